@@ -19,7 +19,7 @@ func newDrain() *command {
 	return &command{
 		name: "drain", group: groupOperate, usage: "wait until pipelines have nothing left to embed, and tell what is left",
 		arguments: "PIPELINE... | --all", maxArgs: -1,
-		description: "Waits for what was committed before it began, backfills included; changes that come meanwhile are not waited for, and nothing is held up. Of a pipeline that is paused it waits for what is in work, says that it is paused and how many rows are left, and ends with status 4, as it does where rows failed or were cancelled. With --timeout it ends after that with status 5.",
+		description: "Waits for what was committed before it began, backfills included; changes that come meanwhile are not waited for, and nothing is held up. Of a pipeline that is paused it waits for what is in work, says that it is paused and how many rows are left, and ends with status 4, as it does where rows failed or were cancelled. With --timeout it ends after that with status 5; with --timeout 0 it waits for nothing, and tells what is left now.",
 		flags: []cli.Flag{
 			own.toggle("all", &c.all, "all pipelines"),
 		},
@@ -40,7 +40,7 @@ func (c *drainCommand) run(ctx context.Context, env *environment) error {
 	}
 	defer pool.Close()
 	list, err := caughtup.Drain{
-		Pool: pool, Names: env.args, Tell: func(what string) { env.say("draining: %s", what) },
+		Pool: pool, Names: env.args, Once: env.lookOnce, Tell: func(what string) { env.say("draining: %s", what) },
 	}.Run(ctx)
 	if len(list) == 0 {
 		return err

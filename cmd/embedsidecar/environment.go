@@ -31,6 +31,7 @@ type environment struct {
 	quiet          bool
 	yes            bool
 	dryRun         bool
+	lookOnce       bool     // --timeout 0: what waits does not
 	warned         []string // warnings of a set-up that were told
 }
 
@@ -42,6 +43,7 @@ func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) 
 		find: config.NewFinder(p.executable, p.environ), redact: p.redact,
 		out: &output.Printer{To: p.stdout, Form: output.Text}, environ: p.environ, hostname: p.hostname,
 		quiet: cc.Bool("quiet"), yes: cc.Bool("yes"), dryRun: cc.Bool("dry-run"),
+		lookOnce: cc.IsSet("timeout") && cc.Duration("timeout") == 0,
 	}
 	var problems []error
 	if form := cc.String("output"); form != "" {

@@ -29,7 +29,7 @@ func newWait() *command {
 	c := &waitCommand{}
 	return &command{
 		name: "wait", group: groupObserve, usage: "wait until vectors have caught up with what is committed",
-		description: "Without --timeout it waits for as long as it takes, and tells what it waits for. Ends with status 5 when --timeout is over. A row that is paused, failed, cancelled or filtered out is told, not waited for.",
+		description: "Without --timeout it waits for as long as it takes, and tells what it waits for. Ends with status 5 when --timeout is over; with --timeout 0 it looks once, and ends so unless nothing is left. A row that is paused, failed, cancelled or filtered out is told, not waited for.",
 		flags: []cli.Flag{
 			own.toggle("caught-up", &c.caughtUp, "with all that is committed now"),
 			own.text("lsn", &c.lsnText, "`LSN` with all before this one, such as 0/16B3748"),
@@ -61,7 +61,9 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 			return err
 		}
 	}
-	a, err := env.caughtUp(pool, lsn).Run(ctx)
+	w := env.caughtUp(pool, lsn)
+	w.Once = env.lookOnce
+	a, err := w.Run(ctx)
 	if env.out.ForPeople() {
 		if err == nil {
 			env.say("caught up with %s", lsn)

@@ -47,8 +47,9 @@ func (s *Service) Drain(ctx context.Context, pipelines []string, timeout time.Du
 
 // drained runs a drain.
 func (s *Service) drained(ctx context.Context, drain caughtup.Drain, timeout time.Duration) (d Drained, err error) {
-	waiting, cancel := context.WithTimeout(ctx, timeout)
+	waiting, cancel := within(ctx, timeout)
 	defer cancel()
+	drain.Once = timeout == 0
 	list, err := drain.Run(waiting)
 	d.Pipelines, d.Yes = append([]caughtup.Drained{}, list...), err == nil
 	switch {

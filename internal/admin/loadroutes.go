@@ -11,7 +11,7 @@ import (
 
 // drainBody says how long is waited.
 type drainBody struct {
-	Timeout string `json:"timeout,omitempty" default:"5s" doc:"Up to 60s"`
+	Timeout string `json:"timeout,omitempty" default:"5s" doc:"Up to 60s; 0s: look once, and wait for nothing"`
 }
 
 // loadBody begins a bulk load.

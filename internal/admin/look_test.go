@@ -74,6 +74,17 @@ func TestLook_WhatIsThere(t *testing.T) {
 	if !strings.Contains(a.body, "reloaded by http:admin@") {
 		t.Errorf("reload: %d %s", a.status, a.body)
 	}
+	// Nothing is waited for: what is left now is the answer.
+	for method, path := range map[string]string{http.MethodGet: "/wait?timeout=0s", http.MethodPost: "/drain"} {
+		text := ""
+		if method == http.MethodPost {
+			text = `{"timeout": "0s"}`
+		}
+		if a := f.ask("viewer", method, "/api/v1"+path, text); a.status != http.StatusOK || !strings.Contains(a.body, "left") ||
+			!strings.Contains(a.body, `"why":`) {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
 	f.refused(http.StatusNotFound, "plugin_not_found", "admin", http.MethodPost, "/api/v1/plugins/none/reload", "")
 }
 

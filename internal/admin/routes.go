@@ -112,7 +112,7 @@ func (a *api) looks() {
 	on(a, serve.RoleViewer, http.MethodGet, base+"/wait", "wait", "Wait until vectors have caught up with what is committed",
 		func(ctx context.Context, in *struct {
 			LSN     string `query:"lsn" doc:"Such as 0/16B3748; absent: all that is committed now"`
-			Timeout string `query:"timeout" default:"5s" doc:"Up to 60s"`
+			Timeout string `query:"timeout" default:"5s" doc:"Up to 60s; 0s: look once, and wait for nothing"`
 		},
 		) (*body[Waited], error) {
 			timeout, err := duration("query.timeout", in.Timeout)

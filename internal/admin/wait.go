@@ -59,9 +59,11 @@ func (s *Service) Wait(ctx context.Context, text string, timeout time.Duration) 
 		return Waited{}, err
 	}
 	defer end()
-	waiting, cancel := context.WithTimeout(ctx, timeout)
+	waiting, cancel := within(ctx, timeout)
 	defer cancel()
-	answer, err := caughtup.Wait{Pool: pool, Slot: s.o.Config.Slot.Name, LSN: lsn, Redact: s.o.Redact}.Run(waiting)
+	answer, err := caughtup.Wait{
+		Pool: pool, Slot: s.o.Config.Slot.Name, LSN: lsn, Once: timeout == 0, Redact: s.o.Redact,
+	}.Run(waiting)
 	// What rests gets no vectors: as in SQL, nobody is told that it has them.
 	resting := slices.DeleteFunc(slices.Clone(answer.Resting), func(name string) bool { return !who.Sees(name) })
 	w := Waited{LSN: answer.LSN, Yes: answer.Yes && len(resting) == 0, Left: &answer.CaughtUp}
@@ -79,6 +81,14 @@ func (s *Service) Wait(ctx context.Context, text string, timeout time.Duration) 
 		}
 	}
 	return w, nil
+}
+
+// within bounds a wait; one of no time at all looks once, for as long as that takes.
+func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, timeout)
 }
 
 // Backfill is how far the comparison of all rows of a pipeline is.

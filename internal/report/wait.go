@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,6 +119,36 @@ func Now(ctx context.Context, db database.DB) (pglogrepl.LSN, error) { return se
 // ctx's error.
 func Wait(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
 	return waitFor(ctx, server{db}, slot, lsn)
+}
+
+// Moment is how long whoever looks once waits for the streamer to say where it is: while nothing happens it says so when
+// it is asked.
+const Moment = 500 * time.Millisecond
+
+// Look tells how far a slot's pipelines are with an LSN. It waits for no row, and for the streamer a Moment.
+func Look(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
+	s, wanted := server{db}, lsn.String()
+	return look(ctx, func() (CaughtUp, error) { return at(ctx, s, slot, lsn) }, func() error {
+		_, err := s.ask(ctx, &wanted)
+		return err
+	})
+}
+
+func look(ctx context.Context, at func() (CaughtUp, error), hurry func() error) (CaughtUp, error) {
+	moment, end := context.WithTimeout(ctx, Moment)
+	defer end()
+	var failed error
+	c, err := wait(moment, func() (c CaughtUp, err error) {
+		c, err = at()
+		if failed = err; c.Decoded {
+			end()
+		}
+		return c, err
+	}, hurry)
+	if moment.Err() != nil { // what ended is the moment
+		err = cmp.Or(ctx.Err(), failed)
+	}
+	return c, err
 }
 
 func waitFor(ctx context.Context, db progress, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {

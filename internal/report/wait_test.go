@@ -90,6 +90,37 @@ func TestWait_UntilNothingIsLeft(t *testing.T) {
 	})
 }
 
+// Who looks once is answered at once where the streamer has said how far it is, and waits for that a moment at most.
+func TestLook_WaitsForTheStreamerAlone(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		answers []CaughtUp
+		err     error
+		asks    int
+		took    time.Duration // at most
+		yes     bool
+	}{
+		"all is done":                  {[]CaughtUp{done}, nil, 1, 0, true},
+		"rows are left":                {[]CaughtUp{{Decoded: true, Open: 3}}, nil, 1, 0, false},
+		"the streamer was idle":        {[]CaughtUp{{}, {}, done}, nil, 3, Moment / 2, true},
+		"the streamer says nothing":    {[]CaughtUp{{Open: 7}}, nil, 0, Moment, false},
+		"the database does not answer": {[]CaughtUp{{}}, broken, 1, 0, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began, asked := time.Now(), 0
+			got, err := look(t.Context(), func() (CaughtUp, error) {
+				asked++
+				return c.answers[min(asked, len(c.answers))-1], c.err
+			}, func() error { return nil })
+			if took := time.Since(began); !errors.Is(err, c.err) || got.Yes() != c.yes || took > c.took ||
+				c.asks != 0 && asked != c.asks {
+				t.Errorf("%s: %+v, %v, asked %d times in %s", name, got, err, asked, took)
+			}
+		})
+	}
+}
+
 func TestWait_LeavesAStreamerAloneThatHasDoneItsPart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

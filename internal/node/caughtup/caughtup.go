@@ -28,6 +28,7 @@ type Wait struct {
 	Pool   *pgxpool.Pool
 	Slot   string
 	LSN    pglogrepl.LSN
+	Once   bool                // nothing is waited for: how far they are now is the answer
 	Redact func(string) string // takes what is secret out of the messages of rows that failed
 	// Tell is told what is waited for, from time to time; nil: nobody wants to know.
 	Tell func(what string)
@@ -45,9 +46,7 @@ type Answer struct {
 // Run waits until nothing is left that waiting helps with, or ctx ends. The answer comes beside an error, too: of what
 // is left over, or, where the time of ctx is over, of what is still waited for.
 func (w Wait) Run(ctx context.Context) (Answer, error) {
-	stop := w.tell(ctx)
-	state, err := report.Wait(ctx, w.Pool, w.Slot, w.LSN)
-	stop()
+	state, err := w.wait(ctx)
 	switch {
 	case errors.Is(err, report.ErrNoSlot):
 		err = problem.New(problem.NotSetUp, fmt.Errorf("slot %q is not set up in this database", w.Slot),
@@ -55,7 +54,7 @@ func (w Wait) Run(ctx context.Context) (Answer, error) {
 	case errors.Is(err, report.ErrNoPipeline):
 		err = problem.New(problem.NotSetUp, fmt.Errorf("no pipeline of slot %q is set up in this database", w.Slot),
 			"embedsidecar init sets them up")
-	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded), err == nil && !state.Yes():
 		err = w.tooLate(ctx, state)
 	case err == nil:
 		err = w.LeftOver(ctx, state)
@@ -68,6 +67,15 @@ func (w Wait) Run(ctx context.Context) (Answer, error) {
 		a.Unrouted = []string{}
 	}
 	return a, err
+}
+
+func (w Wait) wait(ctx context.Context) (report.CaughtUp, error) {
+	if w.Once {
+		return report.Look(ctx, w.Pool, w.Slot, w.LSN)
+	}
+	stop := w.tell(ctx)
+	defer stop()
+	return report.Wait(ctx, w.Pool, w.Slot, w.LSN)
 }
 
 // tell says what is waited for: after a few seconds, and then from time to time when that has changed. The function it

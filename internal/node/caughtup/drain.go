@@ -21,6 +21,7 @@ import (
 type Drain struct {
 	Pool  *pgxpool.Pool
 	Names []string
+	Once  bool // nothing is waited for: how far they are now is the answer
 	// EndAlone ends it where something is left and no sidecar runs.
 	EndAlone bool
 	// Tell is told from time to time how many rows are left; nil: nobody wants to know.
@@ -63,8 +64,12 @@ func (d Drain) Run(ctx context.Context) ([]Drained, error) {
 		if d.EndAlone && alone(left) {
 			end(errAlone)
 		}
+		if d.Once && (decoded(left) || time.Since(began) > report.Moment) {
+			end(errOnce)
+		}
 	})
-	late := err != nil && (errors.Is(err, errAlone) || errors.Is(ctx.Err(), context.DeadlineExceeded))
+	late := err != nil && (errors.Is(err, errAlone) || errors.Is(err, errOnce) ||
+		errors.Is(ctx.Err(), context.DeadlineExceeded))
 	if err != nil && !late {
 		return nil, err
 	}
@@ -79,7 +84,15 @@ func (d Drain) Run(ctx context.Context) ([]Drained, error) {
 	return list, standing(list)
 }
 
-var errAlone = errors.New("no sidecar runs")
+var (
+	errAlone = errors.New("no sidecar runs")
+	errOnce  = errors.New("nothing is waited for")
+)
+
+// decoded reports whether the streamer is as far as it has to be: what is left is known then.
+func decoded(left []report.Left) bool {
+	return !slices.ContainsFunc(left, func(l report.Left) bool { return !l.Decoded })
+}
 
 // alone reports whether something is left that no sidecar works on.
 func alone(left []report.Left) bool {
