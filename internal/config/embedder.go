@@ -143,7 +143,7 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	e.Transport = manifest.For(pluginName(e.Plugin)).Transport
 	if e.Transport == "" {
 		var err error
-		if e.PluginPath, err = find.Plugin(program, c.Plugins.Dir); err != nil {
+		if e.PluginPath, err = c.PluginProgram(find, program); err != nil {
 			return e, err
 		}
 	}
@@ -158,6 +158,31 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 		e.CallTimeout = requestTimeout(e.Env)
 	}
 	return e, nil
+}
+
+// PluginProgram returns the program of a plugin, as Finder.Plugin does. A *NotFoundError tells also what a configuration
+// file could say of it: whoever asks beside a sidecar often has not named the sidecar's.
+func (c *Config) PluginProgram(find Finder, program string) (string, error) {
+	path, err := find.Plugin(program, c.Plugins.Dir)
+	return path, c.notFound(err)
+}
+
+// notFound says of what is missing how a file names it.
+func (c *Config) notFound(err error) error {
+	missing, is := errors.AsType[*NotFoundError](err)
+	switch {
+	case !is:
+	case c.file == "":
+		missing.More = fmt.Sprintf(
+			"no configuration file was read: where the sidecar has one that names it, give the same with --config FILE or %s",
+			EnvName("config"))
+	case missing.Kind == "plugin":
+		missing.More = fmt.Sprintf("%s may say where its file lies: plugins: {catalog: [{name: %s, path: ...}]}", c.file,
+			pluginName(missing.Name))
+	case missing.Kind == "model":
+		missing.More = fmt.Sprintf("%s may say where its folder lies: models: [{name: %s, path: ...}]", c.file, missing.Name)
+	}
+	return err
 }
 
 // fillEnv decides about the model folder and the library, and makes the plugin's environment.
@@ -184,7 +209,7 @@ func (c *Config) fillEnv(e *Embedder, find Finder, m *Model, folder string) erro
 			e.ModelPath = path
 			e.Env[pluginEnvPrefix+"MODEL"] = path
 		case of.Model.Kind == manifest.Folder || !errors.As(err, &missing):
-			return err
+			return c.notFound(err)
 		default:
 			e.Env[pluginEnvPrefix+"MODEL"] = e.Model
 		}

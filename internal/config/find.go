@@ -66,6 +66,7 @@ type NotFoundError struct {
 	Searched []string // paths in the order they were tried
 	Setting  string   // the flag that names it directly
 	Near     string   // what was probably meant; "": nothing is near
+	More     string   // how a configuration file may name it; "": nobody looked there
 }
 
 // Error lists the places.
@@ -82,6 +83,9 @@ func (e *NotFoundError) Hints() []string {
 	}
 	if e.Kind == "model" {
 		hints = append(hints, "a model is "+manifest.OfFolders().Model.Is)
+	}
+	if e.More != "" {
+		hints = append(hints, e.More)
 	}
 	return hints
 }

@@ -251,3 +251,30 @@ func TestFinder_DidYouMean(t *testing.T) {
 		}
 	}
 }
+
+// Who asks beside a sidecar has often not named its file: that is said, and with a file how that names what is missing.
+func TestEmbedder_SaysWhereElseAPluginMayBeNamed(t *testing.T) {
+	t.Parallel()
+	for path, want := range map[string]string{
+		"": `no configuration file was read: where the sidecar has one that names it, give the same with --config FILE or ` +
+			"EMBEDSIDECAR_CONFIG",
+		write(t, "slot: {name: x}"): "may say where its file lies: plugins: {catalog: [{name: toy, path: ...}]}",
+	} {
+		var environ []string
+		if path != "" {
+			environ = []string{"EMBEDSIDECAR_CONFIG=" + path}
+		}
+		c, _, err := Load(Source{Environ: environ})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = c.Embedder(Finder{Executable: filepath.Join(t.TempDir(), "embedsidecar")}, "toy", "")
+		missing, ok := errors.AsType[*NotFoundError](err)
+		if !ok {
+			t.Fatalf("%q: %v", path, err)
+		}
+		if hints := strings.Join(missing.Hints(), "\n"); !strings.Contains(hints, want) {
+			t.Errorf("%q: the hints are\n%s\nwant\n%s", path, hints, want)
+		}
+	}
+}

@@ -121,8 +121,8 @@ func Wait(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (
 	return waitFor(ctx, server{db}, slot, lsn)
 }
 
-// Moment is how long whoever looks once waits for the streamer to say where it is: while nothing happens it says so when
-// it is asked.
+// Moment is how long whoever looks once waits for the streamer to say where it is: while nothing happens it says so
+// when it is asked.
 const Moment = 500 * time.Millisecond
 
 // Look tells how far a slot's pipelines are with an LSN. It waits for no row, and for the streamer a Moment.

@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/control"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
@@ -55,6 +56,8 @@ type Known struct {
 	CallTimeout float64  `json:"call_timeout_seconds,omitempty"`
 	Running     int      `json:"running"` // processes in sidecars of this user on this machine
 	Circuit     string   `json:"circuit,omitempty"`
+
+	hints []string // ways out of what Detail says
 }
 
 // List finds every plugin that a pipeline could name, and what runs of them.
@@ -121,9 +124,9 @@ func (c Registry) known(settings *config.Config, name string) Known {
 	if k.SHA256 == "" && name == settings.Plugins.Default && settings.Plugins.SHA256 != "" {
 		k.SHA256, k.Pinned = settings.Plugins.SHA256, pinnedInFile
 	}
-	path, err := c.source.Find.Plugin(program, settings.Plugins.Dir)
+	path, err := settings.PluginProgram(c.source.Find, program)
 	if err != nil {
-		k.State, k.Detail = fileUnusable, err.Error()
+		k.State, k.Detail, k.hints = fileUnusable, err.Error(), problem.Hints(err)
 		if _, missing := errors.AsType[*config.NotFoundError](err); missing {
 			k.State = fileMissing
 		}

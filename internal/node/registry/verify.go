@@ -70,7 +70,7 @@ func (c Registry) verify(ctx context.Context, settings *config.Config, name stri
 	case fileChanged:
 		return Verdict{name, verdictWrong, k.Path + " is not the file that was pinned: " + k.Detail, changedHints}
 	case fileMissing, fileUnusable:
-		return Verdict{name, verdictWrong, k.Detail, nil}
+		return Verdict{name, verdictWrong, k.Detail, k.hints}
 	}
 	d, _, err := c.describe(ctx, name, "") // its start asks the texts whose order is known
 	if err != nil {
