@@ -91,7 +91,7 @@ func TestP10_StatusSaysWhyAPipelineCannotWork(t *testing.T) {
 	}
 	s.shows(base, health.UpToDate, "")
 	s.run(0, "pause", "public.docs")
-	s.becomes("public.docs", health.Paused, "embedsidecar resume")
+	s.becomes("public.docs", health.Paused, "embedsidecar resume public.docs")
 	s.run(0, "resume", "public.docs")
 	s.db.MustExec("ALTER TABLE docs DROP COLUMN body")
 	s.becomes("public.docs", health.Misconfigured, "body")

@@ -160,8 +160,8 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	return e, nil
 }
 
-// PluginProgram returns the program of a plugin, as Finder.Plugin does. A *NotFoundError tells also what a configuration
-// file could say of it: whoever asks beside a sidecar often has not named the sidecar's.
+// PluginProgram returns the program of a plugin, as Finder.Plugin does. A *NotFoundError tells also what a
+// configuration file could say of it: whoever asks beside a sidecar often has not named the sidecar's.
 func (c *Config) PluginProgram(find Finder, program string) (string, error) {
 	path, err := find.Plugin(program, c.Plugins.Dir)
 	return path, c.notFound(err)

@@ -21,10 +21,13 @@ type Facts struct {
 	ReplacedBy string // another table that has taken its name, quoted
 	Dropped    bool   // the table is gone, whatever Status says
 	Paused     bool
-	Closed     bool           // it is outside of its hours
-	Active     pipeline.Hours // these
-	Slot       Slot
-	Sidecars   []Sidecar // that run
+	// AllPaused: by the switch over all pipelines. PausedNames are the pipelines that are paused by their names.
+	AllPaused   bool
+	PausedNames []string
+	Closed      bool           // it is outside of its hours
+	Active      pipeline.Hours // these
+	Slot        Slot
+	Sidecars    []Sidecar // that run
 	// Unacknowledged: the streamer does not route the pipeline as it is defined now.
 	Unacknowledged bool
 	Scan           Scan
@@ -186,11 +189,30 @@ func inSlot(f *Facts) (State, bool) {
 	return State{}, false
 }
 
+// resume is what lets pipelines go on: this one, and with it all that are paused.
+func (f *Facts) resume() string {
+	const all = "embedsidecar resume"
+	names := make([]string, len(f.PausedNames))
+	for i, name := range f.PausedNames {
+		names[i] = Quoted(name)
+	}
+	byName := all + " " + strings.Join(names, " ")
+	switch {
+	case !f.AllPaused && len(names) == 0: // nobody says how it was paused
+		return all + " " + Quoted(f.Name) + ", or where all are paused " + all
+	case len(names) == 0:
+		return all
+	case f.AllPaused:
+		return all + ", which ends the pause of all, and " + byName
+	}
+	return byName
+}
+
 func switched(f *Facts) (State, bool) {
 	const queued = ": changes are queued, nothing is embedded"
 	switch {
 	case f.Paused:
-		return State{Paused, "paused" + queued + waiting(f), "embedsidecar resume"}, true
+		return State{Paused, "paused" + queued + waiting(f), f.resume()}, true
 	case f.Closed:
 		return State{
 			OutsideHours, Outside(f.Active) + queued + waiting(f),

@@ -99,7 +99,10 @@ var table = []Entry{
 		SlotLost, "the replication slot is gone or lost: changes are not seen",
 		"`embedsidecar run` makes it anew and compares every row; where `on_lost` is `stop`: `embedsidecar run --on-lost reconcile`, once", true,
 	},
-	{Paused, "somebody said `embedsidecar pause`: changes are queued, nothing is embedded", "`embedsidecar resume`", true},
+	{
+		Paused, "somebody said `embedsidecar pause`: changes are queued, nothing is embedded",
+		"`embedsidecar resume NAME...`, or `embedsidecar resume` where all are paused by one switch", true,
+	},
 	{
 		OutsideHours, "it is outside of the pipeline's hours (`active`), by the server's clock: changes are queued, nothing is embedded",
 		"wait until they begin; or `embedsidecar resume NAME --for 1h` has it work now", false,

@@ -68,6 +68,9 @@ type Pipeline struct {
 	RowsEstimated bool    `json:"rows_estimated"`
 	Coverage      float64 `json:"coverage"` // known of rows, 0 to 1
 
+	// paused by the switch over all; by its own name
+	allPaused, itselfPaused bool
+
 	scanFirst, unrouted bool
 	scanBarrier         string // of a scan that waits for open transactions
 }
@@ -317,7 +320,7 @@ func (st *Status) facts(p *Pipeline) health.Facts {
 		ReplacedBy: p.ReplacedBy, Dropped: p.Dropped,
 		Paused: !p.Enabled, Closed: p.Closed, Active: p.Active, Unacknowledged: p.unrouted, Open: p.Open(),
 		Retrying: p.Retrying, Failed: p.Failed,
-		Cancelled: p.Cancelled,
+		Cancelled: p.Cancelled, AllPaused: p.allPaused, PausedNames: st.paused(),
 		Scan: health.Scan{
 			Phase: p.ScanPhase, Reason: p.ScanReason, First: p.scanFirst, Seen: p.ScanSeen,
 			Expected: p.ScanExpected, Rate: p.ScanRate,
@@ -344,6 +347,17 @@ func (st *Status) facts(p *Pipeline) health.Facts {
 		})
 	}
 	return f
+}
+
+// paused are the names of the pipelines that are paused by their names.
+func (st *Status) paused() []string {
+	var names []string
+	for i := range st.Pipelines {
+		if st.Pipelines[i].itselfPaused {
+			names = append(names, st.Pipelines[i].Name)
+		}
+	}
+	return names
 }
 
 // Slots returns the state of every slot that is set up in a database.

@@ -30,7 +30,7 @@ SELECT p.pipeline_id, p.name, p.slot_name, coalesce(tn.nspname, p.table_schema) 
        p.tokens_embedded, p.texts_embedded, p.texts_reused, p.rows_unchanged,
        (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS c
         WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree(p.table_oid) UNION SELECT p.table_oid)) AS rows_estimate,
-       embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS is_open, p.active_hours
+       embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS is_open, p.active_hours, i.enabled AS switched_on, p.enabled AS itself_enabled
 FROM   embedsidecar.pipeline AS p
        CROSS JOIN embedsidecar.installation AS i
        LEFT JOIN embedsidecar.scan AS s ON s.pipeline_id = p.pipeline_id

@@ -25,6 +25,8 @@ type Pipeline struct {
 
 	Indexes    []indexes.Index    `json:"indexes"`     // null: they cannot be looked at now
 	FailedRows []report.FailedRow `json:"failed_rows"` // the first few; embedsidecar failed lists all
+	// rows that failed by class and code, the most frequent first, with one of each
+	Errors []report.ErrorGroup `json:"errors"`
 }
 
 // FewFailures is how many rows that failed are named for each pipeline where they are not what was asked for.
@@ -44,28 +46,41 @@ func Read(ctx context.Context, pool *pgxpool.Pool, counts *report.Counts, failed
 	if err != nil {
 		return Database{}, err
 	}
+	groups, err := causes(ctx, pool, state.Pipelines, redact)
+	if err != nil {
+		return Database{}, err
+	}
 	if state.Slots == nil {
 		state.Slots = []report.Slot{}
 	}
 	if state.Sidecars == nil {
 		state.Sidecars = []report.Sidecar{}
 	}
-	return Database{state.Slots, state.Sidecars, withIndexes(ctx, pool, state.Pipelines, loaded, rows)}, nil
+	list := withIndexes(ctx, pool, state.Pipelines, loaded)
+	for i := range list {
+		p := &list[i]
+		p.FailedRows, p.Errors = []report.FailedRow{}, []report.ErrorGroup{}
+		for _, f := range rows {
+			if f.Pipeline == p.Name {
+				p.FailedRows = append(p.FailedRows, f)
+			}
+		}
+		for _, g := range groups {
+			if g.Pipeline == p.Name {
+				p.Errors = append(p.Errors, g)
+			}
+		}
+	}
+	return Database{state.Slots, state.Sidecars, list}, nil
 }
 
 // withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline
 // stands is told all the same.
 func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, loaded []pipeline.Pipeline,
-	failed []report.FailedRow,
 ) []Pipeline {
 	list := make([]Pipeline, len(pipelines))
 	for i := range pipelines {
-		list[i].Pipeline, list[i].FailedRows = pipelines[i], []report.FailedRow{}
-		for _, f := range failed {
-			if f.Pipeline == pipelines[i].Name {
-				list[i].FailedRows = append(list[i].FailedRows, f)
-			}
-		}
+		list[i].Pipeline = pipelines[i]
 		at := slices.IndexFunc(loaded, func(p pipeline.Pipeline) bool { return p.ID == pipelines[i].ID })
 		if at < 0 || loaded[at].Status != pipeline.Active {
 			continue
@@ -92,18 +107,38 @@ func worstOf(list []indexes.Index) indexes.Index {
 func Failures(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, limit int,
 	redact func(string) string,
 ) ([]report.FailedRow, error) {
-	var names []string
-	for i := range pipelines {
-		if pipelines[i].Failed+pipelines[i].Retrying > 0 {
-			names = append(names, pipelines[i].Name)
-		}
-	}
+	names := unlucky(pipelines)
 	if len(names) == 0 {
 		return nil, nil
 	}
 	list, err := report.Failed(ctx, pool, names, limit)
 	HideSecrets(list, redact)
 	return list, err
+}
+
+// causes returns why rows failed of the pipelines that have some, by class and code.
+func causes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, redact func(string) string,
+) ([]report.ErrorGroup, error) {
+	names := unlucky(pipelines)
+	if len(names) == 0 {
+		return nil, nil
+	}
+	list, err := report.FewErrors(ctx, pool, names)
+	for i := range list {
+		list[i].Message = redact(list[i].Message)
+	}
+	return list, err
+}
+
+// unlucky are the names of the pipelines that have rows which failed.
+func unlucky(pipelines []report.Pipeline) []string {
+	var names []string
+	for i := range pipelines {
+		if pipelines[i].Failed+pipelines[i].Retrying > 0 {
+			names = append(names, pipelines[i].Name)
+		}
+	}
+	return names
 }
 
 // HideSecrets takes passwords out of messages.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/indexes"
-	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
@@ -23,7 +22,7 @@ func (d *Database) Remarks() []string {
 		}
 	}
 	for i := range d.Pipelines {
-		list = append(list, failures(d.Pipelines[i].FailedRows)...)
+		list = append(list, d.Pipelines[i].causes()...)
 	}
 	for i := range d.Pipelines {
 		list = append(list, d.Pipelines[i].indexRemarks()...)
@@ -64,29 +63,19 @@ func (d *Database) unwell() []string {
 	return list
 }
 
-// failures tells each cause once: of the first row that failed for it, and which others did.
-func failures(rows []report.FailedRow) []string {
-	type cause struct{ class, code, message, state string }
-	var list []cause
-	lines, others := map[cause]string{}, map[cause][]string{}
-	for i := range rows {
-		f := &rows[i]
-		c := cause{f.Class, f.Code, f.Message, f.State}
-		if lines[c] != "" {
-			others[c] = append(others[c], f.Key)
-			continue
-		}
-		lines[c] = f.Line()
-		list = append(list, c)
-	}
-	told := make([]string, len(list))
-	for i, c := range list {
-		told[i] = lines[c]
-		if more := others[c]; len(more) > 0 {
-			told[i] += "; likewise " + strings.Join(more, ", ")
+// causes tells each cause of rows that failed once, with one of them, and when that is tried again.
+func (p *Pipeline) causes() []string {
+	list := make([]string, len(p.Errors))
+	for i := range p.Errors {
+		g := &p.Errors[i]
+		list[i] = g.Line()
+		for k := range p.FailedRows {
+			if f := &p.FailedRows[k]; f.Key == g.Key && f.NextTrySeconds != nil {
+				list[i] += " (next try " + f.NextTry() + ")"
+			}
 		}
 	}
-	return told
+	return list
 }
 
 // IndexWord is a word for the indexes of the pipeline: the worst of them; "" where there is nothing to say.
