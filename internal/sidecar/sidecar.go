@@ -294,6 +294,8 @@ func (s *Sidecar) beginOnce(ctx context.Context) ([]pipeline.Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load pipelines: %w", err)
 	}
+	// Before anybody sees that this sidecar runs: a pipeline that lacks a grant is not one that is being started.
+	s.note(ctx, pipelines)
 	if err := s.register(ctx); err != nil {
 		return nil, err
 	}

@@ -24,7 +24,8 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 	defer s.stopAll()
 	again := false
 	if pipelines != nil {
-		again = s.apply(ctx, hard, pipelines) || !s.note(ctx, pipelines)
+		noted := s.note(ctx, pipelines)
+		again = s.apply(ctx, hard, pipelines) || !noted
 	} else {
 		s.Reload()
 	}
@@ -55,8 +56,8 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 			again = true
 			continue
 		}
-		again = s.apply(ctx, hard, loaded)
-		again = !s.note(ctx, loaded) || again
+		noted := s.note(ctx, loaded) // before embedders are asked, which may take seconds
+		again = s.apply(ctx, hard, loaded) || !noted
 	}
 }
 
