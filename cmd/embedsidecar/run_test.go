@@ -397,7 +397,7 @@ func TestRun_DeadLettersAndRetry(t *testing.T) {
 	_, stderr := s.once(exitFailed, "--max-attempts", "1")
 	s.has(stderr, "1 row could not be embedded", "embedsidecar retry")
 	stdout, _ := s.run(0, "status")
-	s.has(stdout, "! public.docs: row 3: data refused: ")
+	s.has(stdout, "! public.docs: 1 row given up, data refused, row 3: ")
 	stdout, _ = s.run(exitFailed, "wait", "--lsn", "0/1", "-o", "json")
 	s.has(stdout, `"caught_up": true`)
 
