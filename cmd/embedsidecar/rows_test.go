@@ -45,7 +45,7 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 		}
 	}
 	stdout, _ = s.run(0, "status")
-	s.has(stdout, "! public.docs: 2 rows given up, data write_refused, such as row 5: ")
+	s.has(stdout, "! public.docs: 1 row given up, data write_refused, row 5: ")
 	if p := s.state("public.docs"); p.Failed != 2 || p.Coverage >= 1 {
 		t.Errorf("%+v", p)
 	}
