@@ -16,8 +16,8 @@ func TestTop_WhereNobodyWatches(t *testing.T) {
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=refuse-on=title 7")
 	s.once(4, "--max-attempts", "1")
 	stdout, _ := s.run(0, "top")
-	s.has(stdout, "PIPELINE", "LAG", "COVERAGE", "public.docs", "fake", "BEHIND", s.slot, "! public.docs: 1 row given up, ", "row 7: ",
-		"1 failed")
+	s.has(stdout, "PIPELINE", "LAG", "COVERAGE", "public.docs", "fake", "BEHIND", s.slot,
+		"! public.docs: 1 row given up, ", "row 7: ", "1 failed")
 	if strings.Contains(stdout, "\x1b") {
 		t.Errorf("signs for a terminal: %q", stdout)
 	}
