@@ -61,9 +61,7 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 			return err
 		}
 	}
-	w := env.caughtUp(pool, lsn)
-	w.Once = env.lookOnce
-	a, err := w.Run(ctx)
+	a, err := env.caughtUp(pool, lsn).Run(ctx)
 	if env.out.ForPeople() {
 		if err == nil {
 			env.say("caught up with %s", lsn)
@@ -79,7 +77,7 @@ func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 
 // caughtUp is a wait of the pipelines of the configured slot for an LSN.
 func (e *environment) caughtUp(pool *pgxpool.Pool, lsn pglogrepl.LSN) caughtup.Wait {
-	w := caughtup.Wait{Pool: pool, Slot: e.config.Slot.Name, LSN: lsn, Redact: e.redact.Text}
+	w := caughtup.Wait{Pool: pool, Slot: e.config.Slot.Name, LSN: lsn, Redact: e.redact.Text, Once: e.lookOnce}
 	w.Tell, w.Every = e.tellWaiting()
 	return w
 }
