@@ -69,33 +69,7 @@ END $$;
 ALTER TABLE embedsidecar.worker ADD COLUMN role text NOT NULL DEFAULT '', ADD COLUMN host text NOT NULL DEFAULT '';
 COMMENT ON COLUMN embedsidecar.worker.role IS 'all, stream or work; empty: a version of before has not said it.';
 COMMENT ON COLUMN embedsidecar.worker.host IS 'The name of its machine, as that has it.';
-
--- What was saved: rows and changes that needed no embedder, by reason, as tokens_embedded is what was spent.
-ALTER TABLE embedsidecar.pipeline
-    ADD COLUMN texts_embedded bigint NOT NULL DEFAULT 0,
-    ADD COLUMN texts_reused   bigint NOT NULL DEFAULT 0,
-    ADD COLUMN rows_unchanged bigint NOT NULL DEFAULT 0;
-COMMENT ON COLUMN embedsidecar.pipeline.texts_embedded IS 'Texts of its rows, or of their chunks, that an embedder was asked for; this and the next two are written once a minute and when a sidecar ends.';
-COMMENT ON COLUMN embedsidecar.pipeline.texts_reused IS 'Texts that had a vector already.';
-COMMENT ON COLUMN embedsidecar.pipeline.rows_unchanged IS 'Rows that were looked at and needed nothing.';
-ALTER TABLE embedsidecar.lsn_checkpoint
-    ADD COLUMN changes_unchanged bigint NOT NULL DEFAULT 0,
-    ADD COLUMN changes_joined    bigint NOT NULL DEFAULT 0;
-COMMENT ON COLUMN embedsidecar.lsn_checkpoint.changes_unchanged IS 'Changes of rows that touched neither text nor vector, as the WAL alone told; this and the next are written once a minute and when a sidecar ends.';
-COMMENT ON COLUMN embedsidecar.lsn_checkpoint.changes_joined IS 'Changes of rows that waited already, and were embedded with the change before.';
-DO $$
-DECLARE
-    role text;
-BEGIN
-    FOR role IN SELECT DISTINCT a.grantee::regrole FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
-                WHERE c.oid = 'embedsidecar.task'::regclass AND a.privilege_type = 'UPDATE' AND a.grantee NOT IN (0, c.relowner) LOOP
-        EXECUTE format('GRANT UPDATE (texts_embedded, texts_reused, rows_unchanged) ON embedsidecar.pipeline TO %s', role);
-        EXECUTE format('GRANT UPDATE (changes_unchanged, changes_joined) ON embedsidecar.lsn_checkpoint TO %s', role);
-    END LOOP;
-END $$;
 ---- create above / drop below ----
-ALTER TABLE embedsidecar.lsn_checkpoint DROP COLUMN changes_joined, DROP COLUMN changes_unchanged;
-ALTER TABLE embedsidecar.pipeline DROP COLUMN rows_unchanged, DROP COLUMN texts_reused, DROP COLUMN texts_embedded;
 ALTER TABLE embedsidecar.worker DROP COLUMN host, DROP COLUMN role;
 CREATE OR REPLACE FUNCTION embedsidecar.begin_action(action text, pipeline_id integer, arguments jsonb, said_by text, continues bigint, max_rows integer, keys text[], dry_run boolean)
 RETURNS embedsidecar.audit_log

@@ -1,4 +1,4 @@
--- How fast a sidecar works, where it runs and what it does, and that plugins were reloaded.
+-- How fast a sidecar works, where it runs and what it does, what was saved, and that plugins were reloaded.
 
 -- What embedders and loops do a second, so that whoever looks once can tell when a backlog ends.
 ALTER TABLE embedsidecar.worker ADD COLUMN speeds jsonb NOT NULL DEFAULT '{}';
@@ -15,7 +15,20 @@ COMMENT ON COLUMN embedsidecar.workers.role IS 'What it does: all, stream or wor
 COMMENT ON COLUMN embedsidecar.workers.host IS 'The name of its machine, as that has it.';
 COMMENT ON COLUMN embedsidecar.workers.speeds IS 'What it has done of late in a second, by pipeline_id: rows, texts, calls of the embedder, and milliseconds of a call.';
 
--- That a plugin was reloaded is done by no statement: the sidecar that did it says so.
+-- What was saved: rows and changes that needed no embedder, by reason, as tokens_embedded is what was spent.
+ALTER TABLE embedsidecar.pipeline
+    ADD COLUMN texts_embedded bigint NOT NULL DEFAULT 0,
+    ADD COLUMN texts_reused   bigint NOT NULL DEFAULT 0,
+    ADD COLUMN rows_unchanged bigint NOT NULL DEFAULT 0;
+COMMENT ON COLUMN embedsidecar.pipeline.texts_embedded IS 'Texts of its rows, or of their chunks, that an embedder was asked for; this and the next two are written once a minute and when a sidecar ends.';
+COMMENT ON COLUMN embedsidecar.pipeline.texts_reused IS 'Texts that had a vector already.';
+COMMENT ON COLUMN embedsidecar.pipeline.rows_unchanged IS 'Rows that were looked at and needed nothing.';
+ALTER TABLE embedsidecar.lsn_checkpoint
+    ADD COLUMN changes_unchanged bigint NOT NULL DEFAULT 0,
+    ADD COLUMN changes_joined    bigint NOT NULL DEFAULT 0;
+COMMENT ON COLUMN embedsidecar.lsn_checkpoint.changes_unchanged IS 'Changes of rows that touched neither text nor vector, as the WAL alone told; this and the next are written once a minute and when a sidecar ends.';
+COMMENT ON COLUMN embedsidecar.lsn_checkpoint.changes_joined IS 'Changes of rows that waited already, and were embedded with the change before.';
+
 -- That a plugin was reloaded is done by no statement: the sidecar that did it says so.
 CREATE FUNCTION embedsidecar.note_reload(plugin text, model text, version text, result text, said_by text) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -41,6 +54,8 @@ BEGIN
     FOR role IN SELECT DISTINCT a.grantee::regrole FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
                 WHERE c.oid = 'embedsidecar.task'::regclass AND a.privilege_type = 'UPDATE' AND a.grantee NOT IN (0, c.relowner) LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION embedsidecar.note_reload TO %s', role);
+        EXECUTE format('GRANT UPDATE (texts_embedded, texts_reused, rows_unchanged) ON embedsidecar.pipeline TO %s', role);
+        EXECUTE format('GRANT UPDATE (changes_unchanged, changes_joined) ON embedsidecar.lsn_checkpoint TO %s', role);
     END LOOP;
     IF owner <> current_user THEN
         EXECUTE format('ALTER FUNCTION embedsidecar.note_reload OWNER TO %I', owner);
@@ -48,6 +63,8 @@ BEGIN
 END $$;
 ---- create above / drop below ----
 DROP FUNCTION embedsidecar.note_reload(text, text, text, text, text);
+ALTER TABLE embedsidecar.lsn_checkpoint DROP COLUMN changes_joined, DROP COLUMN changes_unchanged;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN rows_unchanged, DROP COLUMN texts_reused, DROP COLUMN texts_embedded;
 -- A view loses columns by being made anew alone, and so does the one that reads it: with the owner, the comments and the grants that they had.
 DO $$
 DECLARE
