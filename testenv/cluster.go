@@ -188,17 +188,40 @@ func (s *Server) migrate(ctx context.Context, name string) error {
 
 // Migrate makes the schema embedsidecar and brings it to the newest version.
 func Migrate(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+sqlfiles.Schema); err != nil {
-		return err
-	}
-	m, err := migrate.NewMigrator(ctx, conn, sqlfiles.Schema+".schema_version")
+	m, err := migrator(ctx, conn)
 	if err != nil {
 		return err
 	}
-	if err := m.LoadMigrations(sqlfiles.Migrations()); err != nil {
-		return err
-	}
 	return m.Migrate(ctx)
+}
+
+// MigrateTo gives the schema embedsidecar a version, as its owner.
+func (d *Database) MigrateTo(version int32) {
+	d.t.Helper()
+	conn, err := pgx.Connect(d.t.Context(), d.URL(Owner))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(d.t.Context())) }()
+	m, err := migrator(d.t.Context(), conn)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if err := m.MigrateTo(d.t.Context(), version); err != nil {
+		d.t.Fatalf("to version %d: %v", version, err)
+	}
+}
+
+// migrator knows all versions of the schema embedsidecar, which it makes.
+func migrator(ctx context.Context, conn *pgx.Conn) (*migrate.Migrator, error) {
+	if _, err := conn.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+sqlfiles.Schema); err != nil {
+		return nil, err
+	}
+	m, err := migrate.NewMigrator(ctx, conn, sqlfiles.Schema+".schema_version")
+	if err != nil {
+		return nil, err
+	}
+	return m, m.LoadMigrations(sqlfiles.Migrations())
 }
 
 func migrationsHash() uint32 {

@@ -28,21 +28,7 @@ func TestMigrations_KeepTasksAndLeases(t *testing.T) {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-	exec(`CREATE SCHEMA embedsidecar`)
-	m, err := migrate.NewMigrator(t.Context(), conn, "embedsidecar.schema_version")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.LoadMigrations(sqlfiles.Migrations()); err != nil {
-		t.Fatal(err)
-	}
-	to := func(version int32) {
-		t.Helper()
-		if err := m.MigrateTo(t.Context(), version); err != nil {
-			t.Fatalf("to version %d: %v", version, err)
-		}
-	}
-	to(1)
+	db.MigrateTo(1)
 	exec(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline, consistent_point, lsn) VALUES ('slot', 'pub', 0, '0', 1, '0/1', '0/1')`)
 	exec(`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns,
 		key_columns, destination_table, destination_schema, dims, plugin, model, fingerprint)
@@ -71,9 +57,13 @@ func TestMigrations_KeepTasksAndLeases(t *testing.T) {
 		return list
 	}
 	want := []string{"failed failed 0/10 f", "in_progress todo 0/10 f", "retrying retrying 0/10 t", "todo todo 0/10 f"}
-	last := int32(len(m.Migrations))
+	all, err := migrate.FindMigrations(sqlfiles.Migrations())
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := int32(len(all))
 	for _, version := range []int32{last, 1, last} {
-		to(version)
+		db.MigrateTo(version)
 		if got := kept(); !slices.Equal(got, want) {
 			t.Errorf("at version %d: %q, want %q", version, got, want)
 		}
@@ -87,7 +77,7 @@ func TestMigrations_KeepTasksAndLeases(t *testing.T) {
 	const cancel = `UPDATE embedsidecar.task SET state = 'cancelled' WHERE row_key IN ('todo', 'failed')`
 	exec(cancel)
 	exec(`SELECT embedsidecar.notify_changes(true)`)
-	to(2)
+	db.MigrateTo(2)
 	want = []string{"failed todo 0/10 f", "in_progress todo 0/10 f", "retrying retrying 0/10 t", "todo todo 0/10 f"}
 	if got := kept(); !slices.Equal(got, want) {
 		t.Errorf("what was cancelled is %q", got)
@@ -95,7 +85,7 @@ func TestMigrations_KeepTasksAndLeases(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), cancel); err == nil {
 		t.Error("version 2 stores a cancelled task")
 	}
-	to(last)
+	db.MigrateTo(last)
 	if got := kept(); !slices.Equal(got, want) {
 		t.Errorf("once more at the last version: %q", got)
 	}
@@ -118,21 +108,7 @@ func TestInit_TakesOverWhatTheVersionBeforeHasSetUp(t *testing.T) {
 			JOIN embedsidecar.ledger AS l USING (pipeline_id) ORDER BY 1`)
 	}
 	before := state()
-	conn, err := pgx.Connect(t.Context(), b.URL(testenv.Owner))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(t.Context()) }()
-	m, err := migrate.NewMigrator(t.Context(), conn, "embedsidecar.schema_version")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.LoadMigrations(sqlfiles.Migrations()); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.MigrateTo(t.Context(), 1); err != nil {
-		t.Fatal(err)
-	}
+	b.MigrateTo(1)
 	dry := o
 	dry.DryRun = true
 	if steps := whats(b.init(dry)); !slices.Equal(steps, []string{schemaStep()}) {
@@ -153,18 +129,6 @@ func TestMigrations_TheWayBackKeepsViews(t *testing.T) {
 		t.Helper()
 		db := testenv.DB(t, testenv.Major(major))
 		reader, _ := db.SQLRoles()
-		conn, err := pgx.Connect(t.Context(), db.URL(testenv.Owner))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close(t.Context()) }()
-		m, err := migrate.NewMigrator(t.Context(), conn, "embedsidecar.schema_version")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := m.LoadMigrations(sqlfiles.Migrations()); err != nil {
-			t.Fatal(err)
-		}
 		views := func() []string {
 			return testenv.Values[string](db, `
 				SELECT concat_ws(' ', c.relname, c.relowner::regrole, a.attname, col_description(c.oid, a.attnum),
@@ -176,9 +140,7 @@ func TestMigrations_TheWayBackKeepsViews(t *testing.T) {
 		}
 		for _, version := range []int32{7, 8} {
 			before := views()
-			if err := m.MigrateTo(t.Context(), version); err != nil {
-				t.Fatal(err)
-			}
+			db.MigrateTo(version)
 			if diff := cmp.Diff(before, views()); diff != "" || len(before) == 0 {
 				t.Errorf("at version %d (-before +after):\n%s", version, diff)
 			}

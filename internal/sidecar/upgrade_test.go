@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/tern/v2/migrate"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -51,7 +50,7 @@ func TestP8_ADatabaseOfAnOlderVersionIsTakenOver(t *testing.T) {
 			db.MustExec(`DELETE FROM docs WHERE id = $1`, rows)
 			db.MustExec(`UPDATE docs SET body = 'in the slot' WHERE id = $1`, rows-1)
 
-			migrateTo(t, db, int32(version))
+			db.MigrateTo(int32(version))
 			r.init(spec)
 			r.role = db.RunRole(r.pipelines...) // `embedsidecar roles`, for what is in the schema since
 			r.url = db.URL(r.role)
@@ -68,25 +67,5 @@ func TestP8_ADatabaseOfAnOlderVersionIsTakenOver(t *testing.T) {
 			r.straight(again)
 			r.verify()
 		})
-	}
-}
-
-// migrateTo gives the schema another version, as its owner.
-func migrateTo(t *testing.T, db *testenv.Database, version int32) {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), db.URL(testenv.Owner))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(t.Context()) }()
-	m, err := migrate.NewMigrator(t.Context(), conn, "embedsidecar.schema_version")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := m.LoadMigrations(sqlfiles.Migrations()); err != nil {
-		t.Fatal(err)
-	}
-	if err := m.MigrateTo(t.Context(), version); err != nil {
-		t.Fatal(err)
 	}
 }
