@@ -3,6 +3,8 @@
 -- row that is tried alone: so only the twentieth lease lost in a row makes it a dead letter. Leases of an older epoch or timeline only go.
 -- A clock that was set back strands nobody: a lease that was extended in the future ends, and with @mend a pause that began there.
 -- Tasks named by their number have their state compared as text: a planner would else read all of an index of that state, dead entries too.
+-- Leases are named by where the locked version lies, for the same reason: looked up by number, of a million leases that are over, all entries
+-- of the primary key are read. One that was extended since the snapshot lies elsewhere, and is left to the next round.
 -- The stream may want the same tasks, so the commit waits for no replica: what one has not heard of is swept again there.
 -- Parameters: arrays of one length: pipelines, behind which place their live leases are, and before which places of their lanes nothing
 -- waits; a pipeline that is not among them is looked at from its beginning. Nothing is due up to @due_after.
@@ -16,17 +18,20 @@ WITH known AS MATERIALIZED (
            CROSS JOIN LATERAL unnest('{0,1,2,3}'::smallint[]) AS n (lane)
 ), over AS (
     DELETE FROM embedsidecar.lease AS l
-    USING  (SELECT f.pipeline_id, f.place, f.void FROM known AS k CROSS JOIN LATERAL (
-                SELECT w.pipeline_id, w.place, w.epoch <> k.lease_epoch OR w.timeline <> ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer AS void
-                FROM   embedsidecar.lease AS w
-                WHERE  w.pipeline_id = k.pipeline_id AND w.place > k.live
-                       AND (w.epoch <> k.lease_epoch OR w.timeline <> ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer
-                            OR now() NOT BETWEEN w.extended_at - interval '5 s' AND w.leased_until)
-                ORDER BY w.pipeline_id, w.place LIMIT 1000
-                FOR UPDATE OF w SKIP LOCKED) AS f
-            WHERE  k.lane = 0) AS o
-    WHERE  l.pipeline_id = o.pipeline_id AND l.place = o.place
-    RETURNING l.pipeline_id, CASE WHEN o.void THEN '{}' ELSE l.task_ids END AS task_ids
+    WHERE  l.ctid = ANY (ARRAY(
+               SELECT f.ctid FROM known AS k CROSS JOIN LATERAL (
+                   SELECT w.ctid
+                   FROM   embedsidecar.lease AS w
+                   WHERE  w.pipeline_id = k.pipeline_id AND w.place > k.live
+                          AND (w.epoch <> k.lease_epoch OR w.timeline <> ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer
+                               OR now() NOT BETWEEN w.extended_at - interval '5 s' AND w.leased_until)
+                   ORDER BY w.pipeline_id, w.place LIMIT 1000
+                   FOR UPDATE OF w SKIP LOCKED) AS f
+               WHERE  k.lane = 0))
+    RETURNING l.pipeline_id,
+              CASE WHEN l.epoch = (SELECT k.lease_epoch FROM known AS k WHERE k.pipeline_id = l.pipeline_id AND k.lane = 0)
+                        AND l.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer
+                   THEN l.task_ids ELSE '{}' END AS task_ids
 ), lost AS (
     UPDATE embedsidecar.task AS t
     SET    lost_leases   = t.lost_leases + 1,
