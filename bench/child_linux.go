@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
@@ -117,4 +118,30 @@ func descendants(pid int) []int {
 		found = append(found, children[found[i]]...)
 	}
 	return found
+}
+
+// resident reads how much memory of a process is resident, and the most that ever was, in MB of a million bytes.
+func resident(pid int) (now, most float64, err error) {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
+	if err != nil {
+		return 0, 0, err
+	}
+	for line := range strings.Lines(string(b)) {
+		var into *float64
+		switch name, _, _ := strings.Cut(line, ":"); name {
+		case "VmRSS":
+			into = &now
+		case "VmHWM":
+			into = &most
+		default:
+			continue
+		}
+		const kib = 1024.0 / 1e6
+		n, err := strconv.ParseFloat(strings.Fields(line)[1], 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
+		}
+		*into = n * kib
+	}
+	return now, most, nil
 }

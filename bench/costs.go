@@ -36,6 +36,8 @@ const (
 	overWriter = "of the writer"
 	withWriter = "writer and all"
 	behindEnd  = "s behind"
+	writerP95  = "writer p95 ms"
+	overFloor  = "p95 of pg_recvlogical's"
 )
 
 // costs collects what the loads used into tables.
@@ -69,7 +71,7 @@ func (c *costs) add(load, name string, u *use) {
 	c.f.note(own, "rows/s", u.kept)
 	if load != backfill {
 		c.f.note(own, behindEnd, u.behind.Seconds())
-		c.f.note(own, "writer p95 ms", quantile(u.times, 0.95))
+		c.f.note(own, writerP95, quantile(u.times, 0.95))
 	}
 	if len(u.fresh) > 0 {
 		c.f.note(own, "fresh p50 ms", quantile(u.fresh, 0.5))
@@ -161,7 +163,8 @@ func shortened(query string) string {
 	return query
 }
 
-// ratios compares a rate's lines of this round with the writer alone.
+// ratios compares a rate's lines of this round with the writer alone, and how long the writer took with how long it did
+// beside pg_recvlogical.
 func (c *costs) ratios(load string) {
 	last := func(name, what string) float64 {
 		values := c.f.more[load+", "+name][what]
@@ -173,6 +176,9 @@ func (c *costs) ratios(load string) {
 		beside := l.Values[len(l.Values)-1]
 		c.f.note(l.Name, overWriter, beside/base)
 		c.f.note(l.Name, withWriter, (beside+last(name, ofWriter))/base)
+		if slices.Contains(c.sizes.subjects, costFloor) {
+			c.f.note(l.Name, overFloor, last(name, writerP95)/last(costFloor, writerP95))
+		}
 	}
 }
 
@@ -181,7 +187,7 @@ func (c *costs) sections() []section {
 	cpu := c.f.done()
 	cpu.Columns = []string{
 		overWriter, withWriter, ofWriter, ofBackends, ofWalsender, ofProgram, ofPlugin, ofServer, "rows/s", behindEnd,
-		"writer p95 ms", "fresh p50 ms", "fresh p99 ms",
+		writerP95, overFloor, "fresh p50 ms", "fresh p99 ms",
 	}
 	written := c.written.done()
 	written.Columns = []string{"without images", "tuples", "index entries", "commits", "fsyncs"}

@@ -40,6 +40,7 @@ var parts = []part{
 	{"isolation", measureIsolation, true},
 	{"inserts", measureInserts, true},
 	{"retry", measureRetry, true},
+	{"memory", measureMemory, true},
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }

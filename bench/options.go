@@ -32,17 +32,19 @@ type sizes struct {
 	commits    int // whose latency is measured with the fake embedder
 	realCommit int // and with the real one
 	questions  int // of each kind, idle and during a backfill
+	// whose memory is measured: rows of a table, and of one transaction
+	table, transaction int
 }
 
 var (
 	short = sizes{
 		rounds: 3, realTexts: 600, rows: 20_000, pgbench: 3 * time.Second, scripts: []script{updateSource}, commits: 300,
-		realCommit: 100, questions: 60, waiting: 10_000,
+		realCommit: 100, questions: 60, waiting: 10_000, table: 100_000, transaction: 200_000,
 	}
 	full = sizes{
 		rounds: 5, realTexts: 2000, rows: 100_000, columns: true, pgbench: 15 * time.Second,
 		scripts: []script{updateSource, updateOther, insertRow}, commits: 2000, realCommit: 500, questions: 1000,
-		waiting: 100_000,
+		waiting: 100_000, table: 1_000_000, transaction: 2_000_000,
 	}
 )
 

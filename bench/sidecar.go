@@ -88,7 +88,9 @@ func (s *sidecar) streams(ctx context.Context) error {
 }
 
 // settle waits until everything that is committed now is worked.
-func (s *sidecar) settle(ctx context.Context) error {
+func (s *sidecar) settle(ctx context.Context) error { return s.settleWithin(ctx, timeout) }
+
+func (s *sidecar) settleWithin(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := s.streams(ctx); err != nil {
