@@ -1,6 +1,12 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
 
 // TestP10_ATimeoutOfZeroLooksOnce: what is left now is the answer, and a streamer that has nothing to do says that.
 func TestP10_ATimeoutOfZeroLooksOnce(t *testing.T) {
@@ -18,4 +24,36 @@ func TestP10_ATimeoutOfZeroLooksOnce(t *testing.T) {
 	if left := s.drains(0, "--all", "--timeout", "0"); left.Result != "drained" {
 		t.Errorf("left: %+v", left)
 	}
+}
+
+// TestP10_AWaitSaysTheSameEachWay: what rests with a row that waits is not caught up, in words, as JSON, by its status
+// and by SQL; and so when the time is over before somebody could tell why it rests.
+func TestP10_AWaitSaysTheSameEachWay(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 4)
+	s.once(0)
+	s.run(0, "pause", "docs")
+	s.db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
+		SELECT pipeline_id, '1', 1, '3', '0/1', '0/1', now() FROM embedsidecar.pipeline`)
+	const why = "not caught up, and waiting does not help: not at work: public.docs"
+	stdout, stderr := s.run(exitFailed, "wait", "--lsn", "0/1", "-o", "json")
+	s.has(stdout, `"caught_up": false`, `"resting": [`)
+	s.has(stderr, why)
+	for _, sql := range []string{`SELECT embedsidecar.caught_up('0/1')`, `SELECT embedsidecar.wait_for('0/1', '50 ms')`} {
+		if testenv.Value[bool](s.db, sql) {
+			t.Errorf("%s: true", sql)
+		}
+	}
+
+	conn, err := pgx.Connect(t.Context(), s.db.URL(testenv.Owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	if _, err := conn.Exec(t.Context(), `BEGIN; LOCK TABLE embedsidecar.worker`); err != nil { // only states read it
+		t.Fatal(err)
+	}
+	stdout, stderr = s.run(exitFailed, "wait", "--lsn", "0/1", "--timeout", "3s", "-o", "json")
+	s.has(stdout, `"caught_up": false`)
+	s.has(stderr, why)
 }

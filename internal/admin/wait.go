@@ -64,9 +64,9 @@ func (s *Service) Wait(ctx context.Context, text string, timeout time.Duration) 
 	answer, err := caughtup.Wait{
 		Pool: pool, Slot: s.o.Config.Slot.Name, LSN: lsn, Once: timeout == 0, Redact: s.o.Redact,
 	}.Run(waiting)
-	// What rests gets no vectors: as in SQL, nobody is told that it has them.
+	// Of what rests only that counts which the caller sees.
 	resting := slices.DeleteFunc(slices.Clone(answer.Resting), func(name string) bool { return !who.Sees(name) })
-	w := Waited{LSN: answer.LSN, Yes: answer.Yes && len(resting) == 0, Left: &answer.CaughtUp}
+	w := Waited{LSN: answer.LSN, Yes: answer.CaughtUp.Yes() && len(resting) == 0, Left: &answer.CaughtUp}
 	switch {
 	case err == nil:
 	case ctx.Err() == nil && (problem.Of(err) == problem.Timeout || problem.Of(err) == problem.Failed):

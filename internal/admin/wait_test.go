@@ -1,6 +1,7 @@
 package admin_test
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/admin"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 // caughtUp has the pipelines of a fixture be caught up with 0/1, as far as the tables say.
@@ -50,5 +52,27 @@ func TestWait_WhatRests(t *testing.T) {
 				t.Errorf("%q is paused, for the %s: %+v, want %t", tt.paused, who, w, want)
 			}
 		}
+	}
+}
+
+// TestWait_TimeIsOverWhileItLooksAtTheRest: the vectors have caught up but for a pipeline that rests, and why it does
+// cannot be read in time: that is an answer as without it.
+func TestWait_TimeIsOverWhileItLooksAtTheRest(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.caughtUp()
+	f.MustExec(`UPDATE embedsidecar.pipeline SET enabled = false WHERE name = 'public.docs'`)
+	tx, err := f.connect(testenv.Owner).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE embedsidecar.worker`); err != nil { // nothing but the state reads it
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	a := f.ask("viewer", http.MethodGet, "/api/v1/wait?lsn=0/1&timeout=2s", "")
+	if a.status != http.StatusOK || !strings.Contains(a.body, `"caught_up":false`) ||
+		!strings.Contains(a.body, "not caught up, and waiting does not help: not at work: public.docs") {
+		t.Errorf("%d %s", a.status, a.body)
 	}
 }

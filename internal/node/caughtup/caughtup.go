@@ -39,7 +39,7 @@ type Wait struct {
 // Answer is how far the pipelines are.
 type Answer struct {
 	LSN string `json:"lsn"`
-	Yes bool   `json:"caught_up"`
+	Yes bool   `json:"caught_up"` // nothing is left to wait for, and no pipeline rests
 	report.CaughtUp
 }
 
@@ -59,7 +59,8 @@ func (w Wait) Run(ctx context.Context) (Answer, error) {
 	case err == nil:
 		err = w.LeftOver(ctx, state)
 	}
-	a := Answer{w.LSN.String(), state.Yes(), state}
+	// What rests gets no vectors: as by SQL, nobody is told that it has them.
+	a := Answer{w.LSN.String(), state.Yes() && len(state.Resting) == 0, state}
 	if a.Resting == nil {
 		a.Resting = []string{}
 	}
@@ -124,10 +125,32 @@ func (w Wait) tell(ctx context.Context) (stop func()) {
 	}
 }
 
+// lastLook is a context for what is looked at when the waiting is over: it outlives the deadline of ctx for a moment,
+// and ends at once when ctx is cancelled otherwise.
+func lastLook(ctx context.Context) (context.Context, context.CancelFunc) {
+	const limit = 5 * time.Second
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	if now := time.Now(); deadline.Before(now) {
+		deadline = now
+	}
+	late, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(limit))
+	stop := context.AfterFunc(ctx, func() {
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			cancel()
+		}
+	})
+	return late, func() {
+		stop()
+		cancel()
+	}
+}
+
 // tooLate is the error of a wait whose time is over.
 func (w Wait) tooLate(ctx context.Context, state report.CaughtUp) error {
-	const limit = 5 * time.Second
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit) // to look once more: ctx is over
+	ctx, cancel := lastLook(ctx)
 	defer cancel()
 	now := w.waitsFor(ctx, state)
 	return problem.New(problem.Timeout, fmt.Errorf("not caught up with %s in time: %s", w.LSN, now.why), now.hint)
@@ -212,43 +235,59 @@ func Left(state report.CaughtUp) string {
 }
 
 // LeftOver is an error if something was not waited for because waiting would not help: it names the pipelines, why each
-// rests, and the first rows that failed.
+// rests, and the first rows that failed. If they cannot be read now, what is left is told without.
 func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 	if state.Failed == 0 && state.Cancelled == 0 && len(state.Resting) == 0 {
 		return nil
 	}
-	var left, hints []string
-	// what cannot be looked at now is told as it was stored
-	loaded, _ := lookup.All(ctx, w.Pool)
-	status, err := report.Options{CountUpTo: -1, Loaded: loaded}.Read(ctx, w.Pool) // nobody asks for the coverage
-	if err != nil {
+	ctx, cancel := lastLook(ctx)
+	defer cancel()
+	failed, resting, err := w.details(ctx, state)
+	if errors.Is(ctx.Err(), context.Canceled) {
 		return err
 	}
+	what := "caught up, but for what waiting does not help: "
+	var left, hints []string
 	if state.Failed > 0 {
 		left = append(left, wording.Count(state.Failed, "row")+" could not be embedded")
-		failed, err := observe.Failures(ctx, w.Pool, status.Pipelines, observe.FewFailures, w.Redact)
-		if err != nil {
-			return err
-		}
-		for i := range failed {
-			if failed[i].State == "failed" {
-				hints = append(hints, failed[i].Line())
-			}
-		}
-		hints = append(hints, "embedsidecar failed names all of them and why; once that is mended, embedsidecar retry tries them again")
+		hints = append(failed, "embedsidecar failed names all of them and why; once that is mended, embedsidecar retry tries them again")
 	}
 	if state.Cancelled > 0 {
 		left = append(left, wording.Count(state.Cancelled, "row")+" cancelled")
 		hints = append(hints, "embedsidecar tasks list --state cancelled names them; embedsidecar tasks requeue takes them back")
 	}
 	if len(state.Resting) > 0 {
+		what = "not caught up, and waiting does not help: "
 		left = append(left, "not at work: "+strings.Join(state.Resting, ", "))
-		for i := range status.Pipelines {
-			if p := &status.Pipelines[i]; slices.Contains(state.Resting, p.Name) {
-				hints = append(hints, p.Name+": "+p.Health().String())
-			}
+		hints = append(hints, resting...)
+	}
+	if err != nil {
+		hints = append(hints, "why could not be read: "+err.Error()+"; embedsidecar status tells more")
+	}
+	return problem.New(problem.Failed, errors.New(what+strings.Join(left, "; ")), hints...)
+}
+
+// details names the first rows that failed, and says of each pipeline that rests why.
+func (w Wait) details(ctx context.Context, state report.CaughtUp) (failed, resting []string, err error) {
+	// what cannot be looked at now is told as it was stored
+	loaded, _ := lookup.All(ctx, w.Pool)
+	status, err := report.Options{CountUpTo: -1, Loaded: loaded}.Read(ctx, w.Pool) // nobody asks for the coverage
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range status.Pipelines {
+		if p := &status.Pipelines[i]; slices.Contains(state.Resting, p.Name) {
+			resting = append(resting, p.Name+": "+p.Health().String())
 		}
 	}
-	return problem.New(problem.Failed,
-		errors.New("caught up, but for what waiting does not help: "+strings.Join(left, "; ")), hints...)
+	if state.Failed == 0 {
+		return nil, resting, nil
+	}
+	rows, err := observe.Failures(ctx, w.Pool, status.Pipelines, observe.FewFailures, w.Redact)
+	for i := range rows {
+		if rows[i].State == "failed" {
+			failed = append(failed, rows[i].Line())
+		}
+	}
+	return failed, resting, err
 }
