@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -273,7 +274,7 @@ func (c *auditCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer done()
-	list, err := a.Audit(ctx, env.args, c.limit)
+	list, err := a.Audit(ctx, env.args, math.MaxInt64, c.limit)
 	if err != nil {
 		return err
 	}

@@ -2,10 +2,12 @@ package admin_test
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -62,6 +64,7 @@ func TestLook_WhatIsThere(t *testing.T) {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
+	f.pagesOfTheAudit()
 	for path, reason := range map[string]string{"/checks": "scope", "/plugins": "scope", "/config": "role"} {
 		f.refused(http.StatusForbidden, reason, "scoped", http.MethodGet, "/api/v1"+path, "")
 	}
@@ -86,6 +89,33 @@ func TestLook_WhatIsThere(t *testing.T) {
 		}
 	}
 	f.refused(http.StatusNotFound, "plugin_not_found", "admin", http.MethodPost, "/api/v1/plugins/none/reload", "")
+}
+
+// pagesOfTheAudit fails the test unless entries come page by page, each once, and filtered on each page.
+func (f *fixture) pagesOfTheAudit() {
+	f.t.Helper()
+	f.MustExec(`INSERT INTO embedsidecar.audit_log (action, pipeline) SELECT 'pause', CASE i % 2 WHEN 0 THEN 'public.docs' ELSE 'public.notes' END
+		FROM generate_series(1, 7) AS i`)
+	for filter, want := range map[string]int{"": 7, "&pipeline=docs": 3} {
+		var ids []int64
+		for path, pages := "/api/v1/audit?limit=2"+filter, 0; path != ""; pages++ {
+			page := gets[admin.AuditPage](f, "viewer", path)
+			for _, a := range page.Actions {
+				ids = append(ids, a.ID)
+			}
+			if path = ""; page.Next != "" {
+				path = "/api/v1/audit?limit=2" + filter + "&cursor=" + page.Next
+			}
+			if len(page.Actions) > 2 || pages > 7 {
+				f.t.Fatalf("%q: page %d has %d entries", filter, pages, len(page.Actions))
+			}
+		}
+		if !slices.IsSortedFunc(ids, func(a, b int64) int { return cmp.Compare(b, a) }) || len(slices.Compact(ids)) != want {
+			f.t.Errorf("%q: %v, want %d entries, the newest first", filter, ids, want)
+		}
+	}
+	f.refused(http.StatusBadRequest, "usage", "viewer", http.MethodGet, "/api/v1/audit?cursor=x", "")
+	f.MustExec(`TRUNCATE embedsidecar.audit_log`)
 }
 
 // TestLook_TextOfARow: only where the configuration lets it be shown, to operators, who ask for it.

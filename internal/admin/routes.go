@@ -174,9 +174,6 @@ type (
 	errorList struct {
 		Errors []report.ErrorGroup `json:"errors"`
 	}
-	auditList struct {
-		Actions []report.Action `json:"actions"`
-	}
 	settingList struct {
 		Values []config.Shown `json:"values"`
 	}
@@ -231,11 +228,11 @@ func (a *api) lists() {
 	on(a, serve.RoleViewer, http.MethodGet, base+"/audit", "audit", "Tell who had what done, the newest first",
 		func(ctx context.Context, in *struct {
 			OfPipelines
-			Limit int `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+			Cursor string `query:"cursor" doc:"next of the page before"`
+			Limit  int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 		},
-		) (*body[auditList], error) {
-			list, err := s.Audit(ctx, in.Pipelines, in.Limit)
-			return answers(auditList{list}, err)
+		) (*body[AuditPage], error) {
+			return answers(s.Audit(ctx, in.Pipelines, in.Cursor, in.Limit))
 		})
 	on(a, serve.RoleViewer, http.MethodGet, base+"/plugins", "plugins", "List the plugins of this process, with their models and caches",
 		func(ctx context.Context, _ *struct{}) (*body[control.State], error) { return answers(s.Plugins(ctx)) })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -331,11 +332,9 @@ func (s *Service) Tasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
 			return page, wrong("query.state", fmt.Sprintf("there is no state %q", state))
 		}
 	}
-	after := int64(0)
-	if q.Cursor != "" {
-		if after, err = strconv.ParseInt(q.Cursor, 10, 64); err != nil || after < 0 {
-			return page, wrong("query.cursor", "it is not what next of a page said")
-		}
+	after, err := position(q.Cursor, 0)
+	if err != nil {
+		return page, err
 	}
 	if len(names) == 0 {
 		return page, nil
@@ -349,6 +348,18 @@ func (s *Service) Tasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
 		page.Next = strconv.FormatInt(list[limit-1].ID, 10)
 	}
 	return page, nil
+}
+
+// position is where a page begins: what next of the page before said, or first where there is none.
+func position(cursor string, first int64) (int64, error) {
+	if cursor == "" {
+		return first, nil
+	}
+	n, err := strconv.ParseInt(cursor, 10, 64)
+	if err != nil || n < 0 {
+		return 0, wrong("query.cursor", "it is not what next of a page said")
+	}
+	return n, nil
 }
 
 func pageSize(limit int) (int, error) {
@@ -374,22 +385,41 @@ func (s *Service) Errors(ctx context.Context, pipelines []string) ([]report.Erro
 	return append([]report.ErrorGroup{}, list...), err
 }
 
-// Audit returns what was done to pipelines that the caller sees, or, to who sees all, whatever was done; the newest
-// first.
-func (s *Service) Audit(ctx context.Context, pipelines []string, limit int) ([]report.Action, error) {
+// AuditPage is a page of what was done, the newest first.
+type AuditPage struct {
+	Actions []report.Action `json:"actions"`
+	Next    string          `json:"next,omitempty" doc:"The cursor of the next page; absent: there is none"`
+}
+
+// Audit returns a page of what was done to pipelines that the caller sees, or, to who sees all, of whatever was done.
+// cursor is next of the page before; "": it is the first.
+func (s *Service) Audit(ctx context.Context, pipelines []string, cursor string, limit int) (AuditPage, error) {
 	who, pool, names, err := s.meant(ctx, serve.RoleViewer, pipelines)
+	page := AuditPage{Actions: []report.Action{}}
 	if err != nil {
-		return nil, err
+		return page, err
 	}
 	if limit, err = pageSize(limit); err != nil {
-		return nil, err
+		return page, err
+	}
+	before, err := position(cursor, math.MaxInt64)
+	if err != nil {
+		return page, err
 	}
 	if len(pipelines) == 0 && len(who.Pipelines) == 0 {
 		names = nil // also what was done to all, and to pipelines that are gone
 	} else if len(names) == 0 {
-		return []report.Action{}, nil
+		return page, nil
 	}
-	return actions.New(pool, who.SaidBy()).Audit(ctx, names, limit)
+	list, err := actions.New(pool, who.SaidBy()).Audit(ctx, names, before, limit+1)
+	if err != nil {
+		return page, err
+	}
+	page.Actions = list[:min(limit, len(list))]
+	if len(list) > limit {
+		page.Next = strconv.FormatInt(list[limit-1].ID, 10)
+	}
+	return page, nil
 }
 
 // Plugins tells of the plugins of this process, and what is remembered of their vectors.

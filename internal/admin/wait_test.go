@@ -1,9 +1,9 @@
 package admin_test
 
 import (
-	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -33,7 +33,7 @@ func (f *fixture) caughtUp() {
 	}
 }
 
-const waitPath = "/api/v1/wait?lsn=0/1&timeout=500ms"
+const waitPath = "/api/v1/wait?lsn=0/1&timeout=30s"
 
 // TestWait_WhatRests: a row of a pipeline that does not work has no vector however long somebody waits, so nothing
 // says that it has; who sees one pipeline alone is told of that one.
@@ -70,9 +70,13 @@ func TestWait_TimeIsOverWhileItLooksAtTheRest(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = tx.Rollback(t.Context()) }()
-	a := f.ask("viewer", http.MethodGet, "/api/v1/wait?lsn=0/1&timeout=2s", "")
-	if a.status != http.StatusOK || !strings.Contains(a.body, `"caught_up":false`) ||
-		!strings.Contains(a.body, "not caught up, and waiting does not help: not at work: public.docs") {
-		t.Errorf("%d %s", a.status, a.body)
+	for limit := 200 * time.Millisecond; ; limit *= 3 { // on a busy machine it does not come to the rest in time
+		w := gets[admin.Waited](f, "viewer", "/api/v1/wait?lsn=0/1&timeout="+limit.String())
+		if strings.HasPrefix(w.Why, "not caught up, and waiting does not help: not at work: public.docs") && !w.Yes {
+			break
+		}
+		if limit > 10*time.Second || w.Yes || !strings.HasPrefix(w.Why, "not caught up with 0/1 in time") {
+			t.Fatalf("%+v", w)
+		}
 	}
 }

@@ -63,9 +63,9 @@ func (d *Dashboard) audit(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	list, err := d.o.Service.Audit(r.Context(), c.pipelines(), most)
+	page, err := d.o.Service.Audit(r.Context(), c.pipelines(), "", most)
 	return view{page: "audit", title: "Audit", live: true, data: map[string]any{
-		"Actions": list, "Pipelines": names, "Choice": c, "Most": most,
+		"Actions": page.Actions, "Pipelines": names, "Choice": c, "Most": most,
 	}}, err
 }
 

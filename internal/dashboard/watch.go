@@ -113,7 +113,8 @@ func (d *Dashboard) overview(r *http.Request) (view, error) {
 	}
 	const few = 5
 	o.Errors = o.Errors[:min(few, len(o.Errors))]
-	o.Actions, err = d.o.Service.Audit(ctx, nil, few)
+	done, err := d.o.Service.Audit(ctx, nil, "", few)
+	o.Actions = done.Actions
 	return v, err
 }
 
@@ -174,7 +175,8 @@ func (d *Dashboard) pipeline(r *http.Request) (view, error) {
 	o.Unmeasured = err != nil // there is too much to be counted in a moment
 	o.count(looks)
 	const few = 10
-	o.Actions, err = d.o.Service.Audit(ctx, []string{o.Name}, few)
+	done, err := d.o.Service.Audit(ctx, []string{o.Name}, "", few)
+	o.Actions = done.Actions
 	return view{page: "pipeline", title: o.Name, live: true, data: &o}, err
 }
 

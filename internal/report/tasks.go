@@ -72,11 +72,11 @@ type Action struct {
 	Changed     int64          `json:"changed"`
 }
 
-// Audit returns what was done, the newest first: to these pipelines, or to whatever.
-func Audit(ctx context.Context, db database.DB, pipelines []string, limit int) ([]Action, error) {
+// Audit returns what was done before the entry with a number, the newest first: to these pipelines, or to whatever.
+func Audit(ctx context.Context, db database.DB, pipelines []string, before int64, limit int) ([]Action, error) {
 	if len(pipelines) == 0 {
 		pipelines = nil
 	}
 	return collect(ctx, db, "read the audit", pgx.RowToStructByPos[Action], "audit_entries",
-		pgx.StrictNamedArgs{"pipelines": pipelines, "max": limit})
+		pgx.StrictNamedArgs{"pipelines": pipelines, "before": before, "max": limit})
 }

@@ -282,12 +282,12 @@ func (a *Actions) Tasks(ctx context.Context, words []string, f report.TaskFilter
 	return append([]report.Task{}, list...), err
 }
 
-// Audit returns what was done to pipelines, or to whatever, the newest first.
-func (a *Actions) Audit(ctx context.Context, names []string, limit int) ([]report.Action, error) {
+// Audit returns what was done to pipelines, or to whatever, before the entry with a number, the newest first.
+func (a *Actions) Audit(ctx context.Context, names []string, before int64, limit int) ([]report.Action, error) {
 	if _, err := lookup.Brief(ctx, a.pool, nil); err != nil {
 		return nil, err
 	}
-	list, err := report.Audit(ctx, a.pool, names, limit)
+	list, err := report.Audit(ctx, a.pool, names, before, limit)
 	return append([]report.Action{}, list...), refused(err)
 }
 
