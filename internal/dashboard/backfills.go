@@ -41,7 +41,7 @@ func backfillOf(p *observe.Pipeline) backfill {
 	case "waiting":
 		b.Phase, b.Seen, b.Part = "not begun", "none yet", 0
 	case "rows":
-		b.Pace = pace{p.ScanRate, p.ScanLeft}
+		b.Pace = pace{Rate: p.ScanRate, Left: p.ScanLeft}
 		b.Phase, b.Seen = "compares rows", number(p.ScanSeen)+" of about "+number(max(p.ScanSeen, p.ScanExpected))
 	case "orphans":
 		b.Phase, b.Part = "looks for vectors without a row", 1

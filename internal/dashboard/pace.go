@@ -5,13 +5,14 @@ import (
 	"strconv"
 
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
-	"github.com/embedsidecar/embedsidecar/internal/wording"
+	"github.com/embedsidecar/embedsidecar/internal/report"
 )
 
 // pace is how fast something is done, and in about how long all of it is; 0: that is not known.
 type pace struct {
-	Rate float64 // rows a second
-	Left float64 // seconds
+	Rate  float64 // rows a second
+	Left  float64 // seconds
+	Least bool    // it takes longer: not all rows that wait were counted
 }
 
 // paceOf is how fast rows of a pipeline are embedded, by what its sidecars say.
@@ -19,7 +20,7 @@ func paceOf(p *observe.Pipeline) pace {
 	if !p.State.Works() {
 		return pace{}
 	}
-	return pace{p.Speed.Rows, p.SecondsLeft}
+	return pace{p.Speed.Rows, p.SecondsLeft, p.AtLeast}
 }
 
 // together is how fast rows of all pipelines are embedded, and when the last of them is.
@@ -27,7 +28,7 @@ func together(list []observe.Pipeline) (all pace) {
 	known := true
 	for i := range list {
 		one := paceOf(&list[i])
-		all = pace{all.Rate + one.Rate, max(all.Left, one.Left)}
+		all = pace{all.Rate + one.Rate, max(all.Left, one.Left), all.Least || one.Least}
 		known = known && (one.Left > 0 || !list[i].State.Works() || list[i].Open() == 0)
 	}
 	if !known {
@@ -43,7 +44,7 @@ func (p pace) String() string {
 	}
 	said := rateOf(p.Rate)
 	if p.Left > 0 {
-		said += ", about " + wording.Age(p.Left) + " to go"
+		said += ", " + report.ToGo(p.Left, p.Least)
 	}
 	return said
 }

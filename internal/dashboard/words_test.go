@@ -131,11 +131,14 @@ func TestPace(t *testing.T) {
 			State: state, Pending: open, Speed: speed.Speed{Rows: rate}, SecondsLeft: left,
 		}}
 	}
+	many := at(health.Working, 100_000, 1200, 100)
+	many.AtLeast = true
 	for want, list := range map[string][]observe.Pipeline{
-		"":                           {at(health.Working, 7, 0, 0), at(health.Paused, 9, 3, 0)},
-		"0.5/s":                      {at(health.UpToDate, 0, 0.5, 0)},
-		"1,230/s, about 1m40s to go": {at(health.Working, 9, 1200, 100), at(health.Working, 9, 30, 2), at(health.Paused, 9, 5, 0)},
-		"20/s":                       {at(health.Working, 9, 20, 2), at(health.Working, 9, 0, 0)}, // nobody knows when the other ends
+		"1,230/s, at least 1m40s to go": {many, at(health.Working, 9, 30, 2)},
+		"":                              {at(health.Working, 7, 0, 0), at(health.Paused, 9, 3, 0)},
+		"0.5/s":                         {at(health.UpToDate, 0, 0.5, 0)},
+		"1,230/s, about 1m40s to go":    {at(health.Working, 9, 1200, 100), at(health.Working, 9, 30, 2), at(health.Paused, 9, 5, 0)},
+		"20/s":                          {at(health.Working, 9, 20, 2), at(health.Working, 9, 0, 0)}, // nobody knows when the other ends
 	} {
 		if got := together(list).String(); got != want {
 			t.Errorf("%q, want %q", got, want)

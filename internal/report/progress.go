@@ -13,6 +13,7 @@ type Progress struct {
 	Done, Of int64
 	Rate     float64       // rows a second; 0: not known
 	Left     time.Duration // about; 0: not known
+	AtLeast  bool          // more is to be done than was counted: it takes longer
 }
 
 // String writes it in one line, for any terminal.
@@ -26,9 +27,17 @@ func (p Progress) String() string {
 		line += fmt.Sprintf(", %.0f/s", p.Rate)
 	}
 	if p.Left > 0 {
-		line += ", about " + wording.Age(p.Left.Seconds()) + " to go"
+		line += ", " + ToGo(p.Left.Seconds(), p.AtLeast)
 	}
 	return line
+}
+
+// ToGo words when something ends; atLeast: it takes longer, as more is to be done than was counted.
+func ToGo(seconds float64, atLeast bool) string {
+	if atLeast {
+		return "at least " + wording.Age(seconds) + " to go"
+	}
+	return "about " + wording.Age(seconds) + " to go"
 }
 
 // Countdown measures from one look to the next how fast what is left becomes less. Its zero value has not looked yet.
@@ -95,7 +104,7 @@ func (p *Pipeline) SpeedLine() string {
 			line += " or more"
 		}
 		if p.SecondsLeft > 0 && !p.scans() {
-			line += ", about " + wording.Age(p.SecondsLeft) + " to go"
+			line += ", " + ToGo(p.SecondsLeft, p.AtLeast)
 		}
 	}
 	if s.Calls > 0 {
@@ -105,7 +114,7 @@ func (p *Pipeline) SpeedLine() string {
 }
 
 // Capped reports whether more rows wait than were counted.
-func (p *Pipeline) Capped() bool { return p.Pending >= taskCap }
+func (p *Pipeline) Capped() bool { return max(p.Pending, p.Retrying) >= taskCap }
 
 // Of says how far a pipeline is: with the scan of its table, or else with what is open. Nothing is known of one that
 // does not work, or has nothing to do.
@@ -120,6 +129,7 @@ func (c *Countdown) Of(p *Pipeline, now time.Time) Progress {
 		}
 	case p.Open() > 0:
 		bar := c.Look(p.Open(), now)
+		bar.AtLeast = p.Capped()
 		if p.Speed.Rows > 0 { // told by whoever does it
 			bar.Rate, bar.Left = p.Speed.Rows, time.Duration(p.SecondsLeft*float64(time.Second))
 		}

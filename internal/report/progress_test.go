@@ -21,6 +21,9 @@ func TestSpeedLine(t *testing.T) {
 		"docs: 20 rows/s, 100000 rows to embed or more; embedder: 21 texts/s, 480 ms a call": {
 			Name: "docs", State: health.Backfill, Pending: 100_000, ScanPhase: "rows", ScanExpected: 10, SecondsLeft: 9, Speed: fast,
 		},
+		"docs: 20 rows/s, 100000 rows to embed or more, at least 1h22m0s to go; embedder: 21 texts/s, 480 ms a call": {
+			Name: "docs", State: health.Working, Pending: 100_000, Speed: fast, SecondsLeft: 4902, AtLeast: true,
+		},
 		"docs: 0.3 rows/s": {Name: "docs", State: health.UpToDate, Speed: speed.Speed{Rows: 0.3}},
 		"docs: 20 rows/s; embedder: 21 texts/s, 480 ms a call": {
 			Name: "docs", State: health.Paused, Pending: 7, Speed: fast,

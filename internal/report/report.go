@@ -61,6 +61,8 @@ type Pipeline struct {
 	Speed speed.Speed `json:"speed"`
 	// until nothing is left to do, about: of the scan while there is one, else of what is open; absent: not known
 	SecondsLeft float64 `json:"seconds_left,omitempty"`
+	// more rows wait than are counted: it takes seconds_left at least
+	AtLeast bool `json:"seconds_left_at_least,omitempty"`
 	// that embedders saw for it, up to about a minute ago
 	Tokens        int64   `json:"tokens_embedded"`
 	Saved         Saved   `json:"saved"`
@@ -242,6 +244,7 @@ func (st *Status) judge(p *Pipeline) {
 		p.Speed = p.Speed.Add(st.Sidecars[i].Speeds[p.ID])
 	}
 	p.SecondsLeft = p.left()
+	p.AtLeast = p.SecondsLeft > 0 && !p.scans() && p.Capped()
 }
 
 // streams reports whether a sidecar runs that streams a slot, or would.

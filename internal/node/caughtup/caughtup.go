@@ -102,7 +102,9 @@ func (w Wait) tell(ctx context.Context) (stop func()) {
 			now := w.waitsFor(ctx, state)
 			bar := ""
 			if !now.held && now.left > 0 {
-				bar = clock.Look(now.left, time.Now()).String()
+				progress := clock.Look(now.left, time.Now())
+				progress.AtLeast = now.more
+				bar = progress.String()
 			}
 			switch {
 			case ctx.Err() != nil, w.Every == 0 && now.why == told:
@@ -162,6 +164,7 @@ type left struct {
 	hint string // what somebody can do about that
 	held bool   // something keeps a pipeline from its work
 	left int64  // rows, about
+	more bool   // not all of them were counted
 }
 
 // resting are the states of pipelines that keep nobody waiting.
@@ -190,6 +193,7 @@ func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
 		}
 		if p.State.Works() {
 			now.left += p.Left()
+			now.more = now.more || p.Capped()
 		}
 		if p.AtWork() || slices.Contains(resting, p.State) {
 			continue
