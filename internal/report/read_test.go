@@ -13,6 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/slot"
+	"github.com/embedsidecar/embedsidecar/internal/speed"
 )
 
 // held is the state of a slot that somebody streams from.
@@ -152,6 +153,23 @@ func TestSlotOf_TellsWhatTheStateMeans(t *testing.T) {
 		c.want(&want)
 		if got := slotOf(&state); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+// P10: rows are counted up to a number, and where there are more the time until they are embedded is told as the least.
+func TestP10_ATimeThatIsTheLeastSaysSo(t *testing.T) {
+	t.Parallel()
+	for pending, least := range map[int64]bool{taskCap - 1: false, taskCap: true} {
+		m := installation()
+		m.installed[0].Pending = pending
+		m.running[0].Speeds = map[int32]speed.Speed{7: {Rows: 10}}
+		st, err := Options{}.read(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := st.Pipelines[0]; p.SecondsLeft != 10_000 || p.AtLeast != least {
+			t.Errorf("%d rows: %g s left, at least: %t", pending, p.SecondsLeft, p.AtLeast)
 		}
 	}
 }
