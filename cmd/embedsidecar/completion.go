@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // completeWord is what the scripts of shells put before the words of a line to be told how its last one may go on.
@@ -73,7 +75,7 @@ func (p *program) complete(words []string) error {
 var flagValues = map[string][]string{
 	"output": {"table", "json", "yaml", "csv"}, "o": {"table", "json", "yaml", "csv"},
 	"color": {"auto", "always", "never"},
-	"index": {"hnsw", "none"}, "into-type": {"vector", "halfvec", "bit", "sparsevec"}, "on-lost": {"reconcile", "stop"},
+	"index": {"hnsw", "none"}, "into-type": pipeline.StoredTypes(), "on-lost": {"reconcile", "stop"},
 	"log-level": {"debug", "info", "warn", "error"}, "log-format": {"auto", "text", "json"}, "kind": {"document", "query"},
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -33,8 +32,10 @@ type Destination struct {
 func FindDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table, v VectorType,
 	model Vectors,
 ) (d Destination, err error) {
-	if err := v.unknown(spec.IntoType); err != nil {
-		return d, err
+	if spec.IntoType != "" {
+		if err := v.unknown(spec.IntoType); err != nil {
+			return d, err
+		}
 	}
 	if spec.InSource() {
 		d, err = findColumn(ctx, q, spec, t, v)
@@ -64,11 +65,9 @@ func FindDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table
 
 // unfit returns *ConfigError when a destination cannot hold the model's vectors.
 func (d Destination) unfit(spec pipeline.Spec, model Vectors) error {
-	widest, sparse := maxDims, model.Sparse || model.Either && model.Dims > maxDims // no dense ones are that wide
-	if d.Stored == pipeline.StoredSparse {
-		widest = embed.MaxSparseDims
-	}
-	switch {
+	// No dense vectors are as wide as sparse ones.
+	sparse := model.Sparse || model.Either && model.Dims > pipeline.StoredVector.Widest()
+	switch widest := d.Stored.Widest(); {
 	case model.Dims == 0:
 	case sparse && !d.Stored.Takes(true):
 		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are sparse, and the destination %s is of type %s",

@@ -26,7 +26,7 @@ func ownColumns(v VectorType, stored pipeline.Stored, dims int) []ownColumn {
 		{"generation", "integer NOT NULL", "integer"},
 		{"text_hash", "bytea NOT NULL", "bytea"},
 		{"embedded_at", "timestamptz NOT NULL", "timestamp with time zone"},
-		{"embedding", v.Definition(stored, dims) + " NOT NULL", ""},
+		{"embedding", stored.Column(v.Extension(), dims) + " NOT NULL", ""},
 	}
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -14,9 +16,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
-
-// maxDims is the widest dense vector that pgvector stores.
-const maxDims = 16000
 
 // Vectors is what a model's vectors look like, as far as a destination must fit them.
 type Vectors struct {
@@ -26,11 +25,12 @@ type Vectors struct {
 	Either bool // whether they are sparse is not known: what is there was made to fit
 }
 
-// VectorType is pgvector in this database: its schema, and the types that a destination may have.
+// VectorType is what this database has to keep vectors in: the types that a destination may have, and the schema of
+// pgvector, where it is installed.
 type VectorType struct {
 	Schema  string
 	Version string
-	OIDs    map[pipeline.Stored]uint32 // 0: this version does not have it
+	OIDs    map[pipeline.Stored]uint32 // of those that can be had
 }
 
 // Extension returns the schema, quoted.
@@ -39,55 +39,71 @@ func (v VectorType) Extension() string { return database.Quote(v.Schema) }
 // stored returns which type a number stands for, or "".
 func (v VectorType) stored(oid uint32) pipeline.Stored {
 	for stored, known := range v.OIDs {
-		if known == oid && known != 0 {
+		if known == oid {
 			return stored
 		}
 	}
 	return ""
 }
 
-// Definition returns a type with its width, as a column is defined.
-func (v VectorType) Definition(stored pipeline.Stored, dims int) string {
-	if stored == pipeline.StoredBit {
-		return fmt.Sprintf("bit(%d)", dims)
+// FindVector looks up the types. It returns *ConfigError when there are none, because the extension is not installed.
+func FindVector(ctx context.Context, q database.Querier) (v VectorType, err error) {
+	var ofPgvector map[string]uint32
+	err = q.QueryRow(ctx, sqlfiles.Query("vector_types"), pgx.StrictNamedArgs{"types": pipeline.StoredTypes()}).
+		Scan(&v.Schema, &v.Version, &ofPgvector)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return v, fmt.Errorf("look up types of vectors: %w", err)
 	}
-	return fmt.Sprintf("%s(%d)", database.Quote(v.Schema, stored.Name()), dims)
-}
-
-// FindVector looks up the types. It returns *ConfigError when the extension is not installed.
-func FindVector(ctx context.Context, q database.Querier) (VectorType, error) {
-	var v VectorType
-	var vector, half, sparse uint32
-	err := q.QueryRow(ctx, sqlfiles.Query("vector_types")).Scan(&v.Schema, &v.Version, &vector, &half, &sparse)
-	v.OIDs = map[pipeline.Stored]uint32{
-		pipeline.StoredVector: vector, pipeline.StoredHalfvec: half,
-		pipeline.StoredSparse: sparse,
+	v.OIDs = map[pipeline.Stored]uint32{}
+	for _, name := range pipeline.StoredTypes() {
+		stored := pipeline.Stored(name)
+		oid := stored.OID()
+		if oid == 0 {
+			oid = ofPgvector[name]
+		}
+		if oid != 0 && slices.Compare(numbers(v.Version), numbers(stored.Pgvector())) >= 0 {
+			v.OIDs[stored] = oid
+		}
 	}
-	if half != 0 { // binary_quantize came with it
-		v.OIDs[pipeline.StoredBit] = pgtype.BitOID
-	}
-	if errors.Is(err, pgx.ErrNoRows) {
-		return v, refusal.Coded(code.Pgvector, "the extension vector is not installed in this database",
-			"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts the extension)")
-	}
-	if err != nil {
-		return v, fmt.Errorf("look up type vector: %w", err)
+	if len(v.OIDs) == 0 {
+		return v, notInstalled()
 	}
 	return v, nil
 }
 
-// unknown returns *ConfigError when the configured type of a destination cannot be had here.
-func (v VectorType) unknown(stored pipeline.Stored) error {
-	switch {
-	case stored == "" || v.OIDs[stored] != 0:
-		return nil
-	case stored == pipeline.StoredHalfvec || stored == pipeline.StoredBit || stored == pipeline.StoredSparse:
-		return refusal.Coded(code.Pgvector, fmt.Sprintf("a destination of type %s needs pgvector 0.7 or newer; this database has %s",
-			stored, v.Version),
-			"ALTER EXTENSION vector UPDATE; (after installing a newer one on the server)")
+// numbers are those of a version: 0.8.1.
+func numbers(version string) (list []int) {
+	for part := range strings.SplitSeq(version, ".") {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			break
+		}
+		list = append(list, n)
 	}
-	return refusal.Coded(code.Pgvector, fmt.Sprintf("a destination cannot be of type %s", stored),
-		"vector, halfvec, bit and sparsevec are possible")
+	return list
+}
+
+// unknown returns *ConfigError when a destination of a type cannot be had here.
+func (v VectorType) unknown(stored pipeline.Stored) error {
+	names := pipeline.StoredTypes()
+	last := len(names) - 1
+	switch _, known := v.OIDs[stored]; {
+	case known:
+		return nil
+	case !slices.Contains(names, string(stored)):
+		return refusal.Coded(code.Pgvector, fmt.Sprintf("a destination cannot be of type %s", stored),
+			strings.Join(names[:last], ", ")+" and "+names[last]+" are possible")
+	case v.Version == "":
+		return notInstalled()
+	}
+	return refusal.Coded(code.Pgvector, fmt.Sprintf("a destination of type %s needs pgvector %s or newer; this database has %s",
+		stored, stored.Pgvector(), v.Version),
+		"ALTER EXTENSION vector UPDATE; (after installing a newer one on the server)")
+}
+
+func notInstalled() error {
+	return refusal.Coded(code.Pgvector, "the extension vector is not installed in this database",
+		"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts the extension)")
 }
 
 // notVector says what is wrong with a column whose type is none of ours.

@@ -172,6 +172,8 @@ func (c *checker) checkServer(ctx context.Context) {
 	switch {
 	case s.Vector != "":
 		c.add("extension vector", OK, s.Vector)
+	case !pipeline.NeedPgvector(c.o.Specs):
+		c.add("extension vector", OK, "no pipeline needs it")
 	case s.VectorAvailable != "":
 		c.add("extension vector", Wrong, "not installed in this database; the server has "+s.VectorAvailable,
 			"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts it); embedsidecar init does it")

@@ -158,8 +158,7 @@ func oneOf(s string, choices ...string) (string, error) {
 
 // parseStored reads the type of a destination.
 func parseStored(v string) (pipeline.Stored, error) {
-	choice, err := oneOf(v, string(pipeline.StoredVector), string(pipeline.StoredHalfvec), string(pipeline.StoredBit),
-		string(pipeline.StoredSparse))
+	choice, err := oneOf(v, pipeline.StoredTypes()...)
 	return pipeline.Stored(choice), err
 }
 

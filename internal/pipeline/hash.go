@@ -1,12 +1,9 @@
 package pipeline
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
-	"errors"
 	"math"
-	"strconv"
 )
 
 // Widths of the hashes, in bytes.
@@ -53,29 +50,6 @@ func VectorHash(vector []float32) [VectorHashSize]byte {
 	sum := sha256.Sum256(buf)
 	copy(h[:], sum[:])
 	return h
-}
-
-// ParseVector reads a vector as pgvector prints it: [1,2.5,-3e-05].
-func ParseVector(text []byte) ([]float32, error) {
-	if len(text) < 2 || text[0] != '[' || text[len(text)-1] != ']' {
-		return nil, errors.New("parse vector: no brackets around it")
-	}
-	text = text[1 : len(text)-1]
-	vector := make([]float32, 0, bytes.Count(text, []byte{','})+1)
-	for len(text) > 0 {
-		number := text
-		if i := bytes.IndexByte(text, ','); i >= 0 {
-			number, text = text[:i], text[i+1:]
-		} else {
-			text = nil
-		}
-		f, err := strconv.ParseFloat(string(number), 32)
-		if err != nil {
-			return nil, errors.New("parse vector: an element is not a number")
-		}
-		vector = append(vector, float32(f))
-	}
-	return vector, nil
 }
 
 // Pattern builds a LIKE pattern over bytea that reports whether a ledger entry (source_hash || vector_hash) is what

@@ -11,6 +11,29 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
+// StoredSparse keeps only the numbers that are not zero, as pairs (embed.Pairs).
+const StoredSparse Stored = "sparsevec"
+
+// MaxSparseIndexed is how many numbers that are not zero a sparsevec may have for an HNSW index to take it.
+const MaxSparseIndexed = 1000
+
+var sparseVector = vectorType{
+	name: StoredSparse, pgvector: "0.7", sparse: true,
+	bits: 64, widest: embed.MaxSparseDims, indexable: embed.MaxSparseDims, // but see MaxSparseIndexed
+	column: `{pgvector}."sparsevec"({dims})`, travels: `{pgvector}."sparsevec"`, kept: "{given}",
+	// The negative inner product, for which sparse models are made.
+	distance: "{stored} OPERATOR({pgvector}.<#>) {kept}", metric: "negative_inner_product", class: "sparsevec_ip_ops",
+	send: sendSparse, parseText: parseSparseText, parseBinary: parseSparseBinary,
+}
+
+func sendSparse(vectors [][]float32, dims int) any {
+	sparse := make([]Sparse, len(vectors))
+	for i, v := range vectors {
+		sparse[i] = Sparse{Dims: dims, Pairs: v}
+	}
+	return sparse
+}
+
 // Sparse is a vector of a sparse model on its way to the server: a sparsevec.
 type Sparse struct {
 	Dims  int
@@ -71,17 +94,17 @@ func parseSparseText(text []byte) ([]float32, error) {
 }
 
 // parseSparseBinary returns the pairs of a sparsevec as Postgres sends it in binary.
-func parseSparseBinary(b []byte) ([]float32, error) {
+func parseSparseBinary(b []byte) (pairs []float32, ok bool) {
 	const head = 12 // width, how many numbers, unused
 	if len(b) < head || int64(len(b)-head) != 8*int64(binary.BigEndian.Uint32(b[4:])) {
-		return nil, fmt.Errorf("a stored sparsevec of %d bytes", len(b))
+		return nil, false
 	}
 	n := (len(b) - head) / 8
 	places, numbers := b[head:head+4*n], b[head+4*n:]
-	pairs := make([]float32, 0, 2*n)
+	pairs = make([]float32, 0, 2*n)
 	for i := range n {
 		pairs = append(pairs, float32(binary.BigEndian.Uint32(places[4*i:])),
 			math.Float32frombits(binary.BigEndian.Uint32(numbers[4*i:])))
 	}
-	return pairs, nil
+	return pairs, true
 }

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"math"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -53,6 +54,29 @@ func TestStored_WhatIsHashedIsWhatIsStored(t *testing.T) {
 		}
 		if again := stored.Canonical(stored.Given(parsed)); !slices.Equal(again, parsed) {
 			t.Errorf("%s: given again, %v becomes %v", stored, parsed, again)
+		}
+	}
+}
+
+// Whoever adds a type and forgets something learns it here. An index there need not be.
+func TestStored_EachTypeSaysAllThatIsAsked(t *testing.T) {
+	t.Parallel()
+	blank := regexp.MustCompile(`\{[a-z]+\}`) // nobody has filled in
+	for _, of := range types {
+		p := Pipeline{Form: Form{Stored: of.name}, Extension: `"public"`, Dims: 3}
+		for what, sql := range map[string]string{
+			"column": of.name.Column(p.Extension, p.Dims), "travels": p.VectorType(), "kept": p.ToStored("$1"),
+			"distance": p.Distance("v", "$1"), "metric": of.metric,
+		} {
+			if sql == "" || blank.MatchString(sql) {
+				t.Errorf("%s: %s is %q", of.name, what, sql)
+			}
+		}
+		if of.bits == 0 || of.widest == 0 || of.send == nil || of.parseText == nil || of.parseBinary == nil {
+			t.Errorf("%s: what is stored cannot be sent, read or measured", of.name)
+		}
+		if of.canonical == nil && of.given != nil {
+			t.Errorf("%s: nothing is lost of a vector, and another one is to be sent again", of.name)
 		}
 	}
 }

@@ -1,6 +1,80 @@
 package pipeline
 
-import "strconv"
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math"
+	"strconv"
+
+	"github.com/pgvector/pgvector-go"
+)
+
+// StoredVector is single precision: what the model gave.
+const StoredVector Stored = "vector"
+
+var singleVector = vectorType{
+	name: StoredVector, pgvector: "0.1",
+	bits: 32, widest: widestDense, indexable: 2000,
+	column: `{pgvector}."vector"({dims})`, travels: denseTravels, kept: "{given}",
+	distance: cosineDistance, metric: "cosine", class: "vector_cosine_ops",
+	send: sendDense, parseText: ParseVector,
+	parseBinary: func(b []byte) ([]float32, bool) {
+		return parseNumbers(b, 4, func(b []byte) float32 { return math.Float32frombits(binary.BigEndian.Uint32(b)) })
+	},
+}
+
+// What types of dense vectors have in common: their vectors travel as pgvector's type vector, and the server turns them
+// into what is stored.
+const (
+	widestDense    = 16000 // no wider vector travels
+	denseTravels   = `{pgvector}."vector"`
+	cosineDistance = "{stored} OPERATOR({pgvector}.<=>) {kept}" // from 0 to 2
+)
+
+func sendDense(vectors [][]float32, _ int) any {
+	dense := make([]pgvector.Vector, len(vectors))
+	for i, v := range vectors {
+		dense[i] = pgvector.NewVector(v)
+	}
+	return dense
+}
+
+// parseNumbers reads numbers of so many bytes behind their count and 16 bits that are unused.
+func parseNumbers(b []byte, size int, number func(b []byte) float32) (vector []float32, ok bool) {
+	const head = 4
+	if len(b) < head || len(b) != head+size*int(binary.BigEndian.Uint16(b)) {
+		return nil, false
+	}
+	vector = make([]float32, 0, len(b)/size)
+	for b = b[head:]; len(b) > 0; b = b[size:] {
+		vector = append(vector, number(b))
+	}
+	return vector, true
+}
+
+// ParseVector reads a vector as pgvector prints it: [1,2.5,-3e-05].
+func ParseVector(text []byte) ([]float32, error) {
+	if len(text) < 2 || text[0] != '[' || text[len(text)-1] != ']' {
+		return nil, errors.New("parse vector: no brackets around it")
+	}
+	text = text[1 : len(text)-1]
+	vector := make([]float32, 0, bytes.Count(text, []byte{','})+1)
+	for len(text) > 0 {
+		number := text
+		if i := bytes.IndexByte(text, ','); i >= 0 {
+			number, text = text[:i], text[i+1:]
+		} else {
+			text = nil
+		}
+		f, err := strconv.ParseFloat(string(number), 32)
+		if err != nil {
+			return nil, errors.New("parse vector: an element is not a number")
+		}
+		vector = append(vector, float32(f))
+	}
+	return vector, nil
+}
 
 // VectorText writes a vector as pgvector reads it; that of a sparse model is of pairs.
 func VectorText(sparse bool, dims int, v []float32) string {

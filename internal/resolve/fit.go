@@ -75,8 +75,8 @@ func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) error {
 		return nil
 	}
 	hint := []string{"leave index out: searches then read every vector"}
-	for _, other := range []pipeline.Stored{pipeline.StoredHalfvec, pipeline.StoredBit} {
-		if dims <= other.Indexable() {
+	for _, name := range pipeline.StoredTypes() {
+		if other := pipeline.Stored(name); other.Takes(false) && dims <= other.Indexable() {
 			hint = append([]string{fmt.Sprintf("store them as %s, which is indexed up to %d dimensions: into: {..., type: %s}",
 				other, other.Indexable(), other)}, hint...)
 			break

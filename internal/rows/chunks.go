@@ -388,6 +388,6 @@ func (r *chunkRows) window(at int) chunkRows {
 func (r *chunkRows) values(p *pipeline.Pipeline) values {
 	return values{
 		chunkNumbers.name: r.nos, textHashes.name: r.hashes, "start_byte": r.starts, "end_byte": r.ends,
-		"context": r.contexts, "chunk_text": r.texts, "vector": parameter(p, r.vectors),
+		"context": r.contexts, "chunk_text": r.texts, "vector": p.Parameter(r.vectors),
 	}
 }

@@ -30,10 +30,6 @@ type columnStatements struct {
 
 func newColumn(p *pipeline.Pipeline, o Options) *column {
 	name := database.Quote(p.IntoColumn)
-	equal := "OPERATOR(" + p.Extension + ".=)"
-	if p.Stored == pipeline.StoredBit {
-		equal = "OPERATOR(pg_catalog.=)"
-	}
 	update := "UPDATE " + target(p) + " AS r SET " + name + " = "
 	return &column{p, o, columnStatements{
 		write: build(p, func(b *builder) string {
@@ -49,7 +45,7 @@ func newColumn(p *pipeline.Pipeline, o Options) *column {
 				" AS source FROM " + source(p) + " WHERE " + b.match("r") + " FOR NO KEY UPDATE SKIP LOCKED) AS f"
 		}),
 		after: build(p, func(b *builder) string {
-			return "SELECT k.place, coalesce(r." + name + " " + equal + " " + p.ToStored("k.vector") + ", false), " +
+			return "SELECT k.place, coalesce(" + p.SameVector("r."+name, "k.vector") + ", false), " +
 				sourceHash(p) + " FROM " + b.list(b.vectors()) + " JOIN " + source(p) + " ON " + b.match("r")
 		}),
 		reuse: build(p, func(b *builder) string {
@@ -249,7 +245,7 @@ func (c *column) none() ([]step, error) {
 	if err != nil {
 		return nil, err
 	}
-	write, err := c.sql.write.args(c.p, nil, values{"vector": parameter(c.p, nil)})
+	write, err := c.sql.write.args(c.p, nil, values{"vector": c.p.Parameter(nil)})
 	if err != nil {
 		return nil, err
 	}

@@ -184,7 +184,7 @@ func (t *embeddingTable) none() ([]step, error) {
 	if err != nil {
 		return nil, err
 	}
-	write, err := t.sql.write.args(t.p, nil, values{textHashes.name: [][]byte{}, "vector": parameter(t.p, nil)})
+	write, err := t.sql.write.args(t.p, nil, values{textHashes.name: [][]byte{}, "vector": t.p.Parameter(nil)})
 	if err != nil {
 		return nil, err
 	}

@@ -6,27 +6,10 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/pgvector/pgvector-go"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
-
-// parameter returns vectors as the parameter of a statement that writes them: in the type in which they travel.
-func parameter(p *pipeline.Pipeline, vectors [][]float32) any {
-	if p.Stored == pipeline.StoredSparse {
-		sparse := make([]pipeline.Sparse, len(vectors))
-		for i, v := range vectors {
-			sparse[i] = pipeline.Sparse{Dims: p.Dims, Pairs: v}
-		}
-		return sparse
-	}
-	dense := make([]pgvector.Vector, len(vectors))
-	for i, v := range vectors {
-		dense[i] = pgvector.NewVector(v)
-	}
-	return dense
-}
 
 // keysOf, hashesOf and vectorsOf are the parameters of a write.
 func keysOf(writes []Write) []string {
@@ -50,7 +33,7 @@ func vectorsOf(p *pipeline.Pipeline, writes []Write) any {
 	for i := range writes {
 		vectors[i] = writes[i].Vector
 	}
-	return parameter(p, vectors)
+	return p.Parameter(vectors)
 }
 
 // vectorFormats are how places and vectors come.

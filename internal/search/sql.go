@@ -70,7 +70,7 @@ func (s *statement) near(exact bool) string {
 	vector, from := vectors(p)
 	// Vectors of an earlier generation are of the same model, and of the text as it was before: better than none.
 	where := vector + " IS NOT NULL" + and("s", s.conditions)
-	distance := vector + " " + p.DistanceOperator() + " " + p.ToStored("$1::text::"+p.VectorType())
+	distance := p.Distance(vector, "$1::text::"+p.VectorType())
 	order := distance
 	if exact { // an expression that no index is over
 		order = "(" + distance + ") OPERATOR(pg_catalog.+) 0::float8"

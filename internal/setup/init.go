@@ -146,7 +146,7 @@ func (in *initializer) all(ctx context.Context) error {
 	if err := in.lookAtServer(ctx); err != nil {
 		return err
 	}
-	if !in.server.Vector {
+	if !in.server.Vector && pipeline.NeedPgvector(in.o.Specs) {
 		extension := in.extension()
 		if err := in.perform(ctx, []step.Action{extension}); err != nil || in.o.DryRun {
 			in.report.Warnings = append(in.report.Warnings, "the rest depends on the extension vector")

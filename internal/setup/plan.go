@@ -77,8 +77,8 @@ func (in *initializer) makeDestination(f *resolve.Findings) step.Action {
 	spec, comment := f.Pipeline.Spec, in.comment(f)
 	if spec.InSource() {
 		alter := "ALTER TABLE " + f.Table.Quoted()
-		column := alter + " ADD COLUMN " + database.Quote(spec.IntoColumn) + " " + f.Vector.Definition(f.Destination.Stored,
-			f.Pipeline.Dims)
+		column := alter + " ADD COLUMN " + database.Quote(spec.IntoColumn) + " " +
+			f.Destination.Stored.Column(f.Vector.Extension(), f.Pipeline.Dims)
 		return step.Action{
 			Step: step.Step{
 				What: "column " + catalog.DestinationName(spec),

@@ -212,14 +212,9 @@ func (e *Estimate) measure(ctx context.Context, by embed.Embedder, texts []strin
 
 // vectorBytes is the size of one vector as it is stored.
 func vectorBytes(stored pipeline.Stored, about embed.Description) int64 {
-	const header, sparse = 8, 128 * 8 // of a sparse one: the usual number of words
-	switch {
-	case about.Sparse:
-		return header + sparse
-	case stored == pipeline.StoredHalfvec:
-		return header + int64(about.Dims)*2
-	case stored == pipeline.StoredBit:
-		return header + int64(about.Dims+7)/8
+	const header, words = 8, 128 // words that a sparse one usually has
+	if about.Sparse {
+		return header + stored.Bytes(words)
 	}
-	return header + int64(about.Dims)*4
+	return header + stored.Bytes(about.Dims)
 }
