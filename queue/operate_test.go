@@ -220,12 +220,16 @@ func (f *fixture) acts(t *testing.T, operator *person) {
 	operator.sees(`SELECT changed, remaining FROM embedsidecar.reembed('docs', '{13}')`, "1 0")
 	operator.sees(`SELECT changed, remaining FROM embedsidecar.reembed('docs', max_rows => 1)`, "1 1")
 	operator.sees(`SELECT phase, reason FROM embedsidecar.progress`, "waiting backfill")
+	f.db.MustExec(`UPDATE embedsidecar.scan SET rows_seen = 5, tasks_made = 2, started_at = now(), finished_at = now()`) // by one before
+	operator.sees(`SELECT phase, rows_seen, tasks_made, started_at IS NULL, finished_at IS NULL FROM embedsidecar.progress`, "waiting 0 0 t f")
+	f.db.MustExec(`UPDATE embedsidecar.scan SET phase = 'rows', requested_at = started_at + interval '1 s'`)
+	operator.sees(`SELECT rows_seen, requested_at > started_at FROM embedsidecar.progress`, "5 t")
 	operator.sees(`SELECT changed, remaining FROM embedsidecar.reembed('docs', continues => (SELECT max(audit_id) FROM embedsidecar.audit))`, "1 0")
 	operator.sees(`SELECT embedsidecar.rescan('docs')`, "scan_requested")
 	operator.sees(`SELECT action || ' ' || coalesce(pipeline, '-') || ' ' || result || ' ' || changed || ' ' || said_by FROM embedsidecar.audit ORDER BY audit_id`,
 		"pause docs paused 1 ann", "pause docs already_paused 0 ", "resume docs resumed 1 ", "pause - paused 1 ",
 		"resume - resumed 1 ", "resume - already_on 0 ", "set_priority docs set 1 ", "set_priority docs already_so 0 ",
-		"retry docs retried 2 ", "discard docs cancelled 1 ", "cancel docs cancelled 3 ", "requeue docs requeued 2 ",
+		"retry docs retried 2 ", "discard docs discarded 1 ", "cancel docs cancelled 3 ", "requeue docs requeued 2 ",
 		"requeue docs requeued 2 ", "reembed docs reembed_requested 1 ",
 		"reembed docs reembed_requested 2 ", "rescan docs scan_requested 0 ")
 	operator.sees(`SELECT DISTINCT role = session_user, application, client_addr IS NOT NULL, acted_at <= finished_at FROM embedsidecar.audit`, "t psql t t")

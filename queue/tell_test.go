@@ -77,6 +77,32 @@ func TestP10_SQLTellsOfRows(t *testing.T) {
 	reader.refused(`SELECT embedsidecar.notify_changes(true)`, "42501")
 	reader.sees(`SELECT count(*) FROM embedsidecar.explain('docs', repeat('x', 1000000))`, "7")
 
+	// Who may not read the text himself gets no hash of it, by which a short one is guessed.
+	const hash = `SELECT facts ->> 'text_hash' || ' ' || (facts ->> 'source_hash') || ' ' || (sentence LIKE '%text hash hidden%')
+		FROM embedsidecar.explain('docs', '1') WHERE topic = 'ledger'`
+	const shown, hidden = "78  false", "hidden hidden true"
+	reader.sees(hash, shown)
+	for _, way := range [][2]string{
+		{`REVOKE SELECT ON docs FROM ` + readerRole, hidden},
+		{`GRANT SELECT (id) ON docs TO ` + readerRole, hidden},
+		{`GRANT SELECT (body) ON docs TO ` + readerRole, shown},
+		{`ALTER TABLE docs ENABLE ROW LEVEL SECURITY`, hidden}, // a policy may hide the row
+		{`ALTER TABLE docs DISABLE ROW LEVEL SECURITY`, shown},
+		{`ALTER TABLE docs ADD COLUMN more text`, hidden}, // what is read of the table is not known
+		{`UPDATE embedsidecar.pipeline SET watched_columns = '{body}'`, shown},
+		{`REVOKE SELECT (body) ON docs FROM ` + readerRole, hidden},
+	} {
+		f.db.MustExec(way[0])
+		reader.sees(hash, way[1])
+	}
+	for _, view := range []string{
+		"tasks", "row_state", "dead_letters", "errors", "status", "progress", "audit", "workers", "pipelines", "health",
+		"lanes", "slots",
+	} {
+		reader.sees(`SELECT count(*) FROM embedsidecar.`+view+` AS v WHERE v::text LIKE '%secret%' OR to_jsonb(v) ?| '{text_hash,source_hash,vector_hash}'`, "0")
+	}
+	reader.refused(`SELECT embedsidecar.may_see_text(1)`, "42501")
+
 	for _, key := range [][]string{{"a"}, {"a|b", `c\`}, {"", ""}, {`\|`, "|", "ü"}} {
 		reader.sees(`SELECT embedsidecar.row_key(VARIADIC `+literals(key)+`)`, pipeline.JoinKey(key))
 	}
