@@ -175,7 +175,7 @@ comma := ,
 space := $(subst ,, )
 cover: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete ## test coverage of the core packages; fails below COVER_MIN percent
 	@$(call get_pg,$(PG_TEST))
-	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE))) $(filter-out $(MODULE)/e2e,$(shell $(GO) list ./...))
+	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE))) $(filter-out $(MODULE)/internal/e2e,$(shell $(GO) list ./...))
 	@awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out
 
 unit-coverage: ## test coverage of the packages that are tried without a server, in seconds; fails where one is below UNIT_MIN percent
