@@ -18,6 +18,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node"
 	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
 	"github.com/embedsidecar/embedsidecar/internal/node/explain"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
@@ -32,6 +33,7 @@ var update = flag.Bool("update", false, "rewrite testdata/contracts")
 // testdata/contracts: what is added there does no harm, what is taken away or renamed breaks somebody's program.
 var contracts = map[string]reflect.Type{
 	"audit":        reflect.TypeFor[map[string][]report.Action](),
+	"backfill":     reflect.TypeFor[map[string][]node.Backfilled](),
 	"check":        reflect.TypeFor[map[string][]preflight.Finding](),
 	"config show":  reflect.TypeFor[map[string][]config.Shown](),
 	"drain":        reflect.TypeFor[map[string][]caughtup.Drained](),

@@ -53,7 +53,7 @@ func commands() []*command {
 		newStatus(), newTop(), newDashboard(), newFailed(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newFamily("workers", newWorkersList()),
 		newFamily("cache", newCacheStats()),
-		newPause(), newResume(), newDrain(), newBulk(), newRetry(), newRescan(), newReembed(), newNotify(),
+		newPause(), newResume(), newDrain(), newBulk(), newRetry(), newBackfill(), newReembed(), newNotify(),
 		newFamily("tasks", newTasksList(), newTasksShow(), newTasksExport(), newTasksRetry(), newTasksRequeue(),
 			newTasksCancel(), newTasksDiscard(), newTasksPrioritise()), newAudit(),
 		newSearch(), newSimilar(), newEmbed(),

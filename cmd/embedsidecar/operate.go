@@ -69,20 +69,6 @@ func newRetry() *command {
 	}
 }
 
-func newRescan() *command {
-	return &command{
-		name: "rescan", group: groupOperate, usage: "compare every row with what was written for it",
-		arguments: "[PIPELINE...]", maxArgs: -1,
-		description: "Asks for the comparison that a lost slot or an altered table brings by itself. Only rows that differ are embedded. It begins when a sidecar runs; embedsidecar status shows how far it is.",
-		settings:    databaseGroups, acts: true,
-		run: func(ctx context.Context, env *environment) error {
-			return env.act(ctx, func(a *actions.Actions) ([]actions.Outcome, error) {
-				return a.Rescan(ctx, env.args, env.dryRun)
-			})
-		},
-	}
-}
-
 func newReembed() *command {
 	return &command{
 		name: "reembed", group: groupOperate, usage: "embed rows anew though their texts are what they were",

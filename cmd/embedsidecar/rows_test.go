@@ -71,7 +71,7 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	s.run(0, "retry", "public.docs")
 	s.becomes("public.docs", health.UpToDate)
 
-	s.rescanEmbedsNone()
+	s.backfillEmbedsNone()
 	s.reembedsAnew()
 	s.repairsWhatIsWrong()
 	d.end(syscall.SIGTERM, 0)
@@ -83,11 +83,11 @@ func (s *stage) embedded() int {
 	return testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.history WHERE outcome = 'embedded'")
 }
 
-// rescanEmbedsNone has every row compared.
-func (s *stage) rescanEmbedsNone() {
+// backfillEmbedsNone has every row looked at, none of which needs anything.
+func (s *stage) backfillEmbedsNone() {
 	s.t.Helper()
 	before := s.embedded()
-	stdout, _ := s.run(0, "rescan", "docs")
+	stdout, _ := s.run(0, "backfill", "docs")
 	s.has(stdout, "scan_requested")
 	s.run(0, "wait", "--caught-up")
 	if p := s.state("public.docs"); p.ScanSeen != 6 || p.ScanReason != "asked for" || s.embedded() != before {

@@ -20,16 +20,16 @@ type Verb string
 
 // The verbs.
 const (
-	Pause      Verb = "pause"      // of pipelines; without any: by the switch over all
-	Resume     Verb = "resume"     // as pause; for a time: of pipelines
-	Rescan     Verb = "rescan"     // of pipelines
-	Priority   Verb = "priority"   // of pipelines
-	Reembed    Verb = "reembed"    // of one pipeline: of all its rows, or by keys
-	Requeue    Verb = "requeue"    // of one pipeline: what is cancelled, or by keys
-	Cancel     Verb = "cancel"     // of one pipeline, by keys
-	Prioritise Verb = "prioritise" // of one pipeline: all that waits, or by keys
-	Retry      Verb = "retry"      // of what a filter says
-	Discard    Verb = "discard"    // of what a filter says
+	Pause       Verb = "pause"      // of pipelines; without any: by the switch over all
+	Resume      Verb = "resume"     // as pause; for a time: of pipelines
+	BackfillNow Verb = "backfill"   // of pipelines
+	Priority    Verb = "priority"   // of pipelines
+	Reembed     Verb = "reembed"    // of one pipeline: of all its rows, or by keys
+	Requeue     Verb = "requeue"    // of one pipeline: what is cancelled, or by keys
+	Cancel      Verb = "cancel"     // of one pipeline, by keys
+	Prioritise  Verb = "prioritise" // of one pipeline: all that waits, or by keys
+	Retry       Verb = "retry"      // of what a filter says
+	Discard     Verb = "discard"    // of what a filter says
 )
 
 // Action is something to be done. What a verb has no use for must be zero.
@@ -145,7 +145,8 @@ func (a *Action) check(who Caller) error {
 
 // ofOne reports whether a verb takes exactly one pipeline.
 func (a *Action) ofOne() bool {
-	return a.For != nil || slices.Contains([]Verb{Reembed, Requeue, Cancel, Prioritise, Priority, Rescan, Discard}, a.Verb)
+	ofOne := []Verb{Reembed, Requeue, Cancel, Prioritise, Priority, BackfillNow, Discard}
+	return a.For != nil || slices.Contains(ofOne, a.Verb)
 }
 
 func (s *Service) act(ctx context.Context, pool *pgxpool.Pool, who Caller, names []string, a *Action, done *Acted,
@@ -166,8 +167,8 @@ func (s *Service) act(ctx context.Context, pool *pgxpool.Pool, who Caller, names
 		switched, err := by.Switch(ctx, a.Verb == Resume, names, a.DryRun)
 		done.Stay = switched.Paused
 		return add(switched.Outcomes, err)
-	case Rescan:
-		return add(by.Rescan(ctx, names, a.DryRun))
+	case BackfillNow:
+		return add(by.Backfill(ctx, names, a.DryRun))
 	case Priority:
 		o, err := by.Prioritise(ctx, names[0], a.Priority, a.DryRun)
 		return add([]actions.Outcome{o}, err)

@@ -15,7 +15,7 @@ var acts = [][2]string{
 	{"/pipelines/docs/pause", ""},
 	{"/pipelines/docs/resume", `{"for": "2h"}`},
 	{"/resume", ""},
-	{"/pipelines/docs/rescan", ""},
+	{"/pipelines/docs/backfill", ""},
 	{"/pipelines/docs/priority", `{"priority": "high"}`},
 	{"/pipelines/docs/reembed", `{"keys": ["1"]}`},
 	{"/tasks/retry", `{"pipelines": ["docs"], "code": "c1"}`},

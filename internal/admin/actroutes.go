@@ -78,7 +78,7 @@ func (a *api) acts() {
 	act := func(ctx context.Context, todo Action) (*body[Acted], error) { return answers(s.Act(ctx, todo)) }
 
 	for verb, summary := range map[Verb]string{
-		Pause: "Embed nothing of a pipeline until resume", Rescan: "Have every row compared with what was written for it",
+		Pause: "Embed nothing of a pipeline until resume", BackfillNow: "Have every row looked at, and those embedded that have no vector of their text",
 	} {
 		on(a, serve.RoleOperator, http.MethodPost, base+"/pipelines/{name}/"+string(verb), string(verb), summary,
 			func(ctx context.Context, in *ofPipeline) (*body[Acted], error) {

@@ -54,7 +54,7 @@ func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression s
 		} else {
 			r.Unknown = true
 			r.Warnings = []string{"the role lacks the privilege TEMPORARY on the database, so nobody can tell what " + word +
-				" reads and calls: every UPDATE counts as a change, and a function that is replaced goes unnoticed until embedsidecar rescan"}
+				" reads and calls: every UPDATE counts as a change, and a function that is replaced goes unnoticed until embedsidecar backfill"}
 			problem, err = explain(ctx, tx, t, expression)
 		}
 		return err

@@ -30,7 +30,7 @@ type deed struct {
 var verbs = map[string]struct{ Name, Tells string }{
 	"pause":    {"Pause", "Nothing is embedded until somebody resumes. Changes are queued meanwhile, and nobody who writes waits."},
 	"resume":   {"Resume", "Rows are embedded again."},
-	"rescan":   {"Compare every row", "Every row is compared with what was written for it. Only those that differ are embedded."},
+	"backfill": {"Compare every row", "Every row is compared with what was written for it. Those that have no vector of their text are embedded, and no others."},
 	"priority": {"Set priority", "Live changes of the pipeline take this lane from now on. What waits keeps its own."},
 	"retry":    {"Retry", "These rows are tried again at once, with all their tries."},
 	"requeue":  {"Requeue", "These rows are looked at again. A look at a row that needs nothing embeds nothing."},
@@ -97,7 +97,7 @@ func duration(s string) (*time.Duration, error) {
 
 // ofRows reports whether the action is about rows, which can be counted.
 func (d *deed) ofRows() bool {
-	return !slices.Contains([]string{"pause", "resume", "rescan", "priority"}, d.Verb)
+	return !slices.Contains([]string{"pause", "resume", "backfill", "priority"}, d.Verb)
 }
 
 // confirmation is the page that asks whether somebody means it.

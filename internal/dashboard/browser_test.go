@@ -337,7 +337,7 @@ func (c *chrome) clicks(r *rig) {
 		{"/pipelines/public.products", form("resume"), list(button("resume")), "SELECT count(*) FROM embedsidecar.pipeline WHERE NOT enabled", 0},
 		{"/pipelines/public.articles", form("pause"), list(button("pause")), "SELECT count(*) FROM embedsidecar.pipeline WHERE NOT enabled", 1},
 		{"/pipelines/public.articles", form("priority"), list(chromedp.SetValue(chromedp.CSS(`select[name=priority]`), "urgent"), button("priority")), "SELECT count(*) FROM embedsidecar.pipeline WHERE lane = 3", 1},
-		{"/backfills", form("rescan"), list(button("rescan")), "SELECT count(*) FROM embedsidecar.audit_log WHERE action = 'rescan'", 1},
+		{"/backfills", form("backfill"), list(button("backfill")), "SELECT count(*) FROM embedsidecar.audit_log WHERE action = 'backfill'", 1},
 		{"/row?pipeline=public.articles&key=1", form("requeue"), list(button("requeue")), "SELECT count(*) FROM embedsidecar.task WHERE row_key = '1'", 1},
 		{"/row?pipeline=public.articles&key=1", form("cancel"), list(button("cancel")), "SELECT count(*) FROM embedsidecar.task WHERE state = 'cancelled'", 1},
 		{"/pipelines/public.articles", form("requeue"), append(list(button("requeue")), typed("1")...), "SELECT count(*) FROM embedsidecar.task WHERE state = 'cancelled'", 0},

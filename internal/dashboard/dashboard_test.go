@@ -166,7 +166,7 @@ func deeds() []struct {
 		{list{"do", "priority", "pipeline", "public.products", "priority", "urgent"}, "SELECT count(*) FROM embedsidecar.pipeline WHERE lane = 3", 1},
 		{list{"do", "resume", "pipeline", "public.products", "for", "2h"}, "SELECT count(*) FROM embedsidecar.pipeline WHERE open_until > now() + interval '110 min'", 1},
 		{list{"do", "resume", "pipeline", "public.products", "for", "0s"}, "SELECT count(*) FROM embedsidecar.pipeline WHERE open_until IS NOT NULL", 0},
-		{list{"do", "rescan", "pipeline", "public.products"}, audited("rescan"), 1},
+		{list{"do", "backfill", "pipeline", "public.products"}, audited("backfill"), 1},
 		{list{"do", "requeue", "pipeline", "public.articles", "key", "1", "key", "2"}, "SELECT count(*) FROM embedsidecar.task WHERE row_key IN ('1', '2')", 2},
 		{list{"do", "cancel", "pipeline", "public.articles", "key", "1"}, "SELECT count(*) FROM embedsidecar.task WHERE state = 'cancelled'", 1},
 		{list{"do", "requeue", "pipeline", "public.articles", "typed", "1", "expected", "1"}, "SELECT count(*) FROM embedsidecar.task WHERE state = 'cancelled'", 0},

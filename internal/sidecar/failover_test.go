@@ -55,7 +55,7 @@ func looksOnly(t *testing.T, there *pgx.Conn, end string) {
 	for sql, want := range map[string]string{
 		"pause('docs')": "25006", "resume()": "25006", "retry_failed()": "25006", "requeue('docs', '{1}')": "25006",
 		"cancel('docs', '{1}')": "25006", "discard_dead('docs')": "25006", "reembed('docs')": "25006",
-		"rescan('docs')":              "25006",
+		"backfill('docs')":            "25006",
 		"set_priority('docs', 'low')": "25006", "notify_changes(true)": "25006", "wait_for()": "55000",
 		"resume_for('docs', '1 h')": "25006", "prioritise('docs', 'high')": "25006",
 		"prioritise('docs', 'high', dry_run => true)": "",

@@ -91,7 +91,65 @@ COMMENT ON COLUMN embedsidecar.progress.rows_expected IS 'By the server''s estim
 COMMENT ON COLUMN embedsidecar.progress.tasks_made IS 'Rows that differed, so that they are looked at; 0: it waits, or there were none.';
 COMMENT ON COLUMN embedsidecar.progress.requested_at IS 'When one was last asked for; later than started_at: another waits until this one has ended.';
 COMMENT ON COLUMN embedsidecar.progress.started_at IS 'When the one that runs, or ran last, began; NULL: it waits.';
+
+-- backfill is the verb for a look at every row, and rescan its other name.
+CREATE FUNCTION embedsidecar.backfill(pipeline text, dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    id    integer := embedsidecar.pipeline_meant(backfill.pipeline);
+    entry embedsidecar.audit_log := embedsidecar.begin_action('backfill', id, '{}', backfill.said_by, NULL, 1, NULL, backfill.dry_run);
+BEGIN
+    IF backfill.dry_run THEN
+        RETURN 'scan_would_be_requested';
+    END IF;
+    PERFORM embedsidecar.ask_for_scan(id, 'asked for');
+    PERFORM embedsidecar.end_action(entry.audit_id, 'scan_requested', 0, NULL);
+    RETURN 'scan_requested';
+END $$;
+COMMENT ON FUNCTION embedsidecar.backfill(text, boolean, text) IS 'Have every row of a pipeline looked at now; those that have no vector of their text as it is are embedded, and no others. Returns scan_requested or, with dry_run, scan_would_be_requested.';
+COMMENT ON FUNCTION embedsidecar.ask_for_scan(integer, text) IS 'What backfill and reembed do: every row is compared with what was written for it.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.rescan(pipeline text, dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN embedsidecar.backfill(rescan.pipeline, rescan.dry_run, rescan.said_by);
+END $$;
+COMMENT ON FUNCTION embedsidecar.rescan(text, boolean, text) IS 'The other name of backfill, which is what the audit calls it.';
+COMMENT ON COLUMN embedsidecar.audit.action IS 'pause, resume, retry, requeue, cancel, discard, reembed, backfill (rescan, in a version of before), set_priority, prioritise, notify or reload.';
+
+-- Whoever may call it by the other name may call it by this one.
+REVOKE ALL ON FUNCTION embedsidecar.backfill FROM PUBLIC;
+DO $$
+DECLARE
+    owner name := (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace AS n WHERE n.nspname = 'embedsidecar');
+    role  text;
+BEGIN
+    FOR role IN SELECT a.grantee::regrole FROM pg_proc AS p CROSS JOIN LATERAL aclexplode(p.proacl) AS a
+                WHERE p.oid = 'embedsidecar.rescan(text, boolean, text)'::regprocedure AND a.grantee NOT IN (0, p.proowner) LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION embedsidecar.backfill TO %s', role);
+    END LOOP;
+    IF owner <> current_user THEN
+        EXECUTE format('ALTER FUNCTION embedsidecar.backfill OWNER TO %I', owner);
+    END IF;
+END $$;
 ---- create above / drop below ----
+COMMENT ON COLUMN embedsidecar.audit.action IS 'pause, resume, retry, requeue, cancel, discard, reembed, rescan or set_priority.';
+COMMENT ON FUNCTION embedsidecar.ask_for_scan(integer, text) IS 'What rescan and reembed do: every row is compared with what was written for it.';
+CREATE OR REPLACE FUNCTION embedsidecar.rescan(pipeline text, dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    id    integer := embedsidecar.pipeline_meant(rescan.pipeline);
+    entry embedsidecar.audit_log := embedsidecar.begin_action('rescan', id, '{}', rescan.said_by, NULL, 1, NULL, rescan.dry_run);
+BEGIN
+    IF rescan.dry_run THEN
+        RETURN 'scan_would_be_requested';
+    END IF;
+    PERFORM embedsidecar.ask_for_scan(id, 'asked for');
+    PERFORM embedsidecar.end_action(entry.audit_id, 'scan_requested', 0, NULL);
+    RETURN 'scan_requested';
+END $$;
+COMMENT ON FUNCTION embedsidecar.rescan(text, boolean, text) IS 'Have every row of a pipeline compared with what was written for it; only those that differ are embedded. Returns scan_requested or, with dry_run, scan_would_be_requested.';
+DROP FUNCTION embedsidecar.backfill(text, boolean, text);
 CREATE OR REPLACE VIEW embedsidecar.progress AS
 SELECT p.name AS pipeline, s.phase, s.reason, s.finished_at IS NULL AS backfill, s.rows_seen, s.rows_expected, s.tasks_made,
        CASE WHEN s.phase = 'rows' THEN s.rows_seen / greatest(extract(epoch FROM now() - s.started_at), 1) END::double precision AS rows_per_second,

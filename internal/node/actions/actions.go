@@ -1,5 +1,5 @@
 // Package actions is what a person can have done to pipelines: pause, resume, retry, requeue, cancel, discard,
-// prioritise, rescan, reembed, notify, verify. It needs the database only, so it works whether a sidecar runs or not;
+// prioritise, backfill, reembed, notify, verify. It needs the database only, so it works whether a sidecar runs or not;
 // those that run hear of it within seconds. What an action does, and its entry of the audit, are in functions of the
 // schema, which every way in calls: command line, SQL, HTTP.
 package actions
@@ -182,13 +182,13 @@ func (a *Actions) NoteReloads(ctx context.Context, list []control.Reloaded) erro
 	return nil
 }
 
-// Rescan has every row of pipelines compared with what was written for it.
-func (a *Actions) Rescan(ctx context.Context, names []string, dry bool) ([]Outcome, error) {
+// Backfill has every row of pipelines looked at now: those that have no vector of their text as it is are embedded.
+func (a *Actions) Backfill(ctx context.Context, names []string, dry bool) ([]Outcome, error) {
 	found, err := lookup.Brief(ctx, a.pool, names)
 	if err != nil {
 		return nil, err
 	}
-	return a.each(ctx, "act_rescan", found, dry, nil)
+	return a.each(ctx, "act_backfill", found, dry, nil)
 }
 
 // Prioritise gives the live changes of pipelines a lane from now on.

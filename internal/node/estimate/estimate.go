@@ -1,5 +1,5 @@
-// Package estimate says before a backfill what it will take: rows, tokens, time, money and room. It reads a sample of
-// the rows, changes nothing, and embeds a few of them where that costs nothing.
+// Package estimate says before a backfill what it will take: rows, tokens, time, money and room, of a sample of the
+// rows. It changes nothing, and embeds a few of them where that costs nothing.
 package estimate
 
 import (
@@ -23,7 +23,7 @@ import (
 type Estimate struct {
 	Pipeline string `json:"pipeline"`
 	Rows     int64  `json:"rows"`    // of the table
-	Texts    int64  `json:"texts"`   // rows that have a text and pass the filter
+	Texts    int64  `json:"texts"`   // rows to embed: of a new pipeline all that have a text and pass the filter
 	Sampled  int    `json:"sampled"` // rows that were looked at
 	Tokens   int64  `json:"tokens"`
 	// the plugin cannot count tokens: a token was taken for four bytes
@@ -65,10 +65,14 @@ type Options struct {
 	Price float64
 }
 
+// How much is looked at: so many rows, and of each text so many bytes; the rest is reckoned by its length.
 const (
-	sampleRows  = 300
-	sampleBytes = 20000 // of a text that is looked at; the rest is reckoned by its length
-	timedTexts  = 16
+	SampleRows  = 300
+	SampleBytes = 20000
+)
+
+const (
+	timedTexts = 16
 	// the server's estimate is not believed for tables below
 	countedRows = 100_000
 	// a ledger entry, and a row of an embedding table beside its vector, with their index entries
@@ -94,12 +98,38 @@ func Make(ctx context.Context, o Options) (Estimate, error) {
 		texts, longer, err = e.sample(ctx, tx, p)
 		return err
 	})
+	if err == nil {
+		err = e.reckon(ctx, o, stored, texts, longer)
+	}
 	if err != nil {
 		return e, fmt.Errorf("estimate pipeline %q: %w", o.Spec.Name, err)
 	}
+	return e, nil
+}
+
+// Due is what is to be embedded of a pipeline that is set up.
+type Due struct {
+	Rows, Texts int64     // of the table; and how many of them
+	Sample      []string  // the beginnings of some
+	Longer      []float64 // how many times as long each is
+	Stored      pipeline.Stored
+}
+
+// Rest estimates what is left of a pipeline.
+func Rest(ctx context.Context, o Options, due Due) (Estimate, error) {
+	e := Estimate{Pipeline: o.Spec.Name, Rows: due.Rows, Texts: due.Texts, Sampled: len(due.Sample)}
+	if err := e.reckon(ctx, o, due.Stored, due.Sample, due.Longer); err != nil {
+		return e, fmt.Errorf("estimate pipeline %q: %w", o.Spec.Name, err)
+	}
+	return e, nil
+}
+
+// reckon makes tokens, price or time, and room of a sample of texts, and how many times as long each is.
+func (e *Estimate) reckon(ctx context.Context, o Options, stored pipeline.Stored, texts []string, longer []float64,
+) error {
 	tokens, err := e.count(ctx, o, texts, longer)
 	if err != nil {
-		return e, fmt.Errorf("estimate pipeline %q: %w", o.Spec.Name, err)
+		return err
 	}
 	if len(texts) > 0 {
 		e.Tokens = int64(tokens / float64(len(texts)) * float64(e.Texts))
@@ -109,14 +139,14 @@ func Make(ctx context.Context, o Options) (Estimate, error) {
 		e.Price = &price
 	} else if len(texts) > 0 {
 		if err := e.measure(ctx, o.By, texts); err != nil {
-			return e, fmt.Errorf("estimate pipeline %q: %w", o.Spec.Name, err)
+			return err
 		}
 	}
 	e.DiskBytes = e.Texts * (vectorBytes(stored, o.About) + ledgerBytes)
 	if !o.Spec.InSource() {
 		e.DiskBytes += e.Texts * rowBytes
 	}
-	return e, nil
+	return nil
 }
 
 // countRows counts small tables, and believes the server of large ones.
@@ -136,8 +166,8 @@ func (e *Estimate) sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) 
 	longer []float64, err error,
 ) {
 	share := 100.0
-	if e.Rows > sampleRows { // some more than are wanted: they are spread over the table
-		share = min(100, 100*4*sampleRows/float64(e.Rows))
+	if e.Rows > SampleRows { // some more than are wanted: they are spread over the table
+		share = min(100, 100*4*SampleRows/float64(e.Rows))
 	}
 	method := "BERNOULLI"
 	if e.Rows >= countedRows { // by pages, of which no more are read
@@ -145,7 +175,7 @@ func (e *Estimate) sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) 
 	}
 	rows, err := tx.Query(ctx, "SELECT t.wanted, octet_length(t.content), left(t.content, $1) FROM (SELECT "+
 		p.FilterExpression()+" AS wanted, "+p.TextExpression()+" AS content FROM "+p.Source()+" AS r TABLESAMPLE "+method+
-		" ($2::real) LIMIT $3) AS t", sampleBytes, share, sampleRows)
+		" ($2::real) LIMIT $3) AS t", SampleBytes, share, SampleRows)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/node"
+	"github.com/embedsidecar/embedsidecar/internal/node/actions"
+	"github.com/embedsidecar/embedsidecar/internal/node/estimate"
+	"github.com/embedsidecar/embedsidecar/internal/output"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
+)
+
+func newBackfill() *command {
+	return &command{
+		name: "backfill", aliases: []string{"rescan"}, group: groupOperate,
+		usage:     "look at every row now, and embed what is missing or old",
+		arguments: "[PIPELINE...]", maxArgs: -1,
+		description: "Asks for the comparison of every row with what was written for it that a new pipeline, a lost slot or an altered table brings by itself. Only rows that have no vector of their text as it is are embedded, behind live changes. It begins when a sidecar runs; embedsidecar status shows how far it is. --dry-run compares every row now and tells how many would be embedded, and of a sample of these about how many tokens they are (by the model's own tokenizer), the time, the price (where the model has one in the file) and the room. It embeds a few for that, unless that costs money.",
+		settings:    []string{config.GroupDatabase, config.GroupEmbedding}, acts: true, run: backfill,
+	}
+}
+
+func backfill(ctx context.Context, env *environment) error {
+	list, without, err := node.Backfill(ctx, env.node(), actions.Person(), env.args, env.dryRun)
+	if err != nil {
+		return err
+	}
+	for _, why := range without {
+		env.say("no estimate: %s", why)
+	}
+	columns := []string{"pipeline", "result"}
+	if env.dryRun {
+		columns = append(columns, ">rows", ">to embed", ">tokens", ">time", ">price", ">on disk")
+	}
+	return output.List(env.out, "pipelines", list, columns, func(b *node.Backfilled) []any {
+		row := []any{b.Pipeline, b.Result}
+		if env.dryRun {
+			row = append(row, taking(b.Estimate)...)
+		}
+		return row
+	})
+}
+
+// taking is what a backfill would take, as a person reads it.
+func taking(e *estimate.Estimate) []any {
+	if e == nil {
+		return []any{"", "", "", "", "", ""}
+	}
+	tokens, time, price := fmt.Sprint(e.Tokens), "", ""
+	if e.TokensGuessed {
+		tokens += " (guessed)"
+	}
+	if e.Seconds != nil {
+		time = wording.Age(*e.Seconds)
+	}
+	if e.Price != nil {
+		price = fmt.Sprintf("%.2f", *e.Price)
+	}
+	return []any{e.Rows, e.Texts, tokens, time, price, wording.Size(e.DiskBytes)}
+}
