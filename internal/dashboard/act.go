@@ -28,15 +28,16 @@ type deed struct {
 
 // verbs are what can be done, each with its word for a button and the sentence that tells what it does.
 var verbs = map[string]struct{ Name, Tells string }{
-	"pause":    {"Pause", "Nothing is embedded until somebody resumes. Changes are queued meanwhile, and nobody who writes waits."},
-	"resume":   {"Resume", "Rows are embedded again."},
-	"backfill": {"Compare every row", "Every row is compared with what was written for it. Those that have no vector of their text are embedded, and no others."},
-	"priority": {"Set priority", "Live changes of the pipeline take this lane from now on. What waits keeps its own."},
-	"retry":    {"Retry", "These rows are tried again at once, with all their tries."},
-	"requeue":  {"Requeue", "These rows are looked at again. A look at a row that needs nothing embeds nothing."},
-	"reembed":  {"Embed anew", "These rows are embedded again though their texts are what they were. Each costs a call of the model."},
-	"cancel":   {"Cancel", "These rows leave the queue, and are told as cancelled, until they change or somebody requeues them."},
-	"discard":  {"Discard", "These dead letters are told as cancelled. Their rows keep no vector until they change or somebody requeues them."},
+	"pause":      {"Pause", "Nothing is embedded until somebody resumes. Changes are queued meanwhile, and nobody who writes waits."},
+	"resume":     {"Resume", "Rows are embedded again."},
+	"backfill":   {"Compare every row", "Every row is compared with what was written for it. Those that have no vector of their text are embedded, and no others."},
+	"priority":   {"Set priority", "Live changes of the pipeline take this lane from now on. What waits keeps its own."},
+	"retry":      {"Retry", "These rows are tried again at once, with all their tries."},
+	"requeue":    {"Requeue", "These rows are looked at again. A look at a row that needs nothing embeds nothing."},
+	"reembed":    {"Embed anew", "These rows are embedded again though their texts are what they were. Each costs a call of the model."},
+	"prioritise": {"Prioritise", "These rows, as far as they wait, take this lane: behind what waits there, in the order that they had."},
+	"cancel":     {"Cancel", "These rows leave the queue, and are told as cancelled, until they change or somebody requeues them."},
+	"discard":    {"Discard", "These dead letters are told as cancelled. Their rows keep no vector until they change or somebody requeues them."},
 }
 
 // deedOf reads a form.
@@ -50,6 +51,9 @@ func deedOf(r *http.Request) (deed, error) {
 		return d, misuse("there is no such action")
 	}
 	c.State = ""
+	if d.Verb != "priority" && d.Verb != "prioritise" { // the form of chosen rows has it for one button of several
+		d.Priority = ""
+	}
 	var err error
 	if how := r.PostFormValue("for"); how != "" {
 		if d.For, err = duration(how); err != nil {
@@ -79,7 +83,7 @@ func (d *deed) confirms() bool {
 	switch d.Verb {
 	case "discard":
 		return true
-	case "retry", "requeue", "reembed", "cancel":
+	case "retry", "requeue", "reembed", "cancel", "prioritise":
 		return len(d.Filter.Keys) == 0
 	case "pause", "resume":
 		return d.Pipeline == ""
@@ -191,6 +195,7 @@ func (d *deed) words() []string {
 		list = append(list, "all pipelines")
 	}
 	add("pipeline", d.Pipeline)
+	add("priority", d.Priority)
 	add("class", d.Choice.Class)
 	add("code", d.Choice.Code)
 	add("older than", d.Choice.Older)

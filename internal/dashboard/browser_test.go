@@ -283,6 +283,7 @@ func TestBrowser(t *testing.T) {
 	}
 	c.theme()
 	c.every(0) // what is clicked stays where it is
+	c.prioritisesOnAPhone(r)
 	c.clicks(r)
 	c.every(2)
 	c.follows(r, end)
@@ -319,7 +320,8 @@ func (c *chrome) theme() {
 // clicks are what somebody does with pages, each with what it must leave in the database.
 func (c *chrome) clicks(r *rig) {
 	c.t.Helper()
-	form := func(verb string) string { return fmt.Sprintf("main form:has(input[name=do][value=%s]) button", verb) }
+	of := func(verb string) string { return fmt.Sprintf("main form:has(input[name=do][value=%s])", verb) }
+	form := func(verb string) string { return of(verb) + " button" }
 	button := func(verb string) step { return chromedp.Click(chromedp.CSS(form(verb))) }
 	typed := func(text string) []step {
 		return []step{
@@ -334,6 +336,7 @@ func (c *chrome) clicks(r *rig) {
 		sql   string
 		want  int64
 	}{
+		{"/queue?pipeline=public.products", form("prioritise"), append(list(chromedp.SetValue(chromedp.CSS(of("prioritise")+" select"), "low"), button("prioritise")), typed("4")...), "SELECT count(*) FROM embedsidecar.task WHERE lane = 0 AND state = 'todo'", 4},
 		{"/pipelines/public.products", form("resume"), list(button("resume")), "SELECT count(*) FROM embedsidecar.pipeline WHERE NOT enabled", 0},
 		{"/pipelines/public.articles", form("pause"), list(button("pause")), "SELECT count(*) FROM embedsidecar.pipeline WHERE NOT enabled", 1},
 		{"/pipelines/public.articles", form("priority"), list(chromedp.SetValue(chromedp.CSS(`select[name=priority]`), "urgent"), button("priority")), "SELECT count(*) FROM embedsidecar.pipeline WHERE lane = 3", 1},
@@ -359,6 +362,21 @@ func (c *chrome) clicks(r *rig) {
 		})
 		c.until("told of what was done", `document.querySelector("main .notice[role=status]")`)
 	}
+}
+
+// prioritisesOnAPhone gives a row that waits another lane, on its card.
+func (c *chrome) prioritisesOnAPhone(r *rig) {
+	c.t.Helper()
+	c.as(looks[2], 0)
+	c.open("/queue?pipeline=public.products")
+	c.do(chromedp.Click(chromedp.CSS(`input[value="SKU-002"]`)),
+		chromedp.SetValue(chromedp.CSS(`#live-tasks select[name=priority]`), "urgent"),
+		chromedp.Click(chromedp.CSS(`#live-tasks button[value=prioritise]`)))
+	c.until("told of what was done", `document.querySelector("main .notice[role=status]")`)
+	if n := testenv.Value[int64](r.db, "SELECT count(*) FROM embedsidecar.task WHERE lane = 3 AND row_key = 'SKU-002'"); n != 1 {
+		c.t.Errorf("the row that was prioritised: %d, on %s", n, eval[string](c, here))
+	}
+	c.as(looks[0], 0)
 }
 
 // follows looks on while things happen, and when nobody answers any more.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/admin"
+	"github.com/embedsidecar/embedsidecar/internal/node/actions"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 )
@@ -90,6 +91,8 @@ type tasks struct {
 	Next      string // the cursor of the next page; "": there is none
 	Filtered  bool
 	Dead      []string // pipelines that have dead letters
+
+	Priorities []string
 }
 
 // stateCount is how many tasks have a state.
@@ -118,7 +121,7 @@ func (d *Dashboard) tasks(r *http.Request, page, title string, c choice) (view, 
 	if err != nil {
 		return view{}, err
 	}
-	t := tasks{Choice: c, Path: "/" + page, Filtered: c.Class+c.Code+c.Key+c.Older != ""}
+	t := tasks{Choice: c, Path: "/" + page, Filtered: c.Class+c.Code+c.Key+c.Older != "", Priorities: actions.Priorities}
 	var pending, running, retrying, dead, cancelled int64
 	for i := range state.Pipelines {
 		p := &state.Pipelines[i]

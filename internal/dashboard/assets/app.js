@@ -31,6 +31,9 @@
   };
   const cold = () => show("stale", "Stale since " + clock(told));
 
+  // chosen says whether somebody has chosen something of a list already.
+  const chosen = (part) => all("option", part).some((o) => o.selected !== o.defaultSelected);
+
   // fresh fetches this page again and puts what has changed in its place. Where somebody is choosing, nothing moves.
   let busy = false;
   const fresh = async () => {
@@ -44,7 +47,7 @@
       dress(next);
       for (const old of all("[data-live]")) {
         const now = next.getElementById(old.id);
-        if (!now || now.innerHTML === old.innerHTML || old.contains($("input:checked, details[open]:not(.menu)", old)) || old.contains($("input:focus, select:focus", old))) continue;
+        if (!now || now.innerHTML === old.innerHTML || old.contains($("input:checked, details[open]:not(.menu)", old)) || old.contains($("input:focus, select:focus", old)) || chosen(old)) continue;
         const focus = document.activeElement, inside = old.contains(focus);
         const place = inside ? all("a, button, [tabindex]", old).indexOf(focus) : -1;
         old.replaceWith(document.adoptNode(now));
