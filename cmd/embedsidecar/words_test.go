@@ -24,7 +24,7 @@ func TestP10_AnActionSaysTheSameByEveryDoor(t *testing.T) {
 	for _, c := range []struct{ cli, sql, path, body, some, idle, none string }{
 		{"pause docs", `pause('docs')`, "/pipelines/docs/pause", "", "paused", paused, "already_paused"},
 		{"resume docs", `resume('docs')`, "/pipelines/docs/resume", "", "resumed", ``, "already_on"},
-		{"rescan docs", `rescan('docs')`, "/pipelines/docs/rescan", "", "scan_requested", "", ""},
+		{"backfill docs", `backfill('docs')`, "/pipelines/docs/backfill", "", "scan_requested", "", ""},
 		{"reembed docs", `reembed('docs')`, "/pipelines/docs/reembed", "", "reembed_requested", empty, "nothing_to_reembed"},
 		{"tasks prioritise docs urgent", `set_priority('docs', 'urgent')`, "/pipelines/docs/priority", `{"priority": "urgent"}`, "set", urgent, "already_so"},
 		{"tasks prioritise docs urgent --waiting", `prioritise('docs', 'urgent')`, "/tasks/prioritise", `{"pipeline": "docs", "priority": "urgent"}`, "prioritised", urgent, "nothing_to_prioritise"},
