@@ -104,7 +104,7 @@ func (q *Queue) Screen(ctx context.Context, db database.DB, changes []Change) (S
 
 // ScreenBy is Screen by another statement, which may look at the rows as well.
 func (q *Queue) ScreenBy(ctx context.Context, changes []Change, ask Ask) (s Screened, err error) {
-	changes, s.Merged = mergeChanges(changes)
+	changes, s.Merged = Merge(changes)
 	var verdicts []string
 	deadline := time.Now().Add(q.visibilityTimeout / screenPart)
 	for pause := screenPause; ; pause = min(2*pause, visibilityPauseMax) {

@@ -73,7 +73,7 @@ const (
 // several times, in commit order. It returns ErrEpochLost if another streamer holds the slot; then nothing was
 // written.
 func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued, error) {
-	changes, merged := mergeChanges(b.Changes)
+	changes, merged := Merge(b.Changes)
 	var lsn *string
 	if b.Checkpoint != 0 {
 		s := b.Checkpoint.String()
@@ -203,10 +203,10 @@ func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, to
 	return done, touched, nil
 }
 
-// mergeChanges leaves one change per row, sorted so that two enqueues never lock tasks in opposite orders. The last
+// Merge leaves one change per row, sorted so that two enqueues never lock tasks in opposite orders. The last
 // change of a row stands for all, from the LSN of the first on; it may be dropped only if each of them could be
 // dropped for the same reason.
-func mergeChanges(changes []Change) (merged []Change, dropped int) {
+func Merge(changes []Change) (merged []Change, dropped int) {
 	merged = slices.Clone(changes)
 	slices.SortStableFunc(merged, func(a, b Change) int {
 		return cmp.Or(cmp.Compare(a.PipelineID, b.PipelineID), cmp.Compare(a.RowKey, b.RowKey))

@@ -11,13 +11,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// Batches that are not full take a share of the time at most, time with the embedder left out, and what follows one
-// waits for company so long at most. What a batch costs beside that, by the stream and the embedder, is as much again.
-const (
-	paceShare   = 0.1
-	longestRest = 25 * time.Millisecond
-)
-
 // mostDirect is how many changes are worked at once at most: of more, a task costs each less than the stream's waiting.
 const mostDirect = 500
 
@@ -48,7 +41,7 @@ func (c checkpoint) longest() time.Duration {
 // enqueue makes what was read durable: at once when idle. What comes while a commit is running, and for as long
 // again, goes together: beside writers at full speed this halves the transactions of ours that they share the server
 // with.
-func (ses *session) enqueue(ctx context.Context) error {
+func (ses *session) enqueue(ctx context.Context) (err error) {
 	saved := checkpoint{lsn: ses.start, at: time.Now()}
 	idle := time.NewTimer(time.Minute)
 	defer idle.Stop()
@@ -66,33 +59,39 @@ func (ses *session) enqueue(ctx context.Context) error {
 			ses.s.o.Log.WarnContext(ctx, "rows left out: their keys are too long for an index of the queue", "changes",
 				t.tooLong)
 		}
-		n, began := len(t.changes), time.Now()
-		worked, embedding, err := ses.direct(ctx, &t)
-		if err != nil {
-			return err
-		}
-		if worked {
-			if err := failpoint.Hit("replication/after-direct"); err != nil {
+		n, took := len(t.changes), time.Duration(0)
+		for _, some := range t.portions() {
+			embedding, began := time.Duration(0), time.Now()
+			if embedding, err = ses.handle(ctx, &some, &saved); err != nil {
 				return err
 			}
-		}
-		if worked && !saved.done {
-			saved.at, saved.done = time.Now(), true
-		}
-		if saved.outdated(t, time.Now()) {
-			if err := ses.save(ctx, &t, &saved); err != nil {
-				return err
-			}
+			took += time.Since(began) - embedding
 		}
 		idle.Reset(min(time.Minute, saved.longest()))
-		if n > 0 && n < maxBatch {
-			now := time.Now()
-			ses.pace.Spend(now.Sub(began)-embedding, now)
-			if !wait(ctx, ses.pace.Rest(now, longestRest)) {
-				return ctx.Err()
-			}
+		if n > 0 && !ses.rest(ctx, n, took) {
+			return ctx.Err()
 		}
 	}
+}
+
+// handle works changes at once or makes tasks of them, and tells how long it waited for embedders.
+func (ses *session) handle(ctx context.Context, t *taken, saved *checkpoint) (embedding time.Duration, err error) {
+	worked, embedding, err := ses.direct(ctx, t)
+	if err != nil {
+		return 0, err
+	}
+	if worked {
+		if err := failpoint.Hit("replication/after-direct"); err != nil {
+			return 0, err
+		}
+	}
+	if worked && !saved.done {
+		saved.at, saved.done = time.Now(), true
+	}
+	if !saved.outdated(*t, time.Now()) {
+		return embedding, nil
+	}
+	return embedding, ses.save(ctx, t, saved)
 }
 
 // direct works changes at once, if they are few, and leaves the others. It reports whether there were any.

@@ -33,6 +33,8 @@ type session struct {
 	pos       position
 	feedback  time.Duration
 	pace      pace.Pace // of enqueues
+	yield     pace.Pace // of the same, while others keep the host busy
+	gaveWay   bool      // it was said that work is put off
 }
 
 func (s *Stream) session(ctx context.Context) error {

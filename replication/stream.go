@@ -53,9 +53,13 @@ type Options struct {
 	Asked  func(content []byte)
 	Repair func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
 	// called before each session: hands in the pipelines as they are now; may be nil
-	Prepare      func(ctx context.Context) error
-	OnCatalogue  func()          // called when a pipeline's table or status changed
-	IgnoreMarks  bool            // do not recognise own writes by their mark; the ledger alone must do
+	Prepare     func(ctx context.Context) error
+	OnCatalogue func() // called when a pipeline's table or status changed
+	IgnoreMarks bool   // do not recognise own writes by their mark; the ledger alone must do
+	// GiveWay is for how long changes are put off at most while others keep the host busy, by what Busy tells; 0: not at
+	// all. Busy is asked while the stream does nothing.
+	GiveWay      time.Duration
+	Busy         func() bool
 	Heartbeat    time.Duration   // between two looks at the catalogue; 0: 10 s
 	Keeper       *restart.Keeper // of the session's loops; nil: one of its own
 	StandbyRetry time.Duration   // between two tries to take a slot that somebody else holds; 0: 3 s
@@ -90,6 +94,9 @@ type Stats struct {
 	Oversized      atomic.Int64 // messages that were too large to be held
 	Heartbeats     atomic.Int64 // looks at the catalogue that failed
 	CatalogueScans atomic.Int64 // scans asked for because a table changed in a way the WAL does not tell
+	GaveWay        atomic.Int64 // nanoseconds for which work was put off because others kept the host busy
+
+	givesWaySince, gaveWayAt atomic.Int64 // Unix nanoseconds: see GivesWay
 }
 
 // Directed is what became of changes that were to be worked at once.

@@ -191,6 +191,8 @@ type Workers struct {
 	BatchRows int
 	// Direct has changes worked straight from the stream, without a task in the queue, while that is quick. Default true.
 	Direct bool
+	// GiveWay is for how long changes may wait while others keep all cores of this host busy. 0: they do not. Default 10 s.
+	GiveWay time.Duration
 	// CacheBytes is how much memory may hold vectors of each model, by the hash of their text, to use them again.
 	// Default 64 MiB.
 	CacheBytes int64
@@ -281,7 +283,8 @@ func Default() *Config {
 		Libraries:   map[string]string{},
 		Hub:         "https://huggingface.co",
 		Workers: Workers{
-			BatchRows: pipeline.DefaultBatchRows, Direct: true, CacheBytes: pipeline.DefaultCacheBytes,
+			BatchRows: pipeline.DefaultBatchRows, Direct: true, GiveWay: pipeline.DefaultGiveWay,
+			CacheBytes:   pipeline.DefaultCacheBytes,
 			DrainTimeout: pipeline.DefaultDrainTimeout,
 		},
 		Queries: Queries{SearchTimeout: 10 * time.Second},

@@ -125,7 +125,7 @@ func TestLoad_WholeFile(t *testing.T) {
 			},
 		},
 		searches: []Search{{}, {Filterable: []string{"tenant", "status"}, PastRowSecurity: true}, {}},
-		Workers:  Workers{Count: 3, BatchRows: 32, Direct: true, CacheBytes: 128 << 20},
+		Workers:  Workers{Count: 3, BatchRows: 32, Direct: true, GiveWay: 10 * time.Second, CacheBytes: 128 << 20},
 		Lease:    90 * time.Second,
 		Retry:    Retry{MaxAttempts: 5, Initial: 500 * time.Millisecond, Max: time.Minute},
 		Ops:      Ops{Listen: ":7471"},

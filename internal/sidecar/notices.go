@@ -95,7 +95,7 @@ func (s *Sidecar) streaming() (health.Stream, string) {
 		}
 		return health.Stuck, "since " + trouble.Since.UTC().Format(time.RFC3339) + ": " + why
 	case stats.Streaming.Load():
-		return health.Streaming, ""
+		return health.Streaming, givesWay(stats)
 	case stats.Standby.Load():
 		return health.Standby, ""
 	case stats.Making.Load():
@@ -152,9 +152,10 @@ type notice struct {
 	problems map[int32]health.Problem
 }
 
-// same reports whether two notices say the same; told apart from wording, which changes with each try.
+// same reports whether two notices say the same; told apart from wording, which changes with each try. That there is
+// something to say at all is no wording.
 func (n *notice) same(o *notice) (states, words bool) {
-	states = n.stream == o.stream && maps.EqualFunc(n.problems, o.problems,
+	states = n.stream == o.stream && (n.detail == "") == (o.detail == "") && maps.EqualFunc(n.problems, o.problems,
 		func(a, b health.Problem) bool { return a.Code == b.Code })
 	return states, states && n.detail == o.detail && maps.Equal(n.problems, o.problems)
 }

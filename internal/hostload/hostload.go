@@ -1,0 +1,145 @@
+// Package hostload tells whether others keep all cores of this host busy: then what can wait should.
+package hostload
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A look is cheap and a single one says little: it counts who runs or would like to at this very moment. So there is one
+// in each interval at most, and the mean of the latest counts. What was seen longer ago than the memory says nothing.
+const (
+	interval = 20 * time.Millisecond
+	window   = 500 * time.Millisecond
+	memory   = time.Second
+	fewest   = 10  // looks that make a mean
+	relief   = 0.7 // of the cores: below that the host is no longer busy
+)
+
+// A Meter judges the host. It is safe for concurrent use, and does nothing unless it is asked.
+type Meter struct {
+	others func() (int, error) // threads of others that run or wait for a core
+	cores  int
+
+	mu    sync.Mutex
+	at    time.Time // of the latest look
+	looks int
+	mean  float64
+	busy  bool
+}
+
+// New returns a Meter of this host. On one that has no /proc nothing is ever busy.
+func New() *Meter {
+	cores, err := countCores(procDir)
+	if err != nil {
+		return &Meter{}
+	}
+	// One thread that runs is no crowd: it may be the server's walsender, which works for us.
+	return &Meter{cores: max(cores, 2), others: func() (int, error) { return countOthers(procDir) }}
+}
+
+// Busy reports whether others have kept all cores busy of late. Threads of this process and of those it has started are
+// no others, and neither are so many of the server, which work for it.
+func (m *Meter) Busy(now time.Time, backends int) bool {
+	if m.others == nil {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	since := now.Sub(m.at)
+	if since < interval {
+		return m.busy
+	}
+	n, err := m.others()
+	if err != nil || since > memory {
+		m.looks, m.mean, m.busy = 0, 0, false
+	}
+	if err != nil {
+		return false
+	}
+	m.at = now
+	m.looks++
+	// While there are few looks the mean is that of them all.
+	weight := max(1-math.Exp(-since.Seconds()/window.Seconds()), 1/float64(m.looks))
+	m.mean += weight * (float64(max(n-backends, 0)) - m.mean)
+	most := float64(m.cores)
+	if m.busy {
+		most *= relief
+	}
+	m.busy = m.looks >= fewest && m.mean >= most
+	return m.busy
+}
+
+const procDir = "/proc"
+
+// errFormat means that a file of /proc does not say what it says on Linux.
+var errFormat = errors.New("not in the format of Linux")
+
+// countCores returns the number of cores of the host, which is not that of those this process may use.
+func countCores(proc string) (n int, err error) {
+	stat, err := os.ReadFile(proc + "/stat")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(stat)) {
+		if rest, is := strings.CutPrefix(line, "cpu"); is && rest != "" && rest[0] >= '0' && rest[0] <= '9' {
+			n++
+		}
+	}
+	if n == 0 {
+		return 0, errFormat
+	}
+	return n, nil
+}
+
+// countOthers returns how many threads of other processes run or wait for a core. Our own are looked at only if there
+// are several at all, since each is two files.
+func countOthers(proc string) (int, error) {
+	all, err := countRunnable(proc)
+	if err != nil || all <= 2 {
+		return max(all-1, 0), err // the other one is who reads
+	}
+	return max(all-countOwn(proc, "self"), 0), nil
+}
+
+// countRunnable returns how many threads of the host run or wait for a core.
+func countRunnable(proc string) (int, error) {
+	load, err := os.ReadFile(proc + "/loadavg") // 0.20 0.18 0.12 3/452 11206
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(load))
+	if len(fields) < 4 {
+		return 0, errFormat
+	}
+	running, _, _ := strings.Cut(fields[3], "/")
+	n, err := strconv.Atoi(running)
+	if err != nil {
+		return 0, errFormat
+	}
+	return n, nil
+}
+
+// countOwn returns how many threads of a process, and of those it has started, run or wait for a core. What has ended
+// meanwhile does not.
+func countOwn(proc, pid string) (n int) {
+	threads, _ := os.ReadDir(proc + "/" + pid + "/task")
+	for _, thread := range threads {
+		file := proc + "/" + pid + "/task/" + thread.Name()
+		stat, _ := os.ReadFile(file + "/stat") // 4017 (a name, with blanks) R ...
+		if bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" R")) {
+			n++
+		}
+		started, _ := os.ReadFile(file + "/children")
+		for _, child := range strings.Fields(string(started)) {
+			n += countOwn(proc, child)
+		}
+	}
+	return n
+}

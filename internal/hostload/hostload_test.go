@@ -1,0 +1,117 @@
+package hostload
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+)
+
+// A host is busy when all cores have been for a while, and stays so until there is some room again.
+func TestBusy(t *testing.T) {
+	t.Parallel()
+	others, now := 0, time.Unix(0, 0)
+	var trouble error
+	m := &Meter{cores: 4, others: func() (int, error) { return others, trouble }}
+	during := func(d time.Duration) (busy bool) {
+		for end := now.Add(d); now.Before(end); now = now.Add(interval) {
+			busy = m.Busy(now, 1)
+		}
+		return busy
+	}
+	for _, step := range []struct {
+		others int
+		d      time.Duration
+		want   bool
+	}{
+		{2, time.Minute, false},
+		{10, 60 * time.Millisecond, false}, // a moment is nothing
+		{6, 2 * time.Second, true},
+		{4, 2 * time.Second, true},
+		{3, 2 * time.Second, false},
+		{4, 2 * time.Second, false}, // one of them works for us
+		{40, time.Second, true},
+	} {
+		if others = step.others; during(step.d) != step.want {
+			t.Fatalf("%d others for %s: busy is not %t", step.others, step.d, step.want)
+		}
+	}
+	if now = now.Add(2 * memory); m.Busy(now, 1) {
+		t.Error("what was long ago counts")
+	}
+	if during(time.Second); !m.busy {
+		t.Fatal("not busy")
+	}
+	if trouble = errors.New("no such file"); during(time.Second) {
+		t.Error("busy by what cannot be read")
+	}
+}
+
+func TestCount(t *testing.T) {
+	t.Parallel()
+	proc := t.TempDir()
+	put := func(name, content string) {
+		t.Helper()
+		file := filepath.Join(proc, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("stat", "cpu  1 2 3\ncpu0 1 2\ncpu1 1 2\ncpu10 1 2\nintr 5\nctxt 7\n")
+	put("loadavg", "4.20 3.18 2.12 7/452 11206\n")
+	put("self/task/1/stat", "1 (a (bad) R name) S 0 1\n")
+	put("self/task/2/stat", "2 (x) R 0 1\n")
+	put("self/task/3/stat", "3 (y) R 0 1\n")
+	if n, err := countCores(proc); err != nil || n != 3 {
+		t.Errorf("countCores() = %d, %v, want 3", n, err)
+	}
+	if n, err := countOthers(proc); err != nil || n != 5 {
+		t.Errorf("countOthers() = %d, %v, want 5", n, err)
+	}
+	put("self/task/2/children", "7 8 ")
+	put("7/task/7/stat", "7 (plugin) S 0 1\n")
+	put("7/task/9/stat", "9 (plugin) R 0 1\n")
+	if n, err := countOthers(proc); err != nil || n != 4 {
+		t.Errorf("countOthers() = %d, %v beside a plugin, want 4", n, err)
+	}
+	put("loadavg", "4.20 3.18 2.12 2/452 11206\n")
+	if n, err := countOthers(proc); err != nil || n != 1 {
+		t.Errorf("countOthers() = %d, %v, want 1", n, err)
+	}
+	for _, broken := range []string{"", "0.1 0.2 0.3", "0.1 0.2 0.3 x/4 5"} {
+		put("loadavg", broken)
+		if _, err := countOthers(proc); err == nil {
+			t.Errorf("countOthers() read %q", broken)
+		}
+	}
+	put("stat", "nothing")
+	if _, err := countCores(proc); err == nil {
+		t.Error("countCores() found cores in nothing")
+	}
+}
+
+// What the system says can be read, and a host without /proc is never busy.
+func TestNew(t *testing.T) {
+	t.Parallel()
+	m := New()
+	if runtime.GOOS != "linux" {
+		if m.Busy(time.Now(), 0) {
+			t.Error("busy by what is not known")
+		}
+		return
+	}
+	if n, err := m.others(); err != nil || n < 0 || m.cores < 2 {
+		t.Errorf("%d others on %d cores, %v", n, m.cores, err)
+	}
+	if own := countOwn(procDir, "self"); own < 1 {
+		t.Errorf("countOwn() = %d: this thread runs", own)
+	}
+	if (&Meter{}).Busy(time.Now(), 0) {
+		t.Error("a Meter of nothing is busy")
+	}
+}

@@ -1,0 +1,155 @@
+package replication
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// yielding runs the enqueuer of a session beside others who keep the host busy, or do not. A batch takes 500 ms.
+func yielding(t *testing.T, busy *atomic.Bool) (ses *session, stored chan queue.Batch) {
+	t.Helper()
+	stored = make(chan queue.Batch, 1000)
+	ses, _ = enqueuing(t, func(b queue.Batch) (queue.Enqueued, error) {
+		time.Sleep(500 * time.Millisecond)
+		stored <- b
+		return queue.Enqueued{}, nil
+	})
+	ses.s.o.GiveWay, ses.s.o.Busy = 10*time.Second, busy.Load
+	return ses, stored
+}
+
+func rows(ses *session, n int, end pglogrepl.LSN) {
+	for i := range n {
+		ses.buffer.add(queue.Change{RowKey: fmt.Sprint(i)})
+	}
+	ses.buffer.commit(end, false)
+	ses.s.stats.ReceivedLSN.Store(uint64(end))
+	synctest.Wait()
+}
+
+// While others keep the host busy work waits, changes of a row become one, and none waits for longer than is allowed.
+func TestGiveWay_UntilItIsTooLate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var busy atomic.Bool
+		busy.Store(true)
+		ses, stored := yielding(t, &busy)
+		rows(ses, 10, 200)
+		pass(time.Second)
+		if len(stored) != 1 {
+			t.Fatal("a change that comes alone waits")
+		}
+		<-stored
+		for end := range 20 {
+			rows(ses, maxBatch+1, pglogrepl.LSN(300+end))
+		}
+		if pass(8 * time.Second); len(stored) > 0 || ses.buffer.full() {
+			t.Fatal("what can wait does not")
+		}
+		since, is := ses.s.stats.GivesWay(time.Now())
+		if !is || time.Since(since) < 7*time.Second || ses.s.stats.GaveWay.Load() < int64(7*time.Second) {
+			t.Error("nobody can see that it gives way")
+		}
+		pass(4 * time.Second)
+		if len(stored) != 2 {
+			t.Fatalf("%d batches were stored after the longest wait, want two, of all rows", len(stored))
+		}
+		first, second := <-stored, <-stored
+		if len(first.Changes)+len(second.Changes) != maxBatch+1 || first.Checkpoint != 0 || second.Checkpoint != 319 {
+			t.Errorf("%d rows up to %s, and %d up to %s", len(first.Changes), first.Checkpoint, len(second.Changes),
+				second.Checkpoint)
+		}
+		if pass(time.Minute); ses.s.stats.GaveWay.Load() > int64(time.Minute) {
+			t.Error("it gives way though nothing waits")
+		}
+		if _, is := ses.s.stats.GivesWay(time.Now()); is {
+			t.Error("it says that it gives way though nothing waits")
+		}
+	})
+}
+
+// Work goes on as soon as others let it, somebody waits for it, or too much is kept for it.
+func TestGiveWay_Ends(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(ses *session, busy *atomic.Bool){
+		"others rest": func(_ *session, busy *atomic.Bool) { busy.Store(false) },
+		"somebody waits for what has come": func(ses *session, _ *atomic.Bool) {
+			ses.buffer.want(250)
+		},
+		"somebody waits for what is to come": func(ses *session, _ *atomic.Bool) { ses.buffer.want(1 << 40) },
+		"a table is to be scanned":           func(ses *session, _ *atomic.Bool) { ses.buffer.scan(7) },
+		"much WAL is kept":                   func(ses *session, _ *atomic.Bool) { ses.s.stats.ReceivedLSN.Add(longestWAL) },
+		"memory is full": func(ses *session, _ *atomic.Bool) {
+			for i := 0; !ses.buffer.full(); i++ {
+				ses.buffer.add(queue.Change{RowKey: fmt.Sprint("row ", i)})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var busy atomic.Bool
+				busy.Store(true)
+				ses, stored := yielding(t, &busy)
+				rows(ses, maxBatch, 200)
+				pass(time.Second)
+				<-stored
+				rows(ses, maxBatch, 250)
+				if pass(time.Second); len(stored) > 0 {
+					t.Fatal("what can wait does not")
+				}
+				end(ses, &busy)
+				if pass(600 * time.Millisecond); len(stored) == 0 {
+					t.Error("it goes on giving way")
+				}
+				if len(ses.buffer.room) == 0 {
+					t.Error("who reads does not learn that there is room")
+				}
+				busy.Store(false)
+				pass(time.Minute) // until all batches have ended
+			})
+		})
+	}
+}
+
+// A buffer that holds changes while work is put off takes many of few rows, and no more memory than it may.
+func TestBuffer_HoldsWhatHasRoom(t *testing.T) {
+	t.Parallel()
+	b := newBuffer()
+	if may, some := b.hold(time.Hour); !may || some {
+		t.Fatal("an empty buffer holds nothing")
+	}
+	for i := range 300_000 {
+		b.add(queue.Change{RowKey: fmt.Sprint(i % 5000)})
+		if b.full() {
+			t.Fatalf("full after %d changes of 5,000 rows", i+1)
+		}
+	}
+	n := 0
+	for ; !b.full(); n++ {
+		b.add(queue.Change{RowKey: fmt.Sprint("another ", n)})
+	}
+	if most := mostHeld / 128; n < most/4 || n > most {
+		t.Errorf("full after %d rows", n)
+	}
+	if may, some := b.hold(time.Hour); may || !some {
+		t.Error("a full buffer holds more")
+	}
+	total := 0
+	all := b.take()
+	for _, some := range all.portions() {
+		if total += len(some.changes); len(some.changes) > maxBatch {
+			t.Errorf("a portion of %d changes", len(some.changes))
+		}
+	}
+	if total != n+5000 {
+		t.Errorf("%d changes in all portions, want %d", total, n+5000)
+	}
+}
