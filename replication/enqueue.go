@@ -41,7 +41,7 @@ func (c checkpoint) longest() time.Duration {
 // enqueue makes what was read durable: at once when idle. What comes while a commit is running, and for as long
 // again, goes together: beside writers at full speed this halves the transactions of ours that they share the server
 // with.
-func (ses *session) enqueue(ctx context.Context) (err error) {
+func (ses *session) enqueue(ctx context.Context) error {
 	saved := checkpoint{lsn: ses.start, at: time.Now()}
 	idle := time.NewTimer(time.Minute)
 	defer idle.Stop()
@@ -61,8 +61,9 @@ func (ses *session) enqueue(ctx context.Context) (err error) {
 		}
 		n, took := len(t.changes), time.Duration(0)
 		for _, some := range t.portions() {
-			embedding, began := time.Duration(0), time.Now()
-			if embedding, err = ses.handle(ctx, &some, &saved); err != nil {
+			began := time.Now()
+			embedding, err := ses.handle(ctx, &some, &saved)
+			if err != nil {
 				return err
 			}
 			took += time.Since(began) - embedding

@@ -17,7 +17,7 @@ func yielding(t *testing.T, busy *atomic.Bool) (ses *session, stored chan queue.
 	t.Helper()
 	stored = make(chan queue.Batch, 1000)
 	ses, _ = enqueuing(t, func(b queue.Batch) (queue.Enqueued, error) {
-		time.Sleep(500 * time.Millisecond)
+		<-time.After(500 * time.Millisecond)
 		stored <- b
 		return queue.Enqueued{}, nil
 	})

@@ -191,7 +191,7 @@ type Workers struct {
 	BatchRows int
 	// Direct has changes worked straight from the stream, without a task in the queue, while that is quick. Default true.
 	Direct bool
-	// GiveWay is for how long changes may wait while others keep all cores of this host busy. 0: they do not. Default 10 s.
+	// GiveWay is for how long changes may wait while others keep all cores of this host busy. 0: not at all. Default 10 s.
 	GiveWay time.Duration
 	// CacheBytes is how much memory may hold vectors of each model, by the hash of their text, to use them again.
 	// Default 64 MiB.

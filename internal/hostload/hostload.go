@@ -4,6 +4,7 @@ package hostload
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"math"
 	"os"
 	"strconv"
@@ -12,8 +13,8 @@ import (
 	"time"
 )
 
-// A look is cheap and a single one says little: it counts who runs or would like to at this very moment. So there is one
-// in each interval at most, and the mean of the latest counts. What was seen longer ago than the memory says nothing.
+// A single look says little: it counts who runs or would like to at this very moment. So there is one in each interval
+// at most, and the mean of the latest counts. What was seen longer ago than the memory says nothing.
 const (
 	interval = 20 * time.Millisecond
 	window   = 500 * time.Millisecond
@@ -36,12 +37,13 @@ type Meter struct {
 
 // New returns a Meter of this host. On one that has no /proc nothing is ever busy.
 func New() *Meter {
-	cores, err := countCores(procDir)
+	proc := os.DirFS("/proc")
+	cores, err := countCores(proc)
 	if err != nil {
 		return &Meter{}
 	}
 	// One thread that runs is no crowd: it may be the server's walsender, which works for us.
-	return &Meter{cores: max(cores, 2), others: func() (int, error) { return countOthers(procDir) }}
+	return &Meter{cores: max(cores, 2), others: func() (int, error) { return countOthers(proc) }}
 }
 
 // Busy reports whether others have kept all cores busy of late. Threads of this process and of those it has started are
@@ -76,14 +78,12 @@ func (m *Meter) Busy(now time.Time, backends int) bool {
 	return m.busy
 }
 
-const procDir = "/proc"
-
 // errFormat means that a file of /proc does not say what it says on Linux.
 var errFormat = errors.New("not in the format of Linux")
 
 // countCores returns the number of cores of the host, which is not that of those this process may use.
-func countCores(proc string) (n int, err error) {
-	stat, err := os.ReadFile(proc + "/stat")
+func countCores(proc fs.FS) (n int, err error) {
+	stat, err := fs.ReadFile(proc, "stat")
 	if err != nil {
 		return 0, err
 	}
@@ -100,7 +100,7 @@ func countCores(proc string) (n int, err error) {
 
 // countOthers returns how many threads of other processes run or wait for a core. Our own are looked at only if there
 // are several at all, since each is two files.
-func countOthers(proc string) (int, error) {
+func countOthers(proc fs.FS) (int, error) {
 	all, err := countRunnable(proc)
 	if err != nil || all <= 2 {
 		return max(all-1, 0), err // the other one is who reads
@@ -109,8 +109,8 @@ func countOthers(proc string) (int, error) {
 }
 
 // countRunnable returns how many threads of the host run or wait for a core.
-func countRunnable(proc string) (int, error) {
-	load, err := os.ReadFile(proc + "/loadavg") // 0.20 0.18 0.12 3/452 11206
+func countRunnable(proc fs.FS) (int, error) {
+	load, err := fs.ReadFile(proc, "loadavg") // 0.20 0.18 0.12 3/452 11206
 	if err != nil {
 		return 0, err
 	}
@@ -128,16 +128,16 @@ func countRunnable(proc string) (int, error) {
 
 // countOwn returns how many threads of a process, and of those it has started, run or wait for a core. What has ended
 // meanwhile does not.
-func countOwn(proc, pid string) (n int) {
-	threads, _ := os.ReadDir(proc + "/" + pid + "/task")
+func countOwn(proc fs.FS, pid string) (n int) {
+	threads, _ := fs.ReadDir(proc, pid+"/task")
 	for _, thread := range threads {
-		file := proc + "/" + pid + "/task/" + thread.Name()
-		stat, _ := os.ReadFile(file + "/stat") // 4017 (a name, with blanks) R ...
+		dir := pid + "/task/" + thread.Name()
+		stat, _ := fs.ReadFile(proc, dir+"/stat") // 4017 (a name, with blanks) R ...
 		if bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" R")) {
 			n++
 		}
-		started, _ := os.ReadFile(file + "/children")
-		for _, child := range strings.Fields(string(started)) {
+		started, _ := fs.ReadFile(proc, dir+"/children")
+		for child := range strings.FieldsSeq(string(started)) {
 			n += countOwn(proc, child)
 		}
 	}

@@ -3,9 +3,9 @@ package hostload
 import (
 	"errors"
 	"os"
-	"path/filepath"
 	"runtime"
 	"testing"
+	"testing/fstest"
 	"time"
 )
 
@@ -51,17 +51,8 @@ func TestBusy(t *testing.T) {
 
 func TestCount(t *testing.T) {
 	t.Parallel()
-	proc := t.TempDir()
-	put := func(name, content string) {
-		t.Helper()
-		file := filepath.Join(proc, name)
-		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	proc := fstest.MapFS{}
+	put := func(name, content string) { proc[name] = &fstest.MapFile{Data: []byte(content)} }
 	put("stat", "cpu  1 2 3\ncpu0 1 2\ncpu1 1 2\ncpu10 1 2\nintr 5\nctxt 7\n")
 	put("loadavg", "4.20 3.18 2.12 7/452 11206\n")
 	put("self/task/1/stat", "1 (a (bad) R name) S 0 1\n")
@@ -108,7 +99,7 @@ func TestNew(t *testing.T) {
 	if n, err := m.others(); err != nil || n < 0 || m.cores < 2 {
 		t.Errorf("%d others on %d cores, %v", n, m.cores, err)
 	}
-	if own := countOwn(procDir, "self"); own < 1 {
+	if own := countOwn(os.DirFS("/proc"), "self"); own < 1 {
 		t.Errorf("countOwn() = %d: this thread runs", own)
 	}
 	if (&Meter{}).Busy(time.Now(), 0) {
