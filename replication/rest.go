@@ -9,12 +9,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pace"
 )
 
-// Batches that are not full take a share of the time at most, time with the embedder left out, and what follows one
-// waits for company so long at most. What a batch costs beside that, by the stream and the embedder, is as much again.
-const (
-	paceShare   = 0.1
-	longestRest = 25 * time.Millisecond
-)
+// longestRest is how long what follows a batch that is not full waits for company at most, with the usual share of a
+// core. What a batch costs beside, by the stream and the embedder, is as much again.
+const longestRest = 25 * time.Millisecond
 
 // While others keep the host busy all batches together take a smaller share, and what follows one waits until it is
 // used up: not for longer than Options.GiveWay, not while somebody waits for a position, and not once so much WAL is
@@ -30,7 +27,7 @@ func (ses *session) rest(ctx context.Context, n int, took time.Duration) bool {
 	now := time.Now()
 	if n < maxBatch {
 		ses.pace.Spend(took, now)
-		if !wait(ctx, ses.pace.Rest(now, longestRest)) {
+		if !wait(ctx, ses.pace.Rest(now, pace.Longest(longestRest, ses.s.o.CPUShare))) {
 			return false
 		}
 	}

@@ -72,7 +72,7 @@ func (s *Stream) session(ctx context.Context) error {
 	ses := &session{
 		s: s, wire: connWire{conn}, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1),
 		relations: map[uint32]*relation{},
-		pace:      pace.Pace{Share: paceShare},
+		pace:      pace.Pace{Share: pace.Stream * s.o.CPUShare},
 		store: func(ctx context.Context, b queue.Batch) (queue.Enqueued, error) {
 			return s.o.Queue.Enqueue(ctx, s.o.DB, b)
 		},

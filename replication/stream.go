@@ -9,6 +9,7 @@
 package replication
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pace"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/restart"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
@@ -54,8 +56,9 @@ type Options struct {
 	Repair func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
 	// called before each session: hands in the pipelines as they are now; may be nil
 	Prepare     func(ctx context.Context) error
-	OnCatalogue func() // called when a pipeline's table or status changed
-	IgnoreMarks bool   // do not recognise own writes by their mark; the ledger alone must do
+	OnCatalogue func()  // called when a pipeline's table or status changed
+	IgnoreMarks bool    // do not recognise own writes by their mark; the ledger alone must do
+	CPUShare    float64 // of a core that batches which are not full take at most, about; 0: pace.Usual
 	// GiveWay is for how long changes are put off at most while others keep the host busy, by what Busy tells; 0: not at
 	// all. Busy is asked while the stream does nothing.
 	GiveWay      time.Duration
@@ -132,6 +135,7 @@ func New(o Options) *Stream {
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 10 * time.Second
 	}
+	o.CPUShare = cmp.Or(o.CPUShare, pace.Usual)
 	if o.StandbyRetry == 0 {
 		o.StandbyRetry = 3 * time.Second
 	}

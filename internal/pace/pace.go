@@ -3,20 +3,30 @@
 package pace
 
 import (
-	"cmp"
 	"sync"
 	"time"
 )
 
-// Usual is the share of the time that small batches take at most, unless a Pace has another.
-const Usual = 0.2
+// Usual is the share of a core that small batches of a pipeline take at most, unless somebody wants another. While one
+// is under way not all of its time is work: the stream's take this part of it at most, and those of a pipeline that come
+// through the queue that one.
+const (
+	Usual  = 0.25
+	Stream = 0.4
+	Queue  = 0.8
+)
+
+// Longest is how long they rest at most, for a share of a core with which it is so long usually.
+func Longest(usually time.Duration, share float64) time.Duration {
+	return time.Duration(float64(usually) * Usual / share)
+}
 
 // ahead is what they may take ahead, which lets changes that come now and then go at once.
 const ahead = 40 * time.Millisecond
 
-// Pace counts what small batches take. It is safe for concurrent use; its zero value is ready.
+// Pace counts what small batches take. It is safe for concurrent use; it needs a share.
 type Pace struct {
-	Share float64 // of the time; 0: Usual
+	Share float64 // of the time
 
 	mu    sync.Mutex
 	taken time.Duration // beyond the share, as it was
@@ -35,12 +45,10 @@ func (p *Pace) Spend(took time.Duration, now time.Time) {
 func (p *Pace) Rest(now time.Time, most time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return max(min(time.Duration(float64(p.left(now)-ahead)/p.share()), most), 0)
+	return max(min(time.Duration(float64(p.left(now)-ahead)/p.Share), most), 0)
 }
 
 // left returns what of the time taken is beyond the share by now.
 func (p *Pace) left(now time.Time) time.Duration {
-	return max(p.taken-time.Duration(p.share()*float64(now.Sub(p.at))), 0)
+	return max(p.taken-time.Duration(p.Share*float64(now.Sub(p.at))), 0)
 }
-
-func (p *Pace) share() float64 { return cmp.Or(p.Share, Usual) }

@@ -8,7 +8,7 @@ import (
 // Small batches in a row take their share of the time and no more, and one after a while begins at once.
 func TestPace(t *testing.T) {
 	t.Parallel()
-	keeps(t, &Pace{}, Usual)
+	keeps(t, &Pace{Share: 0.2}, 0.2)
 	keeps(t, &Pace{Share: 0.1}, 0.1)
 }
 
@@ -33,5 +33,15 @@ func keeps(t *testing.T, p *Pace, share float64) {
 	}
 	if rest := p.Rest(now.Add(time.Hour), most); rest > 0 {
 		t.Errorf("it rests for %s after a quiet hour", rest)
+	}
+}
+
+// Who may take less of a core rests for longer.
+func TestLongest(t *testing.T) {
+	t.Parallel()
+	for share, want := range map[float64]time.Duration{Usual: time.Second, Usual / 5: 5 * time.Second, 1: 250 * time.Millisecond} {
+		if got := Longest(time.Second, share); got != want {
+			t.Errorf("Longest(1s, %g) = %s, want %s", share, got, want)
+		}
 	}
 }

@@ -66,6 +66,7 @@ type Options struct {
 	VisibilityTimeout time.Duration
 	NoMarks           bool
 	NoDirect          bool          // every change goes through the queue
+	CPUShare          float64       // of a core that batches which are not full take, about; 0: pace.Usual
 	GiveWay           time.Duration // changes wait for so long at most while others keep the host busy; 0: not at all
 	// how long a batch may take for changes to be worked at once, while the stream waits; 0: 50 ms
 	Quick time.Duration
@@ -229,7 +230,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
 			Prepare: func(ctx context.Context) error { _, err := s.refresh(ctx); return err }, Heartbeat: s.o.Heartbeat,
 			Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, Keeper: s.keeper,
-			GiveWay: s.o.GiveWay, Busy: s.othersAreBusy(),
+			CPUShare: s.o.CPUShare, GiveWay: s.o.GiveWay, Busy: s.othersAreBusy(),
 		})
 		stream.SetPipelines(pipelines)
 		if !database.Pooled(s.o.Direct) {

@@ -3,6 +3,7 @@ package worker
 import (
 	"cmp"
 
+	"github.com/embedsidecar/embedsidecar/internal/pace"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/restart"
 	"github.com/embedsidecar/embedsidecar/internal/rows"
@@ -16,6 +17,7 @@ func New(o Options) *Worker {
 	o.HeldRows = cmp.Or(o.HeldRows, heldRows)
 	o.Lease = cmp.Or(o.Lease, pipeline.DefaultLease)
 	o.Quick = cmp.Or(o.Quick, QuickEnough)
+	o.CPUShare = cmp.Or(o.CPUShare, pace.Usual)
 	o.Retry.MaxAttempts = cmp.Or(o.Retry.MaxAttempts, pipeline.DefaultMaxAttempts)
 	o.Retry.Initial = cmp.Or(o.Retry.Initial, pipeline.DefaultFirstRetry)
 	o.Retry.Max = cmp.Or(o.Retry.Max, pipeline.DefaultLongestRetry)
@@ -29,6 +31,7 @@ func New(o Options) *Worker {
 	w := &Worker{
 		o: o, tasks: o.Queue, table: of, store: &server{o.Pipeline, o.DB, of, o.ID},
 		pages: func() pages { return of.Pages() },
+		pace:  pace.Pace{Share: pace.Queue * o.CPUShare},
 	}
 	if chunks := of.Chunks(); chunks != nil {
 		w.chunks = chunks
