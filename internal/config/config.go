@@ -197,7 +197,7 @@ type Workers struct {
 	// GiveWay is for how long changes may wait while others keep all cores of this host busy. 0: not at all. Default 10 s.
 	GiveWay time.Duration
 	// CacheBytes is how much memory may hold vectors of each model, by the hash of their text, to use them again.
-	// Default 64 MiB.
+	// Default 16 MiB.
 	CacheBytes int64
 	// DrainTimeout is for how long a worker may finish what it has when it is told to stop; after that it gives it back.
 	// 0: it gives everything back at once. Default 20s.

@@ -128,11 +128,11 @@ func TestLoad_WholeFile(t *testing.T) {
 		Workers: Workers{
 			Count: 3, BatchRows: 32, Direct: true, CPUShare: 10, GiveWay: 10 * time.Second, CacheBytes: 128 << 20,
 		},
-		Lease:    90 * time.Second,
-		Retry:    Retry{MaxAttempts: 5, Initial: 500 * time.Millisecond, Max: time.Minute},
-		Ops:      Ops{Listen: ":7471"},
-		Queries:  Queries{SearchTimeout: 2500 * time.Millisecond},
-		Log:      Log{Level: slog.LevelDebug, Format: "json", Output: "stdout"},
+		Lease:   90 * time.Second,
+		Retry:   Retry{MaxAttempts: 5, Initial: 500 * time.Millisecond, Max: time.Minute},
+		Ops:     Ops{Listen: ":7471"},
+		Queries: Queries{SearchTimeout: 2500 * time.Millisecond},
+		Log:     Log{Level: slog.LevelDebug, Format: "json", Output: "stdout"},
 	}
 	// The text in double quotes is YAML's: \n is a line break there.
 	want.Pipelines[0].Text = "concat_ws(E'\n', title, $'$')"

@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// Usual is the share of a core that small batches of a pipeline take at most, unless somebody wants another. While one
-// is under way not all of its time is work: the stream's take this part of it at most, and those of a pipeline that come
-// through the queue that one.
+// Usual is the share of a core that small batches of a pipeline take at most, unless somebody wants another. Those of
+// the stream take one part of it at most, and those that come through the queue another: few changes come both ways.
 const (
 	Usual  = 0.25
 	Stream = 0.4

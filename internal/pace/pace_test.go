@@ -39,7 +39,9 @@ func keeps(t *testing.T, p *Pace, share float64) {
 // Who may take less of a core rests for longer.
 func TestLongest(t *testing.T) {
 	t.Parallel()
-	for share, want := range map[float64]time.Duration{Usual: time.Second, Usual / 5: 5 * time.Second, 1: 250 * time.Millisecond} {
+	for share, want := range map[float64]time.Duration{
+		Usual: time.Second, Usual / 5: 5 * time.Second, 1: 250 * time.Millisecond,
+	} {
 		if got := Longest(time.Second, share); got != want {
 			t.Errorf("Longest(1s, %g) = %s, want %s", share, got, want)
 		}

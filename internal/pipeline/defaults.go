@@ -8,7 +8,7 @@ const (
 	DefaultLoops        = 3 // batches of a pipeline in work at once
 	DefaultBatchRows    = 256
 	DefaultLease        = 30 * time.Second
-	DefaultCacheBytes   = 64 << 20 // of vectors, for each model
+	DefaultCacheBytes   = 16 << 20 // of vectors, for each model
 	DefaultDrainTimeout = 20 * time.Second
 	DefaultGiveWay      = 10 * time.Second
 
