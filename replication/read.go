@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/embedsidecar/embedsidecar/internal/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 )
 
 // wire is the connection that streams.
@@ -19,25 +20,43 @@ type wire interface {
 	receive() (pgproto3.BackendMessage, error)
 	// until sets the deadline of receive, also of one that waits.
 	until(deadline time.Time)
+	// drained reports whether the next message is likely one that has not come yet.
+	drained() bool
 	// status tells the server where we are.
 	status(ctx context.Context, update pglogrepl.StandbyStatusUpdate) error
 }
 
 // connWire is a wire to a server.
-type connWire struct{ conn *pgconn.PgConn }
+type connWire struct {
+	conn *pgconn.PgConn
+	read int // bytes that came when it was read last
+}
 
-func (w connWire) receive() (pgproto3.BackendMessage, error) {
+func (w *connWire) receive() (pgproto3.BackendMessage, error) {
+	before := w.conn.Frontend().ReadBufferLen()
 	//nolint:forbidigo // the deadline is on the socket: see read
 	message, err := w.conn.ReceiveMessage(context.Background())
 	if pgconn.Timeout(err) {
 		return nil, nil //nolint:nilnil // the deadline is no error
 	}
+	if m, is := message.(*pgproto3.CopyData); is {
+		const header = 5
+		if came := w.conn.Frontend().ReadBufferLen() + len(m.Data) + header - before; came > 0 {
+			w.read = came
+		}
+	}
 	return message, err
 }
 
-func (w connWire) until(deadline time.Time) { _ = w.conn.Conn().SetReadDeadline(deadline) }
+// drained reports whether all that came is decoded, and what came last did not fill what it is read into.
+func (w *connWire) drained() bool {
+	const much = 4 << 10 // of 8 KiB
+	return w.conn.Frontend().ReadBufferLen() == 0 && w.read < much
+}
 
-func (w connWire) status(ctx context.Context, update pglogrepl.StandbyStatusUpdate) error {
+func (w *connWire) until(deadline time.Time) { _ = w.conn.Conn().SetReadDeadline(deadline) }
+
+func (w *connWire) status(ctx context.Context, update pglogrepl.StandbyStatusUpdate) error {
 	return pglogrepl.SendStandbyStatusUpdate(ctx, w.conn, update)
 }
 
@@ -71,6 +90,9 @@ func (ses *session) read(ctx context.Context) error {
 				continue
 			}
 		}
+		if ses.wire.drained() {
+			ses.nap(ctx)
+		}
 		message, err := ses.wire.receive()
 		if err != nil {
 			return fmt.Errorf("receive: %w", err)
@@ -99,6 +121,14 @@ func (ses *session) read(ctx context.Context) error {
 				return err
 			}
 		}
+	}
+}
+
+// nap lets messages gather while the enqueuer rests: each that is waited for by itself wakes us, and nobody takes it.
+func (ses *session) nap(ctx context.Context) {
+	const longest, before = 10 * time.Millisecond, 2 * time.Millisecond
+	if rest := min(time.Until(time.Unix(0, ses.restsUntil.Load()))-before, longest); rest > 0 {
+		sleep.For(ctx, rest)
 	}
 }
 

@@ -74,6 +74,8 @@ func (m *memory) receive() (pgproto3.BackendMessage, error) {
 	}
 }
 
+func (m *memory) drained() bool { return len(m.in) == 0 }
+
 func (m *memory) until(deadline time.Time) {
 	m.mu.Lock()
 	m.deadline = deadline
@@ -115,6 +117,36 @@ func reading(t *testing.T) (ses *session, m *memory, stop func() error) {
 		cancel()
 		return <-ended
 	}
+}
+
+// While the enqueuer rests the reader lets messages gather, but not for long.
+func TestRead_NapsWhileNobodyTakes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ses, m, stop := reading(t)
+		ses.restsUntil.Store(time.Now().Add(time.Second).UnixNano())
+		read := func(lsn pglogrepl.LSN) bool {
+			m.in <- keepalive(lsn, false)
+			synctest.Wait()
+			return ses.s.stats.ServerLSN.Load() == uint64(lsn)
+		}
+		if !read(900) {
+			t.Error("who waited for a message already does not get it")
+		}
+		if read(901) || read(902) {
+			t.Error("each message is waited for by itself")
+		}
+		if pass(10 * time.Millisecond); ses.s.stats.ServerLSN.Load() != 902 {
+			t.Error("it sleeps for too long")
+		}
+		pass(time.Second)
+		if !read(903) || !read(904) {
+			t.Error("it sleeps though nobody rests")
+		}
+		if err := stop(); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
 }
 
 // P2: the server is told what is durable, and never what was only received.

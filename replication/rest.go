@@ -27,11 +27,20 @@ func (ses *session) rest(ctx context.Context, n int, took time.Duration) bool {
 	now := time.Now()
 	if n < maxBatch {
 		ses.pace.Spend(took, now)
-		if !wait(ctx, ses.pace.Rest(now, pace.Longest(longestRest, ses.s.o.CPUShare))) {
+		if !ses.pause(ctx, ses.pace.Rest(now, pace.Longest(longestRest, ses.s.o.CPUShare))) {
 			return false
 		}
 	}
 	return ses.s.o.GiveWay == 0 || ses.giveWay(ctx, took)
+}
+
+// pause waits, and lets the reader know for how long.
+func (ses *session) pause(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	ses.restsUntil.Store(time.Now().Add(d).UnixNano())
+	return wait(ctx, d)
 }
 
 // giveWay puts work off while others keep the host busy.
@@ -50,7 +59,7 @@ func (ses *session) giveWay(ctx context.Context, took time.Duration) bool {
 		if !may {
 			break
 		}
-		if !wait(ctx, busyLook) {
+		if !ses.pause(ctx, busyLook) {
 			return false
 		}
 		now := time.Now()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -35,6 +36,8 @@ type session struct {
 	pace      pace.Pace // of enqueues
 	yield     pace.Pace // of the same, while others keep the host busy
 	gaveWay   bool      // it was said that work is put off
+
+	restsUntil atomic.Int64 // Unix nanoseconds: until then the enqueuer takes nothing
 }
 
 func (s *Stream) session(ctx context.Context) error {
@@ -70,7 +73,7 @@ func (s *Stream) session(ctx context.Context) error {
 		}
 	}
 	ses := &session{
-		s: s, wire: connWire{conn}, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1),
+		s: s, wire: &connWire{conn: conn}, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1),
 		relations: map[uint32]*relation{},
 		pace:      pace.Pace{Share: pace.Stream * s.o.CPUShare},
 		store: func(ctx context.Context, b queue.Batch) (queue.Enqueued, error) {
