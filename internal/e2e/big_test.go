@@ -114,7 +114,8 @@ func bigTransaction(t *testing.T, major, rows int) {
 		rows, took.Round(time.Millisecond), working.Round(time.Millisecond), enqueued>>10, peak>>10, r.sent())
 }
 
-// noteMoves has the table moves tell how many tasks there were whenever the checkpoint moved.
+// noteMoves has the table moves tell how many tasks there were whenever the checkpoint moved, with those of the same
+// transaction.
 func noteMoves(db *testenv.Database) {
 	db.MustExec(`CREATE TABLE public.moves (lsn pg_lsn, tasks bigint);
 		CREATE FUNCTION public.note_move() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
@@ -122,8 +123,8 @@ func noteMoves(db *testenv.Database) {
 			INSERT INTO public.moves SELECT NEW.lsn, count(*) FROM embedsidecar.task;
 			RETURN NULL;
 		END $$;
-		CREATE TRIGGER note_move AFTER UPDATE ON embedsidecar.lsn_checkpoint FOR EACH ROW WHEN (OLD.lsn <> NEW.lsn)
-		EXECUTE FUNCTION public.note_move()`)
+		CREATE CONSTRAINT TRIGGER note_move AFTER UPDATE ON embedsidecar.lsn_checkpoint DEFERRABLE INITIALLY DEFERRED
+		FOR EACH ROW WHEN (OLD.lsn <> NEW.lsn) EXECUTE FUNCTION public.note_move()`)
 }
 
 // insertAtOnce inserts rows in one transaction, and returns the position before its commit.
