@@ -24,6 +24,7 @@ type Stats struct {
 	Tokens    atomic.Int64
 	Errors    atomic.Int64 // whole calls
 	Took      atomic.Int64 // of all calls together, in nanoseconds
+	Asking    atomic.Int64 // calls that are under way
 }
 
 // Service embeds texts with one model for any number of callers: it sends a text once, however often and wherever it
@@ -176,6 +177,8 @@ func (s *Service) call(ctx context.Context, kind Kind, batch []*flight, land fun
 	}
 	s.stats.Calls.Add(1)
 	s.stats.Texts.Add(int64(len(texts)))
+	s.stats.Asking.Add(1)
+	defer s.stats.Asking.Add(-1)
 	began := time.Now()
 	results, err := s.embedder.Embed(ctx, kind, texts)
 	s.stats.Took.Add(int64(time.Since(began)))

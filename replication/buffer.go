@@ -92,19 +92,18 @@ func (b *buffer) fullLocked() bool {
 	return b.stuffed
 }
 
-// hold has changes wait while their work is put off, and reports whether they may, and whether there are some: nobody
-// waits for a position, there is room, and none is older than longest.
-func (b *buffer) hold(longest time.Duration) (may, some bool) {
+// hold has changes wait while their work is put off, and reports whether some do: there are any, none is older than
+// longest, there is room, and nobody waits for a position that the server has reached.
+func (b *buffer) hold(longest time.Duration, reached pglogrepl.LSN) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	some = len(b.changes) > 0
-	waitedFor := b.hurry || len(b.wanted) > 0 || len(b.scans) > 0
-	b.held = !waitedFor && (!some || time.Since(b.since) < longest)
+	waitedFor := b.hurry || len(b.wanted) > 0 && b.wanted[0] <= reached || len(b.scans) > 0
+	b.held = len(b.changes) > 0 && !waitedFor && time.Since(b.since) < longest
 	b.held = b.held && !b.fullLocked()
 	if b.held {
 		signal(b.room)
 	}
-	return b.held, some
+	return b.held
 }
 
 // release ends the waiting.
@@ -112,6 +111,7 @@ func (b *buffer) release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held = false
+	signal(b.room)
 }
 
 // scan notes a change that does not name its rows: a TRUNCATE, or one of a table whose key we do not know.

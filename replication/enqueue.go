@@ -52,6 +52,9 @@ func (ses *session) enqueue(ctx context.Context) error {
 		case <-ses.buffer.changed:
 		case <-idle.C:
 		}
+		if !ses.giveWay(ctx) {
+			return ctx.Err()
+		}
 		t := ses.buffer.take()
 		ses.s.stats.OwnWrites.Add(t.own)
 		if t.tooLong > 0 {

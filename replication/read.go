@@ -20,43 +20,25 @@ type wire interface {
 	receive() (pgproto3.BackendMessage, error)
 	// until sets the deadline of receive, also of one that waits.
 	until(deadline time.Time)
-	// drained reports whether the next message is likely one that has not come yet.
-	drained() bool
 	// status tells the server where we are.
 	status(ctx context.Context, update pglogrepl.StandbyStatusUpdate) error
 }
 
 // connWire is a wire to a server.
-type connWire struct {
-	conn *pgconn.PgConn
-	read int // bytes that came when it was read last
-}
+type connWire struct{ conn *pgconn.PgConn }
 
-func (w *connWire) receive() (pgproto3.BackendMessage, error) {
-	before := w.conn.Frontend().ReadBufferLen()
+func (w connWire) receive() (pgproto3.BackendMessage, error) {
 	//nolint:forbidigo // the deadline is on the socket: see read
 	message, err := w.conn.ReceiveMessage(context.Background())
 	if pgconn.Timeout(err) {
 		return nil, nil //nolint:nilnil // the deadline is no error
 	}
-	if m, is := message.(*pgproto3.CopyData); is {
-		const header = 5
-		if came := w.conn.Frontend().ReadBufferLen() + len(m.Data) + header - before; came > 0 {
-			w.read = came
-		}
-	}
 	return message, err
 }
 
-// drained reports whether all that came is decoded, and what came last did not fill what it is read into.
-func (w *connWire) drained() bool {
-	const much = 4 << 10 // of 8 KiB
-	return w.conn.Frontend().ReadBufferLen() == 0 && w.read < much
-}
+func (w connWire) until(deadline time.Time) { _ = w.conn.Conn().SetReadDeadline(deadline) }
 
-func (w *connWire) until(deadline time.Time) { _ = w.conn.Conn().SetReadDeadline(deadline) }
-
-func (w *connWire) status(ctx context.Context, update pglogrepl.StandbyStatusUpdate) error {
+func (w connWire) status(ctx context.Context, update pglogrepl.StandbyStatusUpdate) error {
 	return pglogrepl.SendStandbyStatusUpdate(ctx, w.conn, update)
 }
 
@@ -90,9 +72,7 @@ func (ses *session) read(ctx context.Context) error {
 				continue
 			}
 		}
-		if ses.wire.drained() {
-			ses.nap(ctx)
-		}
+		asked := time.Now()
 		message, err := ses.wire.receive()
 		if err != nil {
 			return fmt.Errorf("receive: %w", err)
@@ -101,6 +81,7 @@ func (ses *session) read(ctx context.Context) error {
 			continue
 		}
 		silent = time.Now()
+		waited := silent.Sub(asked) > atOnce
 		ses.s.stats.LastMessageAt.Store(silent.UnixNano())
 		switch m := message.(type) {
 		case *pgproto3.CopyData:
@@ -116,6 +97,9 @@ func (ses *session) read(ctx context.Context) error {
 		case *pgproto3.CopyDone:
 			return errors.New("the server ended the stream")
 		}
+		if waited {
+			ses.nap(ctx)
+		}
 		for ses.buffer.full() {
 			if err := ses.hold(ctx, &next); err != nil {
 				return err
@@ -123,6 +107,9 @@ func (ses *session) read(ctx context.Context) error {
 		}
 	}
 }
+
+// atOnce is how long it takes at most to receive a message that has come. One that takes longer was waited for.
+const atOnce = 20 * time.Microsecond
 
 // nap lets messages gather while the enqueuer rests: each that is waited for by itself wakes us, and nobody takes it.
 func (ses *session) nap(ctx context.Context) {
@@ -167,6 +154,7 @@ func (ses *session) copyData(ctx context.Context, data []byte) (reply bool, err 
 		if ses.tx == nil {
 			// Everything before is decoded. It becomes a checkpoint only when the buffer is empty and it is worth the WAL.
 			ses.pos.received = max(ses.pos.received, k.ServerWALEnd)
+			ses.s.stats.ReceivedLSN.Store(uint64(ses.pos.received))
 			// A server that shuts down asks, and waits until all it sent is confirmed: then it is worth it at once.
 			ses.buffer.commit(k.ServerWALEnd, k.ReplyRequested)
 		}

@@ -13,9 +13,9 @@ import (
 // core. What a batch costs beside, by the stream and the embedder, is as much again.
 const longestRest = 25 * time.Millisecond
 
-// While others keep the host busy all batches together take a smaller share, and what follows one waits until it is
-// used up: not for longer than Options.GiveWay, not while somebody waits for a position, and not once so much WAL is
-// kept for it. A change that comes alone is worked at once still.
+// While others keep the host busy all batches together take a smaller share, and what follows waits until they have had
+// it: not for longer than Options.GiveWay, not while somebody waits for a position, and not once so much WAL is kept.
+// A change that comes alone is worked at once still.
 const (
 	busyShare  = 0.02
 	longestWAL = 256 << 20
@@ -25,13 +25,12 @@ const (
 // rest waits before the next batch, after one of n changes that took so long. It returns false when ctx has ended.
 func (ses *session) rest(ctx context.Context, n int, took time.Duration) bool {
 	now := time.Now()
-	if n < maxBatch {
-		ses.pace.Spend(took, now)
-		if !ses.pause(ctx, ses.pace.Rest(now, pace.Longest(longestRest, ses.s.o.CPUShare))) {
-			return false
-		}
+	ses.yield.Spend(took, now)
+	if n >= maxBatch {
+		return true
 	}
-	return ses.s.o.GiveWay == 0 || ses.giveWay(ctx, took)
+	ses.pace.Spend(took, now)
+	return ses.pause(ctx, ses.pace.Rest(now, pace.Longest(longestRest, ses.s.o.CPUShare)))
 }
 
 // pause waits, and lets the reader know for how long.
@@ -43,31 +42,26 @@ func (ses *session) pause(ctx context.Context, d time.Duration) bool {
 	return wait(ctx, d)
 }
 
-// giveWay puts work off while others keep the host busy.
-func (ses *session) giveWay(ctx context.Context, took time.Duration) bool {
-	if !ses.s.o.Busy() {
-		ses.yield = pace.Pace{}
-		ses.giveWayEnded(ctx)
+// giveWay puts off what waits in the buffer while others keep the host busy. It returns false when ctx has ended.
+func (ses *session) giveWay(ctx context.Context) bool {
+	o, stats := &ses.s.o, &ses.s.stats
+	if o.GiveWay == 0 {
 		return true
 	}
-	ses.yield.Share = busyShare
-	ses.yield.Spend(took, time.Now())
+	if !o.Busy() {
+		ses.yield = pace.Pace{Share: busyShare, Most: o.GiveWay}
+		return true
+	}
 	defer ses.buffer.release()
-	longest, before := ses.s.o.GiveWay, time.Now()
-	for ses.yield.Rest(before, longest) > 0 && ses.s.o.Busy() && ses.kept() < longestWAL {
-		may, some := ses.buffer.hold(longest)
-		if !may {
-			break
-		}
+	for before := time.Now(); ses.yield.Rest(before, o.GiveWay) > 0 && o.Busy() && ses.kept() < longestWAL &&
+		ses.buffer.hold(o.GiveWay, pglogrepl.LSN(stats.ServerLSN.Load())); {
 		if !ses.pause(ctx, busyLook) {
 			return false
 		}
 		now := time.Now()
-		if some {
-			ses.s.stats.gaveWay(before, now)
-			ses.sayThatItGivesWay(ctx)
-		}
+		stats.gaveWay(before, now)
 		before = now
+		ses.sayThatItGivesWay(ctx, now)
 	}
 	return true
 }
@@ -83,24 +77,18 @@ func (s *Stats) gaveWay(from, to time.Time) {
 
 // GivesWay reports whether work is put off for others who keep the host busy, and since when.
 func (s *Stats) GivesWay(now time.Time) (since time.Time, is bool) {
-	const longestBatch = 2 * time.Second // between two rests
-	is = now.Sub(time.Unix(0, s.gaveWayAt.Load())) < longestBatch
+	const longest = 15 * time.Second // between two rests: what has waited is worked then
+	is = now.Sub(time.Unix(0, s.gaveWayAt.Load())) < longest
 	return time.Unix(0, s.givesWaySince.Load()), is
 }
 
-func (ses *session) sayThatItGivesWay(ctx context.Context) {
-	const after = time.Second
-	if since, is := ses.s.stats.GivesWay(time.Now()); is && !ses.gaveWay && time.Since(since) > after {
-		ses.gaveWay = true
+// sayThatItGivesWay logs it once each time, when it is worth a line.
+func (ses *session) sayThatItGivesWay(ctx context.Context, now time.Time) {
+	const worth = time.Second
+	if since, _ := ses.s.stats.GivesWay(now); !since.Equal(ses.saidOf) && now.Sub(since) > worth {
+		ses.saidOf = since
 		ses.s.o.Log.InfoContext(ctx, "gives way: others keep all cores of this host busy", "slot", ses.s.o.Slot,
 			"longest", ses.s.o.GiveWay.String())
-	}
-}
-
-func (ses *session) giveWayEnded(ctx context.Context) {
-	if ses.gaveWay {
-		ses.gaveWay = false
-		ses.s.o.Log.InfoContext(ctx, "gives way no more", "slot", ses.s.o.Slot)
 	}
 }
 

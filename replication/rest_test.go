@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/embedsidecar/embedsidecar/internal/pace"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -22,6 +23,8 @@ func yielding(t *testing.T, busy *atomic.Bool) (ses *session, stored chan queue.
 		return queue.Enqueued{}, nil
 	})
 	ses.s.o.GiveWay, ses.s.o.Busy = 10*time.Second, busy.Load
+	ses.yield = pace.Pace{Share: busyShare, Most: ses.s.o.GiveWay}
+	ses.s.stats.ServerLSN.Store(1000)
 	return ses, stored
 }
 
@@ -83,7 +86,7 @@ func TestGiveWay_Ends(t *testing.T) {
 		"somebody waits for what has come": func(ses *session, _ *atomic.Bool) {
 			ses.buffer.want(250)
 		},
-		"somebody waits for what is to come": func(ses *session, _ *atomic.Bool) { ses.buffer.want(1 << 40) },
+		"somebody waits for what is to come": func(ses *session, _ *atomic.Bool) { ses.buffer.want(900) },
 		"a table is to be scanned":           func(ses *session, _ *atomic.Bool) { ses.buffer.scan(7) },
 		"much WAL is kept":                   func(ses *session, _ *atomic.Bool) { ses.s.stats.ReceivedLSN.Add(longestWAL) },
 		"memory is full": func(ses *session, _ *atomic.Bool) {
@@ -123,8 +126,11 @@ func TestGiveWay_Ends(t *testing.T) {
 func TestBuffer_HoldsWhatHasRoom(t *testing.T) {
 	t.Parallel()
 	b := newBuffer()
-	if may, some := b.hold(time.Hour); !may || some {
-		t.Fatal("an empty buffer holds nothing")
+	if b.hold(time.Hour, 0) {
+		t.Fatal("an empty buffer holds something")
+	}
+	if b.add(queue.Change{RowKey: "0"}); !b.hold(time.Hour, 0) {
+		t.Fatal("a change does not wait")
 	}
 	for i := range 300_000 {
 		b.add(queue.Change{RowKey: fmt.Sprint(i % 5000)})
@@ -139,7 +145,7 @@ func TestBuffer_HoldsWhatHasRoom(t *testing.T) {
 	if most := mostHeld / 128; n < most/4 || n > most {
 		t.Errorf("full after %d rows", n)
 	}
-	if may, some := b.hold(time.Hour); may || !some {
+	if b.hold(time.Hour, 0) {
 		t.Error("a full buffer holds more")
 	}
 	total := 0
@@ -152,4 +158,40 @@ func TestBuffer_HoldsWhatHasRoom(t *testing.T) {
 	if total != n+5000 {
 		t.Errorf("%d changes in all portions, want %d", total, n+5000)
 	}
+}
+
+// Nobody gives way with nothing: positions are stored as ever, and what was done before is worth ten seconds at most.
+func TestGiveWay_NothingWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var busy atomic.Bool
+		busy.Store(true)
+		ses, stored := yielding(t, &busy)
+		for end := range 100 { // each is full, and none may wait: somebody asks
+			ses.buffer.want(pglogrepl.LSN(200 + end))
+			rows(ses, maxBatch, pglogrepl.LSN(200+end))
+			pass(time.Second)
+			<-stored
+			<-ses.durable
+		}
+		ses.buffer.commit(300+idleBytes, false) // of tables that are not ours
+		ses.buffer.want(300 + idleBytes)
+		if pass(time.Second); len(stored) != 1 {
+			t.Error("a position waits for nobody")
+		}
+		<-stored
+		pass(10 * time.Second)
+		rows(ses, 1, 400+idleBytes)
+		if pass(time.Second); len(stored) != 1 {
+			t.Error("a change that comes alone waits for what was done long before it")
+		}
+		ses.buffer.want(1 << 40) // which the server has not reached, and may never
+		rows(ses, maxBatch, 500+idleBytes)
+		<-stored
+		if pass(5 * time.Second); len(stored) != 0 {
+			t.Error("who waits for what is not there ends it")
+		}
+		busy.Store(false)
+		pass(time.Minute)
+	})
 }

@@ -25,8 +25,9 @@ const (
 
 // A Meter judges the host. It is safe for concurrent use, and does nothing unless it is asked.
 type Meter struct {
-	others func() (int, error) // threads of others that run or wait for a core
-	cores  int
+	// threads of others that run or wait for a core, and those of ours if that was worth a look, else 0
+	count func() (others, own int, err error)
+	cores int
 
 	mu    sync.Mutex
 	at    time.Time // of the latest look
@@ -43,13 +44,14 @@ func New() *Meter {
 		return &Meter{}
 	}
 	// One thread that runs is no crowd: it may be the server's walsender, which works for us.
-	return &Meter{cores: max(cores, 2), others: func() (int, error) { return countOthers(proc) }}
+	return &Meter{cores: max(cores, 2), count: func() (int, int, error) { return countOthers(proc) }}
 }
 
 // Busy reports whether others have kept all cores busy of late. Threads of this process and of those it has started are
-// no others, and neither are so many of the server, which work for it.
-func (m *Meter) Busy(now time.Time, backends int) bool {
-	if m.others == nil {
+// no others, and neither are so many of the server, which work for it. Nothing is learned while an embedder is asked and
+// no thread of ours has anything to do: it may be another program, and who keeps the cores busy may work for us.
+func (m *Meter) Busy(now time.Time, backends int, asked bool) bool {
+	if m.count == nil {
 		return false
 	}
 	m.mu.Lock()
@@ -58,18 +60,18 @@ func (m *Meter) Busy(now time.Time, backends int) bool {
 	if since < interval {
 		return m.busy
 	}
-	n, err := m.others()
+	others, own, err := m.count()
 	if err != nil || since > memory {
 		m.looks, m.mean, m.busy = 0, 0, false
 	}
-	if err != nil {
-		return false
+	if err != nil || asked && own == 1 { // which is who asks here
+		return m.busy
 	}
 	m.at = now
 	m.looks++
 	// While there are few looks the mean is that of them all.
 	weight := max(1-math.Exp(-since.Seconds()/window.Seconds()), 1/float64(m.looks))
-	m.mean += weight * (float64(max(n-backends, 0)) - m.mean)
+	m.mean += weight * (float64(max(others-backends, 0)) - m.mean)
 	most := float64(m.cores)
 	if m.busy {
 		most *= relief
@@ -100,12 +102,13 @@ func countCores(proc fs.FS) (n int, err error) {
 
 // countOthers returns how many threads of other processes run or wait for a core. Our own are looked at only if there
 // are several at all, since each is two files.
-func countOthers(proc fs.FS) (int, error) {
+func countOthers(proc fs.FS) (others, own int, err error) {
 	all, err := countRunnable(proc)
 	if err != nil || all <= 2 {
-		return max(all-1, 0), err // the other one is who reads
+		return max(all-1, 0), 0, err // the other one is who reads
 	}
-	return max(all-countOwn(proc, "self"), 0), nil
+	own = countOwn(proc, "self")
+	return max(all-own, 0), own, nil
 }
 
 // countRunnable returns how many threads of the host run or wait for a core.

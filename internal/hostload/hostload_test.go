@@ -12,12 +12,12 @@ import (
 // A host is busy when all cores have been for a while, and stays so until there is some room again.
 func TestBusy(t *testing.T) {
 	t.Parallel()
-	others, now := 0, time.Unix(0, 0)
+	others, own, now := 0, 2, time.Unix(0, 0)
 	var trouble error
-	m := &Meter{cores: 4, others: func() (int, error) { return others, trouble }}
+	m := &Meter{cores: 4, count: func() (int, int, error) { return others, own, trouble }}
 	during := func(d time.Duration) (busy bool) {
 		for end := now.Add(d); now.Before(end); now = now.Add(interval) {
-			busy = m.Busy(now, 1)
+			busy = m.Busy(now, 1, true)
 		}
 		return busy
 	}
@@ -38,10 +38,16 @@ func TestBusy(t *testing.T) {
 			t.Fatalf("%d others for %s: busy is not %t", step.others, step.d, step.want)
 		}
 	}
-	if now = now.Add(2 * memory); m.Busy(now, 1) {
+	if now = now.Add(2 * memory); m.Busy(now, 1, true) {
 		t.Error("what was long ago counts")
 	}
 	if during(time.Second); !m.busy {
+		t.Fatal("not busy")
+	}
+	if own = 1; during(2*memory) || during(time.Minute) {
+		t.Error("busy by those who may work for us")
+	}
+	if own = 2; !during(time.Second) {
 		t.Fatal("not busy")
 	}
 	if trouble = errors.New("no such file"); during(time.Second) {
@@ -61,22 +67,22 @@ func TestCount(t *testing.T) {
 	if n, err := countCores(proc); err != nil || n != 3 {
 		t.Errorf("countCores() = %d, %v, want 3", n, err)
 	}
-	if n, err := countOthers(proc); err != nil || n != 5 {
+	if n, _, err := countOthers(proc); err != nil || n != 5 {
 		t.Errorf("countOthers() = %d, %v, want 5", n, err)
 	}
 	put("self/task/2/children", "7 8 ")
 	put("7/task/7/stat", "7 (plugin) S 0 1\n")
 	put("7/task/9/stat", "9 (plugin) R 0 1\n")
-	if n, err := countOthers(proc); err != nil || n != 4 {
+	if n, _, err := countOthers(proc); err != nil || n != 4 {
 		t.Errorf("countOthers() = %d, %v beside a plugin, want 4", n, err)
 	}
 	put("loadavg", "4.20 3.18 2.12 2/452 11206\n")
-	if n, err := countOthers(proc); err != nil || n != 1 {
+	if n, _, err := countOthers(proc); err != nil || n != 1 {
 		t.Errorf("countOthers() = %d, %v, want 1", n, err)
 	}
 	for _, broken := range []string{"", "0.1 0.2 0.3", "0.1 0.2 0.3 x/4 5"} {
 		put("loadavg", broken)
-		if _, err := countOthers(proc); err == nil {
+		if _, _, err := countOthers(proc); err == nil {
 			t.Errorf("countOthers() read %q", broken)
 		}
 	}
@@ -91,18 +97,18 @@ func TestNew(t *testing.T) {
 	t.Parallel()
 	m := New()
 	if runtime.GOOS != "linux" {
-		if m.Busy(time.Now(), 0) {
+		if m.Busy(time.Now(), 0, false) {
 			t.Error("busy by what is not known")
 		}
 		return
 	}
-	if n, err := m.others(); err != nil || n < 0 || m.cores < 2 {
+	if n, _, err := m.count(); err != nil || n < 0 || m.cores < 2 {
 		t.Errorf("%d others on %d cores, %v", n, m.cores, err)
 	}
 	if own := countOwn(os.DirFS("/proc"), "self"); own < 1 {
 		t.Errorf("countOwn() = %d: this thread runs", own)
 	}
-	if (&Meter{}).Busy(time.Now(), 0) {
+	if (&Meter{}).Busy(time.Now(), 0, false) {
 		t.Error("a Meter of nothing is busy")
 	}
 }

@@ -60,7 +60,9 @@ func Backfill(ctx context.Context, n Options, by string, names []string, dry boo
 			continue
 		}
 		at := slices.IndexFunc(list, func(b Backfilled) bool { return b.Pipeline == found[i].Name })
-		list[at].Estimate = &e
+		if at >= 0 { // else it has come, or got another name, since the list was made
+			list[at].Estimate = &e
+		}
 	}
 	return list, without, ctx.Err()
 }

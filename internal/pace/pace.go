@@ -25,7 +25,8 @@ const ahead = 40 * time.Millisecond
 
 // Pace counts what small batches take. It is safe for concurrent use; it needs a share.
 type Pace struct {
-	Share float64 // of the time
+	Share float64       // of the time
+	Most  time.Duration // rest that work may be worth, however much there was; 0: no bound
 
 	mu    sync.Mutex
 	taken time.Duration // beyond the share, as it was
@@ -37,6 +38,9 @@ func (p *Pace) Spend(took time.Duration, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.taken = p.left(now) + max(took, 0)
+	if p.Most > 0 {
+		p.taken = min(p.taken, ahead+time.Duration(p.Share*float64(p.Most)))
+	}
 	p.at = now
 }
 

@@ -36,6 +36,21 @@ func keeps(t *testing.T, p *Pace, share float64) {
 	}
 }
 
+// However long the work was, it is worth so much rest.
+func TestPace_Bounded(t *testing.T) {
+	t.Parallel()
+	p, now := &Pace{Share: 0.1, Most: 10 * time.Second}, time.Unix(0, 0)
+	for range 100 {
+		p.Spend(time.Minute, now)
+	}
+	if rest := p.Rest(now, time.Hour); rest < 9*time.Second || rest > 10*time.Second {
+		t.Errorf("it rests for %s, want 10s", rest)
+	}
+	if rest := p.Rest(now.Add(10*time.Second), time.Hour); rest > 0 {
+		t.Errorf("after that it rests for %s", rest)
+	}
+}
+
 // Who may take less of a core rests for longer.
 func TestLongest(t *testing.T) {
 	t.Parallel()

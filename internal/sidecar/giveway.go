@@ -11,13 +11,16 @@ import (
 func (s *Sidecar) othersAreBusy() func() bool {
 	meter := hostload.New()
 	return func() bool {
-		batches := int64(0)
+		batches, asking := int64(0), int64(0)
 		s.mu.Lock()
 		for _, r := range s.running {
 			batches += r.worker.Stats().Busy.Load()
 		}
+		for _, service := range s.services {
+			asking += service.Stats().Asking.Load()
+		}
 		s.mu.Unlock()
-		return meter.Busy(time.Now(), int(batches))
+		return meter.Busy(time.Now(), int(max(batches-asking, 0)), asking > 0)
 	}
 }
 

@@ -248,7 +248,7 @@ func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 	defer cancel()
 	failed, resting, err := w.details(ctx, state)
 	if errors.Is(ctx.Err(), context.Canceled) {
-		return err
+		return ctx.Err()
 	}
 	what := "caught up, but for what waiting does not help: "
 	var left, hints []string
