@@ -48,8 +48,8 @@ func New() *Meter {
 }
 
 // Busy reports whether others have kept all cores busy of late. Threads of this process and of those it has started are
-// no others, and neither are so many of the server, which work for it. Nothing is learned while an embedder is asked and
-// no thread of ours has anything to do: it may be another program, and who keeps the cores busy may work for us.
+// no others, and neither are so many of the server, which work for it. Nothing is learned while an embedder is asked
+// and no thread of ours has anything to do: it may be another program, and who keeps the cores busy may work for us.
 func (m *Meter) Busy(now time.Time, backends int, asked bool) bool {
 	if m.count == nil {
 		return false
