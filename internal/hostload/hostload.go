@@ -4,6 +4,7 @@ package hostload
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -19,21 +20,37 @@ const (
 	interval = 20 * time.Millisecond
 	window   = 500 * time.Millisecond
 	memory   = time.Second
-	fewest   = 10  // looks that make a mean
-	relief   = 0.7 // of the cores: below that the host is no longer busy
+	fewest   = 10 // looks that make a mean
+)
+
+// Threads that wait for a core say that cores are short at moments; idle time, that they are not for long. What comes in
+// bursts has both: with thousands of small transactions a second, half of the cores' time is idle and threads wait.
+// With writers at full speed it is a fifth, in which they wait for the disk. Once busy, a host has to have some room.
+const (
+	leastIdle   = 0.25 // of the cores' time
+	enoughIdle  = 0.35
+	enoughCores = 0.7 // threads that run or wait, of as many as there are cores
 )
 
 // A Meter judges the host. It is safe for concurrent use, and does nothing unless it is asked.
 type Meter struct {
-	// threads of others that run or wait for a core, and those of ours if that was worth a look, else 0
-	count func() (others, own int, err error)
+	look  func() (look, error)
 	cores int
 
 	mu    sync.Mutex
 	at    time.Time // of the latest look
+	last  look
 	looks int
-	mean  float64
+	queue float64 // mean
+	idle  float64 // mean share of the cores' time
 	busy  bool
+}
+
+// A look is what the kernel says of one moment.
+type look struct {
+	others   int     // threads of others that run or wait for a core
+	own      int     // those of ours if that was worth a look, else 0
+	up, idle float64 // seconds since the host was started, and those in which a core had nothing to do, of all cores
 }
 
 // New returns a Meter of this host. On one that has no /proc nothing is ever busy.
@@ -44,14 +61,14 @@ func New() *Meter {
 		return &Meter{}
 	}
 	// One thread that runs is no crowd: it may be the server's walsender, which works for us.
-	return &Meter{cores: max(cores, 2), count: func() (int, int, error) { return countOthers(proc) }}
+	return &Meter{cores: max(cores, 2), look: func() (look, error) { return lookAt(proc) }}
 }
 
 // Busy reports whether others have kept all cores busy of late. Threads of this process and of those it has started are
 // no others, and neither are so many of the server, which work for it. Nothing is learned while an embedder is asked
 // and no thread of ours has anything to do: it may be another program, and who keeps the cores busy may work for us.
 func (m *Meter) Busy(now time.Time, backends int, asked bool) bool {
-	if m.count == nil {
+	if m.look == nil {
 		return false
 	}
 	m.mu.Lock()
@@ -60,24 +77,39 @@ func (m *Meter) Busy(now time.Time, backends int, asked bool) bool {
 	if since < interval {
 		return m.busy
 	}
-	others, own, err := m.count()
-	if err != nil || since > memory {
-		m.looks, m.mean, m.busy = 0, 0, false
+	seen, err := m.look()
+	before := m.last
+	m.last = seen
+	long := since > memory
+	if err != nil || long {
+		m.looks, m.queue, m.idle, m.busy = 0, 0, 0, false
 	}
-	if err != nil || asked && own == 1 { // which is who asks here
+	if err != nil || asked && seen.own == 1 { // which is who asks here
 		return m.busy
 	}
-	m.at = now
+	if m.at = now; long {
+		return false // the next one has something to be compared with
+	}
 	m.looks++
 	// While there are few looks the mean is that of them all.
 	weight := max(1-math.Exp(-since.Seconds()/window.Seconds()), 1/float64(m.looks))
-	m.mean += weight * (float64(max(others-backends, 0)) - m.mean)
-	most := float64(m.cores)
+	m.queue += weight * (float64(max(seen.others-backends, 0)) - m.queue)
+	m.idle += weight * (seen.idleSince(before, m.cores) - m.idle)
+	mostIdle, least := leastIdle, float64(m.cores)
 	if m.busy {
-		most *= relief
+		mostIdle, least = enoughIdle, least*enoughCores
 	}
-	m.busy = m.looks >= fewest && m.mean >= most
+	m.busy = m.looks >= fewest && m.queue >= least && m.idle < mostIdle
 	return m.busy
+}
+
+// idleSince returns which share of the cores' time since then nobody had. Where the kernel does not count it, they are
+// taken for busy.
+func (l look) idleSince(then look, cores int) float64 {
+	if l.up <= then.up {
+		return 0
+	}
+	return max(l.idle-then.idle, 0) / (l.up - then.up) / float64(cores)
 }
 
 // errFormat means that a file of /proc does not say what it says on Linux.
@@ -98,6 +130,21 @@ func countCores(proc fs.FS) (n int, err error) {
 		return 0, errFormat
 	}
 	return n, nil
+}
+
+// lookAt returns what is to be seen now.
+func lookAt(proc fs.FS) (l look, err error) {
+	if l.others, l.own, err = countOthers(proc); err != nil {
+		return look{}, err
+	}
+	uptime, err := fs.ReadFile(proc, "uptime") // 41235.07 20431.55
+	if err != nil {
+		return look{}, err
+	}
+	if _, err := fmt.Sscan(string(uptime), &l.up, &l.idle); err != nil {
+		return look{}, errFormat
+	}
+	return l, nil
 }
 
 // countOthers returns how many threads of other processes run or wait for a core. Our own are looked at only if there

@@ -12,46 +12,66 @@ import (
 // A host is busy when all cores have been for a while, and stays so until there is some room again.
 func TestBusy(t *testing.T) {
 	t.Parallel()
-	others, own, now := 0, 2, time.Unix(0, 0)
+	seen, now := look{own: 2}, time.Unix(0, 0)
 	var trouble error
-	m := &Meter{cores: 4, count: func() (int, int, error) { return others, own, trouble }}
-	during := func(d time.Duration) (busy bool) {
+	m := &Meter{cores: 4, look: func() (look, error) { return seen, trouble }}
+	during := func(d time.Duration, idle float64) (busy bool) {
 		for end := now.Add(d); now.Before(end); now = now.Add(interval) {
+			seen.up += interval.Seconds()
+			seen.idle += 4 * idle * interval.Seconds()
 			busy = m.Busy(now, 1, true)
 		}
 		return busy
 	}
 	for _, step := range []struct {
 		others int
+		idle   float64
 		d      time.Duration
 		want   bool
 	}{
-		{2, time.Minute, false},
-		{10, 60 * time.Millisecond, false}, // a moment is nothing
-		{6, 2 * time.Second, true},
-		{4, 2 * time.Second, true},
-		{3, 2 * time.Second, false},
-		{4, 2 * time.Second, false}, // one of them works for us
-		{40, time.Second, true},
+		{2, 0, time.Minute, false},
+		{10, 0, 60 * time.Millisecond, false}, // a moment is nothing
+		{6, 0, 2 * time.Second, true},
+		{4, 0, 2 * time.Second, true},
+		{3, 0, 2 * time.Second, false},
+		{4, 0.6, 2 * time.Second, false},  // one of them works for us
+		{40, 0.3, 2 * time.Second, false}, // in bursts
+		{40, 0.2, 2 * time.Second, true},
+		{40, 0.3, 2 * time.Second, true}, // once it is busy, more must be idle
+		{40, 0.6, 2 * time.Second, false},
+		{40, 0, time.Second, true},
 	} {
-		if others = step.others; during(step.d) != step.want {
-			t.Fatalf("%d others for %s: busy is not %t", step.others, step.d, step.want)
+		if seen.others = step.others; during(step.d, step.idle) != step.want {
+			t.Fatalf("%d others for %s, %g idle: busy is not %t", step.others, step.d, step.idle, step.want)
 		}
 	}
 	if now = now.Add(2 * memory); m.Busy(now, 1, true) {
 		t.Error("what was long ago counts")
 	}
-	if during(time.Second); !m.busy {
+	if during(time.Second, 0); !m.busy {
 		t.Fatal("not busy")
 	}
-	if own = 1; during(2*memory) || during(time.Minute) {
+	if seen.own = 1; during(2*memory, 0) || during(time.Minute, 0) {
 		t.Error("busy by those who may work for us")
 	}
-	if own = 2; !during(time.Second) {
+	if seen.own = 2; !during(time.Second, 0) {
 		t.Fatal("not busy")
 	}
-	if trouble = errors.New("no such file"); during(time.Second) {
+	if trouble = errors.New("no such file"); during(time.Second, 0) {
 		t.Error("busy by what cannot be read")
+	}
+}
+
+// Where the kernel does not count idle time, threads that wait decide.
+func TestBusy_WithoutIdleTime(t *testing.T) {
+	t.Parallel()
+	m, now, busy := &Meter{cores: 2, look: func() (look, error) { return look{others: 9}, nil }}, time.Unix(0, 0), false
+	for range 2 * fewest {
+		now = now.Add(interval)
+		busy = m.Busy(now, 0, false)
+	}
+	if !busy {
+		t.Error("not busy")
 	}
 }
 
@@ -86,6 +106,15 @@ func TestCount(t *testing.T) {
 			t.Errorf("countOthers() read %q", broken)
 		}
 	}
+	put("loadavg", "4.20 3.18 2.12 2/452 11206\n")
+	put("uptime", "41235.07 20431.55\n")
+	if l, err := lookAt(proc); err != nil || l != (look{others: 1, up: 41235.07, idle: 20431.55}) {
+		t.Errorf("lookAt() = %+v, %v", l, err)
+	}
+	put("uptime", "41235.07")
+	if _, err := lookAt(proc); err == nil {
+		t.Error("lookAt() read half of the idle time")
+	}
 	put("stat", "nothing")
 	if _, err := countCores(proc); err == nil {
 		t.Error("countCores() found cores in nothing")
@@ -102,8 +131,8 @@ func TestNew(t *testing.T) {
 		}
 		return
 	}
-	if n, _, err := m.count(); err != nil || n < 0 || m.cores < 2 {
-		t.Errorf("%d others on %d cores, %v", n, m.cores, err)
+	if l, err := m.look(); err != nil || l.others < 0 || l.up <= 0 || l.idle < 0 || m.cores < 2 {
+		t.Errorf("%+v on %d cores, %v", l, m.cores, err)
 	}
 	if own := countOwn(os.DirFS("/proc"), "self"); own < 1 {
 		t.Errorf("countOwn() = %d: this thread runs", own)
