@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"bufio"
 	"encoding/json"
+	"html"
 	"net/http"
 	"net/url"
 	"os"
@@ -104,6 +105,7 @@ func (b *browser) reads(t *testing.T) {
 		"/queue?state=broken":                            http.StatusBadRequest,
 		"/queue?older=soon":                              http.StatusBadRequest,
 		"/queue?after=first":                             http.StatusBadRequest,
+		"/audit?after=first":                             http.StatusBadRequest,
 		"/search?q=x&pipeline=nothing":                   http.StatusNotFound,
 		"/search?q=" + strings.Repeat("x", mostSent):     http.StatusBadRequest,
 		"/dead-letters/export?older=soon":                http.StatusBadRequest,
@@ -204,6 +206,29 @@ func TestActions(t *testing.T) {
 	}
 	if page := b.get(http.StatusOK, "/audit"); !strings.Contains(page, "olga") {
 		t.Errorf("the audit does not say who:\n%s", page)
+	}
+	r.turns(t, b)
+}
+
+// turns fails the test unless the pages of the audit lead to each entry once.
+func (r *rig) turns(t *testing.T, b *browser) {
+	t.Helper()
+	const entries = 2*200 + 1
+	r.db.MustExec(`INSERT INTO embedsidecar.audit_log (action, said_by) SELECT 'pause', 'entry ' || i FROM generate_series(1, $1) AS i`,
+		entries)
+	seen, pages := map[string]int{}, 0
+	for path := "/audit"; path != ""; pages++ {
+		page := b.get(http.StatusOK, path)
+		for _, name := range regexp.MustCompile(`entry \d+`).FindAllString(page, -1) {
+			seen[name]++
+		}
+		path = ""
+		if older := regexp.MustCompile(`href="([^"]+)">Older ones`).FindStringSubmatch(page); older != nil {
+			path = html.UnescapeString(older[1])
+		}
+	}
+	if len(seen) != entries || seen["entry 1"] != 1 || pages != 3 {
+		t.Errorf("%d entries of %d on %d pages, the first of them %d times", len(seen), entries, pages, seen["entry 1"])
 	}
 }
 

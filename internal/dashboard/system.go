@@ -57,15 +57,14 @@ func (d *Dashboard) checks(r *http.Request) (view, error) {
 }
 
 func (d *Dashboard) audit(r *http.Request) (view, error) {
-	const most = 200
 	c := choiceOf(r.URL.Query())
 	names, err := d.names(r.Context())
 	if err != nil {
 		return view{}, err
 	}
-	page, err := d.o.Service.Audit(r.Context(), c.pipelines(), "", most)
+	page, err := d.o.Service.Audit(r.Context(), c.pipelines(), c.After, auditPage)
 	return view{page: "audit", title: "Audit", live: true, data: map[string]any{
-		"Actions": page.Actions, "Pipelines": names, "Choice": c, "Most": most,
+		"Actions": page.Actions, "Pipelines": names, "Choice": c, "Next": page.Next,
 	}}, err
 }
 

@@ -14,6 +14,7 @@ import (
 
 const (
 	onePage     = 50
+	auditPage   = 200
 	exportPage  = 1000
 	mostKeySize = 4096
 )
