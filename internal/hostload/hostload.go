@@ -23,8 +23,8 @@ const (
 	fewest   = 10 // looks that make a mean
 )
 
-// Threads that wait for a core say that cores are short at moments; idle time, that they are not for long. What comes in
-// bursts has both: with thousands of small transactions a second, half of the cores' time is idle and threads wait.
+// Threads that wait for a core say that cores are short at moments; idle time, that they are not for long. What comes
+// in bursts has both: with thousands of small transactions a second, half of the cores' time is idle and threads wait.
 // With writers at full speed it is a fifth, in which they wait for the disk. Once busy, a host has to have some room.
 const (
 	leastIdle   = 0.25 // of the cores' time
