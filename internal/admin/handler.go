@@ -3,13 +3,11 @@ package admin
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"path"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -186,48 +184,13 @@ func readBody(r *http.Request) *Problem {
 	case !utf8.Valid(body):
 		return wrong("body", "it is not UTF-8")
 	}
-	query := r.URL.Query()
-	for _, name := range []string{"pipeline", "state", "class", "code", "key", "older_than"} {
-		if slices.Contains(query[name], "") {
-			return wrong("query."+name, emptyField)
-		}
+	if p := vague(r.URL.Query()); p != nil {
+		return p
 	}
 	if p := hollow(body); p != nil {
 		return p
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	return nil
-}
-
-const emptyField = "it is empty: leave it out if it does not matter"
-
-// hollow refuses a body with something that is there twice, or is there and empty: what a script has left empty must
-// not mean everything.
-func hollow(body []byte) *Problem {
-	d := json.NewDecoder(bytes.NewReader(body))
-	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
-		return nil // that is told where it is read
-	}
-	seen := map[string]bool{}
-	for d.More() {
-		var value json.RawMessage
-		name, err := d.Token()
-		if err == nil {
-			err = d.Decode(&value)
-		}
-		if err != nil {
-			return nil
-		}
-		field, _ := name.(string)
-		at := "body." + field
-		switch inner := bytes.TrimSpace(bytes.Trim(value, "[]")); {
-		case seen[strings.ToLower(field)]:
-			return wrong(at, "it is there twice")
-		case len(inner) == 0, string(value) == "null", string(value) == `""`:
-			return wrong(at, emptyField)
-		}
-		seen[strings.ToLower(field)] = true
-	}
 	return nil
 }
 

@@ -70,9 +70,16 @@ func TestAct_WhatIsEmptyIsNotEverything(t *testing.T) {
 		f.refused(http.StatusNotFound, "unknown_url", "operator", http.MethodPost, "/api/v1"+path, "")
 	}
 	for _, query := range []string{
-		"pipeline=", "code=", "class=", "state=", "key=", "older_than=", "pipeline=docs&pipeline=",
+		"pipeline=", "code=", "class=", "state=", "key=", "older_than=", "pipeline=docs&pipeline=", "cursor=", "limit=",
+		"limit=1&limit=2", "code=c0&code=c1",
 	} {
 		f.refused(http.StatusBadRequest, "usage", "viewer", http.MethodGet, "/api/v1/tasks?"+query, "")
+	}
+	for _, path := range []string{"/audit?cursor=", "/audit?cursor=2&cursor=3", "/wait?timeout=", "/wait?lsn="} {
+		f.refused(http.StatusBadRequest, "usage", "viewer", http.MethodGet, "/api/v1"+path, "")
+	}
+	if a := f.ask("viewer", http.MethodGet, "/api/v1/tasks?state=failed&state=todo&key=1&key=2", ""); a.status != http.StatusOK {
+		t.Errorf("several of what may be several: %d %s", a.status, a.body)
 	}
 	if f.state() != before {
 		t.Error("something changed")

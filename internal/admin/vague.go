@@ -1,0 +1,59 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+const (
+	emptyField = "it is empty: leave it out if it does not matter"
+	twice      = "it is there twice"
+)
+
+// vague refuses a parameter that is empty, which must not mean the first page or all, or there twice, of which the
+// second would mean nothing.
+func vague(query url.Values) *Problem {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		switch values := query[name]; {
+		case slices.Contains(values, ""):
+			return wrong("query."+name, emptyField)
+		case len(values) > 1 && !slices.Contains([]string{"pipeline", "state", "key"}, name):
+			return wrong("query."+name, twice)
+		}
+	}
+	return nil
+}
+
+// hollow refuses a body with something that is there twice, or is there and empty: what a script has left empty must
+// not mean everything.
+func hollow(body []byte) *Problem {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
+		return nil // that is told where it is read
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		var value json.RawMessage
+		name, err := d.Token()
+		if err == nil {
+			err = d.Decode(&value)
+		}
+		if err != nil {
+			return nil
+		}
+		field, _ := name.(string)
+		at := "body." + field
+		switch inner := bytes.TrimSpace(bytes.Trim(value, "[]")); {
+		case seen[strings.ToLower(field)]:
+			return wrong(at, twice)
+		case len(inner) == 0, string(value) == "null", string(value) == `""`:
+			return wrong(at, emptyField)
+		}
+		seen[strings.ToLower(field)] = true
+	}
+	return nil
+}
