@@ -72,3 +72,18 @@ func TestInit_ShowsAndDoes(t *testing.T) {
 		t.Error(stdout)
 	}
 }
+
+// TestUninstall_TakesAwayWhatIsNamedAlone: other commands know public.docs by the name docs, too. This one would drop
+// the vectors of the wrong pipeline where one of that name has gone before.
+func TestUninstall_TakesAwayWhatIsNamedAlone(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	s.run(0, "init", "--table", "docs", "--columns", "title", "--into-table", "docs_embedding")
+	s.run(0, "pause", "docs")
+	stdout, stderr := s.run(exitUsage, "uninstall", "docs", "--drop-embeddings", "--yes")
+	s.has(stdout+stderr, `there is no pipeline "docs"`, "public.docs")
+	if !testenv.Value[bool](s.db, "SELECT to_regclass('docs_embedding') IS NOT NULL") {
+		t.Error("the vectors of public.docs are gone")
+	}
+	s.run(0, "uninstall", "public.docs", "--drop-embeddings", "--yes")
+}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
-	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/uninstall"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -16,7 +15,7 @@ import (
 // TakeAwayOptions say what is taken away.
 type TakeAwayOptions struct {
 	All        bool
-	Pipeline   string // this one, where it is not all
+	Pipeline   string // the whole name of this one, where it is not all: what cannot be taken back is not guessed
 	Embeddings bool   // the vectors, too
 	DryRun     bool
 }
@@ -40,11 +39,6 @@ func TakeAway(ctx context.Context, n Options, o TakeAwayOptions, tell func(what 
 			Pool: server, Embeddings: o.Embeddings, DryRun: o.DryRun, Log: n.Log,
 		})
 	} else {
-		if all, err := lookup.All(ctx, pool); err == nil {
-			if at := lookup.Meant(all, o.Pipeline); at >= 0 {
-				o.Pipeline = all[at].Name
-			}
-		}
 		done, err = uninstall.Pipeline(ctx, uninstall.PipelineOptions{
 			Pool: server, Pipeline: o.Pipeline, Embedding: o.Embeddings, DryRun: o.DryRun, Log: n.Log,
 		})
