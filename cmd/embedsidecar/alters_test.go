@@ -100,23 +100,7 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 // getsAPlugin gives the configuration a new plugin. The sidecar that runs does not know it, and says what to do.
 func (s *stage) getsAPlugin(running *daemon) (next *daemon) {
 	s.t.Helper()
-	toy := filepath.Join(s.t.TempDir(), "toy")
-	dir, err := plugins()
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := os.Link(filepath.Join(dir, "embedsidecar-fake"), toy); err != nil {
-		s.t.Fatal(err)
-	}
-	file := filepath.Join(s.t.TempDir(), "embedsidecar.yaml")
-	config := `version: 1
-plugins: {catalog: [{name: toy, path: ` + toy + `}]}
-pipelines:
-  - {name: toys, table: docs, columns: [body], plugin: toy, into: {table: toys}}
-`
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		s.t.Fatal(err)
-	}
+	file, _ := s.toys()
 	s.run(0, "init", "--config", file)
 	s.becomes("toys", health.PluginUnknown, `plugin "toy"`,
 		"name it in the configuration of the sidecar, or install it, and start the sidecar again")
@@ -124,6 +108,29 @@ pipelines:
 	next = s.start("--config", file)
 	s.becomes("toys", health.UpToDate)
 	return next
+}
+
+// toys returns a configuration with one pipeline of its own, toys, whose plugin is a file that nobody else has.
+func (s *stage) toys() (file, plugin string) {
+	s.t.Helper()
+	plugin = filepath.Join(s.t.TempDir(), "toy")
+	dir, err := plugins()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.Link(filepath.Join(dir, "embedsidecar-fake"), plugin); err != nil {
+		s.t.Fatal(err)
+	}
+	file = filepath.Join(s.t.TempDir(), "embedsidecar.yaml")
+	config := `version: 1
+plugins: {catalog: [{name: toy, path: ` + plugin + `}]}
+pipelines:
+  - {name: toys, table: docs, columns: [body], plugin: toy, into: {table: toys}}
+`
+	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return file, plugin
 }
 
 // figure returns a number of a sidecar's metrics, the first whose labels hold the words.

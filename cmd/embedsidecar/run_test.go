@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/testenv"
+	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 func TestStory_FromNothingToSearchAndBack(t *testing.T) {
@@ -447,4 +449,31 @@ func TestRun_OneBrokenPipelineDoesNotKeepOthersFromWork(t *testing.T) {
 	s.db.MustExec("DROP TABLE docs")
 	_, stderr = s.run(exitUsage, both...)
 	s.has(stderr, "public.docs", "public.other")
+}
+
+// P5: an embedder that does not start keeps no other pipeline from work, also where only its own is configured.
+func TestP5_APluginThatDoesNotStartKeepsNoOthersFromWork(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 5)
+	s.once(0)
+	file, plugin := s.toys()
+	s.run(0, "init", "--config", file)
+	if err := errors.Join(os.Remove(plugin), programs.Write(plugin, []byte("#!/bin/sh\nexit 1\n"))); err != nil {
+		t.Fatal(err)
+	}
+	d := s.start("--config", file)
+	d.logged("an embedder cannot be had: its pipelines wait", "error")
+	s.db.MustExec("CREATE TABLE before AS SELECT id, embedding::text AS vector FROM docs")
+	s.db.MustExec("UPDATE docs SET title = 'new ' || id, body = 'new ' || id")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		n := testenv.Value[int](s.db, "SELECT count(*) FROM docs JOIN before USING (id) WHERE embedding::text <> vector")
+		return n == 5, fmt.Sprintf("%d rows of 5 have another vector", n)
+	})
+	s.run(0, "verify", "public.docs", "--deep", "5")
+	d.end(syscall.SIGTERM, 0)
+
+	// Where nothing else would work it is an error.
+	s.run(0, "uninstall", "public.docs", "--yes")
+	_, stderr := s.run(exitUsage, "run", "--config", file)
+	s.has(stderr, `plugin "toy"`)
 }

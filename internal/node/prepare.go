@@ -112,15 +112,19 @@ func (n *Node) describe(ctx context.Context, specs []pipeline.Spec, stored []pip
 		return specs, described, nil
 	}
 	var able []pipeline.Spec
-	known := true
+	known, down := true, map[pipeline.ModelName]bool{}
 	for _, spec := range specs {
 		if _, ok := described[spec.Name]; ok {
 			able = append(able, spec)
 		} else {
 			known = known && lookup.Find(stored, spec.Name) >= 0
+			down[spec.ModelName()] = true
 		}
 	}
-	if !known || ctx.Err() != nil || len(able) == 0 && problem.Of(err) == problem.Usage {
+	others := slices.ContainsFunc(stored, func(p pipeline.Pipeline) bool {
+		return p.Status == pipeline.Active && !down[p.Spec.ModelName()]
+	})
+	if !known || ctx.Err() != nil || len(able) == 0 && !others && problem.Of(err) == problem.Usage {
 		return nil, nil, err
 	}
 	n.o.Log.ErrorContext(ctx, "an embedder cannot be had: its pipelines wait", "error", err,
