@@ -136,13 +136,14 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 			"there are: public.docs",
 		}})
 	}
-	// By the table's name alone it is found.
+	// By the table's name alone it is found, but not taken away.
 	for _, command := range []string{
 		"verify|docs", "search|docs|title", "similar|docs|1", "failed|docs",
-		"rescan|docs|--dry-run", "uninstall|docs|--dry-run",
+		"rescan|docs|--dry-run", "uninstall|public.docs|--dry-run",
 	} {
 		s.run(0, strings.Split(command, "|")...)
 	}
+	list = append(list, mistake{exitUsage, "uninstall|docs|--dry-run", []string{"did you mean public.docs?"}})
 	list = append(list, mistake{0, "check", []string{"FOR UPDATE NOWAIT", "SKIP LOCKED leaves it out"}})
 	s.mistakes(append(list, []mistake{
 		{exitUsage, "search|public.docs|x|--filter|nosuch=1", []string{`no column "nosuch"`, "there are: id, title, body"}},
