@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -49,12 +50,7 @@ func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
 			return fmt.Sprintf("UPDATE %s AS d SET generation = %d FROM ", p.Into(), p.Generation) + b.list() + " WHERE " +
 				b.match("d")
 		}),
-		// Of a row that is gone the key must also be spelled alike: by the time that is known, a row of another spelling
-		// that is equal to it (citext, numeric) may have come and got its vector.
-		remove: build(p, func(b *builder) string {
-			return "DELETE FROM " + p.Into() + " AS d USING " + b.list(keysAsTheyAre) + " WHERE " + b.match("d") + " AND " +
-				p.KeyExpression("d") + " = k.row_key"
-		}),
+		remove: build(p, removeSQL),
 		reuse: build(p, func(b *builder) string {
 			return "SELECT k.place, d.embedding FROM " + b.list() + " JOIN " + p.Into() + " AS d ON " + b.match("d") +
 				" WHERE d.chunk_no = 0"
@@ -63,6 +59,21 @@ func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
 		pages: newPageStatements(p, p.Into()+" AS r",
 			"NOT EXISTS (SELECT FROM "+source(p)+" WHERE "+strings.Join(same, " AND ")+" OFFSET 0)"),
 	}}
+}
+
+// removeSQL takes away what is stored for rows that are gone. The key must be spelled alike, too: by the time that is
+// known, a row of another spelling that is equal to it (citext, numeric) may have come and got its vector. Of such a one
+// the ledger knows; what it does not know was left by a spelling that the row once had, for the row's next one to write
+// over, and no next one came. A stray must still be as it was found, for somebody may write over it just now.
+func removeSQL(b *builder) string {
+	p := b.p
+	list, spelled := b.list(keysAsTheyAre), p.KeyExpression
+	return "WITH stray AS MATERIALIZED (SELECT o.at, o.version FROM " + list +
+		" CROSS JOIN LATERAL (SELECT e.ctid AS at, e.xmin::text AS version, " + spelled("e") + " AS row_key FROM " + p.Into() +
+		" AS e WHERE " + b.match("e") + " OFFSET 0) AS o WHERE o.row_key <> k.row_key AND NOT EXISTS (SELECT" +
+		" FROM embedsidecar.ledger AS g WHERE g.pipeline_id = " + strconv.Itoa(int(p.ID)) + " AND g.row_key = o.row_key OFFSET 0))" +
+		" DELETE FROM " + p.Into() + " AS d USING " + list + " WHERE " + b.match("d") + " AND (" + spelled("d") +
+		" = k.row_key OR EXISTS (SELECT FROM stray AS s WHERE s.at = d.ctid AND s.version = d.xmin::text))"
 }
 
 // vectorOver is what a vector brings along over one that is there.

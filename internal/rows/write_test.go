@@ -129,7 +129,7 @@ func TestEmbeddingTable_WritesInOrder(t *testing.T) {
 		Write: []Write{{Key: "1", TextHash: []byte("h"), Vector: []float32{1, 2, 3}}}, Adopt: []string{"2"},
 		Empty: []string{"3"}, Remove: []string{"4"},
 	})
-	if err != nil || verbs(batch) != "INSERT UPDATE DELETE DELETE" {
+	if err != nil || verbs(batch) != "INSERT UPDATE DELETE WITH" {
 		t.Fatalf("%v, %q", err, verbs(batch))
 	}
 	for i, key := range []string{"1", "2", "3", "4"} {

@@ -210,6 +210,30 @@ func TestP1_AKeySpelledAnewWhoseTextIsGone(t *testing.T) {
 	}
 }
 
+// The vector stays where the old spelling left it, for the new one to write over: also where the row goes before that.
+func TestP1_AKeySpelledAnewWhoseRowGoesBeforeItsVector(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id numeric PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO docs VALUES (1.0, 'one'), (2.0, 'two')`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.start()
+	r.settle()
+	db.MustExec(`UPDATE embedsidecar.installation SET enabled = false`)
+	db.MustExec(`UPDATE docs SET id = 1.00 WHERE id = 1`)
+	r.has(2, `SELECT count(*) FROM embedsidecar.task`)
+	// The old spelling was looked at, and is forgotten; the new one was not.
+	db.MustExec(`DELETE FROM embedsidecar.task WHERE row_key = '1.0'`)
+	db.MustExec(`DELETE FROM embedsidecar.ledger WHERE row_key = '1.0'`)
+	db.MustExec(`DELETE FROM docs WHERE id = 1`)
+	db.MustExec(`UPDATE embedsidecar.installation SET enabled = true`)
+	r.settle()
+	r.verify()
+	if got := testenv.Values[string](db, `SELECT id::text FROM docs_embedding`); fmt.Sprint(got) != "[2.0]" {
+		t.Errorf("vectors of %v, want only that of 2.0", got)
+	}
+}
+
 // TestP2_AlteredAndAlteredBack: between two looks nothing tells of it but the version of the catalogue's row.
 func TestP2_AlteredAndAlteredBack(t *testing.T) {
 	t.Parallel()

@@ -81,9 +81,18 @@ FROM ROWS FROM (pg_catalog.unnest($1::text[])) WITH ORDINALITY AS k (k1, place)
 WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint);
 
 -- remove
-DELETE FROM "public"."docs_embedding" AS d
+WITH stray AS MATERIALIZED (SELECT o.at, o.version
+  FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
+  CROSS JOIN LATERAL (SELECT e.ctid AS at, e.xmin::text AS version, format('%s', e."id") AS row_key
+    FROM "public"."docs_embedding" AS e
+    WHERE e."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) OFFSET 0) AS o
+  WHERE o.row_key <> k.row_key AND NOT EXISTS (SELECT
+    FROM embedsidecar.ledger AS g
+    WHERE g.pipeline_id = 7 AND g.row_key = o.row_key OFFSET 0)) DELETE FROM "public"."docs_embedding" AS d
 USING ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
-WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND format('%s', d."id") = k.row_key;
+WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND (format('%s', d."id") = k.row_key OR EXISTS (SELECT
+    FROM stray AS s
+    WHERE s.at = d.ctid AND s.version = d.xmin::text));
 
 -- reuse
 SELECT k.place, d.embedding
