@@ -62,9 +62,9 @@ func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
 }
 
 // removeSQL takes away what is stored for rows that are gone. The key must be spelled alike, too: by the time that is
-// known, a row of another spelling that is equal to it (citext, numeric) may have come and got its vector. Of such a one
-// the ledger knows; what it does not know was left by a spelling that the row once had, for the row's next one to write
-// over, and no next one came. A stray must still be as it was found, for somebody may write over it just now.
+// known, a row of another spelling that is equal to it (citext, numeric) may have come and got its vector. Of such a
+// one the ledger knows; what it does not know was left by a spelling that the row once had, for the row's next one to
+// write over, and no next one came. A stray must still be as it was found, for somebody may write over it just now.
 func removeSQL(b *builder) string {
 	p := b.p
 	list, spelled := b.list(keysAsTheyAre), p.KeyExpression
