@@ -1,36 +1,21 @@
-// Package sqlfiles holds the SQL of embedsidecar: migrations, one statement per query file, and the least-privileged
-// role.
+// Package sqlfiles holds the SQL of embedsidecar: tables in numbered files, functions and views in whole ones, one statement
+// per query file, and the least-privileged roles.
 package sqlfiles
 
 import (
 	"embed"
-	"fmt"
-	"io/fs"
 	"strings"
 )
 
-//go:embed migrations/*.sql queries/*.sql roles.sql
+//go:embed tables/*.sql functions/*.sql views/*.sql queries/*.sql roles.sql
 var files embed.FS
 
 // Schema is where everything of ours lives.
 const Schema = "embedsidecar"
 
-// Migrations returns the migration files, 0001_name.sql and so on, in tern's format.
-func Migrations() fs.FS {
-	sub, err := fs.Sub(files, "migrations")
-	if err != nil {
-		panic(err) // the folder is compiled in
-	}
-	return sub
-}
-
 // Query returns the statement in queries/name.sql. A name that is not there is a mistake in the program and panics.
 func Query(name string) string {
-	b, err := files.ReadFile("queries/" + name + ".sql")
-	if err != nil {
-		panic(fmt.Sprintf("no such query: %s", name))
-	}
-	return string(b)
+	return read("queries/" + name + ".sql")
 }
 
 // Queries returns the names of all query files.
@@ -58,10 +43,6 @@ const (
 
 // Roles returns the script that makes the roles, under these names.
 func Roles(run, stream, reader, operator, searcher string) string {
-	b, err := files.ReadFile("roles.sql")
-	if err != nil {
-		panic(err) // compiled in
-	}
 	var pairs []string
 	for usual, name := range map[string]string{
 		RunRole: run, StreamRole: stream, ReaderRole: reader, OperatorRole: operator, SearcherRole: searcher,
@@ -74,5 +55,5 @@ func Roles(run, stream, reader, operator, searcher string) string {
 		// else.
 		pairs = append(pairs, "'"+usual+"'", "'"+strings.ReplaceAll(name, "'", "''")+"'", usual, quoted)
 	}
-	return strings.NewReplacer(pairs...).Replace(string(b))
+	return strings.NewReplacer(pairs...).Replace(read("roles.sql"))
 }

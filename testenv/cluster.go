@@ -3,17 +3,15 @@ package testenv
 import (
 	"context"
 	"crypto/rand"
+	_ "embed" // the way back of the schema
 	"errors"
 	"fmt"
-	"hash/fnv"
-	"io/fs"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/tern/v2/migrate"
 
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -132,7 +130,7 @@ func (s *Server) Template(ctx context.Context) (string, error) {
 	if err := s.makeOwner(ctx, conn); err != nil {
 		return "", fmt.Errorf("make role %s: %w", Owner, err)
 	}
-	name := fmt.Sprintf("embedsidecar_template_%s_%x", here, migrationsHash())
+	name := fmt.Sprintf("embedsidecar_template_%s_%x", here, sqlfiles.Digest())
 	for _, one := range []struct {
 		name, from string
 		fill       func(ctx context.Context, database string) error
@@ -187,57 +185,27 @@ func (s *Server) migrate(ctx context.Context, name string) error {
 }
 
 // Migrate makes the schema embedsidecar and brings it to the newest version.
-func Migrate(ctx context.Context, conn *pgx.Conn) error {
-	m, err := migrator(ctx, conn)
-	if err != nil {
-		return err
-	}
-	return m.Migrate(ctx)
+func Migrate(ctx context.Context, db interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+},
+) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return sqlfiles.Upgrade(ctx, tx) })
 }
 
-// MigrateTo gives the schema embedsidecar a version, as its owner.
-func (d *Database) MigrateTo(version int32) {
+//go:embed testdata/back.sql
+var back string
+
+// TakeBack gives the schema embedsidecar its first version again, as its owner.
+func (d *Database) TakeBack() {
 	d.t.Helper()
 	conn, err := pgx.Connect(d.t.Context(), d.URL(Owner))
 	if err != nil {
 		d.t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(d.t.Context())) }()
-	m, err := migrator(d.t.Context(), conn)
-	if err != nil {
-		d.t.Fatal(err)
+	if _, err := conn.PgConn().Exec(d.t.Context(), back).ReadAll(); err != nil {
+		d.t.Fatalf("take the schema back: %v", err)
 	}
-	if err := m.MigrateTo(d.t.Context(), version); err != nil {
-		d.t.Fatalf("to version %d: %v", version, err)
-	}
-}
-
-// migrator knows all versions of the schema embedsidecar, which it makes.
-func migrator(ctx context.Context, conn *pgx.Conn) (*migrate.Migrator, error) {
-	if _, err := conn.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS "+sqlfiles.Schema); err != nil {
-		return nil, err
-	}
-	m, err := migrate.NewMigrator(ctx, conn, sqlfiles.Schema+".schema_version")
-	if err != nil {
-		return nil, err
-	}
-	return m, m.LoadMigrations(sqlfiles.Migrations())
-}
-
-func migrationsHash() uint32 {
-	h := fnv.New32a()
-	files, err := fs.Glob(sqlfiles.Migrations(), "*.sql")
-	if err != nil {
-		panic(err) // the pattern is a good one
-	}
-	for _, file := range files {
-		b, err := fs.ReadFile(sqlfiles.Migrations(), file)
-		if err != nil {
-			panic(err) // compiled in
-		}
-		_, _ = h.Write(b)
-	}
-	return h.Sum32()
 }
 
 // NewDatabase makes a database owned by Owner: a clone of the template, or an empty one with nothing but the

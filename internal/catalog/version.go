@@ -7,7 +7,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/tern/v2/migrate"
 
 	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -34,7 +33,7 @@ func SchemaVersion(ctx context.Context, q database.Querier) (int, error) {
 		return 0, nil
 	}
 	var version int
-	err = q.QueryRow(ctx, "SELECT version FROM "+VersionTable).Scan(&version)
+	err = q.QueryRow(ctx, "SELECT version FROM embedsidecar.schema_version").Scan(&version)
 	if database.Denied(err) {
 		return 0, &refusal.PermissionError{What: "look at the schema embedsidecar", Role: role, Err: err, SQL: []string{
 			"GRANT USAGE ON SCHEMA embedsidecar TO " + database.Quote(role) + ";",
@@ -48,16 +47,9 @@ func SchemaVersion(ctx context.Context, q database.Querier) (int, error) {
 	return version, nil
 }
 
-// VersionTable is where the migrator keeps the version of our schema.
-const VersionTable = sqlfiles.Schema + ".schema_version"
-
 // CheckVersion returns *NotSetUpError when the schema of ours is missing or older than this program needs. A newer
-// one is fine: migrations only add.
+// one is fine: upgrades only add.
 func CheckVersion(ctx context.Context, db database.Beginner) error {
-	names, err := migrate.FindMigrations(sqlfiles.Migrations())
-	if err != nil {
-		return fmt.Errorf("list migrations: %w", err)
-	}
 	return database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
 		if err := Untrusted(ctx, tx); err != nil {
 			return err
@@ -68,12 +60,21 @@ func CheckVersion(ctx context.Context, db database.Beginner) error {
 			return err
 		case version == 0:
 			return &refusal.NotSetUpError{}
-		case version < len(names):
+		case version < sqlfiles.FirstVersion:
+			return BeforeFirst(version)
+		case version < sqlfiles.Version:
 			return &refusal.NotSetUpError{Err: errors.New(fmt.Sprint("the schema embedsidecar has version ", version, ", want ",
-				len(names)))}
+				sqlfiles.Version))}
 		}
 		return nil
 	})
+}
+
+// BeforeFirst is the error of a schema that no upgrade begins with.
+func BeforeFirst(version int) error {
+	return refusal.Coded(code.NotSetUp, fmt.Sprintf("the schema embedsidecar has version %d, of a program before the first release: "+
+		"it is not upgraded", version),
+		"remove it with that program's `embedsidecar uninstall`, which keeps the vectors, then run `embedsidecar init`")
 }
 
 // SameServer makes sure that both connections lead to one database of one server: the second may be given a URL of

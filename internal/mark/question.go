@@ -34,7 +34,7 @@ func QuestionKey(secret []byte) []byte {
 	return sum[:]
 }
 
-// ReadQuestion reads the content of a message, as embedsidecar.put in sql/migrations/0004_search.sql writes it: a
+// ReadQuestion reads the content of a message, as embedsidecar.put in sql/functions/search.sql writes it: a
 // version, the HMAC of what follows, pipeline, role, time and text. It returns ErrNoQuestion for anything else.
 func ReadQuestion(key, content []byte) (Question, error) {
 	const (

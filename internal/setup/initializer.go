@@ -24,7 +24,6 @@ type initializer struct {
 	system      pglogrepl.IdentifySystemResult
 	report      Report
 	server      serverFacts
-	migrations  []string            // names of all that this program knows
 	found       []*resolve.Findings // by spec
 	stored      []*resolve.Stored   // by spec; nil: new
 	others      []resolve.Stored    // of the slot, without a spec

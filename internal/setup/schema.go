@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/tern/v2/migrate"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/code"
@@ -31,9 +30,6 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 	if s.Schema, err = catalog.SchemaVersion(ctx, in.o.Pool); err != nil {
 		return err
 	}
-	if in.migrations, err = migrate.FindMigrations(sqlfiles.Migrations()); err != nil {
-		return fmt.Errorf("list migrations: %w", err)
-	}
 	if s.Schema > 0 {
 		// An init that was killed may have left the tables without it.
 		if err := in.o.Pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.installation)").Scan(
@@ -42,6 +38,8 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 		}
 	}
 	switch {
+	case s.Schema != 0 && s.Schema < sqlfiles.FirstVersion:
+		return catalog.BeforeFirst(s.Schema)
 	case s.Version < catalog.MinVersion:
 		return refusal.Coded(code.OldServer, fmt.Sprintf("the server is PostgreSQL %d, want 14 or newer", s.Version/10000))
 	case s.Standby:
@@ -53,10 +51,10 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("the server is PostgreSQL %d, newer than what was tested",
 			s.Version/10000))
 	}
-	if s.Schema > len(in.migrations) && s.Installed {
+	if s.Schema > sqlfiles.Version && s.Installed {
 		in.report.Warnings = append(in.report.Warnings,
 			fmt.Sprintf("the schema embedsidecar has version %d, newer than this program's %d: it is left as it is",
-				s.Schema, len(in.migrations)))
+				s.Schema, sqlfiles.Version))
 	}
 	return nil
 }
@@ -93,16 +91,16 @@ func (in *initializer) extension() step.Action {
 
 // schema plans our tables, or nothing when they are there.
 func (in *initializer) schema() []step.Action {
-	names := in.migrations
-	if in.server.Schema >= len(names) && in.server.Installed {
+	if in.server.Schema >= sqlfiles.Version && in.server.Installed {
 		return nil
 	}
 	a := step.Action{Words: true, Run: in.migrate, Allowed: in.server.Owns || in.server.MayCreate || in.server.Superuser}
-	a.What = fmt.Sprintf("schema embedsidecar, version %d", len(names))
+	a.What = fmt.Sprintf("schema embedsidecar, version %d", sqlfiles.Version)
 	a.Grant = in.grantCreate()
-	for _, name := range names[min(in.server.Schema, len(names)):] {
-		a.SQL = append(a.SQL, "-- migration "+name)
+	for _, name := range sqlfiles.Tables(in.server.Schema) {
+		a.SQL = append(a.SQL, "-- sql/tables/"+name)
 	}
+	a.SQL = append(a.SQL, "-- sql/functions, sql/views")
 	if in.server.Schema == 0 {
 		a.Undo = []string{"DROP SCHEMA embedsidecar CASCADE;"}
 	}
@@ -120,7 +118,7 @@ func (in *initializer) upgrade(ctx context.Context) (done bool, err error) {
 		in.report.Warnings = append(in.report.Warnings, "the rest depends on the schema embedsidecar")
 		return false, err
 	}
-	in.server.Schema, in.server.Installed = max(in.server.Schema, len(in.migrations)), true
+	in.server.Schema, in.server.Installed = max(in.server.Schema, sqlfiles.Version), true
 	return true, nil
 }
 
@@ -129,40 +127,25 @@ func (in *initializer) grantCreate() string {
 	return "GRANT CREATE ON DATABASE " + database.Quote(in.server.Database) + " TO " + database.Quote(in.server.Role)
 }
 
-// migrate brings our tables to this program's version and writes the installation's one row.
+// migrate brings our schema to this program's version and writes the installation's one row.
 func (in *initializer) migrate(ctx context.Context) error {
-	conn, err := database.Alone(ctx, in.o.Pool) // the migrator resets the session's settings
-	if err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	if !in.server.HasSchema {
-		if _, err := conn.Exec(ctx, "CREATE SCHEMA embedsidecar"); err != nil {
-			return fmt.Errorf("create schema: %w", err)
-		}
-	}
-	m, err := migrate.NewMigrator(ctx, conn, catalog.VersionTable)
-	if err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	if err := m.LoadMigrations(sqlfiles.Migrations()); err != nil {
-		return fmt.Errorf("load migrations: %w", err)
-	}
-	if in.server.Schema < len(m.Migrations) {
-		if err := m.Migrate(ctx); err != nil {
-			return fmt.Errorf("migrate: %w", err)
-		}
-	}
-	return ensureInstallation(ctx, conn)
+	return database.UntilUnlocked(ctx, func() error {
+		return pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
+			if err := sqlfiles.Upgrade(ctx, tx); err != nil {
+				return err
+			}
+			return ensureInstallation(ctx, tx)
+		})
+	})
 }
 
 // ensureInstallation writes the installation's row with a new secret, unless there is one.
-func ensureInstallation(ctx context.Context, conn *pgx.Conn) error {
+func ensureInstallation(ctx context.Context, tx pgx.Tx) error {
 	key := make([]byte, markKeySize)
 	if _, err := rand.Read(key); err != nil {
 		return fmt.Errorf("make a secret: %w", err)
 	}
-	if _, err := conn.Exec(ctx, "INSERT INTO embedsidecar.installation (mark_key) VALUES ($1) ON CONFLICT (only_row) DO NOTHING", key); err != nil {
+	if _, err := tx.Exec(ctx, "INSERT INTO embedsidecar.installation (mark_key) VALUES ($1) ON CONFLICT (only_row) DO NOTHING", key); err != nil {
 		return fmt.Errorf("write installation: %w", err)
 	}
 	return nil

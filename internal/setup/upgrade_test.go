@@ -1,95 +1,71 @@
 package setup_test
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/tern/v2/migrate"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/code"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// What waits, is leased, is tried again or has failed in a database of the version before is kept, and so is the
-// ledger. The way back works, too.
-func TestMigrations_KeepTasksAndLeases(t *testing.T) {
+// What waits, is tried again or has failed in a database of an older version is kept, and so is the ledger; who had
+// rights has them, and a view of a user's over ours stands.
+func TestUpgrade_KeepsRowsAndRights(t *testing.T) {
 	t.Parallel()
-	db := testenv.DB(t, testenv.Empty())
-	conn, err := pgx.Connect(t.Context(), db.URL(testenv.Owner))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close(t.Context()) }()
-	exec := func(sql string) {
+	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
-		if _, err := conn.Exec(t.Context(), sql); err != nil {
-			t.Fatalf("%s: %v", sql, err)
+		db := testenv.DB(t, testenv.Major(major))
+		db.RunRole()
+		reader, operator := db.SQLRoles()
+		db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, xid, first_lsn, last_lsn, committed_at)
+			SELECT 1, s::text, s, 1, '3', '0/10', '0/20', now()
+			FROM unnest(enum_range(NULL::embedsidecar.task_state)) AS s`)
+		db.MustExec(`CREATE VIEW public.mine AS SELECT pipeline FROM embedsidecar.status`)
+		rights := func() []string {
+			return testenv.Values[string](db, `SELECT concat_ws(' ', a.grantee::regrole, a.privilege_type, o.name)
+				FROM (SELECT c.relacl, c.relowner, c.relname::text FROM pg_class AS c WHERE c.relnamespace = 'embedsidecar'::regnamespace
+				UNION ALL SELECT p.proacl, p.proowner, p.oid::regprocedure::text FROM pg_proc AS p
+				WHERE p.pronamespace = 'embedsidecar'::regnamespace) AS o (acl, owner, name) CROSS JOIN LATERAL aclexplode(o.acl) AS a
+				WHERE a.grantee IN ($1::regrole, $2::regrole) ORDER BY 1`, reader, operator)
 		}
-	}
-	db.MigrateTo(1)
-	exec(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline, consistent_point, lsn) VALUES ('slot', 'pub', 0, '0', 1, '0/1', '0/1')`)
-	exec(`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns,
-		key_columns, destination_table, destination_schema, dims, plugin, model, fingerprint)
-		VALUES ('docs', 'slot', 1, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3, 'fake', 'fake', 'f')`)
-	exec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, xid, first_lsn, last_lsn, next_lsn,
-		committed_at, due_at, lease_token, leased_by, leased_until)
-		SELECT p.pipeline_id, s.state, s.state::embedsidecar.task_state, 1, '3', '0/10', '0/20', CASE s.state
-		WHEN 'in_progress' THEN '0/20'::pg_lsn END, now(),
-			CASE s.state WHEN 'retrying' THEN now() + interval '1 h' END, CASE s.state WHEN 'in_progress' THEN 7 END,
-			CASE s.state WHEN 'in_progress' THEN 1 END,
-			CASE s.state WHEN 'in_progress' THEN now() + interval '1 h' END
-		FROM embedsidecar.pipeline AS p, unnest('{todo,in_progress,retrying,failed}'::text[]) AS s (state)`)
-	exec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn) SELECT pipeline_id, 'todo', '', '', 1, '0/1' FROM embedsidecar.pipeline`)
-	kept := func() []string {
-		t.Helper()
-		rows, err := conn.Query(t.Context(),
-			`SELECT concat_ws(' ', row_key, state, first_lsn, due_at IS NOT NULL) FROM embedsidecar.task ORDER BY 1
-			LIMIT CASE (SELECT count(*) FROM embedsidecar.ledger) WHEN 1 THEN 100 ELSE 0 END`)
-		if err != nil {
+		before := rights()
+		db.TakeBack()
+		// As an older version that lacks them.
+		db.MustExec(`DROP VIEW embedsidecar.lanes; DROP FUNCTION embedsidecar.prioritise`)
+		if err := testenv.Migrate(t.Context(), db.Pool); err != nil {
 			t.Fatal(err)
 		}
-		list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			t.Fatal(err)
+		if diff := cmp.Diff(before, rights()); diff != "" || len(before) == 0 {
+			t.Errorf("rights (-before +after):\n%s", diff)
 		}
-		return list
-	}
-	want := []string{"failed failed 0/10 f", "in_progress todo 0/10 f", "retrying retrying 0/10 t", "todo todo 0/10 f"}
-	all, err := migrate.FindMigrations(sqlfiles.Migrations())
-	if err != nil {
-		t.Fatal(err)
-	}
-	last := int32(len(all))
-	for _, version := range []int32{last, 1, last} {
-		db.MigrateTo(version)
-		if got := kept(); !slices.Equal(got, want) {
-			t.Errorf("at version %d: %q, want %q", version, got, want)
+		if n := testenv.Value[int](db, `SELECT count(*) FROM embedsidecar.task`); n != 4 {
+			t.Errorf("%d tasks, want 4", n)
 		}
-		// What the older version knew is no state any more.
-		_, err := conn.Exec(t.Context(), `UPDATE embedsidecar.task SET state = 'in_progress' WHERE row_key = 'in_progress'`)
-		if refused := err != nil; refused != (version == last) {
-			t.Errorf("at version %d in_progress is stored: %v", version, err)
+		db.MustExec(`SELECT FROM public.mine`)
+		if n := testenv.Value[int](db, `SELECT version FROM embedsidecar.schema_version`); n != sqlfiles.Version {
+			t.Errorf("version %d, want %d", n, sqlfiles.Version)
 		}
+	})
+}
+
+// A schema of before the first release is left as it is, and said to be one.
+func TestUpgrade_RefusesWhatIsBeforeTheFirstRelease(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`UPDATE embedsidecar.schema_version SET version = 9`)
+	if err := testenv.Migrate(t.Context(), db.Pool); !errors.Is(err, sqlfiles.ErrBeforeFirst) {
+		t.Errorf("upgrade: %v, want ErrBeforeFirst", err)
 	}
-	// A row that was cancelled is open again in the version before, which knows no such thing.
-	const cancel = `UPDATE embedsidecar.task SET state = 'cancelled' WHERE row_key IN ('todo', 'failed')`
-	exec(cancel)
-	exec(`SELECT embedsidecar.notify_changes(true)`)
-	db.MigrateTo(2)
-	want = []string{"failed todo 0/10 f", "in_progress todo 0/10 f", "retrying retrying 0/10 t", "todo todo 0/10 f"}
-	if got := kept(); !slices.Equal(got, want) {
-		t.Errorf("what was cancelled is %q", got)
+	err := catalog.CheckVersion(t.Context(), db.Pool)
+	if got := problem.Code(err); got != code.NotSetUp {
+		t.Errorf("a program that starts says %v (%v)", got, err)
 	}
-	if _, err := conn.Exec(t.Context(), cancel); err == nil {
-		t.Error("version 2 stores a cancelled task")
-	}
-	db.MigrateTo(last)
-	if got := kept(); !slices.Equal(got, want) {
-		t.Errorf("once more at the last version: %q", got)
-	}
-	exec(cancel)
 }
 
 // A database that the version before has set up is taken over by init: its tables become those of this version before
@@ -108,7 +84,7 @@ func TestInit_TakesOverWhatTheVersionBeforeHasSetUp(t *testing.T) {
 			JOIN embedsidecar.ledger AS l USING (pipeline_id) ORDER BY 1`)
 	}
 	before := state()
-	b.MigrateTo(1)
+	b.TakeBack()
 	dry := o
 	dry.DryRun = true
 	if steps := whats(b.init(dry)); !slices.Equal(steps, []string{schemaStep()}) {
@@ -120,38 +96,4 @@ func TestInit_TakesOverWhatTheVersionBeforeHasSetUp(t *testing.T) {
 	if got := state(); !slices.Equal(got, before) {
 		t.Errorf("it is %q, was %q", got, before)
 	}
-}
-
-// The way back of the eighth migration makes two views anew: comments, grants and answers are those of before.
-func TestMigrations_TheWayBackKeepsViews(t *testing.T) {
-	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
-		t.Helper()
-		db := testenv.DB(t, testenv.Major(major))
-		reader, _ := db.SQLRoles()
-		views := func() []string {
-			return testenv.Values[string](db, `
-				SELECT concat_ws(' ', c.relname, c.relowner::regrole, a.attname, col_description(c.oid, a.attnum),
-					obj_description(c.oid), (SELECT string_agg(x.privilege_type || x.grantee::regrole, ' ' ORDER BY x.grantee)
-					FROM aclexplode(c.relacl) AS x WHERE x.grantee <> c.relowner))
-				FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid
-				WHERE c.relname IN ('workers', 'health') AND c.relnamespace = 'embedsidecar'::regnamespace
-					AND a.attname NOT IN ('role', 'host', 'speeds') ORDER BY 1`)
-		}
-		for _, version := range []int32{7, 8} {
-			before := views()
-			db.MigrateTo(version)
-			if diff := cmp.Diff(before, views()); diff != "" || len(before) == 0 {
-				t.Errorf("at version %d (-before +after):\n%s", version, diff)
-			}
-			as, err := pgx.Connect(t.Context(), db.URL(reader))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := as.Exec(t.Context(), "SELECT FROM embedsidecar.workers, embedsidecar.health"); err != nil {
-				t.Errorf("at version %d a reader is refused: %v", version, err)
-			}
-			_ = as.Close(t.Context())
-		}
-	})
 }

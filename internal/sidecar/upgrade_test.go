@@ -6,32 +6,22 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/jackc/tern/v2/migrate"
-
 	"github.com/embedsidecar/embedsidecar/embed"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// P8: a database with the schema of each version before, with vectors, ledger, rows that wait in the queue and changes
+// P8: a database with the schema of an older version, with vectors, ledger, rows that wait in the queue and changes
 // that wait in the slot, is taken over by init. What waited is embedded, and no vector is computed again.
 func TestP8_ADatabaseOfAnOlderVersionIsTakenOver(t *testing.T) {
 	t.Parallel()
-	all, err := migrate.FindMigrations(sqlfiles.Migrations())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for version := 1; version < len(all); version++ {
-		t.Run(fmt.Sprintf("schema %d", version), func(t *testing.T) {
+	for name, spec := range map[string]pipeline.Spec{"table": intoTable("docs", "body"), "column": column("docs", "body")} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const rows, queued = 50, 10
 			db := testenv.DB(t)
 			db.MustExec(docs)
 			db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, $1::int) AS i`, rows)
-			spec := intoTable("docs", "body")
-			if version%2 == 0 {
-				spec = column("docs", "body")
-			}
 			r := newRig(t, db, spec)
 			r.options = unhurried
 			s, stop := r.start()
@@ -50,7 +40,7 @@ func TestP8_ADatabaseOfAnOlderVersionIsTakenOver(t *testing.T) {
 			db.MustExec(`DELETE FROM docs WHERE id = $1`, rows)
 			db.MustExec(`UPDATE docs SET body = 'in the slot' WHERE id = $1`, rows-1)
 
-			db.MigrateTo(int32(version))
+			db.TakeBack()
 			r.init(spec)
 			r.role = db.RunRole(r.pipelines...) // `embedsidecar roles`, for what is in the schema since
 			r.url = db.URL(r.role)

@@ -1,32 +1,9 @@
 -- Rows by meaning, and the vector of a text, by SQL. Docs: docs/search.md, section "By SQL". A question travels to the sidecar as a signed logical
 -- message through the slot that it reads anyway, outside of any transaction; the answer comes back as a row.
 
-CREATE UNLOGGED TABLE embedsidecar.answer (
-    question bytea       PRIMARY KEY,
-    vector   text,
-    problem  text,
-    made_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    CHECK ((vector IS NULL) <> (problem IS NULL))
-);
-COMMENT ON TABLE embedsidecar.answer IS 'Vectors of texts that somebody has asked for, for a minute or two. No text is here. A crash of the server empties it.';
-COMMENT ON COLUMN embedsidecar.answer.question IS 'SHA-256 of pipeline, role and text.';
-COMMENT ON COLUMN embedsidecar.answer.vector IS 'As the pipeline''s model made it, as pgvector reads it.';
-COMMENT ON COLUMN embedsidecar.answer.problem IS 'Why there is none.';
-COMMENT ON COLUMN embedsidecar.answer.made_at IS 'When. Whoever asks later than a minute after that asks anew.';
-CREATE INDEX answer_made_idx ON embedsidecar.answer (made_at);
-
-CREATE TYPE embedsidecar.found_row AS (row_key text, key jsonb, distance double precision, chunk_no integer, chunk_text text);
-COMMENT ON TYPE embedsidecar.found_row IS 'A row that search or neighbours has found.';
-COMMENT ON COLUMN embedsidecar.found_row.row_key IS 'Its key as embedsidecar.tasks shows it.';
-COMMENT ON COLUMN embedsidecar.found_row.key IS 'The key''s columns with their values.';
-COMMENT ON COLUMN embedsidecar.found_row.distance IS 'Cosine distance, from 0 to 2; for a destination of bits how many differ; for sparse vectors the negative inner product.';
-COMMENT ON COLUMN embedsidecar.found_row.chunk_no IS 'Of a pipeline that cuts texts: the nearest chunk, from 0.';
-COMMENT ON COLUMN embedsidecar.found_row.chunk_text IS 'Its text, where the pipeline stores it.';
-
 -- How a question is made. Functions that only others here call, with the rights of the schema's owner.
-
 -- HMAC-SHA-256 under a key that is derived from the installation's secret: who could have this signed anything could otherwise forge marks.
-CREATE FUNCTION embedsidecar.sign(content bytea) RETURNS bytea
+CREATE OR REPLACE FUNCTION embedsidecar.sign(content bytea) RETURNS bytea
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     inner_key bytea;
@@ -42,7 +19,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.sign(bytea) IS 'Signs a question, so that a sidecar answers none that a stranger has put into the WAL.';
 
-CREATE FUNCTION embedsidecar.question(caller text, pipeline text, content text, timeout interval, OUT pipeline_id integer, OUT slot_name name, OUT body bytea, OUT question bytea)
+CREATE OR REPLACE FUNCTION embedsidecar.question(caller text, pipeline text, content text, timeout interval, OUT pipeline_id integer, OUT slot_name name, OUT body bytea, OUT question bytea)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -78,7 +55,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.question(text, text, text, interval) IS 'Checks what embed, search and ask were given, and words it for the sidecar.';
 
-CREATE FUNCTION embedsidecar.put(body bytea, timeout interval) RETURNS void
+CREATE OR REPLACE FUNCTION embedsidecar.put(body bytea, timeout interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     -- pipeline and role, then until when the answer is waited for, in microseconds, then the text
@@ -93,7 +70,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.put(bytea, interval) IS 'Sends a question. Before PostgreSQL 17 it is on its way when somebody commits.';
 
-CREATE FUNCTION embedsidecar.answer_of(caller text, question bytea, since timestamptz) RETURNS text
+CREATE OR REPLACE FUNCTION embedsidecar.answer_of(caller text, question bytea, since timestamptz) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -109,7 +86,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.answer_of(text, bytea, timestamptz) IS 'The answer to a question: a vector of at most a minute ago, an error that is not from before, or NULL.';
 
-CREATE FUNCTION embedsidecar.nobody_answers(caller text, slot_name name, timeout interval) RETURNS void
+CREATE OR REPLACE FUNCTION embedsidecar.nobody_answers(caller text, slot_name name, timeout interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -134,7 +111,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.nobody_answers(text, name, interval) IS 'An error where no sidecar runs; and when the time is over, whoever runs.';
 
-CREATE FUNCTION embedsidecar.on_primary(caller text) RETURNS void
+CREATE OR REPLACE FUNCTION embedsidecar.on_primary(caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF pg_is_in_recovery() THEN
@@ -146,8 +123,7 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.on_primary(text) IS 'An error on a standby.';
 
 -- What people call.
-
-CREATE FUNCTION embedsidecar.embed(content text, pipeline text DEFAULT NULL, timeout interval DEFAULT '5 s') RETURNS text
+CREATE OR REPLACE FUNCTION embedsidecar.embed(content text, pipeline text DEFAULT NULL, timeout interval DEFAULT '5 s') RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     began  timestamptz := clock_timestamp();
@@ -191,7 +167,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.embed(text, text, interval) IS 'The vector of a text to search for, made by a pipeline''s model, as pgvector reads it: SELECT id FROM docs ORDER BY embedding <=> (SELECT embedsidecar.embed(''a text'')::vector) LIMIT 5. In a select of its own, or it is asked for each row. From PostgreSQL 17 on, in READ COMMITTED, on the primary; CALL embedsidecar.ask before has it answer in any case.';
 
-CREATE FUNCTION embedsidecar.begin_ask(pipeline text, content text, timeout interval) RETURNS void
+CREATE OR REPLACE FUNCTION embedsidecar.begin_ask(pipeline text, content text, timeout interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q record;
@@ -205,7 +181,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.begin_ask(text, text, interval) IS 'For ask: sends the question with the commit of this transaction.';
 
-CREATE FUNCTION embedsidecar.asked(pipeline text, content text, since timestamptz, late interval) RETURNS boolean
+CREATE OR REPLACE FUNCTION embedsidecar.asked(pipeline text, content text, since timestamptz, late interval) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q    record;
@@ -221,7 +197,7 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.asked(text, text, timestamptz, interval) IS 'For ask: whether the answer is there; an error if it is not, and it was waited for until now.';
 
 -- With the invoker's rights: a procedure with those of its owner may not commit.
-CREATE PROCEDURE embedsidecar.ask(pipeline text, content text, timeout interval DEFAULT '5 s')
+CREATE OR REPLACE PROCEDURE embedsidecar.ask(pipeline text, content text, timeout interval DEFAULT '5 s')
 LANGUAGE plpgsql AS $$
 DECLARE
     began timestamptz := clock_timestamp();
@@ -244,7 +220,7 @@ COMMENT ON PROCEDURE embedsidecar.ask(text, text, interval) IS 'Has a text embed
 
 -- Names come from the catalogue by the number of the source table, which the role that works cannot set: the statement runs with the rights of
 -- whoever searches, and must lead nowhere else.
-CREATE FUNCTION embedsidecar.search_statement(pipeline text, OUT near text, OUT exact text, OUT iterative boolean)
+CREATE OR REPLACE FUNCTION embedsidecar.search_statement(pipeline text, OUT near text, OUT exact text, OUT iterative boolean)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -335,7 +311,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.search_statement(text) IS 'For neighbours: the statement that finds the nearest rows of a pipeline. $1 is the vector, $2 how many vectors are looked at, $3 how many rows are wanted. exact is one that no index shortens, NULL where none could.';
 
-CREATE FUNCTION embedsidecar.neighbours(pipeline text, vector text, k integer DEFAULT 10) RETURNS SETOF embedsidecar.found_row
+CREATE OR REPLACE FUNCTION embedsidecar.neighbours(pipeline text, vector text, k integer DEFAULT 10) RETURNS SETOF embedsidecar.found_row
 LANGUAGE plpgsql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     most       constant integer := 10000;
@@ -377,7 +353,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.neighbours(text, text, integer) IS 'Rows of a pipeline whose vectors are nearest to one, with the rights and the policies of whoever asks: he needs SELECT on the key, on the vectors, and on chunks where texts are cut. The vector is given as pgvector prints it: embedsidecar.neighbours(''public.docs'', (SELECT embedding::text FROM docs WHERE id = 1)).';
 
-CREATE FUNCTION embedsidecar.search(pipeline text, content text, k integer DEFAULT 10, timeout interval DEFAULT '5 s') RETURNS SETOF embedsidecar.found_row
+CREATE OR REPLACE FUNCTION embedsidecar.search(pipeline text, content text, k integer DEFAULT 10, timeout interval DEFAULT '5 s') RETURNS SETOF embedsidecar.found_row
 LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     vector text;
@@ -392,31 +368,3 @@ BEGIN
     RETURN QUERY SELECT n.* FROM embedsidecar.neighbours(pipeline, vector, k) AS n;
 END $$;
 COMMENT ON FUNCTION embedsidecar.search(text, text, integer, interval) IS 'Rows of a pipeline by meaning: those nearest to a text, nearest first, with the rights and the policies of whoever asks. As embed, it asks the sidecar from PostgreSQL 17 on, in READ COMMITTED, on the primary; CALL embedsidecar.ask before has it answer in any case.';
-
-REVOKE ALL ON ALL ROUTINES IN SCHEMA embedsidecar FROM PUBLIC;
-DO $$
-DECLARE
-    owner name := (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace AS n WHERE n.nspname = 'embedsidecar');
-    role  text;
-    thing text;
-BEGIN
-    FOR role IN SELECT DISTINCT a.grantee::regrole FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
-                WHERE c.oid = 'embedsidecar.task'::regclass AND a.privilege_type = 'UPDATE' AND a.grantee NOT IN (0, c.relowner) LOOP
-        EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON embedsidecar.answer TO %s', role);
-    END LOOP;
-    IF owner <> current_user THEN
-        FOREACH thing IN ARRAY ARRAY['TABLE embedsidecar.answer', 'TYPE embedsidecar.found_row'] LOOP
-            EXECUTE format('ALTER %s OWNER TO %I', thing, owner);
-        END LOOP;
-        FOR thing IN SELECT p.oid::regprocedure FROM pg_proc AS p WHERE p.pronamespace = 'embedsidecar'::regnamespace AND p.proowner <> quote_ident(owner)::regrole LOOP
-            EXECUTE format('ALTER ROUTINE %s OWNER TO %I', thing, owner);
-        END LOOP;
-    END IF;
-END $$;
----- create above / drop below ----
-DROP FUNCTION embedsidecar.search, embedsidecar.neighbours, embedsidecar.search_statement;
-DROP PROCEDURE embedsidecar.ask;
-DROP FUNCTION embedsidecar.asked, embedsidecar.begin_ask, embedsidecar.embed, embedsidecar.on_primary, embedsidecar.nobody_answers, embedsidecar.answer_of, embedsidecar.put,
-    embedsidecar.question, embedsidecar.sign;
-DROP TYPE embedsidecar.found_row;
-DROP TABLE embedsidecar.answer;

@@ -1,0 +1,257 @@
+-- Whether vectors have caught up, and waiting for it. Docs: docs/sql.md.
+
+-- Its names are bound now, and whoever calls it has it as part of his own statement: a pipeline that always works costs a comparison with NULL.
+CREATE OR REPLACE FUNCTION embedsidecar.is_open(active_minutes int4multirange, active_zone text, open_until timestamptz) RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE
+RETURN active_minutes IS NULL OR coalesce(open_until > now(), false)
+       OR active_minutes @> ((extract(isodow FROM now() AT TIME ZONE active_zone)::integer - 1) * 1440
+                             + extract(hour FROM now() AT TIME ZONE active_zone)::integer * 60 + extract(minute FROM now() AT TIME ZONE active_zone)::integer);
+COMMENT ON FUNCTION embedsidecar.is_open(int4multirange, text, timestamptz) IS 'Whether it is within a pipeline''s hours, or somebody has it work all the same.';
+
+-- sidecar_runs is what the views say of it; sessions of the program read no view.
+CREATE OR REPLACE FUNCTION embedsidecar.sidecar_runs(slot name) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.slot_name = slot AND w.last_seen_at > now() - interval '5 minutes'
+               AND (w.session_name = '' OR EXISTS (SELECT FROM pg_stat_activity AS a
+                    WHERE a.datname = current_database() AND a.application_name = w.session_name AND a.pid <> pg_backend_pid())))
+$$;
+COMMENT ON FUNCTION embedsidecar.sidecar_runs(name) IS 'Whether a sidecar for this slot was seen of late.';
+
+-- How far everything is.
+CREATE OR REPLACE FUNCTION embedsidecar.backlog(pipeline text DEFAULT NULL) RETURNS bigint
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    ids integer[] := CASE WHEN backlog.pipeline IS NULL THEN ARRAY(SELECT p.pipeline_id FROM embedsidecar.pipeline AS p)
+                          ELSE ARRAY[embedsidecar.pipeline_meant(backlog.pipeline)] END;
+BEGIN
+    RETURN (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = ANY (ids) LIMIT 1000000) AS c)
+         + (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = ANY (ids) LIMIT 1000000) AS c);
+END $$;
+COMMENT ON FUNCTION embedsidecar.backlog(text) IS 'How many rows wait, are being embedded or wait for another try, of a pipeline or of all; each kind is counted up to a million. For autoscalers.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.waited_for(pipeline text) RETURNS integer[]
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    ids integer[] := CASE WHEN waited_for.pipeline IS NULL THEN ARRAY(SELECT p.pipeline_id FROM embedsidecar.pipeline AS p)
+                          ELSE ARRAY[embedsidecar.pipeline_meant(waited_for.pipeline)] END;
+BEGIN
+    IF cardinality(ids) = 0 THEN
+        RAISE EXCEPTION 'no pipeline is set up in this database' USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'embedsidecar init sets them up';
+    END IF;
+    RETURN ids;
+END $$;
+COMMENT ON FUNCTION embedsidecar.waited_for(text) IS 'The pipelines that caught_up, wait_for and wait_until are about.';
+
+-- how_far: of these pipelines, with everything before an LSN. A checkpoint of another server, which came along with a dump, says nothing of this
+-- one. A pipeline that the streamer does not know as it is now may have changes that pass unseen.
+CREATE OR REPLACE FUNCTION embedsidecar.how_far(ids integer[], lsn pg_lsn, OUT decoded boolean, OUT done boolean, OUT resting text, OUT left_over text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    waits  boolean;
+    scans  boolean;
+    routed boolean;
+BEGIN
+    SELECT bool_and(c.lsn >= how_far.lsn AND c.system_id = (SELECT s.system_identifier::text FROM pg_control_system() AS s)),
+           bool_and(EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation)),
+           bool_or(EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id AND s.phase <> 'done')),
+           string_agg(format('%s is %s', p.name, CASE WHEN NOT (i.enabled AND p.enabled) THEN 'paused' WHEN p.status <> 'active' THEN p.status ELSE 'outside of its hours' END),
+                   ', ' ORDER BY p.name)
+               FILTER (WHERE NOT (i.enabled AND p.enabled AND p.status = 'active' AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)))
+    INTO   decoded, routed, scans, resting
+    FROM   embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i JOIN embedsidecar.lsn_checkpoint AS c ON c.slot_name = p.slot_name
+    WHERE  p.pipeline_id = ANY (how_far.ids);
+    -- In a statement of its own, which sees what became a task before the checkpoint that was just read.
+    waits := EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.state IN ('todo', 'retrying') AND t.pipeline_id = ANY (how_far.ids) AND t.first_lsn <= how_far.lsn);
+    done := coalesce(decoded AND routed AND NOT scans AND NOT waits AND resting IS NULL, false);
+    left_over := concat_ws(', ', CASE WHEN NOT decoded THEN 'changes are not read from the slot yet' END, CASE WHEN NOT routed THEN 'the streamer does not know a pipeline yet' END,
+        CASE WHEN scans THEN 'a scan is not over' END, CASE WHEN waits THEN 'rows are left to embed' END, resting);
+END $$;
+COMMENT ON FUNCTION embedsidecar.how_far(integer[], pg_lsn) IS 'What caught_up, wait_for and wait_until ask.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.caught_up(lsn pg_lsn DEFAULT NULL, pipeline text DEFAULT NULL) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT h.done FROM embedsidecar.how_far(embedsidecar.waited_for(caught_up.pipeline),
+        coalesce(caught_up.lsn, CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END)) AS h);
+END $$;
+COMMENT ON FUNCTION embedsidecar.caught_up(pg_lsn, text) IS 'Whether every row that was committed before an LSN (without one: until now) has its vector, of a pipeline or of all. Dead letters and cancelled rows are not waited for: embedsidecar.tasks has them. A pipeline that is paused or cannot work is never caught up. An idle streamer says late how far it is: embedsidecar.wait_for asks it.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.wait_for(lsn pg_lsn DEFAULT NULL, timeout interval DEFAULT '5s', pipeline text DEFAULT NULL) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ids    integer[];
+    target pg_lsn;
+    state  record;
+    began  timestamptz := clock_timestamp();
+    looked timestamptz;
+    asked  timestamptz := '-infinity';
+    again  interval := '50 ms';
+    pause  double precision := 0.001;
+BEGIN
+    IF wait_for.timeout IS NULL OR wait_for.timeout < '0' OR wait_for.timeout > '1 hour' THEN
+        RAISE EXCEPTION 'wait_for: timeout: expected 0 to 1 hour, not %', coalesce(wait_for.timeout::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'a transaction that waits keeps dead rows from being cleaned up: embedsidecar wait waits without one';
+    END IF;
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION 'wait_for: this server is a standby, which cannot ask the streamer'
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'wait on the primary; embedsidecar.caught_up(lsn) tells here whether the vectors have arrived';
+    END IF;
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE EXCEPTION 'wait_for: a transaction that is % never sees what happens while it waits', upper(current_setting('transaction_isolation'))
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'call it in a transaction that is READ COMMITTED';
+    END IF;
+    ids := embedsidecar.waited_for(wait_for.pipeline);
+    -- What is committed for good is flushed. One that does not wait for that is covered where the message below is flushed.
+    target := coalesce(wait_for.lsn, CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN pg_current_wal_insert_lsn() ELSE pg_current_wal_flush_lsn() END);
+    LOOP
+        looked := clock_timestamp();
+        SELECT h.* INTO state FROM embedsidecar.how_far(ids, target) AS h;
+        IF state.done THEN
+            RETURN true;
+        END IF;
+        IF state.resting IS NOT NULL THEN
+            RAISE NOTICE 'not waited for: %', state.resting USING HINT = 'embedsidecar.status tells more; embedsidecar.resume lets a paused one go on';
+            RETURN false;
+        END IF;
+        IF clock_timestamp() >= began + wait_for.timeout THEN
+            RAISE NOTICE 'not caught up with % in time: %', target, state.left_over;
+            RETURN false;
+        END IF;
+        -- An idle streamer stores its position late. This message comes to it through the slot, outside of any transaction: who has called may
+        -- hold one open, so that a NOTIFY would not be sent. Before 17 the message waits in memory until anybody commits.
+        IF NOT state.decoded AND looked >= asked + again THEN
+            asked := looked;
+            again := least(2 * again, '1 s');
+            IF current_setting('server_version_num')::integer >= 170000 THEN
+                EXECUTE $q$SELECT pg_logical_emit_message(false, 'embedsidecar.wait', '', true)$q$;
+            ELSE
+                PERFORM pg_logical_emit_message(false, 'embedsidecar.wait', '');
+            END IF;
+        END IF;
+        PERFORM pg_sleep(least(greatest(pause, 2 * extract(epoch FROM clock_timestamp() - looked)), extract(epoch FROM began + wait_for.timeout - clock_timestamp())));
+        pause := least(1.5 * pause, 0.25);
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION embedsidecar.wait_for(pg_lsn, interval, text) IS 'Read your own write: wait until every row that was committed before an LSN (without one: until now) has its vector, of a pipeline or of all. Returns false when the time is over, or at once where a pipeline is paused or cannot work; a notice says why. Dead letters and cancelled rows are not waited for. Called after the commit, in READ COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers late; CALL embedsidecar.wait_until does not.';
+
+-- With the invoker's rights: a procedure with those of its owner may not commit.
+CREATE OR REPLACE PROCEDURE embedsidecar.wait_until(lsn pg_lsn DEFAULT NULL, timeout interval DEFAULT '5s', pipeline text DEFAULT NULL, INOUT caught_up boolean DEFAULT NULL)
+LANGUAGE plpgsql AS $$
+DECLARE
+    ids    integer[] := embedsidecar.waited_for(pipeline);
+    target pg_lsn := coalesce(lsn, pg_current_wal_insert_lsn());
+    state  record;
+    began  timestamptz := clock_timestamp();
+    asked  timestamptz := '-infinity';
+    again  interval := '50 ms';
+    pause  double precision := 0.001;
+BEGIN
+    IF timeout IS NULL OR timeout < '0' THEN
+        RAISE EXCEPTION 'wait_until: timeout: expected a time that is not negative, not %', coalesce(timeout::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    LOOP
+        SELECT h.* INTO state FROM embedsidecar.how_far(ids, target) AS h;
+        caught_up := state.done;
+        EXIT WHEN caught_up;
+        IF state.resting IS NOT NULL THEN
+            RAISE NOTICE 'not waited for: %', state.resting USING HINT = 'embedsidecar.status tells more; embedsidecar.resume lets a paused one go on';
+            EXIT;
+        END IF;
+        IF clock_timestamp() >= began + timeout THEN
+            RAISE NOTICE 'not caught up with % in time: %', target, state.left_over;
+            EXIT;
+        END IF;
+        IF clock_timestamp() >= asked + again THEN
+            asked := clock_timestamp();
+            again := least(2 * again, '1 s');
+            PERFORM pg_notify('embedsidecar_waiting', target::text);
+        END IF;
+        COMMIT;
+        PERFORM pg_sleep(pause);
+        pause := least(1.5 * pause, 0.25);
+    END LOOP;
+END $$;
+COMMENT ON PROCEDURE embedsidecar.wait_until(pg_lsn, interval, text, boolean) IS 'As wait_for, on every version of PostgreSQL: it commits, so it is called outside of a transaction, and keeps none open while it waits.';
+
+-- drain_state: how far pipelines are with what was committed before an LSN. Where one rests, nothing more becomes of it when running is 0.
+CREATE OR REPLACE FUNCTION embedsidecar.drain_state(ids integer[], lsn pg_lsn)
+RETURNS TABLE (pipeline text, decoded boolean, remaining bigint, running bigint, failed bigint, cancelled bigint, scanning boolean, resting text, sidecar boolean)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    read integer[];
+BEGIN
+    SELECT coalesce(array_agg(p.pipeline_id), '{}') INTO read
+    FROM   embedsidecar.pipeline AS p JOIN embedsidecar.lsn_checkpoint AS c ON c.slot_name = p.slot_name
+    WHERE  p.pipeline_id = ANY (drain_state.ids) AND c.lsn >= drain_state.lsn AND c.system_id = (SELECT s.system_identifier::text FROM pg_control_system() AS s)
+           AND EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation);
+    -- In a statement of its own, which sees what became a task before the checkpoint that was just read.
+    RETURN QUERY
+    SELECT p.name, p.pipeline_id = ANY (read),
+           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c)
+           + (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
+           (SELECT coalesce(sum(cardinality(l.task_ids)), 0) FROM embedsidecar.lease AS l
+            WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now())::bigint,
+           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'failed' AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
+           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'cancelled' AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
+           EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id AND s.phase <> 'done'),
+           CASE WHEN NOT (i.enabled AND p.enabled) THEN 'paused' WHEN p.status <> 'active' THEN p.status WHEN NOT embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) THEN 'outside of its hours' END,
+           embedsidecar.sidecar_runs(p.slot_name)
+    FROM   embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i
+    WHERE  p.pipeline_id = ANY (drain_state.ids)
+    ORDER BY p.name;
+END $$;
+COMMENT ON FUNCTION embedsidecar.drain_state(integer[], pg_lsn) IS 'What drain asks.';
+
+-- With the invoker's rights: a procedure with those of its owner may not commit.
+CREATE OR REPLACE PROCEDURE embedsidecar.drain(pipeline text DEFAULT NULL, timeout interval DEFAULT '5 min', INOUT drained boolean DEFAULT NULL, INOUT remaining bigint DEFAULT NULL,
+    INOUT elapsed interval DEFAULT NULL)
+LANGUAGE plpgsql AS $$
+DECLARE
+    ids    integer[] := embedsidecar.waited_for(pipeline);
+    target pg_lsn;
+    state  record;
+    began  timestamptz := clock_timestamp();
+    looked timestamptz;
+    asked  timestamptz := '-infinity';
+    again  interval := '50 ms';
+    pause  double precision := 0.005;
+BEGIN
+    IF timeout IS NULL OR timeout < '0' THEN
+        RAISE EXCEPTION 'drain: timeout: expected a time that is not negative, not %', coalesce(timeout::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF pg_is_in_recovery() THEN
+        RAISE EXCEPTION 'drain: this server is a standby, which cannot ask the streamer' USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'do it on the primary';
+    END IF;
+    target := pg_current_wal_insert_lsn();
+    LOOP
+        looked := clock_timestamp();
+        SELECT bool_and(d.decoded) AS decoded, bool_and(d.decoded AND d.remaining = 0 AND NOT d.scanning) AS done, sum(d.remaining) AS remaining,
+               bool_and(d.decoded AND (d.remaining = 0 AND NOT d.scanning OR d.resting IS NOT NULL AND d.running = 0)) AS ends,
+               string_agg(d.pipeline || ' is ' || d.resting, ', ' ORDER BY d.pipeline) FILTER (WHERE d.resting IS NOT NULL AND (d.remaining > 0 OR d.scanning OR NOT d.decoded)) AS resting,
+               bool_or(d.scanning) AS scanning, bool_or(NOT d.sidecar) AS alone
+        INTO   state FROM embedsidecar.drain_state(ids, target) AS d;
+        drained := state.done;
+        remaining := state.remaining;
+        elapsed := clock_timestamp() - began;
+        EXIT WHEN drained;
+        IF state.ends OR clock_timestamp() >= began + timeout THEN
+            RAISE NOTICE 'not drained: %', concat_ws(', ', nullif(remaining, 0) || ' left', CASE WHEN NOT state.decoded THEN 'changes are not read from the slot yet' END,
+                CASE WHEN state.scanning THEN 'a scan is not over' END, state.resting, CASE WHEN state.alone THEN 'no sidecar runs' END)
+                USING HINT = 'embedsidecar.status tells more; embedsidecar.resume lets a paused one go on';
+            EXIT;
+        END IF;
+        IF NOT state.decoded AND clock_timestamp() >= asked + again THEN
+            asked := clock_timestamp();
+            again := least(2 * again, '1 s');
+            PERFORM pg_notify('embedsidecar_waiting', target::text);
+        END IF;
+        COMMIT;
+        PERFORM pg_sleep(greatest(pause, 2 * extract(epoch FROM clock_timestamp() - looked)));
+        pause := least(1.5 * pause, 0.25);
+    END LOOP;
+END $$;
+COMMENT ON PROCEDURE embedsidecar.drain(text, interval, boolean, bigint, interval) IS 'Wait until nothing that was committed before is left to embed, of a pipeline or of all: drained, or how many rows are left after so long. Of a pipeline that is paused, what is in work is waited for and no more, and a notice says so. Dead letters and cancelled rows are not waited for. It commits, so it is called outside of a transaction.';

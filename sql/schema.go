@@ -1,0 +1,189 @@
+package sqlfiles
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The versions of the schema embedsidecar: the oldest that Upgrade can take further, which is that of the first release,
+// and the one that it leads to.
+const (
+	FirstVersion = 10
+	Version      = 11
+)
+
+// ErrBeforeFirst says that a program of before the first release made the schema: there is no way on from there.
+var ErrBeforeFirst = errors.New("the schema embedsidecar is of a program before the first release")
+
+// wholes are the functions and views, in the order in which they can be made: each upgrade makes all of them.
+var wholes = []string{
+	"functions/wait", "functions/actions", "functions/explain", "functions/notify", "functions/search",
+	"views/status", "views/progress", "views/tasks", "views/dead_letters", "views/errors", "views/slots", "views/workers",
+	"views/pipelines", "views/health", "views/audit", "views/row_state", "views/lanes",
+}
+
+// Tables returns the names of the files of tables after a version, such as 0011_name.sql, oldest first.
+func Tables(version int) []string {
+	entries, err := files.ReadDir("tables")
+	if err != nil {
+		panic(err) // the folder is compiled in
+	}
+	var names []string
+	for _, e := range entries {
+		if versionOf(e.Name()) > version {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// Upgrade makes our schema, or brings an older one to Version, all of it in this transaction: tables by the numbered
+// files, functions and views as a whole, and rights for the roles that have them already. What it makes belongs to the
+// schema's owner. One upgrade runs at a time, and nobody works on our tables meanwhile; a lock that is not to be had
+// within the session's lock_timeout is the server's error. It returns ErrBeforeFirst, and does nothing where Version
+// is there already, or a newer one.
+func Upgrade(ctx context.Context, tx pgx.Tx) error {
+	version, err := begin(ctx, tx)
+	if err != nil || version >= Version {
+		return err
+	}
+	if version != 0 && version < FirstVersion {
+		return ErrBeforeFirst
+	}
+	for _, name := range Tables(version) {
+		if err := run(ctx, tx, path.Join("tables", name)); err != nil {
+			return err
+		}
+	}
+	for _, name := range wholes {
+		if err := run(ctx, tx, name+".sql"); err != nil {
+			return err
+		}
+	}
+	return finish(ctx, tx)
+}
+
+// begin makes schema and table of the version where they are missing, becomes the schema's owner, and has everybody
+// else wait. It returns the version that is there; 0: none.
+func begin(ctx context.Context, tx pgx.Tx) (version int, err error) {
+	for _, sql := range []string{
+		`DO $$ BEGIN
+			IF to_regnamespace('embedsidecar') IS NULL THEN
+				CREATE SCHEMA embedsidecar;
+			END IF;
+			EXECUTE format('SET LOCAL ROLE %I',
+				(SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace AS n WHERE n.nspname = 'embedsidecar'));
+		END $$`,
+		"CREATE TABLE IF NOT EXISTS embedsidecar.schema_version (version integer NOT NULL)",
+		"LOCK TABLE embedsidecar.schema_version IN EXCLUSIVE MODE", // it can still be read,
+	} {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return 0, fmt.Errorf("upgrade the schema: %w", err)
+		}
+	}
+	err = tx.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM embedsidecar.schema_version").Scan(&version)
+	if err != nil || version < FirstVersion || version >= Version {
+		return version, err
+	}
+	// Whoever writes a table that is altered would wait for us and we for him: all of them, before the first is altered.
+	_, err = tx.Exec(ctx, `DO $$ BEGIN
+		EXECUTE (SELECT 'LOCK TABLE ' || string_agg(c.oid::regclass::text, ', ' ORDER BY c.relname) || ' IN ACCESS EXCLUSIVE MODE'
+			FROM pg_class AS c WHERE c.relnamespace = 'embedsidecar'::regnamespace AND c.relkind IN ('r', 'p')
+				AND c.relname <> 'schema_version');
+	END $$`)
+	if err != nil {
+		return 0, fmt.Errorf("lock the tables of the schema: %w", err)
+	}
+	return version, nil
+}
+
+// finish gives rights to the roles that had them, and writes the version.
+func finish(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, "REVOKE ALL ON ALL ROUTINES IN SCHEMA embedsidecar FROM PUBLIC"); err != nil {
+		return fmt.Errorf("take functions from PUBLIC: %w", err)
+	}
+	rows, err := tx.Query(ctx, Query("roles_with_rights"))
+	if err != nil {
+		return fmt.Errorf("list roles with rights: %w", err)
+	}
+	holders, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ Role, Holder string }])
+	if err != nil {
+		return fmt.Errorf("list roles with rights: %w", err)
+	}
+	for _, h := range holders {
+		for _, grant := range grants(h.Role, h.Holder) {
+			if _, err := tx.Exec(ctx, grant); err != nil {
+				return fmt.Errorf("give %s its rights: %w", h.Holder, err)
+			}
+		}
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.schema_version"); err != nil {
+		return fmt.Errorf("write the version: %w", err)
+	}
+	if _, err := tx.Exec(ctx, "INSERT INTO embedsidecar.schema_version (version) VALUES ($1)", Version); err != nil {
+		return fmt.Errorf("write the version: %w", err)
+	}
+	return nil
+}
+
+// A statement of roles.sql on objects of the schema, with the roles it is for.
+var grantOf = regexp.MustCompile(`(?m)^((?:GRANT|REVOKE) [^;]* ON [^;]* (?:TO|FROM)) ([a-z_, ]+);`)
+
+// grants returns what roles.sql has for one of its roles, for this role in its place. The name is quoted already.
+func grants(role, holder string) []string {
+	var list []string
+	for _, m := range grantOf.FindAllStringSubmatch(read("roles.sql"), -1) {
+		if slices.Contains(strings.Split(m[2], ", "), role) {
+			list = append(list, m[1]+" "+holder)
+		}
+	}
+	return list
+}
+
+// run sends the statements of a file.
+func run(ctx context.Context, tx pgx.Tx, file string) error {
+	if _, err := tx.Conn().PgConn().Exec(ctx, read(file)).ReadAll(); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	return nil
+}
+
+// Digest tells one set of tables, functions and views from another.
+func Digest() uint32 {
+	h := fnv.New32a()
+	for _, name := range Tables(0) {
+		_, _ = h.Write([]byte(read(path.Join("tables", name))))
+	}
+	for _, name := range wholes {
+		_, _ = h.Write([]byte(read(name + ".sql")))
+	}
+	return h.Sum32()
+}
+
+// versionOf returns the number in the name of a file of tables.
+func versionOf(name string) int {
+	number, _, _ := strings.Cut(name, "_")
+	version, err := strconv.Atoi(number)
+	if err != nil {
+		panic(fmt.Sprintf("%s has no version in its name", name)) // compiled in
+	}
+	return version
+}
+
+// read returns a file that is compiled in.
+func read(name string) string {
+	b, err := files.ReadFile(name)
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
