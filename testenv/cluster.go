@@ -192,7 +192,7 @@ func Migrate(ctx context.Context, db interface {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return sqlfiles.Upgrade(ctx, tx) })
 }
 
-//go:embed testdata/back.sql
+//go:embed back.sql
 var back string
 
 // TakeBack gives the schema embedsidecar its first version again, as its owner.
