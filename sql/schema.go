@@ -14,8 +14,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// The versions of the schema embedsidecar: the oldest that Upgrade can take further, which is that of the first release,
-// and the one that it leads to.
+// The versions of the schema embedsidecar: the oldest that Upgrade can take further, of the first release, and the one
+// that it leads to.
 const (
 	FirstVersion = 10
 	Version      = 11
@@ -96,7 +96,7 @@ func begin(ctx context.Context, tx pgx.Tx) (version int, err error) {
 	}
 	// Whoever writes a table that is altered would wait for us and we for him: all of them, before the first is altered.
 	_, err = tx.Exec(ctx, `DO $$ BEGIN
-		EXECUTE (SELECT 'LOCK TABLE ' || string_agg(c.oid::regclass::text, ', ' ORDER BY c.relname) || ' IN ACCESS EXCLUSIVE MODE'
+		EXECUTE (SELECT format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', string_agg(c.oid::regclass::text, ', '))
 			FROM pg_class AS c WHERE c.relnamespace = 'embedsidecar'::regnamespace AND c.relkind IN ('r', 'p')
 				AND c.relname <> 'schema_version');
 	END $$`)

@@ -1,5 +1,5 @@
-// Package sqlfiles holds the SQL of embedsidecar: tables in numbered files, functions and views in whole ones, one statement
-// per query file, and the least-privileged roles.
+// Package sqlfiles holds the SQL of embedsidecar: tables in numbered files, functions and views in whole ones, one
+// statement per query file, and the least-privileged roles. Upgrade brings the schema to its newest version.
 package sqlfiles
 
 import (

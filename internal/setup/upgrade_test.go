@@ -29,9 +29,9 @@ func TestUpgrade_KeepsRowsAndRights(t *testing.T) {
 		db.MustExec(`CREATE VIEW public.mine AS SELECT pipeline FROM embedsidecar.status`)
 		rights := func() []string {
 			return testenv.Values[string](db, `SELECT concat_ws(' ', a.grantee::regrole, a.privilege_type, o.name)
-				FROM (SELECT c.relacl, c.relowner, c.relname::text FROM pg_class AS c WHERE c.relnamespace = 'embedsidecar'::regnamespace
-				UNION ALL SELECT p.proacl, p.proowner, p.oid::regprocedure::text FROM pg_proc AS p
-				WHERE p.pronamespace = 'embedsidecar'::regnamespace) AS o (acl, owner, name) CROSS JOIN LATERAL aclexplode(o.acl) AS a
+				FROM (SELECT c.relacl, c.relname::text FROM pg_class AS c WHERE c.relnamespace = 'embedsidecar'::regnamespace
+				UNION ALL SELECT p.proacl, p.oid::regprocedure::text FROM pg_proc AS p
+				WHERE p.pronamespace = 'embedsidecar'::regnamespace) AS o (acl, name), LATERAL aclexplode(o.acl) AS a
 				WHERE a.grantee IN ($1::regrole, $2::regrole) ORDER BY 1`, reader, operator)
 		}
 		before := rights()

@@ -15,7 +15,9 @@ import (
 // that wait in the slot, is taken over by init. What waited is embedded, and no vector is computed again.
 func TestP8_ADatabaseOfAnOlderVersionIsTakenOver(t *testing.T) {
 	t.Parallel()
-	for name, spec := range map[string]pipeline.Spec{"table": intoTable("docs", "body"), "column": column("docs", "body")} {
+	for name, spec := range map[string]pipeline.Spec{
+		"table": intoTable("docs", "body"), "column": column("docs", "body"),
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const rows, queued = 50, 10
