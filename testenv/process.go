@@ -13,17 +13,22 @@ import (
 	"syscall"
 )
 
-// process is a running program and its end.
-type process struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed at the end, after err is set
-	err  error
+// Process is a running program and its end.
+type Process struct {
+	Done <-chan struct{} // closed at the end
+
+	cmd *exec.Cmd
+	err error // set before Done is closed
 }
 
-// startProcess starts a program that ends when this process does. The kernel watches the thread that started it, not
+// StartProcess starts a program that ends when this process does. The kernel watches the thread that started it, not
 // the process, so that thread is kept for as long as the program runs.
-func startProcess(cmd *exec.Cmd) (*process, error) {
-	p := &process{cmd: cmd, done: make(chan struct{})}
+func StartProcess(cmd *exec.Cmd) (*Process, error) {
+	done := make(chan struct{})
+	p := &Process{cmd: cmd, Done: done}
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with this goroutine
@@ -37,7 +42,7 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 		if p.err == nil {
 			p.err = errors.New("exit status 0")
 		}
-		close(p.done)
+		close(done)
 	}()
 	if err := <-started; err != nil {
 		return nil, err
@@ -45,7 +50,14 @@ func startProcess(cmd *exec.Cmd) (*process, error) {
 	return p, nil
 }
 
-func (p *process) signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
+// Signal sends a signal to it.
+func (p *Process) Signal(sig os.Signal) error { return p.cmd.Process.Signal(sig) }
+
+// PID is its number.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// ExitCode is its exit status once it has ended; -1 when a signal ended it.
+func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
 
 const dirPrefix = "embedsidecar-pg-"
 

@@ -71,7 +71,7 @@ type Server struct {
 	reserved *reservation // of the port; nil: not yet, or the port was named
 
 	mu      sync.Mutex
-	process *process // nil while stopped
+	process *Process // nil while stopped
 
 	copies    bool       // databases are copied as files: the WAL, which every slot reads, has nothing of them
 	prepare   sync.Mutex // guards making the template
@@ -216,7 +216,7 @@ func (s *Server) launch(ctx context.Context) error {
 	}
 	cmd := s.command(context.WithoutCancel(ctx), "postgres", "-D", s.data(), "-p", strconv.Itoa(s.port))
 	cmd.Stdout, cmd.Stderr = log, log
-	p, err := startProcess(cmd)
+	p, err := StartProcess(cmd)
 	if err != nil {
 		return fmt.Errorf("start PostgreSQL %d: %w", s.major, err)
 	}
@@ -230,11 +230,11 @@ func (s *Server) launch(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-p.done:
+		case <-p.Done:
 			return fmt.Errorf("start PostgreSQL %d: it ended with %w: %s", s.major, p.err, s.logFrom(before))
 		case <-ctx.Done():
-			_ = p.signal(syscall.SIGQUIT)
-			<-p.done
+			_ = p.Signal(syscall.SIGQUIT)
+			<-p.Done
 			return fmt.Errorf("start PostgreSQL %d: no connection (%w): %s", s.major, err, s.logFrom(before))
 		case <-time.After(20 * time.Millisecond):
 		}
@@ -251,18 +251,18 @@ func (s *Server) Stop(mode Mode) error {
 		return nil
 	}
 	sig := map[Mode]syscall.Signal{Fast: syscall.SIGINT, Immediate: syscall.SIGQUIT, Killed: syscall.SIGKILL}[mode]
-	if err := p.signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stop the server: %w", err)
 	}
 	s.mu.Lock()
 	s.process = nil
 	s.mu.Unlock()
 	select {
-	case <-p.done:
+	case <-p.Done:
 		return nil
 	case <-time.After(stopTimeout):
-		_ = p.signal(syscall.SIGKILL)
-		<-p.done
+		_ = p.Signal(syscall.SIGKILL)
+		<-p.Done
 		return fmt.Errorf("the server did not stop within %s and was killed: %s", stopTimeout, s.logFrom(0))
 	}
 }
@@ -331,14 +331,14 @@ func (s *Server) URLVia(addr, database, user string) string {
 
 func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 
-func (s *Server) running() *process {
+func (s *Server) running() *Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.process == nil {
 		return nil
 	}
 	select {
-	case <-s.process.done: // it ended by itself
+	case <-s.process.Done: // it ended by itself
 		s.process = nil
 	default:
 	}

@@ -1,65 +1,77 @@
-// Command demo shows embedsidecar at work, on real input and from nothing: it starts a throw-away PostgreSQL, loads
-// thousands of one-line descriptions of Debian packages, runs the sidecar beside it with plain flags, edits, inserts
-// and deletes rows meanwhile, says how long their vectors took, and asks for the rows nearest to three questions.
-// Then it cleans up.
+// Command demo shows embedsidecar at work, from nothing: it starts a throw-away PostgreSQL, loads thousands of one-line
+// descriptions of Debian packages, runs the sidecar with plain flags, edits, inserts and deletes rows meanwhile, prints
+// how long their vectors took, and searches for three questions. Then it cleans up.
 //
 // With --break it kills the sidecar, the plugin and the server again and again while they work, and ends with
-// `embedsidecar verify --deep`: nothing may be missing, stale or orphaned.
-//
-// `make demo` builds what it needs and runs it.
+// `embedsidecar verify --deep`: nothing may be missing, stale or orphaned. `make demo` builds what it needs and runs it.
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
-	"time"
 )
 
-const interrupted = 130
+// options are the flags.
+type options struct {
+	rows   int
+	pg     int
+	faults int
+	broken bool
+	keep   bool
+	bin    string // folder with embedsidecar and plugins/
+	texts  string // CSV
+}
 
-func main() { os.Exit(run(os.Args[1:], os.Environ(), os.Stdout, os.Stderr)) }
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
-func run(args, environ []string, stdout *os.File, stderr io.Writer) int {
-	o, err := parse(args, environ, stderr)
+func run(args []string, stdout, stderr io.Writer) int {
+	const usage, failed, interrupted = 2, 1, 130
+	o, err := parse(args, stderr)
+	if err != nil {
+		return usage
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once, and what it started with it
+	err = show(ctx, o, stdout)
 	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		return 2
-	}
-	ctx, cancel := context.WithCancelCause(context.Background())
-	defer cancel(nil)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer signal.Stop(signals)
-	signal.Ignore(syscall.SIGPIPE) // whoever stops reading does not keep us from cleaning up
-	out := newConsole(stdout)
-	go func() {
-		<-signals
-		cancel(errInterrupted)
-		out.say("\ninterrupted, cleaning up (again: at once)")
-		<-signals
-		os.Exit(interrupted) // everything that was started dies with this process
-	}()
-	err = show(ctx, cancel, o, environ, out)
-	out.endProgress()
-	if err == nil {
-		return 0
-	}
-	// A Ctrl-C ends the programs of the server, too, and they may tell of it before the signal reaches us.
-	_ = pause(ctx, 100*time.Millisecond)
-	cause := context.Cause(ctx)
-	if errors.Is(cause, errInterrupted) {
+	case ctx.Err() != nil:
 		return interrupted
+	case err != nil:
+		fmt.Fprintf(stderr, "demo: error: %v\n", err)
+		return failed
 	}
-	if cause != nil && errors.Is(err, context.Canceled) {
-		err = cause
+	return 0
+}
+
+func parse(args []string, stderr io.Writer) (o options, err error) {
+	program, err := os.Executable()
+	if err != nil {
+		return o, err
 	}
-	complain(stderr, err)
-	return 1
+	bin := filepath.Dir(program)
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.IntVar(&o.rows, "rows", 7500, "texts to load; the others of the file are inserted meanwhile")
+	flags.IntVar(&o.pg, "pg", 0, "major version of PostgreSQL (default: the newest that tools/postgres.sh has fetched)")
+	flags.BoolVar(&o.broken, "break", false, "kill the parts while they work, then verify")
+	flags.BoolVar(&o.keep, "keep", false, "at the end serve the dashboard until interrupted")
+	flags.IntVar(&o.faults, "faults", 12, "how often --break breaks something")
+	flags.StringVar(&o.bin, "bin", bin, "folder with embedsidecar and plugins/")
+	flags.StringVar(&o.texts, "texts", filepath.Join(filepath.Dir(bin), "examples", "debian-packages.csv"),
+		"the texts, as CSV: id,name,section,summary")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 || o.rows < 1 || o.faults < 1 {
+		err = fmt.Errorf("expected flags alone, --rows and --faults of 1 or more")
+		fmt.Fprintf(stderr, "demo: error: %v\n", err)
+	}
+	return o, err
 }

@@ -32,7 +32,7 @@ const createTable = `CREATE TABLE public.packages (
 func readTexts(path string) ([]pkg, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fail(fmt.Errorf("open the texts: %w", err), "name the file with --texts")
+		return nil, fmt.Errorf("open the texts (--texts): %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	r := csv.NewReader(f)
