@@ -199,20 +199,20 @@ END
 psql() { podman exec -i "$server" psql -qXAt -h /tmp -U postgres -d "$database" "$@"; }
 settled() { command podman exec "$container" embedsidecar wait --caught-up --timeout 20m && command podman exec "$container" embedsidecar verify --deep 100; }
 
-readme() {
+first_try() {
   local script
-  script=$(lines README.md 'docker compose up')
-  [ -n "$script" ] || { echo 'the README has no lines for compose'; return 1; }
+  script=$(lines docs/containers.md 'docker compose exec sidecar embedsidecar search')
+  [ -n "$script" ] || { echo 'docs/containers.md has no lines for compose'; return 1; }
   # The images are there: building them again would only say so.
-  (cd "$work/clone" && bash -euxo pipefail -c "make() { :; }; $script") >"$work/readme.log" 2>&1 || { tail -n 20 "$work/readme.log"; return 1; }
-  grep -E 'photoflare|shotwell|gthumb|digikam|fotoxx|gimp' "$work/readme.log"
+  (cd "$work/clone" && bash -euxo pipefail -c "make() { :; }; $script") >"$work/first_try.log" 2>&1 || { tail -n 20 "$work/first_try.log"; return 1; }
+  grep -E 'photoflare|shotwell|gthumb|digikam|fotoxx|gimp' "$work/first_try.log"
 }
 
 # --- the compose file's story ------------------------------------------------------------------------------------------------------------
 
 compose() {
   server=embedsidecar_postgres_1 container=embedsidecar_sidecar_1 database=packages
-  check 'the lines of the README' readme
+  check 'the first lines of docs/containers.md' first_try
   (cd "$work/clone" && "${compose[@]}" up --detach) >"$work/up.log" 2>&1 || { tail "$work/up.log" >&2 && exit 1; }
   local from
   from=$(date -d "$(podman inspect --format '{{.State.StartedAt}}' "$container" | sed 's/ [A-Z]*$//')" +%s%3N)

@@ -96,7 +96,7 @@ func ofFile(name string) string {
 		name = "where"
 	}
 	return name + " belongs to a pipeline in a file, named by --config FILE: pipelines: [{table: ..., " + name +
-		": ...}]; the README's chapter Pipelines has one"
+		": ...}]; docs/configuration.md has an example"
 }
 
 func dashed(name string) string {

@@ -26,12 +26,12 @@ var catalogue = []Entry{
 
 	{
 		Usage, "command line", "a command, flag, argument or value that does not exist or does not fit",
-		"`embedsidecar help COMMAND` lists what it takes", "README.md#commands",
+		"`embedsidecar help COMMAND` lists what it takes", "docs/commands.md",
 	},
 	{
 		Configuration, "configuration", "flags, variables or the file say something that is no setting, or no value of it",
 		"`embedsidecar config validate` tells every mistake with its place, `embedsidecar config show --resolved` where each value comes from",
-		"README.md#pipelines",
+		"docs/configuration.md",
 	},
 	{
 		NotFound, "a file is missing", "a plugin, model, library or file was looked for in the usual folders and is not there",
@@ -40,7 +40,7 @@ var catalogue = []Entry{
 	},
 	{
 		NoPipeline, "no such pipeline", "no pipeline of that name is set up or configured",
-		"`embedsidecar status` lists their names; `embedsidecar init` sets up what is configured", "README.md#pipelines",
+		"`embedsidecar status` lists their names; `embedsidecar init` sets up what is configured", "docs/configuration.md",
 	},
 	{
 		NoModel, "no such model", "the plugin does not offer a model of that name",
@@ -48,24 +48,24 @@ var catalogue = []Entry{
 	},
 	{
 		TwoDatabases, "two databases", "--database-url and --stream-url lead to different databases",
-		"let both name the same server and database", "README.md#pipelines",
+		"let both name the same server and database", "docs/configuration.md",
 	},
 
 	{
 		NotSetUp, "not set up",
 		"the database has no schema embedsidecar, or one of another version, or no pipeline of this slot",
 		"`embedsidecar init` sets up what is configured, and brings an older schema to this version; `embedsidecar init --show-sql` prints it for somebody else to run",
-		"README.md#your-own-table-in-three-commands",
+		"README.md#your-own-table",
 	},
 	{
 		WALLevel, "wal_level is not logical", "the server writes too little into its WAL for changes to be read from it",
 		"ALTER SYSTEM SET wal_level = 'logical'; and restart the server. RDS: rds.logical_replication = 1; Cloud SQL: cloudsql.logical_decoding = on; Azure: wal_level = LOGICAL",
-		"README.md#your-own-table-in-three-commands",
+		"README.md#your-own-table",
 	},
 	{
 		Pgvector, "no pgvector", "the extension vector is missing in this database or on this server, or too old for what is asked of it",
 		"CREATE EXTENSION vector; as a superuser, or as the database's owner where the server trusts it. If the server does not have it, install its package first",
-		"README.md#your-own-table-in-three-commands",
+		"README.md#your-own-table",
 	},
 	{
 		NoTable, "no such table", "the source table is not there: dropped, renamed before the set-up, or in another schema",
@@ -74,18 +74,18 @@ var catalogue = []Entry{
 	{
 		Table, "the table sends no changes",
 		"the source is a view, unlogged, temporary, of the system, or hides rows from the role: its changes are not in the WAL, or rows would be taken for deleted ones",
-		"name the table that the rows are in; ALTER TABLE ... SET LOGGED; for an unlogged one", "README.md#limits",
+		"name the table that the rows are in; ALTER TABLE ... SET LOGGED; for an unlogged one", "docs/promises.md#limits",
 	},
 	{
 		Key, "rows without a name",
 		"the table has no primary key or other replica identity by which the WAL can name its rows. Published, its own UPDATE and DELETE would fail",
 		"ALTER TABLE ... ADD PRIMARY KEY (...); or, with a unique index over NOT NULL columns, ALTER TABLE ... REPLICA IDENTITY USING INDEX ...;",
-		"README.md#limits",
+		"docs/promises.md#limits",
 	},
 	{
 		Destination, "the destination does not fit",
 		"the column or table for the vectors is not there, is of another kind than is needed, or is NOT NULL, generated, unlogged or without room for chunks",
-		"name a destination that is not there yet: `embedsidecar init` makes it as it must be", "README.md#pipelines",
+		"name a destination that is not there yet: `embedsidecar init` makes it as it must be", "docs/configuration.md",
 	},
 	{
 		Width, "the vectors do not fit",
@@ -101,7 +101,7 @@ var catalogue = []Entry{
 	{
 		Expression, "text or filter refused",
 		"the expression of text, where or context is no SQL over one row of the table, is of the wrong type, or reads something that cannot be watched (other tables, system columns)",
-		"try it with SELECT ... FROM the table; cast text with ::text", "README.md#pipelines",
+		"try it with SELECT ... FROM the table; cast text with ::text", "docs/configuration.md",
 	},
 	{
 		Pipeline, "the pipeline does not fit the database",
@@ -116,7 +116,7 @@ var catalogue = []Entry{
 	},
 	{
 		OldServer, "the server is too old", "PostgreSQL before 14 cannot send what is needed",
-		"upgrade it; afterwards `embedsidecar init --adopt`", "README.md#limits",
+		"upgrade it; afterwards `embedsidecar init --adopt`", "docs/promises.md#limits",
 	},
 	{
 		Copied, "another server",
@@ -127,7 +127,7 @@ var catalogue = []Entry{
 	{
 		NoText, "nothing to embed",
 		"no table has both rows and a column with sentences in it that the role may read, so there is nothing to suggest and nothing to search",
-		"insert rows, grant SELECT, or name what to embed with --table, --columns and --into-table", "README.md#your-own-table-in-three-commands",
+		"insert rows, grant SELECT, or name what to embed with --table, --columns and --into-table", "README.md#your-own-table",
 	},
 
 	{
@@ -205,7 +205,7 @@ var catalogue = []Entry{
 	{
 		Permission, "not permitted", "the role lacks a privilege, or does not own what it would change",
 		"let an owner run the statements that the error prints, or all that a pipeline needs: `embedsidecar roles --grants`, run as the owner",
-		"README.md#the-least-privileged-role",
+		"docs/roles.md",
 	},
 	{
 		Untrusted, "not safe to use",
@@ -215,7 +215,7 @@ var catalogue = []Entry{
 	{
 		RLS, "row-level security hides rows",
 		"policies hide rows of the table from the role, which would be taken for deleted ones",
-		"ALTER ROLE ... BYPASSRLS; or a policy that lets the role see every row", "README.md#the-least-privileged-role",
+		"ALTER ROLE ... BYPASSRLS; or a policy that lets the role see every row", "docs/roles.md",
 	},
 
 	{
