@@ -173,8 +173,8 @@ func TestCommands(t *testing.T) {
 	call := regexp.MustCompile(`(?:^|[\s` + "`" + `(])(?:bin/)?embedsidecar ([a-z-]+)([^\n` + "`" + `#&|]*)`)
 	flag := regexp.MustCompile(`\s(--[a-z][a-z0-9-]*)`)
 	for _, paper := range []string{
-		"../README.md", "configuration.md", "roles.md", "promises.md", "operations.md", "plugins.md", "running-plugins.md", "search.md",
-		"metrics.md", "architecture.md", "models.md", "chunking.md", "remote.md", "scaling.md", "containers.md",
+		"../README.md", "configuration.md", "roles.md", "promises.md", "operations.md", "plugins.md",
+		"running-plugins.md", "search.md", "metrics.md", "architecture.md", "models.md", "chunking.md", "remote.md", "scaling.md", "containers.md",
 		"systemd.md", "sql.md", "errors.md", "states.md", "dashboard.md", "tracing.md",
 	} {
 		content := strings.ReplaceAll(read(t, paper), "\\\n", " ")

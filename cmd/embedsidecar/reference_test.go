@@ -11,7 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
-// TestReference_IsWhatTheProgramSays: docs/commands.md is made of the help texts and of the settings; -update writes it.
+// TestReference_IsWhatTheProgramSays: docs/commands.md is made of the help texts and the settings; -update writes it.
 func TestReference_IsWhatTheProgramSays(t *testing.T) {
 	t.Parallel()
 	const path = "../../docs/commands.md"

@@ -73,7 +73,6 @@ func show(ctx context.Context, o options, out io.Writer) (err error) {
 	if d.sidecar, err = newSidecar(filepath.Join(o.bin, "embedsidecar"), dir, plain, password, out); err != nil {
 		return err
 	}
-	//nolint:contextcheck // it ends the sidecar also after ctx has ended
 	defer func() { err = errors.Join(err, d.sidecar.stop()) }()
 	if err := d.sidecar.start(ctx); err != nil {
 		return err
