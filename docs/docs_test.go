@@ -174,8 +174,9 @@ func TestCommands(t *testing.T) {
 	flag := regexp.MustCompile(`\s(--[a-z][a-z0-9-]*)`)
 	for _, paper := range []string{
 		"../README.md", "configuration.md", "roles.md", "promises.md", "operations.md", "plugins.md",
-		"running-plugins.md", "search.md", "metrics.md", "architecture.md", "models.md", "chunking.md", "remote.md", "scaling.md", "containers.md",
-		"systemd.md", "sql.md", "errors.md", "states.md", "dashboard.md", "tracing.md",
+		"running-plugins.md", "search.md", "metrics.md", "architecture.md", "models.md", "chunking.md",
+		"remote.md", "scaling.md", "containers.md", "systemd.md", "sql.md", "errors.md", "states.md",
+		"dashboard.md", "tracing.md",
 	} {
 		content := strings.ReplaceAll(read(t, paper), "\\\n", " ")
 		code := strings.Join(append(blocks(content, "sh"), inline(content)...), "\n")
