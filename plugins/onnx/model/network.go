@@ -56,7 +56,8 @@ func readGraph(f *folder, precision string) (*graph, error) {
 		return nil, fmt.Errorf("precision %q: %s holds %s weights", precision, name, g.Precision)
 	}
 	slices.Sort(g.External) // each tensor names its file
-	for _, name := range slices.Compact(g.External) {
+	g.External = slices.Compact(g.External)
+	for _, name := range g.External {
 		if !filepath.IsLocal(name) {
 			return nil, fmt.Errorf("%s: weights in %q are outside the model folder: refused", g.file, name)
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path"
-	"slices"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 )
@@ -60,9 +59,7 @@ func fingerprint(f *folder, g *graph, s settings, dims int) string {
 	line := func(key string, value any) { _, _ = fmt.Fprintf(hash, "%s=%q\n", key, fmt.Sprint(value)) }
 	line("format", "embedsidecar onnx 1")
 	line("weights", f.sums[g.file])
-	external := slices.Clone(g.External)
-	slices.Sort(external)
-	for _, name := range slices.Compact(external) {
+	for _, name := range g.External {
 		line("weights "+name, f.sums[path.Clean(name)])
 	}
 	line("tokenizer", f.sums[tokenizerFile])

@@ -26,7 +26,7 @@ type Tiny struct {
 	Table [][]float32 // a vector for each
 
 	Pooled   bool   // the graph gives sentence_embedding, the largest number of each dim, instead of last_hidden_state
-	External string // the file that holds the table, if it is not the graph's
+	External string // the file that holds the table, and a number that nothing reads, if it is not the graph's
 	Input    string // another name for input_ids
 	Output   string // another name for the output
 	Type     int    // another type of its numbers, as ONNX counts types, than float32; only said, not done
@@ -175,7 +175,12 @@ func (m Tiny) Graph() []byte {
 				message(5, text(1, "keepdims"), number(3, 0), number(20, 2))),
 		)
 	}
-	graph := join(nodes, text(2, "tiny"), message(5, table),
+	weights := message(5, table)
+	if m.External != "" { // files of weights hold many tensors
+		weights = join(weights, message(5, number(1, 1), number(2, 1), text(8, "unread"),
+			message(13, text(1, "location"), text(2, m.External)), message(13, text(1, "length"), text(2, "4")), number(14, 1)))
+	}
+	graph := join(nodes, text(2, "tiny"), weights,
 		port(11, input, 7, texts, tokens), port(12, output, element, shape...))
 	return join(number(1, 8), message(7, graph), message(8, text(1, ""), number(2, 17)),
 		message(14, text(1, "name"), text(2, "tiny")))
