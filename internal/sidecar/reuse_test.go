@@ -205,3 +205,23 @@ func TestReembed_SendsEveryTextAgain(t *testing.T) {
 	}
 	r.verify()
 }
+
+// TestP10_AReembedThatStopsAfterAPortionIsDoneThatFar: nobody has to come back for what a portion marked.
+func TestP10_AReembedThatStopsAfterAPortionIsDoneThatFar(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO docs SELECT i, 'text ' || i FROM generate_series(1, 20) AS i`)
+	r := newRig(t, db, column("docs", "body"))
+	r.start()
+	r.settle()
+	sent := r.embedder.sent()
+	if n := testenv.Value[int64](db, `SELECT changed FROM embedsidecar.reembed('docs', max_rows => 5)`); n != 5 {
+		t.Fatalf("%d rows in the first portion", n)
+	}
+	r.settle()
+	if now := r.embedder.sent(); now != sent+5 {
+		t.Errorf("%d texts were sent, %d before, want 5 more", now, sent)
+	}
+	r.verify()
+}

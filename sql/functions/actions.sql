@@ -510,9 +510,11 @@ BEGIN
     SELECT count(*), max(m.row_key) INTO changed, last FROM marked AS m;
     audit_id := entry.audit_id;
     IF reembed.keys IS NULL THEN
-        IF NOT EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = id AND l.text_hash IS NOT NULL AND l.row_key > last) THEN
-            remaining := 0; -- all are marked: a scan finds them, and keeps a bounded number of tasks open
-            PERFORM embedsidecar.ask_for_scan(id, 'every row is embedded anew, as asked for');
+        -- With each portion: whoever stops after this one has what it marked embedded all the same.
+        PERFORM embedsidecar.ask_for_scan(id, 'every row is embedded anew, as asked for');
+        IF NOT EXISTS (SELECT FROM embedsidecar.ledger AS l
+                       WHERE l.pipeline_id = id AND l.text_hash IS NOT NULL AND l.row_key > last) THEN
+            remaining := 0;
         ELSIF reembed.continues IS NULL THEN
             remaining := (SELECT count(*) FROM embedsidecar.ledger AS l WHERE l.pipeline_id = id AND l.text_hash IS NOT NULL AND l.row_key > last);
         END IF;
@@ -523,7 +525,7 @@ BEGIN
         PERFORM embedsidecar.add_looks(id, reembed.keys);
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.reembed(text, text[], integer, boolean, text, bigint) IS 'Have rows embedded anew though their texts are what they were: these, or every row of the pipeline, in portions; the last of these, after which none remain, asks for the scan that finds them. The vectors stay until the new ones come.';
+COMMENT ON FUNCTION embedsidecar.reembed(text, text[], integer, boolean, text, bigint) IS 'Have rows embedded anew though their texts are what they were: these, or every row of the pipeline, in portions; each portion requests the scan that finds them. The vectors stay until the new ones come.';
 
 -- That a plugin was reloaded is done by no statement: the sidecar that did it says so.
 CREATE OR REPLACE FUNCTION embedsidecar.note_reload(plugin text, model text, version text, result text, said_by text) RETURNS bigint
