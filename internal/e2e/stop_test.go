@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )
@@ -133,4 +135,40 @@ func TestCrashLoop(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("%d crashes; %s", crashes, r.prove(r.run(), shapes))
+}
+
+// TestP4_AStoppedSidecarHoldsNobodysRows: a sidecar that stops with rows of users locked, as one in a virtual machine
+// that is paused, has them for two seconds.
+func TestP4_AStoppedSidecarHoldsNobodysRows(t *testing.T) {
+	t.Parallel()
+	for name, way := range map[string][]string{
+		"queue":  {throughQueue, failpoint.Env + "=worker/after-fence=stop@1"},
+		"direct": {failpoint.Env + "=worker/taken-for-quick=error;direct/before-commit=stop@1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)
+			r := newRig(t, db, pipeline.Spec{
+				Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoColumn: "embedding",
+			})
+			c := r.run(way...)
+			r.streaming(c)
+			r.caughtUp()
+			db.MustExec(`INSERT INTO public.docs VALUES (1, 'one')`)
+			testenv.Eventually(t, waitTimeout, func() (held bool, detail string) {
+				err := db.Super().QueryRow(t.Context(), `SELECT count(*) > 0
+					FROM   pg_locks AS l JOIN pg_stat_activity AS a USING (pid)
+					WHERE  l.relation = 'public.docs'::regclass AND l.mode IN ('RowShareLock', 'RowExclusiveLock')
+					AND    a.state = 'idle in transaction'`).Scan(&held)
+				return held && err == nil, fmt.Sprintf("no row was held (%v): %s", err, c.tail())
+			})
+			db.MustExec(`SET lock_timeout = '10s'; UPDATE public.docs SET body = 'two'`)
+			c.signal(syscall.SIGCONT)
+			r.caughtUp()
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
+				return r.count(`SELECT count(*) FROM public.docs WHERE embedding IS NULL`) == 0, c.tail()
+			})
+		})
+	}
 }

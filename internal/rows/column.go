@@ -93,9 +93,14 @@ func (*column) pages() pageStatements { return pageStatements{} }
 
 func (*column) list() *Chunks { return nil }
 
+// beginsToHold stands before the statement that locks rows of users. A sidecar that stops in between, with its whole
+// machine maybe, holds them until the server ends the transaction.
+const beginsToHold = "SELECT pg_current_xact_id()::xid" +
+	" FROM pg_catalog.set_config('idle_in_transaction_session_timeout', '2s', true)"
+
 func (c *column) lock(batch *pgx.Batch, keys []string) (*Locks, error) {
 	locks := &Locks{Sources: map[string]pipeline.SourceHash{}}
-	batch.Queue("SELECT pg_current_xact_id()::xid").QueryRow(func(r pgx.Row) error { return r.Scan(&locks.XID) })
+	batch.Queue(beginsToHold).QueryRow(func(r pgx.Row) error { return r.Scan(&locks.XID) })
 	if len(keys) == 0 {
 		return locks, nil
 	}
