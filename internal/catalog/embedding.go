@@ -39,6 +39,17 @@ var ChunkColumns = []ownColumn{
 	{"chunk_text", "text", "text"},
 }
 
+// noTriggers takes the right to make triggers from those whom default privileges give it: a trigger runs as whoever
+// writes, which is us.
+const noTriggers = `DO $$ DECLARE others text; BEGIN
+    SELECT string_agg(DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END, ', ') INTO others
+    FROM   pg_class AS c CROSS JOIN aclexplode(c.relacl) AS a
+    WHERE  c.oid = %[1]s::regclass AND a.privilege_type = 'TRIGGER' AND a.grantee <> c.relowner;
+    IF others IS NOT NULL THEN
+        EXECUTE format('REVOKE TRIGGER ON %%s FROM %%s', %[1]s::regclass, others);
+    END IF;
+END $$`
+
 // EmbeddingTable returns the statements that make the embedding table of a pipeline.
 func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, stored pipeline.Stored, dims int) []string {
 	var lines []string
@@ -58,7 +69,7 @@ func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, stored pipeline.
 		lines = append(lines, database.Quote(c.Name)+" "+c.Definition)
 	}
 	lines = append(lines, "PRIMARY KEY ("+database.QuoteAll(KeyNames(t.Key))+`, "chunk_no")`)
-	sql := []string{"CREATE TABLE " + spec.Into() + " (\n    " + strings.Join(lines, ",\n    ") + "\n)"}
+	sql := []string{"CREATE TABLE " + spec.Into() + " (\n    " + strings.Join(lines, ",\n    ") + "\n)", fmt.Sprintf(noTriggers, database.Literal(spec.Into()))}
 	if spec.Chunking.On() {
 		sql = append(sql, HashIndex(spec))
 	}

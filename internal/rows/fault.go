@@ -10,6 +10,9 @@ import (
 // on that one would run with the rights of our role.
 var ErrOtherTable = errors.New("another table stands where the embedding table was")
 
+// ErrTrigger means that somebody hung a trigger on an embedding table, which would run with the rights of our role.
+var ErrTrigger = errors.New("the embedding table has a trigger, which embedsidecar does not run: DROP TRIGGER removes it")
+
 // ErrMoved means that stored chunks are no longer what they were when they were read. It counts as a conflict: a new
 // look helps.
 var ErrMoved = errors.New("stored chunks changed meanwhile")

@@ -166,7 +166,8 @@ func atOnceSQL(b *builder) string {
 	}
 	same := ""
 	if p.IntoOID != 0 {
-		same = fmt.Sprintf(" AND pg_catalog.to_regclass(%s)::oid = %d", database.Literal(p.Into()), p.IntoOID)
+		same = fmt.Sprintf(" AND pg_catalog.to_regclass(%s)::oid = %d AND NOT "+hasTrigger, database.Literal(p.Into()), p.IntoOID,
+			p.IntoOID)
 	}
 	columns := func(alias string) string {
 		names := append(append([]string{}, keys...), "text_hash", "vector")

@@ -134,21 +134,27 @@ func (t *embeddingTable) pages() pageStatements { return t.sql.pages }
 
 func (*embeddingTable) list() *Chunks { return nil }
 
-// guard makes sure that the table's name means the one that was looked at: whoever owns the schema may put another in
-// its place at any moment.
+// hasTrigger is whether the table of this OID has a trigger of users'.
+const hasTrigger = "EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = %v AND NOT tgisinternal)"
+
+// guard makes sure that the table's name means the one that was looked at, and that no trigger is on it: whoever owns
+// the schema, or may make triggers, can change that at any moment but while the lock is held.
 func (t *embeddingTable) guard(batch *pgx.Batch) {
 	if t.p.IntoOID == 0 {
 		return
 	}
 	batch.Queue("LOCK TABLE " + t.p.Into() + " IN ROW EXCLUSIVE MODE") // what writing takes anyway
-	batch.Queue("SELECT coalesce(pg_catalog.to_regclass($1)::oid = $2, false)", t.p.Into(),
-		t.p.IntoOID).QueryRow(func(row pgx.Row) error {
-		var same bool
-		if err := row.Scan(&same); err != nil {
+	batch.Queue(fmt.Sprintf("SELECT coalesce(pg_catalog.to_regclass($1)::oid = $2, false), "+hasTrigger, "$2"),
+		t.p.Into(), t.p.IntoOID).QueryRow(func(row pgx.Row) error {
+		var same, trigger bool
+		if err := row.Scan(&same, &trigger); err != nil {
 			return err
 		}
-		if !same {
+		switch {
+		case !same:
 			return ErrOtherTable
+		case trigger:
+			return ErrTrigger
 		}
 		return nil
 	})

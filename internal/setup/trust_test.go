@@ -205,6 +205,11 @@ func TestTrust_APreparedEmbeddingTable(t *testing.T) {
 			fmt.Sprintf(prepared, ""),
 			`CREATE TRIGGER t BEFORE INSERT ON docs_embedding FOR EACH ROW EXECUTE FUNCTION lair.fires()`,
 		},
+		"operator": {
+			`CREATE FUNCTION lair.trap(integer) RETURNS boolean LANGUAGE sql AS 'SELECT lair.trap() > 0'`,
+			`CREATE OPERATOR lair.@@@@ (FUNCTION = lair.trap, RIGHTARG = integer)`,
+			fmt.Sprintf(prepared, " CHECK (OPERATOR(lair.@@@@) extra)"),
+		},
 		"default": {fmt.Sprintf(prepared, " DEFAULT lair.trap()")},
 		"check":   {fmt.Sprintf(prepared, " CHECK (lair.trap() > 0)")},
 		"rule":    {fmt.Sprintf(prepared, ""), `CREATE RULE r AS ON INSERT TO docs_embedding DO ALSO SELECT lair.trap()`},

@@ -101,6 +101,35 @@ func TestTrust_AnEmbeddingTableThatIsReplacedWithinAHeartbeat(t *testing.T) {
 	}
 }
 
+// TestTrust_ATriggerOnAnEmbeddingTable: it would run with the rights of whoever writes vectors, by the queue or not.
+func TestTrust_ATriggerOnAnEmbeddingTable(t *testing.T) {
+	t.Parallel()
+	for name, noDirect := range map[string]bool{"direct": false, "queue": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(docs)
+			db.MustExec(evidence)
+			db.MustExecSuper(`ALTER DEFAULT PRIVILEGES FOR ROLE ` + testenv.Owner + ` GRANT ALL ON TABLES TO PUBLIC`)
+			r := newRig(t, db, intoTable("docs", "body"))
+			if testenv.Value[bool](db, `SELECT has_table_privilege('public', 'docs_embedding', 'TRIGGER')`) {
+				t.Error("everybody may make triggers on the new embedding table")
+			}
+			r.options = func(o *sidecar.Options) { o.Heartbeat, o.NoDirect = time.Hour, noDirect }
+			r.edit("a ")
+			s, _ := r.start()
+			r.settle()
+			db.MustExec(`CREATE TRIGGER trap BEFORE INSERT OR UPDATE OR DELETE ON docs_embedding FOR EACH STATEMENT
+				EXECUTE FUNCTION trap()`)
+			r.edit("b ")
+			reason(t, s, "docs", "docs_embedding", "trigger")
+			if who := testenv.Values[string](db, `SELECT who FROM evidence`); len(who) > 0 {
+				t.Errorf("the trigger ran as %q", who)
+			}
+		})
+	}
+}
+
 // TestTrust_AViewInThePlaceOfATable: its functions would run with the rights of whoever reads it.
 func TestTrust_AViewInThePlaceOfATable(t *testing.T) {
 	t.Parallel()

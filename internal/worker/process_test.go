@@ -183,6 +183,7 @@ func TestP5_WhatFailsForAllIsNobodysFault(t *testing.T) {
 		{"a column is missing", refused(pgerrcode.UndefinedColumn), nil, "configuration", "table", true},
 		{"a privilege is missing", nil, refused(pgerrcode.InsufficientPrivilege), "configuration", "table", true},
 		{"another table has the name", nil, rows.ErrOtherTable, "configuration", "table", true},
+		{"somebody made a trigger", nil, rows.ErrTrigger, "configuration", "table", true},
 	} {
 		parked := false
 		w, m, _ := inMemory(t, forms()["table"], func(o *Options) { o.Broken = func(*pipeline.Pipeline) { parked = true } })

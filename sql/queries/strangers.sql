@@ -1,8 +1,9 @@
 -- strangers: what among our objects was made, or could be changed, by somebody whom this session has no reason to trust: code that hangs
 -- on a table runs with the rights of whoever uses the table. Trusted are superusers, the role itself, roles that may act as it anyway
 -- (they gain nothing), and those of @trusted. Looked at are the schema embedsidecar with all that is in it, and the tables @tables with
--- their partitions and heirs. Of the latter, triggers, rules and defaults of a trusted owner count as his. A trigger on the former runs
--- a function of somebody trusted (an audit, say), and none of PostgreSQL's own (below oid 16384), which anybody may hang there. Views of ours
+-- their partitions and heirs. Of the latter, rules and defaults of a trusted owner count as his, but no trigger does: whoever has the
+-- privilege TRIGGER makes one. A trigger on the former runs a function of somebody trusted (an audit, say), and none of PostgreSQL's own
+-- (below oid 16384), which anybody may hang there. Views of ours
 -- have their names here, and stand for no table: this program reads none.
 -- Rows: the first few, what first: the thing, what is wrong with it, and the role that could use it ('' when it is not about a role).
 -- Reads only pg_catalog: nothing of the things themselves. Locks: none.
@@ -35,7 +36,11 @@ code AS (
            WHEN 'pg_constraint'::regclass THEN (SELECT k.conrelid FROM pg_constraint AS k WHERE k.oid = d.objid)
            WHEN 'pg_class'::regclass      THEN (SELECT i.indrelid FROM pg_index AS i WHERE i.indexrelid = d.objid)
            WHEN 'pg_rewrite'::regclass    THEN (SELECT w.ev_class FROM pg_rewrite AS w WHERE w.oid = d.objid) END AS relation
-    FROM   foreign_code AS f JOIN pg_depend AS d ON d.refclassid = 'pg_proc'::regclass AND d.refobjid = f.oid),
+    FROM   foreign_code AS f
+    CROSS JOIN LATERAL ( -- itself, and the operators that it is
+        SELECT 'pg_proc'::regclass, f.oid
+        UNION ALL SELECT 'pg_operator'::regclass, o.oid FROM pg_operator AS o WHERE o.oprcode = f.oid) AS named (class, oid)
+    JOIN   pg_depend AS d ON d.refclassid = named.class AND d.refobjid = named.oid),
 finding (rank, thing, problem, owner) AS (
     SELECT 1, 'schema embedsidecar', 'belongs to', our.nspowner FROM our WHERE our.nspowner NOT IN (SELECT f.oid FROM friend AS f)
     UNION ALL
@@ -55,7 +60,7 @@ finding (rank, thing, problem, owner) AS (
     UNION ALL
     SELECT 6, 'relation ' || r.oid::regclass::text, 'has the trigger ' || quote_ident(t.tgname) || ', which is none of ours', NULL::oid
     FROM   relation AS r JOIN pg_trigger AS t ON t.tgrelid = r.oid JOIN pg_proc AS p ON p.oid = t.tgfoid
-    WHERE  r.inside AND NOT t.tgisinternal AND (p.oid < 16384 OR p.proowner NOT IN (SELECT f.oid FROM friend AS f))
+    WHERE  NOT t.tgisinternal AND (NOT r.inside OR p.oid < 16384 OR p.proowner NOT IN (SELECT f.oid FROM friend AS f))
     UNION ALL
     SELECT 7, 'relation ' || r.oid::regclass::text, 'has the rule ' || quote_ident(w.rulename) || ', which is none of ours', NULL::oid
     FROM   relation AS r JOIN pg_rewrite AS w ON w.ev_class = r.oid WHERE r.relkind IN ('r', 'p')
