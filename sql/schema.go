@@ -98,7 +98,7 @@ func begin(ctx context.Context, tx pgx.Tx) (version int, err error) {
 	_, err = tx.Exec(ctx, `DO $$ BEGIN
 		EXECUTE (SELECT format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', string_agg(c.oid::regclass::text, ', '))
 			FROM pg_class AS c WHERE c.relnamespace = 'embedsidecar'::regnamespace AND c.relkind IN ('r', 'p')
-				AND c.relname <> 'schema_version');
+				AND c.relname NOT IN ('schema_version', 'init_lock', 'index_lock'));
 	END $$`)
 	if err != nil {
 		return 0, fmt.Errorf("lock the tables of the schema: %w", err)

@@ -259,12 +259,15 @@ func TestRun_SetUpWaitsForOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	do("SELECT pg_advisory_lock(x'656d62736964'::bigint)") // as another init does
+	if err := testenv.Migrate(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	do("BEGIN; LOCK TABLE embedsidecar.init_lock IN EXCLUSIVE MODE") // as another init does
 	d := s.start("--table", "docs", "--columns", "title,body", "--into", "embedding")
 	d.logged("set-up waits for another", "reason")
+	do("COMMIT")
 	do("BEGIN")
 	do("SELECT pg_current_xact_id()")
-	do("SELECT pg_advisory_unlock(x'656d62736964'::bigint)")
 	d.logged("slot creation waits for open transactions", "transactions")
 	do("COMMIT")
 	d.logged("streaming", "slot")

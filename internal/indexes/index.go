@@ -64,17 +64,15 @@ func Build(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (state
 		return Waits, nil, err
 	}
 	// Another sidecar may be building it: what it has begun looks just like what a build that was broken off has left.
-	var mine bool
-	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock(hashtext('embedsidecar index'), $1)",
-		p.ID).Scan(&mine); err != nil || !mine {
+	// One build at a time is enough for a server.
+	release, err := database.Hold(ctx, pool, "embedsidecar.index_lock")
+	if err != nil || release == nil {
 		return Waits, nil, err
 	}
+	defer release()
 	defer func() { // the connection goes back to others
-		_, unlockErr := conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(hashtext('embedsidecar index'), $1)",
-			p.ID)
-		_, resetErr := conn.Exec(context.WithoutCancel(ctx),
-			"SELECT set_config('lock_timeout', reset_val, false) FROM pg_settings WHERE name = 'lock_timeout'")
-		if unlockErr != nil || resetErr != nil {
+		if _, err := conn.Exec(context.WithoutCancel(ctx),
+			"SELECT set_config('lock_timeout', reset_val, false) FROM pg_settings WHERE name = 'lock_timeout'"); err != nil {
 			_ = conn.Conn().Close(context.WithoutCancel(ctx))
 		}
 	}()

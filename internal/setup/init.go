@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/code"
@@ -21,9 +20,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/step"
 )
-
-// initLock is the advisory lock of Init, so that two do not mix.
-const initLock = int64(0x656d62736964)
 
 // Init makes what the pipelines need and the database lacks: extension, schema, destinations, publication, slot,
 // checkpoint and pipeline rows, in this order, because a slot cannot read what happened before its publication was
@@ -40,11 +36,12 @@ func Init(ctx context.Context, o Options) (Report, error) {
 	if err := in.validate(); err != nil {
 		return in.report, err
 	}
-	unlock, err := lockInit(ctx, o.Pool)
-	if err != nil {
-		return in.report, err
-	}
-	defer unlock()
+	defer func() {
+		if in.release != nil {
+			in.release()
+		}
+	}()
+	var err error
 	if in.repl, err = database.ConnectReplication(ctx, o.ReplicationDSN,
 		database.Options{ApplicationName: "embedsidecar init"}); err != nil {
 		return in.report, err
@@ -112,31 +109,19 @@ func (in *initializer) validate() error {
 // ErrInitRunning is inside the *ConflictError of an Init that met another one: a moment later it may succeed.
 var ErrInitRunning = errors.New("another init is running in this database")
 
-// lockInit keeps a second init out. The lock belongs to a session, which is kept for it.
-func lockInit(ctx context.Context, pool *pgxpool.Pool) (unlock func(), err error) {
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		return nil, database.Wrap(err)
+// alone keeps other inits out until the end, as soon as there is a table to lock.
+func (in *initializer) alone(ctx context.Context) (err error) {
+	if in.o.DryRun || in.release != nil {
+		return nil
 	}
-	var got bool
-	if err := conn.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", initLock).Scan(&got); err != nil {
-		conn.Release()
-		return nil, fmt.Errorf("lock out other inits: %w", err)
+	if in.release, err = database.Hold(ctx, in.o.Pool, "embedsidecar.init_lock"); err == nil && in.release == nil {
+		return errRunning
 	}
-	if !got {
-		conn.Release()
-		return nil, &refusal.ConflictError{
-			Problem: "begin init", Err: ErrInitRunning, Hint: []string{"wait for it to end"}, Code: code.InitRunning,
-		}
-	}
-	return func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if _, err := conn.Exec(closing, "SELECT pg_advisory_unlock($1)", initLock); err != nil {
-			_ = conn.Conn().Close(closing) // the lock goes with its session
-		}
-		conn.Release()
-	}, nil
+	return err
+}
+
+var errRunning = &refusal.ConflictError{
+	Problem: "begin init", Err: ErrInitRunning, Hint: []string{"wait for it to end"}, Code: code.InitRunning,
 }
 
 func (in *initializer) all(ctx context.Context) error {

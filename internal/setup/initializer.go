@@ -22,6 +22,7 @@ type initializer struct {
 	log         *slog.Logger
 	repl        *pgconn.PgConn
 	system      pglogrepl.IdentifySystemResult
+	release     func() // lets other inits in; nil: not kept out yet
 	report      Report
 	server      serverFacts
 	found       []*resolve.Findings // by spec

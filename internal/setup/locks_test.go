@@ -1,11 +1,14 @@
 package setup_test
 
 import (
+	"errors"
 	"testing"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/check"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
@@ -80,4 +83,44 @@ func TestCommands_WaitForLockedTables(t *testing.T) {
 			t.Errorf("uninstall: %q, %v", done.SQL, err)
 		}
 	})
+}
+
+// TestTrust_NobodyHoldsInitOff: what keeps two inits apart cannot be locked by any login.
+func TestTrust_NobodyHoldsInitOff(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), side())
+	_, pool := b.tenant()
+	stranger, err := pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Release()
+	if _, err := stranger.Exec(t.Context(), "SELECT pg_advisory_lock(111520477571428)"); err != nil {
+		t.Fatal(err)
+	}
+	b.init(o)
+	for _, table := range []string{"init_lock", "index_lock"} {
+		for _, mode := range []string{"ACCESS SHARE", "EXCLUSIVE"} {
+			_, err := stranger.Exec(t.Context(), "DO $$ BEGIN LOCK TABLE embedsidecar."+table+" IN "+mode+" MODE; END $$")
+			if !database.HasCode(err, pgerrcode.InsufficientPrivilege) {
+				t.Errorf("%s in mode %s: %v", table, mode, err)
+			}
+		}
+	}
+	release, err := database.Hold(t.Context(), b.pool, "embedsidecar.init_lock")
+	if err != nil || release == nil {
+		t.Fatal(err)
+	}
+	_, err = setup.Init(t.Context(), o)
+	if !errors.Is(err, setup.ErrInitRunning) {
+		t.Errorf("beside another init: %v", err)
+	}
+	open := testenv.Value[int64](b.Database, `SELECT count(*) FROM pg_stat_activity AS a JOIN pg_locks AS l USING (pid)
+		WHERE l.relation = 'embedsidecar.init_lock'::regclass AND (a.backend_xid IS NOT NULL OR a.backend_xmin IS NOT NULL)`)
+	if open != 0 {
+		t.Error("who holds the lock keeps vacuum and slots waiting")
+	}
+	release()
+	b.init(o)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
@@ -111,8 +112,11 @@ func (in *initializer) schema() []step.Action {
 // that an init left half made. It returns false if that is only to be shown.
 func (in *initializer) upgrade(ctx context.Context) (done bool, err error) {
 	plan := in.schema()
-	if in.server.Schema == 0 || len(plan) == 0 {
+	if in.server.Schema == 0 {
 		return true, nil // with nothing to read from, the tables come with the rest
+	}
+	if len(plan) == 0 {
+		return true, in.alone(ctx)
 	}
 	if err := in.perform(ctx, plan); err != nil || in.o.DryRun {
 		in.report.Warnings = append(in.report.Warnings, "the rest depends on the schema embedsidecar")
@@ -129,7 +133,7 @@ func (in *initializer) grantCreate() string {
 
 // migrate brings our schema to this program's version and writes the installation's one row.
 func (in *initializer) migrate(ctx context.Context) error {
-	return database.UntilUnlocked(ctx, func() error {
+	err := database.UntilUnlocked(ctx, func() error {
 		return pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
 			if err := sqlfiles.Upgrade(ctx, tx); err != nil {
 				return err
@@ -137,6 +141,13 @@ func (in *initializer) migrate(ctx context.Context) error {
 			return ensureInstallation(ctx, tx)
 		})
 	})
+	switch {
+	case database.HasCode(err, pgerrcode.DuplicateSchema, pgerrcode.DuplicateTable, pgerrcode.UniqueViolation):
+		return errRunning // somebody else made it at the same time
+	case err != nil:
+		return err
+	}
+	return in.alone(ctx)
 }
 
 // ensureInstallation writes the installation's row with a new secret, unless there is one.
