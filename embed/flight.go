@@ -13,7 +13,43 @@ type flight struct {
 	answer Result        // valid once landed and done
 	landed bool          // false: the call failed as a whole, and whoever waited has to see for himself
 	urgent bool          // somebody waits for the answer: it is no bulk work
+	of     *caller       // who sends it
 	done   chan struct{} // closed at its end; nil: nobody can wait for it
+}
+
+// A caller sends texts, for which others may wait. Guarded by claiming.
+type caller struct {
+	waiting int                     // others
+	left    bool                    // its own context has ended
+	cancel  context.CancelCauseFunc // ends what it sends; nil: its own context does
+}
+
+// stays returns a context for what a caller sends. It ends with ctx, but not before somebody else who waits for one of
+// the texts has it or gives up, too: it would be paid for twice.
+func (s *Service) stays(ctx context.Context, c *caller) (sending context.Context, done func()) {
+	sending, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		s.claiming.Lock()
+		defer s.claiming.Unlock()
+		if c.left = true; c.waiting == 0 {
+			c.cancel(context.Cause(ctx))
+		}
+	})
+	return sending, func() {
+		stop()
+		c.cancel(nil)
+	}
+}
+
+// stopWaiting is for somebody who waited for texts of others.
+func (s *Service) stopWaiting(texts ...*flight) {
+	s.claiming.Lock()
+	defer s.claiming.Unlock()
+	for _, f := range texts {
+		if f.of.waiting--; f.of.waiting == 0 && f.of.left {
+			f.of.cancel(context.Canceled)
+		}
+	}
 }
 
 // sender sends texts to the embedder and lands them.
@@ -34,21 +70,28 @@ func (s *Service) Embed(ctx context.Context, kind Kind, texts []string, alone bo
 
 // embed answers what is known, has send answer what is not, and waits for what others have sent.
 func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent bool, send sender) ([]Result, error) {
-	answers, paid := make(map[Key]Result, len(texts)), map[Key]bool{}
+	answers, paid, self := make(map[Key]Result, len(texts)), map[Key]bool{}, &caller{}
+	sending := ctx
+	if !urgent { // who asks has no time to stay for others
+		var done func()
+		sending, done = s.stays(ctx, self)
+		defer done()
+	}
 	keys := make([]Key, len(texts))
 	wanted := make([]*flight, 0, len(texts)) // each text once
 	for i, text := range texts {
 		keys[i] = Key{kind, sha256.Sum256([]byte(text))}
 		if _, twice := answers[keys[i]]; !twice {
 			answers[keys[i]] = Result{}
-			wanted = append(wanted, &flight{key: keys[i], text: text, urgent: urgent})
+			wanted = append(wanted, &flight{key: keys[i], text: text, urgent: urgent, of: self})
 		}
 	}
 	sent := 0
 	for len(wanted) > 0 {
 		mine, theirs := s.claim(wanted, answers)
 		if len(mine) > 0 {
-			if err := s.fly(ctx, kind, mine, send); err != nil {
+			if err := s.fly(sending, kind, mine, send); err != nil {
+				s.stopWaiting(theirs...)
 				return nil, err
 			}
 			for _, f := range mine {
@@ -59,17 +102,19 @@ func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent b
 		}
 		// Nothing of ours is under way now, so that two who wait for each other cannot be.
 		wanted = wanted[:0]
-		for _, f := range theirs {
+		for i, f := range theirs {
 			select {
 			case <-f.done:
+				s.stopWaiting(f)
 			case <-ctx.Done():
+				s.stopWaiting(theirs[i:]...)
 				return nil, &Error{Class: Transient, Code: canceled, Err: fmt.Errorf("wait for a text that is being embedded: %w",
 					context.Cause(ctx))}
 			}
 			if f.landed {
 				answers[f.key] = f.answer
 			} else {
-				wanted = append(wanted, &flight{key: f.key, text: f.text, urgent: urgent})
+				wanted = append(wanted, &flight{key: f.key, text: f.text, urgent: urgent, of: self})
 			}
 		}
 	}
@@ -101,6 +146,7 @@ func (s *Service) claim(wanted []*flight, answers map[Key]Result) (mine, theirs 
 		case f.urgent && !other.urgent: // bulk work may be giving way just now, to this very caller
 			mine = append(mine, f)
 		default:
+			other.of.waiting++
 			theirs = append(theirs, other)
 		}
 	}

@@ -225,6 +225,50 @@ func TestService_WhoWaitedInVainAsksForHimself(t *testing.T) {
 	})
 }
 
+// TestP8_ACallThatSomebodyWaitsForIsNotBrokenOff: who began it may give up; the text is not sent again for that.
+func TestP8_ACallThatSomebodyWaitsForIsNotBrokenOff(t *testing.T) {
+	for name, c := range map[string]struct{ waits, givesUp bool }{
+		"nobody waits": {}, "somebody waits": {waits: true}, "and gives up": {waits: true, givesUp: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &held{}
+				s := NewService(e, 1<<20)
+				first, giveUp := context.WithCancel(t.Context())
+				second, giveUpToo := context.WithCancel(t.Context())
+				defer giveUpToo()
+				errs := make(chan error, 2)
+				ask := func(ctx context.Context) {
+					go func() {
+						_, err := s.Embed(ctx, Document, []string{"a"}, false)
+						errs <- err
+					}()
+					synctest.Wait()
+				}
+				ask(first)
+				if c.waits {
+					ask(second)
+				}
+				giveUp()
+				if c.givesUp {
+					synctest.Wait()
+					giveUpToo()
+				}
+				synctest.Wait()
+				if ended := len(errs) > 0; ended != (!c.waits || c.givesUp) {
+					t.Fatalf("broken off: %t", ended)
+				}
+				if c.waits && !c.givesUp {
+					e.release(t, "document 1")
+					if err := errors.Join(<-errs, <-errs); err != nil || len(e.began) != 1 {
+						t.Errorf("%v; sent %d times", err, len(e.began))
+					}
+				}
+			})
+		})
+	}
+}
+
 // A text that is suspected waits for nobody who waits for it.
 func TestService_SuspectsAndOthersDoNotBlockEachOther(t *testing.T) {
 	e := &script{}
