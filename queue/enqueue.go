@@ -229,11 +229,12 @@ func Merge(changes []Change) (merged []Change, dropped int) {
 	return kept, dropped
 }
 
-// RequestScan asks that all rows of pipelines be compared with the ledger.
+// RequestScan asks that all rows of pipelines be compared with the ledger, as changes may have been missed.
 func RequestScan(ctx context.Context, db database.Querier, reason string, pipelineIDs []int32) error {
 	_, err := db.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
 		"pipeline_ids": pipelineIDs,
 		"reason":       reason,
+		"gap":          true,
 	})
 	if err != nil {
 		return fmt.Errorf("request a scan (%s): %w", reason, err)

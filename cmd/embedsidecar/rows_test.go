@@ -46,7 +46,7 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	}
 	stdout, _ = s.run(0, "status")
 	s.has(stdout, "! public.docs: 1 row given up, data write_refused, row 5: ")
-	if p := s.state("public.docs"); p.Failed != 2 || p.Coverage >= 1 {
+	if p := s.state("public.docs"); p.Failed != 2 || p.CoverageOr(-1) >= 1 {
 		t.Errorf("%+v", p)
 	}
 	_, stderr = s.run(exitFailed, "wait", "--lsn", "0/1")

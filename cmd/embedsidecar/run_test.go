@@ -59,7 +59,7 @@ func TestStory_FromNothingToSearchAndBack(t *testing.T) {
 	stdout, _ = s.run(0, "status", "-o", "json")
 	status := decoded[report.Status](t, stdout)
 	if len(status.Slots) != 1 || len(status.Pipelines) != 1 || status.Slots[0].Name != s.slot ||
-		status.Pipelines[0].Rows != 305 || status.Pipelines[0].Coverage != 1 {
+		status.Pipelines[0].Rows != 305 || status.Pipelines[0].CoverageOr(-1) != 1 {
 		t.Errorf("status %+v", status)
 	}
 	stdout, _ = s.run(0, "status")

@@ -66,8 +66,8 @@ func TestP10_StatusSaysWhyAPipelineCannotWork(t *testing.T) {
 	base = "http://" + d.logged("probes and metrics listen", "address")
 	s.becomes("public.docs", health.PluginDown, "the embedder gives no answer")
 	s.shows(base, health.PluginDown, "gives no answer")
-	if p := s.state("public.docs"); p.Coverage != 0 {
-		t.Errorf("coverage %v with an embedder that has never answered", p.Coverage)
+	if p := s.state("public.docs"); p.CoverageOr(-1) != 0 {
+		t.Errorf("coverage %v with an embedder that has never answered", p.CoverageOr(-1))
 	}
 	stdout, _ := s.run(0, "failed", "-o", "json")
 	if rows := decoded[map[string][]report.FailedRow](t, stdout)["rows"]; len(rows) > 0 && (rows[0].State != "retrying" ||
@@ -86,7 +86,7 @@ func TestP10_StatusSaysWhyAPipelineCannotWork(t *testing.T) {
 	base = "http://" + d.logged("probes and metrics listen", "address")
 	s.run(0, "wait", "--caught-up")
 	s.becomes("public.docs", health.UpToDate)
-	if p := s.state("public.docs"); p.Coverage != 1 || p.Known != 20 || p.ScanSeen != 20 || p.ScanExpected != 20 {
+	if p := s.state("public.docs"); p.CoverageOr(-1) != 1 || p.Known != 20 || p.ScanSeen != 20 || p.ScanExpected != 20 {
 		t.Errorf("%+v", p)
 	}
 	s.shows(base, health.UpToDate, "")
@@ -170,7 +170,7 @@ func TestStatus_WatchShowsHowFarABackfillIs(t *testing.T) {
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return len(shown.FindAllString(w.text(), -1)) > 1 && bar.MatchString(w.text()), w.text()
 	})
-	if p := s.state("public.docs"); p.ScanExpected != rows || p.ScanSeen <= 0 || p.ScanSeen >= rows || p.Coverage != 0 {
+	if p := s.state("public.docs"); p.ScanExpected != rows || p.ScanSeen <= 0 || p.ScanSeen >= rows || p.CoverageOr(-1) != 0 {
 		t.Errorf("%+v", p)
 	}
 	w.end(os.Interrupt, 0)

@@ -28,7 +28,7 @@ func newStatus() *command {
 	c := &statusCommand{every: 2 * time.Second}
 	return &command{
 		name: "status", group: groupObserve, usage: "show where every pipeline stands",
-		description: "Asks the database only, so it also works while no sidecar runs. COVERAGE is the part of the rows whose vector is known to be that of their text now; (est.) says that the number of rows is the server's estimate. What each STATE means is in docs/states.md.",
+		description: "Asks the database only, so it also works while no sidecar runs. COVERAGE is the part of the rows whose vector is known to be that of their text now; (est.) says that the number of rows is the server's estimate; unknown, that changes may have been missed, until all rows have been compared. What each STATE means is in docs/states.md.",
 		flags: []cli.Flag{
 			own.toggle("watch,w", &c.watch,
 				"show it again and again, with bars of what is under way, until told to stop; on a terminal as top does"),
@@ -142,16 +142,12 @@ func pipelineTable(pipelines []observe.Pipeline) output.Table {
 		">tokens", "index", "state",
 	}
 	return output.Rows(pipelines, columns, func(p *observe.Pipeline) []any {
-		coverage := wording.Percent(p.Coverage)
-		if p.RowsEstimated {
-			coverage += " (est.)"
-		}
 		oldest := ""
 		if p.OldestSeconds != nil {
 			oldest = wording.Age(*p.OldestSeconds)
 		}
 		return []any{
-			p.Name, cmp.Or(p.Model, p.Plugin), coverage, p.Rows, p.Pending, p.Running, p.Retrying, p.Failed, p.Cancelled,
+			p.Name, cmp.Or(p.Model, p.Plugin), p.CoverageWord(), p.Rows, p.Pending, p.Running, p.Retrying, p.Failed, p.Cancelled,
 			oldest, p.Tokens, p.IndexWord(), p.Word(),
 		}
 	})

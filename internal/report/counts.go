@@ -8,6 +8,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // A ledger that is counted again and again is counted once in countsAge, and for a hundredth of the time at most.
@@ -45,15 +46,37 @@ func (c *Counts) cover(ctx context.Context, db tables, p *Pipeline) (err error) 
 	return err
 }
 
-// covered is how much of a table is known, from 0 to 1.
-func (p *Pipeline) covered() float64 {
+// covered is how much of a table is known, from 0 to 1; nil: nobody can say.
+func (p *Pipeline) covered() *float64 {
+	part := 1.0
 	switch {
+	case p.scanGap || p.slotGap:
+		return nil
 	case p.Rows > 0:
-		return min(1, float64(p.Known)/float64(p.Rows))
+		part = min(1, float64(p.Known)/float64(p.Rows))
 	case p.Status != string(pipeline.Active): // nobody could look: an estimate of none is no proof
-		return 0
+		part = 0
 	}
-	return 1
+	return &part
+}
+
+// CoverageOr returns the coverage as a number.
+func (p *Pipeline) CoverageOr(unknown float64) float64 {
+	if p.Coverage == nil {
+		return unknown
+	}
+	return *p.Coverage
+}
+
+// CoverageWord returns the coverage as people read it.
+func (p *Pipeline) CoverageWord() string {
+	switch {
+	case p.Coverage == nil:
+		return "unknown"
+	case p.RowsEstimated:
+		return wording.Percent(*p.Coverage) + " (est.)"
+	}
+	return wording.Percent(*p.Coverage)
 }
 
 // known returns how many rows of a pipeline have the vector of their text now, for all that is known. A nil Counts has

@@ -55,8 +55,8 @@ func TestP10_ReadLooksAsHardAsItIsTold(t *testing.T) {
 		"a small table":             {func(*memory) {}, Options{}, all, 8, false, 0.75},
 		"a large one":               {func(*memory) {}, Options{CountUpTo: 9}, "plan ledger", 10, true, 0.6},
 		"larger than the planner's": {func(m *memory) { m.size = 1000 }, Options{CountUpTo: 20}, all, 21, true, 6. / 21},
-		"nobody asks for it":        {func(*memory) {}, Options{CountUpTo: -1}, "plan", 10, true, 0},
-		"nor for the ledger":        {func(*memory) {}, Options{Uncovered: true}, "plan rows", 8, false, 0},
+		"nobody asks for it":        {func(*memory) {}, Options{CountUpTo: -1}, "plan", 10, true, -1},
+		"nor for the ledger":        {func(*memory) {}, Options{Uncovered: true}, "plan rows", 8, false, -1},
 		"nobody may look":           {func(m *memory) { m.plans = nil }, Options{}, "plan ledger", 90, true, 6. / 90},
 		"the planner says nothing":  {func(m *memory) { m.plans[`"public"."docs"`] = "?" }, Options{}, all, 8, false, 0.75},
 		"it cannot be counted": {
@@ -77,8 +77,9 @@ func TestP10_ReadLooksAsHardAsItIsTold(t *testing.T) {
 			return !strings.Contains(all, what)
 		}), " ")
 		p := st.Pipelines[0]
-		if asked != c.asked || p.Rows != c.rows || p.RowsEstimated != c.estimated || p.Coverage != c.coverage {
-			t.Errorf("%s: asked for %s, %d rows, estimated %t, coverage %g", name, asked, p.Rows, p.RowsEstimated, p.Coverage)
+		if asked != c.asked || p.Rows != c.rows || p.RowsEstimated != c.estimated || p.CoverageOr(-1) != c.coverage {
+			t.Errorf("%s: asked for %s, %d rows, estimated %t, coverage %g", name, asked, p.Rows,
+				p.RowsEstimated, p.CoverageOr(-1))
 		}
 		if p.State == "" || p.Reason == "" {
 			t.Errorf("%s: its state is %q (%s)", name, p.State, p.Reason)

@@ -64,17 +64,20 @@ type Pipeline struct {
 	// more rows wait than are counted: it takes seconds_left at least
 	AtLeast bool `json:"seconds_left_at_least,omitempty"`
 	// that embedders saw for it, up to about a minute ago
-	Tokens        int64   `json:"tokens_embedded"`
-	Saved         Saved   `json:"saved"`
-	Rows          int64   `json:"rows"`
-	RowsEstimated bool    `json:"rows_estimated"`
-	Coverage      float64 `json:"coverage"` // known of rows, 0 to 1
+	Tokens        int64 `json:"tokens_embedded"`
+	Saved         Saved `json:"saved"`
+	Rows          int64 `json:"rows"`
+	RowsEstimated bool  `json:"rows_estimated"`
+	// known of rows, 0 to 1; null: unknown, as changes may have been missed
+	Coverage *float64 `json:"coverage"`
 
 	// paused by the switch over all; by its own name
 	allPaused, itselfPaused bool
 
 	scanFirst, unrouted bool
-	scanBarrier         string // of a scan that waits for open transactions
+	// changes may have been missed: until the scan has ended; until the slot is made anew
+	scanGap, slotGap bool
+	scanBarrier      string // of a scan that waits for open transactions
 }
 
 // Health is the state of the pipeline.
@@ -206,6 +209,7 @@ func (o Options) read(ctx context.Context, db tables) (Status, error) {
 		if p.Status == string(pipeline.Active) {
 			p.count(ctx, db, o.CountUpTo)
 		}
+		p.slotGap = st.mayMiss(p.Slot)
 		if o.CountUpTo >= 0 && !o.Uncovered {
 			if err := o.Counts.cover(ctx, db, p); err != nil {
 				return st, err
@@ -245,6 +249,13 @@ func (st *Status) judge(p *Pipeline) {
 	}
 	p.SecondsLeft = p.left()
 	p.AtLeast = p.SecondsLeft > 0 && !p.scans() && p.Capped()
+}
+
+// mayMiss reports whether a slot cannot give all changes: it is gone, or it is of another database.
+func (st *Status) mayMiss(name string) bool {
+	return slices.ContainsFunc(st.Slots, func(s Slot) bool {
+		return s.Name == name && (!s.Exists || s.Making || s.WALStatus == "lost" || s.OtherServer || s.Elsewhere != "")
+	})
 }
 
 // streams reports whether a sidecar runs that streams a slot, or would.

@@ -54,7 +54,7 @@ func scanPipeline(row pgx.CollectableRow) (p Pipeline, err error) {
 	err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Dropped, &p.Model, &p.Plugin,
 		&p.Generation, &p.Enabled, &p.Status, &p.Detail,
 		&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.Cancelled, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason,
-		&p.scanFirst, &p.ScanSeen, &p.ScanExpected,
+		&p.scanFirst, &p.scanGap, &p.ScanSeen, &p.ScanExpected,
 		&p.ScanRate, &p.scanBarrier, &p.unrouted, &p.Tokens, &p.Saved.Embedded, &p.Saved.Reused,
 		&p.Saved.Unchanged, &estimate, &open, &p.Active, &on, &itself)
 	p.Closed, p.allPaused, p.itselfPaused = !open, !on, !itself

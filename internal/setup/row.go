@@ -158,6 +158,7 @@ func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error 
 	if _, err := tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
 		"pipeline_ids": []int32{id},
 		"reason":       reason,
+		"gap":          false, // what is new or defined in another way has a ledger that says so
 	}); err != nil {
 		return fmt.Errorf("request a scan: %w", err)
 	}

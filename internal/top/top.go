@@ -94,16 +94,12 @@ func pipelineRow(p *observe.Pipeline, rate float64) []any {
 	if rate > 0 {
 		speed = strconv.FormatFloat(rate, 'f', 0, 64) + "/s"
 	}
-	coverage := wording.Percent(p.Coverage)
-	if p.RowsEstimated {
-		coverage += " (est.)"
-	}
 	embedder := []string{p.Plugin}
 	if p.Model != "" {
 		embedder = append(embedder, p.Model)
 	}
 	return []any{
-		p.Name, p.State.Word(), p.Pending, p.Running, p.Retrying, p.Failed, speed, lag, coverage, strings.Join(embedder, "/"),
+		p.Name, p.State.Word(), p.Pending, p.Running, p.Retrying, p.Failed, speed, lag, p.CoverageWord(), strings.Join(embedder, "/"),
 	}
 }
 

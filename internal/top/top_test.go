@@ -26,7 +26,7 @@ func TestFrame(t *testing.T) {
 	}
 	look := func(open int64, state health.Code, oldest *float64, after time.Duration) top.Frame {
 		d.Pipelines = []observe.Pipeline{{Pipeline: report.Pipeline{
-			Name: "docs", Plugin: "onnx", Model: "m", State: state, Pending: open, OldestSeconds: oldest, Coverage: 0.5, Enabled: true,
+			Name: "docs", Plugin: "onnx", Model: "m", State: state, Pending: open, OldestSeconds: oldest, Coverage: new(0.5), Enabled: true,
 			RowsEstimated: true, Failed: 2,
 		}}}
 		return v.Frame(&d, now.Add(after))

@@ -10,6 +10,7 @@ SET    phase = @phase, after_key = @after_key, started = @started,
                  WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree(@table::oid) UNION SELECT @table::oid))
            ELSE s.rows_expected END,
        started_at  = CASE WHEN @begin::boolean THEN now() ELSE s.started_at END,
+       gap         = s.gap AND @phase <> 'done',
        finished_at = CASE WHEN @phase = 'done' THEN now() ELSE s.finished_at END
 WHERE  s.pipeline_id = @pipeline_id AND s.phase = @old_phase AND s.after_key IS NOT DISTINCT FROM @old_after_key
        AND s.requested = @old_requested AND s.started = @old_started

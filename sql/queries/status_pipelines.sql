@@ -23,6 +23,7 @@ SELECT p.pipeline_id, p.name, p.slot_name, coalesce(tn.nspname, p.table_schema) 
            (SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id AND t.lane = n.lane
             ORDER BY t.due_at LIMIT 1000)) AS t))::double precision AS oldest_seconds,
        coalesce(s.phase, 'done') AS scan_phase, coalesce(s.reason, '') AS scan_reason, s.finished_at IS NULL AS scan_first,
+       coalesce(s.gap AND s.finished_at IS NOT NULL, false) AS scan_gap,
        CASE WHEN s.phase = 'waiting' THEN 0 ELSE coalesce(s.rows_seen, 0) END AS scan_seen, coalesce(s.rows_expected, 0) AS scan_expected,
        coalesce(CASE WHEN s.phase = 'rows' THEN s.rows_seen / greatest(extract(epoch FROM now() - s.started_at), 1) END, 0)::double precision AS scan_rate,
        CASE WHEN s.phase = 'waiting' AND s.barrier > pg_snapshot_xmin(pg_current_snapshot()) THEN s.barrier::text ELSE '' END AS scan_barrier,

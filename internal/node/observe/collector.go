@@ -321,8 +321,8 @@ func (c *collector) cover(pool *pgxpool.Pool, pipelines []report.Pipeline) {
 			return
 		}
 		c.mu.Lock()
-		if t, there := c.pipelines[p.Name]; there && err == nil {
-			t.metrics.Coverage.Set(p.Coverage)
+		if t, there := c.pipelines[p.Name]; there && err == nil && p.Coverage != nil {
+			t.metrics.Coverage.Set(*p.Coverage)
 		} else if there {
 			t.metrics.Coverage.Unset() // what it was says nothing of now
 		}

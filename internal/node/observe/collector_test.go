@@ -72,13 +72,17 @@ func coverageFixture(t *testing.T, tracer pgx.QueryTracer) (c *collector, db *te
 	db.MustExec(`INSERT INTO docs SELECT i, 'body' FROM generate_series(1, 4) AS i`)
 	db.MustExec(`ANALYZE docs`)
 	db.MustExec(`INSERT INTO embedsidecar.installation (mark_key) VALUES ('\x00') ON CONFLICT DO NOTHING`)
-	db.MustExec(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline,
+	cfg := config.Default()
+	cfg.Slot.Name = db.SlotName()
+	db.MustExecSuper(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline,
 		consistent_point, lsn)
-		VALUES ('embedsidecar', 'pub', 0, '0', 1, '0/1', '0/1')`)
+		SELECT s.slot_name, 'pub', 0, c.system_identifier, 1, s.lsn, s.lsn
+		FROM pg_create_logical_replication_slot($1, 'pgoutput') AS s, pg_control_system() AS c`, cfg.Slot.Name)
 	db.MustExec(`INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns,
 		key_columns,
 		destination_table, destination_schema, dims, plugin, model, fingerprint)
-		VALUES ('docs', 'embedsidecar', 'public.docs'::regclass, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3, 'fake', 'fake', 'f')`)
+		VALUES ('docs', $1, 'public.docs'::regclass, 'public', 'docs', '{body}', '{id}', 'docs_embedding', 'public', 3,
+			'fake', 'fake', 'f')`, cfg.Slot.Name)
 	pc, err := pgxpool.ParseConfig(db.URL(testenv.Owner))
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +93,7 @@ func coverageFixture(t *testing.T, tracer pgx.QueryTracer) (c *collector, db *te
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	c = newCollector(t.Context(), Options{Config: config.Default(), Log: slog.New(slog.DiscardHandler)})
+	c = newCollector(t.Context(), Options{Config: cfg, Log: slog.New(slog.DiscardHandler)})
 	t.Cleanup(c.close)
 	return c, db, pool
 }
