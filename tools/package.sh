@@ -35,6 +35,10 @@ if [ "$ARCH" != "$(go env GOHOSTARCH)" ]; then # that one does not run here
 fi
 "$program" man | gzip -9n >"$PAPERS/embedsidecar.1.gz"
 for shell in bash zsh fish; do "$program" completion "$shell" >"$PAPERS/$shell"; done
+# A unit for each of several databases: the same one, with names of its own.
+sed -e 's|rows$|rows (%i)|' -e 's|/etc/embedsidecar/embedsidecar.yaml|/etc/embedsidecar/%i.yaml|g' \
+  -e 's|^RuntimeDirectory=embedsidecar$|&/%i|' -e 's|/run/embedsidecar$|&/%i|' -e '/OPS_LISTEN/d' \
+  deploy/packages/embedsidecar.service >"$PAPERS/embedsidecar@.service"
 mkdir -p dist
 rm -f dist/*.deb dist/*.rpm # of other commits
 for package in core onnx; do

@@ -492,6 +492,8 @@ packages() {
     . /usr/share/bash-completion/completions/embedsidecar; complete -p embedsidecar
     dpkg-deb --fsys-tarfile /dist/embedsidecar_*.deb | tar xO ./usr/share/man/man1/embedsidecar.1.gz | zcat | grep -q "^.TH EMBEDSIDECAR"
     systemd-analyze verify /usr/lib/systemd/system/embedsidecar.service
+    touch /etc/embedsidecar/one.yaml; systemd-analyze verify embedsidecar@one.service
+    grep -q "^RuntimeDirectory=embedsidecar/%i$" /usr/lib/systemd/system/embedsidecar@.service
     level=$(systemd-analyze security --offline=true /usr/lib/systemd/system/embedsidecar.service | sed -n "s/.*Overall exposure level.*: \([0-9.]*\) .*/\1/p")
     echo "exposure $level"; test "${level%.*}${level#*.}" -le 15
     echo "# mine" >>/etc/embedsidecar/embedsidecar.yaml

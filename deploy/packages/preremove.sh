@@ -3,6 +3,6 @@
 set -eu
 case ${1:-} in
 remove | 0)
-  if [ -d /run/systemd/system ]; then systemctl disable --now embedsidecar.service; fi
+  if [ -d /run/systemd/system ]; then systemctl disable --now embedsidecar.service; systemctl stop 'embedsidecar@*.service'; fi
   ;;
 esac
