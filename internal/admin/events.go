@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/httpserver"
 	"github.com/embedsidecar/embedsidecar/internal/serve"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 )
@@ -20,23 +21,25 @@ const maxWatchers = 32
 // hub knows who watches.
 type hub struct {
 	ended chan struct{} // closed when the listener ends
-	own   *shares
+	own   httpserver.Shares
 
 	mu       sync.Mutex
 	watchers int
 	over     bool
 }
 
-func newHub() *hub { return &hub{ended: make(chan struct{}), own: newShares(ownWatchers)} }
+func newHub() *hub {
+	return &hub{ended: make(chan struct{}), own: httpserver.Shares{Most: ownWatchers}}
+}
 
 func (h *hub) join(name string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if p := h.own.take(name); p != nil {
-		return p
+	if !h.own.Take(name) {
+		return full(ownWatchers)
 	}
 	if h.watchers >= maxWatchers {
-		h.own.giveBack(name)
+		h.own.GiveBack(name)
 		return &Problem{
 			Status: http.StatusServiceUnavailable, Reason: "overloaded", Detail: "too many watch already",
 			after: 10 * time.Second,
@@ -49,7 +52,7 @@ func (h *hub) join(name string) error {
 func (h *hub) leave(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.own.giveBack(name)
+	h.own.GiveBack(name)
 	h.watchers--
 }
 

@@ -9,11 +9,8 @@ import (
 	"net/http"
 	"path"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/time/rate"
 
 	"github.com/embedsidecar/embedsidecar/internal/httpserver"
 )
@@ -30,11 +27,21 @@ type handler struct {
 	o     Options
 	door  *door
 	api   http.Handler
-	slots chan struct{}
-	own   *shares // of slots
+	known clients // by name of the token
+	other clients // who have shown none, by address
+}
 
-	mu     sync.Mutex
-	limits map[string]*rate.Limiter // by name of the token: there are no more than tokens
+// clients are those who ask with a token, or those without: neither take places of the other.
+type clients struct {
+	slots chan struct{}
+	own   httpserver.Shares // of slots, and of bodies that are read before one is taken
+	rates httpserver.Rates
+}
+
+func newClients(all, own, rate int) clients {
+	return clients{
+		slots: make(chan struct{}, all), own: httpserver.Shares{Most: own}, rates: httpserver.Rates{PerSecond: rate},
+	}
 }
 
 // newHandler returns what answers, and what ends those answers that have no end of their own.
@@ -47,8 +54,7 @@ func newHandler(o Options, secure bool) (h http.Handler, closing func()) {
 		tokens: o.Tokens, rowText: c.ShowRowText, secure: secure, base: c.BasePath, sessions: map[string]session{},
 	}
 	a := &handler{
-		o: o, door: d, slots: make(chan struct{}, maxRequests), own: newShares(ownRequests),
-		limits: map[string]*rate.Limiter{},
+		o: o, door: d, known: newClients(maxRequests, ownRequests, o.Rate), other: newClients(strangers, ofAddress, o.Rate),
 	}
 	a.api = newRepeats().of(newAPI(o.Service, d))
 	return under(c.BasePath, a), o.Service.events.end
@@ -96,8 +102,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.o.Observe(name, method(r.Method), sw.status, time.Since(began))
 	}()
 	if p := h.answer(sw, r); p != nil {
-		if p.Status == http.StatusUnauthorized {
+		if p.Status == http.StatusUnauthorized || p.Status == http.StatusTooManyRequests {
 			header.Set("Connection", "close") // nobody keeps a connection by asking in vain
+		}
+		if p.Status == http.StatusUnauthorized {
 			header.Set("WWW-Authenticate", `Bearer realm="embedsidecar"`)
 		}
 		p.write(sw)
@@ -124,35 +132,37 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) *Problem {
 		return noPlace(r)
 	}
 	ctx := r.Context()
+	from, name, largest := &h.other, httpserver.Network(r.RemoteAddr), int64(strangersBody)
 	if refused == nil {
 		httpserver.Known(ctx)
-		if p := h.limit(who); p != nil {
-			return p
-		}
-		if r.URL.Path != eventsPath { // it has bounds of its own
-			if p := h.own.take(who.Name); p != nil {
-				return p
-			}
-			defer h.own.giveBack(who.Name)
-		}
+		from, name, largest = &h.known, who.Name, maxBody
 		ctx = WithCaller(ctx, who)
+	} else if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(strangersTime)) // without it, readTimeout is
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
-	if ofAPI(r.URL.Path) {
-		if p := readBody(r); p != nil {
-			return p
+	if !from.rates.Allow(name) {
+		return often(h.o.Rate)
+	}
+	if r.URL.Path != eventsPath { // it has bounds of its own
+		if !from.own.Take(name) {
+			return full(from.own.Most)
 		}
+		defer from.own.GiveBack(name)
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, largest)
+	if p := readBody(r, largest); p != nil {
+		return p
 	}
 	if r.URL.Path == eventsPath {
 		h.api.ServeHTTP(w, r.WithContext(ctx)) // it bounds itself
 		return nil
 	}
-	select {
-	case h.slots <- struct{}{}:
-		defer func() { <-h.slots }()
+	select { // not before the body has come, which may take as long as the client likes
+	case from.slots <- struct{}{}:
+		defer func() { <-from.slots }()
 	default:
 		return &Problem{
-			Status: http.StatusServiceUnavailable, Reason: "overloaded", Detail: "too many requests are under way",
+			Status: http.StatusServiceUnavailable, Reason: "overloaded", Detail: "too many requests are in progress",
 			after: time.Second,
 		}
 	}
@@ -169,47 +179,30 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request) *Problem {
 	return nil
 }
 
-// readBody reads the body of a request to the API, and refuses what is no text: the decoder would put other signs in
-// its place.
-func readBody(r *http.Request) *Problem {
+// readBody reads the body of a request. One to the API it refuses if it is no text: the decoder would put other signs
+// in its place.
+func readBody(r *http.Request, largest int64) *Problem {
 	body, err := io.ReadAll(r.Body)
 	switch {
 	case err != nil && errors.As(err, new(*http.MaxBytesError)):
 		return &Problem{
 			Status: http.StatusRequestEntityTooLarge, Reason: "too_large",
-			Detail: fmt.Sprintf("the body is larger than %d bytes", maxBody),
+			Detail: fmt.Sprintf("the body is larger than %d bytes", largest),
 		}
 	case err != nil:
 		return &Problem{Status: http.StatusBadRequest, Reason: "usage", Detail: "the body did not come whole, or not in time"}
-	case !utf8.Valid(body):
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if !ofAPI(r.URL.Path) {
+		return nil
+	}
+	if !utf8.Valid(body) {
 		return wrong("body", "it is not UTF-8")
 	}
 	if p := vague(r.URL.Query()); p != nil {
 		return p
 	}
-	if p := hollow(body); p != nil {
-		return p
-	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	return nil
-}
-
-// limit refuses a token that asks too often.
-func (h *handler) limit(who Caller) *Problem {
-	h.mu.Lock()
-	l, ok := h.limits[who.Name]
-	if !ok {
-		l = rate.NewLimiter(rate.Limit(h.o.Rate), 2*h.o.Rate)
-		h.limits[who.Name] = l
-	}
-	h.mu.Unlock()
-	if l.Allow() {
-		return nil
-	}
-	return &Problem{
-		Status: http.StatusTooManyRequests, Reason: "rate", after: time.Second,
-		Detail: fmt.Sprintf("this token asks more than %d times a second", h.o.Rate),
-	}
+	return hollow(body)
 }
 
 func noPlace(r *http.Request) *Problem {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Conns bounds how many connections are open at a time. One more takes the place of another that does nothing: first
-// of those whose client has not yet shown who it is, then of those that are idle, each time the one that has been so
-// longest. Clients that only hold connections keep nobody out that way. A connection whose request is being answered
-// is never ended for another.
+// Conns bounds how many connections are open at a time. One more takes the place of another: first of those whose client
+// has not yet shown who it is, then of those that are idle, each time the one that has been so longest. Clients that
+// only hold connections, or send requests that do not end, keep nobody out that way. A connection that answers a client
+// which has shown who it is is never ended for another.
 type Conns struct {
 	net.Listener
 
@@ -72,7 +72,7 @@ func (l *Conns) admit(c *conn) bool {
 func (l *Conns) dispensableLocked() (gone *conn) {
 	for c := range l.open {
 		switch {
-		case c.busy > 0:
+		case c.busy > 0 && c.known:
 		case gone == nil, gone.known && !c.known, gone.known == c.known && c.silent.Before(gone.silent):
 			gone = c
 		}

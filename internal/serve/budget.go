@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -13,6 +14,9 @@ import (
 type budget struct {
 	sem  *semaphore.Weighted
 	size int64
+
+	mu  sync.Mutex
+	own map[string]*semaphore.Weighted // half of it for each token, by name: one leaves room for others
 }
 
 const (
@@ -23,51 +27,79 @@ const (
 	turnLimit = 5 * time.Second
 )
 
-func newBudget(size int64) *budget { return &budget{semaphore.NewWeighted(size), size} }
+func newBudget(size int64) *budget {
+	return &budget{sem: semaphore.NewWeighted(size), size: size, own: map[string]*semaphore.Weighted{}}
+}
 
 // share is what one request holds of a budget.
 type share struct {
 	of   *budget
+	own  *semaphore.Weighted // of its token
+	most int64
 	held int64
+}
+
+// of returns nothing yet of what a token may have; "": whoever asks where no tokens are wanted.
+func (b *budget) of(token string) *share {
+	if token == "" {
+		return &share{of: b, own: b.sem, most: b.size}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := &share{of: b, own: b.own[token], most: b.size / 2} //nolint:mnd // half
+	if s.own == nil {
+		s.own = semaphore.NewWeighted(s.most)
+		b.own[token] = s.own
+	}
+	return s
+}
+
+// take takes bytes of the token's part, then of the whole: who waits for the whole keeps only his own waiting.
+func (s *share) take(bytes int64, acquire func(*semaphore.Weighted, int64) bool) bool {
+	if !acquire(s.own, bytes) {
+		return false
+	}
+	if s.own != s.of.sem && !acquire(s.of.sem, bytes) {
+		s.own.Release(bytes)
+		return false
+	}
+	s.held += bytes
+	return true
 }
 
 // body takes what reading a request will cost, after a while of waiting for others if need be. A body without a length
 // costs as much as the largest.
-func (b *budget) body(ctx context.Context, length, most int64) (*share, error) {
-	s := &share{of: b}
+func (s *share) body(ctx context.Context, length, most int64) error {
 	if length < 0 || length > most {
 		length = most
 	}
 	if length <= free {
-		return s, nil
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
-	cost := min(copies*length, b.size)
-	if b.sem.Acquire(ctx, cost) != nil {
-		return nil, tooMuch()
+	if !s.take(min(copies*length, s.most), func(of *semaphore.Weighted, n int64) bool { return of.Acquire(ctx, n) == nil }) {
+		return tooMuch()
 	}
-	s.held = cost
-	return s, nil
+	return nil
 }
 
 // vectors changes the share to what an answer will cost. It does not wait: who waits while holding a share could wait
 // for others that do the same.
 func (s *share) vectors(texts, dims int) error {
-	cost := min(int64(texts)*int64(dims)*perNumber, s.of.size)
-	if cost <= s.held || cost <= free {
-		return nil
-	}
-	if !s.of.sem.TryAcquire(cost - s.held) {
+	cost := min(int64(texts)*int64(dims)*perNumber, s.most)
+	if cost > s.held && cost > free && !s.take(cost-s.held, (*semaphore.Weighted).TryAcquire) {
 		return tooMuch()
 	}
-	s.held = cost
 	return nil
 }
 
 func (s *share) release() {
 	if s.held > 0 {
 		s.of.sem.Release(s.held)
+		if s.own != s.of.sem {
+			s.own.Release(s.held)
+		}
 		s.held = 0
 	}
 }

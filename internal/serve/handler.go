@@ -24,7 +24,8 @@ import (
 // api answers requests.
 type api struct {
 	Options
-	slots  chan struct{} // one for each request that may be under way
+	slots  chan struct{}     // one for each request that may be under way
+	own    httpserver.Shares // of the slots, and of bodies that are read before one is taken
 	memory *budget
 }
 
@@ -32,6 +33,9 @@ type api struct {
 func Handler(o Options) http.Handler {
 	o.Limits = o.Limits.withDefaults()
 	a := &api{Options: o, slots: make(chan struct{}, o.Limits.Requests), memory: newBudget(o.Limits.Memory)}
+	if o.Tokens != nil {
+		a.own.Most = max(o.Limits.Requests/4, 1) //nolint:mnd // a quarter
+	}
 	mux := http.NewServeMux()
 	// The names are those under which requests are counted: docs/metrics.md lists them.
 	route := func(name, pattern string, h func(w http.ResponseWriter, r *http.Request) error) {
@@ -161,21 +165,18 @@ func (a *api) handle(name string, h func(w http.ResponseWriter, r *http.Request)
 func (a *api) admitted(w http.ResponseWriter, r *http.Request, h func(w http.ResponseWriter,
 	r *http.Request) error,
 ) (err error) {
-	grant, err := a.authorize(w, r)
+	who, err := a.authorize(w, r)
 	if err != nil {
 		return err
 	}
 	httpserver.Known(r.Context())
-	select {
-	case a.slots <- struct{}{}:
-		defer func() { <-a.slots }()
-	default:
-		w.Header().Set("Retry-After", "1")
+	if !a.own.Take(who.Name) {
 		return &problem{
-			status: http.StatusServiceUnavailable, kind: serverError, code: "overloaded",
-			message: "too many requests are under way: come again in a second",
+			status: http.StatusTooManyRequests, kind: serverError, code: "rate", after: time.Second,
+			message: fmt.Sprintf("this token already has %d requests in progress, the most allowed", a.own.Most),
 		}
 	}
+	defer a.own.GiveBack(who.Name)
 	ctx, cancel := context.WithTimeoutCause(r.Context(), a.Limits.Time, errTooSlow)
 	defer cancel()
 	defer func() {
@@ -183,19 +184,31 @@ func (a *api) admitted(w http.ResponseWriter, r *http.Request, h func(w http.Res
 			err = fmt.Errorf("panic: %v", v)
 		}
 	}()
-	r.Body = http.MaxBytesReader(w, r.Body, a.Limits.BodyBytes)
-	share, err := a.memory.body(ctx, r.ContentLength, a.Limits.BodyBytes)
-	if err != nil {
+	asks := asker{grant: who.Grant, share: a.memory.of(who.Name)}
+	defer asks.share.release()
+	if err := asks.share.body(ctx, r.ContentLength, a.Limits.BodyBytes); err != nil {
 		return err
 	}
-	defer share.release()
-	return h(w, r.WithContext(context.WithValue(ctx, askerKey{}, asker{grant, share})))
+	r.Body = http.MaxBytesReader(w, r.Body, a.Limits.BodyBytes)
+	asks.body, asks.unread = a.readAll(r)
+	select { // not before the body has come, which may take as long as the client likes
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
+	default:
+		return &problem{
+			status: http.StatusServiceUnavailable, kind: serverError, code: "overloaded", after: time.Second,
+			message: "too many requests are in progress: retry in a second",
+		}
+	}
+	return h(w, r.WithContext(context.WithValue(ctx, askerKey{}, asks)))
 }
 
-// asker is who made a request, and what memory it holds.
+// asker is who made a request, what memory it holds, and what it brought.
 type asker struct {
-	grant Grant
-	share *share
+	grant  Grant
+	share  *share
+	body   []byte
+	unread error // why the body did not come whole
 }
 
 type askerKey struct{}
@@ -210,22 +223,22 @@ func askerOf(r *http.Request) asker {
 
 // authorize refuses whoever has no token. Without tokens it refuses names of other machines: a page on the web could
 // have its own name lead to this address.
-func (a *api) authorize(w http.ResponseWriter, r *http.Request) (Grant, error) {
+func (a *api) authorize(w http.ResponseWriter, r *http.Request) (Token, error) {
 	if a.Tokens == nil {
 		if !httpserver.NamesThisMachine(r.Host) {
-			return Grant{}, &problem{
+			return Token{}, &problem{
 				status: http.StatusForbidden, kind: permissionError, code: "wrong_host",
 				message: "without tokens, only requests to localhost are answered",
 			}
 		}
-		return Grant{}, nil
+		return Token{}, nil
 	}
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Bearer") {
 		if who, ok := a.Tokens.Who(strings.TrimSpace(secret)); ok && who.Administers() {
-			return Grant{}, who.administers()
+			return Token{}, who.administers()
 		} else if ok {
-			return who.Grant, nil
+			return who, nil
 		}
 	}
 	w.Header().Set("Connection", "close") // nobody keeps a connection by asking in vain
@@ -234,7 +247,7 @@ func (a *api) authorize(w http.ResponseWriter, r *http.Request) (Grant, error) {
 	if secret != "" {
 		message = "this token is not known here"
 	}
-	return Grant{}, &problem{status: http.StatusUnauthorized, kind: authError, code: "invalid_api_key", message: message}
+	return Token{}, &problem{status: http.StatusUnauthorized, kind: authError, code: "invalid_api_key", message: message}
 }
 
 // requestID returns an id that the client gave, if it is fit to be logged, or a new one.
@@ -267,7 +280,7 @@ func (a *api) readJSON(r *http.Request, into any, strict bool) error {
 			message: "the body must not be compressed",
 		}
 	}
-	body, err := a.readAll(r)
+	body, err := askerOf(r).body, askerOf(r).unread
 	if err == nil && !utf8.Valid(body) { // the decoder would put other signs in the place of what is not
 		return refuse("", "utf8", "the body is not UTF-8")
 	}

@@ -401,3 +401,46 @@ func TestServer_WhatTheDatabaseSaysDecidesTheStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestTrust_BodiesOfOneTokenCloseNothing: whoever sends bodies that do not end holds no place but his own, and no more
+// memory than his own.
+func TestTrust_BodiesOfOneTokenCloseNothing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	write(t, path, line("app", "secret")+line("slow", "other"))
+	tokens, err := serve.ReadTokens(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, func(o *serve.Options) {
+		o.Tokens, o.Limits = tokens, serve.Limits{Requests: 8, Conns: 64, Memory: 32 << 20, BodyBytes: 4 << 20}
+	})
+	held := make([]net.Conn, 100)
+	for i := range held {
+		var dialer net.Dialer
+		if held[i], err = dialer.DialContext(t.Context(), "tcp", s.addr); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = held[i].Close() }()
+		// One that goes beyond what the token may have is ended while it is written to.
+		_, _ = fmt.Fprintf(held[i], "POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"+
+			"Authorization: Bearer other\r\nContent-Length: %d\r\n\r\n{", 4<<20-10)
+	}
+	testenv.Eventually(t, timeout, func() (bool, string) {
+		a, err := s.try("GET", "/v1/models", "", "Authorization", "Bearer other")
+		return err == nil && (a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable) &&
+			a.header.Get("Retry-After") != "", fmt.Sprintf("%d %v", a.status, err)
+	})
+	large := `{"input": ["small", "` + strings.Repeat("x ", 100<<10) + `"]}`
+	a := s.do("POST", "/v1/embeddings", large, "Authorization", "Bearer secret")
+	if a.status != http.StatusOK {
+		t.Errorf("beside bodies of another that do not end: %d %.300s", a.status, a.body)
+	}
+	for _, conn := range held {
+		_ = conn.Close()
+	}
+	testenv.Eventually(t, timeout, func() (bool, string) {
+		a, err := s.try("GET", "/v1/models", "", "Authorization", "Bearer other")
+		return err == nil && a.status == http.StatusOK, fmt.Sprintf("%d %s %v", a.status, a.body, err)
+	})
+}
