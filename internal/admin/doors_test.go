@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/admin"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -74,4 +76,36 @@ func TestTrust_BodiesOfStrangersCloseNothing(t *testing.T) {
 		status, said := signIn("127.0.0.1", "token=x")
 		return status == http.StatusOK, said
 	})
+}
+
+// TestTrust_ASearchTellsNoMoreThanTheCallerMaySee: by the administration, too, policies of a table are not passed by; and
+// who may not see texts learns of none that it is the one he guessed.
+func TestTrust_ASearchTellsNoMoreThanTheCallerMaySee(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(f *fixture, _ *admin.Options) {
+		f.embed = func(context.Context, *pipeline.Pipeline, string) ([]float32, error) { return []float32{2, 1, 0}, nil }
+	})
+	f.embedded()
+	f.pool = f.connect(testenv.Owner) // policies do not hold for it
+	f.listen()
+	const path, row = "/api/v1/search", "/api/v1/pipelines/docs/rows/1?text=true"
+	question := func(more string) string { return `{"pipeline": "docs", "text": "CANARY 2"` + more + `}` }
+	found := func(body string) []search.Hit {
+		t.Helper()
+		return decoded[admin.Answer](f, body, f.ask("operator", http.MethodPost, path, body)).Hits
+	}
+	if hits := found(question("")); len(hits) != 4 || hits[0].Key != "2" || hits[0].Distance != nil {
+		t.Errorf("who may not see texts is told how near they are: %+v", hits)
+	}
+	f.refused(http.StatusForbidden, "row_text", "operator", http.MethodPost, path, question(`, "hybrid": true`))
+	f.config.Admin.ShowRowText = true
+	f.listen()
+	if hits := found(question(`, "hybrid": true`)); len(hits) != 4 || hits[0].Score == nil || hits[0].Distance == nil {
+		t.Errorf("who may see texts: %+v", hits)
+	}
+	f.MustExec(`ALTER TABLE docs ENABLE ROW LEVEL SECURITY`)
+	for _, more := range []string{"", `, "hybrid": true`, `, "show_text": true`} {
+		f.refused(http.StatusForbidden, "row_security", "operator", http.MethodPost, path, question(more))
+	}
+	f.refused(http.StatusForbidden, "row_security", "operator", http.MethodGet, row, "")
 }

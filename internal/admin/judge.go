@@ -13,6 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
 // statuses are those of the classes of problem.
@@ -50,6 +51,11 @@ func (s *Service) judged(ctx context.Context, err error) *Problem {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return &Problem{
 			Status: http.StatusGatewayTimeout, Reason: "timeout", Detail: "the request took too long", after: time.Second,
+		}
+	}
+	if barred, ok := errors.AsType[*search.RowSecurityError](err); ok {
+		return &Problem{
+			Status: http.StatusForbidden, Reason: "row_security", Detail: barred.Error(), Hints: barred.Hints()[1:],
 		}
 	}
 	class := problem.Of(err)

@@ -93,6 +93,14 @@ func TestLook_AsTheViewsShowIt(t *testing.T) {
 // word is a boolean as SQL prints it.
 func word(is bool) string { return fmt.Sprint(is)[:1] }
 
+// embedded writes vectors of docs: that of row N is N, 1, 0.
+func (f *fixture) embedded() {
+	f.t.Helper()
+	f.MustExec(`INSERT INTO docs_embedding (id, chunk_no, generation, text_hash, embedded_at, embedding)
+		SELECT i, 0, (SELECT generation FROM embedsidecar.pipeline WHERE name = 'public.docs'), '', now(),
+		       format('[%s,1,0]', i)::vector FROM generate_series(1, 4) AS i`)
+}
+
 // TestSearch_ByText: a question finds the nearest rows, as the role of the program; texts are shown to nobody who may
 // not see them, and what is no question is refused.
 func TestSearch_ByText(t *testing.T) {
@@ -102,9 +110,7 @@ func TestSearch_ByText(t *testing.T) {
 			return []float32{float32(len(text)), 1, 0}, nil
 		}
 	})
-	f.MustExec(`INSERT INTO docs_embedding (id, chunk_no, generation, text_hash, embedded_at, embedding)
-		SELECT i, 0, (SELECT generation FROM embedsidecar.pipeline WHERE name = 'public.docs'), '', now(),
-		       format('[%s,1,0]', i)::vector FROM generate_series(1, 4) AS i`)
+	f.embedded()
 	const path = "/api/v1/search"
 	found := func(who, body string) (keys []string, hits []search.Hit) {
 		t.Helper()

@@ -26,6 +26,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/serve"
 )
 
@@ -266,6 +267,24 @@ func noPipeline(name string, known []string) error {
 	return &Problem{Status: http.StatusNotFound, Reason: "pipeline_not_found", Code: code.NoPipeline, Detail: err.Problem, Hints: err.Hint}
 }
 
+// noText is the answer for somebody who may not see texts of rows.
+func noText(detail string) *Problem {
+	return &Problem{
+		Status: http.StatusForbidden, Reason: "row_text", Detail: detail,
+		Hints: []string{"they are shown to the roles operator and admin where http.admin.show_row_text is on"},
+	}
+}
+
+// barred returns why the text of a pipeline's rows is not read through the connections of the program: policies of its
+// table would be passed by. Of a table that is gone there is no text.
+func (s *Service) barred(ctx context.Context, pool *pgxpool.Pool, name string) error {
+	all, err := lookup.All(ctx, pool)
+	if at := lookup.Find(all, name); err == nil && at >= 0 {
+		err = search.Barred(ctx, pool, &all[at], s.access(name))
+	}
+	return err
+}
+
 // Explain tells the story of a row; with text also its text, which not everybody may see.
 func (s *Service) Explain(ctx context.Context, pipeline, key string, text bool) (explain.Story, error) {
 	who, pool, names, err := s.meant(ctx, serve.RoleViewer, []string{pipeline})
@@ -273,9 +292,11 @@ func (s *Service) Explain(ctx context.Context, pipeline, key string, text bool) 
 		return explain.Story{}, err
 	}
 	if text && !who.RowText {
-		return explain.Story{}, &Problem{
-			Status: http.StatusForbidden, Reason: "row_text", Detail: "texts of rows are not shown to this token",
-			Hints: []string{"they are shown to the roles operator and admin where http.admin.show_row_text is on"},
+		return explain.Story{}, noText("texts of rows are not shown to this token")
+	}
+	if text {
+		if err := s.barred(ctx, pool, names[0]); err != nil {
+			return explain.Story{}, err
 		}
 	}
 	list, err := explain.Read(ctx, pool, names[0], []string{key}, explain.Options{Text: text, Redact: s.o.Redact})

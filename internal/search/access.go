@@ -53,6 +53,11 @@ func (e *RoleError) Hints() []string {
 	return []string{"GRANT " + quote(e.Role) + " TO the role that this program connects as: it must be a member"}
 }
 
+// Barred returns a *RowSecurityError if policies would be passed by with such an access.
+func Barred(ctx context.Context, db DB, p *pipeline.Pipeline, a *Access) error {
+	return reading(ctx, db, p, a, func(pgx.Tx) error { return nil })
+}
+
 // enter takes the role for the rest of the transaction, and makes sure that policies hold.
 func (a *Access) enter(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) error {
 	if a == nil {

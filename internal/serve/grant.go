@@ -126,11 +126,6 @@ func (g Grant) Administers() bool {
 // before somebody says so.
 func (g Grant) searches() bool { return g.Role == "" || g.Role == RoleQuery }
 
-// sees reports whether a pipeline may be searched.
-func (g Grant) sees(name string) bool {
-	return g.searches() && (len(g.Pipelines) == 0 || slices.Contains(g.Pipelines, name))
-}
-
 // Rules are what a pipeline's configuration says of searches for others.
 type Rules struct {
 	Filterable      []string // columns a filter may be about, beside those of key, text and filter

@@ -211,15 +211,27 @@ type searchable struct {
 	*backend
 
 	asked chan struct{}
+	ruled chan string // the pipelines whose rules were asked for
+	more  []string    // pipelines
 }
 
-func (*searchable) Pipelines(context.Context) ([]pipeline.Pipeline, error) {
-	return []pipeline.Pipeline{{Spec: pipeline.Spec{Name: "public.docs"}}, {Spec: pipeline.Spec{Name: "hr: pay"}}}, nil
+func (b *searchable) Pipelines(context.Context) (list []pipeline.Pipeline, err error) {
+	for _, name := range append([]string{"public.docs", "hr: pay"}, b.more...) {
+		list = append(list, pipeline.Pipeline{
+			Spec: pipeline.Spec{Name: name, Schema: "public", Table: strings.TrimPrefix(name, "public.")}, Dims: dims,
+			Key: []pipeline.KeyColumn{{Name: "id"}},
+		})
+	}
+	return list, nil
 }
 
-func (b *searchable) Pipeline(_ context.Context, name string) (*pipeline.Pipeline, serve.Model, error) {
-	return &pipeline.Pipeline{Spec: pipeline.Spec{Name: name}, Dims: dims, Key: []pipeline.KeyColumn{{Name: "id"}}},
-		b.model, nil
+func (b *searchable) Ready(context.Context, *pipeline.Pipeline) (serve.Model, error) {
+	return b.model, nil
+}
+
+func (b *searchable) Rules(name string) serve.Rules {
+	b.ruled <- name
+	return serve.Rules{}
 }
 
 func (b *searchable) DB() search.DB { return b }
@@ -261,7 +273,7 @@ func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 	var log logged
 	s := start(t, func(o *serve.Options) {
 		o.Tokens, o.Log = tokens, log.logger()
-		o.Backend = &searchable{o.Backend.(*backend), asked} //nolint:forcetypeassert // it is
+		o.Backend = &searchable{backend: o.Backend.(*backend), asked: asked, ruled: make(chan string, 10)} //nolint:forcetypeassert // it is
 	})
 	find := "/v1/pipelines/public.docs/search"
 	administers := made("administers", serve.Grant{Role: serve.RoleAdmin})
@@ -369,8 +381,8 @@ type failing struct {
 	err error
 }
 
-func (f *failing) Pipeline(context.Context, string) (*pipeline.Pipeline, serve.Model, error) {
-	return nil, nil, fmt.Errorf("read pipeline: %w", f.err)
+func (f *failing) Ready(context.Context, *pipeline.Pipeline) (serve.Model, error) {
+	return nil, fmt.Errorf("read pipeline: %w", f.err)
 }
 
 // What passes by itself is worth another try, and what does not is told with its way out.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
@@ -115,23 +115,28 @@ func (a *api) readRows(r *http.Request) (rowsRequest, error) {
 	return req, nil
 }
 
-// searched returns the pipeline of the URL, its model, and what whoever asks may see of it.
+// searched returns the pipeline of the URL, its model, and what whoever asks may see of it. What is judged is the
+// pipeline that the name means, by its whole name.
 func (a *api) searched(r *http.Request) (*pipeline.Pipeline, Model, *search.Access, error) {
 	name, grant := r.PathValue("name"), askerOf(r).grant
 	if !grant.searches() {
 		return nil, nil, nil, grant.mayNotSearch()
 	}
-	if !grant.sees(name) {
-		return nil, nil, nil, noPipeline(name)
-	}
-	p, model, err := a.Backend.Pipeline(r.Context(), name)
-	if errors.Is(err, ErrUnknown) {
-		return nil, nil, nil, noPipeline(name)
-	}
+	all, err := a.Backend.Pipelines(r.Context())
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return p, model, grant.access(p, a.Backend.Rules(name)), nil
+	all = lookup.Of(all, grant.Pipelines)
+	at := lookup.Meant(all, name)
+	if at < 0 {
+		return nil, nil, nil, noPipeline(name)
+	}
+	p := &all[at]
+	model, err := a.Backend.Ready(r.Context(), p)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return p, model, grant.access(p, a.Backend.Rules(p.Name)), nil
 }
 
 // search answers /v1/pipelines/NAME/search.
@@ -234,7 +239,7 @@ func (a *api) pipelines(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(slices.Clone(all), func(p pipeline.Pipeline) bool { return !grant.sees(p.Name) })
+	all = lookup.Of(all, grant.Pipelines)
 	type entry struct {
 		Name   string          `json:"name"`
 		Table  string          `json:"table"`

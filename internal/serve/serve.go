@@ -39,10 +39,10 @@ type Backend interface {
 	Known(ctx context.Context, only []string, name string) (*embed.Description, error)
 	// Pipelines lists the pipelines; nil without a database.
 	Pipelines(ctx context.Context) ([]pipeline.Pipeline, error)
-	// Pipeline returns a pipeline that can be searched and the model its vectors were made with. It returns ErrUnknown,
-	// or an *UnavailableError when it cannot be searched now.
-	Pipeline(ctx context.Context, name string) (*pipeline.Pipeline, Model, error)
-	// Rules returns what the configuration says of searching a pipeline.
+	// Ready returns the model that the vectors of a pipeline were made with, or an *UnavailableError when it cannot be
+	// searched now.
+	Ready(ctx context.Context, p *pipeline.Pipeline) (Model, error)
+	// Rules returns what the configuration says of searching a pipeline, by its whole name.
 	Rules(name string) Rules
 	// DB is where pipelines are searched.
 	DB() search.DB

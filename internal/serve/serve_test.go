@@ -119,11 +119,8 @@ func (*backend) Pipelines(context.Context) ([]pipeline.Pipeline, error) {
 	}}, nil
 }
 
-func (*backend) Pipeline(_ context.Context, name string) (*pipeline.Pipeline, serve.Model, error) {
-	if name != "public.docs" {
-		return nil, nil, serve.ErrUnknown
-	}
-	return nil, nil, &serve.UnavailableError{Problem: "its table is gone"}
+func (*backend) Ready(context.Context, *pipeline.Pipeline) (serve.Model, error) {
+	return nil, &serve.UnavailableError{Problem: "its table is gone"}
 }
 
 func (*backend) Rules(string) serve.Rules { return serve.Rules{} }

@@ -227,3 +227,17 @@ func Meant(pipelines []pipeline.Pipeline, name string) int {
 	}
 	return found
 }
+
+// Of returns the pipelines that a list of names means, as that of a token: all where it names none.
+func Of(all []pipeline.Pipeline, names []string) (of []pipeline.Pipeline) {
+	meant := make([]int, len(names))
+	for i, name := range names {
+		meant[i] = Meant(all, name)
+	}
+	for i := range all {
+		if len(names) == 0 || slices.Contains(meant, i) {
+			of = append(of, all[i])
+		}
+	}
+	return of
+}

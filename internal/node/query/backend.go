@@ -211,34 +211,24 @@ func (b *Backend) fetch(ctx context.Context, pool *pgxpool.Pool, f *fetch) {
 	close(f.done)
 }
 
-// Pipeline implements serve.Backend.
-func (b *Backend) Pipeline(ctx context.Context, name string) (*pipeline.Pipeline, serve.Model, error) {
-	all, err := b.Pipelines(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	at := lookup.Meant(all, name)
-	if at < 0 {
-		return nil, nil, serve.ErrUnknown
-	}
-	p := &all[at]
+// Ready implements serve.Backend.
+func (b *Backend) Ready(ctx context.Context, p *pipeline.Pipeline) (serve.Model, error) {
 	if p.Status != pipeline.Active {
-		return nil, nil, &serve.UnavailableError{Problem: fmt.Sprintf("pipeline %q cannot be searched now: %s", p.Name,
-			p.Status)}
+		return nil, &serve.UnavailableError{Problem: fmt.Sprintf("pipeline %q cannot be searched now: %s", p.Name, p.Status)}
 	}
 	model, err := b.Service(ctx, p.ModelName())
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	about, err := model.Describe(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if !p.MadeBy(about) {
-		return nil, nil, &serve.UnavailableError{Problem: fmt.Sprintf(
+		return nil, &serve.UnavailableError{Problem: fmt.Sprintf(
 			"pipeline %q cannot be searched: its vectors were made by another model than the one that runs here", p.Name)}
 	}
-	return p, model, nil
+	return model, nil
 }
 
 // Models implements serve.Backend.
@@ -325,8 +315,15 @@ func (b *Backend) modelKeys(pipelines []pipeline.Pipeline, only []string) (keys 
 	if all && len(pipelines)+len(b.o.Config.Pipelines) == 0 {
 		keys = append(keys, pipeline.ModelName{})
 	}
+	known := slices.Clone(pipelines)
+	for i := range b.o.Config.Pipelines {
+		if lookup.Find(known, b.o.Config.Pipelines[i].Name) < 0 {
+			known = append(known, pipeline.Pipeline{Spec: b.o.Config.Pipelines[i]})
+		}
+	}
+	his := lookup.Of(known, only)
 	add := func(s *pipeline.Spec) {
-		if all || slices.Contains(only, s.Name) {
+		if lookup.Find(his, s.Name) >= 0 {
 			keys = append(keys, s.ModelName())
 		}
 	}
