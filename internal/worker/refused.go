@@ -3,7 +3,7 @@ package worker
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"regexp"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -12,33 +12,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/rows"
 )
 
-// without leaves out what a message has in common with a text: every run of several characters that stands in both.
-func without(message, text string) string {
-	const several = 8
-	text = strings.Join(strings.Fields(text), " ")
-	if text != "" && len([]rune(text)) < several {
-		return strings.ReplaceAll(message, text, "[...]")
-	}
-	runes := []rune(message)
-	common := make([]bool, len(runes))
-	for i := 0; i+several <= len(runes); i++ {
-		if strings.Contains(text, string(runes[i:i+several])) {
-			for j := range several {
-				common[i+j] = true
-			}
-		}
-	}
-	var b strings.Builder
-	for i, r := range runes {
-		switch {
-		case !common[i]:
-			b.WriteRune(r)
-		case i == 0 || !common[i-1]:
-			b.WriteString("[...]")
-		}
-	}
-	return b.String()
-}
+// raisedBy is where a trigger raised an exception, in what the server says of it.
+var raisedBy = regexp.MustCompile(`^PL/pgSQL function ([^()\n]+)\([^\n]*\) line (\d+)`)
 
 // refusal describes why the database refused the row of an item.
 func (w *Worker) refusal(it *item, err error) string {
@@ -47,8 +22,11 @@ func (w *Worker) refusal(it *item, err error) string {
 		return refusal.Error()
 	}
 	pg, ok := errors.AsType[*pgconn.PgError](err)
-	if ok && pg.Code == pgerrcode.RaiseException { // a trigger's own words; what they quote of the row is left out
-		return what + ": " + without(oneLine(pg.Message, longestMessage), it.row.Text)
+	if ok && pg.Code == pgerrcode.RaiseException { // a trigger's own words may be any of the row's
+		if at := raisedBy.FindStringSubmatch(pg.Where); at != nil {
+			what += ": raised by " + oneLine(at[1], longestMessage) + ", line " + at[2]
+		}
+		return what
 	}
 	if !ok || pg.Code != pgerrcode.ProgramLimitExceeded || w.o.Pipeline.Stored != pipeline.StoredSparse {
 		return what

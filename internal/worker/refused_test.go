@@ -3,20 +3,22 @@ package worker
 import (
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// A trigger's own message is the user's; what it quotes of the row is not shown.
-func TestWithout_LeavesTheRowOut(t *testing.T) {
+// TestTrust_ATriggersWordsAreNotStored: they may be those of any column; the function and its line are told.
+func TestTrust_ATriggersWordsAreNotStored(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ message, text, want string }{
-		{"no vectors on mondays", "a secret of the row", "no vectors on mondays"},
-		{"no vectors for: a secret of the row!", "a secret of the row", "no vectors for: [...]!"},
-		{"a secret of", "this is\n a   secret of the row", "[...]"},
-		{"row 7 says ab", "ab", "row 7 says [...]"},
-		{"nothing", "", "nothing"},
+	w := &Worker{}
+	for where, want := range map[string]string{
+		"PL/pgSQL function public.guard() line 3 at RAISE\nSQL statement \"a secret\"": "SQLSTATE P0001: raised by public.guard, line 3",
+		"a secret": "SQLSTATE P0001",
 	} {
-		if got := without(c.message, c.text); got != c.want {
-			t.Errorf("%q without %q: %q, want %q", c.message, c.text, got, c.want)
+		err := &pgconn.PgError{Code: pgerrcode.RaiseException, Message: `no vector for \u0061 secret`, Detail: "a secret", Where: where}
+		if got := w.refusal(&item{}, err); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 	if got := oneLine(" a\n b "+strings.Repeat("ü", 300), 5); got != "a b ü..." {

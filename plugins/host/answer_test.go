@@ -293,6 +293,13 @@ func TestWithoutTexts(t *testing.T) {
 			"(message withheld: it quotes the text)",
 		},
 		{"the", []string{"the"}, "the"},
+		{
+			`'ascii' codec: \u00c4rztin \u00dcmit \u00c7elik`, []string{"Die Ärztin Ümit Çelik"},
+			"(message withheld: it quotes the text)",
+		},
+		{`bad: caf\xe9 des f\xEAtes`, []string{"café des fêtes"}, "(message withheld: it quotes the text)"},
+		{"bad: THE MIDDLE OF%20IT", []string{"the end, the middle of it"}, "(message withheld: it quotes the text)"},
+		{"600 tokens are more than 512", []string{"tokens are coins of metal, more than once"}, "600 tokens are more than 512"},
 		{"two\nlines\x7f \xff", nil, "two lines  ?"},
 		{strings.Repeat("x", 400), nil, strings.Repeat("x", 300) + "..."},
 	} {

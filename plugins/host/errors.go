@@ -1,11 +1,16 @@
 package host
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -104,25 +109,74 @@ func retryDelay(st *status.Status) time.Duration {
 // maxMessage is how much of a plugin's message is kept.
 const maxMessage = 300
 
-// withoutTexts makes a plugin's message fit to be logged and stored: short, printable, and held back when it quotes the
-// beginning of one of the texts, which no error may hold.
+// withoutTexts makes a plugin's message fit to be logged and stored: short, printable, and held back when it quotes a
+// piece of one of the texts, which no error may hold, however it is written down.
 func withoutTexts(message string, texts []string) string {
-	const quote = 16 // shorter quotes prove nothing: "the" is in many messages
-	for _, text := range texts {
-		if len(text) < 4 {
-			continue
-		}
-		if strings.Contains(message, text[:min(len(text), quote)]) {
-			return "(message withheld: it quotes the text)"
-		}
-	}
 	if len(message) > maxMessage {
 		message = message[:maxMessage] + "..."
 	}
-	return strings.Map(func(r rune) rune {
+	message = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return ' '
 		}
 		return r
 	}, strings.ToValidUTF8(message, "?"))
+	if quotes(message, texts) {
+		return "(message withheld: it quotes the text)"
+	}
+	return message
+}
+
+// quotes reports whether a message has a run of letters and digits in common with one of the texts.
+func quotes(message string, texts []string) bool {
+	const run, shortest = 12, 4 // shorter runs prove nothing: "the" is in many messages
+	letters := lettersOf(message)
+	pieces := map[string]bool{}
+	for i := 0; i+run <= len(letters); i++ {
+		pieces[string(letters[i:i+run])] = true
+	}
+	for _, text := range texts {
+		t := lettersOf(text)
+		if len(t) < run && len(t) >= shortest && strings.Contains(string(letters), string(t)) {
+			return true
+		}
+		for i := 0; i+run <= len(t); i++ {
+			if pieces[string(t[i:i+run])] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// escapes are the ways in which languages and protocols write down what is not ASCII.
+var escapes = regexp.MustCompile(`((\\+x|%)[0-9a-fA-F]{2})+|\\+u(\{[0-9a-fA-F]{1,6}\}|[0-9a-fA-F]{4})|\\+[nrtbfv]`)
+
+// lettersOf returns the letters and digits of a text, small, with those that are escaped.
+func lettersOf(text string) []rune {
+	text = escapes.ReplaceAllStringFunc(text, func(e string) string {
+		if e = strings.TrimLeft(e, `\`); e[0] == 'u' {
+			code, _ := strconv.ParseUint(strings.Trim(e[1:], "{}"), 16, 32)
+			return string(rune(code)) //nolint:gosec // six digits at most
+		}
+		raw, err := hex.DecodeString(strings.NewReplacer(`\`, "", "x", "", "%", "").Replace(e))
+		switch {
+		case err != nil: // of a line's end or the like
+			return " "
+		case utf8.Valid(raw):
+			return string(raw)
+		}
+		runes := make([]rune, len(raw)) // Latin 1
+		for i, b := range raw {
+			runes[i] = rune(b)
+		}
+		return string(runes)
+	})
+	var letters []rune
+	for _, r := range strings.ToLower(text) {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			letters = append(letters, r)
+		}
+	}
+	return letters
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -62,7 +63,7 @@ func (c *Client) request(ctx context.Context, l *lease, query bool, texts []stri
 			if err != nil {
 				return a, 0, &fault{class: dialect.Misconfigured, err: err}
 			}
-			return a, 0, explain(l, status, answer, nil, key, texts)
+			return a, 0, c.explain(l, status, answer, nil, key, texts)
 		}
 		return a, 0, &fault{class: dialect.Broken, err: fmt.Errorf("%s: %w", l.name, err)}
 	}
@@ -100,7 +101,7 @@ func (c *Client) exchange(ctx context.Context, l *lease, method, path string, bo
 	}
 	resp, err := c.o.HTTP.Do(req)
 	if err != nil {
-		return nil, 0, unreached(ctx, l, err, key, texts)
+		return nil, 0, c.unreached(ctx, l, err, key, texts)
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read, or it is not wanted
 	if resp.StatusCode != http.StatusOK {
@@ -108,12 +109,12 @@ func (c *Client) exchange(ctx context.Context, l *lease, method, path string, bo
 		if err != nil {
 			said = nil // the status says enough
 		}
-		return nil, retryAfter(resp.Header, time.Now()), explain(l, resp.StatusCode, said, resp.Header, key, texts)
+		return nil, retryAfter(resp.Header, time.Now()), c.explain(l, resp.StatusCode, said, resp.Header, key, texts)
 	}
 	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	switch {
 	case err != nil:
-		return nil, 0, unreached(ctx, l, err, key, texts)
+		return nil, 0, c.unreached(ctx, l, err, key, texts)
 	case int64(len(data)) > limit:
 		return nil, 0, &fault{class: dialect.Broken, err: fmt.Errorf("%s: the answer to %d texts is longer than %d bytes",
 			l.name, len(texts), limit)}
@@ -123,14 +124,18 @@ func (c *Client) exchange(ctx context.Context, l *lease, method, path string, bo
 
 // unreached classes an error of the connection. The library's errors hold the URL, whose query may hold a secret, and
 // quote what a server says that speaks no HTTP.
-func unreached(ctx context.Context, l *lease, err error, key string, texts []string) *fault {
+func (c *Client) unreached(ctx context.Context, l *lease, err error, key string, texts []string) *fault {
 	if ctx.Err() != nil {
 		return &fault{class: dialect.Down, err: fmt.Errorf("%s: %w", l.name, context.Cause(ctx))}
 	}
 	if outer, ok := errors.AsType[*url.Error](err); ok {
 		err = outer.Err
 	}
-	f := &fault{class: dialect.Down, err: fmt.Errorf("%s: %s", l.name, quiet(err.Error(), key, texts))}
+	words := c.words
+	if ofNetwork(err) {
+		words = quiet
+	}
+	f := &fault{class: dialect.Down, err: fmt.Errorf("%s: %s", l.name, words(err.Error(), key, texts))}
 	var (
 		address *addressError
 		unknown x509.UnknownAuthorityError
@@ -149,12 +154,40 @@ func unreached(ctx context.Context, l *lease, err error, key string, texts []str
 	return f
 }
 
+// ofNetwork reports whether an error is one of the network or of TLS, which quotes nothing that a server says.
+func ofNetwork(err error) bool {
+	for _, known := range []error{io.EOF, io.ErrUnexpectedEOF, http.ErrSchemeMismatch, errProxyAuth} {
+		if errors.Is(err, known) {
+			return true
+		}
+	}
+	var (
+		network net.Error
+		errno   syscall.Errno
+		address *addressError
+		record  tls.RecordHeaderError
+		alert   tls.AlertError
+		shown   *tls.CertificateVerificationError
+	)
+	return errors.As(err, &network) || errors.As(err, &errno) || errors.As(err, &address) || errors.As(err, &record) ||
+		errors.As(err, &alert) || errors.As(err, &shown)
+}
+
+// words are a server's own, where it was asked for the probe alone. Of an answer about rows only their length is told:
+// in whatever way it writes their texts down, none comes into logs and tables.
+func (c *Client) words(message, key string, texts []string) string {
+	if message == "" || len(texts) == 0 || len(texts) == 1 && texts[0] == c.o.Prefixes[0]+probeText {
+		return quiet(message, key, texts)
+	}
+	return fmt.Sprintf("(message of %d bytes withheld: it may quote a text)", len(message))
+}
+
 // explain reads an answer that is no success.
-func explain(l *lease, status int, body []byte, header http.Header, key string, texts []string) *fault {
+func (c *Client) explain(l *lease, status int, body []byte, header http.Header, key string, texts []string) *fault {
 	said := dialect.Explain(status, body)
 	f := &fault{class: said.Class, after: retryAfter(header, time.Now())}
 	msg := fmt.Sprintf("%s answered %d", l.name, status)
-	if said.Code != "" && quiet(said.Code, key, nil) == said.Code {
+	if said.Code != "" && quiet(said.Code, key, texts) == said.Code {
 		msg += " " + said.Code
 	}
 	switch status {
@@ -165,7 +198,7 @@ func explain(l *lease, status int, body []byte, header http.Header, key string, 
 		http.StatusPermanentRedirect:
 		msg += ": it sends elsewhere, which is not followed: give the URL that answers itself"
 	default:
-		if m := quiet(said.Message, key, texts); m != "" {
+		if m := c.words(said.Message, key, texts); m != "" {
 			msg += ": " + m
 		} else if len(body) > 0 && said.Code == "" {
 			msg += ": no message"
