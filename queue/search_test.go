@@ -42,7 +42,7 @@ func TestSQL_Searcher(t *testing.T) {
 			{`SELECT embedsidecar.embed(NULL)`, "22004", "give a text"},
 			{`SELECT embedsidecar.embed(repeat('x', 32769))`, "54000", "32769 bytes"},
 			{`SELECT embedsidecar.embed(repeat('x', 100000000))`, "54000", "32768 are possible"},
-			{`SELECT embedsidecar.embed('x', 'dosc')`, "42704", "there are: docs"},
+			{`SELECT embedsidecar.embed('x', 'dosc')`, "42704", "of a table that you may read"},
 			{`SELECT embedsidecar.embed('x', 'docs', '0')`, "22023", "1 minute"},
 			{`SELECT embedsidecar.embed('x', 'docs', '-1 s')`, "22023", "1 minute"},
 			{`SELECT embedsidecar.embed('x', 'docs', '61 s')`, "22023", "1 minute"},
@@ -67,6 +67,10 @@ func TestSQL_Searcher(t *testing.T) {
 		if _, err := searcher.conn.Exec(t.Context(), "ROLLBACK"); err != nil {
 			t.Fatal(err)
 		}
+		// A wrong name is answered with those of tables that he may read, and no others.
+		f.db.MustExec("GRANT SELECT (body) ON docs TO " + f.db.SearcherRole())
+		searcher.refused(`SELECT embedsidecar.embed('x', 'dosc')`, "42704", "there are: docs")
+		f.db.MustExec("REVOKE SELECT (body) ON docs FROM " + f.db.SearcherRole())
 		f.db.MustExec(`UPDATE embedsidecar.pipeline SET status = 'misconfigured', status_detail = 'a column is gone'`)
 		searcher.refused(`SELECT embedsidecar.embed('x', 'docs')`, "55000", "misconfigured: a column is gone")
 		// An answer that is there is taken wherever it is asked for, and no other's.

@@ -19,8 +19,13 @@ BEGIN
         RAISE EXCEPTION 'name a pipeline' USING ERRCODE = 'null_value_not_allowed', HINT = 'SELECT pipeline FROM embedsidecar.pipelines names them all';
     END IF;
     RAISE EXCEPTION 'there is no pipeline "%"', left(pipeline_meant.pipeline, 200) USING ERRCODE = 'undefined_object',
-        HINT = coalesce('there are: ' || (SELECT string_agg(n.name, ', ') FROM (SELECT p.name FROM embedsidecar.pipeline AS p ORDER BY p.name LIMIT 20) AS n),
-                        'none is set up in this database: embedsidecar init sets them up');
+        HINT = coalesce('there are: ' || (SELECT string_agg(n.name, ', ') FROM (
+                            SELECT p.name FROM embedsidecar.pipeline AS p
+                            WHERE  has_table_privilege(session_user, 'embedsidecar.pipeline', 'SELECT') OR has_table_privilege(session_user, 'embedsidecar.pipelines', 'SELECT')
+                                   OR has_any_column_privilege(session_user, p.table_oid, 'SELECT')
+                            ORDER BY p.name LIMIT 20) AS n),
+                        CASE WHEN EXISTS (SELECT FROM embedsidecar.pipeline) THEN 'none of the pipelines is of a table that you may read'
+                             ELSE 'none is set up in this database: embedsidecar init sets them up' END);
 END $$;
 COMMENT ON FUNCTION embedsidecar.pipeline_meant(text) IS 'The number of the pipeline of this name, or of the only one that is named after a table of this name; an error when there is none.';
 
