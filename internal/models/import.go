@@ -317,14 +317,7 @@ func openPublished(folder, name string) (*os.File, error) {
 			return nil, err
 		}
 		defer func() { _ = root.Close() }()
-		in, err := root.Open(within)
-		if err != nil {
-			return nil, err
-		}
-		if info, err := in.Stat(); err != nil || !info.Mode().IsRegular() {
-			return nil, errors.Join(err, fmt.Errorf("%s is no file", path), in.Close())
-		}
-		return in, nil
+		return openRegular(root, within)
 	}
 	return nil, fmt.Errorf("%s is a link that leads out of the folder: refused; put the file itself there, if it belongs to the model", path)
 }

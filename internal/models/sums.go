@@ -87,7 +87,7 @@ func Verify(ctx context.Context, folder string) (problems []string, err error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		switch got, err := fileSum(root.Open(name)); {
+		switch got, err := fileSum(openRegular(root, name)); {
 		case errors.Is(err, fs.ErrNotExist):
 			problems = append(problems, name+" is missing")
 		case err != nil:
@@ -120,13 +120,32 @@ func sumAll(folder string) (Sums, error) {
 		if err != nil || entry.IsDir() || name == SumsFile {
 			return err
 		}
-		sums[name], err = fileSum(root.Open(name))
+		sums[name], err = fileSum(openRegular(root, name))
 		return err
 	})
 	return sums, err
 }
 
+// openRegular opens a file of a folder and nothing else: to open a pipe waits for somebody who writes into it.
+func openRegular(root *os.Root, name string) (*os.File, error) {
+	info, err := root.Stat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", filepath.Join(root.Name(), name))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return root.Open(name)
+}
+
 func readLimited(path string, limit int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", path)
+	}
+	if err != nil {
+		return nil, err
+	}
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err

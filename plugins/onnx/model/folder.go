@@ -91,6 +91,18 @@ func (f *folder) unchanged(names ...string) error {
 	return nil
 }
 
+// open opens a file of the folder and nothing else: to open a pipe waits for somebody who writes into it.
+func (f *folder) open(name string) (*os.File, error) {
+	info, err := f.root.Stat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is no regular file")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f.root.Open(name)
+}
+
 func (f *folder) readSums() error {
 	data, err := f.readAll(sumsFile, maxSettingsBytes)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -135,7 +147,7 @@ func (f *folder) verify(name string) error {
 	if _, listed := f.sums[name]; !listed {
 		return f.compare(name, nil)
 	}
-	file, err := f.root.Open(name)
+	file, err := f.open(name)
 	if err != nil {
 		return fmt.Errorf("open %s, which %s lists: %w", name, sumsFile, err)
 	}
@@ -173,7 +185,7 @@ func (f *folder) read(name string, limit int64) ([]byte, error) {
 }
 
 func (f *folder) readAll(name string, limit int64) ([]byte, error) {
-	file, err := f.root.Open(name)
+	file, err := f.open(name)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", name, err)
 	}
