@@ -42,12 +42,13 @@ func (f Finder) Catalogue(c *Config) string {
 
 // ReadCatalogue reads a file of registered plugins. One that does not exist holds none. Errors are *Error.
 func ReadCatalogue(path string) ([]Plugin, error) {
-	data, open, err := readOurs(path, maxFile+1)
+	data, mode, err := readOurs(path, maxFile+1)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err == nil && open {
-		err = fmt.Errorf("every user of this machine may write it, and so choose what is run here: chmod o-w %s", path)
+	const others = 0o022
+	if err == nil && mode.Perm()&others != 0 {
+		err = fmt.Errorf("others than its owner may write it (%s), and so choose what is run here: chmod go-w %s", mode.Perm(), path)
 	}
 	if err != nil {
 		return nil, &Error{Problems: []Problem{{Place: path, Message: fmt.Sprintf("read the catalogue of plugins: %s",

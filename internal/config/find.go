@@ -157,12 +157,12 @@ func (f Finder) Plugin(name, dir string) (string, error) {
 			return "", mistake(fmt.Sprintf("plugin %q: %s is no file", name, path))
 		case info.Mode().Perm()&0o111 == 0:
 			return "", mistake(fmt.Sprintf("plugin %q: %s is not executable: run chmod +x on it", name, path))
-		case everybodys(info):
+		case everybodys(info.Mode()):
 			return "", mistake(fmt.Sprintf(
 				"plugin %q: every user of this machine may write %s, and so choose what is run here: run chmod o-w on it", name,
 				path))
 		}
-		if folder, err := os.Stat(filepath.Dir(path)); err == nil && everybodys(folder) {
+		if folder, err := os.Stat(filepath.Dir(path)); err == nil && everybodys(folder.Mode()) {
 			return "", mistake(fmt.Sprintf(
 				"plugin %q: every user of this machine may put another program into the folder of %s: run chmod o-w on the folder",
 				name, path))

@@ -147,8 +147,8 @@ models: [{name: served, plugin: acme, dialect: openai}]
 	}
 }
 
-// TestTrust_NobodyElseChoosesWhatIsRun: neither a catalogue nor a program that every user of the machine may write is
-// used, and of such a configuration there is a warning.
+// TestTrust_NobodyElseChoosesWhatIsRun: neither a program that every user of the machine may write is used, nor a
+// catalogue that anybody but its owner may write, and of such a configuration there is a warning.
 func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -184,6 +184,8 @@ func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 		{file, 0o777, 0},
 		{file, 0o602, 0},
 		{list, 0o777, 1},
+		{list, 0o664, 1},
+		{list, 0o644, -1},
 		{program, 0o777, 2},
 		{folder, 0o777, 2},
 		{folder, 0o777 | os.ModeSticky, -1},
@@ -196,8 +198,8 @@ func TestTrust_NobodyElseChoosesWhatIsRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, err := range uses() {
-			if refused := err != nil && strings.Contains(err.Error(),
-				"every user of this machine"); refused != (i == tt.refused) || !refused && err != nil {
+			if refused := err != nil && (strings.Contains(err.Error(), "every user of this machine") ||
+				strings.Contains(err.Error(), "others than its owner")); refused != (i == tt.refused) || !refused && err != nil {
 				t.Errorf("%s with mode %s: use %d: %v", tt.path, tt.mode, i, err)
 			}
 		}

@@ -100,12 +100,12 @@ func (l *loader) file() {
 	if name == "" {
 		return
 	}
-	data, open, err := readOurs(name, maxFile+1)
+	data, mode, err := readOurs(name, maxFile+1)
 	if err != nil {
 		l.fail(place, "", fmt.Errorf("read the configuration: %w", err))
 		return
 	}
-	if open { // no refusal: what some systems mount into a container looks like this, and nobody else is there
+	if everybodys(mode) { // no refusal: what some systems mount into a container looks like this, and nobody else is there
 		l.warnings = append(l.warnings,
 			"every user of this machine may write the configuration, and so choose what is run here: chmod o-w "+name)
 	}
@@ -368,26 +368,30 @@ func readLimited(name string, limit int64) (data []byte, err error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// readOurs reads a file that may name programs to run, and reports whether every user of the machine may write it.
-func readOurs(name string, limit int64) (data []byte, open bool, err error) {
+// readOurs reads a file that may name programs to run, and returns who may write it: nobody where it is no file, such as
+// /dev/null, which names nothing.
+func readOurs(name string, limit int64) (data []byte, mode fs.FileMode, err error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, false, err
+		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, false, err
+		return nil, 0, err
+	}
+	if info.Mode().IsRegular() {
+		mode = info.Mode()
 	}
 	data, err = io.ReadAll(io.LimitReader(f, limit))
-	return data, info.Mode().IsRegular() && everybodys(info), err // /dev/null is everybody's, and names nothing
+	return data, mode, err
 }
 
 // everybodys reports whether every user of the machine may write a file, or put another into the place of what a
 // folder holds.
-func everybodys(info fs.FileInfo) bool {
+func everybodys(mode fs.FileMode) bool {
 	const others = 0o002
-	return info.Mode().Perm()&others != 0 && info.Mode()&fs.ModeSticky == 0
+	return mode.Perm()&others != 0 && mode&fs.ModeSticky == 0
 }
 
 // finish fills in what depends on other settings.
