@@ -59,19 +59,28 @@ func (d *door) caller(r *http.Request) (Caller, *Problem) {
 }
 
 func (d *door) bySession(r *http.Request, id string) (Caller, *Problem) {
-	d.mu.Lock()
-	known, ok := d.sessions[id]
-	d.mu.Unlock()
-	if !ok || time.Now().After(known.until) {
+	of, ok := d.session(id)
+	if !ok {
 		return Caller{}, unknown("the session is over: show the token again")
 	}
-	now, ok := d.tokens.Still(known.of)
+	now, ok := d.tokens.Still(of)
 	if !ok {
 		return Caller{}, unknown("the token of this session was revoked")
 	}
 	c, p := d.admit(r, now)
-	c.session = true
+	c.session, c.still = true, func() bool {
+		_, on := d.session(id)
+		return on && d.still(c)
+	}
 	return c, p
+}
+
+// session returns whose session there is by this name, as long as it lasts.
+func (d *door) session(id string) (of serve.Token, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s, ok := d.sessions[id]
+	return s.of, ok && time.Now().Before(s.until)
 }
 
 // admit lets a token in, if its role is one of the administration's.
@@ -83,6 +92,7 @@ func (d *door) admit(r *http.Request, who serve.Token) (Caller, *Problem) {
 		}
 	}
 	c := Caller{Name: who.Name, Role: who.Role, Pipelines: who.Pipelines, From: address(r), token: who}
+	c.still = func() bool { return d.still(c) }
 	c.RowText = d.rowText && c.May(serve.RoleOperator)
 	c.secure = d.secure || r.Header.Get("X-Forwarded-Proto") == "https" // whoever lies makes his own session narrower
 	return c, nil

@@ -18,8 +18,9 @@ type Caller struct {
 	From      string   // his address
 
 	token   serve.Token
-	session bool // he has shown a cookie, and not the token
-	secure  bool // his browser came over TLS
+	still   func() bool // he is let in now as he was then
+	session bool        // he has shown a cookie, and not the token
+	secure  bool        // his browser came over TLS
 }
 
 // roles are those that come in, each with less than the next.

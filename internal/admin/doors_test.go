@@ -109,3 +109,29 @@ func TestTrust_ASearchTellsNoMoreThanTheCallerMaySee(t *testing.T) {
 	}
 	f.refused(http.StatusForbidden, "row_security", "operator", http.MethodGet, row, "")
 }
+
+// TestTrust_EventsEndWithTheSession: who signs out watches no longer, though nothing happens that could be told.
+func TestTrust_EventsEndWithTheSession(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	opened := f.ask("viewer", http.MethodPost, "/api/v1/session", "")
+	cookie, _, _ := strings.Cut(opened.header.Get("Set-Cookie"), ";")
+	ctx, cancel := context.WithTimeout(t.Context(), waitFor)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.base+"/api/v1/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Cookie", cookie)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %+v", err, response)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if a := f.ask("", http.MethodDelete, "/api/v1/session", "", "Cookie", cookie); a.status != http.StatusOK {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		t.Errorf("it did not end: %v", err)
+	}
+}

@@ -93,6 +93,9 @@ func (s *Service) Watch(ctx context.Context, tell func(Status, error) error) err
 		if ctx.Err() != nil {
 			return nil
 		}
+		if who.still != nil && !who.still() {
+			return unknown("the session is over, or the token was revoked")
+		}
 		if is := fingerprint(now, err); is != told {
 			if err := tell(now, err); err != nil {
 				return err

@@ -280,9 +280,6 @@ func (a *api) stream(ctx huma.Context) {
 		return conn.Flush()
 	}
 	err := a.service.Watch(ctx.Context(), func(now Status, err error) error {
-		if who, ok := CallerOf(ctx.Context()); ok && !a.door.still(who) {
-			return unknown("the token was revoked")
-		}
 		if err != nil {
 			return send("problem", a.service.ProblemOf(ctx.Context(), err))
 		}

@@ -3,9 +3,11 @@ package dashboard
 import (
 	"cmp"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/embedsidecar/embedsidecar/internal/admin"
 )
@@ -107,7 +109,9 @@ func themeOf(s string) string {
 // back returns the page of ours that a form was on; the first page if it names none.
 func back(r *http.Request) string {
 	to := r.PostFormValue("back")
-	if !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") || strings.ContainsAny(to, "\\\r\n") {
+	u, err := url.Parse(to) // refuses tabs and the like, which browsers leave out
+	if err != nil || u.Scheme != "" || u.Host != "" || u.Opaque != "" || !strings.HasPrefix(to, "/") ||
+		strings.HasPrefix(to, "//") || strings.ContainsFunc(to, func(r rune) bool { return r == '\\' || unicode.IsControl(r) }) {
 		to = "/"
 	}
 	return to

@@ -72,6 +72,7 @@ func (d *Dashboard) routes() http.Handler {
 	} {
 		mux.Handle("GET "+path, d.known(d.page(show)))
 	}
+	mux.Handle("POST /search", d.known(d.page(d.search)))
 	mux.Handle("POST /act", d.known(http.HandlerFunc(d.act)))
 	mux.Handle("GET /dead-letters/export", d.known(http.HandlerFunc(d.export)))
 	mux.HandleFunc("GET /login", d.loginPage)

@@ -113,6 +113,7 @@ type rig struct {
 	retry     time.Duration
 	down      atomic.Bool   // the embedder answers nobody
 	slow      time.Duration // that it takes for each call
+	asked     atomic.Int32  // questions that were embedded
 }
 
 const tables = `CREATE TABLE articles (id bigint PRIMARY KEY, title text NOT NULL, body text);
@@ -310,6 +311,7 @@ func (r *rig) serve(role string, o options) (address string, end func()) {
 		Config: c, Redact: c.Redactor().Text, Snapshot: snapshot, Check: checks, Log: log,
 		Registered: registered, Folders: folders,
 		Embed: func(_ context.Context, _ *pipeline.Pipeline, text string) ([]float32, error) {
+			r.asked.Add(1)
 			return vectorOf(text), nil
 		},
 	})

@@ -133,7 +133,8 @@ func (d *Dashboard) search(r *http.Request) (view, error) {
 	if o.Pipelines, err = d.names(ctx); err != nil {
 		return view{}, err
 	}
-	if strings.TrimSpace(o.Text) == "" || !o.Ready {
+	// A link works no model: any page of this machine could hold one.
+	if strings.TrimSpace(o.Text) == "" || !o.Ready || r.Method != http.MethodPost {
 		return v, nil
 	}
 	if o.Pipeline == "" && len(o.Pipelines) > 0 {

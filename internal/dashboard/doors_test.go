@@ -1,0 +1,49 @@
+package dashboard_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// TestTrust_AFormLeadsToNoOtherSite: what browsers leave out of an address makes it none of another host.
+func TestTrust_AFormLeadsToNoOtherSite(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	at, _ := r.serve(r.run, options{})
+	b := r.signIn(at, "ada")
+	b.http.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	for back, want := range map[string]string{
+		"/queue?state=failed": "/queue?state=failed", "/\t/host/": "/", "/\n/host/": "/", "//host/": "/", "/\\host/": "/",
+		"\t//host/": "/", "https://host/": "/", "javascript:alert(1)": "/", "/\x00/host": "/", "/\u0085/host": "/",
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.at+"/theme",
+			strings.NewReader(url.Values{"theme": {"dark"}, "back": {back}}.Encode()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		if _, header := b.send(http.StatusSeeOther, req); header.Get("Location") != want {
+			t.Errorf("%q leads to %q", back, header.Get("Location"))
+		}
+	}
+}
+
+// TestTrust_ALinkWorksNoModel: a page of another port of this machine may hold an address of ours, and a browser sends
+// the cookie along: only a form of ours searches.
+func TestTrust_ALinkWorksNoModel(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	at, _ := r.serve(r.run, options{})
+	b := r.signIn(at, "olga")
+	asked := r.asked.Load()
+	if page := b.get(http.StatusOK, "/search?pipeline=public.articles&q=password"); !strings.Contains(page, `value="password"`) ||
+		strings.Contains(page, "nearest to it") || r.asked.Load() != asked {
+		t.Errorf("a link searches:\n%s", page)
+	}
+	if page := b.post(http.StatusOK, "/search", "pipeline", "public.articles", "q", "password"); !strings.Contains(page,
+		"nearest to it") || r.asked.Load() == asked {
+		t.Errorf("a form does not:\n%s", page)
+	}
+}
