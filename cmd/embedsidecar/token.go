@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -26,6 +29,7 @@ func (e *environment) tokensFile() (string, error) {
 // tokenGrant is what `token create` lets the holder do.
 type tokenGrant struct {
 	role, databaseRole string
+	ttl                string
 	pipelines, filter  cli.StringSlice
 }
 
@@ -38,11 +42,19 @@ func (g *tokenGrant) flags() []cli.Flag {
 			"`COLUMN=VALUE` only rows of which this is true are found, whatever is asked for; again for more"),
 		own.text("database-role", &g.databaseRole,
 			"`ROLE` of the database that searches run as, so that its grants and row level security hold", "that of the connection"),
+		own.text("ttl", &g.ttl, "`DURATION` after which the token ends by itself, such as 12h or 90d", "never"),
 	}
 }
 
 func (g *tokenGrant) grant() (serve.Grant, error) {
 	grant := serve.Grant{Role: g.role, Pipelines: g.pipelines.Value(), DatabaseRole: g.databaseRole}
+	if g.ttl != "" {
+		ttl, err := daysOrDuration(g.ttl)
+		if err != nil {
+			return grant, err
+		}
+		grant.Expires = time.Now().Add(ttl)
+	}
 	filter, err := filterFlags(g.filter.Value())
 	for column, f := range filter {
 		if grant.Filter == nil {
@@ -51,6 +63,19 @@ func (g *tokenGrant) grant() (serve.Grant, error) {
 		grant.Filter[column] = f.Values
 	}
 	return grant, err
+}
+
+// daysOrDuration reads 90d, or what Go takes for a duration.
+func daysOrDuration(text string) (time.Duration, error) {
+	const most, day = 36500, 24 * time.Hour // a hundred years
+	if days, is := strings.CutSuffix(text, "d"); is {
+		if n, err := strconv.Atoi(days); err == nil && n > 0 && n <= most {
+			return time.Duration(n) * day, nil
+		}
+	} else if d, err := time.ParseDuration(text); err == nil && d >= time.Second && d <= most*day {
+		return d, nil
+	}
+	return 0, misuse("--ttl: expected a duration such as 12h or 90d, not %q", text)
 }
 
 func newTokenCreate() *command {
@@ -80,7 +105,11 @@ func newTokenCreate() *command {
 				return fail(exitUsage, err)
 			}
 			if env.out.ForPeople() {
-				env.say("token %q with role %s is in %s; this is the only time it is shown:", about.Name, about.Role, path)
+				until := ""
+				if !about.Expires.IsZero() {
+					until = " until " + about.Expires.UTC().Format(time.RFC3339)
+				}
+				env.say("token %q with role %s is in %s%s; this is the only time it is shown:", about.Name, about.Role, path, until)
 				return env.printf("%s\n", secret)
 			}
 			type created struct {

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/serve"
 )
@@ -39,7 +40,15 @@ func TestToken_LetsSomebodyInAndOut(t *testing.T) {
 	s.has(stderr, "a role is query or embed or viewer or operator or admin")
 	_, stderr = s.run(2, "token", "create", "third", "--filter", "tenant")
 	s.has(stderr, "COLUMN=VALUE")
+	for _, ttl := range []string{"0s", "-1d", "d", "1y", "soon", "99999999d"} {
+		_, stderr = s.run(2, "token", "create", "third", "--ttl", ttl)
+		s.has(stderr, "such as 12h or 90d")
+	}
+	_, stderr = s.run(0, "token", "create", "for90", "--ttl", "90d")
+	until := time.Now().Add(90 * 24 * time.Hour).UTC().Format("2006-01-02")
+	s.has(stderr, "until "+until)
 	stdout, _ = s.run(0, "token", "list")
+	s.has(stdout, "expires="+until)
 	s.has(stdout, "NAME", "LIMITS", "app", "query", "second", "embed", made.ID,
 		"database_role=reader&filter.tenant=7&filter.tenant=8&pipeline=docs%3A+all&pipeline=b")
 	if strings.Contains(stdout, secret) {

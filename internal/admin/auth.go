@@ -53,7 +53,7 @@ func (d *door) caller(r *http.Request) (Caller, *Problem) {
 	}
 	who, ok := d.tokens.Who(strings.TrimSpace(secret))
 	if !ok {
-		return Caller{}, unknown("this token is not known here")
+		return Caller{}, unknown(who.Unknown())
 	}
 	return d.admit(r, who)
 }
@@ -65,7 +65,7 @@ func (d *door) bySession(r *http.Request, id string) (Caller, *Problem) {
 	}
 	now, ok := d.tokens.Still(of)
 	if !ok {
-		return Caller{}, unknown("the token of this session was revoked")
+		return Caller{}, unknown("the token of this session was revoked, or has expired")
 	}
 	c, p := d.admit(r, now)
 	c.session, c.still = true, func() bool {

@@ -30,7 +30,7 @@ func SignIn(r *http.Request, secret string) (*http.Cookie, error) {
 	}
 	who, ok := d.tokens.Who(strings.TrimSpace(secret))
 	if !ok {
-		return nil, unknown("this token is not known here, or not any more")
+		return nil, unknown(who.Unknown())
 	}
 	c, refused := d.admit(r, who)
 	if refused != nil {

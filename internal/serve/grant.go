@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -37,6 +38,8 @@ type Grant struct {
 	Filter map[string][]string `json:"filter,omitempty"`
 	// that searches run as; "": that of the program's connections
 	DatabaseRole string `json:"database_role,omitempty"`
+	// when the token ends by itself; zero: never
+	Expires time.Time `json:"expires,omitzero"`
 }
 
 // Names of parameters that write a grant's limits down.
@@ -44,6 +47,7 @@ const (
 	limitPipeline     = "pipeline"
 	limitFilter       = "filter."
 	limitDatabaseRole = "database_role"
+	limitExpires      = "expires"
 )
 
 // Limits writes what narrows a grant, as parameters of a URL: pipeline=docs&filter.tenant=7&database_role=reader. "":
@@ -59,6 +63,9 @@ func (g Grant) Limits() string {
 	if g.DatabaseRole != "" {
 		v.Set(limitDatabaseRole, g.DatabaseRole)
 	}
+	if !g.Expires.IsZero() {
+		v.Set(limitExpires, g.Expires.UTC().Format(time.RFC3339))
+	}
 	return v.Encode()
 }
 
@@ -66,7 +73,7 @@ func (g Grant) Limits() string {
 func (g *Grant) limit(limits string) error {
 	values, err := url.ParseQuery(limits)
 	if err != nil {
-		return errors.New("the limits are not of the form pipeline=NAME&filter.COLUMN=VALUE&database_role=ROLE")
+		return errors.New("the limits are not of the form pipeline=NAME&filter.COLUMN=VALUE&database_role=ROLE&expires=TIME")
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		column, isFilter := strings.CutPrefix(name, limitFilter)
@@ -75,13 +82,17 @@ func (g *Grant) limit(limits string) error {
 			g.Pipelines = values[name]
 		case name == limitDatabaseRole && len(values[name]) == 1:
 			g.DatabaseRole = values[name][0]
+		case name == limitExpires && len(values[name]) == 1:
+			if g.Expires, err = time.Parse(time.RFC3339, values[name][0]); err != nil || g.Expires.IsZero() {
+				return errors.New("expires is a time such as 2027-01-31T12:00:00Z")
+			}
 		case isFilter:
 			if g.Filter == nil {
 				g.Filter = map[string][]string{}
 			}
 			g.Filter[column] = values[name]
 		default: // a limit that is not understood must not mean none
-			return errors.New("the limits are pipeline, filter.COLUMN and database_role, the latter once")
+			return errors.New("the limits are pipeline, filter.COLUMN, database_role and expires, the latter two once")
 		}
 	}
 	return nil
@@ -96,7 +107,7 @@ func (g Grant) check() error {
 		return errors.New("a token with the role " + g.Role + " searches nothing: it takes no filter and no database role")
 	case g.Role == RoleAdmin && len(g.Pipelines) > 0:
 		return errors.New("a token with the role " + g.Role + " is for all pipelines: it takes none")
-	case !g.searches() && !g.Administers() && g.Limits() != "":
+	case !g.searches() && !g.Administers() && len(g.Pipelines)+len(g.Filter)+len(g.DatabaseRole) > 0:
 		return errors.New("a token with the role " + g.Role +
 			" searches nothing: it takes no pipelines, filter or database role")
 	case slices.Contains(g.Pipelines, ""):
@@ -120,6 +131,17 @@ func (g Grant) check() error {
 // Administers reports whether it is for the administration, where nothing is searched or embedded.
 func (g Grant) Administers() bool {
 	return g.Role == RoleViewer || g.Role == RoleOperator || g.Role == RoleAdmin
+}
+
+// Expired reports whether the token has ended by itself.
+func (g Grant) Expired() bool { return !g.Expires.IsZero() && !time.Now().Before(g.Expires) }
+
+// Unknown tells the holder of a token why he is not let in.
+func (g Grant) Unknown() string {
+	if g.Expired() {
+		return "this token expired at " + g.Expires.UTC().Format(time.RFC3339)
+	}
+	return "this token is not known here"
 }
 
 // searches reports whether pipelines may be searched at all. Roles that may are named: one that is added may not

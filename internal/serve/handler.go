@@ -234,19 +234,19 @@ func (a *api) authorize(w http.ResponseWriter, r *http.Request) (Token, error) {
 		return Token{}, nil
 	}
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	message := "a token is missing: send it as Authorization: Bearer TOKEN"
 	if strings.EqualFold(scheme, "Bearer") {
-		if who, ok := a.Tokens.Who(strings.TrimSpace(secret)); ok && who.Administers() {
+		who, ok := a.Tokens.Who(strings.TrimSpace(secret))
+		switch {
+		case ok && who.Administers():
 			return Token{}, who.administers()
-		} else if ok {
+		case ok:
 			return who, nil
 		}
+		message = who.Unknown()
 	}
 	w.Header().Set("Connection", "close") // nobody keeps a connection by asking in vain
 	w.Header().Set("WWW-Authenticate", `Bearer realm="embedsidecar"`)
-	message := "a token is missing: send it as Authorization: Bearer TOKEN"
-	if secret != "" {
-		message = "this token is not known here"
-	}
 	return Token{}, &problem{status: http.StatusUnauthorized, kind: authError, code: "invalid_api_key", message: message}
 }
 

@@ -1,9 +1,11 @@
 package serve_test
 
 import (
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/serve"
 )
@@ -61,6 +63,47 @@ func TestTrust_ATokenIsForWhatItsNamesMean(t *testing.T) {
 		if a := s.do("GET", "/v1/pipelines", ""); strings.Count(string(a.body), `"name"`) != 1 ||
 			!strings.Contains(string(a.body), `"name":"`+c.means+`"`) {
 			t.Errorf("%+v: there is %s", c, a.body)
+		}
+	}
+}
+
+// TestTrust_ATokenThatExpiresIsRefused: it ends by itself, without a change of the file, and says so to its holder.
+func TestTrust_ATokenThatExpiresIsRefused(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	made := func(name string, ends time.Time) string {
+		t.Helper()
+		secret, about, err := serve.CreateToken(path, name, serve.Grant{Role: serve.RoleEmbed, Expires: ends})
+		if err != nil || about.Expires.IsZero() {
+			t.Fatalf("%+v, %v", about, err)
+		}
+		return secret
+	}
+	long, short := made("long", time.Now().Add(time.Hour)), made("short", time.Now().Add(3*time.Second))
+	g := newGate(t, path)
+	tokens, err := serve.ReadTokens(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, _ := tokens.Who(short)
+	g.becomes(short, http.StatusUnauthorized)
+	if g.asks(long) != http.StatusOK {
+		t.Error("one that lasts is refused")
+	}
+	if _, ok := tokens.Still(who); ok || who.Name != "short" {
+		t.Errorf("a session goes on with it: %+v", who)
+	}
+	a := g.do("GET", "/v1/models", "", "Authorization", "Bearer "+short)
+	if _, message := a.problem(t); !strings.Contains(message, "expired at 20") {
+		t.Errorf("it is not told: %s", message)
+	}
+	if _, _, err := serve.CreateToken(path, "over", serve.Grant{Role: serve.RoleEmbed, Expires: time.Now()}); err == nil {
+		t.Error("one that has expired is made")
+	}
+	for _, wrong := range []string{"expires=soon", "expires=", "expires=0001-01-01T00:00:00Z", "expires=2099-01-01T00:00:00Z&expires=2098-01-01T00:00:00Z"} {
+		write(t, path+"2", strings.TrimSuffix(line("app", "secret"), "\n")+":"+wrong+"\n")
+		if _, err := serve.ReadTokens(path+"2", nil); err == nil {
+			t.Errorf("%s is taken", wrong)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Token is a line of a file of tokens. The token itself is nowhere.
@@ -43,6 +44,10 @@ func CreateToken(path, name string, grant Grant) (secret string, about Token, er
 	if err := grant.check(); err != nil {
 		return "", about, fmt.Errorf("create token: %w", err)
 	}
+	if grant.Expired() {
+		return "", about, errors.New("create token: it would have expired already")
+	}
+	grant.Expires = grant.Expires.Truncate(time.Second)
 	random := make([]byte, 32)
 	_, _ = rand.Read(random) // never fails
 	secret = TokenPrefix + base64.RawURLEncoding.EncodeToString(random)

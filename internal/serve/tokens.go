@@ -138,13 +138,14 @@ func (t *Tokens) now() []token {
 func (t *Tokens) Still(who Token) (now Token, ok bool) {
 	list := t.now()
 	at := slices.IndexFunc(list, func(l token) bool { return l.name == who.Name && idOf(l.hash) == who.ID })
-	if at < 0 {
+	if at < 0 || list[at].Expired() {
 		return now, false
 	}
 	return list[at].about(), true
 }
 
-// Who returns the one whose token this is. How long it takes says nothing about the tokens.
+// Who returns the one whose token this is; ok is false also for one that has expired. How long it takes says nothing
+// about the tokens.
 func (t *Tokens) Who(secret string) (who Token, ok bool) {
 	list := t.now()
 	hash := sha256.Sum256([]byte(secret))
@@ -153,7 +154,7 @@ func (t *Tokens) Who(secret string) (who Token, ok bool) {
 			who, ok = list[i].about(), true
 		}
 	}
-	return who, ok
+	return who, ok && !who.Expired()
 }
 
 func (t *token) about() Token { return Token{Name: t.name, ID: idOf(t.hash), Grant: t.Grant} }
