@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/node/registry"
 	"github.com/embedsidecar/embedsidecar/internal/output"
 )
@@ -14,13 +15,30 @@ func newPluginsReload() *command {
 		name: "reload", group: groupPlugins,
 		usage: "have running sidecars move to a plugin's file and model as they are now", arguments: "[PLUGIN...]",
 		maxArgs:     -1,
-		description: "Without a name it reloads all. New processes start beside the old ones; they must describe the same fingerprint and give the same vectors; then they take over, and no row fails. Otherwise everything stays as it is, and the reason is told. It reaches the sidecars of this user on this machine; others do the same at SIGHUP.",
-		settings:    []string{config.GroupEmbedding, config.GroupOps}, run: reloadPlugins,
+		description: "Without a name it reloads all. New processes start beside the old ones; they must describe the same fingerprint and give the same vectors; then they take over, and no row fails. Otherwise everything stays as it is, and the reason is told. It reaches the sidecars of this user on this machine, where a database is named (--database-url, or as for every client) those that work for it and no others; others do the same at SIGHUP.",
+		settings:    []string{config.GroupDatabase, config.GroupEmbedding, config.GroupOps}, run: reloadPlugins,
 	}
 }
 
+// which tells the database that was named; "": none was.
+func (e *environment) which(ctx context.Context) (string, error) {
+	if !e.config.NamesDatabase(e.environ) {
+		return "", nil
+	}
+	pool, err := e.connect(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer pool.Close()
+	return database.Which(ctx, pool)
+}
+
 func reloadPlugins(ctx context.Context, env *environment) error {
-	list, err := env.plugins().Reload(ctx, env.args)
+	which, err := env.which(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := env.plugins().Reload(ctx, env.args, which)
 	if list == nil {
 		return err
 	}

@@ -11,6 +11,39 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
+// TestTrust_AReloadIsForTheSidecarsOfItsDatabase: others that share the folder of sockets are left alone, whatever
+// address leads to the database that was named.
+func TestTrust_AReloadIsForTheSidecarsOfItsDatabase(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("", "r") //nolint:usetesting // the path of a socket is short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	var stages [2]*stage
+	for i := range stages {
+		s := newStage(t, 1)
+		s.set("TMPDIR=" + dir)
+		d := s.start("--pipeline", "docs: title, body -> embedding")
+		d.logged("pipeline at work", "pipeline")
+		stages[i] = s
+	}
+	mine, others := stages[0], stages[1]
+	mine.run(0, "plugins", "reload", "fake")
+	mine.at(mine.db.URL(testenv.Owner) + "&connect_timeout=300&application_name=another")
+	mine.run(0, "plugins", "reload", "fake")
+	reloads := func(s *stage) int64 {
+		return testenv.Value[int64](s.db, `SELECT count(*) FROM embedsidecar.audit WHERE action = 'reload'`)
+	}
+	if mine, others := reloads(mine), reloads(others); mine != 2 || others != 0 {
+		t.Errorf("%d reloads of its own sidecar, want 2; %d of another's", mine, others)
+	}
+	third := newStage(t, 0)
+	third.set("TMPDIR=" + dir)
+	_, stderr := third.run(4, "plugins", "reload")
+	third.has(stderr, "none of the 2 sidecars of this user here works for that database")
+}
+
 // TestP10_AReloadIsInTheAudit: like every action, whoever asked for it.
 func TestP10_AReloadIsInTheAudit(t *testing.T) {
 	t.Parallel()

@@ -27,6 +27,7 @@ import (
 type State struct {
 	Instance string   `json:"instance"`
 	Slot     string   `json:"slot"`
+	Database string   `json:"database,omitempty"` // as database.Which tells it; "": there is none, or it is not known yet
 	Version  string   `json:"version"`
 	Pid      int      `json:"pid"`
 	Plugins  []Plugin `json:"plugins"`

@@ -15,6 +15,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/control"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/node/actions"
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
@@ -52,9 +53,10 @@ type Node struct {
 	database bool // there is one, or will be
 
 	audit atomic.Pointer[pgxpool.Pool] // where the audit is; nil: not connected
+	which atomic.Pointer[string]       // the database; nil: there is none, or it is not known yet
 }
 
-func newNode(o Options, phase observe.Phase, database bool) *Node {
+func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
 	if o.Working == nil {
 		o.Working = func(context.Context) {}
 	}
@@ -65,13 +67,13 @@ func newNode(o Options, phase observe.Phase, database bool) *Node {
 		o.Warn = func(string) {}
 	}
 	n := &Node{
-		o: o, database: database,
+		o: o, database: hasDatabase,
 		open: connection.Opener{Config: o.Config, Log: o.Log},
 	}
 	n.plugins = embedders.New(n.source())
 	n.observer = observe.New(observe.Options{Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins}, phase)
 	n.backend = query.New(query.Options{
-		Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: database,
+		Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: hasDatabase,
 	})
 	return n
 }
@@ -105,6 +107,18 @@ func (n *Node) Reload(ctx context.Context, by string, plugins []string) []contro
 	return list
 }
 
+// follow asks which database it works for, so that it can be told from sidecars of others.
+func (n *Node) follow(ctx context.Context, pool *pgxpool.Pool) {
+	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
+	defer cancel()
+	which, err := database.Which(ctx, pool)
+	if err != nil {
+		n.o.Log.WarnContext(ctx, "plugins reload that names a database does not reach this sidecar, SIGHUP does", "error", err)
+		return
+	}
+	n.which.Store(&which)
+}
+
 // auditTimeout is how long the entry of something that is done may take.
 const auditTimeout = 10 * time.Second
 
@@ -134,7 +148,11 @@ func (n *Node) control(ctx context.Context) (stop func()) {
 		},
 		State: func() control.State {
 			s := n.Snapshot()
-			return s.Control()
+			state := s.Control()
+			if which := n.which.Load(); which != nil {
+				state.Database = *which
+			}
+			return state
 		},
 	})
 	if err != nil {

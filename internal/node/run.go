@@ -96,6 +96,7 @@ func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 	}
 	defer func() { _, _ = finish(), leave() }() // what is under way needs the connections; errors are told above
 	service.Follow(p.admin)
+	n.follow(ctx, p.work)
 	n.audit.Store(p.work)
 	defer n.audit.Store(nil)
 	// The server may restart in the middle of it. What was made by then is found the next time.

@@ -37,6 +37,7 @@ func (n *Node) Serve(ctx context.Context, address string) (err error) {
 		defer pool.Close()
 		defer func() { _ = finish() }() // what is under way needs the connections; its error is told above
 		n.backend.Follow(nil, pool)
+		n.follow(ctx, pool)
 	}
 	// A model that cannot be used is known before long, and the first who asks for it need not wait for its start.
 	model, err := n.backend.Service(ctx, pipeline.ModelName{})

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/embedsidecar/embedsidecar/internal/control"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/wording"
 )
 
 // Reloaded is what became of a plugin in a sidecar.
@@ -17,8 +19,9 @@ type Reloaded struct {
 }
 
 // Reload has the sidecars of this user on this machine move to the files of plugins as they are now: of these names, or
-// all. Where some did not, an error that says why comes beside what became of all.
-func (c Registry) Reload(ctx context.Context, names []string) ([]Reloaded, error) {
+// all. Where a database is named, as database.Which tells it, those of others are left alone. Where some did not, an
+// error that says why comes beside what became of all.
+func (c Registry) Reload(ctx context.Context, names []string, which string) ([]Reloaded, error) {
 	folder := c.source.Config.ControlFolder()
 	sidecars, err := control.Find(ctx, folder)
 	if err != nil {
@@ -28,6 +31,13 @@ func (c Registry) Reload(ctx context.Context, names []string) ([]Reloaded, error
 		return nil, problem.New(problem.Failed, fmt.Errorf("no sidecar of this user runs here (looked in %s)", folder),
 			"one of another user, in a container or on another machine reloads its plugins at SIGHUP",
 			"a sidecar that starts takes the files as they are")
+	}
+	here := len(sidecars)
+	sidecars = slices.DeleteFunc(sidecars, func(s control.Sidecar) bool { return which != "" && s.State.Database != which })
+	if len(sidecars) == 0 {
+		return nil, problem.New(problem.Failed, fmt.Errorf("none of the %s of this user here works for that database", wording.Count(int64(here), "sidecar")),
+			"embedsidecar cache stats shows what runs here; one that has not connected yet does not know its database",
+			"a sidecar reloads its plugins at SIGHUP")
 	}
 	list := []Reloaded{}
 	var problems, refused []error
