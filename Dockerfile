@@ -9,7 +9,7 @@
 #
 # Images are pinned by release; pin them by digest with the build arguments, e.g. --build-arg BASE_IMAGE=debian@sha256:...
 # Every stage runs on the machine that builds, whatever TARGETARCH is; nothing of another architecture is run.
-ARG GO_IMAGE=golang:1.26.8-bookworm
+ARG GO_IMAGE=golang:1.26.11-bookworm
 ARG RUST_IMAGE=rust:1.95.0-bookworm
 ARG BASE_IMAGE=debian:12.12-slim
 

@@ -95,7 +95,7 @@ test-image-smoke: ## the image core alone, built and looked at with an engine th
 	@EMBEDSIDECAR_NO_INSTALL=1 ARCH= VERSION='$(VERSION)' REVISION='$(REVISION)' tools/image.sh core
 	@EMBEDSIDECAR_NO_INSTALL=1 IMAGES=core CHECKS='static alone' tools/test-image.sh
 
-packages: build runtime model ## make dist/*.deb and dist/*.rpm with systemd's unit
+packages: build runtime model ## make dist/*.deb and dist/*.rpm with systemd's unit, and SHA256SUMS, signed with SIGN_KEY=FILE
 	@tools/package.sh
 
 install-deps: ## install what is missing on this system (as root), or name it

@@ -46,4 +46,5 @@ for package in core onnx; do
     "$nfpm" package --config "deploy/packages/nfpm-$package.yaml" --packager "$form" --target dist/ >&2
   done
 done
-ls dist/*.deb dist/*.rpm
+tools/sums.sh dist
+ls dist/*.deb dist/*.rpm dist/SHA256SUMS*

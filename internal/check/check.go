@@ -171,7 +171,7 @@ func (c *checker) checkServer(ctx context.Context) {
 	c.checkLimits(&s)
 	switch {
 	case s.Vector != "":
-		c.add("extension vector", OK, s.Vector)
+		c.checkVector(s.Vector)
 	case !pipeline.NeedPgvector(c.o.Specs):
 		c.add("extension vector", OK, "no pipeline needs it")
 	case s.VectorAvailable != "":

@@ -296,7 +296,7 @@ func TestDockerfileIsPinnedAndModest(t *testing.T) {
 	if stage != "onnx" || !slices.Contains(stages, "core") {
 		t.Errorf("the stages are %q: want core among them, and onnx the last", stages)
 	}
-	goVersion := regexp.MustCompile(`(?m)^go (\S+)$`).FindStringSubmatch(read(t, "go.mod"))[1]
+	goVersion := regexp.MustCompile(`(?m)^toolchain go(\S+)$`).FindStringSubmatch(read(t, "go.mod"))[1]
 	if base := bases["${GO_IMAGE}"]; !strings.HasPrefix(base, "golang:"+goVersion+"-bookworm") {
 		t.Errorf("GO_IMAGE is %s, go.mod asks for Go %s", base, goVersion)
 	}

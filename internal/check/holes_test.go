@@ -1,0 +1,22 @@
+package check
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestTrust_VersionsOfPgvectorWithHolesAreTold: those that are affected, and no others.
+func TestTrust_VersionsOfPgvectorWithHolesAreTold(t *testing.T) {
+	t.Parallel()
+	for version, affected := range map[string]bool{
+		"0.5.1": false, "0.6.0": true, "0.7.4": true, "0.8.0": true, "0.8.1": true, "0.8.2": false, "0.8.10": false,
+		"0.10.0": false, "1.0": false,
+	} {
+		var c checker
+		c.checkVector(version)
+		f := c.findings[len(c.findings)-1]
+		if told := f.Status == Warn && strings.Contains(f.Detail, "CVE-2026-3172") && len(f.Hint) > 0; told != affected {
+			t.Errorf("%s: %+v", version, f)
+		}
+	}
+}
