@@ -69,3 +69,17 @@ func Judge(err error) Fault {
 func RowsFault(err error) bool {
 	return slices.Contains([]Fault{Forbidden, Schema, Unavailable, Data}, Judge(err))
 }
+
+// OfStatement reports whether an error is the server's word about a statement, or what the statement calls, rather than
+// about the session, a lock, another transaction or a server that has no room: another statement may do well.
+func OfStatement(err error) bool {
+	switch Judge(err) {
+	case Forbidden, Schema, Data, Canceled:
+		return true
+	case Unavailable: // functions of the user's may raise what they like; room is the server's as a whole
+		pg, ok := errors.AsType[*pgconn.PgError](err)
+		return ok && !pgerrcode.IsInsufficientResources(pg.Code)
+	case Unjudged, Ended, Locked, Conflict:
+	}
+	return false
+}

@@ -80,7 +80,7 @@ var table = []Entry{
 		"bring the table back, and `embedsidecar init` with the pipeline configured, or the next `run`, takes it over; or remove the pipeline (`embedsidecar uninstall NAME`)", true,
 	},
 	{
-		Misconfigured, "a column, the key, a privilege or the destination is not what was set up; the reason names it",
+		Misconfigured, "a column, the key, a privilege, the destination, or what an expression calls is not what was set up; the reason names it",
 		"do what the reason says; the pipeline goes on within 10 s", true,
 	},
 	{

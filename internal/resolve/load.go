@@ -107,6 +107,9 @@ func Load(ctx context.Context, db database.Beginner, slot string) ([]pipeline.Pi
 		// truncates them.
 		err := database.ReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
 			pipelines[i], err = load(ctx, tx, stored[i].Current())
+			if ctx.Err() == nil && !tx.Conn().IsClosed() && database.OfStatement(err) {
+				pipelines[i], err = sick(&stored[i], err), nil
+			}
 			return err
 		})
 		if database.LockedOut(err) {
@@ -157,6 +160,15 @@ func locked(s *Stored) pipeline.Pipeline {
 	return p
 }
 
+// sick is a stored pipeline about which the server refuses to answer: whatever it says, the others are well.
+func sick(s *Stored, err error) pipeline.Pipeline {
+	p := Off(s)
+	p.Detail = detail("the server cannot work with it: "+err.Error(), []string{
+		"mend what the server names, or change the pipeline and run embedsidecar init; it goes on by itself",
+	})
+	return p
+}
+
 // load confirms one stored pipeline. Only a failure to find out is an error.
 func load(ctx context.Context, tx pgx.Tx, s *Stored) (pipeline.Pipeline, error) {
 	off := Off(s)
@@ -177,6 +189,9 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored) (pipeline.Pipeline, error) 
 	}
 	if err == nil {
 		err = f.retyped()
+	}
+	if err == nil {
+		err = knownStill(ctx, tx, s)
 	}
 	if err == nil {
 		err = runnable(ctx, tx, f)
@@ -205,6 +220,21 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored) (pipeline.Pipeline, error) 
 		return f.Pipeline, nil
 	}
 	return off, nil
+}
+
+// knownStill returns *ConfigError when the server knows the time zone of a stored pipeline's hours no more. It asks what
+// its hours are judged by, which takes no list of all zones.
+func knownStill(ctx context.Context, q database.Querier, s *Stored) error {
+	zone := s.ActiveHours.Zone()
+	if zone == "UTC" {
+		return nil
+	}
+	var known bool
+	err := q.QueryRow(ctx, "SELECT embedsidecar.minute_of_week($1) IS NOT NULL", zone).Scan(&known)
+	if err != nil || known {
+		return err
+	}
+	return unknownZone(s.Name, zone)
 }
 
 // refused says who may not do what, and who may help it.

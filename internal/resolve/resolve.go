@@ -98,8 +98,12 @@ func KnownZone(ctx context.Context, q database.Querier, spec pipeline.Spec) erro
 	if known {
 		return nil
 	}
+	return unknownZone(spec.Name, zone)
+}
+
+func unknownZone(name, zone string) error {
 	return &refusal.ConfigError{
-		Pipeline: spec.Name, Problem: fmt.Sprintf("active: the server knows no time zone %q", zone),
+		Pipeline: name, Problem: fmt.Sprintf("active: the server knows no time zone %q", zone),
 		Hint: []string{"name it as in SELECT name FROM pg_timezone_names, such as Europe/Berlin"},
 	}
 }

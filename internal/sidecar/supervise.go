@@ -113,7 +113,7 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 		}
 		if state.Problem = s.barred(p); state.Problem != nil {
 			s.stop(p.ID)
-			again = again || p.Enabled && !p.Closed && !s.idle()
+			again = again || p.Enabled && (p.Status != pipeline.Active || !p.Closed) && !s.idle()
 		} else if err := s.start(ctx, hard, until.Done(), p); err != nil {
 			state.Problem = s.problem(err)
 			again = true
@@ -155,10 +155,10 @@ func (s *Sidecar) barred(p pipeline.Pipeline) *health.Problem {
 		return &health.Problem{Code: health.Disabled, Detail: "the sidecar streams only (run --role stream), and no other one works"}
 	case !p.Enabled:
 		return &health.Problem{Code: health.Paused, Detail: "paused"}
-	case p.Closed:
-		return &health.Problem{Code: health.OutsideHours, Detail: health.Outside(p.Active)}
 	case p.Status != pipeline.Active:
 		return &health.Problem{Code: health.Code(p.Status), Detail: p.Detail}
+	case p.Closed:
+		return &health.Problem{Code: health.OutsideHours, Detail: health.Outside(p.Active)}
 	}
 	return nil
 }

@@ -1,11 +1,21 @@
 -- Whether vectors have caught up, and waiting for it. Docs: docs/sql.md.
 
+-- What the hours of one pipeline say must not fail the statements of all: the server's time zones come and go with its updates.
+CREATE OR REPLACE FUNCTION embedsidecar.minute_of_week(zone text) RETURNS integer
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN (SELECT (extract(isodow FROM n.here)::integer - 1) * 1440 + extract(hour FROM n.here)::integer * 60 + extract(minute FROM n.here)::integer
+            FROM (SELECT now() AT TIME ZONE minute_of_week.zone) AS n (here));
+EXCEPTION WHEN invalid_parameter_value THEN
+    RETURN NULL;
+END $$;
+COMMENT ON FUNCTION embedsidecar.minute_of_week(text) IS 'The minute of the week in a time zone, from Monday 00:00 on; NULL: the server does not know the zone.';
+
 -- Its names are bound now, and whoever calls it has it as part of his own statement: a pipeline that always works costs a comparison with NULL.
 CREATE OR REPLACE FUNCTION embedsidecar.is_open(active_minutes int4multirange, active_zone text, open_until timestamptz) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN active_minutes IS NULL OR coalesce(open_until > now(), false)
-       OR active_minutes @> ((extract(isodow FROM now() AT TIME ZONE active_zone)::integer - 1) * 1440
-                             + extract(hour FROM now() AT TIME ZONE active_zone)::integer * 60 + extract(minute FROM now() AT TIME ZONE active_zone)::integer);
+       OR coalesce(active_minutes @> embedsidecar.minute_of_week(active_zone), false);
 COMMENT ON FUNCTION embedsidecar.is_open(int4multirange, text, timestamptz) IS 'Whether it is within a pipeline''s hours, or somebody has it work all the same.';
 
 -- sidecar_runs is what the views say of it; sessions of the program read no view.
