@@ -195,11 +195,11 @@ func (s *Service) program(who Caller) Program {
 	now := s.o.Snapshot()
 	p := Program{Instance: now.Instance, Slot: now.Slot, Version: now.Version, Pid: now.Pid, Ready: true}
 	for _, c := range now.Ready() {
-		if c.Err == nil {
+		if c.Err == nil || c.Aside { // how each pipeline stands is told with it
 			continue
 		}
 		p.Ready = false
-		if len(who.Pipelines) == 0 { // it may be about pipelines of others
+		if len(who.Pipelines) == 0 {
 			p.NotReady = append(p.NotReady, s.o.Redact(c.Name+": "+c.Err.Error()))
 		}
 	}

@@ -167,6 +167,7 @@ func (m *Metrics) Source(name, slot string) *Source {
 
 // Pipeline holds the metrics of one pipeline.
 type Pipeline struct {
+	Label        string   // its name, or Other
 	Tasks        Gauges   // by TaskStates
 	Oldest       Gauge    // seconds
 	Paused       Gauge    // 1 or 0
@@ -194,6 +195,7 @@ func (s *Source) Pipeline(name string) *Pipeline {
 		return counters(values, func(value string) prometheus.Counter { return vec.WithLabelValues(source, label, value) })
 	}
 	return &Pipeline{
+		Label:        label,
 		Tasks:        Gauges{Gauge{v.tasks, []string{source, label}}, TaskStates},
 		Oldest:       Gauge{v.oldest, []string{source, label}},
 		Paused:       Gauge{v.paused, []string{source, label}},
@@ -211,6 +213,16 @@ func (s *Source) Pipeline(name string) *Pipeline {
 		ScanSeen:     Gauge{v.scanSeen, []string{source, label}},
 		Index:        Gauges{Gauge{v.index, []string{source, label}}, IndexStates},
 		State:        Gauges{Gauge{v.state, []string{source, label}}, PipelineStates},
+	}
+}
+
+// Stopped names the state of a pipeline that shares its other metrics; "" takes the one of before away.
+func (s *Source) Stopped(name, before, state string) {
+	if before != "" && before != state {
+		s.metrics.v.state.DeleteLabelValues(s.name, name, before)
+	}
+	if state != "" {
+		s.metrics.v.state.WithLabelValues(s.name, name, state).Set(1)
 	}
 }
 

@@ -24,6 +24,8 @@ import (
 type Check struct {
 	Name string // short and fixed: "database", "stream", "plugin onnx"
 	Err  error  // nil: it is so. Its text is shown to whoever asks, so it holds no password and no row's text
+	// Aside: it is told, and work may be sent here all the same, since it is about one pipeline of several.
+	Aside bool
 }
 
 // Options say where to listen and what to answer.
@@ -163,7 +165,9 @@ func readiness(checks []Check, verbose bool) (status int, text string) {
 	var b strings.Builder
 	for _, c := range checks {
 		if c.Err != nil {
-			status = http.StatusServiceUnavailable
+			if !c.Aside {
+				status = http.StatusServiceUnavailable
+			}
 			fmt.Fprintf(&b, "[-]%s: %s\n", c.Name, strings.ReplaceAll(c.Err.Error(), "\n", " "))
 		} else if verbose {
 			fmt.Fprintf(&b, "[+]%s ok\n", c.Name)

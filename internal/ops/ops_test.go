@@ -68,6 +68,16 @@ func TestHandler(t *testing.T) {
 			t.Errorf("%s = %d %q, want 503 %q", path, status, body, want)
 		}
 	}
+
+	checks = []Check{{Name: "database"}, {Name: "pipeline docs", Err: errors.New("misconfigured"), Aside: true}}
+	for path, want := range map[string]string{
+		"/readyz":         "[-]pipeline docs: misconfigured\nok\n",
+		"/readyz?verbose": "[+]database ok\n[-]pipeline docs: misconfigured\nready\n",
+	} {
+		if status, body, _ := get(t, h, "GET", path); status != 200 || body != want {
+			t.Errorf("%s = %d %q, want 200 %q", path, status, body, want)
+		}
+	}
 }
 
 func TestHandler_Minimal(t *testing.T) {

@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/metrics"
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
@@ -59,6 +61,7 @@ type tally struct {
 	metrics *metrics.Pipeline
 	worker  *worker.Stats
 	counted map[prometheus.Counter]int64 // of worker
+	stopped health.Code                  // its state, where that is told by its name and all else with others'
 }
 
 func newCollector(ctx context.Context, o Options) *collector {
@@ -309,6 +312,7 @@ func (c *collector) cover(pool *pgxpool.Pool, pipelines []report.Pipeline) {
 		return
 	}
 	defer c.covering.Unlock()
+	least := map[string]float64{} // by label: below 0 where one could not be counted
 	for i := range pipelines {
 		p := &pipelines[i]
 		if p.Slot != c.Config.Slot.Name {
@@ -321,10 +325,19 @@ func (c *collector) cover(pool *pgxpool.Pool, pipelines []report.Pipeline) {
 			return
 		}
 		c.mu.Lock()
-		if t, there := c.pipelines[p.Name]; there && err == nil && p.Coverage != nil {
-			t.metrics.Coverage.Set(*p.Coverage)
-		} else if there {
-			t.metrics.Coverage.Unset() // what it was says nothing of now
+		if t, there := c.pipelines[p.Name]; there {
+			ratio := p.CoverageOr(-1)
+			if err != nil {
+				ratio = -1
+			}
+			if before, several := least[t.metrics.Label]; several {
+				ratio = min(ratio, before)
+			}
+			if least[t.metrics.Label] = ratio; ratio < 0 {
+				t.metrics.Coverage.Unset() // what it was says nothing of now
+			} else {
+				t.metrics.Coverage.Set(ratio)
+			}
 		}
 		c.mu.Unlock()
 		if err != nil {
@@ -350,10 +363,17 @@ func (c *collector) lookAtIndexes(ctx context.Context, pool *pgxpool.Pool, state
 	if len(states) > 0 { // else it is about to load them
 		c.indexed = time.Now()
 	}
+	shared := indexes.Health("") // the worst of those that share a label
 	for name, t := range c.pipelines {
-		if state, known := worst[name]; known {
+		switch state, known := worst[name]; {
+		case known && t.metrics.Label != name:
+			if shared == "" || state.Worse(shared) {
+				shared = state
+			}
+			t.metrics.Index.Only(string(shared))
+		case known:
 			t.metrics.Index.Only(string(state))
-		} else {
+		case t.metrics.Label == name || shared == "":
 			t.metrics.Index.Unset()
 		}
 	}
@@ -379,26 +399,35 @@ func (c *collector) told(state report.Status, worked []sidecar.State) {
 	for i := range worked {
 		there[worked[i].Pipeline.Name] = true
 	}
-	for _, p := range state.Pipelines {
+	shown := map[string]*figures{}
+	for i := range state.Pipelines {
+		p := &state.Pipelines[i]
 		if p.Slot != c.Config.Slot.Name {
 			continue
 		}
 		there[p.Name] = true
-		m := c.pipeline(p.Name).metrics
-		m.Tasks.Set("todo", float64(p.Pending))
-		m.Tasks.Set("in_progress", float64(p.Running))
-		m.Tasks.Set("retrying", float64(p.Retrying))
-		m.Tasks.Set("failed", float64(p.Failed))
-		m.Tasks.Set("cancelled", float64(p.Cancelled))
-		m.Oldest.Set(0)
-		if p.OldestSeconds != nil {
-			m.Oldest.Set(*p.OldestSeconds)
+		t := c.pipeline(p.Name)
+		f := shown[t.metrics.Label]
+		if f == nil {
+			f = &figures{metrics: t.metrics}
+			shown[t.metrics.Label] = f
 		}
-		m.Paused.Set(metrics.Bool(!p.Enabled || p.Closed))
-		m.State.Only(string(p.State))
-		m.ScanRunning.Set(metrics.Bool(p.ScanPhase != "done"))
-		m.ScanExpected.Set(float64(p.ScanExpected))
-		m.ScanSeen.Set(float64(p.ScanSeen))
+		f.add(p)
+		if t.metrics.Label == p.Name {
+			f.state = p.State
+			continue
+		}
+		stopped := health.Code("")
+		if p.State.NeedsAct() {
+			stopped = p.State
+		} else {
+			f.state = worse(f.state, p.State)
+		}
+		c.source.Stopped(p.Name, string(t.stopped), string(stopped))
+		t.stopped = stopped
+	}
+	for _, f := range shown {
+		f.show()
 	}
 	for name := range c.pipelines {
 		if !there[name] {
@@ -406,4 +435,59 @@ func (c *collector) told(state report.Status, worked []sidecar.State) {
 			delete(c.pipelines, name)
 		}
 	}
+}
+
+// figures are what a line of each gauge shows: of one pipeline, or the sum and the worst of those that share a label.
+type figures struct {
+	metrics *metrics.Pipeline
+	tasks   map[string]int64
+	oldest  float64
+	paused  bool
+	scans   bool
+	awaited int64 // rows that scans expect
+	seen    int64
+	state   health.Code
+}
+
+func (f *figures) add(p *report.Pipeline) {
+	if f.tasks == nil {
+		f.tasks = map[string]int64{}
+	}
+	for state, n := range map[string]int64{
+		"todo": p.Pending, "in_progress": p.Running, "retrying": p.Retrying, "failed": p.Failed, "cancelled": p.Cancelled,
+	} {
+		f.tasks[state] += n
+	}
+	if p.OldestSeconds != nil {
+		f.oldest = max(f.oldest, *p.OldestSeconds)
+	}
+	f.paused = f.paused || !p.Enabled || p.Closed
+	f.scans = f.scans || p.ScanPhase != "done"
+	f.awaited += p.ScanExpected
+	f.seen += p.ScanSeen
+}
+
+func (f *figures) show() {
+	m := f.metrics
+	for state, n := range f.tasks {
+		m.Tasks.Set(state, float64(n))
+	}
+	m.Oldest.Set(f.oldest)
+	m.Paused.Set(metrics.Bool(f.paused))
+	m.ScanRunning.Set(metrics.Bool(f.scans))
+	m.ScanExpected.Set(float64(f.awaited))
+	m.ScanSeen.Set(float64(f.seen))
+	if f.state == "" { // all that share the label are told by their names
+		m.State.Unset()
+		return
+	}
+	m.State.Only(string(f.state))
+}
+
+// worse is the state that comes first, of those that are known.
+func worse(a, b health.Code) health.Code {
+	if a == "" || slices.Index(health.Codes(), string(b)) < slices.Index(health.Codes(), string(a)) {
+		return b
+	}
+	return a
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,6 +17,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/metrics"
+	"github.com/embedsidecar/embedsidecar/internal/ops"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
@@ -178,5 +184,75 @@ func TestCollector_ScrapesDoNotCountTheLedgerAgainAndAgain(t *testing.T) {
 	}
 	if _, err := (report.Options{CountUpTo: -1}).Read(t.Context(), pool); err != nil || reads.Load() != 3 {
 		t.Errorf("%v: who does not ask for the coverage has the ledger read", err)
+	}
+}
+
+// TestP10_BeyondTheNamedPipelinesTheWorstIsShown: of pipelines that share a label each figure is the sum or the worst,
+// whatever their order, and one that needs somebody has its state told by its name until it is well.
+func TestP10_BeyondTheNamedPipelinesTheWorstIsShown(t *testing.T) {
+	t.Parallel()
+	c := newCollector(t.Context(), Options{Config: config.Default()})
+	defer c.close()
+	age := 70.0
+	var st report.Status
+	for i := range metrics.MaxPipelines + 4 {
+		st.Pipelines = append(st.Pipelines, report.Pipeline{
+			Name: fmt.Sprintf("p%03d", i), Slot: c.Config.Slot.Name, State: health.UpToDate, Enabled: true, ScanPhase: "done",
+		})
+	}
+	far := st.Pipelines[metrics.MaxPipelines:]
+	far[0].State, far[0].Pending, far[0].OldestSeconds = health.Working, 3, &age
+	far[1].State, far[1].Status = health.Misconfigured, "misconfigured"
+	far[2].Pending, far[2].ScanPhase = 4, "rows"
+	shows := func(name, pipeline, state string, want float64) {
+		t.Helper()
+		families, err := c.metrics.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := math.NaN()
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				labels := map[string]string{}
+				for _, l := range m.GetLabel() {
+					labels[l.GetName()] = l.GetValue()
+				}
+				if f.GetName() == "embedsidecar_"+name && labels["pipeline"] == pipeline && labels["state"] == state {
+					found = m.GetGauge().GetValue()
+				}
+			}
+		}
+		if found != want && !(math.IsNaN(found) && math.IsNaN(want)) {
+			t.Errorf("%s of %s, %q: %v, want %v", name, pipeline, state, found, want)
+		}
+	}
+	c.told(st, nil)
+	shows("queue_tasks", metrics.Other, "todo", 7)
+	shows("queue_oldest_pending_age_seconds", metrics.Other, "", age)
+	shows("backfill_running", metrics.Other, "", 1)
+	shows("pipeline_state", metrics.Other, "working", 1)
+	shows("pipeline_state", metrics.Other, "misconfigured", 0)
+	shows("pipeline_state", far[1].Name, "misconfigured", 1)
+	shows("pipeline_state", "p000", "up_to_date", 1)
+	far[1].State = health.Paused
+	c.told(st, nil)
+	shows("pipeline_state", far[1].Name, "misconfigured", math.NaN())
+	shows("pipeline_state", far[1].Name, "paused", 1)
+	far[1].State = health.UpToDate
+	c.told(st, nil)
+	shows("pipeline_state", far[1].Name, "paused", math.NaN())
+}
+
+// TestP5_OneBrokenPipelineLeavesTheProcessReady: readiness is this process's; the pipeline's trouble is told beside.
+func TestP5_OneBrokenPipelineLeavesTheProcessReady(t *testing.T) {
+	t.Parallel()
+	s := Snapshot{Phase: Queries, Health: map[string]health.State{
+		"docs": {Code: health.Misconfigured, Reason: "a column is gone"}, "notes": {Code: health.UpToDate},
+	}}
+	h := ops.Handler(ops.Options{Ready: func(context.Context) []ops.Check { return s.Ready() }})
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+	if w.Code != http.StatusOK || !strings.Contains(w.Body.String(), "[-]pipeline docs: misconfigured: a column is gone") {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }

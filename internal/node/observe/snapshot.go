@@ -43,14 +43,15 @@ const (
 	Queries               // there is none and will be none: queries are answered and nothing else
 )
 
-// Ready returns what must be so before work may be sent here.
+// Ready returns what must be so before work may be sent here, and how the pipelines stand, which is told beside: one
+// that cannot be worked is no reason to send the others nothing.
 func (s *Snapshot) Ready() []ops.Check {
 	var checks []ops.Check
 	if s.Phase != Queries {
 		checks = append(checks, ops.Check{Name: "stream", Err: s.streams()})
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Health)) {
-		check, state := ops.Check{Name: "pipeline " + name}, s.Health[name]
+		check, state := ops.Check{Name: "pipeline " + name, Aside: true}, s.Health[name]
 		// One that a person has paused is as it should be, and so is one outside of its hours.
 		if !state.Code.Works() && state.Code != health.Paused && state.Code != health.OutsideHours &&
 			state.Code != health.Disabled {
