@@ -2,7 +2,7 @@ package sidecar
 
 import (
 	"context"
-	"errors"
+	"maps"
 	"sync"
 	"time"
 
@@ -12,62 +12,62 @@ import (
 
 // asking is a question to an embedder what it is.
 type asking struct {
-	done chan struct{} // closed when there is an answer
+	since time.Time
+	done  chan struct{} // closed when there is an answer
 
 	d   embed.Description
 	err error
 }
 
-// errStarting means that an embedder has not said yet what it is.
-var errStarting = &embed.Error{Class: embed.Transient, Code: "starting", Err: errors.New("it is being started")}
+// startingError means that a pipeline cannot be started yet: its embedder has not said what it is, or still has a batch
+// that the pipeline gave it before it was stopped. Whoever waits for it is woken.
+type startingError struct {
+	since time.Time
+	what  string
+}
 
-// describeTimeout is how long all embedders together are waited for, each time the pipelines are looked at.
-const describeTimeout = 5 * time.Second
+func (e *startingError) Error() string { return e.what }
 
-// descriptions ask embedders what they are, one that takes its time without keeping others waiting. They are for one
-// goroutine.
+// startTimeout is for how long a pipeline that is being started is not said to wait for its embedder.
+const startTimeout = 5 * time.Second
+
+// descriptions ask embedders what they are, and wait for none. They are for one goroutine.
 type descriptions struct {
 	open   map[*embed.Service]*asking
 	work   sync.WaitGroup
 	keeper *restart.Keeper
-	answer func() // called when an answer came for which nobody waited any more
+	answer func() // called when there is an answer
 }
 
-// ask asks an embedder what it is, unless it is being asked. An answer after until is closed calls for another look.
-func (d *descriptions) ask(ctx context.Context, service *embed.Service, until <-chan struct{}) *asking {
+// get returns what an embedder is, or *startingError when it has not said so: then it is asked, and the next call may
+// return its answer.
+func (d *descriptions) get(ctx context.Context, service *embed.Service) (embed.Description, error) {
 	a := d.open[service]
-	if a != nil {
-		return a
-	}
-	a = &asking{done: make(chan struct{})}
-	d.open[service] = a
-	d.work.Go(func() {
-		a.err = d.keeper.Guard(ctx, restart.Pipelines, func() (err error) { a.d, err = service.Describe(ctx); return err })
-		close(a.done)
-		select {
-		case <-until:
+	if a == nil {
+		a = &asking{since: time.Now(), done: make(chan struct{})}
+		d.open[service] = a
+		d.work.Go(func() {
+			a.err = d.keeper.Guard(ctx, restart.Pipelines, func() (err error) { a.d, err = service.Describe(ctx); return err })
+			close(a.done)
 			d.answer()
-		default: // whoever asked is still there
-		}
-	})
-	return a
-}
-
-// get returns what an embedder is, or errStarting when it has not said so by the time that until is closed: then it
-// goes on being asked, and the next call returns its answer.
-func (d *descriptions) get(ctx context.Context, service *embed.Service, until <-chan struct{}) (embed.Description,
-	error,
-) {
-	a := d.ask(ctx, service, until)
+		})
+	}
 	select {
 	case <-a.done:
-	case <-until:
-		select {
-		case <-a.done: // both
-		default:
-			return embed.Description{}, errStarting
-		}
+		return a.d, a.err
+	default:
+		return embed.Description{}, &startingError{a.since, "it is being started"}
 	}
-	delete(d.open, service)
-	return a.d, a.err
+}
+
+// forget has embedders that have answered asked anew.
+func (d *descriptions) forget() {
+	maps.DeleteFunc(d.open, func(_ *embed.Service, a *asking) bool {
+		select {
+		case <-a.done:
+			return true
+		default:
+			return false
+		}
+	})
 }

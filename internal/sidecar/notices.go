@@ -22,6 +22,9 @@ func (e *otherModelError) Error() string { return e.reason }
 func (s *Sidecar) problem(err error) *health.Problem {
 	code := health.PluginDown
 	_, asked := errors.AsType[*embed.Error](err)
+	if _, starting := errors.AsType[*startingError](err); starting {
+		asked = true
+	}
 	if other, is := errors.AsType[*otherModelError](err); is {
 		code, err = health.OtherModel, other
 	} else if !asked {

@@ -100,10 +100,13 @@ type Sidecar struct {
 	services map[pipeline.ModelName]*embed.Service
 	shared   map[embed.Embedder]*embed.Service // the same, by what embeds
 	running  map[int32]*running
+	stopped  map[int32]time.Time // since when, of pipelines whose work in hand is not over
 	states   []State
 
 	waiting   map[string]health.Problem // what was logged of pipelines that wait; of the supervisor
 	described descriptions              // of the supervisor
+	stopping  sync.WaitGroup            // workers that finish what they have in hand
+	progress  chan struct{}             // a pipeline may be started that had to wait
 	streamed  streamed                  // what was stored of it; of housekeeping, and then of the farewell
 }
 
@@ -150,14 +153,14 @@ func New(o Options) *Sidecar {
 	s := &Sidecar{
 		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),
 		services: map[pipeline.ModelName]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{},
-		running: map[int32]*running{},
+		running: map[int32]*running{}, stopped: map[int32]time.Time{}, progress: make(chan struct{}, 1),
 		spent:   map[int32]spent{},
 		waiting: map[string]health.Problem{},
 		budget:  worker.NewBudget(0),
 		keeper:  restart.New(o.Log),
 		broken:  make(chan error, 1),
 	}
-	s.described = descriptions{open: map[*embed.Service]*asking{}, answer: s.Reload, keeper: s.keeper}
+	s.described = descriptions{open: map[*embed.Service]*asking{}, answer: s.goOn, keeper: s.keeper}
 	if o.NoWork {
 		s.told = s.queue.Told()
 	}

@@ -2,8 +2,11 @@ package sidecar
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,26 +25,34 @@ import (
 func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipeline) error {
 	defer s.described.work.Wait()
 	defer s.stopAll()
-	again := false
+	noted, again, starting := true, false, false
+	apply := func() { again, starting = s.apply(ctx, hard, pipelines) }
 	if pipelines != nil {
-		noted := s.note(ctx, pipelines)
-		again = s.apply(ctx, hard, pipelines) || !noted
+		noted = s.note(ctx, pipelines)
+		apply()
 	} else {
 		s.Reload()
 	}
 	for {
 		// A pipeline that cannot be worked now (embedder down, table changed) is looked at again by and by.
-		var retry <-chan time.Time
-		if again {
-			t := time.NewTimer(s.o.Heartbeat)
-			defer t.Stop()
-			retry = t.C
+		var retry, late <-chan time.Time
+		if again || !noted {
+			retry = time.After(s.o.Heartbeat)
+		}
+		if starting {
+			late = time.After(startTimeout)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-s.broken:
 			return err
+		case <-s.progress: // what is loaded is the same
+			apply()
+			continue
+		case <-late:
+			apply()
+			continue
 		case <-s.reload:
 		case <-retry:
 		}
@@ -56,8 +67,9 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 			again = true
 			continue
 		}
-		noted := s.note(ctx, loaded) // before embedders are asked, which may take seconds
-		again = s.apply(ctx, hard, loaded) || !noted
+		pipelines, noted = loaded, s.note(ctx, loaded)
+		s.described.forget()
+		apply()
 	}
 }
 
@@ -97,13 +109,11 @@ func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool 
 	return err == nil
 }
 
-// apply starts and stops workers until what runs is what is loaded. It reports whether some pipeline could not be
-// started.
-func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline) (again bool) {
+// apply starts and stops workers until what runs is what is loaded, as far as that goes without waiting for an embedder:
+// one that hangs keeps no other pipeline from being started or paused. again: some pipeline could not be started.
+// starting: one will be when its embedder lets it, which s.progress tells.
+func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline) (again, starting bool) {
 	wanted := map[int32]bool{}
-	until, cancel := context.WithTimeout(ctx, describeTimeout)
-	defer cancel()
-	s.ask(ctx, until.Done(), pipelines)
 	states := make([]State, 0, len(pipelines))
 	for _, p := range pipelines {
 		wanted[p.ID] = true
@@ -114,9 +124,14 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 		if state.Problem = s.barred(p); state.Problem != nil {
 			s.stop(p.ID)
 			again = again || p.Enabled && (p.Status != pipeline.Active || !p.Closed) && !s.idle()
-		} else if err := s.start(ctx, hard, until.Done(), p); err != nil {
+		} else if err := s.start(ctx, hard, p); err != nil {
 			state.Problem = s.problem(err)
-			again = true
+			if wait, is := errors.AsType[*startingError](err); !is {
+				again = true
+			} else if starting = true; time.Since(wait.since) < startTimeout {
+				states = append(states, s.before(p)...)
+				continue
+			}
 		}
 		if r := s.find(p.ID); r != nil {
 			state.Worker = r.worker.Stats()
@@ -140,7 +155,20 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 	for _, id := range left {
 		s.stop(id)
 	}
-	return again
+	return again, starting
+}
+
+// before is what was known of a pipeline that is being started, if anything was.
+func (s *Sidecar) before(p pipeline.Pipeline) []State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.IndexFunc(s.states, func(state State) bool { return state.Pipeline.ID == p.ID })
+	if at < 0 {
+		return nil
+	}
+	state := s.states[at]
+	state.Pipeline = p
+	return []State{state}
 }
 
 // idle reports whether the sidecar embeds nothing, whatever there is.
@@ -196,21 +224,9 @@ func (s *Sidecar) serviceFor(ctx context.Context, p pipeline.Pipeline) (*embed.S
 	return service, nil
 }
 
-// ask asks the embedders of pipelines that are to start what they are, all at once.
-func (s *Sidecar) ask(ctx context.Context, until <-chan struct{}, pipelines []pipeline.Pipeline) {
-	for _, p := range pipelines {
-		if s.barred(p) != nil || s.find(p.ID) != nil {
-			continue
-		}
-		if service, err := s.serviceFor(ctx, p); err == nil { // start says what is wrong
-			s.described.ask(ctx, service, until)
-		}
-	}
-}
-
 // start works a pipeline unless it is worked already. The embedder must be the one the pipeline's vectors were made
-// with; it has to say so before until is closed.
-func (s *Sidecar) start(ctx, hard context.Context, until <-chan struct{}, p pipeline.Pipeline) error {
+// with.
+func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 	if r := s.find(p.ID); r != nil {
 		select {
 		case r.scan <- struct{}{}:
@@ -218,11 +234,14 @@ func (s *Sidecar) start(ctx, hard context.Context, until <-chan struct{}, p pipe
 		}
 		return nil
 	}
+	if since := s.stoppedAt(p.ID); !since.IsZero() {
+		return &startingError{since, "a batch of before is still with the embedder"}
+	}
 	service, err := s.serviceFor(ctx, p)
 	if err != nil {
 		return fmt.Errorf("start the embedder: %w", err)
 	}
-	d, err := s.described.get(ctx, service, until)
+	d, err := s.described.get(ctx, service)
 	if err != nil {
 		return fmt.Errorf("ask the embedder what it is: %w", err)
 	}
@@ -293,30 +312,49 @@ func (s *Sidecar) siblings(p *pipeline.Pipeline, service *embed.Service) []pipel
 
 func short(fingerprint string) string { return fingerprint[:min(12, len(fingerprint))] }
 
+// stop has a pipeline worked no more, and waits for nothing: what is in work is finished beside.
 func (s *Sidecar) stop(id int32) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	r := s.running[id]
+	if r == nil {
+		return
+	}
 	delete(s.running, id)
-	s.mu.Unlock()
-	if r != nil {
-		r.cancel()
+	s.stopped[id] = time.Now()
+	r.cancel()
+	s.stopping.Go(func() {
 		<-r.done
 		s.mu.Lock()
+		delete(s.stopped, id)
 		s.settleSpentLocked(id, r)
 		s.settleDayLocked(r, time.Now())
 		s.mu.Unlock()
+		s.goOn()
+	})
+}
+
+// stoppedAt is when a pipeline was stopped whose work in hand is not over; zero: it is.
+func (s *Sidecar) stoppedAt(id int32) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped[id]
+}
+
+// goOn wakes the supervisor: a pipeline may be started that had to wait.
+func (s *Sidecar) goOn() {
+	select {
+	case s.progress <- struct{}{}:
+	default:
 	}
 }
 
 func (s *Sidecar) stopAll() {
 	s.mu.Lock()
-	ids := make([]int32, 0, len(s.running))
-	for id, r := range s.running {
-		r.cancel() // all at once; then wait for each
-		ids = append(ids, id)
-	}
+	ids := slices.Collect(maps.Keys(s.running))
 	s.mu.Unlock()
 	for _, id := range ids {
 		s.stop(id)
 	}
+	s.stopping.Wait()
 }
