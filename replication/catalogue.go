@@ -164,7 +164,9 @@ func (w *watcher) look(ctx context.Context) error {
 		}
 	}
 	w.told = false
-	rows, err := w.conn.Query(asking, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": s.o.Slot})
+	rows, err := w.conn.Query(asking, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{
+		"slot": s.o.Slot, "pipeline": nil,
+	})
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}

@@ -20,7 +20,7 @@ func (f *fixture) caughtUp() {
 	f.MustExec(`INSERT INTO embedsidecar.route (pipeline_id, generation, definition, epoch)
 		SELECT pipeline_id, generation, '', 0 FROM embedsidecar.pipeline`)
 	rows, err := f.pool.Query(f.t.Context(), sqlfiles.Query("pipeline_catalogue"),
-		pgx.StrictNamedArgs{"slot": f.config.Slot.Name})
+		pgx.StrictNamedArgs{"slot": f.config.Slot.Name, "pipeline": nil})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -89,8 +89,8 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 		}
 	}
 	schema := spec.Destination().Schema
-	into, err := TableByName(ctx, q, schema, spec.IntoTable)
-	if _, ok := errors.AsType[*refusal.MissingError](err); ok {
+	into, err := loadTable(ctx, q, pgx.StrictNamedArgs{"table": nil, "schema": schema, "name": spec.IntoTable})
+	if errors.Is(err, pgx.ErrNoRows) {
 		err = d.room(ctx, q, schema)
 		return d, err
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/publish"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/slot"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -88,9 +89,10 @@ type checker struct {
 	database  string
 	system    pglogrepl.IdentifySystemResult // zero if it was not to be had
 	installed bool
-	copied    bool // the data came from another server: what is said of it here is of that one
-	hidden    bool // the role may not look into the schema
-	create    bool // the role may create in the database
+	stored    []resolve.Stored // the pipelines of the slot
+	copied    bool             // the data came from another server: what is said of it here is of that one
+	hidden    bool             // the role may not look into the schema
+	create    bool             // the role may create in the database
 	role      string
 	streamer  string              // the role that streams
 	readers   map[string][]string // roles that read tables by way of the slot alone, and which

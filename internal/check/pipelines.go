@@ -23,6 +23,9 @@ func (c *checker) checkPipelines(ctx context.Context) {
 	set := map[string]pipeline.Pipeline{}
 	if c.installed {
 		all, err := resolve.Settled(ctx, c.o.Pool, c.o.Slot)
+		if err == nil {
+			c.stored, err = resolve.ReadStoredOf(ctx, c.o.Pool, c.o.Slot)
+		}
 		if err != nil {
 			c.failed("pipelines", err)
 		}
@@ -116,11 +119,7 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 	before, name := c.findings, fmt.Sprintf("pipeline %q", configured.Name)
 	err = database.RetryReadOnly(ctx, c.o.Pool, func(tx pgx.Tx) error {
 		spec, otherwise, c.findings = configured, "", before
-		all, err := resolve.ReadStoredOf(ctx, tx, c.o.Slot)
-		if err != nil {
-			return err
-		}
-		stored := c.setUpFor(spec, all)
+		stored := c.setUpFor(spec, c.stored)
 		if stored == nil {
 			return nil
 		}

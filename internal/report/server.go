@@ -96,7 +96,7 @@ func (s server) caughtUp(ctx context.Context, slot string, lsn pglogrepl.LSN) (c
 func (s server) altered(ctx context.Context, slot string) (n int64, err error) {
 	list, err := collect(ctx, s.db, "look at the catalogue", func(row pgx.CollectableRow) (bool, error) {
 		return differs(row.FieldDescriptions(), row.RawValues()), nil
-	}, "pipeline_catalogue", pgx.StrictNamedArgs{"slot": slot})
+	}, "pipeline_catalogue", pgx.StrictNamedArgs{"slot": slot, "pipeline": nil})
 	for _, other := range list {
 		if other {
 			n++

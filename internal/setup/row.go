@@ -130,28 +130,21 @@ func (in *initializer) insertPipeline(ctx context.Context, f *resolve.Findings, 
 // markCatalogue stores what the catalogue says of the pipeline's table before its backfill can begin: whatever is
 // changed from now on differs from the mark, and so is noticed by the streamer.
 func markCatalogue(ctx context.Context, tx pgx.Tx, slotName string, id int32) error {
-	rows, err := tx.Query(ctx, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": slotName})
+	rows, err := tx.Query(ctx, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": slotName, "pipeline": id})
 	if err != nil {
 		return fmt.Errorf("read the catalogue: %w", err)
 	}
-	pipelines, err := pgx.CollectRows(rows, pgx.RowToMap)
+	now, err := pgx.CollectExactlyOneRow(rows, pgx.RowToMap)
 	if err != nil {
 		return fmt.Errorf("read the catalogue: %w", err)
 	}
-	for _, now := range pipelines {
-		if now["pipeline_id"] != id {
-			continue
-		}
-		_, err := tx.Exec(ctx, sqlfiles.Query("note_catalogue"), pgx.StrictNamedArgs{
-			"pipeline_id": id, "lack": "", "detail": "", "catalogue": now["current"],
-			"table_schema": now["table_schema"], "table_name": now["table_name"],
-		})
-		if err != nil {
-			return fmt.Errorf("mark the table: %w", err)
-		}
-		return nil
+	if _, err := tx.Exec(ctx, sqlfiles.Query("note_catalogue"), pgx.StrictNamedArgs{
+		"pipeline_id": id, "lack": "", "detail": "", "catalogue": now["current"],
+		"table_schema": now["table_schema"], "table_name": now["table_name"],
+	}); err != nil {
+		return fmt.Errorf("mark the table: %w", err)
 	}
-	return fmt.Errorf("mark the table: no pipeline %d of slot %q", id, slotName)
+	return nil
 }
 
 func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error {

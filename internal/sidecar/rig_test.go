@@ -165,7 +165,7 @@ func newRigWith(t *testing.T, db *testenv.Database, embedder *counter, specs ...
 // catalogue returns the query for the marks of the tables.
 func (r *rig) catalogue() (sql string, args []any) {
 	r.t.Helper()
-	sql, args, err := pgx.StrictNamedArgs{"slot": r.slot}.RewriteQuery(r.t.Context(), nil,
+	sql, args, err := pgx.StrictNamedArgs{"slot": r.slot, "pipeline": nil}.RewriteQuery(r.t.Context(), nil,
 		strings.TrimRight(strings.TrimSpace(sqlfiles.Query("pipeline_catalogue")), ";"), nil)
 	if err != nil {
 		r.t.Fatal(err)

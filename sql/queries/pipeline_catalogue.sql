@@ -1,7 +1,15 @@
 -- pipeline_catalogue: what the catalogue says now of each pipeline's table, beside what it said when the pipeline was whole.
 -- Some changes send nothing through the slot at all (ALTER TYPE USING, DETACH and DROP of a partition, a publication that is
 -- missing for a while): they are known by these marks. One statement serves as the heartbeat.
+-- @pipeline: that one alone; NULL: all.
 -- Rows: one per pipeline of the slot; exists is false when the table is gone.
+WITH publication AS MATERIALIZED ( -- once for all pipelines
+    SELECT k.slot_name, k.publication_oid, b.oid, b.xmin AS version, b.pubname, b.puballtables,
+           b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot AS whole,
+           (SELECT string_agg(d.objid::text, ',' ORDER BY d.objid) FROM pg_depend AS d
+            WHERE d.refclassid = 'pg_publication'::regclass AND d.refobjid = b.oid AND d.classid <> 'pg_publication_rel'::regclass) AS schemas
+    FROM   embedsidecar.lsn_checkpoint AS k LEFT JOIN pg_publication AS b ON b.pubname = k.publication
+    WHERE  k.slot_name = @slot)
 SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table_exists,
        coalesce(n.nspname, '') AS table_schema, coalesce(c.relname, '') AS table_name,
        CASE WHEN c.oid IS NULL THEN '{}'::jsonb ELSE jsonb_build_object(
@@ -53,16 +61,15 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
            -- By its version, not by what it says: a publication that is altered, and altered back before anybody looks, was another one meanwhile.
            -- The same with the entries of this table, of what it is part of and of its parts; an entry is never altered, it is made anew. All that
            -- depends on a publication beside its tables is its schemas, from PostgreSQL 15 on.
-           'published', (SELECT concat_ws(' ', b.oid, b.xmin,
+           'published', (SELECT concat_ws(' ', b.oid, b.version,
                              (SELECT string_agg(r.oid::text, ',' ORDER BY r.oid) FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid IN (
                                  WITH RECURSIVE below AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM below AS t JOIN pg_inherits AS h ON h.inhparent = t.relid),
                                      above AS (SELECT c.oid AS relid UNION ALL SELECT h.inhparent FROM above AS t JOIN pg_inherits AS h ON h.inhrelid = t.relid)
                                  SELECT relid FROM below UNION SELECT relid FROM above)),
-                             (SELECT string_agg(d.objid::text, ',' ORDER BY d.objid) FROM pg_depend AS d
-                              WHERE d.refclassid = 'pg_publication'::regclass AND d.refobjid = b.oid AND d.classid <> 'pg_publication_rel'::regclass)))) END AS current,
+                             b.schemas))) END AS current,
        b.oid IS NOT NULL AS publication_exists,
-       coalesce(b.oid = k.publication_oid, false) AS same_publication,
-       coalesce(b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot, false)
+       coalesce(b.oid = b.publication_oid, false) AS same_publication,
+       coalesce(b.whole, false)
            -- The filter of a partition's own entry holds for it whatever its partitioned table's says.
            AND NOT EXISTS (WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
                            SELECT FROM pg_publication_rel AS r JOIN tree AS t ON t.relid = r.prrelid
@@ -84,10 +91,9 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                     SELECT relid FROM tree)))::text, getdatabaseencoding())), 'hex') AS version,
        EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id AND s.phase = 'waiting') AS scan_asked
 FROM   embedsidecar.pipeline AS p
-       JOIN embedsidecar.lsn_checkpoint AS k ON k.slot_name = p.slot_name
+       JOIN publication AS b ON b.slot_name = p.slot_name
        CROSS JOIN embedsidecar.installation AS i
        LEFT JOIN pg_class AS c ON c.oid = p.table_oid
        LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace
-       LEFT JOIN pg_publication AS b ON b.pubname = k.publication
-WHERE  p.slot_name = @slot
+WHERE  @pipeline::integer IS NULL OR p.pipeline_id = @pipeline
 ORDER BY p.pipeline_id;
