@@ -55,7 +55,7 @@ GRANT INSERT, UPDATE, DELETE ON embedsidecar.task, embedsidecar.lease, embedside
 GRANT INSERT ON embedsidecar.history TO embedsidecar_run;
 GRANT TRUNCATE ON embedsidecar.history_0, embedsidecar.history_1, embedsidecar.history_2, embedsidecar.history_3,
     embedsidecar.history_4, embedsidecar.history_5, embedsidecar.history_6, embedsidecar.history_7 TO embedsidecar_run;
-GRANT INSERT, UPDATE ON embedsidecar.scan TO embedsidecar_run;
+GRANT INSERT, UPDATE ON embedsidecar.scan, embedsidecar.spent TO embedsidecar_run;
 GRANT UPDATE ON embedsidecar.init_lock, embedsidecar.index_lock TO embedsidecar_run; -- to lock them
 -- Not the names of slot and publication: an uninstall of the owner's drops what stands there. A script of before granted all of it.
 REVOKE UPDATE ON embedsidecar.lsn_checkpoint FROM embedsidecar_run;

@@ -28,13 +28,15 @@ SELECT p.pipeline_id, p.name, p.slot_name, coalesce(tn.nspname, p.table_schema) 
        coalesce(CASE WHEN s.phase = 'rows' THEN s.rows_seen / greatest(extract(epoch FROM now() - s.started_at), 1) END, 0)::double precision AS scan_rate,
        CASE WHEN s.phase = 'waiting' AND s.barrier > pg_snapshot_xmin(pg_current_snapshot()) THEN s.barrier::text ELSE '' END AS scan_barrier,
        NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation) AS unrouted,
-       p.tokens_embedded, p.texts_embedded, p.texts_reused, p.rows_unchanged,
+       p.tokens_embedded + coalesce(c.tokens_embedded, 0) AS tokens_embedded, p.texts_embedded + coalesce(c.texts_embedded, 0) AS texts_embedded,
+       p.texts_reused + coalesce(c.texts_reused, 0) AS texts_reused, p.rows_unchanged + coalesce(c.rows_unchanged, 0) AS rows_unchanged,
        (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS c
         WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree(p.table_oid) UNION SELECT p.table_oid)) AS rows_estimate,
        embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS is_open, p.active_hours, i.enabled AS switched_on, p.enabled AS itself_enabled
 FROM   embedsidecar.pipeline AS p
        CROSS JOIN embedsidecar.installation AS i
        LEFT JOIN embedsidecar.scan AS s ON s.pipeline_id = p.pipeline_id
+       LEFT JOIN embedsidecar.spent AS c ON c.pipeline_id = p.pipeline_id
        LEFT JOIN pg_class AS tc ON tc.oid = p.table_oid
        LEFT JOIN pg_namespace AS tn ON tn.oid = tc.relnamespace
 ORDER BY p.name;

@@ -20,13 +20,14 @@ SELECT p.pipeline_id, p.name AS pipeline, p.slot_name, coalesce(tn.nspname, p.ta
        EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.slot_name = p.slot_name AND w.last_seen_at > now() - interval '5 minutes'
                AND (w.session_name = '' OR EXISTS (SELECT FROM pg_stat_activity AS a
                     WHERE a.datname = current_database() AND a.application_name = w.session_name AND a.pid <> pg_backend_pid()))) AS sidecar_runs,
-       p.tokens_embedded,
+       p.tokens_embedded + coalesce(c.tokens_embedded, 0) AS tokens_embedded,
        (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS c
         WHERE c.relkind = 'r' AND c.oid IN (SELECT t.relid FROM pg_partition_tree(p.table_oid) AS t UNION SELECT p.table_oid)) AS rows_estimate,
        embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS is_open, p.active_hours
 FROM   embedsidecar.pipeline AS p
        CROSS JOIN embedsidecar.installation AS i
        LEFT JOIN embedsidecar.scan AS s ON s.pipeline_id = p.pipeline_id
+       LEFT JOIN embedsidecar.spent AS c ON c.pipeline_id = p.pipeline_id
        LEFT JOIN pg_class AS tc ON tc.oid = p.table_oid
        LEFT JOIN pg_namespace AS tn ON tn.oid = tc.relnamespace;
 COMMENT ON VIEW embedsidecar.status IS 'One row per pipeline: the facts of which embedsidecar status makes its word for the state. Counts are exact up to 100,000 and end there; no table of yours is counted.';
