@@ -20,7 +20,7 @@ import (
 type statusCommand struct {
 	watch  bool
 	every  time.Duration
-	counts *report.Counts // with watch: what is known is not counted each time
+	memory *observe.Memory // with watch: what is known is not counted each time
 	clocks map[string]*report.Countdown
 }
 
@@ -51,7 +51,7 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 	case output.IsTerminal(env.stdout) && env.out.ForPeople():
 		return env.top(ctx, pool, c.every)
 	}
-	c.counts, c.clocks = &report.Counts{}, map[string]*report.Countdown{}
+	c.memory, c.clocks = &observe.Memory{}, map[string]*report.Countdown{}
 	for {
 		if err := c.once(ctx, env, pool); err != nil && ctx.Err() == nil {
 			return err
@@ -76,7 +76,7 @@ func (e *environment) lookAt(ctx context.Context) (*pgxpool.Pool, error) {
 }
 
 func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
-	state, err := observe.Read(ctx, pool, c.counts, observe.FewFailures, env.redact.Text)
+	state, err := observe.Read(ctx, pool, c.memory, observe.FewFailures, env.redact.Text)
 	if err != nil {
 		return err
 	}

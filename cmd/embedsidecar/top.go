@@ -10,7 +10,6 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/output"
-	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/top"
 )
@@ -36,9 +35,9 @@ func newTop() *command {
 // top shows frames until somebody ends it, or one where nobody could watch.
 func (e *environment) top(ctx context.Context, pool *pgxpool.Pool, every time.Duration) (err error) {
 	var view top.View
-	counts := &report.Counts{}
+	memory := &observe.Memory{}
 	frame := func() ([]byte, error) {
-		d, err := observe.Read(ctx, pool, counts, observe.FewFailures, e.redact.Text)
+		d, err := observe.Read(ctx, pool, memory, observe.FewFailures, e.redact.Text)
 		if err != nil {
 			return nil, err
 		}

@@ -69,7 +69,7 @@ func (s *Service) Defined(ctx context.Context, name string) (*pipeline.Pipeline,
 	if err != nil {
 		return nil, err
 	}
-	all, err := lookup.All(ctx, pool)
+	all, err := lookup.AllBy(ctx, &s.memory.Loader, pool)
 	if err != nil {
 		return nil, err
 	}

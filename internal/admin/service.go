@@ -50,7 +50,7 @@ type ServiceOptions struct {
 // safe for concurrent use.
 type Service struct {
 	o        ServiceOptions
-	counts   report.Counts
+	memory   observe.Memory
 	events   *hub
 	waits    turn // those who wait for vectors, each in a request
 	counting turn // one counts all tasks at a time
@@ -75,7 +75,7 @@ const (
 // NewService makes a Service. Before Follow it knows no database.
 func NewService(o ServiceOptions) *Service {
 	return &Service{
-		o: o, counts: report.Counts{Age: statusAge}, events: newHub(),
+		o: o, memory: observe.Memory{Counts: report.Counts{Age: statusAge}}, events: newHub(),
 		reading: make(turn, 1), checking: make(turn, 1), counting: make(turn, 1), waits: make(turn, maxWaits),
 	}
 }
@@ -162,7 +162,7 @@ func (s *Service) look(ctx context.Context, pool *pgxpool.Pool) (observe.Databas
 		return s.read, s.readAt, nil
 	}
 	at := time.Now()
-	found, err := observe.Read(ctx, pool, &s.counts, observe.FewFailures, s.o.Redact)
+	found, err := observe.Read(ctx, pool, &s.memory, observe.FewFailures, s.o.Redact)
 	if err != nil {
 		return found, at, err
 	}

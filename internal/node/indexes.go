@@ -50,7 +50,7 @@ func (n *Node) buildIndexes(ctx context.Context, p *pools) (finished bool, err e
 	if !slices.ContainsFunc(n.o.Config.Pipelines, func(s pipeline.Spec) bool { return s.Index != "" }) {
 		return true, nil
 	}
-	known, err := lookup.Stored(ctx, p.work, n.o.Config.Slot.Name)
+	known, err := lookup.StoredBy(ctx, &n.loader, p.work, n.o.Config.Slot.Name)
 	if err != nil {
 		return false, err
 	}

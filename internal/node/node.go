@@ -21,6 +21,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/node/query"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/trace"
 )
@@ -50,7 +51,8 @@ type Node struct {
 	plugins  *embedders.Pool
 	observer *observe.Observer
 	backend  *query.Backend
-	database bool // there is one, or will be
+	database bool           // there is one, or will be
+	loader   resolve.Loader // of the role that works
 
 	audit atomic.Pointer[pgxpool.Pool] // where the audit is; nil: not connected
 	which atomic.Pointer[string]       // the database; nil: there is none, or it is not known yet

@@ -20,7 +20,7 @@ import (
 // prepare sets up what is missing, unless told not to, and makes sure that there is something to work on.
 func (n *Node) prepare(ctx context.Context, p *pools, o RunOptions) error {
 	slot := n.o.Config.Slot.Name
-	ours, err := lookup.Stored(ctx, p.work, slot)
+	ours, err := lookup.StoredBy(ctx, &n.loader, p.work, slot)
 	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
 		return err
 	}
@@ -60,6 +60,9 @@ func (n *Node) prepare(ctx context.Context, p *pools, o RunOptions) error {
 		owner = p.stream
 	}
 	so := setup.Options{Pool: owner, Specs: specs, Descriptions: described, NoChange: o.NoChange, Starting: true}
+	if owner == p.work { // as the same role
+		so.Loader = &n.loader
+	}
 	done, err := Initialize(ctx, n.o.Config, n.o.Log, so)
 	if len(specs) == 0 {
 		done.Others = nil // all that is set up is meant
@@ -135,7 +138,7 @@ func (n *Node) describe(ctx context.Context, specs []pipeline.Spec, stored []pip
 // workable looks for a pipeline whose embedder is not the one its vectors were made with, or cannot be had. A sidecar
 // lets such a pipeline wait until somebody acts; one that is to catch up and end would wait for ever.
 func (n *Node) workable(ctx context.Context, pool *pgxpool.Pool) error {
-	pipelines, err := lookup.Stored(ctx, pool, n.o.Config.Slot.Name)
+	pipelines, err := lookup.StoredBy(ctx, &n.loader, pool, n.o.Config.Slot.Name)
 	if err != nil {
 		return err
 	}

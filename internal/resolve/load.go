@@ -90,10 +90,19 @@ func watchedOf(ctx context.Context, q database.Querier, t *catalog.Table, column
 // OID, generation, fingerprint, width and watched columns are certain, and of one whose table is locked the names of
 // its key. It returns *NotSetUpError when the database has no schema of ours.
 func Load(ctx context.Context, db database.Beginner, slot string) ([]pipeline.Pipeline, error) {
+	return (*Loader)(nil).Load(ctx, db, slot)
+}
+
+// Load is the function of that name, which does not look again at what is as it was.
+func (l *Loader) Load(ctx context.Context, db database.Beginner, slot string) ([]pipeline.Pipeline, error) {
 	var stored []Stored
+	var marks map[int32]string
 	err := database.RetryReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
 		if err := catalog.Untrusted(ctx, tx); err != nil {
 			return err
+		}
+		if marks, err = l.marks(ctx, tx, slot); err != nil {
+			return refusal.NotSetUp(err)
 		}
 		stored, err = ReadStoredOf(ctx, tx, slot)
 		return refusal.NotSetUp(err)
@@ -103,6 +112,10 @@ func Load(ctx context.Context, db database.Beginner, slot string) ([]pipeline.Pi
 	}
 	pipelines := make([]pipeline.Pipeline, len(stored))
 	for i := range stored {
+		id := stored[i].PipelineID
+		if l.recall(id, marks[id], &pipelines[i]) {
+			continue
+		}
 		// A transaction for each: one that held the locks of several tables, however weak, could deadlock with a user who
 		// truncates them.
 		err := database.ReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
@@ -119,15 +132,23 @@ func Load(ctx context.Context, db database.Beginner, slot string) ([]pipeline.Pi
 		} else if err != nil {
 			return nil, err
 		}
+		l.remember(id, marks[id], &pipelines[i])
 	}
 	return pipelines, nil
 }
 
 // Settled is Load for somebody who looks once: it looks again while a table is locked.
 func Settled(ctx context.Context, db database.Beginner, slot string) (pipelines []pipeline.Pipeline, err error) {
+	return (*Loader)(nil).Settled(ctx, db, slot)
+}
+
+// Settled is the function of that name, which does not look again at what is as it was.
+func (l *Loader) Settled(ctx context.Context, db database.Beginner, slot string) (pipelines []pipeline.Pipeline,
+	err error,
+) {
 	var failed error // Load has tried again itself
 	err = database.UntilUnlocked(ctx, func() error {
-		pipelines, failed = Load(ctx, db, slot)
+		pipelines, failed = l.Load(ctx, db, slot)
 		if slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Status == pipeline.Locked }) {
 			return database.ErrLocked
 		}

@@ -17,7 +17,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
-	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/step"
 )
 
@@ -227,7 +226,7 @@ func (in *initializer) do(ctx context.Context, a step.Action) error {
 
 // confirmed resolves every pipeline as it now is.
 func (in *initializer) confirmed(ctx context.Context) ([]pipeline.Pipeline, error) {
-	all, err := resolve.Settled(ctx, in.o.Pool, in.o.Slot)
+	all, err := in.o.Loader.Settled(ctx, in.o.Pool, in.o.Slot)
 	if err != nil {
 		return nil, err
 	}

@@ -66,8 +66,9 @@ type Options struct {
 	Starting bool
 	// a slot of ours that has a gap is not made anew: that takes a word
 	StopOnLost bool
-	Failover   bool // standbys keep a copy of the slot; from PostgreSQL 17 on
-	DryRun     bool // say what would be done
+	Loader     *resolve.Loader // of the role of Pool, whatever it has looked at; nil: nothing
+	Failover   bool            // standbys keep a copy of the slot; from PostgreSQL 17 on
+	DryRun     bool            // say what would be done
 	// how long to wait for running transactions; 0: 60 s, and as long as it takes when a sidecar starts: it says for whom
 	// it waits, and whoever starts it again would only wait anew
 	SlotTimeout time.Duration

@@ -249,12 +249,14 @@ func (r *rig) start() (*sidecar.Sidecar, func()) {
 	// The stream's role may replicate and nothing else. It goes by the same way as the other: through a proxy, if there
 	// is one.
 	url := slowly(r.db.URLVia(net.JoinHostPort(at.Host, strconv.Itoa(int(at.Port))), r.db.StreamRole()))
+	loader := &resolve.Loader{}
 	o := sidecar.Options{
 		Slot: r.slot, Instance: r.t.Name(), Version: "test", Pool: pool, Direct: direct, Log: logger(r.t),
 		Dial: func(ctx context.Context) (*pgconn.PgConn, error) {
 			return database.ConnectReplication(ctx, url, database.Options{IdleInTransaction: -1})
 		},
-		Load:      func(ctx context.Context) ([]pipeline.Pipeline, error) { return resolve.Load(ctx, pool, r.slot) },
+		Load:      func(ctx context.Context) ([]pipeline.Pipeline, error) { return loader.Load(ctx, pool, r.slot) },
+		Forget:    loader.Forget,
 		Embedder:  func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return r.embedder, nil },
 		Heartbeat: time.Second, Retry: worker.Retry{Initial: 50 * time.Millisecond, Max: time.Second},
 		// However long the machine stands still, no lease is lost and no commit is given up, so that what happens can be

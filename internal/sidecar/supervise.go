@@ -91,6 +91,26 @@ func (s *Sidecar) refresh(ctx context.Context) ([]pipeline.Pipeline, error) {
 	return loaded, stream.Acknowledge(ctx)
 }
 
+// prepare returns what a session of the stream begins with. Between two of them the server may have been another one.
+func (s *Sidecar) prepare() func(ctx context.Context) error {
+	first := true
+	return func(ctx context.Context) error {
+		if !first {
+			s.forget()
+		}
+		first = false
+		_, err := s.refresh(ctx)
+		return err
+	}
+}
+
+// forget has the pipelines looked at as if nothing was known of them.
+func (s *Sidecar) forget() {
+	if s.o.Forget != nil {
+		s.o.Forget()
+	}
+}
+
 // note tells the database which pipelines fit their tables, for those who ask it: status and wait. It returns false
 // if that must be tried again.
 func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool {
@@ -266,7 +286,7 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 		Loops: s.o.Loops, BatchRows: s.o.BatchRows, HeldRows: s.o.HeldRows, Lease: s.o.Lease, Retry: s.o.Retry,
 		Quick: s.o.Quick, CPUShare: s.o.CPUShare,
 		UserPath: s.userPath, NoMarks: s.o.NoMarks,
-		Fresh: fresh, Broken: func(*pipeline.Pipeline) { s.Reload() },
+		Fresh: fresh, Broken: func(*pipeline.Pipeline) { s.forget(); s.Reload() },
 		Siblings: func() []pipeline.Pipeline { return s.siblings(&kept, service) }, Budget: s.budget, Keeper: s.keeper,
 		Tracer: s.tracer,
 	})

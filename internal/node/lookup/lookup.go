@@ -23,10 +23,15 @@ import (
 
 // Stored returns the pipelines that are set up for a slot.
 func Stored(ctx context.Context, pool *pgxpool.Pool, slot string) ([]pipeline.Pipeline, error) {
+	return StoredBy(ctx, nil, pool, slot)
+}
+
+// StoredBy is Stored, which remembers what it has looked at.
+func StoredBy(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool, slot string) ([]pipeline.Pipeline, error) {
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return nil, err
 	}
-	return resolve.Load(ctx, pool, slot)
+	return l.Load(ctx, pool, slot)
 }
 
 // Drift tells what is configured otherwise than it is set up.
@@ -135,6 +140,11 @@ func OtherSlots(ctx context.Context, pool *pgxpool.Pool) string {
 
 // All returns the pipelines of all slots.
 func All(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
+	return AllBy(ctx, nil, pool)
+}
+
+// AllBy is All, which remembers what it has looked at.
+func AllBy(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return nil, err
 	}
@@ -148,7 +158,7 @@ func All(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
 	}
 	var all []pipeline.Pipeline
 	for _, slot := range slots {
-		pipelines, err := resolve.Load(ctx, pool, slot)
+		pipelines, err := l.Load(ctx, pool, slot)
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
 )
 
 // Database is how things stand by the tables, whoever runs.
@@ -32,12 +33,23 @@ type Pipeline struct {
 // FewFailures is how many rows that failed are named for each pipeline where they are not what was asked for.
 const FewFailures = 5
 
-// Read asks the tables how things stand. Of each pipeline it names as many rows that failed as are wanted; redact takes
+// Memory is what somebody who asks again and again need not ask anew. Its zero value remembers nothing yet.
+type Memory struct {
+	Counts report.Counts
+	Loader resolve.Loader
+}
+
+// Read asks the tables how things stand; memory may be nil. Of each pipeline it names as many rows that failed as are wanted; redact takes
 // what is secret out of their messages.
-func Read(ctx context.Context, pool *pgxpool.Pool, counts *report.Counts, failed int,
+func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, failed int,
 	redact func(string) string,
 ) (Database, error) {
-	loaded, _ := lookup.All(ctx, pool) // what cannot be looked at now is told as it was stored
+	var counts *report.Counts
+	var loader *resolve.Loader
+	if memory != nil {
+		counts, loader = &memory.Counts, &memory.Loader
+	}
+	loaded, _ := lookup.AllBy(ctx, loader, pool) // what cannot be looked at now is told as it was stored
 	state, err := report.Options{Loaded: loaded, Counts: counts}.Read(ctx, pool)
 	if err != nil {
 		return Database{}, err

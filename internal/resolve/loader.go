@@ -1,0 +1,109 @@
+package resolve
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// Loader loads the pipelines of a slot again and again, for one role. One that could work when it was looked at is not
+// looked at again while its row, its table and its publication are of the versions that they were, as the heartbeat
+// tells it; for remembered at most. A nil Loader remembers nothing. It is safe for concurrent use.
+type Loader struct {
+	mu    sync.Mutex
+	known map[int32]looked
+}
+
+// looked is a pipeline as it was found.
+type looked struct {
+	mark string
+	at   time.Time
+	p    pipeline.Pipeline
+}
+
+// remembered is for how long: what has no version, such as a privilege, is seen by then. Whoever meets it before says
+// so by Forget.
+const remembered = 10 * time.Minute
+
+// Forget has everything looked at again.
+func (l *Loader) Forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.known = nil
+}
+
+// marks returns the versions of what pipelines depend on. They are read before the pipelines are looked at: what changes
+// in between has another version the next time.
+func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (map[int32]string, error) {
+	if l == nil {
+		return nil, nil //nolint:nilnil // nobody asks for them
+	}
+	type row struct {
+		id   int32
+		mark string
+	}
+	rows, err := database.Collect(ctx, q, "pipeline_catalogue", func(r pgx.CollectableRow) (found row, err error) {
+		values := r.RawValues()
+		parts := make([]string, len(values))
+		for i, field := range r.FieldDescriptions() {
+			if field.Name != "status" && field.Name != "known" && field.Name != "scan_asked" { // they are about the stream
+				parts[i] = string(values[i])
+			}
+		}
+		found.mark = strings.Join(parts, "\x00")
+		var ignored any
+		targets := make([]any, len(values))
+		for i := range targets {
+			targets[i] = &ignored
+		}
+		targets[0] = &found.id
+		return found, r.Scan(targets...)
+	}, pgx.StrictNamedArgs{"slot": slot, "pipeline": nil})
+	if err != nil {
+		return nil, fmt.Errorf("read the catalogue: %w", err)
+	}
+	marks := make(map[int32]string, len(rows))
+	for _, r := range rows {
+		marks[r.id] = r.mark
+	}
+	return marks, nil
+}
+
+// recall returns a pipeline that is as it was.
+func (l *Loader) recall(id int32, mark string, p *pipeline.Pipeline) bool {
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k, is := l.known[id]
+	if !is || mark == "" || k.mark != mark || time.Since(k.at) > remembered {
+		return false
+	}
+	*p = k.p
+	return true
+}
+
+// remember keeps a pipeline that can work; others are looked at again and again.
+func (l *Loader) remember(id int32, mark string, p *pipeline.Pipeline) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p.Status != pipeline.Active {
+		delete(l.known, id)
+		return
+	}
+	if l.known == nil {
+		l.known = map[int32]looked{}
+	}
+	l.known[id] = looked{mark, time.Now(), *p}
+}
