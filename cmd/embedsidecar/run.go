@@ -33,7 +33,7 @@ func newRun() *command {
 			noChangeFlag(&c.noChange),
 			own.text("role", &c.role,
 				"`all|stream|work` all; or one half of it, beside processes that do the other: stream reads the slot and fills the queue, work embeds"),
-			own.toggle("no-init", &c.noInit, "set nothing up; end with status 3 when something is missing"),
+			own.toggle("no-init", &c.noInit, "set nothing up; end with status 3 when something is missing, and wait while the schema is of an older version"),
 		},
 		settings: []string{
 			config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupQueries,

@@ -4,4 +4,4 @@
 set -eu
 if [ ! -d /run/systemd/system ]; then exit 0; fi
 systemctl daemon-reload
-systemctl try-restart embedsidecar.service 'embedsidecar@*.service'
+systemctl try-restart --no-block embedsidecar.service 'embedsidecar@*.service'

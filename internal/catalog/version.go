@@ -63,8 +63,13 @@ func CheckVersion(ctx context.Context, db database.Beginner) error {
 		case version < sqlfiles.FirstVersion:
 			return BeforeFirst(version)
 		case version < sqlfiles.Version:
-			return &refusal.NotSetUpError{Err: errors.New(fmt.Sprint("the schema embedsidecar has version ", version, ", want ",
-				sqlfiles.Version))}
+			older := &refusal.NotSetUpError{Err: fmt.Errorf("the schema embedsidecar has version %d, and this program needs version %d",
+				version, sqlfiles.Version)}
+			err = tx.QueryRow(ctx, "SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'embedsidecar'").Scan(&older.Of)
+			if err != nil {
+				return fmt.Errorf("look up the owner of the schema: %w", err)
+			}
+			return older
 		}
 		return nil
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
@@ -21,6 +22,30 @@ func Initialize(ctx context.Context, c *config.Config, log *slog.Logger, o setup
 	o.ReplicationDSN = c.Database.Stream()
 	o.Slot, o.Publication = c.Slot.Name, c.Publication.Name
 	o.Failover, o.StopOnLost = !c.Slot.NoFailover, c.Slot.StopOnLost
+	return alone(ctx, log, o, setup.Init)
+}
+
+// upgrade calls setup.Upgrade where the schema is of an older version, in the same way. Until then nobody can tell what
+// is set up, and how people have it work.
+func upgrade(ctx context.Context, log *slog.Logger, o setup.Options) (setup.Report, error) {
+	if err := older(catalog.CheckVersion(ctx, o.Pool)); err == nil {
+		return setup.Report{}, nil // what else there is to say of the schema, its readers say
+	}
+	return alone(ctx, log, o, setup.Upgrade)
+}
+
+// older returns the error of a schema of an older version, or nil.
+func older(err error) error {
+	if e, ok := errors.AsType[*refusal.NotSetUpError](err); ok && e.Of != "" {
+		return e
+	}
+	return nil
+}
+
+// alone calls what sets up, and again while another does.
+func alone(ctx context.Context, log *slog.Logger, o setup.Options,
+	call func(context.Context, setup.Options) (setup.Report, error),
+) (setup.Report, error) {
 	o.Log = log
 	const first, longest, again = 100 * time.Millisecond, time.Second, time.Minute
 	limit := time.Minute
@@ -31,7 +56,7 @@ func Initialize(ctx context.Context, c *config.Config, log *slog.Logger, o setup
 	pause.InitialInterval, pause.MaxInterval = first, longest
 	next := time.Now().Add(first)
 	done, err := backoff.Retry(ctx, func() (setup.Report, error) {
-		done, err := setup.Init(ctx, o)
+		done, err := call(ctx, o)
 		if err != nil && !errors.Is(err, setup.ErrInitRunning) {
 			err = backoff.Permanent(err)
 		}

@@ -5,17 +5,62 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/node/connection"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 )
+
+// upgraded brings a schema of an older version to this program's, or waits until its owner has done so. Who is to catch
+// up and end does not wait.
+func (n *Node) upgraded(ctx context.Context, p *pools, o RunOptions) error {
+	const pause, again = time.Second, time.Minute
+	try := func(ctx context.Context) (setup.Report, error) {
+		err := catalog.CheckVersion(ctx, p.work)
+		old := older(err)
+		if old == nil {
+			if problem.Of(err) == problem.Connect {
+				return setup.Report{}, err
+			}
+			return setup.Report{}, nil // what else there is to say of the schema, its readers say
+		}
+		if o.NoInit || o.Role == Stream {
+			return setup.Report{}, old
+		}
+		done, err := upgrade(ctx, n.o.Log, setup.Options{Pool: p.owner(), Starting: true})
+		if problem.Of(err) == problem.Permission {
+			err = old
+		}
+		return done, err
+	}
+	var told time.Time
+	for {
+		done, err := connection.Retry(ctx, n.open, try)
+		n.o.Setup(done)
+		if older(err) == nil && !database.LockedOut(err) || o.Reached != nil {
+			n.observer.Wait(nil)
+			return err
+		}
+		n.observer.Wait(err)
+		if now := time.Now(); now.Sub(told) > again {
+			n.o.Log.WarnContext(ctx, "waits for the schema to be upgraded", "reason", err, "ways_out", problem.Hints(err))
+			told = now
+		}
+		if !sleep.For(ctx, pause) {
+			return ctx.Err()
+		}
+	}
+}
 
 // prepare sets up what is missing, unless told not to, and makes sure that there is something to work on.
 func (n *Node) prepare(ctx context.Context, p *pools, o RunOptions) error {
@@ -26,7 +71,11 @@ func (n *Node) prepare(ctx context.Context, p *pools, o RunOptions) error {
 	}
 	specs := lookup.Configured(n.o.Config, ours)
 	if len(specs) == 0 && len(ours) == 0 {
-		return problem.New(problem.Usage, fmt.Errorf("there are no pipelines: none is configured, and none is set up for slot %q",
+		class := problem.Usage
+		if o.NoInit || o.Role == Stream {
+			class = problem.NotSetUp // they are another's to set up, and may come
+		}
+		return problem.New(class, fmt.Errorf("there are no pipelines: none is configured, and none is set up for slot %q",
 			slot),
 			"name one: --table public.docs --columns title,body --into embedding",
 			"or several in a file: --config FILE", "or "+lookup.OtherSlots(ctx, p.work))
@@ -55,12 +104,8 @@ func (n *Node) prepare(ctx context.Context, p *pools, o RunOptions) error {
 	if err != nil {
 		return err
 	}
-	owner := p.work // init may be for another role than the stream
-	if database.Pooled(p.work) {
-		owner = p.stream
-	}
-	so := setup.Options{Pool: owner, Specs: specs, Descriptions: described, NoChange: o.NoChange, Starting: true}
-	if owner == p.work { // as the same role
+	so := setup.Options{Pool: p.owner(), Specs: specs, Descriptions: described, NoChange: o.NoChange, Starting: true}
+	if so.Pool == p.work { // as the same role
 		so.Loader = &n.loader
 	}
 	done, err := Initialize(ctx, n.o.Config, n.o.Log, so)

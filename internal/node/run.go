@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/code"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/node/connection"
 	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -60,6 +61,14 @@ type pools struct {
 	admin        *pgxpool.Pool // the same as work where nobody administers
 }
 
+// owner are the connections for a set-up, which may be for another role than the stream.
+func (p *pools) owner() *pgxpool.Pool {
+	if database.Pooled(p.work) {
+		return p.stream
+	}
+	return p.work
+}
+
 func (p *pools) close() {
 	for _, pool := range []*pgxpool.Pool{p.admin, p.queries, p.stream, p.work} {
 		if pool != nil {
@@ -98,6 +107,9 @@ func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 	n.follow(ctx, p.work)
 	n.audit.Store(p.work)
 	defer n.audit.Store(nil)
+	if err := n.upgraded(ctx, &p, o); err != nil {
+		return err
+	}
 	// The server may restart in the middle of it. What was made by then is found the next time.
 	prepare := func(ctx context.Context) (struct{}, error) { return struct{}{}, n.prepare(ctx, &p, o) }
 	if _, err := connection.Retry(ctx, n.open, prepare); err != nil {

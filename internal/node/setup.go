@@ -48,10 +48,18 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 	defer server.Close()
 	plugins := embedders.New(embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact})
 	defer func() { err = errors.Join(err, plugins.Close()) }()
+	var upgraded setup.Report
+	if !o.DryRun {
+		upgraded, err = upgrade(ctx, n.Log, setup.Options{Pool: server})
+		if done.Report, done.Begun = upgraded, len(upgraded.Steps) > 0; err != nil {
+			return done, err
+		}
+	}
 	already, err := o.known(ctx, pool, n.Config.Slot.Name)
 	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
 		return done, err
 	}
+	o.Estimate = o.Estimate && older(err) == nil // what is new is not known
 	specs := lookup.Configured(n.Config, already)
 	described, err := plugins.Describe(ctx, specs)
 	if err != nil {
@@ -61,6 +69,7 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 	done.Report, err = Initialize(ctx, n.Config, n.Log, setup.Options{
 		Pool: server, Specs: specs, Descriptions: described, Adopt: o.Adopt, DryRun: o.DryRun, NoChange: o.NoChange,
 	})
+	done.Steps = append(upgraded.Steps, done.Steps...)
 	if err != nil || !o.Estimate {
 		return done, err
 	}

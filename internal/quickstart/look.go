@@ -84,7 +84,8 @@ func (q *quickstart) plan(ctx context.Context, specs []pipeline.Spec, about desc
 // and meant, or else a suggestion.
 func (q *quickstart) choose(ctx context.Context) error {
 	stored, err := lookup.Stored(ctx, q.pool, q.Config.Slot.Name)
-	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
+	missing, is := errors.AsType[*refusal.NotSetUpError](err)
+	if err != nil && (!is || missing.Of != "") { // what is set up in a schema of an older version is not known
 		return err
 	}
 	if len(q.Config.Pipelines) > 0 {

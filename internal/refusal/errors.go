@@ -130,11 +130,17 @@ func UnknownPipeline(wrong string, names []string) *ConfigError {
 }
 
 // NotSetUpError says that the database has no schema of ours, or one of an older version.
-type NotSetUpError struct{ Err error }
+type NotSetUpError struct {
+	Err error  // may be nil
+	Of  string // the owner of a schema that is to be upgraded; "": there is none
+}
 
 func (e *NotSetUpError) Error() string {
-	if e.Err == nil {
+	switch {
+	case e.Err == nil:
 		return "the database is not set up"
+	case e.Of != "":
+		return e.Err.Error()
 	}
 	return "the database is not set up: " + e.Err.Error()
 }
@@ -143,12 +149,18 @@ func (e *NotSetUpError) Error() string {
 func (e *NotSetUpError) Unwrap() error { return e.Err }
 
 // Hints returns the way out.
-func (e *NotSetUpError) Hints() []string { return []string{"run embedsidecar init"} }
+func (e *NotSetUpError) Hints() []string {
+	if e.Of != "" {
+		return []string{fmt.Sprintf("run embedsidecar init as the owner of the schema, role %q: it upgrades the schema, and sidecars that wait go on",
+			e.Of)}
+	}
+	return []string{"run embedsidecar init"}
+}
 
 // NotSetUp recognises the errors of a database without our schema.
 func NotSetUp(err error) error {
 	if database.HasCode(err, pgerrcode.InvalidSchemaName, pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn) {
-		return &NotSetUpError{err}
+		return &NotSetUpError{Err: err}
 	}
 	return err
 }

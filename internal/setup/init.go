@@ -60,6 +60,23 @@ func Init(ctx context.Context, o Options) (Report, error) {
 	return in.report, err
 }
 
+// Upgrade brings the tables of an older version to this program's, and does nothing else, so that what is stored can be
+// read. It returns *PermissionError where that is for another role.
+func Upgrade(ctx context.Context, o Options) (Report, error) {
+	in := &initializer{o: o.withDefaults()}
+	in.log = in.o.Log
+	defer func() {
+		if in.release != nil {
+			in.release()
+		}
+	}()
+	if err := in.lookAround(ctx); err != nil {
+		return in.report, err
+	}
+	_, err := in.upgrade(ctx)
+	return in.report, err
+}
+
 // slotName is what Postgres allows.
 var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 
@@ -123,11 +140,16 @@ var errRunning = &refusal.ConflictError{
 	Problem: "begin init", Err: ErrInitRunning, Hint: []string{"wait for it to end"}, Code: code.InitRunning,
 }
 
-func (in *initializer) all(ctx context.Context) error {
+// lookAround makes sure that the schema is nobody's trap, and reads what the rest depends on.
+func (in *initializer) lookAround(ctx context.Context) error {
 	if err := database.ReadOnly(ctx, in.o.Pool, func(tx pgx.Tx) error { return catalog.Untrusted(ctx, tx) }); err != nil {
 		return err
 	}
-	if err := in.lookAtServer(ctx); err != nil {
+	return in.lookAtServer(ctx)
+}
+
+func (in *initializer) all(ctx context.Context) error {
+	if err := in.lookAround(ctx); err != nil {
 		return err
 	}
 	if !in.server.Vector && pipeline.NeedPgvector(in.o.Specs) {

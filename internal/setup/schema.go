@@ -98,6 +98,9 @@ func (in *initializer) schema() []step.Action {
 	a := step.Action{Words: true, Run: in.migrate, Allowed: in.server.Owns || in.server.MayCreate || in.server.Superuser}
 	a.What = fmt.Sprintf("schema embedsidecar, version %d", sqlfiles.Version)
 	a.Grant = in.grantCreate()
+	if in.server.Schema > 0 {
+		a.Allowed, a.Grant = in.server.Owns || in.server.Superuser, "-- embedsidecar init, as the owner of the schema"
+	}
 	for _, name := range sqlfiles.Tables(in.server.Schema) {
 		a.SQL = append(a.SQL, "-- sql/tables/"+name)
 	}

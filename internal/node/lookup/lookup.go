@@ -168,7 +168,7 @@ func AllBy(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool) ([]pipeli
 }
 
 // Configured returns the pipelines of the configuration. Where it is silent, what is set up already decides: the name
-// of a pipeline with the same table and destination, and whether somebody has paused it.
+// of a pipeline with the same table and destination, whether somebody has paused it, and the priority that it was given.
 func Configured(c *config.Config, stored []pipeline.Pipeline) []pipeline.Spec {
 	specs := slices.Clone(c.Pipelines)
 	for i := range specs {
@@ -191,8 +191,14 @@ func Configured(c *config.Config, stored []pipeline.Pipeline) []pipeline.Spec {
 					func(other pipeline.Spec) bool { return other.Name == p.Name })
 			})
 		}
-		if at >= 0 && !said("enabled") {
+		if at < 0 {
+			continue
+		}
+		if !said("enabled") {
 			spec.Enabled = stored[at].Enabled
+		}
+		if !said("priority") {
+			spec.Priority = stored[at].Priority
 		}
 	}
 	return specs

@@ -36,6 +36,7 @@ type Observer struct {
 	collector *collector       // nil without a listener; Listen sets it before anything else begins
 	sidecar   *sidecar.Sidecar // nil while it starts
 	phase     Phase
+	waits     error // why it does not come further with its start; nil: not known
 }
 
 // New makes an Observer of a program that starts, or, with Queries, of one that answers queries and does nothing else.
@@ -97,6 +98,13 @@ func (o *Observer) Request(handler, method string, status int, took time.Duratio
 	}
 }
 
+// Wait shows what a start waits for.
+func (o *Observer) Wait(why error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.waits = why
+}
+
 // Follow shows a sidecar that is about to run, and its pools of connections.
 func (o *Observer) Follow(s *sidecar.Sidecar, work, stream *pgxpool.Pool) {
 	o.mu.Lock()
@@ -110,11 +118,11 @@ func (o *Observer) Follow(s *sidecar.Sidecar, work, stream *pgxpool.Pool) {
 // Snapshot tells how the program stands, from what is known: it asks nobody.
 func (o *Observer) Snapshot() Snapshot {
 	o.mu.Lock()
-	running, phase, collector := o.sidecar, o.phase, o.collector
+	running, phase, collector, waits := o.sidecar, o.phase, o.collector, o.waits
 	o.mu.Unlock()
 	s := Snapshot{
 		Instance: o.o.Config.Instance, Slot: o.o.Config.Slot.Name, Version: o.o.Build.Version, Pid: os.Getpid(),
-		Phase: phase, Plugins: o.o.Plugins.States(),
+		Phase: phase, Waits: waits, Plugins: o.o.Plugins.States(),
 	}
 	if running != nil {
 		s.Stream, s.Pipelines, s.Health, s.Caches = running.Stream(), running.States(), running.Health(), cachesOf(running)

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/control"
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/ops"
+	"github.com/embedsidecar/embedsidecar/internal/problem"
 	"github.com/embedsidecar/embedsidecar/internal/report"
 	"github.com/embedsidecar/embedsidecar/internal/sidecar"
 	"github.com/embedsidecar/embedsidecar/replication"
@@ -23,6 +25,7 @@ type Snapshot struct {
 	Version  string
 	Pid      int
 	Phase    Phase
+	Waits    error // what the start waits for; nil: not known
 
 	Stream    *replication.Stats      // counts on; nil before the stream has begun
 	Pipelines []sidecar.State         // those that this sidecar works
@@ -75,6 +78,8 @@ func (s *Snapshot) Ready() []ops.Check {
 // streams returns why changes do not arrive here, or nil.
 func (s *Snapshot) streams() error {
 	switch {
+	case s.Phase == Starting && s.Waits != nil:
+		return fmt.Errorf("starting: %w; %s", s.Waits, strings.Join(problem.Hints(s.Waits), "; "))
 	case s.Phase == Starting:
 		return errors.New("starting: waits for the database, or sets it up")
 	case s.Stream == nil:

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+var docsFlags = []string{"--table", "docs", "--columns", "title,body", "--into", "embedding"}
+
+// vectors tells one state of the vectors from another.
+func (s *stage) vectors() string {
+	s.t.Helper()
+	return testenv.Value[string](s.db, "SELECT md5(string_agg(embedding::text, ',' ORDER BY id)) FROM docs")
+}
+
+// P8: what people have set while it ran is not in the configuration, and outlives an upgrade all the same, whoever
+// upgrades: a paused pipeline spends nothing.
+func TestP8_AnUpgradeLeavesAPausedPipelinePaused(t *testing.T) {
+	t.Parallel()
+	for _, by := range []string{"init", "init --adopt", "run", "run --once", "--no-init beside init"} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 10)
+			s.once(0)
+			s.run(0, "pause", "public.docs")
+			s.run(0, "tasks", "prioritise", "public.docs", "urgent")
+			s.db.MustExec("UPDATE docs SET title = 'changed'")
+			before := s.vectors()
+			s.db.TakeBack()
+			switch words := strings.Fields(by); words[0] {
+			case "init":
+				_, stderr := s.run(0, append(words, docsFlags...)...)
+				s.has(stderr, fmt.Sprintf("made schema embedsidecar, version %d", sqlfiles.Version))
+				if strings.Contains(stderr, "changes of pipeline") {
+					t.Error(stderr)
+				}
+			case "run":
+				if len(words) > 1 {
+					_, stderr := s.once(exitFailed)
+					s.has(stderr, "not at work: public.docs")
+				}
+			}
+			d := (*daemon)(nil)
+			if by == "--no-init beside init" {
+				d = s.start(append([]string{"--no-init"}, docsFlags...)...)
+				d.logged("waits for the schema to be upgraded", "reason")
+				s.run(0, append([]string{"init"}, docsFlags...)...)
+			} else {
+				d = s.start(docsFlags...)
+			}
+			d.logged("streaming", "slot")
+			s.run(exitFailed, "wait", "--caught-up", "--timeout", waitTimeout.String())
+			s.becomes("public.docs", health.Paused)
+			d.end(syscall.SIGTERM, 0)
+			if got := testenv.Value[string](s.db, "SELECT concat_ws(' ', enabled, lane) FROM embedsidecar.pipeline"); got != "f 3" {
+				t.Errorf("enabled and priority are %q, want those that were set", got)
+			}
+			if n := testenv.Value[int](s.db, "SELECT count(*) FROM embedsidecar.task WHERE state = 'todo'"); n != 10 {
+				t.Errorf("%d tasks wait, want 10", n)
+			}
+			if s.vectors() != before {
+				t.Error("something was embedded")
+			}
+			s.run(0, "resume", "public.docs")
+			s.once(0)
+			s.run(0, "verify", "--deep", "10")
+		})
+	}
+}
+
+// A sidecar that names no pipeline works what is stored, which it cannot read before it has upgraded.
+func TestP1_ARunWithoutPipelinesUpgrades(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 10)
+	s.once(0)
+	s.db.MustExec("UPDATE docs SET title = 'changed'")
+	s.db.TakeBack()
+	s.run(0, "run", "--once")
+	s.run(0, "verify", "--deep", "10")
+}
+
+// P10: a sidecar that may not upgrade, or is told not to, says what it waits for, and goes on when that is done.
+func TestP10_ASidecarWaitsForTheOwnersUpgrade(t *testing.T) {
+	t.Parallel()
+	for name, flags := range map[string][]string{
+		"told not to": {"--no-init"}, "streams only": {"--role", "stream"}, "may not": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 10)
+			s.once(0)
+			all, err := lookup.All(t.Context(), s.db.Pool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			owner := s.environ
+			s.as(s.db.RunRole(all...))
+			s.set("EMBEDSIDECAR_STREAM_URL=" + s.db.URL(s.db.StreamRole()))
+			s.db.TakeBack()
+			wanted := fmt.Sprintf("the schema embedsidecar has version %d, and this program needs version %d",
+				sqlfiles.FirstVersion, sqlfiles.Version)
+			way := fmt.Sprintf("run embedsidecar init as the owner of the schema, role %q", testenv.Owner)
+
+			d := s.start(append(flags, "--ops-listen", "127.0.0.1:0")...)
+			ready := "http://" + d.logged("probes and metrics listen", "address") + "/readyz?verbose"
+			s.has(d.logged("waits for the schema to be upgraded", "reason"), wanted)
+			s.has(d.logged("waits for the schema to be upgraded", "ways_out"), way)
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
+				status, body := get(t, ready)
+				return status == http.StatusServiceUnavailable && strings.Contains(body, wanted) && strings.Contains(body, way), body
+			})
+			_, stderr := s.run(exitNotSetUp, "status")
+			s.has(stderr, wanted, way)
+			if name != "streams only" { // who is to end does not wait
+				_, stderr = s.run(exitNotSetUp, append([]string{"run", "--once"}, flags...)...)
+				s.has(stderr, wanted, way)
+			}
+
+			worker := s.environ
+			s.environ = owner
+			s.run(0, append([]string{"init"}, docsFlags...)...)
+			d.logged("streaming", "slot")
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
+				status, body := get(t, ready)
+				return status == http.StatusOK, body
+			})
+			s.db.MustExec("UPDATE docs SET title = 'changed'")
+			if name == "streams only" {
+				s.environ = worker
+				s.start("--role", "work", "--no-init")
+				s.environ = owner
+			}
+			s.run(0, "wait", "--caught-up", "--timeout", waitTimeout.String())
+			s.run(0, "verify", "--deep", "10")
+		})
+	}
+}
+
+// A program goes on with the schema of the version after it.
+func TestP1_AnOlderProgramWorksWithANewerSchema(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 10)
+	s.once(0)
+	s.db.MustExec("UPDATE embedsidecar.schema_version SET version = version + 1")
+	s.db.MustExec("UPDATE docs SET title = 'changed'")
+	_, stderr := s.once(0)
+	s.has(stderr, "newer than this program's")
+	s.run(0, "run", "--once", "--no-init")
+	s.run(0, "verify", "--deep", "10")
+}
