@@ -6,9 +6,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/code"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/problem"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -96,4 +98,64 @@ func TestInit_TakesOverWhatTheVersionBeforeHasSetUp(t *testing.T) {
 	if got := state(); !slices.Equal(got, before) {
 		t.Errorf("it is %q, was %q", got, before)
 	}
+}
+
+// P2: nobody works on our tables while the schema is upgraded. Whose statement meets the upgrade is told that a lock
+// was not to be had, and succeeds afterwards; the upgrade, too, gives way to who works, and is repeated.
+func TestP2_AnUpgradeKeepsEverybodyElseOut(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		db := testenv.DB(t, testenv.Major(major))
+		db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
+			VALUES (1, '1', 1, '3', '0/10', '0/20', now())`)
+		db.TakeBack()
+		ctx := t.Context()
+		old, err := database.Connect(ctx, db.URL(testenv.Owner), database.Options{MaxConns: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer old.Close()
+		statements := []string{
+			"UPDATE embedsidecar.task SET attempt = attempt + 1", "DELETE FROM embedsidecar.lease",
+			"UPDATE embedsidecar.pipeline SET status = status", "DELETE FROM embedsidecar.ledger",
+			"UPDATE embedsidecar.lsn_checkpoint SET lsn = lsn", "INSERT INTO embedsidecar.schema_version VALUES (1)",
+		}
+		upgrading, err := db.Pool.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sqlfiles.Upgrade(ctx, upgrading); err != nil {
+			t.Fatal(err)
+		}
+		for _, sql := range statements {
+			if _, err := old.Exec(ctx, sql); !database.LockedOut(err) {
+				t.Errorf("%s, beside an upgrade: %v, want that a lock was not to be had", sql, err)
+			}
+		}
+		if err := upgrading.Rollback(ctx); err != nil {
+			t.Fatal(err)
+		}
+		working, err := old.Begin(ctx)
+		if err == nil {
+			_, err = working.Exec(ctx, statements[0])
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = pgx.BeginFunc(ctx, old, func(tx pgx.Tx) error { return sqlfiles.Upgrade(ctx, tx) })
+		if !database.LockedOut(err) {
+			t.Errorf("an upgrade beside one who works: %v, want that a lock was not to be had", err)
+		}
+		if err := working.Commit(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := pgx.BeginFunc(ctx, old, func(tx pgx.Tx) error { return sqlfiles.Upgrade(ctx, tx) }); err != nil {
+			t.Fatal(err)
+		}
+		db.MustExec(statements[0])
+		if n := testenv.Value[int](db, "SELECT attempt FROM embedsidecar.task"); n != 2 {
+			t.Errorf("%d of 2 statements took effect", n)
+		}
+	})
 }
