@@ -36,7 +36,7 @@ func newInit() *command {
 		flags: []cli.Flag{
 			own.toggle("show-sql", &c.showSQL, "print the SQL that would be run, and run nothing"),
 			own.toggle("adopt", &c.adopt,
-				"this database was restored or copied from another and shall live on its own: make a new slot and compare every row"),
+				"this database was restored or copied from another and shall live on its own: make a new slot and compare every row; vectors that an earlier set-up left in embedding tables are kept"),
 			noChangeFlag(&c.noChange),
 		},
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding},

@@ -3,12 +3,16 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/health"
 	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -155,4 +159,59 @@ func TestP1_AnOlderProgramWorksWithANewerSchema(t *testing.T) {
 	s.has(stderr, "newer than this program's")
 	s.run(0, "run", "--once", "--no-init")
 	s.run(0, "verify", "--deep", "10")
+}
+
+// P8: the way from a schema of before the first release is the one that its error names, and no text is paid twice on
+// it where vectors are in an embedding table.
+func TestP8_UninstallAndInitAdoptEmbedNothingAgain(t *testing.T) {
+	t.Parallel()
+	for name, more := range map[string]string{
+		"plain": "", "chunked": "    chunking: {strategy: tokens, tokens: 16}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 20)
+			calls := filepath.Join(t.TempDir(), "calls")
+			s.set("EMBEDSIDECAR_PLUGIN_CALLS=" + calls)
+			file := filepath.Join(t.TempDir(), "embedsidecar.yaml")
+			if err := os.WriteFile(file, []byte("pipelines:\n  - table: docs\n    columns: [title, body]\n    into: {table: docs_embedding}\n"+more), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s.run(0, "run", "--once", "--config", file)
+			s.db.MustExec("UPDATE embedsidecar.schema_version SET version = 9")
+			_, stderr := s.run(exitUsage, "status")
+			s.has(stderr, "a program before the first release", "`embedsidecar uninstall --yes`", "`embedsidecar init --adopt`")
+			s.run(0, "uninstall", "--yes")
+			s.db.MustExec("UPDATE docs SET title = 'changed' WHERE id = 1; DELETE FROM docs WHERE id = 2")
+			before := embedded(t, calls)
+
+			_, stderr = s.run(0, "init", "--adopt", "--config", file)
+			s.has(stderr, "its vectors are kept")
+			s.run(0, "run", "--once", "--config", file)
+			if n := embedded(t, calls) - before; n != 1 {
+				t.Errorf("%d texts were embedded again, want the one that has changed", n)
+			}
+			s.run(0, "verify", "--deep", "100")
+			if n := testenv.Value[int](s.db, "SELECT count(DISTINCT id) FROM docs_embedding"); n != 19 {
+				t.Errorf("%d rows have vectors, want 19", n)
+			}
+		})
+	}
+}
+
+// embedded tells how many texts a plugin was sent, without those that its host asks on its own account.
+func embedded(t *testing.T, calls string) (n int) {
+	t.Helper()
+	list, err := vector.ReadCalls(calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := vector.Counts(list)
+	for _, text := range host.CanaryTexts() {
+		delete(counts, vector.Hash(text))
+	}
+	for _, times := range counts {
+		n += times
+	}
+	return n
 }

@@ -79,7 +79,8 @@ func CheckVersion(ctx context.Context, db database.Beginner) error {
 func BeforeFirst(version int) error {
 	return refusal.Coded(code.NotSetUp, fmt.Sprintf("the schema embedsidecar has version %d, of a program before the first release: "+
 		"it is not upgraded", version),
-		"remove it with that program's `embedsidecar uninstall`, which keeps the vectors, then run `embedsidecar init`")
+		"remove it with that program's `embedsidecar uninstall --yes`, which keeps the vectors, then run `embedsidecar init --adopt`: it keeps those in embedding tables",
+		"a column with vectors takes `--overwrite`, too, which embeds its rows again")
 }
 
 // SameServer makes sure that both connections lead to one database of one server: the second may be given a URL of

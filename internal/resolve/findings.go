@@ -16,4 +16,5 @@ type Findings struct {
 	Warnings    []string
 	Digest      string // of its definition as it is configured
 	Unproven    bool   // nobody knows yet whether the destination holds vectors of somebody else
+	Inherits    bool   // the vectors that are there become the pipeline's
 }

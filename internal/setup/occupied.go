@@ -29,12 +29,34 @@ func (in *initializer) proveEmpty(ctx context.Context) error {
 		case holds && !in.takesUp(f):
 			mistakes = append(mistakes, in.occupied(f))
 		case holds:
+			becomes := "every vector in it is made anew, unless this is init --adopt"
+			if f.Inherits = in.o.Adopt; f.Inherits {
+				becomes = "its vectors are kept, but those of texts that have changed since"
+			}
 			in.report.Warnings = append(in.report.Warnings,
-				fmt.Sprintf("pipeline %q: the embedding table %s is taken up again as an earlier set-up left it: every vector in it is made anew",
-					f.Pipeline.Name, catalog.DestinationName(f.Pipeline.Spec)))
+				fmt.Sprintf("pipeline %q: the embedding table %s is taken up again as an earlier set-up left it: %s",
+					f.Pipeline.Name, catalog.DestinationName(f.Pipeline.Spec), becomes))
 		}
 	}
 	return errors.Join(mistakes...)
+}
+
+// inherit writes the ledger of an embedding table that an earlier set-up left: the table says of which text each vector
+// is. The entries are of no generation of the pipeline's, so that its backfill looks at every row, and finds the texts
+// that are what they were. What the vectors are made of is not looked at: verify --deep does that.
+func inherit(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, id int32) error {
+	text, whole := "(array_agg(e.text_hash))[1]", " HAVING count(*) = 1 AND min(e.chunk_no) = 0"
+	if p.Chunking.On() { // that of the whole text is not known; the chunks are
+		text, whole = "sha256('')", ""
+	}
+	_, err := tx.Exec(ctx, fmt.Sprintf(`INSERT INTO embedsidecar.ledger
+		(pipeline_id, row_key, source_hash, text_hash, vector_hash, generation, lsn)
+		SELECT %d, %s, '', %s, substr(sha256(string_agg(e.text_hash, '' ORDER BY e.chunk_no)), 1, 8), 0, '0/0'
+		FROM %s AS e WHERE e.text_hash IS NOT NULL GROUP BY 2%s`, id, p.KeyExpression("e"), text, p.Into(), whole))
+	if err != nil {
+		return fmt.Errorf("take over the vectors of %s: %w", catalog.DestinationName(p.Spec), err)
+	}
+	return nil
 }
 
 // vectorBlocks is how much of a table is read by a statement: whoever alters or truncates it waits for that, and

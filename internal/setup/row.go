@@ -123,6 +123,11 @@ func (in *initializer) insertPipeline(ctx context.Context, f *resolve.Findings, 
 		if err := markCatalogue(ctx, tx, in.o.Slot, id); err != nil {
 			return err
 		}
+		if f.Inherits {
+			if err := inherit(ctx, tx, &f.Pipeline, id); err != nil {
+				return err
+			}
+		}
 		return requestScan(ctx, tx, id, "backfill")
 	})
 }
