@@ -52,7 +52,7 @@ func TestP8_AnUpgradeLeavesAPausedPipelinePaused(t *testing.T) {
 					s.has(stderr, "not at work: public.docs")
 				}
 			}
-			d := (*daemon)(nil)
+			var d *daemon
 			if by == "--no-init beside init" {
 				d = s.start(append([]string{"--no-init"}, docsFlags...)...)
 				d.logged("waits for the schema to be upgraded", "reason")
@@ -119,7 +119,8 @@ func TestP10_ASidecarWaitsForTheOwnersUpgrade(t *testing.T) {
 			s.has(d.logged("waits for the schema to be upgraded", "ways_out"), way)
 			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				status, body := get(t, ready)
-				return status == http.StatusServiceUnavailable && strings.Contains(body, wanted) && strings.Contains(body, way), body
+				return status == http.StatusServiceUnavailable && strings.Contains(body, wanted) &&
+					strings.Contains(body, way), body
 			})
 			_, stderr := s.run(exitNotSetUp, "status")
 			s.has(stderr, wanted, way)

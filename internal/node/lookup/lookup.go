@@ -168,7 +168,7 @@ func AllBy(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool) ([]pipeli
 }
 
 // Configured returns the pipelines of the configuration. Where it is silent, what is set up already decides: the name
-// of a pipeline with the same table and destination, whether somebody has paused it, and the priority that it was given.
+// of a pipeline with the same table and destination, whether somebody has paused it, and the priority that it has.
 func Configured(c *config.Config, stored []pipeline.Pipeline) []pipeline.Spec {
 	specs := slices.Clone(c.Pipelines)
 	for i := range specs {
