@@ -193,7 +193,7 @@ func TestLease_StaysFlatUnderAHeldSnapshot(t *testing.T) {
 	end := measure()
 	t.Logf("blocks at the start %v, after %d finished tasks %v", start, total, end)
 	for _, name := range []string{
-		"lease_tasks", "reset_cursor", "extend_lease", "open_tasks", "finish_tasks", "take_turn",
+		"lease_tasks", "reset_cursor", "note_places", "make_turn", "extend_lease", "open_tasks", "finish_tasks", "take_turn",
 		"sweep_tasks", "screen_changes",
 	} {
 		if end[name] == 0 && start[name] > 0 {
@@ -251,7 +251,8 @@ func TestLease_LooksAtAllOfItNowAndThen(t *testing.T) {
 	for often, want := range map[time.Duration]int{24 * time.Hour: 0, 0: 1} {
 		f.q = queue.New(f.db.Pool)
 		f.q.SetLooks(0, often)
-		for i := range 3 { // places are passed when who may have held one has ended
+		for i := range 3 { // places are passed when who may have held one has ended, a thousand at a time
+			f.db.MustExec(`SELECT setval('embedsidecar.task_seq', nextval('embedsidecar.task_seq') + 2000)`)
 			if _, err := f.enqueue(t.Context(), change(fmt.Sprint(i), uint64(10+i))); err != nil {
 				t.Fatal(err)
 			}

@@ -3,7 +3,6 @@ package queue
 import (
 	"context"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -162,14 +161,12 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) (tasks []Task,
 func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (tasks []Task, hidden bool, err error) {
 	//nolint:gosec // nobody guesses at it: it need only be another one than those of the leases there are
 	lease := Lease{PipelineID: l.PipelineID, Token: rand.Int64(), Work: &Work{Began: time.Now()}}
-	args["token"], args["live"] = lease.Token, q.live(l.PipelineID)
-	args["pipeline_id"], args["generation"], args["worker"], args["lease"] = l.PipelineID, l.Generation, l.Worker, l.Lease
+	args["token"], args["pipeline_id"], args["generation"], args["worker"], args["lease"] = lease.Token, l.PipelineID, l.Generation, l.Worker, l.Lease
 	defer func() {
 		if err != nil {
 			q.lose(lease)
 		}
 	}()
-	var live int64
 	batch := &pgx.Batch{}
 	database.PlanOnce(q.db, batch, 1)
 	batch.Queue(sqlfiles.Query("take_turn"), pgx.StrictNamedArgs{"pipeline_id": l.PipelineID})
@@ -177,8 +174,7 @@ func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (t
 		tasks, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Task, err error) {
 			t.Lease = lease
 			err = row.Scan(&t.TaskID, &t.RowKey, &t.Gen, &t.Seq, &t.Lane, &t.Attempt, &t.Losses, &t.FirstLSN, &t.LastLSN,
-				&t.CommittedAt, &t.EnqueuedAt,
-				&t.Lease.Place, &live, &hidden)
+				&t.CommittedAt, &t.EnqueuedAt, &t.Lease.Place, &hidden)
 			return t, err
 		})
 		return err
@@ -188,13 +184,6 @@ func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (t
 	}
 	if len(tasks) > 0 && tasks[0].TaskID == 0 {
 		tasks = nil
-	}
-	if len(tasks) > 0 {
-		q.mu.Lock()
-		if c, ok := q.cursors[l.PipelineID]; ok {
-			c.live = max(c.live, live)
-		}
-		q.mu.Unlock()
 	}
 	return tasks, hidden, nil
 }
@@ -206,16 +195,6 @@ func (c *cursor) from(lane pipeline.Lane, anywhere bool) int64 {
 		return c.place[lane] + rand.Int64N(ahead) //nolint:gosec // as above
 	}
 	return c.place[lane]
-}
-
-// live returns up to which place no lease of a pipeline lives.
-func (q *Queue) live(pipelineID int32) int64 {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if c, ok := q.cursors[pipelineID]; ok {
-		return c.live
-	}
-	return 0
 }
 
 // cursor returns where to claim from, looked up anew when the last look is too old; fresh reports whether it was.
@@ -243,30 +222,31 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	before := *known
 	q.mu.Unlock()
 	// Now and then all of it is looked at: somebody may have written to the table who knows nothing of places.
-	whole, after := time.Since(before.whole) > q.wholeLook, before.after
-	if whole {
-		after = [4]int64{}
-	}
-	if !before.turn {
-		if _, err := q.db.Exec(ctx, sqlfiles.Query("make_turn"), pgx.StrictNamedArgs{"pipeline_id": pipelineID}); err != nil {
-			return cursor{}, fmt.Errorf("make the turn of pipeline %d: %w", pipelineID, err)
-		}
-	}
+	whole := time.Since(before.whole) > q.wholeLook
 	var (
-		top          int64
-		writers      []string
-		oldest, free []*int64
-		alone        bool
+		top   int64
+		free  []*int64
+		alone bool
 	)
-	// The second statement sees whatever had ended when the first looked.
-	batch := &pgx.Batch{}
-	database.PlanOnce(q.db, batch, 1)
-	batch.Queue(sqlfiles.Query("horizon")).QueryRow(func(row pgx.Row) error { return row.Scan(&top, &writers) })
-	batch.Queue(sqlfiles.Query("reset_cursor"), pgx.StrictNamedArgs{
-		"pipeline_id": pipelineID, "after": after[:], "live": before.live,
-	}).
-		QueryRow(func(row pgx.Row) error { return row.Scan(&oldest, &free, &alone) })
-	if err := q.db.SendBatch(ctx, batch).Close(); err != nil {
+	// What is noted is noted under the turn, which nobody must wait for while the other looks. That one sees whatever had
+	// ended before.
+	one := pgx.StrictNamedArgs{"pipeline_id": pipelineID}
+	note, look := &pgx.Batch{}, &pgx.Batch{}
+	database.PlanOnce(q.db, note, 1)
+	for _, name := range []string{"make_turn", "take_turn", "note_places"} {
+		note.Queue(sqlfiles.Query(name), one)
+	}
+	database.PlanOnce(q.db, look, 1)
+	look.Queue(sqlfiles.Query("reset_cursor"), pgx.StrictNamedArgs{"pipeline_id": pipelineID, "whole": whole}).
+		Query(func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&free, &alone, &top}, func() error { return nil })
+			return err
+		})
+	err := q.db.SendBatch(ctx, note).Close()
+	if err == nil {
+		err = q.db.SendBatch(ctx, look).Close()
+	}
+	if err != nil {
 		return cursor{}, fmt.Errorf("find the oldest tasks of pipeline %d: %w", pipelineID, err)
 	}
 	q.mu.Lock()
@@ -276,7 +256,6 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 		c = &cursor{}
 		q.cursors[pipelineID] = c
 	}
-	c.turn = true
 	if c.resets != before.resets {
 		// Another look has ended meanwhile, and this one may be older: what it has not seen may be there all the same.
 		late := *c
@@ -292,16 +271,14 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	c.resets++
 	if whole {
 		c.whole = time.Now()
-		c.after, c.noted = [4]int64{}, nil
 	}
-	c.passLocked(top, writers, oldest)
-	c.alone, c.reset = alone, time.Now()
+	c.top, c.alone, c.reset = top, alone, time.Now()
 	if c.opens != before.opens {
 		c.reset = time.Time{} // what came while we looked may have come too late to be seen
 	}
 	for lane, seq := range free {
 		if c.place[lane] >= 0 {
-			c.last[lane] = max(c.place[lane], c.after[lane])
+			c.last[lane] = c.place[lane]
 		}
 		c.place[lane] = -1
 		if seq != nil {
@@ -311,37 +288,15 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	return *c, nil
 }
 
-// passLocked moves the places up to which nothing waits. What was seen now is all there is up to the places that were
-// given out when writers were noted, once each of these has ended: who comes later takes a later place.
-func (c *cursor) passLocked(top int64, writers []string, oldest []*int64) {
-	if c.noted != nil && slices.ContainsFunc(c.noted, func(w string) bool { return slices.Contains(writers, w) }) {
-		return
-	}
-	if c.noted != nil {
-		for lane, seq := range oldest {
-			passed := c.top
-			if seq != nil {
-				passed = min(passed, *seq-1)
-			}
-			c.after[lane] = max(c.after[lane], passed)
-		}
-	}
-	c.top, c.noted = top, append([]string{}, writers...)
-}
-
 // Backlog returns how many tasks of a pipeline's low lane are open, counted up to twice limit.
 func (q *Queue) Backlog(ctx context.Context, pipelineID int32, limit int) (open int, err error) {
 	q.mu.Lock()
-	after, from := int64(0), q.dueFrom
-	if c, ok := q.cursors[pipelineID]; ok {
-		after = c.after[pipeline.Low]
-	}
+	from := q.dueFrom
 	q.mu.Unlock()
 	batch := &pgx.Batch{}
 	database.PlanOnce(q.db, batch, 1)
 	batch.Queue(sqlfiles.Query("open_tasks"), pgx.StrictNamedArgs{
-		"pipeline_id": pipelineID, "max": limit,
-		"after": after, "due_after": from,
+		"pipeline_id": pipelineID, "max": limit, "due_after": from,
 	}).QueryRow(func(row pgx.Row) error { return row.Scan(&open) })
 	if err := q.db.SendBatch(ctx, batch).Close(); err != nil {
 		return 0, fmt.Errorf("count open tasks: %w", err)
@@ -391,17 +346,7 @@ func (q *Queue) Extend(ctx context.Context, l Lease, lease time.Duration) error 
 
 // GiveBack ends all leases of a worker without a result and without counting a try.
 func (q *Queue) GiveBack(ctx context.Context, worker int64) error {
-	q.mu.Lock()
-	var ids []int32
-	var lives []int64
-	for id, c := range q.cursors {
-		ids, lives = append(ids, id), append(lives, c.live)
-	}
-	q.mu.Unlock()
-	_, err := q.db.Exec(ctx, sqlfiles.Query("give_back_worker"), pgx.StrictNamedArgs{
-		"pipeline_ids": ids, "lives": lives,
-		"worker": worker,
-	})
+	_, err := q.db.Exec(ctx, sqlfiles.Query("give_back_worker"), pgx.StrictNamedArgs{"worker": worker})
 	if err != nil {
 		return fmt.Errorf("give back the tasks of worker %d: %w", worker, err)
 	}
@@ -442,16 +387,12 @@ func (q *Queue) giveBackLost(ctx context.Context) error {
 
 func (q *Queue) giveBackLeases(ctx context.Context, leases []Lease) error {
 	n := len(leases)
-	ids, tokens, lows, highs := make([]int32, n), make([]int64, n), make([]int64, n), make([]int64, n)
+	ids, tokens, places := make([]int32, n), make([]int64, n), make([]int64, n)
 	for i, l := range leases {
-		ids[i], tokens[i], lows[i], highs[i] = l.PipelineID, l.Token, l.Place, l.Place
-		if l.Place == 0 { // nobody heard of it: it is one of those that may live
-			lows[i], highs[i] = q.live(l.PipelineID)+1, math.MaxInt64
-		}
+		ids[i], tokens[i], places[i] = l.PipelineID, l.Token, l.Place
 	}
 	_, err := q.db.Exec(ctx, sqlfiles.Query("give_back_leases"), pgx.StrictNamedArgs{
-		"pipeline_ids": ids, "tokens": tokens,
-		"lows": lows, "highs": highs,
+		"pipeline_ids": ids, "tokens": tokens, "places": places,
 	})
 	if err != nil {
 		return fmt.Errorf("give back %d leases: %w", n, err)

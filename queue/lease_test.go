@@ -169,7 +169,7 @@ func TestLease_AMillionWaitingTasksCostNoMore(t *testing.T) {
 		}
 		sql, args, err := pgx.StrictNamedArgs{
 			"worker": 1, "token": 1, "lease": time.Minute, "pipeline_id": f.id,
-			"generation": 1, "alone": alone, "lane": 0, "cursor": 1000, "live": 0, "max": 256,
+			"generation": 1, "alone": alone, "lane": 0, "cursor": 1000, "max": 256,
 		}.
 			RewriteQuery(t.Context(), nil, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+sqlfiles.Query("lease_tasks"), nil)
 		if err != nil {

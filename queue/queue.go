@@ -103,18 +103,15 @@ type waker struct {
 	low  chan struct{} // there is work in the low lane
 }
 
-// cursor remembers from where on a pipeline's lanes still hold waiting tasks, and from where on its leases live. What
-// lies before may be a million index entries of tasks long done: a snapshot that somebody holds keeps them, and every
-// look would walk over them.
+// cursor remembers from where on a pipeline's lanes still hold waiting tasks. What lies before may be a million index
+// entries of tasks long done: a snapshot that somebody holds keeps them, and every look would walk over them. It is
+// looked up every two seconds behind places that the database remembers: this process may outlive the server, and one
+// that is put in its place may give them out again.
 type cursor struct {
 	place  [4]int64 // claims start behind it; -1: nothing waits in the lane but what is leased
 	last   [4]int64 // where an empty lane was last read from: what comes is behind it
-	after  [4]int64 // up to here nothing waits, and nothing ever will
-	live   int64    // up to here no lease lives
-	top    int64    // places were given out up to here when writers were noted
-	noted  []string // the transactions that may have held one unseen; nil: none were noted
+	top    int64    // places were given out up to here
 	alone  bool
-	turn   bool      // the pipeline has a row that who leases locks
 	reset  time.Time // when it was looked up last; zero: somebody said that there may be work at whatever place
 	whole  time.Time // when all of it was looked at last
 	claims int
@@ -335,24 +332,11 @@ func (q *Queue) RunSweeps(ctx context.Context, heartbeat time.Duration, lost fun
 func (q *Queue) sweep(ctx context.Context, mend bool) (lost int, next time.Duration, err error) {
 	args := pgx.StrictNamedArgs{"mend": mend}
 	q.mu.Lock()
-	var ids []int32
-	var lives []int64
-	var after [4][]int64
-	for id, c := range q.cursors {
-		ids, lives = append(ids, id), append(lives, c.live)
-		for lane := range after {
-			after[lane] = append(after[lane], c.after[lane])
-		}
-	}
 	if mend {
 		q.dueFrom = time.Time{}
 	}
 	args["due_after"] = q.dueFrom
 	q.mu.Unlock()
-	args["pipeline_ids"], args["lives"] = ids, lives
-	for lane, places := range after {
-		args[fmt.Sprintf("after%d", lane)] = places
-	}
 	var (
 		pipelines []int32
 		due       *float64

@@ -98,7 +98,16 @@ func (s *Stream) session(ctx context.Context) error {
 		return fmt.Errorf("start replication on slot %q: %w", s.o.Slot, err)
 	}
 	// The slot is the lock. From here on only enqueues with this epoch count.
-	if ses.epoch, ses.start, err = s.takeEpoch(ctx, system.Timeline, st.Timeline != system.Timeline); err != nil {
+	moved := ""
+	switch {
+	case st.Timeline != system.Timeline:
+		moved = "the server is a standby that was promoted"
+	case st.Checkpoint < pglogrepl.LSN(s.stats.DurableLSN.Load()):
+		moved = "the server went back in time"
+		s.o.Log.WarnContext(ctx, "server went back in time, and the slot with it: comparing all rows", "slot", s.o.Slot,
+			"checkpoint", st.Checkpoint, "was", pglogrepl.LSN(s.stats.DurableLSN.Load()))
+	}
+	if ses.epoch, ses.start, err = s.takeEpoch(ctx, system.Timeline, moved); err != nil {
 		return fmt.Errorf("take slot %q: %w", s.o.Slot, err)
 	}
 	ses.pos = position{received: ses.start, durable: ses.start}
@@ -118,10 +127,11 @@ func (s *Stream) session(ctx context.Context) error {
 	return g.Wait()
 }
 
-// takeEpoch makes this streamer the only one whose enqueues count, and says what it matches changes with. On a new
-// timeline nothing that was under way counts any more: a worker may hold a text, and a streamer may have stored a
-// position, of which this server knows nothing. Leases end, and every row is compared.
-func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved bool) (epoch int64, start pglogrepl.LSN,
+// takeEpoch makes this streamer the only one whose enqueues count, and says what it matches changes with. On a
+// server that may be another than before, for the reason moved, nothing that was under way counts any more: a worker
+// may hold a text, and a streamer may have stored a position, of which it knows nothing. Leases end, and every row is
+// compared.
+func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved string) (epoch int64, start pglogrepl.LSN,
 	err error,
 ) {
 	tx, err := s.o.DB.Begin(ctx)
@@ -141,11 +151,11 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved bool) (epo
 	if err != nil {
 		return 0, 0, err
 	}
-	if moved {
+	if moved != "" {
 		if ids, err = queue.VoidLeases(ctx, tx, s.o.Slot); err != nil {
 			return 0, 0, err
 		}
-		if err := queue.RequestScan(ctx, tx, "the server is a standby that was promoted", ids); err != nil {
+		if err := queue.RequestScan(ctx, tx, moved, ids); err != nil {
 			return 0, 0, err
 		}
 	}

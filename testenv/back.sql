@@ -6,6 +6,8 @@ DO $$ BEGIN
         'p.tokens_embedded + COALESCE(c.tokens_embedded, 0::bigint)', 'p.tokens_embedded'), '\n[^\n]* embedsidecar\.spent c ON [^\n]*', '');
 END $$;
 DROP TABLE IF EXISTS embedsidecar.spent;
+ALTER TABLE embedsidecar.turn DROP COLUMN passed, DROP COLUMN passable, DROP COLUMN top, DROP COLUMN writers, DROP COLUMN live;
+ALTER TABLE embedsidecar.turn RESET (fillfactor);
 UPDATE embedsidecar.schema_version SET version = 10;
 DROP TABLE IF EXISTS embedsidecar.init_lock, embedsidecar.index_lock;
 ALTER TABLE embedsidecar.scan DROP COLUMN IF EXISTS gap;

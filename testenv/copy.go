@@ -64,6 +64,18 @@ func (s *Server) Follow(primary *Server, name, slot string) error {
 	return GiveAway(file)
 }
 
+// Recover has a copy that has not been started begin as a backup that is restored does: on a new timeline.
+func (s *Server) Recover() error {
+	if err := s.Configure(map[string]string{"restore_command": "/bin/false"}); err != nil {
+		return err
+	}
+	file := filepath.Join(s.data(), "recovery.signal")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		return fmt.Errorf("recover: %w", err)
+	}
+	return GiveAway(file)
+}
+
 // Promote makes a standby a server of its own, on a new timeline, and waits until it is.
 func (s *Server) Promote(ctx context.Context) error {
 	conn, err := s.connect(ctx, "")

@@ -148,7 +148,7 @@ func backfilled(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) (
 		return false, fmt.Errorf("look for the backfill of pipeline %q: %w", p.Name, err)
 	}
 	var open int
-	args := pgx.StrictNamedArgs{"pipeline_id": p.ID, "max": few, "after": 0, "due_after": time.Time{}}
+	args := pgx.StrictNamedArgs{"pipeline_id": p.ID, "max": few, "due_after": time.Time{}}
 	if err := conn.QueryRow(ctx, sqlfiles.Query("open_tasks"), args).Scan(&open); err != nil {
 		return false, fmt.Errorf("count open tasks of pipeline %q: %w", p.Name, err)
 	}

@@ -6,15 +6,14 @@
 -- Leases are named by where the locked version lies, for the same reason: looked up by number, of a million leases that are over, all entries
 -- of the primary key are read. One that was extended since the snapshot lies elsewhere, and is left to the next round.
 -- The stream may want the same tasks, so the commit waits for no replica: what one has not heard of is swept again there.
--- Parameters: arrays of one length: pipelines, behind which place their live leases are, and before which places of their lanes nothing
--- waits; a pipeline that is not among them is looked at from its beginning. Nothing is due up to @due_after.
+-- Behind which place the live leases of a pipeline are, and before which places of its lanes nothing waits, is kept with its turn. Nothing is due
+-- up to @due_after.
 -- Rows: one: the pipelines that have work, how many rows lost their lease, when something becomes due next, and the time up to which
 -- nothing is due any more (NULL: there was too much). Locks: leases and tasks, SKIP LOCKED. Index: task_retry_idx, primary keys.
 WITH known AS MATERIALIZED (
-    SELECT p.pipeline_id, p.lease_epoch, set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'off' ELSE 'local' END, true) AS commit, coalesce(m.live, 0) AS live, n.lane, coalesce((ARRAY[m.after0, m.after1, m.after2, m.after3])[n.lane + 1], 0) AS after
+    SELECT p.pipeline_id, p.lease_epoch, set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'off' ELSE 'local' END, true) AS commit, coalesce(f.live, 0) AS live, n.lane, coalesce(f.passed[n.lane + 1], 0) AS after
     FROM   embedsidecar.pipeline AS p
-           LEFT JOIN unnest(@pipeline_ids::integer[], @lives::bigint[], @after0::bigint[], @after1::bigint[], @after2::bigint[], @after3::bigint[])
-                     AS m (pipeline_id, live, after0, after1, after2, after3) USING (pipeline_id)
+           LEFT JOIN embedsidecar.turn AS f USING (pipeline_id)
            CROSS JOIN LATERAL unnest('{0,1,2,3}'::smallint[]) AS n (lane)
 ), over AS (
     DELETE FROM embedsidecar.lease AS l

@@ -18,3 +18,18 @@ CREATE TABLE embedsidecar.spent (
     rows_unchanged  bigint  NOT NULL DEFAULT 0
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE embedsidecar.spent IS 'What pipelines have cost, beside what the columns of the same names in pipeline say, which older programs write; written once a minute and when a sidecar ends.';
+
+-- What is remembered of places is kept here: a process that remembers them by itself outlives the server, and a standby that lacks the last of the
+-- WAL, or a backup, gives the same places out again.
+ALTER TABLE embedsidecar.turn
+    ADD COLUMN passed   bigint[] NOT NULL DEFAULT '{0,0,0,0}',
+    ADD COLUMN passable bigint   NOT NULL DEFAULT 0,
+    ADD COLUMN top      bigint   NOT NULL DEFAULT 0,
+    ADD COLUMN writers  text[]   NOT NULL DEFAULT '{}',
+    ADD COLUMN live     bigint   NOT NULL DEFAULT 0;
+ALTER TABLE embedsidecar.turn SET (fillfactor = 50);
+COMMENT ON COLUMN embedsidecar.turn.passed IS 'Up to these places nothing waits in lanes 0 to 3, and nothing ever will.';
+COMMENT ON COLUMN embedsidecar.turn.passable IS 'Whatever holds a place up to here can be seen.';
+COMMENT ON COLUMN embedsidecar.turn.top IS 'Places were given out up to here when the writers were noted.';
+COMMENT ON COLUMN embedsidecar.turn.writers IS 'The transactions that may have held one of these unseen.';
+COMMENT ON COLUMN embedsidecar.turn.live IS 'Up to this place no lease lives.';
