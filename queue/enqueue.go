@@ -46,6 +46,10 @@ type Batch struct {
 	// Scans are pipelines whose rows can no longer be told from the WAL alone (TRUNCATE), with the reason.
 	Scans      []int32
 	ScanReason string
+	// Aside keeps all of it for later, because somebody holds what it needs.
+	Aside bool
+	// LockTimeout is how long a lock is waited for; 0: as the session does.
+	LockTimeout time.Duration
 	// Checkpoint is the end LSN of the last commit that is whole in this batch; 0 leaves the checkpoint where it is.
 	Checkpoint pglogrepl.LSN
 }
@@ -85,6 +89,9 @@ func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued,
 	// A role or database may default to asynchronous commit: then a crash could lose tasks that the slot was told are
 	// safe.
 	first.Queue("SET LOCAL synchronous_commit = on")
+	if b.LockTimeout > 0 {
+		first.Queue(fmt.Sprintf("SET LOCAL lock_timeout = %d", b.LockTimeout.Milliseconds()))
+	}
 	database.PlanOnce(db, first, len(changes))
 	saved := false
 	first.Queue(sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{
@@ -95,6 +102,9 @@ func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued,
 		return nil
 	})
 	xids, visible := mayBeDropped(changes), true
+	if b.Aside {
+		xids = nil
+	}
 	if len(xids) > 0 {
 		first.Queue(sqlfiles.Query("visible_xids"),
 			pgx.StrictNamedArgs{"xids": xids}).QueryRow(func(row pgx.Row) error { return row.Scan(&visible) })
@@ -110,6 +120,16 @@ func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued,
 		return Enqueued{}, ErrEpochLost
 	}
 
+	if b.Aside {
+		if err := setAside(ctx, tx, changes, b); err != nil {
+			return Enqueued{}, err
+		}
+		if err := tx.Commit(ctx); err != nil {
+			return Enqueued{}, fmt.Errorf("commit %d changes: %w", len(b.Changes), err)
+		}
+		q.noteAside()
+		return Enqueued{Made: len(changes), Merged: merged}, nil
+	}
 	// Scan rows before task rows, as a scan's own steps lock them.
 	if len(b.Scans) > 0 {
 		if err := RequestScan(ctx, tx, b.ScanReason, b.Scans); err != nil {

@@ -89,7 +89,8 @@ type Queue struct {
 	lost    []Lease
 	due     time.Time // when the next retry known here is due; zero: none
 	dueSet  chan struct{}
-	dueFrom time.Time // by the server's clock: before it nothing is due
+	dueFrom time.Time     // by the server's clock: before it nothing is due
+	aside   chan struct{} // something was set aside
 
 	visibilityTimeout time.Duration
 	cursorReset       time.Duration
@@ -124,6 +125,7 @@ type cursor struct {
 func New(db database.DB) *Queue {
 	return &Queue{
 		db: db, cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1),
+		aside:             make(chan struct{}, 1),
 		visibilityTimeout: visibilityTimeout, cursorReset: cursorReset, wholeLook: wholeLook,
 	}
 }
@@ -283,8 +285,13 @@ func (q *Queue) Note(pipelineID int32, outcomes []Outcome, done Finished) {
 
 // RunSweeps opens again what becomes due, until ctx ends: retries whose pause is over and leases that ran out. When
 // nothing is known to become due it asks the database once per heartbeat. lost is called with the number of leases
-// found lost; it may be nil.
+// found lost; it may be nil. Meanwhile it makes tasks of what was set aside.
 func (q *Queue) RunSweeps(ctx context.Context, heartbeat time.Duration, lost func(n int), failed func(error)) error {
+	moving, cancel := context.WithCancel(ctx)
+	var moves sync.WaitGroup
+	defer moves.Wait()
+	defer cancel()
+	moves.Go(func() { q.moveAside(moving, failed) })
 	mended := time.Time{}
 	for {
 		mend := time.Since(mended) > time.Minute
@@ -341,16 +348,20 @@ func (q *Queue) sweep(ctx context.Context, mend bool) (lost int, next time.Durat
 		pipelines []int32
 		due       *float64
 		before    *time.Time
+		aside     bool
 	)
 	batch := &pgx.Batch{}
 	database.PlanOnce(q.db, batch, 1)
 	batch.Queue(sqlfiles.Query("sweep_tasks"), args).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&pipelines, &lost, &due, &before)
+		return row.Scan(&pipelines, &lost, &due, &before, &aside)
 	})
 	if err := q.db.SendBatch(ctx, batch).Close(); err != nil {
 		return 0, 0, fmt.Errorf("sweep tasks: %w", err)
 	}
 	q.Wake(pipelines...)
+	if aside {
+		q.noteAside()
+	}
 	if due != nil {
 		next = max(time.Duration(*due*float64(time.Second)), time.Millisecond)
 	}

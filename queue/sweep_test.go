@@ -18,7 +18,7 @@ import (
 // lost does a round of sweeps and returns how many rows lost their lease.
 func (f *fixture) lost(ctx context.Context) (lost int, err error) {
 	args := pgx.StrictNamedArgs{"mend": true, "due_after": time.Time{}}
-	err = f.db.Pool.QueryRow(ctx, sqlfiles.Query("sweep_tasks"), args).Scan(nil, &lost, nil, nil)
+	err = f.db.Pool.QueryRow(ctx, sqlfiles.Query("sweep_tasks"), args).Scan(nil, &lost, nil, nil, nil)
 	return lost, err
 }
 

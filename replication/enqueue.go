@@ -2,6 +2,7 @@ package replication
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -149,17 +150,37 @@ func (ses *session) save(ctx context.Context, t *taken, saved *checkpoint) error
 	return nil
 }
 
-// enqueueBatch enqueues a batch, again and again while it loses against somebody's locks: a long write-back or an
-// operator's bulk action is no reason to give up the slot.
+// enqueueBatch enqueues a batch. What loses against somebody's locks, such as those of an operator's open transaction,
+// is set aside, so that he delays his own rows and nobody else's; while that is so, no batch waits for him for long. It
+// is tried again and again while even that loses: a lock is no reason to give up the slot.
 func (ses *session) enqueueBatch(ctx context.Context, b queue.Batch) (queue.Enqueued, error) {
+	const lately, soon = 10 * time.Second, 20 * time.Millisecond
+	if time.Since(ses.heldUp) < lately {
+		b.LockTimeout = soon
+	}
 	for try := 1; ; try++ {
 		done, err := ses.store(ctx, b)
 		if fault := database.Judge(err); fault != database.Locked && fault != database.Conflict {
 			return done, err
+		}
+		if !b.Aside {
+			ses.holdUp(ctx, lately, err)
+			b.Aside = true
+			continue
 		}
 		ses.s.o.Log.WarnContext(ctx, "enqueue lost against a lock", "error", err, "try", try)
 		if !wait(ctx, min(time.Duration(try)*20*time.Millisecond, time.Second)) {
 			return done, ctx.Err()
 		}
 	}
+}
+
+// holdUp notes that somebody holds what the queue needs, and says who when that has not been so lately.
+func (ses *session) holdUp(ctx context.Context, lately time.Duration, err error) {
+	if time.Since(ses.heldUp) >= lately && ses.s.o.DB != nil {
+		holders, _ := database.QueueHolders(ctx, ses.s.o.DB) // who is not known is not named
+		ses.s.o.Log.WarnContext(ctx, "changes are set aside: somebody holds the queue", "error", err, "transactions",
+			strings.Join(database.Named(holders), "; "))
+	}
+	ses.heldUp = time.Now()
 }

@@ -35,6 +35,7 @@ type session struct {
 	feedback  time.Duration
 	pace      pace.Pace // of enqueues
 	yield     pace.Pace // of the same, while others keep the host busy
+	heldUp    time.Time // when somebody's lock was in the way of the queue last
 	saidOf    time.Time // since when work was put off that was logged last
 
 	restsUntil atomic.Int64 // Unix nanoseconds: until then the enqueuer takes nothing

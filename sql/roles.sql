@@ -50,7 +50,7 @@ ALTER ROLE embedsidecar_run SET idle_in_transaction_session_timeout = '15s';
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_run;
 GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO embedsidecar_run;
-GRANT INSERT, UPDATE, DELETE ON embedsidecar.task, embedsidecar.lease, embedsidecar.turn, embedsidecar.ledger, embedsidecar.worker, embedsidecar.route,
+GRANT INSERT, UPDATE, DELETE ON embedsidecar.task, embedsidecar.lease, embedsidecar.turn, embedsidecar.aside, embedsidecar.ledger, embedsidecar.worker, embedsidecar.route,
     embedsidecar.answer TO embedsidecar_run;
 GRANT INSERT ON embedsidecar.history TO embedsidecar_run;
 GRANT TRUNCATE ON embedsidecar.history_0, embedsidecar.history_1, embedsidecar.history_2, embedsidecar.history_3,
@@ -69,8 +69,9 @@ GRANT EXECUTE ON FUNCTION embedsidecar.row_facts, embedsidecar.drain_state, embe
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator;
 GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, embedsidecar.dead_letters, embedsidecar.errors, embedsidecar.slots,
     embedsidecar.workers, embedsidecar.pipelines, embedsidecar.health, embedsidecar.audit, embedsidecar.row_state, embedsidecar.lanes TO embedsidecar_reader, embedsidecar_operator;
-GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for, embedsidecar.how_far, embedsidecar.is_open,
-    embedsidecar.minute_of_week TO embedsidecar_reader, embedsidecar_operator;
+GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for,
+    embedsidecar.how_far, embedsidecar.is_open, embedsidecar.minute_of_week, embedsidecar.set_aside
+    TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.drain_state, embedsidecar.explain, embedsidecar.row_key, embedsidecar.view_sql TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON PROCEDURE embedsidecar.wait_until, embedsidecar.drain TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.pause, embedsidecar.resume, embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.cancel, embedsidecar.discard_dead,

@@ -34,7 +34,7 @@ func uneasy(p *observe.Pipeline, slots []report.Slot) *sentence {
 	if tone := toneOf(p.State); tone != "busy" && tone != "good" {
 		return nil
 	}
-	blockers := p.ScanBlockers
+	blockers := slices.Concat(p.ScanBlockers, p.Holders)
 	for i := range slots {
 		if p.State == health.SlotWaiting && slots[i].Name == p.Slot {
 			blockers = slots[i].Blockers

@@ -11,8 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/sleep"
 )
 
-// Blocker is an open transaction of the cluster that something of ours waits for: the making of a slot, or the
-// beginning of a scan.
+// Blocker is an open transaction of the cluster that something of ours waits for: the making of a slot, the
+// beginning of a scan, or a change that is to be queued.
 type Blocker struct {
 	PID         int32    `json:"pid,omitempty"` // of its session
 	GID         string   `json:"gid,omitempty"` // of one that is prepared, and has no session
@@ -53,6 +53,16 @@ func Blockers(ctx context.Context, db Reader, before string) ([]Blocker, error) 
 	list, err := Collect(ctx, db, "blockers", pgx.RowToStructByPos[Blocker], args)
 	if err != nil {
 		return nil, fmt.Errorf("list open transactions: %w", err)
+	}
+	return list, nil
+}
+
+// QueueHolders returns the open transactions of others that may hold what the queue needs, the oldest first.
+func QueueHolders(ctx context.Context, db Reader) ([]Blocker, error) {
+	const most = 10
+	list, err := Collect(ctx, db, "queue_holders", pgx.RowToStructByPos[Blocker], pgx.StrictNamedArgs{"most": most})
+	if err != nil {
+		return nil, fmt.Errorf("list who holds the queue: %w", err)
 	}
 	return list, nil
 }

@@ -31,10 +31,12 @@ type Facts struct {
 	// Unacknowledged: the streamer does not route the pipeline as it is defined now.
 	Unacknowledged bool
 	Scan           Scan
-	Open           int64 // rows that wait, are being embedded, or are to be tried again
-	Retrying       int64 // of them those that failed and are to be tried again
-	Failed         int64 // dead letters
-	Cancelled      int64 // rows that somebody took out of the queue
+	Open           int64    // rows that wait, are being embedded, or are to be tried again
+	Retrying       int64    // of them those that failed and are to be tried again
+	Aside          int64    // changes that cannot be queued, because somebody holds what they need
+	Holders        []string // open transactions that may be his
+	Failed         int64    // dead letters
+	Cancelled      int64    // rows that somebody took out of the queue
 }
 
 // Slot is what is known of a slot.
@@ -313,6 +315,9 @@ func inWork(f *Facts) (State, bool) {
 			code, does = Backfill, "embeds the rows that are there"
 		}
 		return State{code, fmt.Sprintf("%s (%s)%s", does, f.Scan.Reason, f.Scan.progress()), ""}, true
+	case f.Aside > 0:
+		return State{QueueHeld, fmt.Sprintf("%d of its changes cannot be queued, because of %s%s", f.Aside,
+			whom(f.Holders), waiting(f)), "let them end, or end them"}, true
 	case f.Open > 0 && f.Open == f.Retrying:
 		return State{Working, fmt.Sprintf("%s failed and will be tried again", rows(f.Open)), "embedsidecar failed " +
 			Quoted(f.Name) + " shows the errors"}, true

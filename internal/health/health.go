@@ -35,6 +35,7 @@ const (
 	ScanWaiting    Code = "scan_waiting"
 	Backfill       Code = "backfill"
 	Comparing      Code = "comparing"
+	QueueHeld      Code = "queue_held"
 	Working        Code = "working"
 	RowsFailed     Code = "rows_failed"
 	RowsCancelled  Code = "rows_cancelled"
@@ -53,7 +54,7 @@ func (c Code) NeedsAct() bool {
 // Works reports whether rows are embedded in this state, or would be if there were any.
 func (c Code) Works() bool {
 	switch c {
-	case Unacknowledged, ScanWaiting, Backfill, Comparing, Working, RowsFailed, RowsCancelled, UpToDate:
+	case Unacknowledged, ScanWaiting, Backfill, Comparing, QueueHeld, Working, RowsFailed, RowsCancelled, UpToDate:
 		return true
 	default:
 		return false
@@ -151,6 +152,10 @@ var table = []Entry{
 	{
 		Comparing, "every row is being compared with what was written for it; only those that differ are embedded", "wait",
 		false,
+	},
+	{
+		QueueHeld, "changes cannot be queued, because somebody's open transaction holds their rows in the queue, or all of it; the others go on",
+		"let the named transactions end, or end them", false,
 	},
 	{Working, "rows are waiting or being embedded", "wait", false},
 	{

@@ -50,6 +50,8 @@ type Pipeline struct {
 	OldestSeconds *float64           `json:"oldest_seconds"` // age of the oldest open change; null: none is open
 	ScanPhase     string             `json:"scan_phase"`
 	ScanBlockers  []database.Blocker `json:"scan_waits_for,omitempty"` // open transactions that must end before it begins
+	Aside         int64              `json:"set_aside,omitempty"`      // changes that cannot be queued, for a lock
+	Holders       []database.Blocker `json:"queue_held_by,omitempty"`  // open transactions that may hold it
 	ScanReason    string             `json:"scan_reason,omitempty"`
 	ScanSeen      int64              `json:"scan_rows_seen"`
 	ScanExpected  int64              `json:"scan_rows_expected"`
@@ -166,6 +168,8 @@ type tables interface {
 	pipelines(ctx context.Context) ([]Pipeline, error)
 	// blockers are the open transactions that a scan with such a barrier waits for, or the making of a slot: "".
 	blockers(ctx context.Context, barrier string) ([]database.Blocker, error)
+	// holders are the open transactions that may hold what the queue needs.
+	holders(ctx context.Context) ([]database.Blocker, error)
 	// plan is how a table would be read, in JSON.
 	plan(ctx context.Context, table string) (string, error)
 	// rows counts the rows of a table, up to so many.
@@ -202,6 +206,11 @@ func (o Options) read(ctx context.Context, db tables) (Status, error) {
 		p := &st.Pipelines[i]
 		if p.scanBarrier != "" {
 			if p.ScanBlockers, err = db.blockers(ctx, p.scanBarrier); err != nil {
+				return st, err
+			}
+		}
+		if p.Aside > 0 {
+			if p.Holders, err = db.holders(ctx); err != nil {
 				return st, err
 			}
 		}
@@ -341,6 +350,7 @@ func (st *Status) facts(p *Pipeline) health.Facts {
 		},
 	}
 	f.Scan.Blockers = database.Named(p.ScanBlockers)
+	f.Aside, f.Holders = p.Aside, database.Named(p.Holders)
 	for _, s := range st.Slots {
 		if s.Name == p.Slot {
 			f.Slot = health.Slot{

@@ -56,7 +56,7 @@ func scanPipeline(row pgx.CollectableRow) (p Pipeline, err error) {
 		&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.Cancelled, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason,
 		&p.scanFirst, &p.scanGap, &p.ScanSeen, &p.ScanExpected,
 		&p.ScanRate, &p.scanBarrier, &p.unrouted, &p.Tokens, &p.Saved.Embedded, &p.Saved.Reused,
-		&p.Saved.Unchanged, &estimate, &open, &p.Active, &on, &itself)
+		&p.Saved.Unchanged, &estimate, &open, &p.Active, &on, &itself, &p.Aside)
 	p.Closed, p.allPaused, p.itselfPaused = !open, !on, !itself
 	p.Saved.reckon(p.Tokens)
 	if estimate != nil {
@@ -67,6 +67,10 @@ func scanPipeline(row pgx.CollectableRow) (p Pipeline, err error) {
 
 func (s server) blockers(ctx context.Context, barrier string) ([]database.Blocker, error) {
 	return database.Blockers(ctx, s.db, barrier)
+}
+
+func (s server) holders(ctx context.Context) ([]database.Blocker, error) {
+	return database.QueueHolders(ctx, s.db)
 }
 
 func (s server) plan(ctx context.Context, table string) (text string, err error) {

@@ -18,6 +18,13 @@ RETURN active_minutes IS NULL OR coalesce(open_until > now(), false)
        OR coalesce(active_minutes @> embedsidecar.minute_of_week(active_zone), false);
 COMMENT ON FUNCTION embedsidecar.is_open(int4multirange, text, timestamptz) IS 'Whether it is within a pipeline''s hours, or somebody has it work all the same.';
 
+-- A function, so that no view depends on the table.
+CREATE OR REPLACE FUNCTION embedsidecar.set_aside(id integer) RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT count(*) FROM (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = id LIMIT 100000) AS c
+$$;
+COMMENT ON FUNCTION embedsidecar.set_aside(integer) IS 'For the views: how many changes of a pipeline cannot be queued, because somebody''s open transaction holds what they need.';
+
 -- sidecar_runs is what the views say of it; sessions of the program read no view.
 CREATE OR REPLACE FUNCTION embedsidecar.sidecar_runs(slot name) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -36,7 +43,8 @@ DECLARE
                           ELSE ARRAY[embedsidecar.pipeline_meant(backlog.pipeline)] END;
 BEGIN
     RETURN (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = ANY (ids) LIMIT 1000000) AS c)
-         + (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = ANY (ids) LIMIT 1000000) AS c);
+         + (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = ANY (ids) LIMIT 1000000) AS c)
+         + (SELECT count(*) FROM (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = ANY (ids) LIMIT 1000000) AS c);
 END $$;
 COMMENT ON FUNCTION embedsidecar.backlog(text) IS 'How many rows wait, are being embedded or wait for another try, of a pipeline or of all; each kind is counted up to a million. For autoscalers.';
 
@@ -63,6 +71,7 @@ DECLARE
     waits  boolean;
     scans  boolean;
     routed boolean;
+    aside  boolean;
 BEGIN
     SELECT bool_and(c.lsn >= how_far.lsn AND c.system_id = (SELECT s.system_identifier::text FROM pg_control_system() AS s)),
            bool_and(EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation)),
@@ -75,9 +84,11 @@ BEGIN
     WHERE  p.pipeline_id = ANY (how_far.ids);
     -- In a statement of its own, which sees what became a task before the checkpoint that was just read.
     waits := EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.state IN ('todo', 'retrying') AND t.pipeline_id = ANY (how_far.ids) AND t.first_lsn <= how_far.lsn);
-    done := coalesce(decoded AND routed AND NOT scans AND NOT waits AND resting IS NULL, false);
+    aside := EXISTS (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = ANY (how_far.ids) AND a.first_lsn <= how_far.lsn);
+    done := coalesce(decoded AND routed AND NOT scans AND NOT waits AND NOT aside AND resting IS NULL, false);
     left_over := concat_ws(', ', CASE WHEN NOT decoded THEN 'changes are not read from the slot yet' END, CASE WHEN NOT routed THEN 'the streamer does not know a pipeline yet' END,
-        CASE WHEN scans THEN 'a scan is not over' END, CASE WHEN waits THEN 'rows are left to embed' END, resting);
+        CASE WHEN scans THEN 'a scan is not over' END, CASE WHEN waits THEN 'rows are left to embed' END,
+        CASE WHEN aside THEN 'changes wait, because an open transaction holds the queue: embedsidecar.health names it' END, resting);
 END $$;
 COMMENT ON FUNCTION embedsidecar.how_far(integer[], pg_lsn) IS 'What caught_up, wait_for and wait_until ask.';
 
@@ -202,7 +213,8 @@ BEGIN
     RETURN QUERY
     SELECT p.name, p.pipeline_id = ANY (read),
            (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c)
-           + (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
+           + (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c)
+           + (SELECT count(*) FROM (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = p.pipeline_id AND a.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
            (SELECT coalesce(sum(cardinality(l.task_ids)), 0) FROM embedsidecar.lease AS l
             WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now())::bigint,
            (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'failed' AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c),

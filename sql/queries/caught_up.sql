@@ -7,6 +7,9 @@
 SELECT c.lsn >= @lsn::pg_lsn AND c.system_id = (SELECT system_identifier::text FROM pg_control_system()) AS decoded,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
             WHERE p.slot_name = c.slot_name AND t.state IN ('todo', 'retrying') AND t.first_lsn <= @lsn::pg_lsn
+              AND i.enabled AND p.enabled AND p.status = 'active' AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) LIMIT 100000) AS o)
+       + (SELECT count(*) FROM (SELECT FROM embedsidecar.aside AS a JOIN embedsidecar.pipeline AS p USING (pipeline_id)
+            WHERE p.slot_name = c.slot_name AND a.first_lsn <= @lsn::pg_lsn
               AND i.enabled AND p.enabled AND p.status = 'active' AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) LIMIT 100000) AS o) AS open,
        (SELECT count(*) FROM embedsidecar.scan AS s JOIN embedsidecar.pipeline AS p USING (pipeline_id)
             WHERE p.slot_name = c.slot_name AND s.phase <> 'done' AND i.enabled AND p.enabled AND p.status = 'active' AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)) AS scans,

@@ -3,6 +3,7 @@
 -- NULL where the change must be looked at, otherwise what the ledger entry must be LIKE for it to be dropped.
 -- A change is dropped only if no open task exists for its key and the ledger says so, both seen in this statement's one
 -- snapshot, and only if its transaction is visible in it: the WAL runs ahead of visibility, and so may the ledger.
+-- A transaction that is long visible is 0: what was set aside comes when later changes of its row may have come.
 -- Rows: one: how many tasks were made, how many changes joined a waiting task, how many were dropped, and which lanes of
 -- which pipelines have work, from which place on. A pipeline that is gone gets no tasks. Locks: the tasks, by pipeline and key. Index: primary key of ledger, unique key of task.
 WITH input AS (
@@ -26,7 +27,7 @@ WITH input AS (
                ELSE 'enqueue'
            END AS verdict
     FROM input AS i CROSS JOIN epoch AS e
-         CROSS JOIN LATERAL (SELECT (e.top - ((e.top - i.xid32 + 2147483648) & 4294967295) + 2147483648)::text::xid8 AS xid) AS x
+         CROSS JOIN LATERAL (SELECT CASE i.xid32 WHEN 0 THEN '3'::xid8 ELSE (e.top - ((e.top - i.xid32 + 2147483648) & 4294967295) + 2147483648)::text::xid8 END AS xid) AS x
 ), upserted AS (
     INSERT INTO embedsidecar.task AS t (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
     SELECT j.pipeline_id, j.row_key, j.lane, j.xid, j.first_lsn, j.last_lsn, j.committed_at
@@ -35,8 +36,8 @@ WITH input AS (
     ORDER BY j.pipeline_id, j.row_key COLLATE "C" -- everybody locks tasks in this order
     ON CONFLICT (pipeline_id, row_key) DO UPDATE SET
         gen           = t.gen + 1,
-        xid           = excluded.xid,
-        last_lsn      = excluded.last_lsn,
+        xid           = CASE WHEN excluded.xid = '3' THEN t.xid ELSE excluded.xid END, -- that of a later change may not be visible yet
+        last_lsn      = CASE WHEN excluded.xid = '3' THEN greatest(t.last_lsn, excluded.last_lsn) ELSE excluded.last_lsn END,
         committed_at  = CASE WHEN t.state IN ('todo', 'retrying') THEN t.committed_at ELSE excluded.committed_at END,
         first_lsn     = least(t.first_lsn, excluded.first_lsn),
         next_lsn      = least(t.next_lsn, excluded.first_lsn),

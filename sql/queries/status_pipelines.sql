@@ -1,6 +1,7 @@
 -- status_pipelines: the state of each pipeline, from tables alone, so that it works while no sidecar runs.
 -- Counts of tasks are exact up to @cap and end there; rows is the server's estimate unless the caller counts.
 -- The table is named as it is called now; replaced_by is set when another one has taken the name it is set up under, dropped when it is gone.
+-- aside: changes of them that cannot become tasks, because somebody holds what they need.
 -- unrouted: the streamer does not match changes with the pipeline as it is now. scan_barrier: the scan waits for open transactions whose id is
 -- below this one; empty: it does not.
 -- The view embedsidecar.status says the same to others; our sessions refuse views, so this does not select from it, and a test compares them.
@@ -11,7 +12,7 @@ SELECT p.pipeline_id, p.name, p.slot_name, coalesce(tn.nspname, p.table_schema) 
        i.enabled AND p.enabled AS enabled, p.status, p.status_detail,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id
             AND t.task_id NOT IN (SELECT unnest(l.task_ids) FROM embedsidecar.lease AS l WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now())
-            LIMIT @cap) AS c) AS pending,
+            LIMIT @cap) AS c) + a.aside AS pending,
        (SELECT coalesce(sum(cardinality(l.task_ids)), 0) FROM embedsidecar.lease AS l WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now()) AS running,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id LIMIT @cap) AS c) AS retrying,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'failed' AND t.pipeline_id = p.pipeline_id LIMIT @cap) AS c) AS failed,
@@ -32,9 +33,10 @@ SELECT p.pipeline_id, p.name, p.slot_name, coalesce(tn.nspname, p.table_schema) 
        p.texts_reused + coalesce(c.texts_reused, 0) AS texts_reused, p.rows_unchanged + coalesce(c.rows_unchanged, 0) AS rows_unchanged,
        (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS c
         WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree(p.table_oid) UNION SELECT p.table_oid)) AS rows_estimate,
-       embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS is_open, p.active_hours, i.enabled AS switched_on, p.enabled AS itself_enabled
+       embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS is_open, p.active_hours, i.enabled AS switched_on, p.enabled AS itself_enabled, a.aside
 FROM   embedsidecar.pipeline AS p
        CROSS JOIN embedsidecar.installation AS i
+       CROSS JOIN LATERAL (SELECT count(*) AS aside FROM (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = p.pipeline_id LIMIT @cap) AS c) AS a
        LEFT JOIN embedsidecar.scan AS s ON s.pipeline_id = p.pipeline_id
        LEFT JOIN embedsidecar.spent AS c ON c.pipeline_id = p.pipeline_id
        LEFT JOIN pg_class AS tc ON tc.oid = p.table_oid

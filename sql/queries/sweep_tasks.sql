@@ -9,7 +9,8 @@
 -- Behind which place the live leases of a pipeline are, and before which places of its lanes nothing waits, is kept with its turn. Nothing is due
 -- up to @due_after.
 -- Rows: one: the pipelines that have work, how many rows lost their lease, when something becomes due next, and the time up to which
--- nothing is due any more (NULL: there was too much). Locks: leases and tasks, SKIP LOCKED. Index: task_retry_idx, primary keys.
+-- nothing is due any more (NULL: there was too much), and
+-- whether something was set aside. Locks: leases and tasks, SKIP LOCKED. Index: task_retry_idx, primary keys.
 WITH known AS MATERIALIZED (
     SELECT p.pipeline_id, p.lease_epoch, set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'off' ELSE 'local' END, true) AS commit, coalesce(f.live, 0) AS live, n.lane, coalesce(f.passed[n.lane + 1], 0) AS after
     FROM   embedsidecar.pipeline AS p
@@ -78,4 +79,5 @@ SELECT ARRAY(SELECT pipeline_id FROM due UNION SELECT pipeline_id FROM over
                                      WHERE l.pipeline_id = k.pipeline_id AND l.place > k.live ORDER BY l.pipeline_id, l.place LIMIT 1000) AS l
                                  WHERE k.lane = 0 AND l.leased_until >= now()))
                           - now())::double precision AS due_in_seconds,
-       CASE WHEN (SELECT count(*) FROM due) >= (SELECT count(*) FROM ripe) AND (SELECT count(*) FROM ripe) < 5000 THEN now() - interval '1 min' END AS due_before;
+       CASE WHEN (SELECT count(*) FROM due) >= (SELECT count(*) FROM ripe) AND (SELECT count(*) FROM ripe) < 5000 THEN now() - interval '1 min' END AS due_before,
+       EXISTS (SELECT FROM embedsidecar.aside) AS aside;

@@ -33,3 +33,19 @@ COMMENT ON COLUMN embedsidecar.turn.passable IS 'Whatever holds a place up to he
 COMMENT ON COLUMN embedsidecar.turn.top IS 'Places were given out up to here when the writers were noted.';
 COMMENT ON COLUMN embedsidecar.turn.writers IS 'The transactions that may have held one of these unseen.';
 COMMENT ON COLUMN embedsidecar.turn.live IS 'Up to this place no lease lives.';
+
+-- Somebody's open transaction may hold a task's row, or all of the table: what the stream has for it waits here, and the stream goes on.
+CREATE TABLE embedsidecar.aside (
+    aside_id     bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    pipeline_id  integer     NOT NULL,
+    row_key      text        COLLATE "C",
+    lane         smallint    NOT NULL,
+    xid          bigint      NOT NULL,
+    first_lsn    pg_lsn      NOT NULL,
+    last_lsn     pg_lsn      NOT NULL,
+    committed_at timestamptz NOT NULL,
+    reason       text        NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE embedsidecar.aside IS 'Changes that are to become tasks when nobody holds what they need, in the order in which they came.';
+COMMENT ON COLUMN embedsidecar.aside.row_key IS 'NULL: every row of the pipeline is to be compared, for the reason.';
+COMMENT ON COLUMN embedsidecar.aside.xid IS 'The low half of the id of its transaction.';

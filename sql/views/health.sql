@@ -55,6 +55,17 @@ SELECT 'dead letters', p.name, CASE WHEN n.rows > 0 THEN 'warn' ELSE 'ok' END,
 FROM   embedsidecar.pipeline AS p
        CROSS JOIN LATERAL (SELECT count(*) AS rows FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'failed' AND t.pipeline_id = p.pipeline_id LIMIT 100000) AS c) AS n
 UNION ALL
+SELECT 'aside', p.name, 'warn', n.rows || ' changes wait, because somebody''s open transaction holds the queue: ' || coalesce(
+           (SELECT string_agg(concat_ws(', ', 'pid ' || h.pid, a.usename, nullif(a.application_name, ''), a.state || ' for ' || round(extract(epoch FROM now() - a.xact_start)) || ' s'), '; ')
+            FROM (SELECT DISTINCT l.pid FROM pg_locks AS l
+                  WHERE l.relation IN ('embedsidecar.task'::regclass, 'embedsidecar.scan'::regclass) AND l.granted AND l.mode NOT IN ('AccessShareLock', 'RowShareLock')) AS h
+                 JOIN pg_stat_activity AS a ON a.pid = h.pid AND a.pid <> pg_backend_pid()
+            WHERE NOT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.session_name = a.application_name AND w.session_name <> '')), 'nobody who can be seen'),
+       'let it end, or end it: SELECT pg_terminate_backend(...);'
+FROM   embedsidecar.pipeline AS p
+       CROSS JOIN LATERAL (SELECT embedsidecar.set_aside(p.pipeline_id) AS rows OFFSET 0) AS n
+WHERE  n.rows > 0
+UNION ALL
 SELECT 'cancelled', p.name, 'warn', n.rows || ' were taken out of the queue', format('SELECT * FROM embedsidecar.requeue(%L);', p.name)
 FROM   embedsidecar.pipeline AS p
        CROSS JOIN LATERAL (SELECT count(*) AS rows FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'cancelled' AND t.pipeline_id = p.pipeline_id LIMIT 100000) AS c) AS n

@@ -4,7 +4,8 @@ SELECT p.pipeline_id, p.name AS pipeline, p.slot_name, coalesce(tn.nspname, p.ta
        p.model, p.plugin, p.generation, i.enabled AND p.enabled AS enabled, p.status, p.status_detail,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id
             AND t.task_id NOT IN (SELECT unnest(l.task_ids) FROM embedsidecar.lease AS l WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now())
-            LIMIT 100000) AS c) AS pending,
+            LIMIT 100000) AS c)
+       + embedsidecar.set_aside(p.pipeline_id) AS pending,
        (SELECT coalesce(sum(cardinality(l.task_ids)), 0) FROM embedsidecar.lease AS l WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now()) AS running,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id LIMIT 100000) AS c) AS retrying,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'failed' AND t.pipeline_id = p.pipeline_id LIMIT 100000) AS c) AS failed,

@@ -151,7 +151,7 @@ func (s *Story) idle() Verdict {
 // unqueued is what to do about a row that should be in the queue.
 func (s *Story) unqueued() string {
 	switch s.State.Code {
-	case health.Unacknowledged, health.ScanWaiting, health.Backfill, health.Comparing:
+	case health.Unacknowledged, health.ScanWaiting, health.Backfill, health.Comparing, health.QueueHeld:
 		return "wait: " + s.State.Reason
 	default:
 		return "a change that was just committed is there in a moment; if it stays so: embedsidecar verify --repair " +

@@ -1,0 +1,172 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// setAside keeps changes and requests for scans for later.
+func setAside(ctx context.Context, tx pgx.Tx, changes []Change, b Batch) error {
+	n := len(changes)
+	ids, keys, lanes, xids := make([]int32, n), make([]string, n), make([]int16, n), make([]int64, n)
+	firsts, lasts, times := make([]string, n), make([]string, n), make([]time.Time, n)
+	for i := range changes {
+		c := &changes[i]
+		ids[i], keys[i], lanes[i], xids[i] = c.PipelineID, c.RowKey, int16(c.Lane), int64(c.XID)
+		firsts[i], lasts[i], times[i] = c.first().String(), c.LSN.String(), c.CommittedAt
+	}
+	_, err := tx.Exec(ctx, sqlfiles.Query("set_aside"), pgx.StrictNamedArgs{
+		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "first_lsns": firsts, "last_lsns": lasts,
+		"committed_ats": times, "scans": b.Scans, "reason": b.ScanReason,
+	})
+	if err != nil {
+		return fmt.Errorf("set %d changes aside: %w", n, err)
+	}
+	return nil
+}
+
+// noteAside has moveAside look.
+func (q *Queue) noteAside() {
+	select {
+	case q.aside <- struct{}{}:
+	default:
+	}
+}
+
+// moveAside makes tasks of what was set aside, until ctx ends: when it is told that there is something, and then again
+// and again as long as there is.
+func (q *Queue) moveAside(ctx context.Context, failed func(error)) {
+	const again = 500 * time.Millisecond
+	for from := int64(0); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-q.aside:
+		}
+		left, err := q.moveAll(ctx, &from)
+		if err != nil && ctx.Err() == nil {
+			failed(err)
+		}
+		if err != nil || left {
+			if !sleep.For(ctx, again) {
+				return
+			}
+			q.noteAside()
+		}
+	}
+}
+
+// moveAll goes through what was set aside, from a place on. Where somebody holds what a portion needs, it is halved,
+// until what he holds is alone, and stays where it is. After so many of these the next time goes on from there; left
+// reports whether there is a next time.
+func (q *Queue) moveAll(ctx context.Context, from *int64) (left bool, err error) {
+	const most, enough = 256, 50
+	left = *from > 0
+	for n, alone := most, 0; ; {
+		m, err := q.moveSome(ctx, *from, n)
+		switch {
+		case database.LockedOut(err) && n > 1:
+			n = (n + 1) / 2
+			continue
+		case database.LockedOut(err):
+			m.held = true
+			alone++
+		case err != nil:
+			return left, err
+		}
+		left = left || m.held
+		if m.last == 0 {
+			*from = 0
+			return left, nil
+		}
+		*from, n = m.last, min(2*n, most)
+		if alone == enough {
+			return true, nil
+		}
+	}
+}
+
+// moved is what became of a portion.
+type moved struct {
+	last int64 // of it; 0: there was nothing
+	held bool  // somebody holds some of it
+}
+
+// moveSome makes tasks of at most so many behind a place.
+func (q *Queue) moveSome(ctx context.Context, after int64, most int) (m moved, err error) {
+	tx, err := database.Begin(ctx, q.db)
+	if err != nil {
+		return m, fmt.Errorf("look for what was set aside: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
+	// He who holds a row may wait for one that we hold: the shorter we wait, the sooner he goes on.
+	if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = 20"); err != nil {
+		return m, err
+	}
+	rows, err := tx.Query(ctx, sqlfiles.Query("take_aside"), pgx.StrictNamedArgs{"after": after, "max": most})
+	if err != nil {
+		return m, fmt.Errorf("take what was set aside: %w", err)
+	}
+	var (
+		ids     []int64
+		changes []Change
+		scans   = map[string][]int32{}
+		id      int64
+		one     int32
+		key     *string
+		lane    int16
+		first   pglogrepl.LSN
+		last    pglogrepl.LSN
+		at      time.Time
+		reason  string
+		held    bool
+	)
+	into := []any{&id, &one, &key, &lane, &first, &last, &at, &reason, &held}
+	if _, err = pgx.ForEachRow(rows, into, func() error {
+		m.last, m.held = id, m.held || held
+		switch {
+		case held:
+			return nil
+		case key == nil:
+			scans[reason] = append(scans[reason], one)
+		default:
+			changes = append(changes, Change{
+				PipelineID: one, RowKey: *key, Lane: pipeline.Lane(lane), LSN: last, FirstLSN: first, CommittedAt: at,
+			})
+		}
+		ids = append(ids, id)
+		return nil
+	}); err != nil {
+		return m, fmt.Errorf("take what was set aside: %w", err)
+	}
+	if len(ids) == 0 {
+		return m, nil
+	}
+	for reason, pipelines := range scans {
+		if err := RequestScan(ctx, tx, reason, pipelines); err != nil {
+			return m, err
+		}
+	}
+	changes, _ = Merge(changes)
+	_, touched, err := upsert(ctx, tx, changes)
+	if err != nil {
+		return m, err
+	}
+	if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.aside WHERE aside_id = ANY ($1)", ids); err != nil {
+		return m, fmt.Errorf("take what was set aside: %w", err)
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return m, fmt.Errorf("make %d tasks of what was set aside: %w", len(changes), err)
+	}
+	q.wakeLanes(touched)
+	return m, nil
+}
