@@ -178,3 +178,25 @@ func (q *Queue) PruneHistory(ctx context.Context) error {
 	}
 	return nil
 }
+
+// mostHistory is how many bytes history takes at most, about 20 million looks; what comes within a minute is beyond it.
+const mostHistory = 4 << 30
+
+// SetMostHistory says how many bytes history takes at most. It is called before anything else.
+func (q *Queue) SetMostHistory(bytes int64) { q.mostHistory = bytes }
+
+// BoundHistory empties the oldest buckets while all of them are too large. At last it empties the one that is written.
+func (q *Queue) BoundHistory(ctx context.Context) error {
+	too, err := database.Collect(ctx, q.db, "history_beyond", pgx.RowTo[int], pgx.StrictNamedArgs{
+		"span": bucketSeconds, "buckets": bucketCount, "most": q.mostHistory,
+	})
+	for _, bucket := range too {
+		if _, err = q.db.Exec(ctx, "TRUNCATE "+database.Quote(sqlfiles.Schema, fmt.Sprintf("history_%d", bucket))); err != nil {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("bound history: %w", err)
+	}
+	return nil
+}

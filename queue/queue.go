@@ -95,6 +95,7 @@ type Queue struct {
 	visibilityTimeout time.Duration
 	cursorReset       time.Duration
 	wholeLook         time.Duration
+	mostHistory       int64
 	waitedInVain      atomic.Bool // for a transaction to become visible, the last time
 }
 
@@ -127,6 +128,7 @@ func New(db database.DB) *Queue {
 		db: db, cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1),
 		aside:             make(chan struct{}, 1),
 		visibilityTimeout: visibilityTimeout, cursorReset: cursorReset, wholeLook: wholeLook,
+		mostHistory: mostHistory,
 	}
 }
 

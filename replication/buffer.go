@@ -29,6 +29,7 @@ type buffer struct {
 	stuffed bool               // more has no room although changes of a row were merged
 	scans   map[int32]struct{} // pipelines with changes that do not name their rows
 	upTo    pglogrepl.LSN      // end of the last commit that is whole in here, or an idle position
+	took    pglogrepl.LSN      // upTo when all was taken last
 	hurry   bool               // somebody waits for upTo
 	wanted  []pglogrepl.LSN    // positions that somebody waits for and that were not reached yet, the nearest first
 	inside  bool               // the transaction being read has brought something
@@ -169,7 +170,7 @@ func (b *buffer) commit(end pglogrepl.LSN, hurry bool) {
 	hurry = b.reachedLocked() || hurry || b.inside && !left
 	b.inside = false
 	b.hurry = b.hurry || hurry
-	if left || hurry {
+	if left || hurry || b.upTo >= b.took+farBytes {
 		signal(b.changed)
 	}
 }
@@ -209,9 +210,14 @@ func (b *buffer) take() taken {
 		t.scans = append(t.scans, id)
 	}
 	b.stuffed, b.changes, b.size, b.scans, b.hurry, b.own, b.tooLong = false, nil, 0, nil, false, 0, 0
+	b.took = max(b.took, b.upTo)
 	signal(b.room)
 	return t
 }
+
+// farBytes is how far the position moves before it is looked at before its time: what lies behind it is kept as WAL,
+// such as that of our own writes.
+const farBytes = 64 << 20
 
 // An idle position is persisted when it has moved this far, or after this time: writing it more often would itself be
 // WAL.

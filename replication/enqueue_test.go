@@ -111,6 +111,25 @@ func TestP2_OnlyWhatIsStoredIsDurable(t *testing.T) {
 	})
 }
 
+// P9: what is done beside the tables that are read moves the position, too, long before it is looked at for its time.
+func TestP9_APositionThatMovedFarIsStored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stored := make(chan queue.Batch, 10)
+		ses, _ := enqueuing(t, func(b queue.Batch) (queue.Enqueued, error) {
+			stored <- b
+			return queue.Enqueued{}, nil
+		})
+		for n := range 20 {
+			ses.buffer.commit(pglogrepl.LSN(100+(n+1)*16<<20), false)
+			synctest.Wait()
+		}
+		if len(stored) != 5 {
+			t.Errorf("over 320 MB of WAL %d positions were stored, want one for each 64 MB", len(stored))
+		}
+	})
+}
+
 // Somebody's lock is no reason to give up the slot; whatever else is wrong ends the session.
 func TestEnqueue_TriesAgainAgainstLocks(t *testing.T) {
 	t.Parallel()

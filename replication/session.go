@@ -112,6 +112,7 @@ func (s *Stream) session(ctx context.Context) error {
 		return fmt.Errorf("take slot %q: %w", s.o.Slot, err)
 	}
 	ses.pos = position{received: ses.start, durable: ses.start}
+	ses.buffer.took = ses.start
 	s.stats.Connected.Store(true)
 	s.stats.Streaming.Store(true)
 	s.stats.Blockers.Store(nil)
