@@ -64,7 +64,8 @@ GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, genera
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;
 -- What this role could do by the tables it may have done and audited.
 GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.backfill, embedsidecar.rescan, embedsidecar.reembed TO embedsidecar_run;
-GRANT EXECUTE ON FUNCTION embedsidecar.row_facts, embedsidecar.drain_state, embedsidecar.is_open, embedsidecar.minute_of_week, embedsidecar.note_reload TO embedsidecar_run;
+GRANT EXECUTE ON FUNCTION embedsidecar.row_facts, embedsidecar.drain_state, embedsidecar.is_open, embedsidecar.minute_of_week,
+    embedsidecar.note_reload, embedsidecar.prune_audit, embedsidecar.tell_audit TO embedsidecar_run;
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator;
 GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, embedsidecar.dead_letters, embedsidecar.errors, embedsidecar.slots,

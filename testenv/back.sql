@@ -7,6 +7,7 @@ DO $$ BEGIN
 END $$;
 DROP TABLE IF EXISTS embedsidecar.spent;
 ALTER TABLE embedsidecar.turn DROP COLUMN passed, DROP COLUMN passable, DROP COLUMN top, DROP COLUMN writers, DROP COLUMN live;
+ALTER TABLE embedsidecar.audit_log DROP COLUMN told;
 DROP TABLE embedsidecar.aside;
 ALTER TABLE embedsidecar.turn RESET (fillfactor);
 UPDATE embedsidecar.schema_version SET version = 10;

@@ -257,7 +257,7 @@ func newAudit() *command {
 	return &command{
 		name: "audit", group: groupObserve, usage: "tell who had what done, and to how many rows",
 		arguments: "[PIPELINE...]", maxArgs: -1,
-		description: "Every pause, resume, retry, requeue, cancel, discard, backfill, reembed and change of priority, by whatever way it came, the newest first. The newest 100,000 are kept; a dry run leaves no entry.",
+		description: "Every pause, resume, retry, requeue, cancel, discard, backfill, reembed and change of priority, by whatever way it came, the newest first. The newest 100,000 of each role are kept, for 400 days, and the sidecar writes each to its log; a dry run leaves no entry.",
 		flags: []cli.Flag{
 			own.number("limit", &c.limit, "`N` entries at most"),
 		},

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -369,18 +370,30 @@ func (s *Sidecar) dropLeftovers(ctx context.Context) error {
 func (s *Sidecar) housekeeping(ctx context.Context) error {
 	beat := time.NewTicker(6 * s.o.Heartbeat)
 	defer beat.Stop()
-	pruned := time.Time{}
+	pruned, counted := time.Time{}, done{}
 	for {
 		if time.Since(pruned) > time.Hour {
 			if err := s.queue.PruneHistory(ctx); err != nil && ctx.Err() == nil {
 				s.o.Log.WarnContext(ctx, "history not pruned", "error", err)
 			}
+			if _, err := s.o.Pool.Exec(ctx, "SELECT embedsidecar.prune_audit()"); err != nil && ctx.Err() == nil {
+				s.o.Log.WarnContext(ctx, "audit not pruned", "error", err)
+			}
 			pruned = time.Now()
 		}
 		all, idle := s.dayNow()
-		_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("sign_of_life"), pgx.StrictNamedArgs{
+		if all != counted { // an idle sidecar does not look
+			counted = all
+			if err := s.queue.BoundHistory(ctx); err != nil && ctx.Err() == nil {
+				s.o.Log.WarnContext(ctx, "history not pruned", "error", err)
+			}
+		}
+		audit, err := database.Collect(ctx, s.o.Pool, "sign_of_life", pgx.RowTo[bool], pgx.StrictNamedArgs{
 			"worker": s.me().id, "succeeded": all.succeeded, "failed": all.failed, "idle": idle,
 		})
+		if slices.Contains(audit, true) {
+			err = s.tellAudit(ctx)
+		}
 		if err != nil && ctx.Err() == nil {
 			s.o.Log.WarnContext(ctx, "no sign of life written", "error", err)
 		}
@@ -394,6 +407,34 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 			s.Reload()
 		}
 	}
+}
+
+// tellAudit writes to the log what was done of late: whoever acts by SQL does not reach it. Should the log have an entry
+// twice, the server did not hear of the first time.
+func (s *Sidecar) tellAudit(ctx context.Context) error {
+	type entry struct {
+		ID                                                                      int64
+		At                                                                      time.Time
+		Role, SaidBy, Address, Application, Action, Pipeline, Arguments, Result string
+		Changed                                                                 int64
+	}
+	return database.Transact(ctx, s.o.Pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, "SELECT * FROM embedsidecar.tell_audit() ORDER BY 1")
+		if err != nil {
+			return fmt.Errorf("tell of the audit: %w", err)
+		}
+		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[entry])
+		if err != nil {
+			return fmt.Errorf("tell of the audit: %w", err)
+		}
+		for i := range list {
+			e := &list[i]
+			s.o.Log.InfoContext(ctx, "audit", "audit_id", e.ID, "at", e.At, "role", e.Role, "said_by", e.SaidBy, "address", e.Address,
+				"application", e.Application, "action", e.Action, "pipeline", e.Pipeline, "arguments", e.Arguments, "result", e.Result,
+				"changed", e.Changed)
+		}
+		return nil
+	})
 }
 
 // Queue returns the sidecar's queue.

@@ -90,10 +90,30 @@ BEGIN
     SELECT begin_action.action, (SELECT p.name FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = begin_action.pipeline_id), about, by_,
            coalesce(pg_sequence_last_value('embedsidecar.task_seq'::regclass), 0)
     RETURNING a.* INTO entry;
-    DELETE FROM embedsidecar.audit_log AS a WHERE a.audit_id <= entry.audit_id - 100000;
     RETURN entry;
 END $$;
 COMMENT ON FUNCTION embedsidecar.begin_action(text, integer, jsonb, text, bigint, integer, text[], boolean) IS 'For the functions that act: checks arguments, and writes the entry of the audit.';
+
+-- Whoever acts a hundred thousand times pushes out his own entries, and nobody else's; a portion that is rolled back pushes out none.
+CREATE OR REPLACE FUNCTION embedsidecar.prune_audit() RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DELETE FROM embedsidecar.audit_log AS a
+WHERE  a.acted_at < now() - interval '400 days'
+       OR a.audit_id IN (SELECT n.audit_id FROM (SELECT o.audit_id, row_number() OVER (PARTITION BY o.role_name ORDER BY o.audit_id DESC) AS number
+                                                 FROM embedsidecar.audit_log AS o) AS n WHERE n.number > 100000)
+$$;
+COMMENT ON FUNCTION embedsidecar.prune_audit() IS 'For sidecars: takes away entries of the audit that are too old, or of a role that has so many newer ones.';
+
+-- The log of a sidecar is where nobody who acts by SQL reaches. It has no keys of rows.
+CREATE OR REPLACE FUNCTION embedsidecar.tell_audit() RETURNS TABLE (audit_id bigint, acted_at timestamptz, role text, said_by text, address text, application text,
+    action text, pipeline text, arguments text, result text, changed bigint)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+UPDATE embedsidecar.audit_log AS a SET told = true
+WHERE  a.audit_id IN (SELECT u.audit_id FROM embedsidecar.audit_log AS u WHERE NOT u.told ORDER BY u.audit_id LIMIT 1000 FOR UPDATE SKIP LOCKED)
+RETURNING a.audit_id, a.acted_at, a.role_name::text, a.said_by, coalesce(host(a.client_addr), ''), a.application, a.action, coalesce(a.pipeline, ''),
+          (a.arguments - 'keys')::text, a.result, a.changed
+$$;
+COMMENT ON FUNCTION embedsidecar.tell_audit() IS 'For sidecars: entries of the audit that are new, or have changed, for their logs.';
 
 -- An action on rows that found none says so, as the command line and HTTP do.
 CREATE OR REPLACE FUNCTION embedsidecar.end_action(entry bigint, result text, changed bigint, after_key text) RETURNS void
@@ -101,7 +121,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 UPDATE embedsidecar.audit_log AS a
 SET    result = CASE WHEN a.changed + end_action.changed = 0 AND a.action IN ('retry', 'discard', 'reembed', 'requeue', 'cancel', 'prioritise') THEN 'nothing_to_' || a.action
                      WHEN a.action = 'discard' THEN 'discarded' ELSE end_action.result END,
-       changed = a.changed + end_action.changed, after_key = coalesce(end_action.after_key, a.after_key), finished_at = clock_timestamp()
+       changed = a.changed + end_action.changed, after_key = coalesce(end_action.after_key, a.after_key), finished_at = clock_timestamp(), told = false
 WHERE  a.audit_id = entry
 $$;
 COMMENT ON FUNCTION embedsidecar.end_action(bigint, text, bigint, text) IS 'For the functions that act: adds to the entry of the audit what was done.';

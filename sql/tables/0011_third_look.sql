@@ -49,3 +49,11 @@ CREATE TABLE embedsidecar.aside (
 COMMENT ON TABLE embedsidecar.aside IS 'Changes that are to become tasks when nobody holds what they need, in the order in which they came.';
 COMMENT ON COLUMN embedsidecar.aside.row_key IS 'NULL: every row of the pipeline is to be compared, for the reason.';
 COMMENT ON COLUMN embedsidecar.aside.xid IS 'The low half of the id of its transaction.';
+
+-- Told: what was done before this version is not told of any more.
+ALTER TABLE embedsidecar.audit_log ADD COLUMN told boolean NOT NULL DEFAULT true;
+ALTER TABLE embedsidecar.audit_log ALTER COLUMN told SET DEFAULT false;
+CREATE INDEX audit_untold_idx ON embedsidecar.audit_log (audit_id) WHERE NOT told;
+COMMENT ON TABLE embedsidecar.audit_log IS 'Who had what done to which pipeline: of each role the newest 100,000 entries, for 400 days. An action that is done in portions has one.';
+COMMENT ON COLUMN embedsidecar.audit_log.told IS 'A sidecar has written it to its log, as it is now.';
+COMMENT ON TABLE embedsidecar.history IS 'What happened to each row of late: one entry per finished look, kept for 24 hours, and no more than 4 GB: the oldest goes first.';

@@ -2,7 +2,7 @@ CREATE OR REPLACE VIEW embedsidecar.audit AS
 SELECT a.audit_id, a.acted_at, a.finished_at, a.role_name AS role, a.said_by, a.client_addr, a.application, a.action, a.pipeline, a.arguments - 'pipeline_id' AS arguments,
        a.result, a.changed
 FROM   embedsidecar.audit_log AS a;
-COMMENT ON VIEW embedsidecar.audit IS 'Who had what done, by the command line or by SQL: the newest 100,000 actions. A dry run is none.';
+COMMENT ON VIEW embedsidecar.audit IS 'Who had what done, by the command line or by SQL: the newest 100,000 actions of each role, for 400 days. A dry run is none.';
 COMMENT ON COLUMN embedsidecar.audit.audit_id IS 'Its number; also continues of a further portion.';
 COMMENT ON COLUMN embedsidecar.audit.acted_at IS 'When it began.';
 COMMENT ON COLUMN embedsidecar.audit.finished_at IS 'When its last portion was done.';
