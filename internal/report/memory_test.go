@@ -52,7 +52,9 @@ func (m *memory) blockers(_ context.Context, barrier string) ([]database.Blocker
 	return m.open[barrier], m.note("blockers of '" + barrier + "'")
 }
 
-func (m *memory) holders(context.Context) ([]database.Blocker, error) { return m.open["queue"], m.note("holders") }
+func (m *memory) holders(context.Context) ([]database.Blocker, error) {
+	return m.open["queue"], m.note("holders")
+}
 
 func (m *memory) plan(_ context.Context, table string) (string, error) {
 	err := m.note("plan")

@@ -20,8 +20,8 @@ func TestTrust_TheAuditIsInTheLog(t *testing.T) {
 	db.MustExec(`SELECT embedsidecar.requeue('docs', '{secret key}', said_by => 'Jo')`)
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		said := log.text()
-		return strings.Contains(said, "msg=audit") && strings.Contains(said, "said_by=Jo") && strings.Contains(said, "action=requeue") &&
-			strings.Contains(said, "changed=1"), said
+		return strings.Contains(said, "msg=audit") && strings.Contains(said, "said_by=Jo") &&
+			strings.Contains(said, "action=requeue") && strings.Contains(said, "changed=1"), said
 	})
 	if said := log.text(); strings.Contains(said, "secret key") {
 		t.Error("the log has a key")

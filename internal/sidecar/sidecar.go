@@ -409,8 +409,8 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 	}
 }
 
-// tellAudit writes to the log what was done of late: whoever acts by SQL does not reach it. Should the log have an entry
-// twice, the server did not hear of the first time.
+// tellAudit writes to the log what was done of late: whoever acts by SQL does not reach it. Should the log have an
+// entry twice, the server did not hear of the first time.
 func (s *Sidecar) tellAudit(ctx context.Context) error {
 	type entry struct {
 		ID                                                                      int64
@@ -429,9 +429,9 @@ func (s *Sidecar) tellAudit(ctx context.Context) error {
 		}
 		for i := range list {
 			e := &list[i]
-			s.o.Log.InfoContext(ctx, "audit", "audit_id", e.ID, "at", e.At, "role", e.Role, "said_by", e.SaidBy, "address", e.Address,
-				"application", e.Application, "action", e.Action, "pipeline", e.Pipeline, "arguments", e.Arguments, "result", e.Result,
-				"changed", e.Changed)
+			s.o.Log.InfoContext(ctx, "audit", "audit_id", e.ID, "at", e.At, "role", e.Role, "said_by", e.SaidBy,
+				"address", e.Address, "application", e.Application, "action", e.Action, "pipeline", e.Pipeline,
+				"arguments", e.Arguments, "result", e.Result, "changed", e.Changed)
 		}
 		return nil
 	})
