@@ -8,4 +8,4 @@ shopt -s nullglob
 files=(*.deb *.rpm)
 [ "${#files[@]}" -gt 0 ] || { echo "sums.sh: there are no packages in $PWD: make packages makes them" >&2; exit 1; }
 sha256sum -- "${files[@]}" >SHA256SUMS
-[ -z "${SIGN_KEY:-}" ] || ssh-keygen -q -Y sign -f "$SIGN_KEY" -n embedsidecar SHA256SUMS
+[ -z "${SIGN_KEY:-}" ] || ssh-keygen -q -Y sign -f "$SIGN_KEY" -n release SHA256SUMS

@@ -32,7 +32,7 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	_, stderr := s.run(exitFailed, "run", "--once", "--table", "docs", "--columns", "title,body", "--into", "embedding",
 		"--max-attempts", "1")
 	s.has(stderr, "2 rows could not be embedded", "row 3: data refused", "row 5: data write_refused: ",
-		"SQLSTATE P0001: no vectors on mondays for:")
+		"SQLSTATE P0001: raised by monday, line 2")
 	stdout, _ := s.run(0, "failed", "docs", "-o", "json") // the table's name will do
 	rows := decoded[map[string][]report.FailedRow](t, stdout)["rows"]
 	if len(rows) != 2 || rows[0].Key != "3" && rows[1].Key != "3" {

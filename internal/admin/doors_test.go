@@ -78,8 +78,8 @@ func TestTrust_BodiesOfStrangersCloseNothing(t *testing.T) {
 	})
 }
 
-// TestTrust_ASearchTellsNoMoreThanTheCallerMaySee: by the administration, too, policies of a table are not passed by; and
-// who may not see texts learns of none that it is the one he guessed.
+// TestTrust_ASearchTellsNoMoreThanTheCallerMaySee: by the administration, too, policies of a table are not passed by;
+// and who may not see texts learns of none that it is the one he guessed.
 func TestTrust_ASearchTellsNoMoreThanTheCallerMaySee(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(f *fixture, _ *admin.Options) {

@@ -368,8 +368,8 @@ func readLimited(name string, limit int64) (data []byte, err error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// readOurs reads a file that may name programs to run, and returns who may write it: nobody where it is no file, such as
-// /dev/null, which names nothing.
+// readOurs reads a file that may name programs to run, and returns who may write it: nobody where it is no file, such
+// as /dev/null, which names nothing.
 func readOurs(name string, limit int64) (data []byte, mode fs.FileMode, err error) {
 	f, err := os.Open(name)
 	if err != nil {

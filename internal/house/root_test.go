@@ -13,7 +13,8 @@ import (
 var rootFiles = []string{
 	".dockerignore", ".editorconfig", ".gitignore", ".golangci.yml", ".hadolint.yaml", ".yamllint", "CHANGELOG.md",
 	"Dockerfile",
-	"LICENSE", "Makefile", "README.md", "SECURITY.md", "docker-compose.existing.yml", "docker-compose.yml", "go.mod", "go.sum",
+	"LICENSE", "Makefile", "README.md", "SECURITY.md", "docker-compose.existing.yml", "docker-compose.yml", "go.mod",
+	"go.sum",
 }
 
 // The folders of the root: programs, what they are made of by name, what others build on (plugins), and what is no

@@ -56,9 +56,9 @@ func TestPackages_AreListedAndSigned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write("allowed_signers", "embedsidecar "+string(public))
+	write("allowed_signers", "release "+string(public))
 	verify := func(list string) error {
-		return do("", list, "ssh-keygen", "-Y", "verify", "-f", "allowed_signers", "-I", "embedsidecar", "-n", "embedsidecar",
+		return do("", list, "ssh-keygen", "-Y", "verify", "-f", "allowed_signers", "-I", "release", "-n", "release",
 			"-s", "SHA256SUMS.sig")
 	}
 	list, err := os.ReadFile(file("SHA256SUMS"))

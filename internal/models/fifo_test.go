@@ -44,7 +44,8 @@ func TestImport_TakesRegularFilesAlone(t *testing.T) {
 	model := write(t, map[string]string{models.SumsFile: "", "a": "a"})
 	pipe := filepath.Join(model, "pipe")
 	sums := "0000000000000000000000000000000000000000000000000000000000000000  pipe\n"
-	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(filepath.Join(model, models.SumsFile), []byte(sums), 0o600)); err != nil {
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600),
+		os.WriteFile(filepath.Join(model, models.SumsFile), []byte(sums), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	if problems, err := models.Verify(t.Context(), model); err != nil || len(problems) == 0 {

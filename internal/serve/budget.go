@@ -78,7 +78,8 @@ func (s *share) body(ctx context.Context, length, most int64) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, turnLimit)
 	defer cancel()
-	if !s.take(min(copies*length, s.most), func(of *semaphore.Weighted, n int64) bool { return of.Acquire(ctx, n) == nil }) {
+	patient := func(of *semaphore.Weighted, n int64) bool { return of.Acquire(ctx, n) == nil }
+	if !s.take(min(copies*length, s.most), patient) {
 		return tooMuch()
 	}
 	return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/serve"
 )
 
-// TestTrust_ATokenIsForWhatItsNamesMean: a pipeline is judged by what its name means, and not by how it is spelt; so are
-// the names that a token is for.
+// TestTrust_ATokenIsForWhatItsNamesMean: a pipeline is judged by what its name means, and not by how it is spelt; so
+// are the names that a token is for.
 func TestTrust_ATokenIsForWhatItsNamesMean(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")

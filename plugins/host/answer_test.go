@@ -294,7 +294,8 @@ func TestWithoutTexts(t *testing.T) {
 		},
 		{"the", []string{"the"}, "the"},
 		{
-			`'ascii' codec: \u00c4rztin \u00dcmit \u00c7elik`, []string{"Die Ärztin Ümit Çelik"},
+			`'ascii' codec: \u00c4rztin \u00dcmit \u00c7elik`,
+			[]string{"Die Ärztin Ümit Çelik"},
 			"(message withheld: it quotes the text)",
 		},
 		{`bad: caf\xe9 des f\xEAtes`, []string{"café des fêtes"}, "(message withheld: it quotes the text)"},

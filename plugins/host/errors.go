@@ -157,7 +157,7 @@ func lettersOf(text string) []rune {
 	text = escapes.ReplaceAllStringFunc(text, func(e string) string {
 		if e = strings.TrimLeft(e, `\`); e[0] == 'u' {
 			code, _ := strconv.ParseUint(strings.Trim(e[1:], "{}"), 16, 32)
-			return string(rune(code)) //nolint:gosec // six digits at most
+			return string(rune(code))
 		}
 		raw, err := hex.DecodeString(strings.NewReplacer(`\`, "", "x", "", "%", "").Replace(e))
 		switch {

@@ -33,7 +33,9 @@ func (c Registry) Reload(ctx context.Context, names []string, which string) ([]R
 			"a sidecar that starts takes the files as they are")
 	}
 	here := len(sidecars)
-	sidecars = slices.DeleteFunc(sidecars, func(s control.Sidecar) bool { return which != "" && s.State.Database != which })
+	sidecars = slices.DeleteFunc(sidecars, func(s control.Sidecar) bool {
+		return which != "" && s.State.Database != which
+	})
 	if len(sidecars) == 0 {
 		return nil, problem.New(problem.Failed, fmt.Errorf("none of the %s of this user here works for that database", wording.Count(int64(here), "sidecar")),
 			"embedsidecar cache stats shows what runs here; one that has not connected yet does not know its database",

@@ -16,8 +16,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
-// TestTrust_AProvidersWordsAboutRowsAreNotRepeated: whatever a provider makes of a text in its answer, no error holds it;
-// status, code and length remain. What it says of the probe is told, as that is no row's.
+// TestTrust_AProvidersWordsAboutRowsAreNotRepeated: whatever a provider makes of a text in its answer, no error holds
+// it; status, code and length remain. What it says of the probe is told, as that is no row's.
 func TestTrust_AProvidersWordsAboutRowsAreNotRepeated(t *testing.T) {
 	t.Parallel()
 	const text, told = "Ärztin Ümit Çelik, diagnosis F32.1", "celik"
@@ -26,7 +26,9 @@ func TestTrust_AProvidersWordsAboutRowsAreNotRepeated(t *testing.T) {
 		"escaped": quoted, "escaped twice": strings.ReplaceAll(quoted, `\`, `\\`), "upper case": strings.ToUpper(text),
 		"URL": url.QueryEscape(text), "base64": base64.StdEncoding.EncodeToString([]byte(text)), "told": told,
 	} {
-		body, err := json.Marshal(map[string]any{"error": map[string]string{"message": "cannot read " + words, "code": "bad_input"}})
+		body, err := json.Marshal(map[string]any{
+			"error": map[string]string{"message": "cannot read " + words, "code": "bad_input"},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +68,8 @@ func TestTrust_AProvidersWordsAboutRowsAreNotRepeated(t *testing.T) {
 	}
 	s := &remotetest.Server{Dialect: "openai", Behave: during(1, always, remotetest.Send(400, `{"error":"this model is retired"}`))}
 	c := open(t, "openai", func(o *Options) { o.Patience = 50 * time.Millisecond }, listen(t, s))
-	if _, err := c.Embed(t.Context(), sdk.Document, []string{text}); err == nil || !strings.Contains(err.Error(), "this model is retired") {
+	if _, err := c.Embed(t.Context(), sdk.Document, []string{text}); err == nil ||
+		!strings.Contains(err.Error(), "this model is retired") {
 		t.Errorf("what it says of the probe: %v", err)
 	}
 }
