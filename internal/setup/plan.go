@@ -223,6 +223,7 @@ func (in *initializer) move() step.Action {
 				if _, err := tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
 					"pipeline_ids": ids,
 					"reason":       "the database is a copy",
+					"gap":          true, // between the copy and this slot
 				}); err != nil {
 					return fmt.Errorf("request a scan: %w", err)
 				}
