@@ -2,8 +2,6 @@ module github.com/embedsidecar/embedsidecar
 
 go 1.26.8
 
-toolchain go1.26.11
-
 require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/cenkalti/backoff/v5 v5.0.3
