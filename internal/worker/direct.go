@@ -76,6 +76,34 @@ const ofRow = 100 * time.Microsecond
 type quick struct {
 	usual atomic.Int64 // nanoseconds, of the last few, without what their rows take; 0: none is known
 	text  atomic.Int64 // nanoseconds, of what they waited for the embedder: the share of each row
+
+	mu    sync.Mutex
+	until time.Time     // the stream does not wait for the pipeline before
+	aside time.Duration // how long that was the last time
+}
+
+// How long the stream does not wait for a pipeline that kept it waiting: twice as long each time it does so soon again.
+// Else a few slow rows among many quick ones would delay the changes of every other pipeline each time.
+const (
+	leastAside = time.Second
+	mostAside  = time.Minute
+)
+
+// keptWaiting notes that the stream waited longer than it should.
+func (q *quick) keptWaiting() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	if q.aside = min(2*q.aside, mostAside); now.Sub(q.until) > 10*q.aside || q.aside == 0 { //nolint:mnd // long ago
+		q.aside = leastAside
+	}
+	q.until = now.Add(q.aside)
+}
+
+func (q *quick) setAside() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return time.Now().Before(q.until)
 }
 
 // note has half of it be the last batch.
@@ -112,7 +140,7 @@ func (d *doorway) close() {
 // quick, and its embedder does not rest.
 func (w *Worker) Ready(changes int) bool {
 	// A test may want changes worked at once where the machine has no time for it.
-	quick := w.quick.enough(w.o.Quick, changes) || failpoint.Hit("worker/taken-for-quick") != nil
+	quick := w.quick.enough(w.o.Quick, changes) && !w.quick.setAside() || failpoint.Hit("worker/taken-for-quick") != nil
 	return w.chunks == nil && quick && w.stats.Rest.Load() == nil && w.o.Service.Rest() == 0
 }
 
@@ -201,6 +229,9 @@ func (w *Worker) atOnce(ctx context.Context, d *queue.Direct, n int, work func()
 	}
 	embedding = time.Duration(w.embedding.Load() - before)
 	w.quick.note(took, embedding, n)
+	if time.Since(began) > 2*w.o.Quick {
+		w.quick.keptWaiting()
+	}
 	w.batchEnded(ctx, d.Work, n, err)
 	w.stats.Direct.Add(int64(d.Count()))
 	return embedding

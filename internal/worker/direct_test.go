@@ -188,3 +188,30 @@ func TestDirect_WhatWasGivenUpIsNotPaidForTwice(t *testing.T) {
 		}
 	})
 }
+
+// TestP5_WhoKeepsTheStreamWaitingIsLeftToTheQueue: a few slow rows among many quick ones delay other pipelines a few
+// times, and not each time.
+func TestP5_WhoKeepsTheStreamWaitingIsLeftToTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var q quick
+		q.note(time.Millisecond, 0, 1)
+		delayed := 0
+		const hour = 3600
+		for range hour { // a slow row in each second
+			if !q.setAside() {
+				delayed++
+				q.keptWaiting()
+			}
+			time.Sleep(time.Second)
+		}
+		if delayed > 70 { // one for each doubling, then one a minute
+			t.Errorf("the stream waited %d times in an hour", delayed)
+		}
+		time.Sleep(time.Hour)
+		q.keptWaiting()
+		time.Sleep(2 * leastAside)
+		if q.setAside() {
+			t.Error("what was long ago counts still")
+		}
+	})
+}
