@@ -11,7 +11,7 @@ func New(p *pipeline.Pipeline, db database.DB, o Options) *Table {
 		o.UserPath = `"$user", public`
 	}
 	t := &Table{p: p, db: db, into: newDestination(p, db, o)}
-	t.sql = newSource(p, t.into)
+	t.sql, t.pager = newSource(p, t.into), newPager(t)
 	return t
 }
 

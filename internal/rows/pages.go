@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -13,27 +14,38 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// A statement that reads a table on its own account, and not for a row that changed, reads a page of it. Whoever
-// truncates or alters the table waits for that, and everybody else behind him: so it ends after this time, and a
-// smaller page is tried.
+// A statement that reads a table reads a page of it. Whoever truncates or alters the table waits for that, and everybody
+// else behind him: so it ends after this time, and a smaller page is tried.
 const (
 	PageRows = 1000
 	pageTime = 2 * time.Second
 )
 
-// Pages reads tables page by page. It is not safe for concurrent use.
-type Pages struct {
-	t    *Table
-	rows int // of the next page
+// pager finds out how many rows can be read in time. It may be shared by goroutines.
+type pager struct {
+	rows atomic.Int64 // of the next page
 	// briefly runs f in a transaction none of whose statements takes longer than limit; 0 is no limit.
 	briefly func(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error
-	read    func(ctx context.Context, db database.Reader, keys []string, texts int) ([]Row, error)
+}
+
+func newPager(t *Table) *pager {
+	p := &pager{briefly: t.briefly}
+	p.rows.Store(PageRows)
+	return p
+}
+
+// next is how many rows of so many are read next.
+func (p *pager) next(most int) int { return min(int(p.rows.Load()), most) }
+
+// Pages reads tables page by page. It is not safe for concurrent use.
+type Pages struct {
+	*pager
+	t    *Table
+	read func(ctx context.Context, db database.Reader, keys []string, texts int) ([]Row, error)
 }
 
 // Pages returns what reads the table's rows by pages.
-func (t *Table) Pages() *Pages {
-	return &Pages{t: t, rows: PageRows, briefly: t.briefly, read: t.readBy}
-}
+func (t *Table) Pages() *Pages { return &Pages{newPager(t), t, t.readBy} }
 
 // pageStatements give the next keys of a table, from the largest to the smallest, each with what is asked of it.
 type pageStatements struct{ first, next statement }
@@ -87,10 +99,11 @@ func (b *builder) below(columns []string) string {
 // overran reports whether a statement was ended for the time it took.
 func overran(err error) bool { return database.Judge(err) == database.Canceled }
 
-// briefly is that of Pages.
+// briefly is that of pager.
 func (t *Table) briefly(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{})
+	database.Conduct(t.db, batch)
 	batch.Queue("SELECT set_config('statement_timeout', $1, true)", fmt.Sprint(limit.Milliseconds()))
 	results := t.db.SendBatch(ctx, batch)
 	if tx := results.Tx(); tx != nil {
@@ -103,9 +116,9 @@ func (t *Table) briefly(ctx context.Context, limit time.Duration, f func(tx pgx.
 }
 
 // page runs f with a number of rows that can be read in time. One row may take as long as it takes.
-func (p *Pages) page(ctx context.Context, most int, f func(tx pgx.Tx, rows int) error) error {
+func (p *pager) page(ctx context.Context, most int, f func(tx pgx.Tx, rows int) error) error {
 	for {
-		rows, limit := min(p.rows, most), pageTime
+		rows, limit := p.next(most), pageTime
 		if rows <= 1 {
 			limit = 0
 		}
@@ -113,10 +126,10 @@ func (p *Pages) page(ctx context.Context, most int, f func(tx pgx.Tx, rows int) 
 		err := p.briefly(ctx, limit, func(tx pgx.Tx) error { return f(tx, rows) })
 		switch {
 		case overran(err) && rows > 1:
-			p.rows = max(rows/4, 1)
+			p.rows.Store(int64(max(rows/4, 1)))
 			continue
 		case err == nil && time.Since(start) < pageTime/2: // twice as many come in time, too
-			p.rows = min(max(2*rows, p.rows), PageRows)
+			p.rows.Store(min(max(int64(2*rows), p.rows.Load()), PageRows))
 		}
 		return err
 	}
@@ -216,12 +229,12 @@ func (p *Pages) Read(ctx context.Context, keys []string, each func(found []Row),
 			keys = keys[len(found):]
 		case !p.t.OfSomeRow(ctx, err):
 			return err
-		case min(p.rows, most) == 1:
+		case p.next(most) == 1:
 			refused(keys[0], err)
 			keys = keys[1:]
 		default:
 			// The rows before and after the one at fault are read by pages as large as before.
-			half := min(p.rows, most) / 2
+			half := p.next(most) / 2
 			if err := p.Read(ctx, slices.Clone(keys[:half]), each, refused); err != nil {
 				return err
 			}

@@ -151,11 +151,33 @@ func lookSQL(b *builder, into destination, list, which, more string) string {
 		"\nORDER BY k.place"
 }
 
-// Read looks at the rows of keys, in one statement and so in one snapshot, with their ledger entries. It returns one
-// row per key, in order. Texts are read up to so many bytes, of all rows together or with chunks of each. It returns
-// ErrSplit.
+// Read looks at the rows of keys, each with its ledger entry in one snapshot, and as many in one statement as can be
+// read in time. It returns one row per key, in order. Texts are read up to so many bytes, of all rows together or with
+// chunks of each. It returns ErrSplit.
 func (t *Table) Read(ctx context.Context, keys []string, texts int) ([]Row, error) {
-	return t.readBy(ctx, t.db, keys, texts)
+	if len(keys) <= 1 {
+		return t.readBy(ctx, t.db, keys, texts)
+	}
+	found := make([]Row, 0, len(keys))
+	for len(found) < len(keys) {
+		var page []Row
+		rest := keys[len(found):]
+		err := t.pager.page(ctx, len(rest), func(tx pgx.Tx, n int) (err error) {
+			page, err = t.readBy(ctx, tx, rest[:n], texts)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			if !t.p.Chunked {
+				texts -= len(page[i].Text)
+			}
+		}
+		texts = max(texts, 0)
+		found = append(found, page...)
+	}
+	return found, nil
 }
 
 func (t *Table) readBy(ctx context.Context, db database.Reader, keys []string, texts int) ([]Row, error) {

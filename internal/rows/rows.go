@@ -24,10 +24,11 @@ type Options struct {
 
 // Table is the source rows of a pipeline with their destination. It may be shared by goroutines.
 type Table struct {
-	p    *pipeline.Pipeline
-	db   database.DB
-	into destination
-	sql  sourceStatements
+	p     *pipeline.Pipeline
+	db    database.DB
+	into  destination
+	sql   sourceStatements
+	pager *pager // of Read
 }
 
 // destination is where vectors go. A new kind of destination is a new implementation, and a case in newDestination.
