@@ -55,7 +55,8 @@ func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, stored pipeline.
 	var lines []string
 	for _, k := range t.Key {
 		c, _ := t.Column(k.Name)
-		line := database.Quote(k.Name) + " " + c.TypeName
+		// A domain's constraints would run in our statements, and may come later.
+		line := database.Quote(k.Name) + " " + c.BaseName
 		if c.Collation != "" {
 			line += " COLLATE " + c.Collation
 		}
@@ -189,8 +190,8 @@ func (t *Table) lacks(source *Table, v VectorType, widening bool) string {
 		switch {
 		case !ok:
 			return fmt.Sprintf("it has no column %q", k.Name)
-		case got.Type != want.Type && (!widening || !widens(got, want)):
-			return fmt.Sprintf("its column %q is of type %s, want %s", k.Name, got.TypeName, want.TypeName)
+		case got.Type != want.Type && got.Type != want.Base && (!widening || !widens(got, want)):
+			return fmt.Sprintf("its column %q is of type %s, want %s", k.Name, got.TypeName, want.BaseName)
 		}
 	}
 	for _, own := range ownColumns(v, "", 1) {
@@ -238,7 +239,7 @@ func (t *Table) widening(source *Table) []string {
 		if !ok || !widens(got, want) {
 			continue
 		}
-		change := "ALTER COLUMN " + database.Quote(k.Name) + " TYPE " + want.TypeName
+		change := "ALTER COLUMN " + database.Quote(k.Name) + " TYPE " + want.BaseName
 		if want.Collation != "" {
 			change += " COLLATE " + want.Collation
 		}

@@ -48,7 +48,9 @@ type Column struct {
 	NotNull   bool
 	Generated bool
 	Default   bool
-	Collation string // as a clause for a definition; "" when it is the type's own
+	Base      uint32 // the type of which its own is a domain, or its own
+	BaseName  string // with modifier, ready for a definition
+	Collation string // as a clause for a definition with BaseName; "" when it is that type's own
 }
 
 // Quoted is the name with its schema, for use in SQL.

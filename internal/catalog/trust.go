@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -44,6 +45,53 @@ func TrustHint(role, owner string) []string {
 		fmt.Sprintf("run as the role that embedsidecar roles makes, or as %s", owner),
 		database.TrustOwners(role, owner),
 	}
+}
+
+// strangersType is a type in a column of a table that belongs to somebody who is not trusted.
+type strangersType struct {
+	Column, Type, Kind, Owner string
+	Whole                     bool // it is that of the column, and not a part of it
+	Casts                     bool // it has casts that are code of somebody who is not trusted
+}
+
+// StrangersTypes returns those columns of the table whose types belong to somebody who is not trusted, and notes it of
+// those of the key. It returns
+// *ConfigError when code of that somebody would run in statements over the table: types of a key are read by their
+// input functions, which of an enum is the server's own, and of what is made of other types runs the constraints of
+// domains; expressions of users look for casts.
+func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx) (columns []string, err error) {
+	const ofUsers = 16384
+	if !slices.ContainsFunc(t.Columns, func(c Column) bool { return c.Type >= ofUsers }) {
+		return nil, nil
+	}
+	found, err := database.Collect(ctx, tx, "types_of_strangers", pgx.RowToStructByName[strangersType],
+		pgx.StrictNamedArgs{"table": t.OID, "trusted": database.Trusted(tx.Conn())})
+	if err != nil {
+		return nil, fmt.Errorf("look up types of %s: %w", t.Quoted(), err)
+	}
+	key := KeyNames(t.Key)
+	for _, s := range found {
+		problem := ""
+		switch {
+		case s.Casts:
+			problem = "has casts that run functions"
+		case slices.Contains(key, s.Column) && (!s.Whole || s.Kind != "e"):
+			problem = "is part of the key, and reading it may run functions"
+		}
+		if problem != "" {
+			role := tx.Conn().Config().User
+			return nil, &refusal.ConfigError{
+				Problem: fmt.Sprintf("it is not safe for role %q to use column %q of %s: its type %s, which belongs to role %q, %s",
+					role, s.Column, t.Quoted(), s.Type, s.Owner, problem),
+				Hint: TrustHint(role, s.Owner), Code: code.Untrusted,
+			}
+		}
+		columns = append(columns, s.Column)
+		if at := slices.Index(key, s.Column); at >= 0 {
+			t.Key[at].ByInput = true
+		}
+	}
+	return columns, nil
 }
 
 // Unruly returns why a superuser should not work on a table of somebody else, or nil: its triggers, the expressions of

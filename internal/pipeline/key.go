@@ -84,13 +84,53 @@ func (p *Pipeline) MatchKey(alias string, texts []string) string {
 	return strings.Join(parts, " AND ")
 }
 
-// Value returns the SQL that reads a text expression as a value of the key column.
+// Value returns the SQL that reads an expression, a text or a value of the type, as a value of the key column.
 func (k KeyColumn) Value(text string) string {
-	v := "CAST(" + text + " AS " + k.Type + ")"
+	return k.collated("CAST(" + text + " AS " + k.Type + ")")
+}
+
+// Param returns the SQL that reads a parameter as a value of the key column.
+func (k KeyColumn) Param(param string) string {
+	return k.collated("CAST(" + k.Typed(param) + " AS " + k.Type + ")")
+}
+
+// JSON returns the SQL of a value of the key column as jsonb_build_object takes it. That looks for a cast to JSON, which
+// of a type that is not the server's own would be code of whoever made it.
+func (k KeyColumn) JSON(value string) string {
+	if strings.Contains(k.Type, ".") {
+		return "pg_catalog.format('%s', " + value + ")"
+	}
+	return value
+}
+
+func (k KeyColumn) collated(v string) string {
 	if k.Collation != "" {
 		v = "(" + v + " COLLATE " + k.Collation + ")"
 	}
 	return v
+}
+
+// Typed returns the SQL of a parameter that is one value of the type, given as text.
+func (k KeyColumn) Typed(param string) string {
+	if k.ByInput {
+		return param + "::" + k.Type
+	}
+	return param + "::text"
+}
+
+// TypedList returns the SQL of a parameter that is a list of values of the type, as ListOf gives them.
+func (k KeyColumn) TypedList(param string) string { return k.Typed(param) + "[]" }
+
+// ListOf returns texts as the parameter that TypedList reads.
+func (k KeyColumn) ListOf(texts []string) any {
+	if !k.ByInput {
+		return texts
+	}
+	quoted := make([]string, len(texts))
+	for i, text := range texts {
+		quoted[i] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
+	}
+	return "{" + strings.Join(quoted, ",") + "}"
 }
 
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }

@@ -46,3 +46,13 @@ func TestSourceHash_TellsNullFromEmpty(t *testing.T) {
 		t.Errorf("widths %d and %d, want %d", len(null), len(empty), ColumnHashSize)
 	}
 }
+
+func TestListOf_WritesAnArray(t *testing.T) {
+	texts := []string{`a`, `"b"`, `c\d`, `NULL`, ``, `{e,f}`}
+	if got := (KeyColumn{Type: "t", ByInput: true}).ListOf(texts); got != `{"a","\"b\"","c\\d","NULL","","{e,f}"}` {
+		t.Errorf("ListOf = %v", got)
+	}
+	if got, ok := (KeyColumn{Type: "t"}).ListOf(texts).([]string); !ok || !slices.Equal(got, texts) {
+		t.Errorf("ListOf = %v", got)
+	}
+}

@@ -64,8 +64,10 @@ type Pipeline struct {
 	OID uint32 // of the source table; it survives renames
 	Key []KeyColumn
 	// columns other than the key that text and filter read, by attribute number; what source_hash covers
-	Watched     []string
-	WatchAll    bool // what text and filter read is not known: every UPDATE counts as a change
+	Watched  []string
+	WatchAll bool // what text and filter read is not known: every UPDATE counts as a change
+	// columns of types of somebody who is not trusted: their text is what the type's output function says, and no cast
+	ByOutput    []string
 	Partitioned bool
 	Triggers    bool   // triggers of the user's may fire on a write-back to a column
 	Dims        int    // width of the destination
@@ -84,6 +86,9 @@ type KeyColumn struct {
 	Collation string // schema-qualified and quoted; "" when the type has none
 	Equal     string // schema-qualified: OPERATOR("pg_catalog".=)
 	Greater   string // schema-qualified: OPERATOR("pg_catalog".>)
+	// Values are sent in the type, for its input function to read: it is of somebody who is not trusted, and a cast from
+	// text would be his code.
+	ByInput bool `db:"-"`
 }
 
 // MadeBy reports whether an embedder's vectors may stand beside those that the pipeline has.

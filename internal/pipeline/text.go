@@ -1,6 +1,9 @@
 package pipeline
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // TextExpression returns the SQL that makes the text of the row called r: an expression of type text, NULL or empty
 // when there is nothing to embed. A text of the user's names columns without r, so whatever else is in the same FROM
@@ -11,9 +14,17 @@ func (p *Pipeline) TextExpression() string {
 	}
 	parts := make([]string, len(p.Columns))
 	for i, c := range p.Columns {
-		parts[i] = "nullif(r." + quote(c) + "::text, '')"
+		parts[i] = "nullif(" + p.ColumnText("r."+quote(c), c) + ", '')"
 	}
 	return `pg_catalog.concat_ws(E'\n\n', ` + strings.Join(parts, ", ") + ")"
+}
+
+// ColumnText returns the SQL that makes a text of a column's value.
+func (p *Pipeline) ColumnText(value, column string) string {
+	if slices.Contains(p.ByOutput, column) {
+		return "pg_catalog.format('%s', " + value + ")"
+	}
+	return value + "::text"
 }
 
 // FilterExpression returns the SQL that reports whether the row called r has a text at all: a boolean that is never

@@ -159,9 +159,13 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 			return nil, refusal.Of(spec.Name, err)
 		}
 	}
+	byOutput, err := t.StrangersTypes(ctx, tx)
+	if err != nil {
+		return nil, refusal.About(spec.Name, err)
+	}
 	f := &Findings{Table: t, Pipeline: pipeline.Pipeline{
 		Spec: spec, OID: t.OID, Key: t.Key, Partitioned: t.Kind == "p",
-		Triggers: t.Triggers, Status: pipeline.Active,
+		ByOutput: byOutput, Triggers: t.Triggers, Status: pipeline.Active,
 	}}
 	if t.Children {
 		f.Warnings = append(f.Warnings, "tables that inherit from "+t.Quoted()+

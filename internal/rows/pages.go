@@ -79,7 +79,7 @@ func (b *builder) below(columns []string) string {
 	n, builtIn := len(b.p.Key), true
 	given := make([]string, n)
 	for i, k := range b.p.Key {
-		given[i] = k.Value(b.param(keyParam(i)) + "::text")
+		given[i] = k.Param(b.param(keyParam(i)))
 		builtIn = builtIn && strings.HasPrefix(k.Greater, `OPERATOR("pg_catalog".`)
 	}
 	if builtIn && n > 1 {

@@ -46,7 +46,7 @@ func (s statement) args(p *pipeline.Pipeline, keys []string, more values) ([]any
 	}
 	all := values{rowKey: keys}
 	for i := range columns {
-		all[keyParam(i)] = columns[i]
+		all[keyParam(i)] = p.Key[i].ListOf(columns[i])
 	}
 	return s.named(all, more)
 }
@@ -121,15 +121,14 @@ func (b *builder) vectors() array { return array{"vector", b.p.VectorType()} }
 // list returns a FROM item called k: keys, with arrays beside them, numbered.
 func (b *builder) list(more ...array) string {
 	var arrays, columns []string
-	add := func(a array) {
-		arrays = append(arrays, "pg_catalog.unnest("+b.param(a.name)+"::"+a.typ+"[])")
-		columns = append(columns, a.name)
+	add := func(name, list string) {
+		arrays, columns = append(arrays, "pg_catalog.unnest("+list+")"), append(columns, name)
 	}
-	for i := range b.p.Key {
-		add(array{keyParam(i), "text"})
+	for i, k := range b.p.Key {
+		add(keyParam(i), k.TypedList(b.param(keyParam(i))))
 	}
 	for _, a := range more {
-		add(a)
+		add(a.name, b.param(a.name)+"::"+a.typ+"[]")
 	}
 	return "ROWS FROM (" + strings.Join(arrays, ", ") + ") WITH ORDINALITY AS k (" + strings.Join(columns, ", ") +
 		", place)"
@@ -138,7 +137,7 @@ func (b *builder) list(more ...array) string {
 // match compares the key of the row called alias with that of the list.
 func (b *builder) match(alias string) string { return b.p.MatchKey(alias, listed(b.p)) }
 
-// listed returns the key's texts in a list: k.k1, k.k2.
+// listed returns the key's columns in a list, which are texts or values: k.k1, k.k2.
 func listed(p *pipeline.Pipeline) []string {
 	names := make([]string, len(p.Key))
 	for i := range names {

@@ -119,8 +119,8 @@ func showArgs(p *pipeline.Pipeline, rows []candidate) ([]any, error) {
 		chunks[i] = c.chunk
 	}
 	args := make([]any, 0, len(columns)+1)
-	for _, c := range columns {
-		args = append(args, c)
+	for i, c := range columns {
+		args = append(args, p.Key[i].ListOf(c))
 	}
 	return append(args, chunks), nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
@@ -157,12 +158,14 @@ func (s *statement) equal(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, 
 			conditions = append(conditions, quote(name)+" IS NULL")
 			continue
 		}
-		fitting.Queue("SELECT CAST($1::text[] AS "+c.Type+"[]) IS NULL", f.Values)
+		k := pipeline.KeyColumn{Type: c.Type, ByInput: slices.Contains(p.ByOutput, name) && !strings.HasSuffix(c.Type, "[]")}
+		values := k.ListOf(f.Values)
+		fitting.Queue("SELECT CAST("+k.TypedList("$1")+" AS "+c.Type+"[]) IS NULL", values)
 		checked = append(checked, c)
-		s.args = append(s.args, f.Values)
+		s.args = append(s.args, values)
 		// The alias comes before each condition, so a column comes first in it.
-		conditions = append(conditions, quote(name)+" "+c.Equal+fmt.Sprintf(" ANY (CAST($%d::text[] AS %s[]))", len(s.args),
-			c.Type))
+		conditions = append(conditions, quote(name)+" "+c.Equal+fmt.Sprintf(" ANY (CAST(%s AS %s[]))",
+			k.TypedList(fmt.Sprintf("$%d", len(s.args))), c.Type))
 	}
 	at, err := fits(ctx, tx, &fitting)
 	if database.Judge(err) == database.Data {
@@ -187,7 +190,7 @@ func fits(ctx context.Context, tx pgx.Tx, statements *pgx.Batch) (at int, err er
 func fitsKey(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values []string) error {
 	var fitting pgx.Batch
 	for i, k := range p.Key {
-		fitting.Queue("SELECT "+k.Value("$1::text")+" IS NULL", values[i])
+		fitting.Queue("SELECT "+k.Param("$1")+" IS NULL", values[i])
 	}
 	at, err := fits(ctx, tx, &fitting)
 	if database.Judge(err) == database.Data {

@@ -136,7 +136,7 @@ func storedVector(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values [
 	params := make([]string, len(values))
 	for i, v := range values {
 		s.args = append(s.args, v)
-		params[i] = fmt.Sprintf("$%d::text", i+1)
+		params[i] = p.Key[i].Typed(fmt.Sprintf("$%d", i+1))
 	}
 	// What may not be seen may not be compared with.
 	conditions, err := s.conditionsOf(ctx, tx, p, nil, access)

@@ -119,9 +119,9 @@ func shownSQL(p *pipeline.Pipeline, withText bool) string {
 	arrays, names, keys, columns := make([]string, len(p.Key)), make([]string, len(p.Key)), make([]string, len(p.Key)),
 		make([]string, len(p.Key))
 	for i, k := range p.Key {
-		arrays[i] = fmt.Sprintf("pg_catalog.unnest($%d::text[])", i+1)
+		arrays[i] = "pg_catalog.unnest(" + k.TypedList(fmt.Sprintf("$%d", i+1)) + ")"
 		names[i], keys[i] = own(i), "k."+own(i)
-		columns[i] = literal(k.Name) + ", r." + quote(k.Name)
+		columns[i] = literal(k.Name) + ", " + k.JSON("r."+quote(k.Name))
 	}
 	text, chunk, piece := "''", "NULL::jsonb", ""
 	if withText {
@@ -197,7 +197,7 @@ func words(p *pipeline.Pipeline, language, alias string) string {
 	if p.Text == "" {
 		parts := make([]string, len(p.Columns))
 		for i, c := range p.Columns {
-			parts[i] = "coalesce(" + alias + quote(c) + "::text, '')"
+			parts[i] = "coalesce(" + p.ColumnText(alias+quote(c), c) + ", '')"
 		}
 		text = strings.Join(parts, " || ' ' || ")
 	}

@@ -4,8 +4,10 @@
 SELECT a.attname::text AS name, format_type(t.base, -1) AS type,
        coalesce('OPERATOR("' || replace(n.nspname, '"', '""') || '".' || e.oprname || ')', '') AS equal
 FROM   pg_attribute AS a
-       CROSS JOIN LATERAL (SELECT coalesce(nullif(y.typbasetype, 0), y.oid) AS base, y.typtype
-                           FROM   pg_type AS y WHERE y.oid = a.atttypid) AS t
+       CROSS JOIN LATERAL (WITH RECURSIVE base AS (
+                               SELECT a.atttypid AS oid
+                               UNION ALL SELECT y.typbasetype FROM base JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype = 'd')
+                           SELECT base.oid AS base FROM base JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype <> 'd') AS t
        LEFT JOIN pg_type AS b ON b.oid = t.base
        LEFT JOIN LATERAL (SELECT o.*
                           FROM   pg_opclass AS o

@@ -40,6 +40,7 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                      SELECT encode(sha256(convert_to(string_agg(d.what, ',' ORDER BY u.typ), getdatabaseencoding())), 'hex')
                      FROM used AS u JOIN pg_type AS t ON t.oid = u.typ CROSS JOIN LATERAL (
                          SELECT string_agg(concat_ws(':', l.oid, l.xmin, l.enumlabel), ',' ORDER BY l.oid) FROM pg_enum AS l WHERE l.enumtypid = t.oid
+                         UNION ALL SELECT string_agg(k.oid::text, ',' ORDER BY k.oid) FROM pg_cast AS k WHERE k.castfunc <> 0 AND t.oid IN (k.castsource, k.casttarget)
                          UNION ALL SELECT string_agg(concat_ws(':', f.attnum, f.xmin, f.atttypid, f.atttypmod, f.attisdropped), ',' ORDER BY f.attnum)
                          FROM pg_attribute AS f WHERE t.typtype = 'c' AND f.attrelid = t.typrelid AND f.attnum > 0) AS d (what)),
            -- Functions of the user's that text and filter call, whatever is called so now, and what the server knows of what these call in turn.

@@ -65,6 +65,10 @@ finding (rank, thing, problem, owner) AS (
     SELECT 7, 'relation ' || r.oid::regclass::text, 'has the rule ' || quote_ident(w.rulename) || ', which is none of ours', NULL::oid
     FROM   relation AS r JOIN pg_rewrite AS w ON w.ev_class = r.oid WHERE r.relkind IN ('r', 'p')
     UNION ALL
-    SELECT 8, 'relation ' || r.oid::regclass::text, 'has row-level security', NULL::oid FROM relation AS r WHERE r.inside AND r.relrowsecurity)
+    SELECT 8, 'relation ' || r.oid::regclass::text, 'has row-level security', NULL::oid FROM relation AS r WHERE r.inside AND r.relrowsecurity
+    UNION ALL
+    SELECT 9, 'relation ' || r.oid::regclass::text, 'has the column ' || quote_ident(a.attname) || ' of the domain ' || t.oid::regtype::text || ', whose constraints are those of', t.typowner
+    FROM   relation AS r JOIN pg_attribute AS a ON a.attrelid = r.oid JOIN pg_type AS t ON t.oid = a.atttypid
+    WHERE  t.typtype = 'd' AND t.typowner NOT IN (SELECT f.oid FROM friend AS f))
 SELECT n.thing, n.problem, coalesce(pg_get_userbyid(n.owner)::text, '') AS owner
 FROM   finding AS n ORDER BY n.rank, n.thing, n.problem LIMIT 5;

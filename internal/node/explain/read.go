@@ -238,7 +238,7 @@ func (s *Story) lockers(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) er
 	}
 	places, args := make([]string, len(values)), make([]any, len(values))
 	for i := range values {
-		places[i], args[i] = fmt.Sprintf("$%d::text", i+1), values[i]
+		places[i], args[i] = p.Key[i].Typed(fmt.Sprintf("$%d", i+1)), values[i]
 	}
 	var xmax string
 	err = tx.QueryRow(ctx, "SELECT d.xmax::text FROM "+database.Quote(p.Schema, p.Table)+" AS d WHERE "+

@@ -1,0 +1,79 @@
+package setup_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/resolve"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestTrust_TypesOfStrangers: whose types are in a table is looked at, where they could run code in our statements.
+func TestTrust_TypesOfStrangers(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	name, pool := b.tenant()
+	b.as(pool, `CREATE TYPE lair.mood AS ENUM ('good', 'bad')`, `CREATE DOMAIN lair.word AS text`,
+		`CREATE TYPE lair.pair AS (a lair.word)`, `GRANT USAGE ON SCHEMA lair TO public`,
+		`CREATE FUNCTION lair.cast(lair.mood) RETURNS text LANGUAGE sql AS 'SELECT lair.trap()::text'`)
+	try := func(key, body string) error {
+		t.Helper()
+		b.MustExec(`DROP TABLE IF EXISTS docs_embedding, docs`)
+		b.MustExec(`CREATE TABLE docs (id ` + key + ` PRIMARY KEY, title text, body ` + body + `)`)
+		var made []string
+		err := database.ReadOnly(t.Context(), b.pool, func(tx pgx.Tx) error {
+			table, err := catalog.TableByName(t.Context(), tx, "public", "docs")
+			if err != nil {
+				return err
+			}
+			v, err := catalog.FindVector(t.Context(), tx)
+			if err != nil {
+				return err
+			}
+			err = table.FindKey(t.Context(), tx)
+			made = catalog.EmbeddingTable(side(), table, v, pipeline.StoredVector, 3)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, sql := range made {
+			b.MustExec(sql)
+		}
+		_, err = resolve.Resolve(t.Context(), b.pool, side(), catalog.Vectors{Dims: 3})
+		return err
+	}
+	for _, types := range [][2]string{{"lair.mood", "lair.pair"}, {"lair.word", "lair.word"}, {"bigint", "lair.mood[]"}} {
+		if err := try(types[0], types[1]); err != nil {
+			t.Errorf("a key of type %s, and a text of %s: %v", types[0], types[1], err)
+		}
+		if testenv.Value[bool](b.Database, `SELECT atttypid = 'lair.word'::regtype FROM pg_attribute
+			WHERE attrelid = 'docs_embedding'::regclass AND attname = 'id'`) {
+			t.Error("the key of an embedding table is of a domain")
+		}
+	}
+	for _, key := range []string{"lair.pair", "lair.mood[]"} {
+		wantError[*refusal.ConfigError](t, try(key, "text"), "part of the key", name, "--trust-owner")
+	}
+	b.as(pool, `CREATE CAST (lair.mood AS text) WITH FUNCTION lair.cast(lair.mood) AS IMPLICIT`)
+	wantError[*refusal.ConfigError](t, try("bigint", "lair.mood"), "casts", name, "--trust-owner")
+	trusting, err := database.Connect(t.Context(), b.URL(testenv.Owner), database.Options{TrustedOwners: []string{name}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(trusting.Close)
+	if _, err := resolve.Resolve(t.Context(), trusting, side(), catalog.Vectors{Dims: 3}); err != nil {
+		t.Errorf("of an owner who is trusted: %v", err)
+	}
+	b.MustExec(`DROP TABLE IF EXISTS docs_embedding, docs`)
+	b.MustExec(plainDocs)
+	b.MustExec(`CREATE TABLE docs_embedding (id bigint, chunk_no integer NOT NULL DEFAULT 0, generation integer NOT NULL, text_hash bytea NOT NULL,
+		embedded_at timestamptz NOT NULL, embedding vector(3) NOT NULL, note lair.word, PRIMARY KEY (id, chunk_no))`)
+	_, err = resolve.Resolve(t.Context(), b.pool, side(), catalog.Vectors{Dims: 3})
+	wantError[*refusal.ConfigError](t, err, "domain lair.word", name)
+}

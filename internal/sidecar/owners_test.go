@@ -1,0 +1,119 @@
+package sidecar_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestTrust_SeveralOwnersBehindOneRunRole: of two owners whose tables one role reads, one hangs code on the types of his
+// table: it does not run as that role, so he sees nothing of the other's. With his casts there his pipeline is refused,
+// and the other's works on.
+func TestTrust_SeveralOwnersBehindOneRunRole(t *testing.T) {
+	t.Parallel()
+	for name, attacks := range map[string][]string{
+		"a cast from text": {
+			`CREATE FUNCTION lair.from_text(text) RETURNS lair.mood LANGUAGE plpgsql AS $$ BEGIN PERFORM lair.steal(); RETURN 'good'; END $$`,
+			`CREATE CAST (text AS lair.mood) WITH FUNCTION lair.from_text(text)`,
+		},
+		"a cast to text": {
+			`CREATE FUNCTION lair.to_text(lair.mood) RETURNS text LANGUAGE plpgsql AS $$ BEGIN PERFORM lair.steal(); RETURN 'loot'; END $$`,
+			`CREATE CAST (lair.mood AS text) WITH FUNCTION lair.to_text(lair.mood)`,
+		},
+		"a constraint of a domain": {
+			`CREATE FUNCTION lair.checked(text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM lair.steal(); RETURN true; END $$`,
+			`ALTER DOMAIN lair.word ADD CONSTRAINT late CHECK (lair.checked(VALUE))`,
+		},
+		"an operator": {
+			`CREATE FUNCTION lair.same(lair.mood, lair.mood) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM lair.steal(); RETURN true; END $$`,
+			`CREATE OPERATOR lair.= (LEFTARG = lair.mood, RIGHTARG = lair.mood, FUNCTION = lair.same)`,
+			`CREATE OPERATOR public.= (LEFTARG = lair.mood, RIGHTARG = lair.mood, FUNCTION = lair.same)`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+			db.MustExec(`CREATE SCHEMA lair`)
+			db.MustExec(`CREATE TYPE lair.mood AS ENUM ('good', 'bad')`)
+			db.MustExec(`CREATE DOMAIN lair.word AS text`)
+			db.MustExec(`CREATE TABLE lair.notes (id lair.word, kind lair.mood, feels lair.mood, body text, PRIMARY KEY (id, kind))`)
+			notes := pipeline.Spec{
+				Name: "notes", Schema: "lair", Table: "notes", Columns: []string{"body", "feels"}, IntoSchema: "public",
+				IntoTable: "notes_embedding",
+			}
+			r := newRig(t, db, intoTable("docs", "body"), notes)
+			db.MustExec(`INSERT INTO docs VALUES (1, 'a secret')`)
+			hostile := db.Role("")
+			db.MustExecSuper(fmt.Sprintf(`ALTER TABLE lair.notes OWNER TO %[1]s; ALTER TYPE lair.mood OWNER TO %[1]s;
+				ALTER DOMAIN lair.word OWNER TO %[1]s; GRANT ALL ON SCHEMA lair, public TO %[1]s; GRANT USAGE ON SCHEMA lair TO public`, hostile))
+			his, err := pgxpool.New(t.Context(), db.URL(hostile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(his.Close)
+			run := func(sql string) {
+				t.Helper()
+				if _, err := his.Exec(t.Context(), sql); err != nil {
+					t.Fatalf("%s: %v", sql, err)
+				}
+			}
+			// What he finds as somebody else, of the other's texts and of the secret that signs marks.
+			run(`CREATE TABLE lair.loot (who text, what text)`)
+			run(`GRANT INSERT, SELECT ON lair.loot TO public`)
+			run(`CREATE FUNCTION lair.steal() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
+				IF current_user = '` + hostile + `' THEN RETURN; END IF;
+				INSERT INTO lair.loot SELECT current_user, body FROM public.docs;
+				INSERT INTO lair.loot SELECT current_user, mark_key::text FROM embedsidecar.installation; END $$`)
+			run(`INSERT INTO lair.notes VALUES ('a', 'good', 'good', 'one'), ('b', 'bad', 'bad', 'two')`)
+			r.start()
+			r.settle()
+			r.has(2, `SELECT count(*) FROM notes_embedding`)
+			for _, sql := range attacks {
+				run(sql)
+			}
+			run(`UPDATE lair.notes SET body = body || ' more', feels = 'good'`)
+			run(`INSERT INTO lair.notes VALUES ('c', 'bad', 'bad', 'three')`)
+			run(`DELETE FROM lair.notes WHERE id = 'a'`)
+			if strings.HasPrefix(name, "a cast") {
+				r.status("notes", pipeline.Misconfigured)
+			}
+			db.MustExec(`INSERT INTO docs VALUES (2, 'another')`)
+			r.has(2, `SELECT count(*) FROM docs_embedding`)
+			if !strings.HasPrefix(name, "a cast") {
+				r.settle()
+				r.has(2, `SELECT count(*) FROM notes_embedding`)
+			}
+			if loot := testenv.Values[string](db, `SELECT who || ' ' || what FROM lair.loot`); len(loot) > 0 {
+				t.Errorf("he has got %q", loot)
+			}
+		})
+	}
+}
+
+// TestTrust_WhatAnOwnerPutsIntoAnIndexRunsAsItsReaders: PostgreSQL runs functions that are said to be immutable when it
+// plans a statement over a table, with the rights of whoever reads. No statement of ours can keep it from that, so
+// docs/security.md says it: owners behind one role that reads must trust each other.
+func TestTrust_WhatAnOwnerPutsIntoAnIndexRunsAsItsReaders(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	reader := db.Role("")
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+	db.MustExec(`CREATE FUNCTION tells(integer) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
+		IF current_user = '` + reader + `' THEN RAISE EXCEPTION 'it runs as %', current_user; END IF; RETURN ''; END $$`)
+	db.MustExec(`CREATE INDEX ON docs ((body || tells(1)))`)
+	db.MustExec(`GRANT SELECT ON docs TO ` + reader)
+	pool, err := pgxpool.New(t.Context(), db.URL(reader))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if _, err := pool.Exec(t.Context(), `SELECT body FROM docs WHERE id = 1`); err == nil || !strings.Contains(err.Error(), "it runs as") {
+		t.Errorf("%v: docs/security.md says something else", err)
+	}
+}
