@@ -1,12 +1,15 @@
 package sidecar_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -115,5 +118,54 @@ func TestTrust_WhatAnOwnerPutsIntoAnIndexRunsAsItsReaders(t *testing.T) {
 	t.Cleanup(pool.Close)
 	if _, err := pool.Exec(t.Context(), `SELECT body FROM docs WHERE id = 1`); err == nil || !strings.Contains(err.Error(), "it runs as") {
 		t.Errorf("%v: docs/security.md says something else", err)
+	}
+}
+
+// TestTrust_ASearchRunsNothingOfAnOwners: the owner of a table makes casts of his key's type. Whoever searches it by SQL
+// does not run them, and a superuser does not search it at all.
+func TestTrust_ASearchRunsNothingOfAnOwners(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TYPE mood AS ENUM ('good', 'bad')`)
+	db.MustExec(`CREATE TABLE docs (id mood PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO docs VALUES ('good', 'one'), ('bad', 'two')`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	_, stop := r.start()
+	r.settle()
+	stop()
+	searcher := db.SearcherRole()
+	db.MustExec(`GRANT SELECT ON docs, docs_embedding TO ` + searcher)
+	db.MustExec(`CREATE FUNCTION trap() RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'the trap has run as %', current_user; END $$`)
+	for _, to := range []string{"json", "jsonb", "text"} {
+		db.MustExec(`CREATE FUNCTION to_` + to + `(mood) RETURNS ` + to + ` LANGUAGE plpgsql AS $$ BEGIN PERFORM trap(); RETURN 'null'; END $$`)
+		db.MustExec(`CREATE CAST (mood AS ` + to + `) WITH FUNCTION to_` + to + `(mood)`)
+	}
+	search := func(user string, before ...string) (key, columns string, err error) {
+		conn, err := pgx.Connect(t.Context(), db.URL(user))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+		for _, sql := range before {
+			if _, err := conn.Exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err = conn.QueryRow(t.Context(), `SELECT row_key, key::text FROM embedsidecar.neighbours('docs', '[1,2,3,4,5,6,7,8]', 1)`).Scan(&key, &columns)
+		return key, columns, err
+	}
+	if key, columns, err := search(searcher); err != nil || columns != `{"id": "`+key+`"}` {
+		t.Errorf("found %q %s, %v", key, columns, err)
+	}
+	for _, before := range [][]string{nil, {`SET ROLE ` + searcher}} {
+		_, _, err := search(testenv.Superuser, before...)
+		if !database.Denied(err) || !strings.Contains(err.Error(), `tables of "`+testenv.Owner+`"`) {
+			t.Errorf("a superuser searches: %v", err)
+		}
+	}
+	db.MustExecSuper(`DROP CAST (mood AS json); DROP CAST (mood AS jsonb); DROP CAST (mood AS text)`)
+	db.MustExecSuper(`ALTER TABLE docs OWNER TO ` + testenv.Superuser + `; ALTER TABLE docs_embedding OWNER TO ` + testenv.Superuser)
+	if key, _, err := search(testenv.Superuser); err != nil {
+		t.Errorf("a superuser in tables of his own: %q, %v", key, err)
 	}
 }

@@ -264,7 +264,8 @@ BEGIN
            string_agg(format('t.%I %s b.embedsidecar_key_%s', a.attname, x.equal, x.n), ' AND ' ORDER BY x.n),
            CASE WHEN count(*) = 1 THEN $q$format('%s', b.embedsidecar_key_1)$q$
                 ELSE string_agg(format($q$replace(replace(format('%%s', b.embedsidecar_key_%s), '\', '\\'), '|', '\|')$q$, x.n), $q$ || '|' || $q$ ORDER BY x.n) END,
-           string_agg(format('%L, b.embedsidecar_key_%s', a.attname, x.n), ', ' ORDER BY x.n)
+           -- jsonb_build_object looks for a cast to JSON: of a type that is not the server's own that is code of whoever made it.
+           string_agg(format(CASE WHEN t.base >= 16384 THEN $q$%L, format('%%s', b.embedsidecar_key_%s)$q$ ELSE '%L, b.embedsidecar_key_%s' END, a.attname, x.n), ', ' ORDER BY x.n)
     INTO   named, keys, own, same, here, row_key, pairs
     FROM  (SELECT i.indrelid, i.indkey[g] AS attnum, g + 1 AS n, format('OPERATOR(%I.%s)', en.nspname, eo.oprname) AS equal
            FROM   pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid
@@ -275,7 +276,11 @@ BEGIN
                   JOIN pg_operator AS eo ON eo.oid = ea.amopopr JOIN pg_namespace AS en ON en.oid = eo.oprnamespace
            WHERE  i.indrelid = p.table_oid AND i.indisunique AND i.indisvalid
                   AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END) AS x
-           JOIN pg_attribute AS a ON a.attrelid = x.indrelid AND a.attnum = x.attnum;
+           JOIN pg_attribute AS a ON a.attrelid = x.indrelid AND a.attnum = x.attnum
+           CROSS JOIN LATERAL (
+               WITH RECURSIVE base AS (
+                   SELECT a.atttypid AS oid UNION ALL SELECT d.typbasetype FROM base AS b JOIN pg_type AS d ON d.oid = b.oid WHERE d.typtype = 'd')
+               SELECT b.oid AS base FROM base AS b JOIN pg_type AS d ON d.oid = b.oid WHERE d.typtype <> 'd') AS t;
     IF p.status <> 'active' OR source IS NULL OR stored.typname IS NULL OR named IS DISTINCT FROM p.key_columns THEN
         RAISE EXCEPTION 'pipeline "%" cannot be searched now: %', p.name,
             CASE WHEN p.status <> 'active' THEN concat_ws(': ', p.status, nullif(p.status_detail, '')) WHEN source IS NULL THEN 'its table is gone'
@@ -311,6 +316,18 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.search_statement(text) IS 'For neighbours: the statement that finds the nearest rows of a pipeline. $1 is the vector, $2 how many vectors are looked at, $3 how many rows are wanted. exact is one that no index shortens, NULL where none could.';
 
+CREATE OR REPLACE FUNCTION embedsidecar.search_owner(pipeline text) RETURNS name
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE part AS (
+        SELECT c.oid, c.relowner
+        FROM   embedsidecar.pipeline AS p JOIN pg_class AS c ON c.oid = p.table_oid
+               OR c.relname = p.destination_table AND c.relnamespace = (SELECT n.oid FROM pg_namespace AS n WHERE n.nspname = coalesce(p.destination_schema, p.table_schema))
+        WHERE  p.pipeline_id = embedsidecar.pipeline_meant(search_owner.pipeline)
+        UNION SELECT c.oid, c.relowner FROM part AS a JOIN pg_inherits AS h ON h.inhparent = a.oid JOIN pg_class AS c ON c.oid = h.inhrelid)
+    SELECT r.rolname FROM part AS a JOIN pg_roles AS r ON r.oid = a.relowner WHERE NOT r.rolsuper LIMIT 1
+$$;
+COMMENT ON FUNCTION embedsidecar.search_owner(text) IS 'For neighbours: an owner of the tables of a pipeline who is no superuser, or NULL.';
+
 CREATE OR REPLACE FUNCTION embedsidecar.neighbours(pipeline text, vector text, k integer DEFAULT 10) RETURNS SETOF embedsidecar.found_row
 LANGUAGE plpgsql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -322,7 +339,16 @@ DECLARE
     exactly    boolean := false;
     ef         text := current_setting('hnsw.ef_search', true);
     scan       text := current_setting('hnsw.iterative_scan', true);
+    owner      name;
 BEGIN
+    -- What an owner puts into an index, say, runs with the rights of whoever reads his table; SET ROLE is no wall.
+    IF (SELECT bool_or(r.rolsuper) FROM pg_roles AS r WHERE r.rolname IN (current_user, session_user)) THEN
+        owner := embedsidecar.search_owner(pipeline);
+        IF owner IS NOT NULL THEN
+            RAISE EXCEPTION 'a superuser does not search tables of "%", whose functions could run with all rights', owner
+                USING ERRCODE = 'insufficient_privilege', HINT = 'connect as a role that may read them, and is no superuser';
+        END IF;
+    END IF;
     IF k IS NULL OR k NOT BETWEEN 1 AND most THEN
         RAISE EXCEPTION 'expected a number of rows from 1 to %, not %', most, coalesce(k::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
     END IF;
