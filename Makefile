@@ -44,6 +44,11 @@ with_tokenizers = tags=$$(tools/build-tokenizers.sh) && export GOFLAGS="$$GOFLAG
 # For debuggers alone; without it each of some fifty tests and programs is linked in half the time.
 no_dwarf   = GOFLAGS="$$GOFLAGS -ldflags=-w"
 KILLS     ?= 200
+# Of make test-long: transactions of the random histories, and rows of the large transaction.
+STEPS     ?= 1000000
+BIG_ROWS  ?= 10000000
+# EVENTS=1 has tests print events as JSON, which tools/faults reads.
+go_test    = $(GO) test $(if $(EVENTS),-json)
 
 # What `make cover` counts: everything but programs, generated code and helpers of tests. The tests of e2e are left out: they take as long as all
 # others and run programs of their own, of which nothing is counted.
@@ -68,7 +73,7 @@ OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -
 PSYCOPG      := psycopg==3.3.9 psycopg-binary==3.3.9
 PSYCOPG_VENV := $(CACHE)/psycopg/venv-$(shell echo $(PSYCOPG) | cksum | cut -d' ' -f1)
 
-.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python browser pg demo test test-torch test-alerts test-clients test-without-amx test-kills test-memory soak test-race cover unit-coverage lint lint-light lint-files vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-embedder generate verify clean install-deps
+.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python browser pg demo test test-torch test-alerts test-clients test-without-amx test-kills test-long test-memory soak nightly test-race cover unit-coverage lint lint-light lint-files vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -132,7 +137,7 @@ demo: build runtime model ## show it at work on a throw-away server; KEEP=1 leav
 test: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
 	@mkdir -p $(CANARY)
-	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_TEST_CANARY=$(CANARY) tools/told.sh $(GO) test $(TEST_FLAGS) $(TEST)
+	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_TEST_CANARY=$(CANARY) tools/told.sh $(go_test) $(TEST_FLAGS) $(TEST)
 	@$(if $(filter ./...,$(TEST)),tools/canary.sh $(CANARY))
 
 test-torch: build ## the sentence-transformers example in Python against the plugin contract (6 GB of PyTorch)
@@ -157,7 +162,18 @@ test-without-amx: ## make test as on a CPU without AMX, on one that has it
 test-kills: ## 200 random kills of the sidecar on each server, under load, and 200 more while it is deployed anew; KILLS=1000 for more
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
-	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) $(GO) test -count=1 -timeout 120m -v -run '^(TestKills|TestFailpoints)' ./internal/e2e
+	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) $(go_test) -count=1 -timeout 120m -v -run '^(TestKills|TestFailpoints)' ./internal/e2e
+
+test-long: ## 1,000,000 random transactions over all shapes of tables, one of 10,000,000 rows, one of 100,000 subtransactions; hours, 20 GB of disk
+	@tools/need.sh go
+	@$(call get_pg,$(PG_TEST))
+	$(test_env) EMBEDSIDECAR_STEPS=$(STEPS) EMBEDSIDECAR_SUBTRANSACTIONS=100000 \
+	$(go_test) -count=1 -timeout 600m -v -run '^(TestP1_RandomHistories|TestP1_Savepoints)' ./internal/sidecar
+	$(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))') TMPDIR=$${TMPDIR:-/var/tmp} EMBEDSIDECAR_BIG_ROWS=$(BIG_ROWS) \
+	$(go_test) -count=1 -timeout 600m -v -run '^TestP9_BigTransaction$$' ./internal/e2e
+
+nightly: ## all of it in its long form: race, fuzz, vuln, cover, PostgreSQL 14, 16 and 17, kills, test-long; then docs/faults.md tells how it ended. NIGHTLY='race kills' for some
+	@tools/nightly.sh
 
 test-memory: build runtime model ## 200,000 texts through the plugin onnx, whose memory must stay flat (about ten minutes)
 	$(with_tokenizers) EMBEDSIDECAR_MEMORY_TEXTS=200000 $(GO) test -count=1 -timeout 60m -v -run '^TestPlugin_Memory' ./plugins/onnx
@@ -169,7 +185,7 @@ soak: ## the long forms of what make test does in short: kills, a transaction of
 
 test-race: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete ## the same under the race detector
 	@$(call get_pg,$(PG_TEST))
-	$(with_tokenizers) $(test_env) CGO_ENABLED=1 $(GO) test -race -p 2 -timeout 30m $(TEST)
+	$(with_tokenizers) $(test_env) CGO_ENABLED=1 $(go_test) -race -p 2 -timeout 30m $(TEST)
 
 comma := ,
 space := $(subst ,, )

@@ -169,6 +169,20 @@ func EachMajor(t *testing.T, test func(t *testing.T, major int)) {
 	}
 }
 
+// FromEnvironment reads a number that makes a test longer or shorter.
+func FromEnvironment(t testing.TB, name string, usual int) int {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s=%q: want a number from 1", name, text)
+	}
+	return n
+}
+
 // Eventually polls until a condition holds. After timeout it fails the test with the last state that the condition
 // told.
 func Eventually(t testing.TB, timeout time.Duration, condition func() (done bool, state string)) {

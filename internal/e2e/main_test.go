@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -56,13 +55,5 @@ const usualKills = 8
 // fromEnvironment reads a number that makes a test longer or shorter.
 func fromEnvironment(t *testing.T, name string, usual int) int {
 	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return usual
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		t.Fatalf("%s=%q: want a number from 1", name, text)
-	}
-	return n
+	return testenv.FromEnvironment(t, name, usual)
 }
