@@ -243,8 +243,8 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored) (pipeline.Pipeline, error) 
 	return off, nil
 }
 
-// knownStill returns *ConfigError when the server knows the time zone of a stored pipeline's hours no more. It asks what
-// its hours are judged by, which takes no list of all zones.
+// knownStill returns *ConfigError when the server knows the time zone of a stored pipeline's hours no more. It asks
+// what its hours are judged by, which takes no list of all zones.
 func knownStill(ctx context.Context, q database.Querier, s *Stored) error {
 	zone := s.ActiveHours.Zone()
 	if zone == "UTC" {

@@ -39,8 +39,8 @@ func (l *Loader) Forget() {
 	l.known = nil
 }
 
-// marks returns the versions of what pipelines depend on. They are read before the pipelines are looked at: what changes
-// in between has another version the next time.
+// marks returns the versions of what pipelines depend on. They are read before the pipelines are looked at: what
+// changes in between has another version the next time.
 func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (map[int32]string, error) {
 	if l == nil {
 		return nil, nil //nolint:nilnil // nobody asks for them

@@ -73,7 +73,8 @@ func (m *meter) of(t *testing.T, what string, n int, do func()) (cost int64) {
 		cost += k.statements + k.rows
 	}
 	t.Logf("%s of %d pipelines: %d in %s", what, n, cost, time.Since(began).Round(time.Millisecond))
-	kinds := slices.SortedFunc(maps.Keys(m.kinds), func(a, b string) int { return cmp.Compare(m.kinds[b].rows, m.kinds[a].rows) })
+	kinds := slices.SortedFunc(maps.Keys(m.kinds),
+		func(a, b string) int { return cmp.Compare(m.kinds[b].rows, m.kinds[a].rows) })
 	for _, kind := range kinds[:min(len(kinds), 8)] {
 		k := m.kinds[kind]
 		t.Logf("  %-40q %5d statements %6d rows %s", kind, k.statements, k.rows, k.took.Round(time.Millisecond))

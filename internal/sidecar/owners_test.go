@@ -14,9 +14,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestTrust_SeveralOwnersBehindOneRunRole: of two owners whose tables one role reads, one hangs code on the types of his
-// table: it does not run as that role, so he sees nothing of the other's. With his casts there his pipeline is refused,
-// and the other's works on.
+// TestTrust_SeveralOwnersBehindOneRunRole: of two owners whose tables one role reads, one hangs code on the types of
+// his table: it does not run as that role, so he sees nothing of the other's. With his casts there his pipeline is
+// refused, and the other's works on.
 func TestTrust_SeveralOwnersBehindOneRunRole(t *testing.T) {
 	t.Parallel()
 	for name, attacks := range map[string][]string{
@@ -121,8 +121,8 @@ func TestTrust_WhatAnOwnerPutsIntoAnIndexRunsAsItsReaders(t *testing.T) {
 	}
 }
 
-// TestTrust_ASearchRunsNothingOfAnOwners: the owner of a table makes casts of his key's type. Whoever searches it by SQL
-// does not run them, and a superuser does not search it at all.
+// TestTrust_ASearchRunsNothingOfAnOwners: the owner of a table makes casts of his key's type. Whoever searches it by
+// SQL does not run them, and a superuser does not search it at all.
 func TestTrust_ASearchRunsNothingOfAnOwners(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)

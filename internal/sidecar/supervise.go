@@ -129,9 +129,9 @@ func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool 
 	return err == nil
 }
 
-// apply starts and stops workers until what runs is what is loaded, as far as that goes without waiting for an embedder:
-// one that hangs keeps no other pipeline from being started or paused. again: some pipeline could not be started.
-// starting: one will be when its embedder lets it, which s.progress tells.
+// apply starts and stops workers until what runs is what is loaded, as far as that goes without waiting for an
+// embedder: one that hangs keeps no other pipeline from being started or paused. again: some pipeline could not be
+// started. starting: one will be when its embedder lets it, which s.progress tells.
 func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline) (again, starting bool) {
 	wanted := map[int32]bool{}
 	states := make([]State, 0, len(pipelines))

@@ -70,7 +70,7 @@ func history(t *testing.T, major int, wanted []workload.Shape, steps, seed int) 
 	r.options = direct
 	s, _ := r.start()
 	run, err := workload.Start(t.Context(), db.URL(testenv.Owner), shapes, workload.Options{
-		Seed: uint64(seed), Writers: writers, Steps: (steps + writers - 1) / writers, //nolint:gosec // from 1
+		Seed: uint64(seed), Writers: writers, Steps: (steps + writers - 1) / writers,
 	})
 	if err != nil {
 		t.Fatal(err)

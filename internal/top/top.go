@@ -99,7 +99,8 @@ func pipelineRow(p *observe.Pipeline, rate float64) []any {
 		embedder = append(embedder, p.Model)
 	}
 	return []any{
-		p.Name, p.State.Word(), p.Pending, p.Running, p.Retrying, p.Failed, speed, lag, p.CoverageWord(), strings.Join(embedder, "/"),
+		p.Name, p.State.Word(), p.Pending, p.Running, p.Retrying, p.Failed, speed, lag, p.CoverageWord(),
+		strings.Join(embedder, "/"),
 	}
 }
 

@@ -194,6 +194,7 @@ func TestDirect_WhatWasGivenUpIsNotPaidForTwice(t *testing.T) {
 func TestP5_WhoKeepsTheStreamWaitingIsLeftToTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var q quick
+		wait := func(d time.Duration) { <-time.After(d) }
 		q.note(time.Millisecond, 0, 1)
 		delayed := 0
 		const hour = 3600
@@ -202,14 +203,14 @@ func TestP5_WhoKeepsTheStreamWaitingIsLeftToTheQueue(t *testing.T) {
 				delayed++
 				q.keptWaiting()
 			}
-			time.Sleep(time.Second)
+			wait(time.Second)
 		}
 		if delayed > 70 { // one for each doubling, then one a minute
 			t.Errorf("the stream waited %d times in an hour", delayed)
 		}
-		time.Sleep(time.Hour)
+		wait(time.Hour)
 		q.keptWaiting()
-		time.Sleep(2 * leastAside)
+		wait(2 * leastAside)
 		if q.setAside() {
 			t.Error("what was long ago counts still")
 		}

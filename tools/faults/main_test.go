@@ -39,8 +39,8 @@ func TestParse_RefusesWhatNobodyProves(t *testing.T) {
 	}
 }
 
-// TestRun_TakesTheResultsOfRuns: what failed once has failed; what logged a time of recovery has the longest; what is no
-// event is passed over.
+// TestRun_TakesTheResultsOfRuns: what failed once has failed; what logged a time of recovery has the longest; what is
+// no event is passed over.
 func TestRun_TakesTheResultsOfRuns(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

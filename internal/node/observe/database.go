@@ -39,8 +39,8 @@ type Memory struct {
 	Loader resolve.Loader
 }
 
-// Read asks the tables how things stand; memory may be nil. Of each pipeline it names as many rows that failed as are wanted; redact takes
-// what is secret out of their messages.
+// Read asks the tables how things stand; memory may be nil. Of each pipeline it names as many rows that failed as are
+// wanted; redact takes what is secret out of their messages.
 func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, failed int,
 	redact func(string) string,
 ) (Database, error) {
