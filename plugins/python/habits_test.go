@@ -31,8 +31,8 @@ class Habits:
             "map": lambda: map(lambda t: (len(t), 1), texts),
             "async": lambda: later(texts),
             "async exit": lambda: later(texts),
-            "exit": lambda: sys.exit(3),
-            "interrupt": lambda: exec("raise KeyboardInterrupt"),
+            "leave": lambda: sys.exit(3),
+            "break off": lambda: exec("raise KeyboardInterrupt"),
             "gives none": lambda: None,
             "gives pairs": lambda: {t: [1, 1] for t in texts},
             "one vector": lambda: [1.0],
@@ -59,7 +59,7 @@ func TestHabits(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"exit": "SystemExit in embed", "interrupt": "KeyboardInterrupt in embed",
+		"leave": "SystemExit in embed", "break off": "KeyboardInterrupt in embed",
 		"async exit":  "SystemExit in an async function",
 		"gives none":  "embed returned nothing, want one answer for each of the 1 texts",
 		"gives pairs": "embed returned a dict",

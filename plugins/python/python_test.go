@@ -164,7 +164,7 @@ class Tester:
         for text in texts:
             if text == "again":
                 raise Again("the provider rests", delay=7.5)
-            if text == "memory":
+            if text == "room":
                 raise MemoryError
             if text == "key":
                 raise Misconfigured("the key is wrong")
@@ -234,11 +234,11 @@ func TestAnswersAndFailures(t *testing.T) {
 		after time.Duration
 		says  string
 	}{
-		"again":  {embed.Transient, 7500 * time.Millisecond, "the provider rests"},
-		"memory": {embed.Resource, 0, "MemoryError in embed at embedsidecar-tested"},
-		"key":    {embed.Configuration, 0, "the key is wrong"},
-		"bug":    {embed.Data, 0, "KeyError in embed at embedsidecar-tested"},
-		"short":  {embed.Data, 0, "ValueError in embed"},
+		"again": {embed.Transient, 7500 * time.Millisecond, "the provider rests"},
+		"room":  {embed.Resource, 0, "MemoryError in embed at embedsidecar-tested"},
+		"key":   {embed.Configuration, 0, "the key is wrong"},
+		"bug":   {embed.Data, 0, "KeyError in embed at embedsidecar-tested"},
+		"short": {embed.Data, 0, "ValueError in embed"},
 	} {
 		_, err := h.Embed(t.Context(), embed.Document, []string{text})
 		class, _ := embed.Classify(err)
