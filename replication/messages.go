@@ -11,6 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/mark"
+	"github.com/embedsidecar/embedsidecar/internal/sleep"
 )
 
 // relation is a published table as the stream announced it.
@@ -71,6 +72,7 @@ func (ses *session) commit(m *pglogrepl.CommitMessage) error {
 func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDecodingMessage) {
 	if !m.Transactional && ses.tx == nil && m.Prefix == mark.Wait {
 		ses.waitedFor(m.LSN)
+		ses.gather(ctx)
 		return
 	}
 	if !m.Transactional && ses.tx == nil && m.Prefix == mark.Ask {
@@ -100,34 +102,29 @@ func (ses *session) waitedFor(lsn pglogrepl.LSN) {
 	ses.pos.received = max(ses.pos.received, lsn)
 }
 
-// stub handles what stands for a message that is too large to be held. A logical message of that size is nobody's
-// mark. The row of a change is not known, but its table is: its rows are compared.
+// stub handles what stands for messages that are not handed on: those that nobody of ours has written. Of anything else
+// it is not known what is missing.
 func (ses *session) stub(ctx context.Context, data []byte) error {
-	const size = 5 // the type it had, and four bytes
+	const size = 5 // the type they had, and how many they were
 	if len(data) != size {
 		return fmt.Errorf("%w: a stub of %d bytes", ErrMalformed, len(data))
 	}
-	ses.s.stats.Oversized.Add(1)
-	switch data[0] {
-	case 'M':
-		if ses.tx != nil {
-			ses.tx.begun, ses.tx.tags = true, nil
-		}
-		return nil
-	case 'I', 'U', 'D':
-		if ses.skip {
-			return nil
-		}
-		rel, err := ses.routesOf(binary.BigEndian.Uint32(data[1:]))
-		if err != nil {
-			return err
-		}
-		ses.scanAll(rel)
-		ses.s.o.Log.WarnContext(ctx, "a change is too large to be read: the rows of its table are compared",
-			"table", rel.message.Namespace+"."+rel.message.RelationName, "limit_bytes", database.LargestChange)
-		return nil
+	if data[0] != 'M' {
+		return &gapError{fmt.Sprintf("a message of type %q is too large to be read", data[:1])}
 	}
-	return &gapError{fmt.Sprintf("a message of type %q is larger than %d bytes", data[:1], database.LargestChange)}
+	ses.s.stats.Strange.Add(int64(binary.BigEndian.Uint32(data[1:])))
+	ses.gather(ctx)
+	return nil
+}
+
+// gather lets messages gather when those that mean nothing, or the same, come one by one and fast: the server and we
+// would wake each other for each of them. Where they are few nothing waits.
+func (ses *session) gather(ctx context.Context) {
+	const fast, pause = 2 * time.Millisecond, time.Millisecond
+	if time.Since(ses.pestered) < fast {
+		sleep.For(ctx, pause)
+	}
+	ses.pestered = time.Now()
 }
 
 // scanAll asks for a scan of every pipeline that a relation leads to.

@@ -2,9 +2,11 @@ package replication
 
 import (
 	"errors"
+	"strings"
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/mark"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -60,7 +62,11 @@ const (
 	null      = 'n'
 	unchanged = 'u' // a TOASTed value that the update did not touch: it is not in the WAL
 	asText    = 't'
+	hashed    = database.Hashed
 )
+
+// tooLong stands for a value in a key that is longer than any key that is handled.
+var tooLong = strings.Repeat("x", pipeline.MaxKey+1)
 
 type columns = []*pglogrepl.TupleDataColumn
 
@@ -75,10 +81,14 @@ func (r *route) keyOf(row, old columns) (string, error) {
 		if c.DataType == unchanged && old != nil {
 			c = old[place]
 		}
-		if c.DataType != asText {
+		switch c.DataType {
+		case asText:
+			values[i] = string(c.Data)
+		case hashed:
+			values[i] = tooLong
+		default:
 			return "", errUnnamed
 		}
-		values[i] = string(c.Data)
 	}
 	return pipeline.JoinKey(values), nil
 }
@@ -108,6 +118,8 @@ func (r *route) stateOf(row, old columns) state {
 				data = []byte{} // pglogrepl gives an empty value as nil; it is not NULL
 			}
 			s.source = s.source.AppendColumn(data)
+		case hashed:
+			s.source = s.source.AppendSum(c.Data)
 		default:
 			s.whole = false
 			s.source = s.source.AppendSum(nil)
@@ -124,7 +136,7 @@ func (r *route) stateOf(row, old columns) state {
 	switch c := row[r.vector]; c.DataType {
 	case null:
 		s.pattern = s.pattern.Known(s.vector[:])
-	case asText:
+	case asText, hashed:
 		vector, err := r.pipeline.Stored.ParseText(c.Data)
 		if err != nil {
 			// Not a vector we could have written: the pattern matches no ledger entry, so the row is looked at.

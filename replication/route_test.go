@@ -1,9 +1,11 @@
 package replication
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -249,6 +251,31 @@ func TestStateOf_SaysWhatTheLedgerMustHold(t *testing.T) {
 }
 
 // Our own write-back is known by its mark, and only as far as the mark goes.
+// A long value comes as its hash: the ledger knows a text by it, and a key of such a length is one that is left out.
+func TestUpdate_KnowsLongValuesByTheirHashes(t *testing.T) {
+	long := strings.Repeat("long ", 1<<10)
+	sum := sha256.Sum256([]byte(long))
+	short := &pglogrepl.TupleDataColumn{DataType: hashed, Data: sum[:]}
+	p := docs(func(*pipeline.Pipeline) {})
+	r := newRoute(p, announced("id", "title", "body", "embedding"))
+	row := values("1", "a", long, "[1,2]")
+	want := r.stateOf(row, nil)
+	row[2] = short
+	if got := r.stateOf(row, nil); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	row[3] = short
+	if got := r.stateOf(row, nil); got.vector == want.vector || got.vector == (state{}).vector {
+		t.Errorf("what cannot be a vector is taken for one: %x", got.vector)
+	}
+	row[0] = short
+	sink := newBuffer()
+	r.change(begun(), row, nil, false, sink)
+	if got := sink.take(); len(got.changes)+len(got.scans) > 0 || got.tooLong != 1 {
+		t.Errorf("a key that is too long: %+v", got)
+	}
+}
+
 func TestUpdate_KnowsWhatWeWrote(t *testing.T) {
 	t.Parallel()
 	r := newRoute(docs(func(*pipeline.Pipeline) {}), announced("id", "title", "body", "embedding"))

@@ -30,6 +30,7 @@ type session struct {
 	relations map[uint32]*relation
 	tx        *transaction
 	hurried   time.Time // when the last of them was heeded that asks for a position
+	pestered  time.Time // when messages of strangers, or one by which somebody waits, came last
 	skip      bool      // the transaction being decoded was handled before a restart
 	pos       position
 	feedback  time.Duration

@@ -94,7 +94,7 @@ type Stats struct {
 	DurableLSN     atomic.Uint64
 	ServerLSN      atomic.Uint64
 	LastMessageAt  atomic.Int64 // Unix nanoseconds
-	Oversized      atomic.Int64 // messages that were too large to be held
+	Strange        atomic.Int64 // logical messages that cannot be ours: they were read past
 	Heartbeats     atomic.Int64 // looks at the catalogue that failed
 	CatalogueScans atomic.Int64 // scans asked for because a table changed in a way the WAL does not tell
 	GaveWay        atomic.Int64 // nanoseconds for which work was put off because others kept the host busy

@@ -133,8 +133,10 @@ type Server struct {
 	Database        string
 	Role            string
 	Superuser       bool
-	MayCreate       bool // in the database
-	TablesOnly      bool // the server can be told to refuse views in the place of tables
+	MayCreate       bool     // in the database
+	TablesOnly      bool     // the server can be told to refuse views in the place of tables
+	MayEmit         bool     // logical messages
+	Emitters        []string // who may, of those that are no superusers: "" for everybody
 }
 
 // ReadServer asks the server what it says of itself, and of a slot.
@@ -192,12 +194,27 @@ func (c *checker) checkServer(ctx context.Context) {
 			"this minor release of PostgreSQL cannot be told to refuse them: who owns a source table could have functions run with the rights of this role",
 			"update to the last minor release of the server (14.13, 15.8, 16.4 or newer)")
 	}
+	c.checkMessages(&s)
 	switch {
 	case s.Superuser:
 		c.add("role", Warn, fmt.Sprintf("%q is a superuser: running needs no such rights", s.Role),
 			"embedsidecar roles prints a role that has just what running needs")
 	default:
 		c.add("role", OK, fmt.Sprintf("%q", s.Role))
+	}
+}
+
+// checkMessages tells who may put logical messages into the WAL, which the stream reads past.
+func (c *checker) checkMessages(s *Server) {
+	const name = "logical messages"
+	switch {
+	case !s.MayEmit:
+		c.add(name, Warn, fmt.Sprintf("%q may write none, as it must before vectors go to a column of the source table", s.Role),
+			"give it EXECUTE on the functions pg_logical_emit_message")
+	case slices.Contains(s.Emitters, ""):
+		c.add(name, OK, "every role that logs in may write them: docs/security.md tells how to change that")
+	default:
+		c.add(name, OK, strings.Join(s.Emitters, ", ")+" may write them")
 	}
 }
 

@@ -2,42 +2,52 @@ package database
 
 import (
 	"bufio"
+	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"io"
+
+	"github.com/embedsidecar/embedsidecar/internal/mark"
 )
 
-// What comes through a slot may be of any size, and anybody who may log in can put a logical message of a gigabyte
-// into it. A frame of the stream is therefore never held whole unless it is within these sizes: of one that is larger
-// a stub is handed on, and the rest is read past. Otherwise a process with less memory than that would die at it, and
-// again after each restart, while the slot keeps the WAL.
+// What comes through a slot may be of any size, and anybody who may log in can put logical messages into it: a million
+// in a second, or one of a gigabyte. So a frame of the stream is looked at before anything else is done with it.
+// Messages that cannot be ours are read past; now and then a stub tells how many. Of a change that is larger than
+// LargestChange the long values are hashed as they come, and their hashes handed on in their place.
 const (
-	// LargestMessage is the largest logical message that is handed on: a mark of ours has less.
-	LargestMessage = 256 << 10
-	// LargestChange is the largest change of a row that is handed on.
-	LargestChange = 256 << 20
+	// LargestChange is the largest change of a row that is handed on as it came.
+	LargestChange = 1 << 20
+	largestOther  = 256 << 20
 )
 
-// Stub is the type of what stands for a message of the stream that is too large: after it come the type that the
-// message had and its first four bytes, which for a change are the oid of the table.
+// Stub is the type of what stands for messages of the stream that are not handed on: after it come the type that they
+// had, and how many they were in four bytes.
 const Stub = 0
 
 const (
 	frameHeader = 5             // type and length
 	dataHeader  = 1 + 8 + 8 + 8 // of XLogData: its type, start, end, time
-	stubSize    = 1 + 1 + 4     // Stub, the type, four bytes
+	stubSize    = 1 + 1 + 4     // Stub, the type, how many
 	copyData    = 'd'           // a frame of the stream
 	xLogData    = 'w'           // with WAL in it
 	message     = 'M'           // of pgoutput
-	peeked      = frameHeader + dataHeader + 1 + 4
+	begin       = 'B'
 	readAhead   = 64 << 10
+	mostDropped = 10_000 // that one stub stands for
 )
 
 // frames shortens what a server sends on a replication connection. It changes nothing else.
 type frames struct {
-	r    *bufio.Reader
-	head []byte // comes before what is left
-	left int    // of this frame, to hand on
-	skip int    // of this frame, to read past
+	r       *bufio.Reader
+	head    []byte  // comes before what is left
+	left    int     // of this frame, to hand on
+	skip    int     // of this frame, to read past
+	change  *change // that is being shortened
+	after   byte    // the kind of the message of pgoutput that came before
+	wait    []byte  // the last frame by which somebody waits, not handed on yet: it stands for all before
+	dropped uint32  // messages that no stub has told of yet
+	last    [dataHeader]byte
+	stubbed [frameHeader + dataHeader + stubSize]byte
 }
 
 func newFrames(r io.Reader) *frames { return &frames{r: bufio.NewReaderSize(r, readAhead)} }
@@ -46,9 +56,16 @@ func newFrames(r io.Reader) *frames { return &frames{r: bufio.NewReaderSize(r, r
 func (f *frames) Read(p []byte) (int, error) {
 	for {
 		switch {
+		case f.change != nil:
+			if err := f.change.shorten(f.r); err != nil {
+				return 0, err
+			}
+			f.head, f.change = f.change.short, nil
 		case len(f.head) > 0:
 			n := copy(p, f.head)
-			f.head = f.head[n:]
+			if f.head = f.head[n:]; len(f.head) == 0 {
+				f.head = nil // it may be large
+			}
 			return n, nil
 		case f.left > 0:
 			n, err := f.r.Read(p[:min(len(p), f.left)])
@@ -59,6 +76,11 @@ func (f *frames) Read(p []byte) (int, error) {
 			if f.skip -= n; err != nil {
 				return 0, err
 			}
+		case len(f.wait) > 0 && f.r.Buffered() == 0:
+			f.handWait()
+		case f.dropped >= mostDropped || f.dropped > 0 && f.r.Buffered() == 0:
+			f.stub(message, f.dropped)
+			f.dropped = 0
 		default:
 			if err := f.begin(); err != nil {
 				return 0, err
@@ -69,28 +91,89 @@ func (f *frames) Read(p []byte) (int, error) {
 
 // begin looks at the next frame and decides how it is handed on.
 func (f *frames) begin() error {
+	const withType = frameHeader + dataHeader + 1
 	h, err := f.r.Peek(frameHeader)
 	if err != nil {
 		return err
 	}
 	size := int(binary.BigEndian.Uint32(h[1:])) + 1 // the type is not counted
-	if h[0] != copyData || size < LargestMessage {
+	var kind byte
+	if h[0] == copyData && size >= withType {
+		if h, err = f.r.Peek(withType); err != nil {
+			return err
+		}
+		if h[frameHeader] == xLogData {
+			kind = h[withType-1]
+		}
+	}
+	if kind == message {
+		if handled, err := f.message(size); handled || err != nil {
+			return err
+		}
+	}
+	if len(f.wait) > 0 {
+		f.handWait()
+		return nil
+	}
+	if kind != 0 {
+		f.after = kind
+	}
+	switch {
+	case size <= LargestChange || kind == 0:
 		f.left = max(size, frameHeader)
-		return nil
-	}
-	if h, err = f.r.Peek(peeked); err != nil {
-		return err
-	}
-	kind := h[frameHeader+dataHeader]
-	if h[frameHeader] != xLogData || size <= LargestChange && kind != message {
+	case kind == 'I' || kind == 'U' || kind == 'D':
+		f.change = &change{rest: size, sum: sha256.New()}
+	case size > largestOther:
+		copy(f.last[:], h[frameHeader:])
+		f.stub(kind, 1)
+		f.skip = size
+	default:
 		f.left = size
-		return nil
 	}
-	f.head = append(f.head[:0], copyData)
-	f.head = binary.BigEndian.AppendUint32(f.head, frameHeader-1+dataHeader+stubSize)
-	f.head = append(f.head, h[frameHeader:frameHeader+dataHeader]...)
-	f.head = append(f.head, Stub, kind)
-	f.head = append(f.head, h[peeked-4:]...)
-	f.skip = size
 	return nil
+}
+
+// message decides about a logical message by its flags, position, prefix and the length of its content. It reports
+// whether that is done: one to be handed on is like any other frame.
+func (f *frames) message(size int) (handled bool, err error) {
+	const (
+		flags  = frameHeader + dataHeader + 1
+		prefix = flags + 1 + 8
+		most   = 64 // of a prefix of ours and what comes after
+	)
+	h, err := f.r.Peek(min(size, prefix+most))
+	if err != nil {
+		return false, err
+	}
+	if len(h) > prefix {
+		name, _, ended := bytes.Cut(h[prefix:], []byte{0})
+		// That of a write-back is the first of its transaction.
+		ours := ended && mark.Ours(h[flags] == 1, name, size-prefix-len(name)-1-4) && (h[flags] == 0 || f.after == begin)
+		if ours && string(name) != mark.Wait {
+			return false, nil
+		}
+		if ours {
+			f.wait = append(f.wait[:0], h...)
+			f.skip = size
+			return true, nil
+		}
+	}
+	copy(f.last[:], h[frameHeader:])
+	f.dropped++
+	f.skip = size
+	return true, nil
+}
+
+// handWait hands the frame on by which somebody waits.
+func (f *frames) handWait() {
+	f.head, f.wait = f.wait, f.wait[:0]
+}
+
+// stub has one handed on with the header that was kept last.
+func (f *frames) stub(kind byte, count uint32) {
+	f.head = append(f.stubbed[:0], copyData)
+	f.head = binary.BigEndian.AppendUint32(f.head, frameHeader-1+dataHeader+stubSize)
+	f.head = append(f.head, f.last[:]...)
+	f.head = append(f.head, Stub, kind)
+	f.head = binary.BigEndian.AppendUint32(f.head, count)
 }

@@ -26,6 +26,20 @@ const (
 
 const version = 2
 
+// Ours tells of a logical message by its kind, its prefix and the length of its content whether it may be one of ours.
+// Anybody may write others, as fast as he can.
+func Ours(transactional bool, prefix []byte, content int) bool {
+	switch string(prefix) {
+	case WriteBack:
+		return transactional && content >= 1 && content <= 1+MostTags*TagSize && content%TagSize == 1
+	case Wait:
+		return !transactional && content == 0
+	case Ask:
+		return !transactional && content >= textAt && content <= textAt+LongestQuestion
+	}
+	return false
+}
+
 // A Tag stands for one row as a write-back left it.
 type Tag [TagSize]byte
 

@@ -15,6 +15,13 @@ const Ask = "embedsidecar.ask"
 // LongestQuestion is how many bytes the text of a question may have.
 const LongestQuestion = 32 << 10
 
+// Where the parts of a question are in the content of its message.
+const (
+	pipelineAt = 1 + sha256.Size
+	untilAt    = pipelineAt + 8
+	textAt     = untilAt + 8
+)
+
 // A Question is a text whose vector a session waits for that has called embedsidecar.embed, search or ask.
 type Question struct {
 	ID       [sha256.Size]byte // of pipeline, role and text: the same question has the same
@@ -37,11 +44,6 @@ func QuestionKey(secret []byte) []byte {
 // ReadQuestion reads the content of a message, as embedsidecar.put in sql/functions/search.sql writes it: a
 // version, the HMAC of what follows, pipeline, role, time and text. It returns ErrNoQuestion for anything else.
 func ReadQuestion(key, content []byte) (Question, error) {
-	const (
-		pipelineAt = 1 + sha256.Size
-		untilAt    = pipelineAt + 8
-		textAt     = untilAt + 8
-	)
 	if len(content) < textAt || len(content) > textAt+LongestQuestion || content[0] != 1 {
 		return Question{}, ErrNoQuestion
 	}

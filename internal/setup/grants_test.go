@@ -1,14 +1,17 @@
 package setup_test
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 // An owner of a table who may make nothing else is told in one answer what to be granted, and then makes everything
@@ -77,6 +80,42 @@ func TestCheck_TellsARoleThatMayCreateNothing(t *testing.T) {
 		}
 	}
 	b.init(o)
+}
+
+// TestTrust_WhoMayWriteLogicalMessages: check tells it, and docs/security.md how to take it from everybody.
+func TestTrust_WhoMayWriteLogicalMessages(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		t.Parallel()
+		b := baseOn(t, testenv.DB(t, testenv.Empty(), testenv.Major(major)), plainDocs)
+		o := b.options(b.SlotName(), docs())
+		role := b.RunRole(b.init(o).Pipelines...)
+		o.Pool, o.ReplicationDSN = b.connect(role), b.URL(b.StreamRole())
+		tells := func(status check.Status, what string) {
+			t.Helper()
+			if got := find(b.check(o), status, "logical messages: "+what); len(got) != 1 {
+				t.Errorf("nothing says %q: %+v", what, find(b.check(o), status, "logical messages"))
+			}
+		}
+		tells(check.OK, "every role that logs in may write them")
+		doc, err := os.ReadFile("../../docs/security.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, script, found := strings.Cut(string(doc), "```sql\n")
+		script, _, ended := strings.Cut(script, "```")
+		if !found || !ended {
+			t.Fatal("docs/security.md has no script")
+		}
+		b.MustExecSuper(strings.ReplaceAll(script, "embedsidecar_run", pgx.Identifier{role}.Sanitize()))
+		tells(check.OK, testenv.Owner+", "+role+" may write them")
+		b.MustExecSuper(`DO $$ DECLARE f regprocedure; BEGIN
+			FOR f IN SELECT oid FROM pg_proc WHERE proname = 'pg_logical_emit_message' LOOP
+				EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM "` + role + `"', f);
+			END LOOP; END $$`)
+		tells(check.Warn, `"`+role+`" may write none`)
+	})
 }
 
 // TestCheck_NamesTheColumnThatTheRoleMayNotRead: the filter reads one that nobody has granted. Init says so, too.

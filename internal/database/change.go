@@ -1,0 +1,134 @@
+package database
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"hash"
+)
+
+// Hashed is the kind of a value that stands for a longer one: it is the SHA-256 of that. We never ask for pgoutput's
+// binary values, whose kind this is.
+const Hashed = 'b'
+
+const (
+	longKept    = 8 << 10   // bytes of a value that is always handed on as it came, such as one of a key
+	longestKept = 512 << 10 // of one that is as long as there is room: the text of a vector has less
+	roomForLong = 4 << 20
+)
+
+var errChange = errors.New("a change in the stream is not what pgoutput writes")
+
+// change is a frame with a change of a row whose long values are hashed as they come. Other parts are copied.
+type change struct {
+	rest    int // of the frame, to read
+	columns int // of the tuple, to read
+	keep    int // bytes to copy
+	hash    int // bytes to hash
+	begun   bool
+	sum     hash.Hash
+	short   []byte // what becomes of it
+}
+
+// shorten reads the frame to its end. An error loses nothing.
+func (c *change) shorten(r *bufio.Reader) error {
+	for {
+		switch {
+		case c.keep > 0 || c.hash > 0:
+			if err := c.value(r); err != nil {
+				return err
+			}
+		case !c.begun:
+			const oid = 4
+			c.begun, c.keep = true, frameHeader+dataHeader+1+oid
+			c.rest -= c.keep
+		case c.columns > 0:
+			if err := c.column(r); err != nil {
+				return err
+			}
+		case c.rest == 0:
+			binary.BigEndian.PutUint32(c.short[1:], uint32(len(c.short)-1)) //nolint:gosec // it is short
+			return nil
+		default: // the kind of a tuple and its columns
+			h, err := c.peek(r, 3)
+			if err != nil {
+				return err
+			}
+			c.columns = int(binary.BigEndian.Uint16(h[1:]))
+			c.take(r, h)
+		}
+	}
+}
+
+// column begins with the next one.
+func (c *change) column(r *bufio.Reader) error {
+	const null, unchanged, header = 'n', 'u', 5
+	h, err := c.peek(r, 1)
+	if err != nil {
+		return err
+	}
+	if h[0] == null || h[0] == unchanged {
+		c.columns--
+		c.take(r, h)
+		return nil
+	}
+	if h, err = c.peek(r, header); err != nil {
+		return err
+	}
+	size := int(binary.BigEndian.Uint32(h[1:]))
+	if size > c.rest-header {
+		return errChange
+	}
+	c.columns--
+	c.rest -= size
+	if size <= longKept || size <= longestKept && len(c.short)+size <= roomForLong {
+		c.keep = size
+		c.take(r, h)
+		return nil
+	}
+	c.hash = size
+	c.rest -= header
+	c.short = append(c.short, Hashed)
+	c.short = binary.BigEndian.AppendUint32(c.short, uint32(c.sum.Size())) //nolint:gosec // 32
+	_, err = r.Discard(header)
+	return err
+}
+
+// value copies or hashes what has come of one.
+func (c *change) value(r *bufio.Reader) error {
+	if _, err := r.Peek(1); err != nil {
+		return err
+	}
+	b, err := r.Peek(min(max(c.keep, c.hash), r.Buffered()))
+	if err != nil {
+		return err
+	}
+	if c.keep > 0 {
+		c.keep -= len(b)
+		c.short = append(c.short, b...)
+	} else {
+		c.hash -= len(b)
+		_, _ = c.sum.Write(b) // never fails
+		if c.hash == 0 {
+			c.short = c.sum.Sum(c.short)
+			c.sum.Reset()
+		}
+	}
+	_, err = r.Discard(len(b))
+	return err
+}
+
+// peek looks at the next bytes of the frame.
+func (c *change) peek(r *bufio.Reader, n int) ([]byte, error) {
+	if n > c.rest {
+		return nil, errChange
+	}
+	return r.Peek(n)
+}
+
+// take copies what was looked at.
+func (c *change) take(r *bufio.Reader, h []byte) {
+	c.rest -= len(h)
+	c.short = append(c.short, h...)
+	_, _ = r.Discard(len(h)) // they are there
+}

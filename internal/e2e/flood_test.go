@@ -1,0 +1,77 @@
+//go:build linux
+
+package e2e
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestP9_ManyMessagesOfStrangers: a role that may do nothing but log in writes logical messages as fast as it can. What
+// the server takes to send them is no matter of ours: so what the sidecar takes is compared with pg_recvlogical, which
+// throws away all that it reads.
+func TestP9_ManyMessagesOfStrangers(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t, testenv.On(ownServer(t, 18, nil)), testenv.Empty())
+	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)
+	r := newRig(t, db, pipeline.Spec{
+		Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"},
+		IntoTable: "docs_embedding",
+	})
+	r.senderTimeout("1min")
+	c := r.runPlain()
+	r.streaming(c)
+	db.MustExec(`INSERT INTO public.docs VALUES (0, 'first')`)
+	r.caughtUp()
+	db.MustExecSuper(`SELECT pg_create_logical_replication_slot('reader', 'pgoutput')`)
+	conn, err := pgx.Connect(t.Context(), db.URL(db.Role("")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	for i, message := range []string{`false, 'outbox', 'x'`, `true, 'embedsidecar', 'mark'`, `false, 'embedsidecar.wait', ''`} {
+		peak, cpu := c.peak(), cpuTime(t, c.pid())
+		if _, err := conn.Exec(t.Context(), `SELECT count(pg_logical_emit_message(`+message+`)) FROM generate_series(1, 500000)`); err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		db.MustExec(`INSERT INTO public.docs VALUES ($1, 'after it')`, i+1)
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			c.mustLive()
+			return r.count(`SELECT count(*) FROM public.docs_embedding WHERE id = $1`, i+1) == 1, "no vector yet"
+		})
+		took := time.Since(begin)
+		peak, cpu = c.peak()-peak, cpuTime(t, c.pid())-cpu
+
+		reader := exec.CommandContext(t.Context(), filepath.Join(db.Server.Bin(), "pg_recvlogical"), "-d", db.URL(testenv.Owner),
+			"--slot=reader", "--start", "--no-loop", "-f", "/dev/null", "-o", "proto_version=1", "-o", "messages=true",
+			"-o", "publication_names="+db.Name+"_pub",
+			"--endpos="+testenv.Value[string](db, `SELECT pg_current_wal_insert_lsn()::text`))
+		db.MustExec(`SELECT pg_logical_emit_message(true, 'end', '')`)
+		begin = time.Now()
+		if out, err := reader.CombinedOutput(); err != nil {
+			t.Fatalf("pg_recvlogical: %v: %s", err, out)
+		}
+		theirs := time.Since(begin)
+		their := reader.ProcessState.UserTime() + reader.ProcessState.SystemTime()
+		t.Logf("%s: the next vector after %s with %s of CPU, %d KiB more; pg_recvlogical reads it in %s with %s", message,
+			took.Round(time.Millisecond), cpu, peak, theirs.Round(time.Millisecond), their.Round(time.Millisecond))
+		if took > 5*theirs+5*time.Second {
+			t.Errorf("%s: the next vector came after %s; pg_recvlogical has read all of it in %s", message, took, theirs)
+		}
+		if cpu > 5*their+2*time.Second {
+			t.Errorf("%s: it took %s of CPU, pg_recvlogical %s", message, cpu, their)
+		}
+		if peak > 32<<10 {
+			t.Errorf("%s: it took %d KiB more", message, peak)
+		}
+	}
+	c.terminate()
+}
