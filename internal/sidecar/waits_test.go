@@ -142,3 +142,59 @@ func TestP10_ReadYourOwnWrite(t *testing.T) {
 		}
 	})
 }
+
+// TestP10_ReadYourOwnWriteThatIsNotFlushed: with synchronous_commit = off a commit is in the WAL's memory alone when who
+// made it asks. A yes is true all the same, and comes soon on a server where nobody else commits.
+func TestP10_ReadYourOwnWriteThatIsNotFlushed(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		t.Parallel()
+		db := testenv.DB(t, testenv.Major(major))
+		db.MustExec(docs)
+		db.MustExec(`CREATE TABLE elsewhere (i int)`)
+		r := newRig(t, db, intoTable("docs", "body"))
+		r.start()
+		r.settle()
+		conn, err := pgx.Connect(t.Context(), db.URL(testenv.Owner))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = conn.Close(t.Context()) }()
+		do := func(sql string, args ...any) {
+			t.Helper()
+			if _, err := conn.Exec(t.Context(), sql, args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		do(`SET synchronous_commit = off`)
+		// One that is not over holds WAL that no commit of its own will flush.
+		open, err := db.Pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = open.Rollback(t.Context()) }()
+		var took []time.Duration
+		wrong := 0
+		for i := 1001; i <= 1200; i++ {
+			if _, err := open.Exec(t.Context(), `INSERT INTO elsewhere VALUES ($1)`, i); err != nil {
+				t.Fatal(err)
+			}
+			do(`INSERT INTO docs (id, body) VALUES ($1, 'written ' || $1::bigint)`, i)
+			began := time.Now()
+			var yes bool
+			if err := conn.QueryRow(t.Context(), `SELECT embedsidecar.wait_for(timeout => '5 min')`).Scan(&yes); err != nil || !yes {
+				t.Fatalf("row %d: %t, %v", i, yes, err)
+			}
+			took = append(took, time.Since(began))
+			if testenv.Value[int](db, `SELECT count(*) FROM docs_embedding WHERE id = $1`, i) != 1 {
+				wrong++
+			}
+		}
+		slices.Sort(took)
+		t.Logf("PostgreSQL %d: p50 %s, longest %s", major, took[len(took)/2], took[len(took)-1])
+		if wrong > 0 {
+			t.Errorf("%d of %d yeses were false", wrong, len(took))
+		}
+	})
+}

@@ -96,7 +96,7 @@ CREATE OR REPLACE FUNCTION embedsidecar.caught_up(lsn pg_lsn DEFAULT NULL, pipel
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT h.done FROM embedsidecar.how_far(embedsidecar.waited_for(caught_up.pipeline),
-        coalesce(caught_up.lsn, CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END)) AS h);
+        coalesce(caught_up.lsn, CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END)) AS h);
 END $$;
 COMMENT ON FUNCTION embedsidecar.caught_up(pg_lsn, text) IS 'Whether every row that was committed before an LSN (without one: until now) has its vector, of a pipeline or of all. Dead letters and cancelled rows are not waited for: embedsidecar.tasks has them. A pipeline that is paused or cannot work is never caught up. An idle streamer says late how far it is: embedsidecar.wait_for asks it.';
 
@@ -125,8 +125,8 @@ BEGIN
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'call it in a transaction that is READ COMMITTED';
     END IF;
     ids := embedsidecar.waited_for(wait_for.pipeline);
-    -- What is committed for good is flushed. One that does not wait for that is covered where the message below is flushed.
-    target := coalesce(wait_for.lsn, CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN pg_current_wal_insert_lsn() ELSE pg_current_wal_flush_lsn() END);
+    -- A commit that did not wait for it may not be flushed yet (synchronous_commit = off).
+    target := coalesce(wait_for.lsn, pg_current_wal_insert_lsn());
     LOOP
         looked := clock_timestamp();
         SELECT h.* INTO state FROM embedsidecar.how_far(ids, target) AS h;
@@ -142,7 +142,8 @@ BEGIN
             RETURN false;
         END IF;
         -- An idle streamer stores its position late. This message comes to it through the slot, outside of any transaction: who has called may
-        -- hold one open, so that a NOTIFY would not be sent. Before 17 the message waits in memory until anybody commits.
+        -- hold one open, so that a NOTIFY would not be sent. Before 17 the message waits in memory until anybody commits, or until its page is full: that is
+        -- flushed within a moment, so another one fills it.
         IF NOT state.decoded AND looked >= asked + again THEN
             asked := looked;
             again := least(2 * again, '1 s');
@@ -150,13 +151,14 @@ BEGIN
                 EXECUTE $q$SELECT pg_logical_emit_message(false, 'embedsidecar.wait', '', true)$q$;
             ELSE
                 PERFORM pg_logical_emit_message(false, 'embedsidecar.wait', '');
+                PERFORM pg_logical_emit_message(false, 'embedsidecar.fill', repeat(' ', current_setting('wal_block_size')::integer));
             END IF;
         END IF;
         PERFORM pg_sleep(least(greatest(pause, 2 * extract(epoch FROM clock_timestamp() - looked)), extract(epoch FROM began + wait_for.timeout - clock_timestamp())));
         pause := least(1.5 * pause, 0.25);
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.wait_for(pg_lsn, interval, text) IS 'Read your own write: wait until every row that was committed before an LSN (without one: until now) has its vector, of a pipeline or of all. Returns false when the time is over, or at once where a pipeline is paused or cannot work; a notice says why. Dead letters and cancelled rows are not waited for. Called after the commit, in READ COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers late; CALL embedsidecar.wait_until does not.';
+COMMENT ON FUNCTION embedsidecar.wait_for(pg_lsn, interval, text) IS 'Read your own write: wait until every row that was committed before an LSN (without one: until now) has its vector, of a pipeline or of all. Returns false when the time is over, or at once where a pipeline is paused or cannot work; a notice says why. Dead letters and cancelled rows are not waited for. Called after the commit, in READ COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers after up to five seconds; CALL embedsidecar.wait_until does not.';
 
 -- With the invoker's rights: a procedure with those of its owner may not commit.
 CREATE OR REPLACE PROCEDURE embedsidecar.wait_until(lsn pg_lsn DEFAULT NULL, timeout interval DEFAULT '5s', pipeline text DEFAULT NULL, INOUT caught_up boolean DEFAULT NULL)
