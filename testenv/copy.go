@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 )
 
@@ -89,6 +90,52 @@ func (s *Server) Promote(ctx context.Context) error {
 	}
 	if !done {
 		return errors.New("promote: the server is still a standby after 300 s")
+	}
+	return nil
+}
+
+// Upgrade makes a server of a newer major version from the data of this one, which must be stopped, by pg_upgrade. The new
+// one runs, and has the same databases, roles and passwords.
+func (s *Server) Upgrade(ctx context.Context, major int) (*Server, error) {
+	if s.bin == "" || s.running() != nil {
+		return nil, errors.New("upgrade the server: it is not ours, or runs")
+	}
+	u, err := Start(ctx, Options{Major: major})
+	if err != nil {
+		return nil, err
+	}
+	err = u.upgradeFrom(ctx, s)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("upgrade the server: %w", err), u.Close())
+	}
+	u.password, u.roleWord = s.password, s.roleWord
+	return u, u.Resume(ctx)
+}
+
+func (s *Server) upgradeFrom(ctx context.Context, old *Server) error {
+	if err := s.Stop(Fast); err != nil {
+		return err
+	}
+	// Each knows its own password alone, and nobody else can reach the sockets that pg_upgrade makes.
+	for _, server := range []*Server{old, s} {
+		path := filepath.Join(server.data(), "pg_hba.conf")
+		rules, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(path, append([]byte("local all all trust\n"), rules...), 0o600)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	commands := []*exec.Cmd{s.command(ctx, "pg_upgrade", "-b", old.bin, "-B", s.bin, "-d", old.data(), "-D", s.data(), "-U", s.admin)}
+	if s.major >= 18 && old.major < 18 { // which has checksums unless it is told
+		commands = append([]*exec.Cmd{old.command(ctx, "pg_checksums", "--enable", "-D", old.data())}, commands...)
+	}
+	for _, cmd := range commands {
+		cmd.Dir = s.dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w: %s", cmd.Path, err, out)
+		}
 	}
 	return nil
 }

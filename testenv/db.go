@@ -176,6 +176,25 @@ func (d *Database) Move(s *Server) {
 	d.Pool = d.pool(Owner)
 }
 
+// Twin is the same database on a copy of its server. Its end only closes the connections: the server's data goes with it.
+func (d *Database) Twin(s *Server) *Database {
+	d.t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	twin := &Database{
+		Name: d.Name, Server: s, t: d.t, roles: d.roles, slots: d.slots, streamRole: d.streamRole,
+		readerRole: d.readerRole, operatorRole: d.operatorRole, searcherRole: d.searcherRole,
+	}
+	twin.Pool = twin.pool(Owner)
+	d.t.Cleanup(func() {
+		twin.Pool.Close()
+		if twin.super != nil {
+			twin.super.Close()
+		}
+	})
+	return twin
+}
+
 // MustExec runs a statement as Owner and returns how many rows it touched. Without arguments it may be several
 // statements, which are then one transaction.
 func (d *Database) MustExec(sql string, args ...any) int64 {
