@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -63,6 +64,19 @@ func (t *Table) FindKey(ctx context.Context, q database.Querier) error {
 			alter+" ADD PRIMARY KEY (...);", "or, with a unique index over NOT NULL columns: "+alter+
 				" REPLICA IDENTITY USING INDEX ...;")
 	}
+}
+
+// FindRoutes finds out which columns of the key say in which partition a row is.
+func (t *Table) FindRoutes(ctx context.Context, q database.Reader) error {
+	names, err := database.Collect(ctx, q, "partition_key", pgx.RowTo[string], pgx.StrictNamedArgs{"table": t.OID})
+	if err != nil {
+		return fmt.Errorf("look up how %s is partitioned: %w", t.Quoted(), err)
+	}
+	for i := range t.Key {
+		// A list of arrays cannot be told from one array.
+		t.Key[i].Routes = slices.Contains(names, t.Key[i].Name) && !strings.HasSuffix(t.Key[i].Type, "[]")
+	}
+	return nil
 }
 
 // KeyNames returns the names of the key columns, in the order of the key.

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -84,6 +85,18 @@ func (p *Pipeline) MatchKey(alias string, texts []string) string {
 	return strings.Join(parts, " AND ")
 }
 
+// Among returns the SQL that the column of a row has one of the values of a parameter, as AmongOf gives them. It is for
+// the server to find out which partitions they are in before it looks at any: a plan over all of them, and their locks,
+// take it longer than anything else.
+func (k KeyColumn) Among(column, param string) string {
+	return column + " " + k.Equal + " ANY (" + param + "::" + k.Type + "[])"
+}
+
+// AmongOf returns texts as the parameter of Among.
+func (KeyColumn) AmongOf(texts []string) string {
+	return arrayOf(slices.Compact(slices.Sorted(slices.Values(texts))))
+}
+
 // Value returns the SQL that reads an expression, a text or a value of the type, as a value of the key column.
 func (k KeyColumn) Value(text string) string {
 	return k.collated("CAST(" + text + " AS " + k.Type + ")")
@@ -126,6 +139,11 @@ func (k KeyColumn) ListOf(texts []string) any {
 	if !k.ByInput {
 		return texts
 	}
+	return arrayOf(texts)
+}
+
+// arrayOf writes an array as PostgreSQL does.
+func arrayOf(texts []string) string {
 	quoted := make([]string, len(texts))
 	for i, text := range texts {
 		quoted[i] = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`

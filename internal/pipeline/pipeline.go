@@ -4,6 +4,8 @@
 package pipeline
 
 import (
+	"slices"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -89,6 +91,12 @@ type KeyColumn struct {
 	// Values are sent in the type, for its input function to read: it is of somebody who is not trusted, and a cast from
 	// text would be his code.
 	ByInput bool `db:"-"`
+	Routes  bool `db:"-"` // the partition of a row depends on it
+}
+
+// Routed reports whether the key says in which partition a row is.
+func (p *Pipeline) Routed() bool {
+	return slices.ContainsFunc(p.Key, func(k KeyColumn) bool { return k.Routes })
 }
 
 // MadeBy reports whether an embedder's vectors may stand beside those that the pipeline has.

@@ -158,6 +158,9 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 		if err := t.CheckLeaves(ctx, tx); err != nil {
 			return nil, refusal.Of(spec.Name, err)
 		}
+		if err := t.FindRoutes(ctx, tx); err != nil {
+			return nil, err
+		}
 	}
 	byOutput, err := t.StrangersTypes(ctx, tx)
 	if err != nil {

@@ -33,23 +33,23 @@ func newColumn(p *pipeline.Pipeline, o Options) *column {
 	update := "UPDATE " + target(p) + " AS r SET " + name + " = "
 	return &column{p, o, columnStatements{
 		write: build(p, func(b *builder) string {
-			return update + p.ToStored("k.vector") + " FROM " + b.list(b.vectors()) + " WHERE " + b.match("r") +
+			return update + p.ToStored("k.vector") + " FROM " + b.list(b.vectors()) + " WHERE " + b.matchSource() +
 				" RETURNING k.place"
 		}),
 		empty: build(p, func(b *builder) string {
-			return update + "NULL FROM " + b.list() + " WHERE " + b.match("r") + " RETURNING k.place"
+			return update + "NULL FROM " + b.list() + " WHERE " + b.matchSource() + " RETURNING k.place"
 		}),
 		// FOR NO KEY UPDATE needs no more than UPDATE on the one column, and readers of foreign keys do not wait for it.
 		lock: build(p, func(b *builder) string {
 			return "SELECT k.place, f.source FROM " + b.list() + " CROSS JOIN LATERAL (SELECT " + sourceHash(p) +
-				" AS source FROM " + source(p) + " WHERE " + b.match("r") + " FOR NO KEY UPDATE SKIP LOCKED) AS f"
+				" AS source FROM " + source(p) + " WHERE " + b.matchSource() + " FOR NO KEY UPDATE SKIP LOCKED) AS f"
 		}),
 		after: build(p, func(b *builder) string {
 			return "SELECT k.place, coalesce(" + p.SameVector("r."+name, "k.vector") + ", false), " +
-				sourceHash(p) + " FROM " + b.list(b.vectors()) + " JOIN " + source(p) + " ON " + b.match("r")
+				sourceHash(p) + " FROM " + b.list(b.vectors()) + " JOIN " + source(p) + " ON " + b.matchSource()
 		}),
 		reuse: build(p, func(b *builder) string {
-			return "SELECT k.place, r." + name + " FROM " + b.list() + " JOIN " + source(p) + " ON " + b.match("r") +
+			return "SELECT k.place, r." + name + " FROM " + b.list() + " JOIN " + source(p) + " ON " + b.matchSource() +
 				" WHERE r." + name + " IS NOT NULL"
 		}),
 	}}

@@ -102,7 +102,7 @@ func newSource(p *pipeline.Pipeline, into destination) sourceStatements {
 		read:   build(p, func(b *builder) string { return readSQL(b, into) }),
 		gone: build(p, func(b *builder) string {
 			return "SELECT k.row_key FROM " + b.list(keysAsTheyAre) + " WHERE NOT EXISTS (SELECT FROM " + source(p) +
-				" WHERE " + b.match("r") + " AND " + p.KeyExpression("r") + " = k.row_key OFFSET 0)"
+				" WHERE " + b.matchSource() + " AND " + p.KeyExpression("r") + " = k.row_key OFFSET 0)"
 		}),
 		spell: build(p, func(b *builder) string { return "SELECT " + keyValues(p) + " FROM " + b.list() }),
 		rows: newPageStatements(p, source(p), fmt.Sprintf("EXISTS (SELECT FROM embedsidecar.ledger AS l"+
@@ -143,7 +143,7 @@ func lookSQL(b *builder, into destination, list, which, more string) string {
 	return "SELECT k.place, f.row_key, f.keep, " + body +
 		", f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, " + l.stored + more +
 		"\nFROM " + list +
-		"\nLEFT JOIN LATERAL (SELECT " + strings.Join(inner, ", ") + " FROM " + source(p) + " WHERE " + b.match("r") +
+		"\nLEFT JOIN LATERAL (SELECT " + strings.Join(inner, ", ") + " FROM " + source(p) + " WHERE " + b.matchSource() +
 		which + " LIMIT 1) AS f ON true" +
 		fmt.Sprintf("\nLEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.vector_hash, g.generation,"+
 			" g.xmin::text AS version FROM embedsidecar.ledger AS g"+

@@ -29,6 +29,9 @@ func keyParam(i int) string { return "k" + strconv.Itoa(i+1) }
 
 const rowKey = "row_key"
 
+// The names of the same once more, as values among which a column that says the partition has to be.
+func amongParam(i int) string { return "among" + strconv.Itoa(i+1) }
+
 // ErrSplit means that a key was written when the key had another number of columns.
 var ErrSplit = errors.New("a key of another table's shape")
 
@@ -47,6 +50,9 @@ func (s statement) args(p *pipeline.Pipeline, keys []string, more values) ([]any
 	all := values{rowKey: keys}
 	for i := range columns {
 		all[keyParam(i)] = p.Key[i].ListOf(columns[i])
+		if p.Key[i].Routes {
+			all[amongParam(i)] = p.Key[i].AmongOf(columns[i])
+		}
 	}
 	return s.named(all, more)
 }
@@ -136,6 +142,17 @@ func (b *builder) list(more ...array) string {
 
 // match compares the key of the row called alias with that of the list.
 func (b *builder) match(alias string) string { return b.p.MatchKey(alias, listed(b.p)) }
+
+// matchSource is match for the row of the source table, which is called r.
+func (b *builder) matchSource() string {
+	match := b.match("r")
+	for i, k := range b.p.Key {
+		if k.Routes {
+			match += " AND " + k.Among("r."+database.Quote(k.Name), b.param(amongParam(i)))
+		}
+	}
+	return match
+}
 
 // listed returns the key's columns in a list, which are texts or values: k.k1, k.k2.
 func listed(p *pipeline.Pipeline) []string {

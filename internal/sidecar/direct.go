@@ -39,7 +39,7 @@ func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Chan
 	if err := failpoint.Hit("direct/handed"); err != nil {
 		return d, err
 	}
-	if one := changes[0].PipelineID; s.line != nil && !slices.ContainsFunc(changes,
+	if one := changes[0].PipelineID; s.line != nil && !ready[one].Routed() && !slices.ContainsFunc(changes,
 		func(c queue.Change) bool { return c.PipelineID != one }) {
 		return s.workStraight(ctx, ready[one], epoch, changes, d.Left)
 	}

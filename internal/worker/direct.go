@@ -286,3 +286,6 @@ func (w *Worker) writeAtOnce(ctx context.Context, d *queue.Direct, items []item,
 	w.noteFate(ctx, items)
 	return nil
 }
+
+// Routed is pipeline.Routed: statements over a line are planned once, for any row, and so over all partitions.
+func (w *Worker) Routed() bool { return w.o.Pipeline.Routed() }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -40,6 +41,9 @@ func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []
 	batch := &pgx.Batch{}
 	batch.BeginTx(database.Isolation) // one round trip for all of it
 	database.Conduct(db, batch)
+	if s.p.Routed() {
+		items = math.MaxInt // a plan for any row would be over all partitions
+	}
 	if db == s.db {
 		database.PlanOnce(db, batch, items)
 	} else {
