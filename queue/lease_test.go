@@ -155,7 +155,7 @@ func TestSweep_TakesBackLeasesThatRanOut(t *testing.T) {
 	}
 }
 
-func TestLease_AMillionWaitingTasksCostNoMore(t *testing.T) {
+func TestLease_ManyWaitingTasksCostNoMore(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)

@@ -54,7 +54,7 @@ func TestStandby_TakesOver(t *testing.T) {
 		if _, err := run.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("slowest takeover %s; %s", slowest.Round(time.Millisecond), r.prove(streamer, shapes))
+		t.Logf("recovery %s at the slowest takeover; %s", slowest.Round(time.Millisecond), r.prove(streamer, shapes))
 	})
 }
 

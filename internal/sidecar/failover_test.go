@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -151,13 +152,14 @@ func TestP2_AStandbyIsPromoted(t *testing.T) {
 		if err := db.Server.Stop(testenv.Killed); err != nil {
 			t.Fatal(err)
 		}
+		killed := time.Now()
 		if err := standby.Promote(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		proxy.SetTarget(standby.Addr())
 		db.Move(standby)
 		r.edit("after ")
-		r.settle()
+		r.recovered(killed)
 		embedded := r.embedder.counts()
 		r.verify()
 		gaps, asked := s.Stream().Gaps.Load(), r.count(`SELECT sum(requested) FROM embedsidecar.scan`)-scans

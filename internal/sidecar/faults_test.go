@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -165,9 +166,10 @@ func TestP2_ServerRestarts(t *testing.T) {
 			if err := server.Restart(t.Context(), mode); err != nil {
 				t.Fatal(err)
 			}
+			up := time.Now()
 			db.Pool.Reset()
 			db.Super().Reset()
-			r.settle()
+			r.recovered(up)
 			r.verify()
 		}
 		if gaps := s.Stream().Gaps.Load(); gaps != 0 {
@@ -220,8 +222,9 @@ func TestP2_GapsAreFoundAndClosed(t *testing.T) {
 				stop()
 				r.released()
 				fault(r)
+				begin := time.Now()
 				s, _ := r.start()
-				r.settle()
+				r.recovered(begin)
 				r.verify()
 				testenv.Eventually(t, waitTimeout, func() (bool, string) {
 					return s.Stream().Gaps.Load() > 0,
@@ -324,8 +327,9 @@ func TestP2_TheNetworkBreaks(t *testing.T) {
 	r.settle()
 	for i := range 5 {
 		proxy.CutAfter(testenv.ToClient, int64(100+1500*i)) // in the middle of a message
+		begin := time.Now()
 		r.edit(fmt.Sprint("cut ", i, " "))
-		r.settle()
+		r.recovered(begin)
 		r.edit(fmt.Sprint("whole ", i, " "))
 		r.settle()
 	}
@@ -385,11 +389,12 @@ func TestTwoSidecars_OneStreamsBothWorkAndTheOtherTakesOver(t *testing.T) {
 		t.Error("both stream")
 	}
 	stop()
+	ended := time.Now()
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return second.Stream().Streaming.Load(),
 			"the second does not take over"
 	})
 	r.edit("later ")
-	r.settle()
+	r.recovered(ended)
 	r.verify()
 }

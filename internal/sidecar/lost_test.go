@@ -41,8 +41,8 @@ func TestP2_ASlotLosesItsWAL(t *testing.T) {
 		r.edit("during ")
 		r.loses()
 		r.edit("after ")
-		s, _ := r.start()
 		begin := time.Now()
+		s, _ := r.start()
 		r.recovered(begin)
 		noticed := func(s *sidecar.Sidecar, least int64) {
 			t.Helper()
@@ -57,8 +57,9 @@ func TestP2_ASlotLosesItsWAL(t *testing.T) {
 		r.edit("stalled ")
 		r.loses()
 		r.edit("and on ")
+		begin = time.Now()
 		proxy.Resume()
-		r.recovered(time.Now())
+		r.recovered(begin)
 		noticed(s, 2)
 		if status := testenv.Value[string](db, `SELECT wal_status FROM pg_replication_slots WHERE slot_name = $1`, r.slot); status == "lost" {
 			t.Error("the slot is lost still")
@@ -84,8 +85,9 @@ func TestP2_AnIdleSlotIsInvalidated(t *testing.T) {
 		t.Errorf("the slot is lost by %s", why)
 	}
 	r.edit("after ")
+	begin := time.Now()
 	s, _ := r.start()
-	r.recovered(time.Now())
+	r.recovered(begin)
 	r.verify()
 	if n := s.Stream().Gaps.Load(); n != 1 {
 		t.Errorf("%d gaps, want 1", n)
