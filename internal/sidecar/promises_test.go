@@ -245,7 +245,8 @@ func TestP6_WriteBacksMakeNoTask(t *testing.T) {
 	t.Parallel()
 	for _, marks := range []bool{true, false} {
 		t.Run(fmt.Sprintf("marks=%t", marks), func(t *testing.T) {
-			rows := int64(6_000) // more than a scan hands out before it pauses, and than the stream keeps in memory
+			// More than a scan hands out before it pauses, and than the stream keeps in memory.
+			rows := int64(testenv.FromEnvironment(t, "EMBEDSIDECAR_WRITE_BACKS", 6000))
 			db := testenv.DB(t)
 			db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
 			db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, $1::bigint) AS i`, rows)
