@@ -94,8 +94,8 @@ func (s *Server) Promote(ctx context.Context) error {
 	return nil
 }
 
-// Upgrade makes a server of a newer major version from the data of this one, which must be stopped, by pg_upgrade. The new
-// one runs, and has the same databases, roles and passwords.
+// Upgrade makes a server of a newer major version from the data of this one, which must be stopped, by pg_upgrade.
+// The new one runs, and has the same databases, roles and passwords.
 func (s *Server) Upgrade(ctx context.Context, major int) (*Server, error) {
 	if s.bin == "" || s.running() != nil {
 		return nil, errors.New("upgrade the server: it is not ours, or runs")
@@ -106,7 +106,7 @@ func (s *Server) Upgrade(ctx context.Context, major int) (*Server, error) {
 	}
 	err = u.upgradeFrom(ctx, s)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("upgrade the server: %w", err), u.Close())
+		return nil, errors.Join(fmt.Errorf("upgrade the server: %w", err), u.Close()) //nolint:contextcheck // it ends also after ctx has
 	}
 	u.password, u.roleWord = s.password, s.roleWord
 	return u, u.Resume(ctx)
@@ -127,7 +127,9 @@ func (s *Server) upgradeFrom(ctx context.Context, old *Server) error {
 			return err
 		}
 	}
-	commands := []*exec.Cmd{s.command(ctx, "pg_upgrade", "-b", old.bin, "-B", s.bin, "-d", old.data(), "-D", s.data(), "-U", s.admin)}
+	commands := []*exec.Cmd{
+		s.command(ctx, "pg_upgrade", "-b", old.bin, "-B", s.bin, "-d", old.data(), "-D", s.data(), "-U", s.admin),
+	}
 	if s.major >= 18 && old.major < 18 { // which has checksums unless it is told
 		commands = append([]*exec.Cmd{old.command(ctx, "pg_checksums", "--enable", "-D", old.data())}, commands...)
 	}

@@ -176,7 +176,8 @@ func (d *Database) Move(s *Server) {
 	d.Pool = d.pool(Owner)
 }
 
-// Twin is the same database on a copy of its server. Its end only closes the connections: the server's data goes with it.
+// Twin is the same database on a copy of its server. Its end only closes the connections: the server's data goes with
+// it.
 func (d *Database) Twin(s *Server) *Database {
 	d.t.Helper()
 	d.mu.Lock()

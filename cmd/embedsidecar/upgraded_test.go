@@ -9,9 +9,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP2_PgUpgrade: what pg_upgrade makes is another server, and the sidecar says so. Adopted, it goes on, and no text is
-// embedded again but that of the row that changed. From PostgreSQL 17 on pg_upgrade keeps slots, and refuses one that
-// has not been sent everything, as ours never has: how far it was sent is a row, too.
+// TestP2_PgUpgrade: what pg_upgrade makes is another server, and the sidecar says so. Adopted, it goes on, and no
+// text is embedded again but that of the row that changed. From PostgreSQL 17 on pg_upgrade keeps slots, and refuses
+// one that has not been sent everything, as ours never has: how far it was sent is a row, too.
 func TestP2_PgUpgrade(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -121,8 +121,10 @@ func TestP9_FramesOfStrangersAreReadPast(t *testing.T) {
 	keepalive := framed(copyData, []byte("k................."))
 	begins := streamed([]byte{begin})
 	ours := [][]byte{
-		begins, logical(true, mark.WriteBack, 1+mark.MostTags*mark.TagSize), begins, logical(true, mark.WriteBack, 1), keepalive,
-		logical(false, mark.Wait, 0), keepalive, logical(false, mark.Ask, question), logical(false, mark.Ask, question+mark.LongestQuestion),
+		begins, logical(true, mark.WriteBack, 1+mark.MostTags*mark.TagSize),
+		begins, logical(true, mark.WriteBack, 1), keepalive,
+		logical(false, mark.Wait, 0), keepalive, logical(false, mark.Ask, question),
+		logical(false, mark.Ask, question+mark.LongestQuestion),
 		keepalive, framed('T', make([]byte, 1<<20)), framed(copyData, nil), changed('I', [][]byte{value('t', "1")}),
 	}
 	strange := [][]byte{
@@ -132,7 +134,8 @@ func TestP9_FramesOfStrangersAreReadPast(t *testing.T) {
 		logical(true, mark.WriteBack, 9),
 		logical(true, mark.WriteBack, 9+mark.MostTags*mark.TagSize), logical(true, mark.WriteBack, 64<<20+1),
 		logical(true, mark.Wait, 0), logical(false, mark.Wait, 1), logical(true, mark.Ask, question),
-		logical(false, mark.Ask, question-1), logical(false, mark.Ask, question+mark.LongestQuestion+1), streamed([]byte{message}),
+		logical(false, mark.Ask, question-1), logical(false, mark.Ask, question+mark.LongestQuestion+1),
+		streamed([]byte{message}),
 	}
 	comes(t, bytes.Join(slices.Concat(ours, strange, ours[:1], strange[:2], ours[1:2], ours[1:2]), nil),
 		bytes.Join(append(ours, ours[0], ours[1], stub(message, uint32(len(strange)+3))), nil))
@@ -141,9 +144,11 @@ func TestP9_FramesOfStrangersAreReadPast(t *testing.T) {
 // Of those who wait the last one is handed on, once there is nothing else to read and before anything else is.
 func TestP9_OneFrameStandsForAllWhoWait(t *testing.T) {
 	t.Parallel()
-	wait, strange, change := logical(false, mark.Wait, 0), logical(false, "outbox", 1), changed('I', [][]byte{value('t', "1")})
+	wait, strange, change := logical(false, mark.Wait, 0), logical(false, "outbox", 1),
+		changed('I', [][]byte{value('t', "1")})
 	last := bytes.Replace(wait, []byte("position"), []byte("POSITION"), 1)
-	sent := slices.Concat([][]byte{change}, slices.Repeat([][]byte{wait, strange}, 50), [][]byte{last, strange, change, wait, last})
+	sent := slices.Concat([][]byte{change}, slices.Repeat([][]byte{wait, strange}, 50),
+		[][]byte{last, strange, change, wait, last})
 	got, err := io.ReadAll(newFrames(bytes.NewReader(bytes.Join(sent, nil))))
 	if want := slices.Concat(change, last, change, last, stub(message, 51)); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("%q, %v, want %q", got, err, want)
@@ -200,7 +205,8 @@ func TestP9_ALongValueComesAsItsHash(t *testing.T) {
 		},
 		'D': {
 			[][][]byte{append(slices.Repeat([][]byte{value('t', most)}, 12), value('t', long[:longKept]))},
-			[][][]byte{slices.Concat(slices.Repeat([][]byte{value('t', most)}, 7), slices.Repeat([][]byte{value(Hashed, most)}, 5),
+			[][][]byte{slices.Concat(slices.Repeat([][]byte{value('t', most)}, 7),
+				slices.Repeat([][]byte{value(Hashed, most)}, 5),
 				[][]byte{value('t', long[:longKept])})},
 		},
 	} {

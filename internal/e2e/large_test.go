@@ -18,7 +18,9 @@ func TestP9_LargeValuesNobodyWatches(t *testing.T) {
 		db := testenv.DB(t, testenv.On(ownServer(t, major, nil)), testenv.Empty())
 		db.MustExec(`CREATE TABLE public.docs (file text, id bigint, body text, copy text, PRIMARY KEY (id));
 			ALTER TABLE public.docs ALTER file SET STORAGE EXTERNAL`)
-		r := newRig(t, db, pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoColumn: "embedding"})
+		r := newRig(t, db, pipeline.Spec{
+			Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"}, IntoColumn: "embedding",
+		})
 		r.senderTimeout("1min")
 		c := r.runPlain()
 		r.streaming(c)

@@ -145,13 +145,13 @@ func (b *builder) match(alias string) string { return b.p.MatchKey(alias, listed
 
 // matchSource is match for the row of the source table, which is called r.
 func (b *builder) matchSource() string {
-	match := b.match("r")
+	conditions := []string{b.match("r")}
 	for i, k := range b.p.Key {
 		if k.Routes {
-			match += " AND " + k.Among("r."+database.Quote(k.Name), b.param(amongParam(i)))
+			conditions = append(conditions, k.Among("r."+database.Quote(k.Name), b.param(amongParam(i))))
 		}
 	}
-	return match
+	return strings.Join(conditions, " AND ")
 }
 
 // listed returns the key's columns in a list, which are texts or values: k.k1, k.k2.

@@ -34,8 +34,8 @@ func copied(t *testing.T, db *testenv.Database) *testenv.Server {
 	return c
 }
 
-// TestP1_AServerThatWentBack: the server is restored as it was before, while the sidecar runs. The position, the queue and
-// the ledger go back with the rows; what the sidecar remembers does not count.
+// TestP1_AServerThatWentBack: the server is restored as it was before, while the sidecar runs. The position, the
+// queue and the ledger go back with the rows; what the sidecar remembers does not count.
 func TestP1_AServerThatWentBack(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -70,9 +70,9 @@ func TestP1_AServerThatWentBack(t *testing.T) {
 	})
 }
 
-// TestP2_AClonedServerHarmsNobody: a copy of the server's files has its slot, its queue and its name, and a sidecar of its
-// own, once with the slot and once without it, as a base backup is. Each has the vectors of its own rows, and neither
-// reads the other's slot.
+// TestP2_AClonedServerHarmsNobody: a copy of the server's files has its slot, its queue and its name, and a sidecar
+// of its own, once with the slot and once without it, as a base backup is. Each has the vectors of its own rows, and
+// neither reads the other's slot.
 func TestP2_AClonedServerHarmsNobody(t *testing.T) {
 	t.Parallel()
 	for name, bare := range map[string]bool{"files": false, "base backup": true} {

@@ -8,8 +8,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestP2_PositionsAndTransactionIdsMayBeLarge: the WAL of a server is beyond 2^63 bytes, where a signed number ends, and its
-// transaction ids are beyond 2^32, where those in the WAL begin anew.
+// TestP2_PositionsAndTransactionIdsMayBeLarge: the WAL of a server is beyond 2^63 bytes, where a signed number ends,
+// and its transaction ids are beyond 2^32, where those in the WAL begin anew.
 func TestP2_PositionsAndTransactionIdsMayBeLarge(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

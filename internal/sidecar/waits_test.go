@@ -143,8 +143,8 @@ func TestP10_ReadYourOwnWrite(t *testing.T) {
 	})
 }
 
-// TestP10_ReadYourOwnWriteThatIsNotFlushed: with synchronous_commit = off a commit is in the WAL's memory alone when who
-// made it asks. A yes is true all the same, and comes soon on a server where nobody else commits.
+// TestP10_ReadYourOwnWriteThatIsNotFlushed: with synchronous_commit = off a commit is in the WAL's memory alone when
+// who made it asks. A yes is true all the same, and comes soon on a server where nobody else commits.
 func TestP10_ReadYourOwnWriteThatIsNotFlushed(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

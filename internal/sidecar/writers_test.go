@@ -16,8 +16,8 @@ func (r *rig) recovered(since time.Time) {
 	r.t.Logf("recovery %s", time.Since(since).Round(time.Millisecond))
 }
 
-// TestP1_MergeAndCopy changes rows by MERGE and loads them by COPY, also into a table that is emptied just before, where
-// the rows are frozen.
+// TestP1_MergeAndCopy changes rows by MERGE and loads them by COPY, also into a table that is emptied just before,
+// where the rows are frozen.
 func TestP1_MergeAndCopy(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
