@@ -139,11 +139,18 @@ func TestP2_AStandbyIsPromoted(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "is a standby") {
 			t.Errorf("embed on a standby: %v", err)
 		}
+		owner, err := pgx.Connect(t.Context(), standby.URL(db.Name, testenv.Owner))
+		if err != nil {
+			t.Fatal(err)
+		}
 		var found int
-		err = there.QueryRow(t.Context(), `SELECT count(*) FROM embedsidecar.neighbours('docs', (SELECT embedding::text FROM docs_embedding LIMIT 1), 3)`).
+		err = owner.QueryRow(t.Context(), `SELECT count(*) FROM embedsidecar.neighbours('docs', (SELECT embedding::text FROM docs_embedding LIMIT 1), 3)`).
 			Scan(&found)
 		if err != nil || found != 3 {
 			t.Errorf("neighbours on a standby: %d, %v", found, err)
+		}
+		if err := owner.Close(t.Context()); err != nil {
+			t.Error(err)
 		}
 		if err := there.Close(t.Context()); err != nil {
 			t.Error(err)
