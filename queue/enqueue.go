@@ -50,6 +50,7 @@ type Batch struct {
 	Aside bool
 	// LockTimeout is how long a lock is waited for; 0: as the session does.
 	LockTimeout time.Duration
+	Partitions  map[int32][]uint32 // of a pipeline in Scans: those that alone are concerned; none: every row is
 	// Checkpoint is the end LSN of the last commit that is whole in this batch; 0 leaves the checkpoint where it is.
 	Checkpoint pglogrepl.LSN
 }
@@ -132,7 +133,7 @@ func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued,
 	}
 	// Scan rows before task rows, as a scan's own steps lock them.
 	if len(b.Scans) > 0 {
-		if err := RequestScan(ctx, tx, b.ScanReason, b.Scans); err != nil {
+		if err := b.requestScans(ctx, tx); err != nil {
 			return Enqueued{}, err
 		}
 	}
@@ -249,12 +250,38 @@ func Merge(changes []Change) (merged []Change, dropped int) {
 	return kept, dropped
 }
 
+// requestScans asks for the scans of a batch, in the order of their pipelines.
+func (b *Batch) requestScans(ctx context.Context, tx pgx.Tx) error {
+	ids := slices.Sorted(slices.Values(b.Scans))
+	if len(b.Partitions) == 0 {
+		return RequestScan(ctx, tx, b.ScanReason, ids)
+	}
+	for _, id := range ids {
+		if err := RequestScanOf(ctx, tx, b.ScanReason, []int32{id}, b.Partitions[id], true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mostPartitions is how many partitions a scan is asked to compare by themselves.
+const mostPartitions = 32
+
 // RequestScan asks that all rows of pipelines be compared with the ledger, as changes may have been missed.
 func RequestScan(ctx context.Context, db database.Querier, reason string, pipelineIDs []int32) error {
+	return RequestScanOf(ctx, db, reason, pipelineIDs, nil, true)
+}
+
+// RequestScanOf asks that the rows of some partitions be compared with the ledger, or all rows where that is nil; and if
+// rows may be lost, all entries of the ledger with the rows.
+func RequestScanOf(ctx context.Context, db database.Querier, reason string, pipelineIDs []int32, partitions []uint32,
+	lost bool,
+) error {
+	if len(partitions) > mostPartitions {
+		partitions, lost = nil, true
+	}
 	_, err := db.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
-		"pipeline_ids": pipelineIDs,
-		"reason":       reason,
-		"gap":          true,
+		"pipeline_ids": pipelineIDs, "reason": reason, "partitions": partitions, "lost": lost, "gap": true,
 	})
 	if err != nil {
 		return fmt.Errorf("request a scan (%s): %w", reason, err)

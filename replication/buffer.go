@@ -27,7 +27,7 @@ type buffer struct {
 	since   time.Time          // when the first of them came
 	held    bool               // work is put off
 	stuffed bool               // more has no room although changes of a row were merged
-	scans   map[int32]struct{} // pipelines with changes that do not name their rows
+	scans   map[int32][]uint32 // pipelines with changes that do not name their rows: of some partitions, or nil
 	upTo    pglogrepl.LSN      // end of the last commit that is whole in here, or an idle position
 	took    pglogrepl.LSN      // upTo when all was taken last
 	hurry   bool               // somebody waits for upTo
@@ -116,13 +116,19 @@ func (b *buffer) release() {
 }
 
 // scan notes a change that does not name its rows: a TRUNCATE, or one of a table whose key we do not know.
-func (b *buffer) scan(pipelineID int32) {
+// It concerns the rows of some partitions, or all.
+func (b *buffer) scan(pipelineID int32, partitions ...uint32) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.scans == nil {
-		b.scans = map[int32]struct{}{}
+		b.scans = map[int32][]uint32{}
 	}
-	b.scans[pipelineID], b.inside = struct{}{}, true
+	if some, there := b.scans[pipelineID]; len(partitions) > 0 && (!there || some != nil) {
+		b.scans[pipelineID] = append(some, partitions...)
+	} else {
+		b.scans[pipelineID] = nil
+	}
+	b.inside = true
 }
 
 func (b *buffer) ownWrite() {
@@ -179,6 +185,7 @@ func (b *buffer) commit(end pglogrepl.LSN, hurry bool) {
 type taken struct {
 	changes []queue.Change
 	scans   []int32
+	parts   map[int32][]uint32 // of these, partitions that alone are concerned
 	upTo    pglogrepl.LSN
 	hurry   bool
 	own     int64
@@ -197,7 +204,7 @@ func (t *taken) portions() []taken {
 		list = append(list, taken{changes: some, at: t.at})
 	}
 	last := &list[len(list)-1]
-	last.scans, last.upTo, last.hurry = t.scans, t.upTo, t.hurry
+	last.scans, last.parts, last.upTo, last.hurry = t.scans, t.parts, t.upTo, t.hurry
 	return list
 }
 
@@ -206,6 +213,7 @@ func (b *buffer) take() taken {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := taken{changes: b.changes, upTo: b.upTo, hurry: b.hurry, own: b.own, tooLong: b.tooLong, at: time.Now()}
+	t.parts = b.scans
 	for id := range b.scans {
 		t.scans = append(t.scans, id)
 	}

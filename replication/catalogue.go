@@ -3,6 +3,7 @@ package replication
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -231,6 +232,33 @@ func (c *catalogueRow) asStored() bool {
 	return same && bytes.Equal(c.Known, c.Current)
 }
 
+// parts returns the partitions whose rows are to be compared where nothing but partitions differs, and whether rows may
+// be gone; nil: every row is.
+func (c *catalogueRow) parts() (changed []uint32, lost bool) {
+	const storage = "storage"
+	var known, current map[string]json.RawMessage
+	if json.Unmarshal(c.Known, &known) != nil || json.Unmarshal(c.Current, &current) != nil {
+		return nil, true
+	}
+	var before, now map[uint32]string
+	if json.Unmarshal(known[storage], &before) != nil || json.Unmarshal(current[storage], &now) != nil {
+		return nil, true
+	}
+	delete(known, storage)
+	delete(current, storage)
+	if !maps.EqualFunc(known, current, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }) {
+		return nil, true
+	}
+	changed = []uint32{}
+	for relation, mark := range now {
+		if was, there := before[relation]; !there || was != mark {
+			changed, lost = append(changed, relation), lost || there
+		}
+		delete(before, relation)
+	}
+	return changed, lost || len(before) > 0
+}
+
 // noteCatalogue stores what changed about a table and asks for a scan, which finds whatever the WAL did not tell.
 func (s *Stream) noteCatalogue(ctx context.Context, db database.DB, c catalogueRow) (changed bool, err error) {
 	if c.asStored() {
@@ -250,7 +278,8 @@ func (s *Stream) noteCatalogue(ctx context.Context, db database.DB, c catalogueR
 		return false, fmt.Errorf("note a changed table: %w", err)
 	}
 	if c.TableExists {
-		if err := queue.RequestScan(ctx, tx, "the table was changed", []int32{c.PipelineID}); err != nil {
+		parts, lost := c.parts()
+		if err := queue.RequestScanOf(ctx, tx, "the table was changed", []int32{c.PipelineID}, parts, lost); err != nil {
 			return false, err
 		}
 	}

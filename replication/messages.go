@@ -127,10 +127,14 @@ func (ses *session) gather(ctx context.Context) {
 	ses.pestered = time.Now()
 }
 
-// scanAll asks for a scan of every pipeline that a relation leads to.
-func (ses *session) scanAll(rel *relation) {
+// scanAll asks for a scan of every pipeline that a relation leads to: of all rows, or of those of a partition that it is.
+func (ses *session) scanAll(rel *relation, partition ...uint32) {
 	for _, r := range rel.routes {
-		ses.buffer.scan(r.pipeline.ID)
+		if r.pipeline.Partitioned {
+			ses.buffer.scan(r.pipeline.ID, partition...)
+		} else {
+			ses.buffer.scan(r.pipeline.ID)
+		}
 	}
 	for _, id := range rel.blind {
 		ses.buffer.scan(id)
@@ -231,7 +235,7 @@ func (ses *session) truncate(m *pglogrepl.TruncateMessage) error {
 		if err != nil {
 			return err
 		}
-		ses.scanAll(rel)
+		ses.scanAll(rel, id)
 	}
 	return nil
 }

@@ -13,3 +13,4 @@ ALTER TABLE embedsidecar.turn RESET (fillfactor);
 UPDATE embedsidecar.schema_version SET version = 10;
 DROP TABLE IF EXISTS embedsidecar.init_lock, embedsidecar.index_lock;
 ALTER TABLE embedsidecar.scan DROP COLUMN IF EXISTS gap;
+ALTER TABLE embedsidecar.scan DROP partitions, DROP lost;

@@ -53,7 +53,7 @@ type pageStatements struct{ first, next statement }
 // newPageStatements makes the statements that give the keys of a table, which is called r, with a question about each,
 // which is called f. They go from the largest key to the smallest, in the order of the key's own index, so that new
 // rows, which are the ones people look for, come first.
-func newPageStatements(p *pipeline.Pipeline, table, question string) pageStatements {
+func newPageStatements(p *pipeline.Pipeline, table, which, question string) pageStatements {
 	keys, order := make([]string, len(p.Key)), make([]string, len(p.Key))
 	for i, k := range p.Key {
 		keys[i] = "r." + database.Quote(k.Name)
@@ -67,11 +67,29 @@ func newPageStatements(p *pipeline.Pipeline, table, question string) pageStateme
 			strings.Join(order, ", ") + " LIMIT " + limit + ") AS f) AS g ORDER BY g.place"
 	}
 	return pageStatements{
-		first: build(p, func(b *builder) string { return page(b, func() string { return "" }) }),
+		first: build(p, func(b *builder) string {
+			return page(b, func() string {
+				if which == "" {
+					return ""
+				}
+				return " WHERE (" + which + ")"
+			})
+		}),
 		next: build(p, func(b *builder) string {
-			return page(b, func() string { return " WHERE " + b.below(keys) })
+			return page(b, func() string {
+				if which == "" {
+					return " WHERE " + b.below(keys)
+				}
+				return " WHERE (" + which + ") AND " + b.below(keys)
+			})
 		}),
 	}
+}
+
+// newRowPages makes those for keys of the source table, of all rows or of those for which a condition holds.
+func newRowPages(p *pipeline.Pipeline, which string) pageStatements {
+	return newPageStatements(p, source(p), which, fmt.Sprintf("EXISTS (SELECT FROM embedsidecar.ledger AS l"+
+		" WHERE l.pipeline_id = %d AND l.row_key = %s OFFSET 0)", p.ID, p.KeyExpression("f")))
 }
 
 // below is the condition that a row, of which there are the key's columns, comes after the key that is given.
@@ -135,10 +153,14 @@ func (p *pager) page(ctx context.Context, most int, f func(tx pgx.Tx, rows int) 
 	}
 }
 
-// Rows returns the keys of the source table that come next after one, with whether the ledger knows them. There are
-// none after the last. It returns ErrSplit.
-func (p *Pages) Rows(ctx context.Context, after *string) (keys []string, known []bool, err error) {
-	return p.keys(ctx, p.t.sql.rows, after)
+// Rows returns the keys of the source table that come next after one, with whether the ledger knows them: of all rows,
+// or of those for which a condition of the server's holds. There are none after the last. It returns ErrSplit.
+func (p *Pages) Rows(ctx context.Context, which string, after *string) (keys []string, known []bool, err error) {
+	s := p.t.sql.rows
+	if which != "" {
+		s = newRowPages(p.t.p, which)
+	}
+	return p.keys(ctx, s, after)
 }
 
 // Vectors returns the keys of the destination that come next after one, with whether they have no source row. There

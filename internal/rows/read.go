@@ -105,8 +105,7 @@ func newSource(p *pipeline.Pipeline, into destination) sourceStatements {
 				" WHERE " + b.matchSource() + " AND " + p.KeyExpression("r") + " = k.row_key OFFSET 0)"
 		}),
 		spell: build(p, func(b *builder) string { return "SELECT " + keyValues(p) + " FROM " + b.list() }),
-		rows: newPageStatements(p, source(p), fmt.Sprintf("EXISTS (SELECT FROM embedsidecar.ledger AS l"+
-			" WHERE l.pipeline_id = %d AND l.row_key = %s OFFSET 0)", p.ID, p.KeyExpression("f"))),
+		rows:  newRowPages(p, ""),
 	}
 }
 

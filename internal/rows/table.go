@@ -56,7 +56,7 @@ func newEmbeddingTable(p *pipeline.Pipeline) *embeddingTable {
 				" WHERE d.chunk_no = 0"
 		}),
 		atOnce: build(p, atOnceSQL),
-		pages: newPageStatements(p, p.Into()+" AS r",
+		pages: newPageStatements(p, p.Into()+" AS r", "",
 			"NOT EXISTS (SELECT FROM "+source(p)+" WHERE "+strings.Join(same, " AND ")+" OFFSET 0)"),
 	}}
 }

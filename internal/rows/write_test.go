@@ -476,7 +476,7 @@ func TestPages_FewerRowsWithVectors(t *testing.T) {
 		t.Errorf("a column has rows of its own: %v, %v", keys, err)
 	}
 	split, composite := "1", New(shapes()["table_composite_key"], nil, Options{}).Pages()
-	if _, _, err := composite.Rows(t.Context(), &split); !errors.Is(err, ErrSplit) {
+	if _, _, err := composite.Rows(t.Context(), "", &split); !errors.Is(err, ErrSplit) {
 		t.Errorf("a page after a key of one column: %v", err)
 	}
 }

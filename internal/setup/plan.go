@@ -224,6 +224,7 @@ func (in *initializer) move() step.Action {
 					"pipeline_ids": ids,
 					"reason":       "the database is a copy",
 					"gap":          true, // between the copy and this slot
+					"partitions":   nil, "lost": true,
 				}); err != nil {
 					return fmt.Errorf("request a scan: %w", err)
 				}

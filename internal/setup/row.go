@@ -157,6 +157,7 @@ func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error 
 		"pipeline_ids": []int32{id},
 		"reason":       reason,
 		"gap":          false, // what is new or defined in another way has a ledger that says so
+		"partitions":   nil, "lost": true,
 	}); err != nil {
 		return fmt.Errorf("request a scan: %w", err)
 	}

@@ -1,6 +1,7 @@
 package sidecar_test
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -81,4 +82,43 @@ func TestP4_ARowIsFoundByItsPartition(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestP2_APartitionIsComparedAlone: when partitions come, go or are emptied, the rows of the others are not looked at.
+func TestP2_APartitionIsComparedAlone(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id)`)
+	for i := range 4 {
+		db.MustExec(fmt.Sprintf(`CREATE TABLE docs_%d PARTITION OF docs FOR VALUES FROM (%d) TO (%d)`, i, 100*i, 100*i+100))
+	}
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(0, 399) AS i`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	s, _ := r.start()
+	r.settle()
+	scan := func(what string, want int64, statements ...string) {
+		t.Helper()
+		asked, noticed := r.count(`SELECT requested FROM embedsidecar.scan`), s.Stream().CatalogueScans.Load()
+		for _, sql := range statements {
+			db.MustExec(sql)
+		}
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			return s.Stream().CatalogueScans.Load() > noticed && r.count(`SELECT count(*) FROM embedsidecar.scan WHERE requested > $1 AND phase = 'done'`, asked) == 1, what
+		})
+		r.settle()
+		r.verify()
+		if n := r.count(`SELECT rows_seen FROM embedsidecar.scan`); n != want {
+			t.Errorf("%s: %d rows were compared, want %d", what, n, want)
+		}
+		if n := r.count(`SELECT count(*) FROM embedsidecar.scan WHERE partitions IS NOT NULL OR NOT lost`); n > 0 {
+			t.Errorf("%s: what the scan was of is still stored", what)
+		}
+	}
+	scan("a new partition", 0, `CREATE TABLE docs_4 PARTITION OF docs FOR VALUES FROM (400) TO (500)`)
+	scan("one that has rows", 7, `CREATE TABLE docs_5 (LIKE docs INCLUDING ALL)`, `INSERT INTO docs_5 SELECT i, 'body ' || i FROM generate_series(500, 506) AS i`,
+		`ALTER TABLE docs ATTACH PARTITION docs_5 FOR VALUES FROM (500) TO (600)`)
+	scan("one that was changed while it was away", 99, `BEGIN; ALTER TABLE docs DETACH PARTITION docs_1; UPDATE docs_1 SET body = body || '!';
+		DELETE FROM docs_1 WHERE id = 107; ALTER TABLE docs ATTACH PARTITION docs_1 FOR VALUES FROM (100) TO (200); COMMIT`)
+	scan("one that goes", 0, `ALTER TABLE docs DETACH PARTITION docs_2`)
+	scan("one that is emptied", 3, `BEGIN; TRUNCATE docs_3; INSERT INTO docs VALUES (301, 'a'), (302, 'b'), (303, 'c'); COMMIT`)
 }

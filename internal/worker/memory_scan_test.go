@@ -57,7 +57,7 @@ func next[V any](of map[string]V, after *string) []string {
 // memoryPages are its rows, two at a time.
 type memoryPages struct{ m *memory }
 
-func (p memoryPages) Rows(_ context.Context, after *string) (keys []string, known []bool, err error) {
+func (p memoryPages) Rows(_ context.Context, _ string, after *string) (keys []string, known []bool, err error) {
 	keys = next(p.m.source, after)
 	for _, key := range keys {
 		known = append(known, p.m.ledger[key].Ledger)

@@ -123,9 +123,9 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 			return stepLater, err
 		}
 		if st.Phase == "rows" {
-			keys, look, err = s.rows(ctx, st.AfterKey)
+			keys, look, err = s.rows(ctx, &st, st.AfterKey)
 			if err != nil && st.AfterKey != nil && !s.w.table.IsKey(ctx, *st.AfterKey) {
-				keys, look, err = s.rows(ctx, nil) // the key has another type than when the scan began
+				keys, look, err = s.rows(ctx, &st, nil) // the key has another type than when the scan began
 			}
 		} else {
 			keys, look, err = s.orphans(ctx, st.AfterKey)
@@ -183,7 +183,7 @@ func (s *Scan) tellBlockers(ctx context.Context, barrier string) {
 func (s *Scan) advance(st *scanState) {
 	st.AfterKey = nil
 	switch {
-	case st.Phase == "rows":
+	case st.Phase == "rows" && (st.Lost || !st.Parts):
 		st.Phase = "orphans"
 	case st.Requested > st.Started:
 		st.Phase = "waiting"
@@ -201,8 +201,15 @@ func (s *Scan) full(ctx context.Context) (bool, error) {
 
 // rows returns the next page of keys of the source table, and those of them that differ from the ledger or are not in
 // it.
-func (s *Scan) rows(ctx context.Context, after *string) (keys, look []string, err error) {
-	keys, known, err := s.pages.Rows(ctx, after)
+func (s *Scan) rows(ctx context.Context, st *scanState, after *string) (keys, look []string, err error) {
+	which := ""
+	switch {
+	case st.Which != nil:
+		which = *st.Which
+	case st.Parts:
+		return nil, nil, nil
+	}
+	keys, known, err := s.pages.Rows(ctx, which, after)
 	if err != nil {
 		return nil, nil, err
 	}

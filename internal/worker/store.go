@@ -54,7 +54,7 @@ type chunkTable interface {
 
 // pages are a table's rows, page by page: rows.Pages.
 type pages interface {
-	Rows(ctx context.Context, after *string) (keys []string, known []bool, err error)
+	Rows(ctx context.Context, which string, after *string) (keys []string, known []bool, err error)
 	Vectors(ctx context.Context, after *string) (keys []string, gone []bool, err error)
 	Gone(ctx context.Context, keys []string) (read, gone []string, err error)
 	Read(ctx context.Context, keys []string, each func(found []rows.Row), refused func(key string, err error)) error
@@ -128,4 +128,7 @@ type scanState struct {
 	Requested, Started int64
 	MayStart, Routed   bool
 	Barrier            string
+	Parts              bool    // only rows of some partitions are compared
+	Which              *string // those with this condition; nil: there is none any more
+	Lost               bool    // entries of the ledger are compared with the rows, too
 }

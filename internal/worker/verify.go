@@ -33,7 +33,7 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 	sample.limit = deep
 	p := w.pages()
 	for {
-		keys, _, err := verifying(ctx, p.Rows, after)
+		keys, _, err := verifying(ctx, everyRow(p), after)
 		if err != nil {
 			return report, w.unverified(err)
 		}
@@ -254,4 +254,9 @@ func (w *Worker) same(stored, given []float32) bool {
 		}
 	}
 	return true
+}
+
+// everyRow is pages.Rows of all rows.
+func everyRow(p pages) func(context.Context, *string) ([]string, []bool, error) {
+	return func(ctx context.Context, after *string) ([]string, []bool, error) { return p.Rows(ctx, "", after) }
 }

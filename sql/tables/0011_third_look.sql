@@ -57,3 +57,8 @@ CREATE INDEX audit_untold_idx ON embedsidecar.audit_log (audit_id) WHERE NOT tol
 COMMENT ON TABLE embedsidecar.audit_log IS 'Who had what done to which pipeline: of each role the newest 100,000 entries, for 400 days. An action that is done in portions has one.';
 COMMENT ON COLUMN embedsidecar.audit_log.told IS 'A sidecar has written it to its log, as it is now.';
 COMMENT ON TABLE embedsidecar.history IS 'What happened to each row of late: one entry per finished look, kept for 24 hours, and no more than 4 GB: the oldest goes first.';
+
+-- A partition that comes, goes or is emptied concerns no row of the others.
+ALTER TABLE embedsidecar.scan ADD partitions oid[], ADD lost boolean NOT NULL DEFAULT true;
+COMMENT ON COLUMN embedsidecar.scan.partitions IS 'The partitions whose rows are compared; NULL: every row is.';
+COMMENT ON COLUMN embedsidecar.scan.lost IS 'Rows may be gone: every ledger entry is compared with the rows, too.';
