@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/child"
@@ -152,6 +153,9 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 		err = nil
 	}
 	env, envErr := p.environment(cc, cfg, c.daemon)
+	if c.daemon {
+		limitMemory(memlimit.FromCgroup, env.log)
+	}
 	if err := errors.Join(envErr, err); err != nil {
 		return err
 	}
