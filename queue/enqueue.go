@@ -272,8 +272,8 @@ func RequestScan(ctx context.Context, db database.Querier, reason string, pipeli
 	return RequestScanOf(ctx, db, reason, pipelineIDs, nil, true)
 }
 
-// RequestScanOf asks that the rows of some partitions be compared with the ledger, or all rows where that is nil; and if
-// rows may be lost, all entries of the ledger with the rows.
+// RequestScanOf asks that the rows of some partitions be compared with the ledger, or all rows where that is nil; and
+// if rows may be lost, all entries of the ledger with the rows.
 func RequestScanOf(ctx context.Context, db database.Querier, reason string, pipelineIDs []int32, partitions []uint32,
 	lost bool,
 ) error {

@@ -127,7 +127,8 @@ func (ses *session) gather(ctx context.Context) {
 	ses.pestered = time.Now()
 }
 
-// scanAll asks for a scan of every pipeline that a relation leads to: of all rows, or of those of a partition that it is.
+// scanAll asks for a scan of every pipeline that a relation leads to: of all rows, or of those of a partition that it
+// is.
 func (ses *session) scanAll(rel *relation, partition ...uint32) {
 	for _, r := range rel.routes {
 		if r.pipeline.Partitioned {

@@ -17,6 +17,7 @@ const (
 // limitMemory has Go collect before the control group's limit is reached, in place of letting the heap double.
 // GOMEMLIMIT, where it is set, is left as it is.
 func limitMemory(group memlimit.Provider, log *slog.Logger) {
-	limit, err := memlimit.Set(memlimit.WithProvider(group), memlimit.WithRatio(memoryShare), memlimit.WithMin(leastMemory))
+	limit, err := memlimit.Set(memlimit.WithProvider(group), memlimit.WithRatio(memoryShare),
+		memlimit.WithMin(leastMemory))
 	log.Debug("limit of memory", "bytes", limit, "error", err) // without control groups there is none
 }

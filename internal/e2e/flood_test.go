@@ -51,7 +51,8 @@ func TestP9_ManyMessagesOfStrangers(t *testing.T) {
 		peak, cpu = c.peak()-peak, cpuTime(t, c.pid())-cpu
 
 		reader := exec.CommandContext(t.Context(), filepath.Join(db.Server.Bin(), "pg_recvlogical"), "-d",
-			db.URL(testenv.Owner), "--slot=reader", "--start", "--no-loop", "-f", "/dev/null", "-o", "proto_version=1", "-o", "messages=true",
+			db.URL(testenv.Owner), "--slot=reader", "--start", "--no-loop", "-f", "/dev/null",
+			"-o", "proto_version=1", "-o", "messages=true",
 			"-o", "publication_names="+db.Name+"_pub",
 			"--endpos="+testenv.Value[string](db, `SELECT pg_current_wal_insert_lsn()::text`))
 		db.MustExec(`SELECT pg_logical_emit_message(true, 'end', '')`)

@@ -11,9 +11,6 @@ import (
 // TestPackages_AreListedAndSigned: what a key has signed is told from what was changed after that, and so are packages.
 func TestPackages_AreListedAndSigned(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("ssh-keygen"); err != nil {
-		t.Skip("ssh-keygen is not here")
-	}
 	script, err := filepath.Abs("../../tools/sums.sh")
 	if err != nil {
 		t.Fatal(err)
@@ -44,32 +41,34 @@ func TestPackages_AreListedAndSigned(t *testing.T) {
 	if _, err := os.Stat(file("SHA256SUMS.sig")); err == nil {
 		t.Error("there is a signature without a key")
 	}
-	if err := do("", "", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", file("key")); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // also over one that is there
-		if err := do(file("key"), "", script, dir); err != nil {
-			t.Fatal(err)
-		}
-	}
-	public, err := os.ReadFile(file("key.pub"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	write("allowed_signers", "release "+string(public))
-	verify := func(list string) error {
-		return do("", list, "ssh-keygen", "-Y", "verify", "-f", "allowed_signers", "-I", "release", "-n", "release",
-			"-s", "SHA256SUMS.sig")
-	}
 	list, err := os.ReadFile(file("SHA256SUMS"))
 	if err != nil || strings.Count(string(list), "\n") != 2 {
 		t.Fatalf("%s, %v", list, err)
 	}
-	if err := verify(string(list)); err != nil {
-		t.Error("the signature is refused")
-	}
-	if verify(strings.ToUpper(string(list))) == nil {
-		t.Error("another list passes for the signed one")
+	if _, err := exec.LookPath("ssh-keygen"); err == nil { // a machine may have none
+		if err := do("", "", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", file("key")); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // also over one that is there
+			if err := do(file("key"), "", script, dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+		public, err := os.ReadFile(file("key.pub"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write("allowed_signers", "release "+string(public))
+		verify := func(list string) error {
+			return do("", list, "ssh-keygen", "-Y", "verify", "-f", "allowed_signers", "-I", "release", "-n", "release",
+				"-s", "SHA256SUMS.sig")
+		}
+		if err := verify(string(list)); err != nil {
+			t.Error("the signature is refused")
+		}
+		if verify(strings.ToUpper(string(list))) == nil {
+			t.Error("another list passes for the signed one")
+		}
 	}
 	if err := do("", "", "sha256sum", "--check", "--strict", "SHA256SUMS"); err != nil {
 		t.Error("the packages are refused")
