@@ -3,6 +3,8 @@ package queue
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -26,7 +28,7 @@ func setAside(ctx context.Context, tx pgx.Tx, changes []Change, b Batch) error {
 	}
 	_, err := tx.Exec(ctx, sqlfiles.Query("set_aside"), pgx.StrictNamedArgs{
 		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "first_lsns": firsts, "last_lsns": lasts,
-		"committed_ats": times, "scans": b.Scans, "reason": b.ScanReason,
+		"committed_ats": times, "scans": slices.Collect(maps.Keys(b.Scans)), "reason": b.ScanReason,
 	})
 	if err != nil {
 		return fmt.Errorf("set %d changes aside: %w", n, err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -43,14 +44,14 @@ type Batch struct {
 	Slot    string
 	Epoch   int64
 	Changes []Change
-	// Scans are pipelines whose rows can no longer be told from the WAL alone (TRUNCATE), with the reason.
-	Scans      []int32
+	// Scans are pipelines whose rows can no longer be told from the WAL alone (TRUNCATE), with the reason: those of some
+	// partitions, or, where there are none, every row.
+	Scans      map[int32][]uint32
 	ScanReason string
 	// Aside keeps all of it for later, because somebody holds what it needs.
 	Aside bool
 	// LockTimeout is how long a lock is waited for; 0: as the session does.
 	LockTimeout time.Duration
-	Partitions  map[int32][]uint32 // of a pipeline in Scans: those that alone are concerned; none: every row is
 	// Checkpoint is the end LSN of the last commit that is whole in this batch; 0 leaves the checkpoint where it is.
 	Checkpoint pglogrepl.LSN
 }
@@ -252,39 +253,42 @@ func Merge(changes []Change) (merged []Change, dropped int) {
 
 // requestScans asks for the scans of a batch, in the order of their pipelines.
 func (b *Batch) requestScans(ctx context.Context, tx pgx.Tx) error {
-	ids := slices.Sorted(slices.Values(b.Scans))
-	if len(b.Partitions) == 0 {
-		return RequestScan(ctx, tx, b.ScanReason, ids)
-	}
-	for _, id := range ids {
-		if err := RequestScanOf(ctx, tx, b.ScanReason, []int32{id}, b.Partitions[id], true); err != nil {
+	for _, id := range slices.Sorted(maps.Keys(b.Scans)) {
+		r := ScanRequest{Reason: b.ScanReason, Pipelines: []int32{id}, Partitions: b.Scans[id]}
+		if err := r.Send(ctx, tx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// ScanRequest asks that rows of pipelines be compared with the ledger, and the ledger with the rows.
+type ScanRequest struct {
+	Reason     string
+	Pipelines  []int32
+	Partitions []uint32 // whose rows alone are compared; nil: every row
+	NoneGone   bool     // no row is gone: the ledger is not compared
+	NoneMissed bool     // no change was missed: the ledger tells which rows are up to date
+}
+
 // mostPartitions is how many partitions a scan is asked to compare by themselves.
 const mostPartitions = 32
 
-// RequestScan asks that all rows of pipelines be compared with the ledger, as changes may have been missed.
-func RequestScan(ctx context.Context, db database.Querier, reason string, pipelineIDs []int32) error {
-	return RequestScanOf(ctx, db, reason, pipelineIDs, nil, true)
-}
-
-// RequestScanOf asks that the rows of some partitions be compared with the ledger, or all rows where that is nil; and
-// if rows may be lost, all entries of the ledger with the rows.
-func RequestScanOf(ctx context.Context, db database.Querier, reason string, pipelineIDs []int32, partitions []uint32,
-	lost bool,
-) error {
-	if len(partitions) > mostPartitions {
-		partitions, lost = nil, true
+// Send sends the request, as a part of db's transaction where that is one.
+func (r ScanRequest) Send(ctx context.Context, db database.Querier) error {
+	if len(r.Partitions) > mostPartitions {
+		r.Partitions, r.NoneGone = nil, false
 	}
 	_, err := db.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
-		"pipeline_ids": pipelineIDs, "reason": reason, "partitions": partitions, "lost": lost, "gap": true,
+		"pipeline_ids": r.Pipelines, "reason": r.Reason, "partitions": r.Partitions, "lost": !r.NoneGone, "gap": !r.NoneMissed,
 	})
 	if err != nil {
-		return fmt.Errorf("request a scan (%s): %w", reason, err)
+		return fmt.Errorf("request a scan (%s): %w", r.Reason, err)
 	}
 	return nil
+}
+
+// RequestScan asks that all rows of pipelines be compared with the ledger, as changes may have been missed.
+func RequestScan(ctx context.Context, db database.Querier, reason string, pipelineIDs []int32) error {
+	return ScanRequest{Reason: reason, Pipelines: pipelineIDs}.Send(ctx, db)
 }

@@ -184,8 +184,7 @@ func (b *buffer) commit(end pglogrepl.LSN, hurry bool) {
 // taken is what one enqueue makes durable.
 type taken struct {
 	changes []queue.Change
-	scans   []int32
-	parts   map[int32][]uint32 // of these, partitions that alone are concerned
+	scans   map[int32][]uint32 // as of the buffer
 	upTo    pglogrepl.LSN
 	hurry   bool
 	own     int64
@@ -204,7 +203,7 @@ func (t *taken) portions() []taken {
 		list = append(list, taken{changes: some, at: t.at})
 	}
 	last := &list[len(list)-1]
-	last.scans, last.parts, last.upTo, last.hurry = t.scans, t.parts, t.upTo, t.hurry
+	last.scans, last.upTo, last.hurry = t.scans, t.upTo, t.hurry
 	return list
 }
 
@@ -212,10 +211,8 @@ func (t *taken) portions() []taken {
 func (b *buffer) take() taken {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t := taken{changes: b.changes, upTo: b.upTo, hurry: b.hurry, own: b.own, tooLong: b.tooLong, at: time.Now()}
-	t.parts = b.scans
-	for id := range b.scans {
-		t.scans = append(t.scans, id)
+	t := taken{
+		changes: b.changes, scans: b.scans, upTo: b.upTo, hurry: b.hurry, own: b.own, tooLong: b.tooLong, at: time.Now(),
 	}
 	b.stuffed, b.changes, b.size, b.scans, b.hurry, b.own, b.tooLong = false, nil, 0, nil, false, 0, 0
 	b.took = max(b.took, b.upTo)

@@ -232,31 +232,31 @@ func (c *catalogueRow) asStored() bool {
 	return same && bytes.Equal(c.Known, c.Current)
 }
 
-// parts returns the partitions whose rows are to be compared where nothing but partitions differs, and whether rows may
-// be gone; nil: every row is.
-func (c *catalogueRow) parts() (changed []uint32, lost bool) {
+// parts returns the partitions whose rows are to be compared where nothing but partitions differs, and whether no row
+// is gone; nil: every row is.
+func (c *catalogueRow) parts() (changed []uint32, noneGone bool) {
 	const storage = "storage"
 	var known, current map[string]json.RawMessage
 	if json.Unmarshal(c.Known, &known) != nil || json.Unmarshal(c.Current, &current) != nil {
-		return nil, true
+		return nil, false
 	}
 	var before, now map[uint32]string
 	if json.Unmarshal(known[storage], &before) != nil || json.Unmarshal(current[storage], &now) != nil {
-		return nil, true
+		return nil, false
 	}
 	delete(known, storage)
 	delete(current, storage)
 	if !maps.EqualFunc(known, current, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }) {
-		return nil, true
+		return nil, false
 	}
-	changed = []uint32{}
+	changed, noneGone = []uint32{}, true
 	for relation, mark := range now {
 		if was, there := before[relation]; !there || was != mark {
-			changed, lost = append(changed, relation), lost || there
+			changed, noneGone = append(changed, relation), noneGone && !there
 		}
 		delete(before, relation)
 	}
-	return changed, lost || len(before) > 0
+	return changed, noneGone && len(before) == 0
 }
 
 // noteCatalogue stores what changed about a table and asks for a scan, which finds whatever the WAL did not tell.
@@ -278,8 +278,9 @@ func (s *Stream) noteCatalogue(ctx context.Context, db database.DB, c catalogueR
 		return false, fmt.Errorf("note a changed table: %w", err)
 	}
 	if c.TableExists {
-		parts, lost := c.parts()
-		if err := queue.RequestScanOf(ctx, tx, "the table was changed", []int32{c.PipelineID}, parts, lost); err != nil {
+		r := queue.ScanRequest{Reason: "the table was changed", Pipelines: []int32{c.PipelineID}}
+		r.Partitions, r.NoneGone = c.parts()
+		if err := r.Send(ctx, tx); err != nil {
 			return false, err
 		}
 	}

@@ -117,7 +117,7 @@ func (ses *session) direct(ctx context.Context, t *taken) (worked bool, embeddin
 // save makes what is left of a batch durable, with its position, and tells the reader.
 func (ses *session) save(ctx context.Context, t *taken, saved *checkpoint) error {
 	b := queue.Batch{
-		Slot: ses.s.o.Slot, Epoch: ses.epoch, Changes: t.changes, Scans: t.scans, Partitions: t.parts,
+		Slot: ses.s.o.Slot, Epoch: ses.epoch, Changes: t.changes, Scans: t.scans,
 		ScanReason: "changes that do not name their rows",
 	}
 	if t.upTo > saved.lsn {

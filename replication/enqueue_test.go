@@ -28,7 +28,7 @@ func TestCheckpoint_IsWrittenWhenItIsWorthIt(t *testing.T) {
 	}{
 		"nothing":                         {saved, taken{upTo: 1000}, false},
 		"a change":                        {saved, taken{changes: make([]queue.Change, 1)}, true},
-		"a change that names no row":      {saved, taken{scans: []int32{7}}, true},
+		"a change that names no row":      {saved, taken{scans: map[int32][]uint32{7: nil}}, true},
 		"an idle position":                {saved, taken{upTo: 1001}, false},
 		"an idle position, waited for":    {saved, taken{upTo: 1001, hurry: true}, true},
 		"one that moved far":              {saved, taken{upTo: 1000 + idleBytes}, true},

@@ -66,7 +66,7 @@ func TestDecode_OfATransactionOneTaskForEachRow(t *testing.T) {
 		rowBytes(insertOf1, "1", "t", "b", "[1]"), rowBytes(updateOf1, "2", "t", "b", "[1]"),
 		rowBytes(deleteOf1, "3", "", "", ""), truncateBytes(1), commitBytes(1010))
 	got := ses.buffer.take()
-	if !slices.Equal(keysOf(got.changes), []string{"1", "2", "3"}) || !slices.Equal(got.scans, []int32{7}) ||
+	if !slices.Equal(keysOf(got.changes), []string{"1", "2", "3"}) || !slices.Equal(scansOf(got), []int32{7}) ||
 		got.upTo != 1010 || ses.tx != nil {
 		t.Errorf("rows %q, scans %v, up to %s", keysOf(got.changes), got.scans, got.upTo)
 	}

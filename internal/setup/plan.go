@@ -15,7 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/slot"
 	"github.com/embedsidecar/embedsidecar/internal/step"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+	"github.com/embedsidecar/embedsidecar/queue"
 )
 
 // makePlan lists what is missing, in the order in which it must be made.
@@ -220,15 +220,7 @@ func (in *initializer) move() step.Action {
 					in.moved); err != nil {
 					return fmt.Errorf("forget the slots of the original: %w", err)
 				}
-				if _, err := tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
-					"pipeline_ids": ids,
-					"reason":       "the database is a copy",
-					"gap":          true, // between the copy and this slot
-					"partitions":   nil, "lost": true,
-				}); err != nil {
-					return fmt.Errorf("request a scan: %w", err)
-				}
-				return nil
+				return queue.RequestScan(ctx, tx, "the database is a copy", ids)
 			})
 		},
 	}

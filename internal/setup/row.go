@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/step"
+	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -153,15 +154,8 @@ func markCatalogue(ctx context.Context, tx pgx.Tx, slotName string, id int32) er
 }
 
 func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error {
-	if _, err := tx.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
-		"pipeline_ids": []int32{id},
-		"reason":       reason,
-		"gap":          false, // what is new or defined in another way has a ledger that says so
-		"partitions":   nil, "lost": true,
-	}); err != nil {
-		return fmt.Errorf("request a scan: %w", err)
-	}
-	return nil
+	// What is new or defined in another way has a ledger that says so.
+	return queue.ScanRequest{Reason: reason, Pipelines: []int32{id}, NoneMissed: true}.Send(ctx, tx)
 }
 
 func (in *initializer) updatePipeline(ctx context.Context, f *resolve.Findings, s *resolve.Stored,
