@@ -37,7 +37,7 @@ func (n *Node) upgraded(ctx context.Context, p *pools, o RunOptions) error {
 		if o.NoInit || o.Role == Stream {
 			return setup.Report{}, old
 		}
-		done, err := upgrade(ctx, n.o.Log, setup.Options{Pool: p.owner(), Starting: true})
+		done, err := alone(ctx, n.o.Log, setup.Options{Pool: p.owner(), Starting: true}, setup.Upgrade)
 		if problem.Of(err) == problem.Permission {
 			err = old
 		}

@@ -58,11 +58,7 @@ func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (ma
 			}
 		}
 		found.mark = strings.Join(parts, "\x00")
-		var ignored any
-		targets := make([]any, len(values))
-		for i := range targets {
-			targets[i] = &ignored
-		}
+		targets := make([]any, len(values)) // nil: not read
 		targets[0] = &found.id
 		return found, r.Scan(targets...)
 	}, pgx.StrictNamedArgs{"slot": slot, "pipeline": nil})

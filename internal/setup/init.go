@@ -35,11 +35,7 @@ func Init(ctx context.Context, o Options) (Report, error) {
 	if err := in.validate(); err != nil {
 		return in.report, err
 	}
-	defer func() {
-		if in.release != nil {
-			in.release()
-		}
-	}()
+	defer in.letOthersIn()
 	var err error
 	if in.repl, err = database.ConnectReplication(ctx, o.ReplicationDSN,
 		database.Options{ApplicationName: "embedsidecar init"}); err != nil {
@@ -65,11 +61,7 @@ func Init(ctx context.Context, o Options) (Report, error) {
 func Upgrade(ctx context.Context, o Options) (Report, error) {
 	in := &initializer{o: o.withDefaults()}
 	in.log = in.o.Log
-	defer func() {
-		if in.release != nil {
-			in.release()
-		}
-	}()
+	defer in.letOthersIn()
 	if err := in.lookAround(ctx); err != nil {
 		return in.report, err
 	}
@@ -134,6 +126,13 @@ func (in *initializer) alone(ctx context.Context) (err error) {
 		return errRunning
 	}
 	return err
+}
+
+// letOthersIn ends what alone began.
+func (in *initializer) letOthersIn() {
+	if in.release != nil {
+		in.release()
+	}
 }
 
 var errRunning = &refusal.ConflictError{

@@ -200,8 +200,7 @@ func (s *server) readScan(ctx context.Context) (st scanState, err error) {
 	err = s.db.QueryRow(ctx, sqlfiles.Query("read_scan"), pgx.StrictNamedArgs{
 		"pipeline_id": s.p.ID, "generation": s.p.Generation,
 	}).Scan(&st.Phase, &st.Reason, &st.AfterKey, &st.Requested, &st.Started, &st.MayStart, &st.Barrier,
-		&st.Routed, &st.Parts,
-		&st.Lost, &st.Which)
+		&st.Routed, &st.Parts, &st.Lost, &st.Which)
 	return st, err
 }
 
