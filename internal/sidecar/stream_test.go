@@ -19,19 +19,17 @@ import (
 
 // gate makes a trigger of the user's wait in the middle of a write-back for as long as there is a row in a table.
 const gate = `CREATE TABLE gate (closed boolean);
-	CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
-	BEGIN
-		WHILE EXISTS (SELECT FROM public.gate) LOOP
-			PERFORM pg_catalog.pg_sleep(0.02);
-		END LOOP;
-		RETURN NEW;
-	END $$;
 	CREATE FUNCTION wait_beside_it(integer) RETURNS boolean LANGUAGE plpgsql AS $$
 	BEGIN
 		WHILE EXISTS (SELECT FROM public.gate) LOOP
 			PERFORM pg_catalog.pg_sleep(0.02);
 		END LOOP;
 		RETURN true;
+	END $$;
+	CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		PERFORM public.wait_beside_it(0);
+		RETURN NEW;
 	END $$;
 	GRANT SELECT ON gate TO PUBLIC`
 

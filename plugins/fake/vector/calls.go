@@ -84,3 +84,20 @@ func Counts(calls []Call) map[string]int {
 	}
 	return counts
 }
+
+// Sent returns how many texts the calls in a file had, but for some texts, such as those that a host asks on its own
+// account.
+func Sent(path string, except []string) (n int, err error) {
+	calls, err := ReadCalls(path)
+	if err != nil {
+		return 0, err
+	}
+	counts := Counts(calls)
+	for _, text := range except {
+		delete(counts, Hash(text))
+	}
+	for _, times := range counts {
+		n += times
+	}
+	return n, nil
+}
