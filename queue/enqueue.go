@@ -280,7 +280,8 @@ func (r ScanRequest) Send(ctx context.Context, db database.Querier) error {
 		r.Partitions, r.NoneGone = nil, false
 	}
 	_, err := db.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
-		"pipeline_ids": r.Pipelines, "reason": r.Reason, "partitions": r.Partitions, "lost": !r.NoneGone, "gap": !r.NoneMissed,
+		"pipeline_ids": r.Pipelines, "reason": r.Reason, "partitions": r.Partitions,
+		"lost": !r.NoneGone, "gap": !r.NoneMissed,
 	})
 	if err != nil {
 		return fmt.Errorf("request a scan (%s): %w", r.Reason, err)

@@ -56,8 +56,8 @@ type strangersType struct {
 
 // StrangersTypes returns those columns of the table whose types belong to somebody who is not trusted, and notes it of
 // those of the key. It returns *ConfigError when code of that somebody would run in statements over the table: types of
-// a key are read by their input functions, which of an enum is the server's own, and of what is made of other types runs
-// the constraints of domains; expressions of users look for casts.
+// a key are read by their input functions, which of an enum is the server's own, and of what is made of other types
+// runs the constraints of domains; expressions of users look for casts.
 func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx) (columns []string, err error) {
 	const ofUsers = 16384
 	if !slices.ContainsFunc(t.Columns, func(c Column) bool { return c.Type >= ofUsers }) {
