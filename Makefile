@@ -35,7 +35,7 @@ test_env   = $(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(PG_TEST)')
 # Packages at a time, and how long one may take. Two cores: more at a time only makes the timings of each less true.
 TEST_FLAGS ?= -p 2 -timeout 45m
 # The longest first, or the last of them would run alone.
-TEST      ?= ./internal/sidecar ./internal/e2e ./cmd/embedsidecar ./...
+TEST      ?= ./internal/engine/sidecar ./internal/e2e ./cmd/embedsidecar ./...
 FUZZTIME  ?= 20s
 # Where tests leave how many outputs they searched for what none may hold. Always the same, or go would know no result from before.
 CANARY    := $(CACHE)/canary-$(shell pwd | cksum | cut -d' ' -f1)
@@ -52,10 +52,10 @@ go_test    = $(GO) test $(if $(EVENTS),-json)
 
 # What `make cover` counts: everything but programs, generated code and helpers of tests. The tests of e2e are left out: they take as long as all
 # others and run programs of their own, of which nothing is counted.
-CORE       = $(shell $(GO) list ./... | grep -v -E '/(bench|cmd|internal/e2e|examples|internal/failpoint|internal/house|testenv|plugins/fake|plugins/proto|[a-z]+test)(/|$$)')
+CORE       = $(shell $(GO) list ./... | grep -v -E '/(bench|cmd|internal/e2e|examples|internal/base/failpoint|testenv|plugins/fake|plugins/proto|[a-z]+test)(/|$$)')
 COVER_MIN ?= 80
 # What `make unit-coverage` counts: packages whose decisions are tried beside them, without a server.
-UNIT      := ./internal/worker ./replication ./internal/report ./internal/rows ./internal/slot
+UNIT      := ./internal/engine/worker ./replication ./internal/status/report ./internal/engine/rows ./replication/slot
 UNIT_MIN  ?= 70
 
 GOLANGCI_VERSION := v2.15.0
@@ -168,7 +168,7 @@ test-long: ## 1,000,000 random transactions over all shapes of tables, one of 10
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_STEPS=$(STEPS) EMBEDSIDECAR_SUBTRANSACTIONS=100000 EMBEDSIDECAR_WRITE_BACKS=100000 \
-	$(go_test) -count=1 -timeout 600m -v -run '^(TestP1_RandomHistories|TestP1_Savepoints|TestP6_WriteBacks)' ./internal/sidecar
+	$(go_test) -count=1 -timeout 600m -v -run '^(TestP1_RandomHistories|TestP1_Savepoints|TestP6_WriteBacks)' ./internal/engine/sidecar
 	$(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))') TMPDIR=$${TMPDIR:-/var/tmp} EMBEDSIDECAR_BIG_ROWS=$(BIG_ROWS) \
 	$(go_test) -count=1 -timeout 600m -v -run '^TestP9_BigTransaction$$' ./internal/e2e
 

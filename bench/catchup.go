@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
 // measureCatchUp measures how fast transactions are read that have waited in the slot, by us and by pg_recvlogical, of

@@ -17,10 +17,10 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	sidecarpkg "github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
-	sidecarpkg "github.com/embedsidecar/embedsidecar/internal/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 )
 

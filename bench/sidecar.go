@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
 // Flags of `embedsidecar run` that say which embedder to use.

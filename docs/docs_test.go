@@ -79,7 +79,7 @@ func TestMetrics(t *testing.T) {
 	known := map[string]string{}
 	var name, kind string
 	label := regexp.MustCompile(`([a-z]+)=`)
-	for line := range strings.Lines(read(t, "../internal/metrics/testdata/names.txt")) {
+	for line := range strings.Lines(read(t, "../internal/base/metrics/testdata/names.txt")) {
 		if fields := strings.Fields(line); !strings.HasPrefix(line, " ") {
 			name, kind = fields[0], fields[1]
 			continue

@@ -11,10 +11,10 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/sleep"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/failpoint"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/mark"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
 )
 
 func TestMark_OnlyTheFirstOfATransactionIsBelieved(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/embedsidecar/embedsidecar/internal/mark"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
 )
 
 // The messages of pgoutput, as bytes.

@@ -10,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
-	"github.com/embedsidecar/embedsidecar/internal/failpoint"
-	"github.com/embedsidecar/embedsidecar/internal/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 )
 
 // wire is the connection that streams.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/embedsidecar/embedsidecar/internal/pace"
+	"github.com/embedsidecar/embedsidecar/internal/base/pace"
 )
 
 // longestRest is how long what follows a batch that is not full waits for company at most, with the usual share of a

@@ -9,7 +9,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/embedsidecar/embedsidecar/internal/pace"
+	"github.com/embedsidecar/embedsidecar/internal/base/pace"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 

@@ -7,8 +7,8 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/mark"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 

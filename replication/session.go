@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/pace"
+	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/pace"
-	"github.com/embedsidecar/embedsidecar/internal/restart"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/slot"
+	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
 // state reads what must agree before a stream may go on.

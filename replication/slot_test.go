@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/slot"
+	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
 // recorded is the state of a slot that may be streamed from.

@@ -24,11 +24,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/pace"
+	"github.com/embedsidecar/embedsidecar/internal/base/restart"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/pace"
-	"github.com/embedsidecar/embedsidecar/internal/refusal"
-	"github.com/embedsidecar/embedsidecar/internal/restart"
-	"github.com/embedsidecar/embedsidecar/internal/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 

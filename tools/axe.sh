@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-version=4.14.1 # internal/dashboard/browser_test.go looks for the same
+version=4.14.1 # internal/door/dashboard/browser_test.go looks for the same
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/embedsidecar/axe-core-$version
 [ ! -s "$folder/axe.min.js" ] || exit 0
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/node/observe"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )

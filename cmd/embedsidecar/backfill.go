@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node"
-	"github.com/embedsidecar/embedsidecar/internal/node/actions"
-	"github.com/embedsidecar/embedsidecar/internal/node/estimate"
-	"github.com/embedsidecar/embedsidecar/internal/output"
-	"github.com/embedsidecar/embedsidecar/internal/wording"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 )
 
 func newBackfill() *command {
@@ -23,7 +23,7 @@ func newBackfill() *command {
 }
 
 func backfill(ctx context.Context, env *environment) error {
-	list, without, err := node.Backfill(ctx, env.node(), actions.Person(), env.args, env.dryRun)
+	list, without, err := app.Backfill(ctx, env.node(), actions.Person(), env.args, env.dryRun)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func backfill(ctx context.Context, env *environment) error {
 	if env.dryRun {
 		columns = append(columns, ">rows", ">to embed", ">tokens", ">time", ">price", ">on disk")
 	}
-	return output.List(env.out, "pipelines", list, columns, func(b *node.Backfilled) []any {
+	return output.List(env.out, "pipelines", list, columns, func(b *app.Backfilled) []any {
 		row := []any{b.Pipeline, b.Result}
 		if env.dryRun {
 			row = append(row, taking(b.Estimate)...)

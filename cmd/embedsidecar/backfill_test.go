@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/internal/node"
+	"github.com/embedsidecar/embedsidecar/internal/app"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -28,10 +28,10 @@ func TestBackfill_TellsWhatItTakes(t *testing.T) {
 		s.set("EMBEDSIDECAR_CONFIG=" + config("free.yaml", "models: [{name: fake, plugin: fake}]\n"))
 		s.once(0, "--model", "fake")
 		s.db.RunRole()
-		told := func(args ...string) node.Backfilled {
+		told := func(args ...string) app.Backfilled {
 			t.Helper()
 			stdout, _ := s.run(0, append([]string{"backfill", "docs", "--dry-run", "-o", "json"}, args...)...)
-			return decoded[map[string][]node.Backfilled](t, stdout)["pipelines"][0]
+			return decoded[map[string][]app.Backfilled](t, stdout)["pipelines"][0]
 		}
 		if got := told(); got.Result != "scan_would_be_requested" || got.Estimate == nil || got.Estimate.Rows != 6 ||
 			got.Estimate.Texts != 0 || got.Estimate.Tokens != 0 || got.Estimate.DiskBytes != 0 {

@@ -10,11 +10,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/internal/child"
-	"github.com/embedsidecar/embedsidecar/internal/node/actions"
-	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
-	"github.com/embedsidecar/embedsidecar/internal/problem"
-	"github.com/embedsidecar/embedsidecar/internal/signals"
+	"github.com/embedsidecar/embedsidecar/internal/app/child"
+	"github.com/embedsidecar/embedsidecar/internal/base/signals"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/manage/wait"
 )
 
 // bulkCommand runs another program while pipelines are paused.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
+	"github.com/embedsidecar/embedsidecar/internal/manage/wait"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 
-	"github.com/embedsidecar/embedsidecar/internal/check"
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node/preflight"
-	"github.com/embedsidecar/embedsidecar/internal/output"
-	"github.com/embedsidecar/embedsidecar/internal/wording"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
+	"github.com/embedsidecar/embedsidecar/internal/status/preflight"
 )
 
 func newCheck() *command {

@@ -8,10 +8,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
-	"github.com/embedsidecar/embedsidecar/internal/output"
-	"github.com/embedsidecar/embedsidecar/internal/wording"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
 
 // everySetting are the groups of all settings.

@@ -16,15 +16,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
-	"github.com/embedsidecar/embedsidecar/internal/code"
+	"github.com/embedsidecar/embedsidecar/internal/app"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node"
-	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
-	"github.com/embedsidecar/embedsidecar/internal/node/explain"
-	"github.com/embedsidecar/embedsidecar/internal/node/observe"
-	"github.com/embedsidecar/embedsidecar/internal/node/preflight"
-	"github.com/embedsidecar/embedsidecar/internal/problem"
-	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
+	"github.com/embedsidecar/embedsidecar/internal/manage/wait"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+	"github.com/embedsidecar/embedsidecar/internal/status/preflight"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/contracts")
@@ -33,7 +33,7 @@ var update = flag.Bool("update", false, "rewrite testdata/contracts")
 // testdata/contracts: what is added there does no harm, what is taken away or renamed breaks somebody's program.
 var contracts = map[string]reflect.Type{
 	"audit":        reflect.TypeFor[map[string][]report.Action](),
-	"backfill":     reflect.TypeFor[map[string][]node.Backfilled](),
+	"backfill":     reflect.TypeFor[map[string][]app.Backfilled](),
 	"check":        reflect.TypeFor[map[string][]preflight.Finding](),
 	"config show":  reflect.TypeFor[map[string][]config.Shown](),
 	"drain":        reflect.TypeFor[map[string][]caughtup.Drained](),

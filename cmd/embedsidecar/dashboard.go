@@ -5,8 +5,8 @@ import (
 	"context"
 	"os/user"
 
+	"github.com/embedsidecar/embedsidecar/internal/app"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node"
 )
 
 // dashboardListen is where dashboard listens unless told otherwise: a free port.
@@ -27,7 +27,7 @@ func runDashboard(ctx context.Context, env *environment) error {
 	if u, err := user.Current(); err == nil && u.Username != "" {
 		name = u.Username
 	}
-	n := node.NewDashboard(env.node())
+	n := app.NewDashboard(env.node())
 	err := n.Dashboard(ctx, cmp.Or(env.config.Admin.Listen, dashboardListen), name, func(url string) error {
 		env.say("open this in a browser; interrupt to end")
 		return env.printf("%s\n", url)

@@ -7,8 +7,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
-	"github.com/embedsidecar/embedsidecar/internal/output"
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/manage/wait"
 )
 
 // drainCommand waits until pipelines have nothing left to embed.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/logging"
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/logging"
-	"github.com/embedsidecar/embedsidecar/internal/output"
 )
 
 // environment is all that a command sees of the world. Data goes to stdout, everything else to stderr

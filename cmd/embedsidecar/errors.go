@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/embedsidecar/embedsidecar/internal/child"
-	"github.com/embedsidecar/embedsidecar/internal/code"
+	"github.com/embedsidecar/embedsidecar/internal/app/child"
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/base/signals"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/output"
-	"github.com/embedsidecar/embedsidecar/internal/problem"
-	"github.com/embedsidecar/embedsidecar/internal/signals"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 )
 
 // The exit statuses.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/embedsidecar/embedsidecar/internal/code"
-	"github.com/embedsidecar/embedsidecar/internal/output"
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 )
 
 func newExplainError() *command {

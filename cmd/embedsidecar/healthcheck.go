@@ -6,8 +6,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/ops"
-	"github.com/embedsidecar/embedsidecar/internal/problem"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/status/ops"
 )
 
 // healthcheckCommand asks a sidecar of this machine how it is, for health checks of containers, which have no other

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/ops"
+	"github.com/embedsidecar/embedsidecar/internal/status/ops"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/output"
 )
 
 // The order of headings in help texts.

@@ -8,12 +8,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node"
-	"github.com/embedsidecar/embedsidecar/internal/node/estimate"
-	"github.com/embedsidecar/embedsidecar/internal/output"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
-	"github.com/embedsidecar/embedsidecar/internal/step"
+	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
+	"github.com/embedsidecar/embedsidecar/internal/setup/step"
 )
 
 // initCommand sets up what pipelines need.
@@ -48,7 +48,7 @@ func newInit() *command {
 
 func (c *initCommand) run(ctx context.Context, env *environment) error {
 	dry := c.showSQL || env.dryRun
-	done, err := node.SetUp(ctx, env.node(), node.SetUpOptions{
+	done, err := app.SetUp(ctx, env.node(), app.SetUpOptions{
 		Adopt: c.adopt, DryRun: dry, NoChange: c.noChange, Estimate: env.dryRun,
 	})
 	if !done.Begun {
@@ -69,7 +69,7 @@ type made struct {
 	Undo []string `json:"undo"`
 }
 
-func (c *initCommand) show(env *environment, done node.SetUpDone, dry bool, failed error) error {
+func (c *initCommand) show(env *environment, done app.SetUpDone, dry bool, failed error) error {
 	if c.showSQL {
 		return env.printf("%s", step.Script(done.Steps))
 	}
@@ -105,7 +105,7 @@ func (c *initCommand) show(env *environment, done node.SetUpDone, dry bool, fail
 // tellOthers names the pipelines that the configuration does not have.
 func (e *environment) tellOthers(names []string) {
 	for _, name := range names {
-		e.say("%s", node.Unconfigured(name))
+		e.say("%s", app.Unconfigured(name))
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/internal/node/estimate"
 	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/internal/spelling"
+	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 )
 
 // line is a command line taken apart. The flag parser would stop at the first argument, silently take all that follows,

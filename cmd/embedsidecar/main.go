@@ -10,8 +10,8 @@ import (
 	"io"
 	"os"
 
-	"github.com/embedsidecar/embedsidecar/internal/private"
-	"github.com/embedsidecar/embedsidecar/internal/signals"
+	"github.com/embedsidecar/embedsidecar/internal/base/private"
+	"github.com/embedsidecar/embedsidecar/internal/base/signals"
 )
 
 // Set by the linker: -X main.version=... -X main.revision=...

@@ -8,10 +8,10 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/models"
-	"github.com/embedsidecar/embedsidecar/internal/node/folders"
-	"github.com/embedsidecar/embedsidecar/internal/output"
+	"github.com/embedsidecar/embedsidecar/internal/named/folders"
+	"github.com/embedsidecar/embedsidecar/internal/named/models"
 )
 
 // models is the models that can be named.

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node/folders"
-	"github.com/embedsidecar/embedsidecar/internal/output"
+	"github.com/embedsidecar/embedsidecar/internal/named/folders"
 )
 
 // pullCommand fetches a model from a hub and imports it.

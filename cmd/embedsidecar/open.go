@@ -5,9 +5,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/internal/node/actions"
-	"github.com/embedsidecar/embedsidecar/internal/node/connection"
-	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 )
 
 // connections opens what leads to the database.

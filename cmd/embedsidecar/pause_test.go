@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/internal/node/actions"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

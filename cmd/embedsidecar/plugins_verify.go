@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node/registry"
-	"github.com/embedsidecar/embedsidecar/internal/output"
+	"github.com/embedsidecar/embedsidecar/internal/named/registry"
 )
 
 func newPluginsVerify() *command {

@@ -12,10 +12,10 @@ import (
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/internal/child"
+	"github.com/embedsidecar/embedsidecar/internal/app/child"
+	"github.com/embedsidecar/embedsidecar/internal/base/signals"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/problem"
-	"github.com/embedsidecar/embedsidecar/internal/signals"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 )
 
 // program is one call of the program: its commands and the world around it.

@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/internal/node/observe"
 	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

@@ -5,7 +5,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
 // TestRun_RolesStandBesideEachOther: one process reads the slot and has no plugin, another embeds and never reads it.

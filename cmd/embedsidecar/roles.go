@@ -7,7 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/internal/node/roles"
+	"github.com/embedsidecar/embedsidecar/internal/setup/roles"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 

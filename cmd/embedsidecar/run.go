@@ -7,12 +7,12 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/base/signals"
+	"github.com/embedsidecar/embedsidecar/internal/base/systemd"
+	"github.com/embedsidecar/embedsidecar/internal/base/trace"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node"
-	"github.com/embedsidecar/embedsidecar/internal/node/caughtup"
-	"github.com/embedsidecar/embedsidecar/internal/signals"
-	"github.com/embedsidecar/embedsidecar/internal/systemd"
-	"github.com/embedsidecar/embedsidecar/internal/trace"
+	"github.com/embedsidecar/embedsidecar/internal/manage/wait"
 )
 
 // runCommand streams changes and embeds rows until it is told to stop.
@@ -24,7 +24,7 @@ type runCommand struct {
 }
 
 func newRun() *command {
-	c := &runCommand{role: string(node.All)}
+	c := &runCommand{role: string(app.All)}
 	return &command{
 		name: "run", group: groupStart, usage: "embed rows as they change, until told to stop",
 		description: "Sets up what is missing if the role may (schema, publication, slot, destination) and prints what it made and how to undo it. If the role may not, prints the SQL for an owner to run and ends with status 7. SIGTERM and SIGINT end it in order: what is being embedded is finished or given back; a second signal ends it at once.",
@@ -49,11 +49,11 @@ func (c *runCommand) run(ctx context.Context, env *environment) error {
 	if c.once && !env.config.Enabled {
 		return misuse("--once would wait for ever: the sidecar is switched off by %s", env.config.Origin("enabled"))
 	}
-	roles := []node.Role{node.All, node.Stream, node.Work}
-	if !slices.Contains(roles, node.Role(c.role)) {
+	roles := []app.Role{app.All, app.Stream, app.Work}
+	if !slices.Contains(roles, app.Role(c.role)) {
 		return misuse("--role: expected all, stream or work, not %q", c.role)
 	}
-	if c.once && c.role != string(node.All) {
+	if c.once && c.role != string(app.All) {
 		return misuse("--once would wait for ever where another process does the other half: leave out --role %s", c.role)
 	}
 	err := c.work(ctx, env)
@@ -71,9 +71,9 @@ func (c *runCommand) work(ctx context.Context, env *environment) error {
 		Log: env.log,
 	})
 	defer is.Trace.Close(ctx)
-	n := node.New(is)
+	n := app.New(is)
 	defer env.supervise(ctx, n)()
-	o := node.RunOptions{NoInit: c.noInit, NoChange: c.noChange, Role: node.Role(c.role)}
+	o := app.RunOptions{NoInit: c.noInit, NoChange: c.noChange, Role: app.Role(c.role)}
 	if c.once {
 		o.Reached = env.reached
 	}
@@ -81,7 +81,7 @@ func (c *runCommand) work(ctx context.Context, env *environment) error {
 }
 
 // reached tells how far a run with --once has come.
-func (e *environment) reached(ctx context.Context, r node.Reached) error {
+func (e *environment) reached(ctx context.Context, r app.Reached) error {
 	if r.Err != nil {
 		return fmt.Errorf("not caught up with %s: %s: %w", r.LSN, caughtup.Left(r.State), r.Err)
 	}
@@ -90,7 +90,7 @@ func (e *environment) reached(ctx context.Context, r node.Reached) error {
 }
 
 // supervise tells systemd how a program that runs stands, and has its plugins reloaded at SIGHUP, until stop is called.
-func (e *environment) supervise(ctx context.Context, n *node.Node) (stop func()) {
+func (e *environment) supervise(ctx context.Context, n *app.Node) (stop func()) {
 	unit := systemd.Unit{Log: e.log}.Begin(ctx, func() { _ = n.Snapshot() })
 	hangups := signals.Hangups(ctx, func(ctx context.Context) { n.Reload(ctx, "SIGHUP", nil) })
 	return func() {
@@ -100,8 +100,8 @@ func (e *environment) supervise(ctx context.Context, n *node.Node) (stop func())
 }
 
 // node are the options of the running program.
-func (e *environment) node() node.Options {
-	return node.Options{
+func (e *environment) node() app.Options {
+	return app.Options{
 		Config: e.config, Find: e.find, Log: e.log, Redact: e.redact.Text, Build: thisBuild(), Host: e.hostname,
 		Working: systemd.Unit{Log: e.log}.Working, Setup: e.tellSetup,
 		Warn: func(what string) { e.say("warning: %s", what) },

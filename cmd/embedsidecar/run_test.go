@@ -13,10 +13,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/embedsidecar/embedsidecar/internal/node/actions"
-	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
-	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )

@@ -9,12 +9,12 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node/embedders"
-	"github.com/embedsidecar/embedsidecar/internal/node/query"
-	"github.com/embedsidecar/embedsidecar/internal/output"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
 
 // searchCommand finds the rows nearest to a text, or to a row.

@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 
+	"github.com/embedsidecar/embedsidecar/internal/app"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/node"
 )
 
 // serveListen is where serve listens unless told otherwise.
@@ -33,7 +33,7 @@ func runServe(ctx context.Context, env *environment) error {
 }
 
 func serveQueries(ctx context.Context, env *environment) error {
-	n := node.NewServer(env.node(), env.config.NamesDatabase(env.environ))
+	n := app.NewServer(env.node(), env.config.NamesDatabase(env.environ))
 	defer env.supervise(ctx, n)()
 	return n.Serve(ctx, cmp.Or(env.config.Queries.Listen, serveListen))
 }

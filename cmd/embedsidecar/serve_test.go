@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/internal/node/connection"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/testenv"
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )

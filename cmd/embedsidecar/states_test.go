@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/internal/health"
-	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

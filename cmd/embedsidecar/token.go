@@ -11,10 +11,10 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/output"
-	"github.com/embedsidecar/embedsidecar/internal/serve"
-	"github.com/embedsidecar/embedsidecar/internal/wording"
+	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 )
 
 // tokensFile is the file that the token commands work on.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 )
 
 func TestToken_LetsSomebodyInAndOut(t *testing.T) {

@@ -8,10 +8,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/internal/node/observe"
-	"github.com/embedsidecar/embedsidecar/internal/output"
-	"github.com/embedsidecar/embedsidecar/internal/sleep"
-	"github.com/embedsidecar/embedsidecar/internal/top"
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/door/top"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
 func newTop() *command {

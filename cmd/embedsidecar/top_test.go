@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/node/observe"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
 // TestTop_WhereNobodyWatches prints one frame, with all that a terminal would show.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/embedsidecar/embedsidecar/internal/node"
-	"github.com/embedsidecar/embedsidecar/internal/output"
+	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
 )
 
 // uninstallCommand takes away what init made.
@@ -33,11 +33,11 @@ func newUninstall() *command {
 }
 
 func (c *uninstallCommand) run(ctx context.Context, env *environment) error {
-	o := node.TakeAwayOptions{All: len(env.args) == 0, Embeddings: c.dropEmbeddings, DryRun: !env.yes}
+	o := app.TakeAwayOptions{All: len(env.args) == 0, Embeddings: c.dropEmbeddings, DryRun: !env.yes}
 	if !o.All {
 		o.Pipeline = env.args[0]
 	}
-	done, err := node.TakeAway(ctx, env.node(), o, func(what string) { env.say("%s", what) })
+	done, err := app.TakeAway(ctx, env.node(), o, func(what string) { env.say("%s", what) })
 	if done == nil {
 		return err
 	}

@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/internal/health"
-	"github.com/embedsidecar/embedsidecar/internal/node/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/health"
-	"github.com/embedsidecar/embedsidecar/internal/report"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

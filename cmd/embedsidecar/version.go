@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 
-	"github.com/embedsidecar/embedsidecar/internal/node/observe"
-	"github.com/embedsidecar/embedsidecar/internal/output"
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
 func newVersion() *command {

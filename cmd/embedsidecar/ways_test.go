@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/internal/health"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

@@ -4,11 +4,11 @@ import (
 	"context"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/catalog"
-	"github.com/embedsidecar/embedsidecar/internal/node/actions"
-	"github.com/embedsidecar/embedsidecar/internal/output"
-	"github.com/embedsidecar/embedsidecar/internal/report"
-	"github.com/embedsidecar/embedsidecar/internal/wording"
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
 func newWorkersList() *command {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/pace"
+	"github.com/embedsidecar/embedsidecar/internal/base/pace"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )

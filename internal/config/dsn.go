@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/embedsidecar/embedsidecar/internal/secret"
+	"github.com/embedsidecar/embedsidecar/internal/base/secret"
 )
 
 // ParseDSN reads a connection string, in its URL or its keyword form. What it does not say comes from the PG*

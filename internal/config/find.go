@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/internal/spelling"
+	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 

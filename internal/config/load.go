@@ -11,8 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/spelling"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 

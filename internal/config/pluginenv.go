@@ -4,7 +4,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/internal/secret"
+	"github.com/embedsidecar/embedsidecar/internal/base/secret"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 

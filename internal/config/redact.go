@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/embedsidecar/embedsidecar/internal/secret"
+	"github.com/embedsidecar/embedsidecar/internal/base/secret"
 )
 
 // shownKeys are the settings of a connection string that are safe to show. All others are masked, so that a misspelt

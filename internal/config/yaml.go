@@ -15,7 +15,7 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
-	"github.com/embedsidecar/embedsidecar/internal/spelling"
+	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 )
 
 // maxFile keeps a wrong path, to a dump or a device, from filling the memory.

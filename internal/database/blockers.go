@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/embedsidecar/embedsidecar/internal/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 )
 
 // Blocker is an open transaction of the cluster that something of ours waits for: the making of a slot, the

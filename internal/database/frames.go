@@ -7,7 +7,7 @@ import (
 	"encoding/binary"
 	"io"
 
-	"github.com/embedsidecar/embedsidecar/internal/mark"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
 )
 
 // What comes through a slot may be of any size, and anybody who may log in can put logical messages into it: a million

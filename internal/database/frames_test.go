@@ -11,7 +11,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/embedsidecar/embedsidecar/internal/mark"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
 )
 
 // framed is one message of a server.

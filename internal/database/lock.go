@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/embedsidecar/embedsidecar/internal/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 )
 
 // ErrLocked means that somebody holds a table at this moment; later it may work.

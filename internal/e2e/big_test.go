@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )

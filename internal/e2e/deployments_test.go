@@ -13,7 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/testenv"
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
 	"github.com/embedsidecar/embedsidecar/testenv"
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )

@@ -18,7 +18,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 	"github.com/embedsidecar/embedsidecar/testenv"

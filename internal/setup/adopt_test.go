@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )

@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/embedsidecar/embedsidecar/internal/check"
-	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/internal/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/indexes"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/refusal"
-	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )

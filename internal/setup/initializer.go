@@ -10,10 +10,10 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/publish"
-	"github.com/embedsidecar/embedsidecar/internal/resolve"
-	"github.com/embedsidecar/embedsidecar/internal/slot"
-	"github.com/embedsidecar/embedsidecar/internal/step"
+	"github.com/embedsidecar/embedsidecar/internal/setup/publish"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/setup/step"
+	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
 // initializer is one run of Init.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
 // keep reports whether a pipeline stays as it is set up though it is configured otherwise, and says why. Who asks for

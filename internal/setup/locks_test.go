@@ -7,12 +7,12 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
-	"github.com/embedsidecar/embedsidecar/internal/uninstall"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

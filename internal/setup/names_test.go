@@ -9,10 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"pgregory.net/rapid"
 
-	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
-	"github.com/embedsidecar/embedsidecar/internal/uninstall"
+	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

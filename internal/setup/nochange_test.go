@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )

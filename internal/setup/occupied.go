@@ -7,10 +7,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
 // proveEmpty makes sure that destinations which are there hold no vectors of somebody else. It comes after everything

@@ -3,7 +3,7 @@ package setup_test
 import (
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 )
 

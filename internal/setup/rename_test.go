@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/internal/check"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
-	"github.com/embedsidecar/embedsidecar/internal/uninstall"
+	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

@@ -1,8 +1,8 @@
 package setup
 
 import (
-	"github.com/embedsidecar/embedsidecar/internal/resolve"
-	"github.com/embedsidecar/embedsidecar/internal/step"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/setup/step"
 )
 
 // retype plans to give the key of an embedding table the types that its source's has.

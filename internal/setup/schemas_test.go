@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

@@ -6,11 +6,11 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/internal/catalog"
-	"github.com/embedsidecar/embedsidecar/internal/indexes"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/refusal"
-	"github.com/embedsidecar/embedsidecar/internal/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/indexes"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/internal/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/problem"
-	"github.com/embedsidecar/embedsidecar/internal/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )

@@ -7,10 +7,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/embedsidecar/embedsidecar/internal/catalog"
-	"github.com/embedsidecar/embedsidecar/internal/code"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 

@@ -8,14 +8,14 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/internal/catalog"
-	"github.com/embedsidecar/embedsidecar/internal/check"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/refusal"
-	"github.com/embedsidecar/embedsidecar/internal/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
-	"github.com/embedsidecar/embedsidecar/internal/uninstall"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

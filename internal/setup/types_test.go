@@ -5,11 +5,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/embedsidecar/embedsidecar/internal/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/refusal"
-	"github.com/embedsidecar/embedsidecar/internal/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 

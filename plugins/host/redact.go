@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"github.com/embedsidecar/embedsidecar/internal/secret"
+	"github.com/embedsidecar/embedsidecar/internal/base/secret"
 )
 
 // What a plugin says is a stranger's: libraries put keys into their errors, and those into logs, answers and tables.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/internal/models"
+	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/internal/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )

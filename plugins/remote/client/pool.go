@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 )
 
 // Bounds of what the pool learns.

@@ -15,7 +15,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/embedsidecar/embedsidecar/internal/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )

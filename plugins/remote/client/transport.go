@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/net/http/httpproxy"
 
-	"github.com/embedsidecar/embedsidecar/internal/loopback"
+	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
 )
 
 // Network says how servers are reached, and which may be reached at all.

@@ -1,0 +1,96 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// Backfilled is what became of a pipeline, or would.
+type Backfilled struct {
+	actions.Outcome
+
+	Estimate *estimate.Estimate `json:"estimate,omitempty"` // of a dry run
+}
+
+// Backfill has every row of pipelines looked at, for somebody, whose name goes into the audit. A dry run tells what it
+// would take, or in without why it cannot: who may act need not be able to read tables.
+func Backfill(ctx context.Context, n Options, by string, names []string, dry bool,
+) (list []Backfilled, without []error, err error) {
+	open := connection.Opener{Config: n.Config, Log: n.Log}
+	pool, err := open.Pool(ctx, connection.Few)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer pool.Close()
+	done, err := actions.New(pool, by).Backfill(ctx, names, dry)
+	if err != nil {
+		return nil, nil, err
+	}
+	list = make([]Backfilled, len(done))
+	for i := range done {
+		list[i].Outcome = done[i]
+	}
+	if !dry {
+		return list, nil, nil
+	}
+	found, err := lookup.Named(ctx, pool, names)
+	if err != nil {
+		return list, []error{err}, ctx.Err()
+	}
+	plugins := embedders.New(embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact})
+	defer func() { err = errors.Join(err, plugins.Close()) }()
+	for i := range found {
+		e, err := n.rest(ctx, pool, plugins, &found[i])
+		if err != nil {
+			without = append(without, err)
+			continue
+		}
+		at := slices.IndexFunc(list, func(b Backfilled) bool { return b.Pipeline == found[i].Name })
+		if at >= 0 { // else it has come, or got another name, since the list was made
+			list[at].Estimate = &e
+		}
+	}
+	return list, without, ctx.Err()
+}
+
+// rest estimates what is to be embedded of a pipeline.
+func (n *Options) rest(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, p *pipeline.Pipeline,
+) (estimate.Estimate, error) {
+	var none estimate.Estimate
+	if p.Status != pipeline.Active {
+		return none, fmt.Errorf("pipeline %q is %s: %s", p.Name, p.Status, p.Detail)
+	}
+	by, err := plugins.Matching(ctx, p)
+	if err != nil {
+		return none, err
+	}
+	about, err := by.Describe(ctx)
+	if err != nil {
+		return none, err
+	}
+	due, err := worker.FindDue(ctx, worker.Options{
+		Pipeline: p, DB: pool, Queue: queue.New(pool), Service: embed.NewService(nil, 0), Log: n.Log,
+	}, estimate.SampleRows, estimate.SampleBytes)
+	if err != nil {
+		return none, err
+	}
+	return estimate.Rest(ctx, estimate.Options{
+		DB: pool, Spec: p.Spec, About: about, By: by, Price: n.Config.PriceOf(p.Model),
+	}, estimate.Due{
+		Rows: due.Rows, Texts: due.Missing + due.Stale, Sample: due.Texts, Longer: due.Longer, Stored: p.Stored,
+	})
+}

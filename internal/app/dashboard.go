@@ -1,0 +1,78 @@
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
+	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/door/dashboard"
+	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/folders"
+	"github.com/embedsidecar/embedsidecar/internal/named/registry"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search/query"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+)
+
+// NewDashboard makes a Node that shows the dashboard to one person, and does nothing else. Dashboard runs it.
+func NewDashboard(o Options) *Node { return newNode(o, observe.Queries, true) }
+
+// Dashboard shows the dashboard, and answers the API behind it, on an address of this machine until ctx ends. Who may
+// come in is one person by his name, with a token that is made for this call alone: told gets the address with it, in
+// the part that browsers send to nobody.
+func (n *Node) Dashboard(ctx context.Context, address, person string, told func(url string) error) (err error) {
+	defer func() { err = errors.Join(err, n.plugins.Close()) }()
+	pool, err := n.open.Pool(ctx, connection.Few)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	service := n.service()
+	service.Follow(pool)
+	pages, err := n.pages(service)
+	if err != nil {
+		return err
+	}
+	secret := rand.Text()
+	server, err := admin.Listen(ctx, admin.Options{
+		Listen: address, Tokens: serve.OneToken(person, serve.RoleAdmin, secret), Service: service, Pages: pages,
+		Observe: n.observer.Request, Log: n.o.Log,
+	})
+	if err != nil {
+		return problem.New(problem.Usage, err)
+	}
+	if !loopback.Addr(server.Addr()) {
+		return errors.Join(problem.New(problem.Usage,
+			fmt.Errorf("%s is not an address of this machine alone: the dashboard of one person listens on loopback", server.Addr()),
+			"for others there is that of embedsidecar run --admin-listen, with tokens"), server.Close())
+	}
+	if err := told(fmt.Sprintf("http://%s%s/login#token=%s", server.Addr(), n.o.Config.Admin.BasePath, secret)); err != nil {
+		return errors.Join(err, server.Close())
+	}
+	return server.Run(ctx)
+}
+
+// service is what administrators can ask and have done, over what this program has.
+func (n *Node) service() *admin.Service {
+	source := n.source()
+	return admin.NewService(admin.ServiceOptions{
+		Config: n.o.Config, Redact: n.o.Redact, Log: n.o.Log, Snapshot: n.Snapshot, Reload: n.Reload,
+		Check: n.check,
+		Embed: func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
+			return query.Vector(ctx, n.plugins, p, text)
+		},
+		Registered: registry.Of(source).List, Folders: folders.Of(source).List,
+	})
+}
+
+// pages is the dashboard.
+func (n *Node) pages(service *admin.Service) (*dashboard.Dashboard, error) {
+	return dashboard.New(dashboard.Options{
+		Service: service, Log: n.o.Log, Version: n.Snapshot().Version, Base: n.o.Config.Admin.BasePath,
+	})
+}

@@ -1,0 +1,174 @@
+// Package app is the running program: it owns what lives while the program lives, connections, embedders, the sidecar,
+// the listeners and the indexes that are built, and ends all of it in order. It prints nothing, parses nothing and
+// reads no environment; what a person may want to hear on the way it tells through Options.
+package app
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/trace"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/search/query"
+	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+)
+
+// Options say what a Node is made of.
+type Options struct {
+	Config *config.Config
+	Find   config.Finder
+	Log    *slog.Logger
+	Redact func(string) string // takes what is secret out of a text
+	Build  observe.Build
+	Host   string          // the machine's name; "": not known
+	Trace  *trace.Provider // nil: nothing is traced
+
+	// Working is called when the start is over. nil: nobody waits for that.
+	Working func(ctx context.Context)
+	// Setup is told what a set-up made, and what somebody should know of it. nil: nobody is told.
+	Setup func(setup.Report)
+	// Warn is told what somebody should know of what is set up, and works otherwise than the configuration has it.
+	Warn func(what string)
+}
+
+// Node is one run of the program. It is safe for concurrent use.
+type Node struct {
+	o        Options
+	open     connection.Opener
+	plugins  *embedders.Pool
+	observer *observe.Observer
+	backend  *query.Backend
+	database bool           // there is one, or will be
+	loader   resolve.Loader // of the role that works
+
+	audit atomic.Pointer[pgxpool.Pool] // where the audit is; nil: not connected
+	which atomic.Pointer[string]       // the database; nil: there is none, or it is not known yet
+}
+
+func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
+	if o.Working == nil {
+		o.Working = func(context.Context) {}
+	}
+	if o.Setup == nil {
+		o.Setup = func(setup.Report) {}
+	}
+	if o.Warn == nil {
+		o.Warn = func(string) {}
+	}
+	n := &Node{
+		o: o, database: hasDatabase,
+		open: connection.Opener{Config: o.Config, Log: o.Log},
+	}
+	n.plugins = embedders.New(n.source())
+	n.observer = observe.New(observe.Options{Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins}, phase)
+	n.backend = query.New(query.Options{
+		Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: hasDatabase,
+	})
+	return n
+}
+
+// source is where plugins and models are found.
+func (n *Node) source() embedders.Source {
+	return embedders.Source{Config: n.o.Config, Find: n.o.Find, Log: n.o.Log, Redact: n.o.Redact}
+}
+
+// Snapshot tells how the program stands, from what is known: it asks nobody. It takes the locks that the work of the
+// parts takes: while one of them is not given back, it does not return.
+func (n *Node) Snapshot() observe.Snapshot { return n.observer.Snapshot() }
+
+// Plugins are the embedders in use. Run closes them at its end; whoever does not run does it.
+func (n *Node) Plugins() *embedders.Pool { return n.plugins }
+
+// Reload has plugins start anew beside themselves and take over, for somebody, whose name goes into the audit where
+// there is a database. No names mean all that are in use.
+func (n *Node) Reload(ctx context.Context, by string, plugins []string) []control.Reloaded {
+	list := n.plugins.Reload(ctx, plugins)
+	pool := n.audit.Load()
+	if pool == nil {
+		return list
+	}
+	// Whoever asked may have gone; it is done all the same.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
+	defer cancel()
+	if err := actions.New(pool, by).NoteReloads(ctx, list); err != nil {
+		n.o.Log.WarnContext(ctx, "the audit does not tell of reloaded plugins", "by", by, "error", err)
+	}
+	return list
+}
+
+// follow asks which database it works for, so that it can be told from sidecars of others.
+func (n *Node) follow(ctx context.Context, pool *pgxpool.Pool) {
+	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
+	defer cancel()
+	which, err := database.Which(ctx, pool)
+	if err != nil {
+		n.o.Log.WarnContext(ctx, "plugins reload that names a database does not reach this sidecar, SIGHUP does", "error", err)
+		return
+	}
+	n.which.Store(&which)
+}
+
+// auditTimeout is how long the entry of something that is done may take.
+const auditTimeout = 10 * time.Second
+
+// begin opens what stands around the work: probes and metrics, and the control socket. The function it returns closes
+// them, and then the plugins, which an error has closed already.
+func (n *Node) begin(ctx context.Context) (end func() error, err error) {
+	stop, err := n.observer.Listen(ctx)
+	if err != nil {
+		return nil, errors.Join(err, n.plugins.Close())
+	}
+	closeSocket := n.control(ctx)
+	return func() error {
+		closeSocket()
+		return errors.Join(stop(), n.plugins.Close())
+	}, nil
+}
+
+// control opens the socket through which programs of the same user see and reload what runs. One that cannot be had is
+// no reason not to run. The function it returns closes it.
+func (n *Node) control(ctx context.Context) (stop func()) {
+	serving, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	server, err := control.Listen(serving, control.Options{
+		Dir: n.o.Config.ControlFolder(), Log: n.o.Log,
+		Reload: func(ctx context.Context, plugins []string) []control.Reloaded {
+			return n.Reload(ctx, actions.Person()+" by plugins reload", plugins)
+		},
+		State: func() control.State {
+			s := n.Snapshot()
+			state := s.Control()
+			if which := n.which.Load(); which != nil {
+				state.Database = *which
+			}
+			return state
+		},
+	})
+	if err != nil {
+		n.o.Log.WarnContext(ctx, "no control socket: plugins reload and cache stats cannot reach this sidecar, SIGHUP does",
+			"error", err)
+	} else {
+		wg.Go(func() {
+			if err := server.Run(serving); err != nil && !errors.Is(err, context.Canceled) {
+				n.o.Log.WarnContext(ctx, "control socket closed", "error", err)
+			}
+		})
+	}
+	return func() {
+		cancel()
+		wg.Wait()
+	}
+}

@@ -1,0 +1,95 @@
+package quickstart
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+)
+
+// file is the configuration that is written at the end. It is made at the beginning: a name that is taken is known
+// before anything is done.
+type file struct {
+	f       *os.File // nil: none is written
+	written bool
+}
+
+func create(name string, dry bool) (*file, error) {
+	if name == "" || dry {
+		return &file{}, nil
+	}
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil, problem.New(problem.Conflict, err, "name another file, or take this one away first")
+	} else if err != nil {
+		return nil, problem.New(problem.Usage, err)
+	}
+	return &file{f: f}, nil
+}
+
+func (f *file) write(text string) error {
+	f.written = true
+	_, err := f.f.WriteString(text)
+	return err
+}
+
+// end closes the file, and takes it away where nothing came into it.
+func (f *file) end() error {
+	if f.f == nil {
+		return nil
+	}
+	err := f.f.Close()
+	if !f.written {
+		err = errors.Join(err, os.Remove(f.f.Name()))
+	}
+	return err
+}
+
+// after tells what stands, how to go on with it, and how to take it away.
+func (q *quickstart) after(ctx context.Context) {
+	spec := q.Config.Pipelines[0]
+	flags := q.flags()
+	if st, err := report.Read(ctx, q.pool); err == nil {
+		for i := range st.Pipelines {
+			if p := &st.Pipelines[i]; p.Name == spec.Name {
+				q.Say("pipeline %s: %d of %s embedded", p.Name, p.Known, wording.Count(p.Rows, "row"))
+			}
+		}
+	}
+	q.Say("No sidecar runs now, and the replication slot keeps WAL until one does, or until it is taken away:")
+	q.Say("  go on        embedsidecar run%s", flags)
+	q.Say("  search       embedsidecar search %s 'a text'%s", health.Quoted(spec.Name), flags)
+	q.Say("  look         embedsidecar status%s", flags)
+	q.Say("  take away    embedsidecar uninstall --yes --drop-embeddings%s", flags)
+	text := config.Starter(q.Config.Pipelines[:1])
+	if q.file.f != nil {
+		if err := q.file.write(text); err != nil {
+			q.Say("error: write the configuration: %s", err)
+			return
+		}
+		q.Say("  as a file    wrote %s, for embedsidecar run --config %s", q.file.f.Name(), health.Quoted(q.file.f.Name()))
+		return
+	}
+	q.Say("  as a file    --save FILE writes it: %s", config.FormatPipeline(spec))
+}
+
+// flags are those of this call that the next one needs, too. What comes from variables or a file is there then as well.
+func (q *quickstart) flags() string {
+	var b strings.Builder
+	if f := q.Config.File(); f != "" {
+		b.WriteString(" --config " + health.Quoted(f))
+	}
+	for _, s := range q.Config.Show(false) {
+		if flag, is := strings.CutPrefix(s.Origin, "--"); is && !strings.HasPrefix(s.Path, "pipelines") {
+			b.WriteString(" --" + flag + "=" + health.Quoted(q.Redact(s.Value)))
+		}
+	}
+	return b.String()
+}

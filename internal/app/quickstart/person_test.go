@@ -1,0 +1,59 @@
+package quickstart
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+)
+
+func TestPerson_Agrees(t *testing.T) {
+	t.Parallel()
+	for typed, want := range map[string]bool{
+		"y\n": true, " YES \n": true, "\n": false, "no\n": false, "yesterday\n": false,
+	} {
+		var out strings.Builder
+		p := &Person{In: strings.NewReader(typed + "a text\n"), Out: &out, Answers: true}
+		if got, err := p.Agree(t.Context(), "Go on?"); got != want || err != nil || out.String() != "Go on? [y/N] " {
+			t.Errorf("%q: %v, %v, %q", typed, got, err, out.String())
+		}
+		if got := <-p.Lines(t.Context()); got != "a text" {
+			t.Errorf("the next line is %q", got)
+		}
+		if _, more := <-p.Lines(t.Context()); more {
+			t.Error("a line behind the last one")
+		}
+	}
+}
+
+func TestPerson_NobodyIsThere(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	for _, p := range []*Person{
+		{In: strings.NewReader("y\n"), Out: &out}, {In: strings.NewReader(""), Out: &strings.Builder{}, Answers: true},
+	} {
+		if yes, err := p.Agree(t.Context(), "Go on?"); yes || problem.Of(err) != problem.Usage {
+			t.Errorf("%v, %v", yes, err)
+		}
+	}
+	p := &Person{In: strings.NewReader(""), Out: &out, Yes: true}
+	if yes, err := p.Agree(t.Context(), "Go on?"); !yes || err != nil {
+		t.Errorf("%v, %v", yes, err)
+	}
+	if p.Prompt(); out.Len() > 0 {
+		t.Errorf("nobody reads it: %q", out.String())
+	}
+}
+
+func TestPerson_IsNotWaitedForWhenAllIsOver(t *testing.T) {
+	t.Parallel()
+	over := errors.New("over")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(over)
+	p := &Person{In: strings.NewReader(""), Out: &strings.Builder{}, Answers: true, lines: make(chan string)}
+	if yes, err := p.Agree(ctx, "Go on?"); yes || !errors.Is(err, over) {
+		t.Errorf("%v, %v", yes, err)
+	}
+}

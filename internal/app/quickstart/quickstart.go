@@ -1,0 +1,173 @@
+// Package quickstart leads from the URL of a database to a search in its rows: it looks, suggests what to embed, tells
+// what it would do, asks once, sets up, runs the sidecar and answers what is asked. All of that is done by the packages
+// that do it for every other command; this one has their order, and what a person is told on the way.
+package quickstart
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/step"
+)
+
+// Options are what a quick start is made of, and who is told.
+type Options struct {
+	Config *config.Config // with the pipeline that is wanted, or none
+	Table  string         // to suggest columns of; "": of the one with the most text
+	Log    *slog.Logger
+	Redact func(string) string // takes what is secret out of a text
+	DryRun bool                // tell all of it, and do nothing
+	Save   string              // the file that the configuration is written to; "": it is shown
+	Node   app.Options         // of the sidecar
+
+	Say     func(format string, args ...any)
+	Steps   func(list []step.Step, verb string) // is told what is made, or would be
+	Waiting func(what string)                   // is told what is waited for
+	Every   time.Duration                       // how often, and "" at the end; 0: seldom
+	// Agree asks whether to go on; its error is that nobody is there to be asked.
+	Agree func(ctx context.Context, question string) (bool, error)
+	// Lines are what is asked for, line by line; it is closed at the end of the input.
+	Lines func(ctx context.Context) <-chan string
+	// Prompt is called when the next line is waited for.
+	Prompt func()
+	Show   func(p *pipeline.Pipeline, hits []search.Hit) error
+}
+
+// described is what the embedder of each pipeline says of itself.
+type described = map[string]embed.Description
+
+// quickstart is one under way.
+type quickstart struct {
+	Options
+
+	pool, server *pgxpool.Pool // the one that looks, and the one that sets up: straight to the server
+	node         *app.Node
+	file         *file
+	vector       bool // the extension is in the database
+	changed      bool // something of ours may be in the database
+}
+
+// Run does all of it. An interruption is its error until the rows can be searched; from then on it is the end.
+func Run(ctx context.Context, o Options) (err error) {
+	q := &quickstart{Options: o}
+	if q.file, err = create(o.Save, o.DryRun); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, q.file.end()) }()
+	end, err := q.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	o.Node.Config = o.Config
+	q.node = app.New(o.Node)
+	running := false
+	defer func() {
+		if !running {
+			err = errors.Join(err, q.node.Plugins().Close())
+		}
+	}()
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			q.stands(ctx)
+		}
+	}()
+	ready, err := q.prepare(ctx)
+	if err != nil || !ready {
+		return err
+	}
+	running = true
+	return q.live(ctx)
+}
+
+// prepare leads up to a database in which the pipeline is set up. It reports whether there is something to go on with.
+func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
+	if err := q.look(ctx); err != nil {
+		return false, err
+	}
+	if err := q.choose(ctx); err != nil {
+		return false, err
+	}
+	specs, err := q.specs(ctx)
+	if err != nil {
+		return false, err
+	}
+	about, err := q.node.Plugins().Describe(ctx, specs)
+	if err != nil {
+		return false, err
+	}
+	plan, err := q.plan(ctx, specs, about)
+	if err == nil {
+		err = plan.Refused
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := q.estimate(ctx, specs[0], about); err != nil {
+		return false, err
+	}
+	for _, warning := range plan.Warnings {
+		q.Say("warning: %s", warning)
+	}
+	if q.DryRun {
+		q.Steps(plan.Steps, "would make")
+		return false, nil
+	}
+	q.Steps(plan.Steps, "will make")
+	if len(plan.Steps) > 0 {
+		yes, err := q.Agree(ctx, "Make this, and embed?")
+		if err != nil {
+			return false, err
+		}
+		if !yes {
+			q.Say("nothing was done")
+			return false, nil
+		}
+	}
+	q.changed = true
+	done, err := app.Initialize(ctx, q.Config, q.Log, setup.Options{Pool: q.server, Specs: specs, Descriptions: about})
+	if err != nil || len(done.Steps) != len(plan.Steps) { // else they were told a moment ago
+		q.Steps(done.Steps, "made")
+	}
+	return err == nil, err
+}
+
+// specs are the pipelines of the configuration, as the database knows them.
+func (q *quickstart) specs(ctx context.Context) ([]pipeline.Spec, error) {
+	stored, err := lookup.Stored(ctx, q.pool, q.Config.Slot.Name)
+	if err != nil && problem.Of(err) != problem.NotSetUp {
+		return nil, err
+	}
+	specs := lookup.Configured(q.Config, stored)
+	if len(specs) != 1 {
+		return nil, problem.New(problem.Usage, fmt.Errorf("%d pipelines are configured: this begins with one", len(specs)),
+			"several are set up and worked by embedsidecar run")
+	}
+	return specs, nil
+}
+
+// stands tells somebody who has interrupted what is there now.
+func (q *quickstart) stands(ctx context.Context) {
+	const limit = 5 * time.Second
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit) // ctx is over: that is why
+	defer cancel()
+	if !q.changed {
+		q.Say("interrupted: nothing was done")
+		return
+	}
+	q.Say("interrupted: what is set up stays")
+	q.after(ctx)
+}

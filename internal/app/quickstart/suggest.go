@@ -1,0 +1,251 @@
+package quickstart
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+)
+
+// table is one whose rows may be worth to be embedded.
+type table struct {
+	OID          uint32
+	Schema, Name string
+	Columns      []string // those of text; of those, once it was sampled, what holds sentences
+	Rows         int64    // counted, or the server's estimate where there are many
+	Keyed        bool     // the WAL can name its rows
+
+	runes float64 // of text in a row
+}
+
+// text is about how much text the table has.
+func (t *table) text() float64 { return t.runes * float64(t.Rows) }
+
+// line is the table with its columns, as a person chooses it.
+func (t *table) line() string {
+	return fmt.Sprintf("%s: %s (%s)", database.Quote(t.Schema, t.Name), strings.Join(t.Columns, ", "),
+		wording.Count(t.Rows, "row"))
+}
+
+// How much is looked at before something is suggested.
+const (
+	sampledTables = 20
+	sampledRows   = 200
+	sampledRunes  = 500 // of a text
+	countedRows   = 100_000
+)
+
+// suggest finds the tables with text, those with the most first. A name means this table alone.
+func suggest(ctx context.Context, db database.Beginner, name string) (found []table, err error) {
+	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
+		args := pgx.StrictNamedArgs{"named": nil}
+		if name != "" {
+			t, err := named(ctx, tx, name)
+			if err != nil {
+				return err
+			}
+			args["named"] = t.OID
+		}
+		all, err := database.Collect(ctx, tx, "text_tables", pgx.RowToStructByNameLax[table], args)
+		if err != nil {
+			return fmt.Errorf("look for tables with text: %w", err)
+		}
+		found, err = sampled(ctx, tx, all)
+		return err
+	})
+	return found, err
+}
+
+// named finds the table that somebody names, and refuses what no pipeline can read.
+func named(ctx context.Context, tx pgx.Tx, name string) (*catalog.Table, error) {
+	schema, table, err := config.ParseTable(name)
+	if err != nil {
+		return nil, err
+	}
+	t, err := catalog.TableByName(ctx, tx, schema, table)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.Embeddable(); err != nil {
+		return nil, err
+	}
+	return t, catalog.Usable(ctx, tx, t)
+}
+
+// sampled reads a few rows of each table, and keeps what has text in it. What keeps the others out is the error where
+// nothing is left.
+func sampled(ctx context.Context, tx pgx.Tx, all []table) (found []table, err error) {
+	var empty, silent, nameless []string
+	for _, t := range all[:min(len(all), sampledTables)] {
+		name := database.Quote(t.Schema, t.Name)
+		if len(t.Columns) == 0 {
+			silent = append(silent, name)
+			continue
+		}
+		rows, err := sample(ctx, tx, &t)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("read some rows of %s: %w", name, err)
+		case rows == 0:
+			empty = append(empty, name)
+		case len(t.Columns) == 0:
+			silent = append(silent, name)
+		case !t.Keyed:
+			nameless = append(nameless, name)
+		default:
+			found = append(found, t)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b table) int {
+		if a.text() > b.text() {
+			return -1
+		}
+		return 1
+	})
+	if len(found) == 0 {
+		return nil, nothing(empty, silent, nameless)
+	}
+	return found, nil
+}
+
+// nothing is the error of a database without a table to suggest.
+func nothing(empty, silent, nameless []string) error {
+	const way = "name what to embed, if there is something: embedsidecar quickstart URL --table public.docs --columns title,body --into-table docs_embedding"
+	switch {
+	case len(nameless) > 0:
+		return refusal.Coded(code.Key, "no primary key: "+some(nameless)+", which has text in it",
+			"ALTER TABLE "+nameless[0]+" ADD PRIMARY KEY (...);", way)
+	case len(empty) > 0:
+		return refusal.Coded(code.NoText, "no rows yet: "+some(empty)+"; a search would find nothing",
+			"insert some rows first; or keep their vectors from the first one on with embedsidecar run", way)
+	case len(silent) > 0:
+		return refusal.Coded(code.NoText, "no column with sentences in it that this role may read: "+some(silent),
+			"a grant may be missing: GRANT SELECT ON ... TO the role;", way)
+	}
+	return refusal.Coded(code.NoText, "this database has no table of its own that this role may read",
+		"is it the right one? SELECT datname FROM pg_database; lists them", way)
+}
+
+// some names a few of many.
+func some(names []string) string {
+	const few = 5
+	if len(names) > few {
+		return strings.Join(names[:few], ", ") + fmt.Sprintf(" and %d more", len(names)-few)
+	}
+	return strings.Join(names, ", ")
+}
+
+// sample reads some rows of a table, and leaves it with the columns that hold sentences.
+func sample(ctx context.Context, tx pgx.Tx, t *table) (rows int, err error) {
+	wanted := make([]string, len(t.Columns))
+	for i, column := range t.Columns {
+		wanted[i] = "left(r." + database.Quote(column) + "::text, " + fmt.Sprint(sampledRunes) + ")"
+	}
+	values := make([]column, len(t.Columns))
+	read, err := tx.Query(ctx, "SELECT ARRAY["+strings.Join(wanted, ", ")+"] FROM "+database.Quote(t.Schema, t.Name)+
+		" AS r LIMIT $1", sampledRows)
+	if err != nil {
+		return 0, err
+	}
+	for read.Next() {
+		var texts []*string
+		if err := read.Scan(&texts); err != nil {
+			read.Close()
+			return 0, err
+		}
+		rows++
+		for i, text := range texts {
+			if text != nil {
+				values[i].add(*text)
+			}
+		}
+	}
+	if err := read.Err(); err != nil || rows == 0 {
+		return rows, err
+	}
+	var kept []string
+	for i := range values {
+		if values[i].sentences() {
+			kept = append(kept, t.Columns[i])
+			t.runes += float64(values[i].runes) / float64(rows)
+		}
+	}
+	t.Columns = kept
+	var counted int64
+	err = tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+database.Quote(t.Schema, t.Name)+" LIMIT $1) AS r",
+		countedRows).Scan(&counted)
+	if counted < countedRows { // else the server's estimate is the better one
+		t.Rows = counted
+	}
+	t.Rows = max(t.Rows, counted)
+	return rows, err
+}
+
+// column is what some values of a column look like.
+type column struct {
+	filled, wordy, runes int
+	different            map[string]bool
+}
+
+func (c *column) add(text string) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return
+	}
+	if c.different == nil {
+		c.different = map[string]bool{}
+	}
+	c.filled++
+	c.runes += utf8.RuneCountInString(text)
+	c.different[text] = true
+	if words(text) {
+		c.wordy++
+	}
+}
+
+// sentences reports whether half of the values have more than one word, and they are not the same few again and again,
+// as those of a category are.
+func (c *column) sentences() bool {
+	const half, many, again = 2, 50, 10
+	return c.filled > 0 && half*c.wordy >= c.filled && (c.filled < many || again*len(c.different) > c.filled)
+}
+
+// words reports whether a text has more than one word, or is of a script that sets no spaces between them.
+func words(text string) bool {
+	return strings.ContainsFunc(text, func(r rune) bool {
+		return unicode.IsSpace(r) || unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao,
+			unicode.Khmer, unicode.Myanmar)
+	})
+}
+
+// specOf is the pipeline that embeds a table into one of ours beside it.
+func specOf(t *table) (pipeline.Spec, error) {
+	const suffix, longest = "_embedding", 63
+	into := t.Name
+	for len(into)+len(suffix) > longest {
+		_, size := utf8.DecodeLastRuneInString(into)
+		into = into[:len(into)-size]
+	}
+	columns := make([]string, len(t.Columns))
+	for i, c := range t.Columns {
+		columns[i] = database.Quote(c)
+	}
+	spec, err := config.Shortcut(database.Quote(t.Schema, t.Name), columns, "", database.Quote(into+suffix))
+	if err != nil {
+		return spec, errors.Join(errors.New("suggest a pipeline"), err)
+	}
+	return spec, nil
+}

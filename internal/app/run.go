@@ -1,0 +1,264 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+	"github.com/embedsidecar/embedsidecar/internal/setup/publish"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+	"github.com/embedsidecar/embedsidecar/replication"
+)
+
+// New makes a Node that keeps vectors true to rows. Run runs it.
+func New(o Options) *Node { return newNode(o, observe.Starting, true) }
+
+// RunOptions say how far a run goes.
+type RunOptions struct {
+	NoInit   bool // set nothing up
+	NoChange bool // set up what is missing, and leave as it is what is set up otherwise
+	Role     Role // what of the work is this process's
+
+	// Reached makes the run end when everything that is committed at its start is worked. It is told how far the run
+	// came, and its error is that of the run. nil: the run goes on until it is told to stop.
+	Reached func(ctx context.Context, r Reached) error
+}
+
+// Role is what of the work a process does: all of it, or one half beside processes that do the other. Any number of
+// each may share a slot; the queue is between them.
+type Role string
+
+// The roles.
+const (
+	All    Role = "all"
+	Stream Role = "stream" // reads the slot and fills the queue; it sets nothing up and needs no plugin
+	Work   Role = "work"   // works the queue, and never reads the slot
+)
+
+// Reached is how far a run has come that ends by itself.
+type Reached struct {
+	Pool  *pgxpool.Pool
+	LSN   pglogrepl.LSN // what was committed at its start
+	State report.CaughtUp
+	Err   error // why it did not come further
+}
+
+// pools are the connections of a sidecar.
+type pools struct {
+	work, stream *pgxpool.Pool
+	queries      *pgxpool.Pool // the same as work where nobody queries
+	admin        *pgxpool.Pool // the same as work where nobody administers
+}
+
+// owner are the connections for a set-up, which may be for another role than the stream.
+func (p *pools) owner() *pgxpool.Pool {
+	if database.Pooled(p.work) {
+		return p.stream
+	}
+	return p.work
+}
+
+func (p *pools) close() {
+	for _, pool := range []*pgxpool.Pool{p.admin, p.queries, p.stream, p.work} {
+		if pool != nil {
+			pool.Close()
+		}
+	}
+}
+
+// Run starts the parts in their order, runs them, and ends them the other way round.
+func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
+	end, err := n.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	finish := func() error { return nil }
+	if address := n.o.Config.Queries.Listen; address != "" {
+		if finish, err = n.backend.Listen(ctx, address, n.observer.Request); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, finish()) }()
+	}
+	service, leave, err := n.administer(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, leave()) }()
+
+	var p pools
+	defer p.close()
+	if err := n.connect(ctx, &p); err != nil {
+		return err
+	}
+	defer func() { _, _ = finish(), leave() }() // what is under way needs the connections; errors are told above
+	service.Follow(p.admin)
+	n.follow(ctx, p.work)
+	n.audit.Store(p.work)
+	defer n.audit.Store(nil)
+	if err := n.upgraded(ctx, &p, o); err != nil {
+		return err
+	}
+	// The server may restart in the middle of it. What was made by then is found the next time.
+	prepare := func(ctx context.Context) (struct{}, error) { return struct{}{}, n.prepare(ctx, &p, o) }
+	if _, err := connection.Retry(ctx, n.open, prepare); err != nil {
+		return err
+	}
+	if o.Reached != nil {
+		if err := n.workable(ctx, p.work); err != nil {
+			return err
+		}
+	}
+
+	s := n.sidecar(&p, o.Role)
+	n.backend.Follow(s, p.queries)
+	n.observer.Follow(s, p.work, p.stream) //nolint:contextcheck // what scrapes ask for ends with the listener
+	n.o.Working(ctx)
+	n.atStart(ctx, p.work)
+	if o.Role == Stream {
+		return classified(s.Run(ctx)) // who works builds indexes
+	}
+	if o.Reached == nil {
+		defer n.keepIndexes(ctx, &p)()
+		return classified(s.Run(ctx))
+	}
+	if err := n.catchUp(ctx, s, p.work, o.Reached); err != nil {
+		return err
+	}
+	_, err = n.buildIndexes(ctx, &p)
+	return err
+}
+
+// connect opens the pools, one after the other, and tries again while the server is away. Those that were opened before
+// an error are the caller's to close.
+func (n *Node) connect(ctx context.Context, p *pools) (err error) {
+	open := func(ctx context.Context, open func(ctx context.Context) (*pgxpool.Pool, error)) (*pgxpool.Pool, error) {
+		return connection.Retry(ctx, n.open, open)
+	}
+	p.work, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
+		return n.open.Pool(ctx, n.open.WorkConns(len(n.o.Config.Pipelines)))
+	})
+	if err != nil {
+		return err
+	}
+	p.stream, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
+		return n.open.Server(ctx, p.work, connection.Stream)
+	})
+	p.queries, p.admin = p.work, p.work
+	// Searches wait for one another and not for the work, nor it for them; so do administrators.
+	if err == nil && n.o.Config.Queries.Listen != "" {
+		p.queries, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
+			return n.open.Pool(ctx, connection.Queries)
+		})
+	}
+	if err == nil && n.o.Config.Admin.Listen != "" {
+		p.admin, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
+			return n.open.Pool(ctx, connection.Few)
+		})
+	}
+	return err
+}
+
+// sidecar makes the sidecar of the configuration.
+func (n *Node) sidecar(p *pools, role Role) *sidecar.Sidecar {
+	c := n.o.Config
+	return sidecar.New(sidecar.Options{
+		Slot: c.Slot.Name, Instance: c.Instance, Host: n.o.Host, Version: n.o.Build.Version,
+		Pool: p.work, Direct: p.stream, Dial: n.open.Dial,
+		Load: func(ctx context.Context) ([]pipeline.Pipeline, error) {
+			return n.loader.Load(ctx, p.work, c.Slot.Name)
+		},
+		Forget:     n.loader.Forget,
+		Repair:     func(ctx context.Context) error { return publish.Republish(ctx, p.stream, c.Slot.Name) },
+		Embedder:   n.observer.Embedder,
+		Log:        n.o.Log,
+		Disabled:   !c.Enabled,
+		NoWork:     role == Stream,
+		NoStream:   role == Work,
+		StopOnLost: c.Slot.StopOnLost,
+		Failover:   !c.Slot.NoFailover,
+		Loops:      connection.Loops(c),
+		BatchRows:  c.Workers.BatchRows,
+		NoDirect:   !c.Workers.Direct,
+		CPUShare:   float64(c.Workers.CPUShare) / 100,
+		GiveWay:    c.Workers.GiveWay,
+		Lease:      c.Lease,
+		Retry:      worker.Retry{MaxAttempts: c.Retry.MaxAttempts, Initial: c.Retry.Initial, Max: c.Retry.Max},
+		// 0 is the sidecar's own default.
+		DrainTimeout: max(c.Workers.DrainTimeout, time.Nanosecond),
+		CacheBytes:   c.Workers.CacheBytes,
+		Fresh:        n.observer.Fresh(),
+		Redact:       n.o.Redact,
+		Trace:        n.o.Trace,
+	})
+}
+
+// catchUp runs the sidecar until everything committed before now is worked.
+func (n *Node) catchUp(ctx context.Context, s *sidecar.Sidecar, pool *pgxpool.Pool,
+	reached func(ctx context.Context, r Reached) error,
+) error {
+	lsn, err := report.Now(ctx, pool)
+	if err != nil {
+		return err
+	}
+	running, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type end struct {
+		state report.CaughtUp
+		err   error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		state, err := report.Wait(running, pool, n.o.Config.Slot.Name, lsn)
+		cancel()
+		ended <- end{state, err}
+	}()
+	err = s.Run(running)
+	cancel()
+	e := <-ended
+	switch {
+	// others may have done it all before it had begun
+	case err != nil && (e.err != nil || !errors.Is(err, context.Canceled)):
+		return classified(err)
+	case e.err != nil && ctx.Err() == nil:
+		return e.err
+	}
+	r := Reached{Pool: pool, LSN: lsn, State: e.state}
+	if e.err != nil {
+		r.Err = ctx.Err()
+	}
+	return reached(ctx, r)
+}
+
+// classified gives the errors of the stream that a person must act on their class and way out.
+func classified(err error) error {
+	fatal, ok := errors.AsType[*replication.FatalError](err)
+	if !ok {
+		return err
+	}
+	is := fatalKinds[fatal.Kind]
+	return &problem.Error{Class: is.class, Code: is.code, Err: err, Hint: []string{fatal.Way}}
+}
+
+// fatalKinds are the classes and codes of what ends the stream.
+var fatalKinds = map[replication.Kind]struct {
+	class problem.Class
+	code  code.Code
+}{
+	replication.NotSetUp:    {problem.NotSetUp, code.NotSetUp},
+	replication.Conflict:    {problem.Conflict, code.OtherSlot},
+	replication.Lost:        {problem.Failed, code.SlotLost},
+	replication.Standby:     {problem.Connect, code.Standby},
+	replication.OtherServer: {problem.Usage, code.Copied},
+}

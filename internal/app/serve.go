@@ -1,0 +1,53 @@
+package app
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+)
+
+// NewServer makes a Node that answers queries and does nothing else, with a database or without one. Serve runs it.
+func NewServer(o Options, database bool) *Node { return newNode(o, observe.Queries, database) }
+
+// Serve answers queries on an address until ctx ends, then those under way.
+func (n *Node) Serve(ctx context.Context, address string) (err error) {
+	end, err := n.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, end()) }()
+	// First, because it fails at once: whoever asks before the model is open waits for it.
+	finish, err := n.backend.Listen(ctx, address, n.observer.Request)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, finish()) }()
+	if n.database {
+		pool, err := connection.Retry(ctx, n.open, func(ctx context.Context) (*pgxpool.Pool, error) {
+			return n.open.Pool(ctx, connection.Queries)
+		})
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		defer func() { _ = finish() }() // what is under way needs the connections; its error is told above
+		n.backend.Follow(nil, pool)
+		n.follow(ctx, pool)
+	}
+	// A model that cannot be used is known before long, and the first who asks for it need not wait for its start.
+	model, err := n.backend.Service(ctx, pipeline.ModelName{})
+	if err != nil {
+		return err
+	}
+	if _, err := model.Describe(ctx); err != nil {
+		return err
+	}
+	n.o.Working(ctx)
+	<-ctx.Done()
+	return ctx.Err()
+}

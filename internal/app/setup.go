@@ -1,0 +1,106 @@
+package app
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+)
+
+// SetUpOptions say how far a set-up goes that nothing runs behind.
+type SetUpOptions struct {
+	Adopt    bool // the database is a copy of another
+	DryRun   bool
+	NoChange bool // what is set up otherwise stays so
+	Estimate bool // say of pipelines that are new what their backfill will take
+}
+
+// SetUpDone is what a set-up made, or would make.
+type SetUpDone struct {
+	setup.Report
+
+	Begun       bool // something was planned, at least
+	Estimates   []estimate.Estimate
+	Unestimated []error // why there is no estimate of others
+}
+
+// SetUp sets up what the configured pipelines need. What was done is there beside an error, too.
+func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err error) {
+	open := connection.Opener{Config: n.Config, Log: n.Log}
+	pool, err := open.Pool(ctx, connection.Few)
+	if err != nil {
+		return done, err
+	}
+	defer pool.Close()
+	server, err := open.Server(ctx, pool, connection.Few)
+	if err != nil {
+		return done, err
+	}
+	defer server.Close()
+	plugins := embedders.New(embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact})
+	defer func() { err = errors.Join(err, plugins.Close()) }()
+	var upgraded setup.Report
+	if !o.DryRun {
+		upgraded, err = upgrade(ctx, n.Log, setup.Options{Pool: server})
+		if done.Report, done.Begun = upgraded, len(upgraded.Steps) > 0; err != nil {
+			return done, err
+		}
+	}
+	already, err := o.known(ctx, pool, n.Config.Slot.Name)
+	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
+		return done, err
+	}
+	o.Estimate = o.Estimate && older(err) == nil // what is new is not known
+	specs := lookup.Configured(n.Config, already)
+	described, err := plugins.Describe(ctx, specs)
+	if err != nil {
+		return done, err
+	}
+	done.Begun = true
+	done.Report, err = Initialize(ctx, n.Config, n.Log, setup.Options{
+		Pool: server, Specs: specs, Descriptions: described, Adopt: o.Adopt, DryRun: o.DryRun, NoChange: o.NoChange,
+	})
+	done.Steps = append(upgraded.Steps, done.Steps...)
+	if err != nil || !o.Estimate {
+		return done, err
+	}
+	for _, spec := range specs {
+		if lookup.Find(already, spec.Name) >= 0 {
+			continue
+		}
+		e, err := estimated(ctx, pool, plugins, spec, described[spec.Name], n.Config.PriceOf(spec.Model))
+		if err != nil {
+			done.Unestimated = append(done.Unestimated, err)
+			continue
+		}
+		done.Estimates = append(done.Estimates, e)
+	}
+	return done, nil
+}
+
+// known returns the pipelines that are set up already.
+func (o *SetUpOptions) known(ctx context.Context, pool *pgxpool.Pool, slot string) ([]pipeline.Pipeline, error) {
+	if o.Adopt { // pipelines may come from the slot of the original
+		return lookup.All(ctx, pool)
+	}
+	return lookup.Stored(ctx, pool, slot)
+}
+
+func estimated(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, spec pipeline.Spec,
+	about embed.Description, price float64,
+) (estimate.Estimate, error) {
+	by, err := plugins.Get(spec.Plugin, spec.Model)
+	if err != nil {
+		return estimate.Estimate{}, err
+	}
+	return estimate.Make(ctx, estimate.Options{DB: pool, Spec: spec, About: about, By: by, Price: price})
+}

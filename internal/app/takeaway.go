@@ -1,0 +1,63 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// TakeAwayOptions say what is taken away.
+type TakeAwayOptions struct {
+	All        bool
+	Pipeline   string // the whole name of this one, where it is not all: what cannot be taken back is not guessed
+	Embeddings bool   // the vectors, too
+	DryRun     bool
+}
+
+// TakeAway takes away what init made, and tells what somebody should know of it.
+func TakeAway(ctx context.Context, n Options, o TakeAwayOptions, tell func(what string)) (sql []string, err error) {
+	open := connection.Opener{Config: n.Config, Log: n.Log}
+	pool, err := open.Pool(ctx, connection.Few)
+	if err != nil {
+		return nil, err
+	}
+	defer pool.Close()
+	server, err := open.Server(ctx, pool, connection.Few)
+	if err != nil {
+		return nil, err
+	}
+	defer server.Close()
+	var done uninstall.Removed
+	if o.All {
+		done, err = uninstall.All(ctx, uninstall.Options{
+			Pool: server, Embeddings: o.Embeddings, DryRun: o.DryRun, Log: n.Log,
+		})
+	} else {
+		done, err = uninstall.Pipeline(ctx, uninstall.PipelineOptions{
+			Pool: server, Pipeline: o.Pipeline, Embedding: o.Embeddings, DryRun: o.DryRun, Log: n.Log,
+		})
+		if err == nil && !o.DryRun {
+			if _, left := queue.DropLeftovers(ctx, server); left != nil {
+				tell(fmt.Sprintf("its tasks and its ledger go later: a sidecar that runs takes them away (%s)", left))
+			}
+		}
+	}
+	if _, nothing := errors.AsType[*refusal.NotSetUpError](err); nothing {
+		tell("nothing to take away: the database is not set up")
+		err = nil
+	}
+	if len(done.Kept) > 0 && err == nil {
+		later := "now or later"
+		if !o.All { // nothing but a comment on them tells later whose they were
+			later = "now; later the same call prints the statement for it"
+		}
+		tell(fmt.Sprintf("vectors stay in %s: --drop-embeddings takes them away, too, %s", strings.Join(done.Kept, ", "), later))
+	}
+	return append([]string{}, done.SQL...), err
+}

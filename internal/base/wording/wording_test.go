@@ -1,0 +1,31 @@
+package wording_test
+
+import (
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+)
+
+func TestWording(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ got, want string }{
+		{wording.Count(0, "row"), "0 rows"},
+		{wording.Count(1, "row"), "1 row"},
+		{wording.Count(12, "row"), "12 rows"},
+		{wording.Size(-1), "0 B"},
+		{wording.Size(1023), "1023 B"},
+		{wording.Size(1536), "1.5 kB"},
+		{wording.Size(64 << 20), "64 MB"},
+		{wording.Size(3 << 50), "3072 TB"},
+		{wording.Age(0.0124), "12ms"},
+		{wording.Age(61.4), "1m1s"},
+		{wording.Age(3661), "1h1m0s"},
+		{wording.Percent(1), "100.0%"},
+		{wording.Percent(0.99999), "99.9%"},
+		{wording.OneLine("a\nb\tc\x1b[1m é"), "a b c\uFFFD[1m é"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+}

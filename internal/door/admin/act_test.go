@@ -1,0 +1,200 @@
+package admin_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// acts are requests that have something done, with their bodies.
+var acts = [][2]string{
+	{"/pipelines/docs/pause", ""},
+	{"/pipelines/docs/resume", `{"for": "2h"}`},
+	{"/resume", ""},
+	{"/pipelines/docs/backfill", ""},
+	{"/pipelines/docs/priority", `{"priority": "high"}`},
+	{"/pipelines/docs/reembed", `{"keys": ["1"]}`},
+	{"/tasks/retry", `{"pipelines": ["docs"], "code": "c1"}`},
+	{"/tasks/discard", `{"pipelines": ["docs"], "keys": ["2"]}`},
+	{"/tasks/requeue", `{"pipeline": "docs"}`},
+	{"/tasks/cancel", `{"pipeline": "docs", "keys": ["1", "3"]}`},
+	{"/tasks/prioritise", `{"pipeline": "docs", "priority": "high"}`},
+	{"/notifications", `{"on": true}`},
+	{"/bulk/begin", `{"pipelines": ["docs"], "drain": "0s"}`},
+	{"/bulk/end", `{"all": true}`},
+}
+
+// acted is what an action leaves: the queue, the switches, and its entry of the audit but for who, when and which
+// number.
+func (f *fixture) acted() string {
+	f.t.Helper()
+	return strings.Join(testenv.Values[string](f.Database, `
+		SELECT concat_ws(' ', 'task', pipeline_id, row_key, state, lane, attempt, error_code, due_at IS NULL)
+		FROM   embedsidecar.task
+		UNION ALL SELECT concat_ws(' ', 'pipeline', pipeline_id, enabled, lane) FROM embedsidecar.pipeline
+		UNION ALL SELECT concat_ws(' ', 'all', enabled) FROM embedsidecar.installation
+		UNION ALL SELECT concat_ws(' ', 'scan', pipeline_id, phase, reason) FROM embedsidecar.scan
+		UNION ALL SELECT concat_ws(' ', 'ledger', pipeline_id, row_key) FROM embedsidecar.ledger
+		UNION ALL SELECT concat_ws(' ', 'audit', action, pipeline, arguments, result, changed) FROM embedsidecar.audit_log ORDER BY 1`), "\n")
+}
+
+// TestAct_ADryRunChangesNothing: whatever it is about, it tells what would be done, and leaves no entry in the audit.
+// That every action does what the command line and SQL do is seen where the command line is.
+func TestAct_ADryRunChangesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	before := f.state()
+	for _, c := range acts {
+		dry := `{"dry_run": true}`
+		if c[1] != "" {
+			dry = strings.Replace(c[1], "{", `{"dry_run": true, `, 1)
+		}
+		if a := f.ask("operator", http.MethodPost, "/api/v1"+c[0], dry); a.status != http.StatusOK || !strings.Contains(a.body, `"dry_run":true`) ||
+			!strings.Contains(a.body, `"outcomes":[{`) {
+			t.Errorf("%s %s: %d %s", c[0], dry, a.status, a.body)
+		}
+	}
+	if after := f.state(); after != before {
+		t.Errorf("it left\n%s\nof\n%s", after, before)
+	}
+	if a := f.ask("operator", http.MethodPost, "/api/v1/pipelines/docs/pause", ""); a.status != http.StatusOK {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	by := testenv.Values[string](f.Database, `SELECT said_by FROM embedsidecar.audit_log`)
+	if fmt.Sprint(by) != "[http:operator@127.0.0.1]" {
+		t.Errorf("said by %q", by)
+	}
+}
+
+// TestAct_InPortions: matched, changed and remaining are exact, a limit is kept, what is left goes on under the same
+// entry of the audit, and the same request with the same key acts once.
+func TestAct_InPortions(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	type acted struct {
+		Outcomes []struct {
+			Pipeline, Result string
+			Rows             struct {
+				Matched, Remaining *int64
+				Changed            int64
+				AuditID            int64    `json:"audit_id"`
+				Unknown            []string `json:"unknown_keys"`
+			}
+		}
+	}
+	retry := func(who, body string, header ...string) string {
+		t.Helper()
+		var told []string
+		a := f.ask(who, http.MethodPost, "/api/v1/tasks/retry", body, header...)
+		for _, o := range decoded[acted](f, body, a).Outcomes {
+			number := func(n *int64) string {
+				if n == nil {
+					return "?"
+				}
+				return fmt.Sprint(*n)
+			}
+			told = append(told, fmt.Sprintf("%s %s %s/%d/%s %d %v", o.Pipeline, o.Result, number(o.Rows.Matched), o.Rows.Changed,
+				number(o.Rows.Remaining), o.Rows.AuditID, o.Rows.Unknown))
+		}
+		return strings.Join(told, ", ")
+	}
+	next := testenv.Value[int64](f.Database, `SELECT coalesce(pg_sequence_last_value('embedsidecar.audit_log_audit_id_seq'), 0) + 1`)
+	for _, c := range []struct{ who, body, want string }{
+		{"operator", `{"dry_run": true}`, "public.docs would_be_retried 3/0/3 0 [], public.notes would_be_retried 3/0/3 0 []"},
+		{"scoped", `{"dry_run": true}`, "public.docs would_be_retried 3/0/3 0 []"},
+		{"operator", `{"limit": 2}`, fmt.Sprintf("public.docs retried 3/2/1 %d []", next)},
+		{"operator", fmt.Sprintf(`{"pipelines": ["docs"], "continues": %d}`, next), fmt.Sprintf("public.docs retried ?/1/0 %d []", next)},
+		{"operator", `{"pipelines": ["docs"], "keys": ["9"]}`, fmt.Sprintf("public.docs nothing_to_retry 0/0/0 %d [9]", next+1)},
+	} {
+		if got := retry(c.who, c.body); got != c.want {
+			t.Errorf("%s: %s, want %s", c.body, got, c.want)
+		}
+	}
+	for range 2 {
+		if got, want := retry("operator", `{"limit": 2}`, "Idempotency-Key", "k"),
+			fmt.Sprintf("public.docs nothing_to_retry 0/0/0 %d [], public.notes retried 3/2/1 %d []", next+2, next+3); got != want {
+			t.Errorf("with a key: %s, want %s", got, want)
+		}
+	}
+	f.refused(http.StatusUnprocessableEntity, "idempotency_key", "operator", http.MethodPost, "/api/v1/tasks/retry", `{}`, "Idempotency-Key", "k")
+	if got := retry("scoped", `{}`, "Idempotency-Key", "k"); !strings.HasPrefix(got, "public.docs") { // each has keys of his own
+		t.Errorf("another's key: %s", got)
+	}
+	if n := testenv.Value[int64](f.Database, `SELECT count(*) FROM embedsidecar.audit_log`); n != 5 {
+		t.Errorf("%d entries in the audit, want 5", n)
+	}
+}
+
+// TestAct_NotWhereNothingMayBeChanged: the setting refuses admins, too, and a token for some pipelines acts on these
+// alone.
+func TestAct_NotWhereNothingMayBeChanged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	before := f.state()
+	for path, body := range map[string]string{
+		"/pipelines/public.notes/pause": "", "/tasks/retry": `{"pipelines": ["docs", "notes"]}`,
+		"/tasks/cancel": `{"pipeline": "notes", "keys": ["1"]}`, "/bulk/begin": `{"pipelines": ["docs", "notes"]}`,
+		"/bulk/end": `{"pipelines": ["notes"]}`, "/pipelines/notes/drain": "", "/search": `{"pipeline": "notes", "text": "a"}`,
+		"/tasks/prioritise": `{"pipeline": "notes", "priority": "high"}`, "/pipelines/notes/resume": `{"for": "1h"}`,
+	} {
+		f.refused(http.StatusNotFound, "pipeline_not_found", "scoped", http.MethodPost, "/api/v1"+path, body)
+	}
+	for path, body := range map[string]string{"/pause": "", "/bulk/begin": "", "/bulk/end": `{"all": true}`} {
+		f.refused(http.StatusBadRequest, "usage", "scoped", http.MethodPost, "/api/v1"+path, body)
+	}
+	f.refused(http.StatusForbidden, "scope", "scoped", http.MethodPost, "/api/v1/notifications", `{"on": true}`)
+	f.refused(http.StatusForbidden, "scope", "scoped", http.MethodGet, "/api/v1/workers", "")
+	f.config.Admin.ReadOnly = true
+	f.listen()
+	for _, c := range acts {
+		f.refused(http.StatusForbidden, "read_only", "admin", http.MethodPost, "/api/v1"+c[0], c[1])
+	}
+	for _, path := range []string{"/plugins/fake/reload", "/plugins/reload"} {
+		f.refused(http.StatusForbidden, "read_only", "admin", http.MethodPost, "/api/v1"+path, "")
+	}
+	if f.state() != before {
+		t.Error("something changed")
+	}
+	if a := f.ask("operator", http.MethodPost, "/api/v1/tasks/retry", `{"dry_run": true}`); a.status != http.StatusOK {
+		t.Errorf("a dry run: %d %s", a.status, a.body)
+	}
+}
+
+// TestAct_TooOften: one token that asks too often keeps no other out.
+func TestAct_TooOften(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(_ *fixture, o *admin.Options) { o.Rate = 1 })
+	var refused bool
+	for range 5 {
+		a := f.ask("viewer", http.MethodGet, "/api/v1/session", "")
+		refused = refused || a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") == "1"
+	}
+	if a := f.ask("operator", http.MethodGet, "/api/v1/session", ""); !refused || a.status != http.StatusOK {
+		t.Errorf("refused %t, another one: %d %s", refused, a.status, a.body)
+	}
+}
+
+// TestAct_AsARoleThatMayNot: where the role of the program may not act, that is said with the way out; what the
+// least-privileged one may, it does.
+func TestAct_AsARoleThatMayNot(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	_, operator := f.SQLRoles()
+	f.MustExecSuper("REVOKE " + operator + " FROM " + f.role)
+	f.refused(http.StatusForbidden, "database_role", "admin", http.MethodPost, "/api/v1/pause", "")
+	a := f.ask("admin", http.MethodPost, "/api/v1/pause", "")
+	if !strings.Contains(a.body, "member of embedsidecar_operator") || !strings.Contains(a.body, "ES0501") {
+		t.Errorf("no way out: %s", a.body)
+	}
+	if a := f.ask("operator", http.MethodPost, "/api/v1/tasks/retry", "{}"); a.status != http.StatusOK {
+		t.Errorf("retry: %d %s", a.status, a.body)
+	}
+}

@@ -1,0 +1,137 @@
+package admin_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// from returns a connection to the listener that comes from an address of this machine.
+func (f *fixture) from(address string) net.Conn {
+	f.t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	conn, err := dialer.DialContext(f.t.Context(), "tcp", strings.TrimPrefix(f.base, "http://"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// TestTrust_BodiesOfStrangersCloseNothing: whoever has no token and sends bodies that do not end takes no place of
+// those who have one, and of other strangers none either; and he does not wait for long.
+func TestTrust_BodiesOfStrangersCloseNothing(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(_ *fixture, o *admin.Options) {
+		o.Pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = fmt.Fprintf(w, "page for %s", r.PostFormValue("token"))
+		})
+	})
+	held := make([]net.Conn, 300) // more than there may be connections
+	for i := range held {
+		held[i] = f.from("127.0.0.1")
+		// One that goes beyond what an address may have is ended while it is written to.
+		_, _ = io.WriteString(held[i], "POST /login HTTP/1.1\r\nHost: x\r\n"+
+			"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 9\r\n\r\nt")
+	}
+	signIn := func(address, body string) (int, string) {
+		client := &http.Client{Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext:       func(context.Context, string, string) (net.Conn, error) { return f.from(address), nil },
+		}}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.base+"/login", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		response, err := client.Do(r)
+		if err != nil {
+			return 0, err.Error()
+		}
+		defer func() { _ = response.Body.Close() }()
+		content, _ := io.ReadAll(response.Body)
+		return response.StatusCode, string(content)
+	}
+	testenv.Eventually(t, waitFor, func() (bool, string) {
+		status, said := signIn("127.0.0.1", "token=x")
+		return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable, said
+	})
+	gets[admin.Status](f, "operator", "/api/v1/status")
+	if status, said := signIn("127.0.0.2", "token=x"); status != http.StatusOK || said != "page for x" {
+		t.Errorf("another stranger: %d %s", status, said)
+	}
+	if status, said := signIn("127.0.0.2", "token="+strings.Repeat("x", 1<<16)); status != http.StatusRequestEntityTooLarge {
+		t.Errorf("a large body of a stranger: %d %s", status, said)
+	}
+	testenv.Eventually(t, waitFor, func() (bool, string) { // none of those that are held has ended
+		status, said := signIn("127.0.0.1", "token=x")
+		return status == http.StatusOK, said
+	})
+}
+
+// TestTrust_ASearchTellsNoMoreThanTheCallerMaySee: by the administration, too, policies of a table are not passed by;
+// and who may not see texts learns of none that it is the one he guessed.
+func TestTrust_ASearchTellsNoMoreThanTheCallerMaySee(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(f *fixture, _ *admin.Options) {
+		f.embed = func(context.Context, *pipeline.Pipeline, string) ([]float32, error) { return []float32{2, 1, 0}, nil }
+	})
+	f.embedded()
+	f.pool = f.connect(testenv.Owner) // policies do not hold for it
+	f.listen()
+	const path, row = "/api/v1/search", "/api/v1/pipelines/docs/rows/1?text=true"
+	question := func(more string) string { return `{"pipeline": "docs", "text": "CANARY 2"` + more + `}` }
+	found := func(body string) []search.Hit {
+		t.Helper()
+		return decoded[admin.Answer](f, body, f.ask("operator", http.MethodPost, path, body)).Hits
+	}
+	if hits := found(question("")); len(hits) != 4 || hits[0].Key != "2" || hits[0].Distance != nil {
+		t.Errorf("who may not see texts is told how near they are: %+v", hits)
+	}
+	f.refused(http.StatusForbidden, "row_text", "operator", http.MethodPost, path, question(`, "hybrid": true`))
+	f.config.Admin.ShowRowText = true
+	f.listen()
+	if hits := found(question(`, "hybrid": true`)); len(hits) != 4 || hits[0].Score == nil || hits[0].Distance == nil {
+		t.Errorf("who may see texts: %+v", hits)
+	}
+	f.MustExec(`ALTER TABLE docs ENABLE ROW LEVEL SECURITY`)
+	for _, more := range []string{"", `, "hybrid": true`, `, "show_text": true`} {
+		f.refused(http.StatusForbidden, "row_security", "operator", http.MethodPost, path, question(more))
+	}
+	f.refused(http.StatusForbidden, "row_security", "operator", http.MethodGet, row, "")
+}
+
+// TestTrust_EventsEndWithTheSession: who signs out watches no longer, though nothing happens that could be told.
+func TestTrust_EventsEndWithTheSession(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	opened := f.ask("viewer", http.MethodPost, "/api/v1/session", "")
+	cookie, _, _ := strings.Cut(opened.header.Get("Set-Cookie"), ";")
+	ctx, cancel := context.WithTimeout(t.Context(), waitFor)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.base+"/api/v1/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Cookie", cookie)
+	response, err := http.DefaultClient.Do(r)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%v, %+v", err, response)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if a := f.ask("", http.MethodDelete, "/api/v1/session", "", "Cookie", cookie); a.status != http.StatusOK {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+		t.Errorf("it did not end: %v", err)
+	}
+}

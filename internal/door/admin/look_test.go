@@ -1,0 +1,323 @@
+package admin_test
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestLook_WhatIsThere: every route that looks tells what the database holds, to each what he may see, and neither
+// texts nor passwords.
+func TestLook_WhatIsThere(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	for _, path := range []string{
+		"/status", "/checks", "/pipelines", "/pipelines/docs", "/pipelines/docs/rows/1", "/tasks", "/dead-letters", "/errors",
+		"/audit", "/slots", "/workers", "/backfills", "/plugins", "/config", "/session", "/wait?timeout=1ms",
+	} {
+		a := f.ask("admin", http.MethodGet, "/api/v1"+path, "")
+		if a.status != http.StatusOK || strings.Contains(a.body, "CANARY") || strings.Contains(a.body, "hunter2") {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+		// One for some pipelines learns nothing of others.
+		if a := f.ask("scoped", http.MethodGet, "/api/v1"+path, ""); strings.Contains(a.body, "notes") {
+			t.Errorf("%s, for some pipelines: %s", path, a.body)
+		}
+	}
+	now := gets[admin.Status](f, "viewer", "/api/v1/status")
+	if len(now.Pipelines) != 2 || now.Pipelines[0].Failed != 3 || now.Pipelines[0].Cancelled != 1 || len(now.Slots) != 1 ||
+		now.Program.Instance != "one" {
+		t.Errorf("status: %+v", now)
+	}
+	for path, want := range map[string]string{
+		"/tasks?limit=3":                       "public.docs:1 public.docs:2 public.docs:3 +",
+		"/tasks?limit=3&cursor=CURSOR":         "public.docs:4 public.notes:1 public.notes:2 +",
+		"/tasks?pipeline=docs&state=cancelled": "public.docs:4",
+		"/tasks?pipeline=notes&key=2&key=4":    "public.notes:2 public.notes:4",
+		"/tasks?older_than=2h":                 "",
+		"/dead-letters?code=c1&limit=2":        "public.docs:1 public.docs:3 +",
+		"/tasks?class=x%27y":                   "",
+	} {
+		page := gets[admin.TaskPage](f, "viewer", "/api/v1"+strings.ReplaceAll(path, "CURSOR",
+			gets[admin.TaskPage](f, "viewer", "/api/v1/tasks?limit=3").Next))
+		var got []string
+		for _, task := range page.Tasks {
+			got = append(got, task.Pipeline+":"+task.Key)
+		}
+		if page.Next != "" {
+			got = append(got, "+")
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	f.pagesOfTheAudit()
+	for path, reason := range map[string]string{"/checks": "scope", "/plugins": "scope", "/config": "role"} {
+		f.refused(http.StatusForbidden, reason, "scoped", http.MethodGet, "/api/v1"+path, "")
+	}
+	f.refused(http.StatusNotFound, "row_not_found", "viewer", http.MethodGet, "/api/v1/pipelines/docs/rows/99", "")
+	f.refused(http.StatusNotFound, "pipeline_not_found", "scoped", http.MethodGet, "/api/v1/pipelines/notes/rows/1", "")
+	if n := f.checks.Load(); n != 1 {
+		t.Errorf("all was checked %d times, want once for those who ask together", n)
+	}
+	a := f.ask("admin", http.MethodPost, "/api/v1/plugins/fake/reload", "")
+	if !strings.Contains(a.body, "reloaded by http:admin@") {
+		t.Errorf("reload: %d %s", a.status, a.body)
+	}
+	// Nothing is waited for: what is left now is the answer.
+	for method, path := range map[string]string{http.MethodGet: "/wait?timeout=0s", http.MethodPost: "/drain"} {
+		text := ""
+		if method == http.MethodPost {
+			text = `{"timeout": "0s"}`
+		}
+		if a := f.ask("viewer", method, "/api/v1"+path, text); a.status != http.StatusOK || !strings.Contains(a.body, "left") ||
+			!strings.Contains(a.body, `"why":`) {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	f.refused(http.StatusNotFound, "plugin_not_found", "admin", http.MethodPost, "/api/v1/plugins/none/reload", "")
+}
+
+// pagesOfTheAudit fails the test unless entries come page by page, each once, and filtered on each page.
+func (f *fixture) pagesOfTheAudit() {
+	f.t.Helper()
+	f.MustExec(`INSERT INTO embedsidecar.audit_log (action, pipeline) SELECT 'pause', CASE i % 2 WHEN 0 THEN 'public.docs' ELSE 'public.notes' END
+		FROM generate_series(1, 7) AS i`)
+	for filter, want := range map[string]int{"": 7, "&pipeline=docs": 3} {
+		var ids []int64
+		for path, pages := "/api/v1/audit?limit=2"+filter, 0; path != ""; pages++ {
+			page := gets[admin.AuditPage](f, "viewer", path)
+			for _, a := range page.Actions {
+				ids = append(ids, a.ID)
+			}
+			if path = ""; page.Next != "" {
+				path = "/api/v1/audit?limit=2" + filter + "&cursor=" + page.Next
+			}
+			if len(page.Actions) > 2 || pages > 7 {
+				f.t.Fatalf("%q: page %d has %d entries", filter, pages, len(page.Actions))
+			}
+		}
+		if !slices.IsSortedFunc(ids, func(a, b int64) int { return cmp.Compare(b, a) }) || len(slices.Compact(ids)) != want {
+			f.t.Errorf("%q: %v, want %d entries, the newest first", filter, ids, want)
+		}
+	}
+	f.refused(http.StatusBadRequest, "usage", "viewer", http.MethodGet, "/api/v1/audit?cursor=x", "")
+	f.MustExec(`TRUNCATE embedsidecar.audit_log`)
+}
+
+// TestLook_TextOfARow: only where the configuration lets it be shown, to operators, who ask for it.
+func TestLook_TextOfARow(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const path = "/api/v1/pipelines/docs/rows/1?text=true"
+	f.refused(http.StatusForbidden, "row_text", "admin", http.MethodGet, path, "")
+	f.config.Admin.ShowRowText = true
+	f.listen()
+	f.refused(http.StatusForbidden, "row_text", "viewer", http.MethodGet, path, "")
+	if s := gets[explain.Story](f, "operator", path); s.Row.Text == nil || *s.Row.Text != "CANARY 1" {
+		t.Errorf("%+v", s.Row)
+	}
+	if s := gets[explain.Story](f, "operator", strings.TrimSuffix(path, "?text=true")); s.Row.Text != nil {
+		t.Errorf("nobody asked for %q", *s.Row.Text)
+	}
+}
+
+// TestSession_OfABrowser: a cookie stands for the token until it is ended, or the token is revoked.
+func TestSession_OfABrowser(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(_ *fixture, o *admin.Options) {
+		o.Pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			who, known := admin.CallerOf(r.Context())
+			_, _ = fmt.Fprintln(w, who.Name, known)
+		})
+	})
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	send := func(method, path, token string) (status int, cookies []*http.Cookie, content string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, f.base+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		resp, err := browser.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		page, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, resp.Cookies(), string(page)
+	}
+	page := func() string {
+		t.Helper()
+		_, _, content := send(http.MethodGet, "/", "")
+		return strings.TrimSpace(content)
+	}
+	begin := func() {
+		t.Helper()
+		status, cookie, _ := send(http.MethodPost, "/api/v1/session", f.tokens["operator"])
+		if status != http.StatusOK || len(cookie) != 1 || !cookie[0].HttpOnly ||
+			cookie[0].SameSite != http.SameSiteStrictMode ||
+			strings.Contains(cookie[0].Value, f.tokens["operator"]) {
+			t.Fatalf("%d %v", status, cookie)
+		}
+	}
+	if got := page(); got != "false" {
+		t.Errorf("before: %q", got)
+	}
+	begin()
+	if got := page(); got != "operator true" {
+		t.Errorf("in a session: %q", got)
+	}
+	if status, _, _ := send(http.MethodPost, "/api/v1/tasks/retry?x=1", ""); status != http.StatusUnprocessableEntity {
+		t.Errorf("a cookie lets act: %d", status)
+	}
+	send(http.MethodDelete, "/api/v1/session", "")
+	if got := page(); got != "false" {
+		t.Errorf("after its end: %q", got)
+	}
+	begin()
+	if _, err := serve.RevokeTokens(f.file, "operator"); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, waitFor, func() (bool, string) { got := page(); return got == "false", got })
+}
+
+// TestEvents tells who watches what changes, until the token is revoked.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.base+"/api/v1/events", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+f.tokens["scoped"])
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if got := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusOK || got != "text/event-stream" {
+		t.Fatalf("%d %s", resp.StatusCode, got)
+	}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	until := func(word string) {
+		t.Helper()
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), "notes") {
+				t.Errorf("it tells of a pipeline of others: %s", lines.Text())
+			}
+			if strings.Contains(lines.Text(), word) {
+				return
+			}
+		}
+		t.Fatalf("the stream ended without %s: %v", word, lines.Err())
+	}
+	until("event: status")
+	until(`"enabled":true`)
+	f.MustExec(`SELECT embedsidecar.pause('public.docs')`)
+	until(`"enabled":false`)
+	if _, err := serve.RevokeTokens(f.file, "scoped"); err != nil {
+		t.Fatal(err)
+	}
+	f.MustExec(`SELECT embedsidecar.resume('public.docs')`)
+	for lines.Scan() { // until it is ended, within seconds
+		continue
+	}
+}
+
+// TestAct_WhileTheDatabaseIsAway: that is said at once, whatever is asked for, and nothing is half done; when it is
+// back the same request with the same key acts.
+func TestAct_WhileTheDatabaseIsAway(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	proxy := testenv.StartProxy(t, f.Server.Addr())
+	f.pool = f.connectTo(f.URLVia(proxy.Addr(), f.role))
+	f.listen()
+	gets[admin.Status](f, "viewer", "/api/v1/status")
+	before := f.state()
+	proxy.Refuse()
+	proxy.Cut()
+	for _, path := range []string{"/tasks", "/lanes", "/workers", "/pipelines/docs/rows?key=1", "/wait?timeout=1s"} {
+		f.refused(http.StatusServiceUnavailable, "database", "viewer", http.MethodGet, "/api/v1"+path, "")
+	}
+	for _, c := range append(acts, [2]string{"/pipelines/docs/drain", ""}, [2]string{"/drain", ""}) {
+		f.refused(http.StatusServiceUnavailable, "database", "operator", http.MethodPost, "/api/v1"+c[0], c[1],
+			"Idempotency-Key", c[0])
+	}
+	if after := f.state(); after != before {
+		t.Errorf("it left\n%s\nof\n%s", after, before)
+	}
+	if err := proxy.Accept(); err != nil {
+		t.Fatal(err)
+	}
+	gets[admin.TaskPage](f, "viewer", "/api/v1/tasks")
+	for range 2 {
+		f.ask("operator", http.MethodPost, "/api/v1/pipelines/docs/pause", "", "Idempotency-Key", "/pipelines/docs/pause")
+	}
+	if n := testenv.Value[int](f.Database, `SELECT count(*) FROM embedsidecar.audit_log WHERE action = 'pause' AND result = 'paused'`); n != 1 {
+		t.Errorf("%d entries in the audit, want 1", n)
+	}
+}
+
+// TestAct_TwoOperatorsOnOneRow: what several do to one row at once is done one after the other, all of it is in the
+// audit, and the row is as one of them has left it.
+func TestAct_TwoOperatorsOnOneRow(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	var both sync.WaitGroup
+	answers := make([]answer, 16)
+	for i := range answers {
+		path, body := "/tasks/cancel", `{"pipeline": "docs", "keys": ["1"]}`
+		if i%2 == 1 {
+			path = "/tasks/requeue"
+		}
+		both.Go(func() {
+			answers[i] = f.ask([]string{"operator", "scoped", "admin"}[i%3], http.MethodPost, "/api/v1"+path, body)
+		})
+	}
+	both.Wait()
+	said := int64(0)
+	for _, a := range answers {
+		type acted struct {
+			Outcomes []struct{ Rows struct{ Changed int64 } }
+		}
+		said += decoded[acted](f, "both", a).Outcomes[0].Rows.Changed
+	}
+	var kept struct{ entries, changed int64 }
+	if err := f.Pool.QueryRow(t.Context(), `SELECT count(*), sum(changed) FROM embedsidecar.audit_log`).Scan(&kept.entries, &kept.changed); err != nil {
+		t.Fatal(err)
+	}
+	if kept.entries != int64(len(answers)) || kept.changed != said || said < 1 {
+		t.Errorf("the audit has %+v, and the answers say %d", kept, said)
+	}
+	if state := testenv.Value[string](f.Database, `SELECT string_agg(state::text, ' ') FROM embedsidecar.task WHERE row_key = '1'
+		AND pipeline_id = (SELECT min(pipeline_id) FROM embedsidecar.task)`); state != "cancelled" && state != "todo" {
+		t.Errorf("the row is %q", state)
+	}
+}

@@ -1,0 +1,469 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
+	"github.com/embedsidecar/embedsidecar/internal/named/models"
+	"github.com/embedsidecar/embedsidecar/internal/named/registry"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+)
+
+// ServiceOptions say what a Service stands on.
+type ServiceOptions struct {
+	Config   *config.Config
+	Redact   func(string) string     // takes what is secret out of a text
+	Snapshot func() observe.Snapshot // how this process stands
+	// Check looks at everything that running depends on.
+	Check  func(ctx context.Context, pool *pgxpool.Pool) []check.Finding
+	Reload func(ctx context.Context, by string, plugins []string) []control.Reloaded
+	// Embed embeds a question with a pipeline's own model. nil: nothing is searched for here.
+	Embed func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error)
+	// Registered and Folders tell which plugins and models can be named on this machine. nil: that is not told.
+	Registered func(ctx context.Context) ([]registry.Known, error)
+	Folders    func() []models.Info
+	Log        *slog.Logger
+}
+
+// Service is what administrators can ask and have done. Who asks is in the context; what he may not is refused. It is
+// safe for concurrent use.
+type Service struct {
+	o        ServiceOptions
+	memory   observe.Memory
+	events   *hub
+	waits    turn // those who wait for vectors, each in a request
+	counting turn // one counts all tasks at a time
+
+	mu   sync.Mutex
+	pool *pgxpool.Pool // nil while the program starts
+
+	reading   turn // one looks at the tables; the others take what he found
+	read      observe.Database
+	readAt    time.Time
+	checking  turn
+	checked   []Check
+	checkedAt time.Time
+}
+
+// How old what several ask for at once may be.
+const (
+	statusAge = time.Second
+	checksAge = 10 * time.Second
+)
+
+// NewService makes a Service. Before Follow it knows no database.
+func NewService(o ServiceOptions) *Service {
+	return &Service{
+		o: o, memory: observe.Memory{Counts: report.Counts{Age: statusAge}}, events: newHub(),
+		reading: make(turn, 1), checking: make(turn, 1), counting: make(turn, 1), waits: make(turn, maxWaits),
+	}
+}
+
+// turn is for as many at a time as it has room for. Nobody waits for his longer than his context.
+type turn chan struct{}
+
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (t turn) giveBack() { <-t }
+
+// Follow asks a database from now on.
+func (s *Service) Follow(pool *pgxpool.Pool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pool = pool
+}
+
+// database returns where to ask.
+func (s *Service) database() (*pgxpool.Pool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pool == nil {
+		return nil, &Problem{
+			Status: http.StatusServiceUnavailable, Reason: "starting", after: 2 * time.Second,
+			Detail: "the sidecar starts: it is not connected to its database yet",
+		}
+	}
+	return s.pool, nil
+}
+
+// Program is the process that answers.
+type Program struct {
+	Instance string   `json:"instance"`
+	Slot     string   `json:"slot"`
+	Version  string   `json:"version"`
+	Pid      int      `json:"pid"`
+	Ready    bool     `json:"ready"`
+	NotReady []string `json:"not_ready,omitempty" doc:"What keeps it from being ready"`
+}
+
+// Status is how things stand.
+type Status struct {
+	At       time.Time `json:"at" doc:"When it was looked at"`
+	ReadOnly bool      `json:"read_only" doc:"Nothing can be changed over this listener"`
+	Program  Program   `json:"program" doc:"The process that answers"`
+
+	observe.Database
+}
+
+// Status tells how all pipelines stand that the caller sees.
+func (s *Service) Status(ctx context.Context) (Status, error) {
+	who, err := asked(ctx, serve.RoleViewer)
+	if err != nil {
+		return Status{}, err
+	}
+	pool, err := s.database()
+	if err != nil {
+		return Status{}, err
+	}
+	found, at, err := s.look(ctx, pool)
+	if err != nil {
+		return Status{}, err
+	}
+	return Status{
+		At: at.UTC(), ReadOnly: s.o.Config.Admin.ReadOnly, Program: s.program(who), Database: seen(who, found),
+	}, nil
+}
+
+// look asks the tables, unless somebody has just done so.
+func (s *Service) look(ctx context.Context, pool *pgxpool.Pool) (observe.Database, time.Time, error) {
+	if err := s.reading.take(ctx); err != nil {
+		return observe.Database{}, time.Time{}, err
+	}
+	defer s.reading.giveBack()
+	if time.Since(s.readAt) < statusAge {
+		return s.read, s.readAt, nil
+	}
+	at := time.Now()
+	found, err := observe.Read(ctx, pool, &s.memory, observe.FewFailures, s.o.Redact)
+	if err != nil {
+		return found, at, err
+	}
+	s.read, s.readAt = found, at
+	return found, at, nil
+}
+
+// seen is what somebody sees of how things stand.
+func seen(who Caller, all observe.Database) observe.Database {
+	if len(who.Pipelines) == 0 {
+		return all
+	}
+	found := observe.Database{Slots: []report.Slot{}, Sidecars: []report.Sidecar{}, Pipelines: []observe.Pipeline{}}
+	for i := range all.Pipelines {
+		p := &all.Pipelines[i]
+		if !who.Sees(p.Name) {
+			continue
+		}
+		found.Pipelines = append(found.Pipelines, *p)
+		at := slices.IndexFunc(all.Slots, func(slot report.Slot) bool { return slot.Name == p.Slot })
+		if at >= 0 && !slices.ContainsFunc(found.Slots, func(slot report.Slot) bool { return slot.Name == p.Slot }) {
+			found.Slots = append(found.Slots, all.Slots[at])
+		}
+	}
+	return found
+}
+
+// program is the process, as far as somebody sees it.
+func (s *Service) program(who Caller) Program {
+	now := s.o.Snapshot()
+	p := Program{Instance: now.Instance, Slot: now.Slot, Version: now.Version, Pid: now.Pid, Ready: true}
+	for _, c := range now.Ready() {
+		if c.Err == nil || c.Aside { // how each pipeline stands is told with it
+			continue
+		}
+		p.Ready = false
+		if len(who.Pipelines) == 0 {
+			p.NotReady = append(p.NotReady, s.o.Redact(c.Name+": "+c.Err.Error()))
+		}
+	}
+	return p
+}
+
+// Pipeline tells how one pipeline stands.
+func (s *Service) Pipeline(ctx context.Context, name string) (observe.Pipeline, error) {
+	_, _, names, err := s.meant(ctx, serve.RoleViewer, []string{name})
+	if err != nil {
+		return observe.Pipeline{}, err
+	}
+	now, err := s.Status(ctx)
+	if err != nil {
+		return observe.Pipeline{}, err
+	}
+	for i := range now.Pipelines {
+		if now.Pipelines[i].Name == names[0] {
+			return now.Pipelines[i], nil
+		}
+	}
+	return observe.Pipeline{}, noPipeline(name, nil)
+}
+
+// meant returns who asks, and the whole names of the pipelines that he means and sees: without names all of these.
+func (s *Service) meant(ctx context.Context, role string, names []string) (Caller, *pgxpool.Pool, []string, error) {
+	who, err := asked(ctx, role)
+	if err != nil {
+		return who, nil, nil, err
+	}
+	pool, err := s.database()
+	if err != nil {
+		return who, nil, nil, err
+	}
+	all, err := lookup.Brief(ctx, pool, nil)
+	if err != nil {
+		return who, nil, nil, err
+	}
+	his := all[:0:0]
+	known := []string{}
+	for i := range all {
+		if who.Sees(all[i].Name) {
+			his, known = append(his, all[i]), append(known, all[i].Name)
+		}
+	}
+	if len(names) == 0 {
+		return who, pool, known, nil
+	}
+	var meant []string // each once, though it be named twice
+	for _, name := range names {
+		at := lookup.Meant(his, name)
+		if at < 0 {
+			return who, nil, nil, noPipeline(name, known)
+		}
+		if !slices.Contains(meant, his[at].Name) {
+			meant = append(meant, his[at].Name)
+		}
+	}
+	return who, pool, meant, nil
+}
+
+// noPipeline is the answer for one that is not there, or not for him who asks.
+func noPipeline(name string, known []string) error {
+	err := refusal.UnknownPipeline(name, known)
+	return &Problem{Status: http.StatusNotFound, Reason: "pipeline_not_found", Code: code.NoPipeline, Detail: err.Problem, Hints: err.Hint}
+}
+
+// noText is the answer for somebody who may not see texts of rows.
+func noText(detail string) *Problem {
+	return &Problem{
+		Status: http.StatusForbidden, Reason: "row_text", Detail: detail,
+		Hints: []string{"they are shown to the roles operator and admin where http.admin.show_row_text is on"},
+	}
+}
+
+// barred returns why the text of a pipeline's rows is not read through the connections of the program: policies of its
+// table would be passed by. Of a table that is gone there is no text.
+func (s *Service) barred(ctx context.Context, pool *pgxpool.Pool, name string) error {
+	all, err := lookup.All(ctx, pool)
+	if at := lookup.Find(all, name); err == nil && at >= 0 {
+		err = search.Barred(ctx, pool, &all[at], s.access(name))
+	}
+	return err
+}
+
+// Explain tells the story of a row; with text also its text, which not everybody may see.
+func (s *Service) Explain(ctx context.Context, pipeline, key string, text bool) (explain.Story, error) {
+	who, pool, names, err := s.meant(ctx, serve.RoleViewer, []string{pipeline})
+	if err != nil {
+		return explain.Story{}, err
+	}
+	if text && !who.RowText {
+		return explain.Story{}, noText("texts of rows are not shown to this token")
+	}
+	if text {
+		if err := s.barred(ctx, pool, names[0]); err != nil {
+			return explain.Story{}, err
+		}
+	}
+	list, err := explain.Read(ctx, pool, names[0], []string{key}, explain.Options{Text: text, Redact: s.o.Redact})
+	if err != nil {
+		return explain.Story{}, err
+	}
+	if !who.RowText { // who knows the hash of a short text guesses it
+		list[0].HideHashes()
+	}
+	if !list[0].Known() {
+		return list[0], &Problem{
+			Status: http.StatusNotFound, Reason: "row_not_found",
+			Detail: fmt.Sprintf("pipeline %s knows no row with the key %q", names[0], key),
+			Hints:  []string{"keys are written as /api/v1/tasks, failed, search and verify show them"},
+		}
+	}
+	return list[0], nil
+}
+
+// TaskQuery says which tasks are asked for; what is zero does not matter.
+type TaskQuery struct {
+	Pipelines []string
+	report.TaskFilter
+
+	Cursor string // of the page before
+	Limit  int    // 1 to 1000; 0: 100
+}
+
+// TaskPage is a page of tasks, the oldest first.
+type TaskPage struct {
+	Tasks []report.Task `json:"tasks"`
+	Next  string        `json:"next,omitempty" doc:"The cursor of the next page; absent: there is none"`
+}
+
+// Limits of pages.
+const (
+	usualPage = 100
+	mostPage  = 1000
+)
+
+// Tasks returns a page of the tasks of pipelines that the caller sees.
+func (s *Service) Tasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
+	who, pool, names, err := s.meant(ctx, serve.RoleViewer, q.Pipelines)
+	page := TaskPage{Tasks: []report.Task{}}
+	if err != nil {
+		return page, err
+	}
+	limit, err := pageSize(q.Limit)
+	if err != nil {
+		return page, err
+	}
+	for _, state := range q.States {
+		if !slices.Contains(report.TaskStates, state) {
+			return page, wrong("query.state", fmt.Sprintf("there is no state %q", state))
+		}
+	}
+	after, err := position(q.Cursor, 0)
+	if err != nil {
+		return page, err
+	}
+	if len(names) == 0 {
+		return page, nil
+	}
+	list, err := actions.New(pool, who.SaidBy()).Tasks(ctx, names, q.TaskFilter, after, limit+1, s.o.Redact)
+	if err != nil {
+		return page, err
+	}
+	page.Tasks = list[:min(limit, len(list))]
+	if len(list) > limit {
+		page.Next = strconv.FormatInt(list[limit-1].ID, 10)
+	}
+	return page, nil
+}
+
+// position is where a page begins: what next of the page before said, or first where there is none.
+func position(cursor string, first int64) (int64, error) {
+	if cursor == "" {
+		return first, nil
+	}
+	n, err := strconv.ParseInt(cursor, 10, 64)
+	if err != nil || n < 0 {
+		return 0, wrong("query.cursor", "it is not what next of a page said")
+	}
+	return n, nil
+}
+
+func pageSize(limit int) (int, error) {
+	switch {
+	case limit == 0:
+		return usualPage, nil
+	case limit < 0 || limit > mostPage:
+		return 0, wrong("query.limit", fmt.Sprintf("expected a number from 1 to %d", mostPage))
+	}
+	return limit, nil
+}
+
+// Errors returns what goes wrong in pipelines that the caller sees, grouped, the most rows first.
+func (s *Service) Errors(ctx context.Context, pipelines []string) ([]report.ErrorGroup, error) {
+	_, pool, names, err := s.meant(ctx, serve.RoleViewer, pipelines)
+	if err != nil {
+		return nil, err
+	}
+	list, err := report.Errors(ctx, pool, names)
+	for i := range list {
+		list[i].Message = s.o.Redact(list[i].Message)
+	}
+	return append([]report.ErrorGroup{}, list...), err
+}
+
+// AuditPage is a page of what was done, the newest first.
+type AuditPage struct {
+	Actions []report.Action `json:"actions"`
+	Next    string          `json:"next,omitempty" doc:"The cursor of the next page; absent: there is none"`
+}
+
+// Audit returns a page of what was done to pipelines that the caller sees, or, to who sees all, of whatever was done.
+// cursor is next of the page before; "": it is the first.
+func (s *Service) Audit(ctx context.Context, pipelines []string, cursor string, limit int) (AuditPage, error) {
+	who, pool, names, err := s.meant(ctx, serve.RoleViewer, pipelines)
+	page := AuditPage{Actions: []report.Action{}}
+	if err != nil {
+		return page, err
+	}
+	if limit, err = pageSize(limit); err != nil {
+		return page, err
+	}
+	before, err := position(cursor, math.MaxInt64)
+	if err != nil {
+		return page, err
+	}
+	if len(pipelines) == 0 && len(who.Pipelines) == 0 {
+		names = nil // also what was done to all, and to pipelines that are gone
+	} else if len(names) == 0 {
+		return page, nil
+	}
+	list, err := actions.New(pool, who.SaidBy()).Audit(ctx, names, before, limit+1)
+	if err != nil {
+		return page, err
+	}
+	page.Actions = list[:min(limit, len(list))]
+	if len(list) > limit {
+		page.Next = strconv.FormatInt(list[limit-1].ID, 10)
+	}
+	return page, nil
+}
+
+// Plugins tells of the plugins of this process, and what is remembered of their vectors.
+func (s *Service) Plugins(ctx context.Context) (control.State, error) {
+	if _, err := wholly(ctx, serve.RoleViewer); err != nil {
+		return control.State{}, err
+	}
+	now := s.o.Snapshot()
+	state := now.Control()
+	for i := range state.Plugins {
+		state.Plugins[i].Reason = s.o.Redact(state.Plugins[i].Reason)
+	}
+	return state, nil
+}
+
+// Config tells every value of the configuration that counts, without passwords.
+func (s *Service) Config(ctx context.Context) ([]config.Shown, error) {
+	if _, err := wholly(ctx, serve.RoleAdmin); err != nil {
+		return nil, err
+	}
+	list := s.o.Config.Show(true)
+	for i := range list {
+		list[i].Value = s.o.Redact(list[i].Value)
+	}
+	return list, nil
+}

@@ -1,0 +1,114 @@
+package admin
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/manage/wait"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+)
+
+// Bounds of waits for vectors.
+const (
+	longestWait = time.Minute
+	maxWaits    = 32 // at a time
+)
+
+// Waited is how far the vectors are, when they have caught up or the time is over.
+type Waited struct {
+	LSN string `json:"lsn"`
+	Yes bool   `json:"caught_up"`
+	// what is left, or was not waited for because that does not help
+	Why   string   `json:"why,omitempty"`
+	Hints []string `json:"hints,omitempty"`
+
+	Left *report.CaughtUp `json:"left,omitempty" doc:"In numbers; only for tokens for all pipelines"`
+}
+
+// Wait waits until the vectors of all pipelines of this sidecar's slot have caught up with an LSN, or without one with
+// all that is committed now. That they have not in time is an answer, and no error.
+func (s *Service) Wait(ctx context.Context, text string, timeout time.Duration) (Waited, error) {
+	who, err := asked(ctx, serve.RoleViewer)
+	if err != nil {
+		return Waited{}, err
+	}
+	pool, err := s.database()
+	if err != nil {
+		return Waited{}, err
+	}
+	if timeout > longestWait {
+		return Waited{}, wrong("query.timeout", "up to 60s can be waited for in one request")
+	}
+	var lsn pglogrepl.LSN
+	if text == "" {
+		lsn, err = report.Now(ctx, pool)
+	} else if lsn, err = caughtup.ParseLSN(text); err != nil {
+		return Waited{}, wrong("query.lsn", err.Error())
+	}
+	if err != nil {
+		return Waited{}, err
+	}
+	end, err := s.mayWait()
+	if err != nil {
+		return Waited{}, err
+	}
+	defer end()
+	waiting, cancel := within(ctx, timeout)
+	defer cancel()
+	answer, err := caughtup.Wait{
+		Pool: pool, Slot: s.o.Config.Slot.Name, LSN: lsn, Once: timeout == 0, Redact: s.o.Redact,
+	}.Run(waiting)
+	// Of what rests only that counts which the caller sees.
+	resting := slices.DeleteFunc(slices.Clone(answer.Resting), func(name string) bool { return !who.Sees(name) })
+	w := Waited{LSN: answer.LSN, Yes: answer.CaughtUp.Yes() && len(resting) == 0, Left: &answer.CaughtUp}
+	switch {
+	case err == nil:
+	case ctx.Err() == nil && (problem.Of(err) == problem.Timeout || problem.Of(err) == problem.Failed):
+		w.Why, w.Hints = s.why(err)
+	default:
+		return w, err
+	}
+	if len(who.Pipelines) > 0 { // the rest is about pipelines of others, too
+		w.Why, w.Hints, w.Left = "", nil, nil
+		if len(resting) > 0 {
+			w.Why = "not at work: " + strings.Join(resting, ", ")
+		}
+	}
+	return w, nil
+}
+
+// within bounds a wait; one of no time at all looks once, for as long as that takes.
+func within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, timeout)
+}
+
+// Backfill is how far the comparison of all rows of a pipeline is.
+type Backfill struct {
+	Pipeline    string  `json:"pipeline"`
+	Phase       string  `json:"phase"`
+	Reason      string  `json:"reason,omitempty"`
+	Seen        int64   `json:"rows_seen"`
+	Expected    int64   `json:"rows_expected"`
+	Rate        float64 `json:"rows_per_second"`
+	SecondsLeft float64 `json:"seconds_left,omitempty" doc:"About; absent: not known"`
+}
+
+// Backfills tells how far the comparisons of all rows are.
+func (s *Service) Backfills(ctx context.Context) ([]Backfill, error) {
+	now, err := s.Status(ctx)
+	list := []Backfill{}
+	for i := range now.Pipelines {
+		p := &now.Pipelines[i]
+		list = append(list, Backfill{p.Name, p.ScanPhase, p.ScanReason, p.ScanSeen, p.ScanExpected, p.ScanRate, p.ScanLeft})
+	}
+	return list, err
+}

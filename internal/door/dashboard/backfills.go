@@ -1,0 +1,58 @@
+package dashboard
+
+import (
+	"net/http"
+
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+)
+
+// backfill is how far the comparison of all rows of a pipeline is, and what is left to embed of it.
+type backfill struct {
+	observe.Pipeline
+
+	Tone, Phase string
+	Does        string // what the scan itself does, where Phase is what keeps the pipeline from it
+	Seen        string
+	Part        float64 // of the rows, that it has compared
+	Pace        pace
+}
+
+func (d *Dashboard) backfills(r *http.Request) (view, error) {
+	state, err := d.status(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	list := make([]backfill, len(state.Pipelines))
+	for i := range list {
+		list[i] = backfillOf(&state.Pipelines[i])
+	}
+	return view{page: "backfills", title: "Backfills", live: true, data: map[string]any{"Scans": list}}, nil
+}
+
+// backfillOf says how far one is. To have compared a row is not yet to have embedded it, and before a scan begins it
+// has compared none.
+func backfillOf(p *observe.Pipeline) backfill {
+	const almost = 0.99 // of a table that is larger than was expected
+	b := backfill{Pipeline: *p, Tone: "busy", Seen: number(p.ScanSeen) + " compared", Pace: paceOf(p)}
+	if p.ScanExpected > 0 {
+		b.Part = min(almost, float64(p.ScanSeen)/float64(p.ScanExpected))
+	}
+	switch p.ScanPhase {
+	case "waiting":
+		b.Phase, b.Seen, b.Part = "not begun", "none yet", 0
+	case "rows":
+		b.Pace = pace{Rate: p.ScanRate, Left: p.ScanLeft}
+		b.Phase, b.Seen = "compares rows", number(p.ScanSeen)+" of about "+number(max(p.ScanSeen, p.ScanExpected))
+	case "orphans":
+		b.Phase, b.Part = "looks for vectors without a row", 1
+	default:
+		b.Tone, b.Phase, b.Part = "good", "done", 1
+		if p.Open() > 0 {
+			b.Tone, b.Phase = "busy", "compared, not yet embedded"
+		}
+	}
+	if b.Phase != "done" && !p.State.Works() {
+		b.Tone, b.Phase, b.Does = toneOf(p.State), p.State.Word(), b.Phase
+	}
+	return b
+}

@@ -1,0 +1,407 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+//go:embed templates/*.html assets/*
+var files embed.FS
+
+// view is a page with what it shows.
+type view struct {
+	page   string // the template
+	title  string
+	data   any
+	live   bool // kept up to date
+	bare   bool // without the way to other pages
+	status int  // 0: 200
+}
+
+// shown is what a template sees.
+type shown struct {
+	Title, Page, Path, Here string
+	Theme, Version          string
+	Live, Bare              bool
+	MayAct, ReadOnly        bool
+	Caller                  admin.Caller
+	Told                    []notice
+	At                      time.Time
+	Nav                     []group
+	Data                    any
+}
+
+// group is a part of the way to other pages.
+type group struct {
+	Name  string
+	Links []link
+}
+
+type link struct {
+	Name, Path string
+	Current    bool
+}
+
+// pages that the way leads to.
+var nav = []group{
+	{"Watch", []link{
+		{Name: "Overview", Path: "/"},
+		{Name: "Pipelines", Path: "/pipelines"},
+		{Name: "Row", Path: "/row"},
+		{Name: "Search", Path: "/search"},
+	}},
+	{"Work", []link{
+		{Name: "Queue", Path: "/queue"},
+		{Name: "Errors", Path: "/errors"},
+		{Name: "Dead letters", Path: "/dead-letters"},
+		{Name: "Backfills", Path: "/backfills"},
+	}},
+	{"System", []link{
+		{Name: "Replication", Path: "/replication"},
+		{Name: "Workers", Path: "/workers"},
+		{Name: "Models & plugins", Path: "/models"},
+		{Name: "Checks", Path: "/checks"},
+	}},
+	{"Record", []link{
+		{Name: "Audit", Path: "/audit"}, {Name: "Config", Path: "/config"}, {Name: "Help", Path: "/help"},
+	}},
+}
+
+// navFor marks the page that somebody is on.
+func navFor(here string) []group {
+	list := make([]group, len(nav))
+	for i, g := range nav {
+		list[i] = group{g.Name, slices.Clone(g.Links)}
+		for k := range list[i].Links {
+			l := &list[i].Links[k]
+			l.Current = l.Path == here || l.Path != "/" && strings.HasPrefix(here, l.Path+"/")
+		}
+	}
+	return list
+}
+
+// readAssets reads what pages need beside themselves, by names that hold a hash.
+func readAssets() (map[string]asset, error) {
+	list := map[string]asset{}
+	kinds := map[string]string{
+		".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+	}
+	entries, err := fs.ReadDir(files, "assets")
+	if err != nil {
+		return nil, fmt.Errorf("read the dashboard's assets: %w", err)
+	}
+	for _, e := range entries {
+		content, err := files.ReadFile("assets/" + e.Name())
+		if err != nil {
+			return nil, fmt.Errorf("read the dashboard's assets: %w", err)
+		}
+		list[hashed(e.Name(), content)] = asset{string(content), kinds[path.Ext(e.Name())]}
+	}
+	return list, nil
+}
+
+func hashed(name string, content []byte) string {
+	const digits = 6
+	sum := sha256.Sum256(content)
+	ext := path.Ext(name)
+	return strings.TrimSuffix(name, ext) + "-" + hex.EncodeToString(sum[:digits]) + ext
+}
+
+// readPages reads the templates: each page with the frame around it.
+func (d *Dashboard) readPages() (map[string]*template.Template, error) {
+	names, err := fs.Glob(files, "templates/*.html")
+	if err != nil {
+		return nil, fmt.Errorf("read the dashboard's pages: %w", err)
+	}
+	list := map[string]*template.Template{}
+	for _, name := range names {
+		page := strings.TrimSuffix(path.Base(name), ".html")
+		if strings.HasPrefix(page, "_") {
+			continue
+		}
+		list[page], err = template.New("_frame.html").Funcs(d.functions()).
+			ParseFS(files, "templates/_frame.html", "templates/_parts.html", name)
+		if err != nil {
+			return nil, fmt.Errorf("read the dashboard's page %s: %w", page, err)
+		}
+	}
+	return list, nil
+}
+
+// functions are what templates call.
+func (d *Dashboard) functions() template.FuncMap {
+	return template.FuncMap{
+		"at":      d.at,
+		"pipe":    func(name string) string { return d.at("/pipelines/" + url.PathEscape(name)) },
+		"asset":   d.assetPath,
+		"link":    func(path string, pairs ...string) string { return d.at(linkTo(path, pairs...)) },
+		"size":    wording.Size,
+		"age":     wording.Age,
+		"count":   number,
+		"plural":  wording.Count,
+		"short":   shortTime,
+		"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"spark":   sparkline,
+		"bar":     bar,
+		"columns": columns,
+		"tone":    toneOf,
+		"tonefor": func(p observe.Pipeline) string { return toneFor(&p, nil) },
+		"word":    func(c health.Code) string { return c.Word() },
+		"percent": wording.Percent,
+		"deref":   func(f *float64) float64 { return *f },
+		"isnil":   func(f *float64) bool { return f == nil },
+		"list":    func(items ...any) []any { return items },
+		"dict":    dict,
+		"join":    strings.Join,
+		"status":  checkTone,
+		"circuittone": func(c host.Circuit) string {
+			if c == host.Closed {
+				return "good"
+			}
+			return "bad"
+		},
+		"stateword": func(s string) string { return strings.ReplaceAll(s, "_", " ") },
+		"statetone": stateTone, "streamtone": streamTone, "slotword": slotWord,
+		"len64":     func(list []search.Hit) int64 { return int64(len(list)) },
+		"int64":     func(n int) int64 { return int64(n) },
+		"capital":   capital,
+		"shellword": health.Quoted,
+		"plain":     func(s string) string { return strings.ReplaceAll(s, "`", "") }, // code, in papers
+		"chars":     func(n *int) int64 { return int64(*n) },
+		"millis":    millis,
+		"inc":       func(n int) int { return n + 1 },
+		"pace":      func(p observe.Pipeline) pace { return paceOf(&p) },
+		"rate":      rateOf,
+		// a cosine distance is 2 at most; others are shown as they are
+		"closeness": func(distance *float64) float64 { return 1 - *distance/2 },
+		"digits":    func(f float64, n int) string { return strconv.FormatFloat(f, 'f', n, 64) },
+	}
+}
+
+func (d *Dashboard) assetPath(name string) string {
+	content, err := files.ReadFile("assets/" + name)
+	if err != nil {
+		panic(err) // it is compiled in
+	}
+	return d.at("/assets/" + hashed(name, content))
+}
+
+// at is where a browser finds a path of ours.
+func (d *Dashboard) at(path string) string { return d.o.Base + path }
+
+// dict makes the arguments of a part of a page of names and values.
+func dict(pairs ...any) (map[string]any, error) {
+	m := map[string]any{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		name, ok := pairs[i].(string)
+		if !ok {
+			return nil, errors.New("dict: a name is no string")
+		}
+		m[name] = pairs[i+1]
+	}
+	return m, nil
+}
+
+// linkTo writes a path with a query of names and values, without those that are empty.
+func linkTo(path string, pairs ...string) string {
+	q := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			q.Add(pairs[i], pairs[i+1])
+		}
+	}
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}
+
+// number writes a count with its thousands apart.
+func number(n any) string {
+	s := fmt.Sprint(n)
+	sign := ""
+	if strings.HasPrefix(s, "-") {
+		sign, s = "-", s[1:]
+	}
+	const three = 3
+	for at := len(s) - three; at > 0; at -= three {
+		s = s[:at] + "," + s[at:]
+	}
+	return sign + s
+}
+
+// capital begins a sentence.
+func capital(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// millis writes how long something took.
+func millis(d time.Duration) string {
+	const least = 100 * time.Microsecond
+	if d < least {
+		return "under 0.1 ms"
+	}
+	return strconv.FormatFloat(float64(d)/float64(time.Millisecond), 'f', 1, 64) + " ms"
+}
+
+func shortTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }
+
+// toneOf is how well a pipeline in a state is: good, busy, warn or bad.
+func toneOf(c health.Code) string {
+	switch {
+	case c == health.UpToDate:
+		return "good"
+	case c == health.Paused, c == health.Disabled, c == health.RowsFailed, c == health.RowsCancelled:
+		return "warn"
+	case c.NeedsAct():
+		return "bad"
+	}
+	return "busy"
+}
+
+// stateTone is how well a task in a state is.
+func stateTone(state string) string {
+	switch state {
+	case "failed":
+		return "bad"
+	case "retrying", "stale", "cancelled":
+		return "warn"
+	}
+	return "busy"
+}
+
+func streamTone(s health.Stream) string {
+	switch s {
+	case health.Streaming:
+		return "good"
+	case health.Stuck:
+		return "bad"
+	default:
+		return "busy"
+	}
+}
+
+// slotWord is a word for a slot.
+func slotWord(s report.Slot) string {
+	switch {
+	case !s.Exists:
+		return "missing"
+	case s.WALStatus == "lost":
+		return "lost"
+	case s.Making:
+		return "being made"
+	case s.Active:
+		return "streamed"
+	}
+	return "nobody streams"
+}
+
+func checkTone(s check.Status) string {
+	switch s {
+	case check.OK:
+		return "good"
+	case check.Warn:
+		return "warn"
+	default:
+		return "bad"
+	}
+}
+
+// trouble is why there is no page.
+type trouble struct {
+	Text  string
+	Hints []string
+}
+
+// failed is the page that tells of an error.
+func (d *Dashboard) failed(ctx context.Context, err error) view {
+	if errors.Is(err, errNoPage) {
+		return view{
+			page: "trouble", title: "There is no such page", status: http.StatusNotFound,
+			data: trouble{Text: "The way at the side leads to all there are."},
+		}
+	}
+	p := d.o.Service.ProblemOf(ctx, err)
+	v := view{page: "trouble", title: "This did not work", status: p.Status, data: trouble{p.Detail, p.Hints}}
+	switch {
+	case problem.Of(err) == problem.NotSetUp:
+		v.title = "Nothing is set up yet"
+		v.data = trouble{"There is no pipeline in this database.", []string{
+			"embedsidecar init sets pipelines up, and so does the first embedsidecar run",
+		}}
+	case p.Status == http.StatusServiceUnavailable, p.Status == http.StatusGatewayTimeout:
+		v.title = "The database does not answer"
+	case p.Status == http.StatusForbidden:
+		v.title = "Not permitted"
+	case p.Status == http.StatusNotFound:
+		v.title = "There is no such thing"
+	}
+	return v
+}
+
+// render writes a page, whole or not at all.
+func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v view) {
+	c, _ := admin.CallerOf(r.Context())
+	theme := "system"
+	if cookie, err := r.Cookie(themeCookie); err == nil {
+		theme = themeOf(cookie.Value)
+	}
+	s := shown{
+		Title: v.title, Page: v.page, Path: r.URL.Path, Here: here(r), Theme: theme, Version: d.o.Version,
+		Live: v.live, Bare: v.bare, MayAct: d.o.Service.MayChange(r.Context()) == nil,
+		ReadOnly: d.o.Service.ReadOnly(), Caller: c, At: time.Now(),
+		Nav: navFor(r.URL.Path), Data: v.data,
+	}
+	if !v.bare && r.Header.Get("X-Live") == "" {
+		s.Told = d.notices.told(c)
+	}
+	var page bytes.Buffer
+	if err := d.pages[v.page].Execute(&page, s); err != nil {
+		d.o.Log.ErrorContext(r.Context(), "page not shown", "page", v.page, "error", err)
+		http.Error(w, "this page could not be shown; the log of the program says why", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if v.status != 0 {
+		w.WriteHeader(v.status)
+	}
+	_, _ = w.Write(page.Bytes())
+}
+
+// here is the page that is shown, with its query: where a form leads back to.
+func here(r *http.Request) string {
+	if r.Method != http.MethodGet {
+		return "/"
+	}
+	if r.URL.RawQuery == "" {
+		return r.URL.Path
+	}
+	return r.URL.Path + "?" + r.URL.RawQuery
+}

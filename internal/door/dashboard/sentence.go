@@ -1,0 +1,173 @@
+package dashboard
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+)
+
+// sentence is how an installation is in one sentence, and what to do next.
+type sentence struct {
+	Tone, Text, Detail string
+	Next, Command      string // what to do: in words, or what to type
+}
+
+// worst sorts states by who needs somebody most.
+var worst = []string{"bad", "warn", "busy", "good"}
+
+// How long what ends by itself may take before somebody should look. The age is that of the alert on the oldest task.
+const (
+	mostBlocked = time.Minute
+	mostWaited  = 15 * time.Minute
+)
+
+// uneasy says why somebody should look at a pipeline whose state ends by itself, or may never end; nil: there is
+// nothing to look at. Its Text goes on behind the pipeline's name.
+func uneasy(p *observe.Pipeline, slots []report.Slot) *sentence {
+	if tone := toneOf(p.State); tone != "busy" && tone != "good" {
+		return nil
+	}
+	blockers := slices.Concat(p.ScanBlockers, p.Holders)
+	for i := range slots {
+		if p.State == health.SlotWaiting && slots[i].Name == p.Slot {
+			blockers = slots[i].Blockers
+		}
+	}
+	name := health.Quoted(p.Name)
+	switch {
+	case blocked(blockers):
+		return &sentence{Tone: "warn", Text: p.State.Word(), Detail: capital(p.Reason) + ".", Next: p.WayOut}
+	case p.Retrying > 0:
+		s := sentence{
+			Tone: "warn", Text: "rows fail and are tried again",
+			Detail: wording.Count(p.Retrying, "row") + " failed and will be tried again.",
+			Next:   "embedsidecar failed " + name + " shows the errors; mend the cause, and the rows go on by themselves",
+		}
+		at := slices.IndexFunc(p.FailedRows, func(f report.FailedRow) bool { return f.State == "retrying" })
+		if at >= 0 {
+			f := &p.FailedRows[at]
+			s.Detail += fmt.Sprintf(" One of them, %s: %s %s: %s", f.Key, f.Class, f.Code, f.Message)
+		}
+		return &s
+	case p.OldestSeconds != nil && *p.OldestSeconds > mostWaited.Seconds():
+		return &sentence{
+			Tone: "warn", Text: "a row has waited for " + wording.Age(*p.OldestSeconds),
+			Detail: capital(p.Reason) + ".",
+			Next:   "embedsidecar status --watch " + name + " shows whether it becomes less; the runbook: vectors are late",
+		}
+	}
+	return nil
+}
+
+// blocked reports whether a transaction is waited for that will not end in a moment, for all that is known: the age of
+// another role's is not to be seen by everybody.
+func blocked(by []database.Blocker) bool {
+	return slices.ContainsFunc(by, func(b database.Blocker) bool {
+		return b.AgeSeconds == nil || *b.AgeSeconds > mostBlocked.Seconds()
+	})
+}
+
+// toneFor is how well a pipeline is: its state, and whether somebody should look at it all the same.
+func toneFor(p *observe.Pipeline, slots []report.Slot) string {
+	if s := uneasy(p, slots); s != nil {
+		return s.Tone
+	}
+	return toneOf(p.State)
+}
+
+// unwell are the pipelines whose rows all wait until somebody acts.
+func unwell(all []observe.Pipeline) []observe.Pipeline {
+	var list []observe.Pipeline
+	for i := range all {
+		if toneOf(all[i].State) == "bad" {
+			list = append(list, all[i])
+		}
+	}
+	return list
+}
+
+// sentenceOf says how an installation is.
+func sentenceOf(state *observe.Database) sentence {
+	if len(state.Pipelines) == 0 {
+		return sentence{
+			Tone: "warn", Text: "No pipeline is set up yet.",
+			Detail:  "A pipeline embeds columns of a table, and keeps the vectors true to its rows.",
+			Command: "embedsidecar init --table public.docs --columns title,body --into embedding",
+		}
+	}
+	list := make([]*observe.Pipeline, len(state.Pipelines))
+	for i := range state.Pipelines {
+		list[i] = &state.Pipelines[i]
+	}
+	tone := func(p *observe.Pipeline) string { return toneFor(p, state.Slots) }
+	slices.SortStableFunc(list, func(a, b *observe.Pipeline) int {
+		return cmp.Compare(slices.Index(worst, tone(a)), slices.Index(worst, tone(b)))
+	})
+	first := list[0]
+	switch tone(first) {
+	case "good":
+		return wellWith(list)
+	case "busy":
+		return busyWith(list)
+	}
+	same := 0
+	for _, p := range list {
+		if tone(p) == tone(first) {
+			same++
+		}
+	}
+	s := sentence{Tone: tone(first), Text: first.State.Word(), Detail: capital(first.Reason) + ".", Next: first.WayOut}
+	if u := uneasy(first, state.Slots); u != nil {
+		s = *u
+	}
+	switch {
+	case len(list) == 1, same == 1 && s.Tone == "bad" && tone(list[1]) == "warn":
+		s.Text = fmt.Sprintf("%s: %s.", first.Name, s.Text)
+	case same == 1:
+		s.Text = fmt.Sprintf("%s: %s. The others are well.", first.Name, s.Text)
+	default:
+		s.Text = fmt.Sprintf("%d of %s need somebody. First %s: %s.", same, wording.Count(int64(len(list)), "pipeline"),
+			first.Name, s.Text)
+	}
+	return s
+}
+
+// wellWith is said where nothing is to be done that is known of.
+func wellWith(list []*observe.Pipeline) sentence {
+	for _, p := range list {
+		if left := p.Rows - p.Known; left > 0 && !p.RowsEstimated {
+			return sentence{
+				Tone: "busy", Text: "Every row that is known is done.",
+				Detail: p.Name + ": " + wording.Count(left, "row") + " not looked at yet.",
+				Next:   "if that stays so, embedsidecar verify " + health.Quoted(p.Name) + " tells which and why",
+			}
+		}
+	}
+	return sentence{
+		Tone: "good", Text: "All is well.",
+		Detail: wording.Count(int64(len(list)), "pipeline") + ": every row that is known has its vector.",
+	}
+}
+
+// busyWith is said where there is work that goes on.
+func busyWith(list []*observe.Pipeline) sentence {
+	var open int64
+	for _, p := range list {
+		open += p.Open()
+	}
+	s := sentence{
+		Tone: "busy", Text: "All is well, and there is work.",
+		Detail: wording.Count(open, "row") + " wait or are being embedded.",
+	}
+	if list[0].State != health.Working {
+		s.Detail = list[0].Name + ": " + list[0].Reason + "."
+	}
+	return s
+}

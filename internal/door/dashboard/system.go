@@ -1,0 +1,96 @@
+package dashboard
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+)
+
+func (d *Dashboard) models(r *http.Request) (view, error) {
+	plugins, folders, err := d.o.Service.Named(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	running, err := d.o.Service.Plugins(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	var down []observe.Pipeline // whatever works in this process, theirs does not
+	state, err := d.status(r.Context())
+	for i := range state.Pipelines {
+		if state.Pipelines[i].State.OfEmbedder() {
+			down = append(down, state.Pipelines[i])
+		}
+	}
+	return view{page: "models", title: "Models & plugins", data: map[string]any{
+		"Plugins": plugins, "Models": folders, "Running": running, "Down": down,
+	}}, err
+}
+
+// checksPage is what keeps pipelines from working, now or later.
+type checksPage struct {
+	Checks            []admin.Check
+	OK, Warned, Wrong int
+}
+
+func (d *Dashboard) checks(r *http.Request) (view, error) {
+	var o checksPage
+	var err error
+	o.Checks, err = d.o.Service.Checks(r.Context())
+	for i := range o.Checks {
+		switch o.Checks[i].Status {
+		case check.OK:
+			o.OK++
+		case check.Warn:
+			o.Warned++
+		case check.Wrong:
+			o.Wrong++
+		}
+	}
+	return view{page: "checks", title: "Checks", data: &o}, err
+}
+
+func (d *Dashboard) audit(r *http.Request) (view, error) {
+	c := choiceOf(r.URL.Query())
+	names, err := d.names(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	page, err := d.o.Service.Audit(r.Context(), c.pipelines(), c.After, auditPage)
+	return view{page: "audit", title: "Audit", live: true, data: map[string]any{
+		"Actions": page.Actions, "Pipelines": names, "Choice": c, "Next": page.Next,
+	}}, err
+}
+
+// settingGroup is settings of one part of the file.
+type settingGroup struct {
+	Name     string
+	Settings []config.Shown
+}
+
+func (d *Dashboard) config(r *http.Request) (view, error) {
+	all, err := d.o.Service.Config(r.Context())
+	var list []settingGroup
+	for _, s := range all {
+		part, _, nested := strings.Cut(s.Path, ".")
+		if !nested {
+			part = "general"
+		}
+		at := slices.IndexFunc(list, func(g settingGroup) bool { return g.Name == part })
+		if at < 0 {
+			at, list = len(list), append(list, settingGroup{Name: part})
+		}
+		list[at].Settings = append(list[at].Settings, s)
+	}
+	return view{page: "config", title: "Config", data: list}, err
+}
+
+func (*Dashboard) help(*http.Request) (view, error) {
+	return view{page: "help", title: "Help", data: health.Table()}, nil
+}

@@ -1,0 +1,210 @@
+package dashboard
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+)
+
+const (
+	onePage     = 50
+	auditPage   = 200
+	exportPage  = 1000
+	mostKeySize = 4096
+)
+
+// choice is which tasks somebody means, as the address of a page and the fields of a form have it.
+type choice struct {
+	Pipeline, State, Class, Code, Key, Older string
+	After                                    string // the cursor of the page before
+}
+
+func choiceOf(values url.Values) choice {
+	c := choice{
+		Pipeline: values.Get("pipeline"), State: values.Get("state"), Class: values.Get("class"),
+		Code: values.Get("code"), Key: values.Get("key"), Older: values.Get("older"), After: values.Get("after"),
+	}
+	return c
+}
+
+// filter is what the queue is asked for.
+func (c choice) filter() (f report.TaskFilter, err error) {
+	f = report.TaskFilter{Class: c.Class, Code: c.Code}
+	if c.State != "" {
+		f.States = []string{c.State}
+	}
+	if c.Key != "" {
+		f.Keys = []string{c.Key}
+	}
+	if c.Older != "" {
+		if f.OlderThan, err = time.ParseDuration(c.Older); err != nil || f.OlderThan < 0 {
+			return f, misuse("that is no age", "write it as 90s, 10m or 24h")
+		}
+	}
+	return f, nil
+}
+
+// pipelines are the words that name the chosen pipeline, or none.
+func (c choice) pipelines() []string {
+	if c.Pipeline == "" {
+		return nil
+	}
+	return []string{c.Pipeline}
+}
+
+// Link is the address of a page of the chosen tasks.
+func (c choice) Link(path string) string {
+	return linkTo(path, "pipeline", c.Pipeline, "state", c.State, "class", c.Class, "code", c.Code, "key", c.Key,
+		"older", c.Older, "after", c.After)
+}
+
+// With is the address of a page of the tasks of another state.
+func (c choice) With(path, state string) string {
+	c.State, c.After = state, ""
+	return c.Link(path)
+}
+
+// Of is the same choice within one pipeline.
+func (c choice) Of(pipeline string) choice {
+	c.Pipeline = pipeline
+	return c
+}
+
+// Next is the address of the page behind this one.
+func (c choice) Next(path, after string) string {
+	c.After = after
+	return c.Link(path)
+}
+
+// tasks is a page of the queue.
+type tasks struct {
+	Choice    choice
+	Path      string
+	Pipelines []string
+	States    []stateCount
+	Tasks     []report.Task
+	Next      string // the cursor of the next page; "": there is none
+	Filtered  bool
+	Dead      []string // pipelines that have dead letters
+
+	Priorities []string
+}
+
+// stateCount is how many tasks have a state.
+type stateCount struct {
+	Name string
+	Rows int64
+}
+
+func (d *Dashboard) queue(r *http.Request) (view, error) {
+	return d.tasks(r, "queue", "Queue", choiceOf(r.URL.Query()))
+}
+
+func (d *Dashboard) deadLetters(r *http.Request) (view, error) {
+	c := choiceOf(r.URL.Query())
+	c.State = "failed"
+	return d.tasks(r, "dead-letters", "Dead letters", c)
+}
+
+func (d *Dashboard) tasks(r *http.Request, page, title string, c choice) (view, error) {
+	ctx := r.Context()
+	f, err := c.filter()
+	if err != nil {
+		return view{}, err
+	}
+	state, err := d.status(ctx)
+	if err != nil {
+		return view{}, err
+	}
+	t := tasks{Choice: c, Path: "/" + page, Filtered: c.Class+c.Code+c.Key+c.Older != "", Priorities: actions.Priorities}
+	var pending, running, retrying, dead, cancelled int64
+	for i := range state.Pipelines {
+		p := &state.Pipelines[i]
+		t.Pipelines = append(t.Pipelines, p.Name)
+		if c.Pipeline != "" && c.Pipeline != p.Name {
+			continue
+		}
+		if p.Failed > 0 {
+			t.Dead = append(t.Dead, p.Name)
+		}
+		pending, running, retrying, dead, cancelled = pending+p.Pending, running+p.Running, retrying+p.Retrying,
+			dead+p.Failed, cancelled+p.Cancelled
+	}
+	t.States = []stateCount{
+		{"todo", pending}, {"in_progress", running}, {"retrying", retrying}, {"failed", dead}, {"cancelled", cancelled},
+	}
+	found, err := d.o.Service.Tasks(ctx, admin.TaskQuery{
+		Pipelines: c.pipelines(), TaskFilter: f, Cursor: c.After, Limit: onePage,
+	})
+	t.Tasks, t.Next = found.Tasks, found.Next
+	return view{page: page, title: title, live: true, data: &t}, err
+}
+
+func (d *Dashboard) errors(r *http.Request) (view, error) {
+	c := choiceOf(r.URL.Query())
+	state, err := d.status(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	var names []string
+	var still []observe.Pipeline
+	for i := range state.Pipelines {
+		names = append(names, state.Pipelines[i].Name)
+	}
+	for _, p := range unwell(state.Pipelines) {
+		if c.Pipeline == "" || c.Pipeline == p.Name {
+			still = append(still, p)
+		}
+	}
+	list, err := d.o.Service.Errors(r.Context(), c.pipelines())
+	return view{page: "errors", title: "Errors", live: true, data: map[string]any{
+		"Groups": list, "Pipelines": names, "Choice": c, "Unwell": still,
+	}}, err
+}
+
+// export writes dead letters as lines of JSON, however many there are.
+func (d *Dashboard) export(w http.ResponseWriter, r *http.Request) {
+	c := choiceOf(r.URL.Query())
+	c.State = "failed"
+	f, err := c.filter()
+	out := http.NewResponseController(w)
+	encoder := json.NewEncoder(w)
+	encoder.SetEscapeHTML(false)
+	q := admin.TaskQuery{Pipelines: c.pipelines(), TaskFilter: f, Limit: exportPage}
+	for begun := false; err == nil; begun = true {
+		var found admin.TaskPage
+		if found, err = d.o.Service.Tasks(r.Context(), q); err != nil {
+			break
+		}
+		if !begun {
+			w.Header().Set("Content-Type", ndjson)
+			w.Header().Set("Content-Disposition", `attachment; filename="dead-letters.ndjson"`)
+		}
+		_ = out.SetWriteDeadline(time.Now().Add(time.Minute))
+		for i := range found.Tasks {
+			if err := encoder.Encode(&found.Tasks[i]); err != nil {
+				return // the reader has gone
+			}
+		}
+		if q.Cursor = found.Next; q.Cursor == "" {
+			return
+		}
+	}
+	if w.Header().Get("Content-Type") == ndjson {
+		panic(http.ErrAbortHandler) // half of it is no answer: the connection says so
+	}
+	d.render(w, r, d.failed(r.Context(), err))
+}
+
+const ndjson = "application/x-ndjson"
+
+// misuse is a form, or an address, that makes no sense.
+func misuse(detail string, hints ...string) error {
+	return &admin.Problem{Status: http.StatusBadRequest, Code: "usage", Detail: detail, Hints: hints}
+}

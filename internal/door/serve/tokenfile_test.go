@@ -1,0 +1,303 @@
+package serve_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// query is what most tokens may do.
+var query = serve.Grant{Role: serve.RoleQuery}
+
+// gate is a server that lets in whom a file of tokens names.
+type gate struct {
+	*server
+	t    *testing.T
+	path string
+	log  logged
+}
+
+func newGate(t *testing.T, path string) *gate {
+	t.Helper()
+	g := &gate{t: t, path: path}
+	tokens, err := serve.ReadTokens(path, g.log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.server = start(t, func(o *serve.Options) { o.Tokens = tokens })
+	return g
+}
+
+func (g *gate) asks(secret string) int {
+	g.t.Helper()
+	return g.do("GET", "/v1/models", "", "Authorization", "Bearer "+secret).status
+}
+
+func (g *gate) becomes(secret string, want int) {
+	g.t.Helper()
+	testenv.Eventually(g.t, timeout, func() (bool, string) {
+		got := g.asks(secret)
+		return got == want, fmt.Sprintf("%d, want %d; %s", got, want, g.log.String())
+	})
+}
+
+func (g *gate) revokes(name string, want int) {
+	g.t.Helper()
+	if n, err := serve.RevokeTokens(g.path, name); n != want || err != nil {
+		g.t.Errorf("%q: %d revoked, want %d; %v", name, n, want, err)
+	}
+}
+
+// gainsAnother adds a token by way of a link. Everything that was in the file stays, and so do the rights that somebody
+// gave it.
+func (g *gate) gainsAnother(first, content string) (secret string) {
+	g.t.Helper()
+	if err := os.Chmod(g.path, 0o640); err != nil {
+		g.t.Fatal(err)
+	}
+	// no end of line
+	if err := os.WriteFile(g.path, []byte("# who may ask\n\n"+strings.TrimSuffix(content, "\n")), 0o600); err != nil {
+		g.t.Fatal(err)
+	}
+	link := filepath.Join(g.t.TempDir(), "link")
+	if err := os.Symlink(g.path, link); err != nil {
+		g.t.Fatal(err)
+	}
+	secret, _, err := serve.CreateToken(link, "other", serve.Grant{Role: serve.RoleEmbed})
+	if err != nil || secret == first || len(secret) < len(serve.TokenPrefix)+43 {
+		g.t.Fatalf("%d characters, %v", len(secret), err)
+	}
+	info, err := os.Lstat(g.path)
+	if err != nil || info.Mode() != 0o640 {
+		g.t.Errorf("after another token: %v, %v", info.Mode(), err)
+	}
+	if now, err := os.Lstat(link); err != nil || now.Mode()&fs.ModeSymlink == 0 {
+		g.t.Errorf("the link is none any more: %v, %v", now.Mode(), err)
+	}
+	if now, err := os.ReadFile(g.path); err != nil || !strings.HasPrefix(string(now), "# who may ask\n\n"+content) {
+		g.t.Errorf("%q, %v", now, err)
+	}
+	return secret
+}
+
+// startsForNobody: a start after the last token was revoked lets nobody in, and says so. What else the program does
+// goes on.
+func (g *gate) startsForNobody(revoked string) {
+	g.t.Helper()
+	var restarted logged
+	if later, err := serve.ReadTokens(g.path, restarted.logger()); err != nil || !strings.Contains(restarted.String(),
+		"nobody may query") {
+		g.t.Errorf("a start without a token: %v; %s", err, restarted.String())
+	} else if who, known := later.Who(revoked); known {
+		g.t.Errorf("a start without a token lets %s in", who.Name)
+	}
+	for _, nothing := range []string{"", "\n \n"} {
+		empty := filepath.Join(g.t.TempDir(), "empty")
+		write(g.t, empty, nothing)
+		if _, err := serve.ReadTokens(empty, nil); err == nil || !strings.Contains(err.Error(), "token create") {
+			g.t.Errorf("a start with the file %q: %v", nothing, err)
+		}
+	}
+}
+
+func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	first, about, err := serve.CreateToken(path, "app", query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the new file: %v, %v", info.Mode(), err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil || strings.Contains(string(content), first) || string(content) != strings.Replace(line("app", first),
+		":query:", ":"+about.Role+":", 1) {
+		t.Errorf("%q, %v", content, err)
+	}
+	g := newGate(t, path)
+	if got := g.asks(first); got != 200 {
+		t.Errorf("the first token: %d", got)
+	}
+
+	second := g.gainsAnother(first, string(content))
+	g.becomes(second, 200)
+	if _, _, err := serve.CreateToken(path, "app", query); !errors.Is(err, serve.ErrTokenName) {
+		t.Errorf("a name that is taken: %v", err)
+	}
+	list, err := serve.ListTokens(path)
+	if err != nil || len(list) != 2 || !reflect.DeepEqual(list[0], about) || list[1].Name != "other" ||
+		list[1].Role != serve.RoleEmbed {
+		t.Errorf("%+v, %v", list, err)
+	}
+
+	g.revokes("app", 1)
+	g.becomes(first, 401)
+	if got := g.asks(second); got != 200 {
+		t.Errorf("the token that stays: %d", got)
+	}
+	g.revokes("app", 0)
+	// The last one, too.
+	g.revokes("other", 1)
+	g.becomes(second, 401)
+	if !strings.Contains(g.log.String(), "nobody may query") {
+		t.Errorf("the log does not tell: %s", g.log.String())
+	}
+	g.startsForNobody(second)
+
+	third, _, err := serve.CreateToken(path, "app", query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.becomes(third, 200)
+	if left, err := filepath.Glob(path + ".*"); err != nil || len(left) != 0 {
+		t.Errorf("left over: %q, %v", left, err)
+	}
+}
+
+func TestTokenFile_RevokingTheOnlyLineLeavesNobody(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	secret, _, err := serve.CreateToken(path, "app", query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := serve.ReadTokens(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := serve.RevokeTokens(path, "app"); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, timeout, func() (bool, string) {
+		_, known := tokens.Who(secret)
+		return !known, "the only token is still in force"
+	})
+}
+
+// A file that cannot be used stays known as such until it is mended, whatever it becomes between.
+func TestTokenFile_WhatIsWrongIsToldOnceUntilItIsMended(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	write(t, path, line("app", "first"))
+	var log logged
+	tokens, err := serve.ReadTokens(path, log.logger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const failed, mended = "file not read again", "file can be read again"
+	tells := func(what string, times int) {
+		t.Helper()
+		testenv.Eventually(t, timeout, func() (bool, string) {
+			if _, known := tokens.Who("first"); !known {
+				t.Fatalf("the token from before is not in force any more: %s", log.String())
+			}
+			return strings.Count(log.String(), what) >= times, fmt.Sprintf("%q is not told %d times: %s", what, times,
+				log.String())
+		})
+	}
+	write(t, path, "nonsense\n")
+	tells("expected NAME:ROLE:HASH", 1)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(path, 0o700); err != nil { // nobody can read that, not even root
+		t.Fatal(err)
+	}
+	tells("is a directory", 1)
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "nonsense\n") // nothing is mended: it is what it was
+	tells("expected NAME:ROLE:HASH", 2)
+	if strings.Contains(log.String(), mended) {
+		t.Errorf("told as mended: %s", log.String())
+	}
+	write(t, path, line("app", "first"))
+	tells(mended, 1)
+	write(t, path, "nonsense\n")
+	tells("expected NAME:ROLE:HASH", 3)
+	write(t, path, line("other", "first"))
+	tells(mended, 2)
+	if got := strings.Count(log.String(), failed); got != 4 {
+		t.Errorf("told %d times, want 4: %s", got, log.String())
+	}
+}
+
+func TestTokenFile_WhatIsRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "tokens")
+	for _, name := range []string{"", "a b", "a:b", "#a", "a\nb", "a\x00", strings.Repeat("x", 101), "\xff"} {
+		if _, _, err := serve.CreateToken(path, name, query); err == nil {
+			t.Errorf("the name %q was taken", name)
+		}
+	}
+	if _, _, err := serve.CreateToken(path, "app", serve.Grant{Role: "king"}); err == nil {
+		t.Error("the role king was taken")
+	}
+	if _, _, err := serve.CreateToken(filepath.Join(dir, "none", "tokens"), "app", query); !errors.Is(err,
+		fs.ErrNotExist) {
+		t.Errorf("a folder that is not there: %v", err)
+	}
+	for what, err := range map[string]error{
+		"list":   second(serve.ListTokens(path)),
+		"revoke": second(serve.RevokeTokens(path, "app")),
+	} {
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s without a file: %v", what, err)
+		}
+	}
+	// A file that is not of this form stays as it is: it may be something else altogether.
+	const foreign = "root:x:0:0:root:/root:/bin/sh\n"
+	write(t, path, foreign)
+	if _, _, err := serve.CreateToken(path, "app", query); err == nil {
+		t.Error("a token was written into a file of another kind")
+	}
+	if _, err := serve.RevokeTokens(path, "root"); err == nil {
+		t.Error("a line was taken out of a file of another kind")
+	}
+	if now, err := os.ReadFile(path); err != nil || string(now) != foreign {
+		t.Errorf("%q, %v", now, err)
+	}
+	write(t, path, line("app", "x"))
+	if err := os.WriteFile(path+".new", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := serve.CreateToken(path, "other", query); err == nil || !strings.Contains(err.Error(), "tokens.new") {
+		t.Errorf("while somebody else is at it: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// Many at a time lose no token: each is in the file, or was told that somebody else was at it.
+func TestTokenFile_ManyAtATime(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens")
+	var all sync.WaitGroup
+	var made atomic.Int64
+	for i := range 20 {
+		all.Go(func() {
+			if _, _, err := serve.CreateToken(path, fmt.Sprint("app", i), query); err == nil {
+				made.Add(1)
+			} else if !strings.Contains(err.Error(), "somebody else") {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if list, err := serve.ListTokens(path); err != nil || int64(len(list)) != made.Load() || len(list) == 0 {
+		t.Errorf("%d tokens, %d made, %v", len(list), made.Load(), err)
+	}
+}

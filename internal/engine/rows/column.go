@@ -1,0 +1,258 @@
+package rows
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
+)
+
+// column is a destination in the source rows themselves. They are users': a write-back locks them, skipping locked
+// ones, says through the WAL which of their changes are its own, and runs users' triggers.
+type column struct {
+	p   *pipeline.Pipeline
+	o   Options
+	sql columnStatements
+}
+
+type columnStatements struct {
+	write statement // vectors
+	empty statement // take vectors away
+	lock  statement // rows, skipping locked ones, with their source hash
+	// what triggers have left of rows: whether the vector is what was written, and the source hash
+	after statement
+	reuse statement // vectors by key
+}
+
+func newColumn(p *pipeline.Pipeline, o Options) *column {
+	name := database.Quote(p.IntoColumn)
+	update := "UPDATE " + target(p) + " AS r SET " + name + " = "
+	return &column{p, o, columnStatements{
+		write: build(p, func(b *builder) string {
+			return update + p.ToStored("k.vector") + " FROM " + b.list(b.vectors()) + " WHERE " + b.matchSource() +
+				" RETURNING k.place"
+		}),
+		empty: build(p, func(b *builder) string {
+			return update + "NULL FROM " + b.list() + " WHERE " + b.matchSource() + " RETURNING k.place"
+		}),
+		// FOR NO KEY UPDATE needs no more than UPDATE on the one column, and readers of foreign keys do not wait for it.
+		lock: build(p, func(b *builder) string {
+			return "SELECT k.place, f.source FROM " + b.list() + " CROSS JOIN LATERAL (SELECT " + sourceHash(p) +
+				" AS source FROM " + source(p) + " WHERE " + b.matchSource() + " FOR NO KEY UPDATE SKIP LOCKED) AS f"
+		}),
+		after: build(p, func(b *builder) string {
+			return "SELECT k.place, coalesce(" + p.SameVector("r."+name, "k.vector") + ", false), " +
+				sourceHash(p) + " FROM " + b.list(b.vectors()) + " JOIN " + source(p) + " ON " + b.matchSource()
+		}),
+		reuse: build(p, func(b *builder) string {
+			return "SELECT k.place, r." + name + " FROM " + b.list() + " JOIN " + source(p) + " ON " + b.matchSource() +
+				" WHERE r." + name + " IS NOT NULL"
+		}),
+	}}
+}
+
+func (c *column) statements() map[string]statement {
+	return map[string]statement{
+		"write": c.sql.write, "empty": c.sql.empty, "lock": c.sql.lock, "after": c.sql.after, "reuse": c.sql.reuse,
+	}
+}
+
+func (c *column) look(b *builder) looking {
+	l := wholeTexts(b)
+	l.column, l.stored = "r."+database.Quote(c.p.IntoColumn), "f.stored, NULL::integer"
+	return l
+}
+
+func (c *column) found(stored, _ []byte, r *Row) error {
+	vector, err := c.p.Stored.ParseBinary(stored)
+	if err != nil {
+		return err
+	}
+	hash := pipeline.VectorHash(vector)
+	r.StoredHash = hash[:]
+	return nil
+}
+
+func (*column) holds(r *Row) bool { return bytes.Equal(r.StoredHash, r.LedgerVector) }
+
+func (*column) current(*Row) bool { return true } // a column does not say, and the ledger does
+
+func (c *column) hash(w *Write) [pipeline.VectorHashSize]byte { return c.p.Stored.Hash(w.Vector) }
+
+func (*column) guard(*pgx.Batch) {}
+
+func (*column) atOnce() statement { return statement{} }
+
+func (c *column) stored() statement { return c.sql.reuse }
+
+func (*column) pages() pageStatements { return pageStatements{} }
+
+func (*column) list() *Chunks { return nil }
+
+// beginsToHold stands before the statement that locks rows of users. A sidecar that stops in between, with its whole
+// machine maybe, holds them until the server ends the transaction.
+const beginsToHold = "SELECT pg_current_xact_id()::xid" +
+	" FROM pg_catalog.set_config('idle_in_transaction_session_timeout', '2s', true)"
+
+func (c *column) lock(batch *pgx.Batch, keys []string) (*Locks, error) {
+	locks := &Locks{Sources: map[string]pipeline.SourceHash{}}
+	batch.Queue(beginsToHold).QueryRow(func(r pgx.Row) error { return r.Scan(&locks.XID) })
+	if len(keys) == 0 {
+		return locks, nil
+	}
+	args, err := c.sql.lock.args(c.p, keys, nil)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		place int64
+		hash  []byte
+	)
+	batch.Queue(c.sql.lock.sql, args...).Query(func(r pgx.Rows) error {
+		_, err := pgx.ForEachRow(r, []any{&place, &hash}, func() error {
+			locks.Sources[keys[place-1]] = append(pipeline.SourceHash{}, hash...)
+			return nil
+		})
+		return err
+	})
+	return locks, nil
+}
+
+func (c *column) write(ctx context.Context, tx pgx.Tx, change *Change, locks *Locks) error {
+	batch := &pgx.Batch{}
+	if err := c.queue(batch, change, locks); err != nil || batch.Len() == 0 {
+		return err
+	}
+	return tx.SendBatch(ctx, batch).Close()
+}
+
+// queue adds what brings the rows up to date: first of all the mark.
+func (c *column) queue(batch *pgx.Batch, change *Change, locks *Locks) error {
+	c.mark(batch, change, locks)
+	if len(change.Write) > 0 {
+		args, err := c.sql.write.args(c.p, keysOf(change.Write), values{"vector": vectorsOf(c.p, change.Write)})
+		if err != nil {
+			return err
+		}
+		c.update(batch, c.sql.write.sql, args, len(change.Write))
+	}
+	if len(change.Empty) > 0 {
+		args, err := c.sql.empty.args(c.p, change.Empty, nil)
+		if err != nil {
+			return err
+		}
+		c.update(batch, c.sql.empty.sql, args, len(change.Empty))
+	}
+	if c.p.Triggers && len(change.Write)+len(change.Empty) > 0 {
+		// Triggers that are deferred to the commit run now, before anything is held that the stream could wait for.
+		queuePath(batch, c.o.UserPath)
+		batch.Queue("SET CONSTRAINTS ALL IMMEDIATE")
+		queuePath(batch, database.OwnPath)
+	}
+	return c.after(batch, change, locks)
+}
+
+// mark adds the mark by which the streamer knows the rows of a column write-back again: as they will be, which is not
+// always as they were read. Somebody may have changed a row between; that change makes a task itself, and our vector
+// must not make another. So the vector may be of an older text than the one it is signed with: the mark holds for this
+// transaction alone.
+func (c *column) mark(batch *pgx.Batch, change *Change, locks *Locks) {
+	if c.o.NoMarks {
+		return
+	}
+	maker := mark.NewMaker(c.o.MarkKey, locks.XID)
+	var tags []mark.Tag
+	tag := func(key string, vector [pipeline.VectorHashSize]byte) {
+		tags = append(tags, maker.Tag(c.p.ID, key, locks.Sources[key], vector[:]))
+	}
+	for i := range change.Write {
+		tag(change.Write[i].Key, c.hash(&change.Write[i]))
+	}
+	for _, key := range change.Empty {
+		tag(key, NoVector)
+	}
+	if len(tags) > 0 && len(tags) <= mark.MostTags {
+		batch.Queue("SELECT pg_logical_emit_message(true, $1::text, $2::bytea)", mark.WriteBack, mark.Encode(tags))
+	}
+}
+
+// NoVector is the hash of a vector that is not there.
+var NoVector [pipeline.VectorHashSize]byte
+
+// update adds an update of users' rows and checks that none was kept out.
+func (c *column) update(batch *pgx.Batch, sql string, args []any, want int) {
+	// Triggers of the table were written for the search_path of its applications and run under it; the statement itself
+	// names everything in full.
+	queuePath(batch, c.o.UserPath)
+	defer queuePath(batch, database.OwnPath)
+	batch.Queue(sql, args...).Query(func(rows pgx.Rows) error {
+		n := 0
+		for rows.Next() {
+			n++
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		if n != want {
+			return errSuppressed
+		}
+		return nil
+	})
+}
+
+// queuePath sets the search_path for the rest of the transaction. Triggers of users', under the path of their
+// applications, may use views; our own statements may not.
+func queuePath(batch *pgx.Batch, path string) {
+	batch.Queue(database.PathStatement(path == database.OwnPath), path)
+}
+
+// after adds the query that finds out what triggers have done to the rows just written, where there are triggers.
+func (c *column) after(batch *pgx.Batch, change *Change, locks *Locks) error {
+	if !c.p.Triggers || len(change.Write) == 0 {
+		return nil
+	}
+	args, err := c.sql.after.args(c.p, keysOf(change.Write), values{"vector": vectorsOf(c.p, change.Write)})
+	if err != nil {
+		return err
+	}
+	batch.Queue(c.sql.after.sql, args...).Query(func(rows pgx.Rows) error {
+		var (
+			place int
+			kept  bool
+			hash  []byte
+		)
+		_, err := pgx.ForEachRow(rows, []any{&place, &kept, &hash}, func() error {
+			return change.left(place-1, locks, kept, hash)
+		})
+		return err
+	})
+	return nil
+}
+
+// left judges what triggers have left of a row that was just written: whether the vector is still the one that was
+// written, and the source hash that the row has now. A row whose text they changed is told of.
+func (c *Change) left(i int, locks *Locks, kept bool, source []byte) error {
+	switch {
+	case !kept:
+		return errReplaced
+	case bytes.Equal(source, locks.Sources[c.Write[i].Key]) || c.Moved == nil:
+		return nil
+	}
+	return c.Moved(i)
+}
+
+func (c *column) none() ([]step, error) {
+	empty, err := c.sql.empty.args(c.p, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	write, err := c.sql.write.args(c.p, nil, values{"vector": c.p.Parameter(nil)})
+	if err != nil {
+		return nil, err
+	}
+	return []step{{sql: c.sql.empty.sql, args: empty}, {sql: c.sql.write.sql, args: write}}, nil
+}

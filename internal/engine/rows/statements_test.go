@@ -1,0 +1,143 @@
+package rows
+
+import (
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata/*.sql")
+
+// shapes are pipelines that need different statements.
+func shapes() map[string]*pipeline.Pipeline {
+	bigint := pipeline.KeyColumn{
+		Name: "id", Type: "bigint", Equal: `OPERATOR("pg_catalog".=)`,
+		Greater: `OPERATOR("pg_catalog".>)`,
+	}
+	citext := pipeline.KeyColumn{
+		Name: `a "b"`, Type: `"ext"."citext"`, Collation: `"pg_catalog"."default"`, Equal: `OPERATOR("ext".=)`,
+		Greater: `OPERATOR("ext".>)`,
+	}
+	over := func(change func(p *pipeline.Pipeline)) *pipeline.Pipeline {
+		p := &pipeline.Pipeline{
+			Spec: pipeline.Spec{Name: "docs", Schema: "public", Table: "docs", Columns: []string{"title", "body"}},
+			ID:   7, OID: 16401, Key: []pipeline.KeyColumn{bigint}, Watched: []string{"title", "body"}, Dims: 3,
+			Extension: `"public"`,
+			Form:      pipeline.Form{Stored: pipeline.StoredVector}, Generation: 4,
+		}
+		change(p)
+		return p
+	}
+	column := func(stored pipeline.Stored) *pipeline.Pipeline {
+		return over(func(p *pipeline.Pipeline) { p.IntoColumn, p.Stored, p.Triggers = "embedding", stored, true })
+	}
+	table := func(change func(p *pipeline.Pipeline)) *pipeline.Pipeline {
+		return over(func(p *pipeline.Pipeline) { p.IntoTable = "docs_embedding"; change(p) })
+	}
+	return map[string]*pipeline.Pipeline{
+		"column_vector":    column(pipeline.StoredVector),
+		"column_halfvec":   column(pipeline.StoredHalfvec),
+		"column_bit":       column(pipeline.StoredBit),
+		"column_sparsevec": column(pipeline.StoredSparse),
+		"table":            table(func(*pipeline.Pipeline) {}),
+		"table_partitioned_filter_text": table(func(p *pipeline.Pipeline) {
+			p.Partitioned, p.WatchAll, p.Watched = true, true, nil
+			p.Columns, p.Text, p.Filter = nil, "title || body", "published"
+		}),
+		"table_composite_key": table(func(p *pipeline.Pipeline) { p.Key = []pipeline.KeyColumn{bigint, citext} }),
+		"chunks": table(func(p *pipeline.Pipeline) {
+			p.Chunked, p.HashIndexed, p.Chunking = true, true, pipeline.Chunking{
+				Strategy: pipeline.ChunkTokens, Tokens: 200,
+				Context: "title",
+			}
+		}),
+		"chunks_without_text": table(func(p *pipeline.Pipeline) {
+			p.Chunked, p.Chunking = true, pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 200, NoText: true}
+		}),
+	}
+}
+
+// clause is where a statement is broken into lines.
+var clause = regexp.MustCompile(
+	`^\s(FROM|USING ROWS FROM|(LEFT |CROSS )?JOIN|WHERE|ON CONFLICT|SET|SELECT|ORDER BY|RETURNING|LIMIT)\b`)
+
+// readable breaks a statement into lines, each as far in as its brackets are deep.
+func readable(sql string) string {
+	var b strings.Builder
+	depth, quoted := 0, false
+	for i := 0; i < len(sql); i++ {
+		at := clause.FindString(sql[i:])
+		switch c := sql[i]; {
+		case c == '\'' || c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case at != "" && !strings.HasSuffix(sql[:i], "ROWS") && !strings.HasSuffix(sql[:i], "DELETE"):
+			b.WriteString("\n" + strings.Repeat("  ", depth) + at[1:])
+			i += len(at) - 1
+			continue
+		}
+		b.WriteByte(sql[i])
+	}
+	return b.String() + ";\n"
+}
+
+// inOrder are the names of statements, as the files have them.
+var inOrder = []string{
+	"read", "screen", "gone", "spell", "at_once", "write", "empty", "adopt", "remove", "lock", "after", "reuse",
+	"vectors.first", "vectors.next", "rows.first", "rows.next",
+	"chunks.stored", "chunks.vectors", "chunks.known", "chunks.shift", "chunks.put", "chunks.end", "chunks.deep",
+	"chunks.all",
+}
+
+// statements are all of a table's, by name.
+func (t *Table) statements() map[string]statement {
+	all := t.into.statements()
+	maps.Copy(all, map[string]statement{
+		"read": t.sql.read, "screen": t.sql.screen, "gone": t.sql.gone, "spell": t.sql.spell, "rows.first": t.sql.rows.first,
+		"rows.next": t.sql.rows.next,
+	})
+	return all
+}
+
+// What is built from names stands in testdata as it is sent, so that a change of it can be read.
+func TestStatements_AreTheGoldenOnes(t *testing.T) {
+	t.Parallel()
+	for shape, p := range shapes() {
+		var b strings.Builder
+		all := New(p, nil, Options{}).statements()
+		for _, name := range inOrder {
+			if s, ok := all[name]; ok && s.there() {
+				b.WriteString("-- " + name + "\n" + readable(s.sql) + "\n")
+			}
+			delete(all, name)
+		}
+		for name := range all {
+			t.Errorf("%s: statement %q is in no file", shape, name)
+		}
+		path := filepath.Join("testdata", shape+".sql")
+		if *update {
+			if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(want) != b.String() {
+			t.Errorf("%s: the statements are not those of %s: look at what differs after go test ./internal/engine/rows -update",
+				shape, path)
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package sidecar_test
+
+import (
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestP8_AKeyThatBecomesWiderCostsNothing: id was an int, as Django made it once, and becomes a bigint.
+func TestP8_AKeyThatBecomesWiderCostsNothing(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id int, part varchar(4), body text, PRIMARY KEY (id, part))`)
+	db.MustExec(`INSERT INTO docs SELECT i, 'p' || i % 3, 'text ' || i FROM generate_series(1, 100) AS i`)
+	spec := intoTable("docs", "body")
+	r := newRig(t, db, spec)
+	r.options = func(o *sidecar.Options) { o.CacheBytes = 1 }
+	s, _ := r.start()
+	r.settle()
+	db.MustExec(`ALTER TABLE docs ALTER id TYPE bigint, ALTER part TYPE text`)
+	reason(t, s, "docs", "embedsidecar init",
+		`ALTER TABLE "public"."docs_embedding" ALTER COLUMN "id" TYPE bigint, ALTER COLUMN "part" TYPE text`)
+	done := r.init(spec)
+	if len(done.Steps) == 0 || done.Steps[0].SQL[0] != `ALTER TABLE "public"."docs_embedding" ALTER COLUMN "id" TYPE bigint, ALTER COLUMN "part" TYPE text` {
+		t.Errorf("init did %+v", done.Steps)
+	}
+	r.works(s, "docs")
+	db.MustExec(`INSERT INTO docs VALUES (5000000000, 'longer than four', 'new')`)
+	r.settle()
+	if n := r.embedder.sent(); n != 101 {
+		t.Errorf("%d texts were sent for 101", n)
+	}
+	r.verify()
+}

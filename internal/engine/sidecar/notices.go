@@ -1,0 +1,212 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+)
+
+// otherModelError means that an embedder is not the one that a pipeline's vectors were made with.
+type otherModelError struct{ reason string }
+
+func (e *otherModelError) Error() string { return e.reason }
+
+// problem words why a pipeline could not be started.
+func (s *Sidecar) problem(err error) *health.Problem {
+	code := health.PluginDown
+	_, asked := errors.AsType[*embed.Error](err)
+	if _, starting := errors.AsType[*startingError](err); starting {
+		asked = true
+	}
+	if other, is := errors.AsType[*otherModelError](err); is {
+		code, err = health.OtherModel, other
+	} else if !asked {
+		code = health.PluginUnknown // nothing by this name was there to be started
+	}
+	return &health.Problem{Code: code, Detail: s.shown(err)}
+}
+
+// shown is an error on one line of bounded length, without passwords.
+func (s *Sidecar) shown(err error) string {
+	const most = 500
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	if s.o.Redact != nil {
+		text = s.o.Redact(text)
+	}
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "..."
+	}
+	return text
+}
+
+// troubleOf words why a pipeline is worked to no effect: its embedder has failed too often for that to be a hiccup,
+// or its texts all fail.
+func (s *Sidecar) troubleOf(state *State) *health.Problem {
+	const hiccups = 3
+	if state.service != nil {
+		if trouble := state.service.Trouble(); trouble.Failures >= hiccups {
+			return &health.Problem{Code: health.PluginDown, Detail: "the embedder gives no answer; the last error: " +
+				s.shown(trouble.Err)}
+		}
+	}
+	if state.Worker != nil {
+		if why := state.Worker.Rest.Load(); why != nil {
+			return &health.Problem{Code: health.Failing, Detail: *why}
+		}
+	}
+	return nil
+}
+
+// waits logs why a pipeline waits, when that changes. It is called by one goroutine alone.
+func (s *Sidecar) waits(ctx context.Context, name string, p *health.Problem) {
+	told, waited := s.waiting[name]
+	switch {
+	case p == nil && waited:
+		delete(s.waiting, name)
+	case p != nil && (!waited || told != *p):
+		s.waiting[name] = *p
+		s.o.Log.WarnContext(ctx, "pipeline waits", "pipeline", name, "state", string(p.Code), "reason", p.Detail)
+	}
+}
+
+// stuckAfter is for how long a stream may fail to be, before it is said to be stuck: a server takes a while to start
+// again.
+const stuckAfter = 10 * time.Second
+
+// streaming is what this sidecar does about the slot, and why it does not stream.
+func (s *Sidecar) streaming() (health.Stream, string) {
+	stats := s.Stream()
+	switch {
+	case s.o.NoStream:
+		return health.NoStream, ""
+	case stats == nil:
+		return health.Starting, ""
+	}
+	trouble := stats.Trouble.Load()
+	switch {
+	case trouble != nil && time.Since(trouble.Since) > stuckAfter && !stats.Making.Load():
+		why := "the server does not answer"
+		if trouble.Err != nil {
+			why = s.shown(trouble.Err)
+		}
+		return health.Stuck, "since " + trouble.Since.UTC().Format(time.RFC3339) + ": " + why
+	case stats.Streaming.Load():
+		return health.Streaming, givesWay(stats)
+	case stats.Standby.Load():
+		return health.Standby, ""
+	case stats.Making.Load():
+		return health.Making, strings.Join(s.blockers(), "; ")
+	}
+	return health.Starting, ""
+}
+
+// blockers are those that the making of the slot waits for, as the stream saw them last.
+func (s *Sidecar) blockers() []string {
+	stats := s.Stream()
+	if stats == nil {
+		return nil
+	}
+	if list := stats.Blockers.Load(); list != nil {
+		return database.Named(*list)
+	}
+	return nil
+}
+
+// Health returns where each pipeline stands, as far as this process knows: it asks no database.
+func (s *Sidecar) Health() map[string]health.State {
+	stream, detail := s.streaming()
+	list := map[string]health.State{}
+	for _, state := range s.States() {
+		self := health.Sidecar{Name: s.o.Instance, Stream: stream, Detail: detail, Problems: map[int32]health.Problem{}}
+		if state.Problem != nil && state.Pipeline.Status != pipeline.Locked {
+			self.Problems[state.Pipeline.ID] = *state.Problem
+		}
+		f := health.Facts{
+			Name: state.Pipeline.Name, ID: state.Pipeline.ID, Status: string(state.Pipeline.Status),
+			Detail: state.Pipeline.Detail, Paused: !state.Pipeline.Enabled, Closed: state.Pipeline.Closed,
+			Active: state.Pipeline.Active,
+			Slot: health.Slot{
+				Name: s.o.Slot, Exists: true, Published: true, Active: true, Making: stream == health.Making,
+				Blockers: s.blockers(),
+			}, Sidecars: []health.Sidecar{self},
+		}
+		if stream == health.Standby || stream == health.NoStream { // another one streams
+			f.Sidecars[0].Stream = health.Streaming
+		}
+		if state.Pipeline.Status == pipeline.Locked {
+			f.Status = string(pipeline.Active)
+		}
+		list[state.Pipeline.Name] = health.Of(f)
+	}
+	return list
+}
+
+// notice is what only this process knows.
+type notice struct {
+	stream   health.Stream
+	detail   string
+	problems map[int32]health.Problem
+}
+
+// same reports whether two notices say the same; told apart from wording, which changes with each try. That there is
+// something to say at all is no wording.
+func (n *notice) same(o *notice) (states, words bool) {
+	states = n.stream == o.stream && (n.detail == "") == (o.detail == "") && maps.EqualFunc(n.problems, o.problems,
+		func(a, b health.Problem) bool { return a.Code == b.Code })
+	return states, states && n.detail == o.detail && maps.Equal(n.problems, o.problems)
+}
+
+func (s *Sidecar) notice() *notice {
+	n := &notice{problems: map[int32]health.Problem{}}
+	n.stream, n.detail = s.streaming()
+	for _, state := range s.States() {
+		// What the tables know already is not told twice.
+		if state.Problem != nil && state.Pipeline.Enabled && !state.Pipeline.Closed &&
+			(state.Pipeline.Status == pipeline.Active || s.idle()) {
+			n.problems[state.Pipeline.ID] = *state.Problem
+		}
+	}
+	return n
+}
+
+// notices stores what only this process knows, when it changes: why it does not work a pipeline, and what it does
+// about the slot; and how fast it works. Whoever asks the database is told, and an idle sidecar writes nothing. New
+// words for the same state wait a minute.
+func (s *Sidecar) notices(ctx context.Context) error {
+	const reworded = time.Minute
+	look := time.NewTicker(min(time.Second, s.o.Heartbeat))
+	defer look.Stop()
+	stored, at, as := &notice{stream: health.Starting}, time.Now(), s.me()
+	var fast speeds
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-look.C:
+		}
+		s.noteSpeeds(ctx, &fast)
+		now := s.notice()
+		if me := s.me(); me != as {
+			stored, as = &notice{stream: health.Starting}, me // by another row, which has told nothing
+		}
+		if states, words := now.same(stored); words || states && time.Since(at) < reworded {
+			continue
+		}
+		_, err := s.o.Pool.Exec(ctx, "UPDATE embedsidecar.worker SET stream = $2, stream_detail = $3, problems = $4, last_seen_at = now() WHERE worker_id = $1",
+			as.id, string(now.stream), now.detail, now.problems)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.o.Log.DebugContext(ctx, "notices not stored yet", "error", err)
+			}
+			continue
+		}
+		stored, at = now, time.Now()
+	}
+}

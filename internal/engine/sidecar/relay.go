@@ -1,0 +1,70 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+)
+
+// Where the streamer and the workers are one process, a word in memory wakes a worker. Where they are two, the one that
+// fills the queue notifies, and those that work it listen. What is missed meanwhile the sweep of every heartbeat finds.
+
+// workChannel is where it is told that the queue has work.
+const workChannel = "embedsidecar_work"
+
+// relayPause is between two notifications, and between two wakes by what anybody may have sent.
+const relayPause = 10 * time.Millisecond
+
+// tellWork notifies other processes of what is enqueued here.
+func (s *Sidecar) tellWork(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.told:
+		}
+		if _, err := s.o.Pool.Exec(ctx, "SELECT pg_notify($1, '')", workChannel); err != nil && ctx.Err() == nil {
+			s.o.Log.DebugContext(ctx, "workers not told of work", "error", err)
+		}
+		sleep.For(ctx, relayPause)
+	}
+}
+
+// hearWork wakes the workers of this process when another one has enqueued something.
+func (s *Sidecar) hearWork(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if err := s.listen(ctx); err != nil && ctx.Err() == nil {
+			s.o.Log.DebugContext(ctx, "not told of work: it is found at the next sweep", "error", err)
+		}
+		sleep.For(ctx, s.o.Heartbeat)
+	}
+	return nil
+}
+
+// listen wakes workers for as long as a connection lasts.
+func (s *Sidecar) listen(ctx context.Context) (err error) {
+	pooled, err := s.o.Direct.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	conn := pooled.Hijack() // it is read from until it ends
+	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	if _, err := conn.Exec(ctx, "LISTEN "+workChannel); err != nil {
+		return err
+	}
+	for {
+		s.mu.Lock()
+		ids := make([]int32, 0, len(s.running))
+		for id := range s.running {
+			ids = append(ids, id)
+		}
+		s.mu.Unlock()
+		s.queue.Wake(ids...)
+		if err := conn.PgConn().WaitForNotification(ctx); err != nil {
+			return err
+		}
+		sleep.For(ctx, relayPause)
+	}
+}

@@ -1,0 +1,79 @@
+package sidecar_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestP8_ARenamedColumnCostsNothing renames columns under a running sidecar, whose configuration names them as
+// before, and a new column gets the old name of one. Nothing is embedded again, no row of the user's nor any vector
+// is written, and the pipeline works on.
+func TestP8_ARenamedColumnCostsNothing(t *testing.T) {
+	t.Parallel()
+	bothDestinations(t, func(t *testing.T, into func(string, ...string) pipeline.Spec) {
+		t.Helper()
+		db := testenv.DB(t)
+		db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, status text DEFAULT 'on')`)
+		db.MustExec(`INSERT INTO docs SELECT i, 'title ' || i, 'body ' || i FROM generate_series(1, 100) AS i`)
+		spec := into("docs", "title", "body")
+		spec.Filter = `status = 'on'`
+		r := newRig(t, db, spec)
+		r.options = func(o *sidecar.Options) { o.CacheBytes = 1 }
+		_, stop := r.start()
+		r.settle()
+		written := `SELECT string_agg(xmin::text, ',' ORDER BY id) FROM docs_embedding`
+		if spec.InSource() {
+			written = `SELECT string_agg(xmin::text, ',' ORDER BY id) FROM docs`
+		}
+		before, generation := testenv.Value[string](db, written),
+			r.count(`SELECT generation::bigint FROM embedsidecar.pipeline`)
+		unchanged := func(when string) {
+			t.Helper()
+			r.noticed()
+			r.settle()
+			if n := r.embedder.sent(); n != 100 {
+				t.Errorf("%s: %d texts were sent for 100", when, n)
+			}
+			if testenv.Value[string](db, written) != before {
+				t.Errorf("%s: rows were written", when)
+			}
+			if n := r.count(`SELECT generation::bigint FROM embedsidecar.pipeline`); n != generation {
+				t.Errorf("%s: generation %d, want %d", when, n, generation)
+			}
+		}
+		db.MustExec(`ALTER TABLE docs RENAME body TO content`)
+		unchanged("renamed")
+		r.status("docs", pipeline.Active)
+		stop()
+		done := r.init(spec) // as it was configured
+		if !strings.Contains(fmt.Sprint(done.Warnings), `is now called "content"`) {
+			t.Errorf("init warns of %v", done.Warnings)
+		}
+		_, stop = r.start()
+		unchanged("set up with the old name")
+		stop()
+		spec.Columns = []string{"title", "content"}
+		for range 2 {
+			done = r.init(spec)
+		}
+		if len(done.Steps) != 0 {
+			t.Errorf("the second init did %+v", done.Steps)
+		}
+		_, stop = r.start()
+		unchanged("set up with the new name")
+		stop()
+		db.MustExec(`ALTER TABLE docs ADD body text`) // another one
+		r.start()
+		db.MustExec(`UPDATE docs SET content = 'changed' WHERE id = 7`)
+		r.settle()
+		if n := r.embedder.sent("title 7\n\nchanged"); n != 1 {
+			t.Errorf("the changed text was sent %d times", n)
+		}
+		r.verify()
+	})
+}

@@ -1,0 +1,99 @@
+package sidecar_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestP5_AServerThatRefusesOnePipelineStopsNoOther: whatever the server says about what one pipeline is made of, at the
+// start of a sidecar or while it runs, the others are loaded and work, and the state of that one says why. When it is
+// mended, it goes on.
+func TestP5_AServerThatRefusesOnePipelineStopsNoOther(t *testing.T) {
+	t.Parallel()
+	const well = `CREATE OR REPLACE FUNCTION public.greeting() RETURNS text IMMUTABLE LANGUAGE sql AS $$ SELECT 'hello'::text $$;`
+	replaced := func(body string) string {
+		return `CREATE OR REPLACE FUNCTION public.greeting() RETURNS text IMMUTABLE LANGUAGE ` + body
+	}
+	ways := map[string]struct {
+		sick []string // by a superuser
+		mend string
+		says string
+	}{
+		"raises": {[]string{replaced(`plpgsql AS $$ BEGIN RAISE EXCEPTION 'no greeting today'; END $$`)}, well, "no greeting today"},
+		"lacks its library": {[]string{
+			replaced(`c AS '$libdir/vector', 'vector_dims'`),
+			`UPDATE pg_proc SET probin = '$libdir/gone' WHERE proname = 'greeting'`,
+		}, well, "gone"},
+		"names an unknown zone": {
+			[]string{`UPDATE embedsidecar.pipeline SET active_hours = 'mon-sun 00:00-24:00 Mars/Olympus',
+				active_minutes = '{[0,10080)}', active_zone = 'Mars/Olympus' WHERE name = 'docs'`},
+			`UPDATE embedsidecar.pipeline SET active_hours = '', active_minutes = NULL, active_zone = 'UTC'`, "Mars/Olympus",
+		},
+	}
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		for name, way := range ways {
+			for _, running := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, running %t", name, running), func(t *testing.T) {
+					t.Parallel()
+					db := testenv.DB(t, testenv.Major(major))
+					db.MustExec(docs)
+					db.MustExec(notes)
+					db.MustExec(well)
+					spec := intoTable("docs", "body")
+					spec.Text = "concat(public.greeting(), body)"
+					r := newRig(t, db, spec, intoTable("notes", "body"))
+					state := func(of string, want health.Code, says string) {
+						t.Helper()
+						testenv.Eventually(t, time.Minute, func() (bool, string) {
+							st, err := report.Read(t.Context(), db.Super())
+							if err != nil {
+								return false, err.Error()
+							}
+							for _, p := range st.Pipelines {
+								if p.Name == of {
+									return p.State == want && strings.Contains(p.Reason, says), fmt.Sprintf("%s: %s", p.State, p.Reason)
+								}
+							}
+							return false, "it is not there"
+						})
+					}
+					if running {
+						r.start()
+						db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
+						r.has(1, `SELECT count(*) FROM docs_embedding`)
+					}
+					for _, sql := range way.sick {
+						db.MustExecSuper(sql)
+					}
+					if !running {
+						r.start()
+					}
+					state("docs", health.Misconfigured, way.says)
+					db.MustExec(`INSERT INTO notes VALUES (1, 'one')`)
+					r.has(1, `SELECT count(*) FROM notes_embedding`)
+					db.MustExec(`SELECT embedsidecar.pause('docs')`)
+					state("docs", health.Misconfigured, way.says)
+					db.MustExec(`SELECT embedsidecar.resume('docs')`)
+					db.MustExec(`INSERT INTO docs VALUES (2, 'two')`)
+					if loaded, err := resolve.Load(context.WithoutCancel(t.Context()), connect(t, r.url, 1), r.slot); err != nil ||
+						loaded[0].Status != pipeline.Misconfigured || loaded[1].Status != pipeline.Active {
+						t.Errorf("loaded: %v, %v", loaded, err)
+					}
+					db.MustExecSuper(way.mend)
+					r.has(1, `SELECT count(*) FROM docs_embedding WHERE id = 2`)
+					state("docs", health.UpToDate, "")
+				})
+			}
+		}
+	})
+}

@@ -1,0 +1,441 @@
+// Package sidecar is one running embedsidecar: the stream of one slot, the workers of its pipelines, their scans and
+// sweeps, and the order in which all of them start and stop. Several sidecars may share a slot: one streams, all
+// work.
+package sidecar
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/restart"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/trace"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/queue"
+	"github.com/embedsidecar/embedsidecar/replication"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Options are what a Sidecar needs.
+type Options struct {
+	Slot     string
+	Instance string        // name in the worker registry
+	Host     string        // the machine's, as it is told there
+	Version  string        // of the program
+	Pool     *pgxpool.Pool // for queue and tables; may go through a pooler
+	Direct   *pgxpool.Pool // straight to the server, for the streamer; two connections do
+	Dial     func(ctx context.Context) (*pgconn.PgConn, error)
+	Load     func(ctx context.Context) ([]pipeline.Pipeline, error) // the slot's pipelines as they are now
+	Forget   func()                                                 // what Load remembers of them; nil: nothing
+	// makes a missing publication again, if the role may; may be nil
+	Repair func(ctx context.Context) error
+	// Embedder returns the embedder of a pipeline: the same value, comparable with ==, for pipelines that share one.
+	// What it has embedded for one of them is then not embedded again for another.
+	Embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)
+	Log      *slog.Logger
+
+	Disabled     bool          // the master switch of this sidecar: changes are queued, nothing is embedded
+	NoStream     bool          // work the queue only
+	NoWork       bool          // fill the queue only
+	StopOnLost   bool          // refuse instead of making a lost slot anew
+	Failover     bool          // a slot made anew is one that standbys keep a copy of, from PostgreSQL 17 on
+	Loops        int           // batches in work per pipeline
+	BatchRows    int           // rows per batch
+	HeldRows     int           // rows of a column that one write-back holds at most; 0: 64; below 0: the whole batch
+	Lease        time.Duration // of a batch
+	Retry        worker.Retry
+	Heartbeat    time.Duration       // 0: 10 s
+	DrainTimeout time.Duration       // for batches in work at shutdown; 0: pipeline.DefaultDrainTimeout
+	Redact       func(string) string // takes passwords out of what is stored of errors; nil: there are none
+	CacheBytes   int64               // vectors remembered per model; 0: pipeline.DefaultCacheBytes
+	// with a commit that is not visible yet, before what may have changed nothing becomes a task; 0: 1 s
+	VisibilityTimeout time.Duration
+	NoMarks           bool
+	NoDirect          bool          // every change goes through the queue
+	CPUShare          float64       // of a core that batches which are not full take, about; 0: pace.Usual
+	GiveWay           time.Duration // changes wait for so long at most while others keep the host busy; 0: not at all
+	// how long a batch may take for changes to be worked at once, while the stream waits; 0: 50 ms
+	Quick time.Duration
+	Fresh func(p *pipeline.Pipeline, d time.Duration)
+	Trace *trace.Provider // nil: nothing is traced
+}
+
+// Sidecar runs once.
+type Sidecar struct {
+	o         Options
+	queue     *queue.Queue
+	budget    *worker.Budget // of texts in memory
+	stream    *replication.Stream
+	line      *database.Line // for changes that are worked at once; nil: each step takes a connection of a pool
+	questions *questions     // texts that sessions ask for; nil before Run
+	reload    chan struct{}
+	told      <-chan struct{} // of work for other processes
+	keeper    *restart.Keeper
+	broken    chan error // a loop of a worker was given up
+
+	registered atomic.Pointer[registration]
+	markKey    []byte
+	tracer     *trace.Tracer // nil: nothing is traced
+	userPath   string
+
+	refreshing sync.Mutex // keeps an older load from replacing a newer one
+
+	mu       sync.Mutex
+	day      day
+	spent    map[int32]spent // of workers that have ended, by pipeline: not stored yet
+	services map[pipeline.ModelName]*embed.Service
+	shared   map[embed.Embedder]*embed.Service // the same, by what embeds
+	running  map[int32]*running
+	stopped  map[int32]time.Time // since when, of pipelines whose work in hand is not over
+	states   []State
+
+	waiting   map[string]health.Problem // what was logged of pipelines that wait; of the supervisor
+	described descriptions              // of the supervisor
+	stopping  sync.WaitGroup            // workers that finish what they have in hand
+	progress  chan struct{}             // a pipeline may be started that had to wait
+	streamed  streamed                  // what was stored of it; of housekeeping, and then of the farewell
+}
+
+// running is a pipeline that is being worked.
+type running struct {
+	pipeline pipeline.Pipeline
+	worker   *worker.Worker
+	cancel   context.CancelFunc
+	done     chan struct{}
+	scan     chan struct{}
+	counted  spent // of what it has spent: what was stored, or is about to be
+	told     done  // of what it has done: what is in the day
+}
+
+// State is what a Sidecar knows of one of its pipelines.
+type State struct {
+	Pipeline pipeline.Pipeline
+	Worker   *worker.Stats // nil unless it is being worked
+	Service  *embed.Stats
+	Problem  *health.Problem // why it is not being worked, or to no effect; nil: it is worked
+
+	service *embed.Service
+}
+
+// Reason words why the pipeline is not being worked, or to no effect; "": it is worked.
+func (s *State) Reason() string {
+	if s.Problem == nil {
+		return ""
+	}
+	return s.Problem.Code.Word() + ": " + s.Problem.Detail
+}
+
+// New returns a Sidecar.
+func New(o Options) *Sidecar {
+	if o.Heartbeat == 0 {
+		o.Heartbeat = 10 * time.Second
+	}
+	if o.DrainTimeout == 0 {
+		o.DrainTimeout = pipeline.DefaultDrainTimeout
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = pipeline.DefaultCacheBytes
+	}
+	s := &Sidecar{
+		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),
+		services: map[pipeline.ModelName]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{},
+		running: map[int32]*running{}, stopped: map[int32]time.Time{}, progress: make(chan struct{}, 1),
+		spent:   map[int32]spent{},
+		waiting: map[string]health.Problem{},
+		budget:  worker.NewBudget(0),
+		keeper:  restart.New(o.Log),
+		broken:  make(chan error, 1),
+	}
+	s.described = descriptions{open: map[*embed.Service]*asking{}, answer: s.goOn, keeper: s.keeper}
+	if o.NoWork {
+		s.told = s.queue.Told()
+	}
+	if o.VisibilityTimeout != 0 {
+		s.queue.SetVisibilityTimeout(o.VisibilityTimeout)
+	}
+	return s
+}
+
+// Panics returns how often loops of a part have panicked.
+func (s *Sidecar) Panics(part restart.Part) int64 { return s.keeper.Panics(part) }
+
+// Stream returns the stream's counters; nil before Run and with NoStream.
+func (s *Sidecar) Stream() *replication.Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stream == nil {
+		return nil
+	}
+	return s.stream.Stats()
+}
+
+// States returns the pipelines as they are now.
+func (s *Sidecar) States() []State {
+	s.mu.Lock()
+	states := append([]State(nil), s.states...)
+	s.mu.Unlock()
+	for i := range states {
+		if states[i].Problem == nil {
+			states[i].Problem = s.troubleOf(&states[i])
+		}
+	}
+	return states
+}
+
+// Run works until ctx ends, then finishes the batches in work, gives back what is left and confirms what is durable.
+// It returns nil when asked to stop, or the error that makes going on impossible.
+func (s *Sidecar) Run(ctx context.Context) error {
+	pipelines, err := s.begin(ctx)
+	if ctx.Err() != nil {
+		return nil // asked to stop, whatever that interrupted
+	}
+	if err != nil {
+		return err
+	}
+	// Work in hand outlives ctx for a while; hard ends it.
+	hard, cancelHard := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancelHard()
+	stopTimer := context.AfterFunc(ctx, func() {
+		t := time.NewTimer(s.o.DrainTimeout)
+		defer t.Stop()
+		select {
+		case <-t.C:
+			s.o.Log.WarnContext(hard, "drain timeout: batches in work are broken off, their tasks given back", "timeout",
+				s.o.DrainTimeout.String())
+			cancelHard()
+		case <-hard.Done():
+		}
+	})
+	defer stopTimer()
+
+	g, gctx := errgroup.WithContext(ctx)
+	keep := func(part restart.Part, loop func(context.Context) error) {
+		g.Go(func() error { return named(string(part), s.keeper.Keep(gctx, part, loop)) })
+	}
+	if !s.o.NoStream {
+		qs := newQuestions(s.markKey)
+		stream := replication.New(replication.Options{
+			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Dial: s.o.Dial, MarkKey: s.markKey, Log: s.o.Log,
+			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
+			Prepare: s.prepare(), Heartbeat: s.o.Heartbeat,
+			Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, Keeper: s.keeper,
+			CPUShare: s.o.CPUShare, GiveWay: s.o.GiveWay, Busy: s.othersAreBusy(),
+		})
+		stream.SetPipelines(pipelines)
+		if !database.Pooled(s.o.Direct) {
+			s.line = database.NewLine(s.o.Direct, 5*cmp.Or(s.o.Quick, worker.QuickEnough))
+		}
+		s.mu.Lock()
+		s.stream, s.questions = stream, qs
+		s.mu.Unlock()
+		keep(restart.Replication, func(ctx context.Context) error {
+			defer s.line.Close(ctx)
+			return stream.Run(ctx)
+		})
+		keep(restart.Answers, func(ctx context.Context) error { return s.answers(ctx, qs) })
+	}
+	switch {
+	case s.o.NoWork:
+		keep(restart.Relay, s.tellWork)
+	case s.o.NoStream:
+		keep(restart.Relay, s.hearWork)
+	}
+	keep(restart.Sweeps, s.sweeps)
+	keep(restart.Housekeeping, s.housekeeping)
+	keep(restart.Leftovers, s.dropLeftovers)
+	keep(restart.Notices, s.notices)
+	first := pipelines
+	keep(restart.Pipelines, func(ctx context.Context) error {
+		known := first
+		first = nil // what begins again loads them
+		return s.supervise(ctx, hard, known)
+	})
+	err = g.Wait()
+	s.farewell(hard)
+	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// begin reads what the sidecar needs to know, and tries again while the server is not there: it may be restarting.
+func (s *Sidecar) begin(ctx context.Context) ([]pipeline.Pipeline, error) {
+	const shortest, longest = 100 * time.Millisecond, 2 * time.Second
+	for pause := shortest; ; pause = min(2*pause, longest) {
+		pipelines, err := s.beginOnce(ctx)
+		if err == nil || !database.IsTransient(err) {
+			return pipelines, err
+		}
+		s.o.Log.WarnContext(ctx, "not started yet", "error", err)
+		if !sleep.For(ctx, pause) {
+			return nil, nil
+		}
+	}
+}
+
+func (s *Sidecar) beginOnce(ctx context.Context) ([]pipeline.Pipeline, error) {
+	err := s.o.Pool.QueryRow(ctx, "SELECT mark_key FROM embedsidecar.installation").Scan(&s.markKey)
+	if err != nil {
+		return nil, fmt.Errorf("read the installation: %w", err)
+	}
+	s.tracer = s.o.Trace.Tracer(s.markKey)
+	if err := s.o.Pool.QueryRow(ctx, sqlfiles.Query("usual_search_path")).Scan(&s.userPath); err != nil {
+		return nil, fmt.Errorf("read the usual search_path: %w", err)
+	}
+	pipelines, err := s.o.Load(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("load pipelines: %w", err)
+	}
+	// Before anybody sees that this sidecar runs: a pipeline that lacks a grant is not one that is being started.
+	s.note(ctx, pipelines)
+	if err := s.register(ctx); err != nil {
+		return nil, err
+	}
+	s.o.Log = s.o.Log.With("worker_id", s.me().id)
+	return pipelines, nil
+}
+
+func named(part string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", part, err)
+}
+
+// Reload asks for a look at the pipelines: something about them changed.
+func (s *Sidecar) Reload() {
+	select {
+	case s.reload <- struct{}{}:
+	default:
+	}
+}
+
+// farewell gives back leases and leaves the registry.
+func (s *Sidecar) farewell(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	s.noteSpent(ctx)
+	if err := s.queue.GiveBack(ctx, s.me().id); err != nil {
+		s.o.Log.WarnContext(ctx, "leases left to run out", "error", err)
+		return
+	}
+	if _, err := s.o.Pool.Exec(ctx, "DELETE FROM embedsidecar.worker WHERE worker_id = $1", s.me().id); err != nil {
+		s.o.Log.WarnContext(ctx, "worker left in the registry", "error", err)
+	}
+}
+
+func (s *Sidecar) sweeps(ctx context.Context) error {
+	return s.queue.RunSweeps(ctx, s.o.Heartbeat,
+		func(n int) { s.o.Log.WarnContext(ctx, "leases lost", "tasks", n) },
+		func(err error) { s.o.Log.WarnContext(ctx, "sweep failed", "error", err) })
+}
+
+// dropLeftovers takes away what removed pipelines have left, should whoever removed them not have come to it.
+func (s *Sidecar) dropLeftovers(ctx context.Context) error {
+	hourly := time.NewTicker(time.Hour)
+	defer hourly.Stop()
+	for {
+		switch n, err := queue.DropLeftovers(ctx, s.o.Pool); {
+		case err != nil && ctx.Err() == nil:
+			s.o.Log.WarnContext(ctx, "leftovers of removed pipelines stay for now", "error", err)
+		case n > 0:
+			s.o.Log.InfoContext(ctx, "leftovers of removed pipelines taken away", "rows", n)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hourly.C:
+		}
+	}
+}
+
+// housekeeping shows a sign of life and prunes history and the registry. While we do not stream nobody tells us of
+// changes to the pipelines, so it also has them loaded anew.
+func (s *Sidecar) housekeeping(ctx context.Context) error {
+	beat := time.NewTicker(6 * s.o.Heartbeat)
+	defer beat.Stop()
+	pruned, counted := time.Time{}, done{}
+	for {
+		if time.Since(pruned) > time.Hour {
+			if err := s.queue.PruneHistory(ctx); err != nil && ctx.Err() == nil {
+				s.o.Log.WarnContext(ctx, "history not pruned", "error", err)
+			}
+			if _, err := s.o.Pool.Exec(ctx, "SELECT embedsidecar.prune_audit()"); err != nil && ctx.Err() == nil {
+				s.o.Log.WarnContext(ctx, "audit not pruned", "error", err)
+			}
+			pruned = time.Now()
+		}
+		all, idle := s.dayNow()
+		if all != counted { // an idle sidecar does not look
+			counted = all
+			if err := s.queue.BoundHistory(ctx); err != nil && ctx.Err() == nil {
+				s.o.Log.WarnContext(ctx, "history not pruned", "error", err)
+			}
+		}
+		audit, err := database.Collect(ctx, s.o.Pool, "sign_of_life", pgx.RowTo[bool], pgx.StrictNamedArgs{
+			"worker": s.me().id, "succeeded": all.succeeded, "failed": all.failed, "idle": idle,
+		})
+		if slices.Contains(audit, true) {
+			err = s.tellAudit(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			s.o.Log.WarnContext(ctx, "no sign of life written", "error", err)
+		}
+		s.noteSpent(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-beat.C:
+		}
+		if stream := s.Stream(); stream == nil || !stream.Streaming.Load() {
+			s.Reload()
+		}
+	}
+}
+
+// tellAudit writes to the log what was done of late: whoever acts by SQL does not reach it. Should the log have an
+// entry twice, the server did not hear of the first time.
+func (s *Sidecar) tellAudit(ctx context.Context) error {
+	type entry struct {
+		ID                                                                      int64
+		At                                                                      time.Time
+		Role, SaidBy, Address, Application, Action, Pipeline, Arguments, Result string
+		Changed                                                                 int64
+	}
+	return database.Transact(ctx, s.o.Pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, "SELECT * FROM embedsidecar.tell_audit() ORDER BY 1")
+		if err != nil {
+			return fmt.Errorf("tell of the audit: %w", err)
+		}
+		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[entry])
+		if err != nil {
+			return fmt.Errorf("tell of the audit: %w", err)
+		}
+		for i := range list {
+			e := &list[i]
+			s.o.Log.InfoContext(ctx, "audit", "audit_id", e.ID, "at", e.At, "role", e.Role, "said_by", e.SaidBy,
+				"address", e.Address, "application", e.Application, "action", e.Action, "pipeline", e.Pipeline,
+				"arguments", e.Arguments, "result", e.Result, "changed", e.Changed)
+		}
+		return nil
+	})
+}
+
+// Queue returns the sidecar's queue.
+func (s *Sidecar) Queue() *queue.Queue { return s.queue }

@@ -1,0 +1,380 @@
+package sidecar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/restart"
+	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// supervise keeps the pipelines that can be worked at work: it starts them, stops those that no longer fit their
+// table, and starts them again when they do. Without pipelines it begins by loading them.
+func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipeline) error {
+	defer s.described.work.Wait()
+	defer s.stopAll()
+	noted, again, starting := true, false, false
+	apply := func() { again, starting = s.apply(ctx, hard, pipelines) }
+	if pipelines != nil {
+		noted = s.note(ctx, pipelines)
+		apply()
+	} else {
+		s.Reload()
+	}
+	for {
+		// A pipeline that cannot be worked now (embedder down, table changed) is looked at again by and by.
+		var retry, late <-chan time.Time
+		if again || !noted {
+			retry = time.After(s.o.Heartbeat)
+		}
+		if starting {
+			late = time.After(startTimeout)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-s.broken:
+			return err
+		case <-s.progress: // what is loaded is the same
+			apply()
+			continue
+		case <-late:
+			apply()
+			continue
+		case <-s.reload:
+		case <-retry:
+		}
+		loaded, err := s.refresh(ctx)
+		if err == nil {
+			err = s.stillKnown(ctx)
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				s.o.Log.WarnContext(ctx, "pipelines not loaded", "error", err)
+			}
+			again = true
+			continue
+		}
+		pipelines, noted = loaded, s.note(ctx, loaded)
+		s.described.forget()
+		apply()
+	}
+}
+
+// refresh loads the pipelines and hands them to the stream, which tells the others what it knows now.
+func (s *Sidecar) refresh(ctx context.Context) ([]pipeline.Pipeline, error) {
+	s.refreshing.Lock()
+	defer s.refreshing.Unlock()
+	loaded, err := s.o.Load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	stream := s.stream
+	s.mu.Unlock()
+	if stream == nil {
+		return loaded, nil
+	}
+	stream.SetPipelines(loaded)
+	return loaded, stream.Acknowledge(ctx)
+}
+
+// prepare returns what a session of the stream begins with. Between two of them the server may have been another one.
+func (s *Sidecar) prepare() func(ctx context.Context) error {
+	first := true
+	return func(ctx context.Context) error {
+		if !first {
+			s.forget()
+		}
+		first = false
+		_, err := s.refresh(ctx)
+		return err
+	}
+}
+
+// forget has the pipelines looked at as if nothing was known of them.
+func (s *Sidecar) forget() {
+	if s.o.Forget != nil {
+		s.o.Forget()
+	}
+}
+
+// note tells the database which pipelines fit their tables, for those who ask it: status and wait. It returns false
+// if that must be tried again.
+func (s *Sidecar) note(ctx context.Context, pipelines []pipeline.Pipeline) bool {
+	ids := make([]int32, len(pipelines))
+	statuses, details := make([]string, len(pipelines)), make([]string, len(pipelines))
+	for i, p := range pipelines {
+		ids[i], statuses[i], details[i] = p.ID, string(p.Status), p.Detail
+	}
+	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("note_status"), pgx.StrictNamedArgs{
+		"pipeline_ids": ids,
+		"statuses":     statuses, "details": details,
+	})
+	if err != nil && ctx.Err() == nil {
+		s.o.Log.WarnContext(ctx, "status of pipelines not stored", "error", err)
+	}
+	return err == nil
+}
+
+// apply starts and stops workers until what runs is what is loaded, as far as that goes without waiting for an
+// embedder: one that hangs keeps no other pipeline from being started or paused. again: some pipeline could not be
+// started. starting: one will be when its embedder lets it, which s.progress tells.
+func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline) (again, starting bool) {
+	wanted := map[int32]bool{}
+	states := make([]State, 0, len(pipelines))
+	for _, p := range pipelines {
+		wanted[p.ID] = true
+		state := State{Pipeline: p}
+		if r := s.find(p.ID); r != nil && !reflect.DeepEqual(r.pipeline, p) {
+			s.stop(p.ID)
+		}
+		if state.Problem = s.barred(p); state.Problem != nil {
+			s.stop(p.ID)
+			again = again || p.Enabled && (p.Status != pipeline.Active || !p.Closed) && !s.idle()
+		} else if err := s.start(ctx, hard, p); err != nil {
+			state.Problem = s.problem(err)
+			if wait, is := errors.AsType[*startingError](err); !is {
+				again = true
+			} else if starting = true; time.Since(wait.since) < startTimeout {
+				states = append(states, s.before(p)...)
+				continue
+			}
+		}
+		if r := s.find(p.ID); r != nil {
+			state.Worker = r.worker.Stats()
+			state.service = s.Service(p.ModelName())
+			state.Service = state.service.Stats()
+			s.waits(ctx, p.Name, nil)
+		} else {
+			s.waits(ctx, p.Name, state.Problem)
+		}
+		states = append(states, state)
+	}
+	s.mu.Lock()
+	var left []int32
+	for id := range s.running {
+		if !wanted[id] {
+			left = append(left, id)
+		}
+	}
+	s.states = states
+	s.mu.Unlock()
+	for _, id := range left {
+		s.stop(id)
+	}
+	return again, starting
+}
+
+// before is what was known of a pipeline that is being started, if anything was.
+func (s *Sidecar) before(p pipeline.Pipeline) []State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.IndexFunc(s.states, func(state State) bool { return state.Pipeline.ID == p.ID })
+	if at < 0 {
+		return nil
+	}
+	state := s.states[at]
+	state.Pipeline = p
+	return []State{state}
+}
+
+// idle reports whether the sidecar embeds nothing, whatever there is.
+func (s *Sidecar) idle() bool { return s.o.Disabled || s.o.NoWork }
+
+// barred returns why a pipeline is not to be worked, nil if it is.
+func (s *Sidecar) barred(p pipeline.Pipeline) *health.Problem {
+	switch {
+	case s.o.Disabled:
+		return &health.Problem{Code: health.Disabled, Detail: "the sidecar is switched off"}
+	case s.o.NoWork:
+		return &health.Problem{Code: health.Disabled, Detail: "the sidecar streams only (run --role stream), and no other one works"}
+	case !p.Enabled:
+		return &health.Problem{Code: health.Paused, Detail: "paused"}
+	case p.Status != pipeline.Active:
+		return &health.Problem{Code: health.Code(p.Status), Detail: p.Detail}
+	case p.Closed:
+		return &health.Problem{Code: health.OutsideHours, Detail: health.Outside(p.Active)}
+	}
+	return nil
+}
+
+func (s *Sidecar) find(id int32) *running {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running[id]
+}
+
+// Service returns what embeds with a model; nil unless a pipeline that calls it so is, or was, at work.
+func (s *Sidecar) Service(name pipeline.ModelName) *embed.Service {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.services[name]
+}
+
+// serviceFor returns the service of a pipeline's embedder, making it if there is none yet.
+func (s *Sidecar) serviceFor(ctx context.Context, p pipeline.Pipeline) (*embed.Service, error) {
+	if service := s.Service(p.ModelName()); service != nil {
+		return service, nil
+	}
+	embedder, err := s.o.Embedder(ctx, &p)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	service := s.shared[embedder]
+	if service == nil {
+		service = embed.NewService(embedder, s.o.CacheBytes)
+		s.shared[embedder] = service
+	}
+	s.services[p.ModelName()] = service
+	return service, nil
+}
+
+// start works a pipeline unless it is worked already. The embedder must be the one the pipeline's vectors were made
+// with.
+func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
+	if r := s.find(p.ID); r != nil {
+		select {
+		case r.scan <- struct{}{}:
+		default:
+		}
+		return nil
+	}
+	if since := s.stoppedAt(p.ID); !since.IsZero() {
+		return &startingError{since, "a batch of before is still with the embedder"}
+	}
+	service, err := s.serviceFor(ctx, p)
+	if err != nil {
+		return fmt.Errorf("start the embedder: %w", err)
+	}
+	d, err := s.described.get(ctx, service)
+	if err != nil {
+		return fmt.Errorf("ask the embedder what it is: %w", err)
+	}
+	if !p.Stored.Takes(d.Sparse) {
+		return &otherModelError{fmt.Sprintf(
+			"the destination is of type %s, which cannot hold the vectors of model %q (sparse: %t): make it as it was, or make a new pipeline", p.Stored, d.Model, d.Sparse)}
+	}
+	if !p.MadeBy(d) {
+		return &otherModelError{fmt.Sprintf(
+			"the embedder is not the one its vectors were made with (%s, %d wide; now %s, %d wide)",
+			short(p.Fingerprint), p.Dims, short(d.Fingerprint), d.Dims)}
+	}
+	rctx, cancel := context.WithCancel(ctx)
+	r := &running{pipeline: p, cancel: cancel, done: make(chan struct{}), scan: make(chan struct{}, 1)}
+	kept := p
+	var fresh func(time.Duration)
+	if s.o.Fresh != nil {
+		fresh = func(d time.Duration) { s.o.Fresh(&kept, d) }
+	}
+	r.worker = worker.New(worker.Options{
+		Pipeline: &kept, DB: s.o.Pool, Queue: s.queue, Service: service, ID: s.me().id, MarkKey: s.markKey, Log: s.o.Log,
+		Loops: s.o.Loops, BatchRows: s.o.BatchRows, HeldRows: s.o.HeldRows, Lease: s.o.Lease, Retry: s.o.Retry,
+		Quick: s.o.Quick, CPUShare: s.o.CPUShare,
+		UserPath: s.userPath, NoMarks: s.o.NoMarks,
+		Fresh: fresh, Broken: func(*pipeline.Pipeline) { s.forget(); s.Reload() },
+		Siblings: func() []pipeline.Pipeline { return s.siblings(&kept, service) }, Budget: s.budget, Keeper: s.keeper,
+		Tracer: s.tracer,
+	})
+	var wg sync.WaitGroup
+	wg.Go(func() { s.giveUp(r.worker.Run(rctx, hard)) })
+	wg.Go(func() {
+		s.giveUp(s.keeper.Keep(rctx, restart.Scan, func(ctx context.Context) error {
+			return worker.NewScan(r.worker).Run(ctx, 6*s.o.Heartbeat, r.scan)
+		}))
+	})
+	go func() { wg.Wait(); close(r.done) }()
+	s.mu.Lock()
+	s.running[p.ID] = r
+	s.mu.Unlock()
+	s.o.Log.InfoContext(ctx, "pipeline at work", "pipeline", p.Name, "model", d.Model, "plugin", d.Plugin, "dims", d.Dims)
+	return nil
+}
+
+// giveUp ends the sidecar if a loop of a worker cannot be kept going.
+func (s *Sidecar) giveUp(err error) {
+	if err == nil {
+		return
+	}
+	select {
+	case s.broken <- err:
+	default: // it ends already
+	}
+}
+
+// siblings returns the other pipelines at work whose vectors are made by the same embedder.
+func (s *Sidecar) siblings(p *pipeline.Pipeline, service *embed.Service) []pipeline.Pipeline {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var list []pipeline.Pipeline
+	for id, r := range s.running {
+		if id != p.ID && r.pipeline.Fingerprint == p.Fingerprint &&
+			s.services[r.pipeline.ModelName()] == service {
+			list = append(list, r.pipeline)
+		}
+	}
+	return list
+}
+
+func short(fingerprint string) string { return fingerprint[:min(12, len(fingerprint))] }
+
+// stop has a pipeline worked no more, and waits for nothing: what is in work is finished beside.
+func (s *Sidecar) stop(id int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.running[id]
+	if r == nil {
+		return
+	}
+	delete(s.running, id)
+	s.stopped[id] = time.Now()
+	r.cancel()
+	s.stopping.Go(func() {
+		<-r.done
+		s.mu.Lock()
+		delete(s.stopped, id)
+		s.settleSpentLocked(id, r)
+		s.settleDayLocked(r, time.Now())
+		s.mu.Unlock()
+		s.goOn()
+	})
+}
+
+// stoppedAt is when a pipeline was stopped whose work in hand is not over; zero: it is.
+func (s *Sidecar) stoppedAt(id int32) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stopped[id]
+}
+
+// goOn wakes the supervisor: a pipeline may be started that had to wait.
+func (s *Sidecar) goOn() {
+	select {
+	case s.progress <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Sidecar) stopAll() {
+	s.mu.Lock()
+	ids := slices.Collect(maps.Keys(s.running))
+	s.mu.Unlock()
+	for _, id := range ids {
+		s.stop(id)
+	}
+	s.stopping.Wait()
+}

@@ -1,0 +1,327 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/embed/chunk"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// Limits of what one row of a chunked pipeline may bring into memory.
+const (
+	// bigText is the most bytes of a text that is read along with those of other rows; a larger one is read by itself.
+	bigText = 32 << 10
+	// preparedText is about how many bytes of text are cut, and their chunks' vectors looked up, at a time.
+	preparedText = 1 << 20
+	// maxChunked is the most bytes of a text that is cut; a row with a larger one is a dead letter.
+	maxChunked = 4 << 20
+	// maxChunks is the most chunks of a row.
+	maxChunks = 8192
+	// estimatedAround is how many tokens a model is taken to put around a text when it does not say.
+	estimatedAround = 8
+	// leastTokens is the smallest limit for a chunk, whatever the model describes.
+	leastTokens = 8
+)
+
+// embedChunks does with chunks what embedTexts does with whole texts. The rows are written a few at a time, so that
+// those with many chunks do not keep the others waiting; the texts of large rows are not there yet.
+func (w *Worker) embedChunks(ctx context.Context, items []item, first *room, alone bool) error {
+	first.shrink(textBytes(items) + maxChunked)
+	slices.SortStableFunc(items, func(a, b item) int { return cmp.Compare(a.size(), b.size()) })
+	large := slices.IndexFunc(items, func(it item) bool { return it.size() > 0 })
+	if large < 0 {
+		large = len(items)
+	}
+	prepared := 0
+	for begin := 0; begin < len(items); {
+		if begin == prepared && begin < large {
+			prepared = textsEnd(items[:large], begin)
+			if err := w.prepare(ctx, items[begin:prepared], alone); err != nil {
+				return w.groupFailed(ctx, items[begin:prepared], items[prepared:], err)
+			}
+		}
+		end := begin + 1
+		if begin < large {
+			end = w.groupEnd(items[:prepared], begin)
+		}
+		group, rest := items[begin:end], items[end:]
+		if begin >= large {
+			if err := w.readLarge(ctx, group); err != nil {
+				return w.lookFailed(ctx, tasksOf(items[begin:]), err)
+			}
+			if err := w.prepare(ctx, group, alone); err != nil {
+				return w.groupFailed(ctx, group, rest, err)
+			}
+		}
+		if err := w.embedUnknown(ctx, group, alone); err != nil {
+			return w.groupFailed(ctx, group, rest, err)
+		}
+		if err := reached(group[0].task, "after-embed"); err != nil {
+			return err
+		}
+		if err := w.finish(ctx, group); err != nil {
+			return err
+		}
+		begin = end
+	}
+	return nil
+}
+
+// size is the size of a text that is still to be read.
+func (it *item) size() int {
+	if it.action == vectorIn && it.row.LeftOut() {
+		return it.row.Bytes
+	}
+	return 0
+}
+
+// textsEnd returns the end of those items whose texts are about preparedText: what is known of their chunks is in
+// memory all at once.
+func textsEnd(items []item, begin int) int {
+	n := 0
+	for i := begin; i < len(items); i++ {
+		if n += len(items[i].row.Text); n > preparedText && i > begin {
+			return i
+		}
+	}
+	return len(items)
+}
+
+// groupEnd returns the end of a group of items whose chunks to embed are about a batch.
+func (w *Worker) groupEnd(items []item, begin int) int {
+	n := 0
+	for i := begin; i < len(items); i++ {
+		for k := range items[i].chunks {
+			if items[i].chunks[k].Unknown() {
+				n++
+			}
+		}
+		if n > w.o.BatchRows && i > begin {
+			return i
+		}
+	}
+	return len(items)
+}
+
+// groupFailed ends a batch at a group of items that could not be read or embedded; rest comes after it.
+func (w *Worker) groupFailed(ctx context.Context, group, rest []item, err error) error {
+	if _, ok := errors.AsType[embedderError](err); !ok || ctx.Err() != nil {
+		return err
+	}
+	if len(rest) > 0 && ctx.Err() == nil {
+		// These were not in the embedder.
+		_, code := embed.Classify(err)
+		if err := w.postpone(ctx, tasksOf(rest), embed.Transient, code, "the embedder failed on other rows of the batch",
+			max(w.o.Service.Rest(), w.o.Retry.Initial/4)); err != nil {
+			return err
+		}
+	}
+	return w.embedderFailed(ctx, tasksOf(group), err)
+}
+
+// readLarge reads the row of one item again, with all of its text, and decides anew.
+func (w *Worker) readLarge(ctx context.Context, one []item) error {
+	found, err := w.look(ctx, []queue.Task{one[0].task}, maxChunked)
+	if err != nil {
+		return err
+	}
+	w.decide(found)
+	if it := &found[0]; it.size() > 0 {
+		it.action, it.err = broken, &embed.TextError{
+			Class: embed.Data, Code: "too_long",
+			Message: fmt.Sprintf("%d bytes of text are more than the %d that are cut into chunks", it.row.Bytes, maxChunked),
+		}
+	}
+	one[0] = found[0]
+	return w.lookAgain(ctx, found)
+}
+
+// prepare cuts the texts of items and finds out which of their chunks have a vector already.
+func (w *Worker) prepare(ctx context.Context, items []item, alone bool) error {
+	if err := w.cut(ctx, items, alone); err != nil {
+		return embedderError{err}
+	}
+	if err := w.matchStored(ctx, items); err != nil {
+		return err
+	}
+	return w.reuseChunks(ctx, items)
+}
+
+// cut cuts the texts of items that need vectors.
+func (w *Worker) cut(ctx context.Context, items []item, alone bool) error {
+	var cutting []*item
+	for i := range items {
+		if it := &items[i]; it.action == vectorIn {
+			cutting = append(cutting, it)
+		}
+	}
+	if len(cutting) == 0 {
+		return nil
+	}
+	err := w.cutItems(ctx, cutting, alone)
+	if class, code := embed.Classify(err); err == nil || class != embed.Data {
+		return err
+	} else if len(cutting) == 1 {
+		cutting[0].action, cutting[0].err = broken, &embed.TextError{
+			Class: class, Code: code,
+			Message: "the embedder did not say where the tokens of this text end",
+		}
+		return nil
+	}
+	for i := range items {
+		if err := w.cut(ctx, items[i:i+1], alone); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Worker) cutItems(ctx context.Context, items []*item, alone bool) error {
+	settings, texts, err := w.tokens(ctx, items, alone)
+	if err != nil {
+		return err
+	}
+	for i, it := range items {
+		chunks, err := cutOne(settings, texts[2*i], texts[2*i+1])
+		switch {
+		case err != nil:
+			it.action, it.err = broken, err
+		case len(chunks) == 0:
+			it.action = empty
+		case len(chunks) > maxChunks:
+			it.action, it.err = broken, &embed.TextError{
+				Class: embed.Data, Code: "too_many_chunks",
+				Message: fmt.Sprintf("its text makes %d chunks, more than %d: raise chunking.tokens", len(chunks), maxChunks),
+			}
+		}
+		if it.action != vectorIn {
+			continue
+		}
+		it.chunks = make([]rows.Chunk, len(chunks))
+		for k, c := range chunks {
+			it.chunks[k] = rows.Chunk{Chunk: c, Hash: pipeline.TextHash(c.Embedded(it.row.Text))}
+		}
+	}
+	return nil
+}
+
+// tokens returns how to cut, and for each item its text and its title with where their tokens end.
+func (w *Worker) tokens(ctx context.Context, items []*item, alone bool) (chunk.Settings, []chunk.Text, error) {
+	c := w.o.Pipeline.Chunking
+	settings := chunk.Settings{Strategy: chunk.Strategy(c.Strategy), Tokens: c.Tokens, Overlap: c.Overlap}
+	texts := make([]string, 0, 2*len(items))
+	for _, it := range items {
+		texts = append(texts, it.row.Text, it.row.Title)
+	}
+	cut := make([]chunk.Text, len(texts))
+	if !c.On() {
+		for i, text := range texts {
+			cut[i].Text = text
+		}
+		return settings, cut, nil
+	}
+	about, err := w.o.Service.Describe(ctx)
+	if err != nil {
+		return settings, nil, err
+	}
+	tokens, err := w.o.Service.Tokenize(ctx, texts, alone)
+	if errors.Is(err, embed.ErrNoTokens) && c.Strategy != pipeline.ChunkTokens {
+		tokens, err = embed.Tokens{Ends: make([][]int, len(texts)), Around: estimatedAround}, nil
+		for i, text := range texts {
+			tokens.Ends[i] = chunk.Estimate(text)
+		}
+	}
+	if err != nil {
+		if _, ok := errors.AsType[*embed.Error](err); !ok && errors.Is(err, embed.ErrNoTokens) {
+			err = &embed.Error{Class: embed.Configuration, Code: "no_tokens", Err: err}
+		}
+		return settings, nil, err
+	}
+	if about.MaxTokens > 0 {
+		settings.Tokens = max(leastTokens, min(settings.Tokens, about.MaxTokens-tokens.Around))
+	}
+	for i, text := range texts {
+		cut[i] = chunk.Text{Text: text, Ends: tokens.Ends[i]}
+	}
+	return settings, cut, nil
+}
+
+// cutOne keeps a panic of a parser to the text that caused it.
+func cutOne(s chunk.Settings, text, title chunk.Text) (chunks []chunk.Chunk, err error) {
+	defer func() {
+		if p := recover(); p != nil { // what was panicked with may hold the text
+			err = &embed.TextError{Class: embed.Data, Code: "not_cut", Message: fmt.Sprintf("cutting it into chunks failed (%T)",
+				p)}
+		}
+	}()
+	return chunk.Cut(s, text, title), nil
+}
+
+// embedUnknown asks for the vectors of chunks that have none, numbers the chunks, and fetches those vectors that stay
+// in the destination under another number.
+func (w *Worker) embedUnknown(ctx context.Context, items []item, alone bool) error {
+	var (
+		texts  []string
+		owners []*item
+		wanted []*rows.Chunk
+	)
+	for i := range items {
+		it := &items[i]
+		for k := range it.chunks {
+			if c := &it.chunks[k]; it.action == vectorIn && c.Unknown() {
+				it.sent = true
+				texts, owners, wanted = append(texts, c.Embedded(it.row.Text)), append(owners, it), append(wanted, c)
+			}
+		}
+	}
+	if len(texts) > 0 {
+		if err := reached(items[0].task, "before-embed"); err != nil {
+			return err
+		}
+	}
+	for len(texts) > 0 {
+		n := min(len(texts), w.o.BatchRows)
+		results, err := w.vectors(ctx, items, texts[:n], alone)
+		if err != nil {
+			return embedderError{err}
+		}
+		for j, result := range results {
+			owners[j].paid = owners[j].paid || result.Sent
+			switch {
+			case result.Err != nil:
+				owners[j].action, owners[j].err = broken, result.Err
+			case result.Empty:
+				wanted[j].Empty = true
+			default:
+				wanted[j].Vector = result.Vector
+			}
+		}
+		texts, owners, wanted = texts[n:], owners[n:], wanted[n:]
+	}
+	for i := range items {
+		items[i].number()
+	}
+	return w.fetchMoved(ctx, items)
+}
+
+// number leaves out chunks without a token, so that the place of each becomes its number.
+func (it *item) number() {
+	if it.action != vectorIn {
+		return
+	}
+	it.chunks = slices.DeleteFunc(it.chunks, func(c rows.Chunk) bool { return c.Empty })
+	if len(it.chunks) == 0 {
+		it.action = empty
+	}
+	for no := range it.chunks {
+		c := &it.chunks[no]
+		c.Stays = c.From != nil && c.From.No == no && !c.From.Respell
+	}
+}

@@ -1,0 +1,291 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/base/restart"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// QuickEnough is how long a pipeline's batches of late may have taken while its changes are worked at once: the stream
+// of all pipelines waits for them. The embedder is given up after twice, a statement of the write-back after five times
+// that.
+const QuickEnough = 50 * time.Millisecond
+
+// brief bounds for how long a change that is worked at once may wait for room.
+func (w *Worker) brief(ctx context.Context, now bool) (context.Context, context.CancelFunc) {
+	if !now {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	timer := time.AfterFunc(2*w.o.Quick, cancel)
+	return ctx, func() { timer.Stop(); cancel() }
+}
+
+// worthIt is for how many times QuickEnough the answer to what was given up is waited for all the same.
+const worthIt = 100
+
+// embedBriefly asks the embedder for texts that are worked at once. Whoever asks gives it up soon, which is not a
+// deadline of the embedder's, and says nothing against it. The answer is remembered when it comes: it may be paid for,
+// and the queue asks for it next.
+func (w *Worker) embedBriefly(ctx context.Context, texts []string) ([]embed.Result, error) {
+	type answer struct {
+		results []embed.Result
+		err     error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		ctx, cancel := context.WithCancel(ctx)
+		timer := time.AfterFunc(worthIt*w.o.Quick, cancel)
+		defer func() { timer.Stop(); cancel() }()
+		var a answer
+		a.err = w.o.Keeper.Guard(ctx, restart.Direct, func() (err error) {
+			a.results, err = w.o.Service.Embed(ctx, embed.Document, texts, false)
+			w.countTokens(a.results)
+			return err
+		})
+		answered <- a
+	}()
+	timer := time.NewTimer(2 * w.o.Quick)
+	defer timer.Stop()
+	select {
+	case a := <-answered:
+		return a.results, a.err
+	case <-timer.C:
+		return nil, errTooSlow
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// errTooSlow is the end of changes whose embedder takes longer than the stream waits.
+var errTooSlow = errors.New("the embedder takes longer than the stream waits for it")
+
+// ofRow is what each row of a batch takes in the database, more or less: a batch of many may take that much longer.
+const ofRow = 100 * time.Microsecond
+
+// quick is how long a pipeline's batches take.
+type quick struct {
+	usual atomic.Int64 // nanoseconds, of the last few, without what their rows take; 0: none is known
+	text  atomic.Int64 // nanoseconds, of what they waited for the embedder: the share of each row
+
+	mu    sync.Mutex
+	until time.Time     // the stream does not wait for the pipeline before
+	aside time.Duration // how long that was the last time
+}
+
+// How long the stream does not wait for a pipeline that kept it waiting: twice as long each time it does so soon again.
+// Else a few slow rows among many quick ones would delay the changes of every other pipeline each time.
+const (
+	leastAside = time.Second
+	mostAside  = time.Minute
+)
+
+// keptWaiting notes that the stream waited longer than it should.
+func (q *quick) keptWaiting() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	if q.aside = min(2*q.aside, mostAside); now.Sub(q.until) > 10*q.aside || q.aside == 0 { //nolint:mnd // long ago
+		q.aside = leastAside
+	}
+	q.until = now.Add(q.aside)
+}
+
+func (q *quick) setAside() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return time.Now().Before(q.until)
+}
+
+// note has half of it be the last batch.
+func (q *quick) note(took, embedding time.Duration, rows int) {
+	last := max(took-time.Duration(rows)*ofRow, 1)
+	text := embedding / time.Duration(max(rows, 1))
+	if before := q.usual.Load(); before != 0 {
+		last, text = (time.Duration(before)+last)/2, (time.Duration(q.text.Load())+text)/2
+	}
+	q.usual.Store(int64(last))
+	q.text.Store(int64(text))
+}
+
+// enough reports whether a batch of so many rows is expected to take so little time that the stream may wait for it.
+// The embedder must not be asked for what it cannot do in that time: it may be paid for each text.
+func (q *quick) enough(most time.Duration, rows int) bool {
+	usual := time.Duration(q.usual.Load())
+	return usual != 0 && usual < most && time.Duration(rows)*time.Duration(q.text.Load()) < most
+}
+
+// doorway lets some in until it is closed, and closes when the last of them has left.
+type doorway struct {
+	mu     sync.RWMutex
+	closed bool
+}
+
+func (d *doorway) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+}
+
+// Ready reports whether so many changes would be worked at once: a row has one vector, the pipeline's batches are
+// quick, and its embedder does not rest.
+func (w *Worker) Ready(changes int) bool {
+	// A test may want changes worked at once where the machine has no time for it.
+	quick := w.quick.enough(w.o.Quick, changes) && !w.quick.setAside() || failpoint.Hit("worker/taken-for-quick") != nil
+	return w.chunks == nil && quick && w.stats.Rest.Load() == nil && w.o.Service.Rest() == 0
+}
+
+// Direct works changes at once, in place of tasks: d tells which of them are done. It returns how long it waited for
+// the embedder. What goes wrong, or takes long, is left to the queue, which knows how to try again; until that has
+// gone well for a while the pipeline is not Ready.
+func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Change) (embedding time.Duration) {
+	return w.atOnce(ctx, d, len(changes), func() error {
+		tasks := tasksAtOnce(d, changes)
+		working, traces := w.trace(ctx, tasks)
+		defer traces.Close()
+		return w.attempt(working, tasks)
+	})
+}
+
+// Straight is Direct for changes that are not screened yet, over d's line: one statement screens them and looks at
+// their rows, and where vectors have a table of their own one more writes them.
+func (w *Worker) Straight(ctx context.Context, d *queue.Direct, changes []queue.Change) (s queue.Screened,
+	embedding time.Duration,
+) {
+	s.Later = changes
+	embedding = w.atOnce(ctx, d, len(changes), func() error {
+		return w.withRoom(ctx, true, func(room *room) error {
+			var found rows.Screened
+			began := time.Now()
+			screened, err := w.tasks.ScreenBy(ctx, changes, func(ctx context.Context, changes []queue.Change) ([]string, bool,
+				error,
+			) {
+				var err error
+				found, err = w.store.screen(ctx, d, changes, w.way.limit)
+				return found.Verdicts, found.Hidden, err
+			})
+			if err != nil {
+				return err
+			}
+			s = screened
+			tasks := tasksAtOnce(d, s.Now)
+			items := make([]item, 0, len(tasks))
+			for i := range found.Rows {
+				if found.Verdicts[i] == queue.ScreenNow {
+					items = append(items, item{task: tasks[len(items)], row: found.Rows[i]})
+				}
+			}
+			if len(items) == 0 {
+				return nil
+			}
+			if err := failpoint.Hit("direct/screened"); err != nil {
+				return err
+			}
+			working, traces := w.trace(ctx, tasks)
+			defer traces.Close()
+			w.traceRead(working, items, began)
+			return w.work(working, items, room)
+		})
+	})
+	return s, embedding
+}
+
+func tasksAtOnce(d *queue.Direct, changes []queue.Change) []queue.Task {
+	tasks := make([]queue.Task, len(changes))
+	for i := range changes {
+		tasks[i] = d.Task(&changes[i])
+	}
+	return tasks
+}
+
+// atOnce does the work of some changes, and notes how it went.
+func (w *Worker) atOnce(ctx context.Context, d *queue.Direct, n int, work func() error,
+) (embedding time.Duration) {
+	w.door.mu.RLock()
+	defer w.door.mu.RUnlock()
+	if w.door.closed {
+		_ = failpoint.Hit("direct/closed") // the changes are left as they are, whatever it says
+		return 0
+	}
+	began, before := time.Now(), w.embedding.Load()
+	d.Timeout, d.Work = 5*w.o.Quick, &queue.Work{Began: began}
+	w.stats.Batches.Add(1)
+	took := 8 * w.o.Quick
+	err := w.o.Keeper.Guard(ctx, restart.Direct, work)
+	if d.Line != nil {
+		d.Err = err
+	}
+	if err == nil {
+		took = time.Since(began)
+	}
+	embedding = time.Duration(w.embedding.Load() - before)
+	w.quick.note(took, embedding, n)
+	if time.Since(began) > 2*w.o.Quick {
+		w.quick.keptWaiting()
+	}
+	w.batchEnded(ctx, d.Work, n, err)
+	w.stats.Direct.Add(int64(d.Count()))
+	return embedding
+}
+
+// entriesAtOnce are what one statement can write of items: vectors, and nothing else, over the line of d. There
+// are none if it cannot.
+func (w *Worker) entriesAtOnce(d *queue.Direct, items []item) (entries []rows.Entry) {
+	if d == nil || d.Line == nil || !w.table.CanWriteAtOnce() {
+		return nil
+	}
+	for i := range items {
+		it := &items[i]
+		switch it.action {
+		case nothing, broken:
+		case vectorIn:
+			e := rows.Entry{Write: it.write(), SourceHash: it.row.Source, LSN: it.task.LastLSN.String()}
+			if it.row.Ledger {
+				e.Version = &it.row.LedgerVersion
+			}
+			hash := w.table.VectorHash(&e.Write)
+			e.VectorHash = hash[:]
+			entries = append(entries, e)
+		case relabel, empty, gone, alias:
+			return nil
+		}
+	}
+	return entries
+}
+
+// writeAtOnce is writeBack in one statement.
+func (w *Worker) writeAtOnce(ctx context.Context, d *queue.Direct, items []item, entries []rows.Entry) error {
+	if err := reached(items[0].task, "before-commit"); err != nil {
+		return err
+	}
+	began := time.Now()
+	held, passed, err := w.store.writeAtOnce(ctx, d, entries)
+	if err != nil {
+		return fmt.Errorf("write at once %s: %w", w.describe(len(items)), err)
+	}
+	if !held {
+		return w.overdue(len(items))
+	}
+	if err := reached(items[0].task, "after-commit"); err != nil {
+		return err
+	}
+	mine, outcomes := w.judge(items, nil, passed)
+	w.traceWritten(ctx, mine, began)
+	done := d.End(outcomes)
+	w.told(ctx, outcomes, done)
+	w.count(mine, done)
+	w.noteFate(ctx, items)
+	return nil
+}
+
+// Routed is pipeline.Routed: statements over a line are planned once, for any row, and so over all partitions.
+func (w *Worker) Routed() bool { return w.o.Pipeline.Routed() }

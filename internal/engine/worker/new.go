@@ -1,0 +1,59 @@
+package worker
+
+import (
+	"cmp"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/pace"
+	"github.com/embedsidecar/embedsidecar/internal/base/restart"
+	"github.com/embedsidecar/embedsidecar/internal/base/trace"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// New returns a Worker.
+func New(o Options) *Worker {
+	o.Loops = cmp.Or(o.Loops, pipeline.DefaultLoops)
+	o.BatchRows = cmp.Or(o.BatchRows, pipeline.DefaultBatchRows)
+	o.HeldRows = cmp.Or(o.HeldRows, heldRows)
+	o.Lease = cmp.Or(o.Lease, pipeline.DefaultLease)
+	o.Quick = cmp.Or(o.Quick, QuickEnough)
+	o.CPUShare = cmp.Or(o.CPUShare, pace.Usual)
+	o.Retry.MaxAttempts = cmp.Or(o.Retry.MaxAttempts, pipeline.DefaultMaxAttempts)
+	o.Retry.Initial = cmp.Or(o.Retry.Initial, pipeline.DefaultFirstRetry)
+	o.Retry.Max = cmp.Or(o.Retry.Max, pipeline.DefaultLongestRetry)
+	if o.Budget == nil {
+		o.Budget = NewBudget(0)
+	}
+	if o.Keeper == nil {
+		o.Keeper = restart.New(o.Log)
+	}
+	of := rows.New(o.Pipeline, o.DB, rows.Options{MarkKey: o.MarkKey, NoMarks: o.NoMarks, UserPath: o.UserPath})
+	w := &Worker{
+		o: o, tasks: o.Queue, table: of, store: &server{o.Pipeline, o.DB, of, o.ID},
+		pages: func() pages { return of.Pages() },
+		pace:  pace.Pace{Share: pace.Queue * o.CPUShare},
+	}
+	if chunks := of.Chunks(); chunks != nil {
+		w.chunks = chunks
+	}
+	w.way = w.wayOf()
+	w.traced = Traced(o.Pipeline)
+	return w
+}
+
+func (w *Worker) wayOf() way {
+	if w.chunks != nil {
+		return way{w.o.BatchRows*bigText + maxChunked, bigText, w.embedChunks, w.embedChunkSample}
+	}
+	return way{firstText, firstText, w.embedTexts, w.embedSample}
+}
+
+// Traced is what traces call a pipeline.
+func Traced(p *pipeline.Pipeline) trace.Pipeline {
+	of := trace.Pipeline{ID: p.ID, Name: p.Name, Table: p.Schema + "." + p.Table}
+	if of.Into = of.Table; !p.InSource() {
+		d := p.Destination()
+		of.Into = d.Schema + "." + d.Table
+	}
+	return of
+}

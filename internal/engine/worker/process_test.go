@@ -1,0 +1,358 @@
+package worker
+
+import (
+	"errors"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+const (
+	textA = "The first text has a sentence. And it has another one, which is a little longer than the first. Then it ends."
+	textB = "A second text."
+)
+
+func process(t *testing.T, w *Worker, m *memory, keys ...string) map[string]string {
+	t.Helper()
+	if err := w.process(t.Context(), tasksFor(keys...)); err != nil {
+		t.Fatal(err)
+	}
+	return m.ends()
+}
+
+func wantEnds(t *testing.T, what string, got, want map[string]string) {
+	t.Helper()
+	if !maps.Equal(got, want) {
+		t.Errorf("%s: the tasks end as %v, want %v", what, got, want)
+	}
+}
+
+// Each look makes the destination what the row is, and costs the embedder what has changed.
+func TestP8_LooksPayForWhatChanged(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		t.Run(form, func(t *testing.T) {
+			t.Parallel()
+			w, m, e := inMemory(t, p, nil)
+			m.source = map[string]string{"a": textA, "b": textB, "blank": " \n"}
+			wantEnds(t, "at first", process(t, w, m, "a", "b", "blank", "gone"), map[string]string{
+				"a": "embedded", "b": "embedded", "blank": "emptied", "gone": "removed",
+			})
+			if len(m.stored) != 2 {
+				t.Errorf("%d vectors are stored, want 2", len(m.stored))
+			}
+			paid := e.calls()
+			wantEnds(t, "as it was", process(t, w, m, "a", "b", "blank"), map[string]string{
+				"a": "unchanged", "b": "unchanged", "blank": "unchanged",
+			})
+			m.source["c"] = m.source["b"] // the text of another row
+			delete(m.source, "a")
+			m.source["b"] = "\t"
+			wantEnds(t, "then", process(t, w, m, "c", "a", "b"), map[string]string{
+				"c": "reused", "a": "removed", "b": "emptied",
+			})
+			if e.calls() != paid {
+				t.Errorf("%d texts were paid for twice", e.calls()-paid)
+			}
+			if _, there := m.stored["c"]; !there || len(m.stored) != 1 {
+				t.Errorf("stored are %d rows, want c", len(m.stored))
+			}
+			p := *p
+			p.Generation++
+			other, n, e := inMemory(t, &p, nil)
+			n.source, n.stored, n.ledger = m.source, m.stored, m.ledger
+			wantEnds(t, "of another generation", process(t, other, n, "c"), map[string]string{"c": "unchanged"})
+			if e.calls() != 0 || n.ledger["c"].LedgerGeneration != p.Generation {
+				t.Errorf("%d calls, the ledger is of generation %d", e.calls(), n.ledger["c"].LedgerGeneration)
+			}
+		})
+	}
+}
+
+// Of chunks, those that an edit leaves as they were keep their vectors, also under another number.
+func TestP8_ChunksThatMoveKeepTheirVectors(t *testing.T) {
+	t.Parallel()
+	w, m, e := inMemory(t, forms()["chunks"], nil)
+	m.source["a"] = textA
+	process(t, w, m, "a")
+	before := len(m.stored["a"].chunks)
+	if before < 2 {
+		t.Fatalf("%d chunks, want several", before)
+	}
+	paid := e.calls()
+	m.source["a"] = "Something new comes before all of that was there, and is long enough for a chunk. " + textA
+	wantEnds(t, "edited", process(t, w, m, "a"), map[string]string{"a": "embedded"})
+	if now := len(m.stored["a"].chunks); now <= before || e.calls()-paid >= now {
+		t.Errorf("%d chunks after %d, %d of them embedded", now, before, e.calls()-paid)
+	}
+	for no, c := range m.stored["a"].chunks {
+		if want := vectorOf(c.Embedded(m.source["a"])); c.Vector[0] != want[0] || c.Vector[1] != want[1] {
+			t.Errorf("chunk %d has the vector of another text", no)
+		}
+	}
+}
+
+// Whoever was faster has the last word, and a lease that is over writes nothing.
+func TestP3_NothingOlderIsWritten(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		w, m, _ := inMemory(t, p, nil)
+		m.source = map[string]string{"a": textA, "b": textB}
+		process(t, w, m, "a", "b")
+		m.source["a"] = "old"
+		m.beforeBegin = func() {
+			m.beforeBegin = nil
+			entry := m.ledger["a"]
+			entry.LedgerVersion, entry.LedgerText = "newer", []byte("newer")
+			m.ledger["a"] = entry
+		}
+		before := m.stored["a"]
+		wantEnds(t, form, process(t, w, m, "a"), map[string]string{"a": "overtaken"})
+		if after := m.stored["a"]; string(after.hash) != string(before.hash) || string(m.ledger["a"].LedgerText) != "newer" {
+			t.Errorf("%s: an older text was written over a newer one", form)
+		}
+		m.overdue = true
+		m.source["b"] = "too late"
+		if err := w.process(t.Context(), tasksFor("b")); !errors.Is(err, queue.ErrLeaseLost) || len(m.outcomes) > 0 {
+			t.Errorf("%s: a lease that is over: %v, %d tasks ended", form, err, len(m.outcomes))
+		}
+	}
+}
+
+func refused(code string) error { return &pgconn.PgError{Code: code} }
+
+// A row that the database refuses is found, and the others are written.
+func TestP5_ARefusedRowStaysAlone(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		w, m, _ := inMemory(t, p, nil)
+		m.source = map[string]string{"a": textA, "b": textB, "c": "third", "d": "fourth"}
+		m.refuseWrite = func(c *rows.Change) error {
+			for i := range c.Write {
+				if c.Write[i].Key == "c" {
+					return refused(pgerrcode.CheckViolation)
+				}
+			}
+			return nil
+		}
+		wantEnds(t, form+" written", process(t, w, m, "a", "b", "c", "d"), map[string]string{
+			"a": "embedded", "b": "embedded", "c": "retried", "d": "embedded",
+		})
+		m.refuseWrite = nil
+		m.refuseRead = func(keys []string) error {
+			if strings.Contains(strings.Join(keys, ""), "c") {
+				return refused(pgerrcode.DivisionByZero)
+			}
+			return nil
+		}
+		wantEnds(t, form+" read", process(t, w, m, "a", "b", "c", "d"), map[string]string{
+			"a": "unchanged", "b": "unchanged", "c": "retried", "d": "unchanged",
+		})
+		m.refuseRead = func(keys []string) error {
+			if strings.Contains(strings.Join(keys, ""), "none") {
+				return refused(pgerrcode.InvalidTextRepresentation)
+			}
+			return nil
+		}
+		wantEnds(t, form+" of another type", process(t, w, m, "a", "none"), map[string]string{
+			"a": "unchanged", "none": "removed",
+		})
+	}
+}
+
+// What fails for every row is no row's fault: nothing counts as an attempt.
+func TestP5_WhatFailsForAllIsNobodysFault(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name        string
+		read, write error
+		class, code string
+		parked      bool
+	}{
+		{"locked while it is read", refused(pgerrcode.LockNotAvailable), nil, "transient", "locked", false},
+		{"locked while it is written", nil, refused(pgerrcode.LockNotAvailable), "transient", "locked", false},
+		{"a column is missing", refused(pgerrcode.UndefinedColumn), nil, "configuration", "table", true},
+		{"a privilege is missing", nil, refused(pgerrcode.InsufficientPrivilege), "configuration", "table", true},
+		{"another table has the name", nil, rows.ErrOtherTable, "configuration", "table", true},
+		{"somebody made a trigger", nil, rows.ErrTrigger, "configuration", "table", true},
+	} {
+		parked := false
+		w, m, _ := inMemory(t, forms()["table"], func(o *Options) { o.Broken = func(*pipeline.Pipeline) { parked = true } })
+		m.source = map[string]string{"a": textA, "b": textB}
+		m.refuseRead = func([]string) error { return c.read }
+		m.refuseWrite = func(*rows.Change) error { return c.write }
+		if err := w.process(t.Context(), tasksFor("a", "b")); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		for _, o := range m.outcomes {
+			if o.Action != queue.Later || o.Attempt != 0 || o.Class != c.class || o.Code != c.code {
+				t.Errorf("%s: %+v, want %s %s", c.name, o, c.class, c.code)
+			}
+		}
+		if len(m.outcomes) != 2 || parked != c.parked {
+			t.Errorf("%s: %d tasks ended, parked: %t", c.name, len(m.outcomes), parked)
+		}
+	}
+}
+
+// A row that somebody holds is looked at again soon; the others do not wait for it.
+func TestP4_ALockedRowIsLeftOut(t *testing.T) {
+	t.Parallel()
+	w, m, _ := inMemory(t, forms()["column"], nil)
+	m.source = map[string]string{"a": textA, "b": textB}
+	m.locked["a"] = true
+	wantEnds(t, "one is locked", process(t, w, m, "a", "b"), map[string]string{"a": "locked", "b": "embedded"})
+	if _, there := m.ledger["a"]; there {
+		t.Error("the ledger knows of a vector that was not written")
+	}
+}
+
+// What a trigger changes each time is a dead letter in the end, and not for ever in work.
+func TestP6_ARestlessTriggerIsFoundOut(t *testing.T) {
+	t.Parallel()
+	w, m, _ := inMemory(t, forms()["column"], nil)
+	m.moved = true
+	for i := range mostMoves + 1 {
+		m.source["a"] = strings.Repeat("x", i+1)
+		ends, want := process(t, w, m, "a"), "embedded"
+		if i == mostMoves {
+			want = "retried"
+		}
+		wantEnds(t, "moved", ends, map[string]string{"a": want})
+	}
+}
+
+// An embedder that fails costs no row an attempt, until one was there at each of its deaths.
+func TestP5_AnEmbedderThatFails(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		w, m, e := inMemory(t, p, nil)
+		m.source = map[string]string{"a": textA, "b": textB}
+		e.fail = &embed.Error{Class: embed.Transient, Code: "busy", Err: errors.New("busy")}
+		wantEnds(t, form, process(t, w, m, "a", "b"), map[string]string{"a": "postponed", "b": "postponed"})
+		e.fail = &embed.Error{Class: embed.Crash, Code: "died", Err: errors.New("died")}
+		w, m, _ = inMemory(t, p, func(o *Options) { o.Service = embed.NewService(e, 0) })
+		m.source = map[string]string{"a": textB}
+		list := tasksFor("a")
+		list[0].Losses = queue.DeadAfter - 1
+		if err := w.process(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		if o := m.outcomes[0]; o.Action != queue.Fail || o.Losses != queue.DeadAfter {
+			t.Errorf("%s: after %d deaths: %+v", form, queue.DeadAfter, o)
+		}
+	}
+}
+
+// A text that the model refuses is a dead letter after its attempts, and a pipeline whose texts all fail rests.
+func TestP5_ARefusedTextStaysAlone(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		w, m, e := inMemory(t, p, nil)
+		m.source = map[string]string{"a": textB, "bad": "bad"}
+		e.refuse["bad"] = &embed.TextError{Class: embed.Data, Code: "refused", Message: "no"}
+		list := tasksFor("a", "bad")
+		list[1].Attempt = 2
+		if err := w.process(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		wantEnds(t, form, m.ends(), map[string]string{"a": "embedded", "bad": "failed"})
+		for range restAfter {
+			process(t, w, m, "bad")
+		}
+		if w.stats.Rest.Load() == nil {
+			t.Errorf("%s: the pipeline does not rest", form)
+		}
+		m.source["c"] = "a text that is good"
+		process(t, w, m, "c")
+		if w.stats.Rest.Load() != nil {
+			t.Errorf("%s: the pipeline rests on", form)
+		}
+	}
+}
+
+// Texts that are too large to be read along with others are read by themselves.
+func TestP9_LargeTextsComeLast(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		w, m, e := inMemory(t, p, nil)
+		large := strings.Repeat("This is a sentence of a text. ", firstText/30+1)
+		m.source = map[string]string{"a": textB, "large": large, "c": "third"}
+		ends := process(t, w, m, "a", "c", "large")
+		want := map[string]string{"a": "embedded", "large": "embedded", "c": "embedded"}
+		if form == "chunks" {
+			want["large"] = "retried" // more chunks than a row may have
+		}
+		wantEnds(t, form, ends, want)
+		if form != "chunks" && e.texts[len(e.texts)-1] != large {
+			t.Errorf("%s: the large text was not the last", form)
+		}
+	}
+	w, m, _ := inMemory(t, forms()["chunks"], nil)
+	m.source["a"] = strings.Repeat("x ", maxChunked)
+	wantEnds(t, "too large", process(t, w, m, "a"), map[string]string{"a": "retried"})
+}
+
+// The vector of a text that another pipeline with the same embedder has is used again, if it is what was written.
+func TestP8_ASiblingsVectorIsUsedAgain(t *testing.T) {
+	t.Parallel()
+	sibling := *forms()["table"]
+	sibling.ID = 8
+	w, m, e := inMemory(t, forms()["table"], func(o *Options) {
+		o.Siblings = func() []pipeline.Pipeline { return []pipeline.Pipeline{sibling} }
+	})
+	m.source = map[string]string{"a": textA, "b": textB}
+	m.others[8] = map[string][]float32{"x": vectorOf(textA), "y": {0, 0, 1}}
+	for key, text := range map[string]string{"x": textA, "y": textB} {
+		hash, vector := pipeline.TextHash(text), pipeline.VectorHash(vectorOf(text))
+		m.places = append(m.places, place{Pipeline: 8, Key: key, TextHash: hash[:], VectorHash: vector[:]})
+	}
+	wantEnds(t, "one is known", process(t, w, m, "a", "b"), map[string]string{"a": "reused", "b": "embedded"})
+	if e.calls() != 1 || e.texts[0] != textB || w.stats.Known.Load() != 1 ||
+		w.stats.Reused.Load() != 1 || w.stats.Embedded.Load() != 1 {
+		t.Errorf("embedded are %q, %d vectors were used again", e.texts, w.stats.Known.Load())
+	}
+}
+
+// A pipeline's loops take what waits to its end, and give back what nobody is at fault for.
+func TestRun_FinishesBatchesAndGivesBack(t *testing.T) {
+	t.Parallel()
+	w, m, _ := inMemory(t, forms()["table"], func(o *Options) { o.Loops = 1 })
+	m.finished = make(chan struct{}, 10)
+	m.source = map[string]string{"a": textA, "b": textB, "c": "third", "d": "fourth", "e": "fifth"}
+	m.todo = tasksFor("a", "b", "c", "d", "e")
+	fails := true
+	m.refuseRead = func([]string) error {
+		if fails {
+			fails = false
+			m.todo = tasksFor("a", "b", "c", "d", "e")
+			return errors.New("connection lost")
+		}
+		return nil
+	}
+	ctx, stop := contextOf(t)
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx, t.Context()) }()
+	select {
+	case <-m.finished:
+	case <-time.After(time.Minute):
+		t.Error("the tasks are not finished")
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if len(m.stored) != 5 || m.givenBack != 1 || w.stats.Batches.Load() != 3 {
+		t.Errorf("%d rows are stored, %d leases were given back, in %d batches", len(m.stored), m.givenBack,
+			w.stats.Batches.Load())
+	}
+}

@@ -1,0 +1,64 @@
+package worker
+
+import (
+	"sync"
+
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+)
+
+// errRestless is what a trigger may do to a write-back for a while, and not for ever. It counts as the row's fault.
+var errRestless = rows.RefusalError(
+	"a trigger of the table changes what the text is made of whenever a vector is written, so that none is ever that of the text: " +
+		"let the trigger name its columns (UPDATE OF ...), or use an embedding table")
+
+// mostMoves is how many times in a row a trigger may change a row's text in a write-back. One that tidies texts does
+// it once or twice.
+const mostMoves = 5
+
+// restless counts for rows how many write-backs in a row had a trigger change their text.
+type restless struct {
+	mu   sync.Mutex
+	rows map[string]int
+}
+
+func (r *restless) moves(key string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rows[key]
+}
+
+// watch has a change's rows whose text a trigger changes noted: they will be looked at again, but not for ever. It
+// returns where their places are put.
+func (r *restless) watch(c *rows.Change) (moved *[]int) {
+	moved = new([]int)
+	c.Moved = func(i int) error {
+		if r.moves(c.Write[i].Key) >= mostMoves {
+			return errRestless
+		}
+		*moved = append(*moved, i)
+		return nil
+	}
+	return moved
+}
+
+// note counts the rows of a write-back that is committed; moved are the places of those whose text a trigger changed.
+func (r *restless) note(written []rows.Write, moved []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// of keys in memory; more can only be the fault of a trigger that touches all rows, and begin again
+	const enough = 100_000
+	if r.rows == nil || len(r.rows) > enough {
+		r.rows = map[string]int{}
+	}
+	before := make(map[string]int, len(moved))
+	for _, i := range moved {
+		key := written[i].Key
+		before[key] = r.rows[key]
+	}
+	for i := range written {
+		delete(r.rows, written[i].Key)
+	}
+	for key, n := range before {
+		r.rows[key] = n + 1
+	}
+}

@@ -1,0 +1,152 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// vectors are known ones by the hash of their text.
+type vectors map[[32]byte][]float32
+
+// reuse fills in the vectors of texts that are remembered, or in a destination already: that of the pipeline, for
+// another row, or that of another pipeline with the same embedder.
+func (w *Worker) reuse(ctx context.Context, items []item) error {
+	wanted := map[[32]byte]bool{} // true: no row of the pipeline has it
+	for i := range items {
+		it := &items[i]
+		if it.action != vectorIn {
+			continue
+		}
+		if it.row.Anew() {
+			w.o.Service.Forget(it.row.TextHash)
+			continue
+		}
+		if vector, ok := w.o.Service.Cached(it.row.TextHash); ok {
+			it.vector = vector
+			w.o.Service.Reused(1)
+			w.stats.Known.Add(1)
+			continue
+		}
+		wanted[it.row.TextHash] = it.row.New
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	known, err := w.known(ctx, wanted)
+	if err != nil {
+		if rows.Fault(err) != database.Data {
+			return fmt.Errorf("look for known vectors: %w", err)
+		}
+		// The ledger names rows by keys that are none any more, until a scan has been there.
+		w.o.Log.DebugContext(ctx, "known vectors not read", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
+	}
+	for i := range items {
+		it := &items[i]
+		if vector, ok := known[it.row.TextHash]; ok && it.action == vectorIn && it.vector == nil && !it.row.Anew() {
+			it.vector = vector
+			w.o.Service.Reused(1)
+			w.stats.Known.Add(1)
+		}
+	}
+	return nil
+}
+
+// known looks for vectors of texts in the pipeline's own destination, then in those of its siblings.
+func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, error) {
+	p := w.o.Pipeline
+	var found []place
+	if asked := hashesOf(wanted, func(isNew bool) bool { return !isNew }); len(asked) > 0 {
+		var err error
+		if found, err = w.store.known(ctx, asked); err != nil {
+			return nil, err
+		}
+	}
+	known, missing := vectors{}, maps.Clone(wanted)
+	take := func(from *pipeline.Pipeline, found []place, read func(context.Context, []string) (map[int][]float32, error),
+	) error {
+		got, err := fetch(ctx, found, read)
+		for hash, vector := range got {
+			delete(missing, hash)
+			if from.Stored.Lossy() { // less than the model gave: good enough for this destination and for no other
+				known[hash] = from.Stored.Given(vector)
+				continue
+			}
+			known[hash] = vector
+			w.o.Service.Remember(hash, vector)
+		}
+		return err
+	}
+	if err := take(p, found, w.table.Vectors); err != nil {
+		return nil, err
+	}
+	var siblings []pipeline.Pipeline
+	if w.o.Siblings != nil && len(missing) > 0 {
+		siblings = w.o.Siblings()
+	}
+	siblings = slices.DeleteFunc(siblings, func(p pipeline.Pipeline) bool { return p.Stored.Lossy() })
+	if len(siblings) == 0 {
+		return known, nil
+	}
+	ids := make([]int32, len(siblings))
+	for i := range siblings {
+		ids[i] = siblings[i].ID
+	}
+	found, err := w.store.elsewhere(ctx, ids, hashesOf(missing, func(bool) bool { return true }))
+	if err != nil {
+		return nil, err
+	}
+	for i := range siblings {
+		from := &siblings[i]
+		its := slices.DeleteFunc(slices.Clone(found), func(at place) bool { return at.Pipeline != from.ID })
+		err := take(from, its, func(ctx context.Context, keys []string) (map[int][]float32, error) {
+			return w.store.vectorsOf(ctx, from, keys)
+		})
+		if err != nil { // what is wrong with a sibling's table is the sibling's matter
+			if ctx.Err() != nil {
+				return nil, err
+			}
+			w.o.Log.DebugContext(ctx, "vectors of another pipeline not read", "pipeline", from.Name, "error", quiet(err))
+		}
+	}
+	return known, nil
+}
+
+func hashesOf(texts map[[32]byte]bool, which func(bool) bool) [][]byte {
+	hashes := make([][]byte, 0, len(texts))
+	for hash, value := range texts {
+		if which(value) {
+			hashes = append(hashes, append([]byte(nil), hash[:]...))
+		}
+	}
+	return hashes
+}
+
+// fetch reads vectors from where they are said to be, as they are stored. One that is no longer what was written says
+// nothing about the text, and is left out.
+func fetch(ctx context.Context, found []place, read func(context.Context, []string) (map[int][]float32, error),
+) (vectors, error) {
+	if len(found) == 0 {
+		return nil, nil
+	}
+	keys := make([]string, len(found))
+	for i := range found {
+		keys[i] = found[i].Key
+	}
+	stored, err := read(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	got := vectors{}
+	for at, vector := range stored {
+		if pipeline.VectorHash(vector) == [pipeline.VectorHashSize]byte(found[at].VectorHash) {
+			got[[32]byte(found[at].TextHash)] = vector
+		}
+	}
+	return got, nil
+}

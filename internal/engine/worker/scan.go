@@ -1,0 +1,258 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// A scan looks at a page of keys at a time, and leaves no more than this many of its tasks waiting, so that a table
+// of any size costs the queue a constant.
+const scanAhead = 4 * rows.PageRows
+
+// Scan is a pipeline's backfill and reconcile: it compares every row with the ledger, then every ledger entry with
+// the rows, and asks for a look where they differ. Its progress is stored page by page, so any sidecar may go on
+// where another stopped.
+type Scan struct {
+	w        *Worker
+	pages    pages
+	stray    *string // the last key of the embedding table that was looked at in the second phase, if that is not over
+	progress progress
+	waits    time.Time // when whom it waits for is told next; zero: it does not wait
+}
+
+// NewScan returns the scan of a worker's pipeline.
+func NewScan(w *Worker) *Scan { return &Scan{w: w, pages: w.pages()} }
+
+// Run does what scans are asked for until ctx ends. wake tells that one may have been; without it the heartbeat finds
+// out.
+func (s *Scan) Run(ctx context.Context, heartbeat time.Duration, wake <-chan struct{}) error {
+	const shortest, longest = 20 * time.Millisecond, time.Second
+	pause := shortest
+	for {
+		next, err := s.step(ctx)
+		if err != nil && ctx.Err() == nil {
+			if unfits(err) && s.w.o.Broken != nil {
+				s.w.o.Broken(s.w.o.Pipeline)
+			}
+			s.w.o.Log.WarnContext(ctx, "scan interrupted", "pipeline", s.w.o.Pipeline.Name, "error", quiet(err))
+			next = stepLater
+		}
+		if next == stepIdle {
+			s.progress = progress{}
+		} else {
+			s.tell(ctx, heartbeat)
+		}
+		switch next {
+		case stepNow:
+			pause = shortest
+		case stepLater:
+			if !sleep.For(ctx, pause) {
+				return nil
+			}
+			pause = min(2*pause, longest)
+		case stepIdle:
+			t := time.NewTimer(heartbeat)
+			select {
+			case <-ctx.Done():
+				t.Stop()
+				return nil
+			case <-wake:
+				t.Stop()
+			case <-t.C:
+			}
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// step tells when the next one is due.
+type step int
+
+const (
+	stepNow   step = iota
+	stepLater      // the queue is full enough, the streamer does not know the pipeline yet, or transactions must end first
+	stepIdle       // nothing is asked for
+)
+
+// step does one page: it looks first, with no transaction open, so that nobody who truncates or alters the table
+// meets a lock of ours that waits for another of ours; then it makes the tasks, if nobody else did the page
+// meanwhile.
+func (s *Scan) step(ctx context.Context) (step, error) {
+	p := s.w.o.Pipeline
+	st, err := s.w.store.readScan(ctx)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return stepIdle, nil
+	}
+	if err != nil {
+		return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
+	}
+	if !st.Routed {
+		return stepLater, nil // routes first, then the scan that need not be repeated
+	}
+	var (
+		keys, look []string
+		before     = st
+		begin      = st.Phase == "waiting"
+	)
+	if st.Phase != "orphans" {
+		s.stray = nil
+	}
+	if begin {
+		if !st.MayStart {
+			s.tellBlockers(ctx, st.Barrier)
+			return stepLater, nil
+		}
+		s.waits = time.Time{}
+		st.Phase, st.AfterKey, st.Started = "rows", nil, st.Requested
+		s.w.o.Log.InfoContext(ctx, "scan started", "pipeline", p.Name, "reason", st.Reason)
+	} else {
+		if full, err := s.full(ctx); err != nil || full {
+			return stepLater, err
+		}
+		if st.Phase == "rows" {
+			keys, look, err = s.rows(ctx, &st, st.AfterKey)
+			if err != nil && st.AfterKey != nil && !s.w.table.IsKey(ctx, *st.AfterKey) {
+				keys, look, err = s.rows(ctx, &st, nil) // the key has another type than when the scan began
+			}
+		} else {
+			keys, look, err = s.orphans(ctx, st.AfterKey)
+		}
+		if err != nil {
+			return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
+		}
+		if n := len(keys); n > 0 {
+			st.AfterKey = &keys[n-1]
+		} else if len(look) == 0 {
+			s.advance(&st)
+		}
+	}
+	seen := len(keys)
+	if before.Phase != "rows" {
+		seen = 0 // entries of the ledger: their rows were seen
+	}
+	if err := failpoint.Hit("worker/before-scan-commit"); err != nil {
+		return stepLater, err
+	}
+	saved, err := s.w.store.saveScan(ctx, &before, &st, begin, seen, look)
+	if err != nil {
+		return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
+	}
+	if !saved { // somebody else has moved the scan, and the page is theirs
+		return stepLater, nil
+	}
+	if len(look) > 0 {
+		s.w.tasks.Wake(p.ID)
+	}
+	if st.Phase == "done" {
+		s.w.o.Log.InfoContext(ctx, "scan finished", "pipeline", p.Name, "reason", st.Reason)
+	}
+	return stepNow, nil
+}
+
+// tellBlockers says from time to time for whom the scan waits.
+func (s *Scan) tellBlockers(ctx context.Context, barrier string) {
+	const first, again = 3 * time.Second, time.Minute
+	now := time.Now()
+	if s.waits.IsZero() {
+		s.waits = now.Add(first)
+	}
+	if now.Before(s.waits) {
+		return
+	}
+	s.waits = now.Add(again)
+	if list, err := s.w.store.blockers(ctx, barrier); err == nil && len(list) > 0 {
+		s.w.o.Log.WarnContext(ctx, "scan waits for open transactions", "pipeline", s.w.o.Pipeline.Name, "transactions",
+			strings.Join(database.Named(list), "; "))
+	}
+}
+
+// advance goes to the next phase, or to the beginning if another scan was asked for meanwhile.
+func (s *Scan) advance(st *scanState) {
+	st.AfterKey = nil
+	switch {
+	case st.Phase == "rows" && (st.Lost || !st.Parts):
+		st.Phase = "orphans"
+	case st.Requested > st.Started:
+		st.Phase = "waiting"
+	default:
+		st.Phase = "done"
+	}
+}
+
+// full reports whether enough of the scan's tasks are open. Those that wait for another try count: an embedder that
+// refuses every text must not be sent a whole table.
+func (s *Scan) full(ctx context.Context) (bool, error) {
+	open, err := s.w.tasks.Backlog(ctx, s.w.o.Pipeline.ID, scanAhead)
+	return open >= scanAhead, err
+}
+
+// rows returns the next page of keys of the source table, and those of them that differ from the ledger or are not in
+// it.
+func (s *Scan) rows(ctx context.Context, st *scanState, after *string) (keys, look []string, err error) {
+	which := ""
+	switch {
+	case st.Which != nil:
+		which = *st.Which
+	case st.Parts:
+		return nil, nil, nil
+	}
+	keys, known, err := s.pages.Rows(ctx, which, after)
+	if err != nil {
+		return nil, nil, err
+	}
+	var compare []string
+	for i, key := range keys {
+		if len(key) > pipeline.MaxKey {
+			s.w.o.Log.WarnContext(ctx, "row left out: its key is too long for an index of the queue", "pipeline",
+				s.w.o.Pipeline.Name, "bytes", len(key))
+		} else if known[i] {
+			compare = append(compare, key)
+		} else {
+			look = append(look, key)
+		}
+	}
+	differ := func(found []rows.Row) {
+		for i := range found {
+			if !s.w.table.Unchanged(&found[i]) {
+				look = append(look, found[i].Key)
+			}
+		}
+	}
+	// What is the matter with a row that cannot be read is for the worker to say.
+	err = s.pages.Read(ctx, compare, differ, func(key string, _ error) { look = append(look, key) })
+	if err != nil {
+		return nil, nil, err
+	}
+	return keys, look, nil
+}
+
+// orphans returns the next page of keys of the ledger, and those of them that have no row; after the last page, what
+// else has none.
+func (s *Scan) orphans(ctx context.Context, after *string) (keys, look []string, err error) {
+	keys, err = s.w.store.ledgerPage(ctx, after)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(keys) == 0 {
+		look, err = s.strays(ctx)
+		return nil, look, err
+	}
+	keys, look, err = s.pages.Gone(ctx, keys)
+	if rows.Fault(err) == database.Data {
+		return keys, keys, nil // a key that is no value of the column's type any more; the worker finds it
+	}
+	return keys, look, err
+}

@@ -1,0 +1,251 @@
+package worker
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// server is the store of a pipeline in its database.
+type server struct {
+	p     *pipeline.Pipeline
+	db    database.DB
+	table *rows.Table
+	id    int64 // of this sidecar in the table worker
+}
+
+// started is a write-back on the server.
+type started struct {
+	s     *server
+	tx    pgx.Tx
+	lease queue.Lease
+	locks *rows.Locks
+	items int
+}
+
+// begin locks nothing that the stream could wait for. Where there are no rows of users' to be locked the fence is
+// passed on the way.
+func (s *server) begin(ctx context.Context, l queue.Lease, items int, touched []string,
+	fence func(locked *rows.Locks) []entry,
+) (b writeBack, err error) {
+	db := s.over(l)
+	batch := &pgx.Batch{}
+	batch.BeginTx(database.Isolation) // one round trip for all of it
+	database.Conduct(db, batch)
+	if s.p.Routed() {
+		items = math.MaxInt // a plan for any row would be over all partitions
+	}
+	if db == s.db {
+		database.PlanOnce(db, batch, items)
+	} else {
+		items = 1 // a line's session does so for any number
+	}
+	s.table.QueueGuard(batch)
+	queue.QueueHold(batch, l, s.p.Generation, &b.held)
+	if b.locked, err = s.table.QueueLock(batch, touched); err != nil {
+		return b, err
+	}
+	if b.locked == nil {
+		b.passed = s.queueFence(batch, l, fence(nil), items)
+	}
+	results := db.SendBatch(ctx, batch)
+	if tx := results.Tx(); tx != nil {
+		b.transaction = &started{s, tx, l, b.locked, items}
+		s.table.Began(tx)
+	}
+	if err := results.Close(); err != nil || !b.held || b.passed != nil {
+		return b, err
+	}
+	batch = &pgx.Batch{}
+	b.passed = s.queueFence(batch, l, fence(b.locked), items)
+	return b, results.Tx().SendBatch(ctx, batch).Close()
+}
+
+// over is where a batch is written: what is worked at once over its line, unless triggers of users' could leave
+// something in that session.
+func (s *server) over(l queue.Lease) database.DB {
+	if l.Direct == nil || l.Direct.Line == nil || s.p.Triggers {
+		return s.db
+	}
+	return l.Direct.Line
+}
+
+// queueFence adds the statement that writes the ledger, where it is as it was read, the last before users' code may
+// run. It returns where the keys of those entries are put.
+func (s *server) queueFence(batch *pgx.Batch, l queue.Lease, entries []entry, items int) (passed map[string]bool) {
+	passed = make(map[string]bool, len(entries))
+	defer database.PlanAnew(s.over(l), batch, items)
+	if len(entries) == 0 {
+		return passed
+	}
+	var (
+		keys, lsns              []string
+		versions                []*string
+		gones                   []bool
+		sources, texts, vectors [][]byte
+	)
+	for i := range entries {
+		e := &entries[i]
+		keys, lsns = append(keys, e.key), append(lsns, e.lsn)
+		versions, gones = append(versions, e.version), append(gones, e.gone)
+		sources, texts, vectors = append(sources, e.source), append(texts, e.text), append(vectors, e.vector)
+	}
+	var (
+		slot  *string
+		epoch *int64
+	)
+	if l.Direct != nil {
+		slot, epoch = &l.Direct.Slot, &l.Direct.Epoch
+	}
+	batch.Queue(sqlfiles.Query("write_ledger"), pgx.StrictNamedArgs{
+		"pipeline_id": s.p.ID, "generation": s.p.Generation, "place": l.Place, "slot": slot, "epoch": epoch,
+		"row_keys": keys, "versions": versions, "gone": gones,
+		"source_hashes": sources, "text_hashes": texts, "vector_hashes": vectors, "lsns": lsns,
+	}).Query(func(r pgx.Rows) error {
+		var key string
+		_, err := pgx.ForEachRow(r, []any{&key}, func() error { passed[key] = true; return nil })
+		return err
+	})
+	return passed
+}
+
+func (b *started) write(ctx context.Context, c *rows.Change) error {
+	return b.s.table.Write(ctx, b.tx, c, b.locks)
+}
+
+func (b *started) commit(ctx context.Context, outcomes []queue.Outcome) (done queue.Finished, err error) {
+	if d := b.lease.Direct; d != nil {
+		if err := b.tellGone(ctx, outcomes); err != nil {
+			return queue.Finished{}, err
+		}
+		if err := b.tx.Commit(ctx); err != nil {
+			return queue.Finished{}, err
+		}
+		return d.End(outcomes), nil
+	}
+	batch := &pgx.Batch{}
+	database.PlanOnce(b.s.db, batch, b.items)
+	batch.Queue(sqlfiles.Query("finish_tasks"), queue.FinishArgs(b.s.id, b.lease, b.s.p.Generation, outcomes)).
+		Query(func(r pgx.Rows) (err error) { done, err = queue.CollectFinished(r); return err })
+	database.PlanAnew(b.s.db, batch, b.items) // triggers of users may run with the commit
+	batch.Queue("COMMIT AND CHAIN")           // the transaction that begins is what the driver still has to end
+	return done, b.tx.SendBatch(ctx, batch).Close()
+}
+
+// tellGone has history tell of rows without a task that have lost their vector.
+func (b *started) tellGone(ctx context.Context, outcomes []queue.Outcome) error {
+	lost := slices.DeleteFunc(slices.Clone(outcomes), func(o queue.Outcome) bool {
+		return o.Action != queue.Done || o.What != words[empty] && o.What != words[gone]
+	})
+	if len(lost) == 0 {
+		return nil
+	}
+	_, err := b.tx.Exec(ctx, sqlfiles.Query("tell_history"), queue.TellArgs(b.s.id, b.lease, b.s.p.Generation, lost))
+	return err
+}
+
+func (b *started) end(ctx context.Context) { _ = b.tx.Rollback(context.WithoutCancel(ctx)) }
+
+func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Change, texts int) (rows.Screened,
+	error,
+) {
+	n := len(changes)
+	keys, xids, unchanged := make([]string, n), make([]int64, n), make([][]byte, n)
+	for i := range changes {
+		keys[i], xids[i], unchanged[i] = changes[i].RowKey, int64(changes[i].XID), changes[i].Unchanged
+	}
+	return s.table.Screen(ctx, d.Line, keys, xids, unchanged, texts)
+}
+
+func (s *server) writeAtOnce(ctx context.Context, d *queue.Direct, entries []rows.Entry) (held bool,
+	passed map[string]bool, err error,
+) {
+	return s.table.WriteAtOnce(ctx, d.Line, d.Slot, d.Epoch, entries)
+}
+
+func (s *server) lookAgain(ctx context.Context, keys []string) error {
+	return queue.Add(ctx, s.db, s.p.ID, s.p.Priority, keys)
+}
+
+func (s *server) known(ctx context.Context, hashes [][]byte) ([]place, error) {
+	return s.places(ctx, "known_texts", pgx.StrictNamedArgs{"pipeline_id": s.p.ID, "text_hashes": hashes})
+}
+
+func (s *server) elsewhere(ctx context.Context, pipelines []int32, hashes [][]byte) ([]place, error) {
+	return s.places(ctx, "known_elsewhere", pgx.StrictNamedArgs{"pipeline_ids": pipelines, "text_hashes": hashes})
+}
+
+func (s *server) places(ctx context.Context, query string, args pgx.StrictNamedArgs) ([]place, error) {
+	found, err := s.db.Query(ctx, sqlfiles.Query(query), args)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(found, pgx.RowToStructByNameLax[place])
+}
+
+func (s *server) vectorsOf(ctx context.Context, p *pipeline.Pipeline, keys []string) (map[int][]float32, error) {
+	return rows.New(p, s.db, rows.Options{}).Vectors(ctx, keys)
+}
+
+func (s *server) readScan(ctx context.Context) (st scanState, err error) {
+	err = s.db.QueryRow(ctx, sqlfiles.Query("read_scan"), pgx.StrictNamedArgs{
+		"pipeline_id": s.p.ID, "generation": s.p.Generation,
+	}).Scan(&st.Phase, &st.Reason, &st.AfterKey, &st.Requested, &st.Started, &st.MayStart, &st.Barrier,
+		&st.Routed, &st.Parts, &st.Lost, &st.Which)
+	return st, err
+}
+
+// saveScan is one transaction that is sent with its commit: the stream would wait for who holds either.
+func (s *server) saveScan(ctx context.Context, before, after *scanState, begin bool, seen int, look []string,
+) (saved bool, err error) {
+	batch := &pgx.Batch{}
+	queue.QueueLocally(batch)
+	batch.Queue(sqlfiles.Query("save_scan"), pgx.StrictNamedArgs{
+		"pipeline_id": s.p.ID, "phase": after.Phase, "after_key": after.AfterKey, "started": after.Started, "begin": begin,
+		"seen": seen, "made": len(look), "table": s.p.OID, "generation": s.p.Generation,
+		"old_phase": before.Phase, "old_after_key": before.AfterKey, "old_requested": before.Requested,
+		"old_started": before.Started,
+	}).Exec(func(tag pgconn.CommandTag) error { saved = tag.RowsAffected() > 0; return nil })
+	if len(look) > 0 {
+		queue.QueueAdd(batch, s.p.ID, pipeline.Low, look, true)
+	}
+	return saved, s.db.SendBatch(ctx, batch).Close()
+}
+
+func (s *server) scanProgress(ctx context.Context) (phase string, seen, expected int64, err error) {
+	err = s.db.QueryRow(ctx, "SELECT phase, rows_seen, rows_expected FROM embedsidecar.scan WHERE pipeline_id = $1",
+		s.p.ID).Scan(&phase, &seen, &expected)
+	return phase, seen, expected, err
+}
+
+func (s *server) ledgerPage(ctx context.Context, after *string) ([]string, error) {
+	page, err := s.db.Query(ctx, sqlfiles.Query("ledger_page"),
+		pgx.StrictNamedArgs{"pipeline_id": s.p.ID, "after": after, "max": rows.PageRows})
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(page, pgx.RowTo[string])
+}
+
+func (s *server) withoutTask(ctx context.Context, keys []string) ([]string, error) {
+	free, err := s.db.Query(ctx, sqlfiles.Query("without_task"), pgx.StrictNamedArgs{
+		"pipeline_id": s.p.ID, "row_keys": keys,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(free, pgx.RowTo[string])
+}
+
+func (s *server) blockers(ctx context.Context, barrier string) ([]database.Blocker, error) {
+	return database.Blockers(ctx, s.db, barrier)
+}

@@ -1,0 +1,262 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// sameVector is the likeness (embed.Description) from which on two vectors of one text count as the same: rounding
+// moves the last digits.
+const sameVector = 0.9999
+
+// bitDoubt is how small a number may be, beside the length of its vector, for its bit not to count.
+const bitDoubt = 1e-5
+
+// Verify recomputes the text and its hash for every row and compares them with what is stored; with deep > 0 it also
+// embeds that many rows, drawn at random, again. It changes nothing.
+func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
+	var (
+		report Report
+		sample reservoir
+		after  *string
+	)
+	sample.limit = deep
+	p := w.pages()
+	for {
+		keys, _, err := verifying(ctx, everyRow(p), after)
+		if err != nil {
+			return report, w.unverified(err)
+		}
+		if len(keys) == 0 {
+			break
+		}
+		after = &keys[len(keys)-1]
+		var found []rows.Row
+		err = database.UntilUnlocked(ctx, func() error {
+			some := report // what is counted before a lock is met is counted again
+			found = found[:0]
+			err := p.Read(ctx, keys, func(page []rows.Row) { found = append(found, page...) },
+				func(key string, err error) { some.Rows++; some.refuse(key, err) })
+			if err == nil {
+				report = some
+			}
+			return err
+		})
+		if err != nil {
+			return report, w.unverified(err)
+		}
+		for i := range found {
+			if w.verifyRow(&report, &found[i]) {
+				sample.offer(found[i].Key)
+			}
+		}
+	}
+	if err := w.countOrphans(ctx, p, &report); err != nil {
+		return report, w.unverified(err)
+	}
+	if err := w.way.sample(ctx, &report, sample.keys); err != nil {
+		return report, w.unverified(err)
+	}
+	return report, nil
+}
+
+// verifying is a page for somebody who waits for locks.
+func verifying(ctx context.Context, page func(context.Context, *string) ([]string, []bool, error), after *string,
+) (keys []string, answers []bool, err error) {
+	err = database.UntilUnlocked(ctx, func() (err error) { keys, answers, err = page(ctx, after); return err })
+	return keys, answers, err
+}
+
+func (w *Worker) unverified(err error) error {
+	return fmt.Errorf("verify %s: %w", w.o.Pipeline.Source(), err)
+}
+
+// refuse counts a row that cannot be read. What the server says of it may hold its values.
+func (r *Report) refuse(key string, err error) {
+	r.Refused++
+	r.example(key, "its text or filter fails: "+sqlState(err))
+}
+
+// found notes what another look at a row would mend.
+func (w *Worker) found(report *Report, key, what string) {
+	report.example(key, what)
+	if w.o.Found != nil {
+		w.o.Found(key, false)
+	}
+}
+
+// differs notes what only another vector would mend.
+func (w *Worker) differs(report *Report, key, what string) {
+	report.example(key, what)
+	if w.o.Found != nil {
+		w.o.Found(key, true)
+	}
+}
+
+// verifyRow judges one row and reports whether it has a vector that may be sampled.
+func (w *Worker) verifyRow(report *Report, r *rows.Row) bool {
+	p := w.o.Pipeline
+	if !r.Found {
+		return false // gone since its key was read
+	}
+	report.Rows++
+	tokenless := r.Wanted() && !r.Stored && r.Ledger && r.LedgerText == nil && r.LedgerGeneration == p.Generation &&
+		w.table.Unchanged(r)
+	switch {
+	case !r.Wanted() || tokenless:
+		if r.Stored {
+			report.Orphans++
+			w.found(report, r.Key, "a vector though there is no text")
+		}
+		return false
+	case !r.Stored:
+		report.Wanted++
+		report.Missing++
+		if n := len(r.Key); n > pipeline.MaxKey {
+			const enough = 40
+			report.example(strings.ToValidUTF8(r.Key[:enough], "")+"...",
+				fmt.Sprintf("no vector: its key has %d bytes, and %d is the most", n, pipeline.MaxKey))
+			return false
+		}
+		w.found(report, r.Key, "no vector")
+		return false
+	}
+	report.Wanted++
+	switch {
+	case !w.table.Intact(r):
+		report.Stale++
+		w.found(report, r.Key, "a vector we did not write, or one of another generation")
+	case string(r.LedgerText) != string(r.TextHash[:]):
+		report.Stale++
+		w.found(report, r.Key, "a vector of another text")
+	default:
+		report.Covered++
+	}
+	return true
+}
+
+// countOrphans finds rows of an embedding table whose source row is gone. A column's vector goes with its row.
+func (w *Worker) countOrphans(ctx context.Context, p pages, report *Report) error {
+	var after *string
+	for {
+		keys, gone, err := verifying(ctx, p.Vectors, after)
+		if err != nil || len(keys) == 0 {
+			return err
+		}
+		after = &keys[len(keys)-1]
+		for i, key := range keys {
+			if gone[i] {
+				report.Orphans++
+				w.found(report, key, "a vector though the row is gone")
+			}
+		}
+	}
+}
+
+func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string) error {
+	size := w.o.BatchRows // of the next page; the server reads the texts of all its rows, also those that find no room
+	for len(keys) > 0 {
+		n := min(len(keys), size)
+		var found []rows.Row
+		var vectors map[int][]float32
+		err := database.UntilUnlocked(ctx, func() (err error) {
+			if found, err = w.table.Read(ctx, keys[:n], largeTexts); err == nil {
+				vectors, err = w.table.Vectors(ctx, keys[:n])
+			}
+			return err
+		})
+		someRow := w.table.OfSomeRow(ctx, err)
+		if someRow && n > 1 { // one of them fails since it was drawn
+			return errors.Join(w.embedSample(ctx, report, keys[:n/2]), w.embedSample(ctx, report, keys[n/2:]))
+		}
+		if someRow {
+			report.refuse(keys[0], err)
+			keys = keys[1:]
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		// Texts come in the order of their keys until there is no more room; one alone always has it.
+		if left := slices.IndexFunc(found, func(r rows.Row) bool { return r.LeftOut() }); left > 0 {
+			n, found = left, found[:left]
+		}
+		size = min(2*n, w.o.BatchRows)
+		texts := make([]string, len(found))
+		for i := range found {
+			texts[i] = found[i].Text
+		}
+		results, err := w.o.Service.Anew(ctx, texts)
+		if err != nil {
+			return err
+		}
+		for i, result := range results {
+			stored, ok := vectors[i]
+			if !ok || !found[i].Wanted() {
+				continue
+			}
+			report.Sampled++
+			if result.Vector == nil || !w.same(stored, result.Vector) {
+				report.Differ++
+				w.differs(report, found[i].Key, "another vector than the model gives now")
+			}
+		}
+		keys = keys[n:]
+	}
+	return nil
+}
+
+// reservoir draws a sample of a stream of keys, each with the same chance.
+type reservoir struct {
+	limit, seen int
+	keys        []string
+}
+
+func (r *reservoir) offer(key string) {
+	r.seen++
+	if len(r.keys) < r.limit {
+		r.keys = append(r.keys, key)
+	} else if i := rand.IntN(r.seen); i < r.limit { //nolint:gosec // a sample needs no secrecy
+		r.keys[i] = key
+	}
+}
+
+// same reports whether a stored vector is what the model gives, but for rounding.
+func (w *Worker) same(stored, given []float32) bool {
+	switch w.o.Pipeline.Stored {
+	case pipeline.StoredBit:
+	case pipeline.StoredSparse:
+		return embed.SparseLikeness(stored, given) >= sameVector
+	default:
+		return embed.Cosine(stored, given) >= sameVector
+	}
+	// Where a number is next to nothing, rounding decides about its bit.
+	if len(stored) != len(given) {
+		return false
+	}
+	var length float64
+	for _, x := range given {
+		length += float64(x) * float64(x)
+	}
+	for i, x := range given {
+		if stored[i] == 1 != (x > 0) && math.Abs(float64(x)) > bitDoubt*math.Sqrt(length) {
+			return false
+		}
+	}
+	return true
+}
+
+// everyRow is pages.Rows of all rows.
+func everyRow(p pages) func(context.Context, *string) ([]string, []bool, error) {
+	return func(ctx context.Context, after *string) ([]string, []bool, error) { return p.Rows(ctx, "", after) }
+}

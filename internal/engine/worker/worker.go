@@ -1,0 +1,233 @@
+// Package worker joins queue, embedder and tables: it leases tasks, reads the rows as they are now, embeds what
+// changed and writes the vectors back. It keeps no transaction open while it embeds, it writes only where the ledger
+// is as it was when the row was read, under a lease it still holds or the epoch of the slot, and it never reads a row
+// before the change it was told of is visible. So an older text's vector cannot replace a newer one's, and whatever
+// dies on the way, somebody looks again. The stream waits for it only when it is the stream that has it work.
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/pace"
+	"github.com/embedsidecar/embedsidecar/internal/base/restart"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/trace"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// Worker works one pipeline. Only its Run method does anything; it may be called once.
+type Worker struct {
+	o     Options
+	tasks tasks
+	table table
+	store store
+	// the table's way with chunks; nil: a row has one vector
+	chunks chunkTable
+	pages  func() pages
+	way    way
+	traced trace.Pipeline
+	stats  Stats
+
+	restless restless
+	nap      nap
+	pace     pace.Pace
+	quick    quick
+	door     doorway // of Direct
+	// embedding is how long all loops together have waited for the embedder, in nanoseconds.
+	embedding atomic.Int64
+	fate      sync.Mutex  // held while it is noted and told what became of texts
+	outside   atomic.Bool // a batch has its room outside of the budget
+}
+
+// Stats returns the live counters.
+func (w *Worker) Stats() *Stats { return &w.stats }
+
+// Run works until ctx ends. Batches in work are finished first: whoever wants to wait no longer ends hard. Its error is
+// that it was given up.
+func (w *Worker) Run(ctx, hard context.Context) error {
+	defer w.door.close()
+	var g errgroup.Group
+	for i := range w.o.Loops {
+		who := queue.Anyone
+		if i == 0 && w.o.Loops > 1 {
+			who = queue.Express // a live change need not wait until a batch of the backfill is done
+		}
+		g.Go(func() error {
+			return w.o.Keeper.Keep(ctx, restart.Worker, func(ctx context.Context) error { w.loop(ctx, hard, who); return nil })
+		})
+	}
+	return g.Wait()
+}
+
+// Pauses of a loop: after an error of the database, while a change is in the WAL but not visible yet, and between
+// batches that are not full.
+const (
+	firstPause      = time.Millisecond
+	visibilityPause = 250 * time.Millisecond
+	errorPause      = time.Second
+	parkedPause     = 10 * time.Second // of tasks whose pipeline does not fit its table
+	longestRest     = 50 * time.Millisecond
+)
+
+func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
+	failed, hidden, full := 100*time.Millisecond, firstPause, false
+	for ctx.Err() == nil {
+		// A second at most: a query that succeeds ends the rest for all.
+		if rest := w.o.Service.Rest(); rest > 0 {
+			sleep.For(ctx, min(rest, time.Second))
+			continue
+		}
+		wait, probe := w.nap.enter(time.Now())
+		if wait > 0 {
+			sleep.For(ctx, min(wait, time.Second))
+			continue
+		}
+		if rest := w.pace.Rest(time.Now(), pace.Longest(longestRest, w.o.CPUShare)); rest > 0 && !full {
+			if !sleep.For(ctx, rest) {
+				return
+			}
+		}
+		began, embedding := time.Now(), w.embedding.Load()
+		n, err := w.once(ctx, hard, who, probe)
+		if probe {
+			w.nap.leave()
+		}
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return
+		case err != nil:
+			w.o.Log.WarnContext(ctx, "batch not finished", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
+			if !sleep.For(ctx, failed) {
+				return
+			}
+			failed = min(2*failed, errorPause)
+			continue
+		case n > 0:
+			failed, hidden = 100*time.Millisecond, firstPause
+			if full = n >= w.o.BatchRows; !full {
+				w.pace.Spend(time.Since(began)-time.Duration(w.embedding.Load()-embedding), time.Now())
+			}
+			continue
+		}
+		full = false
+		if w.tasks.Waiting(w.o.Pipeline.ID, who) {
+			// In the WAL, not yet visible to us (or just leased by a neighbour): soon.
+			if !sleep.For(ctx, hidden) {
+				return
+			}
+			hidden = min(2*hidden, visibilityPause)
+			continue
+		}
+		hidden = firstPause
+		if !w.tasks.Wait(ctx, w.o.Pipeline.ID, who) {
+			return
+		}
+	}
+}
+
+// once leases one batch, or one row as a probe, and finishes it. It returns the number of tasks it held.
+func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int, error) {
+	rows := w.o.BatchRows
+	if probe {
+		rows = 1
+	}
+	// Whoever stops this worker does not break off the statement: it may have leased tasks, and nobody would know of it.
+	tasks, err := w.tasks.Lease(hard, queue.Claim{
+		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Who: who, Worker: w.o.ID, Max: rows,
+		Lease:    w.o.Lease,
+		Anywhere: probe,
+	})
+	if err != nil || len(tasks) == 0 {
+		return 0, err
+	}
+	if ctx.Err() != nil {
+		return 0, w.giveBack(hard, tasks[0].Lease)
+	}
+	if len(tasks) == rows {
+		w.tasks.WakeNext(w.o.Pipeline.ID) // there may be more for another loop
+	}
+	w.stats.Busy.Add(1)
+	w.stats.Batches.Add(1)
+	defer w.stats.Busy.Add(-1)
+	lease := tasks[0].Lease
+	stop := w.keepLease(hard, lease)
+	began, before := time.Now(), w.embedding.Load()
+	working, traces := w.trace(hard, tasks)
+	defer traces.Close()
+	err = w.o.Keeper.Guard(working, restart.Worker, func() error { return w.process(working, tasks) })
+	if _, is := errors.AsType[*restart.Error](err); is {
+		err = w.panicked(working, tasks)
+	}
+	stop()
+	w.quick.note(time.Since(began), time.Duration(w.embedding.Load()-before), len(tasks))
+	w.batchEnded(hard, lease.Work, len(tasks), err)
+	if errors.Is(err, queue.ErrLeaseLost) {
+		w.stats.Lost.Add(1)
+		return len(tasks), nil // nothing is left to be given back
+	}
+	if err != nil {
+		// The batch is nobody's fault: hand it back as it was.
+		if giveErr := w.giveBack(hard, lease); giveErr != nil {
+			w.o.Log.DebugContext(hard, "lease not given back yet", "place", lease.Place, "error", giveErr)
+		}
+		return len(tasks), err
+	}
+	return len(tasks), nil
+}
+
+// batchEnded says how a batch ended, one line for each, to whoever wants to know it that well.
+func (w *Worker) batchEnded(ctx context.Context, work *queue.Work, rows int, err error) {
+	w.stats.LastBatch.Store(time.Now().UnixNano())
+	if work == nil || !w.o.Log.Enabled(ctx, slog.LevelDebug) {
+		return
+	}
+	attrs := []slog.Attr{
+		slog.String("pipeline", w.o.Pipeline.Name), slog.Int("rows", rows),
+		slog.Float64("took_seconds", time.Since(work.Began).Seconds()),
+	}
+	ended := work.Ended()
+	for _, what := range slices.Sorted(maps.Keys(ended)) {
+		attrs = append(attrs, slog.Int(what, ended[what]))
+	}
+	if err != nil {
+		attrs = append(attrs, slog.Any("error", quiet(err)))
+	}
+	w.o.Log.LogAttrs(ctx, slog.LevelDebug, "batch ended", attrs...)
+}
+
+// giveBack ends a lease, also when ctx has ended.
+func (w *Worker) giveBack(ctx context.Context, lease queue.Lease) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	return w.tasks.GiveBackLease(ctx, lease)
+}
+
+// keepLease extends a lease until the returned function is called.
+func (w *Worker) keepLease(ctx context.Context, lease queue.Lease) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for sleep.For(ctx, w.o.Lease/3) {
+			err := w.o.Keeper.Guard(ctx, restart.Worker, func() error { return w.tasks.Extend(ctx, lease, w.o.Lease) })
+			if err != nil && ctx.Err() == nil {
+				w.o.Log.WarnContext(ctx, "lease not extended", "pipeline", w.o.Pipeline.Name, "error", err)
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+func (w *Worker) describe(n int) string {
+	return fmt.Sprintf("%d rows of %s", n, w.o.Pipeline.Source())
+}

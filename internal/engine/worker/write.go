@@ -1,0 +1,317 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// mostLocked is how often a batch may wait for locks in vain until those of its rows that stand in the way are alone.
+// Each takes a lock_timeout.
+const mostLocked = 12
+
+// finish writes a batch back, in portions. One that the database refuses is halved until the row at fault is alone.
+func (w *Worker) finish(ctx context.Context, items []item) error {
+	locked := 0
+	return w.finishParts(ctx, items, &locked)
+}
+
+func (w *Worker) finishParts(ctx context.Context, items []item, locked *int) error {
+	for len(items) > 0 {
+		n := w.portion(items)
+		err := w.writeBack(ctx, items[:n])
+		if err == nil {
+			items = items[n:]
+			continue
+		}
+		if items[0].task.Now() {
+			return err
+		}
+		all := w.ofAll(ctx, err, w.writeNone)
+		if rows.Fault(err) == database.Locked {
+			*locked++
+		}
+		switch {
+		case rows.Fault(all) == database.Locked || *locked > mostLocked:
+			// Somebody alters the table or builds an index on it, or what a trigger waits for is held: smaller batches would
+			// wait just as long.
+			delay := lockedDelay(items[0].task, time.Now())
+			return w.postpone(ctx, tasksOf(items), embed.Transient, "locked",
+				"the table, or what a trigger of it waits for, is locked by somebody", delay)
+		case unfits(all):
+			return w.park(ctx, tasksOf(items), all)
+		case all != nil:
+			return all
+		case n == 1:
+			it := &items[0]
+			it.action, it.err = broken, w.rowError(it.task, err, "write_refused", w.refusal(it, err))
+			if err := w.writeBack(ctx, items[:n]); err != nil {
+				return err
+			}
+		default:
+			for _, half := range [][]item{items[:n/2], items[n/2 : n]} {
+				if err := w.finishParts(ctx, half, locked); err != nil {
+					return err
+				}
+			}
+		}
+		items = items[n:]
+	}
+	return nil
+}
+
+// heldRows is how many rows of the user's a write-back to a column holds until it commits: who writes one meanwhile
+// waits, and who asks for it with NOWAIT fails, and nobody sees him wait. With a quarter of the rows he meets half as
+// many. It is not smaller still, and does not go by the time it takes: each write-back costs four round trips, which a
+// busy machine would have more of just then.
+const heldRows = 64
+
+// portion returns how many of some items the next write-back takes: all of them for an embedding table, whose rows
+// nobody else writes.
+func (w *Worker) portion(items []item) int {
+	if !w.table.OfUsers() || w.o.HeldRows < 0 {
+		return len(items)
+	}
+	held := 0
+	for i := range items {
+		if !items[i].touches() {
+			continue
+		}
+		if held == w.o.HeldRows {
+			return i
+		}
+		held++
+	}
+	return len(items)
+}
+
+// changeOf says what the items of one write-back do to the destination.
+func changeOf(items []item, generation int32) rows.Change {
+	var c rows.Change
+	for i := range items {
+		it := &items[i]
+		switch it.action {
+		case vectorIn:
+			c.Write = append(c.Write, it.write())
+		case empty:
+			if it.touches() {
+				c.Empty = append(c.Empty, it.task.RowKey)
+			}
+		case gone:
+			if !it.nobody { // the destination's key is of the same type: there is nothing to remove
+				c.Remove = append(c.Remove, it.task.RowKey)
+			}
+		case relabel:
+			if it.row.StoredGeneration != 0 && it.row.StoredGeneration != generation {
+				c.Adopt = append(c.Adopt, it.task.RowKey)
+			}
+		case alias, nothing, broken:
+		}
+	}
+	return c
+}
+
+// write is what is written for an item with a vector.
+func (it *item) write() rows.Write {
+	return rows.Write{
+		Key: it.task.RowKey, TextHash: it.row.TextHash[:], Vector: it.vector, Text: it.row.Text, Chunks: it.chunks,
+	}
+}
+
+// writeBack does one transaction: hold the lease, lock the rows of a column but those that are locked, pass the
+// fence, write vectors; then finish the tasks, on the way with the commit. Until then it holds nothing that the
+// stream could wait for, however long a trigger of the user's takes and whenever this process is stopped.
+func (w *Worker) writeBack(ctx context.Context, items []item) error {
+	if !slices.ContainsFunc(items, func(it item) bool { return it.action != nothing && it.action != broken }) {
+		return w.finishOnly(ctx, items)
+	}
+	d := items[0].task.Lease.Direct
+	if entries := w.entriesAtOnce(d, items); len(entries) > 0 {
+		return w.writeAtOnce(ctx, d, items, entries)
+	}
+	began := time.Now()
+	b, err := w.begin(ctx, items)
+	if b.transaction != nil {
+		defer b.end(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
+	}
+	if !b.held {
+		return w.overdue(len(items)) // somebody else has these tasks: nothing of this may be written
+	}
+	if err := reached(items[0].task, "after-fence"); err != nil {
+		return err
+	}
+	mine, outcomes := w.judge(items, b.locked, b.passed)
+	c := changeOf(mine, w.o.Pipeline.Generation)
+	moved := w.restless.watch(&c)
+	if err := b.write(ctx, &c); err != nil {
+		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
+	}
+	if err := reached(items[0].task, "before-commit"); err != nil {
+		return err
+	}
+	done, err := b.commit(ctx, outcomes)
+	if err != nil {
+		return fmt.Errorf("write back %s: %w", w.describe(len(items)), err)
+	}
+	w.traceWritten(ctx, mine, began)
+	if err := reached(items[0].task, "after-commit"); err != nil {
+		return err
+	}
+	if !items[0].task.Now() {
+		w.tasks.Note(w.o.Pipeline.ID, outcomes, done)
+	}
+	w.restless.note(c.Write, *moved)
+	w.told(ctx, outcomes, done)
+	w.count(mine, done)
+	w.noteFate(ctx, items)
+	return nil
+}
+
+// finishOnly ends a batch of which nothing is to be written.
+func (w *Worker) finishOnly(ctx context.Context, items []item) error {
+	mine, outcomes := w.judge(items, nil, nil)
+	done, err := w.tasks.Finish(ctx, w.o.ID, items[0].task.Lease, w.o.Pipeline.Generation, outcomes)
+	if err != nil {
+		return err
+	}
+	if done == (queue.Finished{}) {
+		return w.overdue(len(items))
+	}
+	w.told(ctx, outcomes, done)
+	w.count(mine, done)
+	w.noteFate(ctx, items)
+	return nil
+}
+
+// overdue says that a lease was over before some of its rows were done, which ends the batch: queue.ErrLeaseLost.
+func (w *Worker) overdue(n int) error {
+	w.stats.Fenced.Add(int64(n))
+	return queue.ErrLeaseLost
+}
+
+// judge says how each item ends, and which of them are written: not those whose rows are locked, nor those that did
+// not pass the fence.
+func (w *Worker) judge(items []item, locked *rows.Locks, passed map[string]bool) (mine []item,
+	outcomes []queue.Outcome,
+) {
+	for i := range items {
+		it := items[i]
+		switch {
+		case it.action == broken:
+			outcomes = append(outcomes, w.failure(&it))
+		case it.barred(locked):
+			// Somebody is changing the row, or it is gone since we read it. Whatever it is will be true in a moment.
+			w.stats.Locked.Add(1)
+			outcomes = append(outcomes, queue.Outcome{
+				Task: it.task, Action: queue.Later, What: "locked", Attempt: it.task.Attempt,
+				Losses: it.task.Losses, Class: string(embed.Transient), Code: "locked", Delay: lockedDelay(it.task, time.Now()),
+			})
+		case it.action != nothing && !passed[it.task.RowKey]:
+			// Somebody has written of the row since it was read. Perhaps it was of a newer text.
+			w.stats.Fenced.Add(1)
+			outcomes = append(outcomes, queue.Outcome{
+				Task: it.task, Action: queue.Again, What: "overtaken",
+				Attempt: it.task.Attempt, Losses: it.task.Losses,
+			})
+		default:
+			mine = append(mine, it)
+			outcomes = append(outcomes, queue.Outcome{
+				Task: it.task, Action: queue.Done, What: it.word(),
+				Attempt: it.task.Attempt + 1,
+			})
+		}
+	}
+	return mine, outcomes
+}
+
+// barred reports whether the item writes to a row that somebody has locked.
+func (it *item) barred(locked *rows.Locks) bool { return it.touches() && !locked.Hold(it.task.RowKey) }
+
+// begin begins the write-back of items.
+func (w *Worker) begin(ctx context.Context, items []item) (writeBack, error) {
+	var touched []string
+	for i := range items {
+		if it := &items[i]; it.touches() {
+			touched = append(touched, it.task.RowKey)
+		}
+	}
+	return w.store.begin(ctx, items[0].task.Lease, len(items), touched, func(locked *rows.Locks) []entry {
+		return w.entries(items, locked)
+	})
+}
+
+// entries are what the ledger is to say of items. Rows that somebody has locked are left out: they are not written.
+func (w *Worker) entries(items []item, locked *rows.Locks) (entries []entry) {
+	for i := range items {
+		it := &items[i]
+		if it.action == nothing || it.action == broken || it.barred(locked) {
+			continue
+		}
+		e := entry{key: it.task.RowKey, lsn: it.task.LastLSN.String(), gone: it.action == gone || it.action == alias}
+		if it.row.Ledger {
+			e.version = &it.row.LedgerVersion
+		}
+		switch it.action {
+		case vectorIn:
+			write := it.write()
+			hash := w.table.VectorHash(&write)
+			e.source, e.text, e.vector = it.row.Source, it.row.TextHash[:], hash[:]
+		case relabel:
+			e.source, e.text, e.vector = it.row.Source, it.row.LedgerText, it.row.LedgerVector
+		case empty:
+			e.source, e.vector = it.row.Source, rows.NoVector[:]
+		case gone, alias, nothing, broken:
+		}
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+// vectors is how many are written for an item with a vector: with chunks, those that do not stay where they are.
+func (it *item) vectors() (n int64) {
+	if it.chunks == nil {
+		return 1
+	}
+	for i := range it.chunks {
+		if !it.chunks[i].Stays {
+			n++
+		}
+	}
+	return n
+}
+
+// count adds a finished batch to the counters.
+func (w *Worker) count(mine []item, done queue.Finished) {
+	w.stats.Failed.Add(int64(done.Failed))
+	now := time.Now()
+	for i := range mine {
+		switch mine[i].action {
+		case vectorIn:
+			w.stats.Written.Add(mine[i].vectors())
+			if mine[i].paid {
+				w.stats.Embedded.Add(1)
+			} else {
+				w.stats.Reused.Add(1)
+			}
+			if w.o.Fresh != nil {
+				w.o.Fresh(now.Sub(mine[i].task.CommittedAt))
+			}
+		case nothing, relabel:
+			w.stats.Unchanged.Add(1)
+		case empty:
+			w.stats.Emptied.Add(1)
+		case gone, alias:
+			w.stats.Removed.Add(1)
+		case broken:
+		}
+	}
+}

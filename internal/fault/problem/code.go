@@ -1,0 +1,163 @@
+package problem
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+// Code finds the code of an error: what it says itself, or else what its type, the server's answer, or at last its
+// class tells.
+func Code(err error) code.Code {
+	own, classified := errors.AsType[*Error](err)
+	if classified && own.Code != "" {
+		return own.Code
+	}
+	for _, judge := range []func(error) code.Code{refused, configured, connected, embedded} {
+		if found := judge(err); found != "" {
+			return found
+		}
+	}
+	if classified {
+		return classCodes[own.Class]
+	}
+	if found := answered(err); found != "" {
+		return found
+	}
+	return classCodes[Of(err)]
+}
+
+// classCodes are the codes of errors of which no more is known.
+var classCodes = map[Class]code.Code{
+	Internal: code.Internal, Usage: code.Usage, NotSetUp: code.NotSetUp, Failed: code.Failed, Connect: code.NoAnswer,
+	Permission: code.Permission, Conflict: code.Conflict, NoMatch: code.NoMatch, Timeout: code.Timeout,
+}
+
+// refused judges what a database, or a wish for it, was refused with.
+func refused(err error) code.Code {
+	var (
+		wrong      *refusal.ConfigError
+		conflict   *refusal.ConflictError
+		lost       *refusal.LostError
+		missing    *refusal.MissingError
+		notSetUp   *refusal.NotSetUpError
+		permission *refusal.PermissionError
+	)
+	switch {
+	case errors.As(err, &missing):
+		return code.NoTable
+	case errors.As(err, &wrong):
+		return orElse(wrong.Code, code.Pipeline)
+	case errors.As(err, &conflict):
+		return orElse(conflict.Code, code.Conflict)
+	case errors.As(err, &lost):
+		return code.SlotLost
+	case errors.As(err, &notSetUp):
+		return code.NotSetUp
+	case errors.As(err, &permission):
+		return code.Permission
+	}
+	return ""
+}
+
+func orElse(own, general code.Code) code.Code {
+	if own == "" {
+		return general
+	}
+	return own
+}
+
+// configured judges what is wrong with flags, variables and files.
+func configured(err error) code.Code {
+	var (
+		settings   *config.Error
+		notFound   *config.NotFoundError
+		unreadable *config.ParseError
+		model      *host.UnknownModelError
+	)
+	switch {
+	case errors.As(err, &model):
+		return code.NoModel
+	case errors.As(err, &notFound):
+		return code.NotFound
+	case errors.As(err, &settings), errors.As(err, &unreadable):
+		return code.Configuration
+	}
+	return ""
+}
+
+// connected judges what kept us from the server.
+func connected(err error) code.Code {
+	if e, ok := errors.AsType[*database.Error](err); ok {
+		return connectCodes[e.Kind]
+	}
+	return ""
+}
+
+var connectCodes = map[database.Kind]code.Code{
+	database.BadURL: code.BadURL, database.Unreachable: code.Unreachable, database.Starting: code.Starting,
+	database.Full: code.Full, database.Auth: code.Auth, database.NoDatabase: code.NoDatabase,
+	database.Permission: code.Permission, database.TLS: code.TLS, database.Standby: code.Standby,
+	database.Pooler: code.Pooler, database.Untrusted: code.Untrusted, database.Other: code.NoAnswer,
+}
+
+// embedded judges the errors of embedders.
+func embedded(err error) code.Code {
+	var (
+		start *host.StartError
+		whole *embed.Error
+		text  *embed.TextError
+	)
+	isWhole := errors.As(err, &whole)
+	switch {
+	case isWhole && whole.Code == "checksum":
+		return code.Checksum
+	case errors.As(err, &start):
+		return code.PluginStart
+	case isWhole:
+		return embedCodes[whole.Class]
+	case errors.As(err, &text):
+		return code.Text
+	}
+	return ""
+}
+
+var embedCodes = map[embed.Class]code.Code{
+	embed.Transient: code.EmbedderBusy, embed.Configuration: code.Embedder, embed.Data: code.Text,
+	embed.Resource: code.EmbedderBusy, embed.Crash: code.Crashed,
+}
+
+// answered judges an answer of the server that nobody on the way has explained.
+func answered(err error) code.Code {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return ""
+	}
+	switch pg.Code {
+	case pgerrcode.ObjectInUse:
+		return code.SlotHeld
+	case pgerrcode.LockNotAvailable:
+		return code.Locked
+	case pgerrcode.ConfigurationLimitExceeded:
+		return code.NoSlotFree
+	case pgerrcode.ReadOnlySQLTransaction:
+		return code.Standby
+	case pgerrcode.TooManyConnections:
+		return code.Full
+	case pgerrcode.ObjectNotInPrerequisiteState:
+		if strings.Contains(pg.Message, "wal_level") {
+			return code.WALLevel
+		}
+		return code.Pipeline
+	}
+	return ""
+}

@@ -1,0 +1,55 @@
+package problem
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+)
+
+// Told is an error as people and programs are told it. It holds no password.
+type Told struct {
+	code.Entry
+	Message  string   `json:"message"`
+	ExitCode int      `json:"exit_code"`
+	SQLState string   `json:"sqlstate,omitempty"`
+	Hints    []string `json:"hints,omitempty"`
+}
+
+// Tell collects what there is to tell of an error; redact takes passwords out of it.
+func Tell(err error, redact func(string) string) Told {
+	t := Told{Entry: code.Of(Code(err)), Message: redact(err.Error())}
+	for _, hint := range Hints(err) {
+		t.Hints = append(t.Hints, redact(hint))
+	}
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		t.SQLState = pg.Code
+	}
+	return t
+}
+
+// String is what a person reads, in lines.
+func (t *Told) String() string {
+	var b strings.Builder
+	line := func(parts ...string) { b.WriteString(strings.Join(parts, "") + "\n") }
+	line("embedsidecar: error ", string(t.Code), ": ", t.Message)
+	for _, hint := range t.Hints {
+		if isSQL(hint) { // on lines of its own, to be copied
+			line(hint)
+			continue
+		}
+		line("embedsidecar: hint: ", hint)
+	}
+	if t.Code != code.Usage && t.Code != code.Interrupted {
+		line("embedsidecar: more: embedsidecar explain-error ", string(t.Code))
+	}
+	return b.String()
+}
+
+// isSQL reports whether a way out is a statement to run, or a comment between statements.
+func isSQL(hint string) bool {
+	first, _, _ := strings.Cut(hint, " ")
+	return strings.HasPrefix(hint, "-- ") || strings.HasSuffix(hint, ";") && first == strings.ToUpper(first)
+}

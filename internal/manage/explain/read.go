@@ -1,0 +1,263 @@
+package explain
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+const (
+	mostAhead = 100_000          // tasks that are counted before one
+	mostBytes = 4 * rows.MaxText // of a text, to tell how long it is
+)
+
+// Options say what is told.
+type Options struct {
+	Text   bool                // the text of the row, too
+	Redact func(string) string // takes what is secret out of messages
+	// Count tells how many tokens a pipeline's model sees in a text, and how many it takes; nil: nobody wants to know.
+	Count func(ctx context.Context, p *pipeline.Pipeline, text string) (n, most int, err error)
+}
+
+// Read tells the stories of rows of a pipeline, which are named by their keys.
+func Read(ctx context.Context, pool *pgxpool.Pool, name string, keys []string, o Options) ([]Story, error) {
+	found, err := lookup.Named(ctx, pool, []string{name})
+	if err != nil {
+		return nil, err
+	}
+	p := &found[0]
+	state, err := where(ctx, pool, p)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Story, len(keys))
+	for i, key := range keys {
+		err := database.UntilUnlocked(ctx, func() (err error) { list[i], err = read(ctx, pool, p, key, o); return err })
+		if err != nil {
+			return nil, fmt.Errorf("explain row %q of pipeline %q: %w", key, p.Name, err)
+		}
+		list[i].State = state
+		list[i].Verdict = judge(&list[i])
+		// No transaction is open: a model may take its time.
+		if r := &list[i].Row; o.Count != nil && r.Wanted() && r.Characters != nil {
+			n, most, err := o.Count(ctx, p, r.text)
+			if err != nil {
+				return nil, fmt.Errorf("count the tokens of row %q of pipeline %q: %w", key, p.Name, err)
+			}
+			r.Tokens = &Tokens{n, most, most > 0 && n > most && !p.Chunking.On()}
+		}
+	}
+	return list, nil
+}
+
+// where tells where the pipeline stands.
+func where(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (State, error) {
+	all, err := report.Options{CountUpTo: -1, Loaded: []pipeline.Pipeline{*p}}.Read(ctx, pool)
+	if err != nil {
+		return State{}, err
+	}
+	var s State
+	for i := range all.Pipelines {
+		if h := all.Pipelines[i].Health(); all.Pipelines[i].ID == p.ID {
+			s = State{Code: h.Code, Reason: h.Reason, WayOut: h.WayOut}
+			for k := range all.Slots {
+				if all.Slots[k].Name == all.Pipelines[i].Slot {
+					s.Checkpoint = all.Slots[k].Checkpoint
+				}
+			}
+		}
+	}
+	return s, nil
+}
+
+// read reads all of a row in one snapshot. The key of another spelling leads to the row that it means.
+func read(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, key string, o Options) (Story, error) {
+	tx, err := database.BeginSnapshot(ctx, pool)
+	if err != nil {
+		return Story{}, err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only reads
+	s := Story{Pipeline: p.Name, Key: key, Model: p.Model}
+	r, err := s.row(ctx, tx, p, o)
+	if err != nil {
+		return s, err
+	}
+	if r.Found && r.Actual != key {
+		s = Story{Pipeline: p.Name, Key: r.Actual, AskedAs: key, Model: p.Model}
+		if r, err = s.row(ctx, tx, p, o); err != nil {
+			return s, err
+		}
+	}
+	if err := s.tables(ctx, tx, p, o); err != nil {
+		return s, err
+	}
+	if s.Ledger != nil && s.Row.Read {
+		s.compare(&r)
+	}
+	return s, nil
+}
+
+// row looks at the row, with its ledger entry and destination. What fails for the row alone is part of its story.
+func (s *Story) row(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o Options) (r rows.Row, err error) {
+	s.Vector.Wanted = p.Generation
+	if p.Status != pipeline.Active {
+		return r, nil
+	}
+	inner, err := tx.Begin(ctx) // an error ends this savepoint alone
+	if err != nil {
+		return r, err
+	}
+	found, err := rows.New(p, inner, rows.Options{}).Read(ctx, []string{s.Key}, mostBytes)
+	if err := errors.Join(ctx.Err(), inner.Rollback(context.WithoutCancel(ctx))); err != nil {
+		return r, err
+	}
+	if err != nil {
+		return r, s.refused(ctx, tx, p, err)
+	}
+	r = found[0]
+	t := rows.New(p, tx, rows.Options{})
+	s.Row = told(&r, o.Text)
+	s.Vector = Vector{
+		Stored: r.Stored, Ours: t.Holds(&r), Generation: r.StoredGeneration, Wanted: p.Generation,
+		Current: t.Unchanged(&r),
+	}
+	return r, nil
+}
+
+// refused takes an error for what it says of the row: a key that no row can have, or a text or filter that fails. It
+// returns that of everything else.
+func (s *Story) refused(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, failed error) error {
+	tries := func(look func(t *rows.Table) bool) (bool, error) {
+		inner, err := tx.Begin(ctx)
+		if err != nil {
+			return false, err
+		}
+		yes := look(rows.New(p, inner, rows.Options{}))
+		return yes, inner.Rollback(context.WithoutCancel(ctx))
+	}
+	switch is, err := tries(func(t *rows.Table) bool { return t.IsKey(ctx, s.Key) }); {
+	case err != nil:
+		return err
+	case !is:
+		s.Row = Row{Read: true}
+		return nil
+	}
+	switch ofRow, err := tries(func(t *rows.Table) bool { return t.OfSomeRow(ctx, failed) }); {
+	case err != nil:
+		return err
+	case !ofRow:
+		return failed
+	}
+	s.Row.SQLState = "unknown"
+	if pg, ok := errors.AsType[*pgconn.PgError](failed); ok { // what the server says may hold values of the row
+		s.Row.SQLState = pg.Code
+	}
+	return nil
+}
+
+// told is what is told of a row.
+func told(r *rows.Row, text bool) Row {
+	row := Row{Read: true, Exists: r.Found, Taken: r.Keep, Bytes: r.Bytes}
+	if !r.Found || !r.Keep {
+		return row
+	}
+	row.Empty = !r.Wanted()
+	if r.Hashed && !row.Empty {
+		row.TextHash = hex.EncodeToString(r.TextHash[:])
+	}
+	if r.LeftOut() {
+		return row
+	}
+	n := utf8.RuneCountInString(r.Text)
+	row.Characters, row.Bytes, row.Cut, row.text = &n, len(r.Text), n >= rows.MaxText, r.Text
+	if text {
+		row.Text = &r.Text
+	}
+	return row
+}
+
+// tables reads what the queue and the ledger know of the row.
+func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o Options) error {
+	var text []byte
+	err := tx.QueryRow(ctx, sqlfiles.Query("row_facts"),
+		pgx.StrictNamedArgs{"pipeline_id": p.ID, "row_key": s.Key}).Scan(&text)
+	if err != nil {
+		return fmt.Errorf("read what is known of the row: %w", err)
+	}
+	known := struct {
+		Task    **Task     `json:"task"`
+		Ledger  **Ledger   `json:"ledger"`
+		History *[]Outcome `json:"history"`
+	}{&s.Task, &s.Ledger, &s.History}
+	if err := json.Unmarshal(text, &known); err != nil {
+		return fmt.Errorf("read what is known of the row: %w", err)
+	}
+	if t := s.Task; t != nil {
+		t.CommittedAt, t.EnqueuedAt, t.Message = t.CommittedAt.UTC(), t.EnqueuedAt.UTC(), o.Redact(t.Message)
+		if t.LeasedUntil != nil {
+			*t.LeasedUntil = t.LeasedUntil.UTC()
+		}
+		if t.Code == "locked" && p.InSource() && p.Status == pipeline.Active {
+			if err := s.lockers(ctx, tx, p); err != nil {
+				return err
+			}
+		}
+	}
+	if s.Ledger != nil {
+		s.Ledger.WrittenAt = s.Ledger.WrittenAt.UTC()
+	}
+	for i := range s.History {
+		h := &s.History[i]
+		h.FinishedAt, h.CommittedAt = h.FinishedAt.UTC(), h.CommittedAt.UTC()
+		if h.StartedAt != nil {
+			*h.StartedAt = h.StartedAt.UTC()
+		}
+	}
+	return nil
+}
+
+// lockers finds out who has locked the row: the transaction that is the last to have been at it, while it is open.
+func (s *Story) lockers(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) error {
+	values, err := pipeline.SplitKey(s.Key, len(p.Key))
+	if err != nil {
+		return nil //nolint:nilerr // there is no such row, so nobody has locked it
+	}
+	places, args := make([]string, len(values)), make([]any, len(values))
+	for i := range values {
+		places[i], args[i] = p.Key[i].Typed(fmt.Sprintf("$%d", i+1)), values[i]
+	}
+	var xmax string
+	err = tx.QueryRow(ctx, "SELECT d.xmax::text FROM "+database.Quote(p.Schema, p.Table)+" AS d WHERE "+
+		p.MatchKey("d", places), args...).Scan(&xmax)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look who has locked the row: %w", err)
+	}
+	s.Task.LockedBy, err = database.Collect(ctx, tx, "row_lockers", pgx.RowTo[string], pgx.StrictNamedArgs{"xmax": xmax})
+	return err
+}
+
+// compare says whether the ledger's entry is that of the row as it is now.
+func (s *Story) compare(r *rows.Row) {
+	l := s.Ledger
+	l.SourceAgrees, l.TextAgrees = r.SameSource(), r.SameText()
+	if s.Vector.Ours {
+		s.Vector.AtLeastSeconds = &l.WrittenSecondsAgo
+	}
+}

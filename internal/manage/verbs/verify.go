@@ -1,0 +1,167 @@
+package actions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// Bad names the pipelines that are not as they should be; nil where all are.
+func Bad(list []Verified) error {
+	var bad []string
+	for i := range list {
+		if !list[i].Good() {
+			bad = append(bad, list[i].Pipeline)
+		}
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	return problem.New(problem.Failed, fmt.Errorf("not as they should be: %s", strings.Join(bad, ", ")),
+		"rows that wait for their vector count as well: embedsidecar wait --caught-up, and verify again")
+}
+
+// VerifyOptions say how thoroughly pipelines are verified.
+type VerifyOptions struct {
+	Deep    int             // rows of each pipeline that are embedded again
+	Plugins *embedders.Pool // for Deep
+	Repair  bool            // have put right what is found
+	Log     *slog.Logger
+}
+
+// Verified is what was found of one pipeline.
+type Verified struct {
+	Pipeline string `json:"pipeline"`
+	OK       bool   `json:"ok"`
+	worker.Report
+	Problem string   `json:"problem,omitempty"` // why it could not be verified
+	Repairs *Repairs `json:"repairs,omitempty"` // what was asked for
+}
+
+// Verdict is what it comes to, in a few words.
+func (v *Verified) Verdict() string {
+	verdict := "ok"
+	if v.Problem != "" {
+		verdict = v.Problem
+	} else if !v.OK {
+		verdict = "not ok"
+	}
+	if v.Repairs != nil && v.Repairs.Looks+v.Repairs.Anew > 0 {
+		verdict += fmt.Sprintf(", %d queued", v.Repairs.Looks+v.Repairs.Anew)
+	}
+	return verdict
+}
+
+// Good reports whether all is as it should be, or all that was found was queued.
+func (v *Verified) Good() bool {
+	return v.OK || v.Repairs != nil && v.Problem == "" &&
+		v.Missing+v.Stale+v.Orphans+v.Refused+v.Differ == v.Repairs.Looks+v.Repairs.Anew
+}
+
+// Repairs are what was asked for to mend what a verification found.
+type Repairs struct {
+	Looks int64 `json:"looks"` // rows, or vectors without one, that are looked at again
+	Anew  int64 `json:"anew"`  // rows that are embedded anew
+	Scan  bool  `json:"scan"`  // there are too many to be named: every row is compared
+
+	looks, anew []string
+}
+
+// mostNamed is how many rows are queued by their keys; for more there is a scan, which keeps a bounded number of them
+// open.
+const mostNamed = 4000
+
+// found notes a row that can be mended.
+func (r *Repairs) found(key string, anew bool) {
+	list, n := &r.looks, &r.Looks
+	if anew {
+		list, n = &r.anew, &r.Anew
+	}
+	if *n++; len(*list) < mostNamed {
+		*list = append(*list, key)
+	}
+}
+
+// Verify proves that the vectors of pipelines are those of their rows' texts: of those of these names, or of all.
+func (a *Actions) Verify(ctx context.Context, names []string, o VerifyOptions) ([]Verified, error) {
+	found, err := lookup.Named(ctx, a.pool, names)
+	if err != nil {
+		return nil, err
+	}
+	var list []Verified
+	for i := range found {
+		v, err := a.verify(ctx, &found[i], o)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
+func (a *Actions) verify(ctx context.Context, p *pipeline.Pipeline, o VerifyOptions) (Verified, error) {
+	v := Verified{Pipeline: p.Name}
+	if p.Status != pipeline.Active {
+		v.Problem = string(p.Status) + ": " + p.Detail
+		return v, nil
+	}
+	var embedder embed.Embedder // not asked for anything unless deep
+	if o.Deep > 0 {
+		h, err := o.Plugins.Matching(ctx, p)
+		if err != nil {
+			return v, err
+		}
+		embedder = h
+	}
+	wo := worker.Options{
+		Pipeline: p, DB: a.pool, Queue: queue.New(a.pool), Service: embed.NewService(embedder, 0), Log: o.Log,
+	}
+	if o.Repair {
+		v.Repairs = &Repairs{}
+		wo.Found = v.Repairs.found
+	}
+	var err error
+	if v.Report, err = worker.New(wo).Verify(ctx, o.Deep); err != nil {
+		if _, refused := errors.AsType[*pgconn.PgError](err); !refused || ctx.Err() != nil {
+			return v, err
+		}
+		v.Problem = err.Error() // the others may be judged all the same
+	}
+	v.OK = err == nil && v.Report.OK()
+	if o.Repair {
+		if err := a.repair(ctx, v.Repairs, p); err != nil {
+			return v, err
+		}
+	}
+	if v.Examples == nil {
+		v.Examples = []string{}
+	}
+	return v, nil
+}
+
+// repair has the rows looked at by whoever works the queue.
+func (a *Actions) repair(ctx context.Context, r *Repairs, p *pipeline.Pipeline) error {
+	if len(r.anew) > 0 {
+		args := pgx.StrictNamedArgs{"pipeline": p.Name, "dry_run": false}
+		if _, err := a.ofKeys(ctx, "act_reembed", args, r.anew); err != nil {
+			return err
+		}
+	}
+	if r.Scan = r.Looks > mostNamed; r.Scan {
+		return refused(queue.RequestScan(ctx, a.pool, "verify --repair", []int32{p.ID}))
+	}
+	return refused(queue.Add(ctx, a.pool, p.ID, p.Priority, r.looks))
+}

@@ -1,0 +1,297 @@
+// Package caughtup waits until the vectors have caught up with what is committed. It says what it waits for, what keeps
+// pipelines from it, and what is left over because waiting does not help.
+package caughtup
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+)
+
+// Wait is what is waited for: the pipelines of a slot, and an LSN.
+type Wait struct {
+	Pool   *pgxpool.Pool
+	Slot   string
+	LSN    pglogrepl.LSN
+	Once   bool                // nothing is waited for: how far they are now is the answer
+	Redact func(string) string // takes what is secret out of the messages of rows that failed
+	// Tell is told what is waited for, from time to time; nil: nobody wants to know.
+	Tell func(what string)
+	// Every is how often is looked whether that has changed; at the end "" is told then. 0: seldom.
+	Every time.Duration
+}
+
+// Answer is how far the pipelines are.
+type Answer struct {
+	LSN string `json:"lsn"`
+	Yes bool   `json:"caught_up"` // nothing is left to wait for, and no pipeline rests
+	report.CaughtUp
+}
+
+// Run waits until nothing is left that waiting helps with, or ctx ends. The answer comes beside an error, too: of what
+// is left over, or, where the time of ctx is over, of what is still waited for.
+func (w Wait) Run(ctx context.Context) (Answer, error) {
+	state, err := w.wait(ctx)
+	switch {
+	case errors.Is(err, report.ErrNoSlot):
+		err = problem.New(problem.NotSetUp, fmt.Errorf("slot %q is not set up in this database", w.Slot),
+			lookup.OtherSlots(ctx, w.Pool), "or set it up: embedsidecar init")
+	case errors.Is(err, report.ErrNoPipeline):
+		err = problem.New(problem.NotSetUp, fmt.Errorf("no pipeline of slot %q is set up in this database", w.Slot),
+			"embedsidecar init sets them up")
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded), err == nil && !state.Yes():
+		err = w.tooLate(ctx, state)
+	case err == nil:
+		err = w.LeftOver(ctx, state)
+	}
+	// What rests gets no vectors: as by SQL, nobody is told that it has them.
+	a := Answer{w.LSN.String(), state.Yes() && len(state.Resting) == 0, state}
+	if a.Resting == nil {
+		a.Resting = []string{}
+	}
+	if a.Unrouted == nil {
+		a.Unrouted = []string{}
+	}
+	return a, err
+}
+
+func (w Wait) wait(ctx context.Context) (report.CaughtUp, error) {
+	if w.Once {
+		return report.Look(ctx, w.Pool, w.Slot, w.LSN)
+	}
+	stop := w.tell(ctx)
+	defer stop()
+	return report.Wait(ctx, w.Pool, w.Slot, w.LSN)
+}
+
+// tell says what is waited for: after a few seconds, and then from time to time when that has changed. The function it
+// returns ends that.
+func (w Wait) tell(ctx context.Context) (stop func()) {
+	const first, longest = 3 * time.Second, 30 * time.Second
+	if w.Tell == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		told, clock := "", report.Countdown{}
+		for pause := cmp.Or(w.Every, first); ; pause = cmp.Or(w.Every, min(2*pause, longest)) {
+			if !sleep.For(ctx, pause) {
+				return
+			}
+			state, err := report.At(ctx, w.Pool, w.Slot, w.LSN)
+			if err != nil { // the wait itself meets it as well
+				continue
+			}
+			now := w.waitsFor(ctx, state)
+			bar := ""
+			if !now.held && now.left > 0 {
+				progress := clock.Look(now.left, time.Now())
+				progress.AtLeast = now.more
+				bar = progress.String()
+			}
+			switch {
+			case ctx.Err() != nil, w.Every == 0 && now.why == told:
+			case w.Every > 0 && bar != "": // it changes each time, and says all of it in a line
+				w.Tell(bar)
+			case bar != "":
+				w.Tell(bar + "; " + now.why)
+			default:
+				w.Tell(now.why)
+			}
+			told = now.why
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+		if w.Every > 0 {
+			w.Tell("")
+		}
+	}
+}
+
+// lastLook is a context for what is looked at when the waiting is over: it outlives the deadline of ctx for a moment,
+// and ends at once when ctx is cancelled otherwise.
+func lastLook(ctx context.Context) (context.Context, context.CancelFunc) {
+	const limit = 5 * time.Second
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	if now := time.Now(); deadline.Before(now) {
+		deadline = now
+	}
+	late, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline.Add(limit))
+	stop := context.AfterFunc(ctx, func() {
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			cancel()
+		}
+	})
+	return late, func() {
+		stop()
+		cancel()
+	}
+}
+
+// tooLate is the error of a wait whose time is over.
+func (w Wait) tooLate(ctx context.Context, state report.CaughtUp) error {
+	ctx, cancel := lastLook(ctx)
+	defer cancel()
+	now := w.waitsFor(ctx, state)
+	return problem.New(problem.Timeout, fmt.Errorf("not caught up with %s in time: %s", w.LSN, now.why), now.hint)
+}
+
+// left is what is left to wait for.
+type left struct {
+	why  string // and what keeps pipelines from it
+	hint string // what somebody can do about that
+	held bool   // something keeps a pipeline from its work
+	left int64  // rows, about
+	more bool   // not all of them were counted
+}
+
+// resting are the states of pipelines that keep nobody waiting.
+var resting = []health.Code{health.Paused, health.OutsideHours, health.RowsFailed, health.RowsCancelled}
+
+// waitsFor words what is left to wait for.
+func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
+	now := left{why: Left(state), hint: "embedsidecar status tells more"}
+	loaded, _ := lookup.All(ctx, w.Pool) // what cannot be looked at now is told as it was stored
+	status, err := report.Options{CountUpTo: -1, AtOnce: true, Loaded: loaded}.Read(ctx, w.Pool)
+	at := slices.IndexFunc(status.Slots, func(s report.Slot) bool { return s.Name == w.Slot })
+	if err != nil || at < 0 {
+		return now
+	}
+	s := status.Slots[at]
+	checkpoint, err := pglogrepl.ParseLSN(s.Checkpoint)
+	if end := checkpoint + pglogrepl.LSN(max(s.LagBytes, 0)); err == nil && !state.Decoded && end < w.LSN {
+		now.why += fmt.Sprintf("; the WAL of the server ends at %s so far", end)
+	}
+	// What keeps all of them is said once.
+	var reasons []string
+	for i := range status.Pipelines {
+		p := &status.Pipelines[i]
+		if p.Slot != s.Name {
+			continue
+		}
+		if p.State.Works() {
+			now.left += p.Left()
+			now.more = now.more || p.Capped()
+		}
+		if p.AtWork() || slices.Contains(resting, p.State) {
+			continue
+		}
+		now.held = now.held || p.State != health.Backfill && p.State != health.Comparing
+		if p.State.NeedsAct() && p.WayOut != "" {
+			now.hint = p.WayOut
+		}
+		if !slices.Contains(reasons, p.Reason) {
+			reasons = append(reasons, p.Reason)
+		}
+	}
+	if len(reasons) > 0 {
+		now.why += "; " + strings.Join(reasons, "; ")
+		return now
+	}
+	now.why += fmt.Sprintf("; slot %s is %s behind", s.Name, wording.Size(s.LagBytes))
+	return now
+}
+
+// Left words what is left to wait for.
+func Left(state report.CaughtUp) string {
+	var left []string
+	if !state.Decoded {
+		left = append(left, "changes are not read from the slot yet")
+	}
+	if state.Open > 0 {
+		left = append(left, wording.Count(state.Open, "row")+" left to embed")
+	}
+	if state.Scans > 0 {
+		left = append(left, "the scan of "+wording.Count(state.Scans, "pipeline")+" is not over")
+	}
+	if state.Altered > 0 {
+		left = append(left, "the altered table of "+wording.Count(state.Altered, "pipeline")+" is not looked at yet")
+	}
+	if len(state.Unrouted) > 0 {
+		left = append(left, "the streamer does not know yet: "+strings.Join(state.Unrouted, ", "))
+	}
+	if len(left) == 0 {
+		return "the last look was not over"
+	}
+	return strings.Join(left, ", ")
+}
+
+// LeftOver is an error if something was not waited for because waiting would not help: it names the pipelines, why each
+// rests, and the first rows that failed. If they cannot be read now, what is left is told without.
+func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
+	if state.Failed == 0 && state.Cancelled == 0 && len(state.Resting) == 0 {
+		return nil
+	}
+	ctx, cancel := lastLook(ctx)
+	defer cancel()
+	failed, resting, err := w.details(ctx, state)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	what := "caught up, but for what waiting does not help: "
+	var left, hints []string
+	if state.Failed > 0 {
+		left = append(left, wording.Count(state.Failed, "row")+" could not be embedded")
+		hints = append(failed, "embedsidecar failed names all of them and why; once that is mended, embedsidecar retry tries them again")
+	}
+	if state.Cancelled > 0 {
+		left = append(left, wording.Count(state.Cancelled, "row")+" cancelled")
+		hints = append(hints, "embedsidecar tasks list --state cancelled names them; embedsidecar tasks requeue takes them back")
+	}
+	if len(state.Resting) > 0 {
+		what = "not caught up, and waiting does not help: "
+		left = append(left, "not at work: "+strings.Join(state.Resting, ", "))
+		hints = append(hints, resting...)
+	}
+	if err != nil {
+		hints = append(hints, "why could not be read: "+err.Error()+"; embedsidecar status tells more")
+	}
+	return problem.New(problem.Failed, errors.New(what+strings.Join(left, "; ")), hints...)
+}
+
+// details names the first rows that failed, and says of each pipeline that rests why.
+func (w Wait) details(ctx context.Context, state report.CaughtUp) (failed, resting []string, err error) {
+	// what cannot be looked at now is told as it was stored
+	loaded, _ := lookup.All(ctx, w.Pool)
+	status, err := report.Options{CountUpTo: -1, Loaded: loaded}.Read(ctx, w.Pool) // nobody asks for the coverage
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range status.Pipelines {
+		if p := &status.Pipelines[i]; slices.Contains(state.Resting, p.Name) {
+			resting = append(resting, p.Name+": "+p.Health().String())
+		}
+	}
+	if state.Failed == 0 {
+		return nil, resting, nil
+	}
+	rows, err := observe.Failures(ctx, w.Pool, status.Pipelines, observe.FewFailures, w.Redact)
+	for i := range rows {
+		if rows[i].State == "failed" {
+			failed = append(failed, rows[i].Line())
+		}
+	}
+	return failed, resting, err
+}

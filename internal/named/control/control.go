@@ -1,0 +1,253 @@
+// Package control is the door of a running sidecar for programs of the same user on the same machine: it tells what
+// the plugins and the caches do, and has plugins reloaded. It is a Unix socket in a folder that nobody else may
+// enter; that is all the authentication there is, and it changes nothing in the database.
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/httpserver"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+// State is what a running sidecar tells of itself.
+type State struct {
+	Instance string   `json:"instance"`
+	Slot     string   `json:"slot"`
+	Database string   `json:"database,omitempty"` // as database.Which tells it; "": there is none, or it is not known yet
+	Version  string   `json:"version"`
+	Pid      int      `json:"pid"`
+	Plugins  []Plugin `json:"plugins"`
+	Caches   []Cache  `json:"caches"`
+}
+
+// Plugin is a plugin at work with one model.
+type Plugin struct {
+	Plugin       string         `json:"plugin"`
+	Model        string         `json:"model"` // "" before it has described itself
+	Version      string         `json:"version"`
+	Path         string         `json:"path"`
+	Circuit      host.Circuit   `json:"circuit"`
+	Reason       string         `json:"reason,omitempty"` // of the last failure, while there was no good answer since
+	RetrySeconds float64        `json:"retry_seconds,omitempty"`
+	Wanted       int            `json:"processes_wanted"`
+	Processes    []host.Process `json:"processes"`
+	Restarts     uint64         `json:"restarts"`
+	Hangs        uint64         `json:"hangs"`
+	BadAnswers   uint64         `json:"bad_answers"`
+	Calls        uint64         `json:"calls"`
+	Texts        uint64         `json:"texts"`
+}
+
+// Cache is what is remembered of one model's vectors.
+type Cache struct {
+	Plugin  string `json:"plugin"`
+	Model   string `json:"model"`
+	Entries int    `json:"entries"`
+	Bytes   int64  `json:"bytes"`
+	Limit   int64  `json:"limit_bytes"`
+	// texts answered without the embedder: remembered, in the same batch, or under way already
+	Hits    int64   `json:"hits"`
+	Misses  int64   `json:"misses"`    // texts sent to it
+	HitRate float64 `json:"hit_ratio"` // hits of both, 0 to 1; 0 when nobody has asked yet
+}
+
+// Reloaded is what became of one plugin.
+type Reloaded struct {
+	Plugin string `json:"plugin"`
+	Model  string `json:"model"`
+	// of the plugin that runs now
+	Version string `json:"version,omitempty"`
+	Result  string `json:"result"` // "reloaded" or "refused"
+	Detail  string `json:"detail,omitempty"`
+}
+
+// Options say what a Server answers.
+type Options struct {
+	Dir    string // for sockets; made when it does not exist
+	State  func() State
+	Reload func(ctx context.Context, plugins []string) []Reloaded // no names: all
+	Log    *slog.Logger
+}
+
+// Server listens from the moment Listen made it.
+type Server struct {
+	listener net.Listener
+	http     *http.Server
+	log      *slog.Logger
+	path     string
+}
+
+const (
+	suffix        = ".sock"
+	headerTimeout = 30 * time.Second
+	stopTimeout   = time.Second
+	askTimeout    = 30 * time.Second // one that is left out is told to nobody, and a busy machine takes its time
+	maxBody       = 4 << 20
+)
+
+// Listen opens the socket.
+func Listen(ctx context.Context, o Options) (*Server, error) {
+	if err := private(o.Dir); err != nil {
+		return nil, fmt.Errorf("open the control socket: %w", err)
+	}
+	for _, path := range sockets(o.Dir) {
+		if abandoned(ctx, path) {
+			_ = os.Remove(path) // of a sidecar that was killed
+		}
+	}
+	path := filepath.Join(o.Dir, strconv.Itoa(os.Getpid())+suffix)
+	_ = os.Remove(path) // whoever had this number before is gone
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("open the control socket: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /state", func(w http.ResponseWriter, _ *http.Request) { write(w, o.State()) })
+	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, r *http.Request) {
+		var plugins []string
+		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody)).Decode(&plugins); err != nil {
+			http.Error(w, "expected a list of names of plugins", http.StatusBadRequest)
+			return
+		}
+		write(w, o.Reload(r.Context(), plugins))
+	})
+	return &Server{listener: listener, log: o.Log, path: path, http: &http.Server{
+		Handler: mux, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+	}}, nil
+}
+
+// Run answers until ctx ends.
+func (s *Server) Run(ctx context.Context) error {
+	if err := httpserver.Run(ctx, s.http, s.listener, stopTimeout, s.log); err != nil {
+		return fmt.Errorf("serve the control socket: %w", err)
+	}
+	return nil
+}
+
+// Path is where the socket is.
+func (s *Server) Path() string { return s.path }
+
+func write(w http.ResponseWriter, value any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(value)
+}
+
+// private makes sure that a folder is there, is ours, and is closed to others: in a folder that anybody may write to,
+// somebody else may have made it first.
+func private(dir string) error {
+	const mine = 0o700
+	if err := os.MkdirAll(dir, mine); err != nil {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || ok && int(st.Uid) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s must be a folder of this user alone (chmod 700): it is %s", dir, info.Mode())
+	}
+	return nil
+}
+
+// abandoned reports whether nobody listens on a socket any more.
+func abandoned(ctx context.Context, path string) bool {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
+
+func sockets(dir string) []string {
+	found, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
+	if err != nil {
+		return nil
+	}
+	return found
+}
+
+// Sidecar is a running one that can be asked.
+type Sidecar struct {
+	State State
+	path  string
+}
+
+// Find returns the sidecars that run with sockets in a folder. Those that do not answer are left out. A folder that
+// is not there holds none; one that others may write to is an error.
+func Find(ctx context.Context, dir string) ([]Sidecar, error) {
+	if _, err := os.Lstat(dir); errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err := private(dir); err != nil {
+		return nil, fmt.Errorf("look for running sidecars: %w", err)
+	}
+	var list []Sidecar
+	for _, path := range sockets(dir) {
+		if state, err := ask(ctx, path); err == nil {
+			list = append(list, Sidecar{State: state, path: path})
+		}
+	}
+	return list, nil
+}
+
+func ask(ctx context.Context, path string) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var state State
+	err := exchange(ctx, path, http.MethodGet, "/state", nil, &state)
+	return state, err
+}
+
+// Reload has a sidecar reload plugins; no names mean all. It returns when that is done, which takes as long as they
+// take to start.
+func (s Sidecar) Reload(ctx context.Context, plugins []string) ([]Reloaded, error) {
+	body, err := json.Marshal(append([]string{}, plugins...))
+	if err != nil {
+		return nil, err
+	}
+	var results []Reloaded
+	if err := exchange(ctx, s.path, http.MethodPost, "/reload", bytes.NewReader(body), &results); err != nil {
+		return nil, fmt.Errorf("have the sidecar %s (process %d) reload its plugins: %w", s.State.Instance, s.State.Pid, err)
+	}
+	return results, nil
+}
+
+func exchange(ctx context.Context, path, method, action string, body io.Reader, into any) error {
+	var dialer net.Dialer
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error,
+	) {
+		return dialer.DialContext(ctx, "unix", path)
+	}}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, method, "http://sidecar"+action, body)
+	if err != nil {
+		return err
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("it answered %s", resp.Status)
+	}
+	return json.NewDecoder(io.LimitReader(resp.Body, maxBody)).Decode(into)
+}

@@ -1,0 +1,265 @@
+package embedders
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/metrics"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+// Pool is the plugins in use, one process for each plugin and model, however many pipelines use it. It is safe for
+// concurrent use.
+type Pool struct {
+	source Source
+
+	mu    sync.Mutex
+	hosts map[pipeline.ModelName]*Hosted
+}
+
+// Hosted is a plugin with a model.
+type Hosted struct {
+	Runner
+	Plugin string             // its name
+	key    pipeline.ModelName // the first that a pipeline had for it
+	found  config.Embedder
+
+	mu    sync.Mutex
+	meter *Measured          // nil: nobody measures
+	path  string             // of its program
+	seen  host.Stats         // as last counted
+	about *embed.Description // of the model, by itself; nil before it was asked
+}
+
+// Describe remembers what the model says of itself.
+func (h *Hosted) Describe(ctx context.Context) (embed.Description, error) {
+	d, err := h.Runner.Describe(ctx)
+	if err == nil {
+		h.mu.Lock()
+		h.about = &d
+		h.mu.Unlock()
+	}
+	return d, err
+}
+
+// Described returns what the model said of itself, nil before it was asked.
+func (h *Hosted) Described() *embed.Description {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.about
+}
+
+// Model returns the model's name, or "" before it was described.
+func (h *Hosted) Model() string {
+	if about := h.Described(); about != nil {
+		return about.Model
+	}
+	return ""
+}
+
+// Measure returns the embedder with its measure taken; the same one each time. It asks the plugin nothing: one that
+// does not start keeps nobody waiting.
+func (h *Hosted) Measure(of func(model, plugin string) *metrics.Embedder) *Measured {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.meter == nil {
+		h.meter = &Measured{Hosted: h, of: of}
+	}
+	return h.meter
+}
+
+// Count adds what the plugin did since the last look.
+func (h *Hosted) Count(now host.Stats, m *metrics.Plugin) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m.Restarts.Add(float64(max(now.Restarts(), h.seen.Restarts()) - h.seen.Restarts()))
+	m.BadAnswers.Add(float64(max(now.BadAnswers, h.seen.BadAnswers) - h.seen.BadAnswers))
+	h.seen = now
+}
+
+// New makes a pool. Nothing is started before its first use; the caller closes it.
+func New(source Source) *Pool {
+	return &Pool{source: source, hosts: map[pipeline.ModelName]*Hosted{}}
+}
+
+// Get returns the embedder that a pipeline names, which may be one that the database has: its names must be known
+// here. Nothing is started before its first use.
+func (e *Pool) Get(plugin, model string) (*Hosted, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	key := pipeline.ModelName{Plugin: plugin, Model: model}
+	if h, ok := e.hosts[key]; ok {
+		return h, nil
+	}
+	c, err := e.source.Registered()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Known(plugin, model); err != nil {
+		return nil, err
+	}
+	r, found, err := e.source.Runner(plugin, model)
+	if err != nil {
+		return nil, err
+	}
+	for _, other := range e.hosts {
+		if sameEmbedder(other.found, found) {
+			e.hosts[key] = other // by another name
+			return other, r.Close()
+		}
+	}
+	e.hosts[key] = &Hosted{Runner: r, Plugin: found.Plugin, key: key, found: found, path: found.PluginPath}
+	return e.hosts[key], nil
+}
+
+// sameEmbedder reports whether one process can do for both, whatever pipelines call them.
+func sameEmbedder(a, b config.Embedder) bool {
+	a.Plugin = b.Plugin
+	if a.ModelPath != "" {
+		a.Model = b.Model
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// Described returns what a model said of itself, nil if nobody has asked for it yet. Nothing is started.
+func (e *Pool) Described(key pipeline.ModelName) *embed.Description {
+	e.mu.Lock()
+	h := e.hosts[key]
+	e.mu.Unlock()
+	if h == nil {
+		return nil
+	}
+	return h.Described()
+}
+
+// All returns the embedders that were asked for so far.
+func (e *Pool) All() []*Hosted {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := make([]*Hosted, 0, len(e.hosts))
+	for _, h := range e.hosts {
+		if !slices.Contains(list, h) {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+// Describe asks the embedder of each pipeline what it is. What went wrong is joined; the others are answered all the
+// same.
+func (e *Pool) Describe(ctx context.Context, specs []pipeline.Spec) (map[string]embed.Description, error) {
+	described := map[string]embed.Description{}
+	answers := e.describeAll(ctx, specs)
+	var problems []error
+	for _, spec := range specs {
+		answer := answers[spec.ModelName()]
+		if answer.err != nil {
+			if answer.asker == spec.Name { // one plugin is one complaint
+				problems = append(problems, answer.err)
+			}
+			continue
+		}
+		described[spec.Name] = answer.d
+		if err := e.tokenizes(ctx, spec); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	return described, errors.Join(problems...)
+}
+
+// description is what an embedder says of itself, or why it does not.
+type description struct {
+	asker string // the first pipeline that has it
+	d     embed.Description
+	err   error
+}
+
+// describeAll asks every embedder once, all at a time: they take seconds to start.
+func (e *Pool) describeAll(ctx context.Context, specs []pipeline.Spec) map[pipeline.ModelName]*description {
+	answers := map[pipeline.ModelName]*description{}
+	var asking sync.WaitGroup
+	for _, spec := range specs {
+		key := spec.ModelName()
+		if answers[key] != nil {
+			continue
+		}
+		answer := &description{asker: spec.Name}
+		answers[key] = answer
+		asking.Go(func() { answer.d, answer.err = e.DescribeOne(ctx, spec) })
+	}
+	asking.Wait()
+	return answers
+}
+
+// DescribeOne asks the embedder of one pipeline.
+func (e *Pool) DescribeOne(ctx context.Context, spec pipeline.Spec) (embed.Description, error) {
+	h, err := e.Get(spec.Plugin, spec.Model)
+	if err != nil {
+		return embed.Description{}, ofPipeline(spec, err)
+	}
+	d, err := h.Describe(ctx)
+	return d, ofPipeline(spec, err)
+}
+
+// tokenizes makes sure that the embedder knows tokens where texts are to be cut by nothing else.
+func (e *Pool) tokenizes(ctx context.Context, spec pipeline.Spec) error {
+	if spec.Chunking.Strategy != pipeline.ChunkTokens {
+		return nil
+	}
+	h, err := e.Get(spec.Plugin, spec.Model)
+	if err != nil {
+		return ofPipeline(spec, err)
+	}
+	_, err = h.Tokenize(ctx, []string{"token"})
+	if errors.Is(err, embed.ErrNoTokens) {
+		return problem.New(problem.Usage, fmt.Errorf(
+			"pipeline %q: the chunking strategy tokens needs the model's tokenizer, and plugin %q does not tell where tokens end", spec.Name, h.Plugin),
+			"strategy: sentences or markdown do with an estimate",
+			"a plugin answers the method Tokenize of the contract: docs/plugins.md")
+	}
+	return ofPipeline(spec, err)
+}
+
+// ofPipeline says of a problem with an embedder whose it is.
+func ofPipeline(spec pipeline.Spec, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("the embedder of pipeline %q: %w", spec.Name, err)
+}
+
+// Matching returns the embedder of a pipeline that is set up, if its vectors were made with it.
+func (e *Pool) Matching(ctx context.Context, p *pipeline.Pipeline) (*Hosted, error) {
+	d, err := e.DescribeOne(ctx, p.Spec)
+	if err != nil {
+		return nil, err
+	}
+	if !p.MadeBy(d) {
+		return nil, problem.New(problem.Usage, fmt.Errorf(
+			"pipeline %q: the embedder is not the one its vectors were made with: its model %q of plugin %q is now another",
+			p.Name, p.Model, p.Plugin),
+			"start with the model as it was: --model, --model-dir, --plugin, --plugin-dir",
+			"a new model needs a pipeline with another name and destination")
+	}
+	return e.Get(p.Plugin, p.Model)
+}
+
+// Close ends every plugin and waits until their processes are gone.
+func (e *Pool) Close() error {
+	var wg sync.WaitGroup
+	list := e.All()
+	problems := make([]error, len(list))
+	for i, h := range list {
+		wg.Go(func() { problems[i] = h.Close() })
+	}
+	wg.Wait()
+	return errors.Join(problems...)
+}

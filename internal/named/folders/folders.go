@@ -1,0 +1,154 @@
+// Package folders is the models that can be named: those of the configuration, and the folders on disk. It finds and
+// verifies them, opens one with the plugin for model folders and tells what it is, and makes new ones of what somebody
+// published. What a folder holds, and how it comes into its place, is in package models.
+package folders
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/named/models"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
+)
+
+// Plugin is the plugin that model folders are for.
+func Plugin() string { return manifest.OfFolders().Name }
+
+// Folders is the models that can be named.
+type Folders struct{ source embedders.Source }
+
+// Of returns the models that can be named where source finds models.
+func Of(source embedders.Source) Folders { return Folders{source} }
+
+// found are the model folders that are found by name.
+func (f Folders) found() []models.Info {
+	return models.List(f.source.Find.Models(f.source.Config.ModelDir))
+}
+
+// home is where new models go.
+func (f Folders) home() (string, error) { return f.source.Find.NewModels(f.source.Config) }
+
+// known is a model as the user knows it.
+type known struct {
+	name   string // that of the configuration, or that of its folder
+	folder string
+	// what open wants: the name of a model that the configuration lists, whose settings then count, or else the folder
+	ref string
+}
+
+// named returns the model of a name or a path; "" is the default one.
+func (f Folders) named(name string) (known, error) {
+	settings := f.source.Config
+	if name == "" {
+		name = settings.DefaultModel
+	}
+	if name == "" {
+		name = manifest.OfFolders().Model.Default
+	}
+	listed := slices.ContainsFunc(settings.Models, func(m config.Model) bool { return m.Name == name })
+	if listed {
+		found, err := settings.Embedder(f.source.Find, Plugin(), name)
+		return known{name: name, folder: found.ModelPath, ref: name}, err
+	}
+	folder, err := f.source.Find.Model(name, settings.ModelDir, settings.ModelNames()...)
+	return known{name: filepath.Base(folder), folder: folder, ref: folder}, err
+}
+
+// open returns the plugin of model folders with a model, by its name in the configuration or by its folder. It is
+// started at its first use. The caller closes it.
+func (f Folders) open(ref, precision string) (*host.Host, error) {
+	found, err := f.source.Config.Embedder(f.source.Find, Plugin(), ref)
+	if err != nil {
+		return nil, err
+	}
+	env := maps.Clone(found.Env)
+	if precision != "" {
+		env["EMBEDSIDECAR_PLUGIN_PRECISION"] = precision
+	}
+	h, err := host.New(host.Options{
+		Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: env,
+		Log: f.source.Log, Redact: f.source.Redact,
+	})
+	if err != nil {
+		return nil, problem.New(problem.Usage, err)
+	}
+	return h, nil
+}
+
+// List returns the model folders that are found by name, and the models that the configuration names, with what their
+// folder or their plugin is.
+func (f Folders) List() []models.Info {
+	list, settings := f.found(), f.source.Config
+	for _, m := range settings.Models {
+		if slices.ContainsFunc(list, func(i models.Info) bool { return i.Name == m.Name }) {
+			continue
+		}
+		plugin := m.Plugin
+		if plugin == "" {
+			plugin = settings.Plugins.Default
+		}
+		info := models.Info{Type: "plugin " + plugin, Files: []string{}}
+		if found, err := settings.Embedder(f.source.Find, plugin, m.Name); err != nil {
+			info.Problem = strings.Join(strings.Fields(err.Error()), " ")
+		} else if found.ModelPath != "" {
+			info = models.Describe(found.ModelPath)
+		}
+		info.Name = m.Name
+		if dims := m.Settings.Dims(); dims > 0 {
+			info.Dims = dims
+		}
+		list = append(list, info)
+	}
+	return list
+}
+
+// Verified is what was found of the files of one model.
+type Verified struct {
+	Path     string   `json:"path"`
+	OK       bool     `json:"ok"`
+	Problems []string `json:"problems"`
+}
+
+// Verify reads every file of a model, or of all that are found by name. Where one is not what it should be, an error
+// that says so comes beside what was found.
+func (f Folders) Verify(ctx context.Context, names []string) ([]Verified, error) {
+	var folders []string
+	if len(names) > 0 {
+		m, err := f.named(names[0])
+		if err != nil {
+			return nil, err
+		}
+		folders = append(folders, m.folder)
+	} else {
+		for _, m := range f.found() {
+			folders = append(folders, m.Path)
+		}
+	}
+	list, bad := []Verified{}, 0
+	for _, folder := range folders {
+		problems, err := models.Verify(ctx, folder)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			problems = append(problems, err.Error())
+		}
+		if len(problems) > 0 {
+			bad++
+		}
+		list = append(list, Verified{folder, len(problems) == 0, problems})
+	}
+	if bad > 0 {
+		return list, problem.New(problem.Failed, fmt.Errorf("%d of %d models are not what their %s say", bad, len(list),
+			models.SumsFile), "import or pull them again")
+	}
+	return list, nil
+}

@@ -1,0 +1,226 @@
+package folders
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/models"
+	"github.com/embedsidecar/embedsidecar/tools"
+)
+
+// folderHint says what can be imported.
+const folderHint = "a folder to import holds config.json, tokenizer.json, and the weights: model.onnx, onnx/model.onnx or model.safetensors"
+
+// New is how a new model is made.
+type New struct {
+	Name    string // "": that of the folder
+	Python  string // program that makes ONNX of weights
+	Int8    bool   // with int8 weights besides
+	Untried bool   // it is not opened with the plugin
+	Say     func(what string)
+}
+
+// Imported is a model that was imported.
+type Imported struct {
+	models.Imported
+	Int8Likeness *models.Likeness `json:"int8_likeness,omitempty"` // nil: not measured
+}
+
+// Import makes a model folder of published files, and tries the model before it is in its place.
+func (f Folders) Import(ctx context.Context, from string, n New) (Imported, error) {
+	return f.make(ctx, from, nil, n)
+}
+
+// make imports a folder. sums are what its files must be; nil: what they are.
+func (f Folders) make(ctx context.Context, from string, sums models.Sums, n New) (done Imported, err error) {
+	if info, err := os.Stat(from); err != nil || !info.IsDir() {
+		return done, problem.New(problem.Usage, fmt.Errorf("import model: there is no folder %s", from), folderHint,
+			"embedsidecar models pull fetches one from a hub")
+	}
+	home, err := f.home()
+	if err != nil {
+		return done, err
+	}
+	options := models.ImportOptions{
+		From: from, Sums: sums, Name: n.Name, Into: home, Int8: n.Int8, Python: n.Python, Script: tools.MakeONNX,
+		Say: n.Say,
+	}
+	if !n.Untried {
+		options.Try = func(ctx context.Context, folder string) error {
+			if _, _, err := f.vectors(ctx, folder, "", triedTexts); err != nil {
+				return err
+			}
+			if n.Int8 {
+				found, err := f.compareInt8(ctx, folder)
+				done.Int8Likeness = &found
+				return err
+			}
+			return nil
+		}
+	}
+	if done.Imported, err = models.Import(ctx, options); err != nil {
+		return Imported{}, importFailure(err)
+	}
+	return done, nil
+}
+
+// importFailure classifies the error of an import.
+func importFailure(err error) error {
+	if exists, ok := errors.AsType[*models.ExistsError](err); ok {
+		return problem.New(problem.Conflict, err, exists.Hints()...)
+	}
+	_, classified := errors.AsType[*problem.Error](err)
+	if classified || problem.Of(err) == problem.Usage { // a plugin or a library that is not there, with its hints
+		return err
+	}
+	if class, _ := embed.Classify(err); class == embed.Configuration {
+		return problem.New(problem.Usage, err)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return problem.New(problem.Failed, err, folderHint)
+	}
+	return problem.New(problem.Failed, err)
+}
+
+// Names are what whoever asks calls the pins of a Source: --sums. The way out of a mistake is told in these words.
+type Names struct{ Sums, SHA256, Unpinned string }
+
+// Source is what to fetch from a hub, and what it must be.
+type Source struct {
+	Hub      string
+	Name     string // AUTHOR/MODEL
+	Revision string // "": main, or of a model that this program knows the one it knows
+	Sums     string // file in the form of SHA256SUMS with what exactly to fetch; "": none
+	SHA256   string // what the weights must be; "": not said
+	Unpinned bool   // the first time what comes is taken
+	Names    Names
+	Log      *slog.Logger
+}
+
+// Download is a model that is fetched, and then imported.
+type Download struct {
+	models.PullOptions // a Progress may be set
+
+	folders Folders
+	home    string
+	record  string // file of an earlier pull that has a say in what the files must be
+	fetched models.Sums
+}
+
+// Download decides what to fetch, and what the files must be.
+func (f Folders) Download(s Source) (*Download, error) {
+	home, err := f.home()
+	if err != nil {
+		return nil, err
+	}
+	d := &Download{
+		PullOptions: models.PullOptions{Hub: s.Hub, Name: s.Name, Revision: s.Revision, Log: s.Log},
+		folders:     f, home: home,
+	}
+	if err := d.pin(s); err != nil {
+		return nil, err
+	}
+	if err := models.CheckSource(d.PullOptions); err != nil {
+		return nil, problem.New(problem.Usage, err)
+	}
+	// What is fetched of one revision is not mixed with that of another.
+	d.Into = filepath.Join(home, ".pull-"+strings.NewReplacer("/", "--").Replace(d.Name+"@"+d.Revision),
+		filepath.Base(d.Name))
+	return d, nil
+}
+
+// Fetch fetches the files, and returns their sums.
+func (d *Download) Fetch(ctx context.Context) (models.Sums, error) {
+	sums, err := models.Pull(ctx, d.PullOptions)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		hints := []string{"run it again: what is there is not fetched twice (" + filepath.Dir(d.Into) + ")"}
+		if d.record != "" {
+			hints = append(hints, "if it has changed with good reason: "+d.record+
+				" has the sums of the first pull, and without it they are taken anew")
+		}
+		return nil, problem.New(problem.Failed, err, hints...)
+	}
+	d.fetched = sums
+	return sums, nil
+}
+
+// Import imports what was fetched, and keeps its sums for the next pull. Where only that fails, the model comes beside
+// the error.
+func (d *Download) Import(ctx context.Context, n New) (done Imported, err error) {
+	n.Name = cmp.Or(n.Name, filepath.Base(d.Name))
+	if done, err = d.folders.make(ctx, d.Into, d.fetched, n); err != nil {
+		return done, err
+	}
+	if err := models.Record(d.home, d.Name, d.Revision, d.fetched); err != nil {
+		return done, fmt.Errorf("keep the sums of what was fetched: %w", err)
+	}
+	if err := os.RemoveAll(filepath.Dir(d.Into)); err != nil {
+		return done, fmt.Errorf("remove what was fetched: %w", err)
+	}
+	return done, nil
+}
+
+// pin decides what the files must be.
+func (d *Download) pin(s Source) error {
+	wrong := func(format string, args ...any) error { return problem.New(problem.Usage, fmt.Errorf(format, args...)) }
+	revision, sums := models.Known(d.Name)
+	if d.Revision == "" {
+		d.Revision = cmp.Or(revision, "main")
+	}
+	if d.Revision == revision {
+		d.Pins, d.Only = sums, true
+	}
+	if s.Sums != "" {
+		if s.SHA256 != "" {
+			return wrong("%s and %s exclude each other: a list has the sum of the weights, too", s.Names.Sums, s.Names.SHA256)
+		}
+		data, err := os.ReadFile(s.Sums)
+		if err != nil {
+			return wrong("%s: %w", s.Names.Sums, err)
+		}
+		d.Only = true
+		if d.Pins, err = models.ParseSums(data); err != nil {
+			return wrong("%s: %s: %w", s.Names.Sums, s.Sums, err)
+		}
+		return nil
+	}
+	recorded, path, err := models.Recorded(d.home, d.Name, d.Revision)
+	if err != nil {
+		return problem.New(problem.Failed, err)
+	}
+	if recorded != nil && !d.Only { // the same files, and the same in them
+		d.Pins, d.Only, d.record = recorded, true, path
+	}
+	if s.SHA256 != "" {
+		pin := strings.ToLower(s.SHA256)
+		if _, err := models.ParseSums([]byte(pin + "  x\n")); err != nil {
+			return wrong("%s: expected 64 hexadecimal digits, not %q", s.Names.SHA256, s.SHA256)
+		}
+		if d.Pins == nil {
+			d.Pins = models.Sums{}
+		}
+		for _, name := range models.WeightFiles {
+			if _, listed := d.Pins[name]; listed || !d.Only {
+				d.Pins[name] = pin
+			}
+		}
+	}
+	if len(d.Pins) == 0 && !s.Unpinned {
+		return problem.New(problem.Usage, fmt.Errorf("nothing says what the weights of %s must be", d.Name),
+			s.Names.SHA256+" HEX pins them: the hub shows the sum of each large file",
+			s.Names.Unpinned+" takes them as they come, and prints the sums")
+	}
+	return nil
+}

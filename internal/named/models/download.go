@@ -1,0 +1,254 @@
+package models
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+)
+
+// A download is one file on its way: NAME.part grows until it is whole, across connections and across processes.
+// NAME.part.tag keeps which version of the file it is a part of.
+type download struct {
+	*puller
+
+	name, url, part string
+	want            string // sum; "": whatever comes
+	sum             string // that the server says, if it does
+	total           int64  // of the file; -1: not known
+	spoiled         bool   // it came whole and wrong once
+}
+
+// A permanent error is one that another try would meet again.
+type permanent struct{ err error }
+
+func (e *permanent) Error() string { return e.err.Error() }
+func (e *permanent) Unwrap() error { return e.err }
+
+// run fetches until the file is whole or the tries are used up.
+func (d *download) run(ctx context.Context) (sum string, err error) {
+	pause, failures := d.Pause, 0
+	for {
+		before := d.size()
+		sum, err := d.attempt(ctx)
+		if err == nil {
+			return sum, nil
+		}
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		if stop, ok := errors.AsType[*permanent](err); ok {
+			return "", stop.err
+		}
+		if d.size() > before {
+			failures, pause = 0, d.Pause
+		}
+		if failures++; failures > d.Retries {
+			return "", fmt.Errorf("gave up after %d tries in a row that brought nothing: %w; what is there stays for the next pull", failures, err)
+		}
+		d.Log.WarnContext(ctx, "download was cut off", "file", d.name, "bytes", d.size(), "error", err)
+		if !sleep.For(ctx, pause) {
+			return "", ctx.Err()
+		}
+		pause = min(2*pause, maxPause)
+	}
+}
+
+func (d *download) size() int64 {
+	info, err := os.Stat(d.part)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// attempt makes one request and takes what comes. Without an error the part is the whole file.
+func (d *download) attempt(ctx context.Context) (sum string, err error) {
+	// Whoever sends nothing for too long is left.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stalled := fmt.Errorf("the server sent nothing for %s", d.Stall)
+	watch := time.AfterFunc(d.Stall, func() { cancel(stalled) })
+	defer watch.Stop()
+
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.url, http.NoBody)
+	if err != nil {
+		return "", &permanent{err}
+	}
+	request.Header.Set("Accept-Encoding", "identity") // or ranges would count other bytes
+	have, tag := d.size(), d.tag()
+	if have > 0 && tag != "" {
+		request.Header.Set("Range", "bytes="+strconv.FormatInt(have, 10)+"-")
+		request.Header.Set("If-Range", tag)
+	}
+	response, err := d.Client.Do(request)
+	if err != nil {
+		return "", firstOf(context.Cause(ctx), err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	from, err := d.accept(response, have)
+	if err != nil {
+		return "", err
+	}
+	if err := d.take(response.Body, from, watch); err != nil {
+		return "", firstOf(context.Cause(ctx), err)
+	}
+	return d.check()
+}
+
+func firstOf(a, b error) error {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// accept reads the head of an answer and returns from which byte on its body is.
+func (d *download) accept(response *http.Response, have int64) (from int64, err error) {
+	d.total = -1
+	switch code := response.StatusCode; {
+	case code == http.StatusOK:
+		d.total = response.ContentLength
+	case code == http.StatusPartialContent:
+		var first, last int64
+		if _, err := fmt.Sscanf(response.Header.Get("Content-Range"), "bytes %d-%d/%d", &first, &last,
+			&d.total); err != nil || first != have || d.total <= last {
+			return 0, errors.Join(fmt.Errorf("the server answered with the range %q, not with what comes after byte %d",
+				response.Header.Get("Content-Range"), have), d.drop())
+		}
+		from = first
+	case code == http.StatusRequestedRangeNotSatisfiable:
+		return 0, errors.Join(errors.New("the server has no more of the file than is there"), d.drop())
+	case code == http.StatusNotFound:
+		return 0, &permanent{errAbsent}
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		return 0, &permanent{fmt.Errorf("the hub answers %s: it does not exist, or is not for everybody", response.Status)}
+	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code >= http.StatusInternalServerError:
+		return 0, fmt.Errorf("the hub answers %s", response.Status)
+	default:
+		return 0, &permanent{fmt.Errorf("the hub answers %s", response.Status)}
+	}
+	if d.total > maxModelBytes {
+		return 0, &permanent{fmt.Errorf("the file has %d bytes: more than a model may have", d.total)}
+	}
+	d.sum = ""
+	for _, header := range []string{"X-Linked-Etag", "Etag"} {
+		if tag := strings.Trim(response.Header.Get(header), `"`); d.sum == "" && isSum(tag) {
+			d.sum = tag
+		}
+	}
+	// Only a strong tag says that bytes are the same.
+	tag := response.Header.Get("Etag")
+	if strings.HasPrefix(tag, "W/") {
+		tag = ""
+	}
+	return from, os.WriteFile(d.part+".tag", []byte(tag), 0o600)
+}
+
+func (d *download) tag() string {
+	tag, err := readLimited(d.part+".tag", 1<<10)
+	if err != nil {
+		return ""
+	}
+	return string(tag)
+}
+
+// drop forgets what is there.
+func (d *download) drop() error {
+	return errors.Join(removeIfThere(d.part), removeIfThere(d.part+".tag"))
+}
+
+// take writes a body behind the first bytes of the part.
+func (d *download) take(body io.Reader, from int64, watch *time.Timer) (err error) {
+	file, err := os.OpenFile(d.part, os.O_WRONLY|os.O_CREATE, 0o644) //nolint:gosec // anybody may read a model
+	if err != nil {
+		return &permanent{err}
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if err := file.Truncate(from); err != nil {
+		return &permanent{err}
+	}
+	if _, err := file.Seek(from, io.SeekStart); err != nil {
+		return &permanent{err}
+	}
+	const bufferBytes = 256 << 10
+	buffer := make([]byte, bufferBytes)
+	for done := from; ; {
+		d.Progress(d.name, done, d.total)
+		n, err := body.Read(buffer)
+		if n > 0 {
+			watch.Reset(d.Stall)
+			if _, err := file.Write(buffer[:n]); err != nil {
+				return &permanent{fmt.Errorf("write %s: %w", d.part, err)} // a full disk
+			}
+			if done += int64(n); done > maxModelBytes {
+				return &permanent{fmt.Errorf("the file has more than %d bytes: more than a model may have", int64(maxModelBytes))}
+			}
+			continue
+		}
+		switch {
+		case errors.Is(err, io.EOF) && d.total >= 0 && done != d.total:
+			return fmt.Errorf("the connection ended after %d of %d bytes", done, d.total)
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// check compares the whole part with what is known of it. What is wrong is thrown away and fetched once more, from the
+// beginning.
+func (d *download) check() (string, error) {
+	sum, err := fileSum(os.Open(d.part))
+	if err != nil {
+		return "", &permanent{err}
+	}
+	source := "its pin"
+	want := d.want
+	if want == "" {
+		want, source = d.sum, "the hub"
+	}
+	if want == "" || sum == want {
+		return sum, removeIfThere(d.part + ".tag")
+	}
+	problem := fmt.Errorf("it has sha256 %s, but %s says %s", sum, source, want)
+	if err := d.drop(); err != nil {
+		return "", &permanent{err}
+	}
+	if d.spoiled {
+		return "", &permanent{fmt.Errorf("%w, twice: it is damaged on the way, or it is another file", problem)}
+	}
+	d.spoiled = true
+	return "", problem
+}
+
+func removeIfThere(name string) error {
+	if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// fileSum returns the SHA-256 of a file that has just been opened, or why that failed, and closes it.
+func fileSum(file *os.File, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = file.Close() }()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, file); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(hash.Sum(nil)), nil
+}

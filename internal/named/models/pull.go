@@ -1,0 +1,313 @@
+package models
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
+)
+
+// PullOptions say what to fetch. Files are at HUB/NAME/resolve/REVISION/FILE.
+type PullOptions struct {
+	Hub      string // URL; http only of this machine or with everything pinned
+	Name     string // "author/model", or "model"
+	Revision string // "": main
+	// Pins are the sums of the files, by their names there. With Only, exactly these are fetched; otherwise the pinned
+	// ones must be what they are said to be, and the others are taken as they come.
+	Pins    Sums
+	Only    bool
+	Into    string        // folder for what is fetched; what an earlier call left there is used
+	Client  *http.Client  // nil: the default one
+	Stall   time.Duration // without a byte for so long, the connection is given up; 0: 30 s
+	Retries int           // that bring no byte further, in a row; 0: 5
+	Pause   time.Duration // before the first of them; it doubles. 0: 1 s
+	Log     *slog.Logger
+	// Progress is told how much of a file is there; total is -1 when not known. Calls come one after the other.
+	Progress func(file string, done, total int64)
+}
+
+const (
+	defaultStall   = 30 * time.Second
+	defaultRetries = 5
+	defaultPause   = time.Second
+	maxPause       = 30 * time.Second
+	maxModelBytes  = 64 << 30
+)
+
+// known is a published model that was looked at when this program was written: a revision, and all that is fetched of
+// it.
+type known struct {
+	revision string
+	sums     Sums
+}
+
+//nolint:gosec // sums of published files, one of which is called a tokenizer
+var knownModels = map[string]known{
+	"sentence-transformers/all-MiniLM-L6-v2": {"1110a243fdf4706b3f48f1d95db1a4f5529b4d41", Sums{
+		"1_Pooling/config.json":             "4be450dde3b0273bb9787637cfbd28fe04a7ba6ab9d36ac48e92b11e350ffc23",
+		"config.json":                       "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+		"config_sentence_transformers.json": "061ca9d39661d6c6d6de5ba27f79a1cd5770ea247f8d46412a68a498dc5ac9f3",
+		weightsFile:                         "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+		"modules.json":                      "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf",
+		"sentence_bert_config.json":         "fc1993fde0a95c24ec6c022539d41cf6e2f7c9721e5415d6fb6897472a9cd4b7",
+		"special_tokens_map.json":           "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+		tokenizerFile:                       "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+		"tokenizer_config.json":             "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+		"vocab.txt":                         "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
+	}},
+}
+
+// Known returns the revision and the sums of all files of a model that this program brings along; "" and nil of others.
+func Known(name string) (revision string, sums Sums) {
+	k := knownModels[name]
+	return k.revision, maps.Clone(k.sums)
+}
+
+// recordOf is the file that keeps the sums of what was fetched of a model's revision, in a folder of models.
+func recordOf(home, name, revision string) string {
+	return filepath.Join(home, ".pulled", strings.NewReplacer("/", "--").Replace(name+"@"+revision))
+}
+
+// Recorded returns the sums of what an earlier pull has fetched, with the file that keeps them; nil: there was none.
+func Recorded(home, name, revision string) (Sums, string, error) {
+	path := recordOf(home, name, revision)
+	data, err := readLimited(path, maxSumsBytes)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, path, nil
+	}
+	if err != nil {
+		return nil, path, err
+	}
+	sums, err := ParseSums(data)
+	if err != nil {
+		return nil, path, fmt.Errorf("read %s: %w", path, err)
+	}
+	return sums, path, nil
+}
+
+// Record keeps the sums of what was fetched for the next pull.
+func Record(home, name, revision string, sums Sums) error {
+	path := recordOf(home, name, revision)
+	if err := makeFolder(filepath.Dir(path)); err != nil {
+		return err
+	}
+	part := path + ".part"
+	if err := os.WriteFile(part, []byte(sums.String()), 0o644); err != nil { //nolint:gosec // anybody may read it
+		return err
+	}
+	return os.Rename(part, path)
+}
+
+// CheckSource refuses names and addresses that nothing should be fetched from.
+func CheckSource(o PullOptions) error {
+	parts := strings.Split(o.Name, "/")
+	if len(parts) > 2 {
+		return fmt.Errorf("%q is no name of a model on a hub: want author/model", o.Name)
+	}
+	for _, part := range parts {
+		if err := CheckName(part); err != nil {
+			return err
+		}
+	}
+	if o.Revision != "" && (!filepath.IsLocal(o.Revision) || strings.ContainsAny(o.Revision, "?#%\\ ")) {
+		return fmt.Errorf("%q is no revision", o.Revision)
+	}
+	hub, err := url.Parse(o.Hub)
+	if err != nil || hub.Host == "" || hub.Scheme != "https" && hub.Scheme != "http" || hub.RawQuery != "" ||
+		hub.User != nil {
+		return fmt.Errorf("%q is no URL of a hub: want an address that begins with https, without a name, a password or a query", o.Hub)
+	}
+	if hub.Scheme == "http" && !loopback.Host(hub.Hostname()) && !o.Only {
+		return fmt.Errorf("%s is not encrypted: anybody on the way could change what is fetched; use https, or pin every file with --sums", o.Hub)
+	}
+	return nil
+}
+
+// Pull fetches the files that Import wants. It goes on where an earlier call was cut off, and tries again what was cut
+// off on the way; a file has its name only when it is whole and is what its pin says. It returns the sums of all
+// files.
+func Pull(ctx context.Context, o PullOptions) (Sums, error) {
+	if err := CheckSource(o); err != nil {
+		return nil, err
+	}
+	if o.Revision == "" {
+		o.Revision = "main"
+	}
+	if o.Client == nil {
+		o.Client = NewClient(nil)
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Progress == nil {
+		o.Progress = func(string, int64, int64) {}
+	}
+	o.Stall, o.Pause = orDefault(o.Stall, defaultStall), orDefault(o.Pause, defaultPause)
+	o.Retries = orDefault(o.Retries, defaultRetries)
+	if err := makeFolder(o.Into); err != nil {
+		return nil, fmt.Errorf("pull model: %w", err)
+	}
+	unlock, err := lock(o.Into)
+	if err != nil {
+		return nil, fmt.Errorf("pull model %s: %w", o.Name, err)
+	}
+	defer unlock()
+	p := &puller{PullOptions: o, got: Sums{}}
+	if err := p.all(ctx); err != nil {
+		return nil, fmt.Errorf("pull model %s: %w", o.Name, err)
+	}
+	return p.got, nil
+}
+
+// NewClient returns the client that Pull uses when it is given none. nil is the usual transport.
+func NewClient(transport http.RoundTripper) *http.Client {
+	return &http.Client{Transport: transport, CheckRedirect: stayEncrypted}
+}
+
+// stayEncrypted refuses to be led from an encrypted address to one that is not.
+func stayEncrypted(request *http.Request, via []*http.Request) error {
+	const most = 10
+	if len(via) >= most {
+		return errors.New("more than 10 redirects")
+	}
+	if via[0].URL.Scheme == "https" && request.URL.Scheme != "https" {
+		return fmt.Errorf("the hub leads to %s, which is not encrypted", request.URL.Host)
+	}
+	return nil
+}
+
+func orDefault[T int | time.Duration](value, fallback T) T {
+	if value > 0 {
+		return value
+	}
+	return fallback
+}
+
+type puller struct {
+	PullOptions
+
+	got Sums
+}
+
+// errAbsent means that the hub has no such file.
+var errAbsent = errors.New("the hub has no such file")
+
+func (p *puller) all(ctx context.Context) error {
+	if p.Only {
+		for _, name := range slices.Sorted(maps.Keys(p.Pins)) {
+			if err := p.file(ctx, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, name := range required {
+		if err := p.file(ctx, name); err != nil {
+			return err
+		}
+	}
+	for _, name := range optional {
+		if err := p.optional(ctx, name); err != nil {
+			return err
+		}
+	}
+	var modules []struct {
+		Path string `json:"path"`
+	}
+	if err := readJSON(filepath.Join(p.Into, "modules.json"), &modules); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read modules.json: %w", err)
+	}
+	for _, module := range modules {
+		if name := moduleConfig(module.Path); name != "" {
+			if err := p.optional(ctx, name); err != nil {
+				return err
+			}
+		}
+	}
+	return p.weights(ctx)
+}
+
+// MakeableTypes are the encoders that tools/make_onnx.py knows, as config.json calls them.
+var MakeableTypes = []string{"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet"}
+
+// WeightFiles are the names that weights may have on a hub.
+var WeightFiles = []string{weightsFile, "onnx/" + graphFile, graphFile}
+
+// weights fetches weights that ONNX can be made of, or else a graph that somebody has made.
+func (p *puller) weights(ctx context.Context) error {
+	if slices.Contains(MakeableTypes, readConfig(p.Into).Type) {
+		if err := p.file(ctx, weightsFile); !errors.Is(err, errAbsent) {
+			return err
+		}
+	}
+	for _, folder := range []string{"onnx/", ""} {
+		err := p.file(ctx, folder+graphFile)
+		if errors.Is(err, errAbsent) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for _, data := range externalFiles(filepath.Join(p.Into, folder, graphFile)) {
+			if err := p.optional(ctx, folder+data); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("the hub has no %s of a kind that ONNX can be made of, and no onnx/%s", weightsFile, graphFile)
+}
+
+func (p *puller) optional(ctx context.Context, name string) error {
+	if err := p.file(ctx, name); !errors.Is(err, errAbsent) {
+		return err
+	}
+	return nil
+}
+
+// file fetches one file, unless it is there.
+func (p *puller) file(ctx context.Context, name string) error {
+	if !filepath.IsLocal(name) {
+		return fmt.Errorf("%q is no name of a file", name)
+	}
+	final := filepath.Join(p.Into, filepath.FromSlash(name))
+	if err := makeFolder(filepath.Dir(final)); err != nil {
+		return err
+	}
+	sum, err := fileSum(os.Open(final))
+	if err == nil && (p.Pins[name] == "" || p.Pins[name] == sum) {
+		p.got[name] = sum
+		return nil
+	}
+	d := &download{puller: p, name: name, part: final + ".part", want: p.Pins[name]}
+	d.url = strings.TrimSuffix(p.Hub, "/") + "/" + path.Join(p.Name, "resolve", p.Revision, name)
+	sum, err = d.run(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	if err := os.Rename(d.part, final); err != nil {
+		return err
+	}
+	p.got[name] = sum
+	return nil
+}
+
+// isSum reports whether an entity tag is the sha256 of the content, as hubs give it for large files.
+func isSum(tag string) bool {
+	raw, err := hex.DecodeString(tag)
+	return err == nil && len(raw) == sha256.Size
+}

@@ -1,0 +1,461 @@
+package models_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/named/models"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
+)
+
+// A hub serves one model and does to its weights what a test asks for.
+type hub struct {
+	*httptest.Server
+
+	files map[string]string
+
+	mu sync.Mutex
+	// the Range headers of each file's requests, "" for none
+	asked   map[string][]string
+	weights func(w http.ResponseWriter, r *http.Request, try int) bool // true: it answered
+}
+
+const weights = "model.safetensors"
+
+// newHub serves a model whose weights have some hundred kilobytes, no two alike.
+func newHub(t *testing.T) *hub {
+	t.Helper()
+	var long strings.Builder
+	for i := range 40_000 {
+		fmt.Fprintf(&long, "%09d\n", i)
+	}
+	h := &hub{asked: map[string][]string{}, files: map[string]string{
+		"config.json": `{"model_type": "bert"}`, "tokenizer.json": `{"model": {"type": "WordPiece"}}`,
+		"modules.json": `[{"path": ""}, {"path": "1_Pooling"}]`, "1_Pooling/config.json": `{}`, weights: long.String(),
+	}}
+	h.Server = httptest.NewServer(http.HandlerFunc(h.serve))
+	t.Cleanup(h.Close)
+	return h
+}
+
+func (h *hub) serve(w http.ResponseWriter, r *http.Request) {
+	name, ok := strings.CutPrefix(r.URL.Path, "/author/model/resolve/main/")
+	content, found := h.files[name]
+	if !ok || !found {
+		http.NotFound(w, r)
+		return
+	}
+	h.mu.Lock()
+	h.asked[name] = append(h.asked[name], r.Header.Get("Range"))
+	try := len(h.asked[name])
+	h.mu.Unlock()
+	w.Header().Set("Etag", `"`+sumOf(content)[:16]+`"`)
+	if name == weights && h.weights != nil && h.weights(w, r, try) {
+		return
+	}
+	http.ServeContent(w, r, name, time.Time{}, strings.NewReader(content)) // knows Range and If-Range
+}
+
+func sumOf(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+func (h *hub) sums() models.Sums {
+	sums := models.Sums{}
+	for name, content := range h.files {
+		sums[name] = sumOf(content)
+	}
+	return sums
+}
+
+func (h *hub) options(t *testing.T) models.PullOptions {
+	t.Helper()
+	return models.PullOptions{
+		Hub: h.URL, Name: "author/model", Into: filepath.Join(t.TempDir(), "new"),
+		Pause: time.Millisecond, Stall: 5 * time.Minute,
+	}
+}
+
+// wantPulled checks that exactly the hub's files are there, and nothing half.
+func wantPulled(t *testing.T, h *hub, o models.PullOptions, got models.Sums, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(got, h.sums()) {
+		t.Errorf("got %v, want %v", got, h.sums())
+	}
+	for name, content := range h.files {
+		if data, err := os.ReadFile(filepath.Join(o.Into, name)); err != nil || string(data) != content {
+			t.Errorf("%s has %d bytes, want %d (%v)", name, len(data), len(content), err)
+		}
+	}
+	wantNoParts(t, o.Into)
+}
+
+func wantNoParts(t *testing.T, folder string) {
+	t.Helper()
+	if parts, err := filepath.Glob(filepath.Join(folder, "*.part*")); err != nil || len(parts) > 0 {
+		t.Errorf("left behind: %v (%v)", parts, err)
+	}
+}
+
+func TestPull(t *testing.T) {
+	h := newHub(t)
+	o := h.options(t)
+	seen := map[string]int64{}
+	o.Progress = func(file string, done, total int64) {
+		if done < seen[file] || total != int64(len(h.files[file])) {
+			t.Errorf("%s: %d of %d bytes after %d", file, done, total, seen[file])
+		}
+		seen[file] = done
+	}
+	got, err := models.Pull(t.Context(), o)
+	wantPulled(t, h, o, got, err)
+	if seen[weights] != int64(len(h.files[weights])) {
+		t.Errorf("the progress ended at %d bytes", seen[weights])
+	}
+	// What is there is not fetched again.
+	before := len(h.asked[weights])
+	got, err = models.Pull(t.Context(), o)
+	wantPulled(t, h, o, got, err)
+	if len(h.asked[weights]) != before {
+		t.Error("the weights were fetched again")
+	}
+}
+
+// A connection that ends early goes on where it ended, as often as it brings something.
+func TestPull_Drops(t *testing.T) {
+	h := newHub(t)
+	h.weights = func(w http.ResponseWriter, r *http.Request, try int) bool {
+		if try > 8 {
+			return false
+		}
+		from := 0
+		if text, ok := strings.CutPrefix(r.Header.Get("Range"), "bytes="); ok {
+			from, _ = strconv.Atoi(strings.TrimSuffix(text, "-"))
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, len(h.files[weights])-1, len(h.files[weights])))
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(len(h.files[weights])-from))
+		if from > 0 {
+			w.WriteHeader(http.StatusPartialContent)
+		}
+		_, _ = io.WriteString(w, h.files[weights][from:from+20_000])
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}
+	o := h.options(t)
+	o.Retries = 2 // fewer than the drops: each of them brings something
+	got, err := models.Pull(t.Context(), o)
+	wantPulled(t, h, o, got, err)
+	ranges := h.asked[weights]
+	if len(ranges) != 9 || ranges[0] != "" || ranges[8] == "" {
+		t.Errorf("asked for %v, want the whole and then what was missing", ranges)
+	}
+}
+
+// One that is silent is left, and the next goes on.
+func TestPull_Stalls(t *testing.T) {
+	h := newHub(t)
+	h.weights = func(w http.ResponseWriter, r *http.Request, try int) bool {
+		if try > 1 {
+			return false
+		}
+		w.Header().Set("Content-Length", strconv.Itoa(len(h.files[weights])))
+		_, _ = io.WriteString(w, h.files[weights][:50_000])
+		w.(http.Flusher).Flush()
+		<-r.Context().Done() // until the other side is gone
+		return true
+	}
+	o := h.options(t)
+	o.Stall = 2 * time.Second
+	got, err := models.Pull(t.Context(), o)
+	wantPulled(t, h, o, got, err)
+	// from where it had come, which a busy machine decides
+	if got := h.asked[weights]; len(got) < 2 || !strings.HasPrefix(got[1], "bytes=") {
+		t.Errorf("asked for %v", got)
+	}
+}
+
+// What came wrong is fetched once more from the beginning; what comes wrong again is an error, and is not kept.
+func TestPull_Corrupts(t *testing.T) {
+	for _, always := range []bool{false, true} {
+		h := newHub(t)
+		h.weights = func(w http.ResponseWriter, _ *http.Request, try int) bool {
+			if try > 1 && !always {
+				return false
+			}
+			_, _ = io.WriteString(w, strings.Replace(h.files[weights], "000012345", "000012346", 1))
+			return true
+		}
+		o := h.options(t)
+		o.Pins = models.Sums{weights: sumOf(h.files[weights])}
+		got, err := models.Pull(t.Context(), o)
+		if !always {
+			wantPulled(t, h, o, got, err)
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), "but its pin says "+o.Pins[weights]) || !strings.Contains(err.Error(),
+			"twice") || len(h.asked[weights]) != 2 {
+			t.Errorf("got %v after %d tries, want that it is not what is pinned", err, len(h.asked[weights]))
+		}
+		if _, err := os.Stat(filepath.Join(o.Into, weights)); err == nil {
+			t.Error("the wrong weights are there")
+		}
+		wantNoParts(t, o.Into)
+	}
+}
+
+// A hub that says the sha256 of a file is held to it, without a pin.
+func TestPull_BelievesTheTagOfTheHub(t *testing.T) {
+	h := newHub(t)
+	h.weights = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
+		w.Header().Set("X-Linked-Etag", `"`+sumOf("something else")+`"`)
+		return false
+	}
+	if _, err := models.Pull(t.Context(), h.options(t)); err == nil || !strings.Contains(err.Error(),
+		"the hub says "+sumOf("something else")) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// A part of a file that is another one by now is thrown away; so is one that another process left at its end.
+func TestPull_GoesOnInAnotherProcess(t *testing.T) {
+	for name, part := range map[string]struct {
+		content func(string) string
+		tag     func(string) string
+		ranges  string // of the first request
+	}{
+		"the same file": {func(s string) string { return s[:30_000] }, func(s string) string {
+			return `"` + sumOf(s)[:16] +
+				`"`
+		}, "bytes=30000-"},
+		"an older file": {
+			func(string) string { return strings.Repeat("x", 30_000) },
+			func(string) string { return `"old"` }, "bytes=30000-",
+		},
+		"no tag": {
+			func(string) string { return strings.Repeat("x", 30_000) }, func(string) string { return "" },
+			"",
+		},
+		"the whole file": {
+			func(s string) string { return s }, func(s string) string { return `"` + sumOf(s)[:16] + `"` },
+			"bytes=400000-",
+		},
+		"more than a file": {func(s string) string { return s + s }, func(s string) string {
+			return `"` + sumOf(s)[:16] +
+				`"`
+		}, "bytes=800000-"},
+	} {
+		h := newHub(t)
+		o := h.options(t)
+		if err := os.MkdirAll(o.Into, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for suffix, content := range map[string]string{
+			".part":     part.content(h.files[weights]),
+			".part.tag": part.tag(h.files[weights]),
+		} {
+			if err := os.WriteFile(filepath.Join(o.Into, weights+suffix), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := models.Pull(t.Context(), o)
+		wantPulled(t, h, o, got, err)
+		if h.asked[weights][0] != part.ranges {
+			t.Errorf("%s: asked for %q, want %q", name, h.asked[weights], part.ranges)
+		}
+	}
+}
+
+// Answers that mean "later" are asked again, for some time; others are not.
+func TestPull_Answers(t *testing.T) {
+	for _, test := range []struct {
+		code, tries int
+		want        string
+	}{
+		{http.StatusServiceUnavailable, 4, "gave up after 4 tries in a row that brought nothing: the hub answers 503"},
+		{http.StatusTooManyRequests, 4, "429"},
+		{http.StatusForbidden, 1, "it does not exist, or is not for everybody"},
+		{http.StatusTeapot, 1, "418"},
+	} {
+		h := newHub(t)
+		h.weights = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
+			w.WriteHeader(test.code)
+			return true
+		}
+		o := h.options(t)
+		o.Retries = 3
+		_, err := models.Pull(t.Context(), o)
+		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), weights) ||
+			len(h.asked[weights]) != test.tries {
+			t.Errorf("%d: got %v after %d tries, want %q after %d", test.code, err, len(h.asked[weights]), test.want, test.tries)
+		}
+	}
+}
+
+// A range that was not asked for would put bytes into the wrong place.
+func TestPull_WrongRange(t *testing.T) {
+	h := newHub(t)
+	h.weights = func(w http.ResponseWriter, r *http.Request, try int) bool {
+		switch try {
+		case 1:
+			w.Header().Set("Content-Length", strconv.Itoa(len(h.files[weights])))
+			_, _ = io.WriteString(w, h.files[weights][:20_000])
+			panic(http.ErrAbortHandler)
+		case 2:
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes 0-%d/%d", len(h.files[weights])-1, len(h.files[weights])))
+			w.WriteHeader(http.StatusPartialContent)
+			_, _ = io.WriteString(w, h.files[weights])
+			return true
+		}
+		return false
+	}
+	o := h.options(t)
+	got, err := models.Pull(t.Context(), o)
+	wantPulled(t, h, o, got, err)
+}
+
+// With a list of everything exactly that is fetched, and nothing else is believed.
+func TestPull_Pinned(t *testing.T) {
+	h := newHub(t)
+	o := h.options(t)
+	o.Only, o.Pins = true, h.sums()
+	got, err := models.Pull(t.Context(), o)
+	wantPulled(t, h, o, got, err)
+
+	o = h.options(t)
+	o.Only, o.Pins = true, models.Sums{"config.json": sumOf("another")}
+	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "config.json: it has sha256") {
+		t.Errorf("got %v", err)
+	}
+	o.Pins = models.Sums{"missing.json": sumOf("")}
+	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(),
+		"missing.json: the hub has no such file") {
+		t.Errorf("got %v", err)
+	}
+	o.Pins = models.Sums{"../config.json": sumOf("")}
+	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no name of a file") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Of the default model every file is pinned, tokenizer and pooling as well as the weights.
+func TestPull_AllFilesOfTheDefaultModelAreKnown(t *testing.T) {
+	t.Parallel()
+	revision, sums := models.Known("sentence-transformers/all-MiniLM-L6-v2")
+	if len(revision) != 40 {
+		t.Errorf("the revision %q may move", revision)
+	}
+	made, err := models.ReadSums(onnxtest.Model(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, sum := range made { // of what tools/fetch-model.sh makes
+		if name != "model.onnx" && name != "README.md" && sums[name] != sum {
+			t.Errorf("%s: known as %q, want %s", name, sums[name], sum)
+		}
+	}
+	if sums[weights] == "" {
+		t.Error("the weights are not known")
+	}
+}
+
+// A graph that was made elsewhere is taken where there are no weights that ONNX can be made of.
+func TestPull_Graph(t *testing.T) {
+	h := newHub(t)
+	h.files["config.json"] = `{"model_type": "something_new"}`
+	delete(h.files, weights)
+	h.files["onnx/model.onnx"], h.files["onnx/model.onnx_data"] = "graph", "weights"
+	o := h.options(t)
+	got, err := models.Pull(t.Context(), o)
+	wantPulled(t, h, o, got, err)
+
+	tiny := onnxtest.Letters(4, 1)
+	tiny.External = "weights.bin"
+	delete(h.files, "onnx/model.onnx_data")
+	h.files["onnx/model.onnx"], h.files["onnx/weights.bin"] = string(tiny.Graph()), string(tiny.Weights())
+	o = h.options(t)
+	got, err = models.Pull(t.Context(), o)
+	wantPulled(t, h, o, got, err)
+
+	delete(h.files, "onnx/model.onnx")
+	if _, err := models.Pull(t.Context(), h.options(t)); err == nil || !strings.Contains(err.Error(),
+		"the hub has no model.safetensors") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPull_EndsWithItsContext(t *testing.T) {
+	h := newHub(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	h.weights = func(w http.ResponseWriter, r *http.Request, _ int) bool {
+		w.(http.Flusher).Flush()
+		cancel()
+		<-r.Context().Done()
+		return true
+	}
+	o := h.options(t)
+	if _, err := models.Pull(ctx, o); err == nil || !strings.Contains(err.Error(), context.Canceled.Error()) {
+		t.Errorf("got %v", err)
+	}
+	// The lock is free again, and the rest can be fetched.
+	h.weights = nil
+	got, err := models.Pull(t.Context(), o)
+	wantPulled(t, h, o, got, err)
+}
+
+func TestCheckSource(t *testing.T) {
+	pins := models.Sums{"x": sumOf("")}
+	for _, test := range []struct {
+		o    models.PullOptions
+		want string // "": it is fine
+	}{
+		{models.PullOptions{Hub: "https://example.com", Name: "author/model"}, ""},
+		{models.PullOptions{Hub: "https://example.com/hub/", Name: "model", Revision: "refs/pr/1"}, ""},
+		{models.PullOptions{Hub: "http://127.0.0.1:80", Name: "model"}, ""},
+		{models.PullOptions{Hub: "http://example.com", Name: "model", Only: true, Pins: pins}, ""},
+		{models.PullOptions{Hub: "http://example.com", Name: "model", Pins: pins}, "not encrypted"},
+		{models.PullOptions{Hub: "file:///etc", Name: "model"}, "no URL of a hub"},
+		{models.PullOptions{Hub: "https://me:secret@example.com", Name: "model"}, "no URL of a hub"},
+		{models.PullOptions{Hub: "example.com", Name: "model"}, "no URL of a hub"},
+		{models.PullOptions{Hub: "https://example.com", Name: "../../etc"}, "no name of a model"},
+		{models.PullOptions{Hub: "https://example.com", Name: "a/b/c"}, "no name of a model"},
+		{models.PullOptions{Hub: "https://example.com", Name: ".."}, "no name of a model"},
+		{models.PullOptions{Hub: "https://example.com", Name: ""}, "no name of a model"},
+		{models.PullOptions{Hub: "https://example.com", Name: "m", Revision: "../x"}, "no revision"},
+		{models.PullOptions{Hub: "https://example.com", Name: "m", Revision: "a?b"}, "no revision"},
+	} {
+		err := models.CheckSource(test.o)
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%s %s %s: got %v, want %q", test.o.Hub, test.o.Name, test.o.Revision, err, test.want)
+		}
+	}
+}
+
+// A hub that is reached through TLS must not lead to a place that is not.
+func TestPull_StaysEncrypted(t *testing.T) {
+	plain := newHub(t)
+	secure := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusFound))
+	defer secure.Close()
+	o := plain.options(t)
+	o.Hub, o.Retries = secure.URL, 1
+	o.Client = models.NewClient(secure.Client().Transport)
+	if _, err := models.Pull(t.Context(), o); err == nil || !strings.Contains(err.Error(), "which is not encrypted") {
+		t.Errorf("got %v", err)
+	}
+}

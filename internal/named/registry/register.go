@@ -1,0 +1,249 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
+)
+
+// Registration is a plugin to pin, with what is said anew of it. What is left empty stays as it was.
+type Registration struct {
+	File        string
+	Name        string // "": the file's without embedsidecar- and an ending such as .py
+	Processes   int
+	MemoryLimit string   // as the file of the catalogue has it; "0" takes it away
+	CallTimeout string   // likewise; "0" is what is usual
+	Env         []string // names of variables that it may see
+	DryRun      bool
+	Names       Names
+}
+
+// Names are what whoever asks calls the parts of a Registration: --processes. A mistake is told in these words.
+type Names struct{ Processes, MemoryLimit, CallTimeout, Env string }
+
+// Registered is what became of a registration.
+type Registered struct {
+	Catalogue string `json:"catalogue"`
+	Path      string `json:"path"`
+	Plugin    string `json:"plugin"`
+	Result    string `json:"result"`
+	SHA256    string `json:"sha256"`
+	Version   string `json:"version"`
+	// NotNoted says why the version is not noted; "": it is, or it was not looked for.
+	NotNoted string `json:"-"`
+}
+
+// The results of a change. One that is only to be told begins with would_be_.
+const (
+	registered = "registered"
+	updated    = "updated"
+	already    = "already_registered"
+	removed    = "removed"
+	unknown    = "not_registered"
+	wouldBe    = "would_be_"
+)
+
+// errDryRun ends a change that was only to tell what it would do.
+var errDryRun = errors.New("dry run")
+
+// ending is the end of a file's name that says what it is written in; that of a version, -1.2, is none.
+var ending = regexp.MustCompile(`\.[A-Za-z][A-Za-z0-9]*$`)
+
+// Register pins a plugin: it writes the SHA-256 of its file down, with what is said anew of it. An error may come
+// beside a Registered.NotNoted.
+func (c Registry) Register(ctx context.Context, r Registration) (done Registered, err error) {
+	path, err := filepath.Abs(r.File)
+	if err != nil {
+		return done, err
+	}
+	if path, err = c.source.Find.Plugin(path, ""); err != nil {
+		return done, err
+	}
+	name := r.Name
+	if name == "" {
+		name = strings.TrimPrefix(filepath.Base(path), "embedsidecar-")
+		if stem := strings.TrimSuffix(name, ending.FindString(name)); stem != "" {
+			name = stem
+		}
+	}
+	settings := c.source.Config
+	if entry, inFile := settings.Plugin(name); inFile {
+		return done, problem.New(problem.Conflict,
+			fmt.Errorf("plugin %q has an entry in the configuration file %s, which would win", entry.Name, settings.File()),
+			"change its sha256 there, or take the entry out")
+	}
+	sum, err := host.Sum(path)
+	if err != nil {
+		return done, err
+	}
+	done = Registered{
+		Plugin: name, Result: registered, Path: path, SHA256: sum,
+		Catalogue: c.source.Find.Catalogue(settings),
+	}
+	err = config.ChangeCatalogue(done.Catalogue, func(list []config.Plugin) ([]config.Plugin, error) {
+		return c.enter(ctx, r, list, &done)
+	})
+	switch {
+	case errors.Is(err, os.ErrPermission), errors.Is(err, os.ErrNotExist):
+		return done, problem.New(problem.Permission, err, config.OtherCatalogue)
+	case err != nil && !errors.Is(err, errDryRun):
+		return done, err
+	case r.DryRun && done.Result != already:
+		done.Result = wouldBe + done.Result
+	}
+	return done, nil
+}
+
+// enter changes the entry of a plugin among those of the catalogue, or adds one.
+func (c Registry) enter(ctx context.Context, r Registration, list []config.Plugin,
+	done *Registered,
+) ([]config.Plugin, error) {
+	at := slices.IndexFunc(list, func(p config.Plugin) bool { return p.Name == done.Plugin })
+	if at < 0 {
+		at, list = len(list), append(list, config.Plugin{Name: done.Plugin})
+	} else {
+		done.Result = updated
+	}
+	before := list[at]
+	list[at].Path, list[at].SHA256 = done.Path, done.SHA256
+	if err := r.amend(&list[at]); err != nil {
+		return nil, err
+	}
+	if before.SHA256 != done.SHA256 || before.Path != done.Path {
+		list[at].Version, done.NotNoted = c.version(ctx, list[at])
+	}
+	if same(before, list[at]) {
+		done.Result = already
+	}
+	done.Version = list[at].Version
+	if r.DryRun {
+		return nil, errDryRun
+	}
+	return list, nil
+}
+
+func same(a, b config.Plugin) bool {
+	return a.Path == b.Path && a.SHA256 == b.SHA256 && a.Version == b.Version && a.Processes == b.Processes &&
+		a.MemoryLimit == b.MemoryLimit &&
+		a.CallTimeout == b.CallTimeout && slices.Equal(a.Env, b.Env)
+}
+
+// amend changes what is said anew.
+func (r *Registration) amend(p *config.Plugin) error {
+	wrong := func(format string, args ...any) error { return problem.New(problem.Usage, fmt.Errorf(format, args...)) }
+	if r.Processes != 0 {
+		if r.Processes < 1 || r.Processes > host.MaxProcesses {
+			return wrong("%s: expected 1 to %d, not %d", r.Names.Processes, host.MaxProcesses, r.Processes)
+		}
+		p.Processes = r.Processes
+	}
+	if r.MemoryLimit != "" {
+		limit, err := config.ParseMemory(r.MemoryLimit)
+		if err != nil {
+			return wrong("%s: %s", r.Names.MemoryLimit, err)
+		}
+		p.MemoryLimit = limit
+	}
+	if r.CallTimeout != "" {
+		timeout, err := config.ParseCallTimeout(r.CallTimeout)
+		if err != nil {
+			return wrong("%s: %s", r.Names.CallTimeout, err)
+		}
+		p.CallTimeout = timeout
+	}
+	if len(r.Env) > 0 {
+		if err := config.CheckVariables(r.Env); err != nil {
+			return wrong("%s: %s", r.Names.Env, err)
+		}
+		p.Env = r.Env
+	}
+	return nil
+}
+
+// version starts the plugin, with the model that it would have in a pipeline that names none, and returns what it
+// calls itself. One that cannot be started as things are, for want of a model or a key, is registered all the same:
+// it says why then.
+func (c Registry) version(ctx context.Context, p config.Plugin) (version, why string) {
+	// As if it were in the catalogue already, in the place of what may be there.
+	found, err := c.source.Config.WithRegistered([]config.Plugin{p}).Embedder(c.source.Find, p.Name, "")
+	if missing, ok := errors.AsType[*config.NotFoundError](err); ok {
+		return "", fmt.Sprintf("its version is not noted: the %s %q, without which it does not start, is not there yet",
+			missing.Kind, missing.Name)
+	}
+	if err != nil {
+		return "", "its version is not noted: " + err.Error()
+	}
+	var d embed.Description
+	h, err := host.New(host.Options{
+		Name: p.Name, Path: p.Path, SHA256: p.SHA256, Env: found.Env, Log: c.source.Log, Redact: c.source.Redact,
+	})
+	if err == nil {
+		d, err = h.Describe(ctx)
+		err = errors.Join(err, h.Close())
+	}
+	if err != nil {
+		_, code := embed.Classify(err)
+		return "", fmt.Sprintf("its version is not noted, because it does not start by itself (%s): plugins info tells more", code)
+	}
+	return d.Version, ""
+}
+
+// Removed is what became of a plugin that was to be taken out.
+type Removed struct {
+	Plugin string `json:"plugin"`
+	Result string `json:"result"`
+}
+
+// Remove takes plugins out of the catalogue; their files stay. Where some are not in it, their error comes beside what
+// became of all.
+func (c Registry) Remove(names []string, dryRun bool) (list []Removed, err error) {
+	var missing, known []string
+	change := func(entries []config.Plugin) ([]config.Plugin, error) {
+		list = []Removed{}
+		for _, p := range entries {
+			known = append(known, p.Name)
+		}
+		for _, name := range names {
+			at := slices.IndexFunc(entries, func(p config.Plugin) bool { return p.Name == name })
+			switch {
+			case at < 0:
+				list, missing = append(list, Removed{name, unknown}), append(missing, name)
+				continue
+			case dryRun:
+				list = append(list, Removed{name, wouldBe + removed})
+			default:
+				list = append(list, Removed{name, removed})
+			}
+			entries = slices.Delete(entries, at, at+1)
+		}
+		if dryRun {
+			return nil, errDryRun
+		}
+		return entries, nil
+	}
+	path := c.source.Find.Catalogue(c.source.Config)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		_, _ = change(nil) // nothing to take out, and no file to make for that
+	} else if err := config.ChangeCatalogue(path, change); err != nil && !errors.Is(err, errDryRun) {
+		return nil, err
+	}
+	if len(missing) == 0 {
+		return list, nil
+	}
+	hint := "the catalogue is empty"
+	if len(known) > 0 {
+		hint = "it has: " + strings.Join(known, ", ")
+	}
+	return list, problem.New(problem.NoMatch, fmt.Errorf("not in the catalogue %s: %s", path,
+		strings.Join(missing, ", ")), hint)
+}

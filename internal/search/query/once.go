@@ -1,0 +1,69 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+)
+
+// Searchable returns the pipeline that somebody means who asks once, without a Backend. It is one that can work.
+func Searchable(ctx context.Context, pool *pgxpool.Pool, name string) (*pipeline.Pipeline, error) {
+	found, err := lookup.Named(ctx, pool, []string{name})
+	if err != nil {
+		return nil, err
+	}
+	p := &found[0]
+	if p.Status != pipeline.Active {
+		return nil, problem.New(problem.Failed, fmt.Errorf("pipeline %q cannot work: %s: %s", p.Name, p.Status, p.Detail))
+	}
+	return p, nil
+}
+
+// Vector embeds a text to search for with the pipeline's own model, so it cannot be the wrong one.
+func Vector(ctx context.Context, plugins *embedders.Pool, p *pipeline.Pipeline, text string) ([]float32, error) {
+	embedder, err := plugins.Matching(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	results, err := embedder.Embed(ctx, embed.Query, []string{text})
+	switch {
+	case err != nil:
+		return nil, err
+	case results[0].Err != nil:
+		return nil, problem.New(problem.Failed, results[0].Err)
+	case results[0].Empty:
+		return nil, problem.New(problem.Usage, errors.New("the text to search for holds nothing to embed"))
+	}
+	return results[0].Vector, nil
+}
+
+// Similar finds the rows that are most similar to one of the pipeline's, by its key.
+func Similar(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, key string,
+	r search.Request,
+) ([]search.Hit, error) {
+	hits, err := search.Similar(ctx, pool, p, key, r)
+	if errors.Is(err, search.ErrNoRow) {
+		return nil, problem.New(problem.NoMatch, fmt.Errorf("pipeline %q, key %q: %w", p.Name, key, err))
+	}
+	return hits, Classified(p, err)
+}
+
+// Classified gives the error of a search its class and its ways out; nil stays nil.
+func Classified(p *pipeline.Pipeline, err error) error {
+	if err == nil {
+		return nil
+	}
+	if wrong, ok := errors.AsType[*search.BadRequestError](err); ok {
+		return problem.New(problem.Usage, err, wrong.Hint...)
+	}
+	return fmt.Errorf("search %q: %w", p.Name, err)
+}

@@ -1,0 +1,267 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// ownColumn is a column of an embedding table besides the key.
+type ownColumn struct{ Name, Definition, typeName string }
+
+func ownColumns(v VectorType, stored pipeline.Stored, dims int) []ownColumn {
+	return []ownColumn{
+		{"chunk_no", "integer NOT NULL DEFAULT 0", "integer"},
+		{"generation", "integer NOT NULL", "integer"},
+		{"text_hash", "bytea NOT NULL", "bytea"},
+		{"embedded_at", "timestamptz NOT NULL", "timestamp with time zone"},
+		{"embedding", stored.Column(v.Extension(), dims) + " NOT NULL", ""},
+	}
+}
+
+// ChunkColumns are what an embedding table of chunks has besides. They may be NULL: a table may have been one of
+// whole texts before.
+var ChunkColumns = []ownColumn{
+	{"start_byte", "integer", "integer"},
+	{"end_byte", "integer", "integer"},
+	{"context", "text", "text"},
+	{"chunk_text", "text", "text"},
+}
+
+// noTriggers takes the right to make triggers from those whom default privileges give it: a trigger runs as whoever
+// writes, which is us.
+const noTriggers = `DO $$ DECLARE others text; BEGIN
+    SELECT string_agg(DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END, ', ') INTO others
+    FROM   pg_class AS c CROSS JOIN aclexplode(c.relacl) AS a
+    WHERE  c.oid = %[1]s::regclass AND a.privilege_type = 'TRIGGER' AND a.grantee <> c.relowner;
+    IF others IS NOT NULL THEN
+        EXECUTE format('REVOKE TRIGGER ON %%s FROM %%s', %[1]s::regclass, others);
+    END IF;
+END $$`
+
+// EmbeddingTable returns the statements that make the embedding table of a pipeline.
+func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, stored pipeline.Stored, dims int) []string {
+	var lines []string
+	for _, k := range t.Key {
+		c, _ := t.Column(k.Name)
+		// A domain's constraints would run in our statements, and may come later.
+		line := database.Quote(k.Name) + " " + c.BaseName
+		if c.Collation != "" {
+			line += " COLLATE " + c.Collation
+		}
+		lines = append(lines, line+" NOT NULL")
+	}
+	own := ownColumns(v, stored, dims)
+	if spec.Chunking.On() {
+		own = append(own, ChunkColumns...)
+	}
+	for _, c := range own {
+		lines = append(lines, database.Quote(c.Name)+" "+c.Definition)
+	}
+	lines = append(lines, "PRIMARY KEY ("+database.QuoteAll(KeyNames(t.Key))+`, "chunk_no")`)
+	sql := []string{"CREATE TABLE " + spec.Into() + " (\n    " + strings.Join(lines, ",\n    ") + "\n)", fmt.Sprintf(noTriggers, database.Literal(spec.Into()))}
+	if spec.Chunking.On() {
+		sql = append(sql, HashIndex(spec))
+	}
+	return sql
+}
+
+// findEmbeddingTable looks at the embedding table. One that is there must have our shape; columns of the user's
+// beside ours are fine as long as we need not fill them.
+func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table, v VectorType) (d Destination,
+	err error,
+) {
+	for _, c := range append(ownColumns(v, "", 1), ChunkColumns...) {
+		if slices.Contains(KeyNames(t.Key), c.Name) && (spec.Chunking.On() || !slices.Contains(ChunkColumns, c)) {
+			return d, refusal.Coded(code.Destination, fmt.Sprintf("the key of %s has a column %q, as the embedding table needs for itself",
+				t.Quoted(), c.Name),
+				"use a column of the table as destination, or rename the column")
+		}
+	}
+	schema := spec.Destination().Schema
+	into, err := loadTable(ctx, q, pgx.StrictNamedArgs{"table": nil, "schema": schema, "name": spec.IntoTable})
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = d.room(ctx, q, schema)
+		return d, err
+	}
+	if err != nil {
+		return d, err
+	}
+	name := into.Quoted()
+	if into.OID == t.OID {
+		return d, refusal.Coded(code.Destination, fmt.Sprintf("the embedding table %s is the source table", name))
+	}
+	other := []string{"name another table: one that is not there yet is made"}
+	if into.Kind != "r" && into.Kind != "p" {
+		return d, refusal.Coded(code.Destination,
+			fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other...)
+	}
+	if err := Untrusted(ctx, q, into.OID); err != nil {
+		return d, refusal.About(spec.Name, err)
+	}
+	if err := into.durable(ctx, q); err != nil {
+		return d, err
+	}
+	var key []string
+	var comment string
+	args := pgx.StrictNamedArgs{"table": into.OID}
+	err = q.QueryRow(ctx, sqlfiles.Query("embedding_key"), args).Scan(&key, &comment)
+	if err != nil {
+		return d, fmt.Errorf("look up key of %s: %w", name, err)
+	}
+	widening := into.widening(t)
+	switch {
+	case widening == nil:
+	case markIn(comment) != "":
+		d.Retype = widening
+	case into.lacks(t, v, true) == "": // else it is some table of the user's, which nobody should alter
+		other = append([]string{widening[0] + ";"}, other...)
+	}
+	if problem := into.lacks(t, v, d.Retype != nil); problem != "" {
+		return d, refusal.Coded(code.Destination,
+			fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.Quoted(), problem), other...)
+	}
+	if want := append(KeyNames(t.Key), "chunk_no"); !slices.Equal(key, want) {
+		return d, refusal.Coded(code.Destination, fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)",
+			name, t.Quoted(), database.QuoteAll(key), database.QuoteAll(want)), other...)
+	}
+	if into.RowSecurity {
+		return d, refusal.Coded(code.RLS, fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role",
+			name), into.bypass()...)
+	}
+	if err := q.QueryRow(ctx, sqlfiles.Query("hash_indexed"), args).Scan(&d.HashIndexed); err != nil {
+		return d, fmt.Errorf("look up indexes of %s: %w", name, err)
+	}
+	d.Chunked = into.hasColumns(ChunkColumns)
+	embedding, _ := into.Column("embedding")
+	d.Mark, d.Owned = markIn(comment), into.OwnedByUs
+	d.Exists, d.IntoOID, d.Dims, d.Stored = true, into.OID, max(int(embedding.Modifier), 0), v.stored(embedding.Type)
+	return d, nil
+}
+
+// durable returns *ConfigError when the server may empty an embedding table.
+func (t *Table) durable(ctx context.Context, q database.Querier) error {
+	var name *string
+	err := q.QueryRow(ctx, sqlfiles.Query("unlogged_part"), pgx.StrictNamedArgs{"table": t.OID}).Scan(&name)
+	if err != nil {
+		return fmt.Errorf("look up embedding table %s: %w", t.Quoted(), err)
+	}
+	if name == nil {
+		return nil
+	}
+	return refusal.Coded(code.Destination, fmt.Sprintf("the embedding table %s is unlogged: after a crash the server empties it without a word",
+		*name), "ALTER TABLE "+*name+" SET LOGGED;")
+}
+
+// room looks at the schema in which an embedding table is to be made.
+func (d *Destination) room(ctx context.Context, q database.Querier, schema string) error {
+	d.Schema = schema
+	err := q.QueryRow(ctx, "SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = $1",
+		schema).Scan(&d.MayMake)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return refusal.Coded(code.Destination, fmt.Sprintf("there is no schema %s for the embedding table", database.Quote(schema)),
+			"CREATE SCHEMA "+database.Quote(schema)+";")
+	}
+	if err != nil {
+		return fmt.Errorf("look up schema %s: %w", database.Quote(schema), err)
+	}
+	return nil
+}
+
+// lacks returns in what a table's columns differ from those of an embedding table of the source, or "". widening says
+// that types of the key will be altered.
+func (t *Table) lacks(source *Table, v VectorType, widening bool) string {
+	known := map[string]bool{}
+	for _, k := range source.Key {
+		known[k.Name] = true
+		want, _ := source.Column(k.Name)
+		got, ok := t.Column(k.Name)
+		switch {
+		case !ok:
+			return fmt.Sprintf("it has no column %q", k.Name)
+		case got.Type != want.Type && got.Type != want.Base && (!widening || !widens(got, want)):
+			return fmt.Sprintf("its column %q is of type %s, want %s", k.Name, got.TypeName, want.BaseName)
+		}
+	}
+	for _, own := range ownColumns(v, "", 1) {
+		known[own.Name] = true
+		got, ok := t.Column(own.Name)
+		switch {
+		case !ok:
+			return fmt.Sprintf("it has no column %q", own.Name)
+		case own.typeName != "" && got.TypeName != own.typeName:
+			return fmt.Sprintf("its column %q is of type %s, want %s", own.Name, got.TypeName, own.typeName)
+		case own.typeName == "" && v.stored(got.Type) == "":
+			return v.notVector(fmt.Sprintf("its column %q", own.Name), got)
+		}
+	}
+	for _, c := range t.Columns {
+		if !known[c.Name] && c.NotNull && !c.Generated && !c.Default {
+			return fmt.Sprintf("its column %q is NOT NULL without a default", c.Name)
+		}
+	}
+	return ""
+}
+
+// widens reports whether a type holds every value of another, and prints it alike, so that nothing that is stored
+// changes.
+func widens(from, to Column) bool {
+	switch from.Type {
+	case pgtype.Int2OID:
+		return to.Type == pgtype.Int4OID || to.Type == pgtype.Int8OID
+	case pgtype.Int4OID:
+		return to.Type == pgtype.Int8OID
+	case pgtype.VarcharOID:
+		return to.Type == pgtype.TextOID || to.Type == from.Type && from.Modifier >= 0 &&
+			(to.Modifier < 0 || to.Modifier > from.Modifier)
+	}
+	return false
+}
+
+// widening returns the statement that gives the key of an embedding table the types that its source's has by now, if
+// these hold every old value; or nil.
+func (t *Table) widening(source *Table) []string {
+	var changes []string
+	for _, k := range source.Key {
+		want, _ := source.Column(k.Name)
+		got, ok := t.Column(k.Name)
+		if !ok || !widens(got, want) {
+			continue
+		}
+		change := "ALTER COLUMN " + database.Quote(k.Name) + " TYPE " + want.BaseName
+		if want.Collation != "" {
+			change += " COLLATE " + want.Collation
+		}
+		changes = append(changes, change)
+	}
+	if changes == nil {
+		return nil
+	}
+	return []string{"ALTER TABLE " + t.Quoted() + " " + strings.Join(changes, ", ")}
+}
+
+// hasColumns reports whether a table has some columns of ours with their types.
+func (t *Table) hasColumns(columns []ownColumn) bool {
+	for _, own := range columns {
+		if got, ok := t.Column(own.Name); !ok || got.TypeName != own.typeName {
+			return false
+		}
+	}
+	return true
+}
+
+// HashIndex returns the statement that makes the index by which the vector of a known text is found.
+func HashIndex(spec interface{ Into() string }) string {
+	return "CREATE INDEX ON " + spec.Into() + " (text_hash)"
+}

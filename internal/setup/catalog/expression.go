@@ -1,0 +1,287 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// What an expression of the user's is called in messages.
+const (
+	TextWord    = "text"
+	FilterWord  = "filter"
+	ContextWord = "chunking context"
+)
+
+// Reading is what an expression reads and what is worth a warning.
+type Reading struct {
+	Columns  []string // by attribute number; nil when Unknown
+	Unknown  bool     // the role may not ask Postgres
+	Calls    []string // functions that are no part of the server, schema-qualified and quoted
+	Warnings []string
+}
+
+// ReadExpression makes sure that an expression is one expression over one row of the table, and finds out what it
+// reads. *ConfigError is the user's to mend; other errors are failures to find out. Nothing stays in the database.
+func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (r Reading, err error) {
+	if err := database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
+		return ParseExpression(ctx, tx, t, word, expression)
+	}); err != nil {
+		return r, err
+	}
+	var mayTemp bool
+	if err := tx.QueryRow(ctx, "SELECT has_database_privilege(current_database(), 'TEMPORARY')").Scan(
+		&mayTemp); err != nil {
+		return r, fmt.Errorf("look up privilege: %w", err)
+	}
+	var problem string
+	err = database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
+		if mayTemp {
+			r, problem, err = analyse(ctx, tx, t, expression)
+		} else {
+			r.Unknown = true
+			r.Warnings = []string{"the role lacks the privilege TEMPORARY on the database, so nobody can tell what " + word +
+				" reads and calls: every UPDATE counts as a change, and a function that is replaced goes unnoticed until embedsidecar backfill"}
+			problem, err = explain(ctx, tx, t, expression)
+		}
+		return err
+	})
+	if err == nil && problem != "" {
+		err = refusal.Coded(code.Expression, word+" "+problem)
+	}
+	for i, w := range r.Warnings {
+		if !r.Unknown {
+			r.Warnings[i] = word + " " + w
+		}
+	}
+	return r, err
+}
+
+// ParseExpression has Postgres parse the expression between round brackets and between square ones. What closes a
+// bracket that it did not open cannot pass both, so that what passes is one expression and nothing more. It returns
+// *ConfigError for what is none.
+func ParseExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) error {
+	if strings.TrimSpace(expression) == "" {
+		return refusal.Coded(code.Expression, word+" is blank")
+	}
+	if strings.ContainsRune(expression, 0) {
+		return refusal.Coded(code.Expression, word+" contains a NUL character")
+	}
+	from := " FROM " + t.Quoted() + " AS r"
+	conn := tx.Conn().PgConn()
+	round, err := conn.Prepare(ctx, "", "SELECT "+enclose(expression)+from, nil)
+	if err != nil {
+		return BadExpression(word, err)
+	}
+	if len(round.ParamOIDs) > 0 {
+		return refusal.Coded(code.Expression, word+" contains a parameter such as $1")
+	}
+	if len(round.Fields) != 1 {
+		return refusal.Coded(code.Expression, fmt.Sprintf("%s is %d expressions, want one", word, len(round.Fields)))
+	}
+	var category, name string
+	oid := round.Fields[0].DataTypeOID
+	if err := tx.QueryRow(ctx, "SELECT typcategory::text, format_type(oid, -1) FROM pg_type WHERE oid = $1",
+		oid).Scan(&category, &name); err != nil {
+		return fmt.Errorf("look up type of %s: %w", word, err)
+	}
+	switch {
+	case word == FilterWord && name != "boolean":
+		return refusal.Coded(code.Expression, fmt.Sprintf("%s is of type %s, want boolean", word, name))
+	case word != FilterWord && category != "S":
+		return refusal.Coded(code.Expression, fmt.Sprintf("%s is of type %s, want text", word, name), "cast it: (...)::text")
+	}
+	if _, err := conn.Prepare(ctx, "", "SELECT ARRAY[\n"+expression+"\n]"+from, nil); err != nil {
+		return BadExpression(word, err)
+	}
+	return nil
+}
+
+// unknownColumn finds the name in a server's message; in other languages than English there is no hint.
+var unknownColumn = regexp.MustCompile(`^column "([^".]+)" does not exist$`)
+
+// BadExpression makes *ConfigError of what the parser says of the user's expression.
+func BadExpression(word string, err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || database.Denied(err) {
+		return fmt.Errorf("parse %s: %w", word, err)
+	}
+	// Class 42 is syntax and names, 0A is what is not supported, 22 a constant that is no value of its type.
+	if class := pg.Code[:2]; class != "42" && class != "0A" && class != "22" {
+		return fmt.Errorf("parse %s: %w", word, err)
+	}
+	var hint []string
+	if pg.Hint != "" {
+		hint = append(hint, pg.Hint)
+	}
+	if name := unknownColumn.FindStringSubmatch(pg.Message); pg.Code == pgerrcode.UndefinedColumn && name != nil {
+		hint = append(hint, fmt.Sprintf("a value is written in single quotes, a name without: if %s is a value, write '%s'",
+			name[1], name[1]))
+	}
+	if strings.Contains(pg.Message, "function") || strings.Contains(pg.Message, "type") || strings.Contains(pg.Message,
+		"operator") {
+		hint = append(hint, "search_path is pg_catalog: what is elsewhere needs its schema in front, as in public.unaccent(title)")
+	}
+	return refusal.Coded(code.Expression, word+" is no expression over a row of the table: "+pg.Message, hint...)
+}
+
+// analyse asks Postgres itself what the expression reads: it makes a temporary view, looks at what the view depends
+// on, and the caller rolls it back. A view that stayed would stand in the way of the user's DROP COLUMN.
+func analyse(ctx context.Context, tx pgx.Tx, t *Table, expression string) (r Reading, problem string, err error) {
+	const name = "embedsidecar_probe"
+	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e FROM "+
+		t.Quoted()+
+		" AS r"); err != nil {
+		return r, "", fmt.Errorf("make temporary view: %w", err)
+	}
+	var rule uint32
+	var tree string
+	err = tx.QueryRow(ctx, "SELECT oid, ev_action::text FROM pg_rewrite WHERE ev_class = ('pg_temp."+name+
+		"')::regclass").Scan(&rule, &tree)
+	if err != nil {
+		return r, "", fmt.Errorf("read temporary view: %w", err)
+	}
+	if problem := forbidden(tree); problem != "" {
+		return r, problem, nil
+	}
+	called := functionsIn(tree)
+	if r.Warnings, err = unsteady(ctx, tx, tree, called); err != nil {
+		return r, "", err
+	}
+	if r.Calls, err = namesOf(ctx, tx, called); err != nil {
+		return r, "", err
+	}
+	// A generated column is not in the WAL of every version: what it is made of is.
+	rows, err := tx.Query(ctx, sqlfiles.Query("expression_columns"), pgx.StrictNamedArgs{"rule": rule, "table": t.OID})
+	if err != nil {
+		return r, "", fmt.Errorf("look up what the expression reads: %w", err)
+	}
+	r.Columns, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return r, "", fmt.Errorf("look up what the expression reads: %w", err)
+	}
+	return r, "", nil
+}
+
+// A node's text in pg_rewrite escapes spaces and braces in names and writes constants as bytes, so that none of these
+// can stand for something the user merely named.
+var (
+	wholeRow     = regexp.MustCompile(`:varattno 0 `)
+	systemColumn = regexp.MustCompile(`:varattno -\d`)
+	function     = regexp.MustCompile(`:(?:funcid|opfuncid) (\d+)`)
+	clock        = regexp.MustCompile(`(?:^|[^\\])\{SQLVALUEFUNCTION `)
+)
+
+// forbidden returns why a rule's tree is not an expression over one row, or "".
+func forbidden(tree string) string {
+	switch {
+	case strings.Contains(tree, ":hasSubLinks true"):
+		return "has a sub-select: a change of what it reads would go unnoticed"
+	case strings.Contains(tree, ":hasAggs true"):
+		return "has an aggregate: a text is made of one row"
+	case strings.Contains(tree, ":hasWindowFuncs true"):
+		return "has a window function: a text is made of one row"
+	case strings.Contains(tree, ":hasTargetSRFs true"):
+		return "has a function that returns a set: a row has one text"
+	case wholeRow.MatchString(tree):
+		return "names the whole row, and so the embedding too: name its columns"
+	case systemColumn.MatchString(tree):
+		return "names a system column, which changes with every write"
+	}
+	return ""
+}
+
+// functionsIn returns the functions that a rule's tree calls, by name, operator or cast.
+func functionsIn(tree string) []uint32 {
+	var oids []uint32
+	for _, m := range function.FindAllStringSubmatch(tree, -1) {
+		n, err := strconv.ParseUint(m[1], 10, 32)
+		if err == nil && n != 0 && !slices.Contains(oids, uint32(n)) {
+			oids = append(oids, uint32(n))
+		}
+	}
+	return oids
+}
+
+// namesOf returns the names of those functions that somebody may replace. By name and not by number, because one that
+// is dropped and made anew, or that gets a namesake which is called in its place, is what the expression means from
+// then on.
+func namesOf(ctx context.Context, q database.Querier, oids []uint32) ([]string, error) {
+	args := pgx.StrictNamedArgs{"functions": oids}
+	names, err := database.Collect(ctx, q, "replaceable_functions", pgx.RowTo[string], args)
+	if err != nil {
+		return nil, fmt.Errorf("look up functions: %w", err)
+	}
+	return names, nil
+}
+
+// unsteady warns of what may give another text for the same row.
+func unsteady(ctx context.Context, q database.Querier, tree string, oids []uint32) ([]string, error) {
+	var warnings []string
+	if clock.MatchString(tree) {
+		warnings = append(warnings, "asks for the current time or user: the text is only made anew when the row changes")
+	}
+	rows, err := q.Query(ctx, sqlfiles.Query("unsteady_functions"), pgx.StrictNamedArgs{"functions": oids})
+	if err != nil {
+		return nil, fmt.Errorf("look up functions: %w", err)
+	}
+	more, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look up functions: %w", err)
+	}
+	return append(warnings, more...), nil
+}
+
+// explain finds what forbidden finds by way of the plan, for a role that may not make a temporary view.
+func explain(ctx context.Context, tx pgx.Tx, t *Table, expression string) (problem string, err error) {
+	rows, err := tx.Query(ctx, "EXPLAIN (VERBOSE, COSTS OFF) SELECT "+enclose(expression)+" FROM "+t.Quoted()+" AS r",
+		pgx.QueryExecModeExec)
+	if err != nil {
+		return "", fmt.Errorf("explain expression: %w", err)
+	}
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if database.Denied(err) {
+		return "", nil // what the role lacks is told in its own place
+	}
+	if err != nil {
+		return "", fmt.Errorf("explain expression: %w", err)
+	}
+	for _, line := range lines {
+		node := strings.TrimLeft(line, " ->")
+		output, isOutput := strings.CutPrefix(node, "Output: ")
+		switch {
+		case strings.HasPrefix(node, "SubPlan"), strings.HasPrefix(node, "InitPlan"):
+			return "has a sub-select: a change of what it reads would go unnoticed", nil
+		case strings.HasPrefix(node, "Aggregate"):
+			return "has an aggregate: a text is made of one row", nil
+		case strings.HasPrefix(node, "WindowAgg"):
+			return "has a window function: a text is made of one row", nil
+		case strings.HasPrefix(node, "ProjectSet"):
+			return "has a function that returns a set: a row has one text", nil
+		case isOutput && strings.Contains(withoutQuotes(output), ".*"):
+			return "names the whole row, and so the embedding too: name its columns", nil
+		}
+	}
+	return "", nil
+}
+
+var quoted = regexp.MustCompile(`"(?:[^"]|"")*"|'(?:[^']|'')*'`)
+
+// withoutQuotes leaves out string constants and quoted names.
+func withoutQuotes(s string) string { return quoted.ReplaceAllString(s, "") }
+
+// enclose puts an expression of the user's into parentheses. The line breaks end a comment of one line.
+func enclose(expression string) string { return "(\n" + expression + "\n)" }

@@ -1,0 +1,116 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Whose objects may be used. What hangs on a table (a trigger, a default, a rule, the expression of an index) runs
+// with the rights of whoever uses the table, so that its owner can do all that our role can. Connections look at the
+// schema embedsidecar when they are made (package database); here it is looked at again, as it may have been made
+// since, with the tables that vectors go to.
+
+// Untrusted returns *ConfigError when the schema embedsidecar, or one of some tables, is not to be touched.
+func Untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
+	found, err := database.Strangers(ctx, tx.Conn(), tables...)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	text, owners := database.InWords(found)
+	role := tx.Conn().Config().User
+	e := &refusal.ConfigError{
+		Problem: fmt.Sprintf("it is not safe for role %q to use: %s", role, text), Code: code.Untrusted,
+	}
+	if len(owners) == 0 {
+		e.Hint = []string{"whoever owns it takes it away, or name another table: one that is not there yet is made"}
+		return e
+	}
+	e.Hint = TrustHint(role, owners[0])
+	return e
+}
+
+// TrustHint tells what to do about a table or a publication of an owner that a role does not trust; of our own objects
+// database.TrustHint does.
+func TrustHint(role, owner string) []string {
+	return []string{
+		fmt.Sprintf("run as the role that embedsidecar roles makes, or as %s", owner),
+		database.TrustOwners(role, owner),
+	}
+}
+
+// strangersType is a type in a column of a table that belongs to somebody who is not trusted.
+type strangersType struct {
+	Column, Type, Kind, Owner string
+	Whole                     bool // it is that of the column, and not a part of it
+	Casts                     bool // it has casts that are code of somebody who is not trusted
+}
+
+// StrangersTypes returns those columns of the table whose types belong to somebody who is not trusted, and notes it of
+// those of the key. It returns *ConfigError when code of that somebody would run in statements over the table: types of
+// a key are read by their input functions, which of an enum is the server's own, and of what is made of other types
+// runs the constraints of domains; expressions of users look for casts.
+func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx) (columns []string, err error) {
+	const ofUsers = 16384
+	if !slices.ContainsFunc(t.Columns, func(c Column) bool { return c.Type >= ofUsers }) {
+		return nil, nil
+	}
+	found, err := database.Collect(ctx, tx, "types_of_strangers", pgx.RowToStructByName[strangersType],
+		pgx.StrictNamedArgs{"table": t.OID, "trusted": database.Trusted(tx.Conn())})
+	if err != nil {
+		return nil, fmt.Errorf("look up types of %s: %w", t.Quoted(), err)
+	}
+	key := KeyNames(t.Key)
+	for _, s := range found {
+		problem := ""
+		switch {
+		case s.Casts:
+			problem = "has casts that run functions"
+		case slices.Contains(key, s.Column) && (!s.Whole || s.Kind != "e"):
+			problem = "is part of the key, and reading it may run functions"
+		}
+		if problem != "" {
+			role := tx.Conn().Config().User
+			return nil, &refusal.ConfigError{
+				Problem: fmt.Sprintf("it is not safe for role %q to use column %q of %s: its type %s, which belongs to role %q, %s",
+					role, s.Column, t.Quoted(), s.Type, s.Owner, problem),
+				Hint: TrustHint(role, s.Owner), Code: code.Untrusted,
+			}
+		}
+		columns = append(columns, s.Column)
+		if at := slices.Index(key, s.Column); at >= 0 {
+			t.Key[at].ByInput = true
+		}
+	}
+	return columns, nil
+}
+
+// Unruly returns why a superuser should not work on a table of somebody else, or nil: its triggers, the expressions of
+// its indexes and a view that its owner puts in its place would run with the rights of a superuser. A role with fewer
+// rights lends only those.
+func (t *Table) Unruly(ctx context.Context, tx pgx.Tx) error {
+	var super, trusted bool
+	var role string
+	err := tx.QueryRow(ctx, sqlfiles.Query("table_owner"), pgx.StrictNamedArgs{
+		"owner": t.Owner, "trusted": database.Trusted(tx.Conn()),
+	}).Scan(&role, &super, &trusted)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && (!super || trusted) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look up owner of %s: %w", t.Quoted(), err)
+	}
+	return &refusal.ConfigError{
+		Problem: fmt.Sprintf("%q is a superuser and %s belongs to %q, whose triggers and functions would run with all rights",
+			role, t.Quoted(), t.Owner),
+		Hint: TrustHint(role, t.Owner), Code: code.Untrusted,
+	}
+}

@@ -1,0 +1,250 @@
+// Package estimate says before a backfill what it will take: rows, tokens, time, money and room, of a sample of the
+// rows. It changes nothing, and embeds a few of them where that costs nothing.
+package estimate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+)
+
+// Estimate is what a backfill will take. Whatever is made of a sample is about right, and no more.
+type Estimate struct {
+	Pipeline string `json:"pipeline"`
+	Rows     int64  `json:"rows"`    // of the table
+	Texts    int64  `json:"texts"`   // rows to embed: of a new pipeline all that have a text and pass the filter
+	Sampled  int    `json:"sampled"` // rows that were looked at
+	Tokens   int64  `json:"tokens"`
+	// the plugin cannot count tokens: a token was taken for four bytes
+	TokensGuessed bool     `json:"tokens_guessed"`
+	Seconds       *float64 `json:"seconds"` // with one call at a time; null: no text was embedded to measure it
+	Price         *float64 `json:"price"`   // null: the model has none in the configuration
+	DiskBytes     int64    `json:"disk_bytes"`
+}
+
+// Line is the estimate in one line.
+func (e *Estimate) Line() string {
+	line := fmt.Sprintf("%s: about %s to embed of %d, %s", e.Pipeline, wording.Count(e.Texts, "text"), e.Rows,
+		wording.Count(e.Tokens, "token"))
+	if e.TokensGuessed {
+		line += " (guessed by their bytes)"
+	}
+	if e.Seconds != nil {
+		line += ", " + wording.Age(*e.Seconds) + " at the speed of one call here"
+	}
+	if e.Price != nil {
+		line += fmt.Sprintf(", price %.2f", *e.Price)
+	}
+	return line + ", " + wording.Size(e.DiskBytes) + " on disk"
+}
+
+// Embedder counts tokens and, to be measured, embeds.
+type Embedder interface {
+	embed.Embedder
+	embed.Tokenizer
+}
+
+// Options are what an estimate is made of.
+type Options struct {
+	DB    database.Beginner
+	Spec  pipeline.Spec
+	About embed.Description
+	By    Embedder
+	// Price is that of a million tokens; 0: nobody has named one. With a price nothing is embedded.
+	Price float64
+}
+
+// How much is looked at: so many rows, and of each text so many bytes; the rest is reckoned by its length.
+const (
+	SampleRows  = 300
+	SampleBytes = 20000
+)
+
+const (
+	timedTexts = 16
+	// the server's estimate is not believed for tables below
+	countedRows = 100_000
+	// a ledger entry, and a row of an embedding table beside its vector, with their index entries
+	ledgerBytes, rowBytes = 200, 150
+)
+
+// Make estimates the backfill of one pipeline.
+func Make(ctx context.Context, o Options) (Estimate, error) {
+	e := Estimate{Pipeline: o.Spec.Name}
+	var texts []string
+	var longer []float64 // how much longer each is than what was read of it
+	var stored pipeline.Stored
+	err := database.RetryReadOnly(ctx, o.DB, func(tx pgx.Tx) error {
+		f, err := resolve.Inspect(ctx, tx, o.Spec, catalog.Vectors{Dims: o.About.Dims, Sparse: o.About.Sparse}, nil)
+		if err != nil {
+			return err
+		}
+		p := &f.Pipeline
+		stored = p.Stored
+		if e.Rows, err = countRows(ctx, tx, p); err != nil {
+			return err
+		}
+		texts, longer, err = e.sample(ctx, tx, p)
+		return err
+	})
+	if err == nil {
+		err = e.reckon(ctx, o, stored, texts, longer)
+	}
+	if err != nil {
+		return e, fmt.Errorf("estimate pipeline %q: %w", o.Spec.Name, err)
+	}
+	return e, nil
+}
+
+// Due is what is to be embedded of a pipeline that is set up.
+type Due struct {
+	Rows, Texts int64     // of the table; and how many of them
+	Sample      []string  // the beginnings of some
+	Longer      []float64 // how many times as long each is
+	Stored      pipeline.Stored
+}
+
+// Rest estimates what is left of a pipeline.
+func Rest(ctx context.Context, o Options, due Due) (Estimate, error) {
+	e := Estimate{Pipeline: o.Spec.Name, Rows: due.Rows, Texts: due.Texts, Sampled: len(due.Sample)}
+	if err := e.reckon(ctx, o, due.Stored, due.Sample, due.Longer); err != nil {
+		return e, fmt.Errorf("estimate pipeline %q: %w", o.Spec.Name, err)
+	}
+	return e, nil
+}
+
+// reckon makes tokens, price or time, and room of a sample of texts, and how many times as long each is.
+func (e *Estimate) reckon(ctx context.Context, o Options, stored pipeline.Stored, texts []string, longer []float64,
+) error {
+	tokens, err := e.count(ctx, o, texts, longer)
+	if err != nil {
+		return err
+	}
+	if len(texts) > 0 {
+		e.Tokens = int64(tokens / float64(len(texts)) * float64(e.Texts))
+	}
+	if o.Price > 0 {
+		price := float64(e.Tokens) / 1e6 * o.Price //nolint:mnd // a million
+		e.Price = &price
+	} else if len(texts) > 0 {
+		if err := e.measure(ctx, o.By, texts); err != nil {
+			return err
+		}
+	}
+	e.DiskBytes = e.Texts * (vectorBytes(stored, o.About) + ledgerBytes)
+	if !o.Spec.InSource() {
+		e.DiskBytes += e.Texts * rowBytes
+	}
+	return nil
+}
+
+// countRows counts small tables, and believes the server of large ones.
+func countRows(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (rows int64, err error) {
+	err = tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+p.Source()+" LIMIT $1) AS r", countedRows).Scan(&rows)
+	if err != nil || rows < countedRows {
+		return rows, err
+	}
+	var believed int64
+	err = tx.QueryRow(ctx, `SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS c
+		WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree($1::oid) UNION SELECT $1::oid)`, p.OID).Scan(&believed)
+	return max(rows, believed), err
+}
+
+// sample reads some rows. Of their texts it returns the beginnings, and how many times as long each is.
+func (e *Estimate) sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (texts []string,
+	longer []float64, err error,
+) {
+	share := 100.0
+	if e.Rows > SampleRows { // some more than are wanted: they are spread over the table
+		share = min(100, 100*4*SampleRows/float64(e.Rows))
+	}
+	method := "BERNOULLI"
+	if e.Rows >= countedRows { // by pages, of which no more are read
+		method = "SYSTEM"
+	}
+	rows, err := tx.Query(ctx, "SELECT t.wanted, octet_length(t.content), left(t.content, $1) FROM (SELECT "+
+		p.FilterExpression()+" AS wanted, "+p.TextExpression()+" AS content FROM "+p.Source()+" AS r TABLESAMPLE "+method+
+		" ($2::real) LIMIT $3) AS t", SampleBytes, share, SampleRows)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var wanted bool
+		var size *int64
+		var text *string
+		if err := rows.Scan(&wanted, &size, &text); err != nil {
+			return nil, nil, err
+		}
+		e.Sampled++
+		if wanted && text != nil && strings.TrimSpace(*text) != "" {
+			texts = append(texts, *text)
+			longer = append(longer, float64(*size)/float64(len(*text)))
+		}
+	}
+	if e.Sampled > 0 {
+		e.Texts = int64(float64(len(texts)) / float64(e.Sampled) * float64(e.Rows))
+	}
+	return texts, longer, rows.Err()
+}
+
+// count returns how many tokens the model sees in some texts.
+func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer []float64) (tokens float64, err error) {
+	const bytesPerToken = 4
+	if len(texts) == 0 {
+		return 0, nil
+	}
+	found, err := o.By.Tokenize(ctx, texts)
+	if errors.Is(err, embed.ErrNoTokens) {
+		e.TokensGuessed = true
+	} else if err != nil {
+		return 0, err
+	}
+	for i, text := range texts {
+		n := float64(len(text)/bytesPerToken + 1)
+		if !e.TokensGuessed {
+			n = float64(len(found.Ends[i]))
+		}
+		n = n*longer[i] + float64(found.Around)
+		if most := float64(o.About.MaxTokens); most > 0 && !o.Spec.Chunking.On() { // what is longer is cut, and not paid for
+			n = min(n, most)
+		}
+		tokens += n
+	}
+	return tokens, nil
+}
+
+// measure embeds a few texts, the first of them to warm up.
+func (e *Estimate) measure(ctx context.Context, by embed.Embedder, texts []string) error {
+	texts = texts[:min(len(texts), timedTexts)]
+	if _, err := by.Embed(ctx, embed.Document, texts[:1]); err != nil {
+		return err
+	}
+	began := time.Now()
+	if _, err := by.Embed(ctx, embed.Document, texts); err != nil {
+		return err
+	}
+	seconds := time.Since(began).Seconds() / float64(len(texts)) * float64(e.Texts)
+	e.Seconds = &seconds
+	return nil
+}
+
+// vectorBytes is the size of one vector as it is stored.
+func vectorBytes(stored pipeline.Stored, about embed.Description) int64 {
+	const header, words = 8, 128 // words that a sparse one usually has
+	if about.Sparse {
+		return header + stored.Bytes(words)
+	}
+	return header + stored.Bytes(about.Dims)
+}

@@ -1,0 +1,113 @@
+package estimate_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+func TestMain(m *testing.M) { os.Exit(testenv.Main(m)) }
+
+// words is an embedder whose tokens are words, with two around each text.
+type words struct {
+	texts  int
+	silent bool // it cannot count tokens
+}
+
+func (w *words) Describe(context.Context) (embed.Description, error) { return about, nil }
+
+func (w *words) Embed(_ context.Context, _ embed.Kind, texts []string) ([]embed.Result, error) {
+	w.texts += len(texts)
+	return make([]embed.Result, len(texts)), nil
+}
+
+func (w *words) Tokenize(_ context.Context, texts []string) (embed.Tokens, error) {
+	if w.silent {
+		return embed.Tokens{}, embed.ErrNoTokens
+	}
+	found := embed.Tokens{Around: 2}
+	for _, text := range texts {
+		found.Ends = append(found.Ends, make([]int, len(strings.Fields(text))))
+	}
+	return found, nil
+}
+
+var about = embed.Description{Model: "words", Fingerprint: "words", Dims: 100, MaxTokens: 12}
+
+// Where every row is like every other the estimate must be exact; it reads a sample, and embeds nothing that is paid.
+func TestMake(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text, shown boolean);
+		INSERT INTO docs SELECT i, repeat('word ', 8), true FROM generate_series(1, 2000) AS i;
+		CREATE TABLE long (id bigint PRIMARY KEY, body text);
+		INSERT INTO long SELECT i, repeat('word ', 10000) FROM generate_series(1, 20) AS i;
+		CREATE TABLE few (id bigint PRIMARY KEY, body text);
+		INSERT INTO few VALUES (1, 'a b'), (2, ' '), (3, NULL), (4, 'c d');
+		CREATE TABLE none (id bigint PRIMARY KEY, body text);
+		CREATE TABLE parts (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id);
+		CREATE TABLE parts_1 PARTITION OF parts FOR VALUES FROM (0) TO (50); CREATE TABLE parts_2 PARTITION OF parts DEFAULT;
+		INSERT INTO parts SELECT i, 'one' FROM generate_series(1, 100) AS i`)
+	of := func(table string) pipeline.Spec {
+		return pipeline.Spec{
+			Name: table, Schema: "public", Table: table, Columns: []string{"body"}, IntoTable: "e", Enabled: true,
+		}
+	}
+	chunked := of("long")
+	chunked.Chunking = pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 16}
+	hidden := of("docs")
+	hidden.Filter = "NOT shown"
+	pool, err := pgxpool.New(t.Context(), db.URL(testenv.Owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for name, test := range map[string]struct {
+		spec   pipeline.Spec
+		price  float64
+		silent bool
+
+		rows, texts, tokens int64
+	}{
+		"counted":      {spec: of("docs"), rows: 2000, texts: 2000, tokens: 2000 * 10},
+		"paid":         {spec: of("docs"), price: 50, rows: 2000, texts: 2000, tokens: 2000 * 10},
+		"guessed":      {spec: of("docs"), silent: true, rows: 2000, texts: 2000, tokens: 2000 * 11},
+		"filtered":     {spec: hidden, rows: 2000},
+		"empty texts":  {spec: of("few"), rows: 4, texts: 2, tokens: 2 * 4},
+		"empty table":  {spec: of("none")},
+		"partitioned":  {spec: of("parts"), rows: 100, texts: 100, tokens: 100 * 3},
+		"cut, unpaid":  {spec: of("long"), rows: 20, texts: 20, tokens: 20 * 12},
+		"whole chunks": {spec: chunked, rows: 20, texts: 20, tokens: 20 * 10002},
+	} {
+		by := &words{silent: test.silent}
+		got, err := estimate.Make(t.Context(), estimate.Options{
+			DB: pool, Spec: test.spec, About: about, By: by, Price: test.price,
+		})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got.Rows != test.rows || got.Texts != test.texts || got.Tokens != test.tokens || got.TokensGuessed != test.silent {
+			t.Errorf("%s: %+v, want %+v", name, got, test)
+		}
+		if (test.price > 0) != (by.texts == 0 && test.texts > 0) && test.texts > 0 || by.texts > 17 {
+			t.Errorf("%s: %d texts were embedded", name, by.texts)
+		}
+		if test.price > 0 && (got.Price == nil || *got.Price != 1 || got.Seconds != nil) {
+			t.Errorf("%s: %+v", name, got)
+		}
+		if want := test.texts * (8 + 400 + 200 + 150); got.DiskBytes != want {
+			t.Errorf("%s: %d bytes, want %d", name, got.DiskBytes, want)
+		}
+	}
+	if testenv.Value[bool](db, "SELECT to_regclass('e') IS NOT NULL") {
+		t.Error("something was made")
+	}
+}

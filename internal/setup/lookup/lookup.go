@@ -1,0 +1,258 @@
+// Package lookup finds the pipelines that somebody means: those that are set up in the database, and those that the
+// configuration has.
+package lookup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+)
+
+// Stored returns the pipelines that are set up for a slot.
+func Stored(ctx context.Context, pool *pgxpool.Pool, slot string) ([]pipeline.Pipeline, error) {
+	return StoredBy(ctx, nil, pool, slot)
+}
+
+// StoredBy is Stored, which remembers what it has looked at.
+func StoredBy(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool, slot string) ([]pipeline.Pipeline, error) {
+	if err := catalog.CheckVersion(ctx, pool); err != nil {
+		return nil, err
+	}
+	return l.Load(ctx, pool, slot)
+}
+
+// Drift tells what is configured otherwise than it is set up.
+func Drift(ctx context.Context, pool *pgxpool.Pool, c *config.Config) ([]config.Change, error) {
+	stored, err := Stored(ctx, pool, c.Slot.Name)
+	if err != nil {
+		return nil, err
+	}
+	setUp := make([]pipeline.Spec, len(stored))
+	for i := range stored {
+		setUp[i] = stored[i].Spec
+	}
+	return config.Diff(Configured(c, stored), setUp), nil
+}
+
+// Named returns the pipelines of these names, or all when there are none, whatever their slot.
+func Named(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
+	all, err := All(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	return named(all, names)
+}
+
+// named returns those of all that have these names, or all when there are none.
+func named(all []pipeline.Pipeline, names []string) ([]pipeline.Pipeline, error) {
+	if len(names) == 0 {
+		if len(all) == 0 {
+			return nil, problem.New(problem.NotSetUp, errors.New("no pipeline is set up in this database"),
+				"embedsidecar init sets them up")
+		}
+		return all, nil
+	}
+	known := make([]string, len(all))
+	for i := range all {
+		known[i] = all[i].Name
+	}
+	var found []pipeline.Pipeline
+	for _, name := range names {
+		at := Meant(all, name)
+		if at < 0 {
+			return nil, refusal.UnknownPipeline(name, known)
+		}
+		found = append(found, all[at])
+	}
+	return found, nil
+}
+
+// BriefRows returns the pipelines of these names as Brief does, or one pipeline and the keys after it: what stands
+// behind the first name and is no pipeline's is a key.
+func BriefRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelines []pipeline.Pipeline,
+	keys []string, err error,
+) {
+	all, err := brief(ctx, pool)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(words) > 1 && !slices.ContainsFunc(words[1:], func(w string) bool { return Meant(all, w) >= 0 }) {
+		words, keys = words[:1], words[1:]
+	}
+	pipelines, err = named(all, words)
+	return pipelines, keys, err
+}
+
+// Brief returns the pipelines of these names, or all when there are none, with no more than their numbers, names,
+// tables and switches: who acts on one need not be able to read its table.
+func Brief(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
+	all, err := brief(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	return named(all, names)
+}
+
+func brief(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
+	if err := catalog.CheckVersion(ctx, pool); err != nil {
+		return nil, err
+	}
+	rows, err := pool.Query(ctx, "SELECT pipeline_id, name, table_schema::text, table_name::text, enabled FROM embedsidecar.pipeline ORDER BY name")
+	if err != nil {
+		return nil, fmt.Errorf("list pipelines: %w", err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p pipeline.Pipeline, err error) {
+		err = row.Scan(&p.ID, &p.Name, &p.Schema, &p.Table, &p.Enabled)
+		return p, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list pipelines: %w", err)
+	}
+	return all, nil
+}
+
+// OtherSlots tells how to name a slot that is set up.
+func OtherSlots(ctx context.Context, pool *pgxpool.Pool) string {
+	const hint = "name the slot of the pipelines that are set up: --slot NAME, or EMBEDSIDECAR_SLOT"
+	rows, err := pool.Query(ctx, "SELECT slot_name FROM embedsidecar.lsn_checkpoint ORDER BY slot_name")
+	if err != nil {
+		return hint
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(names) == 0 { // not set up: there is none to name
+		return hint
+	}
+	return hint + "; there are: " + strings.Join(names, ", ")
+}
+
+// All returns the pipelines of all slots.
+func All(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
+	return AllBy(ctx, nil, pool)
+}
+
+// AllBy is All, which remembers what it has looked at.
+func AllBy(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
+	if err := catalog.CheckVersion(ctx, pool); err != nil {
+		return nil, err
+	}
+	rows, err := pool.Query(ctx, "SELECT slot_name::text FROM embedsidecar.lsn_checkpoint ORDER BY slot_name")
+	if err != nil {
+		return nil, fmt.Errorf("list slots: %w", err)
+	}
+	slots, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("list slots: %w", err)
+	}
+	var all []pipeline.Pipeline
+	for _, slot := range slots {
+		pipelines, err := l.Load(ctx, pool, slot)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, pipelines...)
+	}
+	return all, nil
+}
+
+// Configured returns the pipelines of the configuration. Where it is silent, what is set up already decides: the name
+// of a pipeline with the same table and destination, whether somebody has paused it, and the priority that it has.
+func Configured(c *config.Config, stored []pipeline.Pipeline) []pipeline.Spec {
+	specs := slices.Clone(c.Pipelines)
+	for i := range specs {
+		spec := &specs[i]
+		said := func(key string) bool { return c.Origin(fmt.Sprintf("pipelines[%d].%s", i, key)) != "default" }
+		if !said("name") {
+			same := slices.IndexFunc(stored, func(p pipeline.Pipeline) bool { return SameEnds(p.Spec, *spec) })
+			namesake := Find(stored, spec.Name)
+			switch {
+			case same >= 0:
+				spec.Name = stored[same].Name
+			case namesake >= 0 && !replaces(*spec, stored[namesake].Spec):
+				spec.Name = config.LongName(*spec)
+			}
+		}
+		at := Find(stored, spec.Name)
+		if at < 0 { // init renames it
+			at = slices.IndexFunc(stored, func(p pipeline.Pipeline) bool {
+				return SameEnds(p.Spec, *spec) && !slices.ContainsFunc(specs,
+					func(other pipeline.Spec) bool { return other.Name == p.Name })
+			})
+		}
+		if at < 0 {
+			continue
+		}
+		if !said("enabled") {
+			spec.Enabled = stored[at].Enabled
+		}
+		if !said("priority") {
+			spec.Priority = stored[at].Priority
+		}
+	}
+	return specs
+}
+
+// SameEnds reports whether two pipelines lead from the same table to the same destination.
+func SameEnds(a, b pipeline.Spec) bool {
+	return a.Schema == b.Schema && a.Table == b.Table && a.Destination() == b.Destination()
+}
+
+// replaces reports whether a pipeline with the name of a stored one is that one, whose table is called otherwise now
+// and was replaced by another of its name. Nobody gave them the name: it is that of the table.
+func replaces(spec, stored pipeline.Spec) bool {
+	if spec.Schema == stored.Schema && spec.Table == stored.Table {
+		return false
+	}
+	// An embedding table whose schema nobody has named may have moved along with the source.
+	return spec.Destination() == stored.Destination() || spec.IntoSchema == "" && spec.IntoTable != "" &&
+		spec.IntoTable == stored.IntoTable
+}
+
+// Find returns the place of a pipeline, by its name, or -1.
+func Find(pipelines []pipeline.Pipeline, name string) int {
+	return slices.IndexFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Name == name })
+}
+
+// Meant returns the place of the pipeline that somebody means, or -1: one by this name, or else the only one that was
+// named after a table of this name, whose schema nobody types.
+func Meant(pipelines []pipeline.Pipeline, name string) int {
+	if at := Find(pipelines, name); at >= 0 {
+		return at
+	}
+	found := -1
+	for i := range pipelines {
+		if _, table, is := strings.Cut(pipelines[i].Name, "."); is && table == name &&
+			pipelines[i].Name == pipelines[i].Schema+"."+pipelines[i].Table {
+			if found >= 0 {
+				return -1
+			}
+			found = i
+		}
+	}
+	return found
+}
+
+// Of returns the pipelines that a list of names means, as that of a token: all where it names none.
+func Of(all []pipeline.Pipeline, names []string) (of []pipeline.Pipeline) {
+	meant := make([]int, len(names))
+	for i, name := range names {
+		meant[i] = Meant(all, name)
+	}
+	for i := range all {
+		if len(names) == 0 || slices.Contains(meant, i) {
+			of = append(of, all[i])
+		}
+	}
+	return of
+}

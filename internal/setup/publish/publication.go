@@ -1,0 +1,277 @@
+// Package publish knows what our publication sends, and plans what makes it send the tables of pipelines.
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/setup/step"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Publication is what the catalogue says of ours.
+type Publication struct {
+	OID       uint32
+	Owner     string
+	OwnedByUs bool
+	AllTables bool
+	ViaRoot   bool
+	AllKinds  bool // insert, update, delete and truncate are published
+	Entries   map[uint32]Entry
+}
+
+// Entry is a table's entry in a publication.
+type Entry struct {
+	Columns  []int16  // of the column list; nil: all
+	Filtered bool     // a row filter hides changes
+	Name     string   // quoted
+	Above    []uint32 // the partitioned tables that it is a partition of
+}
+
+// Wanted is how a table shall be in the publication.
+type Wanted struct {
+	Table   *catalog.Table
+	Columns []string // nil: all
+}
+
+// SQL is the table with its columns, as a publication names it.
+func (p Wanted) SQL() string {
+	only := "ONLY "
+	if p.Table.Kind == "p" {
+		only = ""
+	}
+	if p.Columns == nil {
+		return only + p.Table.Quoted()
+	}
+	return only + p.Table.Quoted() + " (" + database.QuoteAll(p.Columns) + ")"
+}
+
+// Version15 is the first server with column lists and row filters in publications.
+const Version15 = 150000
+
+// Find looks a publication up; nil: there is none.
+func Find(ctx context.Context, q database.Querier, name string, version int) (*Publication, error) {
+	var p Publication
+	err := q.QueryRow(ctx, sqlfiles.Query("find_publication"), pgx.StrictNamedArgs{"name": name}).
+		Scan(&p.OID, &p.Owner, &p.OwnedByUs, &p.AllTables, &p.ViaRoot, &p.AllKinds)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil //nolint:nilnil // nil says that there is none
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up publication %q: %w", name, err)
+	}
+	details := "prattrs::int2[], prqual IS NOT NULL"
+	if version < Version15 {
+		details = "NULL::int2[], false"
+	}
+	rows, err := q.Query(ctx, "SELECT prrelid, "+details+`, format('%I.%I', n.nspname, c.relname),
+		ARRAY(SELECT relid::oid FROM pg_partition_ancestors(prrelid) WHERE relid <> prrelid)
+		FROM pg_publication_rel JOIN pg_class c ON c.oid = prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE prpubid = $1`, p.OID)
+	if err != nil {
+		return nil, fmt.Errorf("look up tables of publication %q: %w", name, err)
+	}
+	p.Entries = map[uint32]Entry{}
+	var oid uint32
+	var entry Entry
+	_, err = pgx.ForEachRow(rows, []any{&oid, &entry.Columns, &entry.Filtered, &entry.Name, &entry.Above}, func() error {
+		p.Entries[oid] = entry
+		entry.Columns, entry.Above = nil, nil
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up tables of publication %q: %w", name, err)
+	}
+	return &p, nil
+}
+
+// Unfit returns what is wrong with a publication that is there and cannot be ours, or nil.
+func (p *Publication) Unfit(name string) *refusal.ConfigError {
+	wrong := func(what, hint string) *refusal.ConfigError {
+		return &refusal.ConfigError{
+			Problem: fmt.Sprintf("publication %q %s", name, what), Hint: []string{hint}, Code: code.Publication,
+		}
+	}
+	switch {
+	case p.AllTables:
+		return wrong("publishes all tables: what we write would come back as changes",
+			"choose another name for the publication")
+	case p.ViaRoot:
+		return wrong("has publish_via_partition_root: the TRUNCATE of a partition would go unnoticed",
+			"ALTER PUBLICATION "+database.Quote(name)+" SET (publish_via_partition_root = false);")
+	case !p.AllKinds:
+		return wrong("leaves out some kinds of changes",
+			"ALTER PUBLICATION "+database.Quote(name)+" SET (publish = 'insert, update, delete, truncate');")
+	}
+	return nil
+}
+
+// has reports whether the publication sends a table as it shall.
+func (p *Publication) has(want Wanted) bool {
+	entry, ok := p.Entries[want.Table.OID]
+	if !ok {
+		return false
+	}
+	if want.Columns == nil || entry.Columns == nil {
+		return want.Columns == nil && entry.Columns == nil
+	}
+	var numbers []int16
+	for _, name := range want.Columns {
+		c, _ := want.Table.Column(name)
+		numbers = append(numbers, c.Number)
+	}
+	slices.Sort(numbers)
+	have := slices.Clone(entry.Columns)
+	slices.Sort(have)
+	return slices.Equal(numbers, have)
+}
+
+// Plan plans what makes the publication send the tables. now is nil when there is none; then grant lets the role
+// make it.
+func Plan(name string, now *Publication, want []Wanted, mayCreate bool, grant string) (steps []step.Action,
+	err error,
+) {
+	if len(want) == 0 {
+		return nil, nil
+	}
+	if now == nil {
+		a := step.Action{
+			Step: step.Step{
+				What: "publication " + database.Quote(name),
+				Undo: []string{"DROP PUBLICATION " + database.Quote(name) + ";"},
+			},
+			Allowed: mayCreate,
+		}
+		list, own := make([]string, len(want)), true
+		for i, w := range want {
+			list[i] = w.SQL()
+			a.Allowed = a.Allowed && w.Table.OwnedByUs
+			own = own && w.Table.OwnedByUs
+			a.Tables = append(a.Tables, w.Table.OID)
+		}
+		a.SQL = []string{"CREATE PUBLICATION " + database.Quote(name) + " FOR TABLE " + strings.Join(list, ", ") +
+			" WITH (publish_via_partition_root = false, publish = 'insert, update, delete, truncate')"}
+		if own { // one that somebody else made could not be altered later
+			a.Grant = grant
+		}
+		return []step.Action{a}, nil
+	}
+	if unfit := now.Unfit(name); unfit != nil {
+		return nil, unfit
+	}
+	alter := "ALTER PUBLICATION " + database.Quote(name)
+	for _, w := range want {
+		entry, in := now.Entries[w.Table.OID]
+		for oid, e := range now.Entries {
+			if e.Filtered && (oid == w.Table.OID || slices.Contains(e.Above, w.Table.OID)) {
+				return nil, &refusal.ConfigError{
+					Code: code.Publication,
+					Problem: fmt.Sprintf("publication %q has a row filter on %s: changes of other rows would go unnoticed", name,
+						e.Name),
+					Hint: []string{alter + " DROP TABLE " + e.Name + "; then run embedsidecar init"},
+				}
+			}
+		}
+		if now.has(w) {
+			continue
+		}
+		a := step.Action{
+			Step:    step.Step{What: "table " + w.Table.Quoted() + " in publication " + database.Quote(name)},
+			Allowed: now.OwnedByUs && w.Table.OwnedByUs, Tables: []uint32{w.Table.OID},
+		}
+		remove := alter + " DROP TABLE " + Wanted{Table: w.Table}.SQL()
+		if in {
+			a.SQL = []string{remove}
+		}
+		a.SQL = append(a.SQL, alter+" ADD TABLE "+w.SQL())
+		a.Undo = []string{remove + ";"}
+		if in {
+			before := Wanted{Table: w.Table}
+			for _, c := range w.Table.Columns {
+				if slices.Contains(entry.Columns, c.Number) {
+					before.Columns = append(before.Columns, c.Name)
+				}
+			}
+			a.Undo = append(a.Undo, alter+" ADD TABLE "+before.SQL()+";")
+		}
+		steps = append(steps, a)
+	}
+	return steps, nil
+}
+
+// Sources returns the tables of stored pipelines as they are published, each once; those that are gone are left out.
+func Sources(ctx context.Context, q database.Querier, stored []resolve.Stored) ([]Wanted, error) {
+	var all []Wanted
+	for _, s := range stored {
+		if slices.ContainsFunc(all, func(w Wanted) bool { return w.Table.OID == s.TableOID }) {
+			continue
+		}
+		t, err := catalog.TableByOID(ctx, q, s.TableOID)
+		if _, ok := errors.AsType[*refusal.MissingError](err); ok {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, Wanted{Table: t})
+	}
+	return all, nil
+}
+
+// Republish makes a missing publication of a slot again, for a role that may. Changes made while it was missing are
+// lost to the slot: the caller must make the slot anew and compare every row.
+func Republish(ctx context.Context, db database.Beginner, slot string) error {
+	tx, err := db.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin transaction: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	var name string
+	var version int
+	err = tx.QueryRow(ctx, sqlfiles.Query("slot_publication"), pgx.StrictNamedArgs{"slot": slot}).Scan(&name, &version)
+	if err != nil {
+		return fmt.Errorf("look up publication of slot %q: %w", slot, err)
+	}
+	now, err := Find(ctx, tx, name, version)
+	if err != nil || now != nil {
+		return err
+	}
+	stored, err := resolve.ReadStoredOf(ctx, tx, slot)
+	if err != nil {
+		return err
+	}
+	want, err := Sources(ctx, tx, stored)
+	if err != nil {
+		return err
+	}
+	steps, err := Plan(name, nil, want, true, "")
+	if err != nil {
+		return err
+	}
+	for _, a := range steps {
+		for _, sql := range append([]string{fmt.Sprintf("SET LOCAL lock_timeout = %d", step.Timeout.Milliseconds())},
+			a.SQL...) {
+			_, err := tx.Exec(ctx, sql)
+			if database.Denied(err) {
+				return &refusal.PermissionError{What: "make " + a.What, Role: tx.Conn().Config().User, SQL: a.SQL, Err: err}
+			}
+			if err != nil {
+				return fmt.Errorf("make %s: %w", a.What, err)
+			}
+		}
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return fmt.Errorf("make publication %q: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package resolve
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
+)
+
+// A definition is what somebody configures of a pipeline and may configure otherwise later. Each that was ever
+// applied has a number, the version at which it was applied last: so a sidecar that starts with an older one, as in a
+// rolling deployment, is known to be older, and does not turn the newer one back.
+
+// Digest tells two definitions apart.
+func Digest(spec pipeline.Spec) string {
+	parts := []any{
+		spec.Name, append([]string{}, spec.Columns...), spec.Text, spec.Filter, spec.Chunking, spec.Priority, PluginOf(spec),
+		spec.Model,
+	}
+	if spec.Active != "" { // what works always has the digest that it had before there were hours
+		parts = append(parts, spec.Active)
+	}
+	b, err := json.Marshal(parts)
+	if err != nil {
+		panic(err) // strings and numbers alone
+	}
+	const enough = 16
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:enough])
+}
+
+// Differences tells what somebody has configured otherwise than the pipeline is set up, and how that is.
+func Differences(configured, set pipeline.Spec) (was []string) {
+	note := func(differs bool, what, before string) {
+		if before == "" {
+			before = "none"
+		}
+		if differs {
+			was = append(was, fmt.Sprintf("%s (it was: %s)", what, before))
+		}
+	}
+	note(configured.Name != set.Name, "name", set.Name)
+	note(configured.Text != set.Text, catalog.TextWord, set.Text)
+	note(configured.Filter != set.Filter, catalog.FilterWord, set.Filter)
+	note(!slices.Equal(configured.Columns, set.Columns), "columns", strings.Join(set.Columns, ", "))
+	note(configured.Chunking != set.Chunking, "chunking", set.Chunking.Strategy)
+	note(configured.Priority != set.Priority, "priority", laneWord(set.Priority))
+	note(configured.Active != set.Active, "active", cmp.Or(string(set.Active), "always"))
+	note(PluginOf(configured) != set.Plugin, "plugin", set.Plugin)
+	note(configured.Model != set.Model, "model", set.Model)
+	return was
+}
+
+// Difference is what is configured of a pipeline otherwise than it is set up.
+type Difference struct {
+	Was        string // how it is set up; "": as it is configured
+	Configured int32  // version of the definition that is configured
+	Now        int32  // version of the one that is set up
+	Older      bool   // what is configured is known, and of before
+}
+
+// Differs compares: configured is the definition as it was written, spec the same with the names that columns have now.
+func (s *Stored) Differs(configured, spec pipeline.Spec) Difference {
+	version, known := s.Definitions[Digest(configured)]
+	d := Difference{Was: strings.Join(Differences(spec, s.Spec()), ", "), Configured: version, Now: s.DefinitionVersion}
+	d.Older = d.Was != "" && known && version < d.Now
+	return d
+}
+
+// Newer says that what is set up is newer.
+func (d Difference) Newer() string {
+	return fmt.Sprintf("is configured here as in version %d of its definition, and is set up as in version %d, which is newer", d.Configured, d.Now)
+}
+
+// WayToNewer is what to do about a newer definition.
+const WayToNewer = "give this sidecar the newer configuration, or go back to this one by hand: embedsidecar init"
+
+// AsSetUp is a configured pipeline with the definition that is set up.
+func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
+	spec := configured
+	spec.Name, spec.Columns, spec.Text, spec.Filter, spec.Chunking = s.Name, s.SourceColumns, s.TextExpression,
+		s.FilterExpression, s.Chunking
+	spec.Priority, spec.Active, spec.Plugin, spec.Model = s.Lane, s.ActiveHours, s.Plugin, s.Model
+	return spec
+}
+
+// NextDefinitions returns the versions of the definitions of a pipeline that is written down anew, and the number of
+// the one it has then.
+func (s *Stored) NextDefinitions(f *Findings) (versions map[string]int32, now int32) {
+	const most = 50
+	versions, now = maps.Clone(s.Definitions), s.DefinitionVersion
+	if versions == nil {
+		versions = map[string]int32{}
+	}
+	if len(Differences(f.Pipeline.Spec, s.Spec())) > 0 {
+		versions[Digest(s.Written)] = now // what was set up before digests were kept, or under other names of columns
+		now++
+	}
+	versions[f.Digest] = now
+	for len(versions) > most {
+		oldest := now
+		for _, v := range versions {
+			oldest = min(oldest, v)
+		}
+		maps.DeleteFunc(versions, func(_ string, v int32) bool { return v == oldest })
+	}
+	return versions, now
+}
+
+// laneWord is a lane as configurations spell it.
+func laneWord(lane pipeline.Lane) string {
+	return [...]string{"low", "normal", "high", "urgent"}[lane]
+}
+
+// PluginOf returns the plugin of a pipeline, or the one that is meant where none is named.
+func PluginOf(spec pipeline.Spec) string {
+	if spec.Plugin == "" {
+		return manifest.Default().Name
+	}
+	return spec.Plugin
+}

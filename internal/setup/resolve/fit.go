@@ -1,0 +1,97 @@
+package resolve
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+)
+
+// AddChunkColumns returns the statements that make an embedding table one of chunks.
+func (f *Findings) AddChunkColumns() []string {
+	var sql []string
+	if !f.Destination.Chunked {
+		columns := make([]string, len(catalog.ChunkColumns))
+		for i, c := range catalog.ChunkColumns {
+			columns[i] = "ADD COLUMN IF NOT EXISTS " + database.Quote(c.Name) + " " + c.Definition
+		}
+		sql = append(sql, "ALTER TABLE "+f.Pipeline.Into()+" "+strings.Join(columns, ", "))
+	}
+	if !f.Destination.HashIndexed {
+		sql = append(sql, catalog.HashIndex(f.Pipeline.Spec))
+	}
+	return sql
+}
+
+// Foreign returns *ConfigError when an embedding table that init did not make would have to be changed.
+func (f *Findings) Foreign() error {
+	if !f.Pipeline.Chunking.On() || !f.Destination.Exists || f.Destination.Mark != "" || f.Destination.Chunked {
+		return nil
+	}
+	hint := []string{"name another table: one that is not there yet is made", "or make it one yourself:"}
+	for _, sql := range f.AddChunkColumns() {
+		hint = append(hint, sql+";")
+	}
+	return &refusal.ConfigError{
+		Pipeline: f.Pipeline.Name,
+		Problem: fmt.Sprintf("the embedding table %s has no columns for chunks, and init did not make it",
+			f.Pipeline.Into()),
+		Hint: hint, Code: code.Destination,
+	}
+}
+
+// chunkable returns *ConfigError when texts shall be cut and the embedding table has no place for chunks.
+func (f *Findings) chunkable() error {
+	if !f.Pipeline.Chunking.On() || f.Pipeline.Chunked {
+		return nil
+	}
+	return &refusal.ConfigError{
+		Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf("the embedding table %s has no columns for chunks",
+			f.Pipeline.Into()),
+		Hint: []string{"run embedsidecar init: it adds them"}, Code: code.Destination,
+	}
+}
+
+// retyped returns *ConfigError when the key of the source has wider types than that of the embedding table.
+func (f *Findings) retyped() error {
+	if f.Destination.Retype == nil {
+		return nil
+	}
+	return &refusal.ConfigError{
+		Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf(
+			"the key of %s was given another type, which its embedding table %s does not have", f.Table.Quoted(),
+			f.Pipeline.Into()),
+		Hint: []string{"run embedsidecar init as the owner of the embedding table: it alters the key there, and embeds nothing again", "or alter it yourself: " + f.Destination.Retype[0] + ";"},
+	}
+}
+
+// unindexable returns *ConfigError when no index can be built over vectors of this width.
+func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) error {
+	if spec.Index == "" || dims <= stored.Indexable() {
+		return nil
+	}
+	hint := []string{"leave index out: searches then read every vector"}
+	for _, name := range pipeline.StoredTypes() {
+		if other := pipeline.Stored(name); other.Takes(false) && dims <= other.Indexable() {
+			hint = append([]string{fmt.Sprintf("store them as %s, which is indexed up to %d dimensions: into: {..., type: %s}",
+				other, other.Indexable(), other)}, hint...)
+			break
+		}
+	}
+	return refusal.Coded(code.Width, fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; the model's have %d",
+		stored.Name(), stored.Indexable(), dims), hint...)
+}
+
+// toMake is the way out of a destination that is not there.
+func (f *Findings) toMake() []string {
+	hint := []string{"run embedsidecar init: it makes it"}
+	if !f.Pipeline.InSource() && !f.Destination.MayMake {
+		hint = append(hint, "for that the role may not create in the schema: GRANT CREATE ON SCHEMA "+
+			database.Quote(f.Destination.Schema)+" TO "+database.Quote(f.Table.Reader)+";")
+	}
+	return hint
+}

@@ -1,0 +1,349 @@
+package resolve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// recall takes what text and filter read from the pipeline's row and makes sure that it is still so.
+func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
+	p, t := &f.Pipeline, f.Table
+	fail := func(problem string, hint ...string) error {
+		return &refusal.ConfigError{Pipeline: s.Name, Problem: problem, Hint: hint}
+	}
+	const again = "run embedsidecar init after changing the pipeline: it takes over what changed"
+	if keys := catalog.KeyNames(t.Key); !slices.Equal(keys, s.KeyColumns) {
+		return fail(fmt.Sprintf("the key of %s is now (%s) and was (%s)", t.Quoted(), database.QuoteAll(keys),
+			database.QuoteAll(s.KeyColumns)),
+			again)
+	}
+	for _, name := range slices.Concat(s.WatchedColumns, columnsOfText(s)) {
+		if _, ok := t.Column(name); !ok {
+			return fail(fmt.Sprintf("table %s has no column %q any more", t.Quoted(), name),
+				append(spelling.DidYouMean(name, t.ColumnNames()), again)...)
+		}
+	}
+	p.ID, p.Generation, p.Fingerprint, p.Closed = s.PipelineID, s.Generation, s.Fingerprint, !s.Open
+	p.Watched, p.WatchAll = s.WatchedColumns, s.WatchAll
+	switch columns := columnsOfText(s); {
+	case s.AsMade, s.WatchAll:
+	case columns != nil && s.FilterExpression == "" && s.Chunking.Context == "":
+		var err error
+		if p.Watched, err = watchedOf(ctx, tx, t, columns); err != nil {
+			return err
+		}
+		s.WatchedColumns = p.Watched
+	default:
+		// What a generated column is made of was found out by init, for expressions that may read any.
+		if p.InSource() {
+			return fail("a generated column of "+t.Quoted()+
+				" is made in another way than before: what the text reads must be found out anew", "run embedsidecar init")
+		}
+		p.Watched, p.WatchAll = nil, true
+	}
+	if !p.WatchAll {
+		// Generated columns that a text of the user's names are missing here; running it over no row tells what these lack.
+		f.Reads = append([]string{}, s.WatchedColumns...)
+		for _, c := range columnsOfText(s) {
+			if !slices.Contains(f.Reads, c) {
+				f.Reads = append(f.Reads, c)
+			}
+		}
+	}
+	return nil
+}
+
+// watchedOf returns the columns to watch, other than those of the key, for a text of columns: themselves, or what
+// they are generated from.
+func watchedOf(ctx context.Context, q database.Querier, t *catalog.Table, columns []string) ([]string, error) {
+	rows, err := q.Query(ctx, sqlfiles.Query("watched_columns"), pgx.StrictNamedArgs{
+		"table":   t.OID,
+		"columns": columns,
+		"key":     catalog.KeyNames(t.Key),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look up what columns are made of: %w", err)
+	}
+	watched, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look up what columns are made of: %w", err)
+	}
+	return watched, nil
+}
+
+// Load returns the pipelines of a slot as the database has them, for a role that may do no more than run. A pipeline
+// that cannot work is returned with a status other than active and a detail that says why; then only its spec, ID,
+// OID, generation, fingerprint, width and watched columns are certain, and of one whose table is locked the names of
+// its key. It returns *NotSetUpError when the database has no schema of ours.
+func Load(ctx context.Context, db database.Beginner, slot string) ([]pipeline.Pipeline, error) {
+	return (*Loader)(nil).Load(ctx, db, slot)
+}
+
+// Load is the function of that name, which does not look again at what is as it was.
+func (l *Loader) Load(ctx context.Context, db database.Beginner, slot string) ([]pipeline.Pipeline, error) {
+	var stored []Stored
+	var marks map[int32]string
+	err := database.RetryReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
+		if err := catalog.Untrusted(ctx, tx); err != nil {
+			return err
+		}
+		if marks, err = l.marks(ctx, tx, slot); err != nil {
+			return refusal.NotSetUp(err)
+		}
+		stored, err = ReadStoredOf(ctx, tx, slot)
+		return refusal.NotSetUp(err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	pipelines := make([]pipeline.Pipeline, len(stored))
+	for i := range stored {
+		id := stored[i].PipelineID
+		if l.recall(id, marks[id], &pipelines[i]) {
+			continue
+		}
+		// A transaction for each: one that held the locks of several tables, however weak, could deadlock with a user who
+		// truncates them.
+		err := database.ReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
+			pipelines[i], err = load(ctx, tx, stored[i].Current())
+			if ctx.Err() == nil && !tx.Conn().IsClosed() && database.OfStatement(err) {
+				pipelines[i], err = sick(&stored[i], err), nil
+			}
+			return err
+		})
+		if database.LockedOut(err) {
+			// Somebody alters that table. The others can go on, and this one is looked at again. It does not count as one that
+			// cannot work: whoever waits for it waits on.
+			pipelines[i] = locked(&stored[i])
+		} else if err != nil {
+			return nil, err
+		}
+		l.remember(id, marks[id], &pipelines[i])
+	}
+	return pipelines, nil
+}
+
+// Settled is Load for somebody who looks once: it looks again while a table is locked.
+func Settled(ctx context.Context, db database.Beginner, slot string) (pipelines []pipeline.Pipeline, err error) {
+	return (*Loader)(nil).Settled(ctx, db, slot)
+}
+
+// Settled is the function of that name, which does not look again at what is as it was.
+func (l *Loader) Settled(ctx context.Context, db database.Beginner, slot string) (pipelines []pipeline.Pipeline,
+	err error,
+) {
+	var failed error // Load has tried again itself
+	err = database.UntilUnlocked(ctx, func() error {
+		pipelines, failed = l.Load(ctx, db, slot)
+		if slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Status == pipeline.Locked }) {
+			return database.ErrLocked
+		}
+		return nil
+	})
+	if errors.Is(err, database.ErrLocked) {
+		err = nil // the pipeline says so
+	}
+	return pipelines, errors.Join(failed, err)
+}
+
+// Off is a stored pipeline that cannot work, with what is certain of it.
+func Off(s *Stored) pipeline.Pipeline {
+	return pipeline.Pipeline{
+		Spec: s.Spec(), ID: s.PipelineID, OID: s.TableOID, Watched: s.WatchedColumns, WatchAll: s.WatchAll, Dims: s.Dims,
+		Generation: s.Generation, Fingerprint: s.Fingerprint, Closed: !s.Open, Status: pipeline.Misconfigured,
+	}
+}
+
+// locked is a stored pipeline whose table nobody can look at now. It was whole when it was set up, so its changes are
+// matched as they were then: the names of the key's columns are all that this takes. Were they matched with nothing,
+// each would ask for a scan.
+func locked(s *Stored) pipeline.Pipeline {
+	p := Off(s)
+	p.Status, p.Detail = pipeline.Locked, "the table is locked by somebody"
+	p.WatchAll = p.WatchAll || !s.AsMade
+	for _, name := range s.KeyColumns {
+		p.Key = append(p.Key, pipeline.KeyColumn{Name: name})
+	}
+	return p
+}
+
+// sick is a stored pipeline about which the server refuses to answer: whatever it says, the others are well.
+func sick(s *Stored, err error) pipeline.Pipeline {
+	p := Off(s)
+	p.Detail = detail("the server cannot work with it: "+err.Error(), []string{
+		"mend what the server names, or change the pipeline and run embedsidecar init; it goes on by itself",
+	})
+	return p
+}
+
+// load confirms one stored pipeline. Only a failure to find out is an error.
+func load(ctx context.Context, tx pgx.Tx, s *Stored) (pipeline.Pipeline, error) {
+	off := Off(s)
+	f, err := Inspect(ctx, tx, s.Spec(), catalog.Vectors{Dims: s.Dims, Either: true}, s)
+	var (
+		missing *refusal.MissingError
+		config  *refusal.ConfigError
+		denied  *refusal.PermissionError
+	)
+	if err == nil && !f.Destination.Exists {
+		err = &refusal.ConfigError{
+			Problem: "the destination " + catalog.DestinationName(f.Pipeline.Spec) + " is gone",
+			Hint:    []string{"run embedsidecar init: it makes it anew"}, Code: code.Destination,
+		}
+	}
+	if err == nil {
+		err = f.chunkable()
+	}
+	if err == nil {
+		err = f.retyped()
+	}
+	if err == nil {
+		err = knownStill(ctx, tx, s)
+	}
+	if err == nil {
+		err = runnable(ctx, tx, f)
+	}
+	switch {
+	case errors.As(err, &missing):
+		var namesake string
+		if err := tx.QueryRow(ctx, sqlfiles.Query("table_called"), pgx.StrictNamedArgs{
+			"schema": s.TableSchema, "table": s.TableName,
+		}).Scan(&namesake); err != nil {
+			return off, fmt.Errorf("load pipeline %q: %w", s.Name, err)
+		}
+		off.Status, off.Detail = pipeline.Missing, health.Gone(database.Quote(s.TableSchema, s.TableName), namesake).String()
+	case errors.As(err, &config):
+		off.Detail = detail(config.Problem, config.Hint)
+	case errors.As(err, &denied):
+		off.Detail = refused(denied)
+	case err != nil:
+		return off, fmt.Errorf("load pipeline %q: %w", s.Name, err)
+	case !s.Published:
+		off = f.Pipeline
+		off.Status = pipeline.Unpublished
+		off.Detail = detail(f.Table.Quoted()+" is not in the publication, or not with all of its changes",
+			[]string{"run embedsidecar init as its owner"})
+	default:
+		return f.Pipeline, nil
+	}
+	return off, nil
+}
+
+// knownStill returns *ConfigError when the server knows the time zone of a stored pipeline's hours no more. It asks
+// what its hours are judged by, which takes no list of all zones.
+func knownStill(ctx context.Context, q database.Querier, s *Stored) error {
+	zone := s.ActiveHours.Zone()
+	if zone == "UTC" {
+		return nil
+	}
+	var known bool
+	err := q.QueryRow(ctx, "SELECT embedsidecar.minute_of_week($1) IS NOT NULL", zone).Scan(&known)
+	if err != nil || known {
+		return err
+	}
+	return unknownZone(s.Name, zone)
+}
+
+// refused says who may not do what, and who may help it.
+func refused(denied *refusal.PermissionError) string {
+	problem := fmt.Sprintf("role %q may not %s", denied.Role, denied.What)
+	if denied.Err != nil {
+		problem += ": " + denied.Err.Error()
+	}
+	if len(denied.SQL) > 0 {
+		problem += "; an owner of its tables, or a superuser, runs"
+	}
+	return detail(problem, denied.SQL)
+}
+
+func detail(problem string, hint []string) string {
+	for _, h := range hint {
+		problem += "; " + strings.TrimSuffix(h, ";")
+	}
+	return problem
+}
+
+// runnable makes sure that what is stored as text, filter and context is one expression each, whoever wrote it there,
+// and runs them over no row at all. The server then looks up names and privileges as it will when it matters. All of
+// it goes by the extended protocol, in which the server refuses several statements.
+func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
+	sql := "SELECT " + f.Pipeline.TextExpression() + ", " + f.Pipeline.ContextExpression() + ", " +
+		f.Pipeline.FilterExpression() + " FROM " + f.Pipeline.Source() + " AS r LIMIT 0"
+	err := database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
+		if err := parseStored(ctx, tx, f); err != nil {
+			return err
+		}
+		return database.Extended(ctx, tx, sql)
+	})
+	if database.Denied(err) {
+		if missing := Permitted(ctx, tx, f); missing != nil {
+			return missing
+		}
+		if missing := unreadable(ctx, tx, f); missing != nil {
+			return missing
+		}
+		return &refusal.ConfigError{Pipeline: f.Pipeline.Name, Problem: "read " + f.Table.Quoted() + ": " + err.Error()}
+	}
+	if _, told := errors.AsType[*refusal.ConfigError](err); err != nil && !told {
+		err = catalog.BadExpression(catalog.TextWord, err)
+	}
+	if err != nil {
+		return refusal.Of(f.Pipeline.Name, err)
+	}
+	return Permitted(ctx, tx, f)
+}
+
+// unreadable returns *PermissionError for columns that the expressions of the user's seem to name and that the role
+// may not read, or nil.
+func unreadable(ctx context.Context, q database.Querier, f *Findings) error {
+	p := &f.Pipeline
+	hidden, err := database.Collect(ctx, q, "unreadable_columns", pgx.RowTo[string],
+		pgx.StrictNamedArgs{"table": f.Table.OID})
+	if err != nil {
+		return nil //nolint:nilerr // the server's own words are told instead
+	}
+	said := p.Text + "\n" + p.Filter + "\n" + p.Chunking.Context
+	hidden = slices.DeleteFunc(hidden, func(name string) bool { return !strings.Contains(said, name) })
+	var role string
+	if len(hidden) == 0 || q.QueryRow(ctx, "SELECT current_user::text").Scan(&role) != nil {
+		return nil
+	}
+	return &refusal.PermissionError{
+		What: fmt.Sprintf("run pipeline %q: read column %s of %s", p.Name, database.QuoteAll(hidden), f.Table.Quoted()),
+		Role: role,
+		SQL: []string{"GRANT SELECT (" + database.QuoteAll(hidden) + ") ON " + f.Table.Quoted() + " TO " +
+			database.Quote(role) + ";"},
+	}
+}
+
+// parseStored has the server parse each expression of a stored pipeline, and run none.
+func parseStored(ctx context.Context, tx pgx.Tx, f *Findings) error {
+	p := &f.Pipeline
+	for _, e := range []struct{ word, expression string }{
+		{catalog.TextWord, p.Text},
+		{catalog.FilterWord, p.Filter},
+		{catalog.ContextWord, p.Chunking.Context},
+	} {
+		if strings.TrimSpace(e.expression) == "" {
+			continue
+		}
+		if err := catalog.ParseExpression(ctx, tx, f.Table, e.word, e.expression); err != nil {
+			return err
+		}
+	}
+	return nil
+}

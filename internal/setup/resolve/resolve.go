@@ -1,0 +1,283 @@
+// Package resolve confirms pipelines against the catalogue, as they are configured or as they are stored: whether they
+// can work, what they watch, and which grants they need. It changes nothing.
+package resolve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Resolve confirms a pipeline against the database: table, key, what its text and filter read, destination,
+// privileges of the current role. model is what its vectors look like; a width of 0 takes that of the destination.
+// The result has no ID, generation and fingerprint, which are in the pipeline's row.
+//
+// It returns *ConfigError (also as *MissingError) for what a person must change and *PermissionError with the grants
+// to run. Nothing changes in the database. The destination must exist; init makes it.
+func Resolve(ctx context.Context, db database.Beginner, spec pipeline.Spec, model catalog.Vectors) (pipeline.Pipeline,
+	error,
+) {
+	p, _, err := ResolveWarned(ctx, db, spec, model)
+	return p, err
+}
+
+// ResolveWarned is Resolve with what is worth a warning.
+func ResolveWarned(ctx context.Context, db database.Beginner, spec pipeline.Spec,
+	model catalog.Vectors) (p pipeline.Pipeline,
+	warnings []string,
+	err error,
+) {
+	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
+		f, err := Inspect(ctx, tx, spec, model, nil)
+		if err == nil {
+			err = KnownZone(ctx, tx, spec)
+		}
+		if err != nil {
+			return err
+		}
+		p, warnings = f.Pipeline, f.Warnings
+		if !f.Destination.Exists {
+			missing := &refusal.ConfigError{Pipeline: spec.Name, Problem: "the destination " +
+				catalog.DestinationName(f.Pipeline.Spec) +
+				" does not exist", Hint: f.toMake(), Code: code.Destination}
+			return errors.Join(missing, Permitted(ctx, tx, f)) // whoever makes it needs the rest as well
+		}
+		if err := f.chunkable(); err != nil {
+			return err
+		}
+		if err := f.retyped(); err != nil {
+			return err
+		}
+		return Permitted(ctx, tx, f)
+	})
+	return p, warnings, err
+}
+
+// Permitted returns *PermissionError when the current role lacks a privilege that running the pipeline needs.
+func Permitted(ctx context.Context, q database.Querier, f *Findings) error {
+	role, statements, err := missingGrants(ctx, q, f)
+	if err != nil {
+		return err
+	}
+	if len(statements) == 0 {
+		return nil
+	}
+	what := fmt.Sprintf("run pipeline %q", f.Pipeline.Name)
+	some, err := f.hidden(ctx, q)
+	if err != nil {
+		return err
+	}
+	if len(some) > 0 {
+		what += fmt.Sprintf(": read column %s of %s", database.QuoteAll(some), f.Table.Quoted())
+	}
+	return &refusal.PermissionError{What: what, Role: role, SQL: statements}
+}
+
+// KnownZone returns *ConfigError when the server does not know the time zone of a pipeline's hours.
+func KnownZone(ctx context.Context, q database.Querier, spec pipeline.Spec) error {
+	zone := spec.Active.Zone()
+	if zone == "UTC" {
+		return nil
+	}
+	var known bool
+	args := pgx.StrictNamedArgs{"zone": zone}
+	if err := q.QueryRow(ctx, sqlfiles.Query("zone_known"), args).Scan(&known); err != nil {
+		return fmt.Errorf("look up the time zone of pipeline %q: %w", spec.Name, err)
+	}
+	if known {
+		return nil
+	}
+	return unknownZone(spec.Name, zone)
+}
+
+func unknownZone(name, zone string) error {
+	return &refusal.ConfigError{
+		Pipeline: name, Problem: fmt.Sprintf("active: the server knows no time zone %q", zone),
+		Hint: []string{"name it as in SELECT name FROM pg_timezone_names, such as Europe/Berlin"},
+	}
+}
+
+// hidden returns the columns that text and filter read and that the role may not, though it may read others of the
+// table: which they are is not seen from the grants, which name all columns.
+func (f *Findings) hidden(ctx context.Context, q database.Querier) ([]string, error) {
+	args := pgx.StrictNamedArgs{"table": f.Table.OID, "columns": f.Reads}
+	names, err := database.Collect(ctx, q, "hidden_columns", pgx.RowTo[string], args)
+	if err != nil {
+		return nil, fmt.Errorf("look up privileges on %s: %w", f.Table.Quoted(), err)
+	}
+	return names, nil
+}
+
+// Inspect looks at everything but privileges. stored is the pipeline's row if it has one: then the table is found by
+// its number, whatever it is called now, and what text and filter read is taken from there.
+func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.Vectors, stored *Stored) (*Findings,
+	error,
+) {
+	fail := func(problem string) error { return &refusal.ConfigError{Pipeline: spec.Name, Problem: problem} }
+	if problem := catalog.Malformed(spec); problem != "" {
+		return nil, fail(problem)
+	}
+	var t *catalog.Table
+	var err error
+	if stored != nil {
+		t, err = catalog.TableByOID(ctx, tx, stored.TableOID)
+	} else {
+		t, err = catalog.TableByName(ctx, tx, spec.Schema, spec.Table)
+	}
+	if err != nil {
+		return nil, refusal.About(spec.Name, err)
+	}
+	if stored != nil && spec.IntoSchema == "" {
+		spec.IntoSchema = spec.Schema // the embedding table did not move with the source
+	}
+	spec.Schema, spec.Table = t.Schema, t.Name
+	if err := t.Embeddable(); err != nil {
+		return nil, refusal.Of(spec.Name, err)
+	}
+	if err := catalog.Usable(ctx, tx, t); err != nil {
+		return nil, err
+	}
+	if err := t.Unruly(ctx, tx); err != nil {
+		return nil, refusal.About(spec.Name, err)
+	}
+	if err := t.FindKey(ctx, tx); err != nil {
+		return nil, refusal.Of(spec.Name, err)
+	}
+	if t.Kind == "p" {
+		if err := t.CheckLeaves(ctx, tx); err != nil {
+			return nil, refusal.Of(spec.Name, err)
+		}
+		if err := t.FindRoutes(ctx, tx); err != nil {
+			return nil, err
+		}
+	}
+	byOutput, err := t.StrangersTypes(ctx, tx)
+	if err != nil {
+		return nil, refusal.About(spec.Name, err)
+	}
+	f := &Findings{Table: t, Pipeline: pipeline.Pipeline{
+		Spec: spec, OID: t.OID, Key: t.Key, Partitioned: t.Kind == "p",
+		ByOutput: byOutput, Triggers: t.Triggers, Status: pipeline.Active,
+	}}
+	if t.Children {
+		f.Warnings = append(f.Warnings, "tables that inherit from "+t.Quoted()+
+			" are left out: only its own rows get a vector")
+	}
+	if f.Vector, err = catalog.FindVector(ctx, tx); err != nil {
+		return nil, refusal.About(spec.Name, err)
+	}
+	f.Pipeline.Extension = f.Vector.Extension()
+	if stored != nil {
+		err = f.recall(ctx, tx, stored)
+	} else {
+		err = f.readColumns(ctx, tx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d, err := catalog.FindDestination(ctx, tx, spec, t, f.Vector, model)
+	f.Destination, f.Pipeline.Form = d, d.Form
+	if err != nil {
+		return nil, refusal.Of(spec.Name, err)
+	}
+	if spec.InSource() && (slices.Contains(f.Reads, spec.IntoColumn) || slices.Contains(f.Pipeline.Watched,
+		spec.IntoColumn)) {
+		return nil, fail(fmt.Sprintf("the destination %q is among the columns that the text is made of: every vector would ask for another", spec.IntoColumn))
+	}
+	f.Pipeline.Dims = model.Dims
+	if model.Dims == 0 {
+		f.Pipeline.Dims = f.Destination.Dims
+	}
+	if f.Pipeline.Dims == 0 {
+		return nil, fail(fmt.Sprintf("the width of the vectors is not known: neither the model nor the destination %s says it", catalog.DestinationName(spec)))
+	}
+	if err := unindexable(spec, f.Destination.Stored, f.Pipeline.Dims); err != nil {
+		return nil, refusal.Of(spec.Name, err)
+	}
+	return f, nil
+}
+
+// readColumns finds out which columns text and filter read.
+func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
+	p, t := &f.Pipeline, f.Table
+	fail := func(problem string, hint ...string) error {
+		return &refusal.ConfigError{Pipeline: p.Name, Problem: problem, Hint: hint}
+	}
+	seen := map[string]bool{}
+	for _, c := range p.Columns {
+		if _, ok := t.Column(c); !ok {
+			return fail(fmt.Sprintf("table %s has no column %q", t.Quoted(), c), spelling.DidYouMean(c, t.ColumnNames())...)
+		}
+		if seen[c] {
+			return fail(fmt.Sprintf("column %q is named twice", c))
+		}
+		seen[c] = true
+	}
+	text := p.Text
+	if text == "" {
+		text = p.TextExpression()
+	}
+	read, unknown := map[string]bool{}, false
+	for _, e := range []struct{ word, expression string }{
+		{catalog.TextWord, text},
+		{catalog.FilterWord, p.Filter},
+		{catalog.ContextWord, p.Chunking.Context},
+	} {
+		if e.expression == "" && e.word != catalog.TextWord {
+			continue
+		}
+		r, err := catalog.ReadExpression(ctx, tx, t, e.word, e.expression)
+		if err != nil {
+			return refusal.Of(p.Name, err)
+		}
+		if r.Unknown && e.word == catalog.TextWord && p.Text == "" && !t.AnyGenerated(p.Columns) {
+			r = catalog.Reading{Columns: p.Columns} // no need to ask Postgres
+		}
+		for _, c := range r.Columns {
+			read[c] = true
+		}
+		unknown = unknown || r.Unknown
+		f.Calls = append(f.Calls, r.Calls...)
+		f.Warnings = append(f.Warnings, r.Warnings...)
+	}
+	slices.Sort(f.Calls)
+	f.Calls = slices.Compact(f.Calls)
+	if p.WatchAll = unknown; unknown {
+		if !p.InSource() {
+			return nil
+		}
+		var name, role string
+		if err := tx.QueryRow(ctx, "SELECT current_database()::text, current_user::text").Scan(&name, &role); err != nil {
+			return fmt.Errorf("look up role: %w", err)
+		}
+		return fail("what its text and filter read cannot be found out without the privilege TEMPORARY on the database, and a vector written into the row might change it",
+			"GRANT TEMPORARY ON DATABASE "+database.Quote(name)+" TO "+database.Quote(role)+"; (for init alone)",
+			"or use an embedding table as destination")
+	}
+	if len(read) == 0 {
+		f.Warnings = append(f.Warnings, "neither text nor filter reads a column: every row has the same text")
+	}
+	keys := catalog.KeyNames(t.Key)
+	f.Reads = []string{}
+	for _, c := range t.Columns {
+		if !read[c.Name] {
+			continue
+		}
+		f.Reads = append(f.Reads, c.Name)
+		if !c.Generated && !slices.Contains(keys, c.Name) {
+			p.Watched = append(p.Watched, c.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package resolve
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Stored is a row of embedsidecar.pipeline.
+type Stored struct {
+	PipelineID       int32
+	Name             string
+	TableOID         uint32
+	TableSchema      string
+	TableName        string
+	SourceColumns    []string
+	TextExpression   string
+	FilterExpression string
+	KeyColumns       []string
+	WatchedColumns   []string
+	WatchAll         bool
+	Functions        []string          // that text and filter call, as far as somebody may replace them
+	Renamed          map[string]string // columns of its table that were renamed since: the new name by the old one
+	// the generated columns are made of the columns that they were made of when it was found out what text and filter
+	// read
+	AsMade            bool
+	DestinationColumn string
+	DestinationSchema string
+	DestinationTable  string
+	DestinationMoved  bool // the embedding table is called otherwise than it is written down
+	Dims              int
+	Plugin            string
+	Model             string
+	Chunking          pipeline.Chunking
+	Generation        int32
+	Fingerprint       string
+	Lane              pipeline.Lane
+	Enabled           bool
+	ActiveHours       pipeline.Hours
+	Open              bool // it is within its hours, or somebody has it work all the same
+	Status            string
+	StatusDetail      string
+	SlotName          string
+	Published         bool
+	DefinitionVersion int32
+	Definitions       map[string]int32 // the version at which each was applied last, by its digest
+
+	Written pipeline.Spec `db:"-"` // as it is written down
+	Moved   bool          `db:"-"` // some of its names are not those that are written down
+}
+
+// ReadStored returns the pipelines that are set up, of all slots.
+func ReadStored(ctx context.Context, q database.Querier) ([]Stored, error) {
+	return readStored(ctx, q, nil)
+}
+
+// ReadStoredOf returns the pipelines that are set up for a slot.
+func ReadStoredOf(ctx context.Context, q database.Querier, slot string) ([]Stored, error) {
+	return readStored(ctx, q, &slot)
+}
+
+func readStored(ctx context.Context, q database.Querier, slot *string) ([]Stored, error) {
+	rows, err := q.Query(ctx, sqlfiles.Query("stored_pipelines"), pgx.StrictNamedArgs{"slot": slot})
+	if err != nil {
+		return nil, fmt.Errorf("read pipelines: %w", err)
+	}
+	stored, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stored])
+	if err != nil {
+		return nil, fmt.Errorf("read pipelines: %w", err)
+	}
+	for i := range stored {
+		stored[i].Written = stored[i].Spec()
+	}
+	return stored, nil
+}
+
+// Spec is the pipeline as it would be configured.
+func (s *Stored) Spec() pipeline.Spec {
+	return pipeline.Spec{
+		Name: s.Name, Schema: s.TableSchema, Table: s.TableName, Columns: s.SourceColumns, Text: s.TextExpression,
+		Filter:     s.FilterExpression,
+		IntoColumn: s.DestinationColumn, IntoSchema: s.DestinationSchema, IntoTable: s.DestinationTable,
+		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, Enabled: s.Enabled, Active: s.ActiveHours,
+		Chunking: s.Chunking,
+	}
+}
+
+// Current returns the pipeline's row with the names that the columns of its table have now. What an expression of the
+// user's names stays: it is for him to change.
+func (s *Stored) Current() *Stored {
+	now := *s
+	for _, list := range []*[]string{&now.SourceColumns, &now.KeyColumns, &now.WatchedColumns} {
+		*list = slices.Clone(*list)
+		for i, name := range *list {
+			(*list)[i] = s.nameNow(name)
+			now.Moved = now.Moved || (*list)[i] != name
+		}
+	}
+	now.DestinationColumn = s.nameNow(s.DestinationColumn)
+	now.Moved = now.Moved || now.DestinationColumn != s.DestinationColumn
+	return &now
+}
+
+// nameNow returns the name that a column has now.
+func (s *Stored) nameNow(name string) string {
+	if now, ok := s.Renamed[name]; ok {
+		return now
+	}
+	return name
+}
+
+// columnsOfText returns the columns of the default text; a text of the user's has none.
+func columnsOfText(s *Stored) []string {
+	if s.TextExpression != "" {
+		return nil
+	}
+	return s.SourceColumns
+}
+
+// Follow gives columns that a configuration names as they were called before the name that they have now.
+func (s *Stored) Follow(spec pipeline.Spec, t *catalog.Table) (now pipeline.Spec, warnings []string) {
+	name := func(old string) string {
+		if _, there := t.Column(old); there || s.nameNow(old) == old {
+			return old
+		}
+		warnings = append(warnings, fmt.Sprintf("column %q of %s is now called %q: name it so in the configuration", old,
+			t.Quoted(), s.nameNow(old)))
+		return s.nameNow(old)
+	}
+	spec.Columns = slices.Clone(spec.Columns)
+	for i, c := range spec.Columns {
+		spec.Columns[i] = name(c)
+	}
+	if spec.InSource() {
+		spec.IntoColumn = name(spec.IntoColumn)
+	}
+	return spec, warnings
+}
+
+// Sharing returns the stored pipeline of another name that has the same destination, or nil.
+func Sharing(spec pipeline.Spec, all []Stored) *Stored {
+	for i := range all {
+		if all[i].Name != spec.Name && catalog.DestinationName(all[i].Spec()) == catalog.DestinationName(spec) {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// RenamedTo is the way out for a configuration that names a table as it was called.
+func RenamedTo(now string) []string {
+	return []string{"the table is now called " + now + ": name it so in the configuration"}
+}
+
+// OnlyRenamed compares all but the name of two pipelines, and their keys, which are those of one table.
+func OnlyRenamed(p *pipeline.Pipeline, fingerprint string, old *pipeline.Pipeline) bool {
+	return p.OID == old.OID && catalog.DestinationName(p.Spec) == catalog.DestinationName(old.Spec) &&
+		fingerprint == old.Fingerprint &&
+		p.Text == old.Text && p.Filter == old.Filter && slices.Equal(p.Columns, old.Columns) && p.Chunking == old.Chunking &&
+		p.WatchAll == old.WatchAll && slices.Equal(p.Watched, old.Watched)
+}

@@ -1,0 +1,90 @@
+// Package roles writes and runs the SQL for the two roles that a sidecar needs, one works, one streams, and for
+// those of whoever looks, acts and searches by SQL.
+package roles
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Roles are the names.
+type Roles struct{ Run, Stream, Reader, Operator, Searcher string }
+
+// Named returns roles with the usual names in place of those that are "". Names that a script cannot hold are refused.
+func Named(r Roles) (Roles, error) {
+	r = Roles{
+		cmp.Or(r.Run, sqlfiles.RunRole), cmp.Or(r.Stream, sqlfiles.StreamRole), cmp.Or(r.Reader, sqlfiles.ReaderRole),
+		cmp.Or(r.Operator, sqlfiles.OperatorRole), cmp.Or(r.Searcher, sqlfiles.SearcherRole),
+	}
+	for _, name := range []string{r.Run, r.Stream, r.Reader, r.Operator, r.Searcher} {
+		if strings.ContainsAny(name, "\x00\r\n") || strings.Contains(name, "$embedsidecar$") {
+			return r, problem.New(problem.Usage, fmt.Errorf("%q is no name for a role in a script", name))
+		}
+	}
+	return r, nil
+}
+
+// Script makes the roles. It may be run again.
+func (r Roles) Script() string {
+	return sqlfiles.Roles(r.Run, r.Stream, r.Reader, r.Operator, r.Searcher)
+}
+
+// Running returns as whom a sidecar works: who does it now, else the usual role, if it is there, else whoever asks.
+func Running(ctx context.Context, pool *pgxpool.Pool) (role string, err error) {
+	err = pool.QueryRow(ctx, sqlfiles.Query("running_role"), pgx.StrictNamedArgs{"usual": sqlfiles.RunRole}).Scan(&role)
+	if err != nil {
+		return "", fmt.Errorf("look up the role that runs: %w", refusal.NotSetUp(err))
+	}
+	return role, nil
+}
+
+// Grants is the script of what the role that works needs for each pipeline that is set up.
+func (r Roles) Grants(ctx context.Context, pool *pgxpool.Pool) (string, error) {
+	pipelines, err := lookup.All(ctx, pool)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for i := range pipelines {
+		p := &pipelines[i]
+		fmt.Fprintf(&b, "\n-- Pipeline %q:\n", p.Name)
+		var statements []string
+		if p.Status == pipeline.Active || p.Status == pipeline.Misconfigured { // a grant may be all that it lacks
+			statements, err = resolve.Grants(ctx, pool, p, r.Run)
+			if err != nil && p.Status == pipeline.Active {
+				return "", err
+			}
+		}
+		if len(statements) == 0 || err != nil {
+			b.WriteString("-- left out, as it cannot work now: " + wording.OneLine(p.Detail) + "\n")
+			continue
+		}
+		b.WriteString(strings.Join(statements, "\n") + "\n")
+	}
+	return b.String(), nil
+}
+
+// Apply runs a script: all of it or none, as several statements sent at once are one transaction.
+func (r Roles) Apply(ctx context.Context, pool *pgxpool.Pool, script string) error {
+	err := pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
+		_, err := conn.Conn().PgConn().Exec(ctx, script).ReadAll()
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("run the SQL for roles %q and %q: %w", r.Run, r.Stream, err)
+	}
+	return nil
+}

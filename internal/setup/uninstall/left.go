@@ -1,0 +1,118 @@
+package uninstall
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// left is a destination that init made.
+type left struct {
+	Schema, Table, Column string // Column is "" for an embedding table
+	OID                   uint32
+	Only                  bool // not the columns that inherit from it
+}
+
+func (l left) name() string {
+	if l.Column == "" {
+		return database.Quote(l.Schema, l.Table)
+	}
+	return database.Quote(l.Schema, l.Table, l.Column)
+}
+
+// removal plans its end.
+func (l left) removal() removal {
+	if l.Column == "" {
+		return removal{"DROP TABLE " + database.Quote(l.Schema, l.Table), []uint32{l.OID}}
+	}
+	alter := "ALTER TABLE "
+	if l.Only {
+		alter += "ONLY "
+	}
+	return removal{alter + database.Quote(l.Schema, l.Table) + " DROP COLUMN " + database.Quote(l.Column), []uint32{l.OID}}
+}
+
+// removals plans its end, and before it that of the views over it that were made as embedsidecar.view_sql says.
+func (l left) removals(ctx context.Context, q database.Querier) ([]removal, error) {
+	views, err := database.Collect(ctx, q, "marked_views", pgx.RowTo[string],
+		pgx.StrictNamedArgs{"table": l.OID, "mark": catalog.ViewOf})
+	if err != nil {
+		return nil, fmt.Errorf("look for views of %s: %w", l.name(), err)
+	}
+	var plan []removal
+	if l.Column == "" { // a view of a table whose column goes is none of ours
+		for _, name := range views {
+			plan = append(plan, removal{sql: "DROP VIEW " + name})
+		}
+	}
+	return append(plan, l.removal()), nil
+}
+
+// heirs counts those of the columns that inherit from this one.
+func (l left) heirs(ctx context.Context, q database.Querier, columns []left) (n int, err error) {
+	if l.Column == "" {
+		return 0, nil
+	}
+	var tables []uint32
+	for _, o := range columns {
+		if o.Column == l.Column && o.OID != l.OID {
+			tables = append(tables, o.OID)
+		}
+	}
+	err = q.QueryRow(ctx, sqlfiles.Query("heirs"), pgx.StrictNamedArgs{"table": l.OID, "among": tables}).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("look for columns that inherit from %s: %w", l.name(), err)
+	}
+	return n, nil
+}
+
+// spare keeps the end of a column from being that of the columns that inherit from it, where a pipeline writes to one
+// of those.
+func (l *left) spare(ctx context.Context, q database.Querier, stored []resolve.Stored) error {
+	n, err := l.heirs(ctx, q, columns(stored))
+	l.Only = n > 0
+	return err
+}
+
+// columns are the destinations of pipelines that are columns, whoever made them.
+func columns(stored []resolve.Stored) []left {
+	var list []left
+	for _, s := range stored {
+		if s.DestinationColumn != "" {
+			list = append(list, left{Column: s.DestinationColumn, OID: s.TableOID})
+		}
+	}
+	return list
+}
+
+// markedDestinations returns the destinations that init made, whether or not a pipeline still writes to them. The
+// comment on a column counts if it names the column's own table: CREATE TABLE ... (LIKE ... INCLUDING COMMENTS)
+// copies it to tables that are not ours.
+func markedDestinations(ctx context.Context, q database.Querier) ([]left, error) {
+	rows, err := q.Query(ctx, sqlfiles.Query("marked_destinations"), pgx.StrictNamedArgs{"mark": catalog.VectorsOf})
+	if err != nil {
+		return nil, fmt.Errorf("look for destinations that init made: %w", err)
+	}
+	var (
+		found   []left
+		l       left
+		comment string
+	)
+	_, err = pgx.ForEachRow(rows, []any{&l.Schema, &l.Table, &l.Column, &l.OID, &comment}, func() error {
+		if l.Column == "" || strings.HasPrefix(comment, catalog.MarkOf(&catalog.Table{Schema: l.Schema, Name: l.Table}, "")) {
+			found = append(found, l)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for destinations that init made: %w", err)
+	}
+	return found, nil
+}

@@ -1,0 +1,380 @@
+// Package uninstall takes away what init made: one pipeline, or all of it.
+package uninstall
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/publish"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/setup/step"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Options says what Uninstall takes away.
+type Options struct {
+	Pool       *pgxpool.Pool // as the owner of what init made
+	Embeddings bool          // vectors too: columns and tables that init made; never what was there before
+	DryRun     bool
+	Log        *slog.Logger // nil: silent
+}
+
+// Removed says what Uninstall or Remove did, or after a dry run would do.
+type Removed struct {
+	SQL  []string // the statements, in their order
+	Kept []string // columns and tables with vectors that init made, and that stay
+}
+
+// All takes everything of ours out of the database: slots, publications, the schema, and if told so the
+// vectors, those that an earlier one has left among them. Vectors stay by default, and so does the extension. It
+// returns *NotSetUpError when there is nothing to take away, *ConflictError when a sidecar is running.
+func All(ctx context.Context, o Options) (Removed, error) {
+	var plan []removal
+	var done Removed
+	err := database.RetryReadOnly(ctx, o.Pool, func(tx pgx.Tx) error {
+		plan, done = nil, Removed{}
+		if err := catalog.Untrusted(ctx, tx); err != nil {
+			return err
+		}
+		marked, err := markedDestinations(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if !o.Embeddings {
+			done.Kept = names(marked)
+		}
+		version, err := catalog.SchemaVersion(ctx, tx)
+		if err == nil && version == 0 && (!o.Embeddings || len(marked) == 0) {
+			err = &refusal.NotSetUpError{}
+		}
+		if err != nil {
+			return err
+		}
+		if version > 0 {
+			if plan, err = removeSlots(ctx, tx); err != nil {
+				return err
+			}
+		}
+		if o.Embeddings {
+			vectors, err := removeVectors(ctx, tx, version > 0, marked)
+			if err != nil {
+				return err
+			}
+			plan = append(plan, vectors...)
+		}
+		if version > 0 {
+			plan = append(plan, removal{sql: "DROP SCHEMA embedsidecar CASCADE"})
+		}
+		return nil
+	})
+	if err != nil {
+		return done, err
+	}
+	steps := make([][]removal, len(plan)) // one by one: a slot does not come back when a transaction fails
+	for i := range plan {
+		steps[i] = plan[i : i+1]
+	}
+	done.SQL, err = perform(ctx, o.Pool, steps, o.DryRun, o.Log)
+	return done, err
+}
+
+// removeVectors plans the end of every destination that init made: those of pipelines, then those that earlier ones
+// have left.
+func removeVectors(ctx context.Context, q database.Querier, installed bool, marked []left) ([]removal, error) {
+	var stored []resolve.Stored
+	var err error
+	if installed {
+		if stored, err = resolve.ReadStored(ctx, q); err != nil {
+			return nil, err
+		}
+	}
+	var all []left
+	for i := range stored {
+		l, err := ownDestination(ctx, q, stored[i].Current())
+		if err != nil {
+			return nil, err
+		}
+		if l != nil {
+			all = append(all, *l)
+		}
+	}
+	for _, l := range marked {
+		if !slices.ContainsFunc(all, func(other left) bool { return other.name() == l.name() }) {
+			all = append(all, l)
+		}
+	}
+	// A column goes before those that inherit from it and are also there for themselves: until then they cannot.
+	heirs := map[string]int{}
+	for _, l := range all {
+		if heirs[l.name()], err = l.heirs(ctx, q, all); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortStableFunc(all, func(a, b left) int { return heirs[b.name()] - heirs[a.name()] })
+	var plan []removal
+	for _, l := range all {
+		steps, err := l.removals(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		plan = append(plan, steps...)
+	}
+	return plan, nil
+}
+
+func names(list []left) []string {
+	var all []string
+	for _, l := range list {
+		all = append(all, l.name())
+	}
+	return all
+}
+
+// PipelineOptions says which pipeline Remove takes away.
+type PipelineOptions struct {
+	Pool      *pgxpool.Pool // as the owner of its tables
+	Pipeline  string        // its name
+	Embedding bool          // its vectors too, if init made the column or table
+	DryRun    bool
+	Log       *slog.Logger // nil: silent
+}
+
+// Pipeline takes one pipeline away: its row, and its table from the publication unless another pipeline reads it.
+// Changes of its rows are dropped from then on. Its tasks and its ledger stay for queue.DropLeftovers: in this
+// transaction they would hold up all others. Its vectors stay unless told otherwise. It returns *ConfigError when
+// there is no such pipeline.
+func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
+	var plan []removal
+	var done Removed
+	err := database.RetryReadOnly(ctx, o.Pool, func(tx pgx.Tx) error {
+		plan, done = nil, Removed{}
+		if err := catalog.Untrusted(ctx, tx); err != nil {
+			return err
+		}
+		stored, err := resolve.ReadStored(ctx, tx)
+		if err != nil {
+			return refusal.NotSetUp(err)
+		}
+		at := slices.IndexFunc(stored, func(s resolve.Stored) bool { return s.Name == o.Pipeline })
+		if at < 0 {
+			return unknownPipeline(ctx, tx, o, stored)
+		}
+		s := stored[at].Current()
+		// The row first: a running sidecar then stops before the table leaves the publication.
+		plan = append(plan, removal{sql: "DELETE FROM embedsidecar.pipeline WHERE name = " + database.Literal(s.Name)})
+		shared := slices.ContainsFunc(stored, func(other resolve.Stored) bool {
+			return other.PipelineID != s.PipelineID && other.TableOID == s.TableOID && other.SlotName == s.SlotName
+		})
+		own, err := ownDestination(ctx, tx, s)
+		if err == nil && own != nil {
+			err = own.spare(ctx, tx, stored)
+		}
+		if err != nil {
+			return err
+		}
+		published, err := unpublish(ctx, tx, s, shared, own != nil && o.Embedding)
+		plan = append(plan, published...)
+		switch {
+		case own == nil:
+		case o.Embedding:
+			steps, failed := own.removals(ctx, tx)
+			plan, err = append(plan, steps...), errors.Join(err, failed)
+		default:
+			done.Kept = names([]left{*own})
+		}
+		return err
+	})
+	if err != nil {
+		return done, err
+	}
+	// all or nothing: without its row the rest would be forgotten
+	done.SQL, err = perform(ctx, o.Pool, [][]removal{plan}, o.DryRun, o.Log)
+	return done, err
+}
+
+// unknownPipeline is the error of a pipeline that is not there. It may have been taken away before, and its vectors
+// left.
+func unknownPipeline(ctx context.Context, q database.Querier, o PipelineOptions, stored []resolve.Stored) error {
+	known := make([]string, len(stored))
+	for i, s := range stored {
+		known[i] = s.Name
+	}
+	e := refusal.UnknownPipeline(o.Pipeline, known)
+	if !o.Embedding {
+		return e
+	}
+	marked, err := markedDestinations(ctx, q)
+	if err != nil {
+		return err
+	}
+	var drop []string
+	for _, l := range marked {
+		if !slices.ContainsFunc(stored,
+			func(s resolve.Stored) bool { return catalog.DestinationName(s.Spec()) == l.name() }) {
+			if err := l.spare(ctx, q, stored); err != nil {
+				return err
+			}
+			steps, err := l.removals(ctx, q)
+			if err != nil {
+				return err
+			}
+			for _, one := range steps {
+				drop = append(drop, one.sql+";")
+			}
+		}
+	}
+	if len(drop) > 0 {
+		e.Hint = append(append(e.Hint, "vectors that a pipeline left which was taken away before; the owner may run:"),
+			drop...)
+	}
+	return e
+}
+
+// removal is a statement, and what it locks.
+type removal struct {
+	sql    string
+	tables []uint32
+}
+
+// perform runs each step in a transaction of its own and returns what it ran.
+func perform(ctx context.Context, pool *pgxpool.Pool, plan [][]removal, dry bool, log *slog.Logger) ([]string, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	r := step.Runner{Pool: pool, LockTimeout: step.Timeout, Log: log}
+	var done []string
+	for _, together := range plan {
+		var a step.Action
+		var printed []string
+		for _, one := range together {
+			a.SQL, a.Tables = append(a.SQL, one.sql), append(a.Tables, one.tables...)
+			printed = append(printed, one.sql+";")
+		}
+		a.What = strings.Join(printed, " ")
+		if !dry {
+			err := r.Execute(ctx, a)
+			switch {
+			case database.HasCode(err, pgerrcode.ObjectInUse):
+				return done, &refusal.ConflictError{
+					Code: code.SlotHeld, Problem: "a slot is in use", Hint: []string{"stop every sidecar first"},
+					Err: err,
+				}
+			case database.Denied(err):
+				return done, &refusal.PermissionError{What: "remove", Role: pool.Config().ConnConfig.User, SQL: printed, Err: err}
+			case err != nil:
+				return done, fmt.Errorf("%s: %w", a.What, err)
+			}
+		}
+		done = append(done, printed...)
+	}
+	return done, nil
+}
+
+// removeSlots plans the end of every slot of ours that is on this server, and of its publication.
+func removeSlots(ctx context.Context, q database.Querier) ([]removal, error) {
+	rows, err := q.Query(ctx, sqlfiles.Query("slots_to_drop"))
+	if err != nil {
+		return nil, fmt.Errorf("look up slots: %w", err)
+	}
+	var (
+		slots, publications       []removal
+		name, holder, publication string
+		exists, active, published bool
+		inUse                     error
+	)
+	_, err = pgx.ForEachRow(rows, []any{&name, &exists, &active, &holder, &publication, &published}, func() error {
+		if active && exists {
+			inUse = &refusal.ConflictError{
+				Problem: fmt.Sprintf("slot %q is in use by %s", name, holder),
+				Hint:    []string{"stop every sidecar first"}, Code: code.SlotHeld,
+			}
+		}
+		if exists {
+			slots = append(slots, removal{sql: "SELECT pg_drop_replication_slot(" + database.Literal(name) + ")"})
+		}
+		drop := removal{sql: "DROP PUBLICATION " + database.Quote(publication)}
+		if published && !slices.ContainsFunc(publications, func(r removal) bool { return r.sql == drop.sql }) {
+			publications = append(publications, drop)
+		}
+		return nil
+	})
+	if err = errors.Join(err, inUse); err != nil {
+		return nil, err
+	}
+	return append(slots, publications...), nil
+}
+
+// ownDestination returns what holds a pipeline's vectors if init made it, or nil.
+func ownDestination(ctx context.Context, q database.Querier, s *resolve.Stored) (*left, error) {
+	l := left{Schema: s.DestinationSchema, Table: s.DestinationTable, Column: s.DestinationColumn}
+	var ours bool
+	var err error
+	if s.DestinationColumn != "" {
+		err = q.QueryRow(ctx, sqlfiles.Query("marked_column"), pgx.StrictNamedArgs{
+			"table": s.TableOID, "column": s.DestinationColumn, "mark": catalog.OurMark,
+		}).Scan(&l.Schema, &l.Table, &l.OID, &ours)
+	} else {
+		err = q.QueryRow(ctx, sqlfiles.Query("marked_table"), pgx.StrictNamedArgs{
+			"schema": s.DestinationSchema, "table": s.DestinationTable, "mark": catalog.OurMark,
+		}).Scan(&l.OID, &ours)
+	}
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && !ours {
+		return nil, nil //nolint:nilnil // there is none, and that is no error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up destination of pipeline %q: %w", s.Name, err)
+	}
+	return &l, nil
+}
+
+// unpublish plans to take a pipeline out of its slot's publication: its table, or, while another pipeline reads that,
+// the destination column from the table's column list, which would otherwise keep the column from being dropped.
+func unpublish(ctx context.Context, q database.Querier, s *resolve.Stored, shared, dropped bool) ([]removal, error) {
+	var name string
+	var version int
+	err := q.QueryRow(ctx, sqlfiles.Query("slot_publication"), pgx.StrictNamedArgs{"slot": s.SlotName}).
+		Scan(&name, &version)
+	if err != nil {
+		return nil, fmt.Errorf("look up publication of pipeline %q: %w", s.Name, err)
+	}
+	now, err := publish.Find(ctx, q, name, version)
+	if err != nil || now == nil {
+		return nil, err
+	}
+	entry, ok := now.Entries[s.TableOID]
+	if !ok {
+		return nil, nil
+	}
+	t, err := catalog.TableByOID(ctx, q, s.TableOID)
+	if err != nil {
+		return nil, err
+	}
+	alter := "ALTER PUBLICATION " + database.Quote(name)
+	take := removal{alter + " DROP TABLE " + publish.Wanted{Table: t}.SQL(), []uint32{t.OID}}
+	if !shared {
+		return []removal{take}, nil
+	}
+	destination, _ := t.Column(s.DestinationColumn)
+	if !dropped || !slices.Contains(entry.Columns, destination.Number) {
+		return nil, nil
+	}
+	rest := publish.Wanted{Table: t}
+	for _, c := range t.Columns {
+		if slices.Contains(entry.Columns, c.Number) && c.Number != destination.Number {
+			rest.Columns = append(rest.Columns, c.Name)
+		}
+	}
+	return []removal{take, {alter + " ADD TABLE " + rest.SQL(), []uint32{t.OID}}}, nil
+}

@@ -1,0 +1,522 @@
+// Package check looks at everything that running depends on, and changes nothing.
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/indexes"
+	"github.com/embedsidecar/embedsidecar/internal/setup/publish"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+	"github.com/embedsidecar/embedsidecar/replication/slot"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Status is how a check went.
+type Status string
+
+// The outcomes, best first.
+const (
+	OK    Status = "ok"
+	Warn  Status = "warn"  // works, and somebody should know
+	Wrong Status = "error" // does not work
+)
+
+// Finding is the outcome of one check.
+type Finding struct {
+	Name   string // what was looked at: wal_level, slot, pipeline "docs"
+	Status Status
+	Detail string
+	Hint   []string // ways out, each a sentence or a statement to run
+}
+
+// Options says what Check looks at.
+type Options struct {
+	Pool           *pgxpool.Pool
+	ReplicationDSN string
+	Slot           string
+	Publication    string
+	Specs          []pipeline.Spec // configured pipelines; those that are set up are looked at anyway
+	// Descriptions are those of the embedders, by the pipeline's name; a pipeline without one is looked at without its
+	// width.
+	Descriptions map[string]embed.Description
+}
+
+// Run looks at everything that running depends on, as the role of the pool, and changes nothing. It always returns
+// findings: what cannot be found out is one, too.
+func Run(ctx context.Context, o Options) []Finding {
+	c := &checker{o: o, readers: map[string][]string{}}
+	c.checkServer(ctx)
+	c.checkReplication(ctx)
+	c.checkSchema(ctx)
+	if !c.installed && !c.hidden && c.database != "" && !c.create { // the schema and the publication are init's to make
+		c.add("role", Wrong, fmt.Sprintf("%q may not create in the database, as init must", c.role),
+			"GRANT CREATE ON DATABASE "+database.Quote(c.database)+" TO "+database.Quote(c.role)+";",
+			"or run init as the owner of the database")
+	}
+	before := c.findings
+	if err := database.RetryReadOnly(ctx, o.Pool, func(tx pgx.Tx) error {
+		c.findings = before
+		return c.checkSlot(ctx,
+			tx)
+	}); err != nil {
+		c.failed("slot", err)
+	}
+	c.checkPipelines(ctx)
+	c.tellReaders()
+	return c.findings
+}
+
+type checker struct {
+	o         Options
+	version   int
+	database  string
+	system    pglogrepl.IdentifySystemResult // zero if it was not to be had
+	installed bool
+	stored    []resolve.Stored // the pipelines of the slot
+	copied    bool             // the data came from another server: what is said of it here is of that one
+	hidden    bool             // the role may not look into the schema
+	create    bool             // the role may create in the database
+	role      string
+	streamer  string              // the role that streams
+	readers   map[string][]string // roles that read tables by way of the slot alone, and which
+	findings  []Finding
+}
+
+func (c *checker) add(name string, status Status, detail string, hint ...string) {
+	c.findings = append(c.findings, Finding{name, status, detail, hint})
+}
+
+// failed adds an error as a finding; several that were joined as one each.
+func (c *checker) failed(name string, err error) {
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, err := range several.Unwrap() {
+			c.failed(name, err)
+		}
+		return
+	}
+	detail := strings.TrimPrefix(err.Error(), name+": ") // told by the name already
+	c.add(name, Wrong, detail, database.Hint(err)...)
+}
+
+// Server is what the server says of itself and of the role.
+type Server struct {
+	Version         int
+	WALLevel        string
+	Standby         bool
+	Keep            string // max_slot_wal_keep_size, as it is written
+	KeepMB          int64  // -1: no limit
+	Slots           int
+	MaxSlots        int
+	Senders         int
+	MaxSenders      int
+	Exists          bool   // the slot
+	Streamed        bool   // by somebody
+	Vector          string // version of the extension; "": it is not installed
+	VectorAvailable string // which version the server has; "": none
+	Database        string
+	Role            string
+	Superuser       bool
+	MayCreate       bool     // in the database
+	TablesOnly      bool     // the server can be told to refuse views in the place of tables
+	MayEmit         bool     // logical messages
+	Emitters        []string // who may, of those that are no superusers: "" for everybody
+}
+
+// ReadServer asks the server what it says of itself, and of a slot.
+func ReadServer(ctx context.Context, pool *pgxpool.Pool, slot string) (Server, error) {
+	rows, err := pool.Query(ctx, sqlfiles.Query("check_server"), pgx.StrictNamedArgs{"slot": slot})
+	if err != nil {
+		return Server{}, err
+	}
+	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Server])
+}
+
+func (c *checker) checkServer(ctx context.Context) {
+	const name = "server"
+	s, err := ReadServer(ctx, c.o.Pool, c.o.Slot)
+	if err != nil {
+		c.failed(name, err)
+		return
+	}
+	c.version, c.database, c.role, c.create = s.Version, s.Database, s.Role, s.MayCreate
+	major := s.Version / 10000
+	switch {
+	case s.Version < catalog.MinVersion:
+		c.add(name, Wrong, fmt.Sprintf("PostgreSQL %d is too old", major), "14 is the oldest that works")
+	case s.Standby:
+		c.add(name, Wrong, "the server is a standby", "give the URL of the primary")
+	case s.Version >= catalog.MaxVersion:
+		c.add(name, Warn, fmt.Sprintf("PostgreSQL %d is newer than what was tested", major))
+	default:
+		c.add(name, OK, fmt.Sprintf("PostgreSQL %d", major))
+	}
+	if s.WALLevel != "logical" {
+		c.add("wal_level", Wrong, fmt.Sprintf("it is %s, want logical", s.WALLevel), catalog.WALLevelHint...)
+	} else {
+		c.add("wal_level", OK, s.WALLevel)
+	}
+	c.checkLimits(&s)
+	switch {
+	case s.Vector != "":
+		c.checkVector(s.Vector)
+	case !pipeline.NeedPgvector(c.o.Specs):
+		c.add("extension vector", OK, "no pipeline needs it")
+	case s.VectorAvailable != "":
+		c.add("extension vector", Wrong, "not installed in this database; the server has "+s.VectorAvailable,
+			"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts it); embedsidecar init does it")
+	default:
+		c.add("extension vector", Wrong, "the server does not have it",
+			fmt.Sprintf("install the server's package pgvector, such as postgresql-%d-pgvector", major))
+	}
+	if database.Pooled(c.o.Pool) {
+		c.add("connection pooler", Warn, "queries go through a pooler",
+			"that works; init and the stream need the server itself: --stream-url")
+	}
+	if !s.TablesOnly {
+		c.add("views in the place of tables", Warn,
+			"this minor release of PostgreSQL cannot be told to refuse them: who owns a source table could have functions run with the rights of this role",
+			"update to the last minor release of the server (14.13, 15.8, 16.4 or newer)")
+	}
+	c.checkMessages(&s)
+	switch {
+	case s.Superuser:
+		c.add("role", Warn, fmt.Sprintf("%q is a superuser: running needs no such rights", s.Role),
+			"embedsidecar roles prints a role that has just what running needs")
+	default:
+		c.add("role", OK, fmt.Sprintf("%q", s.Role))
+	}
+}
+
+// checkMessages tells who may put logical messages into the WAL, which the stream reads past.
+func (c *checker) checkMessages(s *Server) {
+	const name = "logical messages"
+	switch {
+	case !s.MayEmit:
+		c.add(name, Warn, fmt.Sprintf("%q may write none, as it must before vectors go to a column of the source table", s.Role),
+			"give it EXECUTE on the functions pg_logical_emit_message")
+	case slices.Contains(s.Emitters, ""):
+		c.add(name, OK, "every role that logs in may write them: docs/security.md tells how to change that")
+	default:
+		c.add(name, OK, strings.Join(s.Emitters, ", ")+" may write them")
+	}
+}
+
+// checkLimits tells of slots, streams and WAL, of which a server has so much and no more.
+func (c *checker) checkLimits(s *Server) {
+	if !s.Exists && s.Slots >= s.MaxSlots {
+		c.add("max_replication_slots", Wrong, fmt.Sprintf("all %d are in use", s.MaxSlots),
+			"raise it and restart the server, or drop one that nobody reads: SELECT slot_name, active FROM pg_replication_slots;")
+	} else {
+		c.add("max_replication_slots", OK, fmt.Sprintf("%d of %d in use", s.Slots, s.MaxSlots))
+	}
+	if !s.Streamed && s.Senders >= s.MaxSenders {
+		c.add("max_wal_senders", Wrong, fmt.Sprintf("all %d are in use", s.MaxSenders), "raise it and restart the server")
+	} else {
+		c.add("max_wal_senders", OK, fmt.Sprintf("%d of %d in use", s.Senders, s.MaxSenders))
+	}
+	const small = 1024
+	switch {
+	case s.KeepMB < 0:
+		c.add("max_slot_wal_keep_size", Warn, "no limit: a slot that nobody reads fills the disk",
+			"ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf(); (as much as the disk has to spare)")
+	case s.KeepMB < small:
+		c.add("max_slot_wal_keep_size", Warn,
+			s.Keep+": a short pause of the sidecar can cost the slot, and then every row is compared",
+			"ALTER SYSTEM SET max_slot_wal_keep_size = '50GB'; SELECT pg_reload_conf();")
+	default:
+		c.add("max_slot_wal_keep_size", OK, s.Keep)
+	}
+}
+
+// checkReplication opens the connection that the stream will use and sees whether it leads to the same place.
+func (c *checker) checkReplication(ctx context.Context) {
+	const name = "replication connection"
+	conn, err := database.ConnectReplication(ctx, c.o.ReplicationDSN,
+		database.Options{ApplicationName: "embedsidecar check"})
+	if err != nil {
+		c.failed(name, err)
+		return
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if err := catalog.SameServer(ctx, c.o.Pool, conn); err != nil {
+		c.failed(name, err)
+		return
+	}
+	system, err := pglogrepl.IdentifySystem(ctx, conn)
+	if err != nil {
+		c.failed(name, err)
+		return
+	}
+	if cfg, err := pgconn.ParseConfig(c.o.ReplicationDSN); err == nil {
+		c.streamer = cfg.User
+	}
+	c.add(name, OK, "the role may replicate, and nothing is in between")
+	c.system = system
+	var stored string
+	err = c.o.Pool.QueryRow(ctx, "SELECT system_id FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1",
+		c.o.Slot).Scan(&stored)
+	if c.copied = err == nil && stored != system.SystemID; c.copied {
+		c.add("system id", Wrong, fmt.Sprintf("%s (system id %s, it was %s)", health.OtherServer, system.SystemID, stored),
+			"if this copy shall live on its own, embedsidecar init --adopt, with its pipelines configured, makes a new slot and compares every row")
+	}
+}
+
+func (c *checker) checkSchema(ctx context.Context) {
+	const name = "schema embedsidecar"
+	if err := catalog.CheckVersion(ctx, c.o.Pool); err != nil {
+		c.failed(name, err)
+		var missing *refusal.NotSetUpError
+		var denied *refusal.PermissionError
+		c.installed = errors.As(err, &missing) && missing.Err != nil
+		c.hidden = errors.As(err, &denied)
+		return
+	}
+	c.installed = true
+	var enabled bool
+	if err := c.o.Pool.QueryRow(ctx, "SELECT enabled FROM embedsidecar.installation").Scan(&enabled); err != nil {
+		c.failed(name, err)
+		return
+	}
+	if !enabled {
+		c.add(name, Warn, "everything is switched off (installation.enabled): changes are queued and nothing is embedded",
+			"UPDATE embedsidecar.installation SET enabled = true;")
+		return
+	}
+	c.add(name, OK, "there, in the version of this program")
+}
+
+func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
+	s, err := slot.Find(ctx, tx, c.o.Slot, c.installed)
+	if err != nil {
+		return err
+	}
+	publication := c.o.Publication
+	if s.Recorded { // the slot was set up with one, and that is what the stream asks for
+		publication = s.Publication
+	}
+	pub, err := publish.Find(ctx, tx, publication, c.version)
+	if err != nil {
+		return err
+	}
+	name := "publication"
+	if pub == nil {
+		c.add(name, Wrong, fmt.Sprintf("%q does not exist", publication), "run embedsidecar init as the owner of the tables")
+	} else if unfit := pub.Unfit(publication); unfit != nil {
+		c.add(name, Wrong, unfit.Problem, unfit.Hint...)
+	} else {
+		c.add(name, OK, fmt.Sprintf("%q, tables: %d", publication, len(pub.Entries)))
+	}
+	if done, err := c.judgeSlot(ctx, tx, &s); done || err != nil {
+		return err
+	}
+	return c.measureSlot(ctx, tx, &s)
+}
+
+// judgeSlot tells what is wrong with the slot; done means that no more is to be said of it.
+func (c *checker) judgeSlot(ctx context.Context, tx pgx.Tx, s *slot.State) (done bool, err error) {
+	const name = "slot"
+	wrong := func(detail string, hint ...string) (bool, error) {
+		c.add(name, Wrong, fmt.Sprintf("%q ", c.o.Slot)+detail, hint...)
+		return true, nil
+	}
+	server := c.system
+	if server.SystemID == "" { // the stream's connection could not be had, which is told in its own place
+		server = pglogrepl.IdentifySystemResult{SystemID: s.ServerID, Timeline: s.Timeline}
+	}
+	v := s.Judge(server)
+	switch v.Condition {
+	case slot.Absent:
+		return wrong("does not exist", v.Hint...)
+	case slot.Elsewhere, slot.OtherPlugin:
+		c.failed(name, v.Err())
+		return true, nil
+	case slot.OtherServer: // that is told at once
+		if !s.Exists {
+			return true, nil
+		}
+	case slot.Unrecorded:
+		if !c.hidden {
+			return wrong("is not ours", "choose another name with --slot")
+		}
+	case slot.Gone:
+		return wrong("is gone", health.Anew)
+	case slot.Lost:
+		return wrong("is lost: the server removed WAL it still needed", health.Anew, "raise max_slot_wal_keep_size to prevent it")
+	default:
+	}
+	if s.Making() {
+		list, err := s.Blockers(ctx, tx)
+		if err != nil {
+			return false, err
+		}
+		hint := []string{"until then changes are not queued: let these transactions end, or end them"}
+		return wrong(fmt.Sprintf("is being made by %s: the server waits for every open transaction of the cluster",
+			s.Holder()), append(hint, database.Named(list)...)...)
+	}
+	switch v.Condition {
+	case slot.Republished:
+		c.add(name, Wrong, "the publication was dropped and made again: changes in between are lost",
+			health.Anew)
+		return true, nil
+	case slot.Temporary, slot.Interrupted:
+		c.add(name, Wrong, v.Reason, health.Anew)
+		return true, nil
+	case slot.Moved, slot.Ahead, slot.OtherTimeline: // who streams may have stored a new position at this moment
+		if !s.Active {
+			c.add(name, Wrong, v.Reason, health.Anew)
+			return true, nil
+		}
+	default:
+	}
+	return false, nil
+}
+
+// measureSlot tells who streams from the slot, and how much WAL it keeps.
+func (c *checker) measureSlot(ctx context.Context, tx pgx.Tx, s *slot.State) (err error) {
+	const name = "slot"
+	detail, stuck := "nobody streams from it", ""
+	if s.Active {
+		detail = "streamed by " + s.Holder()
+	} else if stuck, err = c.stuck(ctx, tx, s); err != nil {
+		return err
+	}
+	kept, safe := s.RetainedBytes, s.SafeWALBytes
+	if kept != nil {
+		detail += fmt.Sprintf("; it keeps %d MB of WAL", *kept>>20)
+	}
+	switch {
+	case stuck != "":
+		c.add(name, Wrong, detail+"; "+stuck, "until then changes are not queued")
+	case safe != nil && kept != nil && *safe < (*kept+*safe)/4:
+		c.add(name, Warn, fmt.Sprintf("%s, and is lost after %d MB more", detail, *safe>>20),
+			"run embedsidecar, or raise max_slot_wal_keep_size")
+	default:
+		c.add(name, OK, detail)
+	}
+	return nil
+}
+
+// stuck tells of a sidecar that says of itself that it cannot stream.
+func (c *checker) stuck(ctx context.Context, tx pgx.Tx, s *slot.State) (says string, err error) {
+	if !s.Recorded {
+		return "", nil
+	}
+	all, err := report.Sidecars(ctx, tx)
+	if err != nil {
+		return "", err
+	}
+	for _, other := range all {
+		if other.Slot == c.o.Slot && other.Stream == health.Stuck {
+			return other.Instance + " cannot stream " + other.StreamDetail, nil
+		}
+	}
+	return "", nil
+}
+
+// checkIndexes tells by what searches find the nearest vectors.
+func (c *checker) checkIndexes(ctx context.Context, p *pipeline.Pipeline) {
+	name := fmt.Sprintf("index of %q", p.Name)
+	found, err := indexes.Of(ctx, c.o.Pool, p)
+	if err != nil {
+		c.failed(name, err)
+		return
+	}
+	for _, i := range found {
+		switch i.State {
+		case indexes.Ready:
+			c.add(name, OK, fmt.Sprintf("%s over %s (%s, %s)", i.Name, i.Table, i.Method, i.OperatorClass))
+		case indexes.None:
+			status, detail := OK, fmt.Sprintf("none over %s: each search reads every vector", i.Table)
+			if i.Rows != nil {
+				detail += fmt.Sprintf(", about %d", *i.Rows)
+			}
+			if i.Detail != "" {
+				detail += "; " + i.Detail
+			}
+			var hint []string
+			if i.Large() {
+				status, hint = Warn, append([]string{"when the backfill is done, as the owner of the table (index: hnsw has the sidecar do it):"}, i.SQL...)
+			}
+			c.add(name, status, detail, hint...)
+		case indexes.Building:
+			c.add(name, OK, fmt.Sprintf("%s over %s is being built%s", i.Name, i.Table, i.Progress()))
+		case indexes.Invalid:
+			c.add(name, Warn, fmt.Sprintf("%s over %s: %s", i.Name, i.Table, i.Detail),
+				append([]string{"as the owner of the table (index: hnsw has the sidecar do it, if the name is the one that it gives):"}, i.SQL...)...)
+		case indexes.Other:
+			c.add(name, OK, fmt.Sprintf("%s over %s: %s", i.Name, i.Table, i.Detail))
+		}
+	}
+}
+
+// checkTable tells what users of the source table may notice.
+func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipeline) {
+	before := c.findings
+	err := database.RetryReadOnly(ctx, c.o.Pool, func(tx pgx.Tx) error {
+		c.findings = before
+		var identity string
+		var triggers, readers []string
+		err := tx.QueryRow(ctx, sqlfiles.Query("check_table"), pgx.StrictNamedArgs{
+			"table":    p.OID,
+			"column":   p.IntoColumn,
+			"streamer": c.streamer,
+		}).Scan(&identity, &triggers, &readers)
+		if err != nil {
+			return fmt.Errorf("look at table: %w", err)
+		}
+		if p.InSource() {
+			c.add(name, Warn, "vectors are written into rows of the source table: REPEATABLE READ and SERIALIZABLE writers, and optimistic locking by xmin, can meet a conflict with a write-back; "+
+				"while it holds rows, at most 64 at a time, FOR UPDATE NOWAIT of one of them fails and SKIP LOCKED leaves it out",
+				"writers in READ COMMITTED wait at most one short write-back; an embedding table (into: {table: ...}) never touches the row")
+			if len(triggers) > 0 {
+				c.add(name, Warn, "these triggers fire on a write-back: "+strings.Join(triggers, ", "),
+					"let them name their columns (UPDATE OF ...), or use an embedding table")
+			}
+		}
+		if identity == "f" {
+			c.add(name, Warn, "REPLICA IDENTITY FULL writes every old row to the WAL", "ALTER TABLE "+p.Source()+
+				" REPLICA IDENTITY DEFAULT; unless somebody else needs it")
+		}
+		for _, reader := range readers {
+			if !slices.Contains(c.readers[reader], p.Source()) {
+				c.readers[reader] = append(c.readers[reader], p.Source())
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		c.failed(name, err)
+	}
+}
+
+// tellReaders warns, once, of roles beside the one that streams that read what is published though they may not read
+// the tables.
+func (c *checker) tellReaders() {
+	var told []string
+	for _, role := range slices.Sorted(maps.Keys(c.readers)) {
+		told = append(told, fmt.Sprintf("%s (%s)", role, strings.Join(c.readers[role], ", ")))
+	}
+	if len(told) > 0 {
+		c.add("roles that may replicate", Warn,
+			"these may not read all of these tables, yet they may replicate, and so read what is published of them: "+
+				strings.Join(told, "; "),
+			"publish fewer columns (column_lists: true), or take REPLICATION away from who does not need it")
+	}
+}

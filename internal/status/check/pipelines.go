@@ -1,0 +1,205 @@
+package check
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+)
+
+// checkPipelines looks at what is configured and at what is set up.
+func (c *checker) checkPipelines(ctx context.Context) {
+	set := map[string]pipeline.Pipeline{}
+	if c.installed {
+		all, err := resolve.Settled(ctx, c.o.Pool, c.o.Slot)
+		if err == nil {
+			c.stored, err = resolve.ReadStoredOf(ctx, c.o.Pool, c.o.Slot)
+		}
+		if err != nil {
+			c.failed("pipelines", err)
+		}
+		for _, p := range all {
+			set[p.Name] = p
+		}
+	}
+	seen := map[string]bool{}
+	for _, spec := range c.o.Specs {
+		seen[spec.Name] = true
+		seen[c.checkConfigured(ctx, spec, set)] = true
+	}
+	for _, p := range set {
+		if seen[p.Name] {
+			continue
+		}
+		name := fmt.Sprintf("pipeline %q", p.Name)
+		if p.Status != pipeline.Active {
+			if !c.copied {
+				c.add(name, Wrong, p.Detail)
+			}
+			continue
+		}
+		c.add(name, OK, c.describe(&p))
+		c.checkTable(ctx, name, &p)
+		c.checkIndexes(ctx, &p)
+	}
+}
+
+// checkConfigured looks at a configured pipeline as a sidecar that starts would take it, and returns the name by
+// which that is set up.
+func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
+	set map[string]pipeline.Pipeline,
+) (setUpAs string) {
+	name, d := fmt.Sprintf("pipeline %q", configured.Name), c.o.Descriptions[configured.Name]
+	spec, otherwise, err := c.compare(ctx, configured)
+	if err != nil {
+		c.failed(name, err)
+		return configured.Name
+	}
+	p, warnings, err := resolve.ResolveWarned(ctx, c.o.Pool, spec, catalog.Vectors{Dims: d.Dims, Sparse: d.Sparse})
+	stored, ok := set[spec.Name]
+	if ok && stored.Status != pipeline.Active && stored.Status != pipeline.Locked && !c.copied &&
+		sameDefinition(&spec, &stored.Spec) {
+		c.add(name, Wrong, stored.Detail) // as status has it
+		return spec.Name
+	}
+	if err != nil {
+		c.failed(name, nowCalled(err, spec.Name, set))
+		return spec.Name
+	}
+	for _, w := range warnings {
+		c.add(name, Warn, w)
+	}
+	switch {
+	case !ok:
+		c.add(name, Wrong, "it is configured and not set up", c.toSetUp(&p, set))
+		return spec.Name
+	case stored.Status != pipeline.Active && c.copied: // all of that is told at once
+	case stored.Status != pipeline.Active:
+		c.add(name, Wrong, stored.Detail)
+	case stored.OID != p.OID:
+		moved := health.Moved(stored.Source(), p.Source())
+		c.add(name, Wrong, moved.Reason, moved.WayOut)
+	case d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint:
+		c.add(name, Wrong, "its vectors were made by another model than the configured one",
+			"embedsidecar init says what can be done")
+	case otherwise != "":
+		c.add(name, Warn, "it is configured otherwise than it is set up: "+otherwise,
+			"run embedsidecar init, or the next run: it takes over what is configured here")
+	default:
+		c.add(name, OK, c.describe(&p))
+	}
+	c.checkTable(ctx, name, &p)
+	if stored.Status == pipeline.Active {
+		c.checkIndexes(ctx, &stored)
+	}
+	return spec.Name
+}
+
+// compare returns a pipeline as a sidecar that starts takes it: with the names that columns have now and, where what
+// is set up is newer than what is configured here, as it is set up. Both are findings. otherwise tells how it is set
+// up if init would change that.
+func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec pipeline.Spec, otherwise string,
+	err error,
+) {
+	spec = configured
+	if !c.installed {
+		return spec, "", nil
+	}
+	before, name := c.findings, fmt.Sprintf("pipeline %q", configured.Name)
+	err = database.RetryReadOnly(ctx, c.o.Pool, func(tx pgx.Tx) error {
+		spec, otherwise, c.findings = configured, "", before
+		stored := c.setUpFor(spec, c.stored)
+		if stored == nil {
+			return nil
+		}
+		var missing *refusal.MissingError
+		t, err := catalog.TableByName(ctx, tx, spec.Schema, spec.Table)
+		switch {
+		case errors.As(err, &missing), err == nil && t.OID != stored.TableOID: // who looks at the table tells of it
+			return nil
+		case err != nil:
+			return err
+		}
+		var followed []string
+		spec, followed = stored.Follow(spec, t)
+		for _, w := range followed {
+			c.add(name, Warn, w)
+		}
+		stored = stored.Current()
+		d := stored.Differs(configured, spec)
+		if !d.Older {
+			otherwise = d.Was
+			return nil
+		}
+		c.add(name, Warn, "it "+d.Newer()+": run leaves it as it is set up: "+d.Was, resolve.WayToNewer)
+		spec = stored.AsSetUp(spec)
+		return nil
+	})
+	return spec, otherwise, err
+}
+
+// setUpFor returns the stored pipeline that is configured so: that of the name, or one under another name that nobody
+// configures and that leads to the same place.
+func (c *checker) setUpFor(spec pipeline.Spec, all []resolve.Stored) *resolve.Stored {
+	for i := range all {
+		if all[i].Name == spec.Name {
+			return &all[i]
+		}
+	}
+	other := resolve.Sharing(spec, all)
+	if other != nil && slices.ContainsFunc(c.o.Specs, func(s pipeline.Spec) bool { return s.Name == other.Name }) {
+		return nil
+	}
+	return other
+}
+
+// sameDefinition reports whether two pipelines make the same texts of a row.
+func sameDefinition(a, b *pipeline.Spec) bool {
+	return a.Text == b.Text && a.Filter == b.Filter && slices.Equal(a.Columns, b.Columns) && a.Chunking == b.Chunking
+}
+
+// nowCalled adds to the error of a table that is not there what the pipeline's table is called now.
+func nowCalled(err error, name string, set map[string]pipeline.Pipeline) error {
+	missing, is := errors.AsType[*refusal.MissingError](err)
+	if p, ok := set[name]; is && ok && (p.Status == pipeline.Active || p.Status == pipeline.Unpublished) {
+		missing.Hint = resolve.RenamedTo(p.Source())
+	}
+	return err
+}
+
+// toSetUp tells what to do about a pipeline that is configured and not set up.
+func (c *checker) toSetUp(p *pipeline.Pipeline, set map[string]pipeline.Pipeline) string {
+	for _, other := range set {
+		configured := slices.ContainsFunc(c.o.Specs, func(spec pipeline.Spec) bool { return spec.Name == other.Name })
+		switch {
+		case other.OID != p.OID || catalog.DestinationName(other.Spec) != catalog.DestinationName(p.Spec):
+		case !configured && resolve.OnlyRenamed(p, cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint), &other):
+			return fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name, and embeds nothing again",
+				other.Name)
+		case !configured && cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint) == other.Fingerprint:
+			return fmt.Sprintf("its destination is that of pipeline %q: if this is its new name, embedsidecar init gives it that, and takes over what else was changed; otherwise name another destination", other.Name)
+		default:
+			return fmt.Sprintf("its destination is that of pipeline %q, which is another: name another destination", other.Name)
+		}
+	}
+	return "run embedsidecar init"
+}
+
+func (c *checker) describe(p *pipeline.Pipeline) string {
+	watched := "every column"
+	if !p.WatchAll {
+		watched = strings.Join(append(catalog.KeyNames(p.Key), p.Watched...), ", ")
+	}
+	return fmt.Sprintf("%s into %s, %d wide; reads %s", p.Source(), catalog.DestinationName(p.Spec), p.Dims, watched)
+}

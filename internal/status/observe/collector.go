@@ -1,0 +1,493 @@
+package observe
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/metrics"
+	"github.com/embedsidecar/embedsidecar/internal/base/restart"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+	"github.com/embedsidecar/embedsidecar/internal/setup/indexes"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+	"github.com/embedsidecar/embedsidecar/replication"
+)
+
+// How old what the database said may get while somebody scrapes, and how long it may take to answer.
+const (
+	tablesAge     = 15 * time.Second
+	indexesAge    = time.Minute // one look at the catalogue for each pipeline
+	tablesTimeout = 10 * time.Second
+	countsTimeout = time.Minute // of the ledger of each pipeline, which may be large
+)
+
+// collector turns what the parts count into metrics. Counters of this process are read at each scrape. What only the
+// database knows is asked for after a scrape that found it old: who does not scrape pays nothing.
+type collector struct {
+	Options
+
+	metrics *metrics.Metrics
+	source  *metrics.Source
+
+	asking sync.WaitGroup
+	ctx    context.Context //nolint:containedctx // ends what scrapes have started
+	cancel context.CancelFunc
+
+	covering sync.Mutex // held while ledgers are counted
+	counts   report.Counts
+
+	mu        sync.Mutex
+	pipelines map[string]*tally
+	services  map[*embed.Stats]bool // those that are followed
+	asked     time.Time
+	last      *report.Status // what the tables said then
+	indexed   time.Time      // when the indexes were looked at
+}
+
+// tally follows the workers of a pipeline, of which there is a new one after each change of the pipeline.
+type tally struct {
+	metrics *metrics.Pipeline
+	worker  *worker.Stats
+	counted map[prometheus.Counter]int64 // of worker
+	stopped health.Code                  // its state, where that is told by its name and all else with others'
+}
+
+func newCollector(ctx context.Context, o Options) *collector {
+	c := &collector{
+		Options: o, metrics: metrics.New(metrics.Build{Version: o.Build.Version, Revision: o.Build.Revision}),
+		pipelines: map[string]*tally{}, services: map[*embed.Stats]bool{},
+	}
+	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	name := "main"
+	if dsn, err := config.ParseDSN(o.Config.Database.URL); err == nil && dsn.Database != "" {
+		name = dsn.Database
+	}
+	c.source = c.metrics.Source(name, o.Config.Slot.Name)
+	return c
+}
+
+// database returns what the tables said when they were last asked, or nil.
+func (c *collector) database() *report.Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
+}
+
+// close waits until nothing asks the database any more.
+func (c *collector) close() {
+	c.cancel()
+	c.asking.Wait()
+}
+
+func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work, stream *pgxpool.Pool) {
+	for _, count := range []struct {
+		counter prometheus.Counter
+		field   func(*replication.Stats) *atomic.Int64
+	}{
+		{c.source.Changes, func(s *replication.Stats) *atomic.Int64 { return &s.Changes }},
+		{c.source.Transactions, func(s *replication.Stats) *atomic.Int64 { return &s.Transactions }},
+		{c.source.Replayed, func(s *replication.Stats) *atomic.Int64 { return &s.Replayed }},
+		{c.source.Bytes, func(s *replication.Stats) *atomic.Int64 { return &s.Bytes }},
+		{c.source.Reconnects, func(s *replication.Stats) *atomic.Int64 { return &s.Reconnects }},
+		{c.source.Gaps, func(s *replication.Stats) *atomic.Int64 { return &s.Gaps }},
+		{c.source.TableChanges, func(s *replication.Stats) *atomic.Int64 { return &s.CatalogueScans }},
+		{c.source.Direct, func(s *replication.Stats) *atomic.Int64 { return &s.Direct }},
+		{c.source.Enqueued, func(s *replication.Stats) *atomic.Int64 { return &s.Made }},
+		{c.source.Deduplicated, func(s *replication.Stats) *atomic.Int64 { return &s.Joined }},
+		{c.source.Skipped.At("own_write"), func(s *replication.Stats) *atomic.Int64 { return &s.OwnWrites }},
+		{c.source.Skipped.At("unchanged"), func(s *replication.Stats) *atomic.Int64 { return &s.Dropped }},
+		{c.source.Skipped.At("key_too_long"), func(s *replication.Stats) *atomic.Int64 { return &s.TooLong }},
+	} {
+		c.metrics.Follow(count.counter, func() int64 {
+			if stats := s.Stream(); stats != nil {
+				return count.field(stats).Load()
+			}
+			return 0
+		})
+	}
+	c.metrics.Follow(c.source.GaveWay, func() int64 {
+		if stats := s.Stream(); stats != nil {
+			return int64(time.Duration(stats.GaveWay.Load()) / time.Second)
+		}
+		return 0
+	})
+	for outcome, field := range map[string]func(*sidecar.Asked) *atomic.Int64{
+		"answered": func(a *sidecar.Asked) *atomic.Int64 { return &a.Answered },
+		"failed":   func(a *sidecar.Asked) *atomic.Int64 { return &a.Failed },
+		"refused":  func(a *sidecar.Asked) *atomic.Int64 { return &a.Refused },
+		"expired":  func(a *sidecar.Asked) *atomic.Int64 { return &a.Expired },
+		"forged":   func(a *sidecar.Asked) *atomic.Int64 { return &a.Forged },
+	} {
+		c.metrics.Follow(c.source.Questions.At(outcome), func() int64 {
+			if stats := s.Asked(); stats != nil {
+				return field(stats).Load()
+			}
+			return 0
+		})
+	}
+	for _, part := range restart.Parts {
+		c.metrics.Follow(c.source.Panics.At(string(part)), func() int64 { return s.Panics(part) })
+	}
+	pipelines := func() []sidecar.State { return snapshot().Pipelines }
+	c.metrics.BeforeGather(func() {
+		now := snapshot()
+		c.streamed(now.Stream)
+		c.worked(now.Pipelines)
+		c.plugged()
+		c.pooled("work", work)
+		c.pooled("stream", stream)
+		c.ask(work, pipelines)
+	})
+}
+
+func (c *collector) streamed(stats *replication.Stats) {
+	if stats == nil {
+		return
+	}
+	c.source.Connected.Set(metrics.Bool(stats.Connected.Load()))
+	if at := stats.LastMessageAt.Load(); at > 0 {
+		c.source.LastMessage.Set(float64(at) / float64(time.Second))
+	}
+	if stats.Streaming.Load() {
+		c.source.SlotLag.Set(math.Max(0, float64(stats.ServerLSN.Load())-float64(stats.DurableLSN.Load())))
+	}
+}
+
+// pipeline returns the metrics of a pipeline.
+func (c *collector) pipeline(name string) *tally {
+	t, ok := c.pipelines[name]
+	if !ok {
+		t = &tally{metrics: c.source.Pipeline(name)}
+		c.pipelines[name] = t
+	}
+	return t
+}
+
+// fresh notes how long a row has waited for its vector.
+func (c *collector) fresh(pipeline string, d time.Duration) {
+	c.mu.Lock()
+	observer := c.pipeline(pipeline).metrics.Freshness
+	c.mu.Unlock()
+	observer.Observe(d.Seconds())
+}
+
+func (c *collector) worked(states []sidecar.State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var busy, loops float64
+	for _, state := range states {
+		t := c.pipeline(state.Pipeline.Name)
+		t.count()
+		if state.Worker != t.worker && state.Worker != nil {
+			t.worker, t.counted = state.Worker, map[prometheus.Counter]int64{}
+			t.count()
+		}
+		if state.Worker != nil {
+			busy += float64(state.Worker.Busy.Load())
+			loops += float64(connection.Loops(c.Config))
+		}
+		if state.Service != nil && !c.services[state.Service] {
+			c.services[state.Service] = true
+			c.serve(state)
+		}
+	}
+	c.source.Workers.Set("busy", busy)
+	c.source.Workers.Set("idle", math.Max(0, loops-busy))
+	if loops > 0 {
+		c.source.WorkerBusyRatio.Set(math.Min(1, busy/loops))
+	}
+}
+
+// count adds what the worker did since the last look.
+func (t *tally) count() {
+	if t.worker == nil {
+		return
+	}
+	w, m := t.worker, t.metrics
+	for _, c := range []struct {
+		counter prometheus.Counter
+		total   *atomic.Int64
+	}{
+		{m.Finished.At("embedded"), &w.Embedded},
+		{m.Finished.At("reused"), &w.Reused},
+		{m.Finished.At("unchanged"), &w.Unchanged},
+		{m.Finished.At("emptied"), &w.Emptied},
+		{m.Finished.At("removed"), &w.Removed},
+		{m.Finished.At("failed"), &w.Failed},
+		{m.Retries, &w.Retried},
+		{m.LeasesLost, &w.Lost},
+		{m.Crashes, &w.Crashed},
+		{m.Writes.At("written"), &w.Written},
+		{m.Writes.At("locked"), &w.Locked},
+		{m.Writes.At("stale"), &w.Fenced},
+		{m.Sanitised, &w.Sanitised},
+		{m.Tokens, &w.Tokens},
+	} {
+		if now := c.total.Load(); now > t.counted[c.counter] {
+			c.counter.Add(float64(now - t.counted[c.counter]))
+			t.counted[c.counter] = now
+		}
+	}
+}
+
+// serve follows what is remembered for one model, whichever pipeline uses it.
+func (c *collector) serve(state sidecar.State) {
+	h, err := c.Plugins.Get(state.Pipeline.Plugin, state.Pipeline.Model)
+	if err != nil {
+		return // it is being worked, so this cannot be
+	}
+	m := c.metrics.Embedder(h.Model(), h.Plugin)
+	c.metrics.Follow(m.CacheHits, state.Service.Saved.Load)
+	c.metrics.Follow(m.CacheMisses, state.Service.Missed.Load)
+}
+
+func (c *collector) plugged() {
+	for _, h := range c.Plugins.All() {
+		stats, m := h.Stats(), c.metrics.Plugin(h.Plugin)
+		m.Up(stats.Up, stats.Version)
+		m.CircuitOpen.Set(metrics.Bool(stats.CircuitOpen))
+		h.Count(stats, m)
+	}
+}
+
+func (c *collector) pooled(name string, pool *pgxpool.Pool) {
+	stat, m := pool.Stat(), c.metrics.Pool(name)
+	m.Set("idle", float64(stat.IdleConns()))
+	m.Set("acquired", float64(stat.AcquiredConns()))
+	m.Set("constructing", float64(stat.ConstructingConns()))
+	m.Set("max", float64(stat.MaxConns()))
+}
+
+// ask has the database asked in the background if what it said is old.
+func (c *collector) ask(pool *pgxpool.Pool, states func() []sidecar.State) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.asked) < tablesAge || c.ctx.Err() != nil {
+		return
+	}
+	c.asked = time.Now()
+	old := time.Since(c.indexed) >= indexesAge
+	c.asking.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ctx, tablesTimeout)
+		defer cancel()
+		// A scrape is no reason to read a table of the user's: beyond a few pages the server's estimate will do.
+		const few = 1000
+		state, err := report.Options{CountUpTo: few, Uncovered: true}.Read(ctx, pool)
+		if c.ctx.Err() != nil {
+			return
+		}
+		c.source.Up.Set(metrics.Bool(err == nil))
+		if err != nil {
+			c.Log.WarnContext(ctx, "no figures from the database", "error", err)
+			return
+		}
+		works := states() // not under the lock, which it takes, too
+		c.mu.Lock()
+		c.last = &state
+		c.told(state, works)
+		c.mu.Unlock()
+		if old {
+			c.lookAtIndexes(ctx, pool, states())
+		}
+		c.cover(pool, state.Pipelines)
+	})
+}
+
+// cover shows which share of each pipeline's rows has its vector. It takes as long as the ledger is large, and
+// nothing else waits for it; while one count runs there is no other.
+func (c *collector) cover(pool *pgxpool.Pool, pipelines []report.Pipeline) {
+	if !c.covering.TryLock() {
+		return
+	}
+	defer c.covering.Unlock()
+	least := map[string]float64{} // by label: below 0 where one could not be counted
+	for i := range pipelines {
+		p := &pipelines[i]
+		if p.Slot != c.Config.Slot.Name {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, countsTimeout)
+		err := c.counts.Cover(ctx, pool, p)
+		cancel()
+		if c.ctx.Err() != nil {
+			return
+		}
+		c.mu.Lock()
+		if t, there := c.pipelines[p.Name]; there {
+			ratio := p.CoverageOr(-1)
+			if err != nil {
+				ratio = -1
+			}
+			if before, several := least[t.metrics.Label]; several {
+				ratio = min(ratio, before)
+			}
+			if least[t.metrics.Label] = ratio; ratio < 0 {
+				t.metrics.Coverage.Unset() // what it was says nothing of now
+			} else {
+				t.metrics.Coverage.Set(ratio)
+			}
+		}
+		c.mu.Unlock()
+		if err != nil {
+			c.Log.WarnContext(c.ctx, "coverage not counted", "pipeline", p.Name, "error", err)
+		}
+	}
+}
+
+// lookAtIndexes shows the worst index of each pipeline; none of one that cannot be looked at now.
+func (c *collector) lookAtIndexes(ctx context.Context, pool *pgxpool.Pool, states []sidecar.State) {
+	worst := map[string]indexes.Health{}
+	for i := range states {
+		p := &states[i].Pipeline
+		if p.Status != pipeline.Active {
+			continue
+		}
+		if found, err := indexes.Of(ctx, pool, p); err == nil && len(found) > 0 {
+			worst[p.Name] = worstOf(found).State
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(states) > 0 { // else it is about to load them
+		c.indexed = time.Now()
+	}
+	shared := indexes.Health("") // the worst of those that share a label
+	for name, t := range c.pipelines {
+		switch state, known := worst[name]; {
+		case known && t.metrics.Label != name:
+			if shared == "" || state.Worse(shared) {
+				shared = state
+			}
+			t.metrics.Index.Only(string(shared))
+		case known:
+			t.metrics.Index.Only(string(state))
+		case t.metrics.Label == name || shared == "":
+			t.metrics.Index.Unset()
+		}
+	}
+}
+
+// told shows what the database said. A pipeline that is being worked stays, though the answer may be from before it
+// was made: its counters would begin at 0 again.
+func (c *collector) told(state report.Status, worked []sidecar.State) {
+	for _, s := range state.Slots {
+		if s.Name != c.Config.Slot.Name {
+			continue
+		}
+		c.source.CheckpointSaved.Set(float64(time.Now().Unix()) - s.SavedSecondsAgo)
+		c.source.SlotRetained.Set(float64(s.RetainedBytes))
+		c.source.SlotSafe.Set(math.Inf(1))
+		if s.SafeWALBytes != nil {
+			c.source.SlotSafe.Set(float64(*s.SafeWALBytes))
+		}
+		c.source.SlotStatus.Only(s.WALStatus)
+		c.source.SlotLag.Set(float64(s.LagBytes))
+	}
+	there := map[string]bool{}
+	for i := range worked {
+		there[worked[i].Pipeline.Name] = true
+	}
+	shown := map[string]*figures{}
+	for i := range state.Pipelines {
+		p := &state.Pipelines[i]
+		if p.Slot != c.Config.Slot.Name {
+			continue
+		}
+		there[p.Name] = true
+		t := c.pipeline(p.Name)
+		f := shown[t.metrics.Label]
+		if f == nil {
+			f = &figures{metrics: t.metrics}
+			shown[t.metrics.Label] = f
+		}
+		f.add(p)
+		if t.metrics.Label == p.Name {
+			f.state = p.State
+			continue
+		}
+		stopped := health.Code("")
+		if p.State.NeedsAct() {
+			stopped = p.State
+		} else {
+			f.state = worse(f.state, p.State)
+		}
+		c.source.Stopped(p.Name, string(t.stopped), string(stopped))
+		t.stopped = stopped
+	}
+	for _, f := range shown {
+		f.show()
+	}
+	for name := range c.pipelines {
+		if !there[name] {
+			c.source.Forget(name)
+			delete(c.pipelines, name)
+		}
+	}
+}
+
+// figures are what a line of each gauge shows: of one pipeline, or the sum and the worst of those that share a label.
+type figures struct {
+	metrics *metrics.Pipeline
+	tasks   map[string]int64
+	oldest  float64
+	paused  bool
+	scans   bool
+	awaited int64 // rows that scans expect
+	seen    int64
+	state   health.Code
+}
+
+func (f *figures) add(p *report.Pipeline) {
+	if f.tasks == nil {
+		f.tasks = map[string]int64{}
+	}
+	for state, n := range map[string]int64{
+		"todo": p.Pending, "in_progress": p.Running, "retrying": p.Retrying, "failed": p.Failed, "cancelled": p.Cancelled,
+	} {
+		f.tasks[state] += n
+	}
+	if p.OldestSeconds != nil {
+		f.oldest = max(f.oldest, *p.OldestSeconds)
+	}
+	f.paused = f.paused || !p.Enabled || p.Closed
+	f.scans = f.scans || p.ScanPhase != "done"
+	f.awaited += p.ScanExpected
+	f.seen += p.ScanSeen
+}
+
+func (f *figures) show() {
+	m := f.metrics
+	for state, n := range f.tasks {
+		m.Tasks.Set(state, float64(n))
+	}
+	m.Oldest.Set(f.oldest)
+	m.Paused.Set(metrics.Bool(f.paused))
+	m.ScanRunning.Set(metrics.Bool(f.scans))
+	m.ScanExpected.Set(float64(f.awaited))
+	m.ScanSeen.Set(float64(f.seen))
+	if f.state == "" { // all that share the label are told by their names
+		m.State.Unset()
+		return
+	}
+	m.State.Only(string(f.state))
+}
+
+// worse is the state that comes first, of those that are known.
+func worse(a, b health.Code) health.Code {
+	if a == "" || slices.Index(health.Codes(), string(b)) < slices.Index(health.Codes(), string(a)) {
+		return b
+	}
+	return a
+}

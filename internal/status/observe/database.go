@@ -1,0 +1,161 @@
+package observe
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/indexes"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+)
+
+// Database is how things stand by the tables, whoever runs.
+type Database struct {
+	Slots     []report.Slot    `json:"slots"`
+	Sidecars  []report.Sidecar `json:"sidecars"`
+	Pipelines []Pipeline       `json:"pipelines"`
+}
+
+// Pipeline is a pipeline with the indexes over its vectors.
+type Pipeline struct {
+	report.Pipeline
+
+	Indexes    []indexes.Index    `json:"indexes"`     // null: they cannot be looked at now
+	FailedRows []report.FailedRow `json:"failed_rows"` // the first few; embedsidecar failed lists all
+	// rows that failed by class and code, the most frequent first, with one of each
+	Errors []report.ErrorGroup `json:"errors"`
+}
+
+// FewFailures is how many rows that failed are named for each pipeline where they are not what was asked for.
+const FewFailures = 5
+
+// Memory is what somebody who asks again and again need not ask anew. Its zero value remembers nothing yet.
+type Memory struct {
+	Counts report.Counts
+	Loader resolve.Loader
+}
+
+// Read asks the tables how things stand; memory may be nil. Of each pipeline it names as many rows that failed as are
+// wanted; redact takes what is secret out of their messages.
+func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, failed int,
+	redact func(string) string,
+) (Database, error) {
+	var counts *report.Counts
+	var loader *resolve.Loader
+	if memory != nil {
+		counts, loader = &memory.Counts, &memory.Loader
+	}
+	loaded, _ := lookup.AllBy(ctx, loader, pool) // what cannot be looked at now is told as it was stored
+	state, err := report.Options{Loaded: loaded, Counts: counts}.Read(ctx, pool)
+	if err != nil {
+		return Database{}, err
+	}
+	rows, err := Failures(ctx, pool, state.Pipelines, failed, redact)
+	if err != nil {
+		return Database{}, err
+	}
+	groups, err := causes(ctx, pool, state.Pipelines, redact)
+	if err != nil {
+		return Database{}, err
+	}
+	if state.Slots == nil {
+		state.Slots = []report.Slot{}
+	}
+	if state.Sidecars == nil {
+		state.Sidecars = []report.Sidecar{}
+	}
+	list := withIndexes(ctx, pool, state.Pipelines, loaded)
+	for i := range list {
+		p := &list[i]
+		p.FailedRows, p.Errors = []report.FailedRow{}, []report.ErrorGroup{}
+		for _, f := range rows {
+			if f.Pipeline == p.Name {
+				p.FailedRows = append(p.FailedRows, f)
+			}
+		}
+		for _, g := range groups {
+			if g.Pipeline == p.Name {
+				p.Errors = append(p.Errors, g)
+			}
+		}
+	}
+	return Database{state.Slots, state.Sidecars, list}, nil
+}
+
+// withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline
+// stands is told all the same.
+func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, loaded []pipeline.Pipeline,
+) []Pipeline {
+	list := make([]Pipeline, len(pipelines))
+	for i := range pipelines {
+		list[i].Pipeline = pipelines[i]
+		at := slices.IndexFunc(loaded, func(p pipeline.Pipeline) bool { return p.ID == pipelines[i].ID })
+		if at < 0 || loaded[at].Status != pipeline.Active {
+			continue
+		}
+		if found, err := indexes.Of(ctx, pool, &loaded[at]); err == nil {
+			list[i].Indexes = found
+		}
+	}
+	return list
+}
+
+// worstOf returns the first of those that need somebody most.
+func worstOf(list []indexes.Index) indexes.Index {
+	worst := list[0]
+	for _, i := range list[1:] {
+		if i.State.Worse(worst.State) {
+			worst = i
+		}
+	}
+	return worst
+}
+
+// Failures returns the first rows that failed of the pipelines that have some.
+func Failures(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, limit int,
+	redact func(string) string,
+) ([]report.FailedRow, error) {
+	names := unlucky(pipelines)
+	if len(names) == 0 {
+		return nil, nil
+	}
+	list, err := report.Failed(ctx, pool, names, limit)
+	HideSecrets(list, redact)
+	return list, err
+}
+
+// causes returns why rows failed of the pipelines that have some, by class and code.
+func causes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, redact func(string) string,
+) ([]report.ErrorGroup, error) {
+	names := unlucky(pipelines)
+	if len(names) == 0 {
+		return nil, nil
+	}
+	list, err := report.FewErrors(ctx, pool, names)
+	for i := range list {
+		list[i].Message = redact(list[i].Message)
+	}
+	return list, err
+}
+
+// unlucky are the names of the pipelines that have rows which failed.
+func unlucky(pipelines []report.Pipeline) []string {
+	var names []string
+	for i := range pipelines {
+		if pipelines[i].Failed+pipelines[i].Retrying > 0 {
+			names = append(names, pipelines[i].Name)
+		}
+	}
+	return names
+}
+
+// HideSecrets takes passwords out of messages.
+func HideSecrets(list []report.FailedRow, redact func(string) string) {
+	for i := range list {
+		list[i].Message = redact(list[i].Message)
+	}
+}

@@ -1,0 +1,133 @@
+package observe
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/status/ops"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+	"github.com/embedsidecar/embedsidecar/replication"
+)
+
+// Snapshot is how this process stands at one moment. Probes, metrics and the control socket each show a part of it.
+type Snapshot struct {
+	Instance string
+	Slot     string
+	Version  string
+	Pid      int
+	Phase    Phase
+	Waits    error // what the start waits for; nil: not known
+
+	Stream    *replication.Stats      // counts on; nil before the stream has begun
+	Pipelines []sidecar.State         // those that this sidecar works
+	Health    map[string]health.State // of the pipelines that this sidecar should work
+	Plugins   []embedders.State
+	Caches    []control.Cache
+
+	Database *report.Status // what the tables said when a scrape last asked; nil: nobody has asked yet
+}
+
+// Phase is how far a process is with its start.
+type Phase int
+
+// The phases.
+const (
+	Starting Phase = iota // waits for the database, or sets it up
+	Working               // there is a sidecar
+	Queries               // there is none and will be none: queries are answered and nothing else
+)
+
+// Ready returns what must be so before work may be sent here, and how the pipelines stand, which is told beside: one
+// that cannot be worked is no reason to send the others nothing.
+func (s *Snapshot) Ready() []ops.Check {
+	var checks []ops.Check
+	if s.Phase != Queries {
+		checks = append(checks, ops.Check{Name: "stream", Err: s.streams()})
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Health)) {
+		check, state := ops.Check{Name: "pipeline " + name, Aside: true}, s.Health[name]
+		// One that a person has paused is as it should be, and so is one outside of its hours.
+		if !state.Code.Works() && state.Code != health.Paused && state.Code != health.OutsideHours &&
+			state.Code != health.Disabled {
+			check.Err = fmt.Errorf("%s: %s", state.Code.Word(), state)
+		}
+		checks = append(checks, check)
+	}
+	for i := range s.Plugins {
+		check, stats := ops.Check{Name: "plugin " + s.Plugins[i].Plugin}, &s.Plugins[i].Stats
+		switch {
+		case stats.CircuitOpen:
+			check.Err = fmt.Errorf("its circuit is %s: it fails again and again; last: %s", stats.Circuit, stats.Reason)
+		case stats.Starts == 0:
+			check.Err = errors.New("not started yet")
+		}
+		checks = append(checks, check)
+	}
+	return checks
+}
+
+// streams returns why changes do not arrive here, or nil.
+func (s *Snapshot) streams() error {
+	switch {
+	case s.Phase == Starting && s.Waits != nil:
+		return fmt.Errorf("starting: %w; %s", s.Waits, strings.Join(problem.Hints(s.Waits), "; "))
+	case s.Phase == Starting:
+		return errors.New("starting: waits for the database, or sets it up")
+	case s.Stream == nil:
+		return errors.New("starting")
+	case !s.Stream.Connected.Load() && !s.Stream.Standby.Load():
+		return errors.New("no connection to the slot")
+	}
+	return nil
+}
+
+// Control returns what the control socket tells.
+func (s *Snapshot) Control() control.State {
+	state := control.State{
+		Instance: s.Instance, Slot: s.Slot, Version: s.Version, Pid: s.Pid,
+		Plugins: []control.Plugin{}, Caches: append([]control.Cache{}, s.Caches...),
+	}
+	for i := range s.Plugins {
+		p, stats := &s.Plugins[i], &s.Plugins[i].Stats
+		state.Plugins = append(state.Plugins, control.Plugin{
+			Plugin: p.Plugin, Model: p.Model, Version: stats.Version, Path: p.Path,
+			Circuit: stats.Circuit, Reason: stats.Reason, RetrySeconds: stats.RetryIn.Seconds(),
+			Wanted: stats.Wanted, Processes: p.Processes(), Restarts: stats.Restarts(), Hangs: stats.Hangs,
+			BadAnswers: stats.BadAnswers, Calls: stats.Calls, Texts: stats.Texts,
+		})
+	}
+	return state
+}
+
+// cachesOf tells what is remembered for each model, however many pipelines use it.
+func cachesOf(s *sidecar.Sidecar) []control.Cache {
+	var list []control.Cache
+	seen := map[*embed.Service]bool{}
+	for _, state := range s.States() {
+		p := state.Pipeline
+		service := s.Service(p.ModelName())
+		if service == nil || seen[service] {
+			continue
+		}
+		seen[service] = true
+		held, stats := service.Cache(), service.Stats()
+		c := control.Cache{
+			Plugin: p.Plugin, Model: p.Model, Entries: held.Entries, Bytes: held.Bytes, Limit: held.Limit,
+			Hits: stats.Saved.Load(), Misses: stats.Missed.Load(),
+		}
+		if all := c.Hits + c.Misses; all > 0 {
+			c.HitRate = float64(c.Hits) / float64(all)
+		}
+		list = append(list, c)
+	}
+	return list
+}

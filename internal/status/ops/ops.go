@@ -1,0 +1,191 @@
+// Package ops is the small HTTP listener for probes and scrapers: /livez, /readyz, /metrics and /version. It answers
+// GET and HEAD only and changes nothing, so it needs no authentication; still it listens where the user says and
+// nowhere else.
+package ops
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/httpserver"
+	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
+)
+
+// Check is one thing that must be so before work may be sent here.
+type Check struct {
+	Name string // short and fixed: "database", "stream", "plugin onnx"
+	Err  error  // nil: it is so. Its text is shown to whoever asks, so it holds no password and no row's text
+	// Aside: it is told, and work may be sent here all the same, since it is about one pipeline of several.
+	Aside bool
+}
+
+// Options say where to listen and what to answer.
+type Options struct {
+	// Listen is host:port; port 0 takes a free one.
+	Listen string
+	// Ready returns every check, in the order to show them. It must answer within the request's context, from what is
+	// known: a probe is no reason to ask the database. nil: always ready.
+	Ready func(ctx context.Context) []Check
+	// Metrics is what /metrics shows. nil: no metrics.
+	Metrics prometheus.Gatherer
+	// Version is what /version shows, as JSON.
+	Version any
+	Log     *slog.Logger // nil: silent
+}
+
+// How long a client may take. A probe that comes slower than this is an attack or a dead connection.
+const (
+	headerTimeout = 5 * time.Second
+	readTimeout   = 10 * time.Second
+	writeTimeout  = 30 * time.Second // of a scrape
+	idleTimeout   = 2 * time.Minute
+	stopTimeout   = 3 * time.Second
+	readyTimeout  = 5 * time.Second
+	maxHeader     = 16 << 10
+	maxConns      = 128
+)
+
+// Server listens from the moment Listen made it; Run answers.
+type Server struct {
+	listener net.Listener
+	http     *http.Server
+	log      *slog.Logger
+}
+
+// Listen opens the port, so that a port that is taken is known before anything else starts. Call Run, or Close if it
+// never comes to that.
+func Listen(ctx context.Context, o Options) (*Server, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for probes and metrics: %w", err)
+	}
+	log := o.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	handler := Handler(o)
+	if loopback.Addr(listener.Addr()) {
+		handler = ownMachine(handler)
+	}
+	server := &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       readTimeout,
+		WriteTimeout:      writeTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+	limited := httpserver.Limit(listener, maxConns)
+	limited.Attach(server, true) // it asks nobody who he is
+	return &Server{listener: limited, log: log, http: server}, nil
+}
+
+// ownMachine refuses requests that name another machine: what listens on a loopback address is for this one, and not
+// for pages of the web.
+func ownMachine(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != "" && !httpserver.NamesThisMachine(r.Host) { // some probes name none; browsers always do
+			plain(w, http.StatusForbidden, "only requests to localhost are answered\n")
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Close gives the port back without having run.
+func (s *Server) Close() error { return s.listener.Close() }
+
+// Run answers until ctx ends, then lets requests under way finish for a moment. It returns nil when it was asked to
+// stop.
+func (s *Server) Run(ctx context.Context) error {
+	s.log.InfoContext(ctx, "probes and metrics listen", "address", s.Addr().String())
+	if err := httpserver.Run(ctx, s.http, s.listener, stopTimeout, s.log); err != nil {
+		return fmt.Errorf("serve probes and metrics: %w", err)
+	}
+	return nil
+}
+
+// Handler returns what the server answers, for a listener of somebody else.
+func Handler(o Options) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok\n") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		var checks []Check
+		if o.Ready != nil {
+			ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+			defer cancel()
+			checks = o.Ready(ctx)
+		}
+		status, text := readiness(checks, r.URL.Query().Has("verbose"))
+		plain(w, status, text)
+	})
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
+		body, err := json.MarshalIndent(o.Version, "", "  ")
+		if err != nil {
+			plain(w, http.StatusInternalServerError, "the version cannot be shown\n")
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(append(body, '\n'))
+	})
+	if o.Metrics != nil {
+		metrics := promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
+			MaxRequestsInFlight: 4,
+			ErrorHandling:       promhttp.ContinueOnError,
+		})
+		mux.Handle("GET /metrics", metrics)
+	}
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		plain(w, http.StatusOK, "embedsidecar\n\n/livez\n/readyz?verbose\n/metrics\n/version\n")
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// readiness writes the checks as Kubernetes' own probes do.
+func readiness(checks []Check, verbose bool) (status int, text string) {
+	status = http.StatusOK
+	var b strings.Builder
+	for _, c := range checks {
+		if c.Err != nil {
+			if !c.Aside {
+				status = http.StatusServiceUnavailable
+			}
+			fmt.Fprintf(&b, "[-]%s: %s\n", c.Name, strings.ReplaceAll(c.Err.Error(), "\n", " "))
+		} else if verbose {
+			fmt.Fprintf(&b, "[+]%s ok\n", c.Name)
+		}
+	}
+	switch {
+	case status != http.StatusOK:
+		b.WriteString("not ready\n")
+	case verbose:
+		b.WriteString("ready\n")
+	default:
+		b.WriteString("ok\n")
+	}
+	return status, b.String()
+}
+
+func plain(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write([]byte(text))
+}

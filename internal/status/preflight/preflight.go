@@ -1,0 +1,108 @@
+// Package preflight looks before a run at all that it needs: what it finds in the database, and embedders, which it
+// starts. It changes nothing.
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
+)
+
+// Finding is the outcome of one check.
+type Finding struct {
+	Check  string       `json:"check"`
+	Status check.Status `json:"status"`
+	Detail string       `json:"detail"`
+	Hints  []string     `json:"hints,omitempty"`
+}
+
+// Check looks at everything. An embedder is started once for all of its pipelines.
+func Check(ctx context.Context, pool *pgxpool.Pool, source embedders.Source) (list []Finding, err error) {
+	c := source.Config
+	plugins := embedders.New(source)
+	defer func() { err = errors.Join(err, plugins.Close()) }()
+	// What is set up is worked on too. Whether anything is, is a finding of setup's.
+	loaded, err := lookup.Stored(ctx, pool, c.Slot.Name)
+	if err != nil {
+		loaded = nil
+	}
+	specs := lookup.Configured(c, loaded)
+	described, list := ofEmbedders(ctx, plugins, needed(specs, loaded))
+	for _, f := range check.Run(ctx, check.Options{
+		Pool: pool, ReplicationDSN: c.Database.Stream(), Slot: c.Slot.Name, Publication: c.Publication.Name,
+		Specs: specs, Descriptions: described,
+	}) {
+		list = append(list, Finding{f.Name, f.Status, f.Detail, f.Hint})
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// needed are the configured pipelines, and the others that are set up.
+func needed(configured []pipeline.Spec, loaded []pipeline.Pipeline) []pipeline.Spec {
+	all := slices.Clone(configured)
+	for i := range loaded {
+		if !slices.ContainsFunc(configured, func(spec pipeline.Spec) bool { return spec.Name == loaded[i].Name }) {
+			all = append(all, loaded[i].Spec)
+		}
+	}
+	return all
+}
+
+// describer tells what the embedder of a pipeline is.
+type describer interface {
+	DescribeOne(ctx context.Context, spec pipeline.Spec) (embed.Description, error)
+}
+
+// ofEmbedders asks every embedder that is needed what it is. One that cannot be had is a finding, once.
+func ofEmbedders(ctx context.Context, plugins describer, specs []pipeline.Spec,
+) (map[string]embed.Description, []Finding) {
+	described := map[string]embed.Description{}
+	var list []Finding
+	seen := map[pipeline.ModelName]error{}
+	for _, spec := range specs {
+		key := spec.ModelName()
+		err, asked := seen[key]
+		if err != nil {
+			continue
+		}
+		d, err := plugins.DescribeOne(ctx, spec)
+		seen[key] = err
+		if err != nil {
+			list = append(list, Finding{"embedder " + spec.Plugin, check.Wrong, err.Error(), problem.Hints(err)})
+			continue
+		}
+		described[spec.Name] = d
+		if !asked {
+			list = append(list, Finding{"embedder " + d.Plugin, check.OK, fmt.Sprintf("%s, %d wide", d.Model, d.Dims), nil})
+		}
+	}
+	return described, list
+}
+
+// Verdict is nil where all would work.
+func Verdict(list []Finding) error {
+	var wrong int64
+	for _, f := range list {
+		if f.Status == check.Wrong {
+			wrong++
+		}
+	}
+	if wrong == 0 {
+		return nil
+	}
+	return problem.New(problem.Failed, fmt.Errorf("%s would not work", wording.Count(wrong, "thing")))
+}

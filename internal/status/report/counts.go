@@ -1,0 +1,104 @@
+package report
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// A ledger that is counted again and again is counted once in countsAge, and for a hundredth of the time at most.
+const (
+	countsAge   = time.Minute
+	countsShare = 100
+)
+
+// Counts remembers how many rows of each pipeline are known. Its zero value remembers none. It is safe for concurrent
+// use.
+type Counts struct {
+	// Age is how old a count may become; 0: a minute. One that took long may become older.
+	Age time.Duration
+
+	mu  sync.Mutex
+	set map[int32]counted
+}
+
+type counted struct {
+	generation int32
+	known      int64
+	until      time.Time // it is as good as new
+}
+
+// Cover counts what is known of a pipeline, and works out its coverage. A nil Counts remembers nothing.
+func (c *Counts) Cover(ctx context.Context, db database.DB, p *Pipeline) error {
+	return c.cover(ctx, server{db}, p)
+}
+
+func (c *Counts) cover(ctx context.Context, db tables, p *Pipeline) (err error) {
+	p.Known, err = c.known(p, func() (int64, error) { return db.known(ctx, p) })
+	if err == nil {
+		p.Coverage = p.covered()
+	}
+	return err
+}
+
+// covered is how much of a table is known, from 0 to 1; nil: nobody can say.
+func (p *Pipeline) covered() *float64 {
+	part := 1.0
+	switch {
+	case p.scanGap || p.slotGap:
+		return nil
+	case p.Rows > 0:
+		part = min(1, float64(p.Known)/float64(p.Rows))
+	case p.Status != string(pipeline.Active): // nobody could look: an estimate of none is no proof
+		part = 0
+	}
+	return &part
+}
+
+// CoverageOr returns the coverage as a number.
+func (p *Pipeline) CoverageOr(unknown float64) float64 {
+	if p.Coverage == nil {
+		return unknown
+	}
+	return *p.Coverage
+}
+
+// CoverageWord returns the coverage as people read it.
+func (p *Pipeline) CoverageWord() string {
+	switch {
+	case p.Coverage == nil:
+		return "unknown"
+	case p.RowsEstimated:
+		return wording.Percent(*p.Coverage) + " (est.)"
+	}
+	return wording.Percent(*p.Coverage)
+}
+
+// known returns how many rows of a pipeline have the vector of their text now, for all that is known. A nil Counts has
+// them counted.
+func (c *Counts) known(p *Pipeline, count func() (int64, error)) (rows int64, err error) {
+	began := time.Now()
+	if c != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if last, ok := c.set[p.ID]; ok && last.generation == p.Generation && began.Before(last.until) {
+			return last.known, nil
+		}
+	}
+	if rows, err = count(); err != nil {
+		return 0, err
+	}
+	if c != nil {
+		if c.set == nil {
+			c.set = map[int32]counted{}
+		}
+		now := time.Now()
+		c.set[p.ID] = counted{p.Generation, rows, now.Add(max(cmp.Or(c.Age, countsAge), countsShare*now.Sub(began)))}
+	}
+	return rows, nil
+}

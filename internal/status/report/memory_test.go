@@ -1,0 +1,91 @@
+package report
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/replication/slot"
+)
+
+// memory is an installation, for tests of what is said of it. It knows no SQL: how it is read is tried on a real
+// server.
+type memory struct {
+	slots     []slot.State
+	running   []Sidecar
+	installed []Pipeline                    // as the tables have them
+	open      map[string][]database.Blocker // by what waits for them
+	plans     map[string]string             // by table; none: the role may not look
+	size      int64                         // of a table
+	ledger    int64                         // of a pipeline
+
+	progress CaughtUp
+	news     int64 // pipelines that were altered
+	absent   bool  // there is no checkpoint
+
+	refuse map[string]error // by what is asked
+	asked  []string
+}
+
+var (
+	_ tables   = (*memory)(nil)
+	_ progress = (*memory)(nil)
+)
+
+func (m *memory) note(what string) error {
+	m.asked = append(m.asked, what)
+	return m.refuse[what]
+}
+
+func (m *memory) states(context.Context) ([]slot.State, error) { return m.slots, m.note("slots") }
+
+func (m *memory) sidecars(context.Context) ([]Sidecar, error) { return m.running, m.note("sidecars") }
+
+func (m *memory) pipelines(context.Context) ([]Pipeline, error) {
+	return slices.Clone(m.installed), m.note("pipelines")
+}
+
+func (m *memory) blockers(_ context.Context, barrier string) ([]database.Blocker, error) {
+	return m.open[barrier], m.note("blockers of '" + barrier + "'")
+}
+
+func (m *memory) holders(context.Context) ([]database.Blocker, error) {
+	return m.open["queue"], m.note("holders")
+}
+
+func (m *memory) plan(_ context.Context, table string) (string, error) {
+	err := m.note("plan")
+	if plan, ok := m.plans[table]; ok {
+		return plan, err
+	}
+	return "", pgx.ErrNoRows
+}
+
+func (m *memory) rows(_ context.Context, _ string, most int64) (int64, error) {
+	return min(m.size, most), m.note("rows")
+}
+
+func (m *memory) known(context.Context, *Pipeline) (int64, error) { return m.ledger, m.note("ledger") }
+
+func (m *memory) caughtUp(context.Context, string, pglogrepl.LSN) (CaughtUp, bool, error) {
+	if err := m.note("queue"); err != nil {
+		return CaughtUp{}, false, err
+	}
+	if m.absent {
+		return CaughtUp{}, false, pgx.ErrNoRows
+	}
+	return m.progress, len(m.installed) > 0, nil
+}
+
+func (m *memory) altered(context.Context, string) (int64, error) { return m.news, m.note("catalogue") }
+
+func (m *memory) ask(_ context.Context, lsn *string) (pglogrepl.LSN, error) {
+	m.progress.Decoded = true // the streamer has heard
+	if lsn == nil {
+		return 0, m.note("hurry")
+	}
+	return 0, m.note("hurry to " + *lsn)
+}

@@ -1,0 +1,176 @@
+package report
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/speed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/replication/slot"
+)
+
+// held is the state of a slot that somebody streams from.
+func held() slot.State {
+	confirmed := pglogrepl.LSN(0x10)
+	return slot.State{
+		Name: "docs", Here: "app", Database: "app", Exists: true, Active: true, PID: 4711, Application: "embedsidecar/one",
+		ConfirmedFlushLSN: &confirmed, Recorded: true, Checkpoint: 0x20, SystemID: "7", ServerID: "7", PublicationNow: 5,
+		Publication: "pub", WALStatus: "reserved",
+	}
+}
+
+// installation has one pipeline, of whose table 8 rows are there and 6 are known. Its last ANALYZE saw 90, and the
+// planner expects 10.
+func installation() *memory {
+	return &memory{
+		slots: []slot.State{held()}, running: []Sidecar{{Slot: "docs", Instance: "one", Stream: health.Streaming}},
+		installed: []Pipeline{{
+			ID: 7, Name: "docs", Slot: "docs", Schema: "public", Table: "docs", Generation: 1, Status: active, Enabled: true,
+			Rows: 90, RowsEstimated: true,
+		}},
+		plans: map[string]string{`"public"."docs"`: `[{"Plan": {"Plan Rows": 10}}]`}, size: 8, ledger: 6,
+	}
+}
+
+// P10: what is said of a table is counted, or says that it is an estimate, or is not said: as hard as one was told to
+// look.
+func TestP10_ReadLooksAsHardAsItIsTold(t *testing.T) {
+	t.Parallel()
+	const all = "plan rows ledger"
+	for name, c := range map[string]struct {
+		change    func(*memory)
+		o         Options
+		asked     string // of the table and the ledger
+		rows      int64
+		estimated bool
+		coverage  float64
+	}{
+		"a small table":             {func(*memory) {}, Options{}, all, 8, false, 0.75},
+		"a large one":               {func(*memory) {}, Options{CountUpTo: 9}, "plan ledger", 10, true, 0.6},
+		"larger than the planner's": {func(m *memory) { m.size = 1000 }, Options{CountUpTo: 20}, all, 21, true, 6. / 21},
+		"nobody asks for it":        {func(*memory) {}, Options{CountUpTo: -1}, "plan", 10, true, -1},
+		"nor for the ledger":        {func(*memory) {}, Options{Uncovered: true}, "plan rows", 8, false, -1},
+		"nobody may look":           {func(m *memory) { m.plans = nil }, Options{}, "plan ledger", 90, true, 6. / 90},
+		"the planner says nothing":  {func(m *memory) { m.plans[`"public"."docs"`] = "?" }, Options{}, all, 8, false, 0.75},
+		"it cannot be counted": {
+			func(m *memory) { m.refuse = map[string]error{"rows": errors.New("no")} }, Options{}, all, 10, true, 0.6,
+		},
+		"it is gone": {func(m *memory) {
+			m.installed[0].Status, m.installed[0].Detail, m.installed[0].Rows = string(pipeline.Missing), "gone", 0
+		}, Options{}, "ledger", 0, true, 0},
+	} {
+		m := installation()
+		c.change(m)
+		st, err := c.o.read(t.Context(), m)
+		if err != nil || len(st.Pipelines) != 1 {
+			t.Errorf("%s: %+v, %v", name, st, err)
+			continue
+		}
+		asked := strings.Join(slices.DeleteFunc(m.asked, func(what string) bool {
+			return !strings.Contains(all, what)
+		}), " ")
+		p := st.Pipelines[0]
+		if asked != c.asked || p.Rows != c.rows || p.RowsEstimated != c.estimated || p.CoverageOr(-1) != c.coverage {
+			t.Errorf("%s: asked for %s, %d rows, estimated %t, coverage %g", name, asked, p.Rows,
+				p.RowsEstimated, p.CoverageOr(-1))
+		}
+		if p.State == "" || p.Reason == "" {
+			t.Errorf("%s: its state is %q (%s)", name, p.State, p.Reason)
+		}
+	}
+	m, o := installation(), Options{Counts: &Counts{}}
+	for range 2 {
+		if st, err := o.read(t.Context(), m); err != nil || st.Pipelines[0].Known != 6 {
+			t.Errorf("again: %+v, %v", st, err)
+		}
+	}
+	if at := slices.Index(m.asked, "ledger"); slices.Contains(m.asked[at+1:], "ledger") {
+		t.Errorf("who remembers counts again: %v", m.asked)
+	}
+}
+
+// Whoever waits says for whom, and nobody else is asked for.
+func TestRead_SaysWhomSlotsAndScansWaitFor(t *testing.T) {
+	t.Parallel()
+	one, other := database.Blocker{PID: 1, Role: "one"}, database.Blocker{PID: 2, Role: "other"}
+	m := installation()
+	m.open = map[string][]database.Blocker{"": {one}, "77": {other}}
+	if st, err := (Options{}).read(t.Context(), m); err != nil || st.Slots[0].Blockers != nil ||
+		st.Pipelines[0].ScanBlockers != nil {
+		t.Errorf("nobody waits: %+v, %v", st, err)
+	}
+	m.slots[0].ConfirmedFlushLSN = nil // it is being made
+	m.installed[0].scanBarrier, m.installed[0].ScanPhase = "77", "waiting"
+	st, err := Options{}.read(t.Context(), m)
+	if err != nil || !slices.Equal(st.Slots[0].Blockers, []database.Blocker{one}) ||
+		!slices.Equal(st.Pipelines[0].ScanBlockers, []database.Blocker{other}) {
+		t.Errorf("both wait: %+v, %v", st, err)
+	}
+	if p := st.Pipelines[0]; !strings.Contains(p.Reason+p.WayOut, one.String()) {
+		t.Errorf("the reason is %q, the way out %q, want one that names %s", p.Reason, p.WayOut, one)
+	}
+}
+
+// A report that lacks a part is none, but for what a role may not see of a table.
+func TestRead_EndsWithWhatCouldNotBeRead(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"slots", "sidecars", "pipelines", "ledger", "blockers of ''", "blockers of '77'"} {
+		m, broken := installation(), errors.New("broken")
+		m.slots[0].ConfirmedFlushLSN, m.installed[0].scanBarrier = nil, "77"
+		m.refuse = map[string]error{what: broken}
+		if _, err := (Options{}).read(t.Context(), m); !errors.Is(err, broken) {
+			t.Errorf("%s: %v after %v", what, err, m.asked)
+		}
+	}
+}
+
+// What is told of a slot follows from its state.
+func TestSlotOf_TellsWhatTheStateMeans(t *testing.T) {
+	t.Parallel()
+	kept := int64(1 << 20)
+	for name, c := range map[string]struct {
+		change func(*slot.State)
+		want   func(*Slot)
+	}{
+		"held":                  {func(*slot.State) {}, func(*Slot) {}},
+		"being made":            {func(s *slot.State) { s.ConfirmedFlushLSN = nil }, func(s *Slot) { s.Making = true }},
+		"without a publication": {func(s *slot.State) { s.PublicationNow = 0 }, func(s *Slot) { s.PublicationExists = false }},
+		"of another server":     {func(s *slot.State) { s.ServerID = "8" }, func(s *Slot) { s.OtherServer = true }},
+		"of another database":   {func(s *slot.State) { s.Database = "other" }, func(s *Slot) { s.Elsewhere = "other" }},
+		"that keeps WAL":        {func(s *slot.State) { s.RetainedBytes = &kept }, func(s *Slot) { s.RetainedBytes = kept }},
+	} {
+		state, want := held(), Slot{
+			Name: "docs", Publication: "pub", Checkpoint: "0/20", Exists: true, Active: true, WALStatus: "reserved",
+			Holder: "embedsidecar/one", PublicationExists: true, Database: "app",
+		}
+		c.change(&state)
+		c.want(&want)
+		if got := slotOf(&state); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+// P10: rows are counted up to a number, and where there are more the time until they are embedded is told as the least.
+func TestP10_ATimeThatIsTheLeastSaysSo(t *testing.T) {
+	t.Parallel()
+	for pending, least := range map[int64]bool{taskCap - 1: false, taskCap: true} {
+		m := installation()
+		m.installed[0].Pending = pending
+		m.running[0].Speeds = map[int32]speed.Speed{7: {Rows: 10}}
+		st, err := Options{}.read(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := st.Pipelines[0]; p.SecondsLeft != 10_000 || p.AtLeast != least {
+			t.Errorf("%d rows: %g s left, at least: %t", pending, p.SecondsLeft, p.AtLeast)
+		}
+	}
+}

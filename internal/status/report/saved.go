@@ -1,0 +1,68 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+)
+
+// Saved is what of a pipeline needed no embedder, by reason, up to about a minute ago.
+type Saved struct {
+	Embedded  int64 `json:"texts_embedded"` // of rows, or of their chunks, that did need one
+	Reused    int64 `json:"texts_reused"`   // that had a vector already
+	Unchanged int64 `json:"rows_unchanged"` // that were looked at, and had the vector of their text
+	Tokens    int64 `json:"tokens"`         // about: as many for each as a text that was embedded has
+	// about what these tokens, and those that were embedded, cost; null: nobody has named a price
+	Price *float64 `json:"price"`
+	Spent *float64 `json:"price_embedded"`
+}
+
+// reckon says about how many tokens were saved, given those that were not.
+func (s *Saved) reckon(embedded int64) {
+	if s.Embedded > 0 {
+		s.Tokens = int64(float64(embedded) / float64(s.Embedded) * float64(s.Reused+s.Unchanged))
+	}
+}
+
+// Priced fills in what all of it costs, by the price of a million tokens; 0: nobody has named one.
+func (p *Pipeline) Priced(million float64) {
+	if million <= 0 {
+		return
+	}
+	of := func(tokens int64) *float64 {
+		price := float64(tokens) / 1e6 * million //nolint:mnd // a million
+		return &price
+	}
+	p.Saved.Price, p.Saved.Spent = of(p.Saved.Tokens), of(p.Tokens)
+}
+
+// SavedLine says what was saved in one line; "" where that is nothing.
+func (p *Pipeline) SavedLine() string {
+	s := &p.Saved
+	if s.Reused+s.Unchanged == 0 {
+		return ""
+	}
+	var reasons []string
+	if s.Reused > 0 {
+		reasons = append(reasons, wording.Count(s.Reused, "text")+" had a vector already")
+	}
+	if s.Unchanged > 0 {
+		reasons = append(reasons, wording.Count(s.Unchanged, "row")+" had not changed")
+	}
+	line := fmt.Sprintf("%s: %s embedded; %s: about %s saved", p.Name, wording.Count(s.Embedded, "text"),
+		strings.Join(reasons, ", "), wording.Count(s.Tokens, "token"))
+	if s.Price != nil {
+		line += fmt.Sprintf(", price %.2f beside %.2f spent", *s.Price, *s.Spent)
+	}
+	return line
+}
+
+// SavedLine says how many changes of the slot needed no look of their own; "" where that is none.
+func (s *Slot) SavedLine() string {
+	if s.ChangesUnchanged+s.ChangesJoined == 0 {
+		return ""
+	}
+	return fmt.Sprintf("slot %s: %s touched no text, %d joined one that waited", s.Name,
+		wording.Count(s.ChangesUnchanged, "change"), s.ChangesJoined)
+}

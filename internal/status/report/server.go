@@ -1,0 +1,122 @@
+package report
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/queue"
+	"github.com/embedsidecar/embedsidecar/replication/slot"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// taskCap is where exact counts of tasks end.
+const taskCap = 100_000
+
+// server is the tables of a database.
+type server struct{ db database.DB }
+
+// collect returns what a query says in each row.
+func collect[T any](ctx context.Context, db database.Reader, what string, scan pgx.RowToFunc[T], query string,
+	args ...any,
+) (list []T, err error) {
+	if list, err = database.Collect(ctx, db, query, scan, args...); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	return list, nil
+}
+
+func (s server) states(ctx context.Context) ([]slot.State, error) {
+	states, err := slot.All(ctx, s.db)
+	if err != nil {
+		return nil, fmt.Errorf("read the slots: %w", err)
+	}
+	return states, nil
+}
+
+func (s server) sidecars(ctx context.Context) ([]Sidecar, error) { return Sidecars(ctx, s.db) }
+
+// Sidecars returns those that run.
+func Sidecars(ctx context.Context, db database.DB) ([]Sidecar, error) {
+	return collect(ctx, db, "read the sidecars", pgx.RowToStructByPos[Sidecar], "status_workers")
+}
+
+func (s server) pipelines(ctx context.Context) ([]Pipeline, error) {
+	return collect(ctx, s.db, "read the pipelines", scanPipeline, "status_pipelines", pgx.StrictNamedArgs{"cap": taskCap})
+}
+
+func scanPipeline(row pgx.CollectableRow) (p Pipeline, err error) {
+	var estimate *int64
+	var open, on, itself bool
+	err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Dropped, &p.Model, &p.Plugin,
+		&p.Generation, &p.Enabled, &p.Status, &p.Detail,
+		&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.Cancelled, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason,
+		&p.scanFirst, &p.scanGap, &p.ScanSeen, &p.ScanExpected,
+		&p.ScanRate, &p.scanBarrier, &p.unrouted, &p.Tokens, &p.Saved.Embedded, &p.Saved.Reused,
+		&p.Saved.Unchanged, &estimate, &open, &p.Active, &on, &itself, &p.Aside)
+	p.Closed, p.allPaused, p.itselfPaused = !open, !on, !itself
+	p.Saved.reckon(p.Tokens)
+	if estimate != nil {
+		p.Rows, p.RowsEstimated = *estimate, true
+	}
+	return p, err
+}
+
+func (s server) blockers(ctx context.Context, barrier string) ([]database.Blocker, error) {
+	return database.Blockers(ctx, s.db, barrier)
+}
+
+func (s server) holders(ctx context.Context) ([]database.Blocker, error) {
+	return database.QueueHolders(ctx, s.db)
+}
+
+func (s server) plan(ctx context.Context, table string) (text string, err error) {
+	err = s.db.QueryRow(ctx, "EXPLAIN (FORMAT JSON) SELECT FROM "+table, pgx.QueryExecModeSimpleProtocol).Scan(&text)
+	return text, err
+}
+
+func (s server) rows(ctx context.Context, table string, most int64) (n int64, err error) {
+	err = s.db.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+table+" LIMIT $1) AS r", most).Scan(&n)
+	return n, err
+}
+
+func (s server) known(ctx context.Context, p *Pipeline) (rows int64, err error) {
+	args := pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation}
+	if err := s.db.QueryRow(ctx, sqlfiles.Query("count_known"), args).Scan(&rows); err != nil {
+		return 0, fmt.Errorf("count what is known of pipeline %q: %w", p.Name, err)
+	}
+	return rows, nil
+}
+
+func (s server) caughtUp(ctx context.Context, slot string, lsn pglogrepl.LSN) (c CaughtUp, pipelines bool, err error) {
+	err = s.db.QueryRow(ctx, sqlfiles.Query("caught_up"), pgx.StrictNamedArgs{"slot": slot, "lsn": lsn.String()}).
+		Scan(&c.Decoded, &c.Open, &c.Scans, &c.Failed, &c.Cancelled, &c.Resting, &c.Unrouted, &pipelines)
+	return c, pipelines, err
+}
+
+func (s server) altered(ctx context.Context, slot string) (n int64, err error) {
+	list, err := collect(ctx, s.db, "look at the catalogue", func(row pgx.CollectableRow) (bool, error) {
+		return differs(row.FieldDescriptions(), row.RawValues()), nil
+	}, "pipeline_catalogue", pgx.StrictNamedArgs{"slot": slot, "pipeline": nil})
+	for _, other := range list {
+		if other {
+			n++
+		}
+	}
+	return n, err
+}
+
+func (s server) ask(ctx context.Context, lsn *string) (at pglogrepl.LSN, err error) {
+	var setting, notified string
+	err = s.db.QueryRow(ctx, sqlfiles.Query("ask_streamer"), pgx.StrictNamedArgs{
+		"channel": queue.Waiting,
+		"lsn":     lsn,
+	}).Scan(&at, &setting, &notified)
+	if err != nil {
+		return 0, fmt.Errorf("ask the streamer to hurry: %w", err)
+	}
+	return at, nil
+}

@@ -1,0 +1,87 @@
+package report
+
+import (
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+)
+
+// One line says of a slot the worst first: what is not there is held by nobody, and what is lost is nobody's either.
+func TestSlot_InOneLine(t *testing.T) {
+	t.Parallel()
+	safe, beyond := int64(3<<20), int64(-1<<20)
+	for want, change := range map[string]func(*Slot){
+		"slot docs: streamed by one, 2.0 MB behind, WAL kept 1.0 MB":           func(*Slot) {},
+		"slot docs: active, 2.0 MB behind, WAL kept 1.0 MB":                    func(s *Slot) { s.Holder = "" },
+		"slot docs: nobody streams, 2.0 MB behind, WAL kept 1.0 MB":            func(s *Slot) { s.Active, s.Holder = false, "" },
+		"slot docs: being made by one, 2.0 MB behind, WAL kept 1.0 MB":         func(s *Slot) { s.Making = true },
+		"slot docs: lost, 2.0 MB behind, WAL kept 1.0 MB":                      func(s *Slot) { s.WALStatus = "lost" },
+		"slot docs: does not exist, 2.0 MB behind, WAL kept 1.0 MB":            func(s *Slot) { s.Exists, s.WALStatus = false, "lost" },
+		"slot docs: streamed by one, 2.0 MB behind, WAL kept 1.0 MB of 4.0 MB": func(s *Slot) { s.SafeWALBytes = &safe },
+		"slot docs: streamed by one, 2.0 MB behind, WAL kept 1.0 MB of 1.0 MB": func(s *Slot) { s.SafeWALBytes = &beyond },
+	} {
+		s := Slot{Name: "docs", Exists: true, Active: true, Holder: "one", LagBytes: 2 << 20, RetainedBytes: 1 << 20}
+		change(&s)
+		if got := s.Line(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// A scan says how far it is, as far as that is known; never all of it while rows are left.
+func TestPipeline_InAWord(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*Pipeline)
+		want   string
+	}{
+		"nothing is known of the table": {func(p *Pipeline) { p.ScanExpected = 0 }, "backfill"},
+		"it has just begun":             {func(p *Pipeline) { p.ScanSeen = 0 }, "backfill 0%"},
+		"it is nearly over":             {func(p *Pipeline) { p.ScanSeen = 999 }, "backfill 99%"},
+		"more than were expected":       {func(p *Pipeline) { p.ScanSeen = 2000 }, "backfill 100%"},
+		"orphans are looked for":        {func(p *Pipeline) { p.ScanPhase = "orphans" }, "backfill 100%"},
+		"its rate is known":             {func(p *Pipeline) { p.ScanRate = 12.4 }, "backfill 50%, 12/s"},
+		"and how long it takes":         {func(p *Pipeline) { p.ScanRate, p.ScanLeft = 12.4, 40 }, "backfill 50%, 12/s, 40s"},
+		"another comparison":            {func(p *Pipeline) { p.State = health.Comparing }, health.Comparing.Word() + " 50%"},
+		"no scan runs":                  {func(p *Pipeline) { p.State = health.Working }, health.Working.Word()},
+	} {
+		p := Pipeline{State: health.Backfill, ScanPhase: "rows", ScanSeen: 500, ScanExpected: 1000}
+		if c.change(&p); p.Word() != c.want {
+			t.Errorf("%s: %q, want %q", name, p.Word(), c.want)
+		}
+	}
+}
+
+// What only waits for its next try is not at work.
+func TestPipeline_AtWork(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		p    Pipeline
+		want bool
+	}{
+		"all is done":      {Pipeline{State: health.UpToDate}, true},
+		"rows wait":        {Pipeline{State: health.Working, Pending: 1, Retrying: 5}, true},
+		"a row is at work": {Pipeline{State: health.Working, Running: 1}, true},
+		"only tried again": {Pipeline{State: health.Working, Retrying: 5}, false},
+		"it is paused":     {Pipeline{State: health.Paused, Pending: 1}, false},
+	} {
+		if got := c.p.AtWork(); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+// A row that failed is named with why, since when, and whether it is tried again by itself.
+func TestFailedRow_InOneLine(t *testing.T) {
+	t.Parallel()
+	f, soon := FailedRow{
+		Pipeline: "docs", Key: "7", Class: "data", Code: "too_long", Message: "no", AgeSeconds: 90,
+	}, 5.0
+	if got, want := f.Line(), "docs: row 7: data too_long: no (1m30s ago)"; got != want || f.NextTry() != "never" {
+		t.Errorf("%q, next try %q, want %q", got, f.NextTry(), want)
+	}
+	f.NextTrySeconds = &soon
+	if got, want := f.Line(), "docs: row 7: data too_long: no (1m30s ago, next try in 5s)"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -1,0 +1,175 @@
+package slot
+
+import (
+	"fmt"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+)
+
+// Condition is what the state of a slot means.
+type Condition int
+
+// The conditions. Those from Temporary on are gaps: changes may be missing, and only a slot that is made anew and a
+// comparison of every row answer them.
+const (
+	Good          Condition = iota
+	OnStandby               // the server cannot hold the queue
+	Absent                  // there is none, and never was one of ours
+	Elsewhere               // it is another database's
+	Unrecorded              // it is somebody's who is not known
+	OtherPlugin             // somebody else reads it, with another plugin
+	OtherServer             // the data came from another server
+	Temporary               // ours is gone, and a session has one of its name
+	Interrupted             // making it was begun and never completed
+	Gone                    // it was dropped
+	Lost                    // the server removed WAL that it needed
+	Unpublished             // its publication is missing
+	Republished             // its publication was dropped and made again
+	Moved                   // somebody moved it past the checkpoint
+	Ahead                   // the server went back in time
+	OtherTimeline           // the server was promoted, and no copy of the slot came along
+)
+
+// Gap reports whether changes may be missing.
+func (c Condition) Gap() bool { return c >= Temporary }
+
+// String tells in few words why a slot is made.
+func (c Condition) String() string {
+	return [...]string{
+		Good: "it is good", OnStandby: "the server is a standby", Absent: "it does not exist",
+		Elsewhere: "it is another database's", Unrecorded: "it is not ours", OtherPlugin: "it has another plugin",
+		OtherServer: "the data came from another server", Temporary: "a temporary one has its name",
+		Interrupted: "making it was interrupted", Gone: "it is gone", Lost: "the server removed WAL it still needed",
+		Unpublished: "its publication was missing", Republished: "its publication was dropped and made again",
+		Moved: "it was moved past the checkpoint", Ahead: "the server went back in time",
+		OtherTimeline: "the server was promoted",
+	}[c]
+}
+
+// Verdict is a judgement of a slot.
+type Verdict struct {
+	Condition Condition
+	Reason    string   // a sentence with what is known; "" when the slot is good
+	Hint      []string // ways out of what a person must answer; none for a gap
+}
+
+// Judge tells what the state means on a server that calls itself so. Whether somebody holds the slot is no part of it:
+// of a slot that is being made, or whose holder has just stored a position, not all of it counts.
+func (s *State) Judge(server pglogrepl.IdentifySystemResult) Verdict {
+	otherName := []string{"choose another name with --slot"}
+	switch {
+	case s.Standby:
+		return Verdict{
+			OnStandby, "the server is a standby: it cannot hold the queue",
+			[]string{"point --database-url at the primary"},
+		}
+	case !s.Exists && !s.Recorded:
+		return Verdict{Absent, fmt.Sprintf("slot %q does not exist", s.Name), []string{"run embedsidecar init"}}
+	case s.Exists && s.Database != s.Here:
+		return s.elsewhere()
+	case s.Exists && !s.Recorded:
+		return Verdict{Unrecorded, fmt.Sprintf("there is a slot %q that is not ours", s.Name), append(otherName,
+			fmt.Sprintf("or, if nobody needs it: SELECT pg_drop_replication_slot(%s);", database.Literal(s.Name)))}
+	case s.Exists && s.Plugin != Plugin:
+		return Verdict{OtherPlugin, fmt.Sprintf("slot %q belongs to plugin %q", s.Name, s.Plugin), otherName}
+	case s.OtherServer(server.SystemID):
+		return Verdict{
+			OtherServer, fmt.Sprintf("%s (system id %s, it was %s)", health.OtherServer, server.SystemID, s.SystemID),
+			[]string{"if this copy shall live on its own: embedsidecar init --adopt, with its pipelines configured: it makes a new slot and compares every row"},
+		}
+	}
+	return s.gap(server)
+}
+
+// elsewhere is the verdict on a slot that is another database's.
+func (s *State) elsewhere() Verdict {
+	own := database.OwnSlot(s.Here)
+	of := fmt.Sprintf("is of database %q", s.Database)
+	if s.Database == "" {
+		of = "is a physical one"
+	}
+	v := Verdict{
+		Condition: Elsewhere,
+		Reason: fmt.Sprintf("slot %q %s, not of %q: all databases of a server share the names of slots", s.Name, of,
+			s.Here),
+		Hint: []string{fmt.Sprintf(
+			"give this database a slot of its own, in every command: --slot %s, or EMBEDSIDECAR_SLOT", own)},
+	}
+	if s.Recorded {
+		v.Hint = append(v.Hint, fmt.Sprintf(
+			"it is a copy of the other, and its pipelines must go to that slot first: embedsidecar init --adopt --slot %s", own))
+	}
+	return v
+}
+
+// gap finds out whether a slot of ours covers everything since the checkpoint.
+func (s *State) gap(server pglogrepl.IdentifySystemResult) Verdict {
+	gap := func(c Condition, format string, facts ...any) Verdict {
+		return Verdict{c, fmt.Sprintf(format, facts...), nil}
+	}
+	switch {
+	case s.Temporary:
+		return gap(Temporary, "the slot is gone, and a temporary one of %s has its name", s.Holder())
+	case s.Begun:
+		return gap(Interrupted, "the making of the slot was interrupted")
+	case !s.Exists:
+		return gap(Gone, "the slot does not exist")
+	case s.Lost():
+		return gap(Lost, "the slot is lost: the server removed WAL it still needed (wal_status=lost)")
+	case s.PublicationNow == 0:
+		return gap(Unpublished, "publication %q was missing", s.Publication)
+	case s.PublicationNow != s.PublicationOID:
+		return gap(Republished, "publication %q was dropped and made again", s.Publication)
+	case s.ConfirmedFlushLSN != nil && *s.ConfirmedFlushLSN > s.Checkpoint:
+		return gap(Moved, "the slot was moved to %s, past the checkpoint %s", s.ConfirmedFlushLSN, s.Checkpoint)
+	case s.Checkpoint > s.WALEnd:
+		return gap(Ahead, "the checkpoint %s is ahead of the server's WAL end %s: the server went back in time",
+			s.Checkpoint, s.WALEnd)
+	case s.Timeline != server.Timeline && !s.Failover:
+		return gap(OtherTimeline, "the server moved from timeline %d to %d", s.Timeline, server.Timeline)
+	}
+	return Verdict{}
+}
+
+// Err returns what a person must answer as the error with which a command is refused, or nil.
+func (v Verdict) Err() error {
+	switch v.Condition {
+	case Elsewhere, Unrecorded, OtherPlugin:
+		return &refusal.ConflictError{Problem: v.Reason, Hint: v.Hint, Code: code.OtherSlot}
+	case OnStandby:
+		return refusal.Coded(code.Standby, v.Reason, v.Hint...)
+	case OtherServer:
+		return refusal.Coded(code.Copied, v.Reason, v.Hint...)
+	default:
+		return nil
+	}
+}
+
+// Renewal says why init makes the slot (anew), or "" if the one there is good. Making it anew means comparing every
+// row. What only the stream may answer, as it is told what to do about gaps, is left to it.
+func (s *State) Renewal(server pglogrepl.IdentifySystemResult, adopt bool) (reason string, err error) {
+	v := s.Judge(server)
+	switch v.Condition {
+	case Good, Moved, Ahead, OtherTimeline:
+		return "", nil
+	case Absent:
+		return v.Condition.String(), nil
+	case OtherServer:
+		if !adopt {
+			return "", v.Err()
+		}
+	default:
+		if err := v.Err(); err != nil {
+			return "", err
+		}
+	}
+	if s.Active {
+		return "", s.inUse()
+	}
+	return v.Condition.String(), nil
+}
