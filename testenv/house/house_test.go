@@ -221,7 +221,8 @@ func TestArchitecture_NamesEveryPackage(t *testing.T) {
 			continue
 		}
 		// What is indented stands there without the folder it lies in.
-		if !slices.Contains(known, folder) && !slices.Contains(known, filepath.Base(folder)) {
+		if !slices.Contains(known, folder) && !slices.Contains(known, filepath.Base(folder)) &&
+			!slices.Contains(known, "internal/"+folder) {
 			t.Errorf("docs/architecture.md leaves out %s", folder)
 			known = append(known, folder)
 		}
