@@ -18,6 +18,9 @@ VERSION   ?= $(or $(shell git describe --tags --always --dirty 2>/dev/null),unkn
 REVISION  ?= $(shell git rev-parse HEAD 2>/dev/null)
 LDFLAGS   := -s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)
 MODULE    := github.com/embedsidecar/embedsidecar
+# Modules of their own, which no user of the program needs; each reads this tree by its replace.
+MODULES   := bench examples/demo
+in_modules = for module in $(MODULES); do (cd $$module && $(1)); done
 # Left out: gRPC's own trace pages, which nothing serves, and the writer of manual pages that came with the flags. A megabyte in all.
 LEAN      := grpcnotrace,urfave_cli_no_docs
 
@@ -52,7 +55,7 @@ go_test    = $(GO) test $(if $(EVENTS),-json)
 
 # What `make cover` counts: everything but programs, generated code and helpers of tests. The tests of e2e are left out: they take as long as all
 # others and run programs of their own, of which nothing is counted.
-CORE       = $(shell $(GO) list ./... | grep -v -E '/(bench|cmd|internal/e2e|examples|internal/base/failpoint|testenv|plugins/fake|plugins/proto|[a-z]+test)(/|$$)')
+CORE       = $(shell $(GO) list ./... | grep -v -E '/(cmd|internal/e2e|internal/base/failpoint|testenv|plugins/fake|plugins/proto|[a-z]+test)(/|$$)')
 COVER_MIN ?= 80
 # What `make unit-coverage` counts: packages whose decisions are tried beside them, without a server.
 UNIT      := ./internal/engine/worker ./replication ./internal/status/report ./internal/engine/rows ./replication/slot
@@ -131,13 +134,14 @@ pg: ## fetch PostgreSQL with pgvector into the cache: PG_TEST="14 15 16 17 18"
 
 demo: build runtime model ## show it at work on a throw-away server; KEEP=1 leaves it running with its dashboard, BREAK=1 keeps killing the parts meanwhile, DEMO_FLAGS=--help lists more
 	@$(if $(PGBIN),:,tools/postgres.sh $(PG_DEMO))
-	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/demo ./examples/demo
+	@CGO_ENABLED=0 $(GO) build -C examples/demo -trimpath -o $(CURDIR)/bin/demo .
 	@bin/demo $(if $(PGBIN),,--pg $(PG_DEMO)) $(if $(filter-out 0,$(BREAK)),--break) $(if $(filter-out 0,$(KEEP)),--keep) $(DEMO_FLAGS)
 
 test: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
 	@mkdir -p $(CANARY)
 	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_TEST_CANARY=$(CANARY) tools/told.sh $(go_test) $(TEST_FLAGS) $(TEST)
+	$(if $(filter ./...,$(TEST)),$(call in_modules,$(test_env) $(go_test) $(TEST_FLAGS) ./...))
 	@$(if $(filter ./...,$(TEST)),tools/canary.sh $(CANARY))
 
 test-torch: build ## the sentence-transformers example in Python against the plugin contract (6 GB of PyTorch)
@@ -186,6 +190,7 @@ soak: ## the long forms of what make test does in short: kills, a transaction of
 test-race: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete ## the same under the race detector
 	@$(call get_pg,$(PG_TEST))
 	$(with_tokenizers) $(test_env) CGO_ENABLED=1 $(go_test) -race -p 2 -timeout 30m $(TEST)
+	$(if $(filter ./...,$(TEST)),$(call in_modules,$(test_env) CGO_ENABLED=1 $(go_test) -race -p 2 ./...))
 
 comma := ,
 space := $(subst ,, )
@@ -200,10 +205,12 @@ unit-coverage: ## test coverage of the packages that are tried without a server,
 
 lint: lint-light $(GOLANGCI) lint-files ## all linters: Go, shell, Dockerfile, YAML
 	$(GOLANGCI) run ./...
+	$(call in_modules,$(GOLANGCI) run ./...)
 
 lint-light: ## gofmt and go vet, which need nothing but Go
 	@bad=$$("$$($(GO) env GOROOT)/bin/gofmt" -l .); test -z "$$bad" || { echo "not formatted (gofmt -w):" >&2; echo "$$bad" >&2; exit 1; }
 	$(GO) vet ./...
+	$(call in_modules,$(GO) vet ./...)
 
 lint-files: $(LINT_VENV)/.complete ## shellcheck, hadolint, yamllint
 	$(LINT_VENV)/bin/shellcheck --shell=bash --severity=warning -x -P tools .ci/run $$(git ls-files -co --exclude-standard '*.sh')
@@ -250,9 +257,9 @@ fuzz: ## run every fuzz test for FUZZTIME (20s each)
 
 bench-programs: build runtime model ## build what the benchmarks run, without running it
 	@$(call get_pg,$(PG_DEMO))
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench ./bench
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench-notify ./bench/notify
-	@CGO_ENABLED=1 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/bench-bare ./bench/bare
+	@CGO_ENABLED=0 $(GO) build -C bench -trimpath -o $(CURDIR)/bin/bench .
+	@CGO_ENABLED=0 $(GO) build -C bench -trimpath -o $(CURDIR)/bin/bench-notify ./notify
+	@CGO_ENABLED=1 $(GO) build -C bench -trimpath -o $(CURDIR)/bin/bench-bare ./bare
 
 bench-smoke: bench-programs ## measure the main figures in under three minutes; nothing is judged
 	@bin/bench --smoke $(BENCH_FLAGS)
@@ -266,11 +273,11 @@ bench-isolation: bench-programs ## measure a pipeline beside others whose plugin
 bench-scaling: ## measure how the remote embedder shares work out to 1, 2 and 4 stub replicas; SCALING_FLAGS=--help lists more
 	@tools/need.sh go
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-remote ./plugins/remote
-	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/bench-scaling ./bench/scaling
+	@CGO_ENABLED=0 $(GO) build -C bench -trimpath -o $(CURDIR)/bin/bench-scaling ./scaling
 	@bin/bench-scaling $(SCALING_FLAGS)
 
 bench-embedder: build runtime model ## the plugin onnx beside a bare loop over ONNX Runtime, and beside sentence-transformers: BENCH_FLAGS='--texts FILE --python FILE --weights FOLDER'
-	@CGO_ENABLED=1 $(GO) build -trimpath -o bin/bench-embedder ./bench/embedder
+	@CGO_ENABLED=1 $(GO) build -C bench -trimpath -o $(CURDIR)/bin/bench-embedder ./embedder
 	@bin/bench-embedder $(BENCH_FLAGS)
 
 generate: ## make the generated files again (the Go side of the plugin contract, the tokenizer's tables)
@@ -280,6 +287,7 @@ generate: ## make the generated files again (the Go side of the plugin contract,
 verify: lint-light ## fail when generated files, go.mod or go.sum are not what the sources say
 	$(GO) mod verify
 	$(GO) mod tidy -diff
+	$(call in_modules,$(GO) mod tidy -diff)
 	@state() { git status --porcelain; git diff HEAD; }; before=$$(state | sha256sum); $(MAKE) generate; \
 	test "$$before" = "$$(state | sha256sum)" || { git status --short; echo "generated files differ: commit what make generate made" >&2; exit 1; }
 
