@@ -4,14 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
-	"github.com/embedsidecar/embedsidecar/internal/door/admin"
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
@@ -19,47 +15,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/preflight"
 )
-
-// administer answers administrators from now on, if the user wants that. The function it returns ends that, after the
-// requests under way; it may be called again.
-func (n *Node) administer(ctx context.Context) (service *admin.Service, finish func() error, err error) {
-	c := n.o.Config
-	service = n.service()
-	if c.Admin.Listen == "" {
-		return service, func() error { return nil }, nil
-	}
-	if c.Queries.TokensFile == "" {
-		return nil, nil, problem.New(problem.Usage, fmt.Errorf("nobody could come in on %s: no tokens are given", c.Admin.Listen),
-			"make a token for each who may: embedsidecar token create NAME --role admin --tokens-file FILE, and give the file here")
-	}
-	tokens, err := serve.ReadTokens(c.Queries.TokensFile, n.o.Log)
-	if err != nil {
-		return nil, nil, problem.New(problem.Usage, err,
-			fmt.Sprintf("embedsidecar token create NAME --role admin --tokens-file %s makes one", c.Queries.TokensFile))
-	}
-	pages, err := n.pages(service)
-	if err != nil {
-		return nil, nil, err
-	}
-	server, err := admin.Listen(ctx, admin.Options{
-		Listen: c.Admin.Listen, Tokens: tokens, Cert: c.Admin.Cert, Key: c.Admin.Key, ClientCA: c.Admin.ClientCA,
-		Service: service, Pages: pages, Observe: n.observer.Request, Log: n.o.Log,
-	})
-	if err != nil {
-		return nil, nil, problem.New(problem.Usage, err)
-	}
-	if c.Admin.Cert == "" && !loopback.Addr(server.Addr()) {
-		n.o.Log.WarnContext(ctx, "tokens of administrators travel unencrypted: give --admin-cert and --admin-key, or have something in front that does",
-			"address", server.Addr().String())
-	}
-	serving, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what is under way gets its answer first
-	done := make(chan error, 1)
-	go func() { done <- server.Run(serving) }()
-	return service, sync.OnceValue(func() error {
-		cancel()
-		return <-done
-	}), nil
-}
 
 // check looks at everything that running depends on, as embedsidecar check does: with the embedders that work here, or
 // where none does with new ones, since one that was started long ago tells nothing of what is there now.

@@ -86,7 +86,7 @@ func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 	defer func() { err = errors.Join(err, end()) }()
 	finish := func() error { return nil }
 	if address := n.o.Config.Queries.Listen; address != "" {
-		if finish, err = n.backend.Listen(ctx, address, n.observer.Request); err != nil {
+		if finish, err = n.queries(ctx, address); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, finish()) }()

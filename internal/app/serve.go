@@ -22,7 +22,7 @@ func (n *Node) Serve(ctx context.Context, address string) (err error) {
 	}
 	defer func() { err = errors.Join(err, end()) }()
 	// First, because it fails at once: whoever asks before the model is open waits for it.
-	finish, err := n.backend.Listen(ctx, address, n.observer.Request)
+	finish, err := n.queries(ctx, address)
 	if err != nil {
 		return err
 	}

@@ -79,6 +79,11 @@ func (e *BadRequestError) Error() string { return e.Problem }
 // Hints returns the ways out.
 func (e *BadRequestError) Hints() []string { return e.Hint }
 
+// UnavailableError says why something that exists cannot be used now. Its text is for whoever asked.
+type UnavailableError struct{ Problem string }
+
+func (e *UnavailableError) Error() string { return e.Problem }
+
 func bad(format string, args ...any) error {
 	return &BadRequestError{Problem: fmt.Sprintf(format, args...)}
 }

@@ -131,12 +131,6 @@ func on[I, O any](a *api, role, method, path, id, summary string, answer func(ct
 			next(ctx)
 		}},
 	}
-	if method == http.MethodPost {
-		op.Parameters = append(op.Parameters, &huma.Param{
-			Name: repeatHeader, In: "header", Schema: &huma.Schema{Type: huma.TypeString, MaxLength: new(longestKey)},
-			Description: "The same request with the same key is answered as the first time, and does nothing anew. Remembered by this process alone, for a day, 1,000 requests.",
-		})
-	}
 	for _, change := range more {
 		change(&op)
 	}

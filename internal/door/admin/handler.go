@@ -56,7 +56,7 @@ func newHandler(o Options, secure bool) (h http.Handler, closing func()) {
 	a := &handler{
 		o: o, door: d, known: newClients(maxRequests, ownRequests, o.Rate), other: newClients(strangers, ofAddress, o.Rate),
 	}
-	a.api = newRepeats().of(newAPI(o.Service, d))
+	a.api = newAPI(o.Service, d)
 	return under(c.BasePath, a), o.Service.events.end
 }
 

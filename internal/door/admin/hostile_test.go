@@ -110,12 +110,12 @@ func TestLook_HashOfAText(t *testing.T) {
 	}
 }
 
-// TestSession_BeginsWithTheToken: a cookie gets nobody another one, and a key that was used gets no session without.
+// TestSession_BeginsWithTheToken: a cookie gets nobody another one.
 func TestSession_BeginsWithTheToken(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for range 2 {
-		a := f.ask("viewer", http.MethodPost, "/api/v1/session", "", "Idempotency-Key", "k")
+		a := f.ask("viewer", http.MethodPost, "/api/v1/session", "")
 		cookie, _, _ := strings.Cut(a.header.Get("Set-Cookie"), ";")
 		if a.status != http.StatusOK || cookie == "" {
 			t.Fatalf("%d %s", a.status, a.header)

@@ -250,7 +250,7 @@ func TestEvents(t *testing.T) {
 }
 
 // TestAct_WhileTheDatabaseIsAway: that is said at once, whatever is asked for, and nothing is half done; when it is
-// back the same request with the same key acts.
+// back the same request acts.
 func TestAct_WhileTheDatabaseIsAway(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -266,8 +266,7 @@ func TestAct_WhileTheDatabaseIsAway(t *testing.T) {
 		f.refused(http.StatusServiceUnavailable, "database", "viewer", http.MethodGet, "/api/v1"+path, "")
 	}
 	for _, c := range append(acts, [2]string{"/pipelines/docs/drain", ""}, [2]string{"/drain", ""}) {
-		f.refused(http.StatusServiceUnavailable, "database", "operator", http.MethodPost, "/api/v1"+c[0], c[1],
-			"Idempotency-Key", c[0])
+		f.refused(http.StatusServiceUnavailable, "database", "operator", http.MethodPost, "/api/v1"+c[0], c[1])
 	}
 	if after := f.state(); after != before {
 		t.Errorf("it left\n%s\nof\n%s", after, before)
@@ -277,7 +276,7 @@ func TestAct_WhileTheDatabaseIsAway(t *testing.T) {
 	}
 	gets[admin.TaskPage](f, "viewer", "/api/v1/tasks")
 	for range 2 {
-		f.ask("operator", http.MethodPost, "/api/v1/pipelines/docs/pause", "", "Idempotency-Key", "/pipelines/docs/pause")
+		f.ask("operator", http.MethodPost, "/api/v1/pipelines/docs/pause", "")
 	}
 	if n := testenv.Value[int](f.Database, `SELECT count(*) FROM embedsidecar.audit_log WHERE action = 'pause' AND result = 'paused'`); n != 1 {
 		t.Errorf("%d entries in the audit, want 1", n)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
 
 // The roles of tokens. The first two query, the others administer, which is another listener's.
@@ -148,14 +149,8 @@ func (g Grant) Unknown() string {
 // before somebody says so.
 func (g Grant) searches() bool { return g.Role == "" || g.Role == RoleQuery }
 
-// Rules are what a pipeline's configuration says of searches for others.
-type Rules struct {
-	Filterable      []string // columns a filter may be about, beside those of key, text and filter
-	PastRowSecurity bool     // search though policies of the table would not hold
-}
-
 // access is what the holder of a grant may see of a pipeline.
-func (g Grant) access(p *pipeline.Pipeline, rules Rules) *search.Access {
+func (g Grant) access(p *pipeline.Pipeline, rules query.Rules) *search.Access {
 	a := &search.Access{
 		Role: g.DatabaseRole, PastRowSecurity: rules.PastRowSecurity, Columns: []string{},
 		Fixed: map[string]search.Filter{},

@@ -33,7 +33,7 @@ func (a *api) problemOf(ctx context.Context, err error) *problem {
 			message: err.Error(),
 		}
 	}
-	if off, ok := errors.AsType[*UnavailableError](err); ok {
+	if off, ok := errors.AsType[*search.UnavailableError](err); ok {
 		return &problem{
 			status: http.StatusServiceUnavailable, kind: serverError, code: "unavailable", message: off.Problem,
 			after: 5 * time.Second,

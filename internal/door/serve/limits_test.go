@@ -24,6 +24,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/search/query"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -225,13 +226,13 @@ func (b *searchable) Pipelines(context.Context) (list []pipeline.Pipeline, err e
 	return list, nil
 }
 
-func (b *searchable) Ready(context.Context, *pipeline.Pipeline) (serve.Model, error) {
+func (b *searchable) Ready(context.Context, *pipeline.Pipeline) (query.Model, error) {
 	return b.model, nil
 }
 
-func (b *searchable) Rules(name string) serve.Rules {
+func (b *searchable) Rules(name string) query.Rules {
 	b.ruled <- name
-	return serve.Rules{}
+	return query.Rules{}
 }
 
 func (b *searchable) DB() search.DB { return b }
@@ -349,7 +350,7 @@ func TestTokens_AFileThatOthersMayWriteIsRefused(t *testing.T) {
 		}
 		for what, err := range map[string]error{
 			"read": second(serve.ReadTokens(path, nil)), "revoke": second(serve.RevokeTokens(path, "app")),
-			"create": func() error { _, _, err := serve.CreateToken(path, "other", query); return err }(),
+			"create": func() error { _, _, err := serve.CreateToken(path, "other", queries); return err }(),
 		} {
 			if err == nil || !strings.Contains(err.Error(), "chmod go-w") {
 				t.Errorf("%s, %s: %v", mode, what, err)
@@ -381,7 +382,7 @@ type failing struct {
 	err error
 }
 
-func (f *failing) Ready(context.Context, *pipeline.Pipeline) (serve.Model, error) {
+func (f *failing) Ready(context.Context, *pipeline.Pipeline) (query.Model, error) {
 	return nil, fmt.Errorf("read pipeline: %w", f.err)
 }
 

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
 
 // embeddingsRequest is OpenAI's, with one word more. Fields that are not here are ignored, as they do not change a
@@ -230,7 +232,7 @@ func kindOf(word string) (embed.Kind, error) {
 }
 
 // named returns a model and its name.
-func (a *api) named(r *http.Request, name string) (string, Model, error) {
+func (a *api) named(r *http.Request, name string) (string, query.Model, error) {
 	only := askerOf(r).grant.Pipelines
 	if name == "" {
 		known, err := a.Backend.Models(r.Context(), only)
@@ -238,12 +240,12 @@ func (a *api) named(r *http.Request, name string) (string, Model, error) {
 			return "", nil, err
 		}
 		if len(known) == 0 {
-			return "", nil, &UnavailableError{"there is no model"}
+			return "", nil, &search.UnavailableError{Problem: "there is no model"}
 		}
 		name = known[0]
 	}
 	model, err := a.Backend.Model(r.Context(), only, name)
-	if errors.Is(err, ErrUnknown) {
+	if errors.Is(err, query.ErrUnknown) {
 		err = noModel(name)
 	}
 	return name, model, err
@@ -295,7 +297,7 @@ func (a *api) models(w http.ResponseWriter, r *http.Request) error {
 func (a *api) model(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	about, err := a.Backend.Known(r.Context(), askerOf(r).grant.Pipelines, name)
-	if errors.Is(err, ErrUnknown) {
+	if errors.Is(err, query.ErrUnknown) {
 		err = noModel(name)
 	}
 	if err != nil {

@@ -64,7 +64,4 @@ func (p *problem) write(w http.ResponseWriter) {
 	_, _ = w.Write(append(data, '\n')) // a client that has gone misses nothing
 }
 
-// UnavailableError says why something that exists cannot be used now. Its text is for whoever asked.
-type UnavailableError struct{ Problem string }
-
 var errTooSlow = errors.New("the request took too long")

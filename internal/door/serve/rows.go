@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/search/query"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
 
@@ -117,7 +118,7 @@ func (a *api) readRows(r *http.Request) (rowsRequest, error) {
 
 // searched returns the pipeline of the URL, its model, and what whoever asks may see of it. What is judged is the
 // pipeline that the name means, by its whole name.
-func (a *api) searched(r *http.Request) (*pipeline.Pipeline, Model, *search.Access, error) {
+func (a *api) searched(r *http.Request) (*pipeline.Pipeline, query.Model, *search.Access, error) {
 	name, grant := r.PathValue("name"), askerOf(r).grant
 	if !grant.searches() {
 		return nil, nil, nil, grant.mayNotSearch()
@@ -216,7 +217,7 @@ func (a *api) found(ctx context.Context, access *search.Access, look func(ctx co
 	defer cancel()
 	hits, err := look(limited)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return nil, &UnavailableError{Problem: fmt.Sprintf(
+		return nil, &search.UnavailableError{Problem: fmt.Sprintf(
 			"the database did not answer the search within %s: come again; if searches take that long there, an index makes them faster", a.Limits.Search)}
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.InsufficientPrivilege &&

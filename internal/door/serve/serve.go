@@ -6,7 +6,6 @@ package serve
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -18,40 +17,19 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
 
-// Model embeds for those who wait for an answer. It is safe for concurrent use.
-type Model interface {
-	Describe(ctx context.Context) (embed.Description, error)
-	// Ask is embed.Service's.
-	Ask(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error)
-}
-
-// Backend is what is served.
+// Backend is what is served: query.Backend tells of each.
 type Backend interface {
-	// Models lists the names of models that may be asked for, the default first: where pipelines are named, only what
-	// their vectors are made with. Nothing is started for it.
 	Models(ctx context.Context, only []string) ([]string, error)
-	// Model returns a model by one of these names, or ErrUnknown.
-	Model(ctx context.Context, only []string, name string) (Model, error)
-	// Known returns what a model by one of these names has said of itself, nil if it has not been asked yet; or
-	// ErrUnknown. Nothing is started for it.
+	Model(ctx context.Context, only []string, name string) (query.Model, error)
 	Known(ctx context.Context, only []string, name string) (*embed.Description, error)
-	// Pipelines lists the pipelines; nil without a database.
 	Pipelines(ctx context.Context) ([]pipeline.Pipeline, error)
-	// Ready returns the model that the vectors of a pipeline were made with, or an *UnavailableError when it cannot be
-	// searched now.
-	Ready(ctx context.Context, p *pipeline.Pipeline) (Model, error)
-	// Rules returns what the configuration says of searching a pipeline, by its whole name.
-	Rules(name string) Rules
-	// DB is where pipelines are searched.
+	Ready(ctx context.Context, p *pipeline.Pipeline) (query.Model, error)
+	Rules(name string) query.Rules
 	DB() search.DB
 }
-
-// ErrUnknown means that there is nothing of that name.
-var ErrUnknown = errors.New("there is nothing of that name")
-
-func (e *UnavailableError) Error() string { return e.Problem }
 
 // Limits bound what one client may ask for. Zero fields are the defaults.
 type Limits struct {

@@ -22,6 +22,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/search/query"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	"github.com/embedsidecar/embedsidecar/testenv"
 	"github.com/embedsidecar/embedsidecar/testenv/leak"
@@ -96,9 +97,9 @@ func (b *backend) Models(_ context.Context, only []string) ([]string, error) {
 	return []string{"toy", "other/toy"}, nil
 }
 
-func (b *backend) Model(ctx context.Context, only []string, name string) (serve.Model, error) {
+func (b *backend) Model(ctx context.Context, only []string, name string) (query.Model, error) {
 	if names, _ := b.Models(ctx, only); !slices.Contains(names, name) {
-		return nil, serve.ErrUnknown
+		return nil, query.ErrUnknown
 	}
 	return b.model, nil
 }
@@ -119,11 +120,11 @@ func (*backend) Pipelines(context.Context) ([]pipeline.Pipeline, error) {
 	}}, nil
 }
 
-func (*backend) Ready(context.Context, *pipeline.Pipeline) (serve.Model, error) {
-	return nil, &serve.UnavailableError{Problem: "its table is gone"}
+func (*backend) Ready(context.Context, *pipeline.Pipeline) (query.Model, error) {
+	return nil, &search.UnavailableError{Problem: "its table is gone"}
 }
 
-func (*backend) Rules(string) serve.Rules { return serve.Rules{} }
+func (*backend) Rules(string) query.Rules { return query.Rules{} }
 
 func (*backend) DB() search.DB { return nil }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // query is what most tokens may do.
-var query = serve.Grant{Role: serve.RoleQuery}
+var queries = serve.Grant{Role: serve.RoleQuery}
 
 // gate is a server that lets in whom a file of tokens names.
 type gate struct {
@@ -113,7 +113,7 @@ func (g *gate) startsForNobody(revoked string) {
 func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
-	first, about, err := serve.CreateToken(path, "app", query)
+	first, about, err := serve.CreateToken(path, "app", queries)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 
 	second := g.gainsAnother(first, string(content))
 	g.becomes(second, 200)
-	if _, _, err := serve.CreateToken(path, "app", query); !errors.Is(err, serve.ErrTokenName) {
+	if _, _, err := serve.CreateToken(path, "app", queries); !errors.Is(err, serve.ErrTokenName) {
 		t.Errorf("a name that is taken: %v", err)
 	}
 	list, err := serve.ListTokens(path)
@@ -155,7 +155,7 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 	}
 	g.startsForNobody(second)
 
-	third, _, err := serve.CreateToken(path, "app", query)
+	third, _, err := serve.CreateToken(path, "app", queries)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 func TestTokenFile_RevokingTheOnlyLineLeavesNobody(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
-	secret, _, err := serve.CreateToken(path, "app", query)
+	secret, _, err := serve.CreateToken(path, "app", queries)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,14 +239,14 @@ func TestTokenFile_WhatIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tokens")
 	for _, name := range []string{"", "a b", "a:b", "#a", "a\nb", "a\x00", strings.Repeat("x", 101), "\xff"} {
-		if _, _, err := serve.CreateToken(path, name, query); err == nil {
+		if _, _, err := serve.CreateToken(path, name, queries); err == nil {
 			t.Errorf("the name %q was taken", name)
 		}
 	}
 	if _, _, err := serve.CreateToken(path, "app", serve.Grant{Role: "king"}); err == nil {
 		t.Error("the role king was taken")
 	}
-	if _, _, err := serve.CreateToken(filepath.Join(dir, "none", "tokens"), "app", query); !errors.Is(err,
+	if _, _, err := serve.CreateToken(filepath.Join(dir, "none", "tokens"), "app", queries); !errors.Is(err,
 		fs.ErrNotExist) {
 		t.Errorf("a folder that is not there: %v", err)
 	}
@@ -261,7 +261,7 @@ func TestTokenFile_WhatIsRefused(t *testing.T) {
 	// A file that is not of this form stays as it is: it may be something else altogether.
 	const foreign = "root:x:0:0:root:/root:/bin/sh\n"
 	write(t, path, foreign)
-	if _, _, err := serve.CreateToken(path, "app", query); err == nil {
+	if _, _, err := serve.CreateToken(path, "app", queries); err == nil {
 		t.Error("a token was written into a file of another kind")
 	}
 	if _, err := serve.RevokeTokens(path, "root"); err == nil {
@@ -274,7 +274,7 @@ func TestTokenFile_WhatIsRefused(t *testing.T) {
 	if err := os.WriteFile(path+".new", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := serve.CreateToken(path, "other", query); err == nil || !strings.Contains(err.Error(), "tokens.new") {
+	if _, _, err := serve.CreateToken(path, "other", queries); err == nil || !strings.Contains(err.Error(), "tokens.new") {
 		t.Errorf("while somebody else is at it: %v", err)
 	}
 }
@@ -289,7 +289,7 @@ func TestTokenFile_ManyAtATime(t *testing.T) {
 	var made atomic.Int64
 	for i := range 20 {
 		all.Go(func() {
-			if _, _, err := serve.CreateToken(path, fmt.Sprint("app", i), query); err == nil {
+			if _, _, err := serve.CreateToken(path, fmt.Sprint("app", i), queries); err == nil {
 				made.Add(1)
 			} else if !strings.Contains(err.Error(), "somebody else") {
 				t.Error(err)

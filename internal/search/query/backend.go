@@ -13,13 +13,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
-	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -49,60 +47,32 @@ type Backend struct {
 	making   sync.Mutex
 	services map[pipeline.ModelName]*embed.Service // those that no sidecar has
 
-	loading  sync.Mutex          // not held while the database is asked
-	loaded   []pipeline.Pipeline // without a sidecar
+	fetching singleflight.Group // of the database's pipelines: those that ask meanwhile wait for its answer
+	loading  sync.Mutex         // not held while the database is asked
+	loaded   []pipeline.Pipeline
 	loadedAt time.Time
-	fetching *fetch // the one under way, or nil
+	asked    time.Time // since when the database is asked; zero: it is not
 }
 
-// fetch is one question to the database for its pipelines. Those that ask while it is under way wait for its answer.
-type fetch struct {
-	began     time.Time
-	done      chan struct{} // closed when what follows is there
-	pipelines []pipeline.Pipeline
-	err       error
+// Model embeds for those who wait for an answer. It is safe for concurrent use.
+type Model interface {
+	Describe(ctx context.Context) (embed.Description, error)
+	// Ask is embed.Service's.
+	Ask(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error)
 }
+
+// Rules are what a pipeline's configuration says of searches for others.
+type Rules struct {
+	Filterable      []string // columns a filter may be about, beside those of key, text and filter
+	PastRowSecurity bool     // search though policies of the table would not hold
+}
+
+// ErrUnknown means that there is nothing of that name.
+var ErrUnknown = errors.New("there is nothing of that name")
 
 // New makes a Backend. It searches nothing before Follow.
 func New(o Options) *Backend {
 	return &Backend{o: o, services: map[pipeline.ModelName]*embed.Service{}}
-}
-
-// Listen answers queries from now on. The function it returns ends that, after the requests under way; it may be
-// called again.
-func (b *Backend) Listen(ctx context.Context, address string, observe func(handler, method string, status int,
-	took time.Duration),
-) (finish func() error, err error) {
-	q := b.o.Config.Queries
-	o := serve.Options{
-		Listen: address, Cert: q.Cert, Key: q.Key, Backend: b, Observe: observe, Log: b.o.Log,
-		Limits: serve.Limits{Search: q.SearchTimeout, Stop: b.o.Config.Workers.DrainTimeout},
-	}
-	switch {
-	case q.TokensFile != "":
-		if o.Tokens, err = serve.ReadTokens(q.TokensFile, b.o.Log); err != nil {
-			return nil, problem.New(problem.Usage, err)
-		}
-	case !q.NoAuth:
-		return nil, problem.New(problem.Usage, fmt.Errorf("nobody may query on %s: neither tokens nor --no-auth are given", address),
-			"make a token for each who may: embedsidecar token create NAME --tokens-file FILE, and give the file here",
-			"or let everybody on this machine: --no-auth, with a loopback address")
-	}
-	server, err := serve.Listen(ctx, o)
-	if err != nil {
-		return nil, problem.New(problem.Usage, err, problem.Hints(err)...)
-	}
-	if o.Tokens != nil && q.Cert == "" && !loopback.Addr(server.Addr()) {
-		b.o.Log.WarnContext(ctx, "tokens and texts travel unencrypted: give --http-cert and --http-key, or have something in front that does",
-			"address", server.Addr().String())
-	}
-	serving, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what is under way gets its answer first
-	done := make(chan error, 1)
-	go func() { done <- server.Run(serving) }()
-	return sync.OnceValue(func() error {
-		cancel()
-		return <-done
-	}), nil
 }
 
 // Follow searches through a pool from now on, the pipelines of a sidecar that is about to run or, without one, those
@@ -113,20 +83,20 @@ func (b *Backend) Follow(s *sidecar.Sidecar, pool *pgxpool.Pool) {
 	b.sidecar, b.pool = s, pool
 }
 
-// DB implements serve.Backend.
+// DB is where pipelines are searched.
 func (b *Backend) DB() search.DB {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.pool
 }
 
-// Rules implements serve.Backend.
-func (b *Backend) Rules(name string) serve.Rules {
+// Rules returns what the configuration says of searching a pipeline, by its whole name.
+func (b *Backend) Rules(name string) Rules {
 	s := b.o.Config.SearchOf(name)
-	return serve.Rules{Filterable: s.Filterable, PastRowSecurity: s.PastRowSecurity}
+	return Rules{Filterable: s.Filterable, PastRowSecurity: s.PastRowSecurity}
 }
 
-// Pipelines implements serve.Backend.
+// Pipelines lists the pipelines; nil without a database.
 func (b *Backend) Pipelines(ctx context.Context) ([]pipeline.Pipeline, error) {
 	return b.pipelines(ctx, fetchLimit)
 }
@@ -146,13 +116,13 @@ func (b *Backend) pipelines(ctx context.Context, limit time.Duration) ([]pipelin
 		}
 		return list, nil
 	case pool == nil && b.o.Database:
-		return nil, &serve.UnavailableError{Problem: "the database is not connected yet"}
+		return nil, &search.UnavailableError{Problem: "the database is not connected yet"}
 	case pool == nil:
 		return nil, nil
 	}
 	list, err := b.load(ctx, pool, limit)
 	if _, missing := errors.AsType[*refusal.NotSetUpError](err); missing {
-		err = &serve.UnavailableError{Problem: "nothing is set up in the database, or not any more: embedsidecar init and run set pipelines up"}
+		err = &search.UnavailableError{Problem: "nothing is set up in the database, or not any more: embedsidecar init and run set pipelines up"}
 	}
 	return list, err
 }
@@ -169,21 +139,23 @@ const (
 func (b *Backend) load(ctx context.Context, pool *pgxpool.Pool, limit time.Duration) ([]pipeline.Pipeline, error) {
 	const fresh = 5 * time.Second
 	b.loading.Lock()
-	if b.fetching == nil && time.Since(b.loadedAt) < fresh {
-		defer b.loading.Unlock()
-		return b.loaded, nil
-	}
-	if b.fetching == nil {
-		b.fetching = &fetch{began: time.Now(), done: make(chan struct{})}
-		go b.fetch(context.WithoutCancel(ctx), pool, b.fetching) // others wait for it, too
-	}
-	f := b.fetching
+	known, at, asked := b.loaded, b.loadedAt, b.asked
 	b.loading.Unlock()
-	late := time.NewTimer(time.Until(f.began.Add(limit)))
+	if time.Since(at) < fresh {
+		return known, nil
+	}
+	answer := b.fetching.DoChan("", func() (any, error) {
+		return b.fetch(context.WithoutCancel(ctx), pool) // others wait for it, too
+	})
+	if asked.IsZero() {
+		asked = time.Now()
+	}
+	late := time.NewTimer(time.Until(asked.Add(limit)))
 	defer late.Stop()
 	select {
-	case <-f.done:
-		return f.pipelines, f.err
+	case got := <-answer:
+		list, _ := got.Val.([]pipeline.Pipeline)
+		return list, got.Err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-late.C:
@@ -192,29 +164,33 @@ func (b *Backend) load(ctx context.Context, pool *pgxpool.Pool, limit time.Durat
 }
 
 func errNoAnswer() error {
-	return &serve.UnavailableError{Problem: "the database does not answer: come again"}
+	return &search.UnavailableError{Problem: "the database does not answer: come again"}
 }
 
 // fetch asks the database.
-func (b *Backend) fetch(ctx context.Context, pool *pgxpool.Pool, f *fetch) {
+func (b *Backend) fetch(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchLimit)
 	defer cancel()
-	f.pipelines, f.err = lookup.All(ctx, pool)
-	if f.err != nil && ctx.Err() != nil {
-		f.err = errNoAnswer()
-	}
+	b.loading.Lock()
+	b.asked = time.Now()
+	b.loading.Unlock()
+	list, err := lookup.All(ctx, pool)
 	b.loading.Lock()
 	defer b.loading.Unlock()
-	if b.fetching = nil; f.err == nil {
-		b.loaded, b.loadedAt = f.pipelines, time.Now()
+	b.asked = time.Time{}
+	if err == nil {
+		b.loaded, b.loadedAt = list, time.Now()
+	} else if ctx.Err() != nil {
+		err = errNoAnswer()
 	}
-	close(f.done)
+	return list, err
 }
 
-// Ready implements serve.Backend.
-func (b *Backend) Ready(ctx context.Context, p *pipeline.Pipeline) (serve.Model, error) {
+// Ready returns the model that the vectors of a pipeline were made with, or a *search.UnavailableError when it cannot
+// be searched now.
+func (b *Backend) Ready(ctx context.Context, p *pipeline.Pipeline) (Model, error) {
 	if p.Status != pipeline.Active {
-		return nil, &serve.UnavailableError{Problem: fmt.Sprintf("pipeline %q cannot be searched now: %s", p.Name, p.Status)}
+		return nil, &search.UnavailableError{Problem: fmt.Sprintf("pipeline %q cannot be searched now: %s", p.Name, p.Status)}
 	}
 	model, err := b.Service(ctx, p.ModelName())
 	if err != nil {
@@ -225,13 +201,14 @@ func (b *Backend) Ready(ctx context.Context, p *pipeline.Pipeline) (serve.Model,
 		return nil, err
 	}
 	if !p.MadeBy(about) {
-		return nil, &serve.UnavailableError{Problem: fmt.Sprintf(
+		return nil, &search.UnavailableError{Problem: fmt.Sprintf(
 			"pipeline %q cannot be searched: its vectors were made by another model than the one that runs here", p.Name)}
 	}
 	return model, nil
 }
 
-// Models implements serve.Backend.
+// Models lists the names of models that may be asked for, the default first: where pipelines are named, only what their
+// vectors are made with. Nothing is started for it.
 func (b *Backend) Models(ctx context.Context, only []string) ([]string, error) {
 	models, err := b.models(ctx, only)
 	if len(models) == 0 { // none, as far as is known
@@ -244,8 +221,8 @@ func (b *Backend) Models(ctx context.Context, only []string) ([]string, error) {
 	return names, nil
 }
 
-// Model implements serve.Backend.
-func (b *Backend) Model(ctx context.Context, only []string, name string) (serve.Model, error) {
+// Model returns a model by one of these names, or ErrUnknown.
+func (b *Backend) Model(ctx context.Context, only []string, name string) (Model, error) {
 	models, err := b.models(ctx, only)
 	for _, m := range models {
 		if m.name == name || slices.Contains(m.others, name) {
@@ -255,10 +232,11 @@ func (b *Backend) Model(ctx context.Context, only []string, name string) (serve.
 	if err != nil { // it may be that of a pipeline
 		return nil, err
 	}
-	return nil, serve.ErrUnknown
+	return nil, ErrUnknown
 }
 
-// Known implements serve.Backend.
+// Known returns what a model by one of these names has said of itself, nil if it has not been asked yet; or ErrUnknown.
+// Nothing is started for it.
 func (b *Backend) Known(ctx context.Context, only []string, name string) (*embed.Description, error) {
 	models, err := b.models(ctx, only)
 	for _, m := range models {
@@ -275,7 +253,7 @@ func (b *Backend) Known(ctx context.Context, only []string, name string) (*embed
 	if err != nil { // it may be that of a pipeline
 		return nil, err
 	}
-	return nil, serve.ErrUnknown
+	return nil, ErrUnknown
 }
 
 // namedModel is a model with the names it goes by.

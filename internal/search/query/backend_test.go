@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
@@ -33,10 +32,10 @@ func TestTokens_OfAPipelineAskItsModelsAlone(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"costly", "unused"} {
-		if _, err := a.Model(t.Context(), []string{"docs"}, name); !errors.Is(err, serve.ErrUnknown) {
+		if _, err := a.Model(t.Context(), []string{"docs"}, name); !errors.Is(err, ErrUnknown) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := a.Known(t.Context(), []string{"docs"}, name); !errors.Is(err, serve.ErrUnknown) {
+		if _, err := a.Known(t.Context(), []string{"docs"}, name); !errors.Is(err, ErrUnknown) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
