@@ -11,22 +11,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// maxBatch is how many changes one enqueue takes; the buffer holds no more while a commit is running. While work is put
-// off it may hold more, as many as have room in so much memory, those of one row merged.
-const (
-	maxBatch = 2000
-	mostHeld = 16 << 20
-)
+// maxBatch is how many changes one enqueue takes; the buffer holds no more while a commit is running.
+const maxBatch = 2000
 
 // buffer collects changes between the reader of the stream and the enqueuer. It is what makes memory a constant: a
 // full one stops the reading, never the feedback.
 type buffer struct {
 	mu      sync.Mutex
 	changes []queue.Change
-	size    int                // of the changes, in memory
-	since   time.Time          // when the first of them came
-	held    bool               // work is put off
-	stuffed bool               // more has no room although changes of a row were merged
 	scans   map[int32][]uint32 // pipelines with changes that do not name their rows: of some partitions, or nil
 	upTo    pglogrepl.LSN      // end of the last commit that is whole in here, or an idle position
 	took    pglogrepl.LSN      // upTo when all was taken last
@@ -57,62 +49,17 @@ func (b *buffer) add(c queue.Change) {
 		b.tooLong++
 		return
 	}
-	if len(b.changes) == 0 {
-		b.since = time.Now()
-	}
 	b.changes, b.inside = append(b.changes, c), true
-	b.size += sizeOf(&c)
 	if len(b.changes) >= maxBatch {
 		signal(b.changed)
 	}
 }
 
-// sizeOf is what a change takes of memory, roughly.
-func sizeOf(c *queue.Change) int { return 128 + len(c.RowKey) + len(c.Unchanged) }
-
 // full reports whether nothing more is to be added.
 func (b *buffer) full() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.fullLocked()
-}
-
-func (b *buffer) fullLocked() bool {
-	if !b.held {
-		return len(b.changes) >= maxBatch
-	}
-	if b.stuffed || b.size < mostHeld {
-		return b.stuffed
-	}
-	b.changes, _ = queue.Merge(b.changes)
-	b.size = 0
-	for i := range b.changes {
-		b.size += sizeOf(&b.changes[i])
-	}
-	b.stuffed = b.size > mostHeld/2
-	return b.stuffed
-}
-
-// hold has changes wait while their work is put off, and reports whether some do: there are any, none is older than
-// longest, there is room, and nobody waits for a position that the server has reached.
-func (b *buffer) hold(longest time.Duration, reached pglogrepl.LSN) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	waitedFor := b.hurry || len(b.wanted) > 0 && b.wanted[0] <= reached || len(b.scans) > 0
-	b.held = len(b.changes) > 0 && !waitedFor && time.Since(b.since) < longest
-	b.held = b.held && !b.fullLocked()
-	if b.held {
-		signal(b.room)
-	}
-	return b.held
-}
-
-// release ends the waiting.
-func (b *buffer) release() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.held = false
-	signal(b.room)
+	return len(b.changes) >= maxBatch
 }
 
 // scan notes a change that does not name its rows: a TRUNCATE, or one of a table whose key we do not know.
@@ -192,21 +139,6 @@ type taken struct {
 	at      time.Time
 }
 
-// portions cuts what was taken into as much as one enqueue takes at most. Only the last may bring the checkpoint on.
-func (t *taken) portions() []taken {
-	if len(t.changes) <= maxBatch {
-		return []taken{*t}
-	}
-	merged, _ := queue.Merge(t.changes)
-	var list []taken
-	for some := range slices.Chunk(merged, maxBatch) {
-		list = append(list, taken{changes: some, at: t.at})
-	}
-	last := &list[len(list)-1]
-	last.scans, last.upTo, last.hurry = t.scans, t.upTo, t.hurry
-	return list
-}
-
 // take empties the buffer.
 func (b *buffer) take() taken {
 	b.mu.Lock()
@@ -214,7 +146,7 @@ func (b *buffer) take() taken {
 	t := taken{
 		changes: b.changes, scans: b.scans, upTo: b.upTo, hurry: b.hurry, own: b.own, tooLong: b.tooLong, at: time.Now(),
 	}
-	b.stuffed, b.changes, b.size, b.scans, b.hurry, b.own, b.tooLong = false, nil, 0, nil, false, 0, 0
+	b.changes, b.scans, b.hurry, b.own, b.tooLong = nil, nil, false, 0, 0
 	b.took = max(b.took, b.upTo)
 	signal(b.room)
 	return t

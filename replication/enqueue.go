@@ -53,9 +53,6 @@ func (ses *session) enqueue(ctx context.Context) error {
 		case <-ses.buffer.changed:
 		case <-idle.C:
 		}
-		if !ses.giveWay(ctx) {
-			return ctx.Err()
-		}
 		t := ses.buffer.take()
 		ses.s.stats.OwnWrites.Add(t.own)
 		if t.tooLong > 0 {
@@ -63,17 +60,13 @@ func (ses *session) enqueue(ctx context.Context) error {
 			ses.s.o.Log.WarnContext(ctx, "rows left out: their keys are too long for an index of the queue", "changes",
 				t.tooLong)
 		}
-		n, took := len(t.changes), time.Duration(0)
-		for _, some := range t.portions() {
-			began := time.Now()
-			embedding, err := ses.handle(ctx, &some, &saved)
-			if err != nil {
-				return err
-			}
-			took += time.Since(began) - embedding
+		n, began := len(t.changes), time.Now()
+		embedding, err := ses.handle(ctx, &t, &saved)
+		if err != nil {
+			return err
 		}
 		idle.Reset(min(time.Minute, saved.longest()))
-		if n > 0 && !ses.rest(ctx, n, took) {
+		if n > 0 && !ses.rest(ctx, n, time.Since(began)-embedding) {
 			return ctx.Err()
 		}
 	}

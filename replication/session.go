@@ -35,9 +35,7 @@ type session struct {
 	pos       position
 	feedback  time.Duration
 	pace      pace.Pace // of enqueues
-	yield     pace.Pace // of the same, while others keep the host busy
 	heldUp    time.Time // when somebody's lock was in the way of the queue last
-	saidOf    time.Time // since when work was put off that was logged last
 
 	restsUntil atomic.Int64 // Unix nanoseconds: until then the enqueuer takes nothing
 }
@@ -77,8 +75,7 @@ func (s *Stream) session(ctx context.Context) error {
 	ses := &session{
 		s: s, wire: connWire{conn}, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1),
 		relations: map[uint32]*relation{},
-		pace:      pace.Pace{Share: pace.Stream * s.o.CPUShare},
-		yield:     pace.Pace{Share: busyShare, Most: s.o.GiveWay},
+		pace:      pace.Pace{Share: pace.Stream},
 		store: func(ctx context.Context, b queue.Batch) (queue.Enqueued, error) {
 			return s.o.Queue.Enqueue(ctx, s.o.DB, b)
 		},

@@ -9,7 +9,6 @@
 package replication
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,7 +23,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/pace"
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -55,14 +53,9 @@ type Options struct {
 	Asked  func(content []byte)
 	Repair func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
 	// called before each session: hands in the pipelines as they are now; may be nil
-	Prepare     func(ctx context.Context) error
-	OnCatalogue func()  // called when a pipeline's table or status changed
-	IgnoreMarks bool    // do not recognise own writes by their mark; the ledger alone must do
-	CPUShare    float64 // of a core that batches which are not full take at most, about; 0: pace.Usual
-	// GiveWay is for how long changes are put off at most while others keep the host busy, by what Busy tells; 0: not at
-	// all. Busy is asked while the stream does nothing.
-	GiveWay      time.Duration
-	Busy         func() bool
+	Prepare      func(ctx context.Context) error
+	OnCatalogue  func()          // called when a pipeline's table or status changed
+	IgnoreMarks  bool            // do not recognise own writes by their mark; the ledger alone must do
 	Heartbeat    time.Duration   // between two looks at the catalogue; 0: 10 s
 	Keeper       *restart.Keeper // of the session's loops; nil: one of its own
 	StandbyRetry time.Duration   // between two tries to take a slot that somebody else holds; 0: 3 s
@@ -97,9 +90,6 @@ type Stats struct {
 	Strange        atomic.Int64 // logical messages that cannot be ours: they were read past
 	Heartbeats     atomic.Int64 // looks at the catalogue that failed
 	CatalogueScans atomic.Int64 // scans asked for because a table changed in a way the WAL does not tell
-	GaveWay        atomic.Int64 // nanoseconds for which work was put off because others kept the host busy
-
-	givesWaySince, gaveWayAt atomic.Int64 // Unix nanoseconds: see GivesWay
 }
 
 // Directed is what became of changes that were to be worked at once.
@@ -135,7 +125,6 @@ func New(o Options) *Stream {
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 10 * time.Second
 	}
-	o.CPUShare = cmp.Or(o.CPUShare, pace.Usual)
 	if o.StandbyRetry == 0 {
 		o.StandbyRetry = 3 * time.Second
 	}

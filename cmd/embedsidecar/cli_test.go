@@ -110,7 +110,7 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 			"database-url": "postgres://h/d", "stream-url": "host=h dbname=d", "database-url-file": "/dev/null",
 			"stream-url-file": "/dev/null", "slot": "other", "on-lost": "stop", "slot-failover": "off",
 			"publication": "Other, with comma", "threads": "3", "workers": "3", "batch-rows": "7",
-			"cpu-share": "7", "cache-bytes": "3MiB",
+			"cache-bytes":  "3MiB",
 			"max-attempts": "3",
 			"ops-listen":   ":1", "admin-listen": ":2", "admin-base-path": "/x", "http": "127.0.0.1:1",
 			"log-level": "error", "log-format": "json", "log-output": "stdout",

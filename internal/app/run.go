@@ -191,8 +191,6 @@ func (n *Node) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		Loops:      connection.Loops(c),
 		BatchRows:  c.Workers.BatchRows,
 		NoDirect:   !c.Workers.Direct,
-		CPUShare:   float64(c.Workers.CPUShare) / 100,
-		GiveWay:    c.Workers.GiveWay,
 		Lease:      c.Lease,
 		Retry:      worker.Retry{MaxAttempts: c.Retry.MaxAttempts, Initial: c.Retry.Initial, Max: c.Retry.Max},
 		// 0 is the sidecar's own default.

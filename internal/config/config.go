@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/pace"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
@@ -192,10 +191,6 @@ type Workers struct {
 	BatchRows int
 	// Direct has changes worked straight from the stream, without a task in the queue, while that is quick. Default true.
 	Direct bool
-	// CPUShare is how many percent of a core the batches of a pipeline that are not full take at most, about. Default 25.
-	CPUShare int
-	// GiveWay is for how long changes may wait while others keep all cores of this host busy. 0: not at all. Default 10 s.
-	GiveWay time.Duration
 	// CacheBytes is how much memory may hold vectors of each model, by the hash of their text, to use them again.
 	// Default 16 MiB.
 	CacheBytes int64
@@ -286,7 +281,7 @@ func Default() *Config {
 		Libraries:   map[string]string{},
 		Hub:         "https://huggingface.co",
 		Workers: Workers{
-			BatchRows: pipeline.DefaultBatchRows, Direct: true, CPUShare: 100 * pace.Usual, GiveWay: pipeline.DefaultGiveWay,
+			BatchRows: pipeline.DefaultBatchRows, Direct: true,
 			CacheBytes:   pipeline.DefaultCacheBytes,
 			DrainTimeout: pipeline.DefaultDrainTimeout,
 		},

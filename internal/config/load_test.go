@@ -62,7 +62,7 @@ pipelines:
     into: {table: odd.t}
     search: {filterable: [tenant, "Status"], row_security: ignore}
   - "public.docs: title -> table docs_embedding"
-workers: {count: 3, batch_rows: 32, cpu_share: 10, cache_bytes: 128MiB, drain_timeout: 0s}
+workers: {count: 3, batch_rows: 32, cache_bytes: 128MiB, drain_timeout: 0s}
 lease: 1m30s
 retry: {max_attempts: 5, initial: 500ms, max: 1m}
 http:
@@ -126,7 +126,7 @@ func TestLoad_WholeFile(t *testing.T) {
 		},
 		searches: []Search{{}, {Filterable: []string{"tenant", "status"}, PastRowSecurity: true}, {}},
 		Workers: Workers{
-			Count: 3, BatchRows: 32, Direct: true, CPUShare: 10, GiveWay: 10 * time.Second, CacheBytes: 128 << 20,
+			Count: 3, BatchRows: 32, Direct: true, CacheBytes: 128 << 20,
 		},
 		Lease:   90 * time.Second,
 		Retry:   Retry{MaxAttempts: 5, Initial: 500 * time.Millisecond, Max: time.Minute},

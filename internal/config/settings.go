@@ -210,12 +210,6 @@ func workSettings() []Setting {
 		toggle("workers.direct", "direct", GroupWork,
 			"work a change straight from the stream when that is quick; when false, each goes through the queue",
 			func(c *Config) *bool { return &c.Workers.Direct }),
-		number("workers.cpu_share", "cpu-share", GroupWork,
-			"percent of a core that small batches of a pipeline may take, about: the less, the larger and later they are", 1, 100,
-			func(c *Config) *int { return &c.Workers.CPUShare }),
-		duration("workers.give_way", "give-way",
-			"for how long changes may wait while others keep all cores of this host busy (0: not at all)", 0, longestTimeout,
-			func(c *Config) *time.Duration { return &c.Workers.GiveWay }),
 		{
 			Path: "workers.cache_bytes", Flag: "cache-bytes", Group: GroupWork, Placeholder: "SIZE",
 			Usage: "memory for vectors of each model that may be needed again",

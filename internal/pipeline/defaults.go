@@ -10,7 +10,6 @@ const (
 	DefaultLease        = 30 * time.Second
 	DefaultCacheBytes   = 16 << 20 // of vectors, for each model
 	DefaultDrainTimeout = 20 * time.Second
-	DefaultGiveWay      = 10 * time.Second
 
 	DefaultMaxAttempts  = 8
 	DefaultFirstRetry   = time.Second

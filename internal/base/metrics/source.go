@@ -113,7 +113,6 @@ type Source struct {
 	Enqueued        prometheus.Counter
 	Deduplicated    prometheus.Counter
 	Direct          prometheus.Counter // changes without a task
-	GaveWay         prometheus.Counter // seconds
 	Questions       Counters           // by AskOutcomes
 	Workers         Gauges             // by WorkerStates
 	WorkerBusyRatio Gauge
@@ -151,7 +150,6 @@ func (m *Metrics) Source(name, slot string) *Source {
 		Enqueued:     v.made.WithLabelValues(name),
 		Deduplicated: v.joined.WithLabelValues(name),
 		Direct:       v.direct.WithLabelValues(name),
-		GaveWay:      v.gaveWay.WithLabelValues(name),
 		Questions: counters(AskOutcomes, func(o string) prometheus.Counter {
 			return v.questions.WithLabelValues(name, o)
 		}),

@@ -16,7 +16,7 @@ type vectors struct {
 	// replication
 	connected, slotLag, slotRetained, slotSafe, slotStatus, checkpointSaved, lastMessage *prometheus.GaugeVec
 	changes, transactions, replayed, bytes, reconnects, gaps, tableChanges               *prometheus.CounterVec
-	skipped, direct, gaveWay, made, joined, questions                                    *prometheus.CounterVec
+	skipped, direct, made, joined, questions                                             *prometheus.CounterVec
 
 	// queue
 	tasks, oldest, paused            *prometheus.GaugeVec
@@ -73,9 +73,7 @@ func newVectors(r *prometheus.Registry) vectors {
 			"Row changes that made no task: own writes, updates that changed nothing that is embedded, and rows whose key is too long.", "source", "reason"),
 		questions: f.counter("sql_questions_total", "Texts whose vectors were asked for by SQL.", "source", "outcome"),
 		direct:    f.counter("changes_direct_total", "Row changes that were worked at once and needed no task.", "source"),
-		gaveWay: f.counter("replication_gave_way_seconds_total",
-			"Seconds for which changes were put off because others kept all cores of the host busy.", "source"),
-		made: f.counter("tasks_enqueued_total", "Tasks made of changes.", "source"),
+		made:      f.counter("tasks_enqueued_total", "Tasks made of changes.", "source"),
 		joined: f.counter("tasks_deduplicated_total", "Changes that joined a task which was open already.",
 			"source"),
 		bytes: f.counter("replication_bytes_total", "Bytes of changes received.", "source"),

@@ -7,26 +7,19 @@ import (
 	"time"
 )
 
-// Usual is the share of a core that small batches of a pipeline take at most, unless somebody wants another. Those of
-// the stream take one part of it at most, and those that come through the queue another: few changes come both ways.
+// Stream and Queue are the shares of the time that small batches take at most: those that come straight from the
+// stream, and those that come through the queue.
 const (
-	Usual  = 0.25
-	Stream = 0.4
-	Queue  = 0.8
+	Stream = 0.1
+	Queue  = 0.2
 )
-
-// Longest is how long they rest at most, for a share of a core with which it is so long usually.
-func Longest(usually time.Duration, share float64) time.Duration {
-	return time.Duration(float64(usually) * Usual / share)
-}
 
 // ahead is what they may take ahead, which lets changes that come now and then go at once.
 const ahead = 40 * time.Millisecond
 
 // Pace counts what small batches take. It is safe for concurrent use; it needs a share.
 type Pace struct {
-	Share float64       // of the time
-	Most  time.Duration // rest that work may be worth, however much there was; 0: no bound
+	Share float64 // of the time
 
 	mu    sync.Mutex
 	taken time.Duration // beyond the share, as it was
@@ -38,9 +31,6 @@ func (p *Pace) Spend(took time.Duration, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.taken = p.left(now) + max(took, 0)
-	if p.Most > 0 {
-		p.taken = min(p.taken, ahead+time.Duration(p.Share*float64(p.Most)))
-	}
 	p.at = now
 }
 

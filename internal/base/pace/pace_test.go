@@ -35,30 +35,3 @@ func keeps(t *testing.T, p *Pace, share float64) {
 		t.Errorf("it rests for %s after a quiet hour", rest)
 	}
 }
-
-// However long the work was, it is worth so much rest.
-func TestPace_Bounded(t *testing.T) {
-	t.Parallel()
-	p, now := &Pace{Share: 0.1, Most: 10 * time.Second}, time.Unix(0, 0)
-	for range 100 {
-		p.Spend(time.Minute, now)
-	}
-	if rest := p.Rest(now, time.Hour); rest < 9*time.Second || rest > 10*time.Second {
-		t.Errorf("it rests for %s, want 10s", rest)
-	}
-	if rest := p.Rest(now.Add(10*time.Second), time.Hour); rest > 0 {
-		t.Errorf("after that it rests for %s", rest)
-	}
-}
-
-// Who may take less of a core rests for longer.
-func TestLongest(t *testing.T) {
-	t.Parallel()
-	for share, want := range map[float64]time.Duration{
-		Usual: time.Second, Usual / 5: 5 * time.Second, 1: 250 * time.Millisecond,
-	} {
-		if got := Longest(time.Second, share); got != want {
-			t.Errorf("Longest(1s, %g) = %s, want %s", share, got, want)
-		}
-	}
-}

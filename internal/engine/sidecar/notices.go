@@ -98,7 +98,7 @@ func (s *Sidecar) streaming() (health.Stream, string) {
 		}
 		return health.Stuck, "since " + trouble.Since.UTC().Format(time.RFC3339) + ": " + why
 	case stats.Streaming.Load():
-		return health.Streaming, givesWay(stats)
+		return health.Streaming, ""
 	case stats.Standby.Load():
 		return health.Standby, ""
 	case stats.Making.Load():

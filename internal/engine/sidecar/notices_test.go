@@ -25,7 +25,7 @@ func TestNotice_Same(t *testing.T) {
 		{down("a"), &notice{stream: health.Standby, problems: down("a").problems}, false, false},
 		{down("a"), &notice{stream: health.Streaming}, false, false},
 		{&notice{stream: health.Stuck, detail: "a"}, &notice{stream: health.Stuck, detail: "b"}, true, false},
-		{&notice{stream: health.Streaming, detail: "gives way"}, &notice{stream: health.Streaming}, false, false},
+		{&notice{stream: health.Making, detail: "a"}, &notice{stream: health.Making}, false, false},
 	} {
 		if states, words := c.a.same(c.b); states != c.states || words != c.words {
 			t.Errorf("%+v and %+v: %t, %t, want %t, %t", c.a, c.b, states, words, c.states, c.words)

@@ -67,9 +67,7 @@ type Options struct {
 	// with a commit that is not visible yet, before what may have changed nothing becomes a task; 0: 1 s
 	VisibilityTimeout time.Duration
 	NoMarks           bool
-	NoDirect          bool          // every change goes through the queue
-	CPUShare          float64       // of a core that batches which are not full take, about; 0: pace.Usual
-	GiveWay           time.Duration // changes wait for so long at most while others keep the host busy; 0: not at all
+	NoDirect          bool // every change goes through the queue
 	// how long a batch may take for changes to be worked at once, while the stream waits; 0: 50 ms
 	Quick time.Duration
 	Fresh func(p *pipeline.Pipeline, d time.Duration)
@@ -235,7 +233,6 @@ func (s *Sidecar) Run(ctx context.Context) error {
 			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
 			Prepare: s.prepare(), Heartbeat: s.o.Heartbeat,
 			Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, Keeper: s.keeper,
-			CPUShare: s.o.CPUShare, GiveWay: s.o.GiveWay, Busy: s.othersAreBusy(),
 		})
 		stream.SetPipelines(pipelines)
 		if !database.Pooled(s.o.Direct) {

@@ -17,7 +17,6 @@ func New(o Options) *Worker {
 	o.HeldRows = cmp.Or(o.HeldRows, heldRows)
 	o.Lease = cmp.Or(o.Lease, pipeline.DefaultLease)
 	o.Quick = cmp.Or(o.Quick, QuickEnough)
-	o.CPUShare = cmp.Or(o.CPUShare, pace.Usual)
 	o.Retry.MaxAttempts = cmp.Or(o.Retry.MaxAttempts, pipeline.DefaultMaxAttempts)
 	o.Retry.Initial = cmp.Or(o.Retry.Initial, pipeline.DefaultFirstRetry)
 	o.Retry.Max = cmp.Or(o.Retry.Max, pipeline.DefaultLongestRetry)
@@ -31,7 +30,7 @@ func New(o Options) *Worker {
 	w := &Worker{
 		o: o, tasks: o.Queue, table: of, store: &server{o.Pipeline, o.DB, of, o.ID},
 		pages: func() pages { return of.Pages() },
-		pace:  pace.Pace{Share: pace.Queue * o.CPUShare},
+		pace:  pace.Pace{Share: pace.Queue},
 	}
 	if chunks := of.Chunks(); chunks != nil {
 		w.chunks = chunks

@@ -38,8 +38,6 @@ type Options struct {
 	// how long a batch may take for changes to be worked at once, while the stream waits; 0: 50 ms
 	Quick time.Duration
 	Retry Retry
-	// CPUShare of a core is what batches that are not full take at most, about; 0: pace.Usual
-	CPUShare float64
 	// UserPath is the search_path that the user's triggers run under in a write-back to a column; "": "$user", public.
 	UserPath string
 	NoMarks  bool                       // write back without a mark; the ledger alone must then know our writes

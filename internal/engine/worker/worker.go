@@ -92,7 +92,7 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			sleep.For(ctx, min(wait, time.Second))
 			continue
 		}
-		if rest := w.pace.Rest(time.Now(), pace.Longest(longestRest, w.o.CPUShare)); rest > 0 && !full {
+		if rest := w.pace.Rest(time.Now(), longestRest); rest > 0 && !full {
 			if !sleep.For(ctx, rest) {
 				return
 			}

@@ -46,7 +46,7 @@ func (a *Actions) some(ctx context.Context, query string, args pgx.StrictNamedAr
 	if continues != 0 {
 		args["continues"] = continues
 	}
-	var rests pace.Pace
+	rests := pace.Pace{Share: pace.Queue}
 	for {
 		args["max_rows"] = min(portion, most-p.Changed)
 		began := time.Now()

@@ -117,12 +117,6 @@ func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work, s
 			return 0
 		})
 	}
-	c.metrics.Follow(c.source.GaveWay, func() int64 {
-		if stats := s.Stream(); stats != nil {
-			return int64(time.Duration(stats.GaveWay.Load()) / time.Second)
-		}
-		return 0
-	})
 	for outcome, field := range map[string]func(*sidecar.Asked) *atomic.Int64{
 		"answered": func(a *sidecar.Asked) *atomic.Int64 { return &a.Answered },
 		"failed":   func(a *sidecar.Asked) *atomic.Int64 { return &a.Failed },
