@@ -264,8 +264,8 @@ bench-programs: build runtime model ## build what the benchmarks run, without ru
 bench-smoke: bench-programs ## measure the main figures in under three minutes; nothing is judged
 	@bin/bench --smoke $(BENCH_FLAGS)
 
-bench-cost: bench-programs $(PSYCOPG_VENV)/.complete ## count what a row costs: CPU, WAL and time at 30 to 3,000 commits/s; four minutes, bin/cost.json and bin/cost.svg
-	@bin/bench --only cost --python $(PSYCOPG_VENV)/bin/python3 --json bin/cost.json --plot bin/cost.svg $(BENCH_FLAGS)
+bench-cost: bench-programs $(PSYCOPG_VENV)/.complete ## count what a row costs: CPU, WAL and time at 30 to 3,000 commits/s; four minutes, bin/cost.json
+	@bin/bench --only cost --python $(PSYCOPG_VENV)/bin/python3 --json bin/cost.json $(BENCH_FLAGS)
 
 bench-isolation: bench-programs ## measure a pipeline beside others whose plugins misbehave, against sound ones; seven minutes
 	@bin/bench --smoke --only isolation $(BENCH_FLAGS)

@@ -7,113 +7,124 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// child is a program that runs until it is stopped.
+const timeout = 2 * time.Minute // for anything that takes seconds
+
+// child is a program that runs until it is stopped. It ends with us, however we end.
 type child struct {
-	cmd  *exec.Cmd
-	log  string
-	done chan struct{} // closed at the end, after err is set
-	err  error
+	*testenv.Process
+
+	name, log string
 }
 
-// start starts a program whose standard error goes to a log file, and standard output too unless cmd says otherwise.
-func start(cmd *exec.Cmd, log string) (*child, error) {
-	f, err := os.Create(log)
+// start starts a program whose output goes to a log file.
+func (p *place) start(environ []string, program string, args ...string) (*child, error) {
+	return p.startPiped(environ, nil, nil, program, args...)
+}
+
+// startPiped starts one that reads a pipe and answers in another.
+func (p *place) startPiped(environ []string, in, out *os.File, program string, args ...string) (*child, error) {
+	p.logs++
+	c := &child{name: filepath.Base(program)}
+	c.log = filepath.Join(p.dir, fmt.Sprintf("%02d-%s.log", p.logs, c.name))
+	f, err := os.Create(c.log)
 	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+		return nil, fmt.Errorf("start %s: %w", c.name, err)
 	}
-	cmd.Stderr = f
-	if cmd.Stdout == nil {
-		cmd.Stdout = f
+	defer func() { _ = f.Close() }()      // the child has its own
+	cmd := exec.Command(program, args...) //nolint:noctx // it is ended in order, by stop
+	cmd.Env, cmd.Stderr, cmd.Stdout = environ, f, f
+	if out != nil {
+		cmd.Stdin, cmd.Stdout = in, out
 	}
-	cmd.SysProcAttr = childAttributes()
-	c := &child{cmd: cmd, log: log, done: make(chan struct{})}
-	started := make(chan error)
-	go func() {
-		// the kernel watches the thread that starts it; never unlocked, so it lives as long as this goroutine
-		runtime.LockOSThread()
-		err := cmd.Start()
-		_ = f.Close() // the child has its own
-		started <- err
-		if err == nil {
-			c.err = cmd.Wait()
-			close(c.done)
-		}
-	}()
-	if err := <-started; err != nil {
-		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	if c.Process, err = testenv.StartProcess(cmd); err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.name, err)
 	}
 	return c, nil
 }
 
-func (c *child) pid() int { return c.cmd.Process.Pid }
-
-func (c *child) cpu() time.Duration { return cpuTime(c.pid()) }
-
-// end asks it to end.
-func (c *child) end() error { return c.stop(syscall.SIGTERM) }
-
 // stop ends it with a signal, and insists after a while.
-func (c *child) stop(sig os.Signal) error {
+func (c *child) stop(sig syscall.Signal) error {
 	const gracePeriod = 30 * time.Second
-	if err := c.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("stop %s: %w", c.cmd.Path, err)
+	if err := c.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop %s: %w", c.name, err)
 	}
 	select {
-	case <-c.done:
+	case <-c.Done:
 		return nil
 	case <-time.After(gracePeriod):
-		_ = c.cmd.Process.Signal(syscall.SIGKILL)
-		<-c.done
-		return fmt.Errorf("%s did not end within %s of being told to and was killed: %s", c.cmd.Path, gracePeriod, c.tail())
+		_ = c.Signal(syscall.SIGKILL)
+		<-c.Done
+		return c.failed("it did not end within %s of being told to and was killed", gracePeriod)
 	}
 }
 
-// tail returns the end of its log, for an error.
-func (c *child) tail() string {
+// failed is an error with the end of its log.
+func (c *child) failed(format string, args ...any) error {
 	const most = 2000
 	b, err := os.ReadFile(c.log)
 	if err != nil {
-		return err.Error()
+		b = []byte(err.Error())
 	}
-	return strings.TrimSpace(string(b[max(0, len(b)-most):]))
+	return fmt.Errorf("%s: %w: %s", c.name, fmt.Errorf(format, args...), strings.TrimSpace(string(b[max(0, len(b)-most):])))
 }
 
-// alive returns an error if it has ended.
-func (c *child) alive() error {
-	select {
-	case <-c.done:
-		return fmt.Errorf("%s ended by itself (%w): %s", filepath.Base(c.cmd.Path), cmpErr(c.err), c.tail())
-	default:
-		return nil
+// until asks until a query says yes, and returns when it did. It asks every few milliseconds, or as seldom as told: of
+// whoever works, CPU time must be left. That there is no such table means that there is none yet.
+func (c *child) until(
+	ctx context.Context, pool *pgxpool.Pool, every time.Duration, sql string, args ...any,
+) (time.Time, error) {
+	if _, told := ctx.Deadline(); !told {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	for {
+		var yes bool
+		err := pool.QueryRow(ctx, sql, args...).Scan(&yes)
+		now := time.Now()
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) && (pg.Code == pgerrcode.UndefinedTable || pg.Code == pgerrcode.InvalidSchemaName) {
+			err = nil
+		}
+		if yes && err == nil {
+			return now, nil
+		}
+		select {
+		case <-c.Done:
+			return now, c.failed("it ended by itself")
+		default:
+		}
+		if err == nil {
+			err = pause(ctx, every)
+		}
+		if err != nil {
+			return now, c.failed("wait until %s: %w", sql, err)
+		}
 	}
 }
 
-func cmpErr(err error) error {
-	if err == nil {
-		return errors.New("exit status 0")
-	}
-	return err
-}
-
-// output runs a program to its end and returns what it printed. It is killed when ctx ends.
+// output runs a program to its end and returns what it printed.
 func output(ctx context.Context, environ []string, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = environ
-	cmd.SysProcAttr = childAttributes()
-	var errs strings.Builder
-	cmd.Stderr = &errs
-	// The kernel watches the thread that starts it, so this one must not end before it does.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	out, err := cmd.Output()
+	var out, errs strings.Builder
+	cmd.Env, cmd.Stdout, cmd.Stderr = environ, &out, &errs
+	p, err := testenv.StartProcess(cmd)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w: %s", filepath.Base(program), err, strings.TrimSpace(errs.String()))
+		return "", err
 	}
-	return string(out), nil
+	if <-p.Done; p.ExitCode() != 0 {
+		return "", fmt.Errorf("%s: status %d: %s", filepath.Base(program), p.ExitCode(), strings.TrimSpace(errs.String()))
+	}
+	return out.String(), nil
 }

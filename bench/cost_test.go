@@ -2,56 +2,38 @@ package main
 
 import (
 	"bytes"
-	"encoding/xml"
-	"errors"
-	"io"
 	"strings"
 	"testing"
 	"time"
 )
 
-// TestPlot checks that the plot is XML and that each subject has a point at each rate.
-func TestPlot(t *testing.T) {
+// TestCosts checks what is compared with what: all that is used for vectors with the writer's own.
+func TestCosts(t *testing.T) {
 	t.Parallel()
-	sizes := costSizes{rates: []int{30, 300}, subjects: []string{writerAlone, usTable}}
-	c := newCosts(sizes, false)
-	for i, rate := range sizes.rates {
-		c.add(atRate(rate), writerAlone, &use{rows: 10, cpu: map[string]time.Duration{ofWriter: time.Millisecond}})
+	c := newCosts()
+	for i, rate := range []int{30, 300} {
+		c.add(atRate(rate), nobody, &use{rows: 10, cpu: map[string]time.Duration{ofWriter: time.Millisecond}}, false)
 		c.add(atRate(rate), usTable, &use{
 			rows: 10, cpu: map[string]time.Duration{
 				ofWriter: time.Millisecond, ofBackends: time.Duration(i+1) * time.Millisecond, ofPlugin: time.Millisecond,
 			},
-		})
-		c.ratios(atRate(rate))
+			wal: walUse{by: [2]map[string]int64{{"Heap": 990, "Btree": 10}, {"docs": 990, "": 100}}},
+		}, false)
+		c.ratios(atRate(rate), []string{nobody, usTable})
 	}
-	svg := c.plot()
-	decoder := xml.NewDecoder(bytes.NewReader(svg))
-	circles := 0
-	for {
-		token, err := decoder.Token()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatalf("%v:\n%s", err, svg)
-		}
-		if start, ok := token.(xml.StartElement); ok && start.Name.Local == "circle" {
-			circles++
-		}
-	}
-	if want := len(sizes.rates) * len(sizes.subjects); circles != want || bytes.Contains(svg, []byte("NaN")) {
-		t.Errorf("%d points, want %d:\n%s", circles, want, svg)
-	}
-
-	cpu := c.sections()[0]
-	last := cpu.Rows[len(cpu.Rows)-1]
+	sections := c.sections(&place{sizes: sizes{cost: []int{30, 300}}})
+	rows := sections[0].Rows
+	last := rows[len(rows)-1]
 	if last.Name != "300/s, "+usTable || last.Median != 300 || last.More[overWriter] != 3 || last.More[withWriter] != 4 {
 		t.Errorf("%+v", last)
 	}
+	if managers := sections[2].Rows; len(managers) != 1 || managers[0].More["30/s"] != 99 {
+		t.Errorf("what is little is left out: %+v", managers)
+	}
 	var out bytes.Buffer
-	(&result{Sections: []section{cpu}}).print(&out)
-	if !strings.Contains(out.String(), "us/row  "+overWriter) {
-		t.Errorf("no heads of columns in:\n%s", out.String())
+	(&result{Sections: sections}).print(&out)
+	if !strings.Contains(out.String(), "us/row  "+overWriter) || !strings.Contains(out.String(), "no relation") {
+		t.Errorf("no heads of columns or no line in:\n%s", out.String())
 	}
 }
 

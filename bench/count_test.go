@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"maps"
 	"testing"
 	"time"
 
@@ -21,13 +20,15 @@ func TestCounts(t *testing.T) {
 		p := countingPlace(t, major)
 		ctx := t.Context()
 		const rows, changed = 100, 10
-		pool, err := p.costDocs(ctx, "counts", rows)
-		if err != nil {
-			t.Fatal(err)
+		pool, err := p.docs(ctx, "counts", rows)
+		if err == nil {
+			err = p.countIn(ctx, pool)
 		}
-		counted, err := p.countStatements(ctx, true)
-		if err != nil || !counted {
-			t.Fatalf("statements are counted: %t, %v", counted, err)
+		if err == nil {
+			err = p.countStatements(ctx)
+		}
+		if err != nil || !p.counts {
+			t.Fatalf("statements are counted: %t, %v", p.counts, err)
 		}
 		conn, err := pgx.Connect(ctx, p.pg.URL("counts", "")+"&application_name=somebody")
 		if err != nil {
@@ -38,8 +39,7 @@ func TestCounts(t *testing.T) {
 		}
 		var burnt time.Duration
 		u := &use{rows: changed}
-		c := newCosts(costSizes{}, counted)
-		err = p.within(ctx, c, &subject{pool: pool}, u, func(*processes) error {
+		err = p.within(ctx, &subject{pool: pool}, u, func(*processes) error {
 			for i := range changed {
 				if _, err := conn.Exec(ctx, changeRow, i+1, "another text"); err != nil {
 					return err
@@ -55,7 +55,7 @@ func TestCounts(t *testing.T) {
 				burnt = now - before
 			}
 			return conn.Close(ctx)
-		})
+		}, func() error { return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,17 +63,13 @@ func TestCounts(t *testing.T) {
 		if used := u.cpu[ofBackends]; burnt == 0 || used < burnt-20*time.Millisecond {
 			t.Errorf("%s of a backend that burnt %s and ended", used, burnt)
 		}
-		if u.wal.tuples != changed || u.wal.commits < changed || u.wal.bytes == 0 || u.wal.byRelation["docs"] == 0 {
+		if u.wal.tuples != changed || u.wal.commits < changed || u.wal.bytes == 0 || u.wal.by[byRelation]["docs"] == 0 {
 			t.Errorf("%d rows changed: %+v", changed, u.wal)
 		}
-		var calls int64
-		for _, s := range u.statements {
-			calls += s.Calls
+		if u.statements.Calls < changed+1 {
+			t.Errorf("%d statements", u.statements.Calls)
 		}
-		if calls < changed+1 {
-			t.Errorf("%d statements: %+v", calls, u.statements)
-		}
-		times, err := freshness(ctx, pool, columnFresh, "epoch")
+		times, err := freshness(ctx, pool, columnFresh, time.Unix(0, 0))
 		if err != nil || len(times) != changed {
 			t.Fatalf("%d moments of commits, %v", len(times), err)
 		}
@@ -88,13 +84,8 @@ func TestCounts(t *testing.T) {
 // countingPlace is a place on a server that can count, which ends with the test.
 func countingPlace(t *testing.T, major int) *place {
 	t.Helper()
-	bin, _, err := testenv.FindServer(t.Context(), major)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &place{options: options{server: maps.Clone(serverConfig)}, summary: []string{"one", "two"}}
-	costServer(bin, p.server)
-	if p.pg, err = testenv.Start(t.Context(), testenv.Options{Major: major, Config: p.server}); err != nil {
+	p := &place{options: options{only: []string{costPart}, major: major}, summary: []string{"one", "two"}}
+	if err := p.startServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -116,7 +107,8 @@ func TestOracle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := prepareToy(t.Context(), pool); err != nil {
+	if _, err := pool.Exec(t.Context(), `CREATE TABLE public.docs_embedding (id bigint PRIMARY KEY,
+		embedding public.vector(384) NOT NULL)`); err != nil {
 		t.Fatal(err)
 	}
 	exec := func(sql string, args ...any) {
@@ -125,9 +117,9 @@ func TestOracle(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	look := func() error { return oracle(t.Context(), pool, tableVectors, simpleVector) }
+	s := &subject{pool: pool, vectors: tableVectors, of: simpleVector}
 	write := func(id int, text string) {
-		exec("INSERT INTO public.docs_embedding VALUES ($1, '', $2)", id, pgvector.NewVector(simpleVector(text)))
+		exec("INSERT INTO public.docs_embedding VALUES ($1, $2)", id, pgvector.NewVector(simpleVector(text)))
 	}
 	for _, wrong := range []struct {
 		what string
@@ -139,12 +131,12 @@ func TestOracle(t *testing.T) {
 	} {
 		exec("TRUNCATE public.docs_embedding")
 		wrong.make()
-		if err := look(); err == nil {
+		if err := s.oracle(t.Context()); err == nil {
 			t.Errorf("%s was not seen", wrong.what)
 		}
 	}
 	exec("DELETE FROM public.docs_embedding WHERE id = 2")
-	if err := look(); err != nil {
+	if err := s.oracle(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

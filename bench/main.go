@@ -11,7 +11,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -22,7 +21,7 @@ import (
 	"time"
 )
 
-// A part measures one section of figures.
+// A part measures some sections of figures.
 type part struct {
 	name  string
 	run   func(ctx context.Context, p *place) ([]section, error)
@@ -35,13 +34,56 @@ var parts = []part{
 	{"writers", measureWriters, false},
 	{"catchup", measureCatchUp, false},
 	{costPart, measureCost, false},
-	{"latency", measureLatency, false},
 	{"queries", measureQueries, false},
 	{"isolation", measureIsolation, true},
 	{"inserts", measureInserts, true},
-	{"retry", measureRetry, true},
 	{"memory", measureMemory, true},
 }
+
+// costPart is the part that needs more of the server than others.
+const costPart = "cost"
+
+// options are the flags.
+type options struct {
+	smoke, keep  bool
+	json, python string
+	bin          string // folder with embedsidecar, bench-bare and plugins/
+	major, again int    // again: rounds; 0: as many as usual
+	only         []string
+	rates        []int // of the part cost; none: its own
+}
+
+// sizes say how much is measured.
+type sizes struct {
+	rounds     int           // of everything that is a ratio
+	realTexts  int           // with the real model
+	rows       int           // with the fake embedder
+	columns    bool          // measure a column destination, too
+	pgbench    time.Duration // one run
+	scripts    []script
+	waiting    int // transactions that wait in a slot
+	questions  int // of each kind, idle and during a backfill
+	table      int // rows whose memory is measured, and those of one transaction
+	atOnce     int
+	cost       []int         // single-row commits a second
+	costLength time.Duration // of a load
+	costRows   int
+	costBeside []string
+}
+
+var (
+	short = sizes{
+		rounds: 3, realTexts: 600, rows: 20_000, pgbench: 3 * time.Second, scripts: []script{updateSource}, questions: 60,
+		waiting: 10_000, table: 100_000, atOnce: 200_000, cost: []int{300}, costLength: 2 * time.Second, costRows: 5000,
+		costBeside: []string{nobody, recvlogical, notifyGo, usTable},
+	}
+	full = sizes{
+		rounds: 5, realTexts: 2000, rows: 100_000, columns: true, pgbench: 15 * time.Second,
+		scripts: []script{updateSource, updateOther, insertRow}, questions: 1000, waiting: 100_000, table: 1_000_000,
+		atOnce: 2_000_000, cost: []int{30, 300, 1000, 3000}, costLength: 4 * time.Second, costRows: 10_000,
+		costBeside: []string{nobody, recvlogical, notifyGo, notifyPython, usTable, usColumn},
+	}
+)
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -65,65 +107,38 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 func parse(args []string, stderr io.Writer) (options, error) {
 	var (
-		o                options
-		only, neighbours string
+		o            options
+		only, rates  string
+		names, usual []string
 	)
-	program, err := os.Executable()
-	if err != nil {
-		program = filepath.Join("bin", "bench")
-	}
-	bin := filepath.Dir(program)
-	var names, usual []string
 	for _, p := range parts {
 		names = append(names, p.name)
 		if !p.asked {
 			usual = append(usual, p.name)
 		}
 	}
+	program, err := os.Executable()
+	if err != nil {
+		return o, err
+	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.BoolVar(&o.smoke, "smoke", false, "short runs: two minutes in place of half an hour")
+	flags.BoolVar(&o.keep, "keep-logs", false, "leave the logs of what was started where they are, and say where")
 	flags.StringVar(&o.json, "json", "", "write the figures to this file, too")
-	flags.IntVar(&o.major, "pg", 0, "major version of PostgreSQL (default: the newest that tools/postgres.sh has fetched)")
-	flags.StringVar(&only, "only", strings.Join(usual, ","), "what to measure: "+strings.Join(names, ", "))
-	flags.StringVar(&neighbours, "neighbours", "",
-		"which neighbours of the part isolation, as its table names them, with commas between (default: all)")
-	flags.IntVar(&o.again, "rounds", 0,
-		"how often everything that is a ratio is measured (default: 3 with --smoke, else 5)")
-	flags.StringVar(&o.bin, "bin", bin, "folder with embedsidecar, bench-bare and plugins/")
-	flags.StringVar(&o.texts, "texts", filepath.Join(filepath.Dir(bin), "examples", "debian-packages.csv"),
-		"CSV with texts in its last column")
-	flags.StringVar(&o.profile, "profile", "",
-		"write a CPU profile of the sidecar to this file: it then runs inside of bench, in the part rows, or cost if that is the only one")
-	flags.StringVar(&o.plot, "plot", "", "write the plot of the part cost to this file: CPU per row over the rate, SVG")
+	flags.StringVar(&o.bin, "bin", filepath.Dir(program), "folder with embedsidecar, bench-bare and plugins/")
 	flags.StringVar(&o.python, "python", "",
 		"a Python that has psycopg: the part cost then measures a NOTIFY worker in Python, too")
-	flags.Func("rates", "commits a second of the part cost, with commas between", func(v string) error {
-		for s := range strings.SplitSeq(v, ",") {
-			const most = 100_000
-			rate, err := strconv.Atoi(strings.TrimSpace(s))
-			if err != nil || rate < 1 || rate > most {
-				return fmt.Errorf("expected numbers from 1 to %d, not %q", most, s)
-			}
-			o.rates = append(o.rates, rate)
-		}
-		return nil
-	})
-	flags.BoolVar(&o.keep, "keep-logs", false, "leave the logs of what was started where they are, and say where")
-	o.server = maps.Clone(serverConfig)
-	flags.Func("server", "setting of the server, NAME=VALUE; again for more", func(v string) error {
-		name, value, ok := strings.Cut(v, "=")
-		if !ok {
-			return errors.New("want NAME=VALUE")
-		}
-		o.server[name] = value
-		return nil
-	})
+	flags.IntVar(&o.major, "pg", 0, "major version of PostgreSQL (default: the newest that tools/postgres.sh has fetched)")
+	flags.IntVar(&o.again, "rounds", 0,
+		"how often everything that is a ratio is measured (default: 3 with --smoke, else 5; 1 of the part cost)")
+	flags.StringVar(&only, "only", strings.Join(usual, ","), "what to measure: "+strings.Join(names, ", "))
+	flags.StringVar(&rates, "rates", "", "commits a second of the part cost, with commas between")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	if flags.NArg() > 0 {
-		return o, fmt.Errorf("what is %q? there are no arguments, only flags", flags.Arg(0))
+	if flags.NArg() > 0 || o.again < 0 {
+		return o, errors.New("expected flags alone, --rounds of 1 or more")
 	}
 	for name := range strings.SplitSeq(only, ",") {
 		name = strings.TrimSpace(name)
@@ -132,27 +147,23 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		}
 		o.only = append(o.only, name)
 	}
-	for name := range strings.SplitSeq(neighbours, ",") {
-		if name = strings.TrimSpace(name); name == "" {
-			continue
+	for text := range strings.FieldsFuncSeq(rates, func(r rune) bool { return r == ',' || r == ' ' }) {
+		rate, err := strconv.Atoi(text)
+		if err != nil || rate < 1 {
+			return o, fmt.Errorf("--rates: expected numbers from 1, not %q", text)
 		}
-		if known := neighbourNames(); !slices.Contains(known, name) {
-			return o, fmt.Errorf("--neighbours: there is no %q, only %s", name, strings.Join(known, ", "))
-		}
-		o.named = append(o.named, name)
-	}
-	if o.again < 0 || o.again > 100 {
-		return o, fmt.Errorf("--rounds: expected 1 to 100, not %d", o.again)
-	}
-	if o.profile != "" && !slices.Equal(o.only, []string{costPart}) {
-		o.only = []string{"rows"}
+		o.rates = append(o.rates, rate)
 	}
 	return o, nil
 }
 
 func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
-	if err := missing(o.bin); err != nil {
-		return err
+	for _, name := range []string{
+		"embedsidecar", "bench-bare", "bench-notify", "plugins/embedsidecar-fake", "plugins/embedsidecar-onnx",
+	} {
+		if _, err := os.Stat(filepath.Join(o.bin, name)); err != nil {
+			return fmt.Errorf("a program is missing: %w; make bench-smoke builds all of them", err)
+		}
 	}
 	began := time.Now()
 	p, err := newPlace(ctx, o, stderr)
@@ -181,20 +192,4 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	return r.write(o.json)
-}
-
-// programs are what the parts start, in the folder of --bin.
-var programs = []string{
-	"embedsidecar", "bench-bare", "bench-notify", filepath.Join("plugins", "embedsidecar-fake"),
-	filepath.Join("plugins", "embedsidecar-onnx"),
-}
-
-// missing names the first program that is not there.
-func missing(bin string) error {
-	for _, name := range programs {
-		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
-			return fmt.Errorf("a program is missing: %w; make bench-smoke builds all of them", err)
-		}
-	}
-	return nil
 }

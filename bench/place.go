@@ -6,17 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	pgxvector "github.com/pgvector/pgvector-go/pgx"
 
-	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -26,6 +28,7 @@ type place struct {
 
 	sizes
 	pg      *testenv.Server
+	counts  bool // statements can be counted
 	version string
 	dir     string
 	summary []string // texts of the CSV
@@ -38,10 +41,7 @@ type place struct {
 // serverConfig is that of a small server of somebody who read one page on tuning. It keeps checkpoints out of the
 // runs: which of them one hits would be chance.
 var serverConfig = map[string]string{
-	"shared_buffers":           "256MB",
-	"max_wal_size":             "8GB",
-	"checkpoint_timeout":       "1h",
-	"shared_preload_libraries": "",
+	"shared_buffers": "256MB", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "shared_preload_libraries": "",
 }
 
 func newPlace(ctx context.Context, o options, out io.Writer) (_ *place, err error) {
@@ -52,28 +52,21 @@ func newPlace(ctx context.Context, o options, out io.Writer) (_ *place, err erro
 	if o.again > 0 {
 		p.rounds = o.again
 	}
-	if p.summary, err = readTexts(o.texts); err != nil {
+	if len(o.rates) > 0 {
+		p.cost = o.rates
+	}
+	if p.summary, err = readTexts(filepath.Join(o.bin, "..", "examples", "debian-packages.csv")); err != nil {
 		return nil, err
 	}
 	if p.dir, err = os.MkdirTemp("", "bench-"); err != nil {
 		return nil, fmt.Errorf("make a folder for logs: %w", err)
 	}
 	p.say("starting a server")
-	if slices.Contains(o.only, costPart) {
-		bin, _, err := testenv.FindServer(ctx, o.major)
-		if err != nil {
-			return nil, errors.Join(err, os.RemoveAll(p.dir))
-		}
-		costServer(bin, o.server)
-	}
-	p.pg, err = testenv.Start(ctx, testenv.Options{Major: o.major, Fsync: true, Config: o.server})
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(p.dir))
-	}
-	conn, err := pgx.Connect(ctx, p.pg.URL("", ""))
+	err = p.startServer(ctx)
 	if err == nil {
-		err = conn.QueryRow(ctx, "SELECT current_setting('server_version')").Scan(&p.version)
-		err = errors.Join(err, conn.Close(ctx))
+		err = p.onServer(ctx, "", func(conn *pgx.Conn) error {
+			return conn.QueryRow(ctx, "SELECT current_setting('server_version')").Scan(&p.version)
+		})
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.close()) //nolint:contextcheck // it ends the server also after ctx has ended
@@ -81,53 +74,95 @@ func newPlace(ctx context.Context, o options, out io.Writer) (_ *place, err erro
 	return p, nil
 }
 
+// startServer starts the server. The part cost needs pg_stat_statements, which is silent until it is asked for, and
+// the moment of each commit.
+func (p *place) startServer(ctx context.Context) error {
+	config := maps.Clone(serverConfig)
+	bin, _, err := testenv.FindServer(ctx, p.major)
+	if err != nil {
+		return err
+	}
+	for _, folder := range []string{"lib", "lib/postgresql"} {
+		_, err := os.Stat(filepath.Join(bin, "..", folder, "pg_stat_statements.so"))
+		p.counts = p.counts || err == nil && slices.Contains(p.only, costPart)
+	}
+	if slices.Contains(p.only, costPart) {
+		config["track_commit_timestamp"] = "on"
+	}
+	if p.counts {
+		maps.Copy(config, map[string]string{
+			"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track": "none", "compute_query_id": "off",
+		})
+	}
+	p.pg, err = testenv.Start(ctx, testenv.Options{Major: p.major, Fsync: true, Config: config})
+	return err
+}
+
 func (p *place) close() error {
 	for _, pool := range p.pools {
 		pool.Close()
 	}
-	if !p.keep {
-		return errors.Join(p.pg.Close(), os.RemoveAll(p.dir))
+	var err error
+	if p.keep {
+		p.say("logs are in %s", p.dir)
+		if log, failed := os.ReadFile(p.pg.Log()); failed == nil {
+			err = os.WriteFile(filepath.Join(p.dir, "server.log"), log, 0o600)
+		}
+	} else {
+		err = os.RemoveAll(p.dir)
 	}
-	p.say("logs are in %s", p.dir)
-	log, err := os.ReadFile(p.pg.Log())
-	if err == nil {
-		err = os.WriteFile(filepath.Join(p.dir, "server.log"), log, 0o600)
+	if p.pg != nil {
+		err = errors.Join(err, p.pg.Close())
 	}
-	return errors.Join(err, p.pg.Close())
-}
-
-func (p *place) machine() machine {
-	return machine{CPUs: runtime.NumCPU(), PostgreSQL: p.version, OS: runtime.GOOS, Arch: runtime.GOARCH}
+	return err
 }
 
 // say tells what is going on.
 func (p *place) say(format string, args ...any) { fmt.Fprintf(p.out, "bench: "+format+"\n", args...) }
 
-// log returns the name of a new log file.
-func (p *place) log(name string) string {
-	p.logs++
-	return filepath.Join(p.dir, fmt.Sprintf("%02d-%s.log", p.logs, name))
+// onServer does something on a connection of its own.
+func (p *place) onServer(ctx context.Context, database string, do func(*pgx.Conn) error) error {
+	conn, err := pgx.Connect(ctx, p.pg.URL(database, ""))
+	if err != nil {
+		return fmt.Errorf("connect to the server: %w", err)
+	}
+	return errors.Join(do(conn), conn.Close(ctx))
 }
 
-// database makes an empty database with pgvector.
-func (p *place) database(ctx context.Context, name string, conns int32) (*pgxpool.Pool, error) {
-	if err := p.admin(ctx, "CREATE DATABASE "+pgx.Identifier{name}.Sanitize()); err != nil {
+// execute sends statements, one after the other, and says which one failed.
+func execute(ctx context.Context, db interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}, statements ...string,
+) error {
+	for _, sql := range statements {
+		if _, err := db.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("%s: %w", sql, err)
+		}
+	}
+	return nil
+}
+
+func (p *place) admin(ctx context.Context, database string, statements ...string) error {
+	return p.onServer(ctx, database, func(conn *pgx.Conn) error { return execute(ctx, conn, statements...) })
+}
+
+// database makes an empty database with pgvector. Our sessions stay out of pg_stat_statements.
+func (p *place) database(ctx context.Context, name string) (*pgxpool.Pool, error) {
+	err := p.admin(ctx, "", "CREATE DATABASE "+name)
+	if err == nil {
+		err = p.admin(ctx, name, "CREATE EXTENSION vector")
+	}
+	if err != nil {
 		return nil, err
 	}
-	conn, err := pgx.Connect(ctx, p.pg.URL(name, ""))
+	config, err := pgxpool.ParseConfig(p.pg.URL(name, "") + "&application_name=bench&pg_stat_statements.track=none")
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns, config.AfterConnect = clients, pgxvector.RegisterTypes
+	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", name, err)
-	}
-	_, err = conn.Exec(ctx, "CREATE EXTENSION vector")
-	if err = errors.Join(err, conn.Close(ctx)); err != nil {
-		return nil, fmt.Errorf("make database %s: %w", name, err)
-	}
-	pool, err := database.Connect(ctx, p.pg.URL(name, "")+untracked, database.Options{
-		MaxConns:        conns,
-		ApplicationName: "bench",
-	})
-	if err != nil {
-		return nil, err
 	}
 	p.pools = append(p.pools, pool)
 	return pool, nil
@@ -135,22 +170,41 @@ func (p *place) database(ctx context.Context, name string, conns int32) (*pgxpoo
 
 // drop removes a database that nothing uses any more.
 func (p *place) drop(ctx context.Context, pool *pgxpool.Pool) error {
-	name := pool.Config().ConnConfig.Database
-	if _, err := pool.Exec(ctx, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()"); err != nil {
-		return fmt.Errorf("drop the slots of %s: %w", name, err)
-	}
+	err := execute(ctx, pool, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+		WHERE database = current_database()`)
 	pool.Close()
-	return p.admin(ctx, "DROP DATABASE "+pgx.Identifier{name}.Sanitize()+" WITH (FORCE)")
+	return errors.Join(err, p.admin(ctx, "", "DROP DATABASE "+named(pool)+" WITH (FORCE)"))
 }
 
-func (p *place) admin(ctx context.Context, sql string) error {
-	conn, err := pgx.Connect(ctx, p.pg.URL("", ""))
+// named is a pool's database.
+func named(pool *pgxpool.Pool) string { return pool.Config().ConnConfig.Database }
+
+// docs makes a database with a table docs of so many rows.
+func (p *place) docs(ctx context.Context, name string, rows int) (*pgxpool.Pool, error) {
+	pool, err := p.database(ctx, name)
 	if err != nil {
-		return fmt.Errorf("%s: %w", sql, err)
+		return nil, err
 	}
-	_, err = conn.Exec(ctx, sql)
-	if err = errors.Join(err, conn.Close(ctx)); err != nil {
-		return fmt.Errorf("%s: %w", sql, err)
+	err = execute(ctx, pool, `CREATE TABLE public.docs (id bigint PRIMARY KEY, body text NOT NULL,
+		views int NOT NULL DEFAULT 0, changed_at timestamptz)`, "CREATE SEQUENCE public.docs_ids START 1000000")
+	if err == nil {
+		err = copyTexts(ctx, pool, rows, func(i int) (int, string) { return i + 1, p.text(i+1, 0) })
+	}
+	if err == nil {
+		err = execute(ctx, pool, "VACUUM ANALYZE public.docs")
+	}
+	return pool, err
+}
+
+// copyTexts fills the table docs, in one transaction.
+func copyTexts(ctx context.Context, pool *pgxpool.Pool, rows int, row func(i int) (id int, text string)) error {
+	_, err := pool.CopyFrom(ctx, pgx.Identifier{"public", "docs"}, []string{"id", "body"},
+		pgx.CopyFromSlice(rows, func(i int) ([]any, error) {
+			id, text := row(i)
+			return []any{id, text}, nil
+		}))
+	if err != nil {
+		return fmt.Errorf("fill the table: %w", err)
 	}
 	return nil
 }
@@ -162,25 +216,17 @@ func (p *place) libpq(name string) ([]string, error) {
 		return nil, err
 	}
 	host, port, err := net.SplitHostPort(p.pg.Addr())
-	if err != nil {
-		return nil, err
-	}
 	return append(slices.Clip(p.environ), "PGHOST="+host, "PGPORT="+port, "PGUSER="+config.User,
-		"PGPASSWORD="+config.Password, "PGDATABASE="+name, "PGSSLMODE=disable"), nil
+		"PGPASSWORD="+config.Password, "PGDATABASE="+name, "PGSSLMODE=disable"), err
 }
 
 // plainEnviron leaves out what would configure a program otherwise than this one means.
 func plainEnviron(environ []string) []string {
-	var plain []string
-	for _, e := range environ {
-		name, _, _ := strings.Cut(e, "=")
-		ours := strings.HasPrefix(name, "EMBEDSIDECAR_") && !strings.HasPrefix(name, "EMBEDSIDECAR_ONNXRUNTIME") &&
-			!strings.HasPrefix(name, "EMBEDSIDECAR_MODEL")
-		if !ours && !strings.HasPrefix(name, "PG") {
-			plain = append(plain, e)
-		}
-	}
-	return plain
+	return slices.DeleteFunc(slices.Clone(environ), func(e string) bool {
+		ours := strings.HasPrefix(e, "EMBEDSIDECAR_") && !strings.HasPrefix(e, "EMBEDSIDECAR_ONNXRUNTIME") &&
+			!strings.HasPrefix(e, "EMBEDSIDECAR_MODEL")
+		return ours || strings.HasPrefix(e, "PG")
+	})
 }
 
 // readTexts returns the last column of a CSV with a heading.
@@ -191,12 +237,8 @@ func readTexts(path string) ([]string, error) {
 	}
 	defer func() { _ = f.Close() }()
 	records, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		return nil, fmt.Errorf("read texts of %s: %w", path, err)
-	}
-	const least = 100
-	if len(records) < least {
-		return nil, fmt.Errorf("read texts of %s: %d lines are too few", path, len(records))
+	if err != nil || len(records) < 2 {
+		return nil, fmt.Errorf("read texts of %s (%d lines): %w", path, len(records), err)
 	}
 	texts := make([]string, 0, len(records))
 	for _, r := range records[1:] {
@@ -219,27 +261,26 @@ func (p *place) mixed(n int) []string {
 	texts := make([]string, n)
 	next := 0
 	for i := range texts {
-		var b strings.Builder
+		var sentences []string
 		for range lengths[i%len(lengths)] {
-			b.WriteString(p.summary[next%len(p.summary)])
-			b.WriteString(". ")
+			sentences = append(sentences, p.summary[next%len(p.summary)]+".")
 			next += 3 // 8,000 is no multiple: all are used before one comes again
 		}
-		texts[i] = strings.TrimSpace(b.String())
+		texts[i] = strings.Join(sentences, " ")
 	}
 	return texts
 }
 
-// costServer is what the server needs so that this part can count: statements by pg_stat_statements, which is silent
-// until it is asked for, and the moment of each commit.
-func costServer(bin string, config map[string]string) {
-	config["track_commit_timestamp"] = "on"
-	for _, folder := range []string{"lib", filepath.Join("lib", "postgresql")} {
-		if _, err := os.Stat(filepath.Join(bin, "..", folder, "pg_stat_statements.so")); err == nil {
-			config["shared_preload_libraries"] = "pg_stat_statements"
-			config["pg_stat_statements.track"] = "none"
-			config["compute_query_id"] = "off"
-			return
-		}
+// pause waits, unless ctx ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
 	}
 }
+
+func micros(d time.Duration, n int) float64 { return float64(d.Nanoseconds()) / 1000 / float64(n) }
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

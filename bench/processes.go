@@ -66,36 +66,31 @@ func watchProcesses(ctx context.Context, pool *pgxpool.Pool, server int) (*proce
 	return w, nil
 }
 
-// add says which program is meant; 0: none. What it used before the beginning is left out if it was there then.
-func (w *processes) add(program int) {
+// add says which program is meant; 0: none. What it used before the beginning is left out if it was there then, unless
+// it counts since its birth.
+func (w *processes) add(program int, sinceBirth bool) {
 	if program == 0 {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.program, w.spawned = program, endedChildren(program)
+	w.program = program
+	if !sinceBirth {
+		w.spawned = endedChildren(program)
+	}
 	for _, pid := range descendants(program) {
 		now, ok := cpuClock(pid)
 		if !ok {
 			continue
 		}
-		kind := ofPlugin
+		s := &seenProc{kind: ofPlugin, first: now, last: now}
 		if pid == program {
-			kind = ofProgram
+			s.kind = ofProgram
 		}
-		w.seen[pid] = &seenProc{kind: kind, first: now, last: now}
-	}
-}
-
-// sinceBirth has all that the program and its plugins used count, also what came before it was added.
-func (w *processes) sinceBirth() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.spawned = 0
-	for _, s := range w.seen {
-		if s.kind == ofProgram || s.kind == ofPlugin {
+		if sinceBirth {
 			s.first = 0
 		}
+		w.seen[pid] = s
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,17 +27,19 @@ type result struct {
 type machine struct {
 	CPUs       int    `json:"cpus"`
 	PostgreSQL string `json:"postgresql"`
-	OS         string `json:"os"`
-	Arch       string `json:"arch"`
+	System     string `json:"system"`
+}
+
+func (p *place) machine() machine {
+	return machine{CPUs: runtime.NumCPU(), PostgreSQL: p.version, System: runtime.GOOS + "/" + runtime.GOARCH}
 }
 
 // section is a table of figures that were measured together.
 type section struct {
-	Name  string `json:"name"`
 	Title string `json:"title"`
 	// More that is printed as columns, in this order; the rest is in JSON only. None: all of it, in words.
 	Columns []string `json:"columns,omitempty"`
-	Rows    []line   `json:"rows"`
+	Rows    []*line  `json:"rows"`
 }
 
 // line is one thing measured, several times.
@@ -45,76 +49,69 @@ type line struct {
 	Values []float64          `json:"values,omitempty"` // by round
 	Median float64            `json:"median"`
 	To     map[string]float64 `json:"to,omitempty"`   // ratios to other lines, medians of the ratios within each round
-	More   map[string]float64 `json:"more,omitempty"` // what else was measured
+	More   map[string]float64 `json:"more,omitempty"` // what else was measured, medians
+
+	more map[string][]float64
 }
 
 // figures collects a section's values by line, in the order in which the lines first appear.
-type figures struct {
-	section
-	more map[string]map[string][]float64
+type figures struct{ section }
+
+func newFigures(format string, args ...any) *figures {
+	return &figures{section{Title: fmt.Sprintf(format, args...)}}
 }
 
-func newFigures(name, title string) *figures {
-	return &figures{section: section{Name: name, Title: title}, more: map[string]map[string][]float64{}}
-}
-
-func (f *figures) find(name string) *line {
-	for i := range f.Rows {
-		if f.Rows[i].Name == name {
-			return &f.Rows[i]
+func (f *figures) line(name string) *line {
+	for _, l := range f.Rows {
+		if l.Name == name {
+			return l
 		}
 	}
-	return nil
+	l := &line{Name: name, more: map[string][]float64{}}
+	f.Rows = append(f.Rows, l)
+	return l
 }
 
 // add adds a round's value of a line.
 func (f *figures) add(name, unit string, value float64) {
-	l := f.find(name)
-	if l == nil {
-		f.Rows = append(f.Rows, line{Name: name, Unit: unit})
-		l = f.find(name)
-	}
-	l.Values = append(l.Values, value)
+	l := f.line(name)
+	l.Unit, l.Values = unit, append(l.Values, value)
 }
 
 // note adds something else that was measured in the same round as a line.
 func (f *figures) note(name, what string, value float64) {
-	if f.more[name] == nil {
-		f.more[name] = map[string][]float64{}
-	}
-	f.more[name][what] = append(f.more[name][what], value)
+	l := f.line(name)
+	l.more[what] = append(l.more[what], value)
 }
 
-// done computes medians, and the ratio of every line to each of the named ones that stand before it.
+// times adds the quantiles of single times.
+func (f *figures) times(name string, ms []float64) {
+	f.add(name+", p50", "ms", quantile(ms, 0.5))
+	f.add(name+", p99", "ms", quantile(ms, 0.99))
+}
+
+// done computes medians, and the ratio of every line to each of the named ones. A ratio is that of one round, so what
+// slows a whole round does not change it.
 func (f *figures) done(to ...string) section {
-	for i := range f.Rows {
-		l := &f.Rows[i]
-		l.Median = median(l.Values)
-		for what, values := range f.more[l.Name] {
-			if l.More == nil {
-				l.More = map[string]float64{}
-			}
-			l.More[what] = median(values)
+	for _, l := range f.Rows {
+		l.Median, l.More, l.To = quantile(l.Values, 0.5), map[string]float64{}, map[string]float64{}
+		for what, values := range l.more {
+			l.More[what] = quantile(values, 0.5)
 		}
 		for _, name := range to {
-			base := f.find(name)
-			if base == nil || base == l || base.Unit != l.Unit {
+			base := f.line(name)
+			if base == l || base.Unit != l.Unit {
 				continue
 			}
 			var ratios []float64
-			for j := range min(len(l.Values), len(base.Values)) {
-				ratios = append(ratios, l.Values[j]/base.Values[j])
+			for i := range min(len(l.Values), len(base.Values)) {
+				ratios = append(ratios, l.Values[i]/base.Values[i])
 			}
-			if l.To == nil {
-				l.To = map[string]float64{}
-			}
-			l.To[name] = median(ratios)
+			l.To[name] = quantile(ratios, 0.5)
 		}
 	}
 	return f.section
 }
-
-func median(values []float64) float64 { return quantile(values, 0.5) }
 
 // quantile interpolates between the two nearest values.
 func quantile(values []float64, q float64) float64 {
@@ -149,61 +146,43 @@ func (r *result) print(w io.Writer) {
 		fmt.Fprintf(w, "\n%s\n", s.Title)
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		if len(s.Columns) > 0 {
-			s.columns(t)
-			continue
+			fmt.Fprintf(t, "  \t%s\t%s\n", s.Rows[0].Unit, strings.Join(s.Columns, "\t"))
 		}
 		for _, l := range s.Rows {
-			fmt.Fprintf(t, "  %s\t%s %s\t%s\t%s\n", l.Name, number(l.Median), l.Unit, ratios(l.To), extras(l))
+			fmt.Fprintf(t, "  %s\n", strings.Join(l.cells(s.Columns), "\t"))
 		}
 		_ = t.Flush() // the terminal's errors are nobody's to handle
 	}
-	fmt.Fprintf(w, "\n%d CPUs, PostgreSQL %s, %s/%s; medians, ratios within each round; %.0f s\n",
-		r.Machine.CPUs, r.Machine.PostgreSQL, r.Machine.OS, r.Machine.Arch, r.Seconds)
+	fmt.Fprintf(w, "\n%d CPUs, PostgreSQL %s, %s; medians, ratios within each round; %.0f s\n",
+		r.Machine.CPUs, r.Machine.PostgreSQL, r.Machine.System, r.Seconds)
 }
 
-// columns prints a table: a line's own value, and more that was measured with it.
-func (s *section) columns(t *tabwriter.Writer) {
-	fmt.Fprintf(t, "  \t%s\t%s\n", s.Rows[0].Unit, strings.Join(s.Columns, "\t"))
-	for _, l := range s.Rows {
-		cells := []string{"  " + l.Name, number(l.Median)}
-		for _, name := range s.Columns {
+// cells are a line of a table with such columns, or with none its figures in words.
+func (l *line) cells(columns []string) []string {
+	if len(columns) > 0 {
+		cells := []string{l.Name, number(l.Median)}
+		for _, name := range columns {
 			v, ok := l.More[name]
 			if !ok {
 				v = math.NaN()
 			}
 			cells = append(cells, number(v))
 		}
-		fmt.Fprintln(t, strings.Join(cells, "\t"))
+		return cells
 	}
-	_ = t.Flush() // the terminal's errors are nobody's to handle
-}
-
-func ratios(to map[string]float64) string {
-	var words []string
-	for _, name := range sortedKeys(to) {
-		words = append(words, fmt.Sprintf("%.2f of %s", to[name], name))
+	var ratios, words []string
+	for _, name := range slices.Sorted(maps.Keys(l.To)) {
+		ratios = append(ratios, fmt.Sprintf("%.2f of %s", l.To[name], name))
 	}
-	return strings.Join(words, ", ")
-}
-
-func extras(l line) string {
-	var words []string
-	for _, name := range sortedKeys(l.More) {
+	for _, name := range slices.Sorted(maps.Keys(l.More)) {
 		words = append(words, name+" "+number(l.More[name]))
 	}
 	if len(l.Values) > 1 {
 		words = append(words, fmt.Sprintf("[%s to %s]", number(slices.Min(l.Values)), number(slices.Max(l.Values))))
 	}
-	return strings.Join(words, ", ")
-}
-
-func sortedKeys(m map[string]float64) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
+	return []string{
+		l.Name, number(l.Median) + " " + l.Unit, strings.Join(ratios, ", "), strings.Join(words, ", "),
 	}
-	slices.Sort(keys)
-	return keys
 }
 
 func (r *result) write(path string) error {
@@ -211,8 +190,5 @@ func (r *result) write(path string) error {
 	if err != nil {
 		return fmt.Errorf("write the figures: %w", err)
 	}
-	if err := os.WriteFile(path, append(b, '\n'), 0o644); err != nil {
-		return fmt.Errorf("write the figures: %w", err)
-	}
-	return nil
+	return os.WriteFile(path, append(b, '\n'), 0o644)
 }

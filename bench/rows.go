@@ -2,101 +2,67 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/pgvector/pgvector-go"
 
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 )
 
 // perTransaction is how many rows a bulk change has in one transaction.
 const perTransaction = 1000
 
+const (
+	bulkInsert = "bulk insert"
+	bulkCopy   = "bulk COPY"
+	backfill   = "backfill"
+
+	serverCPU  = "server CPU us/row"
+	sidecarCPU = "sidecar CPU us/row"
+)
+
 // measureRows measures how many rows a second get their vector when the embedder costs nothing, beside a bulk write
 // of the same vectors.
 func measureRows(ctx context.Context, p *place) ([]section, error) {
-	f := newFigures("rows", fmt.Sprintf("Rows/s with an embedder that costs nothing (%d rows, %d dimensions)", p.rows,
-		vector.DefaultDims))
+	f := newFigures("Rows/s with an embedder that costs nothing (%d rows, %d dimensions)", p.rows, vector.DefaultDims)
+	names := []string{usTable}
+	if p.columns {
+		names = append(names, usColumn)
+	}
 	for round := range p.rounds {
-		if err := p.rowsRound(ctx, f, round); err != nil {
-			return nil, err
+		for i, name := range names {
+			pool, err := p.docs(ctx, fmt.Sprintf("rows_%d_%d", round, i), p.rows)
+			if err == nil && name == usTable {
+				err = p.bulk(ctx, pool, f, p.rows)
+			}
+			if err == nil {
+				err = p.ourRows(ctx, f, name, pool)
+			}
+			if err == nil {
+				err = p.drop(ctx, pool)
+			}
+			if err != nil {
+				return nil, err
+			}
 		}
 		p.say("rows: round %d of %d", round+1, p.rounds)
 	}
 	return []section{f.done(bulkInsert)}, nil
 }
 
-const (
-	bulkInsert = "bulk insert"
-	bulkCopy   = "bulk COPY"
-	backfill   = "backfill"
-	live       = "live updates"
-	backColumn = "backfill, column"
-	liveColumn = "live updates, column"
-
-	bulkCPU = "server CPU us/row"
-)
-
-func (p *place) rowsRound(ctx context.Context, f *figures, round int) error {
-	pool, err := p.docs(ctx, fmt.Sprintf("rows_%d", round), p.rows)
-	if err != nil {
-		return err
-	}
-	if err := p.bulk(ctx, pool, f, p.rows); err != nil {
-		return err
-	}
-	if err := p.sidecarRows(ctx, pool, f, backfill, live); err != nil {
-		return err
-	}
-	if err := p.drop(ctx, pool); err != nil {
-		return err
-	}
-	if !p.columns {
-		return nil
-	}
-	if pool, err = p.docs(ctx, fmt.Sprintf("columns_%d", round), p.rows); err != nil {
-		return err
-	}
-	if err := p.sidecarRows(ctx, pool, f, backColumn, liveColumn, "--into", "embedding"); err != nil {
-		return err
-	}
-	return p.drop(ctx, pool)
-}
-
-// docs makes a database with a table docs of so many rows.
-func (p *place) docs(ctx context.Context, name string, rows int) (*pgxpool.Pool, error) {
-	pool, err := p.database(ctx, name, 4)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := pool.Exec(ctx, "CREATE TABLE public.docs (id bigint PRIMARY KEY, body text NOT NULL, views int NOT NULL DEFAULT 0)"); err != nil {
-		return nil, fmt.Errorf("make the table: %w", err)
-	}
-	_, err = pool.CopyFrom(ctx, pgx.Identifier{"public", "docs"}, []string{"id", "body"},
-		pgx.CopyFromSlice(rows, func(i int) ([]any, error) { return []any{i + 1, p.text(i+1, 0)}, nil }))
-	if err != nil {
-		return nil, fmt.Errorf("fill the table: %w", err)
-	}
-	if _, err := pool.Exec(ctx, "VACUUM ANALYZE public.docs"); err != nil {
-		return nil, fmt.Errorf("analyze the table: %w", err)
-	}
-	return pool, nil
-}
-
 // bulk writes ready vectors into a table like ours: in binary by INSERT from arrays, which is what a careful program
 // would do, and by COPY.
 func (p *place) bulk(ctx context.Context, pool *pgxpool.Pool, f *figures, rows int) error {
-	_, err := pool.Exec(ctx, `CREATE TABLE public.bulk (id bigint NOT NULL, chunk_no int NOT NULL DEFAULT 0,
-		generation int NOT NULL,
-		text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL DEFAULT now(), embedding public.vector(384) NOT NULL, PRIMARY KEY (id, chunk_no))`)
+	err := execute(ctx, pool, `CREATE TABLE public.bulk (id bigint NOT NULL, chunk_no int NOT NULL DEFAULT 0,
+		generation int NOT NULL, text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL DEFAULT now(),
+		embedding public.vector(384) NOT NULL, PRIMARY KEY (id, chunk_no))`)
 	if err != nil {
-		return fmt.Errorf("make a table for the bulk write: %w", err)
+		return err
 	}
 	var (
 		ids     = make([]int64, rows)
@@ -105,65 +71,56 @@ func (p *place) bulk(ctx context.Context, pool *pgxpool.Pool, f *figures, rows i
 	)
 	for i := range rows {
 		text := p.text(i+1, 0)
-		hash := pipeline.TextHash(text)
-		ids[i], hashes[i], vectors[i] = int64(i+1), hash[:], pgvector.NewVector(vector.Of(text, vector.DefaultDims))
+		hash := sha256.Sum256([]byte(text))
+		ids[i], hashes[i], vectors[i] = int64(i+1), hash[:], pgvector.NewVector(fakeVector(text))
 	}
 	ways := []struct {
 		name  string
-		write func(ctx context.Context, tx pgx.Tx, from, to int) error
+		write func(tx pgx.Tx, from, to int) error
 	}{
-		{bulkInsert, func(ctx context.Context, tx pgx.Tx, from, to int) error {
+		{bulkInsert, func(tx pgx.Tx, from, to int) error {
 			_, err := tx.Exec(ctx, `INSERT INTO public.bulk (id, generation, text_hash, embedding) SELECT id, 1, hash, embedding
 				FROM unnest($1::bigint[], $2::bytea[], $3::public.vector[]) AS b (id, hash, embedding)`, ids[from:to],
 				hashes[from:to], vectors[from:to])
 			return err
 		}},
-		{bulkCopy, func(ctx context.Context, tx pgx.Tx, from, to int) error {
+		{bulkCopy, func(tx pgx.Tx, from, to int) error {
+			row := func(i int) ([]any, error) { return []any{ids[from+i], 1, hashes[from+i], vectors[from+i]}, nil }
 			_, err := tx.CopyFrom(ctx, pgx.Identifier{"public", "bulk"}, []string{"id", "generation", "text_hash", "embedding"},
-				pgx.CopyFromSlice(to-from, func(i int) ([]any, error) {
-					return []any{
-						ids[from+i], 1, hashes[from+i],
-						vectors[from+i],
-					}, nil
-				}))
+				pgx.CopyFromSlice(to-from, row))
 			return err
 		}},
 	}
 	for _, way := range ways {
 		server, began := p.serverCPU(), time.Now()
 		for from := 0; from < rows; from += perTransaction {
-			err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-				return way.write(ctx, tx, from,
-					min(from+perTransaction, rows))
-			})
-			if err != nil {
+			write := func(tx pgx.Tx) error { return way.write(tx, from, min(from+perTransaction, rows)) }
+			if err := pgx.BeginFunc(ctx, pool, write); err != nil {
 				return fmt.Errorf("%s: %w", way.name, err)
 			}
 		}
 		f.add(way.name, "rows/s", float64(rows)/time.Since(began).Seconds())
-		f.note(way.name, bulkCPU, micros(p.serverCPU()-server, rows))
-		if _, err := pool.Exec(ctx, "TRUNCATE public.bulk"); err != nil {
-			return fmt.Errorf("%s: %w", way.name, err)
+		f.note(way.name, serverCPU, micros(p.serverCPU()-server, rows))
+		if err := execute(ctx, pool, "TRUNCATE public.bulk"); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (p *place) serverCPU() time.Duration { return cpuTime(p.pg.PID()) }
-
-func micros(d time.Duration, n int) float64 { return float64(d.Microseconds()) / float64(n) }
-
-// sidecarRows measures a backfill and then live updates.
-func (p *place) sidecarRows(ctx context.Context, pool *pgxpool.Pool, f *figures, backfillName, liveName string,
-	flags ...string,
-) (err error) {
-	server := p.serverCPU()
-	s, err := p.subject(ctx, pool, flags...)
+// ourRows measures a backfill and then live updates.
+func (p *place) ourRows(ctx context.Context, f *figures, name string, pool *pgxpool.Pool) (err error) {
+	s, err := p.newSubject(ctx, name, pool)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, s.end()) }()
-	end, err := s.worked(ctx, time.Time{}, p.rows)
+	server := p.serverCPU()
+	c, err := s.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.stop(s.end)) }()
+	end, err := worked(ctx, c, pool, time.Time{}, p.rows)
 	if err != nil {
 		return err
 	}
@@ -171,34 +128,94 @@ func (p *place) sidecarRows(ctx context.Context, pool *pgxpool.Pool, f *figures,
 	if err := pool.QueryRow(ctx, "SELECT min(written_at) FROM embedsidecar.ledger").Scan(&first); err != nil {
 		return fmt.Errorf("ask when the backfill began: %w", err)
 	}
-	f.add(backfillName, "rows/s", float64(p.rows)/end.Sub(first).Seconds())
-	f.note(backfillName, "server CPU us/row", micros(p.serverCPU()-server, p.rows))
-	f.note(backfillName, "sidecar CPU us/row", micros(s.cpu(), p.rows))
-	if err := s.settle(ctx); err != nil {
+	own := time.Duration(0)
+	add := func(load string, took time.Duration) {
+		f.add(load+", "+name, "rows/s", float64(p.rows)/took.Seconds())
+		f.note(load+", "+name, serverCPU, micros(p.serverCPU()-server, p.rows))
+		f.note(load+", "+name, sidecarCPU, micros(cpuTime(c.PID())-own, p.rows))
+	}
+	add(backfill, end.Sub(first))
+	if err := settle(ctx, c, pool); err != nil {
 		return err
 	}
 
-	server, own, began := p.serverCPU(), s.cpu(), time.Now()
-	var since time.Time
-	if err := pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&since); err != nil {
-		return fmt.Errorf("ask for the time: %w", err)
+	since, err := serverTime(ctx, pool)
+	if err != nil {
+		return err
 	}
+	server, own = p.serverCPU(), cpuTime(c.PID())
+	began := time.Now()
 	for from := 1; from <= p.rows; from += perTransaction {
-		_, err := pool.Exec(ctx, "UPDATE public.docs SET body = body || ' again' WHERE id >= $1 AND id < $2", from,
-			from+perTransaction)
-		if err != nil {
+		if _, err := pool.Exec(ctx, "UPDATE public.docs SET body = body || ' again' WHERE id >= $1 AND id < $2", from,
+			from+perTransaction); err != nil {
 			return fmt.Errorf("update: %w", err)
 		}
 	}
-	if end, err = s.worked(ctx, since, p.rows); err != nil {
+	if end, err = worked(ctx, c, pool, since, p.rows); err != nil {
 		return err
 	}
-	f.add(liveName, "rows/s", float64(p.rows)/end.Sub(began).Seconds())
-	f.note(liveName, "server CPU us/row", micros(p.serverCPU()-server, p.rows))
-	f.note(liveName, "sidecar CPU us/row", micros(s.cpu()-own, p.rows))
-	vectors := tableVectors
-	if slices.Contains(flags, "--into") {
-		vectors = columnVectors
+	add("live updates", end.Sub(began))
+	return s.oracle(ctx)
+}
+
+// measureMemory measures the resident memory of the sidecar's process, without its plugins: while it embeds a table
+// that was full before its start, idle, and while it reads and embeds one large transaction; in a process each.
+func measureMemory(ctx context.Context, p *place) ([]section, error) {
+	// Some heartbeats, and as long as Go's runtime takes to give back what the start needed.
+	const idleFor = 30 * time.Second
+	// A million rows take a while on a machine that does something else as well.
+	ctx, cancel := context.WithTimeout(ctx, 6*time.Hour)
+	defer cancel()
+	f := newFigures("Resident memory of the sidecar (backfill of %d rows, a transaction of %d)", p.table, p.atOnce)
+	for round := range p.rounds {
+		pool, err := p.docs(ctx, fmt.Sprintf("memory_%d", round), p.table)
+		if err != nil {
+			return nil, err
+		}
+		s, err := p.newSubject(ctx, usTable, pool)
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range []struct {
+			name string
+			run  func() error
+		}{
+			{backfill, func() error { return nil }},
+			{"idle", func() error { return pause(ctx, idleFor) }},
+			{"one transaction", func() error {
+				return execute(ctx, pool, fmt.Sprintf(`INSERT INTO public.docs (id, body) SELECT %d + n, 'Row ' || n ||
+					' of a large transaction, with as much text as others have: ' || md5(n::text)
+					FROM generate_series(1, %d) AS n`, p.table, p.atOnce))
+			}},
+		} {
+			if err := s.residentDuring(ctx, f, l.name, l.run); err != nil {
+				return []section{f.done()}, fmt.Errorf("%s: %w", l.name, err)
+			}
+		}
+		if err := errors.Join(s.oracle(ctx), p.drop(ctx, pool)); err != nil {
+			return []section{f.done()}, err
+		}
+		p.say("memory: round %d of %d", round+1, p.rounds)
 	}
-	return oracle(ctx, pool, vectors, nil)
+	return []section{f.done()}, nil
+}
+
+// residentDuring starts a sidecar, has it catch up with what is there and with a load, and notes what its process had
+// at the end, and the most it had.
+func (s *subject) residentDuring(ctx context.Context, f *figures, name string, load func() error) (err error) {
+	c, err := s.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.stop(s.end)) }()
+	if err := load(); err != nil {
+		return err
+	}
+	if err := s.caughtUp(ctx, c); err != nil {
+		return err
+	}
+	now, most, err := resident(c.PID())
+	f.add(name+", at most", "MB", most)
+	f.add(name+", at the end", "MB", now)
+	return err
 }

@@ -2,18 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"time"
 
-	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
 // Flags of `embedsidecar run` that say which embedder to use.
@@ -22,151 +17,109 @@ var (
 	onnx = []string{"--plugin", "onnx"}
 )
 
-const timeout = 2 * time.Minute // for anything that takes seconds
+const slotActive = "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)"
 
-// sidecar is a running sidecar on the table docs of a database.
-type sidecar struct {
-	runner
+// slotOf is the slot of a database's sidecar.
+func slotOf(pool *pgxpool.Pool) string { return "slot_" + named(pool) }
 
-	pool *pgxpool.Pool
-	slot string
-}
-
-// runner is what runs it.
-type runner interface {
-	alive() error       // an error if it has ended
-	pid() int           // of its process; 0: it has none of its own
-	tail() string       // the end of its log
-	cpu() time.Duration // what it and its plugins have used so far
-	end() error         // ends it in order
-}
-
-// start runs `embedsidecar run`. Its pipeline embeds public.docs (body) into the table docs_embedding, unless flags
-// say otherwise.
-func (p *place) start(pool *pgxpool.Pool, flags ...string) (*sidecar, error) {
-	flags = append([]string{"--table", "public.docs", "--columns", "body"}, flags...)
-	if !slices.Contains(flags, "--into") {
-		flags = append(flags, "--into-table", "docs_embedding")
+// sidecar runs `embedsidecar run` with a pipeline that embeds public.docs (body) into the table docs_embedding, unless
+// flags say otherwise.
+func (p *place) sidecar(pool *pgxpool.Pool, flags ...string) (*child, error) {
+	if !slices.Contains(flags, "--config") {
+		flags = append([]string{"--table", "public.docs", "--columns", "body"}, flags...)
+		if !slices.Contains(flags, "--into") {
+			flags = append(flags, "--into-table", "docs_embedding")
+		}
 	}
-	return p.startWith(pool, flags...)
+	return p.start(p.sidecarEnviron(pool), filepath.Join(p.bin, "embedsidecar"),
+		append([]string{"run", "--slot", slotOf(pool), "--publication", "sidecar"}, flags...)...)
 }
 
-// startWith starts `embedsidecar run` with what its flags say.
-func (p *place) startWith(pool *pgxpool.Pool, flags ...string) (*sidecar, error) {
-	name := pool.Config().ConnConfig.Database
-	slot := "slot_" + name
-	args := append([]string{"run", "--slot", slot, "--publication", "sidecar"}, flags...)
-	cmd := exec.Command(filepath.Join(p.bin, "embedsidecar"), args...) //nolint:noctx // it is ended in order, by end
-	cmd.Env = append(slices.Clip(p.environ), "EMBEDSIDECAR_DATABASE_URL="+p.pg.URL(name, ""))
-	c, err := start(cmd, p.log("sidecar-"+name))
-	if err != nil {
-		return nil, err
-	}
-	return &sidecar{runner: c, pool: pool, slot: slot}, nil
+func (p *place) sidecarEnviron(pool *pgxpool.Pool) []string {
+	return append(slices.Clip(p.environ), "EMBEDSIDECAR_DATABASE_URL="+p.pg.URL(named(pool), ""))
 }
 
-// streams waits until the sidecar reads the slot. Until then it sets up its schema, and whoever looked into that would
+// streams waits until the sidecar reads its slot. Until then it sets up its schema, and whoever looked into that would
 // be in its way.
-func (s *sidecar) streams(ctx context.Context) error {
-	for {
-		var active bool
-		err := s.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)",
-			s.slot).Scan(&active)
-		if err == nil && active {
-			return nil
-		}
-		if dead := s.alive(); dead != nil {
-			return dead
-		}
-		if err == nil {
-			err = pause(ctx, 20*time.Millisecond)
-		}
-		if err != nil {
-			return fmt.Errorf("wait until the sidecar reads its slot: %w: %s", err, s.tail())
-		}
-	}
+func streams(ctx context.Context, c *child, pool *pgxpool.Pool) (time.Time, error) {
+	return c.until(ctx, pool, 5*time.Millisecond, slotActive, slotOf(pool))
 }
 
 // settle waits until everything that is committed now is worked.
-func (s *sidecar) settle(ctx context.Context) error { return s.settleWithin(ctx, timeout) }
-
-func (s *sidecar) settleWithin(ctx context.Context, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	if err := s.streams(ctx); err != nil {
+func settle(ctx context.Context, c *child, pool *pgxpool.Pool) error {
+	if _, err := streams(ctx, c, pool); err != nil {
 		return err
 	}
-	for {
-		lsn, err := report.Now(ctx, s.pool)
+	if _, err := c.until(ctx, pool, 5*time.Millisecond, "SELECT EXISTS (SELECT FROM embedsidecar.pipeline)"); err != nil {
+		return err
+	}
+	if _, err := c.until(ctx, pool, 0, "CALL embedsidecar.wait_until(timeout => '5 s')"); err != nil {
+		return err
+	}
+	var failed int
+	err := pool.QueryRow(ctx, "SELECT count(*) FROM embedsidecar.task WHERE state = 'failed'").Scan(&failed)
+	if err == nil && failed > 0 {
+		err = c.failed("%d rows were not embedded", failed)
+	}
+	return err
+}
+
+// decoded waits until everything that is committed now is in the queue, or was nothing. An idle streamer saves itself
+// the write of its position, unless somebody asks for it.
+func decoded(ctx context.Context, c *child, pool *pgxpool.Pool) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var lsn string
+	err := pool.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text").Scan(&lsn)
+	for err == nil {
+		if err = execute(ctx, pool, "NOTIFY embedsidecar_waiting, '"+lsn+"'"); err != nil {
+			break
+		}
+		second, end := context.WithTimeout(ctx, time.Second)
+		_, err = c.until(second, pool, 5*time.Millisecond,
+			"SELECT coalesce(bool_and(lsn >= $1::text::pg_lsn), false) FROM embedsidecar.lsn_checkpoint", lsn)
+		end()
 		if err == nil {
-			var state report.CaughtUp
-			if state, err = report.Wait(ctx, s.pool, s.slot, lsn); err == nil {
-				if state.Failed > 0 || len(state.Resting) > 0 {
-					return fmt.Errorf("rows were not embedded: %d failed, resting: %q; %s", state.Failed, state.Resting, s.tail())
-				}
-				return nil
-			}
+			return nil
 		}
-		if dead := s.alive(); dead != nil {
-			return dead
-		}
-		if ctx.Err() != nil || !notYet(err) {
-			return fmt.Errorf("wait until the sidecar has caught up: %w: %s", err, s.tail())
-		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
-			return err
+		if ctx.Err() == nil && second.Err() != nil {
+			err = nil
 		}
 	}
-}
-
-// notYet reports whether an error only means that the sidecar has not set up everything yet.
-func notYet(err error) bool {
-	var pg *pgconn.PgError
-	return errors.Is(err, report.ErrNoSlot) || errors.Is(err, report.ErrNoPipeline) ||
-		errors.As(err, &pg) && (pg.Code == pgerrcode.UndefinedTable || pg.Code == pgerrcode.InvalidSchemaName)
-}
-
-// pause waits, unless ctx ends first.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-t.C:
-		return nil
-	}
+	return err
 }
 
 // worked waits until no task is left and so many rows have been worked since a moment, and returns when that was. It
 // looks seldom enough to cost nothing: the dead tasks of a busy queue are many to walk over.
-func (s *sidecar) worked(ctx context.Context, since time.Time, rows int) (time.Time, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	if err := s.streams(ctx); err != nil {
+func worked(ctx context.Context, c *child, pool *pgxpool.Pool, since time.Time, rows int) (time.Time, error) {
+	if _, err := streams(ctx, c, pool); err != nil {
 		return time.Time{}, err
 	}
 	const shortest, longest, perRow = 5 * time.Millisecond, 50 * time.Millisecond, 5 * time.Microsecond
-	interval := min(max(time.Duration(rows)*perRow, shortest), longest)
-	for {
-		var open bool
-		err := s.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.task)").Scan(&open)
-		now := time.Now()
-		if err == nil && !open {
-			var done int
-			err = s.pool.QueryRow(ctx, "SELECT count(*) FROM embedsidecar.ledger WHERE written_at > $1", since).Scan(&done)
-			if err == nil && done >= rows {
-				return now, nil
-			}
-		}
-		if dead := s.alive(); dead != nil {
-			return now, dead
-		}
-		if err != nil && (ctx.Err() != nil || !notYet(err)) {
-			return now, fmt.Errorf("wait for %d rows: %w: %s", rows, err, s.tail())
-		}
-		if err := pause(ctx, interval); err != nil {
-			return now, fmt.Errorf("wait for %d rows: %w: %s", rows, err, s.tail())
-		}
-	}
+	return c.until(ctx, pool, min(max(time.Duration(rows)*perRow, shortest), longest),
+		`SELECT CASE WHEN EXISTS (SELECT FROM embedsidecar.task) THEN false
+			ELSE (SELECT count(*) FROM embedsidecar.ledger WHERE written_at > $1) >= $2 END`, since, rows)
 }
+
+// serverTime is what the server's clock says.
+func serverTime(ctx context.Context, pool *pgxpool.Pool) (now time.Time, err error) {
+	if err := pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
+		return now, fmt.Errorf("ask for the time: %w", err)
+	}
+	return now, nil
+}
+
+// verified has the program itself look whether each row has a vector of its text, and embed some of them again: nobody
+// here knows what the real model makes of a text. Then it ends the sidecar.
+func (p *place) verified(ctx context.Context, c *child, pool *pgxpool.Pool) error {
+	if err := settle(ctx, c, pool); err != nil {
+		return err
+	}
+	args := append([]string{"verify", "--slot", slotOf(pool), "--publication", "sidecar", "--deep", "50"}, onnx...)
+	if _, err := output(ctx, p.sidecarEnviron(pool), filepath.Join(p.bin, "embedsidecar"), args...); err != nil {
+		return fmt.Errorf("%w: %w", errNotTrue, err)
+	}
+	return c.stop(syscall.SIGTERM)
+}
+
+func (p *place) serverCPU() time.Duration { return cpuTime(p.pg.PID()) }

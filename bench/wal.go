@@ -14,21 +14,15 @@ const walinspectSince = 15
 
 // walUse is what stands in a stretch of WAL.
 type walUse struct {
-	bytes      int64 // between the two ends, padding and page headers included
-	images     int64 // of it in page images
-	commits    int64
-	tuples     int64            // inserted, updated, deleted
-	entries    int64            // of B-tree indexes
-	byManager  map[string]int64 // bytes of records without images, by resource manager
-	byRelation map[string]int64 // and by relation; "" has none
+	bytes   int64 // between the two ends, padding and page headers included
+	images  int64 // of it in page images
+	commits int64
+	tuples  int64               // inserted, updated, deleted
+	entries int64               // of B-tree indexes
+	by      [2]map[string]int64 // bytes of records without images, byManager and byRelation; "" has none
 }
 
-func walEnd(ctx context.Context, pool *pgxpool.Pool) (lsn string, err error) {
-	if err := pool.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text").Scan(&lsn); err != nil {
-		return "", fmt.Errorf("ask for the end of the WAL: %w", err)
-	}
-	return lsn, nil
-}
+const byManager, byRelation = 0, 1
 
 // walRecords adds up records by kind and by the first relation that they name. A record is a few hundred bytes with
 // one row of its own, so this reads some ten times as fast as it was written.
@@ -52,7 +46,7 @@ const walRecords = `
 
 // walSince counts what was written since an LSN. Before PostgreSQL 15 only the bytes are known.
 func (p *place) walSince(ctx context.Context, pool *pgxpool.Pool, from string) (walUse, error) {
-	u := walUse{byManager: map[string]int64{}, byRelation: map[string]int64{}}
+	u := walUse{by: [2]map[string]int64{{}, {}}}
 	var to string
 	// flushed, because records that are not cannot be read
 	err := pool.QueryRow(ctx, `SELECT lsn::text, lsn - $1::text::pg_lsn FROM (SELECT greatest(pg_current_wal_flush_lsn(),
@@ -67,26 +61,53 @@ func (p *place) walSince(ctx context.Context, pool *pgxpool.Pool, from string) (
 	if err != nil {
 		return u, fmt.Errorf("read the WAL: %w", err)
 	}
-	type record struct {
-		Manager, Type, Relation string
-		Records, Bytes, Images  int64
-	}
-	records, err := pgx.CollectRows(rows, pgx.RowToStructByPos[record])
-	if err != nil {
-		return u, fmt.Errorf("read the WAL: %w", err)
-	}
-	for _, r := range records {
-		u.byManager[r.Manager] += r.Bytes
-		u.byRelation[r.Relation] += r.Bytes
-		u.images += r.Images
-		switch kind, _, _ := strings.Cut(r.Type, "+"); r.Manager + " " + kind {
+	var (
+		manager, kind, relation string
+		records, bytes, images  int64
+	)
+	_, err = pgx.ForEachRow(rows, []any{&manager, &kind, &relation, &records, &bytes, &images}, func() error {
+		u.by[byManager][manager] += bytes
+		u.by[byRelation][relation] += bytes
+		u.images += images
+		switch kind, _, _ := strings.Cut(kind, "+"); manager + " " + kind {
 		case "Heap INSERT", "Heap UPDATE", "Heap HOT_UPDATE", "Heap DELETE":
-			u.tuples += r.Records
+			u.tuples += records
 		case "Btree INSERT_LEAF", "Btree INSERT_POST":
-			u.entries += r.Records
+			u.entries += records
 		case "Transaction COMMIT":
-			u.commits += r.Records
+			u.commits += records
 		}
+		return nil
+	})
+	return u, err
+}
+
+// statementUse is what statements were sent, and the ms they took, their waiting included.
+type statementUse struct {
+	Calls             int64
+	Planner, Executor float64
+}
+
+// statements adds up those since the reset, but for the writer's and ours.
+func statements(ctx context.Context, pool *pgxpool.Pool) (u statementUse, err error) {
+	err = pool.QueryRow(ctx, `SELECT coalesce(sum(calls), 0)::bigint, coalesce(sum(total_plan_time), 0),
+		coalesce(sum(total_exec_time), 0) FROM bench.pg_stat_statements(false) AS s JOIN pg_database AS d ON d.oid = s.dbid
+		WHERE d.datname = current_database()`).Scan(&u.Calls, &u.Planner, &u.Executor)
+	if err != nil {
+		return u, fmt.Errorf("ask for the statements: %w", err)
 	}
 	return u, nil
+}
+
+// fsyncs is how often the server has flushed its WAL to the disk.
+func (p *place) fsyncs(ctx context.Context, pool *pgxpool.Pool) (n int64, err error) {
+	const ioSince = 18 // pg_stat_io has the WAL, and pg_stat_wal has not any more
+	sql := "SELECT wal_sync FROM pg_stat_wal"
+	if p.pg.Major() >= ioSince {
+		sql = "SELECT coalesce(sum(fsyncs), 0)::bigint FROM pg_stat_io WHERE object = 'wal'"
+	}
+	if err := pool.QueryRow(ctx, sql).Scan(&n); err != nil {
+		return 0, fmt.Errorf("ask for the fsyncs: %w", err)
+	}
+	return n, nil
 }

@@ -5,124 +5,35 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// clients keep two cores busy.
-const clients = 4
+// A script is what pgbench does to the table docs.
+type script struct{ name, sql string }
 
-// A reader is who reads the WAL while pgbench runs.
-type reader interface {
-	begin(ctx context.Context) error                  // and be done with what is there
-	cpu() time.Duration                               // used since begin
-	after(ctx context.Context) (time.Duration, error) // ends; tells how long it took to be done with all
-}
+const docsRows = 10_000
 
-// measureWriters measures how many transactions a second the user's writers make beside nothing, us, and
-// pg_recvlogical, which does nothing with what it reads: the floor for every reader of the WAL.
-func measureWriters(ctx context.Context, p *place) ([]section, error) {
-	var sections []section
-	for i, sc := range p.scripts {
-		s, err := p.writers(ctx, sc, strconv.Itoa(i))
-		if err != nil {
-			return sections, err
-		}
-		sections = append(sections, s)
-	}
-	return sections, nil
-}
-
-const (
-	beside       = "nobody reads"
-	besideFloor  = "pg_recvlogical"
-	besideSelves = "embedsidecar"
+var (
+	updateSource = script{"update of the source column", sourceOf(docsRows)}
+	updateOther  = script{"update of another column", otherOf(docsRows)}
+	insertRow    = script{"insert", "\\set n random(1, 1000000000)\nINSERT INTO public.docs (id, body) " +
+		"VALUES (nextval('public.docs_ids'), 'a text that is new, number ' || :n);\n"}
 )
 
-func (p *place) writers(ctx context.Context, sc script, suffix string) (section, error) {
-	f := newFigures("writers", fmt.Sprintf("pgbench, %s, %d clients: transactions/s while somebody reads the WAL", sc.name,
-		clients))
-	path := filepath.Join(p.dir, "script-"+suffix+".sql")
-	if err := os.WriteFile(path, []byte(sc.sql), 0o600); err != nil {
-		return section{}, fmt.Errorf("write pgbench's script: %w", err)
-	}
-	// Each has a database of its own: a slot that waits would otherwise find the others' changes when it is read again.
-	var kinds []kind
-	for _, name := range []string{beside, besideFloor, besideSelves} {
-		pool, err := p.docs(ctx, fmt.Sprintf("writers_%s_%d", suffix, len(kinds)), docsRows)
-		if err != nil {
-			return section{}, err
-		}
-		if _, err := pool.Exec(ctx, "CREATE SEQUENCE public.docs_ids START 1000000"); err != nil {
-			return section{}, fmt.Errorf("make a sequence: %w", err)
-		}
-		k := kind{name: name, pool: pool}
-		switch name {
-		case besideFloor:
-			if k.reader, err = p.newFloor(ctx, pool); err != nil {
-				return section{}, err
-			}
-		case besideSelves:
-			k.reader = &us{place: p, pool: pool}
-		}
-		kinds = append(kinds, k)
-	}
-	for round := range p.rounds {
-		for i := range kinds {
-			if err := p.besideOne(ctx, f, kinds[(i+round)%len(kinds)], path); err != nil {
-				return section{}, err
-			}
-		}
-		p.say("writers, %s: round %d of %d", sc.name, round+1, p.rounds)
-	}
-	for _, k := range kinds {
-		if err := p.drop(ctx, k.pool); err != nil {
-			return section{}, err
-		}
-	}
-	return f.done(beside, besideFloor), nil
+// sourceOf changes the source column of one of so many rows, and otherOf another one.
+func sourceOf(rows int) string {
+	return fmt.Sprintf("\\set id random(1, %d)\n\\set n random(1, 1000000000)\n"+
+		"UPDATE public.docs SET body = 'a text that was changed once more, number ' || :n WHERE id = :id;\n", rows)
 }
 
-// kind is one of those that pgbench is run beside.
-type kind struct {
-	name   string
-	pool   *pgxpool.Pool
-	reader reader // nil: nobody
-}
-
-func (p *place) besideOne(ctx context.Context, f *figures, k kind, path string) error {
-	var own time.Duration
-	if k.reader != nil {
-		if err := k.reader.begin(ctx); err != nil {
-			return fmt.Errorf("%s: %w", k.name, err)
-		}
-		own = k.reader.cpu()
-	}
-	server := p.serverCPU()
-	tps, count, err := p.runPgbench(ctx, k.pool, path)
-	server = p.serverCPU() - server
-	if k.reader != nil {
-		own = k.reader.cpu() - own
-		lag, stopped := k.reader.after(ctx)
-		if err = errors.Join(err, stopped); err == nil && lag > 0 {
-			f.note(k.name, "s behind at the end", lag.Seconds())
-		}
-		if err == nil {
-			f.note(k.name, "own CPU us/transaction", micros(own, count))
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", k.name, err)
-	}
-	f.add(k.name, "TPS", tps)
-	f.note(k.name, "server CPU us/transaction", micros(server, count))
-	return nil
+func otherOf(rows int) string {
+	return fmt.Sprintf("\\set id random(1, %d)\nUPDATE public.docs SET views = views + 1 WHERE id = :id;\n", rows)
 }
 
 var (
@@ -130,132 +41,197 @@ var (
 	countPattern = regexp.MustCompile(`(?m)^number of transactions actually processed: ([0-9]+)`)
 )
 
-func (p *place) runPgbench(ctx context.Context, pool *pgxpool.Pool, path string) (tps float64, count int, err error) {
-	environ, err := p.libpq(pool.Config().ConnConfig.Database)
+// pgbench runs a script and returns transactions a second, and how many there were.
+func (p *place) pgbench(ctx context.Context, pool *pgxpool.Pool, sc script, args ...string) (tps, count float64,
+	err error,
+) {
+	path := filepath.Join(p.dir, "script.sql")
+	if err := os.WriteFile(path, []byte(sc.sql), 0o600); err != nil {
+		return 0, 0, fmt.Errorf("write pgbench's script: %w", err)
+	}
+	environ, err := p.libpq(named(pool))
 	if err != nil {
 		return 0, 0, err
 	}
-	out, err := output(ctx, environ, filepath.Join(p.pg.Bin(), "pgbench"), "--no-vacuum", "--protocol=prepared",
-		"--client="+strconv.Itoa(clients), "--jobs=1", "--time="+strconv.Itoa(int(p.sizes.pgbench.Seconds())), "--file="+path)
+	out, err := output(ctx, append(environ, args[1:]...), filepath.Join(p.pg.Bin(), "pgbench"), "--no-vacuum",
+		"--protocol=prepared", "--client="+strconv.Itoa(clients), "--jobs=1", "--file="+path, args[0])
 	if err != nil {
 		return 0, 0, err
 	}
-	rate, number := tpsPattern.FindStringSubmatch(out), countPattern.FindStringSubmatch(out)
-	if rate == nil || number == nil {
-		return 0, 0, fmt.Errorf("pgbench printed no result: %s", out)
-	}
-	if tps, err = strconv.ParseFloat(rate[1], 64); err != nil {
-		return 0, 0, fmt.Errorf("pgbench printed %q: %w", rate[0], err)
-	}
-	if count, err = strconv.Atoi(number[1]); err != nil {
-		return 0, 0, fmt.Errorf("pgbench printed %q: %w", number[0], err)
+	for pattern, into := range map[*regexp.Regexp]*float64{tpsPattern: &tps, countPattern: &count} {
+		found := pattern.FindStringSubmatch(out)
+		if found == nil {
+			return 0, 0, fmt.Errorf("pgbench printed no result: %s", out)
+		}
+		if *into, err = strconv.ParseFloat(found[1], 64); err != nil {
+			return 0, 0, fmt.Errorf("pgbench printed %q: %w", found[0], err)
+		}
 	}
 	return tps, count, nil
 }
 
-// us is the sidecar with the fake embedder.
-type us struct {
-	place *place
-	pool  *pgxpool.Pool
-	s     *sidecar
-}
-
-func (u *us) begin(ctx context.Context) (err error) {
-	if u.s, err = u.place.start(u.pool, fake...); err != nil {
-		return err
+// readers makes those that read the WAL, each on a database of its own with so many rows.
+func (p *place) readers(ctx context.Context, prefix string, rows int, names ...string) ([]*subject, error) {
+	var subjects []*subject
+	for i, name := range names {
+		pool, err := p.docs(ctx, fmt.Sprintf("%s_%d", prefix, i), rows)
+		if err != nil {
+			return nil, err
+		}
+		s, err := p.newSubject(ctx, name, pool)
+		if err != nil {
+			return nil, err
+		}
+		subjects = append(subjects, s)
 	}
-	return u.s.settle(ctx)
+	return subjects, nil
 }
 
-func (u *us) cpu() time.Duration { return u.s.cpu() }
+// measureWriters measures how many transactions a second the user's writers make beside nothing, us, and
+// pg_recvlogical, which does nothing with what it reads: the floor for every reader of the WAL.
+func measureWriters(ctx context.Context, p *place) (sections []section, err error) {
+	for i, sc := range p.scripts {
+		f := newFigures("pgbench, %s, %d clients: transactions/s while somebody reads the WAL", sc.name, clients)
+		subjects, err := p.readers(ctx, fmt.Sprintf("writers_%d", i), docsRows, nobody, recvlogical, usTable)
+		if err != nil {
+			return sections, err
+		}
+		for round := range p.rounds {
+			for i := range subjects {
+				s := subjects[(i+round)%len(subjects)]
+				if err := p.besideOne(ctx, f, s, sc); err != nil {
+					return sections, fmt.Errorf("%s: %w", s.name, err)
+				}
+			}
+			p.say("writers, %s: round %d of %d", sc.name, round+1, p.rounds)
+		}
+		for _, s := range subjects {
+			if err := p.drop(ctx, s.pool); err != nil {
+				return sections, err
+			}
+		}
+		sections = append(sections, f.done(nobody, recvlogical))
+	}
+	return sections, nil
+}
 
-func (u *us) after(ctx context.Context) (time.Duration, error) {
-	began := time.Now()
-	err := u.s.settle(ctx)
-	behind := time.Since(began)
+func (p *place) besideOne(ctx context.Context, f *figures, s *subject, sc script) (err error) {
+	ended, own, pid := func() error { return nil }, time.Duration(0), 0
+	if s.start != nil {
+		c, err := s.begin(ctx)
+		if err != nil {
+			return err
+		}
+		pid = c.PID()
+		ended = func() error {
+			began := time.Now()
+			err := s.caughtUp(ctx, c)
+			f.note(s.name, "s behind at the end", time.Since(began).Seconds())
+			if err == nil {
+				err = s.oracle(ctx)
+			}
+			return errors.Join(err, c.stop(s.end))
+		}
+		own = cpuTime(pid)
+	}
+	server := p.serverCPU()
+	tps, count, err := p.pgbench(ctx, s.pool, sc, fmt.Sprintf("--time=%d", int(p.sizes.pgbench.Seconds())))
 	if err == nil {
-		err = oracle(ctx, u.pool, tableVectors, nil)
+		f.add(s.name, "TPS", tps)
+		f.note(s.name, "server CPU us/transaction", micros(p.serverCPU()-server, int(count)))
+		if pid != 0 {
+			f.note(s.name, "own CPU us/transaction", micros(cpuTime(pid)-own, int(count)))
+		}
 	}
-	return behind, errors.Join(err, u.s.end())
+	return errors.Join(err, ended())
 }
 
-// floor is pg_recvlogical with the same plugin and a publication like ours.
-type floor struct {
-	place *place
-	pool  *pgxpool.Pool
-	slot  string
-	c     *child
+// measureCatchUp measures how fast transactions are read that have waited in the slot, by us and by pg_recvlogical, of
+// the same WAL: such that must be queued, and such that change nothing.
+func measureCatchUp(ctx context.Context, p *place) (sections []section, err error) {
+	for i, sc := range []script{
+		{"read and queued", sourceOf(p.waiting)},
+		{"updates of another column", otherOf(p.waiting)},
+	} {
+		f := newFigures("Catch-up of %d single-row transactions that waited in the slot, %s", p.waiting, sc.name)
+		subjects, err := p.readers(ctx, fmt.Sprintf("catchup_%d", i), p.waiting, usTable)
+		if err != nil {
+			return sections, err
+		}
+		pool := subjects[0].pool
+		c, err := subjects[0].begin(ctx) // sets everything up, and embeds what is there
+		if err == nil {
+			err = c.stop(subjects[0].end)
+		}
+		if err != nil {
+			return sections, err
+		}
+		floor, err := p.newSubject(ctx, recvlogical, pool)
+		subjects = append(subjects, floor)
+		for round := 0; round < p.rounds && err == nil; round++ {
+			slices.Reverse(subjects)
+			err = p.catchUp(ctx, f, subjects, sc)
+			p.say("catchup, %s: round %d of %d", sc.name, round+1, p.rounds)
+		}
+		if err = errors.Join(err, p.drop(ctx, pool)); err != nil {
+			return sections, err
+		}
+		sections = append(sections, f.done(recvlogical))
+	}
+	return sections, nil
 }
 
-func (p *place) newFloor(ctx context.Context, pool *pgxpool.Pool) (*floor, error) {
-	fl := &floor{place: p, pool: pool, slot: "floor_" + pool.Config().ConnConfig.Database}
-	if _, err := pool.Exec(ctx, "CREATE PUBLICATION sidecar FOR TABLE public.docs"); err != nil {
-		return nil, fmt.Errorf("make a publication: %w", err)
-	}
-	if _, err := pool.Exec(ctx, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", fl.slot); err != nil {
-		return nil, fmt.Errorf("make a slot: %w", err)
-	}
-	return fl, nil
-}
-
-func (fl *floor) begin(ctx context.Context) error {
-	if err := fl.start(); err != nil {
+// catchUp lets transactions gather while nobody reads, and has both read them, one after the other. What is read is
+// queued; what an embedder does is another matter.
+func (p *place) catchUp(ctx context.Context, f *figures, subjects []*subject, sc script) error {
+	pool := subjects[0].pool
+	if err := execute(ctx, pool, "SELECT embedsidecar.pause()"); err != nil {
 		return err
 	}
-	return fl.caughtUp(ctx)
+	// That each waits for the disk would only take time.
+	if _, _, err := p.pgbench(ctx, pool, sc, "--transactions="+strconv.Itoa(p.waiting/clients),
+		"PGOPTIONS=-c synchronous_commit=off"); err != nil {
+		return err
+	}
+	for _, s := range subjects {
+		if err := p.reads(ctx, f, s); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
 }
 
-func (fl *floor) start() error {
-	environ, err := fl.place.libpq(fl.pool.Config().ConnConfig.Database)
+// reads measures one from the moment on at which it has its slot. We are done when all is durable on our side. What we
+// have queued is embedded then, which is not measured, and the vectors must be true.
+func (p *place) reads(ctx context.Context, f *figures, s *subject) (err error) {
+	server := p.serverCPU()
+	c, err := s.start(ctx)
 	if err != nil {
 		return err
 	}
-	//nolint:noctx // it is ended in order, by after
-	cmd := exec.Command(filepath.Join(fl.place.pg.Bin(), "pg_recvlogical"), "--start",
-		"--dbname="+fl.pool.Config().ConnConfig.Database, "--slot="+fl.slot, "--no-loop",
-		"--option=proto_version=1", "--option=publication_names=sidecar", "--file="+os.DevNull, "--fsync-interval=0",
-		"--status-interval=1")
-	cmd.Env = environ
-	fl.c, err = start(cmd, fl.place.log("pg_recvlogical"))
-	return err
-}
-
-func (fl *floor) cpu() time.Duration { return fl.c.cpu() }
-
-// caughtUp waits until everything that is committed now was sent.
-func (fl *floor) caughtUp(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	var lsn string
-	if err := fl.pool.QueryRow(ctx, "SELECT pg_current_wal_flush_lsn()::text").Scan(&lsn); err != nil {
-		return fmt.Errorf("ask for the end of the WAL: %w", err)
-	}
-	for {
-		var done bool
-		err := fl.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_replication AS r
-			JOIN pg_replication_slots AS s ON s.active_pid = r.pid
-			WHERE s.slot_name = $1 AND r.sent_lsn >= $2::text::pg_lsn)`, fl.slot, lsn).Scan(&done)
-		if err != nil {
-			return fmt.Errorf("wait for pg_recvlogical: %w", err)
-		}
-		if done {
-			return nil
-		}
-		if err := fl.c.alive(); err != nil {
+	defer func() { err = errors.Join(err, c.stop(s.end)) }()
+	read := s.caughtUp
+	if s.name == usTable {
+		read = func(ctx context.Context, c *child) error { return decoded(ctx, c, s.pool) }
+		if _, err := streams(ctx, c, s.pool); err != nil {
 			return err
 		}
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
-			return fmt.Errorf("wait for pg_recvlogical: %w: %s", err, fl.c.tail())
-		}
 	}
-}
-
-func (fl *floor) after(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
-	err := fl.caughtUp(ctx)
-	behind := time.Since(began)
-	return behind, errors.Join(err, fl.interrupt())
+	if err := read(ctx, c); err != nil {
+		return err
+	}
+	f.add(s.name, "transactions/s", float64(p.waiting)/time.Since(began).Seconds())
+	f.note(s.name, "own CPU us/transaction", micros(cpuTime(c.PID()), p.waiting))
+	f.note(s.name, "server CPU us/transaction", micros(p.serverCPU()-server, p.waiting))
+	if s.name != usTable {
+		return nil
+	}
+	if err := execute(ctx, s.pool, "SELECT embedsidecar.resume()"); err != nil {
+		return err
+	}
+	if err := s.caughtUp(ctx, c); err != nil {
+		return err
+	}
+	return s.oracle(ctx)
 }
-
-// interrupt ends it as its manual says.
-func (fl *floor) interrupt() error { return fl.c.stop(syscall.SIGINT) }

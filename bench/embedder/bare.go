@@ -20,7 +20,7 @@ type bare struct {
 	session *ort.DynamicAdvancedSession
 	texts   [][]int32 // sorted, shortest first
 	lanes   []*lane   // as many as there are runs at a time
-	budget  int       // tokens in a batch
+	budget  int       // tokens in a batch, whichever is fastest
 }
 
 // lane is the memory of one run at a time.
@@ -31,12 +31,13 @@ type lane struct {
 
 const maxTokens, dims = 256, 384
 
+// budgets are the batch sizes, in tokens, that it may choose from.
+var budgets = []int{256, 512, 1024, 2048, 4096}
+
 // newBare makes the session, for so many runs at a time of so many threads each. The library must be loaded.
-func newBare(folder string, runs, threads int, spin bool, texts []string) (*bare, error) {
-	tokenizer, err := wordpiece.Load(filepath.Join(folder, "tokenizer.json"))
-	if err != nil {
-		return nil, err
-	}
+func newBare(folder string, runs, threads int, spin string, tokenizer *wordpiece.Tokenizer, texts []string) (*bare,
+	error,
+) {
 	b := &bare{}
 	for _, text := range texts {
 		ids, _ := tokenizer.Encode(nil, text, maxTokens)
@@ -55,13 +56,9 @@ func newBare(folder string, runs, threads int, spin bool, texts []string) (*bare
 	if err != nil {
 		return nil, fmt.Errorf("make session options: %w", err)
 	}
-	spinning := "0"
-	if spin {
-		spinning = "1"
-	}
 	err = errors.Join(options.SetIntraOpNumThreads(threads), options.SetInterOpNumThreads(1),
 		options.SetGraphOptimizationLevel(ort.GraphOptimizationLevelEnableAll), options.SetMemPattern(false),
-		options.AddSessionConfigEntry("session.intra_op.allow_spinning", spinning))
+		options.AddSessionConfigEntry("session.intra_op.allow_spinning", spin))
 	if err != nil {
 		return nil, err
 	}
@@ -106,13 +103,13 @@ func (b *bare) run(l *lane, texts [][]int32) error {
 	return b.session.Run(values[:3], values[3:])
 }
 
-// all runs every text in batches of at most b.budget tokens, padding included, and returns how long that took.
-func (b *bare) all() (time.Duration, error) {
+// all runs every text in batches of at most so many tokens, padding included, and returns how long that took.
+func (b *bare) all(budget int) (time.Duration, error) {
 	began := time.Now()
 	batches := make(chan [][]int32, len(b.texts))
 	for first := 0; first < len(b.texts); {
 		end := first + 1
-		for end < len(b.texts) && (end+1-first)*len(b.texts[end]) <= b.budget {
+		for end < len(b.texts) && (end+1-first)*len(b.texts[end]) <= budget {
 			end++
 		}
 		batches <- b.texts[first:end]

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,16 +25,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/wordpiece"
 )
 
-// budgets are the batch sizes, in tokens, that the bare loop may choose from; batches those of sentence-transformers,
-// in texts.
-var (
-	budgets = []int{256, 512, 1024, 2048, 4096}
-	batches = []int{4, 8, 16, 32}
-)
-
 const (
 	callTexts = 512 // of one call, as the plugin describes
-	sweep     = 400 // texts that the best batch is chosen with
 	singles   = 200 // texts whose latency is measured
 )
 
@@ -58,7 +49,7 @@ func main() {
 	defer stop()
 	if err := measure(ctx, o); err != nil {
 		fmt.Fprintf(os.Stderr, "bench-embedder: error: %s\n", err)
-		os.Exit(1)
+		os.Exit(1) //nolint:gocritic // nothing is left to be undone
 	}
 }
 
@@ -76,11 +67,7 @@ func measure(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	find := config.NewFinder(program, os.Environ())
+	find := config.NewFinder(os.Args[0], os.Environ())
 	folder, err := find.Model(manifest.Default().Model.Default, os.Getenv("EMBEDSIDECAR_MODEL_DIR"))
 	if err != nil {
 		return err
@@ -94,24 +81,6 @@ func measure(ctx context.Context, o options) error {
 		return err
 	}
 	defer func() { _ = m.Close() }()
-	// The bare loops: one run at a time on all threads, threads that sleep or spin while they wait; and a run for each
-	// thread.
-	loops := []struct {
-		name          string
-		runs, threads int
-		spin          bool
-		*bare
-	}{
-		{name: "bare loop, one run at a time", runs: 1, threads: o.threads},
-		{name: "bare loop, threads that spin", runs: 1, threads: o.threads, spin: true},
-		{name: "bare loop, a run for a thread", runs: o.threads, threads: 1},
-	}
-	for i := range loops {
-		l := &loops[i]
-		if l.bare, err = newBare(folder, l.runs, l.threads, l.spin, texts); err != nil {
-			return err
-		}
-	}
 	plugin, err := host.New(host.Options{Path: o.plugin, Env: map[string]string{
 		"EMBEDSIDECAR_PLUGIN_MODEL": folder, "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME": library,
 		"EMBEDSIDECAR_PLUGIN_THREADS": fmt.Sprint(o.threads),
@@ -120,75 +89,79 @@ func measure(ctx context.Context, o options) error {
 		return err
 	}
 	defer func() { _ = plugin.Close() }()
-
+	tokenizer, err := wordpiece.Load(filepath.Join(folder, "tokenizer.json"))
+	if err != nil {
+		return err
+	}
 	fmt.Printf("%d texts, %d threads, ONNX Runtime %s\n", len(texts), o.threads, m.Describe().Library)
-	inside := &contender{name: "plugin onnx, in this process", cpu: ownCPU, run: func() (time.Duration,
-		error,
-	) {
-		return embedAll(ctx, m.Embed, texts)
-	}}
-	over := &contender{name: "plugin onnx, over gRPC", cpu: func() time.Duration {
-		return ownCPU() +
-			processCPU(plugin.Pid())
-	}, run: func() (time.Duration, error) { return embedAll(ctx, plugin.Embed, texts) }}
+
+	// One run at a time on all threads, which sleep or spin while they wait; and a run for each thread.
 	var contenders []*contender
-	for _, l := range loops {
-		l.budget, err = best(budgets, func(budget int) (time.Duration, error) { l.budget = budget; return l.all() })
+	var first *bare
+	for _, l := range []struct {
+		name          string
+		runs, threads int
+		spin          string
+	}{
+		{"bare loop, one run at a time", 1, o.threads, "0"},
+		{"bare loop, threads that spin", 1, o.threads, "1"},
+		{"bare loop, a run for a thread", o.threads, 1, "0"},
+	} {
+		b, err := newBare(folder, l.runs, l.threads, l.spin, tokenizer, texts)
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%s: fastest with %d tokens in a batch\n", l.name, l.budget)
-		contenders = append(contenders, &contender{name: l.name, cpu: ownCPU, run: l.all})
+		if b.budget, err = best(budgets, b.all); err != nil {
+			return err
+		}
+		fmt.Printf("%s: fastest with %d tokens in a batch\n", l.name, b.budget)
+		contenders = append(contenders, &contender{
+			name: l.name, cpu: ownCPU, run: func() (time.Duration, error) { return b.all(b.budget) },
+		})
+		if first == nil {
+			first = b
+		}
 	}
-	bareLoops := contenders
-	contenders = append(contenders, inside, over)
+	loops := len(contenders)
+	contenders = append(contenders,
+		&contender{name: "plugin onnx, in this process", cpu: ownCPU, run: func() (time.Duration, error) {
+			return embedAll(ctx, m.Embed, texts)
+		}},
+		&contender{name: "plugin onnx, over gRPC", run: func() (time.Duration, error) {
+			return embedAll(ctx, plugin.Embed, texts)
+		}, cpu: func() time.Duration { return ownCPU() + processCPU(plugin.Pid()) }})
 	if o.python != "" {
-		st, err := startST(ctx, o)
+		st, err := startPython(ctx, o, texts)
 		if err != nil {
 			return err
 		}
 		defer st.end()
-		batch, err := best(batches, func(batch int) (time.Duration, error) {
-			return st.encode(texts[:min(sweep, len(texts))],
-				batch)
-		})
-		if err != nil {
-			return err
-		}
-		fmt.Printf("sentence-transformers is fastest with %d texts in a batch\n", batch)
 		contenders = append(contenders, &contender{
-			name: "sentence-transformers", cpu: st.cpu, run: func() (time.Duration, error) { return st.encode(texts, batch) },
+			name: "sentence-transformers", cpu: func() time.Duration { return st.used },
+			run: func() (time.Duration, error) { return st.encode(texts, st.batch) },
 		})
 	}
-	if _, err := embedAll(ctx, plugin.Embed, texts[:8]); err != nil { // starts it
+	if _, err := plugin.Embed(ctx, embed.Document, texts[:1]); err != nil { // starts it
 		return err
 	}
 	if err := rounds(o.rounds, contenders, len(texts)); err != nil {
 		return err
 	}
-	tell(contenders, bareLoops, inside, over, o.python != "")
-	work := m.Work()
-	fmt.Printf("padding: %.2f %% of the tokens (%d runs)\n", 100*float64(work.Padding)/float64(work.Tokens), work.Runs)
-	return latency(ctx, loops[0].bare, m, plugin, folder, texts)
-}
-
-// tell prints how fast each was, beside the bare loops and, if it ran (it is the last), sentence-transformers.
-func tell(contenders, bareLoops []*contender, inside, over *contender, python bool) {
-	fastest := slices.MaxFunc(bareLoops, func(a, b *contender) int { return cmp.Compare(median(a.rate), median(b.rate)) })
 	for _, c := range contenders {
 		fmt.Printf("%-30s %7.1f texts/s   %6.0f us CPU/text", c.name, median(c.rate), median(c.cost))
-		for _, b := range bareLoops {
+		for _, b := range slices.Concat(contenders[:loops], contenders[loops+2:]) {
 			fmt.Printf("   %.3f", median(ratios(c.rate, b.rate)))
 		}
-		fmt.Printf(" of the bare loops\n")
+		fmt.Printf(" of the bare loops (and of sentence-transformers)\n")
 	}
-	fmt.Printf("beside the fastest, %q: %.3f in this process, %.3f over gRPC\n", fastest.name,
-		median(ratios(inside.rate, fastest.rate)), median(ratios(over.rate, fastest.rate)))
-	if python {
-		st := contenders[len(contenders)-1]
-		fmt.Printf("plugin onnx / sentence-transformers: %.2f in this process, %.2f over gRPC (texts/s), %.2f (CPU)\n",
-			median(ratios(inside.rate, st.rate)), median(ratios(over.rate, st.rate)), median(ratios(st.cost, inside.cost)))
-	}
+	return latency(ctx, texts[:min(singles, len(texts))], []func(string) error{
+		func(text string) error {
+			ids, _ := tokenizer.Encode(nil, text, maxTokens)
+			return first.run(first.lanes[0], [][]int32{ids})
+		},
+		func(text string) error { _, err := m.Embed(ctx, embed.Document, []string{text}); return err },
+		func(text string) error { _, err := plugin.Embed(ctx, embed.Document, []string{text}); return err },
+	})
 }
 
 // rounds lets everybody run in turns, each round beginning with another one.
@@ -210,33 +183,10 @@ func rounds(count int, contenders []*contender, texts int) error {
 	return nil
 }
 
-// latency compares texts that come one by one.
-func latency(ctx context.Context, plain *bare, m *model.Model, plugin *host.Host, folder string, texts []string) error {
-	tokenizer, err := wordpiece.Load(filepath.Join(folder, "tokenizer.json"))
-	if err != nil {
-		return err
-	}
-	texts = texts[:min(singles, len(texts))]
-	timed := func(do func() error) (float64, error) {
-		began := time.Now()
-		err := do()
-		return float64(time.Since(began).Microseconds()) / 1000, err
-	}
-	// Each text goes to all three, one right after the other and in turns of changing order: a busy moment of the
-	// machine hits all.
-	ways := [3]func(string) (float64, error){
-		func(text string) (float64, error) {
-			ids, _ := tokenizer.Encode(nil, text, maxTokens)
-			return timed(func() error { return plain.run(plain.lanes[0], [][]int32{ids}) })
-		},
-		func(text string) (float64, error) {
-			return timed(func() error { _, err := m.Embed(ctx, embed.Document, []string{text}); return err })
-		},
-		func(text string) (float64, error) {
-			return timed(func() error { _, err := plugin.Embed(ctx, embed.Document, []string{text}); return err })
-		},
-	}
-	var took [3][]float64 // ms
+// latency compares texts that come one by one: by a bare loop, by the plugin in this process and over gRPC. Each text
+// goes to all, one right after the other and in turns of changing order: a busy moment of the machine hits all.
+func latency(ctx context.Context, texts []string, ways []func(string) error) error {
+	took := make([][]float64, len(ways)) // ms
 	for round := range 4 {
 		for i, text := range texts {
 			for place := range ways {
@@ -244,57 +194,21 @@ func latency(ctx context.Context, plain *bare, m *model.Model, plugin *host.Host
 				if round%2 == 1 { // the other way round, so that nobody always comes after the same one
 					way = len(ways) - 1 - way
 				}
-				ms, err := ways[way](text)
-				if err != nil {
+				began := time.Now()
+				if err := errors.Join(ways[way](text), ctx.Err()); err != nil {
 					return err
 				}
-				took[way] = append(took[way], ms)
+				took[way] = append(took[way], float64(time.Since(began).Microseconds())/1000)
 			}
 		}
 	}
-	fmt.Printf("one text at a time, median: bare loop %.2f ms, plugin onnx %.2f ms in this process (%.2f times, text by text), %.2f ms over gRPC (%.2f times)\n",
-		median(took[0]), median(took[1]), median(ratios(took[1], took[0])), median(took[2]), median(ratios(took[2], took[0])))
-	beside, err := besideBulk(ctx, plugin, texts, func() ([]float64, error) {
-		var took []float64
-		for _, text := range texts {
-			ms, err := ways[2](text)
-			if err != nil {
-				return nil, err
-			}
-			took = append(took, ms)
-		}
-		return took, nil
-	})
-	if err != nil {
-		return err
-	}
-	fmt.Printf("the same over gRPC while another call of %d texts is always under way, median: %.2f ms\n", len(texts),
-		median(beside))
+	fmt.Printf("one text at a time, median: bare loop %.2f ms, plugin onnx %.2f ms in this process "+
+		"(%.2f times, text by text), %.2f ms over gRPC (%.2f times)\n", median(took[0]), median(took[1]),
+		median(ratios(took[1], took[0])), median(took[2]), median(ratios(took[2], took[0])))
 	return nil
 }
 
-// besideBulk measures while large calls follow each other.
-func besideBulk(ctx context.Context, plugin *host.Host, texts []string, measure func() ([]float64, error)) ([]float64,
-	error,
-) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	ended := make(chan error, 1)
-	go func() {
-		for ctx.Err() == nil {
-			if _, err := plugin.Embed(ctx, embed.Document, texts); err != nil && ctx.Err() == nil {
-				ended <- err
-				return
-			}
-		}
-		ended <- nil
-	}()
-	took, err := measure()
-	stop()
-	return took, errors.Join(err, <-ended)
-}
-
-// embedAll embeds texts in calls of the size that the plugin asks for.
+// embedAll embeds texts in calls of callTexts.
 func embedAll(ctx context.Context, with func(context.Context, embed.Kind, []string) ([]embed.Result, error),
 	texts []string,
 ) (time.Duration, error) {
@@ -308,51 +222,38 @@ func embedAll(ctx context.Context, with func(context.Context, embed.Kind, []stri
 }
 
 // best returns the value that is fastest, after a first run that warms up.
-func best(values []int, run func(int) (time.Duration, error)) (int, error) {
-	if _, err := run(values[0]); err != nil {
-		return 0, err
-	}
-	fastest, least := 0, time.Duration(1<<62)
-	for _, value := range values {
+func best(values []int, run func(int) (time.Duration, error)) (fastest int, err error) {
+	least := time.Duration(1<<63 - 1)
+	for i, value := range append(values[:1:1], values...) {
 		took, err := run(value)
 		if err != nil {
 			return 0, err
 		}
-		if took < least {
+		if i > 0 && took < least {
 			fastest, least = value, took
 		}
 	}
 	return fastest, nil
 }
 
-func readTexts(path string, count int) ([]string, error) {
-	if path == "" {
-		return nil, errors.New("--texts is missing")
-	}
+func readTexts(path string, count int) (texts []string, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--texts: %w", err)
 	}
-	var texts []string
 	for line := range strings.Lines(string(data)) {
-		var one struct {
-			Text string `json:"text"`
-		}
+		var one struct{ Text string }
 		if err := json.Unmarshal([]byte(line), &one); err != nil {
 			return nil, fmt.Errorf("read %s, line %d: %w", path, len(texts)+1, err)
 		}
-		texts = append(texts, one.Text)
-		if len(texts) == count {
+		if texts = append(texts, one.Text); len(texts) == count {
 			break
 		}
 	}
 	return texts, nil
 }
 
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[len(sorted)/2]
-}
+func median(values []float64) float64 { return slices.Sorted(slices.Values(values))[len(values)/2] }
 
 func ratios(a, b []float64) []float64 {
 	found := make([]float64, len(a))

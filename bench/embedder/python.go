@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,16 +21,13 @@ type python struct {
 	in      io.WriteCloser
 	out     *bufio.Reader
 	used    time.Duration // CPU time of all encodes so far
+	batch   int           // texts in a batch, whichever is fastest
 }
 
-func startST(ctx context.Context, o options) (*python, error) {
-	if o.weights == "" {
-		return nil, errors.New("--weights is missing: the model's folder for sentence-transformers")
-	}
+func startPython(ctx context.Context, o options, texts []string) (_ *python, err error) {
 	p := &python{command: exec.CommandContext(ctx, o.python, filepath.Join("bench", "embedder", "st.py"), o.weights,
 		strconv.Itoa(o.threads))}
 	p.command.Stderr = os.Stderr
-	var err error
 	if p.in, err = p.command.StdinPipe(); err != nil {
 		return nil, err
 	}
@@ -40,7 +36,15 @@ func startST(ctx context.Context, o options) (*python, error) {
 		return nil, err
 	}
 	p.out = bufio.NewReader(out)
-	return p, p.command.Start()
+	if err := p.command.Start(); err != nil {
+		return nil, err
+	}
+	const few = 400
+	p.batch, err = best([]int{4, 8, 16, 32}, func(batch int) (time.Duration, error) {
+		return p.encode(texts[:min(few, len(texts))], batch)
+	})
+	fmt.Printf("sentence-transformers is fastest with %d texts in a batch\n", p.batch)
+	return p, err
 }
 
 // encode embeds texts and returns how long the call took, without the way there and back.
@@ -49,22 +53,18 @@ func (p *python) encode(texts []string, batch int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if _, err := p.in.Write(append(line, '\n')); err != nil {
-		return 0, fmt.Errorf("sentence-transformers: %w", err)
-	}
-	answer, err := p.out.ReadBytes('\n')
-	if err != nil {
-		return 0, fmt.Errorf("sentence-transformers: %w", err)
-	}
 	var took struct{ Seconds, CPU float64 }
-	if err := json.Unmarshal(answer, &took); err != nil {
+	if _, err = p.in.Write(append(line, '\n')); err == nil {
+		if line, err = p.out.ReadBytes('\n'); err == nil {
+			err = json.Unmarshal(line, &took)
+		}
+	}
+	if err != nil {
 		return 0, fmt.Errorf("sentence-transformers: %w", err)
 	}
 	p.used += time.Duration(took.CPU * float64(time.Second))
 	return time.Duration(took.Seconds * float64(time.Second)), nil
 }
-
-func (p *python) cpu() time.Duration { return p.used }
 
 func (p *python) end() {
 	_ = p.in.Close()
@@ -83,19 +83,13 @@ func ownCPU() time.Duration {
 // processCPU is the CPU time of another process so far; 0 where /proc does not tell.
 func processCPU(pid int) time.Duration {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
 	const user, system, ticks = 11, 12, 100 // places behind the name; of a second
 	_, rest, _ := strings.Cut(string(data), ") ")
 	fields := strings.Fields(rest)
-	if len(fields) <= system {
+	if err != nil || len(fields) <= system {
 		return 0
 	}
-	u, err1 := strconv.Atoi(fields[user])
-	s, err2 := strconv.Atoi(fields[system])
-	if err1 != nil || err2 != nil {
-		return 0
-	}
+	u, _ := strconv.Atoi(fields[user])
+	s, _ := strconv.Atoi(fields[system])
 	return time.Duration(u+s) * time.Second / ticks
 }

@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/signal"
@@ -15,10 +16,10 @@ import (
 	"syscall"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/pgvector/pgvector-go"
+	pgxvector "github.com/pgvector/pgvector-go/pgx"
 
-	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 )
 
@@ -32,24 +33,22 @@ func main() {
 }
 
 func work(ctx context.Context) error {
-	pool, err := database.Connect(ctx, os.Getenv("DATABASE_URL"), database.Options{ApplicationName: "toy"})
+	config, err := pgx.ParseConfig(os.Getenv("DATABASE_URL"))
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	pooled, err := pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer pooled.Release()
-	conn := pooled.Conn()
 	var told []string
-	database.Heed(conn.PgConn(), func(payload string) { told = append(told, payload) })
-	// As applications have it: a plan is made once.
-	for _, sql := range []string{"SET plan_cache_mode = auto", "LISTEN toy"} {
-		if _, err := conn.Exec(ctx, sql); err != nil {
-			return err
-		}
+	config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { told = append(told, n.Payload) }
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if err := pgxvector.RegisterTypes(ctx, conn); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, "LISTEN toy"); err != nil {
+		return err
 	}
 	for {
 		for len(told) == 0 {
@@ -85,7 +84,7 @@ func embed(ctx context.Context, conn *pgx.Conn, ids []int64) error {
 		vectors []pgvector.Vector
 	)
 	_, err = pgx.ForEachRow(rows, []any{&id, &text}, func() error {
-		hash := pipeline.TextHash(text)
+		hash := sha256.Sum256([]byte(text))
 		found, hashes = append(found, id), append(hashes, hash[:])
 		vectors = append(vectors, pgvector.NewVector(vector.Of(text, vector.DefaultDims)))
 		return nil

@@ -2,23 +2,31 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 )
 
-const writerApplication = "writer"
+const (
+	clients           = 4 // keep two cores busy
+	writerApplication = "writer"
+	changeRow         = "UPDATE public.docs SET body = $2, changed_at = clock_timestamp() WHERE id = $1"
+)
 
-// writer is the user: a few connections that change one row a transaction, so many a second. Commits come as by many
+// writer is the user: a few connections that write one row a transaction, so many a second. Commits come as by many
 // independent users, with exponential pauses; one that is late is made up for.
 type writer struct {
 	pool  *pgxpool.Pool
 	place *place
-	began string // the server's time
+	sql   string    // of a transaction: the id of a row that is there, and a text
+	began time.Time // by the server's clock
+	rows  int
 
 	mu      sync.Mutex
 	next    time.Time
@@ -26,36 +34,39 @@ type writer struct {
 	times   []float64 // of the transactions, in ms
 }
 
-// newWriter connects. The connections stay until close, so that to make and end them is no part of what is measured.
-func (p *place) newWriter(ctx context.Context, pool *pgxpool.Pool) (*writer, error) {
+// newWriter connects. The connections stay, so that to make and end them is no part of what is measured.
+func (p *place) newWriter(ctx context.Context, pool *pgxpool.Pool, sql string) (*writer, error) {
 	config := pool.Config().Copy()
 	config.ConnConfig.RuntimeParams["application_name"] = writerApplication
-	config.ConnConfig.RuntimeParams["plan_cache_mode"] = "auto" // as applications have it
 	config.MaxConns, config.MinConns = clients, clients
+	// The first use of a connection prepares the statement and fills its caches.
+	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		tx, err := conn.Begin(ctx)
+		if err == nil {
+			_, err = tx.Exec(ctx, sql, 0, "")
+			err = errors.Join(err, tx.Rollback(ctx))
+		}
+		return err
+	}
 	own, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("connect as the writer: %w", err)
 	}
 	// No text comes twice, in no run: one that is known costs less.
-	w := &writer{pool: own, place: p, version: int(time.Now().UnixMicro())}
+	w := &writer{pool: own, place: p, sql: sql, version: int(time.Now().UnixMicro())}
 	var conns []*pgxpool.Conn
 	for range clients {
-		conn, failed := own.Acquire(ctx)
-		if failed != nil {
-			err = failed
+		var conn *pgxpool.Conn
+		if conn, err = own.Acquire(ctx); err != nil {
 			break
 		}
 		conns = append(conns, conn)
-		// The first use of a connection prepares the statement and fills its caches.
-		if _, err = conn.Exec(ctx, changeRow, 0, ""); err != nil {
-			break
-		}
 	}
 	for _, conn := range conns {
 		conn.Release()
 	}
 	if err == nil {
-		err = own.QueryRow(ctx, "SELECT clock_timestamp()::text").Scan(&w.began)
+		err = own.QueryRow(ctx, "SELECT clock_timestamp(), count(*) FROM public.docs").Scan(&w.began, &w.rows)
 	}
 	if err != nil {
 		own.Close()
@@ -64,16 +75,8 @@ func (p *place) newWriter(ctx context.Context, pool *pgxpool.Pool) (*writer, err
 	return w, nil
 }
 
-func (w *writer) close() { w.pool.Close() }
-
-const changeRow = "UPDATE public.docs SET body = $2, changed_at = clock_timestamp() WHERE id = $1"
-
 // run commits at a rate for a while.
 func (w *writer) run(ctx context.Context, rate int, length time.Duration) error {
-	var rows int
-	if err := w.pool.QueryRow(ctx, "SELECT count(*) FROM public.docs").Scan(&rows); err != nil {
-		return fmt.Errorf("count the rows: %w", err)
-	}
 	w.next = time.Now()
 	end := w.next.Add(length)
 	work, ctx := errgroup.WithContext(ctx)
@@ -87,14 +90,14 @@ func (w *writer) run(ctx context.Context, rate int, length time.Duration) error 
 				if err := pause(ctx, time.Until(at)); err != nil {
 					return err
 				}
-				id := rand.IntN(rows) + 1
+				id := rand.IntN(w.rows) + 1
 				began := time.Now()
-				if _, err := w.pool.Exec(ctx, changeRow, id, w.place.text(id, version)); err != nil {
-					return fmt.Errorf("change a row: %w", err)
+				if _, err := w.pool.Exec(ctx, w.sql, id, w.place.text(id, version)); err != nil {
+					return fmt.Errorf("write a row: %w", err)
 				}
 				took := time.Since(began)
 				w.mu.Lock()
-				w.times = append(w.times, float64(took.Microseconds())/1000)
+				w.times = append(w.times, millis(took))
 				w.mu.Unlock()
 			}
 		})

@@ -33,7 +33,7 @@ func TestCPUClock(t *testing.T) {
 		}
 	}
 	before, ok := cpuClock(os.Getpid())
-	_, own, _, readable := readTimes(os.Getpid())
+	_, own, _, readable := times(os.Getpid())
 	after, _ := cpuClock(os.Getpid())
 	const tick = 20 * time.Millisecond // user and system time are rounded for themselves
 	if !ok || !readable || own < before-tick || own > after+tick {

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/pgvector/pgvector-go"
+
+	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
+)
+
+// Names of those that the writer is measured beside, in the order of the tables.
+const (
+	nobody       = "the writer alone"
+	recvlogical  = "pg_recvlogical"
+	notifyGo     = "NOTIFY worker, Go"
+	notifyPython = "NOTIFY worker, Python"
+	usTable      = "embedsidecar, embedding table"
+	usColumn     = "embedsidecar, column"
+)
+
+// subject is one of those. Each has a database of its own with a table docs: a slot that waits would otherwise find
+// the others' changes when it is read again.
+type subject struct {
+	name     string
+	pool     *pgxpool.Pool
+	start    func(ctx context.Context) (*child, error) // nil: nobody
+	caughtUp func(ctx context.Context, c *child) error // with what is committed now
+	end      syscall.Signal
+	vectors  string                      // SQL: rows with their vectors; "": it writes none
+	of       func(text string) []float32 // the vector of a text
+	fresh    string                      // SQL: the xmin of the vector's row
+}
+
+// Rows of docs with their vectors, by destination, and the transactions that wrote these.
+const (
+	tableVectors = `SELECT d.id, d.body, e.embedding FROM public.docs AS d FULL JOIN public.docs_embedding AS e USING (id)
+		ORDER BY id`
+	columnVectors = "SELECT id, body, embedding FROM public.docs ORDER BY id"
+	tableFresh    = "SELECT d.changed_at, e.xmin FROM public.docs AS d JOIN public.docs_embedding AS e USING (id)"
+	columnFresh   = "SELECT d.changed_at, d.xmin FROM public.docs AS d"
+)
+
+// newSubject makes a subject on a database with a table docs.
+func (p *place) newSubject(ctx context.Context, name string, pool *pgxpool.Pool) (*subject, error) {
+	s := &subject{name: name, pool: pool, end: syscall.SIGTERM, vectors: tableVectors, fresh: tableFresh, of: fakeVector}
+	switch name {
+	case nobody:
+		s.vectors = ""
+	case recvlogical:
+		s.vectors = ""
+		return s, p.makeReceiver(ctx, s)
+	case notifyGo, notifyPython:
+		return s, p.makeNotified(ctx, s)
+	case usTable:
+		s.start = func(context.Context) (*child, error) { return p.sidecar(pool, fake...) }
+		s.caughtUp = func(ctx context.Context, c *child) error { return settle(ctx, c, pool) }
+	case usColumn:
+		s.vectors, s.fresh = columnVectors, columnFresh
+		s.start = func(context.Context) (*child, error) { return p.sidecar(pool, append(fake, "--into", "embedding")...) }
+		s.caughtUp = func(ctx context.Context, c *child) error { return settle(ctx, c, pool) }
+	}
+	return s, nil
+}
+
+// begin starts it, and returns when it has nothing to do.
+func (s *subject) begin(ctx context.Context) (*child, error) {
+	c, err := s.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.caughtUp(ctx, c); err != nil {
+		return nil, errors.Join(err, c.stop(s.end))
+	}
+	return c, nil
+}
+
+// makeReceiver makes pg_recvlogical with the same output plugin and a publication like ours: the floor for every
+// reader of the WAL.
+func (p *place) makeReceiver(ctx context.Context, s *subject) error {
+	database := named(s.pool)
+	slot := "floor_" + database
+	environ, err := p.libpq(database)
+	if err != nil {
+		return err
+	}
+	s.end = syscall.SIGINT // as its manual says
+	s.start = func(ctx context.Context) (*child, error) {
+		c, err := p.start(environ, filepath.Join(p.pg.Bin(), "pg_recvlogical"), "--start", "--dbname="+database,
+			"--slot="+slot, "--no-loop", "--option=proto_version=1", "--option=publication_names=sidecar",
+			"--file="+os.DevNull, "--fsync-interval=0", "--status-interval=1")
+		if err != nil {
+			return nil, err
+		}
+		_, err = c.until(ctx, s.pool, 5*time.Millisecond, slotActive, slot)
+		return c, err
+	}
+	s.caughtUp = func(ctx context.Context, c *child) error {
+		var lsn string
+		if err := s.pool.QueryRow(ctx, "SELECT pg_current_wal_flush_lsn()::text").Scan(&lsn); err != nil {
+			return fmt.Errorf("ask for the end of the WAL: %w", err)
+		}
+		_, err := c.until(ctx, s.pool, 10*time.Millisecond, `SELECT EXISTS (SELECT FROM pg_stat_replication AS r
+			JOIN pg_replication_slots AS s ON s.active_pid = r.pid
+			WHERE s.slot_name = $1 AND r.sent_lsn >= $2::text::pg_lsn)`, slot, lsn)
+		return err
+	}
+	return execute(ctx, s.pool, `DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_publication) THEN
+			CREATE PUBLICATION sidecar FOR TABLE public.docs; END IF; END $$`,
+		"SELECT pg_create_logical_replication_slot('"+slot+"', 'pgoutput')")
+}
+
+// makeNotified makes the least that could do our work, for comparison: a trigger that notifies, and a worker that
+// listens, reads the row and writes the vector, a program of its own as ours is. It forgets what it was told while it
+// does not run, and slows the user's commits down. It does not know rows from before: they are changed while it listens.
+func (p *place) makeNotified(ctx context.Context, s *subject) error {
+	program := []string{filepath.Join(p.bin, "bench-notify")}
+	if s.name == notifyPython {
+		program, s.of = []string{p.python, filepath.Join(p.bin, "..", "bench", "notify", "worker.py")}, simpleVector
+	}
+	environ := append(slices.Clip(p.environ), "DATABASE_URL="+p.pg.URL(named(s.pool), "")+"&application_name=toy")
+	s.start = func(ctx context.Context) (*child, error) {
+		c, err := p.start(environ, program[0], program[1:]...)
+		if err != nil {
+			return nil, err
+		}
+		_, err = c.until(ctx, s.pool, 50*time.Millisecond, `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND application_name = 'toy' AND state = 'idle' AND query ILIKE 'LISTEN%')`)
+		return c, err
+	}
+	s.caughtUp = func(ctx context.Context, c *child) error {
+		_, err := c.until(ctx, s.pool, 50*time.Millisecond, `SELECT NOT EXISTS (SELECT FROM public.docs AS d
+			LEFT JOIN public.docs_embedding AS e USING (id)
+			WHERE e.text_hash IS DISTINCT FROM sha256(convert_to(d.body, 'UTF8')))`)
+		return err
+	}
+	if err := execute(ctx, s.pool,
+		`CREATE TABLE public.docs_embedding (id bigint PRIMARY KEY, text_hash bytea NOT NULL,
+			embedding public.vector(384) NOT NULL)`,
+		`CREATE FUNCTION public.tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify('toy', NEW.id::text);
+			RETURN NULL; END $$`,
+		`CREATE TRIGGER tell AFTER INSERT OR UPDATE OF body ON public.docs FOR EACH ROW EXECUTE FUNCTION public.tell()`,
+	); err != nil {
+		return err
+	}
+	c, err := s.start(ctx)
+	if err != nil {
+		return err
+	}
+	if err = execute(ctx, s.pool, "UPDATE public.docs SET body = body || '.'"); err == nil {
+		err = s.caughtUp(ctx, c)
+	}
+	return errors.Join(err, c.stop(s.end))
+}
+
+func fakeVector(text string) []float32 { return vector.Of(text, vector.DefaultDims) }
+
+// simpleVector is what the worker in Python writes for a text.
+func simpleVector(text string) []float32 {
+	sum := sha256.Sum256([]byte(text))
+	v := make([]float32, vector.DefaultDims)
+	for i := range v {
+		v[i] = float32(sum[i%len(sum)])
+	}
+	return v
+}
+
+var errNotTrue = errors.New("a benchmark of vectors that are not true would be worth nothing")
+
+// oracle checks that every row has the vector of its text, and that no vector is left of a row that is gone. Whoever
+// wrote them must have caught up.
+func (s *subject) oracle(ctx context.Context) error {
+	if s.vectors == "" {
+		return nil
+	}
+	rows, err := s.pool.Query(ctx, s.vectors)
+	if err != nil {
+		return fmt.Errorf("read the vectors: %w", err)
+	}
+	var (
+		id                             *int64
+		body                           *string
+		embedding                      *pgvector.Vector
+		seen, missing, orphans, differ int
+	)
+	_, err = pgx.ForEachRow(rows, []any{&id, &body, &embedding}, func() error {
+		seen++
+		switch {
+		case body == nil:
+			orphans++
+		case embedding == nil:
+			missing++
+		case !slices.Equal(embedding.Slice(), s.of(*body)):
+			differ++
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read the vectors: %w", err)
+	}
+	if seen == 0 || missing+orphans+differ > 0 {
+		return fmt.Errorf("%w: of %d rows %d have no vector and %d that of another text; %d vectors have no row",
+			errNotTrue, seen, missing, differ, orphans)
+	}
+	return nil
+}
