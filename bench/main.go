@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,51 +40,6 @@ var parts = []part{
 	{"inserts", measureInserts, true},
 	{"memory", measureMemory, true},
 }
-
-// costPart is the part that needs more of the server than others.
-const costPart = "cost"
-
-// options are the flags.
-type options struct {
-	smoke, keep  bool
-	json, python string
-	bin          string // folder with embedsidecar, bench-bare and plugins/
-	major, again int    // again: rounds; 0: as many as usual
-	only         []string
-	rates        []int // of the part cost; none: its own
-}
-
-// sizes say how much is measured.
-type sizes struct {
-	rounds     int           // of everything that is a ratio
-	realTexts  int           // with the real model
-	rows       int           // with the fake embedder
-	columns    bool          // measure a column destination, too
-	pgbench    time.Duration // one run
-	scripts    []script
-	waiting    int // transactions that wait in a slot
-	questions  int // of each kind, idle and during a backfill
-	table      int // rows whose memory is measured, and those of one transaction
-	atOnce     int
-	cost       []int         // single-row commits a second
-	costLength time.Duration // of a load
-	costRows   int
-	costBeside []string
-}
-
-var (
-	short = sizes{
-		rounds: 3, realTexts: 600, rows: 20_000, pgbench: 3 * time.Second, scripts: []script{updateSource}, questions: 60,
-		waiting: 10_000, table: 100_000, atOnce: 200_000, cost: []int{300}, costLength: 2 * time.Second, costRows: 5000,
-		costBeside: []string{nobody, recvlogical, notifyGo, usTable},
-	}
-	full = sizes{
-		rounds: 5, realTexts: 2000, rows: 100_000, columns: true, pgbench: 15 * time.Second,
-		scripts: []script{updateSource, updateOther, insertRow}, questions: 1000, waiting: 100_000, table: 1_000_000,
-		atOnce: 2_000_000, cost: []int{30, 300, 1000, 3000}, costLength: 4 * time.Second, costRows: 10_000,
-		costBeside: []string{nobody, recvlogical, notifyGo, notifyPython, usTable, usColumn},
-	}
-)
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
@@ -155,6 +111,10 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		o.rates = append(o.rates, rate)
 	}
 	return o, nil
+}
+
+func (p *place) machine() machine {
+	return machine{CPUs: runtime.NumCPU(), PostgreSQL: p.version, System: runtime.GOOS + "/" + runtime.GOARCH}
 }
 
 func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {

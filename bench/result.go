@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"os"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,10 +27,6 @@ type machine struct {
 	CPUs       int    `json:"cpus"`
 	PostgreSQL string `json:"postgresql"`
 	System     string `json:"system"`
-}
-
-func (p *place) machine() machine {
-	return machine{CPUs: runtime.NumCPU(), PostgreSQL: p.version, System: runtime.GOOS + "/" + runtime.GOARCH}
 }
 
 // section is a table of figures that were measured together.

@@ -18,17 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 )
 
-// Names of those that the writer is measured beside, in the order of the tables.
-const (
-	nobody       = "the writer alone"
-	recvlogical  = "pg_recvlogical"
-	notifyGo     = "NOTIFY worker, Go"
-	notifyPython = "NOTIFY worker, Python"
-	usTable      = "embedsidecar, embedding table"
-	usColumn     = "embedsidecar, column"
-)
-
-// subject is one of those. Each has a database of its own with a table docs: a slot that waits would otherwise find
+// subject is one of those that the writer is measured beside. Each has a database of its own with a table docs: a slot that waits would otherwise find
 // the others' changes when it is read again.
 type subject struct {
 	name     string

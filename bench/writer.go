@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	clients           = 4 // keep two cores busy
 	writerApplication = "writer"
 	changeRow         = "UPDATE public.docs SET body = $2, changed_at = clock_timestamp() WHERE id = $1"
 )
