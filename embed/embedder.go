@@ -47,6 +47,15 @@ type Description struct {
 	MaxBatchBytes int  // bytes of text per call; 0: no limit
 	Deterministic bool // the same text always gives the same vector
 	Sparse        bool // vectors are pairs of places and numbers: see Pairs
+	Settings      []Setting
+}
+
+// Setting is one thing that a model goes by, for people to read, and where it comes from: a file, the configuration,
+// or nobody.
+type Setting struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Source string `json:"source"`
 }
 
 // Result is the answer for one text.

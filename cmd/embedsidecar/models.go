@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -80,6 +81,9 @@ func showModel(ctx context.Context, env *environment) error {
 			{"fingerprint", shown.Fingerprint},
 			{"deterministic", yesNo(shown.Deterministic)},
 		}}
+		for _, s := range shown.Settings {
+			t.Rows = append(t.Rows, []any{s.Name, fmt.Sprintf("%q (%s)", s.Value, s.Source)})
+		}
 		if shown.Int8Likeness != nil {
 			t.Rows = append(t.Rows, []any{"int8 beside fp32", shown.Int8Likeness})
 		}
@@ -125,6 +129,8 @@ func newModelsImport() *command {
 type importCommand struct {
 	name, python  string
 	int8, untried bool
+	stated        models.Stated
+	prefixes      [2]string // of a document and of a query
 }
 
 func (c *importCommand) flags() []cli.Flag {
@@ -134,6 +140,11 @@ func (c *importCommand) flags() []cli.Flag {
 			"make model_int8.onnx too: about twice as fast, for vectors that differ; how much is measured and printed"),
 		own.text("python", &c.python, "`PROGRAM` that makes ONNX of weights"),
 		own.toggle("untried", &c.untried, "do not open the model with the plugin "+folders.Plugin()),
+		own.text("pooling", &c.stated.Pooling,
+			"`WAY` in which tokens become one vector, where no file states it: mean, cls, last, max, weightedmean"),
+		own.text("document-prefix", &c.prefixes[0], "`TEXT` put before each document, where no file states it"),
+		own.text("query-prefix", &c.prefixes[1], "`TEXT` put before each query, where no file states it"),
+		own.number("max-tokens", &c.stated.MaxTokens, "most `TOKENS` that are read of a text: fewer take less memory"),
 	}
 }
 
@@ -146,13 +157,23 @@ func (c *importCommand) run(ctx context.Context, env *environment) error {
 }
 
 func (c *importCommand) options(env *environment) folders.New {
+	if c.prefixes[0] != "" {
+		c.stated.DocumentPrefix = &c.prefixes[0]
+	}
+	if c.prefixes[1] != "" {
+		c.stated.QueryPrefix = &c.prefixes[1]
+	}
 	return folders.New{
-		Name: c.name, Python: c.python, Int8: c.int8, Untried: c.untried,
+		Stated: c.stated,
+		Name:   c.name, Python: c.python, Int8: c.int8, Untried: c.untried,
 		Say: func(what string) { env.say("%s", what) },
 	}
 }
 
 func showImported(env *environment, done folders.Imported) error {
+	for _, s := range done.Settings {
+		env.say("%s: %q (%s)", s.Name, s.Value, s.Source)
+	}
 	return env.out.Show(done, func() output.Table {
 		columns, row := []string{"model", "path", "outcome"}, []any{done.Name, done.Path, "imported"}
 		if done.Already {

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -15,8 +14,10 @@ import (
 // is in its message.
 func TestEmbed_APythonPluginsFailureIsOneRecord(t *testing.T) {
 	t.Parallel()
-	_, here, _, _ := runtime.Caller(0)
-	clone := filepath.Join(filepath.Dir(here), "..", "..")
+	clone, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
 	venv, err := exec.CommandContext(t.Context(), filepath.Join(clone, "tools", "python-venv.sh")).Output()
 	if err != nil {
 		t.Fatal(err)

@@ -61,6 +61,7 @@ func describe(resp *pluginpb.DescribeResponse, model string) (embed.Description,
 		Plugin: resp.GetName(), Version: resp.GetVersion(), Model: chosen.GetName(), Fingerprint: chosen.GetFingerprint(),
 		Dims: int(chosen.GetDims()), MaxTokens: int(chosen.GetMaxTokens()), MaxBatch: int(chosen.GetMaxBatch()),
 		MaxBatchBytes: int(chosen.GetMaxBatchBytes()), Deterministic: chosen.GetDeterministic(), Sparse: chosen.GetSparse(),
+		Settings: settings(chosen.GetSettings()),
 	}, nil
 }
 
@@ -96,4 +97,18 @@ func list(names []string) string {
 		return fmt.Sprintf("%q and %d more", names[:few], len(names)-few)
 	}
 	return fmt.Sprintf("%q", names)
+}
+
+// settings takes over what a plugin says for people to read, within bounds.
+func settings(list []*pluginpb.Setting) (taken []embed.Setting) {
+	const most, longest = 32, 1024
+	short := func(text string) string {
+		return strings.ToValidUTF8(text[:min(len(text), longest)], "")
+	}
+	for _, s := range list[:min(len(list), most)] {
+		taken = append(taken, embed.Setting{
+			Name: short(s.GetName()), Value: short(s.GetValue()), Source: short(s.GetSource()),
+		})
+	}
+	return taken
 }

@@ -14,7 +14,7 @@
 //
 // and in place of what the folder says:
 //
-//	EMBEDSIDECAR_PLUGIN_POOLING          mean, cls or last; splade for sparse vectors
+//	EMBEDSIDECAR_PLUGIN_POOLING          mean, cls, last, max, weightedmean or mean_sqrt_len; splade for sparse vectors
 //	EMBEDSIDECAR_PLUGIN_NORMALIZE        true or false
 //	EMBEDSIDECAR_PLUGIN_MAX_TOKENS       tokens that are read of a text, special ones included
 //	EMBEDSIDECAR_PLUGIN_TRUNCATE         the side of a longer text that is cut off: right or left
@@ -79,6 +79,9 @@ func (e *embedder) open(ctx context.Context) (*model.Model, error) {
 		return nil, err
 	}
 	about := e.model.Describe()
+	for _, s := range about.Settings {
+		e.log.InfoContext(ctx, "the model goes by a setting", "setting", s.Name, "value", s.Value, "source", s.Source)
+	}
 	e.log.InfoContext(ctx, "model opened", "model", about.Name, "precision", about.Precision, "dims", about.Dims,
 		"max_tokens", about.MaxTokens,
 		"provider", about.Provider, "threads", about.Threads, "runs", about.Runs, "alone", about.Alone, "onnxruntime",
@@ -99,6 +102,7 @@ func (e *embedder) Describe(ctx context.Context) (sdk.Info, error) {
 	return sdk.Info{Name: "onnx", Version: version, Models: []sdk.Model{{
 		Name: about.Name, Fingerprint: about.Fingerprint, Dims: about.Dims, MaxTokens: about.MaxTokens,
 		Symmetric: about.Symmetric, MaxBatch: maxBatch, Deterministic: about.Deterministic, Sparse: about.Sparse,
+		Settings: about.Settings,
 	}}}, nil
 }
 

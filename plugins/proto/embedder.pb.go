@@ -292,7 +292,9 @@ type Model struct {
 	Deterministic bool `protobuf:"varint,8,opt,name=deterministic,proto3" json:"deterministic,omitempty"`
 	// Most numbers of every vector are zero, and answers hold only the others: EmbedResponse.sparse. A host that does not know this
 	// field refuses the model's answers, and other models of the same plugin work.
-	Sparse        bool `protobuf:"varint,9,opt,name=sparse,proto3" json:"sparse,omitempty"`
+	Sparse bool `protobuf:"varint,9,opt,name=sparse,proto3" json:"sparse,omitempty"`
+	// What the model goes by, for people to read: pooling, prefixes, limits. At most 32; nothing is derived from it.
+	Settings      []*Setting `protobuf:"bytes,10,rep,name=settings,proto3" json:"settings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -390,6 +392,74 @@ func (x *Model) GetSparse() bool {
 	return false
 }
 
+func (x *Model) GetSettings() []*Setting {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+// Setting is one thing that a model goes by, and where that comes from: a file, the configuration, or nobody.
+type Setting struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`     // at most 64 bytes
+	Value         string                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`   // at most 1,024 bytes
+	Source        string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"` // at most 1,024 bytes
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Setting) Reset() {
+	*x = Setting{}
+	mi := &file_embedder_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Setting) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Setting) ProtoMessage() {}
+
+func (x *Setting) ProtoReflect() protoreflect.Message {
+	mi := &file_embedder_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Setting.ProtoReflect.Descriptor instead.
+func (*Setting) Descriptor() ([]byte, []int) {
+	return file_embedder_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Setting) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Setting) GetValue() string {
+	if x != nil {
+		return x.Value
+	}
+	return ""
+}
+
+func (x *Setting) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
 type EmbedRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// One of the described names.
@@ -403,7 +473,7 @@ type EmbedRequest struct {
 
 func (x *EmbedRequest) Reset() {
 	*x = EmbedRequest{}
-	mi := &file_embedder_proto_msgTypes[3]
+	mi := &file_embedder_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -415,7 +485,7 @@ func (x *EmbedRequest) String() string {
 func (*EmbedRequest) ProtoMessage() {}
 
 func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[3]
+	mi := &file_embedder_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -428,7 +498,7 @@ func (x *EmbedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedRequest.ProtoReflect.Descriptor instead.
 func (*EmbedRequest) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{3}
+	return file_embedder_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *EmbedRequest) GetModel() string {
@@ -472,7 +542,7 @@ type EmbedResponse struct {
 
 func (x *EmbedResponse) Reset() {
 	*x = EmbedResponse{}
-	mi := &file_embedder_proto_msgTypes[4]
+	mi := &file_embedder_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -484,7 +554,7 @@ func (x *EmbedResponse) String() string {
 func (*EmbedResponse) ProtoMessage() {}
 
 func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[4]
+	mi := &file_embedder_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -497,7 +567,7 @@ func (x *EmbedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbedResponse.ProtoReflect.Descriptor instead.
 func (*EmbedResponse) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{4}
+	return file_embedder_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *EmbedResponse) GetDims() uint32 {
@@ -552,7 +622,7 @@ type SparseVectors struct {
 
 func (x *SparseVectors) Reset() {
 	*x = SparseVectors{}
-	mi := &file_embedder_proto_msgTypes[5]
+	mi := &file_embedder_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +634,7 @@ func (x *SparseVectors) String() string {
 func (*SparseVectors) ProtoMessage() {}
 
 func (x *SparseVectors) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[5]
+	mi := &file_embedder_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +647,7 @@ func (x *SparseVectors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SparseVectors.ProtoReflect.Descriptor instead.
 func (*SparseVectors) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{5}
+	return file_embedder_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SparseVectors) GetCounts() []uint32 {
@@ -618,7 +688,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_embedder_proto_msgTypes[6]
+	mi := &file_embedder_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +700,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[6]
+	mi := &file_embedder_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +713,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{6}
+	return file_embedder_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Outcome) GetIndex() uint32 {
@@ -687,7 +757,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_embedder_proto_msgTypes[7]
+	mi := &file_embedder_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +769,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[7]
+	mi := &file_embedder_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +782,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{7}
+	return file_embedder_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Error) GetClass() ErrorClass {
@@ -744,7 +814,7 @@ type HealthRequest struct {
 
 func (x *HealthRequest) Reset() {
 	*x = HealthRequest{}
-	mi := &file_embedder_proto_msgTypes[8]
+	mi := &file_embedder_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +826,7 @@ func (x *HealthRequest) String() string {
 func (*HealthRequest) ProtoMessage() {}
 
 func (x *HealthRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[8]
+	mi := &file_embedder_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +839,7 @@ func (x *HealthRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthRequest.ProtoReflect.Descriptor instead.
 func (*HealthRequest) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{8}
+	return file_embedder_proto_rawDescGZIP(), []int{9}
 }
 
 type HealthResponse struct {
@@ -784,7 +854,7 @@ type HealthResponse struct {
 
 func (x *HealthResponse) Reset() {
 	*x = HealthResponse{}
-	mi := &file_embedder_proto_msgTypes[9]
+	mi := &file_embedder_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -796,7 +866,7 @@ func (x *HealthResponse) String() string {
 func (*HealthResponse) ProtoMessage() {}
 
 func (x *HealthResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[9]
+	mi := &file_embedder_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -809,7 +879,7 @@ func (x *HealthResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HealthResponse.ProtoReflect.Descriptor instead.
 func (*HealthResponse) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{9}
+	return file_embedder_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HealthResponse) GetReady() bool {
@@ -838,7 +908,7 @@ type TokenizeRequest struct {
 
 func (x *TokenizeRequest) Reset() {
 	*x = TokenizeRequest{}
-	mi := &file_embedder_proto_msgTypes[10]
+	mi := &file_embedder_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +920,7 @@ func (x *TokenizeRequest) String() string {
 func (*TokenizeRequest) ProtoMessage() {}
 
 func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[10]
+	mi := &file_embedder_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +933,7 @@ func (x *TokenizeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeRequest.ProtoReflect.Descriptor instead.
 func (*TokenizeRequest) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{10}
+	return file_embedder_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TokenizeRequest) GetModel() string {
@@ -893,7 +963,7 @@ type TokenizeResponse struct {
 
 func (x *TokenizeResponse) Reset() {
 	*x = TokenizeResponse{}
-	mi := &file_embedder_proto_msgTypes[11]
+	mi := &file_embedder_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +975,7 @@ func (x *TokenizeResponse) String() string {
 func (*TokenizeResponse) ProtoMessage() {}
 
 func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[11]
+	mi := &file_embedder_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +988,7 @@ func (x *TokenizeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenizeResponse.ProtoReflect.Descriptor instead.
 func (*TokenizeResponse) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{11}
+	return file_embedder_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TokenizeResponse) GetTokens() []*Tokens {
@@ -948,7 +1018,7 @@ type Tokens struct {
 
 func (x *Tokens) Reset() {
 	*x = Tokens{}
-	mi := &file_embedder_proto_msgTypes[12]
+	mi := &file_embedder_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1030,7 @@ func (x *Tokens) String() string {
 func (*Tokens) ProtoMessage() {}
 
 func (x *Tokens) ProtoReflect() protoreflect.Message {
-	mi := &file_embedder_proto_msgTypes[12]
+	mi := &file_embedder_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +1043,7 @@ func (x *Tokens) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tokens.ProtoReflect.Descriptor instead.
 func (*Tokens) Descriptor() ([]byte, []int) {
-	return file_embedder_proto_rawDescGZIP(), []int{12}
+	return file_embedder_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Tokens) GetEnds() []uint32 {
@@ -992,7 +1062,7 @@ const file_embedder_proto_rawDesc = "" +
 	"\x10DescribeResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x125\n" +
-	"\x06models\x18\x03 \x03(\v2\x1d.embedsidecar.plugin.v1.ModelR\x06models\"\x91\x02\n" +
+	"\x06models\x18\x03 \x03(\v2\x1d.embedsidecar.plugin.v1.ModelR\x06models\"\xce\x02\n" +
 	"\x05Model\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\x12\x12\n" +
@@ -1003,7 +1073,13 @@ const file_embedder_proto_rawDesc = "" +
 	"\tmax_batch\x18\x06 \x01(\rR\bmaxBatch\x12&\n" +
 	"\x0fmax_batch_bytes\x18\a \x01(\rR\rmaxBatchBytes\x12$\n" +
 	"\rdeterministic\x18\b \x01(\bR\rdeterministic\x12\x16\n" +
-	"\x06sparse\x18\t \x01(\bR\x06sparse\"l\n" +
+	"\x06sparse\x18\t \x01(\bR\x06sparse\x12;\n" +
+	"\bsettings\x18\n" +
+	" \x03(\v2\x1f.embedsidecar.plugin.v1.SettingR\bsettings\"K\n" +
+	"\aSetting\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\"l\n" +
 	"\fEmbedRequest\x12\x14\n" +
 	"\x05model\x18\x01 \x01(\tR\x05model\x120\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1c.embedsidecar.plugin.v1.KindR\x04kind\x12\x14\n" +
@@ -1070,45 +1146,47 @@ func file_embedder_proto_rawDescGZIP() []byte {
 }
 
 var file_embedder_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_embedder_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_embedder_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_embedder_proto_goTypes = []any{
 	(Kind)(0),                // 0: embedsidecar.plugin.v1.Kind
 	(ErrorClass)(0),          // 1: embedsidecar.plugin.v1.ErrorClass
 	(*DescribeRequest)(nil),  // 2: embedsidecar.plugin.v1.DescribeRequest
 	(*DescribeResponse)(nil), // 3: embedsidecar.plugin.v1.DescribeResponse
 	(*Model)(nil),            // 4: embedsidecar.plugin.v1.Model
-	(*EmbedRequest)(nil),     // 5: embedsidecar.plugin.v1.EmbedRequest
-	(*EmbedResponse)(nil),    // 6: embedsidecar.plugin.v1.EmbedResponse
-	(*SparseVectors)(nil),    // 7: embedsidecar.plugin.v1.SparseVectors
-	(*Outcome)(nil),          // 8: embedsidecar.plugin.v1.Outcome
-	(*Error)(nil),            // 9: embedsidecar.plugin.v1.Error
-	(*HealthRequest)(nil),    // 10: embedsidecar.plugin.v1.HealthRequest
-	(*HealthResponse)(nil),   // 11: embedsidecar.plugin.v1.HealthResponse
-	(*TokenizeRequest)(nil),  // 12: embedsidecar.plugin.v1.TokenizeRequest
-	(*TokenizeResponse)(nil), // 13: embedsidecar.plugin.v1.TokenizeResponse
-	(*Tokens)(nil),           // 14: embedsidecar.plugin.v1.Tokens
+	(*Setting)(nil),          // 5: embedsidecar.plugin.v1.Setting
+	(*EmbedRequest)(nil),     // 6: embedsidecar.plugin.v1.EmbedRequest
+	(*EmbedResponse)(nil),    // 7: embedsidecar.plugin.v1.EmbedResponse
+	(*SparseVectors)(nil),    // 8: embedsidecar.plugin.v1.SparseVectors
+	(*Outcome)(nil),          // 9: embedsidecar.plugin.v1.Outcome
+	(*Error)(nil),            // 10: embedsidecar.plugin.v1.Error
+	(*HealthRequest)(nil),    // 11: embedsidecar.plugin.v1.HealthRequest
+	(*HealthResponse)(nil),   // 12: embedsidecar.plugin.v1.HealthResponse
+	(*TokenizeRequest)(nil),  // 13: embedsidecar.plugin.v1.TokenizeRequest
+	(*TokenizeResponse)(nil), // 14: embedsidecar.plugin.v1.TokenizeResponse
+	(*Tokens)(nil),           // 15: embedsidecar.plugin.v1.Tokens
 }
 var file_embedder_proto_depIdxs = []int32{
 	4,  // 0: embedsidecar.plugin.v1.DescribeResponse.models:type_name -> embedsidecar.plugin.v1.Model
-	0,  // 1: embedsidecar.plugin.v1.EmbedRequest.kind:type_name -> embedsidecar.plugin.v1.Kind
-	8,  // 2: embedsidecar.plugin.v1.EmbedResponse.outcomes:type_name -> embedsidecar.plugin.v1.Outcome
-	7,  // 3: embedsidecar.plugin.v1.EmbedResponse.sparse:type_name -> embedsidecar.plugin.v1.SparseVectors
-	9,  // 4: embedsidecar.plugin.v1.Outcome.error:type_name -> embedsidecar.plugin.v1.Error
-	1,  // 5: embedsidecar.plugin.v1.Error.class:type_name -> embedsidecar.plugin.v1.ErrorClass
-	14, // 6: embedsidecar.plugin.v1.TokenizeResponse.tokens:type_name -> embedsidecar.plugin.v1.Tokens
-	2,  // 7: embedsidecar.plugin.v1.Embedder.Describe:input_type -> embedsidecar.plugin.v1.DescribeRequest
-	5,  // 8: embedsidecar.plugin.v1.Embedder.Embed:input_type -> embedsidecar.plugin.v1.EmbedRequest
-	10, // 9: embedsidecar.plugin.v1.Embedder.Health:input_type -> embedsidecar.plugin.v1.HealthRequest
-	12, // 10: embedsidecar.plugin.v1.Embedder.Tokenize:input_type -> embedsidecar.plugin.v1.TokenizeRequest
-	3,  // 11: embedsidecar.plugin.v1.Embedder.Describe:output_type -> embedsidecar.plugin.v1.DescribeResponse
-	6,  // 12: embedsidecar.plugin.v1.Embedder.Embed:output_type -> embedsidecar.plugin.v1.EmbedResponse
-	11, // 13: embedsidecar.plugin.v1.Embedder.Health:output_type -> embedsidecar.plugin.v1.HealthResponse
-	13, // 14: embedsidecar.plugin.v1.Embedder.Tokenize:output_type -> embedsidecar.plugin.v1.TokenizeResponse
-	11, // [11:15] is the sub-list for method output_type
-	7,  // [7:11] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	5,  // 1: embedsidecar.plugin.v1.Model.settings:type_name -> embedsidecar.plugin.v1.Setting
+	0,  // 2: embedsidecar.plugin.v1.EmbedRequest.kind:type_name -> embedsidecar.plugin.v1.Kind
+	9,  // 3: embedsidecar.plugin.v1.EmbedResponse.outcomes:type_name -> embedsidecar.plugin.v1.Outcome
+	8,  // 4: embedsidecar.plugin.v1.EmbedResponse.sparse:type_name -> embedsidecar.plugin.v1.SparseVectors
+	10, // 5: embedsidecar.plugin.v1.Outcome.error:type_name -> embedsidecar.plugin.v1.Error
+	1,  // 6: embedsidecar.plugin.v1.Error.class:type_name -> embedsidecar.plugin.v1.ErrorClass
+	15, // 7: embedsidecar.plugin.v1.TokenizeResponse.tokens:type_name -> embedsidecar.plugin.v1.Tokens
+	2,  // 8: embedsidecar.plugin.v1.Embedder.Describe:input_type -> embedsidecar.plugin.v1.DescribeRequest
+	6,  // 9: embedsidecar.plugin.v1.Embedder.Embed:input_type -> embedsidecar.plugin.v1.EmbedRequest
+	11, // 10: embedsidecar.plugin.v1.Embedder.Health:input_type -> embedsidecar.plugin.v1.HealthRequest
+	13, // 11: embedsidecar.plugin.v1.Embedder.Tokenize:input_type -> embedsidecar.plugin.v1.TokenizeRequest
+	3,  // 12: embedsidecar.plugin.v1.Embedder.Describe:output_type -> embedsidecar.plugin.v1.DescribeResponse
+	7,  // 13: embedsidecar.plugin.v1.Embedder.Embed:output_type -> embedsidecar.plugin.v1.EmbedResponse
+	12, // 14: embedsidecar.plugin.v1.Embedder.Health:output_type -> embedsidecar.plugin.v1.HealthResponse
+	14, // 15: embedsidecar.plugin.v1.Embedder.Tokenize:output_type -> embedsidecar.plugin.v1.TokenizeResponse
+	12, // [12:16] is the sub-list for method output_type
+	8,  // [8:12] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_embedder_proto_init() }
@@ -1122,7 +1200,7 @@ func file_embedder_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_embedder_proto_rawDesc), len(file_embedder_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

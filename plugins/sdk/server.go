@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
@@ -50,7 +51,7 @@ func (s *server) Describe(ctx context.Context, _ *pluginpb.DescribeRequest) (res
 		resp.Models = append(resp.Models, &pluginpb.Model{
 			Name: m.Name, Fingerprint: m.Fingerprint, Dims: uint32(m.Dims), MaxTokens: uint32(m.MaxTokens),
 			Symmetric: m.Symmetric, MaxBatch: uint32(m.MaxBatch), MaxBatchBytes: uint32(m.MaxBatchBytes),
-			Deterministic: m.Deterministic, Sparse: m.Sparse,
+			Deterministic: m.Deterministic, Sparse: m.Sparse, Settings: settings(m.Settings),
 		})
 	}
 	return resp, nil
@@ -243,4 +244,12 @@ func Status(err error) error {
 		}
 	}
 	return st.Err()
+}
+
+func settings(list []embed.Setting) []*pluginpb.Setting {
+	var sent []*pluginpb.Setting
+	for _, s := range list {
+		sent = append(sent, &pluginpb.Setting{Name: s.Name, Value: s.Value, Source: s.Source})
+	}
+	return sent
 }

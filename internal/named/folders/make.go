@@ -26,6 +26,7 @@ type New struct {
 	Python  string // program that makes ONNX of weights
 	Int8    bool   // with int8 weights besides
 	Untried bool   // it is not opened with the plugin
+	Stated  models.Stated
 	Say     func(what string)
 }
 
@@ -33,6 +34,7 @@ type New struct {
 type Imported struct {
 	models.Imported
 	Int8Likeness *models.Likeness `json:"int8_likeness,omitempty"` // nil: not measured
+	Settings     []embed.Setting  `json:"settings"`                // what the model goes by; null: it was not tried
 }
 
 // Import makes a model folder of published files, and tries the model before it is in its place.
@@ -52,13 +54,15 @@ func (f Folders) make(ctx context.Context, from string, sums models.Sums, n New)
 	}
 	options := models.ImportOptions{
 		From: from, Sums: sums, Name: n.Name, Into: home, Int8: n.Int8, Python: n.Python, Script: tools.MakeONNX,
-		Say: n.Say,
+		Say: n.Say, Stated: n.Stated,
 	}
 	if !n.Untried {
 		options.Try = func(ctx context.Context, folder string) error {
-			if _, _, err := f.vectors(ctx, folder, "", triedTexts); err != nil {
+			about, _, err := f.vectors(ctx, folder, "", triedTexts)
+			if err != nil {
 				return err
 			}
+			done.Settings = about.Settings
 			if n.Int8 {
 				found, err := f.compareInt8(ctx, folder)
 				done.Int8Likeness = &found

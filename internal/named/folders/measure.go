@@ -21,6 +21,8 @@ type Shown struct {
 	// Deterministic: a text's vector is the same whatever it is embedded with, measured on this machine.
 	Deterministic bool             `json:"deterministic,omitempty"`
 	Int8Likeness  *models.Likeness `json:"int8_likeness,omitempty"`
+	// Settings are what the model goes by, and where each comes from.
+	Settings []embed.Setting `json:"settings"`
 }
 
 // Show opens a model, by its name or as a path, and tells what it is; "" is the default one.
@@ -39,8 +41,8 @@ func (f Folders) Show(ctx context.Context, name string) (shown Shown, err error)
 	if err = errors.Join(err, h.Close()); err != nil {
 		return shown, err
 	}
-	shown.Fingerprint, shown.VectorDims, shown.MaxTokens, shown.Deterministic = about.Fingerprint, about.Dims,
-		about.MaxTokens, about.Deterministic
+	shown.Fingerprint, shown.VectorDims, shown.MaxTokens, shown.Deterministic, shown.Settings = about.Fingerprint, about.Dims,
+		about.MaxTokens, about.Deterministic, about.Settings
 	if shown.Int8 {
 		likeness, err := f.compareInt8(ctx, m.ref)
 		if err != nil {

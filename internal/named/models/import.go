@@ -31,6 +31,7 @@ type ImportOptions struct {
 	// Try opens the finished folder and embeds something with it, before it is put in its place. nil: it is not tried.
 	Try func(ctx context.Context, folder string) error
 	Say func(what string) // what is being done; nil: nobody wants to know
+	Stated
 }
 
 // Imported is the outcome.
@@ -121,9 +122,7 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 	switch err := readJSON(filepath.Join(o.From, "modules.json"), &modules); {
 	case err == nil:
 		for _, module := range modules {
-			if name := moduleConfig(module.Path); name != "" {
-				names = append(names, name)
-			}
+			names = append(names, moduleFiles(module.Path)...)
 		}
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("modules.json: %w", err)
@@ -136,6 +135,9 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 		if err != nil {
 			return err
 		}
+	}
+	if err := o.Stated.write(made); err != nil {
+		return err
 	}
 	if err := fillGraph(ctx, o, made); err != nil {
 		return err
@@ -158,18 +160,19 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 var (
 	required = []string{configFile, tokenizerFile}
 	optional = []string{
-		"tokenizer_config.json", "special_tokens_map.json", "modules.json", "sentence_bert_config.json",
-		"config_sentence_transformers.json", "vocab.txt", "README.md", "LICENSE", "LICENSE.txt", "NOTICE",
+		"tokenizer_config.json", "special_tokens_map.json", modulesFile, limitsFile, "sentence_roberta_config.json",
+		"sentence_distilbert_config.json", "sentence_camembert_config.json", "sentence_albert_config.json",
+		"sentence_xlm-roberta_config.json", "sentence_xlnet_config.json", promptsFile, "vocab.txt", "README.md", "LICENSE", "LICENSE.txt", "NOTICE",
 	}
 )
 
-// moduleConfig returns the settings file of a module, or "" when the module has none of its own.
-func moduleConfig(path string) string {
-	name := filepath.ToSlash(filepath.Join(path, configFile))
-	if path == "" || path == "." || !filepath.IsLocal(name) {
-		return ""
+// moduleFiles are the files that a module may have: its settings, and the weights of a dense layer.
+func moduleFiles(path string) []string {
+	if path == "" || path == "." || !filepath.IsLocal(path) {
+		return nil
 	}
-	return name
+	folder := filepath.ToSlash(path) + "/"
+	return []string{folder + configFile, folder + weightsFile}
 }
 
 // fillGraph copies model.onnx, with weights that lie beside it, or makes it.

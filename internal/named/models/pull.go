@@ -232,7 +232,7 @@ func (p *puller) all(ctx context.Context) error {
 		return fmt.Errorf("read modules.json: %w", err)
 	}
 	for _, module := range modules {
-		if name := moduleConfig(module.Path); name != "" {
+		for _, name := range moduleFiles(module.Path) {
 			if err := p.optional(ctx, name); err != nil {
 				return err
 			}

@@ -21,6 +21,7 @@ func imported(t *testing.T, name string, short bool) (folder string, err error) 
 	t.Helper()
 	done, err := models.Import(t.Context(), models.ImportOptions{
 		From: filepath.Join("testdata", "architectures", name), Into: t.TempDir(), Int8: short, Script: tools.MakeONNX,
+		Stated: models.Stated{Pooling: "mean"},
 	})
 	return done.Path, err
 }
@@ -106,7 +107,7 @@ func TestImport_PadsInt8(t *testing.T) {
 		}
 		done, err := models.Import(t.Context(), models.ImportOptions{
 			From: from, Name: "bert", Into: t.TempDir(), Int8: true,
-			Script: tools.MakeONNX,
+			Script: tools.MakeONNX, Stated: models.Stated{Pooling: "mean"},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -64,6 +64,9 @@ func (m *Model) encode(ctx context.Context, b *batch, prefix string, texts []str
 		if prefix != "" && !empty && err == nil {
 			tokens, info, err = m.tokenizer.encode(b.tokens, prefix+text)
 		}
+		if err == nil && slices.Max(append(tokens[begin:len(tokens):len(tokens)], 0)) > m.last {
+			err = errors.New("the text holds a special token that the model does not know")
+		}
 		if err != nil {
 			results[i].Err = &embed.TextError{Class: embed.Data, Code: "tokenize", Message: err.Error()}
 			b.texts = append(b.texts, encoded{begin, begin})
@@ -123,6 +126,9 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 							}
 							results[b.order[place]].Vector = v
 							return
+						}
+						for _, layer := range m.settings.dense {
+							v = layer.apply(v)
 						}
 						vector := vectors[place*dims : (place+1)*dims : (place+1)*dims]
 						copy(vector, v) // the first of them

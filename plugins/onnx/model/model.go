@@ -38,6 +38,7 @@ type Description struct {
 	Provider      string // what computes
 	Sparse        bool   // vectors are pairs: embed.Pairs
 	Alone         bool   // each text is run by itself: the graph would let its neighbours into its vector
+	Settings      []embed.Setting
 }
 
 // A Model is safe for concurrent use.
@@ -45,6 +46,7 @@ type Model struct {
 	about     Description
 	settings  settings
 	tokenizer tokenizer
+	last      int32 // the largest token that the network knows
 	network   *network
 	budget    int // tokens in a piece
 	turns     *turns
@@ -85,8 +87,12 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 	if m.tokenizer, err = newTokenizer(data, &m.settings); err != nil {
 		return nil, err
 	}
-	if last := m.tokenizer.maxID(); m.settings.vocab > 0 && int(last) >= m.settings.vocab {
-		return nil, fmt.Errorf("%s has tokens up to %d, the model knows %d", tokenizerFile, last, m.settings.vocab)
+	if m.last = m.tokenizer.maxID(); m.settings.vocab > 0 && int(m.last) >= m.settings.vocab {
+		if added(data, m.settings.vocab) <= int(m.last)-m.settings.vocab {
+			return nil, fmt.Errorf("%s has tokens up to %d, the model knows %d", tokenizerFile, m.last, m.settings.vocab)
+		}
+		// Added tokens may have no place in the model's table, as that of an image in Gemma's: texts do not hold them.
+		m.last = int32(m.settings.vocab) - 1
 	}
 	if m.tokenizer.around() >= m.settings.maxTokens {
 		return nil, fmt.Errorf("a limit of %d tokens leaves no room for text", m.settings.maxTokens)
@@ -129,10 +135,11 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 		name = filepath.Base(f.path)
 	}
 	m.about = Description{
-		Name: name, Fingerprint: fingerprint(f, g, m.settings, m.network.dims), Dims: m.settings.kept(m.network.dims),
+		Name: name, Fingerprint: fingerprint(f, g, m.settings, m.network.dims), Dims: m.settings.kept(m.settings.width(m.network.dims)),
 		Provider: m.network.provider, Sparse: m.network.pooling == poolSplade,
 		MaxTokens: m.settings.maxTokens, Precision: g.Precision, Library: ort.GetVersion(), Threads: threads(options),
 		Symmetric: m.settings.prefixes[embed.Document] == m.settings.prefixes[embed.Query],
+		Settings:  m.settings.said(),
 	}
 	m.turns = newTurns(m.network.runs(m.about.Threads))
 	m.about.Runs = m.turns.places

@@ -81,6 +81,14 @@ func (s *settings) kept(dims int) int {
 	return dims
 }
 
+// width returns how many dims a vector has behind the layers, when the network gives so many.
+func (s *settings) width(dims int) int {
+	if len(s.dense) > 0 {
+		return s.dense[len(s.dense)-1].out
+	}
+	return dims
+}
+
 // newNetwork makes the session. It changes the settings' pooling when the graph does it.
 func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 	n := &network{}
@@ -101,10 +109,13 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.pooling, n.keep = s.pooling, s.keep
-	if len(output.Dims) == 2 {
-		n.pooling, s.pooling = poolGraph, poolGraph
+	switch {
+	case len(output.Dims) == 2: // the graph does all of it
+		s.pooling, s.from[settingPooling], s.dense = poolGraph, g.file+", its output "+output.Name, nil
+	case s.pooling == "":
+		return nil, s.noPooling()
 	}
+	n.pooling, n.keep = s.pooling, s.keep
 	n.dims = int(output.Dims[len(output.Dims)-1])
 	widest := 16_000
 	if n.pooling == poolSplade {
@@ -120,8 +131,11 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 	if n.dims < 1 || n.dims > widest {
 		return nil, fmt.Errorf("%s: vectors of %d dims are not supported", g.file, n.dims)
 	}
-	if s.keep > n.dims {
-		return nil, fmt.Errorf("%d dims are to be kept, but the model's vectors have %d", s.keep, n.dims)
+	if len(s.dense) > 0 && s.dense[0].in != n.dims {
+		return nil, fmt.Errorf("%s takes %d numbers, and %s gives %d", s.dense[0].file, s.dense[0].in, g.file, n.dims)
+	}
+	if s.keep > s.width(n.dims) {
+		return nil, fmt.Errorf("%d dims are to be kept, but the model's vectors have %d", s.keep, s.width(n.dims))
 	}
 	// The file was held in memory to be verified; the library reads it for itself.
 	debug.FreeOSMemory()
@@ -185,7 +199,7 @@ func (n *network) close() error {
 // chooseOutput returns the vectors of tokens, if it is known what to make of them, or else those of whole texts; what
 // the graph has is taken.
 func chooseOutput(g *graph, s *settings) (onnxfile.Port, error) {
-	shapes, names := []int{2, 3}, []string{"sentence_embedding", "last_hidden_state", "token_embeddings"}
+	shapes, names := []int{2, 3}, []string{"sentence_embedding", "text_embeds", "last_hidden_state", "token_embeddings"}
 	switch {
 	case s.pooling == poolSplade:
 		shapes, names = []int{3}, []string{"logits", "token_embeddings"}
@@ -206,13 +220,22 @@ func chooseOutput(g *graph, s *settings) (onnxfile.Port, error) {
 			"%s: no float32 output named logits for each token, only %s: sparse vectors are made by a model with a head for masked words", g.file, onnxfile.List(g.Outputs))
 	}
 	more := ""
-	if slices.ContainsFunc(g.Outputs, func(out onnxfile.Port) bool { return out.Name == "logits" }) {
-		more = "; logits is what a sparse model gives: pooling splade"
+	for _, out := range g.Outputs {
+		switch {
+		case out.Name == "logits" && len(out.Dims) == 3:
+			more = "; logits for each token are what a sparse model gives: pooling splade"
+		case out.Name == "logits":
+			more = "; logits for each text are what a reranker or a classifier gives, which makes no vectors"
+		}
 	}
 	return onnxfile.Port{}, fmt.Errorf(
-		"%s: no float32 output named sentence_embedding, last_hidden_state or token_embeddings, only %s%s", g.file,
+		"%s: no float32 output named sentence_embedding, text_embeds, last_hidden_state or token_embeddings, only %s%s", g.file,
 		onnxfile.List(g.Outputs), more)
 }
+
+// CPUs without VNNI multiply 8-bit numbers with a sign by such without in 16 bits, which overflow. With an option ONNX
+// Runtime takes weights without a sign there. From this version on it does so for our graphs; 1.24 ends the process.
+const preciseMajor, preciseMinor = 1, 31
 
 func sessionOptions(threads int) (*ort.SessionOptions, error) {
 	options, err := ort.NewSessionOptions()
@@ -228,6 +251,9 @@ func sessionOptions(threads int) (*ort.SessionOptions, error) {
 		// Waiting threads sleep instead of spinning: the CPUs are the database's too.
 		options.AddSessionConfigEntry("session.intra_op.allow_spinning", "0"),
 	)
+	if atLeast(ort.GetVersion(), preciseMajor, preciseMinor) {
+		err = errors.Join(err, options.AddSessionConfigEntry("session.x64quantprecision", "1"))
+	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("set session options: %w", err), options.Destroy())
 	}

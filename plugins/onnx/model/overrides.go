@@ -19,17 +19,17 @@ const (
 func (s *settings) override(by Settings) error {
 	switch by.Pooling {
 	case "":
-	case poolMean, poolFirst, poolLast, poolSplade:
-		s.pooling, s.poolingSet = by.Pooling, true
+	case poolMean, poolFirst, poolLast, poolMax, poolWeighted, poolRoot, poolSplade:
+		s.pooling, s.poolingSet, s.from[settingPooling] = by.Pooling, true, fromUser
 	default:
-		return fmt.Errorf("pooling %q is not known: want %s, %s, %s or %s", by.Pooling, poolMean, poolFirst, poolLast,
-			poolSplade)
+		return fmt.Errorf("pooling %q is not known: want %s, %s, %s, %s, %s, %s or %s", by.Pooling, poolMean, poolFirst,
+			poolLast, poolMax, poolWeighted, poolRoot, poolSplade)
 	}
 	if by.Normalize != nil {
-		s.normalize = *by.Normalize
+		s.normalize, s.from[settingNormalize] = *by.Normalize, fromUser
 	}
 	if by.MaxTokens != 0 {
-		s.maxTokens = by.MaxTokens
+		s.maxTokens, s.from[settingMaxTokens] = by.MaxTokens, fromUser
 	}
 	switch by.Truncate {
 	case "":
@@ -46,7 +46,7 @@ func (s *settings) override(by Settings) error {
 	}
 	for kind, prefix := range map[embed.Kind]*string{embed.Document: by.DocumentPrefix, embed.Query: by.QueryPrefix} {
 		if prefix != nil {
-			s.prefixes[kind] = *prefix
+			s.prefixes[kind], s.from[prefixSettings[kind]] = *prefix, fromUser
 		}
 	}
 	return nil
@@ -75,6 +75,10 @@ func fingerprint(f *folder, g *graph, s settings, dims int) string {
 	}
 	if s.tokenizer.changed != "" {
 		line("tokenizer_config", s.tokenizer.changed)
+	}
+	for _, d := range s.dense {
+		line("dense", f.sums[d.file])
+		line("tanh", d.tanh)
 	}
 	if s.keep > 0 && s.keep < dims {
 		line("dims kept", s.keep)

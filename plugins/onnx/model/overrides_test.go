@@ -148,8 +148,8 @@ func TestOpen_RefusesOverrides(t *testing.T) {
 		want    string
 	}{
 		{
-			model.Options{Settings: model.Settings{Pooling: "max"}},
-			`pooling "max" is not known: want mean, cls, last or splade`,
+			model.Options{Settings: model.Settings{Pooling: "best"}},
+			`pooling "best" is not known: want mean, cls, last, max, weightedmean, mean_sqrt_len or splade`,
 		},
 		{model.Options{Settings: model.Settings{Truncate: "middle"}}, `truncation side "middle" is not known`},
 		{model.Options{Settings: model.Settings{MaxTokens: 65}}, "limit of 65 tokens is not between 3 and 64"},

@@ -2,8 +2,8 @@ package model
 
 import "math"
 
-// pool makes one vector of the vectors of a text's tokens, in place: the first of them, the last, or their mean. rows
-// holds them one after the other, padding at the end.
+// pool makes one vector of the vectors of a text's tokens, in place. rows holds them one after the other, padding at
+// the end.
 func pool(how string, rows []float32, tokens, dims int) []float32 {
 	sum := rows[:dims]
 	switch how {
@@ -14,11 +14,27 @@ func pool(how string, rows []float32, tokens, dims int) []float32 {
 	}
 	for row := 1; row < tokens; row++ {
 		for i, x := range rows[row*dims : (row+1)*dims] {
-			sum[i] += x
+			switch how {
+			case poolMax:
+				sum[i] = max(sum[i], x)
+			case poolWeighted:
+				sum[i] += float32(row+1) * x
+			default:
+				sum[i] += x
+			}
 		}
 	}
+	by := float32(tokens)
+	switch how {
+	case poolMax:
+		return sum
+	case poolWeighted:
+		by = float32(tokens) * float32(tokens+1) / 2
+	case poolRoot:
+		by = float32(math.Sqrt(float64(tokens)))
+	}
 	for i := range sum {
-		sum[i] /= float32(tokens)
+		sum[i] /= by
 	}
 	return sum
 }

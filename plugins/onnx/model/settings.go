@@ -1,14 +1,10 @@
 package model
 
 import (
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
-	"strings"
-
-	"github.com/embedsidecar/embedsidecar/embed"
 )
 
 // The files of a model folder.
@@ -32,23 +28,29 @@ type settings struct {
 	pooling      string
 	poolingSet   bool // said by the folder or the user, and not a guess
 	normalize    bool
+	dense        []*dense // layers behind the pooling
 	tokenizer    tokenizerConfig
-	keep         int       // dims that are kept, or numbers of a sparse vector; 0: all
-	prefixes     [2]string // by embed.Kind
+	keep         int               // dims that are kept, or numbers of a sparse vector; 0: all
+	prefixes     [2]string         // by embed.Kind
+	from         map[string]string // where each of the above comes from; a setting that nobody states is missing
+	card         string            // what the card of a well-known model says that no file of it says; "": nothing
 }
 
 // Ways to make one vector of the tokens' vectors.
 const (
-	poolMean  = "mean"
-	poolFirst = "cls"
-	poolLast  = "last"
-	poolGraph = "graph" // the graph does it
+	poolMean     = "mean"
+	poolFirst    = "cls"
+	poolLast     = "last"
+	poolMax      = "max"
+	poolWeighted = "weightedmean"  // of the vectors times 1, 2, 3, ...
+	poolRoot     = "mean_sqrt_len" // their sum by the root of their number
+	poolGraph    = "graph"         // the graph does it
 
 	poolSplade = "splade" // a sparse vector of the words that the tokens stand for
 )
 
 func readSettings(f *folder, by Settings) (settings, error) {
-	var s settings
+	s := settings{from: map[string]string{}}
 	for _, read := range []func(*folder) error{s.readLimits, s.readModules, s.readPrompts} {
 		if err := read(f); err != nil {
 			return settings{}, err
@@ -74,6 +76,7 @@ func (s *settings) readLimits(f *folder) error {
 		Side      string  `json:"truncation_side"`
 	}
 	var config struct {
+		Name      string `json:"_name_or_path"`
 		Type      string `json:"model_type"`
 		Positions int    `json:"max_position_embeddings"`
 		Pad       *int   `json:"pad_token_id"`
@@ -81,18 +84,27 @@ func (s *settings) readLimits(f *folder) error {
 		Hidden    int    `json:"hidden_size"`
 		Dim       int    `json:"dim"` // what DistilBERT calls it
 	}
-	for name, v := range map[string]any{"sentence_bert_config.json": &sentence, "config.json": &config} {
-		if _, err := f.readJSON(name, v); err != nil {
+	if _, err := f.readJSON("config.json", &config); err != nil {
+		return err
+	}
+	sentenceFile := ""
+	for _, kind := range sentenceConfigs {
+		name := "sentence_" + kind + "_config.json"
+		if found, err := f.readJSON(name, &sentence); err != nil {
 			return err
+		} else if found {
+			sentenceFile = name
+			break
 		}
 	}
+	s.card = cardOf(config.Name, f.path, config.Type)
 	if found, err := f.readJSON("tokenizer_config.json", &tokenizer); err != nil {
 		return err
 	} else if found && tokenizer.Class == "" {
 		tokenizer.Class = classes[config.Type]
 	}
 	if sentence.Lowercase {
-		return errors.New("sentence_bert_config.json: do_lower_case=true is not supported: the tokenizer makes small letters itself")
+		return errors.New(sentenceFile + ": do_lower_case=true is not supported: the tokenizer makes small letters itself")
 	}
 	s.tokenizer = tokenizer.tokenizerConfig
 	s.vocab, s.hidden, s.positions = config.Vocab, max(config.Hidden, config.Dim), config.Positions
@@ -105,12 +117,16 @@ func (s *settings) readLimits(f *folder) error {
 	}
 	switch {
 	case sentence.MaxTokens != nil:
-		s.maxTokens = *sentence.MaxTokens
+		s.maxTokens, s.from[settingMaxTokens] = *sentence.MaxTokens, sentenceFile
 	case tokenizer.MaxTokens > 0 && (tokenizer.MaxTokens <= float64(s.positions) || s.positions == 0 &&
 		tokenizer.MaxTokens <= MaxTokensLimit):
-		s.maxTokens = int(tokenizer.MaxTokens)
+		s.maxTokens, s.from[settingMaxTokens] = int(tokenizer.MaxTokens), "tokenizer_config.json"
 	default:
-		s.maxTokens = s.positions
+		s.maxTokens, s.from[settingMaxTokens] = s.positions, "config.json"
+	}
+	if s.maxTokens > MaxTokensLimit {
+		s.from[settingMaxTokens] += fmt.Sprintf(", which says %d: at most %d are read", s.maxTokens, MaxTokensLimit)
+		s.maxTokens = MaxTokensLimit
 	}
 	switch tokenizer.Side {
 	case "", right:
@@ -121,6 +137,9 @@ func (s *settings) readLimits(f *folder) error {
 	}
 	return nil
 }
+
+// sentenceConfigs are the kinds of models for which sentence-transformers has had a file of limits, in its order.
+var sentenceConfigs = []string{"bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"}
 
 // countsFromPad are the models whose first position is not 0 but the one behind the padding's: so many fewer tokens
 // fit.
@@ -135,105 +154,8 @@ func (s *settings) checkLimit() error {
 		most = min(most, s.positions)
 	}
 	if s.maxTokens < 3 || s.maxTokens > most {
-		return fmt.Errorf("a limit of %d tokens is not between 3 and %d; it comes from sentence_bert_config.json, tokenizer_config.json or config.json, unless max_tokens says otherwise",
-			s.maxTokens, most)
+		return fmt.Errorf("a limit of %d tokens is not between 3 and %d; it comes from %s",
+			s.maxTokens, most, cmp.Or(s.from[settingMaxTokens], "no file: set max_tokens"))
 	}
-	return nil
-}
-
-// readModules finds what comes after the encoder.
-func (s *settings) readModules(f *folder) error {
-	var modules []struct {
-		Path string `json:"path"`
-		Type string `json:"type"`
-	}
-	found, err := f.readJSON("modules.json", &modules)
-	if err != nil {
-		return err
-	}
-	if !found { // a bare encoder: what sentence-transformers does with one
-		s.pooling = poolMean
-		return nil
-	}
-	var kinds []string
-	for _, module := range modules {
-		kinds = append(kinds, module.Type[strings.LastIndexByte(module.Type, '.')+1:])
-	}
-	if slices.Equal(kinds, []string{"MLMTransformer", "SpladePooling"}) {
-		return s.readSplade(f, path.Join(modules[1].Path, "config.json"))
-	}
-	if !slices.Equal(kinds, []string{"Transformer", "Pooling"}) && !slices.Equal(kinds, []string{
-		"Transformer", "Pooling",
-		"Normalize",
-	}) {
-		return fmt.Errorf("modules.json: %s is not supported, only Transformer, Pooling and perhaps Normalize, or MLMTransformer and SpladePooling", strings.Join(kinds, ", "))
-	}
-	s.normalize = len(kinds) == 3
-	return s.readPooling(f, path.Join(modules[1].Path, "config.json"))
-}
-
-// readPooling reads the settings of the pooling module, in the form with a switch for each way and in the one with a
-// name.
-func (s *settings) readPooling(f *folder, name string) error {
-	pooling := map[string]json.RawMessage{}
-	if found, err := f.readJSON(name, &pooling); err != nil || !found {
-		return errors.Join(err, fmt.Errorf("read pooling settings %s", name))
-	}
-	var modes []string
-	if raw, ok := pooling["pooling_mode"]; ok {
-		var mode string
-		if json.Unmarshal(raw, &mode) == nil {
-			modes = []string{mode}
-		} else if err := json.Unmarshal(raw, &modes); err != nil {
-			return fmt.Errorf("%s: pooling_mode is neither a name nor a list of names", name)
-		}
-	} else {
-		for key, value := range pooling {
-			if mode, ok := strings.CutPrefix(key, "pooling_mode_"); ok && string(value) == "true" {
-				modes = append(modes, mode)
-			}
-		}
-	}
-	slices.Sort(modes)
-	switch strings.Join(modes, "+") {
-	case "mean_tokens", "mean":
-		s.pooling = poolMean
-	case "cls_token", "cls":
-		s.pooling = poolFirst
-	case "lasttoken":
-		s.pooling = poolLast
-	default:
-		return fmt.Errorf("%s: pooling %q is none of mean, cls and lasttoken", name, modes)
-	}
-	s.poolingSet = true
-	if string(pooling["include_prompt"]) == "false" {
-		return fmt.Errorf("%s: include_prompt=false is not supported", name)
-	}
-	return nil
-}
-
-// readPrompts finds what to put before a document and before a query.
-func (s *settings) readPrompts(f *folder) error {
-	var config struct {
-		Prompts map[string]string `json:"prompts"`
-		Default *string           `json:"default_prompt_name"`
-	}
-	if _, err := f.readJSON("config_sentence_transformers.json", &config); err != nil {
-		return err
-	}
-	fallback := ""
-	if config.Default != nil {
-		fallback = config.Prompts[*config.Default]
-	}
-	find := func(names ...string) string {
-		for _, name := range names {
-			if prompt, ok := config.Prompts[name]; ok {
-				return prompt
-			}
-		}
-		return fallback
-	}
-	s.prefixes[embed.Document] = find("document", "passage", "corpus")
-	s.prefixes[embed.Query] = find("query")
 	return nil
 }

@@ -52,8 +52,17 @@ func TestOpen_FollowsTheSettings(t *testing.T) {
 			t.Errorf("got %+v", about)
 		}
 	})
-	t.Run("mean of a bare encoder", func(t *testing.T) {
-		wantVector(t, mustOpenTiny(t, map[string]string{"modules.json": ""}), embed.Document, "a", 5./3, 2./3, 1./3)
+	t.Run("a bare encoder as the user states", func(t *testing.T) {
+		files := tiny.Files()
+		delete(files, "modules.json")
+		m, err := model.Open(t.Context(), model.Options{
+			Folder: writeFolder(t, files), Library: onnxtest.Library(t), Settings: model.Settings{Pooling: "mean"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = m.Close() }()
+		wantVector(t, m, embed.Document, "a", 5./3, 2./3, 1./3)
 	})
 	t.Run("first token", func(t *testing.T) {
 		wantVector(t, mustOpenTiny(t, map[string]string{"1_Pooling/config.json": clsPooling}), embed.Document, "a b a b", 1,
@@ -103,13 +112,15 @@ func TestOpen_RefusesSettingsItWouldNotFollow(t *testing.T) {
 		{"sentence_bert_config.json", `{"max_seq_length": 65}`, "limit of 65 tokens is not between 3 and 64"},
 		{"sentence_bert_config.json", `{"max_seq_length": 16, "do_lower_case": true}`, "do_lower_case=true"},
 		{"sentence_bert_config.json", `{`, "parse sentence_bert_config.json"},
-		{"modules.json", `[{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}, {"path": "2", "type": "x.Dense"}]`, "Dense is not supported"},
+		{"modules.json", `[{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}, {"path": "2", "type": "x.Dense"}]`, "read the settings of a dense layer 2/config.json"},
 		{"modules.json", `[]`, "modules.json"},
+		{"modules.json", "", "no file of the folder states how tokens are pooled"},
+		{"modules.json", `[{"path": "", "type": "x.Transformer"}, {"path": "1_Pooling", "type": "x.Pooling"}, {"path": "2", "type": "x.CNN"}]`, "CNN is not supported"},
 		{
 			"modules.json", `[{"path": "", "type": "x.Transformer"}, {"path": "../../etc", "type": "x.Pooling"}]`,
 			"../../etc/config.json",
 		},
-		{"1_Pooling/config.json", `{"pooling_mode_max_tokens": true}`, `pooling ["max_tokens"] is none of`},
+		{"1_Pooling/config.json", `{"pooling_mode_best_tokens": true}`, `pooling ["best_tokens"] is none of`},
 		{
 			"1_Pooling/config.json", `{"pooling_mode_mean_tokens": true, "pooling_mode_cls_token": true}`,
 			`pooling ["cls_token" "mean_tokens"]`,
@@ -128,7 +139,7 @@ func TestOpen_RefusesSettingsItWouldNotFollow(t *testing.T) {
 		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Input = "pixel_values" }), `input "pixel_values" (int64[?,?])`},
 		{
 			"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Output = "logits" }),
-			`only "logits" (float32[?,?,3]); logits is what a sparse model gives`,
+			`only "logits" (float32[?,?,3]); logits for each token are what a sparse model gives`,
 		},
 		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Type = 10 }), `only "last_hidden_state" (float16[?,?,3])`},
 		{

@@ -84,7 +84,7 @@ func (s *settings) readSplade(f *folder, name string) error {
 	if pooling.Activation != nil && *pooling.Activation != "relu" {
 		return fmt.Errorf("%s: activation_function %q is not relu", name, *pooling.Activation)
 	}
-	s.pooling, s.poolingSet = poolSplade, true
+	s.pooling, s.poolingSet, s.from[settingPooling] = poolSplade, true, name
 	var config struct {
 		Most *int `json:"max_active_dims"`
 	}

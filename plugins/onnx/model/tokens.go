@@ -47,6 +47,23 @@ func newTokenizer(data []byte, s *settings) (tokenizer, error) {
 	return &crate{linked, before, after, s.maxTokens, s.truncateLeft, splitsAtSpaces(data)}, nil
 }
 
+// added counts the tokens from a number on that a tokenizer.json adds to those of its model.
+func added(data []byte, from int) (count int) {
+	var file struct {
+		Added []struct {
+			ID int `json:"id"`
+		} `json:"added_tokens"`
+	}
+	if json.Unmarshal(data, &file) == nil {
+		for _, token := range file.Added {
+			if token.ID >= from {
+				count++
+			}
+		}
+	}
+	return count
+}
+
 // wordPiece is the tokenizer of uncased BERT models.
 type wordPiece struct {
 	*wordpiece.Tokenizer

@@ -50,14 +50,19 @@ func checkVersion(path string) error {
 	if found == nil {
 		return errors.New(C.GoString(problem))
 	}
-	version := C.GoString(found)
-	parts := strings.SplitN(version, ".", 3)
-	if len(parts) >= 2 {
-		major, err1 := strconv.Atoi(parts[0])
-		minor, err2 := strconv.Atoi(parts[1])
-		if err1 == nil && err2 == nil && (major > minimumMajor || major == minimumMajor && minor >= minimumMinor) {
-			return nil
-		}
+	if version := C.GoString(found); !atLeast(version, minimumMajor, minimumMinor) {
+		return fmt.Errorf("it is version %s, %d.%d or newer is needed", version, minimumMajor, minimumMinor)
 	}
-	return fmt.Errorf("it is version %s, %d.%d or newer is needed", version, minimumMajor, minimumMinor)
+	return nil
+}
+
+// atLeast reports whether a version is of a release or newer.
+func atLeast(version string, major, minor int) bool {
+	parts := strings.SplitN(version, ".", 3)
+	if len(parts) < 2 {
+		return false
+	}
+	first, err1 := strconv.Atoi(parts[0])
+	second, err2 := strconv.Atoi(parts[1])
+	return err1 == nil && err2 == nil && (first > major || first == major && second >= minor)
 }

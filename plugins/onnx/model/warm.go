@@ -48,7 +48,7 @@ func (m *Model) warmUp(ctx context.Context) (deterministic, mixes bool, err erro
 	for _, length := range probeLengths {
 		text := make([]int32, min(length, m.settings.maxTokens))
 		for i := range text {
-			token = (token + 7919) % (m.tokenizer.maxID() + 1) // any tokens, the same at each start
+			token = (token + 7919) % (m.last + 1) // any tokens, the same at each start
 			text[i] = token
 		}
 		texts = append(texts, text)

@@ -1,0 +1,127 @@
+package model
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+)
+
+// poolings are the names that sentence-transformers has for ways of pooling, and ours.
+var poolings = map[string]string{
+	"mean": poolMean, "mean_tokens": poolMean, "cls": poolFirst, "cls_token": poolFirst, "lasttoken": poolLast,
+	"max": poolMax, "max_tokens": poolMax, "weightedmean": poolWeighted, "weightedmean_tokens": poolWeighted,
+	"mean_sqrt_len_tokens": poolRoot, "mean_sqrt_len": poolRoot,
+}
+
+// readModules finds what comes after the encoder. Without modules.json nothing states it: the graph may do all of it,
+// or the user says.
+func (s *settings) readModules(f *folder) error {
+	var modules []struct {
+		Path string `json:"path"`
+		Type string `json:"type"`
+	}
+	found, err := f.readJSON("modules.json", &modules)
+	if err != nil || !found {
+		return err
+	}
+	var kinds []string
+	for _, module := range modules {
+		kinds = append(kinds, module.Type[strings.LastIndexByte(module.Type, '.')+1:])
+	}
+	if slices.Equal(kinds, []string{"MLMTransformer", "SpladePooling"}) {
+		return s.readSplade(f, path.Join(modules[1].Path, "config.json"))
+	}
+	layers := kinds[min(2, len(kinds)):]
+	if s.normalize = len(layers) > 0 && layers[len(layers)-1] == "Normalize"; s.normalize {
+		layers = layers[:len(layers)-1]
+	}
+	if len(kinds) < 2 || kinds[0] != "Transformer" || kinds[1] != "Pooling" ||
+		slices.ContainsFunc(layers, func(kind string) bool { return kind != "Dense" }) {
+		return fmt.Errorf("modules.json: %s is not supported, only Transformer, Pooling, perhaps Dense and Normalize, "+
+			"or MLMTransformer and SpladePooling", strings.Join(kinds, ", "))
+	}
+	s.from[settingNormalize] = "modules.json"
+	if err := s.readPooling(f, path.Join(modules[1].Path, "config.json")); err != nil {
+		return err
+	}
+	for i := range layers {
+		layer, err := readDense(f, modules[2+i].Path)
+		if err != nil {
+			return err
+		}
+		if i > 0 && s.dense[i-1].out != layer.in {
+			return fmt.Errorf("%s takes %d numbers, and the layer before it gives %d", layer.file, layer.in, s.dense[i-1].out)
+		}
+		s.dense = append(s.dense, layer)
+	}
+	return nil
+}
+
+// readPooling reads the settings of the pooling module, in the form with a switch for each way and in the one with a
+// name.
+func (s *settings) readPooling(f *folder, name string) error {
+	pooling := map[string]json.RawMessage{}
+	if found, err := f.readJSON(name, &pooling); err != nil || !found {
+		return errors.Join(err, fmt.Errorf("read pooling settings %s", name))
+	}
+	var modes []string
+	if raw, ok := pooling["pooling_mode"]; ok {
+		var mode string
+		if json.Unmarshal(raw, &mode) == nil {
+			modes = []string{mode}
+		} else if err := json.Unmarshal(raw, &modes); err != nil {
+			return fmt.Errorf("%s: pooling_mode is neither a name nor a list of names", name)
+		}
+	} else {
+		for key, value := range pooling {
+			if mode, ok := strings.CutPrefix(key, "pooling_mode_"); ok && string(value) == "true" {
+				modes = append(modes, mode)
+			}
+		}
+	}
+	slices.Sort(modes)
+	way, known := poolings[strings.Join(modes, "+")]
+	if !known {
+		return fmt.Errorf("%s: pooling %q is none of mean, cls, lasttoken, max, weightedmean and mean_sqrt_len", name, modes)
+	}
+	s.pooling, s.poolingSet, s.from[settingPooling] = way, true, name
+	if string(pooling["include_prompt"]) == "false" {
+		return fmt.Errorf("%s: include_prompt=false is not supported", name)
+	}
+	return nil
+}
+
+// The names under which models keep the prefix of a document and of a query, the usual ones first.
+var promptNames = map[embed.Kind][]string{
+	embed.Document: {"document", "passage", "corpus", "search_document", "retrieval.passage"},
+	embed.Query:    {"query", "search_query", "web_search_query", "retrieval.query", "s2p_query"},
+}
+
+// readPrompts finds what to put before a document and before a query.
+func (s *settings) readPrompts(f *folder) error {
+	const name = "config_sentence_transformers.json"
+	var config struct {
+		Prompts map[string]string `json:"prompts"`
+		Default *string           `json:"default_prompt_name"`
+	}
+	if _, err := f.readJSON(name, &config); err != nil {
+		return err
+	}
+	for kind, setting := range prefixSettings {
+		for _, prompt := range promptNames[kind] {
+			if prefix, ok := config.Prompts[prompt]; ok {
+				s.prefixes[kind], s.from[setting] = prefix, name+", "+prompt
+				break
+			}
+		}
+		if _, found := s.from[setting]; !found && config.Default != nil {
+			s.prefixes[kind], s.from[setting] = config.Prompts[*config.Default], name+", "+*config.Default
+		}
+	}
+	return nil
+}
