@@ -60,12 +60,14 @@ func (d *Direct) Task(c *Change) Task {
 const (
 	ScreenNow  = "now"  // it may be worked at once
 	screenDrop = "drop" // it changed nothing
+	screenOwn  = "own"  // nor did this one, of a write-back of ours
 )
 
 // Screened is what becomes of changes that might do without a task.
 type Screened struct {
 	Now     []Change // may be worked at once: by the streamer, in the order in which they come
 	Later   []Change // to be enqueued
+	Own     int      // of write-backs of ours
 	Dropped int      // changed nothing
 	Merged  int      // came again in the same batch, which stands for them
 }
@@ -124,6 +126,8 @@ func (q *Queue) ScreenBy(ctx context.Context, changes []Change, ask Ask) (s Scre
 		switch v {
 		case ScreenNow:
 			s.Now = append(s.Now, changes[i])
+		case screenOwn:
+			s.Own++
 		case screenDrop:
 			s.Dropped++
 		default:

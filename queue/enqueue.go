@@ -60,6 +60,7 @@ type Batch struct {
 type Enqueued struct {
 	Made    int // new tasks
 	Joined  int // changes of rows that had a task already
+	Own     int // changes of write-backs of ours
 	Dropped int // changes that changed nothing
 	Merged  int // changes of a row that came again in the same batch, which stands for them
 }
@@ -218,7 +219,7 @@ func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, to
 	err = tx.QueryRow(ctx, sqlfiles.Query("enqueue_tasks"), pgx.StrictNamedArgs{
 		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "first_lsns": firsts, "last_lsns": lasts,
 		"committed_ats": times, "patterns": patterns,
-	}).Scan(&done.Made, &done.Joined, &done.Dropped, &touched)
+	}).Scan(&done.Made, &done.Joined, &done.Own, &done.Dropped, &touched)
 	if err != nil {
 		return Enqueued{}, nil, fmt.Errorf("enqueue %d changes: %w", n, err)
 	}

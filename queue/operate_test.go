@@ -134,7 +134,7 @@ func (f *fixture) mayNot(t *testing.T, reader, operator *person, run string) {
 	nobody := newPerson(t, f.db, f.db.Role(""))
 	nobody.refused(`SELECT * FROM embedsidecar.status`, "42501")
 	for _, sql := range []string{
-		`SELECT * FROM embedsidecar.task`, `SELECT mark_key FROM embedsidecar.installation`, `SELECT embedsidecar.pause()`,
+		`SELECT * FROM embedsidecar.task`, `SELECT secret FROM embedsidecar.installation`, `SELECT embedsidecar.pause()`,
 		`SELECT embedsidecar.retry_failed()`, `SELECT embedsidecar.reembed('docs')`, `SELECT embedsidecar.rescan('docs')`,
 		`SELECT embedsidecar.backfill('docs')`,
 		`SELECT embedsidecar.set_priority('docs', 'low')`, `SELECT embedsidecar.cancel('docs', '{1}')`,

@@ -36,7 +36,7 @@ func newFixture(t *testing.T, options ...testenv.Option) *fixture {
 	t.Helper()
 	db := testenv.DB(t, options...)
 	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
-	db.MustExec(`INSERT INTO embedsidecar.installation (mark_key) VALUES ('\x00') ON CONFLICT DO NOTHING`)
+	db.MustExec(`INSERT INTO embedsidecar.installation (secret) VALUES ('\x00') ON CONFLICT DO NOTHING`)
 	db.MustExec(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline,
 		consistent_point, lsn)
 		VALUES ('slot', 'pub', 0, '0', 1, '0/1', '0/1')`)

@@ -25,10 +25,9 @@ type buffer struct {
 	hurry   bool               // somebody waits for upTo
 	wanted  []pglogrepl.LSN    // positions that somebody waits for and that were not reached yet, the nearest first
 	inside  bool               // the transaction being read has brought something
-	own     int64
-	tooLong int64         // changes of rows whose key no index of the queue can hold
-	changed chan struct{} // receives when there is something to take
-	room    chan struct{} // receives when something was taken
+	tooLong int64              // changes of rows whose key no index of the queue can hold
+	changed chan struct{}      // receives when there is something to take
+	room    chan struct{}      // receives when something was taken
 }
 
 func newBuffer() *buffer {
@@ -76,12 +75,6 @@ func (b *buffer) scan(pipelineID int32, partitions ...uint32) {
 		b.scans[pipelineID] = nil
 	}
 	b.inside = true
-}
-
-func (b *buffer) ownWrite() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.own++
 }
 
 // mostWanted bounds how many positions that are not reached yet are remembered. Who is left out asks again.
@@ -134,7 +127,6 @@ type taken struct {
 	scans   map[int32][]uint32 // as of the buffer
 	upTo    pglogrepl.LSN
 	hurry   bool
-	own     int64
 	tooLong int64
 	at      time.Time
 }
@@ -144,9 +136,9 @@ func (b *buffer) take() taken {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := taken{
-		changes: b.changes, scans: b.scans, upTo: b.upTo, hurry: b.hurry, own: b.own, tooLong: b.tooLong, at: time.Now(),
+		changes: b.changes, scans: b.scans, upTo: b.upTo, hurry: b.hurry, tooLong: b.tooLong, at: time.Now(),
 	}
-	b.changes, b.scans, b.hurry, b.own, b.tooLong = nil, nil, false, 0, 0
+	b.changes, b.scans, b.hurry, b.tooLong = nil, nil, false, 0
 	b.took = max(b.took, b.upTo)
 	signal(b.room)
 	return t

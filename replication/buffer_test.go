@@ -34,7 +34,6 @@ func TestBuffer_SavesTheEndOfATransactionThatWasTakenBeforeIt(t *testing.T) {
 		t.Errorf("took %+v, want the end, to be saved at once", got)
 	}
 	// A transaction that brought nothing, or an idle position, is not worth a write of its own.
-	b.ownWrite()
 	b.commit(200, false)
 	b.commit(300, false)
 	if signalled(b) {

@@ -54,7 +54,6 @@ func (ses *session) enqueue(ctx context.Context) error {
 		case <-idle.C:
 		}
 		t := ses.buffer.take()
-		ses.s.stats.OwnWrites.Add(t.own)
 		if t.tooLong > 0 {
 			ses.s.stats.TooLong.Add(t.tooLong)
 			ses.s.o.Log.WarnContext(ctx, "rows left out: their keys are too long for an index of the queue", "changes",
@@ -103,8 +102,9 @@ func (ses *session) direct(ctx context.Context, t *taken) (worked bool, embeddin
 	}
 	t.changes = d.Left
 	ses.s.stats.Direct.Add(int64(d.Done))
+	ses.s.stats.OwnWrites.Add(int64(d.Own))
 	ses.s.stats.Dropped.Add(int64(d.Dropped))
-	return d.Done+d.Dropped > 0, d.Embedding, nil
+	return d.Done+d.Own+d.Dropped > 0, d.Embedding, nil
 }
 
 // save makes what is left of a batch durable, with its position, and tells the reader.
@@ -122,6 +122,7 @@ func (ses *session) save(ctx context.Context, t *taken, saved *checkpoint) error
 	}
 	ses.s.stats.Made.Add(int64(done.Made))
 	ses.s.stats.Joined.Add(int64(done.Joined))
+	ses.s.stats.OwnWrites.Add(int64(done.Own))
 	ses.s.stats.Dropped.Add(int64(done.Dropped))
 	if ses.s.o.Enqueued != nil && len(t.changes) > 0 {
 		ses.s.o.Enqueued(ctx, t.changes, t.at)

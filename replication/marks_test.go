@@ -9,36 +9,13 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 )
-
-func TestMark_OnlyTheFirstOfATransactionIsBelieved(t *testing.T) {
-	ours, theirs := mark.Encode([]mark.Tag{{1}}), mark.Encode([]mark.Tag{{2}})
-	for name, c := range map[string]struct {
-		marks  [][]byte
-		begun  bool
-		wanted int
-	}{
-		"one":                   {marks: [][]byte{ours}, wanted: 1},
-		"two":                   {marks: [][]byte{ours, theirs}},
-		"garbage first":         {marks: [][]byte{[]byte("garbage"), ours}},
-		"after a change":        {marks: [][]byte{ours}, begun: true},
-		"more than a batch has": {marks: [][]byte{mark.Encode(make([]mark.Tag, mark.MostTags+1))}},
-	} {
-		tx := &transaction{begun: c.begun}
-		for _, content := range c.marks {
-			_ = tx.mark(content)
-		}
-		if len(tx.tags) != c.wanted {
-			t.Errorf("%s: %d tags are believed, want %d", name, len(tx.tags), c.wanted)
-		}
-	}
-}
 
 func TestStub(t *testing.T) {
 	s := New(Options{Log: slog.New(slog.DiscardHandler)})
-	ses := &session{s: s, buffer: newBuffer(), tx: &transaction{tags: map[mark.Tag]struct{}{{1}: {}}}}
-	if err := ses.decode(t.Context(), []byte{database.Stub, 'M', 0, 0, 1, 2}); err != nil || len(ses.tx.tags) != 1 ||
+	ses := &session{s: s, buffer: newBuffer(), tx: &transaction{}}
+	if err := ses.decode(t.Context(), []byte{database.Stub, 'M', 0, 0, 1, 2}); err != nil ||
 		len(ses.buffer.take().scans) > 0 || s.stats.Strange.Load() != 258 {
 		t.Errorf("messages: %v, %d are counted; want that nothing changes", err, s.stats.Strange.Load())
 	}
@@ -94,10 +71,10 @@ func TestWait_AMessageHasThePositionStored(t *testing.T) {
 		hurry  bool
 		upTo   pglogrepl.LSN
 	}{
-		"a wait":                 {m: message(false, mark.Wait), hurry: true, upTo: 50},
-		"right after another":    {m: message(false, mark.Wait), before: time.Now().Add(time.Minute)},
-		"within a transaction":   {m: message(false, mark.Wait), tx: &transaction{}},
-		"of a transaction":       {m: message(true, mark.Wait)},
+		"a wait":                 {m: message(false, walmsg.Wait), hurry: true, upTo: 50},
+		"right after another":    {m: message(false, walmsg.Wait), before: time.Now().Add(time.Minute)},
+		"within a transaction":   {m: message(false, walmsg.Wait), tx: &transaction{}},
+		"of a transaction":       {m: message(true, walmsg.Wait)},
 		"of another application": {m: message(false, "outbox")},
 	} {
 		ses := &session{s: New(Options{Log: slog.New(slog.DiscardHandler)}), buffer: newBuffer(), tx: c.tx, hurried: c.before}
@@ -120,9 +97,9 @@ func TestAsk_AMessageIsHandedOn(t *testing.T) {
 		tx            *transaction
 		handed        bool
 	}{
-		"a question":             {prefix: mark.Ask, handed: true},
-		"of a transaction":       {prefix: mark.Ask, transactional: true},
-		"within a transaction":   {prefix: mark.Ask, tx: &transaction{}},
+		"a question":             {prefix: walmsg.Ask, handed: true},
+		"of a transaction":       {prefix: walmsg.Ask, transactional: true},
+		"within a transaction":   {prefix: walmsg.Ask, tx: &transaction{}},
 		"of another application": {prefix: "outbox"},
 	} {
 		var handed []byte
@@ -141,5 +118,5 @@ func TestAsk_AMessageIsHandedOn(t *testing.T) {
 		}
 	}
 	ses := &session{s: New(Options{Log: slog.New(slog.DiscardHandler)}), buffer: newBuffer()}
-	ses.logicalMessage(t.Context(), &pglogrepl.LogicalDecodingMessage{Prefix: mark.Ask}) // nobody answers
+	ses.logicalMessage(t.Context(), &pglogrepl.LogicalDecodingMessage{Prefix: walmsg.Ask}) // nobody answers
 }

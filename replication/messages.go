@@ -11,7 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 )
 
 // relation is a published table as the stream announced it.
@@ -28,13 +28,13 @@ func (ses *session) decode(ctx context.Context, data []byte) error {
 	if len(data) > 0 && data[0] == database.Stub {
 		return ses.stub(ctx, data[1:])
 	}
-	message, err := parse(data)
+	parsed, err := parse(data)
 	if err != nil {
 		return err
 	}
-	switch m := message.(type) {
+	switch m := parsed.(type) {
 	case *pglogrepl.BeginMessage:
-		ses.tx = &transaction{begin: m, maker: mark.NewMaker(ses.s.o.MarkKey, m.Xid)}
+		ses.tx = &transaction{begin: m}
 		ses.skip = m.FinalLSN < ses.start
 	case *pglogrepl.CommitMessage:
 		return ses.commit(m)
@@ -70,22 +70,13 @@ func (ses *session) commit(m *pglogrepl.CommitMessage) error {
 }
 
 func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDecodingMessage) {
-	if !m.Transactional && ses.tx == nil && m.Prefix == mark.Wait {
+	switch {
+	case m.Transactional || ses.tx != nil:
+	case m.Prefix == walmsg.Wait:
 		ses.waitedFor(m.LSN)
 		ses.gather(ctx)
-		return
-	}
-	if !m.Transactional && ses.tx == nil && m.Prefix == mark.Ask {
-		if ses.s.o.Asked != nil {
-			ses.s.o.Asked(m.Content)
-		}
-		return
-	}
-	if !m.Transactional || ses.tx == nil || m.Prefix != mark.WriteBack || ses.s.o.IgnoreMarks {
-		return
-	}
-	if err := ses.tx.mark(m.Content); err != nil {
-		ses.s.o.Log.DebugContext(ctx, "mark not understood", "error", err)
+	case m.Prefix == walmsg.Ask && ses.s.o.Asked != nil:
+		ses.s.o.Asked(m.Content)
 	}
 }
 
@@ -213,7 +204,6 @@ func (ses *session) change(relationID uint32, newTuple, oldTuple *pglogrepl.Tupl
 		return err
 	}
 	ses.s.stats.Changes.Add(1)
-	ses.tx.begun = true
 	for _, id := range rel.blind {
 		ses.buffer.scan(id)
 	}

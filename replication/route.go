@@ -8,7 +8,6 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -93,17 +92,10 @@ func (r *route) keyOf(row, old columns) (string, error) {
 	return pipeline.JoinKey(values), nil
 }
 
-// state is what the WAL says of a row after an update.
-type state struct {
-	source  pipeline.SourceHash
-	vector  [pipeline.VectorHashSize]byte
-	pattern pipeline.Pattern // for the ledger: source || vector, unknown parts matching anything
-	whole   bool             // nothing was unknown
-}
-
-// stateOf hashes the watched columns and the destination column of a row.
-func (r *route) stateOf(row, old columns) state {
-	s := state{whole: true}
+// patternOf hashes the watched columns and the destination column of a row after an UPDATE: what the ledger must be
+// like, source || vector, for nothing to have changed. Unknown parts match anything.
+func (r *route) patternOf(row, old columns) pipeline.Pattern {
+	p := pipeline.Pattern{}
 	for _, place := range r.watched {
 		c := row[place]
 		if c.DataType == unchanged && old != nil && old[place].DataType != unchanged {
@@ -111,45 +103,35 @@ func (r *route) stateOf(row, old columns) state {
 		}
 		switch c.DataType {
 		case null:
-			s.source = s.source.AppendColumn(nil)
+			p = p.Known(pipeline.SourceHash{}.AppendColumn(nil))
 		case asText:
 			data := c.Data
 			if data == nil {
 				data = []byte{} // pglogrepl gives an empty value as nil; it is not NULL
 			}
-			s.source = s.source.AppendColumn(data)
+			p = p.Known(pipeline.SourceHash{}.AppendColumn(data))
 		case hashed:
-			s.source = s.source.AppendSum(c.Data)
+			p = p.Known(pipeline.SourceHash{}.AppendSum(c.Data))
 		default:
-			s.whole = false
-			s.source = s.source.AppendSum(nil)
-			s.pattern = s.pattern.Unknown(pipeline.ColumnHashSize)
-			continue
+			p = p.Unknown(pipeline.ColumnHashSize)
 		}
-		s.pattern = s.pattern.Known(s.source[len(s.source)-pipeline.ColumnHashSize:])
 	}
 	if r.vector < 0 {
-		s.whole = false
-		s.pattern = s.pattern.Unknown(pipeline.VectorHashSize)
-		return s
+		return p.Unknown(pipeline.VectorHashSize)
 	}
 	switch c := row[r.vector]; c.DataType {
 	case null:
-		s.pattern = s.pattern.Known(s.vector[:])
+		return p.Known(make([]byte, pipeline.VectorHashSize))
 	case asText, hashed:
 		vector, err := r.pipeline.Stored.ParseText(c.Data)
 		if err != nil {
 			// Not a vector we could have written: the pattern matches no ledger entry, so the row is looked at.
-			s.vector = [pipeline.VectorHashSize]byte{0: 1}
-		} else {
-			s.vector = pipeline.VectorHash(vector)
+			return p.Known(append([]byte{1}, make([]byte, pipeline.VectorHashSize-1)...))
 		}
-		s.pattern = s.pattern.Known(s.vector[:])
-	default:
-		s.whole = false
-		s.pattern = s.pattern.Unknown(pipeline.VectorHashSize)
+		hash := pipeline.VectorHash(vector)
+		return p.Known(hash[:])
 	}
-	return s
+	return p.Unknown(pipeline.VectorHashSize)
 }
 
 // change adds what a change of a row means for the pipeline. One that does not name its row asks for a scan: the WAL
@@ -195,40 +177,12 @@ func (r *route) update(tx *transaction, row, old columns, sink *buffer) error {
 		sink.add(tx.change(r.pipeline, key, nil))
 		return nil
 	}
-	s := r.stateOf(row, old)
-	if s.whole && len(tx.tags) > 0 {
-		if _, ours := tx.tags[tx.maker.Tag(r.pipeline.ID, key, s.source, s.vector[:])]; ours {
-			sink.ownWrite()
-			return nil
-		}
-	}
-	if s.pattern == nil {
-		s.pattern = pipeline.Pattern{}
-	}
-	sink.add(tx.change(r.pipeline, key, s.pattern))
+	sink.add(tx.change(r.pipeline, key, r.patternOf(row, old)))
 	return nil
 }
 
 // transaction is the one being decoded.
-type transaction struct {
-	begin *pglogrepl.BeginMessage
-	begun bool                  // a mark that comes now is not the first
-	tags  map[mark.Tag]struct{} // of the mark it begins with, if it is a write-back of ours
-	maker *mark.Maker
-}
-
-// mark takes a mark. That of a write-back is the first in its transaction, and the only one. What else looks like one
-// is somebody else's: then none is believed, and the transaction is judged like any other. So a transaction never has
-// more to remember than one mark.
-func (tx *transaction) mark(content []byte) (err error) {
-	if tx.begun {
-		tx.tags = nil
-		return errors.New("a mark that is not the first in its transaction")
-	}
-	tx.begun = true
-	tx.tags, err = mark.Decode(content)
-	return err
-}
+type transaction struct{ begin *pglogrepl.BeginMessage }
 
 func (tx *transaction) change(p *pipeline.Pipeline, key string, unchanged pipeline.Pattern) queue.Change {
 	return queue.Change{

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +13,6 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -56,7 +54,7 @@ func values(list ...string) columns {
 }
 
 func begun() *transaction {
-	return &transaction{begin: &pglogrepl.BeginMessage{Xid: 99, FinalLSN: 1000}, maker: mark.NewMaker([]byte("key"), 99)}
+	return &transaction{begin: &pglogrepl.BeginMessage{Xid: 99, FinalLSN: 1000}}
 }
 
 // keysOf are the keys of what was taken, in order.
@@ -204,57 +202,50 @@ func entry(vector []float32, texts ...string) []byte {
 }
 
 // An update is dropped where the ledger says what the row now is. What the WAL does not say may be anything.
-func TestStateOf_SaysWhatTheLedgerMustHold(t *testing.T) {
+func TestPatternOf_SaysWhatTheLedgerMustHold(t *testing.T) {
 	t.Parallel()
 	vector := []float32{1, 2.5}
 	for name, c := range map[string]struct {
 		row, old columns
 		fits     []byte
 		not      []byte
-		whole    bool
 	}{
 		"all is known": {
 			values("1", "t", "b", "[1,2.5]"), nil, entry(vector, "t", "b"), entry(vector, "t", "c"),
-			true,
 		},
 		"NULL is no text": {
 			values("1", "NULL", "b", "[1,2.5]"), nil, entry(vector, "NULL", "b"), entry(vector, "", "b"),
-			true,
 		},
 		"an empty text": {
 			values("1", "", "b", "[1,2.5]"), nil, entry(vector, "", "b"), entry(vector, "NULL", "b"),
-			true,
 		},
-		"no vector": {values("1", "t", "b", "NULL"), nil, entry(nil, "t", "b"), entry(vector, "t", "b"), true},
+		"no vector": {values("1", "t", "b", "NULL"), nil, entry(nil, "t", "b"), entry(vector, "t", "b")},
 		"a text in TOAST": {
 			values("1", "t", "TOAST", "[1,2.5]"), nil, entry(vector, "t", "whatever"),
-			entry(vector, "u", "whatever"), false,
+			entry(vector, "u", "whatever"),
 		},
 		"TOAST, but known": {
 			values("1", "t", "TOAST", "[1,2.5]"), values("1", "t", "b", "NULL"), entry(vector, "t", "b"),
-			entry(vector, "t", "c"), true,
+			entry(vector, "t", "c"),
 		},
 		"a vector in TOAST": {
 			values("1", "t", "b", "TOAST"), nil, entry([]float32{9}, "t", "b"), entry(vector, "t", "c"),
-			false,
 		},
 		"a vector of somebody": {values("1", "t", "b", "garbage"), nil, append(entry(nil, "t", "b")[:32], 1, 0, 0, 0, 0, 0, 0,
-			0), entry(nil, "t", "b"), true},
+			0), entry(nil, "t", "b")},
 	} {
 		r := newRoute(docs(func(*pipeline.Pipeline) {}), announced("id", "title", "body", "embedding"))
-		s := r.stateOf(c.row, c.old)
-		if s.whole != c.whole || !matches(s.pattern, c.fits) || matches(s.pattern, c.not) {
-			t.Errorf("%s: whole %t; it fits what it must: %t, and what it must not: %t", name, s.whole,
-				matches(s.pattern, c.fits), matches(s.pattern, c.not))
+		p := r.patternOf(c.row, c.old)
+		if !matches(p, c.fits) || matches(p, c.not) {
+			t.Errorf("%s: it fits what it must: %t, and what it must not: %t", name, matches(p, c.fits), matches(p, c.not))
 		}
 	}
 	table := newRoute(docs(func(p *pipeline.Pipeline) { p.IntoColumn = "" }), announced("id", "title", "body"))
-	if s := table.stateOf(values("1", "t", "b"), nil); s.whole || !matches(s.pattern, entry(vector, "t", "b")) {
+	if p := table.patternOf(values("1", "t", "b"), nil); !matches(p, entry(vector, "t", "b")) {
 		t.Error("of an embedding table the WAL says nothing, so any vector will do")
 	}
 }
 
-// Our own write-back is known by its mark, and only as far as the mark goes.
 // A long value comes as its hash: the ledger knows a text by it, and a key of such a length is one that is left out.
 func TestUpdate_KnowsLongValuesByTheirHashes(t *testing.T) {
 	long := strings.Repeat("long ", 1<<10)
@@ -263,44 +254,20 @@ func TestUpdate_KnowsLongValuesByTheirHashes(t *testing.T) {
 	p := docs(func(*pipeline.Pipeline) {})
 	r := newRoute(p, announced("id", "title", "body", "embedding"))
 	row := values("1", "a", long, "[1,2]")
-	want := r.stateOf(row, nil)
+	want := r.patternOf(row, nil)
 	row[2] = short
-	if got := r.stateOf(row, nil); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
+	if got := r.patternOf(row, nil); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 	row[3] = short
-	if got := r.stateOf(row, nil); got.vector == want.vector || got.vector == (state{}).vector {
-		t.Errorf("what cannot be a vector is taken for one: %x", got.vector)
+	if got := r.patternOf(row, nil); matches(got, entry([]float32{1, 2}, "a", long)) || matches(got, entry(nil, "a", long)) {
+		t.Errorf("what cannot be a vector is taken for one: %q", got)
 	}
 	row[0] = short
 	sink := newBuffer()
 	r.change(begun(), row, nil, false, sink)
 	if got := sink.take(); len(got.changes)+len(got.scans) > 0 || got.tooLong != 1 {
 		t.Errorf("a key that is too long: %+v", got)
-	}
-}
-
-func TestUpdate_KnowsWhatWeWrote(t *testing.T) {
-	t.Parallel()
-	r := newRoute(docs(func(*pipeline.Pipeline) {}), announced("id", "title", "body", "embedding"))
-	vector := pipeline.VectorHash([]float32{1, 2.5})
-	source := pipeline.SourceHash{}.AppendColumn([]byte("t")).AppendColumn([]byte("b"))
-	for name, c := range map[string]struct {
-		row  columns
-		ours bool
-	}{
-		"the row as it was signed": {values("1", "t", "b", "[1,2.5]"), true},
-		"another vector":           {values("1", "t", "b", "[1,3]"), false},
-		"another text":             {values("1", "t", "c", "[1,2.5]"), false},
-		"another row":              {values("2", "t", "b", "[1,2.5]"), false},
-		"what is not all known":    {values("1", "t", "TOAST", "[1,2.5]"), false},
-	} {
-		tx, b := begun(), newBuffer()
-		tx.tags = map[mark.Tag]struct{}{tx.maker.Tag(7, "1", source, vector[:]): {}}
-		r.change(tx, c.row, nil, false, b)
-		if got := b.take(); (got.own == 1) != c.ours || (len(got.changes) == 0) != c.ours {
-			t.Errorf("%s: %d of our own, %d changes", name, got.own, len(got.changes))
-		}
 	}
 }
 

@@ -35,10 +35,9 @@ type Options struct {
 	Slot  string
 	Queue *queue.Queue
 	// straight to the server, with the session settings of package database
-	DB      *pgxpool.Pool
-	Dial    func(ctx context.Context) (*pgconn.PgConn, error) // opens a replication connection with the same settings
-	MarkKey []byte                                            // the installation's secret
-	Log     *slog.Logger
+	DB   *pgxpool.Pool
+	Dial func(ctx context.Context) (*pgconn.PgConn, error) // opens a replication connection with the same settings
+	Log  *slog.Logger
 
 	StopOnLost bool // refuse instead of making a lost slot anew
 	// a slot made anew is one that standbys keep a copy of, from PostgreSQL 17 on
@@ -55,7 +54,6 @@ type Options struct {
 	// called before each session: hands in the pipelines as they are now; may be nil
 	Prepare      func(ctx context.Context) error
 	OnCatalogue  func()          // called when a pipeline's table or status changed
-	IgnoreMarks  bool            // do not recognise own writes by their mark; the ledger alone must do
 	Heartbeat    time.Duration   // between two looks at the catalogue; 0: 10 s
 	Keeper       *restart.Keeper // of the session's loops; nil: one of its own
 	StandbyRetry time.Duration   // between two tries to take a slot that somebody else holds; 0: 3 s
@@ -78,7 +76,7 @@ type Stats struct {
 	Joined         atomic.Int64
 	Direct         atomic.Int64 // changes that were worked at once
 	Dropped        atomic.Int64 // updates that changed nothing
-	OwnWrites      atomic.Int64 // known by their mark
+	OwnWrites      atomic.Int64 // updates of write-backs of ours
 	TooLong        atomic.Int64 // changes of rows whose key is longer than pipeline.MaxKey: left out
 	Replayed       atomic.Int64 // transactions that came again after a restart
 	Reconnects     atomic.Int64
@@ -94,9 +92,9 @@ type Stats struct {
 
 // Directed is what became of changes that were to be worked at once.
 type Directed struct {
-	Left          []queue.Change // to be enqueued
-	Done, Dropped int
-	Embedding     time.Duration // that was spent waiting for embedders
+	Left               []queue.Change // to be enqueued
+	Done, Own, Dropped int
+	Embedding          time.Duration // that was spent waiting for embedders
 }
 
 // Trouble is what keeps a Stream from streaming.

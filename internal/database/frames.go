@@ -7,7 +7,7 @@ import (
 	"encoding/binary"
 	"io"
 
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 )
 
 // What comes through a slot may be of any size, and anybody who may log in can put logical messages into it: a million
@@ -31,7 +31,6 @@ const (
 	copyData    = 'd'           // a frame of the stream
 	xLogData    = 'w'           // with WAL in it
 	message     = 'M'           // of pgoutput
-	begin       = 'B'
 	readAhead   = 64 << 10
 	mostDropped = 10_000 // that one stub stands for
 )
@@ -43,7 +42,6 @@ type frames struct {
 	left    int     // of this frame, to hand on
 	skip    int     // of this frame, to read past
 	change  *change // that is being shortened
-	after   byte    // the kind of the message of pgoutput that came before
 	wait    []byte  // the last frame by which somebody waits, not handed on yet: it stands for all before
 	dropped uint32  // messages that no stub has told of yet
 	last    [dataHeader]byte
@@ -115,9 +113,6 @@ func (f *frames) begin() error {
 		f.handWait()
 		return nil
 	}
-	if kind != 0 {
-		f.after = kind
-	}
 	switch {
 	case size <= LargestChange || kind == 0:
 		f.left = max(size, frameHeader)
@@ -133,7 +128,7 @@ func (f *frames) begin() error {
 	return nil
 }
 
-// message decides about a logical message by its flags, position, prefix and the length of its content. It reports
+// message decides about a logical message by its flags, prefix and the length of its content. It reports
 // whether that is done: one to be handed on is like any other frame.
 func (f *frames) message(size int) (handled bool, err error) {
 	const (
@@ -147,9 +142,8 @@ func (f *frames) message(size int) (handled bool, err error) {
 	}
 	if len(h) > prefix {
 		name, _, ended := bytes.Cut(h[prefix:], []byte{0})
-		// That of a write-back is the first of its transaction.
-		ours := ended && mark.Ours(h[flags] == 1, name, size-prefix-len(name)-1-4) && (h[flags] == 0 || f.after == begin)
-		if ours && string(name) != mark.Wait {
+		ours := ended && walmsg.Ours(h[flags] == 1, name, size-prefix-len(name)-1-4)
+		if ours && string(name) != walmsg.Wait {
 			return false, nil
 		}
 		if ours {

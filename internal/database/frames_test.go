@@ -11,7 +11,7 @@ import (
 	"testing"
 	"testing/iotest"
 
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 )
 
 // framed is one message of a server.
@@ -119,32 +119,27 @@ func TestP9_FramesOfStrangersAreReadPast(t *testing.T) {
 	t.Parallel()
 	question := 1 + 32 + 8 + 8
 	keepalive := framed(copyData, []byte("k................."))
-	begins := streamed([]byte{begin})
 	ours := [][]byte{
-		begins, logical(true, mark.WriteBack, 1+mark.MostTags*mark.TagSize),
-		begins, logical(true, mark.WriteBack, 1), keepalive,
-		logical(false, mark.Wait, 0), keepalive, logical(false, mark.Ask, question),
-		logical(false, mark.Ask, question+mark.LongestQuestion),
+		logical(false, walmsg.Wait, 0), keepalive, logical(false, walmsg.Ask, question),
+		logical(false, walmsg.Ask, question+walmsg.LongestQuestion),
 		keepalive, framed('T', make([]byte, 1<<20)), framed(copyData, nil), changed('I', [][]byte{value('t', "1")}),
 	}
 	strange := [][]byte{
 		logical(false, "outbox", 0), logical(true, "outbox", 1<<20), logical(false, "", 7),
-		logical(true, strings.Repeat("x", 300), 7), logical(true, mark.WriteBack+"s", 9), logical(true, mark.WriteBack[1:], 9),
-		logical(false, mark.WriteBack, 9), logical(true, mark.WriteBack, 0), logical(true, mark.WriteBack, 10),
-		logical(true, mark.WriteBack, 9),
-		logical(true, mark.WriteBack, 9+mark.MostTags*mark.TagSize), logical(true, mark.WriteBack, 64<<20+1),
-		logical(true, mark.Wait, 0), logical(false, mark.Wait, 1), logical(true, mark.Ask, question),
-		logical(false, mark.Ask, question-1), logical(false, mark.Ask, question+mark.LongestQuestion+1),
+		logical(true, strings.Repeat("x", 300), 7), logical(false, walmsg.Ask+"s", question), logical(false, walmsg.Wait[1:], 0),
+		logical(true, "embedsidecar", 9), logical(false, "embedsidecar", 0), logical(true, "embedsidecar", 64<<20+1),
+		logical(true, walmsg.Wait, 0), logical(false, walmsg.Wait, 1), logical(true, walmsg.Ask, question),
+		logical(false, walmsg.Ask, question-1), logical(false, walmsg.Ask, question+walmsg.LongestQuestion+1),
 		streamed([]byte{message}),
 	}
-	comes(t, bytes.Join(slices.Concat(ours, strange, ours[:1], strange[:2], ours[1:2], ours[1:2]), nil),
-		bytes.Join(append(ours, ours[0], ours[1], stub(message, uint32(len(strange)+3))), nil))
+	comes(t, bytes.Join(slices.Concat(ours, strange, ours[:1], strange[:2], ours[1:2]), nil),
+		bytes.Join(append(ours, ours[0], ours[1], stub(message, uint32(len(strange)+2))), nil))
 }
 
 // Of those who wait the last one is handed on, once there is nothing else to read and before anything else is.
 func TestP9_OneFrameStandsForAllWhoWait(t *testing.T) {
 	t.Parallel()
-	wait, strange, change := logical(false, mark.Wait, 0), logical(false, "outbox", 1),
+	wait, strange, change := logical(false, walmsg.Wait, 0), logical(false, "outbox", 1),
 		changed('I', [][]byte{value('t', "1")})
 	last := bytes.Replace(wait, []byte("position"), []byte("POSITION"), 1)
 	sent := slices.Concat([][]byte{change}, slices.Repeat([][]byte{wait, strange}, 50),

@@ -112,7 +112,7 @@ func TestInit_MakesEverythingOnceAndUndoTakesItBack(t *testing.T) {
 			t.Errorf("second run made %v", whats(again))
 		}
 		checks := map[string]string{
-			"key of marks":           "SELECT length(mark_key)::text FROM embedsidecar.installation",
+			"secret":                 "SELECT length(secret)::text FROM embedsidecar.installation",
 			"checkpoint of the slot": "SELECT (k.lsn = s.confirmed_flush_lsn AND k.consistent_point = k.lsn AND k.lsn > '0/0' AND k.epoch >= 0)::text FROM embedsidecar.lsn_checkpoint k JOIN pg_replication_slots s USING (slot_name)",
 			"oid of the publication": "SELECT (k.publication_oid = b.oid)::text FROM embedsidecar.lsn_checkpoint k JOIN pg_publication b ON b.pubname = k.publication",
 			"scans":                  "SELECT string_agg(s.phase || s.requested || s.reason, ' ') FROM embedsidecar.scan s",
@@ -123,7 +123,7 @@ func TestInit_MakesEverythingOnceAndUndoTakesItBack(t *testing.T) {
 			got[name] = testenv.Value[string](b.Database, sql)
 		}
 		if diff := cmp.Diff(map[string]string{
-			"key of marks": "32", "checkpoint of the slot": "true",
+			"secret": "32", "checkpoint of the slot": "true",
 			"oid of the publication": "true", "scans": "waiting1backfill waiting1backfill", "via root": "false",
 		},
 			got); diff != "" {

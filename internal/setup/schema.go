@@ -16,8 +16,8 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// markKeySize is how many random bytes sign the marks of write-backs.
-const markKeySize = 32
+// secretSize is how many random bytes the installation's secret has.
+const secretSize = 32
 
 // lookAtServer reads what the rest depends on and refuses servers that cannot work.
 func (in *initializer) lookAtServer(ctx context.Context) error {
@@ -155,11 +155,11 @@ func (in *initializer) migrate(ctx context.Context) error {
 
 // ensureInstallation writes the installation's row with a new secret, unless there is one.
 func ensureInstallation(ctx context.Context, tx pgx.Tx) error {
-	key := make([]byte, markKeySize)
+	key := make([]byte, secretSize)
 	if _, err := rand.Read(key); err != nil {
 		return fmt.Errorf("make a secret: %w", err)
 	}
-	if _, err := tx.Exec(ctx, "INSERT INTO embedsidecar.installation (mark_key) VALUES ($1) ON CONFLICT (only_row) DO NOTHING", key); err != nil {
+	if _, err := tx.Exec(ctx, "INSERT INTO embedsidecar.installation (secret) VALUES ($1) ON CONFLICT (only_row) DO NOTHING", key); err != nil {
 		return fmt.Errorf("write installation: %w", err)
 	}
 	return nil

@@ -2,14 +2,14 @@
 -- message through the slot that it reads anyway, outside of any transaction; the answer comes back as a row.
 
 -- How a question is made. Functions that only others here call, with the rights of the schema's owner.
--- HMAC-SHA-256 under a key that is derived from the installation's secret: who could have this signed anything could otherwise forge marks.
+-- HMAC-SHA-256 under a key that is derived from the installation's secret.
 CREATE OR REPLACE FUNCTION embedsidecar.sign(content bytea) RETURNS bytea
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     inner_key bytea;
     outer_key bytea;
 BEGIN
-    SELECT sha256('embedsidecar.ask'::bytea || i.mark_key) || decode(repeat('00', 32), 'hex') INTO STRICT inner_key FROM embedsidecar.installation AS i;
+    SELECT sha256('embedsidecar.ask'::bytea || i.secret) || decode(repeat('00', 32), 'hex') INTO STRICT inner_key FROM embedsidecar.installation AS i;
     outer_key := inner_key;
     FOR i IN 0..63 LOOP
         inner_key := set_byte(inner_key, i, get_byte(inner_key, i) # 54);

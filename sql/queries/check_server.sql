@@ -1,6 +1,6 @@
 -- check_server: the server and the current role, as far as running depends on them. streamed: somebody streams from @slot.
 -- tables_only: the server can be told to refuse views in the place of tables. emitters: who may write logical messages: '' for everybody, or
--- roles that can log in, the first few. may_emit: the current role may.
+-- roles that can log in, the first few.
 -- Rows: one. Locks: none.
 WITH emit AS (
     SELECT p.oid, coalesce(p.proacl, acldefault('f', p.proowner)) AS acl
@@ -17,7 +17,6 @@ SELECT current_setting('server_version_num')::int AS version, current_setting('w
        current_database()::text AS database, current_user::text AS role, r.rolsuper AS superuser,
        has_database_privilege(current_database(), 'CREATE') AS may_create,
        current_setting('restrict_nonsystem_relation_kind', true) IS NOT NULL AS tables_only,
-       (SELECT bool_and(has_function_privilege(p.oid, 'EXECUTE')) FROM emit AS p) AS may_emit,
        CASE WHEN EXISTS (SELECT FROM emit AS p CROSS JOIN aclexplode(p.acl) AS a WHERE a.grantee = 0) THEN ARRAY['']
             ELSE ARRAY(SELECT l.rolname::text FROM pg_roles AS l WHERE l.rolcanlogin AND NOT l.rolsuper
                        AND EXISTS (SELECT FROM emit AS p WHERE has_function_privilege(l.oid, p.oid, 'EXECUTE')) ORDER BY l.rolname LIMIT 20) END AS emitters

@@ -4,7 +4,8 @@
 -- A change is dropped only if no open task exists for its key and the ledger says so, both seen in this statement's one
 -- snapshot, and only if its transaction is visible in it: the WAL runs ahead of visibility, and so may the ledger.
 -- A transaction that is long visible is 0: what was set aside comes when later changes of its row may have come.
--- Rows: one: how many tasks were made, how many changes joined a waiting task, how many were dropped, and which lanes of
+-- Rows: one: how many tasks were made, how many changes joined a waiting task, how many were dropped (those of our own write-backs, which
+-- wrote the ledger in the same transaction, and others), and which lanes of
 -- which pipelines have work, from which place on. A pipeline that is gone gets no tasks. Locks: the tasks, by pipeline and key. Index: primary key of ledger, unique key of task.
 WITH input AS (
     SELECT pipeline_id, row_key, lane, xid32, first_lsn, last_lsn, committed_at, pattern
@@ -20,11 +21,11 @@ WITH input AS (
                WHEN NOT pg_visible_in_snapshot(x.xid, e.snapshot) THEN 'enqueue'
                WHEN EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.pipeline_id = i.pipeline_id AND t.row_key = i.row_key
                             OFFSET 0) THEN 'enqueue'
-               WHEN EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = i.pipeline_id AND l.row_key = i.row_key
-                            AND l.source_hash || l.vector_hash LIKE i.pattern
-                            AND l.generation = (SELECT p.generation FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = i.pipeline_id)
-                            OFFSET 0) THEN 'drop'
-               ELSE 'enqueue'
+               ELSE coalesce((SELECT CASE WHEN l.xmin::text::bigint = i.xid32 THEN 'own' ELSE 'drop' END
+                              FROM embedsidecar.ledger AS l WHERE l.pipeline_id = i.pipeline_id AND l.row_key = i.row_key
+                              AND l.source_hash || l.vector_hash LIKE i.pattern
+                              AND l.generation = (SELECT p.generation FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = i.pipeline_id)
+                             ), 'enqueue')
            END AS verdict
     FROM input AS i CROSS JOIN epoch AS e
          CROSS JOIN LATERAL (SELECT CASE i.xid32 WHEN 0 THEN '3'::xid8 ELSE (e.top - ((e.top - i.xid32 + 2147483648) & 4294967295) + 2147483648)::text::xid8 END AS xid) AS x
@@ -57,5 +58,6 @@ WITH input AS (
 )
 SELECT (SELECT count(*) FROM upserted WHERE fresh)                             AS made,
        (SELECT count(*) FROM upserted WHERE NOT fresh)                         AS joined,
+       (SELECT count(*) FROM judged WHERE verdict = 'own')                     AS own,
        (SELECT count(*) FROM judged WHERE verdict = 'drop')                    AS dropped,
        ARRAY(SELECT ARRAY[pipeline_id, lane, min(seq)] FROM upserted GROUP BY pipeline_id, lane) AS touched;

@@ -17,12 +17,11 @@ WITH epoch AS MATERIALIZED (
                WHEN NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS a
                                 WHERE p.pipeline_id = i.pipeline_id AND p.enabled AND a.enabled
                                       AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) OFFSET 0) THEN 'task'
-               WHEN i.pattern IS NOT NULL
-                    AND EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = i.pipeline_id AND l.row_key = i.row_key
-                                AND l.source_hash || l.vector_hash LIKE i.pattern
-                                AND l.generation = (SELECT p.generation FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = i.pipeline_id)
-                                OFFSET 0) THEN 'drop'
-               ELSE 'now'
+               ELSE coalesce((SELECT CASE WHEN l.xmin::text::bigint = i.xid32 THEN 'own' ELSE 'drop' END
+                              FROM embedsidecar.ledger AS l WHERE l.pipeline_id = i.pipeline_id AND l.row_key = i.row_key
+                              AND l.source_hash || l.vector_hash LIKE i.pattern
+                              AND l.generation = (SELECT p.generation FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = i.pipeline_id)
+                             ), 'now')
            END AS verdict
     FROM   unnest(@pipeline_ids::integer[], @row_keys::text[], @xids::bigint[], @patterns::bytea[]) WITH ORDINALITY
            AS i (pipeline_id, row_key, xid32, pattern, place)

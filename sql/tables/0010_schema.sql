@@ -4,12 +4,12 @@
 CREATE TABLE embedsidecar.installation (
     only_row        boolean     PRIMARY KEY DEFAULT true CHECK (only_row),
     installation_id uuid        NOT NULL DEFAULT gen_random_uuid(),
-    mark_key        bytea       NOT NULL,
+    secret          bytea       NOT NULL,
     enabled         boolean     NOT NULL DEFAULT true,
     created_at      timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE embedsidecar.installation IS 'One row: what holds for all pipelines of this database.';
-COMMENT ON COLUMN embedsidecar.installation.mark_key IS 'Secret. Signs the marks of write-backs in the WAL, so that a forged mark hides nothing.';
+COMMENT ON COLUMN embedsidecar.installation.secret IS 'Secret. Signs questions in the WAL, and names traces.';
 COMMENT ON COLUMN embedsidecar.installation.enabled IS 'Master switch: false stops every lease. Changes are still queued, so nothing is lost.';
 
 CREATE TABLE embedsidecar.lsn_checkpoint (

@@ -8,11 +8,10 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
 )
 
 // column is a destination in the source rows themselves. They are users': a write-back locks them, skipping locked
-// ones, says through the WAL which of their changes are its own, and runs users' triggers.
+// ones, and runs users' triggers.
 type column struct {
 	p   *pipeline.Pipeline
 	o   Options
@@ -95,12 +94,11 @@ func (*column) list() *Chunks { return nil }
 
 // beginsToHold stands before the statement that locks rows of users. A sidecar that stops in between, with its whole
 // machine maybe, holds them until the server ends the transaction.
-const beginsToHold = "SELECT pg_current_xact_id()::xid" +
-	" FROM pg_catalog.set_config('idle_in_transaction_session_timeout', '2s', true)"
+const beginsToHold = "SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '2s', true)"
 
 func (c *column) lock(batch *pgx.Batch, keys []string) (*Locks, error) {
 	locks := &Locks{Sources: map[string]pipeline.SourceHash{}}
-	batch.Queue(beginsToHold).QueryRow(func(r pgx.Row) error { return r.Scan(&locks.XID) })
+	batch.Queue(beginsToHold)
 	if len(keys) == 0 {
 		return locks, nil
 	}
@@ -130,9 +128,8 @@ func (c *column) write(ctx context.Context, tx pgx.Tx, change *Change, locks *Lo
 	return tx.SendBatch(ctx, batch).Close()
 }
 
-// queue adds what brings the rows up to date: first of all the mark.
+// queue adds what brings the rows up to date.
 func (c *column) queue(batch *pgx.Batch, change *Change, locks *Locks) error {
-	c.mark(batch, change, locks)
 	if len(change.Write) > 0 {
 		args, err := c.sql.write.args(c.p, keysOf(change.Write), values{"vector": vectorsOf(c.p, change.Write)})
 		if err != nil {
@@ -154,30 +151,6 @@ func (c *column) queue(batch *pgx.Batch, change *Change, locks *Locks) error {
 		queuePath(batch, database.OwnPath)
 	}
 	return c.after(batch, change, locks)
-}
-
-// mark adds the mark by which the streamer knows the rows of a column write-back again: as they will be, which is not
-// always as they were read. Somebody may have changed a row between; that change makes a task itself, and our vector
-// must not make another. So the vector may be of an older text than the one it is signed with: the mark holds for this
-// transaction alone.
-func (c *column) mark(batch *pgx.Batch, change *Change, locks *Locks) {
-	if c.o.NoMarks {
-		return
-	}
-	maker := mark.NewMaker(c.o.MarkKey, locks.XID)
-	var tags []mark.Tag
-	tag := func(key string, vector [pipeline.VectorHashSize]byte) {
-		tags = append(tags, maker.Tag(c.p.ID, key, locks.Sources[key], vector[:]))
-	}
-	for i := range change.Write {
-		tag(change.Write[i].Key, c.hash(&change.Write[i]))
-	}
-	for _, key := range change.Empty {
-		tag(key, NoVector)
-	}
-	if len(tags) > 0 && len(tags) <= mark.MostTags {
-		batch.Queue("SELECT pg_logical_emit_message(true, $1::text, $2::bytea)", mark.WriteBack, mark.Encode(tags))
-	}
 }
 
 // NoVector is the hash of a vector that is not there.

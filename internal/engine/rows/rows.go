@@ -17,8 +17,6 @@ import (
 
 // Options are what a write-back to rows of users' needs.
 type Options struct {
-	MarkKey  []byte // signs marks
-	NoMarks  bool   // write back without a mark; the ledger alone must then know our writes
 	UserPath string // the search_path that triggers of users' run under; "": "$user", public
 }
 
@@ -146,7 +144,6 @@ func run(ctx context.Context, tx pgx.Tx, steps []step) error {
 // Locks are rows of users' that nobody else can change until the transaction ends. None (nil) hold every row: nobody
 // else writes it.
 type Locks struct {
-	XID     uint32                         // of the transaction, as pgoutput tells it
 	Sources map[string]pipeline.SourceHash // that each row has now, by key
 }
 

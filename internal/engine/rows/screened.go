@@ -57,9 +57,9 @@ func screenSQL(b *builder, into destination) string {
 		"), judged AS MATERIALIZED (SELECT k.*, %[3]s AS visible,"+
 		" CASE WHEN NOT %[3]s OR NOT e.open OR EXISTS (SELECT FROM embedsidecar.task AS t"+
 		" WHERE t.pipeline_id = %[1]d AND t.row_key = k.row_key OFFSET 0) THEN 'task'"+
-		" WHEN k.pattern IS NOT NULL AND EXISTS (SELECT FROM embedsidecar.ledger AS g"+
+		" ELSE coalesce((SELECT CASE WHEN g.xmin::text::bigint = k.xid THEN 'own' ELSE 'drop' END FROM embedsidecar.ledger AS g"+
 		" WHERE g.pipeline_id = %[1]d AND g.row_key = k.row_key AND g.source_hash || g.vector_hash LIKE k.pattern"+
-		" AND g.generation = %[2]d OFFSET 0) THEN 'drop' ELSE 'now' END AS verdict"+
+		" AND g.generation = %[2]d), 'now') END AS verdict"+
 		" FROM %[4]s CROSS JOIN epoch AS e)\n", p.ID, p.Generation, visible, list) +
 		lookSQL(b, into, "judged AS k", which, fmt.Sprintf("k.verdict, k.visible, CASE WHEN f.body IS NOT NULL"+
 			" THEN EXISTS (SELECT FROM embedsidecar.ledger AS g WHERE g.text_hash = %s AND g.pipeline_id + 0 = %d OFFSET 0) END",
@@ -68,7 +68,7 @@ func screenSQL(b *builder, into destination) string {
 
 // Screened are changes of rows that were screened, and their rows.
 type Screened struct {
-	Verdicts []string // of each change: now, drop or task
+	Verdicts []string // of each change: now, own, drop or task
 	Hidden   bool     // some are not visible yet
 	Rows     []Row    // one for each change; of another verdict than now none was looked at
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed/chunk"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
 )
 
 // What a batch holds is looked at before it is sent; what a server does with it is tried in package sidecar.
@@ -29,8 +28,6 @@ func verbs(batch *pgx.Batch) string {
 	for _, q := range batch.QueuedQueries {
 		verb, rest, _ := strings.Cut(q.SQL, " ")
 		switch {
-		case strings.HasPrefix(rest, "pg_logical_emit_message"):
-			verb = "mark"
 		case strings.HasPrefix(rest, "pg_catalog.set_config('search_path'"):
 			verb = "theirs"
 			if q.Arguments[0] == database.OwnPath {
@@ -42,44 +39,30 @@ func verbs(batch *pgx.Batch) string {
 	return strings.Join(list, " ")
 }
 
-// A write-back to a column says first of all which changes are its own, runs triggers under their own path and nothing
-// else, and looks at what they left.
-func TestP6_AColumnsWriteBackBeginsWithItsMark(t *testing.T) {
+// A write-back to a column runs triggers under their own path and nothing else, and looks at what they left.
+func TestColumn_RunsTriggersUnderTheirPath(t *testing.T) {
 	t.Parallel()
-	key, source := []byte("secret"), pipeline.SourceHash("source")
-	locks := &Locks{XID: 77, Sources: map[string]pipeline.SourceHash{"1": source, "2": source}}
+	source := pipeline.SourceHash("source")
+	locks := &Locks{Sources: map[string]pipeline.SourceHash{"1": source, "2": source}}
 	change := Change{
 		Write: []Write{{Key: "1", Vector: []float32{1, 2, 3}}}, Empty: []string{"2"}, Remove: []string{"3"},
 	}
 	for _, c := range []struct {
-		triggers, noMarks bool
-		change            Change
-		want              string
+		triggers bool
+		change   Change
+		want     string
 	}{
-		{false, false, change, "mark theirs UPDATE ours theirs UPDATE ours"},
-		{true, false, change, "mark theirs UPDATE ours theirs UPDATE ours theirs SET ours SELECT"},
-		{true, true, Change{Write: change.Write}, "theirs UPDATE ours theirs SET ours SELECT"},
-		{true, false, Change{Empty: change.Empty}, "mark theirs UPDATE ours theirs SET ours"},
-		{true, false, Change{Remove: change.Remove}, ""}, // a column's vector went with its row
+		{false, change, "theirs UPDATE ours theirs UPDATE ours"},
+		{true, change, "theirs UPDATE ours theirs UPDATE ours theirs SET ours SELECT"},
+		{true, Change{Empty: change.Empty}, "theirs UPDATE ours theirs SET ours"},
+		{true, Change{Remove: change.Remove}, ""}, // a column's vector went with its row
 	} {
 		p := shapes()["column_vector"]
 		p.Triggers = c.triggers
-		into := newColumn(p, Options{MarkKey: key, NoMarks: c.noMarks, UserPath: "app"})
+		into := newColumn(p, Options{UserPath: "app"})
 		batch := &pgx.Batch{}
 		if err := into.queue(batch, &c.change, locks); err != nil || verbs(batch) != c.want {
 			t.Errorf("%+v: %v, %q, want %q", c.change, err, verbs(batch), c.want)
-		}
-		if !strings.HasPrefix(c.want, "mark") {
-			continue
-		}
-		content, _ := batch.QueuedQueries[0].Arguments[1].([]byte)
-		tags, err := mark.Decode(content)
-		maker, none := mark.NewMaker(key, 77), NoVector
-		written := pipeline.VectorHash([]float32{1, 2, 3})
-		_, first := tags[maker.Tag(p.ID, "1", source, written[:])]
-		_, second := tags[maker.Tag(p.ID, "2", source, none[:])]
-		if err != nil || first != (len(c.change.Write) > 0) || !second || len(tags) != len(c.change.Write)+1 {
-			t.Errorf("%+v: %d tags, %v, of the written row: %t, of the emptied one: %t", c.change, len(tags), err, first, second)
 		}
 	}
 }

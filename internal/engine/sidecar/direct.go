@@ -47,7 +47,7 @@ func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Chan
 	if err != nil {
 		return d, err
 	}
-	d.Left, d.Dropped = append(d.Left, screened.Later...), screened.Dropped
+	d.Left, d.Own, d.Dropped = append(d.Left, screened.Later...), screened.Own, screened.Dropped
 	if len(screened.Now) == 0 {
 		return d, nil
 	}
@@ -111,7 +111,9 @@ func (s *Sidecar) workStraight(ctx context.Context, w *worker.Worker, epoch int6
 	screened, embedding := w.Straight(ctx, right, changes)
 	s.line.Failed(ctx, right.Err)
 	s.handedOver(ctx, right, screened.Now, began, began)
-	d = replication.Directed{Left: append(left, screened.Later...), Dropped: screened.Dropped, Embedding: embedding}
+	d = replication.Directed{
+		Left: append(left, screened.Later...), Own: screened.Own, Dropped: screened.Dropped, Embedding: embedding,
+	}
 	for i := range screened.Now {
 		if right.Done(screened.Now[i].RowKey) {
 			d.Done++

@@ -66,13 +66,13 @@ func TestTrust_SeveralOwnersBehindOneRunRole(t *testing.T) {
 					t.Fatalf("%s: %v", sql, err)
 				}
 			}
-			// What he finds as somebody else, of the other's texts and of the secret that signs marks.
+			// What he finds as somebody else, of the other's texts and of the installation's secret.
 			run(`CREATE TABLE lair.loot (who text, what text)`)
 			run(`GRANT INSERT, SELECT ON lair.loot TO public`)
 			run(`CREATE FUNCTION lair.steal() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
 				IF current_user = '` + hostile + `' THEN RETURN; END IF;
 				INSERT INTO lair.loot SELECT current_user, body FROM public.docs;
-				INSERT INTO lair.loot SELECT current_user, mark_key::text FROM embedsidecar.installation; END $$`)
+				INSERT INTO lair.loot SELECT current_user, secret::text FROM embedsidecar.installation; END $$`)
 			run(`INSERT INTO lair.notes VALUES ('a', 'good', 'good', 'one'), ('b', 'bad', 'bad', 'two')`)
 			r.start()
 			r.settle()

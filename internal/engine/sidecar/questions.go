@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 )
 
 // What keeps questions from costing others anything. A role is one that has logged in.
@@ -46,7 +46,7 @@ type questionID = [32]byte
 // turns are the questions about one pipeline, by role.
 type turns struct {
 	order   []uint32 // roles that have some; the first is next
-	waiting map[uint32][]mark.Question
+	waiting map[uint32][]walmsg.Question
 	busy    bool // some are being answered
 }
 
@@ -60,20 +60,20 @@ type allowance struct {
 // asked is what is answered together.
 type asked struct {
 	pipeline  int32
-	questions []mark.Question
+	questions []walmsg.Question
 	refused   []questionID // in place of these: too many were asked
 }
 
 func newQuestions(secret []byte) *questions {
 	return &questions{
-		key: mark.QuestionKey(secret), ready: make(chan struct{}, 1),
+		key: walmsg.QuestionKey(secret), ready: make(chan struct{}, 1),
 		pipelines: map[int32]*turns{}, known: map[questionID]struct{}{}, roles: map[uint32]*allowance{},
 	}
 }
 
 // hand takes the content of a message.
 func (qs *questions) hand(content []byte) {
-	q, err := mark.ReadQuestion(qs.key, content)
+	q, err := walmsg.ReadQuestion(qs.key, content)
 	if err != nil {
 		qs.stats.Forged.Add(1)
 		return
@@ -98,7 +98,7 @@ func (qs *questions) hand(content []byte) {
 	qs.known[q.ID] = struct{}{}
 	t := qs.pipelines[q.Pipeline]
 	if t == nil {
-		t = &turns{waiting: map[uint32][]mark.Question{}}
+		t = &turns{waiting: map[uint32][]walmsg.Question{}}
 		qs.pipelines[q.Pipeline] = t
 	}
 	if len(t.waiting[q.Role]) == 0 {

@@ -9,14 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/mark"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 )
 
 // message is a question as the server writes it.
 func message(pipeline, role uint32, text string) []byte {
 	body := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, pipeline), role)
 	body = append(binary.BigEndian.AppendUint64(body, 1<<60), text...)
-	mac := hmac.New(sha256.New, mark.QuestionKey([]byte("secret")))
+	mac := hmac.New(sha256.New, walmsg.QuestionKey([]byte("secret")))
 	mac.Write(body)
 	return append(mac.Sum([]byte{1}), body...)
 }

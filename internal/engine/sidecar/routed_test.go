@@ -46,7 +46,7 @@ func TestP4_ARowIsFoundByItsPartition(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				table := rows.New(&r.pipelines[0], tx, rows.Options{NoMarks: true})
+				table := rows.New(&r.pipelines[0], tx, rows.Options{})
 				const key = "7|a|5"
 				if _, err := table.Read(t.Context(), []string{key}, 1<<20); err != nil {
 					t.Fatal(err)

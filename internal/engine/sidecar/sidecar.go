@@ -66,7 +66,6 @@ type Options struct {
 	CacheBytes   int64               // vectors remembered per model; 0: pipeline.DefaultCacheBytes
 	// with a commit that is not visible yet, before what may have changed nothing becomes a task; 0: 1 s
 	VisibilityTimeout time.Duration
-	NoMarks           bool
 	NoDirect          bool // every change goes through the queue
 	// how long a batch may take for changes to be worked at once, while the stream waits; 0: 50 ms
 	Quick time.Duration
@@ -88,7 +87,7 @@ type Sidecar struct {
 	broken    chan error // a loop of a worker was given up
 
 	registered atomic.Pointer[registration]
-	markKey    []byte
+	secret     []byte
 	tracer     *trace.Tracer // nil: nothing is traced
 	userPath   string
 
@@ -227,9 +226,9 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		g.Go(func() error { return named(string(part), s.keeper.Keep(gctx, part, loop)) })
 	}
 	if !s.o.NoStream {
-		qs := newQuestions(s.markKey)
+		qs := newQuestions(s.secret)
 		stream := replication.New(replication.Options{
-			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Dial: s.o.Dial, MarkKey: s.markKey, Log: s.o.Log,
+			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Dial: s.o.Dial, Log: s.o.Log,
 			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
 			Prepare: s.prepare(), Heartbeat: s.o.Heartbeat,
 			Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, Keeper: s.keeper,
@@ -287,11 +286,11 @@ func (s *Sidecar) begin(ctx context.Context) ([]pipeline.Pipeline, error) {
 }
 
 func (s *Sidecar) beginOnce(ctx context.Context) ([]pipeline.Pipeline, error) {
-	err := s.o.Pool.QueryRow(ctx, "SELECT mark_key FROM embedsidecar.installation").Scan(&s.markKey)
+	err := s.o.Pool.QueryRow(ctx, "SELECT secret FROM embedsidecar.installation").Scan(&s.secret)
 	if err != nil {
 		return nil, fmt.Errorf("read the installation: %w", err)
 	}
-	s.tracer = s.o.Trace.Tracer(s.markKey)
+	s.tracer = s.o.Trace.Tracer(s.secret)
 	if err := s.o.Pool.QueryRow(ctx, sqlfiles.Query("usual_search_path")).Scan(&s.userPath); err != nil {
 		return nil, fmt.Errorf("read the usual search_path: %w", err)
 	}

@@ -282,11 +282,11 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 		fresh = func(d time.Duration) { s.o.Fresh(&kept, d) }
 	}
 	r.worker = worker.New(worker.Options{
-		Pipeline: &kept, DB: s.o.Pool, Queue: s.queue, Service: service, ID: s.me().id, MarkKey: s.markKey, Log: s.o.Log,
+		Pipeline: &kept, DB: s.o.Pool, Queue: s.queue, Service: service, ID: s.me().id, Log: s.o.Log,
 		Loops: s.o.Loops, BatchRows: s.o.BatchRows, HeldRows: s.o.HeldRows, Lease: s.o.Lease, Retry: s.o.Retry,
 		Quick:    s.o.Quick,
-		UserPath: s.userPath, NoMarks: s.o.NoMarks,
-		Fresh: fresh, Broken: func(*pipeline.Pipeline) { s.forget(); s.Reload() },
+		UserPath: s.userPath,
+		Fresh:    fresh, Broken: func(*pipeline.Pipeline) { s.forget(); s.Reload() },
 		Siblings: func() []pipeline.Pipeline { return s.siblings(&kept, service) }, Budget: s.budget, Keeper: s.keeper,
 		Tracer: s.tracer,
 	})

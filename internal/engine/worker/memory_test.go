@@ -185,7 +185,8 @@ func (m *memory) begin(_ context.Context, l queue.Lease, _ int, touched []string
 		b.locked = &rows.Locks{Sources: map[string]pipeline.SourceHash{}}
 		for _, key := range touched {
 			if !m.locked[key] {
-				b.locked.Sources[key] = pipeline.SourceHash{1}
+				sum := sha256.Sum256([]byte(m.source[key]))
+				b.locked.Sources[key] = append(pipeline.SourceHash{}, sum[:16]...)
 			}
 		}
 	}

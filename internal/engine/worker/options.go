@@ -27,7 +27,6 @@ type Options struct {
 	Queue    *queue.Queue
 	Service  *embed.Service
 	ID       int64 // of this sidecar in the table worker
-	MarkKey  []byte
 	Log      *slog.Logger
 
 	// batches in work at once: one may be read or written while another is embedded; 0: pipeline.DefaultLoops
@@ -40,7 +39,6 @@ type Options struct {
 	Retry Retry
 	// UserPath is the search_path that the user's triggers run under in a write-back to a column; "": "$user", public.
 	UserPath string
-	NoMarks  bool                       // write back without a mark; the ledger alone must then know our writes
 	Fresh    func(time.Duration)        // called per written row with the time from commit to visible vector; may be nil
 	Broken   func(p *pipeline.Pipeline) // called when the pipeline no longer fits its table; may be nil
 	// Found is called by Verify for each row that another look, or, if anew, another vector would mend; may be nil.

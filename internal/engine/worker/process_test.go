@@ -128,6 +128,30 @@ func TestP3_NothingOlderIsWritten(t *testing.T) {
 	}
 }
 
+// A vector of a text that its row has no longer is not written over it, unless the row changes all the time.
+func TestP3_NoVectorForATextThatIsGone(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		if !p.InSource() {
+			continue
+		}
+		w, m, _ := inMemory(t, p, nil)
+		for waits, want := range map[time.Duration]string{0: "overtaken", 2 * w.o.Lease: "embedded"} {
+			m.source = map[string]string{"a": "before " + want}
+			m.beforeBegin = func() { m.source["a"] = "after " + want }
+			tasks := tasksFor("a")
+			tasks[0].EnqueuedAt = time.Now().Add(-waits)
+			m.outcomes = nil
+			if err := w.process(t.Context(), tasks); err != nil {
+				t.Fatal(err)
+			}
+			if got := m.outcomes[0].What; got != want {
+				t.Errorf("%s: after %s: %s, want %s", form, waits, got, want)
+			}
+		}
+	}
+}
+
 func refused(code string) error { return &pgconn.PgError{Code: code} }
 
 // A row that the database refuses is found, and the others are written.

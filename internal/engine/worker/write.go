@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -205,18 +206,18 @@ func (w *Worker) judge(items []item, locked *rows.Locks, passed map[string]bool)
 ) {
 	for i := range items {
 		it := items[i]
-		switch {
+		switch barred := w.barred(&it, locked); {
 		case it.action == broken:
 			outcomes = append(outcomes, w.failure(&it))
-		case it.barred(locked):
+		case barred == byLock:
 			// Somebody is changing the row, or it is gone since we read it. Whatever it is will be true in a moment.
 			w.stats.Locked.Add(1)
 			outcomes = append(outcomes, queue.Outcome{
 				Task: it.task, Action: queue.Later, What: "locked", Attempt: it.task.Attempt,
 				Losses: it.task.Losses, Class: string(embed.Transient), Code: "locked", Delay: lockedDelay(it.task, time.Now()),
 			})
-		case it.action != nothing && !passed[it.task.RowKey]:
-			// Somebody has written of the row since it was read. Perhaps it was of a newer text.
+		case barred == byChange, it.action != nothing && !passed[it.task.RowKey]:
+			// Somebody has written of the row since it was read, perhaps of a newer text; or its text is a newer one now.
 			w.stats.Fenced.Add(1)
 			outcomes = append(outcomes, queue.Outcome{
 				Task: it.task, Action: queue.Again, What: "overtaken",
@@ -233,8 +234,28 @@ func (w *Worker) judge(items []item, locked *rows.Locks, passed map[string]bool)
 	return mine, outcomes
 }
 
-// barred reports whether the item writes to a row that somebody has locked.
-func (it *item) barred(locked *rows.Locks) bool { return it.touches() && !locked.Hold(it.task.RowKey) }
+// What keeps an item from writing to a row of users'.
+type bar int
+
+const (
+	byNothing bar = iota
+	byLock        // somebody has locked the row, or it is gone
+	byChange      // its text is another one than was read
+)
+
+// barred says what keeps an item from writing to its row. A vector of an older text is not written: whoever changed the
+// row has it looked at again. A row that changes faster than it is embedded gets one all the same, now and then.
+func (w *Worker) barred(it *item, locked *rows.Locks) bar {
+	switch {
+	case !it.touches() || locked == nil:
+		return byNothing
+	case !locked.Hold(it.task.RowKey):
+		return byLock
+	case !bytes.Equal(locked.Sources[it.task.RowKey], it.row.Source) && time.Since(it.task.EnqueuedAt) < w.o.Lease:
+		return byChange
+	}
+	return byNothing
+}
 
 // begin begins the write-back of items.
 func (w *Worker) begin(ctx context.Context, items []item) (writeBack, error) {
@@ -249,11 +270,11 @@ func (w *Worker) begin(ctx context.Context, items []item) (writeBack, error) {
 	})
 }
 
-// entries are what the ledger is to say of items. Rows that somebody has locked are left out: they are not written.
+// entries are what the ledger is to say of items, but of those that are not written.
 func (w *Worker) entries(items []item, locked *rows.Locks) (entries []entry) {
 	for i := range items {
 		it := &items[i]
-		if it.action == nothing || it.action == broken || it.barred(locked) {
+		if it.action == nothing || it.action == broken || w.barred(it, locked) != byNothing {
 			continue
 		}
 		e := entry{key: it.task.RowKey, lsn: it.task.LastLSN.String(), gone: it.action == gone || it.action == alias}

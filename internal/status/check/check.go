@@ -135,7 +135,6 @@ type Server struct {
 	Superuser       bool
 	MayCreate       bool     // in the database
 	TablesOnly      bool     // the server can be told to refuse views in the place of tables
-	MayEmit         bool     // logical messages
 	Emitters        []string // who may, of those that are no superusers: "" for everybody
 }
 
@@ -207,15 +206,11 @@ func (c *checker) checkServer(ctx context.Context) {
 // checkMessages tells who may put logical messages into the WAL, which the stream reads past.
 func (c *checker) checkMessages(s *Server) {
 	const name = "logical messages"
-	switch {
-	case !s.MayEmit:
-		c.add(name, Warn, fmt.Sprintf("%q may write none, as it must before vectors go to a column of the source table", s.Role),
-			"give it EXECUTE on the functions pg_logical_emit_message")
-	case slices.Contains(s.Emitters, ""):
+	if slices.Contains(s.Emitters, "") {
 		c.add(name, OK, "every role that logs in may write them: docs/security.md tells how to change that")
-	default:
-		c.add(name, OK, strings.Join(s.Emitters, ", ")+" may write them")
+		return
 	}
+	c.add(name, OK, strings.Join(s.Emitters, ", ")+" may write them")
 }
 
 // checkLimits tells of slots, streams and WAL, of which a server has so much and no more.

@@ -77,7 +77,7 @@ func coverageFixture(t *testing.T, tracer pgx.QueryTracer) (c *collector, db *te
 	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
 	db.MustExec(`INSERT INTO docs SELECT i, 'body' FROM generate_series(1, 4) AS i`)
 	db.MustExec(`ANALYZE docs`)
-	db.MustExec(`INSERT INTO embedsidecar.installation (mark_key) VALUES ('\x00') ON CONFLICT DO NOTHING`)
+	db.MustExec(`INSERT INTO embedsidecar.installation (secret) VALUES ('\x00') ON CONFLICT DO NOTHING`)
 	cfg := config.Default()
 	cfg.Slot.Name = db.SlotName()
 	db.MustExecSuper(`INSERT INTO embedsidecar.lsn_checkpoint (slot_name, publication, publication_oid, system_id, timeline,

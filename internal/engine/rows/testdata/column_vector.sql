@@ -16,9 +16,9 @@ WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text
     CROSS JOIN embedsidecar.installation AS a
     WHERE p.pipeline_id = 7 AND p.generation = 4 AND p.enabled AND a.enabled AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)) AS open), judged AS MATERIALIZED (SELECT k.*, pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot) AS visible, CASE WHEN NOT pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot) OR NOT e.open OR EXISTS (SELECT
     FROM embedsidecar.task AS t
-    WHERE t.pipeline_id = 7 AND t.row_key = k.row_key OFFSET 0) THEN 'task' WHEN k.pattern IS NOT NULL AND EXISTS (SELECT
-    FROM embedsidecar.ledger AS g
-    WHERE g.pipeline_id = 7 AND g.row_key = k.row_key AND g.source_hash || g.vector_hash LIKE k.pattern AND g.generation = 4 OFFSET 0) THEN 'drop' ELSE 'now' END AS verdict
+    WHERE t.pipeline_id = 7 AND t.row_key = k.row_key OFFSET 0) THEN 'task' ELSE coalesce((SELECT CASE WHEN g.xmin::text::bigint = k.xid THEN 'own' ELSE 'drop' END
+      FROM embedsidecar.ledger AS g
+      WHERE g.pipeline_id = 7 AND g.row_key = k.row_key AND g.source_hash || g.vector_hash LIKE k.pattern AND g.generation = 4), 'now') END AS verdict
   FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::bigint[]), pg_catalog.unnest($4::bytea[])) WITH ORDINALITY AS k (k1, row_key, xid, pattern, place)
   CROSS JOIN epoch AS e)
 SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $5::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $5::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, NULL::text, f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, f.stored, NULL::integer, k.verdict, k.visible, CASE WHEN f.body IS NOT NULL THEN EXISTS (SELECT

@@ -1,4 +1,4 @@
-package mark
+package walmsg
 
 import (
 	"crypto/hmac"
@@ -34,8 +34,8 @@ type Question struct {
 // ErrNoQuestion means that a message was not made by our functions: anybody may write what looks like a question.
 var ErrNoQuestion = errors.New("not a question of this installation")
 
-// QuestionKey returns the key that questions are signed with. It is not that of marks, though made of the same secret:
-// whoever may ask has texts of his own signed.
+// QuestionKey returns the key that questions are signed with. It is made of the installation's secret, and is not the
+// secret itself: whoever may ask has texts of his own signed, and traces are named with the secret.
 func QuestionKey(secret []byte) []byte {
 	sum := sha256.Sum256(append([]byte(Ask), secret...))
 	return sum[:]

@@ -1,4 +1,4 @@
-package mark
+package walmsg
 
 import (
 	"bytes"
@@ -41,7 +41,7 @@ func TestReadQuestion_TakesNoneThatIsNotSigned(t *testing.T) {
 	}
 	bad := map[string][]byte{
 		"nothing": nil, "cut off": good[:20], "another version": append([]byte{2}, good[1:]...),
-		"by the secret of marks":  asked([]byte("secret"), 7, 10, 99, "how?"),
+		"by the secret itself":    asked([]byte("secret"), 7, 10, 99, "how?"),
 		"by another installation": asked(QuestionKey([]byte("guess")), 7, 10, 99, "how?"),
 		"no UTF-8":                asked(key, 7, 10, 99, "\xff"),
 		"too long":                asked(key, 7, 10, 99, strings.Repeat("x", LongestQuestion+1)),
