@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 )
 
 // tokensFile is the file that the token commands work on.
@@ -46,8 +46,8 @@ func (g *tokenGrant) flags() []cli.Flag {
 	}
 }
 
-func (g *tokenGrant) grant() (serve.Grant, error) {
-	grant := serve.Grant{Role: g.role, Pipelines: g.pipelines.Value(), DatabaseRole: g.databaseRole}
+func (g *tokenGrant) grant() (gate.Grant, error) {
+	grant := gate.Grant{Role: g.role, Pipelines: g.pipelines.Value(), DatabaseRole: g.databaseRole}
 	if g.ttl != "" {
 		ttl, err := daysOrDuration(g.ttl)
 		if err != nil {
@@ -79,7 +79,7 @@ func daysOrDuration(text string) (time.Duration, error) {
 }
 
 func newTokenCreate() *command {
-	asked := tokenGrant{role: serve.RoleQuery}
+	asked := tokenGrant{role: gate.RoleQuery}
 	return &command{
 		name: "create", group: groupAdmin, usage: "make a token for somebody who may query or administer, and print it once",
 		arguments: "NAME", minArgs: 1, maxArgs: 1,
@@ -95,9 +95,9 @@ func newTokenCreate() *command {
 			if err != nil {
 				return err
 			}
-			secret, about, err := serve.CreateToken(path, env.args[0], grant)
+			secret, about, err := gate.CreateToken(path, env.args[0], grant)
 			switch {
-			case errors.Is(err, serve.ErrTokenName):
+			case errors.Is(err, gate.ErrTokenName):
 				return fail(exitConflict, fmt.Errorf("%s: %w: %q", path, err, env.args[0]),
 					"embedsidecar token revoke takes it out",
 					"choose another name: two may be in force while one takes the other's place")
@@ -113,7 +113,7 @@ func newTokenCreate() *command {
 				return env.printf("%s\n", secret)
 			}
 			type created struct {
-				serve.Token
+				gate.Token
 
 				Secret string `json:"token"`
 			}
@@ -135,12 +135,12 @@ func newTokenList() *command {
 			if err != nil {
 				return err
 			}
-			list, err := serve.ListTokens(path)
+			list, err := gate.ListTokens(path)
 			if err != nil {
 				return tokenFailure(err)
 			}
 			columns := []string{"name", "role", "id", "limits"}
-			return output.List(env.out, "tokens", list, columns, func(t *serve.Token) []any {
+			return output.List(env.out, "tokens", list, columns, func(t *gate.Token) []any {
 				return []any{t.Name, t.Role, t.ID, t.Limits()}
 			})
 		},
@@ -158,7 +158,7 @@ func newTokenRevoke() *command {
 			if err != nil {
 				return err
 			}
-			revoked, err := serve.RevokeTokens(path, env.args[0])
+			revoked, err := gate.RevokeTokens(path, env.args[0])
 			if err != nil {
 				return tokenFailure(err)
 			}

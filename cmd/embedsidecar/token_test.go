@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 )
 
 func TestToken_LetsSomebodyInAndOut(t *testing.T) {
@@ -22,7 +22,7 @@ func TestToken_LetsSomebodyInAndOut(t *testing.T) {
 	secret, stderr := s.run(0, "token", "create", "app")
 	secret = strings.TrimSuffix(secret, "\n")
 	s.has(stderr, `token "app" with role query is in `+file)
-	if strings.ContainsAny(secret, " \n") || !strings.HasPrefix(secret, serve.TokenPrefix) {
+	if strings.ContainsAny(secret, " \n") || !strings.HasPrefix(secret, gate.TokenPrefix) {
 		t.Errorf("%q is not a token alone", secret)
 	}
 	_, stderr = s.run(8, "token", "create", "app")

@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/dashboard"
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/folders"
 	"github.com/embedsidecar/embedsidecar/internal/named/registry"
@@ -40,7 +40,7 @@ func (n *Node) Dashboard(ctx context.Context, address, person string, told func(
 	}
 	secret := rand.Text()
 	server, err := admin.Listen(ctx, admin.Options{
-		Listen: address, Tokens: serve.OneToken(person, serve.RoleAdmin, secret), Service: service, Pages: pages,
+		Listen: address, Tokens: gate.OneToken(person, gate.RoleAdmin, secret), Service: service, Pages: pages,
 		Observe: n.observer.Request, Log: n.o.Log,
 	})
 	if err != nil {

@@ -3,47 +3,23 @@ package app
 import (
 	"context"
 	"fmt"
-	"net"
-	"sync"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 )
-
-// listener answers over HTTP.
-type listener interface {
-	Addr() net.Addr
-	Run(ctx context.Context) error
-}
-
-// answer has a listener answer from now on. The function it returns ends that, after the requests under way; it may be
-// called again.
-func (n *Node) answer(ctx context.Context, l listener, protected bool, flags string) (finish func() error) {
-	if !protected && !loopback.Addr(l.Addr()) {
-		n.o.Log.WarnContext(ctx, "tokens and texts travel unencrypted: give "+flags+", or have something in front that does",
-			"address", l.Addr().String())
-	}
-	serving, cancel := context.WithCancel(context.WithoutCancel(ctx)) // what is under way gets its answer first
-	done := make(chan error, 1)
-	go func() { done <- l.Run(serving) }()
-	return sync.OnceValue(func() error {
-		cancel()
-		return <-done
-	})
-}
 
 // queries answers queries from now on, on an address.
 func (n *Node) queries(ctx context.Context, address string) (finish func() error, err error) {
 	q := n.o.Config.Queries
 	o := serve.Options{
 		Listen: address, Cert: q.Cert, Key: q.Key, Backend: n.backend, Observe: n.observer.Request, Log: n.o.Log,
-		Limits: serve.Limits{Search: q.SearchTimeout, Stop: n.o.Config.Workers.DrainTimeout},
+		Limits: gate.Limits{Stop: n.o.Config.Workers.DrainTimeout}, Search: q.SearchTimeout,
 	}
 	switch {
 	case q.TokensFile != "":
-		if o.Tokens, err = serve.ReadTokens(q.TokensFile, n.o.Log); err != nil {
+		if o.Tokens, err = gate.ReadTokens(q.TokensFile, n.o.Log); err != nil {
 			return nil, problem.New(problem.Usage, err)
 		}
 	case !q.NoAuth:
@@ -55,7 +31,7 @@ func (n *Node) queries(ctx context.Context, address string) (finish func() error
 	if err != nil {
 		return nil, problem.New(problem.Usage, err, problem.Hints(err)...)
 	}
-	return n.answer(ctx, server, o.Tokens == nil || q.Cert != "", "--http-cert and --http-key"), nil
+	return server.Start(ctx), nil
 }
 
 // administer answers administrators from now on, if the user wants that.
@@ -69,7 +45,7 @@ func (n *Node) administer(ctx context.Context) (service *admin.Service, finish f
 		return nil, nil, problem.New(problem.Usage, fmt.Errorf("nobody could come in on %s: no tokens are given", c.Admin.Listen),
 			"make a token for each who may: embedsidecar token create NAME --role admin --tokens-file FILE, and give the file here")
 	}
-	tokens, err := serve.ReadTokens(c.Queries.TokensFile, n.o.Log)
+	tokens, err := gate.ReadTokens(c.Queries.TokensFile, n.o.Log)
 	if err != nil {
 		return nil, nil, problem.New(problem.Usage, err,
 			fmt.Sprintf("embedsidecar token create NAME --role admin --tokens-file %s makes one", c.Queries.TokensFile))
@@ -85,5 +61,5 @@ func (n *Node) administer(ctx context.Context) (service *admin.Service, finish f
 	if err != nil {
 		return nil, nil, problem.New(problem.Usage, err)
 	}
-	return service, n.answer(ctx, server, c.Admin.Cert != "", "--admin-cert and --admin-key"), nil
+	return service, server.Start(ctx), nil
 }

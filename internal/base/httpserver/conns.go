@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Conns bounds how many connections are open at a time. One more takes the place of another: first of those whose
+// conns bounds how many connections are open at a time. One more takes the place of another: first of those whose
 // client has not yet shown who it is, then of those that are idle, each time the one that has been so longest. Clients
 // that only hold connections, or send requests that do not end, keep nobody out that way. A connection that answers a
 // client which has shown who it is is never ended for another.
-type Conns struct {
+type conns struct {
 	net.Listener
 
 	most int
@@ -22,23 +22,23 @@ type Conns struct {
 	open map[*conn]struct{}
 }
 
-// Limit returns a listener with at most so many connections. Attach belongs to it.
-func Limit(l net.Listener, most int) *Conns {
-	return &Conns{Listener: l, most: most, open: map[*conn]struct{}{}}
+// limit returns a listener with at most so many connections. attach belongs to it.
+func limit(l net.Listener, most int) *conns {
+	return &conns{Listener: l, most: most, open: map[*conn]struct{}{}}
 }
 
 // conn is a connection with what is known of its client. Its fields are the listener's.
 type conn struct {
 	net.Conn
 
-	of     *Conns
+	of     *conns
 	known  bool // its client has shown who it is
 	busy   int  // requests that are being answered
 	silent time.Time
 }
 
 // Accept waits for a connection.
-func (l *Conns) Accept() (net.Conn, error) {
+func (l *conns) Accept() (net.Conn, error) {
 	for {
 		accepted, err := l.Listener.Accept()
 		if err != nil {
@@ -53,7 +53,7 @@ func (l *Conns) Accept() (net.Conn, error) {
 }
 
 // admit makes room for a connection, and reports whether there is some.
-func (l *Conns) admit(c *conn) bool {
+func (l *conns) admit(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.open) >= l.most {
@@ -69,7 +69,7 @@ func (l *Conns) admit(c *conn) bool {
 }
 
 // dispensableLocked returns the connection that goes for another; nil if all are busy.
-func (l *Conns) dispensableLocked() (gone *conn) {
+func (l *conns) dispensableLocked() (gone *conn) {
 	for c := range l.open {
 		switch {
 		case c.busy > 0 && c.known:
@@ -90,9 +90,9 @@ func (c *conn) Close() error {
 
 type connKey struct{}
 
-// Attach makes a server tell the listener what its connections do. Without known, whoever asks anything has shown who
+// attach makes a server tell the listener what its connections do. Without known, whoever asks anything has shown who
 // it is; otherwise the server calls Known.
-func (l *Conns) Attach(s *http.Server, everybodyIsKnown bool) {
+func (l *conns) attach(s *http.Server, everybodyIsKnown bool) {
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if secure, ok := c.(*tls.Conn); ok {
 			c = secure.NetConn()

@@ -3,15 +3,115 @@ package httpserver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
 )
+
+// Options say where to listen, and how long clients may take.
+type Options struct {
+	What     string // is answered: "queries"; for errors
+	Begun    string // that the log says once it answers
+	Listen   string // host:port; port 0 takes a free one
+	Cert     string // files of a certificate and its key, in PEM; read again when they change. "": plain HTTP
+	Key      string
+	ClientCA string // file of certificates, in PEM, one of which must have signed a client's; "": clients need none
+	// Handler makes what answers, of the address that it listens on.
+	Handler func(at net.Addr) http.Handler
+	// Everybody is known: whoever asks anything has shown who it is. Otherwise the handler calls Known.
+	Everybody bool
+	Conns     int           // open at a time; one more takes the place of one that does nothing
+	Header    time.Duration // for a request's header
+	Read      time.Duration // for a request
+	Write     time.Duration // from a request's header to the end of its answer
+	Stop      time.Duration // for requests under way when told to stop
+	End       func()        // ends answers that have no end of their own. May be nil
+	Log       *slog.Logger
+}
+
+const (
+	idleTimeout = 2 * time.Minute
+	maxHeader   = 16 << 10
+)
+
+// Server listens from the moment Listen made it; Run answers.
+type Server struct {
+	o        Options
+	listener net.Listener
+	http     *http.Server
+}
+
+// Listen opens the port, so that a port that is taken is known before anything else starts. Call Run, or Close if it
+// never comes to that.
+func Listen(ctx context.Context, o Options) (*Server, error) {
+	secure, err := secured(&o)
+	if err != nil {
+		return nil, fmt.Errorf("listen for %s: %w", o.What, err)
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", o.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for %s: %w", o.What, err)
+	}
+	conns := limit(listener, o.Conns)
+	server := &http.Server{
+		Handler:           o.Handler(listener.Addr()),
+		ReadHeaderTimeout: o.Header,
+		ReadTimeout:       o.Read,
+		WriteTimeout:      o.Write,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeader,
+		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
+	}
+	if o.End != nil {
+		server.RegisterOnShutdown(o.End)
+	}
+	conns.attach(server, o.Everybody)
+	s := &Server{o: o, listener: conns, http: server}
+	if secure != nil {
+		s.listener = tls.NewListener(conns, secure)
+	}
+	return s, nil
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Secure reports whether it is HTTPS.
+func (s *Server) Secure() bool { return s.o.Cert != "" }
+
+// Close gives the port back without having run.
+func (s *Server) Close() error { return s.listener.Close() }
+
+// Run answers until ctx ends, then lets requests under way finish for a moment. It returns nil when it was asked to
+// stop.
+func (s *Server) Run(ctx context.Context) error {
+	s.o.Log.InfoContext(ctx, s.o.Begun, "address", s.Addr().String(), "tls", s.Secure()) //nolint:sloglint // each listener has one
+	if err := Run(ctx, s.http, s.listener, s.o.Stop, s.o.Log); err != nil {
+		return fmt.Errorf("answer %s: %w", s.o.What, err)
+	}
+	return nil
+}
+
+// Start has the server answer from now on, also when ctx ends. The function it returns ends that, after the requests
+// under way; it may be called again.
+func (s *Server) Start(ctx context.Context) (finish func() error) {
+	serving, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- s.Run(serving) }()
+	return sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+}
 
 // Run answers until ctx ends, then lets requests under way finish for gracePeriod, and logs when that was not enough.
 // It returns nil when it was asked to stop.

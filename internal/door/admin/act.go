@@ -9,8 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
-	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
+	actions "github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
@@ -78,7 +78,7 @@ const (
 // changes nothing and leaves no entry. When ctx ends, what was done stays done, and the audit says how much that was.
 func (s *Service) Act(ctx context.Context, a Action) (Acted, error) {
 	done := Acted{DryRun: a.DryRun, Outcomes: []Outcome{}}
-	who, pool, names, err := s.meant(ctx, serve.RoleOperator, a.Pipelines)
+	who, pool, names, err := s.meant(ctx, gate.RoleOperator, a.Pipelines)
 	if err == nil {
 		err = s.mayChange(a.DryRun)
 	}
@@ -99,46 +99,43 @@ func (s *Service) mayChange(dry bool) error {
 	if !s.o.Config.Admin.ReadOnly || dry {
 		return nil
 	}
-	return &Problem{
-		Status: http.StatusForbidden, Reason: "read_only", Detail: "nothing can be changed here: http.admin.read_only is on",
-		Hints: []string{"the command line and SQL act on the database itself"},
-	}
+	return gate.Refuse(http.StatusForbidden, "read_only", "nothing can be changed here: http.admin.read_only is on", "the command line and SQL act on the database itself")
 }
 
 // check returns what is wrong with an action.
-func (a *Action) check(who Caller) error {
+func (a *Action) check(who gate.Caller) error {
 	f := &a.Filter
 	filtered := f.Class != "" || f.Code != "" || f.OlderThan != 0
 	ofRows := slices.Contains([]Verb{Reembed, Requeue, Cancel, Prioritise, Retry, Discard}, a.Verb)
 	prioritises := a.Verb == Priority || a.Verb == Prioritise
 	switch {
 	case len(f.States) > 0:
-		return wrong("body.state", "an action does not choose by state")
+		return gate.Wrong("body.state", "an action does not choose by state")
 	case a.Verb == Retry || a.Verb == Discard:
 	case filtered:
-		return wrong("body", string(a.Verb)+" takes keys, and neither class, code nor age")
+		return gate.Wrong("body", string(a.Verb)+" takes keys, and neither class, code nor age")
 	}
 	switch {
 	case !ofRows && len(f.Keys) > 0:
-		return wrong("body.keys", string(a.Verb)+" takes no keys")
+		return gate.Wrong("body.keys", string(a.Verb)+" takes no keys")
 	case len(f.Keys) > mostKeys:
-		return wrong("body.keys", fmt.Sprintf("%d keys at most in one request", mostKeys))
+		return gate.Wrong("body.keys", fmt.Sprintf("%d keys at most in one request", mostKeys))
 	case f.OlderThan < 0:
-		return wrong("body.older_than", "expected a duration that is not negative")
+		return gate.Wrong("body.older_than", "expected a duration that is not negative")
 	case a.Limit < 0 || a.Limit > mostRows:
-		return wrong("body.limit", fmt.Sprintf("expected a number from 1 to %d", mostRows))
+		return gate.Wrong("body.limit", fmt.Sprintf("expected a number from 1 to %d", mostRows))
 	case a.Verb == Cancel && len(f.Keys) == 0:
-		return wrong("body.keys", "cancel takes the keys of the rows")
+		return gate.Wrong("body.keys", "cancel takes the keys of the rows")
 	case prioritises != (a.Priority != ""):
-		return wrong("body.priority", "priority and prioritise take low, normal, high or urgent, and nothing else takes it")
+		return gate.Wrong("body.priority", "priority and prioritise take low, normal, high or urgent, and nothing else takes it")
 	case prioritises && !slices.Contains(actions.Priorities, a.Priority):
-		return wrong("body.priority", fmt.Sprintf("there is no priority %q", a.Priority), "low, normal, high or urgent")
+		return gate.Wrong("body.priority", fmt.Sprintf("there is no priority %q", a.Priority), "low, normal, high or urgent")
 	case (a.ofOne() || len(f.Keys) > 0 || a.Continues != 0) && len(a.Pipelines) != 1:
-		return wrong("body.pipelines", "it takes one pipeline: keys and numbers of entries are those of one")
+		return gate.Wrong("body.pipelines", "it takes one pipeline: keys and numbers of entries are those of one")
 	case a.For != nil && (a.Verb != Resume || *a.For < 0):
-		return wrong("body.for", "resume takes a time that is not negative, and nothing else takes one")
+		return gate.Wrong("body.for", "resume takes a time that is not negative, and nothing else takes one")
 	case len(a.Pipelines) == 0 && len(who.Pipelines) > 0 && !ofRows:
-		return wrong("body.pipelines", "name the pipelines: this token is for some")
+		return gate.Wrong("body.pipelines", "name the pipelines: this token is for some")
 	}
 	return nil
 }
@@ -149,7 +146,7 @@ func (a *Action) ofOne() bool {
 	return a.For != nil || slices.Contains(ofOne, a.Verb)
 }
 
-func (s *Service) act(ctx context.Context, pool *pgxpool.Pool, who Caller, names []string, a *Action, done *Acted,
+func (s *Service) act(ctx context.Context, pool *pgxpool.Pool, who gate.Caller, names []string, a *Action, done *Acted,
 ) error {
 	by := actions.New(pool, who.SaidBy())
 	add := func(list []actions.Outcome, err error) error {
@@ -195,7 +192,7 @@ func (s *Service) act(ctx context.Context, pool *pgxpool.Pool, who Caller, names
 
 // Reload has a plugin started anew beside itself, or with "" all of this process, as SIGHUP does.
 func (s *Service) Reload(ctx context.Context, plugin string) ([]control.Reloaded, error) {
-	who, err := wholly(ctx, serve.RoleAdmin)
+	who, err := gate.Wholly(ctx, gate.RoleAdmin)
 	if err == nil {
 		err = s.mayChange(false)
 	}
@@ -208,10 +205,8 @@ func (s *Service) Reload(ctx context.Context, plugin string) ([]control.Reloaded
 	}
 	now := s.o.Snapshot()
 	if plugin != "" && !slices.ContainsFunc(now.Control().Plugins, func(p control.Plugin) bool { return p.Plugin == plugin }) {
-		return nil, &Problem{
-			Status: http.StatusNotFound, Reason: "plugin_not_found",
-			Detail: fmt.Sprintf("no plugin %q is in use here", plugin), Hints: []string{"GET /api/v1/plugins lists them"},
-		}
+		return nil, gate.Refuse(http.StatusNotFound, "plugin_not_found",
+			fmt.Sprintf("no plugin %q is in use here", plugin), "GET /api/v1/plugins lists them")
 	}
 	list := s.o.Reload(ctx, who.SaidBy(), which)
 	for i := range list {

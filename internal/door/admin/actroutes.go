@@ -4,7 +4,7 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
@@ -80,12 +80,12 @@ func (a *api) acts() {
 	for verb, summary := range map[Verb]string{
 		Pause: "Embed nothing of a pipeline until resume", BackfillNow: "Have every row looked at, and those embedded that have no vector of their text",
 	} {
-		on(a, serve.RoleOperator, http.MethodPost, base+"/pipelines/{name}/"+string(verb), string(verb), summary,
+		on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/"+string(verb), string(verb), summary,
 			func(ctx context.Context, in *ofPipeline) (*body[Acted], error) {
 				return act(ctx, Action{Verb: verb, Pipelines: []string{in.Name}, DryRun: in.Body != nil && in.Body.DryRun})
 			})
 	}
-	on(a, serve.RoleOperator, http.MethodPost, base+"/pipelines/{name}/resume", "resume", "Take back pause, or have a pipeline work for a time whatever its hours are",
+	on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/resume", "resume", "Take back pause, or have a pipeline work for a time whatever its hours are",
 		func(ctx context.Context, in *struct {
 			Name string      `path:"name"`
 			Body *resumeBody `required:"false"`
@@ -107,7 +107,7 @@ func (a *api) acts() {
 	for verb, summary := range map[Verb]string{
 		Pause: "Turn the switch over all pipelines off", Resume: "Turn the switch over all pipelines on",
 	} {
-		on(a, serve.RoleOperator, http.MethodPost, base+"/"+string(verb), string(verb)+"-all", summary,
+		on(a, gate.RoleOperator, http.MethodPost, base+"/"+string(verb), string(verb)+"-all", summary,
 			func(ctx context.Context, in *struct {
 				Body *Trial `required:"false"`
 			},
@@ -115,7 +115,7 @@ func (a *api) acts() {
 				return act(ctx, Action{Verb: verb, DryRun: in.Body != nil && in.Body.DryRun})
 			})
 	}
-	on(a, serve.RoleOperator, http.MethodPost, base+"/pipelines/{name}/priority", "priority", "Give a pipeline's live changes another priority",
+	on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/priority", "priority", "Give a pipeline's live changes another priority",
 		func(ctx context.Context, in *struct {
 			Name string `path:"name"`
 			Body laneBody
@@ -125,7 +125,7 @@ func (a *api) acts() {
 				Verb: Priority, Pipelines: []string{in.Name}, Priority: in.Body.Priority, DryRun: in.Body.DryRun,
 			})
 		})
-	on(a, serve.RoleOperator, http.MethodPost, base+"/pipelines/{name}/reembed", "reembed", "Have rows embedded anew though their texts are what they were",
+	on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/reembed", "reembed", "Have rows embedded anew though their texts are what they were",
 		func(ctx context.Context, in *struct {
 			Name string       `path:"name"`
 			Body *reembedBody `required:"false"`
@@ -141,16 +141,16 @@ func (a *api) acts() {
 		})
 	a.rowActs(act)
 	a.loads()
-	on(a, serve.RoleOperator, http.MethodPost, base+"/notifications", "notify", "Turn notifications of what happens (LISTEN embedsidecar_changes) on or off",
+	on(a, gate.RoleOperator, http.MethodPost, base+"/notifications", "notify", "Turn notifications of what happens (LISTEN embedsidecar_changes) on or off",
 		func(ctx context.Context, in *struct{ Body notifyBody }) (*body[Acted], error) {
 			return answers(s.Notify(ctx, in.Body.On, in.Body.DryRun))
 		})
-	on(a, serve.RoleAdmin, http.MethodPost, base+"/plugins/reload", "reload-plugins", "Have every plugin start anew beside itself and take over, as SIGHUP does",
+	on(a, gate.RoleAdmin, http.MethodPost, base+"/plugins/reload", "reload-plugins", "Have every plugin start anew beside itself and take over, as SIGHUP does",
 		func(ctx context.Context, _ *struct{}) (*body[reloadList], error) {
 			list, err := s.Reload(ctx, "")
 			return answers(reloadList{list}, err)
 		})
-	on(a, serve.RoleAdmin, http.MethodPost, base+"/plugins/{plugin}/reload", "reload-plugin", "Have a plugin start anew beside itself and take over",
+	on(a, gate.RoleAdmin, http.MethodPost, base+"/plugins/{plugin}/reload", "reload-plugin", "Have a plugin start anew beside itself and take over",
 		func(ctx context.Context, in *struct {
 			Plugin string `path:"plugin"`
 		},
@@ -170,7 +170,7 @@ func (a *api) rowActs(act func(ctx context.Context, todo Action) (*body[Acted], 
 		Retry:   "Try dead letters, and what waits for another try, again at once",
 		Discard: "Put dead letters away, so that they count as cancelled",
 	} {
-		on(a, serve.RoleOperator, http.MethodPost, base+"/tasks/"+string(verb), string(verb), summary,
+		on(a, gate.RoleOperator, http.MethodPost, base+"/tasks/"+string(verb), string(verb), summary,
 			func(ctx context.Context, in *struct{ Body filterBody }) (*body[Acted], error) {
 				b := &in.Body
 				older, err := duration("body.older_than", b.OlderThan)
@@ -183,7 +183,7 @@ func (a *api) rowActs(act func(ctx context.Context, todo Action) (*body[Acted], 
 				})
 			})
 	}
-	on(a, serve.RoleOperator, http.MethodPost, base+"/tasks/prioritise", "prioritise", "Give rows that wait another priority, or all of a pipeline that do",
+	on(a, gate.RoleOperator, http.MethodPost, base+"/tasks/prioritise", "prioritise", "Give rows that wait another priority, or all of a pipeline that do",
 		func(ctx context.Context, in *struct{ Body waitingBody }) (*body[Acted], error) {
 			b := &in.Body
 			return act(ctx, Action{
@@ -195,7 +195,7 @@ func (a *api) rowActs(act func(ctx context.Context, todo Action) (*body[Acted], 
 		Requeue: "Have rows looked at again, or all that were cancelled",
 		Cancel:  "Take rows out of the queue",
 	} {
-		on(a, serve.RoleOperator, http.MethodPost, base+"/tasks/"+string(verb), string(verb), summary,
+		on(a, gate.RoleOperator, http.MethodPost, base+"/tasks/"+string(verb), string(verb), summary,
 			func(ctx context.Context, in *struct{ Body keysBody }) (*body[Acted], error) {
 				b := &in.Body
 				return act(ctx, Action{

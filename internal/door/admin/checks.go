@@ -7,7 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
@@ -23,7 +23,7 @@ type Check struct {
 // Checks tells what running depends on, and whether it is so. What sidecars say of their embedders counts more than
 // what an embedder of this process says.
 func (s *Service) Checks(ctx context.Context) ([]Check, error) {
-	if _, err := wholly(ctx, serve.RoleViewer); err != nil {
+	if _, err := gate.Wholly(ctx, gate.RoleViewer); err != nil {
 		return nil, err
 	}
 	pool, err := s.database()

@@ -3,13 +3,14 @@ package admin
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/httpserver"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 )
 
 // eventsEvery is how often somebody who watches is told, if anything is new.
@@ -17,6 +18,9 @@ const eventsEvery = 2 * time.Second
 
 // maxWatchers bounds how many watch at a time.
 const maxWatchers = 32
+
+// ownWatchers bounds those of one token.
+const ownWatchers = 8
 
 // hub knows who watches.
 type hub struct {
@@ -36,14 +40,11 @@ func (h *hub) join(name string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.own.Take(name) {
-		return full(ownWatchers)
+		return gate.Busy(fmt.Sprintf("this client already watches %d times, the most allowed", ownWatchers))
 	}
 	if h.watchers >= maxWatchers {
 		h.own.GiveBack(name)
-		return &Problem{
-			Status: http.StatusServiceUnavailable, Reason: "overloaded", Detail: "too many watch already",
-			after: 10 * time.Second,
-		}
+		return gate.Refuse(http.StatusServiceUnavailable, "overloaded", "too many watch already").After(10 * time.Second)
 	}
 	h.watchers++
 	return nil
@@ -70,7 +71,7 @@ func (h *hub) end() {
 // tables cannot be asked it tells the error instead. It returns when ctx or the listener ends, or when tell fails.
 // However many watch, the tables are asked once.
 func (s *Service) Watch(ctx context.Context, tell func(Status, error) error) error {
-	who, err := asked(ctx, serve.RoleViewer)
+	who, err := gate.Asked(ctx, gate.RoleViewer)
 	if err != nil {
 		return err
 	}
@@ -93,8 +94,8 @@ func (s *Service) Watch(ctx context.Context, tell func(Status, error) error) err
 		if ctx.Err() != nil {
 			return nil
 		}
-		if who.still != nil && !who.still() {
-			return unknown("the session is over, or the token was revoked")
+		if !who.Still() {
+			return gate.Unknown("the session is over, or the token was revoked")
 		}
 		if is := fingerprint(now, err); is != told {
 			if err := tell(now, err); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -83,12 +83,12 @@ func newFixture(t *testing.T, change ...func(f *fixture, o *admin.Options)) *fix
 	f.pool = f.connect(f.role)
 
 	f.file = filepath.Join(t.TempDir(), "tokens")
-	for name, grant := range map[string]serve.Grant{
-		"asker": {Role: serve.RoleQuery}, "reader": {Role: serve.RoleViewer}, "viewer": {Role: serve.RoleViewer},
-		"operator": {Role: serve.RoleOperator}, "admin": {Role: serve.RoleAdmin},
-		"scoped": {Role: serve.RoleOperator, Pipelines: []string{"public.docs"}},
+	for name, grant := range map[string]gate.Grant{
+		"asker": {Role: gate.RoleQuery}, "reader": {Role: gate.RoleViewer}, "viewer": {Role: gate.RoleViewer},
+		"operator": {Role: gate.RoleOperator}, "admin": {Role: gate.RoleAdmin},
+		"scoped": {Role: gate.RoleOperator, Pipelines: []string{"public.docs"}},
 	} {
-		if f.tokens[name], _, err = serve.CreateToken(f.file, name, grant); err != nil {
+		if f.tokens[name], _, err = gate.CreateToken(f.file, name, grant); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,7 +111,7 @@ func (f *fixture) connectTo(url string) *pgxpool.Pool {
 // listen answers requests until the test ends.
 func (f *fixture) listen(change ...func(f *fixture, o *admin.Options)) {
 	f.t.Helper()
-	tokens, err := serve.ReadTokens(f.file, nil)
+	tokens, err := gate.ReadTokens(f.file, nil)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
@@ -43,11 +43,11 @@ func TestListen_AsksForCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	tokensFile := filepath.Join(dir, "tokens")
-	secret, _, err := serve.CreateToken(tokensFile, "viewer", serve.Grant{Role: serve.RoleViewer})
+	secret, _, err := gate.CreateToken(tokensFile, "viewer", gate.Grant{Role: gate.RoleViewer})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := serve.ReadTokens(tokensFile, nil)
+	tokens, err := gate.ReadTokens(tokensFile, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

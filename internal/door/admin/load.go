@@ -7,10 +7,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
-	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
-	"github.com/embedsidecar/embedsidecar/internal/manage/wait"
+	actions "github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	caughtup "github.com/embedsidecar/embedsidecar/internal/manage/wait"
 )
 
 // Drained is how far a drain came, when nothing is left or the time is over.
@@ -26,12 +26,12 @@ type Drained struct {
 // caller sees. That something is left is an answer, and no error. It changes nothing.
 func (s *Service) Drain(ctx context.Context, pipelines []string, timeout time.Duration) (Drained, error) {
 	d := Drained{Pipelines: []caughtup.Drained{}}
-	_, pool, names, err := s.meant(ctx, serve.RoleViewer, pipelines)
+	_, pool, names, err := s.meant(ctx, gate.RoleViewer, pipelines)
 	if err != nil {
 		return d, err
 	}
 	if timeout > longestWait {
-		return d, wrong("body.timeout", "up to 60s can be waited for in one request")
+		return d, gate.Wrong("body.timeout", "up to 60s can be waited for in one request")
 	}
 	if len(names) == 0 { // none is his to see: all would be those of others
 		d.Yes = true
@@ -72,9 +72,7 @@ func (s *Service) mayWait() (end func(), err error) {
 	case s.waits <- struct{}{}:
 		return s.waits.giveBack, nil
 	default:
-		return nil, &Problem{
-			Status: http.StatusServiceUnavailable, Reason: "overloaded", Detail: "too many wait already", after: time.Second,
-		}
+		return nil, gate.Refuse(http.StatusServiceUnavailable, "overloaded", "too many wait already").After(time.Second)
 	}
 }
 
@@ -99,14 +97,14 @@ type Load struct {
 // does neither.
 func (s *Service) BeginLoad(ctx context.Context, pipelines []string, drain time.Duration, dry bool) (Load, error) {
 	begun := Load{Acted: Acted{DryRun: dry, Outcomes: []Outcome{}}}
-	who, pool, names, err := s.meant(ctx, serve.RoleOperator, pipelines)
+	who, pool, names, err := s.meant(ctx, gate.RoleOperator, pipelines)
 	switch {
 	case err != nil:
 		return begun, err
 	case len(pipelines) == 0 && len(who.Pipelines) > 0:
-		return begun, wrong("body.pipelines", "name the pipelines: this token is for some")
+		return begun, gate.Wrong("body.pipelines", "name the pipelines: this token is for some")
 	case drain > longestWait:
-		return begun, wrong("body.drain", "up to 60s can be waited for in one request")
+		return begun, gate.Wrong("body.drain", "up to 60s can be waited for in one request")
 	}
 	if err := s.mayChange(dry); err != nil {
 		return begun, err
@@ -142,14 +140,14 @@ func (s *Service) BeginLoad(ctx context.Context, pipelines []string, drain time.
 // EndLoad lets go on what was paused for a bulk load.
 func (s *Service) EndLoad(ctx context.Context, load actions.Load, dry bool) (Acted, error) {
 	ended := Acted{DryRun: dry, Outcomes: []Outcome{}}
-	who, pool, names, err := s.meant(ctx, serve.RoleOperator, load.Pipelines)
+	who, pool, names, err := s.meant(ctx, gate.RoleOperator, load.Pipelines)
 	switch {
 	case err != nil:
 		return ended, err
 	case load.All == (len(load.Pipelines) > 0):
-		return ended, wrong("body", "give what /bulk/begin answered as end: pipelines, or all")
+		return ended, gate.Wrong("body", "give what /bulk/begin answered as end: pipelines, or all")
 	case load.All && len(who.Pipelines) > 0:
-		return ended, wrong("body.all", "this token is for some pipelines")
+		return ended, gate.Wrong("body.all", "this token is for some pipelines")
 	}
 	if err := s.mayChange(dry); err != nil {
 		return ended, err
@@ -164,14 +162,14 @@ func (s *Service) EndLoad(ctx context.Context, load actions.Load, dry bool) (Act
 }
 
 // loader acts for somebody's bulk load, and says so in the audit as embedsidecar bulk does.
-func (*Service) loader(who Caller, pool *pgxpool.Pool) *actions.Actions {
+func (*Service) loader(who gate.Caller, pool *pgxpool.Pool) *actions.Actions {
 	return actions.New(pool, who.SaidBy()+" by bulk")
 }
 
 // Notify turns notifications of what happens on or off.
 func (s *Service) Notify(ctx context.Context, on, dry bool) (Acted, error) {
 	done := Acted{DryRun: dry, Outcomes: []Outcome{}}
-	who, err := wholly(ctx, serve.RoleOperator)
+	who, err := gate.Wholly(ctx, gate.RoleOperator)
 	if err == nil {
 		err = s.mayChange(dry)
 	}

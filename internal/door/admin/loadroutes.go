@@ -5,8 +5,8 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
-	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
+	actions "github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 )
 
 // drainBody says how long is waited.
@@ -31,7 +31,7 @@ type loadedBody struct {
 // loads are what goes before and behind a bulk load.
 func (a *api) loads() {
 	s := a.service
-	on(a, serve.RoleViewer, http.MethodPost, base+"/pipelines/{name}/drain", "drain", "Wait until nothing that was committed before is left to embed of a pipeline",
+	on(a, gate.RoleViewer, http.MethodPost, base+"/pipelines/{name}/drain", "drain", "Wait until nothing that was committed before is left to embed of a pipeline",
 		func(ctx context.Context, in *struct {
 			Name string     `path:"name"`
 			Body *drainBody `required:"false"`
@@ -39,14 +39,14 @@ func (a *api) loads() {
 		) (*body[Drained], error) {
 			return a.drain(ctx, []string{in.Name}, in.Body)
 		})
-	on(a, serve.RoleViewer, http.MethodPost, base+"/drain", "drain-all", "Wait until nothing that was committed before is left to embed",
+	on(a, gate.RoleViewer, http.MethodPost, base+"/drain", "drain-all", "Wait until nothing that was committed before is left to embed",
 		func(ctx context.Context, in *struct {
 			Body *drainBody `required:"false"`
 		},
 		) (*body[Drained], error) {
 			return a.drain(ctx, nil, in.Body)
 		})
-	on(a, serve.RoleOperator, http.MethodPost, base+"/bulk/begin", "begin-bulk", "Drain pipelines and pause them, for a bulk load",
+	on(a, gate.RoleOperator, http.MethodPost, base+"/bulk/begin", "begin-bulk", "Drain pipelines and pause them, for a bulk load",
 		func(ctx context.Context, in *struct {
 			Body *loadBody `required:"false"`
 		},
@@ -60,7 +60,7 @@ func (a *api) loads() {
 			}
 			return answers(s.BeginLoad(ctx, in.Body.Pipelines, drain, in.Body.DryRun))
 		})
-	on(a, serve.RoleOperator, http.MethodPost, base+"/bulk/end", "end-bulk", "Resume what was paused for a bulk load",
+	on(a, gate.RoleOperator, http.MethodPost, base+"/bulk/end", "end-bulk", "Resume what was paused for a bulk load",
 		func(ctx context.Context, in *struct{ Body loadedBody }) (*body[Acted], error) {
 			return answers(s.EndLoad(ctx, in.Body.Load, in.Body.DryRun))
 		})

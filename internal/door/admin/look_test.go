@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -140,7 +140,7 @@ func TestSession_OfABrowser(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(_ *fixture, o *admin.Options) {
 		o.Pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			who, known := admin.CallerOf(r.Context())
+			who, known := gate.CallerOf(r.Context())
 			_, _ = fmt.Fprintln(w, who.Name, known)
 		})
 	})
@@ -198,7 +198,7 @@ func TestSession_OfABrowser(t *testing.T) {
 		t.Errorf("after its end: %q", got)
 	}
 	begin()
-	if _, err := serve.RevokeTokens(f.file, "operator"); err != nil {
+	if _, err := gate.RevokeTokens(f.file, "operator"); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, waitFor, func() (bool, string) { got := page(); return got == "false", got })
@@ -240,7 +240,7 @@ func TestEvents(t *testing.T) {
 	until(`"enabled":true`)
 	f.MustExec(`SELECT embedsidecar.pause('public.docs')`)
 	until(`"enabled":false`)
-	if _, err := serve.RevokeTokens(f.file, "scoped"); err != nil {
+	if _, err := gate.RevokeTokens(f.file, "scoped"); err != nil {
 		t.Fatal(err)
 	}
 	f.MustExec(`SELECT embedsidecar.resume('public.docs')`)

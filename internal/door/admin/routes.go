@@ -11,7 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
@@ -35,6 +35,14 @@ func (a *api) routes() {
 	a.acts()
 }
 
+// get adds a route for whoever may look.
+func get[I, O any](a *api, path, id, summary string, answer func(ctx context.Context, in *I) (O, error)) {
+	gate.Get(a.API, gate.RoleViewer, http.MethodGet, base+path, id, summary, answer)
+}
+
+// none is what a route takes that takes nothing.
+type none = struct{}
+
 // Self is who one is.
 type Self struct {
 	Name      string   `json:"name"`
@@ -49,77 +57,67 @@ type withCookie struct {
 	Body      Self
 }
 
-func (a *api) self(who Caller) Self {
-	return Self{who.Name, who.Role, who.Pipelines, who.RowText, a.service.o.Config.Admin.ReadOnly}
+func (a *api) self(ctx context.Context) (Self, error) {
+	who, err := gate.Asked(ctx, gate.RoleViewer)
+	return Self{who.Name, who.Role, who.Pipelines, who.RowText, a.service.ReadOnly()}, err
 }
 
 // sessions are for browsers.
 func (a *api) sessions() {
-	on(a, serve.RoleViewer, http.MethodGet, sessionPath, "whoami", "Tell who one is",
-		func(ctx context.Context, _ *struct{}) (*body[Self], error) {
-			who, err := asked(ctx, serve.RoleViewer)
-			return answers(a.self(who), err)
-		})
-	on(a, serve.RoleViewer, http.MethodPost, sessionPath, "open-session", "Begin a session: a cookie instead of the token",
-		func(ctx context.Context, _ *struct{}) (*withCookie, error) {
-			who, err := asked(ctx, serve.RoleViewer)
-			if err == nil && who.session { // whoever has got hold of a cookie would have it for ever
-				err = &Problem{
-					Status: http.StatusForbidden, Reason: "session", Detail: "a session is begun with the token, not with another session",
-				}
-			}
+	get(a, "/session", "whoami", "Tell who one is", func(ctx context.Context, _ *none) (Self, error) { return a.self(ctx) })
+	on(a, gate.RoleViewer, http.MethodPost, sessionPath, "open-session", "Begin a session: a cookie instead of the token",
+		func(ctx context.Context, _ *none) (*withCookie, error) {
+			cookie, err := gate.SignIn(ctx, "")
 			if err != nil {
 				return nil, err
 			}
-			return &withCookie{*a.door.open(who), a.self(who)}, nil
+			who, err := a.self(ctx)
+			return &withCookie{*cookie, who}, err
 		})
-	on(a, serve.RoleViewer, http.MethodDelete, sessionPath, "end-session", "End the session",
-		func(ctx context.Context, in *struct {
-			Session string `cookie:"embedsidecar_session" hidden:"true"`
-		},
-		) (*withCookie, error) {
-			who, err := asked(ctx, serve.RoleViewer)
-			return &withCookie{*a.door.end(in.Session), a.self(who)}, err
+	on(a, gate.RoleViewer, http.MethodDelete, sessionPath, "end-session", "End the session",
+		func(ctx context.Context, _ *none) (*withCookie, error) {
+			who, err := a.self(ctx)
+			return &withCookie{*gate.SignOut(ctx), who}, err
 		})
+}
+
+// named is what is asked of one pipeline.
+type named struct {
+	Name string `path:"name"`
 }
 
 // looks tell of single things.
 func (a *api) looks() {
 	s := a.service
-	on(a, serve.RoleViewer, http.MethodGet, base+"/status", "status", "Tell how things stand",
-		func(ctx context.Context, _ *struct{}) (*body[Status], error) { return answers(s.Status(ctx)) })
-	on(a, serve.RoleViewer, http.MethodGet, base+"/checks", "checks", "Look at everything that running depends on",
-		func(ctx context.Context, _ *struct{}) (*body[checkList], error) {
+	get(a, "/status", "status", "Tell how things stand",
+		func(ctx context.Context, _ *none) (Status, error) { return s.Status(ctx) })
+	get(a, "/checks", "checks", "Look at everything that running depends on",
+		func(ctx context.Context, _ *none) (checkList, error) {
 			list, err := s.Checks(ctx)
-			return answers(checkList{list}, err)
+			return checkList{list}, err
 		})
-	on(a, serve.RoleViewer, http.MethodGet, base+"/pipelines/{name}", "pipeline", "Tell how a pipeline stands",
-		func(ctx context.Context, in *struct {
-			Name string `path:"name"`
-		},
-		) (*body[observe.Pipeline], error) {
-			return answers(s.Pipeline(ctx, in.Name))
+	get(a, "/pipelines/{name}", "pipeline", "Tell how a pipeline stands",
+		func(ctx context.Context, in *named) (observe.Pipeline, error) { return s.Pipeline(ctx, in.Name) })
+	type row struct {
+		Name string `path:"name"`
+		Key  string `path:"key" doc:"As tasks shows it"`
+		Text bool   `query:"text" doc:"With the text of the row, which not everybody may see"`
+	}
+	get(a, "/pipelines/{name}/rows/{key}", "explain", "Tell a row's story",
+		func(ctx context.Context, in *row) (explain.Story, error) {
+			return s.Explain(ctx, in.Name, in.Key, in.Text)
 		})
-	on(a, serve.RoleViewer, http.MethodGet, base+"/pipelines/{name}/rows/{key}", "explain", "Tell a row's story",
-		func(ctx context.Context, in *struct {
-			Name string `path:"name"`
-			Key  string `path:"key" doc:"As tasks shows it"`
-			Text bool   `query:"text" doc:"With the text of the row, which not everybody may see"`
-		},
-		) (*body[explain.Story], error) {
-			return answers(s.Explain(ctx, in.Name, in.Key, in.Text))
-		})
-	on(a, serve.RoleViewer, http.MethodGet, base+"/wait", "wait", "Wait until vectors have caught up with what is committed",
-		func(ctx context.Context, in *struct {
-			LSN     string `query:"lsn" doc:"Such as 0/16B3748; absent: all that is committed now"`
-			Timeout string `query:"timeout" default:"5s" doc:"Up to 60s; 0s: look once, and wait for nothing"`
-		},
-		) (*body[Waited], error) {
+	type wait struct {
+		LSN     string `query:"lsn" doc:"Such as 0/16B3748; absent: all that is committed now"`
+		Timeout string `query:"timeout" default:"5s" doc:"Up to 60s; 0s: look once, and wait for nothing"`
+	}
+	get(a, "/wait", "wait", "Wait until vectors have caught up with what is committed",
+		func(ctx context.Context, in *wait) (Waited, error) {
 			timeout, err := duration("query.timeout", in.Timeout)
 			if err != nil {
-				return nil, err
+				return Waited{}, err
 			}
-			return answers(s.Wait(ctx, in.LSN, timeout))
+			return s.Wait(ctx, in.LSN, timeout)
 		})
 }
 
@@ -140,12 +138,16 @@ type TaskParams struct {
 	Limit     int      `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 }
 
-func (p *TaskParams) query(states []string) (TaskQuery, error) {
+// page is that of tasks in some states.
+func (p *TaskParams) page(ctx context.Context, s *Service, states []string) (TaskPage, error) {
 	older, err := duration("query.older_than", p.OlderThan)
-	return TaskQuery{
+	if err != nil {
+		return TaskPage{}, err
+	}
+	return s.Tasks(ctx, TaskQuery{
 		Pipelines: p.Pipelines, Cursor: p.Cursor, Limit: p.Limit,
 		TaskFilter: report.TaskFilter{States: states, Class: p.Class, Code: p.Code, Keys: p.Keys, OlderThan: older},
-	}, err
+	})
 }
 
 // duration reads one; "" is none.
@@ -155,7 +157,7 @@ func duration(location, text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return 0, wrong(location, "expected a duration such as 90s, 10m or 24h")
+		return 0, gate.Wrong(location, "expected a duration such as 90s, 10m or 24h")
 	}
 	return d, nil
 }
@@ -185,68 +187,58 @@ type (
 // lists tell of many things.
 func (a *api) lists() {
 	s := a.service
-	on(a, serve.RoleViewer, http.MethodGet, base+"/pipelines", "pipelines", "List pipelines with where each stands",
-		func(ctx context.Context, _ *struct{}) (*body[pipelineList], error) {
+	get(a, "/pipelines", "pipelines", "List pipelines with where each stands",
+		func(ctx context.Context, _ *none) (pipelineList, error) {
 			now, err := s.Status(ctx)
-			return answers(pipelineList{now.Pipelines}, err)
+			return pipelineList{now.Pipelines}, err
 		})
-	on(a, serve.RoleViewer, http.MethodGet, base+"/slots", "slots", "List replication slots",
-		func(ctx context.Context, _ *struct{}) (*body[slotList], error) {
-			now, err := s.Status(ctx)
-			return answers(slotList{now.Slots}, err)
-		})
-	on(a, serve.RoleViewer, http.MethodGet, base+"/backfills", "backfills", "Tell how far comparisons of all rows are",
-		func(ctx context.Context, _ *struct{}) (*body[backfillList], error) {
+	get(a, "/slots", "slots", "List replication slots", func(ctx context.Context, _ *none) (slotList, error) {
+		now, err := s.Status(ctx)
+		return slotList{now.Slots}, err
+	})
+	get(a, "/backfills", "backfills", "Tell how far comparisons of all rows are",
+		func(ctx context.Context, _ *none) (backfillList, error) {
 			list, err := s.Backfills(ctx)
-			return answers(backfillList{list}, err)
+			return backfillList{list}, err
 		})
-	on(a, serve.RoleViewer, http.MethodGet, base+"/tasks", "tasks", "List rows that wait, are in work, failed or were cancelled, the oldest first",
-		func(ctx context.Context, in *struct {
-			TaskParams
-			States []string `query:"state,explode" enum:"todo,in_progress,stale,retrying,failed,cancelled"`
-		},
-		) (*body[TaskPage], error) {
-			q, err := in.query(in.States)
-			if err != nil {
-				return nil, err
-			}
-			return answers(s.Tasks(ctx, q))
+	type tasks struct {
+		TaskParams
+		States []string `query:"state,explode" enum:"todo,in_progress,stale,retrying,failed,cancelled"`
+	}
+	get(a, "/tasks", "tasks", "List rows that wait, are in work, failed or were cancelled, the oldest first",
+		func(ctx context.Context, in *tasks) (TaskPage, error) { return in.page(ctx, s, in.States) })
+	get(a, "/dead-letters", "dead-letters", "List rows that could not be embedded, the oldest first",
+		func(ctx context.Context, in *TaskParams) (TaskPage, error) {
+			return in.page(ctx, s, []string{"failed"})
 		})
-	on(a, serve.RoleViewer, http.MethodGet, base+"/dead-letters", "dead-letters", "List rows that could not be embedded, the oldest first",
-		func(ctx context.Context, in *TaskParams) (*body[TaskPage], error) {
-			q, err := in.query([]string{"failed"})
-			if err != nil {
-				return nil, err
-			}
-			return answers(s.Tasks(ctx, q))
-		})
-	on(a, serve.RoleViewer, http.MethodGet, base+"/errors", "errors", "Tell what goes wrong, grouped",
-		func(ctx context.Context, in *OfPipelines) (*body[errorList], error) {
+	get(a, "/errors", "errors", "Tell what goes wrong, grouped",
+		func(ctx context.Context, in *OfPipelines) (errorList, error) {
 			list, err := s.Errors(ctx, in.Pipelines)
-			return answers(errorList{list}, err)
+			return errorList{list}, err
 		})
-	on(a, serve.RoleViewer, http.MethodGet, base+"/audit", "audit", "Tell who had what done, the newest first",
-		func(ctx context.Context, in *struct {
-			OfPipelines
-			Cursor string `query:"cursor" doc:"next of the page before"`
-			Limit  int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
-		},
-		) (*body[AuditPage], error) {
-			return answers(s.Audit(ctx, in.Pipelines, in.Cursor, in.Limit))
+	type audit struct {
+		OfPipelines
+		Cursor string `query:"cursor" doc:"next of the page before"`
+		Limit  int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+	}
+	get(a, "/audit", "audit", "Tell who had what done, the newest first",
+		func(ctx context.Context, in *audit) (AuditPage, error) {
+			return s.Audit(ctx, in.Pipelines, in.Cursor, in.Limit)
 		})
-	on(a, serve.RoleViewer, http.MethodGet, base+"/plugins", "plugins", "List the plugins of this process, with their models and caches",
-		func(ctx context.Context, _ *struct{}) (*body[control.State], error) { return answers(s.Plugins(ctx)) })
-	on(a, serve.RoleAdmin, http.MethodGet, base+"/config", "config", "List the values of the configuration, without passwords",
-		func(ctx context.Context, _ *struct{}) (*body[settingList], error) {
+	get(a, "/plugins", "plugins", "List the plugins of this process, with their models and caches",
+		func(ctx context.Context, _ *none) (control.State, error) { return s.Plugins(ctx) })
+	gate.Get(a.API, gate.RoleAdmin, http.MethodGet, base+"/config", "config",
+		"List the values of the configuration, without passwords",
+		func(ctx context.Context, _ *none) (settingList, error) {
 			list, err := s.Config(ctx)
-			return answers(settingList{list}, err)
+			return settingList{list}, err
 		})
 }
 
 // watches tell what happens as it happens.
 func (a *api) watches() {
-	on(a, serve.RoleViewer, http.MethodGet, eventsPath, "events", "Tell how things stand, at once and whenever that changes",
-		func(context.Context, *struct{}) (*huma.StreamResponse, error) {
+	on(a, gate.RoleViewer, http.MethodGet, eventsPath, "events", "Tell how things stand, at once and whenever that changes",
+		func(context.Context, *none) (*huma.StreamResponse, error) {
 			return &huma.StreamResponse{Body: a.stream}, nil
 		}, func(op *huma.Operation) {
 			op.Responses["200"] = &huma.Response{
@@ -286,6 +278,6 @@ func (a *api) stream(ctx huma.Context) {
 		return send("status", now)
 	})
 	if err != nil && !begun {
-		a.service.ProblemOf(ctx.Context(), err).write(w)
+		a.Write(ctx.Context(), w, err)
 	}
 }

@@ -2,9 +2,8 @@ package admin
 
 import (
 	"context"
-	"net/http"
 
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
@@ -23,7 +22,7 @@ type (
 
 // Workers tells of the sidecars that work here and those that ended a short while ago: to who sees all pipelines.
 func (s *Service) Workers(ctx context.Context) ([]report.Worker, error) {
-	if _, err := wholly(ctx, serve.RoleViewer); err != nil {
+	if _, err := gate.Wholly(ctx, gate.RoleViewer); err != nil {
 		return nil, err
 	}
 	pool, err := s.database()
@@ -45,7 +44,7 @@ func (s *Service) Workers(ctx context.Context) ([]report.Worker, error) {
 // Lanes counts rows of pipelines that the caller sees by priority and state. It counts all of them, one who asks at a
 // time.
 func (s *Service) Lanes(ctx context.Context, pipelines []string) ([]report.Lane, error) {
-	_, pool, names, err := s.meant(ctx, serve.RoleViewer, pipelines)
+	_, pool, names, err := s.meant(ctx, gate.RoleViewer, pipelines)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +58,7 @@ func (s *Service) Lanes(ctx context.Context, pipelines []string) ([]report.Lane,
 
 // RowStates tells where rows of a pipeline stand.
 func (s *Service) RowStates(ctx context.Context, pipeline string, keys []string) ([]report.RowState, error) {
-	_, pool, names, err := s.meant(ctx, serve.RoleViewer, []string{pipeline})
+	_, pool, names, err := s.meant(ctx, gate.RoleViewer, []string{pipeline})
 	if err != nil {
 		return nil, err
 	}
@@ -70,23 +69,25 @@ func (s *Service) RowStates(ctx context.Context, pipeline string, keys []string)
 // rows tell of sidecars, lanes and rows.
 func (a *api) rows() {
 	s := a.service
-	on(a, serve.RoleViewer, http.MethodGet, base+"/workers", "workers", "List the sidecars that work here, or ended a short while ago, with what each did in the last 24 hours",
-		func(ctx context.Context, _ *struct{}) (*body[workerList], error) {
+	get(a, "/workers", "workers",
+		"List the sidecars that work here, or ended a short while ago, with what each did in the last 24 hours",
+		func(ctx context.Context, _ *none) (workerList, error) {
 			list, err := s.Workers(ctx)
-			return answers(workerList{list}, err)
+			return workerList{list}, err
 		})
-	on(a, serve.RoleViewer, http.MethodGet, base+"/lanes", "lanes", "Count rows by priority and state, with their ages",
-		func(ctx context.Context, in *OfPipelines) (*body[laneList], error) {
+	get(a, "/lanes", "lanes", "Count rows by priority and state, with their ages",
+		func(ctx context.Context, in *OfPipelines) (laneList, error) {
 			list, err := s.Lanes(ctx, in.Pipelines)
-			return answers(laneList{list}, err)
+			return laneList{list}, err
 		})
-	on(a, serve.RoleViewer, http.MethodGet, base+"/pipelines/{name}/rows", "rows", "Tell where rows stand: pending, embedded, stale, failed, cancelled, or no_text",
-		func(ctx context.Context, in *struct {
-			Name string   `path:"name"`
-			Keys []string `query:"key,explode" required:"true" maxItems:"100" doc:"As tasks shows them; again for more"`
-		},
-		) (*body[rowList], error) {
+	type some struct {
+		Name string   `path:"name"`
+		Keys []string `query:"key,explode" required:"true" maxItems:"100" doc:"As tasks shows them; again for more"`
+	}
+	get(a, "/pipelines/{name}/rows", "rows",
+		"Tell where rows stand: pending, embedded, stale, failed, cancelled, or no_text",
+		func(ctx context.Context, in *some) (rowList, error) {
 			list, err := s.RowStates(ctx, in.Name, in.Keys)
-			return answers(rowList{list}, err)
+			return rowList{list}, err
 		})
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
@@ -37,20 +37,18 @@ func (s *Service) access(name string) *search.Access {
 // not see them is told nothing that confirms a guess of one: which rows have its words, and how near they are.
 func (s *Service) Search(ctx context.Context, name, text string, r search.Request, texts bool,
 ) (found Found, err error) {
-	who, pool, names, err := s.meant(ctx, serve.RoleOperator, []string{name})
+	who, pool, names, err := s.meant(ctx, gate.RoleOperator, []string{name})
 	switch {
 	case err != nil:
 		return found, err
 	case strings.TrimSpace(text) == "" || strings.Contains(text, "\x00"):
-		return found, wrong("body.text", "the text to search for is empty, or holds a zero byte")
+		return found, gate.Wrong("body.text", "the text to search for is empty, or holds a zero byte")
 	case len(text) > maxQuestion:
-		return found, wrong("body.text", "the text to search for is too long: 8 kB at most")
+		return found, gate.Wrong("body.text", "the text to search for is too long: 8 kB at most")
 	case r.Hybrid && !who.RowText:
 		return found, noText("a hybrid search tells which rows have the words of a text")
 	case s.o.Embed == nil:
-		return found, &Problem{
-			Status: http.StatusServiceUnavailable, Reason: "no_model", Detail: "there is no model here to embed a question with",
-		}
+		return found, gate.Refuse(http.StatusServiceUnavailable, "no_model", "there is no model here to embed a question with")
 	}
 	p, err := query.Searchable(ctx, pool, names[0])
 	if err != nil {
@@ -74,7 +72,7 @@ func (s *Service) Search(ctx context.Context, name, text string, r search.Reques
 
 // Similar finds the rows of a pipeline that are nearest to one of them, as Search does.
 func (s *Service) Similar(ctx context.Context, name, key string, rows int, texts bool) ([]search.Hit, error) {
-	who, pool, names, err := s.meant(ctx, serve.RoleOperator, []string{name})
+	who, pool, names, err := s.meant(ctx, gate.RoleOperator, []string{name})
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +86,7 @@ func (s *Service) Similar(ctx context.Context, name, key string, rows int, texts
 }
 
 // hide takes the texts out of what was found, unless they are wanted, and what tells of them from who may not see them.
-func hide(hits []search.Hit, who Caller, texts bool) {
+func hide(hits []search.Hit, who gate.Caller, texts bool) {
 	for i := range hits {
 		if !who.RowText {
 			hits[i].Distance, hits[i].Score = nil, nil
@@ -123,7 +121,7 @@ type Answer struct {
 
 // searches find rows.
 func (a *api) searches() {
-	on(a, serve.RoleOperator, http.MethodPost, base+"/search", "search", "Find the rows of a pipeline that are nearest to a text",
+	on(a, gate.RoleOperator, http.MethodPost, base+"/search", "search", "Find the rows of a pipeline that are nearest to a text",
 		func(ctx context.Context, in *struct{ Body searchBody }) (*body[Answer], error) {
 			b := &in.Body
 			request := search.Request{Rows: cmp.Or(b.K, usualHits), Hybrid: b.Hybrid}

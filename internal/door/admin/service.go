@@ -14,11 +14,11 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
-	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	actions "github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/internal/named/registry"
@@ -52,6 +52,7 @@ type Service struct {
 	o        ServiceOptions
 	memory   observe.Memory
 	events   *hub
+	judge    gate.Judge
 	waits    turn // those who wait for vectors, each in a request
 	counting turn // one counts all tasks at a time
 
@@ -75,9 +76,15 @@ const (
 // NewService makes a Service. Before Follow it knows no database.
 func NewService(o ServiceOptions) *Service {
 	return &Service{
-		o: o, memory: observe.Memory{Counts: report.Counts{Age: statusAge}}, events: newHub(),
+		o: o, judge: gate.Judge{Inside: true, Redact: o.Redact, Log: o.Log}, events: newHub(),
+		memory:  observe.Memory{Counts: report.Counts{Age: statusAge}},
 		reading: make(turn, 1), checking: make(turn, 1), counting: make(turn, 1), waits: make(turn, maxWaits),
 	}
+}
+
+// ProblemOf turns any error into what somebody who asked may see of it.
+func (s *Service) ProblemOf(ctx context.Context, err error) *gate.Problem {
+	return s.judge.Problem(ctx, err)
 }
 
 // turn is for as many at a time as it has room for. Nobody waits for his longer than his context.
@@ -106,10 +113,7 @@ func (s *Service) database() (*pgxpool.Pool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pool == nil {
-		return nil, &Problem{
-			Status: http.StatusServiceUnavailable, Reason: "starting", after: 2 * time.Second,
-			Detail: "the sidecar starts: it is not connected to its database yet",
-		}
+		return nil, gate.Refuse(http.StatusServiceUnavailable, "starting", "the sidecar starts: it is not connected to its database yet").After(2 * time.Second)
 	}
 	return s.pool, nil
 }
@@ -135,7 +139,7 @@ type Status struct {
 
 // Status tells how all pipelines stand that the caller sees.
 func (s *Service) Status(ctx context.Context) (Status, error) {
-	who, err := asked(ctx, serve.RoleViewer)
+	who, err := gate.Asked(ctx, gate.RoleViewer)
 	if err != nil {
 		return Status{}, err
 	}
@@ -171,7 +175,7 @@ func (s *Service) look(ctx context.Context, pool *pgxpool.Pool) (observe.Databas
 }
 
 // seen is what somebody sees of how things stand.
-func seen(who Caller, all observe.Database) observe.Database {
+func seen(who gate.Caller, all observe.Database) observe.Database {
 	if len(who.Pipelines) == 0 {
 		return all
 	}
@@ -191,7 +195,7 @@ func seen(who Caller, all observe.Database) observe.Database {
 }
 
 // program is the process, as far as somebody sees it.
-func (s *Service) program(who Caller) Program {
+func (s *Service) program(who gate.Caller) Program {
 	now := s.o.Snapshot()
 	p := Program{Instance: now.Instance, Slot: now.Slot, Version: now.Version, Pid: now.Pid, Ready: true}
 	for _, c := range now.Ready() {
@@ -208,7 +212,7 @@ func (s *Service) program(who Caller) Program {
 
 // Pipeline tells how one pipeline stands.
 func (s *Service) Pipeline(ctx context.Context, name string) (observe.Pipeline, error) {
-	_, _, names, err := s.meant(ctx, serve.RoleViewer, []string{name})
+	_, _, names, err := s.meant(ctx, gate.RoleViewer, []string{name})
 	if err != nil {
 		return observe.Pipeline{}, err
 	}
@@ -225,8 +229,10 @@ func (s *Service) Pipeline(ctx context.Context, name string) (observe.Pipeline, 
 }
 
 // meant returns who asks, and the whole names of the pipelines that he means and sees: without names all of these.
-func (s *Service) meant(ctx context.Context, role string, names []string) (Caller, *pgxpool.Pool, []string, error) {
-	who, err := asked(ctx, role)
+func (s *Service) meant(ctx context.Context, role string, names []string) (gate.Caller, *pgxpool.Pool, []string,
+	error,
+) {
+	who, err := gate.Asked(ctx, role)
 	if err != nil {
 		return who, nil, nil, err
 	}
@@ -264,15 +270,12 @@ func (s *Service) meant(ctx context.Context, role string, names []string) (Calle
 // noPipeline is the answer for one that is not there, or not for him who asks.
 func noPipeline(name string, known []string) error {
 	err := refusal.UnknownPipeline(name, known)
-	return &Problem{Status: http.StatusNotFound, Reason: "pipeline_not_found", Code: code.NoPipeline, Detail: err.Problem, Hints: err.Hint}
+	return &gate.Problem{Status: http.StatusNotFound, Reason: "pipeline_not_found", Code: code.NoPipeline, Detail: err.Problem, Hints: err.Hint}
 }
 
 // noText is the answer for somebody who may not see texts of rows.
-func noText(detail string) *Problem {
-	return &Problem{
-		Status: http.StatusForbidden, Reason: "row_text", Detail: detail,
-		Hints: []string{"they are shown to the roles operator and admin where http.admin.show_row_text is on"},
-	}
+func noText(detail string) *gate.Problem {
+	return gate.Refuse(http.StatusForbidden, "row_text", detail, "they are shown to the roles operator and admin where http.admin.show_row_text is on")
 }
 
 // barred returns why the text of a pipeline's rows is not read through the connections of the program: policies of its
@@ -287,7 +290,7 @@ func (s *Service) barred(ctx context.Context, pool *pgxpool.Pool, name string) e
 
 // Explain tells the story of a row; with text also its text, which not everybody may see.
 func (s *Service) Explain(ctx context.Context, pipeline, key string, text bool) (explain.Story, error) {
-	who, pool, names, err := s.meant(ctx, serve.RoleViewer, []string{pipeline})
+	who, pool, names, err := s.meant(ctx, gate.RoleViewer, []string{pipeline})
 	if err != nil {
 		return explain.Story{}, err
 	}
@@ -307,11 +310,7 @@ func (s *Service) Explain(ctx context.Context, pipeline, key string, text bool) 
 		list[0].HideHashes()
 	}
 	if !list[0].Known() {
-		return list[0], &Problem{
-			Status: http.StatusNotFound, Reason: "row_not_found",
-			Detail: fmt.Sprintf("pipeline %s knows no row with the key %q", names[0], key),
-			Hints:  []string{"keys are written as /api/v1/tasks, failed, search and verify show them"},
-		}
+		return list[0], gate.Refuse(http.StatusNotFound, "row_not_found", fmt.Sprintf("pipeline %s knows no row with the key %q", names[0], key), "keys are written as /api/v1/tasks, failed, search and verify show them")
 	}
 	return list[0], nil
 }
@@ -339,7 +338,7 @@ const (
 
 // Tasks returns a page of the tasks of pipelines that the caller sees.
 func (s *Service) Tasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
-	who, pool, names, err := s.meant(ctx, serve.RoleViewer, q.Pipelines)
+	who, pool, names, err := s.meant(ctx, gate.RoleViewer, q.Pipelines)
 	page := TaskPage{Tasks: []report.Task{}}
 	if err != nil {
 		return page, err
@@ -350,7 +349,7 @@ func (s *Service) Tasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
 	}
 	for _, state := range q.States {
 		if !slices.Contains(report.TaskStates, state) {
-			return page, wrong("query.state", fmt.Sprintf("there is no state %q", state))
+			return page, gate.Wrong("query.state", fmt.Sprintf("there is no state %q", state))
 		}
 	}
 	after, err := position(q.Cursor, 0)
@@ -378,7 +377,7 @@ func position(cursor string, first int64) (int64, error) {
 	}
 	n, err := strconv.ParseInt(cursor, 10, 64)
 	if err != nil || n < 0 {
-		return 0, wrong("query.cursor", "it is not what next of a page said")
+		return 0, gate.Wrong("query.cursor", "it is not what next of a page said")
 	}
 	return n, nil
 }
@@ -388,14 +387,14 @@ func pageSize(limit int) (int, error) {
 	case limit == 0:
 		return usualPage, nil
 	case limit < 0 || limit > mostPage:
-		return 0, wrong("query.limit", fmt.Sprintf("expected a number from 1 to %d", mostPage))
+		return 0, gate.Wrong("query.limit", fmt.Sprintf("expected a number from 1 to %d", mostPage))
 	}
 	return limit, nil
 }
 
 // Errors returns what goes wrong in pipelines that the caller sees, grouped, the most rows first.
 func (s *Service) Errors(ctx context.Context, pipelines []string) ([]report.ErrorGroup, error) {
-	_, pool, names, err := s.meant(ctx, serve.RoleViewer, pipelines)
+	_, pool, names, err := s.meant(ctx, gate.RoleViewer, pipelines)
 	if err != nil {
 		return nil, err
 	}
@@ -415,7 +414,7 @@ type AuditPage struct {
 // Audit returns a page of what was done to pipelines that the caller sees, or, to who sees all, of whatever was done.
 // cursor is next of the page before; "": it is the first.
 func (s *Service) Audit(ctx context.Context, pipelines []string, cursor string, limit int) (AuditPage, error) {
-	who, pool, names, err := s.meant(ctx, serve.RoleViewer, pipelines)
+	who, pool, names, err := s.meant(ctx, gate.RoleViewer, pipelines)
 	page := AuditPage{Actions: []report.Action{}}
 	if err != nil {
 		return page, err
@@ -445,7 +444,7 @@ func (s *Service) Audit(ctx context.Context, pipelines []string, cursor string, 
 
 // Plugins tells of the plugins of this process, and what is remembered of their vectors.
 func (s *Service) Plugins(ctx context.Context) (control.State, error) {
-	if _, err := wholly(ctx, serve.RoleViewer); err != nil {
+	if _, err := gate.Wholly(ctx, gate.RoleViewer); err != nil {
 		return control.State{}, err
 	}
 	now := s.o.Snapshot()
@@ -458,7 +457,7 @@ func (s *Service) Plugins(ctx context.Context) (control.State, error) {
 
 // Config tells every value of the configuration that counts, without passwords.
 func (s *Service) Config(ctx context.Context) ([]config.Shown, error) {
-	if _, err := wholly(ctx, serve.RoleAdmin); err != nil {
+	if _, err := gate.Wholly(ctx, gate.RoleAdmin); err != nil {
 		return nil, err
 	}
 	list := s.o.Config.Show(true)

@@ -8,9 +8,9 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
-	"github.com/embedsidecar/embedsidecar/internal/manage/wait"
+	caughtup "github.com/embedsidecar/embedsidecar/internal/manage/wait"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
@@ -34,7 +34,7 @@ type Waited struct {
 // Wait waits until the vectors of all pipelines of this sidecar's slot have caught up with an LSN, or without one with
 // all that is committed now. That they have not in time is an answer, and no error.
 func (s *Service) Wait(ctx context.Context, text string, timeout time.Duration) (Waited, error) {
-	who, err := asked(ctx, serve.RoleViewer)
+	who, err := gate.Asked(ctx, gate.RoleViewer)
 	if err != nil {
 		return Waited{}, err
 	}
@@ -43,13 +43,13 @@ func (s *Service) Wait(ctx context.Context, text string, timeout time.Duration) 
 		return Waited{}, err
 	}
 	if timeout > longestWait {
-		return Waited{}, wrong("query.timeout", "up to 60s can be waited for in one request")
+		return Waited{}, gate.Wrong("query.timeout", "up to 60s can be waited for in one request")
 	}
 	var lsn pglogrepl.LSN
 	if text == "" {
 		lsn, err = report.Now(ctx, pool)
 	} else if lsn, err = caughtup.ParseLSN(text); err != nil {
-		return Waited{}, wrong("query.lsn", err.Error())
+		return Waited{}, gate.Wrong("query.lsn", err.Error())
 	}
 	if err != nil {
 		return Waited{}, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
@@ -133,7 +134,7 @@ func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
 		d.render(w, r, d.failed(r.Context(), err))
 		return
 	}
-	who, _ := admin.CallerOf(r.Context())
+	who, _ := gate.CallerOf(r.Context())
 	d.notices.tell(who, told)
 	http.Redirect(w, r, d.at(back(r)), http.StatusSeeOther) //nolint:gosec // back leads to pages of ours alone
 }

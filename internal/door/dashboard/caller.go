@@ -9,7 +9,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 )
 
 const (
@@ -32,7 +32,7 @@ type notices struct {
 	list map[string]notice // by name of the caller
 }
 
-func (n *notices) tell(who admin.Caller, text string) {
+func (n *notices) tell(who gate.Caller, text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.list == nil || len(n.list) >= mostNotices {
@@ -42,7 +42,7 @@ func (n *notices) tell(who admin.Caller, text string) {
 }
 
 // told returns what waits, once.
-func (n *notices) told(who admin.Caller) []notice {
+func (n *notices) told(who gate.Caller) []notice {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	found, ok := n.list[who.Name]
@@ -56,7 +56,7 @@ func (n *notices) told(who admin.Caller) []notice {
 // known lets those in whom a token names, and leads everybody else to where one is asked for.
 func (d *Dashboard) known(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, ok := admin.CallerOf(r.Context())
+		_, ok := gate.CallerOf(r.Context())
 		switch {
 		case ok:
 			next.ServeHTTP(w, r)
@@ -74,7 +74,7 @@ func (d *Dashboard) loginPage(w http.ResponseWriter, r *http.Request) {
 
 // login takes a token and gives the browser a session for it.
 func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
-	cookie, err := admin.SignIn(r, r.PostFormValue("token"))
+	cookie, err := gate.SignIn(r.Context(), r.PostFormValue("token"))
 	if err != nil {
 		p := d.o.Service.ProblemOf(r.Context(), err)
 		d.render(w, r, view{page: "login", title: "Sign in", bare: true, status: p.Status, data: p.Detail})
@@ -85,7 +85,7 @@ func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *Dashboard) logout(w http.ResponseWriter, r *http.Request) {
-	http.SetCookie(w, admin.SignOut(r))
+	http.SetCookie(w, gate.SignOut(r.Context()))
 	http.Redirect(w, r, d.at("/login"), http.StatusSeeOther)
 }
 

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
-	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -48,7 +48,7 @@ type shown struct {
 	Theme, Version          string
 	Live, Bare              bool
 	MayAct, ReadOnly        bool
-	Caller                  admin.Caller
+	Caller                  gate.Caller
 	Told                    []notice
 	At                      time.Time
 	Nav                     []group
@@ -368,7 +368,7 @@ func (d *Dashboard) failed(ctx context.Context, err error) view {
 
 // render writes a page, whole or not at all.
 func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v view) {
-	c, _ := admin.CallerOf(r.Context())
+	c, _ := gate.CallerOf(r.Context())
 	theme := "system"
 	if cookie, err := r.Cookie(themeCookie); err == nil {
 		theme = themeOf(cookie.Value)

@@ -30,7 +30,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/dashboard"
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
@@ -160,9 +160,9 @@ func newRig(t *testing.T) *rig {
 	_, operator := db.SQLRoles()
 	r.person = db.Role("")
 	db.MustExecSuper("GRANT " + r.run + ", " + operator + " TO " + r.person)
-	r.token("vera", serve.RoleViewer)
-	r.token("olga", serve.RoleOperator)
-	r.token("ada", serve.RoleAdmin)
+	r.token("vera", gate.RoleViewer)
+	r.token("olga", gate.RoleOperator)
+	r.token("ada", gate.RoleAdmin)
 	return r
 }
 
@@ -320,7 +320,7 @@ func (r *rig) serve(role string, o options) (address string, end func()) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	tokens, err := serve.ReadTokens(r.tokens, log)
+	tokens, err := gate.ReadTokens(r.tokens, log)
 	if err != nil {
 		r.t.Fatal(err)
 	}

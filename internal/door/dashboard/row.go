@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
-	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
@@ -38,7 +38,7 @@ func (d *Dashboard) names(ctx context.Context) ([]string, error) {
 
 func (d *Dashboard) row(r *http.Request) (view, error) {
 	ctx := r.Context()
-	who, _ := admin.CallerOf(ctx)
+	who, _ := gate.CallerOf(ctx)
 	o := row{Pipeline: r.FormValue("pipeline"), Key: r.FormValue("key"), MayText: who.RowText}
 	o.Text = r.FormValue("text") == "1" && o.MayText
 	v := view{page: "row", title: "Row"}
@@ -51,7 +51,7 @@ func (d *Dashboard) row(r *http.Request) (view, error) {
 		return v, nil
 	}
 	story, err := d.o.Service.Explain(ctx, o.Pipeline, o.Key, o.Text)
-	if missing, ok := errors.AsType[*admin.Problem](err); ok && story.Pipeline != "" { // there is no such row: that is told, too
+	if missing, ok := errors.AsType[*gate.Problem](err); ok && story.Pipeline != "" { // there is no such row: that is told, too
 		v.status, err = missing.Status, nil
 	}
 	if err != nil {
@@ -63,7 +63,7 @@ func (d *Dashboard) row(r *http.Request) (view, error) {
 			o.Lines = append(o.Lines, line)
 		}
 	}
-	if story.Vector.Stored && who.May(serve.RoleOperator) {
+	if story.Vector.Stored && who.May(gate.RoleOperator) {
 		o.Near = d.near(ctx, o.Pipeline, o.Key, o.Text)
 	}
 	v.title, v.data, v.live = "Row "+o.Key, &o, true
@@ -117,7 +117,7 @@ const (
 
 func (d *Dashboard) search(r *http.Request) (view, error) {
 	ctx := r.Context()
-	who, _ := admin.CallerOf(ctx)
+	who, _ := gate.CallerOf(ctx)
 	o := playground{
 		Pipeline: r.FormValue("pipeline"), Text: r.FormValue("q"), K: usualRows, Hybrid: r.FormValue("hybrid") == "1",
 		Ks: []int{5, usualRows, 25, 50}, MayText: who.RowText, Ready: d.o.Service.Searches(),
@@ -141,7 +141,7 @@ func (d *Dashboard) search(r *http.Request) (view, error) {
 		o.Pipeline = o.Pipelines[0]
 	}
 	if len(o.Text) > mostQuestion {
-		err = &admin.Problem{Status: http.StatusBadRequest, Code: "usage", Detail: "the text to search for is too long: 8 kB at most"}
+		err = misuse("the text to search for is too long: 8 kB at most")
 	} else {
 		o.Found, err = d.o.Service.Search(ctx, o.Pipeline, o.Text, search.Request{Hybrid: o.Hybrid, Rows: o.K}, o.Show)
 	}

@@ -8,7 +8,8 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
-	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
+	actions "github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
@@ -73,7 +74,7 @@ func (d *Dashboard) status(ctx context.Context) (*admin.Status, error) {
 
 // past is how things stood while somebody looked, up to now.
 func (d *Dashboard) past(ctx context.Context, now *admin.Status) []beat {
-	who, _ := admin.CallerOf(ctx)
+	who, _ := gate.CallerOf(ctx)
 	return d.beats.add(now, len(who.Pipelines) == 0)
 }
 

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
-	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
+	actions "github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
@@ -206,5 +207,5 @@ const ndjson = "application/x-ndjson"
 
 // misuse is a form, or an address, that makes no sense.
 func misuse(detail string, hints ...string) error {
-	return &admin.Problem{Status: http.StatusBadRequest, Code: "usage", Detail: detail, Hints: hints}
+	return gate.Wrong("", detail, hints...)
 }

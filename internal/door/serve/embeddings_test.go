@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 )
@@ -106,7 +107,7 @@ var wrongRequests = []struct {
 	{"POST", embeddings, `{}`, 400, "missing"},
 	{"POST", embeddings, `{"input": ["a","b","c","d"]}`, 400, "too_many_inputs"},
 	{"POST", embeddings, `{"input": "` + strings.Repeat("x", 101) + `"}`, 400, "too_long"},
-	{"POST", embeddings, `{"input": "` + strings.Repeat("x", 3000) + `"}`, 413, "request_too_large"},
+	{"POST", embeddings, `{"input": "` + strings.Repeat("x", 3000) + `"}`, 413, "too_large"},
 	{"POST", embeddings, `{"input": "x", "model": "gpt"}`, 404, "model_not_found"},
 	{"POST", embeddings, `{"input": "x", "model": 7}`, 400, "type"},
 	{"POST", embeddings, `{"input": "x", "dimensions": 2}`, 400, "invalid_value"},
@@ -118,13 +119,13 @@ var wrongRequests = []struct {
 	{"POST", embeddings, `[]`, 400, "type"},
 	{"POST", embeddings, "{\"input\": \"caf\xe9\"}", 400, "utf8"},
 	{"POST", rows + "search", "{\"text\": \"caf\xe9\"}", 400, "utf8"},
-	{"GET", rows + "search?text=x", ``, 404, "unknown_url"}, // no model works by GET
-	{"GET", rows + "similar?key=1", ``, 404, "unknown_url"},
+	{"GET", rows + "search?text=x", ``, 405, "method"}, // no model works by GET
+	{"GET", rows + "similar?key=1", ``, 405, "method"},
 	{"POST", embeddings, `{"input": "refused"}`, 400, "refused"},
 	{"POST", embeddings, `{"input": "down"}`, 503, "unavailable"},
 	{"POST", embeddings, `{"input": "broken"}`, 500, "checksum"},
 	{"POST", embeddings, `{"input": "panic"}`, 500, "internal"},
-	{"GET", embeddings, ``, 404, "unknown_url"},
+	{"GET", embeddings, ``, 405, "method"},
 	{"GET", "/", ``, 404, "unknown_url"},
 	{"GET", "/v1/models/none", ``, 404, "model_not_found"},
 	{"POST", rows + "search", `{"text": "x"}`, 503, "unavailable"},
@@ -146,14 +147,14 @@ var wrongRequests = []struct {
 
 func TestRequests_ThatAreWrong(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *serve.Options) { o.Limits = serve.Limits{BodyBytes: 2000, Inputs: 3, TextBytes: 100} })
+	s := start(t, func(o *serve.Options) { o.Limits, o.Inputs, o.TextBytes = gate.Limits{Body: 2000}, 3, 100 })
 	for _, c := range wrongRequests {
 		a := s.do(c.method, c.path, c.body)
 		code, message := a.problem(t)
 		if a.status != c.status || code != c.code {
 			t.Errorf("%s %s %.60s: %d %s (%s), want %d %s", c.method, c.path, c.body, a.status, code, message, c.status, c.code)
 		}
-		if code == "unknown_url" && c.path != "/" && !strings.Contains(message, ": it takes POST") {
+		if code == "method" && !strings.Contains(message, "takes POST") {
 			t.Errorf("%s %s: %s", c.method, c.path, message)
 		}
 		if strings.Contains(string(a.body), "secret detail") {

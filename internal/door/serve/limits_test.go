@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -30,7 +31,7 @@ import (
 
 func TestServer_AClientThatGoesGivesItsPlaceBack(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *serve.Options) { o.Limits = serve.Limits{Requests: 1} })
+	s := start(t, func(o *serve.Options) { o.Limits = gate.Limits{Requests: 1} })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	gone := make(chan error, 1)
@@ -66,11 +67,11 @@ func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
 	write(t, path, line("app", "secret"))
-	tokens, err := serve.ReadTokens(path, nil)
+	tokens, err := gate.ReadTokens(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, func(o *serve.Options) { o.Tokens, o.Limits = tokens, serve.Limits{Conns: 4} })
+	s := start(t, func(o *serve.Options) { o.Tokens, o.Limits = tokens, gate.Limits{Conns: 4} })
 	s.token = "secret"
 	held := make(chan answer, 1)
 	go func() { // busy: nobody may end it
@@ -136,7 +137,7 @@ func TestServer_WhoOnlyHoldsConnectionsKeepsNobodyOut(t *testing.T) {
 // ones go on meanwhile.
 func TestP9_LargeRequestsAreBoundedTogether(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *serve.Options) { o.Limits = serve.Limits{Memory: 8 << 20} })
+	s := start(t, func(o *serve.Options) { o.Limits = gate.Limits{Memory: 8 << 20} })
 	large := `{"input": ["hold", "` + strings.Repeat("x ", 450<<10) + `"]}` // 8 MiB of memory by the budget's measure
 	held := make(chan answer, 1)
 	go func() {
@@ -246,27 +247,27 @@ func (b *searchable) BeginTx(context.Context, pgx.TxOptions) (pgx.Tx, error) {
 func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
-	made := func(name string, g serve.Grant) string {
+	made := func(name string, g gate.Grant) string {
 		t.Helper()
-		secret, _, err := serve.CreateToken(path, name, g)
+		secret, _, err := gate.CreateToken(path, name, g)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return secret
 	}
-	all := made("all", serve.Grant{Role: serve.RoleQuery})
-	embeds := made("embeds", serve.Grant{Role: serve.RoleEmbed})
-	pay := made("pay", serve.Grant{
-		Role: serve.RoleQuery, Pipelines: []string{"hr: pay"},
+	all := made("all", gate.Grant{Role: gate.RoleQuery})
+	embeds := made("embeds", gate.Grant{Role: gate.RoleEmbed})
+	pay := made("pay", gate.Grant{
+		Role: gate.RoleQuery, Pipelines: []string{"hr: pay"},
 		Filter: map[string][]string{"tenant:1": {"a&b", "ü=;"}}, DatabaseRole: "reader",
 	})
-	list, err := serve.ListTokens(path)
+	list, err := gate.ListTokens(path)
 	if err != nil || len(list) != 3 || !reflect.DeepEqual(list[2].Filter,
 		map[string][]string{"tenant:1": {"a&b", "ü=;"}}) || list[2].DatabaseRole != "reader" ||
 		list[2].Pipelines[0] != "hr: pay" {
 		t.Fatalf("%+v, %v", list, err)
 	}
-	tokens, err := serve.ReadTokens(path, nil)
+	tokens, err := gate.ReadTokens(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +278,7 @@ func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 		o.Backend = &searchable{backend: o.Backend.(*backend), asked: asked, ruled: make(chan string, 10)} //nolint:forcetypeassert // it is
 	})
 	find := "/v1/pipelines/public.docs/search"
-	administers := made("administers", serve.Grant{Role: serve.RoleAdmin})
+	administers := made("administers", gate.Grant{Role: gate.RoleAdmin})
 	for _, c := range []struct {
 		who, token, method, path, body string
 		status                         int
@@ -329,7 +330,7 @@ func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 		"embed:" + sum + ":pipeline=a", "query:" + sum + ":%zz", "query:" + sum + ":database_role=a&database_role=b",
 	} {
 		write(t, path+"2", "app:"+wrong+"\n")
-		if _, err := serve.ReadTokens(path+"2", nil); err == nil || !strings.Contains(err.Error(), "line 1") {
+		if _, err := gate.ReadTokens(path+"2", nil); err == nil || !strings.Contains(err.Error(), "line 1") {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}
@@ -340,7 +341,7 @@ func TestTokens_AFileThatOthersMayWriteIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
 	write(t, path, line("app", "secret"))
-	tokens, err := serve.ReadTokens(path, nil)
+	tokens, err := gate.ReadTokens(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,8 +350,8 @@ func TestTokens_AFileThatOthersMayWriteIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		for what, err := range map[string]error{
-			"read": second(serve.ReadTokens(path, nil)), "revoke": second(serve.RevokeTokens(path, "app")),
-			"create": func() error { _, _, err := serve.CreateToken(path, "other", queries); return err }(),
+			"read": second(gate.ReadTokens(path, nil)), "revoke": second(gate.RevokeTokens(path, "app")),
+			"create": func() error { _, _, err := gate.CreateToken(path, "other", queries); return err }(),
 		} {
 			if err == nil || !strings.Contains(err.Error(), "chmod go-w") {
 				t.Errorf("%s, %s: %v", mode, what, err)
@@ -370,7 +371,7 @@ func TestTokens_AFileThatOthersMayWriteIsRefused(t *testing.T) {
 	if err := os.Chmod(path, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := serve.ReadTokens(path, nil); err != nil {
+	if _, err := gate.ReadTokens(path, nil); err != nil {
 		t.Errorf("a file that its group may read: %v", err)
 	}
 }
@@ -421,12 +422,12 @@ func TestTrust_BodiesOfOneTokenCloseNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
 	write(t, path, line("app", "secret")+line("slow", "other"))
-	tokens, err := serve.ReadTokens(path, nil)
+	tokens, err := gate.ReadTokens(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := start(t, func(o *serve.Options) {
-		o.Tokens, o.Limits = tokens, serve.Limits{Requests: 8, Conns: 64, Memory: 32 << 20, BodyBytes: 4 << 20}
+		o.Tokens, o.Limits = tokens, gate.Limits{Requests: 8, Conns: 64, Memory: 32 << 20, Body: 4 << 20}
 	})
 	held := make([]net.Conn, 100)
 	for i := range held {

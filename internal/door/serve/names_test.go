@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 )
 
@@ -18,13 +19,13 @@ func TestTrust_ATokenIsForWhatItsNamesMean(t *testing.T) {
 	secrets := map[string]string{}
 	for name, only := range map[string]string{"short": "docs", "whole": "public.docs", "gone": "notes"} {
 		var err error
-		if secrets[name], _, err = serve.CreateToken(path, name, serve.Grant{
-			Role: serve.RoleQuery, Pipelines: []string{only},
+		if secrets[name], _, err = gate.CreateToken(path, name, gate.Grant{
+			Role: gate.RoleQuery, Pipelines: []string{only},
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	tokens, err := serve.ReadTokens(path, nil)
+	tokens, err := gate.ReadTokens(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,15 +74,15 @@ func TestTrust_ATokenThatExpiresIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	made := func(name string, ends time.Time) string {
 		t.Helper()
-		secret, about, err := serve.CreateToken(path, name, serve.Grant{Role: serve.RoleEmbed, Expires: ends})
+		secret, about, err := gate.CreateToken(path, name, gate.Grant{Role: gate.RoleEmbed, Expires: ends})
 		if err != nil || about.Expires.IsZero() {
 			t.Fatalf("%+v, %v", about, err)
 		}
 		return secret
 	}
 	long, short := made("long", time.Now().Add(time.Hour)), made("short", time.Now().Add(3*time.Second))
-	g := newGate(t, path)
-	tokens, err := serve.ReadTokens(path, nil)
+	g := newAsker(t, path)
+	tokens, err := gate.ReadTokens(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,12 +98,12 @@ func TestTrust_ATokenThatExpiresIsRefused(t *testing.T) {
 	if _, message := a.problem(t); !strings.Contains(message, "expired at 20") {
 		t.Errorf("it is not told: %s", message)
 	}
-	if _, _, err := serve.CreateToken(path, "over", serve.Grant{Role: serve.RoleEmbed, Expires: time.Now()}); err == nil {
+	if _, _, err := gate.CreateToken(path, "over", gate.Grant{Role: gate.RoleEmbed, Expires: time.Now()}); err == nil {
 		t.Error("one that has expired is made")
 	}
 	for _, wrong := range []string{"expires=soon", "expires=", "expires=0001-01-01T00:00:00Z", "expires=2099-01-01T00:00:00Z&expires=2098-01-01T00:00:00Z"} {
 		write(t, path+"2", strings.TrimSuffix(line("app", "secret"), "\n")+":"+wrong+"\n")
-		if _, err := serve.ReadTokens(path+"2", nil); err == nil {
+		if _, err := gate.ReadTokens(path+"2", nil); err == nil {
 			t.Errorf("%s is taken", wrong)
 		}
 	}

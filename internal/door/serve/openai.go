@@ -3,6 +3,7 @@ package serve
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/json"
@@ -12,7 +13,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
@@ -20,11 +24,24 @@ import (
 // embeddingsRequest is OpenAI's, with one word more. Fields that are not here are ignored, as they do not change a
 // vector.
 type embeddingsRequest struct {
-	Input      json.RawMessage `json:"input"` // a text, or a list of texts
-	Model      string          `json:"model"` // "": the default
-	Format     string          `json:"encoding_format"`
-	Dimensions *int            `json:"dimensions"`
-	InputType  string          `json:"input_type"` // ours: document (the default) or query
+	Input      json.RawMessage `json:"input" doc:"A text, or a list of texts"`
+	Model      string          `json:"model,omitempty" doc:"Absent: the default"`
+	Format     string          `json:"encoding_format,omitempty" doc:"float (the default) or base64"`
+	Dimensions *int            `json:"dimensions,omitempty" doc:"Of the model's vectors, which cannot be had otherwise"`
+	InputType  string          `json:"input_type,omitempty" doc:"document (the default) or query"`
+}
+
+// embeddingsAnswer is OpenAI's, as the document has it.
+type embeddingsAnswer struct {
+	Object string      `json:"object"`
+	Data   []embedding `json:"data"`
+	ending
+}
+
+// ending stands behind the vectors.
+type ending struct {
+	Model string `json:"model"`
+	Usage usage  `json:"usage"`
 }
 
 type embedding struct {
@@ -40,52 +57,52 @@ type usage struct {
 }
 
 // embeddings answers POST /v1/embeddings.
-func (a *api) embeddings(w http.ResponseWriter, r *http.Request) error {
+func (a *api) embeddings(ctx context.Context, _ *struct{}) (*huma.StreamResponse, error) {
 	var req embeddingsRequest
-	if err := a.readJSON(r, &req, false); err != nil {
-		return err
+	if err := read(ctx, &req, false); err != nil {
+		return nil, err
 	}
 	texts, err := a.texts(req.Input)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	kind, err := kindOf(req.InputType)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	asBase64 := req.Format == "base64"
 	if !asBase64 && req.Format != "" && req.Format != "float" {
-		return refuse("encoding_format", "invalid_value", "encoding_format: expected float or base64, not %q",
+		return nil, refuse("encoding_format", "invalid_value", "encoding_format: expected float or base64, not %q",
 			cut(req.Format))
 	}
-	name, model, err := a.named(r, req.Model)
+	name, model, err := a.modelOf(ctx, req.Model)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	about, err := model.Describe(r.Context())
+	about, err := model.Describe(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if req.Dimensions != nil && *req.Dimensions != about.Dims {
-		return refuse("dimensions", "invalid_value", "dimensions: the vectors of %s are %d wide and cannot be had otherwise",
+		return nil, refuse("dimensions", "invalid_value", "dimensions: the vectors of %s are %d wide and cannot be had otherwise",
 			name, about.Dims)
 	}
 	if about.Sparse {
-		return refuse("model", "sparse_model",
+		return nil, refuse("model", "sparse_model",
 			"model: the vectors of %s are sparse, which this format cannot hold; a pipeline of this model is searched at /v1/pipelines/NAME/search", name)
 	}
-	if err := askerOf(r).share.vectors(len(texts), about.Dims); err != nil {
-		return err
+	if err := gate.Vectors(ctx, len(texts), about.Dims); err != nil {
+		return nil, err
 	}
-	results, err := model.Ask(r.Context(), kind, texts)
+	results, err := model.Ask(ctx, kind, texts)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var used usage
 	truncated := 0
 	for i, result := range results {
 		if err := usable(i, result); err != nil {
-			return err
+			return nil, err
 		}
 		used.PromptTokens += result.Tokens
 		if result.Truncated {
@@ -93,43 +110,43 @@ func (a *api) embeddings(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	used.TotalTokens = used.PromptTokens
-	if truncated > 0 {
-		w.Header().Set("X-Embedsidecar-Truncated", strconv.Itoa(truncated))
-	}
-	return writeEmbeddings(w, results, asBase64, name, used)
+	return &huma.StreamResponse{Body: func(ctx huma.Context) {
+		if truncated > 0 {
+			ctx.SetHeader("X-Embedsidecar-Truncated", strconv.Itoa(truncated))
+		}
+		writeEmbeddings(ctx, results, asBase64, ending{name, used})
+	}}, nil
 }
 
 // writeEmbeddings writes the answer vector by vector: as a whole it would take many times the memory of its vectors.
-func writeEmbeddings(w http.ResponseWriter, results []embed.Result, asBase64 bool, model string, used usage) error {
-	ending, err := json.Marshal(struct {
-		Model string `json:"model"`
-		Usage usage  `json:"usage"`
-	}{model, used})
-	if err != nil {
-		return err
-	}
-	w.Header().Set("Content-Type", "application/json")
+func writeEmbeddings(ctx huma.Context, results []embed.Result, asBase64 bool, end ending) {
 	const portion = 64 << 10
-	out := bufio.NewWriterSize(w, portion)
+	ctx.SetHeader("Content-Type", "application/json")
+	out := bufio.NewWriterSize(ctx.BodyWriter(), portion)
+	write := func(value any) {
+		text, err := json.Marshal(value)
+		if err != nil {
+			panic(http.ErrAbortHandler) // half an answer is written: the client must not take it for a whole one
+		}
+		_, _ = out.Write(text)
+	}
 	_, _ = out.WriteString(`{"object":"list","data":[`)
 	for i, result := range results {
 		e := embedding{Object: "embedding", Index: i, Embedding: result.Vector}
 		if asBase64 {
 			e.Embedding = packed(result.Vector)
 		}
-		line, err := json.Marshal(e)
-		if err != nil {
-			panic(http.ErrAbortHandler) // half an answer is written: the client must not take it for a whole one
-		}
 		if i > 0 {
 			_ = out.WriteByte(',')
 		}
-		_, _ = out.Write(line)
+		write(e)
 	}
-	_, _ = out.WriteString("],")
-	_, _ = out.Write(ending[1:])
+	_, _ = out.WriteString(`],"model":`)
+	write(end.Model)
+	_, _ = out.WriteString(`,"usage":`)
+	write(end.Usage)
+	_ = out.WriteByte('}')
 	_ = out.Flush() // a client that has gone misses nothing
-	return nil
 }
 
 // usable returns why a text has no vector, as the problem of its place in the request.
@@ -170,8 +187,8 @@ func (a *api) texts(input json.RawMessage) ([]string, error) {
 	}
 	for i, text := range texts {
 		switch {
-		case len(text) > a.Limits.TextBytes:
-			return nil, refuse("input", "too_long", "input[%d] has %d bytes, %d are possible", i, len(text), a.Limits.TextBytes)
+		case len(text) > a.TextBytes:
+			return nil, refuse("input", "too_long", "input[%d] has %d bytes, %d are possible", i, len(text), a.TextBytes)
 		case strings.TrimSpace(text) == "":
 			return nil, refuse("input", "empty", "input[%d] holds nothing to embed", i)
 		}
@@ -187,9 +204,9 @@ func (a *api) list(input json.RawMessage) (texts []string, err error) {
 	}
 	for decoder.More() {
 		i := len(texts)
-		if i == a.Limits.Inputs {
+		if i == a.Inputs {
 			return nil, refuse("input", "too_many_inputs",
-				"input has more than %d texts, which are possible: send fewer at a time", a.Limits.Inputs)
+				"input has more than %d texts, which are possible: send fewer at a time", a.Inputs)
 		}
 		item, err := decoder.Token()
 		if err != nil {
@@ -231,11 +248,11 @@ func kindOf(word string) (embed.Kind, error) {
 	return 0, refuse("input_type", "invalid_value", "input_type: expected document or query, not %q", cut(word))
 }
 
-// named returns a model and its name.
-func (a *api) named(r *http.Request, name string) (string, query.Model, error) {
-	only := askerOf(r).grant.Pipelines
+// modelOf returns a model and its name.
+func (a *api) modelOf(ctx context.Context, name string) (string, query.Model, error) {
+	who, _ := gate.CallerOf(ctx)
 	if name == "" {
-		known, err := a.Backend.Models(r.Context(), only)
+		known, err := a.Backend.Models(ctx, who.Pipelines)
 		if err != nil {
 			return "", nil, err
 		}
@@ -244,19 +261,17 @@ func (a *api) named(r *http.Request, name string) (string, query.Model, error) {
 		}
 		name = known[0]
 	}
-	model, err := a.Backend.Model(r.Context(), only, name)
-	if errors.Is(err, query.ErrUnknown) {
-		err = noModel(name)
-	}
-	return name, model, err
+	model, err := a.Backend.Model(ctx, who.Pipelines, name)
+	return name, model, noModel(name, err)
 }
 
 // noModel is the answer for a model that is not there.
-func noModel(name string) error {
-	return &problem{
-		status: http.StatusNotFound, kind: invalidRequest, code: "model_not_found", param: "model",
-		message: "the model " + strconv.Quote(cut(name)) + " does not exist here: GET /v1/models lists those that do",
+func noModel(name string, err error) error {
+	if !errors.Is(err, query.ErrUnknown) {
+		return err
 	}
+	return gate.Refuse(http.StatusNotFound, "model_not_found",
+		"the model "+strconv.Quote(cut(name))+" does not exist here: GET /v1/models lists those that do").At("model")
 }
 
 // packed writes a vector as OpenAI's clients ask for it.
@@ -268,51 +283,46 @@ func packed(v []float32) string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
+// modelEntry is what OpenAI says of a model and, if it has been used, what this one is.
 type modelEntry struct {
-	ID      string `json:"id"`
-	Object  string `json:"object"`
-	Created int64  `json:"created"`
-	OwnedBy string `json:"owned_by"`
+	ID          string `json:"id"`
+	Object      string `json:"object"`
+	Created     int64  `json:"created"`
+	OwnedBy     string `json:"owned_by"`
+	Dims        int    `json:"dims,omitempty"`
+	MaxTokens   int    `json:"max_tokens,omitempty"`
+	Fingerprint string `json:"fingerprint,omitempty"`
+	Sparse      bool   `json:"sparse,omitempty"`
 }
 
 func entryOf(name string) modelEntry {
 	return modelEntry{ID: name, Object: "model", OwnedBy: "embedsidecar"}
 }
 
-// models answers GET /v1/models.
-func (a *api) models(w http.ResponseWriter, r *http.Request) error {
-	names, err := a.Backend.Models(r.Context(), askerOf(r).grant.Pipelines)
-	if err != nil {
-		return err
-	}
-	entries := make([]modelEntry, len(names))
-	for i, name := range names {
-		entries[i] = entryOf(name)
-	}
-	return writeJSON(w, map[string]any{"object": "list", "data": entries})
+type modelList struct {
+	Object string       `json:"object"`
+	Data   []modelEntry `json:"data"`
 }
 
-// model answers GET /v1/models/NAME: what OpenAI says of a model and, if it has been used, what this one is. A model
-// starts a program and may cost money: to look at it does neither.
-func (a *api) model(w http.ResponseWriter, r *http.Request) error {
-	name := r.PathValue("name")
-	about, err := a.Backend.Known(r.Context(), askerOf(r).grant.Pipelines, name)
-	if errors.Is(err, query.ErrUnknown) {
-		err = noModel(name)
+// models answers GET /v1/models.
+func (a *api) models(ctx context.Context, _ *struct{}) (modelList, error) {
+	who, _ := gate.CallerOf(ctx)
+	names, err := a.Backend.Models(ctx, who.Pipelines)
+	list := modelList{"list", make([]modelEntry, len(names))}
+	for i, name := range names {
+		list.Data[i] = entryOf(name)
 	}
-	if err != nil {
-		return err
-	}
-	answer := struct {
-		modelEntry
-		Dims        int    `json:"dims,omitempty"`
-		MaxTokens   int    `json:"max_tokens,omitempty"`
-		Fingerprint string `json:"fingerprint,omitempty"`
-		Sparse      bool   `json:"sparse,omitempty"`
-	}{modelEntry: entryOf(name)}
+	return list, err
+}
+
+// model answers GET /v1/models/NAME. A model starts a program and may cost money: to look at it does neither.
+func (a *api) model(ctx context.Context, in *named) (modelEntry, error) {
+	who, _ := gate.CallerOf(ctx)
+	answer := entryOf(in.Name)
+	about, err := a.Backend.Known(ctx, who.Pipelines, in.Name)
 	if about != nil {
 		answer.Dims, answer.MaxTokens = about.Dims, about.MaxTokens
 		answer.Fingerprint, answer.Sparse = about.Fingerprint, about.Sparse
 	}
-	return writeJSON(w, answer)
+	return answer, noModel(in.Name, err)
 }

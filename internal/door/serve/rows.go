@@ -7,13 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
@@ -22,16 +26,21 @@ import (
 
 // rowsRequest is what /search and /similar take.
 type rowsRequest struct {
-	Text     string  `json:"text"`
-	Key      rowKey  `json:"key"`
-	K        int     `json:"k"`
-	Hybrid   bool    `json:"hybrid"`
-	Language string  `json:"language"`
-	Filter   filters `json:"filter"`
+	Text     string  `json:"text,omitempty" doc:"To search for"`
+	Key      rowKey  `json:"key,omitempty" doc:"Of a row, for similar ones"`
+	K        int     `json:"k,omitempty" default:"10" minimum:"1" maximum:"1000" doc:"Rows at most"`
+	Hybrid   bool    `json:"hybrid,omitempty" doc:"By vector and by words"`
+	Language string  `json:"language,omitempty" doc:"Of the words"`
+	Filter   filters `json:"filter,omitempty"`
 }
 
 // rowKey is the key of a row as text. A number is taken as it is written, so that none loses digits.
 type rowKey string
+
+// Schema implements huma.SchemaProvider.
+func (rowKey) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{OneOf: []*huma.Schema{{Type: huma.TypeString}, {Type: huma.TypeNumber}}}
+}
 
 // UnmarshalJSON reads a string or a number.
 func (k *rowKey) UnmarshalJSON(b []byte) error {
@@ -51,6 +60,11 @@ func (k *rowKey) UnmarshalJSON(b []byte) error {
 
 // filters are the conditions of a request, of which no more is kept than a search takes.
 type filters map[string]search.Filter
+
+// Schema implements huma.SchemaProvider.
+func (filters) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Description: "Columns with what they must be"}
+}
 
 // UnmarshalJSON reads an object of conditions.
 func (f *filters) UnmarshalJSON(b []byte) error {
@@ -93,16 +107,16 @@ const (
 )
 
 // readRows reads the request.
-func (a *api) readRows(r *http.Request) (rowsRequest, error) {
+func (a *api) readRows(ctx context.Context) (rowsRequest, error) {
 	req := rowsRequest{K: usualRows}
-	if err := a.readJSON(r, &req, true); err != nil {
+	if err := read(ctx, &req, true); err != nil {
 		return req, err
 	}
 	switch {
 	case req.K < 1 || req.K > mostRows:
 		return req, refuse("k", "invalid_value", "k: expected a number from 1 to %d, not %d", mostRows, req.K)
-	case len(req.Text) > a.Limits.TextBytes:
-		return req, refuse("text", "too_long", "text has %d bytes, %d are possible", len(req.Text), a.Limits.TextBytes)
+	case len(req.Text) > a.TextBytes:
+		return req, refuse("text", "too_long", "text has %d bytes, %d are possible", len(req.Text), a.TextBytes)
 	}
 	given := []string{req.Text, string(req.Key), req.Language}
 	for _, filter := range req.Filter {
@@ -118,153 +132,148 @@ func (a *api) readRows(r *http.Request) (rowsRequest, error) {
 
 // searched returns the pipeline of the URL, its model, and what whoever asks may see of it. What is judged is the
 // pipeline that the name means, by its whole name.
-func (a *api) searched(r *http.Request) (*pipeline.Pipeline, query.Model, *search.Access, error) {
-	name, grant := r.PathValue("name"), askerOf(r).grant
-	if !grant.searches() {
-		return nil, nil, nil, grant.mayNotSearch()
-	}
-	all, err := a.Backend.Pipelines(r.Context())
+func (a *api) searched(ctx context.Context, name string) (*pipeline.Pipeline, query.Model, *search.Access, error) {
+	who, _ := gate.CallerOf(ctx)
+	all, err := a.Backend.Pipelines(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	all = lookup.Of(all, grant.Pipelines)
+	all = lookup.Of(all, who.Pipelines)
 	at := lookup.Meant(all, name)
 	if at < 0 {
-		return nil, nil, nil, noPipeline(name)
+		return nil, nil, nil, gate.Refuse(http.StatusNotFound, "pipeline_not_found",
+			"there is no pipeline "+strconv.Quote(cut(name))+": GET /v1/pipelines lists them")
 	}
 	p := &all[at]
-	model, err := a.Backend.Ready(r.Context(), p)
+	model, err := a.Backend.Ready(ctx, p)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return p, model, grant.access(p, a.Backend.Rules(p.Name)), nil
+	return p, model, accessOf(&who.Grant, p, a.Backend.Rules(p.Name)), nil
+}
+
+// accessOf is what the holder of a grant may see of a pipeline.
+func accessOf(g *gate.Grant, p *pipeline.Pipeline, rules query.Rules) *search.Access {
+	a := &search.Access{
+		Role: g.DatabaseRole, PastRowSecurity: rules.PastRowSecurity, Columns: []string{},
+		Fixed: map[string]search.Filter{},
+	}
+	for _, k := range p.Key {
+		a.Columns = append(a.Columns, k.Name)
+	}
+	a.Columns = slices.Concat(a.Columns, p.Columns, p.Watched, rules.Filterable)
+	for column, values := range g.Filter {
+		a.Fixed[column] = search.Filter{Values: values}
+	}
+	return a
 }
 
 // search answers /v1/pipelines/NAME/search.
-func (a *api) search(w http.ResponseWriter, r *http.Request) error {
-	req, err := a.readRows(r)
-	if err != nil {
-		return err
-	}
+func (a *api) search(ctx context.Context, in *named) (none rowsResponse, err error) {
+	req, err := a.readRows(ctx)
 	switch {
+	case err != nil:
+		return none, err
 	case strings.TrimSpace(req.Text) == "":
-		return refuse("text", "missing", "text is missing: what to search for")
+		return none, refuse("text", "missing", "text is missing: what to search for")
 	case req.Key != "":
-		return refuse("key", "invalid_value", "key belongs to /similar")
+		return none, refuse("key", "invalid_value", "key belongs to /similar")
 	case req.Language != "" && !req.Hybrid:
-		return refuse("language", "invalid_value", "language goes with hybrid: true")
+		return none, refuse("language", "invalid_value", "language goes with hybrid: true")
 	}
-	p, model, access, err := a.searched(r)
+	p, model, access, err := a.searched(ctx, in.Name)
 	if err != nil {
-		return err
+		return none, err
 	}
-	results, err := model.Ask(r.Context(), embed.Query, []string{req.Text})
+	results, err := model.Ask(ctx, embed.Query, []string{req.Text})
 	if err != nil {
-		return err
+		return none, err
 	}
 	if results[0].Empty {
-		return refuse("text", "empty", "text holds nothing to embed")
+		return none, refuse("text", "empty", "text holds nothing to embed")
 	}
 	if err := usable(0, results[0]); err != nil {
-		return err
+		return none, err
 	}
-	hits, err := a.found(r.Context(), access, func(ctx context.Context) ([]search.Hit, error) {
+	return a.found(ctx, p, access, func(ctx context.Context) ([]search.Hit, error) {
 		return search.Find(ctx, a.Backend.DB(), p, search.Request{
 			Vector: results[0].Vector, Text: req.Text, Hybrid: req.Hybrid, Language: req.Language, Rows: req.K,
 			Filter: req.Filter, Access: access,
 		})
 	})
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, rowsResponse{p.Name, p.Stored.Metric(), hits})
 }
 
 // similar answers /v1/pipelines/NAME/similar.
-func (a *api) similar(w http.ResponseWriter, r *http.Request) error {
-	req, err := a.readRows(r)
-	if err != nil {
-		return err
-	}
+func (a *api) similar(ctx context.Context, in *named) (none rowsResponse, err error) {
+	req, err := a.readRows(ctx)
 	switch {
+	case err != nil:
+		return none, err
 	case req.Key == "":
-		return refuse("key", "missing", "key is missing: the key of a row, as searches return it")
+		return none, refuse("key", "missing", "key is missing: the key of a row, as searches return it")
 	case req.Text != "" || req.Hybrid || req.Language != "":
-		return refuse("text", "invalid_value", "text, hybrid and language belong to /search")
+		return none, refuse("text", "invalid_value", "text, hybrid and language belong to /search")
 	}
-	p, _, access, err := a.searched(r)
+	p, _, access, err := a.searched(ctx, in.Name)
 	if err != nil {
-		return err
+		return none, err
 	}
-	hits, err := a.found(r.Context(), access, func(ctx context.Context) ([]search.Hit, error) {
+	return a.found(ctx, p, access, func(ctx context.Context) ([]search.Hit, error) {
 		return search.Similar(ctx, a.Backend.DB(), p, string(req.Key), search.Request{
-			Rows: req.K, Filter: req.Filter,
-			Access: access,
+			Rows: req.K, Filter: req.Filter, Access: access,
 		})
 	})
-	if err != nil {
-		return err
-	}
-	return writeJSON(w, rowsResponse{p.Name, p.Stored.Metric(), hits})
 }
 
 // found has the database look for rows, and gives up when it takes too long: whoever waits for an answer is told so,
 // and a database that hangs must not hold the places of others.
-func (a *api) found(ctx context.Context, access *search.Access, look func(ctx context.Context) ([]search.Hit,
-	error),
-) ([]search.Hit, error) {
-	limited, cancel := context.WithTimeout(ctx, a.Limits.Search)
+func (a *api) found(ctx context.Context, p *pipeline.Pipeline, access *search.Access,
+	look func(ctx context.Context) ([]search.Hit, error),
+) (rowsResponse, error) {
+	limited, cancel := context.WithTimeout(ctx, a.Search)
 	defer cancel()
 	hits, err := look(limited)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return nil, &search.UnavailableError{Problem: fmt.Sprintf(
-			"the database did not answer the search within %s: come again; if searches take that long there, an index makes them faster", a.Limits.Search)}
+	pg, ofServer := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case err != nil && limited.Err() != nil && ctx.Err() == nil:
+		err = &search.UnavailableError{Problem: fmt.Sprintf("the database did not answer the search within %s: come again; "+
+			"if searches take that long there, an index makes them faster", a.Search)}
+	case ofServer && pg.Code == pgerrcode.InsufficientPrivilege && access.Role != "":
+		err = gate.Refuse(http.StatusForbidden, "database_role",
+			"the database role of this token may not read what this pipeline is made of")
 	}
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.InsufficientPrivilege &&
-		access.Role != "" {
-		return nil, &problem{
-			status: http.StatusForbidden, kind: permissionError, code: "database_role",
-			message: "the database role of this token may not read what this pipeline is made of",
-		}
-	}
-	return hits, err
+	return rowsResponse{p.Name, p.Stored.Metric(), hits}, err
+}
+
+// pipelineEntry is a pipeline as those see it who search.
+type pipelineEntry struct {
+	Name   string          `json:"name"`
+	Table  string          `json:"table"`
+	Key    []string        `json:"key"`
+	Dims   int             `json:"dims"`
+	Stored string          `json:"stored"`
+	Metric string          `json:"metric"`
+	Status pipeline.Status `json:"status"`
+	Model  string          `json:"model"`
+}
+
+type pipelineList struct {
+	Pipelines []pipelineEntry `json:"pipelines"`
 }
 
 // pipelines answers GET /v1/pipelines.
-func (a *api) pipelines(w http.ResponseWriter, r *http.Request) error {
-	grant := askerOf(r).grant
-	if !grant.searches() {
-		return grant.mayNotSearch()
-	}
-	all, err := a.Backend.Pipelines(r.Context())
-	if err != nil {
-		return err
-	}
-	all = lookup.Of(all, grant.Pipelines)
-	type entry struct {
-		Name   string          `json:"name"`
-		Table  string          `json:"table"`
-		Key    []string        `json:"key"`
-		Dims   int             `json:"dims"`
-		Stored string          `json:"stored"`
-		Metric string          `json:"metric"`
-		Status pipeline.Status `json:"status"`
-		Model  string          `json:"model"`
-	}
-	list := make([]entry, len(all))
-	for i := range all {
-		p := &all[i]
-		list[i] = entry{
-			p.Name, p.Schema + "." + p.Table,
-			[]string{},
-			p.Dims, p.Stored.Name(), p.Stored.Metric(), p.Status,
-			p.Model,
+func (a *api) pipelines(ctx context.Context, _ *struct{}) (pipelineList, error) {
+	who, _ := gate.CallerOf(ctx)
+	all, err := a.Backend.Pipelines(ctx)
+	list := pipelineList{[]pipelineEntry{}}
+	for _, p := range lookup.Of(all, who.Pipelines) {
+		e := pipelineEntry{
+			p.Name, p.Schema + "." + p.Table, []string{}, p.Dims, p.Stored.Name(), p.Stored.Metric(), p.Status, p.Model,
 		}
 		for _, k := range p.Key {
-			list[i].Key = append(list[i].Key, k.Name)
+			e.Key = append(e.Key, k.Name)
 		}
+		list.Pipelines = append(list.Pipelines, e)
 	}
-	return writeJSON(w, struct {
-		Pipelines []entry `json:"pipelines"`
-	}{list})
+	return list, err
 }

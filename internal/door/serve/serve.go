@@ -4,17 +4,16 @@
 package serve
 
 import (
+	"cmp"
 	"context"
-	"crypto/tls"
-	"fmt"
+	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/httpserver"
-	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
@@ -31,159 +30,72 @@ type Backend interface {
 	DB() search.DB
 }
 
-// Limits bound what one client may ask for. Zero fields are the defaults.
-type Limits struct {
-	BodyBytes int64         // of a request; default 8 MiB
+// Options say where to listen and who may ask. Zero bounds are the defaults.
+type Options struct {
+	Listen    string       // host:port; port 0 takes a free one
+	Tokens    *gate.Tokens // nil: anybody who reaches the address, which must be a loopback one
+	Cert      string       // files of a certificate and its key, in PEM. "": plain HTTP
+	Key       string
+	Backend   Backend
+	Limits    gate.Limits
 	Inputs    int           // texts of a request; default 2,048, which is also OpenAI's
 	TextBytes int           // of one text; default 1 MiB
-	Requests  int           // under way at a time; one above is told to come again. Default 64
-	Conns     int           // open at a time; one above takes the place of one that does nothing. Default 1,024
-	Memory    int64         // bytes that all requests take together, as far as their sizes tell. Default 256 MiB
-	Time      time.Duration // of a request, from its first byte to its answer. Default 60 s
 	Search    time.Duration // of the database's part of a search. Default 10 s
-	Header    time.Duration // for a request's header. Default 5 s
-	Stop      time.Duration // for requests under way when told to stop. Default 10 s
-}
-
-func (l Limits) withDefaults() Limits {
-	set := func(field *int, value int) {
-		if *field == 0 {
-			*field = value
-		}
-	}
-	set(&l.Inputs, 2048)
-	set(&l.TextBytes, 1<<20)
-	set(&l.Requests, 64)
-	set(&l.Conns, 1024)
-	if l.BodyBytes == 0 {
-		l.BodyBytes = 8 << 20
-	}
-	if l.Memory == 0 {
-		l.Memory = 256 << 20
-	}
-	if l.Time == 0 {
-		l.Time = time.Minute
-	}
-	if l.Search == 0 {
-		l.Search = 10 * time.Second
-	}
-	if l.Header == 0 {
-		l.Header = 5 * time.Second
-	}
-	if l.Stop == 0 {
-		l.Stop = 10 * time.Second
-	}
-	return l
-}
-
-// Options say where to listen and who may ask.
-type Options struct {
-	Listen  string  // host:port; port 0 takes a free one
-	Tokens  *Tokens // nil: anybody who reaches the address, which must be a loopback one
-	Cert    string  // files of a certificate and its key, in PEM; read again when they change. "": plain HTTP
-	Key     string
-	Backend Backend
-	Limits  Limits
 	// Observe notes a request that was answered; the handler is the name of its route. May be nil.
 	Observe func(handler, method string, status int, took time.Duration)
 	Log     *slog.Logger // nil: silent
 }
 
-// Server listens from the moment Listen made it; Run answers.
-type Server struct {
-	listener net.Listener
-	http     *http.Server
-	log      *slog.Logger
-	secure   bool
-	stop     time.Duration
+// Listen opens the port. Run the server, or Close it if it never comes to that.
+func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
+	return gate.Listen(ctx, o.gate()) //nolint:contextcheck // requests bring their own
 }
 
-const (
-	idleTimeout = 2 * time.Minute
-	maxHeader   = 16 << 10
-	writeSlack  = 30 * time.Second // for a slow client to take its answer
-)
+// Handler returns what the server answers, for a listener of somebody else.
+func Handler(o Options) http.Handler { return gate.New(o.gate()) }
 
-// Listen opens the port, so that a port that is taken is known before anything else starts. Call Run, or Close if it
-// never comes to that.
-func Listen(ctx context.Context, o Options) (*Server, error) {
+func (o Options) gate() gate.Options {
+	o.Inputs, o.TextBytes, o.Search = cmp.Or(o.Inputs, 2048), cmp.Or(o.TextBytes, 1<<20), cmp.Or(o.Search, 10*time.Second)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	o.Limits = o.Limits.withDefaults()
-	if o.Tokens == nil {
-		if err := checkLoopback(o.Listen); err != nil {
-			return nil, err
-		}
+	return gate.Options{
+		What: "queries", Begun: "queries are answered", Listen: o.Listen, Cert: o.Cert, Key: o.Key, Tokens: o.Tokens,
+		API: newAPI(&o), Limits: o.Limits, Observe: o.Observe, Log: o.Log,
+		Open: map[string]http.Handler{"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "ok\n")
+		})},
 	}
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", o.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("listen for queries: %w", err)
-	}
-	if o.Tokens == nil && !loopback.Addr(listener.Addr()) { // a name may lead anywhere
-		_ = listener.Close()
-		return nil, &OpenError{Address: listener.Addr().String()}
-	}
-	conns := httpserver.Limit(listener, o.Limits.Conns)
-	listener = conns
-	if o.Cert != "" || o.Key != "" {
-		secure, err := TLS(o.Cert, o.Key, o.Log)
-		if err != nil {
-			_ = listener.Close()
-			return nil, err
-		}
-		listener = tls.NewListener(listener, secure)
-	}
-	server := &http.Server{
-		Handler:           Handler(o),
-		ReadHeaderTimeout: o.Limits.Header,
-		ReadTimeout:       o.Limits.Time,
-		WriteTimeout:      o.Limits.Time + writeSlack,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
-	}
-	conns.Attach(server, false)
-	return &Server{listener: listener, log: o.Log, secure: o.Cert != "", stop: o.Limits.Stop, http: server}, nil
 }
 
-// OpenError means that the address can be reached by others and nothing would keep them out.
-type OpenError struct{ Address string }
-
-func (e *OpenError) Error() string {
-	return fmt.Sprintf("listen for queries on %s: without tokens anybody who reaches that address could ask; only a loopback address may do without", e.Address)
+// api answers requests.
+type api struct {
+	*Options
+	*gate.API
 }
 
-// Hints are the ways out.
-func (*OpenError) Hints() []string {
-	return []string{"give a file with tokens: --tokens-file FILE", "or listen on this machine only: --http 127.0.0.1:7470"}
+func newAPI(o *Options) *gate.API {
+	a := &api{o, gate.NewAPI("queries", "Embed texts, in the form of OpenAI's API, and search pipelines.", "", "", gate.OpenAI,
+		&gate.Judge{Log: o.Log})}
+	gate.On(a.API, gate.RoleEmbed, http.MethodPost, "/v1/embeddings", "embeddings",
+		"Embed texts with the model that rows are embedded with", a.embeddings, answers[embeddingsAnswer](a))
+	gate.Get(a.API, gate.RoleEmbed, http.MethodGet, "/v1/models", "models", "List the models that may be asked for",
+		a.models)
+	gate.Get(a.API, gate.RoleEmbed, http.MethodGet, "/v1/models/{name...}", "model", "Tell what a model is", a.model)
+	gate.Get(a.API, gate.RoleQuery, http.MethodGet, "/v1/pipelines", "pipelines",
+		"List the pipelines that may be searched", a.pipelines)
+	gate.Get(a.API, gate.RoleQuery, http.MethodPost, "/v1/pipelines/{name}/search", "search",
+		"Find the rows that are nearest to a text", a.search)
+	gate.Get(a.API, gate.RoleQuery, http.MethodPost, "/v1/pipelines/{name}/similar", "similar",
+		"Find the rows that are nearest to a row", a.similar)
+	takes[embeddingsRequest](a, "/v1/embeddings")
+	takes[rowsRequest](a, "/v1/pipelines/{name}/search")
+	takes[rowsRequest](a, "/v1/pipelines/{name}/similar")
+	a.Close()
+	return a.API
 }
 
-// checkLoopback refuses an address that is open to others as it is written.
-func checkLoopback(listen string) error {
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
-		return fmt.Errorf("listen for queries: %w", err)
-	}
-	if host == "" || net.ParseIP(host) != nil && !loopback.Host(host) {
-		return &OpenError{Address: listen}
-	}
-	return nil
-}
-
-// Addr is where the server listens.
-func (s *Server) Addr() net.Addr { return s.listener.Addr() }
-
-// Close gives the port back without having run.
-func (s *Server) Close() error { return s.listener.Close() }
-
-// Run answers until ctx ends, then lets requests under way finish for a moment. It returns nil when it was asked to
-// stop.
-func (s *Server) Run(ctx context.Context) error {
-	s.log.InfoContext(ctx, "queries are answered", "address", s.Addr().String(), "tls", s.secure)
-	if err := httpserver.Run(ctx, s.http, s.listener, s.stop, s.log); err != nil {
-		return fmt.Errorf("serve queries: %w", err)
-	}
-	return nil
+// named is what is asked of one thing.
+type named struct {
+	Name string `path:"name"`
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -228,7 +229,7 @@ func (s *server) try(method, path, body string, headers ...string) (answer, erro
 func TestServer_ASlowClientHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *serve.Options) {
-		o.Limits = serve.Limits{Header: 200 * time.Millisecond, Time: 300 * time.Millisecond, Requests: 1}
+		o.Limits = gate.Limits{Header: 200 * time.Millisecond, Time: 300 * time.Millisecond, Requests: 1}
 	})
 	for _, begin := range []string{
 		"GET /v1/models HT", // a header that never ends
@@ -267,7 +268,7 @@ func TestServer_OneTooManyIsToldToComeAgain(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string]int{}
 	s := start(t, func(o *serve.Options) {
-		o.Limits = serve.Limits{Requests: 2}
+		o.Limits = gate.Limits{Requests: 2}
 		o.Observe = func(handler, method string, status int, _ time.Duration) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -303,7 +304,7 @@ func TestServer_OneTooManyIsToldToComeAgain(t *testing.T) {
 
 func TestServer_TimesOutAndStopsInOrder(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *serve.Options) { o.Limits = serve.Limits{Time: 200 * time.Millisecond} })
+	s := start(t, func(o *serve.Options) { o.Limits = gate.Limits{Time: 200 * time.Millisecond} })
 	testenv.Eventually(t, timeout, func() (bool, string) { // the request itself may take as long to arrive
 		a, err := s.try("POST", "/v1/embeddings", `{"input": "hold"}`)
 		if err != nil {
@@ -316,7 +317,7 @@ func TestServer_TimesOutAndStopsInOrder(t *testing.T) {
 	// A request under way when the server is told to stop gets its answer.
 	model := &toy{hold: make(chan struct{}), held: make(chan struct{}, 1)}
 	stopping, err := serve.Listen(t.Context(), serve.Options{
-		Listen: "127.0.0.1:0", Backend: &backend{model}, Limits: serve.Limits{
+		Listen: "127.0.0.1:0", Backend: &backend{model}, Limits: gate.Limits{
 			Time: timeout, Header: timeout,
 			Stop: timeout,
 		},

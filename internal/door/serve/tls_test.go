@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -276,7 +277,7 @@ func TestTLS_FilesThatAreOfNoUse(t *testing.T) {
 	}
 	write(t, o.Cert, string(cert))
 	write(t, o.Key, string(key))
-	var open *serve.OpenError
+	var open *gate.OpenError
 	if _, err := serve.Listen(t.Context(), o); !errors.As(err, &open) {
 		t.Errorf("over TLS without tokens, for everybody: %v", err)
 	}
@@ -291,7 +292,7 @@ func TestTLS_ASlowHandshakeEnds(t *testing.T) {
 	write(t, filepath.Join(dir, "key.pem"), string(key))
 	s := start(t, func(o *serve.Options) {
 		o.Cert, o.Key, o.Limits = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"),
-			serve.Limits{Header: 200 * time.Millisecond}
+			gate.Limits{Header: 200 * time.Millisecond}
 	})
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(t.Context(), "tcp", s.addr)

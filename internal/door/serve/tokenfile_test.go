@@ -12,25 +12,26 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 // query is what most tokens may do.
-var queries = serve.Grant{Role: serve.RoleQuery}
+var queries = gate.Grant{Role: gate.RoleQuery}
 
-// gate is a server that lets in whom a file of tokens names.
-type gate struct {
+// asker is a server that lets in whom a file of tokens names.
+type asker struct {
 	*server
 	t    *testing.T
 	path string
 	log  logged
 }
 
-func newGate(t *testing.T, path string) *gate {
+func newAsker(t *testing.T, path string) *asker {
 	t.Helper()
-	g := &gate{t: t, path: path}
-	tokens, err := serve.ReadTokens(path, g.log.logger())
+	g := &asker{t: t, path: path}
+	tokens, err := gate.ReadTokens(path, g.log.logger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,12 +39,12 @@ func newGate(t *testing.T, path string) *gate {
 	return g
 }
 
-func (g *gate) asks(secret string) int {
+func (g *asker) asks(secret string) int {
 	g.t.Helper()
 	return g.do("GET", "/v1/models", "", "Authorization", "Bearer "+secret).status
 }
 
-func (g *gate) becomes(secret string, want int) {
+func (g *asker) becomes(secret string, want int) {
 	g.t.Helper()
 	testenv.Eventually(g.t, timeout, func() (bool, string) {
 		got := g.asks(secret)
@@ -51,16 +52,16 @@ func (g *gate) becomes(secret string, want int) {
 	})
 }
 
-func (g *gate) revokes(name string, want int) {
+func (g *asker) revokes(name string, want int) {
 	g.t.Helper()
-	if n, err := serve.RevokeTokens(g.path, name); n != want || err != nil {
+	if n, err := gate.RevokeTokens(g.path, name); n != want || err != nil {
 		g.t.Errorf("%q: %d revoked, want %d; %v", name, n, want, err)
 	}
 }
 
 // gainsAnother adds a token by way of a link. Everything that was in the file stays, and so do the rights that somebody
 // gave it.
-func (g *gate) gainsAnother(first, content string) (secret string) {
+func (g *asker) gainsAnother(first, content string) (secret string) {
 	g.t.Helper()
 	if err := os.Chmod(g.path, 0o640); err != nil {
 		g.t.Fatal(err)
@@ -73,8 +74,8 @@ func (g *gate) gainsAnother(first, content string) (secret string) {
 	if err := os.Symlink(g.path, link); err != nil {
 		g.t.Fatal(err)
 	}
-	secret, _, err := serve.CreateToken(link, "other", serve.Grant{Role: serve.RoleEmbed})
-	if err != nil || secret == first || len(secret) < len(serve.TokenPrefix)+43 {
+	secret, _, err := gate.CreateToken(link, "other", gate.Grant{Role: gate.RoleEmbed})
+	if err != nil || secret == first || len(secret) < len(gate.TokenPrefix)+43 {
 		g.t.Fatalf("%d characters, %v", len(secret), err)
 	}
 	info, err := os.Lstat(g.path)
@@ -92,10 +93,10 @@ func (g *gate) gainsAnother(first, content string) (secret string) {
 
 // startsForNobody: a start after the last token was revoked lets nobody in, and says so. What else the program does
 // goes on.
-func (g *gate) startsForNobody(revoked string) {
+func (g *asker) startsForNobody(revoked string) {
 	g.t.Helper()
 	var restarted logged
-	if later, err := serve.ReadTokens(g.path, restarted.logger()); err != nil || !strings.Contains(restarted.String(),
+	if later, err := gate.ReadTokens(g.path, restarted.logger()); err != nil || !strings.Contains(restarted.String(),
 		"nobody may query") {
 		g.t.Errorf("a start without a token: %v; %s", err, restarted.String())
 	} else if who, known := later.Who(revoked); known {
@@ -104,7 +105,7 @@ func (g *gate) startsForNobody(revoked string) {
 	for _, nothing := range []string{"", "\n \n"} {
 		empty := filepath.Join(g.t.TempDir(), "empty")
 		write(g.t, empty, nothing)
-		if _, err := serve.ReadTokens(empty, nil); err == nil || !strings.Contains(err.Error(), "token create") {
+		if _, err := gate.ReadTokens(empty, nil); err == nil || !strings.Contains(err.Error(), "token create") {
 			g.t.Errorf("a start with the file %q: %v", nothing, err)
 		}
 	}
@@ -113,7 +114,7 @@ func (g *gate) startsForNobody(revoked string) {
 func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
-	first, about, err := serve.CreateToken(path, "app", queries)
+	first, about, err := gate.CreateToken(path, "app", queries)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,19 +126,19 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 		":query:", ":"+about.Role+":", 1) {
 		t.Errorf("%q, %v", content, err)
 	}
-	g := newGate(t, path)
+	g := newAsker(t, path)
 	if got := g.asks(first); got != 200 {
 		t.Errorf("the first token: %d", got)
 	}
 
 	second := g.gainsAnother(first, string(content))
 	g.becomes(second, 200)
-	if _, _, err := serve.CreateToken(path, "app", queries); !errors.Is(err, serve.ErrTokenName) {
+	if _, _, err := gate.CreateToken(path, "app", queries); !errors.Is(err, gate.ErrTokenName) {
 		t.Errorf("a name that is taken: %v", err)
 	}
-	list, err := serve.ListTokens(path)
+	list, err := gate.ListTokens(path)
 	if err != nil || len(list) != 2 || !reflect.DeepEqual(list[0], about) || list[1].Name != "other" ||
-		list[1].Role != serve.RoleEmbed {
+		list[1].Role != gate.RoleEmbed {
 		t.Errorf("%+v, %v", list, err)
 	}
 
@@ -155,7 +156,7 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 	}
 	g.startsForNobody(second)
 
-	third, _, err := serve.CreateToken(path, "app", queries)
+	third, _, err := gate.CreateToken(path, "app", queries)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,15 +169,15 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 func TestTokenFile_RevokingTheOnlyLineLeavesNobody(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
-	secret, _, err := serve.CreateToken(path, "app", queries)
+	secret, _, err := gate.CreateToken(path, "app", queries)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tokens, err := serve.ReadTokens(path, nil)
+	tokens, err := gate.ReadTokens(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := serve.RevokeTokens(path, "app"); err != nil {
+	if _, err := gate.RevokeTokens(path, "app"); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, timeout, func() (bool, string) {
@@ -191,7 +192,7 @@ func TestTokenFile_WhatIsWrongIsToldOnceUntilItIsMended(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	write(t, path, line("app", "first"))
 	var log logged
-	tokens, err := serve.ReadTokens(path, log.logger())
+	tokens, err := gate.ReadTokens(path, log.logger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,20 +240,20 @@ func TestTokenFile_WhatIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tokens")
 	for _, name := range []string{"", "a b", "a:b", "#a", "a\nb", "a\x00", strings.Repeat("x", 101), "\xff"} {
-		if _, _, err := serve.CreateToken(path, name, queries); err == nil {
+		if _, _, err := gate.CreateToken(path, name, queries); err == nil {
 			t.Errorf("the name %q was taken", name)
 		}
 	}
-	if _, _, err := serve.CreateToken(path, "app", serve.Grant{Role: "king"}); err == nil {
+	if _, _, err := gate.CreateToken(path, "app", gate.Grant{Role: "king"}); err == nil {
 		t.Error("the role king was taken")
 	}
-	if _, _, err := serve.CreateToken(filepath.Join(dir, "none", "tokens"), "app", queries); !errors.Is(err,
+	if _, _, err := gate.CreateToken(filepath.Join(dir, "none", "tokens"), "app", queries); !errors.Is(err,
 		fs.ErrNotExist) {
 		t.Errorf("a folder that is not there: %v", err)
 	}
 	for what, err := range map[string]error{
-		"list":   second(serve.ListTokens(path)),
-		"revoke": second(serve.RevokeTokens(path, "app")),
+		"list":   second(gate.ListTokens(path)),
+		"revoke": second(gate.RevokeTokens(path, "app")),
 	} {
 		if !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("%s without a file: %v", what, err)
@@ -261,10 +262,10 @@ func TestTokenFile_WhatIsRefused(t *testing.T) {
 	// A file that is not of this form stays as it is: it may be something else altogether.
 	const foreign = "root:x:0:0:root:/root:/bin/sh\n"
 	write(t, path, foreign)
-	if _, _, err := serve.CreateToken(path, "app", queries); err == nil {
+	if _, _, err := gate.CreateToken(path, "app", queries); err == nil {
 		t.Error("a token was written into a file of another kind")
 	}
-	if _, err := serve.RevokeTokens(path, "root"); err == nil {
+	if _, err := gate.RevokeTokens(path, "root"); err == nil {
 		t.Error("a line was taken out of a file of another kind")
 	}
 	if now, err := os.ReadFile(path); err != nil || string(now) != foreign {
@@ -274,7 +275,7 @@ func TestTokenFile_WhatIsRefused(t *testing.T) {
 	if err := os.WriteFile(path+".new", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := serve.CreateToken(path, "other", queries); err == nil || !strings.Contains(err.Error(), "tokens.new") {
+	if _, _, err := gate.CreateToken(path, "other", queries); err == nil || !strings.Contains(err.Error(), "tokens.new") {
 		t.Errorf("while somebody else is at it: %v", err)
 	}
 }
@@ -289,7 +290,7 @@ func TestTokenFile_ManyAtATime(t *testing.T) {
 	var made atomic.Int64
 	for i := range 20 {
 		all.Go(func() {
-			if _, _, err := serve.CreateToken(path, fmt.Sprint("app", i), queries); err == nil {
+			if _, _, err := gate.CreateToken(path, fmt.Sprint("app", i), queries); err == nil {
 				made.Add(1)
 			} else if !strings.Contains(err.Error(), "somebody else") {
 				t.Error(err)
@@ -297,7 +298,7 @@ func TestTokenFile_ManyAtATime(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if list, err := serve.ListTokens(path); err != nil || int64(len(list)) != made.Load() || len(list) == 0 {
+	if list, err := gate.ListTokens(path); err != nil || int64(len(list)) != made.Load() || len(list) == 0 {
 		t.Errorf("%d tokens, %d made, %v", len(list), made.Load(), err)
 	}
 }

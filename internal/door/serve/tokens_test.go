@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -34,7 +35,7 @@ func TestTokens_OnlyThoseOfTheFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
 	write(t, path, "# who may ask\n\n"+line("app", "first token"))
-	tokens, err := serve.ReadTokens(path, nil)
+	tokens, err := gate.ReadTokens(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func TestReadTokens_NamesTheLineAndNotTheToken(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "tokens")
 		write(t, path, content)
-		_, err := serve.ReadTokens(path, nil)
+		_, err := gate.ReadTokens(path, nil)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sk-my-secret") {
 			t.Errorf("%q: %v, want %q", content, err, want)
 		}
@@ -101,7 +102,7 @@ func TestListen_WithoutTokensOnlyOnLoopback(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{":0", "0.0.0.0:0", "[::]:0", "192.0.2.1:7470"} {
 		s, err := serve.Listen(t.Context(), serve.Options{Listen: address, Backend: &backend{}})
-		var open *serve.OpenError
+		var open *gate.OpenError
 		if !errors.As(err, &open) || len(open.Hints()) == 0 {
 			t.Errorf("%s: %v", address, err)
 		}

@@ -61,13 +61,10 @@ func (o *Observer) Listen(ctx context.Context) (stop func() error, err error) {
 		collector.close()
 		return nil, problem.New(problem.Usage, err)
 	}
-	serving, cancel := context.WithCancel(context.WithoutCancel(ctx)) // it answers while work is finished, too
-	done := make(chan error, 1)
-	go func() { done <- server.Run(serving) }()
+	finish := server.Start(ctx) // it answers while work is finished, too
 	return func() error {
-		cancel()
 		collector.close()
-		return <-done
+		return finish()
 	}, nil
 }
 

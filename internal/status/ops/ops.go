@@ -47,53 +47,29 @@ const (
 	headerTimeout = 5 * time.Second
 	readTimeout   = 10 * time.Second
 	writeTimeout  = 30 * time.Second // of a scrape
-	idleTimeout   = 2 * time.Minute
 	stopTimeout   = 3 * time.Second
 	readyTimeout  = 5 * time.Second
-	maxHeader     = 16 << 10
 	maxConns      = 128
 )
 
-// Server listens from the moment Listen made it; Run answers.
-type Server struct {
-	listener net.Listener
-	http     *http.Server
-	log      *slog.Logger
+// Listen opens the port, so that a port that is taken is known before anything else starts.
+func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return httpserver.Listen(ctx, httpserver.Options{
+		What: "probes and metrics", Begun: "probes and metrics listen", Listen: o.Listen, Everybody: true, Conns: maxConns,
+		Header: headerTimeout, Read: readTimeout, Write: writeTimeout, Stop: stopTimeout, Log: o.Log,
+		Handler: func(at net.Addr) http.Handler { return handlerAt(at, Handler(o)) },
+	})
 }
 
-// Listen opens the port, so that a port that is taken is known before anything else starts. Call Run, or Close if it
-// never comes to that.
-func Listen(ctx context.Context, o Options) (*Server, error) {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", o.Listen)
-	if err != nil {
-		return nil, fmt.Errorf("listen for probes and metrics: %w", err)
+// handlerAt refuses requests that name another machine: what listens on a loopback address is for this one, and not for
+// pages of the web.
+func handlerAt(at net.Addr, h http.Handler) http.Handler {
+	if !loopback.Addr(at) {
+		return h
 	}
-	log := o.Log
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	handler := Handler(o)
-	if loopback.Addr(listener.Addr()) {
-		handler = ownMachine(handler)
-	}
-	server := &http.Server{
-		Handler:           handler,
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       readTimeout,
-		WriteTimeout:      writeTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}
-	limited := httpserver.Limit(listener, maxConns)
-	limited.Attach(server, true) // it asks nobody who he is
-	return &Server{listener: limited, log: log, http: server}, nil
-}
-
-// ownMachine refuses requests that name another machine: what listens on a loopback address is for this one, and not
-// for pages of the web.
-func ownMachine(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Host != "" && !httpserver.NamesThisMachine(r.Host) { // some probes name none; browsers always do
 			plain(w, http.StatusForbidden, "only requests to localhost are answered\n")
@@ -101,22 +77,6 @@ func ownMachine(h http.Handler) http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
-}
-
-// Addr is where the server listens.
-func (s *Server) Addr() net.Addr { return s.listener.Addr() }
-
-// Close gives the port back without having run.
-func (s *Server) Close() error { return s.listener.Close() }
-
-// Run answers until ctx ends, then lets requests under way finish for a moment. It returns nil when it was asked to
-// stop.
-func (s *Server) Run(ctx context.Context) error {
-	s.log.InfoContext(ctx, "probes and metrics listen", "address", s.Addr().String())
-	if err := httpserver.Run(ctx, s.http, s.listener, stopTimeout, s.log); err != nil {
-		return fmt.Errorf("serve probes and metrics: %w", err)
-	}
-	return nil
 }
 
 // Handler returns what the server answers, for a listener of somebody else.

@@ -1,4 +1,4 @@
-package serve
+package gate
 
 import (
 	"bufio"
@@ -11,8 +11,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
-	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/httpserver"
 )
 
 // Tokens are who may ask. They come from a file with a line NAME:ROLE:HASH or NAME:ROLE:HASH:LIMITS for each, where
@@ -20,16 +20,7 @@ import (
 // lines and those that begin with # do not count. A file that the group or others may write is refused. The file is
 // read again when it changes; one that is wrong or empty then leaves those before in force. One that holds nothing but
 // comments, as after the last token was revoked, lets nobody ask.
-type Tokens struct {
-	path string
-	log  *slog.Logger
-
-	mu      sync.Mutex
-	list    []token
-	stamp   stamp  // of what is in force
-	wrong   string // what is wrong with the file since an earlier look, as it was told; "": nothing
-	checked time.Time
-}
+type Tokens struct{ file httpserver.Files[[]token] }
 
 type token struct {
 	Grant
@@ -43,43 +34,38 @@ const maxTokens = 1000
 
 // ReadTokens reads a file of tokens. Whoever can read it learns no token.
 func ReadTokens(path string, log *slog.Logger) (*Tokens, error) {
-	t := &Tokens{path: path, log: log}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t, t.loadLocked()
+	t := &Tokens{}
+	t.file.Paths, t.file.Log = []string{path}, log
+	t.file.Parse = func(content [][]byte) ([]token, error) {
+		if err := checkWriters(path); err != nil {
+			return nil, err
+		}
+		list, err := parseTokens(content[0])
+		if errors.Is(err, errNobody) && len(bytes.TrimSpace(content[0])) > 0 {
+			if list, err = []token{}, nil; log != nil {
+				log.Warn("no token is left: nobody may query before there is one, which embedsidecar token create makes",
+					"file", path)
+			}
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+		return list, err
+	}
+	if err := t.file.Load(); err != nil {
+		return nil, fmt.Errorf("read tokens: %w", err)
+	}
+	return t, nil
 }
 
 // OneToken is the token of one person, which no file holds.
 func OneToken(name, role, secret string) *Tokens {
-	return &Tokens{list: []token{{name: name, Grant: Grant{Role: role}, hash: sha256.Sum256([]byte(secret))}}}
-}
-
-func (t *Tokens) loadLocked() error {
-	if t.path == "" {
-		return nil
+	t := &Tokens{}
+	t.file.Parse = func([][]byte) ([]token, error) {
+		return []token{{name: name, Grant: Grant{Role: role}, hash: sha256.Sum256([]byte(secret))}}, nil
 	}
-	data, found, err := readStamped(t.path)
-	if err == nil {
-		err = checkWriters(t.path)
-	}
-	if err != nil {
-		return fmt.Errorf("read tokens: %w", err)
-	}
-	if t.list != nil && found == t.stamp {
-		return nil
-	}
-	list, err := parseTokens(data)
-	if errors.Is(err, errNobody) && len(bytes.TrimSpace(data)) > 0 {
-		if list, err = []token{}, nil; t.log != nil {
-			t.log.Warn("no token is left: nobody may query before there is one, which embedsidecar token create makes", "file",
-				t.path)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("read tokens: %s: %w", t.path, err)
-	}
-	t.list, t.stamp = list, found
-	return nil
+	_ = t.file.Load() // no file: nothing fails
+	return t
 }
 
 var errNobody = errors.New("it holds no token: nobody could ask; embedsidecar token create makes one")
@@ -123,20 +109,9 @@ func parseTokens(data []byte) ([]token, error) {
 	return list, nil
 }
 
-// now returns the tokens in force.
-func (t *Tokens) now() []token {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if time.Since(t.checked) > checkEvery {
-		t.checked = time.Now()
-		t.wrong = tell(t.log, t.wrong, t.loadLocked(), t.path)
-	}
-	return t.list
-}
-
 // Still returns what a token lets its holder do now, if it is in force.
 func (t *Tokens) Still(who Token) (now Token, ok bool) {
-	list := t.now()
+	list := t.file.Now()
 	at := slices.IndexFunc(list, func(l token) bool { return l.name == who.Name && idOf(l.hash) == who.ID })
 	if at < 0 || list[at].Expired() {
 		return now, false
@@ -147,7 +122,7 @@ func (t *Tokens) Still(who Token) (now Token, ok bool) {
 // Who returns the one whose token this is; ok is false also for one that has expired. How long it takes says nothing
 // about the tokens.
 func (t *Tokens) Who(secret string) (who Token, ok bool) {
-	list := t.now()
+	list := t.file.Now()
 	hash := sha256.Sum256([]byte(secret))
 	for i := range list {
 		if subtle.ConstantTimeCompare(hash[:], list[i].hash[:]) == 1 {

@@ -1,8 +1,7 @@
-package serve
+package gate
 
 import (
 	"context"
-	"net/http"
 	"sync"
 	"time"
 
@@ -69,7 +68,7 @@ func (s *share) take(bytes int64, acquire func(*semaphore.Weighted, int64) bool)
 
 // body takes what reading a request will cost, after a while of waiting for others if need be. A body without a length
 // costs as much as the largest.
-func (s *share) body(ctx context.Context, length, most int64) error {
+func (s *share) body(ctx context.Context, length, most int64) *Problem {
 	if length < 0 || length > most {
 		length = most
 	}
@@ -87,7 +86,7 @@ func (s *share) body(ctx context.Context, length, most int64) error {
 
 // vectors changes the share to what an answer will cost. It does not wait: who waits while holding a share could wait
 // for others that do the same.
-func (s *share) vectors(texts, dims int) error {
+func (s *share) vectors(texts, dims int) *Problem {
 	cost := min(int64(texts)*int64(dims)*perNumber, s.most)
 	if cost > s.held && cost > free && !s.take(cost-s.held, (*semaphore.Weighted).TryAcquire) {
 		return tooMuch()
@@ -105,9 +104,7 @@ func (s *share) release() {
 	}
 }
 
-func tooMuch() error {
-	return &problem{
-		status: http.StatusServiceUnavailable, kind: serverError, code: "overloaded", after: time.Second,
-		message: "the requests under way are as large as fits in memory: come again in a second, or send less at a time",
-	}
+func tooMuch() *Problem {
+	return Overloaded("the requests under way are as large as fits in memory: come again in a second, or send less at a time",
+		time.Second)
 }

@@ -1,4 +1,4 @@
-package admin
+package gate
 
 import (
 	"bytes"
@@ -20,9 +20,9 @@ func vague(query url.Values) *Problem {
 	for _, name := range slices.Sorted(maps.Keys(query)) {
 		switch values := query[name]; {
 		case slices.Contains(values, ""):
-			return wrong("query."+name, emptyField)
+			return Wrong("query."+name, emptyField)
 		case len(values) > 1 && !slices.Contains([]string{"pipeline", "state", "key"}, name):
-			return wrong("query."+name, twice)
+			return Wrong("query."+name, twice)
 		}
 	}
 	return nil
@@ -49,9 +49,9 @@ func hollow(body []byte) *Problem {
 		at := "body." + field
 		switch inner := bytes.TrimSpace(bytes.Trim(value, "[]")); {
 		case seen[strings.ToLower(field)]:
-			return wrong(at, twice)
+			return Wrong(at, twice)
 		case len(inner) == 0, string(value) == "null", string(value) == `""`:
-			return wrong(at, emptyField)
+			return Wrong(at, emptyField)
 		}
 		seen[strings.ToLower(field)] = true
 	}

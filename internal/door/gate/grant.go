@@ -1,20 +1,13 @@
-package serve
+package gate
 
 import (
 	"errors"
-	"fmt"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/search"
-	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
 
 // The roles of tokens. The first two query, the others administer, which is another listener's.
@@ -108,7 +101,7 @@ func (g Grant) check() error {
 		return errors.New("a token with the role " + g.Role + " searches nothing: it takes no filter and no database role")
 	case g.Role == RoleAdmin && len(g.Pipelines) > 0:
 		return errors.New("a token with the role " + g.Role + " is for all pipelines: it takes none")
-	case !g.searches() && !g.Administers() && len(g.Pipelines)+len(g.Filter)+len(g.DatabaseRole) > 0:
+	case g.Role == RoleEmbed && len(g.Pipelines)+len(g.Filter)+len(g.DatabaseRole) > 0:
 		return errors.New("a token with the role " + g.Role +
 			" searches nothing: it takes no pipelines, filter or database role")
 	case slices.Contains(g.Pipelines, ""):
@@ -143,57 +136,4 @@ func (g Grant) Unknown() string {
 		return "this token expired at " + g.Expires.UTC().Format(time.RFC3339)
 	}
 	return "this token is not known here"
-}
-
-// searches reports whether pipelines may be searched at all. Roles that may are named: one that is added may not
-// before somebody says so.
-func (g Grant) searches() bool { return g.Role == "" || g.Role == RoleQuery }
-
-// access is what the holder of a grant may see of a pipeline.
-func (g Grant) access(p *pipeline.Pipeline, rules query.Rules) *search.Access {
-	a := &search.Access{
-		Role: g.DatabaseRole, PastRowSecurity: rules.PastRowSecurity, Columns: []string{},
-		Fixed: map[string]search.Filter{},
-	}
-	for _, k := range p.Key {
-		a.Columns = append(a.Columns, k.Name)
-	}
-	a.Columns = slices.Concat(a.Columns, p.Columns, p.Watched, rules.Filterable)
-	for column, values := range g.Filter {
-		a.Fixed[column] = search.Filter{Values: values}
-	}
-	return a
-}
-
-// noPipeline is the answer for one that is not there, or not for the holder of this token.
-func noPipeline(name string) error {
-	return &problem{
-		status: http.StatusNotFound, kind: invalidRequest, code: "pipeline_not_found",
-		message: "there is no pipeline " + strconv.Quote(cut(name)) + ": GET /v1/pipelines lists them",
-	}
-}
-
-// administers is the answer for a token that is for another listener.
-func (g Grant) administers() error {
-	return &problem{
-		status: http.StatusForbidden, kind: permissionError, code: "role",
-		message: fmt.Sprintf("this token has the role %s: it administers, and neither embeds nor searches", g.Role),
-	}
-}
-
-// mayNotSearch is the answer for a token of another role.
-func (g Grant) mayNotSearch() error {
-	return &problem{
-		status: http.StatusForbidden, kind: permissionError, code: "role",
-		message: fmt.Sprintf("this token has the role %s: it embeds texts and searches nothing", g.Role),
-	}
-}
-
-// cut keeps what a client sent short in what it gets back.
-func cut(s string) string {
-	const most = 100
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
 }

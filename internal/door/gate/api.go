@@ -1,0 +1,201 @@
+package gate
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+)
+
+// documentPath is where the OpenAPI document is.
+const documentPath = "/openapi.json"
+
+// API is one being put together: On adds routes, and Close ends that.
+type API struct {
+	huma    huma.API
+	mux     *http.ServeMux
+	form    Form
+	judge   *Judge
+	handler string // under which all its requests are counted; "": each under the last word of its path
+}
+
+// NewAPI begins an API. Its requests are counted under a name, or each route's under its own.
+func NewAPI(title, about, handler, base string, form Form, judge *Judge) *API {
+	document := &huma.OpenAPI{
+		OpenAPI: "3.1.0", Info: &huma.Info{Title: "embedsidecar: " + title, Version: "1", Description: about},
+		Components: &huma.Components{
+			Schemas: huma.NewMapRegistry("#/components/schemas/", schemaName),
+			SecuritySchemes: map[string]*huma.SecurityScheme{
+				"token": {Type: "http", Scheme: "bearer", Description: "made by embedsidecar token create"},
+			},
+		},
+		Security: []map[string][]string{{"token": {}}},
+	}
+	if base != "" {
+		document.Servers = []*huma.Server{{URL: base}}
+	}
+	mux := http.NewServeMux()
+	a := &API{mux: mux, form: form, judge: judge, handler: handler, huma: humago.New(mux, huma.Config{
+		OpenAPI: document, Formats: huma.DefaultFormats, DefaultFormat: "application/json",
+		RejectUnknownQueryParameters: true, // a misspelt filter must not mean none
+	})}
+	return a
+}
+
+// Document is what describes the API, to be made better where huma cannot.
+func (a *API) Document() *huma.OpenAPI { return a.huma.OpenAPI() }
+
+// Sessions says that a cookie is as good as a token.
+func (a *API) Sessions(path string) {
+	d := a.Document()
+	d.Security = append(d.Security, map[string][]string{"session": {}})
+	d.Components.SecuritySchemes["session"] = &huma.SecurityScheme{
+		Type: "apiKey", In: "cookie", Name: sessionCookie, Description: "of a browser, from POST " + path,
+	}
+}
+
+// Schema is that of a type.
+func Schema[T any](a *API) *huma.Schema {
+	return a.Document().Components.Schemas.Schema(reflect.TypeFor[T](), true, "")
+}
+
+// OrNull has the document say that a field may be null, which huma does not of one that is an object.
+func OrNull[T any](a *API, fields ...string) {
+	s := a.Document().Components.Schemas.SchemaFromRef(Schema[T](a).Ref)
+	for _, field := range fields {
+		s.Properties[field] = &huma.Schema{AnyOf: []*huma.Schema{s.Properties[field], {Type: "null"}}}
+	}
+}
+
+// Close writes the document, once all routes are there.
+func (a *API) Close() {
+	d := a.Document()
+	delete(d.Components.Schemas.Map(), "ErrorModel") // ours are others
+	for path, item := range d.Paths {
+		if plain := strings.ReplaceAll(path, "...}", "}"); plain != path { // which only the multiplexer knows
+			delete(d.Paths, path)
+			d.Paths[plain] = item
+		}
+	}
+	document, err := json.MarshalIndent(d, "", "  ")
+	if err != nil {
+		panic("the OpenAPI document cannot be written: " + err.Error())
+	}
+	a.mux.HandleFunc("GET "+documentPath, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/openapi+json")
+		_, _ = w.Write(document)
+	})
+	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { visitOf(r.Context()).gate.write(w, a.noPlace(r)) })
+}
+
+// there reports whether there is a route.
+func (a *API) there(method, path string) bool {
+	_, pattern := a.mux.Handler(&http.Request{Method: method, URL: &url.URL{Path: path}})
+	return pattern != "" && pattern != "/"
+}
+
+// noPlace is the answer to a request for which there is no route, with what it was probably for.
+func (a *API) noPlace(r *http.Request) *Problem {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete} {
+		if method != r.Method && a.there(method, r.URL.Path) {
+			p := Refuse(http.StatusMethodNotAllowed, "method", r.URL.Path+" takes "+method+", not "+r.Method)
+			p.entitle()
+			return p
+		}
+	}
+	p := Refuse(http.StatusNotFound, "unknown_url", "there is no "+r.Method+" "+r.URL.Path,
+		"GET "+documentPath+" lists what there is")
+	if path := "/v1" + r.URL.Path; a.there(r.Method, path) {
+		p.Hints = []string{"did you mean " + path + "? The base URL of a client ends with /v1"}
+	}
+	p.entitle()
+	return p
+}
+
+// named is the name under which a request is counted: docs/metrics.md lists them.
+func (a *API) named(r *http.Request) string {
+	if a.handler != "" {
+		return a.handler
+	}
+	_, pattern := a.mux.Handler(r)
+	words := strings.Split(pattern, "/")
+	for i := len(words) - 1; i > 1; i-- {
+		if !strings.HasPrefix(words[i], "{") {
+			return words[i]
+		}
+	}
+	return "other"
+}
+
+// schemaName names a type in the document; those of other packages have the package's name before theirs.
+func schemaName(t reflect.Type, hint string) string {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	at := strings.LastIndexByte(t.PkgPath(), '/')
+	if t.Name() == "" || at < 0 || strings.Contains(t.PkgPath(), "/internal/door/") || strings.Contains(t.PkgPath(), "huma") {
+		return huma.DefaultSchemaNamer(t, hint)
+	}
+	of := t.PkgPath()[at+1:]
+	return strings.ToUpper(of[:1]) + of[1:] + t.Name()
+}
+
+// On adds a route that takes a role: its summary is its one sentence in the document.
+func On[I, O any](a *API, role, method, path, id, summary string, answer func(ctx context.Context, in *I) (*O, error),
+	more ...func(*huma.Operation),
+) {
+	op := huma.Operation{
+		OperationID: id, Method: method, Path: path, Summary: summary,
+		MaxBodyBytes: -1, BodyReadTimeout: -1, // the body has come, and is not too large
+		Description: "Takes the role " + role + ".",
+		Extensions:  map[string]any{"x-role": role},
+		Responses: map[string]*huma.Response{"default": {
+			Description: "An error",
+			Content: map[string]*huma.MediaType{a.form.kind: {
+				Schema: a.Document().Components.Schemas.Schema(reflect.TypeOf(a.form.schema), true, ""),
+			}},
+		}},
+		// Before anything of the request is read.
+		Middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
+			if _, err := Asked(ctx.Context(), role); err != nil {
+				_, w := humago.Unwrap(ctx)
+				visitOf(ctx.Context()).gate.write(w, a.judge.Problem(ctx.Context(), err))
+				return
+			}
+			next(ctx)
+		}},
+	}
+	for _, change := range more {
+		change(&op)
+	}
+	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := answer(ctx, in)
+		if err != nil {
+			return nil, &formed{a.judge.Problem(ctx, err), a.form}
+		}
+		return out, nil
+	})
+}
+
+// Answer is one with a body.
+type Answer[T any] struct{ Body T }
+
+// Get adds a route whose answer is what a function returns.
+func Get[I, O any](a *API, role, method, path, id, summary string, answer func(ctx context.Context, in *I) (O, error),
+	more ...func(*huma.Operation),
+) {
+	On(a, role, method, path, id, summary, func(ctx context.Context, in *I) (*Answer[O], error) {
+		out, err := answer(ctx, in)
+		return &Answer[O]{out}, err
+	}, more...)
+}
+
+// Write answers a request with an error, where huma cannot.
+func (a *API) Write(ctx context.Context, w http.ResponseWriter, err error) {
+	visitOf(ctx).gate.write(w, a.judge.Problem(ctx, err))
+}

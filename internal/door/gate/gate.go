@@ -1,0 +1,388 @@
+// Package gate is what stands before all that is answered over HTTP with a token: who asks, how much of what is there
+// for all one may have at a time, how errors are told, and the document of an API. What is answered is that of others:
+// admin's and serve's APIs, and the dashboard's pages.
+//
+// Nobody takes anything of others before his request has come whole: bodies are read first, and places taken then. A
+// token has a share of the places and of the memory; who has shown none has places of his own, by his address.
+package gate
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/httpserver"
+	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
+)
+
+// Options say where to listen, who may come in, and what is behind.
+type Options struct {
+	What, Begun string // as httpserver has them
+	Listen      string // host:port; port 0 takes a free one
+	Cert, Key   string // files of a certificate and its key, in PEM
+	ClientCA    string // file of certificates, one of which must have signed a client's
+	// Tokens are those that come in. nil: anybody who reaches the address, which must be a loopback one, with RoleQuery.
+	Tokens      *Tokens
+	Administers bool   // tokens of the roles that administer come in, and no others, or the other way round
+	Base        string // where a reverse proxy has put all paths
+	RowText     bool   // texts of rows may be shown at all
+
+	API     *API
+	Exact   bool                    // what a request has left empty is refused: it must not mean everything
+	Pages   http.Handler            // answers every path that is not the API's, to those without a token, too. May be nil
+	Open    map[string]http.Handler // paths that anybody may ask for
+	Endless string                  // path of an answer that has no end, and bounds of its own
+	End     func()                  // ends such answers. May be nil
+
+	Limits Limits
+	// Observe notes a request that was answered. May be nil.
+	Observe func(handler, method string, status int, took time.Duration)
+	Log     *slog.Logger // nil: silent
+}
+
+// Limits bound what those who come in may ask for. Zero fields are the defaults.
+type Limits struct {
+	Body     int64         // bytes of a request; default 8 MiB
+	Requests int           // under way at a time; a token has a quarter. One above is told to come again. Default 64
+	Rate     int           // requests a second of one token or address; 0: any number
+	Conns    int           // open at a time. Default 1,024
+	Memory   int64         // bytes that all requests take together, as far as their sizes tell. Default 256 MiB
+	Header   time.Duration // for a request's header. Default 5 s
+	Read     time.Duration // for a request. Default: Time
+	Time     time.Duration // of a request, from its first byte to its answer. Default 60 s
+	Stop     time.Duration // for requests under way when told to stop. Default 10 s
+}
+
+// fill sets what is zero.
+func (l *Limits) fill() {
+	l.Body, l.Requests, l.Conns = cmp.Or(l.Body, 8<<20), cmp.Or(l.Requests, 64), cmp.Or(l.Conns, 1024)
+	l.Memory, l.Header, l.Time = cmp.Or(l.Memory, 256<<20), cmp.Or(l.Header, 5*time.Second), cmp.Or(l.Time, time.Minute)
+	l.Read, l.Stop = cmp.Or(l.Read, l.Time), cmp.Or(l.Stop, 10*time.Second)
+}
+
+const (
+	writeSlack = 30 * time.Second // for a slow client to take its answer
+	// A stranger shows a token, and no more: his body is small and comes at once.
+	strangers     = 16 // requests of all who have shown no token: places of their own
+	ofAddress     = 8  // of them, from one address
+	strangersBody = 8 << 10
+	strangersTime = 5 * time.Second
+)
+
+// Gate lets requests in.
+type Gate struct {
+	o        Options
+	secure   bool // browsers come over TLS
+	sessions sessions
+	memory   *budget
+	known    clients // by name of the token
+	other    clients // who have shown none, by address
+}
+
+// clients are those who ask with a token, or those without: neither take places of the other.
+type clients struct {
+	slots chan struct{}
+	own   httpserver.Shares // of slots, and of bodies that are read before one is taken
+	rates httpserver.Rates
+}
+
+// New makes a Gate, for a listener of somebody else.
+func New(o Options) *Gate {
+	o.Limits.fill()
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Observe == nil {
+		o.Observe = func(string, string, int, time.Duration) {}
+	}
+	own := 0
+	if o.Tokens != nil {
+		own = max(o.Limits.Requests/4, 1) //nolint:mnd // a quarter
+	}
+	return &Gate{
+		o: o, secure: o.Cert != "", sessions: sessions{list: map[string]session{}}, memory: newBudget(o.Limits.Memory),
+		known: clients{
+			slots: make(chan struct{}, o.Limits.Requests), own: httpserver.Shares{Most: own},
+			rates: httpserver.Rates{PerSecond: o.Limits.Rate},
+		},
+		other: clients{
+			slots: make(chan struct{}, strangers), own: httpserver.Shares{Most: ofAddress},
+			rates: httpserver.Rates{PerSecond: o.Limits.Rate},
+		},
+	}
+}
+
+// Listen opens the port, so that a port that is taken is known before anything else starts. Run the server, or Close it
+// if it never comes to that.
+func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
+	if host, _, err := net.SplitHostPort(o.Listen); err == nil && o.Tokens == nil &&
+		(host == "" || net.ParseIP(host) != nil && !loopback.Host(host)) {
+		return nil, &OpenError{What: o.What, Address: o.Listen}
+	}
+	g := New(o)
+	l := &g.o.Limits
+	server, err := httpserver.Listen(ctx, httpserver.Options{
+		What: o.What, Begun: o.Begun, Listen: o.Listen, Cert: o.Cert, Key: o.Key, ClientCA: o.ClientCA,
+		Handler: func(net.Addr) http.Handler { return under(o.Base, g) },
+		Conns:   l.Conns, Header: l.Header, Read: l.Read, Write: l.Time + writeSlack, Stop: l.Stop, End: o.End, Log: g.o.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if o.Tokens == nil && !loopback.Addr(server.Addr()) { // a name may lead anywhere
+		_ = server.Close()
+		return nil, &OpenError{What: o.What, Address: server.Addr().String()}
+	}
+	if o.Tokens != nil && o.Cert == "" && !loopback.Addr(server.Addr()) {
+		g.o.Log.WarnContext(ctx, "tokens and texts travel unencrypted: give a certificate and its key, or have something in front that does",
+			"for", o.What, "address", server.Addr().String())
+	}
+	return server, nil
+}
+
+// OpenError means that the address can be reached by others and nothing would keep them out.
+type OpenError struct{ What, Address string }
+
+func (e *OpenError) Error() string {
+	return fmt.Sprintf("listen for %s on %s: without tokens anybody who reaches that address could ask; only a loopback address may do without",
+		e.What, e.Address)
+}
+
+// Hints are the ways out.
+func (*OpenError) Hints() []string {
+	return []string{"give a file with tokens: --tokens-file FILE", "or listen on this machine only: --http 127.0.0.1:7470"}
+}
+
+// under takes a path off requests that bring it along. A proxy may have taken it off already.
+func under(base string, next http.Handler) http.Handler {
+	if base == "" {
+		return next
+	}
+	within := http.StripPrefix(base, next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == base:
+			http.Redirect(w, r, base+"/", http.StatusPermanentRedirect)
+		case strings.HasPrefix(r.URL.Path, base+"/"):
+			within.ServeHTTP(w, r)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// ServeHTTP implements http.Handler.
+func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	sw := &statusWriter{ResponseWriter: w}
+	id := requestID(r.Header.Get("X-Request-Id"))
+	for name, value := range map[string]string{
+		"X-Request-Id": id, "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff",
+		"Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY",
+	} {
+		w.Header().Set(name, value)
+	}
+	name := "pages"
+	if _, open := g.o.Open[r.URL.Path]; open {
+		name = "health"
+	} else if g.ofAPI(r) {
+		name = g.o.API.named(r)
+	}
+	v := &visit{gate: g, header: r.Header}
+	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, v))
+	defer func() { //nolint:contextcheck // the request has its own
+		failed := recover()
+		if failed != nil && failed != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
+			g.o.Log.ErrorContext(r.Context(), "request panicked", "handler", name, "panic", fmt.Sprint(failed), "request_id", id)
+			if sw.status == 0 {
+				g.write(sw, Refuse(http.StatusInternalServerError, "internal", "the request failed; the log of the server says why"))
+				failed = nil
+			}
+		}
+		took := time.Since(began)
+		g.o.Observe(name, method(r.Method), sw.status, took)
+		g.o.Log.DebugContext(r.Context(), "request answered", "handler", name, "status", sw.status, "took_seconds",
+			took.Seconds(), "request_id", id)
+		if failed != nil { // a client must not take half an answer for a whole one
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	if p := g.answer(sw, r, v); p != nil {
+		p.entitle()
+		g.write(sw, p)
+	}
+}
+
+// ofAPI reports whether a request is for the API.
+func (g *Gate) ofAPI(r *http.Request) bool {
+	return g.o.Pages == nil || strings.HasPrefix(r.URL.Path, "/api/") || r.URL.Path == documentPath
+}
+
+// answer answers a request, or returns why not.
+func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem {
+	ofAPI := g.ofAPI(r)
+	if p := crossOrigin(r, ofAPI); p != nil {
+		return p
+	}
+	if open, ok := g.o.Open[r.URL.Path]; ok {
+		open.ServeHTTP(w, r)
+		return nil
+	}
+	if p := v.enter(r); p != nil && ofAPI {
+		return p
+	}
+	// The multiplexer would lead such a path to another place, where what is done may be about more.
+	if escaped := r.URL.EscapedPath(); ofAPI && path.Clean(escaped) != strings.TrimSuffix(escaped, "/") {
+		return g.o.API.noPlace(r)
+	}
+	from, name, largest := &g.other, httpserver.Network(r.RemoteAddr), int64(strangersBody)
+	if v.known {
+		httpserver.Known(r.Context())
+		from, name, largest = &g.known, v.caller.Name, g.o.Limits.Body
+	} else if r.ContentLength != 0 {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(strangersTime)) // without it, Limits.Read is
+	}
+	if !from.rates.Allow(name) {
+		return Busy(fmt.Sprintf("this client sends more than %d requests per second", g.o.Limits.Rate))
+	}
+	endless := r.URL.Path == g.o.Endless
+	if !endless {
+		if !from.own.Take(name) {
+			return Busy(fmt.Sprintf("this client already has %d requests in progress, the most allowed", from.own.Most))
+		}
+		defer from.own.GiveBack(name)
+		ctx, cancel := context.WithTimeout(r.Context(), g.o.Limits.Time)
+		defer cancel()
+		r = r.WithContext(ctx)
+	}
+	v.share = g.memory.of(v.caller.Name)
+	defer v.share.release()
+	if p := v.share.body(r.Context(), r.ContentLength, largest); p != nil {
+		return p
+	}
+	if p := g.read(w, r, v, largest, ofAPI); p != nil {
+		return p
+	}
+	if !endless {
+		select { // not before the body has come, which may take as long as the client likes
+		case from.slots <- struct{}{}:
+			defer func() { <-from.slots }()
+		default:
+			return Overloaded("too many requests are in progress: retry in a second", time.Second)
+		}
+	}
+	if ofAPI {
+		g.o.API.mux.ServeHTTP(w, r)
+	} else {
+		g.o.Pages.ServeHTTP(w, r)
+	}
+	return nil
+}
+
+// crossOrigin refuses what a page of another site asks in the name of whoever reads it; of the API also by GET: a model
+// must not be started or a database asked by an image in a page.
+func crossOrigin(r *http.Request, ofAPI bool) *Problem {
+	judged := *r
+	if ofAPI {
+		judged.Method = http.MethodPost // others are let through unseen
+	}
+	if http.NewCrossOriginProtection().Check(&judged) == nil {
+		return nil
+	}
+	return Refuse(http.StatusForbidden, "cross_origin", "a page of another site may not ask for anything here")
+}
+
+// Busy is the answer for a client that has its share.
+func Busy(detail string) *Problem {
+	return Refuse(http.StatusTooManyRequests, "rate", detail).After(time.Second)
+}
+
+// read reads the body of a request, in one piece where its length is known. One to the API it refuses if it is no text:
+// the decoder would put other signs in its place.
+func (g *Gate) read(w http.ResponseWriter, r *http.Request, v *visit, largest int64, ofAPI bool) *Problem {
+	tooLarge := Refuse(http.StatusRequestEntityTooLarge, "too_large",
+		fmt.Sprintf("the body is larger than %d bytes: send less at a time", largest))
+	if r.ContentLength > largest {
+		return tooLarge
+	}
+	var body bytes.Buffer
+	body.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead)
+	_, err := body.ReadFrom(http.MaxBytesReader(w, r.Body, largest))
+	if errors.As(err, new(*http.MaxBytesError)) {
+		return tooLarge
+	}
+	if err != nil {
+		return Refuse(http.StatusRequestTimeout, "timeout", "the body did not come whole, or not in time")
+	}
+	v.body = body.Bytes()
+	r.Body = io.NopCloser(bytes.NewReader(v.body))
+	switch coding := r.Header.Get("Content-Encoding"); {
+	case !ofAPI:
+	case coding != "" && !strings.EqualFold(coding, "identity"):
+		return Refuse(http.StatusUnsupportedMediaType, "content_encoding", "the body must not be compressed")
+	case !utf8.Valid(v.body):
+		return Mistaken("utf8", "body", "the body is not UTF-8")
+	case g.o.Exact:
+		if p := vague(r.URL.Query()); p != nil {
+			return p
+		}
+		return hollow(v.body)
+	}
+	return nil
+}
+
+// requestID returns an id that the client gave, if it is fit to be logged, or a new one.
+func requestID(given string) string {
+	const most = 128
+	if given == "" || len(given) > most || strings.ContainsFunc(given, func(c rune) bool {
+		return c <= ' ' || c >= 0x7f || c == '"' || c == '\\'
+	}) {
+		return "req_" + rand.Text()
+	}
+	return given
+}
+
+// statusWriter notes the status of an answer.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *statusWriter) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *statusWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// method keeps labels few: a client may call its method what it likes.
+func method(m string) string {
+	switch m {
+	case http.MethodGet, http.MethodPost, http.MethodHead, http.MethodPut, http.MethodDelete, http.MethodOptions:
+		return m
+	}
+	return "other"
+}

@@ -1,0 +1,201 @@
+package gate
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/search"
+)
+
+// Judge turns errors into what somebody who asked may see of them. What is ours to know is logged.
+type Judge struct {
+	Inside bool                // administrators ask, who may know what the command line says
+	Redact func(string) string // takes what is secret out of a text. nil: nothing is
+	Log    *slog.Logger
+}
+
+// Problem judges an error.
+func (j *Judge) Problem(ctx context.Context, err error) *Problem {
+	p, ok := errors.AsType[*Problem](err)
+	if !ok {
+		p = j.judged(ctx, err)
+		if j.Redact != nil {
+			p.Detail = j.Redact(p.Detail)
+			for i := range p.Hints {
+				p.Hints[i] = j.Redact(p.Hints[i])
+			}
+		}
+	}
+	p.entitle()
+	return p
+}
+
+func (j *Judge) judged(ctx context.Context, err error) *Problem {
+	if wrong, ok := errors.AsType[*search.BadRequestError](err); ok {
+		return Refuse(http.StatusBadRequest, "invalid_value", wrong.Problem, wrong.Hint...)
+	}
+	if off, ok := errors.AsType[*search.UnavailableError](err); ok {
+		return Refuse(http.StatusServiceUnavailable, "unavailable", off.Problem).After(5 * time.Second)
+	}
+	if barred, ok := errors.AsType[*search.RowSecurityError](err); ok {
+		if j.Inside {
+			return Refuse(http.StatusForbidden, "row_security", barred.Error(), barred.Hints()[1:]...)
+		}
+		j.warn(ctx, barred, barred.Hints())
+		return Refuse(http.StatusForbidden, "row_security", "the table of this pipeline has row level security, whose "+
+			"policies would not hold for this search: the log of the server says what to do")
+	}
+	if barred, ok := errors.AsType[*search.RoleError](err); ok {
+		j.warn(ctx, errors.New("search as the database role of a token: "+strconv.Quote(barred.Role)), barred.Hints())
+		return Refuse(http.StatusForbidden, "database_role",
+			"the database role of this token cannot be taken: the log of the server says why")
+	}
+	switch {
+	case errors.Is(err, search.ErrNoRow):
+		p := Mistaken("row_not_found", "body.key", err.Error())
+		p.Status = http.StatusNotFound
+		return p
+	case errors.Is(ctx.Err(), context.Canceled):
+		p := Refuse(statusGone, "gone", "the client has gone")
+		p.Title = "Client Closed Request"
+		return p
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return tooSlow()
+	}
+	p := j.outside(err)
+	if j.Inside {
+		p = j.inside(err)
+	}
+	if p.Status >= http.StatusInternalServerError || !j.Inside {
+		j.Log.WarnContext(ctx, "request failed", "error", said(err))
+	}
+	return p
+}
+
+// statusGone is for the metrics: nobody reads the answer.
+const statusGone = 499
+
+func tooSlow() *Problem {
+	return Refuse(http.StatusGatewayTimeout, "timeout", "the request took too long").After(time.Second)
+}
+
+// warn logs an error with its ways out.
+func (j *Judge) warn(ctx context.Context, err error, hints []string) {
+	j.Log.WarnContext(ctx, "request refused", "error", err, "hint", strings.Join(hints, "; "))
+}
+
+// statuses are those of the classes of problem.
+var statuses = map[problem.Class]struct {
+	status int
+	reason string
+}{
+	problem.Internal:   {http.StatusInternalServerError, "internal"},
+	problem.Usage:      {http.StatusBadRequest, "usage"},
+	problem.NotSetUp:   {http.StatusServiceUnavailable, "not_set_up"},
+	problem.Failed:     {http.StatusConflict, "failed"},
+	problem.Connect:    {http.StatusServiceUnavailable, "database"},
+	problem.Permission: {http.StatusForbidden, "database_role"},
+	problem.Conflict:   {http.StatusConflict, "conflict"},
+	problem.NoMatch:    {http.StatusNotFound, "no_match"},
+	problem.Timeout:    {http.StatusGatewayTimeout, "timeout"},
+}
+
+// inside tells administrators what the command line would.
+func (*Judge) inside(err error) *Problem {
+	class := problem.Of(err)
+	of := statuses[class]
+	p := Refuse(of.status, of.reason, err.Error(), slices.Clone(problem.Hints(err))...)
+	p.Code = problem.Code(err)
+	pg, ofServer := errors.AsType[*pgconn.PgError](err)
+	switch {
+	case ofServer && slices.Contains([]string{"22", "54"}, pg.Code[:min(2, len(pg.Code))]): // what was given is wrong
+		p.Status, p.Reason, p.Code = http.StatusBadRequest, "usage", code.Usage
+	case ofServer && pg.Code == readOnly:
+		p.Status, p.Reason, p.Code = http.StatusConflict, "standby", code.Standby
+	case class == problem.Connect, database.IsTransient(err):
+		p.Status, p.Reason, p.Detail = http.StatusServiceUnavailable, "database", noAnswer
+		p.after = 2 * time.Second
+		if p.Code == code.Internal { // a connection that broke in the middle
+			p.Code = code.NoAnswer
+		}
+	case class == problem.Internal:
+		p.Detail = "the request failed; the log of the sidecar says why"
+	}
+	if ofServer && p.Status < http.StatusInternalServerError {
+		p.Detail = ofFunction(pg)
+		if pg.Hint != "" && !slices.Contains(p.Hints, pg.Hint) {
+			p.Hints = append(p.Hints, pg.Hint)
+		}
+	}
+	return p
+}
+
+const (
+	readOnly = "25006"
+	noAnswer = "the database does not answer: come again"
+)
+
+// outside tells a client why the database or a model did not answer, as far as that is known and a client may know.
+func (*Judge) outside(err error) *Problem {
+	later := func(detail string) *Problem {
+		return Refuse(http.StatusServiceUnavailable, "unavailable", detail).After(5 * time.Second)
+	}
+	_, connecting := errors.AsType[*database.Error](err)
+	switch fault := database.Judge(err); {
+	case fault == database.Canceled:
+		p := tooSlow()
+		p.Detail = "the database gave the search up: it takes longer than statement_timeout there; an index makes it faster"
+		return p
+	case fault == database.Schema:
+		return later("what this pipeline is made of is not in the database any more: " +
+			"embedsidecar check tells what is missing, init makes it again")
+	case fault == database.Forbidden:
+		return later("the server's role may not read what this pipeline is made of: embedsidecar roles prints the grants")
+	case fault == database.Locked || fault == database.Conflict:
+		return later("somebody else holds what the search reads, a lock as of a migration: come again").After(time.Second)
+	case connecting || database.IsTransient(err):
+		return later(noAnswer)
+	}
+	e, ok := errors.AsType[*embed.Error](err)
+	if !ok {
+		return Refuse(http.StatusInternalServerError, "internal", "the request failed; the log of the server says why")
+	}
+	switch e.Class {
+	case embed.Configuration:
+		return Refuse(http.StatusInternalServerError, e.Code,
+			"the model cannot be used before somebody mends its configuration; the log of the server says why")
+	case embed.Data:
+		return Refuse(http.StatusBadRequest, e.Code, "the model cannot embed these texts")
+	case embed.Transient, embed.Resource, embed.Crash:
+	}
+	return Refuse(http.StatusServiceUnavailable, e.Code, "the model did not answer: come again").
+		After(max(e.RetryAfter, time.Second))
+}
+
+// ofFunction is what the server says, as far as that comes from our functions: the rest may hold values of a row.
+func ofFunction(pg *pgconn.PgError) string {
+	if pg.Routine == "exec_stmt_raise" || strings.HasPrefix(pg.Code, "42") {
+		return pg.Message
+	}
+	return "the server refuses what was given: SQLSTATE " + pg.Code
+}
+
+// said is an error for the log, where no text of a row may stand.
+func said(err error) any {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return "SQLSTATE " + pg.Code
+	}
+	return err
+}

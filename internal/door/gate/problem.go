@@ -1,0 +1,208 @@
+package gate
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+)
+
+// Problem is an answer that is an error, as RFC 9457 has it.
+type Problem struct { //nolint:errname // the RFC's word
+	Title  string    `json:"title" doc:"What the status means"`
+	Status int       `json:"status"`
+	Detail string    `json:"detail" doc:"What is the matter, in a sentence"`
+	Reason string    `json:"reason" doc:"In a word that never changes, for programs"`
+	Code   code.Code `json:"code,omitempty" doc:"Of the command line's errors: embedsidecar explain-error tells more"`
+	Hints  []string  `json:"hints,omitempty" doc:"Ways out"`
+	Errors []Mistake `json:"errors,omitempty" doc:"What is wrong with a request, and where"`
+
+	after time.Duration // when to come again; 0: not said
+}
+
+// Mistake is something that is wrong with a request.
+type Mistake struct {
+	Location string `json:"location" doc:"Such as query.limit, or body.keys[3]"`
+	Message  string `json:"message"`
+}
+
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus implements huma.StatusError.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// GetHeaders implements huma.HeadersError.
+func (p *Problem) GetHeaders() http.Header {
+	h := http.Header{}
+	if p.after > 0 {
+		h.Set("Retry-After", strconv.Itoa(int((p.after+time.Second-1)/time.Second)))
+	}
+	if p.Status == http.StatusUnauthorized {
+		h.Set("WWW-Authenticate", `Bearer realm="embedsidecar"`)
+	}
+	if p.Status == http.StatusUnauthorized || p.Status == http.StatusTooManyRequests {
+		h.Set("Connection", "close") // nobody keeps a connection by asking in vain
+	}
+	return h
+}
+
+// Refuse makes a Problem.
+func Refuse(status int, reason, detail string, hints ...string) *Problem {
+	return &Problem{Status: status, Reason: reason, Detail: detail, Hints: hints}
+}
+
+// Wrong is the answer to a request that is wrong.
+func Wrong(location, detail string, hints ...string) *Problem {
+	return Mistaken("usage", location, detail, hints...)
+}
+
+// Mistaken is the answer to a request that is wrong for a reason of its own.
+func Mistaken(reason, location, detail string, hints ...string) *Problem {
+	return Refuse(http.StatusBadRequest, reason, detail, hints...).At(location)
+}
+
+// At says which part of a request is the matter; "": none in particular.
+func (p *Problem) At(location string) *Problem {
+	if location != "" {
+		p.Errors = []Mistake{{location, p.Detail}}
+	}
+	return p
+}
+
+// Overloaded is the answer where somebody should come again after a while.
+func Overloaded(detail string, after time.Duration) *Problem {
+	return Refuse(http.StatusServiceUnavailable, "overloaded", detail).After(after)
+}
+
+// After says when to come again.
+func (p *Problem) After(d time.Duration) *Problem {
+	p.after = d
+	return p
+}
+
+// Unknown is the answer for somebody without a token.
+func Unknown(detail string) *Problem {
+	if detail == "" {
+		detail = "a token is missing: send it as Authorization: Bearer TOKEN"
+	}
+	return Refuse(http.StatusUnauthorized, "token", detail, "embedsidecar token create NAME --role ROLE makes one")
+}
+
+// entitle fills in what follows from the rest.
+func (p *Problem) entitle() {
+	if p.Title == "" {
+		p.Title = http.StatusText(p.Status)
+	}
+	if p.Code == "" {
+		p.Code = codes[p.Status]
+	}
+}
+
+// codes are those of problems that are found here.
+var codes = map[int]code.Code{
+	http.StatusBadRequest: code.Usage, http.StatusUnauthorized: code.Permission, http.StatusForbidden: code.Permission,
+	http.StatusNotFound: code.NoMatch, http.StatusMethodNotAllowed: code.Usage, http.StatusConflict: code.Conflict,
+	http.StatusRequestEntityTooLarge: code.Usage, http.StatusUnsupportedMediaType: code.Usage,
+	http.StatusUnprocessableEntity: code.Usage, http.StatusInternalServerError: code.Internal,
+	http.StatusGatewayTimeout: code.Timeout,
+}
+
+// Form is how the clients of a listener expect errors.
+type Form struct {
+	kind   string // of the content
+	schema any    // what the document says of it
+	of     func(*Problem) any
+}
+
+// RFC9457 is the form of application/problem+json.
+var RFC9457 = Form{"application/problem+json", Problem{}, func(p *Problem) any {
+	p.entitle()
+	return p
+}}
+
+// OpenAI is the form of OpenAI's API; its clients branch on the status.
+var OpenAI = Form{"application/json", OpenAIProblem{}, func(p *Problem) any {
+	b := OpenAIError{Message: strings.Join(append([]string{p.Detail}, p.Hints...), ": "), Code: p.Reason}
+	if b.Code == "token" {
+		b.Code = "invalid_api_key"
+	}
+	if len(p.Errors) > 0 {
+		param := strings.TrimPrefix(p.Errors[0].Location, "body.")
+		b.Param = &param
+	}
+	switch {
+	case p.Status == http.StatusUnauthorized:
+		b.Type = "authentication_error"
+	case p.Status == http.StatusForbidden:
+		b.Type = "permission_error"
+	case p.Status >= http.StatusInternalServerError || p.Status == http.StatusTooManyRequests:
+		b.Type = "server_error"
+	default:
+		b.Type = "invalid_request_error"
+	}
+	return OpenAIProblem{b}
+}}
+
+// OpenAIProblem is an answer that is an error, as OpenAI has it.
+type OpenAIProblem struct {
+	Error OpenAIError `json:"error"`
+}
+
+// OpenAIError is what is the matter.
+type OpenAIError struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param" doc:"The part of the request that is the matter"`
+	Code    string  `json:"code" doc:"In a word that never changes"`
+}
+
+// formed is a Problem in the form of a listener.
+type formed struct {
+	*Problem
+
+	form Form
+}
+
+// ContentType implements huma.ContentTypeFilter.
+func (f *formed) ContentType(string) string { return f.form.kind }
+
+// MarshalJSON implements json.Marshaler.
+func (f *formed) MarshalJSON() ([]byte, error) { return json.Marshal(f.form.of(f.Problem)) }
+
+// write answers a request with a problem.
+func (g *Gate) write(w http.ResponseWriter, p *Problem) {
+	body, err := json.Marshal(g.o.API.form.of(p))
+	if err != nil {
+		body = []byte("{}")
+	}
+	maps.Copy(w.Header(), p.GetHeaders())
+	w.Header().Set("Content-Type", g.o.API.form.kind)
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(body, '\n')) // a client that has gone misses nothing
+}
+
+// What huma finds wrong with a request is told in the form of the listener. The value stays away: it may be anything.
+func init() { //nolint:gochecknoinits // huma has one for all APIs
+	huma.NewErrorWithContext = func(ctx huma.Context, status int, msg string, errs ...error) huma.StatusError {
+		p := Refuse(status, "usage", msg)
+		for _, err := range errs {
+			found, ok := err.(huma.ErrorDetailer)
+			if !ok {
+				p.Errors = append(p.Errors, Mistake{Message: err.Error()})
+				continue
+			}
+			d := found.ErrorDetail()
+			p.Errors = append(p.Errors, Mistake{d.Location, d.Message})
+		}
+		if len(p.Errors) > 0 {
+			p.Detail = strings.TrimPrefix(p.Errors[0].Location+": ", ": ") + p.Errors[0].Message
+		}
+		return &formed{p, visitOf(ctx.Context()).gate.o.API.form}
+	}
+}

@@ -1,0 +1,105 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
+)
+
+// takes has the document say what the body of a request is. It is read by read: a decoder of any value, as huma has it,
+// would take many times the memory of a body of tiny things.
+func takes[T any](a *api, path string) {
+	a.Document().Paths[path].Post.RequestBody = &huma.RequestBody{Required: true, Content: content[T](a)}
+}
+
+func content[T any](a *api) map[string]*huma.MediaType {
+	return map[string]*huma.MediaType{"application/json": {Schema: gate.Schema[T](a.API)}}
+}
+
+// answers has the document say what a stream holds.
+func answers[T any](a *api) func(*huma.Operation) {
+	return func(op *huma.Operation) {
+		op.Responses["200"] = &huma.Response{Description: "OK", Content: content[T](a)}
+	}
+}
+
+// refuse makes the problem of a request that is wrong.
+func refuse(param, code, format string, args ...any) error {
+	return gate.Mistaken(code, param, fmt.Sprintf(format, args...))
+}
+
+// read reads the body of a POST. strict refuses a field that the request does not have: a misspelt filter must not mean
+// none.
+func read(ctx context.Context, into any, strict bool) error {
+	body, err := gate.JSON(ctx)
+	if err == nil {
+		err = decode(body, into, strict)
+	}
+	if err == nil {
+		return nil
+	}
+	if p, ok := errors.AsType[*gate.Problem](err); ok {
+		return p
+	}
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field == "" {
+		return refuse("", "type", "the body must be a JSON object, not %s", wrong.Value)
+	} else if ok {
+		return refuse(wrong.Field, "type", "%s: expected %s, not %s", wrong.Field, jsonName(wrong.Type.String()), wrong.Value)
+	}
+	if field, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+		field = strings.Trim(field, `"`)
+		return refuse(field, "unknown_parameter", "%s is no parameter of this request", field)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return refuse("", "json", "the body ends in the middle of its JSON")
+	}
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+		return refuse("", "json", "the body is not JSON: %s at byte %d", syntax, syntax.Offset)
+	}
+	return refuse("", "json", "the body cannot be read: %s", err)
+}
+
+// decode reads one value, and nothing behind it.
+func decode(body []byte, into any, strict bool) error {
+	decoder := json.NewDecoder(bytes.NewReader(body))
+	if strict {
+		decoder.DisallowUnknownFields()
+	}
+	if err := decoder.Decode(into); err != nil {
+		return err
+	}
+	if _, more := decoder.Token(); more != io.EOF {
+		return errors.New("something follows the value")
+	}
+	return nil
+}
+
+// jsonName names a type of Go as JSON does.
+func jsonName(t string) string {
+	switch {
+	case strings.HasPrefix(t, "int"), strings.HasPrefix(t, "float"):
+		return "a number"
+	case t == "string":
+		return "a string"
+	case t == "bool":
+		return "true or false"
+	}
+	return "another kind of value"
+}
+
+// cut keeps what a client sent short in what it gets back.
+func cut(s string) string {
+	const most = 100
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
+}
