@@ -52,6 +52,10 @@ func Tables(version int) []string {
 // within the session's lock_timeout is the server's error. It returns ErrBeforeFirst, and does nothing where Version
 // is there already, or a newer one.
 func Upgrade(ctx context.Context, tx pgx.Tx) error {
+	before, err := objects(ctx, tx)
+	if err != nil {
+		return err
+	}
 	version, err := begin(ctx, tx)
 	if err != nil || version >= Version {
 		return err
@@ -69,7 +73,22 @@ func Upgrade(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 	}
-	return finish(ctx, tx)
+	return finish(ctx, tx, before)
+}
+
+// objects returns the oids of what is in the schema, and its own.
+func objects(ctx context.Context, tx pgx.Tx) ([]uint32, error) {
+	rows, err := tx.Query(ctx, `SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = to_regnamespace('embedsidecar')
+		UNION ALL SELECT oid FROM pg_catalog.pg_proc WHERE pronamespace = to_regnamespace('embedsidecar')
+		UNION ALL SELECT to_regnamespace('embedsidecar')::oid WHERE to_regnamespace('embedsidecar') IS NOT NULL`)
+	if err != nil {
+		return nil, fmt.Errorf("list the objects of the schema: %w", err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
+	if err != nil {
+		return nil, fmt.Errorf("list the objects of the schema: %w", err)
+	}
+	return list, nil
 }
 
 // begin makes schema and table of the version where they are missing, becomes the schema's owner, and has everybody
@@ -106,12 +125,26 @@ func begin(ctx context.Context, tx pgx.Tx) (version int, err error) {
 	return version, nil
 }
 
-// finish gives rights to the roles that had them, and writes the version.
-func finish(ctx context.Context, tx pgx.Tx) error {
+// finish takes away what default privileges gave on new objects, gives rights to the roles that had them, and writes
+// the version.
+func finish(ctx context.Context, tx pgx.Tx, before []uint32) error {
 	if _, err := tx.Exec(ctx, "REVOKE ALL ON ALL ROUTINES IN SCHEMA embedsidecar FROM PUBLIC"); err != nil {
 		return fmt.Errorf("take functions from PUBLIC: %w", err)
 	}
-	rows, err := tx.Query(ctx, Query("roles_with_rights"))
+	rows, err := tx.Query(ctx, Query("inherited_rights"), pgx.StrictNamedArgs{"before": before})
+	if err != nil {
+		return fmt.Errorf("list rights by default: %w", err)
+	}
+	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("list rights by default: %w", err)
+	}
+	for _, statement := range statements {
+		if _, err := tx.Exec(ctx, statement); err != nil {
+			return fmt.Errorf("take away rights by default: %w", err)
+		}
+	}
+	rows, err = tx.Query(ctx, Query("roles_with_rights"))
 	if err != nil {
 		return fmt.Errorf("list roles with rights: %w", err)
 	}

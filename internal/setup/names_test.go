@@ -20,7 +20,7 @@ import (
 var hostile = []string{
 	`"`, `""`, `'`, `''`, `\`, `\\`, `a"b`, `a'b`, `a\b`, `a;b`, `--`, `/*`, `*/`, `$1`, `$$`, `$x$`, `%s`, `%I`, `%`,
 	`@name`, `:name`, `?`, `{}`, `()`, `[]`, `,`, `.`, `a.b`,
-	`"; DROP TABLE public.sentinel; --`, `'; DROP TABLE public.sentinel; --`, `$1; DROP TABLE public.sentinel`, "a\nb",
+	`"; DROP TABLE public.sentinel; --`, `x$$; DROP TABLE public.sentinel; --`, `'; DROP TABLE public.sentinel; --`, `$1; DROP TABLE public.sentinel`, "a\nb",
 	"a\tb", "\r", " ", " a ", "select", "table", "user", "NULL", "r", "k", "embedding2",
 	"k1", "place", "row_key", "chunk", "Title", "title", "TITLE", "é", "ü", "日本語", "👩‍👩‍👧", "\u202e",
 	"\ufeff", "ß", "ﬁ", "İ", "ǅ", "{SUBLINK", ":varattno 0 ", ":hasSubLinks true", "<>", "=", "0", "1a", "-1",

@@ -61,6 +61,11 @@ finding (rank, thing, problem, owner) AS (
     SELECT 6, 'relation ' || r.oid::regclass::text, 'has the trigger ' || quote_ident(t.tgname) || ', which is none of ours', NULL::oid
     FROM   relation AS r JOIN pg_trigger AS t ON t.tgrelid = r.oid JOIN pg_proc AS p ON p.oid = t.tgfoid
     WHERE  NOT t.tgisinternal AND (NOT r.inside OR p.oid < 16384 OR p.proowner NOT IN (SELECT f.oid FROM friend AS f))
+    UNION ALL -- deleting a vector would run the triggers of the table that refers to it, until 17 with the rights of whoever deletes
+    SELECT 6, 'relation ' || r.oid::regclass::text, 'is referred to by the foreign key ' || quote_ident(k.conname) || ' of '
+           || k.conrelid::regclass::text || ', which belongs to', c.relowner
+    FROM   relation AS r JOIN pg_constraint AS k ON k.confrelid = r.oid AND k.contype = 'f' JOIN pg_class AS c ON c.oid = k.conrelid
+    WHERE  c.relowner NOT IN (SELECT f.oid FROM friend AS f)
     UNION ALL
     SELECT 7, 'relation ' || r.oid::regclass::text, 'has the rule ' || quote_ident(w.rulename) || ', which is none of ours', NULL::oid
     FROM   relation AS r JOIN pg_rewrite AS w ON w.ev_class = r.oid WHERE r.relkind IN ('r', 'p')

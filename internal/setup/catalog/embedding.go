@@ -39,16 +39,25 @@ var ChunkColumns = []ownColumn{
 	{"chunk_text", "text", "text"},
 }
 
-// noTriggers takes the right to make triggers from those whom default privileges give it: a trigger runs as whoever
-// writes, which is us.
-const noTriggers = `DO $$ DECLARE others text; BEGIN
-    SELECT string_agg(DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END, ', ') INTO others
-    FROM   pg_class AS c CROSS JOIN aclexplode(c.relacl) AS a
-    WHERE  c.oid = %[1]s::regclass AND a.privilege_type = 'TRIGGER' AND a.grantee <> c.relowner;
-    IF others IS NOT NULL THEN
-        EXECUTE format('REVOKE TRIGGER ON %%s FROM %%s', %[1]s::regclass, others);
-    END IF;
-END $$`
+// readersOnly takes from others what default privileges give them on a new table, but SELECT: code of who may make
+// triggers or foreign keys runs as whoever writes, which is us.
+func readersOnly(table string) string {
+	name := database.Literal(table)
+	return "DO " + database.Literal(fmt.Sprintf(`DECLARE other record; BEGIN
+    FOR other IN
+        SELECT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END AS name,
+               bool_or(a.privilege_type = 'SELECT') AS reads
+        FROM   pg_class AS c CROSS JOIN aclexplode(c.relacl) AS a
+        WHERE  c.oid = %[1]s::regclass AND a.grantee <> c.relowner
+        GROUP  BY a.grantee
+    LOOP
+        EXECUTE format('REVOKE ALL ON %%s FROM %%s', %[1]s::regclass, other.name);
+        IF other.reads THEN
+            EXECUTE format('GRANT SELECT ON %%s TO %%s', %[1]s::regclass, other.name);
+        END IF;
+    END LOOP;
+END`, name))
+}
 
 // EmbeddingTable returns the statements that make the embedding table of a pipeline.
 func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, stored pipeline.Stored, dims int) []string {
@@ -70,7 +79,10 @@ func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, stored pipeline.
 		lines = append(lines, database.Quote(c.Name)+" "+c.Definition)
 	}
 	lines = append(lines, "PRIMARY KEY ("+database.QuoteAll(KeyNames(t.Key))+`, "chunk_no")`)
-	sql := []string{"CREATE TABLE " + spec.Into() + " (\n    " + strings.Join(lines, ",\n    ") + "\n)", fmt.Sprintf(noTriggers, database.Literal(spec.Into()))}
+	sql := []string{
+		"CREATE TABLE " + spec.Into() + " (\n    " + strings.Join(lines, ",\n    ") + "\n)",
+		readersOnly(spec.Into()),
+	}
 	if spec.Chunking.On() {
 		sql = append(sql, HashIndex(spec))
 	}

@@ -1,0 +1,73 @@
+package setup_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestTrust_DefaultPrivilegesLendNothing: what the owner of the schema gives on all his tables and functions by default
+// is not meant for the queue, its keys and its verbs, nor for more than reading vectors.
+func TestTrust_DefaultPrivilegesLendNothing(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	app := b.Role("")
+	for _, sql := range []string{
+		`ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO %[1]s`, `ALTER DEFAULT PRIVILEGES GRANT ALL ON SEQUENCES TO %[1]s`,
+		`ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO %[1]s, PUBLIC`,
+		`ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO %[1]s`,
+	} {
+		b.MustExec(fmt.Sprintf(sql, app))
+	}
+	b.init(b.options(b.SlotName(), side()))
+	if got := testenv.Value[string](b.Database, `SELECT coalesce(string_agg(DISTINCT c.relname, ', '), '')
+		FROM pg_class AS c, aclexplode(c.relacl) AS a
+		WHERE c.relnamespace = 'embedsidecar'::regnamespace AND a.grantee = $1::regrole`, app); got != "" {
+		t.Errorf("the application has rights on %s", got)
+	}
+	if got := testenv.Value[string](b.Database, `SELECT coalesce(string_agg(DISTINCT p.proname, ', '), '')
+		FROM pg_proc AS p, aclexplode(p.proacl) AS a
+		WHERE p.pronamespace = 'embedsidecar'::regnamespace AND a.grantee IN (0, $1::regrole)`, app); got != "" {
+		t.Errorf("the application may run %s", got)
+	}
+	if testenv.Value[bool](b.Database, "SELECT has_schema_privilege($1, 'embedsidecar', 'USAGE')", app) {
+		t.Error("the application may use the schema")
+	}
+	if got := testenv.Value[string](b.Database, `SELECT string_agg(a.privilege_type, ', ')
+		FROM pg_class AS c, aclexplode(c.relacl) AS a
+		WHERE c.oid = 'public.docs_embedding'::regclass AND a.grantee = $1::regrole`, app); got != "SELECT" {
+		t.Errorf("the application may %s the vectors, want SELECT", got)
+	}
+}
+
+// TestTrust_NamesEndNoStatement: what is run, and printed for psql, is one statement each, whatever a table is called.
+func TestTrust_NamesEndNoStatement(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	b.MustExec(`CREATE SCHEMA "s$$; DROP TABLE docs; --"`)
+	b.MustExec(`CREATE TABLE "s$$; DROP TABLE docs; --"."d$$" (id bigint PRIMARY KEY, title text, body text)`)
+	spec := side()
+	spec.Schema, spec.Table, spec.IntoTable = `s$$; DROP TABLE docs; --`, "d$$", `e$$; DROP TABLE docs; --`
+	b.init(b.options(b.SlotName(), spec))
+	if !testenv.Value[bool](b.Database, "SELECT to_regclass('public.docs') IS NOT NULL") {
+		t.Error("a name ended a statement")
+	}
+}
+
+// TestTrust_AForeignKeyToAnEmbeddingTable: deleting a vector would run the triggers of the table that refers to it.
+func TestTrust_AForeignKeyToAnEmbeddingTable(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), side())
+	b.init(o)
+	name, pool := b.tenant()
+	b.MustExec("GRANT SELECT, REFERENCES ON docs_embedding TO " + name)
+	b.as(pool, `CREATE TABLE lair.hook (id bigint, chunk_no integer,
+		FOREIGN KEY (id, chunk_no) REFERENCES public.docs_embedding (id, chunk_no) ON DELETE CASCADE)`)
+	findings := b.check(o)
+	if len(find(findings, check.Wrong, "hook")) == 0 {
+		t.Errorf("check says nothing of the foreign key: %+v", findings)
+	}
+}
