@@ -27,6 +27,117 @@ type Report struct {
 	LeftOut     []string `json:"left_out,omitempty"` // checks that need a plugin that starts
 }
 
+// checks are all there are, in the order in which they run: what each must find, and what helps where a call fails in
+// the middle of it.
+var checks = []check{
+	{
+		id: "start", run: checkStart, bare: true,
+		title: "it starts, shakes hands and describes itself",
+	},
+	{
+		id: "cookie", run: checkCookie, bare: true,
+		title: "it refuses to be started by hand, and says why",
+	},
+	{
+		id: "version", run: checkVersion, bare: true,
+		title: "it does not go along with a version of the protocol that it does not know",
+	},
+	{
+		id: "strangers", run: checkStrangers,
+		title: "it talks to its host only (TLS on both sides)",
+	},
+	{
+		id: "describe", run: checkDescribe,
+		title: "its description is valid for every model, and the same each time",
+	},
+	{
+		id: "health", run: checkHealth,
+		title:  "it says that it is ready, at once, also while it embeds",
+		advice: "serve Health beside Embed, on a thread of its own",
+	},
+	{
+		id: "unknown", run: checkUnknown,
+		title: "it refuses models and kinds that it does not know, by the right status",
+	},
+	{
+		id: "future", run: checkFuture,
+		title:  "it lives with fields and methods of a later version of the contract",
+		advice: "ignore fields that you do not know; do not validate for their absence",
+	},
+	{
+		id: "order", run: checkOrder,
+		title: "answers come in the order of the texts, and different texts have different vectors",
+	},
+	{
+		id: "determinism", run: checkDeterminism,
+		title: "the same text has the same vector each time, also after a restart",
+	},
+	{
+		id: "batch-invariance", run: checkBatchInvariance,
+		title: "a text has the same vector whatever else is in the batch",
+	},
+	{
+		id: "kinds", run: checkKinds,
+		title: "documents and queries are told apart as described",
+	},
+	{
+		id: "unicode", run: checkUnicode,
+		title:  "no valid UTF-8 breaks a call",
+		advice: "one strange text must not fail the call: give it a vector, call it empty, or give it an error of its own",
+	},
+	{
+		id: "empty", run: checkEmpty,
+		title:  "texts without content are empty or have a vector, and their neighbours do not suffer",
+		advice: "mark such a text as empty in its outcome; never fail the call",
+	},
+	{
+		id: "huge", run: checkHuge,
+		title:  "the largest text and the largest batch that it described are taken",
+		advice: "take what you described (max_batch, max_batch_bytes), or describe less; cut a text at max_tokens before you work on it",
+	},
+	{
+		id: "truncation", run: checkTruncation,
+		title: "a text above max_tokens is cut and reported as truncated",
+	},
+	{
+		id: "tokens", run: checkTokens,
+		title:  "where it tells that tokens end agrees with what the model reads, or it does not tell",
+		advice: "no valid text may fail this call; a plugin that cannot tell leaves the method out (UNIMPLEMENTED), and the sidecar estimates",
+	},
+	{
+		id: "concurrency", run: checkConcurrency,
+		title: "calls at the same time do not mix up",
+	},
+	{
+		id: "cancellation", run: checkCancellation,
+		title: "a call that was cancelled leaves nothing behind that keeps the next from its answer",
+	},
+	{
+		id: "deadline", run: checkDeadline,
+		title: "a call whose deadline is over leaves nothing behind that keeps the next from its answer",
+	},
+	{
+		id: "throughput", run: checkThroughput,
+		title: "a full call is answered well within the time that the sidecar allows",
+	},
+	{
+		id: "memory", run: checkMemory,
+		title: "memory does not grow with the number of texts",
+	},
+	{
+		id: "shutdown", run: checkShutdown,
+		title: "it ends when it is asked to",
+	},
+	{
+		id: "lifeline", run: checkLifeline,
+		title: "it ends when its host is gone",
+	},
+	{
+		id: "secrecy", run: checkSecrecy,
+		title: "neither its output nor its errors hold a text",
+	},
+}
+
 // IDs returns the ids of all checks, in the order in which they run.
 func IDs() []string {
 	var ids []string

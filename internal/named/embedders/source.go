@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
@@ -38,6 +39,18 @@ func (s Source) find(plugin, model string) (config.Embedder, error) {
 		return config.Embedder{}, err
 	}
 	return c.Embedder(s.Find, plugin, model)
+}
+
+// Once returns the host of what was found for one command: a single process, by its own limits, which nobody watches.
+// It is started at its first use. The caller closes it.
+func (s Source) Once(found config.Embedder) (*host.Host, error) {
+	options := s.options(found)
+	options.Processes, options.MemoryLimit, options.Canary, options.Files = 0, 0, 0, nil
+	h, err := host.New(options)
+	if err != nil {
+		return nil, problem.New(problem.Usage, err)
+	}
+	return h, nil
 }
 
 // options are what a host needs for what was found.

@@ -69,18 +69,11 @@ func (f Folders) open(ref, precision string) (*host.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	env := maps.Clone(found.Env)
 	if precision != "" {
-		env["EMBEDSIDECAR_PLUGIN_PRECISION"] = precision
+		found.Env = maps.Clone(found.Env)
+		found.Env["EMBEDSIDECAR_PLUGIN_PRECISION"] = precision
 	}
-	h, err := host.New(host.Options{
-		Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: env,
-		Log: f.source.Log, Redact: f.source.Redact,
-	})
-	if err != nil {
-		return nil, problem.New(problem.Usage, err)
-	}
-	return h, nil
+	return f.source.Once(found)
 }
 
 // List returns the model folders that are found by name, and the models that the configuration names, with what their

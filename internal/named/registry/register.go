@@ -184,9 +184,7 @@ func (c Registry) version(ctx context.Context, p config.Plugin) (version, why st
 		return "", "its version is not noted: " + err.Error()
 	}
 	var d embed.Description
-	h, err := host.New(host.Options{
-		Name: p.Name, Path: p.Path, SHA256: p.SHA256, Env: found.Env, Log: c.source.Log, Redact: c.source.Redact,
-	})
+	h, err := c.source.Once(found)
 	if err == nil {
 		d, err = h.Describe(ctx)
 		err = errors.Join(err, h.Close())

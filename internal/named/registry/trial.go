@@ -33,7 +33,10 @@ func (c Registry) Trial(plugin string) (Trial, error) {
 
 // Keeps finds out whether the plugin keeps the contract, by the checks that o names.
 func (t Trial) Keeps(ctx context.Context, o conformance.Options) (*conformance.Report, error) {
-	o.Path, o.Env, o.Model = t.PluginPath, t.Env, t.model()
+	o.Path, o.Env = t.PluginPath, t.Env
+	if t.ModelPath == "" {
+		o.Model = t.Model
+	}
 	if t.CallTimeout > 0 {
 		o.CallTimeout = host.CallTimeout(t.CallTimeout)
 	}
@@ -42,14 +45,6 @@ func (t Trial) Keeps(ctx context.Context, o conformance.Options) (*conformance.R
 		return nil, problem.New(problem.Usage, err)
 	}
 	return report, nil
-}
-
-// model is its model where that is a name.
-func (t Trial) model() string {
-	if t.ModelPath != "" {
-		return ""
-	}
-	return t.Model
 }
 
 // Bench is how fast a plugin is.
@@ -63,12 +58,9 @@ type Bench struct {
 
 // Bench measures the plugin through its host, each number of texts a call for a time.
 func (t Trial) Bench(ctx context.Context, each time.Duration) (b Bench, err error) {
-	h, err := host.New(host.Options{
-		Name: t.Plugin, Path: t.PluginPath, Env: t.Env, Model: t.model(), Log: t.source.Log,
-		Redact: t.source.Redact,
-	})
+	h, err := t.source.Once(t.Embedder)
 	if err != nil {
-		return b, problem.New(problem.Usage, err)
+		return b, err
 	}
 	defer func() { err = errors.Join(err, h.Close()) }()
 	about, err := h.Describe(ctx)

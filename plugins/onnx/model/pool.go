@@ -2,6 +2,19 @@ package model
 
 import "math"
 
+// Ways to make one vector of the tokens' vectors.
+const (
+	poolMean     = "mean"
+	poolFirst    = "cls"
+	poolLast     = "last"
+	poolMax      = "max"
+	poolWeighted = "weightedmean"  // of the vectors times 1, 2, 3, ...
+	poolRoot     = "mean_sqrt_len" // their sum by the root of their number
+	poolGraph    = "graph"         // the graph does it
+
+	poolSplade = "splade" // a sparse vector of the words that the tokens stand for
+)
+
 // pool makes one vector of the vectors of a text's tokens, in place. rows holds them one after the other, padding at
 // the end.
 func pool(how string, rows []float32, tokens, dims int) []float32 {

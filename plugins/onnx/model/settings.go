@@ -36,19 +36,6 @@ type settings struct {
 	card         string            // what the card of a well-known model says that no file of it says; "": nothing
 }
 
-// Ways to make one vector of the tokens' vectors.
-const (
-	poolMean     = "mean"
-	poolFirst    = "cls"
-	poolLast     = "last"
-	poolMax      = "max"
-	poolWeighted = "weightedmean"  // of the vectors times 1, 2, 3, ...
-	poolRoot     = "mean_sqrt_len" // their sum by the root of their number
-	poolGraph    = "graph"         // the graph does it
-
-	poolSplade = "splade" // a sparse vector of the words that the tokens stand for
-)
-
 func readSettings(f *folder, by Settings) (settings, error) {
 	s := settings{from: map[string]string{}}
 	for _, read := range []func(*folder) error{s.readLimits, s.readModules, s.readPrompts} {
