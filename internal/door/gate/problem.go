@@ -2,13 +2,10 @@ package gate
 
 import (
 	"encoding/json"
-	"maps"
 	"net/http"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 )
@@ -174,35 +171,3 @@ func (f *formed) ContentType(string) string { return f.form.kind }
 
 // MarshalJSON implements json.Marshaler.
 func (f *formed) MarshalJSON() ([]byte, error) { return json.Marshal(f.form.of(f.Problem)) }
-
-// write answers a request with a problem.
-func (g *Gate) write(w http.ResponseWriter, p *Problem) {
-	body, err := json.Marshal(g.o.API.form.of(p))
-	if err != nil {
-		body = []byte("{}")
-	}
-	maps.Copy(w.Header(), p.GetHeaders())
-	w.Header().Set("Content-Type", g.o.API.form.kind)
-	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n')) // a client that has gone misses nothing
-}
-
-// What huma finds wrong with a request is told in the form of the listener. The value stays away: it may be anything.
-func init() { //nolint:gochecknoinits // huma has one for all APIs
-	huma.NewErrorWithContext = func(ctx huma.Context, status int, msg string, errs ...error) huma.StatusError {
-		p := Refuse(status, "usage", msg)
-		for _, err := range errs {
-			found, ok := err.(huma.ErrorDetailer)
-			if !ok {
-				p.Errors = append(p.Errors, Mistake{Message: err.Error()})
-				continue
-			}
-			d := found.ErrorDetail()
-			p.Errors = append(p.Errors, Mistake{d.Location, d.Message})
-		}
-		if len(p.Errors) > 0 {
-			p.Detail = strings.TrimPrefix(p.Errors[0].Location+": ", ": ") + p.Errors[0].Message
-		}
-		return &formed{p, visitOf(ctx.Context()).gate.o.API.form}
-	}
-}
