@@ -6,11 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Direct is the right to work changes at once, without tasks: it lasts while the epoch of who streams them does. It
@@ -20,8 +17,8 @@ type Direct struct {
 	Epoch   int64
 	Timeout time.Duration // of a statement of the write-back: the stream waits for it; 0: none
 	Work    *Work
-	// Line is a connection of its own (database.Line), on which what is worked takes few statements; nil: each takes one
-	// of a pool's.
+	// Line is a connection of its own (database.Line), on which what is worked takes few statements; nil: they are those
+	// of a pool.
 	Line database.DB
 	Err  error // what went wrong on it
 	done map[string]bool
@@ -86,27 +83,7 @@ type Ask func(ctx context.Context, changes []Change) (verdicts []string, hidden 
 // Screen says which changes need no task: those that change nothing, and those of rows that no task names, in
 // transactions that everybody sees. Whoever reads such a row from now on reads it as the change left it, or newer; who
 // has read it before holds a lease of a task.
-func (q *Queue) Screen(ctx context.Context, db database.DB, changes []Change) (Screened, error) {
-	return q.ScreenBy(ctx, changes, func(ctx context.Context, changes []Change) (verdicts []string, hidden bool,
-		err error,
-	) {
-		n := len(changes)
-		ids, keys, xids, patterns := make([]int32, n), make([]string, n), make([]int64, n), make([][]byte, n)
-		for i := range changes {
-			c := &changes[i]
-			ids[i], keys[i], xids[i], patterns[i] = c.PipelineID, c.RowKey, int64(c.XID), c.Unchanged
-		}
-		batch := &pgx.Batch{}
-		database.PlanOnce(db, batch, n)
-		batch.Queue(sqlfiles.Query("screen_changes"), pgx.StrictNamedArgs{
-			"pipeline_ids": ids, "row_keys": keys, "xids": xids, "patterns": patterns,
-		}).QueryRow(func(row pgx.Row) error { return row.Scan(&verdicts, &hidden) })
-		return verdicts, hidden, db.SendBatch(ctx, batch).Close()
-	})
-}
-
-// ScreenBy is Screen by another statement, which may look at the rows as well.
-func (q *Queue) ScreenBy(ctx context.Context, changes []Change, ask Ask) (s Screened, err error) {
+func (q *Queue) Screen(ctx context.Context, changes []Change, ask Ask) (s Screened, err error) {
 	changes, s.Merged = Merge(changes)
 	var verdicts []string
 	deadline := time.Now().Add(q.visibilityTimeout / screenPart)

@@ -2,86 +2,39 @@ package queue_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// screen says what becomes of changes: how many are worked at once, are tasks, are dropped, were merged.
-func (f *fixture) screen(t *testing.T, changes ...queue.Change) string {
-	t.Helper()
-	for i := range changes {
-		changes[i].PipelineID = f.id
-		if changes[i].XID == 0 {
-			changes[i].XID = 3
-		}
-	}
-	s, err := f.q.Screen(t.Context(), direct{f.db.Pool}, changes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("%d now, %d later, %d dropped, %d merged", len(s.Now), len(s.Later), s.Dropped, s.Merged)
-}
-
-// Without a task goes what everybody sees, of rows that no task names.
-func TestScreen_LeavesToTheQueueWhatItMust(t *testing.T) {
+// Each change has its verdict; one row has one change. The statement that judges is tried in package sidecar.
+func TestScreen_SaysWhatBecomesOfEach(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	want := func(what, want string, changes ...queue.Change) {
-		t.Helper()
-		if got := f.screen(t, changes...); got != want {
-			t.Errorf("%s: %s, want %s", what, got, want)
+	verdicts := map[string]string{"1": "now", "2": "task", "3": "own", "4": "drop", "5": "now"}
+	var changes []queue.Change
+	for _, key := range []string{"5", "1", "2", "3", "4", "1"} {
+		changes = append(changes, change(key, uint64(10+len(changes))))
+	}
+	s, err := f.q.Screen(t.Context(), changes, func(_ context.Context, changes []queue.Change) (list []string, _ bool, _ error) {
+		for i := range changes {
+			list = append(list, verdicts[changes[i].RowKey])
 		}
-	}
-	want("changes of two rows", "2 now, 0 later, 0 dropped, 1 merged", change("1", 10), change("2", 11), change("1", 12))
-	if _, err := f.enqueue(t.Context(), change("1", 10)); err != nil {
-		t.Fatal(err)
-	}
-	want("a row with a task", "1 now, 1 later, 0 dropped, 0 merged", change("1", 13), change("2", 13))
-	f.db.MustExec(`UPDATE embedsidecar.task SET state = 'failed'`)
-	want("a dead letter", "0 now, 1 later, 0 dropped, 0 merged", change("1", 13))
-	f.db.MustExec(`DELETE FROM embedsidecar.task`)
-
-	hash := make([]byte, 24)
-	f.db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn)
-		VALUES ($1, '1', $2, $3, 1, '0/1')`, f.id, hash[:16], hash[16:])
-	same := change("1", 14)
-	same.Unchanged = pipeline.Pattern(hash)
-	want("nothing changed", "0 now, 0 later, 1 dropped, 0 merged", same)
-	f.db.MustExec(`UPDATE embedsidecar.pipeline SET generation = 2`)
-	want("nothing changed but the generation", "1 now, 0 later, 0 dropped, 0 merged", same)
-
-	tx, err := f.db.Pool.Begin(t.Context())
+		return list, false, nil
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-	hidden, late := change("1", 15), same
-	if err := tx.QueryRow(t.Context(), "SELECT (pg_current_xact_id()::text::bigint & 4294967295)").Scan(&hidden.XID); err != nil {
-		t.Fatal(err)
+	if len(s.Now) != 2 || s.Now[0].RowKey != "1" || s.Now[0].LSN != 15 || s.Now[0].FirstLSN != 11 || s.Now[1].RowKey != "5" {
+		t.Errorf("now: %+v", s.Now)
 	}
-	late.XID = hidden.XID
-	want("a commit that nobody sees yet", "0 now, 1 later, 0 dropped, 0 merged", hidden)
-	want("one that may change nothing", "0 now, 1 later, 0 dropped, 0 merged", late)
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
+	if len(s.Later) != 1 || s.Later[0].RowKey != "2" || s.Own != 1 || s.Dropped != 1 || s.Merged != 1 {
+		t.Errorf("later %+v, %d own, %d dropped, %d merged", s.Later, s.Own, s.Dropped, s.Merged)
 	}
-	want("one that everybody sees", "1 now, 0 later, 0 dropped, 0 merged", hidden)
-
-	f.db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = false`)
-	want("a paused pipeline", "0 now, 1 later, 0 dropped, 0 merged", same)
-	f.db.MustExec(`UPDATE embedsidecar.pipeline SET enabled = true`)
-	f.db.MustExec(`UPDATE embedsidecar.installation SET enabled = false`)
-	want("all are paused", "0 now, 1 later, 0 dropped, 0 merged", same)
-	f.db.MustExec(`UPDATE embedsidecar.installation SET enabled = true`)
-	f.db.MustExec(`DELETE FROM embedsidecar.pipeline`)
-	want("a pipeline that is gone", "0 now, 1 later, 0 dropped, 0 merged", same)
 }
 
 // P3: whoever has lost the slot writes nothing any more, and nobody takes it while he does.

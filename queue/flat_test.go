@@ -91,16 +91,6 @@ type failedRow struct{ err error }
 
 func (f failedRow) Scan(...any) error { return f.err }
 
-// lone screens a change of a row whose task is done.
-func (f *fixture) lone(t *testing.T, m *meter, lsn uint64) {
-	t.Helper()
-	c := change(fmt.Sprint(lsn), lsn)
-	c.PipelineID, c.XID = f.id, 3
-	if s, err := f.q.Screen(t.Context(), m, []queue.Change{c}); err != nil || len(s.Now) != 1 {
-		t.Fatalf("a lone change is not to be worked at once: %+v, %v", s, err)
-	}
-}
-
 // TestLease_StaysFlatUnderAHeldSnapshot finishes tasks while somebody holds a snapshot, which keeps every index entry
 // of theirs: no statement of the queue may walk over them. A million in a soak (EMBEDSIDECAR_FINISHED=1000000), fewer
 // otherwise; what is linear shows in either.
@@ -161,7 +151,6 @@ func TestLease_StaysFlatUnderAHeldSnapshot(t *testing.T) {
 			}
 			f.q.Wake(f.id)
 			round(1)
-			f.lone(t, m, lsn)
 		}
 		sweeping, cancel := context.WithCancel(ctx)
 		defer cancel()
@@ -194,7 +183,7 @@ func TestLease_StaysFlatUnderAHeldSnapshot(t *testing.T) {
 	t.Logf("blocks at the start %v, after %d finished tasks %v", start, total, end)
 	for _, name := range []string{
 		"lease_tasks", "reset_cursor", "note_places", "make_turn", "extend_lease", "open_tasks", "finish_tasks", "take_turn",
-		"sweep_tasks", "screen_changes",
+		"sweep_tasks",
 	} {
 		if end[name] == 0 && start[name] > 0 {
 			t.Errorf("%s was not measured", name)

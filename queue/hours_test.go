@@ -59,9 +59,9 @@ func TestIsOpen_ByTheServersClockInTheZoneOfTheHours(t *testing.T) {
 	})
 }
 
-// Whatever is switched, closed and opened in whatever order: nothing is leased, nor worked at once, while the pipeline
-// is paused or outside of its hours; changes are queued all the same; and when all is open again, all of them are
-// there.
+// Whatever is switched, closed and opened in whatever order: nothing is leased while the pipeline is paused or outside
+// of its hours; changes are queued all the same; and when all is open again, all of them are there. TestLine_... in
+// package sidecar has the same of what is worked at once.
 func TestProperty_PauseAndHoursEmbedNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -76,15 +76,6 @@ func TestProperty_PauseAndHoursEmbedNothing(t *testing.T) {
 		waiting := map[string]bool{}
 		look := func() {
 			may := !paused && !off && (!closed || asked)
-			c := change("one", 10)
-			c.PipelineID, c.XID = f.id, 3
-			s, err := f.q.Screen(t.Context(), direct{f.db.Pool}, []queue.Change{c})
-			if err != nil {
-				rt.Fatal(err)
-			}
-			if len(s.Now) > 0 != (may && !waiting["one"]) {
-				rt.Fatalf("worked at once: %d, and it may: %t", len(s.Now), may)
-			}
 			tasks := f.lease(t, 3)
 			if len(tasks) > 0 && !may {
 				rt.Fatalf("%d tasks leased (paused %t, off %t, closed %t, asked %t)", len(tasks), paused, off, closed, asked)

@@ -11,7 +11,7 @@ import (
 )
 
 // Changes that are worked at once cost what their statements cost, so there are two: one says which of them need no
-// task, as screen_changes does, and looks at the rows of those; the other writes. Both are for a database.Line.
+// task and looks at the rows of those; the other, for a database.Line, writes.
 
 // The columns that screen gives: those of read, and these.
 const (

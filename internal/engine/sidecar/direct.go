@@ -1,10 +1,10 @@
 package sidecar
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
@@ -21,69 +21,67 @@ func (s *Sidecar) direct() func(context.Context, int64, []queue.Change) (replica
 	return s.workNow
 }
 
-// workNow works changes whose pipelines are quick, those of different pipelines side by side, and leaves the others.
+// workNow works changes whose pipelines are quick, those of one pipeline after those of another, and leaves the others:
+// also those whose turn comes when the stream has waited long enough.
 func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Change) (d replication.Directed,
 	err error,
 ) {
-	began, ready := time.Now(), s.readyWorkers(changes)
+	began, quick, handed := time.Now(), cmp.Or(s.o.Quick, worker.QuickEnough), false
 	changes = slices.Clone(changes)
-	for i := range changes {
-		if ready[changes[i].PipelineID] == nil {
-			d.Left = append(d.Left, changes[i])
-		}
-	}
-	changes = slices.DeleteFunc(changes, func(c queue.Change) bool { return ready[c.PipelineID] == nil })
-	if len(changes) == 0 {
-		return d, nil
-	}
-	if err := failpoint.Hit("direct/handed"); err != nil {
-		return d, err
-	}
-	if one := changes[0].PipelineID; s.line != nil && !ready[one].Routed() && !slices.ContainsFunc(changes,
-		func(c queue.Change) bool { return c.PipelineID != one }) {
-		return s.workStraight(ctx, ready[one], epoch, changes, d.Left)
-	}
-	screened, err := s.queue.Screen(ctx, s.o.Direct, changes)
-	if err != nil {
-		return d, err
-	}
-	d.Left, d.Own, d.Dropped = append(d.Left, screened.Later...), screened.Own, screened.Dropped
-	if len(screened.Now) == 0 {
-		return d, nil
-	}
-	if err := failpoint.Hit("direct/screened"); err != nil {
-		return d, err
-	}
-	handed := time.Now()
-	var (
-		mu    sync.Mutex
-		works sync.WaitGroup
-	)
-	for now := screened.Now; len(now) > 0; { // sorted by pipeline
+	slices.SortStableFunc(changes, func(a, b queue.Change) int { return cmp.Compare(a.PipelineID, b.PipelineID) })
+	for ready := s.readyWorkers(changes); len(changes) > 0; {
 		n := 1
-		for n < len(now) && now[n].PipelineID == now[0].PipelineID {
+		for n < len(changes) && changes[n].PipelineID == changes[0].PipelineID {
 			n++
 		}
-		some := now[:n]
-		works.Go(func() {
-			right := &queue.Direct{Slot: s.o.Slot, Epoch: epoch}
-			embedding := ready[some[0].PipelineID].Direct(ctx, right, some)
-			mu.Lock()
-			defer mu.Unlock()
-			d.Embedding = max(d.Embedding, embedding)
-			s.handedOver(ctx, right, some, began, handed)
-			for i := range some {
-				if right.Done(some[i].RowKey) {
-					d.Done++
-				} else {
-					d.Left = append(d.Left, some[i])
-				}
+		some := changes[:n]
+		changes = changes[n:]
+		w := ready[some[0].PipelineID]
+		if w == nil || time.Since(began) > quick {
+			d.Left = append(d.Left, some...)
+			continue
+		}
+		if !handed {
+			handed = true
+			if err := failpoint.Hit("direct/handed"); err != nil {
+				return d, err
 			}
-		})
-		now = now[n:]
+		}
+		s.workOne(ctx, w, epoch, some, &d, began)
 	}
-	works.Wait()
-	return d, ended(ctx, d.Done < len(screened.Now))
+	if !handed {
+		return d, nil
+	}
+	return d, ended(ctx, len(d.Left) > 0)
+}
+
+// workOne works changes of one pipeline.
+func (s *Sidecar) workOne(ctx context.Context, w *worker.Worker, epoch int64, changes []queue.Change,
+	d *replication.Directed, taken time.Time,
+) {
+	right := &queue.Direct{Slot: s.o.Slot, Epoch: epoch}
+	if s.line != nil && w.Lined() {
+		line, err := s.line.Conn(ctx)
+		if err != nil {
+			s.o.Log.DebugContext(ctx, "no line to the server", "error", err)
+			d.Left = append(d.Left, changes...)
+			return
+		}
+		right.Line = line
+		defer func() { s.line.Failed(ctx, right.Err) }()
+	}
+	handed := time.Now()
+	screened, embedding := w.Direct(ctx, right, changes)
+	s.handedOver(ctx, right, screened.Now, taken, handed)
+	d.Left, d.Embedding = append(d.Left, screened.Later...), d.Embedding+embedding
+	d.Own, d.Dropped = d.Own+screened.Own, d.Dropped+screened.Dropped
+	for i := range screened.Now {
+		if right.Done(screened.Now[i].RowKey) {
+			d.Done++
+		} else {
+			d.Left = append(d.Left, screened.Now[i])
+		}
+	}
 }
 
 // ended is the end of changes that were to be worked at once: some may be left.
@@ -97,31 +95,6 @@ func ended(ctx context.Context, left bool) error {
 		return errors.Join(ctx.Err(), failpoint.Hit("direct/interrupted"))
 	}
 	return nil
-}
-
-// workStraight works changes of one pipeline over a connection that is for nothing else. left are others.
-func (s *Sidecar) workStraight(ctx context.Context, w *worker.Worker, epoch int64, changes, left []queue.Change,
-) (d replication.Directed, err error) {
-	right := &queue.Direct{Slot: s.o.Slot, Epoch: epoch}
-	if right.Line, err = s.line.Conn(ctx); err != nil {
-		s.o.Log.DebugContext(ctx, "no line to the server", "error", err)
-		return replication.Directed{Left: append(left, changes...)}, ended(ctx, true)
-	}
-	began := time.Now()
-	screened, embedding := w.Straight(ctx, right, changes)
-	s.line.Failed(ctx, right.Err)
-	s.handedOver(ctx, right, screened.Now, began, began)
-	d = replication.Directed{
-		Left: append(left, screened.Later...), Own: screened.Own, Dropped: screened.Dropped, Embedding: embedding,
-	}
-	for i := range screened.Now {
-		if right.Done(screened.Now[i].RowKey) {
-			d.Done++
-		} else {
-			d.Left = append(d.Left, screened.Now[i])
-		}
-	}
-	return d, ended(ctx, d.Done < len(screened.Now))
 }
 
 // readyWorkers returns the workers of pipelines whose changes would be worked at once.

@@ -84,7 +84,7 @@ func (l *lined) want(what, got, want string) {
 	}
 }
 
-// The statement that screens and looks judges as the queue's own does.
+// Without a task goes what everybody sees, of rows that no task names.
 func TestLine_ScreensWhatItLooksAt(t *testing.T) {
 	t.Parallel()
 	l := newLined(t, intoTable("docs", "body"))
@@ -114,6 +114,16 @@ func TestLine_ScreensWhatItLooksAt(t *testing.T) {
 		SELECT pipeline_id, '2', 1, '3', '0/1', '0/1', now() FROM embedsidecar.pipeline`)
 	verdicts, _ = l.screen(3, nil, "1", "2")
 	l.want("a row with a task", verdicts, "now task")
+	l.db.MustExecSuper(`UPDATE embedsidecar.task SET state = 'failed'`)
+	verdicts, _ = l.screen(3, nil, "1", "2")
+	l.want("a row with a dead letter", verdicts, "now task")
+	var written int64
+	if err := l.db.Super().QueryRow(t.Context(), `SELECT xmin::text::bigint FROM embedsidecar.ledger WHERE row_key = '1'`).Scan(
+		&written); err != nil {
+		t.Fatal(err)
+	}
+	verdicts, _ = l.screen(written, same, "1")
+	l.want("our own write-back", verdicts, "own")
 	tx, err := l.db.Pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -133,6 +143,29 @@ func TestLine_ScreensWhatItLooksAt(t *testing.T) {
 		verdicts, _ = l.screen(3, same, "1")
 		l.want(off, verdicts, "task")
 		l.db.MustExecSuper(`UPDATE ` + strings.Replace(off, "false", "true", 1))
+	}
+	l.db.MustExecSuper(`DELETE FROM embedsidecar.ledger; DELETE FROM embedsidecar.task; DELETE FROM embedsidecar.pipeline`)
+	verdicts, _ = l.screen(3, same, "1")
+	l.want("a pipeline that is gone", verdicts, "task")
+}
+
+// Nothing is worked at once while the pipeline or all are paused, or outside of hours that nobody has opened.
+func TestLine_PauseAndHoursLeaveAllToTheQueue(t *testing.T) {
+	t.Parallel()
+	l := newLined(t, intoTable("docs", "body"))
+	l.db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
+	for n := range 16 {
+		paused, off, closed, asked := n&1 != 0, n&2 != 0, n&4 != 0, n&8 != 0
+		l.db.MustExecSuper(`UPDATE embedsidecar.installation SET enabled = $1`, !off)
+		l.db.MustExecSuper(`UPDATE embedsidecar.pipeline SET enabled = $1,
+			active_minutes = CASE WHEN $2 THEN '{}'::int4multirange END, active_zone = 'UTC',
+			open_until = CASE WHEN $3 THEN now() + interval '1 h' END`, !paused, closed, asked)
+		want := "task"
+		if !paused && !off && (!closed || asked) {
+			want = "now"
+		}
+		verdicts, _ := l.screen(3, nil, "1")
+		l.want(fmt.Sprintf("paused %t, off %t, closed %t, asked %t", paused, off, closed, asked), verdicts, want)
 	}
 }
 

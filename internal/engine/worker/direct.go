@@ -20,16 +20,6 @@ import (
 // that.
 const QuickEnough = 50 * time.Millisecond
 
-// brief bounds for how long a change that is worked at once may wait for room.
-func (w *Worker) brief(ctx context.Context, now bool) (context.Context, context.CancelFunc) {
-	if !now {
-		return ctx, func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	timer := time.AfterFunc(2*w.o.Quick, cancel)
-	return ctx, func() { timer.Stop(); cancel() }
-}
-
 // worthIt is for how many times QuickEnough the answer to what was given up is waited for all the same.
 const worthIt = 100
 
@@ -144,97 +134,82 @@ func (w *Worker) Ready(changes int) bool {
 	return w.chunks == nil && quick && w.stats.Rest.Load() == nil && w.o.Service.Rest() == 0
 }
 
-// Direct works changes at once, in place of tasks: d tells which of them are done. It returns how long it waited for
-// the embedder. What goes wrong, or takes long, is left to the queue, which knows how to try again; until that has
+// Direct works changes at once, in place of tasks: d tells which of them are done. One statement screens them and looks
+// at their rows; over a line one more writes them where vectors have a table of their own. It returns how long it waited
+// for the embedder. What goes wrong, or takes long, is left to the queue, which knows how to try again; until that has
 // gone well for a while the pipeline is not Ready.
-func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Change) (embedding time.Duration) {
-	return w.atOnce(ctx, d, len(changes), func() error {
-		tasks := tasksAtOnce(d, changes)
-		working, traces := w.trace(ctx, tasks)
-		defer traces.Close()
-		return w.attempt(working, tasks)
-	})
-}
-
-// Straight is Direct for changes that are not screened yet, over d's line: one statement screens them and looks at
-// their rows, and where vectors have a table of their own one more writes them.
-func (w *Worker) Straight(ctx context.Context, d *queue.Direct, changes []queue.Change) (s queue.Screened,
+func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Change) (s queue.Screened,
 	embedding time.Duration,
 ) {
 	s.Later = changes
-	embedding = w.atOnce(ctx, d, len(changes), func() error {
-		return w.withRoom(ctx, true, func(room *room) error {
-			var found rows.Screened
-			began := time.Now()
-			screened, err := w.tasks.ScreenBy(ctx, changes, func(ctx context.Context, changes []queue.Change) ([]string, bool,
-				error,
-			) {
-				var err error
-				found, err = w.store.screen(ctx, d, changes, w.way.limit)
-				return found.Verdicts, found.Hidden, err
-			})
-			if err != nil {
-				return err
-			}
-			s = screened
-			tasks := tasksAtOnce(d, s.Now)
-			items := make([]item, 0, len(tasks))
-			for i := range found.Rows {
-				if found.Verdicts[i] == queue.ScreenNow {
-					items = append(items, item{task: tasks[len(items)], row: found.Rows[i]})
-				}
-			}
-			if len(items) == 0 {
-				return nil
-			}
-			if err := failpoint.Hit("direct/screened"); err != nil {
-				return err
-			}
-			working, traces := w.trace(ctx, tasks)
-			defer traces.Close()
-			w.traceRead(working, items, began)
-			return w.work(working, items, room)
-		})
-	})
-	return s, embedding
-}
-
-func tasksAtOnce(d *queue.Direct, changes []queue.Change) []queue.Task {
-	tasks := make([]queue.Task, len(changes))
-	for i := range changes {
-		tasks[i] = d.Task(&changes[i])
-	}
-	return tasks
-}
-
-// atOnce does the work of some changes, and notes how it went.
-func (w *Worker) atOnce(ctx context.Context, d *queue.Direct, n int, work func() error,
-) (embedding time.Duration) {
 	w.door.mu.RLock()
 	defer w.door.mu.RUnlock()
 	if w.door.closed {
 		_ = failpoint.Hit("direct/closed") // the changes are left as they are, whatever it says
-		return 0
+		return s, 0
 	}
 	began, before := time.Now(), w.embedding.Load()
 	d.Timeout, d.Work = 5*w.o.Quick, &queue.Work{Began: began}
 	w.stats.Batches.Add(1)
-	took := 8 * w.o.Quick
-	err := w.o.Keeper.Guard(ctx, restart.Direct, work)
-	if d.Line != nil {
-		d.Err = err
-	}
-	if err == nil {
-		took = time.Since(began)
-	}
-	embedding = time.Duration(w.embedding.Load() - before)
-	w.quick.note(took, embedding, n)
-	if time.Since(began) > 2*w.o.Quick {
+	d.Err = w.o.Keeper.Guard(ctx, restart.Direct, func() error {
+		waiting, cancel := context.WithTimeout(ctx, 2*w.o.Quick)
+		room, err := w.room(waiting, w.way.most)
+		cancel()
+		if err != nil {
+			return err
+		}
+		defer room.release()
+		screened, tasks, items, err := w.screen(ctx, d, changes)
+		if err != nil {
+			return err
+		}
+		if s = screened; len(items) == 0 {
+			return nil
+		}
+		if err := failpoint.Hit("direct/screened"); err != nil {
+			return err
+		}
+		working, traces := w.trace(ctx, tasks)
+		defer traces.Close()
+		w.traceRead(working, items, began)
+		return w.work(working, items, room)
+	})
+	embedding, took := time.Duration(w.embedding.Load()-before), time.Since(began)
+	if took > 2*w.o.Quick {
 		w.quick.keptWaiting()
 	}
-	w.batchEnded(ctx, d.Work, n, err)
+	if d.Err != nil {
+		took = 8 * w.o.Quick
+	}
+	if d.Err != nil || len(s.Now) > 0 { // that nothing had changed says nothing of what takes long
+		w.quick.note(took, embedding, len(changes))
+	}
+	w.batchEnded(ctx, d.Work, len(changes), d.Err)
 	w.stats.Direct.Add(int64(d.Count()))
-	return embedding
+	return s, embedding
+}
+
+// screen says which changes need no task, and looks at the rows of those that may be worked at once.
+func (w *Worker) screen(ctx context.Context, d *queue.Direct, changes []queue.Change) (s queue.Screened,
+	tasks []queue.Task, items []item, err error,
+) {
+	var found rows.Screened
+	s, err = w.tasks.Screen(ctx, changes, func(ctx context.Context, changes []queue.Change) (_ []string, _ bool, err error) {
+		found, err = w.store.screen(ctx, d, changes, w.way.limit)
+		return found.Verdicts, found.Hidden, err
+	})
+	if err != nil {
+		return s, nil, nil, err
+	}
+	for i := range s.Now {
+		tasks = append(tasks, d.Task(&s.Now[i]))
+	}
+	for i := range found.Rows {
+		if found.Verdicts[i] == queue.ScreenNow {
+			items = append(items, item{task: tasks[len(items)], row: found.Rows[i]})
+		}
+	}
+	return s, tasks, items, nil
 }
 
 // entriesAtOnce are what one statement can write of items: vectors, and nothing else, over the line of d. There
@@ -287,5 +262,6 @@ func (w *Worker) writeAtOnce(ctx context.Context, d *queue.Direct, items []item,
 	return nil
 }
 
-// Routed is pipeline.Routed: statements over a line are planned once, for any row, and so over all partitions.
-func (w *Worker) Routed() bool { return w.o.Pipeline.Routed() }
+// Lined reports whether changes are worked over a line. Statements there are planned once, for any row: of a table whose
+// key says in which partition a row is, that would be over all of them.
+func (w *Worker) Lined() bool { return !w.o.Pipeline.Routed() }

@@ -34,11 +34,7 @@ func atOnce(ctx context.Context, w *Worker, line database.DB, keys ...string) (d
 		changes[i] = queue.Change{PipelineID: w.o.Pipeline.ID, RowKey: key, CommittedAt: time.Now(), LSN: 7}
 	}
 	d := &queue.Direct{Slot: "slot", Epoch: 1, Line: line}
-	if line == nil {
-		w.Direct(ctx, d, changes)
-	} else {
-		w.Straight(ctx, d, changes)
-	}
+	w.Direct(ctx, d, changes)
 	for _, key := range keys {
 		if d.Done(key) {
 			done = append(done, key)

@@ -113,8 +113,8 @@ func (m *memory) TryWrite(context.Context) error {
 	return nil
 }
 
-// ScreenBy takes all changes for visible, and their rows for free.
-func (*memory) ScreenBy(ctx context.Context, changes []queue.Change, ask queue.Ask) (s queue.Screened, err error) {
+// Screen takes all changes for visible, and their rows for free.
+func (*memory) Screen(ctx context.Context, changes []queue.Change, ask queue.Ask) (s queue.Screened, err error) {
 	verdicts, _, err := ask(ctx, changes)
 	for i, v := range verdicts {
 		if v == queue.ScreenNow {

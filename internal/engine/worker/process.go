@@ -40,25 +40,16 @@ func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 }
 
 func (w *Worker) attempt(ctx context.Context, tasks []queue.Task) error {
-	return w.withRoom(ctx, tasks[0].Now(), func(room *room) error {
-		items, err := w.look(ctx, tasks, w.way.limit)
-		if err != nil {
-			return w.lookFailed(ctx, tasks, err)
-		}
-		return w.work(ctx, items, room)
-	})
-}
-
-// withRoom does something that takes the memory of a batch.
-func (w *Worker) withRoom(ctx context.Context, now bool, do func(room *room) error) error {
-	waiting, cancel := w.brief(ctx, now)
-	room, err := w.room(waiting, w.way.most)
-	cancel()
+	room, err := w.room(ctx, w.way.most)
 	if err != nil {
 		return err
 	}
 	defer room.release()
-	return do(room)
+	items, err := w.look(ctx, tasks, w.way.limit)
+	if err != nil {
+		return w.lookFailed(ctx, tasks, err)
+	}
+	return w.work(ctx, items, room)
 }
 
 // work takes items whose rows were looked at to their end.
@@ -102,9 +93,6 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]ite
 			items[i] = item{task: tasks[i], row: found[i]}
 		}
 		return items, nil
-	}
-	if tasks[0].Now() {
-		return nil, err
 	}
 	if all := w.ofAll(ctx, err, w.readNone); all != nil {
 		return nil, all
@@ -309,9 +297,7 @@ func (w *Worker) postpone(ctx context.Context, tasks []queue.Task, class embed.C
 			Class: string(class), Code: code, Message: message, Delay: delay,
 		}
 	}
-	if !tasks[0].Now() {
-		w.stats.Retried.Add(int64(len(tasks)))
-	}
+	w.stats.Retried.Add(int64(len(tasks)))
 	return w.end(ctx, tasks[0].Lease, outcomes)
 }
 

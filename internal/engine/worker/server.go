@@ -163,7 +163,11 @@ func (s *server) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	for i := range changes {
 		keys[i], xids[i], unchanged[i] = changes[i].RowKey, int64(changes[i].XID), changes[i].Unchanged
 	}
-	return s.table.Screen(ctx, d.Line, keys, xids, unchanged, texts)
+	over := database.Reader(s.db)
+	if d.Line != nil {
+		over = d.Line
+	}
+	return s.table.Screen(ctx, over, keys, xids, unchanged, texts)
 }
 
 func (s *server) writeAtOnce(ctx context.Context, d *queue.Direct, entries []rows.Entry) (held bool,

@@ -15,7 +15,7 @@ import (
 
 // tasks is the queue, as far as a worker needs it.
 type tasks interface {
-	ScreenBy(ctx context.Context, changes []queue.Change, ask queue.Ask) (queue.Screened, error)
+	Screen(ctx context.Context, changes []queue.Change, ask queue.Ask) (queue.Screened, error)
 	Lease(ctx context.Context, claim queue.Claim) ([]queue.Task, error)
 	Extend(ctx context.Context, l queue.Lease, lease time.Duration) error
 	GiveBackLease(ctx context.Context, l queue.Lease) error
