@@ -165,7 +165,7 @@ func (p *place) startNeighbours(ctx context.Context, dir string) (*isolation, er
 	file, err := p.writeNeighbours(dir, false)
 	if err == nil {
 		_, err = output(ctx, p.sidecarEnviron(pool), filepath.Join(p.bin, "embedsidecar"), "init", "--slot", slotOf(pool),
-			"--publication", "sidecar", "--config", file)
+			"--set", "publication.name=sidecar", "--config", file)
 	}
 	if err == nil {
 		_, err = p.writeNeighbours(dir, true)
@@ -173,7 +173,7 @@ func (p *place) startNeighbours(ctx context.Context, dir string) (*isolation, er
 	if err != nil {
 		return nil, err
 	}
-	c, err := p.sidecar(pool, "--no-init", "--config", file, "--batch-rows", "64")
+	c, err := p.sidecar(pool, "--no-init", "--config", file, "--set", "workers.batch_rows=64")
 	if err != nil {
 		return nil, err
 	}

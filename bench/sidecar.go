@@ -32,7 +32,7 @@ func (p *place) sidecar(pool *pgxpool.Pool, flags ...string) (*child, error) {
 		}
 	}
 	return p.start(p.sidecarEnviron(pool), filepath.Join(p.bin, "embedsidecar"),
-		append([]string{"run", "--slot", slotOf(pool), "--publication", "sidecar"}, flags...)...)
+		append([]string{"run", "--slot", slotOf(pool), "--set", "publication.name=sidecar"}, flags...)...)
 }
 
 func (p *place) sidecarEnviron(pool *pgxpool.Pool) []string {
@@ -115,7 +115,7 @@ func (p *place) verified(ctx context.Context, c *child, pool *pgxpool.Pool) erro
 	if err := settle(ctx, c, pool); err != nil {
 		return err
 	}
-	args := append([]string{"verify", "--slot", slotOf(pool), "--publication", "sidecar", "--deep", "50"}, onnx...)
+	args := append([]string{"verify", "--slot", slotOf(pool), "--set", "publication.name=sidecar", "--deep", "50"}, onnx...)
 	if _, err := output(ctx, p.sidecarEnviron(pool), filepath.Join(p.bin, "embedsidecar"), args...); err != nil {
 		return fmt.Errorf("%w: %w", errNotTrue, err)
 	}

@@ -45,7 +45,7 @@ func newReader(t *testing.T) *reader {
 		"HOME=" + t.TempDir(), "TMPDIR=" + programs, "EMBEDSIDECAR_DATABASE_URL=" + db.URL(""), "EMBEDSIDECAR_SLOT=" +
 			db.SlotName(),
 		"EMBEDSIDECAR_PLUGIN=fake", "EMBEDSIDECAR_PLUGIN_DIMS=64", "EMBEDSIDECAR_LOG_FORMAT=json",
-		"EMBEDSIDECAR_SEARCH_TIMEOUT=1m", "GOCOVERDIR=" + t.TempDir(),
+		"EMBEDSIDECAR_HTTP_QUERIES_SEARCH_TIMEOUT=1m", "GOCOVERDIR=" + t.TempDir(),
 	}}
 }
 
@@ -204,10 +204,10 @@ func TestSearching(t *testing.T) {
 	}; got != [...]int{3, 1, 1, 4, 1} {
 		t.Fatalf("search.md has other blocks than this test knows: %v of sh, python, json, sql and yaml", got)
 	}
-	for _, flags := range []string{"--into-type halfvec", "--index hnsw"} {
+	for _, flags := range []string{"--set 'pipelines[0].into.type=halfvec'", "--index hnsw"} {
 		r.has(paper, "`"+flags+"`")
 	}
-	r.sh("embedsidecar run --once --table public.docs --columns title,body --into-table docs_embedding --into-type halfvec --index hnsw")
+	r.sh("embedsidecar run --once --table public.docs --columns title,body --into-table docs_embedding --set 'pipelines[0].into.type=halfvec' --index hnsw")
 
 	for line := range strings.Lines(r.only("search.md", "sh", "embedsidecar search")) {
 		switch out := r.sh(line); {

@@ -108,13 +108,9 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 		}
 		value := map[string]string{
 			"database-url": "postgres://h/d", "stream-url": "host=h dbname=d", "database-url-file": "/dev/null",
-			"stream-url-file": "/dev/null", "slot": "other", "on-lost": "stop", "slot-failover": "off",
-			"publication": "Other, with comma", "threads": "3", "workers": "3", "batch-rows": "7",
-			"cache-bytes":  "3MiB",
-			"max-attempts": "3",
-			"ops-listen":   ":1", "admin-listen": ":2", "admin-base-path": "/x", "http": "127.0.0.1:1",
+			"stream-url-file": "/dev/null", "slot": "other", "threads": "3", "workers": "3",
+			"ops-listen": ":1", "admin-listen": ":2", "http": "127.0.0.1:1",
 			"log-level": "error", "log-format": "json", "log-output": "stdout",
-			"model-sha256": strings.Repeat("a", 64), "plugin-sha256": strings.Repeat("b", 64),
 		}[name]
 		switch {
 		case s.Placeholder == "DURATION":
@@ -148,9 +144,9 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 		return "5m", anything
 	}
 	value, known := map[string]string{
-		"output": "json", "color": "never", "pipeline": `docs: "a, b" -> v`, "plugin-env": "EMBEDSIDECAR_PLUGIN_A=b,c",
+		"output": "json", "color": "never", "pipeline": `docs: "a, b" -> v`, "set": "publication.name=Other, with comma",
 		"lsn": "0/1", "kind": "query", "env": "A=b,c", "only": "order", "lang": "go",
-		"table": "t", "columns": `"a, b"`, "into": "v", "into-table": "w", "into-type": "halfvec", "index": "hnsw",
+		"table": "t", "columns": `"a, b"`, "into": "v", "into-table": "w", "index": "hnsw",
 		"memory-limit": "1GiB", "call-timeout": "2m", "allow-env": "A",
 	}[name]
 	if !known {

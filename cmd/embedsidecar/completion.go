@@ -8,7 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
 // completeWord is what the scripts of shells put before the words of a line to be told how its last one may go on.
@@ -61,7 +62,7 @@ func (p *program) complete(words []string) error {
 		}
 	}
 	if missing != nil { // the last word is the value of a flag
-		for _, value := range flagValues[strings.TrimLeft(words[len(words)-1], "-")] {
+		for _, value := range flagValues(strings.TrimLeft(words[len(words)-1], "-")) {
 			if _, err := fmt.Fprintln(p.stdout, value); err != nil {
 				return err
 			}
@@ -71,12 +72,16 @@ func (p *program) complete(words []string) error {
 	return p.candidates(c, begun)
 }
 
-// flagValues are the words that some flags take.
-var flagValues = map[string][]string{
-	"output": {"table", "json", "yaml", "csv"}, "o": {"table", "json", "yaml", "csv"},
-	"color": {"auto", "always", "never"},
-	"index": {"hnsw", "none"}, "into-type": pipeline.StoredTypes(), "on-lost": {"reconcile", "stop"},
-	"log-level": {"debug", "info", "warn", "error"}, "log-format": {"auto", "text", "json"}, "kind": {"document", "query"},
+// flagValues are the words that a flag takes.
+func flagValues(flag string) []string {
+	for _, s := range config.Settings() {
+		if s.Flag == flag || s.Path == "pipelines[]."+flag {
+			return s.Choices
+		}
+	}
+	return map[string][]string{
+		"output": output.Forms, "o": output.Forms, "color": {"auto", "always", "never"}, "kind": {"document", "query"},
+	}[flag]
 }
 
 // candidates prints the flags of a command where one is begun, or else the commands it consists of.

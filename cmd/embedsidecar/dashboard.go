@@ -5,6 +5,8 @@ import (
 	"context"
 	"os/user"
 
+	"github.com/urfave/cli/v2"
+
 	"github.com/embedsidecar/embedsidecar/internal/app"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 )
@@ -13,16 +15,25 @@ import (
 const dashboardListen = "127.0.0.1:0"
 
 func newDashboard() *command {
+	c := &dashboardCommand{}
 	return &command{
 		name: "dashboard", group: groupObserve, usage: "show pages to look and act by in a browser, to whoever has the address that is printed",
-		description: "Listens on this machine alone, at a free port unless --admin-listen names one, and prints an address with a token that ends with the command. Asks the database, so it also works while no sidecar runs. --admin-read-only offers no action, --admin-row-text shows texts of rows to who asks for them. The dashboard of a sidecar, for several people with tokens of their own, is that of run --admin-listen.",
+		description: "Listens on this machine alone, at a free port unless --admin-listen names one, and prints an address with a token that ends with the command. Asks the database, so it also works while no sidecar runs. The dashboard of a sidecar, for several people with tokens of their own, is that of run --admin-listen.",
 		settings:    []string{config.GroupDatabase, config.GroupEmbedding, config.GroupAdmin},
-		unused:      []string{"admin-cert", "admin-key", "admin-client-ca"},
-		run:         runDashboard,
+		flags: []cli.Flag{
+			own.toggle("read-only", &c.readOnly, "offer no action"),
+			own.toggle("row-text", &c.rowText, "show texts of rows to who asks for them"),
+		},
+		run: c.run,
 	}
 }
 
-func runDashboard(ctx context.Context, env *environment) error {
+// dashboardCommand shows pages to whoever has their address.
+type dashboardCommand struct{ readOnly, rowText bool }
+
+func (c *dashboardCommand) run(ctx context.Context, env *environment) error {
+	admin := &env.config.Admin
+	admin.ReadOnly, admin.ShowRowText = admin.ReadOnly || c.readOnly, admin.ShowRowText || c.rowText
 	name := "you"
 	if u, err := user.Current(); err == nil && u.Username != "" {
 		name = u.Username

@@ -61,7 +61,7 @@ func TestP10_ExplainTellsARowsStory(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=refuse-on=POISON")
-	s.run(exitFailed, "run", "--once", "--max-attempts", "1", "--config", file)
+	s.run(exitFailed, "run", "--once", "--set", "retry.max_attempts=1", "--config", file)
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
 	owner, role := s.environ, s.db.Role("")
 	script, _ := s.run(0, "roles", "--role", role, "--stream-role", s.db.Role("REPLICATION"))

@@ -9,7 +9,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // section makes the flags of one heading of help texts.
@@ -81,23 +80,30 @@ func held[T any](into *T) (value T) {
 
 // generalFlags are flags that are no settings and that every command has.
 func generalFlags(acts bool) []cli.Flag {
-	all, acting := section{groupGeneral, false}, section{groupGeneral, !acts}
-	return []cli.Flag{
+	all := section{heading: groupGeneral}
+	list := []cli.Flag{
 		all.text("config,c", nil, "`FILE` settings, in YAML"),
+		all.list("set", nil, "`KEY=VALUE` a setting, by its key in that file; may be given more than once"),
 		all.text("output,o", nil, "`FORM` table, json, yaml or csv", "table"),
 		all.duration("timeout", nil, "`DURATION` give up after that, with status 5", "never"),
 		all.text("color", nil, "`WHEN` auto, always or never; NO_COLOR and TERM=dumb mean never", "auto"),
 		all.toggle("quiet,q", nil, "print nothing but data, warnings and errors"),
 		all.toggle("verbose,v", nil, "log at level debug"),
-		acting.toggle("yes,y", nil, "do what would otherwise only be shown"),
-		acting.toggle("dry-run", nil, "show what would be done and do nothing"),
 	}
+	if acts {
+		list = append(list, all.toggle("yes,y", nil, "do what would otherwise only be shown"),
+			all.toggle("dry-run", nil, "show what would be done and do nothing"))
+	}
+	return list
 }
 
-// settingFlags makes a flag of every setting.
+// settingFlags makes the flags of settings.
 func settingFlags(visible, unused []string) []cli.Flag {
 	var flags []cli.Flag
 	for _, s := range config.Settings() {
+		if s.Flag == "" {
+			continue
+		}
 		group := section{s.Group, !slices.Contains(visible, s.Group) && !strings.HasPrefix(s.Flag, "log-") ||
 			slices.Contains(unused, s.Flag)}
 		if s.Placeholder == "" {
@@ -116,12 +122,9 @@ func pipelineFlags(visible bool) []cli.Flag {
 		of.list("columns", nil, "`COLUMN,...` of --table that are embedded"),
 		of.text("into", nil, "`COLUMN` vector column of --table for the vectors"),
 		of.text("into-table", nil, "`TABLE` embedding table for the vectors, instead of --into"),
-		of.text("into-type", nil, "`"+strings.Join(pipeline.StoredTypes(), "|")+"` type of destinations that are to be made", "as the model"),
 		of.text("index", nil, "`hnsw|none` index to build on destinations when their backfill is done", "none"),
 		of.list("pipeline", nil, "`SPEC` the form for several, each with this flag: 'public.docs: title, body -> embedding' or '... -> table docs_embedding'; names are quoted as in SQL"),
 		of.toggle("overwrite", nil, "take over a destination that holds vectors of somebody else"),
-		section{config.GroupEmbedding, !visible}.list("plugin-env", nil,
-			"`NAME=VALUE` variable EMBEDSIDECAR_PLUGIN_... for plugins; again for more"),
 	}
 }
 
@@ -160,7 +163,7 @@ func visible(flags []cli.Flag) (list []described) {
 // isSetting reports whether a flag's value is for the configuration, not for the program or a command.
 func isSetting(f cli.Flag) bool {
 	in, ok := f.(cli.CategorizableFlag)
-	return ok && in.GetCategory() != "" && in.GetCategory() != groupGeneral
+	return f.Names()[0] == "set" || ok && in.GetCategory() != "" && in.GetCategory() != groupGeneral
 }
 
 // known is what is known of a flag's name: its kind, which is the same everywhere, and the commands that have it.

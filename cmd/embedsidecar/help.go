@@ -16,7 +16,7 @@ var (
 	}
 	flagGroups = []string{
 		"", config.GroupPipeline, config.GroupDatabase, config.GroupEmbedding, config.GroupWork,
-		config.GroupQueries, config.GroupOps, groupGeneral,
+		config.GroupQueries, config.GroupAdmin, config.GroupOps, groupGeneral,
 	}
 )
 

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
 // line is a command line taken apart. The flag parser would stop at the first argument, silently take all that follows,
@@ -87,16 +88,25 @@ func unknownFlag(name string, flags map[string]*known) error {
 	return fail(exitUsage, err, "embedsidecar help COMMAND lists the flags; an argument that begins with a dash goes behind --")
 }
 
-// ofFile is where a setting belongs that pipelines have in a file alone; "" for others.
+// ofFile is where a setting belongs that has no flag; "" for others.
 func ofFile(name string) string {
-	if !slices.Contains([]string{"where", "filter", "text", "priority", "active", "name", "chunking"}, name) {
-		return ""
-	}
 	if name == "filter" {
 		name = "where"
 	}
-	return name + " belongs to a pipeline in a file, named by --config FILE: pipelines: [{table: ..., " + name +
-		": ...}]; docs/configuration.md has an example"
+	hint := ""
+	for _, s := range config.Settings() {
+		path := strings.NewReplacer("_", "-", ".", "-").Replace(s.Path)
+		_, part, ofPipeline := strings.Cut(s.Path, "pipelines[].")
+		switch {
+		case s.Flag != "":
+		case ofPipeline && strings.HasPrefix(part+".", name+"."):
+			return name + " belongs to a pipeline in a file, named by --config FILE: pipelines: [{table: ..., " + name +
+				": ...}]; docs/configuration.md has an example"
+		case hint == "" && !strings.Contains(path, "[]") && strings.HasSuffix("-"+path, "-"+name):
+			hint = "it is a key of the file, which --set takes, too: --set " + s.Path + "=..."
+		}
+	}
+	return hint
 }
 
 func dashed(name string) string {

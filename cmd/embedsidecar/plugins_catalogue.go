@@ -25,7 +25,7 @@ func newPluginsRegister() *command {
 	return &command{
 		name: "register", group: groupPlugins, usage: "pin a plugin: write its file's SHA-256 into the catalogue",
 		arguments: "FILE", minArgs: 1, maxArgs: 1,
-		description: "Pipelines name it by its name from then on, and only this file is started. Registering it again takes the file as it is now, and keeps what is not named anew; running sidecars move to it at plugins reload. The catalogue is a file (--plugin-catalog); entries of the configuration file win over it.",
+		description: "Pipelines name it by its name from then on, and only this file is started. Registering it again takes the file as it is now, and keeps what is not named anew; running sidecars move to it at plugins reload. The catalogue is a file (plugins.catalog_file); entries of the configuration file win over it.",
 		flags: []cli.Flag{
 			own.text("as", &c.name,
 				"`NAME` of the plugin (default: the file's without embedsidecar- and an ending such as .py)"),

@@ -14,7 +14,7 @@ import (
 func TestSearch_OverAnIndexThatIsBuiltAfterTheBackfill(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 50)
-	s.once(0, "--into-type", "halfvec", "--index", "hnsw")
+	s.once(0, "--set", "pipelines[0].into.type=halfvec", "--index", "hnsw")
 	index := testenv.Value[string](s.db,
 		"SELECT indexdef FROM pg_indexes WHERE tablename = 'docs' AND indexdef LIKE '%hnsw%'")
 	s.has(index, "halfvec_cosine_ops")
@@ -46,7 +46,7 @@ func TestSearch_OverAnIndexThatIsBuiltAfterTheBackfill(t *testing.T) {
 	s.has(stderr, "--tokens-file", "--no-auth")
 	_, stderr = s.run(2, "serve", "--http", "0.0.0.0:0", "--no-auth")
 	s.has(stderr, "anybody who reaches that address")
-	_, stderr = s.once(2, "--into-type", "circle")
+	_, stderr = s.once(2, "--set", "pipelines[0].into.type=circle")
 	s.has(stderr, "sparsevec")
 }
 

@@ -156,7 +156,7 @@ func TestQuickstart_Interrupted(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 30)
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=hang-on=title 29") // beyond the first few, which the estimate embeds
-	s.set("EMBEDSIDECAR_DRAIN_TIMEOUT=100ms")
+	s.set("EMBEDSIDECAR_WORKERS_DRAIN_TIMEOUT=100ms")
 	d := s.background("quickstart", "docs", "--yes")
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		made := testenv.Value[bool](s.db, "SELECT to_regclass('embedsidecar.lease') IS NOT NULL")

@@ -59,20 +59,32 @@ func reference() string {
 			}
 		}
 	}
-	b.WriteString("\n## Settings\n\nA setting is a flag, a variable (`EMBEDSIDECAR_` and the flag's name) and a key of the [file](configuration.md).\n")
-	b.WriteString("\n| flag | key | default | sets |\n| --- | --- | --- | --- |\n")
+	b.WriteString(settingsHead)
 	for _, s := range config.Settings() {
-		value := s.Default()
-		if value != "" {
-			value = "`" + value + "`"
+		flag := ""
+		if s.Flag != "" {
+			flag = strings.TrimSpace("--" + s.Flag + " " + s.Placeholder)
 		}
-		key := s.Path
-		if key != "" {
-			key = "`" + key + "`"
-		}
-		cell(&b, "`"+strings.TrimSpace("--"+s.Flag+" "+s.Placeholder)+"`", key, value, s.Usage)
+		cell(&b, quoted(s.Path), quoted(flag), quoted(s.Default()), s.Usage)
 	}
 	return b.String()
+}
+
+const settingsHead = `
+## Settings
+
+A setting is a key of the [file](configuration.md), and of ` + "`--set KEY=VALUE`" + `. What is changed most often is a flag, too. Outside of lists each has
+a variable: ` + "`EMBEDSIDECAR_`" + ` and the flag, or, without one, the key, as in ` + "`EMBEDSIDECAR_SLOT` and `EMBEDSIDECAR_RETRY_MAX`" + `. All are read at the start.
+
+| key | flag | default | what it is, and who needs it |
+| --- | --- | --- | --- |
+`
+
+func quoted(text string) string {
+	if text == "" {
+		return ""
+	}
+	return "`" + text + "`"
 }
 
 // about is what a command does, with its own flags.

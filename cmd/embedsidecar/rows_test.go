@@ -30,7 +30,7 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	s.db.MustExec("CREATE TRIGGER monday BEFORE UPDATE ON docs FOR EACH ROW EXECUTE FUNCTION monday()")
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=refuse-on=POISON")
 	_, stderr := s.run(exitFailed, "run", "--once", "--table", "docs", "--columns", "title,body", "--into", "embedding",
-		"--max-attempts", "1")
+		"--set", "retry.max_attempts=1")
 	s.has(stderr, "2 rows could not be embedded", "row 3: data refused", "row 5: data write_refused: ",
 		"SQLSTATE P0001: raised by monday, line 2")
 	stdout, _ := s.run(0, "failed", "docs", "-o", "json") // the table's name will do

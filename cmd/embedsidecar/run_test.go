@@ -98,14 +98,14 @@ func TestRun_AsksBeforeALostSlotIsMadeAnew(t *testing.T) {
 	s.once(0)
 	s.db.MustExec("SELECT pg_drop_replication_slot($1)", s.slot)
 	for _, command := range []string{"run", "run", "init"} {
-		_, stderr := s.run(exitFailed, command, "--on-lost", "stop", "--pipeline", "docs: title, body -> embedding")
-		s.has(stderr, "error ES0301", "does not exist, and on_lost is stop", "embedsidecar run --on-lost reconcile")
+		_, stderr := s.run(exitFailed, command, "--set", "slot.on_lost=stop", "--pipeline", "docs: title, body -> embedding")
+		s.has(stderr, "error ES0301", "does not exist, and on_lost is stop", "embedsidecar run --set slot.on_lost=reconcile")
 	}
 	stdout, _ := s.run(0, "status")
-	s.has(stdout, "slot lost", "where on_lost is stop: embedsidecar run --on-lost reconcile, once")
-	_, stderr := s.once(0, "--on-lost", "reconcile")
+	s.has(stdout, "slot lost", "where on_lost is stop: embedsidecar run --set slot.on_lost=reconcile, once")
+	_, stderr := s.once(0, "--set", "slot.on_lost=reconcile")
 	s.has(stderr, "gap found: making the slot anew")
-	s.once(0, "--on-lost", "stop")
+	s.once(0, "--set", "slot.on_lost=stop")
 }
 
 // TestP10_AWaitForNoPipelineIsNotCaughtUp: a set-up under way has made the slot, and no pipeline yet.
@@ -232,7 +232,7 @@ func TestRun_WaitsForTheServer(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 
 	proxy.Refuse()
-	s.inTime(exitConnect, "--connect-timeout", []string{
+	s.inTime(exitConnect, "database.connect_timeout", []string{
 		"run", "--once", "--table", "docs", "--columns", "title", "--into",
 		"embedding",
 	}, "connection refused")
@@ -326,7 +326,7 @@ func TestRun_ExitStatuses(t *testing.T) {
 	}
 	_, stderr := s.run(exitUsage, "run", "--once")
 	s.has(stderr, "there are no pipelines", "--table public.docs")
-	_, stderr = s.run(exitUsage, "run", "--once", "--enabled=false", "--table", "docs", "--columns", "title", "--into",
+	_, stderr = s.run(exitUsage, "run", "--once", "--set", "enabled=false", "--table", "docs", "--columns", "title", "--into",
 		"embedding")
 	s.has(stderr, "--once would wait for ever")
 	_, stderr = s.run(exitUsage, "run", "--once", "--table", "dcos", "--columns", "title", "--into", "embedding")
@@ -399,7 +399,7 @@ func TestRun_DeadLettersAndRetry(t *testing.T) {
 	s := newStage(t, 10)
 	s.db.MustExec("UPDATE docs SET body = 'POISON' WHERE id = 3")
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=refuse-on=POISON")
-	_, stderr := s.once(exitFailed, "--max-attempts", "1")
+	_, stderr := s.once(exitFailed, "--set", "retry.max_attempts=1")
 	s.has(stderr, "1 row could not be embedded", "embedsidecar retry")
 	stdout, _ := s.run(0, "status")
 	s.has(stdout, "! public.docs: 1 row given up, data refused, row 3: ")

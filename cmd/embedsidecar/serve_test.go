@@ -129,8 +129,8 @@ func TestServe_LooksAtItsFlagsFirst(t *testing.T) {
 		"holds no token":            {"--http", "127.0.0.1:0", "--tokens-file", empty},
 		"address already in use":    {"--http", taken.Addr().String(), "--no-auth"},
 		"--tokens-file":             {"--http", "127.0.0.1:0"},
-		"belong together":           {"--http", "127.0.0.1:0", "--no-auth", "--http-cert", empty},
-		"read certificate":          {"--http", "127.0.0.1:0", "--no-auth", "--http-cert", empty, "--http-key", empty},
+		"belong together":           {"--http", "127.0.0.1:0", "--no-auth", "--set", "http.queries.cert=" + empty},
+		"read certificate":          {"--http", "127.0.0.1:0", "--no-auth", "--set", "http.queries.cert=" + empty, "--set", "http.queries.key=" + empty},
 	} {
 		_, stderr := s.run(2, append([]string{"serve"}, flags...)...)
 		s.has(stderr, want)
@@ -351,7 +351,7 @@ func TestRun_ASearchGivesUpOnADatabaseThatHangs(t *testing.T) {
 	proxy := testenv.StartProxy(t, s.db.Server.Addr())
 	s.at(s.db.URLVia(proxy.Addr(), testenv.Owner))
 	d := s.start("--table", "docs", "--columns", "title,body", "--into", "embedding", "--http", "127.0.0.1:0", "--no-auth",
-		"--search-timeout", "3s")
+		"--set", "http.queries.search_timeout=3s")
 	address := d.logged("queries are answered", "address")
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
 	proxy.Stall()
@@ -371,8 +371,8 @@ func TestRun_ASearchGivesUpOnADatabaseThatHangs(t *testing.T) {
 func TestRun_AnswersBesideItsWork(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
-	d := s.start("--config", s.gated("table: docs_embedding"), "--http", "127.0.0.1:0", "--no-auth", "--drain-timeout",
-		waitTimeout.String())
+	d := s.start("--config", s.gated("table: docs_embedding"), "--http", "127.0.0.1:0", "--no-auth", "--set",
+		"workers.drain_timeout="+waitTimeout.String())
 	address := d.logged("queries are answered", "address")
 	d.answers(address, searches, question, http.StatusOK, `"key":"7"`)
 	var list struct{ Pipelines []struct{ Name string } }

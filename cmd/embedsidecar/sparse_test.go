@@ -14,7 +14,7 @@ func TestSparse_FromTheCommandLine(t *testing.T) {
 	s := newStage(t, 50)
 	s.set("EMBEDSIDECAR_PLUGIN_SPARSE=true")
 	s.set("EMBEDSIDECAR_PLUGIN_DIMS=30522")
-	_, stderr := s.once(2, "--into-type", "vector")
+	_, stderr := s.once(2, "--set", "pipelines[0].into.type=vector")
 	s.has(stderr, "vectors are sparse", "of type vector", "hint: sparse vectors are stored as sparsevec")
 	s.once(0, "--index", "hnsw")
 	s.has(testenv.Value[string](s.db,

@@ -48,9 +48,9 @@ func newStage(t *testing.T, n int, options ...testenv.Option) *stage {
 	s.environ = []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "TMPDIR=" + filepath.Dir(dir), "EMBEDSIDECAR_PLUGIN=fake",
 		"EMBEDSIDECAR_PLUGIN_DIR=" + dir,
-		"EMBEDSIDECAR_PLUGIN_DIMS=8", "EMBEDSIDECAR_SLOT=" + s.slot, "EMBEDSIDECAR_PUBLICATION=" + db.Name + "_pub",
+		"EMBEDSIDECAR_PLUGIN_DIMS=8", "EMBEDSIDECAR_SLOT=" + s.slot, "EMBEDSIDECAR_PUBLICATION_NAME=" + db.Name + "_pub",
 		"EMBEDSIDECAR_RETRY_INITIAL=20ms",
-		"EMBEDSIDECAR_CONNECT_TIMEOUT=" + waitTimeout.String(), "EMBEDSIDECAR_SEARCH_TIMEOUT=1m", // on a busy machine, too
+		"EMBEDSIDECAR_DATABASE_CONNECT_TIMEOUT=" + waitTimeout.String(), "EMBEDSIDECAR_HTTP_QUERIES_SEARCH_TIMEOUT=1m", // on a busy machine, too
 		"GOCOVERDIR=" + t.TempDir(), // under go test -cover this binary would complain of its lack
 	}
 	s.as(testenv.Owner)

@@ -19,7 +19,7 @@ func TestP10_WhatIsTakenOutOfTheQueueIsTold(t *testing.T) {
 	s := newStage(t, 6)
 	s.db.MustExec("UPDATE docs SET body = 'POISON' WHERE id <= 4")
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=refuse-on=POISON")
-	s.once(exitFailed, "--max-attempts", "1")
+	s.once(exitFailed, "--set", "retry.max_attempts=1")
 	s.choosesTasks()
 	s.sameBySQL()
 

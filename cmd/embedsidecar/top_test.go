@@ -14,7 +14,7 @@ func TestTop_WhereNobodyWatches(t *testing.T) {
 	s := newStage(t, 20)
 	s.run(3, "top")
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=refuse-on=title 7")
-	s.once(4, "--max-attempts", "1")
+	s.once(4, "--set", "retry.max_attempts=1")
 	stdout, _ := s.run(0, "top")
 	s.has(stdout, "PIPELINE", "LAG", "COVERAGE", "public.docs", "fake", "BEHIND", s.slot,
 		"! public.docs: 1 row given up, ", "row 7: ", "1 failed")

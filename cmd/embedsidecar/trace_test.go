@@ -86,7 +86,7 @@ func (c *traces) whole(way string) map[string]*tracepb.Span {
 // queue. No span has a row's text or its key.
 func TestRun_TracesFromCommitToVector(t *testing.T) {
 	t.Parallel()
-	for way, flag := range map[string]string{"queue": "--direct=false", "direct": "--direct=true"} {
+	for way, flag := range map[string]string{"queue": "workers.direct=false", "direct": "workers.direct=true"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			to := &traces{of: map[string]map[string]*tracepb.Span{}}

@@ -31,7 +31,7 @@ var faults = []struct {
 // suffer breaks something every two to four seconds.
 func (d *demo) suffer(ctx context.Context) error {
 	const shortest, spread = 2 * time.Second, 2 * time.Second
-	for i := range d.faults {
+	for i := range d.o.faults {
 		if !pause(ctx, shortest+rand.N(spread)) {
 			return ctx.Err()
 		}
@@ -39,14 +39,15 @@ func (d *demo) suffer(ctx context.Context) error {
 		if err := one.do(ctx, d); err != nil {
 			return fmt.Errorf("%s: %w", one.what, err)
 		}
-		say("  fault %2d of %d: %s", i+1, d.faults, one.what)
+		d.say("  fault %2d of %d: %s", i+1, d.o.faults, one.what)
 	}
 	return nil
 }
 
 // killPlugin kills the plugin; where it is just being started again, that is waited for.
 func (d *demo) killPlugin(ctx context.Context) error {
-	for range 3000 {
+	const timeout = time.Minute
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); {
 		for _, pid := range d.sidecar.processes() {
 			if syscall.Kill(pid, syscall.SIGKILL) == nil {
 				return nil
@@ -56,5 +57,5 @@ func (d *demo) killPlugin(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	return errors.New("no plugin ran for a minute")
+	return fmt.Errorf("no plugin ran for %s", timeout)
 }

@@ -5,8 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -26,26 +28,32 @@ var questions = []string{"tool to edit photos", "play music in the terminal", "d
 
 // demo is one run of it.
 type demo struct {
-	options
-
+	o       options
+	out     io.Writer
 	server  *testenv.Server
 	dsn     string // with password
 	sidecar *sidecar
 	editor  *editor
+	loaded  int
 }
 
-func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
+func (d *demo) say(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
 
 // show runs the demo and cleans up, however it ends.
-func show(ctx context.Context, o options) (err error) {
-	d := &demo{options: o}
+func show(ctx context.Context, o options, out io.Writer) (err error) {
+	d := &demo{o: o, out: out}
+	texts, err := readTexts(o.texts)
+	if err != nil {
+		return err
+	}
+	d.loaded = min(o.rows, len(texts))
 	dir, err := os.MkdirTemp("", "esdemo-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 
-	say("== a throw-away PostgreSQL")
+	d.say("== a throw-away PostgreSQL")
 	// Its settings are the usual ones: it also waits for the disk at each commit.
 	if d.server, err = testenv.Start(ctx, testenv.Options{Major: o.pg, Fsync: true}); err != nil {
 		return fmt.Errorf("start a throw-away PostgreSQL: %w", err)
@@ -53,22 +61,35 @@ func show(ctx context.Context, o options) (err error) {
 	//nolint:contextcheck // it ends the server also after ctx has ended
 	defer func() { err = errors.Join(err, d.server.Close()) }()
 	password := rand.Text()
-	if err := d.makeDatabase(ctx, password); err != nil {
-		return fmt.Errorf("make the database: %w", err)
+	if err := d.makeDatabase(ctx, password, texts[:d.loaded]); err != nil {
+		return err
 	}
-	say("  PostgreSQL %d on %s; table %s holds %d texts and has no column for vectors yet", d.server.Major(),
-		d.server.Addr(), table, d.rows)
+	d.say("  PostgreSQL %d on %s; table %s holds %d texts and has no column for vectors yet", d.server.Major(),
+		d.server.Addr(), table, d.loaded)
+	d.editor = newEditor(d.dsn, texts[:d.loaded], texts[d.loaded:], o.broken)
 
-	say("\n== the sidecar, with plain flags (the password is in PGPASSWORD)")
+	d.say("\n== the sidecar, with plain flags (the password is in PGPASSWORD)")
 	plain := "postgres://" + role + "@" + d.server.Addr() + "/" + database
-	if d.sidecar, err = newSidecar(filepath.Join(o.bin, "embedsidecar"), dir, plain, password); err != nil {
+	if d.sidecar, err = newSidecar(filepath.Join(o.bin, "embedsidecar"), dir, plain, password, out); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.sidecar.stop()) }()
 	if err := d.sidecar.start(ctx); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{d.fill, d.quiet, d.verify, d.search, d.serve} {
+	return d.perform(ctx)
+}
+
+// perform is what there is to see.
+func (d *demo) perform(ctx context.Context) error {
+	steps := []func(context.Context) error{d.fill, d.quiet, d.verify, d.search}
+	if d.o.broken {
+		steps = []func(context.Context) error{d.fill, d.verify, d.search}
+	}
+	if d.o.keep {
+		steps = append(steps, d.keep)
+	}
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return err
 		}
@@ -76,49 +97,30 @@ func show(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// makeDatabase makes a role that is no superuser and owns a database with pgvector and the texts. The table is the one
-// of docker-compose.yml, but for the vectors' column: the sidecar makes that.
-func (d *demo) makeDatabase(ctx context.Context, password string) error {
+// makeDatabase makes a role that is no superuser and owns a database with pgvector and the texts.
+func (d *demo) makeDatabase(ctx context.Context, password string, texts []pkg) error {
 	dsn := url.URL{Scheme: "postgres", User: url.UserPassword(role, password), Host: d.server.Addr(), Path: "/" + database}
 	d.dsn = dsn.String()
-	d.editor = &editor{dsn: d.dsn, tough: d.broken}
 	for _, in := range []struct{ dsn, sql string }{
 		{d.server.URL("", ""), "CREATE ROLE " + role + " LOGIN REPLICATION PASSWORD '" + password + "'"},
 		{d.server.URL("", ""), "CREATE DATABASE " + database + " OWNER " + role},
 		{d.server.URL(database, ""), "CREATE EXTENSION vector"},
-		{d.dsn, `CREATE TABLE public.packages (id integer PRIMARY KEY, name text NOT NULL, section text NOT NULL,
-			summary text NOT NULL)`},
 	} {
-		err := withConn(ctx, in.dsn, func(conn *pgx.Conn) error {
+		if err := withConn(ctx, in.dsn, func(conn *pgx.Conn) error {
 			_, err := conn.Exec(ctx, in.sql)
 			return err
-		})
-		if err != nil {
-			return err
+		}); err != nil {
+			return fmt.Errorf("make the database: %w", err)
 		}
 	}
-	texts, err := os.Open(filepath.Join(d.bin, "..", "examples", "debian-packages.csv"))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = texts.Close() }()
-	return withConn(ctx, d.dsn, func(conn *pgx.Conn) error {
-		if _, err := conn.PgConn().CopyFrom(ctx, texts, "COPY public.packages FROM STDIN (FORMAT csv, HEADER)"); err != nil {
-			return err
-		}
-		kept, err := conn.Exec(ctx, `WITH gone AS (DELETE FROM public.packages WHERE id NOT IN (SELECT id
-			FROM public.packages ORDER BY md5(id::text) LIMIT $1)) SELECT id FROM public.packages ORDER BY md5(id::text) LIMIT $1`,
-			d.rows)
-		d.rows = int(kept.RowsAffected())
-		return err
-	})
+	return withConn(ctx, d.dsn, func(conn *pgx.Conn) error { return load(ctx, conn, texts) })
 }
 
 // fill watches the backfill while rows change and, with --break, while parts are killed.
 func (d *demo) fill(ctx context.Context) error {
 	const every = 150 * time.Millisecond
-	say("\n== %d texts are embedded, while rows are edited, inserted and deleted", d.rows)
-	if err := d.follow(ctx, false); err != nil {
+	d.say("\n== %d texts are embedded, while rows are edited, inserted and deleted", d.loaded)
+	if err := d.atWork(ctx); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -126,12 +128,12 @@ func (d *demo) fill(ctx context.Context) error {
 	defer stop()
 	changed := make(chan error, 1)
 	go func() { changed <- d.editor.run(changing, every, 0) }()
-	if d.broken {
+	if d.o.broken {
 		if err := d.suffer(ctx); err != nil {
 			return err
 		}
 	}
-	if err := d.follow(ctx, true); err != nil {
+	if err := d.follow(ctx); err != nil {
 		return err
 	}
 	took := time.Since(began)
@@ -139,26 +141,44 @@ func (d *demo) fill(ctx context.Context) error {
 	if err := <-changed; err != nil {
 		return err
 	}
-	if err := d.sidecar.command(ctx, false, "wait", "--caught-up", "--timeout", "5m"); err != nil {
+	if _, err := d.sidecar.command(ctx, "wait", "--caught-up", "--timeout", "5m"); err != nil {
 		return err
 	}
-	if !d.broken {
-		say("  speed               %.0f texts/s", float64(d.rows)/took.Seconds())
+	if !d.o.broken {
+		d.say("  speed               %.0f texts/s", float64(d.loaded)/took.Seconds())
 	}
-	var counts string
-	for i, n := range d.editor.counts {
-		counts += fmt.Sprintf("%d %s ", n, changes[i].what)
-	}
-	say("  changes meanwhile   %s", counts)
-	say("  commit to vector    %s", d.editor.latency())
+	d.say("  changes meanwhile   %s", d.editor.counts)
+	d.say("  commit to vector    %s", d.editor.latency())
 	return nil
 }
 
-// follow prints how many rows have a vector until the backfill has begun, or is over. Before the sidecar has made the
-// column, or while the server is away, it cannot be asked; a busy machine takes minutes to open the model.
-func (d *demo) follow(ctx context.Context, toTheEnd bool) error {
-	const limit = 5 * time.Minute
-	last, since := 0, time.Now()
+// atWork waits until the sidecar has set everything up.
+func (d *demo) atWork(ctx context.Context) error {
+	const every, limit = 50 * time.Millisecond, 5 * time.Minute // a busy machine takes minutes to open the model
+	for since := time.Now(); time.Since(since) < limit; {
+		err := withConn(ctx, d.dsn, func(conn *pgx.Conn) error {
+			_, err := conn.Exec(ctx, "SELECT embedding FROM public.packages, embedsidecar.scan LIMIT 1")
+			return err
+		})
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-d.sidecar.current.Done:
+			return fmt.Errorf("the sidecar ended with status %d\n%s", d.sidecar.current.ExitCode(), d.sidecar.tail())
+		case <-time.After(every):
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("the sidecar has not begun to work within %s\n%s", limit, d.sidecar.tail())
+}
+
+// follow prints how many rows have a vector until the backfill is over.
+func (d *demo) follow(ctx context.Context) error {
+	const every, limit = 2 * time.Second, 5 * time.Minute
+	last, since := -1, time.Now()
 	for {
 		var rows, vectors, open int
 		err := withConn(ctx, d.dsn, func(conn *pgx.Conn) error {
@@ -166,21 +186,19 @@ func (d *demo) follow(ctx context.Context, toTheEnd bool) error {
 				(SELECT count(*) FROM embedsidecar.scan WHERE phase <> 'done') + (SELECT count(*) FROM embedsidecar.task WHERE lane = 0)`).
 				Scan(&rows, &vectors, &open)
 		})
-		if err == nil && vectors != last {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err == nil && vectors != last:
 			last, since = vectors, time.Now()
-			say("  %d of %d vectors", vectors, rows)
+			d.say("  %d of %d vectors", vectors, rows)
+		case time.Since(since) > limit: // before the sidecar has made the column, or while the server is away, it fails
+			return errors.Join(fmt.Errorf("nothing was embedded for %s", limit), err)
 		}
-		if err == nil && (open == 0 && toTheEnd || !toTheEnd) {
+		if err == nil && open == 0 {
 			return nil
 		}
-		if time.Since(since) > limit {
-			return errors.Join(fmt.Errorf("nothing was embedded for %s\n%s", limit, d.sidecar.tail()), err)
-		}
-		select {
-		case <-d.sidecar.current.Done:
-			return fmt.Errorf("the sidecar ended with status %d\n%s", d.sidecar.current.ExitCode(), d.sidecar.tail())
-		case <-time.After(map[bool]time.Duration{false: 50 * time.Millisecond, true: 2 * time.Second}[toTheEnd]):
-		case <-ctx.Done():
+		if !pause(ctx, every) {
 			return ctx.Err()
 		}
 	}
@@ -188,44 +206,42 @@ func (d *demo) follow(ctx context.Context, toTheEnd bool) error {
 
 // quiet measures changes that find the sidecar with nothing else to do.
 func (d *demo) quiet(ctx context.Context) error {
-	if d.broken {
-		return nil
-	}
-	const every, enough = 30 * time.Millisecond, 150
-	say("\n== everything has its vector; %d more changes, one every %s", enough, every)
-	if err := d.editor.run(ctx, every, enough); err != nil {
+	const every, changes = 30 * time.Millisecond, 150
+	d.say("\n== everything has its vector; %d more changes, one every %s", changes, every)
+	if err := d.editor.run(ctx, every, changes); err != nil {
 		return err
 	}
-	say("  commit to vector    %s", d.editor.latency())
+	d.say("  commit to vector    %s", d.editor.latency())
 	return nil
 }
 
 // verify compares the vectors with the rows and, with --break, embeds a sample again. Its exit status judges.
 func (d *demo) verify(ctx context.Context) error {
-	if d.broken {
-		return d.sidecar.command(ctx, true, "verify", "--deep", "200")
+	args := []string{"verify"}
+	if d.o.broken {
+		args = append(args, "--deep", "200")
 	}
-	return d.sidecar.command(ctx, true, "verify")
+	return d.sidecar.shown(ctx, args...)
 }
 
 // search asks the questions.
 func (d *demo) search(ctx context.Context) error {
-	say("\n== the three nearest rows")
+	d.say("\n== the three nearest rows")
 	for _, question := range questions {
-		if err := d.sidecar.command(ctx, true, "search", table, question, "-k", "3"); err != nil {
+		if err := d.sidecar.shown(ctx, "search", table, question, "-k", "3"); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// serve leaves all of it running, if told to, and shows its dashboard, until it is interrupted.
-func (d *demo) serve(ctx context.Context) error {
-	if !d.keep {
-		return nil
-	}
-	say("\n== the dashboard, at the address below; interrupt to end all of it")
-	return d.sidecar.program(ctx, "dashboard", "--admin-row-text").Run()
+// keep leaves all of it running, and shows its dashboard, until it is interrupted.
+func (d *demo) keep(ctx context.Context) error {
+	d.say("\n== the dashboard, at the address below; interrupt to end all of it")
+	cmd := exec.CommandContext(ctx, d.sidecar.program, "dashboard", "--row-text")
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Env, cmd.Stdout, cmd.Stderr = d.sidecar.environ, os.Stdout, os.Stderr
+	return cmd.Run()
 }
 
 // withConn runs f on a connection of its own.
@@ -239,10 +255,12 @@ func withConn(ctx context.Context, dsn string, f func(conn *pgx.Conn) error) err
 
 // pause reports whether the time is over and ctx is not.
 func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(d):
+	case <-timer.C:
 		return true
 	}
 }

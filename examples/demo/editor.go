@@ -14,24 +14,27 @@ import (
 // editor changes rows as an application would, one transaction at a time, and measures how long after each commit the
 // vector of the new text can be read.
 type editor struct {
-	dsn    string
-	tough  bool // the server comes and goes: try again
-	took   []time.Duration
-	counts [3]int // by change
+	dsn     string
+	tough   bool // the server comes and goes: try again
+	rng     *rand.Rand
+	loaded  []pkg // in the table
+	reserve []pkg // to be inserted
+	took    []time.Duration
+	counts  counts
 }
 
-// changes are what it does, to a row drawn by chance with the text of another one; in ten, so many of each.
-var changes = [3]struct {
-	often     int
-	what, sql string
-}{
-	{6, "edits", `UPDATE public.packages SET summary = summary || ', ' || (SELECT summary FROM public.packages
-		ORDER BY random() LIMIT 1) WHERE id = (SELECT id FROM public.packages ORDER BY random() LIMIT 1) RETURNING id`},
-	{2, "inserts", `INSERT INTO public.packages (id, name, section, summary) SELECT 1000000 + (SELECT max(id)
-		FROM public.packages) % 1000000 + 1, name, section, summary || ', and more' FROM public.packages
-		ORDER BY random() LIMIT 1 RETURNING id`},
-	{2, "deletes", `DELETE FROM public.packages WHERE id = (SELECT id FROM public.packages ORDER BY random() LIMIT 1)
-		RETURNING id`},
+// counts says what was done.
+type counts struct{ edited, inserted, deleted int }
+
+func (c counts) String() string {
+	return fmt.Sprintf("%d edits, %d inserts, %d deletes", c.edited, c.inserted, c.deleted)
+}
+
+func newEditor(dsn string, loaded, reserve []pkg, tough bool) *editor {
+	return &editor{
+		dsn: dsn, tough: tough, rng: rand.New(rand.NewPCG(2, 2)), loaded: slices.Clone(loaded),
+		reserve: slices.Clone(reserve),
+	}
 }
 
 // run makes a change, waits for its vector, waits a little and begins again, until it has made enough changes (0: no
@@ -46,26 +49,41 @@ func (e *editor) run(ctx context.Context, every time.Duration, enough int) error
 	return nil
 }
 
+// change makes one change, of a kind drawn by chance.
+func (e *editor) change(ctx context.Context, conn *pgx.Conn) error {
+	at := e.rng.IntN(len(e.loaded))
+	row := e.loaded[at]
+	switch draw := e.rng.IntN(10); {
+	case draw < 2:
+		e.loaded = slices.Delete(e.loaded, at, at+1)
+		_, err := conn.Exec(ctx, "DELETE FROM public.packages WHERE id = $1", row.id)
+		e.counts.deleted++
+		return err
+	case draw < 4 && len(e.reserve) > 0:
+		row, e.reserve = e.reserve[0], e.reserve[1:]
+		e.loaded = append(e.loaded, row)
+		e.counts.inserted++
+		return e.measured(ctx, conn, row.id,
+			"INSERT INTO public.packages (id, name, section, summary) VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING",
+			row.id, row.name, row.section, row.summary)
+	}
+	e.counts.edited++
+	other := e.loaded[e.rng.IntN(len(e.loaded))]
+	return e.measured(ctx, conn, row.id, "UPDATE public.packages SET summary = $2 WHERE id = $1", row.id,
+		row.summary+", "+other.summary)
+}
+
 // arrived reports whether a row has the vector of its present text. The hash is computed here, from the row: the
 // sidecar is asked only which text the vector is of, which it writes in the same transaction.
 const arrived = `SELECT NOT EXISTS (SELECT FROM public.packages WHERE id = $1) OR EXISTS (
 	SELECT FROM public.packages AS p JOIN embedsidecar.ledger AS l ON l.row_key = p.id::text
 	WHERE p.id = $1 AND p.embedding IS NOT NULL AND l.text_hash = sha256(convert_to(p.name || E'\n\n' || p.summary, 'UTF8')))`
 
-// change makes one change, and waits until its vector is there.
-func (e *editor) change(ctx context.Context, conn *pgx.Conn) error {
+// measured makes a change and waits until its vector is there.
+func (e *editor) measured(ctx context.Context, conn *pgx.Conn, id int32, sql string, args ...any) error {
 	const every, limit = time.Millisecond, 5 * time.Minute
-	kind := 0
-	for draw := rand.IntN(10); draw >= changes[kind].often; kind++ {
-		draw -= changes[kind].often
-	}
-	var id int
-	if err := conn.QueryRow(ctx, changes[kind].sql).Scan(&id); err != nil {
+	if _, err := conn.Exec(ctx, sql, args...); err != nil {
 		return err
-	}
-	e.counts[kind]++
-	if changes[kind].what == "deletes" {
-		return nil
 	}
 	for since := time.Now(); time.Since(since) < limit; {
 		var there bool

@@ -10,6 +10,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -18,30 +19,59 @@ import (
 
 // options are the flags.
 type options struct {
-	rows, pg, faults int
-	broken, keep     bool
-	bin              string // folder with embedsidecar and plugins/
+	rows   int
+	pg     int
+	faults int
+	broken bool
+	keep   bool
+	bin    string // folder with embedsidecar and plugins/
+	texts  string // CSV
 }
 
-func main() {
-	var o options
-	flag.IntVar(&o.rows, "rows", 7500, "texts to load")
-	flag.IntVar(&o.pg, "pg", 0, "major version of PostgreSQL (default: the newest that tools/postgres.sh has fetched)")
-	flag.BoolVar(&o.broken, "break", false, "kill the parts while they work, then verify")
-	flag.IntVar(&o.faults, "faults", 12, "how often --break breaks something")
-	flag.BoolVar(&o.keep, "keep", false, "at the end serve the dashboard until interrupted")
-	flag.StringVar(&o.bin, "bin", filepath.Dir(os.Args[0]), "folder with embedsidecar and plugins/")
-	flag.Parse()
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	const usage, failed, interrupted = 2, 1, 130
+	o, err := parse(args, stderr)
+	if err != nil {
+		return usage
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once, and what it started with it
-	err := show(ctx, o)
-	const failed, interrupted = 1, 130
+	err = show(ctx, o, stdout)
 	switch {
 	case ctx.Err() != nil:
-		os.Exit(interrupted) //nolint:gocritic // nothing is left to be undone
+		return interrupted
 	case err != nil:
-		fmt.Fprintf(os.Stderr, "demo: error: %v\n", err)
-		os.Exit(failed)
+		fmt.Fprintf(stderr, "demo: error: %v\n", err)
+		return failed
 	}
+	return 0
+}
+
+func parse(args []string, stderr io.Writer) (o options, err error) {
+	program, err := os.Executable()
+	if err != nil {
+		return o, err
+	}
+	bin := filepath.Dir(program)
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	flags.IntVar(&o.rows, "rows", 7500, "texts to load; the others of the file are inserted meanwhile")
+	flags.IntVar(&o.pg, "pg", 0, "major version of PostgreSQL (default: the newest that tools/postgres.sh has fetched)")
+	flags.BoolVar(&o.broken, "break", false, "kill the parts while they work, then verify")
+	flags.BoolVar(&o.keep, "keep", false, "at the end serve the dashboard until interrupted")
+	flags.IntVar(&o.faults, "faults", 12, "how often --break breaks something")
+	flags.StringVar(&o.bin, "bin", bin, "folder with embedsidecar and plugins/")
+	flags.StringVar(&o.texts, "texts", filepath.Join(filepath.Dir(bin), "examples", "debian-packages.csv"),
+		"the texts, as CSV: id,name,section,summary")
+	if err := flags.Parse(args); err != nil {
+		return o, err
+	}
+	if flags.NArg() > 0 || o.rows < 1 || o.faults < 1 {
+		err = fmt.Errorf("expected flags alone, --rows and --faults of 1 or more")
+		fmt.Fprintf(stderr, "demo: error: %v\n", err)
+	}
+	return o, err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,35 +20,28 @@ import (
 
 // sidecar runs the real program as a child process.
 type sidecar struct {
-	path    string
+	program string
 	environ []string
 	mark    string // a variable that all its processes have
+	out     io.Writer
 	log     *os.File
 	current *testenv.Process
 	starts  int
 }
 
 // newSidecar prepares it. All its files go into dir.
-func newSidecar(path, dir, url, password string) (*sidecar, error) {
-	if _, err := os.Stat(path); err != nil {
+func newSidecar(program, dir, url, password string, out io.Writer) (*sidecar, error) {
+	if _, err := os.Stat(program); err != nil {
 		return nil, fmt.Errorf("%w: build it with make build, or name its folder with --bin", err)
 	}
 	log, err := os.Create(filepath.Join(dir, "sidecar.log"))
 	if err != nil {
 		return nil, err
 	}
-	s := &sidecar{path: path, mark: "EMBEDSIDECAR_PLUGIN_DEMO=" + filepath.Base(dir), log: log}
+	s := &sidecar{program: program, mark: "EMBEDSIDECAR_PLUGIN_DEMO=" + filepath.Base(dir), out: out, log: log}
 	s.environ = append(cleanEnviron(os.Environ()), s.mark, "TMPDIR="+dir, "PGPASSWORD="+password,
 		"EMBEDSIDECAR_DATABASE_URL="+url)
 	return s, nil
-}
-
-// program is a command of the program, which finds the database in its environment.
-func (s *sidecar) program(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, s.path, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.Env, cmd.Stdout, cmd.Stderr = s.environ, os.Stdout, os.Stderr
-	return cmd
 }
 
 // cleanEnviron leaves out what would configure the sidecar otherwise than the command line that is shown.
@@ -61,13 +55,13 @@ func cleanEnviron(environ []string) []string {
 
 // start starts `embedsidecar run`. It is ended in order, not by ctx.
 func (s *sidecar) start(ctx context.Context) (err error) {
-	args := []string{"run", "--table", table, "--columns", "name,summary", "--into", "embedding", "--lease", "5s"}
+	args := []string{"run", "--table", table, "--columns", "name,summary", "--into", "embedding", "--set", "lease=5s"}
 	s.starts++
 	if s.starts == 1 {
-		say("  embedsidecar %s", strings.Join(args, " "))
+		fmt.Fprintf(s.out, "  embedsidecar %s\n", strings.Join(args, " "))
 	}
-	cmd := s.program(context.WithoutCancel(ctx), args...)
-	cmd.Stdout, cmd.Stderr = s.log, s.log
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.program, args...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = s.environ, s.log, s.log
 	s.current, err = testenv.StartProcess(cmd)
 	return err
 }
@@ -102,23 +96,30 @@ func (s *sidecar) stop() error {
 	if code := s.current.ExitCode(); code != 0 {
 		return fmt.Errorf("the sidecar ended with status %d\n%s", code, s.tail())
 	}
-	say("\nthe sidecar was started %d time(s) and ended in order; no process is left behind", s.starts)
+	fmt.Fprintf(s.out, "\nthe sidecar was started %d time(s) and ended in order; no process is left behind\n", s.starts)
 	return s.log.Close()
 }
 
-// command runs another command and, if that is to be shown, prints it with its answer.
-func (s *sidecar) command(ctx context.Context, shown bool, args ...string) error {
-	var out, errs bytes.Buffer
-	cmd := s.program(ctx, args...)
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	err := cmd.Run()
-	if err != nil {
-		err = fmt.Errorf("embedsidecar %s: %w\n%s\n%s", args[0], err, errs.String(), s.tail())
-	}
-	if shown {
-		say("  embedsidecar %s\n%s", strings.Join(args, " "), out.String())
+// shown runs another command of the program after showing its command line, and prints its answer.
+func (s *sidecar) shown(ctx context.Context, args ...string) error {
+	fmt.Fprintf(s.out, "  embedsidecar %s\n", strings.Join(args, " "))
+	answer, err := s.command(ctx, args...)
+	for line := range strings.Lines(string(answer)) {
+		fmt.Fprintf(s.out, "    %s\n", strings.TrimRight(line, " \n"))
 	}
 	return err
+}
+
+// command runs another command of the program, which finds the database in its environment.
+func (s *sidecar) command(ctx context.Context, args ...string) (stdout []byte, err error) {
+	var out, errs bytes.Buffer
+	cmd := exec.CommandContext(ctx, s.program, args...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = s.environ, &out, &errs
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	if err = cmd.Run(); err != nil {
+		err = fmt.Errorf("embedsidecar %s: %w\n%s\n%s", args[0], err, errs.String(), s.tail())
+	}
+	return out.Bytes(), err
 }
 
 // processes returns the processes that have the mark, other than the sidecar: its plugins, and what they left.

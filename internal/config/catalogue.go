@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
@@ -20,7 +21,7 @@ const catalogueName = "catalog.yaml"
 // catalogueHead begins the file, for whoever opens it.
 const catalogueHead = "# Plugins that `embedsidecar plugins register` has pinned. An entry of the same name in the configuration file wins.\n"
 
-// Catalogue returns the path of the file of registered plugins: what --plugin-catalog names, else catalog.yaml in the
+// Catalogue returns the path of the file of registered plugins: what plugins.catalog_file names, else catalog.yaml in the
 // folder of plugins. It need not exist.
 func (f Finder) Catalogue(c *Config) string {
 	if c.Plugins.CatalogFile != "" {
@@ -54,14 +55,15 @@ func ReadCatalogue(path string) ([]Plugin, error) {
 		return nil, &Error{Problems: []Problem{{Place: path, Message: fmt.Sprintf("read the catalogue of plugins: %s",
 			shown(err))}}}
 	}
-	var list []Plugin
-	root := &schema{}
-	root.field("version").value = fileVersion
-	root.field("plugins").item = func(int) *schema {
-		list = append(list, Plugin{})
-		return pluginSchema(&list[len(list)-1])
+	c, root := Default(), &place{}
+	root.below("version").Setting = settingAt("version")
+	root.below("plugins").item = filePlaces().below("plugins.catalog[]")
+	r := &reader{name: path, lookup: func(string) (string, bool) { return "", false }}
+	r.put = func(s *Setting, at string, values []string, list bool) error {
+		return c.put(s, strings.Replace(at, "plugins[", "plugins.catalog[", 1), values, list)
 	}
-	r := readYAML(path, data, root, func(string) (string, bool) { return "", false })
+	r.read(data, root)
+	list := c.Plugins.Catalog
 	fail := func(at, format string, args ...any) {
 		r.problems = append(r.problems, Problem{Place: path, Path: at, Message: fmt.Sprintf(format, args...)})
 	}
@@ -85,7 +87,7 @@ type catalogueEntry struct {
 }
 
 // OtherCatalogue is the way out for a user who may not write the file of registered plugins.
-const OtherCatalogue = "name a catalogue that this user may write, the same for run: --plugin-catalog FILE"
+const OtherCatalogue = "name a catalogue that this user may write, the same for run: --set plugins.catalog_file=FILE"
 
 // ChangeCatalogue changes the file of registered plugins, one writer at a time; the file is replaced as a whole, and
 // not at all when change returns an error.
@@ -187,28 +189,15 @@ func (c *Config) WithRegistered(list []Plugin) *Config {
 	return &other
 }
 
-// ParseMemory reads a memory limit as the file has it; 0 is none.
-func ParseMemory(s string) (int64, error) {
-	if s == "0" {
-		return 0, nil
+// Set sets what the catalogue has of a plugin by its key: memory_limit, call_timeout or env. 0 takes it away.
+func (p *Plugin) Set(key string, values ...string) error {
+	s, owner := settingAt("plugins.catalog[]."+key), reflect.ValueOf(p).Elem()
+	switch {
+	case len(values) == 1 && values[0] == "0":
+		s.fields(owner)[0].SetZero()
+		return nil
+	case itemTypes[s.Type] != nil:
+		return s.putList(owner, values)
 	}
-	return parseSize(s, minMemory, maxMemory)
-}
-
-// ParseCallTimeout reads how long a call may take, as the catalogue has it: 1 s to 1 h, or 0 for what is usual.
-func ParseCallTimeout(s string) (time.Duration, error) {
-	if s == "0" {
-		return 0, nil
-	}
-	return parseDuration(s, minCallTimeout, maxCallTimeout)
-}
-
-// CheckVariables refuses what is no name of an environment variable.
-func CheckVariables(names []string) error {
-	for _, name := range names {
-		if !isVariable(name) {
-			return fmt.Errorf("%q is no name of a variable", name)
-		}
-	}
-	return nil
+	return s.put(owner, values[0])
 }

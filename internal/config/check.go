@@ -19,7 +19,7 @@ func (c *Config) Validate() error {
 func (c *Config) check() []Problem {
 	var problems []Problem
 	fail := func(path, format string, args ...any) {
-		problems = append(problems, Problem{Path: path, Place: c.place(path), Message: fmt.Sprintf(format, args...)})
+		problems = append(problems, c.problem(path, fmt.Sprintf(format, args...)))
 	}
 	for _, dsn := range []struct{ path, value string }{
 		{"database.url", c.Database.URL},
@@ -56,15 +56,17 @@ func (c *Config) check() []Problem {
 	return problems
 }
 
-// place tells where a path was set, or the nearest thing above it that was.
-func (c *Config) place(path string) string {
-	for path != "" {
-		if place, ok := c.origins[path]; ok {
-			return place
+// problem is a mistake at a path: where that was set, or the nearest thing above it that was, whose line is shown.
+func (c *Config) problem(path, message string) Problem {
+	p := Problem{Path: path, Message: message}
+	for path != "" && p.Place == "" {
+		o := c.origins[path]
+		if p.Place = o.place; !strings.Contains(message, "\n") {
+			p.Message = message + o.excerpt
 		}
 		path = path[:max(strings.LastIndexByte(path, '.'), 0)]
 	}
-	return ""
+	return p
 }
 
 func (c *Config) checkModels(fail func(path, format string, args ...any)) {
@@ -74,9 +76,6 @@ func (c *Config) checkModels(fail func(path, format string, args ...any)) {
 			fail(path+".name", "it is missing: pipelines name a model by it")
 		} else if slices.ContainsFunc(c.Models[:i], func(other Model) bool { return other.Name == m.Name }) {
 			fail(path+".name", "the name %q is there twice", m.Name)
-		}
-		if at, mistake := m.check(c.env); mistake != "" {
-			fail(path+"."+at, "%s", mistake)
 		}
 	}
 	checkCatalog("plugins.catalog", c.Plugins.Catalog, fail)

@@ -1,10 +1,13 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,55 +15,39 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// Config is everything a user may set, merged and complete. Load makes it; Default is what it holds when nobody says
-// anything. Changes take effect at the next start.
+// Config is everything a user may set, merged and complete: settings.yaml says what each is. Load makes it; Default is
+// what it holds when nobody says anything. Changes take effect at the next start.
 type Config struct {
-	// Enabled is the master switch. False: changes are still queued and nothing is embedded. Default true.
-	Enabled bool
-	// Instance names this sidecar among others, in application_name and among the workers. Default: the host's name and
-	// the process's number.
-	Instance string
-
+	Enabled     bool
+	Instance    string // in application_name and among the workers
 	Database    Database
 	Slot        Slot
 	Publication Publication
 	Plugins     Plugins
 
 	// Models are the named models of the file. A pipeline may also name a model folder that is not listed.
-	Models []Model
-	// DefaultModel is the model of pipelines that name none: a name or a folder. Default: "" for that of the plugin.
-	DefaultModel string
-	// ModelSHA256 is what the weights of DefaultModel must hash to, 64 hexadecimal digits. Default "": not checked.
-	ModelSHA256 string
-	// ModelDir is where models are looked for by name, instead of the usual folders. Default "": the usual ones.
-	ModelDir string
-	// Hub is where models pull fetches from. Default: the public hub that most models are published on.
-	Hub string
-	// Libraries are files for plugins that load one, by the setting of their manifests. Default: none, they are looked
-	// for in the usual folders.
+	Models       []Model
+	DefaultModel string // a name or a folder; "" for that of the plugin
+	ModelDir     string // "": the usual folders
+	// Libraries are files for plugins that load one, by the setting of their manifests.
 	Libraries map[string]string
-	// Threads is how many threads an embedder may use. Default 0: as many as there are CPUs.
-	Threads int
+	Threads   int // 0: as many as there are CPUs
 
 	// Pipelines have unique names and unique destinations; their Plugin and Model are filled in.
 	Pipelines []pipeline.Spec
-	// searches are what the file says of searching its pipelines, in their order.
-	searches []Search
+	searches  []Search // what the file says of searching its pipelines, in their order
 
-	Workers Workers
-	// Lease is for how long a worker may keep a task without a sign of life before another takes it over. Default 30s.
-	Lease   time.Duration
-	Retry   Retry
-	Ops     Ops
-	Queries Queries
-	Admin   Admin
-	// ControlDir is the folder for control sockets; it must belong to the user alone. Default "": one of this user's.
-	ControlDir string
+	Workers    Workers
+	Lease      time.Duration
+	Retry      Retry
+	Ops        Ops
+	Queries    Queries
+	Admin      Admin
+	ControlDir string // see ControlFolder
 	Log        Log
 
-	settling []*told // by model of the file
-
-	origins map[string]string // path of a setting -> where it was set, for messages
+	told    map[int][]told    // by model of the file, until all of it is read
+	origins map[string]origin // by path of a setting
 	file    string            // the file that was read, or ""
 	env     *environ          // for plugins that are allowed to see parts of it
 }
@@ -71,19 +58,10 @@ type environ struct{ vars map[string]string }
 // Database says where the data is. The PG* variables, the service file and the password file fill in what the strings
 // leave out; what a string says wins over them, as with every client of Postgres.
 type Database struct {
-	// URL is a connection string, as URL or keywords. Default "": all from the PG* variables.
-	URL string
-	// StreamURL is the connection string for replication, for when URL leads through a pooler or another role streams.
-	// Default "": URL.
-	StreamURL string
-	// ConnectTimeout is for how long run waits at its start for a server that cannot be reached. Default 60s.
-	ConnectTimeout time.Duration
-	// TrustOwner are names of roles, with commas between: what they own in the database may be used as if it were the
-	// role's own, so that they can do all that it may. Default "": only superusers, the role itself, and roles that may
-	// act as it.
-	TrustOwner string
-
-	urlFile, streamURLFile string
+	URL, URLFile             string // a connection string, as URL or keywords; after Load in URL
+	StreamURL, StreamURLFile string // see Stream
+	ConnectTimeout           time.Duration
+	TrustOwner               string // see TrustedOwners
 }
 
 // String shows the database without passwords.
@@ -95,7 +73,8 @@ func (d Database) GoString() string { return "config.Database{" + d.String() + "
 // LogValue shows the database without passwords.
 func (d Database) LogValue() slog.Value { return slog.StringValue(d.String()) }
 
-// TrustedOwners returns the roles that TrustOwner names.
+// TrustedOwners returns the roles that TrustOwner names. Without: superusers, the role itself, and roles that may act
+// as it are trusted alone.
 func (d Database) TrustedOwners() []string {
 	var names []string
 	for name := range strings.SplitSeq(d.TrustOwner, ",") {
@@ -107,150 +86,193 @@ func (d Database) TrustedOwners() []string {
 }
 
 // Stream returns the connection string to stream with.
-func (d Database) Stream() string {
-	if d.StreamURL != "" {
-		return d.StreamURL
-	}
-	return d.URL
-}
+func (d Database) Stream() string { return cmp.Or(d.StreamURL, d.URL) }
 
 // Slot is the replication slot.
 type Slot struct {
-	// Name is up to 63 of a-z, 0-9 and _. Default "embedsidecar".
-	Name string
-	// StopOnLost says what to do when the slot is gone or has a gap: false (on_lost: reconcile, the default) makes a new
-	// one and compares every row; true (on_lost: stop) refuses to go on.
+	Name       string
 	StopOnLost bool
-	// NoFailover (failover: off) makes a slot that standbys keep no copy of; otherwise (failover: auto, the default) one
-	// that they may copy, from PostgreSQL 17 on.
 	NoFailover bool
 }
 
 // Publication is what the server sends.
 type Publication struct {
-	// Name is up to 63 bytes. Default "embedsidecar".
-	Name string
-	// ColumnLists publishes only the columns that are read. Needs PostgreSQL 15; it can make a user's own UPDATE or ALTER
-	// fail. Default false.
-	ColumnLists bool
+	Name        string
+	ColumnLists bool // needs PostgreSQL 15
 }
 
 // Plugins are the programs that embed.
 type Plugins struct {
-	// Dir is where plugins are looked for by name, instead of the usual folders. Default "": the usual ones.
-	Dir string
-	// Default is the plugin of pipelines and models that name none: a name or a path. Default: the one whose manifest says
-	// so.
-	Default string
-	// SHA256 is what the program of Default must hash to, 64 hexadecimal digits. Default "": not checked.
-	SHA256 string
-	// Catalog tells more about some plugins.
-	Catalog []Plugin
-	// CatalogFile is the file of registered plugins. Default "": catalog.yaml in the folder of plugins.
-	CatalogFile string
+	Dir         string   // "": the usual folders
+	Default     string   // a name or a path
+	Catalog     []Plugin // tells more about some plugins
+	CatalogFile string   // of Registered; "": catalog.yaml in the folder of plugins
 	// Registered are the plugins of that file. Load does not read it: its place depends on a Finder.
 	Registered []Plugin
 }
 
 // Plugin is one entry of the catalog.
 type Plugin struct {
-	Name   string
-	Path   string   // of the program; "": looked for by name
-	SHA256 string   // 64 hexadecimal digits; "": not checked
-	Env    []string // names of variables it may see, besides EMBEDSIDECAR_PLUGIN_*
-	// Version is what the plugin called itself when it was written down. It is shown, and compared by plugins verify.
-	Version string
-	// Processes is how many of its processes may run for each model. 0: one. At most 64.
-	Processes int
-	// MemoryLimit is the most resident memory of each of its processes, in bytes. 0: no limit.
-	MemoryLimit int64
+	Name    string
+	Path    string   // of the program; "": looked for by name
+	SHA256  string   // of the program; "": not checked
+	Env     []string // names of variables it may see, besides EMBEDSIDECAR_PLUGIN_*
+	Version string   // what the plugin called itself when it was written down; plugins list compares it
+	// Processes is how many of its processes may run for each model. 0: one.
+	Processes   int
+	MemoryLimit int64 // resident bytes of each process; 0: no limit
 	// CallTimeout is how long one of its calls may be without an answer before it is taken to hang, beside what texts
-	// and bytes add. 0: 30 s, or what a timeout of the plugin's own requests asks for. 1 s to 1 h.
+	// and bytes add. 0: 30 s, or what a timeout of the plugin's own requests asks for.
 	CallTimeout time.Duration
 }
 
 // Model is a named model.
 type Model struct {
-	Name    string
-	Plugin  string // "": Plugins.Default
-	Path    string // its folder; "": looked for by name
-	SHA256  string // of its weights, 64 hexadecimal digits; "": not checked
-	Threads int    // 0: Config.Threads
-	// Price is that of a million tokens, in whatever currency. 0: not known.
-	Price float64
-	// Settings are for the plugin.
+	Name     string
+	Plugin   string  // "" before Load is done: Plugins.Default
+	Path     string  // its folder; "": looked for by name
+	SHA256   string  // of its weights; "": not checked
+	Threads  int     // 0: Config.Threads
+	Price    float64 // of a million tokens, in whatever currency; 0: not known
 	Settings ModelSettings
 }
 
 // Workers embed.
 type Workers struct {
-	// Count is how many batches each pipeline works on at a time. Default 0 (auto): 3, so that others are read and
-	// written while one is embedded.
-	Count int
-	// BatchRows is how many rows a worker takes at once, 1 to 10,000. Default 256.
-	BatchRows int
-	// Direct has changes worked straight from the stream, without a task in the queue, while that is quick. Default true.
-	Direct bool
-	// CacheBytes is how much memory may hold vectors of each model, by the hash of their text, to use them again.
-	// Default 16 MiB.
-	CacheBytes int64
-	// DrainTimeout is for how long a worker may finish what it has when it is told to stop; after that it gives it back.
-	// 0: it gives everything back at once. Default 20s.
+	Count        int // 0: 3, so that others are read and written while one is embedded
+	BatchRows    int
+	Direct       bool
+	CacheBytes   int64 // of each model
 	DrainTimeout time.Duration
 }
 
 // Retry says how often and when a failed task is tried again. Only errors of the data use up attempts.
 type Retry struct {
-	MaxAttempts int           // then the task is a dead letter. Default 8
-	Initial     time.Duration // pause after the first failure; doubles each time, with jitter. Default 1s
-	Max         time.Duration // the longest pause. Default 5m
-	// FailedOnStart has dead letters tried again when the sidecar starts. Default false.
+	MaxAttempts   int
+	Initial, Max  time.Duration
 	FailedOnStart bool
 }
 
 // Ops is the listener for probes and metrics. It changes nothing.
-type Ops struct {
-	// Listen is host:port; ":7471" listens on every address. Default "": no listener.
-	Listen string
-}
+type Ops struct{ Listen string }
 
 // Queries is the listener that embeds and searches for whoever may ask. It changes nothing.
 type Queries struct {
-	// Listen is host:port. Default "": no listener (serve: 127.0.0.1:7470).
-	Listen string
-	// TokensFile tells who may ask. Default "": nobody, unless NoAuth.
-	TokensFile string
-	// NoAuth answers whoever asks, on a loopback address only. Default false.
-	NoAuth bool
-	// Cert and Key are files for HTTPS. Default "": plain HTTP.
-	Cert, Key string
-	// SearchTimeout is how long the database may take over a search. Default 10 s.
+	Listen        string // "": no listener (serve: 127.0.0.1:7470)
+	TokensFile    string
+	NoAuth        bool
+	Cert, Key     string
 	SearchTimeout time.Duration
 }
 
 // Admin is the listener for administrators. Who may come in is in Queries.TokensFile.
 type Admin struct {
-	// Listen is host:port. Default "": no listener.
-	Listen string
-	// Cert and Key are files for HTTPS. Default "": plain HTTP.
-	Cert, Key string
-	// ClientCA is a file of certificates, one of which must have signed that of a client. Default "": clients need none.
-	ClientCA string
-	// ReadOnly lets nobody change anything over this listener. Default false.
-	ReadOnly bool
-	// ShowRowText shows texts of rows to operators and admins who ask for them. Default false.
-	ShowRowText bool
-	// BasePath is where a reverse proxy has put it, as "/tools/embedsidecar". Default "": at the top.
-	BasePath string
+	Listen                        string
+	Cert, Key, ClientCA, BasePath string
+	ReadOnly, ShowRowText         bool
 }
 
 // Search is what those may see who search a pipeline over HTTP.
 type Search struct {
-	// Filterable are columns that a filter may be about, beside those of the key, the text and the pipeline's own filter.
-	Filterable []string
-	// PastRowSecurity (row_security: ignore) searches a table with row level security though its policies do not hold
-	// for the role that searches; otherwise (row_security: respect, the default) that is refused.
-	PastRowSecurity bool
+	Filterable      []string
+	PastRowSecurity bool // row_security: ignore
+}
+
+// Log says what is logged.
+type Log struct {
+	Level  slog.Level
+	Format string
+	Output string
+}
+
+// Default returns the configuration of somebody who has set nothing.
+func Default() *Config {
+	return &Config{
+		Enabled:     true,
+		Database:    Database{ConnectTimeout: time.Minute},
+		Slot:        Slot{Name: "embedsidecar"},
+		Publication: Publication{Name: "embedsidecar"},
+		Plugins:     Plugins{Default: manifest.Default().Name},
+		Libraries:   map[string]string{},
+		Workers: Workers{
+			BatchRows: pipeline.DefaultBatchRows, Direct: true, CacheBytes: pipeline.DefaultCacheBytes, DrainTimeout: pipeline.DefaultDrainTimeout,
+		},
+		Queries: Queries{SearchTimeout: 10 * time.Second},
+		Lease:   pipeline.DefaultLease,
+		Retry: Retry{
+			MaxAttempts: pipeline.DefaultMaxAttempts, Initial: pipeline.DefaultFirstRetry,
+			Max: pipeline.DefaultLongestRetry,
+		},
+		Log:     Log{Level: slog.LevelInfo, Format: "auto", Output: "stderr"},
+		origins: map[string]origin{},
+		env:     &environ{},
+	}
+}
+
+// put sets what a setting at a path has as its value, or as the items of a list. Without a setting it makes the element
+// of a list that the path names.
+func (c *Config) put(s *Setting, path string, values []string, list bool) error {
+	owner := c.owner(path)
+	switch {
+	case s == nil:
+		return nil
+	case types[s.Type] == nil && itemTypes[s.Type] == nil: // it is for the plugin of a model
+		at, _, name := elementOf(path)
+		if c.told == nil {
+			c.told = map[int][]told{}
+		}
+		c.told[at] = append(c.told[at], told{name, values})
+		return nil
+	case list:
+		return s.putList(owner, values)
+	}
+	return s.put(owner, values[0])
+}
+
+// elementOf takes the path of an element of a list apart; i is below 0 for another path.
+func elementOf(path string) (i int, list, name string) {
+	list, rest, is := strings.Cut(path, "[")
+	number, name, _ := strings.Cut(rest, "]")
+	i, err := strconv.Atoi(number)
+	if !is || err != nil {
+		return -1, "", path
+	}
+	return i, list, strings.TrimPrefix(name, ".")
+}
+
+// owner returns what a setting at a path is a part of: the configuration, or an element of a list, which is made where
+// it is not there.
+func (c *Config) owner(path string) reflect.Value {
+	switch i, list, name := elementOf(path); {
+	case i < 0:
+		return reflect.ValueOf(c).Elem()
+	case list == "models":
+		return element(&c.Models, i, Model{})
+	case list == "plugins.catalog":
+		return element(&c.Plugins.Catalog, i, Plugin{})
+	case strings.HasPrefix(name, "search."):
+		return element(&c.searches, i, Search{})
+	default:
+		return element(&c.Pipelines, i, newSpec())
+	}
+}
+
+func element[T any](list *[]T, i int, fresh T) reflect.Value {
+	for len(*list) <= i {
+		*list = append(*list, fresh)
+	}
+	return reflect.ValueOf(&(*list)[i]).Elem()
+}
+
+// count returns how many elements a list has.
+func (c *Config) count(list string) int {
+	switch list {
+	case "models":
+		return len(c.Models)
+	case "plugins.catalog":
+		return len(c.Plugins.Catalog)
+	}
+	return len(c.Pipelines)
 }
 
 // SearchOf returns what the file says of searching a pipeline.
@@ -263,47 +285,8 @@ func (c *Config) SearchOf(name string) Search {
 	return Search{}
 }
 
-// Log says what is logged, to standard error.
-type Log struct {
-	Level  slog.Level // Default info
-	Format string     // "text", "json" or "auto": text on a terminal, JSON otherwise. Default "auto"
-	Output string     // "stderr" or "stdout", of the commands that run until they are stopped. Default "stderr"
-}
-
-// Default returns the configuration of somebody who has set nothing.
-func Default() *Config {
-	return &Config{
-		Enabled:     true,
-		Database:    Database{ConnectTimeout: time.Minute},
-		Slot:        Slot{Name: "embedsidecar"},
-		Publication: Publication{Name: "embedsidecar"},
-		Plugins:     Plugins{Default: manifest.Default().Name},
-		Libraries:   map[string]string{},
-		Hub:         "https://huggingface.co",
-		Workers: Workers{
-			BatchRows: pipeline.DefaultBatchRows, Direct: true,
-			CacheBytes:   pipeline.DefaultCacheBytes,
-			DrainTimeout: pipeline.DefaultDrainTimeout,
-		},
-		Queries: Queries{SearchTimeout: 10 * time.Second},
-		Lease:   pipeline.DefaultLease,
-		Retry: Retry{
-			MaxAttempts: pipeline.DefaultMaxAttempts, Initial: pipeline.DefaultFirstRetry,
-			Max: pipeline.DefaultLongestRetry,
-		},
-		Log:     Log{Level: slog.LevelInfo, Format: "auto", Output: "stderr"},
-		origins: map[string]string{},
-		env:     &environ{},
-	}
-}
-
 // Origin tells where a setting was made: "--slot", "EMBEDSIDECAR_SLOT", "embedsidecar.yaml:3:9" or "default".
-func (c *Config) Origin(path string) string {
-	if origin, ok := c.origins[path]; ok {
-		return origin
-	}
-	return "default"
-}
+func (c *Config) Origin(path string) string { return cmp.Or(c.origins[path].place, "default") }
 
 // ControlFolder is where the sidecars of this user have their control sockets.
 func (c *Config) ControlFolder() string {
@@ -328,10 +311,7 @@ func (c *Config) Redactor() *Redactor {
 func (c *Config) ApplicationName() string {
 	const limit = 63 // Postgres cuts longer ones
 	name := "embedsidecar/" + c.Instance
-	if len(name) > limit {
-		name = name[:limit]
-	}
-	return name
+	return name[:min(len(name), limit)]
 }
 
 func absolute(path string) string {

@@ -119,9 +119,6 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	if e.Plugin == "" {
 		e.Plugin = c.Plugins.Default
 	}
-	if e.ModelSHA256 == "" && model == c.DefaultModel {
-		e.ModelSHA256 = c.ModelSHA256
-	}
 	program := e.Plugin
 	if p, _ := c.Plugin(e.Plugin); p != nil {
 		e.PluginSHA256, e.Processes, e.MemoryLimit, e.CallTimeout = p.SHA256, p.Processes, p.MemoryLimit, p.CallTimeout
@@ -136,9 +133,6 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	}
 	if e.Threads == 0 && e.Processes > 1 { // each would take all CPUs
 		e.Threads = max(1, runtime.GOMAXPROCS(0)/e.Processes)
-	}
-	if e.PluginSHA256 == "" && e.Plugin == c.Plugins.Default {
-		e.PluginSHA256 = c.Plugins.SHA256
 	}
 	e.Transport = manifest.For(pluginName(e.Plugin)).Transport
 	if e.Transport == "" {
@@ -260,10 +254,5 @@ func pluginName(plugin string) string {
 
 // ownVariable reports whether a variable that begins like those of plugins is a setting of ours.
 func ownVariable(name string) bool {
-	for _, s := range Settings() {
-		if s.Env() == name {
-			return true
-		}
-	}
-	return name == EnvName("plugin-env")
+	return slices.ContainsFunc(Settings(), func(s Setting) bool { return s.Env() == name })
 }

@@ -146,7 +146,7 @@ func TestConfig_Embedder(t *testing.T) {
 		"bin/models/all-MiniLM-L6-v2/", "bin/models/big/", "-bin/lib/libonnxruntime.so", "own/embedsidecar-mine")
 	find := Finder{Executable: filepath.Join(root, "bin/embedsidecar")}
 	file := write(t, `
-plugins: {catalog: [{name: mine, path: `+root+`/own/embedsidecar-mine, sha256: `+strings.Repeat("a", 64)+
+plugins: {catalog: [{name: onnx, sha256: `+strings.Repeat("c", 64)+`}, {name: mine, path: `+root+`/own/embedsidecar-mine, sha256: `+strings.Repeat("a", 64)+
 		`, env: [OMP_NUM_THREADS, UNSET]}]}
 models:
 - {name: big, threads: 2, sha256: `+strings.Repeat("b", 64)+`}
@@ -157,10 +157,12 @@ models:
 `)
 	c, _, err := Load(Source{
 		Flags: map[string][]string{
-			"config": {file}, "plugin-env": {"EMBEDSIDECAR_PLUGIN_COST=5ms"},
-			"plugin-sha256": {strings.Repeat("c", 64)}, "threads": {"3"},
+			"config": {file}, "threads": {"3"},
 		},
-		Environ: []string{"OMP_NUM_THREADS=7", "SECRET=x", "EMBEDSIDECAR_PLUGIN_FAULT=nan", "EMBEDSIDECAR_PLUGIN_DIR="},
+		Environ: []string{
+			"OMP_NUM_THREADS=7", "SECRET=x", "EMBEDSIDECAR_PLUGIN_COST=5ms", "EMBEDSIDECAR_PLUGIN_FAULT=nan",
+			"EMBEDSIDECAR_PLUGIN_DIR=",
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

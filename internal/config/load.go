@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +35,7 @@ type Source struct {
 
 // PipelineFlags are the flags, beside those of Settings, that describe pipelines.
 func PipelineFlags() []string {
-	return []string{"pipeline", "table", "columns", "into", "into-table", "into-type", "index", "overwrite"}
+	return []string{"pipeline", "table", "columns", "into", "into-table", "index", "overwrite"}
 }
 
 // Load merges defaults, file, environment and flags, each over the one before, and checks the result. Lists
@@ -51,8 +52,10 @@ func Load(src Source) (cfg *Config, warnings []string, err error) {
 	l.cfg.env = &environ{l.env}
 	l.cfg.Instance = instanceOf(src.Hostname, src.PID)
 	l.file()
-	l.environment()
-	l.flags()
+	l.layer("the environment", (*Setting).Env, l.variable)
+	l.unknownVariables()
+	l.layer("the command line", flagOf, func(flag string) []string { return src.Flags[strings.TrimPrefix(flag, "--")] })
+	l.openPasswords()
 	l.secrets()
 	l.finish()
 	for _, p := range l.cfg.check() {
@@ -87,16 +90,32 @@ func (l *loader) fail(place, path string, err error) {
 	l.problems = append(l.problems, Problem{Place: place, Path: path, Message: redactText(shown(err))})
 }
 
-// value returns a flag's value, or that of its variable, and where it came from. An empty variable counts as unset.
-func (l *loader) value(flag string) (value, place string) {
-	if values := l.src.Flags[flag]; len(values) > 0 {
-		return values[len(values)-1], "--" + flag
+// variable returns the values of a variable: of pipelines, each stands on a line of its own. An empty one counts as unset.
+func (l *loader) variable(name string) (values []string) {
+	if name != EnvName("pipeline") {
+		return slices.DeleteFunc([]string{l.env[name]}, func(v string) bool { return v == "" })
 	}
-	return l.env[EnvName(flag)], EnvName(flag)
+	for line := range strings.SplitSeq(l.env[name], "\n") {
+		if strings.TrimSpace(line) != "" {
+			values = append(values, line)
+		}
+	}
+	return values
+}
+
+// flagOf is the flag of a setting, as it is given; "" for none.
+func flagOf(s *Setting) string {
+	if s.Flag == "" {
+		return ""
+	}
+	return "--" + s.Flag
 }
 
 func (l *loader) file() {
-	name, place := l.value("config")
+	name, place := last(l.variable(EnvName("config"))), EnvName("config")
+	if given := l.src.Flags["config"]; len(given) > 0 {
+		name, place = last(given), "--config"
+	}
 	if name == "" {
 		return
 	}
@@ -110,226 +129,180 @@ func (l *loader) file() {
 			"every user of this machine may write the configuration, and so choose what is run here: chmod o-w "+name)
 	}
 	l.cfg.file = name
-	lookup := func(variable string) (string, bool) {
+	r := &reader{name: name, put: l.cfg.put, lookup: func(variable string) (string, bool) {
 		value, ok := l.env[variable]
 		return value, ok
-	}
-	r := readYAML(name, data, fileSchema(l.cfg), lookup)
+	}}
+	r.read(data, filePlaces())
 	l.problems = append(l.problems, r.problems...)
 	maps.Copy(l.cfg.origins, r.origins)
-	l.oneURL(name, func(path string) bool { _, ok := r.origins[path]; return ok })
+	l.exclude(name, func(path string) bool { _, ok := r.origins[path]; return ok })
 }
 
-// oneURL refuses a string and a file for the same connection at one place.
-func (l *loader) oneURL(place string, has func(path string) bool) {
-	for _, pair := range [][2]string{
-		{"database.url", "database.url_file"},
-		{"database.stream_url", "database.stream_url_file"},
-	} {
-		if has(pair[0]) && has(pair[1]) {
-			l.fail(place, pair[0], fmt.Errorf("it excludes %s: give one of them", pair[1]))
+// exclude refuses two settings of one layer that say the same, and has one that was given win over the other below.
+func (l *loader) exclude(place string, has func(path string) bool) {
+	drop := func(path string) {
+		_ = l.cfg.put(settingAt(path), path, []string{""}, false) // no text is too short for it
+		delete(l.cfg.origins, path)
+	}
+	for _, s := range Settings() {
+		switch other := s.Excludes; {
+		case other == "":
+		case has(s.Path) && has(other):
+			l.fail(place, s.Path, fmt.Errorf("it excludes %s: give one of them", other))
+		case has(s.Path):
+			drop(other)
+		case has(other):
+			drop(s.Path)
 		}
 	}
 }
 
-func (l *loader) environment() {
-	l.layer("the environment", func(flag string) (string, string, bool) {
-		value := l.env[EnvName(flag)]
-		return value, EnvName(flag), value != ""
-	})
-	known := map[string]bool{envPrefix + "CONFIG": true, envPrefix + "FAILPOINTS": true}
-	for _, setting := range Settings() {
-		known[setting.Env()] = true
+// unknownVariables warns of variables that look like ours and are not.
+func (l *loader) unknownVariables() {
+	known := []string{EnvName("config"), EnvName("failpoints")}
+	for i := range Settings() {
+		if name := Settings()[i].Env(); name != "" {
+			known = append(known, name)
+		}
 	}
-	for _, flag := range PipelineFlags() {
-		known[EnvName(flag)] = true
+	for _, flag := range append(PipelineFlags(), l.src.OtherFlags...) {
+		known = append(known, EnvName(flag))
 	}
-	for _, flag := range l.src.OtherFlags {
-		known[EnvName(flag)] = true
-	}
-	names := slices.Sorted(maps.Keys(known))
 	for _, name := range slices.Sorted(maps.Keys(l.env)) {
 		// Kubernetes makes variables for every Service, also for one named embedsidecar.
 		foreign := strings.HasPrefix(name, envPrefix+"SERVICE_") || strings.HasPrefix(name, envPrefix+"PORT") ||
 			strings.HasPrefix(name, pluginEnvPrefix) || strings.HasPrefix(name, envPrefix+"TEST_")
-		if strings.HasPrefix(name, envPrefix) && !known[name] && !foreign {
+		if strings.HasPrefix(name, envPrefix) && !slices.Contains(known, name) && !foreign {
 			warning := "the environment variable " + name + " is unknown and has no effect"
-			if near := spelling.One(name, names); near != "" {
+			if near := spelling.One(name, known); near != "" {
 				warning += ": " + spelling.Question(near)
 			}
 			l.warnings = append(l.warnings, warning)
 		}
 	}
-	// Several pipelines in one variable stand on lines of their own.
-	var lines []string
-	for line := range strings.SplitSeq(l.env[EnvName("pipeline")], "\n") {
-		if strings.TrimSpace(line) != "" {
-			lines = append(lines, line)
-		}
-	}
-	var columns []string
-	if c := l.env[EnvName("columns")]; c != "" {
-		columns = []string{c}
-	}
-	l.pipelines(EnvName, lines, l.env[EnvName("table")], columns, l.env[EnvName("into")], l.env[EnvName("into-table")])
-	l.everyPipeline(EnvName, func(flag string) string { return l.env[EnvName(flag)] })
 }
 
-func (l *loader) flags() {
-	l.layer("the command line", func(flag string) (string, string, bool) {
-		values := l.src.Flags[flag]
-		if len(values) == 0 {
-			return "", "", false
-		}
-		return values[len(values)-1], "--" + flag, true
-	})
+// openPasswords warns of passwords on the command line.
+func (l *loader) openPasswords() {
 	for _, flag := range []string{"database-url", "stream-url"} {
 		for _, dsn := range l.src.Flags[flag] {
 			if HasPassword(dsn) {
-				l.warnings = append(l.warnings,
-					fmt.Sprintf("--%s holds a password, which every user of this machine can read in the list of processes: give it by %s or --%s-file", flag, EnvName(flag), flag))
+				l.warnings = append(l.warnings, fmt.Sprintf("--%s holds a password, which every user of this machine can read "+
+					"in the list of processes: give it by %s or --%s-file", flag, EnvName(flag), flag))
 			}
 		}
 	}
-	last := func(flag string) string {
-		if values := l.src.Flags[flag]; len(values) > 0 {
-			return values[len(values)-1]
+}
+
+// layer sets what the environment or the command line says. place is what a setting is called there.
+func (l *loader) layer(name string, place func(*Setting) string, values func(place string) []string) {
+	given := map[string]bool{}
+	for i := range Settings() {
+		s := &Settings()[i]
+		if at := place(s); at != "" && len(values(at)) > 0 {
+			l.put(at, s, s.Path, last(values(at)))
+			given[s.Path] = true
 		}
+	}
+	flag := func(name string) string { return place(&Setting{Flag: name}) }
+	l.pipelines(flag, func(name string) []string { return values(flag(name)) })
+	for _, pair := range l.src.Flags["set"] {
+		if flag("set") == "--set" {
+			given[l.set("--set", pair)] = true
+		}
+	}
+	l.exclude(name, func(path string) bool { return given[path] })
+}
+
+func (l *loader) put(place string, s *Setting, path, value string) {
+	if err := l.cfg.put(s, path, []string{value}, false); err != nil {
+		l.fail(place, path, err)
+		return
+	}
+	l.cfg.origins[path] = origin{place: place}
+}
+
+// set takes KEY=VALUE, for any key of the file, and returns the key. An element of a list must be there.
+func (l *loader) set(place, pair string) (path string) {
+	path, value, ok := strings.Cut(pair, "=")
+	s := settingAt(path)
+	i, list, _ := elementOf(path)
+	switch {
+	case !ok:
+		l.fail(place, "", fmt.Errorf("expected KEY=VALUE, as in lease=1m"))
+	case s == nil || strings.HasSuffix(path, "[]") || strings.Contains(path, "[].") || types[s.Type] == nil:
+		names := []string{}
+		for _, s := range Settings() {
+			names = append(names, s.Path)
+		}
+		message := fmt.Sprintf("unknown key %q", path)
+		if near := spelling.One(path, names); near != "" {
+			message += ": " + spelling.Question(near)
+		}
+		l.fail(place, "", errors.New(message))
+	case i >= l.cfg.count(list):
+		l.fail(place, path, errors.New("there is no such element"))
+	default:
+		l.put(place, s, path, value)
+	}
+	return path
+}
+
+func last(values []string) string {
+	if len(values) == 0 {
 		return ""
 	}
-	dashed := func(flag string) string { return "--" + flag }
-	l.pipelines(dashed, l.src.Flags["pipeline"], last("table"), l.src.Flags["columns"], last("into"), last("into-table"))
-	l.everyPipeline(dashed, last)
-	for _, pair := range l.src.Flags["plugin-env"] {
-		name, value, ok := strings.Cut(pair, "=")
-		if !ok || !strings.HasPrefix(name, pluginEnvPrefix) || !isVariable(name) {
-			l.fail("--plugin-env", "", fmt.Errorf("expected %sNAME=VALUE", pluginEnvPrefix))
-			continue
-		}
-		l.env[name] = value
-	}
-}
-
-// layer sets every setting that get knows.
-func (l *loader) layer(name string, get func(flag string) (value, place string, ok bool)) {
-	given := map[string]bool{}
-	for _, setting := range Settings() {
-		value, place, ok := get(setting.Flag)
-		if !ok {
-			continue
-		}
-		if err := setting.set(l.cfg, value); err != nil {
-			l.fail(place, setting.Path, err)
-			continue
-		}
-		path := setting.Path
-		if path == "" {
-			path = setting.Flag
-		}
-		given[path] = true
-		l.cfg.origins[path] = place
-	}
-	l.oneURL(name, func(path string) bool { return given[path] })
-	// A string from here wins over a file from below, and the other way round.
-	for _, other := range []struct{ set, drop string }{
-		{"database.url", "database.url_file"},
-		{"database.url_file", "database.url"},
-		{"database.stream_url", "database.stream_url_file"},
-		{"database.stream_url_file", "database.stream_url"},
-	} {
-		if given[other.set] && !given[other.drop] {
-			l.drop(other.drop)
-		}
-	}
-}
-
-func (l *loader) drop(path string) {
-	delete(l.cfg.origins, path)
-	switch d := &l.cfg.Database; path {
-	case "database.url":
-		d.URL = ""
-	case "database.url_file":
-		d.urlFile = ""
-	case "database.stream_url":
-		d.StreamURL = ""
-	case "database.stream_url_file":
-		d.streamURLFile = ""
-	}
+	return values[len(values)-1]
 }
 
 // pipelines takes the pipelines of one layer; if there are any, they replace those of the layers below.
-func (l *loader) pipelines(name func(flag string) string, lines []string, table string, columns []string, into,
-	intoTable string,
-) {
+func (l *loader) pipelines(place func(flag string) string, values func(flag string) []string) {
 	var specs []pipeline.Spec
-	failed := false
-	for _, line := range lines {
+	from := ""
+	for _, line := range values("pipeline") {
 		spec, err := ParsePipeline(line)
-		if err != nil {
-			l.fail(name("pipeline"), "", err)
-			failed = true
+		if from = "pipeline"; err != nil {
+			l.fail(place(from), "", err)
 			continue
 		}
 		specs = append(specs, spec)
 	}
-	if table != "" || len(columns) > 0 || into != "" || intoTable != "" {
-		spec, err := Shortcut(table, columns, into, intoTable)
-		if err != nil {
-			place := ""
-			if parse, ok := errors.AsType[*ParseError](err); ok {
-				place = name(strings.TrimPrefix(parse.What, "--"))
-			}
-			l.fail(place, "", err)
-			failed = true
+	table, into, intoTable := last(values("table")), last(values("into")), last(values("into-table"))
+	if table != "" || len(values("columns")) > 0 || into != "" || intoTable != "" {
+		if from == "" {
+			from = "table"
+		}
+		spec, err := Shortcut(table, values("columns"), into, intoTable)
+		if parse, ok := errors.AsType[*ParseError](err); ok {
+			l.fail(place(strings.TrimPrefix(parse.What, "--")), "", err)
+		} else if err != nil {
+			l.fail("", "", err)
 		} else {
 			specs = append(specs, spec)
 		}
 	}
-	if len(specs) > 0 || failed {
+	if from != "" {
 		if n := len(l.cfg.Pipelines); n > 0 {
 			l.warnings = append(l.warnings, fmt.Sprintf("%s replaces the %d pipelines that were configured before it",
-				name("pipeline"), n))
+				place("pipeline"), n))
 		}
-		l.cfg.Pipelines, l.cfg.searches = specs, nil
-		maps.DeleteFunc(l.cfg.origins, func(path, _ string) bool { return strings.HasPrefix(path, "pipelines[") })
-		l.cfg.origins["pipelines"] = name("pipeline")
-		if len(lines) == 0 {
-			l.cfg.origins["pipelines"] = name("table")
-		}
+		l.cfg.replacePipelines(specs)
+		l.cfg.origins["pipelines"] = origin{place: place(from)}
 	}
-}
-
-// everyPipeline takes what one layer says of the destinations of all pipelines that do not say it themselves.
-func (l *loader) everyPipeline(name, value func(flag string) string) {
-	for flag, set := range map[string]func(spec *pipeline.Spec, v string) error{
-		"overwrite": func(spec *pipeline.Spec, v string) error {
-			on, err := parseBool(v)
-			spec.Overwrite = spec.Overwrite || on
-			return err
-		},
-		"into-type": func(spec *pipeline.Spec, v string) (err error) {
-			if spec.IntoType == "" {
-				spec.IntoType, err = parseStored(v)
-			}
-			return err
-		},
-		"index": func(spec *pipeline.Spec, v string) (err error) {
-			if spec.Index == "" {
-				spec.Index, err = parseIndex(v)
-			}
-			return err
-		},
-	} {
-		v := value(flag)
+	for _, key := range []string{"index", "overwrite"} { // for pipelines that do not say it themselves
+		v, s := last(values(key)), settingAt("pipelines[]."+key)
 		if v == "" {
 			continue
 		}
-		if err := set(&pipeline.Spec{}, v); err != nil {
-			l.fail(name(flag), "", err)
+		if err := s.put(reflect.ValueOf(&pipeline.Spec{}).Elem(), v); err != nil {
+			l.fail(place(key), "", err)
 			continue
 		}
 		for i := range l.cfg.Pipelines {
-			_ = set(&l.cfg.Pipelines[i], v) // it was read a moment ago
+			if path := index("pipelines", i) + "." + key; l.cfg.Origin(path) == "default" {
+				_ = s.put(l.cfg.owner(path), v) // it was read a moment ago
+			}
 		}
 	}
 }
@@ -340,8 +313,8 @@ func (l *loader) secrets() {
 		path, file string
 		field      *string
 	}{
-		{"database.url_file", l.cfg.Database.urlFile, &l.cfg.Database.URL},
-		{"database.stream_url_file", l.cfg.Database.streamURLFile, &l.cfg.Database.StreamURL},
+		{"database.url_file", l.cfg.Database.URLFile, &l.cfg.Database.URL},
+		{"database.stream_url_file", l.cfg.Database.StreamURLFile, &l.cfg.Database.StreamURL},
 	} {
 		if f.file == "" {
 			continue
@@ -398,21 +371,23 @@ func everybodys(mode fs.FileMode) bool {
 func (l *loader) finish() {
 	c := l.cfg
 	for i := range c.Models {
-		c.Models[i].choosePlugin(c.Plugins.Default)
-		c.Models[i].settle(c.settling[i], func(name string, err error) {
-			path := index("models", i) + "." + name
-			l.problems = append(l.problems, Problem{Path: path, Place: c.place(path), Message: redactText(shown(err))})
+		c.Models[i].settle(c.Plugins.Default, c.told[i], c.env, func(name string, err error) {
+			l.problems = append(l.problems, c.problem(index("models", i)+"."+name, redactText(shown(err))))
 		})
 	}
-	c.settling = nil
+	c.told = nil
 	c.settlePipelines()
 }
 
 // UsePipelines takes the place of what was configured, as flags would.
 func (c *Config) UsePipelines(specs ...pipeline.Spec) {
-	c.Pipelines, c.searches = specs, nil
-	maps.DeleteFunc(c.origins, func(path, _ string) bool { return strings.HasPrefix(path, "pipelines[") })
+	c.replacePipelines(specs)
 	c.settlePipelines()
+}
+
+func (c *Config) replacePipelines(specs []pipeline.Spec) {
+	c.Pipelines, c.searches = specs, nil
+	maps.DeleteFunc(c.origins, func(path string, _ origin) bool { return strings.HasPrefix(path, "pipelines[") })
 }
 
 // settlePipelines fills in what pipelines do not say.

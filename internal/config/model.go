@@ -1,8 +1,10 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,79 +13,106 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
-// addTo adds the settings of all manifests to the schema of a model. What one manifest alone has is taken at once;
-// settle decides about the rest.
-func (m *ModelSettings) addTo(s *schema) *told {
-	later := &told{}
-	for _, by := range manifest.All() {
-		for _, setting := range by.Settings {
-			f := s.field(setting.Name)
-			before := f.value
-			switch {
-			case setting.Type == manifest.List:
-				f.list = func(items []string) error { return m.setList(setting, items) }
-			case setting.Type == manifest.Variable:
-				f.value = func(v string) error { return m.setFrom(setting, v) }
-			case by.Prefix != "" && !shared(setting.Name):
-				f.value = func(v string) error {
-					value, err := settingValue(setting, v)
-					if err == nil {
-						m.put(setting.Variable, value)
-					}
-					return err
-				}
-			default:
-				f.value = func(v string) error {
-					value, err := settingValue(setting, v)
-					*later = append(*later, toldSetting{by, setting.Name, setting.Variable, value, err})
-					if before != nil {
-						return before(v)
-					}
-					return nil
-				}
+// ModelSettings are what the file says of a model for its plugin, in the words of a manifest. A plugin gets them as
+// variables; what changes a vector changes the model's fingerprint.
+type ModelSettings struct {
+	// Values are by the name of the plugin's variable without EMBEDSIDECAR_PLUGIN_.
+	Values map[string]string
+	// From names variables of ours, by those of the plugin that get their values: keys.
+	From map[string]string
+}
+
+// String names the settings and hides what they say: a proxy's address may hold a password.
+func (m ModelSettings) String() string { return strings.Join(slices.Sorted(maps.Keys(m.Values)), ",") }
+
+// GoString keeps %#v from showing what String hides.
+func (m ModelSettings) GoString() string { return "config.ModelSettings{" + m.String() + "}" }
+
+// Dims is how many numbers of each vector are kept; 0: all, or the plugin's own setting says it.
+func (m ModelSettings) Dims() int { return whole(m.Values["DIMS"]) }
+
+// told is what a file says of a model for its plugin: which one that is may be said further down.
+type told struct {
+	name   string
+	values []string
+}
+
+// settle names the plugin of a model that names none, and takes what the file says for it. It hands mistakes to fail, by
+// the names of settings.
+func (m *Model) settle(usual string, list []told, env *environ, fail func(name string, err error)) {
+	says := func(name string) bool {
+		return slices.ContainsFunc(list, func(t told) bool { return t.name == name })
+	}
+	for _, of := range manifest.All() {
+		if m.Plugin == "" && says(of.ChosenBy) {
+			m.Plugin = of.Name
+		}
+	}
+	m.Plugin = cmp.Or(m.Plugin, usual)
+	// A plugin without a manifest may stand in for one that has settings of its own.
+	of, free := manifest.For(m.Plugin), manifest.Of(m.Plugin) == nil
+	for _, other := range manifest.All() {
+		if free && slices.ContainsFunc(other.Governs, says) {
+			of, free = other, false
+		}
+	}
+	for _, t := range list {
+		setting, by := of.Setting(t.name), of
+		if setting == nil {
+			by = manifest.All()[slices.IndexFunc(manifest.All(), func(m *manifest.Manifest) bool { return m.Setting(t.name) != nil })]
+			setting = by.Setting(t.name)
+		}
+		err := fmt.Errorf("it belongs to models of the plugin %s, not %s", by.Name, of.Name)
+		if by == of || free {
+			err = m.Settings.put(setting, t.values)
+		}
+		if err != nil {
+			fail(t.name, err)
+		}
+	}
+	if of.Key == nil || m.Settings.From[of.Key.Variable] == "" {
+		return
+	}
+	name := m.Settings.From[of.Key.Variable]
+	switch {
+	case says(of.Key.File):
+		fail(of.Key.Env, fmt.Errorf("it excludes %s: give one of them", of.Key.File))
+	case env.vars[name] == "":
+		fail(of.Key.Env, fmt.Errorf("the environment variable %s is not set", name))
+	}
+}
+
+// put reads a value, or the items of a list, as the plugin gets it.
+func (m *ModelSettings) put(s *manifest.Setting, values []string) error {
+	if m.Values == nil {
+		m.Values, m.From = map[string]string{}, map[string]string{}
+	}
+	switch s.Type {
+	case manifest.Variable:
+		if !isVariable(values[0]) {
+			return errors.New("expected the name of a variable: the key itself does not belong into this file")
+		}
+		m.From[s.Variable] = values[0]
+		return nil
+	case manifest.List:
+		for i, item := range values {
+			if item == "" || strings.ContainsAny(item, ", \t\r\n\x00") {
+				return &itemError{i, errors.New("expected one value without white space and commas")}
 			}
 		}
 	}
-	return later
-}
-
-// shared reports whether several manifests have a setting.
-func shared(name string) bool {
-	n := 0
-	for _, m := range manifest.All() {
-		if m.VariableOf(name) != "" {
-			n++
-		}
-	}
-	return n > 1
-}
-
-func (m *ModelSettings) setList(s manifest.Setting, items []string) error {
-	for i, item := range items {
-		if item == "" || strings.ContainsAny(item, ", \t\r\n\x00") {
-			return &itemError{i, errors.New("expected one value without white space and commas")}
-		}
-	}
-	value, err := settingValue(s, strings.Join(items, "\n"))
+	value, err := settingValue(s, strings.Join(values, "\n"))
 	if err == nil {
-		m.put(s.Variable, value)
+		m.Values[s.Variable] = value
 	}
 	return err
 }
 
-func (m *ModelSettings) setFrom(s manifest.Setting, name string) error {
-	if !isVariable(name) {
-		return errors.New("expected the name of a variable: the key itself does not belong into this file")
-	}
-	if m.From == nil {
-		m.From = map[string]string{}
-	}
-	m.From[s.Variable] = name
-	return nil
-}
-
 // settingValue reads a value as the plugin gets it.
-func settingValue(s manifest.Setting, v string) (string, error) {
+func settingValue(s *manifest.Setting, v string) (string, error) {
+	if strings.ContainsRune(v, 0) {
+		return "", errors.New("a value cannot hold a NUL byte")
+	}
 	switch s.Type {
 	case manifest.Number:
 		n, err := parseInt(v, 1, s.Most)
@@ -94,32 +123,14 @@ func settingValue(s manifest.Setting, v string) (string, error) {
 		on, err := parseBool(v)
 		return strconv.FormatBool(on), err
 	case manifest.Words:
-		if len(v) > s.Most {
-			return "", fmt.Errorf("expected at most %d bytes, not %d", s.Most, len(v))
+		return v, when(len(v) > s.Most, "expected at most %d bytes, not %d", s.Most, len(v))
+	case manifest.File:
+		if v != "" {
+			return absolute(v), nil
 		}
-		return v, withoutNUL(v)
 	default:
 	}
-	if v == "" || strings.ContainsRune(v, 0) {
-		return "", errors.New("expected a text that is not empty")
-	}
-	if s.Type == manifest.File {
-		return absolute(v), nil
-	}
-	return v, nil
-}
-
-// has reports whether the file says anything for the plugin of a manifest that has settings of its own.
-func (m *ModelSettings) has(of *manifest.Manifest) bool {
-	begins := func(values map[string]string) bool {
-		for name := range values {
-			if strings.HasPrefix(name, of.Prefix) {
-				return true
-			}
-		}
-		return false
-	}
-	return of.Prefix != "" && (begins(m.Values) || begins(m.From))
+	return v, when(v == "", "expected a text that is not empty")
 }
 
 // says reports whether one of a manifest's settings is there.
@@ -130,81 +141,17 @@ func (m *ModelSettings) says(of *manifest.Manifest, settings ...string) bool {
 	})
 }
 
-// choosePlugin names the plugin of a model that names none.
-func (m *Model) choosePlugin(usual string) {
-	for _, of := range manifest.All() {
-		if m.Plugin == "" && of.ChosenBy != "" && m.Settings.says(of, of.ChosenBy) {
-			m.Plugin = of.Name
-		}
-	}
-	if m.Plugin == "" {
-		m.Plugin = usual
-	}
-}
-
-// governing is the manifest in whose words the settings of the model are.
-func (m *Model) governing() *manifest.Manifest {
-	for _, of := range manifest.All() {
-		if m.Plugin != of.Name && m.Settings.says(of, of.Governs...) {
-			return of
-		}
-	}
-	return manifest.For(m.Plugin)
-}
-
 // serving is the manifest of the plugin for whose servers, or whatever else it has of its own, the model says
 // something; that of the model's plugin when it says nothing.
 func (m *Model) serving(plugin string) *manifest.Manifest {
-	if m != nil {
-		for _, of := range manifest.All() {
-			if m.Settings.has(of) {
-				return of
-			}
+	for _, of := range manifest.All() {
+		own := func(name string) bool { return strings.HasPrefix(name, of.Prefix) }
+		if m != nil && of.Prefix != "" && (slices.ContainsFunc(slices.Collect(maps.Keys(m.Settings.Values)), own) ||
+			slices.ContainsFunc(slices.Collect(maps.Keys(m.Settings.From)), own)) {
+			return of
 		}
 	}
 	return manifest.For(plugin)
-}
-
-// settle keeps the settings that belong to the model's plugin, and hands the mistakes in them to fail, by their names.
-func (m *Model) settle(later *told, fail func(name string, err error)) {
-	of := m.governing()
-	for _, t := range *later {
-		switch {
-		case of.VariableOf(t.name) == "":
-			fail(t.name, fmt.Errorf("it belongs to models of the plugin %s, not %s", t.by.Name, of.Name))
-		case of.VariableOf(t.name) != t.variable: // what it is to another
-		case t.err != nil:
-			fail(t.name, t.err)
-		default:
-			m.Settings.put(t.variable, t.value)
-		}
-	}
-}
-
-// check returns the path of a mistake below the model, and what it is.
-func (m *Model) check(env *environ) (path, mistake string) {
-	for _, of := range manifest.All() {
-		if !m.Settings.has(of) {
-			continue
-		}
-		if manifest.Of(m.Plugin) != nil && m.Plugin != of.Name {
-			for _, path := range of.NobodyElses {
-				if m.Settings.Values[of.VariableOf(path)] != "" {
-					return path, fmt.Sprintf("it belongs to models of the plugin %s, not %s", of.Name, m.Plugin)
-				}
-			}
-		}
-		if of.Key == nil || m.Settings.From[of.Key.Variable] == "" {
-			continue
-		}
-		if m.Settings.says(of, of.Key.File) {
-			return of.Key.Env, fmt.Sprintf("it excludes %s: give one of them", of.Key.File)
-		}
-		if name := m.Settings.From[of.Key.Variable]; env.vars[name] == "" {
-			return of.Key.Env, fmt.Sprintf("the environment variable %s is not set", name)
-		}
-	}
-	return "", ""
 }
 
 // into adds the settings to the environment of the plugin: they win over variables of the same name.
@@ -226,8 +173,9 @@ func (m *ModelSettings) into(env, vars map[string]string) {
 // A call of a plugin whose requests have a timeout may take as long as one of them, with time to spare for a second
 // try and the answer. What is usual for plugins is enough for short ones.
 const (
-	usualCall  = 30 * time.Second
-	beyondCall = 15 * time.Second
+	usualCall   = 30 * time.Second
+	beyondCall  = 15 * time.Second
+	longestCall = time.Hour
 )
 
 // requestTimeout is how long a call may take under the settings of a plugin; 0: as usual. The plugin itself judges
@@ -235,7 +183,7 @@ const (
 func requestTimeout(env map[string]string) time.Duration {
 	for _, of := range manifest.All() {
 		timeout, err := time.ParseDuration(env[pluginEnvPrefix+of.VariableOf(of.CallTimeout)])
-		if err == nil && timeout <= maxCallTimeout && timeout+beyondCall > usualCall {
+		if err == nil && timeout <= longestCall && timeout+beyondCall > usualCall {
 			return timeout + beyondCall
 		}
 	}

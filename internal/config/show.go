@@ -2,8 +2,7 @@ package config
 
 import (
 	"cmp"
-	"fmt"
-	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -20,104 +19,55 @@ type Shown struct {
 // Show returns what is set, with where, or every value that counts, those that nobody has set among them.
 func (c *Config) Show(all bool) []Shown {
 	list := []Shown{}
-	add := func(path, value, origin string) {
-		if all && value != "" || origin != "default" {
-			list = append(list, Shown{path, value, origin})
+	for i := range Settings() {
+		s := &Settings()[i]
+		if !strings.Contains(s.Path, "[]") {
+			if value, from := s.Value(c), c.Origin(s.Path); all && value != "" || from != "default" && s.Type != "version" {
+				list = append(list, Shown{s.Path, value, from})
+			}
 		}
 	}
-	for _, s := range Settings() {
-		path := s.Path
-		if path == "" {
-			path = s.Flag
+	for _, name := range []string{"models", "plugins.catalog", "pipelines"} {
+		for i := range c.count(name) {
+			for _, s := range partsOf(name) {
+				path := strings.Replace(s.Path, "[]", index("", i), 1)
+				value, from := s.text(c.owner(path)), c.partOrigin(path)
+				if all && value != "" && !s.fields(c.owner(path))[0].IsZero() || from != "default" {
+					list = append(list, Shown{path, value, from})
+				}
+			}
+			if name == "models" && len(c.Models[i].Settings.Values) > 0 {
+				path := index(name, i)
+				list = append(list, Shown{path + ".settings", c.Models[i].Settings.String(), c.Origin(path)})
+			}
 		}
-		add(path, s.Value(c), c.Origin(path))
-	}
-	for i := range c.Models {
-		m, at := &c.Models[i], index("models", i)
-		parts := map[string]string{
-			"name": m.Name, "plugin": m.Plugin, "path": m.Path, "sha256": m.SHA256, "threads": orAuto(m.Threads),
-			"settings": m.Settings.String(),
-		}
-		if m.Price > 0 {
-			parts["price"] = fmt.Sprint(m.Price)
-		}
-		c.showParts(at, parts, add)
-	}
-	for i := range c.Plugins.Catalog {
-		p := &c.Plugins.Catalog[i]
-		c.showParts(index("plugins.catalog", i), map[string]string{
-			"name": p.Name, "path": p.Path, "sha256": p.SHA256, "version": p.Version, "env": strings.Join(p.Env, ", "),
-		}, add)
-	}
-	for i := range c.Pipelines {
-		c.showParts(index("pipelines", i), pipelineParts(c.Pipelines[i]), add)
 	}
 	return list
 }
 
-// showParts shows the parts of an element of a list.
-func (c *Config) showParts(at string, parts map[string]string, add func(path, value, origin string)) {
-	for _, name := range slices.Sorted(maps.Keys(parts)) {
-		if parts[name] != "" {
-			add(at+"."+name, parts[name], c.partOrigin(at, name))
+// partsOf returns the settings of an element of a list.
+func partsOf(list string) (parts []*Setting) {
+	for i := range Settings() {
+		if s := &Settings()[i]; strings.HasPrefix(s.Path, list+"[].") {
+			parts = append(parts, s)
 		}
 	}
-}
-
-// partOrigin tells where a part of an element was set: itself, or something below it. Table, columns and destination
-// may come with the whole, in the form of one line.
-func (c *Config) partOrigin(at, name string) string {
-	path := at + "." + name
-	for _, origin := range slices.Sorted(maps.Keys(c.origins)) {
-		if origin == path || strings.HasPrefix(origin, path+".") || strings.HasPrefix(origin, path+"[") {
-			return c.origins[origin]
-		}
-	}
-	if slices.Contains([]string{"table", "columns", "into"}, name) {
-		list, _, _ := strings.Cut(at, "[")
-		return cmp.Or(c.origins[at], c.origins[list], "default")
-	}
-	return "default"
-}
-
-func orAuto(n int) string {
-	if n == 0 {
-		return "auto"
-	}
-	return fmt.Sprint(n)
-}
-
-// pipelineParts are the settings of a pipeline, as a file spells them.
-func pipelineParts(p pipeline.Spec) map[string]string {
-	if p.IntoSchema == "" && !p.InSource() {
-		p.IntoSchema = p.Schema
-	}
-	parts := map[string]string{
-		"name": p.Name, "table": tableName(p.Schema, p.Table), "text": p.Text, "where": p.Filter, "model": p.Model,
-		"plugin": p.Plugin, "into": FormatDestination(p), "type": string(p.IntoType), "index": p.Index,
-		"priority": lanes[p.Priority], "enabled": fmt.Sprint(p.Enabled), "chunking": chunkingText(p.Chunking),
-	}
-	columns := make([]string, len(p.Columns))
-	for i, c := range p.Columns {
-		columns[i] = quoteIdent(c)
-	}
-	parts["columns"] = strings.Join(columns, ", ")
 	return parts
 }
 
-// chunkingText writes what a file says of chunks, in one line.
-func chunkingText(c pipeline.Chunking) string {
-	if !c.On() {
-		return ""
+// partOrigin tells where a part of an element was set. Table, columns and destination may come with the whole, in the
+// form of one line.
+func (c *Config) partOrigin(path string) string {
+	element, part, _ := strings.Cut(path, "].")
+	if o, ok := c.origins[path]; ok || !slices.Contains([]string{"table", "columns", "into.column", "into.table"}, part) {
+		return cmp.Or(o.place, "default")
 	}
-	text := fmt.Sprintf("%s, tokens: %d, overlap: %d", c.Strategy, c.Tokens, c.Overlap)
-	if c.Context != "" {
-		text += ", context: " + c.Context
+	s := settingAt(path)
+	if s.text(c.owner(path)) == "" {
+		return "default"
 	}
-	if c.NoText {
-		text += ", store_text: false"
-	}
-	return text
+	list, _, _ := strings.Cut(element, "[")
+	return cmp.Or(c.origins[element+"]"].place, c.origins[list].place, "default")
 }
 
 // Change is a part of a pipeline that is configured otherwise than it is set up.
@@ -132,23 +82,27 @@ type Change struct {
 func Diff(configured, setUp []pipeline.Spec) []Change {
 	list := []Change{}
 	found := map[string]bool{}
-	for _, c := range configured {
-		at := slices.IndexFunc(setUp, func(s pipeline.Spec) bool { return s.Name == c.Name })
+	for _, want := range configured {
+		at := slices.IndexFunc(setUp, func(s pipeline.Spec) bool { return s.Name == want.Name })
 		if at < 0 { // it has another name now
 			at = slices.IndexFunc(setUp, func(s pipeline.Spec) bool {
-				a, b := pipelineParts(c), pipelineParts(s)
-				return a["table"] == b["table"] && a["into"] == b["into"]
+				return tableName(s.Schema, s.Table) == tableName(want.Schema, want.Table) &&
+					s.DestinationName() == want.DestinationName()
 			})
 		}
 		if at < 0 {
-			list = append(list, Change{c.Name, "", "", FormatPipeline(c)})
+			list = append(list, Change{want.Name, "", "", FormatPipeline(want)})
 			continue
 		}
-		found[setUp[at].Name] = true
-		want, is := pipelineParts(c), pipelineParts(setUp[at])
-		for _, part := range slices.Sorted(maps.Keys(want)) {
-			if want[part] != is[part] && !slices.Contains([]string{"type", "index"}, part) { // of which nothing is written down
-				list = append(list, Change{c.Name, part, is[part], want[part]})
+		is := setUp[at]
+		found[is.Name] = true
+		for _, s := range partsOf("pipelines") {
+			_, part, _ := strings.Cut(s.Path, "].")
+			if slices.Contains(unwritten, part) {
+				continue
+			}
+			if a, b := s.text(withSchema(is)), s.text(withSchema(want)); a != b {
+				list = append(list, Change{want.Name, part, a, b})
 			}
 		}
 	}
@@ -158,4 +112,15 @@ func Diff(configured, setUp []pipeline.Spec) []Change {
 		}
 	}
 	return list
+}
+
+// unwritten are parts of pipelines of which the database has nothing.
+var unwritten = []string{"into.type", "index", "overwrite", "search.filterable", "search.row_security"}
+
+// withSchema returns a pipeline whose embedding table has a schema.
+func withSchema(p pipeline.Spec) reflect.Value {
+	if p.IntoSchema == "" && !p.InSource() {
+		p.IntoSchema = p.Schema
+	}
+	return reflect.ValueOf(&p).Elem()
 }

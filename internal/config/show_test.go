@@ -94,15 +94,15 @@ pipelines:
 	want := map[string]string{
 		"database.url": "postgres://app:xxxxx@h/d <- embedsidecar.yaml:2:17", "slot.name": "docs <- embedsidecar.yaml:3:14",
 		"workers.count": "7 <- --workers", "lease": "1m <- EMBEDSIDECAR_LEASE",
-		"models[0].name":       "m <- embedsidecar.yaml:4:17",
-		"models[0].plugin":     "onnx <- embedsidecar.yaml:4:28",
-		"pipelines[0].table":   "public.docs <- embedsidecar.yaml:6:13",
-		"pipelines[0].columns": "title, body <- embedsidecar.yaml:6:35",
-		"pipelines[0].into":    "table public.e <- embedsidecar.yaml:6:57",
-		"pipelines[0].where":   "id > 1 <- embedsidecar.yaml:6:75",
-		"pipelines[1].table":   "public.other <- embedsidecar.yaml:7:5",
-		"pipelines[1].columns": "a <- embedsidecar.yaml:7:5",
-		"pipelines[1].into":    "v <- embedsidecar.yaml:7:5",
+		"models[0].name":           "m <- embedsidecar.yaml:4:17",
+		"models[0].plugin":         "onnx <- embedsidecar.yaml:4:28",
+		"pipelines[0].table":       "public.docs <- embedsidecar.yaml:6:13",
+		"pipelines[0].columns":     "title, body <- embedsidecar.yaml:6:35",
+		"pipelines[0].into.table":  "e <- embedsidecar.yaml:6:64",
+		"pipelines[0].where":       "id > 1 <- embedsidecar.yaml:6:75",
+		"pipelines[1].table":       "public.other <- embedsidecar.yaml:7:5",
+		"pipelines[1].columns":     "a <- embedsidecar.yaml:7:5",
+		"pipelines[1].into.column": "v <- embedsidecar.yaml:7:5",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -129,10 +129,11 @@ func TestDiff(t *testing.T) {
 	changed.Text, changed.Priority = "lower(x)", pipeline.High
 	changed.Chunking = pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 9}
 	want := []Change{
-		{"a", "chunking", "", "tokens, tokens: 9, overlap: 0"},
-		{"a", "priority", "low", "high"},
 		{"a", "text", "", "lower(x)"},
 		{"a", "where", "id > 1", ""},
+		{"a", "priority", "low", "high"},
+		{"a", "chunking.strategy", "", "tokens"},
+		{"a", "chunking.tokens", "0", "9"},
 		{"b", "", "", "public.b: x -> v"},
 	}
 	if diff := cmp.Diff(want, Diff([]pipeline.Spec{changed, b}, []pipeline.Spec{stored})); diff != "" {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +12,7 @@ func TestParseSize(t *testing.T) {
 		"1024": 1024, "64MiB": 64 << 20, "1.5GiB": 3 << 29, "100kB": 100000,
 		"2 KiB": 2048, "1MB": 1e6, "1025B": 1025,
 	} {
-		if got, err := parseSize(in, 1024, 1<<40); err != nil || got != want {
+		if got, err := parseSize(&Setting{Low: "1KiB", High: "1TiB"}, in); err != nil || got != want {
 			t.Errorf("parseSize(%q) = %d, %v, want %d", in, got, err, want)
 		}
 	}
@@ -19,7 +20,7 @@ func TestParseSize(t *testing.T) {
 		"", "MiB", "x", "-1MiB", "1MiBB", "NaN", "InfGiB", "0x10", "1_000", "1023", "2TiB",
 		"1e400MiB",
 	} {
-		if got, err := parseSize(in, 1024, 1<<40); err == nil {
+		if got, err := parseSize(&Setting{Low: "1KiB", High: "1TiB"}, in); err == nil {
 			t.Errorf("parseSize(%q) = %d", in, got)
 		}
 	}
@@ -30,7 +31,7 @@ func TestParseDuration(t *testing.T) {
 		"30s": 30 * time.Second, "1h30m": 90 * time.Minute,
 		"500ms": time.Second / 2, "0s": 0,
 	} {
-		if got, err := parseDuration(in, 0, time.Hour*24); err != nil || got != want {
+		if got, err := parseDuration(&Setting{Low: "0s", High: "24h"}, in); err != nil || got != want {
 			t.Errorf("parseDuration(%q) = %s, %v", in, got, err)
 		}
 	}
@@ -38,7 +39,7 @@ func TestParseDuration(t *testing.T) {
 		"30": "no unit", "-1s": "from 0s to 1h", "2h": "from 0s to 1h",
 		"soon": "expected a duration",
 	} {
-		if _, err := parseDuration(in, 0, time.Hour); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parseDuration(&Setting{Low: "0s", High: "1h"}, in); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("parseDuration(%q): %v, want %q", in, err, want)
 		}
 	}
@@ -52,20 +53,31 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
-// What help prints as a default must be what the parsers take, and flags, paths and groups must be complete.
+// Each setting is whole: what it sets is there, and what help prints as a default is what its type takes.
 func TestSettings(t *testing.T) {
 	flags, paths := map[string]bool{}, map[string]bool{}
-	for _, s := range Settings() {
-		if s.Flag == "" || s.Usage == "" || s.Group == "" || flags[s.Flag] || s.Path != "" && paths[s.Path] {
-			t.Errorf("incomplete or twice: %+v", s)
+	for i := range Settings() {
+		s := &Settings()[i]
+		switch {
+		case paths[s.Path], s.Flag != "" && flags[s.Flag]:
+			t.Errorf("twice: %+v", s)
+		case s.Usage == "", s.Flag != "" && (s.Group == "" || (s.Type != "bool") != (s.Placeholder != "")):
+			t.Errorf("incomplete: %+v", s)
+		case types[s.Type] == nil && itemTypes[s.Type] == nil:
+			t.Errorf("%s: there is no type %q", s.Path, s.Type)
+		case s.Excludes != "" && settingAt(s.Excludes) == nil:
+			t.Errorf("%s excludes %q, which is no setting", s.Path, s.Excludes)
+		case !strings.Contains(s.Usage, ". For "):
+			t.Errorf("%s does not say who needs it", s.Path)
 		}
 		flags[s.Flag], paths[s.Path] = true, true
 		c := Default()
+		_ = s.text(c.owner(strings.Replace(s.Path, "[]", "[0]", 1))) // its field is there, or this panics
 		if value := s.Default(); value != "" {
-			if err := s.set(c, value); err != nil {
-				t.Errorf("%s: its default %q: %v", s.Flag, value, err)
+			if err := s.put(reflect.ValueOf(c).Elem(), value); err != nil {
+				t.Errorf("%s: its default %q: %v", s.Path, value, err)
 			} else if got := s.Value(c); got != value {
-				t.Errorf("%s: default %q became %q", s.Flag, value, got)
+				t.Errorf("%s: default %q became %q", s.Path, value, got)
 			}
 		}
 	}
@@ -78,30 +90,37 @@ func TestSettings(t *testing.T) {
 
 func TestSettings_Values(t *testing.T) {
 	good := map[string][]string{
-		"slot": {"a", "a_1", strings.Repeat("a", 63)}, "publication": {"Docs Pub", "ä"}, "instance": {"docs-1"},
-		"on-lost":    {"stop", "reconcile"},
-		"ops-listen": {":0", "127.0.0.1:7471", "[::1]:80", "localhost:1"}, "workers": {"auto", "1", "0"},
+		"slot.name": {"a", "a_1", strings.Repeat("a", 63)}, "publication.name": {"Docs Pub", "ä"}, "instance": {"docs-1"},
+		"slot.on_lost":    {"stop", "reconcile"},
+		"http.ops.listen": {":0", "127.0.0.1:7471", "[::1]:80", "localhost:1"}, "workers.count": {"auto", "1", "0"},
 		"enabled":   {"true", "false", "1", "0"},
-		"log-level": {"debug", "info", "warn", "error"}, "log-format": {"json", "text", "auto"},
-		"log-output": {"stderr", "stdout"}, "cache-bytes": {"64MiB"},
+		"log.level": {"debug", "info", "warn", "error"}, "log.format": {"json", "text", "auto"},
+		"log.output": {"stderr", "stdout"}, "workers.cache_bytes": {"64MiB"},
 	}
 	bad := map[string][]string{
-		"slot": {"A", "a-b", "ä", strings.Repeat("a", 64)}, "publication": {strings.Repeat("ä", 32), "\xff"},
-		"instance": {"a b", "ä", strings.Repeat("a", 51)},
-		"on-lost":  {"never"}, "ops-listen": {"7471", "host:http", "a b:1", ":99999"}, "workers": {"-1", "1.5", "9999"},
-		"enabled":   {"yes", ""},
-		"log-level": {"LOUD"}, "log-format": {"xml"}, "log-output": {"/var/log/x"}, "cache-bytes": {"1"},
-		"model-sha256": {"12"}, "database-url": {"a\x00b"},
+		"slot.name": {"A", "a-b", "ä", strings.Repeat("a", 64)}, "publication.name": {strings.Repeat("ä", 32), "\xff"},
+		"instance":     {"a b", "ä", strings.Repeat("a", 51)},
+		"slot.on_lost": {"never"}, "http.ops.listen": {"7471", "host:http", "a b:1", ":99999"},
+		"workers.count": {"-1", "1.5", "9999"},
+		"enabled":       {"yes", ""},
+		"log.level":     {"LOUD"}, "log.format": {"xml"}, "log.output": {"/var/log/x"}, "workers.cache_bytes": {"1"},
+		"models[].sha256": {"12"}, "database.url": {"a\x00b"},
 	}
-	for _, s := range Settings() {
-		for _, v := range good[s.Flag] {
-			if err := s.set(Default(), v); err != nil {
-				t.Errorf("--%s %q: %v", s.Flag, v, err)
+	put := func(path, v string) error {
+		c := Default()
+		return settingAt(path).put(c.owner(strings.Replace(path, "[]", "[0]", 1)), v)
+	}
+	for path, values := range good {
+		for _, v := range values {
+			if err := put(path, v); err != nil {
+				t.Errorf("%s %q: %v", path, v, err)
 			}
 		}
-		for _, v := range bad[s.Flag] {
-			if err := s.set(Default(), v); err == nil {
-				t.Errorf("--%s %q is taken", s.Flag, v)
+	}
+	for path, values := range bad {
+		for _, v := range values {
+			if err := put(path, v); err == nil {
+				t.Errorf("%s %q is taken", path, v)
 			}
 		}
 	}

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -24,52 +22,53 @@ const maxFile = 4 << 20
 // maxDepth is deeper than any file we understand; it ends aliases that contain themselves.
 const maxDepth = 16
 
-// reader walks over a YAML file along a schema. It goes on after a mistake, so that one run finds them all.
+// reader walks over a YAML file along the places that it may have. It goes on after a mistake, so that one run finds
+// them all.
 type reader struct {
 	name     string // of the file
 	lines    []string
 	lookup   func(string) (string, bool)
+	put      func(s *Setting, path string, values []string, list bool) error
 	anchors  map[string]ast.Node
 	problems []Problem
-	origins  map[string]string
+	origins  map[string]origin
 }
 
-// readYAML puts what a file says where its schema wants it.
-func readYAML(name string, data []byte, root *schema, lookup func(string) (string, bool)) *reader {
-	r := &reader{
-		name: name, lookup: lookup, anchors: map[string]ast.Node{}, origins: map[string]string{},
-		lines: strings.Split(string(data), "\n"),
-	}
-	switch {
+// origin is where a value was set: a flag, a variable, or a place in a file, with its line and a caret below it.
+type origin struct{ place, excerpt string }
+
+// read hands what a file says to put.
+func (r *reader) read(data []byte, root *place) {
+	r.anchors, r.origins, r.lines = map[string]ast.Node{}, map[string]origin{}, strings.Split(string(data), "\n")
+	switch at := invalidAt(string(data)); {
 	case len(data) > maxFile:
-		r.problems = []Problem{{Place: name, Message: fmt.Sprintf("the file is larger than %s", formatSize(maxFile))}}
-		return r
-	case invalidAt(string(data)) >= 0:
-		line := 1 + bytes.Count(data[:invalidAt(string(data))], []byte("\n"))
-		r.problems = []Problem{{Place: fmt.Sprintf("%s:%d", name, line), Message: "the file is not UTF-8"}}
-		return r
+		r.problems = []Problem{{Place: r.name, Message: fmt.Sprintf("the file is larger than %s", formatSize(maxFile))}}
+		return
+	case at >= 0:
+		line := 1 + bytes.Count(data[:at], []byte("\n"))
+		r.problems = []Problem{{Place: fmt.Sprintf("%s:%d", r.name, line), Message: "the file is not UTF-8"}}
+		return
 	}
 	file, err := parse(bytes.TrimPrefix(data, []byte("\ufeff")))
 	if err != nil {
 		r.syntax(err)
-		return r
+		return
 	}
 	var body ast.Node
 	for _, doc := range file.Docs {
-		if doc.Body == nil {
-			continue
-		}
-		if body != nil {
+		switch {
+		case doc.Body == nil:
+		case body != nil:
 			r.fail("", doc.Body.GetToken(), "a second document begins here: the file holds only one")
-			return r
+			return
+		default:
+			body = doc.Body
 		}
-		body = doc.Body
 	}
 	if body != nil {
 		ast.Walk(anchors(r.anchors), body)
 		r.walk(body, "", root, 0)
 	}
-	return r
 }
 
 // anchors collects what aliases may name.
@@ -111,7 +110,7 @@ func (r *reader) syntax(err error) {
 }
 
 // walk reads one node.
-func (r *reader) walk(node ast.Node, path string, s *schema, depth int) {
+func (r *reader) walk(node ast.Node, path string, p *place, depth int) {
 	if depth > maxDepth {
 		r.fail(path, node.GetToken(), "the file is nested too deeply, or an alias contains itself")
 		return
@@ -122,31 +121,40 @@ func (r *reader) walk(node ast.Node, path string, s *schema, depth int) {
 	}
 	switch n := node.(type) {
 	case *ast.NullNode:
-		if s.fields == nil && s.list == nil && s.item == nil {
-			r.fail(path, n.GetToken(), "there is no value: give one, or remove the line")
+		if p.fields == nil && !p.takesList() {
+			r.fail(path, n.GetToken(), noValue)
 		}
 	case *ast.MappingNode, *ast.MappingValueNode:
-		if s.fields == nil {
-			r.fail(path, startOf(node), "expected "+s.want()+", found keys and values"+unquotedHint(path))
+		if p.fields == nil {
+			r.fail(path, startOf(node), "expected "+p.want()+", found keys and values"+unquotedHint(path))
 			return
 		}
-		r.origins[path] = r.place(startOf(node))
-		r.mapping(node, path, s, depth, map[string]bool{})
+		r.origins[path] = r.origin(startOf(node))
+		r.mapping(node, path, p, depth, map[string]bool{})
 	case *ast.SequenceNode:
-		r.sequence(n, path, s, depth)
+		r.sequence(n, path, p, depth)
 	default:
-		if s.value == nil {
-			r.fail(path, node.GetToken(), "expected "+s.want()+", found a single value"+s.keys())
-			return
-		}
-		if value, ok := r.scalar(node, path); ok {
-			r.origins[path] = r.place(node.GetToken())
-			if err := s.value(value); err != nil {
-				r.reject(path, node.GetToken(), err)
+		if !p.takesValue() {
+			message := "expected " + p.want() + ", found a single value"
+			if p.fields != nil {
+				message += ": its keys are " + strings.Join(p.keys(), ", ")
 			}
+			r.fail(path, node.GetToken(), message)
+		} else if value, ok := r.scalar(node, path); ok {
+			r.set(p.Setting, path, node, []string{value}, false)
 		}
 	}
 }
+
+// set hands a value on.
+func (r *reader) set(s *Setting, path string, node ast.Node, values []string, list bool) {
+	r.origins[path] = r.origin(node.GetToken())
+	if err := r.put(s, path, values, list); err != nil {
+		r.reject(path, node.GetToken(), err)
+	}
+}
+
+const noValue = "there is no value: give one, or remove the line"
 
 func unquotedHint(path string) string {
 	if strings.HasPrefix(path, "pipelines[") {
@@ -156,74 +164,64 @@ func unquotedHint(path string) string {
 }
 
 // mapping reads keys and values; seen keeps the keys that were there already. (The parser refuses a key twice.)
-func (r *reader) mapping(node ast.Node, path string, s *schema, depth int, seen map[string]bool) {
+func (r *reader) mapping(node ast.Node, path string, p *place, depth int, seen map[string]bool) {
 	if depth > maxDepth {
 		r.fail(path, node.GetToken(), "the file is nested too deeply, or an alias contains itself")
 		return
 	}
 	var merges []ast.Node
 	for _, entry := range entries(node) {
-		if entry.Key.IsMergeKey() {
-			merges = append(merges, entry.Value)
-			continue
-		}
 		key := entry.Key.GetToken().Value
-		below := key
-		if path != "" {
-			below = path + "." + key
-		}
-		next, known := s.fields[key]
+		next, known := p.fields[key]
 		switch {
-		case path == "" && strings.HasPrefix(key, "x-"): // a place for anchors and for other programs
+		case entry.Key.IsMergeKey():
+			merges = append(merges, entry.Value)
+		case seen[key], path == "" && strings.HasPrefix(key, "x-"): // a place for anchors and for other programs
 		case !known && strings.Contains(entry.Value.GetToken().Value, "->"):
 			r.fail(path, entry.Key.GetToken(), fmt.Sprintf("unknown key %q%s", key, unquotedHint(path)))
 		case !known:
-			r.fail(path, entry.Key.GetToken(), unknownKey(key, s))
+			r.fail(path, entry.Key.GetToken(), unknownKey(key, p.keys()))
 		default:
 			seen[key] = true
-			r.walk(entry.Value, below, next, depth+1)
+			r.walk(entry.Value, strings.TrimPrefix(path+"."+key, "."), next, depth+1)
 		}
 	}
 	// What is merged in (<<: *anchor) counts only where the mapping itself says nothing.
 	for _, merged := range merges {
-		target, ok := r.unwrap(merged, path)
-		if !ok {
+		if target, ok := r.unwrap(merged, path); !ok {
 			continue
-		}
-		switch target.(type) {
-		case *ast.MappingNode, *ast.MappingValueNode:
-			r.mapping(without(target, seen), path, s, depth+1, seen)
-		default:
+		} else if entries(target) == nil {
 			r.fail(path, merged.GetToken(), "<< wants the alias of a mapping")
+		} else {
+			r.mapping(target, path, p, depth+1, seen)
 		}
 	}
 }
 
-func (r *reader) sequence(n *ast.SequenceNode, path string, s *schema, depth int) {
-	switch {
-	case s.item != nil:
-		for i, value := range n.Values {
-			r.walk(value, index(path, i), s.item(i), depth+1)
+func (r *reader) sequence(n *ast.SequenceNode, path string, p *place, depth int) {
+	if !p.takesList() {
+		r.fail(path, n.GetToken(), "expected "+p.want()+", found a list")
+		return
+	}
+	var values []string
+	for i, value := range n.Values {
+		if p.item != nil {
+			_ = r.put(nil, index(path, i), nil, false) // it is there, whatever it says
+			r.walk(value, index(path, i), p.item, depth+1)
+			continue
 		}
-	case s.list != nil:
-		var values []string
-		for i, value := range n.Values {
-			node, ok := r.unwrap(value, index(path, i))
-			if !ok {
-				return
-			}
-			text, ok := r.scalar(node, index(path, i))
-			if !ok {
-				return
-			}
-			values = append(values, text)
+		node, ok := r.unwrap(value, index(path, i))
+		if !ok {
+			return
 		}
-		r.origins[path] = r.place(n.GetToken())
-		if err := s.list(values); err != nil {
-			r.reject(path, n.GetToken(), err)
+		text, ok := r.scalar(node, index(path, i))
+		if !ok {
+			return
 		}
-	default:
-		r.fail(path, n.GetToken(), "expected "+s.want()+", found a list")
+		values = append(values, text)
+	}
+	if p.item == nil {
+		r.set(p.Setting, path, n, values, true)
 	}
 }
 
@@ -264,7 +262,7 @@ func (r *reader) scalar(node ast.Node, path string) (string, bool) {
 		r.fail(path, startOf(node), "expected a value, found a list or keys and values")
 		return "", false
 	case *ast.NullNode:
-		r.fail(path, node.GetToken(), "there is no value: give one, or remove the line")
+		r.fail(path, node.GetToken(), noValue)
 		return "", false
 	default: // numbers, booleans: as they were written
 		text = node.GetToken().Value
@@ -286,33 +284,30 @@ func (r *reader) reject(path string, at *token.Token, err error) {
 
 // fail notes a mistake with its place, and shows the line unless it may hold a password.
 func (r *reader) fail(path string, at *token.Token, message string) {
-	message = redactText(message)
-	if strings.Count(message, "\n") == 0 {
-		message += r.caret(at)
+	o := r.origin(at)
+	if strings.Contains(message, "\n") { // it shows the text itself
+		o.excerpt = ""
 	}
-	r.problems = append(r.problems, Problem{Path: path, Place: r.place(at), Message: message})
-}
-
-func (r *reader) place(at *token.Token) string {
-	if at == nil || at.Position == nil {
-		return r.name
-	}
-	return fmt.Sprintf("%s:%d:%d", r.name, at.Position.Line, at.Position.Column)
+	r.problems = append(r.problems, Problem{Path: path, Place: o.place, Message: redactText(message) + o.excerpt})
 }
 
 var mayHoldSecret = regexp.MustCompile(`(?i)url|://|pass|secret|token|api.?key`)
 
-func (r *reader) caret(at *token.Token) string {
-	if at == nil || at.Position == nil || at.Position.Line < 1 || at.Position.Line > len(r.lines) {
-		return ""
+func (r *reader) origin(at *token.Token) origin {
+	if at == nil || at.Position == nil {
+		return origin{place: r.name}
+	}
+	o := origin{place: fmt.Sprintf("%s:%d:%d", r.name, at.Position.Line, at.Position.Column)}
+	if at.Position.Line < 1 || at.Position.Line > len(r.lines) {
+		return o
 	}
 	line := strings.TrimRight(r.lines[at.Position.Line-1], "\r")
 	runes, column := []rune(line), at.Position.Column-1
-	if mayHoldSecret.MatchString(line) || column < 0 || column > len(runes) {
-		return ""
+	if !mayHoldSecret.MatchString(line) && column >= 0 && column <= len(runes) {
+		shown, indent := excerpt(line, len(string(runes[:column])))
+		o.excerpt = fmt.Sprintf("\n    %s\n    %s^", shown, strings.Repeat(" ", indent))
 	}
-	shown, indent := excerpt(line, len(string(runes[:column])))
-	return fmt.Sprintf("\n    %s\n    %s^", shown, strings.Repeat(" ", indent))
+	return o
 }
 
 func startOf(node ast.Node) *token.Token {
@@ -325,31 +320,19 @@ func startOf(node ast.Node) *token.Token {
 func entries(node ast.Node) []*ast.MappingValueNode {
 	switch n := node.(type) {
 	case *ast.MappingNode:
-		return n.Values
+		return append([]*ast.MappingValueNode{}, n.Values...) // not nil: it is a mapping
 	case *ast.MappingValueNode:
 		return []*ast.MappingValueNode{n}
 	}
 	return nil
 }
 
-// without returns a mapping with the entries whose keys are not taken.
-func without(node ast.Node, taken map[string]bool) ast.Node {
-	rest := &ast.MappingNode{BaseNode: &ast.BaseNode{}, Start: node.GetToken()}
-	for _, entry := range entries(node) {
-		if !taken[entry.Key.GetToken().Value] {
-			rest.Values = append(rest.Values, entry)
-		}
-	}
-	return rest
-}
-
-func unknownKey(key string, s *schema) string {
-	names := slices.Sorted(maps.Keys(s.fields))
-	message := fmt.Sprintf("unknown key %q", key)
+func unknownKey(key string, names []string) string {
+	message := fmt.Sprintf("unknown key %q: ", key)
 	if near := spelling.One(key, names); near != "" {
-		return message + ": " + spelling.Question(strconv.Quote(near))
+		return message + spelling.Question(strconv.Quote(near))
 	}
-	return message + ": expected one of " + strings.Join(names, ", ")
+	return message + "expected one of " + strings.Join(names, ", ")
 }
 
 func redactText(s string) string { return (*Redactor)(nil).Text(s) }

@@ -30,7 +30,7 @@ var ways = []struct {
 
 const (
 	whatever     = failpoint.Env + "=" + atOnce + "=error"
-	throughQueue = "EMBEDSIDECAR_DIRECT=false"
+	throughQueue = "EMBEDSIDECAR_WORKERS_DIRECT=false"
 	mostDirect   = 500 // changes are worked at once: whoever dies with them has no lease to lose
 )
 

@@ -166,7 +166,7 @@ func (r *rig) environ() []string {
 		// names of sockets are short; a test's own folder is too deep
 		"PATH=/usr/bin:/bin", "EMBEDSIDECAR_LOG_FORMAT=text", "HOME=" + r.dir, "TMPDIR=" + programs,
 		"EMBEDSIDECAR_DATABASE_URL=" + r.url, "EMBEDSIDECAR_STREAM_URL=" + r.stream, "EMBEDSIDECAR_SLOT=" + r.slot,
-		"EMBEDSIDECAR_PUBLICATION=" + r.db.Name + "_pub",
+		"EMBEDSIDECAR_PUBLICATION_NAME=" + r.db.Name + "_pub",
 		"EMBEDSIDECAR_PLUGIN_DIR=" + programs, "EMBEDSIDECAR_PLUGIN=fake",
 		fmt.Sprintf("EMBEDSIDECAR_PLUGIN_DIMS=%d", dims), "EMBEDSIDECAR_PLUGIN_CALLS=" + r.calls,
 	}, r.also...)
@@ -194,9 +194,9 @@ func (r *rig) run(environ ...string) *child {
 	if lease == 0 {
 		lease = short
 	}
-	return r.start(environ, "run", "--no-init", "--lease", lease.String(), "--batch-rows", strconv.Itoa(batch),
+	return r.start(environ, "run", "--no-init", "--set", "lease="+lease.String(), "--set", "workers.batch_rows="+strconv.Itoa(batch),
 		"--workers", strconv.Itoa(loops),
-		"--retry-initial", "100ms", "--retry-max", "1s")
+		"--set", "retry.initial=100ms", "--set", "retry.max=1s")
 }
 
 // runPlain starts a sidecar as most users do.

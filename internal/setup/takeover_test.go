@@ -94,7 +94,7 @@ func TestInit_LeavesALostSlotToAPerson(t *testing.T) {
 		before := b.catalogue()
 		for range 2 {
 			_, err := setup.Init(t.Context(), o)
-			wantError[*refusal.LostError](t, err, o.Slot, "does not exist", "on_lost is stop", "--on-lost reconcile")
+			wantError[*refusal.LostError](t, err, o.Slot, "does not exist", "on_lost is stop", "--set slot.on_lost=reconcile")
 			if problem.Code(err) != code.SlotLost || problem.Of(err) != problem.Failed {
 				t.Errorf("%v is %s", err, problem.Code(err))
 			}

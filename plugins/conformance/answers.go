@@ -7,6 +7,24 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
+func answerChecks() []check {
+	return []check{
+		{
+			id: "order", run: checkOrder,
+			title: "answers come in the order of the texts, and different texts have different vectors",
+		},
+		{
+			id: "determinism", run: checkDeterminism,
+			title: "the same text has the same vector each time, also after a restart",
+		},
+		{
+			id: "batch-invariance", run: checkBatchInvariance,
+			title: "a text has the same vector whatever else is in the batch",
+		},
+		{id: "kinds", run: checkKinds, title: "documents and queries are told apart as described"},
+	}
+}
+
 // together embeds texts in calls as large as the plugin takes.
 func (t *tester) together(ctx context.Context, kind embed.Kind, texts []string) ([][]float32, error) {
 	var list [][]float32
@@ -20,14 +38,20 @@ func (t *tester) together(ctx context.Context, kind embed.Kind, texts []string) 
 	return list, nil
 }
 
-func checkOrder(ctx context.Context, t *tester) finding {
-	alone := must(t.alone(ctx))
+func checkOrder(ctx context.Context, t *tester) (finding, error) {
+	alone, err := t.alone(ctx)
+	if err != nil {
+		return finding{}, err
+	}
 	// Backwards and with each text twice, so that neither sorting nor removing duplicates can hide.
 	texts := slices.Concat(usualTexts, usualTexts)
 	slices.Reverse(texts)
 	wants := slices.Concat(alone, alone)
 	slices.Reverse(wants)
-	got := must(t.together(ctx, embed.Document, texts))
+	got, err := t.together(ctx, embed.Document, texts)
+	if err != nil {
+		return finding{}, err
+	}
 	wrong := 0
 	for i, v := range got {
 		own := t.distance(wants[i], v)
@@ -37,7 +61,7 @@ func checkOrder(ctx context.Context, t *tester) finding {
 	}
 	if wrong > 0 {
 		return fail("if texts are sorted or merged before they are embedded, put the vectors back into the order of the request",
-			"%d of %d vectors of a batch belong to other texts of it", wrong, len(texts))
+			"%d of %d vectors of a batch belong to other texts of it", wrong, len(texts)), nil
 	}
 	equal := 0
 	for i, v := range alone {
@@ -46,13 +70,13 @@ func checkOrder(ctx context.Context, t *tester) finding {
 		}
 	}
 	if equal == len(alone)-1 {
-		return fail("compute vectors from the texts", "%d different texts all have the same vector", len(alone))
+		return fail("compute vectors from the texts", "%d different texts all have the same vector", len(alone)), nil
 	}
 	if equal > 0 {
 		return warn("such a model cannot tell these texts apart", "%d of %d different texts have the same vector", equal+1,
-			len(alone))
+			len(alone)), nil
 	}
-	return pass("%d texts, each twice, backwards", len(usualTexts))
+	return pass("%d texts, each twice, backwards", len(usualTexts)), nil
 }
 
 // compared is how far two lists of vectors are from each other.
@@ -83,46 +107,68 @@ func (t *tester) judge(where string, a, b [][]float32, advice string) finding {
 	return pass("%s: rounding only, %.2g of the length", where, farthest)
 }
 
-func checkDeterminism(ctx context.Context, t *tester) finding {
-	first := must(t.together(ctx, embed.Document, usualTexts))
-	second := must(t.together(ctx, embed.Document, usualTexts))
+func checkDeterminism(ctx context.Context, t *tester) (finding, error) {
+	first, err := t.together(ctx, embed.Document, usualTexts)
+	if err != nil {
+		return finding{}, err
+	}
+	second, err := t.together(ctx, embed.Document, usualTexts)
+	if err != nil {
+		return finding{}, err
+	}
 	if f := t.judge("the same call twice", first, second,
 		"switch off dropout and sampling (evaluation mode), set seeds, fix the number of threads"); f.verdict != Pass {
-		return f
+		return f, nil
 	}
 	t.stop()
-	third := must(t.together(ctx, embed.Document, usualTexts))
+	third, err := t.together(ctx, embed.Document, usualTexts)
+	if err != nil {
+		return finding{}, err
+	}
 	return t.judge("the same call after a restart", first, third,
-		"nothing that a start makes anew (weights, seeds, hash seeds of the language) may reach a vector")
+		"nothing that a start makes anew (weights, seeds, hash seeds of the language) may reach a vector"), nil
 }
 
-func checkBatchInvariance(ctx context.Context, t *tester) finding {
-	alone := must(t.alone(ctx))
+func checkBatchInvariance(ctx context.Context, t *tester) (finding, error) {
+	alone, err := t.alone(ctx)
+	if err != nil {
+		return finding{}, err
+	}
 	const advice = "padding must not reach the result: pass the attention mask, pool over real tokens only; int8 models with one scale per batch need one text a run"
 	texts := append(slices.Clone(usualTexts), sentence(77, 300)) // one much longer: the others are padded
 	if len(texts[len(texts)-1]) > t.bytes(1<<20) {
 		texts = texts[:len(usualTexts)]
 	}
-	got := must(t.together(ctx, embed.Document, texts))
-	return t.judge("alone and beside longer texts", alone, got[:len(alone)], advice)
+	got, err := t.together(ctx, embed.Document, texts)
+	if err != nil {
+		return finding{}, err
+	}
+	return t.judge("alone and beside longer texts", alone, got[:len(alone)], advice), nil
 }
 
-func checkKinds(ctx context.Context, t *tester) finding {
-	documents := must(t.alone(ctx))
+func checkKinds(ctx context.Context, t *tester) (finding, error) {
+	documents, err := t.alone(ctx)
+	if err != nil {
+		return finding{}, err
+	}
 	var queries [][]float32
 	for _, text := range usualTexts {
-		v := must(t.vectors(ctx, embed.Query, []string{text}))
+		v, err := t.vectors(ctx, embed.Query, []string{text})
+		if err != nil {
+			return finding{}, err
+		}
 		queries = append(queries, v[0])
 	}
 	farthest, _ := t.compared(documents, queries)
 	switch {
 	case t.symmetric && farthest > small:
-		return fail("describe symmetric = false", "described as symmetric, but queries have other vectors than documents")
+		return fail("describe symmetric = false", "described as symmetric, but queries have other vectors than documents"),
+			nil
 	case !t.symmetric && farthest < 1e-6:
 		return warn("describe symmetric = true, or use the kind (a prefix, for most models)",
-			"described as not symmetric, but queries have the vectors of documents")
+			"described as not symmetric, but queries have the vectors of documents"), nil
 	case t.symmetric:
-		return pass("symmetric, as described")
+		return pass("symmetric, as described"), nil
 	}
-	return pass("queries differ from documents by up to %.2g of the length, as described", farthest)
+	return pass("queries differ from documents by up to %.2g of the length, as described", farthest), nil
 }

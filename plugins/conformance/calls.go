@@ -25,26 +25,24 @@ type callError struct {
 
 func (e *callError) Error() string { return e.what }
 
-// request is a call for vectors.
-func (t *tester) request(kind embed.Kind, texts []string) *pluginpb.EmbedRequest {
-	req := &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: texts}
-	if kind == embed.Query {
-		req.Kind = pluginpb.Kind_KIND_QUERY
-	}
-	return req
-}
-
 // ask sends one call and reads its answer as the sidecar does.
 func (t *tester) ask(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
 	p, err := t.plugin(ctx)
 	if err != nil {
 		return nil, err
 	}
-	bytes := total(texts)
+	bytes := 0
+	for _, text := range texts {
+		bytes += len(text)
+	}
 	limit := t.opts.CallTimeout(len(texts), bytes)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	resp, err := p.Client().Embed(ctx, t.request(kind, texts), grpc.MaxCallRecvMsgSize(pluginpb.MaxMessageBytes))
+	req := &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: texts}
+	if kind == embed.Query {
+		req.Kind = pluginpb.Kind_KIND_QUERY
+	}
+	resp, err := p.Client().Embed(ctx, req, grpc.MaxCallRecvMsgSize(pluginpb.MaxMessageBytes))
 	if err != nil {
 		return nil, t.explain(ctx, err, fmt.Sprintf("a call with %s", size(len(texts), bytes)), limit)
 	}
@@ -213,9 +211,6 @@ func same(a, b []float32) bool {
 	}
 	return true
 }
-
-// total is how many bytes texts have.
-func total(texts []string) int { return len(strings.Join(texts, "")) }
 
 func size(texts, bytes int) string {
 	what := fmt.Sprintf("%d texts", texts)

@@ -49,22 +49,11 @@ func fail(advice, measured string, args ...any) finding {
 	return finding{verdict: Fail, measured: fmt.Sprintf(measured, args...), advice: advice}
 }
 
-// stopped ends a check with the error of a call, as a panic that check recovers: most calls of a check must succeed.
-type stopped struct{ err error }
-
-// must is the value of a call that has none but with an error.
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(stopped{err})
-	}
-	return value
-}
-
 // check is one thing that must hold.
 type check struct {
 	id, title string
 	bare      bool // starts the program by itself
-	run       func(context.Context, *tester) finding
+	run       func(context.Context, *tester) (finding, error)
 	// advice is for when a call fails in the middle of it.
 	advice string
 }

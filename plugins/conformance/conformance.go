@@ -141,10 +141,15 @@ var checks = []check{
 // IDs returns the ids of all checks, in the order in which they run.
 func IDs() []string {
 	var ids []string
-	for _, c := range checks {
+	for _, c := range all() {
 		ids = append(ids, c.id)
 	}
 	return ids
+}
+
+func all() []check {
+	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), loadChecks(),
+		endChecks())
 }
 
 // Run runs the checks. What is wrong with the plugin is in the report; an error is a mistake in the options or the
@@ -168,7 +173,7 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	t := &tester{opts: opts, said: &recorder{}}
 	defer t.stop()
 	report := &Report{Path: opts.Path, Verdict: Pass}
-	for _, c := range checks {
+	for _, c := range all() {
 		if len(opts.Only) > 0 && c.id != "start" && !slices.Contains(opts.Only, c.id) {
 			continue
 		}

@@ -21,56 +21,87 @@ const (
 	healthTimeout = 2 * time.Second
 )
 
-func (t *tester) describe(ctx context.Context, when string) *pluginpb.DescribeResponse {
-	described, err := must(t.plugin(ctx)).Client().Describe(ctx, &pluginpb.DescribeRequest{})
-	if err != nil {
-		panic(stopped{t.explain(ctx, err, when, 0)})
+func descriptionChecks() []check {
+	return []check{
+		{id: "describe", run: checkDescribe, title: "its description is valid for every model, and the same each time"},
+		{
+			id: "health", run: checkHealth, title: "it says that it is ready, at once, also while it embeds",
+			advice: "serve Health beside Embed, on a thread of its own",
+		},
+		{id: "unknown", run: checkUnknown, title: "it refuses models and kinds that it does not know, by the right status"},
+		{
+			id: "future", run: checkFuture, title: "it lives with fields and methods of a later version of the contract",
+			advice: "ignore fields that you do not know; do not validate for their absence",
+		},
 	}
-	return described
 }
 
-func checkDescribe(ctx context.Context, t *tester) finding {
-	first := t.describe(ctx, "Describe")
-	if !proto.Equal(first, t.describe(ctx, "the second Describe")) {
-		return fail("Describe must tell the same each time: no clock, no counter in it", "two calls of Describe differ")
+func checkDescribe(ctx context.Context, t *tester) (finding, error) {
+	p, err := t.plugin(ctx)
+	if err != nil {
+		return finding{}, err
+	}
+	first, err := p.Client().Describe(ctx, &pluginpb.DescribeRequest{})
+	if err != nil {
+		return finding{}, t.explain(ctx, err, "Describe", 0)
+	}
+	second, err := p.Client().Describe(ctx, &pluginpb.DescribeRequest{})
+	if err != nil {
+		return finding{}, t.explain(ctx, err, "the second Describe", 0)
+	}
+	if !proto.Equal(first, second) {
+		return fail("Describe must tell the same each time: no clock, no counter in it", "two calls of Describe differ"), nil
 	}
 	var short []string
 	for _, m := range first.GetModels() {
 		fingerprint := m.GetFingerprint()
 		switch {
 		case m.GetDims() < 1 || m.GetDims() > pluginpb.MaxDims && !m.GetSparse() || m.GetDims() > pluginpb.MaxSparseDims:
-			return fail("dims is the width of every vector, 1 to 16,000; of a sparse model the size of its vocabulary, 1 to 16,777,216", "model %q has %d dims", m.GetName(), m.GetDims())
+			return fail("dims is the width of every vector, 1 to 16,000; of a sparse model the size of its vocabulary, 1 to 16,777,216", "model %q has %d dims", m.GetName(), m.GetDims()), nil
 		case fingerprint == "" || len(fingerprint) > 256 || strings.ContainsFunc(fingerprint,
 			func(r rune) bool { return r < ' ' || r > '~' }):
 			return fail("a fingerprint is 1 to 256 printable ASCII characters", "model %q has a fingerprint that is none",
-				m.GetName())
+				m.GetName()), nil
 		case len(fingerprint) < 8:
 			short = append(short, fmt.Sprintf("%q", fingerprint))
 		}
 	}
 	t.stop()
-	if !proto.Equal(first, t.describe(ctx, "Describe after a restart")) {
+	if p, err = t.plugin(ctx); err != nil {
+		return finding{}, fmt.Errorf("started again: %w", err)
+	}
+	third, err := p.Client().Describe(ctx, &pluginpb.DescribeRequest{})
+	if err != nil {
+		return finding{}, t.explain(ctx, err, "Describe after a restart", 0)
+	}
+	if !proto.Equal(first, third) {
 		return fail("make the fingerprint a hash of contents: no time, no process id, no path, no random number; the sidecar refuses a plugin that comes back with another",
-			"after a restart it describes itself differently")
+			"after a restart it describes itself differently"), nil
 	}
 	switch {
 	case len(short) > 0:
 		return warn("make the fingerprint a hash over everything that can change a vector, or another model will one day have the same",
-			"the fingerprint %s is short", strings.Join(short, ", "))
+			"the fingerprint %s is short", strings.Join(short, ", ")), nil
 	case first.GetVersion() == "":
-		return warn("set version: it is shown to operators and in metrics", "it names no version")
+		return warn("set version: it is shown to operators and in metrics", "it names no version"), nil
 	}
-	return pass("%d models, the same after a restart", len(first.GetModels()))
+	return pass("%d models, the same after a restart", len(first.GetModels())), nil
 }
 
-func checkHealth(ctx context.Context, t *tester) finding {
-	p := must(t.plugin(ctx))
+func checkHealth(ctx context.Context, t *tester) (finding, error) {
+	p, err := t.plugin(ctx)
+	if err != nil {
+		return finding{}, err
+	}
 	working, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		// What becomes of it does not matter here.
-		_, _ = p.Client().Embed(working, t.request(embed.Document, sentences(2, t.batch(256))))
+		_, _ = p.Client().Embed(working, &pluginpb.EmbedRequest{
+			Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT,
+			Texts: sentences(2, t.batch(256)),
+		})
 	}()
 	defer func() { cancel(); <-done }()
 	var longest time.Duration
@@ -84,76 +115,78 @@ func checkHealth(ctx context.Context, t *tester) finding {
 		switch {
 		case status.Code(err) == codes.DeadlineExceeded:
 			return fail("serve Health on a thread that Embed never occupies: a plugin without an answer is killed",
-				"no answer within %s while a call was under way", timeout)
+				"no answer within %s while a call was under way", timeout), nil
 		case err != nil:
-			panic(stopped{t.explain(ctx, err, "Health", timeout)})
+			return finding{}, t.explain(ctx, err, "Health", timeout)
 		case !answer.GetReady():
 			t.said.heard("the message of Health", answer.GetMessage())
 			return fail("ready means that calls can be taken: after Describe they must be", "it is not ready: %s",
-				answer.GetMessage())
+				answer.GetMessage()), nil
 		}
 	}
 	if longest > t.patience(healthSlow) {
 		return warn("serve Health on a thread that Embed never occupies", "it took up to %s while a call was under way",
-			milliseconds(longest))
+			milliseconds(longest)), nil
 	}
-	return pass("at most %s while a call was under way", milliseconds(longest))
+	return pass("at most %s while a call was under way", milliseconds(longest)), nil
 }
 
-// refusedModel judges how a call for a model that Describe does not name was answered; nothing is found where that is
-// right.
-func (t *tester) refusedModel(err error) (codes.Code, finding) {
+func checkUnknown(ctx context.Context, t *tester) (finding, error) {
+	p, err := t.plugin(ctx)
+	if err != nil {
+		return finding{}, err
+	}
+	texts := usualTexts[:1]
+	_, err = p.Client().Embed(ctx, &pluginpb.EmbedRequest{
+		Model: "no-such-" + t.about.Model,
+		Kind:  pluginpb.Kind_KIND_DOCUMENT, Texts: texts,
+	})
 	t.said.heard("the refusal of a model", status.Convert(err).Message())
-	switch code := status.Code(err); code {
+	modelCode := status.Code(err)
+	switch modelCode {
 	case codes.NotFound, codes.FailedPrecondition, codes.Unimplemented:
-		return code, finding{}
 	case codes.OK:
-		return code, fail("refuse a model that Describe does not name with NOT_FOUND: answers of another model than asked for "+
-			"are worse than none", "a model that does not exist was served")
+		return fail("refuse a model that Describe does not name with NOT_FOUND: vectors of another model than asked for are worse than none", "a model that does not exist was served"), nil
 	default:
-		return code, fail("use NOT_FOUND: other codes mean \"again\" or \"these texts are the matter\"",
-			"a model that does not exist was refused with %s", code)
+		return fail("use NOT_FOUND: other codes mean \"again\" or \"these texts are the matter\"",
+			"a model that does not exist was refused with %s", modelCode), nil
 	}
-}
-
-func checkUnknown(ctx context.Context, t *tester) finding {
-	client, req := must(t.plugin(ctx)).Client(), t.request(embed.Document, usualTexts[:1])
-	req.Model = "no-such-" + t.about.Model
-	_, err := client.Embed(ctx, req)
-	model, f := t.refusedModel(err)
-	if f.verdict != "" {
-		return f
-	}
-	req.Model, req.Kind = t.about.Model, 99
-	_, err = client.Embed(ctx, req)
+	_, err = p.Client().Embed(ctx, &pluginpb.EmbedRequest{Model: t.about.Model, Kind: 99, Texts: texts})
 	t.said.heard("the refusal of a kind", status.Convert(err).Message())
 	switch code := status.Code(err); code {
 	case codes.InvalidArgument, codes.Unimplemented:
-		return pass("model: %s, kind: %s", model, code)
+		return pass("model: %s, kind: %s", modelCode, code), nil
 	case codes.OK:
 		return warn("refuse kinds that are neither document nor query with INVALID_ARGUMENT",
-			"a kind that does not exist was served")
+			"a kind that does not exist was served"), nil
 	default:
-		return warn("use INVALID_ARGUMENT", "a kind that does not exist was refused with %s", code)
+		return warn("use INVALID_ARGUMENT", "a kind that does not exist was refused with %s", code), nil
 	}
 }
 
-func checkFuture(ctx context.Context, t *tester) finding {
-	p := must(t.plugin(ctx))
-	req := t.request(embed.Document, usualTexts[:1])
+func checkFuture(ctx context.Context, t *tester) (finding, error) {
+	p, err := t.plugin(ctx)
+	if err != nil {
+		return finding{}, err
+	}
+	req := &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: usualTexts[:1]}
 	extra := protowire.AppendTag(nil, 1000, protowire.BytesType)
 	req.ProtoReflect().SetUnknown(protowire.AppendString(extra, "of a later version"))
 	resp, err := p.Client().Embed(ctx, req)
 	if err != nil {
-		panic(stopped{t.explain(ctx, err, "a call with a field of a later version", 0)})
+		return finding{}, t.explain(ctx, err, "a call with a field of a later version", 0)
 	}
-	must(p.Read(resp, t.about, req.GetTexts()))
+	if _, err := p.Read(resp, t.about, req.GetTexts()); err != nil {
+		return finding{}, err
+	}
 	err = p.Conn().Invoke(ctx, "/embedsidecar.plugin.v1.Embedder/MethodOfALaterVersion", &pluginpb.HealthRequest{},
 		&pluginpb.HealthResponse{})
 	if code := status.Code(err); code != codes.Unimplemented {
 		return fail("answer methods that you do not know with UNIMPLEMENTED, as gRPC servers do by themselves",
-			"a method of a later version was answered with %s", code)
+			"a method of a later version was answered with %s", code), nil
 	}
-	must(t.vectors(ctx, embed.Document, usualTexts[:1]))
-	return pass("an unknown field is ignored, an unknown method is UNIMPLEMENTED")
+	if _, err := t.vectors(ctx, embed.Document, usualTexts[:1]); err != nil {
+		return finding{}, err
+	}
+	return pass("an unknown field is ignored, an unknown method is UNIMPLEMENTED"), nil
 }

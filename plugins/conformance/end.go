@@ -13,44 +13,62 @@ import (
 // endGracePeriod is how long a plugin may take to end; the sidecar gives it three seconds when it is asked.
 const endGracePeriod = 3 * time.Second
 
-func checkShutdown(ctx context.Context, t *tester) finding {
-	p := must(t.plugin(ctx))
+func endChecks() []check {
+	return []check{
+		{id: "shutdown", run: checkShutdown, title: "it ends when it is asked to"},
+		{id: "lifeline", run: checkLifeline, title: "it ends when its host is gone"},
+		{id: "secrecy", run: checkSecrecy, title: "neither its output nor its errors hold a text"},
+	}
+}
+
+func checkShutdown(ctx context.Context, t *tester) (finding, error) {
+	p, err := t.plugin(ctx)
+	if err != nil {
+		return finding{}, err
+	}
 	began := time.Now()
 	gracePeriod := t.patience(endGracePeriod)
 	if !p.Shutdown(ctx, gracePeriod) {
 		t.stop()
 		return warn("serve plugin.GRPCController/Shutdown and end; the sidecar kills what does not, so buffers on their way to a file are lost",
-			"it was still there %s after Shutdown", gracePeriod)
+			"it was still there %s after Shutdown", gracePeriod), nil
 	}
-	return pass("gone %s after Shutdown", milliseconds(time.Since(began)))
+	return pass("gone %s after Shutdown", milliseconds(time.Since(began))), nil
 }
 
-func checkLifeline(ctx context.Context, t *tester) finding {
-	p := must(t.plugin(ctx))
+func checkLifeline(ctx context.Context, t *tester) (finding, error) {
+	p, err := t.plugin(ctx)
+	if err != nil {
+		return finding{}, err
+	}
 	began := time.Now()
 	if err := p.CutLifeline(); err != nil {
-		panic(stopped{fmt.Errorf("close its standard input: %w", err)})
+		return finding{}, fmt.Errorf("close its standard input: %w", err)
 	}
 	gracePeriod := t.patience(endGracePeriod)
 	timer := time.NewTimer(gracePeriod)
 	defer timer.Stop()
 	select {
 	case <-p.Gone():
-		return pass("gone %s after the end of its standard input", milliseconds(time.Since(began)))
+		return pass("gone %s after the end of its standard input", milliseconds(time.Since(began))), nil
 	case <-timer.C:
 	case <-ctx.Done():
 	}
 	t.stop()
 	return fail("read standard input on a thread of its own and end the process at once, with its children, when it ends: a plugin that outlives its host keeps its memory, and nobody stops it",
-		"it was still there %s after the end of its standard input", gracePeriod)
+		"it was still there %s after the end of its standard input", gracePeriod), nil
 }
 
 // checkSecrecy comes last: it judges what was said during all others, and makes the plugin complain once more.
-func checkSecrecy(ctx context.Context, t *tester) finding {
+func checkSecrecy(ctx context.Context, t *tester) (finding, error) {
 	for _, kind := range []embed.Kind{embed.Document, embed.Query} {
-		must(t.together(ctx, kind, usualTexts[:2]))
+		if _, err := t.together(ctx, kind, usualTexts[:2]); err != nil {
+			return finding{}, err
+		}
 	}
-	checkUnknown(ctx, t)
+	if _, err := checkUnknown(ctx, t); err != nil {
+		return finding{}, err
+	}
 	t.stop() // all its output has been read then
 	t.said.mu.Lock()
 	defer t.said.mu.Unlock()
@@ -58,7 +76,7 @@ func checkSecrecy(ctx context.Context, t *tester) finding {
 		slices.Sort(t.said.leaks)
 		where := slices.Compact(t.said.leaks)
 		return fail("logs and errors are read by more people than the rows: tell the position and the length of a text, never a part of it",
-			"%d times a text was quoted in %s", n, strings.Join(where, ", "))
+			"%d times a text was quoted in %s", n, strings.Join(where, ", ")), nil
 	}
-	return pass("%d lines and messages, none with a text", t.said.lines)
+	return pass("%d lines and messages, none with a text", t.said.lines), nil
 }

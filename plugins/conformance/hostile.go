@@ -9,15 +9,35 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-func checkUnicode(ctx context.Context, t *tester) finding {
+func textChecks() []check {
+	return []check{
+		{
+			id: "unicode", run: checkUnicode, title: "no valid UTF-8 breaks a call",
+			advice: "one strange text must not fail the call: give it a vector, call it empty, or give it an error of its own",
+		},
+		{
+			id: "empty", run: checkEmpty,
+			title:  "texts without content are empty or have a vector, and their neighbours do not suffer",
+			advice: "mark such a text as empty in its outcome; never fail the call",
+		},
+		{
+			id: "huge", run: checkHuge, title: "the largest text and the largest batch that it described are taken",
+			advice: "take what you described (max_batch, max_batch_bytes), or describe less; cut a text at max_tokens before you work on it",
+		},
+		{id: "truncation", run: checkTruncation, title: "a text above max_tokens is cut and reported as truncated"},
+	}
+}
+
+func checkUnicode(ctx context.Context, t *tester) (finding, error) {
+	var texts []string
+	for _, s := range strange {
+		texts = append(texts, canary+" "+s.text+" "+canary)
+	}
 	var results []embed.Result
-	for _, call := range t.split(strangeTexts()) {
+	for _, call := range t.split(texts) {
 		r, err := t.ask(ctx, embed.Document, call)
 		if err != nil {
-			panic(stopped{suspect(err, func(text string) error {
-				_, err := t.ask(ctx, embed.Document, []string{text})
-				return err
-			})})
+			return finding{}, t.suspect(ctx, err)
 		}
 		results = append(results, r...)
 	}
@@ -29,26 +49,29 @@ func checkUnicode(ctx context.Context, t *tester) finding {
 	}
 	if len(without) > 0 {
 		return warn("such texts occur in every table: give each a vector, as their rows stay without one", "no vector for %s",
-			strings.Join(without, ", "))
+			strings.Join(without, ", ")), nil
 	}
-	return pass("%d kinds of strange text", len(strange))
+	return pass("%d kinds of strange text", len(strange)), nil
 }
 
 // suspect finds the one strange text that fails a call.
-func suspect(whole error, call func(text string) error) error {
-	for i, text := range strangeTexts() {
-		if err := call(text); err != nil {
-			return fmt.Errorf("a text with %s: %w", strange[i].what, err)
+func (t *tester) suspect(ctx context.Context, whole error) error {
+	for _, s := range strange {
+		if _, err := t.ask(ctx, embed.Document, []string{canary + " " + s.text + " " + canary}); err != nil {
+			return fmt.Errorf("a text with %s: %w", s.what, err)
 		}
 	}
 	return whole
 }
 
-func checkEmpty(ctx context.Context, t *tester) finding {
-	alone := must(t.alone(ctx))
+func checkEmpty(ctx context.Context, t *tester) (finding, error) {
+	alone, err := t.alone(ctx)
+	if err != nil {
+		return finding{}, err
+	}
 	for _, text := range nothing {
 		if _, err := t.ask(ctx, embed.Document, []string{text}); err != nil {
-			panic(stopped{fmt.Errorf("a text of %q alone: %w", text, err)})
+			return finding{}, fmt.Errorf("a text of %q alone: %w", text, err)
 		}
 	}
 	texts, place := []string{}, []int{}
@@ -61,7 +84,7 @@ func checkEmpty(ctx context.Context, t *tester) finding {
 	for _, call := range t.split(texts) {
 		results, err := t.ask(ctx, embed.Document, call)
 		if err != nil {
-			panic(stopped{fmt.Errorf("texts without content between others: %w", err)})
+			return finding{}, fmt.Errorf("texts without content between others: %w", err)
 		}
 		for _, r := range results {
 			i := at / 2
@@ -70,30 +93,33 @@ func checkEmpty(ctx context.Context, t *tester) finding {
 			switch {
 			case ordinary && (r.Vector == nil || t.distance(alone[i], r.Vector) > small):
 				return fail("keep the place of a text without content, filled with zeros",
-					"the neighbour of a text without content lost its vector")
+					"the neighbour of a text without content lost its vector"), nil
 			case ordinary:
 			case r.Err != nil:
 				return fail("mark such a text as empty in its outcome: its row then has no vector, which is right, instead of an error",
-					"a text of %q: %s", nothing[i], r.Err)
+					"a text of %q: %s", nothing[i], r.Err), nil
 			case r.Empty:
 				empties++
 			case nothing[i] == "":
-				return warn("mark it as empty: a search would find rows without text", `the text "" has a vector`)
+				return warn("mark it as empty: a search would find rows without text", `the text "" has a vector`), nil
 			}
 		}
 	}
-	return pass("%d of %d texts without content are called empty", empties, len(nothing))
+	return pass("%d of %d texts without content are called empty", empties, len(nothing)), nil
 }
 
-func checkHuge(ctx context.Context, t *tester) finding {
+func checkHuge(ctx context.Context, t *tester) (finding, error) {
 	bytes := t.bytes(math.MaxInt)
-	results := must(t.ask(ctx, embed.Document, []string{long(bytes)}))
+	results, err := t.ask(ctx, embed.Document, []string{long(bytes)})
+	if err != nil {
+		return finding{}, err
+	}
 	how := "embedded"
 	switch r := results[0]; {
 	case r.Err != nil && strings.Contains(r.Err.Error(), "too_long"):
 		how = "refused as too long"
 	case r.Err != nil:
-		return fail("cut it (truncated), or give it an error of the class TOO_LONG", "%s: %s", size(1, bytes), r.Err)
+		return fail("cut it (truncated), or give it an error of the class TOO_LONG", "%s: %s", size(1, bytes), r.Err), nil
 	case r.Truncated:
 		how = "cut"
 	}
@@ -106,36 +132,41 @@ func checkHuge(ctx context.Context, t *tester) finding {
 			break
 		}
 	}
-	must(t.vectors(ctx, embed.Document, texts))
-	return pass("%s was %s, %d texts in one call were embedded", size(1, bytes), how, len(texts))
+	if _, err := t.vectors(ctx, embed.Document, texts); err != nil {
+		return finding{}, err
+	}
+	return pass("%s was %s, %d texts in one call were embedded", size(1, bytes), how, len(texts)), nil
 }
 
-func checkTruncation(ctx context.Context, t *tester) finding {
+func checkTruncation(ctx context.Context, t *tester) (finding, error) {
 	most := t.about.MaxTokens
 	if most == 0 {
-		return pass("max_tokens is not described")
+		return pass("max_tokens is not described"), nil
 	}
 	bytes := t.bytes(most*16 + 1<<10)
-	results := must(t.ask(ctx, embed.Document, []string{sentence(6, 1), long(max(bytes, 100))}))
+	results, err := t.ask(ctx, embed.Document, []string{sentence(6, 1), long(max(bytes, 100))})
+	if err != nil {
+		return finding{}, err
+	}
 	short, cut := results[0], results[1]
 	switch {
 	case short.Truncated:
 		return fail("truncated is for texts that lost a part",
-			"a text of a few words is called truncated, with max_tokens %d", most)
+			"a text of a few words is called truncated, with max_tokens %d", most), nil
 	case cut.Tokens > most:
 		return fail("tokens counts what the model saw, after cutting", "%d tokens of a text are reported, with max_tokens %d",
-			cut.Tokens, most)
+			cut.Tokens, most), nil
 	case cut.Err != nil && strings.Contains(cut.Err.Error(), "too_long"):
 		return warn("cut at max_tokens if you can: the row stays without a vector",
-			"a text above max_tokens is refused as too long")
+			"a text above max_tokens is refused as too long"), nil
 	case cut.Err != nil:
-		return fail("cut it, or give it an error of the class TOO_LONG", "a text above max_tokens: %s", cut.Err)
+		return fail("cut it, or give it an error of the class TOO_LONG", "a text above max_tokens: %s", cut.Err), nil
 	case !cut.Truncated && bytes == most*16+1<<10:
 		return fail("set truncated in the text's outcome: operators want to know",
-			"a text far above max_tokens (%d) is not reported as truncated", most)
+			"a text far above max_tokens (%d) is not reported as truncated", most), nil
 	case cut.Tokens == 0:
 		return warn("report tokens if the tokenizer tells them: they are counted in the metrics",
-			"a text above max_tokens is truncated; its tokens are not reported")
+			"a text above max_tokens is truncated; its tokens are not reported"), nil
 	}
-	return pass("cut at %d of %d tokens", cut.Tokens, most)
+	return pass("cut at %d of %d tokens", cut.Tokens, most), nil
 }

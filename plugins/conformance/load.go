@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
 const (
@@ -20,7 +21,26 @@ const (
 	comeBack    = 5 * time.Second        // the next call is answered by then
 )
 
-func checkConcurrency(ctx context.Context, t *tester) finding {
+func loadChecks() []check {
+	return []check{
+		{id: "concurrency", run: checkConcurrency, title: "calls at the same time do not mix up"},
+		{
+			id: "cancellation", run: checkCancellation,
+			title: "a call that was cancelled leaves nothing behind that keeps the next from its answer",
+		},
+		{
+			id: "deadline", run: checkDeadline,
+			title: "a call whose deadline is over leaves nothing behind that keeps the next from its answer",
+		},
+		{
+			id: "throughput", run: checkThroughput,
+			title: "a full call is answered well within the time that the sidecar allows",
+		},
+		{id: "memory", run: checkMemory, title: "memory does not grow with the number of texts"},
+	}
+}
+
+func checkConcurrency(ctx context.Context, t *tester) (finding, error) {
 	type job struct {
 		kind  embed.Kind
 		texts []string
@@ -32,7 +52,7 @@ func checkConcurrency(ctx context.Context, t *tester) finding {
 		j := job{kind: []embed.Kind{embed.Document, embed.Query}[i%2], texts: sentences(uint64(100+i), t.batch(8))}
 		var err error
 		if j.want, err = t.vectors(ctx, j.kind, j.texts); err != nil {
-			panic(stopped{err})
+			return finding{}, err
 		}
 		jobs = append(jobs, j)
 	}
@@ -70,22 +90,26 @@ func checkConcurrency(ctx context.Context, t *tester) finding {
 	case failed != nil:
 		select {
 		case <-p.Gone():
-			return fail(advice, "the plugin died under %d calls at the same time: %s", parallel, p.Ending())
+			return fail(advice, "the plugin died under %d calls at the same time: %s", parallel, p.Ending()), nil
 		default:
 		}
-		return fail(advice, "%d calls at the same time: %s", parallel, failed)
+		return fail(advice, "%d calls at the same time: %s", parallel, failed), nil
 	case mixed > 0:
-		return fail(advice, "of %d vectors, %d differ from those of calls one by one", answered, mixed)
+		return fail(advice, "of %d vectors, %d differ from those of calls one by one", answered, mixed), nil
 	}
 	return pass("%d calls at the same time: right, in %s; one by one they took %s", parallel, milliseconds(took),
-		milliseconds(single))
+		milliseconds(single)), nil
 }
 
 // parallelVectors is vectors for several goroutines: it starts and stops nothing.
 func (t *tester) parallelVectors(ctx context.Context, kind embed.Kind, texts []string) ([][]float32, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(len(texts)*parallel, 64<<10))
 	defer cancel()
-	resp, err := t.run.Client().Embed(ctx, t.request(kind, texts))
+	req := &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: texts}
+	if kind == embed.Query {
+		req.Kind = pluginpb.Kind_KIND_QUERY
+	}
+	resp, err := t.run.Client().Embed(ctx, req)
 	if err != nil {
 		st := status.Convert(err)
 		t.said.heard("the message of status "+st.Code().String(), st.Message())
@@ -105,7 +129,7 @@ func (t *tester) parallelVectors(ctx context.Context, kind embed.Kind, texts []s
 	return vectors, nil
 }
 
-func checkCancellation(ctx context.Context, t *tester) finding {
+func checkCancellation(ctx context.Context, t *tester) (finding, error) {
 	return t.interrupted(ctx, "cancelled", func(ctx context.Context, after time.Duration) (context.Context,
 		context.CancelFunc,
 	) {
@@ -115,18 +139,23 @@ func checkCancellation(ctx context.Context, t *tester) finding {
 	})
 }
 
-func checkDeadline(ctx context.Context, t *tester) finding {
+func checkDeadline(ctx context.Context, t *tester) (finding, error) {
 	return t.interrupted(ctx, "given up at their deadline", context.WithTimeout)
 }
 
 // interrupted gives up several large calls at once and measures how long the plugin then takes to answer a small one.
 func (t *tester) interrupted(ctx context.Context, how string, giveUp func(context.Context,
 	time.Duration) (context.Context, context.CancelFunc),
-) finding {
-	p := must(t.plugin(ctx))
+) (finding, error) {
+	p, err := t.plugin(ctx)
+	if err != nil {
+		return finding{}, err
+	}
 	texts := t.split(sentences(7, t.batch(256)))[0]
 	whole := time.Now()
-	must(t.vectors(ctx, embed.Document, texts))
+	if _, err := t.vectors(ctx, embed.Document, texts); err != nil {
+		return finding{}, err
+	}
 	after := min(interruptAt, time.Since(whole)/2) //nolint:mnd // the middle
 	var wg sync.WaitGroup
 	cut := make([]bool, interrupts)
@@ -134,7 +163,10 @@ func (t *tester) interrupted(ctx context.Context, how string, giveUp func(contex
 		wg.Go(func() {
 			ctx, cancel := giveUp(ctx, after)
 			defer cancel()
-			_, err := p.Client().Embed(ctx, t.request(embed.Document, texts))
+			_, err := p.Client().Embed(ctx, &pluginpb.EmbedRequest{
+				Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT,
+				Texts: texts,
+			})
 			code := status.Code(err)
 			cut[i] = code == codes.Canceled || code == codes.DeadlineExceeded
 		})
@@ -151,30 +183,36 @@ func (t *tester) interrupted(ctx context.Context, how string, giveUp func(contex
 		if call, ok := errors.AsType[*callError](err); ok {
 			call.advice = "stop working on a call whose context has ended, and let go of its locks: others wait for them"
 		}
-		panic(stopped{fmt.Errorf("after %d calls of %d texts, %d of them %s: %w", interrupts, len(texts), n, how, err)})
+		return finding{}, fmt.Errorf("after %d calls of %d texts, %d of them %s: %w", interrupts, len(texts), n, how, err)
 	}
 	took := time.Since(began)
 	switch {
 	case took > t.patience(comeBack):
 		return warn("look at the call's context between texts and stop when it has ended: the work is for nobody",
 			"of %d calls of %d texts, %d were %s; the next small call was answered after %s", interrupts, len(texts), n, how,
-			took.Round(time.Millisecond))
+			took.Round(time.Millisecond)), nil
 	case n == 0:
-		return pass("it is so fast that none of %d calls could be %s", interrupts, how)
+		return pass("it is so fast that none of %d calls could be %s", interrupts, how), nil
 	}
 	return pass("of %d calls of %d texts, %d were %s; the next small call was answered after %s", interrupts, len(texts),
-		n, how, milliseconds(took))
+		n, how, milliseconds(took)), nil
 }
 
-func checkThroughput(ctx context.Context, t *tester) finding {
+func checkThroughput(ctx context.Context, t *tester) (finding, error) {
 	texts := t.split(sentences(8, t.batch(64)))[0]
-	limit := t.opts.CallTimeout(len(texts), total(texts))
+	bytes := 0
+	for _, text := range texts {
+		bytes += len(text)
+	}
+	limit := t.opts.CallTimeout(len(texts), bytes)
 	done := 0
 	var longest time.Duration
 	began := time.Now()
 	for time.Since(began) < t.opts.Soak/5 {
 		call := time.Now()
-		must(t.vectors(ctx, embed.Document, texts))
+		if _, err := t.vectors(ctx, embed.Document, texts); err != nil {
+			return finding{}, err
+		}
 		longest = max(longest, time.Since(call))
 		done += len(texts)
 	}
@@ -184,9 +222,9 @@ func checkThroughput(ctx context.Context, t *tester) finding {
 	const advice = "describe a lower max_batch, so that a call is short; a call beyond the limit gets the plugin killed"
 	switch {
 	case longest > limit/2:
-		return fail(advice, "%s", measured)
+		return fail(advice, "%s", measured), nil
 	case longest > limit/5:
-		return warn(advice, "%s", measured)
+		return warn(advice, "%s", measured), nil
 	}
-	return pass("%s", measured)
+	return pass("%s", measured), nil
 }

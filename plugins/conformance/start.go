@@ -34,25 +34,41 @@ const (
 	unknownVersion = "1000"
 )
 
-func checkStart(ctx context.Context, t *tester) finding {
+func startChecks() []check {
+	return []check{
+		{id: "start", bare: true, run: checkStart, title: "it starts, shakes hands and describes itself"},
+		{id: "cookie", bare: true, run: checkCookie, title: "it refuses to be started by hand, and says why"},
+		{
+			id: "version", bare: true, run: checkVersion,
+			title: "it does not go along with a version of the protocol that it does not know",
+		},
+		{id: "strangers", run: checkStrangers, title: "it talks to its host only (TLS on both sides)"},
+	}
+}
+
+func checkStart(ctx context.Context, t *tester) (finding, error) {
 	began := time.Now()
 	p, err := t.plugin(ctx)
 	if err != nil {
 		//nolint:nilerr // the report tells it
-		return fail("this is what the sidecar says to its user: mend what it names", "%s", err)
+		return fail("this is what the sidecar says to its user: mend what it names", "%s", err), nil
 	}
 	took := time.Since(began)
 	t.started, t.about = true, p.Description()
 	d := t.about
-	for _, m := range t.describe(ctx, "Describe").GetModels() {
+	described, err := p.Client().Describe(ctx, &pluginpb.DescribeRequest{})
+	if err != nil {
+		return finding{}, t.explain(ctx, err, "Describe", 0)
+	}
+	for _, m := range described.GetModels() {
 		t.symmetric = t.symmetric || m.GetName() == d.Model && m.GetSymmetric()
 	}
 	if took > t.patience(startSlow) {
 		return warn("the host waits 60 s unless configured: load less before the handshake, or cache what is computed at each start",
-			"it took %s", took.Round(time.Millisecond))
+			"it took %s", took.Round(time.Millisecond)), nil
 	}
 	return pass("%s %s, model %s with %d dims, after %s", d.Plugin, d.Version, d.Model, d.Dims,
-		took.Round(time.Millisecond))
+		took.Round(time.Millisecond)), nil
 }
 
 // bareRun is how a program behaved that was started without a host.
@@ -133,58 +149,67 @@ func (l *lockedBuffer) String() string {
 	return strings.TrimSpace(l.b.String())
 }
 
-func checkCookie(ctx context.Context, t *tester) finding {
-	run := must(t.bare(ctx))
+func checkCookie(ctx context.Context, t *tester) (finding, error) {
+	run, err := t.bare(ctx)
+	if err != nil {
+		return finding{}, err
+	}
 	advice := fmt.Sprintf("at start, unless the variable %s is %s, print to standard error that this is a plugin of embedsidecar and end with status 1",
 		pluginpb.MagicCookieKey, pluginpb.MagicCookieValue)
 	switch {
 	case strings.Count(run.line, "|") >= 4:
-		return fail(advice, "started without the cookie it shook hands all the same")
+		return fail(advice, "started without the cookie it shook hands all the same"), nil
 	case !run.ended && run.line == "":
-		return fail(advice, "started without the cookie it neither ended nor said anything within %s", bareTimeout)
+		return fail(advice, "started without the cookie it neither ended nor said anything within %s", bareTimeout), nil
 	case run.ended && run.status == 0:
-		return fail(advice, "started without the cookie it ended with status 0, as if all were well")
+		return fail(advice, "started without the cookie it ended with status 0, as if all were well"), nil
 	case run.stderr == "" && run.line == "":
-		return warn(advice, "started without the cookie it ended with status %d and no word", run.status)
+		return warn(advice, "started without the cookie it ended with status %d and no word", run.status), nil
 	}
-	return pass("started without the cookie it ended with status %d and said why", run.status)
+	return pass("started without the cookie it ended with status %d and said why", run.status), nil
 }
 
-func checkVersion(ctx context.Context, t *tester) finding {
+func checkVersion(ctx context.Context, t *tester) (finding, error) {
 	_, cert, err := host.NewCertificate()
 	if err != nil {
-		panic(stopped{err})
+		return finding{}, err
 	}
-	dir := must(os.MkdirTemp(t.opts.TempDir, "conformance-"))
+	dir, err := os.MkdirTemp(t.opts.TempDir, "conformance-")
+	if err != nil {
+		return finding{}, err
+	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	run, err := t.bare(ctx, pluginpb.MagicCookieKey+"="+pluginpb.MagicCookieValue, pluginpb.LifelineKey+"="+
 		pluginpb.LifelineStdin,
 		"PLUGIN_PROTOCOL_VERSIONS="+unknownVersion, "PLUGIN_CLIENT_CERT="+string(cert), "PLUGIN_UNIX_SOCKET_DIR="+dir)
 	if err != nil {
-		panic(stopped{err})
+		return finding{}, err
 	}
 	advice := fmt.Sprintf("PLUGIN_PROTOCOL_VERSIONS lists the versions that the host speaks, by commas: unless %d is among them, say so on standard error and end with status 1",
 		pluginpb.ProtocolVersion)
 	parts := strings.Split(run.line, "|")
 	switch {
 	case len(parts) > 1 && parts[1] == unknownVersion:
-		return fail(advice, "it claims to speak version %s", unknownVersion)
+		return fail(advice, "it claims to speak version %s", unknownVersion), nil
 	case len(parts) > 1:
 		return pass("offered version %s only, it answers with version %s, which such a host refuses", unknownVersion,
-			parts[1])
+			parts[1]), nil
 	case !run.ended:
-		return fail(advice, "offered version %s only, it neither ended nor said anything", unknownVersion)
+		return fail(advice, "offered version %s only, it neither ended nor said anything", unknownVersion), nil
 	case run.stderr == "" || run.status == 0:
-		return warn(advice, "offered version %s only, it ended with status %d and no word", unknownVersion, run.status)
+		return warn(advice, "offered version %s only, it ended with status %d and no word", unknownVersion, run.status), nil
 	}
-	return pass("offered version %s only, it ended with status %d and said why", unknownVersion, run.status)
+	return pass("offered version %s only, it ended with status %d and said why", unknownVersion, run.status), nil
 }
 
-func checkStrangers(ctx context.Context, t *tester) finding {
-	p := must(t.plugin(ctx))
+func checkStrangers(ctx context.Context, t *tester) (finding, error) {
+	p, err := t.plugin(ctx)
+	if err != nil {
+		return finding{}, err
+	}
 	certificate, _, err := host.NewCertificate()
 	if err != nil {
-		panic(stopped{err})
+		return finding{}, err
 	}
 	advice := "serve with TLS, require a client certificate, and accept the one in PLUGIN_CLIENT_CERT only"
 	connect := func(mine ...tls.Certificate) credentials.TransportCredentials {
@@ -197,10 +222,10 @@ func checkStrangers(ctx context.Context, t *tester) finding {
 		"with a foreign certificate": connect(certificate),
 	} {
 		if err := t.health(ctx, p.Socket(), creds); err == nil {
-			return fail(advice, "a program that connects %s is served", how)
+			return fail(advice, "a program that connects %s is served", how), nil
 		}
 	}
-	return pass("connections without TLS, without a certificate and with a foreign one are refused")
+	return pass("connections without TLS, without a certificate and with a foreign one are refused"), nil
 }
 
 // health asks the plugin for its health over a connection of its own.

@@ -26,29 +26,19 @@ type tester struct {
 // check runs one check and words what went wrong in it.
 func (t *tester) check(ctx context.Context, c check) Check {
 	began := time.Now()
-	f := t.found(ctx, c)
+	f, err := c.run(ctx, t)
+	if err != nil {
+		advice := c.advice
+		var own *callError
+		if errors.As(err, &own) && own.advice != "" {
+			advice = own.advice
+		}
+		f = fail(advice, "%s", err)
+	}
 	return Check{
 		ID: c.id, Title: c.title, Verdict: f.verdict, Measured: f.measured, Advice: f.advice,
 		Seconds: time.Since(began).Seconds(),
 	}
-}
-
-// found runs a check to its end, or to the first call that fails.
-func (t *tester) found(ctx context.Context, c check) (f finding) {
-	defer func() {
-		switch end := recover().(type) {
-		case nil:
-		case stopped:
-			advice := c.advice
-			if own, ok := errors.AsType[*callError](end.err); ok && own.advice != "" {
-				advice = own.advice
-			}
-			f = fail(advice, "%s", end.err)
-		default:
-			panic(end)
-		}
-	}()
-	return c.run(ctx, t)
 }
 
 // plugin returns the running plugin, started anew when it is gone.

@@ -64,13 +64,5 @@ var strange = []struct{ what, text string }{
 	{"special tokens as text", "[CLS] [SEP] [PAD] [UNK] [MASK] <s> </s> <pad> <|endoftext|> <unk>"},
 }
 
-func strangeTexts() []string {
-	var texts []string
-	for _, s := range strange {
-		texts = append(texts, canary+" "+s.text+" "+canary)
-	}
-	return texts
-}
-
 // nothing are texts without anything to embed; models differ in which of them they call empty.
 var nothing = []string{"", " ", "\n\t \r\n", "\u00a0\u2003", "\u200b"}

@@ -21,6 +21,14 @@ const segment = 32 << 10
 
 var errNotOffered = errors.New("the plugin does not tell where tokens end")
 
+func tokenChecks() []check {
+	return []check{{
+		id: "tokens", run: checkTokens,
+		title:  "where it tells that tokens end agrees with what the model reads, or it does not tell",
+		advice: "no valid text may fail this call; a plugin that cannot tell leaves the method out (UNIMPLEMENTED), and the sidecar estimates",
+	}}
+}
+
 // tokens asks where the tokens of texts end, in calls that the plugin takes, and checks what is checked of every
 // answer.
 func (t *tester) tokens(ctx context.Context, texts []string) (embed.Tokens, error) {
@@ -46,7 +54,10 @@ func (t *tester) askTokens(ctx context.Context, texts []string) (embed.Tokens, e
 	if err != nil {
 		return embed.Tokens{}, err
 	}
-	bytes := total(texts)
+	bytes := 0
+	for _, text := range texts {
+		bytes += len(text)
+	}
 	limit := t.opts.CallTimeout(len(texts), bytes)
 	callCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -78,58 +89,84 @@ func (t *tester) askTokens(ctx context.Context, texts []string) (embed.Tokens, e
 	return told, nil
 }
 
-func checkTokens(ctx context.Context, t *tester) finding {
-	texts := slices.Concat(usualTexts, nothing, strangeTexts())
+func checkTokens(ctx context.Context, t *tester) (finding, error) {
+	texts := slices.Concat(usualTexts, nothing)
+	for _, s := range strange {
+		texts = append(texts, canary+" "+s.text+" "+canary)
+	}
 	told, err := t.tokens(ctx, texts)
 	if errors.Is(err, errNotOffered) {
-		return pass("not offered: chunks of long texts are cut by an estimate")
+		return pass("not offered: chunks of long texts are cut by an estimate"), nil
 	}
 	if err != nil {
-		panic(stopped{suspect(err, func(text string) error { _, err := t.tokens(ctx, []string{text}); return err })})
+		return finding{}, t.suspectTokens(ctx, err)
 	}
-	for _, test := range []func(context.Context, *tester, []string, embed.Tokens) finding{
+	for _, test := range []func(context.Context, *tester, []string, embed.Tokens) (finding, error){
 		tokensAgain, tokensOfAll, tokensOfModel, tokensAsEmbedded, tokensUpToLimit,
 	} {
-		if f := test(ctx, t, texts, told); f.verdict != "" {
-			return f
+		if f, err := test(ctx, t, texts, told); err != nil || f.verdict != "" {
+			return f, err
 		}
 	}
-	return pass("%d tokens in %d texts, %d around each", len(slices.Concat(told.Ends...)), len(texts), told.Around)
+	total := 0
+	for _, ends := range told.Ends {
+		total += len(ends)
+	}
+	return pass("%d tokens in %d texts, %d around each", total, len(texts), told.Around), nil
+}
+
+// suspectTokens finds the one strange text that fails a call.
+func (t *tester) suspectTokens(ctx context.Context, whole error) error {
+	for _, s := range strange {
+		if _, err := t.tokens(ctx, []string{canary + " " + s.text + " " + canary}); err != nil {
+			return fmt.Errorf("a text with %s: %w", s.what, err)
+		}
+	}
+	return whole
 }
 
 // tokensAgain: a second time, backwards and alone, they are the same.
-func tokensAgain(ctx context.Context, t *tester, texts []string, told embed.Tokens) finding {
+func tokensAgain(ctx context.Context, t *tester, texts []string, told embed.Tokens) (finding, error) {
 	const advice = "tokens depend on the text alone, not on what else is in the call or was before"
 	backwards := slices.Clone(texts)
 	slices.Reverse(backwards)
-	again := must(t.tokens(ctx, backwards))
+	again, err := t.tokens(ctx, backwards)
+	if err != nil {
+		return finding{}, err
+	}
 	slices.Reverse(again.Ends)
 	for i := range texts {
 		if !slices.Equal(told.Ends[i], again.Ends[i]) {
 			return fail(advice, "text %d of %d has other tokens when the call is made again, in the opposite order", i+1,
-				len(texts))
+				len(texts)), nil
 		}
 	}
 	for i, text := range usualTexts {
-		alone := must(t.tokens(ctx, []string{text}))
+		alone, err := t.tokens(ctx, []string{text})
+		if err != nil {
+			return finding{}, err
+		}
 		if !slices.Equal(told.Ends[i], alone.Ends[0]) || told.Around != alone.Around {
-			return fail(advice, "text %d has other tokens when it is alone in its call", i+1)
+			return fail(advice, "text %d has other tokens when it is alone in its call", i+1), nil
 		}
 	}
-	return finding{}
+	return finding{}, nil
 }
 
 // tokensOfAll: nothing is left out of a text, however long, and nothing has no tokens.
-func tokensOfAll(ctx context.Context, t *tester, texts []string, told embed.Tokens) finding {
+func tokensOfAll(ctx context.Context, t *tester, texts []string, told embed.Tokens) (finding, error) {
 	for i, text := range texts {
 		if text == "" && len(told.Ends[i]) > 0 {
 			return fail("leave out the tokens that the model puts around a text: their number is around",
-				`the text "" has %d tokens`, len(told.Ends[i]))
+				`the text "" has %d tokens`, len(told.Ends[i])), nil
 		}
 	}
 	usual := told.Ends[:len(usualTexts)]
 	longest := long(t.bytes(segment))
-	more := must(t.tokens(ctx, []string{longest}))
+	more, err := t.tokens(ctx, []string{longest})
+	if err != nil {
+		return finding{}, err
+	}
 	for i, ends := range append(slices.Clone(usual), more.Ends[0]) {
 		text := longest
 		if i < len(usual) {
@@ -137,68 +174,89 @@ func tokensOfAll(ctx context.Context, t *tester, texts []string, told embed.Toke
 		}
 		if len(ends) == 0 || ends[len(ends)-1] <= strings.LastIndexByte(text, ' ') {
 			return fail("tell the tokens of the whole text, not only of what the model reads of it: long texts are cut by them",
-				"the last words of %s are in no token", size(1, len(text)))
+				"the last words of %s are in no token", size(1, len(text))), nil
 		}
 	}
-	return finding{}
+	return finding{}, nil
 }
 
 // tokensOfModel: another model has none.
-func tokensOfModel(ctx context.Context, t *tester, _ []string, _ embed.Tokens) finding {
+func tokensOfModel(ctx context.Context, t *tester, _ []string, _ embed.Tokens) (finding, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(1, len(usualTexts[0])))
 	defer cancel()
 	_, err := t.run.Client().Tokenize(ctx, &pluginpb.TokenizeRequest{
 		Model: "no-such-" + t.about.Model,
 		Texts: usualTexts[:1],
 	})
-	_, f := t.refusedModel(err)
-	return f
+	t.said.heard("the refusal of a model", status.Convert(err).Message())
+	switch code := status.Code(err); code {
+	case codes.NotFound, codes.FailedPrecondition, codes.Unimplemented:
+		return finding{}, nil
+	case codes.OK:
+		return fail("refuse a model that Describe does not name with NOT_FOUND",
+			"tokens of a model that does not exist were told"), nil
+	default:
+		return fail("use NOT_FOUND: other codes mean \"again\" or \"these texts are the matter\"",
+			"a model that does not exist was refused with %s", code), nil
+	}
 }
 
 // tokensAsEmbedded: Embed counts as many, if it counts.
-func tokensAsEmbedded(ctx context.Context, t *tester, _ []string, told embed.Tokens) finding {
+func tokensAsEmbedded(ctx context.Context, t *tester, _ []string, told embed.Tokens) (finding, error) {
 	at := 0
 	for _, call := range t.split(usualTexts) {
-		results := must(t.ask(ctx, embed.Document, call))
+		results, err := t.ask(ctx, embed.Document, call)
+		if err != nil {
+			return finding{}, err
+		}
 		for _, r := range results {
 			want := len(told.Ends[at]) + told.Around
 			at++
 			if r.Tokens > 0 && !r.Truncated && r.Tokens != want {
 				return warn("report in Embed the tokens that the model saw, those around the text included, and here those of the text, and around it",
-					"Embed reports %d tokens of a text, here it has %d and %d around it", r.Tokens, want-told.Around, told.Around)
+					"Embed reports %d tokens of a text, here it has %d and %d around it", r.Tokens, want-told.Around, told.Around), nil
 			}
 		}
 	}
-	return finding{}
+	return finding{}, nil
 }
 
 // tokensUpToLimit: a text that fits by its tokens is not cut, one that does not fit is.
-func tokensUpToLimit(ctx context.Context, t *tester, _ []string, told embed.Tokens) finding {
+func tokensUpToLimit(ctx context.Context, t *tester, _ []string, told embed.Tokens) (finding, error) {
 	most := t.about.MaxTokens
 	if most == 0 {
-		return finding{}
+		return finding{}, nil
 	}
 	room := most - told.Around
 	if room < 1 {
 		return fail("max_tokens counts the tokens around a text, too", "of max_tokens %d, %d are around a text", most,
-			told.Around)
+			told.Around), nil
 	}
 	text := long(t.bytes(most*16 + 1<<10))
-	whole := must(t.tokens(ctx, []string{text}))
+	whole, err := t.tokens(ctx, []string{text})
+	if err != nil {
+		return finding{}, err
+	}
 	ends := whole.Ends[0]
 	if len(ends) <= room {
-		return finding{} // a text that long is never sent
+		return finding{}, nil // a text that long is never sent
 	}
 	for _, n := range []int{room, room + 1} {
 		piece := text[:ends[n-1]]
-		counted := must(t.tokens(ctx, []string{piece})) // where a text ends can change its last tokens
-		results := must(t.ask(ctx, embed.Document, []string{piece}))
+		counted, err := t.tokens(ctx, []string{piece}) // where a text ends can change its last tokens
+		if err != nil {
+			return finding{}, err
+		}
+		results, err := t.ask(ctx, embed.Document, []string{piece})
+		if err != nil {
+			return finding{}, err
+		}
 		tokens, fits := len(counted.Ends[0]), len(counted.Ends[0]) <= room
 		if cut := results[0].Truncated || results[0].Err != nil; cut == fits {
 			is := map[bool]string{true: "is cut", false: "is not cut"}[cut]
 			return fail("a text of n tokens must be read whole as long as n + around <= max_tokens, and is cut above; count what stands around it, prefixes included",
-				"a text of %d tokens, with %d around it, %s at max_tokens %d", tokens, told.Around, is, most)
+				"a text of %d tokens, with %d around it, %s at max_tokens %d", tokens, told.Around, is, most), nil
 		}
 	}
-	return finding{}
+	return finding{}, nil
 }

@@ -52,9 +52,6 @@ func (i *Inspection) Description() embed.Description { return i.inst.desc }
 // Pid is the plugin's process id, which leads its process group.
 func (i *Inspection) Pid() int { return i.inst.process.pid }
 
-// Memory is how many bytes of memory the plugin and what it has started hold; 0: this system does not tell.
-func (i *Inspection) Memory() int64 { return groupMemory(i.inst.process.pid) }
-
 // Socket is the path of the plugin's socket.
 func (i *Inspection) Socket() string {
 	hello, _ := i.inst.process.Hello()

@@ -36,11 +36,9 @@ type Manifest struct {
 	Settings []Setting `yaml:"settings"`
 	// ChosenBy names the setting by which a model without a plugin is one of this plugin; "": none does.
 	ChosenBy string `yaml:"chosen_by"`
-	// Governs names settings by each of which all settings of a model are meant as this plugin's, whatever plugin it has:
-	// one that stands in for it.
+	// Governs names settings by each of which all settings of a model are meant as this plugin's, though its plugin is
+	// another without a manifest: one that stands in for it.
 	Governs []string `yaml:"governs"`
-	// NobodyElses names settings that no other plugin with a manifest may have.
-	NobodyElses []string `yaml:"nobody_elses"`
 	// Key is what the plugin shows to a server; nil: it has none.
 	Key *Key `yaml:"key"`
 	// CallTimeout names the setting that says how long a request of the plugin takes, so that a call may; "": none does.
@@ -192,12 +190,20 @@ func OfFolders() *Manifest {
 	return all()[slices.IndexFunc(all(), func(m *Manifest) bool { return m.Model.Kind == Folder })]
 }
 
+// Setting returns a setting, nil for a name that the plugin has none of.
+func (m *Manifest) Setting(name string) *Setting {
+	for i := range m.Settings {
+		if m.Settings[i].Name == name {
+			return &m.Settings[i]
+		}
+	}
+	return nil
+}
+
 // VariableOf returns what the plugin calls a setting; "": it has none of that name.
 func (m *Manifest) VariableOf(setting string) string {
-	for _, s := range m.Settings {
-		if s.Name == setting {
-			return s.Variable
-		}
+	if s := m.Setting(setting); s != nil {
+		return s.Variable
 	}
 	return ""
 }

@@ -26,7 +26,7 @@ func TestManifests_AreWhole(t *testing.T) {
 			t.Errorf("%s: the prefix %q is not that of its name, or another's, too", m.Name, m.Prefix)
 		}
 		prefixes[m.Prefix] = true
-		named := slices.Concat(m.Governs, m.NobodyElses)
+		named := slices.Clone(m.Governs)
 		for _, name := range []string{m.ChosenBy, m.CallTimeout} {
 			if name != "" {
 				named = append(named, name)

@@ -49,7 +49,7 @@ func TestPages_RowsRetried(t *testing.T) {
 	b.becomes(t, "/pipelines/public.tickets", "Rows fail and are tried again", `<section class="hero warn"`)
 	lacks(t, b.becomes(t, "/errors", "malformed_text", ">Retry…<"), ">Discard…<")
 	story := b.becomes(t, "/row?pipeline=public.tickets&key=1007", "embedsidecar explain public.tickets 1007 --text",
-		"--admin-row-text")
+		"http.admin.show_row_text")
 	lacks(t, story, "(hash )")
 }
 

@@ -111,7 +111,7 @@ var catalogue = []Entry{
 	{
 		Publication, "the publication does not fit",
 		"it is missing, lacks a table, leaves out operations or columns, or was made by somebody else",
-		"as the owner of the tables: `embedsidecar init` with the same pipelines; or name another with --publication",
+		"as the owner of the tables: `embedsidecar init` with the same pipelines; or name another (publication.name)",
 		operations + "#the-publication-is-missing",
 	},
 	{
@@ -133,7 +133,7 @@ var catalogue = []Entry{
 	{
 		SlotLost, "the slot has a gap",
 		"the slot was dropped, moved, or the server removed WAL it still needed, and on_lost is stop",
-		"start it once with --on-lost reconcile: it makes a new slot and compares every row; rows whose text is the same cost nothing",
+		"start it once with --set slot.on_lost=reconcile: it makes a new slot and compares every row; rows whose text is the same cost nothing",
 		operations + "#the-slot-was-lost",
 	},
 	{
@@ -236,7 +236,7 @@ var catalogue = []Entry{
 	},
 	{
 		Crashed, "the embedder died", "the plugin's process ended while it held texts: killed for memory, or by a text",
-		"lower --threads or --batch-rows, or give it more memory; a row that kills it becomes a dead letter",
+		"lower --threads or workers.batch_rows, or give it more memory; a row that kills it becomes a dead letter",
 		operations + "#the-plugin-is-down",
 	},
 	{

@@ -70,7 +70,7 @@ func TestCode_EveryKindHasOne(t *testing.T) {
 		}
 	}
 	for folder, known := range map[string]func(value string) code.Code{
-		"../database/errors.go":      func(v string) code.Code { return connectCodes[database.Kind(v)] },
+		"../../database/errors.go":   func(v string) code.Code { return connectCodes[database.Kind(v)] },
 		"../../../embed/embedder.go": func(v string) code.Code { return embedCodes[embed.Class(v)] },
 	} {
 		for name, value := range constants(t, folder) {

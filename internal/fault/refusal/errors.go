@@ -103,7 +103,7 @@ func (e *LostError) Error() string {
 
 // Hints returns the way out.
 func (e *LostError) Hints() []string {
-	return []string{"allow a new slot and a comparison of every row, once: embedsidecar run --on-lost reconcile"}
+	return []string{"allow a new slot and a comparison of every row, once: embedsidecar run --set slot.on_lost=reconcile"}
 }
 
 // UnknownPipeline is the error of a pipeline that is not there, given the names of those that are.

@@ -147,25 +147,20 @@ func (r *Registration) amend(p *config.Plugin) error {
 		}
 		p.Processes = r.Processes
 	}
-	if r.MemoryLimit != "" {
-		limit, err := config.ParseMemory(r.MemoryLimit)
-		if err != nil {
-			return wrong("%s: %s", r.Names.MemoryLimit, err)
+	for _, said := range []struct {
+		flag, key string
+		values    []string
+	}{
+		{r.Names.MemoryLimit, "memory_limit", []string{r.MemoryLimit}},
+		{r.Names.CallTimeout, "call_timeout", []string{r.CallTimeout}},
+		{r.Names.Env, "env", r.Env},
+	} {
+		if len(said.values) == 0 || said.values[0] == "" {
+			continue
 		}
-		p.MemoryLimit = limit
-	}
-	if r.CallTimeout != "" {
-		timeout, err := config.ParseCallTimeout(r.CallTimeout)
-		if err != nil {
-			return wrong("%s: %s", r.Names.CallTimeout, err)
+		if err := p.Set(said.key, said.values...); err != nil {
+			return wrong("%s: %s", said.flag, err)
 		}
-		p.CallTimeout = timeout
-	}
-	if len(r.Env) > 0 {
-		if err := config.CheckVariables(r.Env); err != nil {
-			return wrong("%s: %s", r.Names.Env, err)
-		}
-		p.Env = r.Env
 	}
 	return nil
 }

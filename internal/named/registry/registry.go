@@ -121,9 +121,6 @@ func (c Registry) known(settings *config.Config, name string) Known {
 			program, k.Path = entry.Path, entry.Path
 		}
 	}
-	if k.SHA256 == "" && name == settings.Plugins.Default && settings.Plugins.SHA256 != "" {
-		k.SHA256, k.Pinned = settings.Plugins.SHA256, pinnedInFile
-	}
 	path, err := settings.PluginProgram(c.source.Find, program)
 	if err != nil {
 		k.State, k.Detail, k.hints = fileUnusable, err.Error(), problem.Hints(err)

@@ -144,7 +144,7 @@ const OtherServer = "this server is not the one that was set up: the data was re
 
 // Anew is the way out of a slot that cannot go on.
 const Anew = "embedsidecar run makes it anew and compares every row; " +
-	"where on_lost is stop: embedsidecar run --on-lost reconcile, once"
+	"where on_lost is stop: embedsidecar run --set slot.on_lost=reconcile, once"
 
 // Moved is the state of a pipeline whose table has another name now, while another table has the old one.
 func Moved(table, namesake string) State {

@@ -98,7 +98,7 @@ var table = []Entry{
 	},
 	{
 		SlotLost, "the replication slot is gone or lost: changes are not seen",
-		"`embedsidecar run` makes it anew and compares every row; where `on_lost` is `stop`: `embedsidecar run --on-lost reconcile`, once", true,
+		"`embedsidecar run` makes it anew and compares every row; where `on_lost` is `stop`: `embedsidecar run --set slot.on_lost=reconcile`, once", true,
 	},
 	{
 		Paused, "somebody said `embedsidecar pause`: changes are queued, nothing is embedded",

@@ -81,7 +81,7 @@ func (o Opener) Dial(ctx context.Context) (*pgconn.PgConn, error) {
 	return database.ConnectReplication(ctx, o.Config.Database.Stream(), o.options(0))
 }
 
-// Retry does something that needs the server, and tries again for as long as --connect-timeout says while nobody
+// Retry does something that needs the server, and tries again for as long as database.connect_timeout says while nobody
 // answers or the server is starting. What a person must mend ends it at once.
 func Retry[T any](ctx context.Context, o Opener, open func(ctx context.Context) (T, error)) (T, error) {
 	const first, longest = 250 * time.Millisecond, 5 * time.Second

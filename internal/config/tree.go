@@ -1,0 +1,154 @@
+package config
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
+)
+
+// place is what may stand at one place of a file: a value or a list of values, keys, or a list of places.
+type place struct {
+	*Setting // of the value; nil: none
+
+	fields map[string]*place
+	item   *place
+}
+
+// below returns the place at a path below another, making those on the way.
+func (p *place) below(path string) *place {
+	for name := range strings.SplitSeq(path, ".") {
+		name, list := strings.CutSuffix(name, "[]")
+		if p.fields == nil {
+			p.fields = map[string]*place{}
+		}
+		if p.fields[name] == nil {
+			p.fields[name] = &place{}
+		}
+		if p = p.fields[name]; list {
+			if p.item == nil {
+				p.item = &place{}
+			}
+			p = p.item
+		}
+	}
+	return p
+}
+
+// filePlaces are those of a configuration. A model takes the settings of all manifests; Model.settle judges them.
+func filePlaces() *place {
+	root := &place{}
+	for i := range Settings() {
+		s := &Settings()[i]
+		root.below(s.Path).Setting = s
+	}
+	for _, of := range manifest.All() {
+		for _, s := range of.Settings {
+			kind := "told"
+			if s.Type == manifest.List {
+				kind = "told list"
+			}
+			root.below("models[]." + s.Name).Setting = &Setting{Path: "models[]." + s.Name, Type: kind}
+		}
+	}
+	return root
+}
+
+// takesList and takesValue report what the value at a place may be.
+func (p *place) takesList() bool {
+	return p.item != nil || p.Setting != nil && (itemTypes[p.Type] != nil || p.Type == "told list")
+}
+
+func (p *place) takesValue() bool {
+	return p.Setting != nil && (types[p.Type] != nil || p.Type == "told")
+}
+
+// want names what may stand here, for messages.
+func (p *place) want() string {
+	var forms []string
+	if p.takesValue() {
+		forms = append(forms, "a value")
+	}
+	if p.takesList() {
+		forms = append(forms, "a list")
+	}
+	if p.fields != nil {
+		forms = append(forms, "keys and values")
+	}
+	return strings.Join(forms, " or ")
+}
+
+// keys names what a mapping has.
+func (p *place) keys() []string { return slices.Sorted(maps.Keys(p.fields)) }
+
+// indexes are those of lists in a path.
+var indexes = regexp.MustCompile(`\[[0-9]+\]`)
+
+// JSONSchema describes the file for editors and validators, in the words of JSON Schema 2020-12. It is made of the
+// table that the reader of the file goes by, so it knows the same keys.
+func JSONSchema() map[string]any {
+	doc := filePlaces().schema()
+	doc["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+	doc["title"] = "Configuration of embedsidecar"
+	return doc
+}
+
+// schema says of a place of a file what may stand there.
+func (p *place) schema() map[string]any {
+	var forms []map[string]any
+	scalar := map[string]any{"type": []string{"string", "number", "boolean"}}
+	switch {
+	case !p.takesValue():
+	case p.Type == "version":
+		forms = append(forms, map[string]any{"const": 1})
+	case p.Type == "bool" || len(p.Choices) > 0: // a variable may stand for any of them
+		choices := p.Choices
+		if p.Type == "bool" {
+			choices = []string{"true", "false"}
+		}
+		words := []any{}
+		for _, c := range choices {
+			words = append(words, c)
+			if c == "true" || c == "false" {
+				words = append(words, c == "true")
+			}
+		}
+		forms = append(forms, map[string]any{"enum": words}, map[string]any{"type": "string", "pattern": `\$\{`})
+	default:
+		forms = append(forms, scalar)
+	}
+	if p.takesList() {
+		items := scalar
+		if p.item != nil {
+			items = p.item.schema()
+		}
+		forms = append(forms, map[string]any{"type": []string{"array", "null"}, "items": items})
+	}
+	if p.fields != nil {
+		properties := map[string]any{}
+		for name, field := range p.fields {
+			properties[name] = field.schema()
+		}
+		forms = append(forms, map[string]any{
+			"type": []string{"object", "null"}, "properties": properties, "additionalProperties": false,
+		})
+	}
+	doc := map[string]any{"anyOf": forms}
+	if len(forms) == 1 {
+		doc = forms[0]
+	}
+	if p.Setting == nil || p.Usage == "" {
+		return doc
+	}
+	doc = maps.Clone(doc) // what stands at several places is described at each
+	doc["description"] = p.Usage
+	if value := p.Default(); value != "" {
+		doc["default"] = value
+		if p.Type == "bool" {
+			doc["default"] = value == "true"
+		}
+	}
+	return doc
+}

@@ -1,0 +1,377 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// types read a text as a value of the setting's field. Lists have types of their own: see itemTypes.
+var types = map[string]func(s *Setting, v string) (any, error){
+	"text":       func(_ *Setting, v string) (any, error) { return v, nil },
+	"name":       func(_ *Setting, v string) (any, error) { return v, when(v == "", "expected a text that is not empty") },
+	"bool":       func(_ *Setting, v string) (any, error) { return parseBool(v) },
+	"number":     func(s *Setting, v string) (any, error) { return parseInt(v, whole(s.Low), whole(s.High)) },
+	"auto":       func(s *Setting, v string) (any, error) { return parseAuto(v, whole(s.High)) },
+	"price":      func(_ *Setting, v string) (any, error) { return parsePrice(v) },
+	"duration":   parseDuration,
+	"size":       parseSize,
+	"choice":     parseChoice,
+	"second":     func(s *Setting, v string) (any, error) { at, err := s.choose(v); return at == 1, err },
+	"lane":       func(s *Setting, v string) (any, error) { at, err := s.choose(v); return pipeline.Lane(at), err },
+	"level":      parseLevel,
+	"sha256":     func(_ *Setting, v string) (any, error) { return parseSHA256(v) },
+	"slot":       func(_ *Setting, v string) (any, error) { return v, checkSlot(v) },
+	"identifier": func(_ *Setting, v string) (any, error) { return v, checkName(v) },
+	"instance":   func(_ *Setting, v string) (any, error) { return v, checkInstance(v) },
+	"listen":     func(_ *Setting, v string) (any, error) { return v, checkListen(v) },
+	"base_path":  func(_ *Setting, v string) (any, error) { return parseBasePath(v) },
+	"expression": func(_ *Setting, v string) (any, error) {
+		v = strings.TrimSpace(v)
+		return v, when(v == "" || invalidAt(v) >= 0, "expected an SQL expression")
+	},
+	"hours":   func(_ *Setting, v string) (any, error) { return pipeline.ParseHours(v) },
+	"column":  func(_ *Setting, v string) (any, error) { return parseIdent("", v) },
+	"columns": func(_ *Setting, v string) (any, error) { return parseColumns("", v) },
+	"table": func(_ *Setting, v string) (any, error) {
+		schema, table, err := parseTable("", v)
+		return [2]string{schema, table}, err
+	},
+	"source": func(_ *Setting, v string) (any, error) {
+		schema, table, err := ParseTable(v)
+		return [2]string{schema, table}, err
+	},
+	"pipeline": func(_ *Setting, v string) (any, error) { return ParsePipeline(v) },
+	"version": func(_ *Setting, v string) (any, error) {
+		return nil, when(v != "1", "this program knows version 1 of the file, not %q", v)
+	},
+}
+
+// when returns an error if something is wrong.
+func when(wrong bool, format string, args ...any) error {
+	if wrong {
+		return fmt.Errorf(format, args...)
+	}
+	return nil
+}
+
+// put reads a text and sets the field of its owner.
+func (s *Setting) put(owner reflect.Value, v string) error {
+	if strings.ContainsRune(v, 0) {
+		return errors.New("a value cannot hold a NUL byte")
+	}
+	value, err := types[s.Type](s, v)
+	if err != nil || value == nil {
+		return err
+	}
+	if pair, ok := value.([2]string); ok {
+		for i, field := range s.fields(owner) {
+			field.SetString(pair[i])
+		}
+		return nil
+	}
+	field := s.fields(owner)[0]
+	if field.Kind() == reflect.Map {
+		field.SetMapIndex(reflect.ValueOf(s.Path), reflect.ValueOf(value))
+		return nil
+	}
+	field.Set(reflect.ValueOf(value).Convert(field.Type()))
+	return nil
+}
+
+// fields are what the setting sets: most often one, of a table's name two, of a whole element itself.
+func (s *Setting) fields(owner reflect.Value) (list []reflect.Value) {
+	for _, path := range strings.Fields(s.Fields) {
+		field := owner
+		for name := range strings.SplitSeq(path, ".") {
+			field = field.FieldByName(name)
+		}
+		list = append(list, field)
+	}
+	if list == nil {
+		list = []reflect.Value{owner}
+	}
+	return list
+}
+
+// text writes the value of the field as a user would.
+func (s *Setting) text(owner reflect.Value) string {
+	if s.Type == "version" || s.Type == "pipeline" {
+		return ""
+	}
+	fields := s.fields(owner)
+	switch v := fields[0].Interface().(type) {
+	case bool:
+		if s.Type == "second" {
+			return s.Choices[map[bool]int{true: 1}[v]]
+		}
+		return strconv.FormatBool(v)
+	case int:
+		if v == 0 && s.Type == "auto" {
+			return "auto"
+		}
+		return strconv.Itoa(v)
+	case int64:
+		return formatSize(v)
+	case time.Duration:
+		return formatDuration(v)
+	case pipeline.Lane:
+		return s.Choices[v]
+	case slog.Level:
+		return strings.ToLower(v.String())
+	case map[string]string:
+		return v[s.Path]
+	case []string:
+		if s.Type == "variables" {
+			return strings.Join(v, ", ")
+		}
+		names := make([]string, len(v))
+		for i, name := range v {
+			names[i] = quoteIdent(name)
+		}
+		return strings.Join(names, ", ")
+	case string:
+		switch {
+		case len(fields) == 2 && fields[1].String() == "":
+			return ""
+		case len(fields) == 2:
+			return tableName(v, fields[1].String())
+		case s.Type == "column" && v != "":
+			return quoteIdent(v)
+		}
+	}
+	return fmt.Sprint(fields[0].Interface())
+}
+
+// choose returns the place of a value among the choices.
+func (s *Setting) choose(v string) (int, error) {
+	_, err := oneOf(v, s.Choices...)
+	return slices.Index(s.Choices, v), err
+}
+
+// parseChoice reads one of the choices; none is the empty string.
+func parseChoice(s *Setting, v string) (any, error) {
+	v, err := oneOf(v, s.Choices...)
+	if v == "none" {
+		v = ""
+	}
+	return v, err
+}
+
+func parseLevel(s *Setting, v string) (any, error) {
+	if _, err := s.choose(v); err != nil {
+		return nil, err
+	}
+	var level slog.Level
+	return level, level.UnmarshalText([]byte(v))
+}
+
+// itemTypes read an item of a list. Columns may also be a text, with commas between them.
+var itemTypes = map[string]func(string) (string, error){
+	"columns":   func(v string) (string, error) { return parseIdent("", v) },
+	"idents":    func(v string) (string, error) { return parseIdent("", v) },
+	"variables": func(v string) (string, error) { return v, when(!isVariable(v), "%q is no name of a variable", v) },
+}
+
+// putList reads the items of a list and sets the field of its owner.
+func (s *Setting) putList(owner reflect.Value, items []string) error {
+	var list []string
+	for i, item := range items {
+		value, err := itemTypes[s.Type](item)
+		if err != nil {
+			return &itemError{i, err}
+		}
+		list = append(list, value)
+	}
+	s.fields(owner)[0].Set(reflect.ValueOf(list))
+	return nil
+}
+
+// itemError is a mistake in one element of a list.
+type itemError struct {
+	index int
+	err   error
+}
+
+func (e *itemError) Error() string { return index("", e.index) + ": " + e.err.Error() }
+
+// index writes the path of an element of a list.
+func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+
+func parseBool(s string) (bool, error) {
+	switch s {
+	case "true", "1":
+		return true, nil
+	case "false", "0":
+		return false, nil
+	}
+	return false, fmt.Errorf("expected true or false, not %q", s)
+}
+
+// whole is a bound of the table, 0 for none.
+func whole(bound string) int {
+	n, _ := strconv.Atoi(bound)
+	return n
+}
+
+func parseInt(s string, low, high int) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return 0, fmt.Errorf("expected a whole number, not %q", s)
+	}
+	return n, when(n < low || n > high, "expected a number from %d to %d, not %d", low, high, n)
+}
+
+// parseAuto reads a number, or "auto" for 0.
+func parseAuto(s string, high int) (int, error) {
+	if s == "auto" {
+		return 0, nil
+	}
+	n, err := parseInt(s, 0, high)
+	if err != nil {
+		return 0, fmt.Errorf("%w; auto lets the program choose", err)
+	}
+	return n, nil
+}
+
+func parsePrice(s string) (float64, error) {
+	const most = 1e6
+	price, err := strconv.ParseFloat(s, 64)
+	return price, when(err != nil || !(price > 0 && price <= most),
+		"expected the price of a million tokens, a number above 0, not %q", s)
+}
+
+// parseDuration reads 500ms, 30s, 5m, 1h30m.
+func parseDuration(s *Setting, v string) (any, error) {
+	d, err := time.ParseDuration(v)
+	if err != nil {
+		if _, number := strconv.ParseFloat(v, 64); number == nil {
+			return nil, fmt.Errorf("%q has no unit: write %ss, %sm or the like", v, v, v)
+		}
+		return nil, fmt.Errorf("expected a duration such as 500ms, 30s or 5m, not %q", v)
+	}
+	low, _ := time.ParseDuration(s.Low)
+	high, _ := time.ParseDuration(s.High)
+	return d, when(d < low || d > high, "expected a duration from %s to %s, not %s", formatDuration(low),
+		formatDuration(high), v)
+}
+
+func formatDuration(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, zero) {
+			s = strings.TrimSuffix(s, zero[1:])
+		}
+	}
+	return s
+}
+
+var units = []struct {
+	suffix string
+	bytes  int64
+}{
+	{"KiB", 1 << 10},
+	{"MiB", 1 << 20},
+	{"GiB", 1 << 30},
+	{"TiB", 1 << 40},
+	{"kB", 1e3},
+	{"KB", 1e3},
+	{"MB", 1e6},
+	{"GB", 1e9},
+	{"TB", 1e12},
+	{"B", 1},
+}
+
+// parseSize reads 64MiB, 1.5GiB, 100kB; a bare number is bytes.
+func parseSize(s *Setting, v string) (any, error) {
+	size, low, high := bytesOf(v), bytesOf(s.Low), bytesOf(s.High)
+	if math.IsNaN(size) {
+		return nil, fmt.Errorf("expected a size such as 64MiB or 1GiB, not %q", v)
+	}
+	return int64(size), when(size < low || size > high, "expected a size from %s to %s, not %s", s.Low, s.High, v)
+}
+
+// bytesOf returns how many bytes a text says; NaN if it is no size.
+func bytesOf(s string) float64 {
+	number, factor := s, int64(1)
+	for _, unit := range units {
+		if rest, ok := strings.CutSuffix(s, unit.suffix); ok {
+			number, factor = strings.TrimRight(rest, " "), unit.bytes
+			break
+		}
+	}
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil || math.IsInf(n, 0) || strings.ContainsAny(number, "xXpP_") {
+		return math.NaN()
+	}
+	return n * float64(factor)
+}
+
+func formatSize(n int64) string {
+	for i := 3; i >= 0; i-- {
+		if n != 0 && n%units[i].bytes == 0 {
+			return strconv.FormatInt(n/units[i].bytes, 10) + units[i].suffix
+		}
+	}
+	return strconv.FormatInt(n, 10) + "B"
+}
+
+func parseSHA256(s string) (string, error) {
+	s = strings.ToLower(strings.TrimPrefix(s, "sha256:"))
+	return s, when(len(s) != 64 || strings.Trim(s, "0123456789abcdef") != "",
+		"expected a SHA-256 of 64 hexadecimal digits")
+}
+
+func oneOf(s string, choices ...string) (string, error) {
+	last := len(choices) - 1
+	return s, when(!slices.Contains(choices, s), "expected %s or %s, not %q", strings.Join(choices[:last], ", "),
+		choices[last], s)
+}
+
+// checkSlot knows Postgres' rule for names of slots.
+func checkSlot(name string) error {
+	return when(name == "" || len(name) > maxIdent || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_") != "",
+		"a slot's name has 1 to %d of a-z, 0-9 and _, not %q", maxIdent, name)
+}
+
+func checkName(name string) error {
+	return when(name == "" || len(name) > maxIdent || invalidAt(name) >= 0, "expected a name of 1 to %d bytes of UTF-8",
+		maxIdent)
+}
+
+func checkInstance(name string) error {
+	const most = maxIdent - len("embedsidecar/")
+	return when(name == "" || len(name) > most || strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' }),
+		"expected a name of 1 to %d printable ASCII characters without spaces, not %q", most, name)
+}
+
+func checkListen(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("expected HOST:PORT or :PORT, as in 127.0.0.1:7471, not %q", address)
+	}
+	if _, err := parseInt(port, 0, 65535); err != nil {
+		return fmt.Errorf("port of %q: %w", address, err)
+	}
+	return when(strings.ContainsAny(host, " /@"), "expected HOST:PORT, as in 127.0.0.1:7471, not %q", address)
+}
+
+// basePath is a path that stands in links, cookies and patterns of proxies as it is.
+var basePath = regexp.MustCompile(`^(/[A-Za-z0-9_-][A-Za-z0-9._-]*)+$`)
+
+// parseBasePath reads the path under which a proxy shows pages, and takes the slash at its end away.
+func parseBasePath(v string) (string, error) {
+	path := strings.TrimRight(v, "/")
+	return path, when(path != "" && !basePath.MatchString(path),
+		"expected a path such as /tools/embedsidecar, of letters, digits, dots, - and _, not %q", v)
+}
