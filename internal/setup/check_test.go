@@ -148,9 +148,12 @@ func TestCheck_NamesWhoHoldsTheSlot(t *testing.T) {
 	}
 	_, err := uninstall.All(t.Context(), uninstall.Options{Pool: b.pool})
 	wantError[*refusal.ConflictError](t, err, "a sidecar", "stop every sidecar")
+	// The process that holds the slot makes it anew; another one starts and works the queue meanwhile (P5).
 	b.MustExec("DROP PUBLICATION embedsidecar")
-	_, err = setup.Init(t.Context(), o)
-	wantError[*refusal.ConflictError](t, err, "in use by pid")
+	b.init(o)
+	if !testenv.Value[bool](b.Database, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = 'embedsidecar')") {
+		t.Error("init leaves the publication missing")
+	}
 }
 
 func TestUninstall_TakesAwayWhatInitMade(t *testing.T) {

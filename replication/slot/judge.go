@@ -168,8 +168,12 @@ func (s *State) Renewal(server pglogrepl.IdentifySystemResult, adopt bool) (reas
 			return "", err
 		}
 	}
-	if s.Active {
+	switch {
+	case !s.Active:
+		return v.Condition.String(), nil
+	case !adopt && (v.Condition == Unpublished || v.Condition == Republished):
+		return "", nil // the process that holds the slot finds the same and repairs it; this one may work the queue meanwhile
+	default:
 		return "", s.inUse()
 	}
-	return v.Condition.String(), nil
 }

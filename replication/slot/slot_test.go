@@ -156,6 +156,7 @@ func TestRenewal(t *testing.T) {
 		"lost, and somebody holds it":    {lost, false, Good, `slot "docs" is in use by pid 4711`},
 		"gone":                           {idle(func(s *State) { s.Exists = false }), false, Gone, ""},
 		"without its publication":        {idle(func(s *State) { s.PublicationNow = 0 }), false, Unpublished, ""},
+		"the same, and it is held":       {func(s *State) { s.PublicationNow = 0 }, false, Good, ""},
 		"a copy":                         {idle(copied), false, Good, "(system id 7, it was 8)"},
 		"a copy that is adopted":         {idle(copied), true, OtherServer, ""},
 		"an adopted copy that is held":   {copied, true, Good, "is in use by"},

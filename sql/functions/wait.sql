@@ -75,16 +75,19 @@ DECLARE
 BEGIN
     SELECT bool_and(c.lsn >= how_far.lsn AND c.system_id = (SELECT s.system_identifier::text FROM pg_control_system() AS s)),
            bool_and(EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation)),
-           bool_or(EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id AND s.phase <> 'done')),
            string_agg(format('%s is %s', p.name, CASE WHEN NOT (i.enabled AND p.enabled) THEN 'paused' WHEN p.status <> 'active' THEN p.status ELSE 'outside of its hours' END),
                    ', ' ORDER BY p.name)
                FILTER (WHERE NOT (i.enabled AND p.enabled AND p.status = 'active' AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)))
-    INTO   decoded, routed, scans, resting
+    INTO   decoded, routed, resting
     FROM   embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i JOIN embedsidecar.lsn_checkpoint AS c ON c.slot_name = p.slot_name
     WHERE  p.pipeline_id = ANY (how_far.ids);
-    -- In a statement of its own, which sees what became a task before the checkpoint that was just read.
-    waits := EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.state IN ('todo', 'retrying') AND t.pipeline_id = ANY (how_far.ids) AND t.first_lsn <= how_far.lsn);
-    aside := EXISTS (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = ANY (how_far.ids) AND a.first_lsn <= how_far.lsn);
+    -- In a statement of its own, which sees what became a task before the checkpoint that was just read; and in one, as
+    -- what was set aside becomes a task or a scan.
+    SELECT EXISTS (SELECT FROM embedsidecar.task AS t
+               WHERE t.state IN ('todo', 'retrying') AND t.pipeline_id = ANY (how_far.ids) AND t.first_lsn <= how_far.lsn),
+           EXISTS (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = ANY (how_far.ids) AND a.first_lsn <= how_far.lsn),
+           EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = ANY (how_far.ids) AND s.phase <> 'done')
+    INTO   waits, aside, scans;
     done := coalesce(decoded AND routed AND NOT scans AND NOT waits AND NOT aside AND resting IS NULL, false);
     left_over := concat_ws(', ', CASE WHEN NOT decoded THEN 'changes are not read from the slot yet' END, CASE WHEN NOT routed THEN 'the streamer does not know a pipeline yet' END,
         CASE WHEN scans THEN 'a scan is not over' END, CASE WHEN waits THEN 'rows are left to embed' END,
