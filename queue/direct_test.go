@@ -20,7 +20,9 @@ func TestScreen_SaysWhatBecomesOfEach(t *testing.T) {
 	for _, key := range []string{"5", "1", "2", "3", "4", "1"} {
 		changes = append(changes, change(key, uint64(10+len(changes))))
 	}
-	s, err := f.q.Screen(t.Context(), changes, func(_ context.Context, changes []queue.Change) (list []string, _ bool, _ error) {
+	s, err := f.q.Screen(t.Context(), changes, func(_ context.Context, changes []queue.Change) (list []string, _ bool,
+		_ error,
+	) {
 		for i := range changes {
 			list = append(list, verdicts[changes[i].RowKey])
 		}

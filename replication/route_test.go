@@ -260,7 +260,8 @@ func TestUpdate_KnowsLongValuesByTheirHashes(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	row[3] = short
-	if got := r.patternOf(row, nil); matches(got, entry([]float32{1, 2}, "a", long)) || matches(got, entry(nil, "a", long)) {
+	got := r.patternOf(row, nil)
+	if matches(got, entry([]float32{1, 2}, "a", long)) || matches(got, entry(nil, "a", long)) {
 		t.Errorf("what cannot be a vector is taken for one: %q", got)
 	}
 	row[0] = short

@@ -135,8 +135,8 @@ func (w *Worker) Ready(changes int) bool {
 }
 
 // Direct works changes at once, in place of tasks: d tells which of them are done. One statement screens them and looks
-// at their rows; over a line one more writes them where vectors have a table of their own. It returns how long it waited
-// for the embedder. What goes wrong, or takes long, is left to the queue, which knows how to try again; until that has
+// at their rows; over a line one more writes them where vectors have a table of their own. It returns how long it
+// waited for the embedder. What goes wrong, or takes long, is left to the queue, which knows how to try again; until that has
 // gone well for a while the pipeline is not Ready.
 func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Change) (s queue.Screened,
 	embedding time.Duration,
@@ -194,7 +194,9 @@ func (w *Worker) screen(ctx context.Context, d *queue.Direct, changes []queue.Ch
 	tasks []queue.Task, items []item, err error,
 ) {
 	var found rows.Screened
-	s, err = w.tasks.Screen(ctx, changes, func(ctx context.Context, changes []queue.Change) (_ []string, _ bool, err error) {
+	s, err = w.tasks.Screen(ctx, changes, func(ctx context.Context, changes []queue.Change) (_ []string, _ bool,
+		err error,
+	) {
 		found, err = w.store.screen(ctx, d, changes, w.way.limit)
 		return found.Verdicts, found.Hidden, err
 	})
@@ -262,6 +264,6 @@ func (w *Worker) writeAtOnce(ctx context.Context, d *queue.Direct, items []item,
 	return nil
 }
 
-// Lined reports whether changes are worked over a line. Statements there are planned once, for any row: of a table whose
-// key says in which partition a row is, that would be over all of them.
+// Lined reports whether changes are worked over a line. Statements there are planned once, for any row: of a table
+// whose key says in which partition a row is, that would be over all of them.
 func (w *Worker) Lined() bool { return !w.o.Pipeline.Routed() }
