@@ -62,7 +62,7 @@ func TestSQL_AnActionGoesOnWithWhatItWasBegun(t *testing.T) {
 			fmt.Sprintf(`requeue('docs', said_by => 'bob', continues => %d)`, requeue),
 			`requeue('docs', continues => 0)`, `requeue('docs', continues => -9223372036854775808)`,
 		} {
-			operator.refused("SELECT embedsidecar."+call, "22023", "begin anew without it")
+			operator.refused("SELECT embedsidecar."+call, "22023", "repeat its other arguments")
 		}
 		if after := left(); after != before {
 			t.Errorf("something was done:\n%s\nwas\n%s", after, before)

@@ -105,8 +105,8 @@ func TestProperty_PauseAndHoursEmbedNothing(t *testing.T) {
 			"on":     func() { exec(`SELECT embedsidecar.resume()`)(); off = false },
 			"close":  func() { f.hours(t, never); closed = true },
 			"open":   func() { f.hours(t, always); closed = false },
-			"ask":    func() { exec(`SELECT embedsidecar.resume_for('docs', '1 h')`)(); asked, paused = true, false },
-			"end":    func() { exec(`SELECT embedsidecar.resume_for('docs', '0')`)(); asked = false },
+			"ask":    func() { exec(`SELECT embedsidecar.resume('docs', '1 h')`)(); asked, paused = true, false },
+			"end":    func() { exec(`SELECT embedsidecar.resume('docs', '0')`)(); asked = false },
 		}
 		names := make([]string, 0, len(acts))
 		for name := range acts {
@@ -151,12 +151,12 @@ func TestSQL_LanesAndPrioritise(t *testing.T) {
 			"docs low todo 6 5 0 150", "docs normal retrying 1 8 8 480", "docs normal todo 2 7 6 390")
 	}
 	reader.refused(`SELECT embedsidecar.prioritise('docs', 'high')`, "42501")
-	reader.refused(`SELECT embedsidecar.resume_for('docs', '1 h')`, "42501")
+	reader.refused(`SELECT embedsidecar.resume('docs', '1 h')`, "42501")
 	operator.refused(`SELECT embedsidecar.prioritise('docs', 'soon')`, "22023", "urgent")
 	operator.refused(`SELECT embedsidecar.prioritise('docs', 'high', '{NULL}')`, "22023", "without NULL")
-	operator.refused(`SELECT embedsidecar.resume_for('docs', NULL)`, "22023", "366 days")
-	operator.refused(`SELECT embedsidecar.resume_for('docs', '-1 s')`, "22023", "366 days")
-	operator.refused(`SELECT embedsidecar.resume_for('dosc', '1 h')`, "42704", "there are: docs")
+	operator.refused(`SELECT embedsidecar.resume('docs', '367 days')`, "22023", "366 days")
+	operator.refused(`SELECT embedsidecar.resume('docs', '-1 s')`, "22023", "366 days")
+	operator.refused(`SELECT embedsidecar.resume('dosc', '1 h')`, "42704", "there are: docs")
 	operator.sees(`SELECT changed, remaining, audit_id FROM embedsidecar.prioritise('docs', 'urgent', dry_run => true)`, "0 9 ")
 	operator.sees(`SELECT changed, remaining FROM embedsidecar.prioritise('docs', 'urgent', '{7,3,nobody}')`, "2 0")
 	operator.sees(`SELECT changed, remaining, audit_id FROM embedsidecar.prioritise('docs', 'high', '{0,1,2,4,5,6,8}', max_rows => 3)`, "3 4 2")
@@ -175,13 +175,13 @@ func TestSQL_LanesAndPrioritise(t *testing.T) {
 	if fmt.Sprint(order) != "[3 7 0 1 2 4 5 6]" {
 		t.Errorf("leased in the order %v", order)
 	}
-	operator.sees(`SELECT embedsidecar.resume_for('docs', '2 h', dry_run => true), embedsidecar.resume_for('docs', '2 h', said_by => 'ann')`, "would_be_resumed resumed")
+	operator.sees(`SELECT embedsidecar.resume('docs', '2 h', dry_run => true), embedsidecar.resume('docs', '2 h', said_by => 'ann')`, "would_be_resumed resumed")
 	operator.sees(`SELECT open_until > now() + interval '119 min', active_hours FROM embedsidecar.pipelines`, "t ")
-	operator.sees(`SELECT embedsidecar.resume_for('docs', '0')`, "back_to_its_hours")
+	operator.sees(`SELECT embedsidecar.resume('docs', '0')`, "back_to_its_hours")
 	f.hours(t, pipeline.Manual)
 	for _, p := range []*person{reader, operator} {
 		p.sees(`SELECT is_open, active_hours FROM embedsidecar.status`, "f manual")
-		p.sees(`SELECT subject, status, hint FROM embedsidecar.health WHERE "check" = 'hours'`, `docs warn SELECT embedsidecar.resume_for('docs', '1 hour');`)
+		p.sees(`SELECT subject, status, hint FROM embedsidecar.health WHERE "check" = 'hours'`, `docs warn SELECT embedsidecar.resume('docs', '1 hour');`)
 		p.sees(`SELECT embedsidecar.wait_for(timeout => '1 min')`, "f")
 	}
 }

@@ -135,7 +135,7 @@ func (f *fixture) mayNot(t *testing.T, reader, operator *person, run string) {
 	nobody.refused(`SELECT * FROM embedsidecar.status`, "42501")
 	for _, sql := range []string{
 		`SELECT * FROM embedsidecar.task`, `SELECT secret FROM embedsidecar.installation`, `SELECT embedsidecar.pause()`,
-		`SELECT embedsidecar.retry_failed()`, `SELECT embedsidecar.reembed('docs')`, `SELECT embedsidecar.rescan('docs')`,
+		`SELECT embedsidecar.retry_failed()`, `SELECT embedsidecar.reembed('docs')`, `SELECT embedsidecar.resume('docs', '1 h')`,
 		`SELECT embedsidecar.backfill('docs')`,
 		`SELECT embedsidecar.set_priority('docs', 'low')`, `SELECT embedsidecar.cancel('docs', '{1}')`,
 		`SELECT embedsidecar.discard_dead('docs')`, `SELECT embedsidecar.requeue('docs')`,
@@ -144,8 +144,8 @@ func (f *fixture) mayNot(t *testing.T, reader, operator *person, run string) {
 	}
 	for _, sql := range []string{
 		`SELECT * FROM embedsidecar.task`, `UPDATE embedsidecar.pipeline SET enabled = false`, `DELETE FROM embedsidecar.audit_log`,
-		`SELECT embedsidecar.switch('docs', true, false, '')`, `SELECT embedsidecar.add_looks(1, '{1}')`,
-		`SELECT embedsidecar.begin_action('x', 1, '{}', '', NULL, 1, NULL, false)`,
+		`SELECT embedsidecar.switch('docs', true, NULL, false, '')`, `SELECT embedsidecar.add_looks(1, '{1}')`,
+		`SELECT embedsidecar.begin_action('x', 1, '{}', '', false)`,
 	} {
 		operator.refused(sql, "42501")
 	}
@@ -163,7 +163,7 @@ func (f *fixture) wrongly(t *testing.T, operator *person) {
 		{`SELECT embedsidecar.backfill(NULL)`, "22004", "name a pipeline"},
 		{`SELECT embedsidecar.backfill('dosc')`, "42704", "there are: docs"},
 		{`SELECT embedsidecar.backfill('docs', NULL)`, "22004", "dry_run"},
-		{`SELECT embedsidecar.rescan(NULL)`, "22004", "name a pipeline"},
+		{`SELECT embedsidecar.resume(NULL, '1 h')`, "22004", "name a pipeline"},
 		{`SELECT embedsidecar.pause(NULL, NULL)`, "22004", "dry_run"},
 		{`SELECT embedsidecar.set_priority('docs', 'hihg')`, "22023", "low, normal, high, urgent"},
 		{`SELECT embedsidecar.retry_failed('docs', max_rows => 0)`, "22023", "1 to 100000"},
@@ -230,13 +230,12 @@ func (f *fixture) acts(t *testing.T, operator *person) {
 	operator.sees(`SELECT rows_seen, requested_at > started_at FROM embedsidecar.progress`, "5 t")
 	operator.sees(`SELECT changed, remaining FROM embedsidecar.reembed('docs', continues => (SELECT max(audit_id) FROM embedsidecar.audit))`, "1 0")
 	operator.sees(`SELECT embedsidecar.backfill('docs', dry_run => true), embedsidecar.backfill('docs', said_by => 'ann')`, "scan_would_be_requested scan_requested")
-	operator.sees(`SELECT embedsidecar.rescan('docs')`, "scan_requested")
 	operator.sees(`SELECT action || ' ' || coalesce(pipeline, '-') || ' ' || result || ' ' || changed || ' ' || said_by FROM embedsidecar.audit ORDER BY audit_id`,
 		"pause docs paused 1 ann", "pause docs already_paused 0 ", "resume docs resumed 1 ", "pause - paused 1 ",
 		"resume - resumed 1 ", "resume - already_on 0 ", "set_priority docs set 1 ", "set_priority docs already_so 0 ",
 		"retry docs retried 2 ", "discard docs discarded 1 ", "cancel docs cancelled 3 ", "requeue docs requeued 2 ",
 		"requeue docs requeued 2 ", "reembed docs reembed_requested 1 ",
-		"reembed docs reembed_requested 2 ", "backfill docs scan_requested 0 ann", "backfill docs scan_requested 0 ")
+		"reembed docs reembed_requested 2 ", "backfill docs scan_requested 0 ann")
 	operator.sees(`SELECT DISTINCT role = session_user, application, client_addr IS NOT NULL, acted_at <= finished_at FROM embedsidecar.audit`, "t psql t t")
 	operator.sees(`SELECT arguments FROM embedsidecar.audit WHERE action = 'cancel'`, `{"keys": ["1", "4", "5", "nobody"], "keys_given": 4}`)
 }

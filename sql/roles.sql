@@ -63,7 +63,7 @@ GRANT UPDATE (publication_oid, system_id, timeline, consistent_point, lsn, epoch
 GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, generation, lease_epoch, tokens_embedded, texts_embedded, texts_reused, rows_unchanged) ON embedsidecar.pipeline TO embedsidecar_run;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;
 -- What this role could do by the tables it may have done and audited.
-GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.backfill, embedsidecar.rescan, embedsidecar.reembed TO embedsidecar_run;
+GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.backfill, embedsidecar.reembed TO embedsidecar_run;
 GRANT EXECUTE ON FUNCTION embedsidecar.row_facts, embedsidecar.drain_state, embedsidecar.is_open, embedsidecar.minute_of_week,
     embedsidecar.note_reload, embedsidecar.prune_audit, embedsidecar.tell_audit TO embedsidecar_run;
 
@@ -76,7 +76,7 @@ GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsid
 GRANT EXECUTE ON FUNCTION embedsidecar.drain_state, embedsidecar.explain, embedsidecar.row_key, embedsidecar.view_sql TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON PROCEDURE embedsidecar.wait_until, embedsidecar.drain TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.pause, embedsidecar.resume, embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.cancel, embedsidecar.discard_dead,
-    embedsidecar.backfill, embedsidecar.rescan, embedsidecar.reembed, embedsidecar.set_priority, embedsidecar.notify_changes, embedsidecar.resume_for, embedsidecar.prioritise TO embedsidecar_operator;
+    embedsidecar.backfill, embedsidecar.reembed, embedsidecar.set_priority, embedsidecar.notify_changes, embedsidecar.prioritise TO embedsidecar_operator;
 -- For the command line, which looks for the pipelines by their names.
 GRANT SELECT ON embedsidecar.schema_version TO embedsidecar_operator;
 GRANT SELECT (pipeline_id, name, table_schema, table_name, enabled) ON embedsidecar.pipeline TO embedsidecar_operator;

@@ -80,7 +80,7 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 	costs("a row with a wider key, in two pipelines", 2, "INSERT INTO docs VALUES (5000000000, 'x', 'y')")
 
 	// What is compared again is counted once, and what was counted stays so.
-	s.run(0, "rescan", "notes")
+	s.run(0, "backfill", "notes")
 	costs("a comparison", 0)
 	if p := s.state("public.notes"); p.ScanReason != "asked for" || p.ScanSeen != 50 || p.ScanExpected <= 0 {
 		t.Errorf("%+v", p)

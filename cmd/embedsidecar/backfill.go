@@ -13,17 +13,13 @@ import (
 )
 
 func newBackfill() *command {
-	return &command{
-		name: "backfill", aliases: []string{"rescan"}, group: groupOperate,
-		usage:     "look at every row now, and embed what is missing or old",
-		arguments: "[PIPELINE...]", maxArgs: -1,
-		description: "Asks for the comparison of every row with what was written for it that a new pipeline, a lost slot or an altered table brings by itself. Only rows that have no vector of their text as it is are embedded, behind live changes. It begins when a sidecar runs; embedsidecar status shows how far it is. --dry-run compares every row now and tells how many would be embedded, and of a sample of these about how many tokens they are (by the model's own tokenizer), the time, the price (where the model has one in the file) and the room. It embeds a few for that, unless that costs money.",
-		settings:    []string{config.GroupDatabase, config.GroupEmbedding}, acts: true, run: backfill,
-	}
+	c := newVerb(verbs.Backfill)
+	c.settings, c.run = []string{config.GroupDatabase, config.GroupEmbedding}, backfill
+	return c
 }
 
 func backfill(ctx context.Context, env *environment) error {
-	list, without, err := app.Backfill(ctx, env.node(), actions.Person(), env.args, env.dryRun)
+	list, without, err := app.Backfill(ctx, env.node(), verbs.Person(), env.args, env.dryRun)
 	if err != nil {
 		return err
 	}

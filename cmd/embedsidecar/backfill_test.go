@@ -49,7 +49,7 @@ func TestBackfill_TellsWhatItTakes(t *testing.T) {
 		if paid := told("--config", file).Estimate; paid == nil || paid.Price == nil || int64(*paid.Price) != e.Tokens || paid.Seconds != nil {
 			t.Errorf("with a price: %+v, and without %+v", paid, e)
 		}
-		stdout, _ := s.run(0, "rescan", "--dry-run")
+		stdout, _ := s.run(0, "backfill", "--dry-run")
 		s.has(stdout, "TO EMBED", "public.docs", "scan_would_be_requested")
 
 		// Who may act and not read the table is told what would be done, and why not what it takes.

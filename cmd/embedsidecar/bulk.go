@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/signals"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
-	"github.com/embedsidecar/embedsidecar/internal/manage/wait"
+	caughtup "github.com/embedsidecar/embedsidecar/internal/manage/wait"
 )
 
 // bulkCommand runs another program while pipelines are paused.
@@ -57,7 +57,7 @@ func (c *bulkCommand) run(ctx context.Context, env *environment) error {
 	if err := c.drained(ctx, env, pool, names); err != nil {
 		return err
 	}
-	b := bulk{env: env, actions: actions.New(pool, actions.Person()+" by bulk")}
+	b := bulk{env: env, actor: verbs.New(pool, verbs.Person()+" by bulk")}
 	defer signals.Take(ctx, to, syscall.SIGHUP, syscall.SIGQUIT)()
 	if err = b.pause(ctx, names); err == nil {
 		err = load.Run(ctx)
@@ -94,15 +94,15 @@ func (c *bulkCommand) drained(ctx context.Context, env *environment, pool *pgxpo
 
 // bulk is a load under way.
 type bulk struct {
-	env     *environment
-	actions *actions.Actions
-	load    actions.Load // what we have paused
+	env   *environment
+	actor *verbs.Actor
+	load  verbs.Load // what we have paused
 }
 
 // pause pauses pipelines, and tells of those that were paused before.
 func (b *bulk) pause(ctx context.Context, names []string) (err error) {
-	var list []actions.Outcome
-	b.load, list, err = b.actions.BeginLoad(ctx, names, false)
+	var list []verbs.Outcome
+	b.load, list, err = b.actor.BeginLoad(ctx, names, false)
 	for _, o := range list {
 		switch {
 		case o.Result == "paused":
@@ -120,7 +120,7 @@ func (b *bulk) resume(ctx context.Context) error {
 	if b.load.Nothing() {
 		return nil
 	}
-	err := b.actions.EndLoadAtLast(ctx, b.load)
+	err := b.actor.EndLoadAtLast(ctx, b.load)
 	if err == nil {
 		b.env.say("resumed: embedsidecar wait --caught-up waits for what was loaded")
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/embedsidecar/embedsidecar/internal/manage/wait"
+	caughtup "github.com/embedsidecar/embedsidecar/internal/manage/wait"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -89,10 +89,10 @@ func (s *stage) goesOn() {
 	}
 }
 
-// drains returns what drain tells of a pipeline.
+// drains returns what wait tells of a pipeline.
 func (s *stage) drains(status int, args ...string) caughtup.Drained {
 	s.t.Helper()
-	stdout, _ := s.run(status, append([]string{"drain", "-o", "json"}, args...)...)
+	stdout, _ := s.run(status, append([]string{"wait", "-o", "json"}, args...)...)
 	return decoded[map[string][]caughtup.Drained](s.t, stdout)["pipelines"][0]
 }
 
@@ -115,7 +115,7 @@ pipelines:
 	const junk = `'[9,9,9,9,9,9,9,9]'`
 
 	// Nobody works yet.
-	_, stderr := s.run(exitTimeout, "drain", "docs", "--timeout", "1s")
+	_, stderr := s.run(exitTimeout, "wait", "docs", "--timeout", "1s")
 	s.has(stderr, "no sidecar runs", "embedsidecar run")
 	stdout, stderr := s.loads(0, "", "docs", "--", "loader", "0")
 	s.has(stdout, "at work: false")
@@ -227,7 +227,7 @@ func (s *stage) pausedBefore() {
 		t.Errorf("by SQL: %t, %d left", drained, left)
 	}
 	s.run(0, "verify", "docs", "--deep", "30")
-	if got := s.drains(exitFailed, "--all"); got.Result != "drained" {
+	if got := s.drains(exitFailed, "docs", "other"); got.Result != "drained" {
 		t.Errorf("of all: %+v", got)
 	}
 }

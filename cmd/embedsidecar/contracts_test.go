@@ -21,7 +21,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
-	"github.com/embedsidecar/embedsidecar/internal/manage/wait"
+	caughtup "github.com/embedsidecar/embedsidecar/internal/manage/wait"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/preflight"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
@@ -36,13 +36,12 @@ var contracts = map[string]reflect.Type{
 	"backfill":     reflect.TypeFor[map[string][]app.Backfilled](),
 	"check":        reflect.TypeFor[map[string][]preflight.Finding](),
 	"config show":  reflect.TypeFor[map[string][]config.Shown](),
-	"drain":        reflect.TypeFor[map[string][]caughtup.Drained](),
 	"error":        reflect.TypeFor[map[string]problem.Told](),
 	"explain":      reflect.TypeFor[map[string][]explain.Story](),
-	"failed":       reflect.TypeFor[map[string][]report.FailedRow](),
 	"status":       reflect.TypeFor[observe.Database](),
 	"tasks list":   reflect.TypeFor[map[string][]report.Task](),
 	"wait":         reflect.TypeFor[caughtup.Answer](),
+	"wait for":     reflect.TypeFor[map[string][]caughtup.Drained](),
 	"workers list": reflect.TypeFor[map[string][]report.Worker](),
 }
 
@@ -159,6 +158,9 @@ func (s *stage) keepsContract(status int, args []string, stdout, stderr string) 
 	name := args[0]
 	if len(args) > 1 && contracts[name] == nil {
 		name += " " + args[1]
+	}
+	if name == "wait" && !slices.Contains(args, "--caught-up") && !slices.Contains(args, "--lsn") {
+		name = "wait for"
 	}
 	check := func(name, output string) {
 		schema, err := contract(name)

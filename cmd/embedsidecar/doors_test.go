@@ -55,10 +55,16 @@ func newDoors(t *testing.T, major int) *doors {
 	return d
 }
 
-// post sends a request, and returns what it is answered with.
+// post has something done over HTTP, and returns what it is answered with.
 func (d *doors) post(path, body string) string {
 	d.t.Helper()
-	r, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, d.base+path, strings.NewReader(body))
+	return d.ask(http.MethodPost, path, body)
+}
+
+// ask sends a request, and returns what it is answered with.
+func (d *doors) ask(method, path, body string) string {
+	d.t.Helper()
+	r, err := http.NewRequestWithContext(d.t.Context(), method, d.base+path, strings.NewReader(body))
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -73,7 +79,7 @@ func (d *doors) post(path, body string) string {
 	defer func() { _ = answer.Body.Close() }()
 	content, err := io.ReadAll(answer.Body)
 	if err != nil || answer.StatusCode != http.StatusOK {
-		d.t.Fatalf("POST %s %s: %v, %d %s", path, body, err, answer.StatusCode, content)
+		d.t.Fatalf("%s %s %s: %v, %d %s", method, path, body, err, answer.StatusCode, content)
 	}
 	return string(content)
 }
@@ -135,24 +141,23 @@ func TestP10_AnActionIsTheSameByEveryDoor(t *testing.T) {
 			{"", "pause", `pause()`, "/pause", ""},
 			{paused, "resume docs", `resume('docs')`, "/pipelines/docs/resume", ""},
 			{allPaused, "resume", `resume()`, "/resume", ""},
-			{paused, "resume docs --for 2h", `resume_for('docs', '2 hours')`, "/pipelines/docs/resume", `{"for": "2h"}`},
-			{"", "resume docs --for 0s", `resume_for('docs', '0')`, "/pipelines/docs/resume", `{"for": "0s"}`},
+			{paused, "resume docs --for 2h", `resume('docs', '2 hours')`, "/pipelines/docs/resume", `{"for": "2h"}`},
+			{"", "resume docs --for 0s", `resume('docs', '0')`, "/pipelines/docs/resume", `{"for": "0s"}`},
 			{"", "backfill docs", `backfill('docs')`, "/pipelines/docs/backfill", ""},
-			{"", "rescan docs", `rescan('docs')`, "/pipelines/docs/backfill", ""},
 			{"", "reembed docs 1 4", `reembed('docs', '{1,4}')`, "/pipelines/docs/reembed", `{"keys": ["1", "4"]}`},
 			{"", "reembed docs", `reembed('docs')`, "/pipelines/docs/reembed", ""},
 			{"", "tasks prioritise docs high", `set_priority('docs', 'high')`, "/pipelines/docs/priority", `{"priority": "high"}`},
-			{"", "tasks prioritise docs urgent 3 6 8", `prioritise('docs', 'urgent', '{3,6,8}')`, "/tasks/prioritise", `{"pipeline": "docs", "priority": "urgent", "keys": ["3", "6", "8"]}`},
-			{"", "tasks prioritise docs low --waiting", `prioritise('docs', 'low')`, "/tasks/prioritise", `{"pipeline": "docs", "priority": "low"}`},
-			{"", "retry docs", `retry_failed('docs')`, "/tasks/retry", `{"pipelines": ["docs"]}`},
+			{"", "tasks prioritise docs urgent 3 6 8", `prioritise('docs', 'urgent', '{3,6,8}')`, "/tasks/prioritise", `{"pipelines": ["docs"], "priority": "urgent", "keys": ["3", "6", "8"]}`},
+			{"", "tasks prioritise docs low --waiting", `prioritise('docs', 'low')`, "/tasks/prioritise", `{"pipelines": ["docs"], "priority": "low"}`},
+			{"", "tasks retry docs", `retry_failed('docs')`, "/tasks/retry", `{"pipelines": ["docs"]}`},
 			{"", "tasks retry docs --code c1 --older-than 10m", `retry_failed('docs', code => 'c1', older_than => '10 min')`, "/tasks/retry", `{"pipelines": ["docs"], "code": "c1", "older_than": "10m"}`},
 			{"", "tasks discard docs --class data", `discard_dead('docs', class => 'data')`, "/tasks/discard", `{"pipelines": ["docs"], "class": "data"}`},
 			{"", "tasks discard docs 2", `discard_dead('docs', keys => '{2}')`, "/tasks/discard", `{"pipelines": ["docs"], "keys": ["2"]}`},
-			{"", "tasks requeue docs", `requeue('docs')`, "/tasks/requeue", `{"pipeline": "docs"}`},
-			{"", "tasks requeue docs 1 2 9", `requeue('docs', '{1,2,9}')`, "/tasks/requeue", `{"pipeline": "docs", "keys": ["1", "2", "9"]}`},
-			{"", "tasks cancel docs 1 3 5 6", `cancel('docs', '{1,3,5,6}')`, "/tasks/cancel", `{"pipeline": "docs", "keys": ["1", "3", "5", "6"]}`},
-			{"", "notify on", `notify_changes(true)`, "/notifications", `{"on": true}`},
-			{"SELECT embedsidecar.notify_changes(true)", "notify off", `notify_changes(false)`, "/notifications", `{"on": false}`},
+			{"", "tasks requeue docs", `requeue('docs')`, "/tasks/requeue", `{"pipelines": ["docs"]}`},
+			{"", "tasks requeue docs 1 2 9", `requeue('docs', '{1,2,9}')`, "/tasks/requeue", `{"pipelines": ["docs"], "keys": ["1", "2", "9"]}`},
+			{"", "tasks cancel docs 1 3 5 6", `cancel('docs', '{1,3,5,6}')`, "/tasks/cancel", `{"pipelines": ["docs"], "keys": ["1", "3", "5", "6"]}`},
+			{"", "notify on", `notify_changes(true)`, "/notify", `{"on": true}`},
+			{"SELECT embedsidecar.notify_changes(true)", "notify off", `notify_changes(false)`, "/notify", `{"on": false}`},
 		} {
 			d.same(c.before, c.cli, "SELECT embedsidecar."+c.sql, func() {
 				if said := d.post(c.path, c.body); !strings.Contains(said, `"outcomes":[{`) {
@@ -229,17 +234,17 @@ func TestP10_ADrainIsTheSameByEveryDoor(t *testing.T) {
 	if err := conn.QueryRow(t.Context(), `CALL embedsidecar.drain('docs', '1 s')`).Scan(&drained, &rows, nil); err != nil || drained || rows != 5 {
 		t.Errorf("by SQL: %v, drained %t, %d left", err, drained, rows)
 	}
-	for _, path := range []string{"/pipelines/docs/drain", "/drain"} {
-		said := d.post(path, `{"timeout": "1s"}`)
+	{
+		said := d.ask(http.MethodGet, "/wait?pipeline=docs&timeout=1s", "")
 		got := decoded[struct {
-			Drained   bool
+			CaughtUp  bool `json:"caught_up"`
 			Why       string
 			Pipelines []struct {
 				Result string
 				Left   int64 `json:"rows_left"`
 			}
 		}](t, said)
-		if got.Drained || len(got.Pipelines) != 1 || got.Pipelines[0].Result != "not_in_time" || got.Pipelines[0].Left != 5 ||
+		if got.CaughtUp || len(got.Pipelines) != 1 || got.Pipelines[0].Result != "not_in_time" || got.Pipelines[0].Left != 5 ||
 			!strings.Contains(got.Why, "no sidecar runs") {
 			t.Errorf("over HTTP: %s", said)
 		}

@@ -62,7 +62,7 @@ pipelines:
 			t.Errorf("%d tokens were paid for again, of %d, want those of the row that changed", n, paid)
 		}
 		stdout, _ := s.run(0, "verify", "--deep", "50", "-o", "json")
-		for _, v := range decoded[map[string][]actions.Verified](t, stdout)["pipelines"] {
+		for _, v := range decoded[map[string][]verbs.Verified](t, stdout)["pipelines"] {
 			if !v.OK || v.Rows != 50 || v.Missing != 0 || v.Stale != 0 {
 				t.Errorf("%+v", v)
 			}

@@ -21,7 +21,7 @@ func newExplain() *command {
 	return &command{
 		name: "explain", group: groupObserve, usage: "tell a row's story, from its change to its vector",
 		arguments: "PIPELINE KEY...", minArgs: 2, maxArgs: -1,
-		description: "Tells of each row whether it is there and wanted, what waits for it, what was last written for it, whether the vector is that of its text as it is now, and what to do next. Asks the database only, changes nothing, and shows no text of a row unless --text is given. Keys are written as failed, search and verify print them.",
+		description: "Tells of each row whether it is there and wanted, what waits for it, what was last written for it, whether the vector is that of its text as it is now, and what to do next. Asks the database only, changes nothing, and shows no text of a row unless --text is given. Keys are written as tasks list, search and verify print them.",
 		flags: []cli.Flag{
 			own.toggle("text", &c.text, "show the text of the row, too"),
 			own.toggle("tokens", &c.tokens,

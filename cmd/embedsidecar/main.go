@@ -12,6 +12,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/private"
 	"github.com/embedsidecar/embedsidecar/internal/base/signals"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 )
 
 // Set by the linker: -X main.version=... -X main.revision=...
@@ -50,12 +51,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 func commands() []*command {
 	return []*command{
 		newQuickstart(), newRun(), newServe(), newInit(), newCheck(), newUninstall(),
-		newStatus(), newTop(), newDashboard(), newFailed(), newExplain(), newHealthcheck(), newWait(), newVerify(),
+		newStatus(), newTop(), newDashboard(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newFamily("workers", newWorkersList()),
 		newFamily("cache", newCacheStats()),
-		newPause(), newResume(), newDrain(), newBulk(), newRetry(), newBackfill(), newReembed(), newNotify(),
-		newFamily("tasks", newTasksList(), newTasksShow(), newTasksExport(), newTasksRetry(), newTasksRequeue(),
-			newTasksCancel(), newTasksDiscard(), newTasksPrioritise()), newAudit(),
+		newVerb(verbs.Pause), newVerb(verbs.Resume), newBulk(), newBackfill(), newVerb(verbs.Reembed), newVerb(verbs.Notify),
+		newFamily("tasks", newTasksList(), newTasksShow(), newTasksExport(), newVerb(verbs.Retry), newVerb(verbs.Requeue),
+			newVerb(verbs.Cancel), newVerb(verbs.Discard), newVerb(verbs.Prioritise)), newAudit(),
 		newSearch(), newSimilar(), newEmbed(),
 		newFamily("plugins", newPluginsList(), newPluginsInfo(), newPluginsVerify(), newPluginsRegister(),
 			newPluginsRemove(), newPluginsReload(), newPluginsNew(), newPluginsTest(), newPluginsBench()),

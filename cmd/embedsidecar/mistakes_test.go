@@ -123,7 +123,7 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 	}
 	var list []mistake
 	for _, command := range []string{
-		"pause|public.dosc", "resume|public.dosc", "retry|public.dosc", "verify|public.dosc",
+		"pause|public.dosc", "resume|public.dosc", "tasks|retry|public.dosc", "verify|public.dosc",
 		"search|public.dosc|x", "similar|public.dosc|1", "uninstall|public.dosc",
 	} {
 		list = append(list, mistake{exitUsage, command, []string{
@@ -138,8 +138,8 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 	}
 	// By the table's name alone it is found, but not taken away.
 	for _, command := range []string{
-		"verify|docs", "search|docs|title", "similar|docs|1", "failed|docs",
-		"rescan|docs|--dry-run", "uninstall|public.docs|--dry-run",
+		"verify|docs", "search|docs|title", "similar|docs|1", "tasks|list|docs",
+		"backfill|docs|--dry-run", "uninstall|public.docs|--dry-run",
 	} {
 		s.run(0, strings.Split(command, "|")...)
 	}
@@ -260,7 +260,7 @@ func TestMistakes_OfRolesAndDatabases(t *testing.T) {
 	s.as(s.db.Role(""))
 	var list []mistake
 	for _, command := range []string{
-		"status", "verify", "wait|--caught-up", "search|public.docs|x", "pause", "retry",
+		"status", "verify", "wait|--caught-up", "search|public.docs|x", "pause", "tasks|retry",
 		"uninstall|--yes", "run|--no-init",
 	} {
 		list = append(list, mistake{exitPermission, command, []string{

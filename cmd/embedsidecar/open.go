@@ -25,11 +25,11 @@ func (e *environment) connect(ctx context.Context) (*pgxpool.Pool, error) {
 	return e.connections().Pool(ctx, connection.Few)
 }
 
-// actions connects, and acts on the pipelines of the database until done is called.
-func (e *environment) actions(ctx context.Context) (a *actions.Actions, done func(), err error) {
+// actor connects, and acts on the pipelines of the database until done is called.
+func (e *environment) actor(ctx context.Context) (a *verbs.Actor, done func(), err error) {
 	pool, err := e.connect(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	return actions.New(pool, actions.Person()), pool.Close, nil
+	return verbs.New(pool, verbs.Person()), pool.Close, nil
 }

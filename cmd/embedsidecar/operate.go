@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -11,118 +12,102 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
-	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// switchCommand pauses pipelines, or lets them go on.
-type switchCommand struct {
-	on   bool
-	time time.Duration // to work for, whatever the hours are; below 0: it was not given
+// verbCommand has a verb done: what it takes and how it is told follows from its row.
+type verbCommand struct {
+	taskFilter
+
+	verb    *verbs.Verb
+	time    time.Duration // to work for, whatever the hours are; below 0: it was not given
+	waiting bool          // prioritise all rows that wait
 }
 
-func newPause() *command {
-	c := &switchCommand{on: false, time: -1}
-	return &command{
-		name: "pause", group: groupOperate, usage: "embed nothing until resume; changes are queued meanwhile",
-		arguments: "[PIPELINE...]", maxArgs: -1,
-		description: "Without a name it turns the switch that is over all pipelines. What is being embedded at that moment is finished. Doing it twice does no harm; --dry-run tells what would be done.",
-		settings:    databaseGroups, acts: true, run: c.run,
+func newVerb(v *verbs.Verb) *command {
+	c := &verbCommand{verb: v, time: -1}
+	one := &command{
+		name: v.Name, group: groupOperate, usage: v.Usage, arguments: v.Arguments, minArgs: v.MinArgs, maxArgs: -1,
+		description: strings.Join(strings.Fields(v.Description), " "), settings: databaseGroups, acts: true, run: c.run,
 	}
-}
-
-func newResume() *command {
-	c := &switchCommand{on: true, time: -1}
-	return &command{
-		name: "resume", group: groupOperate, usage: "take back pause", arguments: "[PIPELINE...]", maxArgs: -1,
-		description: "Without a name it turns the switch that is over all pipelines; one that was paused by its name stays so. A pipeline with hours of its own (active) works within these; --for has it work at once and for so long, also if it is paused by its name. Sidecars that run notice within seconds.",
-		flags: []cli.Flag{own.duration("for", &c.time,
-			"work for `DURATION` whatever the hours of the pipeline are; 0 ends that", "within its hours")},
-		settings: databaseGroups, acts: true, run: c.run,
+	switch {
+	case v.Has(verbs.Class):
+		one.flags = c.flags(false)
+	case v.Has(verbs.For):
+		one.flags = []cli.Flag{own.duration("for", &c.time,
+			"work for `DURATION` whatever the hours of the pipeline are; 0 ends that", "within its hours")}
+	case v == verbs.Prioritise:
+		one.flags = []cli.Flag{own.toggle("waiting", &c.waiting, "all rows of the pipeline that wait")}
+	case v == verbs.Notify:
+		one.maxArgs = 1
 	}
+	return one
 }
 
 // everyPipeline is how the switch over all pipelines is shown.
 const everyPipeline = "(all)"
 
-func (c *switchCommand) run(ctx context.Context, env *environment) error {
-	return env.act(ctx, func(a *actions.Actions) ([]actions.Outcome, error) {
-		if c.time < -1 {
-			return nil, misuse("--for: expected a duration that is not negative")
-		}
-		if c.time >= 0 {
-			return a.ResumeFor(ctx, env.args, c.time, env.dryRun)
-		}
-		s, err := a.Switch(ctx, c.on, env.args, env.dryRun)
-		for _, name := range s.Paused {
-			env.say("pipeline %s stays paused: embedsidecar resume %s", name, health.Quoted(name))
-		}
-		return s.Outcomes, err
-	})
-}
-
-func newRetry() *command {
-	return &command{
-		name: "retry", group: groupOperate, usage: "try rows again that could not be embedded",
-		arguments: "[PIPELINE...] | PIPELINE KEY...", maxArgs: -1,
-		description: "Takes the dead letters of these pipelines, or of all, or of these rows alone, which embedsidecar failed names, and puts them back into the queue with all their tries. Rows that wait for their next try anyway do not wait any longer. --dry-run tells how many there are.",
-		settings:    databaseGroups, acts: true, run: new(taskFilter).acts((*actions.Actions).Retry),
+func (c *verbCommand) run(ctx context.Context, env *environment) error {
+	v, words := c.verb, env.args
+	filter, err := c.checked()
+	if err != nil {
+		return err
 	}
-}
-
-func newReembed() *command {
-	return &command{
-		name: "reembed", group: groupOperate, usage: "embed rows anew though their texts are what they were",
-		arguments: "PIPELINE [KEY...]", minArgs: 1, maxArgs: -1,
-		description: "For vectors that are not believed any more. Every row of the pipeline, or these rows alone, are sent to the embedder again: nothing that is stored or remembered is taken instead. The vectors stay where they are until the new ones come. It happens when a sidecar runs; embedsidecar wait --caught-up waits for it. --dry-run tells how many rows there are.",
-		settings:    databaseGroups, acts: true, run: rowsOfOne((*actions.Actions).Reembed),
-	}
-}
-
-// acts runs an action on what the filter lets through.
-func (f *taskFilter) acts(
-	do func(*actions.Actions, context.Context, []string, report.TaskFilter, bool) ([]actions.Outcome, error),
-) func(context.Context, *environment) error {
-	return func(ctx context.Context, env *environment) error {
-		filter, err := f.checked()
-		if err != nil {
-			return err
+	r := verbs.Request{Class: filter.Class, Code: filter.Code, OlderThan: filter.OlderThan, DryRun: env.dryRun}
+	switch {
+	case c.time < -1:
+		return misuse("--for: expected a duration that is not negative")
+	case c.time >= 0:
+		r.For = &c.time
+	case v == verbs.Notify:
+		if r.On = words[0] == "on"; !r.On && words[0] != "off" {
+			return misuse("expected on or off, not %q", words[0])
 		}
-		return env.act(ctx, func(a *actions.Actions) ([]actions.Outcome, error) {
-			return do(a, ctx, env.args, filter, env.dryRun)
-		})
+		words = nil
+	case v == verbs.Prioritise:
+		r.Priority = words[1]
+		words = append([]string{words[0]}, words[2:]...)
+		switch {
+		case c.waiting && len(words) > 1:
+			return misuse("--waiting means all rows that wait: give it, or keys")
+		case !c.waiting && len(words) == 1:
+			v = verbs.SetPriority
+		}
 	}
-}
-
-// rowsOfOne runs an action on rows of one pipeline.
-func rowsOfOne(
-	do func(*actions.Actions, context.Context, string, []string, bool) (actions.Outcome, error),
-) func(context.Context, *environment) error {
-	return func(ctx context.Context, env *environment) error {
-		return env.act(ctx, func(a *actions.Actions) ([]actions.Outcome, error) {
-			outcome, err := do(a, ctx, env.args[0], env.args[1:], env.dryRun)
-			return []actions.Outcome{outcome}, err
-		})
-	}
-}
-
-// act connects, has something done to pipelines, and shows what became of each.
-func (e *environment) act(ctx context.Context, do func(a *actions.Actions) ([]actions.Outcome, error)) error {
-	a, done, err := e.actions(ctx)
+	a, done, err := env.actor(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	list, err := do(a)
+	var behind []string // keys, where the verb takes one pipeline
+	if v.One && len(words) > 0 {
+		words, behind = words[:1], words[1:]
+	}
+	names, keys, err := a.Meant(ctx, words)
 	if err != nil {
 		return err
 	}
+	if r.Keys = append(append(keys, behind...), filter.Keys...); v.Scope == verbs.Switch && len(words) == 0 {
+		names = nil
+	}
+	list, err := a.Do(ctx, v, names, r)
+	if err != nil {
+		return err
+	}
+	return env.showOutcomes(list)
+}
+
+// showOutcomes prints what became of pipelines.
+func (e *environment) showOutcomes(list []verbs.Outcome) error {
 	for _, o := range list {
+		for _, name := range o.Stay {
+			e.say("pipeline %s stays paused: embedsidecar resume %s", name, health.Quoted(name))
+		}
 		for _, key := range o.Unknown {
-			e.say("warning: pipeline %s knows no row with the key %q; keys are written as failed, search and verify print them",
+			e.say("warning: pipeline %s knows no row with the key %q; keys are written as tasks list, search and verify print them",
 				o.Pipeline, key)
 		}
 	}
-	return output.List(e.out, "pipelines", list, []string{"pipeline", "result", ">rows"}, func(o *actions.Outcome) []any {
+	return output.List(e.out, "pipelines", list, []string{"pipeline", "result", ">rows"}, func(o *verbs.Outcome) []any {
 		rows := ""
 		if o.Rows > 0 {
 			rows = fmt.Sprint(o.Rows)

@@ -16,7 +16,7 @@ func TestPause(t *testing.T) {
 	result := func(args ...string) string {
 		t.Helper()
 		stdout, _ := s.run(0, append(args, "-o", "json")...)
-		list := decoded[map[string][]actions.Outcome](t, stdout)["pipelines"]
+		list := decoded[map[string][]verbs.Outcome](t, stdout)["pipelines"]
 		return fmt.Sprint(list[0].Pipeline, " ", list[0].Result)
 	}
 	d := s.start()

@@ -63,7 +63,7 @@ func TestP10_AReloadIsInTheAudit(t *testing.T) {
 	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{actions.Person() + " by plugins reload: fake 1.0.0 reloaded", "SIGHUP: fake 1.0.0 reloaded"}
+	want := []string{verbs.Person() + " by plugins reload: fake 1.0.0 reloaded", "SIGHUP: fake 1.0.0 reloaded"}
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		got := testenv.Values[string](s.db, `SELECT said_by || ': ' || (arguments ->> 'plugin') || ' ' || (arguments ->> 'version') || ' ' || result
 			FROM embedsidecar.audit WHERE action = 'reload' ORDER BY audit_id`)

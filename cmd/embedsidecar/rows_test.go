@@ -33,14 +33,14 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 		"--set", "retry.max_attempts=1")
 	s.has(stderr, "2 rows could not be embedded", "row 3: data refused", "row 5: data write_refused: ",
 		"SQLSTATE P0001: raised by monday, line 2")
-	stdout, _ := s.run(0, "failed", "docs", "-o", "json") // the table's name will do
-	rows := decoded[map[string][]report.FailedRow](t, stdout)["rows"]
+	stdout, _ := s.run(0, "tasks", "list", "docs", "--state", "failed", "-o", "json") // the table's name will do
+	rows := decoded[map[string][]report.Task](t, stdout)["tasks"]
 	if len(rows) != 2 || rows[0].Key != "3" && rows[1].Key != "3" {
 		t.Fatalf("failed: %s", stdout)
 	}
 	for _, r := range rows {
 		if r.Pipeline != "public.docs" || r.State != "failed" || r.Class != "data" || r.Code == "" || r.Message == "" ||
-			strings.Contains(r.Message, r.Code+":") || r.Attempt != 1 || r.NextTrySeconds != nil || r.AgeSeconds < 0 {
+			strings.Contains(r.Message, r.Code+":") || r.Attempt != 1 || r.NextTryAt != nil || r.AgeSeconds < 0 {
 			t.Errorf("%+v", r)
 		}
 	}
@@ -50,14 +50,14 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	_, stderr = s.run(exitFailed, "wait", "--lsn", "0/1")
-	s.has(stderr, "row 3: data refused", "embedsidecar failed names all of them")
+	s.has(stderr, "row 3: data refused", "embedsidecar tasks list --state failed lists all of them")
 
 	// One of them again, alone.
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
-	retried := func(args ...string) actions.Outcome {
+	retried := func(args ...string) verbs.Outcome {
 		t.Helper()
-		stdout, _ := s.run(0, append([]string{"retry", "-o", "json"}, args...)...)
-		return decoded[map[string][]actions.Outcome](t, stdout)["pipelines"][0]
+		stdout, _ := s.run(0, append([]string{"tasks", "retry", "-o", "json"}, args...)...)
+		return told(decoded[map[string][]verbs.Outcome](t, stdout)["pipelines"][0])
 	}
 	if diff := cmp.Diff(ofDocs("retried", 1), retried("docs", "3")); diff != "" {
 		t.Errorf("retry of a key (-want +got):\n%s", diff)
@@ -68,7 +68,7 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	d := s.start("--no-init")
 	s.becomes("public.docs", health.RowsFailed, "1 row could not be embedded")
 	s.db.MustExec("DROP TRIGGER monday ON docs")
-	s.run(0, "retry", "public.docs")
+	s.run(0, "tasks", "retry", "public.docs")
 	s.becomes("public.docs", health.UpToDate)
 
 	s.backfillEmbedsNone()
@@ -107,7 +107,7 @@ func (s *stage) reembedsAnew() {
 		{[]string{"reembed", "docs", "3", "--dry-run"}, "reembed_would_be_requested", 1},
 		{[]string{"reembed", "docs", "3"}, "reembed_requested", 1},
 		{[]string{"reembed", "docs", "nobody"}, "nothing_to_reembed", 0},
-		{[]string{"retry", "docs", "2", "nobody"}, "nothing_to_retry", 0},
+		{[]string{"tasks", "retry", "docs", "2", "nobody"}, "nothing_to_retry", 0},
 		{[]string{"reembed", "docs"}, "reembed_requested", 6},
 	} {
 		stdout, stderr := s.run(0, append(c.args, "-o", "json")...)
@@ -115,8 +115,8 @@ func (s *stage) reembedsAnew() {
 			slices.Contains(c.args, "nobody") || strings.Contains(stderr, `key "2"`) {
 			s.t.Errorf("%v: %s", c.args, stderr)
 		}
-		want := actions.Outcome{Pipeline: "public.docs", Result: c.result, Rows: c.rows}
-		if diff := cmp.Diff(want, decoded[map[string][]actions.Outcome](s.t, stdout)["pipelines"][0]); diff != "" {
+		got := told(decoded[map[string][]verbs.Outcome](s.t, stdout)["pipelines"][0])
+		if diff := cmp.Diff(ofDocs(c.result, c.rows), got); diff != "" {
 			s.t.Errorf("%v (-want +got):\n%s", c.args, diff)
 		}
 		s.run(0, "wait", "--caught-up")
@@ -133,7 +133,7 @@ func (s *stage) repairsWhatIsWrong() {
 	s.run(0, "wait", "--caught-up")
 	s.db.MustExec("UPDATE embedsidecar.ledger SET vector_hash = '\\x0000000000000001' WHERE row_key = '4'")
 	stdout, _ := s.run(0, "verify", "--repair", "-o", "json")
-	if v := decoded[map[string][]actions.Verified](s.t, stdout)["pipelines"][0]; v.OK || v.Stale != 1 || v.Repairs == nil ||
+	if v := decoded[map[string][]verbs.Verified](s.t, stdout)["pipelines"][0]; v.OK || v.Stale != 1 || v.Repairs == nil ||
 		v.Repairs.Looks != 1 || v.Repairs.Anew != 0 {
 		s.t.Errorf("verify --repair: %s", stdout)
 	}
@@ -172,7 +172,12 @@ func TestP8_StatusTellsWhatAPipelineHasCost(t *testing.T) {
 		"1 change touched no text")
 }
 
+// told is an outcome without the number of its entry in the audit and what is left.
+func told(o verbs.Outcome) verbs.Outcome {
+	return verbs.Outcome{Pipeline: o.Pipeline, Result: o.Result, Rows: o.Rows}
+}
+
 // ofDocs is what became of rows of the pipeline public.docs.
-func ofDocs(result string, rows int64) actions.Outcome {
-	return actions.Outcome{Pipeline: "public.docs", Result: result, Rows: rows}
+func ofDocs(result string, rows int64) verbs.Outcome {
+	return verbs.Outcome{Pipeline: "public.docs", Result: result, Rows: rows}
 }

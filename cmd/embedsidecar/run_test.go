@@ -318,7 +318,7 @@ func TestRun_ExitStatuses(t *testing.T) {
 		{"verify"},
 		{"search", "docs", "x"},
 		{"pause"},
-		{"retry"},
+		{"tasks", "retry"},
 		{"run", "--no-init", "--table", "docs", "--columns", "title", "--into", "embedding"},
 	} {
 		_, stderr := s.run(exitNotSetUp, command...)
@@ -400,27 +400,27 @@ func TestRun_DeadLettersAndRetry(t *testing.T) {
 	s.db.MustExec("UPDATE docs SET body = 'POISON' WHERE id = 3")
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=refuse-on=POISON")
 	_, stderr := s.once(exitFailed, "--set", "retry.max_attempts=1")
-	s.has(stderr, "1 row could not be embedded", "embedsidecar retry")
+	s.has(stderr, "1 row could not be embedded", "embedsidecar tasks retry")
 	stdout, _ := s.run(0, "status")
 	s.has(stdout, "! public.docs: 1 row given up, data refused, row 3: ")
 	stdout, _ = s.run(exitFailed, "wait", "--lsn", "0/1", "-o", "json")
 	s.has(stdout, `"caught_up": true`)
 
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
-	results := func(args ...string) []actions.Outcome {
+	results := func(args ...string) []verbs.Outcome {
 		stdout, _ := s.run(0, append(args, "-o", "json")...)
-		return decoded[map[string][]actions.Outcome](t, stdout)["pipelines"]
+		return decoded[map[string][]verbs.Outcome](t, stdout)["pipelines"]
 	}
-	for i, want := range []actions.Outcome{
+	for i, want := range []verbs.Outcome{
 		ofDocs("would_be_retried", 1),
 		ofDocs("retried", 1),
 		ofDocs("nothing_to_retry", 0),
 	} {
-		args := []string{"retry", "public.docs"}
+		args := []string{"tasks", "retry", "public.docs"}
 		if i == 0 {
 			args = append(args, "--dry-run")
 		}
-		if diff := cmp.Diff([]actions.Outcome{want}, results(args...)); diff != "" {
+		if diff := cmp.Diff(want, told(results(args...)[0])); diff != "" {
 			t.Errorf("retry (-want +got):\n%s", diff)
 		}
 	}

@@ -79,7 +79,7 @@ func (c *tasksCommand) list(ctx context.Context, env *environment) error {
 	if c.limit <= 0 {
 		return misuse("--limit: expected a number above 0")
 	}
-	return c.read(ctx, env, func(a *actions.Actions, f report.TaskFilter) error {
+	return c.read(ctx, env, func(a *verbs.Actor, f report.TaskFilter) error {
 		list, err := a.Tasks(ctx, env.args, f, 0, c.limit, env.redact.Text)
 		if err != nil {
 			return err
@@ -99,7 +99,7 @@ func newTasksShow() *command {
 }
 
 func (c *tasksCommand) show(ctx context.Context, env *environment) error {
-	return c.read(ctx, env, func(a *actions.Actions, f report.TaskFilter) error {
+	return c.read(ctx, env, func(a *verbs.Actor, f report.TaskFilter) error {
 		f.Keys = env.args[1:]
 		list, err := a.Tasks(ctx, env.args[:1], f, 0, len(f.Keys), env.redact.Text)
 		if err != nil {
@@ -141,7 +141,7 @@ func newTasksExport() *command {
 
 func (c *tasksCommand) export(ctx context.Context, env *environment) error {
 	const page = 1000
-	return c.read(ctx, env, func(a *actions.Actions, f report.TaskFilter) error {
+	return c.read(ctx, env, func(a *verbs.Actor, f report.TaskFilter) error {
 		encoder := output.Encoder(env.stdout)
 		for after := int64(0); ; {
 			list, err := a.Tasks(ctx, env.args, f, after, page, env.redact.Text)
@@ -163,90 +163,18 @@ func (c *tasksCommand) export(ctx context.Context, env *environment) error {
 
 // read checks the filter, connects and reads.
 func (c *tasksCommand) read(ctx context.Context, env *environment,
-	do func(a *actions.Actions, f report.TaskFilter) error,
+	do func(a *verbs.Actor, f report.TaskFilter) error,
 ) error {
 	f, err := c.checked()
 	if err != nil {
 		return err
 	}
-	a, done, err := env.actions(ctx)
+	a, done, err := env.actor(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
 	return do(a, f)
-}
-
-func newTasksRetry() *command {
-	var f taskFilter
-	return &command{
-		name: "retry", group: groupOperate, usage: "try dead letters, and what waits for another try, again at once",
-		arguments: "[PIPELINE...] | PIPELINE KEY...", maxArgs: -1,
-		description: "As embedsidecar retry, with filters. Thousands are done in portions: when it is interrupted, what was done stays done. --dry-run tells how many there are.",
-		flags:       f.flags(false), settings: databaseGroups, acts: true, run: f.acts((*actions.Actions).Retry),
-	}
-}
-
-func newTasksDiscard() *command {
-	var f taskFilter
-	return &command{
-		name: "discard", group: groupOperate, usage: "put dead letters away, so that they count as cancelled",
-		arguments: "PIPELINE... | PIPELINE KEY...", minArgs: 1, maxArgs: -1,
-		description: "They keep their error, and status, wait and explain go on telling of them, as cancelled, until the row changes or embedsidecar tasks requeue takes them back. --dry-run tells how many there are.",
-		flags:       f.flags(false), settings: databaseGroups, acts: true, run: f.acts((*actions.Actions).Discard),
-	}
-}
-
-func newTasksRequeue() *command {
-	return &command{
-		name: "requeue", group: groupOperate, usage: "have rows looked at again, or all that were cancelled",
-		arguments: "PIPELINE [KEY...]", minArgs: 1, maxArgs: -1,
-		description: "A look at a row that needs nothing embeds nothing; embedsidecar reembed embeds it anyway. --dry-run tells how many there are.",
-		settings:    databaseGroups, acts: true, run: rowsOfOne((*actions.Actions).Requeue),
-	}
-}
-
-func newTasksCancel() *command {
-	return &command{
-		name: "cancel", group: groupOperate, usage: "take rows out of the queue",
-		arguments: "PIPELINE KEY...", minArgs: 2, maxArgs: -1,
-		description: "They are cancelled: not embedded until they change, a comparison of all rows finds that they differ, or embedsidecar tasks requeue takes them back; status, wait and explain tell of them. What is being embedded at this moment is finished. --dry-run tells how many there are.",
-		settings:    databaseGroups, acts: true, run: rowsOfOne((*actions.Actions).Cancel),
-	}
-}
-
-// prioritiseCommand gives another priority.
-type prioritiseCommand struct{ waiting bool }
-
-func newTasksPrioritise() *command {
-	c := &prioritiseCommand{}
-	return &command{
-		name: "prioritise", group: groupOperate, usage: "give a pipeline's live changes, or rows that wait, another priority",
-		arguments: "PIPELINE PRIORITY [KEY...]", minArgs: 2, maxArgs: -1,
-		description: "low, normal, high or urgent. Without keys it is that of changes from now on, what waits keeps its own, and a configuration that says otherwise takes it back at the next run. With keys, or --waiting, it is that of rows that wait, and of nothing else. --dry-run tells how many there are.",
-		flags:       []cli.Flag{own.toggle("waiting", &c.waiting, "all rows of the pipeline that wait")},
-		settings:    databaseGroups, acts: true, run: c.run,
-	}
-}
-
-func (c *prioritiseCommand) run(ctx context.Context, env *environment) error {
-	name, priority, keys := env.args[0], env.args[1], env.args[2:]
-	if !slices.Contains(actions.Priorities, priority) {
-		return fail(exitUsage, fmt.Errorf("there is no priority %q", priority),
-			spelling.DidYouMean(priority, actions.Priorities)...)
-	}
-	if c.waiting && len(keys) > 0 {
-		return misuse("--waiting means all rows that wait: give it, or keys")
-	}
-	return env.act(ctx, func(a *actions.Actions) (list []actions.Outcome, err error) {
-		list = make([]actions.Outcome, 1)
-		if c.waiting || len(keys) > 0 {
-			list[0], err = a.PrioritiseWaiting(ctx, name, priority, keys, env.dryRun)
-		} else {
-			list[0], err = a.Prioritise(ctx, name, priority, env.dryRun)
-		}
-		return list, err
-	})
 }
 
 // auditCommand tells what was done.
@@ -269,7 +197,7 @@ func (c *auditCommand) run(ctx context.Context, env *environment) error {
 	if c.limit <= 0 {
 		return misuse("--limit: expected a number above 0")
 	}
-	a, done, err := env.actions(ctx)
+	a, done, err := env.actor(ctx)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (s *stage) outcome(args ...string) string {
 	s.t.Helper()
 	stdout, _ := s.run(0, append(args, "-o", "json")...)
 	var words []string
-	for _, o := range decoded[map[string][]actions.Outcome](s.t, stdout)["pipelines"] {
+	for _, o := range decoded[map[string][]verbs.Outcome](s.t, stdout)["pipelines"] {
 		words = append(words, fmt.Sprintf("%s %d", o.Result, o.Rows))
 	}
 	return strings.Join(words, ", ")

@@ -41,7 +41,7 @@ func TestTrust_EveryCommandRefusesASchemaOfSomebodyElse(t *testing.T) {
 		{"serve", "--http", "127.0.0.1:0", "--no-auth"},
 		{"pause"},
 		{"resume"},
-		{"retry"},
+		{"tasks", "retry"},
 		{"init", "--table", "docs", "--columns", "title", "--into", "embedding"},
 		{"run", "--once", "--table", "docs", "--columns", "title", "--into", "embedding"},
 		{"run", "--once", "--no-init"},

@@ -39,14 +39,14 @@ func (c *verifyCommand) run(ctx context.Context, env *environment) (err error) {
 	if c.deep < 0 {
 		return misuse("--deep: expected a number that is not negative, not %d", c.deep)
 	}
-	a, done, err := env.actions(ctx)
+	a, done, err := env.actor(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
 	plugins := embedders.New(env.embedders())
 	defer func() { err = errors.Join(err, plugins.Close()) }()
-	list, err := a.Verify(ctx, env.args, actions.VerifyOptions{
+	list, err := a.Verify(ctx, env.args, verbs.VerifyOptions{
 		Deep: c.deep, Repair: c.repair, Plugins: plugins, Log: env.log,
 	})
 	if err != nil {
@@ -55,15 +55,15 @@ func (c *verifyCommand) run(ctx context.Context, env *environment) (err error) {
 	if err := c.show(env, list); err != nil {
 		return err
 	}
-	return actions.Bad(list)
+	return verbs.Bad(list)
 }
 
-func (c *verifyCommand) show(env *environment, list []actions.Verified) error {
+func (c *verifyCommand) show(env *environment, list []verbs.Verified) error {
 	columns := []string{
 		"pipeline", ">rows", ">with text", ">covered", ">missing", ">stale", ">orphans", ">refused", ">sampled", ">differ",
 		"verdict",
 	}
-	err := output.List(env.out, "pipelines", list, columns, func(v *actions.Verified) []any {
+	err := output.List(env.out, "pipelines", list, columns, func(v *verbs.Verified) []any {
 		return []any{
 			v.Pipeline, v.Rows, v.Wanted, v.Covered, v.Missing, v.Stale, v.Orphans, v.Refused, v.Sampled, v.Differ,
 			v.Verdict(),

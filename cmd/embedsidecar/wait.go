@@ -13,7 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
-	"github.com/embedsidecar/embedsidecar/internal/manage/wait"
+	caughtup "github.com/embedsidecar/embedsidecar/internal/manage/wait"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
@@ -29,7 +29,8 @@ func newWait() *command {
 	c := &waitCommand{}
 	return &command{
 		name: "wait", group: groupObserve, usage: "wait until vectors have caught up with what is committed",
-		description: "Without --timeout it waits for as long as it takes, and tells what it waits for. Ends with status 5 when --timeout is over; with --timeout 0 it looks once, and ends so unless nothing is left. A row that is paused, failed, cancelled or filtered out is told, not waited for.",
+		arguments: "PIPELINE... | --caught-up | --lsn LSN", maxArgs: -1,
+		description: "With names it waits for what was committed before in these pipelines, backfills included, and shows what is left of each; a pipeline that is paused is waited for as long as rows of it are in work. Without --timeout it waits for as long as it takes, and tells what it waits for. Ends with status 5 when --timeout is over; with --timeout 0 it looks once, and ends so unless nothing is left. A row that is paused, failed, cancelled or filtered out is told, not waited for.",
 		flags: []cli.Flag{
 			own.toggle("caught-up", &c.caughtUp, "with all that is committed now"),
 			own.text("lsn", &c.lsnText, "`LSN` with all before this one, such as 0/16B3748"),
@@ -40,18 +41,17 @@ func newWait() *command {
 }
 
 func (c *waitCommand) run(ctx context.Context, env *environment) error {
-	if err := c.parse(); err != nil {
+	if err := c.parse(env.args); err != nil {
 		return err
 	}
-	return c.wait(ctx, env)
-}
-
-func (c *waitCommand) wait(ctx context.Context, env *environment) error {
 	pool, err := env.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
+	if len(env.args) > 0 {
+		return drain(ctx, env, pool)
+	}
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return err
 	}
@@ -95,13 +95,31 @@ func (e *environment) tellWaiting() (tell func(what string), every time.Duration
 	}, time.Second
 }
 
+// drain waits until nothing is left to embed of the pipelines that are named.
+func drain(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
+	list, err := caughtup.Drain{
+		Pool: pool, Names: env.args, Once: env.lookOnce, Tell: func(what string) { env.say("waiting: %s", what) },
+	}.Run(ctx)
+	if len(list) == 0 {
+		return err
+	}
+	columns := []string{"pipeline", "result", ">left", ">failed", ">cancelled", ">elapsed", "note"}
+	return errors.Join(output.List(env.out, "pipelines", list, columns, func(d *caughtup.Drained) []any {
+		return []any{d.Pipeline, d.Result, d.Rows, d.Failed, d.Cancelled, fmt.Sprintf("%.1f s", d.Seconds), d.Note}
+	}), err)
+}
+
 // parse checks the flags against each other.
-func (c *waitCommand) parse() error {
+func (c *waitCommand) parse(names []string) error {
 	switch {
+	case len(names) > 0 && c.lsnText != "":
+		return misuse("--lsn is for all pipelines: give it, or names")
+	case len(names) > 0:
+		return nil
 	case c.caughtUp && c.lsnText != "":
 		return misuse("--caught-up and --lsn exclude each other")
 	case !c.caughtUp && c.lsnText == "":
-		return misuse("what to wait for is missing: --caught-up, or --lsn LSN")
+		return misuse("what to wait for is missing: names of pipelines, --caught-up, or --lsn LSN")
 	case c.caughtUp:
 		return nil
 	}

@@ -27,11 +27,11 @@ func TestP10_AnActionSaysTheSameByEveryDoor(t *testing.T) {
 		{"backfill docs", `backfill('docs')`, "/pipelines/docs/backfill", "", "scan_requested", "", ""},
 		{"reembed docs", `reembed('docs')`, "/pipelines/docs/reembed", "", "reembed_requested", empty, "nothing_to_reembed"},
 		{"tasks prioritise docs urgent", `set_priority('docs', 'urgent')`, "/pipelines/docs/priority", `{"priority": "urgent"}`, "set", urgent, "already_so"},
-		{"tasks prioritise docs urgent --waiting", `prioritise('docs', 'urgent')`, "/tasks/prioritise", `{"pipeline": "docs", "priority": "urgent"}`, "prioritised", urgent, "nothing_to_prioritise"},
-		{"retry docs", `retry_failed('docs')`, "/tasks/retry", `{"pipelines": ["docs"]}`, "retried", empty, "nothing_to_retry"},
+		{"tasks prioritise docs urgent --waiting", `prioritise('docs', 'urgent')`, "/tasks/prioritise", `{"pipelines": ["docs"], "priority": "urgent"}`, "prioritised", urgent, "nothing_to_prioritise"},
+		{"tasks retry docs", `retry_failed('docs')`, "/tasks/retry", `{"pipelines": ["docs"]}`, "retried", empty, "nothing_to_retry"},
 		{"tasks discard docs", `discard_dead('docs')`, "/tasks/discard", `{"pipelines": ["docs"]}`, "discarded", empty, "nothing_to_discard"},
-		{"tasks requeue docs", `requeue('docs')`, "/tasks/requeue", `{"pipeline": "docs"}`, "requeued", empty, "nothing_to_requeue"},
-		{"tasks cancel docs 1", `cancel('docs', '{1}')`, "/tasks/cancel", `{"pipeline": "docs", "keys": ["1"]}`, "cancelled", empty, "nothing_to_cancel"},
+		{"tasks requeue docs", `requeue('docs')`, "/tasks/requeue", `{"pipelines": ["docs"]}`, "requeued", empty, "nothing_to_requeue"},
+		{"tasks cancel docs 1", `cancel('docs', '{1}')`, "/tasks/cancel", `{"pipelines": ["docs"], "keys": ["1"]}`, "cancelled", empty, "nothing_to_cancel"},
 	} {
 		at := door{c.cli, "SELECT embedsidecar." + c.sql, c.path, c.body}
 		before := ""

@@ -6,7 +6,6 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
-	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
@@ -49,23 +48,4 @@ func listWorkers(ctx context.Context, env *environment) error {
 			wording.Age(w.SeenSecondsAgo) + " ago",
 		}
 	})
-}
-
-func newNotify() *command {
-	return &command{
-		name: "notify", group: groupOperate, usage: "turn notifications of what happens on or off", arguments: "on | off",
-		minArgs: 1, maxArgs: 1,
-		description: "Off at first. When they are on, LISTEN embedsidecar_changes tells whoever may connect to the database what is paused or resumed, of dead letters, scans, streams and embedders, without keys or texts: docs/sql.md. --dry-run tells what would be done.",
-		settings:    databaseGroups, acts: true,
-		run: func(ctx context.Context, env *environment) error {
-			word := env.args[0]
-			if word != "on" && word != "off" {
-				return misuse("expected on or off, not %q", word)
-			}
-			return env.act(ctx, func(a *actions.Actions) ([]actions.Outcome, error) {
-				o, err := a.Notify(ctx, word == "on", env.dryRun)
-				return []actions.Outcome{o}, err
-			})
-		},
-	}
 }

@@ -21,7 +21,7 @@ import (
 
 // Backfilled is what became of a pipeline, or would.
 type Backfilled struct {
-	actions.Outcome
+	verbs.Outcome
 
 	Estimate *estimate.Estimate `json:"estimate,omitempty"` // of a dry run
 }
@@ -36,7 +36,12 @@ func Backfill(ctx context.Context, n Options, by string, names []string, dry boo
 		return nil, nil, err
 	}
 	defer pool.Close()
-	done, err := actions.New(pool, by).Backfill(ctx, names, dry)
+	actor := verbs.New(pool, by)
+	meant, _, err := actor.Meant(ctx, names)
+	if err != nil {
+		return nil, nil, err
+	}
+	done, err := actor.Do(ctx, verbs.Backfill, meant, verbs.Request{DryRun: dry})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -103,7 +103,7 @@ func (n *Node) Reload(ctx context.Context, by string, plugins []string) []contro
 	// Whoever asked may have gone; it is done all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()
-	if err := actions.New(pool, by).NoteReloads(ctx, list); err != nil {
+	if err := verbs.New(pool, by).NoteReloads(ctx, list); err != nil {
 		n.o.Log.WarnContext(ctx, "the audit does not tell of reloaded plugins", "by", by, "error", err)
 	}
 	return list
@@ -146,7 +146,7 @@ func (n *Node) control(ctx context.Context) (stop func()) {
 	server, err := control.Listen(serving, control.Options{
 		Dir: n.o.Config.ControlFolder(), Log: n.o.Log,
 		Reload: func(ctx context.Context, plugins []string) []control.Reloaded {
-			return n.Reload(ctx, actions.Person()+" by plugins reload", plugins)
+			return n.Reload(ctx, verbs.Person()+" by plugins reload", plugins)
 		},
 		State: func() control.State {
 			s := n.Snapshot()

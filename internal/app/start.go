@@ -38,7 +38,7 @@ func (n *Node) atStart(ctx context.Context, pool *pgxpool.Pool) {
 	if !n.o.Config.Retry.FailedOnStart || len(failed) == 0 {
 		return
 	}
-	done, err := actions.New(pool, "start of "+n.o.Config.Instance).Retry(ctx, failed, report.TaskFilter{}, false)
+	done, err := verbs.New(pool, "start of "+n.o.Config.Instance).Do(ctx, verbs.Retry, failed, verbs.Request{})
 	for _, o := range done {
 		n.o.Log.InfoContext(ctx, "dead letters are tried again", "pipeline", o.Pipeline, "rows", o.Rows)
 	}

@@ -163,11 +163,11 @@ BEGIN
         WHEN verdict = 'cancelled' THEN format('SELECT * FROM embedsidecar.requeue(%L, ARRAY[%L]);', p.name, explain.key)
         WHEN verdict IN ('dead_letter', 'retrying') THEN format('mend the cause; at once: SELECT * FROM embedsidecar.retry_failed(%L, keys => ARRAY[%L]);', p.name, explain.key)
         WHEN verdict = 'invisible' THEN 'wait; if that lasts, its commit waits for a synchronous standby (wait_event SyncRep in pg_stat_activity)'
-        WHEN resting LIKE 'it is outside of its hours%' THEN format('SELECT embedsidecar.resume_for(%L, ''1 hour'');', p.name)
+        WHEN resting LIKE 'it is outside of its hours%' THEN format('SELECT embedsidecar.resume(%L, ''1 hour'');', p.name)
         WHEN resting = 'it is paused' THEN CASE WHEN p.enabled THEN 'SELECT embedsidecar.resume();' ELSE format('SELECT embedsidecar.resume(%L);', p.name) END
         WHEN resting IS NOT NULL THEN 'SELECT * FROM embedsidecar.health WHERE status <> ''ok'';'
         WHEN verdict IN ('working', 'waiting') THEN 'wait'
-        WHEN verdict IN ('unknown', 'not_queued') AND NOT scanning THEN format('look at the row itself: embedsidecar explain; if it is there and stays unknown: SELECT embedsidecar.rescan(%L);', p.name)
+        WHEN verdict IN ('unknown', 'not_queued') AND NOT scanning THEN format('look at the row itself: embedsidecar explain; if it is there and stays unknown: SELECT embedsidecar.backfill(%L);', p.name)
         WHEN verdict IN ('unknown', 'not_queued') THEN 'wait for the scan: SELECT * FROM embedsidecar.progress;' END;
     topic := 'verdict';
     facts := jsonb_build_object('verdict', verdict);

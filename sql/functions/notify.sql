@@ -59,7 +59,7 @@ BEGIN
         RAISE EXCEPTION 'notify_changes: expected true or false, not NULL' USING ERRCODE = 'null_value_not_allowed';
     END IF;
     result := CASE WHEN was = notify_changes."on" THEN 'already_' WHEN notify_changes.dry_run THEN 'would_be_' ELSE '' END || CASE WHEN notify_changes."on" THEN 'on' ELSE 'off' END;
-    entry := embedsidecar.begin_action('notify_changes', NULL, jsonb_build_object('on', notify_changes."on"), notify_changes.said_by, NULL, 1, NULL, notify_changes.dry_run);
+    entry := embedsidecar.begin_action('notify_changes', NULL, jsonb_build_object('on', notify_changes."on"), notify_changes.said_by, notify_changes.dry_run);
     IF notify_changes.dry_run THEN
         RETURN result;
     END IF;
@@ -83,7 +83,6 @@ BEGIN
         END IF;
         PERFORM set_config('lock_timeout', limit_, true);
     END IF;
-    PERFORM embedsidecar.end_action(entry.audit_id, result, (was <> notify_changes."on")::integer, NULL);
-    RETURN result;
+    RETURN embedsidecar.end_action(entry.audit_id, result, (was <> notify_changes."on")::integer);
 END $$;
 COMMENT ON FUNCTION embedsidecar.notify_changes(boolean, boolean, text) IS 'Turn notifications on, or off as they are at first: LISTEN embedsidecar_changes then tells of a pipeline that is paused, resumed or does not fit its table, of dead letters, of a scan that is over, and of streams and embedders that fail or work again, each as JSON, without keys or texts. Anybody in the database may listen. Returns on, off, already_on, already_off or, with dry_run, would_be_on or would_be_off.';

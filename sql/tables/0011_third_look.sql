@@ -62,3 +62,10 @@ COMMENT ON TABLE embedsidecar.history IS 'What happened to each row of late: one
 ALTER TABLE embedsidecar.scan ADD partitions oid[], ADD lost boolean NOT NULL DEFAULT true;
 COMMENT ON COLUMN embedsidecar.scan.partitions IS 'The partitions whose rows are compared; NULL: every row is.';
 COMMENT ON COLUMN embedsidecar.scan.lost IS 'Rows may be gone: every ledger entry is compared with the rows, too.';
+
+-- Functions that have another form now, or are gone.
+DROP FUNCTION IF EXISTS embedsidecar.resume(text, boolean, text), embedsidecar.resume_for(text, interval, boolean, text),
+    embedsidecar.rescan(text, boolean, text), embedsidecar.switch(text, boolean, boolean, text),
+    embedsidecar.put_aside(text, integer, text[], text, text, text[], interval, integer, boolean, text, bigint),
+    embedsidecar.begin_action(text, integer, jsonb, text, bigint, integer, text[], boolean),
+    embedsidecar.end_action(bigint, text, bigint, text);

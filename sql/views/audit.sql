@@ -10,7 +10,7 @@ COMMENT ON COLUMN embedsidecar.audit.role IS 'The role that logged in.';
 COMMENT ON COLUMN embedsidecar.audit.said_by IS 'Who the program says it was asked by; nobody proves it.';
 COMMENT ON COLUMN embedsidecar.audit.client_addr IS 'Where from; NULL: by a socket of the machine.';
 COMMENT ON COLUMN embedsidecar.audit.application IS 'application_name of the session.';
-COMMENT ON COLUMN embedsidecar.audit.action IS 'pause, resume, retry, requeue, cancel, discard, reembed, backfill (rescan, in a version of before), set_priority, prioritise, notify or reload.';
+COMMENT ON COLUMN embedsidecar.audit.action IS 'pause, resume, retry, requeue, cancel, discard, reembed, backfill, set_priority, prioritise, notify or reload.';
 COMMENT ON COLUMN embedsidecar.audit.pipeline IS 'Its name then; NULL: all.';
 COMMENT ON COLUMN embedsidecar.audit.arguments IS 'What was asked for; of the keys the first hundred, and how many were given.';
 COMMENT ON COLUMN embedsidecar.audit.result IS 'What came of it.';

@@ -39,7 +39,7 @@ SELECT 'paused', p.name, 'warn', 'paused: changes are queued, nothing is embedde
 FROM   embedsidecar.pipeline AS p WHERE NOT p.enabled
 UNION ALL
 SELECT 'hours', p.name, 'warn', CASE WHEN p.active_hours = 'manual' THEN 'works only when somebody asks' ELSE 'outside of its hours (' || p.active_hours || ')' END
-       || ': changes are queued, nothing is embedded', format('SELECT embedsidecar.resume_for(%L, ''1 hour'');', p.name)
+       || ': changes are queued, nothing is embedded', format('SELECT embedsidecar.resume(%L, ''1 hour'');', p.name)
 FROM   embedsidecar.pipeline AS p WHERE p.enabled AND NOT embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)
 UNION ALL
 SELECT 'embedder', p.name, 'error', w.instance || ': ' || concat_ws(': ', o.problem ->> 'code', o.problem ->> 'detail'),

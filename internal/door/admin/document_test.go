@@ -81,20 +81,20 @@ func (p *promised) broken(r *http.Request, body string) error {
 	return s.Validate(value)
 }
 
-// A drain that takes longer than a body may take to come is answered with how far it is, and not cut off.
-func TestDrain_LongerThanABodyTakes(t *testing.T) {
+// A wait that takes longer than a body may take to come is answered with how far it is, and not cut off.
+func TestWait_LongerThanABodyTakes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
 		SELECT pipeline_id, '1', 1, '3', '0/1', '0/1', now() FROM embedsidecar.pipeline`)
 	const patience = 7 * time.Second // more than the 5 s after which huma gives up a body
 	began := time.Now()
-	a := f.ask("viewer", http.MethodPost, "/api/v1/drain", `{"timeout": "`+patience.String()+`"}`)
+	a := f.ask("viewer", http.MethodGet, "/api/v1/wait?pipeline=docs&pipeline=notes&timeout="+patience.String(), "")
 	var d struct {
-		Drained   bool
+		CaughtUp  bool `json:"caught_up"`
 		Pipelines []json.RawMessage
 	}
-	if err := json.Unmarshal([]byte(a.body), &d); err != nil || a.status != http.StatusOK || d.Drained ||
+	if err := json.Unmarshal([]byte(a.body), &d); err != nil || a.status != http.StatusOK || d.CaughtUp ||
 		len(d.Pipelines) != 2 || time.Since(began) < patience {
 		t.Errorf("after %s: %d %s, want 200 and what is left", time.Since(began), a.status, a.body)
 	}
@@ -105,9 +105,9 @@ func TestAct_NoTimeAndTwice(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.reset()
-	if a := f.ask("viewer", http.MethodPost, "/api/v1/drain", `{"timeout": "0s"}`); a.status != http.StatusOK ||
-		!strings.Contains(a.body, `"drained":false`) {
-		t.Errorf("%d %s, want that it is not drained", a.status, a.body)
+	if a := f.ask("viewer", http.MethodGet, "/api/v1/wait?pipeline=docs&timeout=0s", ""); a.status != http.StatusOK ||
+		!strings.Contains(a.body, `"caught_up":false`) {
+		t.Errorf("%d %s, want that it has not caught up", a.status, a.body)
 	}
 	a := f.ask("operator", http.MethodPost, "/api/v1/tasks/retry", `{"pipelines": ["docs", "public.docs"], "dry_run": true}`)
 	if done := decoded[struct{ Outcomes []json.RawMessage }](f, "retry", a); len(done.Outcomes) != 1 {

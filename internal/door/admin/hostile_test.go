@@ -37,7 +37,7 @@ func TestAct_NobodyGoesOnUnderAnothersName(t *testing.T) {
 	if f.acted() != before {
 		t.Error("something was done")
 	}
-	if a := f.ask("operator", http.MethodPost, retry, goOn(`, "code": "c1"`)); a.status != http.StatusOK || !strings.Contains(a.body, `"changed":1`) {
+	if a := f.ask("operator", http.MethodPost, retry, goOn(`, "code": "c1"`)); a.status != http.StatusOK || !strings.Contains(a.body, `"rows":1`) {
 		t.Errorf("who began it: %d %s", a.status, a.body)
 	}
 }
@@ -52,7 +52,7 @@ func TestAct_WhatIsEmptyIsNotEverything(t *testing.T) {
 	for _, c := range [][2]string{
 		{"/pipelines/docs/reembed", `{"keys": []}`},
 		{"/pipelines/docs/reembed", `{"keys": null}`},
-		{"/tasks/requeue", `{"pipeline": "docs", "keys": [ ]}`},
+		{"/tasks/requeue", `{"pipelines": ["docs"], "keys": [ ]}`},
 		{"/tasks/retry", `{"pipelines": []}`},
 		{"/tasks/retry", `{"code": ""}`},
 		{"/tasks/discard", `{"pipelines": ["docs"], "class": ""}`},

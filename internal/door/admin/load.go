@@ -9,44 +9,13 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
-	actions "github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	caughtup "github.com/embedsidecar/embedsidecar/internal/manage/wait"
 )
 
-// Drained is how far a drain came, when nothing is left or the time is over.
-type Drained struct {
-	Yes       bool               `json:"drained" doc:"Nothing is left to embed of what was committed before"`
-	Pipelines []caughtup.Drained `json:"pipelines"`
-	// what is left, or was not waited for because that does not help
-	Why   string   `json:"why,omitempty"`
-	Hints []string `json:"hints,omitempty"`
-}
-
-// Drain waits until nothing that was committed before is left to embed of pipelines, without names of all that the
-// caller sees. That something is left is an answer, and no error. It changes nothing.
-func (s *Service) Drain(ctx context.Context, pipelines []string, timeout time.Duration) (Drained, error) {
-	d := Drained{Pipelines: []caughtup.Drained{}}
-	_, pool, names, err := s.meant(ctx, gate.RoleViewer, pipelines)
-	if err != nil {
-		return d, err
-	}
-	if timeout > longestWait {
-		return d, gate.Wrong("body.timeout", "up to 60s can be waited for in one request")
-	}
-	if len(names) == 0 { // none is his to see: all would be those of others
-		d.Yes = true
-		return d, nil
-	}
-	end, err := s.mayWait()
-	if err != nil {
-		return d, err
-	}
-	defer end()
-	return s.drained(ctx, caughtup.Drain{Pool: pool, Names: names}, timeout)
-}
-
-// drained runs a drain.
-func (s *Service) drained(ctx context.Context, drain caughtup.Drain, timeout time.Duration) (d Drained, err error) {
+// drained waits until nothing that was committed before is left to embed of pipelines. That something is left is an
+// answer, and no error.
+func (s *Service) drained(ctx context.Context, drain caughtup.Drain, timeout time.Duration) (d Waited, err error) {
 	waiting, cancel := within(ctx, timeout)
 	defer cancel()
 	drain.Once = timeout == 0
@@ -88,26 +57,21 @@ func (s *Service) why(err error) (why string, hints []string) {
 type Load struct {
 	Acted
 
-	Drained *Drained `json:"drained,omitempty" doc:"How far it came before; what is left waits until the load is over"`
+	Drained *Waited `json:"drained,omitempty" doc:"How far it came before; what is left waits until the load is over"`
 	// absent: it was paused before, and stays so
-	End *actions.Load `json:"end,omitempty" doc:"What was paused, and is to be resumed: the body for /bulk/end"`
+	End *verbs.Load `json:"end,omitempty" doc:"What was paused, and is to be resumed: the body for /bulk/end"`
 }
 
 // BeginLoad drains pipelines for a while, and pauses them for a bulk load: without names all, by the switch. A dry run
 // does neither.
 func (s *Service) BeginLoad(ctx context.Context, pipelines []string, drain time.Duration, dry bool) (Load, error) {
-	begun := Load{Acted: Acted{DryRun: dry, Outcomes: []Outcome{}}}
-	who, pool, names, err := s.meant(ctx, gate.RoleOperator, pipelines)
+	begun := Load{Acted: Acted{DryRun: dry, Outcomes: []verbs.Outcome{}}}
+	who, pool, names, err := s.mayAct(ctx, pipelines, false, dry)
 	switch {
 	case err != nil:
 		return begun, err
-	case len(pipelines) == 0 && len(who.Pipelines) > 0:
-		return begun, gate.Wrong("body.pipelines", "name the pipelines: this token is for some")
 	case drain > longestWait:
 		return begun, gate.Wrong("body.drain", "up to 60s can be waited for in one request")
-	}
-	if err := s.mayChange(dry); err != nil {
-		return begun, err
 	}
 	if drain > 0 && !dry {
 		end, err := s.mayWait()
@@ -125,8 +89,8 @@ func (s *Service) BeginLoad(ctx context.Context, pipelines []string, drain time.
 		names = nil
 	}
 	by := s.loader(who, pool)
-	load, list, err := by.BeginLoad(ctx, names, dry)
-	begun.add(list)
+	var load verbs.Load
+	load, begun.Outcomes, err = by.BeginLoad(ctx, names, dry)
 	if err != nil { // nobody is told what to end
 		_, _ = by.EndLoad(context.WithoutCancel(ctx), load, dry) // the first error tells more
 		return begun, err
@@ -138,51 +102,23 @@ func (s *Service) BeginLoad(ctx context.Context, pipelines []string, drain time.
 }
 
 // EndLoad lets go on what was paused for a bulk load.
-func (s *Service) EndLoad(ctx context.Context, load actions.Load, dry bool) (Acted, error) {
-	ended := Acted{DryRun: dry, Outcomes: []Outcome{}}
-	who, pool, names, err := s.meant(ctx, gate.RoleOperator, load.Pipelines)
-	switch {
-	case err != nil:
-		return ended, err
-	case load.All == (len(load.Pipelines) > 0):
-		return ended, gate.Wrong("body", "give what /bulk/begin answered as end: pipelines, or all")
-	case load.All && len(who.Pipelines) > 0:
-		return ended, gate.Wrong("body.all", "this token is for some pipelines")
+func (s *Service) EndLoad(ctx context.Context, load verbs.Load, dry bool) (Acted, error) {
+	ended := Acted{DryRun: dry, Outcomes: []verbs.Outcome{}}
+	who, pool, names, err := s.mayAct(ctx, load.Pipelines, false, dry)
+	if err == nil && load.All == (len(load.Pipelines) > 0) {
+		err = gate.Wrong("body", "give what /bulk/begin answered as end: pipelines, or all")
 	}
-	if err := s.mayChange(dry); err != nil {
+	if err != nil {
 		return ended, err
 	}
 	if !load.All {
 		load.Pipelines = names
 	}
-	done, err := s.loader(who, pool).EndLoad(ctx, load, dry)
-	ended.add(done.Outcomes)
-	ended.Stay = done.Paused
+	ended.Outcomes, err = s.loader(who, pool).EndLoad(ctx, load, dry)
 	return ended, err
 }
 
 // loader acts for somebody's bulk load, and says so in the audit as embedsidecar bulk does.
-func (*Service) loader(who gate.Caller, pool *pgxpool.Pool) *actions.Actions {
-	return actions.New(pool, who.SaidBy()+" by bulk")
-}
-
-// Notify turns notifications of what happens on or off.
-func (s *Service) Notify(ctx context.Context, on, dry bool) (Acted, error) {
-	done := Acted{DryRun: dry, Outcomes: []Outcome{}}
-	who, err := gate.Wholly(ctx, gate.RoleOperator)
-	if err == nil {
-		err = s.mayChange(dry)
-	}
-	if err != nil {
-		return done, err
-	}
-	pool, err := s.database()
-	if err != nil {
-		return done, err
-	}
-	o, err := actions.New(pool, who.SaidBy()).Notify(ctx, on, dry)
-	if err == nil {
-		done.add([]actions.Outcome{o})
-	}
-	return done, err
+func (*Service) loader(who gate.Caller, pool *pgxpool.Pool) *verbs.Actor {
+	return verbs.New(pool, who.SaidBy()+" by bulk")
 }

@@ -6,13 +6,8 @@ import (
 	"net/http"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
-	actions "github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 )
-
-// drainBody says how long is waited.
-type drainBody struct {
-	Timeout string `json:"timeout,omitempty" default:"5s" doc:"Up to 60s; 0s: look once, and wait for nothing"`
-}
 
 // loadBody begins a bulk load.
 type loadBody struct {
@@ -25,27 +20,12 @@ type loadBody struct {
 // loadedBody ends one.
 type loadedBody struct {
 	Trial
-	actions.Load
+	verbs.Load
 }
 
 // loads are what goes before and behind a bulk load.
 func (a *api) loads() {
 	s := a.service
-	on(a, gate.RoleViewer, http.MethodPost, base+"/pipelines/{name}/drain", "drain", "Wait until nothing that was committed before is left to embed of a pipeline",
-		func(ctx context.Context, in *struct {
-			Name string     `path:"name"`
-			Body *drainBody `required:"false"`
-		},
-		) (*body[Drained], error) {
-			return a.drain(ctx, []string{in.Name}, in.Body)
-		})
-	on(a, gate.RoleViewer, http.MethodPost, base+"/drain", "drain-all", "Wait until nothing that was committed before is left to embed",
-		func(ctx context.Context, in *struct {
-			Body *drainBody `required:"false"`
-		},
-		) (*body[Drained], error) {
-			return a.drain(ctx, nil, in.Body)
-		})
 	on(a, gate.RoleOperator, http.MethodPost, base+"/bulk/begin", "begin-bulk", "Drain pipelines and pause them, for a bulk load",
 		func(ctx context.Context, in *struct {
 			Body *loadBody `required:"false"`
@@ -54,7 +34,7 @@ func (a *api) loads() {
 			if in.Body == nil {
 				in.Body = &loadBody{}
 			}
-			drain, err := duration("body.drain", cmp.Or(in.Body.Drain, usualDrain))
+			drain, err := duration("body.drain", cmp.Or(in.Body.Drain, "30s"))
 			if err != nil {
 				return nil, err
 			}
@@ -64,18 +44,4 @@ func (a *api) loads() {
 		func(ctx context.Context, in *struct{ Body loadedBody }) (*body[Acted], error) {
 			return answers(s.EndLoad(ctx, in.Body.Load, in.Body.DryRun))
 		})
-}
-
-// How long is waited where nobody says it.
-const usualDrain, usualTimeout = "30s", "5s"
-
-func (a *api) drain(ctx context.Context, pipelines []string, in *drainBody) (*body[Drained], error) {
-	if in == nil {
-		in = &drainBody{}
-	}
-	timeout, err := duration("body.timeout", cmp.Or(in.Timeout, usualTimeout))
-	if err != nil {
-		return nil, err
-	}
-	return answers(a.service.Drain(ctx, pipelines, timeout))
 }

@@ -78,12 +78,8 @@ func TestLook_WhatIsThere(t *testing.T) {
 		t.Errorf("reload: %d %s", a.status, a.body)
 	}
 	// Nothing is waited for: what is left now is the answer.
-	for method, path := range map[string]string{http.MethodGet: "/wait?timeout=0s", http.MethodPost: "/drain"} {
-		text := ""
-		if method == http.MethodPost {
-			text = `{"timeout": "0s"}`
-		}
-		if a := f.ask("viewer", method, "/api/v1"+path, text); a.status != http.StatusOK || !strings.Contains(a.body, "left") ||
+	for _, path := range []string{"/wait?timeout=0s", "/wait?pipeline=docs&pipeline=notes&timeout=0s"} {
+		if a := f.ask("viewer", http.MethodGet, "/api/v1"+path, ""); a.status != http.StatusOK || !strings.Contains(a.body, "left") ||
 			!strings.Contains(a.body, `"why":`) {
 			t.Errorf("%s: %d %s", path, a.status, a.body)
 		}
@@ -262,10 +258,12 @@ func TestAct_WhileTheDatabaseIsAway(t *testing.T) {
 	before := f.state()
 	proxy.Refuse()
 	proxy.Cut()
-	for _, path := range []string{"/tasks", "/lanes", "/workers", "/pipelines/docs/rows?key=1", "/wait?timeout=1s"} {
+	for _, path := range []string{
+		"/tasks", "/lanes", "/workers", "/pipelines/docs/rows?key=1", "/wait?timeout=1s", "/wait?pipeline=docs",
+	} {
 		f.refused(http.StatusServiceUnavailable, "database", "viewer", http.MethodGet, "/api/v1"+path, "")
 	}
-	for _, c := range append(acts, [2]string{"/pipelines/docs/drain", ""}, [2]string{"/drain", ""}) {
+	for _, c := range acts {
 		f.refused(http.StatusServiceUnavailable, "database", "operator", http.MethodPost, "/api/v1"+c[0], c[1])
 	}
 	if after := f.state(); after != before {
@@ -292,7 +290,7 @@ func TestAct_TwoOperatorsOnOneRow(t *testing.T) {
 	var both sync.WaitGroup
 	answers := make([]answer, 16)
 	for i := range answers {
-		path, body := "/tasks/cancel", `{"pipeline": "docs", "keys": ["1"]}`
+		path, body := "/tasks/cancel", `{"pipelines": ["docs"], "keys": ["1"]}`
 		if i%2 == 1 {
 			path = "/tasks/requeue"
 		}
@@ -303,10 +301,7 @@ func TestAct_TwoOperatorsOnOneRow(t *testing.T) {
 	both.Wait()
 	said := int64(0)
 	for _, a := range answers {
-		type acted struct {
-			Outcomes []struct{ Rows struct{ Changed int64 } }
-		}
-		said += decoded[acted](f, "both", a).Outcomes[0].Rows.Changed
+		said += decoded[admin.Acted](f, "both", a).Outcomes[0].Rows
 	}
 	var kept struct{ entries, changed int64 }
 	if err := f.Pool.QueryRow(t.Context(), `SELECT count(*), sum(changed) FROM embedsidecar.audit_log`).Scan(&kept.entries, &kept.changed); err != nil {

@@ -108,6 +108,8 @@ func (a *api) looks() {
 			return s.Explain(ctx, in.Name, in.Key, in.Text)
 		})
 	type wait struct {
+		OfPipelines
+
 		LSN     string `query:"lsn" doc:"Such as 0/16B3748; absent: all that is committed now"`
 		Timeout string `query:"timeout" default:"5s" doc:"Up to 60s; 0s: look once, and wait for nothing"`
 	}
@@ -117,7 +119,7 @@ func (a *api) looks() {
 			if err != nil {
 				return Waited{}, err
 			}
-			return s.Wait(ctx, in.LSN, timeout)
+			return s.Wait(ctx, in.LSN, in.Pipelines, timeout)
 		})
 }
 

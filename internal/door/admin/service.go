@@ -18,7 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
-	actions "github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/internal/named/registry"
@@ -310,7 +310,7 @@ func (s *Service) Explain(ctx context.Context, pipeline, key string, text bool) 
 		list[0].HideHashes()
 	}
 	if !list[0].Known() {
-		return list[0], gate.Refuse(http.StatusNotFound, "row_not_found", fmt.Sprintf("pipeline %s knows no row with the key %q", names[0], key), "keys are written as /api/v1/tasks, failed, search and verify show them")
+		return list[0], gate.Refuse(http.StatusNotFound, "row_not_found", fmt.Sprintf("pipeline %s knows no row with the key %q", names[0], key), "keys are written as /api/v1/tasks, tasks list, search and verify show them")
 	}
 	return list[0], nil
 }
@@ -359,7 +359,7 @@ func (s *Service) Tasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
 	if len(names) == 0 {
 		return page, nil
 	}
-	list, err := actions.New(pool, who.SaidBy()).Tasks(ctx, names, q.TaskFilter, after, limit+1, s.o.Redact)
+	list, err := verbs.New(pool, who.SaidBy()).Tasks(ctx, names, q.TaskFilter, after, limit+1, s.o.Redact)
 	if err != nil {
 		return page, err
 	}
@@ -431,7 +431,7 @@ func (s *Service) Audit(ctx context.Context, pipelines []string, cursor string, 
 	} else if len(names) == 0 {
 		return page, nil
 	}
-	list, err := actions.New(pool, who.SaidBy()).Audit(ctx, names, before, limit+1)
+	list, err := verbs.New(pool, who.SaidBy()).Audit(ctx, names, before, limit+1)
 	if err != nil {
 		return page, err
 	}

@@ -22,28 +22,35 @@ const (
 
 // Waited is how far the vectors are, when they have caught up or the time is over.
 type Waited struct {
-	LSN string `json:"lsn"`
+	LSN string `json:"lsn,omitempty" doc:"Absent where pipelines were named"`
 	Yes bool   `json:"caught_up"`
 	// what is left, or was not waited for because that does not help
 	Why   string   `json:"why,omitempty"`
 	Hints []string `json:"hints,omitempty"`
 
-	Left *report.CaughtUp `json:"left,omitempty" doc:"In numbers; only for tokens for all pipelines"`
+	Left      *report.CaughtUp   `json:"left,omitempty" doc:"In numbers; only for tokens for all pipelines"`
+	Pipelines []caughtup.Drained `json:"pipelines,omitempty" doc:"How far each is that was named"`
 }
 
 // Wait waits until the vectors of all pipelines of this sidecar's slot have caught up with an LSN, or without one with
-// all that is committed now. That they have not in time is an answer, and no error.
-func (s *Service) Wait(ctx context.Context, text string, timeout time.Duration) (Waited, error) {
-	who, err := gate.Asked(ctx, gate.RoleViewer)
-	if err != nil {
+// all that is committed now; with names, until nothing that was committed before is left to embed of these pipelines.
+// That they have not in time is an answer, and no error.
+func (s *Service) Wait(ctx context.Context, text string, pipelines []string, timeout time.Duration) (Waited, error) {
+	who, pool, names, err := s.meant(ctx, gate.RoleViewer, pipelines)
+	switch {
+	case err != nil:
 		return Waited{}, err
-	}
-	pool, err := s.database()
-	if err != nil {
-		return Waited{}, err
-	}
-	if timeout > longestWait {
+	case timeout > longestWait:
 		return Waited{}, gate.Wrong("query.timeout", "up to 60s can be waited for in one request")
+	case len(pipelines) > 0 && text != "":
+		return Waited{}, gate.Wrong("query.lsn", "give an LSN, or pipelines")
+	case len(pipelines) > 0:
+		end, err := s.mayWait()
+		if err != nil {
+			return Waited{}, err
+		}
+		defer end()
+		return s.drained(ctx, caughtup.Drain{Pool: pool, Names: names}, timeout)
 	}
 	var lsn pglogrepl.LSN
 	if text == "" {

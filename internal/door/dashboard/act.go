@@ -2,8 +2,8 @@ package dashboard
 
 import (
 	"cmp"
-	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,166 +11,133 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
-	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
-	"github.com/embedsidecar/embedsidecar/internal/status/report"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 )
 
-// deed is what a form asks for.
-type deed struct {
-	Verb     string
-	Pipeline string // "": all of them, where the verb takes that
-	Filter   report.TaskFilter
-	Choice   choice // what Filter was made of
-	Priority string
-	For      *time.Duration // to resume for, whatever the hours are
-	Back     string
+// wish is what a form asks for.
+type wish struct {
+	Verb    *verbs.Verb
+	Choice  choice // which rows
+	Request verbs.Request
+	Back    string
 }
 
-// verbs are what can be done, each with its word for a button and the sentence that tells what it does.
-var verbs = map[string]struct{ Name, Tells string }{
-	"pause":      {"Pause", "Nothing is embedded until somebody resumes. Changes are queued meanwhile, and nobody who writes waits."},
-	"resume":     {"Resume", "Rows are embedded again."},
-	"backfill":   {"Compare every row", "Every row is compared with what was written for it. Those that have no vector of their text are embedded, and no others."},
-	"priority":   {"Set priority", "Live changes of the pipeline take this lane from now on. What waits keeps its own."},
-	"retry":      {"Retry", "These rows are tried again at once, with all their tries."},
-	"requeue":    {"Requeue", "These rows are looked at again. A look at a row that needs nothing embeds nothing."},
-	"reembed":    {"Embed anew", "These rows are embedded again though their texts are what they were. Each costs a call of the model."},
-	"prioritise": {"Prioritise", "These rows, as far as they wait, take this lane: behind what waits there, in the order that they had."},
-	"cancel":     {"Cancel", "These rows leave the queue, and are told as cancelled, until they change or somebody requeues them."},
-	"discard":    {"Discard", "These dead letters are told as cancelled. Their rows keep no vector until they change or somebody requeues them."},
-}
-
-// deedOf reads a form.
-func deedOf(r *http.Request) (deed, error) {
-	c := choiceOf(r.PostForm)
-	d := deed{
-		Verb: r.PostFormValue("do"), Pipeline: c.Pipeline, Priority: r.PostFormValue("priority"),
-		Back: r.PostFormValue("back"), Choice: c,
+// wishOf reads a form.
+func wishOf(r *http.Request) (wish, error) {
+	f := wish{Verb: verbs.ByName(r.PostFormValue("do")), Choice: choiceOf(r.PostForm), Back: r.PostFormValue("back")}
+	if f.Verb == nil || f.Verb.Scope == verbs.Program {
+		return f, misuse("there is no such action")
 	}
-	if _, ok := verbs[d.Verb]; !ok {
-		return d, misuse("there is no such action")
+	of, err := f.Choice.filter()
+	if err != nil {
+		return f, err
 	}
-	c.State = ""
-	if d.Verb != "priority" && d.Verb != "prioritise" { // the form of chosen rows has it for one button of several
-		d.Priority = ""
+	f.Request = verbs.Request{
+		Class: of.Class, Code: of.Code, OlderThan: of.OlderThan,
+		Keys: slices.DeleteFunc(slices.Clone(r.PostForm["key"]), func(k string) bool { return k == "" }),
 	}
-	var err error
+	if f.Verb.Has(verbs.Priority) { // the form of chosen rows has it for one button of several
+		f.Request.Priority = r.PostFormValue("priority")
+	}
 	if how := r.PostFormValue("for"); how != "" {
-		if d.For, err = duration(how); err != nil {
-			return d, err
+		d, err := time.ParseDuration(how)
+		if err != nil || d < 0 {
+			return f, misuse("that is no time", "write it as 30m or 2h")
 		}
+		f.Request.For = &d
 	}
-	if d.Filter, err = c.filter(); err != nil {
-		return d, err
+	switch keys := f.Request.Keys; {
+	case slices.ContainsFunc(keys, func(k string) bool { return len(k) > mostKeySize }):
+		return f, misuse("a key is too long")
+	case f.Verb == verbs.Cancel && len(keys) == 0:
+		return f, misuse("no row is chosen", "tick the rows first")
+	case f.Choice.Pipeline == "" && (len(keys) > 0 || !f.Verb.OfAll()):
+		return f, misuse("no pipeline is chosen", "choose the pipeline first")
 	}
-	d.Filter.Keys = slices.DeleteFunc(slices.Clone(r.PostForm["key"]), func(k string) bool { return k == "" })
-	switch {
-	case slices.ContainsFunc(d.Filter.Keys, func(k string) bool { return len(k) > mostKeySize }):
-		return d, misuse("a key is too long")
-	case d.Verb == "cancel" && len(d.Filter.Keys) == 0:
-		return d, misuse("no row is chosen", "tick the rows first")
-	case d.Pipeline == "" && len(d.Filter.Keys) > 0:
-		return d, misuse("keys are those of one pipeline", "choose the pipeline first")
-	case d.Pipeline == "" && !slices.Contains([]string{"pause", "resume", "retry"}, d.Verb):
-		return d, misuse("no pipeline is chosen", "choose the pipeline first")
-	}
-	return d, nil
+	return f, nil
 }
 
-// confirms reports whether somebody must say a second time that he means it: what is put away, what is about all that
-// match, and what is about everything.
-func (d *deed) confirms() bool {
-	switch d.Verb {
-	case "discard":
-		return true
-	case "retry", "requeue", "reembed", "cancel", "prioritise":
-		return len(d.Filter.Keys) == 0
-	case "pause", "resume":
-		return d.Pipeline == ""
-	}
-	return false
+// confirms reports whether the user must say a second time that he means it: what is put away, what is about all rows
+// that match, and what is about everything.
+func (f *wish) confirms() bool {
+	return f.Verb.Grave || f.Verb.Scope == verbs.Rows && len(f.Request.Keys) == 0 ||
+		f.Verb.Scope == verbs.Switch && f.Choice.Pipeline == ""
 }
 
-func duration(s string) (*time.Duration, error) {
-	d, err := time.ParseDuration(s)
-	if err != nil || d < 0 {
-		return nil, misuse("that is no time", "write it as 30m or 2h")
-	}
-	return &d, nil
-}
-
-// ofRows reports whether the action is about rows, which can be counted.
-func (d *deed) ofRows() bool {
-	return !slices.Contains([]string{"pause", "resume", "backfill", "priority"}, d.Verb)
-}
-
-// confirmation is the page that asks whether somebody means it.
+// confirmation is the page that asks whether the user means it.
 type confirmation struct {
-	Deed        deed
-	Name, Tells string
-	Rows        int64
-	OfRows      bool
-	Type        string // what is to be typed
-	Meant       []string
-	Again       string // why he is asked once more
+	wish
+
+	Rows   int64
+	OfRows bool
+	Type   string // what is to be typed
+	Meant  []string
+	Again  string // why he is asked once more
 }
 
 // act does what a form asks for, and leads back to where the form was.
 func (d *Dashboard) act(w http.ResponseWriter, r *http.Request) {
-	wanted, err := d.wanted(r)
-	if err == nil {
-		var ask *confirmation
-		if ask, err = d.confirm(r, &wanted); err == nil && ask != nil {
-			d.render(w, r, view{page: "confirm", title: ask.Name, data: ask})
-			return
-		}
-	}
-	var told string
-	if err == nil {
-		told, err = d.do(r.Context(), &wanted)
-	}
-	if err != nil {
+	told, ask, err := d.acted(r)
+	switch {
+	case err != nil:
 		d.render(w, r, d.failed(r.Context(), err))
-		return
+	case ask != nil:
+		d.render(w, r, view{page: "confirm", title: ask.Verb.Button, data: ask})
+	default:
+		who, _ := gate.CallerOf(r.Context())
+		d.notices.tell(who, told)
+		http.Redirect(w, r, d.at(back(r)), http.StatusSeeOther) //nolint:gosec // back leads to pages of ours alone
 	}
-	who, _ := gate.CallerOf(r.Context())
-	d.notices.tell(who, told)
-	http.Redirect(w, r, d.at(back(r)), http.StatusSeeOther) //nolint:gosec // back leads to pages of ours alone
 }
 
-// wanted reads what a form asks for, of somebody who may: he is refused before he is asked whether he means it.
-func (d *Dashboard) wanted(r *http.Request) (deed, error) {
+// acted does what a form asks for and returns what was done, or what is to be asked first. A user who may not is
+// refused before he is asked.
+func (d *Dashboard) acted(r *http.Request) (told string, ask *confirmation, err error) {
 	if err := d.o.Service.MayChange(r.Context()); err != nil {
-		return deed{}, err
+		return "", nil, err
 	}
 	if err := r.ParseForm(); err != nil {
-		return deed{}, misuse("the form cannot be read")
+		return "", nil, misuse("the form cannot be read")
 	}
-	return deedOf(r)
+	f, err := wishOf(r)
+	if err != nil {
+		return "", nil, err
+	}
+	if f.confirms() {
+		if ask, err = d.confirm(r, &f); err != nil || ask != nil {
+			return "", ask, err
+		}
+	}
+	if f.Verb.Scope == verbs.Rows {
+		f.Request.Limit = math.MaxInt64
+	}
+	acted, err := d.o.Service.Act(r.Context(), f.Verb, f.Choice.pipelines(), f.Request)
+	return f.told(acted.Outcomes), nil, err
 }
 
-// confirm returns what is to be asked before an action is done; nil: nothing, or it was answered. Rows are counted now:
-// if there are more than somebody was told of, he is told anew.
-func (d *Dashboard) confirm(r *http.Request, wanted *deed) (*confirmation, error) {
-	if !wanted.confirms() {
-		return nil, nil
-	}
+// confirm returns what is to be asked before an action is done; nil: it was answered. Rows are counted now: if there
+// are more than the user was told of, he is asked again.
+func (d *Dashboard) confirm(r *http.Request, f *wish) (*confirmation, error) {
 	ask := &confirmation{
-		Deed: *wanted, Name: verbs[wanted.Verb].Name, Tells: verbs[wanted.Verb].Tells, OfRows: wanted.ofRows(),
-		Meant: wanted.words(), Type: wanted.Verb + " all",
+		wish: *f, OfRows: f.Verb.Scope == verbs.Rows, Meant: f.words(), Type: f.Verb.Name + " all",
 	}
 	if ask.OfRows {
-		rows, err := d.count(r.Context(), wanted)
+		trial := f.Request
+		trial.DryRun = true
+		counted, err := d.o.Service.Act(r.Context(), f.Verb, f.Choice.pipelines(), trial)
 		if err != nil {
 			return nil, err
 		}
-		ask.Rows, ask.Type = rows, strconv.FormatInt(rows, 10)
+		for _, o := range counted.Outcomes {
+			ask.Rows += o.Rows
+		}
+		ask.Type = strconv.FormatInt(ask.Rows, 10)
 	}
-	typed := strings.TrimSpace(r.PostFormValue("typed"))
 	if !r.PostForm.Has("expected") {
 		return ask, nil
 	}
+	typed := strings.TrimSpace(r.PostFormValue("typed"))
 	expected, _ := strconv.ParseInt(r.PostFormValue("expected"), 10, 64)
 	switch {
 	case ask.OfRows && ask.Rows > expected:
@@ -185,105 +152,37 @@ func (d *Dashboard) confirm(r *http.Request, wanted *deed) (*confirmation, error
 }
 
 // words are what an action is about.
-func (d *deed) words() []string {
-	var list []string
-	add := func(name, value string) {
-		if value != "" {
-			list = append(list, name+" "+value)
+func (f *wish) words() []string {
+	list := []string{"all pipelines"}
+	if f.Choice.Pipeline != "" {
+		list[0] = "pipeline " + f.Choice.Pipeline
+	}
+	for _, of := range [][2]string{
+		{"priority", f.Request.Priority}, {"class", f.Choice.Class}, {"code", f.Choice.Code}, {"older than", f.Choice.Older},
+	} {
+		if of[1] != "" {
+			list = append(list, of[0]+" "+of[1])
 		}
 	}
-	if d.Pipeline == "" {
-		list = append(list, "all pipelines")
-	}
-	add("pipeline", d.Pipeline)
-	add("priority", d.Priority)
-	add("class", d.Choice.Class)
-	add("code", d.Choice.Code)
-	add("older than", d.Choice.Older)
-	switch n := len(d.Filter.Keys); {
+	switch n := len(f.Request.Keys); {
 	case n > 3: //nolint:mnd // as many as one reads at a glance
 		list = append(list, fmt.Sprintf("%d chosen rows", n))
 	case n > 0:
-		list = append(list, "key "+strings.Join(d.Filter.Keys, ", "))
+		list = append(list, "key "+strings.Join(f.Request.Keys, ", "))
 	}
 	return list
 }
 
-// count tells how many rows an action would change.
-func (d *Dashboard) count(ctx context.Context, wanted *deed) (rows int64, err error) {
-	acted, err := d.o.Service.Act(ctx, wanted.action(wanted.pipelines(), true))
-	for _, o := range acted.Outcomes {
-		if o.Rows != nil && o.Rows.Matched != nil {
-			rows += *o.Rows.Matched
-		}
-	}
-	return rows, err
-}
-
-func (d *deed) pipelines() []string {
-	if d.Pipeline == "" {
-		return nil
-	}
-	return []string{d.Pipeline}
-}
-
-// action is what the Service is asked for.
-func (d *deed) action(pipelines []string, dry bool) admin.Action {
-	const most = 100_000 // rows in one request; what is left is asked for anew
-	a := admin.Action{
-		Verb: admin.Verb(d.Verb), Pipelines: pipelines, Filter: d.Filter, Priority: d.Priority, For: d.For, DryRun: dry,
-	}
-	if d.ofRows() {
-		a.Limit = most
-	}
-	return a
-}
-
-// do does it, and tells what was done.
-func (d *Dashboard) do(ctx context.Context, wanted *deed) (string, error) {
-	if !wanted.ofRows() {
-		acted, err := d.o.Service.Act(ctx, wanted.action(wanted.pipelines(), false))
-		told := make([]string, len(acted.Outcomes))
-		for i, o := range acted.Outcomes {
-			told[i] = cmp.Or(o.Pipeline, "all pipelines") + ": " + strings.ReplaceAll(o.Result, "_", " ")
-		}
-		return strings.Join(told, "; "), err
-	}
-	names := wanted.pipelines()
-	if len(names) == 0 {
-		var err error
-		if names, err = d.names(ctx); err != nil {
-			return "", err
-		}
-	}
+// told is what was done, in a sentence.
+func (f *wish) told(list []verbs.Outcome) string {
 	var told []string
-	for _, name := range names {
-		rows, err := d.all(ctx, wanted.action([]string{name}, false))
-		if err != nil {
-			return "", err
-		}
-		if rows > 0 || len(names) == 1 {
-			told = append(told, fmt.Sprintf("%s: %s %s", name, wanted.Verb, wording.Count(rows, "row")))
+	for _, o := range list {
+		switch name := cmp.Or(o.Pipeline, "all pipelines"); {
+		case f.Verb.Scope != verbs.Rows:
+			told = append(told, name+": "+strings.ReplaceAll(o.Result, "_", " "))
+		case o.Rows > 0 || len(list) == 1:
+			told = append(told, fmt.Sprintf("%s: %s %s", name, f.Verb.Name, wording.Count(o.Rows, "row")))
 		}
 	}
-	if len(told) == 0 {
-		return "There was no such row.", nil
-	}
-	return strings.Join(told, "; "), nil
-}
-
-// all has an action done until no row is left for it, and returns how many rows it has changed.
-func (d *Dashboard) all(ctx context.Context, a admin.Action) (rows int64, err error) {
-	for {
-		acted, err := d.o.Service.Act(ctx, a)
-		if err != nil || len(acted.Outcomes) == 0 || acted.Outcomes[0].Rows == nil {
-			return rows, err
-		}
-		p := acted.Outcomes[0].Rows
-		rows += p.Changed
-		if p.Changed == 0 || p.AuditID == 0 || p.Remaining != nil && *p.Remaining == 0 {
-			return rows, nil
-		}
-		a.Continues = p.AuditID
-	}
+	return cmp.Or(strings.Join(told, "; "), "There was no such row.")
 }

@@ -27,7 +27,7 @@ func TestPages_BackfillThatWaits(t *testing.T) {
 	if _, err := open.Exec(t.Context(), "SELECT pg_current_xact_id()"); err != nil {
 		t.Fatal(err)
 	}
-	r.db.MustExec("SELECT embedsidecar.rescan('public.articles')")
+	r.db.MustExec("SELECT embedsidecar.backfill('public.articles')")
 	page := b.becomes(t, "/backfills", "not begun", "none yet", "waits for")
 	lacks(t, page, "24 compared")
 	if api := b.get(http.StatusOK, "/api/v1/backfills"); !strings.Contains(api, `"rows_seen":0`) {

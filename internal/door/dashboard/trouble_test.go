@@ -99,5 +99,5 @@ func TestPages_Discard(t *testing.T) {
 	b := r.signIn(at, "olga")
 	b.becomes(t, "/errors", ">Retry…<", ">Discard…<", "Mend the row or the cause")
 	b.becomes(t, "/dead-letters", ">Retry all…<", ">Discard those of public.tickets…<", "Mend the row or the cause")
-	b.becomes(t, "/", "once that is mended, embedsidecar retry public.tickets tries again, or embedsidecar tasks discard")
+	b.becomes(t, "/", "once that is mended, embedsidecar tasks retry public.tickets tries again, or embedsidecar tasks discard")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
-	actions "github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
@@ -158,7 +158,7 @@ func (d *Dashboard) pipeline(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	o := onePipeline{Pipeline: state, Unease: uneasy(&state, nil), Priorities: actions.Priorities}
+	o := onePipeline{Pipeline: state, Unease: uneasy(&state, nil), Priorities: verbs.Priorities}
 	if o.Set, err = d.o.Service.Defined(ctx, o.Name); err != nil {
 		return view{}, err
 	}

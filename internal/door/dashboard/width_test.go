@@ -30,7 +30,7 @@ func TestBrowser_Narrow(t *testing.T) {
 	r.db.MustExec(`UPDATE embedsidecar.task SET row_key = 'b0f7c1d2-5a3e-4f6b-9c8d-7e6f5a4b3c2d|' || repeat('x', 60), error_message = repeat('no_space', 30)
 		WHERE row_key = '1007'`)
 	r.db.MustExec("SELECT embedsidecar.pause($1, said_by => $2)", long, "somebody-with-a-long-name@a-machine.of-a-long-name.example")
-	r.db.MustExec("SELECT embedsidecar.rescan('public.articles')")
+	r.db.MustExec("SELECT embedsidecar.backfill('public.articles')")
 	at, _ := r.serve(r.person, options{texts: true})
 	c := newChrome(t, at)
 	c.open("/login#token=ada")

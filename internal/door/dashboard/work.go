@@ -8,7 +8,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
-	actions "github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
@@ -123,7 +123,7 @@ func (d *Dashboard) tasks(r *http.Request, page, title string, c choice) (view, 
 	if err != nil {
 		return view{}, err
 	}
-	t := tasks{Choice: c, Path: "/" + page, Filtered: c.Class+c.Code+c.Key+c.Older != "", Priorities: actions.Priorities}
+	t := tasks{Choice: c, Path: "/" + page, Filtered: c.Class+c.Code+c.Key+c.Older != "", Priorities: verbs.Priorities}
 	var pending, running, retrying, dead, cancelled int64
 	for i := range state.Pipelines {
 		p := &state.Pipelines[i]

@@ -58,7 +58,7 @@ func looksOnly(t *testing.T, there *pgx.Conn, end string) {
 		"cancel('docs', '{1}')": "25006", "discard_dead('docs')": "25006", "reembed('docs')": "25006",
 		"backfill('docs')":            "25006",
 		"set_priority('docs', 'low')": "25006", "notify_changes(true)": "25006", "wait_for()": "55000",
-		"resume_for('docs', '1 h')": "25006", "prioritise('docs', 'high')": "25006",
+		"resume('docs', '1 h')": "25006", "prioritise('docs', 'high')": "25006",
 		"prioritise('docs', 'high', dry_run => true)": "",
 		"pause('docs', dry_run => true)":              "", "retry_failed(dry_run => true)": "", "backlog()": "",
 		"explain('docs', '1')":     "",

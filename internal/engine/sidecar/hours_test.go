@@ -57,7 +57,7 @@ func TestP10_OutsideOfItsHoursNothingIsEmbedded(t *testing.T) {
 		t.Fatalf("%d texts were embedded outside of the hours", n)
 	}
 
-	db.MustExec(`SELECT embedsidecar.resume_for('docs', '1 h')`)
+	db.MustExec(`SELECT embedsidecar.resume('docs', '1 h')`)
 	is(health.UpToDate)
 	db.MustExec(`INSERT INTO docs VALUES (3, 'while it is open')`)
 	r.settle()
@@ -78,7 +78,7 @@ func TestP10_OutsideOfItsHoursNothingIsEmbedded(t *testing.T) {
 	})
 	db.MustExec(`UPDATE docs SET body = 'in work' WHERE id = 1`)
 	<-embedding
-	db.MustExec(`SELECT embedsidecar.resume_for('docs', '0')`)
+	db.MustExec(`SELECT embedsidecar.resume('docs', '0')`)
 	db.MustExec(`UPDATE docs SET body = 'too late' WHERE id = 2`)
 	is(health.OutsideHours)
 	close(goOn)

@@ -241,7 +241,7 @@ var catalogue = []Entry{
 	},
 	{
 		Text, "a text cannot be embedded", "the plugin refuses it, or its answer for it cannot be used",
-		"the message says why; `embedsidecar failed` names such rows", operations + "#dead-letters",
+		"the message says why; `embedsidecar tasks list --state failed` names such rows", operations + "#dead-letters",
 	},
 }
 

@@ -155,5 +155,5 @@ func Unknown(list []Story) error {
 		return nil
 	}
 	return problem.New(problem.NoMatch, fmt.Errorf("pipeline %s knows no row with the key %s", list[0].Pipeline,
-		strings.Join(unknown, ", ")), "keys are written as failed, search and verify print them")
+		strings.Join(unknown, ", ")), "keys are written as tasks list, search and verify print them")
 }

@@ -160,7 +160,7 @@ func (s *Story) unqueued() string {
 }
 
 func (s *Story) retry() string {
-	return "embedsidecar retry " + health.Quoted(s.Pipeline) + " " + health.Quoted(s.Key)
+	return "embedsidecar tasks retry " + health.Quoted(s.Pipeline) + " " + health.Quoted(s.Key)
 }
 
 // differs says what is not as it should be.

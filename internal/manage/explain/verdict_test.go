@@ -124,7 +124,7 @@ var verdicts = []struct {
 		[]func(*Story){changed, task("failed", failing)},
 		DeadLetter,
 		[]string{
-			"the row is a dead letter: data refused: the text is poison", "embedsidecar retry public.docs 'it'\\''s 5'",
+			"the row is a dead letter: data refused: the text is poison", "embedsidecar tasks retry public.docs 'it'\\''s 5'",
 		},
 	},
 	{"a dead letter of a paused pipeline", []func(*Story){changed, paused, task("failed", failing)}, DeadLetter, nil},
@@ -161,7 +161,7 @@ var verdicts = []struct {
 		"to be tried again",
 		[]func(*Story){changed, task("retrying", failing, soon)},
 		Retrying,
-		[]string{"data refused: the text is poison", "again in 4s", "embedsidecar retry"},
+		[]string{"data refused: the text is poison", "again in 4s", "embedsidecar tasks retry"},
 	},
 	{
 		"waits for a pause to end",

@@ -1,4 +1,4 @@
-package actions
+package verbs
 
 import (
 	"context"
@@ -20,45 +20,35 @@ type Load struct {
 // Nothing reports whether nothing was paused for it: it was paused before.
 func (l *Load) Nothing() bool { return !l.All && len(l.Pipelines) == 0 }
 
-// BeginLoad pauses pipelines one by one, so that it is known of each whether it was paused before, or without names
-// all of them by the switch. What it has paused it returns beside an error, too: that is to be ended.
-func (a *Actions) BeginLoad(ctx context.Context, names []string, dry bool) (l Load, list []Outcome, err error) {
-	list = []Outcome{}
-	paused := func(o Outcome) bool { return o.Result == "paused" || o.Result == "would_be_paused" }
-	if len(names) == 0 {
-		s, err := a.Switch(ctx, false, nil, dry)
-		if err != nil {
-			return l, list, err
-		}
-		l.All = paused(s.Outcomes[0])
-		return l, s.Outcomes, nil
-	}
-	for _, name := range names {
-		s, err := a.Switch(ctx, false, []string{name}, dry)
-		if err != nil {
-			return l, list, err
-		}
-		o := s.Outcomes[0]
-		if list = append(list, o); paused(o) {
+// BeginLoad pauses pipelines, or without names all of them by the switch. What was paused before is not part of the
+// load. What it has paused it returns beside an error, too: that is to be ended.
+func (a *Actor) BeginLoad(ctx context.Context, names []string, dry bool) (l Load, list []Outcome, err error) {
+	list, err = a.Do(ctx, Pause, names, Request{DryRun: dry})
+	for _, o := range list {
+		switch {
+		case o.Result != "paused" && o.Result != "would_be_paused":
+		case o.Pipeline == "":
+			l.All = true
+		default:
 			l.Pipelines = append(l.Pipelines, o.Pipeline)
 		}
 	}
-	return l, list, nil
+	return l, list, err
 }
 
-// EndLoad lets go on what was paused for a load.
-func (a *Actions) EndLoad(ctx context.Context, l Load, dry bool) (Switched, error) {
+// EndLoad resumes what was paused for a load.
+func (a *Actor) EndLoad(ctx context.Context, l Load, dry bool) ([]Outcome, error) {
 	if l.Nothing() {
-		return Switched{Outcomes: []Outcome{}}, nil
+		return []Outcome{}, nil
 	}
-	return a.Switch(ctx, true, l.Pipelines, dry)
+	return a.Do(ctx, Resume, l.Pipelines, Request{DryRun: dry})
 }
 
-// EndLoadAtLast is EndLoad though ctx be over. It goes on trying for a while where the database is not there: a load
+// EndLoadAtLast is EndLoad though ctx is over. It tries again for a while where the database does not answer: a load
 // may have ended with it.
-func (a *Actions) EndLoadAtLast(ctx context.Context, l Load) error {
-	const patience = time.Minute
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+func (a *Actor) EndLoadAtLast(ctx context.Context, l Load) error {
+	const limit = time.Minute
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		_, err := a.EndLoad(ctx, l, false)

@@ -1,4 +1,4 @@
-package actions
+package verbs
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -96,7 +95,7 @@ func (r *Repairs) found(key string, anew bool) {
 }
 
 // Verify proves that the vectors of pipelines are those of their rows' texts: of those of these names, or of all.
-func (a *Actions) Verify(ctx context.Context, names []string, o VerifyOptions) ([]Verified, error) {
+func (a *Actor) Verify(ctx context.Context, names []string, o VerifyOptions) ([]Verified, error) {
 	found, err := lookup.Named(ctx, a.pool, names)
 	if err != nil {
 		return nil, err
@@ -112,7 +111,7 @@ func (a *Actions) Verify(ctx context.Context, names []string, o VerifyOptions) (
 	return list, nil
 }
 
-func (a *Actions) verify(ctx context.Context, p *pipeline.Pipeline, o VerifyOptions) (Verified, error) {
+func (a *Actor) verify(ctx context.Context, p *pipeline.Pipeline, o VerifyOptions) (Verified, error) {
 	v := Verified{Pipeline: p.Name}
 	if p.Status != pipeline.Active {
 		v.Problem = string(p.Status) + ": " + p.Detail
@@ -153,10 +152,9 @@ func (a *Actions) verify(ctx context.Context, p *pipeline.Pipeline, o VerifyOpti
 }
 
 // repair has the rows looked at by whoever works the queue.
-func (a *Actions) repair(ctx context.Context, r *Repairs, p *pipeline.Pipeline) error {
+func (a *Actor) repair(ctx context.Context, r *Repairs, p *pipeline.Pipeline) error {
 	if len(r.anew) > 0 {
-		args := pgx.StrictNamedArgs{"pipeline": p.Name, "dry_run": false}
-		if _, err := a.ofKeys(ctx, "act_reembed", args, r.anew); err != nil {
+		if _, err := a.Do(ctx, Reembed, []string{p.Name}, Request{Keys: r.anew}); err != nil {
 			return err
 		}
 	}

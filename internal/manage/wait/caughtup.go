@@ -254,7 +254,7 @@ func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 	var left, hints []string
 	if state.Failed > 0 {
 		left = append(left, wording.Count(state.Failed, "row")+" could not be embedded")
-		hints = append(failed, "embedsidecar failed names all of them and why; once that is mended, embedsidecar retry tries them again")
+		hints = append(failed, "embedsidecar tasks list --state failed lists all of them and why; once that is mended, embedsidecar tasks retry tries them again")
 	}
 	if state.Cancelled > 0 {
 		left = append(left, wording.Count(state.Cancelled, "row")+" cancelled")

@@ -206,7 +206,7 @@ func standing(list []Drained) error {
 		}
 		if one.Failed > 0 {
 			parts = append(parts, wording.Count(one.Failed, "row")+" of "+one.Pipeline+" could not be embedded")
-			hints = append(hints, "embedsidecar failed names them and why; once that is mended, embedsidecar retry tries them again")
+			hints = append(hints, "embedsidecar tasks list --state failed lists them and why; once that is mended, embedsidecar tasks retry tries them again")
 		}
 		if one.Cancelled > 0 {
 			parts = append(parts, wording.Count(one.Cancelled, "row")+" of "+one.Pipeline+" cancelled")

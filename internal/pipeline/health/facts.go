@@ -287,7 +287,7 @@ func problem(f *Facts) (State, bool) {
 	case OtherModel:
 		s.WayOut = "start the sidecar with the model as it was, or make a second pipeline"
 	case Failing:
-		s.WayOut = "embedsidecar failed " + Quoted(f.Name) + " shows the errors"
+		s.WayOut = "embedsidecar tasks list --state failed " + Quoted(f.Name) + " shows the errors"
 	case Disabled:
 		s.WayOut = "start one that works: without enabled: false, and not with --role stream alone"
 	default:
@@ -319,13 +319,13 @@ func inWork(f *Facts) (State, bool) {
 		return State{QueueHeld, fmt.Sprintf("%d of its changes cannot be queued, because of %s%s", f.Aside,
 			whom(f.Holders), waiting(f)), "let them end, or end them"}, true
 	case f.Open > 0 && f.Open == f.Retrying:
-		return State{Working, fmt.Sprintf("%s failed and will be tried again", rows(f.Open)), "embedsidecar failed " +
+		return State{Working, fmt.Sprintf("%s failed and will be tried again", rows(f.Open)), "embedsidecar tasks list --state failed " +
 			Quoted(f.Name) + " shows the errors"}, true
 	case f.Open > 0:
 		return State{Working, rows(f.Open) + " left to embed", ""}, true
 	case f.Failed > 0:
-		return State{RowsFailed, rows(f.Failed) + " could not be embedded", "embedsidecar failed " + Quoted(f.Name) +
-			" names them and why; once that is mended, embedsidecar retry " + Quoted(f.Name) +
+		return State{RowsFailed, rows(f.Failed) + " could not be embedded", "embedsidecar tasks list --state failed " + Quoted(f.Name) +
+			" names them and why; once that is mended, embedsidecar tasks retry " + Quoted(f.Name) +
 			" tries again, or embedsidecar tasks discard gives them up"}, true
 	case f.Cancelled > 0:
 		return State{RowsCancelled, rows(f.Cancelled) + " cancelled by somebody", "embedsidecar tasks list " +

@@ -135,7 +135,7 @@ var table = []Entry{
 	},
 	{
 		Failing, "the last texts of this pipeline all failed, so it rests and tries one now and then",
-		"`embedsidecar failed NAME` shows the errors; mend the cause; it goes on by itself", true,
+		"`embedsidecar tasks list --state failed NAME` shows the errors; mend the cause; it goes on by itself", true,
 	},
 	{
 		Unacknowledged, "the pipeline or its definition is new, and the sidecar that streams has not taken it up yet",
@@ -160,7 +160,7 @@ var table = []Entry{
 	{Working, "rows are waiting or being embedded", "wait", false},
 	{
 		RowsFailed, "all is done but for rows that could not be embedded",
-		"`embedsidecar failed NAME` names them; mend the row, then `embedsidecar retry NAME`, or `embedsidecar tasks discard NAME`", true,
+		"`embedsidecar tasks list --state failed NAME` names them; mend the row, then `embedsidecar tasks retry NAME`, or `embedsidecar tasks discard NAME`", true,
 	},
 	{
 		RowsCancelled, "all is done but for rows that somebody took out of the queue",

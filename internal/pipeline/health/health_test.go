@@ -115,7 +115,7 @@ var states = []struct {
 	{"unknown plugin", troubled(health.PluginUnknown), health.PluginUnknown, "because"},
 	{"plugin gone", troubled(health.PluginDown), health.PluginDown, "because"},
 	{"another model", troubled(health.OtherModel), health.OtherModel, "because"},
-	{"all texts fail", troubled(health.Failing), health.Failing, "embedsidecar failed docs"},
+	{"all texts fail", troubled(health.Failing), health.Failing, "embedsidecar tasks list --state failed docs"},
 	{"a problem of a newer program", troubled("odd"), health.Misconfigured, "because"},
 	{"one of two can work", func(f *health.Facts) {
 		troubled(health.PluginDown)(f)
@@ -147,7 +147,7 @@ var states = []struct {
 	},
 	{
 		"dead letters", func(f *health.Facts) { f.Failed, f.Name = 1, "my docs" }, health.RowsFailed,
-		"embedsidecar failed 'my docs'",
+		"embedsidecar tasks list --state failed 'my docs'",
 	},
 	{
 		"taken out of the queue", func(f *health.Facts) { f.Cancelled, f.Name = 1, "my docs" }, health.RowsCancelled,

@@ -25,7 +25,7 @@ type Pipeline struct {
 	report.Pipeline
 
 	Indexes    []indexes.Index    `json:"indexes"`     // null: they cannot be looked at now
-	FailedRows []report.FailedRow `json:"failed_rows"` // the first few; embedsidecar failed lists all
+	FailedRows []report.FailedRow `json:"failed_rows"` // the first few; embedsidecar tasks list --state failed lists all
 	// rows that failed by class and code, the most frequent first, with one of each
 	Errors []report.ErrorGroup `json:"errors"`
 }

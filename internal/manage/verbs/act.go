@@ -1,0 +1,277 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"os/user"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/pace"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Actor acts on the pipelines of a database.
+type Actor struct {
+	pool *pgxpool.Pool
+	by   string
+}
+
+// New acts through a pool, which stays the caller's, for someone, whose name goes into the audit.
+func New(pool *pgxpool.Pool, by string) *Actor { return &Actor{pool: pool, by: by} }
+
+// Person is the user of this program, as far as the machine knows: user@host.
+func Person() string {
+	name := "?"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
+}
+
+// Request says what a verb is to do, beside the names of pipelines. What it does not take must be zero.
+type Request struct {
+	Keys        []string // of rows; none: all that the verb is about
+	Class, Code string   // of the error
+	OlderThan   time.Duration
+	Priority    string
+	For         *time.Duration // to resume for, whatever the hours are; 0 ends that
+	On          bool
+	DryRun      bool
+	Limit       int64 // rows at most; 0: as many as there are
+	// Continues is the entry of the audit of an action that left rows, to go on with it.
+	Continues int64
+}
+
+// Outcome is what became of a pipeline.
+type Outcome struct {
+	Pipeline string   `json:"pipeline" doc:"Empty: the switch over all of them, or the program"`
+	Result   string   `json:"result" doc:"In a word that never changes"`
+	Rows     int64    `json:"rows,omitempty" doc:"How many rows were changed; of a dry run, how many would be"`
+	Left     *int64   `json:"rows_left,omitempty" doc:"How many are left; absent in an action that goes on and has more to do"`
+	AuditID  int64    `json:"audit_id,omitempty" doc:"Its entry in the audit, with which it goes on; a dry run has none"`
+	Unknown  []string `json:"unknown_keys,omitempty" doc:"Keys that the pipeline has never had to do with"`
+	Stay     []string `json:"stay_paused,omitempty" doc:"Of the switch: pipelines that stay paused by their own name"`
+}
+
+// Do has a verb done on pipelines by their whole names; without names on the switch over all of them, where the verb
+// has one. A dry run only counts. What was done it returns beside an error, too.
+func (a *Actor) Do(ctx context.Context, v *Verb, pipelines []string, r Request) ([]Outcome, error) {
+	list := []Outcome{}
+	if err := v.check(len(pipelines), &r); err != nil {
+		return list, err
+	}
+	if v.Scope == Program || v.Scope == Switch && len(pipelines) == 0 {
+		pipelines = []string{""}
+	}
+	left := r.Limit
+	if left == 0 {
+		left = math.MaxInt64
+	}
+	for _, name := range pipelines {
+		o, err := a.one(ctx, v, name, &r, left)
+		if err != nil {
+			return list, refused(err)
+		}
+		list = append(list, o)
+		if left -= o.Rows; left <= 0 && !r.DryRun {
+			break
+		}
+	}
+	return list, nil
+}
+
+// one has a verb done on one pipeline, or with "" on the switch.
+func (a *Actor) one(ctx context.Context, v *Verb, name string, r *Request, most int64) (o Outcome, err error) {
+	args := r.arguments(v)
+	args["said_by"] = a.by
+	o.Pipeline = name
+	if v.Scope != Program {
+		args["pipeline"] = null(name)
+	}
+	if v.Scope != Rows {
+		if err := a.pool.QueryRow(ctx, v.query(), args).Scan(&o.Result); err != nil || v != Resume || name != "" {
+			return o, err
+		}
+		all, err := lookup.Brief(ctx, a.pool, nil)
+		for i := range all {
+			if !all[i].Enabled {
+				o.Stay = append(o.Stay, all[i].Name)
+			}
+		}
+		return o, err
+	}
+	if o.Unknown, err = a.unknown(ctx, name, r.Keys); err != nil {
+		return o, err
+	}
+	if len(r.Keys) == 0 {
+		err = a.portions(ctx, v, args, most, r.Continues, &o)
+	}
+	for keys := range slices.Chunk(r.Keys, portion) {
+		args["keys"] = keys
+		if err = a.portions(ctx, v, args, most, r.Continues, &o); err != nil {
+			break
+		}
+	}
+	o.Result = v.result(o.Rows, r.DryRun)
+	return o, err
+}
+
+// arguments are those of the function of a verb; what is not said is NULL.
+func (r *Request) arguments(v *Verb) pgx.StrictNamedArgs {
+	args := pgx.StrictNamedArgs{"dry_run": r.DryRun}
+	for what, value := range map[string]any{
+		Keys: nil, Class: null(r.Class), Code: null(r.Code), OlderThan: null(r.OlderThan), Priority: null(r.Priority),
+		For: r.For, On: r.On,
+	} {
+		if v.Has(what) {
+			args[what] = value
+		}
+	}
+	return args
+}
+
+// null is a value, or NULL for what is zero.
+func null[T comparable](value T) any {
+	if value == *new(T) {
+		return nil
+	}
+	return value
+}
+
+// portion is how many rows one transaction of an action changes: the stream waits for who holds tasks.
+const portion = 2000
+
+// longestRest bounds how long an action waits between two portions. It takes a fifth of the time of one connection: the
+// server's other work is not to feel a million rows.
+const longestRest = 5 * time.Second
+
+// portions runs a function that changes rows, until so many are changed or none is left, each portion in a transaction
+// of its own: what was done when ctx ends stays done, and the audit says how much that was. continues is the entry of
+// the audit that an earlier call made, or 0. It adds to the outcome, also beside an error.
+func (a *Actor) portions(ctx context.Context, v *Verb, args pgx.StrictNamedArgs, most, continues int64, o *Outcome,
+) error {
+	args["continues"] = null(continues)
+	rests := pace.Pace{Share: pace.Queue}
+	for done := int64(0); ; {
+		args["max_rows"] = min(portion, most-done)
+		began := time.Now()
+		var changed int64
+		var remaining, entry *int64
+		err := database.UntilUnlocked(ctx, func() error {
+			return a.pool.QueryRow(ctx, v.query(), args).Scan(&changed, &remaining, &entry)
+		})
+		if err != nil {
+			return err
+		}
+		if args["dry_run"] == true {
+			o.Rows += *remaining
+			return nil
+		}
+		o.Rows, o.AuditID, done = o.Rows+changed, *entry, done+changed
+		switch {
+		case remaining != nil:
+			o.Left = remaining
+		case o.Left != nil: // the rest is not counted twice
+			left := max(*o.Left-changed, 0)
+			o.Left = &left
+		}
+		if changed == 0 || remaining != nil && *remaining == 0 || done >= most {
+			return nil
+		}
+		args["continues"] = *entry
+		now := time.Now()
+		rests.Spend(now.Sub(began), now)
+		sleep.For(ctx, rests.Rest(now, longestRest)) // the next portion says that ctx has ended
+	}
+}
+
+// unknown returns which keys a pipeline has never had to do with; none where the role may not look.
+func (a *Actor) unknown(ctx context.Context, name string, keys []string) ([]string, error) {
+	if len(keys) == 0 {
+		return nil, nil
+	}
+	rows, err := a.pool.Query(ctx, sqlfiles.Query("unknown_keys"), pgx.StrictNamedArgs{"pipeline": name, "row_keys": keys})
+	if err != nil {
+		return nil, err
+	}
+	unknown, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if database.Denied(err) {
+		return nil, nil
+	}
+	return unknown, err
+}
+
+// NoteReloads has the audit tell of plugins that were reloaded, or refused to be.
+func (a *Actor) NoteReloads(ctx context.Context, list []control.Reloaded) error {
+	for _, r := range list {
+		_, err := a.pool.Exec(ctx, sqlfiles.Query("note_reload"), pgx.StrictNamedArgs{
+			"plugin": r.Plugin, "model": r.Model, "version": r.Version, "result": r.Result, "said_by": a.by,
+		})
+		if err != nil {
+			return refused(err)
+		}
+	}
+	return nil
+}
+
+// Tasks returns tasks of pipelines, the oldest first, behind the one with the number after, at most so many; redact
+// takes what is secret out of their messages.
+func (a *Actor) Tasks(ctx context.Context, words []string, f report.TaskFilter, after int64, limit int,
+	redact func(string) string,
+) ([]report.Task, error) {
+	names, keys, err := a.Meant(ctx, words)
+	if err != nil {
+		return nil, err
+	}
+	f.Keys = append(f.Keys, keys...)
+	list, err := report.Tasks(ctx, a.pool, names, f, after, limit)
+	for i := range list {
+		list[i].Message = redact(list[i].Message)
+	}
+	return append([]report.Task{}, list...), err
+}
+
+// Meant returns the whole names of the pipelines that words name, or without words of all; or of one pipeline, and the
+// keys of rows behind it.
+func (a *Actor) Meant(ctx context.Context, words []string) (names, keys []string, err error) {
+	found, keys, err := lookup.BriefRows(ctx, a.pool, words)
+	for i := range found {
+		names = append(names, found[i].Name)
+	}
+	return names, keys, err
+}
+
+// Audit returns what was done to pipelines, or to whatever, before the entry with a number, the newest first.
+func (a *Actor) Audit(ctx context.Context, names []string, before int64, limit int) ([]report.Action, error) {
+	if _, err := lookup.Brief(ctx, a.pool, nil); err != nil {
+		return nil, err
+	}
+	list, err := report.Audit(ctx, a.pool, names, before, limit)
+	return append([]report.Action{}, list...), refused(err)
+}
+
+// refused tells whose role may do it, where the server says that this one may not.
+func refused(err error) error {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.InsufficientPrivilege {
+		return problem.New(problem.Permission, err, "use the role that owns the schema embedsidecar, the one that ran "+
+			"embedsidecar init, or a member of embedsidecar_operator")
+	}
+	return err
+}
