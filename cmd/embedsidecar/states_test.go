@@ -70,9 +70,9 @@ func TestP10_StatusSaysWhyAPipelineCannotWork(t *testing.T) {
 	if p := s.state("public.docs"); p.CoverageOr(-1) != 0 {
 		t.Errorf("coverage %v with an embedder that has never answered", p.CoverageOr(-1))
 	}
-	stdout, _ := s.run(0, "failed", "-o", "json")
-	if rows := decoded[map[string][]report.FailedRow](t, stdout)["rows"]; len(rows) > 0 && (rows[0].State != "retrying" ||
-		rows[0].NextTrySeconds == nil) {
+	stdout, _ := s.run(0, "tasks", "list", "--state", "failed", "--state", "retrying", "-o", "json")
+	if rows := decoded[map[string][]report.Task](t, stdout)["tasks"]; len(rows) > 0 && (rows[0].State != "retrying" ||
+		rows[0].NextTryAt == nil) {
 		t.Errorf("rows that are to be tried again: %+v", rows)
 	}
 	// Killed, it leaves no word; its row must not be believed.
