@@ -31,3 +31,27 @@ func TestTrust_NobodyMovesTheBoundOfTheAudit(t *testing.T) {
 		t.Errorf("of another one's entries %v are left, want the pause, which is not old", got)
 	}
 }
+
+// TestP9_AnEntryOfTheAuditIsSmall: an operator gives arguments and keys as long as he likes. What is kept of them, and
+// what a sidecar reads of entries at once, is bounded.
+func TestP9_AnEntryOfTheAuditIsSmall(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	worker := f.db.RunRole()
+	_, role := f.db.SQLRoles()
+	operator := newPerson(t, f.db, role)
+	for _, argument := range []string{"class => repeat('x', 5000)", "code => repeat('x', 5000)", "class => repeat('x', 5000), dry_run => true"} {
+		operator.refused(`SELECT embedsidecar.retry_failed(`+argument+`)`, "54000")
+	}
+	operator.sees(`SELECT count(*) FROM (SELECT embedsidecar.retry_failed(keys => ARRAY[repeat('k', 1000000), 'short'])) AS r`, "1")
+	if n := testenv.Value[int](f.db, `SELECT max(octet_length(arguments::text)) FROM embedsidecar.audit_log`); n > 5000 {
+		t.Errorf("an entry has %d bytes", n)
+	}
+	if n := testenv.Value[int](f.db, `SELECT length(arguments ->> 'keys_sha256') FROM embedsidecar.audit_log`); n != 64 {
+		t.Errorf("a key that is not kept whole has no hash: %d", n)
+	}
+	f.db.MustExec(`INSERT INTO embedsidecar.audit_log (role_name, action, arguments)
+		SELECT $1, 'retry', jsonb_build_object('class', repeat('x', 4000)) FROM generate_series(1, 900)`, role)
+	run := newPerson(t, f.db, worker)
+	run.sees(`SELECT sum(octet_length(arguments)) BETWEEN 1000000 AND 1100000 FROM embedsidecar.tell_audit()`, "t")
+}

@@ -47,7 +47,8 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.lane_meant(text) IS 'The lane of this priority; an error when there is none.';
 
 -- A further portion has the arguments of the first, or the entry of the audit would not tell what was done: the same
--- rows, and, as one role may act for several people, the same person. Of more than a hundred keys the entry has a hash.
+-- rows, and, as one role may act for several people, the same person. Of more than a hundred keys, or longer ones, the
+-- entry has a hash.
 -- Times stand there in one form, whatever form the session has.
 CREATE OR REPLACE FUNCTION embedsidecar.begin_action(action text, pipeline_id integer, arguments jsonb, said_by text,
     dry_run boolean, continues bigint DEFAULT NULL, max_rows integer DEFAULT 1, keys text[] DEFAULT NULL)
@@ -62,6 +63,8 @@ DECLARE
     word  text;
     value interval;
     by_   text := coalesce(left(begin_action.said_by, 200), '');
+    most_bytes constant integer := 4096;
+    kept  text[];
 BEGIN
     IF begin_action.dry_run IS NULL THEN
         RAISE EXCEPTION '%: dry_run: expected true or false, not NULL', begin_action.action
@@ -90,6 +93,11 @@ BEGIN
         RAISE EXCEPTION '%: % keys are more than max_rows, which is %', begin_action.action, given,
             begin_action.max_rows USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    IF octet_length(about::text) > most_bytes THEN
+        RAISE EXCEPTION '%: % bytes of arguments are too many', begin_action.action, octet_length(about::text)
+            USING ERRCODE = 'program_limit_exceeded',
+                  HINT = 'class, code and the like have at most ' || most_bytes || ' bytes together';
+    END IF;
     IF begin_action.dry_run THEN
         RETURN NULL;
     END IF;
@@ -99,8 +107,11 @@ BEGIN
         about := about || jsonb_build_object(word, value::text);
         PERFORM set_config('intervalstyle', style, true);
     END LOOP;
+    kept := ARRAY(SELECT left(k.key, 200) FROM unnest(begin_action.keys[1:100]) WITH ORDINALITY AS k (key, number)
+                  ORDER BY k.number);
     about := jsonb_strip_nulls(jsonb_build_object('pipeline_id', begin_action.pipeline_id::text,
-        'keys', to_jsonb(begin_action.keys[1:100]), 'keys_given', given, 'keys_sha256', CASE WHEN given > 100 THEN
+        'keys', CASE WHEN begin_action.keys IS NOT NULL THEN to_jsonb(kept) END, 'keys_given', given,
+        'keys_sha256', CASE WHEN kept <> begin_action.keys THEN
             encode(sha256(convert_to(to_jsonb(begin_action.keys)::text, 'UTF8')), 'hex') END) || about);
     IF begin_action.continues IS NOT NULL THEN
         SELECT a.* INTO entry FROM embedsidecar.audit_log AS a
@@ -141,8 +152,13 @@ CREATE OR REPLACE FUNCTION embedsidecar.tell_audit() RETURNS TABLE (audit_id big
     changed bigint)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 UPDATE embedsidecar.audit_log AS a SET told = true
-WHERE  a.audit_id IN (SELECT u.audit_id FROM embedsidecar.audit_log AS u WHERE NOT u.told ORDER BY u.audit_id LIMIT 1000
-                      FOR UPDATE SKIP LOCKED)
+WHERE  a.audit_id IN (
+           SELECT n.audit_id FROM (
+               SELECT u.audit_id, sum(octet_length(u.arguments::text))
+                          OVER (ORDER BY u.audit_id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes
+               FROM  (SELECT o.audit_id, o.arguments - 'keys' AS arguments FROM embedsidecar.audit_log AS o
+                      WHERE NOT o.told ORDER BY o.audit_id LIMIT 1000 FOR UPDATE SKIP LOCKED) AS u) AS n
+           WHERE coalesce(n.bytes, 0) < 1048576)
 RETURNING a.audit_id, a.acted_at, a.role_name::text, a.said_by, coalesce(host(a.client_addr), ''), a.application,
           a.action, coalesce(a.pipeline, ''), (a.arguments - 'keys')::text, a.result, a.changed
 $$;

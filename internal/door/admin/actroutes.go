@@ -26,8 +26,8 @@ type actBody struct {
 
 	Pipelines []string `json:"pipelines,omitempty" maxItems:"100" doc:"Absent: all, where the verb takes that; with keys it is one"`
 	Keys      []string `json:"keys,omitempty" maxItems:"1000" doc:"Of rows; absent: all that it is about"`
-	Class     string   `json:"class,omitempty" doc:"Of the error"`
-	Code      string   `json:"code,omitempty" doc:"Of the error"`
+	Class     string   `json:"class,omitempty" maxLength:"200" doc:"Of the error"`
+	Code      string   `json:"code,omitempty" maxLength:"200" doc:"Of the error"`
 	OlderThan string   `json:"older_than,omitempty" doc:"Since the change, such as 10m"`
 	Priority  string   `json:"priority" enum:"low,normal,high,urgent"`
 	For       string   `json:"for,omitempty" doc:"Work at once and for so long, such as 2h, whatever the hours are; 0s ends that"`

@@ -132,8 +132,8 @@ type OfPipelines struct {
 type TaskParams struct {
 	OfPipelines
 
-	Class     string   `query:"class" doc:"Of the error"`
-	Code      string   `query:"code" doc:"Of the error"`
+	Class     string   `query:"class" maxLength:"200" doc:"Of the error"`
+	Code      string   `query:"code" maxLength:"200" doc:"Of the error"`
 	Keys      []string `query:"key,explode" doc:"Of rows; again for more" maxItems:"100"`
 	OlderThan string   `query:"older_than" doc:"Since the change, such as 10m"`
 	Cursor    string   `query:"cursor" doc:"next of the page before"`
