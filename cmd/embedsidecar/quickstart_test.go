@@ -119,6 +119,28 @@ func TestQuickstart_Refuses(t *testing.T) {
 	refused(7, nil, "ES0501", "REPLICATION")
 }
 
+// TestTrust_QuickstartReadsNoTableOfAStranger: the index of a table has a function of its owner's, which runs as
+// whoever reads the table. A superuser reads none of it before he says whom he trusts.
+func TestTrust_QuickstartReadsNoTableOfAStranger(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 0)
+	stranger := s.db.Role("")
+	s.db.MustExecSuper(`CREATE SCHEMA lair AUTHORIZATION ` + stranger + `; SET ROLE ` + stranger + `;
+		CREATE TABLE lair.notes (id int PRIMARY KEY, note text); INSERT INTO lair.notes VALUES (1, 'a note of many words');
+		CREATE FUNCTION lair.ran() RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
+			IF current_user <> '` + stranger + `' THEN RAISE EXCEPTION 'it has run as %', current_user; END IF; RETURN true; END $$;
+		CREATE INDEX ON lair.notes (id) WHERE lair.ran(); RESET ROLE`)
+	s.as(testenv.Superuser)
+	_, stderr := s.typing(2, "", "quickstart", "--dry-run", "--trust-owner", testenv.Owner)
+	s.has(stderr, "ES0502", "is a superuser", stranger)
+	s.db.MustExecSuper(`CREATE TABLE texts (id int PRIMARY KEY, body text); INSERT INTO texts VALUES (1, 'some words')`)
+	_, stderr = s.typing(0, "", "quickstart", "--dry-run", "--trust-owner", testenv.Owner)
+	s.has(stderr, "left out:", stranger, `the most text is in "public"."texts"`)
+	if strings.Contains(stderr, "it has run") {
+		t.Error(stderr)
+	}
+}
+
 // TestQuickstart_AServerThatIsNotReady is refused before anybody is asked: one as it comes out of the box, and one
 // whose slots are all taken.
 func TestQuickstart_AServerThatIsNotReady(t *testing.T) {

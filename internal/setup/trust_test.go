@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -318,6 +319,48 @@ func TestTrust_ASuperuserOverATableOfSomebodyElse(t *testing.T) {
 	wantError[*refusal.ConfigError](t, err, "superuser", testenv.Owner, "--trust-owner "+testenv.Owner)
 	o.Pool = b.super // who trusts the owner
 	b.init(o)
+}
+
+// TestTrust_ASuperuserOverAPartitionOfSomebodyElse: the owner of one partition makes an index there, whose function
+// runs when a statement over the whole table is planned. Neither a set-up nor a report of a superuser's runs it.
+func TestTrust_ASuperuserOverAPartitionOfSomebodyElse(t *testing.T) {
+	t.Parallel()
+	b := newBase(t)
+	tenant, pool := b.tenant()
+	b.MustExecSuper(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text) PARTITION BY RANGE (id);
+		CREATE TABLE first PARTITION OF docs FOR VALUES FROM (0) TO (100);
+		CREATE TABLE second PARTITION OF docs FOR VALUES FROM (100) TO (200);
+		INSERT INTO docs VALUES (150, 'a title', 'a text')`)
+	plain, err := database.Connect(t.Context(), b.URL(testenv.Superuser), database.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	o := b.options(b.SlotName(), docs())
+	o.Pool = plain
+	if _, err := setup.Init(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	b.MustExecSuper(`ALTER TABLE second OWNER TO ` + tenant)
+	b.as(pool, `CREATE FUNCTION lair.ran() RETURNS boolean IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
+		PERFORM pg_advisory_lock_shared(4711) WHERE current_user <> '`+tenant+`'; RETURN true; END $$`,
+		`CREATE INDEX ON second (id) WHERE lair.ran()`)
+	for _, o.DryRun = range []bool{true, false} {
+		_, err := setup.Init(t.Context(), o)
+		wantError[*refusal.ConfigError](t, err, "superuser", "second", tenant, "--trust-owner "+tenant)
+	}
+	if got, err := resolve.Load(t.Context(), plain, o.Slot); err != nil || got[0].Status != pipeline.Misconfigured {
+		t.Errorf("a superuser may work on it: %v %+v", err, got)
+	}
+	for _, upTo := range []int64{-1, 1000} {
+		if _, err := (report.Options{CountUpTo: upTo, AtOnce: true}).Read(t.Context(), plain); err != nil {
+			t.Error(err)
+		}
+	}
+	if testenv.Value[bool](b.Database, `SELECT EXISTS (SELECT FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+		WHERE l.locktype = 'advisory' AND l.objid = 4711 AND d.datname = current_database())`) {
+		t.Error("a function of the partition's owner has run with the rights of a superuser")
+	}
 }
 
 // TestTrust_APublicationOfSomebodyElse: its owner could take changes out of it.

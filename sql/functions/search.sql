@@ -318,13 +318,15 @@ COMMENT ON FUNCTION embedsidecar.search_statement(text) IS 'For neighbours: the 
 
 CREATE OR REPLACE FUNCTION embedsidecar.search_owner(pipeline text) RETURNS name
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    WITH RECURSIVE part AS (
-        SELECT c.oid, c.relowner
+    WITH RECURSIVE root AS (
+        SELECT c.oid
         FROM   embedsidecar.pipeline AS p JOIN pg_class AS c ON c.oid = p.table_oid
                OR c.relname = p.destination_table AND c.relnamespace = (SELECT n.oid FROM pg_namespace AS n WHERE n.nspname = coalesce(p.destination_schema, p.table_schema))
-        WHERE  p.pipeline_id = embedsidecar.pipeline_meant(search_owner.pipeline)
-        UNION SELECT c.oid, c.relowner FROM part AS a JOIN pg_inherits AS h ON h.inhparent = a.oid JOIN pg_class AS c ON c.oid = h.inhrelid)
-    SELECT r.rolname FROM part AS a JOIN pg_roles AS r ON r.oid = a.relowner WHERE NOT r.rolsuper LIMIT 1
+        WHERE  p.pipeline_id = embedsidecar.pipeline_meant(search_owner.pipeline)),
+    below AS (SELECT r.oid FROM root AS r UNION SELECT h.inhrelid FROM below AS b JOIN pg_inherits AS h ON h.inhparent = b.oid),
+    above AS (SELECT r.oid FROM root AS r UNION SELECT h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.oid)
+    SELECT r.rolname FROM pg_class AS c JOIN pg_roles AS r ON r.oid = c.relowner
+    WHERE  c.oid IN (SELECT b.oid FROM below AS b UNION SELECT a.oid FROM above AS a) AND NOT r.rolsuper LIMIT 1
 $$;
 COMMENT ON FUNCTION embedsidecar.search_owner(text) IS 'For neighbours: an owner of the tables of a pipeline who is no superuser, or NULL.';
 

@@ -91,7 +91,9 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                (SELECT string_agg(concat_ws(':', t.oid, t.xmin), ',' ORDER BY t.oid) FROM pg_trigger AS t
                 WHERE NOT t.tgisinternal AND t.tgrelid IN (
                     WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree JOIN pg_inherits AS h ON h.inhparent = tree.relid)
-                    SELECT relid FROM tree)))::text, getdatabaseencoding())), 'hex') AS version,
+                    SELECT relid FROM tree)),
+               (WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree JOIN pg_inherits AS h ON h.inhparent = tree.relid)
+                SELECT string_agg(DISTINCT f.relowner::text, ',') FROM tree JOIN pg_class AS f ON f.oid = tree.relid))::text, getdatabaseencoding())), 'hex') AS version,
        EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id AND s.phase = 'waiting') AS scan_asked
 FROM   embedsidecar.pipeline AS p
        JOIN publication AS b ON b.slot_name = p.slot_name

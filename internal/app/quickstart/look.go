@@ -99,9 +99,12 @@ func (q *quickstart) choose(ctx context.Context) error {
 	if q.Table == "" && len(stored) > 0 {
 		return q.already(stored)
 	}
-	found, err := suggest(ctx, q.pool, q.Table)
+	found, unsafe, err := suggest(ctx, q.pool, q.Table)
 	if err != nil {
 		return err
+	}
+	for _, err := range unsafe {
+		q.Say("left out: %s", err)
 	}
 	spec, err := specOf(&found[0])
 	if err != nil {

@@ -48,8 +48,9 @@ const (
 	countedRows   = 100_000
 )
 
-// suggest finds the tables with text, those with the most first. A name means this table alone.
-func suggest(ctx context.Context, db database.Beginner, name string) (found []table, err error) {
+// suggest finds the tables with text, those with the most first, and why it has left out others that are not safe to
+// read. A name means this table alone.
+func suggest(ctx context.Context, db database.Beginner, name string) (found []table, unsafe []error, err error) {
 	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
 		args := pgx.StrictNamedArgs{"named": nil}
 		if name != "" {
@@ -63,10 +64,10 @@ func suggest(ctx context.Context, db database.Beginner, name string) (found []ta
 		if err != nil {
 			return fmt.Errorf("look for tables with text: %w", err)
 		}
-		found, err = sampled(ctx, tx, all)
+		found, unsafe, err = sampled(ctx, tx, all)
 		return err
 	})
-	return found, err
+	return found, unsafe, err
 }
 
 // named finds the table that somebody names, and refuses what no pipeline can read.
@@ -87,7 +88,7 @@ func named(ctx context.Context, tx pgx.Tx, name string) (*catalog.Table, error) 
 
 // sampled reads a few rows of each table, and keeps what has text in it. What keeps the others out is the error where
 // nothing is left.
-func sampled(ctx context.Context, tx pgx.Tx, all []table) (found []table, err error) {
+func sampled(ctx context.Context, tx pgx.Tx, all []table) (found []table, unsafe []error, err error) {
 	var empty, silent, nameless []string
 	for _, t := range all[:min(len(all), sampledTables)] {
 		name := database.Quote(t.Schema, t.Name)
@@ -95,10 +96,17 @@ func sampled(ctx context.Context, tx pgx.Tx, all []table) (found []table, err er
 			silent = append(silent, name)
 			continue
 		}
+		if err := t.trusted(ctx, tx); err != nil {
+			if _, refused := errors.AsType[*refusal.ConfigError](err); !refused {
+				return nil, nil, err
+			}
+			unsafe = append(unsafe, err)
+			continue
+		}
 		rows, err := sample(ctx, tx, &t)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("read some rows of %s: %w", name, err)
+			return nil, nil, fmt.Errorf("read some rows of %s: %w", name, err)
 		case rows == 0:
 			empty = append(empty, name)
 		case len(t.Columns) == 0:
@@ -115,10 +123,28 @@ func sampled(ctx context.Context, tx pgx.Tx, all []table) (found []table, err er
 		}
 		return 1
 	})
-	if len(found) == 0 {
-		return nil, nothing(empty, silent, nameless)
+	switch {
+	case len(found) > 0:
+		return found, unsafe, nil
+	case len(unsafe) > 0:
+		return nil, nil, unsafe[0]
 	}
-	return found, nil
+	return nil, nil, nothing(empty, silent, nameless)
+}
+
+// trusted returns *ConfigError when reading the table may run code of somebody who is not trusted, and leaves it with
+// the columns whose types are of nobody like that. It reads the catalogue alone.
+func (t *table) trusted(ctx context.Context, tx pgx.Tx) error {
+	full, err := catalog.TableByOID(ctx, tx, t.OID)
+	if err != nil {
+		return err
+	}
+	if err := catalog.Unruly(ctx, tx, full.Quoted()); err != nil {
+		return err
+	}
+	foreign, err := full.StrangersTypes(ctx, tx)
+	t.Columns = slices.DeleteFunc(t.Columns, func(column string) bool { return slices.Contains(foreign, column) })
+	return err
 }
 
 // nothing is the error of a database without a table to suggest.

@@ -148,7 +148,7 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if err := catalog.Usable(ctx, tx, t); err != nil {
 		return nil, err
 	}
-	if err := t.Unruly(ctx, tx); err != nil {
+	if err := catalog.Unruly(ctx, tx, t.Quoted()); err != nil {
 		return nil, refusal.About(spec.Name, err)
 	}
 	if err := t.FindKey(ctx, tx); err != nil {

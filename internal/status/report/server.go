@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/replication/slot"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -74,13 +75,23 @@ func (s server) holders(ctx context.Context) ([]database.Blocker, error) {
 }
 
 func (s server) plan(ctx context.Context, table string) (text string, err error) {
-	err = s.db.QueryRow(ctx, "EXPLAIN (FORMAT JSON) SELECT FROM "+table, pgx.QueryExecModeSimpleProtocol).Scan(&text)
+	err = s.read(ctx, table, "EXPLAIN (FORMAT JSON) SELECT FROM "+table, &text, pgx.QueryExecModeSimpleProtocol)
 	return text, err
 }
 
 func (s server) rows(ctx context.Context, table string, most int64) (n int64, err error) {
-	err = s.db.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+table+" LIMIT $1) AS r", most).Scan(&n)
+	err = s.read(ctx, table, "SELECT count(*) FROM (SELECT FROM "+table+" LIMIT $1) AS r", &n, most)
 	return n, err
+}
+
+// read runs a statement over a source table unless that would run code of somebody else with a superuser's rights.
+func (s server) read(ctx context.Context, table, query string, into any, args ...any) error {
+	return database.ReadOnly(ctx, s.db, func(tx pgx.Tx) error {
+		if err := catalog.Unruly(ctx, tx, table); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, query, args...).Scan(into)
+	})
 }
 
 func (s server) known(ctx context.Context, p *Pipeline) (rows int64, err error) {
