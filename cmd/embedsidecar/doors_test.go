@@ -244,7 +244,8 @@ func TestP10_ADrainIsTheSameByEveryDoor(t *testing.T) {
 				Left   int64 `json:"rows_left"`
 			}
 		}](t, said)
-		if got.CaughtUp || len(got.Pipelines) != 1 || got.Pipelines[0].Result != "not_in_time" || got.Pipelines[0].Left != 5 ||
+		if got.CaughtUp || len(got.Pipelines) != 1 || got.Pipelines[0].Result != "not_in_time" ||
+			got.Pipelines[0].Left != 5 ||
 			!strings.Contains(got.Why, "no sidecar runs") {
 			t.Errorf("over HTTP: %s", said)
 		}

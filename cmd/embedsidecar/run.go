@@ -12,7 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/systemd"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/manage/wait"
+	caughtup "github.com/embedsidecar/embedsidecar/internal/manage/wait"
 )
 
 // runCommand streams changes and embeds rows until it is told to stop.

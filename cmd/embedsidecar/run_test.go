@@ -326,7 +326,8 @@ func TestRun_ExitStatuses(t *testing.T) {
 	}
 	_, stderr := s.run(exitUsage, "run", "--once")
 	s.has(stderr, "there are no pipelines", "--table public.docs")
-	_, stderr = s.run(exitUsage, "run", "--once", "--set", "enabled=false", "--table", "docs", "--columns", "title", "--into",
+	_, stderr = s.run(exitUsage, "run", "--once", "--set", "enabled=false", "--table", "docs", "--columns", "title",
+		"--into",
 		"embedding")
 	s.has(stderr, "--once would wait for ever")
 	_, stderr = s.run(exitUsage, "run", "--once", "--table", "dcos", "--columns", "title", "--into", "embedding")

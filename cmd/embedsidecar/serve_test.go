@@ -130,7 +130,10 @@ func TestServe_LooksAtItsFlagsFirst(t *testing.T) {
 		"address already in use":    {"--http", taken.Addr().String(), "--no-auth"},
 		"--tokens-file":             {"--http", "127.0.0.1:0"},
 		"belong together":           {"--http", "127.0.0.1:0", "--no-auth", "--set", "http.queries.cert=" + empty},
-		"read certificate":          {"--http", "127.0.0.1:0", "--no-auth", "--set", "http.queries.cert=" + empty, "--set", "http.queries.key=" + empty},
+		"read certificate": {
+			"--http", "127.0.0.1:0", "--no-auth", "--set", "http.queries.cert=" + empty, "--set",
+			"http.queries.key=" + empty,
+		},
 	} {
 		_, stderr := s.run(2, append([]string{"serve"}, flags...)...)
 		s.has(stderr, want)

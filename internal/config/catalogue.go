@@ -21,8 +21,8 @@ const catalogueName = "catalog.yaml"
 // catalogueHead begins the file, for whoever opens it.
 const catalogueHead = "# Plugins that `embedsidecar plugins register` has pinned. An entry of the same name in the configuration file wins.\n"
 
-// Catalogue returns the path of the file of registered plugins: what plugins.catalog_file names, else catalog.yaml in the
-// folder of plugins. It need not exist.
+// Catalogue returns the path of the file of registered plugins: what plugins.catalog_file names, else catalog.yaml in
+// the folder of plugins. It need not exist.
 func (f Finder) Catalogue(c *Config) string {
 	if c.Plugins.CatalogFile != "" {
 		return absolute(c.Plugins.CatalogFile)

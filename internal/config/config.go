@@ -195,7 +195,8 @@ func Default() *Config {
 		Plugins:     Plugins{Default: manifest.Default().Name},
 		Libraries:   map[string]string{},
 		Workers: Workers{
-			BatchRows: pipeline.DefaultBatchRows, Direct: true, CacheBytes: pipeline.DefaultCacheBytes, DrainTimeout: pipeline.DefaultDrainTimeout,
+			BatchRows: pipeline.DefaultBatchRows, Direct: true, CacheBytes: pipeline.DefaultCacheBytes,
+			DrainTimeout: pipeline.DefaultDrainTimeout,
 		},
 		Queries: Queries{SearchTimeout: 10 * time.Second},
 		Lease:   pipeline.DefaultLease,

@@ -90,7 +90,8 @@ func (l *loader) fail(place, path string, err error) {
 	l.problems = append(l.problems, Problem{Place: place, Path: path, Message: redactText(shown(err))})
 }
 
-// variable returns the values of a variable: of pipelines, each stands on a line of its own. An empty one counts as unset.
+// variable returns the values of a variable: of pipelines, each stands on a line of its own. An empty one counts as
+// unset.
 func (l *loader) variable(name string) (values []string) {
 	if name != EnvName("pipeline") {
 		return slices.DeleteFunc([]string{l.env[name]}, func(v string) bool { return v == "" })

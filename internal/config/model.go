@@ -37,8 +37,8 @@ type told struct {
 	values []string
 }
 
-// settle names the plugin of a model that names none, and takes what the file says for it. It hands mistakes to fail, by
-// the names of settings.
+// settle names the plugin of a model that names none, and takes what the file says for it. It hands mistakes to fail,
+// by the names of settings.
 func (m *Model) settle(usual string, list []told, env *environ, fail func(name string, err error)) {
 	says := func(name string) bool {
 		return slices.ContainsFunc(list, func(t told) bool { return t.name == name })
@@ -59,7 +59,8 @@ func (m *Model) settle(usual string, list []told, env *environ, fail func(name s
 	for _, t := range list {
 		setting, by := of.Setting(t.name), of
 		if setting == nil {
-			by = manifest.All()[slices.IndexFunc(manifest.All(), func(m *manifest.Manifest) bool { return m.Setting(t.name) != nil })]
+			by = manifest.All()[slices.IndexFunc(manifest.All(),
+				func(m *manifest.Manifest) bool { return m.Setting(t.name) != nil })]
 			setting = by.Setting(t.name)
 		}
 		err := fmt.Errorf("it belongs to models of the plugin %s, not %s", by.Name, of.Name)
@@ -87,7 +88,7 @@ func (m *ModelSettings) put(s *manifest.Setting, values []string) error {
 	if m.Values == nil {
 		m.Values, m.From = map[string]string{}, map[string]string{}
 	}
-	switch s.Type {
+	switch s.Type { //nolint:exhaustive // the others are one value as it is
 	case manifest.Variable:
 		if !isVariable(values[0]) {
 			return errors.New("expected the name of a variable: the key itself does not belong into this file")

@@ -49,7 +49,7 @@ func EnvName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// Env is the variable that stands for the setting: EMBEDSIDECAR_ and its flag or, without one, its key; "" for elements of
+// Env is the variable that stands for the setting: EMBEDSIDECAR_ and its flag or, without one, its key; "" for elements
 // lists and the version.
 func (s *Setting) Env() string {
 	switch {

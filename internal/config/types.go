@@ -91,7 +91,7 @@ func (s *Setting) put(owner reflect.Value, v string) error {
 
 // fields are what the setting sets: most often one, of a table's name two, of a whole element itself.
 func (s *Setting) fields(owner reflect.Value) (list []reflect.Value) {
-	for _, path := range strings.Fields(s.Fields) {
+	for path := range strings.FieldsSeq(s.Fields) {
 		field := owner
 		for name := range strings.SplitSeq(path, ".") {
 			field = field.FieldByName(name)

@@ -178,7 +178,8 @@ pipelines:
 			i := r.start(onnx(t), "init", "--yes", "--config", settings)
 			return i.wait(waitTimeout).ExitStatus() == 0, i.tail()
 		})
-		c := r.start(onnx(t), "run", "--config", settings, "--set", "http.queries.search_timeout=1m", "--http", "127.0.0.1:0", "--tokens-file",
+		c := r.start(onnx(t), "run", "--config", settings, "--set", "http.queries.search_timeout=1m", "--http",
+			"127.0.0.1:0", "--tokens-file",
 			r.tokens())
 		notes := c.address() + "/v1/pipelines/public.notes/"
 		type found struct {

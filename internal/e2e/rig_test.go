@@ -194,7 +194,8 @@ func (r *rig) run(environ ...string) *child {
 	if lease == 0 {
 		lease = short
 	}
-	return r.start(environ, "run", "--no-init", "--set", "lease="+lease.String(), "--set", "workers.batch_rows="+strconv.Itoa(batch),
+	return r.start(environ, "run", "--no-init", "--set", "lease="+lease.String(), "--set",
+		"workers.batch_rows="+strconv.Itoa(batch),
 		"--workers", strconv.Itoa(loops),
 		"--set", "retry.initial=100ms", "--set", "retry.max=1s")
 }

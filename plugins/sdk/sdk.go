@@ -39,7 +39,7 @@ type Model struct {
 	// Fingerprint names everything that can change a vector: weights, tokenizer, pooling, normalisation, prefixes, token
 	// limit, dims, precision. Make it a hash of contents, never of names or times. 1 to 256 printable ASCII characters.
 	Fingerprint   string
-	Dims          int             // width of every vector, 1 to 16,000; of a sparse model its vocabulary's size, up to 16,777,216
+	Dims          int             // 1 to 16,000; of a sparse model the size of its vocabulary, up to 16,777,216
 	MaxTokens     int             // longer texts are cut; 0: not known
 	Settings      []embed.Setting // what it goes by, for people to read: pooling, prefixes, limits
 	Symmetric     bool            // documents and queries get the same vector for the same text

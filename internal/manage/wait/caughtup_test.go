@@ -3,7 +3,7 @@ package caughtup_test
 import (
 	"testing"
 
-	"github.com/embedsidecar/embedsidecar/internal/manage/wait"
+	caughtup "github.com/embedsidecar/embedsidecar/internal/manage/wait"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 

@@ -41,8 +41,8 @@ func (f Folders) Show(ctx context.Context, name string) (shown Shown, err error)
 	if err = errors.Join(err, h.Close()); err != nil {
 		return shown, err
 	}
-	shown.Fingerprint, shown.VectorDims, shown.MaxTokens, shown.Deterministic, shown.Settings = about.Fingerprint, about.Dims,
-		about.MaxTokens, about.Deterministic, about.Settings
+	shown.Fingerprint, shown.VectorDims, shown.MaxTokens = about.Fingerprint, about.Dims, about.MaxTokens
+	shown.Deterministic, shown.Settings = about.Deterministic, about.Settings
 	if shown.Int8 {
 		likeness, err := f.compareInt8(ctx, m.ref)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -88,9 +89,7 @@ func (Stated) merge(folder, name string, values map[string]any) error {
 	if err := readJSON(filepath.Join(folder, name), &settings); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	for key, value := range values {
-		settings[key] = value
-	}
+	maps.Copy(settings, values)
 	return writeJSON(folder, name, settings)
 }
 

@@ -32,20 +32,38 @@ type family struct {
 
 // families come from the cards of the models as of 2026-11; the first that matches counts.
 var families = []family{
-	{regexp.MustCompile(`e5-(small|base|large|mistral).*instruct`), nil, poolLast, "",
-		"Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "},
-	{regexp.MustCompile(`multilingual-e5-large-instruct`), nil, poolMean, "",
-		"Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: "},
+	{
+		regexp.MustCompile(`e5-(small|base|large|mistral).*instruct`), nil, poolLast, "",
+		"Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ",
+	},
+	{
+		regexp.MustCompile(`multilingual-e5-large-instruct`), nil, poolMean, "",
+		"Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ",
+	},
 	{regexp.MustCompile(`\be5-(small|base|large)`), []string{"bert", "xlm-roberta"}, poolMean, "passage: ", "query: "},
 	{regexp.MustCompile(`\bbge-m3`), []string{"xlm-roberta"}, poolFirst, "", ""},
-	{regexp.MustCompile(`\bbge-(small|base|large)-en`), []string{"bert"}, poolFirst, "",
-		"Represent this sentence for searching relevant passages: "},
-	{regexp.MustCompile(`\bbge-(small|base|large)-zh`), []string{"bert"}, poolFirst, "",
-		"为这个句子生成表示以用于检索相关文章："},
-	{regexp.MustCompile(`mxbai-embed-(large|2d)`), []string{"bert"}, poolFirst, "",
-		"Represent this sentence for searching relevant passages: "},
-	{regexp.MustCompile(`snowflake-arctic-embed-(xs|s|m|l)\b`), nil, poolFirst, "",
-		"Represent this sentence for searching relevant passages: "},
+	{
+		regexp.MustCompile(`\bbge-(small|base|large)-en`),
+		[]string{"bert"},
+		poolFirst, "",
+		"Represent this sentence for searching relevant passages: ",
+	},
+	{
+		regexp.MustCompile(`\bbge-(small|base|large)-zh`),
+		[]string{"bert"},
+		poolFirst, "",
+		"为这个句子生成表示以用于检索相关文章：",
+	},
+	{
+		regexp.MustCompile(`mxbai-embed-(large|2d)`),
+		[]string{"bert"},
+		poolFirst, "",
+		"Represent this sentence for searching relevant passages: ",
+	},
+	{
+		regexp.MustCompile(`snowflake-arctic-embed-(xs|s|m|l)\b`), nil, poolFirst, "",
+		"Represent this sentence for searching relevant passages: ",
+	},
 	{regexp.MustCompile(`nomic-embed-text`), []string{"nomic_bert"}, poolMean, "search_document: ", "search_query: "},
 	{regexp.MustCompile(`\bgte-(small|base|large)$`), []string{"bert"}, poolMean, "", ""},
 	{regexp.MustCompile(`\bgte-(base|large)-en-v1\.5`), nil, poolFirst, "", ""},

@@ -23,13 +23,17 @@ func tensors(shapes map[string][]int, numbers map[string][]float32) string {
 		}
 		header[name] = map[string]any{"dtype": "F32", "shape": shape, "data_offsets": []int{begin, len(body)}}
 	}
-	head, _ := json.Marshal(header) //nolint:errcheck // maps of strings and numbers
+	head, err := json.Marshal(header)
+	if err != nil {
+		panic(err) // maps of strings and numbers
+	}
 	return string(binary.LittleEndian.AppendUint64(nil, uint64(len(head)))) + string(head) + string(body)
 }
 
 // denseFiles are a layer that makes two numbers of three, in the folder 2_Dense, and the modules that name it.
 func denseFiles(activation string, bias bool, more ...string) map[string]string {
-	shapes, numbers := map[string][]int{"linear.weight": {2, 3}}, map[string][]float32{"linear.weight": {0.1, 0.2, 0, 0, -0.1, 0.5}}
+	shapes := map[string][]int{"linear.weight": {2, 3}}
+	numbers := map[string][]float32{"linear.weight": {0.1, 0.2, 0, 0, -0.1, 0.5}}
 	if bias {
 		shapes["linear.bias"], numbers["linear.bias"] = []int{2}, []float32{0.5, -1}
 	}

@@ -135,7 +135,8 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 		name = filepath.Base(f.path)
 	}
 	m.about = Description{
-		Name: name, Fingerprint: fingerprint(f, g, m.settings, m.network.dims), Dims: m.settings.kept(m.settings.width(m.network.dims)),
+		Name: name, Fingerprint: fingerprint(f, g, m.settings, m.network.dims),
+		Dims:     m.settings.kept(m.settings.width(m.network.dims)),
 		Provider: m.network.provider, Sparse: m.network.pooling == poolSplade,
 		MaxTokens: m.settings.maxTokens, Precision: g.Precision, Library: ort.GetVersion(), Threads: threads(options),
 		Symmetric: m.settings.prefixes[embed.Document] == m.settings.prefixes[embed.Query],
