@@ -67,8 +67,8 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 	return gate.Listen(ctx, gate.Options{
 		What: "administrators", Begun: "administrators are answered",
 		Listen: o.Listen, Cert: o.Cert, Key: o.Key, ClientCA: o.ClientCA, Tokens: o.Tokens, Administers: true,
-		Base: c.BasePath, RowText: c.ShowRowText, Exact: true, //nolint:contextcheck // requests bring their own
-		API: newAPI(o.Service), Pages: o.Pages,
+		Base: c.BasePath, RowText: c.ShowRowText, Exact: true,
+		API: newAPI(o.Service), Pages: o.Pages, //nolint:contextcheck // requests bring their own
 		Endless: eventsPath, End: o.Service.events.end, Observe: o.Observe, Log: o.Log,
 		Limits: gate.Limits{
 			Body: maxBody, Rate: cmp.Or(o.Rate, usualRate), Conns: maxConns, Read: readTimeout, Time: requestTime,
