@@ -113,7 +113,11 @@ func (s *stage) run(status int, args ...string) (stdout, stderr string) {
 func (s *stage) inTime(status int, flag string, args []string, words ...string) {
 	s.t.Helper()
 	for limit := 300 * time.Millisecond; ; limit *= 3 {
-		_, stderr := s.run(status, append(args, flag, limit.String())...)
+		option := []string{flag, limit.String()}
+		if !strings.HasPrefix(flag, "--") { // a setting without a flag of its own
+			option = []string{"--set", flag + "=" + limit.String()}
+		}
+		_, stderr := s.run(status, append(args, option...)...)
 		missing := slices.IndexFunc(words, func(word string) bool { return !strings.Contains(stderr, word) })
 		if missing < 0 {
 			return

@@ -95,7 +95,7 @@ func TestRun_TracesFromCommitToVector(t *testing.T) {
 			s := newStage(t, 0)
 			s.set("OTEL_EXPORTER_OTLP_ENDPOINT=" + server.URL)
 			s.set("OTEL_BSP_SCHEDULE_DELAY=50")
-			d := s.start("--pipeline", "docs: title, body -> table docs_embedding", "--instance", "one", flag)
+			d := s.start("--pipeline", "docs: title, body -> table docs_embedding", "--instance", "one", "--set", flag)
 			d.logged("streaming", "slot")
 			const secret = "unspeakable"
 			var spans map[string]*tracepb.Span

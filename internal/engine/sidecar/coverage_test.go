@@ -19,7 +19,7 @@ import (
 func (r *rig) covers(want float64, states ...health.Code) (p report.Pipeline) {
 	r.t.Helper()
 	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
-		st, err := report.Read(r.t.Context(), r.db.Super())
+		st, err := report.Read(r.t.Context(), r.db.Pool)
 		if err != nil {
 			return false, err.Error()
 		}

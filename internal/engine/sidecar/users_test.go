@@ -239,13 +239,13 @@ type described struct {
 	is embed.Description
 }
 
-func (d described) Describe(context.Context) (embed.Description, error) { return d.is, nil }
+func (d *described) Describe(context.Context) (embed.Description, error) { return d.is, nil }
 
 // describing makes sidecars of a rig whose embedder says that it is another.
 func describing(r *rig, as embed.Description) func(*sidecar.Options) {
 	return func(o *sidecar.Options) {
 		o.Embedder = func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) {
-			return described{r.embedder, as}, nil
+			return &described{r.embedder, as}, nil
 		}
 	}
 }

@@ -179,6 +179,7 @@ func (c Registry) version(ctx context.Context, p config.Plugin) (version, why st
 		return "", "its version is not noted: " + err.Error()
 	}
 	var d embed.Description
+	found.Model = "" // whatever it offers: only what it calls itself is asked for
 	h, err := c.source.Once(found)
 	if err == nil {
 		d, err = h.Describe(ctx)

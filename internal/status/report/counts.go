@@ -56,6 +56,8 @@ func (p *Pipeline) covered() *float64 {
 		part = min(1, float64(p.Known)/float64(p.Rows))
 	case p.Status != string(pipeline.Active): // nobody could look: an estimate of none is no proof
 		part = 0
+	case !p.looked: // an estimate of none is no proof either of a table that may not be looked at
+		return nil
 	}
 	return &part
 }

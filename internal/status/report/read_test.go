@@ -52,13 +52,14 @@ func TestP10_ReadLooksAsHardAsItIsTold(t *testing.T) {
 		estimated bool
 		coverage  float64
 	}{
-		"a small table":             {func(*memory) {}, Options{}, all, 8, false, 0.75},
-		"a large one":               {func(*memory) {}, Options{CountUpTo: 9}, "plan ledger", 10, true, 0.6},
-		"larger than the planner's": {func(m *memory) { m.size = 1000 }, Options{CountUpTo: 20}, all, 21, true, 6. / 21},
-		"nobody asks for it":        {func(*memory) {}, Options{CountUpTo: -1}, "plan", 10, true, -1},
-		"nor for the ledger":        {func(*memory) {}, Options{Uncovered: true}, "plan rows", 8, false, -1},
-		"nobody may look":           {func(m *memory) { m.plans = nil }, Options{}, "plan ledger", 90, true, 6. / 90},
-		"the planner says nothing":  {func(m *memory) { m.plans[`"public"."docs"`] = "?" }, Options{}, all, 8, false, 0.75},
+		"a small table":                {func(*memory) {}, Options{}, all, 8, false, 0.75},
+		"a large one":                  {func(*memory) {}, Options{CountUpTo: 9}, "plan ledger", 10, true, 0.6},
+		"larger than the planner's":    {func(m *memory) { m.size = 1000 }, Options{CountUpTo: 20}, all, 21, true, 6. / 21},
+		"nobody asks for it":           {func(*memory) {}, Options{CountUpTo: -1}, "plan", 10, true, -1},
+		"nor for the ledger":           {func(*memory) {}, Options{Uncovered: true}, "plan rows", 8, false, -1},
+		"nobody may look":              {func(m *memory) { m.plans = nil }, Options{}, "plan ledger", 90, true, 6. / 90},
+		"the planner says nothing":     {func(m *memory) { m.plans[`"public"."docs"`] = "?" }, Options{}, all, 8, false, 0.75},
+		"nobody may look, or ever has": {func(m *memory) { m.plans, m.installed[0].Rows = nil, 0 }, Options{}, "plan ledger", 0, true, -1},
 		"it cannot be counted": {
 			func(m *memory) { m.refuse = map[string]error{"rows": errors.New("no")} }, Options{}, all, 10, true, 0.6,
 		},

@@ -79,6 +79,7 @@ type Pipeline struct {
 	scanFirst, unrouted bool
 	// changes may have been missed: until the scan has ended; until the slot is made anew
 	scanGap, slotGap bool
+	looked           bool   // at the table itself: Rows is no leftover of the last ANALYZE
 	scanBarrier      string // of a scan that waits for open transactions
 }
 
@@ -302,6 +303,7 @@ func (p *Pipeline) count(ctx context.Context, db tables, upTo int64) {
 	if err != nil {
 		return // a role that may not look gets the estimate of the last ANALYZE
 	}
+	p.looked = true
 	if rows, ok := planned(plan); ok {
 		p.Rows = rows
 	}
