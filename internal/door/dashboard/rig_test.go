@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -424,6 +425,9 @@ func (b *browser) post(status int, path string, pairs ...string) string {
 	return page
 }
 
+// wrapped is where a template breaks a line, which a browser shows as a space.
+var wrapped = regexp.MustCompile(`\n +`)
+
 func (b *browser) send(status int, req *http.Request) (page string, header http.Header) {
 	b.t.Helper()
 	answer, err := b.http.Do(req)
@@ -438,5 +442,5 @@ func (b *browser) send(status int, req *http.Request) (page string, header http.
 	if answer.StatusCode != status {
 		b.t.Fatalf("%s %s: status %d, want %d\n%s", req.Method, req.URL.Path, answer.StatusCode, status, body)
 	}
-	return string(body), answer.Header
+	return wrapped.ReplaceAllString(string(body), " "), answer.Header
 }

@@ -23,7 +23,7 @@ func TestP10_CoverageIsMeasured(t *testing.T) {
 		"half":                             {Pipeline{Rows: 10, Known: 5, Status: active}, 0.5},
 		"all":                              {Pipeline{Rows: 10, Known: 10, Status: active}, 1},
 		"more than the estimate":           {Pipeline{Rows: 10, Known: 12, Status: active}, 1},
-		"an empty table":                   {Pipeline{Status: active}, 1},
+		"an empty table":                   {Pipeline{Status: active, looked: true}, 1},
 		"a table at which nobody can look": {Pipeline{Status: string(pipeline.Missing)}, 0},
 		"one of which much is known":       {Pipeline{Rows: 4, Known: 1, Status: string(pipeline.Missing)}, 0.25},
 	} {
