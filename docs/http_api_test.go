@@ -31,7 +31,7 @@ func TestHTTPAPI(t *testing.T) {
 	set = strings.Replace(set, "127.0.0.1:7472", listens, 1)
 	said := map[string]string{
 		"/status": `"pipelines":`, "/tasks?": `"tasks":`, "/rows/42": `"verdict":`, "/wait": `"caught_up":true`, "dry_run": `"dry_run":true`,
-		"/drain": `"drained":true`, `"pipelines": [`: `"matched":0`, "/pause": `"paused"`, "/resume": `"resumed"`, "/audit": `"said_by":"http:oncall@127.0.0.1"`,
+		`"pipelines": [`: `"nothing_to_retry"`, "/pause": `"paused"`, "/resume": `"resumed"`, "/audit": `"said_by":"http:oncall@127.0.0.1"`,
 	}
 	// the row has its vector when the wait is over
 	r.sh("embedsidecar wait --caught-up --timeout 5m")

@@ -338,7 +338,7 @@ func (r *reader) endpoints(paper, url, token string) {
 	if known != len(requests) {
 		r.t.Errorf("search.md tells of %d requests, this test knows %d", known, len(requests))
 	}
-	r.answers(http.StatusNotFound, http.MethodGet, url+"/v1/pipelines/public.docs/search?text=reset", token, "")
+	r.answers(http.StatusMethodNotAllowed, http.MethodGet, url+"/v1/pipelines/public.docs/search?text=reset", token, "")
 }
 
 // inline returns what is set as code outside of blocks and begins with some words.
