@@ -115,7 +115,8 @@ func (p *place) verified(ctx context.Context, c *child, pool *pgxpool.Pool) erro
 	if err := settle(ctx, c, pool); err != nil {
 		return err
 	}
-	args := append([]string{"verify", "--slot", slotOf(pool), "--set", "publication.name=sidecar", "--deep", "50"}, onnx...)
+	args := append([]string{"verify", "--slot", slotOf(pool), "--set", "publication.name=sidecar", "--deep", "50"},
+		onnx...)
 	if _, err := output(ctx, p.sidecarEnviron(pool), filepath.Join(p.bin, "embedsidecar"), args...); err != nil {
 		return fmt.Errorf("%w: %w", errNotTrue, err)
 	}

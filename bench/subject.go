@@ -18,8 +18,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 )
 
-// subject is one of those that the writer is measured beside. Each has a database of its own with a table docs: a slot that waits would otherwise find
-// the others' changes when it is read again.
+// subject is one of those that the writer is measured beside. Each has a database of its own with a table docs: a
+// slot that waits would otherwise find the others' changes when it is read again.
 type subject struct {
 	name     string
 	pool     *pgxpool.Pool
@@ -110,8 +110,9 @@ func (p *place) makeReceiver(ctx context.Context, s *subject) error {
 }
 
 // makeNotified makes the least that could do our work, for comparison: a trigger that notifies, and a worker that
-// listens, reads the row and writes the vector, a program of its own as ours is. It forgets what it was told while it
-// does not run, and slows the user's commits down. It does not know rows from before: they are changed while it listens.
+// listens, reads the row and writes the vector, a program of its own as ours is. It forgets what it was told while
+// it does not run, and slows the user's commits down. It does not know rows from before: they are changed while it
+// listens.
 func (p *place) makeNotified(ctx context.Context, s *subject) error {
 	program := []string{filepath.Join(p.bin, "bench-notify")}
 	if s.name == notifyPython {

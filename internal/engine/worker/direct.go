@@ -136,8 +136,8 @@ func (w *Worker) Ready(changes int) bool {
 
 // Direct works changes at once, in place of tasks: d tells which of them are done. One statement screens them and looks
 // at their rows; over a line one more writes them where vectors have a table of their own. It returns how long it
-// waited for the embedder. What goes wrong, or takes long, is left to the queue, which knows how to try again; until that
-// has gone well for a while the pipeline is not Ready.
+// waited for the embedder. What goes wrong, or takes long, is left to the queue, which knows how to try again; until
+// that has gone well for a while the pipeline is not Ready.
 func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Change) (s queue.Screened,
 	embedding time.Duration,
 ) {

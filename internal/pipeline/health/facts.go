@@ -319,16 +319,20 @@ func inWork(f *Facts) (State, bool) {
 		return State{QueueHeld, fmt.Sprintf("%d of its changes cannot be queued, because of %s%s", f.Aside,
 			whom(f.Holders), waiting(f)), "let them end, or end them"}, true
 	case f.Open > 0 && f.Open == f.Retrying:
-		return State{Working, fmt.Sprintf("%s failed and will be tried again", rows(f.Open)),
+		return State{
+			Working, fmt.Sprintf("%s failed and will be tried again", rows(f.Open)),
 			"embedsidecar tasks list --state failed " +
-				Quoted(f.Name) + " shows the errors"}, true
+				Quoted(f.Name) + " shows the errors",
+		}, true
 	case f.Open > 0:
 		return State{Working, rows(f.Open) + " left to embed", ""}, true
 	case f.Failed > 0:
-		return State{RowsFailed, rows(f.Failed) + " could not be embedded",
+		return State{
+			RowsFailed, rows(f.Failed) + " could not be embedded",
 			"embedsidecar tasks list --state failed " + Quoted(f.Name) +
 				" names them and why; once that is mended, embedsidecar tasks retry " + Quoted(f.Name) +
-				" tries again, or embedsidecar tasks discard gives them up"}, true
+				" tries again, or embedsidecar tasks discard gives them up",
+		}, true
 	case f.Cancelled > 0:
 		return State{RowsCancelled, rows(f.Cancelled) + " cancelled by somebody", "embedsidecar tasks list " +
 			Quoted(f.Name) + " --state cancelled names them, embedsidecar tasks requeue " + Quoted(f.Name) + " takes them back"}, true
