@@ -463,3 +463,21 @@ func TestPages_FewerRowsWithVectors(t *testing.T) {
 		t.Errorf("a page after a key of one column: %v", err)
 	}
 }
+
+// A chunk's vector is asked for unless it is there, stored, or not needed.
+func TestChunk_Unknown(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		chunk Chunk
+		want  bool
+	}{
+		"new":      {Chunk{}, true},
+		"embedded": {Chunk{Vector: []float32{1}}, false},
+		"stored":   {Chunk{From: &StoredChunk{No: 3}}, false},
+		"no token": {Chunk{Empty: true}, false},
+	} {
+		if got := c.chunk.Unknown(); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}
