@@ -252,7 +252,7 @@ func TestSearching(t *testing.T) {
 // bySQL searches by SQL while a sidecar runs. The procedure comes first: with it the rest works on every version.
 func (r *reader) bySQL() {
 	r.t.Helper()
-	_, stop := r.start("embedsidecar run", "pipeline at work", "pipeline")
+	_, stop := r.start("embedsidecar run", "pipeline started", "pipeline")
 	defer stop()
 	for _, begin := range []string{"CALL embedsidecar.ask", "SELECT * FROM embedsidecar.search", "SELECT id FROM"} {
 		sql := strings.ReplaceAll(r.only("search.md", "sql", begin), "::vector)", "::halfvec)") // as the destination is

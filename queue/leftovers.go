@@ -36,7 +36,7 @@ func DropLeftovers(ctx context.Context, db database.DB) (rows int64, err error) 
 				"max": leftoverPortion,
 			}).Scan(&n, &last)
 			if err != nil {
-				return rows, fmt.Errorf("take away what pipeline %d has left: %w", id, err)
+				return rows, fmt.Errorf("delete leftovers of pipeline %d: %w", id, err)
 			}
 			rows += n
 			if n == 0 {

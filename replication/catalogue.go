@@ -197,7 +197,7 @@ func (w *watcher) compare(all []catalogueRow, note func(catalogueRow) (changed b
 		case !c.PublicationExists:
 			return false, &gapError{"the publication is missing"}
 		case !c.SamePublication:
-			return false, &gapError{"the publication was dropped and made again"}
+			return false, &gapError{"the publication was dropped and recreated"}
 		}
 		moved, err := note(c)
 		if err != nil {

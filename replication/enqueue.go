@@ -173,7 +173,7 @@ func (ses *session) enqueueBatch(ctx context.Context, b queue.Batch) (queue.Enqu
 func (ses *session) holdUp(ctx context.Context, lately time.Duration, err error) {
 	if time.Since(ses.heldUp) >= lately && ses.s.o.DB != nil {
 		holders, _ := database.QueueHolders(ctx, ses.s.o.DB) // who is not known is not named
-		ses.s.o.Log.WarnContext(ctx, "changes are set aside: somebody holds the queue", "error", err, "transactions",
+		ses.s.o.Log.WarnContext(ctx, "changes set aside: another session holds the queue", "error", err, "transactions",
 			strings.Join(database.Named(holders), "; "))
 	}
 	ses.heldUp = time.Now()

@@ -99,7 +99,7 @@ func (s *Stream) republish(ctx context.Context, st *slot.State) error {
 		return fmt.Errorf("publication %q is missing: as the tables' owner, run `embedsidecar init`", st.Publication)
 	}
 	if err := s.o.Repair(ctx); err != nil {
-		return fmt.Errorf("publication %q is missing and could not be made again: %w", st.Publication, err)
+		return fmt.Errorf("publication %q is missing and could not be recreated: %w", st.Publication, err)
 	}
 	return &gapError{fmt.Sprintf("publication %q was missing", st.Publication)}
 }

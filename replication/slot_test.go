@@ -71,7 +71,7 @@ func TestRepublish(t *testing.T) {
 		gap    bool
 	}{
 		"nobody may": {nil, "as the tables' owner", false},
-		"it cannot":  {func(context.Context) error { return errors.New("not the owner") }, "could not be made again", false},
+		"it cannot":  {func(context.Context) error { return errors.New("not the owner") }, "could not be recreated", false},
 		"it may":     {func(context.Context) error { return nil }, `publication "pub" was missing`, true},
 	} {
 		s := New(Options{Slot: "docs", Log: slog.New(slog.DiscardHandler), Repair: c.repair})

@@ -204,7 +204,7 @@ func (s *Stream) Run(ctx context.Context) error {
 				if errors.As(err, &fatal) {
 					return fatal
 				}
-				s.o.Log.WarnContext(ctx, "slot not made anew yet", "slot", s.o.Slot, "error", err)
+				s.o.Log.WarnContext(ctx, "no new slot yet", "slot", s.o.Slot, "error", err)
 				s.trouble(err)
 				break
 			}
@@ -312,7 +312,7 @@ func (s *Stream) recover(ctx context.Context, gap *gapError) error {
 		lost := &refusal.LostError{Slot: s.o.Slot, Reason: gap.reason}
 		return &FatalError{Kind: Lost, Reason: lost.Error(), Way: strings.Join(lost.Hints(), "; ")}
 	}
-	s.o.Log.WarnContext(ctx, "gap found: making the slot anew and comparing all rows", "slot", s.o.Slot, "reason",
+	s.o.Log.WarnContext(ctx, "gap found: creating a new slot and comparing all rows", "slot", s.o.Slot, "reason",
 		gap.reason)
 	if err := s.renew(ctx, gap.reason); err != nil {
 		return err

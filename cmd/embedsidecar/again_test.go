@@ -179,7 +179,7 @@ func TestStatus_OfATableWhoseNameAnotherHas(t *testing.T) {
 		t.Errorf("%+v", p.Pipeline)
 	}
 	_, stderr := s.once(0)
-	s.has(stderr, "table made anew")
+	s.has(stderr, "table recreated")
 	stdout, _ = s.run(0, "status", "-o", "json")
 	if p := decoded[observe.Database](t, stdout).Pipelines[0]; p.Table != "docs" || p.ReplacedBy != "" || p.Known != 7 {
 		t.Errorf("after the next run: %+v", p.Pipeline)

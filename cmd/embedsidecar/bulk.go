@@ -25,7 +25,11 @@ func newBulk() *command {
 	return &command{
 		name: "bulk", group: groupOperate, usage: "run a bulk load while pipelines are paused",
 		arguments: "[PIPELINE...] -- COMMAND [ARG...]", minArgs: 1, maxArgs: -1,
-		description: "Drains the pipelines, or all of them, pauses them, runs COMMAND with this program's input and output, and resumes what it has paused, however COMMAND ends; what was paused before stays so. Ends with the status of COMMAND (128 and the number of the signal that ended it). A signal goes to COMMAND, which is waited for. What it loads is queued, and embedded afterwards, whatever vectors it brings along. Only when this program is killed (SIGKILL) does nobody resume: embedsidecar resume.",
+		description: "Drains the pipelines, or all of them, pauses them, runs COMMAND with this program's input and " +
+			"output, and resumes them when COMMAND ends. Pipelines that were paused before stay paused. Ends " +
+			"with the status of COMMAND (128 and the signal's number if a signal ended it). Signals go to " +
+			"COMMAND. Loaded rows are queued and embedded afterwards. If this program is killed (SIGKILL), run " +
+			"embedsidecar resume. For large loads that must not compete with the embedder.",
 		flags: []cli.Flag{
 			own.duration("drain", &c.drain,
 				"`DURATION` how long what is queued already may take to be embedded before; then it goes on all the same, since nothing is lost. 0: not at all"),

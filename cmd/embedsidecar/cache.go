@@ -12,9 +12,11 @@ import (
 func newCacheStats() *command {
 	return &command{
 		name: "stats", group: groupObserve,
-		usage:       "show how many texts needed no embedder, for each model in running sidecars",
-		description: "Asks the sidecars of this user on this machine. HITS are texts answered without the embedder: their vector was remembered, in a destination already, or being made for another row. MISSES were sent to it. Counts begin with the sidecar.",
-		settings:    []string{config.GroupOps}, run: cacheStats,
+		usage: "show how many texts needed no embedder, for each model in running sidecars",
+		description: "Asks the sidecars of this user on this machine. HITS are texts answered without the embedder: their " +
+			"vector was cached, stored in a destination, or being computed for another row. MISSES were sent to " +
+			"it. Counts start with the sidecar. For choosing workers.cache_bytes.",
+		settings: []string{config.GroupOps}, run: cacheStats,
 	}
 }
 

@@ -14,11 +14,12 @@ import (
 func newCheck() *command {
 	return &command{
 		name: "check", aliases: []string{"doctor"}, group: groupStart,
-		usage:       "tell what works, what does not, and the way out",
-		description: "Changes nothing. Ends with status 4 when something would not work.",
-		settings:    []string{config.GroupDatabase, config.GroupEmbedding},
-		pipelines:   true,
-		run:         checkAll,
+		usage: "report what works, what does not, and how to fix it",
+		description: "Changes nothing. Ends with status 4 if something would not work. For a first look before run, and " +
+			"after every change of the server or the configuration.",
+		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
+		pipelines: true,
+		run:       checkAll,
 	}
 }
 

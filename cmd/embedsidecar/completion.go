@@ -32,8 +32,9 @@ var (
 func newCompletion() *command {
 	return &command{
 		name: "completion", group: groupTool, usage: "print the script that completes commands and flags in a shell",
-		description: "SHELL is bash, zsh, fish or powershell. For bash: source <(embedsidecar completion bash), in ~/.bashrc to keep it.",
-		arguments:   "SHELL", minArgs: 1, maxArgs: 1,
+		description: "SHELL is bash, zsh, fish or powershell. For bash: source <(embedsidecar completion bash), in " +
+			"~/.bashrc to keep it. For people who type commands.",
+		arguments: "SHELL", minArgs: 1, maxArgs: 1,
 		run: func(_ context.Context, env *environment) error {
 			script, known := shells[env.args[0]]
 			if !known {

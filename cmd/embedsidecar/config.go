@@ -21,9 +21,10 @@ var everySetting = []string{
 
 func newConfigInit() *command {
 	return &command{
-		name: "init", group: groupConfig, usage: "write a configuration to begin with",
-		description: "Of the pipelines that flags describe, or with an example. Without FILE it is printed. A file that is there stays as it is.",
-		arguments:   "FILE", maxArgs: 1, pipelines: true,
+		name: "init", group: groupConfig, usage: "write a configuration file to start with",
+		description: "The file has the pipelines that flags describe, or an example. Without FILE it is printed. An " +
+			"existing file is not changed. For everyone who moves from flags to a file.",
+		arguments: "FILE", maxArgs: 1, pipelines: true,
 		run: func(_ context.Context, env *environment) error {
 			text := config.Starter(env.config.Pipelines)
 			if len(env.args) == 0 {
@@ -44,9 +45,10 @@ func newConfigInit() *command {
 
 func newConfigValidate() *command {
 	return &command{
-		name: "validate", group: groupConfig, usage: "tell every mistake in flags, variables and the file, with its place",
-		description: "Looks at no database: embedsidecar check does. Ends with status 2 when there is a mistake.",
-		settings:    everySetting, pipelines: true,
+		name: "validate", group: groupConfig, usage: "report every mistake in flags, variables and the file, with its place",
+		description: "Does not connect to a database: embedsidecar check does. Ends with status 2 if there is a mistake. " +
+			"For pipelines that deploy a file.",
+		settings: everySetting, pipelines: true,
 		run: func(_ context.Context, env *environment) error { // what is wrong was told before
 			c := env.config
 			if env.out.ForPeople() {
@@ -67,9 +69,9 @@ func newConfigValidate() *command {
 func newConfigShow() *command {
 	resolved := false
 	return &command{
-		name: "show", group: groupConfig, usage: "show what is configured, and where",
-		description: "Passwords and keys are masked.",
-		flags:       []cli.Flag{own.toggle("resolved", &resolved, "every value that counts, also those that nobody has set")},
+		name: "show", group: groupConfig, usage: "show the configuration and where each value comes from",
+		description: "Passwords and keys are masked. For finding out which file, variable or flag is in force.",
+		flags:       []cli.Flag{own.toggle("resolved", &resolved, "every value, including defaults")},
 		settings:    everySetting, pipelines: true,
 		run: func(_ context.Context, env *environment) error {
 			list := env.config.Show(resolved)
@@ -86,9 +88,10 @@ func newConfigShow() *command {
 
 func newConfigDiff() *command {
 	return &command{
-		name: "diff", group: groupConfig, usage: "tell what is configured otherwise than it is set up in the database",
-		description: "Ends with status 4 when something is. embedsidecar init makes what is set up what is configured.",
-		settings:    []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true,
+		name: "diff", group: groupConfig, usage: "show where the configuration differs from what is set up in the database",
+		description: "Ends with status 4 if something differs. embedsidecar init applies the configuration. For a review " +
+			"before a roll-out.",
+		settings: []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true,
 		run: func(ctx context.Context, env *environment) error {
 			pool, err := env.connect(ctx)
 			if err != nil {
@@ -116,7 +119,8 @@ func newConfigDiff() *command {
 
 func newConfigSchema() *command {
 	return &command{
-		name: "schema", group: groupConfig, usage: "print the JSON Schema of the file, for editors",
+		name: "schema", group: groupConfig, usage: "print the JSON Schema of the file",
+		description: "For editors that complete and check YAML.",
 		run: func(_ context.Context, env *environment) error {
 			encoder := output.Encoder(env.stdout)
 			encoder.SetIndent("", "  ")

@@ -17,12 +17,14 @@ const dashboardListen = "127.0.0.1:0"
 func newDashboard() *command {
 	c := &dashboardCommand{}
 	return &command{
-		name: "dashboard", group: groupObserve, usage: "show pages to look and act by in a browser, to whoever has the address that is printed",
-		description: "Listens on this machine alone, at a free port unless --admin-listen names one, and prints an address with a token that ends with the command. Asks the database, so it also works while no sidecar runs. The dashboard of a sidecar, for several people with tokens of their own, is that of run --admin-listen.",
-		settings:    []string{config.GroupDatabase, config.GroupEmbedding, config.GroupAdmin},
+		name: "dashboard", group: groupObserve, usage: "serve the dashboard on this machine and print its address",
+		description: "Listens on a loopback address, at a free port unless --admin-listen names one. The printed address " +
+			"has a token that ends with the command. Reads the database, so it works without a running sidecar. " +
+			"For one person; for a team, use run --admin-listen with tokens.",
+		settings: []string{config.GroupDatabase, config.GroupEmbedding, config.GroupAdmin},
 		flags: []cli.Flag{
 			own.toggle("read-only", &c.readOnly, "offer no action"),
-			own.toggle("row-text", &c.rowText, "show texts of rows to who asks for them"),
+			own.toggle("row-text", &c.rowText, "show texts of rows on request"),
 		},
 		run: c.run,
 	}

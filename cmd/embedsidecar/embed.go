@@ -22,7 +22,9 @@ func newEmbed() *command {
 	c := &embedCommand{kind: "document"}
 	return &command{
 		name: "embed", group: groupSearch, usage: "print the vectors of texts", arguments: "TEXT...", minArgs: 1, maxArgs: -1,
-		description: "Prints one vector a line, as pgvector writes them. The text - reads further texts from standard input, one a line. A text without anything to embed has no vector: its line is empty.",
+		description: "Prints one vector per line, as pgvector writes them. The argument - reads more texts from standard " +
+			"input, one per line. A text without anything to embed has no vector: its line is empty. For queries " +
+			"of your own, and for trying a model.",
 		flags: []cli.Flag{
 			own.text("kind", &c.kind, "`KIND` document or query: what the text is to the model"),
 		},

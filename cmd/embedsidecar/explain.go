@@ -19,11 +19,14 @@ type explainCommand struct{ text, tokens bool }
 func newExplain() *command {
 	c := &explainCommand{}
 	return &command{
-		name: "explain", group: groupObserve, usage: "tell a row's story, from its change to its vector",
+		name: "explain", group: groupObserve, usage: "explain the state of a row, from its change to its vector",
 		arguments: "PIPELINE KEY...", minArgs: 2, maxArgs: -1,
-		description: "Tells of each row whether it is there and wanted, what waits for it, what was last written for it, whether the vector is that of its text as it is now, and what to do next. Asks the database only, changes nothing, and shows no text of a row unless --text is given. Keys are written as tasks list, search and verify print them.",
+		description: "Shows whether the row exists and passes the filter, what waits for it, what was last written for " +
+			"it, whether the vector is that of its current text, and what to do next. Reads the database only " +
+			"and changes nothing. Shows no text of the row without --text. Keys are written as tasks list, " +
+			"search and verify print them. For a row that a search does not find.",
 		flags: []cli.Flag{
-			own.toggle("text", &c.text, "show the text of the row, too"),
+			own.toggle("text", &c.text, "also show the text of the row"),
 			own.toggle("tokens", &c.tokens,
 				"start the pipeline's model, and tell how many tokens it sees in the text and whether some are cut off"),
 		},

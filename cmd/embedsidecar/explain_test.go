@@ -197,7 +197,7 @@ func (s *stage) tellsWhoWorks() {
 	s.has(stdout, "INSTANCE", host, "streaming", "PROCESSED")
 }
 
-// tellsWhoLocks: row 2 has changed, and is locked by somebody before its pipeline goes on.
+// tellsWhoLocks: row 2 has changed, and is locked by another session before its pipeline goes on.
 func (s *stage) tellsWhoLocks() {
 	t := s.t
 	t.Helper()

@@ -10,9 +10,10 @@ import (
 
 func newExplainError() *command {
 	return &command{
-		name: "explain-error", group: groupTool, usage: "tell what is behind the code of an error, and what helps",
-		description: "CODE is as the error shows it, such as ES0307. Without one, all codes are listed.",
-		arguments:   "CODE", maxArgs: 1,
+		name: "explain-error", group: groupTool, usage: "explain an error code and what helps",
+		description: "CODE is as the error shows it, such as ES0307. Without one, all codes are listed. For everyone who " +
+			"sees an error.",
+		arguments: "CODE", maxArgs: 1,
 		run: func(_ context.Context, env *environment) error {
 			list := code.All()
 			if len(env.args) == 1 {

@@ -91,7 +91,7 @@ func generalFlags(acts bool) []cli.Flag {
 		all.toggle("verbose,v", nil, "log at level debug"),
 	}
 	if acts {
-		list = append(list, all.toggle("yes,y", nil, "do what would otherwise only be shown"),
+		list = append(list, all.toggle("yes,y", nil, "execute instead of a dry run"),
 			all.toggle("dry-run", nil, "show what would be done and do nothing"))
 	}
 	return list
@@ -124,7 +124,7 @@ func pipelineFlags(visible bool) []cli.Flag {
 		of.text("into-table", nil, "`TABLE` embedding table for the vectors, instead of --into"),
 		of.text("index", nil, "`hnsw|none` index to build on destinations when their backfill is done", "none"),
 		of.list("pipeline", nil, "`SPEC` the form for several, each with this flag: 'public.docs: title, body -> embedding' or '... -> table docs_embedding'; names are quoted as in SQL"),
-		of.toggle("overwrite", nil, "take over a destination that holds vectors of somebody else"),
+		of.toggle("overwrite", nil, "take over a destination that holds vectors of someone else"),
 	}
 }
 

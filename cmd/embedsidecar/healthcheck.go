@@ -20,7 +20,10 @@ func newHealthcheck() *command {
 	c := &healthcheckCommand{}
 	return &command{
 		name: "healthcheck", group: groupObserve, usage: "ask the sidecar on this machine whether it is alive, or ready",
-		description: "Asks the listener of --ops-listen, on the loopback address where that names all addresses, and gives up after 3 s unless --timeout says otherwise. Ends with status 0, with 4 when the answer is no, with 5 when there is none in time, and with 6 when nobody listens. For the health check of a container: there the address comes from EMBEDSIDECAR_OPS_LISTEN, which run and healthcheck both read.",
+		description: "Asks the listener of --ops-listen, on the loopback address if that names all addresses, and gives " +
+			"up after 3 s unless --timeout is given. Ends with status 0 for yes, 4 for no, 5 without an answer " +
+			"in time, and 6 if nothing listens. For the health check of a container: run and healthcheck both " +
+			"read EMBEDSIDECAR_OPS_LISTEN.",
 		flags: []cli.Flag{
 			own.toggle("ready", &c.ready, "ask whether it is ready; a sidecar whose database is away is alive and not ready"),
 		},

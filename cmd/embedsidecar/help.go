@@ -25,7 +25,7 @@ const helpIndent = 28 // where explanations begin
 // programHelp is the text of embedsidecar --help.
 func programHelp(commands []*command) string {
 	var b strings.Builder
-	b.WriteString("embedsidecar keeps vectors in Postgres true to the rows they were made of.\n\n" +
+	b.WriteString("embedsidecar keeps pgvector embeddings in sync with your tables.\n\n" +
 		"  embedsidecar COMMAND [flags] [arguments]\n" +
 		"  embedsidecar run --database-url URL --table public.docs --columns title,body --into embedding\n")
 	for _, group := range commandGroups {
@@ -45,12 +45,12 @@ func programHelp(commands []*command) string {
 }
 
 const (
-	helpOfFlags = "embedsidecar help COMMAND tells about a command and its flags. Flags may stand before the command, after it and " +
-		"behind arguments. Each can also be set by a variable: EMBEDSIDECAR_ and its name, as in EMBEDSIDECAR_DATABASE_URL. Flags win " +
-		"over variables, these over the file of --config, and that over the defaults. What a connection string leaves out comes from " +
+	helpOfFlags = "embedsidecar help COMMAND describes a command and its flags. Flags may stand before the command, after it, and " +
+		"after arguments. Each can also be set by a variable: EMBEDSIDECAR_ and its name, as in EMBEDSIDECAR_DATABASE_URL. Flags win " +
+		"over variables, these over the file of --config, and that over the defaults. What a connection string omits comes from " +
 		"the PG* variables, the service file and the password file."
-	helpOfStatuses = "Exit status: 0 done, 1 internal error, 2 usage or configuration, 3 not set up, 4 checks failed, 5 not in time, " +
-		"6 no connection, 7 not permitted, 8 held by somebody else, 9 nothing matched, 130 interrupted."
+	helpOfStatuses = "Exit status: 0 done, 1 internal error, 2 usage or configuration, 3 not set up, 4 checks failed, 5 timeout, " +
+		"6 no connection, 7 not permitted, 8 held by someone else, 9 nothing matched, 130 interrupted."
 )
 
 // familyHelp is the text of embedsidecar help FAMILY.
@@ -60,7 +60,7 @@ func (c *command) familyHelp() string {
 	for _, m := range c.members {
 		entry(&b, strings.TrimSpace(m.path()+" "+m.arguments), m.usage)
 	}
-	fmt.Fprintf(&b, "\nembedsidecar help %s COMMAND tells more.\n", c.name)
+	fmt.Fprintf(&b, "\nembedsidecar help %s COMMAND explains a command.\n", c.name)
 	return b.String()
 }
 

@@ -25,16 +25,20 @@ type initCommand struct {
 
 // noChangeFlag is --no-change, of whatever sets up.
 func noChangeFlag(into *bool) cli.Flag {
-	return own.toggle("no-change", into, "leave a pipeline as it is that is set up otherwise than it is configured")
+	return own.toggle("no-change", into, "do not change pipelines that are set up otherwise than configured")
 }
 
 func newInit() *command {
 	c := &initCommand{}
 	return &command{
 		name: "init", group: groupStart, usage: "set up schema, publication, slot and destinations",
-		description: "Needs the owner of the source tables, not a superuser. What is there already stays; doing it twice does no harm. Each thing made is printed with the SQL to undo it. --dry-run tells what would be done, and about what the backfill of each new pipeline takes: texts, tokens (by the model's own tokenizer), time, price (where the model has one in the file) and room. It reads a sample of the rows for that and embeds a few, unless that costs money.",
+		description: "Needs the owner of the source tables, not a superuser. Existing objects stay, and init can be " +
+			"repeated. Each step is printed with the SQL that undoes it. --dry-run shows the steps and estimates " +
+			"the backfill of each new pipeline: texts, tokens (by the model's own tokenizer), time, price (if " +
+			"the model has one in the file) and space. For that it reads a sample of the rows and embeds a few, " +
+			"unless that costs money. For a set-up by another role than the one that runs.",
 		flags: []cli.Flag{
-			own.toggle("show-sql", &c.showSQL, "print the SQL that would be run, and run nothing"),
+			own.toggle("show-sql", &c.showSQL, "print the SQL and run nothing"),
 			own.toggle("adopt", &c.adopt,
 				"this database was restored or copied from another and shall live on its own: make a new slot and compare every row; vectors that an earlier set-up left in embedding tables are kept"),
 			noChangeFlag(&c.noChange),

@@ -8,7 +8,7 @@ import (
 func newMan() *command {
 	return &command{
 		name: "man", group: groupTool, usage: "print the manual page",
-		description: "To read it: embedsidecar man | man -l -",
+		description: "To read it: embedsidecar man | man -l -. For packages.",
 		run: func(_ context.Context, env *environment) error {
 			return env.printf("%s", manual(leaves(commands())))
 		},

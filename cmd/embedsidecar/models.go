@@ -28,9 +28,10 @@ func (e *environment) model() string {
 
 func newModelsList() *command {
 	return &command{
-		name: "list", group: groupModels, usage: "show the models that are found by name",
-		description: "Lists model folders of --model-dir or, without it, of the usual places, and the models of the configuration. Their files are not verified: models verify does that.",
-		settings:    []string{config.GroupEmbedding},
+		name: "list", group: groupModels, usage: "list the models that can be named",
+		description: "Lists model folders of --model-dir or, without it, of the usual places, and the models of the " +
+			"configuration. Does not verify files: models verify does. For choosing a model.",
+		settings: []string{config.GroupEmbedding},
 		run: func(_ context.Context, env *environment) error {
 			list := env.models().List()
 			columns := []string{"name", "type", "tokenizer", ">dims", "int8", ">size", "path", "problem"}
@@ -55,9 +56,13 @@ func yesNo(b bool) string {
 
 func newModelsShow() *command {
 	return &command{
-		name: "show", group: groupModels, usage: "tell what a model is", arguments: "[MODEL]", maxArgs: 1,
-		description: "Opens the model with the plugin " + folders.Plugin() +
-			" and the settings of the configuration, and prints what it says of itself. Of a model with int8 weights besides, it also prints how near their vectors come to those in 32 bits: the mean and the least cosine of some texts (of a sparse model, the inner product by the square of the longer one's length).",
+		name: "show", group: groupModels, usage: "describe a model", arguments: "[MODEL]", maxArgs: 1,
+		description: "Opens the model with the plugin " +
+			folders.Plugin() +
+			" and the settings of the configuration, and prints its description. For a model with int8 weights, " +
+			"it also prints how near their vectors are to those in 32 bits: the mean and the smallest cosine of " +
+			"some texts (for a sparse model, the inner product divided by the square of the longer one's " +
+			"length). For checking pooling, prefixes and limits before a backfill.",
 		settings: []string{config.GroupEmbedding},
 		run:      showModel,
 	}
@@ -95,9 +100,10 @@ func newModelsVerify() *command {
 	return &command{
 		name: "verify", group: groupModels, usage: "compare the files of models with their SHA256SUMS",
 		arguments: "[MODEL]", maxArgs: 1,
-		description: "Reads every file of the model, or of all models that are found by name, and ends with status 4 when one is missing, damaged or not listed.",
-		settings:    []string{config.GroupEmbedding},
-		run:         verifyModels,
+		description: "Reads every file of the model, or of all models that can be named. Ends with status 4 if one is " +
+			"missing, damaged or not listed. For checking a copied folder.",
+		settings: []string{config.GroupEmbedding},
+		run:      verifyModels,
 	}
 }
 
@@ -116,12 +122,16 @@ func verifyModels(ctx context.Context, env *environment) error {
 func newModelsImport() *command {
 	c := &importCommand{python: "python3"}
 	return &command{
-		name: "import", group: groupModels, usage: "make a model folder of published files", arguments: "DIR",
+		name: "import", group: groupModels, usage: "make a model folder from published files", arguments: "DIR",
 		minArgs: 1, maxArgs: 1,
-		description: "Takes a folder as models are published (config.json, tokenizer.json, model.safetensors or model.onnx, and their settings), makes model.onnx of the weights when there is none (with Python 3.8 or newer and nothing else), writes SHA256SUMS, tries the model with the plugin " + folders.Plugin() + ", and puts it among the models in one step.",
-		flags:       c.flags(),
-		settings:    []string{config.GroupEmbedding},
-		run:         c.run,
+		description: "Takes a folder as models are published (config.json, tokenizer.json, model.safetensors or " +
+			"model.onnx, and their settings), makes model.onnx from the weights if there is none (with Python " +
+			"3.8 or newer and nothing else), writes SHA256SUMS, tries the model with the plugin " +
+			folders.Plugin() +
+			", and moves it into place. For models on disk.",
+		flags:    c.flags(),
+		settings: []string{config.GroupEmbedding},
+		run:      c.run,
 	}
 }
 
@@ -138,12 +148,12 @@ func (c *importCommand) flags() []cli.Flag {
 		own.text("name", &c.name, "`NAME` of the new model (default: that of the folder)"),
 		own.toggle("int8", &c.int8,
 			"make model_int8.onnx too: about twice as fast, for vectors that differ; how much is measured and printed"),
-		own.text("python", &c.python, "`PROGRAM` that makes ONNX of weights"),
+		own.text("python", &c.python, "`PROGRAM` Python, which makes ONNX from weights"),
 		own.toggle("untried", &c.untried, "do not open the model with the plugin "+folders.Plugin()),
 		own.text("pooling", &c.stated.Pooling,
-			"`WAY` in which tokens become one vector, where no file states it: mean, cls, last, max, weightedmean"),
-		own.text("document-prefix", &c.prefixes[0], "`TEXT` put before each document, where no file states it"),
-		own.text("query-prefix", &c.prefixes[1], "`TEXT` put before each query, where no file states it"),
+			"`WAY` in which tokens become one vector, if no file states it: mean, cls, last, max, weightedmean"),
+		own.text("document-prefix", &c.prefixes[0], "`TEXT` put before each document, if no file states it"),
+		own.text("query-prefix", &c.prefixes[1], "`TEXT` put before each query, if no file states it"),
 		own.number("max-tokens", &c.stated.MaxTokens, "most `TOKENS` that are read of a text: fewer take less memory"),
 	}
 }

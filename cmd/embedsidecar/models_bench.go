@@ -20,9 +20,12 @@ type benchCommand struct {
 func newModelsBench() *command {
 	c := &benchCommand{limit: 10 * time.Second}
 	return &command{
-		name: "bench", group: groupModels, usage: "measure how fast a model is here", arguments: "[MODEL]", maxArgs: 1,
-		description: "Embeds sample texts through the plugin " + folders.Plugin() +
-			": in large calls for half of the time, then one by one. Texts have one to twenty sentences. Other work on this machine shows in the figures.",
+		name: "bench", group: groupModels, usage: "measure how fast a model is on this machine",
+		arguments: "[MODEL]", maxArgs: 1,
+		description: "Embeds sample texts of one to twenty sentences through the plugin " +
+			folders.Plugin() +
+			": in large calls for half of the time, then one by one. Other load on this machine affects the " +
+			"figures. For sizing.",
 		flags: []cli.Flag{
 			own.duration("for", &c.limit, "`DURATION` of the measurement"),
 			own.text("precision", &c.precision, "`PRECISION` fp32, or int8 for a model that was imported with --int8"),

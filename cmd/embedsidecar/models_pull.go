@@ -21,16 +21,19 @@ type pullCommand struct {
 func newModelsPull() *command {
 	c := &pullCommand{importCommand: importCommand{python: "python3"}, hub: "https://huggingface.co"}
 	return &command{
-		name: "pull", group: groupModels, usage: "fetch a model from a hub and import it", arguments: "NAME",
+		name: "pull", group: groupModels, usage: "download a model from a hub and import it", arguments: "NAME",
 		minArgs: 1, maxArgs: 1,
-		description: "Fetches AUTHOR/MODEL from the hub and makes a model folder of it as models import does. What is fetched must be what was pinned: by --sha256 (the weights), by --sums (everything), by this program, which knows all files of its default model, and by the first pull, whose sums each later one compares. What was cut off is gone on with, also by the next pull; nothing is in place before it is whole.",
+		description: "Downloads AUTHOR/MODEL from the hub and makes a model folder from it, as models import does. " +
+			"Downloads are checked against pins: --sha256 (the weights), --sums (all files), the sums that this " +
+			"program has for its default model, and those of the first pull. An interrupted download is resumed " +
+			"by the next pull; the folder is in place only when it is complete. For models that are not on disk.",
 		flags: append(c.flags(),
-			own.text("hub", &c.hub, "`URL` to fetch from: a hub of your own"),
+			own.text("hub", &c.hub, "`URL` of the hub"),
 			own.text("revision", &c.revision,
 				"`REVISION` of the model (main, or of a model that this program knows the one it knows)"),
-			own.text("sha256", &c.sha256, "`HEX` what the weights must be: model.safetensors, or onnx/model.onnx"),
-			own.text("sums", &c.sums, "`FILE` in the form of SHA256SUMS with what exactly to fetch, and the sum of each"),
-			own.toggle("unpinned", &c.unpinned, "take the first time what comes, and print the sums"),
+			own.text("sha256", &c.sha256, "`HEX` SHA-256 of the weights: model.safetensors, or onnx/model.onnx"),
+			own.text("sums", &c.sums, "`FILE` in the form of SHA256SUMS with the files to download and their sums"),
+			own.toggle("unpinned", &c.unpinned, "accept the first download without a pin, and print the sums"),
 		),
 		settings: []string{config.GroupEmbedding},
 		run:      c.pull,

@@ -35,7 +35,7 @@ func TestP10_AWaitSaysTheSameEachWay(t *testing.T) {
 	s.run(0, "pause", "docs")
 	s.db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
 		SELECT pipeline_id, '1', 1, '3', '0/1', '0/1', now() FROM embedsidecar.pipeline`)
-	const why = "not caught up, and waiting does not help: not at work: public.docs"
+	const why = "not caught up, and waiting does not help: inactive: public.docs"
 	stdout, stderr := s.run(exitFailed, "wait", "--lsn", "0/1", "-o", "json")
 	s.has(stdout, `"caught_up": false`, `"resting": [`)
 	s.has(stderr, why)

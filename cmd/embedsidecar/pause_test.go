@@ -20,7 +20,7 @@ func TestPause(t *testing.T) {
 		return fmt.Sprint(list[0].Pipeline, " ", list[0].Result)
 	}
 	d := s.start()
-	d.logged("pipeline at work", "pipeline")
+	d.logged("pipeline started", "pipeline")
 	for _, step := range []struct {
 		args []string
 		want string
@@ -37,7 +37,7 @@ func TestPause(t *testing.T) {
 	s.db.MustExec("UPDATE docs SET title = 'new'")
 	stdout, stderr := s.run(exitFailed, "wait", "--caught-up", "-o", "json")
 	s.has(stdout, `"resting": [`, "public.docs", `"open": 0`)
-	s.has(stderr, "not at work: public.docs")
+	s.has(stderr, "inactive: public.docs")
 	if n := testenv.Value[int](s.db, "SELECT count(*) FROM embedsidecar.task WHERE state = 'todo'"); n != 10 {
 		t.Errorf("%d tasks wait, want 10", n)
 	}
@@ -47,7 +47,7 @@ func TestPause(t *testing.T) {
 
 	// A restart with the same flags does not undo it.
 	_, stderr = s.once(exitFailed)
-	s.has(stderr, "not at work: public.docs")
+	s.has(stderr, "inactive: public.docs")
 	if got := result("pause"); got != " paused" {
 		t.Error(got)
 	}

@@ -23,8 +23,9 @@ func newPluginsBench() *command {
 	return &command{
 		name: "bench", group: groupPlugins, usage: "measure how fast a plugin is", arguments: "PLUGIN", minArgs: 1,
 		maxArgs: 1,
-		description: "Sends made-up texts of usual lengths (20 to 280 bytes, mixed) through the host, one call after the other. Shows " +
-			"texts a second and the time of a call, by texts a call. The first calls are not counted. No database is needed.",
+		description: "Sends sample texts (20 to 280 bytes, mixed) through the host, one call after the other. Shows texts " +
+			"per second and the time of a call, by texts per call. The first calls are not counted. Needs no " +
+			"database. For sizing, and for finding out whether an embedder became slower.",
 		flags: []cli.Flag{
 			pluginVariables(&c.env),
 			own.duration("each", &c.each, "`DURATION` how long each size is measured"),

@@ -23,9 +23,12 @@ type registerCommand struct {
 func newPluginsRegister() *command {
 	c := &registerCommand{}
 	return &command{
-		name: "register", group: groupPlugins, usage: "pin a plugin: write its file's SHA-256 into the catalogue",
+		name: "register", group: groupPlugins, usage: "pin a plugin: write its SHA-256 into the catalog",
 		arguments: "FILE", minArgs: 1, maxArgs: 1,
-		description: "Pipelines name it by its name from then on, and only this file is started. Registering it again takes the file as it is now, and keeps what is not named anew; running sidecars move to it at plugins reload. The catalogue is a file (plugins.catalog_file); entries of the configuration file win over it.",
+		description: "From then on pipelines can name it, and only this file is started. Registering it again pins the " +
+			"file as it is now and keeps settings that are not given; running sidecars switch at plugins reload. " +
+			"The catalog is a file (plugins.catalog_file); entries of the configuration file win over it. For " +
+			"production.",
 		flags: []cli.Flag{
 			own.text("as", &c.name,
 				"`NAME` of the plugin (default: the file's without embedsidecar- and an ending such as .py)"),
@@ -62,10 +65,11 @@ func (r *registerCommand) run(ctx context.Context, env *environment) error {
 
 func newPluginsRemove() *command {
 	return &command{
-		name: "remove", group: groupPlugins, usage: "take a plugin out of the catalogue; its file stays",
+		name: "remove", group: groupPlugins, usage: "remove a plugin from the catalog; its file stays",
 		arguments: "PLUGIN...", minArgs: 1, maxArgs: -1,
-		description: "Sidecars that run go on with it until plugins reload or their end. Ends with status 9 when it does not have one of them.",
-		settings:    []string{config.GroupEmbedding}, acts: true, run: removePlugins,
+		description: "Running sidecars use it until plugins reload or their end. Ends with status 9 if the catalog does " +
+			"not have it. For plugins that are no longer used.",
+		settings: []string{config.GroupEmbedding}, acts: true, run: removePlugins,
 	}
 }
 

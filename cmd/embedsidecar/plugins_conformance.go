@@ -26,17 +26,17 @@ type pluginsTestCommand struct {
 func newPluginsTest() *command {
 	c := &pluginsTestCommand{soak: 10 * time.Second, patience: 1}
 	return &command{
-		name: "test", group: groupPlugins, usage: "find out whether a plugin keeps the contract", arguments: "PLUGIN",
+		name: "test", group: groupPlugins, usage: "check whether a plugin keeps the contract", arguments: "PLUGIN",
 		minArgs: 1, maxArgs: 1,
-		description: "Starts the plugin as the sidecar would and tries what the contract asks for. PLUGIN is a file, or a name as in --plugin. " +
-			"Ends with status 4 when a check fails. No database is needed. The checks: " + strings.Join(conformance.IDs(),
-			", ") + ".",
+		description: "Starts the plugin as the sidecar would and checks every rule of the contract. PLUGIN is a file, or a " +
+			"name as in --plugin. Ends with status 4 if a check fails. Needs no database. For authors of plugins. The checks: " +
+			strings.Join(conformance.IDs(), ", ") + ".",
 		flags: []cli.Flag{
 			pluginVariables(&c.env),
 			own.list("only", &c.only, "`CHECK` run this one only; again for more"),
 			own.duration("soak", &c.soak, "`DURATION` how long memory is watched under load"),
 			own.number("patience", &c.patience,
-				"`TIMES` as long as usual for the plugin to answer, to come back and to end, on a machine that is busy with other things"),
+				"`TIMES` as long as usual for the plugin to answer, to restart and to end, on a busy machine"),
 		},
 		settings: []string{config.GroupEmbedding},
 		run:      c.run,
@@ -75,7 +75,7 @@ func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
 	}
 	if report.Verdict == conformance.Fail {
 		return fail(exitFailed, fmt.Errorf("%s does not keep the contract", filepath.Base(report.Path)),
-			"docs/plugins.md tells what is asked for, and why")
+			"docs/plugins.md describes the contract")
 	}
 	return nil
 }

@@ -13,9 +13,11 @@ func (e *environment) plugins() registry.Registry { return registry.Of(e.embedde
 
 func newPluginsList() *command {
 	return &command{
-		name: "list", group: groupPlugins, usage: "list the plugins that can be named, and what runs of them",
-		description: "Plugins of the configuration file, of the catalogue of registered ones, and the programs in the folder of plugins. STATE says whether the file is the one that was pinned; RUNNING counts the processes in the sidecars of this user on this machine.",
-		settings:    []string{config.GroupEmbedding}, run: listPlugins,
+		name: "list", group: groupPlugins, usage: "list the plugins that can be named, and their running processes",
+		description: "Lists the plugins of the configuration file and of the catalog, and the programs in the folder of " +
+			"plugins. STATE says whether the file is the pinned one; RUNNING counts the processes in the " +
+			"sidecars of this user on this machine. For finding out what runs.",
+		settings: []string{config.GroupEmbedding}, run: listPlugins,
 	}
 }
 
@@ -32,10 +34,11 @@ func listPlugins(ctx context.Context, env *environment) error {
 
 func newPluginsInfo() *command {
 	return &command{
-		name: "info", group: groupPlugins, usage: "start a plugin and print what it says of itself",
+		name: "info", group: groupPlugins, usage: "start a plugin and print its description",
 		arguments: "PLUGIN [MODEL]", minArgs: 1, maxArgs: 2,
-		description: "PLUGIN is a name or the path of a program. Without MODEL it is the model that a pipeline would get, or the plugin's only one.",
-		settings:    []string{config.GroupEmbedding}, run: pluginInfo,
+		description: "PLUGIN is a name or the path of a program. Without MODEL it is the model that a pipeline would get, " +
+			"or the plugin's only one. For trying a plugin without a database.",
+		settings: []string{config.GroupEmbedding}, run: pluginInfo,
 	}
 }
 

@@ -18,9 +18,10 @@ type pluginsNewCommand struct {
 func newPluginsNew() *command {
 	c := &pluginsNewCommand{language: "go"}
 	return &command{
-		name: "new", group: groupPlugins, usage: "write the beginning of a plugin, with its test", arguments: "NAME",
+		name: "new", group: groupPlugins, usage: "create a plugin project with its test", arguments: "NAME",
 		minArgs: 1, maxArgs: 1,
-		description: "Writes a project that works and keeps the contract, to put a model into. docs/plugins.md is the guide.",
+		description: "The project works and keeps the contract; put your model into it. docs/plugins.md is the guide. For " +
+			"authors of plugins.",
 		flags: []cli.Flag{
 			own.text("lang", &c.language, "`LANGUAGE` "+strings.Join(scaffold.Languages, " or ")),
 			own.text("dir", &c.dir, "`FOLDER` for the project", "embedsidecar-NAME"),

@@ -13,10 +13,14 @@ import (
 func newPluginsReload() *command {
 	return &command{
 		name: "reload", group: groupPlugins,
-		usage: "have running sidecars move to a plugin's file and model as they are now", arguments: "[PLUGIN...]",
-		maxArgs:     -1,
-		description: "Without a name it reloads all. New processes start beside the old ones; they must describe the same fingerprint and give the same vectors; then they take over, and no row fails. Otherwise everything stays as it is, and the reason is told. It reaches the sidecars of this user on this machine, where a database is named (--database-url, or as for every client) those that work for it and no others; others do the same at SIGHUP.",
-		settings:    []string{config.GroupDatabase, config.GroupEmbedding, config.GroupOps}, run: reloadPlugins,
+		usage: "switch running sidecars to the current file and model of a plugin", arguments: "[PLUGIN...]",
+		maxArgs: -1,
+		description: "Without a name it reloads all plugins. New processes start beside the old ones. If they have the " +
+			"same fingerprint and return the same vectors, they take over and no row fails; otherwise nothing " +
+			"changes and the reason is printed. Reaches the sidecars of this user on this machine; if a database " +
+			"is named, only those that work for it. Others reload at SIGHUP. For a new build of a plugin, or a " +
+			"new copy of a model.",
+		settings: []string{config.GroupDatabase, config.GroupEmbedding, config.GroupOps}, run: reloadPlugins,
 	}
 }
 

@@ -12,10 +12,11 @@ import (
 func newPluginsVerify() *command {
 	return &command{
 		name: "verify", group: groupPlugins,
-		usage: "check files against their pins, start them, and see that they answer in order", arguments: "[PLUGIN...]",
-		maxArgs:     -1,
-		description: "Without a name it checks every plugin that is pinned. Changes nothing; ends with status 4 when something is wrong.",
-		settings:    []string{config.GroupEmbedding}, run: verifyPlugins,
+		usage: "compare plugins with their pins, start them, and check that they answer in order", arguments: "[PLUGIN...]",
+		maxArgs: -1,
+		description: "Without a name it checks every pinned plugin. Changes nothing. Ends with status 4 if something is " +
+			"wrong. For a plugin that is down.",
+		settings: []string{config.GroupEmbedding}, run: verifyPlugins,
 	}
 }
 

@@ -17,13 +17,19 @@ import (
 func newQuickstart() *command {
 	save := ""
 	return &command{
-		name: "quickstart", group: groupStart, usage: "from the URL of a database to a search in its rows, with one question",
+		name: "quickstart", group: groupStart,
+		usage:     "go from the URL of a database to a search in its rows, with one question",
 		arguments: "[URL] [TABLE]", maxArgs: 2, url: func(args []string) string { url, _ := urlAndTable(args); return url },
-		description: "Looks at the server, suggests a table with its columns of text (of TABLE, or of the one with the most text), says how many rows and about how long, prints the SQL, asks once, sets up, embeds with a bar, keeps the vectors true while it runs, and answers what is typed, line by line. Without a terminal --yes does it and the lines come from standard input; --dry-run only tells. What is set up stays when it ends: it says how to go on with it, and how to take it away. The same flags as those of run name a table, a model or a plugin.",
-		flags:       []cli.Flag{own.text("save", &save, "`FILE` to write the configuration to, for run --config")},
-		settings:    []string{config.GroupDatabase, config.GroupEmbedding},
-		pipelines:   true,
-		acts:        true,
+		description: "Inspects the server, suggests a table with its text columns (TABLE, or the one with the most text), " +
+			"prints the number of rows, the expected time and the SQL, asks once, sets up, embeds with a " +
+			"progress bar, and answers queries line by line. It keeps the vectors in sync while it runs. Without " +
+			"a terminal, --yes confirms and queries come from standard input; --dry-run only reports. The set-up " +
+			"stays when it ends: it prints how to continue and how to remove it. The flags of run name a table, " +
+			"a model or a plugin. For a first try with your own data.",
+		flags:     []cli.Flag{own.text("save", &save, "`FILE` to write the configuration to, for run --config")},
+		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
+		pipelines: true,
+		acts:      true,
 		run: func(ctx context.Context, env *environment) error {
 			_, table := urlAndTable(env.args)
 			return env.quickstart(ctx, table, save)

@@ -61,7 +61,7 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 		t.Errorf("addresses and categories are taken for text:\n%s", stderr)
 	}
 	_, stderr = s.typing(2, "", "quickstart", url)
-	s.has(stderr, "nobody is there to be asked", "--yes")
+	s.has(stderr, "there is no terminal to confirm", "--yes")
 	s.untouched()
 
 	file := filepath.Join(t.TempDir(), "embedsidecar.yaml")
@@ -185,7 +185,7 @@ func TestQuickstart_Interrupted(t *testing.T) {
 		return made && testenv.Value[bool](s.db, "SELECT EXISTS (SELECT FROM embedsidecar.lease)"), d.text()
 	})
 	d.end(os.Interrupt, 130)
-	s.has(d.text(), "interrupted: what is set up stays", " of 30 rows embedded", "go on", "take away")
+	s.has(d.text(), "interrupted: what is set up stays", " of 30 rows embedded", "go on", "remove")
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
 	stdout, _ := s.typing(0, "title 5\n", "quickstart", "docs")
 	s.has(stdout, "title ")

@@ -25,7 +25,7 @@ func TestTrust_AReloadIsForTheSidecarsOfItsDatabase(t *testing.T) {
 		s := newStage(t, 1)
 		s.set("TMPDIR=" + dir)
 		d := s.start("--pipeline", "docs: title, body -> embedding")
-		d.logged("pipeline at work", "pipeline")
+		d.logged("pipeline started", "pipeline")
 		stages[i] = s
 	}
 	mine, others := stages[0], stages[1]
@@ -58,7 +58,7 @@ func TestP10_AReloadIsInTheAudit(t *testing.T) {
 	s.set("TMPDIR=" + dir)
 	d := s.start("--pipeline", "docs: title, body -> embedding")
 	d.logged("streaming", "slot")
-	d.logged("pipeline at work", "pipeline")
+	d.logged("pipeline started", "pipeline")
 	s.run(0, "plugins", "reload", "fake")
 	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)

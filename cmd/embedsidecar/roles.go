@@ -20,15 +20,18 @@ type rolesCommand struct {
 func newRoles() *command {
 	c := &rolesCommand{}
 	return &command{
-		name: "roles", group: groupAdmin, usage: "print the SQL for the roles that run needs, and for those who look and act by SQL",
-		description: "With a database, the grants for each pipeline that is set up there come last. Runs nothing unless --yes is given: then all of it in one transaction, as the role that connects. The script may be run again, as after init has set up another pipeline.",
+		name: "roles", group: groupAdmin,
+		usage: "print the SQL for the roles of the sidecar, and for groups that read, operate and search by SQL",
+		description: "With a database, the grants for each pipeline come last. Runs nothing without --yes; with it, " +
+			"everything in one transaction, as the connecting role. Can be repeated, for example after init has " +
+			"set up another pipeline. For production.",
 		flags: []cli.Flag{
 			own.text("role", &c.names.Run, "`NAME` of the role that works", sqlfiles.RunRole),
 			own.text("stream-role", &c.names.Stream, "`NAME` of the role that streams", sqlfiles.StreamRole),
 			own.text("reader-role", &c.names.Reader, "`NAME` of the group that reads the views", sqlfiles.ReaderRole),
-			own.text("operator-role", &c.names.Operator, "`NAME` of the group that may act, too", sqlfiles.OperatorRole),
+			own.text("operator-role", &c.names.Operator, "`NAME` of the group that may also act", sqlfiles.OperatorRole),
 			own.text("searcher-role", &c.names.Searcher, "`NAME` of the group that may search by SQL", sqlfiles.SearcherRole),
-			own.toggle("grants", &c.grants, "print the grants for the pipelines alone, to the role that runs now unless --role is given"),
+			own.toggle("grants", &c.grants, "print only the grants for the pipelines, for the role that runs now unless --role is given"),
 		},
 		settings: databaseGroups,
 		acts:     true,

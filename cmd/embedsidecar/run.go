@@ -26,14 +26,17 @@ type runCommand struct {
 func newRun() *command {
 	c := &runCommand{role: string(app.All)}
 	return &command{
-		name: "run", group: groupStart, usage: "embed rows as they change, until told to stop",
-		description: "Sets up what is missing if the role may (schema, publication, slot, destination) and prints what it made and how to undo it. If the role may not, prints the SQL for an owner to run and ends with status 7. SIGTERM and SIGINT end it in order: what is being embedded is finished or given back; a second signal ends it at once.",
+		name: "run", group: groupStart, usage: "embed rows as they change, until stopped",
+		description: "Sets up what is missing if the role may (schema, publication, slot, destination), and prints each " +
+			"step with the SQL that undoes it. If the role may not, prints the SQL for an owner and ends with " +
+			"status 7. SIGTERM and SIGINT end it in order: batches in work are finished or returned; a second " +
+			"signal ends it at once. This is the sidecar: everyone needs it.",
 		flags: []cli.Flag{
-			own.toggle("once", &c.once, "catch up with all that is committed now, then end"),
+			own.toggle("once", &c.once, "catch up with everything committed now, then end"),
 			noChangeFlag(&c.noChange),
 			own.text("role", &c.role,
 				"`all|stream|work` all; or one half of it, beside processes that do the other: stream reads the slot and fills the queue, work embeds"),
-			own.toggle("no-init", &c.noInit, "set nothing up; end with status 3 when something is missing, and wait while the schema is of an older version"),
+			own.toggle("no-init", &c.noInit, "set nothing up; end with status 3 if something is missing, and wait while the schema has an older version"),
 		},
 		settings: []string{
 			config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupQueries,

@@ -84,11 +84,11 @@ func TestStory_FromNothingToSearchAndBack(t *testing.T) {
 		t.Errorf("%d vectors are left", n)
 	}
 	_, stderr = s.run(0, "uninstall", "--yes")
-	s.has(stderr, "nothing to take away", `vectors stay in "public"."docs"."embedding"`)
+	s.has(stderr, "nothing to remove", `vectors stay in "public"."docs"."embedding"`)
 	stdout, _ = s.run(0, "uninstall", "--drop-embeddings", "--yes")
 	s.has(stdout, `ALTER TABLE "public"."docs" DROP COLUMN "embedding";`)
 	_, stderr = s.run(0, "uninstall", "--drop-embeddings", "--yes")
-	s.has(stderr, "nothing to take away")
+	s.has(stderr, "nothing to remove")
 }
 
 // TestRun_AsksBeforeALostSlotIsMadeAnew where on_lost is stop: whoever starts it, and as often as he does.
@@ -104,7 +104,7 @@ func TestRun_AsksBeforeALostSlotIsMadeAnew(t *testing.T) {
 	stdout, _ := s.run(0, "status")
 	s.has(stdout, "slot lost", "where on_lost is stop: embedsidecar run --set slot.on_lost=reconcile, once")
 	_, stderr := s.once(0, "--set", "slot.on_lost=reconcile")
-	s.has(stderr, "gap found: making the slot anew")
+	s.has(stderr, "gap found: creating a new slot")
 	s.once(0, "--set", "slot.on_lost=stop")
 }
 
@@ -437,7 +437,7 @@ func TestRun_OneBrokenPipelineDoesNotKeepOthersFromWork(t *testing.T) {
 	s.run(0, both...)
 	s.db.MustExec("DROP TABLE other; UPDATE docs SET title = 'new ' || id")
 	_, stderr := s.run(exitFailed, both...)
-	s.has(stderr, "a pipeline cannot work now", "public.other", "not at work: public.other")
+	s.has(stderr, "a pipeline cannot work now", "public.other", "inactive: public.other")
 	s.run(0, "verify", "public.docs", "--deep", "5")
 	stdout, _ := s.run(exitFailed, "verify")
 	s.has(stdout, "missing")

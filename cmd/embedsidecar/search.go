@@ -39,11 +39,13 @@ func newSearch() *command {
 	return &command{
 		name: "search", group: groupSearch, usage: "find the rows of a pipeline that are nearest to a text",
 		arguments: "PIPELINE TEXT", minArgs: 2, maxArgs: 2,
-		description: "Embeds the text with the pipeline's own model, so it cannot be the wrong one. With --hybrid, rows that hold words of the text count as well: both rankings are joined by reciprocal rank fusion.",
+		description: "Embeds the text with the pipeline's own model. With --hybrid, rows are also ranked by full text " +
+			"search, and both rankings are joined by reciprocal rank fusion. For trying a search; applications " +
+			"search by SQL or HTTP.",
 		flags: append(c.limited(),
 			own.toggle("hybrid", &c.hybrid, "by vector and by full text search"),
 			own.text("language", &c.language, "`NAME` text search configuration of --hybrid", "the database's own"),
-			own.toggle("explain", &c.explain, "print the statement and the server's plan for it instead")),
+			own.toggle("explain", &c.explain, "print the statement and its plan instead")),
 		settings: []string{config.GroupDatabase, config.GroupEmbedding},
 		run:      c.run,
 	}
@@ -54,10 +56,11 @@ func newSimilar() *command {
 	return &command{
 		name: "similar", group: groupSearch, usage: "find the rows of a pipeline that are most similar to one of them",
 		arguments: "PIPELINE KEY", minArgs: 2, maxArgs: 2,
-		description: "The key is written as search prints it: the values of its columns, joined by | if there are several. Embeds nothing.",
-		flags:       c.limited(),
-		settings:    []string{config.GroupDatabase},
-		run:         c.similar,
+		description: "The key is written as search prints it: the values of its columns, joined by | if there are " +
+			"several. Embeds nothing. For related rows and duplicates.",
+		flags:    c.limited(),
+		settings: []string{config.GroupDatabase},
+		run:      c.similar,
 	}
 }
 

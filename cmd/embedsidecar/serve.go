@@ -14,8 +14,11 @@ const serveListen = "127.0.0.1:7470"
 func newServe() *command {
 	return &command{
 		name: "serve", group: groupStart, usage: "answer queries over HTTP, and do nothing else",
-		description: "Embeds texts in the form of OpenAI's API (POST /v1/embeddings). Needs no database; with one (--database-url, or PGHOST, PGPORT, PGDATABASE, PGUSER or PGSERVICE) it also searches the pipelines that are set up there. Listens on " + serveListen + " unless --http says otherwise. SIGTERM and SIGINT end it after the requests under way.",
-		settings:    []string{config.GroupQueries, config.GroupEmbedding, config.GroupDatabase, config.GroupOps},
+		description: "Embeds texts in the form of OpenAI's API (POST /v1/embeddings). Needs no database; with one " +
+			"(--database-url, or PGHOST, PGPORT, PGDATABASE, PGUSER or PGSERVICE) it also searches the pipelines " +
+			"that are set up there. Listens on " + serveListen + " unless --http is given. SIGTERM and SIGINT end it " +
+			"after the requests in progress. For queries on machines other than the sidecar's.",
+		settings: []string{config.GroupQueries, config.GroupEmbedding, config.GroupDatabase, config.GroupOps},
 		unused: []string{
 			"stream-url", "stream-url-file", "slot", "on-lost", "slot-failover", "publication", "column-lists",
 		},

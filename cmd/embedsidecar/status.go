@@ -27,12 +27,15 @@ type statusCommand struct {
 func newStatus() *command {
 	c := &statusCommand{every: 2 * time.Second}
 	return &command{
-		name: "status", group: groupObserve, usage: "show where every pipeline stands",
-		description: "Asks the database only, so it also works while no sidecar runs. COVERAGE is the part of the rows whose vector is known to be that of their text now; (est.) says that the number of rows is the server's estimate; unknown, that changes may have been missed, until all rows have been compared. What each STATE means is in docs/states.md.",
+		name: "status", group: groupObserve, usage: "show the state of every pipeline",
+		description: "Reads the database only, so it works without a running sidecar. COVERAGE is the share of rows whose " +
+			"vector is known to be that of their current text; (est.) means that the number of rows is the " +
+			"server's estimate; unknown means that changes may have been missed until all rows have been " +
+			"compared. docs/states.md explains each STATE. For everyone who runs a sidecar.",
 		flags: []cli.Flag{
 			own.toggle("watch,w", &c.watch,
-				"show it again and again, with bars of what is under way, until told to stop; on a terminal as top does"),
-			own.duration("every", &c.every, "`TIME` between two looks of --watch"),
+				"refresh until interrupted, with progress bars; on a terminal the same as top"),
+			own.duration("every", &c.every, "`TIME` between two refreshes of --watch"),
 		},
 		settings: databaseGroups,
 		run:      c.run,

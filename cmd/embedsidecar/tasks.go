@@ -69,9 +69,10 @@ func newTasksList() *command {
 	return &command{
 		name: "list", group: groupObserve, usage: "list rows that wait, are in work, failed or were cancelled",
 		arguments: "[PIPELINE...] | PIPELINE KEY...", maxArgs: -1,
-		description: "The oldest tasks first, with state, error, age and next try. No text of a row is shown. embedsidecar explain tells the whole story of one row.",
-		flags:       append(c.flags(true), own.number("limit", &c.limit, "`N` tasks at most")),
-		settings:    databaseGroups, run: c.list,
+		description: "The oldest tasks come first, with state, error, age and next try. Shows no text of a row. " +
+			"embedsidecar explain shows everything about one row. For finding rows that failed.",
+		flags:    append(c.flags(true), own.number("limit", &c.limit, "`N` tasks at most")),
+		settings: databaseGroups, run: c.list,
 	}
 }
 
@@ -93,7 +94,7 @@ func newTasksShow() *command {
 	return &command{
 		name: "show", group: groupObserve, usage: "show the tasks of rows",
 		arguments: "PIPELINE KEY...", minArgs: 2, maxArgs: -1,
-		description: "Ends with status 9 when nothing waits for any of these rows. embedsidecar explain tells more.",
+		description: "Ends with status 9 if no task names any of these rows. For scripts; embedsidecar explain shows more.",
 		settings:    databaseGroups, run: c.show,
 	}
 }
@@ -132,10 +133,11 @@ func (e *environment) showTasks(list []report.Task) error {
 func newTasksExport() *command {
 	c := &tasksCommand{}
 	return &command{
-		name: "export", group: groupObserve, usage: "print tasks as lines of JSON, however many there are",
+		name: "export", group: groupObserve, usage: "print tasks as lines of JSON",
 		arguments: "[PIPELINE...] | PIPELINE KEY...", maxArgs: -1,
-		description: "One object a line, as tasks list -o json has them. They are read in portions, so that no transaction stays open.",
-		flags:       c.flags(true), settings: databaseGroups, run: c.export,
+		description: "Prints one object per line, in the form of tasks list -o json. Tasks are read in portions, so no " +
+			"transaction stays open. For queues of any size.",
+		flags: c.flags(true), settings: databaseGroups, run: c.export,
 	}
 }
 
@@ -183,9 +185,11 @@ type auditCommand struct{ limit int }
 func newAudit() *command {
 	c := &auditCommand{limit: 100}
 	return &command{
-		name: "audit", group: groupObserve, usage: "tell who had what done, and to how many rows",
+		name: "audit", group: groupObserve, usage: "show who did what, and to how many rows",
 		arguments: "[PIPELINE...]", maxArgs: -1,
-		description: "Every pause, resume, retry, requeue, cancel, discard, backfill, reembed and change of priority, by whatever way it came, the newest first. The newest 100,000 of each role are kept, for 400 days, and the sidecar writes each to its log; a dry run leaves no entry.",
+		description: "Lists every pause, resume, retry, requeue, cancel, discard, backfill, reembed and change of " +
+			"priority, from any entrance, the newest first. The newest 100,000 of each role are kept for 400 " +
+			"days, and the sidecar writes each to its log. A dry run leaves no entry. For teams.",
 		flags: []cli.Flag{
 			own.number("limit", &c.limit, "`N` entries at most"),
 		},

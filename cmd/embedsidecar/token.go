@@ -36,13 +36,13 @@ type tokenGrant struct {
 func (g *tokenGrant) flags() []cli.Flag {
 	return []cli.Flag{
 		own.text("role", &g.role,
-			"`ROLE` query embeds texts and searches pipelines; embed only embeds, and sees nothing of the database; of the administration (--admin-listen) viewer looks, operator also pauses, retries and the like, admin also sees the configuration and reloads plugins"),
+			"`ROLE` query embeds texts and searches pipelines; embed only embeds, and sees nothing of the database; for the administration (--admin-listen), viewer reads, operator also acts, admin also sees the configuration and reloads plugins"),
 		own.list("only", &g.pipelines, "`PIPELINE` that may be searched, or administered; again for more", "all"),
 		own.list("filter", &g.filter,
-			"`COLUMN=VALUE` only rows of which this is true are found, whatever is asked for; again for more"),
+			"`COLUMN=VALUE` only rows of which this is true are found; again for more"),
 		own.text("database-role", &g.databaseRole,
 			"`ROLE` of the database that searches run as, so that its grants and row level security hold", "that of the connection"),
-		own.text("ttl", &g.ttl, "`DURATION` after which the token ends by itself, such as 12h or 90d", "never"),
+		own.text("ttl", &g.ttl, "`DURATION` after which the token expires, such as 12h or 90d", "never"),
 	}
 }
 
@@ -81,11 +81,13 @@ func daysOrDuration(text string) (time.Duration, error) {
 func newTokenCreate() *command {
 	asked := tokenGrant{role: gate.RoleQuery}
 	return &command{
-		name: "create", group: groupAdmin, usage: "make a token for somebody who may query or administer, and print it once",
+		name: "create", group: groupAdmin, usage: "create a token for queries or administration, and print it once",
 		arguments: "NAME", minArgs: 1, maxArgs: 1,
-		description: "Adds a line to the tokens file, which is made if it is not there: name, role, the SHA-256 of the token, and what narrows it. The token itself is printed and kept nowhere. Those who answer queries with this file know the token within a few seconds.",
-		flags:       asked.flags(),
-		settings:    []string{config.GroupQueries},
+		description: "Adds a line to the tokens file, which is created if it is missing: name, role, the SHA-256 of the " +
+			"token, and its limits. The token itself is printed and not stored. Running programs accept it " +
+			"within a few seconds. For every application and person that uses a listener.",
+		flags:    asked.flags(),
+		settings: []string{config.GroupQueries},
 		run: func(_ context.Context, env *environment) error {
 			path, err := env.tokensFile()
 			if err != nil {
@@ -99,8 +101,8 @@ func newTokenCreate() *command {
 			switch {
 			case errors.Is(err, gate.ErrTokenName):
 				return fail(exitConflict, fmt.Errorf("%s: %w: %q", path, err, env.args[0]),
-					"embedsidecar token revoke takes it out",
-					"choose another name: two may be in force while one takes the other's place")
+					"embedsidecar token revoke removes it",
+					"choose another name: two tokens may be valid while you replace one")
 			case err != nil:
 				return fail(exitUsage, err)
 			}
@@ -128,8 +130,9 @@ func newTokenCreate() *command {
 func newTokenList() *command {
 	return &command{
 		name: "list", group: groupAdmin, usage: "list who may query or administer",
-		description: "ID is the beginning of the token's SHA-256: printf %s TOKEN | sha256sum tells which one somebody has.",
-		settings:    []string{config.GroupQueries},
+		description: "ID is the beginning of the token's SHA-256: printf %s TOKEN | sha256sum shows whose token it is. " +
+			"For reviews of access.",
+		settings: []string{config.GroupQueries},
 		run: func(_ context.Context, env *environment) error {
 			path, err := env.tokensFile()
 			if err != nil {
@@ -149,10 +152,11 @@ func newTokenList() *command {
 
 func newTokenRevoke() *command {
 	return &command{
-		name: "revoke", group: groupAdmin, usage: "take a token out of the tokens file", arguments: "NAME", minArgs: 1,
-		maxArgs:     1,
-		description: "Those who answer queries with this file refuse the token within a few seconds, also if it was the last one.",
-		settings:    []string{config.GroupQueries},
+		name: "revoke", group: groupAdmin, usage: "remove a token from the tokens file", arguments: "NAME", minArgs: 1,
+		maxArgs: 1,
+		description: "Running programs refuse the token within a few seconds, even if it was the last one. For tokens " +
+			"that leaked or are no longer used.",
+		settings: []string{config.GroupQueries},
 		run: func(_ context.Context, env *environment) error {
 			path, err := env.tokensFile()
 			if err != nil {

@@ -17,10 +17,13 @@ import (
 func newTop() *command {
 	every := time.Second
 	return &command{
-		name: "top", group: groupObserve, usage: "watch pipelines, sidecars, slots and the last errors on a terminal; q ends it",
-		description: "Asks the database only, so it also works while no sidecar runs. RATE is measured from one look to the next, LAG the age of the oldest change that waits. Where standard output is no terminal it is printed once. status --watch on a terminal is the same.",
-		flags:       []cli.Flag{own.duration("every", &every, "`TIME` between two looks")},
-		settings:    databaseGroups,
+		name: "top", group: groupObserve,
+		usage: "watch pipelines, sidecars, slots and the last errors on a terminal; q ends it",
+		description: "Reads the database only, so it works without a running sidecar. RATE is measured between two " +
+			"refreshes, LAG is the age of the oldest waiting change. If standard output is no terminal, it " +
+			"prints once. For watching a backfill or an incident; status --watch on a terminal is the same.",
+		flags:    []cli.Flag{own.duration("every", &every, "`TIME` between two refreshes")},
+		settings: databaseGroups,
 		run: func(ctx context.Context, env *environment) error {
 			pool, err := env.lookAt(ctx)
 			if err != nil {

@@ -19,12 +19,14 @@ type uninstallCommand struct {
 func newUninstall() *command {
 	c := &uninstallCommand{}
 	return &command{
-		name: "uninstall", group: groupAdmin, usage: "take away slot, publication and schema; keeps the vectors unless told",
+		name: "uninstall", group: groupAdmin,
+		usage:     "remove slot, publication and schema, or one pipeline; vectors stay by default",
 		arguments: "[PIPELINE]", maxArgs: 1,
-		description: "Prints the SQL that it would run; --yes runs it. With the name of a pipeline it takes away that one only, and all the others go on.",
+		description: "Prints the SQL that it would run; --yes runs it. With the name of a pipeline, only that pipeline is " +
+			"removed. For leaving, and for pipelines that are no longer used.",
 		flags: []cli.Flag{
 			own.toggle("drop-embeddings", &c.dropEmbeddings,
-				"take away embedding tables and columns that init made, with all vectors in them, also those that an earlier uninstall left"),
+				"remove embedding tables and columns that init made, with all vectors in them, and those that an earlier uninstall left"),
 		},
 		settings: databaseGroups,
 		acts:     true,

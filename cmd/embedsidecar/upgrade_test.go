@@ -49,7 +49,7 @@ func TestP8_AnUpgradeLeavesAPausedPipelinePaused(t *testing.T) {
 			case "run":
 				if len(words) > 1 {
 					_, stderr := s.once(exitFailed)
-					s.has(stderr, "not at work: public.docs")
+					s.has(stderr, "inactive: public.docs")
 				}
 			}
 			var d *daemon

@@ -24,11 +24,15 @@ func newVerify() *command {
 	return &command{
 		name: "verify", group: groupObserve, usage: "prove that every vector is that of its row's text",
 		arguments: "[PIPELINE...]", maxArgs: -1,
-		description: "Compares the hash of every row's text with that of its vector, and with --deep embeds a sample again. Ends with status 4 when anything is missing, stale or orphaned, or when a row cannot be read because its text or filter fails: it is named, and the others are judged. With --repair what is found is queued for the sidecars that run, and only what they cannot mend counts; embedsidecar wait --caught-up waits for them.",
+		description: "Compares the hash of every row's text with that of its vector. With --deep it also embeds a sample " +
+			"again. Ends with status 4 if a vector is missing, stale or orphaned, or if a row cannot be read " +
+			"because its text or filter fails: that row is named, and the others are checked. With --repair the " +
+			"findings are queued for running sidecars, and only what they cannot repair counts; embedsidecar " +
+			"wait --caught-up waits for them. For proof after an incident or a roll-out.",
 		flags: []cli.Flag{
 			own.number("deep", &c.deep, "`N` rows of each pipeline are embedded again and their vectors compared", "0"),
 			own.toggle("repair", &c.repair,
-				"queue what is found: rows to look at again, vectors without a row to be taken away, and vectors that differ to be made anew"),
+				"queue the findings: rows to re-check, orphaned vectors to remove, and vectors that differ to compute again"),
 		},
 		settings: []string{config.GroupDatabase, config.GroupEmbedding},
 		run:      c.run,

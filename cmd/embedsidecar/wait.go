@@ -30,10 +30,14 @@ func newWait() *command {
 	return &command{
 		name: "wait", group: groupObserve, usage: "wait until vectors have caught up with what is committed",
 		arguments: "PIPELINE... | --caught-up | --lsn LSN", maxArgs: -1,
-		description: "With names it waits for what was committed before in these pipelines, backfills included, and shows what is left of each; a pipeline that is paused is waited for as long as rows of it are in work. Without --timeout it waits for as long as it takes, and tells what it waits for. Ends with status 5 when --timeout is over; with --timeout 0 it looks once, and ends so unless nothing is left. A row that is paused, failed, cancelled or filtered out is told, not waited for.",
+		description: "With names it waits for everything committed before in these pipelines, backfills included, and " +
+			"shows what is left of each; of a paused pipeline it waits for rows in work only. Without --timeout " +
+			"it waits without limit and shows what it waits for. Ends with status 5 when --timeout is over; with " +
+			"--timeout 0 it checks once. Rows that are paused, failed, cancelled or filtered out are reported, " +
+			"not waited for. For scripts and tests that need current vectors.",
 		flags: []cli.Flag{
-			own.toggle("caught-up", &c.caughtUp, "with all that is committed now"),
-			own.text("lsn", &c.lsnText, "`LSN` with all before this one, such as 0/16B3748"),
+			own.toggle("caught-up", &c.caughtUp, "wait for everything committed now"),
+			own.text("lsn", &c.lsnText, "`LSN` wait for everything before it, such as 0/16B3748"),
 		},
 		settings: databaseGroups,
 		run:      c.run,

@@ -45,7 +45,7 @@ var damages = map[string]damage{
 	},
 	"the embedding table is dropped": {
 		change: `DROP TABLE docs_emb`, state: health.Misconfigured, texts: true,
-		words: []string{`the destination "public"."docs_emb" is gone`, "run embedsidecar init: it makes it anew"},
+		words: []string{`the destination "public"."docs_emb" is gone`, "run embedsidecar init: it recreates it"},
 		way:   []string{"init"}, flags: asBefore,
 	},
 	"a column is dropped": {

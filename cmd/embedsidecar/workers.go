@@ -12,9 +12,10 @@ import (
 
 func newWorkersList() *command {
 	return &command{
-		name: "list", group: groupObserve, usage: "list the sidecars that work here, with what each did in the last 24 hours",
-		description: "Also those that ended or were killed a short while ago. PROCESSED is how many rows a sidecar was done with, up to a minute ago: those that it finished, and those that it gave up. LAST RUN is when its last batch ended.",
-		settings:    databaseGroups, run: listWorkers,
+		name: "list", group: groupObserve, usage: "list the sidecars of this database, with their work of the last 24 hours",
+		description: "Includes those that ended a short while ago. PROCESSED is how many rows a sidecar finished or gave " +
+			"up, up to a minute ago. LAST RUN is when its last batch ended. For several sidecars.",
+		settings: databaseGroups, run: listWorkers,
 	}
 }
 

@@ -23,7 +23,7 @@ func (n *Node) queries(ctx context.Context, address string) (finish func() error
 			return nil, problem.New(problem.Usage, err)
 		}
 	case !q.NoAuth:
-		return nil, problem.New(problem.Usage, fmt.Errorf("nobody may query on %s: neither tokens nor --no-auth are given", address),
+		return nil, problem.New(problem.Usage, fmt.Errorf("%s would accept no query: there are neither tokens nor --no-auth", address),
 			"make a token for each who may: embedsidecar token create NAME --tokens-file FILE, and give the file here",
 			"or let everybody on this machine: --no-auth, with a loopback address")
 	}
@@ -42,7 +42,7 @@ func (n *Node) administer(ctx context.Context) (service *admin.Service, finish f
 		return service, func() error { return nil }, nil
 	}
 	if c.Queries.TokensFile == "" {
-		return nil, nil, problem.New(problem.Usage, fmt.Errorf("nobody could come in on %s: no tokens are given", c.Admin.Listen),
+		return nil, nil, problem.New(problem.Usage, fmt.Errorf("%s would accept no one: there are no tokens", c.Admin.Listen),
 			"make a token for each who may: embedsidecar token create NAME --role admin --tokens-file FILE, and give the file here")
 	}
 	tokens, err := gate.ReadTokens(c.Queries.TokensFile, n.o.Log)

@@ -49,7 +49,7 @@ func TakeAway(ctx context.Context, n Options, o TakeAwayOptions, tell func(what 
 		}
 	}
 	if _, nothing := errors.AsType[*refusal.NotSetUpError](err); nothing {
-		tell("nothing to take away: the database is not set up")
+		tell("nothing to remove: the database is not set up")
 		err = nil
 	}
 	if len(done.Kept) > 0 && err == nil {

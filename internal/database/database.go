@@ -411,12 +411,12 @@ func verifySession(got [len(checked)]string, ascii bool, role string) error {
 	sort.Strings(wrong)
 	return &Error{
 		Kind: Pooler, Err: fmt.Errorf(
-			"a connection pooler does not pass on the settings %s, and they are no defaults of role %q",
+			"a connection pooler drops the settings %s, and they are not defaults of role %q",
 			strings.Join(wrong, ", "), role),
 		Hint: []string{
 			"behind a pooler the sidecar needs a role of its own that has them: embedsidecar roles prints the script (changed for an application's role they would break the application)",
-			"then have the pooler open its server connections anew (RECONNECT in PgBouncer's console)",
-			"or give a URL that leads to the server itself",
+			"then let the pooler reopen its server connections (RECONNECT in PgBouncer's console)",
+			"or use the address of the server itself",
 		},
 	}
 }

@@ -172,9 +172,9 @@ func kindHint(k Kind, cfg pgconn.Config) []string {
 	case Unreachable:
 		return []string{"is the server running at " + address(cfg) + ", and does a firewall let us through?"}
 	case Starting:
-		return []string{"the server is starting, stopping or recovering: it will be tried again"}
+		return []string{"the server is starting, stopping or recovering: retrying"}
 	case Full:
-		return []string{"raise max_connections (for the stream also max_wal_senders), or end sessions that nobody needs: SELECT pid, usename, application_name, state FROM pg_stat_activity;"}
+		return []string{"raise max_connections (for the stream also max_wal_senders), or end unused sessions: SELECT pid, usename, application_name, state FROM pg_stat_activity;"}
 	case Auth:
 		return []string{"check role and password in the URL (or its *_FILE, .pgpass, PGPASSWORD), and pg_hba.conf of the server"}
 	case NoDatabase:
@@ -193,7 +193,7 @@ func kindHint(k Kind, cfg pgconn.Config) []string {
 		if cfg.RuntimeParams["replication"] != "" {
 			return directHint
 		}
-		return []string{"give a URL that leads to the server itself"}
+		return []string{"use the address of the server itself"}
 	case BadURL, Untrusted, Other:
 	}
 	return nil

@@ -38,7 +38,7 @@ func (e *Error) Hints() []string { return e.Hint }
 var hints = map[string][]string{
 	pgerrcode.ObjectInUse: {
 		"another sidecar holds the slot: SELECT slot_name, active_pid FROM pg_replication_slots WHERE active;",
-		"a second sidecar may stand by for it; one that hangs is ended with pg_terminate_backend(active_pid)",
+		"a second sidecar stands by; end one that hangs with pg_terminate_backend(active_pid)",
 	},
 	pgerrcode.ObjectNotInPrerequisiteState: {
 		"if wal_level is not logical: ALTER SYSTEM SET wal_level = 'logical'; and restart the server (RDS: rds.logical_replication = 1; Cloud SQL: cloudsql.logical_decoding = on; Azure: wal_level = LOGICAL)",
@@ -49,7 +49,7 @@ var hints = map[string][]string{
 		"if slot or publication is missing: embedsidecar init",
 	},
 	pgerrcode.UndefinedFunction: {"if it is one of pgvector's: CREATE EXTENSION vector; other functions need their schema in front, since search_path is pg_catalog"},
-	pgerrcode.UndefinedTable:    {"run embedsidecar init if it is one of ours; embedsidecar check tells about the others"},
+	pgerrcode.UndefinedTable:    {"run embedsidecar init if it is one of ours; embedsidecar check reports the others"},
 	pgerrcode.InvalidSchemaName: {"run embedsidecar init"},
 	pgerrcode.UndefinedColumn:   {"embedsidecar check names the pipelines whose columns have changed"},
 	pgerrcode.ConfigurationLimitExceeded: {
@@ -57,10 +57,10 @@ var hints = map[string][]string{
 	},
 	pgerrcode.InsufficientPrivilege:  {"embedsidecar roles prints the grants that running needs; embedsidecar check says which one is missing"},
 	pgerrcode.TooManyConnections:     {"raise max_connections or lower the number of workers"},
-	pgerrcode.LockNotAvailable:       {"somebody holds a lock on the table for longer than 2 s: try again, or see pg_locks and pg_stat_activity"},
-	pgerrcode.QueryCanceled:          {"the server ended the statement: statement_timeout of the role, or somebody's pg_cancel_backend"},
+	pgerrcode.LockNotAvailable:       {"another session holds a lock on the table for longer than 2 s: try again, or see pg_locks and pg_stat_activity"},
+	pgerrcode.QueryCanceled:          {"the server cancelled the statement: statement_timeout of the role, or pg_cancel_backend"},
 	pgerrcode.DataException:          {"if the widths of vectors differ: the model's dims must be those of the destination column"},
-	pgerrcode.DiskFull:               {"free space on the server; nothing is lost meanwhile"},
+	pgerrcode.DiskFull:               {"free space on the server; no change is lost"},
 	pgerrcode.ReadOnlySQLTransaction: {"this server is a standby or read-only: give the URL of the primary"},
 	pgerrcode.InvalidPassword:        {"check the password in the URL (or its *_FILE, .pgpass, PGPASSWORD)"},
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // ErrLocked means that somebody holds a table at this moment; later it may work.
-var ErrLocked = errors.New("a table is locked by somebody")
+var ErrLocked = errors.New("a table is locked by another session")
 
 // LockedOut reports whether a statement lost against somebody's lock: none of it happened, and the same may succeed
 // later.

@@ -53,7 +53,7 @@ func prove(ctx context.Context, conn *pgconn.PgConn) error {
 		var pg *pgconn.PgError
 		if errors.As(err, &pg) && pg.Code == pgerrcode.SyntaxError {
 			return &Error{Kind: Pooler, Err: errors.New(
-				"a connection pooler gave an ordinary session where one for replication was asked for"), Hint: directHint}
+				"a connection pooler returned an ordinary session instead of one for replication"), Hint: directHint}
 		}
 		return fmt.Errorf("identify system: %w", err)
 	}

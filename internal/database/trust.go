@@ -73,14 +73,14 @@ func trust(ctx context.Context, conn *pgx.Conn) error {
 
 // TrustOwners tells how to say that a role may be used by the owners of what it meets.
 func TrustOwners(role string, owners ...string) string {
-	return fmt.Sprintf("or say that you trust %s with all that %q may do: --trust-owner %s (EMBEDSIDECAR_TRUST_OWNER)",
+	return fmt.Sprintf("or trust %s with all privileges of %q: --trust-owner %s (EMBEDSIDECAR_TRUST_OWNER)",
 		strings.Join(owners, " and "), role, strings.Join(owners, ","))
 }
 
 // TrustHint tells what to do about objects of owners that a role does not trust.
 func TrustHint(role string, owners []string) []string {
 	if len(owners) == 0 {
-		return []string{"whoever owns it takes it away; embedsidecar puts nothing of the kind there"}
+		return []string{"ask its owner to remove it; embedsidecar creates no such objects"}
 	}
 	hint := []string{
 		fmt.Sprintf("connect as %s, or as the role that embedsidecar roles makes for running", strings.Join(owners, " or ")),
@@ -89,5 +89,5 @@ func TrustHint(role string, owners []string) []string {
 	for _, owner := range owners {
 		hint = append(hint, fmt.Sprintf("or, if %s may act as %q: GRANT %s TO %s;", owner, role, Quote(role), Quote(owner)))
 	}
-	return append(hint, "if nobody knows what it is, an owner may look at it and drop it: DROP SCHEMA embedsidecar CASCADE; (what is in it is gone then)")
+	return append(hint, "if it is not used, its owner may drop it with everything in it: DROP SCHEMA embedsidecar CASCADE;")
 }

@@ -157,10 +157,10 @@ func truncated(r *rig, _ *child) bool {
 func replaced(r *rig, c *child) bool {
 	for !c.gone() {
 		r.straightAgain(c)
-		before := c.times("pipeline at work")
+		before := c.times("pipeline started")
 		r.db.MustExec(`SELECT embedsidecar.set_priority(name, CASE lane WHEN 2 THEN 'normal' ELSE 'high' END) FROM embedsidecar.pipeline`)
 		testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
-			return c.gone() || c.times("pipeline at work") >= before+len(r.pipelines), "nobody has heard of it: " + c.tail()
+			return c.gone() || c.times("pipeline started") >= before+len(r.pipelines), "nobody has heard of it: " + c.tail()
 		})
 	}
 	return true

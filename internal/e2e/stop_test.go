@@ -40,7 +40,7 @@ func TestStandby_TakesOver(t *testing.T) {
 			other = r.run()
 			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				other.mustLive()
-				return other.said("pipeline at work"), other.tail()
+				return other.said("pipeline started"), other.tail()
 			})
 			if other.said("msg=streaming") {
 				t.Fatalf("both sidecars have the slot:\n%s", other.tail())

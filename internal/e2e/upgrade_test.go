@@ -32,7 +32,7 @@ func (r *rig) upgrades(by, pipelines string) {
 		r.t.Helper()
 		testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 			c.mustLive()
-			return c.said("pipeline at work"), c.tail()
+			return c.said("pipeline started"), c.tail()
 		})
 		c.terminate()
 	}

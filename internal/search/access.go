@@ -35,7 +35,7 @@ func (e *RowSecurityError) Error() string {
 func (*RowSecurityError) Hints() []string {
 	return []string{
 		"give the token a database role that the policies hold for: embedsidecar token create NAME --database-role ROLE",
-		"or say that whoever may query may see every row: search: {row_security: ignore} in the pipeline's configuration",
+		"or let everyone who may query see every row: search: {row_security: ignore} in the pipeline's configuration",
 	}
 }
 

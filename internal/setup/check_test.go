@@ -212,7 +212,7 @@ func TestUninstall_KeepsVectorsUnlessTold(t *testing.T) {
 	}
 	// They may be somebody else's now: nobody can tell who has written into a column since.
 	_, err := setup.Init(t.Context(), o)
-	wantError[*refusal.ConfigError](t, err, "an earlier set-up left", "somebody else", "--overwrite")
+	wantError[*refusal.ConfigError](t, err, "an earlier set-up left", "someone else", "--overwrite")
 }
 
 func TestRemove_TakesAwayOnePipeline(t *testing.T) {

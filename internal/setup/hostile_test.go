@@ -126,7 +126,7 @@ func TestInit_ARoleThatActsAsAnother(t *testing.T) {
 	b.MustExecSuper(`DROP PUBLICATION embedsidecar`)
 	if got := whats(b.init(o)); !slices.ContainsFunc(got, func(what string) bool {
 		return strings.Contains(what,
-			"anew")
+			"again (")
 	}) {
 		t.Errorf("made %v, want the slot anew", got)
 	}

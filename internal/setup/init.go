@@ -208,7 +208,7 @@ func (in *initializer) perform(ctx context.Context, plan []step.Action) error {
 		return refused
 	case refused != nil:
 		in.report.Refused = refused
-		in.report.Warnings = append(in.report.Warnings, refused.Error()+"; an owner or superuser may let it: "+
+		in.report.Warnings = append(in.report.Warnings, refused.Error()+"; as an owner or superuser: "+
 			strings.Join(refused.SQL, " "))
 	}
 	for _, a := range plan {

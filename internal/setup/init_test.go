@@ -162,7 +162,7 @@ func TestInit_GoesOnWhereAKilledOneStopped(t *testing.T) {
 	b.MustExec("UPDATE embedsidecar.lsn_checkpoint SET consistent_point = '0/0', lsn = '0/0'")
 	b.MustExec("DELETE FROM embedsidecar.installation")
 	want := []string{
-		schemaStep(), `slot "` + o.Slot + `" anew (making it was interrupted), and a scan of every pipeline`,
+		schemaStep(), `slot "` + o.Slot + `" again (making it was interrupted), and a scan of every pipeline`,
 		`pipeline "docs", and its backfill`,
 	}
 	o.Specs[0].Overwrite = true

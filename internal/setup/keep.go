@@ -15,14 +15,14 @@ func (in *initializer) keep(configured, spec pipeline.Spec, s *resolve.Stored) (
 	case d.Was == "":
 		return false, ""
 	case in.o.NoChange:
-		return true, fmt.Sprintf("pipeline %q is set up otherwise than it is configured here, and left as it is set up (--no-change): %s", spec.Name, d.Was)
+		return true, fmt.Sprintf("pipeline %q is set up otherwise than configured here, and is not changed (--no-change): %s", spec.Name, d.Was)
 	case d.Older && in.o.Starting:
-		return true, fmt.Sprintf("pipeline %q %s: it is left as it is set up: %s; %s", spec.Name, d.Newer(), d.Was,
+		return true, fmt.Sprintf("pipeline %q %s: it is not changed: %s; %s", spec.Name, d.Newer(), d.Was,
 			resolve.WayToNewer)
 	case d.Older:
 		return false, fmt.Sprintf("pipeline %q goes back to version %d of its definition, as version %d: %s; a sidecar that starts with the newer configuration does not change that", spec.Name, d.Configured, d.Now+1, d.Was)
 	}
 	return false, fmt.Sprintf("pipeline %q was set up otherwise, and is changed to what is configured here, as version %d of its definition: %s; "+
-		"a sidecar that starts with the configuration of before leaves it so: give all of them this one", spec.Name, d.Now+1,
+		"a sidecar that starts with the old configuration does not change it back: deploy this one everywhere", spec.Name, d.Now+1,
 		d.Was)
 }

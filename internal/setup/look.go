@@ -117,7 +117,7 @@ func sameTable(ctx context.Context, q database.Querier, s *resolve.Stored) error
 			database.Quote(s.TableSchema, s.TableName), other),
 		Hint: []string{
 			"configure this pipeline, too: its table is then found by its name",
-			"or take it away first: embedsidecar uninstall " + s.Name,
+			"or remove it first: embedsidecar uninstall " + s.Name,
 		},
 	}
 }
@@ -219,7 +219,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 				brief(stored.Fingerprint), brief(description.Fingerprint)),
 				"go back to the model the vectors were made with ("+stored.Model+")",
 				"or set up a second pipeline with another name and destination, and remove this one when it is no longer read",
-				"or remove this pipeline and set it up again with --overwrite, which makes every vector anew")
+				"or remove this pipeline and set it up again with --overwrite, which replaces every vector")
 		}
 		if changed != "" { // not before it is sure to be
 			in.report.Warnings = append(in.report.Warnings, changed)

@@ -43,7 +43,7 @@ func (in *initializer) occupied(f *resolve.Findings) error {
 	name := catalog.DestinationName(f.Pipeline.Spec)
 	e := &refusal.ConfigError{
 		Pipeline: f.Pipeline.Name, Problem: "the destination " + name + " holds vectors that this pipeline did not write",
-		Hint: []string{"name another destination, or take it over with --overwrite: every vector in it is then made anew"},
+		Hint: []string{"name another destination, or take it over with --overwrite: every vector in it is then replaced"},
 		Code: code.Taken,
 	}
 	source, fingerprint, ours := strings.Cut(strings.TrimPrefix(f.Destination.Mark, catalog.VectorsOf), " by ")
@@ -51,7 +51,7 @@ func (in *initializer) occupied(f *resolve.Findings) error {
 	case !ours:
 	case f.Pipeline.InSource() && source == f.Table.Quoted():
 		e.Problem = "the destination " + name +
-			" holds vectors that an earlier set-up left, unless somebody else has written there since"
+			" holds vectors that an earlier set-up left, unless someone else has written there since"
 	case source != f.Table.Quoted():
 		e.Problem = fmt.Sprintf("the destination %s holds vectors that an earlier set-up left, of the rows of %s", name,
 			source)

@@ -29,7 +29,7 @@ func (in *initializer) proveEmpty(ctx context.Context) error {
 		case holds && !in.takesUp(f):
 			mistakes = append(mistakes, in.occupied(f))
 		case holds:
-			becomes := "every vector in it is made anew, unless this is init --adopt"
+			becomes := "every vector in it is replaced, unless this is init --adopt"
 			if f.Inherits = in.o.Adopt; f.Inherits {
 				becomes = "its vectors are kept, but those of texts that have changed since"
 			}

@@ -34,7 +34,7 @@ func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *resolve.Find
 			Code: code.Taken, Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf(
 				"its destination %s is in part also that of pipeline %q: one table is a partition of the other",
 				catalog.DestinationName(f.Pipeline.Spec), name),
-			Hint: []string{"name another destination, or take that pipeline away first: embedsidecar uninstall " + name},
+			Hint: []string{"name another destination, or remove that pipeline first: embedsidecar uninstall " + name},
 		}
 	}
 	for _, s := range all {
@@ -81,7 +81,7 @@ func (in *initializer) noCircle(f *resolve.Findings, all []resolve.Stored, taken
 			if slices.Contains(f.Reads, o.into) || slices.Contains(f.Pipeline.Watched, o.into) {
 				return &refusal.ConfigError{
 					Code: code.Expression, Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf(
-						"its text or filter reads %q, the destination of pipeline %q, whose own depends on %q in turn: they would make vectors for ever", o.into, o.name, f.Pipeline.IntoColumn),
+						"its text or filter reads %q, the destination of pipeline %q, which depends on %q in turn: they would trigger each other without end", o.into, o.name, f.Pipeline.IntoColumn),
 					Hint: []string{"take one of these columns out of text and filter, or give one of the pipelines an embedding table"},
 				}
 			}
@@ -107,12 +107,12 @@ func (in *initializer) shared(f *resolve.Findings, other *resolve.Stored) error 
 	e := &refusal.ConfigError{
 		Code: code.Taken, Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf("its destination %s is also that of pipeline %q",
 			catalog.DestinationName(f.Pipeline.Spec), other.Name),
-		Hint: []string{"name another destination, or take that pipeline away first: embedsidecar uninstall " + other.Name},
+		Hint: []string{"name another destination, or remove that pipeline first: embedsidecar uninstall " + other.Name},
 	}
 	switch {
 	case other.SlotName != in.o.Slot || other.TableOID != f.Table.OID:
 	case in.o.Starting && other.Fingerprint == in.o.Descriptions[f.Pipeline.Name].Fingerprint:
-		e.Hint = append(e.Hint, "if it is that pipeline under a new name: embedsidecar init gives it the name, and takes over what else was changed")
+		e.Hint = append(e.Hint, "if it is that pipeline under a new name: embedsidecar init renames it and applies the other changes")
 	case other.Fingerprint != in.o.Descriptions[f.Pipeline.Name].Fingerprint:
 		e.Hint = append(e.Hint, "its vectors were made by another model: to give it this name, leave the model as it is")
 	}

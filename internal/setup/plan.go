@@ -182,7 +182,7 @@ func (in *initializer) makeSlot(reason string) step.Action {
 		Allowed: true,
 	}
 	if in.slot.Recorded { // what was there is lost: there is no way back to it
-		a.What += " anew (" + reason + "), and a scan of every pipeline"
+		a.What += " again (" + reason + "), and a scan of every pipeline"
 	} else {
 		a.Undo = []string{
 			fmt.Sprintf("SELECT pg_drop_replication_slot(%s);", database.Literal(in.o.Slot)),
@@ -233,12 +233,12 @@ func (in *initializer) createSlot(ctx context.Context, reason string) error {
 		return err
 	}
 	if v := in.slot.Judge(in.system); in.o.Starting && v.Condition.Gap() { // as the stream says it
-		in.log.WarnContext(ctx, "gap found: making the slot anew and comparing all rows", "slot", in.o.Slot, "reason",
+		in.log.WarnContext(ctx, "gap found: creating a new slot and comparing all rows", "slot", in.o.Slot, "reason",
 			v.Reason)
 	}
 	m := slot.Maker{
 		DB: in.o.Pool, Conn: in.repl, Server: in.system, Failover: in.o.Failover, Timeout: in.o.SlotTimeout, Log: in.log,
 	}
-	_, err := m.Make(ctx, &in.slot, "the slot was made anew: "+reason)
+	_, err := m.Make(ctx, &in.slot, "a new slot was created: "+reason)
 	return err
 }

@@ -63,7 +63,7 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 		}
 	}
 	note(p.Name != s.Name, fmt.Sprintf("name (it was %q)", s.Name), false)
-	note(p.OID != s.TableOID, "table made anew", true)
+	note(p.OID != s.TableOID, "table recreated", true)
 	note(s.Moved, "names of columns", false)
 	d.keys = !slices.Equal(catalog.KeyNames(p.Key), s.KeyColumns)
 	note(d.keys, "key", true)
@@ -79,7 +79,7 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 	note(p.Active != s.ActiveHours, "active", false)
 	note(resolve.PluginOf(p.Spec) != s.Plugin || p.Model != s.Model, "model's place", false)
 	note((p.Schema != s.TableSchema || p.Table != s.TableName) && p.OID == s.TableOID, "table's name", false)
-	note(!f.Destination.Exists, "destination made anew", true)
+	note(!f.Destination.Exists, "destination recreated", true)
 	note(s.DestinationMoved, "name of the destination", false)
 	note(s.Status != string(pipeline.Active), "status", false)
 	return d

@@ -54,7 +54,7 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 	}
 	if s.Schema > sqlfiles.Version && s.Installed {
 		in.report.Warnings = append(in.report.Warnings,
-			fmt.Sprintf("the schema embedsidecar has version %d, newer than this program's %d: it is left as it is",
+			fmt.Sprintf("the schema embedsidecar has version %d, newer than this program's %d: it is not changed",
 				s.Schema, sqlfiles.Version))
 	}
 	return nil

@@ -53,7 +53,7 @@ func TestInit_MakesALostSlotAnew(t *testing.T) {
 		"publication made again": {func(b *base, _ setup.Options) {
 			b.MustExec("DROP PUBLICATION embedsidecar")
 			b.MustExec("CREATE PUBLICATION embedsidecar FOR TABLE docs")
-		}, "its publication was dropped and made again"},
+		}, "its publication was dropped and recreated"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +63,7 @@ func TestInit_MakesALostSlotAnew(t *testing.T) {
 			b.MustExec("UPDATE embedsidecar.scan SET phase = 'done', started = requested")
 			before := testenv.Value[int64](b.Database, "SELECT epoch FROM embedsidecar.lsn_checkpoint")
 			tt.damage(b, o)
-			if got := strings.Join(whats(b.init(o)), "\n"); !strings.Contains(got, `slot "`+o.Slot+`" anew (`+tt.reason) {
+			if got := strings.Join(whats(b.init(o)), "\n"); !strings.Contains(got, `slot "`+o.Slot+`" again (`+tt.reason) {
 				t.Errorf("made %s", got)
 			}
 			if got := testenv.Value[string](b.Database, "SELECT phase || requested FROM embedsidecar.scan"); got != "waiting2" {
@@ -186,11 +186,11 @@ func TestInit_TakesOverWhatWasChanged(t *testing.T) {
 		}, "changes of pipeline \"docs\": key, watched columns; with a scan", "generation 5, scan waiting, ledger 0"},
 		{
 			"destination", func() { b.MustExec("ALTER TABLE docs DROP COLUMN embedding") },
-			"changes of pipeline \"docs\": destination made anew; with a scan", "generation 6, scan waiting, ledger 1",
+			"changes of pipeline \"docs\": destination recreated; with a scan", "generation 6, scan waiting, ledger 1",
 		},
 		{
 			"table", func() { b.MustExec("DROP TABLE docs"); b.MustExec(plainDocs) },
-			"changes of pipeline \"docs\": table made anew, key, watched columns, destination made anew; with a scan",
+			"changes of pipeline \"docs\": table recreated, key, watched columns, destination recreated; with a scan",
 			"generation 7, scan waiting, ledger 0",
 		},
 	} {

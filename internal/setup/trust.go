@@ -35,7 +35,7 @@ func (in *initializer) foreignPublication(ctx context.Context, tx pgx.Tx) error 
 		Code: code.Untrusted,
 		Problem: fmt.Sprintf("the publication %q belongs to %q, who owns none of its tables and could take changes out of it",
 			name, owner),
-		Hint: append([]string{"name another publication: one that is not there yet is made"},
+		Hint: append([]string{"name another publication: a missing one is created"},
 			catalog.TrustHint(tx.Conn().Config().User, owner)...),
 	}
 }

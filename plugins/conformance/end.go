@@ -55,7 +55,7 @@ func checkLifeline(ctx context.Context, t *tester) (finding, error) {
 	case <-ctx.Done():
 	}
 	t.stop()
-	return fail("read standard input on a thread of its own and end the process at once, with its children, when it ends: a plugin that outlives its host keeps its memory, and nobody stops it",
+	return fail("read standard input on a thread of its own and end the process at once, with its children, when it ends: a plugin that outlives its host keeps its memory and is never stopped",
 		"it was still there %s after the end of its standard input", gracePeriod), nil
 }
 

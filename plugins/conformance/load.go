@@ -188,7 +188,7 @@ func (t *tester) interrupted(ctx context.Context, how string, giveUp func(contex
 	took := time.Since(began)
 	switch {
 	case took > t.patience(comeBack):
-		return warn("look at the call's context between texts and stop when it has ended: the work is for nobody",
+		return warn("look at the call's context between texts and stop when it has ended: no one waits for the result",
 			"of %d calls of %d texts, %d were %s; the next small call was answered after %s", interrupts, len(texts), n, how,
 			took.Round(time.Millisecond)), nil
 	case n == 0:

@@ -175,7 +175,7 @@ func (r *reader) key(s *settings) {
 		s.options.Key = (&keyFile{path: file}).read
 	default:
 		if value == "" && s.options.Dialect != nil && s.options.Dialect.Keyed {
-			r.fail("API_KEY_FILE", fmt.Errorf("it is missing: %s answers nobody without a key", s.options.Dialect.Name))
+			r.fail("API_KEY_FILE", fmt.Errorf("it is missing: %s requires a key", s.options.Dialect.Name))
 		}
 		value, err := cleanKey([]byte(value))
 		if err != nil {

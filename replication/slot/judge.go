@@ -29,7 +29,7 @@ const (
 	Gone                    // it was dropped
 	Lost                    // the server removed WAL that it needed
 	Unpublished             // its publication is missing
-	Republished             // its publication was dropped and made again
+	Republished             // its publication was dropped and recreated
 	Moved                   // somebody moved it past the checkpoint
 	Ahead                   // the server went back in time
 	OtherTimeline           // the server was promoted, and no copy of the slot came along
@@ -45,7 +45,7 @@ func (c Condition) String() string {
 		Elsewhere: "it is another database's", Unrecorded: "it is not ours", OtherPlugin: "it has another plugin",
 		OtherServer: "the data came from another server", Temporary: "a temporary one has its name",
 		Interrupted: "making it was interrupted", Gone: "it is gone", Lost: "the server removed WAL it still needed",
-		Unpublished: "its publication was missing", Republished: "its publication was dropped and made again",
+		Unpublished: "its publication was missing", Republished: "its publication was dropped and recreated",
 		Moved: "it was moved past the checkpoint", Ahead: "the server went back in time",
 		OtherTimeline: "the server was promoted",
 	}[c]
@@ -74,13 +74,13 @@ func (s *State) Judge(server pglogrepl.IdentifySystemResult) Verdict {
 		return s.elsewhere()
 	case s.Exists && !s.Recorded:
 		return Verdict{Unrecorded, fmt.Sprintf("there is a slot %q that is not ours", s.Name), append(otherName,
-			fmt.Sprintf("or, if nobody needs it: SELECT pg_drop_replication_slot(%s);", database.Literal(s.Name)))}
+			fmt.Sprintf("or, if it is not used: SELECT pg_drop_replication_slot(%s);", database.Literal(s.Name)))}
 	case s.Exists && s.Plugin != Plugin:
 		return Verdict{OtherPlugin, fmt.Sprintf("slot %q belongs to plugin %q", s.Name, s.Plugin), otherName}
 	case s.OtherServer(server.SystemID):
 		return Verdict{
 			OtherServer, fmt.Sprintf("%s (system id %s, it was %s)", health.OtherServer, server.SystemID, s.SystemID),
-			[]string{"if this copy shall live on its own: embedsidecar init --adopt, with its pipelines configured: it makes a new slot and compares every row"},
+			[]string{"to use this copy on its own: embedsidecar init --adopt, with its pipelines configured: it creates a new slot and compares every row"},
 		}
 	}
 	return s.gap(server)
@@ -95,10 +95,10 @@ func (s *State) elsewhere() Verdict {
 	}
 	v := Verdict{
 		Condition: Elsewhere,
-		Reason: fmt.Sprintf("slot %q %s, not of %q: all databases of a server share the names of slots", s.Name, of,
+		Reason: fmt.Sprintf("slot %q %s, not of %q: slot names are unique per server", s.Name, of,
 			s.Here),
 		Hint: []string{fmt.Sprintf(
-			"give this database a slot of its own, in every command: --slot %s, or EMBEDSIDECAR_SLOT", own)},
+			"use another slot for this database in every command: --slot %s, or EMBEDSIDECAR_SLOT", own)},
 	}
 	if s.Recorded {
 		v.Hint = append(v.Hint, fmt.Sprintf(
@@ -124,7 +124,7 @@ func (s *State) gap(server pglogrepl.IdentifySystemResult) Verdict {
 	case s.PublicationNow == 0:
 		return gap(Unpublished, "publication %q was missing", s.Publication)
 	case s.PublicationNow != s.PublicationOID:
-		return gap(Republished, "publication %q was dropped and made again", s.Publication)
+		return gap(Republished, "publication %q was dropped and recreated", s.Publication)
 	case s.ConfirmedFlushLSN != nil && *s.ConfirmedFlushLSN > s.Checkpoint:
 		return gap(Moved, "the slot was moved to %s, past the checkpoint %s", s.ConfirmedFlushLSN, s.Checkpoint)
 	case s.Checkpoint > s.WALEnd:

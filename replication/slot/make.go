@@ -129,7 +129,7 @@ func (m *Maker) create(ctx context.Context, on maker, s *State) (pglogrepl.LSN, 
 // position is the one that the last of so many statements returns.
 func position(results []*pgconn.Result, statements int) (pglogrepl.LSN, error) {
 	if len(results) != statements || len(results[statements-1].Rows) != 1 {
-		return 0, errors.New("the server gave no position")
+		return 0, errors.New("the server reported no position")
 	}
 	text := string(results[statements-1].Rows[0][0])
 	lsn, err := pglogrepl.ParseLSN(text)
@@ -170,7 +170,7 @@ func (m *Maker) waited(ctx context.Context, on maker, name string, cause error) 
 		hint = append(hint, "running: "+b)
 	}
 	return &refusal.ConflictError{Problem: fmt.Sprintf(
-		"slot %q could not be made within %s: the server waits for every transaction of the cluster that is running", name,
+		"slot %q could not be created within %s: the server waits for every open transaction of the cluster", name,
 		m.Timeout), Hint: hint, Err: cause, Code: code.Locked}
 }
 

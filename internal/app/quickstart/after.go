@@ -63,11 +63,11 @@ func (q *quickstart) after(ctx context.Context) {
 			}
 		}
 	}
-	q.Say("No sidecar runs now, and the replication slot keeps WAL until one does, or until it is taken away:")
+	q.Say("No sidecar runs now. The replication slot retains WAL until one runs, or until you remove it:")
 	q.Say("  go on        embedsidecar run%s", flags)
 	q.Say("  search       embedsidecar search %s 'a text'%s", health.Quoted(spec.Name), flags)
 	q.Say("  look         embedsidecar status%s", flags)
-	q.Say("  take away    embedsidecar uninstall --yes --drop-embeddings%s", flags)
+	q.Say("  remove       embedsidecar uninstall --yes --drop-embeddings%s", flags)
 	text := config.Starter(q.Config.Pipelines[:1])
 	if q.file.f != nil {
 		if err := q.file.write(text); err != nil {

@@ -65,7 +65,7 @@ func (q *quickstart) look(ctx context.Context) error {
 		return &refusal.ConflictError{
 			Code: code.NoSlotFree, Problem: fmt.Sprintf("all %d replication slots of the server are in use", s.MaxSlots),
 			Hint: []string{
-				"drop one that nobody reads: SELECT slot_name, active FROM pg_replication_slots;",
+				"drop an unused one: SELECT slot_name, active FROM pg_replication_slots;",
 				"or raise max_replication_slots and restart the server",
 			},
 		}
@@ -131,9 +131,9 @@ func (q *quickstart) already(stored []pipeline.Pipeline) error {
 	name := stored[0].Name
 	return problem.New(problem.Conflict, fmt.Errorf("this database is set up already: pipeline %q", name),
 		"go on with it: embedsidecar quickstart URL "+health.Quoted(name),
-		"or for good: embedsidecar run",
+		"or permanently: embedsidecar run",
 		"search in it: embedsidecar search "+health.Quoted(name)+" 'a text'",
-		"begin anew: embedsidecar uninstall prints what it would take away, --yes does it")
+		"to start over: embedsidecar uninstall is a dry run, --yes executes it")
 }
 
 // estimate says how much there is to do, and refuses where there is nothing.

@@ -33,7 +33,7 @@ func (p *Person) Agree(ctx context.Context, question string) (bool, error) {
 	if p.Yes {
 		return true, nil
 	}
-	nobody := problem.New(problem.Usage, errors.New("nobody is there to be asked, and nothing was done"),
+	nobody := problem.New(problem.Usage, errors.New("there is no terminal to confirm; nothing was done"),
 		"--yes does it without asking, --dry-run only tells")
 	if !p.Answers {
 		return false, nobody

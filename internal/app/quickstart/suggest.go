@@ -162,7 +162,7 @@ func nothing(empty, silent, nameless []string) error {
 			"a grant may be missing: GRANT SELECT ON ... TO the role;", way)
 	}
 	return refusal.Coded(code.NoText, "this database has no table of its own that this role may read",
-		"is it the right one? SELECT datname FROM pg_database; lists them", way)
+		"is it the right one? list them: SELECT datname FROM pg_database;", way)
 }
 
 // some names a few of many.

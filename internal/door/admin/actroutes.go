@@ -62,12 +62,12 @@ func (a *api) acts() {
 	}
 	a.loads()
 	s := a.service
-	on(a, gate.RoleAdmin, http.MethodPost, base+"/plugins/reload", "reload-plugins", "Have every plugin start anew beside itself and take over, as SIGHUP does",
+	on(a, gate.RoleAdmin, http.MethodPost, base+"/plugins/reload", "reload-plugins", "Replace the processes of every plugin, as SIGHUP does",
 		func(ctx context.Context, _ *struct{}) (*body[reloadList], error) {
 			list, err := s.Reload(ctx, "")
 			return answers(reloadList{list}, err)
 		})
-	on(a, gate.RoleAdmin, http.MethodPost, base+"/plugins/{plugin}/reload", "reload-plugin", "Have a plugin start anew beside itself and take over",
+	on(a, gate.RoleAdmin, http.MethodPost, base+"/plugins/{plugin}/reload", "reload-plugin", "Replace the processes of a plugin",
 		func(ctx context.Context, in *struct {
 			Plugin string `path:"plugin"`
 		},

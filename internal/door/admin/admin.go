@@ -58,7 +58,7 @@ const (
 // Listen opens the port. Run the server, or Close it if it never comes to that.
 func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 	if o.Tokens == nil {
-		return nil, errors.New("listen for administrators: nobody has a token")
+		return nil, errors.New("listen for administrators: there is no token")
 	}
 	if o.Pages == nil {
 		o.Pages = http.NotFoundHandler()

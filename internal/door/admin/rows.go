@@ -70,7 +70,7 @@ func (s *Service) RowStates(ctx context.Context, pipeline string, keys []string)
 func (a *api) rows() {
 	s := a.service
 	get(a, "/workers", "workers",
-		"List the sidecars that work here, or ended a short while ago, with what each did in the last 24 hours",
+		"List the sidecars of this database, with their work of the last 24 hours",
 		func(ctx context.Context, _ *none) (workerList, error) {
 			list, err := s.Workers(ctx)
 			return workerList{list}, err

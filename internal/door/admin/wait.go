@@ -84,7 +84,7 @@ func (s *Service) Wait(ctx context.Context, text string, pipelines []string, tim
 	if len(who.Pipelines) > 0 { // the rest is about pipelines of others, too
 		w.Why, w.Hints, w.Left = "", nil, nil
 		if len(resting) > 0 {
-			w.Why = "not at work: " + strings.Join(resting, ", ")
+			w.Why = "inactive: " + strings.Join(resting, ", ")
 		}
 	}
 	return w, nil

@@ -72,7 +72,7 @@ func TestWait_TimeIsOverWhileItLooksAtTheRest(t *testing.T) {
 	defer func() { _ = tx.Rollback(t.Context()) }()
 	for limit := 200 * time.Millisecond; ; limit *= 3 { // on a busy machine it does not come to the rest in time
 		w := gets[admin.Waited](f, "viewer", "/api/v1/wait?lsn=0/1&timeout="+limit.String())
-		if strings.HasPrefix(w.Why, "not caught up, and waiting does not help: not at work: public.docs") && !w.Yes {
+		if strings.HasPrefix(w.Why, "not caught up, and waiting does not help: inactive: public.docs") && !w.Yes {
 			break
 		}
 		if limit > 10*time.Second || w.Yes || !strings.HasPrefix(w.Why, "not caught up with 0/1 in time") {

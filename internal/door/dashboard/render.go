@@ -320,7 +320,7 @@ func slotWord(s report.Slot) string {
 	case s.Active:
 		return "streamed"
 	}
-	return "nobody streams"
+	return "no sidecar streams"
 }
 
 func checkTone(s check.Status) string {

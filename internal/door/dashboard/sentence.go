@@ -133,7 +133,7 @@ func sentenceOf(state *observe.Database) sentence {
 	case same == 1:
 		s.Text = fmt.Sprintf("%s: %s. The others are well.", first.Name, s.Text)
 	default:
-		s.Text = fmt.Sprintf("%d of %s need somebody. First %s: %s.", same, wording.Count(int64(len(list)), "pipeline"),
+		s.Text = fmt.Sprintf("%d of %s need attention. First %s: %s.", same, wording.Count(int64(len(list)), "pipeline"),
 			first.Name, s.Text)
 	}
 	return s

@@ -61,7 +61,7 @@ func TestSentence(t *testing.T) {
 		"busy All is well, and there is work.":                            of(health.UpToDate, health.Working),
 		"warn paused: paused. The others are well.":                       of(health.UpToDate, health.Paused),
 		"bad slot_lost: slot lost.":                                       of(health.Paused, health.SlotLost, health.UpToDate),
-		"bad 2 of 3 pipelines need somebody. First slot_lost: slot lost.": of(health.UpToDate, health.SlotLost, health.PluginDown),
+		"bad 2 of 3 pipelines need attention. First slot_lost: slot lost.": of(health.UpToDate, health.SlotLost, health.PluginDown),
 		"bad plugin_down: plugin down.":                                   of(health.PluginDown),
 	} {
 		if got != want {

@@ -164,7 +164,7 @@ func (*Judge) outside(err error) *Problem {
 	case fault == database.Forbidden:
 		return later("the server's role may not read what this pipeline is made of: embedsidecar roles prints the grants")
 	case fault == database.Locked || fault == database.Conflict:
-		return later("somebody else holds what the search reads, a lock as of a migration: come again").After(time.Second)
+		return later("another session locks what the search reads: retry later").After(time.Second)
 	case connecting || database.IsTransient(err):
 		return later(noAnswer)
 	}
@@ -175,7 +175,7 @@ func (*Judge) outside(err error) *Problem {
 	switch e.Class {
 	case embed.Configuration:
 		return Refuse(http.StatusInternalServerError, e.Code,
-			"the model cannot be used before somebody mends its configuration; the log of the server says why")
+			"the model's configuration is wrong; the log of the server has the reason")
 	case embed.Data:
 		return Refuse(http.StatusBadRequest, e.Code, "the model cannot embed these texts")
 	case embed.Transient, embed.Resource, embed.Crash:

@@ -113,7 +113,7 @@ func RevokeTokens(path, name string) (revoked int, err error) {
 			return nil, nil
 		}
 		if len(kept) == 0 { // a file without a word could be one that is just being written
-			kept = []byte("# no tokens: nobody may query\n")
+			kept = []byte("# no tokens: no one may query\n")
 		}
 		return kept, nil
 	})
@@ -133,7 +133,7 @@ func editTokens(path string, create bool, edit func(old []byte) ([]byte, error))
 	}
 	next, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("somebody else is changing %s, or was cut off while at it: if nobody is, remove %s.new", path, path)
+		return fmt.Errorf("another process is changing %s, or was interrupted: if none is running, remove %s.new", path, path)
 	}
 	if err != nil {
 		return err

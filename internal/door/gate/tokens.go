@@ -43,7 +43,7 @@ func ReadTokens(path string, log *slog.Logger) (*Tokens, error) {
 		list, err := parseTokens(content[0])
 		if errors.Is(err, errNobody) && len(bytes.TrimSpace(content[0])) > 0 {
 			if list, err = []token{}, nil; log != nil {
-				log.Warn("no token is left: nobody may query before there is one, which embedsidecar token create makes",
+				log.Warn("no token is left: no one may query until embedsidecar token create makes one",
 					"file", path)
 			}
 		}
@@ -68,7 +68,7 @@ func OneToken(name, role, secret string) *Tokens {
 	return t
 }
 
-var errNobody = errors.New("it holds no token: nobody could ask; embedsidecar token create makes one")
+var errNobody = errors.New("it has no token; embedsidecar token create makes one")
 
 func parseTokens(data []byte) ([]token, error) {
 	var list []token

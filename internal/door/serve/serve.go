@@ -79,7 +79,7 @@ func newAPI(o *Options) *gate.API {
 		&gate.Judge{Log: o.Log})}
 	gate.On(a.API, gate.RoleEmbed, http.MethodPost, "/v1/embeddings", "embeddings",
 		"Embed texts with the model that rows are embedded with", a.embeddings, answers[embeddingsAnswer](a))
-	gate.Get(a.API, gate.RoleEmbed, http.MethodGet, "/v1/models", "models", "List the models that may be asked for",
+	gate.Get(a.API, gate.RoleEmbed, http.MethodGet, "/v1/models", "models", "List the models",
 		a.models)
 	gate.Get(a.API, gate.RoleEmbed, http.MethodGet, "/v1/models/{name...}", "model", "Tell what a model is", a.model)
 	gate.Get(a.API, gate.RoleQuery, http.MethodGet, "/v1/pipelines", "pipelines",

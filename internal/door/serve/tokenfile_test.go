@@ -97,7 +97,7 @@ func (g *asker) startsForNobody(revoked string) {
 	g.t.Helper()
 	var restarted logged
 	if later, err := gate.ReadTokens(g.path, restarted.logger()); err != nil || !strings.Contains(restarted.String(),
-		"nobody may query") {
+		"no one may query") {
 		g.t.Errorf("a start without a token: %v; %s", err, restarted.String())
 	} else if who, known := later.Who(revoked); known {
 		g.t.Errorf("a start without a token lets %s in", who.Name)
@@ -151,7 +151,7 @@ func TestTokenFile_FromTheFirstTokenToNone(t *testing.T) {
 	// The last one, too.
 	g.revokes("other", 1)
 	g.becomes(second, 401)
-	if !strings.Contains(g.log.String(), "nobody may query") {
+	if !strings.Contains(g.log.String(), "no one may query") {
 		t.Errorf("the log does not tell: %s", g.log.String())
 	}
 	g.startsForNobody(second)

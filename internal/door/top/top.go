@@ -77,7 +77,7 @@ func head(d *observe.Database, now time.Time) string {
 	what := "nothing is set up yet: embedsidecar init"
 	switch {
 	case act > 0:
-		what = wording.Count(act, "pipeline") + " in need of somebody"
+		what = wording.Count(act, "pipeline") + " need attention"
 	case len(d.Pipelines) > 0:
 		what = "all is well"
 	}

@@ -51,7 +51,7 @@ func TestFrame(t *testing.T) {
 	if got := fmt.Sprint(f.Pipelines.Rows); !strings.Contains(got, "no sidecar 0 0 0 2 - -") {
 		t.Errorf("pipelines %s", got)
 	}
-	if !strings.Contains(f.Head, "1 pipeline in need of somebody") || len(f.Bars) != 0 {
+	if !strings.Contains(f.Head, "1 pipeline need attention") || len(f.Bars) != 0 {
 		t.Errorf("head %q, bars %q", f.Head, f.Bars)
 	}
 }

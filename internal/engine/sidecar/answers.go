@@ -100,7 +100,7 @@ func (s *Sidecar) answer(ctx context.Context, qs *questions, a asked) error {
 	}
 	qs.stats.Failed.Add(int64(failed))
 	qs.stats.Answered.Add(int64(len(texts) - failed))
-	s.o.Log.DebugContext(ctx, "texts asked for by SQL embedded", "pipeline_id", a.pipeline, "texts", len(texts),
+	s.o.Log.DebugContext(ctx, "texts of SQL queries embedded", "pipeline_id", a.pipeline, "texts", len(texts),
 		"failed", failed, "took_seconds", time.Since(began).Seconds())
 	return s.tell(ctx, asked, vectors, problems)
 }

@@ -63,7 +63,7 @@ func TestP5_ATableLockedForAWhile(t *testing.T) {
 				s.Reload()
 				for _, state := range s.States() {
 					if state.Pipeline.Name == "docs" {
-						return strings.Contains(state.Reason(), "locked by somebody"), state.Reason()
+						return strings.Contains(state.Reason(), "locked by another session"), state.Reason()
 					}
 				}
 				return false, "no state"

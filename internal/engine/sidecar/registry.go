@@ -55,7 +55,7 @@ func (s *Sidecar) stillKnown(ctx context.Context) error {
 	if err := s.register(ctx); err != nil {
 		return err
 	}
-	s.o.Log.WarnContext(ctx, "this sidecar is not in the registry any more, as after a restore: it begins anew", "was",
+	s.o.Log.WarnContext(ctx, "this sidecar is no longer registered, as after a restore: registering again", "was",
 		before.id, "now", s.me().id)
 	return nil
 }

@@ -351,7 +351,7 @@ func (s *Sidecar) dropLeftovers(ctx context.Context) error {
 		case err != nil && ctx.Err() == nil:
 			s.o.Log.WarnContext(ctx, "leftovers of removed pipelines stay for now", "error", err)
 		case n > 0:
-			s.o.Log.InfoContext(ctx, "leftovers of removed pipelines taken away", "rows", n)
+			s.o.Log.InfoContext(ctx, "leftovers of removed pipelines deleted", "rows", n)
 		}
 		select {
 		case <-ctx.Done():

@@ -301,7 +301,7 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 	s.mu.Lock()
 	s.running[p.ID] = r
 	s.mu.Unlock()
-	s.o.Log.InfoContext(ctx, "pipeline at work", "pipeline", p.Name, "model", d.Model, "plugin", d.Plugin, "dims", d.Dims)
+	s.o.Log.InfoContext(ctx, "pipeline started", "pipeline", p.Name, "model", d.Model, "plugin", d.Plugin, "dims", d.Dims)
 	return nil
 }
 

@@ -68,7 +68,7 @@ func (w *Worker) work(ctx context.Context, items []item, room *room) error {
 func (w *Worker) lookFailed(ctx context.Context, tasks []queue.Task, err error) error {
 	switch {
 	case rows.Fault(err) == database.Locked:
-		return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by somebody",
+		return w.postpone(ctx, tasks, embed.Transient, "locked", "the table is locked by another session",
 			lockedDelay(tasks[0], time.Now()))
 	case unfits(err):
 		return w.park(ctx, tasks, err)

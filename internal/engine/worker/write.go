@@ -44,7 +44,7 @@ func (w *Worker) finishParts(ctx context.Context, items []item, locked *int) err
 			// wait just as long.
 			delay := lockedDelay(items[0].task, time.Now())
 			return w.postpone(ctx, tasksOf(items), embed.Transient, "locked",
-				"the table, or what a trigger of it waits for, is locked by somebody", delay)
+				"the table, or what a trigger of it waits for, is locked by another session", delay)
 		case unfits(all):
 			return w.park(ctx, tasksOf(items), all)
 		case all != nil:

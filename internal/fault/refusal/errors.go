@@ -151,7 +151,7 @@ func (e *NotSetUpError) Unwrap() error { return e.Err }
 // Hints returns the way out.
 func (e *NotSetUpError) Hints() []string {
 	if e.Of != "" {
-		return []string{fmt.Sprintf("run embedsidecar init as the owner of the schema, role %q: it upgrades the schema, and sidecars that wait go on",
+		return []string{fmt.Sprintf("run embedsidecar init as the owner of the schema, role %q: it upgrades the schema, and waiting sidecars continue",
 			e.Of)}
 	}
 	return []string{"run embedsidecar init"}

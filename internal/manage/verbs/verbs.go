@@ -70,49 +70,50 @@ var (
 		Name: "pause", Scope: Switch, SQL: "pause", Button: "Pause", Arguments: "[PIPELINE...]",
 		Usage: "embed nothing until resume; changes are queued meanwhile",
 		Tells: "Nothing is embedded until someone resumes. Changes are queued meanwhile, and no writer waits.",
-		Description: `Without a name it turns off the switch over all pipelines. What is being embedded at that moment is
-finished. To pause twice does no harm; --dry-run shows what would be done.`,
+		Description: `Without a name it pauses all pipelines by one switch. Batches in work are finished. It can be
+repeated; --dry-run shows what would be done. For maintenance, and for embedders that cost money.`,
 	}
 	Resume = &Verb{
 		Name: "resume", Scope: Switch, Takes: []string{For}, SQL: "resume", Button: "Resume", Arguments: "[PIPELINE...]",
-		Usage: "take back pause, or let a pipeline work for a time whatever its hours are",
+		Usage: "end a pause, or let a pipeline work for a time regardless of its hours",
 		Tells: "Rows are embedded again.",
-		Description: `Without a name it turns on the switch over all pipelines; a pipeline that was paused by its name stays
-paused. A pipeline with hours of its own (active) works within these; with --for it works at once and for so long, also
-if it is paused by its name. Sidecars that run notice within seconds.`,
+		Description: `Without a name it resumes all pipelines by one switch; a pipeline that was paused by its name stays
+paused. A pipeline with hours (active) works within them; with --for it works at once and for that time, even if it is
+paused by its name. Running sidecars notice within seconds. For the end of a pause.`,
 	}
 	Backfill = &Verb{
 		Name: "backfill", Scope: Pipelines, SQL: "backfill", Button: "Rescan", Arguments: "[PIPELINE...]",
-		Usage: "compare every row now, and embed what is missing or old",
+		Usage: "compare every row now, and embed what is missing or stale",
 		Tells: "Every row is compared with what was written for it. Rows without a vector of their text are embedded, and no others.",
-		Description: `Requests the scan that a new pipeline, a lost slot or an altered table requests by itself: it compares
-every row with what was written for it. Only rows that have no vector of their text as it is are embedded, behind live
-changes. It begins when a sidecar runs; embedsidecar status shows its progress. --dry-run compares every row now and
+		Description: `Requests a scan, which a new pipeline, a lost slot or an altered table requests automatically: it compares
+every row with what was written for it. Only rows without a vector of their current text are embedded, after live
+changes. It starts when a sidecar runs; embedsidecar status shows its progress. --dry-run compares every row now and
 reports how many would be embedded, and from a sample of these their tokens (by the model's own tokenizer), the time,
-the price (where the model has one in the file) and the space on disk. For that it embeds a few, unless that costs money.`,
+the price (if the model has one in the file) and the space on disk. For that it embeds a few, unless that costs money.
+For doubts about the vectors, and after a change that embedsidecar cannot see.`,
 	}
 	SetPriority = &Verb{
 		Name: "priority", Scope: Pipelines, One: true, Takes: []string{Priority}, SQL: "set_priority", Button: "Set priority",
-		Usage: "give a pipeline's live changes another priority",
-		Tells: "Live changes of the pipeline take this priority from now on. Rows that wait keep theirs.",
+		Usage: "change the priority of a pipeline's live changes",
+		Tells: "Live changes of the pipeline have this priority from now on. Rows that wait keep theirs.",
 	}
 	Reembed = &Verb{
 		Name: "reembed", Scope: Rows, One: true, Takes: []string{Keys}, SQL: "reembed", Done: "reembed_requested",
 		Would: "reembed_would_be_requested", Button: "Embed again", Arguments: "PIPELINE [KEY...]", MinArgs: 1,
 		Usage: "embed rows again though their texts did not change",
 		Tells: "These rows are embedded again though their texts did not change. Each costs a call of the model.",
-		Description: `For vectors that are not trusted any more. Every row of the pipeline, or these rows alone, are sent to
-the embedder again: no stored or remembered vector is used. The vectors stay until the new ones come. A running sidecar
-does it; embedsidecar wait --caught-up waits for it. --dry-run counts the rows.`,
+		Description: `Every row of the pipeline, or the named rows, are sent to the embedder again: no stored or cached vector
+is used. The vectors stay until the new ones arrive. A running sidecar does it; embedsidecar wait --caught-up waits for
+it. --dry-run counts the rows. For vectors that you no longer trust.`,
 	}
 	Retry = &Verb{
 		Name: "retry", Group: "tasks", Scope: Rows, Takes: []string{Keys, Class, Code, OlderThan}, SQL: "retry_failed",
 		Done: "retried", Button: "Retry", Arguments: "[PIPELINE...] | PIPELINE KEY...",
-		Usage: "try dead letters again at once, and rows that wait for another try",
-		Tells: "These rows are tried again at once, with all their attempts.",
-		Description: `Takes the dead letters of these pipelines, or of all, or of these rows alone, and puts them back into the
-queue with all their attempts. Rows that wait for their next try do not wait any longer. Thousands are done in portions:
-when it is interrupted, what was done stays done. --dry-run counts the rows.`,
+		Usage: "retry dead letters, and rows that wait for another try, at once",
+		Tells: "These rows are retried at once, with all their attempts.",
+		Description: `Re-queues the dead letters of these pipelines, of all pipelines, or of the named rows, with all their
+attempts. Rows that wait for their next try are retried at once. Thousands are done in portions: when it is interrupted,
+what was done stays done. --dry-run counts the rows. For dead letters whose cause is fixed.`,
 	}
 	Requeue = &Verb{
 		Name: "requeue", Group: "tasks", Scope: Rows, One: true, Takes: []string{Keys}, SQL: "requeue", Done: "requeued",
@@ -120,40 +121,40 @@ when it is interrupted, what was done stays done. --dry-run counts the rows.`,
 		Usage: "re-queue rows, or all cancelled rows",
 		Tells: "These rows are compared again. A row that needs nothing is not embedded.",
 		Description: `A row that needs nothing is not embedded; embedsidecar reembed embeds it anyway. --dry-run counts the
-rows.`,
+rows. For the end of tasks cancel and tasks discard.`,
 	}
 	Cancel = &Verb{
 		Name: "cancel", Group: "tasks", Scope: Rows, One: true, Takes: []string{Keys}, SQL: "cancel", Done: "cancelled",
 		Button: "Cancel", Arguments: "PIPELINE KEY...", MinArgs: 2,
-		Usage: "take rows out of the queue",
+		Usage: "remove rows from the queue",
 		Tells: "These rows leave the queue. They are reported as cancelled until they change or someone re-queues them.",
 		Description: `The rows are not embedded until they change, a scan finds that they differ, or embedsidecar tasks
-requeue takes them back; status, wait and explain report them as cancelled. What is being embedded at that moment is
-finished. --dry-run counts the rows.`,
+requeue re-queues them; status, wait and explain report them as cancelled. Batches in work are finished. --dry-run
+counts the rows. For rows that must not be embedded now.`,
 	}
 	Discard = &Verb{
 		Name: "discard", Group: "tasks", Scope: Rows, Takes: []string{Keys, Class, Code, OlderThan}, SQL: "discard_dead",
 		Done: "discarded", Button: "Discard", Grave: true, Arguments: "PIPELINE... | PIPELINE KEY...", MinArgs: 1,
-		Usage: "put dead letters away, so that they count as cancelled",
+		Usage: "give up on dead letters: they count as cancelled",
 		Tells: "These dead letters are reported as cancelled. Their rows get no vector until they change or someone re-queues them.",
 		Description: `They keep their error, and status, wait and explain report them as cancelled until the row changes or
-embedsidecar tasks requeue takes them back. --dry-run counts the rows.`,
+embedsidecar tasks requeue re-queues it. --dry-run counts the rows. For rows that cannot be embedded.`,
 	}
 	Prioritise = &Verb{
 		Name: "prioritise", Group: "tasks", Scope: Rows, One: true, Takes: []string{Keys, Priority}, SQL: "prioritise",
 		Done: "prioritised", Button: "Prioritise", Arguments: "PIPELINE PRIORITY [KEY...]", MinArgs: 2,
-		Usage: "give rows that wait another priority, or all of a pipeline that do",
-		Tells: "These rows, as far as they wait, take this priority: behind what waits there, in the order that they had.",
-		Description: `low, normal, high or urgent. Without keys it is the priority of changes from now on: rows that wait keep
-theirs, and a configuration with another one takes it back at the next run. With keys, or --waiting, it is the priority
-of rows that wait, and of nothing else. --dry-run counts the rows.`,
+		Usage: "change the priority of a pipeline, or of waiting rows",
+		Tells: "Waiting rows among these take this priority. They join the end of its line, in their order.",
+		Description: `PRIORITY is low, normal, high or urgent. Without keys it applies to changes from now on: rows that wait
+keep theirs, and a configuration with another priority resets it at the next run. With keys, or --waiting, it applies to
+waiting rows only. --dry-run counts the rows. For pipelines that share a model.`,
 	}
 	Notify = &Verb{
 		Name: "notify", Scope: Program, Takes: []string{On}, SQL: "notify_changes", Arguments: "on | off", MinArgs: 1,
-		Usage: "turn notifications of what happens (LISTEN embedsidecar_changes) on or off",
-		Description: `Off at first. When they are on, LISTEN embedsidecar_changes reports what is paused or resumed, dead letters,
-scans, streams and embedders, without keys or texts, to every role that may connect to the database: docs/sql.md.
---dry-run shows what would be done.`,
+		Usage: "turn notifications (LISTEN embedsidecar_changes) on or off",
+		Description: `Off by default. When they are on, LISTEN embedsidecar_changes reports pauses, dead letters, scans, streams
+and embedders, without keys or texts, to every role that may connect to the database: docs/sql.md. --dry-run shows what
+would be done. For programs that react to changes of state.`,
 	}
 )
 

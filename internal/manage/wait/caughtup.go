@@ -262,7 +262,7 @@ func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 	}
 	if len(state.Resting) > 0 {
 		what = "not caught up, and waiting does not help: "
-		left = append(left, "not at work: "+strings.Join(state.Resting, ", "))
+		left = append(left, "inactive: "+strings.Join(state.Resting, ", "))
 		hints = append(hints, resting...)
 	}
 	if err != nil {

@@ -182,7 +182,7 @@ func tooLate(list []Drained) error {
 		}
 	}
 	if len(parts) == 0 { // it had not been asked once
-		parts = append(parts, "nobody could tell what is left")
+		parts = append(parts, "what is left is unknown")
 	}
 	return problem.New(problem.Timeout, errors.New("not drained in time: "+strings.Join(parts, "; ")), hint)
 }

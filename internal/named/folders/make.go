@@ -152,7 +152,7 @@ func (d *Download) Fetch(ctx context.Context) (models.Sums, error) {
 		hints := []string{"run it again: what is there is not fetched twice (" + filepath.Dir(d.Into) + ")"}
 		if d.record != "" {
 			hints = append(hints, "if it has changed with good reason: "+d.record+
-				" has the sums of the first pull, and without it they are taken anew")
+				" has the sums of the first pull; without it they are recorded again")
 		}
 		return nil, problem.New(problem.Failed, err, hints...)
 	}

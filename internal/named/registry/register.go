@@ -187,7 +187,7 @@ func (c Registry) version(ctx context.Context, p config.Plugin) (version, why st
 	}
 	if err != nil {
 		_, code := embed.Classify(err)
-		return "", fmt.Sprintf("its version is not noted, because it does not start by itself (%s): plugins info tells more", code)
+		return "", fmt.Sprintf("its version is not recorded, because it does not start without arguments (%s): see plugins info", code)
 	}
 	return d.Version, ""
 }

@@ -58,7 +58,7 @@ func FindDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table
 	if spec.IntoType != "" && spec.IntoType != d.Stored {
 		return d, refusal.Coded(code.Width, fmt.Sprintf("the destination %s is of type %s, not %s as configured",
 			DestinationName(spec), d.Stored, spec.IntoType),
-			"leave the type out to take the destination as it is, or name another destination: one that is not there yet is made")
+			"leave the type out to take the destination as it is, or name another destination: a missing one is created")
 	}
 	return d, d.unfit(spec, model)
 }
@@ -106,7 +106,7 @@ func findColumn(ctx context.Context, q database.Querier, spec pipeline.Spec, t *
 		return d, refusal.Coded(code.Destination, fmt.Sprintf("the destination %s is a column of the key", name))
 	case v.stored(c.Type) == "":
 		return d, refusal.Coded(code.Destination, v.notVector("the destination "+name, c),
-			"name another column: one that is not there yet is added")
+			"name another column: a missing one is added")
 	case c.Generated:
 		return d, refusal.Coded(code.Destination, fmt.Sprintf("the destination %s is a generated column", name))
 	case c.NotNull:

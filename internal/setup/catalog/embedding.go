@@ -114,7 +114,7 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 	if into.OID == t.OID {
 		return d, refusal.Coded(code.Destination, fmt.Sprintf("the embedding table %s is the source table", name))
 	}
-	other := []string{"name another table: one that is not there yet is made"}
+	other := []string{"name another table: a missing one is created"}
 	if into.Kind != "r" && into.Kind != "p" {
 		return d, refusal.Coded(code.Destination,
 			fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other...)
@@ -172,7 +172,7 @@ func (t *Table) durable(ctx context.Context, q database.Querier) error {
 	if name == nil {
 		return nil
 	}
-	return refusal.Coded(code.Destination, fmt.Sprintf("the embedding table %s is unlogged: after a crash the server empties it without a word",
+	return refusal.Coded(code.Destination, fmt.Sprintf("the embedding table %s is unlogged: a crash of the server empties it",
 		*name), "ALTER TABLE "+*name+" SET LOGGED;")
 }
 

@@ -53,7 +53,7 @@ func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression s
 			r, problem, err = analyse(ctx, tx, t, expression)
 		} else {
 			r.Unknown = true
-			r.Warnings = []string{"the role lacks the privilege TEMPORARY on the database, so nobody can tell what " + word +
+			r.Warnings = []string{"the role has no privilege TEMPORARY on the database, so it is unknown what " + word +
 				" reads and calls: every UPDATE counts as a change, and a function that is replaced goes unnoticed until embedsidecar backfill"}
 			problem, err = explain(ctx, tx, t, expression)
 		}
@@ -232,7 +232,7 @@ func namesOf(ctx context.Context, q database.Querier, oids []uint32) ([]string, 
 func unsteady(ctx context.Context, q database.Querier, tree string, oids []uint32) ([]string, error) {
 	var warnings []string
 	if clock.MatchString(tree) {
-		warnings = append(warnings, "asks for the current time or user: the text is only made anew when the row changes")
+		warnings = append(warnings, "depends on the current time or user: the text is only computed again when the row changes")
 	}
 	rows, err := q.Query(ctx, sqlfiles.Query("unsteady_functions"), pgx.StrictNamedArgs{"functions": oids})
 	if err != nil {

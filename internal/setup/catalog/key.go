@@ -57,7 +57,7 @@ func (t *Table) FindKey(ctx context.Context, q database.Querier) error {
 		return refusal.Coded(code.Key, t.Quoted()+" has a replica identity whose index is gone",
 			alter+" REPLICA IDENTITY DEFAULT; (needs a primary key)")
 	case t.Identity == "f":
-		return refusal.Coded(code.Key, t.Quoted()+" has no primary key, so its rows have no name", alter+" ADD PRIMARY KEY (...);")
+		return refusal.Coded(code.Key, t.Quoted()+" has no primary key and no replica identity", alter+" ADD PRIMARY KEY (...);")
 	default:
 		return refusal.Coded(code.Key, t.Quoted()+
 			" has no primary key that can name its rows in the WAL (a deferrable one cannot)",

@@ -140,7 +140,7 @@ func (t *Table) Embeddable() error {
 	case t.Persistence == "t":
 		return refusal.Coded(code.Table, t.Quoted()+" is a temporary table")
 	case t.RowSecurity:
-		return refusal.Coded(code.RLS, t.Quoted()+" has row-level security that hides rows from this role: hidden rows would be taken for deleted ones", t.bypass()...)
+		return refusal.Coded(code.RLS, t.Quoted()+" has row-level security that hides rows from this role: hidden rows would appear to be deleted", t.bypass()...)
 	}
 	return nil
 }

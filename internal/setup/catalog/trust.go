@@ -31,7 +31,7 @@ func Untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
 		Problem: fmt.Sprintf("it is not safe for role %q to use: %s", role, text), Code: code.Untrusted,
 	}
 	if len(owners) == 0 {
-		e.Hint = []string{"whoever owns it takes it away, or name another table: one that is not there yet is made"}
+		e.Hint = []string{"ask its owner to remove it, or name another table: a missing one is created"}
 		return e
 	}
 	e.Hint = TrustHint(role, owners[0])

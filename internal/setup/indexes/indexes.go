@@ -36,7 +36,7 @@ const (
 	Ready    Health = "ready"    // searches use it
 	None     Health = "none"     // there is none: each search reads every vector
 	Building Health = "building" // somebody builds it, or the server waits before it uses it
-	Invalid  Health = "invalid"  // its build was broken off: it costs writers time and helps nobody
+	Invalid  Health = "invalid"  // its build was interrupted: it costs writers time and helps nobody
 )
 
 // Worse reports whether a state needs somebody more than another.
@@ -161,7 +161,7 @@ func (f *foundIndex) about(p *pipeline.Pipeline) Index {
 	case f.Valid && f.Early:
 		i.State, i.Phase = Building, "waiting for transactions that are older than it"
 	case !f.Valid:
-		i.State, i.Detail = Invalid, "its build was broken off"
+		i.State, i.Detail = Invalid, "its build was interrupted"
 	}
 	return i
 }

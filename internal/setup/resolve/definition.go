@@ -81,7 +81,7 @@ func (d Difference) Newer() string {
 }
 
 // WayToNewer is what to do about a newer definition.
-const WayToNewer = "give this sidecar the newer configuration, or go back to this one by hand: embedsidecar init"
+const WayToNewer = "deploy the newer configuration here, or go back to this one with embedsidecar init"
 
 // AsSetUp is a configured pipeline with the definition that is set up.
 func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {

@@ -32,7 +32,7 @@ func (f *Findings) Foreign() error {
 	if !f.Pipeline.Chunking.On() || !f.Destination.Exists || f.Destination.Mark != "" || f.Destination.Chunked {
 		return nil
 	}
-	hint := []string{"name another table: one that is not there yet is made", "or make it one yourself:"}
+	hint := []string{"name another table: a missing one is created", "or make it one yourself:"}
 	for _, sql := range f.AddChunkColumns() {
 		hint = append(hint, sql+";")
 	}
@@ -88,7 +88,7 @@ func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) error {
 
 // toMake is the way out of a destination that is not there.
 func (f *Findings) toMake() []string {
-	hint := []string{"run embedsidecar init: it makes it"}
+	hint := []string{"run embedsidecar init: it creates it"}
 	if !f.Pipeline.InSource() && !f.Destination.MayMake {
 		hint = append(hint, "for that the role may not create in the schema: GRANT CREATE ON SCHEMA "+
 			database.Quote(f.Destination.Schema)+" TO "+database.Quote(f.Table.Reader)+";")

@@ -51,7 +51,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 		// What a generated column is made of was found out by init, for expressions that may read any.
 		if p.InSource() {
 			return fail("a generated column of "+t.Quoted()+
-				" is made in another way than before: what the text reads must be found out anew", "run embedsidecar init")
+				" is made in another way than before: what the text reads must be inspected again", "run embedsidecar init")
 		}
 		p.Watched, p.WatchAll = nil, true
 	}
@@ -173,7 +173,7 @@ func Off(s *Stored) pipeline.Pipeline {
 // each would ask for a scan.
 func locked(s *Stored) pipeline.Pipeline {
 	p := Off(s)
-	p.Status, p.Detail = pipeline.Locked, "the table is locked by somebody"
+	p.Status, p.Detail = pipeline.Locked, "the table is locked by another session"
 	p.WatchAll = p.WatchAll || !s.AsMade
 	for _, name := range s.KeyColumns {
 		p.Key = append(p.Key, pipeline.KeyColumn{Name: name})
@@ -184,8 +184,8 @@ func locked(s *Stored) pipeline.Pipeline {
 // sick is a stored pipeline about which the server refuses to answer: whatever it says, the others are well.
 func sick(s *Stored, err error) pipeline.Pipeline {
 	p := Off(s)
-	p.Detail = detail("the server cannot work with it: "+err.Error(), []string{
-		"mend what the server names, or change the pipeline and run embedsidecar init; it goes on by itself",
+	p.Detail = detail("the server rejects it: "+err.Error(), []string{
+		"fix what the server names, or change the pipeline and run embedsidecar init; the pipeline then continues",
 	})
 	return p
 }
@@ -202,7 +202,7 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored) (pipeline.Pipeline, error) 
 	if err == nil && !f.Destination.Exists {
 		err = &refusal.ConfigError{
 			Problem: "the destination " + catalog.DestinationName(f.Pipeline.Spec) + " is gone",
-			Hint:    []string{"run embedsidecar init: it makes it anew"}, Code: code.Destination,
+			Hint:    []string{"run embedsidecar init: it recreates it"}, Code: code.Destination,
 		}
 	}
 	if err == nil {

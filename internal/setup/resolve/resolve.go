@@ -193,14 +193,14 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	}
 	if spec.InSource() && (slices.Contains(f.Reads, spec.IntoColumn) || slices.Contains(f.Pipeline.Watched,
 		spec.IntoColumn)) {
-		return nil, fail(fmt.Sprintf("the destination %q is among the columns that the text is made of: every vector would ask for another", spec.IntoColumn))
+		return nil, fail(fmt.Sprintf("the text reads the destination %q: every vector would trigger another one", spec.IntoColumn))
 	}
 	f.Pipeline.Dims = model.Dims
 	if model.Dims == 0 {
 		f.Pipeline.Dims = f.Destination.Dims
 	}
 	if f.Pipeline.Dims == 0 {
-		return nil, fail(fmt.Sprintf("the width of the vectors is not known: neither the model nor the destination %s says it", catalog.DestinationName(spec)))
+		return nil, fail(fmt.Sprintf("the width of the vectors is unknown: neither the model nor the destination %s defines it", catalog.DestinationName(spec)))
 	}
 	if err := unindexable(spec, f.Destination.Stored, f.Pipeline.Dims); err != nil {
 		return nil, refusal.Of(spec.Name, err)

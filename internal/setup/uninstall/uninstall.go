@@ -236,7 +236,7 @@ func unknownPipeline(ctx context.Context, q database.Querier, o PipelineOptions,
 		}
 	}
 	if len(drop) > 0 {
-		e.Hint = append(append(e.Hint, "vectors that a pipeline left which was taken away before; the owner may run:"),
+		e.Hint = append(append(e.Hint, "a removed pipeline left these vectors; the owner may run:"),
 			drop...)
 	}
 	return e

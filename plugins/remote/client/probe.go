@@ -133,7 +133,7 @@ func recall(path string) ([]float32, error) {
 	}
 	var v []float32
 	if json.Unmarshal(data, &v) != nil || len(v) == 0 {
-		return nil, fmt.Errorf("read the remembered probe: %s is not a list of numbers: remove it to remember anew", path)
+		return nil, fmt.Errorf("read the remembered probe: %s is not a list of numbers: remove it to probe again", path)
 	}
 	return v, nil
 }
