@@ -48,7 +48,7 @@ func uneasy(p *observe.Pipeline, slots []report.Slot) *sentence {
 		s := sentence{
 			Tone: "warn", Text: "rows fail and are tried again",
 			Detail: wording.Count(p.Retrying, "row") + " failed and will be tried again.",
-			Next:   "embedsidecar tasks list --state failed " + name + " shows the errors; mend the cause, and the rows go on by themselves",
+			Next:   "embedsidecar tasks list --state failed " + name + " shows the errors; fix the cause, and the rows continue",
 		}
 		at := slices.IndexFunc(p.FailedRows, func(f report.FailedRow) bool { return f.State == "retrying" })
 		if at >= 0 {

@@ -56,13 +56,13 @@ func TestSentence(t *testing.T) {
 		return s.Tone + " " + s.Text
 	}
 	for want, got := range map[string]string{
-		"warn No pipeline is set up yet.":                                 of(),
-		"good All is well.":                                               of(health.UpToDate, health.UpToDate),
-		"busy All is well, and there is work.":                            of(health.UpToDate, health.Working),
-		"warn paused: paused. The others are well.":                       of(health.UpToDate, health.Paused),
-		"bad slot_lost: slot lost.":                                       of(health.Paused, health.SlotLost, health.UpToDate),
+		"warn No pipeline is set up yet.":                                  of(),
+		"good All is well.":                                                of(health.UpToDate, health.UpToDate),
+		"busy All is well, and there is work.":                             of(health.UpToDate, health.Working),
+		"warn paused: paused. The others are well.":                        of(health.UpToDate, health.Paused),
+		"bad slot_lost: slot lost.":                                        of(health.Paused, health.SlotLost, health.UpToDate),
 		"bad 2 of 3 pipelines need attention. First slot_lost: slot lost.": of(health.UpToDate, health.SlotLost, health.PluginDown),
-		"bad plugin_down: plugin down.":                                   of(health.PluginDown),
+		"bad plugin_down: plugin down.":                                    of(health.PluginDown),
 	} {
 		if got != want {
 			t.Errorf("got %q, want %q", got, want)
