@@ -1,17 +1,19 @@
--- add_tasks: ask for a look at rows without a change in the WAL (scan, another spelling of a key). A row whose
--- task waits keeps it, but somebody may hold it who has looked already: it is looked at once more. A dead
--- letter gets another chance: its row differs from what was written, or is gone.
--- Their transaction is long visible: 3 is the first normal transaction id there is.
--- Nobody knows how old the change is that such a look may find, so it counts as older than all: first_lsn is 0/0.
--- Parameters: row_keys in any order; one that occurs twice (two old spellings of one key) counts once. With @scan nothing is added
--- unless this transaction has moved the pipeline's scan (save_scan): somebody else did the page.
--- Rows: none. Locks: the tasks, until the transaction ends: the stream waits for them, so nothing but the commit may come after.
+-- add_tasks: ask for a look at rows without a change in the WAL (scan, another spelling of a key). A row whose task
+-- waits keeps it, but someone may hold it who has looked already: it is looked at once more. A dead letter gets
+-- another chance: its row differs from what was written, or is gone. Their transaction is long visible: 3 is the first
+-- normal transaction id there is. No one knows how old the change is that such a look may find, so it counts as older
+-- than all: first_lsn is 0/0.
+-- Parameters: row_keys in any order; one that occurs twice (two old spellings of one key) counts once. With @scan
+-- nothing is added unless this transaction has moved the pipeline's scan (save_scan): someone else did the page.
+-- Rows: none. Locks: the tasks, until the transaction ends: the stream waits for them, so nothing but the commit may
+-- come after.
 -- Index: unique key.
 INSERT INTO embedsidecar.task AS t (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
 SELECT @pipeline_id, k.row_key, @lane, '3'::xid8, '0/0'::pg_lsn, pg_current_wal_flush_lsn(), now()
 FROM   (SELECT DISTINCT u.row_key COLLATE "C" AS row_key FROM unnest(@row_keys::text[]) AS u (row_key)) AS k
 WHERE  EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = @pipeline_id)
-       AND (NOT @scan::boolean OR EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = @pipeline_id AND s.xmin = pg_current_xact_id()::xid))
+       AND (NOT @scan::boolean OR EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = @pipeline_id
+           AND s.xmin = pg_current_xact_id()::xid))
 ORDER BY k.row_key
 ON CONFLICT (row_key, pipeline_id) DO UPDATE SET
     gen           = t.gen + 1,

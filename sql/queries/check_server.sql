@@ -1,13 +1,16 @@
--- check_server: the server and the current role, as far as running depends on them. streamed: somebody streams from @slot.
--- tables_only: the server can be told to refuse views in the place of tables. emitters: who may write logical messages: '' for everybody, or
--- roles that can log in, the first few.
+-- check_server: the server and the current role, as far as running depends on them. streamed: someone streams from
+-- @slot. tables_only: the server can be told to refuse views in the place of tables. emitters: who may write logical
+-- messages: '' for everybody, or roles that can log in, the first few.
 -- Rows: one. Locks: none.
 WITH emit AS (
     SELECT p.oid, coalesce(p.proacl, acldefault('f', p.proowner)) AS acl
     FROM   pg_proc AS p WHERE p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace)
-SELECT current_setting('server_version_num')::int AS version, current_setting('wal_level') AS wal_level, pg_is_in_recovery() AS standby,
-       current_setting('max_slot_wal_keep_size') AS keep, (SELECT setting::bigint FROM pg_settings WHERE name = 'max_slot_wal_keep_size') AS keep_mb,
-       (SELECT count(*)::int FROM pg_replication_slots) AS slots, current_setting('max_replication_slots')::int AS max_slots,
+SELECT current_setting('server_version_num')::int AS version, current_setting('wal_level') AS wal_level,
+    pg_is_in_recovery() AS standby,
+       current_setting('max_slot_wal_keep_size') AS keep, (SELECT setting::bigint FROM pg_settings
+           WHERE name = 'max_slot_wal_keep_size') AS keep_mb,
+       (SELECT count(*)::int FROM pg_replication_slots) AS slots,
+           current_setting('max_replication_slots')::int AS max_slots,
        (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'walsender') AS senders,
        current_setting('max_wal_senders')::int AS max_senders,
        EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = @slot) AS exists,
@@ -19,6 +22,7 @@ SELECT current_setting('server_version_num')::int AS version, current_setting('w
        current_setting('restrict_nonsystem_relation_kind', true) IS NOT NULL AS tables_only,
        CASE WHEN EXISTS (SELECT FROM emit AS p CROSS JOIN aclexplode(p.acl) AS a WHERE a.grantee = 0) THEN ARRAY['']
             ELSE ARRAY(SELECT l.rolname::text FROM pg_roles AS l WHERE l.rolcanlogin AND NOT l.rolsuper
-                       AND EXISTS (SELECT FROM emit AS p WHERE has_function_privilege(l.oid, p.oid, 'EXECUTE')) ORDER BY l.rolname LIMIT 20) END AS emitters
+                       AND EXISTS (SELECT FROM emit AS p WHERE has_function_privilege(l.oid, p.oid, 'EXECUTE'))
+                           ORDER BY l.rolname LIMIT 20) END AS emitters
 FROM   pg_roles AS r
 WHERE  r.rolname = current_user;

@@ -1,5 +1,5 @@
--- check_table: what users of a source table may notice: its replica identity, the triggers that fire when @column is written ('' for none of its
--- own), and roles besides the current one and @streamer that may replicate and not read it.
+-- check_table: what users of a source table may notice: its replica identity, the triggers that fire when @column is
+-- written ('' for none of its own), and roles besides the current one and @streamer that may replicate and not read it.
 -- Rows: one. Locks: none.
 SELECT c.relreplident::text,
         coalesce((SELECT array_agg(t.tgname::text ORDER BY t.tgname) FROM pg_trigger t

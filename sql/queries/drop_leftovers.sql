@@ -1,6 +1,7 @@
--- drop_leftovers: take away a portion of what a pipeline that is gone has left: entries of its ledger behind @after, tasks, leases. Nobody wants
--- any of them, so nobody waits.
--- Rows: one: how many rows went, and the last key of the ledger among them (NULL: none is left behind @after). Locks: the rows.
+-- drop_leftovers: take away a portion of what a pipeline that is gone has left: entries of its ledger behind @after,
+-- tasks, leases. No one wants any of them, so no one waits.
+-- Rows: one: how many rows went, and the last key of the ledger among them (NULL: none is left behind @after). Locks:
+-- the rows.
 -- Index: primary keys of ledger and lease, task_todo_idx, task_retry_idx, task_failed_idx, task_cancelled_idx.
 WITH gone AS MATERIALIZED (
     SELECT WHERE NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = @pipeline_id)
@@ -14,13 +15,18 @@ WITH gone AS MATERIALIZED (
 ), tasks AS (
     DELETE FROM embedsidecar.task AS t
     WHERE  EXISTS (SELECT FROM gone) AND t.task_id = ANY (
-               ARRAY(SELECT f.task_id FROM embedsidecar.task AS f WHERE f.pipeline_id = @pipeline_id AND f.state = 'todo' LIMIT @max FOR UPDATE SKIP LOCKED)
-               || ARRAY(SELECT f.task_id FROM embedsidecar.task AS f WHERE f.pipeline_id = @pipeline_id AND f.state = 'retrying' LIMIT @max FOR UPDATE SKIP LOCKED)
-               || ARRAY(SELECT f.task_id FROM embedsidecar.task AS f WHERE f.pipeline_id = @pipeline_id AND f.state = 'failed' LIMIT @max FOR UPDATE SKIP LOCKED)
-               || ARRAY(SELECT f.task_id FROM embedsidecar.task AS f WHERE f.pipeline_id = @pipeline_id AND f.state = 'cancelled' LIMIT @max FOR UPDATE SKIP LOCKED))
+               ARRAY(SELECT f.task_id FROM embedsidecar.task AS f WHERE f.pipeline_id = @pipeline_id
+                   AND f.state = 'todo' LIMIT @max FOR UPDATE SKIP LOCKED)
+               || ARRAY(SELECT f.task_id FROM embedsidecar.task AS f WHERE f.pipeline_id = @pipeline_id
+                   AND f.state = 'retrying' LIMIT @max FOR UPDATE SKIP LOCKED)
+               || ARRAY(SELECT f.task_id FROM embedsidecar.task AS f WHERE f.pipeline_id = @pipeline_id
+                   AND f.state = 'failed' LIMIT @max FOR UPDATE SKIP LOCKED)
+               || ARRAY(SELECT f.task_id FROM embedsidecar.task AS f WHERE f.pipeline_id = @pipeline_id
+                   AND f.state = 'cancelled' LIMIT @max FOR UPDATE SKIP LOCKED))
     RETURNING t.task_id
 ), leases AS (
     DELETE FROM embedsidecar.lease AS l WHERE EXISTS (SELECT FROM gone) AND l.pipeline_id = @pipeline_id
     RETURNING l.place
 )
-SELECT (SELECT count(*) FROM entries) + (SELECT count(*) FROM tasks) + (SELECT count(*) FROM leases) AS rows, (SELECT max(e.row_key) FROM entries AS e) AS last;
+SELECT (SELECT count(*) FROM entries) + (SELECT count(*) FROM tasks) + (SELECT count(*) FROM leases) AS rows,
+    (SELECT max(e.row_key) FROM entries AS e) AS last;

@@ -1,16 +1,19 @@
 -- enqueue_tasks: one task per changed row, none for changes that change nothing.
--- Parameters: arrays of one length, one element per change, at most one per (pipeline, key), sorted by both; patterns are
--- NULL where the change must be looked at, otherwise what the ledger entry must be LIKE for it to be dropped.
--- A change is dropped only if no open task exists for its key and the ledger says so, both seen in this statement's one
--- snapshot, and only if its transaction is visible in it: the WAL runs ahead of visibility, and so may the ledger.
--- A transaction that is long visible is 0: what was set aside comes when later changes of its row may have come.
--- Rows: one: how many tasks were made, how many changes joined a waiting task, how many were dropped (those of our own write-backs, which
--- wrote the ledger in the same transaction, and others), and which lanes of
--- which pipelines have work, from which place on. A pipeline that is gone gets no tasks. Locks: the tasks, by pipeline and key. Index: primary key of ledger, unique key of task.
+-- Parameters: arrays of one length, one element per change, at most one per (pipeline, key), sorted by both; patterns
+-- are NULL where the change must be looked at, otherwise what the ledger entry must be LIKE for it to be dropped. A
+-- change is dropped only if no open task exists for its key and the ledger says so, both seen in this statement's one
+-- snapshot, and only if its transaction is visible in it: the WAL runs ahead of visibility, and so may the ledger. A
+-- transaction that is long visible is 0: what was set aside comes when later changes of its row may have come.
+-- Rows: one: how many tasks were made, how many changes joined a waiting task, how many were dropped (those of our own
+-- write-backs, which wrote the ledger in the same transaction, and others), and which lanes of which pipelines have
+-- work, from which place on. A pipeline that is gone gets no tasks. Locks: the tasks, by pipeline and key. Index:
+-- primary key of ledger, unique key of task.
 WITH input AS (
     SELECT pipeline_id, row_key, lane, xid32, first_lsn, last_lsn, committed_at, pattern
-    FROM unnest(@pipeline_ids::integer[], @row_keys::text[], @lanes::smallint[], @xids::bigint[], @first_lsns::pg_lsn[], @last_lsns::pg_lsn[],
-                @committed_ats::timestamptz[], @patterns::bytea[]) AS i (pipeline_id, row_key, lane, xid32, first_lsn, last_lsn, committed_at, pattern)
+    FROM unnest(@pipeline_ids::integer[], @row_keys::text[], @lanes::smallint[], @xids::bigint[], @first_lsns::pg_lsn[],
+        @last_lsns::pg_lsn[],
+                @committed_ats::timestamptz[], @patterns::bytea[]) AS i (pipeline_id, row_key, lane, xid32, first_lsn,
+                    last_lsn, committed_at, pattern)
 ), epoch AS MATERIALIZED (
     -- pgoutput gives the low half of a transaction id; the high half is that of the nearest whole one to now.
     SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top, pg_current_snapshot() AS snapshot
@@ -19,16 +22,20 @@ WITH input AS (
            CASE
                WHEN i.pattern IS NULL THEN 'enqueue'
                WHEN NOT pg_visible_in_snapshot(x.xid, e.snapshot) THEN 'enqueue'
-               WHEN EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.pipeline_id = i.pipeline_id AND t.row_key = i.row_key
+               WHEN EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.pipeline_id = i.pipeline_id
+                   AND t.row_key = i.row_key
                             OFFSET 0) THEN 'enqueue'
                ELSE coalesce((SELECT CASE WHEN l.xmin::text::bigint = i.xid32 THEN 'own' ELSE 'drop' END
-                              FROM embedsidecar.ledger AS l WHERE l.pipeline_id = i.pipeline_id AND l.row_key = i.row_key
+                              FROM embedsidecar.ledger AS l WHERE l.pipeline_id = i.pipeline_id
+                                  AND l.row_key = i.row_key
                               AND l.source_hash || l.vector_hash LIKE i.pattern
-                              AND l.generation = (SELECT p.generation FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = i.pipeline_id)
+                              AND l.generation = (SELECT p.generation FROM embedsidecar.pipeline AS p
+                                  WHERE p.pipeline_id = i.pipeline_id)
                              ), 'enqueue')
            END AS verdict
     FROM input AS i CROSS JOIN epoch AS e
-         CROSS JOIN LATERAL (SELECT CASE i.xid32 WHEN 0 THEN '3'::xid8 ELSE (e.top - ((e.top - i.xid32 + 2147483648) & 4294967295) + 2147483648)::text::xid8 END AS xid) AS x
+         CROSS JOIN LATERAL (SELECT CASE i.xid32 WHEN 0 THEN '3'::xid8
+             ELSE (e.top - ((e.top - i.xid32 + 2147483648) & 4294967295) + 2147483648)::text::xid8 END AS xid) AS x
 ), upserted AS (
     INSERT INTO embedsidecar.task AS t (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
     SELECT j.pipeline_id, j.row_key, j.lane, j.xid, j.first_lsn, j.last_lsn, j.committed_at
@@ -37,8 +44,10 @@ WITH input AS (
     ORDER BY j.pipeline_id, j.row_key COLLATE "C" -- everybody locks tasks in this order
     ON CONFLICT (pipeline_id, row_key) DO UPDATE SET
         gen           = t.gen + 1,
-        xid           = CASE WHEN excluded.xid = '3' THEN t.xid ELSE excluded.xid END, -- that of a later change may not be visible yet
-        last_lsn      = CASE WHEN excluded.xid = '3' THEN greatest(t.last_lsn, excluded.last_lsn) ELSE excluded.last_lsn END,
+        -- that of a later change may not be visible yet
+        xid           = CASE WHEN excluded.xid = '3' THEN t.xid ELSE excluded.xid END,
+        last_lsn      = CASE WHEN excluded.xid = '3' THEN greatest(t.last_lsn, excluded.last_lsn)
+            ELSE excluded.last_lsn END,
         committed_at  = CASE WHEN t.state IN ('todo', 'retrying') THEN t.committed_at ELSE excluded.committed_at END,
         first_lsn     = least(t.first_lsn, excluded.first_lsn),
         next_lsn      = least(t.next_lsn, excluded.first_lsn),
@@ -49,7 +58,8 @@ WITH input AS (
         waits_since   = NULL,
         due_at        = NULL,
         attempt       = 0,
-        losses        = CASE WHEN t.state = 'todo' THEN t.losses ELSE 0 END, -- somebody may hold it: what becomes of him is not known
+        -- someone may hold it: what becomes of him is not known
+        losses        = CASE WHEN t.state = 'todo' THEN t.losses ELSE 0 END,
         lost_leases   = CASE WHEN t.state = 'todo' THEN t.lost_leases ELSE 0 END,
         error_class   = NULL,
         error_code    = NULL,

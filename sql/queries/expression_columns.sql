@@ -1,9 +1,10 @@
--- expression_columns: the columns of a table that the rule of a view depends on. A generated column is not in the WAL of every version: what it is
--- made of is.
+-- expression_columns: the columns of a table that the rule of a view depends on. A generated column is not in the WAL
+-- of every version: what it is made of is.
 -- Rows: a name each, in the order of the table. Locks: none.
 WITH direct AS (
         SELECT refobjsubid AS n FROM pg_depend
-        WHERE classid = 'pg_rewrite'::regclass AND objid = @rule AND refclassid = 'pg_class'::regclass AND refobjid = @table
+        WHERE classid = 'pg_rewrite'::regclass AND objid = @rule AND refclassid = 'pg_class'::regclass
+            AND refobjid = @table
         AND refobjsubid > 0),
     made_of AS (
         SELECT d.refobjsubid AS n FROM direct

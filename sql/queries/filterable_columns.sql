@@ -1,13 +1,16 @@
--- filterable_columns: the columns of a table, each with its type and the operator that compares two values of it as an index would: a domain as
--- its base type, an enum as any enum, a type with a default operator class of a type that it is the same as in bytes like that one.
+-- filterable_columns: the columns of a table, each with its type and the operator that compares two values of it as an
+-- index would: a domain as its base type, an enum as any enum, a type with a default operator class of a type that it
+-- is the same as in bytes like that one.
 -- Rows: a column each, in the order of the table; equal: '' for a type that has no order. Locks: none.
 SELECT a.attname::text AS name, format_type(t.base, -1) AS type,
        coalesce('OPERATOR("' || replace(n.nspname, '"', '""') || '".' || e.oprname || ')', '') AS equal
 FROM   pg_attribute AS a
        CROSS JOIN LATERAL (WITH RECURSIVE base AS (
                                SELECT a.atttypid AS oid
-                               UNION ALL SELECT y.typbasetype FROM base JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype = 'd')
-                           SELECT base.oid AS base FROM base JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype <> 'd') AS t
+                               UNION ALL SELECT y.typbasetype FROM base JOIN pg_type AS y ON y.oid = base.oid
+                                   WHERE y.typtype = 'd')
+                           SELECT base.oid AS base FROM base JOIN pg_type AS y ON y.oid = base.oid
+                               WHERE y.typtype <> 'd') AS t
        LEFT JOIN pg_type AS b ON b.oid = t.base
        LEFT JOIN LATERAL (SELECT o.*
                           FROM   pg_opclass AS o

@@ -1,4 +1,5 @@
--- find_table: what the catalogue says of a table. triggers: some of the user's fire on an UPDATE of it, or of a partition.
+-- find_table: what the catalogue says of a table. triggers: some of the user's fire on an UPDATE of it, or of a
+-- partition.
 -- @table: its number; NULL: it is found by @schema and @name.
 -- Rows: at most one. Locks: none.
 SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,

@@ -1,21 +1,28 @@
--- finish_tasks: end the lease of some tasks, if it is still ours: done tasks leave for history, the others wait for another try or become dead
--- letters. A task whose row changed since the lease (gen) stays open instead, whatever came of it, and so does one that somebody has locked,
--- or had when this statement began: a change is being added to it. So it waits for nobody. The stream waits for it, so nothing but the commit may come after.
--- What was satisfied is older than next_lsn, which is no later than the oldest change that was not.
--- History is a ring of @buckets partitions, each for @span seconds of this server's clock.
--- Parameters: arrays of one length, one element per task; actions are done, todo, retrying or failed. @generation 0 does not ask.
--- Rows: task_id and the state it went to (done for those that left). Locks: the tasks, SKIP LOCKED; the lease. Index: primary keys.
+-- finish_tasks: end the lease of some tasks, if it is still ours: done tasks leave for history, the others wait for
+-- another try or become dead letters. A task whose row changed since the lease (gen) stays open instead, whatever came
+-- of it, and so does one that someone has locked, or had when this statement began: a change is being added to it. So
+-- it waits for no one. The stream waits for it, so nothing but the commit may come after. What was satisfied is older
+-- than next_lsn, which is no later than the oldest change that was not. History is a ring of @buckets partitions, each
+-- for @span seconds of this server's clock.
+-- Parameters: arrays of one length, one element per task; actions are done, todo, retrying or failed. @generation 0
+-- does not ask.
+-- Rows: task_id and the state it went to (done for those that left). Locks: the tasks, SKIP LOCKED; the lease. Index:
+-- primary keys.
 WITH held AS MATERIALIZED (
-    SELECT l.task_ids, set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'off' ELSE 'local' END, true) AS commit
+    SELECT l.task_ids, set_config('synchronous_commit', CASE
+        WHEN current_setting('synchronous_commit') = 'off' THEN 'off' ELSE 'local' END, true) AS commit
     FROM   embedsidecar.lease AS l
     WHERE  l.pipeline_id = @pipeline_id AND l.place = @place AND l.token = @token
            AND l.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer
-           AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = l.pipeline_id AND p.lease_epoch = l.epoch
+           AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = l.pipeline_id
+               AND p.lease_epoch = l.epoch
                        AND (@generation::integer = 0 OR p.generation = @generation::integer))
     FOR KEY SHARE OF l
 ), input AS MATERIALIZED (
-    SELECT i.* FROM unnest(@task_ids::bigint[], @gens::bigint[], @actions::text[], @outcomes::text[], @attempts::smallint[],
-                           @losses::smallint[], @delays::double precision[], @classes::text[], @codes::text[], @messages::text[])
+    SELECT i.*
+        FROM unnest(@task_ids::bigint[], @gens::bigint[], @actions::text[], @outcomes::text[], @attempts::smallint[],
+                           @losses::smallint[], @delays::double precision[], @classes::text[], @codes::text[],
+                               @messages::text[])
          AS i (task_id, gen, action, outcome, attempt, losses, delay, class, code, message)
     WHERE  EXISTS (SELECT FROM held AS h WHERE h.commit IS NOT NULL)
 ), free AS MATERIALIZED (
@@ -31,42 +38,55 @@ WITH held AS MATERIALIZED (
     RETURNING t.task_id, t.pipeline_id, t.row_key, t.committed_at, t.last_lsn, i.outcome, i.attempt, NULL::text AS code
 ), kept AS (
     UPDATE embedsidecar.task AS t SET
-        state         = CASE WHEN t.gen <> i.gen THEN 'todo' WHEN t.state = 'cancelled' THEN t.state ELSE i.action::embedsidecar.task_state END,
+        state         = CASE WHEN t.gen <> i.gen THEN 'todo' WHEN t.state = 'cancelled' THEN t.state
+            ELSE i.action::embedsidecar.task_state END,
         seq           = nextval('embedsidecar.task_seq'),
-        first_lsn     = CASE WHEN t.gen <> i.gen AND i.action = 'done' THEN coalesce(t.next_lsn, t.first_lsn) ELSE t.first_lsn END,
+        first_lsn     = CASE WHEN t.gen <> i.gen AND i.action = 'done' THEN coalesce(t.next_lsn, t.first_lsn)
+            ELSE t.first_lsn END,
         next_lsn      = NULL,
-        committed_at  = CASE WHEN t.gen <> i.gen AND i.action = 'done' THEN coalesce(t.next_committed_at, t.committed_at) ELSE t.committed_at END,
+        committed_at  = CASE WHEN t.gen <> i.gen
+            AND i.action = 'done' THEN coalesce(t.next_committed_at, t.committed_at) ELSE t.committed_at END,
         next_committed_at = NULL,
         attempt       = CASE WHEN t.gen <> i.gen THEN 0 ELSE i.attempt END,
         losses        = CASE WHEN t.gen <> i.gen THEN 0 ELSE i.losses END,
         lost_leases   = 0,
-        waits_since   = CASE WHEN t.gen = i.gen AND i.action = 'retrying' AND t.state <> 'cancelled' THEN clock_timestamp() END,
-        due_at        = CASE WHEN t.gen = i.gen AND i.action = 'retrying' AND t.state <> 'cancelled' THEN clock_timestamp() + make_interval(secs => i.delay) END,
+        waits_since   = CASE WHEN t.gen = i.gen AND i.action = 'retrying'
+            AND t.state <> 'cancelled' THEN clock_timestamp() END,
+        due_at        = CASE WHEN t.gen = i.gen AND i.action = 'retrying'
+            AND t.state <> 'cancelled' THEN clock_timestamp() + make_interval(secs => i.delay) END,
         error_class   = CASE WHEN t.gen = i.gen THEN i.class END,
         error_code    = CASE WHEN t.gen = i.gen THEN i.code END,
         error_message = CASE WHEN t.gen = i.gen THEN i.message END
     FROM   mine AS i
     WHERE  t.task_id = i.task_id AND (t.gen <> i.gen OR i.action <> 'done')
-    RETURNING t.task_id, t.pipeline_id, t.row_key, t.committed_at, t.last_lsn, t.state, i.action, i.outcome, i.attempt, i.code
+    RETURNING t.task_id, t.pipeline_id, t.row_key, t.committed_at, t.last_lsn, t.state, i.action, i.outcome, i.attempt,
+        i.code
 ), stays AS MATERIALIZED ( -- as it is: locked, or changed while this statement began
-    SELECT i.* FROM input AS i WHERE i.task_id NOT IN (SELECT d.task_id FROM done AS d UNION ALL SELECT k.task_id FROM kept AS k)
+    SELECT i.* FROM input AS i WHERE i.task_id NOT IN (SELECT d.task_id FROM done AS d UNION ALL SELECT k.task_id
+        FROM kept AS k)
 ), told AS (
-    INSERT INTO embedsidecar.history (bucket, pipeline_id, row_key, outcome, attempt, worker_id, committed_at, lsn, error_code, took_ms, generation)
-    SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, e.pipeline_id, e.row_key, e.outcome, e.attempt, @worker::bigint, e.committed_at, e.last_lsn, e.code,
+    INSERT INTO embedsidecar.history (bucket, pipeline_id, row_key, outcome, attempt, worker_id, committed_at, lsn,
+        error_code, took_ms, generation)
+    SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, e.pipeline_id, e.row_key,
+        e.outcome, e.attempt, @worker::bigint, e.committed_at, e.last_lsn, e.code,
            @took::integer, nullif(@generation::integer, 0)
     FROM  (SELECT pipeline_id, row_key, outcome, attempt, committed_at, last_lsn, code FROM done
            UNION ALL
-           SELECT pipeline_id, row_key, outcome, attempt, committed_at, last_lsn, code FROM kept WHERE action IN ('done', 'failed')
+           SELECT pipeline_id, row_key, outcome, attempt, committed_at, last_lsn, code FROM kept
+               WHERE action IN ('done', 'failed')
            UNION ALL -- what was done is done, though the task stays
            SELECT t.pipeline_id, t.row_key, i.outcome, i.attempt, t.committed_at, t.last_lsn, NULL
            FROM   stays AS i JOIN embedsidecar.task AS t ON t.task_id = i.task_id
            WHERE  i.action = 'done' AND t.task_id = ANY (ARRAY(SELECT s.task_id FROM stays AS s))) AS e
 ), ended AS (
     DELETE FROM embedsidecar.lease AS l
-    WHERE  l.pipeline_id = @pipeline_id AND l.place = @place AND l.task_ids <@ @task_ids::bigint[] AND EXISTS (SELECT FROM input)
+    WHERE  l.pipeline_id = @pipeline_id AND l.place = @place AND l.task_ids <@ @task_ids::bigint[]
+        AND EXISTS (SELECT FROM input)
 ), shortened AS (
-    UPDATE embedsidecar.lease AS l SET task_ids = ARRAY(SELECT u FROM unnest(l.task_ids) AS u WHERE u <> ALL (@task_ids::bigint[]))
-    WHERE  l.pipeline_id = @pipeline_id AND l.place = @place AND NOT l.task_ids <@ @task_ids::bigint[] AND EXISTS (SELECT FROM input)
+    UPDATE embedsidecar.lease AS l SET task_ids = ARRAY(SELECT u FROM unnest(l.task_ids) AS u
+        WHERE u <> ALL (@task_ids::bigint[]))
+    WHERE  l.pipeline_id = @pipeline_id AND l.place = @place AND NOT l.task_ids <@ @task_ids::bigint[]
+        AND EXISTS (SELECT FROM input)
 )
 SELECT task_id, 'done' AS state FROM done
 UNION ALL

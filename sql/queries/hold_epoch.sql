@@ -1,12 +1,14 @@
--- hold_epoch: begin a write-back of changes that are worked at once, without tasks: see that nobody else has taken the slot since they were
--- read, and keep it from being taken while the transaction lasts, which is not long: the stream waits for it. A row that the
--- ledger does not know yet has nothing else to compare.
--- No replica is waited for by the commit: what one has not heard of comes again from the slot, whose checkpoint comes after it.
+-- hold_epoch: begin a write-back of changes that are worked at once, without tasks: see that no one else has taken the
+-- slot since they were read, and keep it from being taken while the transaction lasts, which is not long: the stream
+-- waits for it. A row that the ledger does not know yet has nothing else to compare. No replica is waited for by the
+-- commit: what one has not heard of comes again from the slot, whose checkpoint comes after it.
 -- Rows: one if the epoch is ours. Locks: the checkpoint row, shared. Index: primary key.
-SELECT set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'off' ELSE 'local' END, true),
+SELECT set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'off'
+    ELSE 'local' END, true),
        set_config('statement_timeout', @timeout::text, true)
 FROM   embedsidecar.lsn_checkpoint AS c
 WHERE  c.slot_name = @slot AND c.epoch = @epoch
        AND c.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer
-       AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = @pipeline_id AND p.generation = @generation)
+       AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = @pipeline_id
+           AND p.generation = @generation)
 FOR SHARE OF c;

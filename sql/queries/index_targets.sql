@@ -1,7 +1,9 @@
--- index_targets: the tables that an index over the vectors of a destination is over: its own, or each partition of it, and whether one is there.
--- A search without a filter can use an index that has no condition, or the one that every search has. From version 17 on the server drops that from
--- a search where the column is NOT NULL anyway, and then sees no use for the index.
--- @table: quoted. @operators: the operator class. broken: what a build that was broken off has left. taken: the name that the next index gets.
+-- index_targets: the tables that an index over the vectors of a destination is over: its own, or each partition of it,
+-- and whether one is there. A search without a filter can use an index that has no condition, or the one that every
+-- search has. From version 17 on the server drops that from a search where the column is NOT NULL anyway, and then sees
+-- no use for the index.
+-- @table: quoted. @operators: the operator class. broken: what a build that was broken off has left. taken: the name
+-- that the next index gets.
 -- Rows: one for each table. Locks: none.
 SELECT n.nspname::text AS schema, c.relname::text AS name, pg_has_role(c.relowner,
     'USAGE') AS owned,
@@ -16,7 +18,8 @@ FROM   (SELECT t.relid FROM pg_partition_tree(@table::regclass) AS t WHERE t.isl
        CROSS JOIN LATERAL (SELECT left(c.relname, 27) || '_' || left(@column, 20) || '_hnsw' AS name) AS k
        LEFT JOIN (pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam
     AND m.amname IN ('hnsw', 'ivfflat')
-        JOIN pg_opclass o ON o.oid = i.indclass[0]) ON i.indrelid = c.oid AND i.indkey[0] = a.attnum AND o.opcname = @operators
+        JOIN pg_opclass o ON o.oid = i.indclass[0]) ON i.indrelid = c.oid AND i.indkey[0] = a.attnum
+            AND o.opcname = @operators
         AND (i.indpred IS NULL OR pg_get_expr(i.indpred, i.indrelid) = format('(%I IS NOT NULL)', a.attname)
         AND NOT (a.attnotnull AND current_setting('server_version_num')::int >= 170000))
 GROUP BY n.nspname, c.relname, c.relowner, k.name ORDER BY 1, 2;

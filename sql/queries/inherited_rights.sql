@@ -1,7 +1,8 @@
 -- inherited_rights: what default privileges gave others on objects of the schema embedsidecar that were just made.
 -- Parameters: @before, the oids of relations and routines that were there before, and of the schema.
 -- Rows: statements that take all of it away. Locks: none.
-SELECT format('REVOKE ALL ON %s %s FROM %s', o.kind, o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END)
+SELECT format('REVOKE ALL ON %s %s FROM %s', o.kind, o.name, CASE a.grantee WHEN 0 THEN 'PUBLIC'
+    ELSE a.grantee::regrole::text END)
 FROM (
     SELECT c.oid, CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END AS kind, c.oid::regclass::text AS name,
            c.relacl AS acl, c.relowner AS owner

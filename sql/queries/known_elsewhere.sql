@@ -5,4 +5,5 @@ SELECT f.pipeline_id, f.row_key, h.text_hash, f.vector_hash
 FROM   unnest(@text_hashes::bytea[]) AS h (text_hash)
        CROSS JOIN LATERAL (SELECT l.pipeline_id, l.row_key, l.vector_hash
                            FROM   embedsidecar.ledger AS l
-                           WHERE  l.text_hash = h.text_hash AND l.pipeline_id + 0 = ANY (@pipeline_ids::integer[]) LIMIT 1) AS f;
+                           WHERE  l.text_hash = h.text_hash AND l.pipeline_id + 0 = ANY (@pipeline_ids::integer[])
+                               LIMIT 1) AS f;

@@ -1,22 +1,30 @@
--- list_tasks: tasks of pipelines as embedsidecar.tasks shows them: those of @states, @class, @code and @row_keys whose change is @older_than
--- old; NULL: all. The oldest first, behind number @after_task, for who reads page by page.
--- Rows: at most @max. Locks: none. Index: primary key of task, or with keys its unique key; for a state alone none fits.
-SELECT p.name AS pipeline, t.row_key AS key, s.state, (ARRAY['low', 'normal', 'high', 'urgent'])[t.lane + 1] AS priority, t.attempt::integer AS attempt,
-       coalesce(t.error_class, '') AS class, coalesce(t.error_code, '') AS code, coalesce(t.error_message, '') AS message,
+-- list_tasks: tasks of pipelines as embedsidecar.tasks shows them: those of @states, @class, @code and @row_keys whose
+-- change is @older_than old; NULL: all. The oldest first, behind number @after_task, for who reads page by page.
+-- Rows: at most @max. Locks: none. Index: primary key of task, or with keys its unique key; for a state alone none
+-- fits.
+SELECT p.name AS pipeline, t.row_key AS key, s.state,
+    (ARRAY['low', 'normal', 'high', 'urgent'])[t.lane + 1] AS priority, t.attempt::integer AS attempt,
+       coalesce(t.error_class, '') AS class, coalesce(t.error_code, '') AS code,
+           coalesce(t.error_message, '') AS message,
        t.committed_at, extract(epoch FROM now() - t.committed_at)::double precision AS age_seconds, t.enqueued_at,
-       CASE WHEN t.state = 'retrying' THEN t.due_at END AS next_try_at, CASE WHEN t.state = 'todo' THEN coalesce(h.instance, '') ELSE '' END AS leased_by,
+       CASE WHEN t.state = 'retrying' THEN t.due_at END AS next_try_at, CASE
+           WHEN t.state = 'todo' THEN coalesce(h.instance, '') ELSE '' END AS leased_by,
        t.task_id
 FROM   embedsidecar.task AS t
        JOIN embedsidecar.pipeline AS p ON p.pipeline_id = t.pipeline_id
-       LEFT JOIN (SELECT DISTINCT ON (u.task_id) u.task_id, l.leased_until, coalesce(w.instance, 'worker ' || l.worker_id) AS instance
+       LEFT JOIN (SELECT DISTINCT ON (u.task_id) u.task_id, l.leased_until,
+           coalesce(w.instance, 'worker ' || l.worker_id) AS instance
                   FROM   embedsidecar.lease AS l
                          JOIN embedsidecar.pipeline AS q ON q.pipeline_id = l.pipeline_id AND q.lease_epoch = l.epoch
                          CROSS JOIN LATERAL unnest(l.task_ids) AS u (task_id)
                          LEFT JOIN embedsidecar.worker AS w ON w.worker_id = l.worker_id
                   ORDER BY u.task_id, l.leased_until DESC) AS h ON h.task_id = t.task_id
-       CROSS JOIN LATERAL (SELECT CASE WHEN t.state <> 'todo' OR h.leased_until IS NULL THEN t.state::text WHEN h.leased_until >= now() THEN 'in_progress' ELSE 'stale' END AS state) AS s
+       CROSS JOIN LATERAL (SELECT CASE WHEN t.state <> 'todo' OR h.leased_until IS NULL THEN t.state::text
+           WHEN h.leased_until >= now() THEN 'in_progress' ELSE 'stale' END AS state) AS s
 WHERE  p.name = ANY (@pipelines::text[]) AND t.task_id > @after_task
-       AND (@row_keys::text[] IS NULL OR t.row_key = ANY (@row_keys::text[])) AND (@states::text[] IS NULL OR s.state = ANY (@states::text[]))
-       AND (@class::text IS NULL OR t.error_class = @class::text) AND (@code::text IS NULL OR t.error_code = @code::text)
+       AND (@row_keys::text[] IS NULL OR t.row_key = ANY (@row_keys::text[]))
+           AND (@states::text[] IS NULL OR s.state = ANY (@states::text[]))
+       AND (@class::text IS NULL OR t.error_class = @class::text)
+           AND (@code::text IS NULL OR t.error_code = @code::text)
        AND (@older_than::interval IS NULL OR t.committed_at < now() - @older_than::interval)
 ORDER BY t.task_id LIMIT @max;

@@ -1,15 +1,20 @@
--- note_places: how far places of tasks are given out by now, and which transactions may have taken one without having ended. Once these
--- have ended, whatever holds a place up to there can be seen. Any other transaction, however long it is open, does not matter. It is noted
--- twice in 1,024 places at most: an old snapshot keeps every version of the row. What is noted comes after the places in the WAL, so that a
--- server which went back has both or neither.
--- The pipeline's turn is locked before this begins (take_turn), so that every lease there is can be seen.
+-- note_places: how far places of tasks are given out by now, and which transactions may have taken one without having
+-- ended. Once these have ended, whatever holds a place up to there can be seen. Any other transaction, however long it
+-- is open, does not matter. It is noted twice in 1,024 places at most: an old snapshot keeps every version of the row.
+-- What is noted comes after the places in the WAL, so that a server which went back has both or neither. The pipeline's
+-- turn is locked before this begins (take_turn), so that every lease there is can be seen.
 -- Rows: none. Locks: the turn. Index: primary keys. The highest place is read first.
 UPDATE embedsidecar.turn AS t
 SET    passable = t.top, top = h.top, writers = h.writers,
-       live = coalesce((SELECT min(l.place) - 1 FROM embedsidecar.lease AS l WHERE l.pipeline_id = t.pipeline_id AND l.place > t.live),
+       live = coalesce((SELECT min(l.place) - 1 FROM embedsidecar.lease AS l WHERE l.pipeline_id = t.pipeline_id
+           AND l.place > t.live),
                        pg_sequence_last_value('embedsidecar.lease_place_seq'::regclass), 0)
 FROM   (SELECT s.top, ARRAY(SELECT k.virtualtransaction FROM pg_locks AS k
-                            WHERE k.locktype = 'relation' AND k.relation = 'embedsidecar.task'::regclass AND k.mode = 'RowExclusiveLock' AND s.top IS NOT NULL
-                                  AND k.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())) AS writers
-        FROM   (SELECT coalesce(pg_sequence_last_value('embedsidecar.task_seq'::regclass), 0) AS top OFFSET 0) AS s OFFSET 0) AS h
-WHERE  t.pipeline_id = @pipeline_id AND (h.top >= t.top + 1024 OR t.top >= t.passable + 1024) AND NOT t.writers && h.writers;
+                            WHERE k.locktype = 'relation' AND k.relation = 'embedsidecar.task'::regclass
+                                AND k.mode = 'RowExclusiveLock' AND s.top IS NOT NULL
+                                  AND k.database = (SELECT d.oid FROM pg_database AS d
+                                      WHERE d.datname = current_database())) AS writers
+        FROM   (SELECT coalesce(pg_sequence_last_value('embedsidecar.task_seq'::regclass), 0) AS top OFFSET 0) AS s
+            OFFSET 0) AS h
+WHERE  t.pipeline_id = @pipeline_id AND (h.top >= t.top + 1024 OR t.top >= t.passable + 1024)
+    AND NOT t.writers && h.writers;

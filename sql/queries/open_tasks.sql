@@ -1,7 +1,10 @@
--- open_tasks: how many tasks of a pipeline's low lane are open, those that wait for another try too, counted up to @max. Before
--- some place nothing waits, says its turn, and nothing is due before @due_after.
+-- open_tasks: how many tasks of a pipeline's low lane are open, those that wait for another try too, counted up to
+-- @max. Before some place nothing waits, says its turn, and nothing is due before @due_after.
 -- Rows: one. Locks: none. Index: task_todo_idx, task_retry_idx.
 SELECT (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t
-            WHERE t.state = 'todo' AND t.pipeline_id = @pipeline_id AND t.lane = 0 AND t.seq > coalesce((SELECT f.passed[1] FROM embedsidecar.turn AS f WHERE f.pipeline_id = @pipeline_id), 0) LIMIT @max) AS t)
+            WHERE t.state = 'todo' AND t.pipeline_id = @pipeline_id AND t.lane = 0
+                AND t.seq > coalesce((SELECT f.passed[1] FROM embedsidecar.turn AS f
+                WHERE f.pipeline_id = @pipeline_id), 0) LIMIT @max) AS t)
      + (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t
-            WHERE t.state = 'retrying' AND t.pipeline_id = @pipeline_id AND t.lane = 0 AND t.due_at > @due_after LIMIT @max) AS t);
+            WHERE t.state = 'retrying' AND t.pipeline_id = @pipeline_id AND t.lane = 0 AND t.due_at > @due_after
+                LIMIT @max) AS t);

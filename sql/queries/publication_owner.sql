@@ -1,5 +1,5 @@
--- publication_owner: whose a publication is, and whether that is no stranger: a superuser, the current role or one that it may act as, somebody
--- who is trusted, or the owner of one of its tables.
+-- publication_owner: whose a publication is, and whether that is no stranger: a superuser, the current role or one that
+-- it may act as, someone who is trusted, or the owner of one of its tables.
 -- @trusted: whom the configuration names. @tables: those that it sends.
 -- Rows: at most one. Locks: none.
 SELECT o.rolname::text, o.rolsuper OR o.rolname = current_user OR o.rolname = ANY (@trusted::text[])

@@ -1,16 +1,20 @@
--- read_scan: what a pipeline's scan has to do next, if anything.
--- routed says whether the streamer knows the pipeline as it is now. Until then changes may pass unseen, and whoever acknowledges it asks for
--- another scan: so it is worth a moment of waiting. Where nobody can stream the rows that are there are not kept waiting for that.
--- A sidecar that knows only an older generation of the pipeline would compare with the wrong text: it sees no scan.
--- which: the condition that a row is in one of the partitions that are compared, NULL where none of them is one any more, or all rows are.
+-- read_scan: what a pipeline's scan has to do next, if anything. routed says whether the streamer knows the pipeline as
+-- it is now. Until then changes may pass unseen, and everyone who acknowledges it asks for another scan: so it is worth
+-- a moment of waiting. Where no one can stream the rows that are there are not kept waiting for that. A sidecar that
+-- knows only an older generation of the pipeline would compare with the wrong text: it sees no scan. which: the
+-- condition that a row is in one of the partitions that are compared, NULL where none of them is one any more, or all
+-- rows are.
 -- Rows: at most one. Locks: the partitions that are compared, ACCESS SHARE. Index: primary key.
-SELECT s.phase, s.reason, s.after_key, s.requested, s.started, s.barrier <= pg_snapshot_xmin(pg_current_snapshot()) AS may_start, s.barrier::text AS barrier,
+SELECT s.phase, s.reason, s.after_key, s.requested, s.started,
+    s.barrier <= pg_snapshot_xmin(pg_current_snapshot()) AS may_start, s.barrier::text AS barrier,
        EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = s.pipeline_id AND r.generation = @generation)
            OR s.requested_at < now() - interval '15 s' AS routed,
        s.partitions IS NOT NULL AS parts, s.lost,
        (SELECT string_agg('(' || pg_get_partition_constraintdef(c.oid) || ')', ' OR ')
-        FROM   pg_class AS c WHERE c.oid = ANY (s.partitions) AND c.relispartition AND s.phase IN ('waiting', 'rows')) AS which
+        FROM   pg_class AS c WHERE c.oid = ANY (s.partitions) AND c.relispartition
+            AND s.phase IN ('waiting', 'rows')) AS which
 FROM   embedsidecar.scan AS s
 WHERE  s.pipeline_id = @pipeline_id AND s.phase <> 'done'
        AND EXISTS (SELECT FROM embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i
-                   WHERE p.pipeline_id = s.pipeline_id AND p.generation = @generation AND p.enabled AND i.enabled AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until));
+                   WHERE p.pipeline_id = s.pipeline_id AND p.generation = @generation AND p.enabled AND i.enabled
+                       AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until));

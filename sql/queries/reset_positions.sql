@@ -1,12 +1,14 @@
--- reset_positions: the queue came from another server, whose transaction ids and WAL positions mean nothing here: what lies ahead
--- of this server's would wait until it gets there. The slot that was made anew begins at @lsn.
+-- reset_positions: the queue came from another server, whose transaction ids and WAL positions mean nothing here: what
+-- lies ahead of this server's would wait until it gets there. The slot that was created again begins at @lsn.
 -- Rows: none. Locks: the tasks and scans that lie ahead. Index: none; this happens once in the life of a copy.
 WITH tasks AS (
     UPDATE embedsidecar.task AS t
-    SET    xid = least(t.xid, pg_current_xact_id()), first_lsn = least(t.first_lsn, @lsn::pg_lsn), last_lsn = least(t.last_lsn, @lsn::pg_lsn),
+    SET    xid = least(t.xid, pg_current_xact_id()), first_lsn = least(t.first_lsn, @lsn::pg_lsn),
+        last_lsn = least(t.last_lsn, @lsn::pg_lsn),
            next_lsn = least(t.next_lsn, @lsn::pg_lsn)
     WHERE  t.xid > pg_current_xact_id() OR t.last_lsn > @lsn::pg_lsn
 ), aside AS (
     UPDATE embedsidecar.aside AS a
-    SET    xid = pg_current_xact_id()::text::bigint & 4294967295, first_lsn = least(a.first_lsn, @lsn::pg_lsn), last_lsn = least(a.last_lsn, @lsn::pg_lsn))
+    SET    xid = pg_current_xact_id()::text::bigint & 4294967295, first_lsn = least(a.first_lsn, @lsn::pg_lsn),
+        last_lsn = least(a.last_lsn, @lsn::pg_lsn))
 UPDATE embedsidecar.scan AS s SET barrier = pg_current_xact_id() WHERE s.barrier > pg_current_xact_id();

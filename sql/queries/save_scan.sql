@@ -1,4 +1,4 @@
--- save_scan: a step of a scan is done, unless somebody moved it since it was read, or the pipeline is of another
+-- save_scan: a step of a scan is done, unless someone moved it since it was read, or the pipeline is of another
 -- generation by now. @seen are rows of the source table: what the second phase looks at are no further rows.
 -- Rows: none. Locks: the scan row. Index: primary key.
 UPDATE embedsidecar.scan AS s
@@ -7,7 +7,8 @@ SET    phase = @phase, after_key = @after_key, started = @started,
        tasks_made = CASE WHEN @begin::boolean THEN 0 ELSE s.tasks_made + @made END,
        rows_expected = CASE WHEN @begin::boolean
            THEN (SELECT coalesce(greatest(sum(c.reltuples), 0), 0)::bigint FROM pg_class AS c
-                 WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree(@table::oid) UNION SELECT @table::oid))
+                 WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree(@table::oid)
+                     UNION SELECT @table::oid))
            ELSE s.rows_expected END,
        started_at  = CASE WHEN @begin::boolean THEN now() ELSE s.started_at END,
        gap         = s.gap AND @phase <> 'done',
@@ -15,4 +16,5 @@ SET    phase = @phase, after_key = @after_key, started = @started,
        finished_at = CASE WHEN @phase = 'done' THEN now() ELSE s.finished_at END
 WHERE  s.pipeline_id = @pipeline_id AND s.phase = @old_phase AND s.after_key IS NOT DISTINCT FROM @old_after_key
        AND s.requested = @old_requested AND s.started = @old_started
-       AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = s.pipeline_id AND p.generation = @generation);
+       AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = s.pipeline_id
+           AND p.generation = @generation);

@@ -1,11 +1,15 @@
 -- slot_unrecorded: what slot_state tells, where there are no tables of ours yet, or the role may not look into them.
 -- Rows: one, whatever is there; columns of what is not there are NULL or empty. Locks: none.
 SELECT @slot::text AS name, current_database()::text AS here,
-       s.slot_name IS NOT NULL AS exists, coalesce(s.temporary, false) AS temporary, coalesce(s.plugin::text, '') AS plugin,
-       coalesce(s.database::text, '') AS database, coalesce(s.active, false) AS active, coalesce(s.active_pid, 0) AS pid, s.confirmed_flush_lsn,
+       s.slot_name IS NOT NULL AS exists, coalesce(s.temporary, false) AS temporary,
+           coalesce(s.plugin::text, '') AS plugin,
+       coalesce(s.database::text, '') AS database, coalesce(s.active, false) AS active,
+           coalesce(s.active_pid, 0) AS pid, s.confirmed_flush_lsn,
        coalesce(s.wal_status, '') AS wal_status, s.safe_wal_size AS safe_wal_bytes,
-       CASE WHEN NOT pg_is_in_recovery() THEN pg_wal_lsn_diff(pg_current_wal_lsn(), s.restart_lsn)::bigint END AS retained_bytes,
-       coalesce(a.application_name, '') AS application, coalesce(a.usename::text, '') AS role, coalesce(host(a.client_addr), '') AS address,
+       CASE WHEN NOT pg_is_in_recovery() THEN pg_wal_lsn_diff(pg_current_wal_lsn(),
+           s.restart_lsn)::bigint END AS retained_bytes,
+       coalesce(a.application_name, '') AS application, coalesce(a.usename::text, '') AS role,
+           coalesce(host(a.client_addr), '') AS address,
        pg_is_in_recovery() AS standby, current_setting('server_version_num')::int AS version
 FROM   (SELECT) AS one
        LEFT JOIN pg_replication_slots AS s ON s.slot_name = @slot

@@ -1,6 +1,7 @@
--- stored_pipelines: pipelines as they are set up, and what the catalogue says of them now. A table is published by its own entry, by that of a
--- partitioned table above it, or because the publication takes all tables. An embedding table is known by its name, or by its number where no table
--- has that name any more: it was renamed then, or moved with its schema. as_made: the generated columns are made of what they were made of.
+-- stored_pipelines: pipelines as they are set up, and what the catalogue says of them now. A table is published by its
+-- own entry, by that of a partitioned table above it, or because the publication takes all tables. An embedding table
+-- is known by its name, or by its number where no table has that name any more: it was renamed then, or moved with its
+-- schema. as_made: the generated columns are made of what they were made of.
 -- @slot: those of that slot; NULL: all.
 -- Rows: one for each. Locks: none.
 SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::text,
@@ -8,7 +9,8 @@ SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::t
     coalesce(p.text_expression, '') AS text_expression, coalesce(p.filter_expression, '') AS filter_expression,
     p.key_columns::text[],
     coalesce(p.watched_columns, '{}')::text[] AS watched_columns, p.watched_columns IS NULL AS watch_all, p.functions,
-    coalesce((SELECT jsonb_object_agg(n.key, a.attname) FROM jsonb_each_text(p.column_numbers) AS n JOIN pg_attribute AS a
+    coalesce((SELECT jsonb_object_agg(n.key, a.attname) FROM jsonb_each_text(p.column_numbers) AS n
+        JOIN pg_attribute AS a
         ON a.attrelid = p.table_oid AND a.attnum = n.value::int AND NOT a.attisdropped WHERE a.attname <> n.key),
         '{}') AS renamed,
     p.generated_columns <@ coalesce((SELECT jsonb_object_agg(a.attname,
@@ -16,7 +18,8 @@ SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::t
         WHERE b.attrelid = a.attrelid AND b.attnum <> a.attnum AND EXISTS (SELECT FROM pg_depend AS d LEFT
         JOIN pg_attrdef AS f ON d.classid = 'pg_attrdef'::regclass AND f.oid = d.objid
             WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = a.attrelid AND d.refobjsubid = b.attnum
-                AND (f.adrelid = a.attrelid AND f.adnum = a.attnum OR d.classid = 'pg_class'::regclass AND d.objid = a.attrelid
+                AND (f.adrelid = a.attrelid AND f.adnum = a.attnum OR d.classid = 'pg_class'::regclass
+                    AND d.objid = a.attrelid
                 AND d.objsubid = a.attnum))))
         FROM pg_attribute AS a WHERE a.attrelid = p.table_oid AND a.attgenerated <> ''), '{}') AS as_made,
     coalesce(p.destination_column::text, '') AS destination_column, coalesce(d.nspname, p.destination_schema,

@@ -1,21 +1,25 @@
--- strangers: what among our objects was made, or could be changed, by somebody whom this session has no reason to trust: code that hangs
--- on a table runs with the rights of whoever uses the table. Trusted are superusers, the role itself, roles that may act as it anyway
--- (they gain nothing), and those of @trusted. Looked at are the schema embedsidecar with all that is in it, and the tables @tables with
--- their partitions and heirs. Of the latter, rules and defaults of a trusted owner count as his, but no trigger does: whoever has the
--- privilege TRIGGER makes one. A trigger on the former runs a function of somebody trusted (an audit, say), and none of PostgreSQL's own
--- (below oid 16384), which anybody may hang there. Views of ours
--- have their names here, and stand for no table: this program reads none.
--- Rows: the first few, what first: the thing, what is wrong with it, and the role that could use it ('' when it is not about a role).
--- Reads only pg_catalog: nothing of the things themselves. Locks: none.
+-- strangers: what among our objects was made, or could be changed, by someone whom this session has no reason to trust:
+-- code that hangs on a table runs with the rights of everyone who uses the table. Trusted are superusers, the role
+-- itself, roles that may act as it anyway (they gain nothing), and those of @trusted. Looked at are the schema
+-- embedsidecar with all that is in it, and the tables @tables with their partitions and heirs. Of the latter, rules and
+-- defaults of a trusted owner count as his, but no trigger does: everyone who has the privilege TRIGGER makes one. A
+-- trigger on the former runs a function of someone trusted (an audit, say), and none of PostgreSQL's own (below oid
+-- 16384), which anybody may hang there. Views of ours have their names here, and stand for no table: this program reads
+-- none.
+-- Rows: the first few, what first: the thing, what is wrong with it, and the role that could use it ('' when it is not
+-- about a role). Reads only pg_catalog: nothing of the things themselves. Locks: none.
 WITH RECURSIVE trusted AS (
     SELECT r.oid FROM pg_roles AS r
-    WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[]) OR pg_has_role(r.oid, session_user, 'MEMBER')),
+    WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
+        OR pg_has_role(r.oid, session_user, 'MEMBER')),
 friend AS (
     SELECT t.oid FROM trusted AS t
     UNION SELECT r.oid FROM pg_roles AS r, pg_database AS d
-    WHERE  r.rolname = 'pg_database_owner' AND d.datname = current_database() AND d.datdba IN (SELECT t.oid FROM trusted AS t)),
+    WHERE  r.rolname = 'pg_database_owner' AND d.datname = current_database()
+        AND d.datdba IN (SELECT t.oid FROM trusted AS t)),
 -- Where a role may not name what is in a schema, nothing in it can run as that role.
-our AS (SELECT n.oid, n.nspowner FROM pg_namespace AS n WHERE n.nspname = 'embedsidecar' AND has_schema_privilege(n.oid, 'USAGE')),
+our AS (SELECT n.oid, n.nspowner FROM pg_namespace AS n WHERE n.nspname = 'embedsidecar'
+    AND has_schema_privilege(n.oid, 'USAGE')),
 relation AS (
     SELECT c.oid, c.relname, c.relowner, c.relkind, c.relrowsecurity, true AS inside
     FROM   pg_class AS c JOIN our ON our.oid = c.relnamespace WHERE c.relkind NOT IN ('i', 'I', 't')
@@ -25,54 +29,73 @@ relation AS (
     UNION
     SELECT c.oid, c.relname, c.relowner, c.relkind, c.relrowsecurity, r.inside
     FROM   relation AS r JOIN pg_inherits AS h ON h.inhparent = r.oid JOIN pg_class AS c ON c.oid = h.inhrelid),
--- Functions of somebody else, wherever they are: mostly there is none. Those below are PostgreSQL's own, of which it notes no dependency.
+-- Functions of someone else, wherever they are: mostly there is none. Those below are PostgreSQL's own, of which it
+-- notes no dependency.
 foreign_code AS MATERIALIZED (
-    SELECT p.oid, p.proowner, p.pronamespace FROM pg_proc AS p WHERE p.oid >= 12000 AND p.proowner NOT IN (SELECT f.oid FROM friend AS f)),
+    SELECT p.oid, p.proowner, p.pronamespace FROM pg_proc AS p WHERE p.oid >= 12000
+        AND p.proowner NOT IN (SELECT f.oid FROM friend AS f)),
 -- Those that using a relation may run, by way of a trigger, default, constraint, index or rule (a view is one).
 code AS (
     SELECT DISTINCT f.oid AS function, f.proowner, CASE d.classid
-           WHEN 'pg_trigger'::regclass    THEN (SELECT t.tgrelid FROM pg_trigger AS t WHERE t.oid = d.objid AND NOT t.tgisinternal)
+           WHEN 'pg_trigger'::regclass    THEN (SELECT t.tgrelid FROM pg_trigger AS t WHERE t.oid = d.objid
+               AND NOT t.tgisinternal)
            WHEN 'pg_attrdef'::regclass    THEN (SELECT a.adrelid FROM pg_attrdef AS a WHERE a.oid = d.objid)
            WHEN 'pg_constraint'::regclass THEN (SELECT k.conrelid FROM pg_constraint AS k WHERE k.oid = d.objid)
            WHEN 'pg_class'::regclass      THEN (SELECT i.indrelid FROM pg_index AS i WHERE i.indexrelid = d.objid)
-           WHEN 'pg_rewrite'::regclass    THEN (SELECT w.ev_class FROM pg_rewrite AS w WHERE w.oid = d.objid) END AS relation
+           WHEN 'pg_rewrite'::regclass    THEN (SELECT w.ev_class FROM pg_rewrite AS w
+               WHERE w.oid = d.objid) END AS relation
     FROM   foreign_code AS f
     CROSS JOIN LATERAL ( -- itself, and the operators that it is
         SELECT 'pg_proc'::regclass, f.oid
-        UNION ALL SELECT 'pg_operator'::regclass, o.oid FROM pg_operator AS o WHERE o.oprcode = f.oid) AS named (class, oid)
+        UNION ALL SELECT 'pg_operator'::regclass, o.oid FROM pg_operator AS o
+            WHERE o.oprcode = f.oid) AS named (class, oid)
     JOIN   pg_depend AS d ON d.refclassid = named.class AND d.refobjid = named.oid),
 finding (rank, thing, problem, owner) AS (
-    SELECT 1, 'schema embedsidecar', 'belongs to', our.nspowner FROM our WHERE our.nspowner NOT IN (SELECT f.oid FROM friend AS f)
+    SELECT 1, 'schema embedsidecar', 'belongs to', our.nspowner FROM our
+        WHERE our.nspowner NOT IN (SELECT f.oid FROM friend AS f)
     UNION ALL
     SELECT 2, 'relation ' || r.oid::regclass::text, 'belongs to', r.relowner
-    FROM   relation AS r WHERE r.relowner NOT IN (SELECT f.oid FROM friend AS f) AND NOT (r.inside AND r.relowner IN (SELECT our.nspowner FROM our))
+    FROM   relation AS r WHERE r.relowner NOT IN (SELECT f.oid FROM friend AS f)
+        AND NOT (r.inside AND r.relowner IN (SELECT our.nspowner FROM our))
     UNION ALL
     SELECT 3, 'function ' || p.oid::regprocedure::text, 'belongs to', p.proowner
     FROM   foreign_code AS p JOIN our ON our.oid = p.pronamespace WHERE p.proowner <> our.nspowner
     UNION ALL
-    SELECT 4, 'relation ' || r.oid::regclass::text, 'is a ' || CASE r.relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' ELSE 'foreign table' END
+    SELECT 4, 'relation ' || r.oid::regclass::text, 'is a ' || CASE r.relkind WHEN 'v' THEN 'view'
+        WHEN 'm' THEN 'materialized view' ELSE 'foreign table' END
            || ', where a table is expected', NULL::oid
     FROM   relation AS r WHERE r.relkind NOT IN ('r', 'p', 'S', 'c')
-           AND NOT (r.inside AND r.relkind = 'v' AND r.relname IN ('status', 'progress', 'tasks', 'dead_letters', 'errors', 'slots', 'workers', 'pipelines', 'health', 'audit', 'row_state', 'lanes'))
+           AND NOT (r.inside AND r.relkind = 'v'
+               AND r.relname IN ('status', 'progress', 'tasks', 'dead_letters', 'errors', 'slots', 'workers',
+               'pipelines', 'health', 'audit', 'row_state', 'lanes'))
     UNION ALL
-    SELECT 5, 'relation ' || c.relation::regclass::text, 'runs function ' || c.function::regprocedure::text || ', which belongs to', c.proowner
+    SELECT 5, 'relation ' || c.relation::regclass::text, 'runs function ' || c.function::regprocedure::text
+        || ', which belongs to', c.proowner
     FROM   code AS c WHERE c.relation IN (SELECT r.oid FROM relation AS r)
     UNION ALL
-    SELECT 6, 'relation ' || r.oid::regclass::text, 'has the trigger ' || quote_ident(t.tgname) || ', which is none of ours', NULL::oid
+    SELECT 6, 'relation ' || r.oid::regclass::text, 'has the trigger ' || quote_ident(t.tgname)
+        || ', which is none of ours', NULL::oid
     FROM   relation AS r JOIN pg_trigger AS t ON t.tgrelid = r.oid JOIN pg_proc AS p ON p.oid = t.tgfoid
     WHERE  NOT t.tgisinternal AND (NOT r.inside OR p.oid < 16384 OR p.proowner NOT IN (SELECT f.oid FROM friend AS f))
-    UNION ALL -- deleting a vector would run the triggers of the table that refers to it, until 17 with the rights of whoever deletes
-    SELECT 6, 'relation ' || r.oid::regclass::text, 'is referred to by the foreign key ' || quote_ident(k.conname) || ' of '
+    -- deleting a vector would run the triggers of the table that refers to it, until 17 with the rights of everyone who
+    -- deletes
+    UNION ALL
+    SELECT 6, 'relation ' || r.oid::regclass::text, 'is referred to by the foreign key ' || quote_ident(k.conname)
+        || ' of '
            || k.conrelid::regclass::text || ', which belongs to', c.relowner
-    FROM   relation AS r JOIN pg_constraint AS k ON k.confrelid = r.oid AND k.contype = 'f' JOIN pg_class AS c ON c.oid = k.conrelid
+    FROM   relation AS r JOIN pg_constraint AS k ON k.confrelid = r.oid AND k.contype = 'f'
+        JOIN pg_class AS c ON c.oid = k.conrelid
     WHERE  c.relowner NOT IN (SELECT f.oid FROM friend AS f)
     UNION ALL
-    SELECT 7, 'relation ' || r.oid::regclass::text, 'has the rule ' || quote_ident(w.rulename) || ', which is none of ours', NULL::oid
+    SELECT 7, 'relation ' || r.oid::regclass::text, 'has the rule ' || quote_ident(w.rulename)
+        || ', which is none of ours', NULL::oid
     FROM   relation AS r JOIN pg_rewrite AS w ON w.ev_class = r.oid WHERE r.relkind IN ('r', 'p')
     UNION ALL
-    SELECT 8, 'relation ' || r.oid::regclass::text, 'has row-level security', NULL::oid FROM relation AS r WHERE r.inside AND r.relrowsecurity
+    SELECT 8, 'relation ' || r.oid::regclass::text, 'has row-level security', NULL::oid FROM relation AS r
+        WHERE r.inside AND r.relrowsecurity
     UNION ALL
-    SELECT 9, 'relation ' || r.oid::regclass::text, 'has the column ' || quote_ident(a.attname) || ' of the domain ' || t.oid::regtype::text || ', whose constraints are those of', t.typowner
+    SELECT 9, 'relation ' || r.oid::regclass::text, 'has the column ' || quote_ident(a.attname) || ' of the domain '
+        || t.oid::regtype::text || ', whose constraints are those of', t.typowner
     FROM   relation AS r JOIN pg_attribute AS a ON a.attrelid = r.oid JOIN pg_type AS t ON t.oid = a.atttypid
     WHERE  t.typtype = 'd' AND t.typowner NOT IN (SELECT f.oid FROM friend AS f))
 SELECT n.thing, n.problem, coalesce(pg_get_userbyid(n.owner)::text, '') AS owner

@@ -1,18 +1,21 @@
--- sweep_tasks: open again what has become due: retries whose pause is over, and what was held under leases that ran out (the worker died or
--- hangs). A row that lost two is tried alone. A dead worker does not say whom it died of, and other pipelines were at work beside even a
--- row that is tried alone: so only the twentieth lease lost in a row makes it a dead letter. Leases of an older epoch or timeline only go.
--- A clock that was set back strands nobody: a lease that was extended in the future ends, and with @mend a pause that began there.
--- Tasks named by their number have their state compared as text: a planner would else read all of an index of that state, dead entries too.
--- Leases are named by where the locked version lies, for the same reason: looked up by number, of a million leases that are over, all entries
--- of the primary key are read. One that was extended since the snapshot lies elsewhere, and is left to the next round.
--- The stream may want the same tasks, so the commit waits for no replica: what one has not heard of is swept again there.
--- Behind which place the live leases of a pipeline are, and before which places of its lanes nothing waits, is kept with its turn. Nothing is due
--- up to @due_after.
--- Rows: one: the pipelines that have work, how many rows lost their lease, when something becomes due next, and the time up to which
--- nothing is due any more (NULL: there was too much), and
--- whether something was set aside. Locks: leases and tasks, SKIP LOCKED. Index: task_retry_idx, primary keys.
+-- sweep_tasks: open again what has become due: retries whose pause is over, and what was held under leases that ran out
+-- (the worker died or hangs). A row that lost two is tried alone. A dead worker does not say whom it died of, and other
+-- pipelines were at work beside even a row that is tried alone: so only the twentieth lease lost in a row makes it a
+-- dead letter. Leases of an older epoch or timeline only go. A clock that was set back strands no one: a lease that was
+-- extended in the future ends, and with @mend a pause that began there. Tasks named by their number have their state
+-- compared as text: a planner would else read all of an index of that state, dead entries too. Leases are named by
+-- where the locked version lies, for the same reason: looked up by number, of a million leases that are over, all
+-- entries of the primary key are read. One that was extended since the snapshot lies elsewhere, and is left to the next
+-- round. The stream may want the same tasks, so the commit waits for no replica: what one has not heard of is swept
+-- again there. Behind which place the live leases of a pipeline are, and before which places of its lanes nothing
+-- waits, is kept with its turn. Nothing is due up to @due_after.
+-- Rows: one: the pipelines that have work, how many rows lost their lease, when something becomes due next, and the
+-- time up to which nothing is due any more (NULL: there was too much), and whether something was set aside. Locks:
+-- leases and tasks, SKIP LOCKED. Index: task_retry_idx, primary keys.
 WITH known AS MATERIALIZED (
-    SELECT p.pipeline_id, p.lease_epoch, set_config('synchronous_commit', CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'off' ELSE 'local' END, true) AS commit, coalesce(f.live, 0) AS live, n.lane, coalesce(f.passed[n.lane + 1], 0) AS after
+    SELECT p.pipeline_id, p.lease_epoch, set_config('synchronous_commit', CASE
+        WHEN current_setting('synchronous_commit') = 'off' THEN 'off' ELSE 'local' END, true) AS commit,
+        coalesce(f.live, 0) AS live, n.lane, coalesce(f.passed[n.lane + 1], 0) AS after
     FROM   embedsidecar.pipeline AS p
            LEFT JOIN embedsidecar.turn AS f USING (pipeline_id)
            CROSS JOIN LATERAL unnest('{0,1,2,3}'::smallint[]) AS n (lane)
@@ -23,14 +26,18 @@ WITH known AS MATERIALIZED (
                    SELECT w.ctid
                    FROM   embedsidecar.lease AS w
                    WHERE  w.pipeline_id = k.pipeline_id AND w.place > k.live
-                          AND (w.epoch <> k.lease_epoch OR w.timeline <> ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer
+                          AND (w.epoch <> k.lease_epoch
+                              OR w.timeline <> ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1,
+                              8))::bit(32)::integer
                                OR now() NOT BETWEEN w.extended_at - interval '5 s' AND w.leased_until)
                    ORDER BY w.pipeline_id, w.place LIMIT 1000
                    FOR UPDATE OF w SKIP LOCKED) AS f
                WHERE  k.lane = 0))
     RETURNING l.pipeline_id,
-              CASE WHEN l.epoch = (SELECT k.lease_epoch FROM known AS k WHERE k.pipeline_id = l.pipeline_id AND k.lane = 0)
-                        AND l.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer
+              CASE WHEN l.epoch = (SELECT k.lease_epoch FROM known AS k WHERE k.pipeline_id = l.pipeline_id
+                  AND k.lane = 0)
+                        AND l.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1,
+                            8))::bit(32)::integer
                    THEN l.task_ids ELSE '{}' END AS task_ids
 ), lost AS (
     UPDATE embedsidecar.task AS t
@@ -42,42 +49,52 @@ WITH known AS MATERIALIZED (
            error_message = CASE WHEN t.lost_leases >= 19 THEN 'the worker was lost each time it held this row' END,
            seq           = nextval('embedsidecar.task_seq')
     WHERE  t.task_id = ANY (ARRAY(SELECT w.task_id FROM embedsidecar.task AS w
-                                  WHERE w.state::text = 'todo' AND w.task_id = ANY (ARRAY(SELECT unnest(o.task_ids) FROM over AS o)) FOR UPDATE SKIP LOCKED))
+                                  WHERE w.state::text = 'todo'
+                                      AND w.task_id = ANY (ARRAY(SELECT unnest(o.task_ids)
+                                      FROM over AS o)) FOR UPDATE SKIP LOCKED))
     RETURNING t.pipeline_id
 ), ripe AS MATERIALIZED (
     SELECT f.task_id
     FROM   known AS k CROSS JOIN LATERAL (
                SELECT w.task_id FROM embedsidecar.task AS w
-               WHERE  w.state = 'retrying' AND w.pipeline_id = k.pipeline_id AND w.lane = k.lane AND w.due_at > @due_after AND w.due_at <= now()
+               WHERE  w.state = 'retrying' AND w.pipeline_id = k.pipeline_id AND w.lane = k.lane
+                   AND w.due_at > @due_after AND w.due_at <= now()
                ORDER BY w.due_at LIMIT 5000) AS f
 ), stranded AS MATERIALIZED (
     SELECT f.task_id
     FROM   known AS k CROSS JOIN LATERAL (
                SELECT w.task_id FROM embedsidecar.task AS w
-               WHERE  w.state = 'retrying' AND w.pipeline_id = k.pipeline_id AND w.lane = k.lane AND w.due_at > now() AND w.waits_since > now() + interval '5 s'
+               WHERE  w.state = 'retrying' AND w.pipeline_id = k.pipeline_id AND w.lane = k.lane AND w.due_at > now()
+                   AND w.waits_since > now() + interval '5 s'
                ORDER BY w.due_at DESC LIMIT 5000) AS f
     WHERE  @mend::boolean
 ), due AS (
     UPDATE embedsidecar.task AS t
     SET    state = 'todo', seq = nextval('embedsidecar.task_seq'), waits_since = NULL, due_at = NULL
     WHERE  t.task_id = ANY (ARRAY(SELECT w.task_id FROM embedsidecar.task AS w
-                                  WHERE w.state::text = 'retrying' AND w.task_id = ANY (ARRAY(SELECT r.task_id FROM ripe AS r UNION SELECT s.task_id FROM stranded AS s))
+                                  WHERE w.state::text = 'retrying'
+                                      AND w.task_id = ANY (ARRAY(SELECT r.task_id FROM ripe AS r UNION SELECT s.task_id
+                                      FROM stranded AS s))
                                   FOR UPDATE SKIP LOCKED))
     RETURNING t.pipeline_id
 )
 SELECT ARRAY(SELECT pipeline_id FROM due UNION SELECT pipeline_id FROM over
              UNION SELECT k.pipeline_id FROM known AS k CROSS JOIN LATERAL (
                    SELECT FROM embedsidecar.task AS t
-                   WHERE t.state = 'todo' AND t.pipeline_id = k.pipeline_id AND t.lane = k.lane AND t.seq > k.after LIMIT 1) AS t) AS pipelines,
+                   WHERE t.state = 'todo' AND t.pipeline_id = k.pipeline_id AND t.lane = k.lane AND t.seq > k.after
+                       LIMIT 1) AS t) AS pipelines,
        (SELECT count(*) FROM lost) AS lost,
        extract(epoch FROM least((SELECT min(t.due_at) FROM known AS k CROSS JOIN LATERAL (
                                      SELECT t.due_at FROM embedsidecar.task AS t
-                                     WHERE t.state = 'retrying' AND t.pipeline_id = k.pipeline_id AND t.lane = k.lane AND t.due_at > now()
+                                     WHERE t.state = 'retrying' AND t.pipeline_id = k.pipeline_id AND t.lane = k.lane
+                                         AND t.due_at > now()
                                      ORDER BY t.due_at LIMIT 1) AS t),
                                 (SELECT min(l.leased_until) FROM known AS k CROSS JOIN LATERAL (
                                      SELECT l.leased_until FROM embedsidecar.lease AS l
-                                     WHERE l.pipeline_id = k.pipeline_id AND l.place > k.live ORDER BY l.pipeline_id, l.place LIMIT 1000) AS l
+                                     WHERE l.pipeline_id = k.pipeline_id AND l.place > k.live
+                                         ORDER BY l.pipeline_id, l.place LIMIT 1000) AS l
                                  WHERE k.lane = 0 AND l.leased_until >= now()))
                           - now())::double precision AS due_in_seconds,
-       CASE WHEN (SELECT count(*) FROM due) >= (SELECT count(*) FROM ripe) AND (SELECT count(*) FROM ripe) < 5000 THEN now() - interval '1 min' END AS due_before,
+       CASE WHEN (SELECT count(*) FROM due) >= (SELECT count(*) FROM ripe)
+           AND (SELECT count(*) FROM ripe) < 5000 THEN now() - interval '1 min' END AS due_before,
        EXISTS (SELECT FROM embedsidecar.aside) AS aside;

@@ -1,6 +1,8 @@
 -- table_blocks: a table that is not partitioned, or the partitions of one that is, and how many blocks each has.
 -- Rows: a table each, its name ready for a statement. Locks: none but while a table is measured.
-SELECT c.oid, format('%I.%I', n.nspname, c.relname) AS name, pg_relation_size(c.oid) / current_setting('block_size')::bigint AS blocks
+SELECT c.oid, format('%I.%I', n.nspname, c.relname) AS name,
+    pg_relation_size(c.oid) / current_setting('block_size')::bigint AS blocks
 FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE  c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree(@table::oid::regclass) UNION ALL SELECT @table::oid)
+WHERE  c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree(@table::oid::regclass)
+    UNION ALL SELECT @table::oid)
 ORDER BY 2;

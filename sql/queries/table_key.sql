@@ -1,6 +1,7 @@
--- table_key: the columns that name a row of a table, in the replication stream as in queries: those of its replica identity. Operators are those of
--- the default btree operator class of what the index compares, so that sorting and comparing agree. A domain's values are compared as those of its
--- base type: a constraint that was added later need not hold for what is there.
+-- table_key: the columns that name a row of a table, in the replication stream as in queries: those of its replica
+-- identity. Operators are those of the default btree operator class of what the index compares, so that sorting and
+-- comparing agree. A domain's values are compared as those of its base type: a constraint that was added later need not
+-- hold for what is there.
 -- @identity: pg_class.relreplident.
 -- Rows: a column each, in the order of the key. Locks: none.
 SELECT a.attname::text AS name,
@@ -8,20 +9,24 @@ SELECT a.attname::text AS name,
        JOIN pg_type d ON d.oid = base.oid WHERE d.typtype = 'd')
         SELECT format_type(base.oid, -1) FROM base JOIN pg_type b ON b.oid = base.oid WHERE b.typtype <> 'd') AS type,
     coalesce((SELECT format('"%s"."%s"', replace(cn.nspname, '"', '""'), replace(co.collname, '"', '""'))
-        FROM pg_collation co LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace WHERE co.oid = i.indcollation[n]), '') AS collation,
+        FROM pg_collation co LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace WHERE co.oid = i.indcollation[n]),
+            '') AS collation,
     -- Of each operator by itself: a join of all that is looked up here takes the server longer to plan than to run.
     coalesce((SELECT 'OPERATOR("' || replace(en.nspname, '"', '""') || '".' || e.oprname || ')'
         FROM pg_amop ea JOIN pg_operator e ON e.oid = ea.amopopr JOIN pg_namespace en ON en.oid = e.oprnamespace
-        WHERE ea.amopfamily = o.opcfamily AND ea.amoplefttype = o.opcintype AND ea.amoprighttype = o.opcintype AND ea.amopstrategy = 3), '') AS equal,
+        WHERE ea.amopfamily = o.opcfamily AND ea.amoplefttype = o.opcintype AND ea.amoprighttype = o.opcintype
+            AND ea.amopstrategy = 3), '') AS equal,
     coalesce((SELECT 'OPERATOR("' || replace(gn.nspname, '"', '""') || '".' || g.oprname || ')'
         FROM pg_amop ga JOIN pg_operator g ON g.oid = ga.amopopr JOIN pg_namespace gn ON gn.oid = g.oprnamespace
-        WHERE ga.amopfamily = o.opcfamily AND ga.amoplefttype = o.opcintype AND ga.amoprighttype = o.opcintype AND ga.amopstrategy = 5), '') AS greater
+        WHERE ga.amopfamily = o.opcfamily AND ga.amoplefttype = o.opcintype AND ga.amoprighttype = o.opcintype
+            AND ga.amopstrategy = 5), '') AS greater
 FROM   (SELECT i.* FROM pg_index i WHERE i.indrelid = @table AND i.indisunique AND i.indisvalid
         AND CASE WHEN @identity = 'i' THEN i.indisreplident ELSE i.indisprimary END
         AND (i.indimmediate OR @identity = 'f')) AS i
        CROSS JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS n
        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n]
        JOIN pg_opclass used ON used.oid = i.indclass[n]
-       LEFT JOIN pg_opclass o ON o.opcintype = used.opcintype AND o.opcdefault AND o.opcmethod = (SELECT m.oid FROM pg_am m
+       LEFT JOIN pg_opclass o ON o.opcintype = used.opcintype AND o.opcdefault
+           AND o.opcmethod = (SELECT m.oid FROM pg_am m
 WHERE  m.amname = 'btree')
 ORDER BY n;

@@ -1,9 +1,10 @@
--- text_tables: the tables whose rows may hold text, the largest first: what a person without a word of configuration may mean. Columns of the
--- primary key are no text, nor are those that the role may not read. named: the one table that is asked for; null: all.
--- keyed: the WAL can name its rows. rows: the server's estimate.
+-- text_tables: the tables whose rows may hold text, the largest first: what a person without a word of configuration
+-- may mean. Columns of the primary key are no text, nor are those that the role may not read. named: the one table that
+-- is asked for; null: all. keyed: the WAL can name its rows. rows: the server's estimate.
 -- Rows: one for each table, 50 at most. Locks: none that anybody would notice (the size of a table takes ACCESS SHARE).
 SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, t.columns, s.rows,
-       c.relreplident IN ('i', 'f') OR EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary) AS keyed
+       c.relreplident IN ('i', 'f') OR EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid
+           AND i.indisprimary) AS keyed
 FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
        CROSS JOIN LATERAL (
            SELECT coalesce(array_agg(a.attname::text ORDER BY a.attnum), '{}') AS columns
@@ -11,15 +12,19 @@ FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
            WHERE  a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND y.typcategory = 'S'
                   AND (y.oid IN ('text'::regtype, 'varchar'::regtype, 'bpchar'::regtype) OR y.typname = 'citext')
                   AND has_column_privilege(c.oid, a.attnum, 'SELECT')
-                  AND NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary AND a.attnum = ANY (i.indkey))) AS t
+                  AND NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary
+                      AND a.attnum = ANY (i.indkey))) AS t
        CROSS JOIN LATERAL (
-           SELECT coalesce(greatest(sum(l.reltuples), 0), 0)::bigint AS rows, coalesce(sum(pg_table_size(l.oid)), 0) AS bytes
+           SELECT coalesce(greatest(sum(l.reltuples), 0), 0)::bigint AS rows,
+               coalesce(sum(pg_table_size(l.oid)), 0) AS bytes
            FROM   pg_class AS l
            WHERE  l.relkind = 'r' AND l.oid IN (SELECT relid FROM pg_partition_tree(c.oid) UNION SELECT c.oid)) AS s
 WHERE  CASE WHEN @named::oid IS NULL
-            THEN c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p' AND n.nspname NOT IN ('information_schema', 'embedsidecar')
+            THEN c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+                AND n.nspname NOT IN ('information_schema', 'embedsidecar')
                  AND n.nspname !~ '^pg_' AND has_schema_privilege(n.oid, 'USAGE') AND NOT row_security_active(c.oid)
-                 AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
+                 AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid
+                     AND d.deptype = 'e')
             ELSE c.oid = @named::oid END
 ORDER  BY s.bytes DESC, n.nspname, c.relname
 LIMIT  50;

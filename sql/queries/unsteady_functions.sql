@@ -1,4 +1,5 @@
--- unsteady_functions: what is worth a warning of functions by their numbers: they may give another text for the same row.
+-- unsteady_functions: what is worth a warning of functions by their numbers: they may give another text for the same
+-- row.
 -- Rows: a sentence each. Locks: none.
 SELECT CASE
         WHEN p.provolatile = 'v'

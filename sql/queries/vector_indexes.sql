@@ -1,15 +1,16 @@
--- vector_indexes: the indexes over the vectors of a destination, of each partition of it.
--- A search without a filter can use an index that has no condition, or the one that every search has. From version 17 on the server drops that from
--- a search where the column is NOT NULL anyway, and then sees no use for the index.
--- early: no search uses it yet: it was built without CONCURRENTLY over rows that had been changed in place, and a transaction that is older than it,
--- in whatever database of the server, still runs.
--- @table: quoted. taken: the name that a new index gets. hidden: somebody builds one that this role may not see.
+-- vector_indexes: the indexes over the vectors of a destination, of each partition of it. A search without a filter can
+-- use an index that has no condition, or the one that every search has. From version 17 on the server drops that from a
+-- search where the column is NOT NULL anyway, and then sees no use for the index. early: no search uses it yet: it was
+-- built without CONCURRENTLY over rows that had been changed in place, and a transaction that is older than it, in
+-- whatever database of the server, still runs.
+-- @table: quoted. taken: the name that a new index gets. hidden: someone builds one that this role may not see.
 -- Rows: one for each index, and one for a table without any. Locks: none.
 SELECT c.oid, n.nspname::text AS schema, c.relname::text AS table, CASE WHEN c.reltuples >= 0
     THEN c.reltuples::bigint END AS rows,
         coalesce(x.relname::text, '') AS index, coalesce(x.method, '') AS method, coalesce(x.opcname::text,
         '') AS operator_class, left(c.relname, 27) || '_' || left(@column, 20) || '_hnsw' AS taken,
-        coalesce(x.indisvalid, false) AS valid, coalesce(x.partial, false) AS partial, coalesce(x.early, false) AS early,
+        coalesce(x.indisvalid, false) AS valid, coalesce(x.partial, false) AS partial,
+            coalesce(x.early, false) AS early,
         g.pid IS NOT NULL AS building,
         EXISTS (SELECT FROM pg_stat_progress_create_index AS h WHERE h.datname = current_database()
         AND h.relid IS NULL) AS hidden,
@@ -19,8 +20,11 @@ FROM   (SELECT t.relid FROM pg_partition_tree(@table::regclass) AS t WHERE t.isl
         WHERE partrelid = @table::regclass)) AS leaf
        JOIN pg_class c ON c.oid = leaf.relid JOIN pg_namespace n ON n.oid = c.relnamespace
        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = @column
-       LEFT JOIN LATERAL (SELECT r.oid, r.relname, m.amname::text AS method, o.opcname, i.indisvalid, NOT (i.indpred IS NULL OR pg_get_expr(i.indpred, i.indrelid) = format('(%I IS NOT NULL)', a.attname)
-        AND NOT (a.attnotnull AND current_setting('server_version_num')::int >= 170000)) AS partial, (i.indcheckxmin AND age(i.xmin) <= age(pg_snapshot_xmin(pg_current_snapshot())::xid)) AS early
+       LEFT JOIN LATERAL (SELECT r.oid, r.relname, m.amname::text AS method, o.opcname,
+           i.indisvalid, NOT (i.indpred IS NULL
+           OR pg_get_expr(i.indpred, i.indrelid) = format('(%I IS NOT NULL)', a.attname)
+        AND NOT (a.attnotnull AND current_setting('server_version_num')::int >= 170000)) AS partial, (i.indcheckxmin
+            AND age(i.xmin) <= age(pg_snapshot_xmin(pg_current_snapshot())::xid)) AS early
         FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid JOIN pg_am m ON m.oid = r.relam AND m.amname IN ('hnsw',
         'ivfflat')
         JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE i.indrelid = c.oid AND i.indkey[0] = a.attnum) AS x ON true

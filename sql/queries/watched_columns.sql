@@ -1,4 +1,5 @@
--- watched_columns: the columns to watch, other than those of the key, for a text of columns: themselves, or what they are generated from.
+-- watched_columns: the columns to watch, other than those of the key, for a text of columns: themselves, or what they
+-- are generated from.
 -- Rows: a name each, in the order of the table. Locks: none.
 WITH text AS (SELECT attnum, attgenerated FROM pg_attribute WHERE attrelid = @table
     AND attname = ANY (@columns::text[]))
@@ -7,7 +8,8 @@ WITH text AS (SELECT attnum, attgenerated FROM pg_attribute WHERE attrelid = @ta
         SELECT attnum FROM text UNION
         SELECT d.refobjsubid FROM text JOIN pg_attrdef def ON def.adrelid = @table AND def.adnum = text.attnum
         JOIN pg_depend d ON d.refclassid = 'pg_class'::regclass AND d.refobjid = @table
-            AND (d.classid = 'pg_attrdef'::regclass AND d.objid = def.oid OR d.classid = 'pg_class'::regclass AND d.objid = @table
+            AND (d.classid = 'pg_attrdef'::regclass AND d.objid = def.oid OR d.classid = 'pg_class'::regclass
+                AND d.objid = @table
             AND d.objsubid = text.attnum)
         WHERE text.attgenerated <> '')
 ORDER BY a.attnum;

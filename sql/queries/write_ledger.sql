@@ -1,26 +1,36 @@
--- write_ledger: the fence of a write-back: remember what is written for rows, of those whose entry is still the one that was read with the row,
--- and forget rows that are gone. For a row that is not among the answers somebody has written since: nothing of it may be written.
--- Parameters: arrays of one length, one element per key; versions are xmin of the entry that was read, NULL where there was none; gone
--- says that the entry goes. Either @place is that of the lease, or @slot and @epoch are those of who works changes without one.
--- The entry is found first, by its key, and then taken by its place: with old statistics a planner may think a pipeline has one entry, and
--- would read all of it. A planner knows how large a table is, so to join by place costs what it should.
+-- write_ledger: the fence of a write-back: remember what is written for rows, of those whose entry is still the one
+-- that was read with the row, and forget rows that are gone. For a row that is not among the answers someone has
+-- written since: nothing of it may be written.
+-- Parameters: arrays of one length, one element per key; versions are xmin of the entry that was read, NULL where there
+-- was none; gone says that the entry goes. Either @place is that of the lease, or @slot and @epoch are those of who
+-- works changes without one. The entry is found first, by its key, and then taken by its place: with old statistics a
+-- planner may think a pipeline has one entry, and would read all of it. A planner knows how large a table is, so to
+-- join by place costs what it should.
 -- Rows: the keys that were written. Locks: the ledger rows. Index: primary key.
 WITH input AS MATERIALIZED (
     SELECT i.*, l.ctid AS at
-    FROM   unnest(@row_keys::text[], @versions::text[], @gone::boolean[], @source_hashes::bytea[], @text_hashes::bytea[], @vector_hashes::bytea[], @lsns::pg_lsn[])
+    FROM   unnest(@row_keys::text[], @versions::text[], @gone::boolean[], @source_hashes::bytea[],
+        @text_hashes::bytea[], @vector_hashes::bytea[], @lsns::pg_lsn[])
            AS i (row_key, version, gone, source_hash, text_hash, vector_hash, lsn)
            LEFT JOIN LATERAL (SELECT g.ctid FROM embedsidecar.ledger AS g
-                              WHERE g.pipeline_id = @pipeline_id AND g.row_key = i.row_key AND g.xmin::text = i.version OFFSET 0) AS l ON true
-    WHERE  EXISTS (SELECT FROM embedsidecar.lease AS l JOIN embedsidecar.pipeline AS p ON p.pipeline_id = l.pipeline_id AND p.lease_epoch = l.epoch
-                   WHERE @slot::name IS NULL AND l.pipeline_id = @pipeline_id AND l.place = @place AND p.generation = @generation
-                         AND l.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer)
-           OR EXISTS (SELECT FROM embedsidecar.lsn_checkpoint AS c JOIN embedsidecar.pipeline AS p ON p.pipeline_id = @pipeline_id
+                              WHERE g.pipeline_id = @pipeline_id AND g.row_key = i.row_key
+                                  AND g.xmin::text = i.version OFFSET 0) AS l ON true
+    WHERE  EXISTS (SELECT FROM embedsidecar.lease AS l JOIN embedsidecar.pipeline AS p ON p.pipeline_id = l.pipeline_id
+        AND p.lease_epoch = l.epoch
+                   WHERE @slot::name IS NULL AND l.pipeline_id = @pipeline_id AND l.place = @place
+                       AND p.generation = @generation
+                         AND l.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1,
+                             8))::bit(32)::integer)
+           OR EXISTS (SELECT FROM embedsidecar.lsn_checkpoint AS c
+               JOIN embedsidecar.pipeline AS p ON p.pipeline_id = @pipeline_id
                       WHERE c.slot_name = @slot::name AND c.epoch = @epoch::bigint AND p.generation = @generation
-                            AND c.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer)
+                            AND c.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1,
+                                8))::bit(32)::integer)
     ORDER BY i.row_key COLLATE "C"
 ), changed AS (
     UPDATE embedsidecar.ledger AS l
-    SET    source_hash = i.source_hash, text_hash = i.text_hash, vector_hash = i.vector_hash, generation = @generation, lsn = i.lsn, written_at = now()
+    SET    source_hash = i.source_hash, text_hash = i.text_hash, vector_hash = i.vector_hash, generation = @generation,
+        lsn = i.lsn, written_at = now()
     FROM   input AS i
     WHERE  l.ctid = i.at AND l.xmin::text = i.version AND NOT i.gone
     RETURNING l.row_key

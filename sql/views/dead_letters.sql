@@ -1,8 +1,11 @@
 CREATE OR REPLACE VIEW embedsidecar.dead_letters AS
-SELECT p.name AS pipeline, t.row_key, t.error_class, t.error_code, t.error_message, t.attempt::integer AS attempt, t.committed_at, t.enqueued_at
+SELECT p.name AS pipeline, t.row_key, t.error_class, t.error_code, t.error_message, t.attempt::integer AS attempt,
+    t.committed_at, t.enqueued_at
 FROM   embedsidecar.task AS t JOIN embedsidecar.pipeline AS p ON p.pipeline_id = t.pipeline_id
 WHERE  t.state = 'failed';
-COMMENT ON VIEW embedsidecar.dead_letters IS 'Rows that could not be embedded and are not tried again until they change or somebody asks: embedsidecar.retry_failed.';
+COMMENT ON VIEW embedsidecar.dead_letters IS
+    'Rows that could not be embedded and are not tried again until they change or someone asks: '
+    'embedsidecar.retry_failed.';
 COMMENT ON COLUMN embedsidecar.dead_letters.pipeline IS 'Its name.';
 COMMENT ON COLUMN embedsidecar.dead_letters.row_key IS 'The row''s key.';
 COMMENT ON COLUMN embedsidecar.dead_letters.error_class IS 'What kind of trouble.';

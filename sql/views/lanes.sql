@@ -1,10 +1,13 @@
 CREATE OR REPLACE VIEW embedsidecar.lanes AS
-SELECT t.pipeline, t.priority, t.state, count(*) AS rows, extract(epoch FROM now() - min(t.committed_at))::double precision AS oldest_seconds,
+SELECT t.pipeline, t.priority, t.state, count(*) AS rows, extract(epoch
+    FROM now() - min(t.committed_at))::double precision AS oldest_seconds,
        extract(epoch FROM now() - max(t.committed_at))::double precision AS newest_seconds,
        avg(extract(epoch FROM now() - t.committed_at))::double precision AS average_seconds
 FROM   embedsidecar.tasks AS t
 GROUP  BY t.pipeline, t.priority, t.state;
-COMMENT ON VIEW embedsidecar.lanes IS 'How many rows wait, are embedded, failed or were cancelled, by pipeline, lane and state, and for how long. It counts all of them.';
+COMMENT ON VIEW embedsidecar.lanes IS
+    'How many rows wait, are embedded, failed or were cancelled, by pipeline, lane and state, and for how long. It '
+    'counts all of them.';
 COMMENT ON COLUMN embedsidecar.lanes.pipeline IS 'Its name.';
 COMMENT ON COLUMN embedsidecar.lanes.priority IS 'The lane: low, normal, high or urgent.';
 COMMENT ON COLUMN embedsidecar.lanes.state IS 'todo, in_progress, stale, retrying, failed or cancelled.';

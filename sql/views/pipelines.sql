@@ -1,7 +1,10 @@
 CREATE OR REPLACE VIEW embedsidecar.pipelines AS
-SELECT p.name AS pipeline, p.pipeline_id, p.table_schema, p.table_name, p.source_columns, p.text_expression, p.filter_expression, p.key_columns, p.watched_columns,
-       p.destination_column, p.destination_schema, p.destination_table, p.dims, p.plugin, p.model, p.fingerprint, p.chunking, p.generation, p.definition_version,
-       (ARRAY['low', 'normal', 'high', 'urgent'])[p.lane + 1] AS priority, p.enabled, p.status, p.status_detail, p.slot_name, p.created_at, p.active_hours, p.open_until
+SELECT p.name AS pipeline, p.pipeline_id, p.table_schema, p.table_name, p.source_columns, p.text_expression,
+    p.filter_expression, p.key_columns, p.watched_columns,
+       p.destination_column, p.destination_schema, p.destination_table, p.dims, p.plugin, p.model, p.fingerprint,
+           p.chunking, p.generation, p.definition_version,
+       (ARRAY['low', 'normal', 'high', 'urgent'])[p.lane + 1] AS priority, p.enabled, p.status, p.status_detail,
+           p.slot_name, p.created_at, p.active_hours, p.open_until
 FROM   embedsidecar.pipeline AS p;
 COMMENT ON VIEW embedsidecar.pipelines IS 'What is embedded with what, and where to.';
 COMMENT ON COLUMN embedsidecar.pipelines.pipeline IS 'Its name.';
@@ -19,7 +22,8 @@ COMMENT ON COLUMN embedsidecar.pipelines.destination_table IS 'The embedding tab
 COMMENT ON COLUMN embedsidecar.pipelines.dims IS 'Width of the vectors.';
 COMMENT ON COLUMN embedsidecar.pipelines.plugin IS 'The program that runs the model.';
 COMMENT ON COLUMN embedsidecar.pipelines.model IS 'What embeds.';
-COMMENT ON COLUMN embedsidecar.pipelines.fingerprint IS 'The embedder''s own name for everything that can change a vector.';
+COMMENT ON COLUMN embedsidecar.pipelines.fingerprint IS
+    'The embedder''s own name for everything that can change a vector.';
 COMMENT ON COLUMN embedsidecar.pipelines.chunking IS 'How texts are cut into chunks; empty: not at all.';
 COMMENT ON COLUMN embedsidecar.pipelines.generation IS 'Raised by each change of what vectors are made with.';
 COMMENT ON COLUMN embedsidecar.pipelines.definition_version IS 'Raised by each change of what is configured.';
@@ -30,4 +34,4 @@ COMMENT ON COLUMN embedsidecar.pipelines.status_detail IS 'Why it does not.';
 COMMENT ON COLUMN embedsidecar.pipelines.slot_name IS 'The slot that its changes come from.';
 COMMENT ON COLUMN embedsidecar.pipelines.created_at IS 'When it was set up.';
 COMMENT ON COLUMN embedsidecar.pipelines.active_hours IS 'When it works: windows, or manual; empty: always.';
-COMMENT ON COLUMN embedsidecar.pipelines.open_until IS 'Somebody has it work outside of its hours until then.';
+COMMENT ON COLUMN embedsidecar.pipelines.open_until IS 'Someone has it work outside of its hours until then.';

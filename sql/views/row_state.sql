@@ -2,18 +2,27 @@ CREATE OR REPLACE VIEW embedsidecar.row_state AS
 SELECT p.name AS pipeline, l.row_key,
        CASE WHEN t.state IN ('failed', 'cancelled') THEN t.state::text
             WHEN length(l.vector_hash) = 0 THEN 'stale'
-            WHEN l.text_hash IS NULL OR l.vector_hash = '\x0000000000000000' THEN CASE WHEN t.state IS NULL AND l.generation = p.generation THEN 'no_text' ELSE 'pending' END
+            WHEN l.text_hash IS NULL OR l.vector_hash = '\x0000000000000000' THEN CASE WHEN t.state IS NULL
+                AND l.generation = p.generation THEN 'no_text' ELSE 'pending' END
             WHEN t.state IS NULL AND l.generation = p.generation THEN 'embedded' ELSE 'stale' END AS state,
        l.written_at, t.committed_at AS changed_at
 FROM   embedsidecar.ledger AS l JOIN embedsidecar.pipeline AS p ON p.pipeline_id = l.pipeline_id
        LEFT JOIN embedsidecar.task AS t ON t.row_key = l.row_key AND t.pipeline_id = l.pipeline_id
 UNION ALL
-SELECT p.name, t.row_key, CASE WHEN t.state IN ('failed', 'cancelled') THEN t.state::text ELSE 'pending' END, NULL, t.committed_at
+SELECT p.name, t.row_key, CASE WHEN t.state IN ('failed', 'cancelled') THEN t.state::text
+    ELSE 'pending' END, NULL, t.committed_at
 FROM   embedsidecar.task AS t JOIN embedsidecar.pipeline AS p ON p.pipeline_id = t.pipeline_id
 WHERE  NOT EXISTS (SELECT FROM embedsidecar.ledger AS l WHERE l.pipeline_id = t.pipeline_id AND l.row_key = t.row_key);
-COMMENT ON VIEW embedsidecar.row_state IS 'Where every row stands that was ever looked at or waits for it: one that is not here is new, or the backfill has not come to it. To be joined by the key of a table as text, or by embedsidecar.row_key of several columns; docs/sql.md says how.';
+COMMENT ON VIEW embedsidecar.row_state IS
+    'Where every row stands that was ever looked at or waits for it: one that is not here is new, or the backfill has '
+    'not come to it. To be joined by the key of a table as text, or by embedsidecar.row_key of several columns; '
+    'docs/sql.md says how.';
 COMMENT ON COLUMN embedsidecar.row_state.pipeline IS 'Its name.';
-COMMENT ON COLUMN embedsidecar.row_state.row_key IS 'The row''s key as PostgreSQL prints it; embedsidecar.row_key makes it of several columns.';
-COMMENT ON COLUMN embedsidecar.row_state.state IS 'pending (waits, and has no vector), embedded, stale (waits, and its vector is of an older text or definition), failed (a dead letter), cancelled, or no_text (nothing to embed: the text is empty, or the filter leaves the row out).';
+COMMENT ON COLUMN embedsidecar.row_state.row_key IS
+    'The row''s key as PostgreSQL prints it; embedsidecar.row_key makes it of several columns.';
+COMMENT ON COLUMN embedsidecar.row_state.state IS
+    'pending (waits, and has no vector), embedded, stale (waits, and its vector is of an older text or definition), '
+    'failed (a dead letter), cancelled, or no_text (nothing to embed: the text is empty, or the filter leaves the row '
+    'out).';
 COMMENT ON COLUMN embedsidecar.row_state.written_at IS 'When the ledger was last written for it; NULL: never.';
 COMMENT ON COLUMN embedsidecar.row_state.changed_at IS 'When the change that waits was committed; NULL: none waits.';

@@ -1,6 +1,7 @@
 CREATE OR REPLACE VIEW embedsidecar.tasks AS
 SELECT p.name AS pipeline, t.row_key,
-       CASE WHEN t.state <> 'todo' OR h.leased_until IS NULL THEN t.state::text WHEN h.leased_until >= now() THEN 'in_progress' ELSE 'stale' END AS state,
+       CASE WHEN t.state <> 'todo' OR h.leased_until IS NULL THEN t.state::text
+           WHEN h.leased_until >= now() THEN 'in_progress' ELSE 'stale' END AS state,
        (ARRAY['low', 'normal', 'high', 'urgent'])[t.lane + 1] AS priority, t.attempt::integer AS attempt,
        t.error_class, t.error_code, t.error_message, t.committed_at, t.enqueued_at,
        CASE WHEN t.state = 'retrying' THEN t.due_at END AS next_try_at,
@@ -8,26 +9,33 @@ SELECT p.name AS pipeline, t.row_key,
        CASE WHEN t.state = 'todo' THEN h.leased_until END AS leased_until, t.first_lsn, t.last_lsn, t.task_id
 FROM   embedsidecar.task AS t
        JOIN embedsidecar.pipeline AS p ON p.pipeline_id = t.pipeline_id
-       LEFT JOIN (SELECT DISTINCT ON (u.task_id) u.task_id, l.leased_until, coalesce(w.instance, 'worker ' || l.worker_id) AS instance
+       LEFT JOIN (SELECT DISTINCT ON (u.task_id) u.task_id, l.leased_until,
+           coalesce(w.instance, 'worker ' || l.worker_id) AS instance
                   FROM   embedsidecar.lease AS l
                          JOIN embedsidecar.pipeline AS q ON q.pipeline_id = l.pipeline_id AND q.lease_epoch = l.epoch
                          CROSS JOIN LATERAL unnest(l.task_ids) AS u (task_id)
                          LEFT JOIN embedsidecar.worker AS w ON w.worker_id = l.worker_id
                   ORDER BY u.task_id, l.leased_until DESC) AS h ON h.task_id = t.task_id;
-COMMENT ON VIEW embedsidecar.tasks IS 'Rows that wait, are being embedded, failed or were cancelled: at most one task per pipeline and row. Never a text.';
+COMMENT ON VIEW embedsidecar.tasks IS
+    'Rows that wait, are being embedded, failed or were cancelled: at most one task per pipeline and row. '
+    'Never a text.';
 COMMENT ON COLUMN embedsidecar.tasks.pipeline IS 'Its name.';
-COMMENT ON COLUMN embedsidecar.tasks.row_key IS 'The row''s key as PostgreSQL prints it; several columns are joined by | with \ and | escaped by \.';
-COMMENT ON COLUMN embedsidecar.tasks.state IS 'todo, in_progress, stale (in progress, and the lease is over), retrying, failed (a dead letter) or cancelled.';
+COMMENT ON COLUMN embedsidecar.tasks.row_key IS
+    'The row''s key as PostgreSQL prints it; several columns are joined by | with \ and | escaped by \.';
+COMMENT ON COLUMN embedsidecar.tasks.state IS
+    'todo, in_progress, stale (in progress, and the lease is over), retrying, failed (a dead letter) or cancelled.';
 COMMENT ON COLUMN embedsidecar.tasks.priority IS 'low, normal, high or urgent.';
 COMMENT ON COLUMN embedsidecar.tasks.attempt IS 'Tries that failed because of the row itself.';
 COMMENT ON COLUMN embedsidecar.tasks.error_class IS 'What kind of trouble the last try had; NULL: none.';
 COMMENT ON COLUMN embedsidecar.tasks.error_code IS 'Which trouble.';
 COMMENT ON COLUMN embedsidecar.tasks.error_message IS 'In words, without text of the row.';
-COMMENT ON COLUMN embedsidecar.tasks.committed_at IS 'When the oldest change that is not satisfied was committed, or a look was asked for.';
+COMMENT ON COLUMN embedsidecar.tasks.committed_at IS
+    'When the oldest change that is not satisfied was committed, or a look was asked for.';
 COMMENT ON COLUMN embedsidecar.tasks.enqueued_at IS 'When the task was made.';
 COMMENT ON COLUMN embedsidecar.tasks.next_try_at IS 'When a row that failed is tried again by itself.';
 COMMENT ON COLUMN embedsidecar.tasks.leased_by IS 'The sidecar that works on it.';
 COMMENT ON COLUMN embedsidecar.tasks.leased_until IS 'Until when, unless it extends that.';
-COMMENT ON COLUMN embedsidecar.tasks.first_lsn IS 'The oldest change that is not satisfied; 0/0: nobody knows how old it is.';
+COMMENT ON COLUMN embedsidecar.tasks.first_lsn IS
+    'The oldest change that is not satisfied; 0/0: no one knows how old it is.';
 COMMENT ON COLUMN embedsidecar.tasks.last_lsn IS 'The newest.';
 COMMENT ON COLUMN embedsidecar.tasks.task_id IS 'Its number.';
