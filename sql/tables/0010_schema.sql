@@ -211,7 +211,7 @@ COMMENT ON COLUMN embedsidecar.task.losses IS
     'Leases in which the embedder died, or that were lost (these up to 2); from 2 on the row is tried alone, after 3 '
     'more it is a dead letter.';
 COMMENT ON COLUMN embedsidecar.task.lost_leases IS
-    'Leases that were lost with their worker, everyone who was to blame; after 20 in a row the row is a dead letter.';
+    'Leases that were lost with their worker, whatever the cause; after 20 in a row the row is a dead letter.';
 COMMENT ON COLUMN embedsidecar.task.pipeline_id IS
     'Without a foreign key: who adds a task must not wait for who writes the pipeline, and a pipeline goes without '
     'its tasks, which follow in portions.';
@@ -241,7 +241,7 @@ CREATE TABLE embedsidecar.lease (
 COMMENT ON TABLE embedsidecar.lease IS
     'Who works on which tasks: one row per batch, gone when the last of its tasks is finished.';
 COMMENT ON COLUMN embedsidecar.lease.place IS
-    'In the order of the leases of a pipeline, so that everyone who looks for those that live can leave out what is '
+    'In the order of the leases of a pipeline, so that whoever looks for those that live can leave out what is '
         'long '
     'over.';
 COMMENT ON COLUMN embedsidecar.lease.token IS 'Chosen by the worker, who may never hear that he got the lease.';
