@@ -328,7 +328,7 @@ func TestRoles_Yes(t *testing.T) {
 	s.at(testenv.StartPooler(t, s.db.URL(testenv.Owner), 1))
 	for _, command := range []string{"status", "check", "run"} {
 		_, stderr := s.run(exitConnect, command)
-		s.has(stderr, "a connection pooler does not pass on the settings",
+		s.has(stderr, "a connection pooler drops the settings",
 			"a role of its own that has them: embedsidecar roles")
 		if strings.Contains(stderr, "ALTER ROLE") {
 			t.Errorf("%s would have an application's role changed:\n%s", command, stderr)

@@ -50,7 +50,7 @@ func TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther(t *testing.T) {
 	})
 	stdout, _ = s.run(0, append([]string{"check"}, before...)...)
 	s.has(stdout, `warn   pipeline "public.docs": it is configured here as in version 1 of its definition, and is set up as in version 2, which is newer: run leaves it as it is set up: columns (it was: title, body)`,
-		"give this sidecar the newer configuration")
+		"deploy the newer configuration")
 	young.end(syscall.SIGTERM, 0) // now the older one streams
 	is("title,body")
 

@@ -70,7 +70,7 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 	if answers := strings.Count(stdout, "DISTANCE"); answers != 2 {
 		t.Errorf("%d answers to two questions:\n%s", answers, stdout)
 	}
-	s.has(stderr, "pipeline public.docs: 40 of 40 rows embedded", "keeps WAL", "embedsidecar run --database-url=",
+	s.has(stderr, "pipeline public.docs: 40 of 40 rows embedded", "retains WAL", "embedsidecar run --database-url=",
 		"uninstall --yes", "wrote "+file)
 
 	// What it tells to go on with works.

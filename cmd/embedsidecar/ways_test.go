@@ -84,7 +84,7 @@ var damages = map[string]damage{
 	"a dump restored beside the original": {
 		copied: true, state: health.Copied,
 		words: []string{
-			"all databases of a server share the names of slots",
+			"slot names are unique per server",
 			"embedsidecar init --adopt --slot embedsidecar_",
 		}, way: []string{"init", "--adopt", "--slot", "{own}"}, flags: asBefore,
 	},

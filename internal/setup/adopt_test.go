@@ -50,7 +50,7 @@ func TestInit_ACopyOnTheSameServerGetsASlotOfItsOwn(t *testing.T) {
 	copied := o
 	copied.Slot = theirs.Slot
 	_, err := setup.Init(t.Context(), copied)
-	wantError[*refusal.ConflictError](t, err, "share the names of slots", "init --adopt --slot")
+	wantError[*refusal.ConflictError](t, err, "slot names are unique", "init --adopt --slot")
 	_, err = setup.Init(t.Context(), o)
 	wantError[*refusal.ConfigError](t, err, "is set up with slot", "--adopt")
 	o.Adopt = true

@@ -26,7 +26,7 @@ func TestInit_SaysWhatItChanges(t *testing.T) {
 	o.NoChange = true
 	r := b.init(o)
 	if warnings := strings.Join(r.Warnings, "; "); !strings.Contains(warnings,
-		"left as it is set up (--no-change): columns (it was: "+strings.ReplaceAll(before, " ", ", ")) {
+		"is not changed (--no-change): columns (it was: "+strings.ReplaceAll(before, " ", ", ")) {
 		t.Errorf("--no-change: %s", warnings)
 	}
 	if got := columns(); got != before || len(r.Steps) != 0 {
@@ -90,14 +90,14 @@ func TestInit_AnOlderDefinitionTurnsNothingBack(t *testing.T) {
 	is("the newer one starts again", second, "side 2 title,body")
 	b.MustExec("ALTER TABLE docs RENAME title TO heading")
 	is("and after a column was renamed", first, "side 2 heading,body",
-		"configured here as in version 1 of its definition, and is set up as in version 2, which is newer: it is left as it is set up: columns (it was: heading, body)")
+		"configured here as in version 1 of its definition, and is set up as in version 2, which is newer: it is not changed: columns (it was: heading, body)")
 	b.MustExec("ALTER TABLE docs RENAME heading TO title")
 	is("back, by hand", byHand(first), "side 3 title", "goes back to version 1 of its definition, as version 3")
 	is("the newer replica is now the older one", second, "side 3 title", "configured here as in version 2",
 		"as in version 3")
 	_, err := setup.Init(t.Context(), third)
 	wantError[*refusal.ConfigError](t, err, `also that of pipeline "side"`,
-		"embedsidecar init gives it the name, and takes over what else was changed")
+		"embedsidecar init renames it and applies the other changes")
 	is("a name and a text at once, by hand", byHand(third), "docs 4 extra,body",
 		"as version 4 of its definition: name (it was: side), columns (it was: title)")
 	b.MustExec("ALTER TABLE docs DROP title")

@@ -35,7 +35,7 @@ func TestInit_ARenameChangesNothingElseUnlessAskedFor(t *testing.T) {
 		d := asked.Descriptions["titles"]
 		change(&asked.Specs[0], &d)
 		asked.Descriptions["titles"] = d
-		hint, found := "embedsidecar init gives it", "if this is its new name"
+		hint, found := "embedsidecar init renames it", "if this is its new name"
 		if what == "model" {
 			hint, found = "leave the model as it is", "which is another"
 			_, err := setup.Init(t.Context(), asked)
@@ -66,7 +66,7 @@ func TestInit_ARenameChangesNothingElseUnlessAskedFor(t *testing.T) {
 	}
 }
 
-// TestP6_PipelinesThatReadEachOthersVectorsAreRefused: each write-back would make a task of another pipeline, for ever.
+// TestP6_PipelinesThatReadEachOthersVectorsAreRefused: each write-back would make a task of another pipeline, without end.
 func TestP6_PipelinesThatReadEachOthersVectorsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, `CREATE TABLE docs (id int PRIMARY KEY, body text, a public.vector(3), b public.vector(3), c public.vector(3), told text GENERATED ALWAYS AS (left(b::text, 5)) STORED)`)
@@ -84,7 +84,7 @@ func TestP6_PipelinesThatReadEachOthersVectorsAreRefused(t *testing.T) {
 		"stored":     b.options(slot, circle),
 	} {
 		_, err := setup.Init(t.Context(), o)
-		if wantError[*refusal.ConfigError](t, err, `pipeline "`, "for ever"); t.Failed() {
+		if wantError[*refusal.ConfigError](t, err, `pipeline "`, "without end"); t.Failed() {
 			t.Fatal(name)
 		}
 	}

@@ -295,8 +295,8 @@ var expressions = []struct {
 	{text: "to_jsonb(r) ->> 'title'", words: []string{"whole row"}},
 	{text: "r.ctid::text", words: []string{"system column"}},
 	{text: "title || xmin", words: []string{"system column"}},
-	{text: "embedding::text", words: []string{"destination", "among the columns"}},
-	{text: "title", filter: "embedding IS NULL", words: []string{"destination", "among the columns"}},
+	{text: "embedding::text", words: []string{"destination", "reads the destination"}},
+	{text: "title", filter: "embedding IS NULL", words: []string{"destination", "reads the destination"}},
 	{text: "title\x00", words: []string{"NUL"}},
 }
 
@@ -337,7 +337,7 @@ func TestResolve_Expressions(t *testing.T) {
 		// Without TEMPORARY the same is refused, as far as a plan can tell, and the rest watches everything.
 		spec.IntoColumn, spec.IntoTable = "", "docs_embedding"
 		p, err = resolve.Resolve(t.Context(), noTemp, spec, catalog.Vectors{Dims: 3})
-		unseen := slices.Contains(tt.words, "system column") || slices.Contains(tt.words, "among the columns")
+		unseen := slices.Contains(tt.words, "system column") || slices.Contains(tt.words, "reads the destination")
 		switch {
 		case err == nil && tt.words != nil && !unseen:
 			t.Errorf("without TEMPORARY: %q / %q: no error", tt.text, tt.filter)
@@ -378,7 +378,7 @@ func TestResolve_Destinations(t *testing.T) {
 		{"any width", func(s *pipeline.Spec) { s.IntoColumn = "any_width" }, 7, nil},
 		{
 			"unknown width", func(s *pipeline.Spec) { s.IntoColumn = "any_width" }, 0,
-			[]string{"width of the vectors is not known"},
+			[]string{"width of the vectors is unknown"},
 		},
 		{"width of the column", func(s *pipeline.Spec) { s.IntoColumn = "v4" }, 0, nil},
 		{"half", func(s *pipeline.Spec) { s.IntoColumn = "half" }, 3, nil},
