@@ -126,7 +126,7 @@ func TestServe_LooksAtItsFlagsFirst(t *testing.T) {
 	}
 	for want, flags := range map[string][]string{
 		"no such file or directory": {"--http", "127.0.0.1:0", "--tokens-file", "/no/such/tokens"},
-		"has no token":            {"--http", "127.0.0.1:0", "--tokens-file", empty},
+		"has no token":              {"--http", "127.0.0.1:0", "--tokens-file", empty},
 		"address already in use":    {"--http", taken.Addr().String(), "--no-auth"},
 		"--tokens-file":             {"--http", "127.0.0.1:0"},
 		"belong together":           {"--http", "127.0.0.1:0", "--no-auth", "--set", "http.queries.cert=" + empty},
