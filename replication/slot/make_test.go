@@ -195,12 +195,12 @@ func TestMake_TellsWhyNot(t *testing.T) {
 			&memory{refuse: map[string]error{"drop": answer(pgerrcode.InsufficientPrivilege)}}, 0, `drop slot "docs": `, none, "",
 		},
 		"it takes too long": {
-			&memory{refuse: slow, open: open}, time.Minute, `"docs" could not be made within 1m0s`, conflict,
+			&memory{refuse: slow, open: open}, time.Minute, `"docs" could not be created within 1m0s`, conflict,
 			"running: " + open[0].String(),
 		},
 		"it takes too long, and nobody can say why": {
 			&memory{refuse: map[string]error{"create": slow["create"], "blockers": errors.New("broken")}}, time.Minute,
-			"could not be made within 1m0s", conflict, "running: broken",
+			"could not be created within 1m0s", conflict, "running: broken",
 		},
 		"somebody ends it, who waits as long as it takes": {
 			&memory{refuse: slow, open: open}, 0, `create slot "docs": `, none, "",
@@ -276,10 +276,10 @@ func TestPosition_OfTheLastStatement(t *testing.T) {
 		want    string // of the error
 	}{
 		"a position":     {[]*pgconn.Result{row(), row("0/10")}, ""},
-		"no result":      {nil, "gave no position"},
-		"one too few":    {[]*pgconn.Result{row("0/10")}, "gave no position"},
-		"no row":         {[]*pgconn.Result{row("0/10"), row()}, "gave no position"},
-		"two rows":       {[]*pgconn.Result{row(), row("0/10", "0/20")}, "gave no position"},
+		"no result":      {nil, "reported no position"},
+		"one too few":    {[]*pgconn.Result{row("0/10")}, "reported no position"},
+		"no row":         {[]*pgconn.Result{row("0/10"), row()}, "reported no position"},
+		"two rows":       {[]*pgconn.Result{row(), row("0/10", "0/20")}, "reported no position"},
 		"something else": {[]*pgconn.Result{row(), row("?")}, `position "?"`},
 	} {
 		lsn, err := position(c.results, 2)

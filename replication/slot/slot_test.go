@@ -74,7 +74,7 @@ func TestJudge(t *testing.T) {
 		}, Unpublished, `publication "pub" was missing`, true},
 		"another publication of the name": {func(s *State) {
 			s.PublicationNow = 6
-		}, Republished, `publication "pub" was dropped and made again`, true},
+		}, Republished, `publication "pub" was dropped and recreated`, true},
 		"moved": {func(s *State) {
 			s.ConfirmedFlushLSN = &past
 		}, Moved, "moved to 0/65, past the checkpoint 0/64", true},

@@ -97,7 +97,7 @@ func TestPages_Discard(t *testing.T) {
 	r.work()
 	at, _ := r.serve(r.person, options{})
 	b := r.signIn(at, "olga")
-	b.becomes(t, "/errors", ">Retry…<", ">Discard…<", "Mend the row or the cause")
-	b.becomes(t, "/dead-letters", ">Retry all…<", ">Discard those of public.tickets…<", "Mend the row or the cause")
+	b.becomes(t, "/errors", ">Retry…<", ">Discard…<", "Fix the row or the cause")
+	b.becomes(t, "/dead-letters", ">Retry all…<", ">Discard those of public.tickets…<", "Fix the row or the cause")
 	b.becomes(t, "/", "once that is mended, embedsidecar tasks retry public.tickets tries again, or embedsidecar tasks discard")
 }

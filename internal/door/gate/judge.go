@@ -144,7 +144,7 @@ func (*Judge) inside(err error) *Problem {
 
 const (
 	readOnly = "25006"
-	noAnswer = "the database does not answer: come again"
+	noAnswer = "the database does not answer: retry later"
 )
 
 // outside tells a client why the database or a model did not answer, as far as that is known and a client may know.
@@ -180,7 +180,7 @@ func (*Judge) outside(err error) *Problem {
 		return Refuse(http.StatusBadRequest, e.Code, "the model cannot embed these texts")
 	case embed.Transient, embed.Resource, embed.Crash:
 	}
-	return Refuse(http.StatusServiceUnavailable, e.Code, "the model did not answer: come again").
+	return Refuse(http.StatusServiceUnavailable, e.Code, "the model did not answer: retry later").
 		After(max(e.RetryAfter, time.Second))
 }
 

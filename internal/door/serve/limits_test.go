@@ -395,10 +395,10 @@ func TestServer_WhatTheDatabaseSaysDecidesTheStatus(t *testing.T) {
 		again  bool
 		words  string
 	}{
-		pgerrcode.LockNotAvailable:      {http.StatusServiceUnavailable, true, "come again"},
-		pgerrcode.SerializationFailure:  {http.StatusServiceUnavailable, true, "come again"},
-		pgerrcode.DeadlockDetected:      {http.StatusServiceUnavailable, true, "come again"},
-		pgerrcode.AdminShutdown:         {http.StatusServiceUnavailable, true, "come again"},
+		pgerrcode.LockNotAvailable:      {http.StatusServiceUnavailable, true, "retry later"},
+		pgerrcode.SerializationFailure:  {http.StatusServiceUnavailable, true, "retry later"},
+		pgerrcode.DeadlockDetected:      {http.StatusServiceUnavailable, true, "retry later"},
+		pgerrcode.AdminShutdown:         {http.StatusServiceUnavailable, true, "retry later"},
 		pgerrcode.QueryCanceled:         {http.StatusGatewayTimeout, true, "statement_timeout"},
 		pgerrcode.UndefinedTable:        {http.StatusServiceUnavailable, true, "init makes it again"},
 		pgerrcode.InsufficientPrivilege: {http.StatusServiceUnavailable, true, "embedsidecar roles prints"},

@@ -236,7 +236,7 @@ func (a *api) found(ctx context.Context, p *pipeline.Pipeline, access *search.Ac
 	pg, ofServer := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case err != nil && limited.Err() != nil && ctx.Err() == nil:
-		err = &search.UnavailableError{Problem: fmt.Sprintf("the database did not answer the search within %s: come again; "+
+		err = &search.UnavailableError{Problem: fmt.Sprintf("the database did not answer the search within %s: retry later; "+
 			"if searches take that long there, an index makes them faster", a.Search)}
 	case ofServer && pg.Code == pgerrcode.InsufficientPrivilege && access.Role != "":
 		err = gate.Refuse(http.StatusForbidden, "database_role",

@@ -164,7 +164,7 @@ func (b *Backend) load(ctx context.Context, pool *pgxpool.Pool, limit time.Durat
 }
 
 func errNoAnswer() error {
-	return &search.UnavailableError{Problem: "the database does not answer: come again"}
+	return &search.UnavailableError{Problem: "the database does not answer: retry later"}
 }
 
 // fetch asks the database.
