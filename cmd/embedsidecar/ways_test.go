@@ -84,7 +84,7 @@ var damages = map[string]damage{
 	"a dump restored beside the original": {
 		copied: true, state: health.Copied,
 		words: []string{
-			"slot names are unique per server",
+			"all databases of a server share the names of slots",
 			"embedsidecar init --adopt --slot embedsidecar_",
 		}, way: []string{"init", "--adopt", "--slot", "{own}"}, flags: asBefore,
 	},

@@ -66,7 +66,7 @@ func TestInit_ARenameChangesNothingElseUnlessAskedFor(t *testing.T) {
 	}
 }
 
-// TestP6_PipelinesThatReadEachOthersVectorsAreRefused: each write-back would make a task of another pipeline, without end.
+// TestP6_PipelinesThatReadEachOthersVectorsAreRefused: each write-back would make a task of another.
 func TestP6_PipelinesThatReadEachOthersVectorsAreRefused(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, `CREATE TABLE docs (id int PRIMARY KEY, body text, a public.vector(3), b public.vector(3), c public.vector(3), told text GENERATED ALWAYS AS (left(b::text, 5)) STORED)`)

@@ -172,11 +172,11 @@ func (c Registry) version(ctx context.Context, p config.Plugin) (version, why st
 	// As if it were in the catalogue already, in the place of what may be there.
 	found, err := c.source.Config.WithRegistered([]config.Plugin{p}).Embedder(c.source.Find, p.Name, "")
 	if missing, ok := errors.AsType[*config.NotFoundError](err); ok {
-		return "", fmt.Sprintf("its version is not noted: the %s %q, without which it does not start, is not there yet",
+		return "", fmt.Sprintf("its version is not recorded: the %s %q, without which it does not start, is not there yet",
 			missing.Kind, missing.Name)
 	}
 	if err != nil {
-		return "", "its version is not noted: " + err.Error()
+		return "", "its version is not recorded: " + err.Error()
 	}
 	var d embed.Description
 	found.Model = "" // whatever it offers: only what it calls itself is asked for
