@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/folder"
 )
 
 // poolings are the names that sentence-transformers has for ways of pooling, and ours.
@@ -20,12 +21,12 @@ var poolings = map[string]string{
 
 // readModules finds what comes after the encoder. Without modules.json nothing states it: the graph may do all of it,
 // or the user says.
-func (s *settings) readModules(f *folder) error {
+func (s *settings) readModules(f *folder.Folder) error {
 	var modules []struct {
 		Path string `json:"path"`
 		Type string `json:"type"`
 	}
-	found, err := f.readJSON("modules.json", &modules)
+	found, err := f.ReadJSON("modules.json", &modules)
 	if err != nil || !found {
 		return err
 	}
@@ -64,9 +65,9 @@ func (s *settings) readModules(f *folder) error {
 
 // readPooling reads the settings of the pooling module, in the form with a switch for each way and in the one with a
 // name.
-func (s *settings) readPooling(f *folder, name string) error {
+func (s *settings) readPooling(f *folder.Folder, name string) error {
 	pooling := map[string]json.RawMessage{}
-	if found, err := f.readJSON(name, &pooling); err != nil || !found {
+	if found, err := f.ReadJSON(name, &pooling); err != nil || !found {
 		return errors.Join(err, fmt.Errorf("read pooling settings %s", name))
 	}
 	var modes []string
@@ -103,13 +104,13 @@ var promptNames = map[embed.Kind][]string{
 }
 
 // readPrompts finds what to put before a document and before a query.
-func (s *settings) readPrompts(f *folder) error {
+func (s *settings) readPrompts(f *folder.Folder) error {
 	const name = "config_sentence_transformers.json"
 	var config struct {
 		Prompts map[string]string `json:"prompts"`
 		Default *string           `json:"default_prompt_name"`
 	}
-	if _, err := f.readJSON(name, &config); err != nil {
+	if _, err := f.ReadJSON(name, &config); err != nil {
 		return err
 	}
 	for kind, setting := range prefixSettings {
