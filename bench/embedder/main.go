@@ -32,6 +32,7 @@ const (
 
 type options struct {
 	texts, python, weights, plugin string
+	static, staticPlugin           string
 	count, rounds, threads         int
 }
 
@@ -42,6 +43,9 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 3, "rounds")
 	flag.IntVar(&o.threads, "threads", runtime.GOMAXPROCS(0), "threads of everybody")
 	flag.StringVar(&o.plugin, "plugin", filepath.Join("bin", "plugins", "embedsidecar-onnx"), "program of the plugin")
+	flag.StringVar(&o.static, "static", "", "folder of a static model, measured in the same rounds (left out when empty)")
+	flag.StringVar(&o.staticPlugin, "static-plugin", filepath.Join("bin", "plugins", "embedsidecar-static"),
+		"program of its plugin")
 	flag.StringVar(&o.python, "python", "", "Python with sentence-transformers (left out when empty)")
 	flag.StringVar(&o.weights, "weights", "", "folder of the same model for sentence-transformers, with model.safetensors")
 	flag.Parse()
@@ -144,8 +148,21 @@ func measure(ctx context.Context, o options) error {
 	if _, err := plugin.Embed(ctx, embed.Document, texts[:1]); err != nil { // starts it
 		return err
 	}
-	if err := rounds(o.rounds, contenders, len(texts)); err != nil {
+	all := contenders
+	if o.static != "" {
+		static, err := startStatic(ctx, o, texts)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = static.Close() }()
+		all = append(contenders[:len(contenders):len(contenders)], staticContender(ctx, static, texts))
+	}
+	if err := rounds(o.rounds, all, len(texts)); err != nil {
 		return err
+	}
+	for _, c := range all[len(contenders):] {
+		fmt.Printf("%-30s %7.0f texts/s   %6.1f us CPU/text   %.0f times the plugin onnx over gRPC\n", c.name, median(c.rate),
+			median(c.cost), median(ratios(c.rate, contenders[loops+1].rate)))
 	}
 	for _, c := range contenders {
 		fmt.Printf("%-30s %7.1f texts/s   %6.0f us CPU/text", c.name, median(c.rate), median(c.cost))
@@ -162,6 +179,36 @@ func measure(ctx context.Context, o options) error {
 		func(text string) error { _, err := m.Embed(ctx, embed.Document, []string{text}); return err },
 		func(text string) error { _, err := plugin.Embed(ctx, embed.Document, []string{text}); return err },
 	})
+}
+
+// startStatic starts the plugin static with a model, as the sidecar does.
+func startStatic(ctx context.Context, o options, texts []string) (*host.Host, error) {
+	static, err := host.New(host.Options{Path: o.staticPlugin, Env: map[string]string{
+		"EMBEDSIDECAR_PLUGIN_MODEL": o.static, "EMBEDSIDECAR_PLUGIN_THREADS": fmt.Sprint(o.threads),
+	}})
+	if err != nil {
+		return nil, err
+	}
+	_, err = embedAll(ctx, static.Embed, texts) // and warms it up
+	return static, err
+}
+
+// staticContender embeds the texts often enough that it takes a while: once would be over in a moment.
+func staticContender(ctx context.Context, static *host.Host, texts []string) *contender {
+	const times = 20
+	cpu := func() time.Duration { return ownCPU() + processCPU(static.Pid()) }
+	var used time.Duration
+	return &contender{name: "plugin static, over gRPC", cpu: func() time.Duration { return used },
+		run: func() (time.Duration, error) {
+			before, began := cpu(), time.Now()
+			for range times {
+				if _, err := embedAll(ctx, static.Embed, texts); err != nil {
+					return 0, err
+				}
+			}
+			used += (cpu() - before) / times
+			return time.Since(began) / times, nil
+		}}
 }
 
 // rounds lets everybody run in turns, each round beginning with another one.

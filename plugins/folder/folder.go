@@ -182,6 +182,32 @@ func (f *Folder) Read(name string, limit int64) ([]byte, error) {
 	return data, f.compare(name, sum[:])
 }
 
+// Stream hands the content of a file to read, which need not take all of it. What it made of the file counts only
+// without an error: that the file is what its sum says is known at its end.
+func (f *Folder) Stream(name string, read func(in io.Reader, size int64) error) error {
+	file, err := f.open(name)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", name, err)
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	hash := sha256.New()
+	wrong := read(io.TeeReader(file, hash), info.Size())
+	if _, err := io.Copy(hash, file); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	if err := f.compare(name, hash.Sum(nil)); err != nil {
+		return err
+	}
+	if wrong != nil {
+		return fmt.Errorf("%s: %w", name, wrong)
+	}
+	return nil
+}
+
 func (f *Folder) readAll(name string, limit int64) ([]byte, error) {
 	file, err := f.open(name)
 	if err != nil {

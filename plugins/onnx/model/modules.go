@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/folder"
 )
 
@@ -97,32 +96,11 @@ func (s *settings) readPooling(f *folder.Folder, name string) error {
 	return nil
 }
 
-// The names under which models keep the prefix of a document and of a query, the usual ones first.
-var promptNames = map[embed.Kind][]string{
-	embed.Document: {"document", "passage", "corpus", "search_document", "retrieval.passage"},
-	embed.Query:    {"query", "search_query", "web_search_query", "retrieval.query", "s2p_query"},
-}
-
 // readPrompts finds what to put before a document and before a query.
 func (s *settings) readPrompts(f *folder.Folder) error {
-	const name = "config_sentence_transformers.json"
-	var config struct {
-		Prompts map[string]string `json:"prompts"`
-		Default *string           `json:"default_prompt_name"`
+	prefixes, from, err := f.Prompts()
+	for kind, source := range from {
+		s.prefixes[kind], s.from[prefixSettings[kind]] = prefixes[kind], source
 	}
-	if _, err := f.ReadJSON(name, &config); err != nil {
-		return err
-	}
-	for kind, setting := range prefixSettings {
-		for _, prompt := range promptNames[kind] {
-			if prefix, ok := config.Prompts[prompt]; ok {
-				s.prefixes[kind], s.from[setting] = prefix, name+", "+prompt
-				break
-			}
-		}
-		if _, found := s.from[setting]; !found && config.Default != nil {
-			s.prefixes[kind], s.from[setting] = config.Prompts[*config.Default], name+", "+*config.Default
-		}
-	}
-	return nil
+	return err
 }

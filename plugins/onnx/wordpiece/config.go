@@ -188,6 +188,8 @@ func (f *file) around() (before, after []int32, err error) {
 		}
 	}
 	switch p.Type {
+	case "": // there is none
+		return nil, nil, nil
 	case "TemplateProcessing":
 		into, sequences := &before, 0
 		for _, piece := range p.Single {

@@ -59,7 +59,6 @@ func TestNew_RefusesWhatItWouldNotTokenizeExactly(t *testing.T) {
 		{`"Sequence": {"id": "A", "type_id": 0}`, `"Sequence": {"id": "A", "type_id": 1}`, `token types other than 0`},
 		{`"normalizer": {`, `"normalizer_": {`, `normalizer type "none"`},
 		{`"pre_tokenizer": {`, `"pre_tokenizer_": {`, `pre_tokenizer type "none"`},
-		{`"post_processor": {`, `"post_processor_": {`, `post_processor type "none"`},
 		{`"added_tokens": [`, `"added_tokens": 5, "x": [`, `parse`},
 	} {
 		content := strings.Replace(small, test.old, test.new, 1)
