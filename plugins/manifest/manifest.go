@@ -221,12 +221,12 @@ func ByContent(folder string) *Manifest {
 
 // read reads a small file of a model folder. What is wrong with it the plugin says.
 func read(folder, name string, into any) {
-	file, err := os.Open(filepath.Join(folder, name))
-	if err != nil {
+	path := filepath.Join(folder, name)
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() { // to open a pipe waits for who writes into it
 		return
 	}
-	defer func() { _ = file.Close() }()
-	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+	if file, err := os.Open(path); err == nil {
+		defer func() { _ = file.Close() }()
 		_ = json.NewDecoder(io.LimitReader(file, 1<<20)).Decode(into)
 	}
 }

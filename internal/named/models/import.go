@@ -117,19 +117,29 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 	var modules []struct {
 		Path string `json:"path"`
 	}
-	names := append([]string{}, required...)
-	names = append(names, optional...)
+	must, static := filesOf(o.From), isStatic(o.From)
+	if static && (o.Int8 || o.Pooling != "") {
+		return errors.New("it is a static model: it has neither a pooling to choose nor weights in 8 bits to make")
+	}
+	names := slices.Concat(must, optional)
+	if static {
+		names = append(names, configFile)
+	}
 	switch err := readJSON(filepath.Join(o.From, "modules.json"), &modules); {
 	case err == nil:
 		for _, module := range modules {
-			names = append(names, moduleFiles(module.Path)...)
+			for _, name := range moduleFiles(module.Path) {
+				if !slices.Contains(names, name) {
+					names = append(names, name)
+				}
+			}
 		}
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("modules.json: %w", err)
 	}
 	for i, name := range names {
 		err := copyFile(o, name, filepath.Join(made, filepath.FromSlash(name)))
-		if errors.Is(err, fs.ErrNotExist) && i >= len(required) {
+		if errors.Is(err, fs.ErrNotExist) && i >= len(must) {
 			continue
 		}
 		if err != nil {
@@ -139,8 +149,10 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 	if err := o.Stated.write(made); err != nil {
 		return err
 	}
-	if err := fillGraph(ctx, o, made); err != nil {
-		return err
+	if !static {
+		if err := fillGraph(ctx, o, made); err != nil {
+			return err
+		}
 	}
 	if o.Int8 {
 		o.Say("making " + int8File)

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -26,7 +27,7 @@ type Info struct {
 	Dims      int      `json:"dims"`      // of the encoder; 0 when not known
 	Bytes     int64    `json:"bytes"`     // of all files
 	Files     []string `json:"files"`     // that SHA256SUMS lists, sorted
-	SHA256    string   `json:"sha256"`    // of model.onnx, as listed
+	SHA256    string   `json:"sha256"`    // of model.onnx, or of the table of a static model, as listed
 	Int8      bool     `json:"int8"`      // has model_int8.onnx besides
 	Problem   string   `json:"problem,omitempty"`
 }
@@ -45,7 +46,7 @@ func List(folders []string) []Info {
 			if info, err := os.Stat(path); err != nil || !info.IsDir() || strings.HasPrefix(entry.Name(), ".") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(path, graphFile)); err != nil {
+			if _, err := os.Stat(filepath.Join(path, graphFile)); err != nil && !isStatic(path) {
 				continue
 			}
 			if !slices.ContainsFunc(found, func(other Info) bool { return other.Name == entry.Name() }) {
@@ -70,21 +71,25 @@ func Describe(path string) Info {
 			info.Bytes += stat.Size()
 		}
 		switch name {
-		case graphFile:
+		case graphFile, tableOf(path):
 			info.SHA256 = sum
 		case int8File:
 			info.Int8 = true
 		}
 	}
 	slices.Sort(info.Files)
-	config := readConfig(path)
-	info.Type, info.Dims = config.Type, max(config.Hidden, config.Dim)
+	config, tokenizerPath := readConfig(path), filepath.Join(path, tokenizerFile)
+	info.Type, info.Dims = config.Type, max(config.Hidden, config.Dim, config.Static)
+	if in, static := staticIn(path); static {
+		tokenizerPath = filepath.Join(path, in, tokenizerFile)
+		info.Type = cmp.Or(info.Type, "static")
+	}
 	var tokenizer struct {
 		Model struct {
 			Type string `json:"type"`
 		} `json:"model"`
 	}
-	if readJSON(filepath.Join(path, tokenizerFile), &tokenizer) == nil {
+	if readJSON(tokenizerPath, &tokenizer) == nil {
 		info.Tokenizer = tokenizer.Model.Type
 	}
 	return info
@@ -94,6 +99,7 @@ type encoderConfig struct {
 	Type   string `json:"model_type"`
 	Hidden int    `json:"hidden_size"`
 	Dim    int    `json:"dim"`
+	Static int    `json:"hidden_dim"` // what model2vec calls it
 }
 
 func readConfig(folder string) encoderConfig {

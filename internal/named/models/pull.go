@@ -215,7 +215,12 @@ func (p *puller) all(ctx context.Context) error {
 		}
 		return nil
 	}
-	for _, name := range required {
+	for _, name := range []string{configFile, modulesFile} { // these tell what else it takes
+		if err := p.optional(ctx, name); err != nil {
+			return err
+		}
+	}
+	for _, name := range filesOf(p.Into) {
 		if err := p.file(ctx, name); err != nil {
 			return err
 		}
@@ -238,6 +243,9 @@ func (p *puller) all(ctx context.Context) error {
 			}
 		}
 	}
+	if isStatic(p.Into) {
+		return nil
+	}
 	return p.weights(ctx)
 }
 
@@ -245,7 +253,7 @@ func (p *puller) all(ctx context.Context) error {
 var MakeableTypes = []string{"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet"}
 
 // WeightFiles are the names that weights may have on a hub.
-var WeightFiles = []string{weightsFile, "onnx/" + graphFile, graphFile}
+var WeightFiles = []string{weightsFile, "0_StaticEmbedding/" + weightsFile, "onnx/" + graphFile, graphFile}
 
 // weights fetches weights that ONNX can be made of, or else a graph that somebody has made.
 func (p *puller) weights(ctx context.Context) error {
