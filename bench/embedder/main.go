@@ -148,22 +148,15 @@ func measure(ctx context.Context, o options) error {
 	if _, err := plugin.Embed(ctx, embed.Document, texts[:1]); err != nil { // starts it
 		return err
 	}
-	all := contenders
-	if o.static != "" {
-		static, err := startStatic(ctx, o, texts)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = static.Close() }()
-		all = append(contenders[:len(contenders):len(contenders)], staticContender(ctx, static, texts))
-	}
-	if err := rounds(o.rounds, all, len(texts)); err != nil {
+	static, end, err := startStatic(ctx, o, texts)
+	if err != nil {
 		return err
 	}
-	for _, c := range all[len(contenders):] {
-		fmt.Printf("%-30s %7.0f texts/s   %6.1f us CPU/text   %.0f times the plugin onnx over gRPC\n", c.name, median(c.rate),
-			median(c.cost), median(ratios(c.rate, contenders[loops+1].rate)))
+	defer end()
+	if err := rounds(o.rounds, slices.Concat(contenders, static), len(texts)); err != nil {
+		return err
 	}
+	showStatic(static, contenders[loops+1])
 	for _, c := range contenders {
 		fmt.Printf("%-30s %7.1f texts/s   %6.0f us CPU/text", c.name, median(c.rate), median(c.cost))
 		for _, b := range slices.Concat(contenders[:loops], contenders[loops+2:]) {
@@ -181,34 +174,44 @@ func measure(ctx context.Context, o options) error {
 	})
 }
 
-// startStatic starts the plugin static with a model, as the sidecar does.
-func startStatic(ctx context.Context, o options, texts []string) (*host.Host, error) {
+// startStatic starts the plugin static with a model, as the sidecar does; without --static there is nothing to start.
+func startStatic(ctx context.Context, o options, texts []string) (list []*contender, end func(), err error) {
+	if o.static == "" {
+		return nil, func() {}, nil
+	}
 	static, err := host.New(host.Options{Path: o.staticPlugin, Env: map[string]string{
 		"EMBEDSIDECAR_PLUGIN_MODEL": o.static, "EMBEDSIDECAR_PLUGIN_THREADS": fmt.Sprint(o.threads),
 	}})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	_, err = embedAll(ctx, static.Embed, texts) // and warms it up
-	return static, err
-}
-
-// staticContender embeds the texts often enough that it takes a while: once would be over in a moment.
-func staticContender(ctx context.Context, static *host.Host, texts []string) *contender {
-	const times = 20
+	end = func() { _ = static.Close() }
+	if _, err := embedAll(ctx, static.Embed, texts); err != nil { // and warms it up
+		end()
+		return nil, nil, err
+	}
+	const times = 20 // once would be over in a moment
 	cpu := func() time.Duration { return ownCPU() + processCPU(static.Pid()) }
 	var used time.Duration
-	return &contender{name: "plugin static, over gRPC", cpu: func() time.Duration { return used },
-		run: func() (time.Duration, error) {
-			before, began := cpu(), time.Now()
-			for range times {
-				if _, err := embedAll(ctx, static.Embed, texts); err != nil {
-					return 0, err
-				}
+	run := func() (time.Duration, error) {
+		before, began := cpu(), time.Now()
+		for range times {
+			if _, err := embedAll(ctx, static.Embed, texts); err != nil {
+				return 0, err
 			}
-			used += (cpu() - before) / times
-			return time.Since(began) / times, nil
-		}}
+		}
+		used += (cpu() - before) / times
+		return time.Since(began) / times, nil
+	}
+	one := &contender{name: "plugin static, over gRPC", cpu: func() time.Duration { return used }, run: run}
+	return []*contender{one}, end, nil
+}
+
+func showStatic(list []*contender, onnx *contender) {
+	for _, c := range list {
+		fmt.Printf("%-30s %7.0f texts/s   %6.1f us CPU/text   %.0f times the plugin onnx over gRPC\n", c.name, median(c.rate),
+			median(c.cost), median(ratios(c.rate, onnx.rate)))
+	}
 }
 
 // rounds lets everybody run in turns, each round beginning with another one.

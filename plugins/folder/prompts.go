@@ -1,6 +1,10 @@
 package folder
 
-import "github.com/embedsidecar/embedsidecar/embed"
+import (
+	"slices"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+)
 
 // The names under which models keep the prefix of a document and of a query, the usual ones first.
 var promptNames = map[embed.Kind][]string{
@@ -22,7 +26,7 @@ func (f *Folder) Prompts() (prefixes, from map[embed.Kind]string, err error) {
 	prefixes, from = map[embed.Kind]string{}, map[embed.Kind]string{}
 	for kind, names := range promptNames {
 		if config.Default != nil {
-			names = append(names[:len(names):len(names)], *config.Default)
+			names = append(slices.Clip(names), *config.Default)
 			if _, ok := config.Prompts[*config.Default]; !ok {
 				prefixes[kind], from[kind] = "", name+", "+*config.Default
 			}

@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"encoding/json"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
 // The files of a model folder that this package knows by name.
@@ -59,29 +62,29 @@ func List(folders []string) []Info {
 }
 
 // Describe reads a model folder. What is wrong with it stands in Problem; its files are not verified.
-func Describe(path string) Info {
-	info := Info{Name: filepath.Base(path), Path: path}
-	sums, err := ReadSums(path)
+func Describe(folder string) Info {
+	info := Info{Name: filepath.Base(folder), Path: folder}
+	sums, err := ReadSums(folder)
 	if err != nil {
 		info.Problem = err.Error()
 	}
 	for name, sum := range sums {
 		info.Files = append(info.Files, name)
-		if stat, err := os.Stat(filepath.Join(path, filepath.FromSlash(name))); err == nil {
+		if stat, err := os.Stat(filepath.Join(folder, filepath.FromSlash(name))); err == nil {
 			info.Bytes += stat.Size()
 		}
 		switch name {
-		case graphFile, tableOf(path):
+		case graphFile, tableOf(folder):
 			info.SHA256 = sum
 		case int8File:
 			info.Int8 = true
 		}
 	}
 	slices.Sort(info.Files)
-	config, tokenizerPath := readConfig(path), filepath.Join(path, tokenizerFile)
+	config, tokenizerPath := readConfig(folder), filepath.Join(folder, tokenizerFile)
 	info.Type, info.Dims = config.Type, max(config.Hidden, config.Dim, config.Static)
-	if in, static := staticIn(path); static {
-		tokenizerPath = filepath.Join(path, in, tokenizerFile)
+	if in, static := staticIn(folder); static {
+		tokenizerPath = filepath.Join(folder, in, tokenizerFile)
 		info.Type = cmp.Or(info.Type, "static")
 	}
 	var tokenizer struct {
@@ -116,4 +119,44 @@ func readJSON(path string, v any) error {
 		return err
 	}
 	return json.Unmarshal(data, v)
+}
+
+// staticIn reports whether a folder is that of a static model, and in which of its folders table and tokenizer lie.
+func staticIn(folder string) (in string, static bool) {
+	m := manifest.ByContent(folder)
+	if m == nil || !slices.Contains(m.Model.Encoders, staticModule) {
+		return "", false
+	}
+	var modules []struct {
+		Path string `json:"path"`
+		Type string `json:"type"`
+	}
+	if readJSON(filepath.Join(folder, modulesFile), &modules) == nil && len(modules) > 0 &&
+		strings.HasSuffix(modules[0].Type, staticModule) && filepath.IsLocal(modules[0].Path) {
+		in = modules[0].Path
+	}
+	return path.Clean(in), true
+}
+
+const staticModule = "StaticEmbedding"
+
+func isStatic(folder string) bool {
+	_, static := staticIn(folder)
+	return static
+}
+
+// tableOf is the file with the vectors of a static model; "" of others.
+func tableOf(folder string) string {
+	if in, static := staticIn(folder); static {
+		return path.Join(in, weightsFile)
+	}
+	return ""
+}
+
+// filesOf are the files that a model in a folder must have.
+func filesOf(folder string) []string {
+	if in, static := staticIn(folder); static {
+		return []string{path.Join(in, weightsFile), path.Join(in, tokenizerFile)}
+	}
+	return required
 }

@@ -34,8 +34,8 @@ func TestStatic_IsTakenAsItIs(t *testing.T) {
 		files["onnx/model.onnx"] = "of no use"
 		o := importing(t, files)
 		done, err := models.Import(t.Context(), o)
-		if err != nil || !slices.Equal(done.Files, wanted) || done.Tokenizer != "WordPiece" || done.SHA256 != sumOf("table") ||
-			done.Type == "" {
+		if err != nil || !slices.Equal(done.Files, wanted) || done.Tokenizer != "WordPiece" ||
+			done.SHA256 != sumOf("table") || done.Type == "" {
 			t.Errorf("%s: got %+v, %v, want the files %q", name, done, err, wanted)
 		}
 		if list := models.List([]string{o.Into}); len(list) != 1 || list[0].Name != "new" {

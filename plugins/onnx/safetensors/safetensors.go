@@ -159,9 +159,9 @@ func (t *named) read(in io.Reader) (*Tensor, error) {
 func integers(kind string, raw []byte, into []int64) {
 	for i := range into {
 		if kind == "I32" {
-			into[i] = int64(int32(binary.LittleEndian.Uint32(raw[i*4:]))) //nolint:gosec // the sign is in its first bit
+			into[i] = int64(int32(binary.LittleEndian.Uint32(raw[i*4:])))
 		} else {
-			into[i] = int64(binary.LittleEndian.Uint64(raw[i*8:])) //nolint:gosec // the same
+			into[i] = int64(binary.LittleEndian.Uint64(raw[i*8:]))
 		}
 	}
 }
@@ -180,7 +180,7 @@ func numbers(kind string, raw []byte, into []float32) int {
 		case "F16":
 			x = half(binary.LittleEndian.Uint16(raw[i*2:]))
 		default:
-			x = float32(int8(raw[i])) //nolint:gosec // the sign is in its first bit
+			x = float32(int8(raw[i]))
 		}
 		if x-x != 0 { // neither an infinite number nor none at all is 0 from itself
 			return i

@@ -217,7 +217,7 @@ func (e *encoder) flush() {
 	if e.chars == 0 {
 		return
 	}
-	start, root := len(e.ids), int32(trie.Begin)
+	start, root := len(e.ids), trie.Begin
 	for rest := e.word; len(rest) > 0; root = trie.Inner {
 		id, length := e.trie.Longest(root, rest)
 		if id == trie.None || e.chars > e.wordChars {
