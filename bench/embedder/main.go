@@ -157,13 +157,7 @@ func measure(ctx context.Context, o options) error {
 		return err
 	}
 	showStatic(static, contenders[loops+1])
-	for _, c := range contenders {
-		fmt.Printf("%-30s %7.1f texts/s   %6.0f us CPU/text", c.name, median(c.rate), median(c.cost))
-		for _, b := range slices.Concat(contenders[:loops], contenders[loops+2:]) {
-			fmt.Printf("   %.3f", median(ratios(c.rate, b.rate)))
-		}
-		fmt.Printf(" of the bare loops (and of sentence-transformers)\n")
-	}
+	show(contenders, loops)
 	return latency(ctx, texts[:min(singles, len(texts))], []func(string) error{
 		func(text string) error {
 			ids, _ := tokenizer.Encode(nil, text, maxTokens)
@@ -172,6 +166,17 @@ func measure(ctx context.Context, o options) error {
 		func(text string) error { _, err := m.Embed(ctx, embed.Document, []string{text}); return err },
 		func(text string) error { _, err := plugin.Embed(ctx, embed.Document, []string{text}); return err },
 	})
+}
+
+// show prints what was measured, beside the bare loops, which come first.
+func show(contenders []*contender, loops int) {
+	for _, c := range contenders {
+		fmt.Printf("%-30s %7.1f texts/s   %6.0f us CPU/text", c.name, median(c.rate), median(c.cost))
+		for _, b := range slices.Concat(contenders[:loops], contenders[loops+2:]) {
+			fmt.Printf("   %.3f", median(ratios(c.rate, b.rate)))
+		}
+		fmt.Printf(" of the bare loops (and of sentence-transformers)\n")
+	}
 }
 
 // startStatic starts the plugin static with a model, as the sidecar does; without --static there is nothing to start.
