@@ -103,6 +103,17 @@ type encoderConfig struct {
 	Hidden int    `json:"hidden_size"`
 	Dim    int    `json:"dim"`
 	Static int    `json:"hidden_dim"` // what model2vec calls it
+
+	Positions  string          `json:"position_embedding_type"`
+	Act        string          `json:"hidden_act"`
+	Activation string          `json:"activation"` // what DistilBERT calls it
+	Code       json.RawMessage `json:"auto_map"`   // of its own: its encoder is another than its type says
+}
+
+// makeable reports whether tools/make_onnx.py makes ONNX of such a model's weights.
+func (c encoderConfig) makeable() bool {
+	return slices.Contains(MakeableTypes, c.Type) && cmp.Or(c.Positions, "absolute") == "absolute" &&
+		cmp.Or(c.Act, "gelu") == "gelu" && cmp.Or(c.Activation, "gelu") == "gelu" && c.Code == nil
 }
 
 func readConfig(folder string) encoderConfig {
