@@ -1,6 +1,6 @@
 # Two images, neither with a shell:
 #
-#   core   the sidecar and the plugin remote, for models that run elsewhere and for plugins of your own; no cgo, no model
+#   core   the sidecar and the plugins remote and static, for models that run elsewhere and for plugins of your own; no cgo, no model
 #   onnx   core, the plugin onnx, ONNX Runtime and the default model: nothing is fetched when it runs. What comes of no --target
 #
 #   make image                                   builds both, with docker, podman or buildah
@@ -13,7 +13,7 @@ ARG GO_IMAGE=golang:1.26.11-bookworm
 ARG RUST_IMAGE=rust:1.95.0-bookworm
 ARG BASE_IMAGE=debian:12.12-slim
 
-# The program and the plugin remote: Go alone.
+# The program and the plugins remote and static: Go alone.
 FROM --platform=$BUILDPLATFORM ${GO_IMAGE} AS build
 ENV GOMODCACHE=/cache/modules GOCACHE=/cache/build XDG_CACHE_HOME=/cache
 WORKDIR /src
@@ -36,7 +36,7 @@ RUN --mount=type=secret,id=ca --mount=type=secret,id=environment /src/tools/in-i
 FROM build AS bill
 ARG VERSION=unknown
 RUN --mount=type=cache,target=/cache/build --mount=type=secret,id=ca --mount=type=secret,id=environment \
-  VERSION="$VERSION" tools/in-image.sh tools/sbom.sh /bill bin/embedsidecar bin/plugins/embedsidecar-remote
+  VERSION="$VERSION" tools/in-image.sh tools/sbom.sh /bill bin/embedsidecar bin/plugins/embedsidecar-remote bin/plugins/embedsidecar-static
 
 FROM scratch AS core
 # First, so that no layer is taken over from the build of another commit, with that one's times.
@@ -46,7 +46,7 @@ COPY --from=system /rootfs/core/ /
 COPY --from=bill /bill/ /usr/share/doc/embedsidecar/sbom/
 # Whatever umask the clone was made with.
 COPY --chmod=644 LICENSE CHANGELOG.md /usr/share/doc/embedsidecar/
-COPY --from=build /src/bin/plugins/embedsidecar-remote /usr/lib/embedsidecar/plugins/
+COPY --from=build /src/bin/plugins/embedsidecar-remote /src/bin/plugins/embedsidecar-static /usr/lib/embedsidecar/plugins/
 COPY --from=build /src/bin/embedsidecar /usr/bin/
 # A number, so that orchestrators that insist on a user other than root can tell.
 USER 10001:10001

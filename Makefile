@@ -84,10 +84,11 @@ help: ## show this list
 build: build-core build-onnx ## build bin/embedsidecar (no cgo) and the plugins in bin/plugins
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-fake ./plugins/fake
 
-build-core: ## build what needs no C compiler: bin/embedsidecar and the plugin remote
+build-core: ## build what needs no C compiler: bin/embedsidecar and the plugins remote and static
 	@tools/need.sh go
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/embedsidecar ./cmd/embedsidecar
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-remote ./plugins/remote
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-static ./plugins/static
 
 build-onnx: ## build the plugin onnx, which uses cgo
 	@tools/need.sh go cc

@@ -1,5 +1,12 @@
 -- Takes the schema embedsidecar back to version 10, with what is in its tables, as a database that a program of that version set up: whatever
 -- later files of sql/tables add goes, functions and views that read it with it.
+-- What is set aside goes back to the queue before its table goes: changes would be lost with it.
+LOCK TABLE embedsidecar.aside;
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM embedsidecar.aside) THEN
+        RAISE 'changes are set aside' USING ERRCODE = 'object_in_use';
+    END IF;
+END $$;
 -- Views of users stand on embedsidecar.status, so that it is made without the table instead of going with it.
 DO $$ BEGIN
     EXECUTE 'CREATE OR REPLACE VIEW embedsidecar.status AS ' || regexp_replace(replace(pg_get_viewdef('embedsidecar.status'::regclass, true),

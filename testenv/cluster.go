@@ -195,7 +195,7 @@ func Migrate(ctx context.Context, db interface {
 //go:embed back.sql
 var back string
 
-// TakeBack gives the schema embedsidecar its first version again, as its owner.
+// TakeBack gives the schema embedsidecar its first version again, as its owner, once no change is set aside.
 func (d *Database) TakeBack() {
 	d.t.Helper()
 	conn, err := pgx.Connect(d.t.Context(), d.URL(Owner))
@@ -203,9 +203,13 @@ func (d *Database) TakeBack() {
 		d.t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(d.t.Context())) }()
-	if _, err := conn.PgConn().Exec(d.t.Context(), back).ReadAll(); err != nil {
-		d.t.Fatalf("take the schema back: %v", err)
-	}
+	Eventually(d.t, time.Minute, func() (bool, string) {
+		_, err := conn.PgConn().Exec(d.t.Context(), back).ReadAll()
+		if err != nil && !isState(err, pgerrcode.ObjectInUse, pgerrcode.DeadlockDetected) {
+			d.t.Fatalf("take the schema back: %v", err)
+		}
+		return err == nil, fmt.Sprint(err)
+	})
 }
 
 // NewDatabase makes a database owned by Owner: a clone of the template, or an empty one with nothing but the

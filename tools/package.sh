@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# package.sh: makes dist/*.deb and dist/*.rpm, with nfpm, of what make build, runtime and model have made: embedsidecar (program, plugin remote,
+# package.sh: makes dist/*.deb and dist/*.rpm, with nfpm, of what make build, runtime and model have made: embedsidecar (program, plugins remote and static,
 # systemd's unit, manual page, completion for shells) and embedsidecar-onnx (plugin, library and default model).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

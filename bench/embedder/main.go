@@ -32,6 +32,7 @@ const (
 
 type options struct {
 	texts, python, weights, plugin string
+	static, staticPlugin           string
 	count, rounds, threads         int
 }
 
@@ -42,6 +43,9 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 3, "rounds")
 	flag.IntVar(&o.threads, "threads", runtime.GOMAXPROCS(0), "threads of everybody")
 	flag.StringVar(&o.plugin, "plugin", filepath.Join("bin", "plugins", "embedsidecar-onnx"), "program of the plugin")
+	flag.StringVar(&o.static, "static", "", "folder of a static model, measured in the same rounds (left out when empty)")
+	flag.StringVar(&o.staticPlugin, "static-plugin", filepath.Join("bin", "plugins", "embedsidecar-static"),
+		"program of its plugin")
 	flag.StringVar(&o.python, "python", "", "Python with sentence-transformers (left out when empty)")
 	flag.StringVar(&o.weights, "weights", "", "folder of the same model for sentence-transformers, with model.safetensors")
 	flag.Parse()
@@ -144,16 +148,16 @@ func measure(ctx context.Context, o options) error {
 	if _, err := plugin.Embed(ctx, embed.Document, texts[:1]); err != nil { // starts it
 		return err
 	}
-	if err := rounds(o.rounds, contenders, len(texts)); err != nil {
+	static, end, err := startStatic(ctx, o, texts)
+	if err != nil {
 		return err
 	}
-	for _, c := range contenders {
-		fmt.Printf("%-30s %7.1f texts/s   %6.0f us CPU/text", c.name, median(c.rate), median(c.cost))
-		for _, b := range slices.Concat(contenders[:loops], contenders[loops+2:]) {
-			fmt.Printf("   %.3f", median(ratios(c.rate, b.rate)))
-		}
-		fmt.Printf(" of the bare loops (and of sentence-transformers)\n")
+	defer end()
+	if err := rounds(o.rounds, slices.Concat(contenders, static), len(texts)); err != nil {
+		return err
 	}
+	showStatic(static, contenders[loops+1])
+	show(contenders, loops)
 	return latency(ctx, texts[:min(singles, len(texts))], []func(string) error{
 		func(text string) error {
 			ids, _ := tokenizer.Encode(nil, text, maxTokens)
@@ -162,6 +166,57 @@ func measure(ctx context.Context, o options) error {
 		func(text string) error { _, err := m.Embed(ctx, embed.Document, []string{text}); return err },
 		func(text string) error { _, err := plugin.Embed(ctx, embed.Document, []string{text}); return err },
 	})
+}
+
+// show prints what was measured, beside the bare loops, which come first.
+func show(contenders []*contender, loops int) {
+	for _, c := range contenders {
+		fmt.Printf("%-30s %7.1f texts/s   %6.0f us CPU/text", c.name, median(c.rate), median(c.cost))
+		for _, b := range slices.Concat(contenders[:loops], contenders[loops+2:]) {
+			fmt.Printf("   %.3f", median(ratios(c.rate, b.rate)))
+		}
+		fmt.Printf(" of the bare loops (and of sentence-transformers)\n")
+	}
+}
+
+// startStatic starts the plugin static with a model, as the sidecar does; without --static there is nothing to start.
+func startStatic(ctx context.Context, o options, texts []string) (list []*contender, end func(), err error) {
+	if o.static == "" {
+		return nil, func() {}, nil
+	}
+	static, err := host.New(host.Options{Path: o.staticPlugin, Env: map[string]string{
+		"EMBEDSIDECAR_PLUGIN_MODEL": o.static, "EMBEDSIDECAR_PLUGIN_THREADS": fmt.Sprint(o.threads),
+	}})
+	if err != nil {
+		return nil, nil, err
+	}
+	end = func() { _ = static.Close() }
+	if _, err := embedAll(ctx, static.Embed, texts); err != nil { // and warms it up
+		end()
+		return nil, nil, err
+	}
+	const times = 20 // once would be over in a moment
+	cpu := func() time.Duration { return ownCPU() + processCPU(static.Pid()) }
+	var used time.Duration
+	run := func() (time.Duration, error) {
+		before, began := cpu(), time.Now()
+		for range times {
+			if _, err := embedAll(ctx, static.Embed, texts); err != nil {
+				return 0, err
+			}
+		}
+		used += (cpu() - before) / times
+		return time.Since(began) / times, nil
+	}
+	one := &contender{name: "plugin static, over gRPC", cpu: func() time.Duration { return used }, run: run}
+	return []*contender{one}, end, nil
+}
+
+func showStatic(list []*contender, onnx *contender) {
+	for _, c := range list {
+		fmt.Printf("%-30s %7.0f texts/s   %6.1f us CPU/text   %.0f times the plugin onnx over gRPC\n", c.name, median(c.rate),
+			median(c.cost), median(ratios(c.rate, onnx.rate)))
+	}
 }
 
 // rounds lets everybody run in turns, each round beginning with another one.

@@ -82,7 +82,7 @@ func showModel(ctx context.Context, env *environment) error {
 			{"dims", shown.VectorDims},
 			{"max tokens", shown.MaxTokens},
 			{"size", humanize.IBytes(uint64(max(shown.Bytes, 0)))},
-			{"sha256 of model.onnx", shown.SHA256},
+			{"sha256 of weights", shown.SHA256},
 			{"fingerprint", shown.Fingerprint},
 			{"deterministic", yesNo(shown.Deterministic)},
 		}}

@@ -119,6 +119,7 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	if e.Plugin == "" {
 		e.Plugin = c.Plugins.Default
 	}
+	e.Plugin = c.byContent(find, e.Plugin, folder)
 	program := e.Plugin
 	if p, _ := c.Plugin(e.Plugin); p != nil {
 		e.PluginSHA256, e.Processes, e.MemoryLimit, e.CallTimeout = p.SHA256, p.Processes, p.MemoryLimit, p.CallTimeout
@@ -152,6 +153,21 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 		e.CallTimeout = requestTimeout(e.Env)
 	}
 	return e, nil
+}
+
+// byContent returns the plugin that runs a model folder, if the one that is named is for folders of another kind.
+func (c *Config) byContent(find Finder, plugin, folder string) string {
+	if m := manifest.Of(plugin); folder == "" || m == nil || m.Model.Kind != manifest.Folder {
+		return plugin
+	}
+	path, err := find.Model(folder, c.ModelDir)
+	if err != nil {
+		return plugin
+	}
+	if runs := manifest.ByContent(path); runs != nil {
+		return runs.Name
+	}
+	return plugin
 }
 
 // PluginProgram returns the program of a plugin, as Finder.Plugin does. A *NotFoundError tells also what a

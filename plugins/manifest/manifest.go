@@ -6,8 +6,12 @@ package manifest
 
 import (
 	"embed"
+	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -64,6 +68,9 @@ type Model struct {
 	Is string `yaml:"is"`
 	// Checks: the plugin itself compares the weights with a sum that is pinned.
 	Checks bool `yaml:"checks"`
+	// Encoders are those that no other plugin of folders runs, as model_type in config.json or the first module of
+	// modules.json is called.
+	Encoders []string `yaml:"encoders"`
 	// Weights are files of the folder that may be what is loaded and pinned: the first that is meant and there, or else
 	// the last.
 	Weights []Weights `yaml:"weights"`
@@ -118,15 +125,15 @@ type Setting struct {
 // all reads the files once. They are part of the program: one that cannot be read is a mistake in it, which the first
 // test finds.
 var all = sync.OnceValue(func() []*Manifest {
-	list, err := read(files)
+	list, err := parse(files)
 	if err != nil {
 		panic(err)
 	}
 	return list
 })
 
-// read returns the manifests of a folder, by file name.
-func read(folder fs.FS) ([]*Manifest, error) {
+// parse returns the manifests of a folder, by file name.
+func parse(folder fs.FS) ([]*Manifest, error) {
 	names, err := fs.Glob(folder, "*.yaml")
 	if err != nil {
 		return nil, err
@@ -185,9 +192,43 @@ func Default() *Manifest {
 	return all()[slices.IndexFunc(all(), func(m *Manifest) bool { return m.Default })]
 }
 
-// OfFolders returns the manifest of the plugin that model folders are made for.
+// OfFolders returns the manifest of the plugin that model folders are made for, where nothing in them says otherwise.
 func OfFolders() *Manifest {
 	return all()[slices.IndexFunc(all(), func(m *Manifest) bool { return m.Model.Kind == Folder })]
+}
+
+// ByContent returns the manifest of the plugin that alone runs what a model folder holds; nil: there is no such.
+func ByContent(folder string) *Manifest {
+	var config struct {
+		Type string `json:"model_type"`
+	}
+	var modules []struct {
+		Type string `json:"type"`
+	}
+	read(folder, "config.json", &config)
+	read(folder, "modules.json", &modules)
+	found := []string{config.Type}
+	if len(modules) > 0 {
+		found = append(found, modules[0].Type[strings.LastIndexByte(modules[0].Type, '.')+1:])
+	}
+	for _, m := range all() {
+		if slices.ContainsFunc(m.Model.Encoders, func(e string) bool { return slices.Contains(found, e) }) {
+			return m
+		}
+	}
+	return nil
+}
+
+// read reads a small file of a model folder. What is wrong with it the plugin says.
+func read(folder, name string, into any) {
+	path := filepath.Join(folder, name)
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() { // to open a pipe waits for who writes into it
+		return
+	}
+	if file, err := os.Open(path); err == nil {
+		defer func() { _ = file.Close() }()
+		_ = json.NewDecoder(io.LimitReader(file, 1<<20)).Decode(into)
+	}
 }
 
 // Setting returns a setting, nil for a name that the plugin has none of.

@@ -10,19 +10,19 @@ import (
 // What the program relies on without looking again.
 func TestManifests_AreWhole(t *testing.T) {
 	t.Parallel()
-	defaults, folders, prefixes := 0, 0, map[string]bool{}
+	defaults, prefixes := 0, map[string]bool{}
 	for _, m := range All() {
 		if m.Default {
 			defaults++
 		}
-		if m.Model.Kind == Folder {
-			folders++
+		if m.Model.Kind == Folder && len(m.Model.Encoders) == 0 && !m.Default {
+			t.Errorf("%s takes folders, and nothing tells which", m.Name)
 		}
 		if !slices.Contains([]Kind{Either, Folder, Name}, m.Model.Kind) {
 			t.Errorf("%s: kind %q", m.Name, m.Model.Kind)
 		}
 		// Variables with a plugin's name are that plugin's own: a prefix is nothing else.
-		if m.Prefix != "" && m.Prefix != strings.ToUpper(m.Name)+"_" || prefixes[m.Prefix] {
+		if m.Prefix != "" && (m.Prefix != strings.ToUpper(m.Name)+"_" || prefixes[m.Prefix]) {
 			t.Errorf("%s: the prefix %q is not that of its name, or another's, too", m.Name, m.Prefix)
 		}
 		prefixes[m.Prefix] = true
@@ -53,8 +53,8 @@ func TestManifests_AreWhole(t *testing.T) {
 			}
 		}
 	}
-	if defaults != 1 || folders != 1 {
-		t.Errorf("%d plugins are the default, and %d take folders: want one each", defaults, folders)
+	if defaults != 1 || OfFolders() != Default() {
+		t.Errorf("%d plugins are the default, and %s takes folders: want one that does both", defaults, OfFolders().Name)
 	}
 }
 
@@ -67,12 +67,12 @@ func TestFor_APluginWithoutAManifestNeedsNothing(t *testing.T) {
 	}
 }
 
-func TestRead_NamesTheFileThatIsWrong(t *testing.T) {
+func TestParse_NamesTheFileThatIsWrong(t *testing.T) {
 	t.Parallel()
 	for name, content := range map[string]string{
 		"toy.yaml": "name: other", "key.yaml": "name: key\nunheard: of", "no.yaml": "[",
 	} {
-		if _, err := read(fstest.MapFS{name: {Data: []byte(content)}}); err == nil || !strings.Contains(err.Error(), name) {
+		if _, err := parse(fstest.MapFS{name: {Data: []byte(content)}}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

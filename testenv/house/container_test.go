@@ -107,7 +107,10 @@ func TestDockerfileCopies(t *testing.T) {
 	t.Parallel()
 	// What the stages make: the Makefile's programs, and what the scripts put into the cache.
 	built := map[string][]string{
-		"build":      {"/src/bin/embedsidecar", "/src/bin/plugins/embedsidecar-remote"},
+		"build": {
+			"/src/bin/embedsidecar", "/src/bin/plugins/embedsidecar-remote",
+			"/src/bin/plugins/embedsidecar-static",
+		},
 		"build-onnx": {"/src/bin/plugins/embedsidecar-onnx"},
 		"model":      {"/cache/embedsidecar/onnxruntime/", "/cache/embedsidecar/models/"},
 		"tokenizers": {"/src/plugins/onnx/tokenizers/"},

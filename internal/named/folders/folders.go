@@ -55,17 +55,28 @@ func (f Folders) named(name string) (known, error) {
 	}
 	listed := slices.ContainsFunc(settings.Models, func(m config.Model) bool { return m.Name == name })
 	if listed {
-		found, err := settings.Embedder(f.source.Find, Plugin(), name)
+		found, err := settings.Embedder(f.source.Find, f.plugin(name), name)
 		return known{name: name, folder: found.ModelPath, ref: name}, err
 	}
 	folder, err := f.source.Find.Model(name, settings.ModelDir, settings.ModelNames()...)
 	return known{name: filepath.Base(folder), folder: folder, ref: folder}, err
 }
 
+// plugin is the plugin that a model is opened with: that of the configuration where it takes folders, else the usual
+// one, which stands for any other of folders that the model's own says.
+func (f Folders) plugin(ref string) string {
+	for _, m := range f.source.Config.Models {
+		if of := manifest.Of(m.Plugin); m.Name == ref && of != nil && of.Model.Kind == manifest.Folder {
+			return m.Plugin
+		}
+	}
+	return Plugin()
+}
+
 // open returns the plugin of model folders with a model, by its name in the configuration or by its folder. It is
 // started at its first use. The caller closes it.
 func (f Folders) open(ref, precision string) (*host.Host, error) {
-	found, err := f.source.Config.Embedder(f.source.Find, Plugin(), ref)
+	found, err := f.source.Config.Embedder(f.source.Find, f.plugin(ref), ref)
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,7 @@ type download struct {
 	name, url, part string
 	want            string // sum; "": whatever comes
 	sum             string // that the server says, if it does
+	most            int64  // bytes that the file may have; 0: as many as a model may
 	total           int64  // of the file; -1: not known
 	spoiled         bool   // it came whole and wrong once
 }
@@ -137,6 +138,9 @@ func (d *download) accept(response *http.Response, have int64) (from int64, err 
 		return 0, fmt.Errorf("the hub answers %s", response.Status)
 	default:
 		return 0, &permanent{fmt.Errorf("the hub answers %s", response.Status)}
+	}
+	if d.most > 0 && d.total > d.most {
+		return 0, &permanent{errTooLarge}
 	}
 	if d.total > maxModelBytes {
 		return 0, &permanent{fmt.Errorf("the file has %d bytes: more than a model may have", d.total)}

@@ -117,19 +117,29 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 	var modules []struct {
 		Path string `json:"path"`
 	}
-	names := append([]string{}, required...)
-	names = append(names, optional...)
+	must, static := filesOf(o.From), isStatic(o.From)
+	if static && (o.Int8 || o.Pooling != "") {
+		return errors.New("it is a static model: it has neither a pooling to choose nor weights in 8 bits to make")
+	}
+	names := slices.Concat(must, optional)
+	if static {
+		names = append(names, configFile)
+	}
 	switch err := readJSON(filepath.Join(o.From, "modules.json"), &modules); {
 	case err == nil:
 		for _, module := range modules {
-			names = append(names, moduleFiles(module.Path)...)
+			for _, name := range moduleFiles(module.Path) {
+				if !slices.Contains(names, name) {
+					names = append(names, name)
+				}
+			}
 		}
 	case !errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("modules.json: %w", err)
 	}
 	for i, name := range names {
 		err := copyFile(o, name, filepath.Join(made, filepath.FromSlash(name)))
-		if errors.Is(err, fs.ErrNotExist) && i >= len(required) {
+		if errors.Is(err, fs.ErrNotExist) && i >= len(must) {
 			continue
 		}
 		if err != nil {
@@ -139,8 +149,10 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 	if err := o.Stated.write(made); err != nil {
 		return err
 	}
-	if err := fillGraph(ctx, o, made); err != nil {
-		return err
+	if !static {
+		if err := fillGraph(ctx, o, made); err != nil {
+			return err
+		}
 	}
 	if o.Int8 {
 		o.Say("making " + int8File)
@@ -178,26 +190,19 @@ func moduleFiles(path string) []string {
 
 // fillGraph copies model.onnx, with weights that lie beside it, or makes it.
 func fillGraph(ctx context.Context, o ImportOptions, made string) error {
-	for _, folder := range []string{"", "onnx"} {
-		from := filepath.Join(o.From, folder, graphFile)
-		if _, err := os.Stat(from); err != nil {
-			continue
+	for _, name := range []string{graphFile, "onnx/" + graphFile} {
+		if _, err := os.Stat(filepath.Join(o.From, name)); err == nil {
+			return copyGraph(o, name, made)
 		}
-		o.Say("copying " + filepath.Join(folder, graphFile))
-		if err := copyFile(o, filepath.Join(folder, graphFile), filepath.Join(made, graphFile)); err != nil {
-			return err
-		}
-		for _, data := range externalFiles(filepath.Join(made, graphFile)) {
-			if err := copyFile(o, filepath.Join(folder, data), filepath.Join(made, data)); err != nil &&
-				!errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-		}
-		return nil
 	}
 	weights, err := openPublished(o.From, weightsFile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
+	}
+	for _, name := range variants {
+		if _, there := os.Stat(filepath.Join(o.From, name)); err != nil && there == nil {
+			return copyGraph(o, name, made)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("there is neither %s nor onnx/%s nor %s", graphFile, graphFile, weightsFile)
@@ -207,6 +212,21 @@ func fillGraph(ctx context.Context, o ImportOptions, made string) error {
 	}
 	o.Say("making " + graphFile)
 	return makeONNX(ctx, o, filepath.Join(made, graphFile))
+}
+
+// copyGraph copies a graph, with weights that lie beside it.
+func copyGraph(o ImportOptions, name, made string) error {
+	o.Say("copying " + name)
+	if err := copyFile(o, name, filepath.Join(made, graphFile)); err != nil {
+		return err
+	}
+	for _, data := range externalFiles(filepath.Join(made, graphFile)) {
+		err := copyFile(o, filepath.Join(filepath.Dir(name), data), filepath.Join(made, data))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }
 
 // maxGraphBytes is the most that the format allows.
@@ -310,6 +330,11 @@ func openPublished(folder, name string) (*os.File, error) {
 	// MODEL/snapshots/REVISION/FILE -> MODEL/blobs/SUM
 	if parent := filepath.Dir(home); filepath.Base(parent) == "snapshots" {
 		homes = append(homes, filepath.Join(filepath.Dir(parent), "blobs"))
+		// MODEL/blobs/SUM -> blobs/XX/SUM, where a mark says that this is the cache's own
+		shared := filepath.Join(filepath.Dir(filepath.Dir(parent)), "blobs")
+		if _, err := os.Stat(filepath.Join(shared, ".huggingface-shared-blobs")); err == nil {
+			homes = append(homes, shared)
+		}
 	}
 	for _, home := range homes {
 		within, err := filepath.Rel(home, target)

@@ -343,6 +343,24 @@ func TestImport_FollowsNoLinkOut(t *testing.T) {
 	if _, err := models.Import(t.Context(), o); err != nil {
 		t.Errorf("a link into a hub's cache: %v", err)
 	}
+	// A cache whose models share what is equal.
+	cache = t.TempDir()
+	shared, model := filepath.Join(cache, "blobs", "ab"), filepath.Join(cache, "models--a--b")
+	if err := errors.Join(os.MkdirAll(shared, 0o755), os.CopyFS(model, os.DirFS(filepath.Dir(filepath.Dir(snapshot)))),
+		os.Rename(filepath.Join(model, "blobs", "123"), filepath.Join(shared, "abc"))); err != nil {
+		t.Fatal(err)
+	}
+	link(t, "../../blobs/ab/abc", filepath.Join(model, "blobs", "123"))
+	o.From, o.Into = filepath.Join(model, "snapshots", "abc"), t.TempDir()
+	if _, err := models.Import(t.Context(), o); err == nil {
+		t.Error("a link into a folder that is called blobs and is nobody's cache")
+	}
+	if err := os.WriteFile(filepath.Join(cache, "blobs", ".huggingface-shared-blobs"), []byte("1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := models.Import(t.Context(), o); err != nil {
+		t.Errorf("a link into what models share: %v", err)
+	}
 }
 
 // What only its owner may read is not read by others because it was imported; nor is what was made of it.

@@ -1,11 +1,15 @@
 package models
 
 import (
+	"cmp"
 	"encoding/json"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
 
 // The files of a model folder that this package knows by name.
@@ -26,7 +30,7 @@ type Info struct {
 	Dims      int      `json:"dims"`      // of the encoder; 0 when not known
 	Bytes     int64    `json:"bytes"`     // of all files
 	Files     []string `json:"files"`     // that SHA256SUMS lists, sorted
-	SHA256    string   `json:"sha256"`    // of model.onnx, as listed
+	SHA256    string   `json:"sha256"`    // of model.onnx, or of the table of a static model, as listed
 	Int8      bool     `json:"int8"`      // has model_int8.onnx besides
 	Problem   string   `json:"problem,omitempty"`
 }
@@ -45,7 +49,7 @@ func List(folders []string) []Info {
 			if info, err := os.Stat(path); err != nil || !info.IsDir() || strings.HasPrefix(entry.Name(), ".") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(path, graphFile)); err != nil {
+			if _, err := os.Stat(filepath.Join(path, graphFile)); err != nil && !isStatic(path) {
 				continue
 			}
 			if !slices.ContainsFunc(found, func(other Info) bool { return other.Name == entry.Name() }) {
@@ -58,33 +62,37 @@ func List(folders []string) []Info {
 }
 
 // Describe reads a model folder. What is wrong with it stands in Problem; its files are not verified.
-func Describe(path string) Info {
-	info := Info{Name: filepath.Base(path), Path: path}
-	sums, err := ReadSums(path)
+func Describe(folder string) Info {
+	info := Info{Name: filepath.Base(folder), Path: folder}
+	sums, err := ReadSums(folder)
 	if err != nil {
 		info.Problem = err.Error()
 	}
 	for name, sum := range sums {
 		info.Files = append(info.Files, name)
-		if stat, err := os.Stat(filepath.Join(path, filepath.FromSlash(name))); err == nil {
+		if stat, err := os.Stat(filepath.Join(folder, filepath.FromSlash(name))); err == nil {
 			info.Bytes += stat.Size()
 		}
 		switch name {
-		case graphFile:
+		case graphFile, tableOf(folder):
 			info.SHA256 = sum
 		case int8File:
 			info.Int8 = true
 		}
 	}
 	slices.Sort(info.Files)
-	config := readConfig(path)
-	info.Type, info.Dims = config.Type, max(config.Hidden, config.Dim)
+	config, tokenizerPath := readConfig(folder), filepath.Join(folder, tokenizerFile)
+	info.Type, info.Dims = config.Type, max(config.Hidden, config.Dim, config.Static)
+	if in, static := staticIn(folder); static {
+		tokenizerPath = filepath.Join(folder, in, tokenizerFile)
+		info.Type = cmp.Or(info.Type, "static")
+	}
 	var tokenizer struct {
 		Model struct {
 			Type string `json:"type"`
 		} `json:"model"`
 	}
-	if readJSON(filepath.Join(path, tokenizerFile), &tokenizer) == nil {
+	if readJSON(tokenizerPath, &tokenizer) == nil {
 		info.Tokenizer = tokenizer.Model.Type
 	}
 	return info
@@ -94,6 +102,18 @@ type encoderConfig struct {
 	Type   string `json:"model_type"`
 	Hidden int    `json:"hidden_size"`
 	Dim    int    `json:"dim"`
+	Static int    `json:"hidden_dim"` // what model2vec calls it
+
+	Positions  string          `json:"position_embedding_type"`
+	Act        string          `json:"hidden_act"`
+	Activation string          `json:"activation"` // what DistilBERT calls it
+	Code       json.RawMessage `json:"auto_map"`   // of its own: its encoder is another than its type says
+}
+
+// makeable reports whether tools/make_onnx.py makes ONNX of such a model's weights.
+func (c encoderConfig) makeable() bool {
+	return slices.Contains(MakeableTypes, c.Type) && cmp.Or(c.Positions, "absolute") == "absolute" &&
+		cmp.Or(c.Act, "gelu") == "gelu" && cmp.Or(c.Activation, "gelu") == "gelu" && c.Code == nil
 }
 
 func readConfig(folder string) encoderConfig {
@@ -110,4 +130,44 @@ func readJSON(path string, v any) error {
 		return err
 	}
 	return json.Unmarshal(data, v)
+}
+
+// staticIn reports whether a folder is that of a static model, and in which of its folders table and tokenizer lie.
+func staticIn(folder string) (in string, static bool) {
+	m := manifest.ByContent(folder)
+	if m == nil || !slices.Contains(m.Model.Encoders, staticModule) {
+		return "", false
+	}
+	var modules []struct {
+		Path string `json:"path"`
+		Type string `json:"type"`
+	}
+	if readJSON(filepath.Join(folder, modulesFile), &modules) == nil && len(modules) > 0 &&
+		strings.HasSuffix(modules[0].Type, staticModule) && filepath.IsLocal(modules[0].Path) {
+		in = modules[0].Path
+	}
+	return path.Clean(in), true
+}
+
+const staticModule = "StaticEmbedding"
+
+func isStatic(folder string) bool {
+	_, static := staticIn(folder)
+	return static
+}
+
+// tableOf is the file with the vectors of a static model; "" of others.
+func tableOf(folder string) string {
+	if in, static := staticIn(folder); static {
+		return path.Join(in, weightsFile)
+	}
+	return ""
+}
+
+// filesOf are the files that a model in a folder must have.
+func filesOf(folder string) []string {
+	if in, static := staticIn(folder); static {
+		return []string{path.Join(in, weightsFile), path.Join(in, tokenizerFile)}
+	}
+	return required
 }

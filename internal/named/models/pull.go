@@ -203,6 +203,9 @@ type puller struct {
 	got Sums
 }
 
+// errTooLarge means that no ONNX can be made of a file of weights, which was therefore not fetched.
+var errTooLarge = errors.New("it has more than 2 GB, of which no ONNX can be made")
+
 // errAbsent means that the hub has no such file.
 var errAbsent = errors.New("the hub has no such file")
 
@@ -215,7 +218,12 @@ func (p *puller) all(ctx context.Context) error {
 		}
 		return nil
 	}
-	for _, name := range required {
+	for _, name := range []string{configFile, modulesFile} { // these tell what else it takes
+		if err := p.optional(ctx, name); err != nil {
+			return err
+		}
+	}
+	for _, name := range filesOf(p.Into) {
 		if err := p.file(ctx, name); err != nil {
 			return err
 		}
@@ -238,6 +246,9 @@ func (p *puller) all(ctx context.Context) error {
 			}
 		}
 	}
+	if isStatic(p.Into) {
+		return nil
+	}
 	return p.weights(ctx)
 }
 
@@ -245,25 +256,36 @@ func (p *puller) all(ctx context.Context) error {
 var MakeableTypes = []string{"bert", "roberta", "xlm-roberta", "camembert", "distilbert", "mpnet"}
 
 // WeightFiles are the names that weights may have on a hub.
-var WeightFiles = []string{weightsFile, "onnx/" + graphFile, graphFile}
+var WeightFiles = slices.Concat([]string{weightsFile, "0_StaticEmbedding/" + weightsFile}, graphs, variants)
+
+// Names of graphs on a hub: the usual ones, and others that are taken where those are missing, the most exact first.
+var (
+	graphs   = []string{"onnx/" + graphFile, graphFile}
+	variants = []string{
+		"onnx/model_optimized.onnx", "onnx/model_fp16.onnx", "onnx/model_quantized.onnx", "onnx/model_q4.onnx",
+	}
+)
 
 // weights fetches weights that ONNX can be made of, or else a graph that somebody has made.
 func (p *puller) weights(ctx context.Context) error {
-	if slices.Contains(MakeableTypes, readConfig(p.Into).Type) {
-		if err := p.file(ctx, weightsFile); !errors.Is(err, errAbsent) {
+	if readConfig(p.Into).makeable() {
+		if err := p.file(ctx, weightsFile); !errors.Is(err, errAbsent) && !errors.Is(err, errTooLarge) {
 			return err
 		}
 	}
-	for _, folder := range []string{"onnx/", ""} {
-		err := p.file(ctx, folder+graphFile)
+	for i, name := range slices.Concat(graphs, variants) {
+		err := p.file(ctx, name)
 		if errors.Is(err, errAbsent) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		for _, data := range externalFiles(filepath.Join(p.Into, folder, graphFile)) {
-			if err := p.optional(ctx, folder+data); err != nil {
+		if i >= len(graphs) {
+			p.Log.WarnContext(ctx, "the hub has no graph of the usual name: another is taken", "file", name)
+		}
+		for _, data := range externalFiles(filepath.Join(p.Into, filepath.FromSlash(name))) {
+			if err := p.optional(ctx, path.Join(path.Dir(name), data)); err != nil {
 				return err
 			}
 		}
@@ -295,6 +317,9 @@ func (p *puller) file(ctx context.Context, name string) error {
 	}
 	d := &download{puller: p, name: name, part: final + ".part", want: p.Pins[name]}
 	d.url = strings.TrimSuffix(p.Hub, "/") + "/" + path.Join(p.Name, "resolve", p.Revision, name)
+	if name == weightsFile && !p.Only && !isStatic(p.Into) {
+		d.most = maxGraphBytes // of more no ONNX can be made
+	}
 	sum, err = d.run(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)

@@ -400,6 +400,30 @@ func TestPull_Graph(t *testing.T) {
 	}
 }
 
+// Weights that no ONNX can be made of are left where they are, and a graph is taken, under whichever name.
+func TestPull_DecidesBeforeItFetches(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]string{
+		"code of its own": `{"model_type": "bert", "auto_map": {"AutoModel": "other"}}`,
+		"other positions": `{"model_type": "bert", "position_embedding_type": "alibi"}`,
+		"too large":       `{"model_type": "bert"}`,
+	} {
+		h := newHub(t)
+		h.files["config.json"], h.files["onnx/model_quantized.onnx"] = config, "graph"
+		h.weights = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
+			w.Header().Set("Content-Length", strconv.Itoa(3<<30))
+			return true
+		}
+		got, err := models.Pull(t.Context(), h.options(t))
+		if err != nil || got["onnx/model_quantized.onnx"] == "" || got[weights] != "" {
+			t.Errorf("%s: got %v, %v", name, got, err)
+		}
+		if asked := len(h.asked[weights]); asked > 0 && name != "too large" {
+			t.Errorf("%s: the weights were asked for %d times", name, asked)
+		}
+	}
+}
+
 func TestPull_EndsWithItsContext(t *testing.T) {
 	h := newHub(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -102,7 +102,7 @@ func TestOpen_RefusesDenseLayers(t *testing.T) {
 		{"2_Dense/model.safetensors", "", "pytorch_model.bin"},
 		{"2_Dense/model.safetensors", "no tensors", "no safetensors file"},
 		{"2_Dense/model.safetensors", short, "has the shape [2 2]"},
-		{"2_Dense/model.safetensors", never, "number 5 of linear.weight is not finite"},
+		{"2_Dense/model.safetensors", never, "number 5 of tensor linear.weight is not finite"},
 	} {
 		files := denseFiles("linear.Identity", false)
 		files[test.file] = test.content

@@ -18,6 +18,7 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/folder"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
@@ -59,25 +60,25 @@ type Model struct {
 // Open loads a model. It fails when a file of the folder is not what SHA256SUMS says, and when a setting is one that
 // this program would not follow exactly.
 func Open(ctx context.Context, options Options) (*Model, error) {
-	f, err := openFolder(options.Folder)
+	f, err := folder.Open(options.Folder)
 	if err != nil {
 		return nil, err
 	}
-	defer f.close()
+	defer f.Close()
 	m, err := open(ctx, f, options)
 	if err != nil {
-		return nil, fmt.Errorf("open model %s: %w", f.path, err)
+		return nil, fmt.Errorf("open model %s: %w", f.Path, err)
 	}
 	return m, nil
 }
 
-func open(ctx context.Context, f *folder, options Options) (*Model, error) {
+func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error) {
 	m := &Model{budget: pieceTokens}
 	var err error
 	if m.settings, err = readSettings(f, options.Settings); err != nil {
 		return nil, err
 	}
-	data, err := f.read(tokenizerFile, maxTokenizerBytes)
+	data, err := f.Read(tokenizerFile, maxTokenizerBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -101,14 +102,14 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if want := options.Weights; want != "" && !strings.EqualFold(want, f.sums[g.file]) {
-		return nil, fmt.Errorf("%s has sha256 %s, and is to have %s", g.file, f.sums[g.file], want)
+	if want := options.Weights; want != "" && !strings.EqualFold(want, f.Sums[g.file]) {
+		return nil, fmt.Errorf("%s has sha256 %s, and is to have %s", g.file, f.Sums[g.file], want)
 	}
 	if m.tokenizer.typed() && slices.ContainsFunc(g.Inputs,
 		func(in onnxfile.Port) bool { return in.Name == "token_type_ids" }) {
 		return nil, fmt.Errorf("%s: tokens of other types than 0 are not supported", tokenizerFile)
 	}
-	if err := f.verifyRest(g.file, tokenizerFile); err != nil {
+	if err := f.VerifyRest(g.file, tokenizerFile); err != nil {
 		return nil, err
 	}
 	if err := loadLibrary(options.Library); err != nil {
@@ -132,7 +133,7 @@ func open(ctx context.Context, f *folder, options Options) (*Model, error) {
 	}
 	name := g.Metadata["name"]
 	if name == "" {
-		name = filepath.Base(f.path)
+		name = filepath.Base(f.Path)
 	}
 	m.about = Description{
 		Name: name, Fingerprint: fingerprint(f, g, m.settings, m.network.dims),

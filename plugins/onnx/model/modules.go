@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/folder"
 )
 
 // poolings are the names that sentence-transformers has for ways of pooling, and ours.
@@ -20,12 +20,12 @@ var poolings = map[string]string{
 
 // readModules finds what comes after the encoder. Without modules.json nothing states it: the graph may do all of it,
 // or the user says.
-func (s *settings) readModules(f *folder) error {
+func (s *settings) readModules(f *folder.Folder) error {
 	var modules []struct {
 		Path string `json:"path"`
 		Type string `json:"type"`
 	}
-	found, err := f.readJSON("modules.json", &modules)
+	found, err := f.ReadJSON("modules.json", &modules)
 	if err != nil || !found {
 		return err
 	}
@@ -64,9 +64,9 @@ func (s *settings) readModules(f *folder) error {
 
 // readPooling reads the settings of the pooling module, in the form with a switch for each way and in the one with a
 // name.
-func (s *settings) readPooling(f *folder, name string) error {
+func (s *settings) readPooling(f *folder.Folder, name string) error {
 	pooling := map[string]json.RawMessage{}
-	if found, err := f.readJSON(name, &pooling); err != nil || !found {
+	if found, err := f.ReadJSON(name, &pooling); err != nil || !found {
 		return errors.Join(err, fmt.Errorf("read pooling settings %s", name))
 	}
 	var modes []string
@@ -96,32 +96,11 @@ func (s *settings) readPooling(f *folder, name string) error {
 	return nil
 }
 
-// The names under which models keep the prefix of a document and of a query, the usual ones first.
-var promptNames = map[embed.Kind][]string{
-	embed.Document: {"document", "passage", "corpus", "search_document", "retrieval.passage"},
-	embed.Query:    {"query", "search_query", "web_search_query", "retrieval.query", "s2p_query"},
-}
-
 // readPrompts finds what to put before a document and before a query.
-func (s *settings) readPrompts(f *folder) error {
-	const name = "config_sentence_transformers.json"
-	var config struct {
-		Prompts map[string]string `json:"prompts"`
-		Default *string           `json:"default_prompt_name"`
+func (s *settings) readPrompts(f *folder.Folder) error {
+	prefixes, from, err := f.Prompts()
+	for kind, source := range from {
+		s.prefixes[kind], s.from[prefixSettings[kind]] = prefixes[kind], source
 	}
-	if _, err := f.readJSON(name, &config); err != nil {
-		return err
-	}
-	for kind, setting := range prefixSettings {
-		for _, prompt := range promptNames[kind] {
-			if prefix, ok := config.Prompts[prompt]; ok {
-				s.prefixes[kind], s.from[setting] = prefix, name+", "+prompt
-				break
-			}
-		}
-		if _, found := s.from[setting]; !found && config.Default != nil {
-			s.prefixes[kind], s.from[setting] = config.Prompts[*config.Default], name+", "+*config.Default
-		}
-	}
-	return nil
+	return err
 }

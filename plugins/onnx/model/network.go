@@ -12,6 +12,7 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/folder"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
 
@@ -34,12 +35,12 @@ const maxNarrow = 512
 
 // readGraph reads what the graph of a precision says of itself and makes sure that all weights are inside the folder
 // and listed.
-func readGraph(f *folder, precision string) (*graph, error) {
+func readGraph(f *folder.Folder, precision string) (*graph, error) {
 	name := graphFile
-	if _, listed := f.sums[int8File]; listed && precision == onnxfile.Int8 {
+	if _, listed := f.Sums[int8File]; listed && precision == onnxfile.Int8 {
 		name = int8File
 	}
-	data, err := f.read(name, maxGraphBytes)
+	data, err := f.Read(name, maxGraphBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -61,10 +62,10 @@ func readGraph(f *folder, precision string) (*graph, error) {
 		if !filepath.IsLocal(name) {
 			return nil, fmt.Errorf("%s: weights in %q are outside the model folder: refused", g.file, name)
 		}
-		if err := f.verify(filepath.Clean(name)); err != nil {
+		if err := f.Verify(filepath.Clean(name)); err != nil {
 			return nil, fmt.Errorf("%s: weights in another file: %w", g.file, err)
 		}
-		info, err := os.Stat(filepath.Join(f.path, name))
+		info, err := os.Stat(filepath.Join(f.Path, name))
 		if err != nil {
 			return nil, fmt.Errorf("%s: weights in another file: %w", g.file, err)
 		}
@@ -90,7 +91,7 @@ func (s *settings) width(dims int) int {
 }
 
 // newNetwork makes the session. It changes the settings' pooling when the graph does it.
-func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
+func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, error) {
 	n := &network{}
 	var inputs []string
 	for _, in := range g.Inputs {
@@ -140,7 +141,7 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 	// The file was held in memory to be verified; the library reads it for itself.
 	debug.FreeOSMemory()
 	open := func(threads int) (*ort.DynamicAdvancedSession, error) {
-		return n.open(f.inside(g.file), inputs, output.Name, threads, o)
+		return n.open(f.Inside(g.file), inputs, output.Name, threads, o)
 	}
 	if n.wide, err = open(threads(o)); err != nil {
 		return nil, fmt.Errorf("load %s: %s", g.file, withoutSource(err))
@@ -152,7 +153,7 @@ func newNetwork(f *folder, g *graph, s *settings, o Options) (*network, error) {
 			return nil, errors.Join(fmt.Errorf("load %s: %s", g.file, withoutSource(err)), n.close())
 		}
 	}
-	if err := f.unchanged(append([]string{g.file}, g.External...)...); err != nil {
+	if err := f.Unchanged(append([]string{g.file}, g.External...)...); err != nil {
 		return nil, errors.Join(fmt.Errorf("load %s: %w", g.file, err), n.close())
 	}
 	return n, nil

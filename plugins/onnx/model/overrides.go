@@ -7,6 +7,7 @@ import (
 	"path"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/folder"
 )
 
 // Sides of a text.
@@ -54,15 +55,15 @@ func (s *settings) override(by Settings) error {
 
 // fingerprint names everything that can change a vector by more than rounding. What came later than the first models
 // has a line only where it is used, so that their fingerprints stay as they are.
-func fingerprint(f *folder, g *graph, s settings, dims int) string {
+func fingerprint(f *folder.Folder, g *graph, s settings, dims int) string {
 	hash := sha256.New()
 	line := func(key string, value any) { _, _ = fmt.Fprintf(hash, "%s=%q\n", key, fmt.Sprint(value)) }
 	line("format", "embedsidecar onnx 1")
-	line("weights", f.sums[g.file])
+	line("weights", f.Sums[g.file])
 	for _, name := range g.External {
-		line("weights "+name, f.sums[path.Clean(name)])
+		line("weights "+name, f.Sums[path.Clean(name)])
 	}
-	line("tokenizer", f.sums[tokenizerFile])
+	line("tokenizer", f.Sums[tokenizerFile])
 	line("pooling", s.pooling)
 	line("normalize", s.normalize)
 	line("document prefix", s.prefixes[embed.Document])
@@ -77,7 +78,7 @@ func fingerprint(f *folder, g *graph, s settings, dims int) string {
 		line("tokenizer_config", s.tokenizer.changed)
 	}
 	for _, d := range s.dense {
-		line("dense", f.sums[d.file])
+		line("dense", f.Sums[d.file])
 		line("tanh", d.tanh)
 	}
 	if s.keep > 0 && s.keep < dims {

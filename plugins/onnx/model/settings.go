@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/embedsidecar/embedsidecar/plugins/folder"
 )
 
 // The files of a model folder.
@@ -12,6 +14,12 @@ const (
 	graphFile     = "model.onnx"
 	int8File      = "model_int8.onnx"
 	tokenizerFile = "tokenizer.json" //nolint:gosec // the name of a file, not a secret
+)
+
+// Limits on files that are read into memory.
+const (
+	maxTokenizerBytes = 64 << 20
+	maxGraphBytes     = 2 << 30 // the most that the format allows
 )
 
 // MaxTokensLimit bounds the token limit that a model folder may set.
@@ -36,9 +44,9 @@ type settings struct {
 	card         string            // what the card of a well-known model says that no file of it says; "": nothing
 }
 
-func readSettings(f *folder, by Settings) (settings, error) {
+func readSettings(f *folder.Folder, by Settings) (settings, error) {
 	s := settings{from: map[string]string{}}
-	for _, read := range []func(*folder) error{s.readLimits, s.readModules, s.readPrompts} {
+	for _, read := range []func(*folder.Folder) error{s.readLimits, s.readModules, s.readPrompts} {
 		if err := read(f); err != nil {
 			return settings{}, err
 		}
@@ -51,7 +59,7 @@ func readSettings(f *folder, by Settings) (settings, error) {
 
 // readLimits finds the number of tokens that the model was made for. tokenizer.json has a number too, but that is a
 // left-over of whoever used the tokenizer last.
-func (s *settings) readLimits(f *folder) error {
+func (s *settings) readLimits(f *folder.Folder) error {
 	var sentence struct {
 		MaxTokens *int `json:"max_seq_length"`
 		Lowercase bool `json:"do_lower_case"`
@@ -71,21 +79,21 @@ func (s *settings) readLimits(f *folder) error {
 		Hidden    int    `json:"hidden_size"`
 		Dim       int    `json:"dim"` // what DistilBERT calls it
 	}
-	if _, err := f.readJSON("config.json", &config); err != nil {
+	if _, err := f.ReadJSON("config.json", &config); err != nil {
 		return err
 	}
 	sentenceFile := ""
 	for _, kind := range sentenceConfigs {
 		name := "sentence_" + kind + "_config.json"
-		if found, err := f.readJSON(name, &sentence); err != nil {
+		if found, err := f.ReadJSON(name, &sentence); err != nil {
 			return err
 		} else if found {
 			sentenceFile = name
 			break
 		}
 	}
-	s.card = cardOf(config.Name, f.path, config.Type)
-	if found, err := f.readJSON("tokenizer_config.json", &tokenizer); err != nil {
+	s.card = cardOf(config.Name, f.Path, config.Type)
+	if found, err := f.ReadJSON("tokenizer_config.json", &tokenizer); err != nil {
 		return err
 	} else if found && tokenizer.Class == "" {
 		tokenizer.Class = classes[config.Type]

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/folder"
 )
 
 // spladeNumbers bounds what a run of a sparse model gives, which is a number for each token and each word of the
@@ -69,13 +70,13 @@ func largestPairs(pairs []float32, most int) []float32 {
 }
 
 // readSplade reads the settings of the pooling of a sparse encoder.
-func (s *settings) readSplade(f *folder, name string) error {
+func (s *settings) readSplade(f *folder.Folder, name string) error {
 	var pooling struct {
 		Strategy   *string         `json:"pooling_strategy"`
 		Activation *string         `json:"activation_function"`
 		Dimension  json.RawMessage `json:"word_embedding_dimension"` // what the model has anyway
 	}
-	if found, err := f.readJSON(name, &pooling); err != nil || !found {
+	if found, err := f.ReadJSON(name, &pooling); err != nil || !found {
 		return errors.Join(err, fmt.Errorf("read pooling settings %s", name))
 	}
 	if pooling.Strategy != nil && *pooling.Strategy != "max" {
@@ -88,7 +89,7 @@ func (s *settings) readSplade(f *folder, name string) error {
 	var config struct {
 		Most *int `json:"max_active_dims"`
 	}
-	if _, err := f.readJSON("config_sentence_transformers.json", &config); err != nil {
+	if _, err := f.ReadJSON("config_sentence_transformers.json", &config); err != nil {
 		return err
 	}
 	if config.Most != nil {

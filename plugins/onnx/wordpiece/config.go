@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/trie"
 )
 
 // file is the part of a tokenizer.json that matters here. Its truncation and padding are left out on purpose: they are
@@ -40,8 +42,6 @@ type addedToken struct {
 	ID         int64  `json:"id"`
 	Content    string `json:"content"`
 	SingleWord bool   `json:"single_word"`
-	LeftStrip  bool   `json:"lstrip"`
-	RightStrip bool   `json:"rstrip"`
 	Normalized bool   `json:"normalized"`
 }
 
@@ -144,9 +144,8 @@ func (f *file) checkAddedTokens() error {
 			return fmt.Errorf("added_tokens: token %d is empty", a.ID)
 		case a.ID < 0 || a.ID > maxTokenID:
 			return fmt.Errorf("added_tokens: id %d of %q is not between 0 and %d", a.ID, a.Content, maxTokenID)
-		case a.SingleWord || a.LeftStrip || a.RightStrip || a.Normalized:
-			return fmt.Errorf("added_tokens: %q has single_word, lstrip, rstrip or normalized set: that is not supported",
-				a.Content)
+		case a.SingleWord || a.Normalized: // lstrip and rstrip take white space, of which no token is made anyway
+			return fmt.Errorf("added_tokens: %q has single_word or normalized set: that is not supported", a.Content)
 		}
 	}
 	return nil
@@ -189,6 +188,8 @@ func (f *file) around() (before, after []int32, err error) {
 		}
 	}
 	switch p.Type {
+	case "": // there is none
+		return nil, nil, nil
 	case "TemplateProcessing":
 		into, sequences := &before, 0
 		for _, piece := range p.Single {
@@ -212,7 +213,7 @@ func (f *file) around() (before, after []int32, err error) {
 			return nil, nil, fmt.Errorf("post_processor: the template holds the text %d times, not once", sequences)
 		}
 		return before, after, nil
-	case "BertProcessing":
+	case "BertProcessing", "RobertaProcessing":
 		var ids [2]int32
 		for i, token := range [][]any{p.CLS, p.SEP} {
 			if len(token) != 2 {
@@ -244,14 +245,14 @@ func (f *file) build() (*Tokenizer, error) {
 	for token := range f.Model.Vocab {
 		size += len(token)
 	}
-	if t.trie, err = newTrie(size); err != nil {
+	if t.trie, err = trie.New(size); err != nil {
 		return nil, fmt.Errorf("model: %w", err)
 	}
 	for token, id := range f.Model.Vocab {
 		if inner, ok := strings.CutPrefix(token, f.Model.Prefix); ok {
-			t.trie.add(innerRoot, inner, int32(id))
+			t.trie.Add(trie.Inner, inner, int32(id))
 		} else {
-			t.trie.add(beginRoot, token, int32(id))
+			t.trie.Add(trie.Begin, token, int32(id))
 		}
 		t.maxID = max(t.maxID, int32(id))
 	}

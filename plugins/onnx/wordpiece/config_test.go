@@ -42,7 +42,7 @@ func TestNew_RefusesWhatItWouldNotTokenizeExactly(t *testing.T) {
 		{`"type": "WordPiece"`, `"type": null`, `model type "none"`},
 		{`"BertNormalizer"`, `"NFKC"`, `normalizer type "NFKC"`},
 		{`"BertPreTokenizer"`, `"ByteLevel"`, `pre_tokenizer type "ByteLevel"`},
-		{`"TemplateProcessing"`, `"RobertaProcessing"`, `post_processor type "RobertaProcessing"`},
+		{`"TemplateProcessing"`, `"RobertaProcessing"`, `cls and sep must be pairs`},
 		{`"lowercase": true`, `"lowercase": false`, `only uncased`},
 		{`"clean_text": true`, `"clean_text": false`, `clean_text=false`},
 		{`"handle_chinese_chars": true`, `"handle_chinese_chars": false`, `handle_chinese_chars=false`},
@@ -53,13 +53,12 @@ func TestNew_RefusesWhatItWouldNotTokenizeExactly(t *testing.T) {
 		{`"a": 3`, `"a": -3`, `id -3`},
 		{`"a": 3`, `"a": 3000000000`, `id 3000000000`},
 		{`"a": 3`, `"": 3`, `token 3 is empty`},
-		{`"id": 2, "content": "[SEP]", `, `"id": 2, "content": "[SEP]", "lstrip": true, `, `"[SEP]" has single_word, lstrip`},
+		{`"id": 2, "content": "[SEP]", `, `"id": 2, "content": "[SEP]", "single_word": true, `, `"[SEP]" has single_word or normalized`},
 		{`"id": 2, "content": "[SEP]", `, `"id": 2, "content": "", `, `token 2 is empty`},
 		{`{"Sequence": {"id": "A", "type_id": 0}}, `, ``, `the text 0 times`},
 		{`"Sequence": {"id": "A", "type_id": 0}`, `"Sequence": {"id": "A", "type_id": 1}`, `token types other than 0`},
 		{`"normalizer": {`, `"normalizer_": {`, `normalizer type "none"`},
 		{`"pre_tokenizer": {`, `"pre_tokenizer_": {`, `pre_tokenizer type "none"`},
-		{`"post_processor": {`, `"post_processor_": {`, `post_processor type "none"`},
 		{`"added_tokens": [`, `"added_tokens": 5, "x": [`, `parse`},
 	} {
 		content := strings.Replace(small, test.old, test.new, 1)

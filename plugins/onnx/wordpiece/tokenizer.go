@@ -11,12 +11,14 @@ import (
 	"os"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/trie"
 )
 
 // A Tokenizer is safe for concurrent use.
 type Tokenizer struct {
 	codes         *codes
-	trie          *trie
+	trie          *trie.Trie
 	before, after []int32 // the special tokens around every text
 	unknown       int32   // stands for a word that cannot be put together from tokens
 	wordChars     int     // longer words are unknown
@@ -60,6 +62,9 @@ func New(data []byte) (*Tokenizer, error) {
 
 // MaxID returns the largest id that Encode can give: the model needs an embedding for it.
 func (t *Tokenizer) MaxID() int32 { return t.maxID }
+
+// Unknown returns the id that stands for a word of which nothing is known.
+func (t *Tokenizer) Unknown() int32 { return t.unknown }
 
 // Around returns how many special tokens are put around every text; a limit for Encode must be larger.
 func (t *Tokenizer) Around() int { return len(t.before) + len(t.after) }
@@ -212,10 +217,10 @@ func (e *encoder) flush() {
 	if e.chars == 0 {
 		return
 	}
-	start, root := len(e.ids), beginRoot
-	for rest := e.word; len(rest) > 0; root = innerRoot {
-		id, length := e.trie.longest(root, rest)
-		if id == none || e.chars > e.wordChars {
+	start, root := len(e.ids), trie.Begin
+	for rest := e.word; len(rest) > 0; root = trie.Inner {
+		id, length := e.trie.Longest(root, rest)
+		if id == trie.None || e.chars > e.wordChars {
 			e.ids = append(e.ids[:start], e.unknown)
 			if e.ends != nil {
 				e.ends = append(e.ends[:start], e.from[len(e.from)-1])

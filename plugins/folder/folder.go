@@ -1,4 +1,5 @@
-package model
+// Package folder reads model folders: verified by the sums of their SHA256SUMS, and nothing outside of them.
+package folder
 
 import (
 	"bufio"
@@ -17,28 +18,24 @@ import (
 	"strings"
 )
 
-// sumsFile lists the sha256 of every file of a model folder, as sha256sum writes it.
-const sumsFile = "SHA256SUMS"
+// SumsFile lists the sha256 of every file of a model folder, as sha256sum writes it.
+const SumsFile = "SHA256SUMS"
 
-// Limits on files that are read into memory.
-const (
-	maxSettingsBytes  = 1 << 20
-	maxTokenizerBytes = 64 << 20
-	maxGraphBytes     = 2 << 30 // the most that the format allows
-)
+// MaxSettingsBytes is the most that a file of settings may have.
+const MaxSettingsBytes = 1 << 20
 
-// A folder is a model folder whose files are what its SHA256SUMS says. Nothing outside it is ever read, whatever links
+// A Folder is a model folder whose files are what its SHA256SUMS says. Nothing outside it is ever read, whatever links
 // and names in it say.
-type folder struct {
-	path string
+type Folder struct {
+	Path string
 	root *os.Root
 	dir  *os.File               // the folder that was opened, whatever path means later
-	sums map[string]string      // by name with slashes, checked
+	Sums map[string]string      // by name with slashes, checked
 	seen map[string]os.FileInfo // of files when they were opened to be compared with their sums
 }
 
-// openFolder opens a model folder and reads its list of sums. The caller closes it.
-func openFolder(name string) (*folder, error) {
+// Open opens a model folder and reads its list of sums. The caller closes it.
+func Open(name string) (*Folder, error) {
 	abs, err := filepath.Abs(name)
 	if err != nil {
 		return nil, fmt.Errorf("open model folder: %w", err)
@@ -52,33 +49,34 @@ func openFolder(name string) (*folder, error) {
 		_ = root.Close()
 		return nil, fmt.Errorf("open model folder: %w", err)
 	}
-	f := &folder{path: abs, root: root, dir: dir, seen: map[string]os.FileInfo{}}
+	f := &Folder{Path: abs, root: root, dir: dir, seen: map[string]os.FileInfo{}}
 	if err := f.readSums(); err != nil {
-		f.close()
+		f.Close()
 		return nil, fmt.Errorf("open model folder %s: %w", abs, err)
 	}
 	return f, nil
 }
 
-func (f *folder) close() { _, _ = f.dir.Close(), f.root.Close() }
+// Close ends the use of the folder.
+func (f *Folder) Close() { _, _ = f.dir.Close(), f.root.Close() }
 
-// inside is the path of a file for a library that opens files by path: on Linux that of the very folder that was
+// Inside is the path of a file for a library that opens files by path: on Linux that of the very folder that was
 // opened.
-func (f *folder) inside(name string) string {
+func (f *Folder) Inside(name string) string {
 	here := fmt.Sprintf("/proc/self/fd/%d", f.dir.Fd())
 	if info, err := os.Stat(here); err == nil {
 		if opened, err := f.dir.Stat(); err == nil && os.SameFile(info, opened) {
 			return filepath.Join(here, filepath.FromSlash(name))
 		}
 	}
-	return filepath.Join(f.path, filepath.FromSlash(name))
+	return filepath.Join(f.Path, filepath.FromSlash(name))
 }
 
-// unchanged returns an error unless files that were compared with their sums are the same still, untouched since they
+// Unchanged returns an error unless files that were compared with their sums are the same still, untouched since they
 // were opened for that: a library has opened them by their names after it.
-func (f *folder) unchanged(names ...string) error {
+func (f *Folder) Unchanged(names ...string) error {
 	for _, name := range names {
-		now, err := os.Stat(f.inside(name))
+		now, err := os.Stat(f.Inside(name))
 		if err != nil {
 			return err
 		}
@@ -92,7 +90,7 @@ func (f *folder) unchanged(names ...string) error {
 }
 
 // open opens a file of the folder and nothing else: to open a pipe waits for somebody who writes into it.
-func (f *folder) open(name string) (*os.File, error) {
+func (f *Folder) open(name string) (*os.File, error) {
 	info, err := f.root.Stat(name)
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("it is no regular file")
@@ -103,53 +101,53 @@ func (f *folder) open(name string) (*os.File, error) {
 	return f.root.Open(name)
 }
 
-func (f *folder) readSums() error {
-	data, err := f.readAll(sumsFile, maxSettingsBytes)
+func (f *Folder) readSums() error {
+	data, err := f.readAll(SumsFile, MaxSettingsBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no %s, so its files cannot be verified; if you trust them, make it: "+
-			"cd %s && find . -type f ! -name %s | sed 's|^./||' | sort | xargs sha256sum > %s", sumsFile, f.path, sumsFile,
-			sumsFile)
+			"cd %s && find . -type f ! -name %s | sed 's|^./||' | sort | xargs sha256sum > %s", SumsFile, f.Path, SumsFile,
+			SumsFile)
 	}
 	if err != nil {
 		return err
 	}
-	f.sums = map[string]string{}
+	f.Sums = map[string]string{}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for number := 1; lines.Scan(); number++ {
 		sum, name, ok := strings.Cut(lines.Text(), " ")
 		name = strings.TrimPrefix(strings.TrimLeft(name, " *"), "./")
 		if raw, err := hex.DecodeString(sum); !ok || err != nil || len(raw) != sha256.Size || !filepath.IsLocal(name) {
-			return fmt.Errorf("%s line %d is not a sha256 and a file name", sumsFile, number)
+			return fmt.Errorf("%s line %d is not a sha256 and a file name", SumsFile, number)
 		}
-		f.sums[name] = strings.ToLower(sum)
+		f.Sums[name] = strings.ToLower(sum)
 	}
 	if err := lines.Err(); err != nil {
-		return fmt.Errorf("read %s: %w", sumsFile, err)
+		return fmt.Errorf("read %s: %w", SumsFile, err)
 	}
 	return nil
 }
 
-// verifyRest compares every listed file with its sum but those named, which were compared while they were read.
-func (f *folder) verifyRest(done ...string) error {
-	for name := range f.sums {
+// VerifyRest compares every listed file with its sum but those named, which were compared while they were read.
+func (f *Folder) VerifyRest(done ...string) error {
+	for name := range f.Sums {
 		if slices.Contains(done, name) {
 			continue
 		}
-		if err := f.verify(name); err != nil {
+		if err := f.Verify(name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// verify compares one file with its sum without keeping it in memory.
-func (f *folder) verify(name string) error {
-	if _, listed := f.sums[name]; !listed {
+// Verify compares one file with its sum without keeping it in memory.
+func (f *Folder) Verify(name string) error {
+	if _, listed := f.Sums[name]; !listed {
 		return f.compare(name, nil)
 	}
 	file, err := f.open(name)
 	if err != nil {
-		return fmt.Errorf("open %s, which %s lists: %w", name, sumsFile, err)
+		return fmt.Errorf("open %s, which %s lists: %w", name, SumsFile, err)
 	}
 	defer func() { _ = file.Close() }()
 	if f.seen[path.Clean(name)], err = file.Stat(); err != nil {
@@ -162,20 +160,20 @@ func (f *folder) verify(name string) error {
 	return f.compare(name, hash.Sum(nil))
 }
 
-func (f *folder) compare(name string, sum []byte) error {
-	want, listed := f.sums[name]
+func (f *Folder) compare(name string, sum []byte) error {
+	want, listed := f.Sums[name]
 	if !listed {
-		return fmt.Errorf("%s is not listed in %s, so it cannot be verified", name, sumsFile)
+		return fmt.Errorf("%s is not listed in %s, so it cannot be verified", name, SumsFile)
 	}
 	if got := hex.EncodeToString(sum); got != want {
 		return fmt.Errorf("%s has sha256 %s, but %s says %s: the file is damaged or was changed; fetch the model again",
-			name, got, sumsFile, want)
+			name, got, SumsFile, want)
 	}
 	return nil
 }
 
-// read returns the content of a file that is what its sum says.
-func (f *folder) read(name string, limit int64) ([]byte, error) {
+// Read returns the content of a file that is what its sum says.
+func (f *Folder) Read(name string, limit int64) ([]byte, error) {
 	data, err := f.readAll(name, limit)
 	if err != nil {
 		return nil, err
@@ -184,7 +182,33 @@ func (f *folder) read(name string, limit int64) ([]byte, error) {
 	return data, f.compare(name, sum[:])
 }
 
-func (f *folder) readAll(name string, limit int64) ([]byte, error) {
+// Stream hands the content of a file to read, which need not take all of it. What it made of the file counts only
+// without an error: that the file is what its sum says is known at its end.
+func (f *Folder) Stream(name string, read func(in io.Reader, size int64) error) error {
+	file, err := f.open(name)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", name, err)
+	}
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	hash := sha256.New()
+	wrong := read(io.TeeReader(file, hash), info.Size())
+	if _, err := io.Copy(hash, file); err != nil {
+		return fmt.Errorf("read %s: %w", name, err)
+	}
+	if err := f.compare(name, hash.Sum(nil)); err != nil {
+		return err
+	}
+	if wrong != nil {
+		return fmt.Errorf("%s: %w", name, wrong)
+	}
+	return nil
+}
+
+func (f *Folder) readAll(name string, limit int64) ([]byte, error) {
 	file, err := f.open(name)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", name, err)
@@ -205,11 +229,11 @@ func (f *folder) readAll(name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// readJSON reads a settings file into v; found is false when there is no such file.
-func (f *folder) readJSON(name string, v any) (found bool, err error) {
-	data, err := f.read(name, maxSettingsBytes)
+// ReadJSON reads a settings file into v; found is false when there is no such file.
+func (f *Folder) ReadJSON(name string, v any) (found bool, err error) {
+	data, err := f.Read(name, MaxSettingsBytes)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, listed := f.sums[name]; !listed {
+		if _, listed := f.Sums[name]; !listed {
 			return false, nil
 		}
 	}

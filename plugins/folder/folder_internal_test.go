@@ -1,4 +1,4 @@
-package model
+package folder
 
 import (
 	"crypto/sha256"
@@ -37,42 +37,42 @@ func TestFolder_WhatIsLoadedIsWhatWasCompared(t *testing.T) {
 	}
 	write(home, "model.onnx", "right")
 	write(home, "weights.bin", "right")
-	write(home, sumsFile, fmt.Sprintf("%x  model.onnx\n%x  ./weights.bin\n", sha256.Sum256([]byte("right")),
+	write(home, SumsFile, fmt.Sprintf("%x  model.onnx\n%x  ./weights.bin\n", sha256.Sum256([]byte("right")),
 		sha256.Sum256([]byte("right"))))
-	f, err := openFolder(home)
+	f, err := Open(home)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.close()
+	defer f.Close()
 	load := func() {
 		t.Helper()
-		if _, err := f.read("model.onnx", 100); err != nil {
+		if _, err := f.Read("model.onnx", 100); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.verify("weights.bin"); err != nil {
+		if err := f.Verify("weights.bin"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	load()
-	if err := f.unchanged("model.onnx", "./weights.bin"); err != nil {
+	if err := f.Unchanged("model.onnx", "./weights.bin"); err != nil {
 		t.Errorf("nothing was changed: %v", err)
 	}
 	for _, name := range []string{"model.onnx", "weights.bin"} {
 		load()
 		rename("m/"+name, "kept")
 		write(home, name, "wrong")
-		if err := f.unchanged("model.onnx", "weights.bin"); err == nil {
+		if err := f.Unchanged("model.onnx", "weights.bin"); err == nil {
 			t.Errorf("%s is another file", name)
 		}
 		rename("kept", "m/"+name)
-		if err := f.unchanged("model.onnx", "weights.bin"); err == nil {
+		if err := f.Unchanged("model.onnx", "weights.bin"); err == nil {
 			t.Errorf("%s was another file meanwhile", name)
 		}
 	}
 	load()
 	rename("m", "moved")
 	write(home, "model.onnx", "wrong")
-	if got, err := os.ReadFile(f.inside("model.onnx")); err != nil || string(got) != "right" {
+	if got, err := os.ReadFile(f.Inside("model.onnx")); err != nil || string(got) != "right" {
 		t.Errorf("a folder in the place of the folder is read: %q, %v", got, err)
 	}
 }
