@@ -31,7 +31,7 @@ func newStatus() *command {
 		description: "Asks the database only, so it also works while no sidecar runs. COVERAGE is the part of the rows whose vector is known to be that of their text now; (est.) says that the number of rows is the server's estimate; unknown, that changes may have been missed, until all rows have been compared. What each STATE means is in docs/states.md.",
 		flags: []cli.Flag{
 			own.toggle("watch,w", &c.watch,
-				"show it again and again, with bars of what is under way, until told to stop; on a terminal as top does"),
+				"show it again and again, with bars of what is under way, until told to stop; q ends it on a terminal"),
 			own.duration("every", &c.every, "`TIME` between two looks of --watch"),
 		},
 		settings: databaseGroups,
@@ -49,7 +49,7 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 	case !c.watch:
 		return c.once(ctx, env, pool)
 	case output.IsTerminal(env.stdout) && env.out.ForPeople():
-		return env.top(ctx, pool, c.every)
+		return env.watch(ctx, pool, c.every)
 	}
 	c.memory, c.clocks = &observe.Memory{}, map[string]*report.Countdown{}
 	for {
