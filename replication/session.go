@@ -45,6 +45,7 @@ func (s *Stream) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.judged = judged{epoch: st.Epoch}
 	if err := s.standby(ctx, &st); err != nil {
 		return err
 	}
@@ -163,6 +164,7 @@ func (s *Stream) takeEpoch(ctx context.Context, timeline int32, moved string) (e
 		return 0, 0, err
 	}
 	s.epoch.Store(epoch)
+	s.judged.epoch = epoch
 	s.acknowledged.Store(a.sum())
 	s.o.Queue.Wake(ids...)
 	return epoch, start, nil

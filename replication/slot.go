@@ -14,6 +14,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
+// judged is what a session found of the slot.
+type judged struct {
+	epoch int64
+	gap   slot.Condition // found at its start; Good: none was
+}
+
 // state reads what must agree before a stream may go on.
 func (s *Stream) state(ctx context.Context) (slot.State, error) {
 	st, err := slot.Read(ctx, s.o.DB, s.o.Slot)
@@ -76,6 +82,7 @@ func (s *Stream) check(ctx context.Context, st *slot.State, system pglogrepl.Ide
 	case v.Condition.Gap() && st.PublicationNow == 0:
 		return s.republish(ctx, st)
 	case v.Condition.Gap():
+		s.judged.gap = v.Condition
 		return &gapError{v.Reason}
 	}
 	return &FatalError{Kind: kindOf(v.Condition), Reason: v.Reason, Way: strings.Join(v.Hint, "; ")}
@@ -118,6 +125,11 @@ func (s *Stream) remake(ctx context.Context, reason string) error {
 	st, err := s.state(ctx)
 	if err != nil {
 		return err
+	}
+	// Another sidecar, or an init, has made it since, or makes it: then it is there and past the checkpoint.
+	remade := s.judged.gap != slot.Moved && st.Judge(system).Condition == slot.Moved
+	if st.Epoch != s.judged.epoch || remade {
+		return errStandby
 	}
 	if st.PublicationNow == 0 {
 		// A slot made before its publication cannot read what happens between.

@@ -115,6 +115,7 @@ type Stream struct {
 
 	said         time.Time    // when a slot that another one makes was told of last
 	epoch        atomic.Int64 // of the session that streams; 0: none does
+	judged       judged       // what the last session found: something else means that another process acted since
 	acknowledged atomic.Value // string: the last acknowledgement, so that it is not said twice
 }
 
@@ -188,8 +189,14 @@ func (s *Stream) Run(ctx context.Context) error {
 			return nil
 		}
 		err = wedge.judge(err, s.stats.DurableLSN.Load())
+		if gap, ok := errors.AsType[*gapError](err); ok {
+			if err = s.recover(ctx, gap); err == nil {
+				s.stats.Trouble.Store(nil)
+				continue
+			}
+			s.stats.Standby.Store(errors.Is(err, errStandby))
+		}
 		var (
-			gap      *gapError
 			fatal    *FatalError
 			panicked *restart.Error
 		)
@@ -199,17 +206,6 @@ func (s *Stream) Run(ctx context.Context) error {
 			return panicked // whoever keeps this going begins it again
 		case errors.As(err, &fatal):
 			return fatal
-		case errors.As(err, &gap):
-			if err := s.recover(ctx, gap); err != nil {
-				if errors.As(err, &fatal) {
-					return fatal
-				}
-				s.o.Log.WarnContext(ctx, "no new slot yet", "slot", s.o.Slot, "error", err)
-				s.trouble(err)
-				break
-			}
-			s.stats.Trouble.Store(nil)
-			continue
 		case errors.Is(err, errStandby), errors.Is(err, queue.ErrEpochLost):
 			s.stats.Trouble.Store(nil)
 			s.o.Log.DebugContext(ctx, "standing by", "slot", s.o.Slot)
@@ -315,7 +311,7 @@ func (s *Stream) recover(ctx context.Context, gap *gapError) error {
 	s.o.Log.WarnContext(ctx, "gap found: creating a new slot and comparing all rows", "slot", s.o.Slot, "reason",
 		gap.reason)
 	if err := s.renew(ctx, gap.reason); err != nil {
-		return err
+		return fmt.Errorf("make the slot anew: %w", err)
 	}
 	s.stats.Gaps.Add(1)
 	if s.o.OnCatalogue != nil {

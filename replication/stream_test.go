@@ -28,9 +28,17 @@ func running(o Options, ends func(s *Stream, n int64) error) (*Stream, *atomic.I
 		}
 		return err
 	}
-	s.renew = func(context.Context, string) error { return nil }
+	s.renew = func(_ context.Context, reason string) error {
+		if reason == mended {
+			return errStandby
+		}
+		return nil
+	}
 	return s, n
 }
+
+// mended is the reason of a gap that another sidecar answers first.
+const mended = "another one mends it"
 
 // What a session's end means for the next one.
 func TestRun_AnswersTheEndOfASession(t *testing.T) {
@@ -47,6 +55,7 @@ func TestRun_AnswersTheEndOfASession(t *testing.T) {
 		"another one streams":        {errStandby, 4 * time.Second, true, false, 0, 0},
 		"another one took over":      {queue.ErrEpochLost, 4 * time.Second, true, false, 0, 0},
 		"something is missing":       {&gapError{"the slot does not exist"}, time.Millisecond, false, true, 0, 1},
+		"another one mends it":       {&gapError{mended}, 4 * time.Second, true, false, 0, 0},
 		"a server that does not say": {shutdown, 200 * time.Millisecond, false, true, 1, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {

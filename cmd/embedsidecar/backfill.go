@@ -8,6 +8,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 )
@@ -24,7 +25,7 @@ func backfill(ctx context.Context, env *environment) error {
 		return err
 	}
 	for _, why := range without {
-		env.say("no estimate: %s", why)
+		env.say("no estimate: %s", database.Words(why))
 	}
 	columns := []string{"pipeline", "result"}
 	if env.dryRun {

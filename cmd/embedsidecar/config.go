@@ -11,7 +11,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
 
 // everySetting are the groups of all settings.
@@ -82,37 +81,6 @@ func newConfigShow() *command {
 			return output.List(env.out, "settings", list, columns, func(s *config.Shown) []any {
 				return []any{s.Path, s.Value, s.Origin}
 			})
-		},
-	}
-}
-
-func newConfigDiff() *command {
-	return &command{
-		name: "diff", group: groupConfig, usage: "show where the configuration differs from what is set up in the database",
-		description: "Ends with status 4 if something differs. embedsidecar init applies the configuration. For a review " +
-			"before a roll-out.",
-		settings: []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true,
-		run: func(ctx context.Context, env *environment) error {
-			pool, err := env.connect(ctx)
-			if err != nil {
-				return err
-			}
-			defer pool.Close()
-			list, err := lookup.Drift(ctx, pool, env.config)
-			if err != nil {
-				return err
-			}
-			if len(list) == 0 && env.out.ForPeople() {
-				env.say("what is configured is set up")
-				return nil
-			}
-			columns := []string{"pipeline", "part", "set up", "configured"}
-			if err := output.List(env.out, "changes", list, columns, func(c *config.Change) []any {
-				return []any{c.Pipeline, c.Part, c.SetUp, c.Configured}
-			}); err != nil || len(list) == 0 {
-				return err
-			}
-			return fail(exitFailed, errors.New("what is configured is not what is set up"), "embedsidecar init sets it up")
 		},
 	}
 }

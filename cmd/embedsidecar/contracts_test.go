@@ -32,17 +32,16 @@ var update = flag.Bool("update", false, "rewrite testdata/contracts")
 // contracts are the outputs with -o json that other people's programs read. A change of their form shows as a change of
 // testdata/contracts: what is added there does no harm, what is taken away or renamed breaks somebody's program.
 var contracts = map[string]reflect.Type{
-	"audit":        reflect.TypeFor[map[string][]report.Action](),
-	"backfill":     reflect.TypeFor[map[string][]app.Backfilled](),
-	"check":        reflect.TypeFor[map[string][]preflight.Finding](),
-	"config show":  reflect.TypeFor[map[string][]config.Shown](),
-	"error":        reflect.TypeFor[map[string]problem.Told](),
-	"explain":      reflect.TypeFor[map[string][]explain.Story](),
-	"status":       reflect.TypeFor[observe.Database](),
-	"tasks list":   reflect.TypeFor[map[string][]report.Task](),
-	"wait":         reflect.TypeFor[caughtup.Answer](),
-	"wait for":     reflect.TypeFor[map[string][]caughtup.Drained](),
-	"workers list": reflect.TypeFor[map[string][]report.Worker](),
+	"audit":       reflect.TypeFor[map[string][]report.Action](),
+	"backfill":    reflect.TypeFor[map[string][]app.Backfilled](),
+	"check":       reflect.TypeFor[map[string][]preflight.Finding](),
+	"config show": reflect.TypeFor[map[string][]config.Shown](),
+	"error":       reflect.TypeFor[map[string]problem.Told](),
+	"explain":     reflect.TypeFor[map[string][]explain.Story](),
+	"status":      reflect.TypeFor[observe.Database](),
+	"tasks list":  reflect.TypeFor[map[string][]report.Task](),
+	"wait":        reflect.TypeFor[caughtup.Answer](),
+	"wait for":    reflect.TypeFor[map[string][]caughtup.Drained](),
 }
 
 func TestContracts_AreKept(t *testing.T) {

@@ -84,12 +84,17 @@ func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) 
 // say tells a person something that is no data.
 func (e *environment) say(format string, args ...any) {
 	if !e.quiet {
-		_, _ = fmt.Fprintln(e.stderr, e.redact.Text(fmt.Sprintf(format, args...)))
+		_, _ = fmt.Fprintln(e.stderr, output.Printable(e.redact.Text(fmt.Sprintf(format, args...))))
 	}
 }
 
-// printf writes data that is for people only. An error of standard output is the caller's to return.
+// printf writes data that is for people only, and for a terminal nothing that it obeys. An error of standard output is
+// the caller's to return.
 func (e *environment) printf(format string, args ...any) error {
-	_, err := fmt.Fprintf(e.stdout, format, args...)
+	text := fmt.Sprintf(format, args...)
+	if output.IsTerminal(e.stdout) {
+		text = output.Printable(text)
+	}
+	_, err := io.WriteString(e.stdout, text)
 	return err
 }

@@ -51,18 +51,16 @@ func run(args []string, stdout, stderr io.Writer) int {
 func commands() []*command {
 	return []*command{
 		newQuickstart(), newRun(), newServe(), newInit(), newCheck(), newUninstall(),
-		newStatus(), newTop(), newDashboard(), newExplain(), newHealthcheck(), newWait(), newVerify(),
-		newFamily("workers", newWorkersList()),
-		newFamily("cache", newCacheStats()),
+		newStatus(), newDashboard(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newVerb(verbs.Pause), newVerb(verbs.Resume), newBulk(), newBackfill(), newVerb(verbs.Reembed), newVerb(verbs.Notify),
-		newFamily("tasks", newTasksList(), newTasksShow(), newTasksExport(), newVerb(verbs.Retry), newVerb(verbs.Requeue),
+		newFamily("tasks", newTasksList(), newTasksExport(), newVerb(verbs.Retry), newVerb(verbs.Requeue),
 			newVerb(verbs.Cancel), newVerb(verbs.Discard), newVerb(verbs.Prioritise)), newAudit(),
-		newSearch(), newSimilar(), newEmbed(),
+		newSearch(), newEmbed(),
 		newFamily("plugins", newPluginsList(), newPluginsInfo(), newPluginsVerify(), newPluginsRegister(),
 			newPluginsRemove(), newPluginsReload(), newPluginsNew(), newPluginsTest(), newPluginsBench()),
 		newFamily("models", newModelsList(), newModelsShow(), newModelsVerify(), newModelsBench(), newModelsImport(),
 			newModelsPull()),
-		newFamily("config", newConfigInit(), newConfigValidate(), newConfigShow(), newConfigDiff(), newConfigSchema()),
+		newFamily("config", newConfigInit(), newConfigValidate(), newConfigShow(), newConfigSchema()),
 		newFamily("token", newTokenCreate(), newTokenList(), newTokenRevoke()), newRoles(),
 		newExplainError(), newCompletion(), newMan(), newVersion(),
 	}

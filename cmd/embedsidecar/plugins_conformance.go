@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 	"time"
@@ -64,7 +65,7 @@ func (c *pluginsTestCommand) run(ctx context.Context, env *environment) error {
 	}
 	options := conformance.Options{Only: c.only.Value(), Soak: c.soak, Patience: c.patience}
 	if env.out.ForPeople() { // a line each, as it comes: some take a while
-		options.Progress = func(check conformance.Check) { _ = env.printf("%s", c.line(env, check)) }
+		options.Progress = func(check conformance.Check) { _, _ = io.WriteString(env.stdout, c.line(env, check)) }
 	}
 	report, err := plugin.Keeps(ctx, options)
 	if err != nil {

@@ -23,51 +23,42 @@ type searchCommand struct {
 	hybrid   bool
 	explain  bool
 	language string
+	key      string // of a row: those similar to it
 	where    cli.StringSlice
-}
-
-// limited returns the flags that both ways to search have.
-func (c *searchCommand) limited() []cli.Flag {
-	return []cli.Flag{
-		own.number("k", &c.limit, "`N` rows at most"),
-		own.list("filter", &c.where, "`COLUMN=VALUE` only rows of which this is true; again for more"),
-	}
 }
 
 func newSearch() *command {
 	c := &searchCommand{limit: 10}
 	return &command{
-		name: "search", group: groupSearch, usage: "find the rows of a pipeline that are nearest to a text",
-		arguments: "PIPELINE TEXT", minArgs: 2, maxArgs: 2,
+		name: "search", group: groupSearch, usage: "find the rows of a pipeline that are nearest to a text, or to a row",
+		arguments: "PIPELINE [TEXT]", minArgs: 1, maxArgs: 2,
 		description: "Embeds the text with the pipeline's own model. With --hybrid, rows are also ranked by full text " +
-			"search, and both rankings are joined by reciprocal rank fusion. For trying a search; applications " +
-			"search by SQL or HTTP.",
-		flags: append(c.limited(),
+			"search, and both rankings are joined by reciprocal rank fusion. With --key in place of TEXT it finds the " +
+			"rows most similar to that one, and embeds nothing; a key is written as search prints it: the values of " +
+			"its columns, joined by | if there are several. For trying a search; applications search by SQL or HTTP.",
+		flags: []cli.Flag{
+			own.number("k", &c.limit, "`N` rows at most"),
+			own.list("filter", &c.where, "`COLUMN=VALUE` only rows with this value; repeat for more"),
+			own.text("key", &c.key, "`KEY` of the row to which others are similar"),
 			own.toggle("hybrid", &c.hybrid, "by vector and by full text search"),
 			own.text("language", &c.language, "`NAME` text search configuration of --hybrid", "the database's own"),
-			own.toggle("explain", &c.explain, "print the statement and its plan instead")),
+			own.toggle("explain", &c.explain, "print the statement and its plan instead"),
+		},
 		settings: []string{config.GroupDatabase, config.GroupEmbedding},
 		run:      c.run,
 	}
 }
 
-func newSimilar() *command {
-	c := &searchCommand{limit: 10}
-	return &command{
-		name: "similar", group: groupSearch, usage: "find the rows of a pipeline that are most similar to one of them",
-		arguments: "PIPELINE KEY", minArgs: 2, maxArgs: 2,
-		description: "The key is written as search prints it: the values of its columns, joined by | if there are " +
-			"several. Embeds nothing. For related rows and duplicates.",
-		flags:    c.limited(),
-		settings: []string{config.GroupDatabase},
-		run:      c.similar,
-	}
-}
-
 // check refuses what makes no sense before anything is asked.
-func (c *searchCommand) check() (map[string]search.Filter, error) {
+func (c *searchCommand) check(env *environment) (map[string]search.Filter, error) {
 	if c.limit < 1 || c.limit > search.MaxRows {
 		return nil, misuse("-k: expected a number from 1 to %d, not %d", search.MaxRows, c.limit)
+	}
+	if (c.key == "") != (len(env.args) == 2) {
+		return nil, misuse("search for a TEXT, or with --key for what is similar to a row")
+	}
+	if c.key != "" && (c.hybrid || c.explain) {
+		return nil, misuse("--key finds rows by their vectors alone, and goes without --hybrid and --explain")
 	}
 	if c.language != "" && !c.hybrid {
 		return nil, misuse("--language says how --hybrid reads words, and goes with it")
@@ -89,9 +80,12 @@ func filterFlags(conditions []string) (map[string]search.Filter, error) {
 }
 
 func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
-	filter, err := c.check()
+	filter, err := c.check(env)
 	if err != nil {
 		return err
+	}
+	if c.key != "" {
+		return c.similar(ctx, env, filter)
 	}
 	text := env.args[1]
 	if strings.TrimSpace(text) == "" {
@@ -111,8 +105,11 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 	request := search.Request{
 		Vector: vector, Text: text, Hybrid: c.hybrid, Language: c.language, Rows: c.limit, Filter: filter,
 	}
+	limit := env.config.Queries.SearchTimeout
 	if c.explain {
-		e, err := search.Explain(ctx, pool, p, request)
+		e, err := search.Within(ctx, limit, func(ctx context.Context) (search.Explanation, error) {
+			return search.Explain(ctx, pool, p, request)
+		})
 		if err != nil {
 			return query.Classified(p, err)
 		}
@@ -126,24 +123,24 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 		}
 		return env.printf("\n-- the index that the words can use:\n%s;\n", e.Index)
 	}
-	hits, err := search.Find(ctx, pool, p, request)
+	hits, err := search.Within(ctx, limit, func(ctx context.Context) ([]search.Hit, error) {
+		return search.Find(ctx, pool, p, request)
+	})
 	if err != nil {
 		return query.Classified(p, err)
 	}
 	return env.showHits(p, hits, c.hybrid)
 }
 
-func (c *searchCommand) similar(ctx context.Context, env *environment) error {
-	filter, err := c.check()
-	if err != nil {
-		return err
-	}
+func (c *searchCommand) similar(ctx context.Context, env *environment, filter map[string]search.Filter) error {
 	pool, p, err := c.pipeline(ctx, env)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	hits, err := query.Similar(ctx, pool, p, env.args[1], search.Request{Rows: c.limit, Filter: filter})
+	hits, err := search.Within(ctx, env.config.Queries.SearchTimeout, func(ctx context.Context) ([]search.Hit, error) {
+		return query.Similar(ctx, pool, p, c.key, search.Request{Rows: c.limit, Filter: filter})
+	})
 	if err != nil {
 		return err
 	}

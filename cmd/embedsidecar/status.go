@@ -34,7 +34,7 @@ func newStatus() *command {
 			"compared. docs/states.md explains each STATE. For everyone who runs a sidecar.",
 		flags: []cli.Flag{
 			own.toggle("watch,w", &c.watch,
-				"refresh until interrupted, with progress bars; on a terminal the same as top"),
+				"refresh until interrupted, with progress bars; q ends it on a terminal"),
 			own.duration("every", &c.every, "`TIME` between two refreshes of --watch"),
 		},
 		settings: databaseGroups,
@@ -52,7 +52,7 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 	case !c.watch:
 		return c.once(ctx, env, pool)
 	case output.IsTerminal(env.stdout) && env.out.ForPeople():
-		return env.top(ctx, pool, c.every)
+		return env.watch(ctx, pool, c.every)
 	}
 	c.memory, c.clocks = &observe.Memory{}, map[string]*report.Countdown{}
 	for {

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -86,31 +85,6 @@ func (c *tasksCommand) list(ctx context.Context, env *environment) error {
 			return err
 		}
 		return env.showTasks(list)
-	})
-}
-
-func newTasksShow() *command {
-	c := &tasksCommand{}
-	return &command{
-		name: "show", group: groupObserve, usage: "show the tasks of rows",
-		arguments: "PIPELINE KEY...", minArgs: 2, maxArgs: -1,
-		description: "Ends with status 9 if no task names any of these rows. For scripts; embedsidecar explain shows more.",
-		settings:    databaseGroups, run: c.show,
-	}
-}
-
-func (c *tasksCommand) show(ctx context.Context, env *environment) error {
-	return c.read(ctx, env, func(a *verbs.Actor, f report.TaskFilter) error {
-		f.Keys = env.args[1:]
-		list, err := a.Tasks(ctx, env.args[:1], f, 0, len(f.Keys), env.redact.Text)
-		if err != nil {
-			return err
-		}
-		if len(list) == 0 {
-			err = fail(exitNoMatch, errors.New("nothing waits for these rows, and none failed"),
-				"embedsidecar explain tells what became of a row")
-		}
-		return errors.Join(env.showTasks(list), err)
 	})
 }
 

@@ -79,8 +79,6 @@ func (s *stage) choosesTasks() {
 	if stdout, _ := s.run(0, "tasks", "export"); strings.Count(stdout, "\n") != 4 || strings.Contains(stdout, "POISON") {
 		t.Errorf("exported: %s", stdout)
 	}
-	s.run(0, "tasks", "show", "docs", "1")
-	s.run(exitNoMatch, "tasks", "show", "docs", "99")
 
 	// What is given wrongly.
 	for word, args := range map[string][]string{

@@ -37,7 +37,7 @@ func TestTrust_EveryCommandRefusesASchemaOfSomebodyElse(t *testing.T) {
 		{"verify"},
 		{"uninstall", "--yes"},
 		{"search", "docs", "x"},
-		{"similar", "docs", "1"},
+		{"search", "docs", "--key", "1"},
 		{"serve", "--http", "127.0.0.1:0", "--no-auth"},
 		{"pause"},
 		{"resume"},

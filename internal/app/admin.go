@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
@@ -27,7 +28,7 @@ func (n *Node) check(ctx context.Context, pool *pgxpool.Pool) []check.Finding {
 			list = append(list, check.Finding{Name: f.Check, Status: f.Status, Detail: f.Detail, Hint: f.Hints})
 		}
 		if err != nil {
-			list = append(list, check.Finding{Name: "check", Status: check.Wrong, Detail: err.Error(), Hint: problem.Hints(err)})
+			list = append(list, check.Finding{Name: "check", Status: check.Wrong, Detail: database.Words(err), Hint: problem.Hints(err)})
 		}
 		return list
 	}
@@ -54,7 +55,7 @@ func (n *Node) check(ctx context.Context, pool *pgxpool.Pool) []check.Finding {
 			told[key] = true
 			f := check.Finding{Name: "embedder " + spec.Plugin, Status: check.OK, Detail: fmt.Sprintf("%s, %d wide", d.Model, d.Dims)}
 			if err != nil {
-				f.Status, f.Detail, f.Hint = check.Wrong, err.Error(), problem.Hints(err)
+				f.Status, f.Detail, f.Hint = check.Wrong, database.Words(err), problem.Hints(err)
 			}
 			list = append(list, f)
 		}

@@ -158,7 +158,7 @@ func (n *Node) control(ctx context.Context) (stop func()) {
 		},
 	})
 	if err != nil {
-		n.o.Log.WarnContext(ctx, "no control socket: plugins reload and cache stats cannot reach this sidecar, SIGHUP does",
+		n.o.Log.WarnContext(ctx, "no control socket: plugins reload and plugins list cannot reach this sidecar, SIGHUP does",
 			"error", err)
 	} else {
 		wg.Go(func() {

@@ -2,11 +2,8 @@ package config
 
 import (
 	"cmp"
-	"reflect"
 	"slices"
 	"strings"
-
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // Shown is a value of a configuration as it may be seen: without passwords and keys.
@@ -68,59 +65,4 @@ func (c *Config) partOrigin(path string) string {
 	}
 	list, _, _ := strings.Cut(element, "[")
 	return cmp.Or(c.origins[element+"]"].place, c.origins[list].place, "default")
-}
-
-// Change is a part of a pipeline that is configured otherwise than it is set up.
-type Change struct {
-	Pipeline   string `json:"pipeline"`
-	Part       string `json:"part"` // "" for the whole
-	SetUp      string `json:"set_up"`
-	Configured string `json:"configured"`
-}
-
-// Diff compares what is configured with what is set up. A pipeline that only one of them has is told as a whole.
-func Diff(configured, setUp []pipeline.Spec) []Change {
-	list := []Change{}
-	found := map[string]bool{}
-	for _, want := range configured {
-		at := slices.IndexFunc(setUp, func(s pipeline.Spec) bool { return s.Name == want.Name })
-		if at < 0 { // it has another name now
-			at = slices.IndexFunc(setUp, func(s pipeline.Spec) bool {
-				return tableName(s.Schema, s.Table) == tableName(want.Schema, want.Table) &&
-					s.DestinationName() == want.DestinationName()
-			})
-		}
-		if at < 0 {
-			list = append(list, Change{want.Name, "", "", FormatPipeline(want)})
-			continue
-		}
-		is := setUp[at]
-		found[is.Name] = true
-		for _, s := range partsOf("pipelines") {
-			_, part, _ := strings.Cut(s.Path, "].")
-			if slices.Contains(unwritten, part) {
-				continue
-			}
-			if a, b := s.text(withSchema(is)), s.text(withSchema(want)); a != b {
-				list = append(list, Change{want.Name, part, a, b})
-			}
-		}
-	}
-	for _, s := range setUp {
-		if !found[s.Name] {
-			list = append(list, Change{s.Name, "", FormatPipeline(s), ""})
-		}
-	}
-	return list
-}
-
-// unwritten are parts of pipelines of which the database has nothing.
-var unwritten = []string{"into.type", "index", "overwrite", "search.filterable", "search.row_security"}
-
-// withSchema returns a pipeline whose embedding table has a schema.
-func withSchema(p pipeline.Spec) reflect.Value {
-	if p.IntoSchema == "" && !p.InSource() {
-		p.IntoSchema = p.Schema
-	}
-	return reflect.ValueOf(&p).Elem()
 }

@@ -119,38 +119,6 @@ pipelines:
 	}
 }
 
-func TestDiff(t *testing.T) {
-	t.Parallel()
-	a := pipeline.Spec{Name: "a", Schema: "public", Table: "a", Columns: []string{"x"}, IntoTable: "e", Plugin: "onnx"}
-	b := pipeline.Spec{Name: "b", Schema: "public", Table: "b", Columns: []string{"x"}, IntoColumn: "v"}
-	stored := a
-	stored.IntoSchema, stored.Filter = "public", "id > 1"
-	changed := a
-	changed.Text, changed.Priority = "lower(x)", pipeline.High
-	changed.Chunking = pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 9}
-	want := []Change{
-		{"a", "text", "", "lower(x)"},
-		{"a", "where", "id > 1", ""},
-		{"a", "priority", "low", "high"},
-		{"a", "chunking.strategy", "", "tokens"},
-		{"a", "chunking.tokens", "0", "9"},
-		{"b", "", "", "public.b: x -> v"},
-	}
-	if diff := cmp.Diff(want, Diff([]pipeline.Spec{changed, b}, []pipeline.Spec{stored})); diff != "" {
-		t.Error(diff)
-	}
-	stored.Filter = ""
-	named := a
-	named.Name = "other"
-	got := Diff([]pipeline.Spec{named}, []pipeline.Spec{stored})
-	if !slices.Equal(got, []Change{{"other", "name", "a", "other"}}) {
-		t.Errorf("%+v", got)
-	}
-	if got := Diff([]pipeline.Spec{a}, []pipeline.Spec{stored, b}); len(got) != 1 || got[0].SetUp != "public.b: x -> v" {
-		t.Errorf("%+v", got)
-	}
-}
-
 // The schema takes every configuration that the program takes, and refuses what an editor should underline.
 func TestJSONSchema(t *testing.T) {
 	t.Parallel()

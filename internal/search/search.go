@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -83,6 +84,21 @@ func (e *BadRequestError) Hints() []string { return e.Hint }
 type UnavailableError struct{ Problem string }
 
 func (e *UnavailableError) Error() string { return e.Problem }
+
+// Limit is how long the database may work on a search, unless something else is configured.
+const Limit = 10 * time.Second
+
+// Within gives a search a time limit: a database that hangs holds nobody who asks.
+func Within[T any](ctx context.Context, limit time.Duration, look func(ctx context.Context) (T, error)) (T, error) {
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	found, err := look(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		err = &UnavailableError{Problem: fmt.Sprintf("the database did not answer the search within %s: retry later; "+
+			"if searches take that long there, an index makes them faster", limit)}
+	}
+	return found, err
+}
 
 func bad(format string, args ...any) error {
 	return &BadRequestError{Problem: fmt.Sprintf(format, args...)}

@@ -18,13 +18,8 @@ const (
 	hybridCandidates = 100 // rows of each ranking that are fused, at least
 )
 
-// source returns the FROM item of the source table. A plain table that others inherit from is only itself.
-func source(p *pipeline.Pipeline, alias string) string {
-	if p.Partitioned {
-		return p.Source() + " AS " + alias
-	}
-	return "ONLY " + p.Source() + " AS " + alias
-}
+// source returns the FROM item of the source table.
+func source(p *pipeline.Pipeline, alias string) string { return p.Rows() + " AS " + alias }
 
 // Inside a statement the key's columns have names that no user's table has: text expressions name columns without an
 // alias.

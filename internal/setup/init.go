@@ -9,15 +9,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/step"
+	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
 // Init makes what the pipelines need and the database lacks: extension, schema, destinations, publication, slot,
@@ -29,9 +32,33 @@ import (
 // for somebody who has them) and names in use (*ConflictError) change nothing. When a later step fails all the same,
 // what was made stays, is in the report, and the next run goes on from there; only a slot is taken back, since it
 // would keep WAL for nobody.
+//
+// What a sidecar that repairs makes at the same moment is looked at again.
 func Init(ctx context.Context, o Options) (Report, error) {
-	in := &initializer{o: o.withDefaults()}
-	in.log = in.o.Log
+	const tries = 5
+	o = o.withDefaults()
+	var made []step.Step
+	for i := 1; ; i++ {
+		report, err := initialize(ctx, o)
+		report.Steps = append(made, report.Steps...)
+		if !overtaken(err) || i == tries {
+			return report, err
+		}
+		o.Log.InfoContext(ctx, "another process made it first: looking again", "reason", err)
+		if made = report.Steps; !sleep.For(ctx, sleep.Between(100*time.Millisecond, 300*time.Millisecond)) {
+			return report, err
+		}
+	}
+}
+
+// overtaken reports whether a step failed because another process made or removed the same thing since it was planned.
+func overtaken(err error) bool {
+	return errors.Is(err, slot.ErrBusy) || database.HasCode(err, pgerrcode.DuplicateObject, pgerrcode.DuplicateTable,
+		pgerrcode.DuplicateColumn, pgerrcode.DuplicateSchema, pgerrcode.UniqueViolation)
+}
+
+func initialize(ctx context.Context, o Options) (Report, error) {
+	in := &initializer{o: o, log: o.Log}
 	if err := in.validate(); err != nil {
 		return in.report, err
 	}

@@ -2,6 +2,7 @@ package setup_test
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"slices"
 	"strings"
@@ -253,5 +254,47 @@ func TestInit_RefusesWhatCannotBeTakenOver(t *testing.T) {
 		b.MustExec(sql)
 		wantError[*refusal.ConfigError](t, change(func(*setup.Options) {}), word)
 		b.MustExec("ALTER PUBLICATION embedsidecar SET (publish_via_partition_root = false, publish = 'insert, update, delete, truncate')")
+	}
+}
+
+// TestP5_InitLooksAgainWhereAnotherMadeIt: a sidecar that repairs makes publication and slot at the moment at which another
+// one starts. Who comes second goes on with what is there.
+func TestP5_InitLooksAgainWhereAnotherMadeIt(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), docs())
+	b.init(o)
+	for name, c := range map[string]struct {
+		damage, first string
+	}{
+		"the publication": {
+			"DROP PUBLICATION " + o.Publication, "CREATE PUBLICATION " + o.Publication + " FOR TABLE ONLY public.docs",
+		},
+		"a column": {"ALTER TABLE docs DROP COLUMN embedding", "ALTER TABLE public.docs ADD COLUMN embedding public.vector(3)"},
+	} {
+		b.MustExec(c.damage)
+		tx, err := b.super.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = tx.Rollback(context.Background()) }) // before the pool is closed
+		if _, err := tx.Exec(t.Context(), "SET LOCAL ROLE "+testenv.Owner+"; "+c.first); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() {
+			_, err := setup.Init(t.Context(), o)
+			done <- err
+		}()
+		testenv.Eventually(t, waitFor, func() (bool, string) {
+			return testenv.Value[bool](b.Database, `SELECT EXISTS (SELECT FROM pg_stat_activity
+				WHERE datname = current_database() AND wait_event_type = 'Lock' AND backend_type = 'client backend')`), "nobody waits"
+		})
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 // version17 is the first server whose slots can fail over.
 const version17 = 170000
 
-// ErrBusy means that somebody holds the slot that shall be made anew.
+// ErrBusy means that another process holds the slot, or has dropped or made it since its state was read: look again.
 var ErrBusy = errors.New("the slot is active elsewhere")
 
 // Maker makes a slot and begins a new history of it.
@@ -73,7 +73,7 @@ func (m *Maker) Make(ctx context.Context, s *State, reason string) (pipelines []
 func (m *Maker) makeOn(ctx context.Context, on maker, s *State, reason string) (pipelines []int32, err error) {
 	if s.Exists {
 		err := on.drop(ctx, s.Name)
-		if database.HasCode(err, pgerrcode.ObjectInUse) {
+		if database.HasCode(err, pgerrcode.ObjectInUse, pgerrcode.UndefinedObject) {
 			return nil, fmt.Errorf("drop slot %q: %w: %w", s.Name, ErrBusy, err)
 		}
 		if err != nil {
@@ -115,6 +115,8 @@ func (m *Maker) create(ctx context.Context, on maker, s *State) (pglogrepl.LSN, 
 	switch {
 	case database.HasCode(err, pgerrcode.QueryCanceled) && ctx.Err() == nil && m.Timeout > 0:
 		return 0, m.waited(ctx, on, s.Name, err)
+	case database.HasCode(err, pgerrcode.DuplicateObject):
+		return 0, fmt.Errorf("create slot %q: %w: %w", s.Name, ErrBusy, err)
 	case database.Denied(err):
 		return 0, &refusal.PermissionError{
 			What: fmt.Sprintf("create slot %q", s.Name), Role: on.role(),

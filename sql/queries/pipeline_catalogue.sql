@@ -16,12 +16,13 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
            'name', format('%I.%I', n.nspname, c.relname),
            -- The tree is walked by hand: pg_partition_tree locks the user's partitions, one after the other. The entry of a
            -- partition is part of its mark: one that was detached, changed and attached again has a new one. Of a partitioned table
-           -- there is the mark of each, so that only those are compared that have another one.
+           -- there is the mark of each with its own replica identity, so that only those are compared that have another one.
            'storage', (WITH RECURSIVE tree AS (
                            SELECT c.oid AS relid, '' AS entry
                            UNION ALL
                            SELECT h.inhrelid, h.xmin::text FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
-                       SELECT CASE c.relkind WHEN 'p' THEN jsonb_object_agg(t.relid, f.relfilenode::text || ':' || t.entry) FILTER (WHERE f.relkind = 'r')
+                       SELECT CASE c.relkind WHEN 'p' THEN jsonb_object_agg(t.relid, concat_ws(':', f.relfilenode, t.entry, f.relreplident,
+                                  CASE f.relreplident WHEN 'i' THEN (SELECT i.indexrelid FROM pg_index AS i WHERE i.indrelid = f.oid AND i.indisreplident) END)) FILTER (WHERE f.relkind = 'r')
                               ELSE to_jsonb(string_agg(t.relid::text || ':' || f.relfilenode::text || ':' || t.entry, ',' ORDER BY t.relid)) END
                        FROM tree AS t JOIN pg_class AS f ON f.oid = t.relid),
            -- By their versions, too: columns that change names and change them back were others meanwhile, and so were their changes.

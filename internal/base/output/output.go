@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
 )
 
 // Form is how an answer is written.
@@ -42,11 +43,12 @@ func (p *Printer) Show(value any, rows func() Table) error {
 		}
 		return encoder.Encode(value)
 	case YAML:
-		body, err := yaml.MarshalWithOptions(value, yaml.UseJSONMarshaler(), yaml.IndentSequence(true))
+		node, err := yaml.ValueToNode(value, yaml.UseJSONMarshaler(), yaml.IndentSequence(true))
 		if err != nil {
 			return fmt.Errorf("print as YAML: %w", err)
 		}
-		_, err = p.To.Write(body)
+		ast.Walk(quoter{}, node)
+		_, err = io.WriteString(p.To, node.String()+"\n")
 		return err
 	case Text, CSV:
 	}
@@ -60,7 +62,7 @@ func List[T any](p *Printer, name string, list []T, columns []string, row func(*
 
 // Encoder writes JSON that people read, too: < and & stay as they are.
 func Encoder(to io.Writer) *json.Encoder {
-	encoder := json.NewEncoder(to)
+	encoder := json.NewEncoder(escaper{to})
 	encoder.SetEscapeHTML(false)
 	return encoder
 }

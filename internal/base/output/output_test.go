@@ -2,8 +2,11 @@ package output
 
 import (
 	"encoding/csv"
+	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/goccy/go-yaml"
 )
 
 // A name that comes from a database breaks out of no line, and says no more to a terminal than a name does.
@@ -50,5 +53,31 @@ func TestTable_CSVIsReadAsItWasMeant(t *testing.T) {
 	records, err := csv.NewReader(strings.NewReader(b.String())).ReadAll()
 	if err != nil || records[1][0] != `quote "x", comma` {
 		t.Errorf("%q: %v", b.String(), err)
+	}
+}
+
+// TestShow_NothingTricksATerminal: what a row or a name says is data in every form, and is read as it was. A terminal obeys
+// none of it.
+func TestShow_NothingTricksATerminal(t *testing.T) {
+	t.Parallel()
+	const hostile = "a\x1b]0;b\a\u202ec\u009b\u007f\U000e0001é" // controls, an override, a tag
+	for _, text := range []string{hostile, "two\nlines " + hostile, "'" + hostile, hostile + ": "} {
+		value := map[string]any{"list": []string{text}, text: text}
+		for form, read := range map[Form]func([]byte, any) error{
+			JSON: json.Unmarshal, YAML: func(b []byte, v any) error { return yaml.Unmarshal(b, v) },
+		} {
+			var b strings.Builder
+			p := Printer{To: &b, Form: form}
+			if err := p.Show(value, nil); err != nil || strings.ContainsFunc(b.String(), tricks) {
+				t.Errorf("%s: %v\n%q", form, err, b.String())
+			}
+			var got map[string]any
+			if err := read([]byte(b.String()), &got); err != nil || got[text] != text {
+				t.Errorf("%s: %q, %v; want %q", form, got, err, text)
+			}
+		}
+	}
+	if got := Printable(hostile + "\t\n"); strings.ContainsFunc(got, tricks) || !strings.HasSuffix(got, "é\t\n") {
+		t.Errorf("%q", got)
 	}
 }

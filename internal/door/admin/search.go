@@ -61,7 +61,9 @@ func (s *Service) Search(ctx context.Context, name, text string, r search.Reques
 	r.Access = s.access(p.Name)
 	r.Text, found.Embedded, found.Dims = text, time.Since(began), len(r.Vector)
 	began = time.Now()
-	if found.Hits, err = search.Find(ctx, pool, p, r); err != nil {
+	if found.Hits, err = search.Within(ctx, search.Limit, func(ctx context.Context) ([]search.Hit, error) {
+		return search.Find(ctx, pool, p, r)
+	}); err != nil {
 		return found, query.Classified(p, err)
 	}
 	found.Took = time.Since(began)
@@ -80,7 +82,9 @@ func (s *Service) Similar(ctx context.Context, name, key string, rows int, texts
 	if err != nil {
 		return nil, err
 	}
-	hits, err := query.Similar(ctx, pool, p, key, search.Request{Rows: rows, Access: s.access(p.Name)})
+	hits, err := search.Within(ctx, search.Limit, func(ctx context.Context) ([]search.Hit, error) {
+		return query.Similar(ctx, pool, p, key, search.Request{Rows: rows, Access: s.access(p.Name)})
+	})
 	hide(hits, who, texts)
 	return hits, err
 }

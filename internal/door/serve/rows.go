@@ -14,9 +14,9 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/jackc/pgerrcode"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -230,15 +230,8 @@ func (a *api) similar(ctx context.Context, in *named) (none rowsResponse, err er
 func (a *api) found(ctx context.Context, p *pipeline.Pipeline, access *search.Access,
 	look func(ctx context.Context) ([]search.Hit, error),
 ) (rowsResponse, error) {
-	limited, cancel := context.WithTimeout(ctx, a.Search)
-	defer cancel()
-	hits, err := look(limited)
-	pg, ofServer := errors.AsType[*pgconn.PgError](err)
-	switch {
-	case err != nil && limited.Err() != nil && ctx.Err() == nil:
-		err = &search.UnavailableError{Problem: fmt.Sprintf("the database did not answer the search within %s: retry later; "+
-			"if searches take that long there, an index makes them faster", a.Search)}
-	case ofServer && pg.Code == pgerrcode.InsufficientPrivilege && access.Role != "":
+	hits, err := search.Within(ctx, a.Search, look)
+	if database.HasCode(err, pgerrcode.InsufficientPrivilege) && access.Role != "" {
 		err = gate.Refuse(http.StatusForbidden, "database_role",
 			"the database role of this token may not read what this pipeline is made of")
 	}

@@ -55,7 +55,7 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 func Handler(o Options) http.Handler { return gate.New(o.gate()) }
 
 func (o Options) gate() gate.Options {
-	o.Inputs, o.TextBytes, o.Search = cmp.Or(o.Inputs, 2048), cmp.Or(o.TextBytes, 1<<20), cmp.Or(o.Search, 10*time.Second)
+	o.Inputs, o.TextBytes, o.Search = cmp.Or(o.Inputs, 2048), cmp.Or(o.TextBytes, 1<<20), cmp.Or(o.Search, search.Limit)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

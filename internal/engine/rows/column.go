@@ -29,7 +29,7 @@ type columnStatements struct {
 
 func newColumn(p *pipeline.Pipeline, o Options) *column {
 	name := database.Quote(p.IntoColumn)
-	update := "UPDATE " + target(p) + " AS r SET " + name + " = "
+	update := "UPDATE " + p.Rows() + " AS r SET " + name + " = "
 	return &column{p, o, columnStatements{
 		write: build(p, func(b *builder) string {
 			return update + p.ToStored("k.vector") + " FROM " + b.list(b.vectors()) + " WHERE " + b.matchSource() +

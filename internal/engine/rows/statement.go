@@ -172,16 +172,8 @@ func keyValues(p *pipeline.Pipeline) string {
 	return strings.Join(parts, ", ")
 }
 
-// source returns the FROM item of the source table. A plain table that others inherit from is only itself.
-func source(p *pipeline.Pipeline) string { return target(p) + " AS r" }
-
-// target is how the source table is named where it is read or written.
-func target(p *pipeline.Pipeline) string {
-	if p.Partitioned {
-		return p.Source()
-	}
-	return "ONLY " + p.Source()
-}
+// source returns the FROM item of the source table.
+func source(p *pipeline.Pipeline) string { return p.Rows() + " AS r" }
 
 // sourceHash returns the SQL expression of a row's pipeline.SourceHash.
 func sourceHash(p *pipeline.Pipeline) string {

@@ -34,6 +34,22 @@ func (r *rig) covers(want float64, states ...health.Code) (p report.Pipeline) {
 	return p
 }
 
+// TestP10_RowsOfTablesThatInheritAreNotCounted: they are no rows of the pipeline.
+func TestP10_RowsOfTablesThatInheritAreNotCounted(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(`CREATE TABLE child (PRIMARY KEY (id)) INHERITS (docs)`)
+	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 10) AS i`)
+	db.MustExec(`INSERT INTO child SELECT i, 'body ' || i FROM generate_series(11, 30) AS i`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.start()
+	r.settle()
+	if p := r.covers(1, health.UpToDate); p.Rows != 10 {
+		t.Errorf("%d rows, want 10", p.Rows)
+	}
+}
+
 // TestP10_CoverageIsTheShareOfRowsWhoseVectorIsOfTheirText: what was looked at once is not covered for ever.
 func TestP10_CoverageIsTheShareOfRowsWhoseVectorIsOfTheirText(t *testing.T) {
 	t.Parallel()

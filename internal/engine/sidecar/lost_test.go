@@ -93,3 +93,31 @@ func TestP2_AnIdleSlotIsInvalidated(t *testing.T) {
 		t.Errorf("%d gaps, want 1", n)
 	}
 }
+
+// TestP5_SidecarsThatRepairAtOnce: all of them find the same gap at the same moment. One makes the slot, the others look
+// again, and none ends.
+func TestP5_SidecarsThatRepairAtOnce(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.edit("before ")
+	_, stop := r.start()
+	r.settle()
+	stop()
+	for range 3 {
+		r.released()
+		db.MustExec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+		r.edit("during ")
+		var stops []func()
+		for range 3 {
+			_, stop := r.start()
+			stops = append(stops, stop)
+		}
+		r.settle()
+		r.verify()
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}

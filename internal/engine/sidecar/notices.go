@@ -36,7 +36,7 @@ func (s *Sidecar) problem(err error) *health.Problem {
 // shown is an error on one line of bounded length, without passwords.
 func (s *Sidecar) shown(err error) string {
 	const most = 500
-	text := strings.Join(strings.Fields(err.Error()), " ")
+	text := strings.Join(strings.Fields(database.Words(err)), " ")
 	if s.o.Redact != nil {
 		text = s.o.Redact(text)
 	}

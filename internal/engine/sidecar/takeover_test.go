@@ -102,6 +102,25 @@ func TestP2_APartitionThatWasAwayForAWhile(t *testing.T) {
 	r.verify()
 }
 
+// TestP2_APartitionHasAnotherIdentity: it is the partition's own, and decides what its updates and deletes tell.
+func TestP2_APartitionHasAnotherIdentity(t *testing.T) {
+	t.Parallel()
+	r := newPartitionedRig(t)
+	r.db.MustExec(`ALTER TABLE docs_a ALTER body SET NOT NULL; CREATE UNIQUE INDEX docs_other ON docs_a (body)`)
+	s, _ := r.start()
+	r.settle()
+	for _, identity := range []string{"FULL", "USING INDEX docs_other", "NOTHING", "DEFAULT"} {
+		r.noticed()
+		scans := s.Stream().CatalogueScans.Load()
+		r.db.MustExec(`ALTER TABLE docs_a REPLICA IDENTITY ` + identity)
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			return s.Stream().CatalogueScans.Load() > scans, "not noticed: " + identity
+		})
+	}
+	r.settle()
+	r.verify()
+}
+
 func TestP2_APartitionThatWasAwayBeforeAnybodyStreamed(t *testing.T) {
 	t.Parallel()
 	r := newPartitionedRig(t)

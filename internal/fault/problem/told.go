@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 )
 
@@ -20,7 +22,7 @@ type Told struct {
 
 // Tell collects what there is to tell of an error; redact takes passwords out of it.
 func Tell(err error, redact func(string) string) Told {
-	t := Told{Entry: code.Of(Code(err)), Message: redact(err.Error())}
+	t := Told{Entry: code.Of(Code(err)), Message: redact(database.Words(err))}
 	for _, hint := range Hints(err) {
 		t.Hints = append(t.Hints, redact(hint))
 	}
@@ -33,7 +35,7 @@ func Tell(err error, redact func(string) string) Told {
 // String is what a person reads, in lines.
 func (t *Told) String() string {
 	var b strings.Builder
-	line := func(parts ...string) { b.WriteString(strings.Join(parts, "") + "\n") }
+	line := func(parts ...string) { b.WriteString(output.Printable(strings.Join(parts, "")) + "\n") }
 	line("embedsidecar: error ", string(t.Code), ": ", t.Message)
 	for _, hint := range t.Hints {
 		if isSQL(hint) { // on lines of its own, to be copied

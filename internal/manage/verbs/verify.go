@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
@@ -137,7 +138,7 @@ func (a *Actor) verify(ctx context.Context, p *pipeline.Pipeline, o VerifyOption
 		if _, refused := errors.AsType[*pgconn.PgError](err); !refused || ctx.Err() != nil {
 			return v, err
 		}
-		v.Problem = err.Error() // the others may be judged all the same
+		v.Problem = database.Words(err) // the others may be judged all the same
 	}
 	v.OK = err == nil && v.Report.OK()
 	if o.Repair {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
@@ -266,7 +267,7 @@ func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 		hints = append(hints, resting...)
 	}
 	if err != nil {
-		hints = append(hints, "why could not be read: "+err.Error()+"; embedsidecar status tells more")
+		hints = append(hints, "why could not be read: "+database.Words(err)+"; embedsidecar status tells more")
 	}
 	return problem.New(problem.Failed, errors.New(what+strings.Join(left, "; ")), hints...)
 }

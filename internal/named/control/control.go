@@ -31,7 +31,6 @@ type State struct {
 	Version  string   `json:"version"`
 	Pid      int      `json:"pid"`
 	Plugins  []Plugin `json:"plugins"`
-	Caches   []Cache  `json:"caches"`
 }
 
 // Plugin is a plugin at work with one model.
@@ -50,19 +49,6 @@ type Plugin struct {
 	BadAnswers   uint64         `json:"bad_answers"`
 	Calls        uint64         `json:"calls"`
 	Texts        uint64         `json:"texts"`
-}
-
-// Cache is what is remembered of one model's vectors.
-type Cache struct {
-	Plugin  string `json:"plugin"`
-	Model   string `json:"model"`
-	Entries int    `json:"entries"`
-	Bytes   int64  `json:"bytes"`
-	Limit   int64  `json:"limit_bytes"`
-	// texts answered without the embedder: remembered, in the same batch, or under way already
-	Hits    int64   `json:"hits"`
-	Misses  int64   `json:"misses"`    // texts sent to it
-	HitRate float64 `json:"hit_ratio"` // hits of both, 0 to 1; 0 when nobody has asked yet
 }
 
 // Reloaded is what became of one plugin.

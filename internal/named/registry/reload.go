@@ -38,7 +38,7 @@ func (c Registry) Reload(ctx context.Context, names []string, which string) ([]R
 	})
 	if len(sidecars) == 0 {
 		return nil, problem.New(problem.Failed, fmt.Errorf("none of the %s of this user here works for that database", wording.Count(int64(here), "sidecar")),
-			"embedsidecar cache stats shows what runs here; one that has not connected yet does not know its database",
+			"embedsidecar plugins list shows what runs here; one that has not connected yet does not know its database",
 			"a sidecar reloads its plugins at SIGHUP")
 	}
 	list := []Reloaded{}

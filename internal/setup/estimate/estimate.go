@@ -151,7 +151,7 @@ func (e *Estimate) reckon(ctx context.Context, o Options, stored pipeline.Stored
 
 // countRows counts small tables, and believes the server of large ones.
 func countRows(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (rows int64, err error) {
-	err = tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+p.Source()+" LIMIT $1) AS r", countedRows).Scan(&rows)
+	err = tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+p.Rows()+" LIMIT $1) AS r", countedRows).Scan(&rows)
 	if err != nil || rows < countedRows {
 		return rows, err
 	}
@@ -174,7 +174,7 @@ func (e *Estimate) sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) 
 		method = "SYSTEM"
 	}
 	rows, err := tx.Query(ctx, "SELECT t.wanted, octet_length(t.content), left(t.content, $1) FROM (SELECT "+
-		p.FilterExpression()+" AS wanted, "+p.TextExpression()+" AS content FROM "+p.Source()+" AS r TABLESAMPLE "+method+
+		p.FilterExpression()+" AS wanted, "+p.TextExpression()+" AS content FROM "+p.Rows()+" AS r TABLESAMPLE "+method+
 		" ($2::real) LIMIT $3) AS t", SampleBytes, share, SampleRows)
 	if err != nil {
 		return nil, nil, err

@@ -33,19 +33,6 @@ func StoredBy(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool, slot s
 	return l.Load(ctx, pool, slot)
 }
 
-// Drift tells what is configured otherwise than it is set up.
-func Drift(ctx context.Context, pool *pgxpool.Pool, c *config.Config) ([]config.Change, error) {
-	stored, err := Stored(ctx, pool, c.Slot.Name)
-	if err != nil {
-		return nil, err
-	}
-	setUp := make([]pipeline.Spec, len(stored))
-	for i := range stored {
-		setUp[i] = stored[i].Spec
-	}
-	return config.Diff(Configured(c, stored), setUp), nil
-}
-
 // Named returns the pipelines of these names, or all when there are none, whatever their slot.
 func Named(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
 	all, err := All(ctx, pool)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -228,7 +229,7 @@ func Sources(ctx context.Context, q database.Querier, stored []resolve.Stored) (
 	return all, nil
 }
 
-// Republish makes a missing publication of a slot again, for a role that may. Changes made while it was missing are
+// Republish makes a missing publication of a slot again, for a role that may, unless another process does. Changes made while it was missing are
 // lost to the slot: the caller must make the slot anew and compare every row.
 func Republish(ctx context.Context, db database.Beginner, slot string) error {
 	tx, err := db.Begin(ctx)
@@ -262,6 +263,9 @@ func Republish(ctx context.Context, db database.Beginner, slot string) error {
 		for _, sql := range append([]string{fmt.Sprintf("SET LOCAL lock_timeout = %d", step.Timeout.Milliseconds())},
 			a.SQL...) {
 			_, err := tx.Exec(ctx, sql)
+			if database.HasCode(err, pgerrcode.DuplicateObject, pgerrcode.UniqueViolation) {
+				return nil // it is there now
+			}
 			if database.Denied(err) {
 				return &refusal.PermissionError{What: "make " + a.What, Role: tx.Conn().Config().User, SQL: a.SQL, Err: err}
 			}

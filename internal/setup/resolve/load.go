@@ -184,7 +184,7 @@ func locked(s *Stored) pipeline.Pipeline {
 // sick is a stored pipeline about which the server refuses to answer: whatever it says, the others are well.
 func sick(s *Stored, err error) pipeline.Pipeline {
 	p := Off(s)
-	p.Detail = detail("the server rejects it: "+err.Error(), []string{
+	p.Detail = detail("the server rejects it: "+database.Words(err), []string{
 		"fix what the server names, or change the pipeline and run embedsidecar init; the pipeline then continues",
 	})
 	return p
@@ -262,7 +262,7 @@ func knownStill(ctx context.Context, q database.Querier, s *Stored) error {
 func refused(denied *refusal.PermissionError) string {
 	problem := fmt.Sprintf("role %q may not %s", denied.Role, denied.What)
 	if denied.Err != nil {
-		problem += ": " + denied.Err.Error()
+		problem += ": " + database.Words(denied.Err)
 	}
 	if len(denied.SQL) > 0 {
 		problem += "; an owner of its tables, or a superuser, runs"
@@ -296,7 +296,7 @@ func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
 		if missing := unreadable(ctx, tx, f); missing != nil {
 			return missing
 		}
-		return &refusal.ConfigError{Pipeline: f.Pipeline.Name, Problem: "read " + f.Table.Quoted() + ": " + err.Error()}
+		return &refusal.ConfigError{Pipeline: f.Pipeline.Name, Problem: "read " + f.Table.Quoted() + ": " + database.Words(err)}
 	}
 	if _, told := errors.AsType[*refusal.ConfigError](err); err != nil && !told {
 		err = catalog.BadExpression(catalog.TextWord, err)

@@ -111,7 +111,7 @@ func (c *checker) failed(name string, err error) {
 		}
 		return
 	}
-	detail := strings.TrimPrefix(err.Error(), name+": ") // told by the name already
+	detail := strings.TrimPrefix(database.Words(err), name+": ") // told by the name already
 	c.add(name, Wrong, detail, database.Hint(err)...)
 }
 

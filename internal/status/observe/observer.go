@@ -122,7 +122,7 @@ func (o *Observer) Snapshot() Snapshot {
 		Phase: phase, Waits: waits, Plugins: o.o.Plugins.States(),
 	}
 	if running != nil {
-		s.Stream, s.Pipelines, s.Health, s.Caches = running.Stream(), running.States(), running.Health(), cachesOf(running)
+		s.Stream, s.Pipelines, s.Health = running.Stream(), running.States(), running.Health()
 	}
 	if collector != nil {
 		s.Database = collector.database()

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
@@ -31,7 +30,6 @@ type Snapshot struct {
 	Pipelines []sidecar.State         // those that this sidecar works
 	Health    map[string]health.State // of the pipelines that this sidecar should work
 	Plugins   []embedders.State
-	Caches    []control.Cache
 
 	Database *report.Status // what the tables said when a scrape last asked; nil: nobody has asked yet
 }
@@ -94,7 +92,7 @@ func (s *Snapshot) streams() error {
 func (s *Snapshot) Control() control.State {
 	state := control.State{
 		Instance: s.Instance, Slot: s.Slot, Version: s.Version, Pid: s.Pid,
-		Plugins: []control.Plugin{}, Caches: append([]control.Cache{}, s.Caches...),
+		Plugins: []control.Plugin{},
 	}
 	for i := range s.Plugins {
 		p, stats := &s.Plugins[i], &s.Plugins[i].Stats
@@ -106,28 +104,4 @@ func (s *Snapshot) Control() control.State {
 		})
 	}
 	return state
-}
-
-// cachesOf tells what is remembered for each model, however many pipelines use it.
-func cachesOf(s *sidecar.Sidecar) []control.Cache {
-	var list []control.Cache
-	seen := map[*embed.Service]bool{}
-	for _, state := range s.States() {
-		p := state.Pipeline
-		service := s.Service(p.ModelName())
-		if service == nil || seen[service] {
-			continue
-		}
-		seen[service] = true
-		held, stats := service.Cache(), service.Stats()
-		c := control.Cache{
-			Plugin: p.Plugin, Model: p.Model, Entries: held.Entries, Bytes: held.Bytes, Limit: held.Limit,
-			Hits: stats.Saved.Load(), Misses: stats.Missed.Load(),
-		}
-		if all := c.Hits + c.Misses; all > 0 {
-			c.HitRate = float64(c.Hits) / float64(all)
-		}
-		list = append(list, c)
-	}
-	return list
 }

@@ -75,22 +75,27 @@ func (s server) holders(ctx context.Context) ([]database.Blocker, error) {
 }
 
 func (s server) plan(ctx context.Context, table string) (text string, err error) {
-	err = s.read(ctx, table, "EXPLAIN (FORMAT JSON) SELECT FROM "+table, &text, pgx.QueryExecModeSimpleProtocol)
+	err = s.read(ctx, table, "EXPLAIN (FORMAT JSON) SELECT FROM %s", &text, pgx.QueryExecModeSimpleProtocol)
 	return text, err
 }
 
 func (s server) rows(ctx context.Context, table string, most int64) (n int64, err error) {
-	err = s.read(ctx, table, "SELECT count(*) FROM (SELECT FROM "+table+" LIMIT $1) AS r", &n, most)
+	err = s.read(ctx, table, "SELECT count(*) FROM (SELECT FROM %s LIMIT $1) AS r", &n, most)
 	return n, err
 }
 
-// read runs a statement over a source table unless that would run code of somebody else with a superuser's rights.
+// read runs a statement over the rows of a source table unless that would run code of somebody else with a superuser's rights.
 func (s server) read(ctx context.Context, table, query string, into any, args ...any) error {
 	return database.ReadOnly(ctx, s.db, func(tx pgx.Tx) error {
 		if err := catalog.Unruly(ctx, tx, table); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, query, args...).Scan(into)
+		var rows string // a plain table that others inherit from is only itself
+		if err := tx.QueryRow(ctx, `SELECT CASE WHEN relkind <> 'p' THEN 'ONLY ' ELSE '' END || $1 FROM pg_class
+			WHERE oid = $1::regclass`, table).Scan(&rows); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, fmt.Sprintf(query, rows), args...).Scan(into)
 	})
 }
 

@@ -1,0 +1,57 @@
+package output
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+)
+
+// tricks reports whether a character can do something to a terminal, or to the order in which text is read, rather than
+// be read itself.
+func tricks(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' }
+
+// Printable is text with a replacement character for each one that a terminal would obey.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if tricks(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}
+
+// escaper writes JSON with the escapes that encoding/json leaves out.
+type escaper struct{ to io.Writer }
+
+func (e escaper) Write(body []byte) (int, error) {
+	var b bytes.Buffer
+	for _, r := range string(body) {
+		if !tricks(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, half := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, half)
+		}
+	}
+	if _, err := e.to.Write(b.Bytes()); err != nil {
+		return 0, err
+	}
+	return len(body), nil
+}
+
+// quoter has YAML quote, with escapes, what it would print as it is.
+type quoter struct{}
+
+func (q quoter) Visit(node ast.Node) ast.Visitor {
+	if n, ok := node.(*ast.StringNode); ok && strings.ContainsFunc(n.Value, tricks) {
+		n.Token.Type = token.DoubleQuoteType
+	}
+	return q
+}
