@@ -50,11 +50,10 @@ func ofSidecars(list []Check, pipelines []observe.Pipeline) []Check {
 		if !p.State.OfEmbedder() {
 			continue
 		}
-		c := Check{Check: "pipeline " + p.Name + " in its sidecar", Status: check.Wrong, Detail: p.State.Word() + ": " + p.Reason}
-		if p.WayOut != "" {
-			c.Hints = []string{p.WayOut}
-		}
-		list = append(list, c)
+		list = append(list, Check{
+			Check: "pipeline " + p.Name + " in its sidecar", Status: check.Wrong, Detail: p.State.Word() + ": " + p.Reason,
+			Hints: p.Hints,
+		})
 		for k := range list {
 			if list[k].Check == "embedder "+p.Plugin && list[k].Status == check.OK {
 				list[k].Status = check.Wrong

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
@@ -43,7 +44,7 @@ func uneasy(p *observe.Pipeline, slots []report.Slot) *sentence {
 	name := health.Quoted(p.Name)
 	switch {
 	case blocked(blockers):
-		return &sentence{Tone: "warn", Text: p.State.Word(), Detail: capital(p.Reason) + ".", Next: p.WayOut}
+		return &sentence{Tone: "warn", Text: p.State.Word(), Detail: capital(p.Reason) + ".", Next: strings.Join(p.Hints, "; ")}
 	case p.Retrying > 0:
 		s := sentence{
 			Tone: "warn", Text: "rows fail and are tried again",
@@ -123,7 +124,7 @@ func sentenceOf(state *observe.Database) sentence {
 			same++
 		}
 	}
-	s := sentence{Tone: tone(first), Text: first.State.Word(), Detail: capital(first.Reason) + ".", Next: first.WayOut}
+	s := sentence{Tone: tone(first), Text: first.State.Word(), Detail: capital(first.Reason) + ".", Next: strings.Join(first.Hints, "; ")}
 	if u := uneasy(first, state.Slots); u != nil {
 		s = *u
 	}

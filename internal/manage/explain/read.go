@@ -73,7 +73,7 @@ func where(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (State
 	var s State
 	for i := range all.Pipelines {
 		if h := all.Pipelines[i].Health(); all.Pipelines[i].ID == p.ID {
-			s = State{Code: h.Code, Reason: h.Reason, WayOut: h.WayOut}
+			s = State{Code: h.Code, Reason: h.Reason, Hints: all.Pipelines[i].Hints}
 			for k := range all.Slots {
 				if all.Slots[k].Name == all.Pipelines[i].Slot {
 					s.Checkpoint = all.Slots[k].Checkpoint

@@ -139,7 +139,7 @@ type Outcome struct {
 type State struct {
 	Code       health.Code `json:"state"`
 	Reason     string      `json:"reason"`
-	WayOut     string      `json:"way_out,omitempty"`
+	Hints      []string    `json:"hints,omitempty"`
 	Checkpoint string      `json:"checkpoint,omitempty"` // changes before it are in the queue or done
 }
 

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
@@ -85,7 +86,7 @@ func unread(s *Story) (Verdict, bool) {
 			"mend the row, or the pipeline's expressions; a change of the row is looked at by itself",
 		}, true
 	}
-	return Verdict{Unjudged, "the row cannot be looked at: " + s.State.Reason, s.State.WayOut}, true
+	return Verdict{Unjudged, "the row cannot be looked at: " + s.State.Reason, strings.Join(s.State.Hints, "; ")}, true
 }
 
 // unseen is a change that others do not see yet: what was read of the row is older than it.
@@ -145,7 +146,7 @@ const waitFor = "wait; embedsidecar wait --caught-up returns when it is done"
 
 // idle is for a row whose pipeline stands still.
 func (s *Story) idle() Verdict {
-	return Verdict{NotAtWork, s.differs() + ", and the pipeline is not at work: " + s.State.Reason, s.State.WayOut}
+	return Verdict{NotAtWork, s.differs() + ", and the pipeline is not at work: " + s.State.Reason, strings.Join(s.State.Hints, "; ")}
 }
 
 // unqueued is what to do about a row that should be in the queue.

@@ -50,7 +50,7 @@ func ahead(n int64) func(*Task) { return func(t *Task) { t.Ahead = n } }
 func leased(t *Task) { until := time.Unix(1700000000, 0); t.LeasedBy, t.LeasedUntil = "docs-0", &until }
 
 func paused(s *Story) {
-	s.State = State{Code: health.Paused, Reason: "paused: nothing is embedded", WayOut: "embedsidecar resume"}
+	s.State = State{Code: health.Paused, Reason: "paused: nothing is embedded", Hints: []string{"embedsidecar resume"}}
 }
 
 func gone(s *Story) {
@@ -137,7 +137,7 @@ var verdicts = []struct {
 	{
 		"a table that does not fit", []func(*Story){paused, func(s *Story) {
 			s.Row, s.Vector = Row{}, Vector{}
-			s.State = State{Code: health.Misconfigured, Reason: "column body is gone", WayOut: "bring it back"}
+			s.State = State{Code: health.Misconfigured, Reason: "column body is gone", Hints: []string{"bring it back"}}
 		}}, Unjudged, []string{"column body is gone; bring it back"},
 	},
 	{
@@ -171,7 +171,7 @@ var verdicts = []struct {
 	},
 	{
 		"changed while no sidecar ran", []func(*Story){changed, func(s *Story) {
-			s.State = State{Code: health.NoSidecar, Reason: "no sidecar runs", WayOut: "embedsidecar run"}
+			s.State = State{Code: health.NoSidecar, Reason: "no sidecar runs", Hints: []string{"embedsidecar run"}}
 		}}, NotAtWork, []string{"has changed", "no sidecar runs; embedsidecar run"},
 	},
 	{

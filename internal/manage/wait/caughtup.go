@@ -199,8 +199,8 @@ func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
 			continue
 		}
 		now.held = now.held || p.State != health.Backfill && p.State != health.Comparing
-		if p.State.NeedsAct() && p.WayOut != "" {
-			now.hint = p.WayOut
+		if p.State.NeedsAct() && len(p.Hints) > 0 {
+			now.hint = strings.Join(p.Hints, "; ")
 		}
 		if !slices.Contains(reasons, p.Reason) {
 			reasons = append(reasons, p.Reason)

@@ -198,6 +198,14 @@ type State struct {
 	WayOut string // what to do about it; "": nothing
 }
 
+// Hints are what to do about it.
+func (s State) Hints() []string {
+	if s.WayOut == "" {
+		return nil
+	}
+	return []string{s.WayOut}
+}
+
 // String is the sentence with its way out.
 func (s State) String() string {
 	if s.WayOut == "" {

@@ -290,8 +290,8 @@ func (c *checker) checkSchema(ctx context.Context) {
 		return
 	}
 	if !enabled {
-		c.add(name, Warn, "everything is switched off (installation.enabled): changes are queued and nothing is embedded",
-			"UPDATE embedsidecar.installation SET enabled = true;")
+		c.add(name, Warn, "all pipelines are paused: changes are queued, nothing is embedded",
+			"SELECT embedsidecar.resume();")
 		return
 	}
 	c.add(name, OK, "there, in the version of this program")

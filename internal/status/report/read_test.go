@@ -114,8 +114,8 @@ func TestRead_SaysWhomSlotsAndScansWaitFor(t *testing.T) {
 		!slices.Equal(st.Pipelines[0].ScanBlockers, []database.Blocker{other}) {
 		t.Errorf("both wait: %+v, %v", st, err)
 	}
-	if p := st.Pipelines[0]; !strings.Contains(p.Reason+p.WayOut, one.String()) {
-		t.Errorf("the reason is %q, the way out %q, want one that names %s", p.Reason, p.WayOut, one)
+	if p := st.Pipelines[0]; !strings.Contains(p.Reason+strings.Join(p.Hints, ""), one.String()) {
+		t.Errorf("the reason is %q, hints %q, want one that names %s", p.Reason, p.Hints, one)
 	}
 }
 

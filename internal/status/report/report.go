@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,8 +36,8 @@ type Pipeline struct {
 	Plugin        string             `json:"plugin"`
 	Generation    int32              `json:"generation"`
 	State         health.Code        `json:"state"`
-	Reason        string             `json:"reason"`            // why that is its state, in one sentence
-	WayOut        string             `json:"way_out,omitempty"` // what to do about it
+	Reason        string             `json:"reason"`          // why that is its state, in one sentence
+	Hints         []string           `json:"hints,omitempty"` // what to do about it
 	Enabled       bool               `json:"enabled"`
 	Active        pipeline.Hours     `json:"active,omitempty"` // when it works; absent: always
 	Closed        bool               `json:"outside_hours"`
@@ -85,7 +86,7 @@ type Pipeline struct {
 
 // Health is the state of the pipeline.
 func (p *Pipeline) Health() health.State {
-	return health.State{Code: p.State, Reason: p.Reason, WayOut: p.WayOut}
+	return health.State{Code: p.State, Reason: p.Reason, WayOut: strings.Join(p.Hints, "; ")}
 }
 
 // Open is how many rows wait, are being embedded, or are to be tried again.
@@ -252,7 +253,7 @@ func (st *Status) judge(p *Pipeline) {
 	f := st.facts(p)
 	p.ScanLeft = f.Scan.Left().Seconds()
 	s := health.Of(f)
-	p.State, p.Reason, p.WayOut = s.Code, s.Reason, s.WayOut
+	p.State, p.Reason, p.Hints = s.Code, s.Reason, s.Hints()
 	p.Speed = speed.Speed{}
 	for i := range st.Sidecars {
 		p.Speed = p.Speed.Add(st.Sidecars[i].Speeds[p.ID])
@@ -261,10 +262,12 @@ func (st *Status) judge(p *Pipeline) {
 	p.AtLeast = p.SecondsLeft > 0 && !p.scans() && p.Capped()
 }
 
-// mayMiss reports whether a slot cannot give all changes: it is gone, or it is of another database.
+// mayMiss reports whether changes of a slot are not known: it is gone, it is of another database, or it is behind and
+// nobody streams.
 func (st *Status) mayMiss(name string) bool {
 	return slices.ContainsFunc(st.Slots, func(s Slot) bool {
-		return s.Name == name && (!s.Exists || s.Making || s.WALStatus == "lost" || s.OtherServer || s.Elsewhere != "")
+		return s.Name == name && (!s.Exists || s.Making || s.WALStatus == "lost" || s.OtherServer || s.Elsewhere != "" ||
+			!s.Active && s.LagBytes > 0)
 	})
 }
 
