@@ -1,10 +1,5 @@
 -- Takes the schema embedsidecar back to version 10, with what is in its tables, as a database that a program of that version set up: whatever
 -- later files of sql/tables add goes, functions and views that read it with it.
--- Views of users stand on embedsidecar.status, so that it is made without the table instead of going with it.
-DO $$ BEGIN
-    EXECUTE 'CREATE OR REPLACE VIEW embedsidecar.status AS ' || regexp_replace(replace(pg_get_viewdef('embedsidecar.status'::regclass, true),
-        'p.tokens_embedded + COALESCE(c.tokens_embedded, 0::bigint)', 'p.tokens_embedded'), '\n[^\n]* embedsidecar\.spent c ON [^\n]*', '');
-END $$;
 DROP TABLE IF EXISTS embedsidecar.spent;
 ALTER TABLE embedsidecar.turn DROP COLUMN passed, DROP COLUMN passable, DROP COLUMN top, DROP COLUMN writers, DROP COLUMN live;
 ALTER TABLE embedsidecar.audit_log DROP COLUMN told;

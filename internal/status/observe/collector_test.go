@@ -202,7 +202,7 @@ func TestP10_BeyondTheNamedPipelinesTheWorstIsShown(t *testing.T) {
 	}
 	far := st.Pipelines[metrics.MaxPipelines:]
 	far[0].State, far[0].Pending, far[0].OldestSeconds = health.Working, 3, &age
-	far[1].State, far[1].Status = health.Misconfigured, "misconfigured"
+	far[1].State, far[1].Status, far[1].NeedsAct = health.Misconfigured, "misconfigured", true
 	far[2].Pending, far[2].ScanPhase = 4, "rows"
 	shows := func(name, pipeline, state string, want float64) {
 		t.Helper()
@@ -238,7 +238,7 @@ func TestP10_BeyondTheNamedPipelinesTheWorstIsShown(t *testing.T) {
 	c.told(st, nil)
 	shows("pipeline_state", far[1].Name, "misconfigured", math.NaN())
 	shows("pipeline_state", far[1].Name, "paused", 1)
-	far[1].State = health.UpToDate
+	far[1].State, far[1].NeedsAct = health.UpToDate, false
 	c.told(st, nil)
 	shows("pipeline_state", far[1].Name, "paused", math.NaN())
 }
@@ -246,8 +246,9 @@ func TestP10_BeyondTheNamedPipelinesTheWorstIsShown(t *testing.T) {
 // TestP5_OneBrokenPipelineLeavesTheProcessReady: readiness is this process's; the pipeline's trouble is told beside.
 func TestP5_OneBrokenPipelineLeavesTheProcessReady(t *testing.T) {
 	t.Parallel()
-	s := Snapshot{Phase: Queries, Health: map[string]health.State{
-		"docs": {Code: health.Misconfigured, Reason: "a column is gone"}, "notes": {Code: health.UpToDate},
+	s := Snapshot{Phase: Queries, Standing: []report.Pipeline{
+		{Name: "docs", State: health.Misconfigured, Reason: "a column is gone"},
+		{Name: "notes", State: health.UpToDate, Works: true},
 	}}
 	h := ops.Handler(ops.Options{Ready: func(context.Context) []ops.Check { return s.Ready() }})
 	w := httptest.NewRecorder()
