@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
-	"github.com/embedsidecar/embedsidecar/internal/status/preflight"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -211,8 +211,8 @@ func (d *doors) checks(happens string, told health.State, ofSlot bool) {
 		return
 	}
 	reason, _, _ := strings.Cut(told.Reason, " (")
-	if !slices.ContainsFunc(decoded[map[string][]preflight.Finding](d.t, stdout)["checks"], func(f preflight.Finding) bool {
-		return strings.HasPrefix(f.Check, what) && string(f.Status) == severity && slices.Equal(f.Hints, told.Hints) &&
+	if !slices.ContainsFunc(decoded[map[string][]check.Finding](d.t, stdout)["checks"], func(f check.Finding) bool {
+		return strings.HasPrefix(f.Name, what) && string(f.Status) == severity && slices.Equal(f.Hint, told.Hints) &&
 			strings.HasPrefix(f.Detail, told.Code.Word()+": "+reason)
 	}) {
 		d.t.Errorf("%s: check does not say %s: %s: %s", happens, severity, told.Code, stdout)

@@ -39,10 +39,10 @@ const (
 
 // Finding is the outcome of one check.
 type Finding struct {
-	Name   string // what was looked at: wal_level, slot, pipeline "docs"
-	Status Status
-	Detail string
-	Hint   []string // ways out, each a sentence or a statement to run
+	Name   string   `json:"check"` // what was looked at: wal_level, slot, pipeline "docs"
+	Status Status   `json:"status"`
+	Detail string   `json:"detail"`
+	Hint   []string `json:"hints,omitempty"` // each a sentence or a statement to run
 }
 
 // Options says what Check looks at.
