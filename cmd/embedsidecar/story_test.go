@@ -232,7 +232,7 @@ func (d *doors) explains(happens string, told health.State, works bool) {
 		}
 		return f
 	}
-	stdout, _ := d.run(0, "explain", "docs", "1", "-o", "json")
+	stdout, _ := d.run(0, "explain", "public.docs", "1", "-o", "json")
 	story := decoded[map[string][]explain.Story](d.t, stdout)["rows"][0]
 	sql, verdict := facts("pipeline"), facts("verdict")
 	if sql.State != string(told.Code) || sql.Reason != told.Reason || story.State.Code != told.Code ||

@@ -87,23 +87,24 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	for _, w := range warnings {
 		c.add(name, Warn, w)
 	}
+	told := ok && c.tellPipeline(name, &stored)
 	switch {
 	case !ok:
 		c.add(name, Wrong, "it is configured and not set up", c.toSetUp(&p, set))
 		return spec.Name
 	case stored.Status != pipeline.Active && c.copied: // all of that is told at once
-	case stored.Status != pipeline.Active:
-		c.add(name, Wrong, stored.Detail)
-	case c.tellPipeline(name, &stored):
-	case stored.OID != p.OID:
-		c.add(name, Wrong, fmt.Sprintf("its table is called %s now, and %s is another one", stored.Source(), p.Source()))
+	case stored.Status != pipeline.Active, stored.OID != p.OID:
+		if !told {
+			c.add(name, Wrong, cmp.Or(stored.Detail, fmt.Sprintf("its table is called %s now, and %s is another one",
+				stored.Source(), p.Source())))
+		}
 	case d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint:
 		c.add(name, Wrong, "its vectors were made by another model than the configured one",
 			"embedsidecar init says what can be done")
 	case otherwise != "":
 		c.add(name, Warn, "it is configured otherwise than it is set up: "+otherwise,
 			"run embedsidecar init, or the next run: it takes over what is configured here")
-	default:
+	case !told:
 		c.add(name, OK, c.describe(&p))
 	}
 	c.checkTable(ctx, name, &p)

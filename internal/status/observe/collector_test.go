@@ -156,6 +156,8 @@ func TestCollector_ScrapesDoNotCountTheLedgerAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	var reads ledgerReads
 	c, db, pool := coverageFixture(t, &reads)
+	db.MustExecSuper(`CREATE PUBLICATION pub`)
+	db.MustExec(`UPDATE embedsidecar.lsn_checkpoint SET lsn = 'FFFFFFFF/0'`) // all has been read: coverage is known
 	know := func(key string) {
 		db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn)
 			SELECT pipeline_id, $1, '', '', generation, '0/1' FROM embedsidecar.pipeline`, key)
