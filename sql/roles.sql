@@ -64,14 +64,15 @@ GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, genera
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;
 -- What this role could do by the tables it may have done and audited.
 GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.backfill, embedsidecar.reembed TO embedsidecar_run;
-GRANT EXECUTE ON FUNCTION embedsidecar.row_facts, embedsidecar.drain_state, embedsidecar.is_open, embedsidecar.minute_of_week,
+GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsidecar.runs, embedsidecar.rests, embedsidecar.blockers, embedsidecar.queue_holders,
+    embedsidecar.row_facts, embedsidecar.tell, embedsidecar.drain_state, embedsidecar.is_open, embedsidecar.minute_of_week,
     embedsidecar.note_reload, embedsidecar.prune_audit, embedsidecar.tell_audit TO embedsidecar_run;
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator;
 GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, embedsidecar.dead_letters, embedsidecar.errors, embedsidecar.slots,
     embedsidecar.workers, embedsidecar.pipelines, embedsidecar.health, embedsidecar.audit, embedsidecar.row_state, embedsidecar.lanes TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for,
-    embedsidecar.how_far, embedsidecar.is_open, embedsidecar.minute_of_week, embedsidecar.set_aside
+    embedsidecar.how_far, embedsidecar.is_open, embedsidecar.minute_of_week, embedsidecar.states, embedsidecar.slot_states, embedsidecar.runs
     TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.drain_state, embedsidecar.explain, embedsidecar.row_key, embedsidecar.view_sql TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON PROCEDURE embedsidecar.wait_until, embedsidecar.drain TO embedsidecar_reader, embedsidecar_operator;

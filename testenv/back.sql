@@ -7,11 +7,6 @@ DO $$ BEGIN
         RAISE 'changes are set aside' USING ERRCODE = 'object_in_use';
     END IF;
 END $$;
--- Views of users stand on embedsidecar.status, so that it is made without the table instead of going with it.
-DO $$ BEGIN
-    EXECUTE 'CREATE OR REPLACE VIEW embedsidecar.status AS ' || regexp_replace(replace(pg_get_viewdef('embedsidecar.status'::regclass, true),
-        'p.tokens_embedded + COALESCE(c.tokens_embedded, 0::bigint)', 'p.tokens_embedded'), '\n[^\n]* embedsidecar\.spent c ON [^\n]*', '');
-END $$;
 DROP TABLE IF EXISTS embedsidecar.spent;
 ALTER TABLE embedsidecar.turn DROP COLUMN passed, DROP COLUMN passable, DROP COLUMN top, DROP COLUMN writers, DROP COLUMN live;
 ALTER TABLE embedsidecar.audit_log DROP COLUMN told;

@@ -36,10 +36,10 @@ func checkAll(ctx context.Context, env *environment) error {
 	return errors.Join(showFindings(env, list), preflight.Verdict(list), err)
 }
 
-func showFindings(env *environment, list []preflight.Finding) error {
+func showFindings(env *environment, list []check.Finding) error {
 	if !env.out.ForPeople() {
-		return output.List(env.out, "checks", list, []string{"check", "status", "detail"}, func(f *preflight.Finding) []any {
-			return []any{f.Check, f.Status, f.Detail}
+		return output.List(env.out, "checks", list, []string{"check", "status", "detail"}, func(f *check.Finding) []any {
+			return []any{f.Name, f.Status, f.Detail}
 		})
 	}
 	for _, f := range list {
@@ -47,11 +47,11 @@ func showFindings(env *environment, list []preflight.Finding) error {
 			continue
 		}
 		// A line each, because details are sentences.
-		if err := env.printf("%-5s  %s: %s\n", f.Status, wording.OneLine(f.Check),
+		if err := env.printf("%-5s  %s: %s\n", f.Status, wording.OneLine(f.Name),
 			env.redact.Text(wording.OneLine(f.Detail))); err != nil {
 			return err
 		}
-		for _, hint := range f.Hints {
+		for _, hint := range f.Hint {
 			if err := env.printf("         %s\n", env.redact.Text(wording.OneLine(hint))); err != nil {
 				return err
 			}

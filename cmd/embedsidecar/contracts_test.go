@@ -22,8 +22,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
 	caughtup "github.com/embedsidecar/embedsidecar/internal/manage/wait"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
-	"github.com/embedsidecar/embedsidecar/internal/status/preflight"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
@@ -34,7 +34,7 @@ var update = flag.Bool("update", false, "rewrite testdata/contracts")
 var contracts = map[string]reflect.Type{
 	"audit":       reflect.TypeFor[map[string][]report.Action](),
 	"backfill":    reflect.TypeFor[map[string][]app.Backfilled](),
-	"check":       reflect.TypeFor[map[string][]preflight.Finding](),
+	"check":       reflect.TypeFor[map[string][]check.Finding](),
 	"config show": reflect.TypeFor[map[string][]config.Shown](),
 	"error":       reflect.TypeFor[map[string]problem.Told](),
 	"explain":     reflect.TypeFor[map[string][]explain.Story](),

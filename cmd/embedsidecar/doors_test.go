@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"net/url"
 	"regexp"
 	"strings"
@@ -20,6 +21,9 @@ type doors struct {
 	conn  *pgx.Conn
 	base  string
 	token string
+
+	browser  *http.Client
+	signedIn bool
 }
 
 // newDoors is a database with four rows that have their vectors, a dashboard beside it, and no sidecar.
@@ -37,6 +41,14 @@ func newDoors(t *testing.T, major int) *doors {
 	t.Cleanup(func() { _ = d.conn.Close(t.Context()) })
 	d.as(operator)
 	d.set("EMBEDSIDECAR_TRUST_OWNER=" + testenv.Owner)
+	d.serve()
+	return d
+}
+
+// serve starts the dashboard, and signs in.
+func (d *doors) serve() {
+	t := d.t
+	t.Helper()
 	process := d.background("dashboard")
 	link := regexp.MustCompile(`http:\S+/login#token=\S+`)
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
@@ -52,7 +64,41 @@ func newDoors(t *testing.T, major int) *doors {
 		t.Fatal(err)
 	}
 	d.base, d.token = "http://"+at.Host+"/api/v1", strings.TrimPrefix(at.Fragment, "token=")
-	return d
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.browser = &http.Client{Jar: jar}
+	t.Cleanup(d.browser.CloseIdleConnections)
+}
+
+// page returns a page as somebody sees it who has signed in.
+func (d *doors) page(path string) string {
+	d.t.Helper()
+	root := strings.TrimSuffix(d.base, "/api/v1")
+	send := func(method, path, form string) string {
+		r, err := http.NewRequestWithContext(d.t.Context(), method, root+path, strings.NewReader(form))
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Accept", "text/html")
+		answer, err := d.browser.Do(r)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		defer func() { _ = answer.Body.Close() }()
+		content, err := io.ReadAll(answer.Body)
+		if err != nil || answer.StatusCode != http.StatusOK {
+			d.t.Fatalf("%s %s: %v, %d %s", method, path, err, answer.StatusCode, content)
+		}
+		return string(content)
+	}
+	if !d.signedIn {
+		send(http.MethodPost, "/login", url.Values{"token": {d.token}}.Encode())
+		d.signedIn = true
+	}
+	return send(http.MethodGet, path, "")
 }
 
 // post has something done over HTTP, and returns what it is answered with.

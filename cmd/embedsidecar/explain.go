@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -58,9 +59,9 @@ func (c *explainCommand) run(ctx context.Context, env *environment) (err error) 
 
 func (c *explainCommand) show(env *environment, list []explain.Story) error {
 	if !env.out.ForPeople() {
-		columns := []string{"pipeline", "key", "verdict", "sentence", "next step"}
+		columns := []string{"pipeline", "key", "verdict", "sentence", "hints"}
 		return output.List(env.out, "rows", list, columns, func(s *explain.Story) []any {
-			return []any{s.Pipeline, s.Key, s.Verdict.Code, s.Verdict.Sentence, s.Verdict.Next}
+			return []any{s.Pipeline, s.Key, s.Verdict.Code, s.Verdict.Sentence, strings.Join(s.Verdict.Hints, "; ")}
 		})
 	}
 	for i := range list {

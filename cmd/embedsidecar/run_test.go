@@ -59,11 +59,11 @@ func TestStory_FromNothingToSearchAndBack(t *testing.T) {
 	stdout, _ = s.run(0, "status", "-o", "json")
 	status := decoded[report.Status](t, stdout)
 	if len(status.Slots) != 1 || len(status.Pipelines) != 1 || status.Slots[0].Name != s.slot ||
-		status.Pipelines[0].Rows != 305 || status.Pipelines[0].CoverageOr(-1) != 1 {
+		status.Pipelines[0].Rows != 305 || status.Pipelines[0].Known != 305 || status.Pipelines[0].Coverage != nil {
 		t.Errorf("status %+v", status)
 	}
 	stdout, _ = s.run(0, "status")
-	s.has(stdout, "slot "+s.slot+": nobody streams", "PIPELINE", "public.docs", "100.0%", "no sidecar",
+	s.has(stdout, "slot "+s.slot+": no sidecar", "PIPELINE", "public.docs", "unknown", "no sidecar",
 		"! public.docs: no sidecar runs for slot "+s.slot)
 
 	stdout, _ = s.run(0, "check", "-o", "json")

@@ -122,11 +122,11 @@ func TestP10_StatusSaysThatAStreamIsStuck(t *testing.T) {
 	s.shows(base, health.StreamStuck, words)
 	stdout, _ := s.run(0, "status")
 	if !strings.Contains(stdout, "stream stuck") || !strings.Contains(stdout, words) || !strings.Contains(stdout,
-		"nobody streams") {
+		"slot "+s.slot+": stream stuck") {
 		t.Errorf("status:\n%s", stdout)
 	}
 	stdout, _ = s.run(exitFailed, "check")
-	if !strings.Contains(stdout, "slot: nobody streams from it") || !strings.Contains(stdout, words) {
+	if !strings.Contains(stdout, "slot: stream stuck") || !strings.Contains(stdout, words) {
 		t.Errorf("check:\n%s", stdout)
 	}
 	s.inTime(exitTimeout, "--timeout", []string{"wait", "--caught-up"}, words)

@@ -116,7 +116,7 @@ func TestP10_ASidecarWaitsForTheOwnersUpgrade(t *testing.T) {
 			d := s.start(append(flags, "--ops-listen", "127.0.0.1:0")...)
 			ready := "http://" + d.logged("probes and metrics listen", "address") + "/readyz?verbose"
 			s.has(d.logged("waits for the schema to be upgraded", "reason"), wanted)
-			s.has(d.logged("waits for the schema to be upgraded", "ways_out"), way)
+			s.has(d.logged("waits for the schema to be upgraded", "hints"), way)
 			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				status, body := get(t, ready)
 				return status == http.StatusServiceUnavailable && strings.Contains(body, wanted) &&

@@ -53,7 +53,7 @@ func (n *Node) upgraded(ctx context.Context, p *pools, o RunOptions) error {
 		}
 		n.observer.Wait(err)
 		if now := time.Now(); now.Sub(told) > again {
-			n.o.Log.WarnContext(ctx, "waits for the schema to be upgraded", "reason", err, "ways_out", problem.Hints(err))
+			n.o.Log.WarnContext(ctx, "waits for the schema to be upgraded", "reason", err, "hints", problem.Hints(err))
 			told = now
 		}
 		if !sleep.For(ctx, pause) {
@@ -127,7 +127,7 @@ func (n *Node) prepare(ctx context.Context, p *pools, o RunOptions) error {
 	if again != nil {
 		return err
 	}
-	n.o.Log.ErrorContext(ctx, "a pipeline cannot work now: it waits, and the others go on", "error", err, "ways_out",
+	n.o.Log.ErrorContext(ctx, "a pipeline cannot work now: it waits, and the others go on", "error", err, "hints",
 		problem.Hints(err))
 	return nil
 }
@@ -176,7 +176,7 @@ func (n *Node) describe(ctx context.Context, specs []pipeline.Spec, stored []pip
 		return nil, nil, err
 	}
 	n.o.Log.ErrorContext(ctx, "an embedder cannot be had: its pipelines wait", "error", err,
-		"ways_out", problem.Hints(err))
+		"hints", problem.Hints(err))
 	return able, described, nil
 }
 

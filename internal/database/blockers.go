@@ -3,7 +3,6 @@ package database
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,27 +19,12 @@ type Blocker struct {
 	Role        string   `json:"role"`
 	Application string   `json:"application,omitempty"`
 	State       string   `json:"state,omitempty"`       // of the session, if the role may see it
-	AgeSeconds  *float64 `json:"age_seconds,omitempty"` // nil: the role may not see it
+	AgeSeconds  *float64 `json:"age_seconds,omitempty"` // nil: the owner of the schema may not see it
+	Words       string   `json:"words"`                 // all of it, as people read it
 }
 
 // String says who it is and how to find it, and nothing of what it does.
-func (b Blocker) String() string {
-	what := fmt.Sprintf("pid %d", b.PID)
-	if b.GID != "" {
-		what = "prepared transaction '" + strings.ReplaceAll(b.GID, "'", "''") + "'"
-	}
-	what += fmt.Sprintf(" of role %s in database %s", b.Role, b.Database)
-	if b.Application != "" {
-		what += ", application " + b.Application
-	}
-	if b.State != "" {
-		what += ", " + b.State
-	}
-	if b.AgeSeconds != nil {
-		what += ", open for " + time.Duration(*b.AgeSeconds*float64(time.Second)).Round(time.Second).String()
-	}
-	return what
-}
+func (b Blocker) String() string { return b.Words }
 
 // Blockers returns the open transactions of the cluster that have an id, the oldest first: all that the making of a
 // slot waits for, or with the id of a scan's barrier those that the scan waits for.

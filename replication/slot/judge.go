@@ -8,7 +8,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
 // Condition is what the state of a slot means.
@@ -58,6 +57,8 @@ type Verdict struct {
 	Hint      []string // ways out of what a person must answer; none for a gap
 }
 
+const otherServer = "this server is not the one that was set up: the data was restored or copied elsewhere"
+
 // Judge tells what the state means on a server that calls itself so. Whether somebody holds the slot is no part of it:
 // of a slot that is being made, or whose holder has just stored a position, not all of it counts.
 func (s *State) Judge(server pglogrepl.IdentifySystemResult) Verdict {
@@ -79,7 +80,7 @@ func (s *State) Judge(server pglogrepl.IdentifySystemResult) Verdict {
 		return Verdict{OtherPlugin, fmt.Sprintf("slot %q belongs to plugin %q", s.Name, s.Plugin), otherName}
 	case s.OtherServer(server.SystemID):
 		return Verdict{
-			OtherServer, fmt.Sprintf("%s (system id %s, it was %s)", health.OtherServer, server.SystemID, s.SystemID),
+			OtherServer, fmt.Sprintf("%s (system id %s, it was %s)", otherServer, server.SystemID, s.SystemID),
 			[]string{"to use this copy on its own: embedsidecar init --adopt, with its pipelines configured: it creates a new slot and compares every row"},
 		}
 	}

@@ -62,122 +62,257 @@ SELECT jsonb_build_object('task', (
 $$;
 COMMENT ON FUNCTION embedsidecar.row_facts(integer, text) IS 'What queue, ledger and history know of a row, as JSON: what explain tells of. Never a text.';
 
--- The row itself is not looked at: text and filter are expressions of its table's owner, which nobody runs with the rights of another.
-CREATE OR REPLACE FUNCTION embedsidecar.explain(pipeline text, key text, OUT topic text, OUT sentence text, OUT facts jsonb) RETURNS SETOF record
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
+-- row_verdict: s is a story as the command explain has it in JSON. Its row is null where nobody looked at the row itself.
+CREATE OR REPLACE FUNCTION embedsidecar.row_verdict(s jsonb, OUT verdict text, OUT sentence text, OUT hints text[])
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    p        embedsidecar.pipeline;
-    point    embedsidecar.lsn_checkpoint;
-    story    jsonb;
-    task     jsonb;
-    ledger   jsonb;
-    place    text;
-    resting  text;
-    trouble  text;
-    verdict  text;
-    advice   text;
-    running  boolean;
-    scanning boolean;
+    name     text := embedsidecar.shell_word(s ->> 'pipeline');
+    one      text := name || ' ' || embedsidecar.shell_word(s ->> 'key');
+    pipe     jsonb := s -> 'pipeline_state';
+    works    boolean := (pipe ->> 'works')::boolean;
+    idle     text := format('the pipeline is not at work: %s: %s', replace(pipe ->> 'state', '_', ' '), pipe ->> 'reason');
+    ways     text[] := ARRAY(SELECT jsonb_array_elements_text(nullif(pipe -> 'hints', 'null')));
+    "row"    jsonb := nullif(s -> 'row', 'null');
+    task     jsonb := nullif(s -> 'task', 'null');
+    ledger   jsonb := nullif(s -> 'ledger', 'null');
+    vector   jsonb := nullif(s -> 'vector', 'null');
+    wanted   boolean := ("row" ->> 'exists')::boolean AND ("row" ->> 'taken')::boolean AND NOT ("row" ->> 'empty')::boolean;
+    stored   boolean := (vector ->> 'stored')::boolean;
+    other    boolean := (ledger ->> 'generation')::integer <> (vector ->> 'pipeline_generation')::integer;
+    trouble  text := concat_ws(' ', task ->> 'class', (task ->> 'code') || ':', task ->> 'message');
+    retry    text[] := ARRAY['embedsidecar tasks retry ' || one,
+                 format('SELECT * FROM embedsidecar.retry_failed(%L, keys => ARRAY[%L]);', s ->> 'pipeline', s ->> 'key')];
+    differs  text;
 BEGIN
-    IF explain.key IS NULL THEN
-        RAISE EXCEPTION 'explain: name a row by its key' USING ERRCODE = 'null_value_not_allowed', HINT = 'keys are written as embedsidecar.tasks shows them; embedsidecar.row_key makes one of several columns';
+    hints := '{}';
+    IF task ->> 'state' = 'cancelled' THEN
+        verdict := 'cancelled';
+        sentence := 'somebody took the row out of the queue, and it has not changed since';
+        hints := ARRAY['embedsidecar tasks requeue ' || one, format('SELECT * FROM embedsidecar.requeue(%L, ARRAY[%L]);', s ->> 'pipeline', s ->> 'key')];
+        RETURN;
+    ELSIF task ->> 'state' = 'failed' THEN
+        verdict := 'dead_letter';
+        sentence := 'the row is a dead letter: ' || trouble;
+        hints := ARRAY['mend the cause; a change of the row tries it again, and so do these'] || retry;
+        RETURN;
+    ELSIF NOT ("row" ->> 'read')::boolean THEN
+        IF "row" ->> 'sqlstate' <> '' THEN
+            verdict := 'unreadable';
+            sentence := 'the row''s text or filter fails: SQLSTATE ' || ("row" ->> 'sqlstate');
+            hints := ARRAY['mend the row, or the pipeline''s expressions; a change of the row is looked at by itself'];
+        ELSE
+            verdict := 'unjudged';
+            sentence := 'the row cannot be looked at: ' || (pipe ->> 'reason');
+            hints := ways;
+        END IF;
+        RETURN;
+    ELSIF NOT (task ->> 'visible')::boolean THEN
+        verdict := 'invisible';
+        sentence := 'a change is committed, and other sessions do not see it yet';
+        hints := ARRAY['wait; if that lasts, its commit waits for a synchronous standby (wait_event SyncRep in pg_stat_activity)'];
+        RETURN;
     END IF;
-    SELECT q.* INTO p FROM embedsidecar.pipeline AS q WHERE q.pipeline_id = embedsidecar.pipeline_meant(explain.pipeline);
-    SELECT c.* INTO point FROM embedsidecar.lsn_checkpoint AS c WHERE c.slot_name = p.slot_name;
-    story := embedsidecar.row_facts(p.pipeline_id, explain.key);
-    task := nullif(story -> 'task', 'null');
-    ledger := nullif(story -> 'ledger', 'null');
-    running := embedsidecar.sidecar_runs(p.slot_name);
-    scanning := EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id AND s.phase <> 'done');
-    resting := CASE WHEN NOT (p.enabled AND (SELECT i.enabled FROM embedsidecar.installation AS i)) THEN 'it is paused'
-                    WHEN NOT embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) THEN 'it is outside of its hours (' || p.active_hours || ')'
-                    WHEN p.status <> 'active' THEN 'it is ' || p.status || coalesce(': ' || nullif(p.status_detail, ''), '')
-                    WHEN NOT running THEN 'no sidecar runs' END;
-    trouble := concat_ws(' ', task ->> 'class', (task ->> 'code') || ':', task ->> 'message');
-    place := CASE WHEN (task ->> 'ahead')::bigint = 0 THEN 'with none before it' ELSE 'behind ' || (task ->> 'ahead')
-             || CASE WHEN (task ->> 'ahead')::bigint >= 100000 THEN ' others or more' WHEN (task ->> 'ahead')::bigint = 1 THEN ' other' ELSE ' others' END END || ' in lane ' || (task ->> 'lane');
+    -- Nothing is to be done, whatever waits.
+    IF "row" IS NOT NULL THEN
+        verdict := CASE WHEN NOT ("row" ->> 'exists')::boolean AND NOT stored AND ledger IS NULL THEN 'gone'
+                        WHEN ("row" ->> 'exists')::boolean AND NOT ("row" ->> 'taken')::boolean AND NOT stored THEN 'filtered'
+                        WHEN ("row" ->> 'exists')::boolean AND ("row" ->> 'empty')::boolean AND NOT stored THEN 'empty'
+                        WHEN (vector ->> 'current')::boolean THEN CASE WHEN stored THEN 'current' ELSE 'no_token' END END;
+    ELSIF task IS NULL AND NOT (ledger ->> 'anew')::boolean AND NOT other THEN
+        verdict := CASE WHEN (ledger ->> 'vector')::boolean THEN 'current' WHEN ledger ->> 'text_hash' = '' THEN 'no_text' ELSE 'no_token' END;
+    END IF;
+    IF verdict IS NOT NULL THEN
+        sentence := CASE verdict
+            WHEN 'gone' THEN 'there is no such row, and nothing is left of it'
+            WHEN 'filtered' THEN 'the pipeline''s filter leaves the row out: it has no vector by design'
+            WHEN 'empty' THEN 'the row''s text is empty: it has no vector by design'
+            WHEN 'no_text' THEN 'the row had nothing to embed when it was last looked at: its text is empty, or the filter leaves it out'
+            WHEN 'no_token' THEN 'the model finds nothing to embed in the row''s text: it has no vector by design'
+            ELSE CASE WHEN "row" IS NULL THEN 'the vector is that of the row''s text, for every change before LSN ' || (pipe ->> 'checkpoint')
+                      ELSE 'the vector is that of the row''s text as it is now' END END
+            || CASE WHEN task IS NOT NULL THEN ' (it is to be looked at again, which need not change anything)' ELSE '' END
+            || CASE WHEN "row" IS NULL AND NOT works THEN '; later changes wait: ' || idle ELSE '' END;
+        RETURN;
+    END IF;
+    differs := CASE
+        WHEN "row" IS NULL THEN CASE WHEN ledger IS NULL AND task IS NULL
+            THEN 'nothing is known of a row with this key: there is none, or its change has not been read, or a scan has not come to it'
+            ELSE 'the row is to be looked at again' END
+        WHEN NOT ("row" ->> 'exists')::boolean THEN CASE WHEN stored THEN 'the row is gone, and its vector is still there'
+            ELSE 'the row is gone, and its entry in the ledger is still there' END
+        WHEN NOT wanted THEN 'the row is to have no vector any more, and one is still there'
+        WHEN ledger IS NULL THEN 'the row has not been embedded yet'
+        WHEN (ledger ->> 'anew')::boolean THEN 'the row is to be embedded anew'
+        WHEN ledger ->> 'text_hash' = '' AND NOT (ledger ->> 'source_agrees')::boolean
+            THEN 'the row had nothing to embed when it was last looked at, and has changed since'
+        WHEN NOT (ledger ->> 'text_agrees')::boolean THEN 'the row''s text has changed since its vector was made'
+        WHEN other THEN 'the pipeline''s definition has changed since the row was last looked at'
+        WHEN NOT (ledger ->> 'source_agrees')::boolean THEN 'the row has changed since it was last looked at, and its text has not'
+        WHEN NOT stored THEN 'the vector that was written has been taken away'
+        WHEN NOT (vector ->> 'ours')::boolean THEN 'the destination holds another vector than the one that was written'
+        ELSE 'the vector is of an older definition of the pipeline' END;
+    IF task ->> 'state' = 'in_progress' THEN
+        verdict := 'working';
+        sentence := differs || ', and ' || (task ->> 'leased_by') || ' is working on it';
+        hints := ARRAY['wait; embedsidecar wait --caught-up returns when it is done'];
+    ELSIF NOT works AND ("row" IS NOT NULL OR task IS NOT NULL) THEN
+        verdict := 'not_at_work';
+        sentence := differs || ', and ' || idle;
+        hints := ways;
+    ELSIF task ->> 'state' = 'retrying' THEN
+        verdict := 'retrying';
+        sentence := format('%s; it failed (%s) and is tried again %s', differs, trouble,
+            coalesce('in ' || embedsidecar.age_words((task ->> 'next_try_seconds')::double precision), 'soon'));
+        hints := ARRAY['at once:'] || retry;
+    ELSIF task IS NOT NULL THEN
+        verdict := 'waiting';
+        sentence := differs || ', and a task waits ' || embedsidecar.place_words(task);
+        hints := ARRAY['wait; embedsidecar wait --caught-up returns when it is done'];
+    ELSE
+        verdict := CASE WHEN "row" IS NULL AND ledger IS NULL THEN 'unknown' ELSE 'not_queued' END;
+        sentence := differs || CASE verdict WHEN 'unknown' THEN '' ELSE ', and nothing waits in the queue' END;
+        hints := ARRAY[CASE WHEN pipe ->> 'state' IN ('unacknowledged', 'scan_waiting', 'backfill', 'comparing', 'queue_held') THEN 'wait: ' || (pipe ->> 'reason')
+            ELSE 'a change that was just committed is there in a moment; if it stays so: embedsidecar verify --repair ' || name END];
+    END IF;
+END $$;
+COMMENT ON FUNCTION embedsidecar.row_verdict(jsonb) IS 'What follows from a row''s story, and what to do about it.';
 
+CREATE OR REPLACE FUNCTION embedsidecar.place_words(task jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE AS $$
+SELECT CASE WHEN (task ->> 'ahead')::bigint = 0 THEN 'with none before it' ELSE 'behind ' || (task ->> 'ahead')
+       || CASE WHEN (task ->> 'ahead')::bigint >= 100000 THEN ' others or more' WHEN (task ->> 'ahead')::bigint = 1 THEN ' other' ELSE ' others' END END
+       || ' in lane ' || (task ->> 'lane')
+$$;
+COMMENT ON FUNCTION embedsidecar.place_words(jsonb) IS 'Where a task waits.';
+
+-- tell: s is as row_verdict has it.
+CREATE OR REPLACE FUNCTION embedsidecar.tell(s jsonb) RETURNS TABLE (topic text, sentence text, facts jsonb)
+LANGUAGE plpgsql IMMUTABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    pipe   jsonb := s -> 'pipeline_state';
+    "row"  jsonb := nullif(s -> 'row', 'null');
+    task   jsonb := nullif(s -> 'task', 'null');
+    ledger jsonb := nullif(s -> 'ledger', 'null');
+    vector jsonb := nullif(s -> 'vector', 'null');
+    judged record;
+    hint   text;
+BEGIN
     topic := 'pipeline';
-    sentence := format('%s embeds %I.%I with %s, generation %s%s.', p.name, p.table_schema, p.table_name, p.model, p.generation, coalesce('; it is not at work, since ' || resting, ''));
-    facts := jsonb_build_object('model', p.model, 'plugin', p.plugin, 'generation', p.generation, 'works', resting IS NULL);
+    sentence := format('%s embeds %s%s, generation %s%s.', s ->> 'pipeline', s ->> 'table', coalesce(' with ' || nullif(s ->> 'model', ''), ''),
+        vector ->> 'pipeline_generation', CASE WHEN (pipe ->> 'works')::boolean THEN ''
+        ELSE format('; it is not at work: %s: %s', replace(pipe ->> 'state', '_', ' '), pipe ->> 'reason') END);
+    facts := jsonb_build_object('model', s -> 'model', 'generation', vector -> 'pipeline_generation') || pipe;
     RETURN NEXT;
 
     topic := 'changes';
-    sentence := format('Changes before LSN %s have been read, as of %s at least%s.', point.lsn, date_trunc('seconds', point.saved_at),
-        CASE WHEN scanning THEN '; a scan that compares every row is not over' ELSE '' END);
-    facts := jsonb_build_object('checkpoint', point.lsn, 'saved_at', point.saved_at, 'scanning', scanning);
+    sentence := format('Changes before LSN %s have been read%s.', pipe ->> 'checkpoint',
+        CASE WHEN (pipe ->> 'scanning')::boolean THEN '; a scan that compares every row is not over' ELSE '' END);
+    facts := jsonb_build_object('checkpoint', pipe -> 'checkpoint', 'scanning', pipe -> 'scanning');
     RETURN NEXT;
+
+    IF "row" IS NOT NULL THEN
+        topic := 'row';
+        sentence := CASE
+            WHEN NOT ("row" ->> 'read')::boolean THEN coalesce('The row is there; its text or filter fails: SQLSTATE ' || nullif("row" ->> 'sqlstate', ''),
+                'The row was not looked at, since the pipeline does not fit its table')
+            WHEN NOT ("row" ->> 'exists')::boolean THEN 'There is no row with this key'
+            WHEN NOT ("row" ->> 'taken')::boolean THEN 'The row is there, and the pipeline''s filter leaves it out'
+            WHEN ("row" ->> 'empty')::boolean THEN 'The row is there, the filter takes it, and its text is empty'
+            WHEN "row" ->> 'characters' IS NULL THEN 'The row is there, the filter takes it, and its text is large: ' || pg_size_pretty(("row" ->> 'bytes')::bigint)
+            ELSE format('The row is there, the filter takes it, and its text has %s characters%s%s%s', "row" ->> 'characters',
+                CASE WHEN ("row" ->> 'cut')::boolean THEN ', all that is looked at of it: it may go on' ELSE '' END,
+                coalesce(' in ' || ("row" #>> '{tokens,count}') || ' tokens', '')
+                    || CASE WHEN ("row" #>> '{tokens,truncated}')::boolean THEN format(', of which the model takes %s: the rest is cut off', "row" #>> '{tokens,most}') ELSE '' END,
+                coalesce(' (hash ' || left(nullif("row" ->> 'text_hash', ''), 12) || ')', '')) END || '.';
+        facts := "row";
+        RETURN NEXT;
+    END IF;
 
     topic := 'queue';
     sentence := CASE WHEN task IS NULL THEN 'Nothing waits for it in the queue.'
-        ELSE CASE WHEN task ->> 'first_lsn' = '0/0' THEN format('A task stands for a look that a scan or somebody asked for, since %s ago.', round((task ->> 'committed_seconds_ago')::numeric) || ' s')
-                  ELSE format('A task stands for a change that was committed %s ago (LSN %s)%s.',
-                      round((task ->> 'committed_seconds_ago')::numeric) || ' s', task ->> 'first_lsn',
-                      CASE WHEN task -> 'last_lsn' <> task -> 'first_lsn' THEN ', with others up to LSN ' || (task ->> 'last_lsn') ELSE '' END) END
-          || ' It ' || CASE task ->> 'state'
-                WHEN 'failed' THEN 'is a dead letter: ' || trouble WHEN 'cancelled' THEN 'was cancelled by somebody'
-                WHEN 'retrying' THEN format('failed and is tried again in %s s: %s', round((task ->> 'next_try_seconds')::numeric), trouble)
-                WHEN 'in_progress' THEN format('is in work by %s, until %s at most', task ->> 'leased_by', task ->> 'leased_until')
-                WHEN 'stale' THEN format('was in work by %s, whose lease is over, and waits %s', task ->> 'leased_by', place)
-                ELSE 'waits ' || place END
-          || CASE WHEN (task ->> 'visible')::boolean THEN '' ELSE ', and is not yet seen by other sessions' END || '.' END;
+        ELSE format('A task stands for %s %s ago%s It %s%s%s.',
+          CASE WHEN task ->> 'first_lsn' = '0/0' THEN 'a look that a scan or somebody asked for' ELSE 'a change that was committed' END,
+          embedsidecar.age_words((task ->> 'committed_seconds_ago')::double precision),
+          CASE WHEN task ->> 'first_lsn' = '0/0' THEN '.' ELSE format(' (LSN %s)%s.', task ->> 'first_lsn',
+              CASE WHEN task -> 'last_lsn' <> task -> 'first_lsn' THEN ', with others up to LSN ' || (task ->> 'last_lsn') ELSE '' END) END,
+          CASE task ->> 'state'
+              WHEN 'failed' THEN 'is a dead letter: ' || concat_ws(' ', task ->> 'class', (task ->> 'code') || ':', task ->> 'message')
+              WHEN 'cancelled' THEN 'was cancelled by somebody'
+              WHEN 'retrying' THEN format('failed and is tried again %s: %s%s', coalesce('in ' || embedsidecar.age_words((task ->> 'next_try_seconds')::double precision), 'soon'),
+                  concat_ws(' ', task ->> 'class', (task ->> 'code') || ':', task ->> 'message'),
+                  coalesce(' (' || (SELECT string_agg(l, '; ') FROM jsonb_array_elements_text(nullif(task -> 'locked_by', 'null')) AS l) || ')', ''))
+              WHEN 'in_progress' THEN format('is in work by %s, until %s at most', task ->> 'leased_by', task ->> 'leased_until')
+              WHEN 'stale' THEN format('was in work by %s, whose lease is over, and waits %s', task ->> 'leased_by', embedsidecar.place_words(task))
+              ELSE 'waits ' || embedsidecar.place_words(task) END,
+          CASE WHEN (task ->> 'attempt')::integer > 0 THEN format(' (failed tries: %s)', task ->> 'attempt') ELSE '' END,
+          CASE WHEN (task ->> 'visible')::boolean THEN '' ELSE ', and is not yet seen by other sessions' END) END;
     facts := task;
     RETURN NEXT;
 
     topic := 'ledger';
     sentence := CASE WHEN ledger IS NULL THEN 'The ledger has no entry: nothing was written for it yet, or what was is taken away.'
-        ELSE format('The ledger was last written %s ago (LSN %s): %s, generation %s%s.', round((ledger ->> 'written_seconds_ago')::numeric) || ' s',
+        ELSE format('The ledger was last written %s ago (LSN %s): %s, generation %s%s%s.', embedsidecar.age_words((ledger ->> 'written_seconds_ago')::double precision),
             ledger ->> 'lsn', CASE WHEN ledger ->> 'text_hash' <> '' THEN 'text hash ' || left(ledger ->> 'text_hash', 12) ELSE 'no text' END, ledger ->> 'generation',
-            CASE WHEN (ledger ->> 'anew')::boolean THEN ', to be embedded anew' WHEN (ledger ->> 'vector')::boolean THEN '' ELSE ', no vector' END) END;
+            CASE WHEN ledger -> 'generation' <> vector -> 'pipeline_generation' THEN format(' (the pipeline''s is %s)', vector ->> 'pipeline_generation') ELSE '' END,
+            CASE WHEN (ledger ->> 'anew')::boolean THEN ', to be embedded anew'
+                 WHEN "row" IS NULL THEN CASE WHEN (ledger ->> 'vector')::boolean THEN '' ELSE ', no vector' END
+                 WHEN NOT ("row" ->> 'exists')::boolean OR NOT ("row" ->> 'read')::boolean THEN ''
+                 WHEN NOT (ledger ->> 'text_agrees')::boolean THEN ', and the row''s text is another now'
+                 WHEN (ledger ->> 'source_agrees')::boolean THEN ', as the row is now' ELSE ', and the row has changed since' END) END;
     facts := ledger;
     RETURN NEXT;
 
-    topic := 'history';
-    sentence := coalesce('Of late, the latest first: ' || (SELECT string_agg(format('%s %s ago%s', h.o ->> 'outcome', round((h.o ->> 'finished_seconds_ago')::numeric) || ' s',
-            CASE WHEN h.o ->> 'code' <> '' THEN ' (' || (h.o ->> 'code') || ')' ELSE '' END), ', ' ORDER BY h.n) FROM jsonb_array_elements(story -> 'history') WITH ORDINALITY AS h (o, n)) || '.',
-        'Nothing was done for it by way of the queue in the last day.');
-    facts := story -> 'history';
-    RETURN NEXT;
-
-    verdict := CASE
-        WHEN task ->> 'state' = 'cancelled' THEN 'cancelled' WHEN task ->> 'state' = 'failed' THEN 'dead_letter'
-        WHEN NOT (task ->> 'visible')::boolean THEN 'invisible' WHEN task ->> 'state' = 'in_progress' THEN 'working'
-        WHEN task IS NOT NULL AND resting IS NOT NULL THEN 'not_at_work'
-        WHEN task ->> 'state' = 'retrying' THEN 'retrying' WHEN task IS NOT NULL THEN 'waiting'
-        WHEN ledger IS NULL THEN 'unknown'
-        WHEN (ledger ->> 'anew')::boolean OR (ledger ->> 'generation')::integer <> p.generation THEN 'not_queued'
-        WHEN (ledger ->> 'vector')::boolean THEN 'current' WHEN ledger ->> 'text_hash' = '' THEN 'no_text' ELSE 'no_token' END;
-    sentence := CASE verdict
-        WHEN 'cancelled' THEN 'somebody took the row out of the queue, and it has not changed since' WHEN 'dead_letter' THEN 'the row is a dead letter: ' || trouble
-        WHEN 'invisible' THEN 'a change is committed, and other sessions do not see it yet' WHEN 'working' THEN (task ->> 'leased_by') || ' is working on it'
-        WHEN 'not_at_work' THEN 'it waits, and the pipeline is not at work: ' || resting WHEN 'retrying' THEN 'it failed and is tried again by itself: ' || trouble
-        WHEN 'waiting' THEN 'it waits ' || place
-        WHEN 'unknown' THEN 'nothing is known of a row with this key: there is none, or its change has not been read, or a scan has not come to it'
-        WHEN 'not_queued' THEN 'the row is to be looked at again, and nothing waits in the queue' || CASE WHEN scanning THEN ': a scan will find it' ELSE '' END
-        WHEN 'no_text' THEN 'the row had nothing to embed when it was last looked at: its text is empty, or the filter leaves it out'
-        WHEN 'no_token' THEN 'the model finds nothing to embed in the row''s text: it has no vector by design'
-        ELSE 'its vector is that of its text, for every change before LSN ' || point.lsn END || CASE WHEN verdict IN ('current', 'no_text', 'no_token') AND scanning THEN
-            '; a scan that compares it once more is not over' ELSE '' END || CASE WHEN verdict IN ('current', 'no_text', 'no_token') AND resting IS NOT NULL THEN '; later changes wait, since ' || resting ELSE '' END;
-    advice := CASE
-        WHEN verdict = 'cancelled' THEN format('SELECT * FROM embedsidecar.requeue(%L, ARRAY[%L]);', p.name, explain.key)
-        WHEN verdict IN ('dead_letter', 'retrying') THEN format('mend the cause; at once: SELECT * FROM embedsidecar.retry_failed(%L, keys => ARRAY[%L]);', p.name, explain.key)
-        WHEN verdict = 'invisible' THEN 'wait; if that lasts, its commit waits for a synchronous standby (wait_event SyncRep in pg_stat_activity)'
-        WHEN resting LIKE 'it is outside of its hours%' THEN format('SELECT embedsidecar.resume(%L, ''1 hour'');', p.name)
-        WHEN resting = 'it is paused' THEN CASE WHEN p.enabled THEN 'SELECT embedsidecar.resume();' ELSE format('SELECT embedsidecar.resume(%L);', p.name) END
-        WHEN resting IS NOT NULL THEN 'SELECT * FROM embedsidecar.health WHERE status <> ''ok'';'
-        WHEN verdict IN ('working', 'waiting') THEN 'wait'
-        WHEN verdict IN ('unknown', 'not_queued') AND NOT scanning THEN format('look at the row itself: embedsidecar explain; if it is there and stays unknown: SELECT embedsidecar.backfill(%L);', p.name)
-        WHEN verdict IN ('unknown', 'not_queued') THEN 'wait for the scan: SELECT * FROM embedsidecar.progress;' END;
-    topic := 'verdict';
-    facts := jsonb_build_object('verdict', verdict);
-    RETURN NEXT;
-    IF advice IS NOT NULL THEN
-        topic := 'next step';
-        sentence := advice;
-        facts := NULL;
+    IF "row" IS NOT NULL THEN
+        topic := 'vector';
+        sentence := CASE
+            WHEN NOT ("row" ->> 'read')::boolean THEN 'The vector was not looked at'
+            WHEN NOT (vector ->> 'stored')::boolean THEN 'The destination holds no vector of it'
+            WHEN NOT (vector ->> 'ours')::boolean THEN 'The destination holds a vector that is not the one of the ledger'
+            ELSE 'The destination holds the vector of the ledger' || CASE WHEN (vector ->> 'generation')::integer > 0 AND vector -> 'generation' <> vector -> 'pipeline_generation'
+                    THEN format(', of generation %s (the pipeline''s is %s)', vector ->> 'generation', vector ->> 'pipeline_generation') ELSE '' END
+                || coalesce(', which is at least ' || embedsidecar.age_words((vector ->> 'age_at_least_seconds')::double precision) || ' old', '') END || '.';
+        facts := vector;
         RETURN NEXT;
     END IF;
+
+    topic := 'history';
+    facts := coalesce(nullif(s -> 'history', 'null'), '[]');
+    sentence := coalesce('Recently, the latest first: ' || (SELECT string_agg(format('%s %s ago%s', h.o ->> 'outcome',
+            embedsidecar.age_words((h.o ->> 'finished_seconds_ago')::double precision), coalesce(' (' || nullif(concat_ws(', ', nullif(h.o ->> 'code', ''),
+                CASE h.o ->> 'outcome' WHEN 'reused' THEN 'its vector was known' END, 'in ' || (h.o ->> 'took_ms') || ' ms',
+                'generation ' || nullif(nullif(h.o ->> 'generation', '0'), vector ->> 'pipeline_generation')), '') || ')', '')), ', ' ORDER BY h.n)
+        FROM jsonb_array_elements(facts) WITH ORDINALITY AS h (o, n)) || '.', 'Nothing was done for it by way of the queue in the last day.');
+    RETURN NEXT;
+
+    SELECT * INTO judged FROM embedsidecar.row_verdict(s);
+    topic := 'verdict';
+    sentence := judged.sentence;
+    facts := jsonb_build_object('verdict', judged.verdict, 'hints', judged.hints);
+    RETURN NEXT;
+    FOREACH hint IN ARRAY judged.hints LOOP
+        topic := 'next step';
+        sentence := hint;
+        facts := NULL;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION embedsidecar.tell(jsonb) IS 'A row''s story in sentences.';
+
+-- The row itself is not looked at: text and filter are expressions of its table's owner, which nobody runs with the rights of another.
+CREATE OR REPLACE FUNCTION embedsidecar.explain(pipeline text, key text, OUT topic text, OUT sentence text, OUT facts jsonb) RETURNS SETOF record
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    id integer;
+BEGIN
+    IF explain.key IS NULL THEN
+        RAISE EXCEPTION 'explain: name a row by its key' USING ERRCODE = 'null_value_not_allowed', HINT = 'keys are written as embedsidecar.tasks shows them; embedsidecar.row_key makes one of several columns';
+    END IF;
+    id := embedsidecar.pipeline_meant(explain.pipeline);
+    RETURN QUERY SELECT t.topic, t.sentence, t.facts FROM embedsidecar.states(one => id) AS p CROSS JOIN LATERAL embedsidecar.tell(
+        embedsidecar.row_facts(id, explain.key) || jsonb_build_object('pipeline', p.pipeline, 'key', explain.key, 'table', format('%I.%I', p.table_schema, p.table_name),
+            'model', p.model, 'vector', jsonb_build_object('pipeline_generation', p.generation), 'pipeline_state', jsonb_build_object(
+            'state', p.state, 'reason', p.reason, 'hints', p.hints, 'works', p.works, 'checkpoint', p.checkpoint, 'scanning', p.scan_phase <> 'done'))) AS t;
 END $$;
 COMMENT ON FUNCTION embedsidecar.explain(text, text) IS 'A row''s story in sentences, each with its facts: what waits for it, what was last written, what became of it of late, what follows from that and what to do next. The row itself is not looked at; the command embedsidecar explain does that. Keys are written as embedsidecar.tasks shows them.';
 

@@ -18,22 +18,6 @@ RETURN active_minutes IS NULL OR coalesce(open_until > now(), false)
        OR coalesce(active_minutes @> embedsidecar.minute_of_week(active_zone), false);
 COMMENT ON FUNCTION embedsidecar.is_open(int4multirange, text, timestamptz) IS 'Whether it is within a pipeline''s hours, or somebody has it work all the same.';
 
--- A function, so that no view depends on the table.
-CREATE OR REPLACE FUNCTION embedsidecar.set_aside(id integer) RETURNS bigint
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-SELECT count(*) FROM (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = id LIMIT 100000) AS c
-$$;
-COMMENT ON FUNCTION embedsidecar.set_aside(integer) IS 'For the views: how many changes of a pipeline cannot be queued, because somebody''s open transaction holds what they need.';
-
--- sidecar_runs is what the views say of it; sessions of the program read no view.
-CREATE OR REPLACE FUNCTION embedsidecar.sidecar_runs(slot name) RETURNS boolean
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-SELECT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.slot_name = slot AND w.last_seen_at > now() - interval '5 minutes'
-               AND (w.session_name = '' OR EXISTS (SELECT FROM pg_stat_activity AS a
-                    WHERE a.datname = current_database() AND a.application_name = w.session_name AND a.pid <> pg_backend_pid())))
-$$;
-COMMENT ON FUNCTION embedsidecar.sidecar_runs(name) IS 'Whether a sidecar for this slot was seen of late.';
-
 -- How far everything is.
 CREATE OR REPLACE FUNCTION embedsidecar.backlog(pipeline text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -75,11 +59,9 @@ DECLARE
 BEGIN
     SELECT bool_and(c.lsn >= how_far.lsn AND c.system_id = (SELECT s.system_identifier::text FROM pg_control_system() AS s)),
            bool_and(EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation)),
-           string_agg(format('%s is %s', p.name, CASE WHEN NOT (i.enabled AND p.enabled) THEN 'paused' WHEN p.status <> 'active' THEN p.status ELSE 'outside of its hours' END),
-                   ', ' ORDER BY p.name)
-               FILTER (WHERE NOT (i.enabled AND p.enabled AND p.status = 'active' AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)))
+           string_agg(format('%s is %s', p.name, embedsidecar.rests(p)), ', ' ORDER BY p.name) FILTER (WHERE embedsidecar.rests(p) IS NOT NULL)
     INTO   decoded, routed, resting
-    FROM   embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i JOIN embedsidecar.lsn_checkpoint AS c ON c.slot_name = p.slot_name
+    FROM   embedsidecar.pipeline AS p JOIN embedsidecar.lsn_checkpoint AS c ON c.slot_name = p.slot_name
     WHERE  p.pipeline_id = ANY (how_far.ids);
     -- In a statement of its own, which sees what became a task before the checkpoint that was just read; and in one, as
     -- what was set aside becomes a task or a scan.
@@ -225,9 +207,9 @@ BEGIN
            (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'failed' AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
            (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'cancelled' AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
            EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id AND s.phase <> 'done'),
-           CASE WHEN NOT (i.enabled AND p.enabled) THEN 'paused' WHEN p.status <> 'active' THEN p.status WHEN NOT embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) THEN 'outside of its hours' END,
-           embedsidecar.sidecar_runs(p.slot_name)
-    FROM   embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i
+           embedsidecar.rests(p),
+           EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.slot_name = p.slot_name AND embedsidecar.runs(w))
+    FROM   embedsidecar.pipeline AS p
     WHERE  p.pipeline_id = ANY (drain_state.ids)
     ORDER BY p.name;
 END $$;

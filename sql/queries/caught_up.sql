@@ -7,21 +7,21 @@
 SELECT c.lsn >= @lsn::pg_lsn AND c.system_id = (SELECT system_identifier::text FROM pg_control_system()) AS decoded,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
             WHERE p.slot_name = c.slot_name AND t.state IN ('todo', 'retrying') AND t.first_lsn <= @lsn::pg_lsn
-              AND i.enabled AND p.enabled AND p.status = 'active' AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) LIMIT 100000) AS o)
+              AND embedsidecar.rests(p) IS NULL LIMIT 100000) AS o)
        + (SELECT count(*) FROM (SELECT FROM embedsidecar.aside AS a JOIN embedsidecar.pipeline AS p USING (pipeline_id)
             WHERE p.slot_name = c.slot_name AND a.first_lsn <= @lsn::pg_lsn
-              AND i.enabled AND p.enabled AND p.status = 'active' AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) LIMIT 100000) AS o) AS open,
+              AND embedsidecar.rests(p) IS NULL LIMIT 100000) AS o) AS open,
        (SELECT count(*) FROM embedsidecar.scan AS s JOIN embedsidecar.pipeline AS p USING (pipeline_id)
-            WHERE p.slot_name = c.slot_name AND s.phase <> 'done' AND i.enabled AND p.enabled AND p.status = 'active' AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)) AS scans,
+            WHERE p.slot_name = c.slot_name AND s.phase <> 'done' AND embedsidecar.rests(p) IS NULL) AS scans,
        (SELECT count(*) FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
             WHERE p.slot_name = c.slot_name AND t.state = 'failed' AND t.first_lsn <= @lsn::pg_lsn) AS failed,
        (SELECT count(*) FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
             WHERE p.slot_name = c.slot_name AND t.state = 'cancelled' AND t.first_lsn <= @lsn::pg_lsn) AS cancelled,
        coalesce((SELECT array_agg(p.name ORDER BY p.name) FROM embedsidecar.pipeline AS p
-            WHERE p.slot_name = c.slot_name AND NOT (i.enabled AND p.enabled AND p.status = 'active' AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until))), '{}') AS resting,
+            WHERE p.slot_name = c.slot_name AND embedsidecar.rests(p) IS NOT NULL), '{}') AS resting,
        coalesce((SELECT array_agg(p.name ORDER BY p.name) FROM embedsidecar.pipeline AS p
-            WHERE p.slot_name = c.slot_name AND i.enabled AND p.enabled AND p.status = 'active' AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)
+            WHERE p.slot_name = c.slot_name AND embedsidecar.rests(p) IS NULL
               AND NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation)), '{}') AS unrouted,
        EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.slot_name = c.slot_name) AS any_pipeline
-FROM   embedsidecar.lsn_checkpoint AS c CROSS JOIN embedsidecar.installation AS i
+FROM   embedsidecar.lsn_checkpoint AS c
 WHERE  c.slot_name = @slot;

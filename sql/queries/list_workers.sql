@@ -2,8 +2,7 @@
 -- Rows: one per sidecar. Locks: none.
 SELECT w.worker_id, w.slot_name, w.instance, w.version, w.stream, w.stream_detail, w.problems, extract(epoch FROM now() - w.last_seen_at)::double precision AS seen_seconds_ago,
        w.succeeded_24h + w.failed_24h AS processed_24h, w.succeeded_24h, w.failed_24h, w.last_batch_at, w.speeds,
-       w.host, w.role, w.last_seen_at > now() - interval '5 minutes' AND (w.session_name = '' OR EXISTS (SELECT FROM pg_stat_activity AS a
-            WHERE a.datname = current_database() AND a.application_name = w.session_name AND a.pid <> pg_backend_pid())) AS runs,
+       w.host, w.role, embedsidecar.runs(w) AS runs,
        w.started_at, w.last_seen_at,
        (SELECT coalesce(sum(cardinality(l.task_ids)), 0)::bigint FROM embedsidecar.lease AS l WHERE l.worker_id = w.worker_id AND l.leased_until >= now()) AS rows_leased
 FROM   embedsidecar.worker AS w

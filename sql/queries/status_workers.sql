@@ -4,7 +4,5 @@
 SELECT w.worker_id, w.slot_name, w.instance, w.version, w.stream, w.stream_detail, w.problems, extract(epoch FROM now() - w.last_seen_at)::double precision AS seen_seconds_ago,
        w.succeeded_24h + w.failed_24h AS processed_24h, w.succeeded_24h, w.failed_24h, w.last_batch_at, w.speeds
 FROM   embedsidecar.worker AS w
-WHERE  w.last_seen_at > now() - interval '5 minutes'
-       AND (w.session_name = '' OR EXISTS (SELECT FROM pg_stat_activity AS a
-            WHERE a.datname = current_database() AND a.application_name = w.session_name AND a.pid <> pg_backend_pid()))
+WHERE  embedsidecar.runs(w)
 ORDER BY w.worker_id;

@@ -1,37 +1,9 @@
--- It reads with the rights of its owner. Counts of tasks are exact up to 100,000 and end there.
 CREATE OR REPLACE VIEW embedsidecar.status AS
-SELECT p.pipeline_id, p.name AS pipeline, p.slot_name, coalesce(tn.nspname, p.table_schema) AS table_schema, coalesce(tc.relname, p.table_name) AS table_name,
-       p.model, p.plugin, p.generation, i.enabled AND p.enabled AS enabled, p.status, p.status_detail,
-       (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id
-            AND t.task_id NOT IN (SELECT unnest(l.task_ids) FROM embedsidecar.lease AS l WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now())
-            LIMIT 100000) AS c)
-       + embedsidecar.set_aside(p.pipeline_id) AS pending,
-       (SELECT coalesce(sum(cardinality(l.task_ids)), 0) FROM embedsidecar.lease AS l WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now()) AS running,
-       (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id LIMIT 100000) AS c) AS retrying,
-       (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'failed' AND t.pipeline_id = p.pipeline_id LIMIT 100000) AS c) AS failed,
-       (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'cancelled' AND t.pipeline_id = p.pipeline_id LIMIT 100000) AS c) AS cancelled,
-       extract(epoch FROM now() - (SELECT min(t.committed_at) FROM unnest('{0,1,2,3}'::smallint[]) AS n (lane) CROSS JOIN LATERAL (
-           (SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id AND t.lane = n.lane
-            ORDER BY t.seq LIMIT 1000)
-           UNION ALL
-           (SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id AND t.lane = n.lane
-            ORDER BY t.due_at LIMIT 1000)) AS t))::double precision AS oldest_seconds,
-       coalesce(s.phase, 'done') AS scan_phase,
-       NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation) AS unrouted,
-       EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.slot_name = p.slot_name AND w.last_seen_at > now() - interval '5 minutes'
-               AND (w.session_name = '' OR EXISTS (SELECT FROM pg_stat_activity AS a
-                    WHERE a.datname = current_database() AND a.application_name = w.session_name AND a.pid <> pg_backend_pid()))) AS sidecar_runs,
-       p.tokens_embedded + coalesce(c.tokens_embedded, 0) AS tokens_embedded,
-       (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS c
-        WHERE c.relkind = 'r' AND c.oid IN (SELECT t.relid FROM pg_partition_tree(p.table_oid) AS t UNION SELECT p.table_oid)) AS rows_estimate,
-       embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS is_open, p.active_hours
-FROM   embedsidecar.pipeline AS p
-       CROSS JOIN embedsidecar.installation AS i
-       LEFT JOIN embedsidecar.scan AS s ON s.pipeline_id = p.pipeline_id
-       LEFT JOIN embedsidecar.spent AS c ON c.pipeline_id = p.pipeline_id
-       LEFT JOIN pg_class AS tc ON tc.oid = p.table_oid
-       LEFT JOIN pg_namespace AS tn ON tn.oid = tc.relnamespace;
-COMMENT ON VIEW embedsidecar.status IS 'One row per pipeline: the facts of which embedsidecar status makes its word for the state. Counts are exact up to 100,000 and end there; no table of yours is counted.';
+SELECT s.pipeline_id, s.pipeline, s.slot_name, s.table_schema::name AS table_schema, s.table_name::name AS table_name, s.model, s.plugin, s.generation,
+       s.enabled, s.status, s.status_detail, s.pending, s.running, s.retrying, s.failed, s.cancelled, s.oldest_seconds, s.scan_phase, s.unrouted,
+       s.sidecar_runs, s.tokens_embedded, s.rows_estimate, s.is_open, s.active_hours, s.state, s.reason, s.hints, s.works, s.needs_act, s.may_miss
+FROM   embedsidecar.states() AS s;
+COMMENT ON VIEW embedsidecar.status IS 'One row per pipeline: its state, as every door shows it, and the figures. Counts are exact up to 100,000 and end there; no table of yours is counted.';
 COMMENT ON COLUMN embedsidecar.status.pipeline_id IS 'Its number.';
 COMMENT ON COLUMN embedsidecar.status.pipeline IS 'Its name.';
 COMMENT ON COLUMN embedsidecar.status.slot_name IS 'The replication slot that its changes come from.';
@@ -56,3 +28,9 @@ COMMENT ON COLUMN embedsidecar.status.tokens_embedded IS 'Tokens that the embedd
 COMMENT ON COLUMN embedsidecar.status.rows_estimate IS 'Rows of the source table by the server''s own estimate.';
 COMMENT ON COLUMN embedsidecar.status.is_open IS 'It is within its hours, or somebody has it work all the same.';
 COMMENT ON COLUMN embedsidecar.status.active_hours IS 'When it works: windows, or manual; empty: always.';
+COMMENT ON COLUMN embedsidecar.status.state IS 'Where it stands: docs/states.md.';
+COMMENT ON COLUMN embedsidecar.status.reason IS 'Why, in a sentence.';
+COMMENT ON COLUMN embedsidecar.status.hints IS 'What to do about it; empty: nothing.';
+COMMENT ON COLUMN embedsidecar.status.works IS 'Rows are embedded in this state, or would be if there were any.';
+COMMENT ON COLUMN embedsidecar.status.needs_act IS 'The state does not end by itself.';
+COMMENT ON COLUMN embedsidecar.status.may_miss IS 'Changes may have been missed, or nobody reads them: the coverage is unknown.';

@@ -1,7 +1,6 @@
 CREATE OR REPLACE VIEW embedsidecar.workers AS
 SELECT w.worker_id, w.instance, w.version, w.slot_name, w.stream, w.stream_detail, w.problems, w.started_at, w.last_seen_at,
-       w.last_seen_at > now() - interval '5 minutes' AND (w.session_name = '' OR EXISTS (SELECT FROM pg_stat_activity AS a
-           WHERE a.datname = current_database() AND a.application_name = w.session_name AND a.pid <> pg_backend_pid())) AS runs,
+       embedsidecar.runs(w) AS runs,
        (SELECT coalesce(sum(cardinality(l.task_ids)), 0) FROM embedsidecar.lease AS l WHERE l.worker_id = w.worker_id AND l.leased_until >= now()) AS rows_leased,
        w.succeeded_24h + w.failed_24h AS processed_24h, w.succeeded_24h, w.failed_24h, w.last_batch_at, w.role, w.host, w.speeds
 FROM   embedsidecar.worker AS w;

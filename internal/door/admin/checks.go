@@ -2,14 +2,12 @@ package admin
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
-	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
 // Check is the outcome of one check.
@@ -20,8 +18,7 @@ type Check struct {
 	Hints  []string     `json:"hints,omitempty"`
 }
 
-// Checks tells what running depends on, and whether it is so. What sidecars say of their embedders counts more than
-// what an embedder of this process says.
+// Checks tells what running depends on, and whether it is so.
 func (s *Service) Checks(ctx context.Context) ([]Check, error) {
 	if _, err := gate.Wholly(ctx, gate.RoleViewer); err != nil {
 		return nil, err
@@ -30,39 +27,7 @@ func (s *Service) Checks(ctx context.Context) ([]Check, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.check(ctx, pool)
-	if err != nil {
-		return nil, err
-	}
-	now, _, err := s.look(ctx, pool)
-	if err != nil {
-		return list, nil //nolint:nilerr // nothing is set up: a finding says so
-	}
-	return ofSidecars(list, now.Pipelines), nil
-}
-
-// ofSidecars adds what keeps sidecars from pipelines. An embedder that can be had here is not ok while that of the
-// sidecars is not.
-func ofSidecars(list []Check, pipelines []observe.Pipeline) []Check {
-	list = slices.Clone(list)
-	for i := range pipelines {
-		p := &pipelines[i]
-		if !p.State.OfEmbedder() {
-			continue
-		}
-		c := Check{Check: "pipeline " + p.Name + " in its sidecar", Status: check.Wrong, Detail: p.State.Word() + ": " + p.Reason}
-		if p.WayOut != "" {
-			c.Hints = []string{p.WayOut}
-		}
-		list = append(list, c)
-		for k := range list {
-			if list[k].Check == "embedder "+p.Plugin && list[k].Status == check.OK {
-				list[k].Status = check.Wrong
-				list[k].Detail += ", in a process of this program; not in the sidecar of " + p.Name
-			}
-		}
-	}
-	return list
+	return s.check(ctx, pool)
 }
 
 // check looks at everything. Those who ask within ten seconds get the same answer.

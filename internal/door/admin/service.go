@@ -302,12 +302,11 @@ func (s *Service) Explain(ctx context.Context, pipeline, key string, text bool) 
 			return explain.Story{}, err
 		}
 	}
-	list, err := explain.Read(ctx, pool, names[0], []string{key}, explain.Options{Text: text, Redact: s.o.Redact})
+	list, err := explain.Read(ctx, pool, names[0], []string{key}, explain.Options{
+		Text: text, Redact: s.o.Redact, HideHashes: !who.RowText, // who knows the hash of a short text guesses it
+	})
 	if err != nil {
 		return explain.Story{}, err
-	}
-	if !who.RowText { // who knows the hash of a short text guesses it
-		list[0].HideHashes()
 	}
 	if !list[0].Known() {
 		return list[0], gate.Refuse(http.StatusNotFound, "row_not_found", fmt.Sprintf("pipeline %s knows no row with the key %q", names[0], key), "keys are written as /api/v1/tasks, tasks list, search and verify show them")

@@ -51,8 +51,8 @@ func backfillOf(p *observe.Pipeline) backfill {
 			b.Tone, b.Phase = "busy", "compared, not yet embedded"
 		}
 	}
-	if b.Phase != "done" && !p.State.Works() {
-		b.Tone, b.Phase, b.Does = toneOf(p.State), p.State.Word(), b.Phase
+	if b.Phase != "done" && !p.Works {
+		b.Tone, b.Phase, b.Does = toneOf(p), p.State.Word(), b.Phase
 	}
 	return b
 }

@@ -17,7 +17,7 @@ type pace struct {
 
 // paceOf is how fast rows of a pipeline are embedded, by what its sidecars say.
 func paceOf(p *observe.Pipeline) pace {
-	if !p.State.Works() {
+	if !p.Works {
 		return pace{}
 	}
 	return pace{p.Speed.Rows, p.SecondsLeft, p.AtLeast}
@@ -29,7 +29,7 @@ func together(list []observe.Pipeline) (all pace) {
 	for i := range list {
 		one := paceOf(&list[i])
 		all = pace{all.Rate + one.Rate, max(all.Left, one.Left), all.Least || one.Least}
-		known = known && (one.Left > 0 || !list[i].State.Works() || list[i].Open() == 0)
+		known = known && (one.Left > 0 || !list[i].Works || list[i].Open() == 0)
 	}
 	if !known {
 		all.Left = 0

@@ -25,7 +25,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
-	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
@@ -168,8 +167,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"spark":   sparkline,
 		"bar":     bar,
 		"columns": columns,
-		"tone":    toneOf,
-		"tonefor": func(p observe.Pipeline) string { return toneFor(&p, nil) },
+		"tonefor": func(p observe.Pipeline) string { return toneFor(&p) },
 		"word":    func(c health.Code) string { return c.Word() },
 		"percent": wording.Percent,
 		"deref":   func(f *float64) float64 { return *f },
@@ -185,7 +183,7 @@ func (d *Dashboard) functions() template.FuncMap {
 			return "bad"
 		},
 		"stateword": func(s string) string { return strings.ReplaceAll(s, "_", " ") },
-		"statetone": stateTone, "streamtone": streamTone, "slotword": slotWord,
+		"statetone": stateTone, "streamtone": streamTone,
 		"len64":     func(list []search.Hit) int64 { return int64(len(list)) },
 		"int64":     func(n int) int64 { return int64(n) },
 		"capital":   capital,
@@ -273,14 +271,14 @@ func millis(d time.Duration) string {
 
 func shortTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }
 
-// toneOf is how well a pipeline in a state is: good, busy, warn or bad.
-func toneOf(c health.Code) string {
-	switch {
+// toneOf is how well a pipeline is: good, busy, warn or bad.
+func toneOf(p *observe.Pipeline) string {
+	switch c := p.State; {
 	case c == health.UpToDate:
 		return "good"
 	case c == health.Paused, c == health.Disabled, c == health.RowsFailed, c == health.RowsCancelled:
 		return "warn"
-	case c.NeedsAct():
+	case p.NeedsAct:
 		return "bad"
 	}
 	return "busy"
@@ -306,21 +304,6 @@ func streamTone(s health.Stream) string {
 	default:
 		return "busy"
 	}
-}
-
-// slotWord is a word for a slot.
-func slotWord(s report.Slot) string {
-	switch {
-	case !s.Exists:
-		return "missing"
-	case s.WALStatus == "lost":
-		return "lost"
-	case s.Making:
-		return "being made"
-	case s.Active:
-		return "streamed"
-	}
-	return "no sidecar streams"
 }
 
 func checkTone(s check.Status) string {

@@ -58,9 +58,9 @@ func (d *Dashboard) row(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	o.Story, o.Pipeline, o.Key, o.Tone = &story, story.Pipeline, story.Key, verdictTone(story.Verdict.Code)
-	for _, line := range story.Lines()[1:] {
-		if !strings.HasPrefix(line, "Verdict: ") && !strings.HasPrefix(line, "Text: ") {
-			o.Lines = append(o.Lines, line)
+	for _, one := range story.Sentences {
+		if one.Topic != "verdict" && one.Topic != "next step" {
+			o.Lines = append(o.Lines, one.Text)
 		}
 	}
 	if story.Vector.Stored && who.May(gate.RoleOperator) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
@@ -30,20 +31,14 @@ const (
 
 // uneasy says why somebody should look at a pipeline whose state ends by itself, or may never end; nil: there is
 // nothing to look at. Its Text goes on behind the pipeline's name.
-func uneasy(p *observe.Pipeline, slots []report.Slot) *sentence {
-	if tone := toneOf(p.State); tone != "busy" && tone != "good" {
+func uneasy(p *observe.Pipeline) *sentence {
+	if tone := toneOf(p); tone != "busy" && tone != "good" {
 		return nil
-	}
-	blockers := slices.Concat(p.ScanBlockers, p.Holders)
-	for i := range slots {
-		if p.State == health.SlotWaiting && slots[i].Name == p.Slot {
-			blockers = slots[i].Blockers
-		}
 	}
 	name := health.Quoted(p.Name)
 	switch {
-	case blocked(blockers):
-		return &sentence{Tone: "warn", Text: p.State.Word(), Detail: capital(p.Reason) + ".", Next: p.WayOut}
+	case blocked(p.WaitsFor):
+		return &sentence{Tone: "warn", Text: p.State.Word(), Detail: capital(p.Reason) + ".", Next: strings.Join(p.Hints, "; ")}
 	case p.Retrying > 0:
 		s := sentence{
 			Tone: "warn", Text: "rows fail and are tried again",
@@ -75,18 +70,18 @@ func blocked(by []database.Blocker) bool {
 }
 
 // toneFor is how well a pipeline is: its state, and whether somebody should look at it all the same.
-func toneFor(p *observe.Pipeline, slots []report.Slot) string {
-	if s := uneasy(p, slots); s != nil {
+func toneFor(p *observe.Pipeline) string {
+	if s := uneasy(p); s != nil {
 		return s.Tone
 	}
-	return toneOf(p.State)
+	return toneOf(p)
 }
 
 // unwell are the pipelines whose rows all wait until somebody acts.
 func unwell(all []observe.Pipeline) []observe.Pipeline {
 	var list []observe.Pipeline
 	for i := range all {
-		if toneOf(all[i].State) == "bad" {
+		if toneOf(&all[i]) == "bad" {
 			list = append(list, all[i])
 		}
 	}
@@ -106,7 +101,7 @@ func sentenceOf(state *observe.Database) sentence {
 	for i := range state.Pipelines {
 		list[i] = &state.Pipelines[i]
 	}
-	tone := func(p *observe.Pipeline) string { return toneFor(p, state.Slots) }
+	tone := toneFor
 	slices.SortStableFunc(list, func(a, b *observe.Pipeline) int {
 		return cmp.Compare(slices.Index(worst, tone(a)), slices.Index(worst, tone(b)))
 	})
@@ -123,8 +118,8 @@ func sentenceOf(state *observe.Database) sentence {
 			same++
 		}
 	}
-	s := sentence{Tone: tone(first), Text: first.State.Word(), Detail: capital(first.Reason) + ".", Next: first.WayOut}
-	if u := uneasy(first, state.Slots); u != nil {
+	s := sentence{Tone: tone(first), Text: first.State.Word(), Detail: capital(first.Reason) + ".", Next: strings.Join(first.Hints, "; ")}
+	if u := uneasy(first); u != nil {
 		s = *u
 	}
 	switch {

@@ -12,6 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -158,7 +159,7 @@ func (d *Dashboard) pipeline(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	o := onePipeline{Pipeline: state, Unease: uneasy(&state, nil), Priorities: verbs.Priorities}
+	o := onePipeline{Pipeline: state, Unease: uneasy(&state), Priorities: verbs.Priorities}
 	if o.Set, err = d.o.Service.Defined(ctx, o.Name); err != nil {
 		return view{}, err
 	}
@@ -211,14 +212,7 @@ func (d *Dashboard) replication(r *http.Request) (view, error) {
 	list := []replication{}
 	for i := range state.Slots {
 		s := &state.Slots[i]
-		tone := "good"
-		switch {
-		case !s.Exists, s.WALStatus == "lost", !s.PublicationExists, s.OtherServer:
-			tone = "bad"
-		case !s.Active, s.Making, s.WALStatus == "unreserved":
-			tone = "warn"
-		}
-		list = append(list, replication{*s, gaugeOf(s), tone})
+		list = append(list, replication{*s, gaugeOf(s), checkTone(check.Status(s.Status))})
 	}
 	past := d.past(r.Context(), state)
 	return view{page: "replication", title: "Replication", live: true, data: map[string]any{

@@ -49,7 +49,7 @@ func TestSentence(t *testing.T) {
 		var d observe.Database
 		for _, s := range states {
 			d.Pipelines = append(d.Pipelines, observe.Pipeline{Pipeline: report.Pipeline{
-				Name: string(s), State: s, Reason: "because", Pending: 2,
+				Name: string(s), State: s, Reason: "because", Pending: 2, NeedsAct: s != health.UpToDate && s != health.Working,
 			}})
 		}
 		s := sentenceOf(&d)
@@ -85,14 +85,14 @@ func TestSentence_NotWell(t *testing.T) {
 			"warn docs: rows fail and are tried again. 2 rows failed and will be tried again.",
 		},
 		"blocked": {
-			report.Pipeline{State: health.ScanWaiting, ScanBlockers: by(seconds(36000))},
+			report.Pipeline{State: health.ScanWaiting, WaitsFor: by(seconds(36000))},
 			"warn docs: scan waiting. Because.",
 		},
 		"blocked, nobody knows how long": {
-			report.Pipeline{State: health.ScanWaiting, ScanBlockers: by(nil)}, "warn docs: scan waiting. Because.",
+			report.Pipeline{State: health.ScanWaiting, WaitsFor: by(nil)}, "warn docs: scan waiting. Because.",
 		},
 		"blocked for a moment": {
-			report.Pipeline{State: health.ScanWaiting, ScanBlockers: by(seconds(2))},
+			report.Pipeline{State: health.ScanWaiting, WaitsFor: by(seconds(2))},
 			"busy All is well, and there is work. docs: because.",
 		},
 		"old": {
@@ -115,8 +115,9 @@ func TestSentence_NotWell(t *testing.T) {
 		}
 	}
 	making := observe.Database{
-		Slots:     []report.Slot{{Name: "s", Making: true, Blockers: by(seconds(90))}},
-		Pipelines: []observe.Pipeline{{Pipeline: report.Pipeline{Name: "docs", Slot: "s", State: health.SlotWaiting}}},
+		Pipelines: []observe.Pipeline{{Pipeline: report.Pipeline{
+			Name: "docs", Slot: "s", State: health.SlotWaiting, WaitsFor: by(seconds(90)),
+		}}},
 	}
 	if s := sentenceOf(&making); s.Tone != "warn" {
 		t.Errorf("the making of a slot waits for long: %+v", s)
@@ -128,7 +129,7 @@ func TestPace(t *testing.T) {
 	t.Parallel()
 	at := func(state health.Code, open int64, rate, left float64) observe.Pipeline {
 		return observe.Pipeline{Pipeline: report.Pipeline{
-			State: state, Pending: open, Speed: speed.Speed{Rows: rate}, SecondsLeft: left,
+			State: state, Works: state != health.Paused, Pending: open, Speed: speed.Speed{Rows: rate}, SecondsLeft: left,
 		}}
 	}
 	many := at(health.Working, 100_000, 1200, 100)

@@ -70,7 +70,7 @@ func head(d *observe.Database, now time.Time) string {
 	for i := range d.Pipelines {
 		p := &d.Pipelines[i]
 		open, failed = open+p.Open(), failed+p.Failed
-		if p.State.NeedsAct() {
+		if p.NeedsAct {
 			act++
 		}
 	}

@@ -21,12 +21,12 @@ func TestFrame(t *testing.T) {
 		t.Errorf("head %q", f.Head)
 	}
 	d := observe.Database{
-		Slots:    []report.Slot{{Name: "s", Exists: true, Active: true, Holder: "one", LagBytes: 2048, RetainedBytes: 1 << 20}},
+		Slots:    []report.Slot{{Name: "s", State: report.Streamed, Reason: "streamed by one", LagBytes: 2048, RetainedBytes: 1 << 20}},
 		Sidecars: []report.Sidecar{{Instance: "one", Stream: health.Streaming, Succeeded: 7, Version: "1.0.0"}},
 	}
 	look := func(open int64, state health.Code, oldest *float64, after time.Duration) top.Frame {
 		d.Pipelines = []observe.Pipeline{{Pipeline: report.Pipeline{
-			Name: "docs", Plugin: "onnx", Model: "m", State: state, Pending: open, OldestSeconds: oldest, Coverage: new(0.5), Enabled: true,
+			Name: "docs", Plugin: "onnx", Model: "m", State: state, Works: state == health.Working, NeedsAct: state != health.Working, Pending: open, OldestSeconds: oldest, Coverage: new(0.5), Enabled: true,
 			RowsEstimated: true, Failed: 2,
 		}}}
 		return v.Frame(&d, now.Add(after))

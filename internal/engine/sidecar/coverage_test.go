@@ -139,9 +139,10 @@ func TestP10_CoverageIsUnknownWhileChangesMayBeMissing(t *testing.T) {
 	r.covers(1, health.UpToDate)
 	stop()
 	r.released()
-	db.MustExec("SELECT pg_drop_replication_slot($1)", r.slot)
-	db.MustExec("UPDATE docs SET body = 'stale ' || id WHERE id <= 5")
 	const unknown = -1
+	db.MustExec("UPDATE docs SET body = 'stale ' || id WHERE id <= 5")
+	r.covers(unknown, health.NoSidecar) // nobody has read what has changed
+	db.MustExec("SELECT pg_drop_replication_slot($1)", r.slot)
 	r.covers(unknown, health.SlotLost)
 	tx, err := db.Pool.Begin(t.Context())
 	if err == nil {

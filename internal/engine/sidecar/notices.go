@@ -119,35 +119,6 @@ func (s *Sidecar) blockers() []string {
 	return nil
 }
 
-// Health returns where each pipeline stands, as far as this process knows: it asks no database.
-func (s *Sidecar) Health() map[string]health.State {
-	stream, detail := s.streaming()
-	list := map[string]health.State{}
-	for _, state := range s.States() {
-		self := health.Sidecar{Name: s.o.Instance, Stream: stream, Detail: detail, Problems: map[int32]health.Problem{}}
-		if state.Problem != nil && state.Pipeline.Status != pipeline.Locked {
-			self.Problems[state.Pipeline.ID] = *state.Problem
-		}
-		f := health.Facts{
-			Name: state.Pipeline.Name, ID: state.Pipeline.ID, Status: string(state.Pipeline.Status),
-			Detail: state.Pipeline.Detail, Paused: !state.Pipeline.Enabled, Closed: state.Pipeline.Closed,
-			Active: state.Pipeline.Active,
-			Slot: health.Slot{
-				Name: s.o.Slot, Exists: true, Published: true, Active: true, Making: stream == health.Making,
-				Blockers: s.blockers(),
-			}, Sidecars: []health.Sidecar{self},
-		}
-		if stream == health.Standby || stream == health.NoStream { // another one streams
-			f.Sidecars[0].Stream = health.Streaming
-		}
-		if state.Pipeline.Status == pipeline.Locked {
-			f.Status = string(pipeline.Active)
-		}
-		list[state.Pipeline.Name] = health.Of(f)
-	}
-	return list
-}
-
 // notice is what only this process knows.
 type notice struct {
 	stream   health.Stream

@@ -206,7 +206,7 @@ func (s *Sidecar) barred(p pipeline.Pipeline) *health.Problem {
 	case p.Status != pipeline.Active:
 		return &health.Problem{Code: health.Code(p.Status), Detail: p.Detail}
 	case p.Closed:
-		return &health.Problem{Code: health.OutsideHours, Detail: health.Outside(p.Active)}
+		return &health.Problem{Code: health.OutsideHours, Detail: "outside of its hours (" + string(p.Active) + ")"}
 	}
 	return nil
 }

@@ -21,14 +21,15 @@ import (
 )
 
 const (
-	mostAhead = 100_000          // tasks that are counted before one
 	mostBytes = 4 * rows.MaxText // of a text, to tell how long it is
 )
 
 // Options say what is told.
 type Options struct {
-	Text   bool                // the text of the row, too
-	Redact func(string) string // takes what is secret out of messages
+	Text bool // the text of the row, too
+	// HideHashes leaves out what tells a short text to whoever tries texts.
+	HideHashes bool
+	Redact     func(string) string // takes what is secret out of messages
 	// Count tells how many tokens a pipeline's model sees in a text, and how many it takes; nil: nobody wants to know.
 	Count func(ctx context.Context, p *pipeline.Pipeline, text string) (n, most int, err error)
 }
@@ -46,42 +47,67 @@ func Read(ctx context.Context, pool *pgxpool.Pool, name string, keys []string, o
 	}
 	list := make([]Story, len(keys))
 	for i, key := range keys {
-		err := database.UntilUnlocked(ctx, func() (err error) { list[i], err = read(ctx, pool, p, key, o); return err })
+		s := &list[i]
+		err := database.UntilUnlocked(ctx, func() (err error) { *s, err = read(ctx, pool, p, key, o); return err })
+		if err == nil && o.HideHashes {
+			s.HideHashes()
+		}
+		// No transaction is open: a model may take its time.
+		if r := &s.Row; err == nil && o.Count != nil && r.Wanted() && r.Characters != nil {
+			r.Tokens, err = o.tokens(ctx, p, r.text)
+		}
+		if err == nil {
+			s.State, s.Table = state, p.Source()
+			err = s.tell(ctx, pool)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("explain row %q of pipeline %q: %w", key, p.Name, err)
-		}
-		list[i].State = state
-		list[i].Verdict = judge(&list[i])
-		// No transaction is open: a model may take its time.
-		if r := &list[i].Row; o.Count != nil && r.Wanted() && r.Characters != nil {
-			n, most, err := o.Count(ctx, p, r.text)
-			if err != nil {
-				return nil, fmt.Errorf("count the tokens of row %q of pipeline %q: %w", key, p.Name, err)
-			}
-			r.Tokens = &Tokens{n, most, most > 0 && n > most && !p.Chunking.On()}
 		}
 	}
 	return list, nil
 }
 
+func (o Options) tokens(ctx context.Context, p *pipeline.Pipeline, text string) (*Tokens, error) {
+	n, most, err := o.Count(ctx, p, text)
+	if err != nil {
+		return nil, fmt.Errorf("count tokens: %w", err)
+	}
+	return &Tokens{n, most, most > 0 && n > most && !p.Chunking.On()}, nil
+}
+
 // where tells where the pipeline stands.
 func where(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (State, error) {
-	all, err := report.Options{CountUpTo: -1, Loaded: []pipeline.Pipeline{*p}}.Read(ctx, pool)
-	if err != nil {
+	all, err := report.Options{CountUpTo: -1, Loaded: []pipeline.Pipeline{*p}, Only: p.ID}.Read(ctx, pool)
+	if err != nil || len(all.Pipelines) == 0 {
 		return State{}, err
 	}
-	var s State
-	for i := range all.Pipelines {
-		if h := all.Pipelines[i].Health(); all.Pipelines[i].ID == p.ID {
-			s = State{Code: h.Code, Reason: h.Reason, WayOut: h.WayOut}
-			for k := range all.Slots {
-				if all.Slots[k].Name == all.Pipelines[i].Slot {
-					s.Checkpoint = all.Slots[k].Checkpoint
-				}
-			}
+	now := &all.Pipelines[0]
+	return State{now.State, now.Reason, now.Hints, now.Works, now.Checkpoint, now.ScanPhase != "done"}, nil
+}
+
+// tell has the database judge what was read, and tell of it.
+func (s *Story) tell(ctx context.Context, db database.Reader) error {
+	list, err := database.Collect(ctx, db, "tell_story", pgx.RowToStructByPos[told], pgx.StrictNamedArgs{"story": s})
+	if err != nil {
+		return fmt.Errorf("judge what is known: %w", err)
+	}
+	for _, one := range list {
+		s.Sentences = append(s.Sentences, one.Sentence)
+		if one.Topic == "verdict" {
+			s.Verdict = Verdict{one.Facts.Verdict, one.Text, one.Facts.Hints}
 		}
 	}
-	return s, nil
+	return nil
+}
+
+// told is a sentence with what it is made of, as far as the verdict goes.
+type told struct {
+	Sentence
+
+	Facts struct {
+		Verdict Code     `json:"verdict"`
+		Hints   []string `json:"hints"`
+	}
 }
 
 // read reads all of a row in one snapshot. The key of another spelling leads to the row that it means.
@@ -130,7 +156,7 @@ func (s *Story) row(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o Opti
 	}
 	r = found[0]
 	t := rows.New(p, tx, rows.Options{})
-	s.Row = told(&r, o.Text)
+	s.Row = rowOf(&r, o.Text)
 	s.Vector = Vector{
 		Stored: r.Stored, Ours: t.Holds(&r), Generation: r.StoredGeneration, Wanted: p.Generation,
 		Current: t.Unchanged(&r),
@@ -169,8 +195,8 @@ func (s *Story) refused(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, fa
 	return nil
 }
 
-// told is what is told of a row.
-func told(r *rows.Row, text bool) Row {
+// rowOf is what is told of a row.
+func rowOf(r *rows.Row, text bool) Row {
 	row := Row{Read: true, Exists: r.Found, Taken: r.Keep, Bytes: r.Bytes}
 	if !r.Found || !r.Keep {
 		return row

@@ -1,5 +1,6 @@
-// Package explain tells the story of one row, from its change to its vector: what is read of it in one snapshot, what
-// follows from that, and what to do next. It changes nothing, and shows no text of the row unless that is asked for.
+// Package explain tells the story of one row, from its change to its vector: what is read of it in one snapshot. What
+// follows from that, and what to do next, is judged by sql/functions/explain.sql. It changes nothing, and shows no text
+// of the row unless that is asked for.
 package explain
 
 import (
@@ -16,6 +17,7 @@ type Story struct {
 	Pipeline string    `json:"pipeline"`
 	Key      string    `json:"key"`
 	AskedAs  string    `json:"asked_as,omitempty"` // another spelling of the key
+	Table    string    `json:"table"`              // of the pipeline, quoted
 	Model    string    `json:"model"`              // of the pipeline
 	Row      Row       `json:"row"`
 	Task     *Task     `json:"task"`   // null: nothing waits for the row
@@ -24,7 +26,67 @@ type Story struct {
 	History  []Outcome `json:"history"` // of the last day, the latest first
 	State    State     `json:"pipeline_state"`
 	Verdict  Verdict   `json:"verdict"`
+
+	Sentences []Sentence `json:"-"`
 }
+
+// Sentence is what is told of a part of the story: pipeline, changes, row, queue, ledger, vector, history, verdict, next
+// step.
+type Sentence struct{ Topic, Text string }
+
+// Lines tells the story. Names and messages in it are as they are.
+func (s *Story) Lines() []string {
+	lines := []string{s.Pipeline + ", row " + s.Key}
+	if s.AskedAs != "" {
+		lines[0] += " (asked for as " + s.AskedAs + ")"
+	}
+	for _, one := range s.Sentences {
+		switch one.Topic {
+		case "verdict":
+			lines = append(lines, "Verdict: "+one.Text+".")
+		case "next step":
+			lines = append(lines, "Next: "+one.Text)
+		default:
+			lines = append(lines, one.Text)
+		}
+	}
+	if s.Row.Text != nil {
+		lines = append(lines, "Text: "+*s.Row.Text)
+	}
+	return lines
+}
+
+// Code names a verdict. It is short and fixed.
+type Code string
+
+// The verdicts.
+const (
+	Current    Code = "current"     // the vector is that of the text as it is now
+	Empty      Code = "empty"       // no text, so no vector
+	NoToken    Code = "no_token"    // the model finds nothing in the text
+	Filtered   Code = "filtered"    // the filter leaves the row out
+	Gone       Code = "gone"        // no row, and nothing left of it
+	DeadLetter Code = "dead_letter" // not tried again by itself
+	Cancelled  Code = "cancelled"   // somebody took it out of the queue
+	Unreadable Code = "unreadable"  // text or filter fail
+	Unjudged   Code = "unjudged"    // the pipeline does not fit its table
+	Invisible  Code = "invisible"   // committed, and not yet seen by others
+	NotAtWork  Code = "not_at_work" // something is to be done, and the pipeline stands still
+	Working    Code = "working"     // a sidecar is at it
+	Retrying   Code = "retrying"    // it failed and will be tried again
+	Waiting    Code = "waiting"     // in the queue
+	NotQueued  Code = "not_queued"  // something is to be done, and nothing waits in the queue
+)
+
+// Verdict is what follows from a story.
+type Verdict struct {
+	Code     Code     `json:"code"`
+	Sentence string   `json:"sentence"`
+	Hints    []string `json:"hints,omitempty"` // what to do next; none: nothing
+}
+
+// String is the sentence with what to do next.
+func (v Verdict) String() string { return strings.Join(append([]string{v.Sentence}, v.Hints...), "; ") }
 
 // Known reports whether there is anything of the row, or has been of late.
 func (s *Story) Known() bool {
@@ -139,8 +201,10 @@ type Outcome struct {
 type State struct {
 	Code       health.Code `json:"state"`
 	Reason     string      `json:"reason"`
-	WayOut     string      `json:"way_out,omitempty"`
+	Hints      []string    `json:"hints,omitempty"`
+	Works      bool        `json:"works"`                // rows are embedded, or would be if there were any
 	Checkpoint string      `json:"checkpoint,omitempty"` // changes before it are in the queue or done
+	Scanning   bool        `json:"scanning"`             // a scan that compares every row is not over
 }
 
 // Unknown names the rows that there are not and never were, as far as is known; nil where all are known.

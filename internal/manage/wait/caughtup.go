@@ -192,7 +192,7 @@ func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
 		if p.Slot != s.Name {
 			continue
 		}
-		if p.State.Works() {
+		if p.Works {
 			now.left += p.Left()
 			now.more = now.more || p.Capped()
 		}
@@ -200,8 +200,8 @@ func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
 			continue
 		}
 		now.held = now.held || p.State != health.Backfill && p.State != health.Comparing
-		if p.State.NeedsAct() && p.WayOut != "" {
-			now.hint = p.WayOut
+		if p.NeedsAct && len(p.Hints) > 0 {
+			now.hint = strings.Join(p.Hints, "; ")
 		}
 		if !slices.Contains(reasons, p.Reason) {
 			reasons = append(reasons, p.Reason)

@@ -1,6 +1,5 @@
-// Package health says in one word and one sentence where a pipeline stands, and what to do about it. It is pure: facts
-// in, one state out. Whoever shows a state (status, wait, metrics, /readyz, docs/states.md) takes it from here, so
-// that all of them say the same.
+// Package health names the states of a pipeline, as whoever shows one calls them, and what the papers say of each. In
+// which a pipeline is is judged in the database: sql/functions/states.sql.
 package health
 
 import (
@@ -45,22 +44,6 @@ const (
 // Word is a state as a person reads it.
 func (c Code) Word() string { return strings.ReplaceAll(string(c), "_", " ") }
 
-// NeedsAct reports whether the state does not end by itself: somebody must act.
-func (c Code) NeedsAct() bool {
-	at := slices.IndexFunc(table, func(e Entry) bool { return e.Code == c })
-	return at < 0 || table[at].act
-}
-
-// Works reports whether rows are embedded in this state, or would be if there were any.
-func (c Code) Works() bool {
-	switch c {
-	case Unacknowledged, ScanWaiting, Backfill, Comparing, QueueHeld, Working, RowsFailed, RowsCancelled, UpToDate:
-		return true
-	default:
-		return false
-	}
-}
-
 // OfEmbedder reports whether it is an embedder that keeps every sidecar from the pipeline.
 func (c Code) OfEmbedder() bool {
 	return c == PluginUnknown || c == PluginDown || c == OtherModel || c == Failing
@@ -71,102 +54,99 @@ type Entry struct {
 	Code  Code
 	Means string
 	Do    string
-	act   bool // it does not end by itself
 }
 
 var table = []Entry{
-	{Copied, "this database was restored or copied from that of another server, or the slot is that of another database here; nobody streams it", "`embedsidecar init --adopt` with the pipelines configured; beside the original `--slot` with another name, too ([runbook](operations.md#a-restored-or-copied-database))", true},
+	{Copied, "this database was restored or copied from that of another server, or the slot is that of another database here; nobody streams it", "`embedsidecar init --adopt` with the pipelines configured; beside the original `--slot` with another name, too ([runbook](operations.md#a-restored-or-copied-database))"},
 	{
 		Missing, "the source table was dropped; another one may have its name by now",
-		"bring the table back, and `embedsidecar init` with the pipeline configured, or the next `run`, takes it over; or remove the pipeline (`embedsidecar uninstall NAME`)", true,
+		"bring the table back, and `embedsidecar init` with the pipeline configured, or the next `run`, takes it over; or remove the pipeline (`embedsidecar uninstall NAME`)",
 	},
 	{
 		Misconfigured, "a column, the key, a privilege, the destination, or what an expression calls is not what was set up; the reason names it",
-		"do what the reason says; the pipeline goes on within 10 s", true,
+		"do what the reason says; the pipeline goes on within 10 s",
 	},
 	{
 		Unpublished, "the table is not in the publication, or the publication is gone: changes are not seen",
-		"as the table's owner: `embedsidecar init`", true,
+		"as the table's owner: `embedsidecar init`",
 	},
 	{
 		Replaced, "another table has the name that the pipeline was set up under; its rows get no vectors",
-		"rename the tables back, or `embedsidecar init` with the pipeline configured, or the next `run`, moves it to the new one", true,
+		"rename the tables back, or `embedsidecar init` with the pipeline configured, or the next `run`, moves it to the new one",
 	},
 	{
 		SlotWaiting, "the replication slot is being made, and the server waits for every open transaction of the cluster",
-		"let the named transactions end, or end them", false,
+		"let the named transactions end, or end them",
 	},
 	{
 		SlotLost, "the replication slot is gone or lost: changes are not seen",
-		"`embedsidecar run` makes it anew and compares every row; where `on_lost` is `stop`: `embedsidecar run --set slot.on_lost=reconcile`, once", true,
+		"`embedsidecar run` makes it anew and compares every row; where `on_lost` is `stop`: `embedsidecar run --set slot.on_lost=reconcile`, once",
 	},
 	{
 		Paused, "somebody said `embedsidecar pause`: changes are queued, nothing is embedded",
-		"`embedsidecar resume NAME...`, or `embedsidecar resume` where all are paused by one switch", true,
+		"`embedsidecar resume NAME...`, or `embedsidecar resume` where all are paused by one switch",
 	},
 	{
 		OutsideHours, "it is outside of the pipeline's hours (`active`), by the server's clock: changes are queued, nothing is embedded",
-		"wait until they begin; or `embedsidecar resume NAME --for 1h` has it work now", false,
+		"wait until they begin; or `embedsidecar resume NAME --for 1h` has it work now",
 	},
 	{
 		NoSidecar, "no sidecar runs: changes wait in the slot, and the server keeps WAL for them", "`embedsidecar run`",
-		true,
 	},
-	{StreamStuck, "a sidecar runs and cannot read the slot; the reason says why", "do what the reason says", true},
+	{StreamStuck, "a sidecar runs and cannot read the slot; the reason says why", "do what the reason says"},
 	{
 		StandbyOnly, "every sidecar stands by, because something else holds the slot: changes are not queued",
-		"end what holds the slot", true,
+		"end what holds the slot",
 	},
 	{
 		Disabled, "the sidecars that run are switched off by `enabled: false`, or stream only (`run --role stream`): changes are queued, nothing is embedded",
-		"start one without it", true,
+		"start one without it",
 	},
 	{
 		PluginUnknown, "no sidecar that runs knows the plugin or the model of this pipeline",
-		"name it in the configuration of the sidecar, or install it, and start the sidecar again", true,
+		"name it in the configuration of the sidecar, or install it, and start the sidecar again",
 	},
 	{
 		PluginDown, "the plugin does not start, or fails again and again; the reason says how",
-		"[the plugin is down](operations.md#the-plugin-is-down)", true,
+		"[the plugin is down](operations.md#the-plugin-is-down)",
 	},
 	{
 		OtherModel, "the sidecar's model is not the one that made the vectors: the two must not mix",
-		"start it with the model as it was, or make a second pipeline", true,
+		"start it with the model as it was, or make a second pipeline",
 	},
 	{
 		Failing, "the last texts of this pipeline all failed, so it rests and tries one now and then",
-		"`embedsidecar tasks list --state failed NAME` shows the errors; mend the cause; it goes on by itself", true,
+		"`embedsidecar tasks list --state failed NAME` shows the errors; mend the cause; it goes on by itself",
 	},
 	{
 		Unacknowledged, "the pipeline or its definition is new, and the sidecar that streams has not taken it up yet",
-		"wait; within about 10 s it has", false,
+		"wait; within about 10 s it has",
 	},
 	{
 		ScanWaiting, "rows are to be compared, as soon as the transactions that were open then have ended",
-		"let the named transactions end, or end them", false,
+		"let the named transactions end, or end them",
 	},
 	{
 		Backfill, "rows that were there before the pipeline are being embedded",
-		"wait; `embedsidecar status --watch` shows how far it is", false,
+		"wait; `embedsidecar status --watch` shows how far it is",
 	},
 	{
 		Comparing, "every row is being compared with what was written for it; only those that differ are embedded", "wait",
-		false,
 	},
 	{
 		QueueHeld, "changes cannot be queued, because somebody's open transaction holds their rows in the queue, or all of it; the others go on",
-		"let the named transactions end, or end them", false,
+		"let the named transactions end, or end them",
 	},
-	{Working, "rows are waiting or being embedded", "wait", false},
+	{Working, "rows are waiting or being embedded", "wait"},
 	{
 		RowsFailed, "all is done but for rows that could not be embedded",
-		"`embedsidecar tasks list --state failed NAME` names them; mend the row, then `embedsidecar tasks retry NAME`, or `embedsidecar tasks discard NAME`", true,
+		"`embedsidecar tasks list --state failed NAME` names them; mend the row, then `embedsidecar tasks retry NAME`, or `embedsidecar tasks discard NAME`",
 	},
 	{
 		RowsCancelled, "all is done but for rows that somebody took out of the queue",
-		"nothing; `embedsidecar tasks requeue NAME` takes them back", false,
+		"nothing; `embedsidecar tasks requeue NAME` takes them back",
 	},
-	{UpToDate, "every row that is known has its vector", "nothing", false},
+	{UpToDate, "every row that is known has its vector", "nothing"},
 }
 
 // Table returns what the papers say of the states, in the order in which they are looked for.
@@ -194,14 +174,41 @@ func Markdown() string {
 // State is where a pipeline stands.
 type State struct {
 	Code   Code
-	Reason string // one sentence
-	WayOut string // what to do about it; "": nothing
+	Reason string   // one sentence
+	Hints  []string // what to do about it
 }
 
-// String is the sentence with its way out.
+// String is the sentence with its hints.
 func (s State) String() string {
-	if s.WayOut == "" {
+	if len(s.Hints) == 0 {
 		return s.Reason
 	}
-	return s.Reason + ": " + s.WayOut
+	return s.Reason + ": " + strings.Join(s.Hints, "; ")
+}
+
+// Stream is what a sidecar does about the slot.
+type Stream string
+
+// The states of a stream.
+const (
+	Starting  Stream = "starting"
+	Streaming Stream = "streaming"
+	Standby   Stream = "standby"
+	Making    Stream = "making" // the slot
+	Stuck     Stream = "stuck"
+	NoStream  Stream = "none" // it works the queue alone
+)
+
+// Problem is why a sidecar does not work a pipeline.
+type Problem struct {
+	Code   Code   `json:"code"`
+	Detail string `json:"detail"`
+}
+
+// Quoted makes a name one word of a shell.
+func Quoted(name string) string {
+	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.:-") == "" {
+		return name
+	}
+	return "'" + strings.ReplaceAll(name, "'", `'\''`) + "'"
 }

@@ -104,7 +104,7 @@ func Retry[T any](ctx context.Context, o Opener, open func(ctx context.Context) 
 	}
 	return backoff.Retry(ctx, try, backoff.WithBackOff(pause), backoff.WithMaxElapsedTime(limit),
 		backoff.WithNotify(func(err error, next time.Duration) {
-			o.Log.WarnContext(ctx, "no connection to the database yet", "error", err, "ways_out", problem.Hints(err),
+			o.Log.WarnContext(ctx, "no connection to the database yet", "error", err, "hints", problem.Hints(err),
 				"next_try_in",
 				next.Round(time.Millisecond))
 		}))

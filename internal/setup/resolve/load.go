@@ -14,7 +14,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -219,13 +218,8 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored) (pipeline.Pipeline, error) 
 	}
 	switch {
 	case errors.As(err, &missing):
-		var namesake string
-		if err := tx.QueryRow(ctx, sqlfiles.Query("table_called"), pgx.StrictNamedArgs{
-			"schema": s.TableSchema, "table": s.TableName,
-		}).Scan(&namesake); err != nil {
-			return off, fmt.Errorf("load pipeline %q: %w", s.Name, err)
-		}
-		off.Status, off.Detail = pipeline.Missing, health.Gone(database.Quote(s.TableSchema, s.TableName), namesake).String()
+		off.Status = pipeline.Missing
+		off.Detail = "the source table " + database.Quote(s.TableSchema, s.TableName) + " was dropped"
 	case errors.As(err, &config):
 		off.Detail = detail(config.Problem, config.Hint)
 	case errors.As(err, &denied):

@@ -18,7 +18,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/setup/publish"
@@ -40,10 +39,10 @@ const (
 
 // Finding is the outcome of one check.
 type Finding struct {
-	Name   string // what was looked at: wal_level, slot, pipeline "docs"
-	Status Status
-	Detail string
-	Hint   []string // ways out, each a sentence or a statement to run
+	Name   string   `json:"check"` // what was looked at: wal_level, slot, pipeline "docs"
+	Status Status   `json:"status"`
+	Detail string   `json:"detail"`
+	Hint   []string `json:"hints,omitempty"` // each a sentence or a statement to run
 }
 
 // Options says what Check looks at.
@@ -90,9 +89,11 @@ type checker struct {
 	system    pglogrepl.IdentifySystemResult // zero if it was not to be had
 	installed bool
 	stored    []resolve.Stored // the pipelines of the slot
-	copied    bool             // the data came from another server: what is said of it here is of that one
-	hidden    bool             // the role may not look into the schema
-	create    bool             // the role may create in the database
+	slot      report.Slot
+	stands    []report.Pipeline // where they stand
+	copied    bool              // the data came from another server: what is said of it here is of that one
+	hidden    bool              // the role may not look into the schema
+	create    bool              // the role may create in the database
 	role      string
 	streamer  string              // the role that streams
 	readers   map[string][]string // roles that read tables by way of the slot alone, and which
@@ -268,7 +269,7 @@ func (c *checker) checkReplication(ctx context.Context) {
 	err = c.o.Pool.QueryRow(ctx, "SELECT system_id FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1",
 		c.o.Slot).Scan(&stored)
 	if c.copied = err == nil && stored != system.SystemID; c.copied {
-		c.add("system id", Wrong, fmt.Sprintf("%s (system id %s, it was %s)", health.OtherServer, system.SystemID, stored),
+		c.add("system id", Wrong, fmt.Sprintf("it is %s, it was %s: the data was restored or copied", system.SystemID, stored),
 			"if this copy shall live on its own, embedsidecar init --adopt, with its pipelines configured, makes a new slot and compares every row")
 	}
 }
@@ -290,8 +291,8 @@ func (c *checker) checkSchema(ctx context.Context) {
 		return
 	}
 	if !enabled {
-		c.add(name, Warn, "everything is switched off (installation.enabled): changes are queued and nothing is embedded",
-			"UPDATE embedsidecar.installation SET enabled = true;")
+		c.add(name, Warn, "all pipelines are paused: changes are queued, nothing is embedded",
+			"SELECT embedsidecar.resume();")
 		return
 	}
 	c.add(name, OK, "there, in the version of this program")
@@ -318,111 +319,61 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	} else {
 		c.add(name, OK, fmt.Sprintf("%q, tables: %d", publication, len(pub.Entries)))
 	}
-	if done, err := c.judgeSlot(ctx, tx, &s); done || err != nil {
-		return err
+	if c.unfit(&s) || !s.Recorded {
+		return nil
 	}
-	return c.measureSlot(ctx, tx, &s)
+	all, err := report.Slots(ctx, tx)
+	for i := range all {
+		if all[i].Name == c.o.Slot {
+			c.slot = all[i]
+			c.tellSlot()
+		}
+	}
+	return err
 }
 
-// judgeSlot tells what is wrong with the slot; done means that no more is to be said of it.
-func (c *checker) judgeSlot(ctx context.Context, tx pgx.Tx, s *slot.State) (done bool, err error) {
+// unfit tells why a stream could not begin from the slot, or not go on where it ended.
+func (c *checker) unfit(s *slot.State) bool {
 	const name = "slot"
-	wrong := func(detail string, hint ...string) (bool, error) {
-		c.add(name, Wrong, fmt.Sprintf("%q ", c.o.Slot)+detail, hint...)
-		return true, nil
-	}
 	server := c.system
 	if server.SystemID == "" { // the stream's connection could not be had, which is told in its own place
 		server = pglogrepl.IdentifySystemResult{SystemID: s.ServerID, Timeline: s.Timeline}
 	}
 	v := s.Judge(server)
 	switch v.Condition {
-	case slot.Absent:
-		return wrong("does not exist", v.Hint...)
-	case slot.Elsewhere, slot.OtherPlugin:
+	case slot.Elsewhere:
+		if s.Recorded {
+			return false
+		}
 		c.failed(name, v.Err())
-		return true, nil
-	case slot.OtherServer: // that is told at once
-		if !s.Exists {
-			return true, nil
-		}
+	case slot.OtherPlugin:
+		c.failed(name, v.Err())
 	case slot.Unrecorded:
-		if !c.hidden {
-			return wrong("is not ours", "choose another name with --slot")
+		if c.hidden {
+			return false
 		}
-	case slot.Gone:
-		return wrong("is gone", health.Anew)
-	case slot.Lost:
-		return wrong("is lost: the server removed WAL it still needed", health.Anew, "raise max_slot_wal_keep_size to prevent it")
-	default:
-	}
-	if s.Making() {
-		list, err := s.Blockers(ctx, tx)
-		if err != nil {
-			return false, err
-		}
-		hint := []string{"until then changes are not queued: let these transactions end, or end them"}
-		return wrong(fmt.Sprintf("is being made by %s: the server waits for every open transaction of the cluster",
-			s.Holder()), append(hint, database.Named(list)...)...)
-	}
-	switch v.Condition {
-	case slot.Republished:
-		c.add(name, Wrong, "the publication was dropped and made again: changes in between are lost",
-			health.Anew)
-		return true, nil
-	case slot.Temporary, slot.Interrupted:
-		c.add(name, Wrong, v.Reason, health.Anew)
-		return true, nil
+		c.add(name, Wrong, fmt.Sprintf("%q is not ours", c.o.Slot), "choose another name with --slot")
+	case slot.Absent, slot.Republished, slot.Temporary, slot.Interrupted:
+		c.add(name, Wrong, v.Reason, v.Hint...)
 	case slot.Moved, slot.Ahead, slot.OtherTimeline: // who streams may have stored a new position at this moment
-		if !s.Active {
-			c.add(name, Wrong, v.Reason, health.Anew)
-			return true, nil
+		if s.Active {
+			return false
 		}
+		c.add(name, Wrong, v.Reason, v.Hint...)
 	default:
+		return false
 	}
-	return false, nil
+	return true
 }
 
-// measureSlot tells who streams from the slot, and how much WAL it keeps.
-func (c *checker) measureSlot(ctx context.Context, tx pgx.Tx, s *slot.State) (err error) {
-	const name = "slot"
-	detail, stuck := "nobody streams from it", ""
-	if s.Active {
-		detail = "streamed by " + s.Holder()
-	} else if stuck, err = c.stuck(ctx, tx, s); err != nil {
-		return err
+// tellSlot tells where the slot stands, as every door does. A copy is told of by its system id, too.
+func (c *checker) tellSlot() {
+	s := &c.slot
+	detail := s.Word() + ": " + s.Reason
+	if s.State == report.Streamed {
+		detail = s.Reason
 	}
-	kept, safe := s.RetainedBytes, s.SafeWALBytes
-	if kept != nil {
-		detail += fmt.Sprintf("; it keeps %d MB of WAL", *kept>>20)
-	}
-	switch {
-	case stuck != "":
-		c.add(name, Wrong, detail+"; "+stuck, "until then changes are not queued")
-	case safe != nil && kept != nil && *safe < (*kept+*safe)/4:
-		c.add(name, Warn, fmt.Sprintf("%s, and is lost after %d MB more", detail, *safe>>20),
-			"run embedsidecar, or raise max_slot_wal_keep_size")
-	default:
-		c.add(name, OK, detail)
-	}
-	return nil
-}
-
-// stuck tells of a sidecar that says of itself that it cannot stream.
-func (c *checker) stuck(ctx context.Context, tx pgx.Tx, s *slot.State) (says string, err error) {
-	if !s.Recorded {
-		return "", nil
-	}
-	all, err := report.Sidecars(ctx, tx)
-	if err != nil {
-		return "", err
-	}
-	for _, other := range all {
-		if other.Slot == c.o.Slot && other.Stream == health.Stuck {
-			return other.Instance + " cannot stream " + other.StreamDetail, nil
-		}
-	}
-	return "", nil
+	c.add("slot", Status(s.Status), fmt.Sprintf("%s; it keeps %d MB of WAL", detail, s.RetainedBytes>>20), s.Hints...)
 }
 
 // checkIndexes tells by what searches find the nearest vectors.

@@ -13,9 +13,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
 // checkPipelines looks at what is configured and at what is set up.
@@ -25,6 +25,11 @@ func (c *checker) checkPipelines(ctx context.Context) {
 		all, err := resolve.Settled(ctx, c.o.Pool, c.o.Slot)
 		if err == nil {
 			c.stored, err = resolve.ReadStoredOf(ctx, c.o.Pool, c.o.Slot)
+		}
+		if err == nil {
+			var now report.Status
+			now, err = report.Options{CountUpTo: -1, Loaded: all, AtOnce: true}.Read(ctx, c.o.Pool)
+			c.stands = now.Pipelines
 		}
 		if err != nil {
 			c.failed("pipelines", err)
@@ -43,8 +48,8 @@ func (c *checker) checkPipelines(ctx context.Context) {
 			continue
 		}
 		name := fmt.Sprintf("pipeline %q", p.Name)
-		if p.Status != pipeline.Active {
-			if !c.copied {
+		if told := c.tellPipeline(name, &p); told || p.Status != pipeline.Active {
+			if !told && !c.copied {
 				c.add(name, Wrong, p.Detail)
 			}
 			continue
@@ -70,7 +75,9 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	stored, ok := set[spec.Name]
 	if ok && stored.Status != pipeline.Active && stored.Status != pipeline.Locked && !c.copied &&
 		sameDefinition(&spec, &stored.Spec) {
-		c.add(name, Wrong, stored.Detail) // as status has it
+		if !c.tellPipeline(name, &stored) {
+			c.add(name, Wrong, stored.Detail)
+		}
 		return spec.Name
 	}
 	if err != nil {
@@ -80,23 +87,24 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	for _, w := range warnings {
 		c.add(name, Warn, w)
 	}
+	told := ok && c.tellPipeline(name, &stored)
 	switch {
 	case !ok:
 		c.add(name, Wrong, "it is configured and not set up", c.toSetUp(&p, set))
 		return spec.Name
 	case stored.Status != pipeline.Active && c.copied: // all of that is told at once
-	case stored.Status != pipeline.Active:
-		c.add(name, Wrong, stored.Detail)
-	case stored.OID != p.OID:
-		moved := health.Moved(stored.Source(), p.Source())
-		c.add(name, Wrong, moved.Reason, moved.WayOut)
+	case stored.Status != pipeline.Active, stored.OID != p.OID:
+		if !told {
+			c.add(name, Wrong, cmp.Or(stored.Detail, fmt.Sprintf("its table is called %s now, and %s is another one",
+				stored.Source(), p.Source())))
+		}
 	case d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint:
 		c.add(name, Wrong, "its vectors were made by another model than the configured one",
 			"embedsidecar init says what can be done")
 	case otherwise != "":
 		c.add(name, Warn, "it is configured otherwise than it is set up: "+otherwise,
 			"run embedsidecar init, or the next run: it takes over what is configured here")
-	default:
+	case !told:
 		c.add(name, OK, c.describe(&p))
 	}
 	c.checkTable(ctx, name, &p)
@@ -104,6 +112,21 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 		c.checkIndexes(ctx, &stored)
 	}
 	return spec.Name
+}
+
+// tellPipeline tells where a pipeline that is set up stands, as every door does, and reports whether there was something
+// to tell. What its slot keeps it from is told there.
+func (c *checker) tellPipeline(name string, p *pipeline.Pipeline) bool {
+	at := slices.IndexFunc(c.stands, func(s report.Pipeline) bool { return s.ID == p.ID })
+	if at < 0 {
+		return false
+	}
+	s := &c.stands[at]
+	if s.State == c.slot.State || Status(s.Severity) == OK {
+		return false
+	}
+	c.add(name, Status(s.Severity), s.State.Word()+": "+s.Reason, s.Hints...)
+	return true
 }
 
 // compare returns a pipeline as a sidecar that starts takes it: with the names that columns have now and, where what

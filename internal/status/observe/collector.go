@@ -52,8 +52,7 @@ type collector struct {
 	pipelines map[string]*tally
 	services  map[*embed.Stats]bool // those that are followed
 	asked     time.Time
-	last      *report.Status // what the tables said then
-	indexed   time.Time      // when the indexes were looked at
+	indexed   time.Time // when the indexes were looked at
 }
 
 // tally follows the workers of a pipeline, of which there is a new one after each change of the pipeline.
@@ -76,13 +75,6 @@ func newCollector(ctx context.Context, o Options) *collector {
 	}
 	c.source = c.metrics.Source(name, o.Config.Slot.Name)
 	return c
-}
-
-// database returns what the tables said when they were last asked, or nil.
-func (c *collector) database() *report.Status {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.last
 }
 
 // close waits until nothing asks the database any more.
@@ -289,7 +281,6 @@ func (c *collector) ask(pool *pgxpool.Pool, states func() []sidecar.State) {
 		}
 		works := states() // not under the lock, which it takes, too
 		c.mu.Lock()
-		c.last = &state
 		c.told(state, works)
 		c.mu.Unlock()
 		if old {
@@ -412,7 +403,7 @@ func (c *collector) told(state report.Status, worked []sidecar.State) {
 			continue
 		}
 		stopped := health.Code("")
-		if p.State.NeedsAct() {
+		if p.NeedsAct {
 			stopped = p.State
 		} else {
 			f.state = worse(f.state, p.State)

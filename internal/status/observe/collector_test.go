@@ -156,6 +156,8 @@ func TestCollector_ScrapesDoNotCountTheLedgerAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	var reads ledgerReads
 	c, db, pool := coverageFixture(t, &reads)
+	db.MustExecSuper(`CREATE PUBLICATION pub`)
+	db.MustExec(`UPDATE embedsidecar.lsn_checkpoint SET lsn = '7FFFFFF/0'`) // all has been read: coverage is known
 	know := func(key string) {
 		db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn)
 			SELECT pipeline_id, $1, '', '', generation, '0/1' FROM embedsidecar.pipeline`, key)
@@ -202,7 +204,7 @@ func TestP10_BeyondTheNamedPipelinesTheWorstIsShown(t *testing.T) {
 	}
 	far := st.Pipelines[metrics.MaxPipelines:]
 	far[0].State, far[0].Pending, far[0].OldestSeconds = health.Working, 3, &age
-	far[1].State, far[1].Status = health.Misconfigured, "misconfigured"
+	far[1].State, far[1].Status, far[1].NeedsAct = health.Misconfigured, "misconfigured", true
 	far[2].Pending, far[2].ScanPhase = 4, "rows"
 	shows := func(name, pipeline, state string, want float64) {
 		t.Helper()
@@ -238,7 +240,7 @@ func TestP10_BeyondTheNamedPipelinesTheWorstIsShown(t *testing.T) {
 	c.told(st, nil)
 	shows("pipeline_state", far[1].Name, "misconfigured", math.NaN())
 	shows("pipeline_state", far[1].Name, "paused", 1)
-	far[1].State = health.UpToDate
+	far[1].State, far[1].NeedsAct = health.UpToDate, false
 	c.told(st, nil)
 	shows("pipeline_state", far[1].Name, "paused", math.NaN())
 }
@@ -246,8 +248,9 @@ func TestP10_BeyondTheNamedPipelinesTheWorstIsShown(t *testing.T) {
 // TestP5_OneBrokenPipelineLeavesTheProcessReady: readiness is this process's; the pipeline's trouble is told beside.
 func TestP5_OneBrokenPipelineLeavesTheProcessReady(t *testing.T) {
 	t.Parallel()
-	s := Snapshot{Phase: Queries, Health: map[string]health.State{
-		"docs": {Code: health.Misconfigured, Reason: "a column is gone"}, "notes": {Code: health.UpToDate},
+	s := Snapshot{Phase: Queries, Standing: []report.Pipeline{
+		{Name: "docs", State: health.Misconfigured, Reason: "a column is gone"},
+		{Name: "notes", State: health.UpToDate, Works: true},
 	}}
 	h := ops.Handler(ops.Options{Ready: func(context.Context) []ops.Check { return s.Ready() }})
 	w := httptest.NewRecorder()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/status/ops"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
 // Options say what is observed.
@@ -35,6 +37,8 @@ type Observer struct {
 	mu        sync.Mutex
 	collector *collector       // nil without a listener; Listen sets it before anything else begins
 	sidecar   *sidecar.Sidecar // nil while it starts
+	pool      *pgxpool.Pool    // nil while there is none
+	standing  []report.Pipeline
 	phase     Phase
 	waits     error // why it does not come further with its start; nil: not known
 }
@@ -105,7 +109,7 @@ func (o *Observer) Wait(why error) {
 // Follow shows a sidecar that is about to run, and its pools of connections.
 func (o *Observer) Follow(s *sidecar.Sidecar, work, stream *pgxpool.Pool) {
 	o.mu.Lock()
-	o.sidecar, o.phase = s, Working
+	o.sidecar, o.pool, o.phase = s, work, Working
 	o.mu.Unlock()
 	if o.collector != nil { // not under the lock: a scrape asks for a Snapshot
 		o.collector.follow(s, o.Snapshot, work, stream)
@@ -115,23 +119,44 @@ func (o *Observer) Follow(s *sidecar.Sidecar, work, stream *pgxpool.Pool) {
 // Snapshot tells how the program stands, from what is known: it asks nobody.
 func (o *Observer) Snapshot() Snapshot {
 	o.mu.Lock()
-	running, phase, collector, waits := o.sidecar, o.phase, o.collector, o.waits
+	running, phase, waits := o.sidecar, o.phase, o.waits
 	o.mu.Unlock()
 	s := Snapshot{
 		Instance: o.o.Config.Instance, Slot: o.o.Config.Slot.Name, Version: o.o.Build.Version, Pid: os.Getpid(),
 		Phase: phase, Waits: waits, Plugins: o.o.Plugins.States(),
 	}
 	if running != nil {
-		s.Stream, s.Pipelines, s.Health = running.Stream(), running.States(), running.Health()
-	}
-	if collector != nil {
-		s.Database = collector.database()
+		s.Stream, s.Pipelines = running.Stream(), running.States()
 	}
 	return s
 }
 
-// ready answers probes from what is known.
-func (o *Observer) ready(context.Context) []ops.Check {
+// ready answers probes.
+func (o *Observer) ready(ctx context.Context) []ops.Check {
 	s := o.Snapshot()
+	s.Standing = o.stand(ctx)
 	return s.Ready()
+}
+
+// stand asks the tables where the pipelines of the slot stand, for a moment: a probe does not wait. It returns what they
+// said last where they give no answer.
+func (o *Observer) stand(ctx context.Context) []report.Pipeline {
+	const moment = 500 * time.Millisecond
+	o.mu.Lock()
+	pool, last := o.pool, o.standing
+	o.mu.Unlock()
+	if pool == nil {
+		return last
+	}
+	ctx, cancel := context.WithTimeout(ctx, moment)
+	defer cancel()
+	list, err := report.Pipelines(ctx, pool)
+	if err != nil {
+		return last
+	}
+	list = slices.DeleteFunc(list, func(p report.Pipeline) bool { return p.Slot != o.o.Config.Slot.Name })
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.standing = list
+	return list
 }

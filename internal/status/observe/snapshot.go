@@ -3,7 +3,6 @@ package observe
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -26,12 +25,10 @@ type Snapshot struct {
 	Phase    Phase
 	Waits    error // what the start waits for; nil: not known
 
-	Stream    *replication.Stats      // counts on; nil before the stream has begun
-	Pipelines []sidecar.State         // those that this sidecar works
-	Health    map[string]health.State // of the pipelines that this sidecar should work
+	Stream    *replication.Stats // counts on; nil before the stream has begun
+	Pipelines []sidecar.State    // those that this sidecar works
+	Standing  []report.Pipeline  // where those of the slot stand, by the tables
 	Plugins   []embedders.State
-
-	Database *report.Status // what the tables said when a scrape last asked; nil: nobody has asked yet
 }
 
 // Phase is how far a process is with its start.
@@ -51,12 +48,12 @@ func (s *Snapshot) Ready() []ops.Check {
 	if s.Phase != Queries {
 		checks = append(checks, ops.Check{Name: "stream", Err: s.streams()})
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Health)) {
-		check, state := ops.Check{Name: "pipeline " + name, Aside: true}, s.Health[name]
+	for i := range s.Standing {
+		p := &s.Standing[i]
+		check := ops.Check{Name: "pipeline " + p.Name, Aside: true}
 		// One that a person has paused is as it should be, and so is one outside of its hours.
-		if !state.Code.Works() && state.Code != health.Paused && state.Code != health.OutsideHours &&
-			state.Code != health.Disabled {
-			check.Err = fmt.Errorf("%s: %s", state.Code.Word(), state)
+		if !p.Works && !slices.Contains([]health.Code{health.Paused, health.OutsideHours, health.Disabled}, p.State) {
+			check.Err = fmt.Errorf("%s: %s", p.State.Word(), p.Health())
 		}
 		checks = append(checks, check)
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -19,19 +21,19 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 )
 
-// Finding is the outcome of one check.
-type Finding struct {
-	Check  string       `json:"check"`
-	Status check.Status `json:"status"`
-	Detail string       `json:"detail"`
-	Hints  []string     `json:"hints,omitempty"`
-}
-
 // Check looks at everything. An embedder is started once for all of its pipelines.
-func Check(ctx context.Context, pool *pgxpool.Pool, source embedders.Source) (list []Finding, err error) {
-	c := source.Config
+func Check(ctx context.Context, pool *pgxpool.Pool, source embedders.Source) (list []check.Finding, err error) {
 	plugins := embedders.New(source)
 	defer func() { err = errors.Join(err, plugins.Close()) }()
+	list = With(ctx, pool, source.Config, plugins)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// With does so with embedders that somebody has already.
+func With(ctx context.Context, pool *pgxpool.Pool, c *config.Config, plugins Describer) []check.Finding {
 	// What is set up is worked on too. Whether anything is, is a finding of setup's.
 	loaded, err := lookup.Stored(ctx, pool, c.Slot.Name)
 	if err != nil {
@@ -39,16 +41,10 @@ func Check(ctx context.Context, pool *pgxpool.Pool, source embedders.Source) (li
 	}
 	specs := lookup.Configured(c, loaded)
 	described, list := ofEmbedders(ctx, plugins, needed(specs, loaded))
-	for _, f := range check.Run(ctx, check.Options{
+	return append(list, check.Run(ctx, check.Options{
 		Pool: pool, ReplicationDSN: c.Database.Stream(), Slot: c.Slot.Name, Publication: c.Publication.Name,
 		Specs: specs, Descriptions: described,
-	}) {
-		list = append(list, Finding{f.Name, f.Status, f.Detail, f.Hint})
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	return list, nil
+	})...)
 }
 
 // needed are the configured pipelines, and the others that are set up.
@@ -62,16 +58,16 @@ func needed(configured []pipeline.Spec, loaded []pipeline.Pipeline) []pipeline.S
 	return all
 }
 
-// describer tells what the embedder of a pipeline is.
-type describer interface {
+// Describer tells what the embedder of a pipeline is.
+type Describer interface {
 	DescribeOne(ctx context.Context, spec pipeline.Spec) (embed.Description, error)
 }
 
 // ofEmbedders asks every embedder that is needed what it is. One that cannot be had is a finding, once.
-func ofEmbedders(ctx context.Context, plugins describer, specs []pipeline.Spec,
-) (map[string]embed.Description, []Finding) {
+func ofEmbedders(ctx context.Context, plugins Describer, specs []pipeline.Spec,
+) (map[string]embed.Description, []check.Finding) {
 	described := map[string]embed.Description{}
-	var list []Finding
+	var list []check.Finding
 	seen := map[pipeline.ModelName]error{}
 	for _, spec := range specs {
 		key := spec.ModelName()
@@ -82,19 +78,23 @@ func ofEmbedders(ctx context.Context, plugins describer, specs []pipeline.Spec,
 		d, err := plugins.DescribeOne(ctx, spec)
 		seen[key] = err
 		if err != nil {
-			list = append(list, Finding{"embedder " + spec.Plugin, check.Wrong, err.Error(), problem.Hints(err)})
+			list = append(list, check.Finding{
+				Name: "embedder " + spec.Plugin, Status: check.Wrong, Detail: database.Words(err), Hint: problem.Hints(err),
+			})
 			continue
 		}
 		described[spec.Name] = d
 		if !asked {
-			list = append(list, Finding{"embedder " + d.Plugin, check.OK, fmt.Sprintf("%s, %d wide", d.Model, d.Dims), nil})
+			list = append(list, check.Finding{
+				Name: "embedder " + d.Plugin, Status: check.OK, Detail: fmt.Sprintf("%s, %d wide", d.Model, d.Dims),
+			})
 		}
 	}
 	return described, list
 }
 
 // Verdict is nil where all would work.
-func Verdict(list []Finding) error {
+func Verdict(list []check.Finding) error {
 	var wrong int64
 	for _, f := range list {
 		if f.Status == check.Wrong {

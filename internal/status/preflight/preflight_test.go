@@ -43,7 +43,7 @@ func TestOfEmbedders_EachIsAFindingOnce(t *testing.T) {
 		t.Errorf("%+v, asked %v", described, m.asked)
 	}
 	if len(list) != 2 || list[0].Status != check.OK || list[0].Detail != "small, 3 wide" ||
-		list[1].Status != check.Wrong || !slices.Equal(list[1].Hints, []string{"take another"}) {
+		list[1].Status != check.Wrong || !slices.Equal(list[1].Hint, []string{"take another"}) {
 		t.Errorf("%+v", list)
 	}
 	if err := Verdict(list); problem.Of(err) != problem.Failed || err.Error() != "1 thing would not work" {

@@ -50,7 +50,7 @@ func (c *Counts) cover(ctx context.Context, db tables, p *Pipeline) (err error) 
 func (p *Pipeline) covered() *float64 {
 	part := 1.0
 	switch {
-	case p.scanGap || p.slotGap:
+	case p.MayMiss && p.Known > 0: // nothing at all has a vector, whatever was missed
 		return nil
 	case p.Rows > 0:
 		part = min(1, float64(p.Known)/float64(p.Rows))

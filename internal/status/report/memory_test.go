@@ -6,21 +6,18 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
-
-	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
 // memory is an installation, for tests of what is said of it. It knows no SQL: how it is read is tried on a real
 // server.
 type memory struct {
-	slots     []slot.State
+	set       []Slot
 	running   []Sidecar
-	installed []Pipeline                    // as the tables have them
-	open      map[string][]database.Blocker // by what waits for them
-	plans     map[string]string             // by table; none: the role may not look
-	size      int64                         // of a table
-	ledger    int64                         // of a pipeline
+	installed []Pipeline        // as the tables have them
+	found     map[int32]Found   // what the catalogue said
+	plans     map[string]string // by table; none: the role may not look
+	size      int64             // of a table
+	ledger    int64             // of a pipeline
 
 	progress CaughtUp
 	news     int64 // pipelines that were altered
@@ -40,20 +37,13 @@ func (m *memory) note(what string) error {
 	return m.refuse[what]
 }
 
-func (m *memory) states(context.Context) ([]slot.State, error) { return m.slots, m.note("slots") }
+func (m *memory) slots(context.Context) ([]Slot, error) { return m.set, m.note("slots") }
 
 func (m *memory) sidecars(context.Context) ([]Sidecar, error) { return m.running, m.note("sidecars") }
 
-func (m *memory) pipelines(context.Context) ([]Pipeline, error) {
+func (m *memory) pipelines(_ context.Context, found map[int32]Found, _ int32) ([]Pipeline, error) {
+	m.found = found
 	return slices.Clone(m.installed), m.note("pipelines")
-}
-
-func (m *memory) blockers(_ context.Context, barrier string) ([]database.Blocker, error) {
-	return m.open[barrier], m.note("blockers of '" + barrier + "'")
-}
-
-func (m *memory) holders(context.Context) ([]database.Blocker, error) {
-	return m.open["queue"], m.note("holders")
 }
 
 func (m *memory) plan(_ context.Context, table string) (string, error) {

@@ -77,7 +77,7 @@ func (c *Countdown) Look(left int64, now time.Time) Progress {
 // left is in about how many seconds nothing is left to do; 0: that is not known, or nothing is.
 func (p *Pipeline) left() float64 {
 	switch {
-	case !p.State.Works():
+	case !p.Works:
 		return 0
 	case p.scans():
 		return p.ScanLeft
@@ -98,7 +98,7 @@ func (p *Pipeline) SpeedLine() string {
 		return ""
 	}
 	line := p.Name + ": " + wording.Rate(s.Rows, "row")
-	if p.State.Works() && p.Open() > 0 {
+	if p.Works && p.Open() > 0 {
 		line += ", " + wording.Count(p.Open(), "row") + " to embed"
 		if p.Capped() {
 			line += " or more"
@@ -120,7 +120,7 @@ func (p *Pipeline) Capped() bool { return max(p.Pending, p.Retrying) >= taskCap 
 // does not work, or has nothing to do.
 func (c *Countdown) Of(p *Pipeline, now time.Time) Progress {
 	switch {
-	case !p.State.Works():
+	case !p.Works:
 		return Progress{}
 	case p.scans():
 		return Progress{

@@ -14,17 +14,17 @@ func TestSpeedLine(t *testing.T) {
 	t.Parallel()
 	fast := speed.Speed{Rows: 20.4, Texts: 21, Calls: 2, CallMilliseconds: 480}
 	for want, p := range map[string]report.Pipeline{
-		"": {Name: "docs", State: health.Working, Pending: 5},
+		"": {Name: "docs", State: health.Working, Works: true, Pending: 5},
 		"docs: 20 rows/s, 2040 rows to embed, about 1m42s to go; embedder: 21 texts/s, 480 ms a call": {
-			Name: "docs", State: health.Working, Pending: 2000, Running: 40, Speed: fast, SecondsLeft: 102,
+			Name: "docs", State: health.Working, Works: true, Pending: 2000, Running: 40, Speed: fast, SecondsLeft: 102,
 		},
 		"docs: 20 rows/s, 100000 rows to embed or more; embedder: 21 texts/s, 480 ms a call": {
-			Name: "docs", State: health.Backfill, Pending: 100_000, ScanPhase: "rows", ScanExpected: 10, SecondsLeft: 9, Speed: fast,
+			Name: "docs", State: health.Backfill, Works: true, Pending: 100_000, ScanPhase: "rows", ScanExpected: 10, SecondsLeft: 9, Speed: fast,
 		},
 		"docs: 20 rows/s, 100000 rows to embed or more, at least 1h22m0s to go; embedder: 21 texts/s, 480 ms a call": {
-			Name: "docs", State: health.Working, Pending: 100_000, Speed: fast, SecondsLeft: 4902, AtLeast: true,
+			Name: "docs", State: health.Working, Works: true, Pending: 100_000, Speed: fast, SecondsLeft: 4902, AtLeast: true,
 		},
-		"docs: 0.3 rows/s": {Name: "docs", State: health.UpToDate, Speed: speed.Speed{Rows: 0.3}},
+		"docs: 0.3 rows/s": {Name: "docs", State: health.UpToDate, Works: true, Speed: speed.Speed{Rows: 0.3}},
 		"docs: 20 rows/s; embedder: 21 texts/s, 480 ms a call": {
 			Name: "docs", State: health.Paused, Pending: 7, Speed: fast,
 		},
@@ -34,7 +34,7 @@ func TestSpeedLine(t *testing.T) {
 		}
 	}
 	var c report.Countdown
-	p := report.Pipeline{State: health.Working, Pending: 100, Speed: fast, SecondsLeft: 5}
+	p := report.Pipeline{State: health.Working, Works: true, Pending: 100, Speed: fast, SecondsLeft: 5}
 	if bar := c.Of(&p, time.Now()); bar.Rate != 20.4 || bar.Left != 5*time.Second {
 		t.Errorf("the bar says %+v", bar)
 	}
@@ -48,25 +48,25 @@ func TestCountdown(t *testing.T) {
 		p    report.Pipeline
 		want string
 	}{
-		{report.Pipeline{State: health.UpToDate}, ""},
-		{report.Pipeline{State: health.Working, Pending: 100}, "[--------------------] 0.0%  0 of 100 rows"},
+		{report.Pipeline{State: health.UpToDate, Works: true}, ""},
+		{report.Pipeline{State: health.Working, Works: true, Pending: 100}, "[--------------------] 0.0%  0 of 100 rows"},
 		{
-			report.Pipeline{State: health.Working, Pending: 50, Running: 20, Retrying: 5},
+			report.Pipeline{State: health.Working, Works: true, Pending: 50, Running: 20, Retrying: 5},
 			"[#####---------------] 25.0%  25 of 100 rows",
 		},
 		{
-			report.Pipeline{State: health.Working, Pending: 50}, "[##########----------] 50.0%  50 of 100 rows, 25/s, about 2s to go",
+			report.Pipeline{State: health.Working, Works: true, Pending: 50}, "[##########----------] 50.0%  50 of 100 rows, 25/s, about 2s to go",
 		},
 		{report.Pipeline{State: health.Paused, Pending: 75}, ""},
-		{report.Pipeline{State: health.Working, Pending: 400}, "[--------------------] 0.0%  0 of 400 rows"},
+		{report.Pipeline{State: health.Working, Works: true, Pending: 400}, "[--------------------] 0.0%  0 of 400 rows"},
 		{
 			report.Pipeline{
-				State: health.Backfill, Pending: 9, ScanPhase: "rows", ScanSeen: 15, ScanExpected: 10, ScanRate: 7, ScanLeft: 61,
+				State: health.Backfill, Works: true, Pending: 9, ScanPhase: "rows", ScanSeen: 15, ScanExpected: 10, ScanRate: 7, ScanLeft: 61,
 			},
 			"[####################] 100.0%  10 of 10 rows, 7/s, about 1m1s to go",
 		},
-		{report.Pipeline{State: health.UpToDate}, ""},
-		{report.Pipeline{State: health.Working, Pending: 1}, "[--------------------] 0.0%  0 of 1 row"},
+		{report.Pipeline{State: health.UpToDate, Works: true}, ""},
+		{report.Pipeline{State: health.Working, Works: true, Pending: 1}, "[--------------------] 0.0%  0 of 1 row"},
 	} {
 		if got := c.Of(&step.p, now).String(); got != step.want {
 			t.Errorf("look %d: %q, want %q", i, got, step.want)

@@ -2,38 +2,23 @@ package report
 
 import (
 	"errors"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/jackc/pglogrepl"
-
 	"github.com/embedsidecar/embedsidecar/internal/base/speed"
-	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
-	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
-
-// held is the state of a slot that somebody streams from.
-func held() slot.State {
-	confirmed := pglogrepl.LSN(0x10)
-	return slot.State{
-		Name: "docs", Here: "app", Database: "app", Exists: true, Active: true, PID: 4711, Application: "embedsidecar/one",
-		ConfirmedFlushLSN: &confirmed, Recorded: true, Checkpoint: 0x20, SystemID: "7", ServerID: "7", PublicationNow: 5,
-		Publication: "pub", WALStatus: "reserved",
-	}
-}
 
 // installation has one pipeline, of whose table 8 rows are there and 6 are known. Its last ANALYZE saw 90, and the
 // planner expects 10.
 func installation() *memory {
 	return &memory{
-		slots: []slot.State{held()}, running: []Sidecar{{Slot: "docs", Instance: "one", Stream: health.Streaming}},
+		set: []Slot{{Name: "docs", State: Streamed}}, running: []Sidecar{{Slot: "docs", Instance: "one", Stream: health.Streaming}},
 		installed: []Pipeline{{
 			ID: 7, Name: "docs", Slot: "docs", Schema: "public", Table: "docs", Generation: 1, Status: active, Enabled: true,
-			Rows: 90, RowsEstimated: true,
+			State: health.UpToDate, Reason: "every row", Works: true, Rows: 90, RowsEstimated: true,
 		}},
 		plans: map[string]string{`"public"."docs"`: `[{"Plan": {"Plan Rows": 10}}]`}, size: 8, ledger: 6,
 	}
@@ -97,64 +82,14 @@ func TestP10_ReadLooksAsHardAsItIsTold(t *testing.T) {
 	}
 }
 
-// Whoever waits says for whom, and nobody else is asked for.
-func TestRead_SaysWhomSlotsAndScansWaitFor(t *testing.T) {
-	t.Parallel()
-	one, other := database.Blocker{PID: 1, Role: "one"}, database.Blocker{PID: 2, Role: "other"}
-	m := installation()
-	m.open = map[string][]database.Blocker{"": {one}, "77": {other}}
-	if st, err := (Options{}).read(t.Context(), m); err != nil || st.Slots[0].Blockers != nil ||
-		st.Pipelines[0].ScanBlockers != nil {
-		t.Errorf("nobody waits: %+v, %v", st, err)
-	}
-	m.slots[0].ConfirmedFlushLSN = nil // it is being made
-	m.installed[0].scanBarrier, m.installed[0].ScanPhase = "77", "waiting"
-	st, err := Options{}.read(t.Context(), m)
-	if err != nil || !slices.Equal(st.Slots[0].Blockers, []database.Blocker{one}) ||
-		!slices.Equal(st.Pipelines[0].ScanBlockers, []database.Blocker{other}) {
-		t.Errorf("both wait: %+v, %v", st, err)
-	}
-	if p := st.Pipelines[0]; !strings.Contains(p.Reason+p.WayOut, one.String()) {
-		t.Errorf("the reason is %q, the way out %q, want one that names %s", p.Reason, p.WayOut, one)
-	}
-}
-
 // A report that lacks a part is none, but for what a role may not see of a table.
 func TestRead_EndsWithWhatCouldNotBeRead(t *testing.T) {
 	t.Parallel()
-	for _, what := range []string{"slots", "sidecars", "pipelines", "ledger", "blockers of ''", "blockers of '77'"} {
+	for _, what := range []string{"slots", "sidecars", "pipelines", "ledger"} {
 		m, broken := installation(), errors.New("broken")
-		m.slots[0].ConfirmedFlushLSN, m.installed[0].scanBarrier = nil, "77"
 		m.refuse = map[string]error{what: broken}
 		if _, err := (Options{}).read(t.Context(), m); !errors.Is(err, broken) {
 			t.Errorf("%s: %v after %v", what, err, m.asked)
-		}
-	}
-}
-
-// What is told of a slot follows from its state.
-func TestSlotOf_TellsWhatTheStateMeans(t *testing.T) {
-	t.Parallel()
-	kept := int64(1 << 20)
-	for name, c := range map[string]struct {
-		change func(*slot.State)
-		want   func(*Slot)
-	}{
-		"held":                  {func(*slot.State) {}, func(*Slot) {}},
-		"being made":            {func(s *slot.State) { s.ConfirmedFlushLSN = nil }, func(s *Slot) { s.Making = true }},
-		"without a publication": {func(s *slot.State) { s.PublicationNow = 0 }, func(s *Slot) { s.PublicationExists = false }},
-		"of another server":     {func(s *slot.State) { s.ServerID = "8" }, func(s *Slot) { s.OtherServer = true }},
-		"of another database":   {func(s *slot.State) { s.Database = "other" }, func(s *Slot) { s.Elsewhere = "other" }},
-		"that keeps WAL":        {func(s *slot.State) { s.RetainedBytes = &kept }, func(s *Slot) { s.RetainedBytes = kept }},
-	} {
-		state, want := held(), Slot{
-			Name: "docs", Publication: "pub", Checkpoint: "0/20", Exists: true, Active: true, WALStatus: "reserved",
-			Holder: "embedsidecar/one", PublicationExists: true, Database: "app",
-		}
-		c.change(&state)
-		c.want(&want)
-		if got := slotOf(&state); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
 	}
 }

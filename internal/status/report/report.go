@@ -15,7 +15,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
-	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
 // exactRows is the estimated size up to which the rows of a source table are counted.
@@ -35,8 +34,12 @@ type Pipeline struct {
 	Plugin        string             `json:"plugin"`
 	Generation    int32              `json:"generation"`
 	State         health.Code        `json:"state"`
-	Reason        string             `json:"reason"`            // why that is its state, in one sentence
-	WayOut        string             `json:"way_out,omitempty"` // what to do about it
+	Reason        string             `json:"reason"`          // why that is its state, in one sentence
+	Hints         []string           `json:"hints,omitempty"` // what to do about it
+	Works         bool               `json:"works"`           // rows are embedded, or would be if there were any
+	NeedsAct      bool               `json:"needs_act"`       // the state does not end by itself
+	Severity      string             `json:"severity"`        // ok, warn, error
+	MayMiss       bool               `json:"may_miss"`        // changes may have been missed, or nobody reads them
 	Enabled       bool               `json:"enabled"`
 	Active        pipeline.Hours     `json:"active,omitempty"` // when it works; absent: always
 	Closed        bool               `json:"outside_hours"`
@@ -46,12 +49,11 @@ type Pipeline struct {
 	Running       int64              `json:"running"`
 	Retrying      int64              `json:"retrying"`
 	Failed        int64              `json:"failed"`
-	Cancelled     int64              `json:"cancelled"`      // somebody took them out of the queue
-	OldestSeconds *float64           `json:"oldest_seconds"` // age of the oldest open change; null: none is open
+	Cancelled     int64              `json:"cancelled"`           // somebody took them out of the queue
+	OldestSeconds *float64           `json:"oldest_seconds"`      // age of the oldest open change; null: none is open
+	WaitsFor      []database.Blocker `json:"waits_for,omitempty"` // open transactions, in states that wait for some
+	Aside         int64              `json:"set_aside,omitempty"` // changes that cannot be queued, for a lock
 	ScanPhase     string             `json:"scan_phase"`
-	ScanBlockers  []database.Blocker `json:"scan_waits_for,omitempty"` // open transactions that must end before it begins
-	Aside         int64              `json:"set_aside,omitempty"`      // changes that cannot be queued, for a lock
-	Holders       []database.Blocker `json:"queue_held_by,omitempty"`  // open transactions that may hold it
 	ScanReason    string             `json:"scan_reason,omitempty"`
 	ScanSeen      int64              `json:"scan_rows_seen"`
 	ScanExpected  int64              `json:"scan_rows_expected"`
@@ -73,19 +75,14 @@ type Pipeline struct {
 	// known of rows, 0 to 1; null: unknown, as changes may have been missed
 	Coverage *float64 `json:"coverage"`
 
-	// paused by the switch over all; by its own name
-	allPaused, itselfPaused bool
+	Checkpoint string `json:"-"` // of its slot: changes before it have been read
 
-	scanFirst, unrouted bool
-	// changes may have been missed: until the scan has ended; until the slot is made anew
-	scanGap, slotGap bool
-	looked           bool   // at the table itself: Rows is no leftover of the last ANALYZE
-	scanBarrier      string // of a scan that waits for open transactions
+	looked bool // at the table itself: Rows is no leftover of the last ANALYZE
 }
 
 // Health is the state of the pipeline.
 func (p *Pipeline) Health() health.State {
-	return health.State{Code: p.State, Reason: p.Reason, WayOut: p.WayOut}
+	return health.State{Code: p.State, Reason: p.Reason, Hints: p.Hints}
 }
 
 // Open is how many rows wait, are being embedded, or are to be tried again.
@@ -111,10 +108,14 @@ type Slot struct {
 	ChangesJoined    int64 `json:"changes_joined"`
 	OtherServer      bool  `json:"other_server"` // it was set up on another one: the data was restored or copied
 	// the database of this server whose slot it is, if that is another
-	Elsewhere string `json:"elsewhere,omitempty"`
-	Database  string `json:"-"` // this one
-	// Blockers are the transactions that the making of the slot waits for.
-	Blockers []database.Blocker `json:"waits_for,omitempty"`
+	Elsewhere string             `json:"elsewhere,omitempty"`
+	WaitsFor  []database.Blocker `json:"waits_for,omitempty"` // transactions that the making of the slot waits for
+	State     health.Code        `json:"state"`               // streaming, or the state of its pipelines that follows
+	Status    string             `json:"status"`              // ok, warn, error
+	Reason    string             `json:"reason"`
+	Hints     []string           `json:"hints,omitempty"`
+
+	ChangesHands bool `json:"-"` // a sidecar is about to take it over
 }
 
 // Sidecar is one that runs, with what it says of itself.
@@ -153,6 +154,7 @@ type Options struct {
 	Uncovered bool
 	// Loaded are pipelines as the catalogue has them now. While no sidecar runs what was stored of them may be old.
 	Loaded []pipeline.Pipeline
+	Only   int32 // the number of the one pipeline that is asked for; 0: all
 	// AtOnce: who asks again and again does not wait for a slot to be taken over.
 	AtOnce bool
 }
@@ -161,22 +163,24 @@ type Options struct {
 // sooner.
 const takeOver = 5 * time.Second
 
-// tables is what a report asks of a database. This file judges what is read; server reads it, which is tried on a real
-// one in package sidecar, and tests of judgements have one in memory.
+// tables is what a report asks of a database, which judges; tests of figures have one in memory.
 type tables interface {
-	states(ctx context.Context) ([]slot.State, error)
+	slots(ctx context.Context) ([]Slot, error)
 	sidecars(ctx context.Context) ([]Sidecar, error)
-	pipelines(ctx context.Context) ([]Pipeline, error)
-	// blockers are the open transactions that a scan with such a barrier waits for, or the making of a slot: "".
-	blockers(ctx context.Context, barrier string) ([]database.Blocker, error)
-	// holders are the open transactions that may hold what the queue needs.
-	holders(ctx context.Context) ([]database.Blocker, error)
+	// pipelines says where they stand; found is what the catalogue says now of some, by their numbers.
+	pipelines(ctx context.Context, found map[int32]Found, only int32) ([]Pipeline, error)
 	// plan is how a table would be read, in JSON.
 	plan(ctx context.Context, table string) (string, error)
 	// rows counts the rows of a table, up to so many.
 	rows(ctx context.Context, table string, most int64) (int64, error)
 	// known counts the rows of a pipeline that have the vector of their text now, for all that is known.
 	known(ctx context.Context, p *Pipeline) (int64, error)
+}
+
+// Found is what the catalogue says now of a pipeline.
+type Found struct {
+	Status pipeline.Status `json:"status"`
+	Detail string          `json:"detail"`
 }
 
 // Read returns the state of the installation in a database.
@@ -187,112 +191,71 @@ func (o Options) Read(ctx context.Context, db database.DB) (Status, error) {
 	return o.read(ctx, server{db})
 }
 
-func (o Options) read(ctx context.Context, db tables) (Status, error) {
+func (o Options) read(ctx context.Context, db tables) (st Status, err error) {
 	if o.CountUpTo == 0 {
 		o.CountUpTo = exactRows
 	}
-	st, err := o.settled(ctx, func() (st Status, err error) {
-		if st.Slots, err = slots(ctx, db); err == nil {
-			st.Sidecars, err = db.sidecars(ctx)
-		}
-		return st, err
-	})
-	if err != nil {
+	if st.Slots, err = o.settled(ctx, db.slots); err != nil {
 		return st, err
 	}
-	if st.Pipelines, err = db.pipelines(ctx); err != nil {
+	if st.Sidecars, err = db.sidecars(ctx); err != nil {
+		return st, err
+	}
+	if st.Pipelines, err = db.pipelines(ctx, o.found(), o.Only); err != nil {
 		return st, err
 	}
 	for i := range st.Pipelines {
 		p := &st.Pipelines[i]
-		if p.scanBarrier != "" {
-			if p.ScanBlockers, err = db.blockers(ctx, p.scanBarrier); err != nil {
-				return st, err
-			}
-		}
-		if p.Aside > 0 {
-			if p.Holders, err = db.holders(ctx); err != nil {
-				return st, err
-			}
-		}
-		o.refresh(p, st.streams(p.Slot))
 		if p.Status == string(pipeline.Active) {
 			p.count(ctx, db, o.CountUpTo)
 		}
-		p.slotGap = st.mayMiss(p.Slot)
 		if o.CountUpTo >= 0 && !o.Uncovered {
 			if err := o.Counts.cover(ctx, db, p); err != nil {
 				return st, err
 			}
 		}
-		st.judge(p)
+		st.pace(p)
 	}
 	return st, nil
 }
 
+// found is what the catalogue says now; what nobody may look at is no news.
+func (o Options) found() map[int32]Found {
+	list := map[int32]Found{}
+	for i := range o.Loaded {
+		if l := &o.Loaded[i]; l.Status != pipeline.Locked {
+			list[l.ID] = Found{l.Status, l.Detail}
+		}
+	}
+	return list
+}
+
 // settled looks until no slot is about to be taken over, or for as long as that takes.
-func (o Options) settled(ctx context.Context, look func() (Status, error)) (Status, error) {
+func (o Options) settled(ctx context.Context, look func(context.Context) ([]Slot, error)) ([]Slot, error) {
 	const pause = 200 * time.Millisecond
 	for began := time.Now(); ; {
-		st, err := look()
-		if err != nil || o.AtOnce || !st.changesHands() || time.Since(began) > takeOver {
-			return st, err
+		slots, err := look(ctx)
+		if err != nil || o.AtOnce || time.Since(began) > takeOver ||
+			!slices.ContainsFunc(slots, func(s Slot) bool { return s.ChangesHands }) {
+			return slots, err
 		}
 		if !sleep.For(ctx, pause) {
-			return st, ctx.Err()
+			return slots, ctx.Err()
 		}
 	}
 }
 
-// judge says in which state a pipeline is, and how long its scan takes, when all else is known of it.
-func (st *Status) judge(p *Pipeline) {
+// pace says how fast a pipeline is worked, and how long that takes.
+func (st *Status) pace(p *Pipeline) {
 	if p.ScanExpected == 0 { // the server had no estimate yet when the scan began
 		p.ScanExpected = p.Rows
 	}
-	f := st.facts(p)
-	p.ScanLeft = f.Scan.Left().Seconds()
-	s := health.Of(f)
-	p.State, p.Reason, p.WayOut = s.Code, s.Reason, s.WayOut
 	p.Speed = speed.Speed{}
 	for i := range st.Sidecars {
 		p.Speed = p.Speed.Add(st.Sidecars[i].Speeds[p.ID])
 	}
 	p.SecondsLeft = p.left()
 	p.AtLeast = p.SecondsLeft > 0 && !p.scans() && p.Capped()
-}
-
-// mayMiss reports whether a slot cannot give all changes: it is gone, or it is of another database.
-func (st *Status) mayMiss(name string) bool {
-	return slices.ContainsFunc(st.Slots, func(s Slot) bool {
-		return s.Name == name && (!s.Exists || s.Making || s.WALStatus == "lost" || s.OtherServer || s.Elsewhere != "")
-	})
-}
-
-// streams reports whether a sidecar runs that streams a slot, or would.
-func (st *Status) streams(slot string) bool {
-	return slices.ContainsFunc(st.Sidecars, func(s Sidecar) bool { return s.Slot == slot })
-}
-
-// changesHands reports whether nobody holds a slot that a sidecar says it reads, or is about to.
-func (st *Status) changesHands() bool {
-	return slices.ContainsFunc(st.Slots, func(slot Slot) bool {
-		return slot.Exists && !slot.Active && slot.WALStatus != "lost" && slices.ContainsFunc(st.Sidecars,
-			func(s Sidecar) bool {
-				return s.Slot == slot.Name && slices.Contains([]health.Stream{health.Streaming, health.Starting, health.Standby},
-					s.Stream)
-			}) && !slices.ContainsFunc(st.Sidecars, func(s Sidecar) bool {
-			return s.Slot == slot.Name &&
-				s.Stream == health.Stuck
-		})
-	})
-}
-
-// refresh takes what the catalogue says now where nobody runs who would have stored it.
-func (o Options) refresh(p *Pipeline, running bool) {
-	at := slices.IndexFunc(o.Loaded, func(l pipeline.Pipeline) bool { return l.ID == p.ID })
-	if at >= 0 && !running && o.Loaded[at].Status != pipeline.Locked {
-		p.Status, p.Detail = string(o.Loaded[at].Status), o.Loaded[at].Detail
-	}
 }
 
 // count finds out how many rows the table has: exactly if they are few. The planner's estimate is better than that of
@@ -338,88 +301,13 @@ func (p *Pipeline) counted(rows, upTo int64) {
 	p.Rows = max(p.Rows, rows)
 }
 
-// facts are what the state of a pipeline follows from.
-func (st *Status) facts(p *Pipeline) health.Facts {
-	f := health.Facts{
-		Name: p.Name, ID: p.ID, Status: p.Status, Detail: p.Detail, Table: database.Quote(p.Schema, p.Table),
-		ReplacedBy: p.ReplacedBy, Dropped: p.Dropped,
-		Paused: !p.Enabled, Closed: p.Closed, Active: p.Active, Unacknowledged: p.unrouted, Open: p.Open(),
-		Retrying: p.Retrying, Failed: p.Failed,
-		Cancelled: p.Cancelled, AllPaused: p.allPaused, PausedNames: st.paused(),
-		Scan: health.Scan{
-			Phase: p.ScanPhase, Reason: p.ScanReason, First: p.scanFirst, Seen: p.ScanSeen,
-			Expected: p.ScanExpected, Rate: p.ScanRate,
-		},
-	}
-	f.Scan.Blockers = database.Named(p.ScanBlockers)
-	f.Aside, f.Holders = p.Aside, database.Named(p.Holders)
-	for _, s := range st.Slots {
-		if s.Name == p.Slot {
-			f.Slot = health.Slot{
-				Name: s.Name, Publication: s.Publication, Exists: s.Exists, Lost: s.WALStatus == "lost", Active: s.Active,
-				Making: s.Making,
-				Holder: s.Holder, Published: s.PublicationExists, Blockers: database.Named(s.Blockers), OtherServer: s.OtherServer,
-				Elsewhere: s.Elsewhere, Own: database.OwnSlot(s.Database),
-			}
-		}
-	}
-	for _, s := range st.Sidecars {
-		if s.Slot != p.Slot && s.Slot != "" {
-			continue
-		}
-		f.Sidecars = append(f.Sidecars, health.Sidecar{
-			Name: s.Instance, Stream: s.Stream, Detail: s.StreamDetail,
-			Problems: s.Problems,
-		})
-	}
-	return f
-}
-
-// paused are the names of the pipelines that are paused by their names.
-func (st *Status) paused() []string {
-	var names []string
-	for i := range st.Pipelines {
-		if st.Pipelines[i].itselfPaused {
-			names = append(names, st.Pipelines[i].Name)
-		}
-	}
-	return names
+// Pipelines says where the pipelines stand, and counts no table.
+func Pipelines(ctx context.Context, db database.DB) ([]Pipeline, error) {
+	return server{db}.pipelines(ctx, nil, 0)
 }
 
 // Slots returns the state of every slot that is set up in a database.
-func Slots(ctx context.Context, db database.DB) ([]Slot, error) { return slots(ctx, server{db}) }
-
-func slots(ctx context.Context, db tables) ([]Slot, error) {
-	states, err := db.states(ctx)
-	if err != nil {
-		return nil, err
-	}
-	slots := make([]Slot, len(states))
-	for i := range states {
-		slots[i] = slotOf(&states[i])
-		if !slots[i].Making {
-			continue
-		}
-		if slots[i].Blockers, err = db.blockers(ctx, ""); err != nil {
-			return nil, err
-		}
-	}
-	return slots, nil
-}
-
-func slotOf(s *slot.State) Slot {
-	told := Slot{
-		Name: s.Name, Publication: s.Publication, Checkpoint: s.Checkpoint.String(), Exists: s.Exists, Active: s.Active,
-		Making: s.Making(), WALStatus: s.WALStatus, SafeWALBytes: s.SafeWALBytes, LagBytes: s.LagBytes,
-		SavedSecondsAgo: s.SavedSecondsAgo, Holder: s.Application, PublicationExists: s.PublicationNow != 0,
-		ChangesUnchanged: s.ChangesUnchanged, ChangesJoined: s.ChangesJoined,
-		OtherServer: s.OtherServer(s.ServerID), Elsewhere: s.Elsewhere(), Database: s.Here,
-	}
-	if s.RetainedBytes != nil {
-		told.RetainedBytes = *s.RetainedBytes
-	}
-	return told
-}
+func Slots(ctx context.Context, db database.DB) ([]Slot, error) { return server{db}.slots(ctx) }
 
 // FailedRow is a row that could not be embedded, or that failed and will be tried again. It holds no text.
 type FailedRow struct {

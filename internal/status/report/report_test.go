@@ -1,14 +1,13 @@
 package report
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
 const active = string(pipeline.Active)
@@ -98,56 +97,14 @@ func TestCount_AnEstimateSaysThatItIsOne(t *testing.T) {
 	}
 }
 
-// While no sidecar runs, what is stored of a pipeline may be old; what nobody may look at is no news.
-func TestRefresh_TakesTheCatalogueWhereNobodyElseDoes(t *testing.T) {
+// What nobody may look at is no news of a pipeline.
+func TestFound_LeavesOutWhatIsLocked(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		loaded  pipeline.Pipeline
-		running bool
-		want    string
-	}{
-		"nobody runs": {
-			pipeline.Pipeline{ID: 7, Status: pipeline.Missing, Detail: "gone"},
-			false, string(pipeline.Missing),
-		},
-		"a sidecar runs":   {pipeline.Pipeline{ID: 7, Status: pipeline.Missing}, true, active},
-		"it is locked":     {pipeline.Pipeline{ID: 7, Status: pipeline.Locked}, false, active},
-		"another pipeline": {pipeline.Pipeline{ID: 8, Status: pipeline.Missing}, false, active},
-	} {
-		p := Pipeline{ID: 7, Status: active}
-		Options{Loaded: []pipeline.Pipeline{c.loaded}}.refresh(&p, c.running)
-		if p.Status != c.want || p.Status != active && p.Detail != c.loaded.Detail {
-			t.Errorf("%s: %q (%s), want %q", name, p.Status, p.Detail, c.want)
-		}
-	}
-}
-
-func TestChangesHands_WhileASlotWaitsForASidecarThatRuns(t *testing.T) {
-	t.Parallel()
-	free, streamed := Slot{Name: "docs", Exists: true}, []Sidecar{{Slot: "docs", Stream: health.Streaming}}
-	for name, c := range map[string]struct {
-		change   func(s *Slot)
-		sidecars []Sidecar
-		want     bool
-	}{
-		"somebody streams, and it is not held": {func(*Slot) {}, streamed, true},
-		"somebody stands by":                   {func(*Slot) {}, []Sidecar{{Slot: "docs", Stream: health.Standby}}, true},
-		"somebody begins":                      {func(*Slot) {}, []Sidecar{{Slot: "docs", Stream: health.Starting}}, true},
-		"nobody runs":                          {func(*Slot) {}, nil, false},
-		"only of another slot":                 {func(*Slot) {}, []Sidecar{{Slot: "other", Stream: health.Streaming}}, false},
-		"only one that does not stream":        {func(*Slot) {}, []Sidecar{{Slot: "docs", Stream: health.NoStream}}, false},
-		"one is stuck": {
-			func(*Slot) {}, []Sidecar{{Slot: "docs", Stream: health.Standby}, {Slot: "docs", Stream: health.Stuck}}, false,
-		},
-		"it is held":       {func(s *Slot) { s.Active = true }, streamed, false},
-		"it is lost":       {func(s *Slot) { s.WALStatus = "lost" }, streamed, false},
-		"there is no slot": {func(s *Slot) { s.Exists = false }, streamed, false},
-	} {
-		slot := free
-		c.change(&slot)
-		if got := (&Status{Slots: []Slot{slot}, Sidecars: c.sidecars}).changesHands(); got != c.want {
-			t.Errorf("%s: %t, want %t", name, got, c.want)
-		}
+	got := Options{Loaded: []pipeline.Pipeline{
+		{ID: 7, Status: pipeline.Missing, Detail: "gone"}, {ID: 8, Status: pipeline.Locked},
+	}}.found()
+	if len(got) != 1 || got[7] != (Found{pipeline.Missing, "gone"}) {
+		t.Errorf("found %+v", got)
 	}
 }
 
@@ -170,64 +127,12 @@ func TestSettled_WaitsForASlotToBeTakenOver(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			st, err := c.o.settled(t.Context(), func() (Status, error) {
-				return Status{
-					Slots:    []Slot{{Name: "docs", Exists: true, Active: time.Since(began) >= c.after}},
-					Sidecars: []Sidecar{{Slot: "docs", Stream: health.Streaming}},
-				}, c.err
+			_, err := c.o.settled(t.Context(), func(context.Context) ([]Slot, error) {
+				return []Slot{{Name: "docs", ChangesHands: time.Since(began) < c.after}}, c.err
 			})
-			if took := time.Since(began); !errors.Is(err, c.err) || took < c.least || took > c.most ||
-				!st.streams("docs") || st.streams("other") {
+			if took := time.Since(began); !errors.Is(err, c.err) || took < c.least || took > c.most {
 				t.Errorf("%s: %v after %s", name, err, took)
 			}
 		})
-	}
-}
-
-// The state of a pipeline comes of its own slot and of the sidecars that can work it.
-func TestJudge_TakesWhatIsOfThePipeline(t *testing.T) {
-	t.Parallel()
-	age := 3.0
-	st := Status{
-		Slots: []Slot{
-			{Name: "other", Exists: true, PublicationExists: true, WALStatus: "lost"},
-			{
-				Name: "docs", Exists: true, Active: true, PublicationExists: true, Holder: "embedsidecar/one",
-				Blockers: []database.Blocker{{PID: 9, Role: "me", Database: "docs", AgeSeconds: &age}},
-			},
-		},
-		Sidecars: []Sidecar{
-			{Slot: "other", Instance: "far", Stream: health.Streaming},
-			{Slot: "docs", Instance: "one", Stream: health.Streaming, Problems: map[int32]health.Problem{8: {Detail: "no"}}},
-			{Slot: "", Instance: "hand", Stream: health.NoStream},
-		},
-	}
-	p := Pipeline{
-		ID: 7, Name: "docs", Slot: "docs", Schema: "public", Table: "Docs", Status: active, Enabled: true, Rows: 100,
-		ScanPhase: "rows", ScanSeen: 40, ScanRate: 10, Pending: 1, Running: 2, Retrying: 3,
-		ScanBlockers: []database.Blocker{{PID: 5, Role: "me", Database: "docs"}},
-	}
-	f := st.facts(&p)
-	if f.Slot.Name != "docs" || !f.Slot.Active || f.Slot.Lost || len(f.Slot.Blockers) != 1 || len(f.Scan.Blockers) != 1 {
-		t.Errorf("its slot is %+v", f.Slot)
-	}
-	if len(f.Sidecars) != 2 || f.Sidecars[0].Name != "one" || f.Sidecars[1].Name != "hand" {
-		t.Errorf("its sidecars are %+v", f.Sidecars)
-	}
-	if f.Table != `"public"."Docs"` || f.Open != 6 || f.Paused {
-		t.Errorf("facts %+v", f)
-	}
-	st.judge(&p)
-	if p.State != health.Comparing || p.ScanExpected != 100 || p.ScanLeft < 5 || p.ScanLeft > 7 ||
-		p.Health().Reason != p.Reason || p.Health().Code != p.State {
-		t.Errorf("state %s (%s), expected %d, %g s left", p.State, p.Reason, p.ScanExpected, p.ScanLeft)
-	}
-	p.Enabled = false
-	if st.judge(&p); p.State != health.Paused {
-		t.Errorf("paused: %s", p.State)
-	}
-	p.Slot = "other"
-	if st.judge(&p); p.State != health.SlotLost {
-		t.Errorf("of a slot that is lost: %s", p.State)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/queue"
-	"github.com/embedsidecar/embedsidecar/replication/slot"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -30,12 +29,8 @@ func collect[T any](ctx context.Context, db database.Reader, what string, scan p
 	return list, nil
 }
 
-func (s server) states(ctx context.Context) ([]slot.State, error) {
-	states, err := slot.All(ctx, s.db)
-	if err != nil {
-		return nil, fmt.Errorf("read the slots: %w", err)
-	}
-	return states, nil
+func (s server) slots(ctx context.Context) ([]Slot, error) {
+	return collect(ctx, s.db, "read the slots", pgx.RowToStructByPos[Slot], "status_slots")
 }
 
 func (s server) sidecars(ctx context.Context) ([]Sidecar, error) { return Sidecars(ctx, s.db) }
@@ -45,33 +40,30 @@ func Sidecars(ctx context.Context, db database.DB) ([]Sidecar, error) {
 	return collect(ctx, db, "read the sidecars", pgx.RowToStructByPos[Sidecar], "status_workers")
 }
 
-func (s server) pipelines(ctx context.Context) ([]Pipeline, error) {
-	return collect(ctx, s.db, "read the pipelines", scanPipeline, "status_pipelines", pgx.StrictNamedArgs{"cap": taskCap})
+func (s server) pipelines(ctx context.Context, found map[int32]Found, only int32) ([]Pipeline, error) {
+	args := pgx.StrictNamedArgs{"cap": taskCap, "found": found, "only": nil}
+	if only != 0 {
+		args["only"] = only
+	}
+	return collect(ctx, s.db, "read the pipelines", scanPipeline, "status_pipelines", args)
 }
 
 func scanPipeline(row pgx.CollectableRow) (p Pipeline, err error) {
 	var estimate *int64
-	var open, on, itself bool
+	var checkpoint *string
 	err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Dropped, &p.Model, &p.Plugin,
-		&p.Generation, &p.Enabled, &p.Status, &p.Detail,
-		&p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.Cancelled, &p.OldestSeconds, &p.ScanPhase, &p.ScanReason,
-		&p.scanFirst, &p.scanGap, &p.ScanSeen, &p.ScanExpected,
-		&p.ScanRate, &p.scanBarrier, &p.unrouted, &p.Tokens, &p.Saved.Embedded, &p.Saved.Reused,
-		&p.Saved.Unchanged, &estimate, &open, &p.Active, &on, &itself, &p.Aside)
-	p.Closed, p.allPaused, p.itselfPaused = !open, !on, !itself
+		&p.Generation, &p.State, &p.Reason, &p.Hints, &p.Works, &p.NeedsAct, &p.Severity, &p.MayMiss, &p.Enabled, &p.Active, &p.Closed,
+		&p.Status, &p.Detail, &p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.Cancelled, &p.OldestSeconds, &p.WaitsFor,
+		&p.Aside, &p.ScanPhase, &p.ScanReason, &p.ScanSeen, &p.ScanExpected, &p.ScanRate, &p.ScanLeft, &p.Tokens,
+		&p.Saved.Embedded, &p.Saved.Reused, &p.Saved.Unchanged, &estimate, &checkpoint)
 	p.Saved.reckon(p.Tokens)
 	if estimate != nil {
 		p.Rows, p.RowsEstimated = *estimate, true
 	}
+	if checkpoint != nil {
+		p.Checkpoint = *checkpoint
+	}
 	return p, err
-}
-
-func (s server) blockers(ctx context.Context, barrier string) ([]database.Blocker, error) {
-	return database.Blockers(ctx, s.db, barrier)
-}
-
-func (s server) holders(ctx context.Context) ([]database.Blocker, error) {
-	return database.QueueHolders(ctx, s.db)
 }
 
 func (s server) plan(ctx context.Context, table string) (text string, err error) {

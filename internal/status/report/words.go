@@ -15,20 +15,14 @@ func (s *Slot) Line() string {
 
 // Word says what becomes of the slot.
 func (s *Slot) Word() string {
-	switch {
-	case !s.Exists:
-		return "does not exist"
-	case s.Making:
-		return "being made by " + s.Holder
-	case s.WALStatus == "lost":
-		return "lost"
-	case s.Active && s.Holder != "":
-		return "streamed by " + s.Holder
-	case s.Active:
-		return "active"
+	if s.State == Streamed {
+		return s.Reason
 	}
-	return "nobody streams"
+	return s.State.Word()
 }
+
+// Streamed is the state of a slot that keeps no pipeline from its work.
+const Streamed health.Code = "streaming"
 
 // Kept is how much WAL the slot keeps, and how much it may.
 func (s *Slot) Kept() string {

@@ -6,21 +6,17 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
-// One line says of a slot the worst first: what is not there is held by nobody, and what is lost is nobody's either.
 func TestSlot_InOneLine(t *testing.T) {
 	t.Parallel()
 	safe, beyond := int64(3<<20), int64(-1<<20)
 	for want, change := range map[string]func(*Slot){
 		"slot docs: streamed by one, 2.0 MB behind, WAL kept 1.0 MB":           func(*Slot) {},
-		"slot docs: active, 2.0 MB behind, WAL kept 1.0 MB":                    func(s *Slot) { s.Holder = "" },
-		"slot docs: nobody streams, 2.0 MB behind, WAL kept 1.0 MB":            func(s *Slot) { s.Active, s.Holder = false, "" },
-		"slot docs: being made by one, 2.0 MB behind, WAL kept 1.0 MB":         func(s *Slot) { s.Making = true },
-		"slot docs: lost, 2.0 MB behind, WAL kept 1.0 MB":                      func(s *Slot) { s.WALStatus = "lost" },
-		"slot docs: does not exist, 2.0 MB behind, WAL kept 1.0 MB":            func(s *Slot) { s.Exists, s.WALStatus = false, "lost" },
+		"slot docs: no sidecar, 2.0 MB behind, WAL kept 1.0 MB":                func(s *Slot) { s.State = health.NoSidecar },
+		"slot docs: slot lost, 2.0 MB behind, WAL kept 1.0 MB":                 func(s *Slot) { s.State = health.SlotLost },
 		"slot docs: streamed by one, 2.0 MB behind, WAL kept 1.0 MB of 4.0 MB": func(s *Slot) { s.SafeWALBytes = &safe },
 		"slot docs: streamed by one, 2.0 MB behind, WAL kept 1.0 MB of 1.0 MB": func(s *Slot) { s.SafeWALBytes = &beyond },
 	} {
-		s := Slot{Name: "docs", Exists: true, Active: true, Holder: "one", LagBytes: 2 << 20, RetainedBytes: 1 << 20}
+		s := Slot{Name: "docs", State: Streamed, Reason: "streamed by one", LagBytes: 2 << 20, RetainedBytes: 1 << 20}
 		change(&s)
 		if got := s.Line(); got != want {
 			t.Errorf("%q, want %q", got, want)
