@@ -1,10 +1,12 @@
--- Least privilege for `embedsidecar run`: a role that works (reads the sources, writes only what is ours, and cannot replicate), and a role that
--- streams (may replicate, and may read no table). `embedsidecar run --database-url` takes the first, `--stream-url` the second.
--- Beside them groups, for people and programs that look and act by SQL (docs/sql.md): embedsidecar_reader reads the views and nothing else,
--- embedsidecar_operator may also pause, resume, retry and the like; and embedsidecar_searcher, for applications that search by SQL
--- (docs/search.md): its members have texts embedded, and find rows of tables that they may read anyway. GRANT embedsidecar_reader TO somebody;
--- Run it as the owner of the source tables and of the schema embedsidecar, after `embedsidecar init`, and again whenever you like: what
--- is there already stays. CREATE ROLE ... REPLICATION takes a superuser, or from PostgreSQL 16 on CREATEROLE and REPLICATION.
+-- Least privilege for `embedsidecar run`: a role that works (reads the sources, writes only what is ours, and cannot
+-- replicate), and a role that streams (may replicate, and may read no table). `embedsidecar run --database-url` takes
+-- the first, `--stream-url` the second. Beside them groups, for people and programs that look and act by SQL
+-- (docs/sql.md): embedsidecar_reader reads the views and nothing else, embedsidecar_operator may also pause, resume,
+-- retry and the like; and embedsidecar_searcher, for applications that search by SQL (docs/search.md): its members have
+-- texts embedded, and find rows of tables that they may read anyway. GRANT embedsidecar_reader TO somebody; Run it as
+-- the owner of the source tables and of the schema embedsidecar, after `embedsidecar init`, and again whenever you
+-- like: what is there already stays. CREATE ROLE ... REPLICATION takes a superuser, or from PostgreSQL 16 on CREATEROLE
+-- and REPLICATION.
 DO $embedsidecar$ BEGIN
     CREATE ROLE embedsidecar_run LOGIN;
 EXCEPTION WHEN duplicate_object THEN NULL;
@@ -34,11 +36,13 @@ DECLARE
 BEGIN
     IF NOT pg_has_role(owner, 'embedsidecar_run', 'MEMBER') THEN
         EXECUTE format('GRANT %I TO %I', 'embedsidecar_run', owner)
-            || CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN ' WITH INHERIT FALSE' ELSE '' END;
+            || CASE WHEN current_setting('server_version_num')::integer >= 160000 THEN ' WITH INHERIT FALSE'
+                ELSE '' END;
     END IF;
 END $embedsidecar$;
 
--- Behind a pooler, settings of a session are lost: then these defaults of the role hold. No application shares the role.
+-- Behind a pooler, settings of a session are lost: then these defaults of the role hold. No application shares the
+-- role.
 ALTER ROLE embedsidecar_run SET search_path = pg_catalog, pg_temp;
 ALTER ROLE embedsidecar_run SET intervalstyle = 'postgres';
 ALTER ROLE embedsidecar_run SET extra_float_digits = 3;
@@ -50,40 +54,53 @@ ALTER ROLE embedsidecar_run SET idle_in_transaction_session_timeout = '15s';
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_run;
 GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO embedsidecar_run;
-GRANT INSERT, UPDATE, DELETE ON embedsidecar.task, embedsidecar.lease, embedsidecar.turn, embedsidecar.aside, embedsidecar.ledger, embedsidecar.worker, embedsidecar.route,
+GRANT INSERT, UPDATE, DELETE ON embedsidecar.task, embedsidecar.lease, embedsidecar.turn, embedsidecar.aside,
+    embedsidecar.ledger, embedsidecar.worker, embedsidecar.route,
     embedsidecar.answer TO embedsidecar_run;
 GRANT INSERT ON embedsidecar.history TO embedsidecar_run;
 GRANT TRUNCATE ON embedsidecar.history_0, embedsidecar.history_1, embedsidecar.history_2, embedsidecar.history_3,
     embedsidecar.history_4, embedsidecar.history_5, embedsidecar.history_6, embedsidecar.history_7 TO embedsidecar_run;
 GRANT INSERT, UPDATE ON embedsidecar.scan, embedsidecar.spent TO embedsidecar_run;
 GRANT UPDATE ON embedsidecar.init_lock, embedsidecar.index_lock TO embedsidecar_run; -- to lock them
--- Not the names of slot and publication: an uninstall of the owner's drops what stands there. A script of before granted all of it.
+-- Not the names of slot and publication: an uninstall of the owner's drops what stands there. A script of before
+-- granted all of it.
 REVOKE UPDATE ON embedsidecar.lsn_checkpoint FROM embedsidecar_run;
-GRANT UPDATE (publication_oid, system_id, timeline, consistent_point, lsn, epoch, saved_at, changes_unchanged, changes_joined) ON embedsidecar.lsn_checkpoint TO embedsidecar_run;
-GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, generation, lease_epoch, tokens_embedded, texts_embedded, texts_reused, rows_unchanged) ON embedsidecar.pipeline TO embedsidecar_run;
+GRANT UPDATE (publication_oid, system_id, timeline, consistent_point, lsn, epoch, saved_at, changes_unchanged,
+    changes_joined) ON embedsidecar.lsn_checkpoint TO embedsidecar_run;
+GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, generation, lease_epoch, tokens_embedded,
+    texts_embedded, texts_reused, rows_unchanged) ON embedsidecar.pipeline TO embedsidecar_run;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;
 -- What this role could do by the tables it may have done and audited.
-GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.backfill, embedsidecar.reembed TO embedsidecar_run;
-GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsidecar.runs, embedsidecar.rests, embedsidecar.blockers, embedsidecar.queue_holders,
-    embedsidecar.row_facts, embedsidecar.tell, embedsidecar.drain_state, embedsidecar.is_open, embedsidecar.minute_of_week,
+GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.backfill,
+    embedsidecar.reembed TO embedsidecar_run;
+GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsidecar.runs, embedsidecar.rests,
+    embedsidecar.blockers, embedsidecar.queue_holders,
+    embedsidecar.row_facts, embedsidecar.tell, embedsidecar.drain_state, embedsidecar.is_open,
+        embedsidecar.minute_of_week,
     embedsidecar.note_reload, embedsidecar.prune_audit, embedsidecar.tell_audit TO embedsidecar_run;
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator;
-GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, embedsidecar.dead_letters, embedsidecar.errors, embedsidecar.slots,
-    embedsidecar.workers, embedsidecar.pipelines, embedsidecar.health, embedsidecar.audit, embedsidecar.row_state, embedsidecar.lanes TO embedsidecar_reader, embedsidecar_operator;
+GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, embedsidecar.dead_letters,
+    embedsidecar.errors, embedsidecar.slots,
+    embedsidecar.workers, embedsidecar.pipelines, embedsidecar.health, embedsidecar.audit, embedsidecar.row_state,
+        embedsidecar.lanes TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for,
-    embedsidecar.how_far, embedsidecar.is_open, embedsidecar.minute_of_week, embedsidecar.states, embedsidecar.slot_states, embedsidecar.runs
+    embedsidecar.how_far, embedsidecar.is_open, embedsidecar.minute_of_week, embedsidecar.states,
+        embedsidecar.slot_states, embedsidecar.runs
     TO embedsidecar_reader, embedsidecar_operator;
-GRANT EXECUTE ON FUNCTION embedsidecar.drain_state, embedsidecar.explain, embedsidecar.row_key, embedsidecar.view_sql TO embedsidecar_reader, embedsidecar_operator;
+GRANT EXECUTE ON FUNCTION embedsidecar.drain_state, embedsidecar.explain, embedsidecar.row_key,
+    embedsidecar.view_sql TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON PROCEDURE embedsidecar.wait_until, embedsidecar.drain TO embedsidecar_reader, embedsidecar_operator;
-GRANT EXECUTE ON FUNCTION embedsidecar.pause, embedsidecar.resume, embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.cancel, embedsidecar.discard_dead,
-    embedsidecar.backfill, embedsidecar.reembed, embedsidecar.set_priority, embedsidecar.notify_changes, embedsidecar.prioritise TO embedsidecar_operator;
+GRANT EXECUTE ON FUNCTION embedsidecar.pause, embedsidecar.resume, embedsidecar.retry_failed, embedsidecar.requeue,
+    embedsidecar.cancel, embedsidecar.discard_dead,
+    embedsidecar.backfill, embedsidecar.reembed, embedsidecar.set_priority, embedsidecar.notify_changes,
+        embedsidecar.prioritise TO embedsidecar_operator;
 -- For the command line, which looks for the pipelines by their names.
 GRANT SELECT ON embedsidecar.schema_version TO embedsidecar_operator;
 GRANT SELECT (pipeline_id, name, table_schema, table_name, enabled) ON embedsidecar.pipeline TO embedsidecar_operator;
 
--- Those who search also need SELECT on the key and the vectors of the tables that they search, and on chunks where texts are cut: give it to the
--- roles that may read these rows. Policies of row-level security hold for them.
+-- Those who search also need SELECT on the key and the vectors of the tables that they search, and on chunks where
+-- texts are cut: give it to the roles that may read these rows. Policies of row-level security hold for them.
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_searcher;
 GRANT EXECUTE ON FUNCTION embedsidecar.search, embedsidecar.neighbours, embedsidecar.search_owner,
     embedsidecar.search_statement, embedsidecar.embed, embedsidecar.begin_ask, embedsidecar.asked
@@ -95,7 +112,7 @@ GRANT EXECUTE ON PROCEDURE embedsidecar.ask TO embedsidecar_searcher;
 -- A pipeline into an embedding table:
 --   GRANT SELECT (id, title, body) ON public.docs TO embedsidecar_run;
 --   GRANT SELECT, INSERT, UPDATE, DELETE ON public.docs_embedding TO embedsidecar_run;
--- Schemas other than public also need: GRANT USAGE ON SCHEMA ... TO embedsidecar_run;
--- A source table with row-level security also needs: ALTER ROLE embedsidecar_run BYPASSRLS (superuser), or the role
--- would see no rows where there are some.
--- `embedsidecar roles` with a database adds these grants for each pipeline, and `embedsidecar roles --grants` prints them alone.
+-- Schemas other than public also need: GRANT USAGE ON SCHEMA ... TO embedsidecar_run; A source table with row-level
+-- security also needs: ALTER ROLE embedsidecar_run BYPASSRLS (superuser), or the role would see no rows where there are
+-- some. `embedsidecar roles` with a database adds these grants for each pipeline, and `embedsidecar roles --grants`
+-- prints them alone.

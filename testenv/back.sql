@@ -1,6 +1,6 @@
--- Takes the schema embedsidecar back to version 10, with what is in its tables, as a database that a program of that version set up: whatever
--- later files of sql/tables add goes, functions and views that read it with it.
--- What is set aside goes back to the queue before its table goes: changes would be lost with it.
+-- Takes the schema embedsidecar back to version 10, with what is in its tables, as a database that a program of that
+-- version set up: whatever later files of sql/tables add goes, functions and views that read it with it. What is set
+-- aside goes back to the queue before its table goes: changes would be lost with it.
 LOCK TABLE embedsidecar.aside;
 DO $$ BEGIN
     IF EXISTS (SELECT FROM embedsidecar.aside) THEN
@@ -8,7 +8,8 @@ DO $$ BEGIN
     END IF;
 END $$;
 DROP TABLE IF EXISTS embedsidecar.spent;
-ALTER TABLE embedsidecar.turn DROP COLUMN passed, DROP COLUMN passable, DROP COLUMN top, DROP COLUMN writers, DROP COLUMN live;
+ALTER TABLE embedsidecar.turn DROP COLUMN passed, DROP COLUMN passable, DROP COLUMN top, DROP COLUMN writers,
+    DROP COLUMN live;
 ALTER TABLE embedsidecar.audit_log DROP COLUMN told;
 DROP TABLE embedsidecar.aside;
 ALTER TABLE embedsidecar.turn RESET (fillfactor);

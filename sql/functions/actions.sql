@@ -31,7 +31,9 @@ BEGIN
                              THEN 'none of the pipelines is of a table that you may read'
                              ELSE 'none is set up in this database: embedsidecar init sets them up' END);
 END $$;
-COMMENT ON FUNCTION embedsidecar.pipeline_meant(text) IS 'The number of the pipeline of this name, or of the only one that is named after a table of this name; an error when there is none.';
+COMMENT ON FUNCTION embedsidecar.pipeline_meant(text) IS
+    'The number of the pipeline of this name, or of the only one that is named after a table of this name; an error '
+    'when there is none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.lane_meant(priority text) RETURNS integer
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -132,7 +134,8 @@ BEGIN
     RETURNING a.* INTO entry;
     RETURN entry;
 END $$;
-COMMENT ON FUNCTION embedsidecar.begin_action(text, integer, jsonb, text, boolean, bigint, integer, text[]) IS 'For the verbs: checks arguments, and writes the entry of the audit.';
+COMMENT ON FUNCTION embedsidecar.begin_action(text, integer, jsonb, text, boolean, bigint, integer,
+    text[]) IS 'For the verbs: checks arguments, and writes the entry of the audit.';
 
 -- A role that acts a hundred thousand times pushes out its own entries, and nobody else's; a portion that is rolled
 -- back pushes out none.
@@ -144,7 +147,8 @@ WHERE  a.acted_at < now() - interval '400 days'
               SELECT o.audit_id, row_number() OVER (PARTITION BY o.role_name ORDER BY o.audit_id DESC) AS number
               FROM   embedsidecar.audit_log AS o) AS n WHERE n.number > 100000)
 $$;
-COMMENT ON FUNCTION embedsidecar.prune_audit() IS 'For sidecars: takes away entries of the audit that are too old, or of a role that has so many newer ones.';
+COMMENT ON FUNCTION embedsidecar.prune_audit() IS
+    'For sidecars: takes away entries of the audit that are too old, or of a role that has so many newer ones.';
 
 -- The log of a sidecar is out of reach of those who act by SQL. It has no keys of rows.
 CREATE OR REPLACE FUNCTION embedsidecar.tell_audit() RETURNS TABLE (audit_id bigint, acted_at timestamptz, role text,
@@ -162,7 +166,8 @@ WHERE  a.audit_id IN (
 RETURNING a.audit_id, a.acted_at, a.role_name::text, a.said_by, coalesce(host(a.client_addr), ''), a.application,
           a.action, coalesce(a.pipeline, ''), (a.arguments - 'keys')::text, a.result, a.changed
 $$;
-COMMENT ON FUNCTION embedsidecar.tell_audit() IS 'For sidecars: entries of the audit that are new, or have changed, for their logs.';
+COMMENT ON FUNCTION embedsidecar.tell_audit() IS
+    'For sidecars: entries of the audit that are new, or have changed, for their logs.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.end_action(entry bigint, result text, changed bigint,
     after_key text DEFAULT NULL) RETURNS text
@@ -176,7 +181,8 @@ SET    result = CASE WHEN a.changed + end_action.changed = 0
 WHERE  a.audit_id = entry
 RETURNING a.result
 $$;
-COMMENT ON FUNCTION embedsidecar.end_action(bigint, text, bigint, text) IS 'For the verbs: adds to the entry of the audit what was done, and returns the word for it.';
+COMMENT ON FUNCTION embedsidecar.end_action(bigint, text, bigint,
+    text) IS 'For the verbs: adds to the entry of the audit what was done, and returns the word for it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.switch(pipeline text, "on" boolean, period interval, dry_run boolean,
     said_by text) RETURNS text
@@ -222,13 +228,20 @@ CREATE OR REPLACE FUNCTION embedsidecar.pause(pipeline text DEFAULT NULL, dry_ru
     said_by text DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$ SELECT embedsidecar.switch(pipeline, false, NULL, dry_run, said_by) $$;
-COMMENT ON FUNCTION embedsidecar.pause(text, boolean, text) IS 'Embed nothing of a pipeline until resume; changes are queued meanwhile. Without a name: of all, by the switch that is over them. Returns paused, already_paused or, with dry_run, would_be_paused.';
+COMMENT ON FUNCTION embedsidecar.pause(text, boolean,
+    text) IS
+    'Embed nothing of a pipeline until resume; changes are queued meanwhile. Without a name: of all, by the switch '
+    'that is over them. Returns paused, already_paused or, with dry_run, would_be_paused.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.resume(pipeline text DEFAULT NULL, period interval DEFAULT NULL,
     dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$ SELECT embedsidecar.switch(pipeline, true, period, dry_run, said_by) $$;
-COMMENT ON FUNCTION embedsidecar.resume(text, interval, boolean, text) IS 'Take back pause. Without a name it turns the switch over all pipelines on; one that was paused by its name stays so. With a period the pipeline works for so long from now on, whatever its hours are; 0 ends that. Returns resumed, already_on, back_to_its_hours or, with dry_run, would_be_ and that.';
+COMMENT ON FUNCTION embedsidecar.resume(text, interval, boolean,
+    text) IS
+    'Take back pause. Without a name it turns the switch over all pipelines on; one that was paused by its name stays '
+    'so. With a period the pipeline works for so long from now on, whatever its hours are; 0 ends that. Returns '
+    'resumed, already_on, back_to_its_hours or, with dry_run, would_be_ and that.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.set_priority(pipeline text, priority text, dry_run boolean DEFAULT false,
     said_by text DEFAULT NULL) RETURNS text
@@ -249,7 +262,11 @@ BEGIN
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN embedsidecar.end_action(entry.audit_id, CASE WHEN n > 0 THEN 'set' ELSE 'already_so' END, n);
 END $$;
-COMMENT ON FUNCTION embedsidecar.set_priority(text, text, boolean, text) IS 'The priority of a pipeline''s live changes from now on: low, normal, high or urgent. Rows that wait keep theirs. A configuration with another one takes it back at the next run. Returns set, already_so or, with dry_run, would_be_set.';
+COMMENT ON FUNCTION embedsidecar.set_priority(text, text, boolean,
+    text) IS
+    'The priority of a pipeline''s live changes from now on: low, normal, high or urgent. Rows that wait keep theirs. '
+    'A configuration with another one takes it back at the next run. Returns set, already_so or, with dry_run, '
+    'would_be_set.';
 
 -- Portions, each of which is a transaction: a call changes up to max_rows and says how many remain. A further portion
 -- gives the audit_id of the first as continues; remaining is then NULL until nothing was left to change.
@@ -334,7 +351,8 @@ BEGIN
         END LOOP;
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.change_tasks(text, text, text, text, text, text[], interval, integer, boolean, text, bigint) IS 'What retry_failed, cancel, discard_dead and prioritise do.';
+COMMENT ON FUNCTION embedsidecar.change_tasks(text, text, text, text, text, text[], interval, integer, boolean, text,
+    bigint) IS 'What retry_failed, cancel, discard_dead and prioritise do.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.retry_failed(pipeline text DEFAULT NULL, class text DEFAULT NULL,
     code text DEFAULT NULL, keys text[] DEFAULT NULL, older_than interval DEFAULT NULL, max_rows integer DEFAULT 10000,
@@ -344,7 +362,11 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT c.changed, c.remaining, c.audit_id FROM embedsidecar.change_tasks('retry', pipeline, NULL, class, code, keys,
     older_than, max_rows, dry_run, said_by, continues) AS c
 $$;
-COMMENT ON FUNCTION embedsidecar.retry_failed(text, text, text, text[], interval, integer, boolean, text, bigint) IS 'Try dead letters again at once, and rows that wait for another try: those of a pipeline or of all, of an error class and code, of these keys, whose change is older than so long. Does max_rows at most and says how many remain; with dry_run it only counts these.';
+COMMENT ON FUNCTION embedsidecar.retry_failed(text, text, text, text[], interval, integer, boolean, text,
+    bigint) IS
+    'Try dead letters again at once, and rows that wait for another try: those of a pipeline or of all, of an error '
+    'class and code, of these keys, whose change is older than so long. Does max_rows at most and says how many '
+    'remain; with dry_run it only counts these.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.cancel(pipeline text, keys text[], max_rows integer DEFAULT 10000,
     dry_run boolean DEFAULT false, said_by text DEFAULT NULL, continues bigint DEFAULT NULL,
@@ -353,7 +375,10 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT c.changed, c.remaining, c.audit_id FROM embedsidecar.change_tasks('cancel', pipeline, NULL, NULL, NULL, keys,
     NULL, max_rows, dry_run, said_by, continues) AS c
 $$;
-COMMENT ON FUNCTION embedsidecar.cancel(text, text[], integer, boolean, text, bigint) IS 'Take rows out of the queue: they are reported as cancelled until they change, a scan finds that they differ, or requeue takes them back. What is being embedded at this moment is finished.';
+COMMENT ON FUNCTION embedsidecar.cancel(text, text[], integer, boolean, text,
+    bigint) IS
+    'Take rows out of the queue: they are reported as cancelled until they change, a scan finds that they differ, or '
+    'requeue takes them back. What is being embedded at this moment is finished.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.discard_dead(pipeline text, class text DEFAULT NULL, code text DEFAULT NULL,
     keys text[] DEFAULT NULL, older_than interval DEFAULT NULL, max_rows integer DEFAULT 10000,
@@ -363,7 +388,10 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT c.changed, c.remaining, c.audit_id FROM embedsidecar.change_tasks('discard', pipeline, NULL, class, code, keys,
     older_than, max_rows, dry_run, said_by, continues) AS c
 $$;
-COMMENT ON FUNCTION embedsidecar.discard_dead(text, text, text, text[], interval, integer, boolean, text, bigint) IS 'Put dead letters away: they become cancelled, with their error, and count as that instead of as failed. They still have no vector of their text, and are reported as such until they change or requeue takes them back.';
+COMMENT ON FUNCTION embedsidecar.discard_dead(text, text, text, text[], interval, integer, boolean, text,
+    bigint) IS
+    'Put dead letters away: they become cancelled, with their error, and count as that instead of as failed. They '
+    'still have no vector of their text, and are reported as such until they change or requeue takes them back.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.prioritise(pipeline text, priority text, keys text[] DEFAULT NULL,
     max_rows integer DEFAULT 10000, dry_run boolean DEFAULT false, said_by text DEFAULT NULL,
@@ -372,7 +400,10 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT c.changed, c.remaining, c.audit_id FROM embedsidecar.change_tasks('prioritise', pipeline, priority, NULL, NULL,
     keys, NULL, max_rows, dry_run, said_by, continues) AS c
 $$;
-COMMENT ON FUNCTION embedsidecar.prioritise(text, text, text[], integer, boolean, text, bigint) IS 'Give rows of a pipeline that wait another priority: these, or all; in portions. They keep their order, behind what waits there. What comes later has the priority that set_priority gives.';
+COMMENT ON FUNCTION embedsidecar.prioritise(text, text, text[], integer, boolean, text,
+    bigint) IS
+    'Give rows of a pipeline that wait another priority: these, or all; in portions. They keep their order, behind '
+    'what waits there. What comes later has the priority that set_priority gives.';
 
 -- It is the last that touches tasks in its transaction: the stream waits for who holds them. 3 is the first normal
 -- transaction id there is; how old a change is that may be found is not known.
@@ -436,7 +467,10 @@ BEGIN
                       WHERE  w.pipeline_id = id AND w.state = 'cancelled' AND w.seq <= until);
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.requeue(text, text[], integer, boolean, text, bigint) IS 'Re-queue rows, whatever became of them; without keys those that are cancelled. A row that needs nothing costs no call of the model: reembed does.';
+COMMENT ON FUNCTION embedsidecar.requeue(text, text[], integer, boolean, text,
+    bigint) IS
+    'Re-queue rows, whatever became of them; without keys those that are cancelled. A row that needs nothing costs no '
+    'call of the model: reembed does.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.ask_for_scan(id integer, reason text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -446,7 +480,8 @@ ON CONFLICT (pipeline_id) DO UPDATE SET
     barrier = greatest(s.barrier, excluded.barrier), requested = s.requested + 1, partitions = NULL, lost = true,
     requested_at = now(), phase = CASE WHEN s.phase = 'done' THEN 'waiting' ELSE s.phase END
 $$;
-COMMENT ON FUNCTION embedsidecar.ask_for_scan(integer, text) IS 'What backfill and reembed do: every row is compared with what was written for it.';
+COMMENT ON FUNCTION embedsidecar.ask_for_scan(integer,
+    text) IS 'What backfill and reembed do: every row is compared with what was written for it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.backfill(pipeline text, dry_run boolean DEFAULT false,
     said_by text DEFAULT NULL) RETURNS text
@@ -461,7 +496,10 @@ BEGIN
     PERFORM embedsidecar.ask_for_scan(id, 'asked for');
     RETURN embedsidecar.end_action(entry.audit_id, 'scan_requested', 0);
 END $$;
-COMMENT ON FUNCTION embedsidecar.backfill(text, boolean, text) IS 'Compare every row of a pipeline now; those that have no vector of their text as it is are embedded, and no others. Returns scan_requested or, with dry_run, scan_would_be_requested.';
+COMMENT ON FUNCTION embedsidecar.backfill(text, boolean,
+    text) IS
+    'Compare every row of a pipeline now; those that have no vector of their text as it is are embedded, and no '
+    'others. Returns scan_requested or, with dry_run, scan_would_be_requested.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.reembed(pipeline text, keys text[] DEFAULT NULL, max_rows integer DEFAULT 10000,
     dry_run boolean DEFAULT false, said_by text DEFAULT NULL, continues bigint DEFAULT NULL,
@@ -509,7 +547,10 @@ BEGIN
                       WHERE  l.pipeline_id = id AND l.text_hash IS NOT NULL AND l.row_key > last);
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.reembed(text, text[], integer, boolean, text, bigint) IS 'Embed rows again though their texts are what they were: these, or every row of the pipeline, in portions; each portion requests the scan that finds them. The vectors stay until the new ones come.';
+COMMENT ON FUNCTION embedsidecar.reembed(text, text[], integer, boolean, text,
+    bigint) IS
+    'Embed rows again though their texts are what they were: these, or every row of the pipeline, in portions; each '
+    'portion requests the scan that finds them. The vectors stay until the new ones come.';
 
 -- A reload of a plugin is no statement: the sidecar that did it reports it.
 CREATE OR REPLACE FUNCTION embedsidecar.note_reload(plugin text, model text, version text, result text, said_by text)
@@ -527,4 +568,5 @@ BEGIN
     PERFORM embedsidecar.end_action(entry.audit_id, note_reload.result, 0);
     RETURN entry.audit_id;
 END $$;
-COMMENT ON FUNCTION embedsidecar.note_reload(text, text, text, text, text) IS 'For sidecars: writes into the audit that a plugin was reloaded, or that this was refused.';
+COMMENT ON FUNCTION embedsidecar.note_reload(text, text, text, text,
+    text) IS 'For sidecars: writes into the audit that a plugin was reloaded, or that this was refused.';

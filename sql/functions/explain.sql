@@ -1,44 +1,54 @@
 -- What became of a row, and how its vector is found. Docs: docs/sql.md.
 
--- The hash of a short text is guessed by whoever tries texts: it is for those who may read the text themselves, each of its columns, whatever row it
--- is. Who asks is the role that the session has set: current_user is the owner of the function that calls this.
+-- The hash of a short text is guessed by whoever tries texts: it is for those who may read the text themselves, each of
+-- its columns, whatever row it is. Who asks is the role that the session has set: current_user is the owner of the
+-- function that calls this.
 CREATE OR REPLACE FUNCTION embedsidecar.may_see_text(id integer) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce((
     SELECT has_schema_privilege(w.oid, c.relnamespace, 'USAGE')
            AND (SELECT bool_and(has_column_privilege(w.oid, c.oid, a.attnum, 'SELECT')) FROM pg_attribute AS a
-                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND (p.watched_columns IS NULL OR a.attname = ANY (p.key_columns || p.watched_columns)))
-           AND (NOT c.relrowsecurity OR w.rolsuper OR w.rolbypassrls OR NOT c.relforcerowsecurity AND pg_has_role(w.oid, c.relowner, 'USAGE'))
+                WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+                    AND (p.watched_columns IS NULL OR a.attname = ANY (p.key_columns || p.watched_columns)))
+           AND (NOT c.relrowsecurity OR w.rolsuper OR w.rolbypassrls OR NOT c.relforcerowsecurity
+               AND pg_has_role(w.oid, c.relowner, 'USAGE'))
     FROM   embedsidecar.pipeline AS p
            JOIN pg_class AS c ON c.oid = p.table_oid
-           JOIN pg_roles AS w ON w.rolname = CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role')::name END
+           JOIN pg_roles AS w ON w.rolname = CASE current_setting('role') WHEN 'none' THEN session_user
+               ELSE current_setting('role')::name END
     WHERE  p.pipeline_id = id), false)
 $$;
-COMMENT ON FUNCTION embedsidecar.may_see_text(integer) IS 'Whether who asks may read all that the texts of a pipeline are made of.';
+COMMENT ON FUNCTION embedsidecar.may_see_text(integer) IS
+    'Whether who asks may read all that the texts of a pipeline are made of.';
 
--- row_facts: what queue, ledger and history know of a row; embedsidecar explain and the function explain tell their stories from it.
--- Tasks before it are counted up to 100,000, and history is told of the last five looks.
+-- row_facts: what queue, ledger and history know of a row; embedsidecar explain and the function explain tell their
+-- stories from it. Tasks before it are counted up to 100,000, and history is told of the last five looks.
 CREATE OR REPLACE FUNCTION embedsidecar.row_facts(id integer, key text) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT jsonb_build_object('task', (
     SELECT jsonb_build_object(
-           'state', CASE WHEN t.state <> 'todo' OR h.seconds_left IS NULL THEN t.state::text WHEN h.seconds_left >= 0 THEN 'in_progress' ELSE 'stale' END,
+           'state', CASE WHEN t.state <> 'todo' OR h.seconds_left IS NULL THEN t.state::text
+               WHEN h.seconds_left >= 0 THEN 'in_progress' ELSE 'stale' END,
            'lane', (ARRAY['low', 'normal', 'high', 'urgent'])[t.lane + 1],
            'ahead', CASE WHEN t.state = 'todo' THEN
                (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS o
                     WHERE o.state = 'todo' AND o.pipeline_id = id AND o.lane = t.lane AND o.seq < t.seq
-                          AND o.task_id NOT IN (SELECT unnest(l.task_ids) FROM embedsidecar.lease AS l WHERE l.pipeline_id = id AND l.leased_until >= now())
+                          AND o.task_id NOT IN (SELECT unnest(l.task_ids) FROM embedsidecar.lease AS l
+                              WHERE l.pipeline_id = id AND l.leased_until >= now())
                     LIMIT 100000) AS c)
                ELSE 0 END,
            'attempt', t.attempt, 'first_lsn', t.first_lsn, 'last_lsn', t.last_lsn, 'committed_at', t.committed_at,
            'committed_seconds_ago', extract(epoch FROM now() - t.committed_at), 'enqueued_at', t.enqueued_at,
            'visible', pg_visible_in_snapshot(t.xid, pg_current_snapshot()),
-           'next_try_seconds', CASE WHEN t.state = 'retrying' THEN greatest(extract(epoch FROM t.due_at - now()), 0) END,
+           'next_try_seconds', CASE
+               WHEN t.state = 'retrying' THEN greatest(extract(epoch FROM t.due_at - now()), 0) END,
            'leased_by', coalesce(h.instance, ''), 'leased_until', h.leased_until,
-           'class', coalesce(t.error_class, ''), 'code', coalesce(t.error_code, ''), 'message', coalesce(t.error_message, ''))
+           'class', coalesce(t.error_class, ''), 'code', coalesce(t.error_code, ''), 'message',
+               coalesce(t.error_message, ''))
     FROM   embedsidecar.task AS t
            LEFT JOIN LATERAL (
-               SELECT coalesce(w.instance, 'worker ' || l.worker_id) AS instance, l.leased_until, extract(epoch FROM l.leased_until - now()) AS seconds_left
+               SELECT coalesce(w.instance, 'worker ' || l.worker_id) AS instance, l.leased_until, extract(epoch
+                   FROM l.leased_until - now()) AS seconds_left
                FROM   embedsidecar.lease AS l
                       JOIN embedsidecar.pipeline AS p ON p.pipeline_id = l.pipeline_id AND p.lease_epoch = l.epoch
                       LEFT JOIN embedsidecar.worker AS w ON w.worker_id = l.worker_id
@@ -46,23 +56,34 @@ SELECT jsonb_build_object('task', (
                ORDER  BY l.leased_until DESC LIMIT 1) AS h ON true
     WHERE  t.row_key = key AND t.pipeline_id = id),
 'ledger', (
-    SELECT jsonb_build_object('text_hash', CASE WHEN l.text_hash IS NULL THEN '' WHEN s.shown THEN encode(l.text_hash, 'hex') ELSE 'hidden' END,
-           'source_hash', CASE WHEN s.shown THEN encode(l.source_hash, 'hex') ELSE 'hidden' END, 'generation', l.generation, 'lsn', l.lsn,
-           'written_at', l.written_at, 'written_seconds_ago', extract(epoch FROM now() - l.written_at), 'anew', length(l.vector_hash) = 0,
+    SELECT jsonb_build_object('text_hash', CASE WHEN l.text_hash IS NULL THEN ''
+        WHEN s.shown THEN encode(l.text_hash, 'hex') ELSE 'hidden' END,
+           'source_hash', CASE WHEN s.shown THEN encode(l.source_hash, 'hex')
+               ELSE 'hidden' END, 'generation', l.generation, 'lsn', l.lsn,
+           'written_at', l.written_at, 'written_seconds_ago', extract(epoch FROM now() - l.written_at), 'anew',
+               length(l.vector_hash) = 0,
            'vector', l.text_hash IS NOT NULL AND l.vector_hash <> '\x0000000000000000')
-    FROM   embedsidecar.ledger AS l CROSS JOIN embedsidecar.may_see_text(id) AS s (shown) WHERE l.pipeline_id = id AND l.row_key = key),
+    FROM   embedsidecar.ledger AS l CROSS JOIN embedsidecar.may_see_text(id) AS s (shown) WHERE l.pipeline_id = id
+        AND l.row_key = key),
 'history', coalesce((
-    SELECT jsonb_agg(jsonb_build_object('finished_at', o.finished_at, 'finished_seconds_ago', extract(epoch FROM now() - o.finished_at), 'outcome', o.outcome,
-           'attempt', o.attempt, 'code', coalesce(o.error_code, ''), 'lsn', o.lsn, 'committed_at', o.committed_at, 'sidecar', coalesce(o.instance, ''),
-           'started_at', o.finished_at - make_interval(secs => o.took_ms / 1000.0), 'took_ms', o.took_ms, 'generation', coalesce(o.generation, 0),
-           'dims', CASE WHEN o.outcome = 'embedded' THEN o.dims ELSE 0 END, 'version', coalesce(o.version, '')) ORDER BY o.finished_at DESC)
+    SELECT jsonb_agg(jsonb_build_object('finished_at', o.finished_at, 'finished_seconds_ago', extract(epoch
+        FROM now() - o.finished_at), 'outcome', o.outcome,
+           'attempt', o.attempt, 'code', coalesce(o.error_code, ''), 'lsn', o.lsn, 'committed_at', o.committed_at,
+               'sidecar', coalesce(o.instance, ''),
+           'started_at', o.finished_at - make_interval(secs => o.took_ms / 1000.0), 'took_ms', o.took_ms, 'generation',
+               coalesce(o.generation, 0),
+           'dims', CASE WHEN o.outcome = 'embedded' THEN o.dims ELSE 0 END, 'version', coalesce(o.version, ''))
+               ORDER BY o.finished_at DESC)
     FROM  (SELECT h.*, w.instance, w.version, p.dims
-           FROM   embedsidecar.history AS h LEFT JOIN embedsidecar.worker AS w ON w.worker_id = h.worker_id LEFT JOIN embedsidecar.pipeline AS p ON p.pipeline_id = h.pipeline_id
+           FROM   embedsidecar.history AS h LEFT JOIN embedsidecar.worker AS w ON w.worker_id = h.worker_id LEFT
+               JOIN embedsidecar.pipeline AS p ON p.pipeline_id = h.pipeline_id
            WHERE h.pipeline_id = id AND h.row_key = key ORDER BY h.finished_at DESC LIMIT 5) AS o), '[]'))
 $$;
-COMMENT ON FUNCTION embedsidecar.row_facts(integer, text) IS 'What queue, ledger and history know of a row, as JSON: what explain tells of. Never a text.';
+COMMENT ON FUNCTION embedsidecar.row_facts(integer,
+    text) IS 'What queue, ledger and history know of a row, as JSON: what explain tells of. Never a text.';
 
--- row_verdict: s is a story as the command explain has it in JSON. Its row is null where nobody looked at the row itself.
+-- row_verdict: s is a story as the command explain has it in JSON. Its row is null where nobody looked at the row
+-- itself.
 CREATE OR REPLACE FUNCTION embedsidecar.row_verdict(s jsonb, OUT verdict text, OUT sentence text, OUT hints text[])
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -70,25 +91,29 @@ DECLARE
     one      text := name || ' ' || embedsidecar.shell_word(s ->> 'key');
     pipe     jsonb := s -> 'pipeline_state';
     works    boolean := (pipe ->> 'works')::boolean;
-    idle     text := format('the pipeline is not at work: %s: %s', replace(pipe ->> 'state', '_', ' '), pipe ->> 'reason');
+    idle     text := format('the pipeline is not at work: %s: %s', replace(pipe ->> 'state', '_', ' '),
+        pipe ->> 'reason');
     ways     text[] := ARRAY(SELECT jsonb_array_elements_text(nullif(pipe -> 'hints', 'null')));
     "row"    jsonb := nullif(s -> 'row', 'null');
     task     jsonb := nullif(s -> 'task', 'null');
     ledger   jsonb := nullif(s -> 'ledger', 'null');
     vector   jsonb := nullif(s -> 'vector', 'null');
-    wanted   boolean := ("row" ->> 'exists')::boolean AND ("row" ->> 'taken')::boolean AND NOT ("row" ->> 'empty')::boolean;
+    wanted   boolean := ("row" ->> 'exists')::boolean AND ("row" ->> 'taken')::boolean
+        AND NOT ("row" ->> 'empty')::boolean;
     stored   boolean := (vector ->> 'stored')::boolean;
     other    boolean := (ledger ->> 'generation')::integer <> (vector ->> 'pipeline_generation')::integer;
     trouble  text := concat_ws(' ', task ->> 'class', (task ->> 'code') || ':', task ->> 'message');
     retry    text[] := ARRAY['embedsidecar tasks retry ' || one,
-                 format('SELECT * FROM embedsidecar.retry_failed(%L, keys => ARRAY[%L]);', s ->> 'pipeline', s ->> 'key')];
+                 format('SELECT * FROM embedsidecar.retry_failed(%L, keys => ARRAY[%L]);', s ->> 'pipeline',
+                     s ->> 'key')];
     differs  text;
 BEGIN
     hints := '{}';
     IF task ->> 'state' = 'cancelled' THEN
         verdict := 'cancelled';
         sentence := 'somebody took the row out of the queue, and it has not changed since';
-        hints := ARRAY['embedsidecar tasks requeue ' || one, format('SELECT * FROM embedsidecar.requeue(%L, ARRAY[%L]);', s ->> 'pipeline', s ->> 'key')];
+        hints := ARRAY['embedsidecar tasks requeue ' || one,
+            format('SELECT * FROM embedsidecar.requeue(%L, ARRAY[%L]);', s ->> 'pipeline', s ->> 'key')];
         RETURN;
     ELSIF task ->> 'state' = 'failed' THEN
         verdict := 'dead_letter';
@@ -109,36 +134,47 @@ BEGIN
     ELSIF NOT (task ->> 'visible')::boolean THEN
         verdict := 'invisible';
         sentence := 'a change is committed, and other sessions do not see it yet';
-        hints := ARRAY['wait; if that lasts, its commit waits for a synchronous standby (wait_event SyncRep in pg_stat_activity)'];
+        hints :=
+            ARRAY['wait; if that lasts, its commit waits for a synchronous standby (wait_event SyncRep in '
+            'pg_stat_activity)'];
         RETURN;
     END IF;
     -- Nothing is to be done, whatever waits.
     IF "row" IS NOT NULL THEN
         verdict := CASE WHEN NOT ("row" ->> 'exists')::boolean AND NOT stored AND ledger IS NULL THEN 'gone'
-                        WHEN ("row" ->> 'exists')::boolean AND NOT ("row" ->> 'taken')::boolean AND NOT stored THEN 'filtered'
+                        WHEN ("row" ->> 'exists')::boolean AND NOT ("row" ->> 'taken')::boolean
+                            AND NOT stored THEN 'filtered'
                         WHEN ("row" ->> 'exists')::boolean AND ("row" ->> 'empty')::boolean AND NOT stored THEN 'empty'
-                        WHEN (vector ->> 'current')::boolean THEN CASE WHEN stored THEN 'current' ELSE 'no_token' END END;
+                        WHEN (vector ->> 'current')::boolean THEN CASE WHEN stored THEN 'current'
+                            ELSE 'no_token' END END;
     ELSIF task IS NULL AND NOT (ledger ->> 'anew')::boolean AND NOT other THEN
-        verdict := CASE WHEN (ledger ->> 'vector')::boolean THEN 'current' WHEN ledger ->> 'text_hash' = '' THEN 'no_text' ELSE 'no_token' END;
+        verdict := CASE WHEN (ledger ->> 'vector')::boolean THEN 'current'
+            WHEN ledger ->> 'text_hash' = '' THEN 'no_text' ELSE 'no_token' END;
     END IF;
     IF verdict IS NOT NULL THEN
         sentence := CASE verdict
             WHEN 'gone' THEN 'there is no such row, and nothing is left of it'
             WHEN 'filtered' THEN 'the pipeline''s filter leaves the row out: it has no vector by design'
             WHEN 'empty' THEN 'the row''s text is empty: it has no vector by design'
-            WHEN 'no_text' THEN 'the row had nothing to embed when it was last looked at: its text is empty, or the filter leaves it out'
+            WHEN 'no_text' THEN
+                'the row had nothing to embed when it was last looked at: its text is empty, or the filter leaves it '
+                'out'
             WHEN 'no_token' THEN 'the model finds nothing to embed in the row''s text: it has no vector by design'
-            ELSE CASE WHEN "row" IS NULL THEN 'the vector is that of the row''s text, for every change before LSN ' || (pipe ->> 'checkpoint')
+            ELSE CASE WHEN "row" IS NULL THEN 'the vector is that of the row''s text, for every change before LSN '
+                || (pipe ->> 'checkpoint')
                       ELSE 'the vector is that of the row''s text as it is now' END END
-            || CASE WHEN task IS NOT NULL THEN ' (it is to be looked at again, which need not change anything)' ELSE '' END
+            || CASE WHEN task IS NOT NULL THEN ' (it is to be looked at again, which need not change anything)'
+                ELSE '' END
             || CASE WHEN "row" IS NULL AND NOT works THEN '; later changes wait: ' || idle ELSE '' END;
         RETURN;
     END IF;
     differs := CASE
         WHEN "row" IS NULL THEN CASE WHEN ledger IS NULL AND task IS NULL
-            THEN 'nothing is known of a row with this key: there is none, or its change has not been read, or a scan has not come to it'
+            THEN 'nothing is known of a row with this key: there is none, or its change has not been read, or a scan '
+                'has not come to it'
             ELSE 'the row is to be looked at again' END
-        WHEN NOT ("row" ->> 'exists')::boolean THEN CASE WHEN stored THEN 'the row is gone, and its vector is still there'
+        WHEN NOT ("row" ->> 'exists')::boolean THEN CASE
+            WHEN stored THEN 'the row is gone, and its vector is still there'
             ELSE 'the row is gone, and its entry in the ledger is still there' END
         WHEN NOT wanted THEN 'the row is to have no vector any more, and one is still there'
         WHEN ledger IS NULL THEN 'the row has not been embedded yet'
@@ -147,7 +183,8 @@ BEGIN
             THEN 'the row had nothing to embed when it was last looked at, and has changed since'
         WHEN NOT (ledger ->> 'text_agrees')::boolean THEN 'the row''s text has changed since its vector was made'
         WHEN other THEN 'the pipeline''s definition has changed since the row was last looked at'
-        WHEN NOT (ledger ->> 'source_agrees')::boolean THEN 'the row has changed since it was last looked at, and its text has not'
+        WHEN NOT (ledger ->> 'source_agrees')::boolean THEN
+            'the row has changed since it was last looked at, and its text has not'
         WHEN NOT stored THEN 'the vector that was written has been taken away'
         WHEN NOT (vector ->> 'ours')::boolean THEN 'the destination holds another vector than the one that was written'
         ELSE 'the vector is of an older definition of the pipeline' END;
@@ -171,8 +208,11 @@ BEGIN
     ELSE
         verdict := CASE WHEN "row" IS NULL AND ledger IS NULL THEN 'unknown' ELSE 'not_queued' END;
         sentence := differs || CASE verdict WHEN 'unknown' THEN '' ELSE ', and nothing waits in the queue' END;
-        hints := ARRAY[CASE WHEN pipe ->> 'state' IN ('unacknowledged', 'scan_waiting', 'backfill', 'comparing', 'queue_held') THEN 'wait: ' || (pipe ->> 'reason')
-            ELSE 'a change that was just committed is there in a moment; if it stays so: embedsidecar verify --repair ' || name END];
+        hints := ARRAY[CASE
+            WHEN pipe ->> 'state' IN ('unacknowledged', 'scan_waiting', 'backfill', 'comparing',
+            'queue_held') THEN 'wait: ' || (pipe ->> 'reason')
+            ELSE 'a change that was just committed is there in a moment; if it stays so: embedsidecar verify --repair '
+                || name END];
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.row_verdict(jsonb) IS 'What follows from a row''s story, and what to do about it.';
@@ -180,7 +220,8 @@ COMMENT ON FUNCTION embedsidecar.row_verdict(jsonb) IS 'What follows from a row'
 CREATE OR REPLACE FUNCTION embedsidecar.place_words(task jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
 SELECT CASE WHEN (task ->> 'ahead')::bigint = 0 THEN 'with none before it' ELSE 'behind ' || (task ->> 'ahead')
-       || CASE WHEN (task ->> 'ahead')::bigint >= 100000 THEN ' others or more' WHEN (task ->> 'ahead')::bigint = 1 THEN ' other' ELSE ' others' END END
+       || CASE WHEN (task ->> 'ahead')::bigint >= 100000 THEN ' others or more'
+           WHEN (task ->> 'ahead')::bigint = 1 THEN ' other' ELSE ' others' END END
        || ' in lane ' || (task ->> 'lane')
 $$;
 COMMENT ON FUNCTION embedsidecar.place_words(jsonb) IS 'Where a task waits.';
@@ -198,7 +239,8 @@ DECLARE
     hint   text;
 BEGIN
     topic := 'pipeline';
-    sentence := format('%s embeds %s%s, generation %s%s.', s ->> 'pipeline', s ->> 'table', coalesce(' with ' || nullif(s ->> 'model', ''), ''),
+    sentence := format('%s embeds %s%s, generation %s%s.', s ->> 'pipeline', s ->> 'table',
+        coalesce(' with ' || nullif(s ->> 'model', ''), ''),
         vector ->> 'pipeline_generation', CASE WHEN (pipe ->> 'works')::boolean THEN ''
         ELSE format('; it is not at work: %s: %s', replace(pipe ->> 'state', '_', ' '), pipe ->> 'reason') END);
     facts := jsonb_build_object('model', s -> 'model', 'generation', vector -> 'pipeline_generation') || pipe;
@@ -213,16 +255,21 @@ BEGIN
     IF "row" IS NOT NULL THEN
         topic := 'row';
         sentence := CASE
-            WHEN NOT ("row" ->> 'read')::boolean THEN coalesce('The row is there; its text or filter fails: SQLSTATE ' || nullif("row" ->> 'sqlstate', ''),
+            WHEN NOT ("row" ->> 'read')::boolean THEN coalesce('The row is there; its text or filter fails: SQLSTATE '
+                || nullif("row" ->> 'sqlstate', ''),
                 'The row was not looked at, since the pipeline does not fit its table')
             WHEN NOT ("row" ->> 'exists')::boolean THEN 'There is no row with this key'
             WHEN NOT ("row" ->> 'taken')::boolean THEN 'The row is there, and the pipeline''s filter leaves it out'
             WHEN ("row" ->> 'empty')::boolean THEN 'The row is there, the filter takes it, and its text is empty'
-            WHEN "row" ->> 'characters' IS NULL THEN 'The row is there, the filter takes it, and its text is large: ' || pg_size_pretty(("row" ->> 'bytes')::bigint)
-            ELSE format('The row is there, the filter takes it, and its text has %s characters%s%s%s', "row" ->> 'characters',
+            WHEN "row" ->> 'characters' IS NULL THEN 'The row is there, the filter takes it, and its text is large: '
+                || pg_size_pretty(("row" ->> 'bytes')::bigint)
+            ELSE format('The row is there, the filter takes it, and its text has %s characters%s%s%s',
+                "row" ->> 'characters',
                 CASE WHEN ("row" ->> 'cut')::boolean THEN ', all that is looked at of it: it may go on' ELSE '' END,
                 coalesce(' in ' || ("row" #>> '{tokens,count}') || ' tokens', '')
-                    || CASE WHEN ("row" #>> '{tokens,truncated}')::boolean THEN format(', of which the model takes %s: the rest is cut off', "row" #>> '{tokens,most}') ELSE '' END,
+                    || CASE WHEN ("row" #>> '{tokens,truncated}')::boolean THEN
+                        format(', of which the model takes %s: the rest is cut off', "row" #>> '{tokens,most}')
+                        ELSE '' END,
                 coalesce(' (hash ' || left(nullif("row" ->> 'text_hash', ''), 12) || ')', '')) END || '.';
         facts := "row";
         RETURN NEXT;
@@ -231,34 +278,47 @@ BEGIN
     topic := 'queue';
     sentence := CASE WHEN task IS NULL THEN 'Nothing waits for it in the queue.'
         ELSE format('A task stands for %s %s ago%s It %s%s%s.',
-          CASE WHEN task ->> 'first_lsn' = '0/0' THEN 'a look that a scan or somebody asked for' ELSE 'a change that was committed' END,
+          CASE WHEN task ->> 'first_lsn' = '0/0' THEN 'a look that a scan or somebody asked for'
+              ELSE 'a change that was committed' END,
           embedsidecar.age_words((task ->> 'committed_seconds_ago')::double precision),
           CASE WHEN task ->> 'first_lsn' = '0/0' THEN '.' ELSE format(' (LSN %s)%s.', task ->> 'first_lsn',
-              CASE WHEN task -> 'last_lsn' <> task -> 'first_lsn' THEN ', with others up to LSN ' || (task ->> 'last_lsn') ELSE '' END) END,
+              CASE WHEN task -> 'last_lsn' <> task -> 'first_lsn' THEN ', with others up to LSN '
+                  || (task ->> 'last_lsn') ELSE '' END) END,
           CASE task ->> 'state'
-              WHEN 'failed' THEN 'is a dead letter: ' || concat_ws(' ', task ->> 'class', (task ->> 'code') || ':', task ->> 'message')
+              WHEN 'failed' THEN 'is a dead letter: ' || concat_ws(' ', task ->> 'class', (task ->> 'code') || ':',
+                  task ->> 'message')
               WHEN 'cancelled' THEN 'was cancelled by somebody'
-              WHEN 'retrying' THEN format('failed and is tried again %s: %s%s', coalesce('in ' || embedsidecar.age_words((task ->> 'next_try_seconds')::double precision), 'soon'),
+              WHEN 'retrying' THEN format('failed and is tried again %s: %s%s',
+                  coalesce('in ' || embedsidecar.age_words((task ->> 'next_try_seconds')::double precision), 'soon'),
                   concat_ws(' ', task ->> 'class', (task ->> 'code') || ':', task ->> 'message'),
-                  coalesce(' (' || (SELECT string_agg(l, '; ') FROM jsonb_array_elements_text(nullif(task -> 'locked_by', 'null')) AS l) || ')', ''))
-              WHEN 'in_progress' THEN format('is in work by %s, until %s at most', task ->> 'leased_by', task ->> 'leased_until')
-              WHEN 'stale' THEN format('was in work by %s, whose lease is over, and waits %s', task ->> 'leased_by', embedsidecar.place_words(task))
+                  coalesce(' (' || (SELECT string_agg(l, '; ')
+                      FROM jsonb_array_elements_text(nullif(task -> 'locked_by', 'null')) AS l) || ')', ''))
+              WHEN 'in_progress' THEN format('is in work by %s, until %s at most', task ->> 'leased_by',
+                  task ->> 'leased_until')
+              WHEN 'stale' THEN format('was in work by %s, whose lease is over, and waits %s', task ->> 'leased_by',
+                  embedsidecar.place_words(task))
               ELSE 'waits ' || embedsidecar.place_words(task) END,
-          CASE WHEN (task ->> 'attempt')::integer > 0 THEN format(' (failed tries: %s)', task ->> 'attempt') ELSE '' END,
+          CASE WHEN (task ->> 'attempt')::integer > 0 THEN format(' (failed tries: %s)', task ->> 'attempt')
+              ELSE '' END,
           CASE WHEN (task ->> 'visible')::boolean THEN '' ELSE ', and is not yet seen by other sessions' END) END;
     facts := task;
     RETURN NEXT;
 
     topic := 'ledger';
-    sentence := CASE WHEN ledger IS NULL THEN 'The ledger has no entry: nothing was written for it yet, or what was is taken away.'
-        ELSE format('The ledger was last written %s ago (LSN %s): %s, generation %s%s%s.', embedsidecar.age_words((ledger ->> 'written_seconds_ago')::double precision),
-            ledger ->> 'lsn', CASE WHEN ledger ->> 'text_hash' <> '' THEN 'text hash ' || left(ledger ->> 'text_hash', 12) ELSE 'no text' END, ledger ->> 'generation',
-            CASE WHEN ledger -> 'generation' <> vector -> 'pipeline_generation' THEN format(' (the pipeline''s is %s)', vector ->> 'pipeline_generation') ELSE '' END,
+    sentence := CASE
+        WHEN ledger IS NULL THEN 'The ledger has no entry: nothing was written for it yet, or what was is taken away.'
+        ELSE format('The ledger was last written %s ago (LSN %s): %s, generation %s%s%s.',
+            embedsidecar.age_words((ledger ->> 'written_seconds_ago')::double precision),
+            ledger ->> 'lsn', CASE WHEN ledger ->> 'text_hash' <> '' THEN 'text hash '
+                || left(ledger ->> 'text_hash', 12) ELSE 'no text' END, ledger ->> 'generation',
+            CASE WHEN ledger -> 'generation' <> vector -> 'pipeline_generation' THEN format(' (the pipeline''s is %s)',
+                vector ->> 'pipeline_generation') ELSE '' END,
             CASE WHEN (ledger ->> 'anew')::boolean THEN ', to be embedded anew'
                  WHEN "row" IS NULL THEN CASE WHEN (ledger ->> 'vector')::boolean THEN '' ELSE ', no vector' END
                  WHEN NOT ("row" ->> 'exists')::boolean OR NOT ("row" ->> 'read')::boolean THEN ''
                  WHEN NOT (ledger ->> 'text_agrees')::boolean THEN ', and the row''s text is another now'
-                 WHEN (ledger ->> 'source_agrees')::boolean THEN ', as the row is now' ELSE ', and the row has changed since' END) END;
+                 WHEN (ledger ->> 'source_agrees')::boolean THEN ', as the row is now'
+                     ELSE ', and the row has changed since' END) END;
     facts := ledger;
     RETURN NEXT;
 
@@ -267,10 +327,15 @@ BEGIN
         sentence := CASE
             WHEN NOT ("row" ->> 'read')::boolean THEN 'The vector was not looked at'
             WHEN NOT (vector ->> 'stored')::boolean THEN 'The destination holds no vector of it'
-            WHEN NOT (vector ->> 'ours')::boolean THEN 'The destination holds a vector that is not the one of the ledger'
-            ELSE 'The destination holds the vector of the ledger' || CASE WHEN (vector ->> 'generation')::integer > 0 AND vector -> 'generation' <> vector -> 'pipeline_generation'
-                    THEN format(', of generation %s (the pipeline''s is %s)', vector ->> 'generation', vector ->> 'pipeline_generation') ELSE '' END
-                || coalesce(', which is at least ' || embedsidecar.age_words((vector ->> 'age_at_least_seconds')::double precision) || ' old', '') END || '.';
+            WHEN NOT (vector ->> 'ours')::boolean THEN
+                'The destination holds a vector that is not the one of the ledger'
+            ELSE 'The destination holds the vector of the ledger' || CASE WHEN (vector ->> 'generation')::integer > 0
+                AND vector -> 'generation' <> vector -> 'pipeline_generation'
+                    THEN format(', of generation %s (the pipeline''s is %s)', vector ->> 'generation',
+                        vector ->> 'pipeline_generation') ELSE '' END
+                || coalesce(', which is at least '
+                    || embedsidecar.age_words((vector ->> 'age_at_least_seconds')::double precision) || ' old', '') END
+                    || '.';
         facts := vector;
         RETURN NEXT;
     END IF;
@@ -278,10 +343,14 @@ BEGIN
     topic := 'history';
     facts := coalesce(nullif(s -> 'history', 'null'), '[]');
     sentence := coalesce('Recently, the latest first: ' || (SELECT string_agg(format('%s %s ago%s', h.o ->> 'outcome',
-            embedsidecar.age_words((h.o ->> 'finished_seconds_ago')::double precision), coalesce(' (' || nullif(concat_ws(', ', nullif(h.o ->> 'code', ''),
-                CASE h.o ->> 'outcome' WHEN 'reused' THEN 'its vector was known' END, 'in ' || (h.o ->> 'took_ms') || ' ms',
-                'generation ' || nullif(nullif(h.o ->> 'generation', '0'), vector ->> 'pipeline_generation')), '') || ')', '')), ', ' ORDER BY h.n)
-        FROM jsonb_array_elements(facts) WITH ORDINALITY AS h (o, n)) || '.', 'Nothing was done for it by way of the queue in the last day.');
+            embedsidecar.age_words((h.o ->> 'finished_seconds_ago')::double precision),
+                coalesce(' (' || nullif(concat_ws(', ', nullif(h.o ->> 'code', ''),
+                CASE h.o ->> 'outcome' WHEN 'reused' THEN 'its vector was known' END, 'in ' || (h.o ->> 'took_ms')
+                    || ' ms',
+                'generation ' || nullif(nullif(h.o ->> 'generation', '0'), vector ->> 'pipeline_generation')), '')
+                    || ')', '')), ', ' ORDER BY h.n)
+        FROM jsonb_array_elements(facts) WITH ORDINALITY AS h (o, n)) || '.',
+            'Nothing was done for it by way of the queue in the last day.');
     RETURN NEXT;
 
     SELECT * INTO judged FROM embedsidecar.row_verdict(s);
@@ -298,33 +367,47 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.tell(jsonb) IS 'A row''s story in sentences.';
 
--- The row itself is not looked at: text and filter are expressions of its table's owner, which nobody runs with the rights of another.
-CREATE OR REPLACE FUNCTION embedsidecar.explain(pipeline text, key text, OUT topic text, OUT sentence text, OUT facts jsonb) RETURNS SETOF record
+-- The row itself is not looked at: text and filter are expressions of its table's owner, which nobody runs with the
+-- rights of another.
+CREATE OR REPLACE FUNCTION embedsidecar.explain(pipeline text, key text, OUT topic text, OUT sentence text,
+    OUT facts jsonb) RETURNS SETOF record
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     id integer;
 BEGIN
     IF explain.key IS NULL THEN
-        RAISE EXCEPTION 'explain: name a row by its key' USING ERRCODE = 'null_value_not_allowed', HINT = 'keys are written as embedsidecar.tasks shows them; embedsidecar.row_key makes one of several columns';
+        RAISE EXCEPTION 'explain: name a row by its key' USING ERRCODE = 'null_value_not_allowed',
+            HINT = 'keys are written as embedsidecar.tasks shows them; embedsidecar.row_key makes one of several '
+            'columns';
     END IF;
     id := embedsidecar.pipeline_meant(explain.pipeline);
-    RETURN QUERY SELECT t.topic, t.sentence, t.facts FROM embedsidecar.states(one => id) AS p CROSS JOIN LATERAL embedsidecar.tell(
-        embedsidecar.row_facts(id, explain.key) || jsonb_build_object('pipeline', p.pipeline, 'key', explain.key, 'table', format('%I.%I', p.table_schema, p.table_name),
-            'model', p.model, 'vector', jsonb_build_object('pipeline_generation', p.generation), 'pipeline_state', jsonb_build_object(
-            'state', p.state, 'reason', p.reason, 'hints', p.hints, 'works', p.works, 'checkpoint', p.checkpoint, 'scanning', p.scan_phase <> 'done'))) AS t;
+    RETURN QUERY SELECT t.topic, t.sentence, t.facts FROM embedsidecar.states(one => id) AS p CROSS
+        JOIN LATERAL embedsidecar.tell(
+        embedsidecar.row_facts(id, explain.key) || jsonb_build_object('pipeline', p.pipeline, 'key', explain.key,
+            'table', format('%I.%I', p.table_schema, p.table_name),
+            'model', p.model, 'vector', jsonb_build_object('pipeline_generation', p.generation), 'pipeline_state',
+                jsonb_build_object(
+            'state', p.state, 'reason', p.reason, 'hints', p.hints, 'works', p.works, 'checkpoint', p.checkpoint,
+                'scanning', p.scan_phase <> 'done'))) AS t;
 END $$;
-COMMENT ON FUNCTION embedsidecar.explain(text, text) IS 'A row''s story in sentences, each with its facts: what waits for it, what was last written, what became of it of late, what follows from that and what to do next. The row itself is not looked at; the command embedsidecar explain does that. Keys are written as embedsidecar.tasks shows them.';
+COMMENT ON FUNCTION embedsidecar.explain(text,
+    text) IS
+    'A row''s story in sentences, each with its facts: what waits for it, what was last written, what became of it of '
+    'late, what follows from that and what to do next. The row itself is not looked at; the command embedsidecar '
+    'explain does that. Keys are written as embedsidecar.tasks shows them.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.row_key(VARIADIC parts text[]) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
 SELECT CASE WHEN cardinality(parts) = 1 THEN parts[1]
-       ELSE (SELECT string_agg(replace(replace(u.part, '\', '\\'), '|', '\|'), '|' ORDER BY u.n) FROM unnest(parts) WITH ORDINALITY AS u (part, n)) END
+       ELSE (SELECT string_agg(replace(replace(u.part, '\', '\\'), '|', '\|'), '|' ORDER BY u.n)
+           FROM unnest(parts) WITH ORDINALITY AS u (part, n)) END
 $$;
-COMMENT ON FUNCTION embedsidecar.row_key(text[]) IS 'The row_key of a key of several columns: embedsidecar.row_key(a::text, b). That of a single column is its text.';
+COMMENT ON FUNCTION embedsidecar.row_key(text[]) IS
+    'The row_key of a key of several columns: embedsidecar.row_key(a::text, b). That of a single column is its text.';
 
--- A view of rows with their vectors is for whoever asks to have: it depends on the columns of a table, whose owner may not drop one or give it
--- another type while the view is there. So nothing makes it by itself.
+-- A view of rows with their vectors is for whoever asks to have: it depends on the columns of a table, whose owner may
+-- not drop one or give it another type while the view is there. So nothing makes it by itself.
 CREATE OR REPLACE FUNCTION embedsidecar.view_sql(pipeline text, name text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -340,34 +423,53 @@ DECLARE
 BEGIN
     SELECT q.* INTO p FROM embedsidecar.pipeline AS q WHERE q.pipeline_id = id;
     IF p.destination_table IS NULL THEN
-        RAISE EXCEPTION 'the vectors of pipeline "%" are in its table: column %', p.name, p.destination_column USING ERRCODE = 'wrong_object_type', HINT = 'query the table itself';
+        RAISE EXCEPTION 'the vectors of pipeline "%" are in its table: column %', p.name,
+            p.destination_column USING ERRCODE = 'wrong_object_type', HINT = 'query the table itself';
     END IF;
     SELECT c.* INTO source FROM pg_class AS c WHERE c.oid = p.table_oid;
     SELECT c.* INTO vectors FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE  n.nspname = p.destination_schema AND c.relname = p.destination_table;
-    SELECT string_agg(format('e.%1$I = d.%1$I', k.name), ' AND ' ORDER BY k.n) FILTER (WHERE a.attnum IS NOT NULL AND b.attnum IS NOT NULL) INTO matching
+    SELECT string_agg(format('e.%1$I = d.%1$I', k.name), ' AND ' ORDER BY k.n) FILTER (WHERE a.attnum IS NOT NULL
+        AND b.attnum IS NOT NULL) INTO matching
     FROM   unnest(p.key_columns) WITH ORDINALITY AS k (name, n)
-           LEFT JOIN pg_attribute AS a ON a.attrelid = source.oid AND a.attname = k.name AND a.attnum > 0 AND NOT a.attisdropped
-           LEFT JOIN pg_attribute AS b ON b.attrelid = vectors.oid AND b.attname = k.name AND b.attnum > 0 AND NOT b.attisdropped
+           LEFT JOIN pg_attribute AS a ON a.attrelid = source.oid AND a.attname = k.name AND a.attnum > 0
+               AND NOT a.attisdropped
+           LEFT JOIN pg_attribute AS b ON b.attrelid = vectors.oid AND b.attname = k.name AND b.attnum > 0
+               AND NOT b.attisdropped
     HAVING count(*) = count(a.attnum) AND count(*) = count(b.attnum);
     IF matching IS NULL THEN
-        RAISE EXCEPTION 'pipeline "%" does not fit its tables', p.name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'embedsidecar check tells why';
+        RAISE EXCEPTION 'pipeline "%" does not fit its tables',
+            p.name USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'embedsidecar check tells why';
     END IF;
     IF current_setting('server_version_num')::integer < 150000 AND source.relrowsecurity THEN
-        RAISE EXCEPTION 'before PostgreSQL 15 a view shows every row that its owner sees, and %.% has row-level security', p.table_schema, p.table_name
+        RAISE EXCEPTION
+            'before PostgreSQL 15 a view shows every row that its owner sees, and %.% has row-level security',
+            p.table_schema, p.table_name
             USING ERRCODE = 'feature_not_supported', HINT = 'join the table with its vectors in the query itself';
     END IF;
     called := coalesce(view_sql.name, left(p.destination_table, 58) || '_view');
     SELECT string_agg(format('d.%I', a.attname), ', ' ORDER BY a.attnum) INTO rows
     FROM   pg_attribute AS a WHERE a.attrelid = source.oid AND a.attnum > 0 AND NOT a.attisdropped;
-    SELECT string_agg(format('e.%I', a.attname) || CASE WHEN EXISTS (SELECT FROM pg_attribute AS o WHERE o.attrelid = source.oid AND o.attname = a.attname AND o.attnum > 0 AND NOT o.attisdropped)
+    SELECT string_agg(format('e.%I', a.attname) || CASE WHEN EXISTS (SELECT FROM pg_attribute AS o
+        WHERE o.attrelid = source.oid AND o.attname = a.attname AND o.attnum > 0 AND NOT o.attisdropped)
                THEN format(' AS %I', 'vector_' || a.attname) ELSE '' END, ', ' ORDER BY w.n) INTO ours
-    FROM   unnest(CASE WHEN p.chunking <> '{}' THEN '{chunk_no,start_byte,end_byte,context,chunk_text,embedded_at,embedding}'::text[] ELSE '{embedded_at,embedding}' END)
+    FROM   unnest(CASE
+        WHEN p.chunking <> '{}' THEN '{chunk_no,start_byte,end_byte,context,chunk_text,embedded_at,embedding}'::text[]
+        ELSE '{embedded_at,embedding}' END)
                WITH ORDINALITY AS w (name, n)
            JOIN pg_attribute AS a ON a.attrelid = vectors.oid AND a.attname = w.name AND NOT a.attisdropped;
-    RETURN format(E'CREATE VIEW %1$I.%2$I%3$s AS\nSELECT %4$s,\n       %5$s\nFROM   %6$I.%7$I AS d JOIN %1$I.%8$I AS e ON %9$s;\nCOMMENT ON VIEW %1$I.%2$I IS %10$L;',
-        p.destination_schema, called, CASE WHEN current_setting('server_version_num')::integer >= 150000 THEN ' WITH (security_invoker = true)' ELSE '' END, rows, ours,
+    RETURN format(E'CREATE VIEW %1$I.%2$I%3$s AS\nSELECT %4$s,\n       %5$s\n'
+        'FROM   %6$I.%7$I AS d JOIN %1$I.%8$I AS e ON %9$s;\nCOMMENT ON VIEW %1$I.%2$I IS %10$L;',
+        p.destination_schema, called, CASE
+            WHEN current_setting('server_version_num')::integer >= 150000 THEN ' WITH (security_invoker = true)'
+            ELSE '' END, rows, ours,
         source.relnamespace::regnamespace::name, source.relname, vectors.relname, matching,
-        'embedsidecar: rows with their vectors, of pipeline ' || p.name || '. To drop a column of the table or give it another type: drop the view first, and make it again by embedsidecar.view_sql.');
+        'embedsidecar: rows with their vectors, of pipeline ' || p.name
+            || '. To drop a column of the table or give it another type: drop the view first, and make it again by '
+            'embedsidecar.view_sql.');
 END $$;
-COMMENT ON FUNCTION embedsidecar.view_sql(text, text) IS 'The statement that makes a view of the rows of a pipeline with their vectors, and with their chunks where it has any, beside its embedding table; nobody runs it for you: in psql, \gexec does. Since PostgreSQL 15 the view asks for the rights of whoever reads it, row-level security included.';
+COMMENT ON FUNCTION embedsidecar.view_sql(text,
+    text) IS
+    'The statement that makes a view of the rows of a pipeline with their vectors, and with their chunks where it has '
+    'any, beside its embedding table; nobody runs it for you: in psql, \gexec does. Since PostgreSQL 15 the view asks '
+    'for the rights of whoever reads it, row-level security included.';

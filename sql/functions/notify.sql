@@ -1,12 +1,16 @@
--- Notifications, off by default: what tells of changes are triggers, and there are none until notify_changes makes them. Docs: docs/sql.md.
+-- Notifications, off by default: what tells of changes are triggers, and there are none until notify_changes makes
+-- them. Docs: docs/sql.md.
 CREATE OR REPLACE FUNCTION embedsidecar.tell_event(event text, pipeline text, more jsonb) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF pg_notification_queue_usage() < 0.5 THEN -- a full one would fail the transaction; a listener that sleeps hears less
-        PERFORM pg_notify('embedsidecar_changes', jsonb_strip_nulls(jsonb_build_object('event', event, 'pipeline', left(pipeline, 1000)) || more)::text);
+    -- a full one would fail the transaction; a listener that sleeps hears less
+    IF pg_notification_queue_usage() < 0.5 THEN
+        PERFORM pg_notify('embedsidecar_changes',
+            jsonb_strip_nulls(jsonb_build_object('event', event, 'pipeline', left(pipeline, 1000)) || more)::text);
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.tell_event(text, text, jsonb) IS 'For the triggers of notify_changes: one notification.';
+COMMENT ON FUNCTION embedsidecar.tell_event(text, text,
+    jsonb) IS 'For the triggers of notify_changes: one notification.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.tell_row() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -14,15 +18,20 @@ BEGIN
     IF TG_TABLE_NAME = 'installation' THEN
         PERFORM embedsidecar.tell_event(CASE WHEN NEW.enabled THEN 'resumed' ELSE 'paused' END, NULL, '{}');
     ELSIF TG_TABLE_NAME = 'scan' THEN
-        PERFORM embedsidecar.tell_event('scan_done', (SELECT p.name FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = NEW.pipeline_id), jsonb_build_object('rows', NEW.rows_seen, 'differed', NEW.tasks_made));
+        PERFORM embedsidecar.tell_event('scan_done', (SELECT p.name FROM embedsidecar.pipeline AS p
+            WHERE p.pipeline_id = NEW.pipeline_id), jsonb_build_object('rows', NEW.rows_seen, 'differed',
+            NEW.tasks_made));
     ELSIF TG_TABLE_NAME = 'worker' THEN
         IF NEW.stream IS DISTINCT FROM OLD.stream THEN
-            PERFORM embedsidecar.tell_event('stream', NULL, jsonb_build_object('instance', left(NEW.instance, 1000), 'state', NEW.stream));
+            PERFORM embedsidecar.tell_event('stream', NULL, jsonb_build_object('instance', left(NEW.instance, 1000),
+                'state', NEW.stream));
         END IF;
         IF NEW.problems IS DISTINCT FROM OLD.problems THEN
-            PERFORM embedsidecar.tell_event('embedder', p.name, jsonb_build_object('instance', left(NEW.instance, 1000), 'state', coalesce(NEW.problems -> p.pipeline_id::text ->> 'code', 'works')))
+            PERFORM embedsidecar.tell_event('embedder', p.name, jsonb_build_object('instance', left(NEW.instance, 1000),
+                'state', coalesce(NEW.problems -> p.pipeline_id::text ->> 'code', 'works')))
             FROM embedsidecar.pipeline AS p
-            WHERE NEW.problems -> p.pipeline_id::text ->> 'code' IS DISTINCT FROM OLD.problems -> p.pipeline_id::text ->> 'code';
+            WHERE NEW.problems -> p.pipeline_id::text ->> 'code' IS DISTINCT
+                FROM OLD.problems -> p.pipeline_id::text ->> 'code';
         END IF;
     ELSE
         IF NEW.enabled <> OLD.enabled THEN
@@ -34,23 +43,28 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-COMMENT ON FUNCTION embedsidecar.tell_row() IS 'For the triggers of notify_changes: tells of a pipeline, a scan or a sidecar.';
+COMMENT ON FUNCTION embedsidecar.tell_row() IS
+    'For the triggers of notify_changes: tells of a pipeline, a scan or a sidecar.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.tell_dead_letters() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM embedsidecar.tell_event('dead_letters', p.name, jsonb_build_object('rows', d.rows, 'code', d.code))
-    FROM  (SELECT n.pipeline_id, n.error_code AS code, count(*) AS rows FROM new_rows AS n JOIN old_rows AS o ON o.task_id = n.task_id
+    FROM  (SELECT n.pipeline_id, n.error_code AS code, count(*) AS rows FROM new_rows AS n
+        JOIN old_rows AS o ON o.task_id = n.task_id
            WHERE n.state = 'failed' AND o.state <> 'failed' GROUP BY 1, 2) AS d
           JOIN embedsidecar.pipeline AS p ON p.pipeline_id = d.pipeline_id;
     RETURN NULL;
 END $$;
-COMMENT ON FUNCTION embedsidecar.tell_dead_letters() IS 'For the triggers of notify_changes: tells how many rows were given up by a statement.';
+COMMENT ON FUNCTION embedsidecar.tell_dead_letters() IS
+    'For the triggers of notify_changes: tells how many rows were given up by a statement.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.notify_changes("on" boolean, dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
+CREATE OR REPLACE FUNCTION embedsidecar.notify_changes("on" boolean, dry_run boolean DEFAULT false,
+    said_by text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    was    boolean := EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = 'embedsidecar.pipeline'::regclass AND t.tgname = 'tell');
+    was    boolean := EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = 'embedsidecar.pipeline'::regclass
+        AND t.tgname = 'tell');
     limit_ text := current_setting('lock_timeout');
     entry  embedsidecar.audit_log;
     result text;
@@ -58,20 +72,26 @@ BEGIN
     IF notify_changes."on" IS NULL THEN
         RAISE EXCEPTION 'notify_changes: expected true or false, not NULL' USING ERRCODE = 'null_value_not_allowed';
     END IF;
-    result := CASE WHEN was = notify_changes."on" THEN 'already_' WHEN notify_changes.dry_run THEN 'would_be_' ELSE '' END || CASE WHEN notify_changes."on" THEN 'on' ELSE 'off' END;
-    entry := embedsidecar.begin_action('notify_changes', NULL, jsonb_build_object('on', notify_changes."on"), notify_changes.said_by, notify_changes.dry_run);
+    result := CASE WHEN was = notify_changes."on" THEN 'already_' WHEN notify_changes.dry_run THEN 'would_be_'
+        ELSE '' END || CASE WHEN notify_changes."on" THEN 'on' ELSE 'off' END;
+    entry := embedsidecar.begin_action('notify_changes', NULL, jsonb_build_object('on', notify_changes."on"),
+        notify_changes.said_by, notify_changes.dry_run);
     IF notify_changes.dry_run THEN
         RETURN result;
     END IF;
     IF was <> notify_changes."on" THEN
         PERFORM set_config('lock_timeout', '2s', true); -- the stream and the workers wait behind us
         IF notify_changes."on" THEN
-            CREATE TRIGGER tell AFTER UPDATE ON embedsidecar.task REFERENCING OLD TABLE AS old_rows NEW TABLE AS new_rows
+            CREATE TRIGGER tell AFTER UPDATE ON embedsidecar.task REFERENCING OLD TABLE AS old_rows NEW TABLE AS
+                new_rows
                 FOR EACH STATEMENT EXECUTE FUNCTION embedsidecar.tell_dead_letters();
             CREATE TRIGGER tell AFTER UPDATE ON embedsidecar.worker FOR EACH ROW
-                WHEN (OLD.stream IS DISTINCT FROM NEW.stream OR OLD.problems IS DISTINCT FROM NEW.problems) EXECUTE FUNCTION embedsidecar.tell_row();
-            CREATE TRIGGER tell AFTER UPDATE ON embedsidecar.scan FOR EACH ROW WHEN (OLD.phase <> 'done' AND NEW.phase = 'done') EXECUTE FUNCTION embedsidecar.tell_row();
-            CREATE TRIGGER tell AFTER UPDATE ON embedsidecar.installation FOR EACH ROW WHEN (OLD.enabled <> NEW.enabled) EXECUTE FUNCTION embedsidecar.tell_row();
+                WHEN (OLD.stream IS DISTINCT FROM NEW.stream OR OLD.problems IS DISTINCT
+                    FROM NEW.problems) EXECUTE FUNCTION embedsidecar.tell_row();
+            CREATE TRIGGER tell AFTER UPDATE ON embedsidecar.scan FOR EACH ROW
+                WHEN (OLD.phase <> 'done' AND NEW.phase = 'done') EXECUTE FUNCTION embedsidecar.tell_row();
+            CREATE TRIGGER tell AFTER UPDATE ON embedsidecar.installation FOR EACH ROW
+                WHEN (OLD.enabled <> NEW.enabled) EXECUTE FUNCTION embedsidecar.tell_row();
             CREATE TRIGGER tell AFTER UPDATE ON embedsidecar.pipeline FOR EACH ROW
                 WHEN (OLD.enabled <> NEW.enabled OR OLD.status <> NEW.status) EXECUTE FUNCTION embedsidecar.tell_row();
         ELSE
@@ -85,4 +105,9 @@ BEGIN
     END IF;
     RETURN embedsidecar.end_action(entry.audit_id, result, (was <> notify_changes."on")::integer);
 END $$;
-COMMENT ON FUNCTION embedsidecar.notify_changes(boolean, boolean, text) IS 'Turn notifications on, or off as they are at first: LISTEN embedsidecar_changes then tells of a pipeline that is paused, resumed or does not fit its table, of dead letters, of a scan that is over, and of streams and embedders that fail or work again, each as JSON, without keys or texts. Anybody in the database may listen. Returns on, off, already_on, already_off or, with dry_run, would_be_on or would_be_off.';
+COMMENT ON FUNCTION embedsidecar.notify_changes(boolean, boolean,
+    text) IS
+    'Turn notifications on, or off as they are at first: LISTEN embedsidecar_changes then tells of a pipeline that is '
+    'paused, resumed or does not fit its table, of dead letters, of a scan that is over, and of streams and embedders '
+    'that fail or work again, each as JSON, without keys or texts. Anybody in the database may listen. Returns on, '
+    'off, already_on, already_off or, with dry_run, would_be_on or would_be_off.';

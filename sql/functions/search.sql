@@ -1,5 +1,6 @@
--- Rows by meaning, and the vector of a text, by SQL. Docs: docs/search.md, section "By SQL". A question travels to the sidecar as a signed logical
--- message through the slot that it reads anyway, outside of any transaction; the answer comes back as a row.
+-- Rows by meaning, and the vector of a text, by SQL. Docs: docs/search.md, section "By SQL". A question travels to the
+-- sidecar as a signed logical message through the slot that it reads anyway, outside of any transaction; the answer
+-- comes back as a row.
 
 -- How a question is made. Functions that only others here call, with the rights of the schema's owner.
 -- HMAC-SHA-256 under a key that is derived from the installation's secret.
@@ -9,7 +10,8 @@ DECLARE
     inner_key bytea;
     outer_key bytea;
 BEGIN
-    SELECT sha256('embedsidecar.ask'::bytea || i.secret) || decode(repeat('00', 32), 'hex') INTO STRICT inner_key FROM embedsidecar.installation AS i;
+    SELECT sha256('embedsidecar.ask'::bytea || i.secret) || decode(repeat('00', 32), 'hex') INTO STRICT inner_key
+        FROM embedsidecar.installation AS i;
     outer_key := inner_key;
     FOR i IN 0..63 LOOP
         inner_key := set_byte(inner_key, i, get_byte(inner_key, i) # 54);
@@ -17,9 +19,11 @@ BEGIN
     END LOOP;
     RETURN sha256(outer_key || sha256(inner_key || content));
 END $$;
-COMMENT ON FUNCTION embedsidecar.sign(bytea) IS 'Signs a question, so that a sidecar answers none that a stranger has put into the WAL.';
+COMMENT ON FUNCTION embedsidecar.sign(bytea) IS
+    'Signs a question, so that a sidecar answers none that a stranger has put into the WAL.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.question(caller text, pipeline text, content text, timeout interval, OUT pipeline_id integer, OUT slot_name name, OUT body bytea, OUT question bytea)
+CREATE OR REPLACE FUNCTION embedsidecar.question(caller text, pipeline text, content text, timeout interval,
+    OUT pipeline_id integer, OUT slot_name name, OUT body bytea, OUT question bytea)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -30,11 +34,14 @@ BEGIN
         RAISE EXCEPTION '%: give a text, not NULL', question.caller USING ERRCODE = 'null_value_not_allowed';
     END IF;
     IF octet_length(question.content) > most THEN
-        RAISE EXCEPTION '%: a text of % bytes is too long, % are possible', question.caller, octet_length(question.content), most
-            USING ERRCODE = 'program_limit_exceeded', HINT = 'ask with a passage: a model reads no more of it than its token limit';
+        RAISE EXCEPTION '%: a text of % bytes is too long, % are possible', question.caller,
+            octet_length(question.content), most
+            USING ERRCODE = 'program_limit_exceeded',
+                HINT = 'ask with a passage: a model reads no more of it than its token limit';
     END IF;
     IF question.timeout IS NULL OR question.timeout <= '0' OR question.timeout > '1 minute' THEN
-        RAISE EXCEPTION '%: timeout: expected more than 0 and at most 1 minute, not %', question.caller, coalesce(question.timeout::text, 'NULL')
+        RAISE EXCEPTION '%: timeout: expected more than 0 and at most 1 minute, not %', question.caller,
+            coalesce(question.timeout::text, 'NULL')
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     -- Without a name any will do, as long as all of them have one model.
@@ -43,23 +50,28 @@ BEGIN
     ELSE
         question.pipeline_id := embedsidecar.pipeline_meant(question.pipeline);
     END IF;
-    SELECT p.name, p.slot_name, p.status, p.status_detail INTO found FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = question.pipeline_id;
+    SELECT p.name, p.slot_name, p.status, p.status_detail INTO found FROM embedsidecar.pipeline AS p
+        WHERE p.pipeline_id = question.pipeline_id;
     IF found.status <> 'active' THEN
-        RAISE EXCEPTION '%: pipeline "%" cannot be searched now: %', question.caller, found.name, concat_ws(': ', found.status, nullif(found.status_detail, ''))
+        RAISE EXCEPTION '%: pipeline "%" cannot be searched now: %', question.caller, found.name,
+            concat_ws(': ', found.status, nullif(found.status_detail, ''))
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'embedsidecar check tells what to do';
     END IF;
     question.slot_name := found.slot_name;
     -- The role that logged in is part of the question: who may ask learns nothing of what others have asked.
-    question.body := int4send(question.pipeline_id) || oidsend(quote_ident(session_user)::regrole) || convert_to(question.content, 'UTF8');
+    question.body := int4send(question.pipeline_id) || oidsend(quote_ident(session_user)::regrole)
+        || convert_to(question.content, 'UTF8');
     question.question := sha256(question.body);
 END $$;
-COMMENT ON FUNCTION embedsidecar.question(text, text, text, interval) IS 'Checks what embed, search and ask were given, and words it for the sidecar.';
+COMMENT ON FUNCTION embedsidecar.question(text, text, text,
+    interval) IS 'Checks what embed, search and ask were given, and words it for the sidecar.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.put(body bytea, timeout interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     -- pipeline and role, then until when the answer is waited for, in microseconds, then the text
-    content bytea := substr(body, 1, 8) || int8send((extract(epoch FROM clock_timestamp() + timeout) * 1000000)::bigint) || substr(body, 9);
+    content bytea := substr(body, 1, 8) || int8send((extract(epoch FROM clock_timestamp() + timeout) * 1000000)::bigint)
+        || substr(body, 9);
 BEGIN
     content := '\x01'::bytea || embedsidecar.sign(content) || content;
     IF current_setting('server_version_num')::integer >= 170000 THEN
@@ -68,7 +80,8 @@ BEGIN
         PERFORM pg_logical_emit_message(false, 'embedsidecar.ask', content);
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.put(bytea, interval) IS 'Sends a question. Before PostgreSQL 17 it is on its way when somebody commits.';
+COMMENT ON FUNCTION embedsidecar.put(bytea,
+    interval) IS 'Sends a question. Before PostgreSQL 17 it is on its way when somebody commits.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.answer_of(caller text, question bytea, since timestamptz) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -78,38 +91,46 @@ DECLARE
 BEGIN
     SELECT a.vector, a.problem INTO found FROM embedsidecar.answer AS a
     WHERE  a.question = answer_of.question
-           AND CASE WHEN a.problem IS NULL THEN a.made_at > clock_timestamp() - interval '1 minute' ELSE a.made_at >= answer_of.since END;
+           AND CASE WHEN a.problem IS NULL THEN a.made_at > clock_timestamp() - interval '1 minute'
+               ELSE a.made_at >= answer_of.since END;
     IF found.problem IS NOT NULL THEN
         RAISE EXCEPTION '%: %', answer_of.caller, found.problem USING ERRCODE = 'external_routine_exception';
     END IF;
     RETURN found.vector;
 END $$;
-COMMENT ON FUNCTION embedsidecar.answer_of(text, bytea, timestamptz) IS 'The answer to a question: a vector of at most a minute ago, an error that is not from before, or NULL.';
+COMMENT ON FUNCTION embedsidecar.answer_of(text, bytea,
+    timestamptz) IS
+    'The answer to a question: a vector of at most a minute ago, an error that is not from before, or NULL.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.nobody_answers(caller text, slot_name name, timeout interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    streamed boolean := EXISTS (SELECT FROM pg_replication_slots AS r WHERE r.slot_name = nobody_answers.slot_name AND r.active);
+    streamed boolean := EXISTS (SELECT FROM pg_replication_slots AS r WHERE r.slot_name = nobody_answers.slot_name
+        AND r.active);
     others   text;
 BEGIN
     IF NOT streamed THEN
-        others := (SELECT string_agg(concat_ws(' ', w.instance, w.stream, nullif(w.stream_detail, '')), '; ') FROM embedsidecar.workers AS w
+        others := (SELECT string_agg(concat_ws(' ', w.instance, w.stream, nullif(w.stream_detail, '')), '; ')
+            FROM embedsidecar.workers AS w
                    WHERE w.slot_name = nobody_answers.slot_name AND w.runs);
     END IF;
     IF NOT streamed AND others IS NULL THEN
         RAISE EXCEPTION '%: no sidecar runs, so nobody embeds the text', nobody_answers.caller
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'embedsidecar run; SELECT * FROM embedsidecar.health tells more';
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                HINT = 'embedsidecar run; SELECT * FROM embedsidecar.health tells more';
     END IF;
     IF nobody_answers.timeout IS NOT NULL THEN
         RAISE EXCEPTION '%: no answer within %', nobody_answers.caller, nobody_answers.timeout
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   DETAIL = CASE WHEN streamed THEN format('Slot "%s" is streamed.', nobody_answers.slot_name)
                                 ELSE format('Nobody streams slot "%s" now: %s.', nobody_answers.slot_name, others) END,
-                  HINT = 'a question waits behind changes that are not read from the slot yet: embedsidecar.slots tells how many; a model that starts takes a while; timeout can be up to 1 minute';
+                  HINT = 'a question waits behind changes that are not read from the slot yet: embedsidecar.slots '
+                      'tells how many; a model that starts takes a while; timeout can be up to 1 minute';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.nobody_answers(text, name, interval) IS 'An error where no sidecar runs; and when the time is over, whoever runs.';
+COMMENT ON FUNCTION embedsidecar.nobody_answers(text, name,
+    interval) IS 'An error where no sidecar runs; and when the time is over, whoever runs.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.on_primary(caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -117,13 +138,15 @@ BEGIN
     IF pg_is_in_recovery() THEN
         RAISE EXCEPTION '%: this server is a standby, where nobody can ask the sidecar', on_primary.caller
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = 'embed the text on the primary, and give the vector here: SELECT * FROM embedsidecar.neighbours(pipeline, vector, rows)';
+                  HINT = 'embed the text on the primary, and give the vector here: SELECT * FROM '
+                      'embedsidecar.neighbours(pipeline, vector, rows)';
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.on_primary(text) IS 'An error on a standby.';
 
 -- What people call.
-CREATE OR REPLACE FUNCTION embedsidecar.embed(content text, pipeline text DEFAULT NULL, timeout interval DEFAULT '5 s') RETURNS text
+CREATE OR REPLACE FUNCTION embedsidecar.embed(content text, pipeline text DEFAULT NULL,
+    timeout interval DEFAULT '5 s') RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     began  timestamptz := clock_timestamp();
@@ -140,12 +163,17 @@ BEGIN
         RETURN answer;
     END IF;
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        RAISE EXCEPTION 'embed: a transaction that is % never sees the answer', upper(current_setting('transaction_isolation'))
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'ask in READ COMMITTED, or CALL embedsidecar.ask(pipeline, content) before the transaction begins';
+        RAISE EXCEPTION 'embed: a transaction that is % never sees the answer',
+            upper(current_setting('transaction_isolation'))
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                HINT = 'ask in READ COMMITTED, or CALL embedsidecar.ask(pipeline, content) before the transaction '
+                'begins';
     END IF;
     IF current_setting('server_version_num')::integer < 170000 THEN
         RAISE EXCEPTION 'embed: from within a statement the sidecar can be asked from PostgreSQL 17 on'
-            USING ERRCODE = 'feature_not_supported', HINT = 'CALL embedsidecar.ask(pipeline, content) first, outside of a transaction: then this finds the answer, for a minute';
+            USING ERRCODE = 'feature_not_supported',
+                HINT = 'CALL embedsidecar.ask(pipeline, content) first, outside of a transaction: then this finds the '
+                'answer, for a minute';
     END IF;
     PERFORM embedsidecar.nobody_answers('embed', q.slot_name, NULL);
     LOOP
@@ -165,7 +193,12 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.embed(text, text, interval) IS 'The vector of a text to search for, made by a pipeline''s model, as pgvector reads it: SELECT id FROM docs ORDER BY embedding <=> (SELECT embedsidecar.embed(''a text'')::vector) LIMIT 5. In a select of its own, or it is asked for each row. From PostgreSQL 17 on, in READ COMMITTED, on the primary; CALL embedsidecar.ask before has it answer in any case.';
+COMMENT ON FUNCTION embedsidecar.embed(text, text,
+    interval) IS
+    'The vector of a text to search for, made by a pipeline''s model, as pgvector reads it: SELECT id FROM docs ORDER '
+    'BY embedding <=> (SELECT embedsidecar.embed(''a text'')::vector) LIMIT 5. In a select of its own, or it is asked '
+    'for each row. From PostgreSQL 17 on, in READ COMMITTED, on the primary; CALL embedsidecar.ask before has it '
+    'answer in any case.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.begin_ask(pipeline text, content text, timeout interval) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -179,9 +212,11 @@ BEGIN
     -- With a transaction number the commit is flushed, and the message with it. No standby is waited for.
     PERFORM pg_current_xact_id(), set_config('synchronous_commit', 'local', true);
 END $$;
-COMMENT ON FUNCTION embedsidecar.begin_ask(text, text, interval) IS 'For ask: sends the question with the commit of this transaction.';
+COMMENT ON FUNCTION embedsidecar.begin_ask(text, text,
+    interval) IS 'For ask: sends the question with the commit of this transaction.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.asked(pipeline text, content text, since timestamptz, late interval) RETURNS boolean
+CREATE OR REPLACE FUNCTION embedsidecar.asked(pipeline text, content text, since timestamptz,
+    late interval) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q    record;
@@ -194,7 +229,8 @@ BEGIN
     END IF;
     RETURN done;
 END $$;
-COMMENT ON FUNCTION embedsidecar.asked(text, text, timestamptz, interval) IS 'For ask: whether the answer is there; an error if it is not, and it was waited for until now.';
+COMMENT ON FUNCTION embedsidecar.asked(text, text, timestamptz,
+    interval) IS 'For ask: whether the answer is there; an error if it is not, and it was waited for until now.';
 
 -- With the invoker's rights: a procedure with those of its owner may not commit.
 CREATE OR REPLACE PROCEDURE embedsidecar.ask(pipeline text, content text, timeout interval DEFAULT '5 s')
@@ -211,16 +247,21 @@ BEGIN
             PERFORM embedsidecar.begin_ask(pipeline, content, timeout);
         END IF;
         COMMIT;
-        EXIT WHEN embedsidecar.asked(pipeline, content, began, CASE WHEN clock_timestamp() >= began + timeout THEN timeout END);
+        EXIT WHEN embedsidecar.asked(pipeline, content, began, CASE
+            WHEN clock_timestamp() >= began + timeout THEN timeout END);
         PERFORM pg_sleep(pause);
         pause := least(1.3 * pause, 0.02);
     END LOOP;
 END $$;
-COMMENT ON PROCEDURE embedsidecar.ask(text, text, interval) IS 'Has a text embedded, on every version of PostgreSQL: for a minute embed and search answer the same role at once, in any transaction. It commits, so it is called outside of a transaction.';
+COMMENT ON PROCEDURE embedsidecar.ask(text, text,
+    interval) IS
+    'Has a text embedded, on every version of PostgreSQL: for a minute embed and search answer the same role at once, '
+    'in any transaction. It commits, so it is called outside of a transaction.';
 
--- Names come from the catalogue by the number of the source table, which the role that works cannot set: the statement runs with the rights of
--- whoever searches, and must lead nowhere else.
-CREATE OR REPLACE FUNCTION embedsidecar.search_statement(pipeline text, OUT near text, OUT exact text, OUT iterative boolean)
+-- Names come from the catalogue by the number of the source table, which the role that works cannot set: the statement
+-- runs with the rights of whoever searches, and must lead nowhere else.
+CREATE OR REPLACE FUNCTION embedsidecar.search_statement(pipeline text, OUT near text, OUT exact text,
+    OUT iterative boolean)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -240,22 +281,28 @@ DECLARE
     distance text;
     chunks   boolean;
 BEGIN
-    SELECT * INTO STRICT p FROM embedsidecar.pipeline AS q WHERE q.pipeline_id = embedsidecar.pipeline_meant(search_statement.pipeline);
+    SELECT * INTO STRICT p FROM embedsidecar.pipeline AS q
+        WHERE q.pipeline_id = embedsidecar.pipeline_meant(search_statement.pipeline);
     SELECT CASE WHEN c.relkind = 'p' THEN '' ELSE 'ONLY ' END || format('%I.%I', n.nspname, c.relname) INTO source
-    FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = p.table_oid AND c.relkind IN ('r', 'p');
+    FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = p.table_oid
+        AND c.relkind IN ('r', 'p');
     IF p.destination_column IS NULL THEN
         SELECT c.oid, format('%I.%I', n.nspname, c.relname) INTO vectors, into_
         FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-        WHERE  n.nspname = coalesce(p.destination_schema, p.table_schema) AND c.relname = p.destination_table AND c.relkind IN ('r', 'p');
+        WHERE  n.nspname = coalesce(p.destination_schema, p.table_schema) AND c.relname = p.destination_table
+            AND c.relkind IN ('r', 'p');
     ELSE
         vectors := p.table_oid;
     END IF;
     at := coalesce(p.destination_column, 'embedding');
     -- Which type it is, and where its operators are. bit is the server's own, its operators are pgvector's.
-    SELECT t.typname, format('%I', n.nspname) AS extension, string_to_array(regexp_replace(e.extversion, '[^0-9.].*', ''), '.')::int[] >= '{0,8}' AS iterative INTO stored
-    FROM   pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid, pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace
+    SELECT t.typname, format('%I', n.nspname) AS extension,
+        string_to_array(regexp_replace(e.extversion, '[^0-9.].*', ''), '.')::int[] >= '{0,8}' AS iterative INTO stored
+    FROM   pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid, pg_extension AS e
+        JOIN pg_namespace AS n ON n.oid = e.extnamespace
     WHERE  a.attrelid = vectors AND a.attname = at AND NOT a.attisdropped AND e.extname = 'vector'
-           AND (t.typnamespace = e.extnamespace AND t.typname IN ('vector', 'halfvec', 'sparsevec') OR t.oid = 'bit'::regtype);
+           AND (t.typnamespace = e.extnamespace AND t.typname IN ('vector', 'halfvec', 'sparsevec')
+               OR t.oid = 'bit'::regtype);
     -- Values of keys are compared as the index of the key does.
     SELECT array_agg(a.attname ORDER BY x.n),
            string_agg(format('s.%I AS embedsidecar_key_%s', a.attname, x.n), ', ' ORDER BY x.n),
@@ -263,74 +310,105 @@ BEGIN
            string_agg(format('v.%1$I %2$s s.%1$I', a.attname, x.equal), ' AND ' ORDER BY x.n),
            string_agg(format('t.%I %s b.embedsidecar_key_%s', a.attname, x.equal, x.n), ' AND ' ORDER BY x.n),
            CASE WHEN count(*) = 1 THEN $q$format('%s', b.embedsidecar_key_1)$q$
-                ELSE string_agg(format($q$replace(replace(format('%%s', b.embedsidecar_key_%s), '\', '\\'), '|', '\|')$q$, x.n), $q$ || '|' || $q$ ORDER BY x.n) END,
-           -- jsonb_build_object looks for a cast to JSON: of a type that is not the server's own that is code of whoever made it.
-           string_agg(format(CASE WHEN t.base >= 16384 THEN $q$%L, format('%%s', b.embedsidecar_key_%s)$q$ ELSE '%L, b.embedsidecar_key_%s' END, a.attname, x.n), ', ' ORDER BY x.n)
+                ELSE string_agg(format($q$replace(replace(format('%%s', b.embedsidecar_key_%s), '\', '\\'), '|',
+                    '\|')$q$, x.n), $q$ || '|' || $q$ ORDER BY x.n) END,
+           -- jsonb_build_object looks for a cast to JSON: of a type that is not the server's own that is code of
+           -- whoever made it.
+           string_agg(format(CASE WHEN t.base >= 16384 THEN $q$%L, format('%%s', b.embedsidecar_key_%s)$q$
+               ELSE '%L, b.embedsidecar_key_%s' END, a.attname, x.n), ', ' ORDER BY x.n)
     INTO   named, keys, own, same, here, row_key, pairs
-    FROM  (SELECT i.indrelid, i.indkey[g] AS attnum, g + 1 AS n, format('OPERATOR(%I.%s)', en.nspname, eo.oprname) AS equal
+    FROM  (SELECT i.indrelid, i.indkey[g] AS attnum, g + 1 AS n,
+        format('OPERATOR(%I.%s)', en.nspname, eo.oprname) AS equal
            FROM   pg_index AS i JOIN pg_class AS c ON c.oid = i.indrelid
                   CROSS JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS g
                   JOIN pg_opclass AS used ON used.oid = i.indclass[g]
-                  JOIN pg_opclass AS o ON o.opcintype = used.opcintype AND o.opcdefault AND o.opcmethod = (SELECT m.oid FROM pg_am AS m WHERE m.amname = 'btree')
-                  JOIN pg_amop AS ea ON ea.amopfamily = o.opcfamily AND ea.amoplefttype = o.opcintype AND ea.amoprighttype = o.opcintype AND ea.amopstrategy = 3
+                  JOIN pg_opclass AS o ON o.opcintype = used.opcintype AND o.opcdefault
+                      AND o.opcmethod = (SELECT m.oid FROM pg_am AS m WHERE m.amname = 'btree')
+                  JOIN pg_amop AS ea ON ea.amopfamily = o.opcfamily AND ea.amoplefttype = o.opcintype
+                      AND ea.amoprighttype = o.opcintype AND ea.amopstrategy = 3
                   JOIN pg_operator AS eo ON eo.oid = ea.amopopr JOIN pg_namespace AS en ON en.oid = eo.oprnamespace
            WHERE  i.indrelid = p.table_oid AND i.indisunique AND i.indisvalid
                   AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END) AS x
            JOIN pg_attribute AS a ON a.attrelid = x.indrelid AND a.attnum = x.attnum
            CROSS JOIN LATERAL (
                WITH RECURSIVE base AS (
-                   SELECT a.atttypid AS oid UNION ALL SELECT d.typbasetype FROM base AS b JOIN pg_type AS d ON d.oid = b.oid WHERE d.typtype = 'd')
+                   SELECT a.atttypid AS oid UNION ALL SELECT d.typbasetype FROM base AS b
+                       JOIN pg_type AS d ON d.oid = b.oid WHERE d.typtype = 'd')
                SELECT b.oid AS base FROM base AS b JOIN pg_type AS d ON d.oid = b.oid WHERE d.typtype <> 'd') AS t;
     IF p.status <> 'active' OR source IS NULL OR stored.typname IS NULL OR named IS DISTINCT FROM p.key_columns THEN
         RAISE EXCEPTION 'pipeline "%" cannot be searched now: %', p.name,
-            CASE WHEN p.status <> 'active' THEN concat_ws(': ', p.status, nullif(p.status_detail, '')) WHEN source IS NULL THEN 'its table is gone'
-                 WHEN stored.typname IS NULL THEN 'its vectors are not where they were' ELSE 'the key of its table is another one' END
+            CASE WHEN p.status <> 'active' THEN concat_ws(': ', p.status, nullif(p.status_detail, ''))
+                WHEN source IS NULL THEN 'its table is gone'
+                 WHEN stored.typname IS NULL THEN 'its vectors are not where they were'
+                     ELSE 'the key of its table is another one' END
             USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'embedsidecar check tells what to do';
     END IF;
-    chunks := into_ IS NOT NULL AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = vectors AND a.attname = 'chunk_text' AND NOT a.attisdropped);
+    chunks := into_ IS NOT NULL AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = vectors
+        AND a.attname = 'chunk_text' AND NOT a.attisdropped);
     distance := CASE WHEN into_ IS NULL THEN 's.' ELSE 'v.' END || format('%I', at)
-        || format(' OPERATOR(%s.%s) ', stored.extension, CASE stored.typname WHEN 'bit' THEN '<~>' WHEN 'sparsevec' THEN '<#>' ELSE '<=>' END)
-        || format(CASE stored.typname WHEN 'halfvec' THEN 'CAST($1::text::%1$s.vector AS %1$s.halfvec)' WHEN 'bit' THEN '%1$s.binary_quantize($1::text::%1$s.vector)'
-                                      WHEN 'sparsevec' THEN '$1::text::%1$s.sparsevec' ELSE '$1::text::%1$s.vector' END, stored.extension);
-    -- A vector whose row is gone, which waits to be swept out of an embedding table, is not found. %1$s is what is sorted by.
-    near := 'WITH embedsidecar_nearest AS MATERIALIZED (SELECT ' || keys || ', ' || distance || ' AS embedsidecar_distance, '
+        || format(' OPERATOR(%s.%s) ', stored.extension, CASE stored.typname WHEN 'bit' THEN '<~>'
+            WHEN 'sparsevec' THEN '<#>' ELSE '<=>' END)
+        || format(CASE stored.typname WHEN 'halfvec' THEN 'CAST($1::text::%1$s.vector AS %1$s.halfvec)'
+            WHEN 'bit' THEN '%1$s.binary_quantize($1::text::%1$s.vector)'
+                                      WHEN 'sparsevec' THEN '$1::text::%1$s.sparsevec'
+                                          ELSE '$1::text::%1$s.vector' END, stored.extension);
+    -- A vector whose row is gone, which waits to be swept out of an embedding table, is not found. %1$s is what is
+    -- sorted by.
+    near := 'WITH embedsidecar_nearest AS MATERIALIZED (SELECT ' || keys || ', ' || distance
+        || ' AS embedsidecar_distance, '
         || CASE WHEN chunks THEN 'v.chunk_no' ELSE 'NULL::integer' END || ' AS embedsidecar_chunk'
-        || ' FROM ' || CASE WHEN into_ IS NULL THEN source || ' AS s' ELSE into_ || ' AS v JOIN ' || source || ' AS s ON ' || same END
+        || ' FROM ' || CASE WHEN into_ IS NULL THEN source || ' AS s'
+            ELSE into_ || ' AS v JOIN ' || source || ' AS s ON ' || same END
         || ' WHERE ' || CASE WHEN into_ IS NULL THEN 's.' ELSE 'v.' END || format('%I', at) || ' IS NOT NULL ORDER BY ';
     exact := near || '(' || distance || ') + 0::float8';
     near := near || distance;
-    own := ' LIMIT $2), embedsidecar_best AS (SELECT ' || own || ', min(embedsidecar_distance) AS embedsidecar_distance,'
-        || ' (array_agg(embedsidecar_chunk ORDER BY embedsidecar_distance, embedsidecar_chunk))[1] AS embedsidecar_chunk'
-        || ' FROM embedsidecar_nearest GROUP BY ' || own || ' ORDER BY min(embedsidecar_distance), ' || own || ' LIMIT $3)'
-        || ' SELECT coalesce(array_agg(ROW(' || row_key || ', jsonb_build_object(' || pairs || '), b.embedsidecar_distance, b.embedsidecar_chunk, '
-        || CASE WHEN chunks THEN 't.chunk_text' ELSE 'NULL' END || ')::embedsidecar.found_row ORDER BY b.embedsidecar_distance, ' || own || '), ''{}''),'
+    own := ' LIMIT $2), embedsidecar_best AS (SELECT ' || own
+        || ', min(embedsidecar_distance) AS embedsidecar_distance,'
+        || ' (array_agg(embedsidecar_chunk ORDER BY embedsidecar_distance, embedsidecar_chunk))[1] AS '
+            'embedsidecar_chunk'
+        || ' FROM embedsidecar_nearest GROUP BY ' || own || ' ORDER BY min(embedsidecar_distance), ' || own
+            || ' LIMIT $3)'
+        || ' SELECT coalesce(array_agg(ROW(' || row_key || ', jsonb_build_object(' || pairs
+            || '), b.embedsidecar_distance, b.embedsidecar_chunk, '
+        || CASE WHEN chunks THEN 't.chunk_text'
+            ELSE 'NULL' END || ')::embedsidecar.found_row ORDER BY b.embedsidecar_distance, ' || own || '), ''{}''),'
         || ' (SELECT count(*) FROM embedsidecar_nearest) FROM embedsidecar_best AS b'
-        || CASE WHEN chunks THEN ' LEFT JOIN ' || into_ || ' AS t ON ' || here || ' AND t.chunk_no = b.embedsidecar_chunk' ELSE '' END;
+        || CASE WHEN chunks THEN ' LEFT JOIN ' || into_ || ' AS t ON ' || here
+            || ' AND t.chunk_no = b.embedsidecar_chunk' ELSE '' END;
     near := near || own;
     -- An index gives up when few of the nearest may be seen, or are gone by now; then all are looked at.
-    exact := CASE WHEN EXISTS (SELECT FROM pg_index AS i JOIN pg_class AS x ON x.oid = i.indexrelid JOIN pg_am AS m ON m.oid = x.relam
+    exact := CASE WHEN EXISTS (SELECT FROM pg_index AS i JOIN pg_class AS x ON x.oid = i.indexrelid
+        JOIN pg_am AS m ON m.oid = x.relam
                                WHERE i.indisvalid AND m.amname IN ('hnsw', 'ivfflat')
-                                     AND (i.indrelid = vectors OR i.indrelid IN (SELECT t.relid FROM pg_partition_tree(vectors) AS t)))
+                                     AND (i.indrelid = vectors
+                                         OR i.indrelid IN (SELECT t.relid FROM pg_partition_tree(vectors) AS t)))
              THEN exact || own END;
     iterative := stored.iterative;
 END $$;
-COMMENT ON FUNCTION embedsidecar.search_statement(text) IS 'For neighbours: the statement that finds the nearest rows of a pipeline. $1 is the vector, $2 how many vectors are looked at, $3 how many rows are wanted. exact is one that no index shortens, NULL where none could.';
+COMMENT ON FUNCTION embedsidecar.search_statement(text) IS
+    'For neighbours: the statement that finds the nearest rows of a pipeline. $1 is the vector, $2 how many vectors '
+    'are looked at, $3 how many rows are wanted. exact is one that no index shortens, NULL where none could.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.search_owner(pipeline text) RETURNS name
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE root AS (
         SELECT c.oid
         FROM   embedsidecar.pipeline AS p JOIN pg_class AS c ON c.oid = p.table_oid
-               OR c.relname = p.destination_table AND c.relnamespace = (SELECT n.oid FROM pg_namespace AS n WHERE n.nspname = coalesce(p.destination_schema, p.table_schema))
+               OR c.relname = p.destination_table AND c.relnamespace = (SELECT n.oid FROM pg_namespace AS n
+                   WHERE n.nspname = coalesce(p.destination_schema, p.table_schema))
         WHERE  p.pipeline_id = embedsidecar.pipeline_meant(search_owner.pipeline)),
-    below AS (SELECT r.oid FROM root AS r UNION SELECT h.inhrelid FROM below AS b JOIN pg_inherits AS h ON h.inhparent = b.oid),
-    above AS (SELECT r.oid FROM root AS r UNION SELECT h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.oid)
+    below AS (SELECT r.oid FROM root AS r UNION SELECT h.inhrelid FROM below AS b
+        JOIN pg_inherits AS h ON h.inhparent = b.oid),
+    above AS (SELECT r.oid FROM root AS r UNION SELECT h.inhparent FROM above AS a
+        JOIN pg_inherits AS h ON h.inhrelid = a.oid)
     SELECT r.rolname FROM pg_class AS c JOIN pg_roles AS r ON r.oid = c.relowner
     WHERE  c.oid IN (SELECT b.oid FROM below AS b UNION SELECT a.oid FROM above AS a) AND NOT r.rolsuper LIMIT 1
 $$;
-COMMENT ON FUNCTION embedsidecar.search_owner(text) IS 'For neighbours: an owner of the tables of a pipeline who is no superuser, or NULL.';
+COMMENT ON FUNCTION embedsidecar.search_owner(text) IS
+    'For neighbours: an owner of the tables of a pipeline who is no superuser, or NULL.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.neighbours(pipeline text, vector text, k integer DEFAULT 10) RETURNS SETOF embedsidecar.found_row
+CREATE OR REPLACE FUNCTION embedsidecar.neighbours(pipeline text, vector text,
+    k integer DEFAULT 10) RETURNS SETOF embedsidecar.found_row
 LANGUAGE plpgsql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     most       constant integer := 10000;
@@ -347,15 +425,19 @@ BEGIN
     IF (SELECT bool_or(r.rolsuper) FROM pg_roles AS r WHERE r.rolname IN (current_user, session_user)) THEN
         owner := embedsidecar.search_owner(pipeline);
         IF owner IS NOT NULL THEN
-            RAISE EXCEPTION 'a superuser does not search tables of "%", whose functions could run with all rights', owner
-                USING ERRCODE = 'insufficient_privilege', HINT = 'connect as a role that may read them, and is no superuser';
+            RAISE EXCEPTION 'a superuser does not search tables of "%", whose functions could run with all rights',
+                owner
+                USING ERRCODE = 'insufficient_privilege',
+                    HINT = 'connect as a role that may read them, and is no superuser';
         END IF;
     END IF;
     IF k IS NULL OR k NOT BETWEEN 1 AND most THEN
-        RAISE EXCEPTION 'expected a number of rows from 1 to %, not %', most, coalesce(k::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'expected a number of rows from 1 to %, not %', most,
+            coalesce(k::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF vector IS NULL THEN
-        RAISE EXCEPTION 'expected a vector, not NULL' USING ERRCODE = 'null_value_not_allowed', HINT = 'the row whose vector was to be given has none, or does not exist';
+        RAISE EXCEPTION 'expected a vector, not NULL' USING ERRCODE = 'null_value_not_allowed',
+            HINT = 'the row whose vector was to be given has none, or does not exist';
     END IF;
     SELECT * INTO finder FROM embedsidecar.search_statement(pipeline);
     LOOP
@@ -364,7 +446,8 @@ BEGIN
         IF finder.iterative THEN
             PERFORM set_config('hnsw.iterative_scan', 'strict_order', true);
         END IF;
-        EXECUTE CASE WHEN exactly THEN finder.exact ELSE finder.near END INTO found, vectors USING vector, candidates, k;
+        EXECUTE CASE WHEN exactly THEN finder.exact ELSE finder.near END INTO found, vectors USING vector, candidates,
+            k;
         IF vectors < candidates AND finder.exact IS NOT NULL AND NOT exactly THEN
             exactly := true;
             CONTINUE;
@@ -379,15 +462,21 @@ BEGIN
     END IF;
     RETURN QUERY SELECT f.* FROM unnest(found) AS f;
 END $$;
-COMMENT ON FUNCTION embedsidecar.neighbours(text, text, integer) IS 'Rows of a pipeline whose vectors are nearest to one, with the rights and the policies of whoever asks: he needs SELECT on the key, on the vectors, and on chunks where texts are cut. The vector is given as pgvector prints it: embedsidecar.neighbours(''public.docs'', (SELECT embedding::text FROM docs WHERE id = 1)).';
+COMMENT ON FUNCTION embedsidecar.neighbours(text, text,
+    integer) IS
+    'Rows of a pipeline whose vectors are nearest to one, with the rights and the policies of whoever asks: he needs '
+    'SELECT on the key, on the vectors, and on chunks where texts are cut. The vector is given as pgvector prints it: '
+    'embedsidecar.neighbours(''public.docs'', (SELECT embedding::text FROM docs WHERE id = 1)).';
 
-CREATE OR REPLACE FUNCTION embedsidecar.search(pipeline text, content text, k integer DEFAULT 10, timeout interval DEFAULT '5 s') RETURNS SETOF embedsidecar.found_row
+CREATE OR REPLACE FUNCTION embedsidecar.search(pipeline text, content text, k integer DEFAULT 10,
+    timeout interval DEFAULT '5 s') RETURNS SETOF embedsidecar.found_row
 LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     vector text;
 BEGIN
     IF k IS NULL OR k NOT BETWEEN 1 AND 10000 THEN -- before anything is embedded
-        RAISE EXCEPTION 'search: expected a number of rows from 1 to 10000, not %', coalesce(k::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'search: expected a number of rows from 1 to 10000, not %',
+            coalesce(k::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF pipeline IS NULL THEN
         RAISE EXCEPTION 'search: name a pipeline' USING ERRCODE = 'null_value_not_allowed';
@@ -395,4 +484,8 @@ BEGIN
     vector := embedsidecar.embed(content, pipeline, timeout);
     RETURN QUERY SELECT n.* FROM embedsidecar.neighbours(pipeline, vector, k) AS n;
 END $$;
-COMMENT ON FUNCTION embedsidecar.search(text, text, integer, interval) IS 'Rows of a pipeline by meaning: those nearest to a text, nearest first, with the rights and the policies of whoever asks. As embed, it asks the sidecar from PostgreSQL 17 on, in READ COMMITTED, on the primary; CALL embedsidecar.ask before has it answer in any case.';
+COMMENT ON FUNCTION embedsidecar.search(text, text, integer,
+    interval) IS
+    'Rows of a pipeline by meaning: those nearest to a text, nearest first, with the rights and the policies of '
+    'whoever asks. As embed, it asks the sidecar from PostgreSQL 17 on, in READ COMMITTED, on the primary; CALL '
+    'embedsidecar.ask before has it answer in any case.';

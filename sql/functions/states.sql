@@ -4,7 +4,8 @@
 CREATE OR REPLACE FUNCTION embedsidecar.runs(w embedsidecar.worker) RETURNS boolean
 LANGUAGE sql STABLE AS $$
 SELECT w.last_seen_at > now() - interval '5 minutes'
-       AND (w.session_name = '' OR EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a WHERE a.datname = current_database()
+       AND (w.session_name = '' OR EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a
+           WHERE a.datname = current_database()
             AND a.application_name = w.session_name AND a.pid <> pg_backend_pid()))
 $$;
 COMMENT ON FUNCTION embedsidecar.runs(embedsidecar.worker) IS
@@ -37,7 +38,8 @@ SELECT CASE WHEN name ~ '^[A-Za-z0-9_.:-]*$' THEN name ELSE '''' || replace(name
 $$;
 COMMENT ON FUNCTION embedsidecar.shell_word(text) IS 'A name as one word of a shell.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.session_words(pid integer, gid text, database text, role text, application text, state text, age double precision)
+CREATE OR REPLACE FUNCTION embedsidecar.session_words(pid integer, gid text, database text, role text, application text,
+    state text, age double precision)
 RETURNS text LANGUAGE sql IMMUTABLE AS $$
 SELECT concat_ws(', ', CASE WHEN gid <> '' THEN 'prepared transaction ' || quote_literal(gid) ELSE 'pid ' || pid END
            || ' of role ' || role || ' in database ' || database,
@@ -48,24 +50,28 @@ COMMENT ON FUNCTION embedsidecar.session_words(integer, text, text, text, text, 
 
 -- What the sessions do is not told.
 CREATE OR REPLACE FUNCTION embedsidecar.blockers(before xid8 DEFAULT NULL)
-RETURNS TABLE (pid integer, gid text, database text, role text, application text, state text, age_seconds double precision, words text)
+RETURNS TABLE (pid integer, gid text, database text, role text, application text, state text,
+    age_seconds double precision, words text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 WITH now AS MATERIALIZED (
     -- pg_locks gives the low half of a transaction id; the high half is that of the nearest whole one to now.
     SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top
 ), open AS (
-    SELECT l.pid, '' AS gid, a.datname::text AS database, a.usename::text AS role, a.application_name AS application, a.state,
+    SELECT l.pid, '' AS gid, a.datname::text AS database, a.usename::text AS role, a.application_name AS application,
+        a.state,
            extract(epoch FROM clock_timestamp() - a.xact_start) AS age, l.transactionid AS xid
     FROM   pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
     WHERE  l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock' AND l.granted AND l.pid <> pg_backend_pid()
     UNION ALL
-    SELECT 0, p.gid, p.database::text, p.owner::text, '', '', extract(epoch FROM clock_timestamp() - p.prepared), p.transaction
+    SELECT 0, p.gid, p.database::text, p.owner::text, '', '', extract(epoch FROM clock_timestamp() - p.prepared),
+        p.transaction
     FROM   pg_prepared_xacts AS p
 ), whole AS (
     SELECT o.*, n.top - ((n.top - o.xid::text::bigint + 2147483648) & 4294967295) + 2147483648 AS id
     FROM   open AS o CROSS JOIN now AS n
 ), list AS (
-    SELECT w.pid, w.gid, coalesce(w.database, '') AS database, coalesce(w.role, '') AS role, coalesce(w.application, '') AS application,
+    SELECT w.pid, w.gid, coalesce(w.database, '') AS database, coalesce(w.role, '') AS role,
+        coalesce(w.application, '') AS application,
            coalesce(w.state, '') AS state, max(w.age)::double precision AS age, min(w.id) AS id
     FROM   whole AS w WHERE blockers.before IS NULL OR w.id < blockers.before::text::bigint
     GROUP BY 1, 2, 3, 4, 5, 6
@@ -75,17 +81,21 @@ SELECT l.pid, l.gid, l.database, l.role, l.application, l.state, l.age,
 FROM   list AS l ORDER BY l.id
 $$;
 COMMENT ON FUNCTION embedsidecar.blockers(xid8) IS
-    'The open transactions of the whole cluster that have an id, the oldest first: whom the making of a slot waits for, or with the id of its barrier a scan.';
+    'The open transactions of the whole cluster that have an id, the oldest first: whom the making of a slot waits '
+        'for, or with the id of its barrier a scan.';
 
 -- Those of ours are over in a moment.
 CREATE OR REPLACE FUNCTION embedsidecar.queue_holders()
-RETURNS TABLE (pid integer, gid text, database text, role text, application text, state text, age_seconds double precision, words text)
+RETURNS TABLE (pid integer, gid text, database text, role text, application text, state text,
+    age_seconds double precision, words text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 WITH held AS (
     SELECT DISTINCT l.pid, l.virtualtransaction
     FROM   pg_locks AS l
-    WHERE  l.relation IN ('embedsidecar.task'::regclass, 'embedsidecar.scan'::regclass) AND l.granted AND l.pid IS DISTINCT FROM pg_backend_pid()
-           AND l.mode IN ('RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+    WHERE  l.relation IN ('embedsidecar.task'::regclass, 'embedsidecar.scan'::regclass) AND l.granted
+        AND l.pid IS DISTINCT FROM pg_backend_pid()
+           AND l.mode IN ('RowExclusiveLock', 'ShareUpdateExclusiveLock', 'ShareLock', 'ShareRowExclusiveLock',
+               'ExclusiveLock', 'AccessExclusiveLock')
            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
 ), list AS (
     SELECT a.pid, '' AS gid, coalesce(a.datname::text, '') AS database, coalesce(a.usename::text, '') AS role,
@@ -93,9 +103,11 @@ WITH held AS (
            extract(epoch FROM clock_timestamp() - a.xact_start)::double precision AS age
     FROM   held AS h JOIN pg_stat_activity AS a ON a.pid = h.pid
     WHERE  a.backend_type IS DISTINCT FROM 'autovacuum worker'
-           AND NOT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.session_name <> '' AND w.session_name = a.application_name)
+           AND NOT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.session_name <> ''
+               AND w.session_name = a.application_name)
     UNION ALL
-    SELECT 0, p.gid, p.database::text, p.owner::text, '', '', extract(epoch FROM clock_timestamp() - p.prepared)::double precision
+    SELECT 0, p.gid, p.database::text, p.owner::text, '', '', extract(epoch
+        FROM clock_timestamp() - p.prepared)::double precision
     FROM   held AS h JOIN pg_prepared_xacts AS p ON h.virtualtransaction LIKE '%/' || p.transaction::text
     WHERE  h.pid IS NULL
 )
@@ -104,17 +116,20 @@ SELECT l.pid, l.gid, l.database, l.role, l.application, l.state, l.age,
 FROM   list AS l ORDER BY l.age DESC NULLS LAST, l.pid
 $$;
 COMMENT ON FUNCTION embedsidecar.queue_holders() IS
-    'The open transactions that may hold what tasks and scans are made of, the oldest first: a row that they have changed, or a table.';
+    'The open transactions that may hold what tasks and scans are made of, the oldest first: a row that they have '
+        'changed, or a table.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.slot_states()
-RETURNS TABLE (slot_name name, publication name, checkpoint pg_lsn, saved_at timestamptz, "exists" boolean, active boolean,
+RETURNS TABLE (slot_name name, publication name, checkpoint pg_lsn, saved_at timestamptz, "exists" boolean,
+    active boolean,
     active_pid integer, held_by text, wal_status text, safe_wal_bytes bigint, lag_bytes bigint, retained_bytes bigint,
     publication_exists boolean, other_server boolean, elsewhere text, making boolean, changes_unchanged bigint,
     changes_joined bigint, waits_for jsonb, sidecars jsonb, changes_hands boolean,
     state text, status text, reason text, hints text[], may_miss boolean)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 WITH fact AS (
-    SELECT c.slot_name, c.publication, c.lsn AS checkpoint, c.saved_at, coalesce(s.database = current_database(), false) AS "exists",
+    SELECT c.slot_name, c.publication, c.lsn AS checkpoint, c.saved_at, coalesce(s.database = current_database(),
+        false) AS "exists",
            coalesce(s.active, false) AS active, s.active_pid, a.application_name AS held_by, s.wal_status,
            s.safe_wal_size AS safe_wal_bytes, pg_wal_lsn_diff(e.wal_end, c.lsn)::bigint AS lag_bytes,
            pg_wal_lsn_diff(e.wal_end, s.restart_lsn)::bigint AS retained_bytes, p.oid IS NOT NULL AS publication_exists,
@@ -122,7 +137,8 @@ WITH fact AS (
            CASE WHEN s.database <> current_database() THEN s.database::text ELSE '' END AS elsewhere,
            coalesce(s.active AND s.confirmed_flush_lsn IS NULL, false) AS making, c.changes_unchanged, c.changes_joined
     FROM   embedsidecar.lsn_checkpoint AS c
-           CROSS JOIN (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END AS wal_end,
+           CROSS JOIN (SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+               ELSE pg_current_wal_lsn() END AS wal_end,
                               k.system_identifier::text AS system_id
                        FROM   pg_control_system() AS k) AS e
            LEFT JOIN pg_publication AS p ON p.pubname = c.publication
@@ -135,13 +151,16 @@ WITH fact AS (
                SELECT coalesce(jsonb_agg(w.problems ORDER BY w.worker_id), '[]') AS sidecars,
                       coalesce(array_agg(w.stream), '{}') AS streams,
                       (array_agg(w.instance ORDER BY w.worker_id) FILTER (WHERE w.stream = 'stuck'))[1] AS stuck,
-                      (array_agg(w.stream_detail ORDER BY w.worker_id) FILTER (WHERE w.stream = 'stuck'))[1] AS stuck_detail,
-                      (array_agg(w.instance ORDER BY w.stream DESC) FILTER (WHERE w.stream IN ('streaming', 'starting')))[1] AS reader
+                      (array_agg(w.stream_detail
+                          ORDER BY w.worker_id) FILTER (WHERE w.stream = 'stuck'))[1] AS stuck_detail,
+                      (array_agg(w.instance
+                          ORDER BY w.stream DESC) FILTER (WHERE w.stream IN ('streaming', 'starting')))[1] AS reader
                FROM   embedsidecar.worker AS w
                WHERE  (w.slot_name = f.slot_name OR w.slot_name = '') AND embedsidecar.runs(w)) AS w
 ), whom AS (
     SELECT s.*, CASE WHEN s.being_made THEN
-               (SELECT jsonb_agg(to_jsonb(b)) FROM (SELECT * FROM embedsidecar.blockers() LIMIT 10) AS b) END AS waits_for
+               (SELECT jsonb_agg(to_jsonb(b)) FROM (SELECT * FROM embedsidecar.blockers()
+                   LIMIT 10) AS b) END AS waits_for
     FROM   seen AS s
 ), judged AS (
     SELECT w.*, CASE
@@ -159,27 +178,36 @@ WITH fact AS (
            coalesce(nullif(w.held_by, ''), 'somebody else') AS holder
     FROM   whom AS w
 )
-SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.active, j.active_pid, j.held_by, j.wal_status,
+SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.active, j.active_pid, j.held_by,
+    j.wal_status,
        j.safe_wal_bytes, j.lag_bytes, j.retained_bytes, j.publication_exists, j.other_server, j.elsewhere, j.being_made,
        j.changes_unchanged, j.changes_joined, j.waits_for, j.sidecars,
        j."exists" AND NOT j.active AND j.wal_status <> 'lost' AND j.stuck IS NULL
            AND j.streams && '{streaming,starting,standby}'::text[],
        j.state,
-       CASE WHEN j.state IN ('streaming', 'no_sidecar') THEN CASE WHEN j.ends_soon OR j.state = 'no_sidecar' THEN 'warn' ELSE 'ok' END
+       CASE WHEN j.state IN ('streaming', 'no_sidecar') THEN CASE WHEN j.ends_soon OR j.state = 'no_sidecar' THEN 'warn'
+           ELSE 'ok' END
             ELSE 'error' END,
        CASE j.state
            WHEN 'copied' THEN CASE WHEN j.other_server
                THEN 'this server is not the one that was set up: the data was restored or copied elsewhere'
-               ELSE format('slot %s is that of database %s, of which this one is a copy: all databases of a server share the names of slots',
+               ELSE format('slot %s is that of database %s, of which this one is a copy: all databases of a server '
+                   'share the names of slots',
                    j.slot_name, j.elsewhere) END
-           WHEN 'unpublished' THEN format('the publication "%s" of slot %s does not exist, so changes are not seen', j.publication, j.slot_name)
+           WHEN 'unpublished' THEN format('the publication "%s" of slot %s does not exist, so changes are not seen',
+               j.publication, j.slot_name)
            WHEN 'slot_waiting' THEN format('slot %s is being made, and the server waits for %s', j.slot_name,
-               coalesce((SELECT string_agg(b ->> 'words', '; ') FROM jsonb_array_elements(j.waits_for) AS b), 'transactions that are open'))
-           WHEN 'slot_lost' THEN format(CASE WHEN j."exists" THEN 'slot %s is lost: the server has removed WAL that it needed'
+               coalesce((SELECT string_agg(b ->> 'words', '; ') FROM jsonb_array_elements(j.waits_for) AS b),
+                   'transactions that are open'))
+           WHEN 'slot_lost' THEN format(CASE
+               WHEN j."exists" THEN 'slot %s is lost: the server has removed WAL that it needed'
                ELSE 'slot %s is gone, so changes are not seen' END, j.slot_name)
-           WHEN 'standby_only' THEN format(CASE WHEN j.streams = '{}' THEN 'slot %s is held by %s, and no sidecar is known to run'
-               ELSE 'every sidecar stands by, because slot %s is held by %s: changes are not queued' END, j.slot_name, j.holder)
-           WHEN 'no_sidecar' THEN format(CASE WHEN j.streams = '{}' THEN 'no sidecar runs for slot %s, and the server keeps WAL for it'
+           WHEN 'standby_only' THEN format(CASE
+               WHEN j.streams = '{}' THEN 'slot %s is held by %s, and no sidecar is known to run'
+               ELSE 'every sidecar stands by, because slot %s is held by %s: changes are not queued' END, j.slot_name,
+                   j.holder)
+           WHEN 'no_sidecar' THEN format(CASE
+               WHEN j.streams = '{}' THEN 'no sidecar runs for slot %s, and the server keeps WAL for it'
                ELSE 'no sidecar streams from slot %s, and the server keeps WAL for it' END, j.slot_name)
            WHEN 'stream_stuck' THEN CASE WHEN j.stuck IS NOT NULL THEN j.stuck || ' cannot stream ' || j.stuck_detail
                ELSE format('%s runs, and nobody reads slot %s', j.reader, j.slot_name) END
@@ -188,28 +216,38 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
                THEN format('; it is lost after %s more', pg_size_pretty(greatest(j.safe_wal_bytes, 0))) ELSE '' END,
        array_remove(ARRAY[CASE j.state
            WHEN 'copied' THEN CASE WHEN j.other_server
-               THEN 'if this copy shall live on its own, embedsidecar init --adopt, with its pipelines configured, makes a new slot and compares every row'
-               ELSE format('embedsidecar init --adopt --slot %s, with its pipelines configured, makes one of its own and compares every row',
+               THEN 'if this copy shall live on its own, embedsidecar init --adopt, with its pipelines configured, '
+                   'makes a new slot and compares every row'
+               ELSE format('embedsidecar init --adopt --slot %s, with its pipelines configured, makes one of its own '
+                   'and compares every row',
                    left(regexp_replace(lower('embedsidecar_' || current_database()), '[^a-z0-9_]', '_', 'g'), 63)) END
            WHEN 'unpublished' THEN 'embedsidecar init makes it again'
            WHEN 'slot_waiting' THEN 'let them end, or end them; until then changes are not queued'
-           WHEN 'slot_lost' THEN 'embedsidecar run makes it anew and compares every row; where on_lost is stop: embedsidecar run --set slot.on_lost=reconcile, once'
+           WHEN 'slot_lost' THEN
+               'embedsidecar run makes it anew and compares every row; where on_lost is stop: embedsidecar run --set '
+               'slot.on_lost=reconcile, once'
            WHEN 'standby_only' THEN CASE WHEN j.streams = '{}' THEN 'embedsidecar run' ELSE 'end it' END
            WHEN 'no_sidecar' THEN 'embedsidecar run'
            WHEN 'stream_stuck' THEN 'the log of the sidecar says why' END,
        CASE WHEN j.ends_soon OR j.wal_status = 'lost' THEN 'raise max_slot_wal_keep_size' END], NULL),
-       j.state IN ('copied', 'unpublished', 'slot_waiting', 'slot_lost', 'standby_only') OR NOT j.active AND j.lag_bytes > 0
+       j.state IN ('copied', 'unpublished', 'slot_waiting', 'slot_lost', 'standby_only') OR NOT j.active
+           AND j.lag_bytes > 0
 FROM   judged AS j
 $$;
 COMMENT ON FUNCTION embedsidecar.slot_states() IS
-    'The slots with all that is known of them and where they stand: streaming, or the state of their pipelines that follows from it.';
+    'The slots with all that is known of them and where they stand: streaming, or the state of their pipelines that '
+        'follows from it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.state_codes() RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$
-SELECT '{copied,missing,misconfigured,unpublished,replaced,slot_waiting,slot_lost,paused,outside_hours,no_sidecar,stream_stuck,standby_only,disabled,plugin_unknown,plugin_down,other_model,failing,unacknowledged,scan_waiting,backfill,comparing,queue_held,working,rows_failed,rows_cancelled,up_to_date}'::text[]
+SELECT '{copied,missing,misconfigured,unpublished,replaced,slot_waiting,slot_lost,paused,outside_hours,
+    no_sidecar,stream_stuck,standby_only,disabled,plugin_unknown,plugin_down,other_model,failing,
+    unacknowledged,scan_waiting,backfill,comparing,queue_held,working,rows_failed,rows_cancelled,
+    up_to_date}'::text[]
 $$;
 COMMENT ON FUNCTION embedsidecar.state_codes() IS
-    'The states of pipelines, in the order in which they are looked for: the first that holds is the state. From unacknowledged on rows are embedded.';
+    'The states of pipelines, in the order in which they are looked for: the first that holds is the state. From '
+        'unacknowledged on rows are embedded.';
 
 -- state_of: f is what states() reads of a pipeline, and of its slot.
 CREATE OR REPLACE FUNCTION embedsidecar.state_of(f jsonb, OUT state text, OUT reason text, OUT hints text[])
@@ -221,10 +259,14 @@ DECLARE
     problem jsonb;
     waiting text;
 BEGIN
-    SELECT * INTO r FROM jsonb_to_record(f) AS (pipeline_id integer, pipeline text, table_schema text, table_name text, replaced_by text, dropped boolean,
-        status text, status_detail text, switched_on boolean, itself_enabled boolean, paused_commands text, paused_sql text, is_open boolean, active_hours text,
-        slot_name text, slot_state text, slot_reason text, slot_hints text[], sidecars jsonb, unrouted boolean, scan_phase text, scan_reason text,
-        scan_first boolean, scan_seen bigint, scan_expected bigint, scan_rate double precision, scan_left double precision, blocked_by text, pending bigint, running bigint,
+    SELECT * INTO r FROM jsonb_to_record(f) AS (pipeline_id integer, pipeline text, table_schema text, table_name text,
+        replaced_by text, dropped boolean,
+        status text, status_detail text, switched_on boolean, itself_enabled boolean, paused_commands text,
+            paused_sql text, is_open boolean, active_hours text,
+        slot_name text, slot_state text, slot_reason text, slot_hints text[], sidecars jsonb, unrouted boolean,
+            scan_phase text, scan_reason text,
+        scan_first boolean, scan_seen bigint, scan_expected bigint, scan_rate double precision,
+            scan_left double precision, blocked_by text, pending bigint, running bigint,
         retrying bigint, failed bigint, cancelled bigint, aside bigint);
     name := embedsidecar.shell_word(r.pipeline);
     waiting := CASE WHEN r.pending + r.running + r.retrying > 0
@@ -237,10 +279,13 @@ BEGIN
         hints := '{}';
         IF r.dropped THEN
             state := 'missing';
-            reason := CASE WHEN r.replaced_by = '' THEN format('the source table %I.%I was dropped', r.table_schema, r.table_name)
-                ELSE format('the source table was dropped, and what is called %s is another one, whose rows get no vectors', r.replaced_by) END;
+            reason := CASE WHEN r.replaced_by = '' THEN format('the source table %I.%I was dropped', r.table_schema,
+                r.table_name)
+                ELSE format('the source table was dropped, and what is called %s is another one, whose rows get no '
+                    'vectors', r.replaced_by) END;
             hints := ARRAY[CASE WHEN r.replaced_by = ''
-                THEN 'bring it back, and embedsidecar init, or the next run, takes it over; embedsidecar uninstall takes the pipeline away'
+                THEN 'bring it back, and embedsidecar init, or the next run, takes it over; embedsidecar uninstall '
+                    'takes the pipeline away'
                 ELSE 'embedsidecar init with the pipeline configured, or the next run, takes it over' END];
         ELSIF r.status IN ('missing', 'misconfigured', 'unpublished') THEN
             state := r.status;
@@ -250,9 +295,12 @@ BEGIN
             reason := concat_ws(': ', r.status, nullif(r.status_detail, ''));
         ELSE
             state := 'replaced';
-            reason := format('its table is called %I.%I now, and what is called %s is another one, whose rows get no vectors',
+            reason :=
+                format('its table is called %I.%I now, and what is called %s is another one, whose rows get no vectors',
                 r.table_schema, r.table_name, r.replaced_by);
-            hints := ARRAY['rename them back, or embedsidecar init with the pipeline configured, or the next run, moves it to the new one'];
+            hints :=
+                ARRAY['rename them back, or embedsidecar init with the pipeline configured, or the next run, moves it '
+                'to the new one'];
         END IF;
         RETURN;
     END IF;
@@ -260,15 +308,18 @@ BEGIN
     IF NOT (r.switched_on AND r.itself_enabled) THEN
         state := 'paused';
         reason := 'paused: changes are queued, nothing is embedded' || waiting;
-        hints := CASE WHEN r.switched_on THEN '{}'::text[] ELSE ARRAY['embedsidecar resume', 'SELECT embedsidecar.resume();'] END
+        hints := CASE WHEN r.switched_on THEN '{}'::text[]
+            ELSE ARRAY['embedsidecar resume', 'SELECT embedsidecar.resume();'] END
             || CASE WHEN r.paused_commands IS NULL THEN '{}'::text[] ELSE ARRAY[r.paused_commands, r.paused_sql] END;
         RETURN;
     END IF;
     IF NOT r.is_open THEN
         state := 'outside_hours';
         reason := CASE WHEN r.active_hours = 'manual' THEN 'works only when somebody asks (active: manual)'
-            ELSE 'outside of its hours (' || r.active_hours || ')' END || ': changes are queued, nothing is embedded' || waiting;
-        hints := ARRAY['embedsidecar resume ' || name || ' --for 1h has it work now', format('SELECT embedsidecar.resume(%L, ''1 hour'');', r.pipeline)];
+            ELSE 'outside of its hours (' || r.active_hours || ')' END || ': changes are queued, nothing is embedded'
+                || waiting;
+        hints := ARRAY['embedsidecar resume ' || name || ' --for 1h has it work now',
+            format('SELECT embedsidecar.resume(%L, ''1 hour'');', r.pipeline)];
         RETURN;
     END IF;
     IF state IN ('no_sidecar', 'stream_stuck', 'standby_only') THEN
@@ -276,17 +327,23 @@ BEGIN
         RETURN;
     END IF;
     -- What keeps every sidecar that runs from it; one that can work it is enough.
-    SELECT p.problem INTO problem FROM jsonb_array_elements(r.sidecars) AS s CROSS JOIN LATERAL (SELECT s -> r.pipeline_id::text) AS p (problem)
-    ORDER BY p.problem IS NOT NULL, array_position(embedsidecar.state_codes(), p.problem ->> 'code') NULLS FIRST LIMIT 1;
+    SELECT p.problem INTO problem FROM jsonb_array_elements(r.sidecars) AS s CROSS
+        JOIN LATERAL (SELECT s -> r.pipeline_id::text) AS p (problem)
+    ORDER BY p.problem IS NOT NULL, array_position(embedsidecar.state_codes(), p.problem ->> 'code') NULLS FIRST
+        LIMIT 1;
     hints := '{}';
     IF problem IS NOT NULL THEN
-        state := CASE WHEN problem ->> 'code' = ANY (embedsidecar.state_codes()) THEN problem ->> 'code' ELSE 'misconfigured' END;
+        state := CASE WHEN problem ->> 'code' = ANY (embedsidecar.state_codes()) THEN problem ->> 'code'
+            ELSE 'misconfigured' END;
         reason := (problem ->> 'detail') || waiting;
         hints := CASE state
-            WHEN 'plugin_unknown' THEN ARRAY['name it in the configuration of the sidecar, or install it, and start the sidecar again']
-            WHEN 'plugin_down' THEN ARRAY['embedsidecar check starts the plugin and tells more; docs/operations.md, The plugin is down']
+            WHEN 'plugin_unknown' THEN
+                ARRAY['name it in the configuration of the sidecar, or install it, and start the sidecar again']
+            WHEN 'plugin_down' THEN
+                ARRAY['embedsidecar check starts the plugin and tells more; docs/operations.md, The plugin is down']
             WHEN 'other_model' THEN ARRAY['start the sidecar with the model as it was, or make a second pipeline']
-            WHEN 'failing' THEN ARRAY['embedsidecar tasks list --state failed ' || name || ' shows the errors', format('SELECT * FROM embedsidecar.errors WHERE pipeline = %L;', r.pipeline)]
+            WHEN 'failing' THEN ARRAY['embedsidecar tasks list --state failed ' || name || ' shows the errors',
+                format('SELECT * FROM embedsidecar.errors WHERE pipeline = %L;', r.pipeline)]
             WHEN 'disabled' THEN ARRAY['start one that works: without enabled: false, and not with --role stream alone']
             ELSE '{}' END;
         RETURN;
@@ -297,54 +354,72 @@ BEGIN
         hints := ARRAY['wait; within about 10 s it has'];
     ELSIF r.scan_phase = 'waiting' AND r.blocked_by IS NOT NULL THEN
         state := 'scan_waiting';
-        reason := format('rows are to be compared (%s) when what was open then has ended: %s', r.scan_reason, r.blocked_by);
+        reason := format('rows are to be compared (%s) when what was open then has ended: %s', r.scan_reason,
+            r.blocked_by);
         hints := ARRAY['let them end, or end them'];
     ELSIF r.scan_phase NOT IN ('done', '') THEN
         state := CASE WHEN r.scan_first THEN 'backfill' ELSE 'comparing' END;
-        reason := format('%s (%s)', CASE WHEN r.scan_first THEN 'embeds the rows that are there' ELSE 'compares every row' END, r.scan_reason)
+        reason := format('%s (%s)', CASE WHEN r.scan_first THEN 'embeds the rows that are there'
+            ELSE 'compares every row' END, r.scan_reason)
             || CASE WHEN r.scan_phase = 'waiting' THEN ', about to begin'
-                    WHEN r.scan_phase = 'orphans' THEN ', ' || embedsidecar.rows_words(r.scan_seen) || ' seen, now what is left of rows that are gone'
+                    WHEN r.scan_phase = 'orphans' THEN ', ' || embedsidecar.rows_words(r.scan_seen)
+                        || ' seen, now what is left of rows that are gone'
                     WHEN r.scan_expected <= 0 THEN ', ' || embedsidecar.rows_words(r.scan_seen) || ' seen'
-                    ELSE format(', %s of about %s seen', r.scan_seen, embedsidecar.rows_words(greatest(r.scan_expected, r.scan_seen)))
+                    ELSE format(', %s of about %s seen', r.scan_seen,
+                        embedsidecar.rows_words(greatest(r.scan_expected, r.scan_seen)))
                         || CASE WHEN r.scan_rate > 0 THEN format(', %s/s', round(r.scan_rate)) ELSE '' END
-                        || CASE WHEN r.scan_left > 0 THEN format(', about %s to go', embedsidecar.age_words(r.scan_left)) ELSE '' END END;
+                        || CASE WHEN r.scan_left > 0 THEN format(', about %s to go',
+                            embedsidecar.age_words(r.scan_left)) ELSE '' END END;
     ELSIF r.aside > 0 THEN
         state := 'queue_held';
-        reason := format('%s of its changes cannot be queued, because of %s%s', r.aside, coalesce(r.blocked_by, 'transactions that are open'), waiting);
+        reason := format('%s of its changes cannot be queued, because of %s%s', r.aside,
+            coalesce(r.blocked_by, 'transactions that are open'), waiting);
         hints := ARRAY['let them end, or end them'];
     ELSIF r.retrying > 0 AND r.pending + r.running = 0 THEN
         state := 'working';
         reason := embedsidecar.rows_words(r.retrying) || ' failed and will be tried again';
-        hints := ARRAY['embedsidecar tasks list --state failed ' || name || ' shows the errors', format('SELECT * FROM embedsidecar.errors WHERE pipeline = %L;', r.pipeline)];
+        hints := ARRAY['embedsidecar tasks list --state failed ' || name || ' shows the errors',
+            format('SELECT * FROM embedsidecar.errors WHERE pipeline = %L;', r.pipeline)];
     ELSIF waiting <> '' THEN
         state := 'working';
         reason := embedsidecar.rows_words(r.pending + r.running + r.retrying) || ' left to embed';
     ELSIF r.failed > 0 THEN
         state := 'rows_failed';
         reason := embedsidecar.rows_words(r.failed) || ' could not be embedded';
-        hints := ARRAY['embedsidecar tasks list --state failed ' || name || ' names them and why; once that is mended, embedsidecar tasks retry ' || name
+        hints := ARRAY['embedsidecar tasks list --state failed ' || name
+            || ' names them and why; once that is mended, embedsidecar tasks retry ' || name
             || ' tries again, or embedsidecar tasks discard ' || name || ' gives them up',
-            format('SELECT * FROM embedsidecar.errors WHERE pipeline = %1$L; SELECT * FROM embedsidecar.retry_failed(%1$L);', r.pipeline)];
+            format('SELECT * FROM embedsidecar.errors WHERE pipeline = %1$L; SELECT * FROM '
+                'embedsidecar.retry_failed(%1$L);', r.pipeline)];
     ELSIF r.cancelled > 0 THEN
         state := 'rows_cancelled';
         reason := embedsidecar.rows_words(r.cancelled) || ' cancelled by somebody';
-        hints := ARRAY['embedsidecar tasks list ' || name || ' --state cancelled names them, embedsidecar tasks requeue ' || name || ' takes them back',
+        hints := ARRAY['embedsidecar tasks list ' || name
+            || ' --state cancelled names them, embedsidecar tasks requeue ' || name || ' takes them back',
             format('SELECT * FROM embedsidecar.requeue(%L);', r.pipeline)];
     ELSE
         state := 'up_to_date';
         reason := 'every row that is known has its vector';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.state_of(jsonb) IS 'Where a pipeline stands, why, and what to do about it, by what states() knows of it.';
+COMMENT ON FUNCTION embedsidecar.state_of(jsonb) IS
+    'Where a pipeline stands, why, and what to do about it, by what states() knows of it.';
 
--- states: cap is where exact counts of tasks end; one leaves the other pipelines out. found is what the catalogue says now of pipelines (status and detail, by pipeline_id): while no
--- sidecar runs for its slot, what is stored of one may be old.
-CREATE OR REPLACE FUNCTION embedsidecar.states(cap bigint DEFAULT 100000, found jsonb DEFAULT '{}', one integer DEFAULT NULL)
-RETURNS TABLE (pipeline_id integer, pipeline text, slot_name name, table_schema text, table_name text, replaced_by text, dropped boolean, model text, plugin text,
-    generation integer, enabled boolean, status text, status_detail text, pending bigint, running bigint, retrying bigint, failed bigint, cancelled bigint,
-    oldest_seconds double precision, scan_phase text, scan_reason text, scan_seen bigint, scan_expected bigint, scan_rate double precision, scan_left double precision,
-    unrouted boolean, sidecar_runs boolean, tokens_embedded bigint, texts_embedded bigint, texts_reused bigint, rows_unchanged bigint, rows_estimate bigint,
-    is_open boolean, active_hours text, aside bigint, waits_for jsonb, checkpoint pg_lsn, state text, reason text, hints text[], works boolean, needs_act boolean,
+-- states: cap is where exact counts of tasks end; one leaves the other pipelines out. found is what the catalogue says
+-- now of pipelines (status and detail, by pipeline_id): while no sidecar runs for its slot, what is stored of one may
+-- be old.
+CREATE OR REPLACE FUNCTION embedsidecar.states(cap bigint DEFAULT 100000, found jsonb DEFAULT '{}',
+    one integer DEFAULT NULL)
+RETURNS TABLE (pipeline_id integer, pipeline text, slot_name name, table_schema text, table_name text, replaced_by text,
+    dropped boolean, model text, plugin text,
+    generation integer, enabled boolean, status text, status_detail text, pending bigint, running bigint,
+        retrying bigint, failed bigint, cancelled bigint,
+    oldest_seconds double precision, scan_phase text, scan_reason text, scan_seen bigint, scan_expected bigint,
+        scan_rate double precision, scan_left double precision,
+    unrouted boolean, sidecar_runs boolean, tokens_embedded bigint, texts_embedded bigint, texts_reused bigint,
+        rows_unchanged bigint, rows_estimate bigint,
+    is_open boolean, active_hours text, aside bigint, waits_for jsonb, checkpoint pg_lsn, state text, reason text,
+        hints text[], works boolean, needs_act boolean,
     severity text, may_miss boolean)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 WITH slot AS MATERIALIZED (
@@ -356,70 +431,107 @@ WITH slot AS MATERIALIZED (
 ), fact AS (
     SELECT p.pipeline_id, p.name AS pipeline, p.slot_name, coalesce(tn.nspname, p.table_schema)::text AS table_schema,
            coalesce(tc.relname, p.table_name)::text AS table_name, coalesce(
-               (SELECT format('%I.%I', p.table_schema, p.table_name) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-                WHERE  n.nspname = p.table_schema AND c.relname = p.table_name AND c.oid <> p.table_oid), '') AS replaced_by,
-           tc.oid IS NULL AS dropped, p.model, p.plugin, p.generation, i.enabled AS switched_on, p.enabled AS itself_enabled, o.now AS found,
-           coalesce(o.now ->> 'status', p.status) AS status, CASE WHEN o.now IS NULL THEN p.status_detail ELSE o.now ->> 'detail' END AS status_detail,
-           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id
+               (SELECT format('%I.%I', p.table_schema, p.table_name) FROM pg_class AS c
+                   JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                WHERE  n.nspname = p.table_schema AND c.relname = p.table_name AND c.oid <> p.table_oid),
+                    '') AS replaced_by,
+           tc.oid IS NULL AS dropped, p.model, p.plugin, p.generation, i.enabled AS switched_on,
+               p.enabled AS itself_enabled, o.now AS found,
+           coalesce(o.now ->> 'status', p.status) AS status, CASE WHEN o.now IS NULL THEN p.status_detail
+               ELSE o.now ->> 'detail' END AS status_detail,
+           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo'
+               AND t.pipeline_id = p.pipeline_id
                 AND t.task_id NOT IN (SELECT unnest(l.task_ids) FROM embedsidecar.lease AS l
-                                      WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now())
+                                      WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch
+                                          AND l.leased_until >= now())
                 LIMIT states.cap) AS c) + a.aside AS pending,
            (SELECT coalesce(sum(cardinality(l.task_ids)), 0) FROM embedsidecar.lease AS l
             WHERE  l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now()) AS running,
-           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id LIMIT states.cap) AS c) AS retrying,
-           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'failed' AND t.pipeline_id = p.pipeline_id LIMIT states.cap) AS c) AS failed,
-           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'cancelled' AND t.pipeline_id = p.pipeline_id LIMIT states.cap) AS c) AS cancelled,
-           extract(epoch FROM now() - (SELECT min(t.committed_at) FROM unnest('{0,1,2,3}'::smallint[]) AS n (lane) CROSS JOIN LATERAL (
-               (SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id AND t.lane = n.lane
+           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying'
+               AND t.pipeline_id = p.pipeline_id LIMIT states.cap) AS c) AS retrying,
+           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'failed'
+               AND t.pipeline_id = p.pipeline_id LIMIT states.cap) AS c) AS failed,
+           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'cancelled'
+               AND t.pipeline_id = p.pipeline_id LIMIT states.cap) AS c) AS cancelled,
+           extract(epoch FROM now() - (SELECT min(t.committed_at) FROM unnest('{0,1,2,3}'::smallint[]) AS n (lane) CROSS
+               JOIN LATERAL (
+               (SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.state = 'todo'
+                   AND t.pipeline_id = p.pipeline_id AND t.lane = n.lane
                 ORDER BY t.seq LIMIT 1000)
                UNION ALL
-               (SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id AND t.lane = n.lane
+               (SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.state = 'retrying'
+                   AND t.pipeline_id = p.pipeline_id AND t.lane = n.lane
                 ORDER BY t.due_at LIMIT 1000)) AS t))::double precision AS oldest_seconds,
-           coalesce(s.phase, 'done') AS scan_phase, coalesce(s.reason, '') AS scan_reason, s.finished_at IS NULL AS scan_first,
-           coalesce(s.gap AND s.finished_at IS NOT NULL, false) AS scan_gap, CASE WHEN s.phase = 'waiting' THEN 0 ELSE coalesce(s.rows_seen, 0) END AS scan_seen,
+           coalesce(s.phase, 'done') AS scan_phase, coalesce(s.reason, '') AS scan_reason,
+               s.finished_at IS NULL AS scan_first,
+           coalesce(s.gap AND s.finished_at IS NOT NULL, false) AS scan_gap, CASE WHEN s.phase = 'waiting' THEN 0
+               ELSE coalesce(s.rows_seen, 0) END AS scan_seen,
            coalesce(nullif(s.rows_expected, 0), e.rows_estimate, 0) AS scan_expected,
-           coalesce(CASE WHEN s.phase = 'rows' THEN s.rows_seen / greatest(extract(epoch FROM now() - s.started_at), 1) END, 0)::double precision AS scan_rate,
-           CASE WHEN s.phase = 'waiting' AND s.barrier > pg_snapshot_xmin(pg_current_snapshot()) THEN s.barrier END AS barrier,
-           NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation) AS unrouted,
-           p.tokens_embedded + coalesce(c.tokens_embedded, 0) AS tokens_embedded, p.texts_embedded + coalesce(c.texts_embedded, 0) AS texts_embedded,
-           p.texts_reused + coalesce(c.texts_reused, 0) AS texts_reused, p.rows_unchanged + coalesce(c.rows_unchanged, 0) AS rows_unchanged, e.rows_estimate,
+           coalesce(CASE WHEN s.phase = 'rows' THEN s.rows_seen / greatest(extract(epoch FROM now() - s.started_at),
+               1) END, 0)::double precision AS scan_rate,
+           CASE WHEN s.phase = 'waiting'
+               AND s.barrier > pg_snapshot_xmin(pg_current_snapshot()) THEN s.barrier END AS barrier,
+           NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id
+               AND r.generation = p.generation) AS unrouted,
+           p.tokens_embedded + coalesce(c.tokens_embedded, 0) AS tokens_embedded,
+               p.texts_embedded + coalesce(c.texts_embedded, 0) AS texts_embedded,
+           p.texts_reused + coalesce(c.texts_reused, 0) AS texts_reused, p.rows_unchanged + coalesce(c.rows_unchanged,
+               0) AS rows_unchanged, e.rows_estimate,
            embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS is_open, p.active_hours, a.aside,
-           coalesce(z.state, 'slot_lost') AS slot_state, coalesce(z.reason, format('slot %s is not set up here', p.slot_name)) AS slot_reason,
-           coalesce(z.hints, '{}') AS slot_hints, z.waits_for AS slot_waits_for, z.sidecars, coalesce(z.may_miss, true) AS slot_gap, z.checkpoint,
+           coalesce(z.state, 'slot_lost') AS slot_state,
+               coalesce(z.reason, format('slot %s is not set up here', p.slot_name)) AS slot_reason,
+           coalesce(z.hints, '{}') AS slot_hints, z.waits_for AS slot_waits_for, z.sidecars,
+               coalesce(z.may_miss, true) AS slot_gap, z.checkpoint,
            'embedsidecar resume ' || u.commands AS paused_commands, u.sql AS paused_sql
     FROM   embedsidecar.pipeline AS p
            CROSS JOIN embedsidecar.installation AS i
            CROSS JOIN paused AS u
-           CROSS JOIN LATERAL (SELECT count(*) AS aside FROM (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = p.pipeline_id LIMIT states.cap) AS c) AS a
+           CROSS JOIN LATERAL (SELECT count(*) AS aside FROM (SELECT FROM embedsidecar.aside AS a
+               WHERE a.pipeline_id = p.pipeline_id LIMIT states.cap) AS c) AS a
            CROSS JOIN LATERAL (SELECT greatest(sum(c.reltuples), 0)::bigint AS rows_estimate FROM pg_class AS c
-                WHERE c.relkind = 'r' AND c.oid IN (SELECT t.relid FROM pg_partition_tree(p.table_oid) AS t UNION SELECT p.table_oid)) AS e
+                WHERE c.relkind = 'r' AND c.oid IN (SELECT t.relid FROM pg_partition_tree(p.table_oid) AS t
+                    UNION SELECT p.table_oid)) AS e
            LEFT JOIN slot AS z ON z.slot_name = p.slot_name
-           CROSS JOIN LATERAL (SELECT CASE WHEN z.sidecars IS NULL OR z.sidecars = '[]' THEN states.found -> p.pipeline_id::text END AS now) AS o
+           CROSS JOIN LATERAL (SELECT CASE WHEN z.sidecars IS NULL
+               OR z.sidecars = '[]' THEN states.found -> p.pipeline_id::text END AS now) AS o
            LEFT JOIN embedsidecar.scan AS s ON s.pipeline_id = p.pipeline_id
            LEFT JOIN embedsidecar.spent AS c ON c.pipeline_id = p.pipeline_id
            LEFT JOIN pg_class AS tc ON tc.oid = p.table_oid
            LEFT JOIN pg_namespace AS tn ON tn.oid = tc.relnamespace
     WHERE  states.one IS NULL OR p.pipeline_id = states.one
 ), whom AS (
-    SELECT f.*, CASE WHEN f.scan_rate > 0 AND f.scan_expected > f.scan_seen THEN round((f.scan_expected - f.scan_seen) / f.scan_rate) ELSE 0 END AS scan_left,
+    SELECT f.*, CASE WHEN f.scan_rate > 0
+        AND f.scan_expected > f.scan_seen THEN round((f.scan_expected - f.scan_seen) / f.scan_rate)
+        ELSE 0 END AS scan_left,
            CASE WHEN f.slot_state = 'slot_waiting' THEN f.slot_waits_for
-                WHEN f.barrier IS NOT NULL THEN (SELECT jsonb_agg(to_jsonb(b)) FROM (SELECT * FROM embedsidecar.blockers(f.barrier) LIMIT 10) AS b)
-                WHEN f.aside > 0 THEN (SELECT jsonb_agg(to_jsonb(b)) FROM (SELECT * FROM embedsidecar.queue_holders() LIMIT 10) AS b) END AS waits_for
+                WHEN f.barrier IS NOT NULL THEN (SELECT jsonb_agg(to_jsonb(b))
+                    FROM (SELECT * FROM embedsidecar.blockers(f.barrier) LIMIT 10) AS b)
+                WHEN f.aside > 0 THEN (SELECT jsonb_agg(to_jsonb(b)) FROM (SELECT * FROM embedsidecar.queue_holders()
+                    LIMIT 10) AS b) END AS waits_for
     FROM   fact AS f
 ), told AS (
-    SELECT w.*, (SELECT string_agg(b ->> 'words', '; ') FROM jsonb_array_elements(w.waits_for) AS b) AS blocked_by FROM whom AS w
+    SELECT w.*, (SELECT string_agg(b ->> 'words', '; ') FROM jsonb_array_elements(w.waits_for) AS b) AS blocked_by
+        FROM whom AS w
 )
-SELECT t.pipeline_id, t.pipeline, t.slot_name, t.table_schema, t.table_name, t.replaced_by, t.dropped, t.model, t.plugin, t.generation,
-       t.switched_on AND t.itself_enabled, t.status, t.status_detail, t.pending, t.running, t.retrying, t.failed, t.cancelled, t.oldest_seconds,
-       t.scan_phase, t.scan_reason, t.scan_seen, t.scan_expected, t.scan_rate, t.scan_left, t.unrouted, coalesce(t.sidecars <> '[]', false), t.tokens_embedded,
-       t.texts_embedded, t.texts_reused, t.rows_unchanged, t.rows_estimate, t.is_open, t.active_hours, t.aside, t.waits_for, t.checkpoint, s.state, s.reason, s.hints,
-       w.works, w.needs_act, CASE WHEN w.needs_act AND NOT w.works AND s.state NOT IN ('paused', 'no_sidecar') THEN 'error'
-           WHEN w.needs_act OR NOT w.works OR s.state IN ('scan_waiting', 'queue_held', 'rows_cancelled') THEN 'warn' ELSE 'ok' END,
+SELECT t.pipeline_id, t.pipeline, t.slot_name, t.table_schema, t.table_name, t.replaced_by, t.dropped, t.model,
+    t.plugin, t.generation,
+       t.switched_on AND t.itself_enabled, t.status, t.status_detail, t.pending, t.running, t.retrying, t.failed,
+           t.cancelled, t.oldest_seconds,
+       t.scan_phase, t.scan_reason, t.scan_seen, t.scan_expected, t.scan_rate, t.scan_left, t.unrouted,
+           coalesce(t.sidecars <> '[]', false), t.tokens_embedded,
+       t.texts_embedded, t.texts_reused, t.rows_unchanged, t.rows_estimate, t.is_open, t.active_hours, t.aside,
+           t.waits_for, t.checkpoint, s.state, s.reason, s.hints,
+       w.works, w.needs_act, CASE WHEN w.needs_act AND NOT w.works
+           AND s.state NOT IN ('paused', 'no_sidecar') THEN 'error'
+           WHEN w.needs_act OR NOT w.works OR s.state IN ('scan_waiting', 'queue_held', 'rows_cancelled') THEN 'warn'
+               ELSE 'ok' END,
        t.scan_gap OR t.slot_gap OR s.state = 'unpublished'
 FROM   told AS t
        CROSS JOIN LATERAL embedsidecar.state_of(to_jsonb(t)) AS s
-       CROSS JOIN LATERAL (SELECT array_position(embedsidecar.state_codes(), s.state) >= array_position(embedsidecar.state_codes(), 'unacknowledged') AS works) AS v
-       CROSS JOIN LATERAL (SELECT v.works, CASE WHEN v.works THEN s.state = 'rows_failed' ELSE s.state NOT IN ('slot_waiting', 'outside_hours') END AS needs_act) AS w
+       CROSS JOIN LATERAL (SELECT array_position(embedsidecar.state_codes(),
+           s.state) >= array_position(embedsidecar.state_codes(), 'unacknowledged') AS works) AS v
+       CROSS JOIN LATERAL (SELECT v.works, CASE WHEN v.works THEN s.state = 'rows_failed'
+           ELSE s.state NOT IN ('slot_waiting', 'outside_hours') END AS needs_act) AS w
 ORDER BY t.pipeline
 $$;
 COMMENT ON FUNCTION embedsidecar.states(bigint, jsonb, integer) IS

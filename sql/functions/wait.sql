@@ -1,22 +1,28 @@
 -- Whether vectors have caught up, and waiting for it. Docs: docs/sql.md.
 
--- What the hours of one pipeline say must not fail the statements of all: the server's time zones come and go with its updates.
+-- What the hours of one pipeline say must not fail the statements of all: the server's time zones come and go with its
+-- updates.
 CREATE OR REPLACE FUNCTION embedsidecar.minute_of_week(zone text) RETURNS integer
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    RETURN (SELECT (extract(isodow FROM n.here)::integer - 1) * 1440 + extract(hour FROM n.here)::integer * 60 + extract(minute FROM n.here)::integer
+    RETURN (SELECT (extract(isodow FROM n.here)::integer - 1) * 1440 + extract(hour
+        FROM n.here)::integer * 60 + extract(minute FROM n.here)::integer
             FROM (SELECT now() AT TIME ZONE minute_of_week.zone) AS n (here));
 EXCEPTION WHEN invalid_parameter_value THEN
     RETURN NULL;
 END $$;
-COMMENT ON FUNCTION embedsidecar.minute_of_week(text) IS 'The minute of the week in a time zone, from Monday 00:00 on; NULL: the server does not know the zone.';
+COMMENT ON FUNCTION embedsidecar.minute_of_week(text) IS
+    'The minute of the week in a time zone, from Monday 00:00 on; NULL: the server does not know the zone.';
 
--- Its names are bound now, and whoever calls it has it as part of his own statement: a pipeline that always works costs a comparison with NULL.
-CREATE OR REPLACE FUNCTION embedsidecar.is_open(active_minutes int4multirange, active_zone text, open_until timestamptz) RETURNS boolean
+-- Its names are bound now, and whoever calls it has it as part of his own statement: a pipeline that always works costs
+-- a comparison with NULL.
+CREATE OR REPLACE FUNCTION embedsidecar.is_open(active_minutes int4multirange, active_zone text,
+    open_until timestamptz) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN active_minutes IS NULL OR coalesce(open_until > now(), false)
        OR coalesce(active_minutes @> embedsidecar.minute_of_week(active_zone), false);
-COMMENT ON FUNCTION embedsidecar.is_open(int4multirange, text, timestamptz) IS 'Whether it is within a pipeline''s hours, or somebody has it work all the same.';
+COMMENT ON FUNCTION embedsidecar.is_open(int4multirange, text,
+    timestamptz) IS 'Whether it is within a pipeline''s hours, or somebody has it work all the same.';
 
 -- How far everything is.
 CREATE OR REPLACE FUNCTION embedsidecar.backlog(pipeline text DEFAULT NULL) RETURNS bigint
@@ -26,29 +32,38 @@ DECLARE
     ids integer[] := CASE WHEN backlog.pipeline IS NULL THEN ARRAY(SELECT p.pipeline_id FROM embedsidecar.pipeline AS p)
                           ELSE ARRAY[embedsidecar.pipeline_meant(backlog.pipeline)] END;
 BEGIN
-    RETURN (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = ANY (ids) LIMIT 1000000) AS c)
-         + (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = ANY (ids) LIMIT 1000000) AS c)
-         + (SELECT count(*) FROM (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = ANY (ids) LIMIT 1000000) AS c);
+    RETURN (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo'
+        AND t.pipeline_id = ANY (ids) LIMIT 1000000) AS c)
+         + (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying'
+             AND t.pipeline_id = ANY (ids) LIMIT 1000000) AS c)
+         + (SELECT count(*) FROM (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = ANY (ids)
+             LIMIT 1000000) AS c);
 END $$;
-COMMENT ON FUNCTION embedsidecar.backlog(text) IS 'How many rows wait, are being embedded or wait for another try, of a pipeline or of all; each kind is counted up to a million. For autoscalers.';
+COMMENT ON FUNCTION embedsidecar.backlog(text) IS
+    'How many rows wait, are being embedded or wait for another try, of a pipeline or of all; each kind is counted up '
+    'to a million. For autoscalers.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.waited_for(pipeline text) RETURNS integer[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    ids integer[] := CASE WHEN waited_for.pipeline IS NULL THEN ARRAY(SELECT p.pipeline_id FROM embedsidecar.pipeline AS p)
+    ids integer[] := CASE WHEN waited_for.pipeline IS NULL THEN ARRAY(SELECT p.pipeline_id
+        FROM embedsidecar.pipeline AS p)
                           ELSE ARRAY[embedsidecar.pipeline_meant(waited_for.pipeline)] END;
 BEGIN
     IF cardinality(ids) = 0 THEN
-        RAISE EXCEPTION 'no pipeline is set up in this database' USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'embedsidecar init sets them up';
+        RAISE EXCEPTION 'no pipeline is set up in this database' USING ERRCODE = 'object_not_in_prerequisite_state',
+            HINT = 'embedsidecar init sets them up';
     END IF;
     RETURN ids;
 END $$;
 COMMENT ON FUNCTION embedsidecar.waited_for(text) IS 'The pipelines that caught_up, wait_for and wait_until are about.';
 
--- how_far: of these pipelines, with everything before an LSN. A checkpoint of another server, which came along with a dump, says nothing of this
--- one. A pipeline that the streamer does not know as it is now may have changes that pass unseen.
-CREATE OR REPLACE FUNCTION embedsidecar.how_far(ids integer[], lsn pg_lsn, OUT decoded boolean, OUT done boolean, OUT resting text, OUT left_over text)
+-- how_far: of these pipelines, with everything before an LSN. A checkpoint of another server, which came along with a
+-- dump, says nothing of this one. A pipeline that the streamer does not know as it is now may have changes that pass
+-- unseen.
+CREATE OR REPLACE FUNCTION embedsidecar.how_far(ids integer[], lsn pg_lsn, OUT decoded boolean, OUT done boolean,
+    OUT resting text, OUT left_over text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -57,23 +72,30 @@ DECLARE
     routed boolean;
     aside  boolean;
 BEGIN
-    SELECT bool_and(c.lsn >= how_far.lsn AND c.system_id = (SELECT s.system_identifier::text FROM pg_control_system() AS s)),
-           bool_and(EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation)),
-           string_agg(format('%s is %s', p.name, embedsidecar.rests(p)), ', ' ORDER BY p.name) FILTER (WHERE embedsidecar.rests(p) IS NOT NULL)
+    SELECT bool_and(c.lsn >= how_far.lsn AND c.system_id = (SELECT s.system_identifier::text
+        FROM pg_control_system() AS s)),
+           bool_and(EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id
+               AND r.generation = p.generation)),
+           string_agg(format('%s is %s', p.name, embedsidecar.rests(p)), ', '
+               ORDER BY p.name) FILTER (WHERE embedsidecar.rests(p) IS NOT NULL)
     INTO   decoded, routed, resting
     FROM   embedsidecar.pipeline AS p JOIN embedsidecar.lsn_checkpoint AS c ON c.slot_name = p.slot_name
     WHERE  p.pipeline_id = ANY (how_far.ids);
     -- In a statement of its own, which sees what became a task before the checkpoint that was just read; and in one, as
     -- what was set aside becomes a task or a scan.
     SELECT EXISTS (SELECT FROM embedsidecar.task AS t
-               WHERE t.state IN ('todo', 'retrying') AND t.pipeline_id = ANY (how_far.ids) AND t.first_lsn <= how_far.lsn),
-           EXISTS (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = ANY (how_far.ids) AND a.first_lsn <= how_far.lsn),
+               WHERE t.state IN ('todo', 'retrying') AND t.pipeline_id = ANY (how_far.ids)
+                   AND t.first_lsn <= how_far.lsn),
+           EXISTS (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = ANY (how_far.ids)
+               AND a.first_lsn <= how_far.lsn),
            EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = ANY (how_far.ids) AND s.phase <> 'done')
     INTO   waits, aside, scans;
     done := coalesce(decoded AND routed AND NOT scans AND NOT waits AND NOT aside AND resting IS NULL, false);
-    left_over := concat_ws(', ', CASE WHEN NOT decoded THEN 'changes are not read from the slot yet' END, CASE WHEN NOT routed THEN 'the streamer does not know a pipeline yet' END,
+    left_over := concat_ws(', ', CASE WHEN NOT decoded THEN 'changes are not read from the slot yet' END, CASE
+        WHEN NOT routed THEN 'the streamer does not know a pipeline yet' END,
         CASE WHEN scans THEN 'a scan is not over' END, CASE WHEN waits THEN 'rows are left to embed' END,
-        CASE WHEN aside THEN 'changes wait, because an open transaction holds the queue: embedsidecar.health names it' END, resting);
+        CASE WHEN aside THEN 'changes wait, because an open transaction holds the queue: embedsidecar.health names it'
+            END, resting);
 END $$;
 COMMENT ON FUNCTION embedsidecar.how_far(integer[], pg_lsn) IS 'What caught_up, wait_for and wait_until ask.';
 
@@ -81,11 +103,17 @@ CREATE OR REPLACE FUNCTION embedsidecar.caught_up(lsn pg_lsn DEFAULT NULL, pipel
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN (SELECT h.done FROM embedsidecar.how_far(embedsidecar.waited_for(caught_up.pipeline),
-        coalesce(caught_up.lsn, CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END)) AS h);
+        coalesce(caught_up.lsn, CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+            ELSE pg_current_wal_insert_lsn() END)) AS h);
 END $$;
-COMMENT ON FUNCTION embedsidecar.caught_up(pg_lsn, text) IS 'Whether every row that was committed before an LSN (without one: until now) has its vector, of a pipeline or of all. Dead letters and cancelled rows are not waited for: embedsidecar.tasks has them. A pipeline that is paused or cannot work is never caught up. An idle streamer says late how far it is: embedsidecar.wait_for asks it.';
+COMMENT ON FUNCTION embedsidecar.caught_up(pg_lsn,
+    text) IS
+    'Whether every row that was committed before an LSN (without one: until now) has its vector, of a pipeline or of '
+    'all. Dead letters and cancelled rows are not waited for: embedsidecar.tasks has them. A pipeline that is paused '
+    'or cannot work is never caught up. An idle streamer says late how far it is: embedsidecar.wait_for asks it.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.wait_for(lsn pg_lsn DEFAULT NULL, timeout interval DEFAULT '5s', pipeline text DEFAULT NULL) RETURNS boolean
+CREATE OR REPLACE FUNCTION embedsidecar.wait_for(lsn pg_lsn DEFAULT NULL, timeout interval DEFAULT '5s',
+    pipeline text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     ids    integer[];
@@ -99,15 +127,20 @@ DECLARE
 BEGIN
     IF wait_for.timeout IS NULL OR wait_for.timeout < '0' OR wait_for.timeout > '1 hour' THEN
         RAISE EXCEPTION 'wait_for: timeout: expected 0 to 1 hour, not %', coalesce(wait_for.timeout::text, 'NULL')
-            USING ERRCODE = 'invalid_parameter_value', HINT = 'a transaction that waits keeps dead rows from being cleaned up: embedsidecar wait waits without one';
+            USING ERRCODE = 'invalid_parameter_value',
+                HINT = 'a transaction that waits keeps dead rows from being cleaned up: embedsidecar wait waits '
+                'without one';
     END IF;
     IF pg_is_in_recovery() THEN
         RAISE EXCEPTION 'wait_for: this server is a standby, which cannot ask the streamer'
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'wait on the primary; embedsidecar.caught_up(lsn) tells here whether the vectors have arrived';
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                HINT = 'wait on the primary; embedsidecar.caught_up(lsn) tells here whether the vectors have arrived';
     END IF;
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        RAISE EXCEPTION 'wait_for: a transaction that is % never sees what happens while it waits', upper(current_setting('transaction_isolation'))
-            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'call it in a transaction that is READ COMMITTED';
+        RAISE EXCEPTION 'wait_for: a transaction that is % never sees what happens while it waits',
+            upper(current_setting('transaction_isolation'))
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                HINT = 'call it in a transaction that is READ COMMITTED';
     END IF;
     ids := embedsidecar.waited_for(wait_for.pipeline);
     -- A commit that did not wait for it may not be flushed yet (synchronous_commit = off).
@@ -119,16 +152,19 @@ BEGIN
             RETURN true;
         END IF;
         IF state.resting IS NOT NULL THEN
-            RAISE NOTICE 'not waited for: %', state.resting USING HINT = 'embedsidecar.status tells more; embedsidecar.resume lets a paused one go on';
+            RAISE NOTICE 'not waited for: %',
+                state.resting USING HINT =
+                'embedsidecar.status tells more; embedsidecar.resume lets a paused one go on';
             RETURN false;
         END IF;
         IF clock_timestamp() >= began + wait_for.timeout THEN
             RAISE NOTICE 'not caught up with % in time: %', target, state.left_over;
             RETURN false;
         END IF;
-        -- An idle streamer stores its position late. This message comes to it through the slot, outside of any transaction: who has called may
-        -- hold one open, so that a NOTIFY would not be sent. Before 17 the message waits in memory until anybody commits, or until its page is full: that is
-        -- flushed within a moment, so another one fills it.
+        -- An idle streamer stores its position late. This message comes to it through the slot, outside of any
+        -- transaction: who has called may hold one open, so that a NOTIFY would not be sent. Before 17 the message
+        -- waits in memory until anybody commits, or until its page is full: that is flushed within a moment, so another
+        -- one fills it.
         IF NOT state.decoded AND looked >= asked + again THEN
             asked := looked;
             again := least(2 * again, '1 s');
@@ -136,17 +172,26 @@ BEGIN
                 EXECUTE $q$SELECT pg_logical_emit_message(false, 'embedsidecar.wait', '', true)$q$;
             ELSE
                 PERFORM pg_logical_emit_message(false, 'embedsidecar.wait', '');
-                PERFORM pg_logical_emit_message(false, 'embedsidecar.fill', repeat(' ', current_setting('wal_block_size')::integer));
+                PERFORM pg_logical_emit_message(false, 'embedsidecar.fill',
+                    repeat(' ', current_setting('wal_block_size')::integer));
             END IF;
         END IF;
-        PERFORM pg_sleep(least(greatest(pause, 2 * extract(epoch FROM clock_timestamp() - looked)), extract(epoch FROM began + wait_for.timeout - clock_timestamp())));
+        PERFORM pg_sleep(least(greatest(pause, 2 * extract(epoch FROM clock_timestamp() - looked)), extract(epoch
+            FROM began + wait_for.timeout - clock_timestamp())));
         pause := least(1.5 * pause, 0.25);
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.wait_for(pg_lsn, interval, text) IS 'Read your own write: wait until every row that was committed before an LSN (without one: until now) has its vector, of a pipeline or of all. Returns false when the time is over, or at once where a pipeline is paused or cannot work; a notice says why. Dead letters and cancelled rows are not waited for. Called after the commit, in READ COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers after up to five seconds; CALL embedsidecar.wait_until does not.';
+COMMENT ON FUNCTION embedsidecar.wait_for(pg_lsn, interval,
+    text) IS
+    'Read your own write: wait until every row that was committed before an LSN (without one: until now) has its '
+    'vector, of a pipeline or of all. Returns false when the time is over, or at once where a pipeline is paused or '
+    'cannot work; a notice says why. Dead letters and cancelled rows are not waited for. Called after the commit, in '
+    'READ COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers after up to five seconds; CALL '
+    'embedsidecar.wait_until does not.';
 
 -- With the invoker's rights: a procedure with those of its owner may not commit.
-CREATE OR REPLACE PROCEDURE embedsidecar.wait_until(lsn pg_lsn DEFAULT NULL, timeout interval DEFAULT '5s', pipeline text DEFAULT NULL, INOUT caught_up boolean DEFAULT NULL)
+CREATE OR REPLACE PROCEDURE embedsidecar.wait_until(lsn pg_lsn DEFAULT NULL, timeout interval DEFAULT '5s',
+    pipeline text DEFAULT NULL, INOUT caught_up boolean DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE
     ids    integer[] := embedsidecar.waited_for(pipeline);
@@ -158,14 +203,17 @@ DECLARE
     pause  double precision := 0.001;
 BEGIN
     IF timeout IS NULL OR timeout < '0' THEN
-        RAISE EXCEPTION 'wait_until: timeout: expected a time that is not negative, not %', coalesce(timeout::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'wait_until: timeout: expected a time that is not negative, not %',
+            coalesce(timeout::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
     END IF;
     LOOP
         SELECT h.* INTO state FROM embedsidecar.how_far(ids, target) AS h;
         caught_up := state.done;
         EXIT WHEN caught_up;
         IF state.resting IS NOT NULL THEN
-            RAISE NOTICE 'not waited for: %', state.resting USING HINT = 'embedsidecar.status tells more; embedsidecar.resume lets a paused one go on';
+            RAISE NOTICE 'not waited for: %',
+                state.resting USING HINT =
+                'embedsidecar.status tells more; embedsidecar.resume lets a paused one go on';
             EXIT;
         END IF;
         IF clock_timestamp() >= began + timeout THEN
@@ -182,11 +230,16 @@ BEGIN
         pause := least(1.5 * pause, 0.25);
     END LOOP;
 END $$;
-COMMENT ON PROCEDURE embedsidecar.wait_until(pg_lsn, interval, text, boolean) IS 'As wait_for, on every version of PostgreSQL: it commits, so it is called outside of a transaction, and keeps none open while it waits.';
+COMMENT ON PROCEDURE embedsidecar.wait_until(pg_lsn, interval, text,
+    boolean) IS
+    'As wait_for, on every version of PostgreSQL: it commits, so it is called outside of a transaction, and keeps '
+    'none open while it waits.';
 
--- drain_state: how far pipelines are with what was committed before an LSN. Where one rests, nothing more becomes of it when running is 0.
+-- drain_state: how far pipelines are with what was committed before an LSN. Where one rests, nothing more becomes of it
+-- when running is 0.
 CREATE OR REPLACE FUNCTION embedsidecar.drain_state(ids integer[], lsn pg_lsn)
-RETURNS TABLE (pipeline text, decoded boolean, remaining bigint, running bigint, failed bigint, cancelled bigint, scanning boolean, resting text, sidecar boolean)
+RETURNS TABLE (pipeline text, decoded boolean, remaining bigint, running bigint, failed bigint, cancelled bigint,
+    scanning boolean, resting text, sidecar boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -194,18 +247,25 @@ DECLARE
 BEGIN
     SELECT coalesce(array_agg(p.pipeline_id), '{}') INTO read
     FROM   embedsidecar.pipeline AS p JOIN embedsidecar.lsn_checkpoint AS c ON c.slot_name = p.slot_name
-    WHERE  p.pipeline_id = ANY (drain_state.ids) AND c.lsn >= drain_state.lsn AND c.system_id = (SELECT s.system_identifier::text FROM pg_control_system() AS s)
-           AND EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation);
+    WHERE  p.pipeline_id = ANY (drain_state.ids) AND c.lsn >= drain_state.lsn
+        AND c.system_id = (SELECT s.system_identifier::text FROM pg_control_system() AS s)
+           AND EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id
+               AND r.generation = p.generation);
     -- In a statement of its own, which sees what became a task before the checkpoint that was just read.
     RETURN QUERY
     SELECT p.name, p.pipeline_id = ANY (read),
-           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c)
-           + (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c)
-           + (SELECT count(*) FROM (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = p.pipeline_id AND a.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
+           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo'
+               AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c)
+           + (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying'
+               AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c)
+           + (SELECT count(*) FROM (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = p.pipeline_id
+               AND a.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
            (SELECT coalesce(sum(cardinality(l.task_ids)), 0) FROM embedsidecar.lease AS l
             WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now())::bigint,
-           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'failed' AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
-           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'cancelled' AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
+           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'failed'
+               AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
+           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'cancelled'
+               AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
            EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id AND s.phase <> 'done'),
            embedsidecar.rests(p),
            EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.slot_name = p.slot_name AND embedsidecar.runs(w))
@@ -216,7 +276,8 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.drain_state(integer[], pg_lsn) IS 'What drain asks.';
 
 -- With the invoker's rights: a procedure with those of its owner may not commit.
-CREATE OR REPLACE PROCEDURE embedsidecar.drain(pipeline text DEFAULT NULL, timeout interval DEFAULT '5 min', INOUT drained boolean DEFAULT NULL, INOUT remaining bigint DEFAULT NULL,
+CREATE OR REPLACE PROCEDURE embedsidecar.drain(pipeline text DEFAULT NULL,
+    timeout interval DEFAULT '5 min', INOUT drained boolean DEFAULT NULL, INOUT remaining bigint DEFAULT NULL,
     INOUT elapsed interval DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -230,17 +291,23 @@ DECLARE
     pause  double precision := 0.005;
 BEGIN
     IF timeout IS NULL OR timeout < '0' THEN
-        RAISE EXCEPTION 'drain: timeout: expected a time that is not negative, not %', coalesce(timeout::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+        RAISE EXCEPTION 'drain: timeout: expected a time that is not negative, not %',
+            coalesce(timeout::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
     END IF;
     IF pg_is_in_recovery() THEN
-        RAISE EXCEPTION 'drain: this server is a standby, which cannot ask the streamer' USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'do it on the primary';
+        RAISE EXCEPTION 'drain: this server is a standby, which cannot ask the streamer' USING ERRCODE =
+            'object_not_in_prerequisite_state', HINT = 'do it on the primary';
     END IF;
     target := pg_current_wal_insert_lsn();
     LOOP
         looked := clock_timestamp();
-        SELECT bool_and(d.decoded) AS decoded, bool_and(d.decoded AND d.remaining = 0 AND NOT d.scanning) AS done, sum(d.remaining) AS remaining,
-               bool_and(d.decoded AND (d.remaining = 0 AND NOT d.scanning OR d.resting IS NOT NULL AND d.running = 0)) AS ends,
-               string_agg(d.pipeline || ' is ' || d.resting, ', ' ORDER BY d.pipeline) FILTER (WHERE d.resting IS NOT NULL AND (d.remaining > 0 OR d.scanning OR NOT d.decoded)) AS resting,
+        SELECT bool_and(d.decoded) AS decoded, bool_and(d.decoded AND d.remaining = 0 AND NOT d.scanning) AS done,
+            sum(d.remaining) AS remaining,
+               bool_and(d.decoded AND (d.remaining = 0 AND NOT d.scanning OR d.resting IS NOT NULL
+                   AND d.running = 0)) AS ends,
+               string_agg(d.pipeline || ' is ' || d.resting, ', '
+                   ORDER BY d.pipeline) FILTER (WHERE d.resting IS NOT NULL
+                   AND (d.remaining > 0 OR d.scanning OR NOT d.decoded)) AS resting,
                bool_or(d.scanning) AS scanning, bool_or(NOT d.sidecar) AS alone
         INTO   state FROM embedsidecar.drain_state(ids, target) AS d;
         drained := state.done;
@@ -248,8 +315,10 @@ BEGIN
         elapsed := clock_timestamp() - began;
         EXIT WHEN drained;
         IF state.ends OR clock_timestamp() >= began + timeout THEN
-            RAISE NOTICE 'not drained: %', concat_ws(', ', nullif(remaining, 0) || ' left', CASE WHEN NOT state.decoded THEN 'changes are not read from the slot yet' END,
-                CASE WHEN state.scanning THEN 'a scan is not over' END, state.resting, CASE WHEN state.alone THEN 'no sidecar runs' END)
+            RAISE NOTICE 'not drained: %', concat_ws(', ', nullif(remaining, 0) || ' left', CASE
+                WHEN NOT state.decoded THEN 'changes are not read from the slot yet' END,
+                CASE WHEN state.scanning THEN 'a scan is not over' END, state.resting, CASE
+                    WHEN state.alone THEN 'no sidecar runs' END)
                 USING HINT = 'embedsidecar.status tells more; embedsidecar.resume lets a paused one go on';
             EXIT;
         END IF;
@@ -263,4 +332,9 @@ BEGIN
         pause := least(1.5 * pause, 0.25);
     END LOOP;
 END $$;
-COMMENT ON PROCEDURE embedsidecar.drain(text, interval, boolean, bigint, interval) IS 'Wait until nothing that was committed before is left to embed, of a pipeline or of all: drained, or how many rows are left after so long. Of a pipeline that is paused, what is in work is waited for and no more, and a notice says so. Dead letters and cancelled rows are not waited for. It commits, so it is called outside of a transaction.';
+COMMENT ON PROCEDURE embedsidecar.drain(text, interval, boolean, bigint,
+    interval) IS
+    'Wait until nothing that was committed before is left to embed, of a pipeline or of all: drained, or how many '
+    'rows are left after so long. Of a pipeline that is paused, what is in work is waited for and no more, and a '
+    'notice says so. Dead letters and cancelled rows are not waited for. It commits, so it is called outside of a '
+    'transaction.';

@@ -1,8 +1,8 @@
--- caught_up: whether everything committed before @lsn is decoded, durable and worked, for the pipelines of a slot.
--- A checkpoint of another server, which came along with a dump, says nothing of this one.
--- A pipeline that the streamer does not know as it is now is not caught up with anything: its changes may pass unseen.
--- A row of a dead letter, one that was cancelled, or one of a pipeline that cannot work is told as such, not waited for.
--- Without a pipeline there is nothing to be caught up with: a set-up under way makes the checkpoint first, then the pipelines.
+-- caught_up: whether everything committed before @lsn is decoded, durable and worked, for the pipelines of a slot. A
+-- checkpoint of another server, which came along with a dump, says nothing of this one. A pipeline that the streamer
+-- does not know as it is now is not caught up with anything: its changes may pass unseen. A row of a dead letter, one
+-- that was cancelled, or one of a pipeline that cannot work is told as such, not waited for. Without a pipeline there
+-- is nothing to be caught up with: a set-up under way makes the checkpoint first, then the pipelines.
 -- Rows: one. Locks: none. Index: none fits open tasks by LSN; their number is what is waited to become small.
 SELECT c.lsn >= @lsn::pg_lsn AND c.system_id = (SELECT system_identifier::text FROM pg_control_system()) AS decoded,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
@@ -21,7 +21,8 @@ SELECT c.lsn >= @lsn::pg_lsn AND c.system_id = (SELECT system_identifier::text F
             WHERE p.slot_name = c.slot_name AND embedsidecar.rests(p) IS NOT NULL), '{}') AS resting,
        coalesce((SELECT array_agg(p.name ORDER BY p.name) FROM embedsidecar.pipeline AS p
             WHERE p.slot_name = c.slot_name AND embedsidecar.rests(p) IS NULL
-              AND NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id AND r.generation = p.generation)), '{}') AS unrouted,
+              AND NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id
+                  AND r.generation = p.generation)), '{}') AS unrouted,
        EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.slot_name = c.slot_name) AS any_pipeline
 FROM   embedsidecar.lsn_checkpoint AS c
 WHERE  c.slot_name = @slot;

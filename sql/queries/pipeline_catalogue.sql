@@ -1,81 +1,114 @@
--- pipeline_catalogue: what the catalogue says now of each pipeline's table, beside what it said when the pipeline was whole.
--- Some changes send nothing through the slot at all (ALTER TYPE USING, DETACH and DROP of a partition, a publication that is
--- missing for a while): they are known by these marks. One statement serves as the heartbeat.
+-- pipeline_catalogue: what the catalogue says now of each pipeline's table, beside what it said when the pipeline was
+-- whole. Some changes send nothing through the slot at all (ALTER TYPE USING, DETACH and DROP of a partition, a
+-- publication that is missing for a while): they are known by these marks. One statement serves as the heartbeat.
 -- @pipeline: that one alone; NULL: all.
 -- Rows: one per pipeline of the slot; exists is false when the table is gone.
 WITH publication AS MATERIALIZED ( -- once for all pipelines
     SELECT k.slot_name, k.publication_oid, b.oid, b.xmin AS version, b.pubname, b.puballtables,
            b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot AS whole,
            (SELECT string_agg(d.objid::text, ',' ORDER BY d.objid) FROM pg_depend AS d
-            WHERE d.refclassid = 'pg_publication'::regclass AND d.refobjid = b.oid AND d.classid <> 'pg_publication_rel'::regclass) AS schemas
+            WHERE d.refclassid = 'pg_publication'::regclass AND d.refobjid = b.oid
+                AND d.classid <> 'pg_publication_rel'::regclass) AS schemas
     FROM   embedsidecar.lsn_checkpoint AS k LEFT JOIN pg_publication AS b ON b.pubname = k.publication
     WHERE  k.slot_name = @slot)
 SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table_exists,
        coalesce(n.nspname, '') AS table_schema, coalesce(c.relname, '') AS table_name,
        CASE WHEN c.oid IS NULL THEN '{}'::jsonb ELSE jsonb_build_object(
            'name', format('%I.%I', n.nspname, c.relname),
-           -- The tree is walked by hand: pg_partition_tree locks the user's partitions, one after the other. The entry of a
-           -- partition is part of its mark: one that was detached, changed and attached again has a new one. Of a partitioned table
-           -- there is the mark of each with its own replica identity, so that only those are compared that have another one.
+           -- The tree is walked by hand: pg_partition_tree locks the user's partitions, one after the other. The entry
+           -- of a partition is part of its mark: one that was detached, changed and attached again has a new one. Of a
+           -- partitioned table there is the mark of each with its own replica identity, so that only those are compared
+           -- that have another one.
            'storage', (WITH RECURSIVE tree AS (
                            SELECT c.oid AS relid, '' AS entry
                            UNION ALL
-                           SELECT h.inhrelid, h.xmin::text FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
-                       SELECT CASE c.relkind WHEN 'p' THEN jsonb_object_agg(t.relid, concat_ws(':', f.relfilenode, t.entry, f.relreplident,
-                                  CASE f.relreplident WHEN 'i' THEN (SELECT i.indexrelid FROM pg_index AS i WHERE i.indrelid = f.oid AND i.indisreplident) END)) FILTER (WHERE f.relkind = 'r')
-                              ELSE to_jsonb(string_agg(t.relid::text || ':' || f.relfilenode::text || ':' || t.entry, ',' ORDER BY t.relid)) END
+                           SELECT h.inhrelid, h.xmin::text FROM tree AS t
+                               JOIN pg_inherits AS h ON h.inhparent = t.relid)
+                       SELECT CASE c.relkind
+                           WHEN 'p' THEN jsonb_object_agg(t.relid,
+                           concat_ws(':', f.relfilenode, t.entry, f.relreplident,
+                                  CASE f.relreplident WHEN 'i' THEN (SELECT i.indexrelid FROM pg_index AS i
+                                      WHERE i.indrelid = f.oid AND i.indisreplident) END)) FILTER
+                                      (WHERE f.relkind = 'r')
+                              ELSE to_jsonb(string_agg(t.relid::text || ':' || f.relfilenode::text || ':' || t.entry,
+                                  ',' ORDER BY t.relid)) END
                        FROM tree AS t JOIN pg_class AS f ON f.oid = t.relid),
-           -- By their versions, too: columns that change names and change them back were others meanwhile, and so were their changes.
-           -- How a generated column is made, as the server keeps it: pg_get_expr locks the table.
-           'columns', (SELECT encode(sha256(convert_to(string_agg(concat_ws(':', a.attnum, a.xmin, a.attname, a.atttypid, a.atttypmod, a.attisdropped,
-                                                      CASE WHEN a.attgenerated <> '' THEN a.attgenerated::text || (SELECT encode(sha256(convert_to(g.adbin::text, getdatabaseencoding())), 'hex')
-                                                           FROM pg_attrdef AS g WHERE g.adrelid = a.attrelid AND g.adnum = a.attnum) END), ',' ORDER BY a.attnum), getdatabaseencoding())), 'hex')
+           -- By their versions, too: columns that change names and change them back were others meanwhile, and so were
+           -- their changes. How a generated column is made, as the server keeps it: pg_get_expr locks the table.
+           'columns',
+               (SELECT encode(sha256(convert_to(string_agg(concat_ws(':', a.attnum, a.xmin, a.attname, a.atttypid,
+               a.atttypmod, a.attisdropped,
+                                                      CASE WHEN a.attgenerated <> '' THEN a.attgenerated::text
+                                                          || (SELECT encode(sha256(convert_to(g.adbin::text,
+                                                          getdatabaseencoding())), 'hex')
+                                                           FROM pg_attrdef AS g WHERE g.adrelid = a.attrelid
+                                                               AND g.adnum = a.attnum) END), ',' ORDER BY a.attnum),
+                                                               getdatabaseencoding())), 'hex')
                        FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0),
-           -- Types of the user's: a label of an enum that is renamed, or an attribute that a composite type gets, changes what rows say.
+           -- Types of the user's: a label of an enum that is renamed, or an attribute that a composite type gets,
+           -- changes what rows say.
            'types', (WITH RECURSIVE used AS (
-                         SELECT a.atttypid AS typ FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384
+                         SELECT a.atttypid AS typ FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0
+                             AND NOT a.attisdropped AND a.atttypid >= 16384
                          UNION
                          SELECT m.typ FROM used AS u JOIN pg_type AS t ON t.oid = u.typ CROSS JOIN LATERAL (
                              SELECT t.typelem UNION ALL SELECT t.typbasetype
-                             UNION ALL SELECT f.atttypid FROM pg_attribute AS f WHERE t.typtype = 'c' AND f.attrelid = t.typrelid AND f.attnum > 0 AND NOT f.attisdropped
+                             UNION ALL SELECT f.atttypid FROM pg_attribute AS f WHERE t.typtype = 'c'
+                                 AND f.attrelid = t.typrelid AND f.attnum > 0 AND NOT f.attisdropped
                              UNION ALL SELECT g.rngsubtype FROM pg_range AS g WHERE g.rngtypid = t.oid) AS m (typ)
                          WHERE m.typ >= 16384)
-                     SELECT encode(sha256(convert_to(string_agg(d.what, ',' ORDER BY u.typ), getdatabaseencoding())), 'hex')
+                     SELECT encode(sha256(convert_to(string_agg(d.what, ',' ORDER BY u.typ), getdatabaseencoding())),
+                         'hex')
                      FROM used AS u JOIN pg_type AS t ON t.oid = u.typ CROSS JOIN LATERAL (
-                         SELECT string_agg(concat_ws(':', l.oid, l.xmin, l.enumlabel), ',' ORDER BY l.oid) FROM pg_enum AS l WHERE l.enumtypid = t.oid
-                         UNION ALL SELECT string_agg(k.oid::text, ',' ORDER BY k.oid) FROM pg_cast AS k WHERE k.castfunc <> 0 AND t.oid IN (k.castsource, k.casttarget)
-                         UNION ALL SELECT string_agg(concat_ws(':', f.attnum, f.xmin, f.atttypid, f.atttypmod, f.attisdropped), ',' ORDER BY f.attnum)
-                         FROM pg_attribute AS f WHERE t.typtype = 'c' AND f.attrelid = t.typrelid AND f.attnum > 0) AS d (what)),
-           -- Functions of the user's that text and filter call, whatever is called so now, and what the server knows of what these call in turn.
+                         SELECT string_agg(concat_ws(':', l.oid, l.xmin, l.enumlabel), ',' ORDER BY l.oid)
+                             FROM pg_enum AS l WHERE l.enumtypid = t.oid
+                         UNION ALL SELECT string_agg(k.oid::text, ',' ORDER BY k.oid) FROM pg_cast AS k
+                             WHERE k.castfunc <> 0 AND t.oid IN (k.castsource, k.casttarget)
+                         UNION ALL SELECT string_agg(concat_ws(':', f.attnum, f.xmin, f.atttypid, f.atttypmod,
+                             f.attisdropped), ',' ORDER BY f.attnum)
+                         FROM pg_attribute AS f WHERE t.typtype = 'c' AND f.attrelid = t.typrelid
+                             AND f.attnum > 0) AS d (what)),
+           -- Functions of the user's that text and filter call, whatever is called so now, and what the server knows of
+           -- what these call in turn.
            'functions', (WITH RECURSIVE called AS (
-                             SELECT f.oid FROM unnest(p.functions) AS u (name) CROSS JOIN LATERAL parse_ident(u.name) AS part
-                                 JOIN pg_namespace AS fn ON fn.nspname = part[1] JOIN pg_proc AS f ON f.proname = part[2] AND f.pronamespace = fn.oid
+                             SELECT f.oid FROM unnest(p.functions) AS u (name) CROSS
+                                 JOIN LATERAL parse_ident(u.name) AS part
+                                 JOIN pg_namespace AS fn ON fn.nspname = part[1]
+                                     JOIN pg_proc AS f ON f.proname = part[2] AND f.pronamespace = fn.oid
                              UNION
-                             SELECT d.refobjid FROM called AS h JOIN pg_depend AS d ON d.classid = 'pg_proc'::regclass AND d.objid = h.oid
+                             SELECT d.refobjid FROM called AS h JOIN pg_depend AS d ON d.classid = 'pg_proc'::regclass
+                                 AND d.objid = h.oid
                              WHERE d.refclassid = 'pg_proc'::regclass)
-                         SELECT coalesce(encode(sha256(convert_to(string_agg(f.oid::text || ':' || f.xmin::text, ',' ORDER BY f.oid), getdatabaseencoding())), 'hex'), '')
+                         SELECT coalesce(encode(sha256(convert_to(string_agg(f.oid::text || ':' || f.xmin::text, ','
+                             ORDER BY f.oid), getdatabaseencoding())), 'hex'), '')
                          FROM called AS h JOIN pg_proc AS f ON f.oid = h.oid),
-           'identity', c.relreplident::text || coalesce((SELECT string_agg(i.indexrelid::text, ',' ORDER BY i.indexrelid) FROM pg_index AS i
+           'identity', c.relreplident::text
+               || coalesce((SELECT string_agg(i.indexrelid::text, ',' ORDER BY i.indexrelid) FROM pg_index AS i
                        WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)), ''),
            'security', c.relrowsecurity::text || c.relforcerowsecurity::text,
            -- An embedding table is not published, so that one that was emptied or made anew is known by this alone.
            'destination', (SELECT concat_ws(':', d.oid, d.relfilenode, d.relrowsecurity, d.relforcerowsecurity)
                            FROM pg_class AS d JOIN pg_namespace AS dn ON dn.oid = d.relnamespace
                            WHERE dn.nspname = p.destination_schema AND d.relname = p.destination_table),
-           -- By its version, not by what it says: a publication that is altered, and altered back before anybody looks, was another one meanwhile.
-           -- The same with the entries of this table, of what it is part of and of its parts; an entry is never altered, it is made anew. All that
-           -- depends on a publication beside its tables is its schemas, from PostgreSQL 15 on.
+           -- By its version, not by what it says: a publication that is altered, and altered back before anybody looks,
+           -- was another one meanwhile. The same with the entries of this table, of what it is part of and of its
+           -- parts; an entry is never altered, it is made anew. All that depends on a publication beside its tables is
+           -- its schemas, from PostgreSQL 15 on.
            'published', (SELECT concat_ws(' ', b.oid, b.version,
-                             (SELECT string_agg(r.oid::text, ',' ORDER BY r.oid) FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid IN (
-                                 WITH RECURSIVE below AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM below AS t JOIN pg_inherits AS h ON h.inhparent = t.relid),
-                                     above AS (SELECT c.oid AS relid UNION ALL SELECT h.inhparent FROM above AS t JOIN pg_inherits AS h ON h.inhrelid = t.relid)
+                             (SELECT string_agg(r.oid::text, ',' ORDER BY r.oid) FROM pg_publication_rel AS r
+                                 WHERE r.prpubid = b.oid AND r.prrelid IN (
+                                 WITH RECURSIVE below AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid
+                                     FROM below AS t JOIN pg_inherits AS h ON h.inhparent = t.relid),
+                                     above AS (SELECT c.oid AS relid UNION ALL SELECT h.inhparent FROM above AS t
+                                         JOIN pg_inherits AS h ON h.inhrelid = t.relid)
                                  SELECT relid FROM below UNION SELECT relid FROM above)),
                              b.schemas))) END AS current,
        b.oid IS NOT NULL AS publication_exists,
        coalesce(b.oid = b.publication_oid, false) AS same_publication,
        coalesce(b.whole, false)
            -- The filter of a partition's own entry holds for it whatever its partitioned table's says.
-           AND NOT EXISTS (WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
+           AND NOT EXISTS (WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree AS t
+               JOIN pg_inherits AS h ON h.inhparent = t.relid)
                            SELECT FROM pg_publication_rel AS r JOIN tree AS t ON t.relid = r.prrelid
                            WHERE c.relkind = 'p' AND r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NOT NULL)
            AND (b.puballtables
@@ -84,18 +117,23 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                                WITH RECURSIVE above AS (SELECT c.oid AS relid UNION ALL
                                    SELECT h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.relid)
                                SELECT relid FROM above))
-                OR EXISTS (SELECT FROM pg_publication_tables AS v WHERE v.pubname = b.pubname AND v.schemaname = n.nspname AND v.tablename = c.relname))
+                OR EXISTS (SELECT FROM pg_publication_tables AS v WHERE v.pubname = b.pubname
+                    AND v.schemaname = n.nspname AND v.tablename = c.relname))
            AS published,
-       -- What a running sidecar must load anew when it changes. By versions here, too: what is loaded may be newer than the look that had it loaded, and
-       -- be put back before the next one.
+       -- What a running sidecar must load anew when it changes. By versions here, too: what is loaded may be newer than
+       -- the look that had it loaded, and be put back before the next one.
        encode(sha256(convert_to(ROW(i.xmin, p.xmin, embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until),
                (SELECT string_agg(concat_ws(':', t.oid, t.xmin), ',' ORDER BY t.oid) FROM pg_trigger AS t
                 WHERE NOT t.tgisinternal AND t.tgrelid IN (
-                    WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree JOIN pg_inherits AS h ON h.inhparent = tree.relid)
+                    WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree
+                        JOIN pg_inherits AS h ON h.inhparent = tree.relid)
                     SELECT relid FROM tree)),
-               (WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree JOIN pg_inherits AS h ON h.inhparent = tree.relid)
-                SELECT string_agg(DISTINCT f.relowner::text, ',') FROM tree JOIN pg_class AS f ON f.oid = tree.relid))::text, getdatabaseencoding())), 'hex') AS version,
-       EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id AND s.phase = 'waiting') AS scan_asked
+               (WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree
+                   JOIN pg_inherits AS h ON h.inhparent = tree.relid)
+                SELECT string_agg(DISTINCT f.relowner::text, ',') FROM tree
+                    JOIN pg_class AS f ON f.oid = tree.relid))::text, getdatabaseencoding())), 'hex') AS version,
+       EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id
+           AND s.phase = 'waiting') AS scan_asked
 FROM   embedsidecar.pipeline AS p
        JOIN publication AS b ON b.slot_name = p.slot_name
        CROSS JOIN embedsidecar.installation AS i

@@ -1,9 +1,13 @@
 -- status_pipelines: where each pipeline stands, from tables alone, so that it works while no sidecar runs.
 -- @cap: where exact counts of tasks end. @found: what the catalogue says now of pipelines, by their numbers.
 -- @only: the number of the one that is asked for; NULL: all.
--- Rows: one per pipeline. Locks: none. Index: task_todo_idx, task_retry_idx, task_failed_idx, task_cancelled_idx, by a function.
-SELECT s.pipeline_id, s.pipeline, s.slot_name, s.table_schema, s.table_name, s.replaced_by, s.dropped, s.model, s.plugin, s.generation, s.state, s.reason,
-       s.hints, s.works, s.needs_act, s.severity, s.may_miss, s.enabled, s.active_hours, NOT s.is_open, s.status, s.status_detail, s.pending, s.running, s.retrying,
-       s.failed, s.cancelled, s.oldest_seconds, s.waits_for, s.aside, s.scan_phase, s.scan_reason, s.scan_seen, s.scan_expected, s.scan_rate, s.scan_left,
+-- Rows: one per pipeline. Locks: none. Index: task_todo_idx, task_retry_idx, task_failed_idx, task_cancelled_idx, by a
+-- function.
+SELECT s.pipeline_id, s.pipeline, s.slot_name, s.table_schema, s.table_name, s.replaced_by, s.dropped, s.model,
+    s.plugin, s.generation, s.state, s.reason,
+       s.hints, s.works, s.needs_act, s.severity, s.may_miss, s.enabled, s.active_hours, NOT s.is_open, s.status,
+           s.status_detail, s.pending, s.running, s.retrying,
+       s.failed, s.cancelled, s.oldest_seconds, s.waits_for, s.aside, s.scan_phase, s.scan_reason, s.scan_seen,
+           s.scan_expected, s.scan_rate, s.scan_left,
        s.tokens_embedded, s.texts_embedded, s.texts_reused, s.rows_unchanged, s.rows_estimate, s.checkpoint::text
 FROM   embedsidecar.states(@cap, @found::jsonb, @only::integer) AS s;

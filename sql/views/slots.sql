@@ -1,5 +1,6 @@
 CREATE OR REPLACE VIEW embedsidecar.slots AS
-SELECT s.slot_name, s.publication, s.checkpoint, s.saved_at, s."exists", s.active, s.active_pid, s.held_by, s.wal_status, s.safe_wal_bytes, s.lag_bytes,
+SELECT s.slot_name, s.publication, s.checkpoint, s.saved_at, s."exists", s.active, s.active_pid, s.held_by,
+    s.wal_status, s.safe_wal_bytes, s.lag_bytes,
        s.retained_bytes, s.publication_exists, s.other_server, s.state, s.reason, s.hints
 FROM   embedsidecar.slot_states() AS s;
 COMMENT ON VIEW embedsidecar.slots IS 'The replication slots that changes come from, and how far behind they are.';
@@ -12,11 +13,14 @@ COMMENT ON COLUMN embedsidecar.slots.active IS 'Somebody reads it.';
 COMMENT ON COLUMN embedsidecar.slots.active_pid IS 'Who: the pid of its walsender.';
 COMMENT ON COLUMN embedsidecar.slots.held_by IS 'application_name of that.';
 COMMENT ON COLUMN embedsidecar.slots.wal_status IS 'reserved, extended, unreserved or lost.';
-COMMENT ON COLUMN embedsidecar.slots.safe_wal_bytes IS 'WAL that may still come before the slot is lost; NULL: no limit is set.';
+COMMENT ON COLUMN embedsidecar.slots.safe_wal_bytes IS
+    'WAL that may still come before the slot is lost; NULL: no limit is set.';
 COMMENT ON COLUMN embedsidecar.slots.lag_bytes IS 'WAL behind the checkpoint.';
 COMMENT ON COLUMN embedsidecar.slots.retained_bytes IS 'WAL that the server keeps for it.';
 COMMENT ON COLUMN embedsidecar.slots.publication_exists IS 'The publication is there.';
-COMMENT ON COLUMN embedsidecar.slots.other_server IS 'It was set up on another server: the data was restored or copied.';
-COMMENT ON COLUMN embedsidecar.slots.state IS 'streaming, or the state of its pipelines that follows from it: docs/states.md.';
+COMMENT ON COLUMN embedsidecar.slots.other_server IS
+    'It was set up on another server: the data was restored or copied.';
+COMMENT ON COLUMN embedsidecar.slots.state IS
+    'streaming, or the state of its pipelines that follows from it: docs/states.md.';
 COMMENT ON COLUMN embedsidecar.slots.reason IS 'Why, in a sentence.';
 COMMENT ON COLUMN embedsidecar.slots.hints IS 'What to do about it; empty: nothing.';

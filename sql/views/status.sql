@@ -1,9 +1,14 @@
 CREATE OR REPLACE VIEW embedsidecar.status AS
-SELECT s.pipeline_id, s.pipeline, s.slot_name, s.table_schema::name AS table_schema, s.table_name::name AS table_name, s.model, s.plugin, s.generation,
-       s.enabled, s.status, s.status_detail, s.pending, s.running, s.retrying, s.failed, s.cancelled, s.oldest_seconds, s.scan_phase, s.unrouted,
-       s.sidecar_runs, s.tokens_embedded, s.rows_estimate, s.is_open, s.active_hours, s.state, s.reason, s.hints, s.works, s.needs_act, s.may_miss
+SELECT s.pipeline_id, s.pipeline, s.slot_name, s.table_schema::name AS table_schema, s.table_name::name AS table_name,
+    s.model, s.plugin, s.generation,
+       s.enabled, s.status, s.status_detail, s.pending, s.running, s.retrying, s.failed, s.cancelled, s.oldest_seconds,
+           s.scan_phase, s.unrouted,
+       s.sidecar_runs, s.tokens_embedded, s.rows_estimate, s.is_open, s.active_hours, s.state, s.reason, s.hints,
+           s.works, s.needs_act, s.may_miss
 FROM   embedsidecar.states() AS s;
-COMMENT ON VIEW embedsidecar.status IS 'One row per pipeline: its state, as every door shows it, and the figures. Counts are exact up to 100,000 and end there; no table of yours is counted.';
+COMMENT ON VIEW embedsidecar.status IS
+    'One row per pipeline: its state, as every door shows it, and the figures. Counts are exact up to 100,000 and end '
+    'there; no table of yours is counted.';
 COMMENT ON COLUMN embedsidecar.status.pipeline_id IS 'Its number.';
 COMMENT ON COLUMN embedsidecar.status.pipeline IS 'Its name.';
 COMMENT ON COLUMN embedsidecar.status.slot_name IS 'The replication slot that its changes come from.';
@@ -13,7 +18,8 @@ COMMENT ON COLUMN embedsidecar.status.model IS 'What embeds.';
 COMMENT ON COLUMN embedsidecar.status.plugin IS 'The program that runs the model.';
 COMMENT ON COLUMN embedsidecar.status.generation IS 'Raised by each change of what vectors are made with.';
 COMMENT ON COLUMN embedsidecar.status.enabled IS 'Neither it nor all of them are paused.';
-COMMENT ON COLUMN embedsidecar.status.status IS 'Whether it fits its table, as was last found: active, missing, misconfigured or unpublished.';
+COMMENT ON COLUMN embedsidecar.status.status IS
+    'Whether it fits its table, as was last found: active, missing, misconfigured or unpublished.';
 COMMENT ON COLUMN embedsidecar.status.status_detail IS 'Why it is not active, and what to do.';
 COMMENT ON COLUMN embedsidecar.status.pending IS 'Rows that wait to be embedded.';
 COMMENT ON COLUMN embedsidecar.status.running IS 'Rows that are being embedded.';
@@ -33,4 +39,5 @@ COMMENT ON COLUMN embedsidecar.status.reason IS 'Why, in a sentence.';
 COMMENT ON COLUMN embedsidecar.status.hints IS 'What to do about it; empty: nothing.';
 COMMENT ON COLUMN embedsidecar.status.works IS 'Rows are embedded in this state, or would be if there were any.';
 COMMENT ON COLUMN embedsidecar.status.needs_act IS 'The state does not end by itself.';
-COMMENT ON COLUMN embedsidecar.status.may_miss IS 'Changes may have been missed, or nobody reads them: the coverage is unknown.';
+COMMENT ON COLUMN embedsidecar.status.may_miss IS
+    'Changes may have been missed, or nobody reads them: the coverage is unknown.';
