@@ -11,6 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/logging"
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
@@ -84,7 +85,7 @@ func (p *program) environment(cc *cli.Context, cfg *config.Config, daemon bool) 
 // say tells a person something that is no data.
 func (e *environment) say(format string, args ...any) {
 	if !e.quiet {
-		_, _ = fmt.Fprintln(e.stderr, output.Printable(e.redact.Text(fmt.Sprintf(format, args...))))
+		_, _ = fmt.Fprintln(e.stderr, wording.Printable(e.redact.Text(fmt.Sprintf(format, args...))))
 	}
 }
 
@@ -93,7 +94,7 @@ func (e *environment) say(format string, args ...any) {
 func (e *environment) printf(format string, args ...any) error {
 	text := fmt.Sprintf(format, args...)
 	if output.IsTerminal(e.stdout) {
-		text = output.Printable(text)
+		text = wording.Printable(text)
 	}
 	_, err := io.WriteString(e.stdout, text)
 	return err

@@ -25,7 +25,8 @@ const (
 	usual  = `TRUNCATE embedsidecar.task, embedsidecar.aside, embedsidecar.ledger;
 		INSERT INTO embedsidecar.ledger TABLE kept;
 		UPDATE embedsidecar.installation SET enabled = true;
-		UPDATE embedsidecar.pipeline SET enabled = true, status = 'active', status_detail = '', active_minutes = NULL, active_hours = '';
+		UPDATE embedsidecar.pipeline SET enabled = true, status = 'active', status_detail = '', active_minutes = NULL,
+			active_hours = '';
 		UPDATE embedsidecar.lsn_checkpoint SET system_id = (SELECT system_identifier::text FROM pg_control_system());
 		UPDATE embedsidecar.scan SET phase = 'done', gap = false, finished_at = now();
 		UPDATE embedsidecar.route SET generation = (SELECT generation FROM embedsidecar.pipeline);
@@ -39,8 +40,9 @@ func trouble(code health.Code) string {
 }
 
 func queued(state string) string {
-	return fmt.Sprintf(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, xid, first_lsn, last_lsn, committed_at, due_at, error_class,
-		error_code, error_message) SELECT pipeline_id, '1', '%s', 1, '3', '0/1', '0/1', now(), CASE WHEN '%[1]s' = 'retrying' THEN now() + interval '1 h' END,
+	return fmt.Sprintf(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, xid, first_lsn, last_lsn,
+		committed_at, due_at, error_class, error_code, error_message) SELECT pipeline_id, '1', '%s', 1, '3', '0/1', '0/1',
+		now(), CASE WHEN '%[1]s' = 'retrying' THEN now() + interval '1 h' END,
 		'data', 'bad', 'it is bad' FROM embedsidecar.pipeline`, state)
 }
 
@@ -98,8 +100,8 @@ var unread = []struct {
 	{fmt.Sprintf(gone, "making"), health.SlotWaiting, true},
 }
 
-// TestP10_AStoryIsTheSameByEveryDoor: by status, check and explain on the command line, by SQL, over HTTP and on a page,
-// a pipeline is in one state, for one reason, with one thing to do about it.
+// TestP10_AStoryIsTheSameByEveryDoor: by status, check and explain on the command line, by SQL, over HTTP and on a
+// page, a pipeline is in one state, for one reason, with one thing to do about it.
 func TestP10_AStoryIsTheSameByEveryDoor(t *testing.T) {
 	t.Parallel()
 	d := &doors{stage: newStage(t, 4)}

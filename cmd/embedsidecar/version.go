@@ -8,8 +8,10 @@ import (
 )
 
 func newVersion() *command {
-	return &command{name: "version", group: groupTool, usage: "print the version",
-		description: "For reports of bugs.", run: tellVersion}
+	return &command{
+		name: "version", group: groupTool, usage: "print the version",
+		description: "For reports of bugs.", run: tellVersion,
+	}
 }
 
 // thisBuild is what the linker was told, and what the Go tool has stamped where nobody told it anything.

@@ -9,7 +9,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// TestTrust_WordsOfARowStayInIt: what a user's function, trigger or cast says may be a row's text, whatever its SQLSTATE.
+// TestTrust_WordsOfARowStayInIt: what a user's function, trigger or cast says may be a row's text, whatever its
+// SQLSTATE.
 func TestTrust_WordsOfARowStayInIt(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -113,7 +113,8 @@ func (s Spec) ModelName() ModelName { return ModelName{s.Plugin, s.Model} }
 // Source returns the source table's name, quoted.
 func (s Spec) Source() string { return pgx.Identifier{s.Schema, s.Table}.Sanitize() }
 
-// Rows names the source table where its rows are read or written: a plain table that others inherit from is only itself.
+// Rows names the source table where its rows are read or written: a plain table that others inherit from is only
+// itself.
 func (p *Pipeline) Rows() string {
 	if p.Partitioned {
 		return p.Source()

@@ -87,7 +87,9 @@ func TestCheck_FindsWhatIsWrong(t *testing.T) {
 	if len(find(got, check.Warn, "these triggers fire on a write-back: every_update, of_the_vector")) != 1 {
 		t.Errorf("triggers: %+v", find(got, check.Warn, "triggers"))
 	}
-	for _, word := range []string{"REPLICA IDENTITY FULL", nosy, "SELECT embedsidecar.resume();", "max_slot_wal_keep_size"} {
+	for _, word := range []string{
+		"REPLICA IDENTITY FULL", nosy, "SELECT embedsidecar.resume();", "max_slot_wal_keep_size",
+	} {
 		if len(find(got, check.Warn, word)) == 0 {
 			t.Errorf("nothing warns of %s", word)
 		}

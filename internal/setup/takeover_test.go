@@ -257,8 +257,8 @@ func TestInit_RefusesWhatCannotBeTakenOver(t *testing.T) {
 	}
 }
 
-// TestP5_InitLooksAgainWhereAnotherMadeIt: a sidecar that repairs makes publication and slot at the moment at which another
-// one starts. Who comes second goes on with what is there.
+// TestP5_InitLooksAgainWhereAnotherMadeIt: a sidecar that repairs makes publication and slot at the moment at which
+// another one starts. Who comes second goes on with what is there.
 func TestP5_InitLooksAgainWhereAnotherMadeIt(t *testing.T) {
 	t.Parallel()
 	b := newBase(t, plainDocs)

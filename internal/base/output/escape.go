@@ -5,26 +5,13 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode"
 	"unicode/utf16"
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 )
-
-// tricks reports whether a character can do something to a terminal, or to the order in which text is read, rather than
-// be read itself.
-func tricks(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' }
-
-// Printable is text with a replacement character for each one that a terminal would obey.
-func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if tricks(r) {
-			return unicode.ReplacementChar
-		}
-		return r
-	}, text)
-}
 
 // escaper writes JSON with the escapes that encoding/json leaves out.
 type escaper struct{ to io.Writer }
@@ -32,7 +19,7 @@ type escaper struct{ to io.Writer }
 func (e escaper) Write(body []byte) (int, error) {
 	var b bytes.Buffer
 	for _, r := range string(body) {
-		if !tricks(r) {
+		if !wording.Tricks(r) {
 			b.WriteRune(r)
 			continue
 		}
@@ -50,7 +37,7 @@ func (e escaper) Write(body []byte) (int, error) {
 type quoter struct{}
 
 func (q quoter) Visit(node ast.Node) ast.Visitor {
-	if n, ok := node.(*ast.StringNode); ok && strings.ContainsFunc(n.Value, tricks) {
+	if n, ok := node.(*ast.StringNode); ok && strings.ContainsFunc(n.Value, wording.Tricks) {
 		n.Token.Type = token.DoubleQuoteType
 	}
 	return q

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 )
 
 // A name that comes from a database breaks out of no line, and says no more to a terminal than a name does.
@@ -56,8 +58,8 @@ func TestTable_CSVIsReadAsItWasMeant(t *testing.T) {
 	}
 }
 
-// TestShow_NothingTricksATerminal: what a row or a name says is data in every form, and is read as it was. A terminal obeys
-// none of it.
+// TestShow_NothingTricksATerminal: what a row or a name says is data in every form, and is read as it was. A terminal
+// obeys none of it.
 func TestShow_NothingTricksATerminal(t *testing.T) {
 	t.Parallel()
 	const hostile = "a\x1b]0;b\a\u202ec\u009b\u007f\U000e0001é" // controls, an override, a tag
@@ -68,7 +70,7 @@ func TestShow_NothingTricksATerminal(t *testing.T) {
 		} {
 			var b strings.Builder
 			p := Printer{To: &b, Form: form}
-			if err := p.Show(value, nil); err != nil || strings.ContainsFunc(b.String(), tricks) {
+			if err := p.Show(value, nil); err != nil || strings.ContainsFunc(b.String(), wording.Tricks) {
 				t.Errorf("%s: %v\n%q", form, err, b.String())
 			}
 			var got map[string]any
@@ -77,7 +79,7 @@ func TestShow_NothingTricksATerminal(t *testing.T) {
 			}
 		}
 	}
-	if got := Printable(hostile + "\t\n"); strings.ContainsFunc(got, tricks) || !strings.HasSuffix(got, "é\t\n") {
+	if got := wording.Printable(hostile + "\t\n"); strings.ContainsFunc(got, wording.Tricks) || !strings.HasSuffix(got, "é\t\n") {
 		t.Errorf("%q", got)
 	}
 }

@@ -81,3 +81,17 @@ func OneLine(s string) string {
 		return r
 	}, s)
 }
+
+// Tricks reports whether a character can do something to a terminal, or to the order in which text is read, rather than
+// be read itself.
+func Tricks(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' }
+
+// Printable is text with a replacement character for each one that a terminal would obey.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if Tricks(r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}

@@ -67,8 +67,8 @@ func (a *api) acts() {
 			list, err := s.Reload(ctx, "")
 			return answers(reloadList{list}, err)
 		})
-	on(a, gate.RoleAdmin, http.MethodPost, base+"/plugins/{plugin}/reload", "reload-plugin", "Replace the processes of a plugin",
-		func(ctx context.Context, in *struct {
+	on(a, gate.RoleAdmin, http.MethodPost, base+"/plugins/{plugin}/reload", "reload-plugin",
+		"Replace the processes of a plugin", func(ctx context.Context, in *struct {
 			Plugin string `path:"plugin"`
 		},
 		) (*body[reloadList], error) {

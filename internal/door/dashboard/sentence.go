@@ -118,7 +118,10 @@ func sentenceOf(state *observe.Database) sentence {
 			same++
 		}
 	}
-	s := sentence{Tone: tone(first), Text: first.State.Word(), Detail: capital(first.Reason) + ".", Next: strings.Join(first.Hints, "; ")}
+	s := sentence{
+		Tone: tone(first), Text: first.State.Word(), Detail: capital(first.Reason) + ".",
+		Next: strings.Join(first.Hints, "; "),
+	}
 	if u := uneasy(first); u != nil {
 		s = *u
 	}

@@ -94,8 +94,8 @@ func TestP2_AnIdleSlotIsInvalidated(t *testing.T) {
 	}
 }
 
-// TestP5_SidecarsThatRepairAtOnce: all of them find the same gap at the same moment. One makes the slot, the others look
-// again, and none ends.
+// TestP5_SidecarsThatRepairAtOnce: all of them find the same gap at the same moment. One makes the slot, the others
+// look again, and none ends.
 func TestP5_SidecarsThatRepairAtOnce(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)

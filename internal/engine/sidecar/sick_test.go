@@ -29,7 +29,8 @@ func TestP5_AServerThatRefusesOnePipelineStopsNoOther(t *testing.T) {
 		says string
 	}{
 		"raises": { // whatever it says may be a row's text
-			[]string{replaced(`plpgsql AS $$ BEGIN RAISE EXCEPTION 'no greeting today'; END $$`)}, well,
+			[]string{replaced(`plpgsql AS $$ BEGIN RAISE EXCEPTION 'no greeting today'; END $$`)},
+			well,
 			"SQLSTATE P0001 and a message of 17 characters",
 		},
 		"lacks its library": {[]string{

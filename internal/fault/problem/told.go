@@ -6,7 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 )
@@ -35,7 +35,7 @@ func Tell(err error, redact func(string) string) Told {
 // String is what a person reads, in lines.
 func (t *Told) String() string {
 	var b strings.Builder
-	line := func(parts ...string) { b.WriteString(output.Printable(strings.Join(parts, "")) + "\n") }
+	line := func(parts ...string) { b.WriteString(wording.Printable(strings.Join(parts, "")) + "\n") }
 	line("embedsidecar: error ", string(t.Code), ": ", t.Message)
 	for _, hint := range t.Hints {
 		if isSQL(hint) { // on lines of its own, to be copied

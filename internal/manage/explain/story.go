@@ -30,8 +30,8 @@ type Story struct {
 	Sentences []Sentence `json:"-"`
 }
 
-// Sentence is what is told of a part of the story: pipeline, changes, row, queue, ledger, vector, history, verdict, next
-// step.
+// Sentence is what is told of a part of the story: pipeline, changes, row, queue, ledger, vector, history, verdict,
+// next step.
 type Sentence struct{ Topic, Text string }
 
 // Lines tells the story. Names and messages in it are as they are.

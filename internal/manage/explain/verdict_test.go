@@ -25,7 +25,9 @@ func well() Story {
 			WrittenSecondsAgo: age, SourceAgrees: true, TextAgrees: true,
 		},
 		Vector: Vector{Stored: true, Ours: true, Generation: 2, Wanted: 2, Current: true, AtLeastSeconds: &age},
-		State:  State{Code: health.UpToDate, Reason: "every row that is known has its vector", Works: true, Checkpoint: "0/20"},
+		State: State{
+			Code: health.UpToDate, Reason: "every row that is known has its vector", Works: true, Checkpoint: "0/20",
+		},
 	}
 }
 

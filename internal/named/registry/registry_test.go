@@ -52,7 +52,8 @@ func TestRegistry_TellsWhatBecameOfAPin(t *testing.T) {
 		t.Errorf("a dry run: %+v", done)
 	}
 	done := register(t, c, registry.Registration{File: pinned, MemoryLimit: "1GiB"})
-	if done.Result != "registered" || done.Plugin != "b" || !strings.Contains(done.NotNoted, "does not start without arguments") {
+	if done.Result != "registered" || done.Plugin != "b" ||
+		!strings.Contains(done.NotNoted, "does not start without arguments") {
 		t.Errorf("%+v", done)
 	}
 	if done := register(t, c, registry.Registration{File: pinned}); done.Result != "already_registered" {

@@ -290,7 +290,9 @@ func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
 		if missing := unreadable(ctx, tx, f); missing != nil {
 			return missing
 		}
-		return &refusal.ConfigError{Pipeline: f.Pipeline.Name, Problem: "read " + f.Table.Quoted() + ": " + database.Words(err)}
+		return &refusal.ConfigError{
+			Pipeline: f.Pipeline.Name, Problem: "read " + f.Table.Quoted() + ": " + database.Words(err),
+		}
 	}
 	if _, told := errors.AsType[*refusal.ConfigError](err); err != nil && !told {
 		err = catalog.BadExpression(catalog.TextWord, err)

@@ -114,8 +114,8 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	return spec.Name
 }
 
-// tellPipeline tells where a pipeline that is set up stands, as every door does, and reports whether there was something
-// to tell. What its slot keeps it from is told there.
+// tellPipeline tells where a pipeline that is set up stands, as every door does, and reports whether there was
+// something to tell. What its slot keeps it from is told there.
 func (c *checker) tellPipeline(name string, p *pipeline.Pipeline) bool {
 	at := slices.IndexFunc(c.stands, func(s report.Pipeline) bool { return s.ID == p.ID })
 	if at < 0 {

@@ -138,8 +138,8 @@ func (o *Observer) ready(ctx context.Context) []ops.Check {
 	return s.Ready()
 }
 
-// stand asks the tables where the pipelines of the slot stand, for a moment: a probe does not wait. It returns what they
-// said last where they give no answer.
+// stand asks the tables where the pipelines of the slot stand, for a moment: a probe does not wait. It returns what
+// they said last where they give no answer.
 func (o *Observer) stand(ctx context.Context) []report.Pipeline {
 	const moment = 500 * time.Millisecond
 	o.mu.Lock()

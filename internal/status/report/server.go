@@ -52,8 +52,9 @@ func scanPipeline(row pgx.CollectableRow) (p Pipeline, err error) {
 	var estimate *int64
 	var checkpoint *string
 	err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Dropped, &p.Model, &p.Plugin,
-		&p.Generation, &p.State, &p.Reason, &p.Hints, &p.Works, &p.NeedsAct, &p.Severity, &p.MayMiss, &p.Enabled, &p.Active, &p.Closed,
-		&p.Status, &p.Detail, &p.Pending, &p.Running, &p.Retrying, &p.Failed, &p.Cancelled, &p.OldestSeconds, &p.WaitsFor,
+		&p.Generation, &p.State, &p.Reason, &p.Hints, &p.Works, &p.NeedsAct, &p.Severity, &p.MayMiss,
+		&p.Enabled, &p.Active, &p.Closed, &p.Status, &p.Detail, &p.Pending, &p.Running, &p.Retrying, &p.Failed,
+		&p.Cancelled, &p.OldestSeconds, &p.WaitsFor,
 		&p.Aside, &p.ScanPhase, &p.ScanReason, &p.ScanSeen, &p.ScanExpected, &p.ScanRate, &p.ScanLeft, &p.Tokens,
 		&p.Saved.Embedded, &p.Saved.Reused, &p.Saved.Unchanged, &estimate, &checkpoint)
 	p.Saved.reckon(p.Tokens)
@@ -76,7 +77,8 @@ func (s server) rows(ctx context.Context, table string, most int64) (n int64, er
 	return n, err
 }
 
-// read runs a statement over the rows of a source table unless that would run code of somebody else with a superuser's rights.
+// read runs a statement over the rows of a source table unless that would run code of somebody else with a superuser's
+// rights.
 func (s server) read(ctx context.Context, table, query string, into any, args ...any) error {
 	return database.ReadOnly(ctx, s.db, func(tx pgx.Tx) error {
 		if err := catalog.Unruly(ctx, tx, table); err != nil {

@@ -69,56 +69,117 @@ func stateOf(t rapid.TB, db *testenv.Database, f facts) (s health.State) {
 	return s
 }
 
+// stateCase is what is known of a pipeline, and where it stands by that.
+type stateCase struct {
+	facts facts
+	code  health.Code
+	words string
+}
+
+func stateCases() map[string]stateCase {
+	return map[string]stateCase{
+		"nothing to do": {nil, health.UpToDate, ""},
+		"a copy":        {ofSlot(health.Copied), health.Copied, "because"},
+		"the table is gone": {
+			facts{"dropped": true, "switched_on": false},
+			health.Missing, "public.docs was dropped",
+		},
+		"and another has its name": {
+			facts{"dropped": true, "replaced_by": "x.docs"},
+			health.Missing, "what is called x.docs",
+		},
+		"a column is gone": {
+			facts{"status": "misconfigured", "status_detail": "no body"},
+			health.Misconfigured, "no body",
+		},
+		"a status of a newer program": {facts{"status": "odd", "status_detail": "why"}, health.Misconfigured, "odd: why"},
+		"left the publication":        {facts{"status": "unpublished", "status_detail": "out"}, health.Unpublished, "out"},
+		"no publication":              {ofSlot(health.Unpublished), health.Unpublished, "because"},
+		"another table has its name": {
+			facts{"replaced_by": "public.docs", "table_name": "old"},
+			health.Replaced, "public.old now",
+		},
+		"the slot waits, while paused": {
+			facts{"slot_state": "slot_waiting", "slot_reason": "because", "switched_on": false},
+			health.SlotWaiting, "",
+		},
+		"no slot": {ofSlot(health.SlotLost), health.SlotLost, "because"},
+		"all paused": {
+			facts{"switched_on": false, "pending": 3},
+			health.Paused, "SELECT embedsidecar.resume();",
+		},
+		"paused by name": {
+			facts{"itself_enabled": false, "paused_commands": "embedsidecar resume docs", "paused_sql": "x"},
+			health.Paused, "resume docs; x",
+		},
+		"outside of its hours": {
+			facts{"is_open": false, "active_hours": "22:00-06:00 UTC", "pending": 3},
+			health.OutsideHours, "(22:00-06:00 UTC): changes are queued, nothing is embedded (3 rows waiting)",
+		},
+		"when somebody asks": {
+			facts{"is_open": false, "active_hours": "manual"},
+			health.OutsideHours, "resume docs --for 1h",
+		},
+		"no sidecar, a row waits": {
+			facts{"slot_state": "no_sidecar", "slot_reason": "none", "retrying": 1},
+			health.NoSidecar, "none (1 row waiting)",
+		},
+		"stuck":          {ofSlot(health.StreamStuck), health.StreamStuck, "because"},
+		"all stand by":   {ofSlot(health.StandbyOnly), health.StandbyOnly, "because"},
+		"switched off":   {problems(health.Disabled), health.Disabled, "because of disabled"},
+		"unknown plugin": {problems(health.PluginUnknown), health.PluginUnknown, "because"},
+		"plugin gone":    {problems(health.PluginDown), health.PluginDown, "because"},
+		"another model":  {problems(health.OtherModel), health.OtherModel, "because"},
+		"all texts fail": {
+			problems(health.Failing),
+			health.Failing, "embedsidecar tasks list --state failed docs",
+		},
+		"a problem of a newer program": {problems("odd"), health.Misconfigured, "because of odd"},
+		"one of two can work":          {problems(health.PluginDown, ""), health.UpToDate, ""},
+		"neither can":                  {problems(health.PluginDown, health.PluginUnknown), health.PluginUnknown, "because"},
+		"not taken up":                 {facts{"unrouted": true}, health.Unacknowledged, "not taken up"},
+		"the scan waits": {
+			facts{"scan_phase": "waiting", "blocked_by": "pid 12"},
+			health.ScanWaiting, "pid 12",
+		},
+		"the scan is about to begin": {facts{"scan_phase": "waiting"}, health.Comparing, "about to begin"},
+		"backfill": {
+			scan(facts{"scan_first": true, "scan_seen": 10, "scan_expected": 30, "scan_rate": 2.2, "scan_left": 70}),
+			health.Backfill, "10 of about 30 rows seen, 2/s, about 1m10s to go",
+		},
+		"comparing": {scan(facts{"scan_seen": 10}), health.Comparing, "(why), 10 rows seen"},
+		"what is left of rows": {
+			scan(facts{"scan_phase": "orphans", "scan_seen": 10}),
+			health.Comparing, "10 rows seen, now what is left",
+		},
+		"the queue is held": {
+			facts{"aside": 2, "pending": 2, "blocked_by": "pid 9"},
+			health.QueueHeld, "2 of its changes cannot be queued, because of pid 9",
+		},
+		"working":                   {facts{"pending": 1, "running": 1}, health.Working, "2 rows left"},
+		"all are to be tried again": {facts{"retrying": 2}, health.Working, "will be tried again"},
+		"dead letters": {
+			facts{"failed": 1, "pipeline": "it's"},
+			health.RowsFailed, `tasks retry 'it'\''s' tries`,
+		},
+		"taken out of the queue": {
+			facts{"cancelled": 1, "pipeline": "my docs"},
+			health.RowsCancelled, "embedsidecar tasks requeue 'my docs'",
+		},
+		"paused, with failed and more": {facts{"switched_on": false, "failed": 1, "unrouted": true}, health.Paused, ""},
+		"plugin down, a row is retried": {
+			facts{"sidecars": problems(health.PluginDown)["sidecars"], "retrying": 1},
+			health.PluginDown, "(1 row waiting)",
+		},
+	}
+}
+
 // TestP10_EachPipelineHasItsState: what is known of a pipeline decides where it stands, why, and what to do about it.
 func TestP10_EachPipelineHasItsState(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
 	seen := map[health.Code]bool{}
-	for name, c := range map[string]struct {
-		facts facts
-		code  health.Code
-		words string
-	}{
-		"nothing to do":                 {nil, health.UpToDate, ""},
-		"a copy":                        {ofSlot(health.Copied), health.Copied, "because"},
-		"the table is gone":             {facts{"dropped": true, "switched_on": false}, health.Missing, "public.docs was dropped"},
-		"and another has its name":      {facts{"dropped": true, "replaced_by": "x.docs"}, health.Missing, "what is called x.docs"},
-		"a column is gone":              {facts{"status": "misconfigured", "status_detail": "no body"}, health.Misconfigured, "no body"},
-		"a status of a newer program":   {facts{"status": "odd", "status_detail": "why"}, health.Misconfigured, "odd: why"},
-		"left the publication":          {facts{"status": "unpublished", "status_detail": "out"}, health.Unpublished, "out"},
-		"no publication":                {ofSlot(health.Unpublished), health.Unpublished, "because"},
-		"another table has its name":    {facts{"replaced_by": "public.docs", "table_name": "old"}, health.Replaced, "public.old now"},
-		"the slot waits, while paused":  {facts{"slot_state": "slot_waiting", "slot_reason": "because", "switched_on": false}, health.SlotWaiting, ""},
-		"no slot":                       {ofSlot(health.SlotLost), health.SlotLost, "because"},
-		"all paused":                    {facts{"switched_on": false, "pending": 3}, health.Paused, "SELECT embedsidecar.resume();"},
-		"paused by name":                {facts{"itself_enabled": false, "paused_commands": "embedsidecar resume docs", "paused_sql": "x"}, health.Paused, "resume docs; x"},
-		"outside of its hours":          {facts{"is_open": false, "active_hours": "22:00-06:00 UTC", "pending": 3}, health.OutsideHours, "(22:00-06:00 UTC): changes are queued, nothing is embedded (3 rows waiting)"},
-		"when somebody asks":            {facts{"is_open": false, "active_hours": "manual"}, health.OutsideHours, "resume docs --for 1h"},
-		"no sidecar, a row waits":       {facts{"slot_state": "no_sidecar", "slot_reason": "none", "retrying": 1}, health.NoSidecar, "none (1 row waiting)"},
-		"stuck":                         {ofSlot(health.StreamStuck), health.StreamStuck, "because"},
-		"all stand by":                  {ofSlot(health.StandbyOnly), health.StandbyOnly, "because"},
-		"switched off":                  {problems(health.Disabled), health.Disabled, "because of disabled"},
-		"unknown plugin":                {problems(health.PluginUnknown), health.PluginUnknown, "because"},
-		"plugin gone":                   {problems(health.PluginDown), health.PluginDown, "because"},
-		"another model":                 {problems(health.OtherModel), health.OtherModel, "because"},
-		"all texts fail":                {problems(health.Failing), health.Failing, "embedsidecar tasks list --state failed docs"},
-		"a problem of a newer program":  {problems("odd"), health.Misconfigured, "because of odd"},
-		"one of two can work":           {problems(health.PluginDown, ""), health.UpToDate, ""},
-		"neither can":                   {problems(health.PluginDown, health.PluginUnknown), health.PluginUnknown, "because"},
-		"not taken up":                  {facts{"unrouted": true}, health.Unacknowledged, "not taken up"},
-		"the scan waits":                {facts{"scan_phase": "waiting", "blocked_by": "pid 12"}, health.ScanWaiting, "pid 12"},
-		"the scan is about to begin":    {facts{"scan_phase": "waiting"}, health.Comparing, "about to begin"},
-		"backfill":                      {scan(facts{"scan_first": true, "scan_seen": 10, "scan_expected": 30, "scan_rate": 2.2, "scan_left": 70}), health.Backfill, "10 of about 30 rows seen, 2/s, about 1m10s to go"},
-		"comparing":                     {scan(facts{"scan_seen": 10}), health.Comparing, "(why), 10 rows seen"},
-		"what is left of rows":          {scan(facts{"scan_phase": "orphans", "scan_seen": 10}), health.Comparing, "10 rows seen, now what is left"},
-		"the queue is held":             {facts{"aside": 2, "pending": 2, "blocked_by": "pid 9"}, health.QueueHeld, "2 of its changes cannot be queued, because of pid 9"},
-		"working":                       {facts{"pending": 1, "running": 1}, health.Working, "2 rows left"},
-		"all are to be tried again":     {facts{"retrying": 2}, health.Working, "will be tried again"},
-		"dead letters":                  {facts{"failed": 1, "pipeline": "it's"}, health.RowsFailed, `tasks retry 'it'\''s' tries`},
-		"taken out of the queue":        {facts{"cancelled": 1, "pipeline": "my docs"}, health.RowsCancelled, "embedsidecar tasks requeue 'my docs'"},
-		"paused, with failed and more":  {facts{"switched_on": false, "failed": 1, "unrouted": true}, health.Paused, ""},
-		"plugin down, a row is retried": {facts{"sidecars": problems(health.PluginDown)["sidecars"], "retrying": 1}, health.PluginDown, "(1 row waiting)"},
-	} {
+	for name, c := range stateCases() {
 		s := stateOf(t, db, with(c.facts))
 		seen[s.Code] = true
 		if s.Code != c.code || !strings.Contains(s.String(), c.words) || s.Reason == "" {
@@ -146,14 +207,16 @@ func TestProperty_TheStateIsAlwaysOneOfTheNamed(t *testing.T) {
 	works := health.Codes()[slices.Index(health.Codes(), string(health.Unacknowledged)):]
 	rapid.Check(t, func(t *rapid.T) {
 		f := with(facts{
-			"status": some(t, "status", "", "active", "missing", "misconfigured", "unpublished", "odd"), "status_detail": "because",
-			"replaced_by": some(t, "replaced", "", "other"), "dropped": few(t, "dropped") == 0,
+			"status":        some(t, "status", "", "active", "missing", "misconfigured", "unpublished", "odd"),
+			"status_detail": "because",
+			"replaced_by":   some(t, "replaced", "", "other"), "dropped": few(t, "dropped") == 0,
 			"switched_on": yes(t, "switched on"), "itself_enabled": yes(t, "enabled"), "is_open": yes(t, "open"),
 			"slot_state": some(t, "slot", "streaming", "copied", "unpublished", "slot_waiting", "slot_lost", "no_sidecar",
 				"stream_stuck", "standby_only"),
 			"unrouted": yes(t, "unrouted"), "scan_phase": some(t, "scan", "", "waiting", "rows", "orphans", "done"),
 			"scan_first": yes(t, "first"), "pending": few(t, "pending"), "running": few(t, "running"),
-			"retrying": few(t, "retrying"), "failed": few(t, "failed"), "cancelled": few(t, "cancelled"), "aside": few(t, "aside"),
+			"retrying": few(t, "retrying"), "failed": few(t, "failed"), "cancelled": few(t, "cancelled"),
+			"aside": few(t, "aside"),
 		})
 		var codes []health.Code
 		for range 1 + few(t, "sidecars") {
