@@ -1,4 +1,4 @@
-package report
+package health_test
 
 import (
 	"context"
