@@ -97,7 +97,7 @@ func (r *rig) named(who string) {
 	if held == 0 {
 		r.t.Error("status has no pipeline with changes that are set aside")
 	}
-	if got := testenv.Values[string](r.db, `SELECT detail FROM embedsidecar.health WHERE "check" = 'aside'`); !strings.Contains(fmt.Sprint(got), who) {
+	if got := testenv.Values[string](r.db, `SELECT detail FROM embedsidecar.health WHERE state = 'queue_held'`); !strings.Contains(fmt.Sprint(got), who) {
 		r.t.Errorf("health says %v, want %s", got, who)
 	}
 	if testenv.Value[bool](r.db, `SELECT embedsidecar.caught_up()`) {

@@ -41,7 +41,9 @@ func TestPipeline_TellsWhatIsLeft(t *testing.T) {
 // A group of errors names one of its rows, and says so if it ends at the most that is counted.
 func TestErrorGroup_IsOneLine(t *testing.T) {
 	t.Parallel()
-	g := ErrorGroup{Pipeline: "docs", State: "retrying", Class: "data", Code: "bad", Rows: 1, Key: "7", Message: "it is bad"}
+	g := ErrorGroup{
+		Pipeline: "docs", State: "retrying", Class: "data", Code: "bad", Rows: 1, Key: "7", Message: "it is bad",
+	}
 	one := g.Line()
 	g.State, g.Rows = "failed", taskCap
 	many := g.Line()
