@@ -170,7 +170,7 @@ func TestStatus_OfATableWhoseNameAnotherHas(t *testing.T) {
 	s.db.MustExec("CREATE TABLE docs (LIKE docs_before INCLUDING ALL)")
 	s.db.MustExec("INSERT INTO docs (id, title) SELECT generate_series(1, 7), 'new'")
 	stdout, _ = s.run(0, "status")
-	s.has(stdout, `its table is called "public"."docs_before" now, and what is called public.docs is another one`)
+	s.has(stdout, `its table is called public.docs_before now, and what is called public.docs is another one`)
 	stdout, _ = s.run(0, "status", "-o", "json")
 	if p := decoded[observe.Database](t, stdout).Pipelines[0]; p.Table != "docs_before" || p.ReplacedBy != "public.docs" ||
 		p.Rows != 3 {

@@ -36,7 +36,7 @@ pipelines:
 	}
 	s.run(0, "pause")
 	stdout, _ = s.run(0, "status")
-	s.has(stdout, "embedsidecar resume, which ends the pause of all, and embedsidecar resume docs 'my docs'")
+	s.has(stdout, "embedsidecar resume; ", "embedsidecar resume docs 'my docs'")
 	s.run(0, "resume", "docs", "my docs")
 	if stdout, _ = s.run(0, "status"); strings.Contains(stdout, "embedsidecar resume docs") {
 		t.Errorf("all are paused, and none by its name: %s", stdout)

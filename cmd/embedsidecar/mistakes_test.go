@@ -124,7 +124,7 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 	var list []mistake
 	for _, command := range []string{
 		"pause|public.dosc", "resume|public.dosc", "tasks|retry|public.dosc", "verify|public.dosc",
-		"search|public.dosc|x", "similar|public.dosc|1", "uninstall|public.dosc",
+		"search|public.dosc|x", "search|public.dosc|--like|1", "uninstall|public.dosc",
 	} {
 		list = append(list, mistake{exitUsage, command, []string{
 			`there is no pipeline "public.dosc"`,
@@ -138,7 +138,7 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 	}
 	// By the table's name alone it is found, but not taken away.
 	for _, command := range []string{
-		"verify|docs", "search|docs|title", "similar|docs|1", "tasks|list|docs",
+		"verify|docs", "search|docs|title", "search|docs|--like|1", "tasks|list|docs",
 		"backfill|docs|--dry-run", "uninstall|public.docs|--dry-run",
 	} {
 		s.run(0, strings.Split(command, "|")...)
@@ -153,8 +153,8 @@ func TestMistakes_OfThoseWhoOperate(t *testing.T) {
 			exitUsage, "search|public.docs|x|--hybrid|--language|klingon",
 			[]string{`"klingon"`, "SELECT cfgname FROM pg_ts_config"},
 		},
-		{exitNoMatch, "similar|public.docs|99", []string{`key "99"`, "no such row"}},
-		{exitUsage, "similar|public.docs|abc", []string{"does not fit"}},
+		{exitNoMatch, "search|public.docs|--like|99", []string{`key "99"`, "no such row"}},
+		{exitUsage, "search|public.docs|--like|abc", []string{"does not fit"}},
 		{exitUsage, "wait", []string{"--caught-up", "--lsn LSN"}},
 		{exitUsage, "wait|--lsn|zz", []string{"such as 0/16B3748"}},
 		{exitUsage, "wait|--caught-up|--timeout|soon", []string{"a duration such as"}},
@@ -270,7 +270,7 @@ func TestMistakes_OfRolesAndDatabases(t *testing.T) {
 	}
 	s.mistakes(append(list, mistake{exitFailed, "check", []string{
 		"error  replication connection", "REPLICATION",
-		"error  schema embedsidecar", "ok     slot",
+		"error  schema embedsidecar",
 	}}))
 
 	// Another database of the same server: names of slots are the server's.

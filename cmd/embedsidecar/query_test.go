@@ -29,19 +29,19 @@ func TestSearch_OverAnIndexThatIsBuiltAfterTheBackfill(t *testing.T) {
 	s.has(stdout, "KEY", "SCORE", "DISTANCE", "TEXT")
 	stdout, _ = s.run(0, "search", "public.docs", "title 7", "--hybrid", "--explain")
 	s.has(stdout, "WITH embedsidecar_nearest", "Limit", "CREATE INDEX CONCURRENTLY")
-	stdout, _ = s.run(0, "search", "public.docs", "--key", "7", "-k", "2", "-o", "json")
+	stdout, _ = s.run(0, "search", "public.docs", "--like", "7", "-k", "2", "-o", "json")
 	if hits := decoded[[]search.Hit](t, stdout); len(hits) != 2 || hits[0].Key == "7" || hits[1].Key == "7" {
 		t.Errorf("similar to 7: %+v", hits)
 	}
-	s.run(9, "search", "public.docs", "--key", "999")
-	_, stderr := s.run(2, "search", "public.docs", "--key", "seven")
+	s.run(9, "search", "public.docs", "--like", "999")
+	_, stderr := s.run(2, "search", "public.docs", "--like", "seven")
 	s.has(stderr, "does not fit its type")
-	for _, wrong := range [][]string{{}, {"x", "--key", "7"}, {"--key", "7", "--hybrid"}} {
+	for _, wrong := range [][]string{{}, {"x", "--like", "7"}, {"--like", "7", "--hybrid"}} {
 		s.run(2, append([]string{"search", "public.docs"}, wrong...)...)
 	}
 	_, stderr = s.run(2, "search", "public.docs", "x", "--filter", "nope=1")
 	s.has(stderr, `no column "nope"`)
-	_, stderr = s.run(2, "search", "public.docs", "--key", "7", "--filter", "titel=1")
+	_, stderr = s.run(2, "search", "public.docs", "--like", "7", "--filter", "titel=1")
 	s.has(stderr, `no column "titel"`, "hint: did you mean title?")
 	_, stderr = s.run(2, "search", "public.docs", "x", "--filter", "nope")
 	s.has(stderr, "COLUMN=VALUE")

@@ -33,13 +33,13 @@ func newSearch() *command {
 		name: "search", group: groupSearch, usage: "find the rows of a pipeline that are nearest to a text, or to a row",
 		arguments: "PIPELINE [TEXT]", minArgs: 1, maxArgs: 2,
 		description: "Embeds the text with the pipeline's own model. With --hybrid, rows are also ranked by full text " +
-			"search, and both rankings are joined by reciprocal rank fusion. With --key in place of TEXT it finds the " +
+			"search, and both rankings are joined by reciprocal rank fusion. With --like in place of TEXT it finds the " +
 			"rows most similar to that one, and embeds nothing; a key is written as search prints it: the values of " +
 			"its columns, joined by | if there are several. For trying a search; applications search by SQL or HTTP.",
 		flags: []cli.Flag{
 			own.number("k", &c.limit, "`N` rows at most"),
 			own.list("filter", &c.where, "`COLUMN=VALUE` only rows with this value; repeat for more"),
-			own.text("key", &c.key, "`KEY` of the row to which others are similar"),
+			own.text("like", &c.key, "`KEY` of the row to which others are similar"),
 			own.toggle("hybrid", &c.hybrid, "by vector and by full text search"),
 			own.text("language", &c.language, "`NAME` text search configuration of --hybrid", "the database's own"),
 			own.toggle("explain", &c.explain, "print the statement and its plan instead"),
@@ -55,10 +55,10 @@ func (c *searchCommand) check(env *environment) (map[string]search.Filter, error
 		return nil, misuse("-k: expected a number from 1 to %d, not %d", search.MaxRows, c.limit)
 	}
 	if (c.key == "") != (len(env.args) == 2) {
-		return nil, misuse("search for a TEXT, or with --key for what is similar to a row")
+		return nil, misuse("search for a TEXT, or with --like for what is similar to a row")
 	}
 	if c.key != "" && (c.hybrid || c.explain) {
-		return nil, misuse("--key finds rows by their vectors alone, and goes without --hybrid and --explain")
+		return nil, misuse("--like finds rows by their vectors alone, and goes without --hybrid and --explain")
 	}
 	if c.language != "" && !c.hybrid {
 		return nil, misuse("--language says how --hybrid reads words, and goes with it")

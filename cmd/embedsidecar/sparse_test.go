@@ -27,10 +27,10 @@ func TestSparse_FromTheCommandLine(t *testing.T) {
 	for _, how := range [][]string{{"search", "public.docs", "title 7 body"}, {
 		"search", "public.docs", "title 7",
 		"--hybrid",
-	}, {"search", "public.docs", "--key", "7"}} {
+	}, {"search", "public.docs", "--like", "7"}} {
 		stdout, _ := s.run(0, append(how, "-k", "3", "-o", "json")...)
 		hits := decoded[[]search.Hit](t, stdout)
-		if len(hits) != 3 || how[2] != "--key" && hits[0].Key != "7" || hits[0].Distance == nil || *hits[0].Distance >= 0 {
+		if len(hits) != 3 || how[2] != "--like" && hits[0].Key != "7" || hits[0].Distance == nil || *hits[0].Distance >= 0 {
 			t.Errorf("%q: found %+v", how, hits)
 		}
 	}

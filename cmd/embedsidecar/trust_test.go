@@ -37,7 +37,7 @@ func TestTrust_EveryCommandRefusesASchemaOfSomebodyElse(t *testing.T) {
 		{"verify"},
 		{"uninstall", "--yes"},
 		{"search", "docs", "x"},
-		{"search", "docs", "--key", "1"},
+		{"search", "docs", "--like", "1"},
 		{"serve", "--http", "127.0.0.1:0", "--no-auth"},
 		{"pause"},
 		{"resume"},

@@ -95,8 +95,8 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	case stored.Status != pipeline.Active && c.copied: // all of that is told at once
 	case stored.Status != pipeline.Active, stored.OID != p.OID:
 		if !told {
-			c.add(name, Wrong, cmp.Or(stored.Detail, fmt.Sprintf("its table is called %s now, and %s is another one",
-				stored.Source(), p.Source())))
+			c.add(name, Wrong, cmp.Or(stored.Detail, fmt.Sprintf(
+				"its table is called %s now, and %s is another one, whose rows get no vectors", stored.Source(), p.Source())))
 		}
 	case d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint:
 		c.add(name, Wrong, "its vectors were made by another model than the configured one",
