@@ -108,7 +108,7 @@ func TestCheck_FindsWhatIsWrong(t *testing.T) {
 
 	b.MustExec("DROP PUBLICATION embedsidecar")
 	b.MustExec("CREATE PUBLICATION embedsidecar FOR TABLE docs")
-	if len(find(b.check(o), check.Wrong, "dropped and made again")) != 1 {
+	if len(find(b.check(o), check.Wrong, "dropped and recreated")) != 1 {
 		t.Error("nothing says that the publication is another")
 	}
 	b.MustExec("SELECT pg_drop_replication_slot($1)", o.Slot)

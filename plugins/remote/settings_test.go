@@ -102,7 +102,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		}
 	}
 	if _, err := readSettings(from(map[string]string{"DIALECT": "voyage", "MODEL": "m"})); err == nil ||
-		!strings.Contains(err.Error(), "without a key") {
+		!strings.Contains(err.Error(), prefix+"API_KEY_FILE") {
 		t.Errorf("voyage without a key: %v", err)
 	}
 	_, err := readSettings(from(map[string]string{"DIMS": "x", "TIMEOUT": "y", "TRUNCATE": "z"}))
