@@ -72,7 +72,7 @@ func (d *doors) serve() {
 	t.Cleanup(d.browser.CloseIdleConnections)
 }
 
-// page returns a page as somebody sees it who has signed in.
+// page returns a page as a signed-in user sees it.
 func (d *doors) page(path string) string {
 	d.t.Helper()
 	root := strings.TrimSuffix(d.base, "/api/v1")

@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
-// watch shows frames on a terminal until somebody ends it.
+// watch shows frames on a terminal until it is interrupted.
 func (e *environment) watch(ctx context.Context, pool *pgxpool.Pool, every time.Duration) (err error) {
 	var view top.View
 	memory := &observe.Memory{}

@@ -102,7 +102,8 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		}
 	}
 	if _, err := readSettings(from(map[string]string{"DIALECT": "voyage", "MODEL": "m"})); err == nil ||
-		!strings.Contains(err.Error(), prefix+"API_KEY_FILE") {
+		!strings.Contains(err.Error(), prefix+"API_KEY_FILE") ||
+		!strings.Contains(err.Error(), "requires a key") {
 		t.Errorf("voyage without a key: %v", err)
 	}
 	_, err := readSettings(from(map[string]string{"DIMS": "x", "TIMEOUT": "y", "TRUNCATE": "z"}))

@@ -35,11 +35,6 @@ func Find(ctx context.Context, q database.Reader, name string, installed bool) (
 	return s, nil
 }
 
-// All returns the states of all slots that have a checkpoint.
-func All(ctx context.Context, q database.Reader) ([]State, error) {
-	return database.Collect(ctx, q, "slot_state", pgx.RowToStructByNameLax[State], pgx.StrictNamedArgs{"slot": nil})
-}
-
 // Begin writes a checkpoint without a position, unless there is one: whoever is stopped while he makes the slot leaves
 // one that the next knows to be ours.
 func Begin(ctx context.Context, q database.Querier, name, publication string,

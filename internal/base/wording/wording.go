@@ -70,17 +70,7 @@ func Bar(part float64) string {
 
 // OneLine keeps names and messages that come from a database from breaking out of their line, be it of a table, of a
 // terminal or of a script.
-func OneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' {
-			return ' '
-		}
-		if !unicode.IsPrint(r) {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
-}
+func OneLine(s string) string { return strings.NewReplacer("\n", " ", "\t", " ").Replace(Printable(s)) }
 
 // Tricks reports whether a character can do something to a terminal, or to the order in which text is read, rather than
 // be read itself.
