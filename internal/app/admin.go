@@ -15,7 +15,7 @@ import (
 // check looks at everything that running depends on, as embedsidecar check does: with the embedders that work here, or
 // where none does with new ones, since one that was started long ago tells nothing of what is there now.
 func (n *Database) check(ctx context.Context, pool *pgxpool.Pool) []check.Finding {
-	if n.observer.Snapshot().Phase != observe.Queries {
+	if n.source.Snapshot().Phase != observe.Queries {
 		return preflight.With(ctx, pool, n.o.Config, n.plugins)
 	}
 	list, err := preflight.Check(ctx, pool, n.o.source())

@@ -21,6 +21,7 @@ type Database struct {
 	open     connection.Opener
 	plugins  *embedders.Pool
 	observer *observe.Observer
+	source   *observe.Source
 	backend  *query.Backend
 	loader   resolve.Loader // of the role that works
 
@@ -28,9 +29,10 @@ type Database struct {
 	which atomic.Pointer[string]       // the database; nil: there is none, or it is not known yet
 }
 
-func newDatabase(o Options, n *Node) *Database {
+func newDatabase(o Options, n *Node, name string, phase observe.Phase) *Database {
 	return &Database{
 		o: o, open: connection.Opener{Config: o.Config, Log: o.Log}, plugins: n.plugins, observer: n.observer,
+		source: n.observer.Source(o.Config, name, phase),
 		backend: query.New(query.Options{
 			Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: n.database,
 		}),
@@ -48,4 +50,3 @@ func (n *Database) follow(ctx context.Context, pool *pgxpool.Pool) {
 	}
 	n.which.Store(&which)
 }
-

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
@@ -58,19 +57,19 @@ func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
 		o.Warn = func(string) {}
 	}
 	n := &Node{o: o, database: hasDatabase, plugins: embedders.New(o.source())}
-	n.observer = observe.New(observe.Options{Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins}, phase)
-	n.one = newDatabase(o, n)
+	n.observer = observe.New(observe.Options{Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins})
+	n.one = newDatabase(o, n, "", phase)
 	return n
 }
 
 // source is where plugins and models are found.
-func (o *Options) source() embedders.Source {
-	return embedders.Source{Config: o.Config, Find: o.Find, Log: o.Log, Redact: o.Redact}
+func (n *Options) source() embedders.Source {
+	return embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact}
 }
 
 // Snapshot tells how the program stands, from what is known: it asks nobody. It takes the locks that the work of the
 // parts takes: while one of them is not given back, it does not return.
-func (n *Node) Snapshot() observe.Snapshot { return n.observer.Snapshot() }
+func (n *Node) Snapshot() observe.Snapshot { return n.one.source.Snapshot() }
 
 // Plugins are the embedders in use. Run closes them at its end; whoever does not run does it.
 func (n *Node) Plugins() *embedders.Pool { return n.plugins }

@@ -48,10 +48,10 @@ func (n *Database) upgraded(ctx context.Context, p *pools, o RunOptions) error {
 		done, err := connection.Retry(ctx, n.open, try)
 		n.o.Setup(done)
 		if older(err) == nil && !database.LockedOut(err) || o.Reached != nil {
-			n.observer.Wait(nil)
+			n.source.Wait(nil)
 			return err
 		}
-		n.observer.Wait(err)
+		n.source.Wait(err)
 		if now := time.Now(); now.Sub(told) > again {
 			n.o.Log.WarnContext(ctx, "waits for the schema to be upgraded", "reason", err, "hints", problem.Hints(err))
 			told = now

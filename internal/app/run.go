@@ -129,7 +129,7 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 
 	s := n.sidecar(&p, o.Role)
 	n.backend.Follow(s, p.queries)
-	n.observer.Follow(s, p.work, p.stream) //nolint:contextcheck // what scrapes ask for ends with the listener
+	n.source.Follow(s, p.work, p.stream) //nolint:contextcheck // what scrapes ask for ends with the listener
 	n.o.Working(ctx)
 	n.atStart(ctx, p.work)
 	if o.Role == Stream {
@@ -202,7 +202,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		// 0 is the sidecar's own default.
 		DrainTimeout: max(c.Workers.DrainTimeout, time.Nanosecond),
 		CacheBytes:   c.Workers.CacheBytes,
-		Fresh:        n.observer.Fresh(),
+		Fresh:        n.source.Fresh(),
 		Redact:       n.o.Redact,
 		Trace:        n.o.Trace,
 	})
