@@ -43,6 +43,8 @@ type Service struct {
 	room *semaphore.Weighted
 	gate gate // those who ask go first
 
+	turns *turns // of those who share it; nil: nobody does
+
 	mu       sync.Mutex
 	failures int
 	failed   error     // the last of them
