@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
@@ -23,6 +24,9 @@ type Database struct {
 	observer *observe.Observer
 	source   *observe.Source
 	backend  *query.Backend
+	shared   *services // of embedders; nil: its own
+	budget   *worker.Budget
+	started  func()         // is called when the set-up is over
 	loader   resolve.Loader // of the role that works
 
 	audit atomic.Pointer[pgxpool.Pool] // where the audit is; nil: not connected
@@ -30,13 +34,16 @@ type Database struct {
 }
 
 func newDatabase(o Options, n *Node, name string, phase observe.Phase) *Database {
-	return &Database{
-		o: o, open: connection.Opener{Config: o.Config, Log: o.Log}, plugins: n.plugins, observer: n.observer,
+	db := &Database{
+		o: o, open: connection.Opener{Config: o.Config, Log: o.Log, Thrifty: name != ""}, started: func() {}, plugins: n.plugins, observer: n.observer,
 		source: n.observer.Source(o.Config, name, phase),
-		backend: query.New(query.Options{
-			Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: n.database,
-		}),
+		shared: n.shared, budget: n.budget,
 	}
+	db.backend = query.New(query.Options{
+		Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: n.database,
+		Service: n.shared.service(),
+	})
+	return db
 }
 
 // follow asks which database it works for, so that it can be told from sidecars of others.

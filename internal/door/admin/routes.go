@@ -27,6 +27,7 @@ const (
 // routes adds every route. What one answers is a method of Service, which pages call as well.
 func (a *api) routes() {
 	a.sessions()
+	a.databases()
 	a.looks()
 	a.lists()
 	a.rows()

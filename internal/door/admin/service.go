@@ -35,6 +35,9 @@ type ServiceOptions struct {
 	Config   *config.Config
 	Redact   func(string) string     // takes what is secret out of a text
 	Snapshot func() observe.Snapshot // how this process stands
+	Name     string                  // of the database, where there are several
+	// Databases are those that there are, where there are several: without a Name the Service is of none of them.
+	Databases func() []DatabaseState
 	// Check looks at everything that running depends on.
 	Check  func(ctx context.Context, pool *pgxpool.Pool) []check.Finding
 	Reload func(ctx context.Context, by string, plugins []string) []control.Reloaded
@@ -112,6 +115,9 @@ func (s *Service) Follow(pool *pgxpool.Pool) {
 func (s *Service) database() (*pgxpool.Pool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.OfNone() {
+		return nil, gate.ChooseDatabase(nil)
+	}
 	if s.pool == nil {
 		return nil, gate.Refuse(http.StatusServiceUnavailable, "starting", "the sidecar starts: it is not connected to its database yet").After(2 * time.Second)
 	}
@@ -120,6 +126,7 @@ func (s *Service) database() (*pgxpool.Pool, error) {
 
 // Program is the process that answers.
 type Program struct {
+	Database string   `json:"database,omitempty" doc:"Its name, where there are several"`
 	Instance string   `json:"instance"`
 	Slot     string   `json:"slot"`
 	Version  string   `json:"version"`
@@ -133,6 +140,8 @@ type Status struct {
 	At       time.Time `json:"at" doc:"When it was looked at"`
 	ReadOnly bool      `json:"read_only" doc:"Nothing can be changed over this listener"`
 	Program  Program   `json:"program" doc:"The process that answers"`
+	// absent: there is one, or one was chosen
+	Databases []DatabaseState `json:"databases,omitempty" doc:"All of several, where none was chosen"`
 
 	observe.Database
 }
@@ -142,6 +151,9 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 	who, err := gate.Asked(ctx, gate.RoleViewer)
 	if err != nil {
 		return Status{}, err
+	}
+	if s.OfNone() {
+		return s.all(ctx, who)
 	}
 	pool, err := s.database()
 	if err != nil {
@@ -197,7 +209,7 @@ func seen(who gate.Caller, all observe.Database) observe.Database {
 // program is the process, as far as somebody sees it.
 func (s *Service) program(who gate.Caller) Program {
 	now := s.o.Snapshot()
-	p := Program{Instance: now.Instance, Slot: now.Slot, Version: now.Version, Pid: now.Pid, Ready: true}
+	p := Program{Database: s.o.Name, Instance: now.Instance, Slot: now.Slot, Version: now.Version, Pid: now.Pid, Ready: true}
 	for _, c := range now.Ready() {
 		if c.Err == nil || c.Aside { // how each pipeline stands is told with it
 			continue

@@ -32,11 +32,13 @@ type Backend interface {
 
 // Options say where to listen and who may ask. Zero bounds are the defaults.
 type Options struct {
-	Listen    string       // host:port; port 0 takes a free one
-	Tokens    *gate.Tokens // nil: anybody who reaches the address, which must be a loopback one
-	Cert      string       // files of a certificate and its key, in PEM. "": plain HTTP
-	Key       string
-	Backend   Backend
+	Listen  string       // host:port; port 0 takes a free one
+	Tokens  *gate.Tokens // nil: anybody who reaches the address, which must be a loopback one
+	Cert    string       // files of a certificate and its key, in PEM. "": plain HTTP
+	Key     string
+	Backend Backend
+	// Of is that of gate.Options, for several databases. nil: there is one.
+	Of        func(r *http.Request, database string) (*gate.API, http.Handler, *gate.Problem)
 	Limits    gate.Limits
 	Inputs    int           // texts of a request; default 2,048, which is also OpenAI's
 	TextBytes int           // of one text; default 1 MiB
@@ -55,17 +57,29 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 func Handler(o Options) http.Handler { return gate.New(o.gate()) }
 
 func (o Options) gate() gate.Options {
-	o.Inputs, o.TextBytes, o.Search = cmp.Or(o.Inputs, 2048), cmp.Or(o.TextBytes, 1<<20), cmp.Or(o.Search, search.Limit)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o = o.filled()
 	return gate.Options{
 		What: "queries", Begun: "queries are answered", Listen: o.Listen, Cert: o.Cert, Key: o.Key, Tokens: o.Tokens,
-		API: newAPI(&o), Limits: o.Limits, Observe: o.Observe, Log: o.Log,
+		API: newAPI(&o), Of: o.Of, Limits: o.Limits, Observe: o.Observe, Log: o.Log,
 		Open: map[string]http.Handler{"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "ok\n")
 		})},
 	}
+}
+
+// NewAPI returns the API of a Backend, for one of several databases.
+func NewAPI(o Options) *gate.API {
+	o = o.filled()
+	return newAPI(&o)
+}
+
+// filled has the defaults in place of what is zero.
+func (o Options) filled() Options {
+	o.Inputs, o.TextBytes, o.Search = cmp.Or(o.Inputs, 2048), cmp.Or(o.TextBytes, 1<<20), cmp.Or(o.Search, search.Limit)
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
 }
 
 // api answers requests.

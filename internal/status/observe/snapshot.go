@@ -57,6 +57,14 @@ func (s *Snapshot) State() string {
 	return "starting"
 }
 
+// Trouble returns why the database is not worked, or not all of it; nil: it is.
+func (s *Snapshot) Trouble() error {
+	if err := s.streams(); err != nil {
+		return err
+	}
+	return s.waiting()
+}
+
 // asWished reports whether a pipeline does not work because somebody wants that.
 func asWished(code health.Code) bool {
 	return slices.Contains([]health.Code{health.Paused, health.OutsideHours, health.Disabled}, code)

@@ -44,6 +44,9 @@ func (o *Observer) Source(c *config.Config, name string, phase Phase) *Source {
 	return s
 }
 
+// None makes a Source that shows the program alone, where there are several databases.
+func (o *Observer) None(c *config.Config) *Source { return &Source{observer: o, config: c, phase: Queries} }
+
 // collect begins to measure.
 func (s *Source) collect() {
 	o := s.observer.o
