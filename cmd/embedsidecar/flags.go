@@ -106,7 +106,9 @@ func settingFlags(visible, unused []string) []cli.Flag {
 		}
 		group := section{s.Group, !slices.Contains(visible, s.Group) && !strings.HasPrefix(s.Flag, "log-") ||
 			slices.Contains(unused, s.Flag)}
-		if s.Placeholder == "" {
+		if s.Path == "database.url" { // again for another database
+			flags = append(flags, group.list(s.Flag, nil, "`"+s.Placeholder+"` "+s.Usage, s.Default()))
+		} else if s.Placeholder == "" {
 			flags = append(flags, group.toggle(s.Flag, nil, s.Usage, s.Default()))
 		} else {
 			flags = append(flags, group.text(s.Flag, nil, "`"+s.Placeholder+"` "+s.Usage, s.Default()))
