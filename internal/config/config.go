@@ -112,8 +112,7 @@ func (t Tenant) GoString() string { return "config.Tenant{" + t.String() + "}" }
 
 // Tenants say how much several databases take.
 type Tenants struct {
-	Limit, Streams int
-	Turn           time.Duration
+	Limit int
 }
 
 // Publication is what the server sends.
@@ -213,7 +212,7 @@ func Default() *Config {
 		Database:    Database{ConnectTimeout: time.Minute},
 		Slot:        Slot{Name: "embedsidecar"},
 		Publication: Publication{Name: "embedsidecar"},
-		Tenants:     Tenants{Limit: 1000, Streams: 8, Turn: 5 * time.Minute},
+		Tenants:     Tenants{Limit: 200},
 		Plugins:     Plugins{Default: manifest.Default().Name},
 		Libraries:   map[string]string{},
 		Workers: Workers{

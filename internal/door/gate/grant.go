@@ -109,6 +109,8 @@ func (g Grant) check() error {
 		return errors.New("a token with the role " + g.Role + " searches nothing: it takes no filter and no database role")
 	case g.Role == RoleAdmin && len(g.Pipelines) > 0:
 		return errors.New("a token with the role " + g.Role + " is for all pipelines: it takes none")
+	case g.Role == RoleAdmin && len(g.Databases) > 0:
+		return errors.New("a token with the role " + g.Role + " is for the whole program: it takes no databases")
 	case g.Role == RoleEmbed && len(g.Pipelines)+len(g.Filter)+len(g.DatabaseRole) > 0:
 		return errors.New("a token with the role " + g.Role +
 			" searches nothing: it takes no pipelines, filter or database role")
