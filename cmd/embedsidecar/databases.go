@@ -173,6 +173,7 @@ func (e *environment) showAll(answers []*answer) error {
 		return e.out.Show(map[string]any{"databases": list}, nil)
 	case output.CSV:
 		return e.showCSV(answers)
+	case output.Text: // each was shown when it was there
 	}
 	return nil
 }

@@ -62,7 +62,9 @@ func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
 		o.Warn = func(string) {}
 	}
 	n := &Node{o: o, database: hasDatabase, plugins: embedders.New(o.source())}
-	n.observer = observe.New(observe.Options{Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins, Several: o.Config.Several()})
+	n.observer = observe.New(observe.Options{
+		Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins, Several: o.Config.Several(),
+	})
 	if o.Config.Several() {
 		n.shared, n.budget = &services{config: o.Config}, worker.NewBudget(0)
 		n.none = n.observer.None(o.Config)

@@ -206,7 +206,7 @@ func (t *tenant) keep(ctx context.Context) error {
 		if err == nil {
 			err = errors.New("its work has ended")
 		}
-		is.db.source.Leave(observe.Failing, err) //nolint:contextcheck // it asks nobody
+		is.db.source.Leave(observe.Failing, err)
 		if err.Error() != told {
 			told = err.Error()
 			t.in.n.o.Log.ErrorContext(ctx, "a database cannot be worked now: it is tried again, and the others go on",
@@ -339,7 +339,7 @@ func (s *several) administers(base *admin.Service) choice {
 			if err != nil {
 				return nil, nil, base.ProblemOf(r.Context(), err)
 			}
-			is.api, is.pages = admin.NewAPI(is.service), made
+			is.api, is.pages = admin.NewAPI(is.service), made //nolint:contextcheck // requests bring their own
 		}
 		return is.api, is.pages, nil
 	}
@@ -367,7 +367,7 @@ func (s *several) queried(base serve.Options) choice {
 		if is.queries == nil {
 			o := base
 			o.Backend = is.db.backend
-			is.queries = serve.NewAPI(o)
+			is.queries = serve.NewAPI(o) //nolint:contextcheck // requests bring their own
 		}
 		return is.queries, nil, nil
 	}

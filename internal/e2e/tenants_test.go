@@ -58,7 +58,9 @@ func (w *town) environ() []string {
 	}
 }
 
-func (w *town) up(args ...string) *child { return w.startPlain(w.environ(), append([]string{"run"}, args...)...) }
+func (w *town) up(args ...string) *child {
+	return w.startPlain(w.environ(), append([]string{"run"}, args...)...)
+}
 
 // says runs a command to its end, which must have this status, and returns what it said.
 func (w *town) says(status int, args ...string) string {

@@ -209,7 +209,9 @@ func seen(who gate.Caller, all observe.Database) observe.Database {
 // program is the process, as far as somebody sees it.
 func (s *Service) program(who gate.Caller) Program {
 	now := s.o.Snapshot()
-	p := Program{Database: s.o.Name, Instance: now.Instance, Slot: now.Slot, Version: now.Version, Pid: now.Pid, Ready: true}
+	p := Program{
+		Database: s.o.Name, Instance: now.Instance, Slot: now.Slot, Version: now.Version, Pid: now.Pid, Ready: true,
+	}
 	for _, c := range now.Ready() {
 		if c.Err == nil || c.Aside { // how each pipeline stands is told with it
 			continue

@@ -45,7 +45,9 @@ func (o *Observer) Source(c *config.Config, name string, phase Phase) *Source {
 }
 
 // None makes a Source that shows the program alone, where there are several databases.
-func (o *Observer) None(c *config.Config) *Source { return &Source{observer: o, config: c, phase: Queries} }
+func (o *Observer) None(c *config.Config) *Source {
+	return &Source{observer: o, config: c, phase: Queries}
+}
 
 // collect begins to measure.
 func (s *Source) collect() {
