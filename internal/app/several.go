@@ -43,6 +43,7 @@ type several struct {
 
 	mu     sync.Mutex
 	list   map[string]*tenant // by name
+	ending map[string]*tenant // gone, and not ended yet
 	beyond int
 	failed error // why some servers could not be asked
 	looked bool
@@ -73,6 +74,7 @@ type shown struct {
 func newSeveral(n *Node, o RunOptions) *several {
 	return &several{
 		n: n, o: o, finder: &tenants.Finder{Config: n.o.Config, Log: n.o.Log}, list: map[string]*tenant{},
+		ending:   map[string]*tenant{},
 		starting: make(chan struct{}, startingAtOnce),
 	}
 }
@@ -116,6 +118,7 @@ func (s *several) update(ctx context.Context, found tenants.Found, all *sync.Wai
 		if !there && found.Failed == nil {
 			gone = append(gone, t)
 			delete(s.list, name)
+			s.ending[name] = t
 		}
 	}
 	s.mu.Unlock()
@@ -126,14 +129,8 @@ func (s *several) update(ctx context.Context, found tenants.Found, all *sync.Wai
 		t.cancel()
 		s.n.o.Log.InfoContext(ctx, "database gone", "database", t.Name)
 	}
-	for _, t := range gone { // one of the same name may have come
-		<-t.done
-	}
 	for _, f := range found.List {
-		s.mu.Lock()
-		known := s.list[f.Name] != nil
-		s.mu.Unlock()
-		if !known {
+		if !s.has(f.Name) {
 			s.begin(ctx, f, all)
 		}
 	}
@@ -143,6 +140,21 @@ func (s *several) update(ctx context.Context, found tenants.Found, all *sync.Wai
 		}
 		s.n.o.Working(ctx)
 	}
+}
+
+// has reports whether a database is worked, or one of its name that is gone has not ended yet: nobody waits for it.
+func (s *several) has(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t := s.ending[name]; t != nil {
+		select {
+		case <-t.done:
+			delete(s.ending, name)
+		default:
+			return true
+		}
+	}
+	return s.list[name] != nil
 }
 
 // begin works a database from now on.

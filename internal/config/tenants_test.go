@@ -35,10 +35,8 @@ func TestMatches(t *testing.T) {
 func TestMatches_AStarStandsForAnything(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		before, between, after := rapid.String().Draw(t, "a"), rapid.String().Draw(t, "b"), rapid.String().Draw(t, "c")
-		if strings.ContainsAny(before+after, "*?") {
-			t.Skip()
-		}
+		plain := rapid.StringMatching(`[^*?]*`)
+		before, between, after := plain.Draw(t, "a"), rapid.String().Draw(t, "b"), plain.Draw(t, "c")
 		if !Matches(before+"*"+after, before+between+after) {
 			t.Error("it does not match")
 		}

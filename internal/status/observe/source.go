@@ -80,8 +80,7 @@ func (s *Source) Gone() {
 	o.sources = slices.DeleteFunc(o.sources, func(other *Source) bool { return other == s })
 	o.mu.Unlock()
 	if c := s.measured(); c != nil {
-		c.close()
-		c.source.Close()
+		c.forget()
 	}
 }
 
