@@ -51,6 +51,18 @@ type command struct {
 	run func(ctx context.Context, env *environment) error
 }
 
+// reach is how far a command goes where several databases are configured.
+type reach int
+
+const (
+	oneDatabase  reach = iota // of those that use a database: it is to be chosen
+	eachDatabase              // one after the other, unless some are chosen
+	allDatabases              // it does that by itself
+)
+
+// asksDatabase reports whether a command uses a database.
+func (c *command) asksDatabase() bool { return slices.Contains(c.settings, config.GroupDatabase) }
+
 var databaseGroups = []string{config.GroupDatabase}
 
 // newFamily returns the command that chooses among others by their names.

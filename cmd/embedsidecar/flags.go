@@ -194,3 +194,9 @@ func knownFlags(commands []*command) map[string]*known {
 	}
 	return names
 }
+
+// databaseFlag chooses among several databases.
+func databaseFlag() cli.Flag {
+	return section{heading: groupGeneral}.list("database", nil,
+		"`NAME` of the database, where several are configured; a pattern such as 'tenant_*', or again for more")
+}

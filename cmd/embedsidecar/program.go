@@ -186,3 +186,32 @@ func values(cc *cli.Context, name string) []string {
 	}
 	return []string{fmt.Sprint(cc.Value(name))}
 }
+
+// perDatabase runs a command for each database that is meant.
+func (p *program) perDatabase(ctx context.Context, cc *cli.Context, env *environment, c *command) error {
+	chosen := cc.StringSlice("database")
+	if !env.config.Several() {
+		if len(chosen) > 0 && c.asksDatabase() {
+			return env.onlyDatabase(chosen)
+		}
+		return c.run(ctx, env)
+	}
+	if !c.asksDatabase() || c.reach == allDatabases && len(chosen) == 0 {
+		return c.run(ctx, env)
+	}
+	list, failed, err := env.meantDatabases(ctx, chosen, c.reach == eachDatabase && !cc.Bool("watch"))
+	if err != nil {
+		return err
+	}
+	if len(list) == 1 && len(chosen) > 0 {
+		one, err := env.of(ctx, list[0])
+		if err != nil {
+			return err
+		}
+		return c.run(ctx, one)
+	}
+	if cc.Bool("watch") || c.daemon {
+		return misuse("%s is about one database at a time, and %d are meant: --database NAME", c.path(), len(list))
+	}
+	return errors.Join(env.eachOf(ctx, list, c.run), failed)
+}

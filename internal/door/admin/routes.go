@@ -284,3 +284,12 @@ func (a *api) stream(ctx huma.Context) {
 		a.Write(ctx.Context(), w, err)
 	}
 }
+
+// databases is the route of what only a Service of several has.
+func (a *api) databases() {
+	get(a, "/databases", "databases", "List the databases, where several are served; ?database=NAME on other paths chooses",
+		func(ctx context.Context, _ *none) (databaseList, error) {
+			list, err := a.service.Databases(ctx)
+			return databaseList{list}, err
+		})
+}
