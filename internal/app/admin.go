@@ -14,11 +14,11 @@ import (
 
 // check looks at everything that running depends on, as embedsidecar check does: with the embedders that work here, or
 // where none does with new ones, since one that was started long ago tells nothing of what is there now.
-func (n *Node) check(ctx context.Context, pool *pgxpool.Pool) []check.Finding {
-	if n.Snapshot().Phase != observe.Queries {
+func (n *Database) check(ctx context.Context, pool *pgxpool.Pool) []check.Finding {
+	if n.source.Snapshot().Phase != observe.Queries {
 		return preflight.With(ctx, pool, n.o.Config, n.plugins)
 	}
-	list, err := preflight.Check(ctx, pool, n.source())
+	list, err := preflight.Check(ctx, pool, n.o.source())
 	if err != nil {
 		list = append(list, check.Finding{Name: "check", Status: check.Wrong, Detail: database.Words(err), Hint: problem.Hints(err)})
 	}

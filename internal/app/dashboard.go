@@ -27,7 +27,7 @@ func NewDashboard(o Options) *Node { return newNode(o, observe.Queries, true) }
 // the part that browsers send to nobody.
 func (n *Node) Dashboard(ctx context.Context, address, person string, told func(url string) error) (err error) {
 	defer func() { err = errors.Join(err, n.plugins.Close()) }()
-	pool, err := n.open.Pool(ctx, connection.Few)
+	pool, err := n.one.open.Pool(ctx, connection.Few)
 	if err != nil {
 		return err
 	}
@@ -59,10 +59,10 @@ func (n *Node) Dashboard(ctx context.Context, address, person string, told func(
 
 // service is what administrators can ask and have done, over what this program has.
 func (n *Node) service() *admin.Service {
-	source := n.source()
+	source := n.o.source()
 	return admin.NewService(admin.ServiceOptions{
 		Config: n.o.Config, Redact: n.o.Redact, Log: n.o.Log, Snapshot: n.Snapshot, Reload: n.Reload,
-		Check: n.check,
+		Check: n.one.check,
 		Embed: func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
 			return query.Vector(ctx, n.plugins, p, text)
 		},

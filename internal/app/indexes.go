@@ -18,7 +18,7 @@ const indexesEvery = 5 * time.Second
 
 // keepIndexes builds the indexes that the configuration asks for as soon as their backfills are done, while the
 // sidecar works. When all are there it asks nothing any more. The function it returns ends that.
-func (n *Node) keepIndexes(ctx context.Context, p *pools) (stop func()) {
+func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -46,7 +46,7 @@ func (n *Node) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 }
 
 // buildIndexes builds what can be built now. It reports whether nothing is left to wait for.
-func (n *Node) buildIndexes(ctx context.Context, p *pools) (finished bool, err error) {
+func (n *Database) buildIndexes(ctx context.Context, p *pools) (finished bool, err error) {
 	if !slices.ContainsFunc(n.o.Config.Pipelines, func(s pipeline.Spec) bool { return s.Index != "" }) {
 		return true, nil
 	}

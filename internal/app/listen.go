@@ -14,7 +14,7 @@ import (
 func (n *Node) queries(ctx context.Context, address string) (finish func() error, err error) {
 	q := n.o.Config.Queries
 	o := serve.Options{
-		Listen: address, Cert: q.Cert, Key: q.Key, Backend: n.backend, Observe: n.observer.Request, Log: n.o.Log,
+		Listen: address, Cert: q.Cert, Key: q.Key, Backend: n.one.backend, Observe: n.observer.Request, Log: n.o.Log,
 		Limits: gate.Limits{Stop: n.o.Config.Workers.DrainTimeout}, Search: q.SearchTimeout,
 	}
 	switch {

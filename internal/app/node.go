@@ -8,21 +8,14 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
-	"github.com/embedsidecar/embedsidecar/internal/search/query"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
-	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
-	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
@@ -47,15 +40,10 @@ type Options struct {
 // Node is one run of the program. It is safe for concurrent use.
 type Node struct {
 	o        Options
-	open     connection.Opener
 	plugins  *embedders.Pool
 	observer *observe.Observer
-	backend  *query.Backend
-	database bool           // there is one, or will be
-	loader   resolve.Loader // of the role that works
-
-	audit atomic.Pointer[pgxpool.Pool] // where the audit is; nil: not connected
-	which atomic.Pointer[string]       // the database; nil: there is none, or it is not known yet
+	one      *Database
+	database bool // there is one, or will be
 }
 
 func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
@@ -68,26 +56,20 @@ func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
-	n := &Node{
-		o: o, database: hasDatabase,
-		open: connection.Opener{Config: o.Config, Log: o.Log},
-	}
-	n.plugins = embedders.New(n.source())
-	n.observer = observe.New(observe.Options{Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins}, phase)
-	n.backend = query.New(query.Options{
-		Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: hasDatabase,
-	})
+	n := &Node{o: o, database: hasDatabase, plugins: embedders.New(o.source())}
+	n.observer = observe.New(observe.Options{Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins})
+	n.one = newDatabase(o, n, "", phase)
 	return n
 }
 
 // source is where plugins and models are found.
-func (n *Node) source() embedders.Source {
-	return embedders.Source{Config: n.o.Config, Find: n.o.Find, Log: n.o.Log, Redact: n.o.Redact}
+func (n *Options) source() embedders.Source {
+	return embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact}
 }
 
 // Snapshot tells how the program stands, from what is known: it asks nobody. It takes the locks that the work of the
 // parts takes: while one of them is not given back, it does not return.
-func (n *Node) Snapshot() observe.Snapshot { return n.observer.Snapshot() }
+func (n *Node) Snapshot() observe.Snapshot { return n.one.source.Snapshot() }
 
 // Plugins are the embedders in use. Run closes them at its end; whoever does not run does it.
 func (n *Node) Plugins() *embedders.Pool { return n.plugins }
@@ -96,7 +78,7 @@ func (n *Node) Plugins() *embedders.Pool { return n.plugins }
 // there is a database. No names mean all that are in use.
 func (n *Node) Reload(ctx context.Context, by string, plugins []string) []control.Reloaded {
 	list := n.plugins.Reload(ctx, plugins)
-	pool := n.audit.Load()
+	pool := n.one.audit.Load()
 	if pool == nil {
 		return list
 	}
@@ -107,18 +89,6 @@ func (n *Node) Reload(ctx context.Context, by string, plugins []string) []contro
 		n.o.Log.WarnContext(ctx, "the audit does not tell of reloaded plugins", "by", by, "error", err)
 	}
 	return list
-}
-
-// follow asks which database it works for, so that it can be told from sidecars of others.
-func (n *Node) follow(ctx context.Context, pool *pgxpool.Pool) {
-	ctx, cancel := context.WithTimeout(ctx, auditTimeout)
-	defer cancel()
-	which, err := database.Which(ctx, pool)
-	if err != nil {
-		n.o.Log.WarnContext(ctx, "plugins reload that names a database does not reach this sidecar, SIGHUP does", "error", err)
-		return
-	}
-	n.which.Store(&which)
 }
 
 // auditTimeout is how long the entry of something that is done may take.
@@ -151,7 +121,7 @@ func (n *Node) control(ctx context.Context) (stop func()) {
 		State: func() control.State {
 			s := n.Snapshot()
 			state := s.Control()
-			if which := n.which.Load(); which != nil {
+			if which := n.one.which.Load(); which != nil {
 				state.Database = *which
 			}
 			return state

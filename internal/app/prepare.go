@@ -23,7 +23,7 @@ import (
 
 // upgraded brings a schema of an older version to this program's, or waits until its owner has done so. Who is to catch
 // up and end does not wait.
-func (n *Node) upgraded(ctx context.Context, p *pools, o RunOptions) error {
+func (n *Database) upgraded(ctx context.Context, p *pools, o RunOptions) error {
 	const pause, again = time.Second, time.Minute
 	try := func(ctx context.Context) (setup.Report, error) {
 		err := catalog.CheckVersion(ctx, p.work)
@@ -48,10 +48,10 @@ func (n *Node) upgraded(ctx context.Context, p *pools, o RunOptions) error {
 		done, err := connection.Retry(ctx, n.open, try)
 		n.o.Setup(done)
 		if older(err) == nil && !database.LockedOut(err) || o.Reached != nil {
-			n.observer.Wait(nil)
+			n.source.Wait(nil)
 			return err
 		}
-		n.observer.Wait(err)
+		n.source.Wait(err)
 		if now := time.Now(); now.Sub(told) > again {
 			n.o.Log.WarnContext(ctx, "waits for the schema to be upgraded", "reason", err, "hints", problem.Hints(err))
 			told = now
@@ -63,7 +63,7 @@ func (n *Node) upgraded(ctx context.Context, p *pools, o RunOptions) error {
 }
 
 // prepare sets up what is missing, unless told not to, and makes sure that there is something to work on.
-func (n *Node) prepare(ctx context.Context, p *pools, o RunOptions) error {
+func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
 	slot := n.o.Config.Slot.Name
 	ours, err := lookup.StoredBy(ctx, &n.loader, p.work, slot)
 	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
@@ -133,7 +133,7 @@ func (n *Node) prepare(ctx context.Context, p *pools, o RunOptions) error {
 }
 
 // warn tells what somebody should know, if there is anything.
-func (n *Node) warn(what string) {
+func (n *Database) warn(what string) {
 	if what != "" {
 		n.o.Warn(what)
 	}
@@ -153,7 +153,7 @@ func unbroken(specs []pipeline.Spec, stored []pipeline.Pipeline) (able []pipelin
 // describe asks the embedders of the configured pipelines what they are. One that cannot be had must not keep
 // the others from work: if its pipeline is set up already, it is left out, and works when its embedder does. Not so
 // when a person must mend something and nothing else would work meanwhile.
-func (n *Node) describe(ctx context.Context, specs []pipeline.Spec, stored []pipeline.Pipeline,
+func (n *Database) describe(ctx context.Context, specs []pipeline.Spec, stored []pipeline.Pipeline,
 ) ([]pipeline.Spec, map[string]embed.Description, error) {
 	described, err := n.plugins.Describe(ctx, specs)
 	if err == nil {
@@ -182,7 +182,7 @@ func (n *Node) describe(ctx context.Context, specs []pipeline.Spec, stored []pip
 
 // workable looks for a pipeline whose embedder is not the one its vectors were made with, or cannot be had. A sidecar
 // lets such a pipeline wait until somebody acts; one that is to catch up and end would wait for ever.
-func (n *Node) workable(ctx context.Context, pool *pgxpool.Pool) error {
+func (n *Database) workable(ctx context.Context, pool *pgxpool.Pool) error {
 	pipelines, err := lookup.StoredBy(ctx, &n.loader, pool, n.o.Config.Slot.Name)
 	if err != nil {
 		return err

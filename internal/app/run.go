@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
@@ -96,13 +97,18 @@ func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, leave()) }()
+	// What is under way needs the connections; errors are told above.
+	return n.one.run(ctx, o, service, func() { _, _ = finish(), leave() })
+}
 
+// run works the database. Before its connections are closed it calls leave.
+func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service, leave func()) error {
 	var p pools
 	defer p.close()
 	if err := n.connect(ctx, &p); err != nil {
 		return err
 	}
-	defer func() { _, _ = finish(), leave() }() // what is under way needs the connections; errors are told above
+	defer leave()
 	service.Follow(p.admin)
 	n.follow(ctx, p.work)
 	n.audit.Store(p.work)
@@ -123,7 +129,7 @@ func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 
 	s := n.sidecar(&p, o.Role)
 	n.backend.Follow(s, p.queries)
-	n.observer.Follow(s, p.work, p.stream) //nolint:contextcheck // what scrapes ask for ends with the listener
+	n.source.Follow(s, p.work, p.stream) //nolint:contextcheck // what scrapes ask for ends with the listener
 	n.o.Working(ctx)
 	n.atStart(ctx, p.work)
 	if o.Role == Stream {
@@ -136,13 +142,13 @@ func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 	if err := n.catchUp(ctx, s, p.work, o.Reached); err != nil {
 		return err
 	}
-	_, err = n.buildIndexes(ctx, &p)
+	_, err := n.buildIndexes(ctx, &p)
 	return err
 }
 
 // connect opens the pools, one after the other, and tries again while the server is away. Those that were opened before
 // an error are the caller's to close.
-func (n *Node) connect(ctx context.Context, p *pools) (err error) {
+func (n *Database) connect(ctx context.Context, p *pools) (err error) {
 	open := func(ctx context.Context, open func(ctx context.Context) (*pgxpool.Pool, error)) (*pgxpool.Pool, error) {
 		return connection.Retry(ctx, n.open, open)
 	}
@@ -171,7 +177,7 @@ func (n *Node) connect(ctx context.Context, p *pools) (err error) {
 }
 
 // sidecar makes the sidecar of the configuration.
-func (n *Node) sidecar(p *pools, role Role) *sidecar.Sidecar {
+func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 	c := n.o.Config
 	return sidecar.New(sidecar.Options{
 		Slot: c.Slot.Name, Instance: c.Instance, Host: n.o.Host, Version: n.o.Build.Version,
@@ -196,14 +202,14 @@ func (n *Node) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		// 0 is the sidecar's own default.
 		DrainTimeout: max(c.Workers.DrainTimeout, time.Nanosecond),
 		CacheBytes:   c.Workers.CacheBytes,
-		Fresh:        n.observer.Fresh(),
+		Fresh:        n.source.Fresh(),
 		Redact:       n.o.Redact,
 		Trace:        n.o.Trace,
 	})
 }
 
 // catchUp runs the sidecar until everything committed before now is worked.
-func (n *Node) catchUp(ctx context.Context, s *sidecar.Sidecar, pool *pgxpool.Pool,
+func (n *Database) catchUp(ctx context.Context, s *sidecar.Sidecar, pool *pgxpool.Pool,
 	reached func(ctx context.Context, r Reached) error,
 ) error {
 	lsn, err := report.Now(ctx, pool)

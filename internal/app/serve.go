@@ -28,19 +28,19 @@ func (n *Node) Serve(ctx context.Context, address string) (err error) {
 	}
 	defer func() { err = errors.Join(err, finish()) }()
 	if n.database {
-		pool, err := connection.Retry(ctx, n.open, func(ctx context.Context) (*pgxpool.Pool, error) {
-			return n.open.Pool(ctx, connection.Queries)
+		pool, err := connection.Retry(ctx, n.one.open, func(ctx context.Context) (*pgxpool.Pool, error) {
+			return n.one.open.Pool(ctx, connection.Queries)
 		})
 		if err != nil {
 			return err
 		}
 		defer pool.Close()
 		defer func() { _ = finish() }() // what is under way needs the connections; its error is told above
-		n.backend.Follow(nil, pool)
-		n.follow(ctx, pool)
+		n.one.backend.Follow(nil, pool)
+		n.one.follow(ctx, pool)
 	}
 	// A model that cannot be used is known before long, and the first who asks for it need not wait for its start.
-	model, err := n.backend.Service(ctx, pipeline.ModelName{})
+	model, err := n.one.backend.Service(ctx, pipeline.ModelName{})
 	if err != nil {
 		return err
 	}

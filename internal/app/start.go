@@ -11,7 +11,7 @@ import (
 
 // atStart says what waits when a sidecar starts, and tries dead letters again if the configuration says so. Neither is
 // a reason not to work.
-func (n *Node) atStart(ctx context.Context, pool *pgxpool.Pool) {
+func (n *Database) atStart(ctx context.Context, pool *pgxpool.Pool) {
 	st, err := report.Options{CountUpTo: -1, AtOnce: true}.Read(ctx, pool)
 	if err != nil {
 		if ctx.Err() == nil {

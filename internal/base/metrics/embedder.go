@@ -68,6 +68,9 @@ func (m *Metrics) Pool(name string) Gauges {
 	return Gauges{Gauge{m.v.pool, []string{name}}, PoolStates}
 }
 
+// Databases returns the gauges of how many databases are in a state, by DatabaseStates.
+func (m *Metrics) Databases() Gauges { return Gauges{Gauge{m.v.databases, nil}, DatabaseStates} }
+
 // Request notes a query that was answered. The handler and the method come from small fixed sets.
 func (m *Metrics) Request(handler, method string, status int, took time.Duration) {
 	m.v.http.WithLabelValues(handler, method, strconv.Itoa(status)).Observe(took.Seconds())

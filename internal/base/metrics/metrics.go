@@ -7,8 +7,10 @@
 package metrics
 
 import (
+	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,10 +20,11 @@ import (
 
 const namespace = "embedsidecar"
 
-// Other is the label of pipelines beyond the first MaxPipelines.
+// Other is the label of pipelines beyond the first MaxPipelines. Databases beyond the first MaxSources are not shown.
 const (
 	Other        = "_other"
 	MaxPipelines = 200
+	MaxSources   = 100
 )
 
 // Build is what the program says of itself.
@@ -38,42 +41,86 @@ type Metrics struct {
 
 	mu        sync.Mutex
 	pipelines map[[2]string]bool
-	before    []func()
+	sources   map[string]bool
+	several   bool
+	before    map[int]func()
+	next      int // of before
 }
 
 // New returns a registry that also tells about the Go runtime, the process and the build.
 func New(build Build) *Metrics {
-	m := &Metrics{Registry: prometheus.NewRegistry(), pipelines: map[[2]string]bool{}}
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(), pipelines: map[[2]string]bool{}, sources: map[string]bool{},
+		before: map[int]func(){},
+	}
 	m.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.v = newVectors(m.Registry)
 	m.v.build.WithLabelValues(build.Version, build.Revision, runtime.Version()).Set(1)
 	return m
 }
 
+// Several has what is told of a database have its name as the label database, too: there are several.
+func (m *Metrics) Several() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.several = true
+}
+
 // Gather runs what BeforeGather was given and then reads all metrics. It makes Metrics a prometheus.Gatherer.
 func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 	m.mu.Lock()
-	before := slices.Clone(m.before)
+	several := m.several
+	var before []func()
+	for _, at := range slices.Sorted(maps.Keys(m.before)) {
+		before = append(before, m.before[at])
+	}
 	m.mu.Unlock()
 	for _, f := range before {
 		f()
 	}
-	return m.Registry.Gather()
+	families, err := m.Registry.Gather()
+	if several {
+		for _, f := range families {
+			for _, metric := range f.GetMetric() {
+				labelDatabase(metric)
+			}
+		}
+	}
+	return families, err
+}
+
+// labelDatabase gives a metric of a source the label database.
+func labelDatabase(metric *dto.Metric) {
+	at := slices.IndexFunc(metric.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "source" })
+	if at < 0 {
+		return
+	}
+	name := "database"
+	metric.Label = append(metric.Label, &dto.LabelPair{Name: &name, Value: metric.Label[at].Value})
+	slices.SortFunc(metric.Label, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
 }
 
 // BeforeGather has f called at the start of each scrape, for values that are cheap to read and not worth keeping up to
-// date all the time. f may run in several goroutines at once and must not block.
-func (m *Metrics) BeforeGather(f func()) {
+// date all the time. f may run in several goroutines at once and must not block. The function it returns ends that.
+func (m *Metrics) BeforeGather(f func()) (stop func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.before = append(m.before, f)
+	at := m.next
+	m.next++
+	m.before[at] = f
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.before, at)
+	}
 }
 
-// Follow keeps a counter level with a total that somebody else counts. The total must not fall.
-func (m *Metrics) Follow(c prometheus.Counter, total func() int64) {
+// Follow keeps a counter level with a total that somebody else counts. The total must not fall. The function it returns
+// ends that.
+func (m *Metrics) Follow(c prometheus.Counter, total func() int64) (stop func()) {
 	var mu sync.Mutex
 	var last int64
-	m.BeforeGather(func() {
+	return m.BeforeGather(func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if now := total(); now > last {

@@ -40,6 +40,7 @@ func all() *Metrics {
 	plugin.Up(true, "1.0.0")
 	plugin.CircuitOpen.Set(0)
 	m.Pool("queue").Set("idle", 1)
+	m.Databases().Set("working", 1)
 	m.Request("search", "POST", 200, time.Millisecond)
 	return m
 }
@@ -213,3 +214,42 @@ func TestPlugin_Up(t *testing.T) {
 }
 
 var _ prometheus.Gatherer = (*Metrics)(nil)
+
+// With several databases their names are a label, and one that is gone leaves nothing.
+func TestSeveral_NamesTheDatabaseAndForgetsIt(t *testing.T) {
+	m := New(Build{})
+	m.Several()
+	s := m.Source("tenant_a", "slot")
+	s.Pipeline("docs").Retries.Inc()
+	m.Source("tenant_b", "other").Pipeline("docs")
+	lines := func(database string) (n int) {
+		t.Helper()
+		families, err := m.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			for _, metric := range f.GetMetric() {
+				for _, l := range metric.GetLabel() {
+					if l.GetName() == "database" && l.GetValue() == database {
+						n++
+					}
+				}
+			}
+		}
+		return n
+	}
+	if lines("tenant_a") == 0 || lines("tenant_a") != lines("tenant_b") {
+		t.Errorf("%d lines of one database, %d of the other", lines("tenant_a"), lines("tenant_b"))
+	}
+	s.Close()
+	if lines("tenant_a") != 0 || lines("tenant_b") == 0 {
+		t.Errorf("%d lines of the database that is gone, %d of the other", lines("tenant_a"), lines("tenant_b"))
+	}
+	for i := range MaxSources + 2 {
+		m.Source(fmt.Sprint("db", i), "slot")
+	}
+	if got := testutil.CollectAndCount(m.v.up); got != MaxSources {
+		t.Errorf("%d databases are shown, want %d", got, MaxSources)
+	}
+}

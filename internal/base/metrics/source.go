@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,7 @@ var (
 	WorkerStates   = []string{"idle", "busy"}
 	PoolStates     = []string{"idle", "acquired", "constructing", "max"}
 	IndexStates    = []string{"ready", "none", "building", "invalid"}
+	DatabaseStates = []string{"working", "quiet", "starting", "failing", "unserved"}
 	PipelineStates = health.Codes()
 	Parts          = restart.Names()
 )
@@ -121,8 +123,17 @@ type Source struct {
 	name    string
 }
 
-// Source returns the metrics of a database and its slot.
+// Source returns the metrics of a database and its slot. Those of one beyond the first MaxSources go nowhere.
 func (m *Metrics) Source(name, slot string) *Source {
+	m.mu.Lock()
+	full := !m.sources[name] && len(m.sources) >= MaxSources
+	if !full {
+		m.sources[name] = true
+	}
+	m.mu.Unlock()
+	if full {
+		return New(Build{}).Source(name, slot)
+	}
 	v := m.v
 	s := &Source{
 		Up:              Gauge{v.up, []string{name}},
@@ -161,6 +172,18 @@ func (m *Metrics) Source(name, slot string) *Source {
 	s.Up.Set(0)
 	s.Connected.Set(0)
 	return s
+}
+
+// Close removes all metrics of a database that is gone.
+func (s *Source) Close() {
+	of := prometheus.Labels{"source": s.name}
+	for _, vec := range s.metrics.v.ofSources() {
+		vec.DeletePartialMatch(of)
+	}
+	s.metrics.mu.Lock()
+	defer s.metrics.mu.Unlock()
+	delete(s.metrics.sources, s.name)
+	maps.DeleteFunc(s.metrics.pipelines, func(key [2]string, _ bool) bool { return key[0] == s.name })
 }
 
 // Pipeline holds the metrics of one pipeline.

@@ -38,8 +38,24 @@ type vectors struct {
 	// self
 	panics *prometheus.CounterVec
 
-	pool *prometheus.GaugeVec
-	http *prometheus.HistogramVec
+	databases, pool *prometheus.GaugeVec
+	http            *prometheus.HistogramVec
+}
+
+// vec is a metric with its labels open, of any kind.
+type vec interface {
+	DeletePartialMatch(labels prometheus.Labels) int
+}
+
+// ofSources are those with the label source.
+func (v *vectors) ofSources() []vec {
+	return []vec{
+		v.up, v.connected, v.slotLag, v.slotRetained, v.slotSafe, v.slotStatus, v.checkpointSaved, v.lastMessage,
+		v.changes, v.transactions, v.replayed, v.bytes, v.reconnects, v.gaps, v.tableChanges, v.skipped, v.direct, v.made,
+		v.joined, v.questions, v.tasks, v.oldest, v.paused, v.finished, v.retries, v.lost, v.crashes, v.freshness,
+		v.writes, v.sanitised, v.spent, v.coverage, v.scanRunning, v.scanExpected, v.scanSeen, v.index, v.state,
+		v.workers, v.busy, v.panics,
+	}
 }
 
 func newVectors(r *prometheus.Registry) vectors {
@@ -135,6 +151,8 @@ func newVectors(r *prometheus.Registry) vectors {
 
 		panics: f.counter("panics_total",
 			"Times a loop of this sidecar panicked, which is a mistake of embedsidecar's, and began again.", "source", "part"),
+		databases: f.gauge("databases",
+			"Databases of this sidecar by state, where several are configured.", "state"),
 		pool: f.gauge("db_pool_connections", "Connections of a pool by state.", "pool", "state"),
 		http: f.histogram("http_request_duration_seconds", "Time of a query, from its header to its answer.", shortTimes,
 			"handler", "method", "code"),

@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -48,9 +49,11 @@ type collector struct {
 	covering sync.Mutex // held while ledgers are counted
 	counts   report.Counts
 
+	services *services
+	stops    []func() // end what follows a sidecar; of follow and leave
+
 	mu        sync.Mutex
 	pipelines map[string]*tally
-	services  map[*embed.Stats]bool // those that are followed
 	asked     time.Time
 	indexed   time.Time // when the indexes were looked at
 }
@@ -63,16 +66,33 @@ type tally struct {
 	stopped health.Code                  // its state, where that is told by its name and all else with others'
 }
 
-func newCollector(ctx context.Context, o Options) *collector {
-	c := &collector{
-		Options: o, metrics: metrics.New(metrics.Build{Version: o.Build.Version, Revision: o.Build.Revision}),
-		pipelines: map[string]*tally{}, services: map[*embed.Stats]bool{},
+// services are those whose counters are followed. Databases share them.
+type services struct {
+	mu   sync.Mutex
+	list map[*embed.Stats]bool
+}
+
+// add reports whether one is new.
+func (s *services) add(stats *embed.Stats) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.list == nil {
+		s.list = map[*embed.Stats]bool{}
 	}
+	is := !s.list[stats]
+	s.list[stats] = true
+	return is
+}
+
+// newCollector makes one of a database, whose name is that of the connection string unless there are several.
+func newCollector(ctx context.Context, o Options, into *metrics.Metrics, name string) *collector {
+	c := &collector{Options: o, metrics: into, pipelines: map[string]*tally{}, services: &services{}}
 	c.ctx, c.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	name := "main"
-	if dsn, err := config.ParseDSN(o.Config.Database.URL); err == nil && dsn.Database != "" {
+	context.AfterFunc(ctx, c.cancel)
+	if dsn, err := config.ParseDSN(o.Config.Database.URL); name == "" && err == nil {
 		name = dsn.Database
 	}
+	name = cmp.Or(name, "main")
 	c.source = c.metrics.Source(name, o.Config.Slot.Name)
 	return c
 }
@@ -83,7 +103,26 @@ func (c *collector) close() {
 	c.asking.Wait()
 }
 
-func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work, stream *pgxpool.Pool) {
+// leave follows the sidecar no more, which has ended; quiet where nothing is wrong.
+func (c *collector) leave(quiet bool) {
+	for _, stop := range c.stops {
+		stop()
+	}
+	c.stops = nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, t := range c.pipelines {
+		t.count()
+		t.worker = nil
+	}
+	c.source.Connected.Set(0)
+	c.source.Up.Set(metrics.Bool(quiet))
+	c.source.Workers.Set("busy", 0)
+	c.source.Workers.Set("idle", 0)
+}
+
+func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work *pgxpool.Pool) {
+	keep := func(stop func()) { c.stops = append(c.stops, stop) }
 	for _, count := range []struct {
 		counter prometheus.Counter
 		field   func(*replication.Stats) *atomic.Int64
@@ -102,12 +141,12 @@ func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work, s
 		{c.source.Skipped.At("unchanged"), func(s *replication.Stats) *atomic.Int64 { return &s.Dropped }},
 		{c.source.Skipped.At("key_too_long"), func(s *replication.Stats) *atomic.Int64 { return &s.TooLong }},
 	} {
-		c.metrics.Follow(count.counter, func() int64 {
+		keep(c.metrics.Follow(count.counter, func() int64 {
 			if stats := s.Stream(); stats != nil {
 				return count.field(stats).Load()
 			}
 			return 0
-		})
+		}))
 	}
 	for outcome, field := range map[string]func(*sidecar.Asked) *atomic.Int64{
 		"answered": func(a *sidecar.Asked) *atomic.Int64 { return &a.Answered },
@@ -116,26 +155,23 @@ func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work, s
 		"expired":  func(a *sidecar.Asked) *atomic.Int64 { return &a.Expired },
 		"forged":   func(a *sidecar.Asked) *atomic.Int64 { return &a.Forged },
 	} {
-		c.metrics.Follow(c.source.Questions.At(outcome), func() int64 {
+		keep(c.metrics.Follow(c.source.Questions.At(outcome), func() int64 {
 			if stats := s.Asked(); stats != nil {
 				return field(stats).Load()
 			}
 			return 0
-		})
+		}))
 	}
 	for _, part := range restart.Parts {
-		c.metrics.Follow(c.source.Panics.At(string(part)), func() int64 { return s.Panics(part) })
+		keep(c.metrics.Follow(c.source.Panics.At(string(part)), func() int64 { return s.Panics(part) }))
 	}
 	pipelines := func() []sidecar.State { return snapshot().Pipelines }
-	c.metrics.BeforeGather(func() {
+	keep(c.metrics.BeforeGather(func() {
 		now := snapshot()
 		c.streamed(now.Stream)
 		c.worked(now.Pipelines)
-		c.plugged()
-		c.pooled("work", work)
-		c.pooled("stream", stream)
 		c.ask(work, pipelines)
-	})
+	}))
 }
 
 func (c *collector) streamed(stats *replication.Stats) {
@@ -184,8 +220,7 @@ func (c *collector) worked(states []sidecar.State) {
 			busy += float64(state.Worker.Busy.Load())
 			loops += float64(connection.Loops(c.Config))
 		}
-		if state.Service != nil && !c.services[state.Service] {
-			c.services[state.Service] = true
+		if state.Service != nil && c.services.add(state.Service) {
 			c.serve(state)
 		}
 	}
@@ -237,23 +272,6 @@ func (c *collector) serve(state sidecar.State) {
 	m := c.metrics.Embedder(h.Model(), h.Plugin)
 	c.metrics.Follow(m.CacheHits, state.Service.Saved.Load)
 	c.metrics.Follow(m.CacheMisses, state.Service.Missed.Load)
-}
-
-func (c *collector) plugged() {
-	for _, h := range c.Plugins.All() {
-		stats, m := h.Stats(), c.metrics.Plugin(h.Plugin)
-		m.Up(stats.Up, stats.Version)
-		m.CircuitOpen.Set(metrics.Bool(stats.CircuitOpen))
-		h.Count(stats, m)
-	}
-}
-
-func (c *collector) pooled(name string, pool *pgxpool.Pool) {
-	stat, m := pool.Stat(), c.metrics.Pool(name)
-	m.Set("idle", float64(stat.IdleConns()))
-	m.Set("acquired", float64(stat.AcquiredConns()))
-	m.Set("constructing", float64(stat.ConstructingConns()))
-	m.Set("max", float64(stat.MaxConns()))
 }
 
 // ask has the database asked in the background if what it said is old.

@@ -1,25 +1,27 @@
-// Package observe shows how the running program stands: probes, metrics and the control socket each show a part of one
-// Snapshot. What only the tables know is read here, too.
+// Package observe shows how the running program stands: probes, metrics and the control socket each show a part of it.
+// What only the tables know is read here, too.
 package observe
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
-	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/metrics"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/status/ops"
-	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
 // Options say what is observed.
@@ -28,48 +30,69 @@ type Options struct {
 	Log     *slog.Logger
 	Build   Build
 	Plugins *embedders.Pool
+	Several bool // databases, which come and go
 }
 
 // Observer is what a running program shows of itself. It is safe for concurrent use.
 type Observer struct {
 	o Options
 
-	mu        sync.Mutex
-	collector *collector       // nil without a listener; Listen sets it before anything else begins
-	sidecar   *sidecar.Sidecar // nil while it starts
-	pool      *pgxpool.Pool    // nil while there is none
-	standing  []report.Pipeline
-	phase     Phase
-	waits     error // why it does not come further with its start; nil: not known
+	metrics  *metrics.Metrics // nil without a listener; Listen sets it before anything else begins
+	scraping context.Context  //nolint:containedctx // ends what scrapes have started
+	services services
+
+	mu       sync.Mutex
+	sources  []*Source
+	unserved func() int // databases that are beyond the limit; nil: not known
 }
 
-// New makes an Observer of a program that starts, or, with Queries, of one that answers queries and does nothing else.
-func New(o Options, phase Phase) *Observer { return &Observer{o: o, phase: phase} }
+// New makes an Observer of a program.
+func New(o Options) *Observer { return &Observer{o: o} }
 
 // Listen answers probes from now on, if the user wants that. The function it returns ends that.
 func (o *Observer) Listen(ctx context.Context) (stop func() error, err error) {
 	if o.o.Config.Ops.Listen == "" {
 		return func() error { return nil }, nil
 	}
-	collector := newCollector(ctx, o.o)
-	if o.phase == Queries {
-		collector.metrics.BeforeGather(collector.plugged)
+	shown := metrics.New(metrics.Build{Version: o.o.Build.Version, Revision: o.o.Build.Revision})
+	scraping, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	if o.o.Several {
+		shown.Several()
+		shown.BeforeGather(o.count)
 	}
+	shown.BeforeGather(o.plugged)
+	shown.BeforeGather(o.pooled)
 	o.mu.Lock()
-	o.collector = collector
+	o.metrics, o.scraping = shown, scraping
+	for _, s := range o.sources {
+		s.collect()
+	}
 	o.mu.Unlock()
+	end := func() {
+		cancel()
+		for _, s := range o.all() {
+			s.close()
+		}
+	}
 	server, err := ops.Listen(ctx, ops.Options{
-		Listen: o.o.Config.Ops.Listen, Ready: o.ready, Metrics: collector.metrics, Version: o.o.Build, Log: o.o.Log,
+		Listen: o.o.Config.Ops.Listen, Ready: o.ready, Metrics: shown, Version: o.o.Build, Log: o.o.Log,
 	})
 	if err != nil {
-		collector.close()
+		end()
 		return nil, problem.New(problem.Usage, err)
 	}
 	finish := server.Start(ctx) // it answers while work is finished, too
 	return func() error {
-		collector.close()
+		end()
 		return finish()
 	}, nil
+}
+
+// Unserved has databases counted that are found and, beyond the limit, not worked.
+func (o *Observer) Unserved(count func() int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unserved = count
 }
 
 // Embedder returns the embedder of a pipeline, measured if anybody listens.
@@ -78,85 +101,131 @@ func (o *Observer) Embedder(_ context.Context, p *pipeline.Pipeline) (embed.Embe
 	if err != nil {
 		return nil, err
 	}
-	if o.collector == nil {
+	if o.metrics == nil {
 		return h, nil
 	}
-	return h.Measure(o.collector.metrics.Embedder), nil
-}
-
-// Fresh returns what notes how long rows have waited, or nil if nobody listens.
-func (o *Observer) Fresh() func(p *pipeline.Pipeline, d time.Duration) {
-	if o.collector == nil {
-		return nil
-	}
-	return func(p *pipeline.Pipeline, d time.Duration) { o.collector.fresh(p.Name, d) }
+	return h.Measure(o.metrics.Embedder), nil
 }
 
 // Request notes a query that was answered.
 func (o *Observer) Request(handler, method string, status int, took time.Duration) {
-	if o.collector != nil {
-		o.collector.metrics.Request(handler, method, status, took)
+	if o.metrics != nil {
+		o.metrics.Request(handler, method, status, took)
 	}
 }
 
-// Wait shows what a start waits for.
-func (o *Observer) Wait(why error) {
+// all returns the databases that are observed now.
+func (o *Observer) all() []*Source {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.waits = why
-}
-
-// Follow shows a sidecar that is about to run, and its pools of connections.
-func (o *Observer) Follow(s *sidecar.Sidecar, work, stream *pgxpool.Pool) {
-	o.mu.Lock()
-	o.sidecar, o.pool, o.phase = s, work, Working
-	o.mu.Unlock()
-	if o.collector != nil { // not under the lock: a scrape asks for a Snapshot
-		o.collector.follow(s, o.Snapshot, work, stream)
-	}
-}
-
-// Snapshot tells how the program stands, from what is known: it asks nobody.
-func (o *Observer) Snapshot() Snapshot {
-	o.mu.Lock()
-	running, phase, waits := o.sidecar, o.phase, o.waits
-	o.mu.Unlock()
-	s := Snapshot{
-		Instance: o.o.Config.Instance, Slot: o.o.Config.Slot.Name, Version: o.o.Build.Version, Pid: os.Getpid(),
-		Phase: phase, Waits: waits, Plugins: o.o.Plugins.States(),
-	}
-	if running != nil {
-		s.Stream, s.Pipelines = running.Stream(), running.States()
-	}
-	return s
+	return slices.Clone(o.sources)
 }
 
 // ready answers probes.
 func (o *Observer) ready(ctx context.Context) []ops.Check {
-	s := o.Snapshot()
-	s.Standing = o.stand(ctx)
-	return s.Ready()
+	if !o.o.Several {
+		s := o.all()[0]
+		now := s.Snapshot()
+		now.Standing = s.stand(ctx)
+		return now.Ready()
+	}
+	list := o.all()
+	slices.SortFunc(list, func(a, b *Source) int { return cmp.Compare(a.name, b.name) })
+	snapshots := make([]Snapshot, len(list))
+	for i, s := range list {
+		snapshots[i] = s.Snapshot()
+	}
+	plugins := Snapshot{Phase: Queries, Plugins: o.o.Plugins.States()}
+	return append(databases(snapshots), plugins.Ready()...)
 }
 
-// stand asks the tables where the pipelines of the slot stand, for a moment: a probe does not wait. It returns what
-// they said last where they give no answer.
-func (o *Observer) stand(ctx context.Context) []report.Pipeline {
-	const moment = 500 * time.Millisecond
+// databases returns how each of several databases stands. One that does not work is no reason to send the others
+// nothing: work may be sent here while one of them is worked, or none is there.
+func databases(list []Snapshot) []ops.Check {
+	var checks []ops.Check
+	works, first := len(list) == 0, error(nil)
+	for i := range list {
+		s := &list[i]
+		check := ops.Check{Name: "database " + s.Database, Aside: true, Err: s.streams()}
+		if check.Err == nil {
+			works = true
+			check.Err = s.waiting()
+		} else if first == nil {
+			first = check.Err
+		}
+		checks = append(checks, check)
+	}
+	all := ops.Check{Name: "databases"}
+	if !works {
+		all.Err = fmt.Errorf("none of %d works; the first: %w", len(list), first)
+	}
+	return append([]ops.Check{all}, checks...)
+}
+
+// waiting returns the pipelines that are not worked though nobody wants that, as far as this process knows.
+func (s *Snapshot) waiting() error {
+	var list []string
+	for i := range s.Pipelines {
+		p := &s.Pipelines[i]
+		if p.Problem != nil && !asWished(p.Problem.Code) {
+			list = append(list, fmt.Sprintf("pipeline %s: %s", p.Pipeline.Name, p.Reason()))
+		}
+	}
+	if list == nil {
+		return nil
+	}
+	return errors.New(strings.Join(list, "; "))
+}
+
+// count shows how many databases are in which state.
+func (o *Observer) count() {
+	states := map[string]int{}
+	for _, s := range o.all() {
+		now := s.Snapshot()
+		states[now.State()]++
+	}
 	o.mu.Lock()
-	pool, last := o.pool, o.standing
+	unserved := o.unserved
 	o.mu.Unlock()
-	if pool == nil {
-		return last
+	if unserved != nil {
+		states["unserved"] = unserved()
 	}
-	ctx, cancel := context.WithTimeout(ctx, moment)
-	defer cancel()
-	list, err := report.Pipelines(ctx, pool)
-	if err != nil {
-		return last
+	for _, state := range metrics.DatabaseStates {
+		o.metrics.Databases().Set(state, float64(states[state]))
 	}
-	list = slices.DeleteFunc(list, func(p report.Pipeline) bool { return p.Slot != o.o.Config.Slot.Name })
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.standing = list
-	return list
+}
+
+// plugged shows the plugins.
+func (o *Observer) plugged() {
+	for _, h := range o.o.Plugins.All() {
+		stats, m := h.Stats(), o.metrics.Plugin(h.Plugin)
+		m.Up(stats.Up, stats.Version)
+		m.CircuitOpen.Set(metrics.Bool(stats.CircuitOpen))
+		h.Count(stats, m)
+	}
+}
+
+// pooled shows the connections, of all databases together.
+func (o *Observer) pooled() {
+	pools := map[string][]*pgxpool.Pool{}
+	for _, s := range o.all() {
+		s.mu.Lock()
+		if s.pool != nil {
+			pools["work"], pools["stream"] = append(pools["work"], s.pool), append(pools["stream"], s.direct)
+		}
+		s.mu.Unlock()
+	}
+	for name, list := range pools {
+		var idle, acquired, constructing, most int32
+		for _, pool := range list {
+			stat := pool.Stat()
+			idle, acquired = idle+stat.IdleConns(), acquired+stat.AcquiredConns()
+			constructing, most = constructing+stat.ConstructingConns(), most+stat.MaxConns()
+		}
+		m := o.metrics.Pool(name)
+		m.Set("idle", float64(idle))
+		m.Set("acquired", float64(acquired))
+		m.Set("constructing", float64(constructing))
+		m.Set("max", float64(most))
+	}
 }

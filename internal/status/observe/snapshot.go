@@ -18,6 +18,7 @@ import (
 
 // Snapshot is how this process stands at one moment. Probes, metrics and the control socket each show a part of it.
 type Snapshot struct {
+	Database string // its name where there are several
 	Instance string
 	Slot     string
 	Version  string
@@ -39,7 +40,27 @@ const (
 	Starting Phase = iota // waits for the database, or sets it up
 	Working               // there is a sidecar
 	Queries               // there is none and will be none: queries are answered and nothing else
+	Quiet                 // nothing changes: it is looked at in turn
+	Failing               // its work has ended with an error, and begins again by and by
 )
+
+// State is the phase as a word, of metrics.DatabaseStates.
+func (s *Snapshot) State() string {
+	switch {
+	case s.Phase == Failing:
+		return "failing"
+	case s.Phase == Quiet:
+		return "quiet"
+	case s.Phase == Working && s.streams() == nil:
+		return "working"
+	}
+	return "starting"
+}
+
+// asWished reports whether a pipeline does not work because somebody wants that.
+func asWished(code health.Code) bool {
+	return slices.Contains([]health.Code{health.Paused, health.OutsideHours, health.Disabled}, code)
+}
 
 // Ready returns what must be so before work may be sent here, and how the pipelines stand, which is told beside: one
 // that cannot be worked is no reason to send the others nothing.
@@ -52,7 +73,7 @@ func (s *Snapshot) Ready() []ops.Check {
 		p := &s.Standing[i]
 		check := ops.Check{Name: "pipeline " + p.Name, Aside: true}
 		// One that a person has paused is as it should be, and so is one outside of its hours.
-		if !p.Works && !slices.Contains([]health.Code{health.Paused, health.OutsideHours, health.Disabled}, p.State) {
+		if !p.Works && !asWished(p.State) {
 			check.Err = fmt.Errorf("%s: %s", p.State.Word(), p.Health())
 		}
 		checks = append(checks, check)
@@ -73,6 +94,10 @@ func (s *Snapshot) Ready() []ops.Check {
 // streams returns why changes do not arrive here, or nil.
 func (s *Snapshot) streams() error {
 	switch {
+	case s.Phase == Quiet:
+		return nil
+	case s.Phase == Failing:
+		return fmt.Errorf("failing: %w; %s", s.Waits, strings.Join(problem.Hints(s.Waits), "; "))
 	case s.Phase == Starting && s.Waits != nil:
 		return fmt.Errorf("starting: %w; %s", s.Waits, strings.Join(problem.Hints(s.Waits), "; "))
 	case s.Phase == Starting:

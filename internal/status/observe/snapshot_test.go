@@ -12,7 +12,7 @@ import (
 func TestSnapshot_ALockThatNobodyGivesBackStarvesTheWatchdog(t *testing.T) {
 	t.Parallel()
 	c := &config.Config{}
-	o := New(Options{Config: c, Plugins: embedders.New(embedders.Source{Config: c})}, Queries)
+	o := New(Options{Config: c, Plugins: embedders.New(embedders.Source{Config: c})}).Source(c, "", Queries)
 	o.mu.Lock()
 	answered := make(chan struct{})
 	go func() {
