@@ -103,7 +103,8 @@ GRANT SELECT (pipeline_id, name, table_schema, table_name, enabled) ON embedside
 -- texts are cut: give it to the roles that may read these rows. Policies of row-level security hold for them.
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_searcher;
 GRANT EXECUTE ON FUNCTION embedsidecar.search, embedsidecar.neighbours, embedsidecar.search_owner,
-    embedsidecar.search_statement, embedsidecar.embed, embedsidecar.begin_ask, embedsidecar.asked
+    embedsidecar.search_statement, embedsidecar.rows_with_tasks, embedsidecar.missing_grants,
+    embedsidecar.check_search, embedsidecar.embed, embedsidecar.begin_ask, embedsidecar.asked
     TO embedsidecar_searcher;
 GRANT EXECUTE ON PROCEDURE embedsidecar.ask TO embedsidecar_searcher;
 

@@ -211,23 +211,28 @@ func Find(pipelines []pipeline.Pipeline, name string) int {
 	return slices.IndexFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Name == name })
 }
 
-// Meant returns the place of the pipeline that somebody means, or -1: one by this name, or else the only one that was
-// named after a table of this name, whose schema nobody types.
+// Meant returns the place of the pipeline that somebody means, or -1: one by this name; or else the only one that was
+// named after a table of this name, whose schema nobody types; or else the only one of a table of this name.
 func Meant(pipelines []pipeline.Pipeline, name string) int {
-	if at := Find(pipelines, name); at >= 0 {
-		return at
-	}
-	found := -1
-	for i := range pipelines {
-		if _, table, is := strings.Cut(pipelines[i].Name, "."); is && table == name &&
-			pipelines[i].Name == pipelines[i].Schema+"."+pipelines[i].Table {
-			if found >= 0 {
-				return -1
+	for _, means := range []func(p *pipeline.Pipeline) bool{
+		func(p *pipeline.Pipeline) bool { return p.Name == name },
+		func(p *pipeline.Pipeline) bool { return p.Table == name && p.Name == p.Schema+"."+p.Table },
+		func(p *pipeline.Pipeline) bool { return p.Table == name || p.Schema+"."+p.Table == name },
+	} {
+		found, several := -1, false
+		for i := range pipelines {
+			if means(&pipelines[i]) {
+				found, several = i, found >= 0
 			}
-			found = i
+		}
+		switch {
+		case several:
+			return -1
+		case found >= 0:
+			return found
 		}
 	}
-	return found
+	return -1
 }
 
 // Of returns the pipelines that a list of names means, as that of a token: all where it names none.
