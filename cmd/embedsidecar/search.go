@@ -47,7 +47,7 @@ func newSearch() *command {
 				`{"price": {"$gte": 10, "$lt": 20}}; operators are $eq, $ne, $in, $nin, $gt, $gte, $lt, $lte`),
 			own.text("max-distance", &c.distance, "`X` leave out rows whose vectors are farther away", "any"),
 			own.toggle("fresh-only", &c.fresh, "leave out rows that wait to be embedded again"),
-			own.list("columns", &c.columns, "`COLUMN,...` to print beside the key"),
+			own.list("return", &c.columns, "`COLUMN,...` to print beside the key"),
 			own.text("like", &c.key, "`KEY` of the row to which others are similar"),
 			own.toggle("hybrid", &c.hybrid, "by vector and by full text search"),
 			own.text("language", &c.language, "`NAME` text search configuration of --hybrid", "the database's own"),

@@ -55,7 +55,7 @@ type Pipeline struct {
 	Aside         int64              `json:"set_aside,omitempty"` // changes that cannot be queued, for a lock
 	ScanPhase     string             `json:"scan_phase"`
 	ScanReason    string             `json:"scan_reason,omitempty"`
-	ScanSeen      int64              `json:"scan_rows_seen"`
+	ScanSeen      int64              `json:"scan_rows_seen"` // compared, and embedded where they differed
 	ScanExpected  int64              `json:"scan_rows_expected"`
 	ScanRate      float64            `json:"scan_rows_per_second"`
 	ScanLeft      float64            `json:"scan_seconds_left,omitempty"` // about; absent: not known
