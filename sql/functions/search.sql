@@ -302,10 +302,12 @@ BEGIN
                    SELECT array_agg(format('OPERATOR(pg_catalog.%s)', e.oprname) ORDER BY ea.amopstrategy) AS operators
                    FROM   pg_amop AS ea JOIN pg_operator AS e ON e.oid = ea.amopopr,
                           (SELECT o.opcfamily, o.opcintype FROM pg_opclass AS o
-                           WHERE  o.opcdefault AND o.opcmethod = (SELECT m.oid FROM pg_am AS m WHERE m.amname = 'btree')
+                           WHERE  o.opcdefault
+                                  AND o.opcmethod = (SELECT m.oid FROM pg_am AS m WHERE m.amname = 'btree')
                                   AND t.base < 16384 AND (o.opcintype = t.base
                                       OR EXISTS (SELECT FROM pg_cast AS c WHERE c.castsource = t.base
-                                          AND c.casttarget = o.opcintype AND c.castmethod = 'b' AND c.castcontext = 'i'))
+                                          AND c.casttarget = o.opcintype AND c.castmethod = 'b'
+                                          AND c.castcontext = 'i'))
                            ORDER BY o.opcintype = t.base DESC, o.opcintype LIMIT 1) AS o
                    WHERE  ea.amopfamily = o.opcfamily AND ea.amoplefttype = o.opcintype
                           AND ea.amoprighttype = o.opcintype AND ea.amopstrategy BETWEEN 1 AND 5) AS x ON true
@@ -367,7 +369,8 @@ BEGIN
                     format_type(found.base, -1), part.operator USING ERRCODE = 'invalid_parameter_value';
             END IF;
             BEGIN
-                EXECUTE 'SELECT CAST(ARRAY(SELECT jsonb_array_elements_text($1)) AS ' || found.type || '[])' USING plain;
+                EXECUTE 'SELECT CAST(ARRAY(SELECT jsonb_array_elements_text($1)) AS ' || found.type || '[])'
+                    USING plain;
             EXCEPTION WHEN data_exception THEN
                 RAISE EXCEPTION 'filter: a value for column "%" does not fit its type, %', item.key,
                     format_type(found.base, -1) USING ERRCODE = 'invalid_parameter_value';
@@ -487,8 +490,8 @@ BEGIN
             WHEN 'bit' THEN '%1$s.binary_quantize($1::text::%1$s.vector)'
                                       WHEN 'sparsevec' THEN '$1::text::%1$s.sparsevec'
                                           ELSE '$1::text::%1$s.vector' END, stored.extension);
-    -- A vector whose row is gone, which waits to be swept out of an embedding table, is not found. Of several that are as
-    -- near as the last, the key decides, so that pages fit together.
+    -- A vector whose row is gone, which waits to be swept out of an embedding table, is not found. Of several that
+    -- are as near as the last, the key decides, so that pages fit together.
     near := 'WITH embedsidecar_nearest AS MATERIALIZED (SELECT ' || keys || ', ' || distance
         || ' AS embedsidecar_distance, '
         || CASE WHEN chunks THEN 'v.chunk_no' ELSE 'NULL::integer' END || ' AS embedsidecar_chunk'
@@ -535,8 +538,8 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
                               AND has_any_column_privilege(r.oid, p.table_oid, 'SELECT'))
 $$;
 COMMENT ON FUNCTION embedsidecar.rows_with_tasks(integer, text[]) IS
-    'For neighbours: which of some rows have a task, so that their vectors may be of older texts; none of a table that '
-    'the session may not read.';
+    'For neighbours: which of some rows have a task, so that their vectors may be of older texts; none of a table '
+    'that the session may not read.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.missing_grants(tables oid[], columns text[]) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -543,3 +543,11 @@ ORDER BY t.pipeline
 $$;
 COMMENT ON FUNCTION embedsidecar.states(bigint, jsonb, integer) IS
     'Where each pipeline stands: its state, why, what to do about it, and the figures. No table of yours is counted.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.texts_cut(pipeline_id integer) RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce((SELECT c.texts_cut FROM embedsidecar.spent AS c
+        WHERE c.pipeline_id = texts_cut.pipeline_id), 0)
+$$;
+COMMENT ON FUNCTION embedsidecar.texts_cut(integer) IS
+    'How many texts of a pipeline were embedded without their ends, since they are longer than its model takes.';

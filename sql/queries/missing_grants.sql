@@ -1,5 +1,5 @@
--- missing_grants: what the current role may not read of the tables that a search reads: columns of the source table, and
--- the embedding table.
+-- missing_grants: what the current role may not read of the tables that a search reads: columns of the source table,
+-- and the embedding table.
 -- @into: '' when there is none.
 -- Rows: one, the role with the statements that let it. Locks: none.
 SELECT current_user::text, ARRAY(

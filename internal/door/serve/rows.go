@@ -182,9 +182,10 @@ func (a *api) seen(ctx context.Context, name string) (*pipeline.Pipeline, *searc
 	if err != nil {
 		return nil, nil, err
 	}
+	other := lookup.Find(all, name) // one by this name is meant, and none of a table of this name
 	all = lookup.Of(lookup.Of(all, who.Pipelines), a.Only)
 	at := lookup.Meant(all, name)
-	if at < 0 {
+	if at < 0 || other >= 0 && all[at].Name != name {
 		return nil, nil, gate.Refuse(http.StatusNotFound, "pipeline_not_found",
 			"there is no pipeline "+strconv.Quote(cut(name))+": GET /v1/pipelines, or the tool list_pipelines, lists them")
 	}

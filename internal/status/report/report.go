@@ -69,6 +69,7 @@ type Pipeline struct {
 	AtLeast bool `json:"seconds_left_at_least,omitempty"`
 	// that embedders saw for it, up to about a minute ago
 	Tokens        int64 `json:"tokens_embedded"`
+	Cut           int64 `json:"texts_cut"` // embedded without their ends: they are longer than the model takes
 	Saved         Saved `json:"saved"`
 	Rows          int64 `json:"rows"`
 	RowsEstimated bool  `json:"rows_estimated"`
