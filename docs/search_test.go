@@ -287,8 +287,10 @@ async def use(client):
             failed, text = await call(name, pipeline="public.docs", **argument)
             assert failed and "no pipeline" in text, text
         return False
-    rows = (await answer("search", pipeline="docs", text="reset", k=2, filter={"id": {"$gt": 50}}, columns=["title"]))["rows"]
-    assert len(rows) == 2 and all(int(r["key"]) > 50 and r["columns"]["title"].startswith("Password") for r in rows), rows
+    late = {"id": {"$gt": 50}}
+    rows = (await answer("search", pipeline="docs", text="reset", k=2, filter=late, columns=["title"]))["rows"]
+    assert len(rows) == 2 and all(int(r["key"]) > 50 for r in rows), rows
+    assert all(r["columns"]["title"].startswith("Password") for r in rows), rows
     rows = (await answer("similar", pipeline="public.docs", key=7, k=3))["rows"]
     assert len(rows) == 3 and "7" not in [r["key"] for r in rows], rows
     assert (await answer("explain", pipeline="public.docs", key="7"))["verdict"] == "current"

@@ -19,7 +19,8 @@ func Python(tb testing.TB, client string) string {
 	if cache == "" {
 		cache = os.Getenv("HOME") + "/.cache" // as the Makefile has it
 	}
-	found, err := filepath.Glob(filepath.Join(cache, "embedsidecar", "openai", "venv-*", "lib", "*", "site-packages", client))
+	all := filepath.Join(cache, "embedsidecar", "openai", "venv-*", "lib", "*", "site-packages", client)
+	found, err := filepath.Glob(all)
 	if err != nil || len(found) == 0 {
 		tb.Fatalf("the client %s for Python is not there: make test TEST=./e2e brings it", client)
 	}

@@ -81,8 +81,8 @@ func TestBackfill_TellsWhatItTakes(t *testing.T) {
 			t.Errorf("to embed all again: %+v, %+v", again, again.Estimate)
 		}
 		for columns, texts := range map[string]int64{"title,body": -1, "title": 6} {
-			stdout, _ = s.run(0, "init", "--dry-run", "-o", "json", "--table", "docs", "--columns", columns, "--into", "embedding",
-				"--model", "fake")
+			stdout, _ = s.run(0, "init", "--dry-run", "-o", "json", "--table", "docs", "--columns", columns,
+				"--into", "embedding", "--model", "fake")
 			list := decoded[struct{ Estimates []estimate.Estimate }](t, stdout).Estimates
 			if texts < 0 && len(list) > 0 || texts > 0 && (len(list) != 1 || list[0].Texts != texts) {
 				t.Errorf("init of %s would take %+v", columns, list)

@@ -52,7 +52,8 @@ func commands() []*command {
 	return []*command{
 		newQuickstart(), newRun(), newServe(), newInit(), newCheck(), newUninstall(),
 		newStatus(), newDashboard(), newExplain(), newHealthcheck(), newWait(), newVerify(),
-		newVerb(verbs.Pause), newVerb(verbs.Resume), newBulk(), newEstimated(verbs.Backfill), newEstimated(verbs.Reembed), newVerb(verbs.Notify),
+		newVerb(verbs.Pause), newVerb(verbs.Resume), newBulk(),
+		newEstimated(verbs.Backfill), newEstimated(verbs.Reembed), newVerb(verbs.Notify),
 		newFamily("tasks", newTasksList(), newTasksExport(), newVerb(verbs.Retry), newVerb(verbs.Requeue),
 			newVerb(verbs.Cancel), newVerb(verbs.Discard), newVerb(verbs.Prioritise)), newAudit(),
 		newSearch(), newEmbed(), newMCP(),

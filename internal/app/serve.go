@@ -64,6 +64,7 @@ func (n *Node) Talk(ctx context.Context, only []string, in io.ReadCloser, out io
 	defer pool.Close()
 	n.one.backend.Follow(nil, pool)
 	return serve.Talk(ctx, serve.Options{
-		Backend: n.one.backend, Only: only, Search: n.o.Config.Queries.SearchTimeout, Version: n.o.Build.Version, Log: n.o.Log,
+		Backend: n.one.backend, Only: only, Search: n.o.Config.Queries.SearchTimeout, Version: n.o.Build.Version,
+		Log: n.o.Log,
 	}, in, out)
 }

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
@@ -290,6 +291,8 @@ func (f Filter) check(c filterable) error {
 		return bad("filter: column %q has %d values, %d are possible", c.Name, values, MaxValues)
 	case values == 0 && !f.Null && !f.Present, f.Values != nil && len(f.Values) == 0 && !f.Null:
 		return bad("filter: column %q has no value to compare with", c.Name)
+	case slices.ContainsFunc(f.Texts(), func(v string) bool { return strings.ContainsRune(v, 0) || !utf8.ValidString(v) }):
+		return bad("filter: column %q: a value cannot hold a NUL character, nor anything but UTF-8", c.Name)
 	case f.Null && values > 0:
 		return bad("filter: column %q: null goes without other values", c.Name)
 	}

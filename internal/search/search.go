@@ -202,8 +202,8 @@ func Similar(ctx context.Context, db DB, p *pipeline.Pipeline, key string, r Req
 	})
 }
 
-// Visible returns ErrNoRow if an access is for some rows only and the one of a key is not among them, *BadRequestError if
-// it is no key, and *RowSecurityError.
+// Visible returns ErrNoRow if an access is for some rows only and the one of a key is not among them, *BadRequestError
+// if it is no key, and *RowSecurityError.
 func Visible(ctx context.Context, db DB, p *pipeline.Pipeline, key string, access *Access) error {
 	values, err := pipeline.SplitKey(key, len(p.Key))
 	if err != nil {

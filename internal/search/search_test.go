@@ -343,7 +343,8 @@ func TestFind_Pages(t *testing.T) {
 		t.Fatalf("%.200s: %v", hits[0].Columns, err)
 	}
 	delete(got, "body")
-	if want := map[string]any{"id": 7.0, "Status; --": "odd", "mood": "bad", "tags": map[string]any{}, "deleted_at": nil}; !reflect.DeepEqual(got, want) {
+	want := map[string]any{"id": 7.0, "Status; --": "odd", "mood": "bad", "tags": map[string]any{}, "deleted_at": nil}
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("columns %v, want %v", got, want)
 	}
 }

@@ -120,8 +120,9 @@ func (s *statement) shownSQL(withText bool) string {
 		names[i], keys[i] = own(i), "k."+own(i)
 		columns[i] = literal(k.Name) + ", " + k.JSON("r."+quote(k.Name))
 	}
+	shown := strings.Join(columns, ", ")
 	for _, c := range s.wanted {
-		columns = append(columns, literal(c.Name)+", "+returned(c))
+		shown += ", " + literal(c.Name) + ", " + returned(c)
 	}
 	text, chunk, piece := "''", "NULL::jsonb", ""
 	if withText {
@@ -137,7 +138,7 @@ func (s *statement) shownSQL(withText bool) string {
 			" AND c.chunk_no = k.embedsidecar_chunk) AS embedsidecar_piece ON true"
 	}
 	return "SELECT k.embedsidecar_place, " + p.KeyExpression("r") + ", pg_catalog.jsonb_build_object(" +
-		strings.Join(columns, ", ") + "), coalesce(" + text + ", ''), " + chunk +
+		shown + "), coalesce(" + text + ", ''), " + chunk +
 		"\nFROM ROWS FROM (" + strings.Join(arrays, ", ") + fmt.Sprintf(", pg_catalog.unnest($%d::integer[])", len(p.Key)+1) +
 		") WITH ORDINALITY AS k (" + strings.Join(names, ", ") +
 		", embedsidecar_chunk, embedsidecar_place)\nJOIN " + source(p, "r") + " ON " + p.MatchKey("r", keys) + piece +

@@ -21,7 +21,7 @@ const agentPath = "/mcp"
 // would.
 func Talk(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) error {
 	o.fill()
-	server := newAPI(&o).agent(ctx)
+	server := newAPI(&o).agent(ctx) //nolint:contextcheck // requests bring their own
 	err := server.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -50,7 +50,9 @@ func (a *api) agent(ctx context.Context) *mcp.Server {
 		no := false
 		server.AddTool(&mcp.Tool{
 			Name: t.name, Description: t.description, InputSchema: t.schema(),
-			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: &no, DestructiveHint: &no},
+			Annotations: &mcp.ToolAnnotations{
+				ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: &no, DestructiveHint: &no,
+			},
 		}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			return a.call(ctx, t, r.Params.Arguments), nil
 		})
@@ -113,7 +115,9 @@ var agentFields = map[string]map[string]any{ //nolint:gochecknoglobals // consta
 	"key": {
 		"type": []string{"string", "number"}, "description": "Key of the row, as searches return it",
 	},
-	"k":        {"type": "integer", "minimum": 1, "maximum": mostRows, "default": usualRows, "description": "Rows at most"},
+	"k": {
+		"type": "integer", "minimum": 1, "maximum": mostRows, "default": usualRows, "description": "Rows at most",
+	},
 	"offset":   {"type": "integer", "minimum": 0, "description": "Rows before them to leave out"},
 	"hybrid":   {"type": "boolean", "description": "Also rank by the words of the text"},
 	"language": {"type": "string", "description": "Text search configuration for the words, such as english"},

@@ -50,8 +50,8 @@ func Vector(ctx context.Context, plugins *embedders.Pool, p *pipeline.Pipeline, 
 // milliseconds, unless it is behind.
 const answerLimit = "2 s"
 
-// Asked returns the vector of a text to search for from a sidecar that runs, which has the model at hand. It is an error
-// when none answers, or the role of the connection may not ask.
+// Asked returns the vector of a text to search for from a sidecar that runs, which has the model at hand. It is an
+// error when none answers, or the role of the connection may not ask.
 func Asked(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, text string) ([]float32, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
