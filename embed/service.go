@@ -40,12 +40,12 @@ type Service struct {
 
 	// room is taken for one by ordinary calls and as a whole by the call of a suspect, so that a text which kills the
 	// embedder takes no neighbours with it.
-	room *semaphore.Weighted
-	gate gate // those who ask go first
-
+	room  *semaphore.Weighted
+	gate  gate   // those who ask go first
 	turns *turns // of those who share it; nil: nobody does
 
 	mu       sync.Mutex
+	rankings map[string]*ranking // of bulk work of different ranks: of each share, by its name
 	failures int
 	failed   error     // the last of them
 	rest     time.Time // no call before this
@@ -55,6 +55,7 @@ type Service struct {
 func NewService(e Embedder, cacheBytes int64) *Service {
 	return &Service{
 		embedder: e, cache: NewCache(cacheBytes), flights: map[Key]*flight{},
+		rankings: map[string]*ranking{},
 		room: semaphore.NewWeighted(wholeRoom),
 	}
 }

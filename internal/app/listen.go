@@ -16,7 +16,7 @@ func (n *Node) queries(ctx context.Context, address string) (finish func() error
 	q := n.o.Config.Queries
 	o := serve.Options{
 		Listen: address, Cert: q.Cert, Key: q.Key, Observe: n.observer.Request, Log: n.o.Log,
-		Limits: gate.Limits{Stop: n.o.Config.Workers.DrainTimeout}, Search: q.SearchTimeout,
+		Limits: gate.Limits{Stop: n.o.Config.Workers.DrainTimeout}, Search: q.SearchTimeout, Version: n.o.Build.Version,
 	}
 	if n.one != nil {
 		o.Backend = n.one.backend

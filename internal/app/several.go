@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -360,7 +359,7 @@ func (s *several) administers(base *admin.Service) choice {
 // queried chooses what queries are answered by: what is about pipelines by one of a database.
 func (s *several) queried(base serve.Options) choice {
 	return func(r *http.Request, name string) (*gate.API, http.Handler, *gate.Problem) {
-		if name == "" && strings.HasPrefix(r.URL.Path, "/v1/pipelines") {
+		if name == "" && serve.AsksPipelines(r.URL.Path) {
 			who, _ := gate.CallerOf(r.Context())
 			s.mu.Lock()
 			defer s.mu.Unlock()
