@@ -56,7 +56,7 @@ func NewService(e Embedder, cacheBytes int64) *Service {
 	return &Service{
 		embedder: e, cache: NewCache(cacheBytes), flights: map[Key]*flight{},
 		rankings: map[string]*ranking{},
-		room: semaphore.NewWeighted(wholeRoom),
+		room:     semaphore.NewWeighted(wholeRoom),
 	}
 }
 
