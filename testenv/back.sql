@@ -17,3 +17,8 @@ UPDATE embedsidecar.schema_version SET version = 10;
 DROP TABLE IF EXISTS embedsidecar.init_lock, embedsidecar.index_lock;
 ALTER TABLE embedsidecar.scan DROP COLUMN IF EXISTS gap;
 ALTER TABLE embedsidecar.scan DROP partitions, DROP lost;
+DROP VIEW IF EXISTS embedsidecar.generations;
+DROP FUNCTION IF EXISTS embedsidecar.search_statement(text);
+ALTER TABLE embedsidecar.pipeline DROP COLUMN beside CASCADE, DROP COLUMN served, DROP COLUMN switches,
+    DROP COLUMN wanted;
+ALTER TABLE embedsidecar.worker DROP COLUMN knows_generations;

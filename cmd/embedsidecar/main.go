@@ -53,6 +53,8 @@ func commands() []*command {
 		newQuickstart(), newRun(), newServe(), newInit(), newCheck(), newUninstall(),
 		newStatus(), newDashboard(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newVerb(verbs.Pause), newVerb(verbs.Resume), newBulk(), newBackfill(), newVerb(verbs.Reembed), newVerb(verbs.Notify),
+		newFamily("model", newModelPlan(), newModelChange(), newModelStatus(), newModelSwitch(),
+			newModelRollback(), newModelDropOld()),
 		newFamily("tasks", newTasksList(), newTasksExport(), newVerb(verbs.Retry), newVerb(verbs.Requeue),
 			newVerb(verbs.Cancel), newVerb(verbs.Discard), newVerb(verbs.Prioritise)), newAudit(),
 		newSearch(), newEmbed(),

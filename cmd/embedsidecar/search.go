@@ -91,6 +91,13 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 	if strings.TrimSpace(text) == "" {
 		return misuse("the text to search for is empty")
 	}
+	_, err = query.Settled(func(bool) (struct{}, error) { return struct{}{}, c.near(ctx, env, text, filter) })
+	return err
+}
+
+// near embeds the text and shows what is near to it.
+func (c *searchCommand) near(ctx context.Context, env *environment, text string, filter map[string]search.Filter,
+) (err error) {
 	pool, p, err := c.pipeline(ctx, env)
 	if err != nil {
 		return err

@@ -132,9 +132,15 @@ func (a *api) readRows(ctx context.Context) (rowsRequest, error) {
 
 // searched returns the pipeline of the URL, its model, and what whoever asks may see of it. What is judged is the
 // pipeline that the name means, by its whole name.
-func (a *api) searched(ctx context.Context, name string) (*pipeline.Pipeline, query.Model, *search.Access, error) {
+func (a *api) searched(ctx context.Context, name string, fresh bool) (*pipeline.Pipeline, query.Model,
+	*search.Access, error,
+) {
 	who, _ := gate.CallerOf(ctx)
-	all, err := a.Backend.Pipelines(ctx)
+	list := a.Backend.Pipelines
+	if fresh {
+		list = a.Backend.PipelinesNow
+	}
+	all, err := list(ctx)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -181,7 +187,12 @@ func (a *api) search(ctx context.Context, in *named) (none rowsResponse, err err
 	case req.Language != "" && !req.Hybrid:
 		return none, refuse("language", "invalid_value", "language goes with hybrid: true")
 	}
-	p, model, access, err := a.searched(ctx, in.Name)
+	return query.Settled(func(fresh bool) (rowsResponse, error) { return a.near(ctx, in.Name, &req, fresh) })
+}
+
+// near embeds the text and finds what is near to it.
+func (a *api) near(ctx context.Context, name string, req *rowsRequest, fresh bool) (none rowsResponse, err error) {
+	p, model, access, err := a.searched(ctx, name, fresh)
 	if err != nil {
 		return none, err
 	}
@@ -214,13 +225,15 @@ func (a *api) similar(ctx context.Context, in *named) (none rowsResponse, err er
 	case req.Text != "" || req.Hybrid || req.Language != "":
 		return none, refuse("text", "invalid_value", "text, hybrid and language belong to /search")
 	}
-	p, _, access, err := a.searched(ctx, in.Name)
-	if err != nil {
-		return none, err
-	}
-	return a.found(ctx, p, access, func(ctx context.Context) ([]search.Hit, error) {
-		return search.Similar(ctx, a.Backend.DB(), p, string(req.Key), search.Request{
-			Rows: req.K, Filter: req.Filter, Access: access,
+	return query.Settled(func(fresh bool) (rowsResponse, error) {
+		p, _, access, err := a.searched(ctx, in.Name, fresh)
+		if err != nil {
+			return none, err
+		}
+		return a.found(ctx, p, access, func(ctx context.Context) ([]search.Hit, error) {
+			return search.Similar(ctx, a.Backend.DB(), p, string(req.Key), search.Request{
+				Rows: req.K, Filter: req.Filter, Access: access,
+			})
 		})
 	})
 }

@@ -96,9 +96,27 @@ func (b *Backend) Rules(name string) Rules {
 	return Rules{Filterable: s.Filterable, PastRowSecurity: s.PastRowSecurity}
 }
 
-// Pipelines lists the pipelines; nil without a database.
+// Pipelines lists the pipelines that serve; nil without a database.
 func (b *Backend) Pipelines(ctx context.Context) ([]pipeline.Pipeline, error) {
-	return b.pipelines(ctx, fetchLimit)
+	list, err := b.pipelines(ctx, fetchLimit)
+	return serving(list), err
+}
+
+// PipelinesNow is Pipelines as the database has them at this moment, whatever was loaded before.
+func (b *Backend) PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error) {
+	b.mu.Lock()
+	pool := b.pool
+	b.mu.Unlock()
+	if pool == nil {
+		return b.Pipelines(ctx)
+	}
+	list, err := b.fetch(ctx, pool)
+	return serving(list), err
+}
+
+// serving leaves out generations that nobody searches.
+func serving(all []pipeline.Pipeline) []pipeline.Pipeline {
+	return slices.DeleteFunc(slices.Clone(all), func(p pipeline.Pipeline) bool { return p.Beside != 0 })
 }
 
 // pipelines returns the pipelines, unless the database has been asked for them for longer than a time without an

@@ -37,6 +37,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 		}
 	}
 	p.ID, p.Generation, p.Fingerprint, p.Closed = s.PipelineID, s.Generation, s.Fingerprint, !s.Open
+	p.Beside, p.Served = s.Beside, s.Served
 	p.Watched, p.WatchAll = s.WatchedColumns, s.WatchAll
 	switch columns := columnsOfText(s); {
 	case s.AsMade, s.WatchAll:
@@ -163,7 +164,8 @@ func (l *Loader) Settled(ctx context.Context, db database.Beginner, slot string)
 func Off(s *Stored) pipeline.Pipeline {
 	return pipeline.Pipeline{
 		Spec: s.Spec(), ID: s.PipelineID, OID: s.TableOID, Watched: s.WatchedColumns, WatchAll: s.WatchAll, Dims: s.Dims,
-		Generation: s.Generation, Fingerprint: s.Fingerprint, Closed: !s.Open, Status: pipeline.Misconfigured,
+		Generation: s.Generation, Fingerprint: s.Fingerprint, Beside: s.Beside, Served: s.Served, Closed: !s.Open,
+		Status: pipeline.Misconfigured,
 	}
 }
 

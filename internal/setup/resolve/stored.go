@@ -48,6 +48,8 @@ type Stored struct {
 	Status            string
 	StatusDetail      string
 	SlotName          string
+	Beside            int32 // the pipeline whose other generation this is; 0: it serves
+	Served            bool  // it serves, or was the last to do so
 	Published         bool
 	DefinitionVersion int32
 	Definitions       map[string]int32 // the version at which each was applied last, by its digest
