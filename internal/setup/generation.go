@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	"github.com/embedsidecar/embedsidecar/queue"
 )
 
 // Generation is the next generation of a pipeline, by another model, as it is made beside the one that serves.
@@ -145,8 +146,9 @@ func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec p
 		live.DefinitionVersion+1); err != nil {
 		return fmt.Errorf("write the next generation: %w", err)
 	}
-	if _, err := tx.Exec(ctx, "SELECT embedsidecar.carry_grants($1, $2), embedsidecar.carry_storage($1, $2)",
-		live.PipelineID, id); err != nil {
+	// Who streams looks at once.
+	if _, err := tx.Exec(ctx, "SELECT embedsidecar.carry_grants($1, $2), embedsidecar.carry_storage($1, $2), "+
+		"pg_notify($3, '')", live.PipelineID, id, queue.Waiting); err != nil {
 		return fmt.Errorf("give %s the grants that the present destination has: %w", catalog.DestinationName(spec), err)
 	}
 	return nil
