@@ -77,8 +77,8 @@ GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsi
     embedsidecar.blockers, embedsidecar.queue_holders,
     embedsidecar.row_facts, embedsidecar.tell, embedsidecar.drain_state, embedsidecar.is_open,
         embedsidecar.minute_of_week,
-    embedsidecar.note_reload, embedsidecar.prune_audit, embedsidecar.tell_audit, embedsidecar.generation_states
-    TO embedsidecar_run;
+    embedsidecar.note_reload, embedsidecar.prune_audit, embedsidecar.tell_audit, embedsidecar.generation_states,
+    embedsidecar.note_wish TO embedsidecar_run;
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator;
 GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, embedsidecar.dead_letters,

@@ -760,7 +760,7 @@ DECLARE
     o     embedsidecar.pipeline;
     entry embedsidecar.audit_log;
 BEGIN
-    IF coalesce(model_change.model, '') = '' OR length(model_change.model) > 500 THEN
+    IF concat(model_change.model, model_change.plugin) = '' OR length(model_change.model) > 500 THEN
         RAISE EXCEPTION 'model_change: name the model' USING ERRCODE = 'invalid_parameter_value';
     END IF;
     SELECT p.* INTO STRICT l FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = id;
@@ -815,3 +815,13 @@ WHERE  generation_states.one IS NULL
 ORDER  BY 1, p.beside NULLS FIRST
 $$;
 COMMENT ON FUNCTION embedsidecar.generation_states(text) IS 'What the view generations shows.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.note_wish(pipeline_id integer, model text, problem text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+UPDATE embedsidecar.pipeline AS p
+SET    wanted = CASE WHEN note_wish.problem IS NOT NULL
+           THEN p.wanted || jsonb_build_object('problem', left(note_wish.problem, 4000)) END
+WHERE  p.pipeline_id = note_wish.pipeline_id AND p.wanted ->> 'model' = note_wish.model
+$$;
+COMMENT ON FUNCTION embedsidecar.note_wish(integer, text, text) IS
+    'For sidecars: what became of a change of a model that was asked for.';

@@ -114,7 +114,9 @@ func (b *backend) Known(ctx context.Context, only []string, name string) (*embed
 	return &about, err
 }
 
-func (b *backend) PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error) { return b.Pipelines(ctx) }
+func (b *backend) PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error) {
+	return b.Pipelines(ctx)
+}
 
 func (*backend) Pipelines(context.Context) ([]pipeline.Pipeline, error) {
 	return []pipeline.Pipeline{{
