@@ -551,7 +551,8 @@ BEGIN
             RETURN CASE WHEN take_place.next THEN 'already_switched' ELSE 'already_rolled_back' END;
         END IF;
         RAISE EXCEPTION '%: pipeline "%" has no %', take_place.action, l.name,
-            CASE WHEN take_place.next THEN 'next generation' ELSE 'previous generation: it was dropped, or there never was one' END
+            CASE WHEN take_place.next THEN 'next generation'
+                ELSE 'previous generation: it was dropped, or there never was one' END
             USING ERRCODE = 'object_not_in_prerequisite_state',
                   HINT = 'embedsidecar model change ' || embedsidecar.shell_word(l.name) || ' --to MODEL makes one';
     END IF;

@@ -21,7 +21,8 @@ COMMENT ON COLUMN embedsidecar.generations.scan_phase IS 'Of its backfill: waiti
 COMMENT ON COLUMN embedsidecar.generations.scan_seen IS 'Rows that its backfill has looked at.';
 COMMENT ON COLUMN embedsidecar.generations.scan_expected IS 'About how many there are.';
 COMMENT ON COLUMN embedsidecar.generations.lacks IS 'Why it cannot serve yet; empty: it can. NULL: it does.';
-COMMENT ON COLUMN embedsidecar.generations.wanted IS 'The model that somebody asked for by SQL and no sidecar has made yet.';
+COMMENT ON COLUMN embedsidecar.generations.wanted IS
+    'The model that somebody asked for by SQL and no sidecar has made yet.';
 COMMENT ON COLUMN embedsidecar.generations.problem IS 'Why not, as the last sidecar that tried says.';
 COMMENT ON COLUMN embedsidecar.generations.hints IS 'What to do about its state; empty: nothing.';
 COMMENT ON COLUMN embedsidecar.generations.bytes IS 'Size of its embedding table with its indexes; NULL: a column.';
