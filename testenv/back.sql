@@ -20,5 +20,5 @@ ALTER TABLE embedsidecar.scan DROP partitions, DROP lost;
 DROP VIEW IF EXISTS embedsidecar.generations;
 DROP FUNCTION IF EXISTS embedsidecar.search_statement(text);
 ALTER TABLE embedsidecar.pipeline DROP COLUMN beside CASCADE, DROP COLUMN served, DROP COLUMN switches,
-    DROP COLUMN wanted;
+    DROP COLUMN wish;
 ALTER TABLE embedsidecar.worker DROP COLUMN knows_generations;

@@ -493,7 +493,7 @@ BEGIN
     UPDATE embedsidecar.pipeline AS p SET name = o.name || ' ' || gen_random_uuid(), beside = NULL
     WHERE  p.pipeline_id = o.pipeline_id;
     UPDATE embedsidecar.pipeline AS p
-    SET    name = o.name, beside = o.pipeline_id, served = NOT o.served, switches = p.switches + 1, wanted = NULL,
+    SET    name = o.name, beside = o.pipeline_id, served = NOT o.served, switches = p.switches + 1, wish = NULL,
            destination_column = CASE WHEN l.destination_column IS NOT NULL THEN a.column_name END,
            destination_table = CASE WHEN l.destination_column IS NULL THEN a.table_name END
     WHERE  p.pipeline_id = l.pipeline_id;
@@ -785,7 +785,7 @@ BEGIN
         RETURN 'would_be_requested';
     END IF;
     UPDATE embedsidecar.pipeline AS p
-    SET    wanted = jsonb_strip_nulls(jsonb_build_object('model', model_change.model, 'plugin', model_change.plugin))
+    SET    wish = jsonb_strip_nulls(jsonb_build_object('model', model_change.model, 'plugin', model_change.plugin))
     WHERE  p.pipeline_id = id;
     PERFORM pg_notify('embedsidecar_waiting', '');
     RETURN embedsidecar.end_action(entry.audit_id, 'requested', 1);
@@ -807,7 +807,7 @@ SELECT coalesce(l.name, p.name), CASE WHEN p.beside IS NULL THEN 'serves' WHEN p
        s.scan_expected,
        CASE WHEN p.beside IS NOT NULL THEN embedsidecar.generation_lacks(p.beside, p.pipeline_id, false) END,
        CASE WHEN p.destination_column IS NULL THEN pg_total_relation_size(d.relation) END,
-       p.wanted ->> 'model', p.wanted ->> 'problem'
+       p.wish ->> 'model', p.wish ->> 'problem'
 FROM   embedsidecar.pipeline AS p LEFT JOIN embedsidecar.pipeline AS l ON l.pipeline_id = p.beside
        LEFT JOIN LATERAL embedsidecar.destination_of(p.pipeline_id) AS d ON true
        CROSS JOIN LATERAL embedsidecar.states(one => p.pipeline_id) AS s
@@ -820,9 +820,9 @@ COMMENT ON FUNCTION embedsidecar.generation_states(text) IS 'What the view gener
 CREATE OR REPLACE FUNCTION embedsidecar.note_wish(pipeline_id integer, model text, problem text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 UPDATE embedsidecar.pipeline AS p
-SET    wanted = CASE WHEN note_wish.problem IS NOT NULL
-           THEN p.wanted || jsonb_build_object('problem', left(note_wish.problem, 4000)) END
-WHERE  p.pipeline_id = note_wish.pipeline_id AND p.wanted ->> 'model' = note_wish.model
+SET    wish = CASE WHEN note_wish.problem IS NOT NULL
+           THEN p.wish || jsonb_build_object('problem', left(note_wish.problem, 4000)) END
+WHERE  p.pipeline_id = note_wish.pipeline_id AND coalesce(p.wish ->> 'model', '') = coalesce(note_wish.model, '')
 $$;
 COMMENT ON FUNCTION embedsidecar.note_wish(integer, text, text) IS
     'For sidecars: what became of a change of a model that was asked for.';
