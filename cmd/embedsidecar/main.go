@@ -53,7 +53,7 @@ func commands() []*command {
 		newQuickstart(), newRun(), newServe(), newInit(), newCheck(), newUninstall(),
 		newStatus(), newDashboard(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newVerb(verbs.Pause), newVerb(verbs.Resume), newBulk(), newBackfill(), newVerb(verbs.Reembed), newVerb(verbs.Notify),
-		newFamily("model", newModelPlan(), newModelChange(), newModelStatus(), newModelSwitch(),
+		newFamily("model", newModelPlan(), newModelChange(), newModelStatus(), newModelCompare(), newModelSwitch(),
 			newModelRollback(), newModelDropOld()),
 		newFamily("tasks", newTasksList(), newTasksExport(), newVerb(verbs.Retry), newVerb(verbs.Requeue),
 			newVerb(verbs.Cancel), newVerb(verbs.Discard), newVerb(verbs.Prioritise)), newAudit(),

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
@@ -13,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search/compare"
 )
 
 // modelChange makes the next generation of a pipeline, or says what it would take.
@@ -62,7 +66,8 @@ func (c *modelChange) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	if c.plan {
-		return env.showModelPlan(ctx, &done)
+		plan := done.Plan()
+		return env.showModelPlan(&plan)
 	}
 	if env.out.ForPeople() {
 		verb := "made"
@@ -93,61 +98,112 @@ func (e *environment) showModelResult(name, result string) error {
 	})
 }
 
-// modelPlan is a plan as programs read it.
-type modelPlan struct {
-	Pipeline string   `json:"pipeline"`
-	From     string   `json:"from"`
-	To       string   `json:"to"`
-	Dims     int      `json:"dims"`
-	Rows     int64    `json:"rows"`
-	Texts    int64    `json:"texts"`
-	Tokens   int64    `json:"tokens"`
-	Seconds  *float64 `json:"seconds"`
-	Price    *float64 `json:"price"`
-	Bytes    int64    `json:"disk_bytes"`
-	Makes    []string `json:"makes"`
-	Locks    []string `json:"locks"`
-	Warnings []string `json:"warnings"`
-}
-
-func (e *environment) showModelPlan(_ context.Context, done *app.ModelChanged) error {
-	p := modelPlan{
-		Pipeline: done.Pipeline, From: done.Next.Live.Model, To: done.Next.Spec.Model, Dims: done.About.Dims,
-		Rows: done.Estimate.Rows, Texts: done.Estimate.Texts, Tokens: done.Estimate.Tokens,
-		Seconds: done.Estimate.Seconds, Price: done.Estimate.Price, Bytes: done.Estimate.DiskBytes,
-		Makes: []string{}, Locks: modelLocks(&done.Next.Spec), Warnings: append([]string{}, done.Warnings...),
-	}
-	for i := range done.Steps {
-		p.Makes = append(p.Makes, done.Steps[i].What)
-	}
+func (e *environment) showModelPlan(p *generations.Plan) error {
 	return e.out.Show(p, func() output.Table {
 		t := output.Table{Columns: []string{"what", "is"}, Rows: [][]any{
-			{"model", fmt.Sprintf("%s, then %s (%d dimensions)", p.From, p.To, p.Dims)},
-			{"takes", done.Estimate.Line()},
+			{"model", fmt.Sprintf("%s, then %s (%d dimensions)", p.From, p.To, p.Dims)}, {"takes", p.Words},
 		}}
-		for _, made := range p.Makes {
-			t.Rows = append(t.Rows, []any{"makes", made})
+		for what, list := range map[string][]string{"makes": p.Makes, "locks": p.Locks, "depends": p.Depends} {
+			for _, one := range list {
+				t.Rows = append(t.Rows, []any{what, one})
+			}
 		}
-		for _, lock := range p.Locks {
-			t.Rows = append(t.Rows, []any{"locks", lock})
-		}
+		slices.SortStableFunc(t.Rows[2:], func(a, b []any) int { return strings.Compare(fmt.Sprint(b[0]), fmt.Sprint(a[0])) })
 		return t
 	})
 }
 
-// modelLocks says what is locked by a change, and for how long.
-func modelLocks(next *pipeline.Spec) []string {
-	if next.InSource() {
-		return []string{
-			"change: " + next.Source() + " for the moment of ADD COLUMN, tried for 2 s and given up",
-			"switch: " + next.Source() + " for the moment of two RENAMEs, tried for 50 ms and given up, again and again",
-			"statements that were prepared with SELECT * are planned anew: the table gets a column",
+// modelCompare asks both generations of a pipeline the same questions.
+type modelCompare struct{ queries string }
+
+func newModelCompare() *command {
+	c := &modelCompare{}
+	return &command{
+		name: "compare", group: groupOperate, usage: "ask both generations of a pipeline the same questions",
+		arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
+		description: "Prints how many of the first ten rows both find, the correlation of their ranks, latencies and " +
+			"sizes, and the five questions whose answers differ most, side by side. The questions are texts of rows, or " +
+			"those of a file: each line is a text, with keys of rows that should be found behind tabs, or a JSON object " +
+			"with text and keys. With keys it prints recall@10 and nDCG@10 of both. For deciding whether to switch.",
+		flags: []cli.Flag{own.text("queries", &c.queries, "`FILE` of questions; - reads standard input",
+			"texts of rows")},
+		settings: []string{config.GroupDatabase, config.GroupEmbedding}, run: c.run,
+	}
+}
+
+func (c *modelCompare) run(ctx context.Context, env *environment) error {
+	var questions []compare.Question
+	if c.queries != "" {
+		from := env.stdin
+		if c.queries != "-" {
+			file, err := os.Open(c.queries)
+			if err != nil {
+				return fail(exitUsage, err)
+			}
+			defer func() { _ = file.Close() }() // it was only read
+			from = file
+		}
+		var err error
+		if questions, err = compare.ReadQuestions(from); err != nil {
+			return misuse("--queries: %v", err)
+		}
+		if len(questions) == 0 {
+			return misuse("--queries: %s has no question", c.queries)
 		}
 	}
-	return []string{
-		"change: nothing that is there",
-		"switch: both embedding tables for the moment of two RENAMEs, tried for 50 ms and given up, again and again",
+	r, err := app.CompareModel(ctx, env.node(), env.args[0], questions)
+	if err != nil {
+		return err
 	}
+	if env.out.ForPeople() {
+		defer env.tellPairs(&r)
+	}
+	return env.out.Show(r, func() output.Table {
+		t := output.Table{Columns: []string{"what", ">" + r.Sides[0].Model, ">" + r.Sides[1].Model}}
+		add := func(what string, of func(s *compare.Side) string) {
+			t.Rows = append(t.Rows, []any{what, of(&r.Sides[0]), of(&r.Sides[1])})
+		}
+		add("generation", func(s *compare.Side) string { return s.Role })
+		add("p50 of a question", func(s *compare.Side) string { return fmt.Sprintf("%.1f ms", s.P50) })
+		add("p99 of a question", func(s *compare.Side) string { return fmt.Sprintf("%.1f ms", s.P99) })
+		add("size", func(s *compare.Side) string { return size(s.Bytes) })
+		if r.Labelled > 0 {
+			add("recall@10", func(s *compare.Side) string { return fmt.Sprintf("%.3f", *s.Found) })
+			add("nDCG@10", func(s *compare.Side) string { return fmt.Sprintf("%.3f", *s.NDCG) })
+		}
+		t.Rows = append(t.Rows, []any{"overlap of 10", fmt.Sprintf("%.3f", r.Overlap), ""},
+			[]any{"rank correlation", fmt.Sprintf("%.3f", r.Correlation), ""}, []any{"questions", r.Questions, ""})
+		return t
+	})
+}
+
+// tellPairs shows a person questions whose answers differ, side by side.
+func (e *environment) tellPairs(r *compare.Result) {
+	for _, p := range r.Pairs {
+		_ = e.printf("\n%s (overlap %.1f)\n", p.Question, p.Overlap)
+		for i := range max(len(p.Rows[0]), len(p.Rows[1])) {
+			line := [2]string{}
+			for side := range line {
+				if i < len(p.Rows[side]) {
+					row := p.Rows[side][i]
+					line[side] = strings.TrimSpace(row.Key + " " + row.Text)
+				}
+				line[side] = firstRunes(line[side], half)
+			}
+			_ = e.printf("  %-*s  %s\n", half, line[0], line[1])
+		}
+	}
+}
+
+// half is how wide one side of a comparison is.
+const half = 50
+
+// firstRunes is the beginning of a text.
+func firstRunes(text string, most int) string {
+	if r := []rune(text); len(r) > most {
+		return string(r[:most])
+	}
+	return text
 }
 
 // modelAct does what functions of the schema do.

@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/search/compare"
+	"github.com/embedsidecar/embedsidecar/internal/search/query"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
@@ -34,6 +39,39 @@ type ModelChanged struct {
 	Next     setup.Generation
 	About    embed.Description
 	Estimate *estimate.Estimate
+	Depends  []string // on the present vectors
+}
+
+// Plan is what a dry run with an estimate has found, for people and programs.
+func (m *ModelChanged) Plan() generations.Plan {
+	p := generations.Plan{
+		Pipeline: m.Pipeline, From: m.Next.Live.Model, To: m.Next.Spec.Model, Dims: m.About.Dims, Makes: []string{},
+		Locks: locksOf(&m.Next.Spec), Depends: append([]string{}, m.Depends...),
+		Warnings: append([]string{}, m.Warnings...),
+	}
+	if e := m.Estimate; e != nil {
+		p.Rows, p.Texts, p.Tokens, p.Seconds, p.Price, p.Bytes, p.Words = e.Rows, e.Texts, e.Tokens, e.Seconds, e.Price,
+			e.DiskBytes, e.Line()
+	}
+	for i := range m.Steps {
+		p.Makes = append(p.Makes, m.Steps[i].What)
+	}
+	return p
+}
+
+// locksOf says what is locked by a change, and for how long.
+func locksOf(next *pipeline.Spec) []string {
+	if next.InSource() {
+		return []string{
+			"change: " + next.Source() + " for the moment of ADD COLUMN, tried for 2 s and given up",
+			"switch: " + next.Source() + " for the moment of two RENAMEs, tried for 50 ms and given up, again and again",
+			"statements that were prepared with SELECT * are refused once: the table gets a column",
+		}
+	}
+	return []string{
+		"change: nothing that is there",
+		"switch: both embedding tables for the moment of two RENAMEs, tried for 50 ms and given up, again and again",
+	}
 }
 
 // ChangeModel makes the next generation of a pipeline beside the one that serves. Done twice, it does nothing the second
@@ -93,7 +131,92 @@ func changeModel(ctx context.Context, n Options, by changing, o ModelChange) (do
 	e, err := estimated(ctx, by.pool, by.plugins, done.Next.Spec, done.About, n.Config.PriceOf(to.Model))
 	e.Pipeline = live.Name
 	done.Estimate = &e
+	if err != nil {
+		return done, err
+	}
+	done.Depends, err = generations.Dependents(ctx, by.owner, live.ID, done.Next.Other(live.ID))
 	return done, err
+}
+
+// planModel is ChangeModel of a sidecar that runs, for a plan.
+func (n *Database) planModel(ctx context.Context, pool *pgxpool.Pool, name string, to pipeline.ModelName,
+) (generations.Plan, error) {
+	done, err := changeModel(ctx, n.o, changing{pool, pool, n.plugins}, ModelChange{
+		Pipeline: name, To: to, DryRun: true, Estimate: true,
+	})
+	if err != nil {
+		return generations.Plan{}, err
+	}
+	return done.Plan(), nil
+}
+
+// CompareModel asks the generations of a pipeline the same questions; without any the texts of some rows.
+func CompareModel(ctx context.Context, n Options, name string, questions []compare.Question) (r compare.Result,
+	err error,
+) {
+	open := connection.Opener{Config: n.Config, Log: n.Log}
+	pool, err := open.Pool(ctx, connection.Few)
+	if err != nil {
+		return r, err
+	}
+	defer pool.Close()
+	plugins := embedders.New(embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact})
+	defer func() { err = errors.Join(err, plugins.Close()) }()
+	return compareModel(ctx, pool, plugins, name, questions, nil)
+}
+
+func compareModel(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, name string,
+	questions []compare.Question, access *search.Access,
+) (r compare.Result, err error) {
+	all, err := lookup.All(ctx, pool)
+	if err != nil {
+		return r, err
+	}
+	live, err := lookup.Named(ctx, pool, []string{name})
+	if err != nil {
+		return r, err
+	}
+	at := slices.IndexFunc(all, func(p pipeline.Pipeline) bool { return p.Beside == live[0].ID })
+	if at < 0 {
+		return r, problem.New(problem.Failed, fmt.Errorf("pipeline %q has no other generation to compare with", live[0].Name),
+			"embedsidecar model change "+live[0].Name+" --to MODEL makes one")
+	}
+	both := [2]*pipeline.Pipeline{&live[0], &all[at]}
+	for _, p := range both {
+		if p.Status != pipeline.Active {
+			return r, problem.New(problem.Failed, fmt.Errorf("pipeline %q cannot work: %s: %s", p.Name, p.Status, p.Detail))
+		}
+	}
+	if len(questions) == 0 {
+		const usual = 50
+		texts, err := estimate.Texts(ctx, pool, both[0])
+		if err != nil {
+			return r, err
+		}
+		if questions = compare.OfTexts(texts, usual); len(questions) == 0 {
+			return r, problem.New(problem.NoMatch, fmt.Errorf("pipeline %q has no text to ask for", live[0].Name))
+		}
+	}
+	ask := func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
+		return query.Vector(ctx, plugins, p, text)
+	}
+	for _, p := range both { // what a model takes to start is not what a question takes
+		if _, err := ask(ctx, p, questions[0].Text); err != nil {
+			return r, err
+		}
+	}
+	if r, err = compare.Run(ctx, pool, both, ask, questions, access); err != nil {
+		return r, err
+	}
+	states, err := generations.States(ctx, pool, live[0].Name)
+	for i := range r.Sides {
+		for _, g := range states {
+			if g.PipelineID == both[i].ID {
+				r.Sides[i].Role, r.Sides[i].Bytes, r.Pipeline = g.Role, g.Bytes, g.Pipeline
+			}
+		}
+	}
+	return r, err
 }
 
 // target is the model to change to: what is asked for, or else what the configuration has for the pipeline.

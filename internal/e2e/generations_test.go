@@ -227,16 +227,16 @@ func (g *generationRig) settle(places map[string]int) {
 
 // wrongIn looks for a row that has not the vector of its text.
 func (g *generationRig) wrongIn(place string, embed workload.Embed) string {
-	table, column, is := strings.Cut(place, ".")
-	join := ""
-	if !is || table != "docs" {
-		join = " FULL JOIN " + table + " AS v USING (id)"
+	table, column, _ := strings.Cut(place, ".")
+	join, of := "", "d."
+	if table != "docs" {
+		join, of = " FULL JOIN "+table+" AS v USING (id)", "v."
 	}
 	type row struct {
 		ID            int64
 		Title, Vector *string
 	}
-	for _, r := range testenv.Rows[row](g.db, `SELECT id, title, `+column+`::text AS vector FROM docs AS d`+join) {
+	for _, r := range testenv.Rows[row](g.db, `SELECT id, title, `+of+column+`::text AS vector FROM docs AS d`+join) {
 		switch {
 		case r.Title == nil:
 			return fmt.Sprintf("row %d is gone and has a vector", r.ID)

@@ -21,8 +21,17 @@ import (
 type Generation struct {
 	Spec     pipeline.Spec // of the next one: same source, own destination
 	Live     resolve.Stored
+	ID       int32    // of its row; 0: it is not made yet
 	Existing bool     // it is there already
 	Warnings []string // what may surprise
+}
+
+// Other is the number of the other generation, as far as there is one, or else that of the one that serves.
+func (g *Generation) Other(live int32) int32 {
+	if g.ID != 0 {
+		return g.ID
+	}
+	return live
 }
 
 // NextGeneration words the next generation of a pipeline. It returns *ConfigError where there is no next one to make:
@@ -59,7 +68,7 @@ func NextGeneration(ctx context.Context, db database.Beginner, live *pipeline.Pi
 			"give new weights a new name to keep both", to.Model))
 	}
 	if other != nil {
-		g.Spec, g.Existing = other.Spec(), true
+		g.Spec, g.Existing, g.ID = other.Spec(), true, other.PipelineID
 		return g, nil
 	}
 	g.Spec = beside(g.Live.Spec(), live.Stored, to, d)

@@ -83,6 +83,37 @@ func States(ctx context.Context, pool *pgxpool.Pool, pipeline string) ([]Generat
 	return list, told(err)
 }
 
+// Plan is what a change of a model would take, and make.
+type Plan struct {
+	Pipeline string   `json:"pipeline"`
+	From     string   `json:"from"`
+	To       string   `json:"to"`
+	Dims     int      `json:"dims"`
+	Rows     int64    `json:"rows"`
+	Texts    int64    `json:"texts"`
+	Tokens   int64    `json:"tokens" doc:"By the new model's tokenizer"`
+	Seconds  *float64 `json:"seconds" doc:"At the speed of one call here; null: no text was embedded to measure it"`
+	Price    *float64 `json:"price" doc:"null: the model has none in the configuration"`
+	Bytes    int64    `json:"disk_bytes"`
+	Makes    []string `json:"makes"`
+	Locks    []string `json:"locks"`
+	Depends  []string `json:"depends" doc:"On the present vectors: what the switch makes anew, and what the owner must see to"`
+	Warnings []string `json:"warnings"`
+	Words    string   `json:"words" doc:"The estimate in a line"`
+}
+
+// Dependents tells what depends on the present vectors of a pipeline, and what becomes of it at a switch. Where there is
+// no other generation yet it is compared with itself: what lacks there is known when there is one.
+func Dependents(ctx context.Context, pool *pgxpool.Pool, live, other int32) ([]string, error) {
+	rows, err := pool.Query(ctx, "SELECT t.what || CASE WHEN t.remake IS NOT NULL THEN ': made anew by the switch' "+
+		"ELSE ': before the switch: ' || t.sql END FROM embedsidecar.generation_ties($1, $2) AS t", live, other)
+	if err != nil {
+		return nil, told(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return append([]string{}, list...), told(err)
+}
+
 // What is done with generations.
 const (
 	Switch   = "switch"
