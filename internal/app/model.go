@@ -1,10 +1,13 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -45,7 +48,8 @@ type ModelChanged struct {
 // Plan is what a dry run with an estimate has found, for people and programs.
 func (m *ModelChanged) Plan() generations.Plan {
 	p := generations.Plan{
-		Pipeline: m.Pipeline, From: m.Next.Live.Model, To: m.Next.Spec.Model, Dims: m.About.Dims, Makes: []string{},
+		Pipeline: m.Pipeline, From: cmp.Or(m.Next.Live.Model, m.Next.Live.Plugin),
+		To: cmp.Or(m.Next.Spec.Model, m.Next.Spec.Plugin), Dims: m.About.Dims, Makes: []string{},
 		Locks: locksOf(&m.Next.Spec), Depends: append([]string{}, m.Depends...),
 		Warnings: append([]string{}, m.Warnings...),
 	}
@@ -212,7 +216,7 @@ func compareModel(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Po
 	for i := range r.Sides {
 		for _, g := range states {
 			if g.PipelineID == both[i].ID {
-				r.Sides[i].Role, r.Sides[i].Bytes, r.Pipeline = g.Role, g.Bytes, g.Pipeline
+				r.Sides[i].Role, r.Sides[i].Model, r.Sides[i].Bytes, r.Pipeline = g.Role, g.Model, g.Bytes, g.Pipeline
 			}
 		}
 	}
@@ -229,6 +233,11 @@ func target(c *config.Config, live *pipeline.Pipeline, to pipeline.ModelName) (p
 		}
 	}
 	if to != (pipeline.ModelName{}) {
+		if strings.ContainsRune(to.Model, filepath.Separator) && (at < 0 || specs[at].Model != to.Model) {
+			return to, problem.New(problem.Usage, fmt.Errorf("model %q is a path, which no sidecar reads from the database",
+				to.Model), "put the folder into the folder of models (--model-dir) and give its name",
+				"or name it under models in the file of every sidecar")
+		}
 		if to.Plugin == "" && at >= 0 && specs[at].Model == to.Model {
 			to.Plugin = specs[at].Plugin
 		}

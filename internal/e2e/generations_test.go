@@ -33,6 +33,7 @@ type generationRig struct {
 	*rig
 
 	starting sync.Mutex // a child, of several goroutines
+	writing  sync.Mutex // not while it is looked at whether all is true
 
 	models  [2]string // folders
 	embeds  [2]workload.Embed
@@ -55,7 +56,7 @@ func newGenerationRig(t *testing.T) *generationRig {
 		m := onnxtest.Letters(dims, uint64(i+1))
 		f := modelFolder{t: t, path: filepath.Join(folder, fmt.Sprintf("letters%d", i+1))}
 		f.replace(m, "a model")
-		g.models[i], g.embeds[i] = f.path, meansOf(t, m)
+		g.models[i], g.embeds[i] = filepath.Base(f.path), meansOf(t, m)
 	}
 	db := testenv.DB(t, testenv.Empty())
 	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, embedding vector(8))`)
@@ -66,7 +67,7 @@ func newGenerationRig(t *testing.T) *generationRig {
 	g.rig = &rig{
 		t: t, db: db, slot: db.SlotName(), dir: t.TempDir(), lease: time.Hour,
 		also: []string{
-			"EMBEDSIDECAR_PLUGIN_DIMS=", "EMBEDSIDECAR_PLUGIN=onnx", "EMBEDSIDECAR_MODEL=" + g.models[0],
+			"EMBEDSIDECAR_PLUGIN_DIMS=", "EMBEDSIDECAR_PLUGIN=onnx", "EMBEDSIDECAR_MODEL=" + g.models[0], "EMBEDSIDECAR_MODEL_DIR=" + folder,
 			"EMBEDSIDECAR_ONNXRUNTIME=" + onnxtest.Library(t), "EMBEDSIDECAR_THREADS=1",
 		},
 	}
@@ -193,12 +194,15 @@ func (g *generationRig) writes(ctx context.Context) {
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	for i := 0; ctx.Err() == nil; i++ {
+		g.writing.Lock()
 		began := time.Now()
 		_, err := conn.Exec(ctx, `INSERT INTO docs (id, title) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE
 			SET title = excluded.title`, 100+rand.IntN(300), fmt.Sprintf("w%dv%d", i, rand.IntN(1000))) //nolint:gosec // any
 		if err == nil && i%7 == 0 {
 			_, err = conn.Exec(ctx, `DELETE FROM docs WHERE id = $1`, 100+rand.IntN(300)) //nolint:gosec // any
 		}
+		g.longest.Store(max(g.longest.Load(), int64(time.Since(began))))
+		g.writing.Unlock()
 		var pg *pgconn.PgError
 		if err != nil && ctx.Err() == nil && !errors.As(err, &pg) {
 			g.t.Error(err)
@@ -206,15 +210,16 @@ func (g *generationRig) writes(ctx context.Context) {
 		} else if err != nil && ctx.Err() == nil {
 			g.t.Errorf("a writer: %v", err)
 		}
-		g.longest.Store(max(g.longest.Load(), int64(time.Since(began))))
 		pause(ctx, 20*time.Millisecond)
 	}
 }
 
 // settle waits until the generations of both pipelines have the vectors of their texts, by the models that they should
-// be of; a place is "" where there is none.
+// be of, while nobody writes.
 func (g *generationRig) settle(places map[string]int) {
 	g.t.Helper()
+	g.writing.Lock()
+	defer g.writing.Unlock()
 	testenv.Eventually(g.t, waitTimeout, func() (bool, string) {
 		for place, model := range places {
 			if wrong := g.wrongIn(place, g.embeds[model]); wrong != "" {

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -91,10 +92,10 @@ func changeable(live, other *resolve.Stored, d embed.Description) error {
 		return fail("its vectors were made by this model before the switch, and are kept",
 			"embedsidecar model rollback "+live.Name+" has them serve again")
 	case other.Served:
-		return fail(fmt.Sprintf("its previous generation, of model %q, is kept", other.Model),
+		return fail(fmt.Sprintf("its previous generation, of model %q, is kept", modelWord(other.Spec())),
 			"take it away first: embedsidecar model drop-old "+live.Name)
 	}
-	return fail(fmt.Sprintf("a change to model %q is under way", other.Model),
+	return fail(fmt.Sprintf("a change to model %q is under way", modelWord(other.Spec())),
 		"end it first: embedsidecar model switch "+live.Name, "or give it up: embedsidecar model drop-old "+live.Name)
 }
 
@@ -175,16 +176,19 @@ func (in *initializer) otherModel(configured pipeline.Spec, s *resolve.Stored, a
 		}
 		if all[i].Served {
 			return fmt.Sprintf("pipeline %q is configured here with model %q, and was switched to model %q, which serves: "+
-				"name that in the configuration, or go back: embedsidecar model rollback %s", s.Name, configured.Model, s.Model,
-				s.Name), true
+				"name that in the configuration, or go back: embedsidecar model rollback %s", s.Name, modelWord(configured),
+				modelWord(s.Spec()), s.Name), true
 		}
 		return fmt.Sprintf("pipeline %q is configured here with model %q, its next generation; model %q serves until "+
-			"embedsidecar model switch %s", s.Name, configured.Model, s.Model, s.Name), true
+			"embedsidecar model switch %s", s.Name, modelWord(configured), modelWord(s.Spec()), s.Name), true
 	}
 	if version, before := s.Definitions[resolve.Digest(configured)]; before && version < s.DefinitionVersion &&
 		(configured.Model != s.Model || resolve.PluginOf(configured) != s.Plugin) {
 		return fmt.Sprintf("pipeline %q is configured here with model %q, and was changed to model %q: name that in the "+
-			"configuration", s.Name, configured.Model, s.Model), true
+			"configuration", s.Name, modelWord(configured), modelWord(s.Spec())), true
 	}
 	return "", false
 }
+
+// modelWord is what people call a model: the one of a plugin goes by the plugin's name where none is named.
+func modelWord(s pipeline.Spec) string { return cmp.Or(s.Model, resolve.PluginOf(s)) }

@@ -158,7 +158,8 @@ DECLARE
 BEGIN
     SELECT * INTO STRICT a FROM embedsidecar.destination_of(generation_ties.live);
     SELECT * INTO STRICT b FROM embedsidecar.destination_of(generation_ties.other);
-    whole := a.relation <> b.relation;
+    whole := (SELECT p.destination_column IS NULL FROM embedsidecar.pipeline AS p
+              WHERE p.pipeline_id = generation_ties.live);
     RETURN QUERY
     WITH ties AS (
         SELECT DISTINCT d.classid, d.objid FROM pg_depend AS d
@@ -171,15 +172,17 @@ BEGIN
         WHERE  c.oid <> a.relation
     )
     SELECT CASE v.relkind WHEN 'v' THEN 'view ' WHEN 'm' THEN 'materialized view ' ELSE 'rule of ' END || v.name,
-           CASE WHEN v.relkind = 'v' AND a.type = b.type AND pg_has_role(current_user, v.relowner, 'USAGE') THEN
+           CASE WHEN v.relkind = 'v' AND pg_has_role(current_user, v.relowner, 'USAGE')
+                    AND (a.type = b.type OR NOT EXISTS (SELECT FROM pg_attribute AS c WHERE c.attrelid = v.oid
+                        AND c.attnum > 0 AND format_type(c.atttypid, c.atttypmod) = a.type)) THEN
                'CREATE OR REPLACE VIEW ' || v.name
                || coalesce(' WITH (' || array_to_string(v.reloptions, ', ') || ')', '')
-               || ' AS ' || rtrim(pg_get_viewdef(v.oid), '; ') END,
+               || ' AS ' || btrim(pg_get_viewdef(v.oid), '; ') END,
            CASE v.relkind
                WHEN 'v' THEN 'DROP VIEW ' || v.name || '; -- after the switch: CREATE VIEW ' || v.name || ' AS '
-                   || regexp_replace(rtrim(pg_get_viewdef(v.oid), '; '), '\s+', ' ', 'g')
+                   || btrim(regexp_replace(pg_get_viewdef(v.oid), '\s+', ' ', 'g'), '; ')
                WHEN 'm' THEN 'DROP MATERIALIZED VIEW ' || v.name || '; -- after the switch: CREATE MATERIALIZED VIEW '
-                   || v.name || ' AS ' || regexp_replace(rtrim(pg_get_viewdef(v.oid), '; '), '\s+', ' ', 'g')
+                   || v.name || ' AS ' || btrim(regexp_replace(pg_get_viewdef(v.oid), '\s+', ' ', 'g'), '; ')
                ELSE '-- drop the rule of ' || v.name || ', and make it anew after the switch' END, v.oid
     FROM   views AS v
     UNION ALL
@@ -801,7 +804,7 @@ RETURNS TABLE (pipeline text, role text, pipeline_id integer, model text, plugin
     scan_phase text, scan_seen bigint, scan_expected bigint, lacks text[], bytes bigint, wanted text, problem text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce(l.name, p.name), CASE WHEN p.beside IS NULL THEN 'serves' WHEN p.served THEN 'previous' ELSE 'next' END,
-       p.pipeline_id, p.model, p.plugin, p.dims, p.fingerprint,
+       p.pipeline_id, coalesce(nullif(p.model, ''), p.plugin), p.plugin, p.dims, p.fingerprint,
        CASE WHEN p.destination_column IS NULL THEN d.quoted ELSE format('%s.%I', d.quoted, d.column_name) END,
        s.state, s.reason, s.hints, s.pending + s.running + s.retrying, s.failed, s.scan_phase, s.scan_seen,
        s.scan_expected,
