@@ -129,7 +129,7 @@ func TestP10_WhatASwitchMeets(t *testing.T) {
 	_, stderr = s.run(exitUsage, "model", "change", "nothing", "--to-plugin", "fake-dims12")
 	s.has(stderr, "nothing")
 	_, stderr = s.run(exitUsage, "model", "change", "docs", "--to", "/tmp/folder")
-	s.has(stderr, "is a path", "--model-dir")
+	s.has(stderr, "is a path", "folder of models")
 	stdout, _ := s.run(0, "model", "plan", "docs", "--to-plugin", "fake-dims12", "-o", "json")
 	s.has(stdout, `"rows": 20`, `"dims": 12`, "view public.docs_ids: made anew by the switch",
 		"function public.docs_count(): made anew by the switch")

@@ -5,9 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -233,13 +231,12 @@ func target(c *config.Config, live *pipeline.Pipeline, to pipeline.ModelName) (p
 		}
 	}
 	if to != (pipeline.ModelName{}) {
-		if strings.ContainsRune(to.Model, filepath.Separator) && (at < 0 || specs[at].Model != to.Model) {
-			return to, problem.New(problem.Usage, fmt.Errorf("model %q is a path, which no sidecar reads from the database",
-				to.Model), "put the folder into the folder of models (--model-dir) and give its name",
-				"or name it under models in the file of every sidecar")
+		if to.Plugin == "" {
+			to.Plugin = pluginOf(c, to.Model)
 		}
-		if to.Plugin == "" && at >= 0 && specs[at].Model == to.Model {
-			to.Plugin = specs[at].Plugin
+		if err := c.Known(to.Plugin, to.Model); err != nil { // no other sidecar could tell it from the work of a stranger
+			return to, problem.New(problem.Usage, err, "put the folder into the folder of models (--model-dir), and give its name",
+				"or name it under models in the file of every sidecar")
 		}
 		return to, nil
 	}
@@ -248,4 +245,12 @@ func target(c *config.Config, live *pipeline.Pipeline, to pipeline.ModelName) (p
 			"--to MODEL, or --config FILE with the new model of the pipeline")
 	}
 	return specs[at].ModelName(), nil
+}
+
+// pluginOf is the plugin that a configuration has for a model.
+func pluginOf(c *config.Config, model string) string {
+	if at := slices.IndexFunc(c.Models, func(m config.Model) bool { return m.Name == model }); at >= 0 {
+		return c.Models[at].Plugin
+	}
+	return c.Plugins.Default
 }

@@ -50,6 +50,7 @@ type Stored struct {
 	SlotName          string
 	Beside            int32 // the pipeline whose other generation this is; 0: it serves
 	Served            bool  // it serves, or was the last to do so
+	Switches          int64 // how often it has begun or ended to serve
 	Wished            bool  // somebody asked for another model, and it is not made yet
 	Published         bool
 	DefinitionVersion int32
