@@ -91,7 +91,7 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 	if strings.TrimSpace(text) == "" {
 		return misuse("the text to search for is empty")
 	}
-	_, err = query.Settled(func(bool) (struct{}, error) { return struct{}{}, c.near(ctx, env, text, filter) })
+	_, err = query.Settled(ctx, func(bool) (struct{}, error) { return struct{}{}, c.near(ctx, env, text, filter) })
 	return err
 }
 

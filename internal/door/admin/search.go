@@ -52,7 +52,7 @@ func (s *Service) Search(ctx context.Context, name, text string, r search.Reques
 	case s.o.Embed == nil:
 		return found, gate.Refuse(http.StatusServiceUnavailable, "no_model", "there is no model here to embed a question with")
 	}
-	if found, err = query.Settled(func(bool) (Found, error) { return s.search(ctx, pool, names[0], text, r) }); err != nil {
+	if found, err = query.Settled(ctx, func(bool) (Found, error) { return s.search(ctx, pool, names[0], text, r) }); err != nil {
 		return found, err
 	}
 	hide(found.Hits, who, texts)
@@ -89,7 +89,7 @@ func (s *Service) Similar(ctx context.Context, name, key string, rows int, texts
 	if err != nil {
 		return nil, err
 	}
-	hits, err := query.Settled(func(bool) ([]search.Hit, error) {
+	hits, err := query.Settled(ctx, func(bool) ([]search.Hit, error) {
 		p, err := query.Searchable(ctx, pool, names[0])
 		if err != nil {
 			return nil, err

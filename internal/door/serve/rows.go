@@ -146,6 +146,9 @@ func (a *api) searched(ctx context.Context, name string, fresh bool) (*pipeline.
 	}
 	all = lookup.Of(all, who.Pipelines)
 	at := lookup.Meant(all, name)
+	if at < 0 && !fresh { // a sidecar that has just heard of it does not name it yet
+		return nil, nil, nil, search.ErrSwitched
+	}
 	if at < 0 {
 		return nil, nil, nil, gate.Refuse(http.StatusNotFound, "pipeline_not_found",
 			"there is no pipeline "+strconv.Quote(cut(name))+": GET /v1/pipelines lists them")
@@ -187,7 +190,7 @@ func (a *api) search(ctx context.Context, in *named) (none rowsResponse, err err
 	case req.Language != "" && !req.Hybrid:
 		return none, refuse("language", "invalid_value", "language goes with hybrid: true")
 	}
-	return query.Settled(func(fresh bool) (rowsResponse, error) { return a.near(ctx, in.Name, &req, fresh) })
+	return query.Settled(ctx, func(fresh bool) (rowsResponse, error) { return a.near(ctx, in.Name, &req, fresh) })
 }
 
 // near embeds the text and finds what is near to it.
@@ -225,7 +228,7 @@ func (a *api) similar(ctx context.Context, in *named) (none rowsResponse, err er
 	case req.Text != "" || req.Hybrid || req.Language != "":
 		return none, refuse("text", "invalid_value", "text, hybrid and language belong to /search")
 	}
-	return query.Settled(func(fresh bool) (rowsResponse, error) {
+	return query.Settled(ctx, func(fresh bool) (rowsResponse, error) {
 		p, _, access, err := a.searched(ctx, in.Name, fresh)
 		if err != nil {
 			return none, err

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -16,12 +17,15 @@ import (
 )
 
 // again is how often a search begins anew because the model was switched meanwhile.
-const again = 5
+const again = 10
 
 // Settled runs a search from its beginning, and once more where another generation of the pipeline began to serve
 // meanwhile: fresh says so. What was embedded by the one model is never compared with vectors of the other.
-func Settled[T any](look func(fresh bool) (T, error)) (found T, err error) {
+func Settled[T any](ctx context.Context, look func(fresh bool) (T, error)) (found T, err error) {
 	for i := range again {
+		if i > 1 && !sleep.For(ctx, moment) { // what was just loaded may be of before
+			return found, ctx.Err()
+		}
 		if found, err = look(i > 0); !errors.Is(err, search.ErrSwitched) {
 			return found, err
 		}
