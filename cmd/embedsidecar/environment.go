@@ -151,6 +151,7 @@ func (e *environment) of(ctx context.Context, t tenants.Tenant) (*environment, e
 	if one.config, err = tenants.Settle(ctx, e.config, t, e.log); err != nil {
 		return nil, err
 	}
+	one.config.Tenant = t.Name
 	one.log = e.log.With("database", t.Name)
 	return &one, nil
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/dashboard"
@@ -14,6 +16,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/folders"
 	"github.com/embedsidecar/embedsidecar/internal/named/registry"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/search/compare"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
@@ -64,7 +68,7 @@ func (n *Node) Dashboard(ctx context.Context, address, person string, told func(
 func (n *Database) service(name string, databases func() []admin.DatabaseState, of *Node) *admin.Service {
 	o := of.serviceOptions()
 	o.Config, o.Log, o.Name, o.Databases, o.Check = n.o.Config, n.o.Log, name, databases, n.check
-	o.Snapshot = n.source.Snapshot
+	o.Snapshot, o.PlanModel = n.source.Snapshot, n.planModel
 	return admin.NewService(o)
 }
 
@@ -75,6 +79,11 @@ func (n *Node) serviceOptions() admin.ServiceOptions {
 		Config: n.o.Config, Redact: n.o.Redact, Log: n.o.Log, Snapshot: n.Snapshot, Reload: n.Reload,
 		Embed: func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
 			return query.Vector(ctx, n.plugins, p, text)
+		},
+		CompareModel: func(ctx context.Context, pool *pgxpool.Pool, name string, questions []compare.Question,
+			access *search.Access,
+		) (compare.Result, error) {
+			return compareModel(ctx, pool, n.plugins, name, questions, access)
 		},
 		Registered: registry.Of(source).List, Folders: folders.Of(source).List,
 	}

@@ -28,6 +28,8 @@ type Database struct {
 	budget   *worker.Budget
 	started  func()         // is called when the set-up is over
 	loader   resolve.Loader // of the role that works
+	wished   chan struct{}  // there may be wishes for other models
+	besides  chan struct{}  // there may be generations beside others
 
 	audit atomic.Pointer[pgxpool.Pool] // where the audit is; nil: not connected
 	which atomic.Pointer[string]       // the database; nil: there is none, or it is not known yet
@@ -35,7 +37,8 @@ type Database struct {
 
 func newDatabase(o Options, n *Node, name string, phase observe.Phase) *Database {
 	db := &Database{
-		o: o, open: connection.Opener{Config: o.Config, Log: o.Log, Thrifty: name != ""}, started: func() {}, plugins: n.plugins, observer: n.observer,
+		o: o, open: connection.Opener{Config: o.Config, Log: o.Log, Thrifty: name != ""}, started: func() {},
+		plugins: n.plugins, observer: n.observer, wished: make(chan struct{}, 1), besides: make(chan struct{}, 1),
 		source: n.observer.Source(o.Config, name, phase),
 		shared: n.shared, budget: n.budget,
 	}

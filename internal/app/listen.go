@@ -20,6 +20,9 @@ func (n *Node) queries(ctx context.Context, address string) (finish func() error
 	}
 	if n.one != nil {
 		o.Backend = n.one.backend
+		if n.database {
+			o.Database = n.o.Config.DatabaseName()
+		}
 	} else {
 		o.Backend = query.New(query.Options{
 			Config: n.o.Config, Log: n.o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Service: n.shared.service(),
@@ -47,8 +50,9 @@ func (n *Node) queries(ctx context.Context, address string) (finish func() error
 func (n *Node) administer(ctx context.Context) (service *admin.Service, finish func() error, err error) {
 	c := n.o.Config
 	var of choice
+	only := ""
 	if n.one != nil {
-		service = n.one.service("", nil, n)
+		service, only = n.one.service("", nil, n), c.DatabaseName()
 	} else {
 		o := n.serviceOptions()
 		o.Databases = n.several.states
@@ -73,7 +77,7 @@ func (n *Node) administer(ctx context.Context) (service *admin.Service, finish f
 	}
 	server, err := admin.Listen(ctx, admin.Options{
 		Listen: c.Admin.Listen, Tokens: tokens, Cert: c.Admin.Cert, Key: c.Admin.Key, ClientCA: c.Admin.ClientCA,
-		Service: service, Of: of, Pages: pages, Observe: n.observer.Request, Log: n.o.Log,
+		Service: service, Of: of, Database: only, Pages: pages, Observe: n.observer.Request, Log: n.o.Log,
 	})
 	if err != nil {
 		return nil, nil, problem.New(problem.Usage, err)

@@ -24,6 +24,7 @@ type Config struct {
 	Slot        Slot
 	Publication Publication
 	Databases   []Tenant // where there are several
+	Tenant      string   // the only one's name, where it was chosen among several
 	Tenants     Tenants
 	Plugins     Plugins
 

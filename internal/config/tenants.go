@@ -21,6 +21,18 @@ func (c *Config) For(dsn, stream, slot string) *Config {
 	return &one
 }
 
+// DatabaseName is what the only database is called, here or on its server.
+func (c *Config) DatabaseName() string {
+	if c.Tenant != "" {
+		return c.Tenant
+	}
+	dsn, err := ParseDSN(c.Database.URL)
+	if err != nil {
+		return ""
+	}
+	return dsn.Database
+}
+
 // Matches reports whether a name is one of a pattern, in which * stands for any text and ? for any sign.
 func Matches(pattern, name string) bool {
 	p, n := []rune(pattern), []rune(name)

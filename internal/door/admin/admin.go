@@ -38,6 +38,8 @@ type Options struct {
 	Service *Service
 	// Of is that of gate.Options, for several databases. nil: there is one.
 	Of func(r *http.Request, database string) (*gate.API, http.Handler, *gate.Problem)
+	// Database is that of gate.Options.
+	Database string
 	// Pages answers what is not the API's. nil: there are no pages.
 	Pages http.Handler
 	// Observe notes a request that was answered. May be nil.
@@ -70,7 +72,7 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 		What: "administrators", Begun: "administrators are answered",
 		Listen: o.Listen, Cert: o.Cert, Key: o.Key, ClientCA: o.ClientCA, Tokens: o.Tokens, Administers: true,
 		Base: c.BasePath, RowText: c.ShowRowText, Exact: true,
-		API: NewAPI(o.Service), Pages: o.Pages, Of: o.Of, //nolint:contextcheck // requests bring their own
+		API: NewAPI(o.Service), Pages: o.Pages, Of: o.Of, Database: o.Database, //nolint:contextcheck // requests bring their own
 		Endless: eventsPath, End: o.Service.events.end, Observe: o.Observe, Log: o.Log,
 		Limits: gate.Limits{
 			Body: maxBody, Rate: cmp.Or(o.Rate, usualRate), Conns: maxConns, Read: readTimeout, Time: requestTime,

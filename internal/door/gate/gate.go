@@ -44,9 +44,11 @@ type Options struct {
 	Open  map[string]http.Handler // paths that anybody may ask for
 	// Of returns the API and the pages of one of several databases, by what the parameter database of a request says, "":
 	// nothing. No API means those of Options, which are of no database. nil: there is one database.
-	Of      func(r *http.Request, database string) (*API, http.Handler, *Problem)
-	Endless string // path of an answer that has no end, and bounds of its own
-	End     func() // ends such answers. May be nil
+	Of func(r *http.Request, database string) (*API, http.Handler, *Problem)
+	// Database is the only one, where Of is nil: tokens for others do not come in. "": there is none.
+	Database string
+	Endless  string // path of an answer that has no end, and bounds of its own
+	End      func() // ends such answers. May be nil
 
 	Limits Limits
 	// Observe notes a request that was answered. May be nil.
@@ -287,7 +289,11 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 		}
 	}
 	api, pages := g.o.API, g.o.Pages
-	if g.o.Of != nil {
+	if g.o.Of == nil {
+		if only := g.o.Database; v.known && only != "" && !v.caller.SeesDatabase(only) {
+			return Refuse(http.StatusForbidden, "database", "this token is for other databases than the one that is served here")
+		}
+	} else {
 		database, p := v.choice(named)
 		if p != nil {
 			return p

@@ -26,6 +26,8 @@ type Backend interface {
 	Model(ctx context.Context, only []string, name string) (query.Model, error)
 	Known(ctx context.Context, only []string, name string) (*embed.Description, error)
 	Pipelines(ctx context.Context) ([]pipeline.Pipeline, error)
+	// PipelinesNow is Pipelines as the database has them at this moment.
+	PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error)
 	Ready(ctx context.Context, p *pipeline.Pipeline) (query.Model, error)
 	Rules(name string) query.Rules
 	DB() search.DB
@@ -41,6 +43,7 @@ type Options struct {
 	Backend Backend
 	// Of is that of gate.Options, for several databases. nil: there is one.
 	Of        func(r *http.Request, database string) (*gate.API, http.Handler, *gate.Problem)
+	Database  string // that of gate.Options
 	Limits    gate.Limits
 	Inputs    int           // texts of a request; default 2,048, which is also OpenAI's
 	TextBytes int           // of one text; default 1 MiB
@@ -72,7 +75,7 @@ func (o Options) gate() gate.Options {
 	o.fill()
 	return gate.Options{
 		What: "queries", Begun: "queries are answered", Listen: o.Listen, Cert: o.Cert, Key: o.Key, Tokens: o.Tokens,
-		API: newAPI(&o).API, Of: o.Of, Limits: o.Limits, Observe: o.Observe, Log: o.Log,
+		API: newAPI(&o).API, Of: o.Of, Database: o.Database, Limits: o.Limits, Observe: o.Observe, Log: o.Log,
 		Open: map[string]http.Handler{"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "ok\n")
 		})},
