@@ -49,6 +49,7 @@ type Config struct {
 	told    map[int][]told    // by model of the file, until all of it is read
 	origins map[string]origin // by path of a setting
 	file    string            // the file that was read, or ""
+	find    Finder            // of model folders; nothing in it: none is looked for
 	env     *environ          // for plugins that are allowed to see parts of it
 }
 

@@ -15,6 +15,7 @@ const (
 	settingPooling   = "pooling"
 	settingNormalize = "normalize"
 	settingMaxTokens = "max_tokens"
+	settingLayerNorm = "layer_norm"
 )
 
 var prefixSettings = map[embed.Kind]string{embed.Document: "document_prefix", embed.Query: "query_prefix"}
