@@ -33,8 +33,9 @@ func TestStatic_FromPublishedFilesToASearch(t *testing.T) {
 	s.set("EMBEDSIDECAR_MODEL_DIR=" + home)
 	_, stderr := s.run(0, "models", "import", "../../plugins/static/testdata/layouts/model2vec", "--name", "small")
 	s.has(stderr, `pooling: "mean"`, `max_tokens: "512" (config.json)`)
-	pipeline := []string{"--model", "small", "--table", "docs", "--columns", "title,body", "--into-table", "docs_embedding"}
-	s.run(0, append([]string{"run", "--once", "--init"}, pipeline...)...)
+	pipeline := strings.Fields("--model small --table docs --columns title,body --into-table docs_embedding")
+	s.run(0, append([]string{"init"}, pipeline...)...)
+	s.run(0, append([]string{"run", "--once"}, pipeline...)...)
 	if n := testenv.Value[int](s.db, "SELECT count(*) FROM docs_embedding"); n != 2 {
 		t.Errorf("%d vectors, want 2", n)
 	}
@@ -44,7 +45,7 @@ func TestStatic_FromPublishedFilesToASearch(t *testing.T) {
 	s.has(stdout, `"2"`)
 	// The same again changes nothing, also where somebody names the plugin of folders.
 	for _, plugin := range [][]string{nil, {"--plugin", "onnx"}, {"--plugin", "static"}} {
-		_, stderr := s.run(0, append(append([]string{"run", "--once", "--init"}, pipeline...), plugin...)...)
+		_, stderr := s.run(0, append(append([]string{"run", "--once"}, pipeline...), plugin...)...)
 		if strings.Contains(stderr, "embeds all rows again") {
 			t.Errorf("%v: %s", plugin, stderr)
 		}

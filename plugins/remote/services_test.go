@@ -158,7 +158,8 @@ func TestServices(t *testing.T) {
 		dir := t.TempDir()
 		file := filepath.Join(dir, "c.yaml")
 		text := "plugins: {dir: " + dir + "}\nmodels:\n" + strings.ReplaceAll(block[1], "/run/secrets/key", dir+"/key")
-		for name, content := range map[string]string{"c.yaml": text, "key": "sk-key\n", "embedsidecar-remote": "#!/bin/sh\n"} {
+		files := map[string]string{"c.yaml": text, "key": "sk-key\n", "embedsidecar-remote": "#!/bin/sh\n"}
+		for name, content := range files {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o700); err != nil {
 				t.Fatal(err)
 			}

@@ -247,7 +247,9 @@ func TestWrite_MergesFields(t *testing.T) {
 			`{"dimensions":256,"input":["one"],"model":"m","options":{"num_ctx":8192,"seed":1}}`,
 		},
 		{
-			Merge(maps.Clone(all), map[string]any{"options": map[string]any{"seed": nil}, "dimensions": nil, "output_dimension": 64}),
+			Merge(maps.Clone(all), map[string]any{
+				"options": map[string]any{"seed": nil}, "dimensions": nil, "output_dimension": 64,
+			}),
 			`{"input":["one"],"model":"m","options":{"num_ctx":8192},"output_dimension":64}`,
 		},
 	} {
