@@ -31,8 +31,8 @@ type Source struct {
 	PID int
 	// Hostname is the first part of the default of Instance.
 	Hostname string
-	// Find finds the folders of models, which may say what plugin they are for.
-	Find Finder
+	// Folder finds the folder of a model, which may say what plugin it is for, as Finder.Model does; nil: none is looked for.
+	Folder func(name, dir string, known ...string) (string, error)
 }
 
 // PipelineFlags are the flags, beside those of Settings, that describe pipelines.
@@ -46,7 +46,7 @@ func PipelineFlags() []string {
 // tells how to log.
 func Load(src Source) (cfg *Config, warnings []string, err error) {
 	l := &loader{cfg: Default(), src: src, env: map[string]string{}}
-	l.cfg.find = src.Find
+	l.cfg.folder = src.Folder
 	for _, entry := range src.Environ {
 		if name, value, ok := strings.Cut(entry, "="); ok {
 			l.env[name] = value
@@ -403,7 +403,7 @@ func (c *Config) settlePipelines() {
 			spec.Model = c.DefaultModel
 		}
 		if m := c.model(spec.Model); m != nil && spec.Plugin == "" {
-			spec.Plugin = c.byContent(c.find, m.Plugin, c.folderOf(spec.Model))
+			spec.Plugin = c.byContent(c.folder, m.Plugin, c.folderOf(spec.Model))
 		}
 		named := spec.Plugin != ""
 		if !named {
@@ -413,7 +413,7 @@ func (c *Config) settlePipelines() {
 			spec.Model = manifest.For(spec.Plugin).Model.Default
 		}
 		if !named {
-			spec.Plugin = c.byContent(c.find, spec.Plugin, c.folderOf(spec.Model))
+			spec.Plugin = c.byContent(c.folder, spec.Plugin, c.folderOf(spec.Model))
 		}
 		if spec.Chunking.On() && spec.Chunking.Tokens == 0 {
 			spec.Chunking.Tokens = pipeline.DefaultChunkTokens
