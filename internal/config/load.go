@@ -31,7 +31,8 @@ type Source struct {
 	PID int
 	// Hostname is the first part of the default of Instance.
 	Hostname string
-	// Folder finds the folder of a model, which may say what plugin it is for, as Finder.Model does; nil: none is looked for.
+	// Folder finds the folder of a model, as Finder.Model does: what lies there may say what plugin it is for. nil: none
+	// is looked for.
 	Folder func(name, dir string, known ...string) (string, error)
 }
 

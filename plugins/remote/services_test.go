@@ -21,7 +21,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
-// A service is what the page of a provider documents: written by hand from it, and not from the client.
+// A service is what this project has understood of a provider's pages: written by hand, and not from the client.
 type service struct {
 	path   string
 	header string // that holds the key; "": none is shown
@@ -49,7 +49,7 @@ var services = map[string]service{
 	"openrouter":  {"/api/v1/embeddings", bearer, "dimensions user provider input_type", `{"encoding_format":"float"}`, ""},
 	"dashscope":   {"/compatible-mode/v1/embeddings", bearer, "", `{"encoding_format":"float","dimensions":512}`, ""},
 	"siliconflow": {"/v1/embeddings", bearer, "dimensions", `{"encoding_format":"float"}`, ""},
-	"scaleway":    {"/v1/embeddings", bearer, "dimensions", `{"encoding_format":"float"}`, ""},
+	"scaleway":    {"/v1/embeddings", bearer, "", "", ""},
 	"databricks":  {"/serving-endpoints/embeddings", bearer, "instruction", "", ""},
 	"endpoint":    {"/embed", bearer, "truncate truncation_direction normalize prompt_name dimensions", "", ""},
 	"tei":         {"/embed", "", "truncate truncation_direction normalize prompt_name dimensions", "", ""},
@@ -146,7 +146,7 @@ func (s *service) answer(body map[string]any) any {
 	return map[string]any{"object": "list", "data": rows}
 }
 
-// TestServices: each entry of docs/services.md loads, and a server that is as strict as the service's page answers.
+// TestServices: each entry of docs/services.md loads, and a strict server in place of the service answers.
 func TestServices(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/services.md")
