@@ -266,24 +266,27 @@ func TestWrite_MergesFields(t *testing.T) {
 // What servers say of the number of texts that they take; what they say of tokens is something else.
 func TestMostTexts(t *testing.T) {
 	t.Parallel()
-	for message, want := range map[string]int{
-		"* BatchEmbedContentsRequest.requests: at most 100 requests can be in one batch":                           100,
-		"AiError: Bad input: Error: oneOf at '/' not met, 0 matches: Array length 512 at '/text' > 'maxItems' 100": 100,
-		"'$.input' is invalid. maxItems: 128":                                                                      128,
-		"batch size 512 > maximum allowed batch size 32":                                                           32,
-		"invalid request: total number of texts must be at most 96 - received 97":                                  96,
-		"The batch size should not be larger than 10.":                                                             10,
-		"input array must not have more than 256 items":                                                            256,
-		"Too many inputs in request, max 64 inputs":                                                                64,
-		"maximum context length is 100 tokens":                                                                     0,
-		"inputs must have at most 100 characters":                                                                  0,
-		"at most 9999 requests":                                                                                    0, // it was sent fewer: that is not it
-		"at most 0 requests":                                                                                       0,
-		"the input is too large":                                                                                   0,
-		"":                                                                                                         0,
+	for _, test := range []struct {
+		message string
+		want    int
+	}{
+		{"* BatchEmbedContentsRequest.requests: at most 100 requests can be in one batch", 100},
+		{"AiError: Bad input: Error: oneOf at '/' not met, 0 matches: Array length 512 at '/text' > 'maxItems' 100", 100},
+		{"'$.input' is invalid. maxItems: 128", 128},
+		{"batch size 512 > maximum allowed batch size 32", 32},
+		{"invalid request: total number of texts must be at most 96 - received 97", 96},
+		{"The batch size should not be larger than 10.", 10},
+		{"input array must not have more than 256 items", 256},
+		{"Too many inputs in request, max 64 inputs", 64},
+		{"maximum context length is 100 tokens", 0},
+		{"inputs must have at most 100 characters", 0},
+		{"at most 9999 requests", 0}, // it was sent fewer: that is not it
+		{"at most 0 requests", 0},
+		{"the input is too large", 0},
+		{"", 0},
 	} {
-		if got, _ := MostTexts(message, 512); got != want {
-			t.Errorf("%q: %d, want %d", message, got, want)
+		if got, _ := MostTexts(test.message, 512); got != test.want {
+			t.Errorf("%q: %d, want %d", test.message, got, test.want)
 		}
 	}
 }
