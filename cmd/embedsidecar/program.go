@@ -193,7 +193,9 @@ func (p *program) perDatabase(ctx context.Context, cc *cli.Context, env *environ
 	chosen := cc.StringSlice("database")
 	if !env.config.Several() {
 		if len(chosen) > 0 && c.asksDatabase() {
-			return env.onlyDatabase(chosen)
+			if err := env.onlyDatabase(chosen); err != nil {
+				return err
+			}
 		}
 		return c.run(ctx, env)
 	}
