@@ -408,8 +408,11 @@ func (c *Config) settlePipelines() {
 		if spec.Model == "" {
 			spec.Model = manifest.For(spec.Plugin).Model.Default
 		}
-		if spec.Chunking.On() && spec.Chunking.Tokens == 0 {
-			spec.Chunking.Tokens = pipeline.DefaultChunkTokens
+		switch c := &spec.Chunking; {
+		case c.ByCharacters() && c.Characters == 0:
+			c.Characters = pipeline.DefaultChunkCharacters
+		case c.On() && !c.ByCharacters() && c.Tokens == 0:
+			c.Tokens = pipeline.DefaultChunkTokens
 		}
 	}
 	nameAll(c.Pipelines)
