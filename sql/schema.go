@@ -28,7 +28,7 @@ var ErrBeforeFirst = errors.New("the schema embedsidecar is of a program before 
 var wholes = []string{
 	"functions/wait", "functions/states", "functions/actions", "functions/explain", "functions/notify", "functions/search",
 	"views/status", "views/progress", "views/tasks", "views/dead_letters", "views/errors", "views/slots", "views/workers",
-	"views/pipelines", "views/health", "views/audit", "views/row_state", "views/lanes",
+	"views/pipelines", "views/health", "views/audit", "views/row_state", "views/lanes", "views/indexes",
 }
 
 // Tables returns the names of the files of tables after a version, such as 0011_name.sql, oldest first.

@@ -125,7 +125,7 @@ func TestAdopt_VectorsOfAnotherModelAreRefused(t *testing.T) {
 		s.db.MustExec(c.sql)
 		_, stderr := s.run(exitUsage, adopt...)
 		s.has(stderr, c.says)
-		if n := testenv.Value[int64](s.db, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = '" + s.slot + "'"); n != 0 {
+		if n := testenv.Value[int64](s.db, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = '"+s.slot+"'"); n != 0 {
 			t.Errorf("%s: a slot was made", c.sql)
 		}
 	}

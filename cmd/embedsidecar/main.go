@@ -55,7 +55,7 @@ func commands() []*command {
 		newVerb(verbs.Pause), newVerb(verbs.Resume), newBulk(), newBackfill(), newVerb(verbs.Reembed), newVerb(verbs.Notify),
 		newFamily("tasks", newTasksList(), newTasksExport(), newVerb(verbs.Retry), newVerb(verbs.Requeue),
 			newVerb(verbs.Cancel), newVerb(verbs.Discard), newVerb(verbs.Prioritise)), newAudit(),
-		newSearch(), newEmbed(),
+		newSearch(), newEmbed(), newFamily("index", newIndexCheck()),
 		newFamily("plugins", newPluginsList(), newPluginsInfo(), newPluginsVerify(), newPluginsRegister(),
 			newPluginsRemove(), newPluginsReload(), newPluginsNew(), newPluginsTest(), newPluginsBench()),
 		newFamily("models", newModelsList(), newModelsShow(), newModelsVerify(), newModelsBench(), newModelsImport(),

@@ -61,6 +61,7 @@ func (n *Database) buildIndexes(ctx context.Context, p *pools) (finished bool, e
 		if spec.Index == "" || at < 0 || known[at].Status != pipeline.Active {
 			continue
 		}
+		known[at].Index, known[at].IndexBuild = spec.Index, spec.IndexBuild // which only the configuration says
 		began := time.Now()
 		state, statements, err := indexes.Build(ctx, p.stream, &known[at])
 		switch {
