@@ -15,8 +15,9 @@ FROM   (SELECT t.relid FROM pg_partition_tree(@table::regclass) AS t WHERE t.isl
         WHERE partrelid = @table::regclass)) AS leaf
        JOIN pg_class c ON c.oid = leaf.relid JOIN pg_namespace n ON n.oid = c.relnamespace
        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = @column
-       CROSS JOIN LATERAL (SELECT left(c.relname, 27) || '_' || left(@column, 20) || '_' || @kind AS name, left(c.relname, 27) || '_'
-        || left(@column, 20) || '_' || CASE @kind WHEN 'hnsw' THEN 'ivfflat' ELSE 'hnsw' END AS other) AS k
+       CROSS JOIN LATERAL (SELECT left(c.relname, 27) || '_' || left(@column, 20) || '_' || @kind AS name,
+           left(c.relname, 27) || '_' || left(@column, 20) || '_' || CASE @kind WHEN 'hnsw' THEN 'ivfflat'
+               ELSE 'hnsw' END AS other) AS k
        LEFT JOIN (pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam
     AND m.amname IN ('hnsw', 'ivfflat')
         JOIN pg_opclass o ON o.oid = i.indclass[0]) ON i.indrelid = c.oid AND i.indkey[0] = a.attnum

@@ -3,7 +3,8 @@
 -- search where the column is NOT NULL anyway, and then sees no use for the index. early: no search uses it yet: it was
 -- built without CONCURRENTLY over rows that had been changed in place, and a transaction that is older than it, in
 -- whatever database of the server, still runs.
--- @table: quoted. @kind: of the index that is wanted. taken: the name that a new index gets. hidden: someone builds one that this role may not see.
+-- @table: quoted. @kind: of the index that is wanted. taken: the name that a new index gets. hidden: someone builds one
+-- that this role may not see.
 -- Rows: one for each index, and one for a table without any. Locks: none.
 SELECT c.oid, n.nspname::text AS schema, c.relname::text AS table, CASE WHEN c.reltuples >= 0
     THEN c.reltuples::bigint END AS rows,
