@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,8 +105,29 @@ func (a *adoption) choose(ctx context.Context) error {
 	if a.spec, err = chosen(a.n.Config, stored, a.o); err != nil {
 		return err
 	}
-	a.about, err = a.plugins.Describe(ctx, []pipeline.Spec{a.spec})
-	return err
+	if a.about, err = a.plugins.Describe(ctx, []pipeline.Spec{a.spec}); err != nil {
+		return err
+	}
+	if at := lookup.Find(stored, a.spec.Name); at >= 0 {
+		return a.serves(&stored[at])
+	}
+	return nil
+}
+
+// serves refuses vectors of another model than that of a pipeline that is set up: init would keep the one that serves.
+func (a *adoption) serves(p *pipeline.Pipeline) error {
+	if p.Fingerprint == a.about[a.spec.Name].Fingerprint {
+		return nil
+	}
+	return &refusal.ConfigError{
+		Pipeline: p.Name, Code: code.Taken,
+		Problem: fmt.Sprintf("it is set up with model %s, and vectors of %s must not be mixed with its own",
+			cmp.Or(p.Model, resolve.PluginOf(p.Spec)), cmp.Or(a.spec.Model, resolve.PluginOf(a.spec))),
+		Hint: []string{
+			"adopt vectors of the model that it is set up with",
+			"or have the other model embed: embedsidecar model change " + p.Name,
+		},
+	}
 }
 
 // chosen returns the configured pipeline that is meant. The only one, which flags describe, has the name that it is

@@ -34,6 +34,7 @@ func (a *api) routes() {
 	a.searches()
 	a.indexes()
 	a.acts()
+	a.model()
 }
 
 // get adds a route for whoever may look.

@@ -15,7 +15,7 @@ import (
 // unfits reports whether an error of a whole pipeline means that it does not fit its table any more.
 func unfits(err error) bool {
 	fault := rows.Fault(err)
-	return fault == database.Schema || fault == database.Forbidden || errors.Is(err, rows.ErrOtherTable) ||
+	return fault == database.Schema || fault == database.Forbidden || errors.Is(err, rows.ErrOtherTable) || errors.Is(err, rows.ErrOtherColumn) ||
 		errors.Is(err, rows.ErrTrigger)
 }
 
