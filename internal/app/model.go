@@ -76,8 +76,8 @@ func locksOf(next *pipeline.Spec) []string {
 	}
 }
 
-// ChangeModel makes the next generation of a pipeline beside the one that serves. Done twice, it does nothing the second
-// time.
+// ChangeModel makes the next generation of a pipeline beside the one that serves. Done twice, it does nothing the
+// second time.
 func ChangeModel(ctx context.Context, n Options, o ModelChange) (done ModelChanged, err error) {
 	open := connection.Opener{Config: n.Config, Log: n.Log}
 	pool, err := open.Pool(ctx, connection.Few)

@@ -67,7 +67,8 @@ func newGenerationRig(t *testing.T) *generationRig {
 	g.rig = &rig{
 		t: t, db: db, slot: db.SlotName(), dir: t.TempDir(), lease: time.Hour,
 		also: []string{
-			"EMBEDSIDECAR_PLUGIN_DIMS=", "EMBEDSIDECAR_PLUGIN=onnx", "EMBEDSIDECAR_MODEL=" + g.models[0], "EMBEDSIDECAR_MODEL_DIR=" + folder,
+			"EMBEDSIDECAR_PLUGIN_DIMS=", "EMBEDSIDECAR_PLUGIN=onnx", "EMBEDSIDECAR_MODEL=" + g.models[0],
+			"EMBEDSIDECAR_MODEL_DIR=" + folder,
 			"EMBEDSIDECAR_ONNXRUNTIME=" + onnxtest.Library(t), "EMBEDSIDECAR_THREADS=1",
 		},
 	}
@@ -197,9 +198,9 @@ func (g *generationRig) writes(ctx context.Context) {
 		g.writing.Lock()
 		began := time.Now()
 		_, err := conn.Exec(ctx, `INSERT INTO docs (id, title) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE
-			SET title = excluded.title`, 100+rand.IntN(300), fmt.Sprintf("w%dv%d", i, rand.IntN(1000))) //nolint:gosec // any
+			SET title = excluded.title`, 100+rand.IntN(300), fmt.Sprintf("w%dv%d", i, rand.IntN(1000)))
 		if err == nil && i%7 == 0 {
-			_, err = conn.Exec(ctx, `DELETE FROM docs WHERE id = $1`, 100+rand.IntN(300)) //nolint:gosec // any
+			_, err = conn.Exec(ctx, `DELETE FROM docs WHERE id = $1`, 100+rand.IntN(300))
 		}
 		g.longest.Store(max(g.longest.Load(), int64(time.Since(began))))
 		g.writing.Unlock()
@@ -279,7 +280,7 @@ func TestP3_NoAnswerIsOfTwoModels(t *testing.T) {
 	addresses := [2]atomic.Value{}
 	addresses[0].Store(first.address())
 	addresses[1].Store(second.address())
-	at := func() string { return addresses[rand.IntN(2)].Load().(string) } //nolint:forcetypeassert,gosec // a string, any
+	at := func() string { return addresses[rand.IntN(2)].Load().(string) } //nolint:forcetypeassert // a string
 	g.settle(map[string]int{"docs_embedding.embedding": 0, "docs.embedding": 0})
 	for by, ask := range map[string]func(context.Context, string) (float64, error){
 		"search(tab)": g.bySQL(`SELECT distance FROM embedsidecar.search('tab', $1, 3, '30 s') LIMIT 1`),
@@ -306,7 +307,7 @@ func TestP3_NoAnswerIsOfTwoModels(t *testing.T) {
 	var killer sync.WaitGroup
 	killer.Go(func() {
 		for i := 0; killing.Err() == nil; i++ {
-			pause(killing, time.Duration(300+rand.IntN(1500))*time.Millisecond) //nolint:gosec // any
+			pause(killing, time.Duration(300+rand.IntN(1500))*time.Millisecond)
 			if killing.Err() != nil {
 				return
 			}
@@ -362,9 +363,9 @@ func (g *generationRig) story(kind string) {
 func (g *generationRig) acts(kind, words string, args ...string) {
 	g.t.Helper()
 	testenv.Eventually(g.t, waitTimeout, func() (bool, string) {
-		if kind == "killed" && rand.IntN(2) == 0 { //nolint:gosec // any
+		if kind == "killed" && rand.IntN(2) == 0 {
 			c := g.start([]string{"EMBEDSIDECAR_DATABASE_URL=" + g.login(testenv.Owner)}, args...)
-			pause(g.t.Context(), time.Duration(rand.IntN(1000))*time.Millisecond) //nolint:gosec // any
+			pause(g.t.Context(), time.Duration(rand.IntN(1000))*time.Millisecond)
 			c.signal(9)
 			<-c.done
 		}

@@ -215,24 +215,8 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		return nil, nil, problem
 	}
 	if stored != nil {
-		switch {
-		case stored.SlotName != in.o.Slot:
-			return nil, nil, fail(fmt.Sprintf("a pipeline of this name is set up with slot %q", stored.SlotName),
-				"choose another name, or the same --slot",
-				"or, if this database is a copy and that slot is the original's: embedsidecar init --adopt, with this --slot")
-		case catalog.DestinationName(stored.Spec()) != catalog.DestinationName(f.Pipeline.Spec) &&
-			stored.TableOID == f.Table.OID:
-			return nil, nil, fail(fmt.Sprintf("its destination is %s and cannot become %s",
-				catalog.DestinationName(stored.Spec()),
-				catalog.DestinationName(f.Pipeline.Spec)),
-				"set up a second pipeline with another name for the new destination, and remove the old one when it is no longer read")
-		case stored.Fingerprint != description.Fingerprint:
-			return nil, nil, fail(fmt.Sprintf(
-				"its vectors were made by another model (%s) than the configured one (%s): the two must not mix",
-				brief(stored.Fingerprint), brief(description.Fingerprint)),
-				"make the next generation beside it, and switch when it is complete: embedsidecar model change "+stored.Name,
-				"or go back to the model the vectors were made with ("+stored.Model+")",
-				"or remove this pipeline and set it up again with --overwrite, which replaces every vector")
+		if err := in.goesOn(f, stored, description); err != nil {
+			return nil, nil, err
 		}
 		if changed != "" { // not before it is sure to be
 			in.report.Warnings = append(in.report.Warnings, changed)
@@ -246,4 +230,31 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		f.Unproven = true
 	}
 	return f, nil, nil
+}
+
+// goesOn refuses what a stored pipeline cannot become.
+func (in *initializer) goesOn(f *resolve.Findings, stored *resolve.Stored, description embed.Description) error {
+	fail := func(problem string, hint ...string) error {
+		return &refusal.ConfigError{Pipeline: f.Pipeline.Name, Problem: problem, Hint: hint}
+	}
+	switch {
+	case stored.SlotName != in.o.Slot:
+		return fail(fmt.Sprintf("a pipeline of this name is set up with slot %q", stored.SlotName),
+			"choose another name, or the same --slot",
+			"or, if this database is a copy and that slot is the original's: embedsidecar init --adopt, with this --slot")
+	case catalog.DestinationName(stored.Spec()) != catalog.DestinationName(f.Pipeline.Spec) &&
+		stored.TableOID == f.Table.OID:
+		return fail(fmt.Sprintf("its destination is %s and cannot become %s",
+			catalog.DestinationName(stored.Spec()),
+			catalog.DestinationName(f.Pipeline.Spec)),
+			"set up a second pipeline with another name for the new destination, and remove the old one when it is no longer read")
+	case stored.Fingerprint != description.Fingerprint:
+		return fail(fmt.Sprintf(
+			"its vectors were made by another model (%s) than the configured one (%s): the two must not mix",
+			brief(stored.Fingerprint), brief(description.Fingerprint)),
+			"make the next generation beside it, and switch when it is complete: embedsidecar model change "+stored.Name,
+			"or go back to the model the vectors were made with ("+stored.Model+")",
+			"or remove this pipeline and set it up again with --overwrite, which replaces every vector")
+	}
+	return nil
 }

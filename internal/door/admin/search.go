@@ -55,7 +55,8 @@ func (s *Service) Search(ctx context.Context, name, text string, r search.Reques
 	case s.o.Embed == nil:
 		return found, gate.Refuse(http.StatusServiceUnavailable, "no_model", "there is no model here to embed a question with")
 	}
-	if found, err = query.Settled(ctx, func(bool) (Found, error) { return s.search(ctx, pool, names[0], text, r) }); err != nil {
+	found, err = query.Settled(ctx, func(bool) (Found, error) { return s.search(ctx, pool, names[0], text, r) })
+	if err != nil {
 		return found, err
 	}
 	hide(found.Hits, who, texts)

@@ -43,7 +43,8 @@ type ServiceOptions struct {
 	// Embed embeds a question with a pipeline's own model. nil: nothing is searched for here.
 	Embed func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error)
 	// PlanModel and CompareModel look at a change of a pipeline's model. nil: there is no model here.
-	PlanModel    func(ctx context.Context, pool *pgxpool.Pool, name string, to pipeline.ModelName) (generations.Plan, error)
+	PlanModel func(ctx context.Context, pool *pgxpool.Pool, name string, to pipeline.ModelName,
+	) (generations.Plan, error)
 	CompareModel func(ctx context.Context, pool *pgxpool.Pool, name string, questions []compare.Question,
 		access *search.Access) (compare.Result, error)
 	// Registered and Folders tell which plugins and models can be named on this machine. nil: that is not told.

@@ -15,8 +15,8 @@ import (
 // unfits reports whether an error of a whole pipeline means that it does not fit its table any more.
 func unfits(err error) bool {
 	fault := rows.Fault(err)
-	return fault == database.Schema || fault == database.Forbidden || errors.Is(err, rows.ErrOtherTable) || errors.Is(err, rows.ErrOtherColumn) ||
-		errors.Is(err, rows.ErrTrigger)
+	return fault == database.Schema || fault == database.Forbidden || errors.Is(err, rows.ErrOtherTable) ||
+		errors.Is(err, rows.ErrOtherColumn) || errors.Is(err, rows.ErrTrigger)
 }
 
 // sqlState describes a server's error without its message, which may hold row values: a trigger may put in what it

@@ -44,7 +44,7 @@ type Generation struct {
 
 // Share is how much of its backfill is done, from 0 to 1.
 func (g *Generation) Share() float64 {
-	if g.Lacks == nil || len(g.Lacks) == 0 || g.ScanExpected == 0 {
+	if len(g.Lacks) == 0 || g.ScanExpected == 0 {
 		return 1
 	}
 	looked := float64(g.ScanSeen)
@@ -102,8 +102,8 @@ type Plan struct {
 	Words    string   `json:"words" doc:"The estimate in a line"`
 }
 
-// Dependents tells what depends on the present vectors of a pipeline, and what becomes of it at a switch. Where there is
-// no other generation yet it is compared with itself: what lacks there is known when there is one.
+// Dependents tells what depends on the present vectors of a pipeline, and what becomes of it at a switch. Where there
+// is no other generation yet it is compared with itself: what lacks there is known when there is one.
 func Dependents(ctx context.Context, pool *pgxpool.Pool, live, other int32) ([]string, error) {
 	rows, err := pool.Query(ctx, "SELECT t.what || CASE WHEN t.remake IS NOT NULL THEN ': made anew by the switch' "+
 		"ELSE ': before the switch: ' || t.sql END FROM embedsidecar.generation_ties($1, $2) AS t", live, other)

@@ -100,7 +100,8 @@ func Run(ctx context.Context, db search.DB, generations [2]*pipeline.Pipeline, a
 		r.Pairs = append(r.Pairs, pair)
 	}
 	for i := range r.Sides {
-		r.Sides[i].Model, r.Sides[i].P50, r.Sides[i].P99 = generations[i].Model, percentile(took[i], 50), percentile(took[i], 99)
+		r.Sides[i].Model = generations[i].Model
+		r.Sides[i].P50, r.Sides[i].P99 = percentile(took[i], 50), percentile(took[i], 99)
 		if r.Labelled > 0 {
 			found, ndcg := recall[i]/float64(r.Labelled), gain[i]/float64(r.Labelled)
 			r.Sides[i].Found, r.Sides[i].NDCG = &found, &ndcg

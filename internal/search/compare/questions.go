@@ -11,8 +11,8 @@ import (
 // MostQuestions is how many are asked at most.
 const MostQuestions = 1000
 
-// ReadQuestions reads a file of questions: each line is a text, with keys of rows that should be found behind tabs, or a
-// JSON object with text and keys.
+// ReadQuestions reads a file of questions: each line is a text, with keys of rows that should be found behind tabs, or
+// a JSON object with text and keys.
 func ReadQuestions(from io.Reader) ([]Question, error) {
 	const widest = 1 << 20
 	var list []Question

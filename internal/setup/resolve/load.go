@@ -208,8 +208,8 @@ func (l *Loader) Settled(ctx context.Context, db database.Beginner, slot string)
 func Off(s *Stored) pipeline.Pipeline {
 	return pipeline.Pipeline{
 		Spec: s.Spec(), ID: s.PipelineID, OID: s.TableOID, Watched: s.WatchedColumns, WatchAll: s.WatchAll, Dims: s.Dims,
-		Generation: s.Generation, Fingerprint: s.Fingerprint, Beside: s.Beside, Served: s.Served, Wished: s.Wished, Closed: !s.Open,
-		Status: pipeline.Misconfigured,
+		Generation: s.Generation, Fingerprint: s.Fingerprint, Beside: s.Beside, Served: s.Served, Wished: s.Wished,
+		Closed: !s.Open, Status: pipeline.Misconfigured,
 	}
 }
 
