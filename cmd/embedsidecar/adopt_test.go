@@ -136,7 +136,7 @@ func TestAdopt_VectorsOfAnotherModelAreRefused(t *testing.T) {
 	s.run(0, "model", "change", "docs", "--to-plugin", "fake-dims12")
 	s.set("EMBEDSIDECAR_PLUGIN=fake-dims12") // now init would go on with the model that serves
 	_, stderr := s.run(exitUsage, append(adopt, "--trust")...)
-	s.has(stderr, "set up with model fake", "model change docs")
+	s.has(stderr, "set up with model fake", "model change public.docs")
 }
 
 func TestAdopt_VectorsInATableAreCopied(t *testing.T) {

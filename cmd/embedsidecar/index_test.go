@@ -31,7 +31,7 @@ pipelines:
 		_, stderr := s.run(exitUsage, "config", "validate", "--config", config(index))
 		s.has(stderr, says)
 	}
-	_, stderr := s.run(exitUsage, "index", "check", "docs")
+	_, stderr := s.run(exitNotSetUp, "index", "check", "docs")
 	s.has(stderr, "init")
 	s.run(0, "run", "--once", "--config", config("none"))
 	_, stderr = s.run(exitUsage, "index", "check", "docs")
