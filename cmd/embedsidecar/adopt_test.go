@@ -149,7 +149,8 @@ func TestAdopt_VectorsInATableAreCopied(t *testing.T) {
 	flags := docsInto("--into-table", "docs_embedding")
 	_, stderr := s.run(exitUsage, append([]string{"adopt", "docs", "--from", "old.vector"}, flags...)...)
 	s.has(stderr, "old")
-	_, stderr = s.run(exitUsage, append([]string{"adopt", "docs", "--from", "old.vectors"}, docsInto("--into", "embedding")...)...)
+	intoColumn := docsInto("--into", "embedding")
+	_, stderr = s.run(exitUsage, append([]string{"adopt", "docs", "--from", "old.vectors"}, intoColumn...)...)
 	s.has(stderr, "into: {table: NAME}")
 	s.run(0, append([]string{"adopt", "docs", "--from", "old.vectors"}, flags...)...)
 	s.run(0, "run", "--once")
@@ -164,8 +165,8 @@ func TestAdopt_ChunksAreFoundByTheirTexts(t *testing.T) {
 	s := newStage(t, 0)
 	paragraph := strings.Repeat("some words of a paragraph ", 8)
 	for i := range 40 {
-		s.db.MustExec("INSERT INTO docs VALUES ($1, $2, $3)", i, fmt.Sprint("title ", i), fmt.Sprintf("%d %s\n\n%d more %s", i, paragraph, i,
-			paragraph))
+		s.db.MustExec("INSERT INTO docs VALUES ($1, $2, $3)", i, fmt.Sprint("title ", i),
+			fmt.Sprintf("%d %s\n\n%d more %s", i, paragraph, i, paragraph))
 	}
 	file := s.file(`version: 1
 pipelines:

@@ -7,7 +7,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestIndex_IsBuiltAsConfiguredAndMeasured: the file says what an index is built with; the check measures what it finds.
+// TestIndex_IsBuiltAsConfiguredAndMeasured: the file says what an index is built with; the check measures what it
+// finds.
 func TestIndex_IsBuiltAsConfiguredAndMeasured(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 2000)
@@ -64,7 +65,8 @@ func (s *stage) measures(setting string) {
 	s.t.Helper()
 	stdout, _ := s.run(0, "index", "check", "docs", "--queries", "50", "-o", "json")
 	r := decoded[indexes.Recall](s.t, stdout)
-	if r.Setting != setting || r.Queries != 50 || r.Enough == nil || r.Enough.Recall < indexes.Enough || len(r.Measured) == 0 {
+	if r.Setting != setting || r.Queries != 50 || len(r.Measured) == 0 || r.Enough == nil ||
+		r.Enough.Recall < indexes.Enough {
 		s.t.Errorf("measured %+v", r)
 	}
 	_, stderr := s.run(0, "index", "check", "docs", "--queries", "20")

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// The strategies Character and Recursive cut as the text splitters of LangChain do, which many other programs use: sizes
-// are in characters, and chunks are filled one after the other.
+// The strategies Character and Recursive cut as the text splitters of LangChain do, which many other programs use:
+// sizes are in characters, and chunks are filled one after the other.
 
 // piece is a part of a text between two separators.
 type piece struct{ start, end, size int } // size in characters

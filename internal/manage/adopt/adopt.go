@@ -95,7 +95,9 @@ func (k *Taker) page(ctx context.Context, keys []string, taken *Taken) error {
 	if err != nil {
 		return err
 	}
-	found = slices.DeleteFunc(found, func(r rows.Row) bool { return !r.Found || r.Ledger || r.Key != r.Actual || !r.Hashed })
+	found = slices.DeleteFunc(found, func(r rows.Row) bool {
+		return !r.Found || r.Ledger || r.Key != r.Actual || !r.Hashed
+	})
 	const portion = 250 // so many vectors are in memory, those of chunks aside
 	for some := range slices.Chunk(found, portion) {
 		if err := k.portion(ctx, some, taken); err != nil {
