@@ -20,6 +20,9 @@ DROP TABLE IF EXISTS embedsidecar.init_lock, embedsidecar.index_lock;
 ALTER TABLE embedsidecar.scan DROP COLUMN IF EXISTS gap;
 ALTER TABLE embedsidecar.scan DROP partitions, DROP lost;
 DROP VIEW IF EXISTS embedsidecar.generations;
-ALTER TABLE embedsidecar.pipeline DROP COLUMN beside CASCADE, DROP COLUMN served, DROP COLUMN switches,
+-- beside stays, empty: views read it.
+DELETE FROM embedsidecar.pipeline WHERE beside IS NOT NULL;
+DROP INDEX embedsidecar.pipeline_beside_idx;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN served, DROP COLUMN switches,
     DROP COLUMN wish;
 ALTER TABLE embedsidecar.worker DROP COLUMN knows_generations;
