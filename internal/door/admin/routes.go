@@ -33,6 +33,7 @@ func (a *api) routes() {
 	a.rows()
 	a.watches()
 	a.searches()
+	a.indexes()
 	a.acts()
 	a.model()
 }
