@@ -17,3 +17,6 @@ UPDATE embedsidecar.schema_version SET version = 10;
 DROP TABLE IF EXISTS embedsidecar.init_lock, embedsidecar.index_lock;
 ALTER TABLE embedsidecar.scan DROP COLUMN IF EXISTS gap;
 ALTER TABLE embedsidecar.scan DROP partitions, DROP lost;
+ALTER TABLE embedsidecar.task DROP COLUMN IF EXISTS seen;
+ALTER TABLE embedsidecar.ledger DROP COLUMN IF EXISTS skipped CASCADE;
+ALTER TABLE embedsidecar.lsn_checkpoint DROP COLUMN IF EXISTS hints_ignored CASCADE;
