@@ -31,6 +31,7 @@ type Change struct {
 	Unchanged pipeline.Pattern
 	Seen      pipeline.Seen // the row as its writer saw it, who says that it needs no new vector; nil: he does not
 	Later     bool          // it is not worked at once
+	Said      bool          // its lane is what its transaction said
 }
 
 // first is the LSN of the oldest commit that the change stands for.

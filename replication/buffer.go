@@ -82,14 +82,15 @@ func (b *buffer) add(c queue.Change) {
 
 // bulk is a change in the low lane, which is not worked at once.
 func bulk(c queue.Change) queue.Change {
-	c.Lane, c.Later = pipeline.Low, true
+	c.Lane, c.Later, c.Said = pipeline.Low, true, true
 	return c
 }
 
 // hint gives the changes of the transaction that is being read another lane, unless it is a large one.
 func (b *buffer) hint(lane pipeline.Lane) {
 	for i := range b.open {
-		b.open[i].Lane, b.open[i].Later = lane, lane == pipeline.Low || b.open[i].Seen != nil
+		c := &b.open[i]
+		c.Lane, c.Later, c.Said = lane, lane == pipeline.Low || c.Seen != nil, true
 	}
 }
 

@@ -177,11 +177,13 @@ func TestHint_OfATransaction(t *testing.T) {
 		"low":    {[][]byte{insert("1"), hintBytes(key, 1<<32|77, "l")}, []string{"1 0 later"}, 0, 1, 0, 0},
 		"skip": {
 			[][]byte{insert("1"), hintBytes(key, 77, "s"), insert("2"), update("3"), rowBytes(deleteOf1, "4", "", "", "")},
-			[]string{"1 1", "2 1 later new", "3 1 later", "4 1"}, 0, 0, 1, 0,
+			[]string{"1 1", "2 1 later new", "3 1 later", "4 1"},
+			0, 0, 1, 0,
 		},
 		"skip, and then no more": {
 			[][]byte{hintBytes(key, 77, "s"), update("1"), hintBytes(key, 77, "u"), update("2")},
-			[]string{"1 3 later", "2 3"}, 1, 0, 1, 0,
+			[]string{"1 3 later", "2 3"},
+			1, 0, 1, 0,
 		},
 		"forged": {
 			[][]byte{hintBytes([]byte("guess"), 77, "s"), hintBytes(key, 78, "u"), update("1")}, []string{"1 1"}, 0, 0, 0, 2,

@@ -224,7 +224,7 @@ func (tx *transaction) change(p *pipeline.Pipeline, key string, unchanged pipeli
 		CommittedAt: tx.begin.CommitTime, Unchanged: unchanged,
 	}
 	if tx.hinted {
-		c.Lane, c.Later = tx.lane, tx.lane == pipeline.Low
+		c.Lane, c.Later, c.Said = tx.lane, tx.lane == pipeline.Low, true
 	}
 	return c
 }

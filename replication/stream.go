@@ -44,6 +44,8 @@ type Options struct {
 	Failover bool
 	// Direct works changes at once that need no task; nil: all are enqueued.
 	Direct func(ctx context.Context, epoch int64, changes []queue.Change) (Directed, error)
+	// Prioritise gives changes that are to be enqueued the lanes that their rows say they are in; nil: none say so.
+	Prioritise func(ctx context.Context, changes []queue.Change)
 	// Enqueued is told of changes that are durable in the queue, and of when they were taken from the stream; nil: nobody
 	// wants to know.
 	Enqueued func(ctx context.Context, changes []queue.Change, taken time.Time)

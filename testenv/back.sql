@@ -20,3 +20,4 @@ ALTER TABLE embedsidecar.scan DROP partitions, DROP lost;
 ALTER TABLE embedsidecar.task DROP COLUMN IF EXISTS seen;
 ALTER TABLE embedsidecar.ledger DROP COLUMN IF EXISTS skipped CASCADE;
 ALTER TABLE embedsidecar.lsn_checkpoint DROP COLUMN IF EXISTS hints_ignored CASCADE;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN IF EXISTS priority_expression CASCADE;

@@ -30,8 +30,8 @@ func (s Seen) Append(hash SourceHash) Seen {
 	return append(append(s, columnKnown), hash...)
 }
 
-// Is reports whether a row is what was seen. Before is what the ledger says it was, nil where it says nothing: then only
-// a row that was new was seen whole.
+// Is reports whether a row is what was seen. Before is what the ledger says it was, nil where it says nothing: then
+// only a row that was new was seen whole.
 func (s Seen) Is(row, before SourceHash) bool {
 	n := len(row) / ColumnHashSize
 	if len(s) != 1+n*seenColumn || before == nil && s[0] != seenInsert || before != nil && len(before) != len(row) {

@@ -11,6 +11,9 @@ COMMENT ON COLUMN embedsidecar.ledger.skipped IS
 ALTER TABLE embedsidecar.lsn_checkpoint ADD COLUMN hints_ignored bigint NOT NULL DEFAULT 0;
 COMMENT ON COLUMN embedsidecar.lsn_checkpoint.hints_ignored IS
     'Hints that embedsidecar.hint has not made: somebody has written them who may not. Written once a minute.';
+ALTER TABLE embedsidecar.pipeline ADD COLUMN priority_expression text;
+COMMENT ON COLUMN embedsidecar.pipeline.priority_expression IS
+    'How urgent a change of a row is, by the row: gives the name of a lane. NULL: the column lane says it.';
 
 -- Functions that have another form now.
 DROP FUNCTION IF EXISTS embedsidecar.sign(bytea);

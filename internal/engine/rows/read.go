@@ -28,6 +28,7 @@ const (
 type sourceStatements struct {
 	read   statement      // rows by key, with their ledger entries and what the destination holds
 	screen statement      // the same, of those alone that may be worked at once; see screened.go
+	lanes  statement      // in which lanes rows say that they are; none if they do not say so
 	gone   statement      // which of some keys have no source row
 	spell  statement      // keys as values of the key columns: it fails if one is none
 	rows   pageStatements // keys of the source table, and whether the ledger knows them
@@ -59,7 +60,9 @@ const (
 // readFormats are how they come: what is no text, in binary.
 var readFormats = func() pgx.QueryResultFormats {
 	formats := make(pgx.QueryResultFormats, readColumns)
-	for _, at := range []int{readSum, readSource, readLedgerSource, readLedgerText, readLedgerVector, readSkipped, readStored} {
+	for _, at := range []int{
+		readSum, readSource, readLedgerSource, readLedgerText, readLedgerVector, readSkipped, readStored,
+	} {
 		formats[at] = pgx.BinaryFormatCode
 	}
 	return formats
@@ -100,9 +103,16 @@ func newSource(p *pipeline.Pipeline, into destination) sourceStatements {
 	if !p.Chunked { // those may take any time
 		screen = build(p, func(b *builder) string { return screenSQL(b, into) })
 	}
+	var lanes statement
+	if p.PriorityBy != "" {
+		lanes = build(p, func(b *builder) string {
+			return "SELECT k.place, (SELECT " + p.LaneExpression() + " FROM " + source(p) + " WHERE " + b.matchSource() +
+				" LIMIT 1) FROM " + b.list()
+		})
+	}
 	return sourceStatements{
-		screen: screen,
-		read:   build(p, func(b *builder) string { return readSQL(b, into) }),
+		screen: screen, lanes: lanes,
+		read: build(p, func(b *builder) string { return readSQL(b, into) }),
 		gone: build(p, func(b *builder) string {
 			return "SELECT k.row_key FROM " + b.list(keysAsTheyAre) + " WHERE NOT EXISTS (SELECT FROM " + source(p) +
 				" WHERE " + b.matchSource() + " AND " + p.KeyExpression("r") + " = k.row_key OFFSET 0)"

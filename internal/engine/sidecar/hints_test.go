@@ -114,8 +114,8 @@ func (h *hints) transaction() {
 }
 
 // TestProperty_ASkippedRowKeepsItsVectorUntilItChanges: over random histories of transactions with hints, savepoints,
-// restarts that read WAL again and comparisons of every row, each row has the vector of its text, or the one that it had
-// when its writer said that the text needs none; such a text is never embedded, and no verification misses it.
+// gaps and comparisons of every row, each row has the vector of its text, or the one that it had when its writer said
+// that the text needs none; such a text is never embedded, and no verification misses it.
 func TestProperty_ASkippedRowKeepsItsVectorUntilItChanges(t *testing.T) {
 	t.Parallel()
 	bothDestinations(t, func(t *testing.T, spec func(table string, columns ...string) pipeline.Spec) {
@@ -236,8 +236,8 @@ func TestHints_LanesAreThoseOfTheTransaction(t *testing.T) {
 	})
 }
 
-// TestTrust_HintsOfWhoMayNotAreIgnored: without the grant the function is refused, and what somebody writes into the WAL
-// himself, also a hint of another transaction that he has read, changes nothing, is counted and told.
+// TestTrust_HintsOfWhoMayNotAreIgnored: without the grant the function is refused, and what somebody writes into the
+// WAL himself, also a hint of another transaction that he has read, changes nothing, is counted and told.
 func TestTrust_HintsOfWhoMayNotAreIgnored(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)

@@ -89,7 +89,8 @@ type Sidecar struct {
 
 	registered atomic.Pointer[registration]
 	secret     []byte
-	tracer     *trace.Tracer // nil: nothing is traced
+	urgencies  map[int32]*worker.Urgency // of pipelines whose rows say how urgent they are
+	tracer     *trace.Tracer             // nil: nothing is traced
 	userPath   string
 
 	refreshing sync.Mutex // keeps an older load from replacing a newer one
@@ -233,8 +234,9 @@ func (s *Sidecar) Run(ctx context.Context) error {
 			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
 			Prepare: s.prepare(), Heartbeat: s.o.Heartbeat,
 			Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, HintKey: walmsg.HintKey(s.secret),
-			Keeper: s.keeper,
+			Keeper: s.keeper, Prioritise: s.prioritise,
 		})
+		s.setUrgencies(pipelines)
 		stream.SetPipelines(pipelines)
 		if !database.Pooled(s.o.Direct) {
 			s.line = database.NewLine(s.o.Direct, 5*cmp.Or(s.o.Quick, worker.QuickEnough))

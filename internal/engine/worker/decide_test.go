@@ -219,8 +219,8 @@ func TestChangeOf_LeavesOutWhatIsThereAlready(t *testing.T) {
 	}
 }
 
-// TestDecide_WhatAWriterSkips: as long as the row is as he saw it. What is read from the WAL again changes nothing of it;
-// what comes later does.
+// TestDecide_WhatAWriterSkips: as long as the row is as he saw it. What is read from the WAL again changes nothing of
+// it; what comes later does.
 func TestDecide_WhatAWriterSkips(t *testing.T) {
 	t.Parallel()
 	other := sha256.Sum256([]byte("another text"))

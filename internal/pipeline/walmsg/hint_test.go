@@ -32,7 +32,8 @@ func TestReadHint_TakesNoneThatIsNotSignedForItsTransaction(t *testing.T) {
 	bad := map[string][]byte{
 		"nothing": nil, "cut off": good[:20], "longer": append(bytes.Clone(good), 0),
 		"another version": append([]byte{2}, good[1:]...), "another word": hinted(key, 7, 'x'), "no word": hinted(key, 7, 0),
-		"another transaction": hinted(key, 8, byte(Skip)), "the key of questions": hinted(QuestionKey([]byte("secret")), 7, 's'),
+		"another transaction":  hinted(key, 8, byte(Skip)),
+		"the key of questions": hinted(QuestionKey([]byte("secret")), 7, 's'),
 		"another installation": hinted(HintKey([]byte("guess")), 7, 's'),
 	}
 	for what, content := range bad {

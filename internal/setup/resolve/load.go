@@ -312,7 +312,7 @@ func unreadable(ctx context.Context, q database.Querier, f *Findings) error {
 	if err != nil {
 		return nil //nolint:nilerr // the server's own words are told instead
 	}
-	said := p.Text + "\n" + p.Filter + "\n" + p.Chunking.Context
+	said := p.Text + "\n" + p.Filter + "\n" + p.Chunking.Context + "\n" + p.PriorityBy
 	hidden = slices.DeleteFunc(hidden, func(name string) bool { return !strings.Contains(said, name) })
 	var role string
 	if len(hidden) == 0 || q.QueryRow(ctx, "SELECT current_user::text").Scan(&role) != nil {
@@ -333,6 +333,7 @@ func parseStored(ctx context.Context, tx pgx.Tx, f *Findings) error {
 		{catalog.TextWord, p.Text},
 		{catalog.FilterWord, p.Filter},
 		{catalog.ContextWord, p.Chunking.Context},
+		{catalog.PriorityWord, p.PriorityBy},
 	} {
 		if strings.TrimSpace(e.expression) == "" {
 			continue

@@ -228,6 +228,10 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 	if text == "" {
 		text = p.TextExpression()
 	}
+	urgent, err := readPriority(ctx, tx, f)
+	if err != nil {
+		return err
+	}
 	read, unknown := map[string]bool{}, false
 	for _, e := range []struct{ word, expression string }{
 		{catalog.TextWord, text},
@@ -271,13 +275,35 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 	keys := catalog.KeyNames(t.Key)
 	f.Reads = []string{}
 	for _, c := range t.Columns {
+		if urgent[c.Name] || read[c.Name] {
+			f.Reads = append(f.Reads, c.Name)
+		}
 		if !read[c.Name] {
 			continue
 		}
-		f.Reads = append(f.Reads, c.Name)
 		if !c.Generated && !slices.Contains(keys, c.Name) {
 			p.Watched = append(p.Watched, c.Name)
 		}
 	}
 	return nil
+}
+
+// readPriority returns the columns that the expression reads that says how urgent a row is. A change of one of them
+// alone is no reason to embed.
+func readPriority(ctx context.Context, tx pgx.Tx, f *Findings) (map[string]bool, error) {
+	p := &f.Pipeline
+	if p.PriorityBy == "" {
+		return nil, nil
+	}
+	r, err := catalog.ReadExpression(ctx, tx, f.Table, catalog.PriorityWord, p.PriorityBy)
+	if err != nil {
+		return nil, refusal.Of(p.Name, err)
+	}
+	f.Calls = append(f.Calls, r.Calls...)
+	f.Warnings = append(f.Warnings, r.Warnings...)
+	read := map[string]bool{}
+	for _, c := range r.Columns {
+		read[c] = true
+	}
+	return read, nil
 }

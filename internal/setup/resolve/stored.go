@@ -42,15 +42,17 @@ type Stored struct {
 	Generation        int32
 	Fingerprint       string
 	Lane              pipeline.Lane
-	Enabled           bool
-	ActiveHours       pipeline.Hours
-	Open              bool // it is within its hours, or somebody has it work all the same
-	Status            string
-	StatusDetail      string
-	SlotName          string
-	Published         bool
-	DefinitionVersion int32
-	Definitions       map[string]int32 // the version at which each was applied last, by its digest
+	// what a row says of its lane: in place of Lane
+	PriorityExpression string
+	Enabled            bool
+	ActiveHours        pipeline.Hours
+	Open               bool // it is within its hours, or somebody has it work all the same
+	Status             string
+	StatusDetail       string
+	SlotName           string
+	Published          bool
+	DefinitionVersion  int32
+	Definitions        map[string]int32 // the version at which each was applied last, by its digest
 
 	Written pipeline.Spec `db:"-"` // as it is written down
 	Moved   bool          `db:"-"` // some of its names are not those that are written down
@@ -87,7 +89,7 @@ func (s *Stored) Spec() pipeline.Spec {
 		Name: s.Name, Schema: s.TableSchema, Table: s.TableName, Columns: s.SourceColumns, Text: s.TextExpression,
 		Filter:     s.FilterExpression,
 		IntoColumn: s.DestinationColumn, IntoSchema: s.DestinationSchema, IntoTable: s.DestinationTable,
-		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, Enabled: s.Enabled, Active: s.ActiveHours,
+		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, PriorityBy: s.PriorityExpression, Enabled: s.Enabled, Active: s.ActiveHours,
 		Chunking: s.Chunking,
 	}
 }
