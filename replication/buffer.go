@@ -101,9 +101,16 @@ func (b *buffer) pour() (full bool) {
 	defer b.mu.Unlock()
 	if n := min(len(b.ready), maxBatch-len(b.changes)); n > 0 {
 		b.inside = true
-		if n == len(b.ready) && b.changes == nil {
+		switch all := n == len(b.ready); {
+		case all && b.changes == nil:
 			b.changes, b.ready = b.ready, nil
-		} else {
+		case all:
+			b.changes = append(b.changes, b.ready...)
+			if b.open == nil { // the next transaction takes its room
+				b.open = b.ready[:0]
+			}
+			b.ready = nil
+		default:
 			b.changes, b.ready = append(b.changes, b.ready[:n]...), b.ready[n:]
 		}
 		if len(b.changes) >= maxBatch {

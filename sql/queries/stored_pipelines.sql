@@ -25,8 +25,8 @@ SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::t
     coalesce(p.destination_column::text, '') AS destination_column, coalesce(d.nspname, p.destination_schema,
     '')::text AS destination_schema,
     coalesce(d.relname, p.destination_table, '')::text AS destination_table, d.relname IS NOT NULL AS destination_moved,
-    p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane, coalesce(p.priority_expression, '') AS priority_expression,
-    p.enabled,
+    p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane,
+    coalesce(p.priority_expression, '') AS priority_expression, p.enabled,
     p.active_hours, embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS open,
     p.status, p.status_detail, p.slot_name::text, p.definition_version, p.definitions,
     coalesce(b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot, false)
