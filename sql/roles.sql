@@ -76,7 +76,7 @@ GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embed
 GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsidecar.runs, embedsidecar.rests,
     embedsidecar.blockers, embedsidecar.queue_holders,
     embedsidecar.row_facts, embedsidecar.tell, embedsidecar.drain_state, embedsidecar.is_open,
-        embedsidecar.minute_of_week,
+        embedsidecar.minute_of_week, embedsidecar.texts_cut,
     embedsidecar.note_reload, embedsidecar.prune_audit, embedsidecar.tell_audit TO embedsidecar_run;
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator;
@@ -86,7 +86,7 @@ GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, 
         embedsidecar.lanes TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for,
     embedsidecar.how_far, embedsidecar.is_open, embedsidecar.minute_of_week, embedsidecar.states,
-        embedsidecar.slot_states, embedsidecar.runs
+        embedsidecar.slot_states, embedsidecar.runs, embedsidecar.texts_cut
     TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.drain_state, embedsidecar.explain, embedsidecar.row_key,
     embedsidecar.view_sql TO embedsidecar_reader, embedsidecar_operator;
@@ -103,7 +103,8 @@ GRANT SELECT (pipeline_id, name, table_schema, table_name, enabled) ON embedside
 -- texts are cut: give it to the roles that may read these rows. Policies of row-level security hold for them.
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_searcher;
 GRANT EXECUTE ON FUNCTION embedsidecar.search, embedsidecar.neighbours, embedsidecar.search_owner,
-    embedsidecar.search_statement, embedsidecar.embed, embedsidecar.begin_ask, embedsidecar.asked
+    embedsidecar.search_statement, embedsidecar.rows_with_tasks, embedsidecar.missing_grants,
+    embedsidecar.check_search, embedsidecar.embed, embedsidecar.begin_ask, embedsidecar.asked
     TO embedsidecar_searcher;
 GRANT EXECUTE ON PROCEDURE embedsidecar.ask TO embedsidecar_searcher;
 

@@ -50,8 +50,9 @@ func (s section) toggle(name string, into *bool, usage string, absent ...string)
 }
 
 func (s section) number(name string, into *int, usage string, absent ...string) cli.Flag {
+	name, aliases := names(name)
 	return &cli.IntFlag{
-		Name: name, Category: s.heading, Usage: usage, DefaultText: strings.Join(absent, ""),
+		Name: name, Aliases: aliases, Category: s.heading, Usage: usage, DefaultText: strings.Join(absent, ""),
 		Destination: into, Value: held(into),
 	}
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -21,7 +22,7 @@ type SetUpOptions struct {
 	Adopt    bool // the database is a copy of another
 	DryRun   bool
 	NoChange bool // what is set up otherwise stays so
-	Estimate bool // say of pipelines that are new what their backfill will take
+	Estimate bool // say of pipelines that are new, or embed other texts than before, what their backfill will take
 }
 
 // SetUpDone is what a set-up made, or would make.
@@ -74,7 +75,7 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 		return done, err
 	}
 	for _, spec := range specs {
-		if lookup.Find(already, spec.Name) >= 0 {
+		if at := lookup.Find(already, spec.Name); at >= 0 && sameTexts(spec, already[at].Spec) {
 			continue
 		}
 		e, err := estimated(ctx, pool, plugins, spec, described[spec.Name], n.Config.PriceOf(spec.Model))
@@ -85,6 +86,12 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 		done.Estimates = append(done.Estimates, e)
 	}
 	return done, nil
+}
+
+// sameTexts reports whether a pipeline embeds the texts that it embeds already, as far as its definition goes.
+func sameTexts(configured, set pipeline.Spec) bool {
+	return configured.Text == set.Text && configured.Filter == set.Filter && configured.Chunking == set.Chunking &&
+		slices.Equal(configured.Columns, set.Columns)
 }
 
 // known returns the pipelines that are set up already.

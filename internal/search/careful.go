@@ -26,11 +26,11 @@ func (e *rowError) Error() string { return e.err.Error() }
 func (e *rowError) Unwrap() error { return e.err }
 
 // looking runs a search: at first as if no row could make it fail, and carefully when one did.
-func looking(ctx context.Context, db DB, p *pipeline.Pipeline, access *Access, f func(tx pgx.Tx, careful bool) ([]Hit,
+func looking(ctx context.Context, db DB, p *pipeline.Pipeline, r *Request, f func(tx pgx.Tx, careful bool) ([]Hit,
 	error),
 ) (hits []Hit, err error) {
 	for _, careful := range []bool{false, true} {
-		err = reading(ctx, db, p, access, func(tx pgx.Tx) (err error) {
+		err = reading(ctx, db, p, r.Access, func(tx pgx.Tx) (err error) {
 			hits, err = f(tx, careful)
 			return err
 		})
@@ -38,7 +38,7 @@ func looking(ctx context.Context, db DB, p *pipeline.Pipeline, access *Access, f
 			break
 		}
 	}
-	return hits, err
+	return hits, denied(ctx, db, p, r, err)
 }
 
 // reading runs f in a read-only transaction whose statements all see the same rows.
@@ -80,16 +80,20 @@ func (s *statement) show(ctx context.Context, tx pgx.Tx, rows []candidate, withT
 	if err != nil {
 		return nil, err
 	}
-	read, err := tx.Query(ctx, shownSQL(s.p, withText), args...)
+	read, err := tx.Query(ctx, s.shownSQL(withText), args...)
 	if err != nil {
 		return nil, fmt.Errorf("read rows: %w", err)
 	}
 	var (
 		hits  []Hit
 		place int
+		size  int
 		h     Hit
 	)
 	_, err = pgx.ForEachRow(read, []any{&place, &h.Key, &h.Columns, &h.Text, &h.Chunk}, func() error {
+		if size += len(h.Columns); size > mostReturned {
+			return bad("columns: these rows hold more than %d MiB of them: ask for fewer rows or columns", mostReturned>>20)
+		}
 		c := rows[place-1]
 		h.Distance, h.Score = c.distance, c.score
 		hits = append(hits, h)
@@ -177,6 +181,9 @@ func sqlState(err error) string {
 	}
 	return "unknown"
 }
+
+// mostReturned is how many bytes the columns may have that a search returns.
+const mostReturned = 16 << 20
 
 // part is a part of the source table: some of its blocks, or some places in them. Rows are told apart by where they
 // lie, which takes no index and works for every key.

@@ -9,5 +9,6 @@ SELECT s.pipeline_id, s.pipeline, s.slot_name, s.table_schema, s.table_name, s.r
            s.status_detail, s.pending, s.running, s.retrying,
        s.failed, s.cancelled, s.oldest_seconds, s.waits_for, s.aside, s.scan_phase, s.scan_reason, s.scan_seen,
            s.scan_expected, s.scan_rate, s.scan_left,
-       s.tokens_embedded, s.texts_embedded, s.texts_reused, s.rows_unchanged, s.rows_estimate, s.checkpoint::text
+       s.tokens_embedded, s.texts_embedded, s.texts_reused, s.rows_unchanged, s.rows_estimate, s.checkpoint::text,
+       embedsidecar.texts_cut(s.pipeline_id)
 FROM   embedsidecar.states(@cap, @found::jsonb, @only::integer) AS s;

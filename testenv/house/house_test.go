@@ -98,7 +98,7 @@ func TestHosts(t *testing.T) {
 	t.Parallel()
 	public := []string{
 		"apache.org", "cohere.com", "datatracker.ietf.org", "editorconfig.org", "example.com", "example.net", "example.org",
-		"github.com", "go.dev",
+		"github.com", "go.dev", "modelcontextprotocol.io",
 		"golang.org", "huggingface.co", "keepachangelog.com", "onnxruntime.ai", "openai.com", "opencontainers.org",
 		"pkg.go.dev", "postgresql.org",
 		"prometheus.io", "protobuf.dev", "semver.org", "unicode.org", "voyageai.com", "wikipedia.org", "yaml.org", "grpc.io",

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
@@ -47,6 +49,8 @@ func (s *Service) Search(ctx context.Context, name, text string, r search.Reques
 		return found, gate.Wrong("body.text", "the text to search for is too long: 8 kB at most")
 	case r.Hybrid && !who.RowText:
 		return found, noText("a hybrid search tells which rows have the words of a text")
+	case !who.RowText && (len(r.Filter) > 0 || len(r.Columns) > 0 || r.MaxDistance != nil):
+		return found, noText("filter, columns and max_distance tell what is in a row")
 	case s.o.Embed == nil:
 		return found, gate.Refuse(http.StatusServiceUnavailable, "no_model", "there is no model here to embed a question with")
 	}
@@ -109,9 +113,38 @@ func hide(hits []search.Hit, who gate.Caller, texts bool) {
 type searchBody struct {
 	Pipeline string `json:"pipeline"`
 	Text     string `json:"text" doc:"Up to 8 kB"`
-	K        int    `json:"k,omitempty" minimum:"1" maximum:"1000" default:"10" doc:"Rows at most"`
+	K        int    `json:"k,omitempty" minimum:"1" maximum:"1000" doc:"Rows at most; 10 by default"`
+	Limit    int    `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"Another name of k"`
+	Offset   int    `json:"offset,omitempty" minimum:"0" maximum:"9000" doc:"Rows before them to leave out"`
 	Hybrid   bool   `json:"hybrid,omitempty" doc:"By vector and by words, for whom may see texts of rows"`
 	ShowText bool   `json:"show_text,omitempty" doc:"With texts of rows, which not everybody may see"`
+
+	Filter      filters  `json:"filter,omitempty"`
+	MaxDistance *float64 `json:"max_distance,omitempty" doc:"Leave out rows whose vectors are farther away"`
+	FreshOnly   bool     `json:"fresh_only,omitempty" doc:"Leave out rows that wait to be embedded again"`
+	Columns     []string `json:"columns,omitempty" doc:"To return beside the key"`
+}
+
+// filters are conditions on columns.
+type filters map[string]search.Filter
+
+// Schema implements huma.SchemaProvider.
+func (filters) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Type: huma.TypeObject, AdditionalProperties: true,
+		Description: "Columns with what they must be, as queries have it; for whom may see texts of rows",
+	}
+}
+
+// request is what the database is asked for.
+func (b *searchBody) request() (r search.Request, err error) {
+	if b.K != 0 && b.Limit != 0 && b.K != b.Limit {
+		return r, gate.Wrong("body.limit", "limit is another name of k: give one of them")
+	}
+	return search.Request{
+		Rows: cmp.Or(b.K, b.Limit, usualHits), Offset: b.Offset, Hybrid: b.Hybrid, Filter: b.Filter, Columns: b.Columns,
+		MaxDistance: b.MaxDistance, FreshOnly: b.FreshOnly,
+	}, nil
 }
 
 // Answer is what a search found, for programs.
@@ -128,7 +161,10 @@ func (a *api) searches() {
 	on(a, gate.RoleOperator, http.MethodPost, base+"/search", "search", "Find the rows of a pipeline that are nearest to a text",
 		func(ctx context.Context, in *struct{ Body searchBody }) (*body[Answer], error) {
 			b := &in.Body
-			request := search.Request{Rows: cmp.Or(b.K, usualHits), Hybrid: b.Hybrid}
+			request, err := b.request()
+			if err != nil {
+				return nil, err
+			}
 			found, err := a.service.Search(ctx, b.Pipeline, b.Text, request, b.ShowText)
 			return answers(Answer{
 				append([]search.Hit{}, found.Hits...), found.Dims, found.Embedded.Milliseconds(), found.Took.Milliseconds(),

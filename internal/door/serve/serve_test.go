@@ -129,6 +129,10 @@ func (*backend) Rules(string) query.Rules { return query.Rules{} }
 
 func (*backend) DB() search.DB { return nil }
 
+func (*backend) Explain(context.Context, *pipeline.Pipeline, string) (query.Explained, error) {
+	return query.Explained{}, &search.UnavailableError{Problem: "its table is gone"}
+}
+
 // server is one that runs until the test ends.
 type server struct {
 	t     *testing.T

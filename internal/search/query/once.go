@@ -46,6 +46,41 @@ func Vector(ctx context.Context, plugins *embedders.Pool, p *pipeline.Pipeline, 
 	return results[0].Vector, nil
 }
 
+// answerLimit is how long a sidecar that runs may take for an answer before the model is loaded here. It answers within
+// milliseconds, unless it is behind.
+const answerLimit = "2 s"
+
+// Asked returns the vector of a text to search for from a sidecar that runs, which has the model at hand. It is an
+// error when none answers, or the role of the connection may not ask.
+func Asked(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, text string) ([]float32, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	var major int
+	if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int / 10000").Scan(&major); err != nil {
+		return nil, err
+	}
+	const asksByItself = 17 // from there on a function can ask
+	if major < asksByItself {
+		_, err := conn.Exec(ctx, "CALL embedsidecar.ask($1, $2, $3::text::interval)", p.Name, text, answerLimit)
+		if err != nil {
+			return nil, fmt.Errorf("ask the sidecar: %w", err)
+		}
+	}
+	var vector string
+	err = conn.QueryRow(ctx, "SELECT embedsidecar.embed($1, $2, $3::text::interval)", text, p.Name, answerLimit).Scan(&vector)
+	if err != nil {
+		return nil, fmt.Errorf("ask the sidecar: %w", err)
+	}
+	stored := pipeline.StoredVector
+	if p.Stored == pipeline.StoredSparse {
+		stored = pipeline.StoredSparse
+	}
+	return stored.ParseText([]byte(vector))
+}
+
 // Similar finds the rows that are most similar to one of the pipeline's, by its key.
 func Similar(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, key string,
 	r search.Request,
