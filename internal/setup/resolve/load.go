@@ -55,13 +55,15 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 		p.Watched, p.WatchAll = nil, true
 	}
 	if !p.WatchAll {
-		// Generated columns that a text of the user's names are missing here; running it over no row tells what these lack.
+		// Generated columns that a text of the user's names are missing here, and what the priority reads; running them over
+		// no row tells what these lack.
 		f.Reads = append([]string{}, s.WatchedColumns...)
 		for _, c := range columnsOfText(s) {
 			if !slices.Contains(f.Reads, c) {
 				f.Reads = append(f.Reads, c)
 			}
 		}
+		f.Looks = f.Reads
 	}
 	return nil
 }
@@ -271,12 +273,12 @@ func detail(problem string, hint []string) string {
 	return problem
 }
 
-// runnable makes sure that what is stored as text, filter and context is one expression each, whoever wrote it there,
-// and runs them over no row at all. The server then looks up names and privileges as it will when it matters. All of
+// runnable makes sure that what is stored as text, filter, context and priority is one expression each, whoever wrote
+// it there, and runs them over no row at all. The server then looks up names and privileges as it will when it matters. All of
 // it goes by the extended protocol, in which the server refuses several statements.
 func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
 	sql := "SELECT " + f.Pipeline.TextExpression() + ", " + f.Pipeline.ContextExpression() + ", " +
-		f.Pipeline.FilterExpression() + " FROM " + f.Pipeline.Source() + " AS r LIMIT 0"
+		f.Pipeline.FilterExpression() + ", " + f.Pipeline.LaneExpression() + " FROM " + f.Pipeline.Source() + " AS r LIMIT 0"
 	err := database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
 		if err := parseStored(ctx, tx, f); err != nil {
 			return err
