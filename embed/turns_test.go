@@ -27,7 +27,7 @@ func TestTurns(t *testing.T) {
 
 		end = s.Begin(2)
 		waits(true, "beside a higher rank")
-		time.Sleep(lentEvery)
+		<-time.After(lentEvery)
 		waits(false, "after a while")
 		waits(true, "after that turn")
 		if s.Outranked(2) || s.Outranked(3) {
@@ -35,7 +35,7 @@ func TestTurns(t *testing.T) {
 		}
 		end()
 		waits(true, "between two batches of a higher rank")
-		time.Sleep(rankPause + time.Millisecond)
+		<-time.After(rankPause + time.Millisecond)
 		waits(false, "when the higher rank is done")
 	})
 }

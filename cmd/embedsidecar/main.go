@@ -54,6 +54,8 @@ func commands() []*command {
 		newStatus(), newDashboard(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newVerb(verbs.Pause), newVerb(verbs.Resume), newBulk(),
 		newEstimated(verbs.Backfill), newEstimated(verbs.Reembed), newVerb(verbs.Notify),
+		newFamily("model", newModelPlan(), newModelChange(), newModelStatus(), newModelCompare(), newModelSwitch(),
+			newModelRollback(), newModelDropOld()),
 		newFamily("tasks", newTasksList(), newTasksExport(), newVerb(verbs.Retry), newVerb(verbs.Requeue),
 			newVerb(verbs.Cancel), newVerb(verbs.Discard), newVerb(verbs.Prioritise)), newAudit(),
 		newSearch(), newEmbed(), newMCP(),

@@ -125,24 +125,29 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 	if err != nil {
 		return err
 	}
-	if c.key != "" {
-		return c.similar(ctx, env, request)
+	look := c.similar
+	if c.key == "" {
+		if request.Text = env.args[1]; strings.TrimSpace(request.Text) == "" {
+			return misuse("the text to search for is empty")
+		}
+		look = c.near
 	}
-	text := env.args[1]
-	if strings.TrimSpace(text) == "" {
-		return misuse("the text to search for is empty")
-	}
+	_, err = query.Settled(ctx, func(bool) (struct{}, error) { return struct{}{}, look(ctx, env, request) })
+	return err
+}
+
+// near embeds the text and shows what is near to it.
+func (c *searchCommand) near(ctx context.Context, env *environment, request search.Request) (err error) {
 	pool, p, err := c.pipeline(ctx, env)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	request.Text = text
-	if request.Vector, err = query.Asked(ctx, pool, p, text); err != nil {
+	if request.Vector, err = query.Asked(ctx, pool, p, request.Text); err != nil {
 		env.log.DebugContext(ctx, "no sidecar answers, so the model is loaded here", "error", err.Error())
 		plugins := embedders.New(env.embedders())
 		defer func() { err = errors.Join(err, plugins.Close()) }()
-		if request.Vector, err = query.Vector(ctx, plugins, p, text); err != nil {
+		if request.Vector, err = query.Vector(ctx, plugins, p, request.Text); err != nil {
 			return err
 		}
 	}

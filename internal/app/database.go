@@ -24,6 +24,8 @@ type Database struct {
 	source   *observe.Source
 	backend  *query.Backend
 	loader   resolve.Loader // of the role that works
+	wished   chan struct{}  // there may be wishes for other models
+	besides  chan struct{}  // there may be generations beside others
 
 	audit atomic.Pointer[pgxpool.Pool] // where the audit is; nil: not connected
 	which atomic.Pointer[string]       // the database; nil: there is none, or it is not known yet
@@ -32,6 +34,7 @@ type Database struct {
 func newDatabase(o Options, n *Node, name string, phase observe.Phase) *Database {
 	return &Database{
 		o: o, open: connection.Opener{Config: o.Config, Log: o.Log}, plugins: n.plugins, observer: n.observer,
+		wished: make(chan struct{}, 1), besides: make(chan struct{}, 1),
 		source: n.observer.Source(o.Config, name, phase),
 		backend: query.New(query.Options{
 			Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: n.database,

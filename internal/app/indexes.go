@@ -17,7 +17,8 @@ import (
 const indexesEvery = 5 * time.Second
 
 // keepIndexes builds the indexes that the configuration asks for as soon as their backfills are done, while the
-// sidecar works. When all are there it asks nothing any more. The function it returns ends that.
+// sidecar works. When all are there it asks nothing
+// until there is a next generation. The function it returns ends that.
 func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -32,7 +33,11 @@ func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 				n.o.Log.WarnContext(ctx, "index not built yet", "error", err)
 			}
 			if finished && err == nil {
-				return
+				select {
+				case <-ctx.Done():
+					return
+				case <-n.besides: // a next generation wants an index of its own
+				}
 			}
 			if !sleep.For(ctx, indexesEvery) {
 				return
@@ -56,7 +61,7 @@ func (n *Database) buildIndexes(ctx context.Context, p *pools) (finished bool, e
 	}
 	finished = true
 	var problems []error
-	for _, spec := range lookup.Configured(n.o.Config, known) {
+	for _, spec := range withNext(lookup.Configured(n.o.Config, known), known) {
 		at := lookup.Find(known, spec.Name)
 		if spec.Index == "" || at < 0 || known[at].Status != pipeline.Active {
 			continue
@@ -76,4 +81,24 @@ func (n *Database) buildIndexes(ctx context.Context, p *pools) (finished bool, e
 		}
 	}
 	return finished, errors.Join(problems...)
+}
+
+// withNext adds the next generations of pipelines, which get the index that these have.
+func withNext(specs []pipeline.Spec, known []pipeline.Pipeline) []pipeline.Spec {
+	all := slices.Clone(specs)
+	for i := range known {
+		if known[i].Beside == 0 || known[i].Served {
+			continue
+		}
+		live := slices.IndexFunc(known, func(p pipeline.Pipeline) bool { return p.ID == known[i].Beside })
+		if live < 0 {
+			continue
+		}
+		if at := slices.IndexFunc(specs, func(s pipeline.Spec) bool { return s.Name == known[live].Name }); at >= 0 {
+			next := known[i].Spec
+			next.Index = specs[at].Index
+			all = append(all, next)
+		}
+	}
+	return all
 }

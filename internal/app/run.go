@@ -137,6 +137,7 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 	}
 	if o.Reached == nil {
 		defer n.keepIndexes(ctx, &p)()
+		defer n.keepWishes(ctx, &p)()
 		return classified(s.Run(ctx))
 	}
 	if err := n.catchUp(ctx, s, p.work, o.Reached); err != nil {
@@ -183,7 +184,9 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		Slot: c.Slot.Name, Instance: c.Instance, Host: n.o.Host, Version: n.o.Build.Version,
 		Pool: p.work, Direct: p.stream, Dial: n.open.Dial,
 		Load: func(ctx context.Context) ([]pipeline.Pipeline, error) {
-			return n.loader.Load(ctx, p.work, c.Slot.Name)
+			loaded, err := n.loader.Load(ctx, p.work, c.Slot.Name)
+			n.noticed(loaded)
+			return loaded, err
 		},
 		Forget:     n.loader.Forget,
 		Repair:     func(ctx context.Context) error { return publish.Republish(ctx, p.stream, c.Slot.Name) },

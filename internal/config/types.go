@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -132,7 +133,7 @@ func (s *Setting) text(owner reflect.Value) string {
 	case time.Duration:
 		return formatDuration(v)
 	case pipeline.Lane:
-		return s.Choices[v]
+		return cmp.Or(fields[1].String(), s.Choices[v])
 	case slog.Level:
 		return strings.ToLower(v.String())
 	case map[string]string:
@@ -175,10 +176,12 @@ type urgency struct {
 // more likely a mistake.
 func parseUrgency(s *Setting, v string) (any, error) {
 	v = strings.TrimSpace(v)
-	at, err := s.choose(v)
-	if err == nil {
-		return urgency{lane: pipeline.Lane(at)}, nil
+	for lane := range pipeline.Urgent + 1 {
+		if s.Choices[lane] == v {
+			return urgency{lane: lane}, nil
+		}
 	}
+	_, err := s.choose(v)
 	if !strings.ContainsAny(v, " \t\n(") {
 		return nil, err
 	}

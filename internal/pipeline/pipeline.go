@@ -77,6 +77,9 @@ type Pipeline struct {
 	Extension   string // the schema of pgvector, quoted
 	Generation  int32
 	Fingerprint string // of what made the vectors of this generation
+	Beside      int32  // the pipeline whose other generation this is, which nobody searches; 0: it serves
+	Served      bool   // it serves, or was the last to do so
+	Wished      bool   // somebody asked for another model, and it is not made yet
 	Closed      bool   // it is outside of its hours, by the server's clock
 	Status      Status
 	Detail      string // why the status is not active

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -55,7 +56,43 @@ func reading(ctx context.Context, db DB, p *pipeline.Pipeline, access *Access, f
 	if err := access.enter(ctx, tx, p); err != nil {
 		return err
 	}
+	if err := serves(ctx, tx, p); err != nil {
+		return err
+	}
 	return f(tx)
+}
+
+// ErrSwitched means that another generation of the pipeline serves by now: its vectors have the name that those of this
+// one had. Whoever loads the pipeline anew finds it.
+var ErrSwitched = errors.New("the model of the pipeline was switched meanwhile")
+
+// serves makes sure that the names by which the vectors are called mean those of the question's model. To name them
+// locks the table, against being renamed, until the transaction ends; the server's answer says what was named.
+func serves(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) error {
+	table := p.IntoOID
+	if p.InSource() {
+		table = p.OID
+	}
+	if table == 0 || p.InSource() && p.IntoNumber == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, "SELECT "+p.VectorOf("v")+" FROM "+p.VectorTable()+" AS v LIMIT 0",
+		pgx.QueryExecModeExec) // a statement that was prepared before would tell what it meant then
+	if err != nil {
+		return fmt.Errorf("look at the vectors: %w", err)
+	}
+	rows.Close()
+	fields := rows.FieldDescriptions()
+	switch err := rows.Err(); {
+	case database.HasCode(err, pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn):
+		return ErrSwitched
+	case err != nil:
+		return fmt.Errorf("look at the vectors: %w", err)
+	case len(fields) != 1 || fields[0].TableOID != table,
+		p.InSource() && fields[0].TableAttributeNumber != uint16(p.IntoNumber): //nolint:gosec // at most 1,600
+		return ErrSwitched
+	}
+	return nil
 }
 
 // attempt runs f so that the transaction goes on when it fails.

@@ -325,7 +325,10 @@ func TestFind_Pages(t *testing.T) {
 		}
 		var wrong *search.BadRequestError
 		for _, bad := range []search.Request{
-			{Rows: 1, Offset: -1}, {Rows: 1, Offset: search.MaxRows}, {Rows: 0}, {Rows: 1, Columns: []string{"nosuch"}},
+			{Rows: 1, Offset: -1},
+			{Rows: 1, Offset: search.MaxRows},
+			{Rows: 0},
+			{Rows: 1, Columns: []string{"nosuch"}},
 			{Rows: 1, Columns: []string{`id" FROM pg_authid --`}},
 		} {
 			bad.Vector = question

@@ -120,10 +120,10 @@ func (s *statement) shownSQL(withText bool) string {
 		names[i], keys[i] = own(i), "k."+own(i)
 		columns[i] = literal(k.Name) + ", " + k.JSON("r."+quote(k.Name))
 	}
-	shown := strings.Join(columns, ", ")
 	for _, c := range s.wanted {
-		shown += ", " + literal(c.Name) + ", " + returned(c)
+		columns = append(columns, literal(c.Name)+", "+returned(c))
 	}
+	shown := strings.Join(columns, ", ")
 	text, chunk, piece := "''", "NULL::jsonb", ""
 	if withText {
 		text = "pg_catalog.left(" + p.TextExpression() + ", " + strconv.Itoa(previewed) + ")"

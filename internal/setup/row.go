@@ -74,7 +74,7 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 	note(p.WatchAll != s.WatchAll || !slices.Equal(p.Watched, s.WatchedColumns), "watched columns", true)
 	note(!s.AsMade, "generated columns", true)
 	note(!slices.Equal(f.Calls, s.Functions), "functions", false) // if texts differ for it, the mark of the table does
-	note(p.Priority != s.Lane || p.PriorityBy != s.PriorityExpression, catalog.PriorityWord, false)
+	note(p.Priority != s.Lane || p.PriorityBy != s.PriorityBy, catalog.PriorityWord, false)
 	note(p.Enabled != s.Enabled, "enabled", false)
 	note(p.Active != s.ActiveHours, "active", false)
 	note(resolve.PluginOf(p.Spec) != s.Plugin || p.Model != s.Model, "model's place", false)
@@ -123,6 +123,11 @@ func (in *initializer) insertPipeline(ctx context.Context, f *resolve.Findings, 
 		}
 		if err := markCatalogue(ctx, tx, in.o.Slot, id); err != nil {
 			return err
+		}
+		if in.o.Beside != nil {
+			if err := joinGeneration(ctx, tx, in.o.Beside, f.Pipeline.Spec, id); err != nil {
+				return err
+			}
 		}
 		if f.Inherits {
 			if err := inherit(ctx, tx, &f.Pipeline, id); err != nil {

@@ -45,8 +45,9 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     -- Without a name any will do, as long as all of them have one model.
-    IF question.pipeline IS NULL AND (SELECT count(DISTINCT p.fingerprint) = 1 FROM embedsidecar.pipeline AS p) THEN
-        question.pipeline_id := (SELECT min(p.pipeline_id) FROM embedsidecar.pipeline AS p);
+    IF question.pipeline IS NULL
+       AND (SELECT count(DISTINCT p.fingerprint) = 1 FROM embedsidecar.pipeline AS p WHERE p.beside IS NULL) THEN
+        question.pipeline_id := (SELECT min(p.pipeline_id) FROM embedsidecar.pipeline AS p WHERE p.beside IS NULL);
     ELSE
         question.pipeline_id := embedsidecar.pipeline_meant(question.pipeline);
     END IF;
@@ -389,7 +390,8 @@ COMMENT ON FUNCTION embedsidecar.search_conditions(oid, jsonb) IS
 -- Names come from the catalogue by the number of the source table, which the role that works cannot set: the statement
 -- runs with the rights of whoever searches, and must lead nowhere else.
 CREATE OR REPLACE FUNCTION embedsidecar.search_statement(pipeline text, filter jsonb, OUT near text, OUT exact text,
-    OUT iterative boolean, OUT pipeline_id integer, OUT given jsonb, OUT tables oid[], OUT columns text[])
+    OUT iterative boolean, OUT pipeline_id integer, OUT given jsonb, OUT tables oid[], OUT columns text[],
+    OUT relation oid, OUT attnum smallint, OUT called text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -523,11 +525,15 @@ BEGIN
                                          OR i.indrelid IN (SELECT t.relid FROM pg_partition_tree(vectors) AS t)))
              THEN exact || own END;
     iterative := stored.iterative;
+    SELECT vectors, a.attnum, format('%I.%I.%I', n.nspname, c.relname, a.attname) INTO relation, attnum, called
+    FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_attribute AS a ON a.attrelid = c.oid
+    WHERE  c.oid = vectors AND a.attname = at AND NOT a.attisdropped;
 END $$;
 COMMENT ON FUNCTION embedsidecar.search_statement(text, jsonb) IS
     'For neighbours: the statement that finds the nearest rows of a pipeline. $1 is the vector, $2 how many vectors '
     'are looked at, $3 how many rows are wanted, $4 the values of the filter (given). exact is one that no index '
-    'shortens, NULL where none could. tables and columns are what it reads.';
+    'shortens, NULL where none could. tables and columns are what it reads; relation and attnum are the column of the '
+    'vectors that is called so.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.rows_with_tasks(pipeline_id integer, keys text[]) RETURNS text[]
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -625,6 +631,12 @@ BEGIN
         END IF;
         EXECUTE CASE WHEN exactly THEN finder.exact ELSE finder.near END INTO found, vectors USING vector, candidates,
             CASE WHEN fresh_only THEN candidates ELSE wanted END, finder.given;
+        -- The names in it were looked up just now, and what they mean by the snapshot of the caller: a switch of the
+        -- model may lie between. From here on none can, as the tables have been read.
+        IF NOT embedsidecar.still_named(finder.relation, finder.attnum, finder.called) THEN
+            RAISE EXCEPTION 'the model of pipeline "%" was switched meanwhile', pipeline
+                USING ERRCODE = 'serialization_failure', HINT = 'embed the question again, and ask again';
+        END IF;
         IF vectors < candidates AND finder.exact IS NOT NULL AND NOT exactly THEN
             exactly := true;
             CONTINUE;
@@ -685,6 +697,9 @@ RETURNS SETOF embedsidecar.found_row
 LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     vector text;
+    served text;
+    found  embedsidecar.found_row[];
+    began  timestamptz := clock_timestamp();
 BEGIN
     -- Before anything is embedded.
     PERFORM embedsidecar.check_search('search', k, "offset", max_distance, fresh_only);
@@ -694,9 +709,25 @@ BEGIN
     IF filter IS NOT NULL THEN
         PERFORM embedsidecar.search_statement(pipeline, filter);
     END IF;
-    vector := embedsidecar.embed(content, pipeline, timeout);
-    RETURN QUERY SELECT n.* FROM embedsidecar.neighbours(pipeline, vector, k, filter, "offset", max_distance,
-        fresh_only) AS n;
+    -- The question may have been embedded by the model that served until then. Once the rows are read, none can be
+    -- switched until the transaction ends.
+    LOOP
+        served := embedsidecar.served_by(pipeline);
+        vector := embedsidecar.embed(content, pipeline, timeout);
+        BEGIN
+            found := ARRAY(SELECT n FROM embedsidecar.neighbours(pipeline, vector, k, filter, "offset", max_distance,
+                fresh_only) AS n);
+        EXCEPTION WHEN serialization_failure OR data_exception THEN
+            IF served = embedsidecar.served_by(pipeline) AND SQLSTATE <> '40001'
+               OR current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
+               OR clock_timestamp() >= began + timeout THEN
+                RAISE;
+            END IF;
+            CONTINUE;
+        END;
+        EXIT WHEN served = embedsidecar.served_by(pipeline);
+    END LOOP;
+    RETURN QUERY SELECT f.* FROM unnest(found) AS f;
 END $$;
 COMMENT ON FUNCTION embedsidecar.search(text, text, integer, interval, jsonb, integer, double precision, boolean) IS
     'Rows of a pipeline by meaning: those nearest to a text, nearest first, with the rights and the policies of '

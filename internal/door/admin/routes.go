@@ -33,6 +33,7 @@ func (a *api) routes() {
 	a.watches()
 	a.searches()
 	a.acts()
+	a.model()
 }
 
 // get adds a route for whoever may look.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -54,7 +55,18 @@ func (s *Service) Search(ctx context.Context, name, text string, r search.Reques
 	case s.o.Embed == nil:
 		return found, gate.Refuse(http.StatusServiceUnavailable, "no_model", "there is no model here to embed a question with")
 	}
-	p, err := query.Searchable(ctx, pool, names[0])
+	found, err = query.Settled(ctx, func(bool) (Found, error) { return s.search(ctx, pool, names[0], text, r) })
+	if err != nil {
+		return found, err
+	}
+	hide(found.Hits, who, texts)
+	return found, nil
+}
+
+// search embeds the text and finds what is near to it.
+func (s *Service) search(ctx context.Context, pool *pgxpool.Pool, name, text string, r search.Request,
+) (found Found, err error) {
+	p, err := query.Searchable(ctx, pool, name)
 	if err != nil {
 		return found, err
 	}
@@ -71,7 +83,6 @@ func (s *Service) Search(ctx context.Context, name, text string, r search.Reques
 		return found, query.Classified(p, err)
 	}
 	found.Took = time.Since(began)
-	hide(found.Hits, who, texts)
 	found.Explanation, err = search.Explain(ctx, pool, p, r)
 	return found, query.Classified(p, err)
 }
@@ -82,12 +93,14 @@ func (s *Service) Similar(ctx context.Context, name, key string, rows int, texts
 	if err != nil {
 		return nil, err
 	}
-	p, err := query.Searchable(ctx, pool, names[0])
-	if err != nil {
-		return nil, err
-	}
-	hits, err := search.Within(ctx, search.Limit, func(ctx context.Context) ([]search.Hit, error) {
-		return query.Similar(ctx, pool, p, key, search.Request{Rows: rows, Access: s.access(p.Name)})
+	hits, err := query.Settled(ctx, func(bool) ([]search.Hit, error) {
+		p, err := query.Searchable(ctx, pool, names[0])
+		if err != nil {
+			return nil, err
+		}
+		return search.Within(ctx, search.Limit, func(ctx context.Context) ([]search.Hit, error) {
+			return query.Similar(ctx, pool, p, key, search.Request{Rows: rows, Access: s.access(p.Name)})
+		})
 	})
 	hide(hits, who, texts)
 	return hits, err

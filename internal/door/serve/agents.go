@@ -206,9 +206,11 @@ func (a *api) agentRequest(t *agentTool, arguments []byte) (*agentRequest, error
 
 // explain tells how a row stands, to whom may see it.
 func (a *api) explain(ctx context.Context, r *agentRequest) (none query.Explained, err error) {
-	p, access, err := a.seen(ctx, r.Pipeline)
-	if err != nil {
-		return none, err
-	}
-	return a.explained(ctx, p, access, string(r.Key))
+	return query.Settled(ctx, func(fresh bool) (query.Explained, error) {
+		p, access, err := a.seen(ctx, r.Pipeline, fresh)
+		if err != nil {
+			return none, err
+		}
+		return a.explained(ctx, p, access, string(r.Key))
+	})
 }

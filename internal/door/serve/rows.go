@@ -163,8 +163,10 @@ func (a *api) checkRows(req rowsRequest) (rowsRequest, error) {
 
 // searched returns the pipeline of the URL, its model, and what whoever asks may see of it. What is judged is the
 // pipeline that the name means, by its whole name.
-func (a *api) searched(ctx context.Context, name string) (*pipeline.Pipeline, query.Model, *search.Access, error) {
-	p, access, err := a.seen(ctx, name)
+func (a *api) searched(ctx context.Context, name string, fresh bool) (*pipeline.Pipeline, query.Model,
+	*search.Access, error,
+) {
+	p, access, err := a.seen(ctx, name, fresh)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -175,16 +177,23 @@ func (a *api) searched(ctx context.Context, name string) (*pipeline.Pipeline, qu
 	return p, model, access, nil
 }
 
-// seen returns the pipeline of a name, and what whoever asks may see of it.
-func (a *api) seen(ctx context.Context, name string) (*pipeline.Pipeline, *search.Access, error) {
+// seen returns the pipeline of a name, and what whoever asks may see of it; fresh asks the database for it.
+func (a *api) seen(ctx context.Context, name string, fresh bool) (*pipeline.Pipeline, *search.Access, error) {
 	who, _ := gate.CallerOf(ctx)
-	all, err := a.Backend.Pipelines(ctx)
+	list := a.Backend.Pipelines
+	if fresh {
+		list = a.Backend.PipelinesNow
+	}
+	all, err := list(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	other := lookup.Find(all, name) // one by this name is meant, and none of a table of this name
 	all = lookup.Of(lookup.Of(all, who.Pipelines), a.Only)
 	at := lookup.Meant(all, name)
+	if at < 0 && !fresh { // a sidecar that has just heard of it does not name it yet
+		return nil, nil, search.ErrSwitched
+	}
 	if at < 0 || other >= 0 && all[at].Name != name {
 		return nil, nil, gate.Refuse(http.StatusNotFound, "pipeline_not_found",
 			"there is no pipeline "+strconv.Quote(cut(name))+": GET /v1/pipelines, or the tool list_pipelines, lists them")
@@ -240,7 +249,12 @@ func (a *api) nearText(ctx context.Context, name string, req rowsRequest) (none 
 	case req.Language != "" && !req.Hybrid:
 		return none, refuse("language", "invalid_value", "language goes with hybrid: true")
 	}
-	p, model, access, err := a.searched(ctx, name)
+	return query.Settled(ctx, func(fresh bool) (rowsResponse, error) { return a.near(ctx, name, &req, fresh) })
+}
+
+// near embeds the text and finds what is near to it.
+func (a *api) near(ctx context.Context, name string, req *rowsRequest, fresh bool) (none rowsResponse, err error) {
+	p, model, access, err := a.searched(ctx, name, fresh)
 	if err != nil {
 		return none, err
 	}
@@ -278,12 +292,14 @@ func (a *api) nearRow(ctx context.Context, name string, req rowsRequest) (none r
 	case req.Text != "" || req.Hybrid || req.Language != "":
 		return none, refuse("text", "invalid_value", "text, hybrid and language belong to /search")
 	}
-	p, _, access, err := a.searched(ctx, name)
-	if err != nil {
-		return none, err
-	}
-	return a.found(ctx, p, access, func(ctx context.Context) ([]search.Hit, error) {
-		return search.Similar(ctx, a.Backend.DB(), p, string(req.Key), req.request(access))
+	return query.Settled(ctx, func(fresh bool) (rowsResponse, error) {
+		p, _, access, err := a.searched(ctx, name, fresh)
+		if err != nil {
+			return none, err
+		}
+		return a.found(ctx, p, access, func(ctx context.Context) ([]search.Hit, error) {
+			return search.Similar(ctx, a.Backend.DB(), p, string(req.Key), req.request(access))
+		})
 	})
 }
 

@@ -25,6 +25,8 @@ type Backend interface {
 	Model(ctx context.Context, only []string, name string) (query.Model, error)
 	Known(ctx context.Context, only []string, name string) (*embed.Description, error)
 	Pipelines(ctx context.Context) ([]pipeline.Pipeline, error)
+	// PipelinesNow is Pipelines as the database has them at this moment.
+	PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error)
 	Ready(ctx context.Context, p *pipeline.Pipeline) (query.Model, error)
 	Rules(name string) query.Rules
 	DB() search.DB

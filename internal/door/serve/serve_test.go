@@ -114,6 +114,10 @@ func (b *backend) Known(ctx context.Context, only []string, name string) (*embed
 	return &about, err
 }
 
+func (b *backend) PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error) {
+	return b.Pipelines(ctx)
+}
+
 func (*backend) Pipelines(context.Context) ([]pipeline.Pipeline, error) {
 	return []pipeline.Pipeline{{
 		Spec:   pipeline.Spec{Name: "public.docs", Schema: "public", Table: "docs"},

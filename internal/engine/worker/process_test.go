@@ -398,7 +398,7 @@ func TestRun_PrioritiesOrderBackfills(t *testing.T) {
 		go func() { done <- w.Run(ctx, t.Context()) }()
 		stored := func(want ...string) {
 			t.Helper()
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			synctest.Wait()
 			m.mu.Lock()
 			defer m.mu.Unlock()

@@ -8,12 +8,30 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
+
+// again is how often a search begins anew because the model was switched meanwhile.
+const again = 10
+
+// Settled runs a search from its beginning, and once more where another generation of the pipeline began to serve
+// meanwhile: fresh says so. What was embedded by the one model is never compared with vectors of the other.
+func Settled[T any](ctx context.Context, look func(fresh bool) (T, error)) (found T, err error) {
+	for i := range again {
+		if i > 1 && !sleep.For(ctx, moment) { // what was just loaded may be of before
+			return found, ctx.Err()
+		}
+		if found, err = look(i > 0); !errors.Is(err, search.ErrSwitched) {
+			return found, err
+		}
+	}
+	return found, &search.UnavailableError{Problem: "the model of the pipeline is being switched: retry later"}
+}
 
 // Searchable returns the pipeline that somebody means who asks once, without a Backend. It is one that can work.
 func Searchable(ctx context.Context, pool *pgxpool.Pool, name string) (*pipeline.Pipeline, error) {
@@ -22,6 +40,10 @@ func Searchable(ctx context.Context, pool *pgxpool.Pool, name string) (*pipeline
 		return nil, err
 	}
 	p := &found[0]
+	if p.Beside != 0 {
+		return nil, problem.New(problem.Failed, fmt.Errorf("%q is a generation that does not serve: nobody searches it",
+			p.Name))
+	}
 	if p.Status != pipeline.Active {
 		return nil, problem.New(problem.Failed, fmt.Errorf("pipeline %q cannot work: %s: %s", p.Name, p.Status, p.Detail))
 	}

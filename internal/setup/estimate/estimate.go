@@ -114,6 +114,22 @@ func Make(ctx context.Context, o Options) (Estimate, error) {
 	return e, nil
 }
 
+// Texts returns the beginnings of the texts of some rows, spread over the table.
+func Texts(ctx context.Context, db database.Beginner, p *pipeline.Pipeline) (texts []string, err error) {
+	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
+		e := Estimate{Pipeline: p.Name}
+		if e.Rows, err = countRows(ctx, tx, p); err != nil {
+			return err
+		}
+		texts, _, err = e.sample(ctx, tx, p)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read texts of pipeline %q: %w", p.Name, err)
+	}
+	return texts, nil
+}
+
 // Due is what is to be embedded of a pipeline that is set up.
 type Due struct {
 	Rows, Texts int64     // of the table; and how many of them

@@ -93,7 +93,7 @@ func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 	spec.Name, spec.Columns, spec.Text, spec.Filter, spec.Chunking = s.Name, s.SourceColumns, s.TextExpression,
 		s.FilterExpression, s.Chunking
 	spec.Priority, spec.Active, spec.Plugin, spec.Model = s.Lane, s.ActiveHours, s.Plugin, s.Model
-	spec.PriorityBy = s.PriorityExpression
+	spec.PriorityBy = s.PriorityBy
 	return spec
 }
 

@@ -42,17 +42,20 @@ type Stored struct {
 	Generation        int32
 	Fingerprint       string
 	Lane              pipeline.Lane
-	// what a row says of its lane: in place of Lane
-	PriorityExpression string
-	Enabled            bool
-	ActiveHours        pipeline.Hours
-	Open               bool // it is within its hours, or somebody has it work all the same
-	Status             string
-	StatusDetail       string
-	SlotName           string
-	Published          bool
-	DefinitionVersion  int32
-	Definitions        map[string]int32 // the version at which each was applied last, by its digest
+	PriorityBy        string // what a row says of its lane: in place of Lane
+	Enabled           bool
+	ActiveHours       pipeline.Hours
+	Open              bool // it is within its hours, or somebody has it work all the same
+	Status            string
+	StatusDetail      string
+	SlotName          string
+	Beside            int32 // the pipeline whose other generation this is; 0: it serves
+	Served            bool  // it serves, or was the last to do so
+	Switches          int64 // how often it has begun or ended to serve
+	Wished            bool  // somebody asked for another model, and it is not made yet
+	Published         bool
+	DefinitionVersion int32
+	Definitions       map[string]int32 // the version at which each was applied last, by its digest
 
 	Written pipeline.Spec `db:"-"` // as it is written down
 	Moved   bool          `db:"-"` // some of its names are not those that are written down
@@ -89,7 +92,7 @@ func (s *Stored) Spec() pipeline.Spec {
 		Name: s.Name, Schema: s.TableSchema, Table: s.TableName, Columns: s.SourceColumns, Text: s.TextExpression,
 		Filter:     s.FilterExpression,
 		IntoColumn: s.DestinationColumn, IntoSchema: s.DestinationSchema, IntoTable: s.DestinationTable,
-		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, PriorityBy: s.PriorityExpression, Enabled: s.Enabled, Active: s.ActiveHours,
+		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, PriorityBy: s.PriorityBy, Enabled: s.Enabled, Active: s.ActiveHours,
 		Chunking: s.Chunking,
 	}
 }
