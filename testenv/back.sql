@@ -23,6 +23,9 @@ ALTER TABLE embedsidecar.ledger DROP COLUMN IF EXISTS skipped CASCADE;
 ALTER TABLE embedsidecar.lsn_checkpoint DROP COLUMN IF EXISTS hints_ignored CASCADE;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN IF EXISTS priority_expression CASCADE;
 DROP VIEW IF EXISTS embedsidecar.generations;
-ALTER TABLE embedsidecar.pipeline DROP COLUMN beside CASCADE, DROP COLUMN served, DROP COLUMN switches,
+-- beside stays, empty: views read it.
+DELETE FROM embedsidecar.pipeline WHERE beside IS NOT NULL;
+DROP INDEX embedsidecar.pipeline_beside_idx;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN served, DROP COLUMN switches,
     DROP COLUMN wish;
 ALTER TABLE embedsidecar.worker DROP COLUMN knows_generations;

@@ -62,7 +62,7 @@ func commands() []*command {
 		newFamily("plugins", newPluginsList(), newPluginsInfo(), newPluginsVerify(), newPluginsRegister(),
 			newPluginsRemove(), newPluginsReload(), newPluginsNew(), newPluginsTest(), newPluginsBench()),
 		newFamily("models", newModelsList(), newModelsShow(), newModelsVerify(), newModelsBench(), newModelsImport(),
-			newModelsPull()),
+			newModelsPull(), newModelsDistill()),
 		newFamily("config", newConfigInit(), newConfigValidate(), newConfigShow(), newConfigSchema()),
 		newFamily("token", newTokenCreate(), newTokenList(), newTokenRevoke()), newRoles(),
 		newExplainError(), newCompletion(), newMan(), newVersion(),

@@ -113,12 +113,12 @@ func keyText(p *pipeline.Pipeline) string {
 // row that the filter excludes by now is not shown, though its vector may still be there.
 func (s *statement) shownSQL(withText bool) string {
 	p := s.p
-	arrays, names, keys, columns := make([]string, len(p.Key)), make([]string, len(p.Key)), make([]string, len(p.Key)),
-		make([]string, len(p.Key))
+	arrays, names, keys := make([]string, len(p.Key)), make([]string, len(p.Key)), make([]string, len(p.Key))
+	var columns []string
 	for i, k := range p.Key {
 		arrays[i] = "pg_catalog.unnest(" + k.TypedList(fmt.Sprintf("$%d", i+1)) + ")"
 		names[i], keys[i] = own(i), "k."+own(i)
-		columns[i] = literal(k.Name) + ", " + k.JSON("r."+quote(k.Name))
+		columns = append(columns, literal(k.Name)+", "+k.JSON("r."+quote(k.Name)))
 	}
 	for _, c := range s.wanted {
 		columns = append(columns, literal(c.Name)+", "+returned(c))

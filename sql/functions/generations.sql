@@ -765,8 +765,15 @@ DECLARE
     o     embedsidecar.pipeline;
     entry embedsidecar.audit_log;
 BEGIN
-    IF concat(model_change.model, model_change.plugin) = '' OR length(model_change.model) > 500 THEN
+    IF concat(model_change.model, model_change.plugin) = '' THEN
         RAISE EXCEPTION 'model_change: name the model' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF length(model_change.model) > 500 OR nullif(model_change.model, '') !~ '^[[:alnum:]][[:alnum:] ._:/@+=-]*$'
+       OR nullif(model_change.plugin, '') !~ '^[[:alnum:]][[:alnum:]._-]{0,199}$' THEN
+        RAISE EXCEPTION 'model_change: "%" is no name of a model, or of the plugin that runs it',
+            left(concat_ws(' by ', model_change.model, model_change.plugin), 200)
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'name them as the configuration does; others are changed by embedsidecar model change';
     END IF;
     SELECT p.* INTO STRICT l FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = id;
     SELECT p.* INTO o FROM embedsidecar.pipeline AS p WHERE p.beside = id;

@@ -3,7 +3,7 @@
 -- their destinations and rows, never their numbers: whoever knows a generation by its number knows its model.
 
 ALTER TABLE embedsidecar.pipeline
-    ADD COLUMN beside integer REFERENCES embedsidecar.pipeline ON DELETE CASCADE,
+    ADD COLUMN IF NOT EXISTS beside integer REFERENCES embedsidecar.pipeline ON DELETE CASCADE,
     ADD COLUMN served boolean NOT NULL DEFAULT true,
     ADD COLUMN switches bigint NOT NULL DEFAULT 0,
     ADD COLUMN wish jsonb;

@@ -104,14 +104,13 @@ type modelBody struct {
 type changeBody struct {
 	Trial
 
-	To     string `json:"to,omitempty" maxLength:"500" doc:"The model"`
-	Plugin string `json:"plugin,omitempty" maxLength:"200" doc:"That runs it; absent: the usual one"`
+	modelNamed
 }
 
-// planBody is what a plan takes.
-type planBody struct {
-	To     string `json:"to,omitempty" maxLength:"500" doc:"The model; absent: that of the configuration"`
-	Plugin string `json:"plugin,omitempty" maxLength:"200" doc:"That runs it; absent: the usual one"`
+// modelNamed is a model as the configuration names it.
+type modelNamed struct {
+	To     string `json:"to,omitempty" maxLength:"500" pattern:"^[A-Za-z0-9][A-Za-z0-9 ._:/@+=-]*$" doc:"The model; absent: that of the configuration"`
+	Plugin string `json:"plugin,omitempty" maxLength:"200" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" doc:"That runs it; absent: the usual one"`
 }
 
 // compareBody is what a comparison takes.
@@ -134,12 +133,12 @@ func (a *api) model() {
 		})
 	on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/model/plan", "model-plan",
 		"Tell what a change of a pipeline's model would take", func(ctx context.Context, in *struct {
-			Name string    `path:"name"`
-			Body *planBody `required:"false"`
+			Name string      `path:"name"`
+			Body *modelNamed `required:"false"`
 		},
 		) (*body[generations.Plan], error) {
 			if in.Body == nil {
-				in.Body = &planBody{}
+				in.Body = &modelNamed{}
 			}
 			return answers(s.PlanModel(ctx, in.Name, pipeline.ModelName{Plugin: in.Body.Plugin, Model: in.Body.To}))
 		})

@@ -29,6 +29,23 @@ func (s *settings) said() []embed.Setting {
 			Name: "dense", Value: fmt.Sprintf("%d to %d, %s", d.in, d.out, activation), Source: d.file,
 		})
 	}
+	if s.layerNorm != nil {
+		list = append(list, embed.Setting{
+			Name: settingLayerNorm, Value: strconv.FormatBool(*s.layerNorm), Source: s.from[settingLayerNorm],
+		})
+	}
+	if s.tasked {
+		list = append(list, embed.Setting{
+			Name: taskInput, Value: fmt.Sprintf("%d for documents, %d for queries", s.tasks[embed.Document], s.tasks[embed.Query]),
+			Source: "config.json, lora_adaptations",
+		})
+	}
+	if need := s.attention(); need >= toldMemory {
+		list = append(list, embed.Setting{
+			Name: "memory", Value: fmt.Sprintf("about %.1f GiB for a text of %d tokens", float64(need)/(1<<30), s.maxTokens),
+			Source: "its heads; fewer max_tokens take less, and chunking divides longer texts",
+		})
+	}
 	for i := range list {
 		list[i].Source = cmp.Or(list[i].Source, "not stated by any file")
 	}
@@ -38,6 +55,16 @@ func (s *settings) said() []embed.Setting {
 		})
 	}
 	return list
+}
+
+// toldMemory is from where on it is told how much memory a text may take.
+const toldMemory = 256 << 20
+
+// attention is about how many bytes the matrices of attention take for the longest text: two at a time, with a number
+// for each head and each pair of tokens.
+func (s *settings) attention() int {
+	const atATime, bytes = 2, 4
+	return atATime * bytes * s.heads * s.maxTokens * s.maxTokens
 }
 
 // noPooling is the error of a model whose pooling nobody states: any guess would be wrong for some models, in silence.
