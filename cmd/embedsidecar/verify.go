@@ -64,8 +64,8 @@ func (c *verifyCommand) run(ctx context.Context, env *environment) (err error) {
 
 func (c *verifyCommand) show(env *environment, list []verbs.Verified) error {
 	columns := []string{
-		"pipeline", ">rows", ">with text", ">covered", ">skipped", ">missing", ">stale", ">orphans", ">refused", ">sampled", ">differ",
-		"verdict",
+		"pipeline", ">rows", ">with text", ">covered", ">skipped", ">missing", ">stale", ">orphans", ">refused",
+		">sampled", ">differ", "verdict",
 	}
 	err := output.List(env.out, "pipelines", list, columns, func(v *verbs.Verified) []any {
 		return []any{

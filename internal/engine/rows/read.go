@@ -153,7 +153,8 @@ func lookSQL(b *builder, into destination, list, which, more string) string {
 	body := fmt.Sprintf("CASE WHEN %s THEN f.body END, CASE WHEN NOT (%s) THEN octet_length(f.body) END,"+
 		" CASE WHEN NOT %s THEN %s END, %s", l.send, empty, l.send, l.hash, title)
 	return "SELECT k.place, f.row_key, f.keep, " + body +
-		", f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, " + l.stored + more +
+		", f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, " +
+		l.stored + more +
 		"\nFROM " + list +
 		"\nLEFT JOIN LATERAL (SELECT " + strings.Join(inner, ", ") + " FROM " + source(p) + " WHERE " + b.matchSource() +
 		which + " LIMIT 1) AS f ON true" +

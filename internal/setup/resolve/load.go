@@ -320,11 +320,12 @@ func detail(problem string, hint []string) string {
 }
 
 // runnable makes sure that what is stored as text, filter, context and priority is one expression each, whoever wrote
-// it there, and runs them over no row at all. The server then looks up names and privileges as it will when it matters. All of
-// it goes by the extended protocol, in which the server refuses several statements.
+// it there, and runs them over no row at all. The server then looks up names and privileges as it will when it matters.
+// All of it goes by the extended protocol, in which the server refuses several statements.
 func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
 	sql := "SELECT " + f.Pipeline.TextExpression() + ", " + f.Pipeline.ContextExpression() + ", " +
-		f.Pipeline.FilterExpression() + ", " + f.Pipeline.LaneExpression() + " FROM " + f.Pipeline.Source() + " AS r LIMIT 0"
+		f.Pipeline.FilterExpression() + ", " + f.Pipeline.LaneExpression() +
+		" FROM " + f.Pipeline.Source() + " AS r LIMIT 0"
 	err := database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
 		if err := parseStored(ctx, tx, f); err != nil {
 			return err

@@ -92,8 +92,8 @@ func (s *Stored) Spec() pipeline.Spec {
 		Name: s.Name, Schema: s.TableSchema, Table: s.TableName, Columns: s.SourceColumns, Text: s.TextExpression,
 		Filter:     s.FilterExpression,
 		IntoColumn: s.DestinationColumn, IntoSchema: s.DestinationSchema, IntoTable: s.DestinationTable,
-		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, PriorityBy: s.PriorityBy, Enabled: s.Enabled, Active: s.ActiveHours,
-		Chunking: s.Chunking,
+		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, PriorityBy: s.PriorityBy, Enabled: s.Enabled,
+		Active: s.ActiveHours, Chunking: s.Chunking,
 	}
 }
 
