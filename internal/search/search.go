@@ -15,8 +15,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -137,11 +139,18 @@ func (e *UnavailableError) Error() string { return e.Problem }
 // Limit is how long the database may work on a search, unless something else is configured.
 const Limit = 10 * time.Second
 
+// lockTries is how often a search begins again that found what it reads locked for as long as a session waits: a switch
+// of the model holds its tables for less than that on a calm machine, and for more on a busy one.
+const lockTries = 4
+
 // Within gives a search a time limit: a database that hangs holds nobody who asks.
 func Within[T any](ctx context.Context, limit time.Duration, look func(ctx context.Context) (T, error)) (T, error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	found, err := look(limited)
+	for i := 1; i < lockTries && database.HasCode(err, pgerrcode.LockNotAvailable); i++ {
+		found, err = look(limited)
+	}
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		err = &UnavailableError{Problem: fmt.Sprintf("the database did not answer the search within %s: retry later; "+
 			"if searches take that long there, an index makes them faster", limit)}

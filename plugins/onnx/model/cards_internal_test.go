@@ -43,3 +43,17 @@ func TestCardOf(t *testing.T) {
 		}
 	}
 }
+
+// What a card says is not cut from the error that refuses a model without a pooling, wherever its folder lies.
+func TestNoPooling_HasTheCardWhole(t *testing.T) {
+	t.Parallel()
+	const most, path = 300, 100 // that a host keeps of a message; of a long path before it
+	for _, name := range []string{"multilingual-e5-large-instruct", "e5-mistral-7b-instruct", "bge-small-en-v1.5"} {
+		for _, kind := range []string{"bert", "xlm-roberta"} {
+			s := settings{card: cardOf(name, "", kind)}
+			if message := s.noPooling().Error(); s.card != "" && strings.Index(message, s.card)+len(s.card)+path > most {
+				t.Errorf("%s: cut: %s", name, message)
+			}
+		}
+	}
+}

@@ -69,11 +69,11 @@ func (s *settings) attention() int {
 
 // noPooling is the error of a model whose pooling nobody states: any guess would be wrong for some models, in silence.
 func (s *settings) noPooling() error {
-	hint := ""
-	if s.card != "" {
-		hint = "; the card of this model says: " + s.card
+	const stated = "no file of the folder states how tokens are pooled"
+	if s.card != "" { // first of all: a host cuts long messages
+		return fmt.Errorf("%s; its card says: %s (`models import --pooling` writes that, or the configuration says it)", stated,
+			s.card)
 	}
-	return fmt.Errorf("no file of the folder states how tokens are pooled (there is no modules.json): set pooling to %s, "+
-		"%s or %s, as the model's card says, with `models import --pooling` or in the configuration%s", poolMean, poolFirst,
-		poolLast, hint)
+	return fmt.Errorf("%s (there is no modules.json): set pooling to %s, %s or %s, as the model's card says, with "+
+		"`models import --pooling` or in the configuration", stated, poolMean, poolFirst, poolLast)
 }
