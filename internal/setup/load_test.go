@@ -20,7 +20,7 @@ func TestLoad_AsTheLeastPrivilegedRole(t *testing.T) {
 	plain, expression, table := docs(), docs(), side()
 	expression.Name, expression.IntoColumn, expression.Text, expression.Filter, expression.Columns = "expression", "e2",
 		"title || made", "n > 0", nil
-	expression.PriorityBy = "case when e2 is null then severity end"
+	expression.PriorityBy = "coalesce(severity, 'low')"
 	o := b.options(b.SlotName(), plain, expression, table)
 	made := b.init(o)
 	role := b.RunRole(made.Pipelines...)
