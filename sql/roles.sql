@@ -83,7 +83,8 @@ GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator
 GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, embedsidecar.dead_letters,
     embedsidecar.errors, embedsidecar.slots,
     embedsidecar.workers, embedsidecar.pipelines, embedsidecar.health, embedsidecar.audit, embedsidecar.row_state,
-        embedsidecar.lanes, embedsidecar.generations TO embedsidecar_reader, embedsidecar_operator;
+        embedsidecar.lanes, embedsidecar.generations, embedsidecar.indexes
+        TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for,
     embedsidecar.how_far, embedsidecar.is_open, embedsidecar.minute_of_week, embedsidecar.states,
         embedsidecar.slot_states, embedsidecar.runs, embedsidecar.texts_cut

@@ -30,6 +30,7 @@ var wholes = []string{
 	"functions/hint", "functions/generations",
 	"views/status", "views/progress", "views/tasks", "views/dead_letters", "views/errors", "views/slots", "views/workers",
 	"views/pipelines", "views/generations", "views/health", "views/audit", "views/row_state", "views/lanes",
+	"views/indexes",
 }
 
 // Tables returns the names of the files of tables after a version, such as 0011_name.sql, oldest first.

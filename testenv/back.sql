@@ -14,6 +14,7 @@ ALTER TABLE embedsidecar.audit_log DROP COLUMN told;
 DROP TABLE embedsidecar.aside;
 ALTER TABLE embedsidecar.turn RESET (fillfactor);
 ALTER TABLE IF EXISTS embedsidecar.spent DROP COLUMN IF EXISTS texts_cut;
+DROP VIEW IF EXISTS embedsidecar.indexes;
 UPDATE embedsidecar.schema_version SET version = 10;
 DROP TABLE IF EXISTS embedsidecar.init_lock, embedsidecar.index_lock;
 ALTER TABLE embedsidecar.scan DROP COLUMN IF EXISTS gap;

@@ -50,7 +50,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 // commands returns every command, in the order of the help text, each made anew: flags keep state.
 func commands() []*command {
 	return []*command{
-		newQuickstart(), newRun(), newServe(), newInit(), newCheck(), newUninstall(),
+		newQuickstart(), newRun(), newServe(), newInit(), newAdopt(), newCheck(), newUninstall(),
 		newStatus(), newDashboard(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newVerb(verbs.Pause), newVerb(verbs.Resume), newBulk(),
 		newEstimated(verbs.Backfill), newEstimated(verbs.Reembed), newVerb(verbs.Notify),
@@ -58,7 +58,7 @@ func commands() []*command {
 			newModelRollback(), newModelDropOld()),
 		newFamily("tasks", newTasksList(), newTasksExport(), newVerb(verbs.Retry), newVerb(verbs.Requeue),
 			newVerb(verbs.Cancel), newVerb(verbs.Discard), newVerb(verbs.Prioritise)), newAudit(),
-		newSearch(), newEmbed(), newMCP(),
+		newSearch(), newEmbed(), newMCP(), newFamily("index", newIndexCheck()),
 		newFamily("plugins", newPluginsList(), newPluginsInfo(), newPluginsVerify(), newPluginsRegister(),
 			newPluginsRemove(), newPluginsReload(), newPluginsNew(), newPluginsTest(), newPluginsBench()),
 		newFamily("models", newModelsList(), newModelsShow(), newModelsVerify(), newModelsBench(), newModelsImport(),

@@ -66,6 +66,7 @@ func (n *Database) buildIndexes(ctx context.Context, p *pools) (finished bool, e
 		if spec.Index == "" || at < 0 || known[at].Status != pipeline.Active {
 			continue
 		}
+		known[at].Index, known[at].IndexBuild = spec.Index, spec.IndexBuild // which only the configuration says
 		began := time.Now()
 		state, statements, err := indexes.Build(ctx, p.stream, &known[at])
 		switch {
@@ -96,7 +97,7 @@ func withNext(specs []pipeline.Spec, known []pipeline.Pipeline) []pipeline.Spec 
 		}
 		if at := slices.IndexFunc(specs, func(s pipeline.Spec) bool { return s.Name == known[live].Name }); at >= 0 {
 			next := known[i].Spec
-			next.Index = specs[at].Index
+			next.Index, next.IndexBuild = specs[at].Index, specs[at].IndexBuild
 			all = append(all, next)
 		}
 	}

@@ -416,8 +416,11 @@ func (c *Config) settlePipelines() {
 		if !named {
 			spec.Plugin = c.byContent(c.folder, spec.Plugin, c.folderOf(spec.Model))
 		}
-		if spec.Chunking.On() && spec.Chunking.Tokens == 0 {
-			spec.Chunking.Tokens = pipeline.DefaultChunkTokens
+		switch c := &spec.Chunking; {
+		case c.ByCharacters() && c.Characters == 0:
+			c.Characters = pipeline.DefaultChunkCharacters
+		case c.On() && !c.ByCharacters() && c.Tokens == 0:
+			c.Tokens = pipeline.DefaultChunkTokens
 		}
 	}
 	nameAll(c.Pipelines)

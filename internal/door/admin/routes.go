@@ -32,6 +32,7 @@ func (a *api) routes() {
 	a.rows()
 	a.watches()
 	a.searches()
+	a.indexes()
 	a.acts()
 	a.model()
 }
