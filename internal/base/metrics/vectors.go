@@ -40,6 +40,8 @@ type vectors struct {
 
 	databases, pool *prometheus.GaugeVec
 	http            *prometheus.HistogramVec
+
+	ofSources []vec // those with the label source
 }
 
 // vec is a metric with its labels open, of any kind.
@@ -47,20 +49,9 @@ type vec interface {
 	DeletePartialMatch(labels prometheus.Labels) int
 }
 
-// ofSources are those with the label source.
-func (v *vectors) ofSources() []vec {
-	return []vec{
-		v.up, v.connected, v.slotLag, v.slotRetained, v.slotSafe, v.slotStatus, v.checkpointSaved, v.lastMessage,
-		v.changes, v.transactions, v.replayed, v.bytes, v.reconnects, v.gaps, v.tableChanges, v.skipped, v.direct, v.made,
-		v.joined, v.questions, v.tasks, v.oldest, v.paused, v.finished, v.retries, v.lost, v.crashes, v.freshness,
-		v.writes, v.sanitised, v.spent, v.coverage, v.scanRunning, v.scanExpected, v.scanSeen, v.index, v.state,
-		v.workers, v.busy, v.panics, v.hints,
-	}
-}
-
 func newVectors(r *prometheus.Registry) vectors {
-	f := factory{r}
-	return vectors{
+	f := &factory{r: r}
+	v := vectors{
 		build: f.gauge("build_info", "Always 1; the labels tell what is running.", "version", "revision", "goversion"),
 		up:    f.gauge("up", "1 while the database of this source can be worked with, else 0.", "source"),
 
@@ -158,4 +149,6 @@ func newVectors(r *prometheus.Registry) vectors {
 		http: f.histogram("http_request_duration_seconds", "Time of a query, from its header to its answer.", shortTimes,
 			"handler", "method", "code"),
 	}
+	v.ofSources = f.ofSources
+	return v
 }
