@@ -140,7 +140,6 @@ func newVectors(r *prometheus.Registry) vectors {
 			"plugin"),
 		pluginRestarts: f.counter("plugin_restarts_total", "Times the plugin's process was started again.", "plugin"),
 		pluginBad:      f.counter("plugin_bad_answers_total", "Answers of the plugin that could not be believed.", "plugin"),
-
 		panics: f.counter("panics_total",
 			"Times a loop of this sidecar panicked, which is a mistake of embedsidecar's, and began again.", "source", "part"),
 		databases: f.gauge("databases",
