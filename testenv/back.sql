@@ -21,6 +21,8 @@ ALTER TABLE embedsidecar.scan DROP COLUMN IF EXISTS gap;
 ALTER TABLE embedsidecar.scan DROP partitions, DROP lost;
 ALTER TABLE embedsidecar.task DROP COLUMN IF EXISTS seen;
 ALTER TABLE embedsidecar.ledger DROP COLUMN IF EXISTS skipped CASCADE;
+ALTER TABLE embedsidecar.ledger DROP COLUMN IF EXISTS norm_hash CASCADE, DROP COLUMN IF EXISTS ignored CASCADE;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN IF EXISTS ignore_expression CASCADE;
 ALTER TABLE embedsidecar.lsn_checkpoint DROP COLUMN IF EXISTS hints_ignored CASCADE;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN IF EXISTS priority_expression CASCADE;
 DROP VIEW IF EXISTS embedsidecar.generations;

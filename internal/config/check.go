@@ -129,6 +129,9 @@ func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
 		if problem := spec.IndexMistake(); problem != "" {
 			fail(path+".index", "%s", strings.TrimPrefix(problem, "index: "))
 		}
+		if problem := spec.IgnoreMistake(); problem != "" {
+			fail(path+".ignore", "%s", problem)
+		}
 		if problem := spec.ChunkingMistake(); problem != "" {
 			fail(path+".chunking", "%s", problem)
 		}

@@ -44,6 +44,7 @@ type Spec struct {
 	Columns    []string // in the order of the default text
 	Text       string   // SQL expression over the row; "" means the default text of Columns
 	Filter     string   // SQL expression over the row; "" means every row
+	Ignore     string   // SQL expression over the text; an edit that does not change its value is none. "": all count
 	IntoColumn string   // either: a vector column of the source table
 	IntoSchema string   // or: an embedding table; "" means the source table's schema
 	IntoTable  string

@@ -1,6 +1,8 @@
 package pipeline
 
 import (
+	"encoding/hex"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -34,6 +36,43 @@ func (p *Pipeline) FilterExpression() string {
 		return "true"
 	}
 	return "(" + enclose(p.Filter) + " IS TRUE)"
+}
+
+// IgnoreMistake returns what is wrong with what says what counts of a text, as far as its words tell, or "".
+func (s Spec) IgnoreMistake() string {
+	switch {
+	case s.Ignore == "":
+		return ""
+	case likeness.MatchString(s.Ignore):
+		return "similarity is not supported: many small edits in a row would never count. " + ignoreHint
+	case !namesText.MatchString(s.Ignore):
+		return "it does not name the column text, so that no edit would ever count. " + ignoreHint
+	case s.Chunking.NoText:
+		return "chunks without a stored text (store_text: false) are found by their place in the row's text, which any " +
+			"edit moves: store the text of chunks"
+	}
+	return ""
+}
+
+const ignoreHint = "Give an SQL expression over text, such as lower(text): an edit that does not change its value keeps " +
+	"the vector"
+
+var (
+	likeness  = regexp.MustCompile(`(?i)^\s*similarity\s*[<>=]`)
+	namesText = regexp.MustCompile(`(?i)\btext\b`)
+)
+
+// Normalised returns the SQL of what counts of a text, which is an SQL expression too: what Ignore makes of it, behind
+// what tells this rule from others, so that hashes by two rules never agree. NULL where Ignore gives NULL, or a row has
+// no text.
+func (p *Pipeline) Normalised(text string) string {
+	if p.Ignore == "" {
+		return "NULL::text"
+	}
+	const enough = 8
+	rule := TextHash(p.Ignore)
+	return "('" + hex.EncodeToString(rule[:enough]) + " ' || (SELECT (" + enclose(p.Ignore) + ")::text FROM (SELECT " +
+		text + " AS text) AS r))"
 }
 
 // LaneExpression returns the SQL of the lane that the row called r says it is in, as its number; NULL for what is no

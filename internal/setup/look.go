@@ -62,6 +62,9 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 			taken[s.Name] = true
 		}
 		in.found, in.stored = append(in.found, f), append(in.stored, s)
+		if err := in.priceIgnore(ctx, tx, f, s); err != nil {
+			return err
+		}
 		for _, w := range f.Warnings {
 			in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q: %s", spec.Name, w))
 		}
@@ -98,6 +101,25 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 		})
 	}
 	return errors.Join(mistakes...)
+}
+
+// priceIgnore tells what another rule of what counts of a text costs: the vectors of rows that were edited in nothing
+// that counted until now. Every other row has the vector of its very text.
+func (in *initializer) priceIgnore(ctx context.Context, tx pgx.Tx, f *resolve.Findings, s *resolve.Stored) error {
+	if s == nil || s.IgnoreExpression == "" || s.IgnoreExpression == f.Pipeline.Ignore {
+		return nil
+	}
+	var rows int64
+	err := tx.QueryRow(ctx, "SELECT count(*) FROM embedsidecar.ledger WHERE pipeline_id = $1 AND ignored",
+		s.PipelineID).Scan(&rows)
+	if err != nil {
+		return fmt.Errorf("count rows whose edits did not count: %w", err)
+	}
+	if rows > 0 {
+		in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q: ignore changes: rows to embed again, "+
+			"because their last edit did not count until now: %d. All others keep their vector", s.Name, rows))
+	}
+	return nil
 }
 
 // sameTable makes sure that the oid of a pipeline's table means that table here. It does in a copy of the files; in a

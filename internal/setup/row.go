@@ -71,6 +71,7 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 	note(p.Filter != s.FilterExpression, catalog.FilterWord, true)
 	note(!slices.Equal(p.Columns, s.SourceColumns), "columns", p.Text == "")
 	note(p.Chunking != s.Chunking, "chunking", true)
+	note(p.Ignore != s.IgnoreExpression, catalog.IgnoreWord, true)
 	note(p.WatchAll != s.WatchAll || !slices.Equal(p.Watched, s.WatchedColumns), "watched columns", true)
 	note(!s.AsMade, "generated columns", true)
 	note(!slices.Equal(f.Calls, s.Functions), "functions", false) // if texts differ for it, the mark of the table does
@@ -96,7 +97,7 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 		"into_column": nullable(p.IntoColumn), "into_schema": nullable(p.Destination().Schema),
 		"into_table": nullable(p.IntoTable), "dims": p.Dims,
 		"plugin": resolve.PluginOf(p.Spec), "model": p.Model, "chunking": p.Chunking, "fingerprint": d.Fingerprint,
-		"lane": p.Priority, "priority": nullable(p.PriorityBy), "enabled": p.Enabled,
+		"lane": p.Priority, "priority": nullable(p.PriorityBy), "ignore": nullable(p.Ignore), "enabled": p.Enabled,
 		"hours": p.Active, "minutes": p.Active.Minutes(), "zone": p.Active.Zone(),
 	}
 	if p.WatchAll {

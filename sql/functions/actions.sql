@@ -527,7 +527,7 @@ BEGIN
     -- An entry whose vector has no hash fits no vector, and a worker reuses none for its row.
     WITH marked AS (
         UPDATE embedsidecar.ledger AS l
-        SET    text_hash = NULL, vector_hash = '', skipped = NULL
+        SET    text_hash = NULL, norm_hash = NULL, vector_hash = '', skipped = NULL, ignored = false
         WHERE  l.pipeline_id = id AND l.row_key = ANY (ARRAY(
             SELECT w.row_key FROM embedsidecar.ledger AS w
             WHERE  w.pipeline_id = id AND w.row_key > entry.after_key AND w.text_hash IS NOT NULL

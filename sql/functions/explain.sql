@@ -61,7 +61,7 @@ SELECT jsonb_build_object('task', (
            'source_hash', CASE WHEN s.shown THEN encode(l.source_hash, 'hex')
                ELSE 'hidden' END, 'generation', l.generation, 'lsn', l.lsn,
            'written_at', l.written_at, 'written_seconds_ago', extract(epoch FROM now() - l.written_at), 'anew',
-               length(l.vector_hash) = 0, 'skipped', l.skipped IS NOT NULL,
+               length(l.vector_hash) = 0, 'skipped', l.skipped IS NOT NULL, 'ignored', l.ignored,
            'vector', l.text_hash IS NOT NULL AND l.vector_hash <> '\x0000000000000000')
     FROM   embedsidecar.ledger AS l CROSS JOIN embedsidecar.may_see_text(id) AS s (shown) WHERE l.pipeline_id = id
         AND l.row_key = key),
@@ -165,7 +165,10 @@ BEGIN
                 'who wrote the row''s text said that it needs no new vector (embedsidecar.hint): the row keeps the '
                 'vector that it had, if it had one'
             WHEN 'no_token' THEN 'the model finds nothing to embed in the row''s text: it has no vector by design'
-            ELSE CASE WHEN "row" IS NULL THEN 'the vector is that of the row''s text, for every change before LSN '
+            ELSE CASE WHEN (ledger ->> 'ignored')::boolean AND verdict = 'current' THEN
+                'the row''s text was edited since its vector was made, in nothing that counts (ignore): it keeps the '
+                'vector'
+                      WHEN "row" IS NULL THEN 'the vector is that of the row''s text, for every change before LSN '
                 || (pipe ->> 'checkpoint')
                       ELSE 'the vector is that of the row''s text as it is now' END END
             || CASE WHEN task IS NOT NULL THEN ' (it is to be looked at again, which need not change anything)'

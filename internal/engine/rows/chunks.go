@@ -125,6 +125,9 @@ func (c *Chunks) look(b *builder) looking {
 		hash: "CASE WHEN pg_client_encoding() <> 'SQL_ASCII' THEN " +
 			b.p.Chunking.ChunkedHashExpression("f.body", "f.title") + " END",
 	}
+	if b.p.Ignore != "" {
+		l.norm = b.p.Chunking.ChunkedHashExpression(b.p.Normalised("f.body"), "f.title")
+	}
 	l.stored, l.join = c.joined("sha256(string_agg(e.text_hash, ''::bytea ORDER BY e.chunk_no)) AS text_hash,"+
 		" CASE WHEN min(e.generation) = max(e.generation) THEN min(e.generation) ELSE -1 END AS generation", "")
 	return l

@@ -42,10 +42,12 @@ const (
 	readText
 	readBytes // of a text that is more than blanks
 	readSum   // the text hash of a text that is not sent
+	readNorm  // the hash of what counts of the text
 	readTitle // chunked: the beginning of the context line
 	readSource
 	readLedgerSource
 	readLedgerText
+	readLedgerNorm
 	readLedgerVector
 	readLedgerGeneration
 	readLedgerVersion // xmin of the entry: what a write-back compares
@@ -61,7 +63,8 @@ const (
 var readFormats = func() pgx.QueryResultFormats {
 	formats := make(pgx.QueryResultFormats, readColumns)
 	for _, at := range []int{
-		readSum, readSource, readLedgerSource, readLedgerText, readLedgerVector, readSkipped, readStored,
+		readSum, readNorm, readSource, readLedgerSource, readLedgerText, readLedgerNorm, readLedgerVector, readSkipped,
+		readStored,
 	} {
 		formats[at] = pgx.BinaryFormatCode
 	}
@@ -77,6 +80,7 @@ type looking struct {
 	title string // the context's, or ""
 	send  string // whether the text, f.body, is sent
 	hash  string // the text hash of f.body
+	norm  string // the hash of what counts of it, or "": all of it counts
 	// what the row r itself holds, or ""
 	column string
 	stored string // the last two columns
@@ -90,12 +94,17 @@ func (b *builder) limit() string { return b.param("texts") + "::bigint" }
 // there is the hash. The bytes of a SQL_ASCII database may have to be mended before they are hashed, which only the
 // worker does.
 func wholeTexts(b *builder) looking {
-	return looking{
+	hashed := func(text string) string { return "sha256(convert_to(" + text + ", pg_client_encoding()::name))" }
+	l := looking{
 		text: fmt.Sprintf("left(%s, %d)", b.p.TextExpression(), MaxText),
 		send: "(sum(octet_length(f.body)) OVER (ORDER BY k.place) <= " + b.limit() +
 			" OR pg_client_encoding() = 'SQL_ASCII')",
-		hash: "sha256(convert_to(f.body, pg_client_encoding()::name))",
+		hash: hashed("f.body"),
 	}
+	if b.p.Ignore != "" {
+		l.norm = hashed(b.p.Normalised("f.body"))
+	}
+	return l
 }
 
 func newSource(p *pipeline.Pipeline, into destination) sourceStatements {
@@ -150,15 +159,19 @@ func lookSQL(b *builder, into destination, list, which, more string) string {
 	}
 	// Of most texts the beginning tells that they are not empty: to trim a long one costs more than all the rest of it.
 	empty := fmt.Sprintf("btrim(left(f.body, 100), %s) = '' AND btrim(f.body, %s) = ''", blanks, blanks)
+	norm := "NULL::bytea"
+	if l.norm != "" {
+		norm = "CASE WHEN NOT (" + empty + ") THEN " + l.norm + " END"
+	}
 	body := fmt.Sprintf("CASE WHEN %s THEN f.body END, CASE WHEN NOT (%s) THEN octet_length(f.body) END,"+
-		" CASE WHEN NOT %s THEN %s END, %s", l.send, empty, l.send, l.hash, title)
+		" CASE WHEN NOT %s THEN %s END, %s, %s", l.send, empty, l.send, l.hash, norm, title)
 	return "SELECT k.place, f.row_key, f.keep, " + body +
-		", f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, " +
+		", f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, " +
 		l.stored + more +
 		"\nFROM " + list +
 		"\nLEFT JOIN LATERAL (SELECT " + strings.Join(inner, ", ") + " FROM " + source(p) + " WHERE " + b.matchSource() +
 		which + " LIMIT 1) AS f ON true" +
-		fmt.Sprintf("\nLEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.vector_hash, g.generation,"+
+		fmt.Sprintf("\nLEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation,"+
 			" g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at"+
 			" FROM embedsidecar.ledger AS g"+
 			" WHERE g.pipeline_id = %d AND g.row_key = k.row_key%s OFFSET 0) AS l ON true", p.ID, which) + l.join +
@@ -232,6 +245,7 @@ func (t *Table) scan(raw [][]byte, keys []string, found []Row) error {
 	if r.Ledger = raw[readLedgerSource] != nil; r.Ledger {
 		r.LedgerSource = bytes.Clone(raw[readLedgerSource])
 		r.LedgerText = bytes.Clone(raw[readLedgerText])
+		r.LedgerNorm = bytes.Clone(raw[readLedgerNorm])
 		r.LedgerVector = bytes.Clone(raw[readLedgerVector])
 		r.LedgerVersion = string(raw[readLedgerVersion])
 		if r.LedgerGeneration, err = parseGeneration(raw[readLedgerGeneration]); err != nil {
@@ -261,6 +275,7 @@ func (t *Table) scanSource(raw [][]byte, r *Row) (err error) {
 	if valid := strings.ToValidUTF8(r.Text, "\uFFFD"); valid != r.Text {
 		r.Text, r.Broken = valid, true
 	}
+	r.Norm = bytes.Clone(raw[readNorm])
 	r.Title = strings.ToValidUTF8(string(raw[readTitle]), "\uFFFD")
 	switch r.Hashed = raw[readSum] != nil || !r.LeftOut(); {
 	case len(raw[readSum]) == sha256.Size:

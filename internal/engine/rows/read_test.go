@@ -193,6 +193,39 @@ func TestUnchanged_NothingButTheSame(t *testing.T) {
 	}
 }
 
+// A text counts as the one that its vector is of if what counts is the same by the same rule, and what the ledger says
+// of that is about that text.
+func TestIgnored_WhatCountsIsTheSame(t *testing.T) {
+	t.Parallel()
+	text, edited := pipeline.TextHash("text"), pipeline.TextHash("TEXT")
+	base := Row{
+		Key: "1", Found: true, Actual: "1", Keep: true, Text: "TEXT", Hashed: true, TextHash: edited, Norm: []byte("text"),
+		Ledger: true, LedgerText: text[:],
+	}
+	base.LedgerNorm = base.NormOf(text[:])
+	other := base
+	other.Norm = []byte("other")
+	for name, c := range map[string]struct {
+		change func(*Row)
+		want   bool
+	}{
+		"another text that counts as the same":   {func(*Row) {}, true},
+		"the very text":                          {func(r *Row) { r.TextHash = text }, false},
+		"another text":                           {func(r *Row) { r.Norm = []byte("other") }, false},
+		"nothing counts as another":              {func(r *Row) { r.Norm = nil }, false},
+		"nothing is known of what counted":       {func(r *Row) { r.LedgerNorm = nil }, false},
+		"what counted was of another text":       {func(r *Row) { r.LedgerNorm = r.NormOf(edited[:]) }, false},
+		"what counted was otherwise":             {func(r *Row) { r.LedgerNorm = other.NormOf(text[:]) }, false},
+		"there was no text":                      {func(r *Row) { r.LedgerText = nil }, false},
+		"the text is too large to have its hash": {func(r *Row) { r.Hashed = false }, false},
+	} {
+		r := base
+		if c.change(&r); r.Ignored() != c.want || c.want && !r.SameText() {
+			t.Errorf("%s: ignored %t, the same %t, want %t", name, r.Ignored(), r.SameText(), c.want)
+		}
+	}
+}
+
 // A row is skipped as long as it is what its writer saw who said that it needs no new vector.
 func TestSkips_WhatItsWriterSaw(t *testing.T) {
 	t.Parallel()

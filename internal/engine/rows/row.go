@@ -3,6 +3,7 @@ package rows
 import (
 	"bytes"
 	"crypto/sha256"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pglogrepl"
@@ -25,11 +26,13 @@ type Row struct {
 
 	Source   pipeline.SourceHash
 	TextHash [sha256.Size]byte
+	Norm     []byte // hash of what counts of the text (Pipeline.Normalised); nil: all of it
 
 	Ledger           bool // there is an entry
 	LedgerVersion    string
 	LedgerSource     []byte
-	LedgerText       []byte // nil: no text, so no vector
+	LedgerText       []byte // of the text that the vector is of; nil: no text, so no vector
+	LedgerNorm       []byte // NormOf that text; nil: all of it counts
 	LedgerVector     []byte
 	LedgerGeneration int32
 	Skipped          []byte        // the text hash that its writer said needs no new vector; nil: none
@@ -54,8 +57,9 @@ func (r *Row) Anew() bool { return r.Ledger && len(r.LedgerVector) == 0 }
 // SameSource reports whether the watched columns are what the ledger says they were.
 func (r *Row) SameSource() bool { return r.Found && bytes.Equal(r.Source, r.LedgerSource) }
 
-// SameText reports whether the text is the one the ledger knows, as far as the ledger tells: it may have changed
-// though no watched column did. Of a text without a token the ledger says no more than that there is no vector.
+// SameText reports whether the text is the one the ledger knows, or counts as that, as far as the ledger tells: it may
+// have changed though no watched column did. Of a text without a token the ledger says no more than that there is no
+// vector.
 func (r *Row) SameText() bool {
 	switch {
 	case !r.Hashed:
@@ -63,5 +67,24 @@ func (r *Row) SameText() bool {
 	case !r.Wanted():
 		return r.LedgerText == nil
 	}
-	return r.LedgerText == nil && r.Skipped == nil || bytes.Equal(r.TextHash[:], r.LedgerText)
+	return r.LedgerText == nil && r.Skipped == nil || r.ExactText() || r.Ignored()
+}
+
+// ExactText reports whether the vector that the ledger knows is of this very text.
+func (r *Row) ExactText() bool { return r.Hashed && bytes.Equal(r.TextHash[:], r.LedgerText) }
+
+// Ignored reports whether the vector that the ledger knows is of another text that counts as this one.
+func (r *Row) Ignored() bool {
+	return r.Hashed && r.LedgerText != nil && !r.ExactText() && r.Norm != nil &&
+		bytes.Equal(r.NormOf(r.LedgerText), r.LedgerNorm)
+}
+
+// NormOf is what the ledger keeps of Norm with the hash of a text that counts as the row's. It says nothing of another
+// text: a program that knows nothing of it may write an entry, and leave it there.
+func (r *Row) NormOf(textHash []byte) []byte {
+	if r.Norm == nil {
+		return nil
+	}
+	sum := sha256.Sum256(slices.Concat(textHash, r.Norm))
+	return sum[:]
 }

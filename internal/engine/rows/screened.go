@@ -32,6 +32,7 @@ var (
 	versions     = array{"version", "text"}
 	sourceHashes = array{"source_hash", "bytea"}
 	vectorHashes = array{"vector_hash", "bytea"}
+	normHashes   = array{"norm_hash", "bytea"}
 	positions    = array{"lsn", "pg_lsn"}
 )
 
@@ -46,7 +47,7 @@ func screenSQL(b *builder, into destination) string {
 	p := b.p
 	list := b.list(keysAsTheyAre, xids, patterns)
 	which, hash := "k.verdict = 'now'", wholeTexts(b).hash
-	if p.Text != "" || p.Filter != "" { // an expression may call functions of the user's
+	if p.Text != "" || p.Filter != "" || p.Ignore != "" { // an expression may call functions of the user's
 		which += " AND " + database.Anew
 	}
 	return fmt.Sprintf("WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top,"+
@@ -120,6 +121,7 @@ type Entry struct {
 	Write
 	Version                *string // of the entry that was read; nil: there was none
 	SourceHash, VectorHash []byte
+	Norm                   []byte
 	LSN                    string
 }
 
@@ -132,16 +134,17 @@ func (t *Table) CanWriteAtOnce() bool { return t.into.atOnce().there() }
 func (t *Table) WriteAtOnce(ctx context.Context, line database.Reader, slot string, epoch int64, entries []Entry,
 ) (held bool, passed map[string]bool, err error) {
 	n := len(entries)
-	writes, version, source, vector, lsns := make([]Write, n), make([]*string, n), make([][]byte, n), make([][]byte, n),
-		make([]string, n)
+	writes, version, lsns := make([]Write, n), make([]*string, n), make([]string, n)
+	source, vector, norm := make([][]byte, n), make([][]byte, n), make([][]byte, n)
 	for i := range entries {
 		e := &entries[i]
-		writes[i], version[i], source[i], vector[i], lsns[i] = e.Write, e.Version, e.SourceHash, e.VectorHash, e.LSN
+		writes[i], version[i], lsns[i] = e.Write, e.Version, e.LSN
+		source[i], vector[i], norm[i] = e.SourceHash, e.VectorHash, e.Norm
 	}
 	atOnce := t.into.atOnce()
 	args, err := atOnce.args(t.p, keysOf(writes), values{
 		"slot": slot, "epoch": epoch, versions.name: version, sourceHashes.name: source, textHashes.name: hashesOf(writes),
-		vectorHashes.name: vector, positions.name: lsns, "vector": vectorsOf(t.p, writes),
+		vectorHashes.name: vector, normHashes.name: norm, positions.name: lsns, "vector": vectorsOf(t.p, writes),
 	})
 	if err != nil {
 		return false, nil, err
@@ -166,7 +169,7 @@ func (t *Table) WriteAtOnce(ctx context.Context, line database.Reader, slot stri
 // anything is written, for all that is written comes from rows of input, of which there is none without it.
 func atOnceSQL(b *builder) string {
 	p := b.p
-	list := b.list(keysAsTheyAre, versions, sourceHashes, textHashes, vectorHashes, positions, b.vectors())
+	list := b.list(keysAsTheyAre, versions, sourceHashes, textHashes, normHashes, vectorHashes, positions, b.vectors())
 	keys := make([]string, len(p.Key))
 	for i := range keys {
 		keys[i] = keyParam(i)
@@ -193,11 +196,13 @@ func atOnceSQL(b *builder) string {
 		" AND g.xmin::text = k.version OFFSET 0) AS l ON true WHERE EXISTS (SELECT FROM held)"+
 		" ORDER BY k.row_key COLLATE \"C\""+
 		"), changed AS (UPDATE embedsidecar.ledger AS l SET source_hash = i.source_hash, text_hash = i.text_hash,"+
-		" vector_hash = i.vector_hash, generation = %[4]d, lsn = i.lsn, written_at = now(), skipped = NULL"+
+		" norm_hash = i.norm_hash, vector_hash = i.vector_hash, generation = %[4]d, lsn = i.lsn, written_at = now(), skipped = NULL,"+
+		" ignored = false"+
 		" FROM input AS i"+
 		" WHERE l.ctid = i.at AND l.xmin::text = i.version RETURNING l.row_key, %[8]s"+
-		"), made AS (INSERT INTO embedsidecar.ledger AS l (pipeline_id, row_key, source_hash, text_hash, vector_hash,"+
-		" generation, lsn) SELECT %[3]d, i.row_key, i.source_hash, i.text_hash, i.vector_hash, %[4]d, i.lsn"+
+		"), made AS (INSERT INTO embedsidecar.ledger AS l (pipeline_id, row_key, source_hash, text_hash, norm_hash,"+
+		" vector_hash, generation, lsn) SELECT %[3]d, i.row_key, i.source_hash, i.text_hash, i.norm_hash, i.vector_hash,"+
+		" %[4]d, i.lsn"+
 		" FROM input AS i WHERE i.version IS NULL ORDER BY i.row_key COLLATE \"C\" ON CONFLICT (pipeline_id, row_key)"+
 		" DO NOTHING RETURNING l.row_key"+
 		"), passed AS MATERIALIZED (SELECT * FROM changed UNION ALL SELECT i.row_key, %[8]s FROM made AS m"+

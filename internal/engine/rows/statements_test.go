@@ -59,6 +59,11 @@ func shapes() map[string]*pipeline.Pipeline {
 				Context: "title",
 			}
 		}),
+		"table_ignore": table(func(p *pipeline.Pipeline) { p.Ignore = "lower(text)" }),
+		"chunks_ignore": table(func(p *pipeline.Pipeline) {
+			p.Chunked, p.Ignore = true, "lower(text)"
+			p.Chunking = pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 200, Context: "title"}
+		}),
 		"chunks_without_text": table(func(p *pipeline.Pipeline) {
 			p.Chunked, p.Chunking = true, pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 200, NoText: true}
 		}),

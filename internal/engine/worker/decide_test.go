@@ -69,6 +69,10 @@ func TestDecide_SaysWhatEachRowNeeds(t *testing.T) {
 		{"left out, and somebody put a vector there", func(r *rows.Row) {
 			r.Keep, r.LedgerText, r.LedgerVector = false, nil, []byte("none")
 		}, empty, empty},
+		{"another text that counts as the same", func(r *rows.Row) {
+			r.Source, r.TextHash, r.Norm = pipeline.SourceHash("new"), other, []byte("norm")
+			r.LedgerNorm = r.NormOf(r.LedgerText)
+		}, relabel, relabel},
 		{"asked for anew", func(r *rows.Row) { r.LedgerText, r.LedgerVector = nil, nil }, vectorIn, vectorIn},
 		{"a large text that was hashed by the server", func(r *rows.Row) { r.Text = "" }, nothing, nothing},
 		{"a large text of which there is no hash", func(r *rows.Row) { r.Text, r.Hashed = "", false }, nothing, nothing},

@@ -225,7 +225,7 @@ func (w *Worker) entriesAtOnce(d *queue.Direct, items []item) (entries []rows.En
 		switch it.action {
 		case nothing, broken:
 		case vectorIn:
-			e := rows.Entry{Write: it.write(), SourceHash: it.row.Source, LSN: it.task.LastLSN.String()}
+			e := rows.Entry{Write: it.write(), SourceHash: it.row.Source, Norm: it.row.NormOf(it.row.TextHash[:]), LSN: it.task.LastLSN.String()}
 			if it.row.Ledger {
 				e.Version = &it.row.LedgerVersion
 			}

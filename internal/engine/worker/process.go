@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -133,7 +132,7 @@ func (w *Worker) decide(items []item) {
 			it.action = nothing
 		case !r.Wanted():
 			it.action = empty
-		case r.Hashed && w.table.Holds(r) && bytes.Equal(r.TextHash[:], r.LedgerText):
+		case w.table.Holds(r) && (r.ExactText() || r.Ignored()):
 			it.action = relabel
 		case r.Hashed && w.table.Skips(r, it.task.Seen):
 			it.action = skip

@@ -90,16 +90,17 @@ func (s *server) queueFence(batch *pgx.Batch, l queue.Lease, entries []entry, it
 	var (
 		keys, lsns              []string
 		versions                []*string
-		gones                   []bool
+		gones, ignored          []bool
 		sources, texts, vectors [][]byte
-		skipped                 [][]byte
+		norms, skipped          [][]byte
 	)
 	for i := range entries {
 		e := &entries[i]
 		keys, lsns = append(keys, e.key), append(lsns, e.lsn)
 		versions, gones = append(versions, e.version), append(gones, e.gone)
 		sources, texts, vectors = append(sources, e.source), append(texts, e.text), append(vectors, e.vector)
-		skipped = append(skipped, e.skipped)
+		norms, skipped = append(norms, e.norm), append(skipped, e.skipped)
+		ignored = append(ignored, e.ignored)
 	}
 	var (
 		slot  *string
@@ -112,6 +113,7 @@ func (s *server) queueFence(batch *pgx.Batch, l queue.Lease, entries []entry, it
 		"pipeline_id": s.p.ID, "generation": s.p.Generation, "place": l.Place, "slot": slot, "epoch": epoch,
 		"row_keys": keys, "versions": versions, "gone": gones,
 		"source_hashes": sources, "text_hashes": texts, "vector_hashes": vectors, "lsns": lsns, "skipped": skipped,
+		"norm_hashes": norms, "ignored": ignored,
 	}).Query(func(r pgx.Rows) error {
 		var key string
 		_, err := pgx.ForEachRow(r, []any{&key}, func() error { passed[key] = true; return nil })

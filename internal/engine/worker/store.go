@@ -97,6 +97,8 @@ type entry struct {
 	version              *string // nil: there was none
 	gone                 bool    // there is to be none
 	source, text, vector []byte
+	norm                 []byte // of what counts of the text
+	ignored              bool   // the vector is of another text that counts as this one
 	skipped              []byte // the hash of a text that needs no vector, as its writer says
 }
 

@@ -29,7 +29,7 @@ func (w *Worker) embedChunkSample(ctx context.Context, report *Report, keys []st
 			return err
 		}
 		r := &found[0]
-		if !r.Wanted() || r.LeftOut() {
+		if !r.Wanted() || r.LeftOut() || r.Ignored() {
 			continue // changed meanwhile
 		}
 		if len(stored) == 0 {

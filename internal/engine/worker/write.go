@@ -288,11 +288,13 @@ func (w *Worker) entries(items []item, locked *rows.Locks) (entries []entry) {
 		case vectorIn:
 			write := it.write()
 			hash := w.table.VectorHash(&write)
-			e.source, e.text, e.vector = it.row.Source, it.row.TextHash[:], hash[:]
-		case relabel:
+			e.source, e.text, e.norm, e.vector = it.row.Source, it.row.TextHash[:], it.row.NormOf(it.row.TextHash[:]), hash[:]
+		case relabel: // the text counts as the one that the vector is of, if it is not that one
 			e.source, e.text, e.vector = it.row.Source, it.row.LedgerText, it.row.LedgerVector
+			e.norm, e.ignored = it.row.NormOf(it.row.LedgerText), it.row.Ignored()
 		case skip:
-			e.source, e.text, e.vector, e.skipped = it.row.Source, it.row.LedgerText, it.row.LedgerVector, it.row.TextHash[:]
+			e.source, e.text, e.norm, e.vector = it.row.Source, it.row.LedgerText, it.row.LedgerNorm, it.row.LedgerVector
+			e.skipped = it.row.TextHash[:]
 			if !it.row.Ledger {
 				e.vector = rows.NoVector[:]
 			}

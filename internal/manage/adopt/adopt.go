@@ -117,7 +117,7 @@ func (k *Taker) portion(ctx context.Context, found []rows.Row, taken *Taken) err
 		return err
 	}
 	var writes []rows.Write
-	var sources [][]byte
+	var sources, norms [][]byte
 	for i := range found {
 		r := &found[i]
 		switch {
@@ -129,13 +129,13 @@ func (k *Taker) portion(ctx context.Context, found []rows.Row, taken *Taken) err
 			taken.Stale++
 		default:
 			writes = append(writes, k.write(r, given[i]))
-			sources = append(sources, r.Source)
+			sources, norms = append(sources, r.Source), append(norms, r.NormOf(r.TextHash[:]))
 		}
 	}
 	if len(writes) == 0 {
 		return nil
 	}
-	n, err := k.store(ctx, writes, sources)
+	n, err := k.store(ctx, writes, sources, norms)
 	taken.Adopted += n
 	taken.Known += int64(len(writes)) - n
 	return err
@@ -164,7 +164,7 @@ func (k *Taker) write(r *rows.Row, given []rows.GivenVector) rows.Write {
 }
 
 // store writes ledger and vectors in one transaction, for rows of which the ledger says nothing yet.
-func (k *Taker) store(ctx context.Context, writes []rows.Write, sources [][]byte) (written int64, err error) {
+func (k *Taker) store(ctx context.Context, writes []rows.Write, sources, norms [][]byte) (written int64, err error) {
 	p := k.Pipeline
 	generation := p.Generation
 	if p.Chunking.On() {
@@ -182,7 +182,7 @@ func (k *Taker) store(ctx context.Context, writes []rows.Write, sources [][]byte
 		passed := map[string]bool{}
 		batch.Queue(sqlfiles.Query("adopt_ledger"), pgx.StrictNamedArgs{
 			"pipeline_id": p.ID, "generation": generation, "row_keys": keys, "source_hashes": sources, "text_hashes": texts,
-			"vector_hashes": vectors,
+			"vector_hashes": vectors, "norm_hashes": norms,
 		}).Query(func(r pgx.Rows) error {
 			var key string
 			_, err := pgx.ForEachRow(r, []any{&key}, func() error { passed[key] = true; return nil })

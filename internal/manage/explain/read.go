@@ -282,7 +282,7 @@ func (s *Story) lockers(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) er
 // compare says whether the ledger's entry is that of the row as it is now.
 func (s *Story) compare(r *rows.Row) {
 	l := s.Ledger
-	l.SourceAgrees, l.TextAgrees = r.SameSource(), r.SameText()
+	l.SourceAgrees, l.TextAgrees, l.Ignored = r.SameSource(), r.SameText(), r.Ignored()
 	if s.Vector.Ours {
 		s.Vector.AtLeastSeconds = &l.WrittenSecondsAgo
 	}

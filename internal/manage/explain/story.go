@@ -161,6 +161,7 @@ type Ledger struct {
 	WrittenAt         time.Time `json:"written_at"`
 	WrittenSecondsAgo float64   `json:"written_seconds_ago"`
 	Skipped           bool      `json:"skipped"` // its writer said that the text needs no new vector
+	Ignored           bool      `json:"ignored"` // the text was edited since its vector was made, in nothing that counts
 	Anew              bool      `json:"anew"`    // the row is to be embedded though its text may be the same
 	// The watched columns and the text are what they were, for all that is known. Both are false of a row that could not
 	// be read.

@@ -24,6 +24,8 @@ const (
 	TextWord    = "text"
 	FilterWord  = "filter"
 	ContextWord = "chunking context"
+	// IgnoreWord is that of the expression that says what counts of a text.
+	IgnoreWord = "ignore"
 	// PriorityWord is that of the expression that says how urgent a row is.
 	PriorityWord = "priority"
 )
@@ -36,8 +38,9 @@ type Reading struct {
 	Warnings []string
 }
 
-// ReadExpression makes sure that an expression is one expression over one row of the table, and finds out what it
-// reads. *ConfigError is the user's to mend; other errors are failures to find out. Nothing stays in the database.
+// ReadExpression makes sure that an expression is one expression over one row of the table, or over a text alone, and
+// finds out what it reads. *ConfigError is the user's to mend; other errors are failures to find out. Nothing stays in
+// the database.
 func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (r Reading, err error) {
 	if err := database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
 		return ParseExpression(ctx, tx, t, word, expression)
@@ -52,12 +55,12 @@ func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression s
 	var problem string
 	err = database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
 		if mayTemp {
-			r, problem, err = analyse(ctx, tx, t, expression)
+			r, problem, err = analyse(ctx, tx, t, word, expression)
 		} else {
 			r.Unknown = true
 			r.Warnings = []string{"the role has no privilege TEMPORARY on the database, so it is unknown what " + word +
 				" reads and calls: every UPDATE counts as a change, and a function that is replaced goes unnoticed until embedsidecar backfill"}
-			problem, err = explain(ctx, tx, t, expression)
+			problem, err = explain(ctx, tx, t, word, expression)
 		}
 		return err
 	})
@@ -72,6 +75,14 @@ func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression s
 	return r, err
 }
 
+// over is what an expression is over: a row of the table, or the text that is made of it.
+func over(word string, t *Table) string {
+	if word == IgnoreWord {
+		return " FROM (SELECT NULL::text AS text) AS r"
+	}
+	return " FROM " + t.Quoted() + " AS r"
+}
+
 // ParseExpression has Postgres parse the expression between round brackets and between square ones. What closes a
 // bracket that it did not open cannot pass both, so that what passes is one expression and nothing more. It returns
 // *ConfigError for what is none.
@@ -82,7 +93,7 @@ func ParseExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression 
 	if strings.ContainsRune(expression, 0) {
 		return refusal.Coded(code.Expression, word+" contains a NUL character")
 	}
-	from := " FROM " + t.Quoted() + " AS r"
+	from := over(word, t)
 	conn := tx.Conn().PgConn()
 	round, err := conn.Prepare(ctx, "", "SELECT "+enclose(expression)+from, nil)
 	if err != nil {
@@ -130,6 +141,9 @@ func BadExpression(word string, err error) error {
 		hint = append(hint, pg.Hint)
 	}
 	if name := unknownColumn.FindStringSubmatch(pg.Message); pg.Code == pgerrcode.UndefinedColumn && name != nil {
+		if word == IgnoreWord {
+			hint = append(hint, "it is over the text that is embedded, which is called text, as in lower(text)")
+		}
 		hint = append(hint, fmt.Sprintf("a value is written in single quotes, a name without: if %s is a value, write '%s'",
 			name[1], name[1]))
 	}
@@ -137,16 +151,22 @@ func BadExpression(word string, err error) error {
 		"operator") {
 		hint = append(hint, "search_path is pg_catalog: what is elsewhere needs its schema in front, as in public.unaccent(title)")
 	}
-	return refusal.Coded(code.Expression, word+" is no expression over a row of the table: "+pg.Message, hint...)
+	return refusal.Coded(code.Expression, word+" is no expression over "+overWhat(word)+": "+pg.Message, hint...)
+}
+
+func overWhat(word string) string {
+	if word == IgnoreWord {
+		return "the text"
+	}
+	return "a row of the table"
 }
 
 // analyse asks Postgres itself what the expression reads: it makes a temporary view, looks at what the view depends
 // on, and the caller rolls it back. A view that stayed would stand in the way of the user's DROP COLUMN.
-func analyse(ctx context.Context, tx pgx.Tx, t *Table, expression string) (r Reading, problem string, err error) {
+func analyse(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (r Reading, problem string, err error) {
 	const name = "embedsidecar_probe"
-	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e FROM "+
-		t.Quoted()+
-		" AS r"); err != nil {
+	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e"+
+		over(word, t)); err != nil {
 		return r, "", fmt.Errorf("make temporary view: %w", err)
 	}
 	var rule uint32
@@ -160,6 +180,11 @@ func analyse(ctx context.Context, tx pgx.Tx, t *Table, expression string) (r Rea
 		return r, problem, nil
 	}
 	called := functionsIn(tree)
+	if word == IgnoreWord {
+		if problem, err = volatile(ctx, tx, tree, called); err != nil || problem != "" {
+			return r, problem, err
+		}
+	}
 	if r.Warnings, err = unsteady(ctx, tx, tree, called); err != nil {
 		return r, "", err
 	}
@@ -247,9 +272,26 @@ func unsteady(ctx context.Context, q database.Querier, tree string, oids []uint3
 	return append(warnings, more...), nil
 }
 
+// volatile returns why a rule's tree may give another value for the same text each time, or "". Such an expression
+// would say now that an edit counts, and now that it does not.
+func volatile(ctx context.Context, q database.Querier, tree string, oids []uint32) (problem string, err error) {
+	if clock.MatchString(tree) {
+		return "depends on the current time or user, and so may give another value for the same text each time", nil
+	}
+	var name *string
+	err = q.QueryRow(ctx, sqlfiles.Query("volatile_function"), pgx.StrictNamedArgs{"functions": oids}).Scan(&name)
+	if err != nil {
+		return "", fmt.Errorf("look up functions: %w", err)
+	}
+	if name != nil {
+		return "calls " + *name + ", which may give another value for the same text each time", nil
+	}
+	return "", nil
+}
+
 // explain finds what forbidden finds by way of the plan, for a role that may not make a temporary view.
-func explain(ctx context.Context, tx pgx.Tx, t *Table, expression string) (problem string, err error) {
-	rows, err := tx.Query(ctx, "EXPLAIN (VERBOSE, COSTS OFF) SELECT "+enclose(expression)+" FROM "+t.Quoted()+" AS r",
+func explain(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (problem string, err error) {
+	rows, err := tx.Query(ctx, "EXPLAIN (VERBOSE, COSTS OFF) SELECT "+enclose(expression)+over(word, t),
 		pgx.QueryExecModeExec)
 	if err != nil {
 		return "", fmt.Errorf("explain expression: %w", err)

@@ -28,6 +28,9 @@ func Digest(spec pipeline.Spec) string {
 	if spec.Active != "" { // what works always has the digest that it had before there were hours
 		parts = append(parts, spec.Active)
 	}
+	if spec.Ignore != "" {
+		parts = append(parts, catalog.IgnoreWord, spec.Ignore)
+	}
 	if spec.PriorityBy != "" { // and so have those of a lane
 		parts = append(parts, "priority", spec.PriorityBy)
 	}
@@ -55,6 +58,7 @@ func Differences(configured, set pipeline.Spec) (was []string) {
 	note(configured.Filter != set.Filter, catalog.FilterWord, set.Filter)
 	note(!slices.Equal(configured.Columns, set.Columns), "columns", strings.Join(set.Columns, ", "))
 	note(configured.Chunking != set.Chunking, "chunking", set.Chunking.Strategy)
+	note(configured.Ignore != set.Ignore, catalog.IgnoreWord, set.Ignore)
 	note(configured.Priority != set.Priority || configured.PriorityBy != set.PriorityBy, catalog.PriorityWord,
 		cmp.Or(set.PriorityBy, laneWord(set.Priority)))
 	note(configured.Active != set.Active, "active", cmp.Or(string(set.Active), "always"))
@@ -93,7 +97,7 @@ func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 	spec.Name, spec.Columns, spec.Text, spec.Filter, spec.Chunking = s.Name, s.SourceColumns, s.TextExpression,
 		s.FilterExpression, s.Chunking
 	spec.Priority, spec.Active, spec.Plugin, spec.Model = s.Lane, s.ActiveHours, s.Plugin, s.Model
-	spec.PriorityBy = s.PriorityBy
+	spec.PriorityBy, spec.Ignore = s.PriorityBy, s.IgnoreExpression
 	return spec
 }
 

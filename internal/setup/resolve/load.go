@@ -324,7 +324,7 @@ func detail(problem string, hint []string) string {
 // All of it goes by the extended protocol, in which the server refuses several statements.
 func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
 	sql := "SELECT " + f.Pipeline.TextExpression() + ", " + f.Pipeline.ContextExpression() + ", " +
-		f.Pipeline.FilterExpression() + ", " + f.Pipeline.LaneExpression() +
+		f.Pipeline.FilterExpression() + ", " + f.Pipeline.LaneExpression() + ", " + f.Pipeline.Normalised(f.Pipeline.TextExpression()) +
 		" FROM " + f.Pipeline.Source() + " AS r LIMIT 0"
 	err := database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
 		if err := parseStored(ctx, tx, f); err != nil {
@@ -383,6 +383,7 @@ func parseStored(ctx context.Context, tx pgx.Tx, f *Findings) error {
 		{catalog.FilterWord, p.Filter},
 		{catalog.ContextWord, p.Chunking.Context},
 		{catalog.PriorityWord, p.PriorityBy},
+		{catalog.IgnoreWord, p.Ignore},
 	} {
 		if strings.TrimSpace(e.expression) == "" {
 			continue

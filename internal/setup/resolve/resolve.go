@@ -251,6 +251,9 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 		f.Calls = append(f.Calls, r.Calls...)
 		f.Warnings = append(f.Warnings, r.Warnings...)
 	}
+	if err := f.readIgnore(ctx, tx); err != nil {
+		return err
+	}
 	slices.Sort(f.Calls)
 	f.Calls = slices.Compact(f.Calls)
 	if p.WatchAll = unknown; unknown {
@@ -281,6 +284,21 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 	}
 	f.Looks = append([]string{}, f.Reads...)
 	return f.readPriority(ctx, tx)
+}
+
+// readIgnore makes sure that what says what counts of a text is an expression over it. What it calls counts like what
+// the text calls: with another function of the name other texts count as the same.
+func (f *Findings) readIgnore(ctx context.Context, tx pgx.Tx) error {
+	if f.Pipeline.Ignore == "" {
+		return nil
+	}
+	r, err := catalog.ReadExpression(ctx, tx, f.Table, catalog.IgnoreWord, f.Pipeline.Ignore)
+	if err != nil {
+		return refusal.Of(f.Pipeline.Name, err)
+	}
+	f.Warnings = append(f.Warnings, r.Warnings...)
+	f.Calls = append(f.Calls, r.Calls...)
+	return nil
 }
 
 // readPriority adds the columns that the expression reads that says how urgent a row is. A change of one of them

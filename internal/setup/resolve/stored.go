@@ -42,6 +42,7 @@ type Stored struct {
 	Generation        int32
 	Fingerprint       string
 	Lane              pipeline.Lane
+	IgnoreExpression  string
 	PriorityBy        string // what a row says of its lane: in place of Lane
 	Enabled           bool
 	ActiveHours       pipeline.Hours
@@ -90,7 +91,7 @@ func readStored(ctx context.Context, q database.Querier, slot *string) ([]Stored
 func (s *Stored) Spec() pipeline.Spec {
 	return pipeline.Spec{
 		Name: s.Name, Schema: s.TableSchema, Table: s.TableName, Columns: s.SourceColumns, Text: s.TextExpression,
-		Filter:     s.FilterExpression,
+		Filter: s.FilterExpression, Ignore: s.IgnoreExpression,
 		IntoColumn: s.DestinationColumn, IntoSchema: s.DestinationSchema, IntoTable: s.DestinationTable,
 		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, PriorityBy: s.PriorityBy, Enabled: s.Enabled,
 		Active: s.ActiveHours, Chunking: s.Chunking,
@@ -168,6 +169,7 @@ func RenamedTo(now string) []string {
 func OnlyRenamed(p *pipeline.Pipeline, fingerprint string, old *pipeline.Pipeline) bool {
 	return p.OID == old.OID && catalog.DestinationName(p.Spec) == catalog.DestinationName(old.Spec) &&
 		fingerprint == old.Fingerprint &&
-		p.Text == old.Text && p.Filter == old.Filter && slices.Equal(p.Columns, old.Columns) && p.Chunking == old.Chunking &&
+		p.Text == old.Text && p.Filter == old.Filter && p.Ignore == old.Ignore && slices.Equal(p.Columns, old.Columns) &&
+		p.Chunking == old.Chunking &&
 		p.WatchAll == old.WatchAll && slices.Equal(p.Watched, old.Watched)
 }

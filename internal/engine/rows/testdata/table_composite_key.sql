@@ -1,11 +1,11 @@
 -- read
-SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $4::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $4::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, NULL::text, f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, d.text_hash, d.generation
+SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $4::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $4::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, NULL::bytea, NULL::text, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, d.text_hash, d.generation
 FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[])) WITH ORDINALITY AS k (k1, k2, row_key, place)
 LEFT JOIN LATERAL (SELECT replace(replace(format('%s', r."id"), '\', '\\'), '|', '\|') || '|' || replace(replace(format('%s', r."a ""b"""), '\', '\\'), '|', '\|') AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body
   FROM ONLY "public"."docs" AS r
   WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND r."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default")
   LIMIT 1) AS f ON true
-LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.vector_hash, g.generation, g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
+LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation, g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
   FROM embedsidecar.ledger AS g
   WHERE g.pipeline_id = 7 AND g.row_key = k.row_key OFFSET 0) AS l ON true
 LEFT JOIN LATERAL (SELECT e.text_hash, e.generation
@@ -24,7 +24,7 @@ WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text
       WHERE g.pipeline_id = 7 AND g.row_key = k.row_key AND g.source_hash || g.vector_hash LIKE k.pattern AND g.generation = 4), 'now') END AS verdict
   FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[]), pg_catalog.unnest($4::bigint[]), pg_catalog.unnest($5::bytea[])) WITH ORDINALITY AS k (k1, k2, row_key, xid, pattern, place)
   CROSS JOIN epoch AS e)
-SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $6::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $6::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, NULL::text, f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, d.text_hash, d.generation, k.verdict, k.visible, CASE WHEN f.body IS NOT NULL THEN EXISTS (SELECT
+SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $6::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $6::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, NULL::bytea, NULL::text, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, d.text_hash, d.generation, k.verdict, k.visible, CASE WHEN f.body IS NOT NULL THEN EXISTS (SELECT
   FROM embedsidecar.ledger AS g
   WHERE g.text_hash = sha256(convert_to(f.body, pg_client_encoding()::name)) AND g.pipeline_id + 0 = 7 OFFSET 0) END
 FROM judged AS k
@@ -32,7 +32,7 @@ LEFT JOIN LATERAL (SELECT replace(replace(format('%s', r."id"), '\', '\\'), '|',
   FROM ONLY "public"."docs" AS r
   WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND r."a ""b""" OPERATOR("ext".=) (CAST(k.k2 AS "ext"."citext") COLLATE "pg_catalog"."default") AND k.verdict = 'now'
   LIMIT 1) AS f ON true
-LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.vector_hash, g.generation, g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
+LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation, g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
   FROM embedsidecar.ledger AS g
   WHERE g.pipeline_id = 7 AND g.row_key = k.row_key AND k.verdict = 'now' OFFSET 0) AS l ON true
 LEFT JOIN LATERAL (SELECT e.text_hash, e.generation
@@ -54,21 +54,21 @@ FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WI
 -- at_once
 WITH held AS MATERIALIZED (SELECT
   FROM embedsidecar.lsn_checkpoint AS c
-  WHERE c.slot_name = $10 AND c.epoch = $11::bigint AND c.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer AND EXISTS (SELECT
+  WHERE c.slot_name = $11 AND c.epoch = $12::bigint AND c.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer AND EXISTS (SELECT
     FROM embedsidecar.pipeline AS p
     WHERE p.pipeline_id = 7 AND p.generation = 4) AND (SELECT (row(pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true), pg_catalog.set_config('enable_seqscan', 'on', true), pg_catalog.set_config('enable_bitmapscan', 'on', true), pg_catalog.set_config('enable_hashjoin', 'on', true), pg_catalog.set_config('enable_mergejoin', 'on', true))) IS NOT NULL) FOR SHARE OF c), input AS MATERIALIZED (SELECT k.*, l.ctid AS at
-  FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[]), pg_catalog.unnest($4::text[]), pg_catalog.unnest($5::bytea[]), pg_catalog.unnest($6::bytea[]), pg_catalog.unnest($7::bytea[]), pg_catalog.unnest($8::pg_lsn[]), pg_catalog.unnest($9::"public"."vector"[])) WITH ORDINALITY AS k (k1, k2, row_key, version, source_hash, text_hash, vector_hash, lsn, vector, place)
+  FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[]), pg_catalog.unnest($4::text[]), pg_catalog.unnest($5::bytea[]), pg_catalog.unnest($6::bytea[]), pg_catalog.unnest($7::bytea[]), pg_catalog.unnest($8::bytea[]), pg_catalog.unnest($9::pg_lsn[]), pg_catalog.unnest($10::"public"."vector"[])) WITH ORDINALITY AS k (k1, k2, row_key, version, source_hash, text_hash, norm_hash, vector_hash, lsn, vector, place)
   LEFT JOIN LATERAL (SELECT g.ctid
     FROM embedsidecar.ledger AS g
     WHERE g.pipeline_id = 7 AND g.row_key = k.row_key AND g.xmin::text = k.version OFFSET 0) AS l ON true
   WHERE EXISTS (SELECT
     FROM held)
   ORDER BY k.row_key COLLATE "C"), changed AS (UPDATE embedsidecar.ledger AS l
-  SET source_hash = i.source_hash, text_hash = i.text_hash, vector_hash = i.vector_hash, generation = 4, lsn = i.lsn, written_at = now(), skipped = NULL
+  SET source_hash = i.source_hash, text_hash = i.text_hash, norm_hash = i.norm_hash, vector_hash = i.vector_hash, generation = 4, lsn = i.lsn, written_at = now(), skipped = NULL, ignored = false
   FROM input AS i
   WHERE l.ctid = i.at AND l.xmin::text = i.version
-  RETURNING l.row_key, i.k1, i.k2, i.text_hash, i.vector), made AS (INSERT INTO embedsidecar.ledger AS l (pipeline_id, row_key, source_hash, text_hash, vector_hash, generation, lsn)
-  SELECT 7, i.row_key, i.source_hash, i.text_hash, i.vector_hash, 4, i.lsn
+  RETURNING l.row_key, i.k1, i.k2, i.text_hash, i.vector), made AS (INSERT INTO embedsidecar.ledger AS l (pipeline_id, row_key, source_hash, text_hash, norm_hash, vector_hash, generation, lsn)
+  SELECT 7, i.row_key, i.source_hash, i.text_hash, i.norm_hash, i.vector_hash, 4, i.lsn
   FROM input AS i
   WHERE i.version IS NULL
   ORDER BY i.row_key COLLATE "C"

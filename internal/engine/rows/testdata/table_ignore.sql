@@ -1,0 +1,180 @@
+-- read
+SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $3::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $3::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN sha256(convert_to(('73f8ae3ae9177c04 ' || (SELECT ((
+lower(text)
+))::text
+        FROM (SELECT f.body AS text) AS r)), pg_client_encoding()::name)) END, NULL::text, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, d.text_hash, d.generation
+FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
+LEFT JOIN LATERAL (SELECT format('%s', r."id") AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body
+  FROM ONLY "public"."docs" AS r
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)
+  LIMIT 1) AS f ON true
+LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation, g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
+  FROM embedsidecar.ledger AS g
+  WHERE g.pipeline_id = 7 AND g.row_key = k.row_key OFFSET 0) AS l ON true
+LEFT JOIN LATERAL (SELECT e.text_hash, e.generation
+  FROM "public"."docs_embedding" AS e
+  WHERE e."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND e.chunk_no = 0 OFFSET 0) AS d ON true
+ORDER BY k.place;
+
+-- screen
+WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top, pg_current_snapshot() AS snapshot, EXISTS (SELECT
+    FROM embedsidecar.pipeline AS p
+    CROSS JOIN embedsidecar.installation AS a
+    WHERE p.pipeline_id = 7 AND p.generation = 4 AND p.enabled AND a.enabled AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)) AS open), judged AS MATERIALIZED (SELECT k.*, pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot) AS visible, CASE WHEN NOT pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot) OR NOT e.open OR EXISTS (SELECT
+    FROM embedsidecar.task AS t
+    WHERE t.pipeline_id = 7 AND t.row_key = k.row_key OFFSET 0) THEN 'task' ELSE coalesce((SELECT CASE WHEN g.xmin::text::bigint = k.xid THEN 'own' ELSE 'drop' END
+      FROM embedsidecar.ledger AS g
+      WHERE g.pipeline_id = 7 AND g.row_key = k.row_key AND g.source_hash || g.vector_hash LIKE k.pattern AND g.generation = 4), 'now') END AS verdict
+  FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::bigint[]), pg_catalog.unnest($4::bytea[])) WITH ORDINALITY AS k (k1, row_key, xid, pattern, place)
+  CROSS JOIN epoch AS e)
+SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $5::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN f.body END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN octet_length(f.body) END, CASE WHEN NOT (sum(octet_length(f.body)) OVER (ORDER BY k.place) <= $5::bigint OR pg_client_encoding() = 'SQL_ASCII') THEN sha256(convert_to(f.body, pg_client_encoding()::name)) END, CASE WHEN NOT (btrim(left(f.body, 100), E' \t\n\f\r\x0b') = '' AND btrim(f.body, E' \t\n\f\r\x0b') = '') THEN sha256(convert_to(('73f8ae3ae9177c04 ' || (SELECT ((
+lower(text)
+))::text
+        FROM (SELECT f.body AS text) AS r)), pg_client_encoding()::name)) END, NULL::text, f.source, l.source_hash, l.text_hash, l.norm_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, d.text_hash, d.generation, k.verdict, k.visible, CASE WHEN f.body IS NOT NULL THEN EXISTS (SELECT
+  FROM embedsidecar.ledger AS g
+  WHERE g.text_hash = sha256(convert_to(f.body, pg_client_encoding()::name)) AND g.pipeline_id + 0 = 7 OFFSET 0) END
+FROM judged AS k
+LEFT JOIN LATERAL (SELECT format('%s', r."id") AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body
+  FROM ONLY "public"."docs" AS r
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND k.verdict = 'now' AND (SELECT (row(pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true), pg_catalog.set_config('enable_seqscan', 'on', true), pg_catalog.set_config('enable_bitmapscan', 'on', true), pg_catalog.set_config('enable_hashjoin', 'on', true), pg_catalog.set_config('enable_mergejoin', 'on', true))) IS NOT NULL)
+  LIMIT 1) AS f ON true
+LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation, g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
+  FROM embedsidecar.ledger AS g
+  WHERE g.pipeline_id = 7 AND g.row_key = k.row_key AND k.verdict = 'now' AND (SELECT (row(pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true), pg_catalog.set_config('enable_seqscan', 'on', true), pg_catalog.set_config('enable_bitmapscan', 'on', true), pg_catalog.set_config('enable_hashjoin', 'on', true), pg_catalog.set_config('enable_mergejoin', 'on', true))) IS NOT NULL) OFFSET 0) AS l ON true
+LEFT JOIN LATERAL (SELECT e.text_hash, e.generation
+  FROM "public"."docs_embedding" AS e
+  WHERE e."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND e.chunk_no = 0 OFFSET 0) AS d ON true
+ORDER BY k.place;
+
+-- gone
+SELECT k.row_key
+FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
+WHERE NOT EXISTS (SELECT
+  FROM ONLY "public"."docs" AS r
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND format('%s', r."id") = k.row_key OFFSET 0);
+
+-- spell
+SELECT CAST(k.k1 AS bigint)
+FROM ROWS FROM (pg_catalog.unnest($1::text[])) WITH ORDINALITY AS k (k1, place);
+
+-- at_once
+WITH held AS MATERIALIZED (SELECT
+  FROM embedsidecar.lsn_checkpoint AS c
+  WHERE c.slot_name = $10 AND c.epoch = $11::bigint AND c.timeline = ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::integer AND EXISTS (SELECT
+    FROM embedsidecar.pipeline AS p
+    WHERE p.pipeline_id = 7 AND p.generation = 4) AND (SELECT (row(pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true), pg_catalog.set_config('enable_seqscan', 'on', true), pg_catalog.set_config('enable_bitmapscan', 'on', true), pg_catalog.set_config('enable_hashjoin', 'on', true), pg_catalog.set_config('enable_mergejoin', 'on', true))) IS NOT NULL) FOR SHARE OF c), input AS MATERIALIZED (SELECT k.*, l.ctid AS at
+  FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[]), pg_catalog.unnest($4::bytea[]), pg_catalog.unnest($5::bytea[]), pg_catalog.unnest($6::bytea[]), pg_catalog.unnest($7::bytea[]), pg_catalog.unnest($8::pg_lsn[]), pg_catalog.unnest($9::"public"."vector"[])) WITH ORDINALITY AS k (k1, row_key, version, source_hash, text_hash, norm_hash, vector_hash, lsn, vector, place)
+  LEFT JOIN LATERAL (SELECT g.ctid
+    FROM embedsidecar.ledger AS g
+    WHERE g.pipeline_id = 7 AND g.row_key = k.row_key AND g.xmin::text = k.version OFFSET 0) AS l ON true
+  WHERE EXISTS (SELECT
+    FROM held)
+  ORDER BY k.row_key COLLATE "C"), changed AS (UPDATE embedsidecar.ledger AS l
+  SET source_hash = i.source_hash, text_hash = i.text_hash, norm_hash = i.norm_hash, vector_hash = i.vector_hash, generation = 4, lsn = i.lsn, written_at = now(), skipped = NULL, ignored = false
+  FROM input AS i
+  WHERE l.ctid = i.at AND l.xmin::text = i.version
+  RETURNING l.row_key, i.k1, i.text_hash, i.vector), made AS (INSERT INTO embedsidecar.ledger AS l (pipeline_id, row_key, source_hash, text_hash, norm_hash, vector_hash, generation, lsn)
+  SELECT 7, i.row_key, i.source_hash, i.text_hash, i.norm_hash, i.vector_hash, 4, i.lsn
+  FROM input AS i
+  WHERE i.version IS NULL
+  ORDER BY i.row_key COLLATE "C"
+  ON CONFLICT (pipeline_id, row_key) DO NOTHING
+  RETURNING l.row_key), passed AS MATERIALIZED (SELECT *
+  FROM changed UNION ALL
+  SELECT i.row_key, i.k1, i.text_hash, i.vector
+  FROM made AS m
+  JOIN input AS i USING (row_key)), written AS (INSERT INTO "public"."docs_embedding" AS d ("id", chunk_no, generation, text_hash, embedded_at, embedding)
+  SELECT CAST(k.k1 AS bigint), 0, 4, k.text_hash, now(), k.vector
+  FROM passed AS k
+  ON CONFLICT ("id", chunk_no) DO UPDATE
+  SET "id" = excluded."id", generation = excluded.generation, text_hash = excluded.text_hash, embedded_at = excluded.embedded_at, embedding = excluded.embedding)
+SELECT k.row_key
+FROM passed AS k UNION ALL
+SELECT NULL
+WHERE EXISTS (SELECT
+  FROM held);
+
+-- write
+INSERT INTO "public"."docs_embedding" AS d ("id", chunk_no, generation, text_hash, embedded_at, embedding)
+SELECT CAST(k.k1 AS bigint), 0, 4, k.text_hash, now(), k.vector
+FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::bytea[]), pg_catalog.unnest($3::"public"."vector"[])) WITH ORDINALITY AS k (k1, text_hash, vector, place)
+ON CONFLICT ("id", chunk_no) DO UPDATE
+SET "id" = excluded."id", generation = excluded.generation, text_hash = excluded.text_hash, embedded_at = excluded.embedded_at, embedding = excluded.embedding;
+
+-- empty
+DELETE FROM "public"."docs_embedding" AS d
+USING ROWS FROM (pg_catalog.unnest($1::text[])) WITH ORDINALITY AS k (k1, place)
+WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint);
+
+-- adopt
+UPDATE "public"."docs_embedding" AS d
+SET generation = 4
+FROM ROWS FROM (pg_catalog.unnest($1::text[])) WITH ORDINALITY AS k (k1, place)
+WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint);
+
+-- remove
+WITH stray AS MATERIALIZED (SELECT o.at, o.version
+  FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
+  CROSS JOIN LATERAL (SELECT e.ctid AS at, e.xmin::text AS version, format('%s', e."id") AS row_key
+    FROM "public"."docs_embedding" AS e
+    WHERE e."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) OFFSET 0) AS o
+  WHERE o.row_key <> k.row_key AND NOT EXISTS (SELECT
+    FROM embedsidecar.ledger AS g
+    WHERE g.pipeline_id = 7 AND g.row_key = o.row_key OFFSET 0)) DELETE FROM "public"."docs_embedding" AS d
+USING ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
+WHERE d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND (format('%s', d."id") = k.row_key OR EXISTS (SELECT
+    FROM stray AS s
+    WHERE s.at = d.ctid AND s.version = d.xmin::text));
+
+-- reuse
+SELECT k.place, d.embedding
+FROM ROWS FROM (pg_catalog.unnest($1::text[])) WITH ORDINALITY AS k (k1, place)
+JOIN "public"."docs_embedding" AS d ON d."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)
+WHERE d.chunk_no = 0;
+
+-- vectors.first
+SELECT g.row_key, g.answer
+FROM (SELECT format('%s', f."id") AS row_key, NOT EXISTS (SELECT
+    FROM ONLY "public"."docs" AS r
+    WHERE r."id" OPERATOR("pg_catalog".=) f."id" OFFSET 0) AS answer, row_number() OVER () AS place
+  FROM (SELECT r."id"
+    FROM "public"."docs_embedding" AS r
+    ORDER BY r."id" USING OPERATOR("pg_catalog".>)
+    LIMIT $1) AS f) AS g
+ORDER BY g.place;
+
+-- vectors.next
+SELECT g.row_key, g.answer
+FROM (SELECT format('%s', f."id") AS row_key, NOT EXISTS (SELECT
+    FROM ONLY "public"."docs" AS r
+    WHERE r."id" OPERATOR("pg_catalog".=) f."id" OFFSET 0) AS answer, row_number() OVER () AS place
+  FROM (SELECT r."id"
+    FROM "public"."docs_embedding" AS r
+    WHERE (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id")
+    ORDER BY r."id" USING OPERATOR("pg_catalog".>)
+    LIMIT $1) AS f) AS g
+ORDER BY g.place;
+
+-- rows.first
+SELECT g.row_key, g.answer
+FROM (SELECT format('%s', f."id") AS row_key, EXISTS (SELECT
+    FROM embedsidecar.ledger AS l
+    WHERE l.pipeline_id = 7 AND l.row_key = format('%s', f."id") OFFSET 0) AS answer, row_number() OVER () AS place
+  FROM (SELECT r."id"
+    FROM ONLY "public"."docs" AS r
+    ORDER BY r."id" USING OPERATOR("pg_catalog".>)
+    LIMIT $1) AS f) AS g
+ORDER BY g.place;
+
+-- rows.next
+SELECT g.row_key, g.answer
+FROM (SELECT format('%s', f."id") AS row_key, EXISTS (SELECT
+    FROM embedsidecar.ledger AS l
+    WHERE l.pipeline_id = 7 AND l.row_key = format('%s', f."id") OFFSET 0) AS answer, row_number() OVER () AS place
+  FROM (SELECT r."id"
+    FROM ONLY "public"."docs" AS r
+    WHERE (CAST($2::text AS bigint) OPERATOR("pg_catalog".>) r."id")
+    ORDER BY r."id" USING OPERATOR("pg_catalog".>)
+    LIMIT $1) AS f) AS g
+ORDER BY g.place;
+

@@ -1,0 +1,57 @@
+package setup_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+)
+
+// TestResolve_WhatCountsOfAText: it is one expression over the text and nothing else, and gives the same value for the
+// same text.
+func TestResolve_WhatCountsOfAText(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, `CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, embedding vector(3))`,
+		"CREATE FUNCTION public.pure(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT upper($1)'",
+		"CREATE FUNCTION public.noted(text) RETURNS text LANGUAGE sql AS 'INSERT INTO docs VALUES (1) RETURNING $1'")
+	for ignore, words := range map[string]string{
+		"lower(text)":            "",
+		`r."text"`:               "",
+		"public.pure(text) -- a": "",
+		"lower(regexp_replace(btrim(text), '\\s+', ' ', 'g'))": "",
+		"similarity >= 0.99":                 "similarity is not supported",
+		"lower(title)":                       "does not name the column text",
+		"lower(title || text)":               "no expression over the text",
+		"text || row_key":                    "no expression over the text",
+		"text || random()":                   "random another value",
+		"public.noted(text)":                 "noted another value",
+		"text || now()":                      "now another value",
+		"text || current_user":               "time or user",
+		"(SELECT text)":                      "sub-select",
+		"text || (SELECT max(id) FROM docs)": "no expression",
+		"max(text)":                          "aggregate",
+		"length(text)":                       "want text",
+		"text) || (text":                     "no expression",
+		"text, text":                         "of type record",
+		"text; DROP TABLE docs":              "no expression",
+		"text || $1":                         "parameter",
+		"text || (SELECT title FROM docs)":   "no expression",
+		"regexp_split_to_table(text, ' ')":   "returns a set",
+		"text || public.docs.title":          "no expression",
+		"text /* open":                       "no expression",
+		"text] || ARRAY[text":                "no expression",
+	} {
+		spec := docs()
+		spec.Ignore = ignore
+		_, err := resolve.Resolve(t.Context(), b.super, spec, catalog.Vectors{Dims: 3})
+		if words == "" {
+			if err != nil {
+				t.Errorf("%s: %v", ignore, err)
+			}
+			continue
+		}
+		wantError[*refusal.ConfigError](t, err, strings.Fields(words)...)
+	}
+}
