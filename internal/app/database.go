@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
@@ -26,6 +27,7 @@ type Database struct {
 	backend  *query.Backend
 	shared   *services // of embedders; nil: its own
 	budget   *worker.Budget
+	limit    *limit.Limit
 	started  func()         // is called when the set-up is over
 	loader   resolve.Loader // of the role that works
 	wished   chan struct{}  // there may be wishes for other models
@@ -40,7 +42,7 @@ func newDatabase(o Options, n *Node, name string, phase observe.Phase) *Database
 		o: o, open: connection.Opener{Config: o.Config, Log: o.Log, Thrifty: name != ""}, started: func() {},
 		plugins: n.plugins, observer: n.observer, wished: make(chan struct{}, 1), besides: make(chan struct{}, 1),
 		source: n.observer.Source(o.Config, name, phase),
-		shared: n.shared, budget: n.budget,
+		shared: n.shared, budget: n.budget, limit: n.limit,
 	}
 	db.backend = query.New(query.Options{
 		Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: n.database,

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
@@ -48,6 +49,7 @@ type Node struct {
 	none     *observe.Source // of several: how the program stands, apart from them
 	shared   *services       // of embedders that several databases have
 	budget   *worker.Budget  // of texts in memory, of several databases; nil: of each
+	limit    *limit.Limit    // of rows and tokens a second; nil: there is none
 	database bool            // there is one, or will be
 }
 
@@ -65,6 +67,9 @@ func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
 	n.observer = observe.New(observe.Options{
 		Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins, Several: o.Config.Several(),
 	})
+	c := o.Config.Limits
+	n.limit = limit.New(limit.Rates{Rows: float64(c.Rows), Tokens: float64(c.Tokens)},
+		limit.Rates{Rows: float64(c.BackfillRows), Tokens: float64(c.BackfillTokens)}, time.Now())
 	if o.Config.Several() {
 		n.shared, n.budget = &services{config: o.Config}, worker.NewBudget(0)
 		n.none = n.observer.None(o.Config)

@@ -200,6 +200,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		Embedder:   n.observer.Embedder,
 		Service:    n.shared.service(),
 		Budget:     n.budget,
+		Limit:      n.limit,
 		Log:        n.o.Log,
 		Disabled:   !c.Enabled,
 		NoWork:     role == Stream,

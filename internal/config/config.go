@@ -41,6 +41,7 @@ type Config struct {
 	searches  []Search // what the file says of searching its pipelines, in their order
 
 	Workers    Workers
+	Limits     Limits
 	Lease      time.Duration
 	Retry      Retry
 	Ops        Ops
@@ -166,6 +167,12 @@ type Workers struct {
 	Direct       bool
 	CacheBytes   int64 // of each model
 	DrainTimeout time.Duration
+}
+
+// Limits are the most that a process works in a second; 0: as much as it can.
+type Limits struct {
+	Rows, Tokens                 int
+	BackfillRows, BackfillTokens int
 }
 
 // Retry says how often and when a failed task is tried again. Only errors of the data use up attempts.

@@ -28,10 +28,10 @@ BEGIN
         END IF;
         IF NEW.problems IS DISTINCT FROM OLD.problems THEN
             PERFORM embedsidecar.tell_event('embedder', p.name, jsonb_build_object('instance', left(NEW.instance, 1000),
-                'state', coalesce(NEW.problems -> p.pipeline_id::text ->> 'code', 'works')))
+                'state', coalesce(nullif(NEW.problems -> p.pipeline_id::text ->> 'code', 'held'), 'works')))
             FROM embedsidecar.pipeline AS p
-            WHERE NEW.problems -> p.pipeline_id::text ->> 'code' IS DISTINCT
-                FROM OLD.problems -> p.pipeline_id::text ->> 'code';
+            WHERE nullif(NEW.problems -> p.pipeline_id::text ->> 'code', 'held') IS DISTINCT
+                FROM nullif(OLD.problems -> p.pipeline_id::text ->> 'code', 'held');
         END IF;
     ELSE
         IF NEW.enabled <> OLD.enabled THEN

@@ -332,7 +332,7 @@ BEGIN
     ORDER BY p.problem IS NOT NULL, array_position(embedsidecar.state_codes(), p.problem ->> 'code') NULLS FIRST
         LIMIT 1;
     hints := '{}';
-    IF problem IS NOT NULL THEN
+    IF problem ->> 'code' <> 'held' THEN -- what is held back goes on all the same
         state := CASE WHEN problem ->> 'code' = ANY (embedsidecar.state_codes()) THEN problem ->> 'code'
             ELSE 'misconfigured' END;
         reason := (problem ->> 'detail') || waiting;
@@ -401,6 +401,9 @@ BEGIN
     ELSE
         state := 'up_to_date';
         reason := 'every row that is known has its vector';
+    END IF;
+    IF problem IS NOT NULL AND state IN ('backfill', 'comparing', 'working') THEN
+        reason := reason || '; ' || (problem ->> 'detail');
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.state_of(jsonb) IS

@@ -60,6 +60,9 @@ func (s *Sidecar) troubleOf(state *State) *health.Problem {
 		if why := state.Worker.Rest.Load(); why != nil {
 			return &health.Problem{Code: health.Failing, Detail: *why}
 		}
+		if limit := state.Worker.Held.Load(); limit != nil {
+			return &health.Problem{Code: health.Held, Detail: "held back by limits." + *limit}
+		}
 	}
 	return nil
 }

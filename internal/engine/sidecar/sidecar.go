@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
@@ -52,6 +53,7 @@ type Options struct {
 	// Service returns the service of an embedder that other sidecars of the process have, too. nil: there are none.
 	Service func(e embed.Embedder) *embed.Service
 	Budget  *worker.Budget // of texts in memory, of all sidecars of the process. nil: its own
+	Limit   *limit.Limit   // of rows and tokens a second, of all sidecars of the process. nil: there is none
 	Log     *slog.Logger
 
 	Disabled     bool          // the master switch of this sidecar: changes are queued, nothing is embedded

@@ -289,6 +289,7 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 		UserPath: s.userPath,
 		Fresh:    fresh, Broken: func(*pipeline.Pipeline) { s.forget(); s.Reload() },
 		Siblings: func() []pipeline.Pipeline { return s.siblings(&kept, service) }, Budget: s.budget, Keeper: s.keeper,
+		Limit:  s.o.Limit,
 		Tracer: s.tracer,
 	})
 	var wg sync.WaitGroup

@@ -39,7 +39,7 @@ func (w *Worker) embedBriefly(ctx context.Context, texts []string) ([]embed.Resu
 		var a answer
 		a.err = w.o.Keeper.Guard(ctx, restart.Direct, func() (err error) {
 			a.results, err = w.o.Service.Embed(ctx, embed.Document, texts, false)
-			w.countTokens(a.results)
+			w.countTokens(texts, a.results, false)
 			return err
 		})
 		answered <- a
@@ -131,7 +131,7 @@ func (d *doorway) close() {
 func (w *Worker) Ready(changes int) bool {
 	// A test may want changes worked at once where the machine has no time for it.
 	quick := w.quick.enough(w.o.Quick, changes) && !w.quick.setAside() || failpoint.Hit("worker/taken-for-quick") != nil
-	return w.chunks == nil && quick && w.stats.Rest.Load() == nil && w.o.Service.Rest() == 0
+	return w.chunks == nil && quick && w.o.Limit.Allows(time.Now(), changes) && w.stats.Rest.Load() == nil && w.o.Service.Rest() == 0
 }
 
 // Direct works changes at once, in place of tasks: d tells which of them are done. One statement screens them and looks
@@ -166,6 +166,7 @@ func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Ch
 		if s = screened; len(items) == 0 {
 			return nil
 		}
+		w.o.Limit.Spend(time.Now(), false, len(items), 0)
 		if err := failpoint.Hit("direct/screened"); err != nil {
 			return err
 		}

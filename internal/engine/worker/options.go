@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -47,6 +48,7 @@ type Options struct {
 	Siblings func() []pipeline.Pipeline
 	Keeper   *restart.Keeper // of the loops; nil: one of its own
 	Budget   *Budget         // of texts in memory, shared by all workers of the process; nil: one of its own
+	Limit    *limit.Limit    // of rows and tokens a second, shared by all workers of the process; nil: there is none
 	Tracer   *trace.Tracer   // nil: nothing is traced
 }
 
@@ -70,5 +72,6 @@ type Stats struct {
 	Busy                    atomic.Int64 // loops at work now
 	Direct                  atomic.Int64 // changes that were worked at once, without a task
 
+	Held atomic.Pointer[string] // the limit that holds the pipeline back; nil: none does
 	Rest atomic.Pointer[string] // why the pipeline rests: its last texts all failed; nil: it does not
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -35,7 +36,7 @@ func TestP5_APanicInABatchIsTheBatchsEnd(t *testing.T) {
 		for i := range m.todo {
 			m.todo[i].Losses, m.todo[i].Lease.Work = losses, &queue.Work{Began: time.Now()}
 		}
-		if n, err := w.once(t.Context(), t.Context(), queue.Anyone, false); n != 2 || err != nil {
+		if n, err := w.once(t.Context(), t.Context(), queue.Anyone, false, &limit.Grant{Rows: 10}); n != 2 || err != nil {
 			t.Fatalf("%d tasks, %v", n, err)
 		}
 		if len(m.outcomes) != 2 {

@@ -11,6 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -216,7 +217,7 @@ func (w *Worker) vectors(ctx context.Context, items []item, texts []string, alon
 		results, err = w.embedBriefly(ctx, texts)
 	} else {
 		results, err = w.o.Service.Embed(ctx, embed.Document, texts, alone)
-		w.countTokens(results)
+		w.countTokens(texts, results, items[0].task.Lane == pipeline.Low)
 	}
 	w.embedding.Add(int64(time.Since(began)))
 	w.traceEmbedded(ctx, items, began, len(texts), results, err)
@@ -224,11 +225,17 @@ func (w *Worker) vectors(ctx context.Context, items []item, texts []string, alon
 }
 
 // countTokens notes what was paid for, and what was not.
-func (w *Worker) countTokens(results []embed.Result) {
+func (w *Worker) countTokens(texts []string, results []embed.Result, bulk bool) {
+	const bytesOfToken = 4 // about, where the embedder does not say how many tokens it has seen
+	tokens := 0
+	defer func() { w.o.Limit.Spend(time.Now(), bulk, 0, tokens) }()
 	for i := range results {
 		switch {
 		case results[i].Sent:
 			w.stats.Tokens.Add(int64(results[i].Tokens))
+			if tokens += results[i].Tokens; results[i].Tokens == 0 {
+				tokens += len(texts[i])/bytesOfToken + 1
+			}
 			w.stats.Sent.Add(1)
 			if results[i].Truncated {
 				w.stats.Cut.Add(1)

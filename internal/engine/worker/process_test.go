@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -395,7 +396,7 @@ func TestP1_ABatchThatItsPipelineOvertakesIsGivenBack(t *testing.T) {
 		w, m, _ := inMemory(t, forms()["table"], nil)
 		change(m)
 		m.todo = tasksFor("a")
-		n, err := w.once(t.Context(), t.Context(), queue.Anyone, false)
+		n, err := w.once(t.Context(), t.Context(), queue.Anyone, false, &limit.Grant{Rows: 10})
 		if n != 1 || err != nil || m.givenBack != 1 || w.stats.Lost.Load() != 1 {
 			t.Errorf("%s: %d tasks, %v; %d leases were given back, %d lost", name, n, err, m.givenBack, w.stats.Lost.Load())
 		}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/base/pace"
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
@@ -79,6 +80,7 @@ const (
 	errorPause      = time.Second
 	parkedPause     = 10 * time.Second // of tasks whose pipeline does not fit its table
 	longestRest     = 50 * time.Millisecond
+	heldPause       = time.Second            // while a limit of rows or tokens a second holds work back
 	outrankedPause  = 250 * time.Millisecond // of a backfill, while one of a higher priority is at work
 )
 
@@ -108,7 +110,13 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		if who == queue.Anyone && w.o.Service.Outranked(ctx, w.rank()) {
 			as = queue.Express // rows of a backfill wait while one of a higher priority is embedded, live changes do not
 		}
-		n, err := w.once(ctx, hard, as, probe)
+		grant := w.grant(&as, probe)
+		if grant.Rows == 0 {
+			pause := min(grant.Wait, heldPause)
+			sleep.For(ctx, sleep.Between(pause/2, pause))
+			continue
+		}
+		n, err := w.once(ctx, hard, as, probe, &grant)
 		if probe {
 			w.nap.leave()
 		}
@@ -152,17 +160,16 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 }
 
 // once leases one batch, or one row as a probe, and finishes it. It returns the number of tasks it held.
-func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int, error) {
-	rows := w.o.BatchRows
-	if probe {
-		rows = 1
-	}
+func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, grant *limit.Grant) (int, error) {
+	rows := grant.Rows
 	// Whoever stops this worker does not break off the statement: it may have leased tasks, and nobody would know of it.
 	tasks, err := w.tasks.Lease(hard, queue.Claim{
 		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Who: who, Worker: w.o.ID, Max: rows,
 		Lease:    w.o.Lease,
 		Anywhere: probe,
 	})
+	w.leased(grant, tasks, who == queue.Anyone && !probe)
+	defer grant.Done()
 	if err != nil || len(tasks) == 0 {
 		return 0, err
 	}
@@ -203,6 +210,40 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 		return len(tasks), nil
 	}
 	return len(tasks), err
+}
+
+// grant takes what the limits of rows and tokens a second allow of the next batch. A backfill that they hold back keeps
+// no live change waiting.
+func (w *Worker) grant(as *queue.Who, probe bool) limit.Grant {
+	now, rows := time.Now(), w.o.BatchRows
+	if probe { // it is one row now and then
+		return w.o.Limit.Grant(1)
+	}
+	grant := w.o.Limit.Take(now, *as == queue.Anyone, rows)
+	if grant.Rows > 0 {
+		return grant
+	}
+	if *as == queue.Anyone {
+		w.stats.Held.Store(&grant.Bound)
+		*as = queue.Express
+		if live := w.o.Limit.Take(now, false, rows); live.Rows > 0 {
+			return live
+		}
+	}
+	return grant
+}
+
+// leased notes what a batch takes of its grant, and whether a limit has kept it from taking more of what there is: one
+// that takes anything has seen all that there is.
+func (w *Worker) leased(grant *limit.Grant, tasks []queue.Task, anything bool) {
+	granted := grant.Rows
+	grant.Leased(len(tasks), len(tasks) > 0 && tasks[0].Lane == pipeline.Low)
+	switch {
+	case grant.Bound != "" && len(tasks) == granted:
+		w.stats.Held.Store(&grant.Bound)
+	case anything:
+		w.stats.Held.Store(nil)
+	}
 }
 
 // batchEnded says how a batch ended, one line for each, to whoever wants to know it that well.

@@ -41,6 +41,9 @@ const (
 	UpToDate       Code = "up_to_date"
 )
 
+// Held is no state: a limit of rows or tokens a second holds the pipeline back. The reason of its state says so.
+const Held Code = "held"
+
 // Word is a state as a person reads it.
 func (c Code) Word() string { return strings.ReplaceAll(string(c), "_", " ") }
 
