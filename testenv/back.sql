@@ -17,3 +17,5 @@ UPDATE embedsidecar.schema_version SET version = 10;
 DROP TABLE IF EXISTS embedsidecar.init_lock, embedsidecar.index_lock;
 ALTER TABLE embedsidecar.scan DROP COLUMN IF EXISTS gap;
 ALTER TABLE embedsidecar.scan DROP partitions, DROP lost;
+DROP TABLE IF EXISTS embedsidecar.configured CASCADE;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN origin CASCADE;

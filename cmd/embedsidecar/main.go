@@ -50,7 +50,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 // commands returns every command, in the order of the help text, each made anew: flags keep state.
 func commands() []*command {
 	return []*command{
-		newQuickstart(), newRun(), newServe(), newInit(), newCheck(), newUninstall(),
+		newQuickstart(), newRun(), newServe(), newInit(), newPlan(), newApply(), newReload(), newCheck(), newUninstall(),
 		newStatus(), newDashboard(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newVerb(verbs.Pause), newVerb(verbs.Resume), newBulk(), newBackfill(), newVerb(verbs.Reembed), newVerb(verbs.Notify),
 		newFamily("tasks", newTasksList(), newTasksExport(), newVerb(verbs.Retry), newVerb(verbs.Requeue),

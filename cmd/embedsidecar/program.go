@@ -145,14 +145,20 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 			others = append(others, name)
 		}
 	}
-	cfg, warnings, err := config.Load(config.Source{
+	source := config.Source{
 		Flags: given, Environ: p.environ, OtherFlags: others, Hostname: p.hostname, PID: p.pid,
-	})
+	}
+	cfg, warnings, err := config.Load(source)
 	p.redact = cfg.Redactor()
 	if c.probe {
 		err = nil
 	}
 	env, envErr := p.environment(cc, cfg, c.daemon)
+	env.reread = func() (*config.Config, error) {
+		next, _, err := config.Load(source)
+		p.redact.Learn(next.Redactor())
+		return next, err
+	}
 	if c.daemon {
 		limitMemory(memlimit.FromCgroup, env.log)
 	}

@@ -11,7 +11,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/dashboard"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/named/folders"
+	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/internal/named/registry"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
@@ -59,15 +61,21 @@ func (n *Node) Dashboard(ctx context.Context, address, person string, told func(
 
 // service is what administrators can ask and have done, over what this program has.
 func (n *Node) service() *admin.Service {
-	source := n.o.source()
-	return admin.NewService(admin.ServiceOptions{
+	o := admin.ServiceOptions{
 		Config: n.o.Config, Redact: n.o.Redact, Log: n.o.Log, Snapshot: n.Snapshot, Reload: n.Reload,
 		Check: n.one.check,
 		Embed: func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
 			return query.Vector(ctx, n.plugins, p, text)
 		},
-		Registered: registry.Of(source).List, Folders: folders.Of(source).List,
-	})
+		Registered: func(ctx context.Context) ([]registry.Known, error) { return registry.Of(n.one.embedders()).List(ctx) },
+		Folders:    func() []models.Info { return folders.Of(n.one.embedders()).List() },
+	}
+	if n.o.Reread != nil {
+		o.Plan, o.Configure = n.Plan, func(ctx context.Context, action, by string) (control.Configured, error) {
+			return n.Configure(ctx, action, by), ctx.Err()
+		}
+	}
+	return admin.NewService(o)
 }
 
 // pages is the dashboard.

@@ -2,10 +2,13 @@ package app
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
@@ -25,18 +28,36 @@ type Database struct {
 	backend  *query.Backend
 	loader   resolve.Loader // of the role that works
 
+	cfg      atomic.Pointer[config.Config] // what is in force
+	deployed deployed
+	changing sync.Mutex          // held while the configuration changes, or what is set up is compared with it
+	running  atomic.Pointer[run] // nil: it does not work yet, or not any more
+
 	audit atomic.Pointer[pgxpool.Pool] // where the audit is; nil: not connected
 	which atomic.Pointer[string]       // the database; nil: there is none, or it is not known yet
 }
 
 func newDatabase(o Options, n *Node, name string, phase observe.Phase) *Database {
-	return &Database{
-		o: o, open: connection.Opener{Config: o.Config, Log: o.Log}, plugins: n.plugins, observer: n.observer,
+	d := &Database{
+		deployed: deployed{seen: map[held]time.Time{}},
+		o:        o, open: connection.Opener{Config: o.Config, Log: o.Log}, plugins: n.plugins, observer: n.observer,
 		source: n.observer.Source(o.Config, name, phase),
 		backend: query.New(query.Options{
 			Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: n.database,
 		}),
 	}
+	d.cfg.Store(o.Config)
+	return d
+}
+
+// config is the configuration that is in force.
+func (n *Database) config() *config.Config { return n.cfg.Load() }
+
+// embedders is where plugins and models are found.
+func (n *Database) embedders() embedders.Source {
+	source := n.o.source()
+	source.Config = n.config()
+	return source
 }
 
 // follow asks which database it works for, so that it can be told from sidecars of others.

@@ -17,8 +17,8 @@ import (
 const indexesEvery = 5 * time.Second
 
 // keepIndexes builds the indexes that the configuration asks for as soon as their backfills are done, while the
-// sidecar works. When all are there it asks nothing any more. The function it returns ends that.
-func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
+// sidecar works. When all are there it asks nothing until kick says that there may be more. The function it returns ends that.
+func (n *Database) keepIndexes(ctx context.Context, p *pools, kick <-chan struct{}) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -32,9 +32,12 @@ func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 				n.o.Log.WarnContext(ctx, "index not built yet", "error", err)
 			}
 			if finished && err == nil {
-				return
-			}
-			if !sleep.For(ctx, indexesEvery) {
+				select {
+				case <-ctx.Done():
+					return
+				case <-kick:
+				}
+			} else if !sleep.For(ctx, indexesEvery) {
 				return
 			}
 		}
@@ -47,16 +50,16 @@ func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 
 // buildIndexes builds what can be built now. It reports whether nothing is left to wait for.
 func (n *Database) buildIndexes(ctx context.Context, p *pools) (finished bool, err error) {
-	if !slices.ContainsFunc(n.o.Config.Pipelines, func(s pipeline.Spec) bool { return s.Index != "" }) {
+	if !slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool { return s.Index != "" }) {
 		return true, nil
 	}
-	known, err := lookup.StoredBy(ctx, &n.loader, p.work, n.o.Config.Slot.Name)
+	known, err := lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name)
 	if err != nil {
 		return false, err
 	}
 	finished = true
 	var problems []error
-	for _, spec := range lookup.Configured(n.o.Config, known) {
+	for _, spec := range lookup.Configured(n.config(), known) {
 		at := lookup.Find(known, spec.Name)
 		if spec.Index == "" || at < 0 || known[at].Status != pipeline.Active {
 			continue

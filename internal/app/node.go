@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -35,6 +36,8 @@ type Options struct {
 	Setup func(setup.Report)
 	// Warn is told what somebody should know of what is set up, and works otherwise than the configuration has it.
 	Warn func(what string)
+	// Reread reads the configuration as it is written down now. nil: it is what it was at the start.
+	Reread func() (*config.Config, error)
 }
 
 // Node is one run of the program. It is safe for concurrent use.
@@ -91,6 +94,15 @@ func (n *Node) Reload(ctx context.Context, by string, plugins []string) []contro
 	return list
 }
 
+// Plan tells what the configuration would change as it is written down now.
+func (n *Node) Plan(ctx context.Context) (control.Configured, error) { return n.one.Plan(ctx) }
+
+// Configure takes over the configuration as it is written down now, for somebody, whose name goes into the audit with
+// the action: all of it, or nothing, where something stands in the way.
+func (n *Node) Configure(ctx context.Context, action, by string) control.Configured {
+	return n.one.Configure(ctx, action, by)
+}
+
 // auditTimeout is how long the entry of something that is done may take.
 const auditTimeout = 10 * time.Second
 
@@ -117,6 +129,11 @@ func (n *Node) control(ctx context.Context) (stop func()) {
 		Dir: n.o.Config.ControlFolder(), Log: n.o.Log,
 		Reload: func(ctx context.Context, plugins []string) []control.Reloaded {
 			return n.Reload(ctx, verbs.Person()+" by plugins reload", plugins)
+		},
+		Configure: func(ctx context.Context) control.Configured {
+			done := n.Configure(ctx, "reload", verbs.Person()+" by reload")
+			done.Pid = os.Getpid()
+			return done
 		},
 		State: func() control.State {
 			s := n.Snapshot()

@@ -118,32 +118,48 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 	}
 	// The server may restart in the middle of it. What was made by then is found the next time.
 	prepare := func(ctx context.Context) (struct{}, error) { return struct{}{}, n.prepare(ctx, &p, o) }
+	defer func() { n.undeclare(ctx, p.work) }()
 	if _, err := connection.Retry(ctx, n.open, prepare); err != nil {
 		return err
 	}
+	n.deployed.settled = true
 	if o.Reached != nil {
 		if err := n.workable(ctx, p.work); err != nil {
 			return err
 		}
 	}
 
+	if o.Reached == nil {
+		return n.keepWorking(ctx, &run{
+			p: &p, o: o, service: service, again: make(chan struct{}, 1), kick: make(chan struct{}, 1),
+		})
+	}
 	s := n.sidecar(&p, o.Role)
 	n.backend.Follow(s, p.queries)
 	n.source.Follow(s, p.work, p.stream) //nolint:contextcheck // what scrapes ask for ends with the listener
 	n.o.Working(ctx)
 	n.atStart(ctx, p.work)
-	if o.Role == Stream {
-		return classified(s.Run(ctx)) // who works builds indexes
-	}
-	if o.Reached == nil {
-		defer n.keepIndexes(ctx, &p)()
-		return classified(s.Run(ctx))
-	}
 	if err := n.catchUp(ctx, s, p.work, o.Reached); err != nil {
 		return err
 	}
-	_, err := n.buildIndexes(ctx, &p)
-	return err
+	if _, err := n.buildIndexes(ctx, &p); err != nil {
+		return err
+	}
+	return n.deployed.failed
+}
+
+// keepWorking works until ctx ends, and follows the configuration meanwhile.
+func (n *Database) keepWorking(ctx context.Context, r *run) error {
+	n.o.Working(ctx)
+	n.atStart(ctx, r.p.work)
+	n.running.Store(r)
+	defer n.running.Store(nil)
+	defer n.keepSettled(ctx, r.p, r.o, r.reload)()
+	if r.o.Role != Stream { // who works builds indexes
+		defer n.keepIndexes(ctx, r.p, r.kick)()
+	}
+	defer n.watch(ctx)()
+	return n.work(ctx, r)
 }
 
 // connect opens the pools, one after the other, and tries again while the server is away. Those that were opened before
@@ -153,7 +169,7 @@ func (n *Database) connect(ctx context.Context, p *pools) (err error) {
 		return connection.Retry(ctx, n.open, open)
 	}
 	p.work, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
-		return n.open.Pool(ctx, n.open.WorkConns(len(n.o.Config.Pipelines)))
+		return n.open.Pool(ctx, n.open.WorkConns(len(n.config().Pipelines)))
 	})
 	if err != nil {
 		return err
@@ -163,12 +179,12 @@ func (n *Database) connect(ctx context.Context, p *pools) (err error) {
 	})
 	p.queries, p.admin = p.work, p.work
 	// Searches wait for one another and not for the work, nor it for them; so do administrators.
-	if err == nil && n.o.Config.Queries.Listen != "" {
+	if err == nil && n.config().Queries.Listen != "" {
 		p.queries, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
 			return n.open.Pool(ctx, connection.Queries)
 		})
 	}
-	if err == nil && n.o.Config.Admin.Listen != "" {
+	if err == nil && n.config().Admin.Listen != "" {
 		p.admin, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
 			return n.open.Pool(ctx, connection.Few)
 		})
@@ -178,7 +194,7 @@ func (n *Database) connect(ctx context.Context, p *pools) (err error) {
 
 // sidecar makes the sidecar of the configuration.
 func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
-	c := n.o.Config
+	c := n.config()
 	return sidecar.New(sidecar.Options{
 		Slot: c.Slot.Name, Instance: c.Instance, Host: n.o.Host, Version: n.o.Build.Version,
 		Pool: p.work, Direct: p.stream, Dial: n.open.Dial,
@@ -224,7 +240,7 @@ func (n *Database) catchUp(ctx context.Context, s *sidecar.Sidecar, pool *pgxpoo
 	}
 	ended := make(chan end, 1)
 	go func() {
-		state, err := report.Wait(running, pool, n.o.Config.Slot.Name, lsn)
+		state, err := report.Wait(running, pool, n.config().Slot.Name, lsn)
 		cancel()
 		ended <- end{state, err}
 	}()

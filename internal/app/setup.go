@@ -7,7 +7,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
@@ -22,6 +25,7 @@ type SetUpOptions struct {
 	DryRun   bool
 	NoChange bool // what is set up otherwise stays so
 	Estimate bool // say of pipelines that are new what their backfill will take
+	Applies  bool // a file is applied: its pipelines are its own, and the word of the audit is apply
 }
 
 // SetUpDone is what a set-up made, or would make.
@@ -70,11 +74,14 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 		Pool: server, Specs: specs, Descriptions: described, Adopt: o.Adopt, DryRun: o.DryRun, NoChange: o.NoChange,
 	})
 	done.Steps = append(upgraded.Steps, done.Steps...)
+	if !o.DryRun {
+		o.record(ctx, n, server, specs, &done, err)
+	}
 	if err != nil || !o.Estimate {
 		return done, err
 	}
 	for _, spec := range specs {
-		if lookup.Find(already, spec.Name) >= 0 {
+		if at := lookup.Find(already, spec.Name); at >= 0 && (!o.Applies || kept(spec, already[at].Spec) == "") {
 			continue
 		}
 		e, err := estimated(ctx, pool, plugins, spec, described[spec.Name], n.Config.PriceOf(spec.Model))
@@ -85,6 +92,42 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 		done.Estimates = append(done.Estimates, e)
 	}
 	return done, nil
+}
+
+// record writes into the audit what was set up, and of which file the pipelines are. That this cannot be written undoes
+// nothing.
+func (o *SetUpOptions) record(ctx context.Context, n Options, pool *pgxpool.Pool, specs []pipeline.Spec,
+	done *SetUpDone, failed error,
+) {
+	told := control.Configured{File: fileOf(n.Config)}
+	for i := range done.Steps {
+		told.Steps = append(told.Steps, done.Steps[i].What)
+	}
+	if failed != nil {
+		told.Reason = n.Redact(database.Words(failed))
+	}
+	if len(told.Steps) == 0 && failed == nil {
+		return
+	}
+	action := "init"
+	if o.Applies {
+		action = "apply"
+	}
+	err := note(ctx, pool, action, verbs.Person(), told.Filled(), failed)
+	if _, missing := errors.AsType[*refusal.NotSetUpError](refusal.NotSetUp(err)); err != nil && !missing {
+		n.Log.WarnContext(ctx, "the audit does not tell of the set-up", "error", err)
+	}
+	if told.File == "" || failed != nil {
+		return
+	}
+	names := make([]string, len(specs))
+	for i := range specs {
+		names[i] = specs[i].Name
+	}
+	if _, err := pool.Exec(ctx, `UPDATE embedsidecar.pipeline SET origin = $1
+		WHERE name = ANY ($2) AND slot_name = $3 AND origin <> $1`, told.File, names, n.Config.Slot.Name); err != nil {
+		n.Log.WarnContext(ctx, "the file of pipelines is not written down", "error", err)
+	}
 }
 
 // known returns the pipelines that are set up already.

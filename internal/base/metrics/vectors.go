@@ -11,7 +11,7 @@ var (
 
 // vectors are all metrics with their labels open.
 type vectors struct {
-	build, up *prometheus.GaugeVec
+	build, up, refused, waits *prometheus.GaugeVec
 
 	// replication
 	connected, slotLag, slotRetained, slotSafe, slotStatus, checkpointSaved, lastMessage *prometheus.GaugeVec
@@ -50,7 +50,7 @@ type vec interface {
 // ofSources are those with the label source.
 func (v *vectors) ofSources() []vec {
 	return []vec{
-		v.up, v.connected, v.slotLag, v.slotRetained, v.slotSafe, v.slotStatus, v.checkpointSaved, v.lastMessage,
+		v.up, v.refused, v.waits, v.connected, v.slotLag, v.slotRetained, v.slotSafe, v.slotStatus, v.checkpointSaved, v.lastMessage,
 		v.changes, v.transactions, v.replayed, v.bytes, v.reconnects, v.gaps, v.tableChanges, v.skipped, v.direct, v.made,
 		v.joined, v.questions, v.tasks, v.oldest, v.paused, v.finished, v.retries, v.lost, v.crashes, v.freshness,
 		v.writes, v.sanitised, v.spent, v.coverage, v.scanRunning, v.scanExpected, v.scanSeen, v.index, v.state,
@@ -64,6 +64,11 @@ func newVectors(r *prometheus.Registry) vectors {
 		build: f.gauge("build_info", "Always 1; the labels tell what is running.", "version", "revision", "goversion"),
 		up:    f.gauge("up", "1 while the database of this source can be worked with, else 0.", "source"),
 
+		refused: f.gauge("configuration_refused",
+			"1 while the configuration, as it is written down now, has mistakes and the one before is in force, else 0.",
+			"source"),
+		waits: f.gauge("configuration_needs_restart",
+			"Settings that were changed in the file and take effect at the next start.", "source"),
 		connected: f.gauge("replication_connected",
 			"1 while this sidecar streams from the slot, else 0; a sidecar that stands by has 0.", "source"),
 		slotLag: f.gauge("slot_lag_bytes", "WAL between the server's end and what is decoded and durable.", "source",

@@ -18,6 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
@@ -105,10 +106,7 @@ func (c *collector) close() {
 
 // leave follows the sidecar no more, which has ended; quiet where nothing is wrong.
 func (c *collector) leave(quiet bool) {
-	for _, stop := range c.stops {
-		stop()
-	}
-	c.stops = nil
+	c.unfollow()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range c.pipelines {
@@ -121,7 +119,16 @@ func (c *collector) leave(quiet bool) {
 	c.source.Workers.Set("idle", 0)
 }
 
+// unfollow ends what follows the sidecar before.
+func (c *collector) unfollow() {
+	for _, stop := range c.stops {
+		stop()
+	}
+	c.stops = nil
+}
+
 func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work *pgxpool.Pool) {
+	c.unfollow()
 	keep := func(stop func()) { c.stops = append(c.stops, stop) }
 	for _, count := range []struct {
 		counter prometheus.Counter
@@ -168,6 +175,8 @@ func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work *p
 	pipelines := func() []sidecar.State { return snapshot().Pipelines }
 	keep(c.metrics.BeforeGather(func() {
 		now := snapshot()
+		c.source.ConfigRefused.Set(metrics.Bool(now.Configured.State == control.Refused))
+		c.source.ConfigWaits.Set(float64(len(now.Configured.NeedsRestart)))
 		c.streamed(now.Stream)
 		c.worked(now.Pipelines)
 		c.ask(work, pipelines)
