@@ -21,7 +21,7 @@ func newPlan() *command {
 			"would be taken away; and, if sidecars run, the settings that take effect at their next start. For " +
 			"everyone who changes a file that is in use.",
 		settings: []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true,
-		run: func(ctx context.Context, env *environment) error { return env.apply(ctx, true) },
+		run: func(ctx context.Context, env *environment) error { return env.apply(ctx, true, true) },
 	}
 }
 
@@ -33,17 +33,21 @@ func newApply() *command {
 			"those with the same file take it over by themselves. For owners of tables, where the sidecar may not " +
 			"change them, and for deployments that want to see the plan first.",
 		settings: []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true, acts: true,
-		run: func(ctx context.Context, env *environment) error { return env.apply(ctx, !env.yes) },
+		run: func(ctx context.Context, env *environment) error { return env.apply(ctx, !env.yes, false) },
 	}
 }
 
-// apply sets up what is configured, or shows what that would do.
-func (e *environment) apply(ctx context.Context, dry bool) error {
+// apply sets up what is configured, or shows what that would do; planned: nobody asked for more.
+func (e *environment) apply(ctx context.Context, dry, planned bool) error {
 	told, err := app.Apply(ctx, e.node(), dry)
 	if told.State == "" {
 		return err
 	}
-	return errors.Join(e.tellConfigured([]control.Configured{told}, false), err)
+	shown := e.tellConfigured([]control.Configured{told}, false)
+	if dry && told.State == control.Planned && !planned && err == nil {
+		e.say("nothing was done: --yes does it")
+	}
+	return errors.Join(shown, err)
 }
 
 // tellConfigured tells what became of configurations, or would.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -141,15 +140,4 @@ func needRestart(ctx context.Context, n Options, pool *pgxpool.Pool) (names []st
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
-}
-
-// fileOf is the whole path of the file of a configuration; "": there is none.
-func fileOf(c *config.Config) string {
-	if c.File() == "" {
-		return ""
-	}
-	if path, err := filepath.Abs(c.File()); err == nil {
-		return path
-	}
-	return c.File()
 }

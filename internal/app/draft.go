@@ -166,11 +166,3 @@ func (n *Database) removals(ctx context.Context, r *run, d *draft) error {
 	}
 	return nil
 }
-
-// lost says what goes with a pipeline.
-func lost(name string, would uninstall.Removed) string {
-	if len(would.Kept) == 0 {
-		return fmt.Sprintf("pipeline %q: its tasks, its history, and what is known of each row", name)
-	}
-	return fmt.Sprintf("pipeline %q: its tasks and its history; vectors stay in %s", name, would.Kept[0])
-}

@@ -6,9 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/embedsidecar/embedsidecar/internal/base/filewatch"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -16,11 +13,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
-	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
 	"github.com/embedsidecar/embedsidecar/queue"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // run is what works while the program runs, and what a change of the configuration reaches.
@@ -205,31 +200,6 @@ func (n *Database) tellConfigured(ctx context.Context, r *run, action, by string
 	}
 }
 
-// note writes into the audit what became of a configuration.
-func note(ctx context.Context, pool *pgxpool.Pool, action, by string, told control.Configured, failed error) error {
-	return noteOf(ctx, pool, action, "", by, told, failed)
-}
-
-// noteOf is note for one pipeline, or for all.
-func noteOf(ctx context.Context, pool *pgxpool.Pool, action, pipeline, by string, told control.Configured, failed error,
-) error {
-	var one *string
-	if pipeline != "" {
-		one = &pipeline
-	}
-	result := "done"
-	if failed != nil {
-		result = "refused"
-	}
-	_, err := pool.Exec(ctx, sqlfiles.Query("note_setup"), pgx.StrictNamedArgs{
-		"action": action, "pipeline": one, "result": result, "said_by": by, "arguments": map[string]any{
-			"file": told.File, "changed": told.Changed, "needs_restart": told.NeedsRestart, "removed": told.Removed,
-			"steps": told.Steps, "reason": told.Reason,
-		},
-	})
-	return err
-}
-
 // take has a draft take the place of the configuration in force: what is new is set up first, and what is gone is taken
 // away last.
 func (n *Database) take(ctx context.Context, r *run, d *draft) error {
@@ -319,11 +289,4 @@ func (n *Database) costs(ctx context.Context, r *run, d *draft) (costs []control
 		costs = append(costs, costOf(&e))
 	}
 	return costs, warnings
-}
-
-// costOf is an estimate as doors tell it.
-func costOf(e *estimate.Estimate) control.Cost {
-	return control.Cost{
-		Pipeline: e.Pipeline, Rows: e.Rows, Texts: e.Texts, Tokens: e.Tokens, Price: e.Price, Line: e.Line(),
-	}
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
@@ -136,14 +135,4 @@ func (o *SetUpOptions) known(ctx context.Context, pool *pgxpool.Pool, slot strin
 		return lookup.All(ctx, pool)
 	}
 	return lookup.Stored(ctx, pool, slot)
-}
-
-func estimated(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, spec pipeline.Spec,
-	about embed.Description, price float64,
-) (estimate.Estimate, error) {
-	by, err := plugins.Get(spec.Plugin, spec.Model)
-	if err != nil {
-		return estimate.Estimate{}, err
-	}
-	return estimate.Make(ctx, estimate.Options{DB: pool, Spec: spec, About: about, By: by, Price: price})
 }

@@ -1,5 +1,5 @@
--- declare_configuration: write down what a sidecar is configured with and what became of it, in its row @me, or in a new
--- one in place of that of one of its name that has ended. With @taken it was taken over now.
+-- declare_configuration: write down what a sidecar is configured with and what became of it, in its row @me, or in a
+-- new one in place of that of one of its name that has ended. With @taken it was taken over now.
 -- Rows: one, the number. Locks: the row. Index: primary key.
 WITH before AS (
     DELETE FROM embedsidecar.configured AS c

@@ -175,6 +175,8 @@ func (m *Metrics) Source(name, slot string) *Source {
 	}
 	s.Up.Set(0)
 	s.Connected.Set(0)
+	s.ConfigRefused.Set(0)
+	s.ConfigWaits.Set(0)
 	return s
 }
 

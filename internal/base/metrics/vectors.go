@@ -50,7 +50,8 @@ type vec interface {
 // ofSources are those with the label source.
 func (v *vectors) ofSources() []vec {
 	return []vec{
-		v.up, v.refused, v.waits, v.connected, v.slotLag, v.slotRetained, v.slotSafe, v.slotStatus, v.checkpointSaved, v.lastMessage,
+		v.refused, v.waits,
+		v.up, v.connected, v.slotLag, v.slotRetained, v.slotSafe, v.slotStatus, v.checkpointSaved, v.lastMessage,
 		v.changes, v.transactions, v.replayed, v.bytes, v.reconnects, v.gaps, v.tableChanges, v.skipped, v.direct, v.made,
 		v.joined, v.questions, v.tasks, v.oldest, v.paused, v.finished, v.retries, v.lost, v.crashes, v.freshness,
 		v.writes, v.sanitised, v.spent, v.coverage, v.scanRunning, v.scanExpected, v.scanSeen, v.index, v.state,

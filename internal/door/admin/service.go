@@ -192,7 +192,10 @@ func seen(who gate.Caller, all observe.Database) observe.Database {
 	if len(who.Pipelines) == 0 {
 		return all
 	}
-	found := observe.Database{Slots: []report.Slot{}, Sidecars: []report.Sidecar{}, Pipelines: []observe.Pipeline{}}
+	found := observe.Database{
+		Slots: []report.Slot{}, Sidecars: []report.Sidecar{}, Pipelines: []observe.Pipeline{},
+		Configuration: []report.Configuration{},
+	}
 	for i := range all.Pipelines {
 		p := &all.Pipelines[i]
 		if !who.Sees(p.Name) {
