@@ -12,7 +12,9 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -59,6 +61,9 @@ func takeAwayOld(ctx context.Context, n Options, others []string, dry bool, told
 		return err
 	}
 	defer pool.Close()
+	if old := catalog.CheckVersion(ctx, pool); dry && problem.Of(old) == problem.NotSetUp {
+		return nil // there is nothing of before, or nobody can tell before the schema is upgraded
+	}
 	if told.NeedsRestart, err = needRestart(ctx, n, pool); err != nil {
 		return err
 	}

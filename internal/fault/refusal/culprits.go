@@ -27,30 +27,41 @@ func Culprits(err error) map[string]error {
 }
 
 func collect(found map[string]error, err error) {
-	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each of those that are joined
-		for _, one := range several.Unwrap() {
-			collect(found, one)
-		}
+	names := concerned(err)
+	for _, name := range names {
+		found[name] = errors.Join(found[name], err)
+	}
+	if len(names) > 0 {
 		return
 	}
-	for _, name := range concerned(err) {
-		found[name] = errors.Join(found[name], err)
+	switch e := err.(type) { //nolint:errorlint // each that it is made of, not the first that fits
+	case interface{ Unwrap() []error }:
+		for _, one := range e.Unwrap() {
+			collect(found, one)
+		}
+	case interface{ Unwrap() error }:
+		collect(found, e.Unwrap())
 	}
 }
 
-// concerned returns the pipelines that one error is about.
+// concerned returns the pipelines that one error is about, whatever is inside of it.
 func concerned(err error) []string {
-	if e, ok := errors.AsType[*PipelineError](err); ok {
+	switch e := err.(type) { //nolint:errorlint // collect looks inside
+	case *PipelineError:
 		return e.Pipelines
-	}
-	if e, ok := errors.AsType[*PermissionError](err); ok && len(e.Pipelines) > 0 {
+	case *PermissionError:
 		return e.Pipelines
-	}
-	if e, ok := errors.AsType[*ConfigError](err); ok && e.Pipeline != "" {
-		return []string{e.Pipeline}
-	}
-	if e, ok := errors.AsType[*MissingError](err); ok && e.Pipeline != "" {
-		return []string{e.Pipeline}
+	case *MissingError:
+		return named(e.Pipeline)
+	case *ConfigError:
+		return named(e.Pipeline)
 	}
 	return nil
+}
+
+func named(pipeline string) []string {
+	if pipeline == "" {
+		return nil
+	}
+	return []string{pipeline}
 }
