@@ -57,8 +57,8 @@ func (s *stage) stands(name string, want health.Code) (found *report.Pipeline) {
 	return found
 }
 
-// One sick pipeline keeps none from starting: the others work, the sick one says why, and when what it lacks is there it
-// is set up by itself.
+// One sick pipeline keeps none from starting: the others work, the sick one says why, and when what it lacks is there
+// it is set up by itself.
 func TestRun_OneSickPipelineKeepsNoneFromStarting(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)

@@ -108,7 +108,11 @@ func (s *stage) refused(d *daemon, word string) {
 func TestApply_DoesWhatPlanShows(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
-	s.set("EMBEDSIDECAR_CONTROL_DIR=" + t.TempDir())
+	folder := filepath.Join(t.TempDir(), "control")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.set("EMBEDSIDECAR_CONTROL_DIR=" + folder)
 	file := s.configured(liveDocs)
 	plan := func(args ...string) control.Configured {
 		stdout, _ := s.run(0, append(append([]string{"plan", "-o", "json"}, args...), "--config", file)...)

@@ -93,7 +93,8 @@ func (e *environment) reached(ctx context.Context, r app.Reached) error {
 	return e.caughtUp(r.Pool, r.LSN).LeftOver(ctx, r.State)
 }
 
-// supervise tells systemd how a program that runs stands, and has its configuration and its plugins reloaded at SIGHUP, until stop is called.
+// supervise tells systemd how a program that runs stands, and has its configuration and its plugins reloaded at SIGHUP,
+// until stop is called.
 func (e *environment) supervise(ctx context.Context, n *app.Node) (stop func()) {
 	unit := systemd.Unit{Log: e.log}.Begin(ctx, func() { _ = n.Snapshot() })
 	hangups := signals.Hangups(ctx, func(ctx context.Context) {

@@ -33,7 +33,8 @@ type trouble struct {
 	left bool // it works, as it is set up
 }
 
-// deployed is what became of the configured pipelines. It is safe for concurrent use, but for settled, failed and tried.
+// deployed is what became of the configured pipelines. It is safe for concurrent use, but for settled, failed and
+// tried.
 type deployed struct {
 	settled bool      // the start is over
 	failed  error     // of the last set-up: why some pipelines wait
@@ -115,8 +116,8 @@ func (d *deployed) digests() map[string]string {
 	return list
 }
 
-// declare writes down what is configured here, for others and for whoever asks how it stands. That it cannot be written is
-// no reason not to work.
+// declare writes down what is configured here, for others and for whoever asks how it stands. That it cannot be written
+// is no reason not to work.
 func (n *Database) declare(ctx context.Context, pool *pgxpool.Pool) {
 	d, c := &n.deployed, n.config()
 	settings := []map[string]string{}
@@ -181,7 +182,9 @@ func (n *Database) own(ctx context.Context, pool *pgxpool.Pool) {
 }
 
 // others asks which definitions the other sidecars have that run. unknown: some does not say.
-func (n *Database) others(ctx context.Context, pool *pgxpool.Pool) (definitions map[held]bool, unknown bool, err error) {
+func (n *Database) others(ctx context.Context, pool *pgxpool.Pool) (definitions map[held]bool, unknown bool,
+	err error,
+) {
 	n.deployed.mu.Lock()
 	me := n.deployed.row
 	n.deployed.mu.Unlock()

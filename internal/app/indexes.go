@@ -17,7 +17,8 @@ import (
 const indexesEvery = 5 * time.Second
 
 // keepIndexes builds the indexes that the configuration asks for as soon as their backfills are done, while the
-// sidecar works. When all are there it asks nothing until kick says that there may be more. The function it returns ends that.
+// sidecar works. When all are there it asks nothing until kick says that there may be more. The
+// function it returns ends that.
 func (n *Database) keepIndexes(ctx context.Context, p *pools, kick <-chan struct{}) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

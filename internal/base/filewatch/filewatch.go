@@ -71,8 +71,8 @@ func (w *watch) open(ctx context.Context) {
 	}
 	if err != nil && !w.told {
 		w.told = true
-		w.log.WarnContext(ctx, "changes of a file are not told at once: it is looked at every "+lookEvery.String(),
-			"file", w.path, "error", err)
+		w.log.WarnContext(ctx, "changes of a file are not told at once: it is looked at from time to time",
+			"file", w.path, "every", lookEvery.String(), "error", err)
 	}
 }
 
@@ -103,7 +103,8 @@ func (w *watch) wait(ctx context.Context) bool {
 			return true
 		case <-late:
 			return true
-		case <-problems:
+		case err := <-problems:
+			w.log.DebugContext(ctx, "events of a file may be missing: it is looked at", "file", w.path, "error", err)
 			return true
 		case <-events:
 			still = time.After(quiet)
