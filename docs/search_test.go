@@ -201,7 +201,7 @@ func TestSearching(t *testing.T) {
 	if got := [...]int{
 		len(blocks(paper, "sh")), len(blocks(paper, "python")), len(blocks(paper, "json")),
 		len(blocks(paper, "sql")), len(blocks(paper, "yaml")),
-	}; got != [...]int{3, 1, 1, 4, 1} {
+	}; got != [...]int{3, 2, 1, 4, 1} {
 		t.Fatalf("search.md has other blocks than this test knows: %v of sh, python, json, sql and yaml", got)
 	}
 	for _, flags := range []string{"--set 'pipelines[0].into.type=halfvec'", "--index hnsw"} {
@@ -243,11 +243,75 @@ func TestSearching(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.sh(testenv.OpenAI(t)+" client.py", "TOKEN="+token)
+	r.agents(url, token)
 
 	r.has(r.sh("embedsidecar token list --tokens-file tokens"), "app")
 	r.sh("embedsidecar token revoke app --tokens-file tokens")
 	r.answers(http.StatusUnauthorized, http.MethodGet, url+"/v1/models", token, "")
 }
+
+// agents runs what the paper shows for agents, in the official client for Python, and each tool by both ways.
+func (r *reader) agents(url, token string) {
+	r.t.Helper()
+	write := func(name, script string) string {
+		if err := os.WriteFile(filepath.Join(r.dir, name), []byte(script), 0o600); err != nil {
+			r.t.Fatal(err)
+		}
+		return testenv.Python(r.t, "mcp") + " " + name
+	}
+	shown := strings.ReplaceAll(r.only("search.md", "python", "import asyncio"), "http://"+address, url)
+	r.has(r.sh(write("agent.py", shown), "TOKEN="+token), "'explain', ", "'similar'", `"distance":`, "Password")
+	narrow := strings.TrimSpace(r.sh("embedsidecar token create narrow --only public.other --tokens-file tokens"))
+	r.sh(write("tools.py", agentScript), "TOKEN="+token, "NARROW="+narrow, "MCP="+url+"/mcp")
+}
+
+// agentScript calls each tool over both ways, and as somebody who may see another pipeline alone.
+const agentScript = `
+import asyncio, json, os
+import httpx2
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+async def use(client):
+    assert {t.name for t in (await client.list_tools()).tools} == {"list_pipelines", "search", "similar", "explain"}
+    async def call(name, **arguments):
+        result = await client.call_tool(name, arguments)
+        return result.is_error, result.content[0].text
+    async def answer(name, **arguments):
+        failed, text = await call(name, **arguments)
+        assert not failed, text
+        return json.loads(text)
+    listed = await answer("list_pipelines")
+    if not listed["pipelines"]:
+        for name, argument in (("search", {"text": "reset"}), ("similar", {"key": 7}), ("explain", {"key": 7})):
+            failed, text = await call(name, pipeline="public.docs", **argument)
+            assert failed and "no pipeline" in text, text
+        return False
+    late = {"id": {"$gt": 50}}
+    rows = (await answer("search", pipeline="docs", text="reset", k=2, filter=late, columns=["title"]))["rows"]
+    assert len(rows) == 2 and all(int(r["key"]) > 50 for r in rows), rows
+    assert all(r["columns"]["title"].startswith("Password") for r in rows), rows
+    rows = (await answer("similar", pipeline="public.docs", key=7, k=3))["rows"]
+    assert len(rows) == 3 and "7" not in [r["key"] for r in rows], rows
+    assert (await answer("explain", pipeline="public.docs", key="7"))["verdict"] == "current"
+    assert (await answer("explain", pipeline="public.docs", key="777"))["verdict"] == "gone"
+    failed, text = await call("search", pipeline="public.docs", text="x", filter={"id": {"$gt": "1); DROP TABLE docs"}})
+    assert failed and "does not fit" in text, text
+    failed, text = await call("search", pipeline="public.docs", text="x", columns=["tableoid"])
+    assert failed and "no column" in text, text
+    return True
+
+async def main():
+    for token, sees in ((os.environ["TOKEN"], True), (os.environ["NARROW"], False)):
+        async with httpx2.AsyncClient(headers={"Authorization": "Bearer " + token}) as http:
+            async with Client(streamable_http_client(os.environ["MCP"], http_client=http)) as client:
+                assert await use(client) == sees
+    server = StdioServerParameters(command="embedsidecar", args=["mcp", "public.docs"], env=dict(os.environ))
+    async with Client(server) as client:
+        assert await use(client)
+
+asyncio.run(main())
+`
 
 // bySQL searches by SQL while a sidecar runs. The procedure comes first: with it the rest works on every version.
 func (r *reader) bySQL() {
@@ -296,6 +360,7 @@ func (r *reader) endpoints(paper, url, token string) {
 		"POST /v1/pipelines/NAME/search": {
 			`{"text": "reset", "k": 3}`, `{"text": "reset", "hybrid": true, "language": "english"}`,
 			`{"text": "reset", "filter": ` + r.inline(paper, `{"status": `) + `}`,
+			`{"text": "reset", "limit": 3, "offset": 1, "max_distance": 2, "fresh_only": true, "columns": ["status"]}`,
 		},
 		"POST /v1/pipelines/NAME/similar": {`{"key": "42", "k": 3, "filter": {"tenant": [7, 8]}}`},
 	}

@@ -40,8 +40,9 @@ type Service struct {
 
 	// room is taken for one by ordinary calls and as a whole by the call of a suspect, so that a text which kills the
 	// embedder takes no neighbours with it.
-	room *semaphore.Weighted
-	gate gate // those who ask go first
+	room  *semaphore.Weighted
+	gate  gate  // those who ask go first
+	turns turns // of bulk work of different ranks
 
 	mu       sync.Mutex
 	failures int

@@ -76,26 +76,29 @@ GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embed
 GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsidecar.runs, embedsidecar.rests,
     embedsidecar.blockers, embedsidecar.queue_holders,
     embedsidecar.row_facts, embedsidecar.tell, embedsidecar.drain_state, embedsidecar.is_open,
-        embedsidecar.minute_of_week,
-    embedsidecar.note_reload, embedsidecar.note_setup, embedsidecar.prune_audit, embedsidecar.tell_audit,
+    embedsidecar.minute_of_week, embedsidecar.texts_cut, embedsidecar.note_reload, embedsidecar.note_setup,
+    embedsidecar.prune_audit, embedsidecar.tell_audit, embedsidecar.generation_states, embedsidecar.note_wish,
     embedsidecar.lives, embedsidecar.plan TO embedsidecar_run;
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator;
 GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, embedsidecar.dead_letters,
     embedsidecar.errors, embedsidecar.slots,
     embedsidecar.workers, embedsidecar.pipelines, embedsidecar.health, embedsidecar.audit, embedsidecar.row_state,
-        embedsidecar.lanes, embedsidecar.configuration TO embedsidecar_reader, embedsidecar_operator;
+    embedsidecar.lanes, embedsidecar.generations, embedsidecar.indexes, embedsidecar.configuration
+    TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for,
     embedsidecar.how_far, embedsidecar.is_open, embedsidecar.minute_of_week, embedsidecar.states,
-        embedsidecar.slot_states, embedsidecar.runs, embedsidecar.lives, embedsidecar.plan
+    embedsidecar.slot_states, embedsidecar.runs, embedsidecar.lives, embedsidecar.plan, embedsidecar.texts_cut
     TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.drain_state, embedsidecar.explain, embedsidecar.row_key,
-    embedsidecar.view_sql TO embedsidecar_reader, embedsidecar_operator;
+    embedsidecar.view_sql, embedsidecar.generation_states, embedsidecar.current_model, embedsidecar.check_model
+    TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON PROCEDURE embedsidecar.wait_until, embedsidecar.drain TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.pause, embedsidecar.resume, embedsidecar.retry_failed, embedsidecar.requeue,
     embedsidecar.cancel, embedsidecar.discard_dead,
     embedsidecar.backfill, embedsidecar.reembed, embedsidecar.set_priority, embedsidecar.notify_changes,
-        embedsidecar.prioritise TO embedsidecar_operator;
+        embedsidecar.prioritise, embedsidecar.model_change, embedsidecar.model_switch, embedsidecar.model_rollback,
+    embedsidecar.model_drop_old TO embedsidecar_operator;
 -- For the command line, which looks for the pipelines by their names.
 GRANT SELECT ON embedsidecar.schema_version TO embedsidecar_operator;
 GRANT SELECT (pipeline_id, name, table_schema, table_name, enabled) ON embedsidecar.pipeline TO embedsidecar_operator;
@@ -104,7 +107,9 @@ GRANT SELECT (pipeline_id, name, table_schema, table_name, enabled) ON embedside
 -- texts are cut: give it to the roles that may read these rows. Policies of row-level security hold for them.
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_searcher;
 GRANT EXECUTE ON FUNCTION embedsidecar.search, embedsidecar.neighbours, embedsidecar.search_owner,
-    embedsidecar.search_statement, embedsidecar.embed, embedsidecar.begin_ask, embedsidecar.asked
+    embedsidecar.search_statement, embedsidecar.rows_with_tasks, embedsidecar.missing_grants,
+    embedsidecar.check_search, embedsidecar.embed, embedsidecar.begin_ask, embedsidecar.asked,
+    embedsidecar.current_model, embedsidecar.check_model, embedsidecar.served_by, embedsidecar.still_named
     TO embedsidecar_searcher;
 GRANT EXECUTE ON PROCEDURE embedsidecar.ask TO embedsidecar_searcher;
 

@@ -13,9 +13,18 @@ ALTER TABLE embedsidecar.turn DROP COLUMN passed, DROP COLUMN passable, DROP COL
 ALTER TABLE embedsidecar.audit_log DROP COLUMN told;
 DROP TABLE embedsidecar.aside;
 ALTER TABLE embedsidecar.turn RESET (fillfactor);
+ALTER TABLE IF EXISTS embedsidecar.spent DROP COLUMN IF EXISTS texts_cut;
+DROP VIEW IF EXISTS embedsidecar.indexes;
 UPDATE embedsidecar.schema_version SET version = 10;
 DROP TABLE IF EXISTS embedsidecar.init_lock, embedsidecar.index_lock;
 ALTER TABLE embedsidecar.scan DROP COLUMN IF EXISTS gap;
 ALTER TABLE embedsidecar.scan DROP partitions, DROP lost;
+DROP VIEW IF EXISTS embedsidecar.generations;
+-- beside stays, empty: views read it.
+DELETE FROM embedsidecar.pipeline WHERE beside IS NOT NULL;
+DROP INDEX embedsidecar.pipeline_beside_idx;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN served, DROP COLUMN switches,
+    DROP COLUMN wish;
+ALTER TABLE embedsidecar.worker DROP COLUMN knows_generations;
 DROP TABLE IF EXISTS embedsidecar.configured CASCADE;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN origin CASCADE;

@@ -12,8 +12,8 @@ if [ "$status" -ne 0 ]; then
   echo "What failed:"
   awk '
     /^ *--- FAIL|^ *FAIL: testdata|^FAIL\t|^panic:|^WARNING: DATA RACE|^# / { print; left = 0; next }
-    /_test\.go:[0-9]+: / { left = /\{"time"|: time=/ ? 0 : 6 }
-    /^ *(=== |--- )|\{"time"/ { left = 0 }
+    /_test\.go:[0-9]+: / { left = 6 }
+    /^ *(=== |--- )|\{"time"|_test\.go:[0-9]+: time=/ { left = 0 }
     left-- > 0 { print substr($0, 1, 600) }
   ' "$out"
 fi

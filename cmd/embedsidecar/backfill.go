@@ -13,16 +13,30 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 )
 
-func newBackfill() *command {
-	c := newVerb(verbs.Backfill)
-	c.settings, c.run = []string{config.GroupDatabase, config.GroupEmbedding}, backfill
+// newEstimated makes the command of a verb whose dry run says what it would take.
+func newEstimated(v *verbs.Verb) *command {
+	c := newVerb(v)
+	c.settings = []string{config.GroupDatabase, config.GroupEmbedding}
+	plain := c.run
+	c.run = func(ctx context.Context, env *environment) error {
+		if v == verbs.Reembed && !env.dryRun {
+			return plain(ctx, env)
+		}
+		return backfill(ctx, env, v)
+	}
 	return c
 }
 
-func backfill(ctx context.Context, env *environment) error {
-	list, without, err := app.Backfill(ctx, env.node(), verbs.Person(), env.args, env.dryRun)
+func backfill(ctx context.Context, env *environment, v *verbs.Verb) error {
+	list, without, err := app.Backfill(ctx, env.node(), v, verbs.Person(), env.args, env.dryRun)
 	if err != nil {
 		return err
+	}
+	for i := range list {
+		if e := list[i].Estimate; e != nil && e.Cut > 0 {
+			env.say("%s: %d of %d texts are longer than the %d tokens that the model takes, and are cut: "+
+				"chunking: {strategy: tokens} embeds all of each", e.Pipeline, e.Cut, e.Texts, e.MaxTokens)
+		}
 	}
 	for _, why := range without {
 		env.say("no estimate: %s", database.Words(why))
@@ -33,6 +47,9 @@ func backfill(ctx context.Context, env *environment) error {
 	}
 	return output.List(env.out, "pipelines", list, columns, func(b *app.Backfilled) []any {
 		row := []any{b.Pipeline, b.Result}
+		if env.dryRun && b.Estimate == nil && b.Rows > 0 {
+			return append(row, b.Rows, "", "", "", "", "")
+		}
 		if env.dryRun {
 			row = append(row, taking(b.Estimate)...)
 		}

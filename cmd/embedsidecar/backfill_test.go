@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -72,5 +73,20 @@ func TestBackfill_TellsWhatItTakes(t *testing.T) {
 			t.Errorf("%d rows were embedded, and told were %d", n, e.Texts)
 		}
 		s.run(0, "verify")
+
+		// Whoever has all of it embedded again, or changes the text, is told what that takes; the same definition none.
+		stdout, _ = s.run(0, "reembed", "docs", "--dry-run", "-o", "json")
+		again := decoded[map[string][]app.Backfilled](t, stdout)["pipelines"][0]
+		if again.Result != "reembed_would_be_requested" || again.Estimate == nil || again.Estimate.Texts != 6 {
+			t.Errorf("to embed all again: %+v, %+v", again, again.Estimate)
+		}
+		for columns, texts := range map[string]int64{"title,body": -1, "title": 6} {
+			stdout, _ = s.run(0, "init", "--dry-run", "-o", "json", "--table", "docs", "--columns", columns,
+				"--into", "embedding", "--model", "fake")
+			list := decoded[struct{ Estimates []estimate.Estimate }](t, stdout).Estimates
+			if texts < 0 && len(list) > 0 || texts > 0 && (len(list) != 1 || list[0].Texts != texts) {
+				t.Errorf("init of %s would take %+v", columns, list)
+			}
+		}
 	})
 }

@@ -50,8 +50,9 @@ func (s section) toggle(name string, into *bool, usage string, absent ...string)
 }
 
 func (s section) number(name string, into *int, usage string, absent ...string) cli.Flag {
+	name, aliases := names(name)
 	return &cli.IntFlag{
-		Name: name, Category: s.heading, Usage: usage, DefaultText: strings.Join(absent, ""),
+		Name: name, Aliases: aliases, Category: s.heading, Usage: usage, DefaultText: strings.Join(absent, ""),
 		Destination: into, Value: held(into),
 	}
 }
@@ -122,7 +123,7 @@ func pipelineFlags(visible bool) []cli.Flag {
 		of.list("columns", nil, "`COLUMN,...` of --table that are embedded"),
 		of.text("into", nil, "`COLUMN` vector column of --table for the vectors"),
 		of.text("into-table", nil, "`TABLE` embedding table for the vectors, instead of --into"),
-		of.text("index", nil, "`hnsw|none` index to build on destinations when their backfill is done", "none"),
+		of.text("index", nil, "`hnsw|ivfflat|none` index to build on destinations when their backfill is done", "none"),
 		of.list("pipeline", nil, "`SPEC` the form for several, each with this flag: 'public.docs: title, body -> embedding' or '... -> table docs_embedding'; names are quoted as in SQL"),
 		of.toggle("overwrite", nil, "take over a destination that holds vectors of someone else"),
 	}

@@ -138,6 +138,7 @@ func newModelsImport() *command {
 // importCommand makes a model folder.
 type importCommand struct {
 	name, python  string
+	file          string
 	int8, untried bool
 	stated        models.Stated
 	prefixes      [2]string // of a document and of a query
@@ -148,13 +149,16 @@ func (c *importCommand) flags() []cli.Flag {
 		own.text("name", &c.name, "`NAME` of the new model (default: that of the folder)"),
 		own.toggle("int8", &c.int8,
 			"make model_int8.onnx too: about twice as fast, for vectors that differ; how much is measured and printed"),
+		own.text("file", &c.file, "`FILE` with the weights, where there are several: onnx/model_quantized.onnx",
+			"the most exact"),
 		own.text("python", &c.python, "`PROGRAM` Python, which makes ONNX from weights"),
 		own.toggle("untried", &c.untried, "do not open the model with the plugin "+folders.Plugin()),
 		own.text("pooling", &c.stated.Pooling,
-			"`WAY` in which tokens become one vector, if no file states it: mean, cls, last, max, weightedmean"),
+			"`WAY` in which tokens become one vector, if no file states it: mean, cls, last, max, weightedmean, mean_sqrt_len"),
 		own.text("document-prefix", &c.prefixes[0], "`TEXT` put before each document, if no file states it"),
 		own.text("query-prefix", &c.prefixes[1], "`TEXT` put before each query, if no file states it"),
-		own.number("max-tokens", &c.stated.MaxTokens, "most `TOKENS` that are read of a text: fewer take less memory"),
+		own.number("max-tokens", &c.stated.MaxTokens, "most `TOKENS` that are read of a text: fewer take less memory",
+			"what the model was made for, at most 2048"),
 	}
 }
 
@@ -174,8 +178,8 @@ func (c *importCommand) options(env *environment) folders.New {
 		c.stated.QueryPrefix = &c.prefixes[1]
 	}
 	return folders.New{
-		Stated: c.stated,
-		Name:   c.name, Python: c.python, Int8: c.int8, Untried: c.untried,
+		Stated: c.stated, File: c.file,
+		Name: c.name, Python: c.python, Int8: c.int8, Untried: c.untried,
 		Say: func(what string) { env.say("%s", what) },
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
@@ -14,8 +15,8 @@ import (
 type pullCommand struct {
 	importCommand
 
-	hub, revision, sums, sha256 string
-	unpinned                    bool
+	hub, revision, sums, sha256, tokenFile string
+	unpinned                               bool
 }
 
 func newModelsPull() *command {
@@ -33,6 +34,7 @@ func newModelsPull() *command {
 				"`REVISION` of the model (main, or of a model that this program knows the one it knows)"),
 			own.text("sha256", &c.sha256, "`HEX` SHA-256 of the weights: model.safetensors, or onnx/model.onnx"),
 			own.text("sums", &c.sums, "`FILE` in the form of SHA256SUMS with the files to download and their sums"),
+			own.text("token-file", &c.tokenFile, "`FILE` with a token of the hub, for models that not everybody may read"),
 			own.toggle("unpinned", &c.unpinned, "accept the first download without a pin, and print the sums"),
 		),
 		settings: []string{config.GroupEmbedding},
@@ -41,8 +43,12 @@ func newModelsPull() *command {
 }
 
 func (c *pullCommand) pull(ctx context.Context, env *environment) error {
+	token, err := readToken(c.tokenFile)
+	if err != nil {
+		return err
+	}
 	download, err := env.models().Download(folders.Source{
-		Hub: c.hub, Name: env.args[0], Revision: c.revision, Sums: c.sums, SHA256: c.sha256,
+		Hub: c.hub, File: c.file, Token: token, Name: env.args[0], Revision: c.revision, Sums: c.sums, SHA256: c.sha256,
 		Unpinned: c.unpinned, Names: folders.Names{Sums: "--sums", SHA256: "--sha256", Unpinned: "--unpinned"}, Log: env.log,
 	})
 	if err != nil {
@@ -68,4 +74,20 @@ func (c *pullCommand) pull(ctx context.Context, env *environment) error {
 		err = errors.Join(showImported(env, done), err)
 	}
 	return err
+}
+
+// readToken reads a file with a token; "" has none.
+func readToken(name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return "", misuse("--token-file: %s", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", misuse("--token-file: %s does not hold one token in one line", name)
+	}
+	return token, nil
 }

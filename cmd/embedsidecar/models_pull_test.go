@@ -157,3 +157,60 @@ func (p *puller) wantsTheSame(h *hub, pin string) {
 		p.t.Errorf("without pin and record: status %d, %s", status, stderr)
 	}
 }
+
+// Of several files of weights the one that is named comes, with a token where the hub wants one.
+func TestModelsPull_FileAndToken(t *testing.T) {
+	h := &hub{files: map[string]string{
+		"config.json": `{"model_type": "other"}`, "tokenizer.json": `{}`, "onnx/model.onnx": "whole",
+		"onnx/model_int8.onnx": "small",
+	}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer hf_secret" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	p := newPuller(t, server.URL)
+	token := filepath.Join(t.TempDir(), "token")
+	for content, want := range map[string]string{"": "one token in one line", "a\nb": "one token in one line"} {
+		if err := os.WriteFile(token, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if status, _, stderr := p.pull("--unpinned", "--token-file", token); status != exitUsage ||
+			!strings.Contains(stderr, want) {
+			t.Errorf("token %q: status %d, %s", content, status, stderr)
+		}
+	}
+	if status, _, stderr := p.pull("--unpinned"); status != exitFailed || !strings.Contains(stderr, "--token-file") {
+		t.Errorf("without a token: status %d, %s", status, stderr)
+	}
+	if err := os.WriteFile(token, []byte("hf_secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	small := []string{"--token-file", token, "--file", "onnx/model_int8.onnx", "--name", "small"}
+	if status, _, stderr := p.pull(small...); status != exitUsage || !strings.Contains(stderr, "--sha256") {
+		t.Errorf("unpinned: status %d, %s", status, stderr)
+	}
+	if status, _, stderr := p.pull(append(small, "--unpinned")...); status != 0 {
+		t.Fatalf("status %d, %s", status, stderr)
+	}
+	if got, err := os.ReadFile(filepath.Join(p.home, "small", "model.onnx")); err != nil || string(got) != "small" {
+		t.Errorf("the graph is %q, %v", got, err)
+	}
+	// What was fetched once says nothing of another file, and is kept beside it.
+	whole := []string{"--token-file", token, "--file", "onnx/model.onnx"}
+	if status, _, stderr := p.pull(whole...); status != exitUsage || !strings.Contains(stderr, "--sha256") {
+		t.Errorf("another file, unpinned: status %d, %s", status, stderr)
+	}
+	sum := sha256.Sum256([]byte("whole"))
+	if status, _, stderr := p.pull(append(whole, "--sha256", hex.EncodeToString(sum[:]))...); status != 0 {
+		t.Errorf("another file: status %d, %s", status, stderr)
+	}
+	h.files["onnx/model_int8.onnx"] = "other"
+	if status, _, stderr := p.pull(append(small, "--unpinned")...); status != exitFailed ||
+		!strings.Contains(stderr, "its pin says") {
+		t.Errorf("another content than at first: status %d, %s", status, stderr)
+	}
+}

@@ -147,6 +147,7 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 	}
 	source := config.Source{
 		Flags: given, Environ: p.environ, OtherFlags: others, Hostname: p.hostname, PID: p.pid,
+		Folder: config.NewFinder(p.executable, p.environ).Model,
 	}
 	cfg, warnings, err := config.Load(source)
 	p.redact = cfg.Redactor()

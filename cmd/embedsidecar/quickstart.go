@@ -55,7 +55,7 @@ func (e *environment) quickstart(ctx context.Context, table, save string) error 
 	o := quickstart.Options{
 		Config: e.config, Table: table, Log: e.log, Redact: e.redact.Text, DryRun: e.dryRun, Save: save, Node: e.node(),
 		Say: e.say, Steps: e.tellSteps, Lines: person.Lines, Agree: person.Agree, Prompt: person.Prompt,
-		Show: func(p *pipeline.Pipeline, hits []search.Hit) error { return e.showHits(p, hits, false) },
+		Show: func(p *pipeline.Pipeline, hits []search.Hit) error { return e.showHits(p, hits, &search.Request{}) },
 	}
 	o.Waiting, o.Every = e.tellWaiting()
 	return quickstart.Run(ctx, o)

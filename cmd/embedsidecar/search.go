@@ -25,6 +25,10 @@ type searchCommand struct {
 	language string
 	key      string // of a row: those similar to it
 	where    cli.StringSlice
+	offset   int
+	distance string // beyond which nothing is found
+	fresh    bool
+	columns  cli.StringSlice
 }
 
 func newSearch() *command {
@@ -37,8 +41,13 @@ func newSearch() *command {
 			"rows most similar to that one, and embeds nothing; a key is written as search prints it: the values of " +
 			"its columns, joined by | if there are several. For trying a search; applications search by SQL or HTTP.",
 		flags: []cli.Flag{
-			own.number("k", &c.limit, "`N` rows at most"),
-			own.list("filter", &c.where, "`COLUMN=VALUE` only rows with this value; repeat for more"),
+			own.number("limit,k", &c.limit, "`N` rows at most"),
+			own.number("offset", &c.offset, "`N` rows before them to leave out, for further pages"),
+			own.list("filter", &c.where, "`COLUMN=VALUE|JSON` only such rows; repeat for more. JSON has lists and ranges: "+
+				`{"price": {"$gte": 10, "$lt": 20}}; operators are $eq, $ne, $in, $nin, $gt, $gte, $lt, $lte`),
+			own.text("max-distance", &c.distance, "`X` leave out rows whose vectors are farther away", "any"),
+			own.toggle("fresh-only", &c.fresh, "leave out rows that wait to be embedded again"),
+			own.list("return", &c.columns, "`COLUMN,...` to print beside the key"),
 			own.text("like", &c.key, "`KEY` of the row to which others are similar"),
 			own.toggle("hybrid", &c.hybrid, "by vector and by full text search"),
 			own.text("language", &c.language, "`NAME` text search configuration of --hybrid", "the database's own"),
@@ -50,29 +59,61 @@ func newSearch() *command {
 }
 
 // check refuses what makes no sense before anything is asked.
-func (c *searchCommand) check(env *environment) (map[string]search.Filter, error) {
+func (c *searchCommand) check(env *environment) (r search.Request, err error) {
 	if c.limit < 1 || c.limit > search.MaxRows {
-		return nil, misuse("-k: expected a number from 1 to %d, not %d", search.MaxRows, c.limit)
+		return r, misuse("-k: expected a number from 1 to %d, not %d", search.MaxRows, c.limit)
 	}
 	if (c.key == "") != (len(env.args) == 2) {
-		return nil, misuse("search for a TEXT, or with --like for what is similar to a row")
+		return r, misuse("search for a TEXT, or with --like for what is similar to a row")
 	}
 	if c.key != "" && (c.hybrid || c.explain) {
-		return nil, misuse("--like finds rows by their vectors alone, and goes without --hybrid and --explain")
+		return r, misuse("--like finds rows by their vectors alone, and goes without --hybrid and --explain")
 	}
 	if c.language != "" && !c.hybrid {
-		return nil, misuse("--language says how --hybrid reads words, and goes with it")
+		return r, misuse("--language says how --hybrid reads words, and goes with it")
 	}
-	return filterFlags(c.where.Value())
+	r = search.Request{
+		Hybrid: c.hybrid, Language: c.language, Rows: c.limit, Offset: c.offset, FreshOnly: c.fresh,
+	}
+	for _, list := range c.columns.Value() {
+		for name := range strings.SplitSeq(list, ",") {
+			r.Columns = append(r.Columns, strings.TrimSpace(name))
+		}
+	}
+	if c.distance != "" {
+		most, err := strconv.ParseFloat(c.distance, 64)
+		if err != nil {
+			return r, misuse("--max-distance: expected a number, not %q", c.distance)
+		}
+		r.MaxDistance = &most
+	}
+	if err := r.Check(); err != nil {
+		return r, misuse("%v", err)
+	}
+	r.Filter, err = filterFlags(c.where.Value())
+	return r, err
 }
 
-// filterFlags reads conditions of the form COLUMN=VALUE.
+// filterFlags reads conditions of the form COLUMN=VALUE, or in JSON.
 func filterFlags(conditions []string) (map[string]search.Filter, error) {
 	filter := map[string]search.Filter{}
 	for _, condition := range conditions {
+		if strings.HasPrefix(strings.TrimSpace(condition), "{") {
+			more, err := search.ParseFilter(condition)
+			if err != nil {
+				return nil, misuse("--%v", err)
+			}
+			for column, f := range more {
+				if _, twice := filter[column]; twice {
+					return nil, misuse("--filter: column %q is there twice: put its operators into one object", column)
+				}
+				filter[column] = f
+			}
+			continue
+		}
 		column, value, ok := strings.Cut(condition, "=")
 		if !ok || column == "" {
-			return nil, misuse("--filter: expected COLUMN=VALUE, not %q", condition)
+			return nil, misuse("--filter: expected COLUMN=VALUE or a JSON object, not %q", condition)
 		}
 		filter[column] = search.Filter{Values: append(filter[column].Values, value)}
 	}
@@ -80,30 +121,35 @@ func filterFlags(conditions []string) (map[string]search.Filter, error) {
 }
 
 func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
-	filter, err := c.check(env)
+	request, err := c.check(env)
 	if err != nil {
 		return err
 	}
-	if c.key != "" {
-		return c.similar(ctx, env, filter)
+	look := c.similar
+	if c.key == "" {
+		if request.Text = env.args[1]; strings.TrimSpace(request.Text) == "" {
+			return misuse("the text to search for is empty")
+		}
+		look = c.near
 	}
-	text := env.args[1]
-	if strings.TrimSpace(text) == "" {
-		return misuse("the text to search for is empty")
-	}
+	_, err = query.Settled(ctx, func(bool) (struct{}, error) { return struct{}{}, look(ctx, env, request) })
+	return err
+}
+
+// near embeds the text and shows what is near to it.
+func (c *searchCommand) near(ctx context.Context, env *environment, request search.Request) (err error) {
 	pool, p, err := c.pipeline(ctx, env)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	plugins := embedders.New(env.embedders())
-	defer func() { err = errors.Join(err, plugins.Close()) }()
-	vector, err := query.Vector(ctx, plugins, p, text)
-	if err != nil {
-		return err
-	}
-	request := search.Request{
-		Vector: vector, Text: text, Hybrid: c.hybrid, Language: c.language, Rows: c.limit, Filter: filter,
+	if request.Vector, err = query.Asked(ctx, pool, p, request.Text); err != nil {
+		env.log.DebugContext(ctx, "no sidecar answers, so the model is loaded here", "error", err.Error())
+		plugins := embedders.New(env.embedders())
+		defer func() { err = errors.Join(err, plugins.Close()) }()
+		if request.Vector, err = query.Vector(ctx, plugins, p, request.Text); err != nil {
+			return err
+		}
 	}
 	limit := env.config.Queries.SearchTimeout
 	if c.explain {
@@ -129,22 +175,22 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 	if err != nil {
 		return query.Classified(p, err)
 	}
-	return env.showHits(p, hits, c.hybrid)
+	return env.showHits(p, hits, &request)
 }
 
-func (c *searchCommand) similar(ctx context.Context, env *environment, filter map[string]search.Filter) error {
+func (c *searchCommand) similar(ctx context.Context, env *environment, r search.Request) error {
 	pool, p, err := c.pipeline(ctx, env)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
 	hits, err := search.Within(ctx, env.config.Queries.SearchTimeout, func(ctx context.Context) ([]search.Hit, error) {
-		return query.Similar(ctx, pool, p, c.key, search.Request{Rows: c.limit, Filter: filter})
+		return query.Similar(ctx, pool, p, c.key, r)
 	})
 	if err != nil {
 		return err
 	}
-	return env.showHits(p, hits, c.hybrid)
+	return env.showHits(p, hits, &r)
 }
 
 // pipeline connects and finds the pipeline that is the first argument. The caller closes the pool.
@@ -162,12 +208,13 @@ func (*searchCommand) pipeline(ctx context.Context, env *environment) (*pgxpool.
 }
 
 // showHits shows what a search has found.
-func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, hybrid bool) error {
+func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, r *search.Request) error {
 	return e.out.Show(hits, func() output.Table {
-		columns := []string{"key", ">distance", "text"}
-		if hybrid {
-			columns = []string{"key", ">score", ">distance", "text"}
+		columns := []string{"key", ">distance"}
+		if r.Hybrid {
+			columns = []string{"key", ">score", ">distance"}
 		}
+		columns = append(append(columns, r.Columns...), "text")
 		digits := 4
 		if p.Stored == pipeline.StoredBit {
 			digits = 0
@@ -180,10 +227,14 @@ func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, hybrid b
 		}
 		return output.Rows(hits, columns, func(h *search.Hit) []any {
 			row := []any{h.Key}
-			if hybrid {
+			if r.Hybrid {
 				row = append(row, number(h.Score, 4)) //nolint:mnd // digits
 			}
-			return append(row, number(h.Distance, digits), h.Line())
+			row = append(row, number(h.Distance, digits))
+			for _, name := range r.Columns {
+				row = append(row, h.Value(name))
+			}
+			return append(row, h.Line())
 		})
 	})
 }

@@ -9,6 +9,7 @@
 package chunk
 
 import (
+	"cmp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -23,6 +24,8 @@ const (
 	Tokens    Strategy = "tokens"    // between two words
 	Sentences Strategy = "sentences" // between paragraphs; a paragraph that is too long between sentences
 	Markdown  Strategy = "markdown"  // between headings, paragraphs, lists, tables and code blocks
+	Character Strategy = "character" // at a separator, as LangChain's CharacterTextSplitter does
+	Recursive Strategy = "recursive" // at the first of several separators, as RecursiveCharacterTextSplitter does
 )
 
 // Settings say how to cut.
@@ -30,6 +33,10 @@ type Settings struct {
 	Strategy Strategy
 	Tokens   int // most tokens in what is embedded of a chunk, its context line included
 	Overlap  int // most tokens repeated from the chunk before, where a paragraph, table or code block had to be cut
+	// of Character and Recursive, where Overlap is in characters, too: most characters of the text of a chunk
+	Characters int
+	Separators []string // in the order in which they are tried; Character has one
+	Between    string   // what stands between a context and its chunk; "": an empty line
 }
 
 // Text is a text, or a title, and where its tokens end.
@@ -41,15 +48,26 @@ type Text struct {
 // Chunk is a piece of a text: the bytes from Start up to End, both at borders of characters.
 type Chunk struct {
 	Start, End int
-	Context    string // one line for the model to read first: title and headings; may be empty
+	Context    string // for the model to read first, as one line: title and headings; may be empty
+	Between    string // what stands between the two; "": an empty line
+	Joined     string // a separator of which a run counts as one; "": none
+}
+
+// Of is the text of the chunk, without its context.
+func (c Chunk) Of(text string) string {
+	own := text[c.Start:c.End]
+	if c.Joined != "" {
+		own = collapse(own, c.Joined)
+	}
+	return own
 }
 
 // Embedded is what is embedded of a chunk of the text.
 func (c Chunk) Embedded(text string) string {
 	if c.Context == "" {
-		return text[c.Start:c.End]
+		return c.Of(text)
 	}
-	return c.Context + "\n\n" + text[c.Start:c.End]
+	return c.Context + cmp.Or(c.Between, "\n\n") + c.Of(text)
 }
 
 // shares of the limit.
@@ -63,13 +81,16 @@ const (
 // character has.
 //
 // The title, which may be empty, begins the context line of every chunk; the headings above the chunk follow with
-// Markdown.
+// Markdown. With Character and Recursive the context is the title as it is.
 func Cut(s Settings, text, title Text) []Chunk {
 	if s.Strategy == None || s.Strategy == "" {
 		if strings.TrimSpace(text.Text) == "" {
 			return nil
 		}
 		return []Chunk{{Start: 0, End: len(text.Text), Context: line(title.Text)}}
+	}
+	if s.Strategy == Character || s.Strategy == Recursive {
+		return byCharacters(s, text.Text, title.Text)
 	}
 	c := newCutter(s, text, title)
 	switch s.Strategy {

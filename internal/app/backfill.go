@@ -26,9 +26,10 @@ type Backfilled struct {
 	Estimate *estimate.Estimate `json:"estimate,omitempty"` // of a dry run
 }
 
-// Backfill has every row of pipelines looked at, for somebody, whose name goes into the audit. A dry run tells what it
-// would take, or in without why it cannot: who may act need not be able to read tables.
-func Backfill(ctx context.Context, n Options, by string, names []string, dry bool,
+// Backfill has every row of pipelines looked at, or with verbs.Reembed embedded again, for somebody, whose name goes
+// into the audit. A dry run tells what it would take, or in without why it cannot: who may act need not be able to read
+// tables. Behind the name of one pipeline, reembed takes keys.
+func Backfill(ctx context.Context, n Options, v *verbs.Verb, by string, names []string, dry bool,
 ) (list []Backfilled, without []error, err error) {
 	open := connection.Opener{Config: n.Config, Log: n.Log}
 	pool, err := open.Pool(ctx, connection.Few)
@@ -37,11 +38,16 @@ func Backfill(ctx context.Context, n Options, by string, names []string, dry boo
 	}
 	defer pool.Close()
 	actor := verbs.New(pool, by)
-	meant, _, err := actor.Meant(ctx, names)
+	var keys, behind []string
+	if v.One {
+		names, behind = names[:1], names[1:]
+	}
+	meant, keys, err := actor.Meant(ctx, names)
 	if err != nil {
 		return nil, nil, err
 	}
-	done, err := actor.Do(ctx, verbs.Backfill, meant, verbs.Request{DryRun: dry})
+	keys = append(keys, behind...)
+	done, err := actor.Do(ctx, v, meant, verbs.Request{Keys: keys, DryRun: dry})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -49,7 +55,7 @@ func Backfill(ctx context.Context, n Options, by string, names []string, dry boo
 	for i := range done {
 		list[i].Outcome = done[i]
 	}
-	if !dry {
+	if !dry || len(keys) > 0 {
 		return list, nil, nil
 	}
 	found, err := lookup.Named(ctx, pool, names)
@@ -59,7 +65,7 @@ func Backfill(ctx context.Context, n Options, by string, names []string, dry boo
 	plugins := embedders.New(embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact})
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 	for i := range found {
-		e, err := n.rest(ctx, pool, plugins, &found[i])
+		e, err := n.rest(ctx, pool, plugins, &found[i], v == verbs.Reembed)
 		if err != nil {
 			without = append(without, err)
 			continue
@@ -72,8 +78,8 @@ func Backfill(ctx context.Context, n Options, by string, names []string, dry boo
 	return list, without, ctx.Err()
 }
 
-// rest estimates what is to be embedded of a pipeline.
-func (n *Options) rest(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, p *pipeline.Pipeline,
+// rest estimates what is to be embedded of a pipeline, or all of it.
+func (n *Options) rest(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, p *pipeline.Pipeline, all bool,
 ) (estimate.Estimate, error) {
 	var none estimate.Estimate
 	if p.Status != pipeline.Active {
@@ -87,15 +93,17 @@ func (n *Options) rest(ctx context.Context, pool *pgxpool.Pool, plugins *embedde
 	if err != nil {
 		return none, err
 	}
+	o := estimate.Options{DB: pool, Spec: p.Spec, About: about, By: by, Price: n.Config.PriceOf(p.Model)}
+	if all {
+		return estimate.Make(ctx, o)
+	}
 	due, err := worker.FindDue(ctx, worker.Options{
 		Pipeline: p, DB: pool, Queue: queue.New(pool), Service: embed.NewService(nil, 0), Log: n.Log,
 	}, estimate.SampleRows, estimate.SampleBytes)
 	if err != nil {
 		return none, err
 	}
-	return estimate.Rest(ctx, estimate.Options{
-		DB: pool, Spec: p.Spec, About: about, By: by, Price: n.Config.PriceOf(p.Model),
-	}, estimate.Due{
+	return estimate.Rest(ctx, o, estimate.Due{
 		Rows: due.Rows, Texts: due.Missing + due.Stale, Sample: due.Texts, Longer: due.Longer, Stored: p.Stored,
 	})
 }

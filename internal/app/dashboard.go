@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/dashboard"
@@ -16,6 +18,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/internal/named/registry"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/search/compare"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
@@ -66,6 +70,12 @@ func (n *Node) service() *admin.Service {
 		Check: n.one.check,
 		Embed: func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
 			return query.Vector(ctx, n.plugins, p, text)
+		},
+		PlanModel: n.one.planModel,
+		CompareModel: func(ctx context.Context, pool *pgxpool.Pool, name string, questions []compare.Question,
+			access *search.Access,
+		) (compare.Result, error) {
+			return compareModel(ctx, pool, n.plugins, name, questions, access)
 		},
 		Registered: func(ctx context.Context) ([]registry.Known, error) { return registry.Of(n.one.embedders()).List(ctx) },
 		Folders:    func() []models.Info { return folders.Of(n.one.embedders()).List() },

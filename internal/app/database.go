@@ -27,6 +27,8 @@ type Database struct {
 	source   *observe.Source
 	backend  *query.Backend
 	loader   resolve.Loader // of the role that works
+	wished   chan struct{}  // there may be wishes for other models
+	besides  chan struct{}  // there may be indexes to build
 
 	cfg      atomic.Pointer[config.Config] // what is in force
 	deployed deployed
@@ -39,8 +41,8 @@ type Database struct {
 
 func newDatabase(o Options, n *Node, name string, phase observe.Phase) *Database {
 	d := &Database{
-		deployed: deployed{seen: map[held]time.Time{}},
-		o:        o, open: connection.Opener{Config: o.Config, Log: o.Log}, plugins: n.plugins, observer: n.observer,
+		deployed: deployed{seen: map[held]time.Time{}}, wished: make(chan struct{}, 1), besides: make(chan struct{}, 1),
+		o: o, open: connection.Opener{Config: o.Config, Log: o.Log}, plugins: n.plugins, observer: n.observer,
 		source: n.observer.Source(o.Config, name, phase),
 		backend: query.New(query.Options{
 			Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: n.database,
@@ -52,6 +54,13 @@ func newDatabase(o Options, n *Node, name string, phase observe.Phase) *Database
 
 // config is the configuration that is in force.
 func (n *Database) config() *config.Config { return n.cfg.Load() }
+
+// options are those of the program with the configuration that is in force.
+func (n *Database) options() Options {
+	o := n.o
+	o.Config = n.config()
+	return o
+}
 
 // embedders is where plugins and models are found.
 func (n *Database) embedders() embedders.Source {

@@ -17,9 +17,9 @@ import (
 const indexesEvery = 5 * time.Second
 
 // keepIndexes builds the indexes that the configuration asks for as soon as their backfills are done, while the
-// sidecar works. When all are there it asks nothing until kick says that there may be more. The
+// sidecar works. When all are there it asks nothing until a pipeline or a next generation comes that wants one. The
 // function it returns ends that.
-func (n *Database) keepIndexes(ctx context.Context, p *pools, kick <-chan struct{}) (stop func()) {
+func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -36,7 +36,7 @@ func (n *Database) keepIndexes(ctx context.Context, p *pools, kick <-chan struct
 				select {
 				case <-ctx.Done():
 					return
-				case <-kick:
+				case <-n.besides:
 				}
 			} else if !sleep.For(ctx, indexesEvery) {
 				return
@@ -60,11 +60,12 @@ func (n *Database) buildIndexes(ctx context.Context, p *pools) (finished bool, e
 	}
 	finished = true
 	var problems []error
-	for _, spec := range lookup.Configured(n.config(), known) {
+	for _, spec := range withNext(lookup.Configured(n.config(), known), known) {
 		at := lookup.Find(known, spec.Name)
 		if spec.Index == "" || at < 0 || known[at].Status != pipeline.Active {
 			continue
 		}
+		known[at].Index, known[at].IndexBuild = spec.Index, spec.IndexBuild // which only the configuration says
 		began := time.Now()
 		state, statements, err := indexes.Build(ctx, p.stream, &known[at])
 		switch {
@@ -80,4 +81,24 @@ func (n *Database) buildIndexes(ctx context.Context, p *pools) (finished bool, e
 		}
 	}
 	return finished, errors.Join(problems...)
+}
+
+// withNext adds the next generations of pipelines, which get the index that these have.
+func withNext(specs []pipeline.Spec, known []pipeline.Pipeline) []pipeline.Spec {
+	all := slices.Clone(specs)
+	for i := range known {
+		if known[i].Beside == 0 || known[i].Served {
+			continue
+		}
+		live := slices.IndexFunc(known, func(p pipeline.Pipeline) bool { return p.ID == known[i].Beside })
+		if live < 0 {
+			continue
+		}
+		if at := slices.IndexFunc(specs, func(s pipeline.Spec) bool { return s.Name == known[live].Name }); at >= 0 {
+			next := known[i].Spec
+			next.Index, next.IndexBuild = specs[at].Index, specs[at].IndexBuild
+			all = append(all, next)
+		}
+	}
+	return all
 }

@@ -15,7 +15,7 @@ func (n *Node) queries(ctx context.Context, address string) (finish func() error
 	q := n.o.Config.Queries
 	o := serve.Options{
 		Listen: address, Cert: q.Cert, Key: q.Key, Backend: n.one.backend, Observe: n.observer.Request, Log: n.o.Log,
-		Limits: gate.Limits{Stop: n.o.Config.Workers.DrainTimeout}, Search: q.SearchTimeout,
+		Limits: gate.Limits{Stop: n.o.Config.Workers.DrainTimeout}, Search: q.SearchTimeout, Version: n.o.Build.Version,
 	}
 	switch {
 	case q.TokensFile != "":

@@ -24,7 +24,6 @@ type run struct {
 	o       RunOptions
 	service *admin.Service
 	again   chan struct{} // the sidecar is to begin again, with what is configured now
-	kick    chan struct{} // indexes may be configured that are not built
 
 	mu      sync.Mutex
 	sidecar *sidecar.Sidecar
@@ -233,7 +232,7 @@ func (n *Database) take(ctx context.Context, r *run, d *draft) error {
 		}
 	}
 	select {
-	case r.kick <- struct{}{}:
+	case n.besides <- struct{}{}:
 	default:
 	}
 	return err

@@ -131,7 +131,7 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 
 	if o.Reached == nil {
 		return n.keepWorking(ctx, &run{
-			p: &p, o: o, service: service, again: make(chan struct{}, 1), kick: make(chan struct{}, 1),
+			p: &p, o: o, service: service, again: make(chan struct{}, 1),
 		})
 	}
 	s := n.sidecar(&p, o.Role)
@@ -156,7 +156,8 @@ func (n *Database) keepWorking(ctx context.Context, r *run) error {
 	defer n.running.Store(nil)
 	defer n.keepSettled(ctx, r.p, r.o, r.reload)()
 	if r.o.Role != Stream { // who works builds indexes
-		defer n.keepIndexes(ctx, r.p, r.kick)()
+		defer n.keepIndexes(ctx, r.p)()
+		defer n.keepWishes(ctx, r.p)()
 	}
 	defer n.watch(ctx)()
 	return n.work(ctx, r)
@@ -199,7 +200,9 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		Slot: c.Slot.Name, Instance: c.Instance, Host: n.o.Host, Version: n.o.Build.Version,
 		Pool: p.work, Direct: p.stream, Dial: n.open.Dial,
 		Load: func(ctx context.Context) ([]pipeline.Pipeline, error) {
-			return n.loader.Load(ctx, p.work, c.Slot.Name)
+			loaded, err := n.loader.Load(ctx, p.work, c.Slot.Name)
+			n.noticed(loaded)
+			return loaded, err
 		},
 		Forget:     n.loader.Forget,
 		Repair:     func(ctx context.Context) error { return publish.Republish(ctx, p.stream, c.Slot.Name) },

@@ -3,9 +3,11 @@ package app
 import (
 	"context"
 	"errors"
+	"io"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
@@ -50,4 +52,19 @@ func (n *Node) Serve(ctx context.Context, address string) (err error) {
 	n.o.Working(ctx)
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// Talk answers an agent over a pair of streams until the input or ctx ends: about some pipelines, or all.
+func (n *Node) Talk(ctx context.Context, only []string, in io.ReadCloser, out io.WriteCloser) (err error) {
+	defer func() { err = errors.Join(err, n.plugins.Close()) }()
+	pool, err := n.one.open.Pool(ctx, connection.Queries)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	n.one.backend.Follow(nil, pool)
+	return serve.Talk(ctx, serve.Options{
+		Backend: n.one.backend, Only: only, Search: n.o.Config.Queries.SearchTimeout, Version: n.o.Build.Version,
+		Log: n.o.Log,
+	}, in, out)
 }

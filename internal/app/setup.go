@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -23,8 +24,8 @@ type SetUpOptions struct {
 	Adopt    bool // the database is a copy of another
 	DryRun   bool
 	NoChange bool // what is set up otherwise stays so
-	Estimate bool // say of pipelines that are new what their backfill will take
 	Applies  bool // a file is applied: its pipelines are its own, and the word of the audit is apply
+	Estimate bool // say of pipelines that are new, or embed other texts than before, what their backfill will take
 }
 
 // SetUpDone is what a set-up made, or would make.
@@ -80,7 +81,7 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 		return done, err
 	}
 	for _, spec := range specs {
-		if at := lookup.Find(already, spec.Name); at >= 0 && (!o.Applies || kept(spec, already[at].Spec) == "") {
+		if at := lookup.Find(already, spec.Name); at >= 0 && sameTexts(spec, already[at].Spec) {
 			continue
 		}
 		e, err := estimated(ctx, pool, plugins, spec, described[spec.Name], n.Config.PriceOf(spec.Model))
@@ -127,6 +128,12 @@ func (o *SetUpOptions) record(ctx context.Context, n Options, pool *pgxpool.Pool
 		WHERE name = ANY ($2) AND slot_name = $3 AND origin <> $1`, told.File, names, n.Config.Slot.Name); err != nil {
 		n.Log.WarnContext(ctx, "the file of pipelines is not written down", "error", err)
 	}
+}
+
+// sameTexts reports whether a pipeline embeds the texts that it embeds already, as far as its definition goes.
+func sameTexts(configured, set pipeline.Spec) bool {
+	return configured.Text == set.Text && configured.Filter == set.Filter && configured.Chunking == set.Chunking &&
+		slices.Equal(configured.Columns, set.Columns)
 }
 
 // known returns the pipelines that are set up already.

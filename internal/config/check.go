@@ -125,6 +125,9 @@ func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
 				fail(path+".into", "%s", msg)
 			}
 		}
+		if problem := spec.IndexMistake(); problem != "" {
+			fail(path+".index", "%s", strings.TrimPrefix(problem, "index: "))
+		}
 		if problem := spec.ChunkingMistake(); problem != "" {
 			fail(path+".chunking", "%s", problem)
 		}

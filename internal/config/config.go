@@ -49,6 +49,7 @@ type Config struct {
 	told    map[int][]told    // by model of the file, until all of it is read
 	origins map[string]origin // by path of a setting
 	file    string            // the file that was read, or ""
+	folder  findFolder        // of models; nil: none is looked for
 	env     *environ          // for plugins that are allowed to see parts of it
 }
 
@@ -184,6 +185,9 @@ type Log struct {
 	Format string
 	Output string
 }
+
+// findFolder finds the folder of a model.
+type findFolder func(name, dir string, known ...string) (string, error)
 
 // Default returns the configuration of somebody who has set nothing.
 func Default() *Config {

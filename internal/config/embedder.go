@@ -97,18 +97,14 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 		model = c.DefaultModel
 	}
 	e := Embedder{Plugin: plugin, Model: model, Threads: c.Threads, Env: map[string]string{}}
-	folder := model
-	m := c.model(model)
+	folder, m := c.folderOf(model), c.model(model)
 	if m != nil {
-		if e.Plugin != "" && !c.samePlugin(e.Plugin, m.Plugin) {
+		if e.Plugin != "" && !c.samePlugin(e.Plugin, m.Plugin) && e.Plugin != c.byContent(find.Model, m.Plugin, folder) {
 			// Its settings, and a key above all, are for the plugin that the entry names.
 			return e, mistake(fmt.Sprintf("model %q is one of plugin %q, as the configuration has it, not of plugin %q", model,
 				m.Plugin, e.Plugin))
 		}
 		e.ModelSHA256 = m.SHA256
-		if m.Path != "" {
-			folder = absolute(m.Path)
-		}
 		if m.Threads != 0 {
 			e.Threads = m.Threads
 		}
@@ -119,7 +115,7 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	if e.Plugin == "" {
 		e.Plugin = c.Plugins.Default
 	}
-	e.Plugin = c.byContent(find, e.Plugin, folder)
+	e.Plugin = c.byContent(find.Model, e.Plugin, folder)
 	program := e.Plugin
 	if p, _ := c.Plugin(e.Plugin); p != nil {
 		e.PluginSHA256, e.Processes, e.MemoryLimit, e.CallTimeout = p.SHA256, p.Processes, p.MemoryLimit, p.CallTimeout
@@ -155,12 +151,20 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	return e, nil
 }
 
+// folderOf returns the folder of a model, or its name.
+func (c *Config) folderOf(model string) string {
+	if m := c.model(model); m != nil && m.Path != "" {
+		return absolute(m.Path)
+	}
+	return model
+}
+
 // byContent returns the plugin that runs a model folder, if the one that is named is for folders of another kind.
-func (c *Config) byContent(find Finder, plugin, folder string) string {
-	if m := manifest.Of(plugin); folder == "" || m == nil || m.Model.Kind != manifest.Folder {
+func (c *Config) byContent(find findFolder, plugin, folder string) string {
+	if m := manifest.Of(plugin); folder == "" || find == nil || m == nil || m.Model.Kind != manifest.Folder {
 		return plugin
 	}
-	path, err := find.Model(folder, c.ModelDir)
+	path, err := find(folder, c.ModelDir)
 	if err != nil {
 		return plugin
 	}

@@ -31,6 +31,9 @@ type Source struct {
 	PID int
 	// Hostname is the first part of the default of Instance.
 	Hostname string
+	// Folder finds the folder of a model, as Finder.Model does: what lies there may say what plugin it is for. nil: none
+	// is looked for.
+	Folder func(name, dir string, known ...string) (string, error)
 }
 
 // PipelineFlags are the flags, beside those of Settings, that describe pipelines.
@@ -44,6 +47,7 @@ func PipelineFlags() []string {
 // tells how to log.
 func Load(src Source) (cfg *Config, warnings []string, err error) {
 	l := &loader{cfg: Default(), src: src, env: map[string]string{}}
+	l.cfg.folder = src.Folder
 	for _, entry := range src.Environ {
 		if name, value, ok := strings.Cut(entry, "="); ok {
 			l.env[name] = value
@@ -400,16 +404,23 @@ func (c *Config) settlePipelines() {
 			spec.Model = c.DefaultModel
 		}
 		if m := c.model(spec.Model); m != nil && spec.Plugin == "" {
-			spec.Plugin = m.Plugin
+			spec.Plugin = c.byContent(c.folder, m.Plugin, c.folderOf(spec.Model))
 		}
-		if spec.Plugin == "" {
+		named := spec.Plugin != ""
+		if !named {
 			spec.Plugin = c.Plugins.Default
 		}
 		if spec.Model == "" {
 			spec.Model = manifest.For(spec.Plugin).Model.Default
 		}
-		if spec.Chunking.On() && spec.Chunking.Tokens == 0 {
-			spec.Chunking.Tokens = pipeline.DefaultChunkTokens
+		if !named {
+			spec.Plugin = c.byContent(c.folder, spec.Plugin, c.folderOf(spec.Model))
+		}
+		switch c := &spec.Chunking; {
+		case c.ByCharacters() && c.Characters == 0:
+			c.Characters = pipeline.DefaultChunkCharacters
+		case c.On() && !c.ByCharacters() && c.Tokens == 0:
+			c.Tokens = pipeline.DefaultChunkTokens
 		}
 	}
 	nameAll(c.Pipelines)

@@ -12,7 +12,7 @@ func TestLoad_MistakesInSettingsOfAModel(t *testing.T) {
 		"dims: 0":            "expected a number from 1 to 16000",
 		"dims: many":         "expected a whole number",
 		"max_tokens: -1":     "expected a number from 1",
-		"pooling: max":       "expected mean, cls, last or splade, not",
+		"pooling: best":      "expected mean, cls, last, max, weightedmean, mean_sqrt_len or splade, not",
 		"truncate: middle":   "expected right or left",
 		"precision: int4":    "expected fp32, fp16 or int8",
 		"provider: gpu":      "expected cpu, auto, cuda",

@@ -191,3 +191,42 @@ func TestRemoteModels_CallsMayTakeAsLongAsRequests(t *testing.T) {
 		}
 	}
 }
+
+// What a server wants besides is keys and values of its own, which the plugin gets as JSON.
+func TestRemoteModels_Fields(t *testing.T) {
+	t.Parallel()
+	find, dir := remoteFinder(t)
+	file := `
+plugins: {dir: ` + dir + `}
+models:
+  - name: m
+    dialect: openai
+    fields: {encoding_format: null, options: {num_ctx: 8192, stop: [a, "1", 2.5, true]}, user: "${WHO}"}
+    query_fields:
+      input_type: query
+`
+	cfg, err := loadFile(t, file, "WHO=us")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := cfg.Embedder(find, "", "m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"FIELDS":       `{"encoding_format":null,"options":{"num_ctx":8192,"stop":["a","1",2.5,true]},"user":"us"}`,
+		"QUERY_FIELDS": `{"input_type":"query"}`,
+	} {
+		if got := e.Env["EMBEDSIDECAR_PLUGIN_REMOTE_"+name]; got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	for fields, want := range map[string]string{
+		"[a]": "expected keys and values, found a list", "a": "expected keys and values, found a single value",
+	} {
+		_, err := loadFile(t, strings.Replace(file, "{encoding_format", fields+"\n    # {", 1), "WHO=us")
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", fields, err, want)
+		}
+	}
+}

@@ -47,14 +47,23 @@ func filePlaces() *place {
 	for _, of := range manifest.All() {
 		for _, s := range of.Settings {
 			kind := "told"
-			if s.Type == manifest.List {
+			switch s.Type { //nolint:exhaustive // the others are one value
+			case manifest.List:
 				kind = "told list"
+			case manifest.JSON:
+				kind = toldJSON
 			}
 			root.below("models[]." + s.Name).Setting = &Setting{Path: "models[]." + s.Name, Type: kind}
 		}
 	}
 	return root
 }
+
+// toldJSON is the type of a setting that is keys and values as somebody else wants them.
+const toldJSON = "told keys and values"
+
+// takesKeys reports whether the value at a place may be keys and values that nobody here knows.
+func (p *place) takesKeys() bool { return p.Setting != nil && p.Type == toldJSON }
 
 // takesList and takesValue report what the value at a place may be.
 func (p *place) takesList() bool {
@@ -74,7 +83,7 @@ func (p *place) want() string {
 	if p.takesList() {
 		forms = append(forms, "a list")
 	}
-	if p.fields != nil {
+	if p.fields != nil || p.takesKeys() {
 		forms = append(forms, "keys and values")
 	}
 	return strings.Join(forms, " or ")
@@ -100,6 +109,8 @@ func (p *place) schema() map[string]any {
 	var forms []map[string]any
 	scalar := map[string]any{"type": []string{"string", "number", "boolean"}}
 	switch {
+	case p.takesKeys():
+		forms = append(forms, map[string]any{"type": "object"})
 	case !p.takesValue():
 	case p.Type == "version":
 		forms = append(forms, map[string]any{"const": 1})

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -180,6 +181,7 @@ func parseLevel(s *Setting, v string) (any, error) {
 var itemTypes = map[string]func(string) (string, error){
 	"columns":   func(v string) (string, error) { return parseIdent("", v) },
 	"idents":    func(v string) (string, error) { return parseIdent("", v) },
+	"texts":     func(v string) (string, error) { return v, nil },
 	"variables": func(v string) (string, error) { return v, when(!isVariable(v), "%q is no name of a variable", v) },
 }
 
@@ -193,8 +195,14 @@ func (s *Setting) putList(owner reflect.Value, items []string) error {
 		}
 		list = append(list, value)
 	}
-	s.fields(owner)[0].Set(reflect.ValueOf(list))
-	return nil
+	field := s.fields(owner)[0]
+	if field.Kind() != reflect.String {
+		field.Set(reflect.ValueOf(list))
+		return nil
+	}
+	written, err := json.Marshal(list) // so that what has it can be compared
+	field.SetString(string(written))
+	return err
 }
 
 // itemError is a mistake in one element of a list.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -125,6 +126,10 @@ func (r *reader) walk(node ast.Node, path string, p *place, depth int) {
 			r.fail(path, n.GetToken(), noValue)
 		}
 	case *ast.MappingNode, *ast.MappingValueNode:
+		if p.takesKeys() {
+			r.json(node, path, p, depth)
+			return
+		}
 		if p.fields == nil {
 			r.fail(path, startOf(node), "expected "+p.want()+", found keys and values"+unquotedHint(path))
 			return
@@ -144,6 +149,61 @@ func (r *reader) walk(node ast.Node, path string, p *place, depth int) {
 			r.set(p.Setting, path, node, []string{value}, false)
 		}
 	}
+}
+
+// json hands keys and values on that nobody here knows, as JSON.
+func (r *reader) json(node ast.Node, path string, p *place, depth int) {
+	value, ok := r.plain(node, path, depth)
+	if !ok {
+		return
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		r.fail(path, node.GetToken(), "this cannot be written as JSON")
+		return
+	}
+	r.set(p.Setting, path, node, []string{string(text)}, false)
+}
+
+// plain is a node as JSON has it: null stays null.
+func (r *reader) plain(node ast.Node, path string, depth int) (value any, ok bool) {
+	if depth > maxDepth {
+		r.fail(path, node.GetToken(), "the file is nested too deeply, or an alias contains itself")
+		return nil, false
+	}
+	if node, ok = r.unwrap(node, path); !ok {
+		return nil, false
+	}
+	switch n := node.(type) {
+	case *ast.NullNode:
+		return nil, true
+	case *ast.BoolNode:
+		return n.Value, true
+	case *ast.IntegerNode:
+		return n.Value, true
+	case *ast.FloatNode:
+		return n.Value, true
+	case *ast.SequenceNode:
+		list := []any{}
+		for i, item := range n.Values {
+			value, ok := r.plain(item, index(path, i), depth+1)
+			if !ok {
+				return nil, false
+			}
+			list = append(list, value)
+		}
+		return list, true
+	case *ast.MappingNode, *ast.MappingValueNode:
+		values := map[string]any{}
+		for _, entry := range entries(node) {
+			key := entry.Key.GetToken().Value
+			if values[key], ok = r.plain(entry.Value, path+"."+key, depth+1); !ok {
+				return nil, false
+			}
+		}
+		return values, true
+	}
+	return r.scalar(node, path)
 }
 
 // set hands a value on.

@@ -2,18 +2,29 @@ package pipeline
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/embed/chunk"
 )
 
 // Chunking says how the texts of a pipeline are cut into chunks, each with a vector of its own. The zero value: not
 // at all.
 type Chunking struct {
-	Strategy string `json:"strategy,omitempty"` // ChunkTokens, ChunkSentences or ChunkMarkdown; "": none
+	Strategy string `json:"strategy,omitempty"` // one of Chunk...; "": none
 	Tokens   int    `json:"tokens,omitempty"`   // most tokens of a chunk, its context line included
-	Overlap  int    `json:"overlap,omitempty"`  // most tokens that a chunk repeats of the one before it
+	// most tokens, or with ByCharacters characters, that a chunk repeats of the one before it
+	Overlap int `json:"overlap,omitempty"`
+	// of ByCharacters: most characters of a chunk, and where to cut, as a JSON array of texts; "": the usual ones
+	Characters int    `json:"characters,omitempty"`
+	Separators string `json:"separators,omitempty"`
 	// SQL expression over the row that begins each chunk's context line; "": none
 	Context string `json:"context,omitempty"`
+	// of ByCharacters: what stands between a context and its chunk; "": an empty line
+	Between string `json:"between,omitempty"`
 	NoText  bool   `json:"no_text,omitempty"` // the text of chunks is not stored, only where it is
 }
 
@@ -22,6 +33,8 @@ const (
 	ChunkTokens    = "tokens"
 	ChunkSentences = "sentences"
 	ChunkMarkdown  = "markdown"
+	ChunkCharacter = "character"
+	ChunkRecursive = "recursive"
 )
 
 // Limits of the settings.
@@ -29,10 +42,47 @@ const (
 	DefaultChunkTokens = 256
 	MinChunkTokens     = 16
 	MaxChunkTokens     = 8192
+
+	DefaultChunkCharacters = 1000
+	MaxChunkCharacters     = 4 << 20 // no longer text is cut
 )
 
 // On reports whether texts are cut.
 func (c Chunking) On() bool { return c.Strategy != "" }
+
+// ByCharacters reports whether texts are cut as the text splitters of LangChain do it.
+func (c Chunking) ByCharacters() bool {
+	return c.Strategy == ChunkCharacter || c.Strategy == ChunkRecursive
+}
+
+// Cuts returns the separators of ByCharacters, in the order in which they are tried.
+func (c Chunking) Cuts() []string {
+	var list []string
+	if json.Unmarshal([]byte(c.Separators), &list) == nil && len(list) > 0 {
+		return list
+	}
+	if c.Strategy == ChunkCharacter {
+		return []string{"\n\n"}
+	}
+	return []string{"\n\n", "\n", " ", ""}
+}
+
+// Settings say how texts are cut.
+func (c Chunking) Settings() chunk.Settings {
+	s := chunk.Settings{Strategy: chunk.Strategy(c.Strategy), Tokens: c.Tokens, Overlap: c.Overlap}
+	if c.ByCharacters() {
+		s.Characters, s.Separators, s.Between = c.Characters, c.Cuts(), c.Between
+	}
+	return s
+}
+
+// Joined returns the separator of which a run counts as one in the text of a chunk; "": there is none.
+func (c Chunking) Joined() string {
+	if c.Strategy != ChunkCharacter {
+		return ""
+	}
+	return c.Cuts()[0]
+}
 
 // ChunkingMistake returns what is wrong with how texts shall be cut, or "".
 func (s Spec) ChunkingMistake() string {
@@ -45,11 +95,16 @@ func (s Spec) ChunkingMistake() string {
 func (c Chunking) mistake() string {
 	switch {
 	case !c.On() && c != Chunking{}:
-		return "chunking has settings and no strategy: tokens, sentences or markdown"
+		return "chunking has settings and no strategy: " + strategies
 	case !c.On():
 		return ""
-	case c.Strategy != ChunkTokens && c.Strategy != ChunkSentences && c.Strategy != ChunkMarkdown:
-		return fmt.Sprintf("there is no chunking strategy %q: none, tokens, sentences or markdown", c.Strategy)
+	case c.ByCharacters():
+		return c.byCharactersMistake()
+	case !slices.Contains([]string{ChunkTokens, ChunkSentences, ChunkMarkdown}, c.Strategy):
+		return fmt.Sprintf("there is no chunking strategy %q: none, %s", c.Strategy, strategies)
+	case c.Characters != 0 || c.Separators != "" || c.Between != "":
+		return fmt.Sprintf("chunking: characters, separators and context_separator are for character and recursive, not for %s",
+			c.Strategy)
 	case c.Tokens < MinChunkTokens || c.Tokens > MaxChunkTokens:
 		return fmt.Sprintf("chunks of %d tokens: from %d to %d are allowed", c.Tokens, MinChunkTokens, MaxChunkTokens)
 	case c.Overlap < 0 || c.Overlap > c.Tokens/2:
@@ -58,11 +113,37 @@ func (c Chunking) mistake() string {
 	return ""
 }
 
+const strategies = "tokens, sentences, markdown, character or recursive"
+
+func (c Chunking) byCharactersMistake() string {
+	switch {
+	case c.Tokens != 0:
+		return fmt.Sprintf("chunking: the size of %s chunks is in characters, not in tokens", c.Strategy)
+	case c.Characters < 1 || c.Characters > MaxChunkCharacters:
+		return fmt.Sprintf("chunks of %d characters: from 1 to %d are allowed", c.Characters, MaxChunkCharacters)
+	case c.Overlap < 0 || c.Overlap > c.Characters:
+		return fmt.Sprintf("an overlap of %d characters: at most the %d of a chunk", c.Overlap, c.Characters)
+	case c.Strategy == ChunkCharacter && len(c.Cuts()) != 1:
+		return "chunking: the strategy character has one separator; recursive takes several"
+	}
+	return ""
+}
+
+// name is the strategy with what is particular to it, in letters and digits.
+func (c Chunking) name() string {
+	if !c.ByCharacters() {
+		return c.Strategy
+	}
+	const enough = 8
+	sum := sha256.Sum256(fmt.Appendf(nil, "%d %q %q", c.Characters, c.Cuts(), c.Between))
+	return c.Strategy + hex.EncodeToString(sum[:enough])
+}
+
 // ChunkedHash is the text hash, in the ledger, of a row whose text is cut: it covers all that chunks are made of. The
 // number is that of the way of cutting: it changes when the same settings begin to give other chunks.
 func (c Chunking) ChunkedHash(text, context string) [sha256.Size]byte {
 	h := sha256.New()
-	_, _ = fmt.Fprintf(h, "chunks 1 %s %d %d %t %d\n", c.Strategy, c.Tokens, c.Overlap, c.NoText, len(context))
+	_, _ = fmt.Fprintf(h, "chunks 1 %s %d %d %t %d\n", c.name(), c.Tokens, c.Overlap, c.NoText, len(context))
 	_, _ = h.Write([]byte(context))
 	_, _ = h.Write([]byte(text))
 	return [sha256.Size]byte(h.Sum(nil))
@@ -72,7 +153,7 @@ func (c Chunking) ChunkedHash(text, context string) [sha256.Size]byte {
 func (c Chunking) ChunkedHashExpression(text, context string) string {
 	context = "coalesce(" + context + ", '')"
 	return fmt.Sprintf(`sha256(convert_to('chunks 1 %s %d %d %t ' || octet_length(convert_to(%s, pg_client_encoding()::name)) || E'\n' || %s || %s, pg_client_encoding()::name))`,
-		c.Strategy, c.Tokens, c.Overlap, c.NoText, context, context, text)
+		c.name(), c.Tokens, c.Overlap, c.NoText, context, context, text)
 }
 
 // ContextExpression returns the SQL that makes the beginning of a context line from the row called r; NULL where

@@ -12,6 +12,7 @@ type Destination struct {
 // Form is how a destination is made, as the catalogue has it. rows goes by it, and by InSource.
 type Form struct {
 	IntoOID     uint32 // of the embedding table that was looked at; 0: there is none, or it is not known
+	IntoNumber  int16  // of the column that was looked at; 0: an embedding table, or it is not known
 	Stored      Stored // the type of the vectors, or what it is to be
 	Chunked     bool   // the embedding table has the columns of chunks: text_hash is that of a chunk
 	HashIndexed bool   // it has an index by text_hash

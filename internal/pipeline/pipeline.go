@@ -4,6 +4,8 @@
 package pipeline
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -47,7 +49,8 @@ type Spec struct {
 	IntoTable  string
 	// type of a destination that is to be made, and that one that is there must have; "": what fits the model, and any
 	IntoType    Stored
-	Index       string // "hnsw": an index is built when the backfill is done; "": none is
+	Index       string // "hnsw" or "ivfflat": an index is built when the backfill is done; "": none is
+	IndexBuild  IndexBuild
 	Plugin      string // a name or a path; "" means the usual one
 	Model       string // name or folder; "" means the default model
 	Priority    Lane   // lane of live changes
@@ -56,6 +59,36 @@ type Spec struct {
 	Overwrite   bool  // take over a destination that holds vectors of somebody else
 	ColumnLists bool  // publish only the key and the watched columns
 	Chunking    Chunking
+}
+
+// The kinds of indexes that are built.
+const (
+	IndexHNSW    = "hnsw"
+	IndexIVFFlat = "ivfflat"
+)
+
+// IndexBuild is what an index is built with; 0: as pgvector does by itself.
+type IndexBuild struct {
+	M, EfConstruction int // of hnsw: connections of each vector, and how many are looked at to find them
+	Lists             int // of ivfflat; 0: by the number of rows
+}
+
+// IndexMistake returns what is wrong with the index that is asked for, or "".
+func (s Spec) IndexMistake() string {
+	const usualM, usualEf = 16, 64
+	b := s.IndexBuild
+	m, ef := cmp.Or(b.M, usualM), cmp.Or(b.EfConstruction, usualEf)
+	switch {
+	case s.Index != IndexHNSW && (b.M != 0 || b.EfConstruction != 0):
+		return "index: m and ef_construction are of hnsw: kind: hnsw"
+	case s.Index != IndexIVFFlat && b.Lists != 0:
+		return "index: lists is of ivfflat: kind: ivfflat"
+	case s.Index == IndexHNSW && ef < 2*m:
+		return fmt.Sprintf("index: ef_construction is %d and must be at least twice m, which is %d", ef, m)
+	case s.Index == IndexIVFFlat && s.IntoType == StoredSparse:
+		return "index: ivfflat takes no sparse vectors; hnsw does"
+	}
+	return ""
 }
 
 // Pipeline is a Spec that a database has confirmed.
@@ -76,6 +109,9 @@ type Pipeline struct {
 	Extension   string // the schema of pgvector, quoted
 	Generation  int32
 	Fingerprint string // of what made the vectors of this generation
+	Beside      int32  // the pipeline whose other generation this is, which nobody searches; 0: it serves
+	Served      bool   // it serves, or was the last to do so
+	Wished      bool   // somebody asked for another model, and it is not made yet
 	Closed      bool   // it is outside of its hours, by the server's clock
 	Status      Status
 	Detail      string // why the status is not active

@@ -138,6 +138,11 @@ func (p *Pipeline) Distance(stored, vector string) string {
 	return p.sql(p.Stored.is().distance, "{stored}", stored, "{kept}", p.ToStored(vector))
 }
 
+// Between returns the SQL of the distance we search by, between two vectors as they are stored.
+func (p *Pipeline) Between(a, b string) string {
+	return p.sql(p.Stored.is().distance, "{stored}", a, "{kept}", b)
+}
+
 func (p *Pipeline) sql(text string, values ...string) string {
 	return strings.NewReplacer(append(values, "{pgvector}", p.Extension)...).Replace(text)
 }

@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -67,14 +70,8 @@ func (a *Access) enter(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) err
 	if _, err := tx.Exec(ctx, "SET LOCAL row_security = on"); err != nil {
 		return fmt.Errorf("have policies hold: %w", err)
 	}
-	if a.Role != "" {
-		if _, err := tx.Exec(ctx, "SET LOCAL ROLE "+quote(a.Role)); err != nil {
-			pg, ok := errors.AsType[*pgconn.PgError](err)
-			if ok && (pg.Code == pgerrcode.InsufficientPrivilege || pg.Code == pgerrcode.InvalidParameterValue) {
-				return &RoleError{a.Role, err}
-			}
-			return fmt.Errorf("search as role %q: %w", a.Role, err)
-		}
+	if err := a.become(ctx, tx); err != nil {
+		return err
 	}
 	if a.PastRowSecurity {
 		return nil
@@ -94,4 +91,84 @@ func (a *Access) enter(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) err
 		return &RowSecurityError{p.Name, *table}
 	}
 	return nil
+}
+
+// become takes the role.
+func (a *Access) become(ctx context.Context, tx pgx.Tx) error {
+	if a.Role == "" {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, "SET LOCAL ROLE "+quote(a.Role)); err != nil {
+		pg, ok := errors.AsType[*pgconn.PgError](err)
+		if ok && (pg.Code == pgerrcode.InsufficientPrivilege || pg.Code == pgerrcode.InvalidParameterValue) {
+			return &RoleError{a.Role, err}
+		}
+		return fmt.Errorf("search as role %q: %w", a.Role, err)
+	}
+	return nil
+}
+
+// leave runs f as the role of the connection.
+func (a *Access) leave(ctx context.Context, tx pgx.Tx, f func() error) error {
+	if a == nil || a.Role == "" {
+		return f()
+	}
+	if _, err := tx.Exec(ctx, "SET LOCAL ROLE NONE"); err != nil {
+		return fmt.Errorf("stop searching as role %q: %w", a.Role, err)
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	return a.become(ctx, tx)
+}
+
+// DeniedError means that the role that searches may not read what a pipeline is searched by. Its text is for whoever
+// runs the program.
+type DeniedError struct {
+	Pipeline, Role string
+	Grants         []string // that are missing
+	Err            error
+}
+
+func (e *DeniedError) Error() string {
+	return fmt.Sprintf("role %q may not read what pipeline %q is searched by", e.Role, e.Pipeline)
+}
+
+func (e *DeniedError) Unwrap() error { return e.Err }
+
+// Hints are the ways out.
+func (e *DeniedError) Hints() []string { return e.Grants }
+
+// denied tells what a role lacks that was not let in, where that is known.
+func denied(ctx context.Context, db DB, p *pipeline.Pipeline, r *Request, err error) error {
+	if !database.HasCode(err, pgerrcode.InsufficientPrivilege) {
+		return err
+	}
+	if _, role := errors.AsType[*RoleError](err); role {
+		return err
+	}
+	names := slices.Concat(p.Columns, p.Watched, r.Columns, slices.Collect(maps.Keys(r.Filter)))
+	for _, k := range p.Key {
+		names = append(names, k.Name)
+	}
+	if p.InSource() {
+		names = append(names, p.IntoColumn)
+	}
+	if r.Access != nil {
+		names = slices.AppendSeq(names, maps.Keys(r.Access.Fixed))
+	}
+	var into pipeline.Destination
+	if !p.InSource() {
+		into = p.Destination()
+	}
+	told := &DeniedError{Pipeline: p.Name, Err: err}
+	failed := reading(ctx, db, p, r.Access, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, sqlfiles.Query("missing_grants"), pgx.StrictNamedArgs{
+			"table": p.OID, "columns": names, "into_schema": into.Schema, "into": into.Table,
+		}).Scan(&told.Role, &told.Grants)
+	})
+	if failed != nil || len(told.Grants) == 0 {
+		return err
+	}
+	return told
 }

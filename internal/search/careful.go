@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -26,11 +27,11 @@ func (e *rowError) Error() string { return e.err.Error() }
 func (e *rowError) Unwrap() error { return e.err }
 
 // looking runs a search: at first as if no row could make it fail, and carefully when one did.
-func looking(ctx context.Context, db DB, p *pipeline.Pipeline, access *Access, f func(tx pgx.Tx, careful bool) ([]Hit,
+func looking(ctx context.Context, db DB, p *pipeline.Pipeline, r *Request, f func(tx pgx.Tx, careful bool) ([]Hit,
 	error),
 ) (hits []Hit, err error) {
 	for _, careful := range []bool{false, true} {
-		err = reading(ctx, db, p, access, func(tx pgx.Tx) (err error) {
+		err = reading(ctx, db, p, r.Access, func(tx pgx.Tx) (err error) {
 			hits, err = f(tx, careful)
 			return err
 		})
@@ -38,7 +39,7 @@ func looking(ctx context.Context, db DB, p *pipeline.Pipeline, access *Access, f
 			break
 		}
 	}
-	return hits, err
+	return hits, denied(ctx, db, p, r, err)
 }
 
 // reading runs f in a read-only transaction whose statements all see the same rows.
@@ -55,7 +56,43 @@ func reading(ctx context.Context, db DB, p *pipeline.Pipeline, access *Access, f
 	if err := access.enter(ctx, tx, p); err != nil {
 		return err
 	}
+	if err := serves(ctx, tx, p); err != nil {
+		return err
+	}
 	return f(tx)
+}
+
+// ErrSwitched means that another generation of the pipeline serves by now: its vectors have the name that those of this
+// one had. Whoever loads the pipeline anew finds it.
+var ErrSwitched = errors.New("the model of the pipeline was switched meanwhile")
+
+// serves makes sure that the names by which the vectors are called mean those of the question's model. To name them
+// locks the table, against being renamed, until the transaction ends; the server's answer says what was named.
+func serves(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) error {
+	table := p.IntoOID
+	if p.InSource() {
+		table = p.OID
+	}
+	if table == 0 || p.InSource() && p.IntoNumber == 0 {
+		return nil
+	}
+	rows, err := tx.Query(ctx, "SELECT "+p.VectorOf("v")+" FROM "+p.VectorTable()+" AS v LIMIT 0",
+		pgx.QueryExecModeExec) // a statement that was prepared before would tell what it meant then
+	if err != nil {
+		return fmt.Errorf("look at the vectors: %w", err)
+	}
+	rows.Close()
+	fields := rows.FieldDescriptions()
+	switch err := rows.Err(); {
+	case database.HasCode(err, pgerrcode.UndefinedTable, pgerrcode.UndefinedColumn):
+		return ErrSwitched
+	case err != nil:
+		return fmt.Errorf("look at the vectors: %w", err)
+	case len(fields) != 1 || fields[0].TableOID != table,
+		p.InSource() && fields[0].TableAttributeNumber != uint16(p.IntoNumber): //nolint:gosec // at most 1,600
+		return ErrSwitched
+	}
+	return nil
 }
 
 // attempt runs f so that the transaction goes on when it fails.
@@ -80,16 +117,20 @@ func (s *statement) show(ctx context.Context, tx pgx.Tx, rows []candidate, withT
 	if err != nil {
 		return nil, err
 	}
-	read, err := tx.Query(ctx, shownSQL(s.p, withText), args...)
+	read, err := tx.Query(ctx, s.shownSQL(withText), args...)
 	if err != nil {
 		return nil, fmt.Errorf("read rows: %w", err)
 	}
 	var (
 		hits  []Hit
 		place int
+		size  int
 		h     Hit
 	)
 	_, err = pgx.ForEachRow(read, []any{&place, &h.Key, &h.Columns, &h.Text, &h.Chunk}, func() error {
+		if size += len(h.Columns); size > mostReturned {
+			return bad("columns: these rows hold more than %d MiB of them: ask for fewer rows or columns", mostReturned>>20)
+		}
 		c := rows[place-1]
 		h.Distance, h.Score = c.distance, c.score
 		hits = append(hits, h)
@@ -177,6 +218,9 @@ func sqlState(err error) string {
 	}
 	return "unknown"
 }
+
+// mostReturned is how many bytes the columns may have that a search returns.
+const mostReturned = 16 << 20
 
 // part is a part of the source table: some of its blocks, or some places in them. Rows are told apart by where they
 // lie, which takes no index and works for every key.

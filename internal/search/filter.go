@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
@@ -20,12 +21,32 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Filter is a condition on a column: it has one of these values, as Postgres reads them, or it is NULL if that is
-// among them.
+// Filter is a condition on a column. All that is set must hold; values are read as Postgres reads them.
 type Filter struct {
-	Values []string
-	Null   bool
+	Values  []string // it has one of these; given: Values is not nil
+	Null    bool     // it is NULL
+	Except  []string // it has a value, and none of these
+	Present bool     // it is not NULL
+	Bounds  []Bound  // it is beyond each of these
 }
+
+// Bound is a value with which one of a column is compared.
+type Bound struct {
+	Than  Strategy
+	Value string
+}
+
+// Strategy is a comparison, by its number among those of a B-tree.
+type Strategy int
+
+// The comparisons.
+const (
+	Below   Strategy = 1
+	AtMost  Strategy = 2
+	Equal   Strategy = 3
+	AtLeast Strategy = 4
+	Above   Strategy = 5
+)
 
 // Bounds of a filter. They keep a statement from growing without end.
 const (
@@ -33,8 +54,22 @@ const (
 	MaxValues     = 1000
 )
 
-// UnmarshalJSON reads a value, or a list of values any of which will do: strings, numbers, true, false and null. It
-// keeps no more of them than a search takes.
+// Names of operators in a filter.
+const (
+	opEqual = "$eq"
+	opNot   = "$ne"
+	opIn    = "$in"
+	opNotIn = "$nin"
+)
+
+// bounding are the operators that compare.
+var bounding = map[string]Strategy{"$lt": Below, "$lte": AtMost, "$gte": AtLeast, "$gt": Above}
+
+// operators lists the names of all.
+var operators = []string{opEqual, opNot, opIn, opNotIn, "$gt", "$gte", "$lt", "$lte"}
+
+// UnmarshalJSON reads a value, a list of values any of which will do, or an object of operators: {"$gte": 3, "$lt": 9}.
+// Values are strings, numbers, true, false and null. It keeps no more of them than a search takes.
 func (f *Filter) UnmarshalJSON(b []byte) error {
 	*f = Filter{}
 	decoder := json.NewDecoder(bytes.NewReader(b))
@@ -43,46 +78,140 @@ func (f *Filter) UnmarshalJSON(b []byte) error {
 	if err != nil {
 		return err
 	}
-	if first != json.Delim('[') {
-		return f.take(first)
+	if first != json.Delim('{') {
+		values, null, err := operands(decoder, first)
+		f.Values, f.Null = values, null
+		return err
 	}
+	seen := map[string]bool{}
 	for decoder.More() {
-		value, err := decoder.Token()
+		name, err := decoder.Token()
 		if err != nil {
 			return err
 		}
-		if len(f.Values) == MaxValues {
-			return fmt.Errorf("a filter has more than %d values for a column", MaxValues)
+		operator := fmt.Sprint(name)
+		if seen[operator] {
+			return fmt.Errorf("a filter has the operator %s twice for a column", operator)
 		}
-		if err := f.take(value); err != nil {
+		seen[operator] = true
+		if err := f.operator(operator, decoder); err != nil {
 			return err
 		}
+	}
+	if len(seen) == 0 {
+		return errors.New("a filter has no operator for a column: " + strings.Join(operators, ", "))
 	}
 	return nil
 }
 
-func (f *Filter) take(value json.Token) error {
-	switch v := value.(type) {
-	case nil:
-		f.Null = true
-	case string:
-		f.Values = append(f.Values, v)
-	case json.Number:
-		f.Values = append(f.Values, v.String())
-	case bool:
-		f.Values = append(f.Values, fmt.Sprint(v))
+// operator reads what stands behind the name of one.
+func (f *Filter) operator(name string, decoder *json.Decoder) error {
+	than, bounds := bounding[name]
+	if !bounds && !slices.Contains(operators, name) {
+		return fmt.Errorf("a filter has no operator %q: there are %s", shortened(name), strings.Join(operators, ", "))
+	}
+	first, err := decoder.Token()
+	if err != nil {
+		return err
+	}
+	values, null, err := operands(decoder, first)
+	if err != nil {
+		return err
+	}
+	list := first == json.Delim('[')
+	switch {
+	case list != (name == opIn || name == opNotIn):
+		return fmt.Errorf("a filter: %s and %s take a list, other operators one value", opIn, opNotIn)
+	case bounds && null:
+		return fmt.Errorf("a filter: nothing is more or less than null, so %s takes a value", name)
+	case (name == opEqual || name == opIn) && (f.Values != nil || f.Null):
+		return fmt.Errorf("a filter: %s and %s do not go together", opEqual, opIn)
+	case bounds:
+		f.Bounds = append(f.Bounds, Bound{than, values[0]})
+	case name == opEqual || name == opIn:
+		f.Values, f.Null = values, null
 	default:
-		return errors.New("a filter holds strings, numbers, true, false and null, or lists of these")
+		f.Except, f.Present = append(f.Except, values...), f.Present || null
 	}
 	return nil
+}
+
+// operands reads a value or a list of values, of which the first token has been read. A list is not nil.
+func operands(decoder *json.Decoder, first json.Token) (values []string, null bool, err error) {
+	if first != json.Delim('[') {
+		return operand(nil, first)
+	}
+	values = []string{}
+	for decoder.More() {
+		value, err := decoder.Token()
+		if err != nil {
+			return nil, false, err
+		}
+		if len(values) == MaxValues {
+			return nil, false, fmt.Errorf("a filter has more than %d values for a column", MaxValues)
+		}
+		var none bool
+		if values, none, err = operand(values, value); err != nil {
+			return nil, false, err
+		}
+		null = null || none
+	}
+	_, err = decoder.Token() // the end of the list
+	return values, null, err
+}
+
+// operand adds a value, unless it is null.
+func operand(values []string, value json.Token) (all []string, null bool, err error) {
+	switch v := value.(type) {
+	case nil:
+		return values, true, nil
+	case string:
+		return append(values, v), false, nil
+	case json.Number:
+		return append(values, v.String()), false, nil
+	case bool:
+		return append(values, fmt.Sprint(v)), false, nil
+	}
+	return nil, false, errors.New("a filter holds strings, numbers, true, false and null, lists of these, " +
+		`or operators: {"$gte": 3}`)
+}
+
+// Texts returns all values of a filter.
+func (f Filter) Texts() []string {
+	texts := slices.Concat(f.Values, f.Except)
+	for _, b := range f.Bounds {
+		texts = append(texts, b.Value)
+	}
+	return texts
+}
+
+// ParseFilter reads the conditions of a filter in JSON.
+func ParseFilter(text string) (map[string]Filter, error) {
+	var f map[string]Filter
+	if err := json.Unmarshal([]byte(text), &f); err != nil {
+		return nil, bad("filter: %v", err)
+	}
+	return f, nil
+}
+
+// shortened keeps what was given from filling an answer.
+func shortened(s string) string {
+	const most = 40
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "..."
+	}
+	return s
 }
 
 // filterable is a column of the source table as a condition needs it.
 type filterable struct {
-	Name  string
-	Type  string // schema-qualified, without width: ready for a cast
-	Equal string // the operator; "": it has none
+	Name string
+	Type string // schema-qualified, without width: ready for a cast
+	// by Strategy, from 1; empty: its values cannot be compared
+	Operators []string
 }
+
+func (c filterable) comparable() bool { return len(c.Operators) == int(Above) }
 
 // conditionsOf turns filters into SQL over a row, to be put behind an alias and a dot, and adds their parameters.
 // Columns are those of the catalogue; nothing of what was asked for becomes part of the statement. Values that do not
@@ -103,31 +232,75 @@ func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pip
 	if err != nil {
 		return nil, err
 	}
-	conditions, err := s.equal(ctx, tx, p, columns, access.Fixed)
+	conditions, err := s.compare(ctx, tx, p, columns, access.Fixed)
 	if wrong, ok := errors.AsType[*BadRequestError](err); ok { // not that of whoever asks
 		return nil, fmt.Errorf("the fixed filter of a token, pipeline %q: %s", p.Name, wrong.Problem)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if access.Columns != nil {
-		barred := func(c filterable) bool { return !slices.Contains(access.Columns, c.Name) }
-		for _, c := range columns {
-			if _, asked := filter[c.Name]; asked && barred(c) {
-				return nil, &BadRequestError{Problem: fmt.Sprintf("filter: column %q of %s is none to filter by", c.Name,
-					p.Source()), Hint: []string{
-					"the pipeline's configuration may name more: search: {filterable: [" + c.Name + "]}",
-				}}
-			}
-		}
-		columns = slices.DeleteFunc(columns, barred)
+	if columns, err = shared(p, columns, access, "filter", slices.Sorted(maps.Keys(filter))); err != nil {
+		return nil, err
 	}
-	more, err := s.equal(ctx, tx, p, columns, filter)
+	more, err := s.compare(ctx, tx, p, columns, filter)
 	return append(conditions, more...), err
 }
 
-// equal adds a condition for each column of a filter.
-func (s *statement) equal(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, columns []filterable,
+// shared returns the columns that an access lets a request be about, and refuses one that names others.
+func shared(p *pipeline.Pipeline, columns []filterable, access *Access, what string, asked []string) ([]filterable,
+	error,
+) {
+	if access == nil || access.Columns == nil {
+		return columns, nil
+	}
+	barred := func(c filterable) bool { return !slices.Contains(access.Columns, c.Name) }
+	for _, c := range columns {
+		if slices.Contains(asked, c.Name) && barred(c) {
+			return nil, &BadRequestError{
+				Problem: fmt.Sprintf("%s: column %q of %s is none to filter by or to return", what, c.Name, p.Source()),
+				Hint:    []string{"the pipeline's configuration may name more: search: {filterable: [" + c.Name + "]}"},
+			}
+		}
+	}
+	return slices.DeleteFunc(columns, barred), nil
+}
+
+// column returns the column of a name.
+func column(p *pipeline.Pipeline, columns []filterable, what, name string) (filterable, error) {
+	at := slices.IndexFunc(columns, func(c filterable) bool { return c.Name == name })
+	if at < 0 {
+		names := make([]string, len(columns))
+		for i, c := range columns {
+			names[i] = c.Name
+		}
+		return filterable{}, &BadRequestError{
+			Problem: fmt.Sprintf("%s: %s has no column %q", what, p.Source(), name),
+			Hint:    spelling.DidYouMean(name, names),
+		}
+	}
+	return columns[at], nil
+}
+
+// check refuses a condition that makes no sense for the column.
+func (f Filter) check(c filterable) error {
+	values := len(f.Values) + len(f.Except) + len(f.Bounds)
+	switch {
+	case !c.comparable():
+		return bad("filter: column %q is of type %s, whose values cannot be compared", c.Name, c.Type)
+	case values > MaxValues:
+		return bad("filter: column %q has %d values, %d are possible", c.Name, values, MaxValues)
+	case values == 0 && !f.Null && !f.Present, f.Values != nil && len(f.Values) == 0 && !f.Null:
+		return bad("filter: column %q has no value to compare with", c.Name)
+	case slices.ContainsFunc(f.Texts(), func(v string) bool { return strings.ContainsRune(v, 0) || !utf8.ValidString(v) }):
+		return bad("filter: column %q: a value cannot hold a NUL character, nor anything but UTF-8", c.Name)
+	case f.Null && values > 0:
+		return bad("filter: column %q: null goes without other values", c.Name)
+	}
+	return nil
+}
+
+// compare adds the conditions of a filter.
+func (s *statement) compare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, columns []filterable,
 	filter map[string]Filter,
 ) ([]string, error) {
 	var (
@@ -137,35 +310,37 @@ func (s *statement) equal(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, 
 	)
 	for _, name := range slices.Sorted(maps.Keys(filter)) {
 		f := filter[name]
-		at := slices.IndexFunc(columns, func(c filterable) bool { return c.Name == name })
-		switch {
-		case at < 0:
-			return nil, &BadRequestError{
-				Problem: fmt.Sprintf("filter: %s has no column %q", p.Source(), name),
-				Hint:    spelling.DidYouMean(name, comparables(columns)),
-			}
-		case columns[at].Equal == "":
-			return nil, bad("filter: column %q is of type %s, whose values cannot be compared", name, columns[at].Type)
-		case len(f.Values) > MaxValues:
-			return nil, bad("filter: column %q has %d values, %d are possible", name, len(f.Values), MaxValues)
-		case len(f.Values) == 0 && !f.Null:
-			return nil, bad("filter: column %q has no value to compare with", name)
-		case len(f.Values) > 0 && f.Null:
-			return nil, bad("filter: column %q: null goes without other values", name)
+		c, err := column(p, columns, "filter", name)
+		if err == nil {
+			err = f.check(c)
 		}
-		c := columns[at]
-		if f.Null {
-			conditions = append(conditions, quote(name)+" IS NULL")
-			continue
+		if err != nil {
+			return nil, err
 		}
 		k := pipeline.KeyColumn{Type: c.Type, ByInput: slices.Contains(p.ByOutput, name) && !strings.HasSuffix(c.Type, "[]")}
-		values := k.ListOf(f.Values)
-		fitting.Queue("SELECT CAST("+k.TypedList("$1")+" AS "+c.Type+"[]) IS NULL", values)
-		checked = append(checked, c)
-		s.args = append(s.args, values)
 		// The alias comes before each condition, so a column comes first in it.
-		conditions = append(conditions, quote(name)+" "+c.Equal+fmt.Sprintf(" ANY (CAST(%s AS %s[]))",
-			k.TypedList(fmt.Sprintf("$%d", len(s.args))), c.Type))
+		add := func(than Strategy, values []string, is string) {
+			if len(values) == 0 {
+				return
+			}
+			list := k.ListOf(values)
+			fitting.Queue("SELECT CAST("+k.TypedList("$1")+" AS "+c.Type+"[]) IS NULL", list)
+			checked = append(checked, c)
+			s.args = append(s.args, list)
+			conditions = append(conditions, quote(name)+" "+c.Operators[than-1]+fmt.Sprintf(" ANY (CAST(%s AS %s[]))",
+				k.TypedList(fmt.Sprintf("$%d", len(s.args))), c.Type)+is)
+		}
+		add(Equal, f.Values, "")
+		add(Equal, f.Except, " IS FALSE")
+		for _, b := range f.Bounds {
+			add(b.Than, []string{b.Value}, "")
+		}
+		if f.Null {
+			conditions = append(conditions, quote(name)+" IS NULL")
+		}
+		if f.Present {
+			conditions = append(conditions, quote(name)+" IS NOT NULL")
+		}
 	}
 	at, err := fits(ctx, tx, &fitting)
 	if database.Judge(err) == database.Data {
@@ -199,18 +374,7 @@ func fitsKey(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values []stri
 	return err
 }
 
-// comparables are the names of the columns that a filter can be about.
-func comparables(columns []filterable) []string {
-	var names []string
-	for _, c := range columns {
-		if c.Equal != "" {
-			names = append(names, c.Name)
-		}
-	}
-	return names
-}
-
-// filterables lists the columns of the source table with the equality of their types.
+// filterables lists the columns of the source table with the comparisons of their types.
 func filterables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) ([]filterable, error) {
 	columns, err := database.Collect(ctx, tx, "filterable_columns", pgx.RowToStructByName[filterable],
 		pgx.StrictNamedArgs{"table": p.OID})

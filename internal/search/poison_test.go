@@ -96,6 +96,7 @@ func TestP5_APoisonRowOfAPartitionBreaksNoSearch(t *testing.T) {
 	p := *r.pipelines["column"]
 	p.Schema, p.Table, p.Partitioned, p.IntoColumn = "public", "parted", true, "embedding"
 	p.OID = testenv.Value[uint32](r.db, "SELECT 'parted'::regclass::oid")
+	p.IntoNumber = 3
 	p.Text, p.Columns = `(body::jsonb) ->> 't'`, nil
 	hits := r.find(&p, search.Request{Vector: vector.Of("x", dims), Rows: 1000, Hybrid: true, Text: "words"})
 	worded := 0

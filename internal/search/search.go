@@ -9,13 +9,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -29,14 +32,40 @@ type Request struct {
 	Hybrid   bool              // both, by reciprocal rank fusion
 	Language string            // text search configuration of a hybrid search; "": the database's own
 	Rows     int               // at most; 1 to MaxRows
+	Offset   int               // rows before them that are left out; with Rows at most MaxRows
 	Filter   map[string]Filter // conditions on columns of the source table, all of which must hold
-	Access   *Access           // what whoever asks may see; nil: whatever the connection may
+	Columns  []string          // of the source table that are returned beside the key
+	// vectors farther away are not found; nil: any distance. A hybrid search still finds rows by their words
+	MaxDistance *float64
+	FreshOnly   bool    // only rows without a task, whose vectors are of their present texts
+	Access      *Access // what whoever asks may see; nil: whatever the connection may
+}
+
+// Check refuses what makes no sense for any pipeline.
+func (r *Request) Check() error {
+	switch {
+	case r.Rows < 1 || r.Rows > MaxRows:
+		return bad("expected a number of rows from 1 to %d, not %d", MaxRows, r.Rows)
+	case r.Offset < 0 || r.Offset+r.Rows > MaxRows:
+		return bad("offset: expected a number from 0 to %d, since a search finds %d rows at most", MaxRows-r.Rows, MaxRows)
+	case r.MaxDistance != nil && (math.IsNaN(*r.MaxDistance) || math.IsInf(*r.MaxDistance, 0)):
+		return bad("max_distance: expected a number")
+	case len(r.Columns) > MaxConditions:
+		return bad("columns: %d are possible, not %d", MaxConditions, len(r.Columns))
+	}
+	return nil
+}
+
+// page returns what is shown of the rows that were found.
+func (r *Request) page(hits []Hit) []Hit {
+	hits = hits[min(len(hits), r.Offset):]
+	return hits[:min(len(hits), r.Rows)]
 }
 
 // Hit is a row that was found.
 type Hit struct {
 	Key     string          `json:"key"`     // as the program writes keys everywhere
-	Columns json.RawMessage `json:"columns"` // the key's columns with their values
+	Columns json.RawMessage `json:"columns"` // the key's columns with their values, and those that were asked for
 	// cosine distance, 0 to 2, number of differing bits, or negative inner product; nil: not among the nearest
 	Distance *float64 `json:"distance,omitempty"`
 	Score    *float64 `json:"score,omitempty"` // of a hybrid search: larger is better, at most 2/61
@@ -51,9 +80,31 @@ func (h *Hit) Line() string {
 	if h.Problem != "" {
 		return "! " + h.Problem
 	}
+	return preview(h.Text)
+}
+
+// preview is the beginning of a text on one line.
+func preview(s string) string {
 	const most = 80
-	text := []rune(h.Text)
+	text := []rune(s)
 	return strings.Join(strings.Fields(string(text[:min(len(text), most)])), " ")
+}
+
+// Value returns the value of a column that was asked for, on one line.
+func (h *Hit) Value(column string) string {
+	var values map[string]json.RawMessage
+	if json.Unmarshal(h.Columns, &values) != nil {
+		return ""
+	}
+	value := string(values[column])
+	var text string
+	switch {
+	case value == "null":
+		return ""
+	case json.Unmarshal(values[column], &text) == nil:
+		value = text
+	}
+	return preview(value)
 }
 
 // Chunk is a piece of a row's text.
@@ -88,11 +139,18 @@ func (e *UnavailableError) Error() string { return e.Problem }
 // Limit is how long the database may work on a search, unless something else is configured.
 const Limit = 10 * time.Second
 
+// lockTries is how often a search begins again that found what it reads locked for as long as a session waits: a switch
+// of the model holds its tables for less than that on a calm machine, and for more on a busy one.
+const lockTries = 4
+
 // Within gives a search a time limit: a database that hangs holds nobody who asks.
 func Within[T any](ctx context.Context, limit time.Duration, look func(ctx context.Context) (T, error)) (T, error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	found, err := look(limited)
+	for i := 1; i < lockTries && database.HasCode(err, pgerrcode.LockNotAvailable); i++ {
+		found, err = look(limited)
+	}
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		err = &UnavailableError{Problem: fmt.Sprintf("the database did not answer the search within %s: retry later; "+
 			"if searches take that long there, an index makes them faster", limit)}
@@ -113,8 +171,12 @@ var ErrNoRow = errors.New("there is no such row, or it has no vector")
 // No row can break the search of others (P5): where the pipeline's text or filter fails on a row, the row is shown
 // without its text, or is left out if it is the filter that fails.
 func Find(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) ([]Hit, error) {
-	return looking(ctx, db, p, r.Access, func(tx pgx.Tx, careful bool) ([]Hit, error) {
-		return find(ctx, tx, p, r, careful)
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
+	return looking(ctx, db, p, &r, func(tx pgx.Tx, careful bool) ([]Hit, error) {
+		hits, err := find(ctx, tx, p, r, r.Offset+r.Rows, careful)
+		return r.page(hits), err
 	})
 }
 
@@ -128,9 +190,10 @@ func Similar(ctx context.Context, db DB, p *pipeline.Pipeline, key string, r Req
 	if r.Hybrid {
 		return nil, bad("similar rows are found by their vectors alone")
 	}
-	wanted := r.Rows
-	r.Rows++ // the row itself is nearest
-	return looking(ctx, db, p, r.Access, func(tx pgx.Tx, careful bool) ([]Hit, error) {
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
+	return looking(ctx, db, p, &r, func(tx pgx.Tx, careful bool) ([]Hit, error) {
 		if err := fitsKey(ctx, tx, p, values); err != nil {
 			return nil, err
 		}
@@ -140,13 +203,51 @@ func Similar(ctx context.Context, db DB, p *pipeline.Pipeline, key string, r Req
 		}
 		near := r
 		near.Vector = p.Stored.Given(stored)
-		hits, err := find(ctx, tx, p, near, careful)
+		hits, err := find(ctx, tx, p, near, r.Offset+r.Rows+1, careful) // the row itself is nearest
 		if err != nil {
 			return nil, err
 		}
-		hits = slices.DeleteFunc(hits, func(h Hit) bool { return h.Key == actual })
-		return hits[:min(len(hits), wanted)], nil
+		return r.page(slices.DeleteFunc(hits, func(h Hit) bool { return h.Key == actual })), nil
 	})
+}
+
+// Visible returns ErrNoRow if an access is for some rows only and the one of a key is not among them, *BadRequestError
+// if it is no key, and *RowSecurityError.
+func Visible(ctx context.Context, db DB, p *pipeline.Pipeline, key string, access *Access) error {
+	values, err := pipeline.SplitKey(key, len(p.Key))
+	if err != nil {
+		return bad("%q is no key of %s: it has %d columns", key, p.Source(), len(p.Key))
+	}
+	return reading(ctx, db, p, access, func(tx pgx.Tx) error {
+		if err := fitsKey(ctx, tx, p, values); err != nil || access == nil || len(access.Fixed) == 0 && access.Role == "" {
+			return err
+		}
+		s := &statement{}
+		params := s.keyOf(p, values)
+		conditions, err := s.conditionsOf(ctx, tx, p, nil, access)
+		if err != nil {
+			return err
+		}
+		var there bool
+		err = tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+source(p, "s")+" WHERE "+p.MatchKey("s", params)+
+			and("s", conditions)+")", s.args...).Scan(&there)
+		if err != nil {
+			return fmt.Errorf("look for a row: %w", err)
+		}
+		if !there {
+			return ErrNoRow
+		}
+		return nil
+	})
+}
+
+// keyOf makes the values of a key parameters.
+func (s *statement) keyOf(p *pipeline.Pipeline, values []string) (params []string) {
+	for i, v := range values {
+		s.args = append(s.args, v)
+		params = append(params, p.Key[i].Typed(fmt.Sprintf("$%d", i+1)))
+	}
+	return params
 }
 
 // storedVector returns the vector of one row, and its key as the row prints it.
@@ -154,11 +255,7 @@ func storedVector(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values [
 	vector []float32, err error,
 ) {
 	s := &statement{}
-	params := make([]string, len(values))
-	for i, v := range values {
-		s.args = append(s.args, v)
-		params[i] = p.Key[i].Typed(fmt.Sprintf("$%d", i+1))
-	}
+	params := s.keyOf(p, values)
 	// What may not be seen may not be compared with.
 	conditions, err := s.conditionsOf(ctx, tx, p, nil, access)
 	if err != nil {
@@ -194,8 +291,11 @@ type Explanation struct {
 
 // Explain returns the statements that find the rows of a search and the plans that the server has for them.
 func Explain(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) (e Explanation, err error) {
+	if err := r.Check(); err != nil {
+		return e, err
+	}
 	err = reading(ctx, db, p, r.Access, func(tx pgx.Tx) error {
-		s, err := prepare(ctx, tx, p, r)
+		s, err := prepare(ctx, tx, p, r, r.Offset+r.Rows)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -238,6 +239,17 @@ func TestFind_Filters(t *testing.T) {
 			`{"at": "2026-01-05T00:00:00Z"}`:              `id = 4`,
 			`{"deleted_at": null}`:                        `deleted_at IS NULL`,
 			`{"tenant": 3, "deleted_at": null, "id": 13}`: `id = 13`,
+
+			`{"tenant": {"$gte": 1, "$lt": 3}}`:                            `tenant >= 1 AND tenant < 3`,
+			`{"tenant": {"$in": [1, 4]}}`:                                  `tenant IN (1, 4)`,
+			`{"tenant": {"$nin": [1, 4]}, "id": {"$lte": 9}}`:              `tenant NOT IN (1, 4) AND id <= 9`,
+			`{"deleted_at": {"$ne": null}, "Status; --": {"$eq": "odd"}}`:  `deleted_at IS NOT NULL AND id % 2 = 1`,
+			`{"at": {"$gt": "2026-01-05", "$lte": "2026-01-09T00:00Z"}}`:   `id BETWEEN 5 AND 8`,
+			`{"author": {"$gt": "AUTHOR1"}}`:                               `author > 'author1'`,
+			`{"mood": {"$lt": "bad"}}`:                                     `mood < 'bad'`,
+			`{"code": {"$ne": "c7' OR true --"}}`:                          `true`,
+			`{"deleted_at": {"$ne": "2026-01-05"}}`:                        `deleted_at <> '2026-01-05'`,
+			`{"tenant": {"$nin": [1, null]}, "id": {"$gt": 5, "$ne": 17}}`: `tenant <> 1 AND id > 5 AND id <> 17`,
 		} {
 			var f map[string]search.Filter
 			if err := json.Unmarshal([]byte(filter), &f); err != nil {
@@ -255,6 +267,8 @@ func TestFind_Filters(t *testing.T) {
 			`{"no such": 1}`, `{"tenant": "x"}`, `{"tenant": []}`, `{"place": "(1,2)"}`, `{"ctid": "(0,1)"}`, `{"tableoid": 1}`,
 			`{"id; DROP TABLE docs": 1}`,
 			`{"tenant": [1, null]}`, `{"mood": "ugly"}`, `{"tenant": 99999999999999}`,
+			`{"tenant": {"$gt": "1 OR true"}}`, `{"tenant": {"$in": []}}`, `{"place": {"$gt": "(1,2)"}}`,
+			`{"tenant": {"$in": [1, null]}}`, `{"tags": {"$ne": "no JSON"}}`,
 		} {
 			var f map[string]search.Filter
 			if err := json.Unmarshal([]byte(filter), &f); err != nil {
@@ -267,6 +281,91 @@ func TestFind_Filters(t *testing.T) {
 			}); !errors.As(err, &wrong) {
 				t.Errorf("%s: %s: %v, %v, want a bad request", name, filter, keys(hits), err)
 			}
+		}
+	}
+}
+
+// TestFilter_WhatIsNone: operators that there are not, and values that none takes.
+func TestFilter_WhatIsNone(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		`{"a": {}}`, `{"a": {"$or": [1]}}`, `{"a": {"gt": 1}}`, `{"a": {"$gt": null}}`, `{"a": {"$gt": [1]}}`,
+		`{"a": {"$in": 1}}`, `{"a": {"$in": [[1]]}}`, `{"a": {"$eq": {"$gt": 1}}}`, `{"a": {"$gt": 1, "$gt": 2}}`,
+		`{"a": {"$eq": 1, "$in": [1]}}`, `[1]`, `"a"`, `{"a": {"$gt": 1`, `{"a": [{}]}`,
+	} {
+		if f, err := search.ParseFilter(text); err == nil {
+			t.Errorf("%s is read as %v", text, f)
+		}
+	}
+}
+
+// TestFind_Pages: rows by pages are those of one long answer, up to a distance, with the columns that are asked for.
+func TestFind_Pages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 0, 60)
+	question := vector.Of("question", dims)
+	for name, p := range r.pipelines {
+		all := r.find(p, search.Request{Vector: question, Rows: 60})
+		var paged []search.Hit
+		for offset := 0; offset < 60; offset += 7 {
+			paged = append(paged, r.find(p, search.Request{Vector: question, Rows: 7, Offset: offset})...)
+		}
+		if !slices.Equal(keys(paged), keys(all)) {
+			t.Errorf("%s: by pages %v, want %v", name, keys(paged), keys(all))
+		}
+		most := *all[20].Distance
+		within := slices.IndexFunc(all, func(h search.Hit) bool { return *h.Distance > most })
+		if got := r.find(p, search.Request{Vector: question, Rows: 60, MaxDistance: &most}); len(got) != within {
+			t.Errorf("%s: %d rows up to the distance of row 21, want %d", name, len(got), within)
+		}
+		similar, err := search.Similar(t.Context(), r.pool, p, "9", search.Request{Rows: 59})
+		second, err2 := search.Similar(t.Context(), r.pool, p, "9", search.Request{Rows: 3, Offset: 5})
+		if err := errors.Join(err, err2); err != nil || !slices.Equal(keys(second), keys(similar)[5:8]) {
+			t.Errorf("%s: similar rows 6 to 8 are %v, %v, of %v", name, keys(second), err, keys(similar))
+		}
+		var wrong *search.BadRequestError
+		for _, bad := range []search.Request{
+			{Rows: 1, Offset: -1},
+			{Rows: 1, Offset: search.MaxRows},
+			{Rows: 0},
+			{Rows: 1, Columns: []string{"nosuch"}},
+			{Rows: 1, Columns: []string{`id" FROM pg_authid --`}},
+		} {
+			bad.Vector = question
+			if _, err := search.Find(t.Context(), r.pool, p, bad); !errors.As(err, &wrong) {
+				t.Errorf("%s: %+v: %v, want a bad request", name, bad, err)
+			}
+		}
+	}
+	r.db.MustExec(`UPDATE docs SET body = repeat('x', 100000) WHERE id = 7`)
+	hits := r.find(r.pipelines["table"], search.Request{
+		Vector: vector.Of("row 7", dims), Rows: 1, Columns: []string{"Status; --", "mood", "tags", "deleted_at", "body"},
+	})
+	var got map[string]any
+	if err := json.Unmarshal(hits[0].Columns, &got); err != nil || len(got["body"].(string)) != 65536 {
+		t.Fatalf("%.200s: %v", hits[0].Columns, err)
+	}
+	delete(got, "body")
+	want := map[string]any{"id": 7.0, "Status; --": "odd", "mood": "bad", "tags": map[string]any{}, "deleted_at": nil}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("columns %v, want %v", got, want)
+	}
+}
+
+// TestFind_FreshOnly: rows that wait, or have failed, are left out, and others take their places.
+func TestFind_FreshOnly(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 0, 20)
+	for name, p := range r.pipelines {
+		all := r.find(p, search.Request{Vector: vector.Of("question", dims), Rows: 20})
+		r.db.MustExec(`DELETE FROM embedsidecar.task`)
+		for i, state := range []string{"todo", "failed", "cancelled"} {
+			r.db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at, state)
+				VALUES ($1, $2, 1, pg_current_xact_id(), '0/1', '0/1', now(), $3::text::embedsidecar.task_state)`, p.ID, all[i].Key, state)
+		}
+		fresh := r.find(p, search.Request{Vector: vector.Of("question", dims), Rows: 3, FreshOnly: true})
+		if !slices.Equal(keys(fresh), keys(all)[3:6]) {
+			t.Errorf("%s: %v, want %v of %v", name, keys(fresh), keys(all)[3:6], keys(all))
 		}
 	}
 }

@@ -54,7 +54,7 @@ func sameKey(p *pipeline.Pipeline, a, b string) string {
 
 // near returns the search by vector: the keys of the rows whose vectors are nearest to $1, of at most $2 vectors, with
 // the nearest chunk of each and the number of vectors. A vector whose row is gone, which waits to be swept out of an
-// embedding table, is not found.
+// embedding table, is not found. Of several that are as near as the last, the key decides, so that pages fit together.
 func (s *statement) near(exact bool) string {
 	p := s.p
 	chunk, best := "", "NULL::integer"
@@ -72,10 +72,11 @@ func (s *statement) near(exact bool) string {
 	}
 	return "WITH embedsidecar_nearest AS MATERIALIZED (\n  SELECT " + selectKeys(p, "s") + ", " + distance +
 		" AS embedsidecar_distance" + chunk + "\n  FROM " + from +
-		"\n  WHERE " + where + "\n  ORDER BY " + order + " LIMIT $2)\n" +
+		"\n  WHERE " + where + "\n  ORDER BY " + order + " FETCH FIRST ($2) ROWS WITH TIES)\n" +
 		"SELECT " + keyText(p) + ", pg_catalog.min(embedsidecar_distance), " + best +
 		", (SELECT pg_catalog.count(*) FROM embedsidecar_nearest)\n" +
-		"FROM embedsidecar_nearest GROUP BY " + ownKeys(p) + "\nORDER BY pg_catalog.min(embedsidecar_distance), " + ownKeys(p)
+		"FROM embedsidecar_nearest GROUP BY " + ownKeys(p) + "\nORDER BY pg_catalog.min(embedsidecar_distance), " + ownKeys(p) +
+		" LIMIT $2"
 }
 
 // vectors returns the vector of a source row s, and the FROM item that has both; of an embedding table it is called v.
@@ -110,14 +111,19 @@ func keyText(p *pipeline.Pipeline) string {
 // shownSQL returns the statement that reads what is shown of rows, by their keys ($1 and on, an array for each column)
 // and the numbers of their nearest chunks (the last parameter). Only for these rows text and filter are evaluated. A
 // row that the filter excludes by now is not shown, though its vector may still be there.
-func shownSQL(p *pipeline.Pipeline, withText bool) string {
-	arrays, names, keys, columns := make([]string, len(p.Key)), make([]string, len(p.Key)), make([]string, len(p.Key)),
-		make([]string, len(p.Key))
+func (s *statement) shownSQL(withText bool) string {
+	p := s.p
+	arrays, names, keys := make([]string, len(p.Key)), make([]string, len(p.Key)), make([]string, len(p.Key))
+	var columns []string
 	for i, k := range p.Key {
 		arrays[i] = "pg_catalog.unnest(" + k.TypedList(fmt.Sprintf("$%d", i+1)) + ")"
 		names[i], keys[i] = own(i), "k."+own(i)
-		columns[i] = literal(k.Name) + ", " + k.JSON("r."+quote(k.Name))
+		columns = append(columns, literal(k.Name)+", "+k.JSON("r."+quote(k.Name)))
 	}
+	for _, c := range s.wanted {
+		columns = append(columns, literal(c.Name)+", "+returned(c))
+	}
+	shown := strings.Join(columns, ", ")
 	text, chunk, piece := "''", "NULL::jsonb", ""
 	if withText {
 		text = "pg_catalog.left(" + p.TextExpression() + ", " + strconv.Itoa(previewed) + ")"
@@ -132,11 +138,23 @@ func shownSQL(p *pipeline.Pipeline, withText bool) string {
 			" AND c.chunk_no = k.embedsidecar_chunk) AS embedsidecar_piece ON true"
 	}
 	return "SELECT k.embedsidecar_place, " + p.KeyExpression("r") + ", pg_catalog.jsonb_build_object(" +
-		strings.Join(columns, ", ") + "), coalesce(" + text + ", ''), " + chunk +
+		shown + "), coalesce(" + text + ", ''), " + chunk +
 		"\nFROM ROWS FROM (" + strings.Join(arrays, ", ") + fmt.Sprintf(", pg_catalog.unnest($%d::integer[])", len(p.Key)+1) +
 		") WITH ORDINALITY AS k (" + strings.Join(names, ", ") +
 		", embedsidecar_chunk, embedsidecar_place)\nJOIN " + source(p, "r") + " ON " + p.MatchKey("r", keys) + piece +
 		"\nWHERE " + p.FilterExpression() + "\nORDER BY k.embedsidecar_place"
+}
+
+// mostCharacters is how much of the value of a column is returned.
+const mostCharacters = 65536
+
+// returned is the SQL of the value of a column of row r, of which a long one is cut.
+func returned(c filterable) string {
+	value := "r." + quote(c.Name)
+	printed := "pg_catalog.format('%s', " + value + ")"
+	return fmt.Sprintf("CASE WHEN pg_catalog.length(%[1]s) > %[2]d THEN pg_catalog.to_jsonb(pg_catalog.left(%[1]s, %[2]d))"+
+		" WHEN %[3]s IS NULL THEN NULL ELSE pg_catalog.to_jsonb(%[4]s) END", printed, mostCharacters, value,
+		pipeline.KeyColumn{Type: c.Type}.JSON(value))
 }
 
 // wording returns the search for the words of $1, a tsquery: the keys of at most $2 rows of a part of the table, best

@@ -21,17 +21,17 @@ type statement struct {
 	// $1 the vector, $2 candidates, then the values of conditions; a search for words has the lexemes as $1
 	args       []any
 	conditions []string
-	candidates int    // vectors looked at, and rows with the words
-	indexed    bool   // an index may find the nearest, or some of them
-	language   string // hybrid: a text search configuration, quoted
-	lexemes    string // hybrid: the words of the text, as a tsquery prints them; "": it has none
-	index      string // hybrid: what could make it faster
+	rows       int          // how many are wanted
+	wanted     []filterable // columns that are returned
+	candidates int          // vectors looked at, and rows with the words
+	indexed    bool         // an index may find the nearest, or some of them
+	language   string       // hybrid: a text search configuration, quoted
+	lexemes    string       // hybrid: the words of the text, as a tsquery prints them; "": it has none
+	index      string       // hybrid: what could make it faster
 }
 
-func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request) (*statement, error) {
+func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, rows int) (*statement, error) {
 	switch {
-	case r.Rows < 1 || r.Rows > MaxRows+1:
-		return nil, bad("expected a number of rows from 1 to %d, not %d", MaxRows, r.Rows)
 	case p.Stored == pipeline.StoredSparse:
 		if err := embed.CheckPairs(r.Vector, p.Dims); err != nil {
 			return nil, fmt.Errorf("search %q: %w", p.Name, err)
@@ -40,13 +40,16 @@ func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request) (*
 		return nil, fmt.Errorf("search %q: a vector of %d numbers, want %d", p.Name, len(r.Vector), p.Dims)
 	}
 	vector := pipeline.VectorText(p.Stored == pipeline.StoredSparse, p.Dims, r.Vector)
-	s := &statement{p: p, request: r, candidates: r.Rows, args: []any{vector, 0}}
+	s := &statement{p: p, request: r, rows: rows, candidates: rows, args: []any{vector, 0}}
 	if r.Hybrid {
-		s.candidates = max(r.Rows, hybridCandidates)
+		s.candidates = max(rows, hybridCandidates)
 	}
 	s.args[1] = s.candidates
 	var err error
 	if s.conditions, err = s.conditionsOf(ctx, tx, p, r.Filter, r.Access); err != nil {
+		return nil, err
+	}
+	if err = s.want(ctx, tx, r.Columns); err != nil {
 		return nil, err
 	}
 	if r.Hybrid {
@@ -62,6 +65,28 @@ func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request) (*
 		return nil, err
 	}
 	return s, s.tune(ctx, tx)
+}
+
+// want looks the columns up that are returned.
+func (s *statement) want(ctx context.Context, tx pgx.Tx, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	columns, err := filterables(ctx, tx, s.p)
+	if err != nil {
+		return err
+	}
+	if columns, err = shared(s.p, columns, s.request.Access, "columns", names); err != nil {
+		return err
+	}
+	for _, name := range names {
+		c, err := column(s.p, columns, "columns", name)
+		if err != nil {
+			return err
+		}
+		s.wanted = append(s.wanted, c)
+	}
+	return nil
 }
 
 // argsOf returns the parameters of the search by vector, or of that for words.
@@ -178,9 +203,22 @@ func fuse(near, worded []candidate) []candidate {
 	return fused
 }
 
-// find looks for candidates until as many rows as are wanted can be shown.
-func find(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, careful bool) ([]Hit, error) {
-	s, err := prepare(ctx, tx, p, r)
+// near cuts off what is too far away, and reports whether all that is left to find is.
+func (r *Request) near(found []candidate) (near []candidate, ended bool) {
+	if r.MaxDistance == nil {
+		return found, false
+	}
+	for i, c := range found {
+		if *c.distance > *r.MaxDistance {
+			return found[:i], true
+		}
+	}
+	return found, false
+}
+
+// find looks for candidates until so many rows can be shown.
+func find(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, rows int, careful bool) ([]Hit, error) {
+	s, err := prepare(ctx, tx, p, r, rows)
 	if err != nil {
 		return nil, err
 	}
@@ -199,6 +237,7 @@ func find(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, caref
 			exact = true
 			continue
 		}
+		found, ended := r.near(found)
 		if s.lexemes != "" {
 			worded, err := words(ctx, tx)
 			if err != nil {
@@ -208,23 +247,65 @@ func find(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, caref
 		} else if r.Hybrid {
 			found = fuse(found, nil)
 		}
-		hits := []Hit{}
-		for portion := range slices.Chunk(found, r.Rows) { // the filter may exclude some by now
-			if len(hits) >= r.Rows {
-				break
-			}
-			more, err := show(ctx, tx, portion)
-			if err != nil {
-				return nil, err
-			}
-			hits = append(hits, more...)
+		hits, err := s.shownOf(ctx, tx, found, show)
+		if err != nil {
+			return nil, err
 		}
 		// Several chunks of one row may have taken the places of other rows.
-		if len(hits) >= r.Rows || vectors < s.candidates || s.candidates >= MaxRows {
-			return hits[:min(len(hits), r.Rows)], nil
+		if len(hits) >= rows || ended || vectors < s.candidates || s.candidates >= MaxRows {
+			return hits[:min(len(hits), rows)], nil
 		}
 		if err := s.widen(ctx, tx); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// shownOf shows as many rows as are wanted of those that were found. The pipeline's filter may exclude some by now, and
+// others may wait to be embedded again.
+func (s *statement) shownOf(ctx context.Context, tx pgx.Tx, found []candidate,
+	show func(ctx context.Context, tx pgx.Tx, rows []candidate) ([]Hit, error),
+) ([]Hit, error) {
+	hits := []Hit{}
+	for portion := range slices.Chunk(found, s.rows) {
+		if len(hits) >= s.rows {
+			break
+		}
+		if s.request.FreshOnly {
+			var err error
+			if portion, err = s.fresh(ctx, tx, portion); err != nil {
+				return nil, err
+			}
+		}
+		more, err := show(ctx, tx, portion)
+		if err != nil {
+			return nil, err
+		}
+		hits = append(hits, more...)
+	}
+	return hits, nil
+}
+
+// fresh leaves out the rows that have a task: their texts may have changed since they were embedded. The tasks are read
+// by the program's role: that of a token need not see the queue.
+func (s *statement) fresh(ctx context.Context, tx pgx.Tx, rows []candidate) ([]candidate, error) {
+	keys := make([]string, len(rows))
+	for i, c := range rows {
+		keys[i] = c.key
+	}
+	var stale []string
+	err := s.request.Access.leave(ctx, tx, func() error {
+		err := tx.QueryRow(ctx, sqlfiles.Query("keys_with_tasks"), pgx.StrictNamedArgs{
+			"pipeline_id": s.p.ID, "keys": keys,
+		}).Scan(&stale)
+		if err != nil {
+			return fmt.Errorf("look for tasks of pipeline %q: %w", s.p.Name, err)
+		}
+		return nil
+	})
+	waits := make(map[string]bool, len(stale))
+	for _, key := range stale {
+		waits[key] = true
+	}
+	return slices.DeleteFunc(slices.Clone(rows), func(c candidate) bool { return waits[c.key] }), err
 }

@@ -71,6 +71,8 @@ type Options struct {
 	Loader     *resolve.Loader // of the role of Pool, whatever it has looked at; nil: nothing
 	Failover   bool            // standbys keep a copy of the slot; from PostgreSQL 17 on
 	DryRun     bool            // say what would be done
+	// the one spec is the next generation of this pipeline; nil: it is a pipeline of its own
+	Beside *resolve.Stored
 	// how long to wait for running transactions; 0: 60 s, and as long as it takes when a sidecar starts: it says for whom
 	// it waits, and whoever starts it again would only wait anew
 	SlotTimeout time.Duration

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -70,7 +71,9 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 	for _, s := range stored {
 		if s.SlotName == in.o.Slot && !taken[s.Name] {
 			in.others = append(in.others, *s.Current())
-			in.report.Others = append(in.report.Others, s.Name)
+			if s.Beside == 0 {
+				in.report.Others = append(in.report.Others, s.Name)
+			}
 		}
 	}
 	if in.o.Adopt {
@@ -158,12 +161,20 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		stored = other
 	}
 	var followed []string
-	configured, kept, changed := spec, false, ""
+	configured, kept, changed, either := spec, false, "", false
 	if stored != nil {
 		t, err := catalog.TableByName(ctx, tx, spec.Schema, spec.Table)
 		if err == nil && t.OID == stored.TableOID {
 			spec, followed = stored.Follow(spec, t)
 			stored = stored.Current()
+		}
+		if warning, known := in.otherModel(configured, stored, all); known && stored.Fingerprint != description.Fingerprint {
+			followed = append(followed, warning)
+			configured.Plugin, configured.Model = stored.Plugin, stored.Model
+			spec.Plugin, spec.Model = stored.Plugin, stored.Model
+			description, either = embed.Description{Fingerprint: stored.Fingerprint, Dims: stored.Dims}, true
+			in.o.Descriptions = maps.Clone(in.o.Descriptions)
+			in.o.Descriptions[spec.Name] = description
 		}
 		if kept, changed = in.keep(configured, spec, stored); kept {
 			in.report.Kept = maps.Clone(in.report.Kept)
@@ -176,7 +187,9 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			in.o.Descriptions[spec.Name] = description
 		}
 	}
-	f, err := resolve.Inspect(ctx, tx, spec, catalog.Vectors{Dims: description.Dims, Sparse: description.Sparse}, nil)
+	f, err := resolve.Inspect(ctx, tx, spec, catalog.Vectors{
+		Dims: description.Dims, Sparse: description.Sparse, Either: either,
+	}, nil)
 	var missing *refusal.MissingError
 	if errors.As(err, &missing) && stored != nil {
 		if t, lookErr := catalog.TableByOID(ctx, tx, stored.TableOID); lookErr == nil {
@@ -206,24 +219,8 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		return nil, nil, problem
 	}
 	if stored != nil {
-		switch {
-		case stored.SlotName != in.o.Slot:
-			return nil, nil, fail(fmt.Sprintf("a pipeline of this name is set up with slot %q", stored.SlotName),
-				"choose another name, or the same --slot",
-				"or, if this database is a copy and that slot is the original's: embedsidecar init --adopt, with this --slot")
-		case catalog.DestinationName(stored.Spec()) != catalog.DestinationName(f.Pipeline.Spec) &&
-			stored.TableOID == f.Table.OID:
-			return nil, nil, fail(fmt.Sprintf("its destination is %s and cannot become %s",
-				catalog.DestinationName(stored.Spec()),
-				catalog.DestinationName(f.Pipeline.Spec)),
-				"set up a second pipeline with another name for the new destination, and remove the old one when it is no longer read")
-		case stored.Fingerprint != description.Fingerprint:
-			return nil, nil, fail(fmt.Sprintf(
-				"its vectors were made by another model (%s) than the configured one (%s): the two must not mix",
-				brief(stored.Fingerprint), brief(description.Fingerprint)),
-				"go back to the model the vectors were made with ("+stored.Model+")",
-				"or set up a second pipeline with another name and destination, and remove this one when it is no longer read",
-				"or remove this pipeline and set it up again with --overwrite, which replaces every vector")
+		if err := in.goesOn(f, stored, description); err != nil {
+			return nil, nil, err
 		}
 		if changed != "" { // not before it is sure to be
 			in.report.Warnings = append(in.report.Warnings, changed)
@@ -237,4 +234,31 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		f.Unproven = true
 	}
 	return f, nil, nil
+}
+
+// goesOn refuses what a stored pipeline cannot become.
+func (in *initializer) goesOn(f *resolve.Findings, stored *resolve.Stored, description embed.Description) error {
+	fail := func(problem string, hint ...string) error {
+		return &refusal.ConfigError{Pipeline: f.Pipeline.Name, Problem: problem, Hint: hint}
+	}
+	switch {
+	case stored.SlotName != in.o.Slot:
+		return fail(fmt.Sprintf("a pipeline of this name is set up with slot %q", stored.SlotName),
+			"choose another name, or the same --slot",
+			"or, if this database is a copy and that slot is the original's: embedsidecar init --adopt, with this --slot")
+	case catalog.DestinationName(stored.Spec()) != catalog.DestinationName(f.Pipeline.Spec) &&
+		stored.TableOID == f.Table.OID:
+		return fail(fmt.Sprintf("its destination is %s and cannot become %s",
+			catalog.DestinationName(stored.Spec()),
+			catalog.DestinationName(f.Pipeline.Spec)),
+			"set up a second pipeline with another name for the new destination, and remove the old one when it is no longer read")
+	case stored.Fingerprint != description.Fingerprint:
+		return fail(fmt.Sprintf(
+			"its vectors were made by another model (%s) than the configured one (%s): the two must not mix",
+			brief(stored.Fingerprint), brief(description.Fingerprint)),
+			"make the next generation beside it, and switch when it is complete: embedsidecar model change "+stored.Name,
+			"or go back to the model the vectors were made with ("+stored.Model+")",
+			"or remove this pipeline and set it up again with --overwrite, which replaces every vector")
+	}
+	return nil
 }

@@ -26,7 +26,7 @@ func TestResolve_DefaultText(t *testing.T) {
 	}
 	want := pipeline.Pipeline{
 		Spec: spec, OID: p.OID, Watched: []string{"title", "body"}, Dims: 3, Extension: `"public"`,
-		Form: pipeline.Form{Stored: pipeline.StoredVector}, Status: pipeline.Active,
+		Form: pipeline.Form{Stored: pipeline.StoredVector, IntoNumber: p.IntoNumber}, Status: pipeline.Active,
 		Key: []pipeline.KeyColumn{{
 			Name: "id", Type: "bigint", Equal: `OPERATOR("pg_catalog".=)`,
 			Greater: `OPERATOR("pg_catalog".>)`,

@@ -124,6 +124,11 @@ func (in *initializer) insertPipeline(ctx context.Context, f *resolve.Findings, 
 		if err := markCatalogue(ctx, tx, in.o.Slot, id); err != nil {
 			return err
 		}
+		if in.o.Beside != nil {
+			if err := joinGeneration(ctx, tx, in.o.Beside, f.Pipeline.Spec, id); err != nil {
+				return err
+			}
+		}
 		if f.Inherits {
 			if err := inherit(ctx, tx, &f.Pipeline, id); err != nil {
 				return err

@@ -17,6 +17,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -85,6 +86,14 @@ func newEmbedder(getenv func(string) string) (*embedder, error) {
 			return nil, fmt.Errorf("%s=%q: want a number from %d to %d", v.key, text, v.min, v.max)
 		}
 		*v.into = n
+	}
+	// A copy of the program called embedsidecar-fake-dims12 is another model beside this one.
+	if _, own, is := strings.Cut(filepath.Base(os.Args[0]), "-dims"); is {
+		n, err := strconv.Atoi(own)
+		if err != nil || n < 1 || n > widest {
+			return nil, fmt.Errorf("the name %s ends with no width", os.Args[0])
+		}
+		e.dims = n
 	}
 	var err error
 	if e.faults, err = parseFaults(getenv("EMBEDSIDECAR_PLUGIN_FAULTS")); err != nil {

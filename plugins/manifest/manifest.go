@@ -110,6 +110,7 @@ const (
 	Text     Type = "text"     // not empty; the plugin judges it
 	File     Type = "file"     // a path
 	List     Type = "list"     // of values without white space and commas, which the plugin gets on lines of their own
+	JSON     Type = "json"     // keys and values, which the plugin gets as JSON
 	Variable Type = "variable" // the name of a variable of ours that holds the value
 )
 

@@ -48,7 +48,7 @@ func TestManifests_AreWhole(t *testing.T) {
 				t.Errorf("%s: %s is a setting of every model", m.Name, s.Name)
 			}
 			if (s.Type == Choice) != (len(s.Choices) > 0) || (s.Type == Number || s.Type == Words) != (s.Most > 0) ||
-				!slices.Contains([]Type{Number, Choice, Bool, Words, Text, File, List, Variable}, s.Type) {
+				!slices.Contains([]Type{Number, Choice, Bool, Words, Text, File, List, JSON, Variable}, s.Type) {
 				t.Errorf("%s: %s is of type %q, with %v and at most %d", m.Name, s.Name, s.Type, s.Choices, s.Most)
 			}
 		}

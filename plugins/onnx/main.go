@@ -16,6 +16,7 @@
 //
 //	EMBEDSIDECAR_PLUGIN_POOLING          mean, cls, last, max, weightedmean or mean_sqrt_len; splade for sparse vectors
 //	EMBEDSIDECAR_PLUGIN_NORMALIZE        true or false
+//	EMBEDSIDECAR_PLUGIN_LAYER_NORM       true or false: a layer norm before numbers are kept, as nomic-embed-text-v1.5 wants
 //	EMBEDSIDECAR_PLUGIN_MAX_TOKENS       tokens that are read of a text, special ones included
 //	EMBEDSIDECAR_PLUGIN_TRUNCATE         the side of a longer text that is cut off: right or left
 //	EMBEDSIDECAR_PLUGIN_DIMS             numbers of each vector that are kept, of a sparse one the largest

@@ -20,6 +20,7 @@ const (
 	providerKey       = "EMBEDSIDECAR_PLUGIN_PROVIDER"
 	poolingKey        = "EMBEDSIDECAR_PLUGIN_POOLING"
 	normalizeKey      = "EMBEDSIDECAR_PLUGIN_NORMALIZE"
+	layerNormKey      = "EMBEDSIDECAR_PLUGIN_LAYER_NORM"
 	maxTokensKey      = "EMBEDSIDECAR_PLUGIN_MAX_TOKENS" //nolint:gosec // the name of a variable, not a secret
 	truncateKey       = "EMBEDSIDECAR_PLUGIN_TRUNCATE"
 	dimsKey           = "EMBEDSIDECAR_PLUGIN_DIMS"
@@ -49,12 +50,18 @@ func (e *embedder) options() (model.Options, error) {
 	if err != nil {
 		return model.Options{}, err
 	}
-	if text := e.get(normalizeKey); text != "" {
-		normalize, err := strconv.ParseBool(text)
-		if err != nil {
-			return model.Options{}, fmt.Errorf("%s=%q: want true or false", normalizeKey, text)
+	for key, into := range map[string]**bool{
+		normalizeKey: &options.Settings.Normalize, layerNormKey: &options.Settings.LayerNorm,
+	} {
+		text := e.get(key)
+		if text == "" {
+			continue
 		}
-		options.Settings.Normalize = &normalize
+		value, err := strconv.ParseBool(text)
+		if err != nil {
+			return model.Options{}, fmt.Errorf("%s=%q: want true or false", key, text)
+		}
+		*into = &value
 	}
 	program, err := os.Executable()
 	if err != nil {

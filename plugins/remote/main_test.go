@@ -130,7 +130,7 @@ func TestDialects(t *testing.T) {
 						t.Fatalf("%s %d: not the vector of its text (error %v)", kind, i, r.Err)
 					}
 				}
-				if (tokens > 0) != !strings.HasPrefix(d.Name, "tei") {
+				if told := !strings.HasPrefix(d.Name, "tei") && d.Name != "gemini"; (tokens > 0) != told {
 					t.Errorf("%d tokens counted", tokens)
 				}
 			}

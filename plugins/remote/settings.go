@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"net/url"
 	"os"
@@ -62,6 +64,12 @@ func readSettings(getenv func(string) string) (settings, error) {
 	}
 	o.Dims = r.number("DIMS", 0, 0, widest)
 	o.Prefixes = [2]string{getenv(prefix + "DOCUMENT_PREFIX"), getenv(prefix + "QUERY_PREFIX")}
+	all := r.object("FIELDS")
+	for i, name := range []string{"DOCUMENT_FIELDS", "QUERY_FIELDS"} {
+		if o.Fields[i] = dialect.Merge(maps.Clone(all), r.object(name)); len(o.Fields[i]) == 0 {
+			o.Fields[i] = nil
+		}
+	}
 	o.Truncate = dialect.Truncate(r.choice("TRUNCATE", "end", "start", "error"))
 	o.MaxTokens = r.number("MAX_TOKENS", 0, 0, 1<<24)
 	o.Normalize = r.choice("NORMALIZE", "true", "false") == "true" && !sparse
@@ -116,6 +124,11 @@ func (r *reader) dialect(s *settings) {
 		if o.Model == "" {
 			r.fail("MODEL", errors.New("it is missing: the provider's name of the model"))
 		}
+	}
+	if d.PathOf(o.Model) != d.Path && strings.ContainsFunc(o.Model, func(c rune) bool {
+		return c <= ' ' || c > '~' || strings.ContainsRune("/\\?#%:", c)
+	}) {
+		r.fail("MODEL", errors.New("it stands in the path of requests: want letters, digits, points, dashes and underscores"))
 	}
 	if s.name == "" {
 		s.name = d.Name
@@ -270,6 +283,26 @@ func (r *reader) choice(name string, values ...string) string {
 		return values[0]
 	}
 	return text
+}
+
+// object reads keys and values, as JSON.
+func (r *reader) object(name string) map[string]any {
+	text := r.text(name)
+	if text == "" {
+		return nil
+	}
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber() // as they are written
+	values := map[string]any{}
+	if err := decoder.Decode(&values); err != nil || decoder.More() {
+		r.fail(name, errors.New("expected an object of JSON, such as {\"input_type\": \"passage\"}"))
+	}
+	for _, own := range dialect.Texts {
+		if _, taken := values[own]; taken {
+			r.fail(name, fmt.Errorf("%s holds the texts themselves", own))
+		}
+	}
+	return values
 }
 
 func (r *reader) number(name string, unset, low, high int) int {

@@ -44,7 +44,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ name, value, want string }{
-		{"DIALECT", "", "cohere, ollama, openai, tei, tei-sparse, voyage"},
+		{"DIALECT", "", "cohere, gemini, ollama, openai, tei, tei-sparse, voyage"},
 		{"DIALECT", "openia", `no dialect "openia"`},
 		{"MODEL", "", "the provider's name"},
 		{"URL", "example.com", "expected https"},

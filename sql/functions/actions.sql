@@ -13,6 +13,10 @@ BEGIN
         SELECT array_agg(p.pipeline_id) INTO found FROM embedsidecar.pipeline AS p
         WHERE  p.name = p.table_schema || '.' || p.table_name AND p.table_name = pipeline_meant.pipeline;
     END IF;
+    IF found IS NULL THEN -- of its table, and called otherwise
+        SELECT array_agg(p.pipeline_id) INTO found FROM embedsidecar.pipeline AS p
+        WHERE  pipeline_meant.pipeline IN (p.table_name, p.table_schema || '.' || p.table_name);
+    END IF;
     IF cardinality(found) = 1 THEN
         RETURN found[1];
     END IF;
@@ -32,8 +36,8 @@ BEGIN
                              ELSE 'none is set up in this database: embedsidecar init sets them up' END);
 END $$;
 COMMENT ON FUNCTION embedsidecar.pipeline_meant(text) IS
-    'The number of the pipeline of this name, or of the only one that is named after a table of this name; an error '
-    'when there is none.';
+    'The number of the pipeline of this name, or of the only one that is named after a table of this name, or of the '
+    'only one of such a table; an error when there is none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.lane_meant(priority text) RETURNS integer
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

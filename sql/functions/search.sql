@@ -45,8 +45,9 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
     -- Without a name any will do, as long as all of them have one model.
-    IF question.pipeline IS NULL AND (SELECT count(DISTINCT p.fingerprint) = 1 FROM embedsidecar.pipeline AS p) THEN
-        question.pipeline_id := (SELECT min(p.pipeline_id) FROM embedsidecar.pipeline AS p);
+    IF question.pipeline IS NULL
+       AND (SELECT count(DISTINCT p.fingerprint) = 1 FROM embedsidecar.pipeline AS p WHERE p.beside IS NULL) THEN
+        question.pipeline_id := (SELECT min(p.pipeline_id) FROM embedsidecar.pipeline AS p WHERE p.beside IS NULL);
     ELSE
         question.pipeline_id := embedsidecar.pipeline_meant(question.pipeline);
     END IF;
@@ -258,10 +259,139 @@ COMMENT ON PROCEDURE embedsidecar.ask(text, text,
     'Has a text embedded, on every version of PostgreSQL: for a minute embed and search answer the same role at once, '
     'in any transaction. It commits, so it is called outside of a transaction.';
 
+-- The conditions of a filter, over a source row s. Nothing that was given becomes part of the statement: columns come
+-- from the catalog, and values are read from $4. A type that is not the server's own is compared as it is printed: its
+-- casts and operators may be code of whoever made it.
+CREATE OR REPLACE FUNCTION embedsidecar.search_conditions(table_oid oid, filter jsonb, OUT conditions text,
+    OUT given jsonb, OUT columns text[])
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    item   record;
+    part   record;
+    found  record;
+    list   jsonb;
+    plain  jsonb;
+    nulls  boolean;
+    value  text;
+    places constant text[] := ARRAY['$lt', '$lte', '$eq', '$gte', '$gt'];
+BEGIN
+    conditions := '';
+    given := '[]';
+    columns := '{}';
+    IF search_conditions.filter IS NULL THEN
+        RETURN;
+    END IF;
+    IF jsonb_typeof(search_conditions.filter) <> 'object' THEN
+        RAISE EXCEPTION 'filter: expected an object of columns and values' USING ERRCODE = 'invalid_parameter_value',
+            HINT = '{"status": "published", "price": {"$gte": 10, "$lt": 20}}';
+    END IF;
+    IF (SELECT count(*) FROM jsonb_object_keys(search_conditions.filter)) > 16 THEN
+        RAISE EXCEPTION 'filter: it may name 16 columns' USING ERRCODE = 'program_limit_exceeded';
+    END IF;
+    FOR item IN SELECT e.key, e.value FROM jsonb_each(search_conditions.filter) AS e ORDER BY e.key LOOP
+        -- As in queries/filterable_columns.sql.
+        SELECT format('s.%I', a.attname) AS name, t.base, format('pg_catalog.%I', b.typname) AS type, x.operators
+        INTO   found
+        FROM   pg_attribute AS a
+               CROSS JOIN LATERAL (WITH RECURSIVE base AS (
+                   SELECT a.atttypid AS oid UNION ALL SELECT y.typbasetype FROM base
+                       JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype = 'd')
+                   SELECT base.oid AS base FROM base JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype <> 'd') AS t
+               JOIN pg_type AS b ON b.oid = t.base
+               LEFT JOIN LATERAL (
+                   SELECT array_agg(format('OPERATOR(pg_catalog.%s)', e.oprname) ORDER BY ea.amopstrategy) AS operators
+                   FROM   pg_amop AS ea JOIN pg_operator AS e ON e.oid = ea.amopopr,
+                          (SELECT o.opcfamily, o.opcintype FROM pg_opclass AS o
+                           WHERE  o.opcdefault
+                                  AND o.opcmethod = (SELECT m.oid FROM pg_am AS m WHERE m.amname = 'btree')
+                                  AND t.base < 16384 AND (o.opcintype = t.base
+                                      OR EXISTS (SELECT FROM pg_cast AS c WHERE c.castsource = t.base
+                                          AND c.casttarget = o.opcintype AND c.castmethod = 'b'
+                                          AND c.castcontext = 'i'))
+                           ORDER BY o.opcintype = t.base DESC, o.opcintype LIMIT 1) AS o
+                   WHERE  ea.amopfamily = o.opcfamily AND ea.amoplefttype = o.opcintype
+                          AND ea.amoprighttype = o.opcintype AND ea.amopstrategy BETWEEN 1 AND 5) AS x ON true
+        WHERE  a.attrelid = search_conditions.table_oid AND a.attname = item.key AND a.attnum > 0
+               AND NOT a.attisdropped;
+        IF found.name IS NULL THEN
+            RAISE EXCEPTION 'filter: the table has no column "%"', left(item.key, 200)
+                USING ERRCODE = 'undefined_column',
+                    HINT = (SELECT 'there are: ' || string_agg(a.attname, ', ' ORDER BY a.attnum)
+                            FROM   pg_attribute AS a WHERE a.attrelid = search_conditions.table_oid AND a.attnum > 0
+                                   AND NOT a.attisdropped);
+        END IF;
+        IF found.base >= 16384 THEN
+            found.type := 'pg_catalog.text';
+            found.operators := ARRAY[NULL, NULL, 'OPERATOR(pg_catalog.=)', NULL, NULL];
+            value := format('pg_catalog.format(%L, %s)', '%s', found.name);
+        ELSE
+            value := found.name;
+        END IF;
+        columns := columns || item.key;
+        FOR part IN SELECT e.key AS operator, e.value FROM jsonb_each(CASE jsonb_typeof(item.value)
+            WHEN 'object' THEN item.value WHEN 'array' THEN jsonb_build_object('$in', item.value)
+            ELSE jsonb_build_object('$eq', item.value) END) AS e LOOP
+            IF part.operator <> ALL (places || ARRAY['$ne', '$in', '$nin']) THEN
+                RAISE EXCEPTION 'filter: there is no operator "%"', left(part.operator, 200)
+                    USING ERRCODE = 'invalid_parameter_value',
+                        HINT = 'there are: $eq, $ne, $in, $nin, $gt, $gte, $lt, $lte';
+            END IF;
+            IF (jsonb_typeof(part.value) = 'array') <> (part.operator IN ('$in', '$nin')) THEN
+                RAISE EXCEPTION 'filter: column "%": $in and $nin take a list, other operators one value', item.key
+                    USING ERRCODE = 'invalid_parameter_value';
+            END IF;
+            list := CASE jsonb_typeof(part.value) WHEN 'array' THEN part.value ELSE jsonb_build_array(part.value) END;
+            IF EXISTS (SELECT FROM jsonb_array_elements(list) AS e WHERE jsonb_typeof(e) IN ('array', 'object')) THEN
+                RAISE EXCEPTION 'filter: column "%": values are strings, numbers, true, false and null', item.key
+                    USING ERRCODE = 'invalid_parameter_value';
+            END IF;
+            SELECT coalesce(jsonb_agg(e) FILTER (WHERE jsonb_typeof(e) <> 'null'), '[]'),
+                coalesce(bool_or(jsonb_typeof(e) = 'null'), false) INTO plain, nulls
+            FROM jsonb_array_elements(list) AS e;
+            IF jsonb_array_length(list) NOT BETWEEN 1 AND 1000 THEN
+                RAISE EXCEPTION 'filter: column "%": expected 1 to 1000 values, not %', item.key,
+                    jsonb_array_length(list) USING ERRCODE = 'invalid_parameter_value';
+            END IF;
+            IF nulls AND (part.operator IN ('$lt', '$lte', '$gte', '$gt') OR part.operator IN ('$eq', '$in')
+                AND plain <> '[]') THEN
+                RAISE EXCEPTION 'filter: column "%": % takes no null%', item.key, part.operator,
+                    CASE WHEN plain = '[]' THEN '' ELSE ' beside other values' END
+                    USING ERRCODE = 'invalid_parameter_value';
+            END IF;
+            IF nulls THEN
+                conditions := conditions || ' AND ' || found.name
+                    || CASE WHEN part.operator IN ('$eq', '$in') THEN ' IS NULL' ELSE ' IS NOT NULL' END;
+            END IF;
+            CONTINUE WHEN plain = '[]';
+            list := to_jsonb(found.operators) -> (coalesce(array_position(places, part.operator), 3) - 1);
+            IF coalesce(jsonb_typeof(list), 'null') = 'null' THEN
+                RAISE EXCEPTION 'filter: column "%" is of type %, whose values cannot be compared by %', item.key,
+                    format_type(found.base, -1), part.operator USING ERRCODE = 'invalid_parameter_value';
+            END IF;
+            BEGIN
+                EXECUTE 'SELECT CAST(ARRAY(SELECT jsonb_array_elements_text($1)) AS ' || found.type || '[])'
+                    USING plain;
+            EXCEPTION WHEN data_exception THEN
+                RAISE EXCEPTION 'filter: a value for column "%" does not fit its type, %', item.key,
+                    format_type(found.base, -1) USING ERRCODE = 'invalid_parameter_value';
+            END;
+            conditions := conditions || ' AND ' || value || ' ' || (list #>> '{}') || format(
+                ' ANY (CAST(ARRAY(SELECT pg_catalog.jsonb_array_elements_text($4 -> %s)) AS %s[]))',
+                jsonb_array_length(given), found.type)
+                || CASE WHEN part.operator IN ('$ne', '$nin') THEN ' IS FALSE' ELSE '' END;
+            given := given || jsonb_build_array(plain);
+        END LOOP;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION embedsidecar.search_conditions(oid, jsonb) IS
+    'For search_statement: the conditions of a filter, their values, and their columns.';
+
 -- Names come from the catalogue by the number of the source table, which the role that works cannot set: the statement
 -- runs with the rights of whoever searches, and must lead nowhere else.
-CREATE OR REPLACE FUNCTION embedsidecar.search_statement(pipeline text, OUT near text, OUT exact text,
-    OUT iterative boolean)
+CREATE OR REPLACE FUNCTION embedsidecar.search_statement(pipeline text, filter jsonb, OUT near text, OUT exact text,
+    OUT iterative boolean, OUT pipeline_id integer, OUT given jsonb, OUT tables oid[], OUT columns text[],
+    OUT relation oid, OUT attnum smallint, OUT called text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -280,6 +410,7 @@ DECLARE
     named    name[];
     distance text;
     chunks   boolean;
+    asked    record;
 BEGIN
     SELECT * INTO STRICT p FROM embedsidecar.pipeline AS q
         WHERE q.pipeline_id = embedsidecar.pipeline_meant(search_statement.pipeline);
@@ -345,6 +476,15 @@ BEGIN
     END IF;
     chunks := into_ IS NOT NULL AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = vectors
         AND a.attname = 'chunk_text' AND NOT a.attisdropped);
+    SELECT * INTO asked FROM embedsidecar.search_conditions(p.table_oid, search_statement.filter);
+    pipeline_id := p.pipeline_id;
+    given := asked.given;
+    -- What whoever searches must be able to read.
+    columns := named::text[] || asked.columns
+        || CASE WHEN into_ IS NULL THEN ARRAY[at::text]
+            ELSE named::text[] || at::text || CASE WHEN chunks THEN '{chunk_no,chunk_text}'::text[] ELSE '{}' END END;
+    tables := array_fill(p.table_oid, ARRAY[cardinality(named) + cardinality(asked.columns)]);
+    tables := tables || array_fill(vectors, ARRAY[cardinality(columns) - cardinality(tables)]);
     distance := CASE WHEN into_ IS NULL THEN 's.' ELSE 'v.' END || format('%I', at)
         || format(' OPERATOR(%s.%s) ', stored.extension, CASE stored.typname WHEN 'bit' THEN '<~>'
             WHEN 'sparsevec' THEN '<#>' ELSE '<=>' END)
@@ -352,17 +492,18 @@ BEGIN
             WHEN 'bit' THEN '%1$s.binary_quantize($1::text::%1$s.vector)'
                                       WHEN 'sparsevec' THEN '$1::text::%1$s.sparsevec'
                                           ELSE '$1::text::%1$s.vector' END, stored.extension);
-    -- A vector whose row is gone, which waits to be swept out of an embedding table, is not found. %1$s is what is
-    -- sorted by.
+    -- A vector whose row is gone, which waits to be swept out of an embedding table, is not found. Of several that
+    -- are as near as the last, the key decides, so that pages fit together.
     near := 'WITH embedsidecar_nearest AS MATERIALIZED (SELECT ' || keys || ', ' || distance
         || ' AS embedsidecar_distance, '
         || CASE WHEN chunks THEN 'v.chunk_no' ELSE 'NULL::integer' END || ' AS embedsidecar_chunk'
         || ' FROM ' || CASE WHEN into_ IS NULL THEN source || ' AS s'
             ELSE into_ || ' AS v JOIN ' || source || ' AS s ON ' || same END
-        || ' WHERE ' || CASE WHEN into_ IS NULL THEN 's.' ELSE 'v.' END || format('%I', at) || ' IS NOT NULL ORDER BY ';
+        || ' WHERE ' || CASE WHEN into_ IS NULL THEN 's.' ELSE 'v.' END || format('%I', at) || ' IS NOT NULL'
+        || asked.conditions || ' ORDER BY ';
     exact := near || '(' || distance || ') + 0::float8';
     near := near || distance;
-    own := ' LIMIT $2), embedsidecar_best AS (SELECT ' || own
+    own := ' FETCH FIRST ($2) ROWS WITH TIES), embedsidecar_best AS (SELECT ' || own
         || ', min(embedsidecar_distance) AS embedsidecar_distance,'
         || ' (array_agg(embedsidecar_chunk ORDER BY embedsidecar_distance, embedsidecar_chunk))[1] AS '
             'embedsidecar_chunk'
@@ -384,10 +525,45 @@ BEGIN
                                          OR i.indrelid IN (SELECT t.relid FROM pg_partition_tree(vectors) AS t)))
              THEN exact || own END;
     iterative := stored.iterative;
+    SELECT vectors, a.attnum, format('%I.%I.%I', n.nspname, c.relname, a.attname) INTO relation, attnum, called
+    FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_attribute AS a ON a.attrelid = c.oid
+    WHERE  c.oid = vectors AND a.attname = at AND NOT a.attisdropped;
 END $$;
-COMMENT ON FUNCTION embedsidecar.search_statement(text) IS
+COMMENT ON FUNCTION embedsidecar.search_statement(text, jsonb) IS
     'For neighbours: the statement that finds the nearest rows of a pipeline. $1 is the vector, $2 how many vectors '
-    'are looked at, $3 how many rows are wanted. exact is one that no index shortens, NULL where none could.';
+    'are looked at, $3 how many rows are wanted, $4 the values of the filter (given). exact is one that no index '
+    'shortens, NULL where none could. tables and columns are what it reads; relation and attnum are the column of the '
+    'vectors that is called so.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.rows_with_tasks(pipeline_id integer, keys text[]) RETURNS text[]
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(array_agg(t.row_key), '{}') FROM embedsidecar.task AS t
+    WHERE  t.pipeline_id = rows_with_tasks.pipeline_id AND t.row_key = ANY (rows_with_tasks.keys)
+           AND EXISTS (SELECT FROM embedsidecar.pipeline AS p, pg_roles AS r
+                       WHERE  p.pipeline_id = t.pipeline_id AND pg_has_role(session_user, r.oid, 'MEMBER')
+                              AND has_any_column_privilege(r.oid, p.table_oid, 'SELECT'))
+$$;
+COMMENT ON FUNCTION embedsidecar.rows_with_tasks(integer, text[]) IS
+    'For neighbours: which of some rows have a task, so that their vectors may be of older texts; none of a table '
+    'that the session may not read.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.missing_grants(tables oid[], columns text[]) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT string_agg(g.statement, '; ' ORDER BY g.statement DESC) FROM (
+        SELECT format('GRANT USAGE ON SCHEMA %I TO %I', n.nspname, current_user) AS statement
+        FROM   pg_namespace AS n
+        WHERE  n.oid IN (SELECT c.relnamespace FROM pg_class AS c WHERE c.oid = ANY (missing_grants.tables))
+               AND NOT has_schema_privilege(n.oid, 'USAGE')
+        UNION ALL
+        SELECT format('GRANT SELECT (%s) ON %I.%I TO %I', string_agg(DISTINCT quote_ident(x.name), ', '), n.nspname,
+                      c.relname, current_user)
+        FROM   unnest(missing_grants.tables, missing_grants.columns) AS x (oid, name)
+               JOIN pg_class AS c ON c.oid = x.oid JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE  NOT has_column_privilege(x.oid, x.name, 'SELECT')
+        GROUP BY n.nspname, c.relname) AS g
+$$;
+COMMENT ON FUNCTION embedsidecar.missing_grants(oid[], text[]) IS
+    'For neighbours: the statements that let the current role read these columns; NULL: it may.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.search_owner(pipeline text) RETURNS name
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -407,19 +583,24 @@ $$;
 COMMENT ON FUNCTION embedsidecar.search_owner(text) IS
     'For neighbours: an owner of the tables of a pipeline who is no superuser, or NULL.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.neighbours(pipeline text, vector text,
-    k integer DEFAULT 10) RETURNS SETOF embedsidecar.found_row
+CREATE OR REPLACE FUNCTION embedsidecar.neighbours(pipeline text, vector text, k integer DEFAULT 10,
+    filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0, max_distance double precision DEFAULT NULL,
+    fresh_only boolean DEFAULT false) RETURNS SETOF embedsidecar.found_row
 LANGUAGE plpgsql STABLE ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     most       constant integer := 10000;
-    candidates integer := k;
+    wanted     integer := k + "offset";
+    candidates integer := wanted;
     finder     record;
     found      embedsidecar.found_row[];
     vectors    bigint;
+    ended      boolean := false; -- what is left to find is too far away
     exactly    boolean := false;
     ef         text := current_setting('hnsw.ef_search', true);
     scan       text := current_setting('hnsw.iterative_scan', true);
     owner      name;
+    lacks      text;
+    stale      text[];
 BEGIN
     -- What an owner puts into an index, say, runs with the rights of whoever reads his table; SET ROLE is no wall.
     IF (SELECT bool_or(r.rolsuper) FROM pg_roles AS r WHERE r.rolname IN (current_user, session_user)) THEN
@@ -431,15 +612,17 @@ BEGIN
                     HINT = 'connect as a role that may read them, and is no superuser';
         END IF;
     END IF;
-    IF k IS NULL OR k NOT BETWEEN 1 AND most THEN
-        RAISE EXCEPTION 'expected a number of rows from 1 to %, not %', most,
-            coalesce(k::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
-    END IF;
+    PERFORM embedsidecar.check_search('neighbours', k, "offset", max_distance, fresh_only);
     IF vector IS NULL THEN
         RAISE EXCEPTION 'expected a vector, not NULL' USING ERRCODE = 'null_value_not_allowed',
             HINT = 'the row whose vector was to be given has none, or does not exist';
     END IF;
-    SELECT * INTO finder FROM embedsidecar.search_statement(pipeline);
+    SELECT * INTO finder FROM embedsidecar.search_statement(pipeline, filter);
+    lacks := embedsidecar.missing_grants(finder.tables, finder.columns);
+    IF lacks IS NOT NULL THEN
+        RAISE EXCEPTION 'role "%" may not read what pipeline "%" is searched by', current_user, pipeline
+            USING ERRCODE = 'insufficient_privilege', HINT = lacks;
+    END IF;
     LOOP
         -- Left alone an HNSW index finds 40 vectors at most, before any policy of the table.
         PERFORM set_config('hnsw.ef_search', least(greatest(candidates, 40), 1000)::text, true);
@@ -447,45 +630,108 @@ BEGIN
             PERFORM set_config('hnsw.iterative_scan', 'strict_order', true);
         END IF;
         EXECUTE CASE WHEN exactly THEN finder.exact ELSE finder.near END INTO found, vectors USING vector, candidates,
-            k;
+            CASE WHEN fresh_only THEN candidates ELSE wanted END, finder.given;
+        -- The names in it were looked up just now, and what they mean by the snapshot of the caller: a switch of the
+        -- model may lie between. From here on none can, as the tables have been read.
+        IF NOT embedsidecar.still_named(finder.relation, finder.attnum, finder.called) THEN
+            RAISE EXCEPTION 'the model of pipeline "%" was switched meanwhile', pipeline
+                USING ERRCODE = 'serialization_failure', HINT = 'embed the question again, and ask again';
+        END IF;
         IF vectors < candidates AND finder.exact IS NOT NULL AND NOT exactly THEN
             exactly := true;
             CONTINUE;
         END IF;
+        IF max_distance IS NOT NULL THEN
+            ended := EXISTS (SELECT FROM unnest(found) AS f WHERE f.distance > max_distance);
+            found := ARRAY(SELECT f FROM unnest(found) AS f WHERE f.distance <= max_distance ORDER BY f.distance);
+        END IF;
+        IF fresh_only THEN
+            stale := embedsidecar.rows_with_tasks(finder.pipeline_id, ARRAY(SELECT f.row_key FROM unnest(found) AS f));
+            found := ARRAY(SELECT f FROM unnest(found) AS f WHERE f.row_key <> ALL (stale));
+        END IF;
         -- Several chunks of one row may have taken the places of other rows.
-        EXIT WHEN cardinality(found) >= k OR vectors < candidates OR candidates >= most;
+        EXIT WHEN cardinality(found) >= wanted OR ended OR vectors < candidates OR candidates >= most;
         candidates := least(2 * candidates, most);
     END LOOP;
     PERFORM set_config('hnsw.ef_search', coalesce(ef, '40'), true);
     IF finder.iterative THEN
         PERFORM set_config('hnsw.iterative_scan', coalesce(scan, 'off'), true);
     END IF;
-    RETURN QUERY SELECT f.* FROM unnest(found) AS f;
+    RETURN QUERY SELECT f.row_key, f.key, f.distance, f.chunk_no, f.chunk_text
+        FROM unnest(found) WITH ORDINALITY AS f (row_key, key, distance, chunk_no, chunk_text, place)
+        WHERE f.place > "offset" ORDER BY f.place LIMIT k;
 END $$;
-COMMENT ON FUNCTION embedsidecar.neighbours(text, text,
-    integer) IS
+COMMENT ON FUNCTION embedsidecar.neighbours(text, text, integer, jsonb, integer, double precision, boolean) IS
     'Rows of a pipeline whose vectors are nearest to one, with the rights and the policies of whoever asks: he needs '
     'SELECT on the key, on the vectors, and on chunks where texts are cut. The vector is given as pgvector prints it: '
-    'embedsidecar.neighbours(''public.docs'', (SELECT embedding::text FROM docs WHERE id = 1)).';
+    'embedsidecar.neighbours(''public.docs'', (SELECT embedding::text FROM docs WHERE id = 1)). The other parameters '
+    'are those of search.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.check_search(caller text, k integer, "offset" integer,
+    max_distance double precision, fresh_only boolean) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    most constant integer := 10000;
+BEGIN
+    IF k IS NULL OR k NOT BETWEEN 1 AND most THEN
+        RAISE EXCEPTION '%: expected a number of rows from 1 to %, not %', caller, most, coalesce(k::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF "offset" IS NULL OR "offset" NOT BETWEEN 0 AND most - k THEN
+        RAISE EXCEPTION '%: "offset": expected a number from 0 to %, not %', caller, most - k,
+            coalesce("offset"::text, 'NULL')
+            USING ERRCODE = 'invalid_parameter_value', HINT = format('a search finds %s rows at most', most);
+    END IF;
+    IF max_distance IN ('NaN', 'Infinity', '-Infinity') OR fresh_only IS NULL THEN
+        RAISE EXCEPTION '%: max_distance is a number, and fresh_only true or false', caller
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+END $$;
+COMMENT ON FUNCTION embedsidecar.check_search(text, integer, integer, double precision, boolean) IS
+    'An error for parameters of search and neighbours that make no sense.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.search(pipeline text, content text, k integer DEFAULT 10,
-    timeout interval DEFAULT '5 s') RETURNS SETOF embedsidecar.found_row
+    timeout interval DEFAULT '5 s', filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0,
+    max_distance double precision DEFAULT NULL, fresh_only boolean DEFAULT false)
+RETURNS SETOF embedsidecar.found_row
 LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     vector text;
+    served text;
+    found  embedsidecar.found_row[];
+    began  timestamptz := clock_timestamp();
 BEGIN
-    IF k IS NULL OR k NOT BETWEEN 1 AND 10000 THEN -- before anything is embedded
-        RAISE EXCEPTION 'search: expected a number of rows from 1 to 10000, not %',
-            coalesce(k::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
-    END IF;
+    -- Before anything is embedded.
+    PERFORM embedsidecar.check_search('search', k, "offset", max_distance, fresh_only);
     IF pipeline IS NULL THEN
         RAISE EXCEPTION 'search: name a pipeline' USING ERRCODE = 'null_value_not_allowed';
     END IF;
-    vector := embedsidecar.embed(content, pipeline, timeout);
-    RETURN QUERY SELECT n.* FROM embedsidecar.neighbours(pipeline, vector, k) AS n;
+    IF filter IS NOT NULL THEN
+        PERFORM embedsidecar.search_statement(pipeline, filter);
+    END IF;
+    -- The question may have been embedded by the model that served until then. Once the rows are read, none can be
+    -- switched until the transaction ends.
+    LOOP
+        served := embedsidecar.served_by(pipeline);
+        vector := embedsidecar.embed(content, pipeline, timeout);
+        BEGIN
+            found := ARRAY(SELECT n FROM embedsidecar.neighbours(pipeline, vector, k, filter, "offset", max_distance,
+                fresh_only) AS n);
+        EXCEPTION WHEN serialization_failure OR data_exception THEN
+            IF served = embedsidecar.served_by(pipeline) AND SQLSTATE <> '40001'
+               OR current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted')
+               OR clock_timestamp() >= began + timeout THEN
+                RAISE;
+            END IF;
+            CONTINUE;
+        END;
+        EXIT WHEN served = embedsidecar.served_by(pipeline);
+    END LOOP;
+    RETURN QUERY SELECT f.* FROM unnest(found) AS f;
 END $$;
-COMMENT ON FUNCTION embedsidecar.search(text, text, integer,
-    interval) IS
+COMMENT ON FUNCTION embedsidecar.search(text, text, integer, interval, jsonb, integer, double precision, boolean) IS
     'Rows of a pipeline by meaning: those nearest to a text, nearest first, with the rights and the policies of '
-    'whoever asks. As embed, it asks the sidecar from PostgreSQL 17 on, in READ COMMITTED, on the primary; CALL '
-    'embedsidecar.ask before has it answer in any case.';
+    'whoever asks. filter has conditions on columns: {"status": "published", "price": {"$lt": 20}}; "offset" leaves '
+    'out the nearest; max_distance what is farther away; fresh_only rows that wait to be embedded again. As embed, it '
+    'asks the sidecar from PostgreSQL 17 on, in READ COMMITTED, on the primary; CALL embedsidecar.ask before has it '
+    'answer in any case.';

@@ -381,10 +381,11 @@ BEGIN
             ELSE 'compares every row' END, r.scan_reason)
             || CASE WHEN r.scan_phase = 'waiting' THEN ', about to begin'
                     WHEN r.scan_phase = 'orphans' THEN ', ' || embedsidecar.rows_words(r.scan_seen)
-                        || ' seen, now what is left of rows that are gone'
-                    WHEN r.scan_expected <= 0 THEN ', ' || embedsidecar.rows_words(r.scan_seen) || ' seen'
-                    ELSE format(', %s of about %s seen', r.scan_seen,
-                        embedsidecar.rows_words(greatest(r.scan_expected, r.scan_seen)))
+                        || ' done, now what is left of rows that are gone'
+                    WHEN r.scan_expected <= 0 THEN ', ' || embedsidecar.rows_words(r.scan_seen) || ' done'
+                    ELSE format(', %s of about %s %s', r.scan_seen,
+                        embedsidecar.rows_words(greatest(r.scan_expected, r.scan_seen)),
+                        CASE WHEN r.scan_first THEN 'embedded' ELSE 'done' END)
                         || CASE WHEN r.scan_rate > 0 THEN format(', %s/s', round(r.scan_rate)) ELSE '' END
                         || CASE WHEN r.scan_left > 0 THEN format(', about %s to go',
                             embedsidecar.age_words(r.scan_left)) ELSE '' END END;
@@ -488,10 +489,9 @@ WITH slot AS MATERIALIZED (
            coalesce(s.phase, 'done') AS scan_phase, coalesce(s.reason, '') AS scan_reason,
                s.finished_at IS NULL AS scan_first,
            coalesce(s.gap AND s.finished_at IS NOT NULL, false) AS scan_gap, CASE WHEN s.phase = 'waiting' THEN 0
-               ELSE coalesce(s.rows_seen, 0) END AS scan_seen,
+               ELSE coalesce(s.rows_seen, 0) END AS scan_compared,
+           greatest(extract(epoch FROM now() - s.started_at), 1) AS scan_seconds,
            coalesce(nullif(s.rows_expected, 0), e.rows_estimate, 0) AS scan_expected,
-           coalesce(CASE WHEN s.phase = 'rows' THEN s.rows_seen / greatest(extract(epoch FROM now() - s.started_at),
-               1) END, 0)::double precision AS scan_rate,
            CASE WHEN s.phase = 'waiting'
                AND s.barrier > pg_snapshot_xmin(pg_current_snapshot()) THEN s.barrier END AS barrier,
            NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = p.pipeline_id
@@ -523,6 +523,13 @@ WITH slot AS MATERIALIZED (
            LEFT JOIN pg_class AS tc ON tc.oid = p.table_oid
            LEFT JOIN pg_namespace AS tn ON tn.oid = tc.relnamespace
     WHERE  states.one IS NULL OR p.pipeline_id = states.one
+), far AS (
+    -- A row that waits to be embedded is not done, though it was compared.
+    SELECT f.*, d.scan_seen,
+           (CASE WHEN f.scan_phase = 'rows' THEN d.scan_seen / f.scan_seconds ELSE 0 END)::double precision AS scan_rate
+    FROM   fact AS f CROSS JOIN LATERAL (
+        SELECT CASE WHEN f.scan_phase = 'done' THEN f.scan_compared
+            ELSE greatest(f.scan_compared - f.pending - f.running - f.retrying, 0) END AS scan_seen) AS d
 ), whom AS (
     SELECT f.*, CASE WHEN f.scan_rate > 0
         AND f.scan_expected > f.scan_seen THEN round((f.scan_expected - f.scan_seen) / f.scan_rate)
@@ -532,7 +539,7 @@ WITH slot AS MATERIALIZED (
                     FROM (SELECT * FROM embedsidecar.blockers(f.barrier) LIMIT 10) AS b)
                 WHEN f.aside > 0 THEN (SELECT jsonb_agg(to_jsonb(b)) FROM (SELECT * FROM embedsidecar.queue_holders()
                     LIMIT 10) AS b) END AS waits_for
-    FROM   fact AS f
+    FROM   far AS f
 ), told AS (
     SELECT w.*, (SELECT string_agg(b ->> 'words', '; ') FROM jsonb_array_elements(w.waits_for) AS b) AS blocked_by
         FROM whom AS w
@@ -570,3 +577,11 @@ ORDER BY 2
 $$;
 COMMENT ON FUNCTION embedsidecar.states(bigint, jsonb, integer) IS
     'Where each pipeline stands: its state, why, what to do about it, and the figures. No table of yours is counted.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.texts_cut(pipeline_id integer) RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce((SELECT c.texts_cut FROM embedsidecar.spent AS c
+        WHERE c.pipeline_id = texts_cut.pipeline_id), 0)
+$$;
+COMMENT ON FUNCTION embedsidecar.texts_cut(integer) IS
+    'How many texts of a pipeline were embedded without their ends, since they are longer than its model takes.';

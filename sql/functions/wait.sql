@@ -48,7 +48,7 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp A
 #variable_conflict use_column
 DECLARE
     ids integer[] := CASE WHEN waited_for.pipeline IS NULL THEN ARRAY(SELECT p.pipeline_id
-        FROM embedsidecar.pipeline AS p)
+        FROM embedsidecar.pipeline AS p WHERE p.beside IS NULL)
                           ELSE ARRAY[embedsidecar.pipeline_meant(waited_for.pipeline)] END;
 BEGIN
     IF cardinality(ids) = 0 THEN

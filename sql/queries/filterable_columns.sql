@@ -1,9 +1,8 @@
--- filterable_columns: the columns of a table, each with its type and the operator that compares two values of it as an
--- index would: a domain as its base type, an enum as any enum, a type with a default operator class of a type that it
--- is the same as in bytes like that one.
--- Rows: a column each, in the order of the table; equal: '' for a type that has no order. Locks: none.
-SELECT a.attname::text AS name, format_type(t.base, -1) AS type,
-       coalesce('OPERATOR("' || replace(n.nspname, '"', '""') || '".' || e.oprname || ')', '') AS equal
+-- filterable_columns: the columns of a table, each with its type and the operators that compare two values of it as an
+-- index would (<, <=, =, >=, >): a domain as its base type, an enum as any enum, a type with a default operator class
+-- of a type that it is the same as in bytes like that one.
+-- Rows: a column each, in the order of the table; operators: none for a type that has no order. Locks: none.
+SELECT a.attname::text AS name, format_type(t.base, -1) AS type, coalesce(e.operators, '{}') AS operators
 FROM   pg_attribute AS a
        CROSS JOIN LATERAL (WITH RECURSIVE base AS (
                                SELECT a.atttypid AS oid
@@ -21,8 +20,11 @@ FROM   pg_attribute AS a
                                                         AND c.castmethod = 'b' AND c.castcontext = 'i'))
                           ORDER BY o.opcintype = t.base DESC, o.opcintype
                           LIMIT  1) AS o ON true
-       LEFT JOIN pg_amop AS ea ON ea.amopfamily = o.opcfamily AND ea.amoplefttype = o.opcintype
-           AND ea.amoprighttype = o.opcintype AND ea.amopstrategy = 3
-       LEFT JOIN pg_operator AS e ON e.oid = ea.amopopr LEFT JOIN pg_namespace AS n ON n.oid = e.oprnamespace
+       LEFT JOIN LATERAL (SELECT array_agg('OPERATOR("' || replace(n.nspname, '"', '""') || '".' || e.oprname || ')'
+                                           ORDER BY ea.amopstrategy) AS operators
+                          FROM   pg_amop AS ea JOIN pg_operator AS e ON e.oid = ea.amopopr
+                                 JOIN pg_namespace AS n ON n.oid = e.oprnamespace
+                          WHERE  ea.amopfamily = o.opcfamily AND ea.amoplefttype = o.opcintype
+                                 AND ea.amoprighttype = o.opcintype AND ea.amopstrategy BETWEEN 1 AND 5) AS e ON true
 WHERE  a.attrelid = @table AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attnum;

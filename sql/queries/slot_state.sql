@@ -1,7 +1,7 @@
 -- slot_state: all that a slot is: the server's word for it, our checkpoint, the publication, and how far behind both
 -- are. A slot that is being made is held and has no position yet.
--- @slot: its name; NULL: every slot that has a checkpoint.
--- Rows: one for a name, whatever is there; columns of what is not there are NULL or empty. Locks: none.
+-- @slot: its name.
+-- Rows: one, whatever is there; columns of what is not there are NULL or empty. Locks: none.
 SELECT n.slot_name::text AS name, current_database()::text AS here,
        s.slot_name IS NOT NULL AS exists, coalesce(s.temporary, false) AS temporary,
            coalesce(s.plugin::text, '') AS plugin,
@@ -24,8 +24,7 @@ SELECT n.slot_name::text AS name, current_database()::text AS here,
        coalesce((to_jsonb(c) ->> 'changes_joined')::bigint, 0) AS changes_joined,
        CASE WHEN e.standby THEN e.wal_end ELSE pg_current_wal_flush_lsn() END AS wal_end, e.standby, e.server_id,
        current_setting('server_version_num')::int AS version
-FROM   (SELECT @slot::text::name AS slot_name WHERE @slot::text IS NOT NULL
-        UNION ALL SELECT slot_name FROM embedsidecar.lsn_checkpoint WHERE @slot::text IS NULL) AS n
+FROM   (SELECT @slot::text::name AS slot_name) AS n
        CROSS JOIN (SELECT r.standby, CASE WHEN r.standby THEN pg_last_wal_replay_lsn()
            ELSE pg_current_wal_lsn() END AS wal_end,
                           (SELECT system_identifier::text FROM pg_control_system()) AS server_id
@@ -33,5 +32,4 @@ FROM   (SELECT @slot::text::name AS slot_name WHERE @slot::text IS NOT NULL
        LEFT JOIN embedsidecar.lsn_checkpoint AS c ON c.slot_name = n.slot_name
        LEFT JOIN pg_publication AS p ON p.pubname = c.publication
        LEFT JOIN pg_replication_slots AS s ON s.slot_name = n.slot_name
-       LEFT JOIN pg_stat_activity AS a ON a.pid = s.active_pid
-ORDER BY n.slot_name;
+       LEFT JOIN pg_stat_activity AS a ON a.pid = s.active_pid;

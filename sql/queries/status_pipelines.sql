@@ -1,6 +1,6 @@
 -- status_pipelines: where each pipeline stands, from tables alone, so that it works while no sidecar runs.
 -- @cap: where exact counts of tasks end. @found: what the catalogue says now of pipelines, by their numbers.
--- @only: the number of the one that is asked for; NULL: all.
+-- @only: the number of the one that is asked for; NULL: all that serve.
 -- Rows: one per pipeline. Locks: none. Index: task_todo_idx, task_retry_idx, task_failed_idx, task_cancelled_idx, by a
 -- function.
 SELECT s.pipeline_id, s.pipeline, s.slot_name, s.table_schema, s.table_name, s.replaced_by, s.dropped, s.model,
@@ -9,5 +9,8 @@ SELECT s.pipeline_id, s.pipeline, s.slot_name, s.table_schema, s.table_name, s.r
            s.status_detail, s.pending, s.running, s.retrying,
        s.failed, s.cancelled, s.oldest_seconds, s.waits_for, s.aside, s.scan_phase, s.scan_reason, s.scan_seen,
            s.scan_expected, s.scan_rate, s.scan_left,
-       s.tokens_embedded, s.texts_embedded, s.texts_reused, s.rows_unchanged, s.rows_estimate, s.checkpoint::text
-FROM   embedsidecar.states(@cap, @found::jsonb, @only::integer) AS s;
+       s.tokens_embedded, s.texts_embedded, s.texts_reused, s.rows_unchanged, s.rows_estimate, s.checkpoint::text,
+       embedsidecar.texts_cut(s.pipeline_id)
+FROM   embedsidecar.states(@cap, @found::jsonb, @only::integer) AS s
+WHERE  @only::integer IS NOT NULL OR s.pipeline_id NOT IN (SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
+    WHERE p.beside IS NOT NULL);

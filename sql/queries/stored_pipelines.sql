@@ -27,7 +27,9 @@ SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::t
     coalesce(d.relname, p.destination_table, '')::text AS destination_table, d.relname IS NOT NULL AS destination_moved,
     p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane, p.enabled,
     p.active_hours, embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS open,
-    p.status, p.status_detail, p.slot_name::text, p.definition_version, p.definitions,
+    p.status, p.status_detail, coalesce(p.beside, 0) AS beside, p.served, p.switches,
+    p.wish IS NOT NULL AND p.wish ->> 'problem' IS NULL AS wished, p.slot_name::text,
+    p.definition_version, p.definitions,
     coalesce(b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot, false)
     AND NOT EXISTS (WITH RECURSIVE tree AS (SELECT p.table_oid AS relid UNION ALL SELECT h.inhrelid FROM tree AS t
        JOIN pg_inherits h ON h.inhparent = t.relid)

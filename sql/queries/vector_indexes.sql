@@ -3,12 +3,13 @@
 -- search where the column is NOT NULL anyway, and then sees no use for the index. early: no search uses it yet: it was
 -- built without CONCURRENTLY over rows that had been changed in place, and a transaction that is older than it, in
 -- whatever database of the server, still runs.
--- @table: quoted. taken: the name that a new index gets. hidden: someone builds one that this role may not see.
+-- @table: quoted. @kind: of the index that is wanted. taken: the name that a new index gets. hidden: someone builds one
+-- that this role may not see.
 -- Rows: one for each index, and one for a table without any. Locks: none.
 SELECT c.oid, n.nspname::text AS schema, c.relname::text AS table, CASE WHEN c.reltuples >= 0
     THEN c.reltuples::bigint END AS rows,
         coalesce(x.relname::text, '') AS index, coalesce(x.method, '') AS method, coalesce(x.opcname::text,
-        '') AS operator_class, left(c.relname, 27) || '_' || left(@column, 20) || '_hnsw' AS taken,
+        '') AS operator_class, left(c.relname, 27) || '_' || left(@column, 20) || '_' || @kind AS taken,
         coalesce(x.indisvalid, false) AS valid, coalesce(x.partial, false) AS partial,
             coalesce(x.early, false) AS early,
         g.pid IS NOT NULL AS building,

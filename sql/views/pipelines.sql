@@ -5,7 +5,7 @@ SELECT p.name AS pipeline, p.pipeline_id, p.table_schema, p.table_name, p.source
            p.chunking, p.generation, p.definition_version,
        (ARRAY['low', 'normal', 'high', 'urgent'])[p.lane + 1] AS priority, p.enabled, p.status, p.status_detail,
            p.slot_name, p.created_at, p.active_hours, p.open_until
-FROM   embedsidecar.pipeline AS p;
+FROM   embedsidecar.pipeline AS p WHERE p.beside IS NULL;
 COMMENT ON VIEW embedsidecar.pipelines IS 'What is embedded with what, and where to.';
 COMMENT ON COLUMN embedsidecar.pipelines.pipeline IS 'Its name.';
 COMMENT ON COLUMN embedsidecar.pipelines.pipeline_id IS 'Its number.';

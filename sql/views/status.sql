@@ -5,7 +5,8 @@ SELECT s.pipeline_id, s.pipeline, s.slot_name, s.table_schema::name AS table_sch
            s.scan_phase, s.unrouted,
        s.sidecar_runs, s.tokens_embedded, s.rows_estimate, s.is_open, s.active_hours, s.state, s.reason, s.hints,
            s.works, s.needs_act, s.may_miss
-FROM   embedsidecar.states() AS s;
+FROM   embedsidecar.states() AS s
+WHERE  s.pipeline_id NOT IN (SELECT p.pipeline_id FROM embedsidecar.pipeline AS p WHERE p.beside IS NOT NULL);
 COMMENT ON VIEW embedsidecar.status IS
     'One row per pipeline: its state, as every door shows it, and the figures. Counts are exact up to 100,000 and end '
     'there; no table of yours is counted.';

@@ -98,11 +98,16 @@ func TestHosts(t *testing.T) {
 	t.Parallel()
 	public := []string{
 		"apache.org", "cohere.com", "datatracker.ietf.org", "editorconfig.org", "example.com", "example.net", "example.org",
-		"github.com", "go.dev",
+		"github.com", "go.dev", "modelcontextprotocol.io",
 		"golang.org", "huggingface.co", "keepachangelog.com", "onnxruntime.ai", "openai.com", "opencontainers.org",
 		"pkg.go.dev", "postgresql.org",
 		"prometheus.io", "protobuf.dev", "semver.org", "unicode.org", "voyageai.com", "wikipedia.org", "yaml.org", "grpc.io",
 		"arxiv.org", "w3.org", "json-schema.org",
+		// of docs/services.md
+		"alibabacloud.com", "aliyuncs.com", "azure.com", "cloudflare.com", "databricks.com", "deepinfra.com",
+		"fireworks.ai", "google.dev", "googleapis.com", "huggingface.cloud", "jina.ai",
+		"litellm.ai", "lmstudio.ai", "microsoft.com", "mistral.ai", "nebius.com", "nvidia.com", "openrouter.ai",
+		"scaleway.ai", "scaleway.com", "siliconflow.com", "together.ai", "together.xyz", "vllm.ai",
 	}
 	// one word: a service of the compose file, or a made-up host
 	local := regexp.MustCompile(`^(localhost|127\.0\.0\.1|\[::1\]|0\.0\.0\.0|[a-z]+)$`)

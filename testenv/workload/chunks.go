@@ -156,10 +156,7 @@ func (r *Report) compareChunks(ctx context.Context, tx pgx.Tx, s Shape, embed Em
 
 func (r *Report) judgeChunks(s Shape, key, text, title string, stored []storedChunk, embed Embed) {
 	r.Rows++
-	settings := chunk.Settings{
-		Strategy: chunk.Strategy(s.Chunking.Strategy), Tokens: s.Chunking.Tokens,
-		Overlap: s.Chunking.Overlap,
-	}
+	settings := s.Chunking.Settings()
 	no := 0
 	note := func(list *[]Finding, format string, args ...any) {
 		*list = append(*list, Finding{s.Name, key, fmt.Sprintf("chunk %d: ", no) + fmt.Sprintf(format, args...)})
@@ -175,7 +172,7 @@ func (r *Report) judgeChunks(s Shape, key, text, title string, stored []storedCh
 			return
 		}
 		got := stored[no]
-		own := text[c.Start:c.End]
+		own := c.Of(text)
 		switch {
 		case got.No != no || got.Start != c.Start || got.End != c.End || got.Context != c.Context:
 			note(&r.Stale, "it is chunk %d, bytes %d to %d, context %q; want %d to %d, %q", got.No, got.Start, got.End,

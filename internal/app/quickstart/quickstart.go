@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/app"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
@@ -121,6 +122,9 @@ func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
 	}
 	for _, warning := range plan.Warnings {
 		q.Say("warning: %s", warning)
+	}
+	if words := faster(specs[0].Plugin, models.List(q.Node.Find.Models(q.Config.ModelDir))); words != "" {
+		q.Say("%s", words)
 	}
 	if q.DryRun {
 		q.Steps(plan.Steps, "would make")

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/models"
 )
 
 // TestColumn_Sentences: what people wrote is text; names of things, numbers and categories are not.
@@ -71,5 +72,24 @@ func TestNothing(t *testing.T) {
 		if err.Error() != want || len(problem.Hints(err)) < 2 {
 			t.Errorf("%q, ways out %q, want %q", err, problem.Hints(err), want)
 		}
+	}
+}
+
+// TestFaster: who would embed with an encoder is told of a static model, if there is one that works.
+func TestFaster(t *testing.T) {
+	t.Parallel()
+	found := []models.Info{
+		{Name: "minilm"}, {Name: "broken", Static: true, Problem: "no sums"}, {Name: "small", Static: true},
+	}
+	if got := faster("onnx", found); !strings.Contains(got, "--model small is a static model") {
+		t.Errorf("told %q", got)
+	}
+	for _, plugin := range []string{"static", "remote", "fake"} {
+		if got := faster(plugin, found); got != "" {
+			t.Errorf("%s: told %q", plugin, got)
+		}
+	}
+	if got := faster("onnx", found[:2]); got != "" {
+		t.Errorf("without one: told %q", got)
 	}
 }

@@ -70,7 +70,9 @@ func Bar(part float64) string {
 
 // OneLine keeps names and messages that come from a database from breaking out of their line, be it of a table, of a
 // terminal or of a script.
-func OneLine(s string) string { return strings.NewReplacer("\n", " ", "\t", " ").Replace(Printable(s)) }
+func OneLine(s string) string { return breaks.Replace(Printable(s)) }
+
+var breaks = strings.NewReplacer("\n", " ", "\t", " ")
 
 // Tricks reports whether a character can do something to a terminal, or to the order in which text is read, rather than
 // be read itself.

@@ -32,7 +32,9 @@ func (a *api) routes() {
 	a.rows()
 	a.watches()
 	a.searches()
+	a.indexes()
 	a.acts()
+	a.model()
 }
 
 // get adds a route for whoever may look.

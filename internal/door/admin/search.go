@@ -7,6 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
@@ -47,10 +50,23 @@ func (s *Service) Search(ctx context.Context, name, text string, r search.Reques
 		return found, gate.Wrong("body.text", "the text to search for is too long: 8 kB at most")
 	case r.Hybrid && !who.RowText:
 		return found, noText("a hybrid search tells which rows have the words of a text")
+	case !who.RowText && (len(r.Filter) > 0 || len(r.Columns) > 0 || r.MaxDistance != nil):
+		return found, noText("filter, columns and max_distance tell what is in a row")
 	case s.o.Embed == nil:
 		return found, gate.Refuse(http.StatusServiceUnavailable, "no_model", "there is no model here to embed a question with")
 	}
-	p, err := query.Searchable(ctx, pool, names[0])
+	found, err = query.Settled(ctx, func(bool) (Found, error) { return s.search(ctx, pool, names[0], text, r) })
+	if err != nil {
+		return found, err
+	}
+	hide(found.Hits, who, texts)
+	return found, nil
+}
+
+// search embeds the text and finds what is near to it.
+func (s *Service) search(ctx context.Context, pool *pgxpool.Pool, name, text string, r search.Request,
+) (found Found, err error) {
+	p, err := query.Searchable(ctx, pool, name)
 	if err != nil {
 		return found, err
 	}
@@ -67,7 +83,6 @@ func (s *Service) Search(ctx context.Context, name, text string, r search.Reques
 		return found, query.Classified(p, err)
 	}
 	found.Took = time.Since(began)
-	hide(found.Hits, who, texts)
 	found.Explanation, err = search.Explain(ctx, pool, p, r)
 	return found, query.Classified(p, err)
 }
@@ -78,12 +93,14 @@ func (s *Service) Similar(ctx context.Context, name, key string, rows int, texts
 	if err != nil {
 		return nil, err
 	}
-	p, err := query.Searchable(ctx, pool, names[0])
-	if err != nil {
-		return nil, err
-	}
-	hits, err := search.Within(ctx, search.Limit, func(ctx context.Context) ([]search.Hit, error) {
-		return query.Similar(ctx, pool, p, key, search.Request{Rows: rows, Access: s.access(p.Name)})
+	hits, err := query.Settled(ctx, func(bool) ([]search.Hit, error) {
+		p, err := query.Searchable(ctx, pool, names[0])
+		if err != nil {
+			return nil, err
+		}
+		return search.Within(ctx, search.Limit, func(ctx context.Context) ([]search.Hit, error) {
+			return query.Similar(ctx, pool, p, key, search.Request{Rows: rows, Access: s.access(p.Name)})
+		})
 	})
 	hide(hits, who, texts)
 	return hits, err
@@ -109,9 +126,38 @@ func hide(hits []search.Hit, who gate.Caller, texts bool) {
 type searchBody struct {
 	Pipeline string `json:"pipeline"`
 	Text     string `json:"text" doc:"Up to 8 kB"`
-	K        int    `json:"k,omitempty" minimum:"1" maximum:"1000" default:"10" doc:"Rows at most"`
+	K        int    `json:"k,omitempty" minimum:"1" maximum:"1000" doc:"Rows at most; 10 by default"`
+	Limit    int    `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"Another name of k"`
+	Offset   int    `json:"offset,omitempty" minimum:"0" maximum:"9000" doc:"Rows before them to leave out"`
 	Hybrid   bool   `json:"hybrid,omitempty" doc:"By vector and by words, for whom may see texts of rows"`
 	ShowText bool   `json:"show_text,omitempty" doc:"With texts of rows, which not everybody may see"`
+
+	Filter      filters  `json:"filter,omitempty"`
+	MaxDistance *float64 `json:"max_distance,omitempty" doc:"Leave out rows whose vectors are farther away"`
+	FreshOnly   bool     `json:"fresh_only,omitempty" doc:"Leave out rows that wait to be embedded again"`
+	Columns     []string `json:"columns,omitempty" doc:"To return beside the key"`
+}
+
+// filters are conditions on columns.
+type filters map[string]search.Filter
+
+// Schema implements huma.SchemaProvider.
+func (filters) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Type: huma.TypeObject, AdditionalProperties: true,
+		Description: "Columns with what they must be, as queries have it; for whom may see texts of rows",
+	}
+}
+
+// request is what the database is asked for.
+func (b *searchBody) request() (r search.Request, err error) {
+	if b.K != 0 && b.Limit != 0 && b.K != b.Limit {
+		return r, gate.Wrong("body.limit", "limit is another name of k: give one of them")
+	}
+	return search.Request{
+		Rows: cmp.Or(b.K, b.Limit, usualHits), Offset: b.Offset, Hybrid: b.Hybrid, Filter: b.Filter, Columns: b.Columns,
+		MaxDistance: b.MaxDistance, FreshOnly: b.FreshOnly,
+	}, nil
 }
 
 // Answer is what a search found, for programs.
@@ -128,7 +174,10 @@ func (a *api) searches() {
 	on(a, gate.RoleOperator, http.MethodPost, base+"/search", "search", "Find the rows of a pipeline that are nearest to a text",
 		func(ctx context.Context, in *struct{ Body searchBody }) (*body[Answer], error) {
 			b := &in.Body
-			request := search.Request{Rows: cmp.Or(b.K, usualHits), Hybrid: b.Hybrid}
+			request, err := b.request()
+			if err != nil {
+				return nil, err
+			}
 			found, err := a.service.Search(ctx, b.Pipeline, b.Text, request, b.ShowText)
 			return answers(Answer{
 				append([]search.Hit{}, found.Hits...), found.Dims, found.Embedded.Milliseconds(), found.Took.Milliseconds(),

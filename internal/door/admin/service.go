@@ -19,12 +19,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
+	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/internal/named/registry"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/search/compare"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
@@ -45,6 +47,11 @@ type ServiceOptions struct {
 	Configure func(ctx context.Context, action, by string) (control.Configured, error)
 	// Embed embeds a question with a pipeline's own model. nil: nothing is searched for here.
 	Embed func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error)
+	// PlanModel and CompareModel look at a change of a pipeline's model. nil: there is no model here.
+	PlanModel func(ctx context.Context, pool *pgxpool.Pool, name string, to pipeline.ModelName,
+	) (generations.Plan, error)
+	CompareModel func(ctx context.Context, pool *pgxpool.Pool, name string, questions []compare.Question,
+		access *search.Access) (compare.Result, error)
 	// Registered and Folders tell which plugins and models can be named on this machine. nil: that is not told.
 	Registered func(ctx context.Context) ([]registry.Known, error)
 	Folders    func() []models.Info

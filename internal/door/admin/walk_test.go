@@ -197,6 +197,11 @@ func (f *fixture) hostile(d *document, path string, op *operation) (list []reque
 			add(name, "true", 1)
 		case "array":
 			add(name, "x", 1, []any{1}, []string{nul}, slices.Repeat([]string{"x"}, 2000), []any{nil})
+		case "number":
+			add(name, "1", true, []any{1})
+		case "object": // of conditions
+			add(name, "x", 1, []any{1}, map[string]any{"nonsense": 1}, map[string]any{"id": nul},
+				map[string]any{"id": map[string]any{"$or": 1}}, map[string]any{"id": map[string]any{"$gt": injected}})
 		default:
 			f.t.Errorf("%s: a property %q of type %v that this test does not know", path, name, property.Type)
 		}

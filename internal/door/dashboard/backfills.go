@@ -29,8 +29,8 @@ func (d *Dashboard) backfills(r *http.Request) (view, error) {
 	return view{page: "backfills", title: "Backfills", live: true, data: map[string]any{"Scans": list}}, nil
 }
 
-// backfillOf says how far one is. To have compared a row is not yet to have embedded it, and before a scan begins it
-// has compared none.
+// backfillOf says how far one is. A row is done when it was compared, and embedded if it differed; before a scan begins
+// none is.
 func backfillOf(p *observe.Pipeline) backfill {
 	const almost = 0.99 // of a table that is larger than was expected
 	b := backfill{Pipeline: *p, Tone: "busy", Seen: number(p.ScanSeen) + " compared", Pace: paceOf(p)}
@@ -41,8 +41,7 @@ func backfillOf(p *observe.Pipeline) backfill {
 	case "waiting":
 		b.Phase, b.Seen, b.Part = "not begun", "none yet", 0
 	case "rows":
-		b.Pace = pace{Rate: p.ScanRate, Left: p.ScanLeft}
-		b.Phase, b.Seen = "compares rows", number(p.ScanSeen)+" of about "+number(max(p.ScanSeen, p.ScanExpected))
+		b.Phase, b.Seen = "compares and embeds rows", number(p.ScanSeen)+" of about "+number(max(p.ScanSeen, p.ScanExpected))
 	case "orphans":
 		b.Phase, b.Part = "looks for vectors without a row", 1
 	default:

@@ -196,6 +196,20 @@ func Get[I, O any](a *API, role, method, path, id, summary string, answer func(c
 	}, more...)
 }
 
+// Raw adds a path whose requests are of another protocol, and not in the document, for a role.
+func Raw(a *API, role, path string, h http.Handler) {
+	a.mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+		if _, err := Asked(r.Context(), role); err != nil {
+			a.Write(r.Context(), w, err)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// Problem turns an error into what whoever asked may see of it.
+func (a *API) Problem(ctx context.Context, err error) *Problem { return a.judge.Problem(ctx, err) }
+
 // Write answers a request with an error, where huma cannot.
 func (a *API) Write(ctx context.Context, w http.ResponseWriter, err error) {
 	visitOf(ctx).gate.write(w, a.judge.Problem(ctx, err))

@@ -62,6 +62,9 @@ func (j *Judge) judged(ctx context.Context, err error) *Problem {
 		return Refuse(http.StatusForbidden, "database_role",
 			"the database role of this token cannot be taken: the log of the server says why")
 	}
+	if barred, ok := errors.AsType[*search.DeniedError](err); ok && !j.Inside {
+		j.warn(ctx, barred, barred.Hints())
+	}
 	switch {
 	case errors.Is(err, search.ErrNoRow):
 		p := Mistaken("row_not_found", "body.key", err.Error())

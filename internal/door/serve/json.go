@@ -43,16 +43,21 @@ func read(ctx context.Context, into any, strict bool) error {
 	if err == nil {
 		err = decode(body, into, strict)
 	}
+	return wrong(err)
+}
+
+// wrong tells what is wrong with JSON that could not be decoded; nil stays nil.
+func wrong(err error) error {
 	if err == nil {
 		return nil
 	}
 	if p, ok := errors.AsType[*gate.Problem](err); ok {
 		return p
 	}
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && wrong.Field == "" {
-		return refuse("", "type", "the body must be a JSON object, not %s", wrong.Value)
+	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && t.Field == "" {
+		return refuse("", "type", "the body must be a JSON object, not %s", t.Value)
 	} else if ok {
-		return refuse(wrong.Field, "type", "%s: expected %s, not %s", wrong.Field, jsonName(wrong.Type.String()), wrong.Value)
+		return refuse(t.Field, "type", "%s: expected %s, not %s", t.Field, jsonName(t.Type.String()), t.Value)
 	}
 	if field, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
 		field = strings.Trim(field, `"`)

@@ -217,6 +217,10 @@ type searchable struct {
 	more  []string    // pipelines
 }
 
+func (b *searchable) PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error) {
+	return b.Pipelines(ctx)
+}
+
 func (b *searchable) Pipelines(context.Context) (list []pipeline.Pipeline, err error) {
 	for _, name := range append([]string{"public.docs", "hr: pay"}, b.more...) {
 		list = append(list, pipeline.Pipeline{

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -29,9 +30,23 @@ type rowsRequest struct {
 	Text     string  `json:"text,omitempty" doc:"To search for"`
 	Key      rowKey  `json:"key,omitempty" doc:"Of a row, for similar ones"`
 	K        int     `json:"k,omitempty" default:"10" minimum:"1" maximum:"1000" doc:"Rows at most"`
+	Limit    int     `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"Another name of k"`
+	Offset   int     `json:"offset,omitempty" minimum:"0" maximum:"9999" doc:"Rows before them to leave out"`
 	Hybrid   bool    `json:"hybrid,omitempty" doc:"By vector and by words"`
 	Language string  `json:"language,omitempty" doc:"Of the words"`
 	Filter   filters `json:"filter,omitempty"`
+	// a pointer: 0 is a distance
+	MaxDistance *float64 `json:"max_distance,omitempty" doc:"Leave out rows whose vectors are farther away"`
+	FreshOnly   bool     `json:"fresh_only,omitempty" doc:"Leave out rows that wait to be embedded again"`
+	Columns     []string `json:"columns,omitempty" doc:"To return beside the key"`
+}
+
+// request is what the database is asked for.
+func (r *rowsRequest) request(access *search.Access) search.Request {
+	return search.Request{
+		Text: r.Text, Hybrid: r.Hybrid, Language: r.Language, Rows: r.K, Offset: r.Offset, Filter: r.Filter,
+		Columns: r.Columns, MaxDistance: r.MaxDistance, FreshOnly: r.FreshOnly, Access: access,
+	}
 }
 
 // rowKey is the key of a row as text. A number is taken as it is written, so that none loses digits.
@@ -63,7 +78,9 @@ type filters map[string]search.Filter
 
 // Schema implements huma.SchemaProvider.
 func (filters) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Description: "Columns with what they must be"}
+	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Description: "Columns with what " +
+		`they must be: a value, a list of values, or operators ({"$gte": 3, "$ne": 5}): $eq, $ne, $in, $nin, $gt, $gte, ` +
+		"$lt, $lte"}
 }
 
 // UnmarshalJSON reads an object of conditions.
@@ -104,13 +121,27 @@ type rowsResponse struct {
 const (
 	usualRows = 10
 	mostRows  = 1000
+	absent    = math.MinInt
 )
 
 // readRows reads the request.
 func (a *api) readRows(ctx context.Context) (rowsRequest, error) {
-	req := rowsRequest{K: usualRows}
+	req := rowsRequest{K: absent, Limit: absent}
 	if err := read(ctx, &req, true); err != nil {
 		return req, err
+	}
+	return a.checkRows(req)
+}
+
+// checkRows refuses what makes no sense for any pipeline, and sets how many rows are wanted.
+func (a *api) checkRows(req rowsRequest) (rowsRequest, error) {
+	switch {
+	case req.K == absent && req.Limit == absent:
+		req.K = usualRows
+	case req.K == absent:
+		req.K = req.Limit
+	case req.Limit != absent && req.Limit != req.K:
+		return req, refuse("limit", "invalid_value", "limit is another name of k: give one of them")
 	}
 	switch {
 	case req.K < 1 || req.K > mostRows:
@@ -118,9 +149,9 @@ func (a *api) readRows(ctx context.Context) (rowsRequest, error) {
 	case len(req.Text) > a.TextBytes:
 		return req, refuse("text", "too_long", "text has %d bytes, %d are possible", len(req.Text), a.TextBytes)
 	}
-	given := []string{req.Text, string(req.Key), req.Language}
-	for _, filter := range req.Filter {
-		given = append(given, filter.Values...)
+	given := append([]string{req.Text, string(req.Key), req.Language}, req.Columns...)
+	for name, filter := range req.Filter {
+		given = append(append(given, name), filter.Texts()...)
 	}
 	for _, text := range given { // Postgres has neither
 		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
@@ -132,24 +163,55 @@ func (a *api) readRows(ctx context.Context) (rowsRequest, error) {
 
 // searched returns the pipeline of the URL, its model, and what whoever asks may see of it. What is judged is the
 // pipeline that the name means, by its whole name.
-func (a *api) searched(ctx context.Context, name string) (*pipeline.Pipeline, query.Model, *search.Access, error) {
-	who, _ := gate.CallerOf(ctx)
-	all, err := a.Backend.Pipelines(ctx)
+func (a *api) searched(ctx context.Context, name string, fresh bool) (*pipeline.Pipeline, query.Model,
+	*search.Access, error,
+) {
+	p, access, err := a.seen(ctx, name, fresh)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	all = lookup.Of(all, who.Pipelines)
-	at := lookup.Meant(all, name)
-	if at < 0 {
-		return nil, nil, nil, gate.Refuse(http.StatusNotFound, "pipeline_not_found",
-			"there is no pipeline "+strconv.Quote(cut(name))+": GET /v1/pipelines lists them")
-	}
-	p := &all[at]
 	model, err := a.Backend.Ready(ctx, p)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return p, model, accessOf(&who.Grant, p, a.Backend.Rules(p.Name)), nil
+	return p, model, access, nil
+}
+
+// seen returns the pipeline of a name, and what whoever asks may see of it; fresh asks the database for it.
+func (a *api) seen(ctx context.Context, name string, fresh bool) (*pipeline.Pipeline, *search.Access, error) {
+	who, _ := gate.CallerOf(ctx)
+	list := a.Backend.Pipelines
+	if fresh {
+		list = a.Backend.PipelinesNow
+	}
+	all, err := list(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	other := lookup.Find(all, name) // one by this name is meant, and none of a table of this name
+	all = lookup.Of(lookup.Of(all, who.Pipelines), a.Only)
+	at := lookup.Meant(all, name)
+	if at < 0 && !fresh { // a sidecar that has just heard of it does not name it yet
+		return nil, nil, search.ErrSwitched
+	}
+	if at < 0 || other >= 0 && all[at].Name != name {
+		return nil, nil, gate.Refuse(http.StatusNotFound, "pipeline_not_found",
+			"there is no pipeline "+strconv.Quote(cut(name))+": GET /v1/pipelines, or the tool list_pipelines, lists them")
+	}
+	p := &all[at]
+	return p, accessOf(&who.Grant, p, a.Backend.Rules(p.Name)), nil
+}
+
+// explained tells how a row stands that may be seen. Where an access is for some rows only, others are as if they were
+// not there; else one that is gone is told of, too.
+func (a *api) explained(ctx context.Context, p *pipeline.Pipeline, access *search.Access, key string,
+) (query.Explained, error) {
+	return search.Within(ctx, a.Search, func(ctx context.Context) (query.Explained, error) {
+		if err := search.Visible(ctx, a.Backend.DB(), p, key, access); err != nil {
+			return query.Explained{}, err
+		}
+		return a.Backend.Explain(ctx, p, key)
+	})
 }
 
 // accessOf is what the holder of a grant may see of a pipeline.
@@ -171,9 +233,15 @@ func accessOf(g *gate.Grant, p *pipeline.Pipeline, rules query.Rules) *search.Ac
 // search answers /v1/pipelines/NAME/search.
 func (a *api) search(ctx context.Context, in *named) (none rowsResponse, err error) {
 	req, err := a.readRows(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return none, err
+	}
+	return a.nearText(ctx, in.Name, req)
+}
+
+// nearText finds the rows that are nearest to a text.
+func (a *api) nearText(ctx context.Context, name string, req rowsRequest) (none rowsResponse, err error) {
+	switch {
 	case strings.TrimSpace(req.Text) == "":
 		return none, refuse("text", "missing", "text is missing: what to search for")
 	case req.Key != "":
@@ -181,7 +249,12 @@ func (a *api) search(ctx context.Context, in *named) (none rowsResponse, err err
 	case req.Language != "" && !req.Hybrid:
 		return none, refuse("language", "invalid_value", "language goes with hybrid: true")
 	}
-	p, model, access, err := a.searched(ctx, in.Name)
+	return query.Settled(ctx, func(fresh bool) (rowsResponse, error) { return a.near(ctx, name, &req, fresh) })
+}
+
+// near embeds the text and finds what is near to it.
+func (a *api) near(ctx context.Context, name string, req *rowsRequest, fresh bool) (none rowsResponse, err error) {
+	p, model, access, err := a.searched(ctx, name, fresh)
 	if err != nil {
 		return none, err
 	}
@@ -196,31 +269,36 @@ func (a *api) search(ctx context.Context, in *named) (none rowsResponse, err err
 		return none, err
 	}
 	return a.found(ctx, p, access, func(ctx context.Context) ([]search.Hit, error) {
-		return search.Find(ctx, a.Backend.DB(), p, search.Request{
-			Vector: results[0].Vector, Text: req.Text, Hybrid: req.Hybrid, Language: req.Language, Rows: req.K,
-			Filter: req.Filter, Access: access,
-		})
+		request := req.request(access)
+		request.Vector = results[0].Vector
+		return search.Find(ctx, a.Backend.DB(), p, request)
 	})
 }
 
 // similar answers /v1/pipelines/NAME/similar.
 func (a *api) similar(ctx context.Context, in *named) (none rowsResponse, err error) {
 	req, err := a.readRows(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return none, err
+	}
+	return a.nearRow(ctx, in.Name, req)
+}
+
+// nearRow finds the rows that are nearest to a row.
+func (a *api) nearRow(ctx context.Context, name string, req rowsRequest) (none rowsResponse, err error) {
+	switch {
 	case req.Key == "":
 		return none, refuse("key", "missing", "key is missing: the key of a row, as searches return it")
 	case req.Text != "" || req.Hybrid || req.Language != "":
 		return none, refuse("text", "invalid_value", "text, hybrid and language belong to /search")
 	}
-	p, _, access, err := a.searched(ctx, in.Name)
-	if err != nil {
-		return none, err
-	}
-	return a.found(ctx, p, access, func(ctx context.Context) ([]search.Hit, error) {
-		return search.Similar(ctx, a.Backend.DB(), p, string(req.Key), search.Request{
-			Rows: req.K, Filter: req.Filter, Access: access,
+	return query.Settled(ctx, func(fresh bool) (rowsResponse, error) {
+		p, _, access, err := a.searched(ctx, name, fresh)
+		if err != nil {
+			return none, err
+		}
+		return a.found(ctx, p, access, func(ctx context.Context) ([]search.Hit, error) {
+			return search.Similar(ctx, a.Backend.DB(), p, string(req.Key), req.request(access))
 		})
 	})
 }
@@ -233,7 +311,8 @@ func (a *api) found(ctx context.Context, p *pipeline.Pipeline, access *search.Ac
 	hits, err := search.Within(ctx, a.Search, look)
 	if database.HasCode(err, pgerrcode.InsufficientPrivilege) && access.Role != "" {
 		err = gate.Refuse(http.StatusForbidden, "database_role",
-			"the database role of this token may not read what this pipeline is made of")
+			"the database role of this token may not read what this pipeline is made of: the log of the server has the "+
+				"GRANT")
 	}
 	return rowsResponse{p.Name, p.Stored.Metric(), hits}, err
 }
@@ -259,7 +338,7 @@ func (a *api) pipelines(ctx context.Context, _ *struct{}) (pipelineList, error) 
 	who, _ := gate.CallerOf(ctx)
 	all, err := a.Backend.Pipelines(ctx)
 	list := pipelineList{[]pipelineEntry{}}
-	for _, p := range lookup.Of(all, who.Pipelines) {
+	for _, p := range lookup.Of(lookup.Of(all, who.Pipelines), a.Only) {
 		e := pipelineEntry{
 			p.Name, p.Schema + "." + p.Table, []string{}, p.Dims, p.Stored.Name(), p.Stored.Metric(), p.Status, p.Model,
 		}

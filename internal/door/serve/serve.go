@@ -25,9 +25,12 @@ type Backend interface {
 	Model(ctx context.Context, only []string, name string) (query.Model, error)
 	Known(ctx context.Context, only []string, name string) (*embed.Description, error)
 	Pipelines(ctx context.Context) ([]pipeline.Pipeline, error)
+	// PipelinesNow is Pipelines as the database has them at this moment.
+	PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error)
 	Ready(ctx context.Context, p *pipeline.Pipeline) (query.Model, error)
 	Rules(name string) query.Rules
 	DB() search.DB
+	Explain(ctx context.Context, p *pipeline.Pipeline, key string) (query.Explained, error)
 }
 
 // Options say where to listen and who may ask. Zero bounds are the defaults.
@@ -41,6 +44,8 @@ type Options struct {
 	Inputs    int           // texts of a request; default 2,048, which is also OpenAI's
 	TextBytes int           // of one text; default 1 MiB
 	Search    time.Duration // of the database's part of a search. Default 10 s
+	Only      []string      // pipelines that are there at all; none: all
+	Version   string        // of this program, for agents
 	// Observe notes a request that was answered; the handler is the name of its route. May be nil.
 	Observe func(handler, method string, status int, took time.Duration)
 	Log     *slog.Logger // nil: silent
@@ -54,14 +59,19 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 // Handler returns what the server answers, for a listener of somebody else.
 func Handler(o Options) http.Handler { return gate.New(o.gate()) }
 
-func (o Options) gate() gate.Options {
+// fill sets what is zero.
+func (o *Options) fill() {
 	o.Inputs, o.TextBytes, o.Search = cmp.Or(o.Inputs, 2048), cmp.Or(o.TextBytes, 1<<20), cmp.Or(o.Search, search.Limit)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+}
+
+func (o Options) gate() gate.Options {
+	o.fill()
 	return gate.Options{
 		What: "queries", Begun: "queries are answered", Listen: o.Listen, Cert: o.Cert, Key: o.Key, Tokens: o.Tokens,
-		API: newAPI(&o), Limits: o.Limits, Observe: o.Observe, Log: o.Log,
+		API: newAPI(&o).API, Limits: o.Limits, Observe: o.Observe, Log: o.Log,
 		Open: map[string]http.Handler{"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "ok\n")
 		})},
@@ -74,7 +84,7 @@ type api struct {
 	*gate.API
 }
 
-func newAPI(o *Options) *gate.API {
+func newAPI(o *Options) *api {
 	a := &api{o, gate.NewAPI("queries", "Embed texts, in the form of OpenAI's API, and search pipelines.", "", "", gate.OpenAI,
 		&gate.Judge{Log: o.Log})}
 	gate.On(a.API, gate.RoleEmbed, http.MethodPost, "/v1/embeddings", "embeddings",
@@ -91,8 +101,9 @@ func newAPI(o *Options) *gate.API {
 	takes[embeddingsRequest](a, "/v1/embeddings")
 	takes[rowsRequest](a, "/v1/pipelines/{name}/search")
 	takes[rowsRequest](a, "/v1/pipelines/{name}/similar")
+	gate.Raw(a.API, gate.RoleQuery, agentPath, a.agents())
 	a.Close()
-	return a.API
+	return a
 }
 
 // named is what is asked of one thing.

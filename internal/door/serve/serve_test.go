@@ -114,6 +114,10 @@ func (b *backend) Known(ctx context.Context, only []string, name string) (*embed
 	return &about, err
 }
 
+func (b *backend) PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error) {
+	return b.Pipelines(ctx)
+}
+
 func (*backend) Pipelines(context.Context) ([]pipeline.Pipeline, error) {
 	return []pipeline.Pipeline{{
 		Spec:   pipeline.Spec{Name: "public.docs", Schema: "public", Table: "docs"},
@@ -128,6 +132,10 @@ func (*backend) Ready(context.Context, *pipeline.Pipeline) (query.Model, error) 
 func (*backend) Rules(string) query.Rules { return query.Rules{} }
 
 func (*backend) DB() search.DB { return nil }
+
+func (*backend) Explain(context.Context, *pipeline.Pipeline, string) (query.Explained, error) {
+	return query.Explained{}, &search.UnavailableError{Problem: "its table is gone"}
+}
 
 // server is one that runs until the test ends.
 type server struct {

@@ -249,6 +249,7 @@ func (c *Chunks) Deep(ctx context.Context, key string) ([]DeepChunk, error) {
 	var chunks []DeepChunk
 	var d DeepChunk
 	_, err = pgx.ForEachRow(rows, []any{&d.Start, &d.End, &d.Context, &d.Text, &d.Hash}, func() error {
+		d.Between, d.Joined = c.p.Chunking.Between, c.p.Chunking.Joined()
 		chunks = append(chunks, d)
 		d = DeepChunk{}
 		return nil
@@ -369,7 +370,7 @@ func (r *chunkRows) add(w *Write, no int, text bool) {
 		append(r.vectors, c.Vector)
 	var stored *string
 	if text {
-		own := w.Text[c.Start:c.End]
+		own := c.Of(w.Text)
 		stored = &own
 	}
 	r.texts = append(r.texts, stored)

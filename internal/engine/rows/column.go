@@ -117,7 +117,28 @@ func (c *column) lock(batch *pgx.Batch, keys []string) (*Locks, error) {
 		})
 		return err
 	})
+	c.same(batch)
 	return locks, nil
+}
+
+// same makes sure that the column's name means the one that was looked at. The rows before it are locked, and so is the
+// table's making: until the transaction ends nobody can change that.
+func (c *column) same(batch *pgx.Batch) {
+	if c.p.IntoNumber == 0 {
+		return
+	}
+	batch.Queue("SELECT EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attname = $2"+
+		" AND attnum = $3 AND NOT attisdropped)", c.p.OID, c.p.IntoColumn, c.p.IntoNumber).
+		QueryRow(func(row pgx.Row) error {
+			var same bool
+			if err := row.Scan(&same); err != nil {
+				return err
+			}
+			if !same {
+				return ErrOtherColumn
+			}
+			return nil
+		})
 }
 
 func (c *column) write(ctx context.Context, tx pgx.Tx, change *Change, locks *Locks) error {

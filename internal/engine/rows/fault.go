@@ -7,8 +7,11 @@ import (
 )
 
 // ErrOtherTable means that an embedding table's name means another table than the one that was looked at. What hangs
-// on that one would run with the rights of our role.
+// on that one would run with the rights of our role, and the vectors in it may be of another model.
 var ErrOtherTable = errors.New("another table stands where the embedding table was")
+
+// ErrOtherColumn means the same of a column: another generation of the pipeline has the name by now.
+var ErrOtherColumn = errors.New("another column has the name of the destination")
 
 // ErrTrigger means that somebody hung a trigger on an embedding table, which would run with the rights of our role.
 var ErrTrigger = errors.New("the embedding table has a trigger, which embedsidecar does not run: DROP TRIGGER removes it")

@@ -164,7 +164,7 @@ func TestSQL_SearchShowsWhatTheCallerMaySee(t *testing.T) {
 		s := newSearcher(t, db, major)
 		role := db.SearcherRole()
 		s.ask("docs", "text 107")
-		s.refused(`SELECT * FROM embedsidecar.search('docs', 'text 107')`, "42501", "permission denied for table docs")
+		s.refused(`SELECT * FROM embedsidecar.search('docs', 'text 107')`, "42501", "GRANT SELECT (id) ON public.docs TO "+role)
 		for _, table := range []string{"docs", "docs_embedding", `"we ""ird"`, "parts", "parts_embedding", "bits", "pieces", "pieces_embedding"} {
 			db.MustExec(`GRANT SELECT ON ` + table + ` TO ` + role)
 		}
@@ -202,6 +202,7 @@ func TestSQL_SearchShowsWhatTheCallerMaySee(t *testing.T) {
 			!slices.Equal(got, []string{"111"}) {
 			t.Errorf("embed: %v, %v", got, err)
 		}
+		s.searchesFiltered()
 		// Row-level security, also where an index finds hidden rows first; the session's settings are as they were.
 		db.MustExec(`CREATE INDEX ON docs_embedding USING hnsw (embedding vector_cosine_ops)`)
 		db.MustExec(`ALTER TABLE docs ENABLE ROW LEVEL SECURITY`)
@@ -226,6 +227,71 @@ func TestSQL_SearchShowsWhatTheCallerMaySee(t *testing.T) {
 		s.refused(`SELECT * FROM embedsidecar.search('bits', 'text 107')`, "55000", "cannot be searched now")
 	})
 }
+
+// searchesFiltered has conditions, pages and bounds of a search by SQL of docs, which has rows 101 to 160.
+func (s *searcher) searchesFiltered() {
+	s.t.Helper()
+	s.ask("docs", "text 107")
+	found := func(k int, more string) []string {
+		s.t.Helper()
+		got, err := s.query(fmt.Sprintf(`SELECT row_key FROM embedsidecar.search('docs', 'text 107', %d, %s)`, k, more))
+		if err != nil {
+			s.t.Errorf("%s: %v", more, err)
+		}
+		return got
+	}
+	all := found(60, `filter => '{"id": {"$gte": 101}}'`)
+	if len(all) != 60 || all[0] != "107" {
+		s.t.Errorf("all rows: %v", all)
+	}
+	if got := found(10, `"offset" => 20`); !slices.Equal(got, all[20:30]) {
+		s.t.Errorf("the third page is %v of %v", got, all)
+	}
+	if got := found(60, `max_distance => 0.001`); !slices.Equal(got, []string{"107"}) {
+		s.t.Errorf("near ones: %v", got)
+	}
+	for filter, where := range map[string]string{
+		`{"id": 109}`:                               `id = 109`,
+		`{"id": [109, "110"]}`:                      `id IN (109, 110)`,
+		`{"id": {"$gt": 109, "$lte": 112}}`:         `id > 109 AND id <= 112`,
+		`{"id": {"$nin": [101, 102], "$lt": 105}}`:  `id IN (103, 104)`,
+		`{"body": {"$ne": null}, "id": {"$lt": 3}}`: `id < 3`,
+		`{"body": null}`:                            `body IS NULL`,
+		`{"body": "x' OR true --"}`:                 `false`,
+		`{"body": {"$in": ["text 120", "none"]}}`:   `body = 'text 120'`,
+	} {
+		got := found(60, `filter => `+literal(filter))
+		want, err := s.query(`SELECT id::text FROM docs WHERE id > 100 AND ` + where)
+		slices.Sort(got)
+		slices.Sort(want)
+		if err != nil || !slices.Equal(got, want) {
+			s.t.Errorf("%s: %v, want %v, %v", filter, got, want, err)
+		}
+	}
+	for filter, word := range map[string]string{
+		`{"nosuch": 1}`: "no column", `{"id": "x"}`: "does not fit", `{"id": {"$or": [1]}}`: "no operator",
+		`{"id": {"$gt": [1]}}`: "take a list", `{"id": [1, null]}`: "null", `{"id": {"$lt": null}}`: "null",
+		`[1]`: "an object", `{"id": []}`: "expected 1 to 1000 values", `{"ctid": "(0,1)"}`: "no column",
+		`{"id": {"$in": [{}]}}`: "values are strings",
+	} {
+		state := "22023"
+		if word == "no column" {
+			state = "42703"
+		}
+		s.refused(`SELECT * FROM embedsidecar.search('docs', 'text 107', filter => `+literal(filter)+`)`, state, word)
+	}
+	for _, more := range []string{`10, "offset" => -1`, `10, "offset" => 9991`, `10, max_distance => 'NaN'`, `10001`} {
+		s.refused(`SELECT * FROM embedsidecar.search('docs', 'text 107', `+more+`)`, "22023", "")
+	}
+	s.db.MustExecSuper(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at, state)
+		SELECT pipeline_id, '107', 1, pg_current_xact_id(), '0/1', '0/1', now(), 'cancelled' FROM embedsidecar.pipeline WHERE name = 'docs'`)
+	if got := found(5, `fresh_only => true`); !slices.Equal(got, all[1:6]) {
+		s.t.Errorf("fresh ones: %v, want %v", got, all[1:6])
+	}
+	s.db.MustExecSuper(`DELETE FROM embedsidecar.task WHERE row_key = '107'`)
+}
+
+func literal(text string) string { return `'` + strings.ReplaceAll(text, `'`, `''`) + `'` }
 
 // TestSQL_QuestionsAreAnsweredTogetherAndOnce: within a transaction, one that only reads, for many at once, and for
 // strangers not at all; what fails is told, and who waits too long is told why.

@@ -27,8 +27,8 @@ func (s *Sidecar) role() string {
 // register tells the database that this sidecar works here.
 func (s *Sidecar) register(ctx context.Context) error {
 	var r registration
-	err := s.o.Pool.QueryRow(ctx, `INSERT INTO embedsidecar.worker (instance, version, slot_name, host, role, session_name)
-		VALUES ($1, $2, $3, $4, $5, current_setting('application_name')) RETURNING worker_id, tableoid`, s.o.Instance,
+	err := s.o.Pool.QueryRow(ctx, `INSERT INTO embedsidecar.worker (instance, version, slot_name, host, role, session_name,
+		knows_generations) VALUES ($1, $2, $3, $4, $5, current_setting('application_name'), true) RETURNING worker_id, tableoid`, s.o.Instance,
 		s.o.Version, s.o.Slot, s.o.Host, s.role()).Scan(&r.id, &r.table)
 	if err != nil {
 		return fmt.Errorf("register as a worker: %w", err)

@@ -11,19 +11,23 @@ import (
 )
 
 // spent is what the rows of a pipeline have cost, and how many of them cost nothing.
-type spent struct{ tokens, embedded, reused, unchanged int64 }
+type spent struct{ tokens, embedded, reused, unchanged, cut int64 }
 
 func (s spent) add(o spent) spent {
-	return spent{s.tokens + o.tokens, s.embedded + o.embedded, s.reused + o.reused, s.unchanged + o.unchanged}
+	return spent{
+		s.tokens + o.tokens, s.embedded + o.embedded, s.reused + o.reused, s.unchanged + o.unchanged, s.cut + o.cut,
+	}
 }
 
 func (s spent) since(o spent) spent {
-	return s.add(spent{-o.tokens, -o.embedded, -o.reused, -o.unchanged})
+	return s.add(spent{-o.tokens, -o.embedded, -o.reused, -o.unchanged, -o.cut})
 }
 
 // spentOf is what a worker has spent since it began.
 func spentOf(w *worker.Stats) spent {
-	return spent{w.Tokens.Load(), w.Sent.Load(), w.Known.Load() + w.Remembered.Load(), w.Unchanged.Load()}
+	return spent{
+		w.Tokens.Load(), w.Sent.Load(), w.Known.Load() + w.Remembered.Load(), w.Unchanged.Load(), w.Cut.Load(),
+	}
 }
 
 // streamed is how many changes needed no look of their own.
@@ -56,13 +60,13 @@ func (s *Sidecar) storeSpent(ctx context.Context, todo map[int32]spent) error {
 		return nil
 	}
 	var ids []int32
-	var tokens, embedded, reused, unchanged []int64
+	var tokens, embedded, reused, unchanged, cut []int64
 	for id, n := range todo {
 		ids, tokens, embedded = append(ids, id), append(tokens, n.tokens), append(embedded, n.embedded)
-		reused, unchanged = append(reused, n.reused), append(unchanged, n.unchanged)
+		reused, unchanged, cut = append(reused, n.reused), append(unchanged, n.unchanged), append(cut, n.cut)
 	}
 	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("add_spent"), pgx.StrictNamedArgs{
-		"pipeline_ids": ids, "tokens": tokens, "embedded": embedded, "reused": reused, "unchanged": unchanged,
+		"pipeline_ids": ids, "tokens": tokens, "embedded": embedded, "reused": reused, "unchanged": unchanged, "cut": cut,
 	})
 	return err
 }

@@ -198,7 +198,7 @@ func (w *Worker) cutItems(ctx context.Context, items []*item, alone bool) error 
 		case len(chunks) > maxChunks:
 			it.action, it.err = broken, &embed.TextError{
 				Class: embed.Data, Code: "too_many_chunks",
-				Message: fmt.Sprintf("its text makes %d chunks, more than %d: raise chunking.tokens", len(chunks), maxChunks),
+				Message: fmt.Sprintf("its text makes %d chunks, more than %d: raise the size of a chunk", len(chunks), maxChunks),
 			}
 		}
 		if it.action != vectorIn {
@@ -215,13 +215,13 @@ func (w *Worker) cutItems(ctx context.Context, items []*item, alone bool) error 
 // tokens returns how to cut, and for each item its text and its title with where their tokens end.
 func (w *Worker) tokens(ctx context.Context, items []*item, alone bool) (chunk.Settings, []chunk.Text, error) {
 	c := w.o.Pipeline.Chunking
-	settings := chunk.Settings{Strategy: chunk.Strategy(c.Strategy), Tokens: c.Tokens, Overlap: c.Overlap}
+	settings := c.Settings()
 	texts := make([]string, 0, 2*len(items))
 	for _, it := range items {
 		texts = append(texts, it.row.Text, it.row.Title)
 	}
 	cut := make([]chunk.Text, len(texts))
-	if !c.On() {
+	if !c.On() || c.ByCharacters() {
 		for i, text := range texts {
 			cut[i].Text = text
 		}

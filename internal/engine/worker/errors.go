@@ -16,7 +16,7 @@ import (
 func unfits(err error) bool {
 	fault := rows.Fault(err)
 	return fault == database.Schema || fault == database.Forbidden || errors.Is(err, rows.ErrOtherTable) ||
-		errors.Is(err, rows.ErrTrigger)
+		errors.Is(err, rows.ErrOtherColumn) || errors.Is(err, rows.ErrTrigger)
 }
 
 // sqlState describes a server's error without its message, which may hold row values: a trigger may put in what it

@@ -370,9 +370,15 @@ func (m *memory) Deep(_ context.Context, key string) ([]rows.DeepChunk, error) {
 func (m *memory) Lease(_ context.Context, claim queue.Claim) ([]queue.Task, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := min(len(m.todo), claim.Max)
-	leased := m.todo[:n:n]
-	m.todo = m.todo[n:]
+	var leased, left []queue.Task
+	for _, task := range m.todo {
+		if len(leased) == claim.Max || claim.Who == queue.Express && task.Lane == pipeline.Low {
+			left = append(left, task)
+		} else {
+			leased = append(leased, task)
+		}
+	}
+	m.todo = left
 	return leased, nil
 }
 

@@ -63,6 +63,7 @@ type Stats struct {
 	// texts of this pipeline that the embedder was asked for; those whose vector was known, so that nobody asked; and
 	// those that were answered without it: asked for a moment ago, twice in a batch, or by somebody else
 	Sent, Known, Remembered atomic.Int64
+	Cut                     atomic.Int64 // texts that the embedder cut, as they are longer than it takes
 	Sanitised               atomic.Int64 // texts with bytes that are no UTF-8
 	Batches                 atomic.Int64
 	LastBatch               atomic.Int64 // when it ended, in nanoseconds since 1970; 0: there was none

@@ -223,6 +223,9 @@ func (w *Worker) countTokens(results []embed.Result) {
 		case results[i].Sent:
 			w.stats.Tokens.Add(int64(results[i].Tokens))
 			w.stats.Sent.Add(1)
+			if results[i].Truncated {
+				w.stats.Cut.Add(1)
+			}
 		case results[i].Vector != nil:
 			w.stats.Remembered.Add(1)
 		}

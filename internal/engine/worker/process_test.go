@@ -1,10 +1,13 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -379,4 +382,36 @@ func TestRun_FinishesBatchesAndGivesBack(t *testing.T) {
 		t.Errorf("%d rows are stored, %d leases were given back, in %d batches", len(m.stored), m.givenBack,
 			w.stats.Batches.Load())
 	}
+}
+
+// A backfill waits while one of a pipeline of a higher priority is embedded by the same model; live changes do not.
+func TestRun_PrioritiesOrderBackfills(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, m, _ := inMemory(t, forms()["table"], func(o *Options) { o.Loops = 1 })
+		m.source = map[string]string{"backfill": textA, "live": textB}
+		m.todo = tasksFor("backfill", "live")
+		m.todo[1].Lane = pipeline.Normal
+		end := w.o.Service.Begin(int(pipeline.Urgent))
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx, t.Context()) }()
+		stored := func(want ...string) {
+			t.Helper()
+			<-time.After(time.Second)
+			synctest.Wait()
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			if got := slices.Sorted(maps.Keys(m.stored)); !slices.Equal(got, want) {
+				t.Errorf("%q are stored, want %q", got, want)
+			}
+		}
+		stored("live")
+		end()
+		stored("backfill", "live")
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -71,7 +71,7 @@ func problemOf(c *rows.DeepChunk, text string) string {
 	if hash := pipeline.TextHash(c.Embedded(text)); len(c.Hash) != sha256.Size || hash != [sha256.Size]byte(c.Hash) {
 		return "was made of another text"
 	}
-	if c.Text != nil && *c.Text != text[c.Start:c.End] {
+	if c.Text != nil && *c.Text != c.Of(text) {
 		return "has another text stored than its place says"
 	}
 	return ""

@@ -18,10 +18,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/pace"
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -77,7 +79,11 @@ const (
 	errorPause      = time.Second
 	parkedPause     = 10 * time.Second // of tasks whose pipeline does not fit its table
 	longestRest     = 50 * time.Millisecond
+	outrankedPause  = 250 * time.Millisecond // of a backfill, while one of a higher priority is at work
 )
+
+// rank is that of the pipeline's backfill among others.
+func (w *Worker) rank() int { return min(int(w.o.Pipeline.Priority), embed.Ranks-1) }
 
 func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 	failed, hidden, full := 100*time.Millisecond, firstPause, false
@@ -98,7 +104,11 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			}
 		}
 		began, embedding := time.Now(), w.embedding.Load()
-		n, err := w.once(ctx, hard, who, probe)
+		as := who
+		if who == queue.Anyone && w.o.Service.Outranked(w.rank()) {
+			as = queue.Express // rows of a backfill wait while one of a higher priority is embedded, live changes do not
+		}
+		n, err := w.once(ctx, hard, as, probe)
 		if probe {
 			w.nap.leave()
 		}
@@ -120,6 +130,12 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			continue
 		}
 		full = false
+		if as != who {
+			if !sleep.For(ctx, outrankedPause) {
+				return
+			}
+			continue
+		}
 		if w.tasks.Waiting(w.o.Pipeline.ID, who) {
 			// In the WAL, not yet visible to us (or just leased by a neighbour): soon.
 			if !sleep.For(ctx, hidden) {
@@ -155,6 +171,9 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 	}
 	if len(tasks) == rows {
 		w.tasks.WakeNext(w.o.Pipeline.ID) // there may be more for another loop
+	}
+	if tasks[0].Lane == pipeline.Low {
+		defer w.o.Service.Begin(w.rank())()
 	}
 	w.stats.Busy.Add(1)
 	w.stats.Batches.Add(1)

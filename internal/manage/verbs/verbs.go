@@ -104,7 +104,8 @@ For doubts about the vectors, and after a change that embedsidecar cannot see.`,
 		Tells: "These rows are embedded again though their texts did not change. Each costs a call of the model.",
 		Description: `Every row of the pipeline, or the named rows, are sent to the embedder again: no stored or cached vector
 is used. The vectors stay until the new ones arrive. A running sidecar does it; embedsidecar wait --caught-up waits for
-it. --dry-run counts the rows. For vectors that you no longer trust.`,
+it. --dry-run estimates texts, tokens, time and price as for backfill; of named rows it counts them. For vectors that
+you no longer trust.`,
 	}
 	Retry = &Verb{
 		Name: "retry", Group: "tasks", Scope: Rows, Takes: []string{Keys, Class, Code, OlderThan}, SQL: "retry_failed",

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +27,7 @@ type New struct {
 	Python  string // program that makes ONNX of weights
 	Int8    bool   // with int8 weights besides
 	Untried bool   // it is not opened with the plugin
+	File    string // with the weights; "": the best
 	Stated  models.Stated
 	Say     func(what string)
 }
@@ -54,7 +56,7 @@ func (f Folders) make(ctx context.Context, from string, sums models.Sums, n New)
 	}
 	options := models.ImportOptions{
 		From: from, Sums: sums, Name: n.Name, Into: home, Int8: n.Int8, Python: n.Python, Script: tools.MakeONNX,
-		Say: n.Say, Stated: n.Stated,
+		Say: n.Say, Stated: n.Stated, File: n.File,
 	}
 	if !n.Untried {
 		options.Try = func(ctx context.Context, folder string) error {
@@ -103,6 +105,8 @@ type Source struct {
 	Hub      string
 	Name     string // AUTHOR/MODEL
 	Revision string // "": main, or of a model that this program knows the one it knows
+	File     string // of the weights; "": the best
+	Token    string // shown to the hub; "": none
 	Sums     string // file in the form of SHA256SUMS with what exactly to fetch; "": none
 	SHA256   string // what the weights must be; "": not said
 	Unpinned bool   // the first time what comes is taken
@@ -127,8 +131,10 @@ func (f Folders) Download(s Source) (*Download, error) {
 		return nil, err
 	}
 	d := &Download{
-		PullOptions: models.PullOptions{Hub: s.Hub, Name: s.Name, Revision: s.Revision, Log: s.Log},
-		folders:     f, home: home,
+		PullOptions: models.PullOptions{
+			Hub: s.Hub, Name: s.Name, Revision: s.Revision, File: s.File, Token: s.Token, Log: s.Log,
+		},
+		folders: f, home: home,
 	}
 	if err := d.pin(s); err != nil {
 		return nil, err
@@ -167,7 +173,14 @@ func (d *Download) Import(ctx context.Context, n New) (done Imported, err error)
 	if done, err = d.folders.make(ctx, d.Into, d.fetched, n); err != nil {
 		return done, err
 	}
-	if err := models.Record(d.home, d.Name, d.Revision, d.fetched); err != nil {
+	recorded, _, err := models.Recorded(d.home, d.Name, d.Revision)
+	if err != nil {
+		return done, err
+	}
+	sums := models.Sums{} // of another file of weights perhaps
+	maps.Copy(sums, recorded)
+	maps.Copy(sums, d.fetched)
+	if err := models.Record(d.home, d.Name, d.Revision, sums); err != nil {
 		return done, fmt.Errorf("keep the sums of what was fetched: %w", err)
 	}
 	if err := os.RemoveAll(filepath.Dir(d.Into)); err != nil {
@@ -207,6 +220,9 @@ func (d *Download) pin(s Source) error {
 	if recorded != nil && !d.Only { // the same files, and the same in them
 		d.Pins, d.Only, d.record = recorded, true, path
 	}
+	// The first time that this file is asked for nothing says what it must be.
+	fresh := d.File != "" && d.Pins[d.File] == ""
+	d.Only = d.Only && d.File == ""
 	if s.SHA256 != "" {
 		pin := strings.ToLower(s.SHA256)
 		if _, err := models.ParseSums([]byte(pin + "  x\n")); err != nil {
@@ -215,13 +231,17 @@ func (d *Download) pin(s Source) error {
 		if d.Pins == nil {
 			d.Pins = models.Sums{}
 		}
+		if d.File != "" {
+			d.Pins[d.File] = pin
+			return nil
+		}
 		for _, name := range models.WeightFiles {
 			if _, listed := d.Pins[name]; listed || !d.Only {
 				d.Pins[name] = pin
 			}
 		}
 	}
-	if len(d.Pins) == 0 && !s.Unpinned {
+	if (len(d.Pins) == 0 || fresh) && !s.Unpinned {
 		return problem.New(problem.Usage, fmt.Errorf("nothing says what the weights of %s must be", d.Name),
 			s.Names.SHA256+" HEX pins them: the hub shows the sum of each large file",
 			s.Names.Unpinned+" takes them as they come, and prints the sums")

@@ -87,6 +87,9 @@ func (d *download) attempt(ctx context.Context) (sum string, err error) {
 		return "", &permanent{err}
 	}
 	request.Header.Set("Accept-Encoding", "identity") // or ranges would count other bytes
+	if d.Token != "" {                                // which net/http shows to no other host that the hub leads to
+		request.Header.Set("Authorization", "Bearer "+d.Token)
+	}
 	have, tag := d.size(), d.tag()
 	if have > 0 && tag != "" {
 		request.Header.Set("Range", "bytes="+strconv.FormatInt(have, 10)+"-")
@@ -133,7 +136,12 @@ func (d *download) accept(response *http.Response, have int64) (from int64, err 
 	case code == http.StatusNotFound:
 		return 0, &permanent{errAbsent}
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
-		return 0, &permanent{fmt.Errorf("the hub answers %s: it does not exist, or is not for everybody", response.Status)}
+		way := "set --token-file to a file with a token of an account that may read it"
+		if d.Token != "" {
+			way = "the account of the token may not read it: accept the model's terms on the hub, or use another token"
+		}
+		return 0, &permanent{fmt.Errorf("the hub answers %s: it does not exist, or is not for everybody; %s", response.Status,
+			way)}
 	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code >= http.StatusInternalServerError:
 		return 0, fmt.Errorf("the hub answers %s", response.Status)
 	default:

@@ -25,6 +25,7 @@ type ImportOptions struct {
 	Name   string // of the new model; "": that of the folder
 	Into   string // folder that holds models
 	Sums   Sums   // what files of From must be, as they are copied and used; those not named are taken as they are
+	File   string // the weights to use: onnx/model_quantized.onnx; "": those that are best
 	Int8   bool   // make model_int8.onnx too, from model.safetensors
 	Python string // Python 3.8 or newer, which makes ONNX of safetensors
 	Script []byte // tools/make_onnx.py
@@ -75,6 +76,9 @@ func Import(ctx context.Context, o ImportOptions) (done Imported, err error) {
 	if err := CheckName(o.Name); err != nil {
 		return Imported{}, err
 	}
+	if err := checkFile(o.File); err != nil {
+		return Imported{}, err
+	}
 	if o.Say == nil {
 		o.Say = func(string) {}
 	}
@@ -118,8 +122,8 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 		Path string `json:"path"`
 	}
 	must, static := filesOf(o.From), isStatic(o.From)
-	if static && (o.Int8 || o.Pooling != "") {
-		return errors.New("it is a static model: it has neither a pooling to choose nor weights in 8 bits to make")
+	if static && (o.Int8 || o.Pooling != "" || o.File != "") {
+		return errors.New("it is a static model: it has neither a pooling nor a file to choose, nor weights in 8 bits to make")
 	}
 	names := slices.Concat(must, optional)
 	if static {
@@ -145,6 +149,9 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 		if err != nil {
 			return err
 		}
+	}
+	if !static {
+		o.limit()
 	}
 	if err := o.Stated.write(made); err != nil {
 		return err
@@ -190,8 +197,15 @@ func moduleFiles(path string) []string {
 
 // fillGraph copies model.onnx, with weights that lie beside it, or makes it.
 func fillGraph(ctx context.Context, o ImportOptions, made string) error {
+	if o.File != "" && o.File != weightsFile {
+		err := copyGraph(o, o.File, made)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("there is no %s in the folder", o.File)
+		}
+		return err
+	}
 	for _, name := range []string{graphFile, "onnx/" + graphFile} {
-		if _, err := os.Stat(filepath.Join(o.From, name)); err == nil {
+		if _, err := os.Stat(filepath.Join(o.From, name)); err == nil && o.File == "" {
 			return copyGraph(o, name, made)
 		}
 	}
@@ -200,7 +214,7 @@ func fillGraph(ctx context.Context, o ImportOptions, made string) error {
 		return err
 	}
 	for _, name := range variants {
-		if _, there := os.Stat(filepath.Join(o.From, name)); err != nil && there == nil {
+		if _, there := os.Stat(filepath.Join(o.From, name)); err != nil && there == nil && o.File == "" {
 			return copyGraph(o, name, made)
 		}
 	}

@@ -32,6 +32,7 @@ type Info struct {
 	Files     []string `json:"files"`     // that SHA256SUMS lists, sorted
 	SHA256    string   `json:"sha256"`    // of model.onnx, or of the table of a static model, as listed
 	Int8      bool     `json:"int8"`      // has model_int8.onnx besides
+	Static    bool     `json:"static"`    // a table of vectors, which the plugin static reads
 	Problem   string   `json:"problem,omitempty"`
 }
 
@@ -85,7 +86,7 @@ func Describe(folder string) Info {
 	info.Type, info.Dims = config.Type, max(config.Hidden, config.Dim, config.Static)
 	if in, static := staticIn(folder); static {
 		tokenizerPath = filepath.Join(folder, in, tokenizerFile)
-		info.Type = cmp.Or(info.Type, "static")
+		info.Type, info.Static = cmp.Or(info.Type, "static"), true
 	}
 	var tokenizer struct {
 		Model struct {

@@ -30,6 +30,8 @@ type PullOptions struct {
 	// ones must be what they are said to be, and the others are taken as they come.
 	Pins    Sums
 	Only    bool
+	File    string        // the weights to fetch: onnx/model_quantized.onnx; "": those that are best
+	Token   string        // shown to the hub, for models that are not for everybody
 	Into    string        // folder for what is fetched; what an earlier call left there is used
 	Client  *http.Client  // nil: the default one
 	Stall   time.Duration // without a byte for so long, the connection is given up; 0: 30 s
@@ -130,6 +132,12 @@ func CheckSource(o PullOptions) error {
 	if err != nil || hub.Host == "" || hub.Scheme != "https" && hub.Scheme != "http" || hub.RawQuery != "" ||
 		hub.User != nil {
 		return fmt.Errorf("%q is no URL of a hub: want an address that begins with https, without a name, a password or a query", o.Hub)
+	}
+	if hub.Scheme == "http" && !loopback.Host(hub.Hostname()) && o.Token != "" {
+		return fmt.Errorf("%s is not encrypted: a token is not shown there", o.Hub)
+	}
+	if err := checkFile(o.File); err != nil {
+		return err
 	}
 	if hub.Scheme == "http" && !loopback.Host(hub.Hostname()) && !o.Only {
 		return fmt.Errorf("%s is not encrypted: anybody on the way could change what is fetched; use https, or pin every file with --sums", o.Hub)
@@ -266,30 +274,50 @@ var (
 	}
 )
 
+// checkFile refuses what is no name of a file with weights.
+func checkFile(name string) error {
+	if name == "" || name == weightsFile || filepath.IsLocal(name) && path.Ext(name) == path.Ext(graphFile) {
+		return nil
+	}
+	return fmt.Errorf("%q is no file with weights: want a name like onnx/model_quantized.onnx, or %s", name, weightsFile)
+}
+
+// graph fetches a graph, and what lies beside it.
+func (p *puller) graph(ctx context.Context, name string) error {
+	if err := p.file(ctx, name); err != nil {
+		return err
+	}
+	for _, data := range externalFiles(filepath.Join(p.Into, filepath.FromSlash(name))) {
+		if err := p.optional(ctx, path.Join(path.Dir(name), data)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // weights fetches weights that ONNX can be made of, or else a graph that somebody has made.
 func (p *puller) weights(ctx context.Context) error {
+	switch p.File {
+	case "":
+	case weightsFile:
+		return p.file(ctx, weightsFile)
+	default:
+		return p.graph(ctx, p.File)
+	}
 	if readConfig(p.Into).makeable() {
 		if err := p.file(ctx, weightsFile); !errors.Is(err, errAbsent) && !errors.Is(err, errTooLarge) {
 			return err
 		}
 	}
 	for i, name := range slices.Concat(graphs, variants) {
-		err := p.file(ctx, name)
+		err := p.graph(ctx, name)
 		if errors.Is(err, errAbsent) {
 			continue
 		}
-		if err != nil {
-			return err
-		}
-		if i >= len(graphs) {
+		if err == nil && i >= len(graphs) {
 			p.Log.WarnContext(ctx, "the hub has no graph of the usual name: another is taken", "file", name)
 		}
-		for _, data := range externalFiles(filepath.Join(p.Into, filepath.FromSlash(name))) {
-			if err := p.optional(ctx, path.Join(path.Dir(name), data)); err != nil {
-				return err
-			}
-		}
-		return nil
+		return err
 	}
 	return fmt.Errorf("the hub has no %s of a kind that ONNX can be made of, and no onnx/%s", weightsFile, graphFile)
 }

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/dustin/go-humanize"
 )
 
 // Files in which sentence-transformers keeps what a model goes by.
@@ -25,6 +28,44 @@ type Stated struct {
 	MaxTokens      int
 	DocumentPrefix *string
 	QueryPrefix    *string
+}
+
+// usualMost is how many tokens of a text are read where a model could read more and nobody says: with more, one text
+// takes gigabytes, and a long text is found better by its parts.
+const usualMost = 2048
+
+// limit sets the most tokens of a text for a model that could read very many, and says so.
+func (o *ImportOptions) limit() {
+	most, heads := longest(o.From)
+	if o.MaxTokens != 0 || most <= usualMost {
+		return
+	}
+	o.MaxTokens = usualMost
+	words := ""
+	if need := 8 * heads * most * most; need > 0 { // two matrices of 32-bit numbers at a time
+		words = fmt.Sprintf(", which would take about %s of memory for one", humanize.IBytes(uint64(need)))
+	}
+	o.Say(fmt.Sprintf("the model could read texts of %s tokens%s: %s are read; --max-tokens sets another limit, and "+
+		"chunking divides longer texts", humanize.Comma(int64(most)), words, humanize.Comma(usualMost)))
+}
+
+// longest returns how many tokens of a text a model was made for, and the heads of its attention; 0: not known.
+func longest(folder string) (tokens, heads int) {
+	var limits struct {
+		MaxTokens int `json:"max_seq_length"`
+	}
+	var config struct {
+		Positions int `json:"max_position_embeddings"`
+		Heads     int `json:"num_attention_heads"`
+	}
+	_ = readJSON(filepath.Join(folder, configFile), &config) // what it does not say is not known
+	for _, name := range optional {
+		if strings.HasPrefix(name, "sentence_") && limits.MaxTokens == 0 {
+			_ = readJSON(filepath.Join(folder, name), &limits)
+		}
+	}
+	const most = 1 << 20 // tokenizers say 1e30 for none
+	return min(cmp.Or(limits.MaxTokens, config.Positions), most), min(config.Heads, most)
 }
 
 func (s Stated) write(folder string) error {

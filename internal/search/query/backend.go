@@ -116,9 +116,27 @@ func (b *Backend) Rules(name string) Rules {
 	return Rules{Filterable: s.Filterable, PastRowSecurity: s.PastRowSecurity}
 }
 
-// Pipelines lists the pipelines; nil without a database.
+// Pipelines lists the pipelines that serve; nil without a database.
 func (b *Backend) Pipelines(ctx context.Context) ([]pipeline.Pipeline, error) {
-	return b.pipelines(ctx, fetchLimit)
+	list, err := b.pipelines(ctx, fetchLimit)
+	return serving(list), err
+}
+
+// PipelinesNow is Pipelines as the database has them, or had them a moment ago, whatever a sidecar knows of them.
+func (b *Backend) PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error) {
+	b.mu.Lock()
+	pool := b.pool
+	b.mu.Unlock()
+	if pool == nil {
+		return b.Pipelines(ctx)
+	}
+	list, err := b.load(ctx, pool, fetchLimit, moment)
+	return serving(list), err
+}
+
+// serving leaves out generations that nobody searches.
+func serving(all []pipeline.Pipeline) []pipeline.Pipeline {
+	return slices.DeleteFunc(slices.Clone(all), func(p pipeline.Pipeline) bool { return p.Beside != 0 })
 }
 
 // pipelines returns the pipelines, unless the database has been asked for them for longer than a time without an
@@ -141,7 +159,7 @@ func (b *Backend) pipelines(ctx context.Context, limit time.Duration) ([]pipelin
 	case pool == nil:
 		return nil, nil
 	}
-	list, err := b.load(ctx, pool, limit)
+	list, err := b.load(ctx, pool, limit, fresh)
 	if _, missing := errors.AsType[*refusal.NotSetUpError](err); missing {
 		err = &search.UnavailableError{Problem: "nothing is set up in the database, or not any more: embedsidecar init and run set pipelines up"}
 	}
@@ -155,10 +173,17 @@ const (
 	embedLimit = 1500 * time.Millisecond
 )
 
+// What the database said is believed for so long: in general, and by whoever knows that something has changed.
+const (
+	fresh  = 5 * time.Second
+	moment = 100 * time.Millisecond
+)
+
 // load asks the database for the pipelines, if what it said is old, and waits for its answer until it has taken longer
 // than a limit.
-func (b *Backend) load(ctx context.Context, pool *pgxpool.Pool, limit time.Duration) ([]pipeline.Pipeline, error) {
-	const fresh = 5 * time.Second
+func (b *Backend) load(ctx context.Context, pool *pgxpool.Pool, limit, fresh time.Duration) ([]pipeline.Pipeline,
+	error,
+) {
 	b.loading.Lock()
 	known, at, asked := b.loaded, b.loadedAt, b.asked
 	b.loading.Unlock()

@@ -8,12 +8,30 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
+
+// again is how often a search begins anew because the model was switched meanwhile.
+const again = 10
+
+// Settled runs a search from its beginning, and once more where another generation of the pipeline began to serve
+// meanwhile: fresh says so. What was embedded by the one model is never compared with vectors of the other.
+func Settled[T any](ctx context.Context, look func(fresh bool) (T, error)) (found T, err error) {
+	for i := range again {
+		if i > 1 && !sleep.For(ctx, moment) { // what was just loaded may be of before
+			return found, ctx.Err()
+		}
+		if found, err = look(i > 0); !errors.Is(err, search.ErrSwitched) {
+			return found, err
+		}
+	}
+	return found, &search.UnavailableError{Problem: "the model of the pipeline is being switched: retry later"}
+}
 
 // Searchable returns the pipeline that somebody means who asks once, without a Backend. It is one that can work.
 func Searchable(ctx context.Context, pool *pgxpool.Pool, name string) (*pipeline.Pipeline, error) {
@@ -22,6 +40,10 @@ func Searchable(ctx context.Context, pool *pgxpool.Pool, name string) (*pipeline
 		return nil, err
 	}
 	p := &found[0]
+	if p.Beside != 0 {
+		return nil, problem.New(problem.Failed, fmt.Errorf("%q is a generation that does not serve: nobody searches it",
+			p.Name))
+	}
 	if p.Status != pipeline.Active {
 		return nil, problem.New(problem.Failed, fmt.Errorf("pipeline %q cannot work: %s: %s", p.Name, p.Status, p.Detail))
 	}
@@ -44,6 +66,41 @@ func Vector(ctx context.Context, plugins *embedders.Pool, p *pipeline.Pipeline, 
 		return nil, problem.New(problem.Usage, errors.New("the text to search for holds nothing to embed"))
 	}
 	return results[0].Vector, nil
+}
+
+// answerLimit is how long a sidecar that runs may take for an answer before the model is loaded here. It answers within
+// milliseconds, unless it is behind.
+const answerLimit = "2 s"
+
+// Asked returns the vector of a text to search for from a sidecar that runs, which has the model at hand. It is an
+// error when none answers, or the role of the connection may not ask.
+func Asked(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, text string) ([]float32, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	var major int
+	if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int / 10000").Scan(&major); err != nil {
+		return nil, err
+	}
+	const asksByItself = 17 // from there on a function can ask
+	if major < asksByItself {
+		_, err := conn.Exec(ctx, "CALL embedsidecar.ask($1, $2, $3::text::interval)", p.Name, text, answerLimit)
+		if err != nil {
+			return nil, fmt.Errorf("ask the sidecar: %w", err)
+		}
+	}
+	var vector string
+	err = conn.QueryRow(ctx, "SELECT embedsidecar.embed($1, $2, $3::text::interval)", text, p.Name, answerLimit).Scan(&vector)
+	if err != nil {
+		return nil, fmt.Errorf("ask the sidecar: %w", err)
+	}
+	stored := pipeline.StoredVector
+	if p.Stored == pipeline.StoredSparse {
+		stored = pipeline.StoredSparse
+	}
+	return stored.ParseText([]byte(vector))
 }
 
 // Similar finds the rows that are most similar to one of the pipeline's, by its key.

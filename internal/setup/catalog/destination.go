@@ -114,7 +114,7 @@ func findColumn(ctx context.Context, q database.Querier, spec pipeline.Spec, t *
 			fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s DROP NOT NULL;", t.Quoted(), database.Quote(c.Name)))
 	}
 	d.Exists, d.Dims, d.Stored = true, max(int(c.Modifier), 0), v.stored(c.Type)
-	d.Owned = t.OwnedByUs
+	d.Owned, d.IntoNumber = t.OwnedByUs, c.Number
 	var comment string
 	if err = q.QueryRow(ctx, "SELECT coalesce(col_description($1, $2), '')", t.OID, c.Number).Scan(&comment); err != nil {
 		return d, fmt.Errorf("look up comment of %s: %w", name, err)

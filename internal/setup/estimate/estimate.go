@@ -26,6 +26,9 @@ type Estimate struct {
 	Texts    int64  `json:"texts"`   // rows to embed: of a new pipeline all that have a text and pass the filter
 	Sampled  int    `json:"sampled"` // rows that were looked at
 	Tokens   int64  `json:"tokens"`
+	// texts that are longer than the model takes, so that the rest of each is left out; chunking embeds all of it
+	Cut       int64 `json:"texts_cut"`
+	MaxTokens int   `json:"max_tokens"` // that the model takes of a text; 0: not known
 	// the plugin cannot count tokens: a token was taken for four bytes
 	TokensGuessed bool     `json:"tokens_guessed"`
 	Seconds       *float64 `json:"seconds"` // with one call at a time; null: no text was embedded to measure it
@@ -39,6 +42,10 @@ func (e *Estimate) Line() string {
 		wording.Count(e.Tokens, "token"))
 	if e.TokensGuessed {
 		line += " (guessed by their bytes)"
+	}
+	if e.Cut > 0 {
+		line += fmt.Sprintf(", %d of the texts cut at %d tokens (chunking: {strategy: tokens} embeds all of each)", e.Cut,
+			e.MaxTokens)
 	}
 	if e.Seconds != nil {
 		line += ", " + wording.Age(*e.Seconds) + " at the speed of one call here"
@@ -107,6 +114,22 @@ func Make(ctx context.Context, o Options) (Estimate, error) {
 	return e, nil
 }
 
+// Texts returns the beginnings of the texts of some rows, spread over the table.
+func Texts(ctx context.Context, db database.Beginner, p *pipeline.Pipeline) (texts []string, err error) {
+	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
+		e := Estimate{Pipeline: p.Name}
+		if e.Rows, err = countRows(ctx, tx, p); err != nil {
+			return err
+		}
+		texts, _, err = e.sample(ctx, tx, p)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read texts of pipeline %q: %w", p.Name, err)
+	}
+	return texts, nil
+}
+
 // Due is what is to be embedded of a pipeline that is set up.
 type Due struct {
 	Rows, Texts int64     // of the table; and how many of them
@@ -127,11 +150,13 @@ func Rest(ctx context.Context, o Options, due Due) (Estimate, error) {
 // reckon makes tokens, price or time, and room of a sample of texts, and how many times as long each is.
 func (e *Estimate) reckon(ctx context.Context, o Options, stored pipeline.Stored, texts []string, longer []float64,
 ) error {
-	tokens, err := e.count(ctx, o, texts, longer)
+	e.MaxTokens = o.About.MaxTokens
+	tokens, cut, err := e.count(ctx, o, texts, longer)
 	if err != nil {
 		return err
 	}
 	if len(texts) > 0 {
+		e.Cut = int64(float64(cut) / float64(len(texts)) * float64(e.Texts))
 		e.Tokens = int64(tokens / float64(len(texts)) * float64(e.Texts))
 	}
 	if o.Price > 0 {
@@ -199,17 +224,19 @@ func (e *Estimate) sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) 
 	return texts, longer, rows.Err()
 }
 
-// count returns how many tokens the model sees in some texts.
-func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer []float64) (tokens float64, err error) {
+// count returns how many tokens the model sees in some texts, and how many of them it cuts.
+func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer []float64) (tokens float64, cut int,
+	err error,
+) {
 	const bytesPerToken = 4
 	if len(texts) == 0 {
-		return 0, nil
+		return 0, 0, nil
 	}
 	found, err := o.By.Tokenize(ctx, texts)
 	if errors.Is(err, embed.ErrNoTokens) {
 		e.TokensGuessed = true
 	} else if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	for i, text := range texts {
 		n := float64(len(text)/bytesPerToken + 1)
@@ -218,11 +245,14 @@ func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer 
 		}
 		n = n*longer[i] + float64(found.Around)
 		if most := float64(o.About.MaxTokens); most > 0 && !o.Spec.Chunking.On() { // what is longer is cut, and not paid for
+			if n > most {
+				cut++
+			}
 			n = min(n, most)
 		}
 		tokens += n
 	}
-	return tokens, nil
+	return tokens, cut, nil
 }
 
 // measure embeds a few texts, the first of them to warm up.

@@ -97,6 +97,9 @@ func TestMake(t *testing.T) {
 		if got.Rows != test.rows || got.Texts != test.texts || got.Tokens != test.tokens || got.TokensGuessed != test.silent {
 			t.Errorf("%s: %+v, want %+v", name, got, test)
 		}
+		if cut := map[string]int64{"cut, unpaid": 20}[name]; got.Cut != cut || got.MaxTokens != about.MaxTokens {
+			t.Errorf("%s: %d texts cut at %d tokens, want %d", name, got.Cut, got.MaxTokens, cut)
+		}
 		if (test.price > 0) != (by.texts == 0 && test.texts > 0) && test.texts > 0 || by.texts > 17 {
 			t.Errorf("%s: %d texts were embedded", name, by.texts)
 		}

@@ -2,9 +2,12 @@
 package indexes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -31,7 +34,7 @@ const (
 	Refused State = "refused" // the role does not own the table
 )
 
-// Build builds the HNSW index of a pipeline's destination, concurrently, once its backfill is done, unless there
+// Build builds the index of a pipeline's destination, concurrently, once its backfill is done, unless there
 // is one that fits. With IndexRefused come the statements for the owner. The pool must lead straight to the server; a
 // build that is broken off is begun anew the next time.
 func Build(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (state State, statements []string,
@@ -98,11 +101,44 @@ type indexedTable struct {
 	Valid        bool   // an index is there that fits
 	Broken       string // what a build that was broken off has left, quoted; "": nothing
 	Taken        string // the name that the next index gets
+	Rows         int64  // as the server estimates them
 }
 
 func (t *indexedTable) create(p *pipeline.Pipeline) string {
-	return fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s USING hnsw (%s %s.%s);", database.Quote(t.Taken),
-		database.Quote(t.Schema, t.Name), database.Quote(p.VectorColumn()), p.Extension, p.Stored.OperatorClass())
+	return fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s USING %s (%s %s.%s)%s;", database.Quote(t.Taken),
+		database.Quote(t.Schema, t.Name), kindOf(p), database.Quote(p.VectorColumn()), p.Extension, p.Stored.OperatorClass(),
+		t.with(p))
+}
+
+// kindOf is the kind of index that a pipeline gets.
+func kindOf(p *pipeline.Pipeline) string { return cmp.Or(p.Index, pipeline.IndexHNSW) }
+
+// with is what the index is built with, where pgvector would choose otherwise.
+func (t *indexedTable) with(p *pipeline.Pipeline) string {
+	var list []string
+	add := func(name string, value int) {
+		if value > 0 {
+			list = append(list, fmt.Sprintf("%s = %d", name, value))
+		}
+	}
+	add("m", p.IndexBuild.M)
+	add("ef_construction", p.IndexBuild.EfConstruction)
+	if kindOf(p) == pipeline.IndexIVFFlat {
+		add("lists", cmp.Or(p.IndexBuild.Lists, lists(t.Rows)))
+	}
+	if list == nil {
+		return ""
+	}
+	return " WITH (" + strings.Join(list, ", ") + ")"
+}
+
+// lists is how many lists pgvector advises for so many rows.
+func lists(rows int64) int {
+	const few, each, many = 10, 1000, 1_000_000
+	if rows > many {
+		return int(math.Sqrt(float64(rows)))
+	}
+	return int(max(few, rows/each))
 }
 
 func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) error {
@@ -133,7 +169,7 @@ func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipelin
 // indexedTables looks at the tables of a destination and their indexes over the vector.
 func indexedTables(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) ([]indexedTable, error) {
 	rows, err := conn.Query(ctx, sqlfiles.Query("index_targets"), pgx.StrictNamedArgs{
-		"table": p.VectorTable(), "column": p.VectorColumn(), "operators": p.Stored.OperatorClass(),
+		"table": p.VectorTable(), "column": p.VectorColumn(), "operators": p.Stored.OperatorClass(), "kind": kindOf(p),
 	})
 	if err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func Of(ctx context.Context, db database.Beginner, p *pipeline.Pipeline) ([]Inde
 	var found []foundIndex
 	err := database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, sqlfiles.Query("vector_indexes"),
-			pgx.StrictNamedArgs{"table": p.VectorTable(), "column": p.VectorColumn()})
+			pgx.StrictNamedArgs{"table": p.VectorTable(), "column": p.VectorColumn(), "kind": kindOf(p)})
 		if err != nil {
 			return err
 		}
@@ -137,6 +137,9 @@ func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {
 			p.Stored.Indexable(), p.Dims)
 	} else {
 		next := indexedTable{Schema: first.Schema, Name: first.Table, Taken: first.Taken}
+		if first.Rows != nil {
+			next.Rows = *first.Rows
+		}
 		none.SQL = []string{next.create(p)}
 	}
 	return append(list, none)

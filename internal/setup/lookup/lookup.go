@@ -211,30 +211,47 @@ func Find(pipelines []pipeline.Pipeline, name string) int {
 	return slices.IndexFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Name == name })
 }
 
-// Meant returns the place of the pipeline that somebody means, or -1: one by this name, or else the only one that was
-// named after a table of this name, whose schema nobody types.
+// Meant returns the place of the pipeline that somebody means, or -1: one by this name; or else the only one that was
+// named after a table of this name, whose schema nobody types; or else the only one of a table of this name.
 func Meant(pipelines []pipeline.Pipeline, name string) int {
-	if at := Find(pipelines, name); at >= 0 {
-		return at
-	}
-	found := -1
-	for i := range pipelines {
-		if _, table, is := strings.Cut(pipelines[i].Name, "."); is && table == name &&
-			pipelines[i].Name == pipelines[i].Schema+"."+pipelines[i].Table {
-			if found >= 0 {
-				return -1
-			}
-			found = i
-		}
-	}
-	return found
+	return only(pipelines, append(byName(name), func(p *pipeline.Pipeline) bool {
+		return p.Table == name || p.Schema+"."+p.Table == name
+	}))
 }
 
-// Of returns the pipelines that a list of names means, as that of a token: all where it names none.
+// byName are the first two ways of Meant.
+func byName(name string) []func(p *pipeline.Pipeline) bool {
+	return []func(p *pipeline.Pipeline) bool{
+		func(p *pipeline.Pipeline) bool { return p.Name == name },
+		func(p *pipeline.Pipeline) bool { return p.Table == name && p.Name == p.Schema+"."+p.Table },
+	}
+}
+
+// only returns the place of the only pipeline that is meant in the first of some ways in which one is, or -1.
+func only(pipelines []pipeline.Pipeline, ways []func(p *pipeline.Pipeline) bool) int {
+	for _, means := range ways {
+		found, several := -1, false
+		for i := range pipelines {
+			if means(&pipelines[i]) {
+				found, several = i, found >= 0
+			}
+		}
+		switch {
+		case several:
+			return -1
+		case found >= 0:
+			return found
+		}
+	}
+	return -1
+}
+
+// Of returns the pipelines that a list of names means, as that of a token: all where it names none. A name that is no
+// pipeline's any more does not come to mean another of a table of that name.
 func Of(all []pipeline.Pipeline, names []string) (of []pipeline.Pipeline) {
 	meant := make([]int, len(names))
 	for i, name := range names {
-		meant[i] = Meant(all, name)
+		meant[i] = only(all, byName(name))
 	}
 	for i := range all {
 		if len(names) == 0 || slices.Contains(meant, i) {

@@ -37,6 +37,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 		}
 	}
 	p.ID, p.Generation, p.Fingerprint, p.Closed = s.PipelineID, s.Generation, s.Fingerprint, !s.Open
+	p.Beside, p.Served, p.Wished = s.Beside, s.Served, s.Wished
 	p.Watched, p.WatchAll = s.WatchedColumns, s.WatchAll
 	switch columns := columnsOfText(s); {
 	case s.AsMade, s.WatchAll:
@@ -94,9 +95,23 @@ func Load(ctx context.Context, db database.Beginner, slot string) ([]pipeline.Pi
 
 // Load is the function of that name, which does not look again at what is as it was.
 func (l *Loader) Load(ctx context.Context, db database.Beginner, slot string) ([]pipeline.Pipeline, error) {
+	const tries = 10
+	for i := 1; ; i++ {
+		pipelines, settled, err := l.load(ctx, db, slot)
+		if err != nil || settled || i == tries {
+			return pipelines, err
+		}
+	}
+}
+
+// load is one try of Load. It returns false where generations were switched meanwhile: the names that rows had then
+// would mean vectors of another model.
+func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (pipelines []pipeline.Pipeline,
+	settled bool, err error,
+) {
 	var stored []Stored
 	var marks map[int32]string
-	err := database.RetryReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
+	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
 		if err := catalog.Untrusted(ctx, tx); err != nil {
 			return err
 		}
@@ -107,33 +122,63 @@ func (l *Loader) Load(ctx context.Context, db database.Beginner, slot string) ([
 		return refusal.NotSetUp(err)
 	})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	pipelines := make([]pipeline.Pipeline, len(stored))
+	pipelines = make([]pipeline.Pipeline, len(stored))
+	var looked []int
 	for i := range stored {
-		id := stored[i].PipelineID
-		if l.recall(id, marks[id], &pipelines[i]) {
+		if l.recall(stored[i].PipelineID, marks[stored[i].PipelineID], &pipelines[i]) {
 			continue
 		}
-		// A transaction for each: one that held the locks of several tables, however weak, could deadlock with a user who
-		// truncates them.
-		err := database.ReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
-			pipelines[i], err = load(ctx, tx, stored[i].Current())
-			if ctx.Err() == nil && !tx.Conn().IsClosed() && database.OfStatement(err) {
-				pipelines[i], err = sick(&stored[i], err), nil
-			}
-			return err
-		})
-		if database.LockedOut(err) {
-			// Somebody alters that table. The others can go on, and this one is looked at again. It does not count as one that
-			// cannot work: whoever waits for it waits on.
-			pipelines[i] = locked(&stored[i])
-		} else if err != nil {
-			return nil, err
+		looked = append(looked, i)
+		if pipelines[i], err = look(ctx, db, &stored[i]); err != nil {
+			return nil, false, err
 		}
-		l.remember(id, marks[id], &pipelines[i])
 	}
-	return pipelines, nil
+	if settled, err = stillSo(ctx, db, stored, looked); err != nil || !settled {
+		return pipelines, settled, err
+	}
+	for _, i := range looked {
+		l.remember(stored[i].PipelineID, marks[stored[i].PipelineID], &pipelines[i])
+	}
+	return pipelines, true, nil
+}
+
+// look confirms one stored pipeline, in a transaction of its own: one that held the locks of several tables, however
+// weak, could deadlock with a user who truncates them.
+func look(ctx context.Context, db database.Beginner, s *Stored) (p pipeline.Pipeline, err error) {
+	err = database.ReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
+		p, err = load(ctx, tx, s.Current())
+		if ctx.Err() == nil && !tx.Conn().IsClosed() && database.OfStatement(err) {
+			p, err = sick(s, err), nil
+		}
+		return err
+	})
+	if database.LockedOut(err) {
+		// Somebody alters that table. The others can go on, and this one is looked at again. It does not count as one that
+		// cannot work: whoever waits for it waits on.
+		return locked(s), nil
+	}
+	return p, err
+}
+
+// stillSo reports whether none of the pipelines that were looked at was switched since its row was read.
+func stillSo(ctx context.Context, db database.Beginner, stored []Stored, looked []int) (same bool, err error) {
+	if len(looked) == 0 {
+		return true, nil
+	}
+	ids, switches := make([]int32, len(looked)), make([]int64, len(looked))
+	for n, i := range looked {
+		ids[n], switches[n] = stored[i].PipelineID, stored[i].Switches
+	}
+	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM unnest($1::integer[], $2::bigint[]) AS l (id, switches)
+			JOIN embedsidecar.pipeline AS p ON p.pipeline_id = l.id WHERE p.switches <> l.switches)`, ids, switches).Scan(&same)
+	})
+	if err != nil {
+		return false, fmt.Errorf("read pipelines: %w", err)
+	}
+	return same, nil
 }
 
 // Settled is Load for somebody who looks once: it looks again while a table is locked.
@@ -163,7 +208,8 @@ func (l *Loader) Settled(ctx context.Context, db database.Beginner, slot string)
 func Off(s *Stored) pipeline.Pipeline {
 	return pipeline.Pipeline{
 		Spec: s.Spec(), ID: s.PipelineID, OID: s.TableOID, Watched: s.WatchedColumns, WatchAll: s.WatchAll, Dims: s.Dims,
-		Generation: s.Generation, Fingerprint: s.Fingerprint, Closed: !s.Open, Status: pipeline.Misconfigured,
+		Generation: s.Generation, Fingerprint: s.Fingerprint, Beside: s.Beside, Served: s.Served, Wished: s.Wished,
+		Closed: !s.Open, Status: pipeline.Misconfigured,
 	}
 }
 

@@ -48,6 +48,10 @@ type Stored struct {
 	Status            string
 	StatusDetail      string
 	SlotName          string
+	Beside            int32 // the pipeline whose other generation this is; 0: it serves
+	Served            bool  // it serves, or was the last to do so
+	Switches          int64 // how often it has begun or ended to serve
+	Wished            bool  // somebody asked for another model, and it is not made yet
 	Published         bool
 	DefinitionVersion int32
 	Definitions       map[string]int32 // the version at which each was applied last, by its digest

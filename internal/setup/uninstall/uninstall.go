@@ -172,6 +172,9 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 			return unknownPipeline(ctx, tx, o, stored)
 		}
 		s := stored[at].Current()
+		if err := alone(s, stored); err != nil {
+			return err
+		}
 		// The row first: a running sidecar then stops before the table leaves the publication.
 		plan = append(plan, removal{sql: "DELETE FROM embedsidecar.pipeline WHERE name = " + database.Literal(s.Name)})
 		shared := slices.ContainsFunc(stored, func(other resolve.Stored) bool {
@@ -202,6 +205,23 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 	// all or nothing: without its row the rest would be forgotten
 	done.SQL, err = perform(ctx, o.Pool, [][]removal{plan}, o.DryRun, o.Log)
 	return done, err
+}
+
+// alone returns *ConfigError when another generation stands beside a pipeline: its vectors would be left behind.
+func alone(s *resolve.Stored, all []resolve.Stored) error {
+	if s.Beside == 0 && !slices.ContainsFunc(all, func(o resolve.Stored) bool { return o.Beside == s.PipelineID }) {
+		return nil
+	}
+	name := s.Name
+	for i := range all {
+		if all[i].PipelineID == s.Beside {
+			name = all[i].Name
+		}
+	}
+	return &refusal.ConfigError{
+		Pipeline: s.Name, Problem: "there is another generation of it", Code: code.Taken,
+		Hint: []string{"take that away first: embedsidecar model drop-old " + name},
+	}
 }
 
 // unknownPipeline is the error of a pipeline that is not there. It may have been taken away before, and its vectors

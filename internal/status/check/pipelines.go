@@ -58,6 +58,11 @@ func (c *checker) checkPipelines(ctx context.Context) {
 		c.checkTable(ctx, name, &p)
 		c.checkIndexes(ctx, &p)
 	}
+	for i := range c.stands {
+		if line := c.stands[i].CutLine(); line != "" {
+			c.add(fmt.Sprintf("pipeline %q", c.stands[i].Name), Warn, line)
+		}
+	}
 }
 
 // checkConfigured looks at a configured pipeline as a sidecar that starts would take it, and returns the name by

@@ -26,6 +26,11 @@ func (d *Database) Remarks() []string {
 		}
 	}
 	for i := range d.Pipelines {
+		if line := d.Pipelines[i].CutLine(); line != "" {
+			list = append(list, d.Pipelines[i].Name+": "+line)
+		}
+	}
+	for i := range d.Pipelines {
 		list = append(list, d.Pipelines[i].causes()...)
 	}
 	for i := range d.Pipelines {

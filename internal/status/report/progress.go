@@ -80,11 +80,27 @@ func (p *Pipeline) left() float64 {
 	case !p.Works:
 		return 0
 	case p.scans():
-		return p.ScanLeft
+		return p.scanLeft()
 	case p.Speed.Rows > 0:
 		return math.Round(float64(p.Open()) / p.Speed.Rows)
 	}
 	return 0
+}
+
+// scanRate is how many rows of a scan are done in a second: as sidecars say of late, or else since it began.
+func (p *Pipeline) scanRate() float64 {
+	if p.Speed.Rows > 0 {
+		return p.Speed.Rows
+	}
+	return p.ScanRate
+}
+
+// scanLeft is in about how many seconds its rows are done; 0: that is not known.
+func (p *Pipeline) scanLeft() float64 {
+	if left := p.ScanExpected - p.ScanSeen; p.Speed.Rows > 0 && left > 0 {
+		return math.Round(float64(left) / p.Speed.Rows)
+	}
+	return p.ScanLeft
 }
 
 // scans reports whether the scan of its table reads rows, so that it is known how far that is.
@@ -124,8 +140,8 @@ func (c *Countdown) Of(p *Pipeline, now time.Time) Progress {
 		return Progress{}
 	case p.scans():
 		return Progress{
-			Done: min(p.ScanSeen, p.ScanExpected), Of: p.ScanExpected, Rate: p.ScanRate,
-			Left: time.Duration(p.ScanLeft * float64(time.Second)),
+			Done: min(p.ScanSeen, p.ScanExpected), Of: p.ScanExpected, Rate: p.scanRate(),
+			Left: time.Duration(p.scanLeft() * float64(time.Second)),
 		}
 	case p.Open() > 0:
 		bar := c.Look(p.Open(), now)

@@ -55,7 +55,7 @@ type Pipeline struct {
 	Aside         int64              `json:"set_aside,omitempty"` // changes that cannot be queued, for a lock
 	ScanPhase     string             `json:"scan_phase"`
 	ScanReason    string             `json:"scan_reason,omitempty"`
-	ScanSeen      int64              `json:"scan_rows_seen"`
+	ScanSeen      int64              `json:"scan_rows_seen"` // compared, and embedded where they differed
 	ScanExpected  int64              `json:"scan_rows_expected"`
 	ScanRate      float64            `json:"scan_rows_per_second"`
 	ScanLeft      float64            `json:"scan_seconds_left,omitempty"` // about; absent: not known
@@ -69,6 +69,7 @@ type Pipeline struct {
 	AtLeast bool `json:"seconds_left_at_least,omitempty"`
 	// that embedders saw for it, up to about a minute ago
 	Tokens        int64 `json:"tokens_embedded"`
+	Cut           int64 `json:"texts_cut"` // embedded without their ends: they are longer than the model takes
 	Saved         Saved `json:"saved"`
 	Rows          int64 `json:"rows"`
 	RowsEstimated bool  `json:"rows_estimated"`

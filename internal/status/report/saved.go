@@ -58,6 +58,15 @@ func (p *Pipeline) SavedLine() string {
 	return line
 }
 
+// CutLine says how many texts were cut, and what to do; "" where none was.
+func (p *Pipeline) CutLine() string {
+	if p.Cut == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %s that were embedded are longer than the model takes, and were cut: "+
+		"chunking: {strategy: tokens} embeds all of each (docs/chunking.md)", p.Cut, wording.Count(p.Saved.Embedded, "text"))
+}
+
 // SavedLine says how many changes of the slot needed no look of their own; "" where that is none.
 func (s *Slot) SavedLine() string {
 	if s.ChangesUnchanged+s.ChangesJoined == 0 {

@@ -43,11 +43,11 @@ func (p *Pipeline) Word() string {
 	}
 	//nolint:mnd // percent
 	word += fmt.Sprintf(" %.0f%%", math.Floor(100*min(1, float64(p.ScanSeen)/float64(p.ScanExpected))))
-	if p.ScanRate > 0 {
-		word += fmt.Sprintf(", %.0f/s", p.ScanRate)
+	if rate := p.scanRate(); rate > 0 {
+		word += fmt.Sprintf(", %.0f/s", rate)
 	}
-	if p.ScanLeft > 0 {
-		word += ", " + wording.Age(p.ScanLeft)
+	if left := p.scanLeft(); left > 0 {
+		word += ", " + wording.Age(left)
 	}
 	return word
 }

@@ -15,6 +15,7 @@ const (
 	settingPooling   = "pooling"
 	settingNormalize = "normalize"
 	settingMaxTokens = "max_tokens"
+	settingLayerNorm = "layer_norm"
 )
 
 var prefixSettings = map[embed.Kind]string{embed.Document: "document_prefix", embed.Query: "query_prefix"}
@@ -33,7 +34,7 @@ type family struct {
 // families come from the cards of the models as of 2026-11; the first that matches counts.
 var families = []family{
 	{
-		regexp.MustCompile(`e5-(small|base|large|mistral).*instruct`), nil, poolLast, "",
+		regexp.MustCompile(`\be5-mistral.*-instruct`), nil, poolLast, "",
 		"Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ",
 	},
 	{
@@ -60,6 +61,7 @@ var families = []family{
 		poolFirst, "",
 		"Represent this sentence for searching relevant passages: ",
 	},
+	{regexp.MustCompile(`snowflake-arctic-embed-(m|l)-v2`), nil, poolFirst, "", "query: "},
 	{
 		regexp.MustCompile(`snowflake-arctic-embed-(xs|s|m|l)\b`), nil, poolFirst, "",
 		"Represent this sentence for searching relevant passages: ",
@@ -67,6 +69,7 @@ var families = []family{
 	{regexp.MustCompile(`nomic-embed-text`), []string{"nomic_bert"}, poolMean, "search_document: ", "search_query: "},
 	{regexp.MustCompile(`\bgte-(small|base|large)$`), []string{"bert"}, poolMean, "", ""},
 	{regexp.MustCompile(`\bgte-(base|large)-en-v1\.5`), nil, poolFirst, "", ""},
+	{regexp.MustCompile(`multi-qa-.*-dot-`), nil, poolFirst, "", ""},
 	{regexp.MustCompile(`all-MiniLM|all-mpnet|multi-qa|paraphrase-`), nil, poolMean, "", ""},
 }
 

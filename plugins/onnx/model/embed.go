@@ -15,6 +15,7 @@ import (
 
 // A batch is the memory of one call, kept for the next.
 type batch struct {
+	kind    embed.Kind
 	tokens  []int32 // of all texts, one after the other
 	texts   []encoded
 	order   []int     // texts that have tokens, shortest first
@@ -35,6 +36,7 @@ func (m *Model) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]e
 	}
 	defer m.scratch.Put(b)
 	results := make([]embed.Result, len(texts))
+	b.kind = kind
 	if err := m.encode(ctx, b, m.settings.prefixes[kind], texts, results); err != nil {
 		return nil, err
 	}
@@ -117,7 +119,7 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 					return nil
 				}
 				p := pieces[k]
-				err := m.run(ctx, came, int(left.Load()), len(pieces) == 1, b.sorted[p.first:p.end], p.width,
+				err := m.run(ctx, came, int(left.Load()), len(pieces) == 1, b.kind, b.sorted[p.first:p.end], p.width,
 					func(i int, v []float32) {
 						place := p.first + i
 						if m.about.Sparse {
@@ -129,6 +131,9 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 						}
 						for _, layer := range m.settings.dense {
 							v = layer.apply(v)
+						}
+						if m.settings.layerNorm != nil && *m.settings.layerNorm {
+							layerNorm(v)
 						}
 						vector := vectors[place*dims : (place+1)*dims : (place+1)*dims]
 						copy(vector, v) // the first of them

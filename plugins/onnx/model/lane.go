@@ -8,13 +8,15 @@ import (
 	"sync"
 
 	ort "github.com/yalue/onnxruntime_go"
+
+	"github.com/embedsidecar/embedsidecar/embed"
 )
 
 // A lane is the memory of one run at a time: allocated once, used for every run.
 type lane struct {
 	network *network
-	inputs  [][]int64 // by input of the network
-	output  []float32
+	inputs  []memory // by input of the network
+	output  results
 	pin     runtime.Pinner // C holds pointers into the slices for the time of a run
 }
 
@@ -27,37 +29,21 @@ type network struct {
 	wide     *ort.DynamicAdvancedSession // a run takes all threads
 	narrow   *ort.DynamicAdvancedSession // a run takes one; nil: there is only the wide one
 	provider string                      // what computes
-	fill     []fill                      // by input
+	inputs   []input
+	elements int32 // the type of what comes out
 	dims     int
 	pooling  string // poolGraph: the output is a vector per text; otherwise one per token
+	twice    bool   // poolSplade: the logarithm is taken twice
 	alone    bool   // the graph takes one text at a time
 	keep     int    // poolSplade: numbers of a vector that are kept; 0: all
 }
 
-// fill says what an input is filled with.
-type fill func(place int, token int32, isText bool) int64
-
-// Inputs by name. A padded place has token 0 and mask 0.
-var fills = map[string]fill{
-	"input_ids": func(_ int, token int32, _ bool) int64 { return int64(token) },
-	"attention_mask": func(_ int, _ int32, isText bool) int64 {
-		if isText {
-			return 1
-		}
-		return 0
-	},
-	"token_type_ids": func(int, int32, bool) int64 { return 0 },
-	"position_ids":   func(place int, _ int32, _ bool) int64 { return int64(place) },
-}
-
 func newLane(n *network, tokens int) *lane {
-	l := &lane{network: n, output: make([]float32, tokens*n.dims)}
-	for range n.fill {
-		in := make([]int64, tokens)
-		l.pin.Pin(&in[0])
-		l.inputs = append(l.inputs, in)
+	l := &lane{network: n}
+	l.output = newResults(tokens*n.dims, n.elements, &l.pin)
+	for i := range n.inputs {
+		l.inputs = append(l.inputs, n.inputs[i].memory(tokens, &l.pin))
 	}
-	l.pin.Pin(&l.output[0])
 	return l
 }
 
@@ -110,21 +96,10 @@ var errMemory = errors.New("out of memory")
 
 // run sends texts through a session of the network, padded to width tokens. What comes out stays in the lane, for
 // vectors.
-func (l *lane) run(session *ort.DynamicAdvancedSession, texts [][]int32, width int) (err error) {
+func (l *lane) run(session *ort.DynamicAdvancedSession, kind embed.Kind, texts [][]int32, width int) (err error) {
 	n := l.network
-	for k, fill := range n.fill {
-		in := l.inputs[k][:0]
-		for _, tokens := range texts {
-			for place, token := range tokens {
-				in = append(in, fill(place, token, true))
-			}
-			for place := len(tokens); place < width; place++ {
-				in = append(in, fill(place, 0, false))
-			}
-		}
-	}
 	count, dims := len(texts), n.dims
-	shape, outShape := ort.NewShape(int64(count), int64(width)), ort.NewShape(int64(count), int64(width), int64(dims))
+	outShape := ort.NewShape(int64(count), int64(width), int64(dims))
 	if n.pooling == poolGraph {
 		outShape = ort.NewShape(int64(count), int64(dims))
 	}
@@ -134,14 +109,14 @@ func (l *lane) run(session *ort.DynamicAdvancedSession, texts [][]int32, width i
 			err = errors.Join(err, value.Destroy())
 		}
 	}()
-	for _, in := range l.inputs {
-		value, err := ort.NewTensor(shape, in)
+	for k := range n.inputs {
+		value, err := n.inputs[k].value(l.inputs[k], texts, width, kind)
 		if err != nil {
 			return fmt.Errorf("make input of %d texts, %d tokens wide: %w", count, width, err)
 		}
 		values = append(values, value)
 	}
-	out, err := ort.NewTensor(outShape, l.output)
+	out, err := l.output.value(outShape)
 	if err != nil {
 		return fmt.Errorf("make output of %d texts, %d tokens wide: %w", count, width, err)
 	}
@@ -152,6 +127,7 @@ func (l *lane) run(session *ort.DynamicAdvancedSession, texts [][]int32, width i
 		}
 		return fmt.Errorf("run network on %d texts, %d tokens wide: %w", count, width, err)
 	}
+	l.output.widen(int(outShape.FlattenedSize()))
 	return nil
 }
 
@@ -162,12 +138,12 @@ func (l *lane) vectors(texts [][]int32, width int, vector func(i int, v []float3
 	for i, tokens := range texts {
 		switch n.pooling {
 		case poolGraph:
-			vector(i, l.output[i*dims:(i+1)*dims])
+			vector(i, l.output.numbers[i*dims:(i+1)*dims])
 			continue
 		case poolSplade:
-			vector(i, splade(l.output[i*width*dims:(i+1)*width*dims], len(tokens), dims, n.keep))
+			vector(i, splade(l.output.numbers[i*width*dims:(i+1)*width*dims], len(tokens), dims, n.keep, n.twice))
 			continue
 		}
-		vector(i, pool(n.pooling, l.output[i*width*dims:(i+1)*width*dims], len(tokens), dims))
+		vector(i, pool(n.pooling, l.output.numbers[i*width*dims:(i+1)*width*dims], len(tokens), dims))
 	}
 }

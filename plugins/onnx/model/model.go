@@ -140,7 +140,7 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 		Dims:     m.settings.kept(m.settings.width(m.network.dims)),
 		Provider: m.network.provider, Sparse: m.network.pooling == poolSplade,
 		MaxTokens: m.settings.maxTokens, Precision: g.Precision, Library: ort.GetVersion(), Threads: threads(options),
-		Symmetric: m.settings.prefixes[embed.Document] == m.settings.prefixes[embed.Query],
+		Symmetric: m.settings.prefixes[embed.Document] == m.settings.prefixes[embed.Query] && !m.settings.tasked,
 		Settings:  m.settings.said(),
 	}
 	m.turns = newTurns(m.network.runs(m.about.Threads))
@@ -189,7 +189,7 @@ func (m *Model) Close() error {
 
 // run waits for a turn, sends one piece through the network and makes vectors of what comes out. whole says that the
 // piece is all of its call.
-func (m *Model) run(ctx context.Context, came, left int, whole bool, texts [][]int32, width int,
+func (m *Model) run(ctx context.Context, came, left int, whole bool, kind embed.Kind, texts [][]int32, width int,
 	vector func(int, []float32),
 ) error {
 	mine, err := m.turns.take(ctx, came, left)
@@ -202,7 +202,7 @@ func (m *Model) run(ctx context.Context, came, left int, whole bool, texts [][]i
 	if whole && mine.alone {
 		session = m.network.wide
 	}
-	err = l.run(session, texts, width)
+	err = l.run(session, kind, texts, width)
 	if m.network.narrow == nil { // the next piece can run on all threads while one of them makes vectors
 		m.turns.give(mine)
 	} else {

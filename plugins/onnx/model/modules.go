@@ -33,7 +33,7 @@ func (s *settings) readModules(f *folder.Folder) error {
 	for _, module := range modules {
 		kinds = append(kinds, module.Type[strings.LastIndexByte(module.Type, '.')+1:])
 	}
-	if slices.Equal(kinds, []string{"MLMTransformer", "SpladePooling"}) {
+	if len(kinds) == 2 && kinds[1] == "SpladePooling" && (kinds[0] == "MLMTransformer" || kinds[0] == "Transformer") {
 		return s.readSplade(f, path.Join(modules[1].Path, "config.json"))
 	}
 	layers := kinds[min(2, len(kinds)):]
@@ -43,7 +43,7 @@ func (s *settings) readModules(f *folder.Folder) error {
 	if len(kinds) < 2 || kinds[0] != "Transformer" || kinds[1] != "Pooling" ||
 		slices.ContainsFunc(layers, func(kind string) bool { return kind != "Dense" }) {
 		return fmt.Errorf("modules.json: %s is not supported, only Transformer, Pooling, perhaps Dense and Normalize, "+
-			"or MLMTransformer and SpladePooling", strings.Join(kinds, ", "))
+			"or MLMTransformer or Transformer and SpladePooling", strings.Join(kinds, ", "))
 	}
 	s.from[settingNormalize] = "modules.json"
 	if err := s.readPooling(f, path.Join(modules[1].Path, "config.json")); err != nil {

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	ort "github.com/yalue/onnxruntime_go"
 
@@ -94,17 +95,17 @@ func (s *settings) width(dims int) int {
 func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, error) {
 	n := &network{}
 	var inputs []string
-	for _, in := range g.Inputs {
-		fill, ok := fills[in.Name]
-		if !ok || in.Elements != onnxfile.Int64 {
-			return nil, fmt.Errorf("%s: input %s is not supported: want input_ids, and perhaps attention_mask, token_type_ids and position_ids, all of int64", g.file, in)
+	for _, port := range g.Inputs {
+		in, err := newInput(port, s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", g.file, err)
 		}
-		if len(in.Dims) != 2 || in.Dims[1] > 0 || in.Dims[0] > 1 {
-			return nil, fmt.Errorf("%s: input %s is not for any number of texts and tokens: export the model with dynamic axes",
-				g.file, in)
-		}
-		n.alone = n.alone || in.Dims[0] == 1
-		inputs, n.fill = append(inputs, in.Name), append(n.fill, fill)
+		n.alone = n.alone || in.isAlone()
+		s.tasked = s.tasked || in.tasks != nil
+		inputs, n.inputs = append(inputs, in.Name), append(n.inputs, in)
+	}
+	if !slices.Contains(inputs, "input_ids") {
+		return nil, fmt.Errorf("%s: %w", g.file, errNoInput)
 	}
 	output, err := chooseOutput(g, s)
 	if err != nil {
@@ -116,7 +117,7 @@ func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, e
 	case s.pooling == "":
 		return nil, s.noPooling()
 	}
-	n.pooling, n.keep = s.pooling, s.keep
+	n.pooling, n.keep, n.twice, n.elements = s.pooling, s.keep, s.loggedTwice, output.Elements
 	n.dims = int(output.Dims[len(output.Dims)-1])
 	widest := 16_000
 	if n.pooling == poolSplade {
@@ -134,6 +135,10 @@ func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, e
 	}
 	if len(s.dense) > 0 && s.dense[0].in != n.dims {
 		return nil, fmt.Errorf("%s takes %d numbers, and %s gives %d", s.dense[0].file, s.dense[0].in, g.file, n.dims)
+	}
+	if width := s.width(n.dims); s.wantsNorm && s.layerNorm == nil && s.keep > 0 && s.keep < width {
+		return nil, fmt.Errorf("%d of %d dims: the card of nomic-embed-text-v1.5 makes a layer norm before it keeps some, "+
+			"and that of other models of this kind does not: set layer_norm to true or false", s.keep, width)
 	}
 	if s.keep > s.width(n.dims) {
 		return nil, fmt.Errorf("%d dims are to be kept, but the model's vectors have %d", s.keep, s.width(n.dims))
@@ -197,10 +202,22 @@ func (n *network) close() error {
 	return err
 }
 
+// The names under which graphs give vectors of whole texts and of tokens, the usual ones first.
+var outputNames = []string{"sentence_embedding", "text_embeds", "last_hidden_state", "token_embeddings"}
+
+// pooledOutput is what most encoders make of their first token for what they were trained on before. It is no
+// embedding, unless the graph gives nothing else.
+const pooledOutput = "pooler_output"
+
+// numbers reports whether an output has numbers of a type that is read.
+func numbers(out onnxfile.Port) bool {
+	return out.Elements == onnxfile.Float32 || out.Elements == onnxfile.Float16
+}
+
 // chooseOutput returns the vectors of tokens, if it is known what to make of them, or else those of whole texts; what
 // the graph has is taken.
 func chooseOutput(g *graph, s *settings) (onnxfile.Port, error) {
-	shapes, names := []int{2, 3}, []string{"sentence_embedding", "text_embeds", "last_hidden_state", "token_embeddings"}
+	shapes, names := []int{2, 3}, outputNames
 	switch {
 	case s.pooling == poolSplade:
 		shapes, names = []int{3}, []string{"logits", "token_embeddings"}
@@ -210,15 +227,23 @@ func chooseOutput(g *graph, s *settings) (onnxfile.Port, error) {
 	for _, dims := range shapes {
 		for _, name := range names {
 			for _, out := range g.Outputs {
-				if out.Name == name && len(out.Dims) == dims && out.Elements == onnxfile.Float32 {
+				if out.Name == name && len(out.Dims) == dims && numbers(out) {
 					return out, nil
 				}
 			}
 		}
 	}
+	if len(g.Outputs) == 1 && numbers(g.Outputs[0]) {
+		out := g.Outputs[0]
+		ofWords := len(out.Dims) == 3 && out.Dims[2] == int64(s.vocab)
+		ofTexts := len(out.Dims) == 2 && out.Name == pooledOutput
+		if s.pooling == poolSplade && ofWords || !s.poolingSet && ofTexts {
+			return out, nil
+		}
+	}
 	if s.pooling == poolSplade {
-		return onnxfile.Port{}, fmt.Errorf(
-			"%s: no float32 output named logits for each token, only %s: sparse vectors are made by a model with a head for masked words", g.file, onnxfile.List(g.Outputs))
+		return onnxfile.Port{}, fmt.Errorf("%s: no output named logits with numbers for each token, only %s: sparse vectors "+
+			"are made by a model with a head for masked words", g.file, onnxfile.List(g.Outputs))
 	}
 	more := ""
 	for _, out := range g.Outputs {
@@ -229,9 +254,8 @@ func chooseOutput(g *graph, s *settings) (onnxfile.Port, error) {
 			more = "; logits for each text are what a reranker or a classifier gives, which makes no vectors"
 		}
 	}
-	return onnxfile.Port{}, fmt.Errorf(
-		"%s: no float32 output named sentence_embedding, text_embeds, last_hidden_state or token_embeddings, only %s%s", g.file,
-		onnxfile.List(g.Outputs), more)
+	return onnxfile.Port{}, fmt.Errorf("%s: no output named %s with numbers of 32 or 16 bits, only %s%s", g.file,
+		strings.Join(outputNames, ", "), onnxfile.List(g.Outputs), more)
 }
 
 // CPUs without VNNI multiply 8-bit numbers with a sign by such without in 16 bits, which overflow. With an option ONNX

@@ -27,6 +27,7 @@ type Settings struct {
 	Pooling   string // "mean", "cls", "last", or "splade" for a sparse vector; "": as the folder says
 	Normalize *bool  // vectors of length 1
 	MaxTokens int    // special tokens included, 3 or more; 0: as the folder says
+	LayerNorm *bool  // a vector's mean 0 and its variance 1, before some numbers are kept, as some models' cards do
 	Truncate  string // the side that is cut off of a longer text, "right" or "left"; "": as the folder says
 	// numbers of a vector that are kept, of a sparse one the largest; 0: all. What is kept is made length 1 again if the
 	// whole was

@@ -29,6 +29,9 @@ func (s *settings) override(by Settings) error {
 	if by.Normalize != nil {
 		s.normalize, s.from[settingNormalize] = *by.Normalize, fromUser
 	}
+	if by.LayerNorm != nil {
+		s.layerNorm, s.from[settingLayerNorm] = by.LayerNorm, fromUser
+	}
 	if by.MaxTokens != 0 {
 		s.maxTokens, s.from[settingMaxTokens] = by.MaxTokens, fromUser
 	}
@@ -80,6 +83,15 @@ func fingerprint(f *folder.Folder, g *graph, s settings, dims int) string {
 	for _, d := range s.dense {
 		line("dense", f.Sums[d.file])
 		line("tanh", d.tanh)
+	}
+	if s.layerNorm != nil && *s.layerNorm {
+		line("layer norm", true)
+	}
+	if s.loggedTwice {
+		line("logged", "twice")
+	}
+	if s.tasked {
+		line("tasks", s.tasks)
 	}
 	if s.keep > 0 && s.keep < dims {
 		line("dims kept", s.keep)

@@ -52,6 +52,21 @@ func pool(how string, rows []float32, tokens, dims int) []float32 {
 	return sum
 }
 
+// layerNorm gives the numbers of a vector the mean 0 and the variance 1, as torch does.
+func layerNorm(v []float32) {
+	const epsilon = 1e-5
+	mean, variance := 0.0, 0.0
+	for _, x := range v {
+		mean += float64(x) / float64(len(v))
+	}
+	for _, x := range v {
+		variance += (float64(x) - mean) * (float64(x) - mean) / float64(len(v))
+	}
+	for i, x := range v {
+		v[i] = float32((float64(x) - mean) / math.Sqrt(variance+epsilon))
+	}
+}
+
 // normalize gives a vector the length 1; one of zeros stays as it is.
 func normalize(v []float32) {
 	square := 0.0

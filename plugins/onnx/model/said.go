@@ -29,6 +29,23 @@ func (s *settings) said() []embed.Setting {
 			Name: "dense", Value: fmt.Sprintf("%d to %d, %s", d.in, d.out, activation), Source: d.file,
 		})
 	}
+	if s.layerNorm != nil {
+		list = append(list, embed.Setting{
+			Name: settingLayerNorm, Value: strconv.FormatBool(*s.layerNorm), Source: s.from[settingLayerNorm],
+		})
+	}
+	if s.tasked {
+		list = append(list, embed.Setting{
+			Name: taskInput, Value: fmt.Sprintf("%d for documents, %d for queries", s.tasks[embed.Document], s.tasks[embed.Query]),
+			Source: "config.json, lora_adaptations",
+		})
+	}
+	if need := s.attention(); need >= toldMemory {
+		list = append(list, embed.Setting{
+			Name: "memory", Value: fmt.Sprintf("about %.1f GiB for a text of %d tokens", float64(need)/(1<<30), s.maxTokens),
+			Source: "its heads; fewer max_tokens take less, and chunking divides longer texts",
+		})
+	}
 	for i := range list {
 		list[i].Source = cmp.Or(list[i].Source, "not stated by any file")
 	}
@@ -40,13 +57,23 @@ func (s *settings) said() []embed.Setting {
 	return list
 }
 
+// toldMemory is from where on it is told how much memory a text may take.
+const toldMemory = 256 << 20
+
+// attention is about how many bytes the matrices of attention take for the longest text: two at a time, with a number
+// for each head and each pair of tokens.
+func (s *settings) attention() int {
+	const atATime, bytes = 2, 4
+	return atATime * bytes * s.heads * s.maxTokens * s.maxTokens
+}
+
 // noPooling is the error of a model whose pooling nobody states: any guess would be wrong for some models, in silence.
 func (s *settings) noPooling() error {
-	hint := ""
-	if s.card != "" {
-		hint = "; the card of this model says: " + s.card
+	const stated = "no file of the folder states how tokens are pooled"
+	if s.card != "" { // first of all: a host cuts long messages
+		return fmt.Errorf("%s; its card says: %s (`models import --pooling` writes that, or the configuration says it)", stated,
+			s.card)
 	}
-	return fmt.Errorf("no file of the folder states how tokens are pooled (there is no modules.json): set pooling to %s, "+
-		"%s or %s, as the model's card says, with `models import --pooling` or in the configuration%s", poolMean, poolFirst,
-		poolLast, hint)
+	return fmt.Errorf("%s (there is no modules.json): set pooling to %s, %s or %s, as the model's card says, with "+
+		"`models import --pooling` or in the configuration", stated, poolMean, poolFirst, poolLast)
 }

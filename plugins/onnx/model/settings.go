@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/folder"
 )
 
@@ -37,6 +38,12 @@ type settings struct {
 	poolingSet   bool // said by the folder or the user, and not a guess
 	normalize    bool
 	dense        []*dense // layers behind the pooling
+	layerNorm    *bool    // of the vector, before dims of it are kept; nil: nobody states it, and it is not made
+	wantsNorm    bool     // the model's card makes one, and no file of the folder says so
+	loggedTwice  bool     // poolSplade: log(1 + log(1 + x)) in place of log(1 + x)
+	tasks        map[embed.Kind]int64
+	tasked       bool // the graph takes the number of a task
+	heads        int  // of attention; 0: not known
 	tokenizer    tokenizerConfig
 	keep         int               // dims that are kept, or numbers of a sparse vector; 0: all
 	prefixes     [2]string         // by embed.Kind
@@ -71,13 +78,16 @@ func (s *settings) readLimits(f *folder.Folder) error {
 		Side      string  `json:"truncation_side"`
 	}
 	var config struct {
-		Name      string `json:"_name_or_path"`
-		Type      string `json:"model_type"`
-		Positions int    `json:"max_position_embeddings"`
-		Pad       *int   `json:"pad_token_id"`
-		Vocab     int    `json:"vocab_size"`
-		Hidden    int    `json:"hidden_size"`
-		Dim       int    `json:"dim"` // what DistilBERT calls it
+		Name      string   `json:"_name_or_path"`
+		Type      string   `json:"model_type"`
+		Positions int      `json:"max_position_embeddings"`
+		Pad       *int     `json:"pad_token_id"`
+		Vocab     int      `json:"vocab_size"`
+		Hidden    int      `json:"hidden_size"`
+		Dim       int      `json:"dim"` // what DistilBERT calls it
+		Heads     int      `json:"num_attention_heads"`
+		DistHeads int      `json:"n_heads"` // what DistilBERT calls them
+		Tasks     []string `json:"lora_adaptations"`
 	}
 	if _, err := f.ReadJSON("config.json", &config); err != nil {
 		return err
@@ -102,6 +112,8 @@ func (s *settings) readLimits(f *folder.Folder) error {
 		return errors.New(sentenceFile + ": do_lower_case=true is not supported: the tokenizer makes small letters itself")
 	}
 	s.tokenizer = tokenizer.tokenizerConfig
+	s.heads, s.tasks = max(config.Heads, config.DistHeads), tasksOf(config.Tasks)
+	s.wantsNorm = config.Type == "nomic_bert"
 	s.vocab, s.hidden, s.positions = config.Vocab, max(config.Hidden, config.Dim), config.Positions
 	if slices.Contains(countsFromPad, config.Type) && s.positions > 0 {
 		pad := 1

@@ -141,7 +141,7 @@ func TestOpen_RefusesSettingsItWouldNotFollow(t *testing.T) {
 			"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Output = "logits" }),
 			`only "logits" (float32[?,?,3]); logits for each token are what a sparse model gives`,
 		},
-		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Type = 10 }), `only "last_hidden_state" (float16[?,?,3])`},
+		{"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Type = 11 }), `only "last_hidden_state" (float64[?,?,3])`},
 		{
 			"model.onnx", tinyWith(func(m *onnxtest.Tiny) { m.Tokens = 16 }),
 			`input "input_ids" (int64[?,16]) is not for any number of texts and tokens`,

@@ -17,10 +17,10 @@ import (
 const spladeNumbers = 8 << 20
 
 // splade makes one sparse vector, as pairs (embed.Pairs), of what a model with a head for masked words gives for each
-// of a text's tokens: for each word of the vocabulary log(1 + x), where x is the largest number that any token has
-// for it; words for which none is above zero are left out. With most > 0 only so many of the largest numbers are
-// kept. It overwrites the first of rows.
-func splade(rows []float32, tokens, dims, most int) []float32 {
+// of a text's tokens: for each word of the vocabulary log(1 + x), where x is the largest number that any token has for
+// it (of that once more, where twice says so); words for which none is above zero are left out. With most > 0 only so
+// many of the largest numbers are kept. It overwrites the first of rows.
+func splade(rows []float32, tokens, dims, most int, twice bool) []float32 {
 	largest := rows[:dims]
 	for row := 1; row < tokens; row++ {
 		for i, x := range rows[row*dims : (row+1)*dims] {
@@ -35,7 +35,11 @@ func splade(rows []float32, tokens, dims, most int) []float32 {
 		if x <= 0 {
 			continue
 		}
-		if x = float32(math.Log1p(float64(x))); x != 0 {
+		made := math.Log1p(float64(x))
+		if twice {
+			made = math.Log1p(made)
+		}
+		if x = float32(made); x != 0 {
 			places, numbers = append(places, uint32(i)), append(numbers, x)
 		}
 	}
@@ -82,8 +86,10 @@ func (s *settings) readSplade(f *folder.Folder, name string) error {
 	if pooling.Strategy != nil && *pooling.Strategy != "max" {
 		return fmt.Errorf("%s: pooling_strategy %q is not max", name, *pooling.Strategy)
 	}
-	if pooling.Activation != nil && *pooling.Activation != "relu" {
-		return fmt.Errorf("%s: activation_function %q is not relu", name, *pooling.Activation)
+	if a := pooling.Activation; a != nil && *a != "relu" && *a != "log1p_relu" {
+		return fmt.Errorf("%s: activation_function %q is neither relu nor log1p_relu", name, *a)
+	} else if a != nil {
+		s.loggedTwice = *a == "log1p_relu"
 	}
 	s.pooling, s.poolingSet, s.from[settingPooling] = poolSplade, true, name
 	var config struct {

@@ -123,7 +123,7 @@ func (m *Model) probe(ctx context.Context, session *ort.DynamicAdvancedSession, 
 	}
 	l := m.lanes.take()
 	defer m.lanes.give(l)
-	if err := l.run(session, texts, width); err != nil {
+	if err := l.run(session, embed.Document, texts, width); err != nil {
 		return nil, fmt.Errorf("warm up: %w", err)
 	}
 	vectors := make([][]float32, len(texts))

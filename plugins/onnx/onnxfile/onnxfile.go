@@ -39,6 +39,7 @@ type Port struct {
 // The types of elements that are worked with, as ONNX counts them.
 const (
 	Float32 = 1
+	Int32   = 6
 	Int64   = 7
 )
 
@@ -53,7 +54,7 @@ const (
 // elementNames are the types that inputs and outputs of encoders may have, whether they are supported or not.
 var elementNames = map[int32]string{
 	Float32: "float32", Int64: "int64", elementFloat16: "float16", elementBF16: "bfloat16", elementInt8: "int8",
-	elementUint8: "uint8", 6: "int32", 9: "bool", 11: "float64",
+	elementUint8: "uint8", Int32: "int32", 9: "bool", 11: "float64",
 }
 
 // ElementName returns the name of a type of elements.

@@ -33,6 +33,11 @@ type Tiny struct {
 	Texts    int    // the only number of texts that it takes; 0: any
 	Tokens   int    // the only number of tokens that it takes of each; 0: any
 
+	Short bool // input_ids are numbers of 32 bits
+	Half  bool // what comes out are numbers of 16 bits
+	Task  bool // it takes task_id, and adds it to each number
+	Past  bool // it takes past_key_values of a layer with 2 heads of 4 numbers, and does nothing with them
+
 	Times [][]int8 // what the table's vectors are multiplied by, in 8 bits; nil: nothing. Not with Pooled
 	// tokens of a run from which on all vectors are wrong, as of a library that computes wrongly; 0: they never are
 	WrongFrom int
@@ -180,10 +185,50 @@ func (m Tiny) Graph() []byte {
 		weights = join(weights, message(5, number(1, 1), number(2, 1), text(8, "unread"),
 			message(13, text(1, "location"), text(2, m.External)), message(13, text(1, "length"), text(2, "4")), number(14, 1)))
 	}
+	elements, more := 7, [][]byte{}
+	if m.Short {
+		elements = 6
+	}
+	if m.Task {
+		more = append(more, port(11, "task_id", 7))
+	}
+	if m.Past {
+		for _, name := range []string{"past_key_values.0.key", "past_key_values.0.value"} {
+			more = append(more, port(11, name, 1, dim("batch"), message(1, number(1, 2)), dim("past"), message(1, number(1, 4))))
+		}
+	}
+	if m.Task || m.Half {
+		nodes = m.behind(input, output)
+	}
+	if m.Half {
+		element = 10
+	}
 	graph := join(nodes, text(2, "tiny"), weights,
-		port(11, input, 7, texts, tokens), port(12, output, element, shape...))
+		port(11, input, elements, texts, tokens), join(more...), port(12, output, element, shape...))
 	return join(number(1, 8), message(7, graph), message(8, text(1, ""), number(2, 17)),
 		message(14, text(1, "name"), text(2, "tiny")))
+}
+
+// behind is the table, with the number of a task added, in 16 bits.
+func (m Tiny) behind(input, output string) []byte {
+	to := func(elements int) []byte { return message(5, text(1, "to"), number(3, elements), number(20, 2)) }
+	node := func(kind, in, more, out string, attributes ...[]byte) []byte {
+		parts := [][]byte{text(1, in)}
+		if more != "" {
+			parts = append(parts, text(1, more))
+		}
+		return message(1, join(append(parts, text(2, out), text(4, kind), join(attributes...))...))
+	}
+	nodes, rows := node("Gather", "table", input, "rows"), "rows"
+	if m.Task {
+		nodes = join(nodes, node("Cast", "task_id", "", "task", to(1)), node("Add", rows, "task", "added"))
+		rows = "added"
+	}
+	last := 1
+	if m.Half {
+		last = 10
+	}
+	return join(nodes, node("Cast", rows, "", output, to(last)))
 }
 
 // layer is what comes behind the table: a product, and a fault.

@@ -34,6 +34,13 @@ func (s *sizes) get() dialect.Limits {
 	return s.limits
 }
 
+// learn notes how many texts a server takes, as it has said itself.
+func (s *sizes) learn(most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limits.Texts = min(s.limits.Texts, most)
+}
+
 // tooMuch notes that a request of so many texts and bytes was too much though its halves were not.
 func (s *sizes) tooMuch(texts, bytes int, byCount bool) {
 	s.mu.Lock()

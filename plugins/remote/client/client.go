@@ -8,6 +8,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -18,6 +19,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strings"
 	"sync"
 	"time"
@@ -44,7 +46,8 @@ type Options struct {
 	Model      string     // as the provider calls it; "" where the server has only one
 	Dims       int        // 0: what the probe gives; a sparse dialect needs it
 	DimsBy     DimsBy
-	Prefixes   [2]string // put before documents and queries; may be empty
+	Prefixes   [2]string         // put before documents and queries; may be empty
+	Fields     [2]map[string]any // merged into the requests of documents and queries; nil: none
 	Truncate   dialect.Truncate
 	MaxTokens  int // of one text; 0: not known
 	Normalize  bool
@@ -85,6 +88,7 @@ type Model struct {
 
 // New returns a Client. Nothing is asked yet.
 func New(o Options) *Client {
+	o.KeyHeader = cmp.Or(o.KeyHeader, o.Dialect.KeyHeader)
 	c := &Client{o: o, pool: newPool(o.URLs, o.Most, o.Pause, o.Patience, o.Log)}
 	c.sizes.limits = o.Limits
 	return c
@@ -100,7 +104,7 @@ func (c *Client) Describe(ctx context.Context) (Model, error) {
 		return *known, nil
 	}
 	m := Model{Dims: c.o.Dims, MaxTokens: c.o.MaxTokens, Sparse: c.o.Dialect.Sparse, Symmetric: !c.o.Dialect.Kinds &&
-		c.o.Prefixes[0] == c.o.Prefixes[1]}
+		c.o.Prefixes[0] == c.o.Prefixes[1] && reflect.DeepEqual(c.o.Fields[0], c.o.Fields[1])}
 	identity := c.o.Model
 	if c.o.Dialect.InfoPath != "" {
 		info, f := c.info(ctx)
@@ -142,10 +146,16 @@ func (c *Client) fingerprint(identity string, m Model) string {
 	if !c.o.Dialect.CutsItself(truncate) && truncate != dialect.CutNever {
 		own = m.MaxTokens
 	}
-	parts, err := json.Marshal(map[string]any{
+	about := map[string]any{
 		"dialect": c.o.Dialect.Name, "model": identity, "dims": m.Dims, "dims_by": c.o.DimsBy, "prefixes": c.o.Prefixes,
 		"normalize": c.o.Normalize, "truncate": truncate, "cut_at": own, "kinds": c.o.Dialect.Kinds,
-	})
+	}
+	for i, name := range []string{"document_fields", "query_fields"} {
+		if c.o.Fields[i] != nil { // so that models without any keep their fingerprint
+			about[name] = c.o.Fields[i]
+		}
+	}
+	parts, err := json.Marshal(about)
 	if err != nil {
 		return "" // cannot be: strings and numbers; the host refuses an empty one
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ type fault struct {
 	class   dialect.Class
 	after   time.Duration // when to come again; 0: not said
 	byCount bool          // TooLarge: it is the number of texts
+	most    int           // TooLarge: texts that the server takes, as it says; 0: not said
 	err     error         // fit to be shown
 }
 
@@ -59,6 +61,9 @@ func (j *job) solve(ctx context.Context, batch []int) *fault {
 	}
 	switch f.class {
 	case dialect.TooLarge:
+		if f.most > 0 && f.most < len(batch) {
+			return j.divide(ctx, batch, f.most)
+		}
 		if len(batch) > 1 {
 			return j.split(ctx, batch, f)
 		}
@@ -92,6 +97,24 @@ func (j *job) solve(ctx context.Context, batch []int) *fault {
 
 func (j *job) blame(i int, class sdk.ErrorClass, f *fault) {
 	j.answers[i] = sdk.Answer{Err: &sdk.TextError{Class: class, Message: f.Error()}}
+}
+
+// divide solves as many texts at a time as the server has said that it takes, now and from now on.
+func (j *job) divide(ctx context.Context, batch []int, most int) *fault {
+	j.client.sizes.learn(most)
+	var wg sync.WaitGroup
+	parts := slices.Collect(slices.Chunk(batch, most))
+	faults := make([]*fault, len(parts))
+	for n, part := range parts {
+		wg.Go(func() { faults[n] = j.solve(ctx, part) })
+	}
+	wg.Wait()
+	for _, f := range faults {
+		if f != nil {
+			return f
+		}
+	}
+	return nil
 }
 
 // split solves the halves of a batch.

@@ -77,7 +77,7 @@ func TestFailuresThatLast(t *testing.T) {
 	t.Parallel()
 	echo := func(status int) handler { // a message that repeats key and text
 		return func(w http.ResponseWriter, r *http.Request) {
-			message := "bad key " + r.Header.Get("Authorization") + " for " + corpus(1)[0]
+			message := "bad key " + r.Header.Get("Authorization") + r.Header.Get("X-Goog-Api-Key") + " for " + corpus(1)[0]
 			body, _ := json.Marshal(map[string]any{"message": message, "detail": message, "error": message})
 			w.WriteHeader(status)
 			_, _ = w.Write(body)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -39,7 +38,11 @@ func (c *Client) request(ctx context.Context, l *lease, query bool, texts []stri
 	if c.o.DimsBy == ByProvider {
 		r.Dims = c.o.Dims
 	}
-	body, err := json.Marshal(c.o.Dialect.Body(r))
+	fields := c.o.Fields[0]
+	if query {
+		fields = c.o.Fields[1]
+	}
+	body, err := dialect.Write(c.o.Dialect.Body(r), fields)
 	if err != nil {
 		return a, 0, &fault{class: dialect.Rejected, err: errors.New("the texts cannot be written as JSON")}
 	}
@@ -53,7 +56,7 @@ func (c *Client) request(ctx context.Context, l *lease, query bool, texts []stri
 		}
 		limit = int64(len(texts))*int64(width)*numberBytes + int64(6*len(body)) + bodySlack // some repeat the texts
 	}
-	answer, asked, f := c.exchange(ctx, l, http.MethodPost, c.o.Dialect.Path, body, limit, texts)
+	answer, asked, f := c.exchange(ctx, l, http.MethodPost, c.o.Dialect.PathOf(c.o.Model), body, limit, texts)
 	if f != nil {
 		return a, asked, f
 	}
@@ -204,10 +207,11 @@ func (c *Client) explain(l *lease, status int, body []byte, header http.Header, 
 			msg += ": no message"
 		}
 	}
-	lower := strings.ToLower(said.Message)
-	// that one is in tokens
-	f.byCount = said.Class == dialect.TooLarge && strings.Contains(lower, "batch size") &&
-		!strings.Contains(lower, "physical batch size")
+	if said.Class == dialect.TooLarge || said.Class == dialect.Rejected {
+		if f.most, f.byCount = dialect.MostTexts(said.Message, len(texts)); f.most > 0 && f.class == dialect.Rejected {
+			f.class = dialect.TooLarge
+		}
+	}
 	f.err = errors.New(msg)
 	return f
 }

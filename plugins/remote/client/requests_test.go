@@ -370,3 +370,78 @@ func TestQuiet(t *testing.T) {
 		}
 	}
 }
+
+// A server that says how many texts it takes is believed: the call is divided once, and the next one fits at once.
+func TestLearnsTheLimitThatIsSaid(t *testing.T) {
+	t.Parallel()
+	for _, message := range []string{
+		"* BatchEmbedContentsRequest.requests: at most 5 requests can be in one batch", "'maxItems' 5",
+		"The batch size should not be larger than 5.",
+	} {
+		s := &remotetest.Server{Dialect: "openai"}
+		s.Behave = func(w http.ResponseWriter, _ *http.Request, c *remotetest.Call) bool {
+			if len(c.Texts) > 5 {
+				s.Fail(w, http.StatusBadRequest, "invalid_request_error", message)
+			}
+			return len(c.Texts) > 5
+		}
+		c := open(t, "openai", nil, listen(t, s))
+		for range 2 {
+			answers, err := c.Embed(t.Context(), sdk.Document, corpus(13))
+			if err != nil || len(answers) != 13 {
+				t.Fatalf("%d answers, %v", len(answers), err)
+			}
+			for i, a := range answers {
+				if a.Err != nil {
+					t.Errorf("text %d: %+v", i, a.Err)
+				}
+			}
+		}
+		refused, asked := 0, 0
+		for _, call := range s.Calls() {
+			if len(call.Texts) > 5 {
+				refused++
+			}
+			if len(call.Texts) > 1 || len(call.Texts) == 1 && call.Texts[0] != probeText {
+				asked++
+			}
+		}
+		if refused != 1 || asked != 7 {
+			t.Errorf("%s: %d refused of %d, want 1 of 7", message, refused, asked)
+		}
+	}
+}
+
+// Fields of a user's come into each request, those for its kind over those for all, and make another model of it.
+func TestFieldsAreMerged(t *testing.T) {
+	t.Parallel()
+	s := &remotetest.Server{Dialect: "ollama"}
+	u := listen(t, s)
+	c := open(t, "ollama", func(o *Options) {
+		o.Dims = 0
+		o.Fields = [2]map[string]any{
+			{"options": map[string]any{"num_ctx": 8192}},
+			{"options": map[string]any{"num_ctx": 8192}, "keep_alive": "1h", "truncate": nil},
+		}
+	}, u)
+	for kind, want := range map[sdk.Kind]string{
+		sdk.Document: `{"input":["one"],"model":"m","options":{"num_ctx":8192},"truncate":true}`,
+		sdk.Query:    `{"input":["one"],"keep_alive":"1h","model":"m","options":{"num_ctx":8192}}`,
+	} {
+		if _, err := c.Embed(t.Context(), kind, []string{"one"}); err != nil {
+			t.Fatal(err)
+		}
+		calls := s.Calls()
+		if got := string(calls[len(calls)-1].Body); got != want {
+			t.Errorf("%v: %s, want %s", kind, got, want)
+		}
+	}
+	with, err := c.Describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	without, err := open(t, "ollama", func(o *Options) { o.Dims = 0 }, u).Describe(t.Context())
+	if err != nil || with.Fingerprint == without.Fingerprint || with.Symmetric || !without.Symmetric {
+		t.Errorf("%+v and %+v, %v", with, without, err)
+	}
+}

@@ -131,6 +131,56 @@ type cohereRequest struct {
 	Dimension int      `json:"output_dimension,omitempty"`
 }
 
+// gemini is POST :batchEmbedContents of the Gemini API.
+var gemini = Dialect{
+	Name: "gemini", URL: "https://generativelanguage.googleapis.com/v1beta", Path: "/models/{model}:batchEmbedContents",
+	KeyHeader: "x-goog-api-key", Limits: Limits{Texts: 100, Tokens: 100_000, Bytes: 8 << 20},
+	Kinds: true, AsksDims: true, Keyed: true, Cuts: []Truncate{CutEnd},
+	body: func(r Request) any {
+		task := "RETRIEVAL_DOCUMENT"
+		if r.Query {
+			task = "RETRIEVAL_QUERY"
+		}
+		b := geminiRequest{}
+		for _, text := range r.Texts {
+			one := geminiText{Model: "models/" + r.Model, Task: task, Dimension: r.Dims}
+			one.Content.Parts = []geminiPart{{text}}
+			b.Requests = append(b.Requests, one)
+		}
+		return b
+	},
+	decode: func(body []byte) (Answer, error) {
+		var a struct {
+			Embeddings []struct {
+				Values Vector `json:"values"`
+			} `json:"embeddings"`
+		}
+		err := read(body, &a)
+		answer := Answer{}
+		for _, e := range a.Embeddings {
+			answer.Vectors = append(answer.Vectors, e.Values)
+		}
+		return answer, err
+	},
+}
+
+type geminiRequest struct {
+	Requests []geminiText `json:"requests"`
+}
+
+type geminiText struct {
+	Model   string `json:"model"`
+	Content struct {
+		Parts []geminiPart `json:"parts"`
+	} `json:"content"`
+	Task      string `json:"taskType"`
+	Dimension int    `json:"outputDimensionality,omitempty"`
+}
+
+type geminiPart struct {
+	Text string `json:"text"`
+}
+
 // ollama is Ollama's POST /api/embed.
 var ollama = Dialect{
 	Name: "ollama", URL: "http://127.0.0.1:11434", Path: "/api/embed",

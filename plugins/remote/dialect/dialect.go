@@ -45,8 +45,10 @@ type Dialect struct {
 	Name string
 	// URL is where the provider answers; "": every user has one of their own.
 	URL string
-	// Path is appended to the URL.
+	// Path is appended to the URL; {model} in it is the model.
 	Path string
+	// KeyHeader holds the key where it does not stand behind Authorization: Bearer.
+	KeyHeader string
 	// Limits are the provider's documented ones, or what a server takes by default.
 	Limits Limits
 	// Kinds: the API itself tells documents from queries.
@@ -67,7 +69,9 @@ type Dialect struct {
 }
 
 // All are the dialects, by name.
-func All() []*Dialect { return []*Dialect{&cohere, &ollama, &openAI, &tei, &teiSparse, &voyage} }
+func All() []*Dialect {
+	return []*Dialect{&cohere, &gemini, &ollama, &openAI, &tei, &teiSparse, &voyage}
+}
 
 // Named returns the dialect of a name.
 func Named(name string) (*Dialect, error) {
@@ -80,6 +84,9 @@ func Named(name string) (*Dialect, error) {
 	}
 	return nil, fmt.Errorf("there is no dialect %q: one of %s", name, strings.Join(names, ", "))
 }
+
+// PathOf is where a model answers, below the URL.
+func (d *Dialect) PathOf(model string) string { return strings.ReplaceAll(d.Path, "{model}", model) }
 
 // CutsItself reports whether the server shortens texts in this way.
 func (d *Dialect) CutsItself(how Truncate) bool { return slices.Contains(d.Cuts, how) }

@@ -2,6 +2,8 @@ package dialect
 
 import (
 	"encoding/json"
+	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"strings"
@@ -26,6 +28,10 @@ func TestRequests(t *testing.T) {
 		"cohere": {
 			`{"model":"m","texts":["one","two"],"input_type":"search_document","embedding_types":["float"],"truncate":"END","output_dimension":256}`,
 			`{"model":"m","texts":["one","two"],"input_type":"search_query","embedding_types":["float"],"truncate":"NONE"}`,
+		},
+		"gemini": {
+			`{"requests":[{"model":"models/m","content":{"parts":[{"text":"one"}]},"taskType":"RETRIEVAL_DOCUMENT","outputDimensionality":256},{"model":"models/m","content":{"parts":[{"text":"two"}]},"taskType":"RETRIEVAL_DOCUMENT","outputDimensionality":256}]}`,
+			`{"requests":[{"model":"models/m","content":{"parts":[{"text":"one"}]},"taskType":"RETRIEVAL_QUERY"},{"model":"models/m","content":{"parts":[{"text":"two"}]},"taskType":"RETRIEVAL_QUERY"}]}`,
 		},
 		"ollama": {
 			`{"model":"m","input":["one","two"],"truncate":true,"dimensions":256}`,
@@ -71,6 +77,7 @@ func TestAnswers(t *testing.T) {
 		{"openai", `{"object":"list","data":[{"index":1,"embedding":"AACAPwAAAEA="},{"index":0,"embedding":"AAAAPwAAgL4="}],"usage":{"total_tokens":8}}`, 8},
 		{"voyage", `{"object":"list","data":[{"object":"embedding","embedding":[0.5,-0.25],"index":0},{"object":"embedding","embedding":[1.0,2.0e0],"index":1}],"model":"voyage-3.5","usage":{"total_tokens":10}}`, 10},
 		{"cohere", `{"id":"da6e","texts":["hello","goodbye"],"embeddings":{"float":[[0.5,-0.25],[1,2]]},"meta":{"api_version":{"version":"2","is_experimental":true},"billed_units":{"input_tokens":2.0},"warnings":["x"]},"response_type":"embeddings_by_type"}`, 2},
+		{"gemini", `{"embeddings":[{"values":[0.5,-0.25]},{"values":[1,2]}]}`, 0},
 		{"ollama", `{"model":"all-minilm","embeddings":[[0.5,-0.25],[1,2]],"total_duration":14143917,"load_duration":1019500,"prompt_eval_count":8}`, 8},
 		{"openai", "\xef\xbb\xbf" + `{"data":[{"index":1.0,"embedding":[1e0,0.2e+1]},{"index":0.0,"embedding":[5E-1,-0.25]}],"usage":{"prompt_tokens":8.0,"total_tokens":"8"}}`, 8},
 		{"openai", `{"data":[{"embedding":[0.5,-0.25]},{"embedding":[1,2]}],"usage":{"prompt_tokens":{},"total_tokens":-3e99}}`, 0},
@@ -223,4 +230,63 @@ func FuzzDecode(f *testing.F) {
 		_, _ = ReadInfo(body)
 		_, _ = Inside(body)
 	})
+}
+
+// A user's fields come into the request, objects into objects; null takes one away.
+func TestWrite_MergesFields(t *testing.T) {
+	t.Parallel()
+	body := openAI.Body(Request{Model: "m", Texts: []string{"one"}, Dims: 256})
+	all := map[string]any{"options": map[string]any{"num_ctx": 8192, "seed": 1}, "encoding_format": nil}
+	for _, test := range []struct {
+		fields map[string]any
+		want   string
+	}{
+		{nil, `{"model":"m","input":["one"],"encoding_format":"base64","dimensions":256}`},
+		{
+			all,
+			`{"dimensions":256,"input":["one"],"model":"m","options":{"num_ctx":8192,"seed":1}}`,
+		},
+		{
+			Merge(maps.Clone(all), map[string]any{
+				"options": map[string]any{"seed": nil}, "dimensions": nil, "output_dimension": 64,
+			}),
+			`{"input":["one"],"model":"m","options":{"num_ctx":8192},"output_dimension":64}`,
+		},
+	} {
+		got, err := Write(body, test.fields)
+		if err != nil || string(got) != test.want {
+			t.Errorf("%v: %s, %v, want %s", test.fields, got, err, test.want)
+		}
+	}
+	if fmt.Sprint(all["options"]) != "map[num_ctx:8192 seed:1]" {
+		t.Errorf("what was merged into is changed: %v", all)
+	}
+}
+
+// What servers say of the number of texts that they take; what they say of tokens is something else.
+func TestMostTexts(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		message string
+		want    int
+	}{
+		{"* BatchEmbedContentsRequest.requests: at most 100 requests can be in one batch", 100},
+		{"AiError: Bad input: Error: oneOf at '/' not met, 0 matches: Array length 512 at '/text' > 'maxItems' 100", 100},
+		{"'$.input' is invalid. maxItems: 128", 128},
+		{"batch size 512 > maximum allowed batch size 32", 32},
+		{"invalid request: total number of texts must be at most 96 - received 97", 96},
+		{"The batch size should not be larger than 10.", 10},
+		{"input array must not have more than 256 items", 256},
+		{"Too many inputs in request, max 64 inputs", 64},
+		{"maximum context length is 100 tokens", 0},
+		{"inputs must have at most 100 characters", 0},
+		{"at most 9999 requests", 0}, // it was sent fewer: that is not it
+		{"at most 0 requests", 0},
+		{"the input is too large", 0},
+		{"", 0},
+	} {
+		if got, _ := MostTexts(test.message, 512); got != test.want {
+			t.Errorf("%q: %d, want %d", test.message, got, test.want)
+		}
+	}
 }

@@ -82,6 +82,42 @@ func Explain(status int, body []byte) Fault {
 	return f
 }
 
+// counts is how servers say how many texts they take in one request: OpenAI-like ones, TEI, Cohere, Gemini ("at most
+// 100 requests can be in one batch"), Cloudflare ("'maxItems' is 100"), Mistral and others.
+var counts = []*regexp.Regexp{
+	regexp.MustCompile(`(?i)at most (\d+)\b`),
+	regexp.MustCompile(`(?i)max[_ ]?items\W+(?:is |of )?(\d+)\b`),
+	regexp.MustCompile(`(?i)(?:not be |no )?(?:larger|more|greater|longer) than (\d+)\b`),
+	regexp.MustCompile(`(?i)batch size[^0-9]* (\d+)\s*>\s*\D*(\d+)`),
+	regexp.MustCompile(`(?i)max\w* (?:allowed )?(?:client )?batch size\D{0,12}(\d+)\b`),
+	regexp.MustCompile(`(?i)batch size\D{0,24}(?:limit|max\w*)\D{0,12}(\d+)\b`),
+	regexp.MustCompile(`(?i)max\w*\D{0,24}(\d+) (?:texts|inputs|items|documents|requests)`),
+	regexp.MustCompile(`(?i)max\w*\D{0,24}(?:texts|inputs|items|documents|requests)\D{0,12}(\d+)\b`),
+}
+
+// ofTokens tells messages that count tokens, characters or bytes.
+var ofTokens = regexp.MustCompile(`(?i)token|character|byte|context|physical batch size`)
+
+// MostTexts reads from a message about too much how many texts the server takes in one request, less than the number
+// that it was sent; 0: it does not say. byCount: the message is about the number of texts.
+func MostTexts(message string, sent int) (most int, byCount bool) {
+	lower := strings.ToLower(message)
+	byCount = strings.Contains(lower, "batch size") && !strings.Contains(lower, "physical batch size")
+	if ofTokens.MatchString(message) {
+		return 0, byCount
+	}
+	for _, form := range counts {
+		found := form.FindStringSubmatch(message)
+		if found == nil {
+			continue
+		}
+		if n, err := strconv.Atoi(found[len(found)-1]); err == nil && n > 0 && n < sent {
+			return n, true
+		}
+	}
+	return 0, byCount
+}
+
 // Inside finds the error that gateways like to put into an answer of status 200, and the status that it should have
 // had.
 func Inside(body []byte) (status int, found bool) {

@@ -39,6 +39,19 @@ type (
 		EmbeddingTypes  []string `json:"embedding_types"`
 		Truncate        *string  `json:"truncate"`
 	}
+	geminiBody struct {
+		Requests []struct {
+			Model   string `json:"model"`
+			Content struct {
+				Parts []struct {
+					Text string `json:"text"`
+				} `json:"parts"`
+			} `json:"content"`
+			TaskType             *string `json:"taskType"`
+			Title                *string `json:"title"`
+			OutputDimensionality *int    `json:"outputDimensionality"`
+		} `json:"requests"`
+	}
 	ollamaBody struct {
 		Model      string          `json:"model"`
 		Input      json.RawMessage `json:"input"`
@@ -70,7 +83,9 @@ func (s *Server) read(r *http.Request) (*Call, error) {
 		return nil, err
 	}
 	c := &Call{Body: body}
-	if s.Header != "" {
+	if s.Dialect == "gemini" && s.Header == "" {
+		c.Key = r.Header.Get("X-Goog-Api-Key")
+	} else if s.Header != "" {
 		c.Key = r.Header.Get(s.Header)
 	} else {
 		c.Key = strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -99,6 +114,21 @@ func (s *Server) read(r *http.Request) (*Call, error) {
 			oneOf(&b.InputType, "search_document", "search_query", "classification", "clustering"), oneOf(b.Truncate, "NONE",
 				"START", "END"),
 			need(len(b.EmbeddingTypes) == 1 && b.EmbeddingTypes[0] == "float", "embedding_types"))
+	case "gemini":
+		var b geminiBody
+		err = c.fill(body, &b, func() (json.RawMessage, *int) { return nil, nil })
+		err = errors.Join(err, need(len(b.Requests) <= 100, "at most 100 requests"))
+		for _, one := range b.Requests {
+			err = errors.Join(err, need(strings.Contains(r.URL.Path, one.Model+":"), "the model of the path"),
+				need(len(one.Content.Parts) == 1, "a part"), oneOf(one.TaskType, "RETRIEVAL_DOCUMENT", "RETRIEVAL_QUERY"))
+			for _, part := range one.Content.Parts {
+				c.Texts = append(c.Texts, part.Text)
+			}
+			c.Query = one.TaskType != nil && *one.TaskType == "RETRIEVAL_QUERY"
+			if one.OutputDimensionality != nil {
+				c.Dims = *one.OutputDimensionality
+			}
+		}
 	case "ollama":
 		var b ollamaBody
 		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Input, b.Dimensions })

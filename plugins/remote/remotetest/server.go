@@ -118,6 +118,9 @@ func (s *Server) Base(root string) string {
 	if s.Dialect == "openai" || s.Dialect == "voyage" {
 		return root + "/v1"
 	}
+	if s.Dialect == "gemini" {
+		return root + "/v1beta"
+	}
 	return root
 }
 
@@ -132,7 +135,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	if r.URL.Path != paths[s.Dialect] || r.Method != http.MethodPost {
+	path := paths[s.Dialect]
+	if s.Dialect == "gemini" { // its model stands in the path
+		path = r.URL.Path
+		if !strings.HasPrefix(path, "/v1beta/models/") || !strings.HasSuffix(path, ":batchEmbedContents") {
+			path = ""
+		}
+	}
+	if r.URL.Path != path || r.Method != http.MethodPost {
 		s.Fail(w, http.StatusNotFound, "not_found", "there is nothing at this path")
 		return
 	}
@@ -243,6 +253,12 @@ func (s *Server) answer(c *Call) any {
 				"billed_units": map[string]any{"input_tokens": tokens},
 			},
 		}
+	case "gemini":
+		list := make([]map[string]any, len(rows))
+		for i, row := range rows {
+			list[i] = map[string]any{"values": row}
+		}
+		return map[string]any{"embeddings": list}
 	case "ollama":
 		return map[string]any{
 			"model": "m", "embeddings": rows, "total_duration": 14143917, "load_duration": 1019500,
@@ -286,6 +302,8 @@ func (s *Server) Fail(w http.ResponseWriter, status int, code, message string) {
 	switch s.Dialect {
 	case "openai":
 		body = map[string]any{"error": map[string]any{"message": message, "type": code, "param": nil, "code": code}}
+	case "gemini":
+		body = map[string]any{"error": map[string]any{"code": status, "message": message, "status": code}}
 	case "voyage":
 		body = map[string]any{"detail": message}
 	case "cohere":

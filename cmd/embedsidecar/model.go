@@ -1,0 +1,302 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/urfave/cli/v2"
+
+	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search/compare"
+)
+
+// modelChange makes the next generation of a pipeline, or says what it would take.
+type modelChange struct {
+	to, plugin string
+	plan       bool
+}
+
+func (c *modelChange) flags() []cli.Flag {
+	return []cli.Flag{
+		own.text("to", &c.to, "`MODEL` to change to", "the one of the configuration"),
+		own.text("to-plugin", &c.plugin, "`PLUGIN` that runs it", "the one of the configuration"),
+	}
+}
+
+func newModelPlan() *command {
+	c := &modelChange{plan: true}
+	return &command{
+		name: "plan", group: groupOperate, usage: "tell what a change of the model would take",
+		arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
+		description: "Prints rows, tokens (by the new model's tokenizer), time, price (if the model has one in the file) " +
+			"and room, what would be made, and what depends on the present vectors. It reads a sample of the rows and " +
+			"embeds a few, unless that costs money. Changes nothing. For deciding whether to change.",
+		flags: c.flags(), settings: []string{config.GroupDatabase, config.GroupEmbedding}, run: c.run,
+	}
+}
+
+func newModelChange() *command {
+	c := &modelChange{}
+	return &command{
+		name: "change", group: groupOperate, usage: "make the next generation of a pipeline, by another model",
+		arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
+		description: "Makes a second destination beside the present one, and a running sidecar fills it after live " +
+			"changes. Searches go on with the present vectors; both are kept true. model switch has the next one serve. " +
+			"Needs the owner of the source table. For a better model, without a pause of searches.",
+		flags: c.flags(), settings: []string{config.GroupDatabase, config.GroupEmbedding}, acts: true, run: c.run,
+	}
+}
+
+func (c *modelChange) run(ctx context.Context, env *environment) error {
+	done, err := app.ChangeModel(ctx, env.node(), app.ModelChange{
+		Pipeline: env.args[0], To: pipeline.ModelName{Plugin: c.plugin, Model: c.to},
+		DryRun: c.plan || env.dryRun, Estimate: c.plan,
+	})
+	env.tellWarnings(done.Warnings)
+	if err != nil {
+		return err
+	}
+	if c.plan {
+		plan := done.Plan()
+		return env.showModelPlan(&plan)
+	}
+	if env.out.ForPeople() {
+		verb := "made"
+		if env.dryRun {
+			verb = "would make"
+		}
+		env.tellSteps(done.Steps, verb)
+	}
+	result := "made"
+	switch {
+	case done.Next.Existing:
+		result = "already_under_way"
+	case env.dryRun:
+		result = "would_be_made"
+	}
+	return env.showModelResult(done.Pipeline, result)
+}
+
+// modelResult is what became of a pipeline.
+type modelResult struct {
+	Pipeline string `json:"pipeline"`
+	Result   string `json:"result"`
+}
+
+func (e *environment) showModelResult(name, result string) error {
+	return e.out.Show(modelResult{name, result}, func() output.Table {
+		return output.Row([]string{"pipeline", "result"}, name, result)
+	})
+}
+
+func (e *environment) showModelPlan(p *generations.Plan) error {
+	return e.out.Show(p, func() output.Table {
+		t := output.Table{Columns: []string{"what", "is"}, Rows: [][]any{
+			{"model", fmt.Sprintf("%s, then %s (%d dimensions)", p.From, p.To, p.Dims)}, {"takes", p.Words},
+		}}
+		for what, list := range map[string][]string{"makes": p.Makes, "locks": p.Locks, "depends": p.Depends} {
+			for _, one := range list {
+				t.Rows = append(t.Rows, []any{what, one})
+			}
+		}
+		slices.SortStableFunc(t.Rows[2:], func(a, b []any) int { return strings.Compare(fmt.Sprint(b[0]), fmt.Sprint(a[0])) })
+		return t
+	})
+}
+
+// modelCompare asks both generations of a pipeline the same questions.
+type modelCompare struct{ queries string }
+
+func newModelCompare() *command {
+	c := &modelCompare{}
+	return &command{
+		name: "compare", group: groupOperate, usage: "ask both generations of a pipeline the same questions",
+		arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
+		description: "Prints how many of the first ten rows both find, the correlation of their ranks, latencies and " +
+			"sizes, and the five questions whose answers differ most, side by side. The questions are texts of rows, or " +
+			"those of a file: each line is a text, with keys of rows that should be found behind tabs, or a JSON object " +
+			"with text and keys. With keys it prints recall@10 and nDCG@10 of both. For deciding whether to switch.",
+		flags: []cli.Flag{own.text("queries", &c.queries, "`FILE` of questions; - reads standard input",
+			"texts of rows")},
+		settings: []string{config.GroupDatabase, config.GroupEmbedding}, run: c.run,
+	}
+}
+
+func (c *modelCompare) run(ctx context.Context, env *environment) error {
+	var questions []compare.Question
+	if c.queries != "" {
+		from := env.stdin
+		if c.queries != "-" {
+			file, err := os.Open(c.queries)
+			if err != nil {
+				return fail(exitUsage, err)
+			}
+			defer func() { _ = file.Close() }() // it was only read
+			from = file
+		}
+		var err error
+		if questions, err = compare.ReadQuestions(from); err != nil {
+			return misuse("--queries: %v", err)
+		}
+		if len(questions) == 0 {
+			return misuse("--queries: %s has no question", c.queries)
+		}
+	}
+	r, err := app.CompareModel(ctx, env.node(), env.args[0], questions)
+	if err != nil {
+		return err
+	}
+	if env.out.ForPeople() {
+		defer env.tellPairs(&r)
+	}
+	return env.out.Show(r, func() output.Table {
+		t := output.Table{Columns: []string{"what", ">" + r.Sides[0].Model, ">" + r.Sides[1].Model}}
+		add := func(what string, of func(s *compare.Side) string) {
+			t.Rows = append(t.Rows, []any{what, of(&r.Sides[0]), of(&r.Sides[1])})
+		}
+		add("generation", func(s *compare.Side) string { return s.Role })
+		add("p50 of a question", func(s *compare.Side) string { return fmt.Sprintf("%.1f ms", s.P50) })
+		add("p99 of a question", func(s *compare.Side) string { return fmt.Sprintf("%.1f ms", s.P99) })
+		add("size", func(s *compare.Side) string { return size(s.Bytes) })
+		if r.Labelled > 0 {
+			add("recall@10", func(s *compare.Side) string { return fmt.Sprintf("%.3f", *s.Found) })
+			add("nDCG@10", func(s *compare.Side) string { return fmt.Sprintf("%.3f", *s.NDCG) })
+		}
+		t.Rows = append(t.Rows, []any{"overlap of 10", fmt.Sprintf("%.3f", r.Overlap), ""},
+			[]any{"rank correlation", fmt.Sprintf("%.3f", r.Correlation), ""}, []any{"questions", r.Questions, ""})
+		return t
+	})
+}
+
+// tellPairs shows a person questions whose answers differ, side by side.
+func (e *environment) tellPairs(r *compare.Result) {
+	for _, p := range r.Pairs {
+		_ = e.printf("\n%s (overlap %.1f)\n", p.Question, p.Overlap)
+		for i := range max(len(p.Rows[0]), len(p.Rows[1])) {
+			line := [2]string{}
+			for side := range line {
+				if i < len(p.Rows[side]) {
+					row := p.Rows[side][i]
+					line[side] = strings.TrimSpace(row.Key + " " + row.Text)
+				}
+				line[side] = firstRunes(line[side], half)
+			}
+			_ = e.printf("  %-*s  %s\n", half, line[0], line[1])
+		}
+	}
+}
+
+// half is how wide one side of a comparison is.
+const half = 50
+
+// firstRunes is the beginning of a text.
+func firstRunes(text string, most int) string {
+	if r := []rune(text); len(r) > most {
+		return string(r[:most])
+	}
+	return text
+}
+
+// modelAct does what functions of the schema do.
+type modelAct struct {
+	do    string
+	force bool
+}
+
+func newModelSwitch() *command {
+	c := &modelAct{do: generations.Switch}
+	return c.command("have the next generation of a pipeline serve",
+		"One short transaction: the vectors get the name of those that served, and questions are embedded by their model "+
+			"from that instant on. Refused until the next generation is complete. The old one is kept true until model "+
+			"drop-old. For the moment when model status says that it can serve.")
+}
+
+func newModelRollback() *command {
+	c := &modelAct{do: generations.Rollback}
+	return c.command("have the previous generation of a pipeline serve again",
+		"model switch the other way, as fast, as long as the previous generation is kept. For a model that turned out "+
+			"worse.")
+}
+
+func newModelDropOld() *command {
+	c := &modelAct{do: generations.DropOld}
+	return c.command("take away the generation of a pipeline that does not serve",
+		"Drops its vectors and forgets it: the previous generation after a switch, or a next one that is given up. There "+
+			"is no way back to it. For the end of a change.")
+}
+
+func (c *modelAct) command(usage, description string) *command {
+	one := &command{
+		name: c.do, group: groupOperate, usage: usage, arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
+		description: description, settings: databaseGroups, acts: true, run: c.run,
+	}
+	if c.do != generations.DropOld {
+		one.flags = []cli.Flag{own.toggle("force", &c.force,
+			"though rows of it are stale or failed, or an index is missing")}
+	}
+	return one
+}
+
+func (c *modelAct) run(ctx context.Context, env *environment) error {
+	pool, err := env.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	result, err := generations.Act(ctx, pool, generations.Request{
+		Do: c.do, Pipeline: env.args[0], Force: c.force, DryRun: env.dryRun, By: verbs.Person(),
+	})
+	if err != nil {
+		return err
+	}
+	return env.showModelResult(env.args[0], result)
+}
+
+func newModelStatus() *command {
+	return &command{
+		name: "status", group: groupOperate, usage: "tell how far a change of the model is", arguments: "[PIPELINE]",
+		maxArgs: 1,
+		description: "Lists the generations of a pipeline, or of all: the one that serves, and the next or the previous " +
+			"one, with what it lacks to serve. For waiting for a change, and for knowing which model answers.",
+		settings: databaseGroups,
+		run: func(ctx context.Context, env *environment) error {
+			pool, err := env.connect(ctx)
+			if err != nil {
+				return err
+			}
+			defer pool.Close()
+			name := ""
+			if len(env.args) > 0 {
+				name = env.args[0]
+			}
+			list, err := generations.States(ctx, pool, name)
+			if err != nil {
+				return err
+			}
+			columns := []string{"pipeline", "generation", "model", ">dims", "destination", ">done", "state", ">size", "lacks"}
+			return output.List(env.out, "generations", list, columns, func(g *generations.Generation) []any {
+				return []any{
+					g.Pipeline, g.Role, g.Model, g.Dims, g.Destination, fmt.Sprintf("%.0f %%", 100*g.Share()), g.State, size(g.Bytes),
+					g.Words(),
+				}
+			})
+		},
+	}
+}
+
+// size is a number of bytes for people.
+func size(bytes *int64) string {
+	if bytes == nil {
+		return "-"
+	}
+	return humanize.IBytes(uint64(max(*bytes, 0)))
+}

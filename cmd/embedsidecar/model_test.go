@@ -1,0 +1,210 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// holds looks at whether each row of docs has the vector of its text, of a width, under a name.
+func (s *stage) holds(table, column string, dims int) {
+	s.t.Helper()
+	wrong := ""
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
+		wrong = ""
+		type row struct{ Text, Vector string }
+		join := "docs AS d"
+		if table != "docs" {
+			join += " LEFT JOIN " + table + " AS v USING (id)"
+		}
+		for _, r := range testenv.Rows[row](s.db, fmt.Sprintf(`SELECT concat_ws(E'\n\n', title, body) AS text,
+			coalesce(%s::text, 'none') AS vector FROM %s`, column, join)) {
+			if want := pipeline.VectorText(false, dims, vector.Of(r.Text, dims)); want != r.Vector {
+				wrong = fmt.Sprintf("%q: %s, want %s", r.Text, r.Vector, want)
+			}
+		}
+		return wrong == "", wrong
+	})
+}
+
+// TestP3_TheModelIsChangedInPlace: change, switch, rollback, switch, drop-old, for both destinations; each name holds
+// the vectors that it should at each moment, and rows that change meanwhile are followed in both generations.
+func TestP3_TheModelIsChangedInPlace(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ into, table, column, next, previous string }{
+		{"table docs_embedding", "docs_embedding", "embedding", "docs_embedding__next", "docs_embedding__previous"},
+		{"embedding", "docs", "embedding", "embedding__next", "embedding__previous"},
+	} {
+		t.Run(c.table, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 40)
+			other := func(name string) (string, string) {
+				if c.table == "docs" {
+					return "docs", name
+				}
+				return name, "embedding"
+			}
+			docs := "docs: title, body -> " + c.into
+			s.run(0, "init", "--pipeline", docs)
+			s.start("--pipeline", docs)
+			s.holds(c.table, c.column, 8)
+			stdout, _ := s.run(0, "model", "change", "docs", "--to-plugin", "fake-dims12")
+			s.has(stdout, "made")
+			s.db.MustExec(`UPDATE docs SET title = 'new ' || id WHERE id % 3 = 0`)
+			table, column := other(c.next)
+			s.holds(table, column, 12)
+			s.holds(c.table, c.column, 8)
+			s.switches("switch", "switched")
+			s.holds(c.table, c.column, 12)
+			s.db.MustExec(`UPDATE docs SET body = 'newer ' || id WHERE id % 3 = 1`)
+			s.db.MustExec(`DELETE FROM docs WHERE id > 30`)
+			table, column = other(c.previous)
+			s.holds(c.table, c.column, 12)
+			s.holds(table, column, 8)
+			s.switches("rollback", "rolled_back")
+			s.holds(c.table, c.column, 8)
+			s.db.MustExec(`INSERT INTO docs VALUES (100, 'a', 'b')`)
+			s.holds(c.table, c.column, 8)
+			table, column = other(c.next)
+			s.holds(table, column, 12)
+			s.switches("switch", "switched")
+			stdout, _ = s.run(0, "model", "switch", "docs")
+			s.has(stdout, "already_switched")
+			s.holds(c.table, c.column, 12)
+			stdout, _ = s.run(0, "model", "drop-old", "docs")
+			s.has(stdout, "dropped_previous")
+			stdout, _ = s.run(0, "model", "drop-old", "docs")
+			s.has(stdout, "nothing_to_drop")
+			s.run(exitFailed, "model", "rollback", "docs")
+			s.db.MustExec(`UPDATE docs SET title = 'last ' || id`)
+			s.holds(c.table, c.column, 12)
+			s.run(0, "wait", "--caught-up")
+			s.run(0, "verify", "--deep", "1000")
+			if n := testenv.Value[int64](s.db, `SELECT count(*) FROM embedsidecar.pipeline`); n != 1 {
+				t.Errorf("%d pipelines are left", n)
+			}
+		})
+	}
+}
+
+// switches does what is refused until the other generation is complete.
+func (s *stage) switches(verb, result string) {
+	s.t.Helper()
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
+		c := s.command("model", verb, "docs")
+		out, err := c.CombinedOutput()
+		if err == nil && !strings.Contains(string(out), result) {
+			s.t.Fatalf("model %s: %s, want %s", verb, out, result)
+		}
+		return err == nil, string(out)
+	})
+}
+
+// TestP10_WhatASwitchMeets: what depends on the vectors is made anew or named with the SQL that helps, grants and
+// comments go along, mistakes change nothing, and a configuration that names the other model undoes nothing.
+func TestP10_WhatASwitchMeets(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	const docs = "docs: title, body -> table docs_embedding"
+	s.run(0, "init", "--pipeline", docs)
+	reader := s.db.Role("")
+	s.db.MustExec(`GRANT SELECT ON docs_embedding TO ` + reader)
+	s.db.MustExec(`COMMENT ON COLUMN docs_embedding.embedded_at IS 'mine'`)
+	s.db.MustExec(`CREATE VIEW docs_ids WITH (security_barrier) AS SELECT id, text_hash FROM docs_embedding`)
+	s.db.MustExec(`CREATE FUNCTION docs_count() RETURNS bigint LANGUAGE sql
+		BEGIN ATOMIC SELECT count(*) FROM docs_embedding; END`)
+	s.start("--pipeline", docs)
+	s.holds("docs_embedding", "embedding", 8)
+
+	_, stderr := s.run(exitFailed, "model", "switch", "docs")
+	s.has(stderr, "has no next generation", "model change public.docs --to MODEL")
+	_, stderr = s.run(exitFailed, "model", "rollback", "docs")
+	s.has(stderr, "no previous generation")
+	_, stderr = s.run(exitUsage, "model", "change", "docs", "--to-plugin", "fake")
+	s.has(stderr, "of this model already")
+	_, stderr = s.run(exitUsage, "model", "change", "nothing", "--to-plugin", "fake-dims12")
+	s.has(stderr, "nothing")
+	_, stderr = s.run(exitUsage, "model", "change", "docs", "--to", "/tmp/folder")
+	s.has(stderr, "is a path", "folder of models")
+	stdout, _ := s.run(0, "model", "plan", "docs", "--to-plugin", "fake-dims12", "-o", "json")
+	s.has(stdout, `"rows": 20`, `"dims": 12`, "view public.docs_ids: made anew by the switch",
+		"function public.docs_count(): made anew by the switch")
+
+	// By SQL: the sidecar makes it.
+	if got := testenv.Value[string](s.db, `SELECT embedsidecar.model_change('docs', '', 'fake-dims12')`); got != "requested" {
+		t.Errorf("model_change: %s", got)
+	}
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		said := testenv.Values[string](s.db, `SELECT concat_ws(' ', role, problem) FROM embedsidecar.generations ORDER BY 1`)
+		return fmt.Sprint(said) == "[next serves]", fmt.Sprint(said)
+	})
+	stdout, _ = s.run(0, "model", "change", "docs", "--to-plugin", "fake-dims12")
+	s.has(stdout, "already_under_way")
+	s.holds("docs_embedding__next", "embedding", 12)
+	for sql, want := range map[string]bool{
+		`SELECT has_table_privilege('` + reader + `', 'docs_embedding__next', 'SELECT')`:                  true,
+		`SELECT col_description('docs_embedding__next'::regclass, 5) = 'mine'`:                            true,
+		`SELECT EXISTS (SELECT FROM embedsidecar.status WHERE pipeline LIKE '%next')`:                     false,
+		`SELECT EXISTS (SELECT FROM embedsidecar.pipelines WHERE pipeline LIKE '%next')`:                  false,
+		`SELECT EXISTS (SELECT FROM embedsidecar.audit WHERE action = 'model_change')`:                    true,
+		`SELECT embedsidecar.current_model('docs') = 'fake' AND embedsidecar.check_model('docs', 'fake')`: true,
+	} {
+		if testenv.Value[bool](s.db, sql) != want {
+			t.Errorf("%s is not %v", sql, want)
+		}
+	}
+	stdout, _ = s.run(0, "model", "compare", "docs", "-o", "json")
+	s.has(stdout, `"overlap_10"`, `"rank_correlation"`, `"role": "next"`)
+
+	s.db.MustExec(`CREATE VIEW docs_vectors AS SELECT id, embedding FROM docs_embedding`)
+	s.refuses("switch", "view public.docs_vectors", "DROP VIEW public.docs_vectors;")
+	s.db.MustExec(`DROP VIEW docs_vectors`)
+	s.db.MustExec(`ALTER TABLE docs_embedding ENABLE ROW LEVEL SECURITY`)
+	s.refuses("switch", "row-level security", "ALTER TABLE public.docs_embedding__next ENABLE ROW LEVEL SECURITY;")
+	s.db.MustExec(`ALTER TABLE docs_embedding DISABLE ROW LEVEL SECURITY`)
+	s.db.MustExec(`INSERT INTO embedsidecar.worker (instance, version, session_name) VALUES ('old', '0', '')`)
+	s.refuses("switch", "knows no generations", "old (of version 0)")
+	s.db.MustExec(`DELETE FROM embedsidecar.worker WHERE instance = 'old'`)
+	stdout, _ = s.run(0, "model", "switch", "docs", "--dry-run")
+	s.has(stdout, "would_be_switched")
+
+	s.switches("switch", "switched")
+	s.holds("docs_embedding", "embedding", 12)
+	s.db.MustExec(`DELETE FROM docs WHERE id > 10`)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		said := testenv.Values[int64](s.db, `SELECT docs_count() UNION ALL SELECT count(*) FROM docs_ids`)
+		return fmt.Sprint(said) == "[10 10]", fmt.Sprint(said)
+	})
+
+	// The configuration still names the model of before.
+	_, stderr = s.run(0, "init", "--pipeline", docs)
+	s.has(stderr, "was switched to model", "model rollback public.docs")
+	s.switches("drop-old", "dropped_previous")
+	_, stderr = s.run(0, "init", "--pipeline", docs)
+	s.has(stderr, "name that in the configuration")
+	if got := testenv.Value[string](s.db, `SELECT plugin FROM embedsidecar.pipelines`); got != "fake-dims12" {
+		t.Errorf("init with the model of before: %s serves", got)
+	}
+	s.holds("docs_embedding", "embedding", 12)
+}
+
+// refuses looks at how a switch is refused whose other generation is complete.
+func (s *stage) refuses(verb string, words ...string) {
+	s.t.Helper()
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
+		out, err := s.command("model", verb, "docs").CombinedOutput()
+		if err == nil {
+			s.t.Fatalf("model %s is not refused: %s", verb, out)
+		}
+		for _, word := range words {
+			if !strings.Contains(string(out), word) {
+				return false, string(out)
+			}
+		}
+		return true, ""
+	})
+}

@@ -1,0 +1,41 @@
+package embed
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestTurns: while a higher rank is at work, lower ones wait, and have a turn now and then; else nobody waits.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := NewService(nil, 0)
+		waits := func(want bool, what string) {
+			t.Helper()
+			if got := s.Outranked(1); got != want {
+				t.Errorf("%s: it waits: %t, want %t", what, got, want)
+			}
+		}
+		waits(false, "where nobody works")
+		end := s.Begin(0)
+		waits(false, "beside a lower rank")
+		end()
+		end = s.Begin(1)
+		waits(false, "beside its own rank")
+		end()
+
+		end = s.Begin(2)
+		waits(true, "beside a higher rank")
+		<-time.After(lentEvery)
+		waits(false, "after a while")
+		waits(true, "after that turn")
+		if s.Outranked(2) || s.Outranked(3) {
+			t.Error("the highest rank at work waits, or a higher one")
+		}
+		end()
+		waits(true, "between two batches of a higher rank")
+		<-time.After(rankPause + time.Millisecond)
+		waits(false, "when the higher rank is done")
+	})
+}

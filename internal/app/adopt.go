@@ -1,0 +1,245 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/manage/adopt"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+)
+
+// AdoptOptions say which vectors become those of a pipeline.
+type AdoptOptions struct {
+	adopt.Place
+
+	Pipeline string
+	Model    string // that made them, if somebody says so; "": that of the pipeline
+	Trust    bool   // nothing is embedded to compare
+	DryRun   bool
+	By       string // whose name goes into the audit
+}
+
+// Adopted is what became of a pipeline, or would.
+type Adopted struct {
+	setup.Report `json:"-"`
+
+	Pipeline string        `json:"pipeline"`
+	From     string        `json:"from"`
+	Model    string        `json:"model"`
+	DryRun   bool          `json:"dry_run"`
+	Sample   *adopt.Sample `json:"sample,omitempty"` // null: nothing was compared
+	adopt.Taken
+	Left int64 `json:"left"` // rows that are embedded when the pipeline works
+}
+
+// adoption is one call of Adopt.
+type adoption struct {
+	n       *Options
+	o       *AdoptOptions
+	pool    *pgxpool.Pool
+	server  *pgxpool.Pool
+	plugins *embedders.Pool
+	spec    pipeline.Spec
+	about   map[string]embed.Description
+	p       pipeline.Pipeline // as the catalogue has it; then as it is set up
+	given   *rows.Given
+}
+
+// Adopt sets a pipeline up whose vectors are there already: it proves of a sample that the pipeline's model made them,
+// writes down of each row which text its vector is of, and has the pipeline work. Meanwhile the pipeline is paused.
+func Adopt(ctx context.Context, n Options, o AdoptOptions) (done Adopted, err error) {
+	a := &adoption{n: &n, o: &o}
+	open := connection.Opener{Config: n.Config, Log: n.Log}
+	if a.pool, err = open.Pool(ctx, connection.Few); err != nil {
+		return done, err
+	}
+	defer a.pool.Close()
+	if a.server, err = open.Server(ctx, a.pool, connection.Few); err != nil {
+		return done, err
+	}
+	defer a.server.Close()
+	a.plugins = embedders.New(embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact})
+	defer func() { err = errors.Join(err, a.plugins.Close()) }()
+	if err := a.choose(ctx); err != nil {
+		return done, err
+	}
+	done = Adopted{Pipeline: a.spec.Name, From: o.From, Model: a.spec.Model, DryRun: o.DryRun}
+	if err := a.prove(ctx, &done); err != nil || o.DryRun {
+		return done, err
+	}
+	return done, a.take(ctx, &done)
+}
+
+// choose finds the pipeline that is meant, and asks its model what it is.
+func (a *adoption) choose(ctx context.Context) error {
+	if a.o.DryRun { // the tables of an older version are not touched
+		if err := older(catalog.CheckVersion(ctx, a.pool)); err != nil {
+			return err
+		}
+	} else if _, err := upgrade(ctx, a.n.Log, setup.Options{Pool: a.server}); err != nil {
+		return err
+	}
+	stored, err := lookup.Stored(ctx, a.pool, a.n.Config.Slot.Name)
+	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
+		return err
+	}
+	if a.spec, err = chosen(a.n.Config, stored, a.o); err != nil {
+		return err
+	}
+	if a.about, err = a.plugins.Describe(ctx, []pipeline.Spec{a.spec}); err != nil {
+		return err
+	}
+	if at := lookup.Find(stored, a.spec.Name); at >= 0 {
+		return a.serves(&stored[at])
+	}
+	return nil
+}
+
+// serves refuses vectors of another model than that of a pipeline that is set up: init would keep the one that serves.
+func (a *adoption) serves(p *pipeline.Pipeline) error {
+	if p.Fingerprint == a.about[a.spec.Name].Fingerprint {
+		return nil
+	}
+	return &refusal.ConfigError{
+		Pipeline: p.Name, Code: code.Taken,
+		Problem: fmt.Sprintf("it is set up with model %s, and vectors of %s must not be mixed with its own",
+			cmp.Or(p.Model, resolve.PluginOf(p.Spec)), cmp.Or(a.spec.Model, resolve.PluginOf(a.spec))),
+		Hint: []string{
+			"adopt vectors of the model that it is set up with",
+			"or have the other model embed: embedsidecar model change " + p.Name,
+		},
+	}
+}
+
+// chosen returns the configured pipeline that is meant. The only one, which flags describe, has the name that it is
+// called by.
+func chosen(c *config.Config, stored []pipeline.Pipeline, o *AdoptOptions) (pipeline.Spec, error) {
+	specs := lookup.Configured(c, stored)
+	all, names := make([]pipeline.Pipeline, len(specs)), make([]string, len(specs))
+	for i := range specs {
+		all[i].Spec, names[i] = specs[i], specs[i].Name
+	}
+	at := lookup.Meant(all, o.Pipeline)
+	if at < 0 && len(specs) == 1 && c.Origin("pipelines[0].name") == "default" {
+		at, specs[0].Name = 0, o.Pipeline
+	}
+	if at < 0 {
+		e := refusal.UnknownPipeline(o.Pipeline, names)
+		e.Problem = fmt.Sprintf("no pipeline %q is configured", o.Pipeline)
+		e.Hint = append([]string{
+			"describe it in a file: --config FILE; or here: --table TABLE --columns COLUMN,... --into COLUMN",
+		}, e.Hint[:min(len(e.Hint), len(names))]...)
+		return pipeline.Spec{}, e
+	}
+	spec := specs[at]
+	if o.Model != "" && spec.Model != o.Model {
+		return spec, &refusal.ConfigError{
+			Pipeline: spec.Name, Code: code.Taken,
+			Problem: fmt.Sprintf("it is configured with model %s, and vectors of %s cannot be those of another model", spec.Model,
+				o.Model),
+			Hint: []string{"configure the model that made the vectors (model: " + o.Model + "), and change it afterwards"},
+		}
+	}
+	spec.Enabled = c.Pipelines[at].Enabled
+	return spec, nil
+}
+
+// prove looks at the vectors, and compares a sample of them.
+func (a *adoption) prove(ctx context.Context, done *Adopted) error {
+	var drawn []rows.Sampled
+	about := a.about[a.spec.Name]
+	err := database.RetryReadOnly(ctx, a.pool, func(tx pgx.Tx) error {
+		f, err := resolve.Inspect(ctx, tx, a.spec, catalog.Vectors{Dims: about.Dims, Sparse: about.Sparse}, nil)
+		if err != nil {
+			return err
+		}
+		a.p = f.Pipeline
+		if a.given, err = adopt.Find(ctx, tx, f, a.o.Place); err != nil {
+			return err
+		}
+		if a.o.DryRun {
+			done.Rows, done.Adopted, done.Stale, err = a.given.Count(ctx, tx, &a.p)
+			done.Adopted -= done.Stale
+			done.Left = done.Rows - done.Adopted
+			if err != nil {
+				return err
+			}
+		}
+		if a.o.Trust {
+			return nil
+		}
+		rowsOf, err := expected(ctx, tx, &a.p)
+		if err != nil {
+			return err
+		}
+		drawn, err = adopt.Draw(ctx, tx, &a.p, a.given, rowsOf)
+		return err
+	})
+	if err != nil || a.o.Trust {
+		return err
+	}
+	by, err := a.plugins.Get(a.spec.Plugin, a.spec.Model)
+	if err != nil {
+		return err
+	}
+	sample, err := adopt.Compare(ctx, embed.NewService(by, 0), &a.p, drawn)
+	if err != nil {
+		return fmt.Errorf("embed a sample of pipeline %q: %w", a.spec.Name, err)
+	}
+	done.Sample = &sample
+	return sample.Judge(&a.p, a.given)
+}
+
+// expected is how many rows the server thinks a table has.
+func expected(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (n int64, err error) {
+	err = tx.QueryRow(ctx, "SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS c WHERE c.relkind = 'r' AND c.oid IN"+
+		" (SELECT relid FROM pg_partition_tree($1::oid) UNION SELECT $1::oid)", p.OID).Scan(&n)
+	if err != nil {
+		return 0, fmt.Errorf("look up the size of %s: %w", p.Source(), err)
+	}
+	return n, nil
+}
+
+// take sets the pipeline up, paused, takes the vectors over and lets it work.
+func (a *adoption) take(ctx context.Context, done *Adopted) (err error) {
+	held := a.spec
+	held.Enabled, held.Overwrite = false, true // what is there was looked at
+	done.Report, err = Initialize(ctx, a.n.Config, a.n.Log, setup.Options{
+		Pool: a.server, Specs: []pipeline.Spec{held}, Descriptions: a.about,
+	})
+	if err != nil {
+		return err
+	}
+	done.Others = nil // they are not asked for here
+	at := slices.IndexFunc(done.Pipelines, func(p pipeline.Pipeline) bool { return p.Name == a.spec.Name })
+	if at < 0 {
+		return fmt.Errorf("pipeline %q was set up and is not there", a.spec.Name)
+	}
+	taker := adopt.Taker{DB: a.pool, Pipeline: &done.Pipelines[at], Given: a.given, Log: a.n.Log}
+	done.Taken, err = taker.Take(ctx)
+	done.Left = done.Taken.Left()
+	if err != nil || !a.spec.Enabled {
+		return err
+	}
+	_, err = verbs.New(a.pool, a.o.By).Do(ctx, verbs.Resume, []string{a.spec.Name}, verbs.Request{})
+	return err
+}

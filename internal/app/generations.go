@@ -1,0 +1,91 @@
+package app
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// wish is a change of a model that somebody asked for by SQL or HTTP, who cannot ask an embedder what it is.
+type wish struct {
+	PipelineID    int32
+	Name          string
+	Model, Plugin string
+}
+
+// noticed has what waits for pipelines of another kind look again: wishes, and indexes of next generations.
+func (n *Database) noticed(pipelines []pipeline.Pipeline) {
+	if !slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Wished || p.Beside != 0 }) {
+		return
+	}
+	for _, c := range []chan struct{}{n.wished, n.besides} {
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// keepWishes makes the next generations that somebody asked for, while the sidecar works. The function it returns ends
+// that.
+func (n *Database) keepWishes(ctx context.Context, p *pools) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-n.wished:
+			}
+			if err := n.grant(ctx, p); err != nil && ctx.Err() == nil {
+				n.o.Log.WarnContext(ctx, "next generation not made yet", "error", err)
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// grant makes what is wished for, or writes down why it cannot be.
+func (n *Database) grant(ctx context.Context, p *pools) error {
+	wishes, err := database.Collect(ctx, p.work, "wishes", pgx.RowToStructByName[wish],
+		pgx.StrictNamedArgs{"slot": n.config().Slot.Name})
+	if err != nil {
+		return err
+	}
+	for _, w := range wishes {
+		_, err := changeModel(ctx, n.options(), changing{p.work, p.owner(), n.plugins}, ModelChange{
+			Pipeline: w.Name, To: pipeline.ModelName{Plugin: w.Plugin, Model: w.Model},
+		})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var why *string
+		if err != nil {
+			n.o.Log.WarnContext(ctx, "next generation refused", "pipeline", w.Name, "model", w.Model, "error", err,
+				"hints", problem.Hints(err))
+			words := n.o.Redact(err.Error())
+			for _, hint := range problem.Hints(err) {
+				words += "; " + hint
+			}
+			why = &words
+		} else {
+			n.o.Log.InfoContext(ctx, "next generation made", "pipeline", w.Name, "model", w.Model)
+		}
+		if _, err := p.work.Exec(ctx, sqlfiles.Query("note_wish"),
+			pgx.StrictNamedArgs{"pipeline_id": w.PipelineID, "model": w.Model, "problem": why}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

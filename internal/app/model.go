@@ -1,0 +1,256 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search"
+	"github.com/embedsidecar/embedsidecar/internal/search/compare"
+	"github.com/embedsidecar/embedsidecar/internal/search/query"
+	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+)
+
+// ModelChange asks for the next generation of a pipeline.
+type ModelChange struct {
+	Pipeline string
+	To       pipeline.ModelName // "": as the configuration has it
+	DryRun   bool
+	Estimate bool // say what its backfill will take
+}
+
+// ModelChanged is what was made, or would be.
+type ModelChanged struct {
+	setup.Report
+
+	Pipeline string
+	Next     setup.Generation
+	About    embed.Description
+	Estimate *estimate.Estimate
+	Depends  []string // on the present vectors
+}
+
+// Plan is what a dry run with an estimate has found, for people and programs.
+func (m *ModelChanged) Plan() generations.Plan {
+	p := generations.Plan{
+		Pipeline: m.Pipeline, From: cmp.Or(m.Next.Live.Model, m.Next.Live.Plugin),
+		To: cmp.Or(m.Next.Spec.Model, m.Next.Spec.Plugin), Dims: m.About.Dims, Makes: []string{},
+		Locks: locksOf(&m.Next.Spec), Depends: append([]string{}, m.Depends...),
+		Warnings: append([]string{}, m.Warnings...),
+	}
+	if e := m.Estimate; e != nil {
+		p.Rows, p.Texts, p.Tokens, p.Seconds, p.Price, p.Bytes, p.Words = e.Rows, e.Texts, e.Tokens, e.Seconds, e.Price,
+			e.DiskBytes, e.Line()
+	}
+	for i := range m.Steps {
+		p.Makes = append(p.Makes, m.Steps[i].What)
+	}
+	return p
+}
+
+// locksOf says what is locked by a change, and for how long.
+func locksOf(next *pipeline.Spec) []string {
+	if next.InSource() {
+		return []string{
+			"change: " + next.Source() + " for the moment of ADD COLUMN, tried for 2 s and given up",
+			"switch: " + next.Source() + " for the moment of two RENAMEs, tried for 50 ms and given up, again and again",
+			"statements that were prepared with SELECT * are refused once: the table gets a column",
+		}
+	}
+	return []string{
+		"change: nothing that is there",
+		"switch: both embedding tables for the moment of two RENAMEs, tried for 50 ms and given up, again and again",
+	}
+}
+
+// ChangeModel makes the next generation of a pipeline beside the one that serves. Done twice, it does nothing the
+// second time.
+func ChangeModel(ctx context.Context, n Options, o ModelChange) (done ModelChanged, err error) {
+	open := connection.Opener{Config: n.Config, Log: n.Log}
+	pool, err := open.Pool(ctx, connection.Few)
+	if err != nil {
+		return done, err
+	}
+	defer pool.Close()
+	server, err := open.Server(ctx, pool, connection.Few)
+	if err != nil {
+		return done, err
+	}
+	defer server.Close()
+	plugins := embedders.New(embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact})
+	defer func() { err = errors.Join(err, plugins.Close()) }()
+	return changeModel(ctx, n, changing{pool, server, plugins}, o)
+}
+
+// changing is what a change of a model works with.
+type changing struct {
+	pool    *pgxpool.Pool // as the role that works
+	owner   *pgxpool.Pool // straight to the server
+	plugins *embedders.Pool
+}
+
+func changeModel(ctx context.Context, n Options, by changing, o ModelChange) (done ModelChanged, err error) {
+	found, err := lookup.Named(ctx, by.pool, []string{o.Pipeline})
+	if err != nil {
+		return done, err
+	}
+	live := &found[0]
+	done.Pipeline = live.Name
+	to, err := target(n.Config, live, o.To)
+	if err != nil {
+		return done, err
+	}
+	described, err := by.plugins.Describe(ctx, []pipeline.Spec{{Name: live.Name, Plugin: to.Plugin, Model: to.Model}})
+	if err != nil {
+		return done, err
+	}
+	done.About = described[live.Name]
+	if done.Next, err = setup.NextGeneration(ctx, by.pool, live, to, done.About); err != nil {
+		return done, err
+	}
+	so := setup.Options{Pool: by.owner, DryRun: o.DryRun}
+	so.Failover, so.StopOnLost = !n.Config.Slot.NoFailover, n.Config.Slot.StopOnLost
+	so.ReplicationDSN, so.Slot, so.Publication = n.Config.Database.Stream(), n.Config.Slot.Name, n.Config.Publication.Name
+	done.Report, err = alone(ctx, n.Log, so, func(ctx context.Context, so setup.Options) (setup.Report, error) {
+		return setup.ChangeModel(ctx, so, &done.Next, done.About)
+	})
+	if err != nil || !o.Estimate {
+		return done, err
+	}
+	e, err := estimated(ctx, by.pool, by.plugins, done.Next.Spec, done.About, n.Config.PriceOf(to.Model))
+	e.Pipeline = live.Name
+	done.Estimate = &e
+	if err != nil {
+		return done, err
+	}
+	done.Depends, err = generations.Dependents(ctx, by.owner, live.ID, done.Next.Other(live.ID))
+	return done, err
+}
+
+// planModel is ChangeModel of a sidecar that runs, for a plan.
+func (n *Database) planModel(ctx context.Context, pool *pgxpool.Pool, name string, to pipeline.ModelName,
+) (generations.Plan, error) {
+	done, err := changeModel(ctx, n.options(), changing{pool, pool, n.plugins}, ModelChange{
+		Pipeline: name, To: to, DryRun: true, Estimate: true,
+	})
+	if err != nil {
+		return generations.Plan{}, err
+	}
+	return done.Plan(), nil
+}
+
+// CompareModel asks the generations of a pipeline the same questions; without any the texts of some rows.
+func CompareModel(ctx context.Context, n Options, name string, questions []compare.Question) (r compare.Result,
+	err error,
+) {
+	open := connection.Opener{Config: n.Config, Log: n.Log}
+	pool, err := open.Pool(ctx, connection.Few)
+	if err != nil {
+		return r, err
+	}
+	defer pool.Close()
+	plugins := embedders.New(embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact})
+	defer func() { err = errors.Join(err, plugins.Close()) }()
+	return compareModel(ctx, pool, plugins, name, questions, nil)
+}
+
+func compareModel(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, name string,
+	questions []compare.Question, access *search.Access,
+) (r compare.Result, err error) {
+	all, err := lookup.All(ctx, pool)
+	if err != nil {
+		return r, err
+	}
+	live, err := lookup.Named(ctx, pool, []string{name})
+	if err != nil {
+		return r, err
+	}
+	at := slices.IndexFunc(all, func(p pipeline.Pipeline) bool { return p.Beside == live[0].ID })
+	if at < 0 {
+		return r, problem.New(problem.Failed, fmt.Errorf("pipeline %q has no other generation to compare with", live[0].Name),
+			"embedsidecar model change "+live[0].Name+" --to MODEL makes one")
+	}
+	both := [2]*pipeline.Pipeline{&live[0], &all[at]}
+	for _, p := range both {
+		if p.Status != pipeline.Active {
+			return r, problem.New(problem.Failed, fmt.Errorf("pipeline %q cannot work: %s: %s", p.Name, p.Status, p.Detail))
+		}
+	}
+	if len(questions) == 0 {
+		const usual = 50
+		texts, err := estimate.Texts(ctx, pool, both[0])
+		if err != nil {
+			return r, err
+		}
+		if questions = compare.OfTexts(texts, usual); len(questions) == 0 {
+			return r, problem.New(problem.NoMatch, fmt.Errorf("pipeline %q has no text to ask for", live[0].Name))
+		}
+	}
+	ask := func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
+		return query.Vector(ctx, plugins, p, text)
+	}
+	for _, p := range both { // what a model takes to start is not what a question takes
+		if _, err := ask(ctx, p, questions[0].Text); err != nil {
+			return r, err
+		}
+	}
+	if r, err = compare.Run(ctx, pool, both, ask, questions, access); err != nil {
+		return r, err
+	}
+	states, err := generations.States(ctx, pool, live[0].Name)
+	for i := range r.Sides {
+		for _, g := range states {
+			if g.PipelineID == both[i].ID {
+				r.Sides[i].Role, r.Sides[i].Model, r.Sides[i].Bytes, r.Pipeline = g.Role, g.Model, g.Bytes, g.Pipeline
+			}
+		}
+	}
+	return r, err
+}
+
+// target is the model to change to: what is asked for, or else what the configuration has for the pipeline.
+func target(c *config.Config, live *pipeline.Pipeline, to pipeline.ModelName) (pipeline.ModelName, error) {
+	specs := lookup.Configured(c, []pipeline.Pipeline{*live})
+	at := -1
+	for i := range specs {
+		if specs[i].Name == live.Name {
+			at = i
+		}
+	}
+	if to != (pipeline.ModelName{}) {
+		if to.Plugin == "" {
+			to.Plugin = pluginOf(c, to.Model)
+		}
+		if err := c.Known(to.Plugin, to.Model); err != nil { // no other sidecar could tell it from the work of a stranger
+			return to, problem.New(problem.Usage, err, "put the folder into the folder of models (--model-dir), and give its name",
+				"or name it under models in the file of every sidecar")
+		}
+		return to, nil
+	}
+	if at < 0 {
+		return to, problem.New(problem.Usage, fmt.Errorf("pipeline %q: name the model", live.Name),
+			"--to MODEL, or --config FILE with the new model of the pipeline")
+	}
+	return specs[at].ModelName(), nil
+}
+
+// pluginOf is the plugin that a configuration has for a model.
+func pluginOf(c *config.Config, model string) string {
+	if at := slices.IndexFunc(c.Models, func(m config.Model) bool { return m.Name == model }); at >= 0 {
+		return c.Models[at].Plugin
+	}
+	return c.Plugins.Default
+}

@@ -1,0 +1,197 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
+	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search/compare"
+)
+
+// Model tells of the generations of a pipeline: the one that serves, and the next or the previous one beside it.
+func (s *Service) Model(ctx context.Context, name string) ([]generations.Generation, error) {
+	_, pool, names, err := s.meant(ctx, gate.RoleViewer, []string{name})
+	if err != nil {
+		return nil, err
+	}
+	list, err := generations.States(ctx, pool, names[0])
+	for i := range list {
+		list[i].Reason = s.o.Redact(list[i].Reason)
+	}
+	return append([]generations.Generation{}, list...), err
+}
+
+// ActOnModel has something done with the generations of a pipeline, and returns the word for what became of it.
+func (s *Service) ActOnModel(ctx context.Context, r generations.Request) (string, error) {
+	who, pool, names, err := s.mayAct(ctx, []string{r.Pipeline}, false, r.DryRun)
+	if err != nil {
+		return "", err
+	}
+	r.Pipeline, r.By = names[0], who.SaidBy()
+	result, err := generations.Act(ctx, pool, r)
+	s.o.Log.InfoContext(ctx, "administrator acted", "by", r.By, "action", "model "+r.Do, "dry_run", r.DryRun,
+		"pipelines", 1, "refused", err != nil)
+	return result, err
+}
+
+// PlanModel tells what a change of a pipeline's model would take.
+func (s *Service) PlanModel(ctx context.Context, name string, to pipeline.ModelName) (generations.Plan, error) {
+	_, pool, names, err := s.meant(ctx, gate.RoleOperator, []string{name})
+	switch {
+	case err != nil:
+		return generations.Plan{}, err
+	case s.o.PlanModel == nil:
+		return generations.Plan{}, noModel()
+	}
+	return s.o.PlanModel(ctx, pool, names[0], to)
+}
+
+// CompareModel asks the generations of a pipeline the same questions. Who may not see texts of rows gives the questions
+// himself, and sees keys.
+func (s *Service) CompareModel(ctx context.Context, name string, questions []compare.Question) (compare.Result, error) {
+	who, pool, names, err := s.meant(ctx, gate.RoleOperator, []string{name})
+	switch {
+	case err != nil:
+		return compare.Result{}, err
+	case s.o.CompareModel == nil:
+		return compare.Result{}, noModel()
+	case len(questions) == 0 && !who.RowText:
+		return compare.Result{}, noText("without queries the questions are texts of rows")
+	}
+	if len(questions) == 0 {
+		if err := s.barred(ctx, pool, names[0]); err != nil {
+			return compare.Result{}, err
+		}
+	}
+	r, err := s.o.CompareModel(ctx, pool, names[0], questions, s.access(names[0]))
+	for i := range r.Pairs {
+		for side := range r.Pairs[i].Rows {
+			for n := range r.Pairs[i].Rows[side] {
+				if row := &r.Pairs[i].Rows[side][n]; !who.RowText {
+					row.Text, row.Distance = "", nil
+				}
+			}
+		}
+	}
+	return r, err
+}
+
+func noModel() error {
+	return gate.Refuse(http.StatusServiceUnavailable, "no_model", "there is no model here to embed a question with")
+}
+
+type modelStates struct {
+	Generations []generations.Generation `json:"generations"`
+}
+
+// ModelActed is what became of an action.
+type ModelActed struct {
+	Pipeline string `json:"pipeline"`
+	Result   string `json:"result" doc:"In a word that never changes"`
+	DryRun   bool   `json:"dry_run" doc:"Nothing was changed: this is what would be"`
+}
+
+// modelBody is what switch and rollback take.
+type modelBody struct {
+	Trial
+
+	Force bool `json:"force,omitempty" doc:"Though rows are stale or failed, or an index is missing"`
+}
+
+// changeBody is what a change takes.
+type changeBody struct {
+	Trial
+
+	modelNamed
+}
+
+// modelNamed is a model as the configuration names it.
+type modelNamed struct {
+	To     string `json:"to,omitempty" maxLength:"500" pattern:"^[A-Za-z0-9][A-Za-z0-9 ._:/@+=-]*$" doc:"The model; absent: that of the configuration"`
+	Plugin string `json:"plugin,omitempty" maxLength:"200" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" doc:"That runs it; absent: the usual one"`
+}
+
+// compareBody is what a comparison takes.
+type compareBody struct {
+	Queries []compare.Question `json:"queries,omitempty" maxItems:"100" doc:"Texts, with keys of rows that should be found; absent: texts of rows"`
+}
+
+// model are the routes about a change of a pipeline's model.
+func (a *api) model() {
+	s := a.service
+	get(a, "/pipelines/{name}/model", "model", "Tell which model serves, and how far a change of it is",
+		func(ctx context.Context, in *named) (modelStates, error) {
+			list, err := s.Model(ctx, in.Name)
+			return modelStates{list}, err
+		})
+	get(a, "/pipelines/{name}/model/status", "model-status", "Tell which model serves, and how far a change of it is",
+		func(ctx context.Context, in *named) (modelStates, error) {
+			list, err := s.Model(ctx, in.Name)
+			return modelStates{list}, err
+		})
+	on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/model/plan", "model-plan",
+		"Tell what a change of a pipeline's model would take", func(ctx context.Context, in *struct {
+			Name string      `path:"name"`
+			Body *modelNamed `required:"false"`
+		},
+		) (*body[generations.Plan], error) {
+			if in.Body == nil {
+				in.Body = &modelNamed{}
+			}
+			return answers(s.PlanModel(ctx, in.Name, pipeline.ModelName{Plugin: in.Body.Plugin, Model: in.Body.To}))
+		})
+	on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/model/compare", "model-compare",
+		"Ask both generations of a pipeline the same questions", func(ctx context.Context, in *struct {
+			Name string       `path:"name"`
+			Body *compareBody `required:"false"`
+		},
+		) (*body[compare.Result], error) {
+			if in.Body == nil {
+				in.Body = &compareBody{}
+			}
+			return answers(s.CompareModel(ctx, in.Name, in.Body.Queries))
+		})
+	act := func(ctx context.Context, r generations.Request) (*body[ModelActed], error) {
+		result, err := s.ActOnModel(ctx, r)
+		return answers(ModelActed{r.Pipeline, result, r.DryRun}, err)
+	}
+	on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/model/change", "model-change",
+		"Have the sidecar make the next generation of a pipeline, by another model", func(ctx context.Context, in *struct {
+			Name string `path:"name"`
+			Body changeBody
+		},
+		) (*body[ModelActed], error) {
+			return act(ctx, generations.Request{
+				Do: generations.Change, Pipeline: in.Name, Model: in.Body.To, Plugin: in.Body.Plugin, DryRun: in.Body.DryRun,
+			})
+		})
+	for do, summary := range map[string]string{
+		generations.Switch:   "Have the next generation of a pipeline serve",
+		generations.Rollback: "Have the previous generation of a pipeline serve again",
+	} {
+		on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/model/"+do, "model-"+do, summary,
+			func(ctx context.Context, in *struct {
+				Name string     `path:"name"`
+				Body *modelBody `required:"false"`
+			},
+			) (*body[ModelActed], error) {
+				if in.Body == nil {
+					in.Body = &modelBody{}
+				}
+				return act(ctx, generations.Request{Do: do, Pipeline: in.Name, Force: in.Body.Force, DryRun: in.Body.DryRun})
+			})
+	}
+	on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/model/drop-old", "model-drop-old",
+		"Take away the generation of a pipeline that does not serve", func(ctx context.Context, in *struct {
+			Name string `path:"name"`
+			Body *Trial `required:"false"`
+		},
+		) (*body[ModelActed], error) {
+			if in.Body == nil {
+				in.Body = &Trial{}
+			}
+			return act(ctx, generations.Request{Do: generations.DropOld, Pipeline: in.Name, DryRun: in.Body.DryRun})
+		})
+}

@@ -1,0 +1,216 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/embedsidecar/embedsidecar/internal/search/query"
+)
+
+// agentPath is where agents ask by the Model Context Protocol.
+const agentPath = "/mcp"
+
+// Talk answers an agent over a pair of streams until the input or ctx ends. It sees what whoever asks without a token
+// would.
+func Talk(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) error {
+	o.fill()
+	server := newAPI(&o).agent(ctx) //nolint:contextcheck // requests bring their own
+	err := server.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// agents answers requests of agents over HTTP. Each is answered by itself and in one piece: nothing is kept between
+// two, so a token that is revoked ends at once, and no answer stays open.
+func (a *api) agents() http.Handler {
+	return mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server { return a.agent(r.Context()) },
+		&mcp.StreamableHTTPOptions{
+			Stateless: true, JSONResponse: true,
+			// Without tokens a page must not reach us by a name of its own. With them it does not have one, and a proxy has
+			// other names.
+			DisableLocalhostProtection: a.Tokens != nil,
+		})
+}
+
+// agent makes what answers one who asks: what he may see is that of the context.
+func (a *api) agent(ctx context.Context) *mcp.Server {
+	server := mcp.NewServer(&mcp.Implementation{Name: "embedsidecar", Version: cmp.Or(a.Version, "unknown")},
+		&mcp.ServerOptions{Instructions: agentInstructions})
+	for i := range agentTools {
+		t := &agentTools[i]
+		no := false
+		server.AddTool(&mcp.Tool{
+			Name: t.name, Description: t.description, InputSchema: t.schema(),
+			Annotations: &mcp.ToolAnnotations{
+				ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: &no, DestructiveHint: &no,
+			},
+		}, func(_ context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return a.call(ctx, t, r.Params.Arguments), nil
+		})
+	}
+	return server
+}
+
+const agentInstructions = "Search tables of a PostgreSQL database by meaning. Nothing is changed. list_pipelines names " +
+	"what can be searched; search finds rows near a text, similar rows near a row; explain tells why a row is or is " +
+	"not found."
+
+// agentTool is a tool: what it takes, and what answers it.
+type agentTool struct {
+	name, description string
+	fields            []string // of agentFields
+	required          []string
+	answer            func(ctx context.Context, a *api, r *agentRequest) (any, error)
+}
+
+// agentRequest is what tools take.
+type agentRequest struct {
+	Pipeline string `json:"pipeline"`
+	rowsRequest
+}
+
+var agentTools = []agentTool{ //nolint:gochecknoglobals // constant
+	{
+		name: "list_pipelines", description: "List the pipelines that can be searched, with their tables and keys.",
+		answer: func(ctx context.Context, a *api, _ *agentRequest) (any, error) { return a.pipelines(ctx, nil) },
+	},
+	{
+		name: "search", description: "Find the rows of a pipeline that are nearest in meaning to a text, nearest first.",
+		fields: []string{
+			"pipeline", "text", "k", "offset", "hybrid", "language", "filter", "max_distance", "fresh_only", "columns",
+		},
+		required: []string{"pipeline", "text"},
+		answer: func(ctx context.Context, a *api, r *agentRequest) (any, error) {
+			return a.nearText(ctx, r.Pipeline, r.rowsRequest)
+		},
+	},
+	{
+		name: "similar", description: "Find the rows of a pipeline that are nearest in meaning to one of its rows.",
+		fields:   []string{"pipeline", "key", "k", "offset", "filter", "max_distance", "fresh_only", "columns"},
+		required: []string{"pipeline", "key"},
+		answer: func(ctx context.Context, a *api, r *agentRequest) (any, error) {
+			return a.nearRow(ctx, r.Pipeline, r.rowsRequest)
+		},
+	},
+	{
+		name: "explain", description: "Tell whether the vector of a row is that of its present text, and if not, why.",
+		fields: []string{"pipeline", "key"}, required: []string{"pipeline", "key"},
+		answer: func(ctx context.Context, a *api, r *agentRequest) (any, error) { return a.explain(ctx, r) },
+	},
+}
+
+// agentFields are the schemas of what tools take.
+var agentFields = map[string]map[string]any{ //nolint:gochecknoglobals // constant
+	"pipeline": {"type": "string", "description": "Name of the pipeline, or of its table"},
+	"text":     {"type": "string", "description": "What to search for"},
+	"key": {
+		"type": []string{"string", "number"}, "description": "Key of the row, as searches return it",
+	},
+	"k": {
+		"type": "integer", "minimum": 1, "maximum": mostRows, "default": usualRows, "description": "Rows at most",
+	},
+	"offset":   {"type": "integer", "minimum": 0, "description": "Rows before them to leave out"},
+	"hybrid":   {"type": "boolean", "description": "Also rank by the words of the text"},
+	"language": {"type": "string", "description": "Text search configuration for the words, such as english"},
+	"filter": {
+		"type": "object", "description": `Conditions on columns, all of which must hold: {"status": "published", ` +
+			`"price": {"$gte": 10}}. Operators: $eq, $ne, $in, $nin, $gt, $gte, $lt, $lte`,
+	},
+	"max_distance": {"type": "number", "description": "Leave out rows that are farther away"},
+	"fresh_only":   {"type": "boolean", "description": "Leave out rows that wait to be embedded again"},
+	"columns": {
+		"type": "array", "items": map[string]any{"type": "string"}, "description": "Columns to return beside the key",
+	},
+}
+
+func (t *agentTool) schema() map[string]any {
+	properties := map[string]any{}
+	for _, name := range t.fields {
+		properties[name] = agentFields[name]
+	}
+	schema := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(t.required) > 0 {
+		schema["required"] = t.required
+	}
+	return schema
+}
+
+// call answers a tool. What is wrong is told in the answer, for the agent to read.
+func (a *api) call(ctx context.Context, t *agentTool, arguments []byte) (result *mcp.CallToolResult) {
+	failed := func(err error) *mcp.CallToolResult {
+		p := a.Problem(ctx, err)
+		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{
+			&mcp.TextContent{Text: strings.Join(append([]string{p.Detail}, p.Hints...), "\n")},
+		}}
+	}
+	defer func() { // a goroutine of the library's: nobody else would catch it
+		if panicked := recover(); panicked != nil {
+			a.Log.ErrorContext(ctx, "tool panicked", "tool", t.name, "panic", fmt.Sprint(panicked))
+			result = failed(fmt.Errorf("tool %s panicked", t.name))
+		}
+	}()
+	request, err := a.agentRequest(t, arguments)
+	if err != nil {
+		return failed(err)
+	}
+	answer, err := t.answer(ctx, a, request)
+	if err != nil {
+		return failed(err)
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return failed(err)
+	}
+	return &mcp.CallToolResult{
+		Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}, StructuredContent: json.RawMessage(text),
+	}
+}
+
+// agentRequest reads the arguments of a tool, as strictly as the body of a request.
+func (a *api) agentRequest(t *agentTool, arguments []byte) (*agentRequest, error) {
+	r := &agentRequest{rowsRequest: rowsRequest{K: absent, Limit: absent}}
+	given := map[string]json.RawMessage{}
+	if len(arguments) > 0 {
+		if err := wrong(decode(arguments, &given, true)); err != nil {
+			return nil, err
+		}
+	}
+	for name := range given {
+		if _, known := t.schema()["properties"].(map[string]any)[name]; !known { //nolint:errcheck // it is one
+			return nil, refuse(cut(name), "unknown_parameter", "%s is no parameter of this tool", cut(name))
+		}
+	}
+	for _, name := range t.required {
+		if _, there := given[name]; !there {
+			return nil, refuse(name, "missing", "%s is missing", name)
+		}
+	}
+	if len(arguments) > 0 {
+		if err := wrong(decode(arguments, r, true)); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	r.rowsRequest, err = a.checkRows(r.rowsRequest)
+	return r, err
+}
+
+// explain tells how a row stands, to whom may see it.
+func (a *api) explain(ctx context.Context, r *agentRequest) (none query.Explained, err error) {
+	return query.Settled(ctx, func(fresh bool) (query.Explained, error) {
+		p, access, err := a.seen(ctx, r.Pipeline, fresh)
+		if err != nil {
+			return none, err
+		}
+		return a.explained(ctx, p, access, string(r.Key))
+	})
+}

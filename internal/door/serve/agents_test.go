@@ -1,0 +1,193 @@
+package serve_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
+	"github.com/embedsidecar/embedsidecar/internal/door/serve"
+)
+
+// bearer shows a token with each request.
+type bearer string
+
+// RoundTrip implements http.RoundTripper.
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	if b != "" {
+		r.Header.Set("Authorization", "Bearer "+string(b))
+	}
+	return client.Transport.RoundTrip(r)
+}
+
+// agent is a session of the official client.
+func (s *server) agent(token string) (*mcp.ClientSession, error) {
+	s.t.Helper()
+	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := c.Connect(s.t.Context(), &mcp.StreamableClientTransport{
+		Endpoint: s.url + "/mcp", HTTPClient: &http.Client{Transport: bearer(token)}, DisableStandaloneSSE: true,
+	}, nil)
+	if err == nil {
+		s.t.Cleanup(func() { _ = session.Close() })
+	}
+	return session, err
+}
+
+// called returns what a tool answers.
+func called(t *testing.T, session *mcp.ClientSession, tool string, arguments any) (text string, failed bool) {
+	t.Helper()
+	result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments})
+	if err != nil {
+		t.Fatalf("%s %v: %v", tool, arguments, err)
+	}
+	for _, c := range result.Content {
+		if of, ok := c.(*mcp.TextContent); ok {
+			text += of.Text
+		}
+	}
+	return text, result.IsError
+}
+
+// TestAgents_AreToldWhatIsWrong: tools are listed as what only reads, and arguments that make no sense are refused in
+// words.
+func TestAgents_AreToldWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil)
+	session, err := s.agent("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools, err := session.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, tool := range tools.Tools {
+		names = append(names, tool.Name)
+		if !tool.Annotations.ReadOnlyHint || tool.Description == "" {
+			t.Errorf("%s: %+v", tool.Name, tool.Annotations)
+		}
+	}
+	slices.Sort(names)
+	if want := []string{"explain", "list_pipelines", "search", "similar"}; !slices.Equal(names, want) {
+		t.Errorf("tools %q, want %q", names, want)
+	}
+	if text, failed := called(t, session, "list_pipelines", nil); failed || !strings.Contains(text, `"public.docs"`) {
+		t.Errorf("pipelines: %s", text)
+	}
+	const pipeline = `"pipeline": "public.docs"`
+	for _, c := range []struct{ tool, arguments, word string }{
+		{"search", `{}`, "pipeline is missing"},
+		{"search", `{"pipeline": "docs"}`, "text is missing"},
+		{"search", `{"pipeline": "nosuch", "text": "x"}`, "no pipeline"},
+		{"search", `{` + pipeline + `, "text": "x"}`, "its table is gone"},
+		{"search", `{` + pipeline + `, "text": "x", "sql": "DROP TABLE docs"}`, "sql is no parameter"},
+		{"search", `{` + pipeline + `, "text": "x", "key": 1}`, "key is no parameter"},
+		{"search", `{` + pipeline + `, "text": ["x"]}`, "a string"},
+		{"search", `{` + pipeline + `, "text": " "}`, "text is missing"},
+		{"search", `{` + pipeline + `, "text": "x\u0000"}`, "NUL"},
+		{"search", `{` + pipeline + `, "text": "x", "k": 0}`, "k: expected"},
+		{"search", `{` + pipeline + `, "text": "x", "k": 1e99}`, "k"},
+		{"search", `{` + pipeline + `, "text": "x", "filter": {"a": {"$where": "1"}}}`, "no operator"},
+		{"search", `{` + pipeline + `, "text": "x", "filter": "a = 1"}`, "an object"},
+		{"search", `{` + pipeline + `, "text": "` + strings.Repeat("x", 1<<20+1) + `"}`, "bytes"},
+		{"similar", `{` + pipeline + `}`, "key is missing"},
+		{"similar", `{` + pipeline + `, "key": {}}`, "a string or a number"},
+		{"explain", `{` + pipeline + `, "key": 1, "text": true}`, "text is no parameter"},
+		{"list_pipelines", `{"pipeline": "x"}`, "no parameter"},
+	} {
+		text, failed := called(t, session, c.tool, json.RawMessage(c.arguments))
+		if !failed || !strings.Contains(text, c.word) {
+			t.Errorf("%s %.100s: %q, want an error with %q", c.tool, c.arguments, text, c.word)
+		}
+	}
+	if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "drop_table"}); err == nil {
+		t.Error("a tool that there is not answers")
+	}
+}
+
+// TestAgents_ShowAToken: without one nothing is answered, and one that may only embed has no tools.
+func TestAgents_ShowAToken(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "tokens")
+	tokens := map[string]string{}
+	for name, grant := range map[string]gate.Grant{
+		"searches": {Role: gate.RoleQuery}, "elsewhere": {Role: gate.RoleQuery, Pipelines: []string{"other"}},
+		"embeds": {Role: gate.RoleEmbed},
+	} {
+		token, _, err := gate.CreateToken(file, name, grant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens[name] = token
+	}
+	read, err := gate.ReadTokens(file, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, func(o *serve.Options) { o.Tokens = read })
+	if _, err := s.agent(""); err == nil {
+		t.Error("somebody without a token is answered")
+	}
+	for name, token := range tokens {
+		session, err := s.agent(token)
+		if name == "embeds" {
+			if err == nil {
+				t.Error("who may only embed is answered")
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, _ := called(t, session, "list_pipelines", nil)
+		if sees := strings.Contains(text, "public.docs"); sees != (name == "searches") {
+			t.Errorf("%s sees %s", name, text)
+		}
+		for _, tool := range []string{"search", "similar", "explain"} {
+			arguments := map[string]any{"pipeline": "public.docs", "key": "1"}
+			if tool == "search" {
+				arguments = map[string]any{"pipeline": "docs", "text": "x"}
+			}
+			text, failed := called(t, session, tool, arguments)
+			if hidden := strings.Contains(text, "no pipeline"); !failed || hidden != (name == "elsewhere") {
+				t.Errorf("%s: %s: %s", name, tool, text)
+			}
+		}
+	}
+}
+
+// TestAgents_OverAStream: the same tools over standard input and output, until it ends.
+func TestAgents_OverAStream(t *testing.T) {
+	t.Parallel()
+	hisIn, ours := io.Pipe()
+	mine, hisOut := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		done <- serve.Talk(t.Context(), serve.Options{Backend: &backend{&toy{}}, Only: []string{"other"}}, hisIn, hisOut)
+	}()
+	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
+	session, err := c.Connect(t.Context(), &mcp.IOTransport{Reader: mine, Writer: ours}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, failed := called(t, session, "list_pipelines", nil); failed || strings.Contains(text, "public.docs") {
+		t.Errorf("with another pipeline alone: %s", text)
+	}
+	if err := errors.Join(session.Close(), ours.Close()); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("the end: %v", err)
+	}
+}

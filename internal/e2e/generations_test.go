@@ -1,0 +1,380 @@
+//go:build linux
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
+	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/workload"
+)
+
+// generationRig is a table with a pipeline into an embedding table and one into a column, and two models of one width:
+// nothing but the numbers tells their vectors apart.
+type generationRig struct {
+	*rig
+
+	starting sync.Mutex // a child, of several goroutines
+	writing  sync.Mutex // not while it is looked at whether all is true
+
+	models  [2]string // folders
+	embeds  [2]workload.Embed
+	wrong   atomic.Int64 // answers that are of a mixture
+	failed  atomic.Int64 // searches that failed or found nothing, before anything was killed
+	asked   atomic.Int64
+	killed  atomic.Int64 // killings so far
+	longest atomic.Int64 // wait of a writer
+}
+
+const fixedRows = 40 // that no writer touches: their texts are the questions
+
+func fixedText(i int) string { return fmt.Sprintf("q%dx%d", i, 7*i+3) }
+
+func newGenerationRig(t *testing.T) *generationRig {
+	t.Helper()
+	folder := shortFolder(t)
+	g := &generationRig{}
+	for i := range g.models {
+		m := onnxtest.Letters(dims, uint64(i+1))
+		f := modelFolder{t: t, path: filepath.Join(folder, fmt.Sprintf("letters%d", i+1))}
+		f.replace(m, "a model")
+		g.models[i], g.embeds[i] = filepath.Base(f.path), meansOf(t, m)
+	}
+	db := testenv.DB(t, testenv.Empty())
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, embedding vector(8))`)
+	for i := range fixedRows {
+		db.MustExec(`INSERT INTO docs VALUES ($1, $2)`, i, fixedText(i))
+	}
+	db.MustExec(`INSERT INTO docs SELECT i, 'w' || i FROM generate_series(100, 300) i`)
+	g.rig = &rig{
+		t: t, db: db, slot: db.SlotName(), dir: t.TempDir(), lease: time.Hour,
+		also: []string{
+			"EMBEDSIDECAR_PLUGIN_DIMS=", "EMBEDSIDECAR_PLUGIN=onnx", "EMBEDSIDECAR_MODEL=" + g.models[0],
+			"EMBEDSIDECAR_MODEL_DIR=" + folder,
+			"EMBEDSIDECAR_ONNXRUNTIME=" + onnxtest.Library(t), "EMBEDSIDECAR_THREADS=1",
+		},
+	}
+	g.calls = filepath.Join(g.dir, "calls")
+	g.url = g.login(testenv.Owner)
+	spec := pipeline.Spec{Schema: "public", Table: "docs", Columns: []string{"title"}, IntoType: pipeline.StoredVector}
+	table, column := spec, spec
+	table.Name, table.IntoTable = "tab", "docs_embedding"
+	column.Name, column.IntoColumn = "col", "embedding"
+	g.do(0, "init", "--config", g.config([]pipeline.Spec{table, column}))
+	g.becomeRunRole()
+	return g
+}
+
+// start is the rig's, for several goroutines.
+func (g *generationRig) start(environ []string, args ...string) *child {
+	g.t.Helper()
+	g.starting.Lock()
+	defer g.starting.Unlock()
+	return g.rig.start(environ, args...)
+}
+
+// owner runs a command as the owner of the tables, and returns its status with what it said.
+func (g *generationRig) owner(args ...string) (status int, said string) {
+	g.t.Helper()
+	c := g.start([]string{"EMBEDSIDECAR_DATABASE_URL=" + g.login(testenv.Owner)}, args...)
+	s := c.wait(waitTimeout)
+	return s.ExitStatus(), c.tail()
+}
+
+// judge takes an answer: the distance of the nearest row to the text of a row that is there.
+func (g *generationRig) judge(by string, calm int64, distance float64, err error) {
+	const same = 1e-4
+	if g.t.Context().Err() != nil {
+		return
+	}
+	g.asked.Add(1)
+	switch {
+	case err == nil && distance > same:
+		g.wrong.Add(1)
+		g.t.Errorf("%s: the nearest is %v away: the question was of the one model and the vectors of the other", by, distance)
+	case err != nil && calm == 0 && g.killed.Load() == 0:
+		g.failed.Add(1)
+		g.t.Errorf("%s: %v", by, err)
+	}
+}
+
+var errNothing = errors.New("nothing was found")
+
+// searches asks in a way again and again until the test ends.
+func (g *generationRig) searches(ctx context.Context, by string, ask func(context.Context, string) (float64, error)) {
+	for i := 0; ctx.Err() == nil; i++ {
+		calm := g.killed.Load()
+		asking, cancel := context.WithTimeout(ctx, time.Minute)
+		distance, err := ask(asking, fixedText(i%fixedRows))
+		cancel()
+		if ctx.Err() == nil {
+			g.judge(by, calm, distance, err)
+		}
+		if err != nil {
+			pause(ctx, 20*time.Millisecond)
+		}
+	}
+}
+
+// bySQL asks in a session of its own.
+func (g *generationRig) bySQL(sql string) func(context.Context, string) (float64, error) {
+	var conn *pgx.Conn
+	return func(ctx context.Context, text string) (distance float64, err error) {
+		if conn == nil || conn.IsClosed() {
+			if conn, err = pgx.Connect(ctx, g.db.URL(testenv.Owner)); err != nil {
+				return 0, err
+			}
+		}
+		if err = conn.QueryRow(ctx, sql, text).Scan(&distance); errors.Is(err, pgx.ErrNoRows) {
+			err = errNothing
+		}
+		return distance, err
+	}
+}
+
+// byHTTP asks a sidecar's listener.
+func (g *generationRig) byHTTP(name string, address func() string) func(context.Context, string) (float64, error) {
+	return func(ctx context.Context, text string) (float64, error) {
+		body, err := json.Marshal(map[string]any{"text": text, "k": 3})
+		if err != nil {
+			return 0, err
+		}
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, address()+"/v1/pipelines/"+name+"/search",
+			bytes.NewReader(body))
+		if err != nil {
+			return 0, err
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Content-Type", "application/json")
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return 0, err
+		}
+		defer func() { _ = response.Body.Close() }()
+		answer, err := io.ReadAll(response.Body)
+		if err != nil {
+			return 0, err
+		}
+		var found struct {
+			Rows []struct{ Distance float64 }
+		}
+		if response.StatusCode != http.StatusOK {
+			return 0, fmt.Errorf("%s: %s", response.Status, answer)
+		}
+		if err := json.Unmarshal(answer, &found); err != nil || len(found.Rows) == 0 {
+			return 0, errors.Join(err, errNothing)
+		}
+		return found.Rows[0].Distance, nil
+	}
+}
+
+// writes changes rows until the context ends, and notes the longest wait.
+func (g *generationRig) writes(ctx context.Context) {
+	conn, err := pgx.Connect(ctx, g.db.URL(testenv.Owner))
+	if err != nil {
+		g.t.Error(err)
+		return
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	for i := 0; ctx.Err() == nil; i++ {
+		g.writing.Lock()
+		began := time.Now()
+		_, err := conn.Exec(ctx, `INSERT INTO docs (id, title) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE
+			SET title = excluded.title`, 100+rand.IntN(300), fmt.Sprintf("w%dv%d", i, rand.IntN(1000)))
+		if err == nil && i%7 == 0 {
+			_, err = conn.Exec(ctx, `DELETE FROM docs WHERE id = $1`, 100+rand.IntN(300))
+		}
+		g.longest.Store(max(g.longest.Load(), int64(time.Since(began))))
+		g.writing.Unlock()
+		var pg *pgconn.PgError
+		if err != nil && ctx.Err() == nil && !errors.As(err, &pg) {
+			g.t.Error(err)
+			return
+		} else if err != nil && ctx.Err() == nil {
+			g.t.Errorf("a writer: %v", err)
+		}
+		pause(ctx, 20*time.Millisecond)
+	}
+}
+
+// settle waits until the generations of both pipelines have the vectors of their texts, by the models that they should
+// be of, while nobody writes.
+func (g *generationRig) settle(places map[string]int) {
+	g.t.Helper()
+	g.writing.Lock()
+	defer g.writing.Unlock()
+	testenv.Eventually(g.t, waitTimeout, func() (bool, string) {
+		for place, model := range places {
+			if wrong := g.wrongIn(place, g.embeds[model]); wrong != "" {
+				return false, fmt.Sprintf("%s by model %d: %s", place, model+1, wrong)
+			}
+		}
+		return true, ""
+	})
+}
+
+// wrongIn looks for a row that has not the vector of its text.
+func (g *generationRig) wrongIn(place string, embed workload.Embed) string {
+	table, column, _ := strings.Cut(place, ".")
+	join, of := "", "d."
+	if table != "docs" {
+		join, of = " FULL JOIN "+table+" AS v USING (id)", "v."
+	}
+	type row struct {
+		ID            int64
+		Title, Vector *string
+	}
+	for _, r := range testenv.Rows[row](g.db, `SELECT id, title, `+of+column+`::text AS vector FROM docs AS d`+join) {
+		switch {
+		case r.Title == nil:
+			return fmt.Sprintf("row %d is gone and has a vector", r.ID)
+		case r.Vector == nil:
+			return fmt.Sprintf("row %d has no vector", r.ID)
+		}
+		want, _ := embed(*r.Title)
+		var got []float32
+		if err := json.Unmarshal([]byte(*r.Vector), &got); err != nil || len(got) != len(want) {
+			return fmt.Sprintf("row %d: %s", r.ID, *r.Vector)
+		}
+		for i := range want {
+			if d := want[i] - got[i]; d > 1e-4 || d < -1e-4 {
+				return fmt.Sprintf("row %d: %v, want %v", r.ID, got, want)
+			}
+		}
+	}
+	return ""
+}
+
+// TestP3_NoAnswerIsOfTwoModels: under a writer and with searches by every door, the model of a table and of a column is
+// changed, switched, rolled back, switched and the old one dropped: no search fails, and none compares a question of
+// the one model with vectors of the other. Then the same with sidecars and commands that are killed at any moment.
+func TestP3_NoAnswerIsOfTwoModels(t *testing.T) {
+	t.Parallel()
+	g := newGenerationRig(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer stop()
+	run := func() *child {
+		return g.start(nil, "run", "--no-init", "--set", "lease=1s", "--http", "127.0.0.1:0", "--tokens-file", g.tokens())
+	}
+	first, second := run(), run()
+	addresses := [2]atomic.Value{}
+	addresses[0].Store(first.address())
+	addresses[1].Store(second.address())
+	at := func() string { return addresses[rand.IntN(2)].Load().(string) } //nolint:forcetypeassert // a string
+	g.settle(map[string]int{"docs_embedding.embedding": 0, "docs.embedding": 0})
+	for by, ask := range map[string]func(context.Context, string) (float64, error){
+		"search(tab)": g.bySQL(`SELECT distance FROM embedsidecar.search('tab', $1, 3, '30 s') LIMIT 1`),
+		"search(col)": g.bySQL(`SELECT distance FROM embedsidecar.search('col', $1, 3, '30 s') LIMIT 1`),
+		"SELECT of the table": g.bySQL(`SELECT embedding <=> (SELECT embedsidecar.embed($1, 'tab', '30 s')::vector)
+			FROM docs_embedding ORDER BY 1 LIMIT 1`),
+		"SELECT of the column": g.bySQL(`SELECT embedding <=> (SELECT embedsidecar.embed($1, 'col', '30 s')::vector)
+			FROM docs ORDER BY 1 LIMIT 1`),
+		"HTTP(tab)": g.byHTTP("tab", at), "HTTP(col)": g.byHTTP("col", at),
+	} {
+		all.Go(func() { g.searches(ctx, by, ask) })
+	}
+	all.Go(func() { g.writes(ctx) })
+	g.story("calm")
+	if t.Failed() {
+		return
+	}
+
+	// Now with kills: the second model serves, and the first is changed to.
+	g.models[0], g.models[1], g.embeds[0], g.embeds[1] = g.models[1], g.models[0], g.embeds[1], g.embeds[0]
+	children := [2]*child{first, second}
+	g.killed.Add(1)
+	killing, calm := context.WithCancel(ctx)
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		for i := 0; killing.Err() == nil; i++ {
+			pause(killing, time.Duration(300+rand.IntN(1500))*time.Millisecond)
+			if killing.Err() != nil {
+				return
+			}
+			g.killed.Add(1)
+			c := children[i%2]
+			_ = c.cmd.Process.Kill()
+			<-c.done
+			children[i%2] = run()
+			addresses[i%2].Store(children[i%2].address())
+		}
+	})
+	g.story("killed")
+	calm()
+	killer.Wait()
+	g.settle(map[string]int{"docs_embedding.embedding": 1, "docs.embedding": 1})
+	stop()
+	all.Wait()
+	g.caughtUp()
+	t.Logf("%d answers, %d kills, longest wait of a writer %s", g.asked.Load(), g.killed.Load(),
+		time.Duration(g.longest.Load()))
+}
+
+// story changes the model of both pipelines there, back, there again, and drops the old one. Commands are killed in
+// the second one, and run again.
+func (g *generationRig) story(kind string) {
+	g.t.Helper()
+	for _, name := range []string{"tab", "col"} {
+		g.acts(kind, "made|already_under_way", "model", "change", name, "--to", g.models[1])
+	}
+	g.settle(map[string]int{
+		"docs_embedding.embedding": 0, "docs.embedding": 0, "docs_embedding__next.embedding": 1, "docs.embedding__next": 1,
+	})
+	serve := func(verb, word string) {
+		for _, name := range []string{"tab", "col"} {
+			g.acts(kind, word, "model", verb, name)
+		}
+	}
+	serve("switch", "switched")
+	g.settle(map[string]int{
+		"docs_embedding.embedding": 1, "docs.embedding": 1, "docs_embedding__previous.embedding": 0,
+		"docs.embedding__previous": 0,
+	})
+	serve("rollback", "rolled_back")
+	g.settle(map[string]int{
+		"docs_embedding.embedding": 0, "docs.embedding": 0, "docs_embedding__next.embedding": 1, "docs.embedding__next": 1,
+	})
+	serve("switch", "switched")
+	serve("drop-old", "dropped_previous|nothing_to_drop")
+	g.settle(map[string]int{"docs_embedding.embedding": 1, "docs.embedding": 1})
+}
+
+// acts has the owner run a command until it ends well.
+func (g *generationRig) acts(kind, words string, args ...string) {
+	g.t.Helper()
+	testenv.Eventually(g.t, waitTimeout, func() (bool, string) {
+		if kind == "killed" && rand.IntN(2) == 0 {
+			c := g.start([]string{"EMBEDSIDECAR_DATABASE_URL=" + g.login(testenv.Owner)}, args...)
+			pause(g.t.Context(), time.Duration(rand.IntN(1000))*time.Millisecond)
+			c.signal(9)
+			<-c.done
+		}
+		status, said := g.owner(args...)
+		for word := range strings.SplitSeq(words, "|") {
+			if status == 0 && strings.Contains(said, word) {
+				return true, ""
+			}
+		}
+		return false, said
+	})
+}

@@ -1,0 +1,178 @@
+package rows
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// Given is where vectors of a pipeline's rows are already, made by another program: a table with one row for each of
+// the source, or several where texts were cut. It may be the source table itself. Its row is called g.
+type Given struct {
+	Table  string   // as a FROM item, without an alias
+	Key    []string // its columns with the values of the source's key, in that order
+	Vector string   // SQL of the vector, in the type of the destination
+	There  string   // SQL condition: there is a vector, and it fits
+	// columns of the source and of the given row: a text that changed after its vector was made; "": nobody says
+	Changed, Made string
+	// of chunks: the column with the text, and what orders those of a row
+	Text, Order string
+}
+
+// GivenVector is a vector of a row.
+type GivenVector struct {
+	Vector []float32 // as it is stored
+	Stale  bool      // the row says that its text is newer
+	Text   string    // of the chunk
+}
+
+// from joins the source row r, or what has its key as columns, with its given rows.
+func (g *Given) from(p *pipeline.Pipeline, key func(i int) string) string {
+	same := make([]string, len(p.Key))
+	for i, k := range p.Key {
+		same[i] = "g." + database.Quote(g.Key[i]) + " " + k.Equal + " " + key(i)
+	}
+	return g.Table + " AS g WHERE " + strings.Join(same, " AND ") + " AND " + g.There
+}
+
+// columns are what is read of a given row; changed is the SQL of when the text changed.
+func (g *Given) columns(changed string) string {
+	stale, text := "false", "''"
+	if g.Changed != "" {
+		stale = "coalesce(" + changed + " > g." + database.Quote(g.Made) + ", false)"
+	}
+	if g.Text != "" {
+		text = "coalesce(g." + database.Quote(g.Text) + "::text, '')"
+	}
+	return g.Vector + " AS vector, " + stale + " AS stale, " + text + " AS chunk"
+}
+
+// order is how the given rows of one source row follow each other.
+func (g *Given) order() string {
+	if g.Order == "" {
+		return ""
+	}
+	return ", g." + database.Quote(g.Order)
+}
+
+// givenFormats are how a place, a vector, staleness and a chunk come.
+var givenFormats = pgx.QueryResultFormats{
+	pgx.TextFormatCode, pgx.BinaryFormatCode, pgx.TextFormatCode, pgx.TextFormatCode,
+}
+
+// Given returns the given vectors of rows, in the order of their keys. It returns ErrSplit.
+func (t *Table) Given(ctx context.Context, g *Given, keys []string) ([][]GivenVector, error) {
+	s := build(t.p, func(b *builder) string {
+		own := func(i int) string { return "r." + database.Quote(t.p.Key[i].Name) }
+		return "SELECT k.place, v.vector, v.stale, v.chunk FROM " + b.list() + " JOIN " + source(t.p) + " ON " +
+			b.matchSource() + " CROSS JOIN LATERAL (SELECT " + g.columns("r."+database.Quote(g.Changed)) +
+			", row_number() OVER (ORDER BY g.ctid" + g.order() + ") AS no FROM " + g.from(t.p, own) +
+			") AS v ORDER BY k.place, v.no"
+	})
+	args, err := s.args(t.p, keys, nil)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := t.db.Query(ctx, s.sql, append([]any{givenFormats}, args...)...)
+	if err != nil {
+		return nil, fmt.Errorf("read vectors from %s: %w", g.Table, err)
+	}
+	defer rows.Close()
+	found := make([][]GivenVector, len(keys))
+	for rows.Next() {
+		raw := rows.RawValues()
+		place, err := parsePlace(raw[0], len(keys))
+		if err != nil {
+			return nil, err
+		}
+		v, err := g.parse(t.p, raw[1:])
+		if err != nil {
+			return nil, err
+		}
+		found[place] = append(found[place], v)
+	}
+	return found, rows.Err()
+}
+
+func (*Given) parse(p *pipeline.Pipeline, raw [][]byte) (v GivenVector, err error) {
+	if v.Vector, err = p.Stored.ParseBinary(raw[0]); err != nil {
+		return v, err
+	}
+	v.Stale, v.Text = string(raw[1]) == "t", strings.ToValidUTF8(string(raw[2]), "\uFFFD")
+	return v, nil
+}
+
+// Sampled is a vector that is compared with what the model gives of its text.
+type Sampled struct {
+	Key, Text, Title string
+	Vector           []float32
+}
+
+// sampledText is the most bytes of a text that is embedded to compare.
+const sampledText = 64 << 10
+
+// Sample draws about so many given vectors at random, of those whose text is not newer. It needs nothing of ours in
+// the database. share is how many of a hundred rows, or pages of them, are looked at.
+func (g *Given) Sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, share float64, pages bool, n int,
+) ([]Sampled, error) {
+	method := "BERNOULLI"
+	if pages {
+		method = "SYSTEM"
+	}
+	// The text is read in a query of its own: what it names must not be columns of the given table.
+	inner := []string{p.KeyExpression("r") + " AS row_key", "CASE WHEN " + p.FilterExpression() + " THEN " +
+		fmt.Sprintf("left(%s, %d)", p.TextExpression(), MaxText) + " END AS body", "left(" + p.ContextExpression() +
+		fmt.Sprintf(", %d) AS title", maxTitle)}
+	for i, k := range p.Key {
+		inner = append(inner, "r."+database.Quote(k.Name)+" AS "+keyParam(i))
+	}
+	if g.Changed != "" {
+		inner = append(inner, "r."+database.Quote(g.Changed)+" AS changed")
+	}
+	text := "f.body"
+	if g.Text != "" {
+		text = "v.chunk"
+	}
+	sql := "SELECT f.row_key, " + text + ", coalesce(f.title, ''), v.vector FROM (SELECT " + strings.Join(inner, ", ") +
+		" FROM " + p.Rows() + " AS r TABLESAMPLE " + method + " ($1::real)) AS f CROSS JOIN LATERAL (SELECT " +
+		g.columns("f.changed") + " FROM " + g.from(p, func(i int) string { return "f." + keyParam(i) }) +
+		") AS v WHERE NOT v.stale AND btrim(" + text + ", " + blanks + ") <> '' AND octet_length(" + text +
+		") <= $2 AND f.body IS NOT NULL ORDER BY random() LIMIT $3"
+	formats := pgx.QueryResultFormats{
+		pgx.TextFormatCode, pgx.TextFormatCode, pgx.TextFormatCode, pgx.BinaryFormatCode,
+	}
+	rows, err := tx.Query(ctx, sql, formats, share, sampledText, n)
+	if err != nil {
+		return nil, fmt.Errorf("draw a sample from %s: %w", g.Table, err)
+	}
+	defer rows.Close()
+	var all []Sampled
+	for rows.Next() {
+		raw := rows.RawValues()
+		one := Sampled{Key: string(raw[0]), Text: string(raw[1]), Title: string(raw[2])}
+		if one.Vector, err = p.Stored.ParseBinary(raw[3]); err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, rows.Err()
+}
+
+// Count returns how many rows the source has and, of these, how many have a given vector and how many of those are
+// older than their text.
+func (g *Given) Count(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (all, given, stale int64, err error) {
+	own := func(i int) string { return "r." + database.Quote(p.Key[i].Name) }
+	err = tx.QueryRow(ctx, "SELECT count(*), count(v.vector), count(*) FILTER (WHERE v.stale) FROM "+source(p)+
+		" LEFT JOIN LATERAL (SELECT true AS vector, bool_or(w.stale) AS stale FROM (SELECT "+
+		g.columns("r."+database.Quote(g.Changed))+" FROM "+g.from(p, own)+") AS w HAVING count(*) > 0) AS v ON true").
+		Scan(&all, &given, &stale)
+	if err != nil {
+		err = fmt.Errorf("count vectors in %s: %w", g.Table, err)
+	}
+	return all, given, stale, err
+}

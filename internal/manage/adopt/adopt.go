@@ -1,0 +1,205 @@
+package adopt
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Taken is what became of the rows of a pipeline.
+type Taken struct {
+	Rows    int64 `json:"rows"`
+	Adopted int64 `json:"adopted"`        // rows whose vectors are taken as those of their texts
+	Known   int64 `json:"known"`          // rows of which the ledger had something to say already
+	Stale   int64 `json:"stale"`          // rows whose text is newer than the vector
+	Missing int64 `json:"without_vector"` // rows with a text and no vector that fits
+	Empty   int64 `json:"without_text"`
+	Refused int64 `json:"refused"` // rows that cannot be read
+}
+
+// Left is how many rows are embedded later.
+func (t *Taken) Left() int64 { return t.Stale + t.Missing }
+
+// Taker takes vectors over.
+type Taker struct {
+	DB       database.DB
+	Pipeline *pipeline.Pipeline // set up, and paused or not: the ledger is the fence
+	Given    *rows.Given
+	Log      *slog.Logger
+
+	table *rows.Table
+	pages *rows.Pages
+	told  time.Time
+}
+
+// Take goes over all rows. Done twice, or after it was broken off, it takes what is left.
+func (k *Taker) Take(ctx context.Context) (taken Taken, err error) {
+	k.table = rows.New(k.Pipeline, k.DB, rows.Options{})
+	k.pages = k.table.Pages()
+	var after *string
+	for {
+		keys, known, err := k.pages.Rows(ctx, "", after)
+		if err != nil {
+			return taken, fmt.Errorf("adopt vectors of %s: %w", k.Pipeline.Source(), err)
+		}
+		if len(keys) == 0 {
+			return taken, nil
+		}
+		after = &keys[len(keys)-1]
+		taken.Rows += int64(len(keys))
+		var fresh []string
+		for i, key := range keys {
+			if len(key) <= pipeline.MaxKey && !known[i] {
+				fresh = append(fresh, key)
+			}
+		}
+		taken.Known += int64(len(keys) - len(fresh))
+		if err := k.page(ctx, fresh, &taken); err != nil {
+			return taken, fmt.Errorf("adopt vectors of %s: %w", k.Pipeline.Source(), err)
+		}
+		if err := failpoint.Hit("adopt/after-page"); err != nil {
+			return taken, err
+		}
+		if now := time.Now(); now.Sub(k.told) > 10*time.Second {
+			k.told = now
+			k.Log.InfoContext(ctx, "adopting vectors", "pipeline", k.Pipeline.Name, "rows", taken.Rows, "adopted", taken.Adopted)
+		}
+	}
+}
+
+// page takes over the vectors of a page of rows. The texts are read before the vectors: of a row that is changed in
+// between the change comes through the slot.
+func (k *Taker) page(ctx context.Context, keys []string, taken *Taken) error {
+	var found []rows.Row
+	err := database.UntilUnlocked(ctx, func() error {
+		found = found[:0]
+		refused := int64(0)
+		err := k.pages.Read(ctx, keys, func(page []rows.Row) { found = append(found, page...) },
+			func(string, error) { refused++ })
+		if err == nil {
+			taken.Refused += refused
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	found = slices.DeleteFunc(found, func(r rows.Row) bool {
+		return !r.Found || r.Ledger || r.Key != r.Actual || !r.Hashed
+	})
+	const portion = 250 // so many vectors are in memory, those of chunks aside
+	for some := range slices.Chunk(found, portion) {
+		if err := k.portion(ctx, some, taken); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *Taker) portion(ctx context.Context, found []rows.Row, taken *Taken) error {
+	keys := make([]string, len(found))
+	for i := range found {
+		keys[i] = found[i].Key
+	}
+	given, err := k.table.Given(ctx, k.Given, keys)
+	if err != nil {
+		return err
+	}
+	var writes []rows.Write
+	var sources [][]byte
+	for i := range found {
+		r := &found[i]
+		switch {
+		case !r.Wanted():
+			taken.Empty++
+		case len(given[i]) == 0:
+			taken.Missing++
+		case slices.ContainsFunc(given[i], func(v rows.GivenVector) bool { return v.Stale }):
+			taken.Stale++
+		default:
+			writes = append(writes, k.write(r, given[i]))
+			sources = append(sources, r.Source)
+		}
+	}
+	if len(writes) == 0 {
+		return nil
+	}
+	n, err := k.store(ctx, writes, sources)
+	taken.Adopted += n
+	taken.Known += int64(len(writes)) - n
+	return err
+}
+
+// write is what would have been written for a row. Where texts are cut, the chunks are those of the other program: the
+// backfill cuts the text and finds their vectors by what they were made of.
+func (k *Taker) write(r *rows.Row, given []rows.GivenVector) rows.Write {
+	p := k.Pipeline
+	if !p.Chunking.On() {
+		return rows.Write{Key: r.Key, TextHash: r.TextHash[:], Vector: p.Stored.Given(given[0].Vector)}
+	}
+	none := sha256.Sum256(nil) // that of the whole text is known when it is cut
+	w := rows.Write{Key: r.Key, TextHash: none[:]}
+	for _, v := range given {
+		if v.Text == "" {
+			continue
+		}
+		c := rows.Chunk{Hash: pipeline.TextHash(embedded(p, r.Title, v.Text)), Vector: p.Stored.Given(v.Vector)}
+		c.Start, c.Context = len(w.Text), contextOf(p, r.Title)
+		w.Text += v.Text
+		c.End = len(w.Text)
+		w.Chunks = append(w.Chunks, c)
+	}
+	return w
+}
+
+// store writes ledger and vectors in one transaction, for rows of which the ledger says nothing yet.
+func (k *Taker) store(ctx context.Context, writes []rows.Write, sources [][]byte) (written int64, err error) {
+	p := k.Pipeline
+	generation := p.Generation
+	if p.Chunking.On() {
+		generation = 0 // the backfill looks at every row
+	}
+	keys, texts, vectors := make([]string, len(writes)), make([][]byte, len(writes)), make([][]byte, len(writes))
+	for i := range writes {
+		hash := k.table.VectorHash(&writes[i])
+		keys[i], texts[i], vectors[i] = writes[i].Key, writes[i].TextHash, hash[:]
+	}
+	err = database.Transact(ctx, k.DB, func(tx pgx.Tx) error {
+		written = 0
+		batch := &pgx.Batch{}
+		k.table.QueueGuard(batch)
+		passed := map[string]bool{}
+		batch.Queue(sqlfiles.Query("adopt_ledger"), pgx.StrictNamedArgs{
+			"pipeline_id": p.ID, "generation": generation, "row_keys": keys, "source_hashes": sources, "text_hashes": texts,
+			"vector_hashes": vectors,
+		}).Query(func(r pgx.Rows) error {
+			var key string
+			_, err := pgx.ForEachRow(r, []any{&key}, func() error { passed[key] = true; return nil })
+			return err
+		})
+		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
+			return err
+		}
+		written = int64(len(passed))
+		if p.InSource() {
+			return nil // the vectors are where they belong
+		}
+		ours := slices.DeleteFunc(slices.Clone(writes), func(w rows.Write) bool { return !passed[w.Key] })
+		if len(ours) == 0 {
+			return nil
+		}
+		return k.table.Write(ctx, tx, &rows.Change{Write: ours}, nil)
+	})
+	return written, err
+}

@@ -1,0 +1,175 @@
+// Package generations is how people see and switch the generations of a pipeline: the one that serves, and the next or
+// the previous one beside it. What is done is done by functions of the schema, so that command line, HTTP and SQL do
+// the same; how a next generation is made stands in setup.
+package generations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+)
+
+// Generation is one of a pipeline's, as the view generations has it.
+type Generation struct {
+	Pipeline     string   `json:"pipeline"`
+	Role         string   `json:"role" doc:"serves, next or previous"`
+	PipelineID   int32    `json:"pipeline_id" doc:"Its number, which a switch does not change"`
+	Model        string   `json:"model"`
+	Plugin       string   `json:"plugin"`
+	Dims         int      `json:"dims"`
+	Fingerprint  string   `json:"fingerprint"`
+	Destination  string   `json:"destination"`
+	State        string   `json:"state" doc:"docs/states.md"`
+	Reason       string   `json:"reason"`
+	Hints        []string `json:"hints"`
+	Pending      int64    `json:"pending" doc:"Rows that wait for it or are being embedded"`
+	Failed       int64    `json:"failed"`
+	ScanPhase    string   `json:"scan_phase" doc:"Of its backfill: waiting, rows, orphans or done"`
+	ScanSeen     int64    `json:"scan_seen"`
+	ScanExpected int64    `json:"scan_expected"`
+	Lacks        []string `json:"lacks" doc:"Why it cannot serve yet; empty: it can; null: it does"`
+	Bytes        *int64   `json:"bytes" doc:"Of its embedding table with its indexes; null: a column"`
+	Wanted       *string  `json:"wanted" doc:"The model that somebody asked for by SQL or HTTP, until it is made"`
+	Problem      *string  `json:"problem" doc:"Why it is not made"`
+}
+
+// Share is how much of its backfill is done, from 0 to 1.
+func (g *Generation) Share() float64 {
+	if len(g.Lacks) == 0 || g.ScanExpected == 0 {
+		return 1
+	}
+	looked := float64(g.ScanSeen)
+	if g.ScanPhase == "done" {
+		looked = float64(g.ScanExpected)
+	}
+	return max(0, min(1, (looked-float64(g.Pending))/float64(g.ScanExpected)))
+}
+
+// Words says what it lacks, or what became of a wish for another.
+func (g *Generation) Words() string {
+	if g.Wanted != nil {
+		words := "change to " + *g.Wanted + " asked for"
+		if g.Problem != nil {
+			words += ", and refused: " + *g.Problem
+		}
+		return words
+	}
+	return strings.Join(g.Lacks, "; ")
+}
+
+// States returns the generations of a pipeline, the one that serves first; without a name those of all.
+func States(ctx context.Context, pool *pgxpool.Pool, pipeline string) ([]Generation, error) {
+	if err := catalog.CheckVersion(ctx, pool); err != nil {
+		return nil, err
+	}
+	var name *string
+	if pipeline != "" {
+		name = &pipeline
+	}
+	rows, err := pool.Query(ctx, "SELECT * FROM embedsidecar.generation_states($1)", name)
+	if err != nil {
+		return nil, told(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Generation])
+	return list, told(err)
+}
+
+// Plan is what a change of a model would take, and make.
+type Plan struct {
+	Pipeline string   `json:"pipeline"`
+	From     string   `json:"from"`
+	To       string   `json:"to"`
+	Dims     int      `json:"dims"`
+	Rows     int64    `json:"rows"`
+	Texts    int64    `json:"texts"`
+	Tokens   int64    `json:"tokens" doc:"By the new model's tokenizer"`
+	Seconds  *float64 `json:"seconds" doc:"At the speed of one call here; null: no text was embedded to measure it"`
+	Price    *float64 `json:"price" doc:"null: the model has none in the configuration"`
+	Bytes    int64    `json:"disk_bytes"`
+	Makes    []string `json:"makes"`
+	Locks    []string `json:"locks"`
+	Depends  []string `json:"depends" doc:"On the present vectors: what the switch makes anew, and what the owner must see to"`
+	Warnings []string `json:"warnings"`
+	Words    string   `json:"words" doc:"The estimate in a line"`
+}
+
+// Dependents tells what depends on the present vectors of a pipeline, and what becomes of it at a switch. Where there
+// is no other generation yet it is compared with itself: what lacks there is known when there is one.
+func Dependents(ctx context.Context, pool *pgxpool.Pool, live, other int32) ([]string, error) {
+	rows, err := pool.Query(ctx, "SELECT t.what || CASE WHEN t.remake IS NOT NULL THEN ': made anew by the switch' "+
+		"ELSE ': before the switch: ' || t.sql END FROM embedsidecar.generation_ties($1, $2) AS t", live, other)
+	if err != nil {
+		return nil, told(err)
+	}
+	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return append([]string{}, list...), told(err)
+}
+
+// What is done with generations.
+const (
+	Switch   = "switch"
+	Rollback = "rollback"
+	DropOld  = "drop-old"
+	Change   = "change"
+)
+
+// Request says what is done, and to which pipeline.
+type Request struct {
+	Do            string // Switch, Rollback, DropOld or Change
+	Pipeline      string
+	Model, Plugin string // of Change
+	Force         bool   // of Switch and Rollback: though rows are stale or failed, or an index is missing
+	DryRun        bool
+	By            string // whose name goes into the audit
+}
+
+// Act has it done, and returns the word for what became of it.
+func Act(ctx context.Context, pool *pgxpool.Pool, r Request) (result string, err error) {
+	if err := catalog.CheckVersion(ctx, pool); err != nil {
+		return "", err
+	}
+	function, more := "model_"+strings.ReplaceAll(r.Do, "-", "_"), ""
+	args := pgx.StrictNamedArgs{"pipeline": r.Pipeline, "dry_run": r.DryRun, "said_by": r.By}
+	switch r.Do {
+	case Switch, Rollback:
+		more, args["force"] = ", force => @force", r.Force
+	case Change:
+		more, args["model"], args["plugin"] = ", model => @model, plugin => nullif(@plugin, '')", r.Model, r.Plugin
+	}
+	err = pool.QueryRow(ctx, fmt.Sprintf("SELECT embedsidecar.%s(pipeline => @pipeline, dry_run => @dry_run, "+
+		"said_by => @said_by%s)", function, more), args).Scan(&result)
+	return result, told(err)
+}
+
+// told gives an error that a function of ours has raised its class, and the ways out that it names.
+func told(err error) error {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return err
+	}
+	class, known := map[string]problem.Class{
+		pgerrcode.ObjectNotInPrerequisiteState: problem.Failed, pgerrcode.DependentObjectsStillExist: problem.Failed,
+		pgerrcode.ObjectInUse: problem.Conflict, pgerrcode.InsufficientPrivilege: problem.Permission,
+		pgerrcode.UndefinedObject: problem.Usage, pgerrcode.InvalidParameterValue: problem.Usage,
+		pgerrcode.NullValueNotAllowedDataException: problem.Usage,
+	}[pg.Code]
+	if !known {
+		return err
+	}
+	var hints []string
+	for _, hint := range []string{pg.Detail, pg.Hint} {
+		if hint != "" {
+			hints = append(hints, hint)
+		}
+	}
+	return problem.New(class, errors.New(pg.Message), hints...)
+}

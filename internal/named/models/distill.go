@@ -1,0 +1,358 @@
+package models
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/safetensors"
+)
+
+// DistillOptions say of what to make a static model.
+type DistillOptions struct {
+	From    string // folder of the model that teaches; its tokenizer is taken over
+	Out     string // folder of the new model, which is made
+	Dims    int    // of the new vectors; those of the teacher are the most
+	Teacher embed.Embedder
+	About   embed.Description // of the teacher
+	// Try opens the finished folder before it is put in its place.
+	Try func(ctx context.Context, folder string) error
+	// Progress is told how many tokens have their vector.
+	Progress func(done, total int)
+}
+
+// staticTokens is how many tokens of a text a distilled model reads.
+const staticTokens = 512
+
+// Distill makes a static model of another: each token of its vocabulary goes through the model as a text, the vectors
+// are reduced to their principal components, and rare tokens count for more than common ones. The folder is in its
+// place whole or not at all.
+func Distill(ctx context.Context, o DistillOptions) (done Info, err error) {
+	vocabulary, err := readVocabulary(filepath.Join(o.From, tokenizerFile))
+	if err != nil {
+		return Info{}, fmt.Errorf("distill %s: %w", o.From, err)
+	}
+	if o.About.Sparse {
+		return Info{}, fmt.Errorf("distill %s: its vectors are sparse: a static model has dense ones", o.From)
+	}
+	if _, err := os.Lstat(o.Out); !errors.Is(err, fs.ErrNotExist) {
+		return Info{}, &ExistsError{o.Out}
+	}
+	if err := CheckName(filepath.Base(o.Out)); err != nil {
+		return Info{}, err
+	}
+	if err := makeFolder(filepath.Dir(o.Out)); err != nil {
+		return Info{}, fmt.Errorf("distill: %w", err)
+	}
+	staged, err := os.MkdirTemp(filepath.Dir(o.Out), ".distill-")
+	if err != nil {
+		return Info{}, fmt.Errorf("distill: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(staged)) }()
+	table, err := o.table(ctx, vocabulary)
+	if err != nil {
+		return Info{}, fmt.Errorf("distill %s: %w", o.From, err)
+	}
+	made := filepath.Join(staged, filepath.Base(o.Out))
+	if err := o.fill(made, table); err != nil {
+		return Info{}, fmt.Errorf("distill %s: %w", o.From, err)
+	}
+	if o.Try != nil {
+		if err := o.Try(ctx, made); err != nil {
+			return Info{}, fmt.Errorf("distill %s: what was made does not work: %w", o.From, err)
+		}
+	}
+	if err := install(made, o.Out); err != nil {
+		return Info{}, err
+	}
+	return Describe(o.Out), nil
+}
+
+// A word is a token of a vocabulary.
+type word struct {
+	text string  // as a text; "": it has none
+	log  float64 // the logarithm of how often it comes, up to a constant; 0: not known
+}
+
+// readVocabulary returns the tokens of a tokenizer.json, by number.
+func readVocabulary(path string) ([]word, error) {
+	var file struct {
+		Model struct {
+			Type  string          `json:"type"`
+			Begin string          `json:"continuing_subword_prefix"`
+			Vocab json.RawMessage `json:"vocab"`
+		} `json:"model"`
+		Added []struct {
+			ID      int  `json:"id"`
+			Special bool `json:"special"`
+		} `json:"added_tokens"`
+	}
+	if err := readJSON(path, &file); err != nil {
+		return nil, fmt.Errorf("read %s: %w", tokenizerFile, err)
+	}
+	var words []word
+	var err error
+	switch file.Model.Type {
+	case "WordPiece":
+		words, err = pieces(file.Model.Vocab, cmp.Or(file.Model.Begin, "##"))
+	case "Unigram":
+		words, err = unigrams(file.Model.Vocab)
+	default:
+		return nil, fmt.Errorf("its tokenizer is a %s: the plugin %s reads WordPiece and Unigram, so distill another model",
+			cmp.Or(file.Model.Type, "nameless one"), "static")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", tokenizerFile, err)
+	}
+	for _, added := range file.Added {
+		if added.ID < 0 || added.ID > maxVocabulary {
+			return nil, fmt.Errorf("%s: a token has the number %d", tokenizerFile, added.ID)
+		}
+		for added.ID >= len(words) {
+			words = append(words, word{})
+		}
+		if added.Special {
+			words[added.ID].text = ""
+		}
+	}
+	return words, nil
+}
+
+// maxVocabulary is more tokens than any model has.
+const maxVocabulary = 1 << 21
+
+func pieces(raw json.RawMessage, begin string) ([]word, error) {
+	var ids map[string]int
+	if err := json.Unmarshal(raw, &ids); err != nil {
+		return nil, err
+	}
+	var words []word
+	for token, id := range ids {
+		if id < 0 || id > maxVocabulary {
+			return nil, fmt.Errorf("token %q has the number %d", token, id)
+		}
+		for id >= len(words) {
+			words = append(words, word{})
+		}
+		text := strings.TrimPrefix(token, begin)
+		if strings.HasPrefix(token, "[unused") {
+			text = ""
+		}
+		// Vocabularies of this kind begin with the tokens that come most often: by Zipf's law one over the place.
+		words[id] = word{text, -math.Log(float64(id + 2))}
+	}
+	return words, nil
+}
+
+func unigrams(raw json.RawMessage) ([]word, error) {
+	var list [][]any
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, err
+	}
+	if len(list) > maxVocabulary {
+		return nil, fmt.Errorf("it has %d tokens", len(list))
+	}
+	words := make([]word, len(list))
+	for id, pair := range list {
+		if len(pair) != 2 {
+			return nil, fmt.Errorf("token %d is not a pair of a text and a number", id)
+		}
+		text, _ := pair[0].(string)
+		score, _ := pair[1].(float64)
+		words[id] = word{strings.TrimSpace(strings.ReplaceAll(text, "\u2581", " ")), score}
+	}
+	return words, nil
+}
+
+// table returns the vector of each token.
+func (o *DistillOptions) table(ctx context.Context, vocabulary []word) (*safetensors.Tensor, error) {
+	var texts []string
+	var ids []int
+	for id, w := range vocabulary {
+		if w.text != "" {
+			texts, ids = append(texts, w.text), append(ids, id)
+		}
+	}
+	var found [][]float32
+	var known []int
+	const part = 2048
+	for first := 0; first < len(texts); first += part {
+		if o.Progress != nil {
+			o.Progress(first, len(texts))
+		}
+		end := min(first+part, len(texts))
+		results, err := embed.All(ctx, o.Teacher, o.About, embed.Document, texts[first:end])
+		if err != nil {
+			return nil, err
+		}
+		for i, r := range results {
+			if r.Err == nil && !r.Empty && len(r.Vector) == o.About.Dims { // others have no text of their own
+				found, known = append(found, r.Vector), append(known, ids[first+i])
+			}
+		}
+	}
+	if o.Progress != nil {
+		o.Progress(len(texts), len(texts))
+	}
+	if len(found) < 2 {
+		return nil, fmt.Errorf("only %d of its %d tokens have a vector", len(found), len(vocabulary))
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	kept := principal(found, cmp.Or(o.Dims, o.About.Dims))
+	weights := rarity(vocabulary)
+	made := &safetensors.Tensor{Name: "embeddings", Shape: []int{len(vocabulary), len(kept[0])}}
+	made.Floats = make([]float32, len(vocabulary)*len(kept[0]))
+	for i, id := range known {
+		row := made.Floats[id*len(kept[0]):]
+		for k, x := range kept[i] {
+			row[k] = x * float32(weights[id])
+		}
+	}
+	return made, nil
+}
+
+// rarity returns what each token's vector is multiplied by: much less than 1 where it comes so often that it says
+// little (smooth inverse frequency).
+func rarity(vocabulary []word) []float64 {
+	const smooth = 1e-4
+	all, weights := 0.0, make([]float64, len(vocabulary))
+	for _, w := range vocabulary {
+		if w.text != "" {
+			all += math.Exp(w.log)
+		}
+	}
+	for id, w := range vocabulary {
+		weights[id] = smooth / (smooth + math.Exp(w.log)/all)
+	}
+	return weights
+}
+
+// fill writes the folder.
+func (o *DistillOptions) fill(made string, table *safetensors.Tensor) (err error) {
+	if err := makeFolder(made); err != nil {
+		return err
+	}
+	copied := ImportOptions{From: o.From}
+	for _, name := range []string{tokenizerFile, "LICENSE", "LICENSE.txt", "NOTICE"} {
+		err := copyFile(copied, name, filepath.Join(made, name))
+		if err != nil && (name == tokenizerFile || !errors.Is(err, fs.ErrNotExist)) {
+			return err
+		}
+	}
+	config := map[string]any{
+		"model_type": "model2vec", "architectures": []string{"StaticModel"}, "normalize": true,
+		"hidden_dim": table.Shape[1], "max_length": staticTokens,
+		"teacher": o.About.Model, "teacher_fingerprint": o.About.Fingerprint,
+	}
+	if err := writeJSON(made, configFile, config); err != nil {
+		return err
+	}
+	file, err := os.Create(filepath.Join(made, weightsFile))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(safetensors.Write(file, table), file.Close()); err != nil {
+		return err
+	}
+	sums, err := sumAll(made)
+	if err != nil {
+		return err
+	}
+	//nolint:gosec // anybody may read a model
+	return os.WriteFile(filepath.Join(made, SumsFile), []byte(sums.String()), 0o644)
+}
+
+// Agreement tells how much the order in which two models rank texts is the same.
+type Agreement struct {
+	Rank  float64 `json:"rank"`  // Spearman's correlation of the likeness of all pairs of texts; 1 is the same order
+	Ten   float64 `json:"ten"`   // the part of each text's ten nearest that both models find
+	Texts int     `json:"texts"` // that were compared
+}
+
+// String is the form for people.
+func (a Agreement) String() string {
+	return fmt.Sprintf("rank %.3f (1 is the same order), %.0f %% of the ten nearest the same, of %d sample texts", a.Rank,
+		100*a.Ten, a.Texts)
+}
+
+// Agree compares the vectors that two models have for the same texts.
+func Agree(a, b [][]float32) Agreement {
+	const nearest = 10
+	likeA, likeB := likenesses(a), likenesses(b)
+	found := Agreement{Texts: len(a)}
+	var pairsA, pairsB []float64
+	for i := range likeA {
+		pairsA, pairsB = append(pairsA, likeA[i][:i]...), append(pairsB, likeB[i][:i]...)
+		first, second := nearestOf(likeA[i], i, nearest), nearestOf(likeB[i], i, nearest)
+		for _, k := range first {
+			if slices.Contains(second, k) {
+				found.Ten += 1 / float64(len(first)*len(a))
+			}
+		}
+	}
+	found.Rank = correlation(ranks(pairsA), ranks(pairsB))
+	return found
+}
+
+func likenesses(vectors [][]float32) [][]float64 {
+	all := make([][]float64, len(vectors))
+	for i := range vectors {
+		for k := range vectors {
+			all[i] = append(all[i], embed.Cosine(vectors[i], vectors[k]))
+		}
+	}
+	return all
+}
+
+// nearestOf returns which others are most like number self.
+func nearestOf(likeness []float64, self, most int) []int {
+	var order []int
+	for i := range likeness {
+		if i != self {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(likeness[y], likeness[x]) })
+	return order[:min(most, len(order))]
+}
+
+// ranks returns the place of each number, from the smallest on.
+func ranks(numbers []float64) []float64 {
+	order := make([]int, len(numbers))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(numbers[x], numbers[y]) })
+	places := make([]float64, len(numbers))
+	for place, i := range order {
+		places[i] = float64(place)
+	}
+	return places
+}
+
+func correlation(a, b []float64) float64 {
+	var meanA, meanB, both, squareA, squareB float64
+	for i := range a {
+		meanA += a[i] / float64(len(a))
+		meanB += b[i] / float64(len(b))
+	}
+	for i := range a {
+		x, y := a[i]-meanA, b[i]-meanB
+		both, squareA, squareB = both+x*y, squareA+x*x, squareB+y*y
+	}
+	if squareA == 0 || squareB == 0 {
+		return 0
+	}
+	return both / math.Sqrt(squareA*squareB)
+}

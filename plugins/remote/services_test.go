@@ -1,0 +1,228 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/plugins/remote/client"
+	"github.com/embedsidecar/embedsidecar/plugins/sdk"
+)
+
+// A service is what this project has understood of a provider's pages: written by hand, and not from the client.
+type service struct {
+	path   string
+	header string // that holds the key; "": none is shown
+	may    string // further fields that it takes
+	must   string // fields of documents and queries that it wants, as JSON
+	query  string // what is another in a query, as JSON
+}
+
+const bearer = "Authorization"
+
+var services = map[string]service{
+	"openai":      {"/v1/embeddings", bearer, "encoding_format user", `{"dimensions":512}`, ""},
+	"azure":       {"/openai/v1/embeddings", "Api-Key", "encoding_format dimensions user", "", ""},
+	"mistral":     {"/v1/embeddings", bearer, "output_dtype metadata", `{"output_dimension":512,"encoding_format":"float"}`, ""},
+	"voyage":      {"/v1/embeddings", bearer, "truncation output_dtype encoding_format", `{"input_type":"document","output_dimension":512}`, `{"input_type":"query"}`},
+	"cohere":      {"/v2/embed", bearer, "truncate max_tokens", `{"input_type":"search_document","embedding_types":["float"],"output_dimension":512}`, `{"input_type":"search_query"}`},
+	"gemini":      {"/v1beta/models/gemini-embedding-001:batchEmbedContents", "X-Goog-Api-Key", "", "", ""},
+	"jina":        {"/v1/embeddings", bearer, "normalized late_chunking truncate embedding_type", `{"task":"retrieval.passage","dimensions":512}`, `{"task":"retrieval.query"}`},
+	"nvidia":      {"/v1/embeddings", bearer, "user dimensions modality", `{"input_type":"passage","truncate":"END","encoding_format":"float"}`, `{"input_type":"query"}`},
+	"cloudflare":  {"/client/v4/accounts/ACCOUNT/ai/v1/embeddings", bearer, "", "", ""},
+	"together":    {"/v1/embeddings", bearer, "", "", ""},
+	"fireworks":   {"/inference/v1/embeddings", bearer, "prompt_template return_logits normalize", `{"dimensions":256}`, ""},
+	"deepinfra":   {"/v1/openai/embeddings", bearer, "dimensions service_tier", `{"encoding_format":"float"}`, ""},
+	"nebius":      {"/v1/embeddings", bearer, "dimensions user service_tier", `{"encoding_format":"float"}`, ""},
+	"openrouter":  {"/api/v1/embeddings", bearer, "dimensions user provider input_type", `{"encoding_format":"float"}`, ""},
+	"dashscope":   {"/compatible-mode/v1/embeddings", bearer, "", `{"encoding_format":"float","dimensions":512}`, ""},
+	"siliconflow": {"/v1/embeddings", bearer, "dimensions", `{"encoding_format":"float"}`, ""},
+	"scaleway":    {"/v1/embeddings", bearer, "", "", ""},
+	"databricks":  {"/serving-endpoints/embeddings", bearer, "instruction", "", ""},
+	"endpoint":    {"/embed", bearer, "truncate truncation_direction normalize prompt_name dimensions", "", ""},
+	"tei":         {"/embed", "", "truncate truncation_direction normalize prompt_name dimensions", "", ""},
+	"ollama":      {"/api/embed", "", "truncate keep_alive dimensions", `{"options":{"num_ctx":8192}}`, ""},
+	"vllm":        {"/v1/embeddings", "", "encoding_format user truncate_prompt_tokens additional_data priority", "", ""},
+	"llamacpp":    {"/v1/embeddings", "", "", `{"encoding_format":"float"}`, ""},
+	"lmstudio":    {"/v1/embeddings", "", "", "", ""},
+	"litellm":     {"/embeddings", "", "dimensions user timeout", `{"encoding_format":"float"}`, ""},
+}
+
+// texts of a request, wherever the service has them.
+func (s *service) texts(body map[string]any) (texts []any) {
+	for _, name := range []string{"input", "inputs", "texts"} {
+		if list, is := body[name].([]any); is {
+			return list
+		}
+	}
+	list, _ := body["requests"].([]any)
+	return list
+}
+
+// wrong says what the service would have against a request.
+func (s *service) wrong(r *http.Request, query bool) (body map[string]any, err error) {
+	data, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = json.Unmarshal(data, &body)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.URL.Path != s.path {
+		return nil, fmt.Errorf("the path is %s", r.URL.Path)
+	}
+	key := strings.TrimPrefix(r.Header.Get(s.header), "Bearer ")
+	if s.header != "" && key != "sk-key" || s.header == "" && r.Header.Get(bearer) != "" {
+		return nil, fmt.Errorf("the key in %s is %q", s.header, key)
+	}
+	want := map[string]any{}
+	for _, part := range []string{s.must, map[bool]string{true: s.query}[query]} {
+		if part == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(part), &want); err != nil {
+			return nil, err
+		}
+	}
+	for name, value := range want {
+		if fmt.Sprint(body[name]) != fmt.Sprint(value) {
+			return nil, fmt.Errorf("%s is %v, want %v", name, body[name], value)
+		}
+	}
+	known := slices.Concat([]string{"model", "input", "inputs", "texts", "requests"}, strings.Fields(s.may),
+		slices.Collect(maps.Keys(want)))
+	for name := range body {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("%s is no field of it", name)
+		}
+	}
+	return body, nil
+}
+
+// answer gives each text a vector, in the form of the service.
+func (s *service) answer(body map[string]any) any {
+	var rows []any
+	for range s.texts(body) {
+		row := make([]float32, 1024)
+		for _, name := range []string{"dimensions", "output_dimension"} {
+			if n, is := body[name].(float64); is {
+				row = row[:int(n)]
+			}
+		}
+		if strings.HasPrefix(s.path, "/v1beta") {
+			row = row[:768]
+		}
+		row[0] = 1
+		rows = append(rows, row)
+	}
+	switch {
+	case s.path == "/embed":
+		return rows
+	case s.path == "/api/embed":
+		return map[string]any{"embeddings": rows}
+	case s.path == "/v2/embed":
+		return map[string]any{"embeddings": map[string]any{"float": rows}}
+	case strings.HasPrefix(s.path, "/v1beta"):
+		for i, row := range rows {
+			rows[i] = map[string]any{"values": row}
+		}
+		return map[string]any{"embeddings": rows}
+	}
+	for i, row := range rows {
+		rows[i] = map[string]any{"object": "embedding", "index": i, "embedding": row}
+	}
+	return map[string]any{"object": "list", "data": rows}
+}
+
+// TestServices: each entry of docs/services.md loads, and a strict server in place of the service answers.
+func TestServices(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/services.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, block := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "c.yaml")
+		text := "plugins: {dir: " + dir + "}\nmodels:\n" + strings.ReplaceAll(block[1], "/run/secrets/key", dir+"/key")
+		files := map[string]string{"c.yaml": text, "key": "sk-key\n", "embedsidecar-remote": "#!/bin/sh\n"}
+		for name, content := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o700); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cfg, _, err := config.Load(config.Source{Flags: map[string][]string{"config": {file}}})
+		if err != nil {
+			t.Fatalf("%s\n%v", block[1], err)
+		}
+		name := cfg.Models[0].Name
+		found, err := cfg.Embedder(config.Finder{}, "", name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[name] = true
+		t.Run(name, func(t *testing.T) { tryService(t, name, found.Env) })
+	}
+	if len(seen) != 25 || len(services) != 25 {
+		t.Errorf("%d services are documented and %d tried, want 25", len(seen), len(services))
+	}
+}
+
+func tryService(t *testing.T, name string, env map[string]string) {
+	t.Helper()
+	s, err := readSettings(func(key string) string { return env[key] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	of, query := services[name], false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var answer any = map[string]any{"model_id": "m", "model_sha": "1", "max_input_length": 512}
+		if r.URL.Path != "/info" {
+			body, err := of.wrong(r, query)
+			if err != nil {
+				t.Error(err)
+				w.WriteHeader(http.StatusBadRequest)
+				return
+			}
+			answer = of.answer(body)
+		}
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	}))
+	defer server.Close()
+	at, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range s.options.URLs {
+		u.Scheme, u.Host = at.Scheme, at.Host
+	}
+	s.options.HTTP = server.Client()
+	s.options.Log = slog.New(slog.DiscardHandler)
+	c := client.New(s.options)
+	about, err := c.Describe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for kind, texts := range [][]string{{"a text", "another"}, {"a question"}} {
+		query = sdk.Kind(kind) == sdk.Query
+		answers, err := c.Embed(t.Context(), sdk.Kind(kind), texts)
+		if err != nil || len(answers) != len(texts) || len(answers[0].Vector) != about.Dims {
+			t.Fatalf("%d dims, %v", about.Dims, err)
+		}
+	}
+}

@@ -1,0 +1,838 @@
+-- The generations of a pipeline, and how one takes the place of the other. Docs: docs/change-the-model.md. A switch is
+-- one transaction: destinations are known by their numbers, and only their names are exchanged, together with those of
+-- the rows in embedsidecar.pipeline. Names of users' tables come from the catalogue by these numbers.
+
+CREATE OR REPLACE FUNCTION embedsidecar.destination_of(id integer, OUT relation oid, OUT attnum smallint,
+    OUT schema_name name, OUT table_name name, OUT column_name name, OUT type text, OUT quoted text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT c.oid, a.attnum, n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
+    format('%I.%I', n.nspname, c.relname)
+FROM   embedsidecar.pipeline AS p
+       JOIN pg_class AS c ON c.oid = CASE WHEN p.destination_column IS NULL THEN p.destination_oid ELSE p.table_oid END
+       JOIN pg_namespace AS n ON n.oid = c.relnamespace
+       JOIN pg_attribute AS a ON a.attrelid = c.oid AND NOT a.attisdropped
+           AND CASE WHEN p.destination_column IS NULL THEN a.attname = 'embedding'
+                    ELSE a.attnum = (p.column_numbers ->> p.destination_column::text)::smallint END
+WHERE  p.pipeline_id = destination_of.id
+$$;
+COMMENT ON FUNCTION embedsidecar.destination_of(integer) IS
+    'Where the vectors of a generation are now, by the numbers of table and column.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.current_model(pipeline text) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT coalesce(nullif(p.model, ''), p.plugin) FROM embedsidecar.pipeline AS p
+WHERE  p.pipeline_id = embedsidecar.pipeline_meant(current_model.pipeline)
+$$;
+COMMENT ON FUNCTION embedsidecar.current_model(text) IS
+    'The model whose vectors are searched now: for applications that embed questions by themselves.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.check_model(pipeline text, model text) RETURNS boolean
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    now text := embedsidecar.current_model(check_model.pipeline);
+BEGIN
+    IF now IS DISTINCT FROM check_model.model THEN
+        RAISE EXCEPTION 'pipeline "%" is searched by model "%" now, not "%"', check_model.pipeline, now,
+            coalesce(check_model.model, 'NULL') USING ERRCODE = 'object_not_in_prerequisite_state',
+            HINT = 'embed the question by that model, and ask again';
+    END IF;
+    RETURN true;
+END $$;
+COMMENT ON FUNCTION embedsidecar.check_model(text, text) IS
+    'True where the vectors that are searched now are of this model, an error where they are of another: SELECT id '
+    'FROM docs WHERE embedsidecar.check_model(''docs'', ''my-model'') ORDER BY embedding <=> $1 LIMIT 5.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.served_by(pipeline text) RETURNS text
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT p.pipeline_id || ':' || p.switches FROM embedsidecar.pipeline AS p
+WHERE  p.pipeline_id = embedsidecar.pipeline_meant(served_by.pipeline)
+$$;
+COMMENT ON FUNCTION embedsidecar.served_by(text) IS
+    'For search: another word whenever another generation has begun to serve.';
+
+-- What pg_identify_object says is of this moment, whatever the snapshot of the statement is.
+CREATE OR REPLACE FUNCTION embedsidecar.still_named(relation oid, attnum integer, name text) RETURNS boolean
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+SELECT coalesce((SELECT i.identity = still_named.name
+                 FROM   pg_identify_object('pg_class'::regclass, still_named.relation, still_named.attnum) AS i), false)
+$$;
+COMMENT ON FUNCTION embedsidecar.still_named(oid, integer, text) IS
+    'For neighbours: whether a column has this name at this moment. Who has read it keeps it from changing.';
+
+-- Rows that are missing or stale in the other generation and are not in the one that serves. Changes of the last
+-- moments wait in both.
+CREATE OR REPLACE FUNCTION embedsidecar.generation_lacks(live integer, other integer, forced boolean) RETURNS text[]
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    o      record;
+    scan   record;
+    found  text[] := '{}';
+    n      bigint;
+    from_  record;
+    to_    record;
+BEGIN
+    SELECT p.* INTO STRICT o
+    FROM   embedsidecar.pipeline AS p WHERE p.pipeline_id = generation_lacks.other;
+    SELECT * INTO scan FROM embedsidecar.scan AS s WHERE s.pipeline_id = o.pipeline_id;
+    IF o.status <> 'active' THEN
+        found := found || concat_ws(': ', 'it cannot work', o.status, nullif(o.status_detail, ''));
+    END IF;
+    IF scan.finished_at IS NULL OR scan.gap THEN
+        found := found || format('its backfill is not done: %s of about %s rows were looked at',
+            coalesce(scan.rows_seen, 0), coalesce(scan.rows_expected, 0));
+    END IF;
+    IF generation_lacks.forced THEN
+        RETURN found;
+    END IF;
+    IF NOT EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = o.pipeline_id
+                   AND r.generation = o.generation) THEN
+        found := found || 'no sidecar has begun to follow changes for it: embedsidecar run'::text;
+    END IF;
+    SELECT count(*) INTO n FROM (
+        SELECT FROM embedsidecar.task AS t
+               JOIN embedsidecar.ledger AS mine ON mine.pipeline_id = generation_lacks.live
+                   AND mine.row_key = t.row_key AND mine.text_hash IS NOT NULL
+        WHERE  t.pipeline_id = o.pipeline_id
+               AND NOT EXISTS (SELECT FROM embedsidecar.ledger AS l
+                   WHERE l.pipeline_id = o.pipeline_id AND l.row_key = t.row_key)
+               AND NOT EXISTS (SELECT FROM embedsidecar.task AS u
+                   WHERE u.pipeline_id = generation_lacks.live AND u.row_key = t.row_key)
+        LIMIT 1000) AS c;
+    IF n > 0 THEN
+        found := found || format('%s have no vector in it yet', CASE WHEN n = 1000 THEN '1000 rows or more'
+            ELSE embedsidecar.rows_words(n) END);
+    END IF;
+    SELECT count(*) INTO n FROM (
+        SELECT FROM embedsidecar.task AS t
+        WHERE  t.pipeline_id = o.pipeline_id AND (t.state = 'failed' OR t.committed_at < now() - interval '30 s')
+               AND EXISTS (SELECT FROM embedsidecar.ledger AS l
+                   WHERE l.pipeline_id = o.pipeline_id AND l.row_key = t.row_key)
+               AND NOT EXISTS (SELECT FROM embedsidecar.task AS u
+                   WHERE u.pipeline_id = generation_lacks.live AND u.row_key = t.row_key)
+        LIMIT 1000) AS c;
+    IF n > 0 THEN
+        found := found || format('%s changed, and have an old vector in it: embedsidecar tasks list %s',
+            CASE WHEN n = 1000 THEN '1000 rows or more' ELSE embedsidecar.rows_words(n) END,
+            embedsidecar.shell_word(o.name));
+    END IF;
+    SELECT * INTO from_ FROM embedsidecar.destination_of(generation_lacks.live);
+    SELECT * INTO to_ FROM embedsidecar.destination_of(generation_lacks.other);
+    IF EXISTS (SELECT FROM embedsidecar.vector_index(from_.relation, from_.attnum) AS i WHERE i.valid)
+       AND NOT EXISTS (SELECT FROM embedsidecar.vector_index(to_.relation, to_.attnum) AS i WHERE i.valid) THEN
+        found := found || (SELECT format('it has no valid index as the present one has: %s',
+                regexp_replace(format('CREATE INDEX CONCURRENTLY ON %s USING %s (%I %s)', to_.quoted, i.method,
+                    to_.column_name, CASE WHEN to_.type ~ ('^' || split_part(from_.type, '(', 1)) THEN i.operators
+                        ELSE split_part(to_.type, '(', 1) || '_cosine_ops' END) || coalesce(' WITH (' || i.options
+                        || ')', '') || ';', '\s+', ' ', 'g'))
+            FROM embedsidecar.vector_index(from_.relation, from_.attnum) AS i WHERE i.valid LIMIT 1);
+    END IF;
+    RETURN found;
+END $$;
+COMMENT ON FUNCTION embedsidecar.generation_lacks(integer, integer, boolean) IS
+    'Why the other generation cannot take the place of the one that serves; empty: it can.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.vector_index(relation oid, attnum smallint)
+RETURNS TABLE (name text, method text, operators text, options text, valid boolean, bytes bigint)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT x.relname::text, m.amname::text, format('%I.%I', n.nspname, o.opcname), array_to_string(x.reloptions, ', '),
+    i.indisvalid AND i.indisready, pg_relation_size(x.oid)
+FROM   pg_index AS i JOIN pg_class AS x ON x.oid = i.indexrelid JOIN pg_am AS m ON m.oid = x.relam
+       JOIN pg_opclass AS o ON o.oid = i.indclass[0] JOIN pg_namespace AS n ON n.oid = o.opcnamespace
+WHERE  (i.indrelid = vector_index.relation)
+       AND i.indkey[0] = vector_index.attnum AND m.amname NOT IN ('btree', 'hash', 'gin', 'gist', 'brin', 'spgist')
+       AND i.indpred IS NULL
+$$;
+COMMENT ON FUNCTION embedsidecar.vector_index(oid, smallint) IS 'Indexes by which vectors are searched.';
+
+-- Dependents follow the object and not its name. Views and functions with an SQL body of the schema's owner are made
+-- anew by the switch (remake): after it their text means the new one. Everything else is for the owner.
+CREATE OR REPLACE FUNCTION embedsidecar.generation_ties(live integer, other integer)
+RETURNS TABLE (what text, remake text, sql text, view oid)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    a record;
+    b record;
+    whole boolean; -- the whole table is exchanged, and not a column
+BEGIN
+    SELECT * INTO STRICT a FROM embedsidecar.destination_of(generation_ties.live);
+    SELECT * INTO STRICT b FROM embedsidecar.destination_of(generation_ties.other);
+    whole := (SELECT p.destination_column IS NULL FROM embedsidecar.pipeline AS p
+              WHERE p.pipeline_id = generation_ties.live);
+    RETURN QUERY
+    WITH ties AS (
+        SELECT DISTINCT d.classid, d.objid FROM pg_depend AS d
+        WHERE  d.refclassid = 'pg_class'::regclass AND d.refobjid = a.relation
+               AND (whole OR d.refobjsubid = a.attnum) AND d.deptype IN ('n', 'a')
+    ), views AS (
+        SELECT DISTINCT c.oid, c.relkind, c.relowner, format('%I.%I', n.nspname, c.relname) AS name, c.reloptions
+        FROM   ties AS t JOIN pg_rewrite AS r ON t.classid = 'pg_rewrite'::regclass AND r.oid = t.objid
+               JOIN pg_class AS c ON c.oid = r.ev_class JOIN pg_namespace AS n ON n.oid = c.relnamespace
+        WHERE  c.oid <> a.relation
+    )
+    SELECT CASE v.relkind WHEN 'v' THEN 'view ' WHEN 'm' THEN 'materialized view ' ELSE 'rule of ' END || v.name,
+           CASE WHEN v.relkind = 'v' AND pg_has_role(current_user, v.relowner, 'USAGE')
+                    AND (a.type = b.type OR NOT EXISTS (SELECT FROM pg_attribute AS c WHERE c.attrelid = v.oid
+                        AND c.attnum > 0 AND format_type(c.atttypid, c.atttypmod) = a.type)) THEN
+               'CREATE OR REPLACE VIEW ' || v.name
+               || coalesce(' WITH (' || array_to_string(v.reloptions, ', ') || ')', '')
+               || ' AS ' || btrim(pg_get_viewdef(v.oid), '; ') END,
+           CASE v.relkind
+               WHEN 'v' THEN 'DROP VIEW ' || v.name || '; -- after the switch: CREATE VIEW ' || v.name || ' AS '
+                   || btrim(regexp_replace(pg_get_viewdef(v.oid), '\s+', ' ', 'g'), '; ')
+               WHEN 'm' THEN 'DROP MATERIALIZED VIEW ' || v.name || '; -- after the switch: CREATE MATERIALIZED VIEW '
+                   || v.name || ' AS ' || btrim(regexp_replace(pg_get_viewdef(v.oid), '\s+', ' ', 'g'), '; ')
+               ELSE '-- drop the rule of ' || v.name || ', and make it anew after the switch' END, v.oid
+    FROM   views AS v
+    UNION ALL
+    SELECT 'function ' || p.oid::regprocedure::text,
+           CASE WHEN pg_has_role(current_user, p.proowner, 'USAGE') THEN pg_get_functiondef(p.oid) END,
+           'DROP FUNCTION ' || p.oid::regprocedure::text || '; -- and make it anew after the switch', NULL
+    FROM   ties AS t JOIN pg_proc AS p ON t.classid = 'pg_proc'::regclass AND p.oid = t.objid
+    UNION ALL
+    SELECT 'generated column or default ' || format('%I', g.attname), NULL,
+           format('ALTER TABLE %s DROP COLUMN %I; -- and make it anew after the switch', a.quoted, g.attname), NULL
+    FROM   ties AS t LEFT JOIN pg_attrdef AS f ON t.classid = 'pg_attrdef'::regclass AND f.oid = t.objid
+           JOIN pg_attribute AS g ON g.attrelid = a.relation AND g.attnum = f.adnum
+    WHERE  NOT whole
+    UNION ALL
+    SELECT 'trigger ' || quote_ident(g.tgname), NULL,
+           format('DROP TRIGGER %I ON %s; -- after the switch: %s', g.tgname, a.quoted, pg_get_triggerdef(g.oid)), NULL
+    FROM   pg_trigger AS g
+    WHERE  g.tgrelid = a.relation AND NOT g.tgisinternal
+           AND (whole OR a.attnum = ANY (g.tgattr::smallint[])
+                OR EXISTS (SELECT FROM ties AS t WHERE t.classid = 'pg_trigger'::regclass AND t.objid = g.oid))
+    UNION ALL
+    SELECT 'constraint ' || quote_ident(k.conname) || ' of ' || k.conrelid::regclass::text, NULL,
+           CASE WHEN k.conrelid = a.relation AND whole
+                THEN format('ALTER TABLE %s ADD %s;', b.quoted, pg_get_constraintdef(k.oid))
+                ELSE format('ALTER TABLE %s DROP CONSTRAINT %I; -- after the switch: ADD %s', k.conrelid::regclass,
+                    k.conname, pg_get_constraintdef(k.oid)) END, NULL
+    FROM   pg_constraint AS k
+    WHERE  k.contype <> 'p' AND k.contype <> 'n' AND (
+               whole AND k.conrelid = a.relation AND NOT EXISTS (SELECT FROM pg_constraint AS same
+                   WHERE same.conrelid = b.relation AND pg_get_constraintdef(same.oid) = pg_get_constraintdef(k.oid))
+               OR whole AND k.contype = 'f' AND k.confrelid = a.relation
+               OR NOT whole AND k.conrelid = a.relation AND a.attnum = ANY (k.conkey))
+    UNION ALL
+    SELECT 'policy ' || quote_ident(y.polname), NULL,
+           CASE WHEN whole THEN format('CREATE POLICY %I ON %s AS %s FOR %s TO %s%s%s;', y.polname, b.quoted,
+               CASE WHEN y.polpermissive THEN 'PERMISSIVE' ELSE 'RESTRICTIVE' END,
+               CASE y.polcmd WHEN 'r' THEN 'SELECT' WHEN 'a' THEN 'INSERT' WHEN 'w' THEN 'UPDATE'
+                   WHEN 'd' THEN 'DELETE' ELSE 'ALL' END,
+               (SELECT string_agg(CASE r.role WHEN 0 THEN 'PUBLIC' ELSE r.role::regrole::text END, ', ')
+                FROM unnest(y.polroles) AS r (role)),
+               ' USING (' || pg_get_expr(y.polqual, y.polrelid) || ')',
+               ' WITH CHECK (' || pg_get_expr(y.polwithcheck, y.polrelid) || ')')
+           ELSE format('DROP POLICY %I ON %s; -- and make it anew after the switch', y.polname, a.quoted) END, NULL
+    FROM   pg_policy AS y
+    WHERE  whole AND y.polrelid = a.relation AND NOT EXISTS (SELECT FROM pg_policy AS same
+               WHERE same.polrelid = b.relation AND (same.polcmd, same.polpermissive, same.polroles)
+                   = (y.polcmd, y.polpermissive, y.polroles)
+                   AND pg_get_expr(same.polqual, same.polrelid)
+                       IS NOT DISTINCT FROM pg_get_expr(y.polqual, y.polrelid)
+                   AND pg_get_expr(same.polwithcheck, same.polrelid)
+                       IS NOT DISTINCT FROM pg_get_expr(y.polwithcheck, y.polrelid))
+           OR NOT whole AND EXISTS (SELECT FROM ties AS t WHERE t.classid = 'pg_policy'::regclass AND t.objid = y.oid)
+    UNION ALL
+    SELECT 'row-level security', NULL, (SELECT string_agg(format('ALTER TABLE %s %s ROW LEVEL SECURITY;', b.quoted, w),
+               ' ') FROM unnest(ARRAY[CASE WHEN f.relrowsecurity THEN 'ENABLE' ELSE 'DISABLE' END,
+                   CASE WHEN f.relforcerowsecurity THEN 'FORCE' ELSE 'NO FORCE' END]) AS w), NULL
+    FROM   pg_class AS f JOIN pg_class AS g ON f.oid = a.relation AND g.oid = b.relation
+    WHERE  (f.relrowsecurity, f.relforcerowsecurity) <> (g.relrowsecurity, g.relforcerowsecurity)
+    UNION ALL
+    SELECT 'publication ' || quote_ident(u.pubname), NULL,
+           CASE WHEN whole THEN format('ALTER PUBLICATION %I ADD TABLE %s;', u.pubname, b.quoted)
+                ELSE format('-- have the columns of %s in publication %I name %I, too', a.quoted, u.pubname,
+                    b.column_name) END, NULL
+    FROM   pg_publication_rel AS r JOIN pg_publication AS u ON u.oid = r.prpubid
+    WHERE  r.prrelid = a.relation
+           AND CASE WHEN whole THEN NOT EXISTS (SELECT FROM pg_publication_rel AS s
+                        WHERE s.prpubid = r.prpubid AND s.prrelid = b.relation)
+               ELSE (to_jsonb(r) ->> 'prattrs') ~ ('(^|[^0-9])' || a.attnum || '([^0-9]|$)')
+                    AND (to_jsonb(r) ->> 'prattrs') !~ ('(^|[^0-9])' || b.attnum || '([^0-9]|$)') END
+    UNION ALL
+    SELECT 'column ' || quote_ident(c.attname), NULL,
+           format('ALTER TABLE %s ADD COLUMN %I %s;', b.quoted, c.attname, format_type(c.atttypid, c.atttypmod)), NULL
+    FROM   pg_attribute AS c
+    WHERE  whole AND c.attrelid = a.relation AND c.attnum > 0 AND NOT c.attisdropped
+           AND NOT EXISTS (SELECT FROM pg_attribute AS s WHERE s.attrelid = b.relation AND s.attname = c.attname
+               AND NOT s.attisdropped)
+    ORDER BY 1;
+END $$;
+COMMENT ON FUNCTION embedsidecar.generation_ties(integer, integer) IS
+    'What depends on the vectors that are served, and would go on to mean them after a switch: remake is what the '
+    'switch does about it, sql what the owner can do where that is NULL.';
+
+-- The grants of one destination become those of the other. It is done with its grantor''s rights: the owner''s.
+CREATE OR REPLACE FUNCTION embedsidecar.carry_grants(live integer, other integer) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    a record;
+    b record;
+    g record;
+BEGIN
+    SELECT * INTO STRICT a FROM embedsidecar.destination_of(carry_grants.live);
+    SELECT * INTO STRICT b FROM embedsidecar.destination_of(carry_grants.other);
+    FOR g IN
+        WITH acl AS (
+            SELECT 1 AS of, ''::name AS at, x.* FROM pg_class AS c CROSS JOIN aclexplode(c.relacl) AS x
+            WHERE  c.oid = a.relation AND a.relation <> b.relation AND x.grantee <> c.relowner
+            UNION ALL
+            SELECT 2, '', x.* FROM pg_class AS c CROSS JOIN aclexplode(c.relacl) AS x
+            WHERE  c.oid = b.relation AND a.relation <> b.relation AND x.grantee <> c.relowner
+            UNION ALL
+            SELECT 1, CASE t.attnum WHEN a.attnum THEN b.column_name ELSE t.attname END, x.*
+            FROM   pg_attribute AS t CROSS JOIN aclexplode(t.attacl) AS x
+            WHERE  t.attrelid = a.relation AND NOT t.attisdropped
+                   AND (t.attnum = a.attnum OR a.relation <> b.relation)
+            UNION ALL
+            SELECT 2, t.attname, x.* FROM pg_attribute AS t CROSS JOIN aclexplode(t.attacl) AS x
+            WHERE  t.attrelid = b.relation AND NOT t.attisdropped
+                   AND (t.attnum = b.attnum OR a.relation <> b.relation)
+        )
+        SELECT h.at, h.grantee, h.privilege_type, bool_or(h.of = 1) AS wanted, bool_or(h.of = 2) AS there,
+            bool_or(h.of = 1 AND h.is_grantable) AS grantable
+        FROM   acl AS h
+        WHERE  h.grantee = 0 OR EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = h.grantee)
+        GROUP  BY 1, 2, 3 HAVING count(DISTINCT h.of) = 1
+    LOOP
+        EXECUTE format('%s %s%s ON %s %s %s%s', CASE WHEN g.wanted THEN 'GRANT' ELSE 'REVOKE' END, g.privilege_type,
+            CASE WHEN g.at <> '' THEN format(' (%I)', g.at) ELSE '' END, b.quoted,
+            CASE WHEN g.wanted THEN 'TO' ELSE 'FROM' END,
+            CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END,
+            CASE WHEN g.wanted AND g.grantable THEN ' WITH GRANT OPTION' ELSE '' END);
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION embedsidecar.carry_grants(integer, integer) IS
+    'Gives the destination of another generation the grants that the one which serves has, and takes away others.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.carry_storage(live integer, other integer) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    a record;
+    b record;
+    s record;
+BEGIN
+    SELECT * INTO STRICT a FROM embedsidecar.destination_of(carry_storage.live);
+    SELECT * INTO STRICT b FROM embedsidecar.destination_of(carry_storage.other);
+    SELECT f.attstorage AS before, g.attstorage AS now INTO STRICT s FROM pg_attribute AS f, pg_attribute AS g
+    WHERE  f.attrelid = a.relation AND f.attnum = a.attnum AND g.attrelid = b.relation AND g.attnum = b.attnum;
+    IF s.before <> s.now THEN
+        EXECUTE format('ALTER TABLE %s ALTER COLUMN %I SET STORAGE %s', b.quoted, b.column_name,
+            CASE s.before WHEN 'p' THEN 'PLAIN' WHEN 'e' THEN 'EXTERNAL' WHEN 'm' THEN 'MAIN' ELSE 'EXTENDED' END);
+    END IF;
+    IF a.relation <> b.relation THEN
+        FOR s IN SELECT o.name FROM pg_class AS c CROSS JOIN unnest(c.reloptions) AS o (name)
+                 WHERE c.oid = a.relation LOOP
+            EXECUTE format('ALTER TABLE %s SET (%s)', b.quoted, s.name);
+        END LOOP;
+        FOR s IN SELECT f.attname, col_description(f.attrelid, f.attnum) AS said FROM pg_attribute AS f
+                 WHERE f.attrelid = a.relation AND f.attnum > 0 AND NOT f.attisdropped
+                       AND col_description(f.attrelid, f.attnum) IS NOT NULL
+                       AND EXISTS (SELECT FROM pg_attribute AS g WHERE g.attrelid = b.relation
+                           AND g.attname = f.attname AND NOT g.attisdropped) LOOP
+            EXECUTE format('COMMENT ON COLUMN %s.%I IS %L', b.quoted, s.attname, s.said);
+        END LOOP;
+    END IF;
+END $$;
+COMMENT ON FUNCTION embedsidecar.carry_storage(integer, integer) IS
+    'Gives the destination of a next generation, while it is empty, the storage and the comments of the other.';
+
+-- Who uses tables that were to be locked.
+CREATE OR REPLACE FUNCTION embedsidecar.users_of(relations oid[]) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT string_agg(embedsidecar.session_words(s.pid, '', s.datname, s.usename, s.application_name, s.state,
+           extract(epoch FROM clock_timestamp() - s.xact_start)), '; ')
+FROM   pg_stat_activity AS s
+WHERE  s.pid <> pg_backend_pid() AND s.datname = current_database()
+       AND s.pid IN (SELECT l.pid FROM pg_locks AS l WHERE l.relation = ANY (users_of.relations) AND l.granted
+           AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
+$$;
+COMMENT ON FUNCTION embedsidecar.users_of(oid[]) IS 'The sessions that hold locks of tables.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.no_moment(action text, relations oid[], until timestamptz) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF clock_timestamp() >= until THEN
+        RAISE EXCEPTION '%: the tables are in use: no moment was found in which nobody held them', action
+            USING ERRCODE = 'object_in_use',
+                  DETAIL = coalesce('They are held by ' || embedsidecar.users_of(relations) || '.', ''),
+                  HINT = 'nothing was changed: try again when these sessions have ended';
+    END IF;
+END $$;
+COMMENT ON FUNCTION embedsidecar.no_moment(text, oid[], timestamptz) IS
+    'An error where tables could not be locked until a time.';
+
+-- A name that is free, made of another: docs_embedding__previous.
+CREATE OR REPLACE FUNCTION embedsidecar.beside_name(base text, suffix text, relation oid, whole boolean) RETURNS name
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found text;
+BEGIN
+    FOR i IN 0..99 LOOP
+        found := suffix || CASE i WHEN 0 THEN '' ELSE i::text END;
+        found := left(base, 63 - length(found)) || found;
+        IF (CASE WHEN whole THEN NOT EXISTS (SELECT FROM pg_class AS c WHERE c.relname = found AND c.relnamespace
+                        = (SELECT r.relnamespace FROM pg_class AS r WHERE r.oid = relation))
+                ELSE NOT EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = relation AND a.attname = found) END)
+        THEN
+            RETURN found;
+        END IF;
+    END LOOP;
+    RAISE EXCEPTION 'no name like "%" is free', base || suffix USING ERRCODE = 'duplicate_table';
+END $$;
+COMMENT ON FUNCTION embedsidecar.beside_name(text, text, oid, boolean) IS
+    'A free name for a destination that does not serve.';
+
+-- Indexes are called after the table that they are of, as far as their names are of ours or of the server's making.
+CREATE OR REPLACE FUNCTION embedsidecar.rename_indexes(relation oid, attnum smallint, before text, after text)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    x record;
+BEGIN
+    FOR x IN SELECT n.nspname, c.relname, after || substr(c.relname, length(before) + 1) AS renamed
+             FROM   pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
+                    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+             WHERE  i.indrelid = relation AND starts_with(c.relname, before)
+                    AND (rename_indexes.attnum IS NULL OR rename_indexes.attnum = ANY (i.indkey::smallint[]))
+             ORDER  BY c.oid
+    LOOP
+        IF length(x.renamed) < 64 AND to_regclass(format('%I.%I', x.nspname, x.renamed)) IS NULL THEN
+            EXECUTE format('ALTER INDEX %I.%I RENAME TO %I', x.nspname, x.relname, x.renamed);
+        END IF;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION embedsidecar.rename_indexes(oid, smallint, text, text) IS 'For a switch: names of indexes follow.';
+
+-- The statements that exchange names, for whoever may: they are what swap_generations runs, and what the owner gets.
+CREATE OR REPLACE FUNCTION embedsidecar.swap_sql(live integer, other integer) RETURNS text[]
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    a    record;
+    b    record;
+    kept name;
+    word text := (SELECT CASE WHEN p.served THEN '__next' ELSE '__previous' END FROM embedsidecar.pipeline AS p
+                  WHERE p.pipeline_id = swap_sql.other);
+BEGIN
+    SELECT * INTO STRICT a FROM embedsidecar.destination_of(swap_sql.live);
+    SELECT * INTO STRICT b FROM embedsidecar.destination_of(swap_sql.other);
+    IF a.relation <> b.relation THEN
+        kept := embedsidecar.beside_name(a.table_name, word, a.relation, true);
+        RETURN ARRAY[format('ALTER TABLE %s RENAME TO %I', a.quoted, kept),
+            format('ALTER TABLE %s RENAME TO %I', b.quoted, a.table_name)];
+    END IF;
+    kept := embedsidecar.beside_name(a.column_name, word, a.relation, false);
+    RETURN ARRAY[format('ALTER TABLE %s RENAME COLUMN %I TO %I', a.quoted, a.column_name, kept),
+        format('ALTER TABLE %s RENAME COLUMN %I TO %I', a.quoted, b.column_name, a.column_name)];
+END $$;
+COMMENT ON FUNCTION embedsidecar.swap_sql(integer, integer) IS 'The statements that exchange two destinations.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.swap_generations(live integer, other integer) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    a         record;
+    b         record;
+    statement text;
+    now_a     record;
+    whole     boolean;
+    remakes   text[];
+BEGIN
+    SELECT * INTO STRICT a FROM embedsidecar.destination_of(swap_generations.live);
+    SELECT * INTO STRICT b FROM embedsidecar.destination_of(swap_generations.other);
+    whole := a.relation <> b.relation;
+    remakes := ARRAY(SELECT t.remake FROM embedsidecar.generation_ties(live, other) AS t WHERE t.remake IS NOT NULL);
+    PERFORM embedsidecar.carry_grants(live, other);
+    FOREACH statement IN ARRAY embedsidecar.swap_sql(live, other) LOOP
+        EXECUTE statement;
+    END LOOP;
+    SELECT * INTO STRICT now_a FROM embedsidecar.destination_of(swap_generations.live);
+    IF whole THEN
+        PERFORM embedsidecar.rename_indexes(a.relation, NULL, a.table_name, now_a.table_name);
+        PERFORM embedsidecar.rename_indexes(b.relation, NULL, b.table_name, a.table_name);
+    ELSE
+        PERFORM embedsidecar.rename_indexes(a.relation, a.attnum, a.table_name || '_' || a.column_name,
+            a.table_name || '_' || now_a.column_name);
+        PERFORM embedsidecar.rename_indexes(a.relation, b.attnum, a.table_name || '_' || b.column_name,
+            a.table_name || '_' || a.column_name);
+    END IF;
+    FOREACH statement IN ARRAY remakes LOOP
+        EXECUTE statement;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION embedsidecar.swap_generations(integer, integer) IS
+    'Exchanges the names of two destinations whose tables are locked, and makes anew what depends on the one.';
+
+-- Whether the owner of the tables has exchanged the names already, as he was asked to: then the destination that is to
+-- serve has the name that the one which serves is written down with.
+CREATE OR REPLACE FUNCTION embedsidecar.swapped_already(live integer, other integer) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT CASE WHEN p.destination_column IS NULL THEN b.table_name = p.destination_table AND b.relation <> a.relation
+            ELSE b.column_name = p.destination_column END
+FROM   embedsidecar.pipeline AS p, embedsidecar.destination_of(swapped_already.live) AS a,
+       embedsidecar.destination_of(swapped_already.other) AS b
+WHERE  p.pipeline_id = swapped_already.live
+$$;
+COMMENT ON FUNCTION embedsidecar.swapped_already(integer, integer) IS
+    'Whether somebody has exchanged the names of two destinations by hand.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.exchange_rows(live integer, other integer) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    l      embedsidecar.pipeline;
+    o      embedsidecar.pipeline;
+    a      record;
+    b      record;
+    latest integer;
+BEGIN
+    SELECT p.* INTO STRICT l FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = exchange_rows.live;
+    SELECT p.* INTO STRICT o FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = exchange_rows.other;
+    SELECT * INTO STRICT a FROM embedsidecar.destination_of(exchange_rows.live);
+    SELECT * INTO STRICT b FROM embedsidecar.destination_of(exchange_rows.other);
+    latest := greatest(l.definition_version, o.definition_version) + 1;
+    UPDATE embedsidecar.pipeline AS p SET name = o.name || ' ' || gen_random_uuid(), beside = NULL
+    WHERE  p.pipeline_id = o.pipeline_id;
+    UPDATE embedsidecar.pipeline AS p
+    SET    name = o.name, beside = o.pipeline_id, served = NOT o.served, switches = p.switches + 1, wish = NULL,
+           destination_column = CASE WHEN l.destination_column IS NOT NULL THEN a.column_name END,
+           destination_table = CASE WHEN l.destination_column IS NULL THEN a.table_name END
+    WHERE  p.pipeline_id = l.pipeline_id;
+    -- What is configured with either model is known from now on: with the other one it is an older definition.
+    UPDATE embedsidecar.pipeline AS p
+    SET    name = l.name, served = true, switches = p.switches + 1,
+           destination_column = CASE WHEN o.destination_column IS NOT NULL THEN b.column_name END,
+           destination_table = CASE WHEN o.destination_column IS NULL THEN b.table_name END,
+           lane = l.lane, enabled = l.enabled, active_hours = l.active_hours, active_minutes = l.active_minutes,
+           active_zone = l.active_zone, open_until = l.open_until, definition_version = latest,
+           definitions = l.definitions || o.definitions || coalesce((SELECT jsonb_object_agg(d.key, latest)
+               FROM jsonb_each_text(o.definitions) AS d WHERE d.value::integer = o.definition_version), '{}')
+    WHERE  p.pipeline_id = o.pipeline_id;
+    UPDATE embedsidecar.pipeline AS p
+    SET    column_numbers = coalesce((SELECT jsonb_object_agg(t.attname, t.attnum) FROM pg_attribute AS t
+               WHERE t.attrelid = p.table_oid AND t.attnum > 0 AND NOT t.attisdropped), '{}')
+    WHERE  p.pipeline_id IN (l.pipeline_id, o.pipeline_id);
+    PERFORM pg_notify('embedsidecar_waiting', ''); -- who streams looks at once
+END $$;
+COMMENT ON FUNCTION embedsidecar.exchange_rows(integer, integer) IS
+    'Has the other generation serve under the name of the pipeline: the names of its destination are exchanged.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.take_place(action text, pipeline text, next boolean, force boolean,
+    patience interval, dry_run boolean, said_by text) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    id     integer := embedsidecar.pipeline_meant(take_place.pipeline);
+    l      embedsidecar.pipeline;
+    o      embedsidecar.pipeline;
+    a      record;
+    b      record;
+    lacks  text[];
+    ties   record;
+    old    text;
+    entry  embedsidecar.audit_log;
+    done   text := CASE WHEN take_place.next THEN 'switched' ELSE 'rolled_back' END;
+    ready  boolean;
+    until  timestamptz;
+    before text := current_setting('lock_timeout');
+    relations oid[];
+BEGIN
+    SELECT p.* INTO STRICT l FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = id;
+    IF l.beside IS NOT NULL THEN
+        RAISE EXCEPTION '%: "%" is a generation that does not serve: name its pipeline', take_place.action, l.name
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    IF take_place.patience IS NULL OR take_place.patience NOT BETWEEN '0' AND '10 minutes' THEN
+        RAISE EXCEPTION '%: patience: expected 0 to 10 minutes, not %', take_place.action,
+            coalesce(take_place.patience::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT p.* INTO o FROM embedsidecar.pipeline AS p WHERE p.beside = id;
+    IF o.pipeline_id IS NULL OR o.served = take_place.next THEN
+        IF o.pipeline_id IS NOT NULL AND o.switches > 0 THEN -- done already, by whoever asked before
+            RETURN CASE WHEN take_place.next THEN 'already_switched' ELSE 'already_rolled_back' END;
+        END IF;
+        RAISE EXCEPTION '%: pipeline "%" has no %', take_place.action, l.name,
+            CASE WHEN take_place.next THEN 'next generation'
+                ELSE 'previous generation: it was dropped, or there never was one' END
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = 'embedsidecar model change ' || embedsidecar.shell_word(l.name) || ' --to MODEL makes one';
+    END IF;
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE EXCEPTION '%: a transaction that is % does not see what others have done meanwhile', take_place.action,
+            upper(current_setting('transaction_isolation'))
+            USING ERRCODE = 'object_not_in_prerequisite_state', HINT = 'call it in READ COMMITTED';
+    END IF;
+    SELECT * INTO a FROM embedsidecar.destination_of(id);
+    SELECT * INTO b FROM embedsidecar.destination_of(o.pipeline_id);
+    IF a.relation IS NULL OR b.relation IS NULL THEN
+        RAISE EXCEPTION '%: the % is gone', take_place.action, CASE WHEN a.relation IS NULL
+            THEN 'destination that serves' ELSE 'destination of the other generation' END
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = CASE WHEN a.relation IS NULL THEN 'embedsidecar init makes it anew'
+                      ELSE 'embedsidecar model drop-old ' || embedsidecar.shell_word(l.name) || ' forgets it' END;
+    END IF;
+    lacks := embedsidecar.generation_lacks(id, o.pipeline_id, take_place.force);
+    IF cardinality(lacks) > 0 THEN
+        RAISE EXCEPTION '%: the other generation of "%" cannot serve yet: %', take_place.action, l.name,
+            array_to_string(lacks, '; ') USING ERRCODE = 'object_not_in_prerequisite_state',
+            HINT = 'embedsidecar model status ' || embedsidecar.shell_word(l.name) || ' tells how far it is';
+    END IF;
+    SELECT string_agg(format('%s (of version %s)', w.instance, w.version), ', ') INTO old
+    FROM   embedsidecar.worker AS w WHERE NOT w.knows_generations AND embedsidecar.runs(w);
+    IF old IS NOT NULL THEN
+        RAISE EXCEPTION '%: a sidecar runs that knows no generations, and would write into the wrong one: %',
+            take_place.action, old USING ERRCODE = 'object_in_use', HINT = 'stop it, or start it in this version';
+    END IF;
+    ready := embedsidecar.swapped_already(id, o.pipeline_id);
+    IF NOT ready THEN
+        SELECT string_agg(t.what, ', ') AS what, string_agg(t.sql, ' ') AS sql INTO ties
+        FROM   embedsidecar.generation_ties(id, o.pipeline_id) AS t WHERE t.remake IS NULL;
+        IF ties.what IS NOT NULL THEN
+            RAISE EXCEPTION '%: these would go on to mean the old vectors: %', take_place.action, ties.what
+                USING ERRCODE = 'dependent_objects_still_exist', HINT = 'first: ' || ties.sql;
+        END IF;
+        IF NOT (SELECT bool_and(pg_has_role(current_user, c.relowner, 'USAGE')) FROM pg_class AS c
+                WHERE c.oid IN (a.relation, b.relation)) THEN
+            RAISE EXCEPTION '%: role "%" may not rename %', take_place.action, current_user,
+                CASE WHEN a.relation = b.relation THEN a.quoted ELSE a.quoted || ' and ' || b.quoted END
+                USING ERRCODE = 'insufficient_privilege',
+                      HINT = format('the owner runs: BEGIN; SET LOCAL lock_timeout = ''50ms''; %s; SELECT '
+                          'embedsidecar.%s(%L); COMMIT;',
+                          array_to_string(embedsidecar.swap_sql(id, o.pipeline_id), '; '), take_place.action, l.name);
+        END IF;
+    END IF;
+    entry := embedsidecar.begin_action(take_place.action, id, jsonb_build_object('from', l.model, 'to', o.model,
+        'force', nullif(take_place.force, false)), take_place.said_by, take_place.dry_run);
+    IF take_place.dry_run THEN
+        RETURN 'would_be_' || done;
+    END IF;
+    -- Locks are tried for a twentieth of a second and given up: nobody waits behind us for longer. Views come first, as
+    -- for those who read them, then what nobody searches.
+    relations := ARRAY(SELECT t.view FROM embedsidecar.generation_ties(id, o.pipeline_id) AS t
+                       WHERE t.remake IS NOT NULL AND t.view IS NOT NULL) || b.relation || a.relation;
+    until := clock_timestamp() + take_place.patience;
+    LOOP
+        BEGIN
+            PERFORM set_config('lock_timeout', '50ms', true);
+            EXECUTE (SELECT string_agg(format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', r.oid::regclass), '; '
+                ORDER BY r.n) FROM unnest(relations) WITH ORDINALITY AS r (oid, n));
+            PERFORM FROM embedsidecar.pipeline AS p WHERE p.pipeline_id IN (id, o.pipeline_id)
+            ORDER BY p.pipeline_id FOR UPDATE;
+            -- Whoever was faster has done it.
+            IF NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = o.pipeline_id
+                           AND p.beside = id AND p.switches = o.switches AND p.served = o.served) THEN
+                done := 'already_' || done;
+                EXIT;
+            END IF;
+            IF NOT embedsidecar.swapped_already(id, o.pipeline_id) THEN
+                PERFORM embedsidecar.swap_generations(id, o.pipeline_id);
+            END IF;
+            PERFORM embedsidecar.exchange_rows(id, o.pipeline_id);
+            PERFORM set_config('lock_timeout', before, true);
+            EXIT;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            PERFORM embedsidecar.no_moment(take_place.action, relations, until);
+        END;
+        PERFORM pg_sleep(0.1 + 0.3 * random());
+    END LOOP;
+    RETURN embedsidecar.end_action(entry.audit_id, done, (done NOT LIKE 'already%')::integer);
+END $$;
+COMMENT ON FUNCTION embedsidecar.take_place(text, text, boolean, boolean, interval, boolean, text) IS
+    'What model_switch and model_rollback do.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.model_switch(pipeline text, force boolean DEFAULT false,
+    patience interval DEFAULT '30 s', dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT embedsidecar.take_place('model_switch', pipeline, true, force, patience, dry_run, said_by)
+$$;
+COMMENT ON FUNCTION embedsidecar.model_switch(text, boolean, interval, boolean, text) IS
+    'Has the next generation of a pipeline serve, in this transaction, once it is complete: its vectors get the name '
+    'of those that served, and questions are embedded by its model. The other is kept true until model_drop_old. '
+    'force: though rows are stale or failed, or an index is missing. Returns switched, already_switched or, with '
+    'dry_run, would_be_switched.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.model_rollback(pipeline text, force boolean DEFAULT false,
+    patience interval DEFAULT '30 s', dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT embedsidecar.take_place('model_rollback', pipeline, false, force, patience, dry_run, said_by)
+$$;
+COMMENT ON FUNCTION embedsidecar.model_rollback(text, boolean, interval, boolean, text) IS
+    'Has the previous generation of a pipeline serve again: model_switch the other way. Returns rolled_back, '
+    'already_rolled_back or, with dry_run, would_be_rolled_back.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.model_drop_old(pipeline text, patience interval DEFAULT '30 s',
+    dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    id    integer := embedsidecar.pipeline_meant(model_drop_old.pipeline);
+    o     embedsidecar.pipeline;
+    b     record;
+    what  text;
+    entry embedsidecar.audit_log;
+    done  text;
+    until timestamptz;
+    before text := current_setting('lock_timeout');
+BEGIN
+    SELECT p.* INTO o FROM embedsidecar.pipeline AS p WHERE p.beside = id;
+    entry := embedsidecar.begin_action('model_drop_old', id, jsonb_build_object('model', o.model),
+        model_drop_old.said_by, model_drop_old.dry_run);
+    IF o.pipeline_id IS NULL THEN
+        RETURN CASE WHEN model_drop_old.dry_run THEN 'nothing_to_drop'
+            ELSE embedsidecar.end_action(entry.audit_id, 'nothing_to_drop', 0) END;
+    END IF;
+    done := CASE WHEN o.served THEN 'dropped_previous' ELSE 'dropped_next' END;
+    SELECT * INTO b FROM embedsidecar.destination_of(o.pipeline_id);
+    IF b.relation IS NOT NULL THEN
+        what := CASE WHEN o.destination_column IS NULL THEN format('DROP TABLE %s', b.quoted)
+            ELSE format('ALTER TABLE %s DROP COLUMN %I', b.quoted, b.column_name) END;
+        IF NOT (SELECT pg_has_role(current_user, c.relowner, 'USAGE') FROM pg_class AS c WHERE c.oid = b.relation) THEN
+            RAISE EXCEPTION 'model_drop_old: role "%" may not drop what is in %', current_user, b.quoted
+                USING ERRCODE = 'insufficient_privilege',
+                      HINT = format('the owner runs: BEGIN; SET LOCAL lock_timeout = ''50ms''; %s; SELECT '
+                          'embedsidecar.model_drop_old(%L); COMMIT;', what, model_drop_old.pipeline);
+        END IF;
+    END IF;
+    IF model_drop_old.dry_run THEN
+        RETURN 'would_be_' || done;
+    END IF;
+    until := clock_timestamp() + model_drop_old.patience;
+    LOOP
+        BEGIN
+            PERFORM set_config('lock_timeout', '50ms', true);
+            IF b.relation IS NOT NULL THEN
+                EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', b.relation::regclass);
+            END IF;
+            -- The row that does not serve, as it is now: a switch may have come first.
+            PERFORM FROM embedsidecar.pipeline AS p
+            WHERE  p.pipeline_id = o.pipeline_id AND p.beside = id AND p.switches = o.switches FOR UPDATE;
+            IF NOT FOUND THEN
+                RAISE EXCEPTION 'model_drop_old: the generations of "%" were switched meanwhile',
+                    model_drop_old.pipeline USING ERRCODE = 'object_not_in_prerequisite_state',
+                    HINT = 'look at what serves now, and ask again';
+            END IF;
+            IF b.relation IS NOT NULL THEN
+                PERFORM embedsidecar.unpublish_column(b.relation, b.attnum)
+                WHERE   o.destination_column IS NOT NULL;
+                EXECUTE what;
+            END IF;
+            -- Tasks and ledger follow in portions, by a sidecar.
+            DELETE FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = o.pipeline_id;
+            PERFORM pg_notify('embedsidecar_waiting', '');
+            PERFORM set_config('lock_timeout', before, true);
+            EXIT;
+        EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+            PERFORM embedsidecar.no_moment('model_drop_old', ARRAY[b.relation], until);
+        END;
+        PERFORM pg_sleep(0.1 + 0.3 * random());
+    END LOOP;
+    RETURN embedsidecar.end_action(entry.audit_id, done, 1);
+END $$;
+COMMENT ON FUNCTION embedsidecar.model_drop_old(text, interval, boolean, text) IS
+    'Takes away the generation of a pipeline that does not serve, with its vectors: there is no way back to it. '
+    'Returns dropped_previous, dropped_next, nothing_to_drop or, with dry_run, would_be_ and that.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.unpublish_column(relation oid, attnum smallint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    p record;
+BEGIN
+    FOR p IN SELECT u.pubname, r.prrelid::regclass AS name, (SELECT string_agg(quote_ident(a.attname), ', ')
+                        FROM pg_attribute AS a WHERE a.attrelid = r.prrelid AND NOT a.attisdropped
+                            AND a.attnum <> unpublish_column.attnum
+                            AND a.attnum = ANY (string_to_array(to_jsonb(r) ->> 'prattrs', ' ')::smallint[])) AS rest
+             FROM   pg_publication_rel AS r JOIN pg_publication AS u ON u.oid = r.prpubid
+             WHERE  r.prrelid = unpublish_column.relation
+                    AND unpublish_column.attnum = ANY (string_to_array(to_jsonb(r) ->> 'prattrs', ' ')::smallint[])
+    LOOP
+        EXECUTE format('ALTER PUBLICATION %I DROP TABLE ONLY %s', p.pubname, p.name);
+        EXECUTE format('ALTER PUBLICATION %I ADD TABLE ONLY %s (%s)', p.pubname, p.name, p.rest);
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION embedsidecar.unpublish_column(oid, smallint) IS
+    'Takes a column out of the lists of publications, which would keep it from being dropped.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.model_change(pipeline text, model text, plugin text DEFAULT NULL,
+    dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    id    integer := embedsidecar.pipeline_meant(model_change.pipeline);
+    l     embedsidecar.pipeline;
+    o     embedsidecar.pipeline;
+    entry embedsidecar.audit_log;
+BEGIN
+    IF concat(model_change.model, model_change.plugin) = '' THEN
+        RAISE EXCEPTION 'model_change: name the model' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF length(model_change.model) > 500 OR nullif(model_change.model, '') !~ '^[[:alnum:]][[:alnum:] ._:/@+=-]*$'
+       OR nullif(model_change.plugin, '') !~ '^[[:alnum:]][[:alnum:]._-]{0,199}$' THEN
+        RAISE EXCEPTION 'model_change: "%" is no name of a model, or of the plugin that runs it',
+            left(concat_ws(' by ', model_change.model, model_change.plugin), 200)
+            USING ERRCODE = 'invalid_parameter_value',
+                  HINT = 'name them as the configuration does; others are changed by embedsidecar model change';
+    END IF;
+    SELECT p.* INTO STRICT l FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = id;
+    SELECT p.* INTO o FROM embedsidecar.pipeline AS p WHERE p.beside = id;
+    IF l.beside IS NOT NULL THEN
+        RAISE EXCEPTION 'model_change: "%" is a generation that does not serve: name its pipeline', l.name
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    IF o.pipeline_id IS NOT NULL THEN
+        IF NOT o.served AND o.model = model_change.model THEN
+            RETURN 'already_under_way';
+        END IF;
+        RAISE EXCEPTION 'model_change: pipeline "%" has a % generation already, of model "%"', l.name,
+            CASE WHEN o.served THEN 'previous' ELSE 'next' END, o.model
+            USING ERRCODE = 'object_not_in_prerequisite_state',
+                  HINT = format('take it away first: SELECT embedsidecar.model_drop_old(%L);', l.name);
+    END IF;
+    entry := embedsidecar.begin_action('model_change', id, jsonb_strip_nulls(jsonb_build_object('model',
+        model_change.model, 'plugin', model_change.plugin)), model_change.said_by, model_change.dry_run);
+    IF model_change.dry_run THEN
+        RETURN 'would_be_requested';
+    END IF;
+    UPDATE embedsidecar.pipeline AS p
+    SET    wish = jsonb_strip_nulls(jsonb_build_object('model', model_change.model, 'plugin', model_change.plugin))
+    WHERE  p.pipeline_id = id;
+    PERFORM pg_notify('embedsidecar_waiting', '');
+    RETURN embedsidecar.end_action(entry.audit_id, 'requested', 1);
+END $$;
+COMMENT ON FUNCTION embedsidecar.model_change(text, text, text, boolean, text) IS
+    'Has a running sidecar make the next generation of a pipeline, by another model, as embedsidecar model change '
+    'does at once. The view generations tells what became of it. Returns requested, already_under_way or, with '
+    'dry_run, would_be_requested.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.generation_states(one text DEFAULT NULL)
+RETURNS TABLE (pipeline text, role text, pipeline_id integer, model text, plugin text, dims integer,
+    fingerprint text, destination text, state text, reason text, hints text[], pending bigint, failed bigint,
+    scan_phase text, scan_seen bigint, scan_expected bigint, lacks text[], bytes bigint, wanted text, problem text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT coalesce(l.name, p.name), CASE WHEN p.beside IS NULL THEN 'serves' WHEN p.served THEN 'previous' ELSE 'next' END,
+       p.pipeline_id, coalesce(nullif(p.model, ''), p.plugin), p.plugin, p.dims, p.fingerprint,
+       CASE WHEN p.destination_column IS NULL THEN d.quoted ELSE format('%s.%I', d.quoted, d.column_name) END,
+       s.state, s.reason, s.hints, s.pending + s.running + s.retrying, s.failed, s.scan_phase, s.scan_seen,
+       s.scan_expected,
+       CASE WHEN p.beside IS NOT NULL THEN embedsidecar.generation_lacks(p.beside, p.pipeline_id, false) END,
+       CASE WHEN p.destination_column IS NULL THEN pg_total_relation_size(d.relation) END,
+       p.wish ->> 'model', p.wish ->> 'problem'
+FROM   embedsidecar.pipeline AS p LEFT JOIN embedsidecar.pipeline AS l ON l.pipeline_id = p.beside
+       LEFT JOIN LATERAL embedsidecar.destination_of(p.pipeline_id) AS d ON true
+       CROSS JOIN LATERAL embedsidecar.states(one => p.pipeline_id) AS s
+WHERE  generation_states.one IS NULL
+       OR coalesce(p.beside, p.pipeline_id) = embedsidecar.pipeline_meant(generation_states.one)
+ORDER  BY 1, p.beside NULLS FIRST
+$$;
+COMMENT ON FUNCTION embedsidecar.generation_states(text) IS 'What the view generations shows.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.note_wish(pipeline_id integer, model text, problem text) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+UPDATE embedsidecar.pipeline AS p
+SET    wish = CASE WHEN note_wish.problem IS NOT NULL
+           THEN p.wish || jsonb_build_object('problem', left(note_wish.problem, 4000)) END
+WHERE  p.pipeline_id = note_wish.pipeline_id AND coalesce(p.wish ->> 'model', '') = coalesce(note_wish.model, '')
+$$;
+COMMENT ON FUNCTION embedsidecar.note_wish(integer, text, text) IS
+    'For sidecars: what became of a change of a model that was asked for.';
