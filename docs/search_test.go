@@ -544,7 +544,8 @@ func TestSQL_ExamplesRun(t *testing.T) {
 	r.sh(`embedsidecar run --once --pipeline 'docs: title, body -> table docs_embedding'`)
 	r.db.RunRole()
 	_, operator := r.db.SQLRoles()
-	r.db.MustExec("GRANT SELECT ON docs TO " + operator)
+	r.db.MustExec("GRANT SELECT, UPDATE ON docs TO " + operator)
+	r.db.MustExec("GRANT EXECUTE ON FUNCTION embedsidecar.hint TO " + operator)
 	scripts := blocks(read(t, "sql.md"), "sql")
 	if len(scripts) < 4 {
 		t.Fatalf("sql.md shows %d scripts", len(scripts))

@@ -29,6 +29,9 @@ type Change struct {
 	CommittedAt time.Time
 	// Unchanged is what the row's ledger entry must be like for the change to be dropped; nil if it must be looked at.
 	Unchanged pipeline.Pattern
+	Seen      pipeline.Seen // the row as its writer saw it, who says that it needs no new vector; nil: he does not
+	Later     bool          // it is not worked at once
+	Said      bool          // its lane is what its transaction said
 }
 
 // first is the LSN of the oldest commit that the change stands for.
@@ -211,14 +214,15 @@ func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, to
 		lasts    = make([]string, n)
 		times    = make([]time.Time, n)
 		patterns = make([][]byte, n)
+		seens    = make([][]byte, n)
 	)
 	for i, c := range changes {
-		ids[i], keys[i], lanes[i], xids[i], firsts[i], lasts[i], times[i], patterns[i] =
-			c.PipelineID, c.RowKey, int16(c.Lane), int64(c.XID), c.first().String(), c.LSN.String(), c.CommittedAt, c.Unchanged
+		ids[i], keys[i], lanes[i], xids[i], firsts[i], lasts[i], times[i], patterns[i], seens[i] = c.PipelineID, c.RowKey,
+			int16(c.Lane), int64(c.XID), c.first().String(), c.LSN.String(), c.CommittedAt, c.Unchanged, c.Seen
 	}
 	err = tx.QueryRow(ctx, sqlfiles.Query("enqueue_tasks"), pgx.StrictNamedArgs{
 		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "first_lsns": firsts, "last_lsns": lasts,
-		"committed_ats": times, "patterns": patterns,
+		"committed_ats": times, "patterns": patterns, "seens": seens,
 	}).Scan(&done.Made, &done.Joined, &done.Own, &done.Dropped, &touched)
 	if err != nil {
 		return Enqueued{}, nil, fmt.Errorf("enqueue %d changes: %w", n, err)
@@ -243,6 +247,7 @@ func Merge(changes []Change) (merged []Change, dropped int) {
 			if before.Unchanged == nil || !slices.Equal(before.Unchanged, c.Unchanged) {
 				c.Unchanged = nil
 			}
+			c.Seen, c.Later = before.Seen.With(c.Seen), before.Later && c.Later
 			kept[n-1] = c
 			dropped++
 			continue

@@ -60,6 +60,7 @@ type Task struct {
 	LastLSN     pglogrepl.LSN
 	CommittedAt time.Time
 	EnqueuedAt  time.Time
+	Seen        pipeline.Seen // the row as its writer saw it, who says that it needs no new vector; nil: it may need one
 }
 
 // AloneAfter is the number of losses from which on a task is leased alone. DeadAfter is the number of embedder deaths

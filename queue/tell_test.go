@@ -27,6 +27,7 @@ var told = []struct{ key, state, verdict, ledger, task string }{
 	{"10", "failed", "dead_letter", "", "failed"},
 	{"11", "pending", "not_at_work", `NULL, '\x0000000000000000', 1`, "retrying"},
 	{"12", "", "unknown", "", ""},
+	{"13", "skipped", "skipped", `'x', '\x01', 1`, "skip"},
 }
 
 // TestP10_SQLTellsOfRows: where each row stands, joined by the table's own key, and each row's story, as the role that
@@ -36,7 +37,7 @@ func TestP10_SQLTellsOfRows(t *testing.T) {
 	f := newFixture(t)
 	f.db.RunRole()
 	readerRole, _ := f.db.SQLRoles()
-	f.db.MustExec(`INSERT INTO docs SELECT i, 'secret text' FROM generate_series(1, 12) AS i`)
+	f.db.MustExec(`INSERT INTO docs SELECT i, 'secret text' FROM generate_series(1, 13) AS i`)
 	f.db.MustExec(`INSERT INTO embedsidecar.worker (instance, version, slot_name) VALUES ('one', 'v', 'slot')`)
 	f.db.MustExec(`GRANT SELECT ON docs TO ` + readerRole)
 	var states, verdicts []string
@@ -45,7 +46,9 @@ func TestP10_SQLTellsOfRows(t *testing.T) {
 			f.db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, lsn, text_hash, vector_hash, generation)
 				VALUES ($1, $2, '', '0/5', `+r.ledger+`)`, f.id, r.key)
 		}
-		if r.task != "" {
+		if r.task == "skip" {
+			f.db.MustExec(`UPDATE embedsidecar.ledger SET skipped = 'y' WHERE row_key = $1`, r.key)
+		} else if r.task != "" {
 			f.db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, xid, first_lsn, last_lsn, committed_at, due_at, error_class, error_code, error_message)
 				VALUES ($1, $2, $3, 1, '3', '0/6', '0/6', now(), now() + interval '1 h', 'data', 'bad', 'it is bad')`, f.id, r.key, r.task)
 		}

@@ -17,6 +17,15 @@ const maxBatch = 2000
 // buffer collects changes between the reader of the stream and the enqueuer. It is what makes memory a constant: a
 // full one stops the reading, never the feedback.
 type buffer struct {
+	// The reader alone touches these. What a transaction has brought waits for its end, since a hint may come late, and
+	// how urgent it is depends on how large it is.
+	open  []queue.Change // of the transaction that is being read
+	size  int            // of these, in bytes
+	large bool           // it has brought more than is kept open: all of it is in the low lane
+	ready []queue.Change // that wait for room in changes
+	end   pglogrepl.LSN  // a position that is reached when these are in there; 0: none
+	soon  bool           // somebody waits for that
+
 	mu      sync.Mutex
 	changes []queue.Change
 	scans   map[int32][]uint32 // pipelines with changes that do not name their rows: of some partitions, or nil
@@ -41,23 +50,77 @@ func signal(c chan struct{}) {
 	}
 }
 
+// What is kept open of a transaction. A larger one is bulk work: it goes to the low lane, and edits overtake it.
+const (
+	largeTransaction = 10_000
+	largeBytes       = 16 << 20
+)
+
+// add adds a change to the transaction that is being read.
 func (b *buffer) add(c queue.Change) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if len(c.RowKey) > pipeline.MaxKey {
+		b.mu.Lock()
+		defer b.mu.Unlock()
 		b.tooLong++
 		return
 	}
-	b.changes, b.inside = append(b.changes, c), true
-	if len(b.changes) >= maxBatch {
-		signal(b.changed)
+	if b.large {
+		b.ready = append(b.ready, bulk(c))
+		return
+	}
+	b.open = append(b.open, c)
+	b.size += len(c.RowKey) + len(c.Unchanged) + len(c.Seen)
+	if len(b.open) <= largeTransaction && b.size <= largeBytes {
+		return
+	}
+	b.large = true
+	for i := range b.open {
+		b.open[i] = bulk(b.open[i])
+	}
+	b.ready, b.open = append(b.ready, b.open...), nil
+}
+
+// bulk is a change in the low lane, which is not worked at once.
+func bulk(c queue.Change) queue.Change {
+	c.Lane, c.Later, c.Said = pipeline.Low, true, true
+	return c
+}
+
+// hint gives the changes of the transaction that is being read another lane, unless it is a large one.
+func (b *buffer) hint(lane pipeline.Lane) {
+	for i := range b.open {
+		c := &b.open[i]
+		c.Lane, c.Later, c.Said = lane, lane == pipeline.Low || c.Seen != nil, true
 	}
 }
 
-// full reports whether nothing more is to be added.
-func (b *buffer) full() bool {
+// pour moves what is ready to where the enqueuer takes it, and reports whether nothing more is to be added until it
+// does.
+func (b *buffer) pour() (full bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if n := min(len(b.ready), maxBatch-len(b.changes)); n > 0 {
+		b.inside = true
+		switch all := n == len(b.ready); {
+		case all && b.changes == nil:
+			b.changes, b.ready = b.ready, nil
+		case all:
+			b.changes = append(b.changes, b.ready...)
+			if b.open == nil { // the next transaction takes its room
+				b.open = b.ready[:0]
+			}
+			b.ready = nil
+		default:
+			b.changes, b.ready = append(b.changes, b.ready[:n]...), b.ready[n:]
+		}
+		if len(b.changes) >= maxBatch {
+			signal(b.changed)
+		}
+	}
+	if len(b.ready) == 0 && b.end != 0 {
+		b.committedLocked(b.end, b.soon)
+		b.ready, b.end, b.soon = nil, 0, false
+	}
 	return len(b.changes) >= maxBatch
 }
 
@@ -105,10 +168,20 @@ func (b *buffer) reachedLocked() bool {
 	return n > 0
 }
 
-// commit says that everything before end is in here or was taken.
+// commit says that everything before end was added: the transaction that was being read is over, or there was none.
 func (b *buffer) commit(end pglogrepl.LSN, hurry bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	if len(b.ready) == 0 {
+		b.ready, b.open = b.open, nil
+	} else {
+		b.ready, b.open = append(b.ready, b.open...), nil
+	}
+	b.size, b.large = 0, false
+	b.end, b.soon = max(b.end, end), b.soon || hurry
+	b.pour()
+}
+
+// committedLocked says that everything before end is in here or was taken.
+func (b *buffer) committedLocked(end pglogrepl.LSN, hurry bool) {
 	b.upTo = max(b.upTo, end)
 	left := len(b.changes) > 0 || len(b.scans) > 0
 	// All of a large transaction may have been taken before its end. Were its end not saved at once, a restart would

@@ -1,8 +1,11 @@
 package replication
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -17,15 +20,24 @@ func TestBuffer_SavesTheEndOfATransactionThatWasTakenBeforeIt(t *testing.T) {
 		}
 	}
 	b := newBuffer()
-	for range maxBatch {
-		b.add(queue.Change{RowKey: "1"})
+	for range largeTransaction + maxBatch/2 {
+		b.add(queue.Change{RowKey: "1", Lane: pipeline.Normal})
 	}
-	if !signalled(b) || !b.full() {
-		t.Fatal("a full buffer does not say so")
+	if signalled(b) {
+		t.Fatal("a transaction that may turn out to be large is handed on")
 	}
-	if got := b.take(); len(got.changes) != maxBatch || got.upTo != 0 || got.hurry {
-		t.Fatalf("took %d changes up to %s, want all and no end", len(got.changes), got.upTo)
+	for taken := 0; b.pour() || taken < largeTransaction+maxBatch/2; {
+		got := b.take()
+		if taken += len(got.changes); len(got.changes) == 0 || len(got.changes) > maxBatch || got.upTo != 0 || got.hurry {
+			t.Fatalf("took %d changes up to %s, want a batch and no end", len(got.changes), got.upTo)
+		}
+		for _, c := range got.changes {
+			if c.Lane != pipeline.Low || !c.Later {
+				t.Fatalf("%+v: of a large transaction, and not in the low lane", c)
+			}
+		}
 	}
+	signalled(b)
 	b.commit(100, false)
 	if !signalled(b) {
 		t.Error("the end of a transaction that was taken before it waits")
@@ -41,5 +53,48 @@ func TestBuffer_SavesTheEndOfATransactionThatWasTakenBeforeIt(t *testing.T) {
 	}
 	if got := b.take(); got.upTo != 300 || got.hurry {
 		t.Errorf("took %+v, want the position, whenever it is worth it", got)
+	}
+}
+
+// TestBuffer_ALargeTransactionEndsWhenAllOfItIsTaken: its position is that of no batch before.
+func TestBuffer_ALargeTransactionEndsWhenAllOfItIsTaken(t *testing.T) {
+	t.Parallel()
+	b := newBuffer()
+	for range largeTransaction {
+		b.add(queue.Change{RowKey: "1", Lane: pipeline.Normal})
+	}
+	b.commit(100, false)
+	n := 0
+	for b.pour() {
+		got := b.take()
+		if n += len(got.changes); (got.upTo == 100) != (n == largeTransaction) || got.changes[0].Lane != pipeline.Normal {
+			t.Fatalf("after %d changes up to %s in lane %d", n, got.upTo, got.changes[0].Lane)
+		}
+	}
+	if n != largeTransaction {
+		t.Errorf("%d of %d changes were taken", n, largeTransaction)
+	}
+}
+
+// TestBuffer_AHintIsForAllOfATransaction: also for what came before it, and for nothing else.
+func TestBuffer_AHintIsForAllOfATransaction(t *testing.T) {
+	t.Parallel()
+	b := newBuffer()
+	seen := pipeline.NewSeen(true)
+	b.add(queue.Change{RowKey: "before", Lane: pipeline.Normal})
+	b.commit(100, false)
+	b.add(queue.Change{RowKey: "1", Lane: pipeline.Normal})
+	b.add(queue.Change{RowKey: "2", Lane: pipeline.Normal, Seen: seen, Later: true})
+	b.hint(pipeline.Urgent)
+	b.commit(200, false)
+	b.add(queue.Change{RowKey: "3", Lane: pipeline.Normal})
+	b.hint(pipeline.Low)
+	b.commit(300, false)
+	var lanes []string
+	for _, c := range b.take().changes {
+		lanes = append(lanes, fmt.Sprint(c.RowKey, " ", c.Lane, " ", c.Later))
+	}
+	if want := []string{"before 1 false", "1 3 false", "2 3 true", "3 0 true"}; !slices.Equal(lanes, want) {
+		t.Errorf("%q, want %q", lanes, want)
 	}
 }

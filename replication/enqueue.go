@@ -109,6 +109,9 @@ func (ses *session) direct(ctx context.Context, t *taken) (worked bool, embeddin
 
 // save makes what is left of a batch durable, with its position, and tells the reader.
 func (ses *session) save(ctx context.Context, t *taken, saved *checkpoint) error {
+	if ses.s.o.Prioritise != nil && len(t.changes) > 0 {
+		ses.s.o.Prioritise(ctx, t.changes)
+	}
 	b := queue.Batch{
 		Slot: ses.s.o.Slot, Epoch: ses.epoch, Changes: t.changes, Scans: t.scans,
 		ScanReason: "changes that do not name their rows",

@@ -74,6 +74,7 @@ func TestP2_OnlyWhatIsStoredIsDurable(t *testing.T) {
 		for range maxBatch { // of a transaction whose end was not read yet
 			ses.buffer.add(queue.Change{RowKey: "1"})
 		}
+		ses.buffer.commit(0, false)
 		synctest.Wait()
 		if b := <-stored; len(b.Changes) != maxBatch || b.Checkpoint != 0 || b.Epoch != 3 || b.Slot != "docs" ||
 			len(ses.durable) != 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 )
 
@@ -71,12 +72,40 @@ func (ses *session) commit(m *pglogrepl.CommitMessage) error {
 
 func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDecodingMessage) {
 	switch {
+	case m.Transactional && m.Prefix == walmsg.HintPrefix && ses.tx != nil && !ses.skip:
+		ses.hinted(ctx, m.Content)
 	case m.Transactional || ses.tx != nil:
 	case m.Prefix == walmsg.Wait:
 		ses.waitedFor(m.LSN)
 		ses.gather(ctx)
 	case m.Prefix == walmsg.Ask && ses.s.o.Asked != nil:
 		ses.s.o.Asked(m.Content)
+	}
+}
+
+// hinted heeds what the writer of the transaction says of its changes, if he was allowed to.
+func (ses *session) hinted(ctx context.Context, content []byte) {
+	const apart = time.Minute
+	s, tx := ses.s, ses.tx
+	h, err := walmsg.ReadHint(s.o.HintKey, content, tx.begin.Xid)
+	switch {
+	case err != nil || s.o.HintKey == nil:
+		if n := s.stats.Forged.Add(1); time.Since(ses.warned) > apart {
+			ses.warned = time.Now()
+			s.o.Log.WarnContext(ctx, "hints ignored: embedsidecar.hint has not made them, so somebody has written them who "+
+				"may not", "hints", n, "xid", tx.begin.Xid)
+		}
+	case h == walmsg.Skip:
+		s.stats.Skips.Add(1)
+		tx.skip = true
+	default:
+		tx.hinted, tx.skip, tx.lane = true, false, pipeline.Urgent
+		counter := &s.stats.Urgent
+		if h == walmsg.Low {
+			tx.lane, counter = pipeline.Low, &s.stats.Low
+		}
+		counter.Add(1)
+		ses.buffer.hint(tx.lane)
 	}
 }
 

@@ -1,14 +1,18 @@
 package replication
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/jackc/pglogrepl"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 )
 
 // The messages of pgoutput, as bytes.
@@ -64,7 +68,7 @@ func TestDecode_OfATransactionOneTaskForEachRow(t *testing.T) {
 		beginBytes(1000, 77), []byte("Y\x00\x00\x00\x01public\x00x\x00"), []byte("O\x00\x00\x00\x00\x00\x00\x00\x01a\x00"),
 		rowBytes(insertOf1, "1", "t", "b", "[1]"), rowBytes(updateOf1, "2", "t", "b", "[1]"),
 		rowBytes(deleteOf1, "3", "", "", ""), truncateBytes(1), commitBytes(1010))
-	got := ses.buffer.take()
+	got := all(ses.buffer)
 	if !slices.Equal(keysOf(got.changes), []string{"1", "2", "3"}) || !slices.Equal(scansOf(got), []int32{7}) ||
 		got.upTo != 1010 || ses.tx != nil {
 		t.Errorf("rows %q, scans %v, up to %s", keysOf(got.changes), got.scans, got.upTo)
@@ -87,7 +91,7 @@ func TestDecode_SkipsWhatWasDurableBefore(t *testing.T) {
 	ses.start = 2000
 	decodeAll(t, ses, beginBytes(1000, 77), rowBytes(insertOf1, "1", "t", "b", "[1]"), commitBytes(1010),
 		beginBytes(2000, 78), rowBytes(insertOf1, "2", "t", "b", "[1]"), commitBytes(2010))
-	if got := ses.buffer.take(); !slices.Equal(keysOf(got.changes), []string{"2"}) || ses.s.stats.Replayed.Load() != 1 {
+	if got := all(ses.buffer); !slices.Equal(keysOf(got.changes), []string{"2"}) || ses.s.stats.Replayed.Load() != 1 {
 		t.Errorf("rows %q, %d transactions came again", keysOf(got.changes), ses.s.stats.Replayed.Load())
 	}
 }
@@ -102,7 +106,7 @@ func TestP6_AWriteBackIsToBeComparedWithTheLedger(t *testing.T) {
 	for _, message := range [][]byte{messageBytes(1, "embedsidecar", []byte("anything")), messageBytes(1, "other", nil)} {
 		ses := opened(docs(func(*pipeline.Pipeline) {}))
 		decodeAll(t, ses, beginBytes(1000, 77), message, rowBytes(updateOf1, "1", "t", "b", "[1,2.5]"), commitBytes(1010))
-		if got := ses.buffer.take(); len(got.changes) != 1 || !slices.Equal(got.changes[0].Unchanged, want) {
+		if got := all(ses.buffer); len(got.changes) != 1 || !slices.Equal(got.changes[0].Unchanged, want) {
 			t.Errorf("changes %+v, want one that the ledger may drop if it is like %q", got.changes, want)
 		}
 	}
@@ -119,7 +123,7 @@ func TestRoutes_LeadFromAPartitionToItsRoot(t *testing.T) {
 	if err := ses.change(9, tupleOf(values("1", "t", "b", "NULL")), nil, true); err != nil {
 		t.Fatal(err)
 	}
-	if got := ses.buffer.take(); !slices.Equal(keysOf(got.changes), []string{"1"}) {
+	if got := all(ses.buffer); !slices.Equal(keysOf(got.changes), []string{"1"}) {
 		t.Errorf("rows %q", keysOf(got.changes))
 	}
 }
@@ -132,7 +136,7 @@ func TestKeepalive_WithinATransactionMovesNothing(t *testing.T) {
 	if reply, err := ses.copyData(t.Context(), keepalive(5000, true).Data); err != nil || !reply {
 		t.Fatal(reply, err)
 	}
-	if got := ses.buffer.take(); got.upTo != 0 || ses.pos.received >= 5000 {
+	if got := all(ses.buffer); got.upTo != 0 || ses.pos.received >= 5000 {
 		t.Errorf("up to %s, received %s", got.upTo, ses.pos.received)
 	}
 }
@@ -146,6 +150,64 @@ func TestDecode_RefusesMessagesThatAreNotWhole(t *testing.T) {
 		ses := opened(docs(func(*pipeline.Pipeline) {}))
 		if err := ses.decode(t.Context(), data); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// hintBytes is a hint of a transaction.
+func hintBytes(key []byte, xid uint64, word string) []byte {
+	body := append(binary.BigEndian.AppendUint64(nil, xid), word...)
+	mac := hmac.New(sha256.New, key)
+	mac.Write(body)
+	return messageBytes(1, walmsg.HintPrefix, append(mac.Sum([]byte{1}), body...))
+}
+
+// A hint counts for the changes of its transaction: urgent and low for all, skip for those that come after it.
+func TestHint_OfATransaction(t *testing.T) {
+	t.Parallel()
+	key := walmsg.HintKey([]byte("secret"))
+	insert := func(id string) []byte { return rowBytes(insertOf1, id, "t", "b", "[1]") }
+	update := func(id string) []byte { return rowBytes(updateOf1, id, "t", "b", "[1]") }
+	for name, c := range map[string]struct {
+		messages                   [][]byte
+		want                       []string
+		urgent, low, skips, forged int64
+	}{
+		"urgent": {[][]byte{insert("1"), hintBytes(key, 77, "u"), update("2")}, []string{"1 3", "2 3"}, 1, 0, 0, 0},
+		"low":    {[][]byte{insert("1"), hintBytes(key, 1<<32|77, "l")}, []string{"1 0 later"}, 0, 1, 0, 0},
+		"skip": {
+			[][]byte{insert("1"), hintBytes(key, 77, "s"), insert("2"), update("3"), rowBytes(deleteOf1, "4", "", "", "")},
+			[]string{"1 1", "2 1 later new", "3 1 later", "4 1"},
+			0, 0, 1, 0,
+		},
+		"skip, and then no more": {
+			[][]byte{hintBytes(key, 77, "s"), update("1"), hintBytes(key, 77, "u"), update("2")},
+			[]string{"1 3 later", "2 3"},
+			1, 0, 1, 0,
+		},
+		"forged": {
+			[][]byte{hintBytes([]byte("guess"), 77, "s"), hintBytes(key, 78, "u"), update("1")}, []string{"1 1"}, 0, 0, 0, 2,
+		},
+	} {
+		ses := opened(docs(func(p *pipeline.Pipeline) { p.Priority = pipeline.Normal }))
+		ses.s.o.HintKey = key
+		decodeAll(t, ses, append(append([][]byte{beginBytes(1000, 77)}, c.messages...), commitBytes(1010))...)
+		var got []string
+		for _, change := range ses.buffer.take().changes {
+			line := fmt.Sprint(change.RowKey, " ", change.Lane)
+			if change.Later {
+				line += " later"
+			}
+			if change.Seen != nil && change.Seen[0] == 1 {
+				line += " new"
+			}
+			got = append(got, line)
+		}
+		s := &ses.s.stats
+		if !slices.Equal(got, c.want) || s.Urgent.Load() != c.urgent || s.Low.Load() != c.low || s.Skips.Load() != c.skips ||
+			s.Forged.Load() != c.forged {
+			t.Errorf("%s: %q, want %q; counted %d %d %d %d", name, got, c.want, s.Urgent.Load(), s.Low.Load(), s.Skips.Load(),
+				s.Forged.Load())
 		}
 	}
 }

@@ -100,7 +100,7 @@ func (ses *session) read(ctx context.Context) error {
 		if waited {
 			ses.nap(ctx)
 		}
-		for ses.buffer.full() {
+		for ses.buffer.pour() {
 			if err := ses.hold(ctx, &next); err != nil {
 				return err
 			}

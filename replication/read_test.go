@@ -194,6 +194,7 @@ func TestP9_AFullBufferStopsReadingAndNotTheFeedback(t *testing.T) {
 		for range maxBatch {
 			ses.buffer.add(queue.Change{RowKey: "1"})
 		}
+		ses.buffer.commit(0, false)
 		m.in <- keepalive(900, false)
 		synctest.Wait()
 		m.in <- keepalive(1000, false)
@@ -213,6 +214,7 @@ func TestP9_AFullBufferStopsReadingAndNotTheFeedback(t *testing.T) {
 		for range maxBatch {
 			ses.buffer.add(queue.Change{RowKey: "1"})
 		}
+		ses.buffer.commit(0, false)
 		m.in <- keepalive(1100, false)
 		if err := stop(); !errors.Is(err, context.Canceled) {
 			t.Errorf("while it holds: %v", err)

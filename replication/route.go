@@ -97,22 +97,9 @@ func (r *route) keyOf(row, old columns) (string, error) {
 func (r *route) patternOf(row, old columns) pipeline.Pattern {
 	p := pipeline.Pattern{}
 	for _, place := range r.watched {
-		c := row[place]
-		if c.DataType == unchanged && old != nil && old[place].DataType != unchanged {
-			c = old[place]
-		}
-		switch c.DataType {
-		case null:
-			p = p.Known(pipeline.SourceHash{}.AppendColumn(nil))
-		case asText:
-			data := c.Data
-			if data == nil {
-				data = []byte{} // pglogrepl gives an empty value as nil; it is not NULL
-			}
-			p = p.Known(pipeline.SourceHash{}.AppendColumn(data))
-		case hashed:
-			p = p.Known(pipeline.SourceHash{}.AppendSum(c.Data))
-		default:
+		if hash := hashOf(row, old, place); hash != nil {
+			p = p.Known(hash)
+		} else {
 			p = p.Unknown(pipeline.ColumnHashSize)
 		}
 	}
@@ -134,6 +121,40 @@ func (r *route) patternOf(row, old columns) pipeline.Pattern {
 	return p.Unknown(pipeline.VectorHashSize)
 }
 
+// hashOf hashes a column of a row as the ledger has it; nil: the WAL does not say what it is.
+func hashOf(row, old columns, place int) pipeline.SourceHash {
+	c := row[place]
+	if c.DataType == unchanged && old != nil && old[place].DataType != unchanged {
+		c = old[place]
+	}
+	switch c.DataType {
+	case null:
+		return pipeline.SourceHash{}.AppendColumn(nil)
+	case asText:
+		data := c.Data
+		if data == nil {
+			data = []byte{} // pglogrepl gives an empty value as nil; it is not NULL
+		}
+		return pipeline.SourceHash{}.AppendColumn(data)
+	case hashed:
+		return pipeline.SourceHash{}.AppendSum(c.Data)
+	}
+	return nil
+}
+
+// seen is what a writer saw who says that a row needs no new vector; nil where what the text reads is not known: then
+// nobody can tell whether the row is still what he saw.
+func (r *route) seen(row, old columns, insert bool) pipeline.Seen {
+	if r.blind {
+		return nil
+	}
+	s := pipeline.NewSeen(insert)
+	for _, place := range r.watched {
+		s = s.Append(hashOf(row, old, place))
+	}
+	return s
+}
+
 // change adds what a change of a row means for the pipeline. One that does not name its row asks for a scan: the WAL
 // is that of a time when the table had another key or replica identity than now.
 func (r *route) change(tx *transaction, row, old columns, insert bool, sink *buffer) {
@@ -146,7 +167,11 @@ func (r *route) change(tx *transaction, row, old columns, insert bool, sink *buf
 			row = old
 		}
 		if key, err = r.keyOf(row, nil); err == nil {
-			sink.add(tx.change(r.pipeline, key, nil))
+			c := tx.change(r.pipeline, key, nil)
+			if tx.skip && insert {
+				c.Seen, c.Later = r.seen(row, nil, true), true
+			}
+			sink.add(c)
 		}
 	}
 	if err != nil {
@@ -177,16 +202,29 @@ func (r *route) update(tx *transaction, row, old columns, sink *buffer) error {
 		sink.add(tx.change(r.pipeline, key, nil))
 		return nil
 	}
-	sink.add(tx.change(r.pipeline, key, r.patternOf(row, old)))
+	c := tx.change(r.pipeline, key, r.patternOf(row, old))
+	if tx.skip {
+		c.Seen, c.Later = r.seen(row, old, false), true
+	}
+	sink.add(c)
 	return nil
 }
 
 // transaction is the one being decoded.
-type transaction struct{ begin *pglogrepl.BeginMessage }
+type transaction struct {
+	begin  *pglogrepl.BeginMessage
+	hinted bool          // its writer has said how urgent it is:
+	lane   pipeline.Lane // so much
+	skip   bool          // what comes now needs no new vector
+}
 
 func (tx *transaction) change(p *pipeline.Pipeline, key string, unchanged pipeline.Pattern) queue.Change {
-	return queue.Change{
+	c := queue.Change{
 		PipelineID: p.ID, RowKey: key, Lane: p.Priority, XID: tx.begin.Xid, LSN: tx.begin.FinalLSN,
 		CommittedAt: tx.begin.CommitTime, Unchanged: unchanged,
 	}
+	if tx.hinted {
+		c.Lane, c.Later, c.Said = tx.lane, tx.lane == pipeline.Low, true
+	}
+	return c
 }

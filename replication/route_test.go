@@ -66,6 +66,12 @@ func keysOf(changes []queue.Change) []string {
 	return keys
 }
 
+// all takes what was added, as if the transaction were over.
+func all(b *buffer) taken {
+	b.commit(0, false)
+	return b.take()
+}
+
 // scansOf are the pipelines whose rows are to be compared, in order.
 func scansOf(t taken) []int32 { return slices.Sorted(maps.Keys(t.scans)) }
 
@@ -141,7 +147,7 @@ func TestRoute_UpdatesNameTheirRows(t *testing.T) {
 	} {
 		r, b := newRoute(docs(c.change), announced("id", "title", "body", "embedding")), newBuffer()
 		r.change(begun(), c.row, c.old, false, b)
-		got := b.take()
+		got := all(b)
 		if !slices.Equal(keysOf(got.changes), c.keys) || (len(got.scans) > 0) != c.scan {
 			t.Errorf("%s: rows %q, scans %v; want rows %q, a scan: %t", name, keysOf(got.changes), got.scans, c.keys, c.scan)
 		}
@@ -154,7 +160,7 @@ func TestRoute_InsertsAndDeletesAreLookedAt(t *testing.T) {
 	r.change(begun(), values("1", "t", "b", "NULL"), nil, true, b)
 	r.change(begun(), nil, values("2", "NULL", "NULL", "NULL"), false, b)
 	r.change(begun(), nil, values("NULL", "NULL", "NULL", "NULL"), false, b) // another replica identity
-	got := b.take()
+	got := all(b)
 	if !slices.Equal(keysOf(got.changes), []string{"1", "2"}) || !slices.Equal(scansOf(got), []int32{7}) {
 		t.Fatalf("rows %q, scans %v", keysOf(got.changes), got.scans)
 	}
@@ -267,7 +273,7 @@ func TestUpdate_KnowsLongValuesByTheirHashes(t *testing.T) {
 	row[0] = short
 	sink := newBuffer()
 	r.change(begun(), row, nil, false, sink)
-	if got := sink.take(); len(got.changes)+len(got.scans) > 0 || got.tooLong != 1 {
+	if got := all(sink); len(got.changes)+len(got.scans) > 0 || got.tooLong != 1 {
 		t.Errorf("a key that is too long: %+v", got)
 	}
 }
@@ -296,7 +302,7 @@ func TestSession_WhatItReadsOfATransaction(t *testing.T) {
 	if err := ses.commit(&pglogrepl.CommitMessage{TransactionEndLSN: 1010}); err != nil {
 		t.Fatal(err)
 	}
-	if got := ses.buffer.take(); !slices.Equal(keysOf(got.changes), []string{"1"}) ||
+	if got := all(ses.buffer); !slices.Equal(keysOf(got.changes), []string{"1"}) ||
 		!slices.Equal(scansOf(got), []int32{7}) || got.upTo != 1010 {
 		t.Errorf("rows %q, scans %v up to %s", keysOf(got.changes), got.scans, got.upTo)
 	}
@@ -304,7 +310,7 @@ func TestSession_WhatItReadsOfATransaction(t *testing.T) {
 	ses.s.SetPipelines(nil)
 	ses.tx = begun()
 	if err := ses.change(1, tupleOf(values("2", "t", "b", "NULL")), nil, true); err != nil ||
-		len(ses.buffer.take().changes) != 0 {
+		len(all(ses.buffer).changes) != 0 {
 		t.Errorf("%v: a change of a table that no pipeline reads was taken", err)
 	}
 	if ses.s.stats.Changes.Load() != 2 || ses.s.stats.Transactions.Load() != 1 {
@@ -324,7 +330,7 @@ func TestSession_SkipsWhatWasHandled(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	if got := ses.buffer.take(); len(got.changes)+len(got.scans) != 0 || ses.s.stats.Replayed.Load() != 1 || ses.skip {
+	if got := all(ses.buffer); len(got.changes)+len(got.scans) != 0 || ses.s.stats.Replayed.Load() != 1 || ses.skip {
 		t.Errorf("%+v was taken, %d transactions are told to be replayed", got, ses.s.stats.Replayed.Load())
 	}
 }
@@ -373,7 +379,7 @@ func TestSession_ABlindTableIsScanned(t *testing.T) {
 	if err := ses.change(1, tupleOf(values("1", "t", "b", "NULL")), nil, true); err != nil {
 		t.Fatal(err)
 	}
-	if got := ses.buffer.take(); len(got.changes) != 0 || fmt.Sprint(scansOf(got)) != "[7]" {
+	if got := all(ses.buffer); len(got.changes) != 0 || fmt.Sprint(scansOf(got)) != "[7]" {
 		t.Errorf("rows %q, scans %v", keysOf(got.changes), got.scans)
 	}
 }
@@ -384,20 +390,22 @@ func TestBuffer_IsBounded(t *testing.T) {
 	t.Parallel()
 	b := newBuffer()
 	for i := range maxBatch {
-		if b.full() {
+		if b.pour() {
 			t.Fatalf("it is full after %d", i)
 		}
 		b.add(queue.Change{RowKey: "k"})
+		b.commit(0, false)
 	}
 	b.add(queue.Change{RowKey: strings.Repeat("k", pipeline.MaxKey+1)})
 	if got := b.take(); len(got.changes) != maxBatch || got.tooLong != 1 {
 		t.Errorf("%d changes, %d too long", len(got.changes), got.tooLong)
 	}
-	if b.full() {
+	if b.pour() {
 		t.Error("it is full after all was taken")
 	}
 	// The end of a transaction of which everything was taken before is saved at once.
 	b.add(queue.Change{RowKey: "k"})
+	b.commit(0, false)
 	b.take()
 	b.commit(50, false)
 	if got := b.take(); !got.hurry || got.upTo != 50 {

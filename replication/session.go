@@ -29,6 +29,7 @@ type session struct {
 	durable   chan pglogrepl.LSN // the enqueuer tells the reader
 	relations map[uint32]*relation
 	tx        *transaction
+	warned    time.Time // when hints were told of last that are ignored
 	hurried   time.Time // when the last of them was heeded that asks for a position
 	pestered  time.Time // when messages of strangers, or one by which somebody waits, came last
 	skip      bool      // the transaction being decoded was handled before a restart

@@ -44,13 +44,16 @@ type Options struct {
 	Failover bool
 	// Direct works changes at once that need no task; nil: all are enqueued.
 	Direct func(ctx context.Context, epoch int64, changes []queue.Change) (Directed, error)
+	// Prioritise gives changes that are to be enqueued the lanes that their rows say they are in; nil: none say so.
+	Prioritise func(ctx context.Context, changes []queue.Change)
 	// Enqueued is told of changes that are durable in the queue, and of when they were taken from the stream; nil: nobody
 	// wants to know.
 	Enqueued func(ctx context.Context, changes []queue.Change, taken time.Time)
 	// Asked is given the content of each message by which somebody asks for a vector. It returns at once, and keeps
 	// nothing of what it is given. nil: nobody answers.
-	Asked  func(content []byte)
-	Repair func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
+	Asked   func(content []byte)
+	HintKey []byte                          // that hints of transactions are signed with; nil: none is heeded
+	Repair  func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
 	// called before each session: hands in the pipelines as they are now; may be nil
 	Prepare      func(ctx context.Context) error
 	OnCatalogue  func()          // called when a pipeline's table or status changed
@@ -85,6 +88,10 @@ type Stats struct {
 	DurableLSN     atomic.Uint64
 	ServerLSN      atomic.Uint64
 	LastMessageAt  atomic.Int64 // Unix nanoseconds
+	Urgent         atomic.Int64 // hints of transactions, and the next two
+	Low            atomic.Int64
+	Skips          atomic.Int64
+	Forged         atomic.Int64 // hints that our function has not made
 	Strange        atomic.Int64 // logical messages that cannot be ours: they were read past
 	Heartbeats     atomic.Int64 // looks at the catalogue that failed
 	CatalogueScans atomic.Int64 // scans asked for because a table changed in a way the WAL does not tell

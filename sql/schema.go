@@ -27,7 +27,7 @@ var ErrBeforeFirst = errors.New("the schema embedsidecar is of a program before 
 // wholes are the functions and views, in the order in which they can be made: each upgrade makes all of them.
 var wholes = []string{
 	"functions/wait", "functions/states", "functions/actions", "functions/explain", "functions/notify", "functions/search",
-	"functions/generations", "functions/configuration",
+	"functions/hint", "functions/generations", "functions/configuration",
 	"views/status", "views/progress", "views/tasks", "views/dead_letters", "views/errors", "views/slots", "views/workers",
 	"views/pipelines", "views/generations", "views/health", "views/audit", "views/row_state", "views/lanes",
 	"views/indexes", "views/configuration",

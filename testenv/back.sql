@@ -19,6 +19,10 @@ UPDATE embedsidecar.schema_version SET version = 10;
 DROP TABLE IF EXISTS embedsidecar.init_lock, embedsidecar.index_lock;
 ALTER TABLE embedsidecar.scan DROP COLUMN IF EXISTS gap;
 ALTER TABLE embedsidecar.scan DROP partitions, DROP lost;
+ALTER TABLE embedsidecar.task DROP COLUMN IF EXISTS seen;
+ALTER TABLE embedsidecar.ledger DROP COLUMN IF EXISTS skipped CASCADE;
+ALTER TABLE embedsidecar.lsn_checkpoint DROP COLUMN IF EXISTS hints_ignored CASCADE;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN IF EXISTS priority_expression CASCADE;
 DROP VIEW IF EXISTS embedsidecar.generations;
 -- beside stays, empty: views read it.
 DELETE FROM embedsidecar.pipeline WHERE beside IS NOT NULL;

@@ -64,13 +64,13 @@ func (c *verifyCommand) run(ctx context.Context, env *environment) (err error) {
 
 func (c *verifyCommand) show(env *environment, list []verbs.Verified) error {
 	columns := []string{
-		"pipeline", ">rows", ">with text", ">covered", ">missing", ">stale", ">orphans", ">refused", ">sampled", ">differ",
-		"verdict",
+		"pipeline", ">rows", ">with text", ">covered", ">skipped", ">missing", ">stale", ">orphans", ">refused",
+		">sampled", ">differ", "verdict",
 	}
 	err := output.List(env.out, "pipelines", list, columns, func(v *verbs.Verified) []any {
 		return []any{
-			v.Pipeline, v.Rows, v.Wanted, v.Covered, v.Missing, v.Stale, v.Orphans, v.Refused, v.Sampled, v.Differ,
-			v.Verdict(),
+			v.Pipeline, v.Rows, v.Wanted, v.Covered, v.Skipped, v.Missing, v.Stale, v.Orphans, v.Refused,
+			v.Sampled, v.Differ, v.Verdict(),
 		}
 	})
 	if env.out.ForPeople() {

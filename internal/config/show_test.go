@@ -81,6 +81,7 @@ models: [{name: m, plugin: onnx}]
 pipelines:
   - {table: public.docs, columns: [title, body], into: {table: e}, where: "id > 1"}
   - "public.other: a -> v"
+  - {table: rows, columns: [a], into: {table: f}, priority: "case x when 1 then 'low' end"}
 `, Source{
 		Flags: map[string][]string{"workers": {"7"}}, Environ: []string{"EMBEDSIDECAR_LEASE=1m"},
 	})
@@ -103,6 +104,10 @@ pipelines:
 		"pipelines[1].table":       "public.other <- embedsidecar.yaml:7:5",
 		"pipelines[1].columns":     "a <- embedsidecar.yaml:7:5",
 		"pipelines[1].into.column": "v <- embedsidecar.yaml:7:5",
+		"pipelines[2].table":       "public.rows <- embedsidecar.yaml:8:13",
+		"pipelines[2].columns":     "a <- embedsidecar.yaml:8:28",
+		"pipelines[2].into.table":  "f <- embedsidecar.yaml:8:47",
+		"pipelines[2].priority":    "case x when 1 then 'low' end <- embedsidecar.yaml:8:61",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -189,6 +194,14 @@ func TestJSONSchema(t *testing.T) {
 		if valid(wrong) == nil {
 			t.Errorf("%q is taken", wrong)
 		}
+	}
+	for _, priority := range []string{"low", "(severity)", "case x when 1 then 'low' end", "${P}"} {
+		if err := valid("pipelines: [{table: x, priority: \"" + priority + "\"}]"); err != nil {
+			t.Errorf("priority %s: %v", priority, err)
+		}
+	}
+	if valid("pipelines: [{table: x, priority: soon}]") == nil {
+		t.Error("a priority that is none is taken")
 	}
 	if err := valid("enabled: ${ON}\nslot: {on_lost: \"${X:-stop}\"}"); err != nil {
 		t.Errorf("a variable: %v", err)

@@ -126,7 +126,11 @@ func (p *place) schema() map[string]any {
 				words = append(words, c == "true")
 			}
 		}
-		forms = append(forms, map[string]any{"enum": words}, map[string]any{"type": "string", "pattern": `\$\{`})
+		other := `\$\{`
+		if p.Type == "urgency" { // or an expression
+			other += `|[\s(]`
+		}
+		forms = append(forms, map[string]any{"enum": words}, map[string]any{"type": "string", "pattern": other})
 	default:
 		forms = append(forms, scalar)
 	}

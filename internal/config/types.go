@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ var types = map[string]func(s *Setting, v string) (any, error){
 	"size":       parseSize,
 	"choice":     parseChoice,
 	"second":     func(s *Setting, v string) (any, error) { at, err := s.choose(v); return at == 1, err },
-	"lane":       func(s *Setting, v string) (any, error) { at, err := s.choose(v); return pipeline.Lane(at), err },
+	"urgency":    parseUrgency,
 	"level":      parseLevel,
 	"sha256":     func(_ *Setting, v string) (any, error) { return parseSHA256(v) },
 	"slot":       func(_ *Setting, v string) (any, error) { return v, checkSlot(v) },
@@ -74,6 +75,12 @@ func (s *Setting) put(owner reflect.Value, v string) error {
 	value, err := types[s.Type](s, v)
 	if err != nil || value == nil {
 		return err
+	}
+	if u, ok := value.(urgency); ok {
+		fields := s.fields(owner)
+		fields[0].Set(reflect.ValueOf(u.lane))
+		fields[1].SetString(u.expression)
+		return nil
 	}
 	if pair, ok := value.([2]string); ok {
 		for i, field := range s.fields(owner) {
@@ -127,7 +134,7 @@ func (s *Setting) text(owner reflect.Value) string {
 	case time.Duration:
 		return formatDuration(v)
 	case pipeline.Lane:
-		return s.Choices[v]
+		return cmp.Or(fields[1].String(), s.Choices[v])
 	case slog.Level:
 		return strings.ToLower(v.String())
 	case map[string]string:
@@ -158,6 +165,28 @@ func (s *Setting) text(owner reflect.Value) string {
 func (s *Setting) choose(v string) (int, error) {
 	_, err := oneOf(v, s.Choices...)
 	return slices.Index(s.Choices, v), err
+}
+
+// urgency is a lane, or an expression over a row that names one.
+type urgency struct {
+	lane       pipeline.Lane
+	expression string
+}
+
+// parseUrgency reads one of the choices, or an expression: one word that is no name of a lane would be a column, and is
+// more likely a mistake.
+func parseUrgency(s *Setting, v string) (any, error) {
+	v = strings.TrimSpace(v)
+	for lane := range pipeline.Urgent + 1 {
+		if s.Choices[lane] == v {
+			return urgency{lane: lane}, nil
+		}
+	}
+	_, err := s.choose(v)
+	if !strings.ContainsAny(v, " \t\n(") {
+		return nil, err
+	}
+	return urgency{pipeline.Normal, v}, when(invalidAt(v) >= 0, "expected an SQL expression")
 }
 
 // parseChoice reads one of the choices; none is the empty string.

@@ -33,6 +33,7 @@ const (
 	message     = 'M'           // of pgoutput
 	readAhead   = 64 << 10
 	mostDropped = 10_000 // that one stub stands for
+	mostHints   = 64     // of a transaction that are handed on: each is a signature to be checked
 )
 
 // frames shortens what a server sends on a replication connection. It changes nothing else.
@@ -44,6 +45,7 @@ type frames struct {
 	change  *change // that is being shortened
 	wait    []byte  // the last frame by which somebody waits, not handed on yet: it stands for all before
 	dropped uint32  // messages that no stub has told of yet
+	hints   int     // of the transaction that have been handed on
 	last    [dataHeader]byte
 	stubbed [frameHeader + dataHeader + stubSize]byte
 }
@@ -104,6 +106,9 @@ func (f *frames) begin() error {
 			kind = h[withType-1]
 		}
 	}
+	if kind == 'B' {
+		f.hints = 0
+	}
 	if kind == message {
 		if handled, err := f.message(size); handled || err != nil {
 			return err
@@ -143,6 +148,10 @@ func (f *frames) message(size int) (handled bool, err error) {
 	if len(h) > prefix {
 		name, _, ended := bytes.Cut(h[prefix:], []byte{0})
 		ours := ended && walmsg.Ours(h[flags] == 1, name, size-prefix-len(name)-1-4)
+		if ours && string(name) == walmsg.HintPrefix {
+			f.hints++
+			ours = f.hints <= mostHints
+		}
 		if ours && string(name) != walmsg.Wait {
 			return false, nil
 		}

@@ -54,6 +54,7 @@ type Spec struct {
 	Plugin      string // a name or a path; "" means the usual one
 	Model       string // name or folder; "" means the default model
 	Priority    Lane   // lane of live changes
+	PriorityBy  string // SQL expression over the row whose value is the name of a lane; "" means Priority
 	Enabled     bool
 	Active      Hours // when it works; changes are queued at any time
 	Overwrite   bool  // take over a destination that holds vectors of somebody else

@@ -36,5 +36,14 @@ func (p *Pipeline) FilterExpression() string {
 	return "(" + enclose(p.Filter) + " IS TRUE)"
 }
 
+// LaneExpression returns the SQL of the lane that the row called r says it is in, as its number; NULL for what is no
+// name of a lane. What TextExpression says of other names in scope holds here too.
+func (p *Pipeline) LaneExpression() string {
+	if p.PriorityBy == "" {
+		return "NULL::int"
+	}
+	return "array_position('{low,normal,high,urgent}'::text[], (" + enclose(p.PriorityBy) + ")::text) - 1"
+}
+
 // enclose puts an expression of the user's into parentheses. The line breaks end a comment of one line.
 func enclose(expression string) string { return "(\n" + expression + "\n)" }

@@ -15,10 +15,12 @@ import (
 
 func TestLoad_AsTheLeastPrivilegedRole(t *testing.T) {
 	t.Parallel()
-	b := newBase(t, `CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, n int, made text GENERATED ALWAYS AS (lower(body)) STORED, secret text)`)
+	b := newBase(t, `CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, n int, made text GENERATED ALWAYS AS (lower(body)) STORED,
+		secret text, severity text)`)
 	plain, expression, table := docs(), docs(), side()
 	expression.Name, expression.IntoColumn, expression.Text, expression.Filter, expression.Columns = "expression", "e2",
 		"title || made", "n > 0", nil
+	expression.PriorityBy = "coalesce(severity, 'low')"
 	o := b.options(b.SlotName(), plain, expression, table)
 	made := b.init(o)
 	role := b.RunRole(made.Pipelines...)
@@ -62,6 +64,12 @@ func TestLoad_AsTheLeastPrivilegedRole(t *testing.T) {
 	if got[1].Status != pipeline.Misconfigured || !strings.Contains(got[1].Detail,
 		`GRANT SELECT ("made") ON "public"."docs" TO "`+role+`"`) {
 		t.Errorf("expression: %s %s", got[1].Status, got[1].Detail)
+	}
+	b.MustExec("GRANT SELECT (made) ON docs TO " + role)
+	b.MustExec("REVOKE SELECT (severity) ON docs FROM " + role)
+	if got, err := resolve.Load(t.Context(), pool, o.Slot); err != nil || got[1].Status != pipeline.Misconfigured ||
+		!strings.Contains(got[1].Detail, `GRANT SELECT ("severity") ON "public"."docs" TO "`+role+`"`) {
+		t.Errorf("expression: %s %s %v", got[1].Status, got[1].Detail, err)
 	}
 	if got[2].Status != pipeline.Misconfigured || !strings.Contains(got[2].Detail,
 		`GRANT SELECT, INSERT, UPDATE, DELETE ON "public"."docs_embedding" TO "`+role+`"`) {

@@ -74,7 +74,7 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 	note(p.WatchAll != s.WatchAll || !slices.Equal(p.Watched, s.WatchedColumns), "watched columns", true)
 	note(!s.AsMade, "generated columns", true)
 	note(!slices.Equal(f.Calls, s.Functions), "functions", false) // if texts differ for it, the mark of the table does
-	note(p.Priority != s.Lane, "priority", false)
+	note(p.Priority != s.Lane || p.PriorityBy != s.PriorityBy, catalog.PriorityWord, false)
 	note(p.Enabled != s.Enabled, "enabled", false)
 	note(p.Active != s.ActiveHours, "active", false)
 	note(resolve.PluginOf(p.Spec) != s.Plugin || p.Model != s.Model, "model's place", false)
@@ -96,7 +96,7 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 		"into_column": nullable(p.IntoColumn), "into_schema": nullable(p.Destination().Schema),
 		"into_table": nullable(p.IntoTable), "dims": p.Dims,
 		"plugin": resolve.PluginOf(p.Spec), "model": p.Model, "chunking": p.Chunking, "fingerprint": d.Fingerprint,
-		"lane": p.Priority, "enabled": p.Enabled,
+		"lane": p.Priority, "priority": nullable(p.PriorityBy), "enabled": p.Enabled,
 		"hours": p.Active, "minutes": p.Active.Minutes(), "zone": p.Active.Zone(),
 	}
 	if p.WatchAll {

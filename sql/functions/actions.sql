@@ -433,6 +433,7 @@ BEGIN
         state         = 'todo',
         waits_since   = NULL,
         due_at        = NULL,
+        seen          = NULL,
         attempt       = 0,
         -- A worker may hold it, and what becomes of that is not known.
         losses        = CASE WHEN t.state = 'todo' THEN t.losses ELSE 0 END,
@@ -526,7 +527,7 @@ BEGIN
     -- An entry whose vector has no hash fits no vector, and a worker reuses none for its row.
     WITH marked AS (
         UPDATE embedsidecar.ledger AS l
-        SET    text_hash = NULL, vector_hash = ''
+        SET    text_hash = NULL, vector_hash = '', skipped = NULL
         WHERE  l.pipeline_id = id AND l.row_key = ANY (ARRAY(
             SELECT w.row_key FROM embedsidecar.ledger AS w
             WHERE  w.pipeline_id = id AND w.row_key > entry.after_key AND w.text_hash IS NOT NULL

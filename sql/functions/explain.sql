@@ -61,7 +61,7 @@ SELECT jsonb_build_object('task', (
            'source_hash', CASE WHEN s.shown THEN encode(l.source_hash, 'hex')
                ELSE 'hidden' END, 'generation', l.generation, 'lsn', l.lsn,
            'written_at', l.written_at, 'written_seconds_ago', extract(epoch FROM now() - l.written_at), 'anew',
-               length(l.vector_hash) = 0,
+               length(l.vector_hash) = 0, 'skipped', l.skipped IS NOT NULL,
            'vector', l.text_hash IS NOT NULL AND l.vector_hash <> '\x0000000000000000')
     FROM   embedsidecar.ledger AS l CROSS JOIN embedsidecar.may_see_text(id) AS s (shown) WHERE l.pipeline_id = id
         AND l.row_key = key),
@@ -145,10 +145,12 @@ BEGIN
                         WHEN ("row" ->> 'exists')::boolean AND NOT ("row" ->> 'taken')::boolean
                             AND NOT stored THEN 'filtered'
                         WHEN ("row" ->> 'exists')::boolean AND ("row" ->> 'empty')::boolean AND NOT stored THEN 'empty'
+                        WHEN (vector ->> 'skipped')::boolean AND task IS NULL THEN 'skipped'
                         WHEN (vector ->> 'current')::boolean THEN CASE WHEN stored THEN 'current'
                             ELSE 'no_token' END END;
     ELSIF task IS NULL AND NOT (ledger ->> 'anew')::boolean AND NOT other THEN
-        verdict := CASE WHEN (ledger ->> 'vector')::boolean THEN 'current'
+        verdict := CASE WHEN (ledger ->> 'skipped')::boolean THEN 'skipped'
+            WHEN (ledger ->> 'vector')::boolean THEN 'current'
             WHEN ledger ->> 'text_hash' = '' THEN 'no_text' ELSE 'no_token' END;
     END IF;
     IF verdict IS NOT NULL THEN
@@ -159,6 +161,9 @@ BEGIN
             WHEN 'no_text' THEN
                 'the row had nothing to embed when it was last looked at: its text is empty, or the filter leaves it '
                 'out'
+            WHEN 'skipped' THEN
+                'who wrote the row''s text said that it needs no new vector (embedsidecar.hint): the row keeps the '
+                'vector that it had, if it had one'
             WHEN 'no_token' THEN 'the model finds nothing to embed in the row''s text: it has no vector by design'
             ELSE CASE WHEN "row" IS NULL THEN 'the vector is that of the row''s text, for every change before LSN '
                 || (pipe ->> 'checkpoint')
@@ -166,6 +171,10 @@ BEGIN
             || CASE WHEN task IS NOT NULL THEN ' (it is to be looked at again, which need not change anything)'
                 ELSE '' END
             || CASE WHEN "row" IS NULL AND NOT works THEN '; later changes wait: ' || idle ELSE '' END;
+        IF verdict = 'skipped' THEN
+            hints := ARRAY['embedsidecar tasks requeue ' || one,
+                format('SELECT * FROM embedsidecar.requeue(%L, ARRAY[%L]);', s ->> 'pipeline', s ->> 'key')];
+        END IF;
         RETURN;
     END IF;
     differs := CASE

@@ -4,13 +4,13 @@
 
 -- How a question is made. Functions that only others here call, with the rights of the schema's owner.
 -- HMAC-SHA-256 under a key that is derived from the installation's secret.
-CREATE OR REPLACE FUNCTION embedsidecar.sign(content bytea) RETURNS bytea
+CREATE OR REPLACE FUNCTION embedsidecar.sign(purpose text, content bytea) RETURNS bytea
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     inner_key bytea;
     outer_key bytea;
 BEGIN
-    SELECT sha256('embedsidecar.ask'::bytea || i.secret) || decode(repeat('00', 32), 'hex') INTO STRICT inner_key
+    SELECT sha256(convert_to(purpose, 'UTF8') || i.secret) || decode(repeat('00', 32), 'hex') INTO STRICT inner_key
         FROM embedsidecar.installation AS i;
     outer_key := inner_key;
     FOR i IN 0..63 LOOP
@@ -19,8 +19,8 @@ BEGIN
     END LOOP;
     RETURN sha256(outer_key || sha256(inner_key || content));
 END $$;
-COMMENT ON FUNCTION embedsidecar.sign(bytea) IS
-    'Signs a question, so that a sidecar answers none that a stranger has put into the WAL.';
+COMMENT ON FUNCTION embedsidecar.sign(text, bytea) IS
+    'Signs a question or a hint, so that a sidecar heeds none that a stranger has put into the WAL.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.question(caller text, pipeline text, content text, timeout interval,
     OUT pipeline_id integer, OUT slot_name name, OUT body bytea, OUT question bytea)
@@ -74,7 +74,7 @@ DECLARE
     content bytea := substr(body, 1, 8) || int8send((extract(epoch FROM clock_timestamp() + timeout) * 1000000)::bigint)
         || substr(body, 9);
 BEGIN
-    content := '\x01'::bytea || embedsidecar.sign(content) || content;
+    content := '\x01'::bytea || embedsidecar.sign('embedsidecar.ask', content) || content;
     IF current_setting('server_version_num')::integer >= 170000 THEN
         EXECUTE $q$SELECT pg_logical_emit_message(false, 'embedsidecar.ask', $1, true)$q$ USING content;
     ELSE

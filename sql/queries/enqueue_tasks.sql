@@ -1,6 +1,7 @@
 -- enqueue_tasks: one task per changed row, none for changes that change nothing.
 -- Parameters: arrays of one length, one element per change, at most one per (pipeline, key), sorted by both; patterns
--- are NULL where the change must be looked at, otherwise what the ledger entry must be LIKE for it to be dropped. A
+-- are NULL where the change must be looked at, otherwise what the ledger entry must be LIKE for it to be dropped; seens
+-- where its writer says that the row needs no new vector, as he saw it: that holds as long as all changes say so. A
 -- change is dropped only if no open task exists for its key and the ledger says so, both seen in this statement's one
 -- snapshot, and only if its transaction is visible in it: the WAL runs ahead of visibility, and so may the ledger. A
 -- transaction that is long visible is 0: what was set aside comes when later changes of its row may have come.
@@ -9,11 +10,11 @@
 -- work, from which place on. A pipeline that is gone gets no tasks. Locks: the tasks, by pipeline and key. Index:
 -- primary key of ledger, unique key of task.
 WITH input AS (
-    SELECT pipeline_id, row_key, lane, xid32, first_lsn, last_lsn, committed_at, pattern
+    SELECT pipeline_id, row_key, lane, xid32, first_lsn, last_lsn, committed_at, pattern, seen
     FROM unnest(@pipeline_ids::integer[], @row_keys::text[], @lanes::smallint[], @xids::bigint[], @first_lsns::pg_lsn[],
         @last_lsns::pg_lsn[],
-                @committed_ats::timestamptz[], @patterns::bytea[]) AS i (pipeline_id, row_key, lane, xid32, first_lsn,
-                    last_lsn, committed_at, pattern)
+                @committed_ats::timestamptz[], @patterns::bytea[], @seens::bytea[]) AS i (pipeline_id, row_key, lane,
+                    xid32, first_lsn, last_lsn, committed_at, pattern, seen)
 ), epoch AS MATERIALIZED (
     -- pgoutput gives the low half of a transaction id; the high half is that of the nearest whole one to now.
     SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top, pg_current_snapshot() AS snapshot
@@ -37,8 +38,8 @@ WITH input AS (
          CROSS JOIN LATERAL (SELECT CASE i.xid32 WHEN 0 THEN '3'::xid8
              ELSE (e.top - ((e.top - i.xid32 + 2147483648) & 4294967295) + 2147483648)::text::xid8 END AS xid) AS x
 ), upserted AS (
-    INSERT INTO embedsidecar.task AS t (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
-    SELECT j.pipeline_id, j.row_key, j.lane, j.xid, j.first_lsn, j.last_lsn, j.committed_at
+    INSERT INTO embedsidecar.task AS t (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at, seen)
+    SELECT j.pipeline_id, j.row_key, j.lane, j.xid, j.first_lsn, j.last_lsn, j.committed_at, j.seen
     FROM judged AS j
     WHERE j.verdict = 'enqueue' AND EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = j.pipeline_id)
     ORDER BY j.pipeline_id, j.row_key COLLATE "C" -- everybody locks tasks in this order
@@ -52,6 +53,8 @@ WITH input AS (
         first_lsn     = least(t.first_lsn, excluded.first_lsn),
         next_lsn      = least(t.next_lsn, excluded.first_lsn),
         next_committed_at = coalesce(t.next_committed_at, excluded.committed_at),
+        seen          = CASE WHEN t.seen IS NOT NULL AND t.state IN ('todo', 'retrying')
+            THEN set_byte(excluded.seen, 0, get_byte(excluded.seen, 0) | get_byte(t.seen, 0)) END,
         lane          = greatest(t.lane, excluded.lane),
         seq           = CASE WHEN t.state = 'todo' AND t.lane >= excluded.lane THEN t.seq ELSE excluded.seq END,
         state         = 'todo',

@@ -26,7 +26,7 @@ WITH fence AS MATERIALIZED (
         AND l.place > coalesce((SELECT t.live FROM embedsidecar.turn AS t WHERE t.pipeline_id = @pipeline_id), 0)
 ), due AS MATERIALIZED (
     (SELECT w.task_id, w.row_key, w.gen, w.seq, w.lane, w.attempt, w.losses, w.first_lsn, w.last_lsn, w.committed_at,
-        w.enqueued_at
+        w.enqueued_at, w.seen
      FROM   embedsidecar.task AS w
      WHERE  NOT @alone::boolean AND w.state = 'todo' AND w.pipeline_id = @pipeline_id AND w.lane = @lane
          AND w.seq > @cursor AND w.losses < 2
@@ -36,7 +36,7 @@ WITH fence AS MATERIALIZED (
      ORDER BY w.seq LIMIT @max)
     UNION ALL
     (SELECT w.task_id, w.row_key, w.gen, w.seq, w.lane, w.attempt, w.losses, w.first_lsn, w.last_lsn, w.committed_at,
-        w.enqueued_at
+        w.enqueued_at, w.seen
      FROM   embedsidecar.task AS w
      WHERE  @alone::boolean AND w.state = 'todo' AND w.pipeline_id = @pipeline_id AND w.losses >= 2
             AND pg_visible_in_snapshot(w.xid, pg_current_snapshot())
@@ -53,11 +53,11 @@ WITH fence AS MATERIALIZED (
     RETURNING l.place
 )
 SELECT d.task_id, d.row_key, d.gen, d.seq, d.lane, d.attempt, d.losses, d.first_lsn, d.last_lsn, d.committed_at,
-    d.enqueued_at, t.place,
+    d.enqueued_at, d.seen, t.place,
        false AS hidden
 FROM   due AS d CROSS JOIN taken AS t
 UNION ALL
-SELECT 0, '', 0, 0, 0, 0, 0, '0/0', '0/0', now(), now(), 0,
+SELECT 0, '', 0, 0, 0, 0, 0, '0/0', '0/0', now(), now(), NULL, 0,
        @alone::boolean OR EXISTS (SELECT FROM embedsidecar.task AS w
                                   WHERE  w.state = 'todo' AND w.pipeline_id = @pipeline_id AND w.lane = @lane
                                       AND w.seq > @cursor

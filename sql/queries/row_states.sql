@@ -5,6 +5,7 @@ SELECT k.row_key AS key,
        CASE WHEN t.state IN ('failed', 'cancelled') THEN t.state::text
             WHEN l.row_key IS NULL THEN 'pending'
             WHEN length(l.vector_hash) = 0 THEN 'stale'
+            WHEN l.skipped IS NOT NULL AND t.state IS NULL AND l.generation = p.generation THEN 'skipped'
             WHEN l.text_hash IS NULL OR l.vector_hash = '\x0000000000000000' THEN CASE WHEN t.state IS NULL
                 AND l.generation = p.generation THEN 'no_text' ELSE 'pending' END
             WHEN t.state IS NULL AND l.generation = p.generation THEN 'embedded' ELSE 'stale' END AS state,

@@ -24,6 +24,6 @@ SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @tab
            WHERE n.nspname = @into_schema AND c.relname = @into_table),
        model = @model, chunking = @chunking, fingerprint = @fingerprint, lane = @lane, enabled = @enabled,
            active_hours = @hours, active_minutes = @minutes::text::int4multirange, active_zone = @zone,
-           status = 'active', status_detail = '',
+           status = 'active', status_detail = '', priority_expression = @priority,
        generation = p.generation + @generations, definition_version = @version, definitions = @definitions
 WHERE  p.pipeline_id = @pipeline_id;

@@ -10,8 +10,8 @@
 WITH input AS MATERIALIZED (
     SELECT i.*, l.ctid AS at
     FROM   unnest(@row_keys::text[], @versions::text[], @gone::boolean[], @source_hashes::bytea[],
-        @text_hashes::bytea[], @vector_hashes::bytea[], @lsns::pg_lsn[])
-           AS i (row_key, version, gone, source_hash, text_hash, vector_hash, lsn)
+        @text_hashes::bytea[], @vector_hashes::bytea[], @lsns::pg_lsn[], @skipped::bytea[])
+           AS i (row_key, version, gone, source_hash, text_hash, vector_hash, lsn, skipped)
            LEFT JOIN LATERAL (SELECT g.ctid FROM embedsidecar.ledger AS g
                               WHERE g.pipeline_id = @pipeline_id AND g.row_key = i.row_key
                                   AND g.xmin::text = i.version OFFSET 0) AS l ON true
@@ -30,13 +30,14 @@ WITH input AS MATERIALIZED (
 ), changed AS (
     UPDATE embedsidecar.ledger AS l
     SET    source_hash = i.source_hash, text_hash = i.text_hash, vector_hash = i.vector_hash, generation = @generation,
-        lsn = i.lsn, written_at = now()
+        lsn = i.lsn, written_at = now(), skipped = i.skipped
     FROM   input AS i
     WHERE  l.ctid = i.at AND l.xmin::text = i.version AND NOT i.gone
     RETURNING l.row_key
 ), made AS (
-    INSERT INTO embedsidecar.ledger AS l (pipeline_id, row_key, source_hash, text_hash, vector_hash, generation, lsn)
-    SELECT @pipeline_id, i.row_key, i.source_hash, i.text_hash, i.vector_hash, @generation, i.lsn
+    INSERT INTO embedsidecar.ledger AS l (pipeline_id, row_key, source_hash, text_hash, vector_hash, generation, lsn,
+        skipped)
+    SELECT @pipeline_id, i.row_key, i.source_hash, i.text_hash, i.vector_hash, @generation, i.lsn, i.skipped
     FROM   input AS i
     WHERE  i.version IS NULL AND NOT i.gone
     ORDER BY i.row_key

@@ -2,6 +2,7 @@ CREATE OR REPLACE VIEW embedsidecar.row_state AS
 SELECT p.name AS pipeline, l.row_key,
        CASE WHEN t.state IN ('failed', 'cancelled') THEN t.state::text
             WHEN length(l.vector_hash) = 0 THEN 'stale'
+            WHEN l.skipped IS NOT NULL AND t.state IS NULL AND l.generation = p.generation THEN 'skipped'
             WHEN l.text_hash IS NULL OR l.vector_hash = '\x0000000000000000' THEN CASE WHEN t.state IS NULL
                 AND l.generation = p.generation THEN 'no_text' ELSE 'pending' END
             WHEN t.state IS NULL AND l.generation = p.generation THEN 'embedded' ELSE 'stale' END AS state,
@@ -22,7 +23,7 @@ COMMENT ON COLUMN embedsidecar.row_state.row_key IS
     'The row''s key as PostgreSQL prints it; embedsidecar.row_key makes it of several columns.';
 COMMENT ON COLUMN embedsidecar.row_state.state IS
     'pending (waits, and has no vector), embedded, stale (waits, and its vector is of an older text or definition), '
-    'failed (a dead letter), cancelled, or no_text (nothing to embed: the text is empty, or the filter leaves the row '
-    'out).';
+    'failed (a dead letter), cancelled, skipped (its writer said that its text needs no new vector), or no_text '
+    '(nothing to embed: the text is empty, or the filter leaves the row out).';
 COMMENT ON COLUMN embedsidecar.row_state.written_at IS 'When the ledger was last written for it; NULL: never.';
 COMMENT ON COLUMN embedsidecar.row_state.changed_at IS 'When the change that waits was committed; NULL: none waits.';

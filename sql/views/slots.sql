@@ -1,8 +1,8 @@
 CREATE OR REPLACE VIEW embedsidecar.slots AS
 SELECT s.slot_name, s.publication, s.checkpoint, s.saved_at, s."exists", s.active, s.active_pid, s.held_by,
     s.wal_status, s.safe_wal_bytes, s.lag_bytes,
-       s.retained_bytes, s.publication_exists, s.other_server, s.state, s.reason, s.hints
-FROM   embedsidecar.slot_states() AS s;
+       s.retained_bytes, s.publication_exists, s.other_server, s.state, s.reason, s.hints, c.hints_ignored
+FROM   embedsidecar.slot_states() AS s JOIN embedsidecar.lsn_checkpoint AS c ON c.slot_name = s.slot_name;
 COMMENT ON VIEW embedsidecar.slots IS 'The replication slots that changes come from, and how far behind they are.';
 COMMENT ON COLUMN embedsidecar.slots.slot_name IS 'Its name.';
 COMMENT ON COLUMN embedsidecar.slots.publication IS 'What it publishes.';
@@ -24,3 +24,5 @@ COMMENT ON COLUMN embedsidecar.slots.state IS
     'streaming, or the state of its pipelines that follows from it: docs/states.md.';
 COMMENT ON COLUMN embedsidecar.slots.reason IS 'Why, in a sentence.';
 COMMENT ON COLUMN embedsidecar.slots.hints IS 'What to do about it; empty: nothing.';
+COMMENT ON COLUMN embedsidecar.slots.hints_ignored IS
+    'Hints that embedsidecar.hint has not made: somebody has written them who may not. Up to about a minute ago.';

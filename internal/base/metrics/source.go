@@ -15,7 +15,8 @@ var (
 	SkipReasons    = []string{"own_write", "unchanged", "key_too_long"}
 	WALStatuses    = []string{"reserved", "extended", "unreserved", "lost"}
 	TaskStates     = []string{"todo", "in_progress", "retrying", "failed", "cancelled"}
-	FinishOutcomes = []string{"embedded", "reused", "unchanged", "emptied", "removed", "failed"}
+	FinishOutcomes = []string{"embedded", "reused", "unchanged", "skipped", "emptied", "removed", "failed"}
+	HintWords      = []string{"urgent", "low", "skip", "ignored"}
 	AskOutcomes    = []string{"answered", "failed", "refused", "expired", "forged"}
 	WriteOutcomes  = []string{"written", "locked", "stale"}
 	EmbedOutcomes  = []string{"ok", "empty", "failed"}
@@ -118,6 +119,7 @@ type Source struct {
 	Deduplicated    prometheus.Counter
 	Direct          prometheus.Counter // changes without a task
 	Questions       Counters           // by AskOutcomes
+	Hints           Counters           // by HintWords
 	Workers         Gauges             // by WorkerStates
 	WorkerBusyRatio Gauge
 
@@ -167,6 +169,9 @@ func (m *Metrics) Source(name, slot string) *Source {
 		Direct:       v.direct.WithLabelValues(name),
 		Questions: counters(AskOutcomes, func(o string) prometheus.Counter {
 			return v.questions.WithLabelValues(name, o)
+		}),
+		Hints: counters(HintWords, func(word string) prometheus.Counter {
+			return v.hints.WithLabelValues(name, word)
 		}),
 		Workers:         Gauges{Gauge{v.workers, []string{name}}, WorkerStates},
 		WorkerBusyRatio: Gauge{v.busy, []string{name}},

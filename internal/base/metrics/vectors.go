@@ -16,7 +16,7 @@ type vectors struct {
 	// replication
 	connected, slotLag, slotRetained, slotSafe, slotStatus, checkpointSaved, lastMessage *prometheus.GaugeVec
 	changes, transactions, replayed, bytes, reconnects, gaps, tableChanges               *prometheus.CounterVec
-	skipped, direct, made, joined, questions                                             *prometheus.CounterVec
+	skipped, direct, made, joined, questions, hints                                      *prometheus.CounterVec
 
 	// queue
 	tasks, oldest, paused            *prometheus.GaugeVec
@@ -94,6 +94,7 @@ func newVectors(r *prometheus.Registry) vectors {
 		skipped: f.counter("changes_skipped_total",
 			"Row changes that made no task: own writes, updates that changed nothing that is embedded, and rows whose key is too long.", "source", "reason"),
 		questions: f.counter("sql_questions_total", "Texts whose vectors were requested by SQL.", "source", "outcome"),
+		hints:     f.counter("hints_total", "Hints of transactions about their changes.", "source", "hint"),
 		direct:    f.counter("changes_direct_total", "Row changes that were worked at once and needed no task.", "source"),
 		made:      f.counter("tasks_enqueued_total", "Tasks made of changes.", "source"),
 		joined: f.counter("tasks_deduplicated_total", "Changes that joined a task which was open already.",

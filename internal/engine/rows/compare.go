@@ -1,5 +1,11 @@
 package rows
 
+import (
+	"bytes"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
 // Intact reports whether the destination is what the ledger says we wrote, in this generation.
 func (t *Table) Intact(r *Row) bool {
 	if !r.Ledger || r.Anew() || r.LedgerGeneration != t.p.Generation {
@@ -20,4 +26,20 @@ func (t *Table) Holds(r *Row) bool {
 // Unchanged reports whether there is nothing to do for the row.
 func (t *Table) Unchanged(r *Row) bool {
 	return r.Key == r.Actual && t.Intact(r) && r.SameSource() && r.SameText()
+}
+
+// Skipped reports whether the row is as its writer left it who said that it needs no new vector, with the vector of
+// before, if there was one.
+func (t *Table) Skipped(r *Row) bool {
+	return r.Skipped != nil && r.Key == r.Actual && t.Intact(r) && r.SameSource() &&
+		(!r.Hashed || bytes.Equal(r.TextHash[:], r.Skipped))
+}
+
+// Skips reports whether a row is what its writer saw who says that it needs no new vector, and has the vector of
+// before: one that never had any gets one, but for a new row.
+func (t *Table) Skips(r *Row, seen pipeline.Seen) bool {
+	if seen == nil || r.Key != r.Actual || r.Ledger && !t.Intact(r) || !r.Ledger && r.Stored {
+		return false
+	}
+	return seen.Is(r.Source, r.LedgerSource)
 }

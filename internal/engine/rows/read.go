@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -27,6 +28,7 @@ const (
 type sourceStatements struct {
 	read   statement      // rows by key, with their ledger entries and what the destination holds
 	screen statement      // the same, of those alone that may be worked at once; see screened.go
+	lanes  statement      // in which lanes rows say that they are; none if they do not say so
 	gone   statement      // which of some keys have no source row
 	spell  statement      // keys as values of the key columns: it fails if one is none
 	rows   pageStatements // keys of the source table, and whether the ledger knows them
@@ -47,6 +49,8 @@ const (
 	readLedgerVector
 	readLedgerGeneration
 	readLedgerVersion // xmin of the entry: what a write-back compares
+	readSkipped
+	readSkippedAt
 	// column: the vector; table: the text hash of the stored row; chunked: the hash of those of all chunks
 	readStored
 	readStoredGeneration // table only
@@ -56,7 +60,9 @@ const (
 // readFormats are how they come: what is no text, in binary.
 var readFormats = func() pgx.QueryResultFormats {
 	formats := make(pgx.QueryResultFormats, readColumns)
-	for _, at := range []int{readSum, readSource, readLedgerSource, readLedgerText, readLedgerVector, readStored} {
+	for _, at := range []int{
+		readSum, readSource, readLedgerSource, readLedgerText, readLedgerVector, readSkipped, readStored,
+	} {
 		formats[at] = pgx.BinaryFormatCode
 	}
 	return formats
@@ -97,9 +103,16 @@ func newSource(p *pipeline.Pipeline, into destination) sourceStatements {
 	if !p.Chunked { // those may take any time
 		screen = build(p, func(b *builder) string { return screenSQL(b, into) })
 	}
+	var lanes statement
+	if p.PriorityBy != "" {
+		lanes = build(p, func(b *builder) string {
+			return "SELECT k.place, (SELECT " + p.LaneExpression() + " FROM " + source(p) + " WHERE " + b.matchSource() +
+				" LIMIT 1) FROM " + b.list()
+		})
+	}
 	return sourceStatements{
-		screen: screen,
-		read:   build(p, func(b *builder) string { return readSQL(b, into) }),
+		screen: screen, lanes: lanes,
+		read: build(p, func(b *builder) string { return readSQL(b, into) }),
 		gone: build(p, func(b *builder) string {
 			return "SELECT k.row_key FROM " + b.list(keysAsTheyAre) + " WHERE NOT EXISTS (SELECT FROM " + source(p) +
 				" WHERE " + b.matchSource() + " AND " + p.KeyExpression("r") + " = k.row_key OFFSET 0)"
@@ -140,12 +153,14 @@ func lookSQL(b *builder, into destination, list, which, more string) string {
 	body := fmt.Sprintf("CASE WHEN %s THEN f.body END, CASE WHEN NOT (%s) THEN octet_length(f.body) END,"+
 		" CASE WHEN NOT %s THEN %s END, %s", l.send, empty, l.send, l.hash, title)
 	return "SELECT k.place, f.row_key, f.keep, " + body +
-		", f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, " + l.stored + more +
+		", f.source, l.source_hash, l.text_hash, l.vector_hash, l.generation, l.version, l.skipped, l.skipped_at, " +
+		l.stored + more +
 		"\nFROM " + list +
 		"\nLEFT JOIN LATERAL (SELECT " + strings.Join(inner, ", ") + " FROM " + source(p) + " WHERE " + b.matchSource() +
 		which + " LIMIT 1) AS f ON true" +
 		fmt.Sprintf("\nLEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.vector_hash, g.generation,"+
-			" g.xmin::text AS version FROM embedsidecar.ledger AS g"+
+			" g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at"+
+			" FROM embedsidecar.ledger AS g"+
 			" WHERE g.pipeline_id = %d AND g.row_key = k.row_key%s OFFSET 0) AS l ON true", p.ID, which) + l.join +
 		"\nORDER BY k.place"
 }
@@ -222,6 +237,10 @@ func (t *Table) scan(raw [][]byte, keys []string, found []Row) error {
 		if r.LedgerGeneration, err = parseGeneration(raw[readLedgerGeneration]); err != nil {
 			return err
 		}
+		r.Skipped = bytes.Clone(raw[readSkipped])
+		if r.SkippedAt, err = parseLSN(raw[readSkippedAt]); err != nil {
+			return err
+		}
 	}
 	if r.Stored = raw[readStored] != nil; r.Stored {
 		return t.into.found(raw[readStored], raw[readStoredGeneration], r)
@@ -256,6 +275,13 @@ func (t *Table) scanSource(raw [][]byte, r *Row) (err error) {
 		r.Source = r.Source.AppendSum(r.TextHash[:])
 	}
 	return nil
+}
+
+func parseLSN(text []byte) (pglogrepl.LSN, error) {
+	if text == nil {
+		return 0, nil
+	}
+	return pglogrepl.ParseLSN(string(text))
 }
 
 func parseGeneration(text []byte) (int32, error) {

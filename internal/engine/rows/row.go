@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"strings"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -30,6 +32,8 @@ type Row struct {
 	LedgerText       []byte // nil: no text, so no vector
 	LedgerVector     []byte
 	LedgerGeneration int32
+	Skipped          []byte        // the text hash that its writer said needs no new vector; nil: none
+	SkippedAt        pglogrepl.LSN // up to which that holds, whatever changed
 
 	Stored           bool   // the destination holds a vector
 	StoredHash       []byte // column: hash of the vector; table: text hash of the stored row; chunked: as in the ledger
@@ -59,5 +63,5 @@ func (r *Row) SameText() bool {
 	case !r.Wanted():
 		return r.LedgerText == nil
 	}
-	return r.LedgerText == nil || bytes.Equal(r.TextHash[:], r.LedgerText)
+	return r.LedgerText == nil && r.Skipped == nil || bytes.Equal(r.TextHash[:], r.LedgerText)
 }

@@ -186,7 +186,8 @@ func atOnceSQL(b *builder) string {
 		" AND g.xmin::text = k.version OFFSET 0) AS l ON true WHERE EXISTS (SELECT FROM held)"+
 		" ORDER BY k.row_key COLLATE \"C\""+
 		"), changed AS (UPDATE embedsidecar.ledger AS l SET source_hash = i.source_hash, text_hash = i.text_hash,"+
-		" vector_hash = i.vector_hash, generation = %[4]d, lsn = i.lsn, written_at = now() FROM input AS i"+
+		" vector_hash = i.vector_hash, generation = %[4]d, lsn = i.lsn, written_at = now(), skipped = NULL"+
+		" FROM input AS i"+
 		" WHERE l.ctid = i.at AND l.xmin::text = i.version RETURNING l.row_key, %[8]s"+
 		"), made AS (INSERT INTO embedsidecar.ledger AS l (pipeline_id, row_key, source_hash, text_hash, vector_hash,"+
 		" generation, lsn) SELECT %[3]d, i.row_key, i.source_hash, i.text_hash, i.vector_hash, %[4]d, i.lsn"+

@@ -42,8 +42,9 @@ func (d *day) sum() (all done) {
 // doneOf is what a worker has done since it began.
 func doneOf(w *worker.Stats) done {
 	return done{
-		succeeded: w.Embedded.Load() + w.Reused.Load() + w.Unchanged.Load() + w.Emptied.Load() + w.Removed.Load(),
-		failed:    w.Failed.Load(),
+		succeeded: w.Embedded.Load() + w.Reused.Load() + w.Unchanged.Load() + w.Skipped.Load() +
+			w.Emptied.Load() + w.Removed.Load(),
+		failed: w.Failed.Load(),
 	}
 }
 

@@ -28,6 +28,12 @@ func (s *Sidecar) workNow(ctx context.Context, epoch int64, changes []queue.Chan
 ) {
 	began, quick, handed := time.Now(), cmp.Or(s.o.Quick, worker.QuickEnough), false
 	changes = slices.Clone(changes)
+	changes = slices.DeleteFunc(changes, func(c queue.Change) bool {
+		if c.Later {
+			d.Left = append(d.Left, c)
+		}
+		return c.Later
+	})
 	slices.SortStableFunc(changes, func(a, b queue.Change) int { return cmp.Compare(a.PipelineID, b.PipelineID) })
 	for ready := s.readyWorkers(changes); len(changes) > 0; {
 		n := 1

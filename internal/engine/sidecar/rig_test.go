@@ -154,12 +154,17 @@ func newRigWith(t *testing.T, db *testenv.Database, embedder *counter, specs ...
 	r.init(specs...)
 	r.role = db.RunRole(r.pipelines...)
 	r.url = db.URL(r.role)
-	// The grants gave the columns other versions than those that init has seen. These tests are about what happens after
-	// that.
-	sql, args := r.catalogue()
-	db.MustExecSuper(`UPDATE embedsidecar.pipeline AS p SET catalogue = c.current FROM (`+sql+
-		`) AS c WHERE c.pipeline_id = p.pipeline_id`, args...)
+	r.known()
 	return r
+}
+
+// known has what was granted count as known: grants give the columns other versions than those that init has seen.
+// These tests are about what happens after that.
+func (r *rig) known() {
+	r.t.Helper()
+	sql, args := r.catalogue()
+	r.db.MustExecSuper(`UPDATE embedsidecar.pipeline AS p SET catalogue = c.current FROM (`+sql+
+		`) AS c WHERE c.pipeline_id = p.pipeline_id`, args...)
 }
 
 // catalogue returns the query for the marks of the tables.

@@ -27,6 +27,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/replication"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -89,7 +90,8 @@ type Sidecar struct {
 	registered atomic.Pointer[registration]
 	loaded     atomic.Pointer[[]pipeline.Pipeline] // as they were loaded last; nil: not yet
 	secret     []byte
-	tracer     *trace.Tracer // nil: nothing is traced
+	urgencies  map[int32]*worker.Urgency // of pipelines whose rows say how urgent they are
+	tracer     *trace.Tracer             // nil: nothing is traced
 	userPath   string
 
 	refreshing sync.Mutex // keeps an older load from replacing a newer one
@@ -242,8 +244,10 @@ func (s *Sidecar) Run(ctx context.Context) error {
 			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Dial: s.o.Dial, Log: s.o.Log,
 			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
 			Prepare: s.prepare(), Heartbeat: s.o.Heartbeat,
-			Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, Keeper: s.keeper,
+			Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, HintKey: walmsg.HintKey(s.secret),
+			Keeper: s.keeper, Prioritise: s.prioritise,
 		})
+		s.setUrgencies(pipelines)
 		stream.SetPipelines(pipelines)
 		if !database.Pooled(s.o.Direct) {
 			s.line = database.NewLine(s.o.Direct, 5*cmp.Or(s.o.Quick, worker.QuickEnough))

@@ -30,8 +30,8 @@ func spentOf(w *worker.Stats) spent {
 	}
 }
 
-// streamed is how many changes needed no look of their own.
-type streamed struct{ unchanged, joined int64 }
+// streamed is how many changes needed no look of their own, and how many hints were ignored.
+type streamed struct{ unchanged, joined, ignored int64 }
 
 // noteSpent stores what was spent and saved since the last time. While nothing is done it asks for nothing.
 func (s *Sidecar) noteSpent(ctx context.Context) {
@@ -77,12 +77,13 @@ func (s *Sidecar) noteStreamed(ctx context.Context, stats *replication.Stats) er
 	if stats == nil {
 		return nil
 	}
-	now := streamed{stats.Dropped.Load(), stats.Joined.Load()}
+	now := streamed{stats.Dropped.Load(), stats.Joined.Load(), stats.Forged.Load()}
 	if now == s.streamed {
 		return nil
 	}
 	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("add_streamed"), pgx.StrictNamedArgs{
 		"slot": s.o.Slot, "unchanged": now.unchanged - s.streamed.unchanged, "joined": now.joined - s.streamed.joined,
+		"hints_ignored": now.ignored - s.streamed.ignored,
 	})
 	if err == nil {
 		s.streamed = now

@@ -88,6 +88,7 @@ func (s *Sidecar) refresh(ctx context.Context) ([]pipeline.Pipeline, error) {
 	if stream == nil {
 		return loaded, nil
 	}
+	s.setUrgencies(loaded)
 	stream.SetPipelines(loaded)
 	return loaded, stream.Acknowledge(ctx)
 }

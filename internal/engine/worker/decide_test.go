@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -214,5 +216,76 @@ func TestChangeOf_LeavesOutWhatIsThereAlready(t *testing.T) {
 		c.Adopt[0] != older.task.RowKey {
 		t.Errorf("%d to write, %d to empty, %d to remove, %d to adopt, want one of each", len(c.Write), len(c.Empty),
 			len(c.Remove), len(c.Adopt))
+	}
+}
+
+// TestDecide_WhatAWriterSkips: as long as the row is as he saw it. What is read from the WAL again changes nothing of
+// it; what comes later does.
+func TestDecide_WhatAWriterSkips(t *testing.T) {
+	t.Parallel()
+	other := sha256.Sum256([]byte("another text"))
+	column := func(text string) pipeline.SourceHash { return pipeline.SourceHash{}.AppendColumn([]byte(text)) }
+	before, after := column("a text"), column("another text")
+	changed := func(r *rows.Row) { r.Source, r.LedgerSource, r.TextHash = after, before, other }
+	skipped := func(r *rows.Row) {
+		r.Source, r.LedgerSource, r.TextHash, r.Skipped, r.SkippedAt = after, after, other, other[:], 100
+	}
+	isNew := func(r *rows.Row) { changed(r); unknown(r); r.Stored = false }
+	seen := func(insert bool, columns ...pipeline.SourceHash) pipeline.Seen {
+		s := pipeline.NewSeen(insert)
+		for _, c := range columns {
+			s = s.Append(c)
+		}
+		return s
+	}
+	for _, c := range []struct {
+		name   string
+		change func(r *rows.Row)
+		seen   pipeline.Seen
+		lsn    pglogrepl.LSN
+		want   action
+	}{
+		{"an update", changed, seen(false, after), 100, skip},
+		{"a text that did not change", func(r *rows.Row) {
+			r.Source, r.LedgerSource = after, before
+		}, seen(false, after), 100, relabel},
+		{"somebody has changed the row since", changed, seen(false, column("older")), 100, vectorIn},
+		{"nobody says so", changed, nil, 100, vectorIn},
+		{"of other columns", changed, seen(false, after, after), 100, vectorIn},
+		{"a column that the WAL leaves out", func(r *rows.Row) {
+			r.Source, r.LedgerSource, r.TextHash = before, before, other
+		}, seen(false, nil), 100, skip},
+		{"one that has changed since", changed, seen(false, nil), 100, vectorIn},
+		{"a new row", isNew, seen(true, after), 100, skip},
+		{"one that never had a vector", isNew, seen(false, after), 100, vectorIn},
+		{"the vector was taken away", func(r *rows.Row) {
+			changed(r)
+			r.Stored, r.StoredHash = false, nil
+		}, seen(false, after), 100, vectorIn},
+		{"a text that is gone", func(r *rows.Row) { changed(r); r.Text, r.Bytes = "", 0 }, seen(false, after), 100, empty},
+		{"a row that is gone", func(r *rows.Row) { *r = rows.Row{Key: "1"} }, seen(false, after), 100, gone},
+		{"again", skipped, seen(false, after), 100, nothing},
+		{"again, with one before that was embedded", skipped, nil, 100, nothing},
+		{"a later change", skipped, nil, 101, vectorIn},
+		{"a new row, later", func(r *rows.Row) {
+			skipped(r)
+			r.LedgerText, r.LedgerVector, r.Stored, r.StoredHash = nil, rows.NoVector[:], false, nil
+		}, nil, 101, vectorIn},
+		{"another text since", func(r *rows.Row) { skipped(r); r.Source = before }, nil, 100, vectorIn},
+		{"of an older generation", func(r *rows.Row) { skipped(r); r.LedgerGeneration = 1 }, nil, 100, vectorIn},
+	} {
+		for _, p := range []*pipeline.Pipeline{
+			{Spec: pipeline.Spec{IntoColumn: "embedding"}, Generation: 2},
+			{Spec: pipeline.Spec{IntoTable: "docs_embedding"}, Generation: 2},
+		} {
+			r := known(p)
+			c.change(&r)
+			w := &Worker{table: rows.New(p, nil, rows.Options{})}
+			items := []item{{task: queue.Task{Seen: c.seen, LastLSN: c.lsn}, row: r}}
+			w.decide(items)
+			if items[0].action != c.want {
+				t.Errorf("%s, in the source: %t: %d, want %d", c.name, p.InSource(), items[0].action, c.want)
+			}
+		}
 	}
 }

@@ -232,7 +232,7 @@ func (w *Worker) entriesAtOnce(d *queue.Direct, items []item) (entries []rows.En
 			hash := w.table.VectorHash(&e.Write)
 			e.VectorHash = hash[:]
 			entries = append(entries, e)
-		case relabel, empty, gone, alias:
+		case relabel, skip, empty, gone, alias:
 			return nil
 		}
 	}

@@ -27,6 +27,7 @@ const (
 	vectorIn               // write a vector
 	relabel                // the vector stays, the ledger does not: another watched column changed, or the generation
 	empty                  // take the vector away: no text
+	skip                   // the vector stays though the text is another one: who wrote it says so
 	gone                   // the row is gone
 	alias                  // the row has another spelling of this key: forget this one
 	broken                 // err
@@ -34,7 +35,7 @@ const (
 
 // outcome words of finished items, for history.
 var words = map[action]string{
-	nothing: "unchanged", relabel: "unchanged", empty: "emptied", gone: "removed", alias: "removed",
+	nothing: "unchanged", relabel: "unchanged", skip: "skipped", empty: "emptied", gone: "removed", alias: "removed",
 }
 
 func (it *item) word() string {

@@ -52,8 +52,8 @@ type Options struct {
 
 // Stats counts what a Worker did. Its fields may be read at any time.
 type Stats struct {
-	Embedded, Reused, Unchanged, Emptied, Removed atomic.Int64 // rows, by how their task ended
-	Failed, Retried, Locked, Fenced               atomic.Int64 // rows
+	Embedded, Reused, Unchanged, Skipped, Emptied, Removed atomic.Int64 // rows, by how their task ended
+	Failed, Retried, Locked, Fenced                        atomic.Int64 // rows
 	// leases that were over, or somebody else's, when their work was to be written
 	Lost    atomic.Int64
 	Crashed atomic.Int64 // rows that an embedder held when it died

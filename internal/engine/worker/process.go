@@ -129,16 +129,24 @@ func (w *Worker) decide(items []item) {
 			it.action = gone
 		case r.Key != r.Actual:
 			it.action = alias
-		case w.table.Unchanged(r):
+		case w.table.Unchanged(r), w.settled(it):
 			it.action = nothing
 		case !r.Wanted():
 			it.action = empty
 		case r.Hashed && w.table.Holds(r) && bytes.Equal(r.TextHash[:], r.LedgerText):
 			it.action = relabel
+		case r.Hashed && w.table.Skips(r, it.task.Seen):
+			it.action = skip
 		default:
 			it.action = vectorIn
 		}
 	}
+}
+
+// settled reports whether it is known that the row, as it is, needs no new vector, and nothing has come since: the same
+// change may be read from the WAL more than once.
+func (w *Worker) settled(it *item) bool {
+	return w.table.Skipped(&it.row) && (it.task.Seen != nil || it.task.LastLSN <= it.row.SkippedAt)
 }
 
 // lookAgain asks for a look at rows under the present spelling of their key. It comes before the write-back, in a

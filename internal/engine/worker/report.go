@@ -8,6 +8,7 @@ type Report struct {
 	Rows     int64    `json:"rows"`     // of the source table
 	Wanted   int64    `json:"wanted"`   // of those: with a text, let through by the filter
 	Covered  int64    `json:"covered"`  // of those: with a vector of their text as it is now
+	Skipped  int64    `json:"skipped"`  // not wanted: who wrote their text says that it needs no new vector
 	Missing  int64    `json:"missing"`  // wanted, but without a vector
 	Stale    int64    `json:"stale"`    // with a vector of another text, or one we did not write
 	Orphans  int64    `json:"orphans"`  // vectors without a row, or of a row without text

@@ -226,7 +226,7 @@ func (s *Scan) rows(ctx context.Context, st *scanState, after *string) (keys, lo
 	}
 	differ := func(found []rows.Row) {
 		for i := range found {
-			if !s.w.table.Unchanged(&found[i]) {
+			if r := &found[i]; !s.w.table.Unchanged(r) && !s.w.table.Skipped(r) {
 				look = append(look, found[i].Key)
 			}
 		}

@@ -92,12 +92,14 @@ func (s *server) queueFence(batch *pgx.Batch, l queue.Lease, entries []entry, it
 		versions                []*string
 		gones                   []bool
 		sources, texts, vectors [][]byte
+		skipped                 [][]byte
 	)
 	for i := range entries {
 		e := &entries[i]
 		keys, lsns = append(keys, e.key), append(lsns, e.lsn)
 		versions, gones = append(versions, e.version), append(gones, e.gone)
 		sources, texts, vectors = append(sources, e.source), append(texts, e.text), append(vectors, e.vector)
+		skipped = append(skipped, e.skipped)
 	}
 	var (
 		slot  *string
@@ -109,7 +111,7 @@ func (s *server) queueFence(batch *pgx.Batch, l queue.Lease, entries []entry, it
 	batch.Queue(sqlfiles.Query("write_ledger"), pgx.StrictNamedArgs{
 		"pipeline_id": s.p.ID, "generation": s.p.Generation, "place": l.Place, "slot": slot, "epoch": epoch,
 		"row_keys": keys, "versions": versions, "gone": gones,
-		"source_hashes": sources, "text_hashes": texts, "vector_hashes": vectors, "lsns": lsns,
+		"source_hashes": sources, "text_hashes": texts, "vector_hashes": vectors, "lsns": lsns, "skipped": skipped,
 	}).Query(func(r pgx.Rows) error {
 		var key string
 		_, err := pgx.ForEachRow(r, []any{&key}, func() error { passed[key] = true; return nil })

@@ -35,6 +35,8 @@ type table interface {
 	Holds(r *rows.Row) bool
 	Intact(r *rows.Row) bool
 	Unchanged(r *rows.Row) bool
+	Skipped(r *rows.Row) bool
+	Skips(r *rows.Row, seen pipeline.Seen) bool
 	VectorHash(w *rows.Write) [pipeline.VectorHashSize]byte
 	Read(ctx context.Context, keys []string, texts int) ([]rows.Row, error)
 	IsKey(ctx context.Context, key string) bool
@@ -95,6 +97,7 @@ type entry struct {
 	version              *string // nil: there was none
 	gone                 bool    // there is to be none
 	source, text, vector []byte
+	skipped              []byte // the hash of a text that needs no vector, as its writer says
 }
 
 // writeBack is a transaction that has begun.

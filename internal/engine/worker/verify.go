@@ -112,6 +112,10 @@ func (w *Worker) verifyRow(report *Report, r *rows.Row) bool {
 	report.Rows++
 	tokenless := r.Wanted() && !r.Stored && r.Ledger && r.LedgerText == nil && r.LedgerGeneration == p.Generation &&
 		w.table.Unchanged(r)
+	if r.Wanted() && w.table.Skipped(r) {
+		report.Skipped++
+		return false
+	}
 	switch {
 	case !r.Wanted() || tokenless:
 		if r.Stored {

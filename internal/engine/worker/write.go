@@ -112,7 +112,7 @@ func changeOf(items []item, generation int32) rows.Change {
 			if it.row.StoredGeneration != 0 && it.row.StoredGeneration != generation {
 				c.Adopt = append(c.Adopt, it.task.RowKey)
 			}
-		case alias, nothing, broken:
+		case skip, alias, nothing, broken:
 		}
 	}
 	return c
@@ -288,6 +288,11 @@ func (w *Worker) entries(items []item, locked *rows.Locks) (entries []entry) {
 			e.source, e.text, e.vector = it.row.Source, it.row.TextHash[:], hash[:]
 		case relabel:
 			e.source, e.text, e.vector = it.row.Source, it.row.LedgerText, it.row.LedgerVector
+		case skip:
+			e.source, e.text, e.vector, e.skipped = it.row.Source, it.row.LedgerText, it.row.LedgerVector, it.row.TextHash[:]
+			if !it.row.Ledger {
+				e.vector = rows.NoVector[:]
+			}
 		case empty:
 			e.source, e.vector = it.row.Source, rows.NoVector[:]
 		case gone, alias, nothing, broken:
@@ -328,6 +333,8 @@ func (w *Worker) count(mine []item, done queue.Finished) {
 			}
 		case nothing, relabel:
 			w.stats.Unchanged.Add(1)
+		case skip:
+			w.stats.Skipped.Add(1)
 		case empty:
 			w.stats.Emptied.Add(1)
 		case gone, alias:

@@ -159,7 +159,7 @@ func (s *Story) row(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o Opti
 	s.Row = rowOf(&r, o.Text)
 	s.Vector = Vector{
 		Stored: r.Stored, Ours: t.Holds(&r), Generation: r.StoredGeneration, Wanted: p.Generation,
-		Current: t.Unchanged(&r),
+		Current: t.Unchanged(&r), Skipped: t.Skipped(&r),
 	}
 	return r, nil
 }

@@ -65,6 +65,7 @@ const (
 	Empty      Code = "empty"       // no text, so no vector
 	NoToken    Code = "no_token"    // the model finds nothing in the text
 	Filtered   Code = "filtered"    // the filter leaves the row out
+	Skipped    Code = "skipped"     // its writer said that the text needs no new vector
 	Gone       Code = "gone"        // no row, and nothing left of it
 	DeadLetter Code = "dead_letter" // not tried again by itself
 	Cancelled  Code = "cancelled"   // somebody took it out of the queue
@@ -159,7 +160,8 @@ type Ledger struct {
 	LSN               string    `json:"lsn"`
 	WrittenAt         time.Time `json:"written_at"`
 	WrittenSecondsAgo float64   `json:"written_seconds_ago"`
-	Anew              bool      `json:"anew"` // the row is to be embedded though its text may be the same
+	Skipped           bool      `json:"skipped"` // its writer said that the text needs no new vector
+	Anew              bool      `json:"anew"`    // the row is to be embedded though its text may be the same
 	// The watched columns and the text are what they were, for all that is known. Both are false of a row that could not
 	// be read.
 	SourceAgrees bool `json:"source_agrees"`
@@ -174,6 +176,7 @@ type Vector struct {
 	Wanted     int32 `json:"pipeline_generation"`
 	// all is as it should be: the vector is that of the text as it is now, or there is none and none is wanted
 	Current bool `json:"current"`
+	Skipped bool `json:"skipped"` // the text needs no new vector, as its writer said
 	// null: none of ours is stored. A row whose text did not change keeps its vector when its entry is written anew, so
 	// the vector may be older.
 	AtLeastSeconds *float64 `json:"age_at_least_seconds"`

@@ -11,6 +11,8 @@ func Ours(transactional bool, prefix []byte, content int) bool {
 	switch string(prefix) {
 	case Wait:
 		return !transactional && content == 0
+	case HintPrefix:
+		return transactional && content == hintSize
 	case Ask:
 		return !transactional && content >= textAt && content <= textAt+LongestQuestion
 	}

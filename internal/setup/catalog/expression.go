@@ -24,6 +24,8 @@ const (
 	TextWord    = "text"
 	FilterWord  = "filter"
 	ContextWord = "chunking context"
+	// PriorityWord is that of the expression that says how urgent a row is.
+	PriorityWord = "priority"
 )
 
 // Reading is what an expression reads and what is worth a warning.

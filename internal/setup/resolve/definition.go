@@ -28,6 +28,9 @@ func Digest(spec pipeline.Spec) string {
 	if spec.Active != "" { // what works always has the digest that it had before there were hours
 		parts = append(parts, spec.Active)
 	}
+	if spec.PriorityBy != "" { // and so have those of a lane
+		parts = append(parts, "priority", spec.PriorityBy)
+	}
 	b, err := json.Marshal(parts)
 	if err != nil {
 		panic(err) // strings and numbers alone
@@ -52,7 +55,8 @@ func Differences(configured, set pipeline.Spec) (was []string) {
 	note(configured.Filter != set.Filter, catalog.FilterWord, set.Filter)
 	note(!slices.Equal(configured.Columns, set.Columns), "columns", strings.Join(set.Columns, ", "))
 	note(configured.Chunking != set.Chunking, "chunking", set.Chunking.Strategy)
-	note(configured.Priority != set.Priority, "priority", laneWord(set.Priority))
+	note(configured.Priority != set.Priority || configured.PriorityBy != set.PriorityBy, catalog.PriorityWord,
+		cmp.Or(set.PriorityBy, laneWord(set.Priority)))
 	note(configured.Active != set.Active, "active", cmp.Or(string(set.Active), "always"))
 	note(PluginOf(configured) != set.Plugin, "plugin", set.Plugin)
 	note(configured.Model != set.Model, "model", set.Model)
@@ -99,6 +103,7 @@ func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 	spec.Name, spec.Columns, spec.Text, spec.Filter, spec.Chunking = s.Name, s.SourceColumns, s.TextExpression,
 		s.FilterExpression, s.Chunking
 	spec.Priority, spec.Active, spec.Plugin, spec.Model = s.Lane, s.ActiveHours, s.Plugin, s.Model
+	spec.PriorityBy = s.PriorityBy
 	return spec
 }
 

@@ -23,7 +23,7 @@ type needs struct {
 	whole  bool     // an embedding table: rows are inserted and deleted too
 }
 
-// required lists what a role needs to run a pipeline. reads are the columns that text and filter name, nil for all.
+// required lists what a role needs to run a pipeline. reads are the columns that its expressions name, nil for all.
 func required(spec pipeline.Spec, t *catalog.Table, reads []string, d catalog.Destination) []needs {
 	source := needs{oid: t.OID, name: t.Quoted(), schema: t.Schema}
 	if reads != nil {
@@ -53,7 +53,7 @@ func required(spec pipeline.Spec, t *catalog.Table, reads []string, d catalog.De
 
 // needs lists what a role needs to run the pipeline: its tables, and the schemas of the types that statements name.
 func (f *Findings) needs(ctx context.Context, q database.Querier) ([]needs, error) {
-	all := required(f.Pipeline.Spec, f.Table, f.Reads, f.Destination)
+	all := required(f.Pipeline.Spec, f.Table, f.Looks, f.Destination)
 	schemas, err := database.Collect(ctx, q, "type_schemas", pgx.RowTo[string], pgx.StrictNamedArgs{
 		"type": f.Vector.OIDs[pipeline.StoredVector], "table": f.Table.OID, "key": catalog.KeyNames(f.Table.Key),
 	})

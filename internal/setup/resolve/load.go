@@ -56,13 +56,15 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 		p.Watched, p.WatchAll = nil, true
 	}
 	if !p.WatchAll {
-		// Generated columns that a text of the user's names are missing here; running it over no row tells what these lack.
+		// Generated columns that a text of the user's names are missing here, and what the priority reads; running them over
+		// no row tells what these lack.
 		f.Reads = append([]string{}, s.WatchedColumns...)
 		for _, c := range columnsOfText(s) {
 			if !slices.Contains(f.Reads, c) {
 				f.Reads = append(f.Reads, c)
 			}
 		}
+		f.Looks = f.Reads
 	}
 	return nil
 }
@@ -317,12 +319,13 @@ func detail(problem string, hint []string) string {
 	return problem
 }
 
-// runnable makes sure that what is stored as text, filter and context is one expression each, whoever wrote it there,
-// and runs them over no row at all. The server then looks up names and privileges as it will when it matters. All of
-// it goes by the extended protocol, in which the server refuses several statements.
+// runnable makes sure that what is stored as text, filter, context and priority is one expression each, whoever wrote
+// it there, and runs them over no row at all. The server then looks up names and privileges as it will when it matters.
+// All of it goes by the extended protocol, in which the server refuses several statements.
 func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
 	sql := "SELECT " + f.Pipeline.TextExpression() + ", " + f.Pipeline.ContextExpression() + ", " +
-		f.Pipeline.FilterExpression() + " FROM " + f.Pipeline.Source() + " AS r LIMIT 0"
+		f.Pipeline.FilterExpression() + ", " + f.Pipeline.LaneExpression() +
+		" FROM " + f.Pipeline.Source() + " AS r LIMIT 0"
 	err := database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
 		if err := parseStored(ctx, tx, f); err != nil {
 			return err
@@ -358,7 +361,7 @@ func unreadable(ctx context.Context, q database.Querier, f *Findings) error {
 	if err != nil {
 		return nil //nolint:nilerr // the server's own words are told instead
 	}
-	said := p.Text + "\n" + p.Filter + "\n" + p.Chunking.Context
+	said := p.Text + "\n" + p.Filter + "\n" + p.Chunking.Context + "\n" + p.PriorityBy
 	hidden = slices.DeleteFunc(hidden, func(name string) bool { return !strings.Contains(said, name) })
 	var role string
 	if len(hidden) == 0 || q.QueryRow(ctx, "SELECT current_user::text").Scan(&role) != nil {
@@ -379,6 +382,7 @@ func parseStored(ctx context.Context, tx pgx.Tx, f *Findings) error {
 		{catalog.TextWord, p.Text},
 		{catalog.FilterWord, p.Filter},
 		{catalog.ContextWord, p.Chunking.Context},
+		{catalog.PriorityWord, p.PriorityBy},
 	} {
 		if strings.TrimSpace(e.expression) == "" {
 			continue

@@ -110,10 +110,10 @@ func unknownZone(name, zone string) error {
 	}
 }
 
-// hidden returns the columns that text and filter read and that the role may not, though it may read others of the
+// hidden returns the columns that its expressions read and that the role may not, though it may read others of the
 // table: which they are is not seen from the grants, which name all columns.
 func (f *Findings) hidden(ctx context.Context, q database.Querier) ([]string, error) {
-	args := pgx.StrictNamedArgs{"table": f.Table.OID, "columns": f.Reads}
+	args := pgx.StrictNamedArgs{"table": f.Table.OID, "columns": f.Looks}
 	names, err := database.Collect(ctx, q, "hidden_columns", pgx.RowTo[string], args)
 	if err != nil {
 		return nil, fmt.Errorf("look up privileges on %s: %w", f.Table.Quoted(), err)
@@ -257,7 +257,7 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 	f.Calls = slices.Compact(f.Calls)
 	if p.WatchAll = unknown; unknown {
 		if !p.InSource() {
-			return nil
+			return f.readPriority(ctx, tx)
 		}
 		var name, role string
 		if err := tx.QueryRow(ctx, "SELECT current_database()::text, current_user::text").Scan(&name, &role); err != nil {
@@ -279,6 +279,29 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 		f.Reads = append(f.Reads, c.Name)
 		if !c.Generated && !slices.Contains(keys, c.Name) {
 			p.Watched = append(p.Watched, c.Name)
+		}
+	}
+	f.Looks = append([]string{}, f.Reads...)
+	return f.readPriority(ctx, tx)
+}
+
+// readPriority adds the columns that the expression reads that says how urgent a row is. A change of one of them
+// alone is no reason to embed, and nothing that it calls makes a text.
+func (f *Findings) readPriority(ctx context.Context, tx pgx.Tx) error {
+	if f.Pipeline.PriorityBy == "" {
+		return nil
+	}
+	r, err := catalog.ReadExpression(ctx, tx, f.Table, catalog.PriorityWord, f.Pipeline.PriorityBy)
+	if err != nil {
+		return refusal.Of(f.Pipeline.Name, err)
+	}
+	if r.Unknown || f.Looks == nil {
+		f.Looks = nil
+		return nil
+	}
+	for _, c := range r.Columns {
+		if !slices.Contains(f.Looks, c) {
+			f.Looks = append(f.Looks, c)
 		}
 	}
 	return nil

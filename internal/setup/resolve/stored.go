@@ -42,6 +42,7 @@ type Stored struct {
 	Generation        int32
 	Fingerprint       string
 	Lane              pipeline.Lane
+	PriorityBy        string // what a row says of its lane: in place of Lane
 	Enabled           bool
 	ActiveHours       pipeline.Hours
 	Open              bool // it is within its hours, or somebody has it work all the same
@@ -91,8 +92,8 @@ func (s *Stored) Spec() pipeline.Spec {
 		Name: s.Name, Schema: s.TableSchema, Table: s.TableName, Columns: s.SourceColumns, Text: s.TextExpression,
 		Filter:     s.FilterExpression,
 		IntoColumn: s.DestinationColumn, IntoSchema: s.DestinationSchema, IntoTable: s.DestinationTable,
-		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, Enabled: s.Enabled, Active: s.ActiveHours,
-		Chunking: s.Chunking,
+		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, PriorityBy: s.PriorityBy, Enabled: s.Enabled,
+		Active: s.ActiveHours, Chunking: s.Chunking,
 	}
 }
 

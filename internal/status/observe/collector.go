@@ -146,6 +146,10 @@ func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work *p
 		{c.source.Deduplicated, func(s *replication.Stats) *atomic.Int64 { return &s.Joined }},
 		{c.source.Skipped.At("own_write"), func(s *replication.Stats) *atomic.Int64 { return &s.OwnWrites }},
 		{c.source.Skipped.At("unchanged"), func(s *replication.Stats) *atomic.Int64 { return &s.Dropped }},
+		{c.source.Hints.At("urgent"), func(s *replication.Stats) *atomic.Int64 { return &s.Urgent }},
+		{c.source.Hints.At("low"), func(s *replication.Stats) *atomic.Int64 { return &s.Low }},
+		{c.source.Hints.At("skip"), func(s *replication.Stats) *atomic.Int64 { return &s.Skips }},
+		{c.source.Hints.At("ignored"), func(s *replication.Stats) *atomic.Int64 { return &s.Forged }},
 		{c.source.Skipped.At("key_too_long"), func(s *replication.Stats) *atomic.Int64 { return &s.TooLong }},
 	} {
 		keep(c.metrics.Follow(count.counter, func() int64 {
@@ -253,6 +257,7 @@ func (t *tally) count() {
 		{m.Finished.At("embedded"), &w.Embedded},
 		{m.Finished.At("reused"), &w.Reused},
 		{m.Finished.At("unchanged"), &w.Unchanged},
+		{m.Finished.At("skipped"), &w.Skipped},
 		{m.Finished.At("emptied"), &w.Emptied},
 		{m.Finished.At("removed"), &w.Removed},
 		{m.Finished.At("failed"), &w.Failed},

@@ -107,7 +107,9 @@ type Slot struct {
 	// changes that needed no look of their own, up to about a minute ago: they touched no text, or joined one that waited
 	ChangesUnchanged int64 `json:"changes_unchanged"`
 	ChangesJoined    int64 `json:"changes_joined"`
-	OtherServer      bool  `json:"other_server"` // it was set up on another one: the data was restored or copied
+	// written by somebody who may not give any
+	HintsIgnored int64 `json:"hints_ignored"`
+	OtherServer  bool  `json:"other_server"` // it was set up on another one: the data was restored or copied
 	// the database of this server whose slot it is, if that is another
 	Elsewhere string             `json:"elsewhere,omitempty"`
 	WaitsFor  []database.Blocker `json:"waits_for,omitempty"` // transactions that the making of the slot waits for

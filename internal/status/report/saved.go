@@ -67,11 +67,16 @@ func (p *Pipeline) CutLine() string {
 		"chunking: {strategy: tokens} embeds all of each (docs/chunking.md)", p.Cut, wording.Count(p.Saved.Embedded, "text"))
 }
 
-// SavedLine says how many changes of the slot needed no look of their own; "" where that is none.
+// SavedLine says how many changes of the slot needed no look of their own, and how many hints were ignored; "" where
+// that is none.
 func (s *Slot) SavedLine() string {
-	if s.ChangesUnchanged+s.ChangesJoined == 0 {
+	if s.ChangesUnchanged+s.ChangesJoined+s.HintsIgnored == 0 {
 		return ""
 	}
-	return fmt.Sprintf("slot %s: %s touched no text, %d joined one that waited", s.Name,
+	line := fmt.Sprintf("slot %s: %s touched no text, %d joined one that waited", s.Name,
 		wording.Count(s.ChangesUnchanged, "change"), s.ChangesJoined)
+	if s.HintsIgnored > 0 {
+		line += ", " + wording.Count(s.HintsIgnored, "hint") + " ignored that embedsidecar.hint has not made"
+	}
+	return line
 }

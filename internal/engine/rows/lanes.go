@@ -1,0 +1,49 @@
+package rows
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Lanes returns the lanes that rows say they are in, by their keys: those of rows that are there and name one. It reads
+// and does nothing else, for so long at most. visible reports whether some transactions are: rows that they wrote are
+// read as they left them.
+func (t *Table) Lanes(ctx context.Context, keys []string, xids []int64, limit time.Duration) (
+	lanes map[string]pipeline.Lane, visible bool, err error,
+) {
+	args, err := t.sql.lanes.args(t.p, keys, nil)
+	if err != nil {
+		return nil, false, err
+	}
+	err = t.briefly(ctx, limit, func(tx pgx.Tx) error {
+		batch := &pgx.Batch{}
+		batch.Queue("SET LOCAL transaction_read_only = on")
+		batch.Queue(sqlfiles.Query("visible_xids"), pgx.StrictNamedArgs{"xids": xids}).
+			QueryRow(func(row pgx.Row) error { return row.Scan(&visible) })
+		lanes = map[string]pipeline.Lane{}
+		batch.Queue(t.sql.lanes.sql, args...).Query(func(rows pgx.Rows) error {
+			var (
+				place int64
+				lane  *int32
+			)
+			_, err := pgx.ForEachRow(rows, []any{&place, &lane}, func() error {
+				if lane != nil {
+					lanes[keys[place-1]] = pipeline.Lane(*lane) //nolint:gosec // one of four
+				}
+				return nil
+			})
+			return err
+		})
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("find how urgent %d rows of %s are: %w", len(keys), t.p.Source(), err)
+	}
+	return lanes, visible, nil
+}
