@@ -106,13 +106,18 @@ func (s *Service) portions(ctx context.Context, kind Kind, batch []*flight, alon
 		if err != nil {
 			return err
 		}
-		n = min(n, len(batch))
+		n, over, err := s.turn(ctx, min(n, len(batch)))
+		if err != nil {
+			return err
+		}
 		leave, err := s.enter(ctx, alone)
 		if err != nil {
+			over()
 			return err
 		}
 		err = s.call(ctx, kind, batch[:n], s.land)
 		leave()
+		over()
 		if err != nil {
 			return err
 		}

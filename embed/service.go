@@ -41,10 +41,11 @@ type Service struct {
 	// room is taken for one by ordinary calls and as a whole by the call of a suspect, so that a text which kills the
 	// embedder takes no neighbours with it.
 	room  *semaphore.Weighted
-	gate  gate  // those who ask go first
-	turns turns // of bulk work of different ranks
+	gate  gate   // those who ask go first
+	turns *turns // of those who share it; nil: nobody does
 
 	mu       sync.Mutex
+	rankings map[string]*ranking // of bulk work of different ranks: of each share, by its name
 	failures int
 	failed   error     // the last of them
 	rest     time.Time // no call before this
@@ -54,7 +55,8 @@ type Service struct {
 func NewService(e Embedder, cacheBytes int64) *Service {
 	return &Service{
 		embedder: e, cache: NewCache(cacheBytes), flights: map[Key]*flight{},
-		room: semaphore.NewWeighted(wholeRoom),
+		rankings: map[string]*ranking{},
+		room:     semaphore.NewWeighted(wholeRoom),
 	}
 }
 

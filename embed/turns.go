@@ -1,6 +1,7 @@
 package embed
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -15,17 +16,30 @@ const (
 	lentEvery = 15 * time.Second
 )
 
-// turns order bulk work that is not urgent by its rank. Its zero value has seen none.
-type turns struct {
+// ranking orders bulk work that is not urgent by its rank: that of one share, as the ranks of others say nothing to it.
+// Its zero value has seen none.
+type ranking struct {
 	mu    sync.Mutex
 	busy  [Ranks]int       // batches at work
 	ended [Ranks]time.Time // when the last of them ended
 	lent  time.Time        // when a lower rank last had a turn
 }
 
-// Outranked reports whether bulk work of a rank is to wait, since a higher rank is at work. Now and then it is not.
-func (s *Service) Outranked(rank int) bool {
-	t := &s.turns
+// ranking returns that of whoever a context names.
+func (s *Service) ranking(ctx context.Context) *ranking {
+	share, _ := ctx.Value(shareKey{}).(Share)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rankings[share.Name] == nil {
+		s.rankings[share.Name] = new(ranking)
+	}
+	return s.rankings[share.Name]
+}
+
+// Outranked reports whether bulk work of a rank is to wait, since a higher rank of the same share is at work. Now and
+// then it is not.
+func (s *Service) Outranked(ctx context.Context, rank int) bool {
+	t := s.ranking(ctx)
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -46,8 +60,8 @@ func (s *Service) Outranked(rank int) bool {
 }
 
 // Begin notes a batch of bulk work of a rank; the function it returns notes its end.
-func (s *Service) Begin(rank int) (end func()) {
-	t := &s.turns
+func (s *Service) Begin(ctx context.Context, rank int) (end func()) {
+	t := s.ranking(ctx)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for higher := rank + 1; higher < Ranks; higher++ {

@@ -13,24 +13,27 @@ func TestTurns(t *testing.T) {
 		s := NewService(nil, 0)
 		waits := func(want bool, what string) {
 			t.Helper()
-			if got := s.Outranked(1); got != want {
+			if got := s.Outranked(t.Context(), 1); got != want {
 				t.Errorf("%s: it waits: %t, want %t", what, got, want)
 			}
 		}
 		waits(false, "where nobody works")
-		end := s.Begin(0)
+		end := s.Begin(t.Context(), 0)
 		waits(false, "beside a lower rank")
 		end()
-		end = s.Begin(1)
+		end = s.Begin(t.Context(), 1)
 		waits(false, "beside its own rank")
 		end()
 
-		end = s.Begin(2)
+		end = s.Begin(t.Context(), 2)
 		waits(true, "beside a higher rank")
 		<-time.After(lentEvery)
 		waits(false, "after a while")
 		waits(true, "after that turn")
-		if s.Outranked(2) || s.Outranked(3) {
+		if s.Outranked(WithShare(t.Context(), Share{Name: "other"}), 0) {
+			t.Error("work of another share waits for it")
+		}
+		if s.Outranked(t.Context(), 2) || s.Outranked(t.Context(), 3) {
 			t.Error("the highest rank at work waits, or a higher one")
 		}
 		end()

@@ -17,6 +17,7 @@ func newCheck() *command {
 		usage: "report what works, what does not, and how to fix it",
 		description: "Changes nothing. Ends with status 4 if something would not work. For a first look before run, and " +
 			"after every change of the server or the configuration.",
+		reach:     eachDatabase,
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
 		pipelines: true,
 		run:       checkAll,

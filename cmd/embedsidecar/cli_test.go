@@ -107,7 +107,7 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 			continue
 		}
 		value := map[string]string{
-			"database-url": "postgres://h/d", "stream-url": "host=h dbname=d", "database-url-file": "/dev/null",
+			"database-url": "postgres://h/from-file", "stream-url": "host=h dbname=d", "database-url-file": "/dev/null",
 			"stream-url-file": "/dev/null", "slot": "other", "threads": "3", "workers": "3",
 			"ops-listen": ":1", "admin-listen": ":2", "http": "127.0.0.1:1",
 			"log-level": "error", "log-format": "json", "log-output": "stdout",
@@ -145,7 +145,7 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 	}
 	value, known := map[string]string{
 		"output": "json", "color": "never", "pipeline": `docs: "a, b" -> v`, "set": "publication.name=Other, with comma",
-		"lsn": "0/1", "kind": "query", "env": "A=b,c", "only": "order", "lang": "go",
+		"lsn": "0/1", "kind": "query", "database": "from-file", "env": "A=b,c", "only": "order", "lang": "go",
 		"table": "t", "columns": `"a, b"`, "into": "v", "into-table": "w", "index": "hnsw",
 		"memory-limit": "1GiB", "call-timeout": "2m", "allow-env": "A",
 	}[name]

@@ -45,10 +45,23 @@ type command struct {
 	daemon bool
 	// looks at what runs: a mistake in the settings, which only the next start will meet, does not count
 	probe bool
+	reach reach // where several databases are configured
 	// the database's URL among the arguments, which stand for --database-url then; nil: it is in none
 	url func(args []string) string
 	run func(ctx context.Context, env *environment) error
 }
+
+// reach is how far a command goes where several databases are configured.
+type reach int
+
+const (
+	oneDatabase  reach = iota // of those that use a database: it is to be chosen
+	eachDatabase              // one after the other, unless some are chosen
+	allDatabases              // it does that by itself
+)
+
+// asksDatabase reports whether a command uses a database.
+func (c *command) asksDatabase() bool { return slices.Contains(c.settings, config.GroupDatabase) }
 
 var databaseGroups = []string{config.GroupDatabase}
 
@@ -103,7 +116,11 @@ const listHint = "embedsidecar help lists the commands"
 
 // allFlags returns the command's own flags, then those that every command has. Every call makes the shared ones anew.
 func (c *command) allFlags() []cli.Flag {
-	return slices.Concat(c.flags, pipelineFlags(c.pipelines), settingFlags(c.settings, c.unused), generalFlags(c.acts))
+	all := slices.Concat(c.flags, pipelineFlags(c.pipelines), settingFlags(c.settings, c.unused), generalFlags(c.acts))
+	if c.asksDatabase() {
+		all = append(all, databaseFlag())
+	}
+	return all
 }
 
 // cli turns the command into one of the library, which finds it by its name and keeps its flags.

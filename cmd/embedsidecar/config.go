@@ -47,7 +47,7 @@ func newConfigValidate() *command {
 		name: "validate", group: groupConfig, usage: "report every mistake in flags, variables and the file, with its place",
 		description: "Does not connect to a database: embedsidecar check does. Ends with status 2 if there is a mistake. " +
 			"For pipelines that deploy a file.",
-		settings: everySetting, pipelines: true,
+		settings: everySetting, pipelines: true, reach: allDatabases,
 		run: func(_ context.Context, env *environment) error { // what is wrong was told before
 			c := env.config
 			if env.out.ForPeople() {
@@ -71,7 +71,7 @@ func newConfigShow() *command {
 		name: "show", group: groupConfig, usage: "show the configuration and where each value comes from",
 		description: "Passwords and keys are masked. For finding out which file, variable or flag is in force.",
 		flags:       []cli.Flag{own.toggle("resolved", &resolved, "every value, including defaults")},
-		settings:    everySetting, pipelines: true,
+		settings:    everySetting, pipelines: true, reach: allDatabases,
 		run: func(_ context.Context, env *environment) error {
 			list := env.config.Show(resolved)
 			for i := range list {

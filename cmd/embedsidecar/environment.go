@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -13,6 +15,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/setup/tenants"
 )
 
 // environment is all that a command sees of the world. Data goes to stdout, everything else to stderr
@@ -99,4 +103,87 @@ func (e *environment) printf(format string, args ...any) error {
 	}
 	_, err := io.WriteString(e.stdout, text)
 	return err
+}
+
+// onlyDatabase refuses another database than the one that is configured.
+func (e *environment) onlyDatabase(chosen []string) error {
+	dsn, err := config.ParseDSN(e.config.Database.URL)
+	if err == nil && slices.Equal(chosen, []string{dsn.Database}) {
+		return nil
+	}
+	return fail(exitUsage, fmt.Errorf("--database %s: one database is configured", strings.Join(chosen, ", ")),
+		"--database-url names it; several are named by databases in the file, or by --database-url given more than once")
+}
+
+// meantDatabases are those that were chosen, or all. failed is why some may be missing.
+func (e *environment) meantDatabases(ctx context.Context, chosen []string, all bool,
+) (list []tenants.Tenant, failed, err error) {
+	finder := tenants.Finder{Config: e.config, Log: e.log}
+	defer finder.Close()
+	found := finder.Find(ctx)
+	switch {
+	case len(chosen) == 0 && !all:
+		_, err := found.Choose("")
+		return nil, nil, fail(exitUsage, errors.New("several databases are configured: choose one with --database NAME"),
+			problem.Hints(err)...)
+	case len(chosen) == 0 && len(found.List) == 0 && found.Failed != nil:
+		return nil, nil, found.Failed
+	case len(chosen) == 0:
+		return found.List, found.Failed, nil
+	}
+	for _, name := range chosen {
+		some, err := found.Choose(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, t := range some {
+			if !slices.Contains(list, t) {
+				list = append(list, t)
+			}
+		}
+	}
+	return list, nil, nil
+}
+
+// of is what a command sees of the world that works on one of several databases.
+func (e *environment) of(ctx context.Context, t tenants.Tenant) (*environment, error) {
+	one := *e
+	var err error
+	if one.config, err = tenants.Settle(ctx, e.config, t, e.log); err != nil {
+		return nil, err
+	}
+	one.config.Tenant = t.Name
+	one.log = e.log.With("database", t.Name)
+	return &one, nil
+}
+
+// eachOf does something for one database after the other. One that fails keeps it from no other.
+func (e *environment) eachOf(ctx context.Context, list []tenants.Tenant,
+	run func(context.Context, *environment) error,
+) error {
+	var answers []*answer
+	var failed []error
+	for _, t := range list {
+		a := &answer{database: t.Name}
+		one, err := e.of(ctx, t)
+		if err == nil {
+			out := *e.out
+			out.To = &a.data
+			one.out, one.stdout = &out, &a.data
+			err = run(ctx, one)
+		}
+		if a.err = err; err != nil {
+			failed = append(failed, fmt.Errorf("database %s: %w", t.Name, err))
+		}
+		answers = append(answers, a)
+		if e.out.ForPeople() {
+			if err := e.printf("database %s\n%s\n", t.Name, a.text()); err != nil {
+				return err
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(append(failed, showAll(e.out, answers, e.redact.Text))...)
 }

@@ -107,7 +107,9 @@ func settingFlags(visible, unused []string) []cli.Flag {
 		}
 		group := section{s.Group, !slices.Contains(visible, s.Group) && !strings.HasPrefix(s.Flag, "log-") ||
 			slices.Contains(unused, s.Flag)}
-		if s.Placeholder == "" {
+		if s.Path == "database.url" { // again for another database
+			flags = append(flags, group.list(s.Flag, nil, "`"+s.Placeholder+"` "+s.Usage, s.Default()))
+		} else if s.Placeholder == "" {
 			flags = append(flags, group.toggle(s.Flag, nil, s.Usage, s.Default()))
 		} else {
 			flags = append(flags, group.text(s.Flag, nil, "`"+s.Placeholder+"` "+s.Usage, s.Default()))
@@ -192,4 +194,10 @@ func knownFlags(commands []*command) map[string]*known {
 		}
 	}
 	return names
+}
+
+// databaseFlag chooses among several databases.
+func databaseFlag() cli.Flag {
+	return section{heading: groupGeneral}.list("database", nil,
+		"`NAME` of the database, where several are configured; a pattern such as 'tenant_*', or again for more")
 }

@@ -43,6 +43,7 @@ func newInit() *command {
 				"this database was restored or copied from another and shall live on its own: make a new slot and compare every row; vectors that an earlier set-up left in embedding tables are kept"),
 			noChangeFlag(&c.noChange),
 		},
+		reach:     eachDatabase,
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
 		pipelines: true,
 		acts:      true,

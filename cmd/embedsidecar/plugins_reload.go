@@ -21,12 +21,13 @@ func newPluginsReload() *command {
 			"is named, only those that work for it. Others reload at SIGHUP. For a new build of a plugin, or a " +
 			"new copy of a model.",
 		settings: []string{config.GroupDatabase, config.GroupEmbedding, config.GroupOps}, run: reloadPlugins,
+		reach: allDatabases,
 	}
 }
 
 // which tells the database that was named; "": none was.
 func (e *environment) which(ctx context.Context) (string, error) {
-	if !e.config.NamesDatabase(e.environ) {
+	if e.config.Several() || !e.config.NamesDatabase(e.environ) {
 		return "", nil
 	}
 	pool, err := e.connect(ctx)

@@ -175,7 +175,7 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimedOut)
 		defer cancel()
 	}
-	if err := c.run(ctx, env); err != nil {
+	if err := p.perDatabase(ctx, cc, env, c); err != nil {
 		if errors.Is(context.Cause(ctx), errTimedOut) && (errors.Is(err, context.DeadlineExceeded) ||
 			errors.Is(err, errTimedOut)) {
 			return fail(exitTimeout, fmt.Errorf("%s took longer than --timeout %s: %w", c.path(), cc.Duration("timeout"), err),
@@ -192,4 +192,35 @@ func values(cc *cli.Context, name string) []string {
 		return list
 	}
 	return []string{fmt.Sprint(cc.Value(name))}
+}
+
+// perDatabase runs a command for each database that is meant.
+func (p *program) perDatabase(ctx context.Context, cc *cli.Context, env *environment, c *command) error {
+	chosen := cc.StringSlice("database")
+	if !env.config.Several() {
+		if len(chosen) > 0 && c.asksDatabase() {
+			if err := env.onlyDatabase(chosen); err != nil {
+				return err
+			}
+		}
+		return c.run(ctx, env)
+	}
+	if !c.asksDatabase() || c.reach == allDatabases && len(chosen) == 0 {
+		return c.run(ctx, env)
+	}
+	list, failed, err := env.meantDatabases(ctx, chosen, c.reach == eachDatabase && !cc.Bool("watch"))
+	if err != nil {
+		return err
+	}
+	if len(list) == 1 && len(chosen) > 0 {
+		one, err := env.of(ctx, list[0])
+		if err != nil {
+			return err
+		}
+		return c.run(ctx, one)
+	}
+	if cc.Bool("watch") || c.daemon {
+		return misuse("%s is about one database at a time, and %d are meant: --database NAME", c.path(), len(list))
+	}
+	return errors.Join(env.eachOf(ctx, list, c.run), failed)
 }

@@ -38,6 +38,7 @@ func newRun() *command {
 				"`all|stream|work` all; or one half of it, beside processes that do the other: stream reads the slot and fills the queue, work embeds"),
 			own.toggle("no-init", &c.noInit, "set nothing up; end with status 3 if something is missing, and wait while the schema has an older version"),
 		},
+		reach: allDatabases,
 		settings: []string{
 			config.GroupDatabase, config.GroupEmbedding, config.GroupWork, config.GroupQueries,
 			config.GroupAdmin, config.GroupOps,

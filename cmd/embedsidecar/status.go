@@ -37,8 +37,8 @@ func newStatus() *command {
 				"refresh until interrupted, with progress bars; q ends it on a terminal"),
 			own.duration("every", &c.every, "`TIME` between two refreshes of --watch"),
 		},
-		settings: databaseGroups,
-		run:      c.run,
+		settings: databaseGroups, reach: eachDatabase,
+		run: c.run,
 	}
 }
 

@@ -71,7 +71,7 @@ func newTasksList() *command {
 		description: "The oldest tasks come first, with state, error, age and next try. Shows no text of a row. " +
 			"embedsidecar explain shows everything about one row. For finding rows that failed.",
 		flags:    append(c.flags(true), own.number("limit", &c.limit, "`N` tasks at most")),
-		settings: databaseGroups, run: c.list,
+		settings: databaseGroups, run: c.list, reach: eachDatabase,
 	}
 }
 
@@ -167,7 +167,7 @@ func newAudit() *command {
 		flags: []cli.Flag{
 			own.number("limit", &c.limit, "`N` entries at most"),
 		},
-		settings: databaseGroups, run: c.run,
+		settings: databaseGroups, run: c.run, reach: eachDatabase,
 	}
 }
 

@@ -31,6 +31,7 @@ type tokenGrant struct {
 	role, databaseRole string
 	ttl                string
 	pipelines, filter  cli.StringSlice
+	databases          cli.StringSlice
 }
 
 func (g *tokenGrant) flags() []cli.Flag {
@@ -38,6 +39,7 @@ func (g *tokenGrant) flags() []cli.Flag {
 		own.text("role", &g.role,
 			"`ROLE` query embeds texts and searches pipelines; embed only embeds, and sees nothing of the database; for the administration (--admin-listen), viewer reads, operator also acts, admin also sees the configuration and reloads plugins"),
 		own.list("only", &g.pipelines, "`PIPELINE` that may be searched, or administered; again for more", "all"),
+		own.list("database", &g.databases, "`NAME` of several databases that the token is for; again for more", "all"),
 		own.list("filter", &g.filter,
 			"`COLUMN=VALUE` only rows of which this is true are found; again for more"),
 		own.text("database-role", &g.databaseRole,
@@ -48,6 +50,7 @@ func (g *tokenGrant) flags() []cli.Flag {
 
 func (g *tokenGrant) grant() (gate.Grant, error) {
 	grant := gate.Grant{Role: g.role, Pipelines: g.pipelines.Value(), DatabaseRole: g.databaseRole}
+	grant.Databases = g.databases.Value()
 	if g.ttl != "" {
 		ttl, err := daysOrDuration(g.ttl)
 		if err != nil {

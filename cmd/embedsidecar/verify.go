@@ -34,6 +34,7 @@ func newVerify() *command {
 			own.toggle("repair", &c.repair,
 				"queue the findings: rows to re-check, orphaned vectors to remove, and vectors that differ to compute again"),
 		},
+		reach:    eachDatabase,
 		settings: []string{config.GroupDatabase, config.GroupEmbedding},
 		run:      c.run,
 	}

@@ -39,8 +39,8 @@ func newWait() *command {
 			own.toggle("caught-up", &c.caughtUp, "wait for everything committed now"),
 			own.text("lsn", &c.lsnText, "`LSN` wait for everything before it, such as 0/16B3748"),
 		},
-		settings: databaseGroups,
-		run:      c.run,
+		settings: databaseGroups, reach: eachDatabase,
+		run: c.run,
 	}
 }
 

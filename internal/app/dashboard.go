@@ -33,12 +33,15 @@ func NewDashboard(o Options) *Node { return newNode(o, observe.Queries, true) }
 // the part that browsers send to nobody.
 func (n *Node) Dashboard(ctx context.Context, address, person string, told func(url string) error) (err error) {
 	defer func() { err = errors.Join(err, n.plugins.Close()) }()
+	if n.one == nil {
+		return problem.New(problem.Usage, errors.New("several databases are configured: choose one"), "--database NAME")
+	}
 	pool, err := n.one.open.Pool(ctx, connection.Few)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
-	service := n.service()
+	service := n.one.service("", nil, n)
 	service.Follow(pool)
 	pages, err := n.pages(service)
 	if err != nil {
@@ -63,29 +66,36 @@ func (n *Node) Dashboard(ctx context.Context, address, person string, told func(
 	return server.Run(ctx)
 }
 
-// service is what administrators can ask and have done, over what this program has.
-func (n *Node) service() *admin.Service {
-	o := admin.ServiceOptions{
-		Config: n.o.Config, Redact: n.o.Redact, Log: n.o.Log, Snapshot: n.Snapshot, Reload: n.Reload,
-		Check: n.one.check,
-		Embed: func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
-			return query.Vector(ctx, n.plugins, p, text)
-		},
-		PlanModel: n.one.planModel,
-		CompareModel: func(ctx context.Context, pool *pgxpool.Pool, name string, questions []compare.Question,
-			access *search.Access,
-		) (compare.Result, error) {
-			return compareModel(ctx, pool, n.plugins, name, questions, access)
-		},
-		Registered: func(ctx context.Context) ([]registry.Known, error) { return registry.Of(n.one.embedders()).List(ctx) },
-		Folders:    func() []models.Info { return folders.Of(n.one.embedders()).List() },
-	}
+// service is what administrators can ask and have done of a database, over what this program has.
+func (n *Database) service(name string, databases func() []admin.DatabaseState, of *Node) *admin.Service {
+	o := of.serviceOptions()
+	o.Config, o.Log, o.Name, o.Databases, o.Check = n.config(), n.o.Log, name, databases, n.check
+	o.Snapshot, o.PlanModel = n.source.Snapshot, n.planModel
+	o.Registered = func(ctx context.Context) ([]registry.Known, error) { return registry.Of(n.embedders()).List(ctx) }
+	o.Folders = func() []models.Info { return folders.Of(n.embedders()).List() }
 	if n.o.Reread != nil {
 		o.Plan, o.Configure = n.Plan, func(ctx context.Context, action, by string) (control.Configured, error) {
 			return n.Configure(ctx, action, by), ctx.Err()
 		}
 	}
 	return admin.NewService(o)
+}
+
+// serviceOptions are those of what is of no database.
+func (n *Node) serviceOptions() admin.ServiceOptions {
+	source := n.o.source()
+	return admin.ServiceOptions{
+		Config: n.o.Config, Redact: n.o.Redact, Log: n.o.Log, Snapshot: n.Snapshot, Reload: n.Reload,
+		Embed: func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
+			return query.Vector(ctx, n.plugins, p, text)
+		},
+		CompareModel: func(ctx context.Context, pool *pgxpool.Pool, name string, questions []compare.Question,
+			access *search.Access,
+		) (compare.Result, error) {
+			return compareModel(ctx, pool, n.plugins, name, questions, access)
+		},
+		Registered: registry.Of(source).List, Folders: folders.Of(source).List,
+	}
 }
 
 // pages is the dashboard.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
@@ -26,6 +27,9 @@ type Database struct {
 	observer *observe.Observer
 	source   *observe.Source
 	backend  *query.Backend
+	shared   *services // of embedders; nil: its own
+	budget   *worker.Budget
+	started  func()         // is called when the set-up is over
 	loader   resolve.Loader // of the role that works
 	wished   chan struct{}  // there may be wishes for other models
 	besides  chan struct{}  // there may be indexes to build
@@ -40,16 +44,19 @@ type Database struct {
 }
 
 func newDatabase(o Options, n *Node, name string, phase observe.Phase) *Database {
-	d := &Database{
+	db := &Database{
+		o: o, open: connection.Opener{Config: o.Config, Log: o.Log, Thrifty: name != ""}, started: func() {},
 		deployed: deployed{seen: map[held]time.Time{}}, wished: make(chan struct{}, 1), besides: make(chan struct{}, 1),
-		o: o, open: connection.Opener{Config: o.Config, Log: o.Log}, plugins: n.plugins, observer: n.observer,
+		plugins: n.plugins, observer: n.observer,
 		source: n.observer.Source(o.Config, name, phase),
-		backend: query.New(query.Options{
-			Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: n.database,
-		}),
+		shared: n.shared, budget: n.budget,
 	}
-	d.cfg.Store(o.Config)
-	return d
+	db.cfg.Store(o.Config)
+	db.backend = query.New(query.Options{
+		Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: n.database,
+		Service: n.shared.service(),
+	})
+	return db
 }
 
 // config is the configuration that is in force.

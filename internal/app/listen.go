@@ -8,14 +8,26 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
 
 // queries answers queries from now on, on an address.
 func (n *Node) queries(ctx context.Context, address string) (finish func() error, err error) {
 	q := n.o.Config.Queries
 	o := serve.Options{
-		Listen: address, Cert: q.Cert, Key: q.Key, Backend: n.one.backend, Observe: n.observer.Request, Log: n.o.Log,
+		Listen: address, Cert: q.Cert, Key: q.Key, Observe: n.observer.Request, Log: n.o.Log,
 		Limits: gate.Limits{Stop: n.o.Config.Workers.DrainTimeout}, Search: q.SearchTimeout, Version: n.o.Build.Version,
+	}
+	if n.one != nil {
+		o.Backend = n.one.backend
+		if n.database {
+			o.Database = n.o.Config.DatabaseName()
+		}
+	} else {
+		o.Backend = query.New(query.Options{
+			Config: n.o.Config, Log: n.o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Service: n.shared.service(),
+		})
+		o.Of = n.several.queried(o)
 	}
 	switch {
 	case q.TokensFile != "":
@@ -37,7 +49,16 @@ func (n *Node) queries(ctx context.Context, address string) (finish func() error
 // administer answers administrators from now on, if the user wants that.
 func (n *Node) administer(ctx context.Context) (service *admin.Service, finish func() error, err error) {
 	c := n.o.Config
-	service = n.service()
+	var of choice
+	only := ""
+	if n.one != nil {
+		service, only = n.one.service("", nil, n), c.DatabaseName()
+	} else {
+		o := n.serviceOptions()
+		o.Databases = n.several.states
+		service = admin.NewService(o)
+		of = n.several.administers(service)
+	}
 	if c.Admin.Listen == "" {
 		return service, func() error { return nil }, nil
 	}
@@ -56,7 +77,7 @@ func (n *Node) administer(ctx context.Context) (service *admin.Service, finish f
 	}
 	server, err := admin.Listen(ctx, admin.Options{
 		Listen: c.Admin.Listen, Tokens: tokens, Cert: c.Admin.Cert, Key: c.Admin.Key, ClientCA: c.Admin.ClientCA,
-		Service: service, Pages: pages, Observe: n.observer.Request, Log: n.o.Log,
+		Service: service, Of: of, Database: only, Pages: pages, Observe: n.observer.Request, Log: n.o.Log,
 	})
 	if err != nil {
 		return nil, nil, problem.New(problem.Usage, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
@@ -45,8 +46,12 @@ type Node struct {
 	o        Options
 	plugins  *embedders.Pool
 	observer *observe.Observer
-	one      *Database
-	database bool // there is one, or will be
+	one      *Database       // nil: there are several
+	several  *several        // nil: there is one
+	none     *observe.Source // of several: how the program stands, apart from them
+	shared   *services       // of embedders that several databases have
+	budget   *worker.Budget  // of texts in memory, of several databases; nil: of each
+	database bool            // there is one, or will be
 }
 
 func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
@@ -60,7 +65,14 @@ func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
 		o.Warn = func(string) {}
 	}
 	n := &Node{o: o, database: hasDatabase, plugins: embedders.New(o.source())}
-	n.observer = observe.New(observe.Options{Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins})
+	n.observer = observe.New(observe.Options{
+		Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins, Several: o.Config.Several(),
+	})
+	if o.Config.Several() {
+		n.shared, n.budget = &services{config: o.Config}, worker.NewBudget(0)
+		n.none = n.observer.None(o.Config)
+		return n
+	}
 	n.one = newDatabase(o, n, "", phase)
 	return n
 }
@@ -72,7 +84,26 @@ func (n *Options) source() embedders.Source {
 
 // Snapshot tells how the program stands, from what is known: it asks nobody. It takes the locks that the work of the
 // parts takes: while one of them is not given back, it does not return.
-func (n *Node) Snapshot() observe.Snapshot { return n.one.source.Snapshot() }
+func (n *Node) Snapshot() observe.Snapshot {
+	if n.one == nil {
+		return n.none.Snapshot()
+	}
+	return n.one.source.Snapshot()
+}
+
+// databases are those that are worked now.
+func (n *Node) databases() []*Database {
+	if n.several == nil {
+		return []*Database{n.one}
+	}
+	n.several.mu.Lock()
+	defer n.several.mu.Unlock()
+	var list []*Database
+	for _, t := range n.several.list {
+		list = append(list, t.shown.Load().db)
+	}
+	return list
+}
 
 // Plugins are the embedders in use. Run closes them at its end; whoever does not run does it.
 func (n *Node) Plugins() *embedders.Pool { return n.plugins }
@@ -81,25 +112,27 @@ func (n *Node) Plugins() *embedders.Pool { return n.plugins }
 // there is a database. No names mean all that are in use.
 func (n *Node) Reload(ctx context.Context, by string, plugins []string) []control.Reloaded {
 	list := n.plugins.Reload(ctx, plugins)
-	pool := n.one.audit.Load()
-	if pool == nil {
-		return list
-	}
 	// Whoever asked may have gone; it is done all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()
-	if err := verbs.New(pool, by).NoteReloads(ctx, list); err != nil {
-		n.o.Log.WarnContext(ctx, "the audit does not tell of reloaded plugins", "by", by, "error", err)
+	for _, db := range n.databases() {
+		pool := db.audit.Load()
+		if pool == nil {
+			continue
+		}
+		if err := verbs.New(pool, by).NoteReloads(ctx, list); err != nil {
+			db.o.Log.WarnContext(ctx, "the audit does not tell of reloaded plugins", "by", by, "error", err)
+		}
 	}
 	return list
 }
 
-// Plan tells what the configuration would change as it is written down now.
-func (n *Node) Plan(ctx context.Context) (control.Configured, error) { return n.one.Plan(ctx) }
-
 // Configure takes over the configuration as it is written down now, for somebody, whose name goes into the audit with
 // the action: all of it, or nothing, where something stands in the way.
 func (n *Node) Configure(ctx context.Context, action, by string) control.Configured {
+	if n.several != nil {
+		return n.several.reread(ctx)
+	}
 	return n.one.Configure(ctx, action, by)
 }
 
@@ -138,8 +171,14 @@ func (n *Node) control(ctx context.Context) (stop func()) {
 		State: func() control.State {
 			s := n.Snapshot()
 			state := s.Control()
-			if which := n.one.which.Load(); which != nil {
-				state.Database = *which
+			for _, db := range n.databases() {
+				switch which := db.which.Load(); {
+				case which == nil:
+				case n.several != nil:
+					state.Databases = append(state.Databases, *which)
+				default:
+					state.Database = *which
+				}
 			}
 			return state
 		},

@@ -85,6 +85,9 @@ func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
+	if n.o.Config.Several() {
+		n.several = newSeveral(n, o)
+	}
 	finish := func() error { return nil }
 	if address := n.o.Config.Queries.Listen; address != "" {
 		if finish, err = n.queries(ctx, address); err != nil {
@@ -98,6 +101,9 @@ func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 	}
 	defer func() { err = errors.Join(err, leave()) }()
 	// What is under way needs the connections; errors are told above.
+	if n.several != nil {
+		return n.several.run(ctx)
+	}
 	return n.one.run(ctx, o, service, func() { _, _ = finish(), leave() })
 }
 
@@ -138,6 +144,7 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 	n.backend.Follow(s, p.queries)
 	n.source.Follow(s, p.work, p.stream) //nolint:contextcheck // what scrapes ask for ends with the listener
 	n.o.Working(ctx)
+	n.started()
 	n.atStart(ctx, p.work)
 	if err := n.catchUp(ctx, s, p.work, o.Reached); err != nil {
 		return err
@@ -207,6 +214,8 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		Forget:     n.loader.Forget,
 		Repair:     func(ctx context.Context) error { return publish.Republish(ctx, p.stream, c.Slot.Name) },
 		Embedder:   n.observer.Embedder,
+		Service:    n.shared.service(),
+		Budget:     n.budget,
 		Log:        n.o.Log,
 		Disabled:   !c.Enabled,
 		NoWork:     role == Stream,

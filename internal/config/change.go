@@ -32,6 +32,9 @@ func (c *Config) Changes(next *Config) (live, restart []string) {
 			live = append(live, list.name)
 		}
 	}
+	if !reflect.DeepEqual(c.Databases, next.Databases) {
+		restart = append(restart, "databases")
+	}
 	return live, restart
 }
 
@@ -46,6 +49,7 @@ func OnlyPipelines(changes []string) bool {
 // Keeping returns the configuration with the settings of another that take effect at a start.
 func (c *Config) Keeping(running *Config) *Config {
 	kept := *c
+	kept.Databases = running.Databases
 	from, to := reflect.ValueOf(running).Elem(), reflect.ValueOf(&kept).Elem()
 	for i := range Settings() {
 		s := &Settings()[i]

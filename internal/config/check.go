@@ -51,6 +51,7 @@ func (c *Config) check() []Problem {
 	case a.ClientCA != "" && a.Cert == "":
 		fail("http.admin.client_ca", "certificates of clients need one of the listener's: give http.admin.cert and http.admin.key")
 	}
+	c.checkTenants(fail)
 	c.checkModels(fail)
 	c.checkPipelines(fail)
 	return problems

@@ -23,6 +23,9 @@ type Config struct {
 	Database    Database
 	Slot        Slot
 	Publication Publication
+	Databases   []Tenant // where there are several
+	Tenant      string   // the only one's name, where it was chosen among several
+	Tenants     Tenants
 	Plugins     Plugins
 
 	// Models are the named models of the file. A pipeline may also name a model folder that is not listed.
@@ -94,6 +97,24 @@ type Slot struct {
 	Name       string
 	StopOnLost bool
 	NoFailover bool
+}
+
+// Tenant is a database among several, or all those whose names match a pattern.
+type Tenant struct {
+	Name, Match             string
+	URL, URLFile, StreamURL string // "": those of Database, with its name
+	Weight                  int
+}
+
+// String shows the database without passwords.
+func (t Tenant) String() string { return cmp.Or(t.Name, t.Match, RedactDSN(t.URL)) }
+
+// GoString keeps %#v from showing what String hides.
+func (t Tenant) GoString() string { return "config.Tenant{" + t.String() + "}" }
+
+// Tenants say how much several databases take.
+type Tenants struct {
+	Limit int
 }
 
 // Publication is what the server sends.
@@ -196,6 +217,7 @@ func Default() *Config {
 		Database:    Database{ConnectTimeout: time.Minute},
 		Slot:        Slot{Name: "embedsidecar"},
 		Publication: Publication{Name: "embedsidecar"},
+		Tenants:     Tenants{Limit: 200},
 		Plugins:     Plugins{Default: manifest.Default().Name},
 		Libraries:   map[string]string{},
 		Workers: Workers{
@@ -251,6 +273,8 @@ func (c *Config) owner(path string) reflect.Value {
 	switch i, list, name := elementOf(path); {
 	case i < 0:
 		return reflect.ValueOf(c).Elem()
+	case list == "databases":
+		return element(&c.Databases, i, Tenant{Weight: 1})
 	case list == "models":
 		return element(&c.Models, i, Model{})
 	case list == "plugins.catalog":
@@ -272,6 +296,8 @@ func element[T any](list *[]T, i int, fresh T) reflect.Value {
 // count returns how many elements a list has.
 func (c *Config) count(list string) int {
 	switch list {
+	case "databases":
+		return len(c.Databases)
 	case "models":
 		return len(c.Models)
 	case "plugins.catalog":
@@ -309,7 +335,11 @@ func (c *Config) File() string { return c.file }
 
 // Redactor returns one that knows the passwords and keys of this configuration.
 func (c *Config) Redactor() *Redactor {
-	return NewRedactor(c.Database.URL, c.Database.StreamURL).with(c.keys()...)
+	known := []string{c.Database.URL, c.Database.StreamURL}
+	for i := range c.Databases {
+		known = append(known, c.Databases[i].URL, c.Databases[i].StreamURL)
+	}
+	return NewRedactor(known...).with(c.keys()...)
 }
 
 // ApplicationName is how the sessions of this sidecar show in pg_stat_activity.

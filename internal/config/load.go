@@ -61,6 +61,7 @@ func Load(src Source) (cfg *Config, warnings []string, err error) {
 	l.layer("the command line", flagOf, func(flag string) []string { return src.Flags[strings.TrimPrefix(flag, "--")] })
 	l.openPasswords()
 	l.secrets()
+	l.tenants()
 	l.finish()
 	for _, p := range l.cfg.check() {
 		// What could not be read is not also missing.
@@ -206,7 +207,11 @@ func (l *loader) layer(name string, place func(*Setting) string, values func(pla
 	for i := range Settings() {
 		s := &Settings()[i]
 		if at := place(s); at != "" && len(values(at)) > 0 {
-			l.put(at, s, s.Path, last(values(at)))
+			value := last(values(at))
+			if s.Path == "database.url" { // of several the first is where the others are looked for
+				value = values(at)[0]
+			}
+			l.put(at, s, s.Path, value)
 			given[s.Path] = true
 		}
 	}
@@ -314,27 +319,25 @@ func (l *loader) pipelines(place func(flag string) string, values func(flag stri
 
 // secrets reads the files that hold connection strings.
 func (l *loader) secrets() {
-	for _, f := range []struct {
-		path, file string
-		field      *string
-	}{
-		{"database.url_file", l.cfg.Database.URLFile, &l.cfg.Database.URL},
-		{"database.stream_url_file", l.cfg.Database.StreamURLFile, &l.cfg.Database.StreamURL},
-	} {
-		if f.file == "" {
-			continue
-		}
-		const limit = 64 << 10
-		data, err := readLimited(f.file, limit)
-		if err == nil && strings.TrimSpace(string(data)) == "" {
-			err = fmt.Errorf("the file %s is empty", f.file)
-		}
-		if err != nil {
-			l.fail(l.cfg.Origin(f.path), f.path, fmt.Errorf("read the connection string: %w", err))
-			continue
-		}
-		*f.field = strings.TrimSpace(string(data))
+	l.secret("database.url_file", l.cfg.Database.URLFile, &l.cfg.Database.URL)
+	l.secret("database.stream_url_file", l.cfg.Database.StreamURLFile, &l.cfg.Database.StreamURL)
+}
+
+// secret reads a file that holds a connection string, if one is named.
+func (l *loader) secret(path, file string, field *string) {
+	if file == "" {
+		return
 	}
+	const limit = 64 << 10
+	data, err := readLimited(file, limit)
+	if err == nil && strings.TrimSpace(string(data)) == "" {
+		err = fmt.Errorf("the file %s is empty", file)
+	}
+	if err != nil {
+		l.fail(l.cfg.Origin(path), path, fmt.Errorf("read the connection string: %w", err))
+		return
+	}
+	*field = strings.TrimSpace(string(data))
 }
 
 func readLimited(name string, limit int64) (data []byte, err error) {

@@ -98,6 +98,7 @@ func TestLoad_WholeFile(t *testing.T) {
 		},
 		Slot:         Slot{Name: "docs_slot", StopOnLost: true},
 		Publication:  Publication{Name: "docs_pub", ColumnLists: true},
+		Tenants:      Default().Tenants,
 		DefaultModel: "minilm", ModelDir: "/srv/models",
 		Libraries: map[string]string{"onnxruntime": "/srv/lib/libonnxruntime.so"},
 		Plugins: Plugins{Dir: "/srv/plugins", Default: "onnx", Catalog: []Plugin{

@@ -27,11 +27,14 @@ func (c *Config) Show(all bool) []Shown {
 			}
 		}
 	}
-	for _, name := range []string{"models", "plugins.catalog", "pipelines"} {
+	for _, name := range []string{"databases", "models", "plugins.catalog", "pipelines"} {
 		for i := range c.count(name) {
 			for _, s := range partsOf(name) {
 				path := strings.Replace(s.Path, "[]", index("", i), 1)
 				value, from := s.text(c.owner(path)), c.partOrigin(path)
+				if s.Secret {
+					value = RedactDSN(value)
+				}
 				if all && value != "" && !s.fields(c.owner(path))[0].IsZero() || from != "default" {
 					list = append(list, Shown{path, value, from})
 				}

@@ -36,12 +36,15 @@ type Options struct {
 	// Via is a connection string whose host, port, encryption and database are used in place of the other's: the way
 	// around a pooler.
 	Via string
-	Log *slog.Logger // nil: silent
+	// Thrifty has connections closed that are idle for seconds, in place of minutes.
+	Thrifty bool
+	Log     *slog.Logger // nil: silent
 }
 
 const (
 	defaultApplicationName   = "embedsidecar"
 	defaultConnectTimeout    = 10 * time.Second
+	thriftyIdle              = 3 * time.Second
 	defaultIdleInTransaction = 15 * time.Second
 )
 
@@ -198,6 +201,9 @@ func parse(dsn string, o Options) (*pgxpool.Config, error) {
 	}
 	if o.MaxConns > 0 {
 		cfg.MaxConns = o.MaxConns
+	}
+	if o.Thrifty {
+		cfg.MaxConnIdleTime, cfg.HealthCheckPeriod = thriftyIdle, thriftyIdle
 	}
 	cfg.MaxConnLifetimeJitter = cfg.MaxConnLifetime / 10
 	c := cfg.ConnConfig

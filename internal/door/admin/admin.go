@@ -36,6 +36,10 @@ type Options struct {
 	ClientCA string // file of certificates, in PEM, one of which must have signed a client's; "": clients need none
 
 	Service *Service
+	// Of is that of gate.Options, for several databases. nil: there is one.
+	Of func(r *http.Request, database string) (*gate.API, http.Handler, *gate.Problem)
+	// Database is that of gate.Options.
+	Database string
 	// Pages answers what is not the API's. nil: there are no pages.
 	Pages http.Handler
 	// Observe notes a request that was answered. May be nil.
@@ -68,7 +72,7 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 		What: "administrators", Begun: "administrators are answered",
 		Listen: o.Listen, Cert: o.Cert, Key: o.Key, ClientCA: o.ClientCA, Tokens: o.Tokens, Administers: true,
 		Base: c.BasePath, RowText: c.ShowRowText, Exact: true,
-		API: newAPI(o.Service), Pages: o.Pages, //nolint:contextcheck // requests bring their own
+		API: NewAPI(o.Service), Pages: o.Pages, Of: o.Of, Database: o.Database, //nolint:contextcheck // requests bring their own
 		Endless: eventsPath, End: o.Service.events.end, Observe: o.Observe, Log: o.Log,
 		Limits: gate.Limits{
 			Body: maxBody, Rate: cmp.Or(o.Rate, usualRate), Conns: maxConns, Read: readTimeout, Time: requestTime,
@@ -77,8 +81,8 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 	})
 }
 
-// newAPI returns the API.
-func newAPI(s *Service) *gate.API {
+// NewAPI returns the API of a Service.
+func NewAPI(s *Service) *gate.API {
 	a := &api{service: s, API: gate.NewAPI("administration", "Look at pipelines and rows, and have things done. Every "+
 		"answer that is an error is an application/problem+json with reason, code and hints.", "admin",
 		s.config().Admin.BasePath, gate.RFC9457, &s.judge)}

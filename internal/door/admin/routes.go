@@ -27,6 +27,7 @@ const (
 // routes adds every route. What one answers is a method of Service, which pages call as well.
 func (a *api) routes() {
 	a.sessions()
+	a.databases()
 	a.looks()
 	a.lists()
 	a.rows()
@@ -284,4 +285,13 @@ func (a *api) stream(ctx huma.Context) {
 	if err != nil && !begun {
 		a.Write(ctx.Context(), w, err)
 	}
+}
+
+// databases is the route of what only a Service of several has.
+func (a *api) databases() {
+	get(a, "/databases", "databases", "List the databases, where several are served; ?database=NAME on other paths chooses",
+		func(ctx context.Context, _ *none) (databaseList, error) {
+			list, err := a.service.Databases(ctx)
+			return databaseList{list}, err
+		})
 }

@@ -38,6 +38,9 @@ type ServiceOptions struct {
 	Config   *config.Config
 	Redact   func(string) string     // takes what is secret out of a text
 	Snapshot func() observe.Snapshot // how this process stands
+	Name     string                  // of the database, where there are several
+	// Databases are those that there are, where there are several: without a Name the Service is of none of them.
+	Databases func() []DatabaseState
 	// Check looks at everything that running depends on.
 	Check  func(ctx context.Context, pool *pgxpool.Pool) []check.Finding
 	Reload func(ctx context.Context, by string, plugins []string) []control.Reloaded
@@ -132,6 +135,9 @@ func (s *Service) Follow(pool *pgxpool.Pool) {
 func (s *Service) database() (*pgxpool.Pool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.OfNone() {
+		return nil, gate.ChooseDatabase(nil)
+	}
 	if s.pool == nil {
 		return nil, gate.Refuse(http.StatusServiceUnavailable, "starting", "the sidecar starts: it is not connected to its database yet").After(2 * time.Second)
 	}
@@ -140,6 +146,7 @@ func (s *Service) database() (*pgxpool.Pool, error) {
 
 // Program is the process that answers.
 type Program struct {
+	Database string   `json:"database,omitempty" doc:"Its name, where there are several"`
 	Instance string   `json:"instance"`
 	Slot     string   `json:"slot"`
 	Version  string   `json:"version"`
@@ -153,6 +160,8 @@ type Status struct {
 	At       time.Time `json:"at" doc:"When it was looked at"`
 	ReadOnly bool      `json:"read_only" doc:"Nothing can be changed over this listener"`
 	Program  Program   `json:"program" doc:"The process that answers"`
+	// absent: there is one, or one was chosen
+	Databases []DatabaseState `json:"databases,omitempty" doc:"All of several, where none was chosen"`
 
 	observe.Database
 }
@@ -162,6 +171,9 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 	who, err := gate.Asked(ctx, gate.RoleViewer)
 	if err != nil {
 		return Status{}, err
+	}
+	if s.OfNone() {
+		return s.all(ctx, who)
 	}
 	pool, err := s.database()
 	if err != nil {
@@ -220,7 +232,9 @@ func seen(who gate.Caller, all observe.Database) observe.Database {
 // program is the process, as far as somebody sees it.
 func (s *Service) program(who gate.Caller) Program {
 	now := s.o.Snapshot()
-	p := Program{Instance: now.Instance, Slot: now.Slot, Version: now.Version, Pid: now.Pid, Ready: true}
+	p := Program{
+		Database: s.o.Name, Instance: now.Instance, Slot: now.Slot, Version: now.Version, Pid: now.Pid, Ready: true,
+	}
 	for _, c := range now.Ready() {
 		if c.Err == nil || c.Aside { // how each pipeline stands is told with it
 			continue
@@ -487,4 +501,46 @@ func (s *Service) Config(ctx context.Context) ([]config.Shown, error) {
 		list[i].Value = s.o.Redact(list[i].Value)
 	}
 	return list, nil
+}
+
+// DatabaseState is how one of several databases stands.
+type DatabaseState struct {
+	Database string   `json:"database"`
+	State    string   `json:"state" enum:"working,quiet,starting,failing,unserved"`
+	Slot     string   `json:"slot,omitempty"`
+	Weight   int      `json:"weight,omitempty" doc:"Its share of the embedders"`
+	Reason   string   `json:"reason,omitempty" doc:"Why it does not work, or not all of it"`
+	Hints    []string `json:"hints,omitempty"`
+}
+
+type databaseList struct {
+	Databases []DatabaseState `json:"databases"`
+}
+
+// OfNone reports whether the Service is of none of several databases.
+func (s *Service) OfNone() bool { return s.o.Databases != nil && s.o.Name == "" }
+
+// all tells how several databases stand.
+func (s *Service) all(ctx context.Context, who gate.Caller) (Status, error) {
+	list, err := s.Databases(ctx)
+	return Status{
+		At: time.Now().UTC(), ReadOnly: s.ReadOnly(), Program: s.program(who), Databases: list,
+		Database: observe.Database{Slots: []report.Slot{}, Sidecars: []report.Sidecar{}, Pipelines: []observe.Pipeline{}},
+	}, err
+}
+
+// Name is that of the database, where there are several.
+func (s *Service) Name() string { return s.o.Name }
+
+// Databases lists the databases that the caller sees.
+func (s *Service) Databases(ctx context.Context) ([]DatabaseState, error) {
+	who, err := gate.Asked(ctx, gate.RoleViewer)
+	if err != nil || s.o.Databases == nil {
+		return []DatabaseState{}, err
+	}
+	list := slices.DeleteFunc(s.o.Databases(), func(d DatabaseState) bool { return !who.SeesDatabase(d.Database) })
+	for i := range list {
+		list[i].Reason = s.o.Redact(list[i].Reason)
+	}
+	return append([]DatabaseState{}, list...), nil
 }

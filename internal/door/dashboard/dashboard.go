@@ -26,17 +26,18 @@ type Options struct {
 
 // Dashboard is the handler of pages that package admin mounts. It is safe for concurrent use.
 type Dashboard struct {
-	o       Options
-	pages   map[string]*template.Template
-	assets  map[string]asset
-	beats   beats
-	notices notices
-	handler http.Handler
+	o        Options
+	database string // that it is of, where there are several
+	pages    map[string]*template.Template
+	assets   map[string]asset
+	beats    beats
+	notices  notices
+	handler  http.Handler
 }
 
 // New makes a dashboard. It starts nothing, and asks the database only while somebody looks.
 func New(o Options) (*Dashboard, error) {
-	d := &Dashboard{o: o}
+	d := &Dashboard{o: o, database: o.Service.Name()}
 	var err error
 	if d.assets, err = readAssets(); err != nil {
 		return nil, err

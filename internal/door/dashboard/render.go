@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
@@ -51,6 +52,8 @@ type shown struct {
 	Told                    []notice
 	At                      time.Time
 	Nav                     []group
+	Database                string // of several
+	Databases               []admin.DatabaseState
 	Data                    any
 }
 
@@ -154,28 +157,31 @@ func (d *Dashboard) readPages() (map[string]*template.Template, error) {
 // functions are what templates call.
 func (d *Dashboard) functions() template.FuncMap {
 	return template.FuncMap{
-		"at":      d.at,
-		"pipe":    func(name string) string { return d.at("/pipelines/" + url.PathEscape(name)) },
-		"asset":   d.assetPath,
-		"link":    func(path string, pairs ...string) string { return d.at(linkTo(path, pairs...)) },
-		"size":    wording.Size,
-		"age":     wording.Age,
-		"count":   number,
-		"plural":  wording.Count,
-		"short":   shortTime,
-		"stamp":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-		"spark":   sparkline,
-		"bar":     bar,
-		"columns": columns,
-		"tonefor": func(p observe.Pipeline) string { return toneFor(&p) },
-		"word":    func(c health.Code) string { return c.Word() },
-		"percent": wording.Percent,
-		"deref":   func(f *float64) float64 { return *f },
-		"isnil":   func(f *float64) bool { return f == nil },
-		"list":    func(items ...any) []any { return items },
-		"dict":    dict,
-		"join":    strings.Join,
-		"status":  checkTone,
+		"at":       d.at,
+		"base":     func() string { return d.o.Base },
+		"database": func() string { return d.database },
+		"dbtone":   databaseTone,
+		"pipe":     func(name string) string { return d.at("/pipelines/" + url.PathEscape(name)) },
+		"asset":    d.assetPath,
+		"link":     func(path string, pairs ...string) string { return d.at(linkTo(path, pairs...)) },
+		"size":     wording.Size,
+		"age":      wording.Age,
+		"count":    number,
+		"plural":   wording.Count,
+		"short":    shortTime,
+		"stamp":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"spark":    sparkline,
+		"bar":      bar,
+		"columns":  columns,
+		"tonefor":  func(p observe.Pipeline) string { return toneFor(&p) },
+		"word":     func(c health.Code) string { return c.Word() },
+		"percent":  wording.Percent,
+		"deref":    func(f *float64) float64 { return *f },
+		"isnil":    func(f *float64) bool { return f == nil },
+		"list":     func(items ...any) []any { return items },
+		"dict":     dict,
+		"join":     strings.Join,
+		"status":   checkTone,
 		"circuittone": func(c host.Circuit) string {
 			if c == host.Closed {
 				return "good"
@@ -208,8 +214,17 @@ func (d *Dashboard) assetPath(name string) string {
 	return d.at("/assets/" + hashed(name, content))
 }
 
-// at is where a browser finds a path of ours.
-func (d *Dashboard) at(path string) string { return d.o.Base + path }
+// at is where a browser finds a path of ours: of several databases of this one.
+func (d *Dashboard) at(path string) string {
+	if d.database == "" || strings.HasPrefix(path, "/assets/") {
+		return d.o.Base + path
+	}
+	mark := "?"
+	if strings.Contains(path, "?") {
+		mark = "&"
+	}
+	return d.o.Base + path + mark + "database=" + url.QueryEscape(d.database)
+}
 
 // dict makes the arguments of a part of a page of names and values.
 func dict(pairs ...any) (map[string]any, error) {
@@ -280,6 +295,19 @@ func toneOf(p *observe.Pipeline) string {
 		return "warn"
 	case p.NeedsAct:
 		return "bad"
+	}
+	return "busy"
+}
+
+// databaseTone is how well a database is, by its state.
+func databaseTone(state string) string {
+	switch state {
+	case "working", "quiet":
+		return "good"
+	case "failing":
+		return "bad"
+	case "unserved":
+		return "warn"
 	}
 	return "busy"
 }
@@ -360,7 +388,10 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v view) {
 		Title: v.title, Page: v.page, Path: r.URL.Path, Here: here(r), Theme: theme, Version: d.o.Version,
 		Live: v.live, Bare: v.bare, MayAct: d.o.Service.MayChange(r.Context()) == nil,
 		ReadOnly: d.o.Service.ReadOnly(), Caller: c, At: time.Now(),
-		Nav: navFor(r.URL.Path), Data: v.data,
+		Nav: navFor(r.URL.Path), Data: v.data, Database: d.database,
+	}
+	if !v.bare {
+		s.Databases, _ = d.o.Service.Databases(r.Context()) // who may not look sees no page
 	}
 	if !v.bare && r.Header.Get("X-Live") == "" {
 		s.Told = d.notices.told(c)

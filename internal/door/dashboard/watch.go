@@ -85,6 +85,9 @@ func (d *Dashboard) overview(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
+	if d.o.Service.OfNone() {
+		return view{page: "databases", title: "Databases", live: true, data: state}, nil
+	}
 	o := overview{Status: state, Health: sentenceOf(&state.Database), Remarks: state.Remarks()}
 	o.Remarks = slices.DeleteFunc(o.Remarks, func(r string) bool { return o.Health.Next != "" && strings.Contains(r, o.Health.Next) })
 	o.Unwell = unwell(state.Pipelines)

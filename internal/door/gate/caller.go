@@ -35,6 +35,11 @@ func (c Caller) Sees(pipeline string) bool {
 	return len(c.Pipelines) == 0 || slices.Contains(c.Pipelines, pipeline)
 }
 
+// SeesDatabase reports whether a database of several is his to see.
+func (c Caller) SeesDatabase(name string) bool {
+	return len(c.Databases) == 0 || slices.Contains(c.Databases, name)
+}
+
 // SaidBy is how the audit names him.
 func (c Caller) SaidBy() string { return "http:" + c.Name + "@" + c.From }
 
@@ -45,7 +50,8 @@ func (c Caller) Still() bool {
 		return false
 	}
 	now, ok := c.gate.o.Tokens.Still(c.Token)
-	return ok && now.Role == c.Role && slices.Equal(now.Pipelines, c.Pipelines)
+	return ok && now.Role == c.Role && slices.Equal(now.Pipelines, c.Pipelines) &&
+		slices.Equal(now.Databases, c.Databases)
 }
 
 // visit is one request, with who makes it and what it holds.

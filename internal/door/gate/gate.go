@@ -38,12 +38,17 @@ type Options struct {
 	Base        string // where a reverse proxy has put all paths
 	RowText     bool   // texts of rows may be shown at all
 
-	API     *API
-	Exact   bool                    // what a request has left empty is refused: it must not mean everything
-	Pages   http.Handler            // answers every path that is not the API's, to those without a token, too. May be nil
-	Open    map[string]http.Handler // paths that anybody may ask for
-	Endless string                  // path of an answer that has no end, and bounds of its own
-	End     func()                  // ends such answers. May be nil
+	API   *API
+	Exact bool                    // what a request has left empty is refused: it must not mean everything
+	Pages http.Handler            // answers every path that is not the API's, to those without a token, too. May be nil
+	Open  map[string]http.Handler // paths that anybody may ask for
+	// Of returns the API and the pages of one of several databases, by what the parameter database of a request says, "":
+	// nothing. No API means those of Options, which are of no database. nil: there is one database.
+	Of func(r *http.Request, database string) (*API, http.Handler, *Problem)
+	// Database is the only one, where Of is nil: tokens for others do not come in. "": there is none.
+	Database string
+	Endless  string // path of an answer that has no end, and bounds of its own
+	End      func() // ends such answers. May be nil
 
 	Limits Limits
 	// Observe notes a request that was answered. May be nil.
@@ -239,6 +244,7 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 		open.ServeHTTP(w, r)
 		return nil
 	}
+	named := g.database(r)
 	if p := v.enter(r); p != nil && ofAPI {
 		return p
 	}
@@ -282,12 +288,75 @@ func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem
 			return Overloaded("too many requests are in progress: retry in a second", time.Second)
 		}
 	}
-	if ofAPI {
-		g.o.API.mux.ServeHTTP(w, r)
+	api, pages := g.o.API, g.o.Pages
+	if g.o.Of == nil {
+		if only := g.o.Database; v.known && only != "" && !v.caller.SeesDatabase(only) {
+			return Refuse(http.StatusForbidden, "database", "this token is for other databases than the one that is served here")
+		}
 	} else {
-		g.o.Pages.ServeHTTP(w, r)
+		database, p := v.choice(named)
+		if p != nil {
+			return p
+		}
+		its, shown, p := g.o.Of(r, database)
+		if p != nil {
+			return p
+		}
+		if its != nil {
+			api, pages = its, shown
+		}
+	}
+	if ofAPI {
+		api.mux.ServeHTTP(w, r)
+	} else {
+		pages.ServeHTTP(w, r)
 	}
 	return nil
+}
+
+// database takes the parameter that names a database off a request.
+func (g *Gate) database(r *http.Request) string {
+	if g.o.Of == nil {
+		return ""
+	}
+	q := r.URL.Query()
+	if !q.Has("database") || q.Get("database") == "" {
+		return "" // an empty one is refused with the others
+	}
+	name := q.Get("database")
+	q.Del("database")
+	r.URL.RawQuery = q.Encode()
+	return name
+}
+
+// choice is the database of a request: that which it names, or else the only one that the caller's token is for.
+func (v *visit) choice(named string) (string, *Problem) {
+	his := v.caller.Databases
+	switch {
+	case !v.known || len(his) == 0:
+		return named, nil
+	case named == "" && len(his) == 1:
+		return his[0], nil
+	case named == "" || v.caller.SeesDatabase(named):
+		return named, nil
+	}
+	return "", NoDatabase(named)
+}
+
+// NoDatabase is the answer for a database that is not there, or not for whoever asks.
+func NoDatabase(name string) *Problem {
+	return Refuse(http.StatusNotFound, "database_not_found", fmt.Sprintf("there is no database %q here", name),
+		"GET /api/v1/databases on the administration's address lists them")
+}
+
+// ChooseDatabase is the answer to a request about a database that names none of several.
+func ChooseDatabase(names []string) *Problem {
+	const most = 20
+	hint := "GET /api/v1/databases on the administration's address lists them"
+	if len(names) > 0 {
+		hint = "there are: " + strings.Join(names[:min(len(names), most)], ", ")
+	}
+	return Refuse(http.StatusBadRequest, "database", "several databases are served: choose one with ?database=NAME", hint)
 }
 
 // crossOrigin refuses what a page of another site asks in the name of whoever reads it; of the API also by GET: a model

@@ -28,6 +28,8 @@ type Grant struct {
 	Role string `json:"role"`
 	// that may be searched, and whose models may be asked, or that may be administered; none: all
 	Pipelines []string `json:"pipelines,omitempty"`
+	// of several, by their names there; none: all
+	Databases []string `json:"databases,omitempty"`
 	// columns and values: only such rows are found, whatever is asked for
 	Filter map[string][]string `json:"filter,omitempty"`
 	// that searches run as; "": that of the program's connections
@@ -39,6 +41,7 @@ type Grant struct {
 // Names of parameters that write a grant's limits down.
 const (
 	limitPipeline     = "pipeline"
+	limitDatabase     = "database"
 	limitFilter       = "filter."
 	limitDatabaseRole = "database_role"
 	limitExpires      = "expires"
@@ -50,6 +53,9 @@ func (g Grant) Limits() string {
 	v := url.Values{}
 	for _, name := range g.Pipelines {
 		v.Add(limitPipeline, name)
+	}
+	for _, name := range g.Databases {
+		v.Add(limitDatabase, name)
 	}
 	for column, values := range g.Filter {
 		v[limitFilter+column] = values
@@ -67,13 +73,15 @@ func (g Grant) Limits() string {
 func (g *Grant) limit(limits string) error {
 	values, err := url.ParseQuery(limits)
 	if err != nil {
-		return errors.New("the limits are not of the form pipeline=NAME&filter.COLUMN=VALUE&database_role=ROLE&expires=TIME")
+		return errors.New("the limits are not of the form pipeline=NAME&database=NAME&filter.COLUMN=VALUE&database_role=ROLE&expires=TIME")
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		column, isFilter := strings.CutPrefix(name, limitFilter)
 		switch {
 		case name == limitPipeline:
 			g.Pipelines = values[name]
+		case name == limitDatabase:
+			g.Databases = values[name]
 		case name == limitDatabaseRole && len(values[name]) == 1:
 			g.DatabaseRole = values[name][0]
 		case name == limitExpires && len(values[name]) == 1:
@@ -86,7 +94,7 @@ func (g *Grant) limit(limits string) error {
 			}
 			g.Filter[column] = values[name]
 		default: // a limit that is not understood must not mean none
-			return errors.New("the limits are pipeline, filter.COLUMN, database_role and expires, the latter two once")
+			return errors.New("the limits are pipeline, database, filter.COLUMN, database_role and expires, the latter two once")
 		}
 	}
 	return nil
@@ -101,13 +109,15 @@ func (g Grant) check() error {
 		return errors.New("a token with the role " + g.Role + " searches nothing: it takes no filter and no database role")
 	case g.Role == RoleAdmin && len(g.Pipelines) > 0:
 		return errors.New("a token with the role " + g.Role + " is for all pipelines: it takes none")
+	case g.Role == RoleAdmin && len(g.Databases) > 0:
+		return errors.New("a token with the role " + g.Role + " is for the whole program: it takes no databases")
 	case g.Role == RoleEmbed && len(g.Pipelines)+len(g.Filter)+len(g.DatabaseRole) > 0:
 		return errors.New("a token with the role " + g.Role +
 			" searches nothing: it takes no pipelines, filter or database role")
-	case slices.Contains(g.Pipelines, ""):
-		return errors.New("a pipeline's name is empty")
+	case slices.Contains(g.Pipelines, "") || slices.Contains(g.Databases, ""):
+		return errors.New("the name of a pipeline or a database is empty")
 	}
-	given := append(slices.Clone(g.Pipelines), g.DatabaseRole)
+	given := append(slices.Concat(g.Pipelines, g.Databases), g.DatabaseRole)
 	for column, values := range g.Filter {
 		if column == "" {
 			return errors.New("the name of a filter's column is empty")

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -35,11 +36,14 @@ type Backend interface {
 
 // Options say where to listen and who may ask. Zero bounds are the defaults.
 type Options struct {
-	Listen    string       // host:port; port 0 takes a free one
-	Tokens    *gate.Tokens // nil: anybody who reaches the address, which must be a loopback one
-	Cert      string       // files of a certificate and its key, in PEM. "": plain HTTP
-	Key       string
-	Backend   Backend
+	Listen  string       // host:port; port 0 takes a free one
+	Tokens  *gate.Tokens // nil: anybody who reaches the address, which must be a loopback one
+	Cert    string       // files of a certificate and its key, in PEM. "": plain HTTP
+	Key     string
+	Backend Backend
+	// Of is that of gate.Options, for several databases. nil: there is one.
+	Of        func(r *http.Request, database string) (*gate.API, http.Handler, *gate.Problem)
+	Database  string // that of gate.Options
 	Limits    gate.Limits
 	Inputs    int           // texts of a request; default 2,048, which is also OpenAI's
 	TextBytes int           // of one text; default 1 MiB
@@ -71,11 +75,17 @@ func (o Options) gate() gate.Options {
 	o.fill()
 	return gate.Options{
 		What: "queries", Begun: "queries are answered", Listen: o.Listen, Cert: o.Cert, Key: o.Key, Tokens: o.Tokens,
-		API: newAPI(&o).API, Limits: o.Limits, Observe: o.Observe, Log: o.Log,
+		API: newAPI(&o).API, Of: o.Of, Database: o.Database, Limits: o.Limits, Observe: o.Observe, Log: o.Log,
 		Open: map[string]http.Handler{"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "ok\n")
 		})},
 	}
+}
+
+// NewAPI returns the API of a Backend, for one of several databases.
+func NewAPI(o Options) *gate.API {
+	o.fill()
+	return newAPI(&o).API
 }
 
 // api answers requests.
@@ -104,6 +114,11 @@ func newAPI(o *Options) *api {
 	gate.Raw(a.API, gate.RoleQuery, agentPath, a.agents())
 	a.Close()
 	return a
+}
+
+// AsksPipelines reports whether a path is about the pipelines of a database, and not about models alone.
+func AsksPipelines(path string) bool {
+	return strings.HasPrefix(path, "/v1/pipelines") || path == agentPath
 }
 
 // named is what is asked of one thing.

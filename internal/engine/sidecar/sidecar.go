@@ -49,7 +49,10 @@ type Options struct {
 	// Embedder returns the embedder of a pipeline: the same value, comparable with ==, for pipelines that share one.
 	// What it has embedded for one of them is then not embedded again for another.
 	Embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)
-	Log      *slog.Logger
+	// Service returns the service of an embedder that other sidecars of the process have, too. nil: there are none.
+	Service func(e embed.Embedder) *embed.Service
+	Budget  *worker.Budget // of texts in memory, of all sidecars of the process. nil: its own
+	Log     *slog.Logger
 
 	Disabled     bool          // the master switch of this sidecar: changes are queued, nothing is embedded
 	NoStream     bool          // work the queue only
@@ -152,13 +155,19 @@ func New(o Options) *Sidecar {
 	if o.CacheBytes == 0 {
 		o.CacheBytes = pipeline.DefaultCacheBytes
 	}
+	if o.Service == nil {
+		o.Service = func(e embed.Embedder) *embed.Service { return embed.NewService(e, o.CacheBytes) }
+	}
+	if o.Budget == nil {
+		o.Budget = worker.NewBudget(0)
+	}
 	s := &Sidecar{
 		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),
 		services: map[pipeline.ModelName]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{},
 		running: map[int32]*running{}, stopped: map[int32]time.Time{}, progress: make(chan struct{}, 1),
 		spent:   map[int32]spent{},
 		waiting: map[string]health.Problem{},
-		budget:  worker.NewBudget(0),
+		budget:  o.Budget,
 		keeper:  restart.New(o.Log),
 		broken:  make(chan error, 1),
 	}

@@ -239,7 +239,7 @@ func (s *Sidecar) serviceFor(ctx context.Context, p pipeline.Pipeline) (*embed.S
 	defer s.mu.Unlock()
 	service := s.shared[embedder]
 	if service == nil {
-		service = embed.NewService(embedder, s.o.CacheBytes)
+		service = s.o.Service(embedder)
 		s.shared[embedder] = service
 	}
 	s.services[p.ModelName()] = service

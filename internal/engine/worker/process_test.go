@@ -392,7 +392,7 @@ func TestRun_PrioritiesOrderBackfills(t *testing.T) {
 		m.source = map[string]string{"backfill": textA, "live": textB}
 		m.todo = tasksFor("backfill", "live")
 		m.todo[1].Lane = pipeline.Normal
-		end := w.o.Service.Begin(int(pipeline.Urgent))
+		end := w.o.Service.Begin(t.Context(), int(pipeline.Urgent))
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- w.Run(ctx, t.Context()) }()

@@ -105,7 +105,7 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		}
 		began, embedding := time.Now(), w.embedding.Load()
 		as := who
-		if who == queue.Anyone && w.o.Service.Outranked(w.rank()) {
+		if who == queue.Anyone && w.o.Service.Outranked(ctx, w.rank()) {
 			as = queue.Express // rows of a backfill wait while one of a higher priority is embedded, live changes do not
 		}
 		n, err := w.once(ctx, hard, as, probe)
@@ -173,7 +173,7 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 		w.tasks.WakeNext(w.o.Pipeline.ID) // there may be more for another loop
 	}
 	if tasks[0].Lane == pipeline.Low {
-		defer w.o.Service.Begin(w.rank())()
+		defer w.o.Service.Begin(hard, w.rank())()
 	}
 	w.stats.Busy.Add(1)
 	w.stats.Batches.Add(1)

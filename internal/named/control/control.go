@@ -25,12 +25,14 @@ import (
 
 // State is what a running sidecar tells of itself.
 type State struct {
-	Instance string   `json:"instance"`
-	Slot     string   `json:"slot"`
-	Database string   `json:"database,omitempty"` // as database.Which tells it; "": there is none, or it is not known yet
-	Version  string   `json:"version"`
-	Pid      int      `json:"pid"`
-	Plugins  []Plugin `json:"plugins"`
+	Instance string `json:"instance"`
+	Slot     string `json:"slot"`
+	Database string `json:"database,omitempty"` // as database.Which tells it; "": there is none, or it is not known yet
+	// of several
+	Databases []string `json:"databases,omitempty"`
+	Version   string   `json:"version"`
+	Pid       int      `json:"pid"`
+	Plugins   []Plugin `json:"plugins"`
 }
 
 // Plugin is a plugin at work with one model.

@@ -67,7 +67,7 @@ func (c Registry) sidecars(ctx context.Context, which string) ([]control.Sidecar
 	}
 	here := len(sidecars)
 	sidecars = slices.DeleteFunc(sidecars, func(s control.Sidecar) bool {
-		return which != "" && s.State.Database != which
+		return which != "" && s.State.Database != which && !slices.Contains(s.State.Databases, which)
 	})
 	if len(sidecars) == 0 {
 		return nil, problem.New(problem.Failed, fmt.Errorf("none of the %s of this user here works for that database", wording.Count(int64(here), "sidecar")),

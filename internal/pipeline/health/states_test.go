@@ -154,12 +154,12 @@ func stateCases() map[string]stateCase {
 		"the scan is about to begin": {facts{"scan_phase": "waiting"}, health.Comparing, "about to begin"},
 		"backfill": {
 			scan(facts{"scan_first": true, "scan_seen": 10, "scan_expected": 30, "scan_rate": 2.2, "scan_left": 70}),
-			health.Backfill, "10 of about 30 rows seen, 2/s, about 1m10s to go",
+			health.Backfill, "10 of about 30 rows embedded, 2/s, about 1m10s to go",
 		},
-		"comparing": {scan(facts{"scan_seen": 10}), health.Comparing, "(why), 10 rows seen"},
+		"comparing": {scan(facts{"scan_seen": 10}), health.Comparing, "(why), 10 rows done"},
 		"what is left of rows": {
 			scan(facts{"scan_phase": "orphans", "scan_seen": 10}),
-			health.Comparing, "10 rows seen, now what is left",
+			health.Comparing, "10 rows done, now what is left",
 		},
 		"the queue is held": {
 			facts{"aside": 2, "pending": 2, "blocked_by": "pid 9"},

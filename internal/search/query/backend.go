@@ -33,6 +33,8 @@ type Options struct {
 	Log      *slog.Logger
 	Plugins  *embedders.Pool
 	Embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)
+	// Service returns the service of an embedder that sidecars of the process have, too. nil: there are none.
+	Service  func(e embed.Embedder) *embed.Service
 	Database bool // there is one, or will be
 }
 
@@ -411,6 +413,10 @@ func (b *Backend) Service(ctx context.Context, key pipeline.ModelName) (*embed.S
 	if err != nil {
 		return nil, err
 	}
-	b.services[key] = embed.NewService(e, b.config().Workers.CacheBytes)
+	if b.o.Service != nil {
+		b.services[key] = b.o.Service(e)
+	} else {
+		b.services[key] = embed.NewService(e, b.config().Workers.CacheBytes)
+	}
 	return b.services[key], nil
 }

@@ -31,12 +31,14 @@ const (
 type Opener struct {
 	Config *config.Config
 	Log    *slog.Logger
+	// Thrifty has connections closed that are idle for seconds: there are many databases.
+	Thrifty bool
 }
 
 // options says how this program connects.
 func (o Opener) options(conns int32) database.Options {
 	return database.Options{
-		ApplicationName: o.Config.ApplicationName(), MaxConns: conns,
+		Thrifty: o.Thrifty, ApplicationName: o.Config.ApplicationName(), MaxConns: conns,
 		TrustedOwners: o.Config.Database.TrustedOwners(), Log: o.Log,
 	}
 }

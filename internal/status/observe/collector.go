@@ -51,7 +51,8 @@ type collector struct {
 	counts   report.Counts
 
 	services *services
-	stops    []func() // end what follows a sidecar; of follow and leave
+	shows    sync.Mutex // held while a scrape reads what there is, and while that is taken away
+	stops    []func()   // end what follows a sidecar; of follow and leave
 
 	mu        sync.Mutex
 	pipelines map[string]*tally
@@ -127,6 +128,15 @@ func (c *collector) unfollow() {
 	c.stops = nil
 }
 
+// forget takes away all that is shown of a database that is gone.
+func (c *collector) forget() {
+	c.leave(false)
+	c.close()
+	c.shows.Lock()
+	defer c.shows.Unlock()
+	c.source.Close()
+}
+
 func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work *pgxpool.Pool) {
 	c.unfollow()
 	keep := func(stop func()) { c.stops = append(c.stops, stop) }
@@ -178,6 +188,11 @@ func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work *p
 	}
 	pipelines := func() []sidecar.State { return snapshot().Pipelines }
 	keep(c.metrics.BeforeGather(func() {
+		c.shows.Lock()
+		defer c.shows.Unlock()
+		if c.ctx.Err() != nil { // a scrape that has begun before the end shows nothing again
+			return
+		}
 		now := snapshot()
 		c.source.ConfigRefused.Set(metrics.Bool(now.Configured.State == control.Refused))
 		c.source.ConfigWaits.Set(float64(len(now.Configured.NeedsRestart)))

@@ -59,6 +59,17 @@ func (s *Snapshot) State() string {
 	return "starting"
 }
 
+// Trouble returns why the database is not worked, or not all of it; nil: it is.
+func (s *Snapshot) Trouble() error {
+	if s.Waits != nil && s.Phase != Quiet {
+		return s.Waits
+	}
+	if err := s.streams(); err != nil {
+		return err
+	}
+	return s.waiting()
+}
+
 // asWished reports whether a pipeline does not work because somebody wants that.
 func asWished(code health.Code) bool {
 	return slices.Contains([]health.Code{health.Paused, health.OutsideHours, health.Disabled}, code)
@@ -108,15 +119,24 @@ func (s *Snapshot) refused() error {
 	return nil
 }
 
+// hinted are the ways out of an error, as they stand behind it.
+func hinted(err error) string {
+	hints := problem.Hints(err)
+	if len(hints) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(hints, "; ")
+}
+
 // streams returns why changes do not arrive here, or nil.
 func (s *Snapshot) streams() error {
 	switch {
 	case s.Phase == Quiet:
 		return nil
 	case s.Phase == Failing:
-		return fmt.Errorf("failing: %w; %s", s.Waits, strings.Join(problem.Hints(s.Waits), "; "))
+		return fmt.Errorf("failing: %w%s", s.Waits, hinted(s.Waits))
 	case s.Phase == Starting && s.Waits != nil:
-		return fmt.Errorf("starting: %w; %s", s.Waits, strings.Join(problem.Hints(s.Waits), "; "))
+		return fmt.Errorf("starting: %w%s", s.Waits, hinted(s.Waits))
 	case s.Phase == Starting:
 		return errors.New("starting: waits for the database, or sets it up")
 	case s.Stream == nil:

@@ -47,6 +47,11 @@ func (o *Observer) Source(c *config.Config, name string, phase Phase) *Source {
 	return s
 }
 
+// None makes a Source that shows the program alone, where there are several databases.
+func (o *Observer) None(c *config.Config) *Source {
+	return &Source{observer: o, config: c, phase: Queries}
+}
+
 // collect begins to measure.
 func (s *Source) collect() {
 	o := s.observer.o
@@ -78,8 +83,7 @@ func (s *Source) Gone() {
 	o.sources = slices.DeleteFunc(o.sources, func(other *Source) bool { return other == s })
 	o.mu.Unlock()
 	if c := s.measured(); c != nil {
-		c.close()
-		c.source.Close()
+		c.forget()
 	}
 }
 

@@ -7,6 +7,8 @@
   const keep = { get: (k) => { try { return localStorage.getItem(k); } catch { return null; } }, set: (k, v) => { try { localStorage.setItem(k, v); } catch { /* then it is forgotten */ } } };
 
   const at = document.documentElement.dataset.base; // where a proxy has put all pages
+  const database = document.documentElement.dataset.database;
+  const of = database ? "?database=" + encodeURIComponent(database) : ""; // where there are several
 
   // A token in the address never reaches the server's log: it stands behind the #, and goes on by POST.
   const form = $("#login");
@@ -68,7 +70,7 @@
     clearTimeout(stale);
     if (!pace()) { show("off", "Not updated"); return; }
     if (document.hidden) return;
-    source = new EventSource(at + "/api/v1/events");
+    source = new EventSource(at + "/api/v1/events" + of);
     const alive = () => { clearTimeout(stale); stale = setTimeout(fresh, 40000); };
     source.addEventListener("status", () => { alive(); soon(); });
     source.addEventListener("problem", cold);
@@ -136,13 +138,13 @@
   let going = 0;
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, select, textarea")) return;
-    if (Date.now() - going < 1500 && places[e.key]) { going = 0; location.href = at + places[e.key]; return; }
+    if (Date.now() - going < 1500 && places[e.key]) { going = 0; location.href = at + places[e.key] + of; return; }
     going = e.key === "g" ? Date.now() : 0;
     if (e.key === "/") {
       e.preventDefault();
       const box = $("main input[type=search]");
-      if (box) box.focus(); else location.href = at + "/search";
+      if (box) box.focus(); else location.href = at + "/search" + of;
     }
-    if (e.key === "?") location.href = at + "/help";
+    if (e.key === "?") location.href = at + "/help" + of;
   });
 })();

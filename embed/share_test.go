@@ -1,0 +1,100 @@
+package embed
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+// slow is an Embedder that answers when it is told to.
+type slow struct {
+	script
+	next  chan struct{}
+	order chan string // the first text of each call that has begun
+}
+
+func (s *slow) Embed(ctx context.Context, kind Kind, texts []string) ([]Result, error) {
+	s.order <- texts[0]
+	<-s.next
+	return s.script.Embed(ctx, kind, texts)
+}
+
+// However many texts one share has, another's wait for the calls under way alone; and with a backlog each, they have
+// calls by their weights.
+func TestShares_TakeTurnsByWeight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		e := &slow{next: make(chan struct{}), order: make(chan string, 1000)}
+		s := NewService(e, 1<<20).ShareOut(1)
+		var all sync.WaitGroup
+		embeds := func(share Share, batch int) {
+			all.Go(func() {
+				texts := make([]string, portion)
+				for i := range texts {
+					texts[i] = fmt.Sprintf("%s %d %d", share.Name, batch, i)
+				}
+				if _, err := s.Embed(WithShare(t.Context(), share), Document, texts, false); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		const batches = 40
+		for i := range batches {
+			embeds(Share{"large", 1}, i)
+		}
+		synctest.Wait()
+		embeds(Share{"small", 1}, 0)
+		for i := range batches {
+			embeds(Share{"heavy", 3}, i)
+		}
+		synctest.Wait()
+		calls := map[string]int{}
+		smallAt := -1
+		for at := range 21 {
+			var name string
+			if _, err := fmt.Sscanf(<-e.order, "%s", &name); err != nil {
+				t.Fatal(err)
+			}
+			if name == "small" {
+				smallAt = at
+			}
+			calls[name]++
+			e.next <- struct{}{}
+			synctest.Wait()
+		}
+		if smallAt < 1 || smallAt > 3 {
+			t.Errorf("the call of the small share was number %d", smallAt)
+		}
+		if heavy, large := calls["heavy"], calls["large"]; heavy < 2*large || heavy > 4*large {
+			t.Errorf("%d calls of weight 3 and %d of weight 1", heavy, large)
+		}
+		close(e.next)
+		all.Wait()
+	})
+}
+
+// Who gives up waits no more, and takes no turn of others.
+func TestShares_WhoGivesUpTakesNoTurn(t *testing.T) {
+	t.Parallel()
+	q := newTurns(1)
+	leave, err := q.take(t.Context(), Share{Name: "a"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := q.take(gone, Share{Name: "b"}, 1); err == nil {
+		t.Error("it had a turn")
+	}
+	leave()
+	leave, err = q.take(t.Context(), Share{Name: "c"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	if q.free != 1 || len(q.queue) != 0 {
+		t.Errorf("%d free, %d wait", q.free, len(q.queue))
+	}
+}

@@ -1,0 +1,138 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Several reports whether there may be more than one database.
+func (c *Config) Several() bool { return len(c.Databases) > 0 }
+
+// For is the configuration of one of several databases, which names it alone.
+func (c *Config) For(dsn, stream, slot string) *Config {
+	one := *c
+	one.Databases = nil
+	one.Database.URL, one.Database.StreamURL, one.Slot.Name = dsn, stream, slot
+	one.Pipelines, one.searches = slices.Clone(c.Pipelines), slices.Clone(c.searches)
+	one.origins = maps.Clone(c.origins)
+	return &one
+}
+
+// DatabaseName is what the only database is called, here or on its server.
+func (c *Config) DatabaseName() string {
+	if c.Tenant != "" {
+		return c.Tenant
+	}
+	dsn, err := ParseDSN(c.Database.URL)
+	if err != nil {
+		return ""
+	}
+	return dsn.Database
+}
+
+// Matches reports whether a name is one of a pattern, in which * stands for any text and ? for any sign.
+func Matches(pattern, name string) bool {
+	p, n := []rune(pattern), []rune(name)
+	star, from, at := -1, 0, 0
+	i := 0
+	for i < len(n) {
+		switch {
+		case at < len(p) && p[at] == '*':
+			star, from = at, i
+			at++
+		case at < len(p) && (p[at] == '?' || p[at] == n[i]):
+			at, i = at+1, i+1
+		case star >= 0: // the star stands for one more
+			from++
+			at, i = star+1, from
+		default:
+			return false
+		}
+	}
+	return strings.Trim(string(p[at:]), "*") == ""
+}
+
+// IsPattern reports whether a name has signs that stand for others.
+func IsPattern(name string) bool { return strings.ContainsAny(name, "*?") }
+
+// WithDatabase is a connection string that leads to another database of the same server.
+func WithDatabase(dsn, name string) string {
+	for _, scheme := range []string{"postgres://", "postgresql://"} {
+		if !strings.HasPrefix(dsn, scheme) {
+			continue
+		}
+		u, err := url.Parse(dsn)
+		if err != nil { // it cannot be used anyway
+			return dsn
+		}
+		u.Path, u.RawPath = "/"+name, ""
+		q := u.Query()
+		q.Del("dbname")
+		q.Del("database")
+		u.RawQuery = q.Encode()
+		return u.String()
+	}
+	quoted := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(name)
+	return strings.TrimSpace(dsn + " dbname='" + quoted + "'")
+}
+
+// tenants reads what names several databases: in the file, or as --database-url that is given more than once.
+func (l *loader) tenants() {
+	c := l.cfg
+	if urls := l.src.Flags["database-url"]; len(urls) > 1 {
+		c.Databases = nil
+		for _, dsn := range urls {
+			c.Databases = append(c.Databases, Tenant{URL: dsn, Weight: 1})
+		}
+		for i := range c.Databases {
+			c.origins[index("databases", i)] = origin{place: "--database-url"}
+		}
+	}
+	for i := range c.Databases {
+		t := &c.Databases[i]
+		if t.URLFile != "" && t.URL == "" {
+			path := index("databases", i) + ".url_file"
+			l.secret(path, t.URLFile, &t.URL)
+		}
+		if t.Name != "" || t.Match != "" || t.URL == "" {
+			continue
+		}
+		if dsn, err := ParseDSN(t.URL); err == nil {
+			t.Name = dsn.Database
+			if slices.ContainsFunc(c.Databases[:i], func(other Tenant) bool { return other.Name == t.Name }) {
+				t.Name = fmt.Sprintf("%s@%s:%d", dsn.Database, dsn.Host, dsn.Port)
+			}
+		}
+	}
+}
+
+// checkTenants checks what names several databases.
+func (c *Config) checkTenants(fail func(path, format string, args ...any)) {
+	const derived = len("_4294967295") // what names of slots have behind that of the configuration
+	if c.Several() && len(c.Slot.Name)+derived > maxIdent {
+		fail("slot.name", "with several databases it has at most %d bytes: the slot of each is named after it", maxIdent-derived)
+	}
+	for i := range c.Databases {
+		t, path := &c.Databases[i], index("databases", i)
+		switch {
+		case t.Name != "" && t.Match != "":
+			fail(path+".match", "name and match exclude each other: one database, or all that match")
+		case t.Name == "" && t.Match == "" && t.URL == "":
+			fail(path, "it names no database: give name, match or url")
+		case t.URL != "" && t.URLFile != "" && c.Origin(path+".url") != "default":
+			fail(path+".url", "it excludes %s: give one of them", path+".url_file")
+		case t.Name != "" && IsPattern(t.Name):
+			fail(path+".name", "%q is a pattern: write match", t.Name)
+		case t.Name != "" && slices.ContainsFunc(c.Databases[:i], func(o Tenant) bool { return o.Name == t.Name }):
+			fail(path+".name", "the name %q is there twice", t.Name)
+		}
+		for _, dsn := range []struct{ key, value string }{{"url", t.URL}, {"stream_url", t.StreamURL}} {
+			if _, err := ParseDSN(dsn.value); dsn.value != "" && err != nil {
+				fail(path+"."+dsn.key, "%s", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,239 @@
+//go:build linux
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// town is a server of several databases, and a program that works those whose names begin with tenant_.
+type town struct {
+	*rig
+
+	server *testenv.Server
+	file   string
+	probes string // address
+}
+
+func newTown(t *testing.T, config map[string]string) *town {
+	t.Helper()
+	dir := t.TempDir()
+	w := &town{
+		rig: &rig{t: t, dir: dir, calls: filepath.Join(dir, "calls")}, server: ownServer(t, 0, config),
+		file: filepath.Join(dir, "tenants.yaml"), probes: testenv.Nowhere(t),
+	}
+	w.write(`
+databases: [{match: 'tenant_*'}]
+pipelines: [{table: public.docs, columns: [body], into: {table: docs_embedding}}]
+lease: 1s
+`)
+	return w
+}
+
+func (w *town) write(text string) {
+	w.t.Helper()
+	if err := os.WriteFile(w.file, []byte(text), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// environ is what every process of the town gets.
+func (w *town) environ() []string {
+	return []string{
+		"PATH=/usr/bin:/bin", "EMBEDSIDECAR_LOG_FORMAT=text", "HOME=" + w.dir, "TMPDIR=" + programs,
+		"EMBEDSIDECAR_CONFIG=" + w.file, "EMBEDSIDECAR_DATABASE_URL=" + w.server.URL("postgres", ""),
+		"EMBEDSIDECAR_OPS_LISTEN=" + w.probes, "EMBEDSIDECAR_PLUGIN_DIR=" + programs, "EMBEDSIDECAR_PLUGIN=fake",
+		fmt.Sprintf("EMBEDSIDECAR_PLUGIN_DIMS=%d", dims), "EMBEDSIDECAR_PLUGIN_CALLS=" + w.calls,
+	}
+}
+
+func (w *town) up(args ...string) *child {
+	return w.startPlain(w.environ(), append([]string{"run"}, args...)...)
+}
+
+// says runs a command to its end, which must have this status, and returns what it said.
+func (w *town) says(status int, args ...string) string {
+	w.t.Helper()
+	c := w.startPlain(w.environ(), args...)
+	if s := c.wait(waitTimeout); s.ExitStatus() != status {
+		w.t.Fatalf("embedsidecar %s: %v, want status %d:\n%s", strings.Join(args, " "), c.cmd.ProcessState, status, c.tail())
+	}
+	said, err := os.ReadFile(c.log)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(said)
+}
+
+// exec executes statements in a database.
+func (w *town) exec(database string, statements ...string) {
+	w.t.Helper()
+	conn, err := pgx.Connect(w.t.Context(), w.server.URL(database, ""))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(w.t.Context()) }()
+	for _, sql := range statements {
+		if _, err := conn.Exec(w.t.Context(), sql); err != nil {
+			w.t.Fatalf("%s: %v", sql, err)
+		}
+	}
+}
+
+// number is what a query says, or -1 where it cannot be asked now.
+func (w *town) number(database, sql string) (n int) {
+	w.t.Helper()
+	conn, err := pgx.Connect(w.t.Context(), w.server.URL(database, ""))
+	if err != nil {
+		return -1
+	}
+	defer func() { _ = conn.Close(w.t.Context()) }()
+	if err := conn.QueryRow(w.t.Context(), sql).Scan(&n); err != nil {
+		return -1
+	}
+	return n
+}
+
+// settle makes a database with rows to embed.
+func (w *town) settle(database string, rows int) {
+	w.t.Helper()
+	w.exec("postgres", "CREATE DATABASE "+database)
+	w.exec(database, "CREATE EXTENSION vector", "CREATE TABLE docs (id bigint PRIMARY KEY, body text)",
+		fmt.Sprintf("INSERT INTO docs SELECT i, '%s ' || i FROM generate_series(1, %d) AS i", database, rows))
+}
+
+// embedded waits until a database has so many vectors.
+func (w *town) embedded(c *child, database string, rows int) {
+	w.t.Helper()
+	testenv.Eventually(w.t, waitTimeout, func() (bool, string) {
+		c.mustLive()
+		n := w.number(database, "SELECT count(*) FROM docs_embedding")
+		return n == rows, fmt.Sprintf("%s has %d vectors, want %d: %s", database, n, rows, c.tail())
+	})
+}
+
+// answer is what an address of the probes says.
+func (w *town) answer(path string) (status int, body string) {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, "http://"+w.probes+path, http.NoBody)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer func() { _ = resp.Body.Close() }()
+	said, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(said)
+}
+
+// TestP5_OneTenantsTroubleIsItsAlone: databases are found, one that is broken is told and harms no other, new ones come
+// by themselves, and one that is dropped in the middle of its backfill leaves neither slot, connection nor figure.
+func TestP5_OneTenantsTroubleIsItsAlone(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, nil)
+	w.settle("tenant_a", 20)
+	w.settle("tenant_b", 30)
+	w.exec("postgres", "CREATE DATABASE tenant_empty", "CREATE DATABASE elsewhere")
+	c := w.up()
+	w.embedded(c, "tenant_a", 20)
+	w.embedded(c, "tenant_b", 30)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		status, body := w.answer("/readyz")
+		return status == http.StatusOK && strings.Contains(body, "[-]database tenant_empty: failing"), body
+	})
+
+	var all struct {
+		Databases []struct {
+			Database, Error string
+			Pipelines       []struct{ Name, State string }
+		}
+	}
+	said := w.says(3, "status", "-o", "json")
+	if err := json.NewDecoder(strings.NewReader(said)).Decode(&all); err != nil {
+		t.Fatalf("%v:\n%s", err, said)
+	}
+	if len(all.Databases) != 3 || len(all.Databases[0].Pipelines) != 1 || all.Databases[2].Error == "" {
+		t.Errorf("status of all: %+v", all)
+	}
+	if said := w.says(2, "pause"); !strings.Contains(said, "--database") {
+		t.Errorf("to choose none of several: %s", said)
+	}
+	w.says(0, "pause", "--database", "tenant_b")
+	if said := w.says(0, "status", "--database", "tenant_b"); !strings.Contains(said, "paused") {
+		t.Errorf("it is not paused: %s", said)
+	}
+	w.exec("tenant_b", "INSERT INTO docs VALUES (1000, 'waits')")
+
+	w.settle("tenant_new", 5)
+	w.embedded(c, "tenant_new", 5)
+
+	w.exec("tenant_a", "INSERT INTO docs SELECT i, 'more ' || i FROM generate_series(1000, 30000) AS i")
+	w.exec("postgres", "ALTER DATABASE tenant_a ALLOW_CONNECTIONS false")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		c.mustLive()
+		n := w.number("postgres", `SELECT count(*) FROM pg_stat_activity WHERE datname = 'tenant_a'`)
+		return n == 0, fmt.Sprintf("%d connections: %s", n, c.tail())
+	})
+	w.exec("postgres", "DROP DATABASE tenant_a")
+	if n := w.number("postgres", "SELECT count(*) FROM pg_replication_slots WHERE NOT active"); n != 0 {
+		t.Errorf("%d slots are left", n)
+	}
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		_, body := w.answer("/metrics")
+		return strings.Contains(body, `database="tenant_b"`) && !strings.Contains(body, `database="tenant_a"`), "of it is told"
+	})
+
+	c.kill()
+	w.exec("tenant_new", "INSERT INTO docs VALUES (1000, 'while it was down')")
+	c = w.up()
+	w.embedded(c, "tenant_new", 6)
+	if n := w.number("tenant_b", "SELECT count(*) FROM docs_embedding"); n != 30 {
+		t.Errorf("the paused one has %d vectors, want 30", n)
+	}
+	w.says(0, "resume", "--database", "tenant_b")
+	w.embedded(c, "tenant_b", 31)
+	w.says(2, "resume", "--database", "nobody")
+	c.terminate()
+}
+
+// TestP1_EachDatabaseIsWorkedOnce: a run that ends by itself works every database that is named, and a renamed one
+// keeps its slot.
+func TestP1_EachDatabaseIsWorkedOnce(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, nil)
+	w.settle("tenant_a", 10)
+	w.settle("tenant_b", 12)
+	if s := w.up("--once").wait(waitTimeout); s.ExitStatus() != 0 {
+		t.Fatalf("it ended with %d", s.ExitStatus())
+	}
+	for database, rows := range map[string]int{"tenant_a": 10, "tenant_b": 12} {
+		if n := w.number(database, "SELECT count(*) FROM docs_embedding"); n != rows {
+			t.Errorf("%s has %d vectors, want %d", database, n, rows)
+		}
+	}
+	w.exec("postgres", "ALTER DATABASE tenant_a RENAME TO tenant_z")
+	w.exec("tenant_z", "INSERT INTO docs VALUES (1000, 'more')")
+	if s := w.up("--once").wait(waitTimeout); s.ExitStatus() != 0 {
+		t.Fatalf("it ended with %d", s.ExitStatus())
+	}
+	if n := w.number("tenant_z", "SELECT count(*) FROM docs_embedding"); n != 11 {
+		t.Errorf("after its renaming it has %d vectors, want 11", n)
+	}
+	if n := w.number("postgres", "SELECT count(*) FROM pg_replication_slots"); n != 2 {
+		t.Errorf("%d slots, want 2", n)
+	}
+	w.says(0, "verify")
+}

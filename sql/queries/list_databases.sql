@@ -1,0 +1,6 @@
+-- list_databases: the databases of this server that can be worked: those that take connections and are no templates.
+-- Rows: one each, with its number and name. Locks: none.
+SELECT d.oid::bigint AS oid, d.datname::text AS name
+FROM   pg_database AS d
+WHERE  d.datallowconn AND NOT d.datistemplate AND d.datconnlimit <> -2 -- half dropped
+ORDER BY d.datname;
