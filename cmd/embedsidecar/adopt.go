@@ -33,7 +33,7 @@ func newAdopt() *command {
 		flags: []cli.Flag{
 			own.text("from", &c.o.From,
 				"`COLUMN|TABLE` where the vectors are: a column of the pipeline's table, a table, or TABLE.COLUMN"),
-			own.text("key", &c.key,
+			own.text("from-key", &c.key,
 				"`COLUMN,...` of that table with the key of the pipeline's (default: its foreign key, or the same names)"),
 			own.text("chunk", &c.o.Chunk, "`COLUMN` of that table with the text of each chunk, for pipelines with chunking"),
 			own.text("updated-at", &c.o.UpdatedAt,

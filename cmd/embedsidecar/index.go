@@ -25,7 +25,7 @@ func newIndexCheck() *command {
 			"with a recall of 0.95. Reads every vector 200 times; large tables get fewer searches, so that it ends " +
 			"after some minutes. For choosing ef_search by measurement.",
 		flags: []cli.Flag{
-			own.number("queries", &c.queries, "`N` vectors are searched for", fmt.Sprint(indexes.Queries)),
+			own.number("sample", &c.queries, "`N` vectors are searched for", fmt.Sprint(indexes.Queries)),
 		},
 		settings: databaseGroups, run: c.run,
 	}
@@ -33,7 +33,7 @@ func newIndexCheck() *command {
 
 func (c *indexCheckCommand) run(ctx context.Context, env *environment) error {
 	if c.queries < 0 {
-		return misuse("--queries: expected a positive number, not %d", c.queries)
+		return misuse("--sample: expected a positive number, not %d", c.queries)
 	}
 	if c.queries == 0 {
 		c.queries = indexes.Queries

@@ -63,12 +63,12 @@ func (s *stage) ready(kind, options string) {
 // measures measures it.
 func (s *stage) measures(setting string) {
 	s.t.Helper()
-	stdout, _ := s.run(0, "index", "check", "docs", "--queries", "50", "-o", "json")
+	stdout, _ := s.run(0, "index", "check", "docs", "--sample", "50", "-o", "json")
 	r := decoded[indexes.Recall](s.t, stdout)
 	if r.Setting != setting || r.Queries != 50 || len(r.Measured) == 0 || r.Enough == nil ||
 		r.Enough.Recall < indexes.Enough {
 		s.t.Errorf("measured %+v", r)
 	}
-	_, stderr := s.run(0, "index", "check", "docs", "--queries", "20")
+	_, stderr := s.run(0, "index", "check", "docs", "--sample", "20")
 	s.has(stderr, setting, "recall of 0.95")
 }

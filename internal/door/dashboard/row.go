@@ -85,7 +85,7 @@ func (d *Dashboard) near(ctx context.Context, name, key string, text bool) []sea
 // verdictTone is how well a row is.
 func verdictTone(c explain.Code) string {
 	switch c {
-	case explain.Current, explain.Empty, explain.NoToken, explain.Filtered, explain.Gone:
+	case explain.Current, explain.Skipped, explain.Empty, explain.NoToken, explain.Filtered, explain.Gone:
 		return "good"
 	case explain.Working, explain.Waiting, explain.Invisible:
 		return "busy"

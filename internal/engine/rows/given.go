@@ -65,15 +65,24 @@ var givenFormats = pgx.QueryResultFormats{
 	pgx.TextFormatCode, pgx.BinaryFormatCode, pgx.TextFormatCode, pgx.TextFormatCode,
 }
 
-// Given returns the given vectors of rows, in the order of their keys. It returns ErrSplit.
-func (t *Table) Given(ctx context.Context, g *Given, keys []string) ([][]GivenVector, error) {
-	s := build(t.p, func(b *builder) string {
-		own := func(i int) string { return "r." + database.Quote(t.p.Key[i].Name) }
-		return "SELECT k.place, v.vector, v.stale, v.chunk FROM " + b.list() + " JOIN " + source(t.p) + " ON " +
+// read is the statement that reads the given vectors of rows.
+func (g *Given) read(p *pipeline.Pipeline) statement {
+	return build(p, func(b *builder) string {
+		return "SELECT k.place, v.vector, v.stale, v.chunk FROM " + b.list() + " JOIN " + source(p) + " ON " +
 			b.matchSource() + " CROSS JOIN LATERAL (SELECT " + g.columns("r."+database.Quote(g.Changed)) +
-			", row_number() OVER (ORDER BY g.ctid" + g.order() + ") AS no FROM " + g.from(t.p, own) +
+			", row_number() OVER (ORDER BY g.ctid" + g.order() + ") AS no FROM " + g.from(p, ofSource(p)) +
 			") AS v ORDER BY k.place, v.no"
 	})
+}
+
+// ofSource is the SQL of the columns of the key of the source row r.
+func ofSource(p *pipeline.Pipeline) func(i int) string {
+	return func(i int) string { return "r." + database.Quote(p.Key[i].Name) }
+}
+
+// Given returns the given vectors of rows, in the order of their keys. It returns ErrSplit.
+func (t *Table) Given(ctx context.Context, g *Given, keys []string) ([][]GivenVector, error) {
+	s := g.read(t.p)
 	args, err := s.args(t.p, keys, nil)
 	if err != nil {
 		return nil, err
@@ -85,26 +94,27 @@ func (t *Table) Given(ctx context.Context, g *Given, keys []string) ([][]GivenVe
 	defer rows.Close()
 	found := make([][]GivenVector, len(keys))
 	for rows.Next() {
-		raw := rows.RawValues()
-		place, err := parsePlace(raw[0], len(keys))
-		if err != nil {
+		if err := scanGiven(t.p, rows.RawValues(), found); err != nil {
 			return nil, err
 		}
-		v, err := g.parse(t.p, raw[1:])
-		if err != nil {
-			return nil, err
-		}
-		found[place] = append(found[place], v)
 	}
 	return found, rows.Err()
 }
 
-func (*Given) parse(p *pipeline.Pipeline, raw [][]byte) (v GivenVector, err error) {
-	if v.Vector, err = p.Stored.ParseBinary(raw[0]); err != nil {
-		return v, err
+// scanGiven takes a line of the statement: the place of its row, a vector, whether it is stale, and the chunk.
+func scanGiven(p *pipeline.Pipeline, raw [][]byte, found [][]GivenVector) error {
+	place, err := parsePlace(raw[0], len(found))
+	if err != nil {
+		return err
 	}
-	v.Stale, v.Text = string(raw[1]) == "t", strings.ToValidUTF8(string(raw[2]), "\uFFFD")
-	return v, nil
+	vector, err := p.Stored.ParseBinary(raw[1])
+	if err != nil {
+		return err
+	}
+	found[place] = append(found[place], GivenVector{
+		Vector: vector, Stale: string(raw[2]) == "t", Text: strings.ToValidUTF8(string(raw[3]), "\uFFFD"),
+	})
+	return nil
 }
 
 // Sampled is a vector that is compared with what the model gives of its text.
@@ -116,10 +126,8 @@ type Sampled struct {
 // sampledText is the most bytes of a text that is embedded to compare.
 const sampledText = 64 << 10
 
-// Sample draws about so many given vectors at random, of those whose text is not newer. It needs nothing of ours in
-// the database. share is how many of a hundred rows, or pages of them, are looked at.
-func (g *Given) Sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, share float64, pages bool, n int,
-) ([]Sampled, error) {
+// sample is the SQL that draws vectors. $1 is the share, $2 the most bytes of a text, and $3 how many are wanted.
+func (g *Given) sample(p *pipeline.Pipeline, pages bool) string {
 	method := "BERNOULLI"
 	if pages {
 		method = "SYSTEM"
@@ -138,24 +146,29 @@ func (g *Given) Sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, sha
 	if g.Text != "" {
 		text = "v.chunk"
 	}
-	sql := "SELECT f.row_key, " + text + ", coalesce(f.title, ''), v.vector FROM (SELECT " + strings.Join(inner, ", ") +
+	return "SELECT f.row_key, " + text + ", coalesce(f.title, ''), v.vector FROM (SELECT " + strings.Join(inner, ", ") +
 		" FROM " + p.Rows() + " AS r TABLESAMPLE " + method + " ($1::real)) AS f CROSS JOIN LATERAL (SELECT " +
 		g.columns("f.changed") + " FROM " + g.from(p, func(i int) string { return "f." + keyParam(i) }) +
 		") AS v WHERE NOT v.stale AND btrim(" + text + ", " + blanks + ") <> '' AND octet_length(" + text +
 		") <= $2 AND f.body IS NOT NULL ORDER BY random() LIMIT $3"
+}
+
+// Sample draws about so many given vectors at random, of those whose text is not newer. It needs nothing of ours in
+// the database. share is how many of a hundred rows, or pages of them, are looked at.
+func (g *Given) Sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, share float64, pages bool, n int,
+) ([]Sampled, error) {
 	formats := pgx.QueryResultFormats{
 		pgx.TextFormatCode, pgx.TextFormatCode, pgx.TextFormatCode, pgx.BinaryFormatCode,
 	}
-	rows, err := tx.Query(ctx, sql, formats, share, sampledText, n)
+	rows, err := tx.Query(ctx, g.sample(p, pages), formats, share, sampledText, n)
 	if err != nil {
 		return nil, fmt.Errorf("draw a sample from %s: %w", g.Table, err)
 	}
 	defer rows.Close()
 	var all []Sampled
 	for rows.Next() {
-		raw := rows.RawValues()
-		one := Sampled{Key: string(raw[0]), Text: string(raw[1]), Title: string(raw[2])}
-		if one.Vector, err = p.Stored.ParseBinary(raw[3]); err != nil {
+		one, err := scanSampled(p, rows.RawValues())
+		if err != nil {
 			return nil, err
 		}
 		all = append(all, one)
@@ -163,14 +176,24 @@ func (g *Given) Sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, sha
 	return all, rows.Err()
 }
 
+func scanSampled(p *pipeline.Pipeline, raw [][]byte) (s Sampled, err error) {
+	s.Key, s.Text, s.Title = string(raw[0]), string(raw[1]), string(raw[2])
+	s.Vector, err = p.Stored.ParseBinary(raw[3])
+	return s, err
+}
+
+// count is the SQL of Count.
+func (g *Given) count(p *pipeline.Pipeline) string {
+	return "SELECT count(*), count(v.vector), count(*) FILTER (WHERE v.stale) FROM " + source(p) +
+		" LEFT JOIN LATERAL (SELECT true AS vector, bool_or(w.stale) AS stale FROM (SELECT " +
+		g.columns("r."+database.Quote(g.Changed)) + " FROM " + g.from(p, ofSource(p)) +
+		") AS w HAVING count(*) > 0) AS v ON true"
+}
+
 // Count returns how many rows the source has and, of these, how many have a given vector and how many of those are
 // older than their text.
 func (g *Given) Count(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (all, given, stale int64, err error) {
-	own := func(i int) string { return "r." + database.Quote(p.Key[i].Name) }
-	err = tx.QueryRow(ctx, "SELECT count(*), count(v.vector), count(*) FILTER (WHERE v.stale) FROM "+source(p)+
-		" LEFT JOIN LATERAL (SELECT true AS vector, bool_or(w.stale) AS stale FROM (SELECT "+
-		g.columns("r."+database.Quote(g.Changed))+" FROM "+g.from(p, own)+") AS w HAVING count(*) > 0) AS v ON true").
-		Scan(&all, &given, &stale)
+	err = tx.QueryRow(ctx, g.count(p)).Scan(&all, &given, &stale)
 	if err != nil {
 		err = fmt.Errorf("count vectors in %s: %w", g.Table, err)
 	}

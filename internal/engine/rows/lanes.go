@@ -17,33 +17,43 @@ import (
 func (t *Table) Lanes(ctx context.Context, keys []string, xids []int64, limit time.Duration) (
 	lanes map[string]pipeline.Lane, visible bool, err error,
 ) {
-	args, err := t.sql.lanes.args(t.p, keys, nil)
-	if err != nil {
-		return nil, false, err
-	}
 	err = t.briefly(ctx, limit, func(tx pgx.Tx) error {
 		batch := &pgx.Batch{}
-		batch.Queue("SET LOCAL transaction_read_only = on")
-		batch.Queue(sqlfiles.Query("visible_xids"), pgx.StrictNamedArgs{"xids": xids}).
-			QueryRow(func(row pgx.Row) error { return row.Scan(&visible) })
-		lanes = map[string]pipeline.Lane{}
-		batch.Queue(t.sql.lanes.sql, args...).Query(func(rows pgx.Rows) error {
-			var (
-				place int64
-				lane  *int32
-			)
-			_, err := pgx.ForEachRow(rows, []any{&place, &lane}, func() error {
-				if lane != nil {
-					lanes[keys[place-1]] = pipeline.Lane(*lane) //nolint:gosec // one of four
-				}
-				return nil
-			})
+		if lanes, err = t.queueLanes(batch, keys, xids, &visible); err != nil {
 			return err
-		})
+		}
 		return tx.SendBatch(ctx, batch).Close()
 	})
 	if err != nil {
 		return nil, false, fmt.Errorf("find how urgent %d rows of %s are: %w", len(keys), t.p.Source(), err)
 	}
 	return lanes, visible, nil
+}
+
+// queueLanes queues what Lanes asks. What it returns is filled when the batch is sent.
+func (t *Table) queueLanes(batch *pgx.Batch, keys []string, xids []int64, visible *bool) (map[string]pipeline.Lane,
+	error,
+) {
+	args, err := t.sql.lanes.args(t.p, keys, nil)
+	if err != nil {
+		return nil, err
+	}
+	batch.Queue("SET LOCAL transaction_read_only = on")
+	batch.Queue(sqlfiles.Query("visible_xids"), pgx.StrictNamedArgs{"xids": xids}).
+		QueryRow(func(row pgx.Row) error { return row.Scan(visible) })
+	lanes := map[string]pipeline.Lane{}
+	batch.Queue(t.sql.lanes.sql, args...).Query(func(rows pgx.Rows) error {
+		var (
+			place int64
+			lane  *int32
+		)
+		_, err := pgx.ForEachRow(rows, []any{&place, &lane}, func() error {
+			if lane != nil {
+				lanes[keys[place-1]] = pipeline.Lane(*lane) //nolint:gosec // one of four
+			}
+			return nil
+		})
+		return err
+	})
+	return lanes, nil
 }

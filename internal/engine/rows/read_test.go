@@ -63,6 +63,33 @@ func TestScanRow_TakesWhatTheServerSays(t *testing.T) {
 	}
 }
 
+// What is screened has a verdict beside the row; a text that had to be mended is not known by its hash.
+func TestScanScreened_VerdictsOfRows(t *testing.T) {
+	t.Parallel()
+	w := New(&pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "docs_embedding"}}, nil, Options{})
+	keys := []string{"1", "2"}
+	s := Screened{Verdicts: make([]string, len(keys)), Rows: make([]Row, len(keys))}
+	screened := func(place, text, verdict, visible string) [][]byte {
+		raw := line(map[int]string{readPlace: place, readKey: place, readKeep: "t", readText: text, readBytes: "2"})
+		for range screenColumns - readColumns {
+			raw = append(raw, nil)
+		}
+		raw[screenVerdict], raw[screenVisible], raw[screenKnown] = []byte(verdict), []byte(visible), []byte("f")
+		return raw
+	}
+	for _, raw := range [][][]byte{screened("1", "ab", "now", "t"), screened("2", "a\xff", "task", "f")} {
+		if err := w.scanScreened(raw, keys, &s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(s.Verdicts, []string{"now", "task"}) || !s.Hidden || !s.Rows[0].New || s.Rows[1].New {
+		t.Errorf("%+v", s)
+	}
+	if err := w.scanScreened(screened("3", "ab", "now", "t"), keys, &s); err == nil {
+		t.Error("there is a third row")
+	}
+}
+
 func TestScanRow_RefusesWhatCannotBe(t *testing.T) {
 	t.Parallel()
 	w := New(&pipeline.Pipeline{Spec: pipeline.Spec{IntoTable: "t"}}, nil, Options{})
@@ -166,6 +193,48 @@ func TestUnchanged_NothingButTheSame(t *testing.T) {
 	}
 }
 
+// A row is skipped as long as it is what its writer saw who said that it needs no new vector.
+func TestSkips_WhatItsWriterSaw(t *testing.T) {
+	t.Parallel()
+	shape := shapes()["table"]
+	table, text := New(shape, nil, Options{}), pipeline.TextHash("text")
+	source := pipeline.SourceHash(bytes.Repeat([]byte("s"), pipeline.ColumnHashSize))
+	base := Row{
+		Key: "1", Found: true, Actual: "1", Keep: true, Hashed: true, TextHash: text, Source: source, Ledger: true,
+		LedgerSource: source, LedgerText: text[:], LedgerVector: []byte("vector"), LedgerGeneration: shape.Generation,
+		Stored: true, StoredHash: text[:], StoredGeneration: shape.Generation, Skipped: text[:],
+	}
+	isNew := func(r *Row) { r.Ledger, r.LedgerSource, r.Stored = false, nil, false }
+	for name, c := range map[string]struct {
+		change         func(*Row)
+		insert         bool
+		skipped, skips bool
+	}{
+		"as he left it":                 {func(*Row) {}, false, true, true},
+		"nobody said so":                {func(r *Row) { r.Skipped = nil }, false, false, true},
+		"its text is another since":     {func(r *Row) { r.TextHash = pipeline.TextHash("other") }, false, false, true},
+		"its columns are":               {func(r *Row) { r.Source = bytes.Repeat([]byte("o"), pipeline.ColumnHashSize) }, false, false, false},
+		"its key is spelled anew":       {func(r *Row) { r.Actual = "01" }, false, false, false},
+		"somebody put a vector there":   {func(r *Row) { r.StoredHash = []byte("other") }, false, false, false},
+		"a new row":                     {isNew, true, false, true},
+		"one that had no vector before": {isNew, false, false, false},
+		"one that has a vector":         {func(r *Row) { r.Ledger = false }, true, false, false},
+	} {
+		r := base
+		c.change(&r)
+		seen := pipeline.NewSeen(c.insert).Append(source)
+		if got := table.Skipped(&r); got != c.skipped {
+			t.Errorf("%s: skipped %t, want %t", name, got, c.skipped)
+		}
+		if got := table.Skips(&r, seen); got != c.skips {
+			t.Errorf("%s: skips %t, want %t", name, got, c.skips)
+		}
+	}
+	if table.Skips(&base, nil) {
+		t.Error("a row is skipped though nobody said so")
+	}
+}
+
 // A table says which text and which generation its vector is of; the ledger also knows the vector.
 func TestTable_HoldsTheVectorOfTheText(t *testing.T) {
 	t.Parallel()
@@ -226,6 +295,8 @@ func TestErrSplit_BeforeTheServerIsAsked(t *testing.T) {
 	keys := []string{bad}
 	for name, ask := range map[string]func() error{
 		"read":           func() error { _, err := table.Read(ctx, keys, 0); return err },
+		"lanes":          func() error { _, err := table.queueLanes(&pgx.Batch{}, keys, nil, nil); return err },
+		"given":          func() error { _, err := table.Given(ctx, &Given{Key: []string{"a", "b"}}, keys); return err },
 		"vectors":        func() error { _, err := table.Vectors(ctx, keys); return err },
 		"column vectors": func() error { _, err := column.Vectors(ctx, keys); return err },
 		"lock":           func() error { _, err := column.QueueLock(&pgx.Batch{}, keys); return err },

@@ -89,23 +89,30 @@ func (t *Table) Screen(ctx context.Context, line database.Reader, keys []string,
 	defer rows.Close()
 	s.Verdicts, s.Rows = make([]string, len(keys)), make([]Row, len(keys))
 	for rows.Next() {
-		raw := rows.RawValues()
-		if err := t.scan(raw, keys, s.Rows); err != nil {
+		if err := t.scanScreened(rows.RawValues(), keys, &s); err != nil {
 			return s, fmt.Errorf("screen changes of %s: %w", t.p.Source(), err)
 		}
-		place, err := parsePlace(raw[readPlace], len(keys))
-		if err != nil {
-			return s, err
-		}
-		s.Verdicts[place] = string(raw[screenVerdict])
-		s.Hidden = s.Hidden || string(raw[screenVisible]) != "t"
-		r := &s.Rows[place]
-		r.New = string(raw[screenKnown]) == "f" && !r.Broken // of one that was mended the server has another hash
 	}
 	if err := rows.Err(); err != nil {
 		return s, fmt.Errorf("screen %d changes of %s: %w", len(keys), t.p.Source(), err)
 	}
 	return s, nil
+}
+
+// scanScreened takes a line of the statement screen.
+func (t *Table) scanScreened(raw [][]byte, keys []string, s *Screened) error {
+	if err := t.scan(raw, keys, s.Rows); err != nil {
+		return err
+	}
+	place, err := parsePlace(raw[readPlace], len(keys))
+	if err != nil {
+		return err
+	}
+	s.Verdicts[place] = string(raw[screenVerdict])
+	s.Hidden = s.Hidden || string(raw[screenVisible]) != "t"
+	r := &s.Rows[place]
+	r.New = string(raw[screenKnown]) == "f" && !r.Broken // of one that was mended the server has another hash
+	return nil
 }
 
 // Entry is a row's vector and what the ledger is to say of it.

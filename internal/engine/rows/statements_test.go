@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -48,7 +50,7 @@ func shapes() map[string]*pipeline.Pipeline {
 		"table":            table(func(*pipeline.Pipeline) {}),
 		"table_partitioned_filter_text": table(func(p *pipeline.Pipeline) {
 			p.Partitioned, p.WatchAll, p.Watched = true, true, nil
-			p.Columns, p.Text, p.Filter = nil, "title || body", "published"
+			p.Columns, p.Text, p.Filter, p.PriorityBy = nil, "title || body", "published", "severity"
 		}),
 		"table_composite_key": table(func(p *pipeline.Pipeline) { p.Key = []pipeline.KeyColumn{bigint, citext} }),
 		"chunks": table(func(p *pipeline.Pipeline) {
@@ -93,7 +95,7 @@ func readable(sql string) string {
 
 // inOrder are the names of statements, as the files have them.
 var inOrder = []string{
-	"read", "screen", "gone", "spell", "at_once", "write", "empty", "adopt", "remove", "lock", "after", "reuse",
+	"read", "screen", "gone", "spell", "lanes", "at_once", "write", "empty", "adopt", "remove", "lock", "after", "reuse",
 	"vectors.first", "vectors.next", "rows.first", "rows.next",
 	"chunks.stored", "chunks.vectors", "chunks.known", "chunks.shift", "chunks.put", "chunks.end", "chunks.deep",
 	"chunks.all",
@@ -103,7 +105,7 @@ var inOrder = []string{
 func (t *Table) statements() map[string]statement {
 	all := t.into.statements()
 	maps.Copy(all, map[string]statement{
-		"read": t.sql.read, "screen": t.sql.screen, "gone": t.sql.gone, "spell": t.sql.spell, "rows.first": t.sql.rows.first,
+		"read": t.sql.read, "screen": t.sql.screen, "gone": t.sql.gone, "spell": t.sql.spell, "lanes": t.sql.lanes, "rows.first": t.sql.rows.first,
 		"rows.next": t.sql.rows.next,
 	})
 	return all
@@ -124,20 +126,81 @@ func TestStatements_AreTheGoldenOnes(t *testing.T) {
 		for name := range all {
 			t.Errorf("%s: statement %q is in no file", shape, name)
 		}
-		path := filepath.Join("testdata", shape+".sql")
-		if *update {
-			if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		want, err := os.ReadFile(path)
-		if err != nil {
+		golden(t, shape, b.String())
+	}
+}
+
+// golden compares statements with those of a file.
+func golden(t *testing.T, name, sql string) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".sql")
+	if *update {
+		if err := os.WriteFile(path, []byte(sql), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if string(want) != b.String() {
-			t.Errorf("%s: the statements are not those of %s: look at what differs after go test ./internal/engine/rows -update",
-				shape, path)
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(want) != sql {
+		t.Errorf("the statements are not those of %s: look at what differs after go test ./internal/engine/rows -update",
+			path)
+	}
+}
+
+// Vectors that are there already are read where they are.
+func TestGiven_StatementsAreTheGoldenOnes(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	for _, of := range []struct {
+		shape string
+		given Given
+	}{
+		{"column_vector", Given{
+			Table: `"public"."docs"`, Key: []string{"id"}, Vector: `g."old"`, There: `g."old" IS NOT NULL`,
+		}},
+		{"chunks", Given{
+			Table: `"public"."store"`, Key: []string{"doc_id"}, Vector: `g."embedding"`, There: "true",
+			Changed: "updated_at", Made: "made_at", Text: "chunk", Order: "chunk_seq",
+		}},
+	} {
+		p := shapes()[of.shape]
+		b.WriteString("-- " + of.shape + ": read\n" + readable(of.given.read(p).sql) +
+			"\n-- sample\n" + readable(of.given.sample(p, true)) + "\n-- count\n" + readable(of.given.count(p)) + "\n")
+	}
+	golden(t, "given", b.String())
+}
+
+func TestGiven_TakesWhatTheServerSays(t *testing.T) {
+	t.Parallel()
+	p, one := shapes()["chunks"], "\x00\x01\x00\x00\x3f\x80\x00\x00"
+	found := make([][]GivenVector, 2)
+	for _, c := range []struct {
+		line [4]string
+		ok   bool
+	}{
+		{[4]string{"2", one, "t", "a\xff"}, true},
+		{[4]string{"2", one, "f", ""}, true},
+		{[4]string{"3", one, "f", ""}, false}, // nobody has asked for a third row
+		{[4]string{"1", "\x00", "f", ""}, false},
+	} {
+		raw := make([][]byte, len(c.line))
+		for i := range c.line {
+			raw[i] = []byte(c.line[i])
 		}
+		if err := scanGiven(p, raw, found); (err == nil) != c.ok {
+			t.Errorf("%q: %v", c.line, err)
+		}
+	}
+	drawn, err := scanSampled(p, [][]byte{[]byte("7"), []byte("text"), []byte("title"), []byte(one)})
+	vector := []float32{1}
+	if diff := cmp.Diff(Sampled{Key: "7", Text: "text", Title: "title", Vector: vector}, drawn); diff != "" || err != nil {
+		t.Errorf("%v, (-want +got):\n%s", err, diff)
+	}
+	want := [][]GivenVector{nil, {{Vector: vector, Stale: true, Text: "a\uFFFD"}, {Vector: vector}}}
+	if diff := cmp.Diff(want, found); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -67,6 +67,36 @@ func TestColumn_RunsTriggersUnderTheirPath(t *testing.T) {
 	}
 }
 
+// Lanes are read in a transaction that can do nothing else.
+func TestLanes_OnlyRead(t *testing.T) {
+	t.Parallel()
+	batch, visible := &pgx.Batch{}, false
+	lanes, err := New(shapes()["table"], nil, Options{}).queueLanes(batch, []string{"1", "2"}, []int64{7}, &visible)
+	if err != nil || lanes == nil || len(batch.QueuedQueries) != 3 ||
+		batch.QueuedQueries[0].SQL != "SET LOCAL transaction_read_only = on" {
+		t.Fatalf("%v, %v, %q", err, lanes, verbs(batch))
+	}
+	if err := batch.QueuedQueries[1].Fn(told{values: []bool{true}}); err != nil || !visible {
+		t.Errorf("visible %t, %v", visible, err)
+	}
+}
+
+// A column whose name means another by now is not written.
+func TestColumn_IsTheOneThatWasLookedAt(t *testing.T) {
+	t.Parallel()
+	p := shapes()["column_vector"]
+	p.IntoNumber = 3
+	for same, want := range map[bool]error{true: nil, false: ErrOtherColumn} {
+		batch := &pgx.Batch{}
+		if _, err := New(p, nil, Options{}).QueueLock(batch, []string{"1"}); err != nil || verbs(batch) != "SELECT SELECT SELECT" {
+			t.Fatalf("%v, %q", err, verbs(batch))
+		}
+		if err := batch.QueuedQueries[2].Fn(told{values: []bool{same}}); !errors.Is(err, want) {
+			t.Errorf("the same %t: %v", same, err)
+		}
+	}
+}
+
 func TestColumn_LocksTheRowsItTouches(t *testing.T) {
 	t.Parallel()
 	table := New(shapes()["column_vector"], nil, Options{})

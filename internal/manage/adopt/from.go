@@ -184,7 +184,7 @@ func (d *finder) key(ctx context.Context) ([]string, error) {
 			names = referring[0]
 		}
 	}
-	hint := "name them: --key " + strings.Join(want, ",") + ", in the order of the key of " + d.f.Table.Quoted()
+	hint := "name them: --from-key " + strings.Join(want, ",") + ", in the order of the key of " + d.f.Table.Quoted()
 	if len(names) != len(want) {
 		e := refuse("the key of %s has %d columns, and %d are named", d.f.Table.Quoted(), len(want), len(names))
 		e.Hint = []string{hint}

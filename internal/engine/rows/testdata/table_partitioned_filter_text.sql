@@ -63,6 +63,15 @@ WHERE NOT EXISTS (SELECT
 SELECT CAST(k.k1 AS bigint)
 FROM ROWS FROM (pg_catalog.unnest($1::text[])) WITH ORDINALITY AS k (k1, place);
 
+-- lanes
+SELECT k.place, (SELECT array_position('{low,normal,high,urgent}'::text[], ((
+severity
+))::text) - 1
+  FROM "public"."docs" AS r
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)
+  LIMIT 1)
+FROM ROWS FROM (pg_catalog.unnest($1::text[])) WITH ORDINALITY AS k (k1, place);
+
 -- at_once
 WITH held AS MATERIALIZED (SELECT
   FROM embedsidecar.lsn_checkpoint AS c
