@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -24,36 +23,6 @@ import (
 
 // New makes a Node that keeps vectors true to rows. Run runs it.
 func New(o Options) *Node { return newNode(o, observe.Starting, true) }
-
-// RunOptions say how far a run goes.
-type RunOptions struct {
-	NoInit   bool // set nothing up
-	NoChange bool // set up what is missing, and leave as it is what is set up otherwise
-	Role     Role // what of the work is this process's
-
-	// Reached makes the run end when everything that is committed at its start is worked. It is told how far the run
-	// came, and its error is that of the run. nil: the run goes on until it is told to stop.
-	Reached func(ctx context.Context, r Reached) error
-}
-
-// Role is what of the work a process does: all of it, or one half beside processes that do the other. Any number of
-// each may share a slot; the queue is between them.
-type Role string
-
-// The roles.
-const (
-	All    Role = "all"
-	Stream Role = "stream" // reads the slot and fills the queue; it sets nothing up and needs no plugin
-	Work   Role = "work"   // works the queue, and never reads the slot
-)
-
-// Reached is how far a run has come that ends by itself.
-type Reached struct {
-	Pool  *pgxpool.Pool
-	LSN   pglogrepl.LSN // what was committed at its start
-	State report.CaughtUp
-	Err   error // why it did not come further
-}
 
 // pools are the connections of a sidecar.
 type pools struct {

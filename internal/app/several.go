@@ -20,7 +20,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
-	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/tenants"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
@@ -216,7 +215,7 @@ func (t *tenant) show(c *config.Config) {
 	o.Working = func(context.Context) {}
 	o.Setup = func(r setup.Report) { n.o.Setup(t.named(r)) }
 	o.Warn = func(what string) { n.o.Warn(t.Name + ": " + what) }
-	db := newDatabase(o, n, t.Name, observe.Starting)
+	db := newDatabase(o, n.common, t.Name, observe.Starting)
 	is := &shown{db: db}
 	is.service = db.service(t.Name, t.in.states, n)
 	t.shown.Store(is)
@@ -413,33 +412,4 @@ func (s *several) queried(base serve.Options) choice {
 		}
 		return is.queries, nil, nil
 	}
-}
-
-// services are those of the embedders, which all databases share.
-type services struct {
-	config *config.Config
-
-	mu   sync.Mutex
-	list map[embed.Embedder]*embed.Service
-}
-
-// service is of, or nil where nobody shares.
-func (s *services) service() func(embed.Embedder) *embed.Service {
-	if s == nil {
-		return nil
-	}
-	return s.of
-}
-
-// of returns the service of an embedder: the databases take turns with it.
-func (s *services) of(e embed.Embedder) *embed.Service {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.list == nil {
-		s.list = map[embed.Embedder]*embed.Service{}
-	}
-	if s.list[e] == nil {
-		s.list[e] = embed.NewService(e, s.config.Workers.CacheBytes).ShareOut(connection.Loops(s.config))
-	}
-	return s.list[e]
 }
