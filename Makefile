@@ -72,6 +72,10 @@ LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 OPENAI      := openai==3.52.0 mcp==2.3.0
 OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -f1)
 
+# pgai for its SQL, which the import is tried against: without the programs that it would need to run.
+PGAI        := --no-deps pgai==0.12.1
+PGAI_VENV   := $(CACHE)/pgai/venv-$(shell echo $(PGAI) | cksum | cut -d' ' -f1)
+
 # Plain psycopg, for the worker in Python that bench-cost measures beside ours.
 PSYCOPG      := psycopg==3.3.9 psycopg-binary==3.3.9
 PSYCOPG_VENV := $(CACHE)/psycopg/venv-$(shell echo $(PSYCOPG) | cksum | cut -d' ' -f1)
@@ -138,7 +142,7 @@ demo: build runtime model ## show it at work on a throw-away server; KEEP=1 leav
 	@CGO_ENABLED=0 $(GO) build -C examples/demo -trimpath -o $(CURDIR)/bin/demo .
 	@bin/demo $(if $(PGBIN),,--pg $(PG_DEMO)) $(if $(filter-out 0,$(BREAK)),--break) $(if $(filter-out 0,$(KEEP)),--keep) $(DEMO_FLAGS)
 
-test: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
+test: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## get everything the tests need, then run them; TEST=./queue narrows, PG_TEST=17 picks servers
 	@$(call get_pg,$(PG_TEST))
 	@mkdir -p $(CANARY)
 	$(with_tokenizers) $(test_env) $(no_dwarf) EMBEDSIDECAR_TEST_CANARY=$(CANARY) tools/told.sh $(go_test) $(TEST_FLAGS) $(TEST)
@@ -188,14 +192,14 @@ soak: ## the long forms of what make test does in short: kills, a transaction of
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_KILLS=$(KILLS) EMBEDSIDECAR_BIG_ROWS=2000000 EMBEDSIDECAR_IDLE=120s $(GO) test -count=1 -timeout 120m -v ./internal/e2e
 
-test-race: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete ## the same under the race detector
+test-race: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## the same under the race detector
 	@$(call get_pg,$(PG_TEST))
 	$(with_tokenizers) $(test_env) CGO_ENABLED=1 $(go_test) -race -p 2 -timeout 30m $(TEST)
 	$(if $(filter ./...,$(TEST)),$(call in_modules,$(test_env) CGO_ENABLED=1 $(go_test) -race -p 2 ./...))
 
 comma := ,
 space := $(subst ,, )
-cover: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete ## test coverage of the core packages; fails below COVER_MIN percent
+cover: build runtime old-runtime model python browser $(OPENAI_VENV)/.complete $(PGAI_VENV)/.complete ## test coverage of the core packages; fails below COVER_MIN percent
 	@$(call get_pg,$(PG_TEST))
 	$(with_tokenizers) $(test_env) $(GO) test $(TEST_FLAGS) -coverprofile=cover.out -coverpkg=$(subst $(space),$(comma),$(strip $(CORE))) $(filter-out $(MODULE)/internal/e2e,$(shell $(GO) list ./...))
 	@awk -v module=$(MODULE)/ -v least=$(COVER_MIN) -f tools/cover.awk cover.out
@@ -243,6 +247,10 @@ $(LINT_VENV)/.complete:
 $(OPENAI_VENV)/.complete:
 	@tools/need.sh python
 	@tools/venv.sh $(@D) $(OPENAI)
+
+$(PGAI_VENV)/.complete:
+	@tools/need.sh python
+	@tools/venv.sh $(@D) $(PGAI)
 
 $(PSYCOPG_VENV)/.complete:
 	@tools/need.sh python

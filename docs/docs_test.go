@@ -176,7 +176,7 @@ func TestCommands(t *testing.T) {
 		"../README.md", "configuration.md", "roles.md", "promises.md", "operations.md", "plugins.md",
 		"running-plugins.md", "search.md", "metrics.md", "architecture.md", "models.md", "chunking.md",
 		"remote.md", "scaling.md", "containers.md", "systemd.md", "sql.md", "errors.md", "states.md",
-		"dashboard.md", "tracing.md", "bring-your-vectors.md",
+		"dashboard.md", "tracing.md", "bring-your-vectors.md", "from-pgai.md",
 	} {
 		content := strings.ReplaceAll(read(t, paper), "\\\n", " ")
 		code := strings.Join(append(blocks(content, "sh"), inline(content)...), "\n")

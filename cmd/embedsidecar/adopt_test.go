@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -107,6 +108,26 @@ func TestAdopt_VectorsInAColumnAreNotEmbeddedAgain(t *testing.T) {
 	if got := decoded[adopted](t, stdout).Pipelines[0]; got.Adopted != 0 || got.Known != 600 {
 		t.Errorf("adopted again %+v", got)
 	}
+}
+
+// TestP1_AnAdoptionThatIsKilledGoesOn: what was taken over stays so, and nothing is embedded in the end.
+func TestP1_AnAdoptionThatIsKilledGoesOn(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 600)
+	s.made()
+	adopt := append([]string{"adopt", "docs", "--from", "embedding", "-o", "json"}, docsInto("--into", "embedding")...)
+	s.set(failpoint.Env + "=adopt/after-page=kill")
+	s.run(-1, adopt...)
+	s.set(failpoint.Env + "=")
+	stdout, _ := s.run(0, adopt...)
+	if got := decoded[adopted](t, stdout).Pipelines[0]; got.Known == 0 || got.Known+got.Adopted != 600 {
+		t.Errorf("adopted %+v", got)
+	}
+	s.run(0, "run", "--once")
+	if n := s.embedded(); n != 0 {
+		t.Errorf("%d texts were embedded afterwards", n)
+	}
+	s.run(0, "verify", "--deep", "50")
 }
 
 func TestAdopt_VectorsOfAnotherModelAreRefused(t *testing.T) {

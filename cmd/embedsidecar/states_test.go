@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -160,13 +161,12 @@ func (s *stage) shows(base string, code health.Code, words string) {
 	})
 }
 
-// TestStatus_WatchShowsHowFarABackfillIs: more rows than a scan keeps open, with an embedder that does not come to
-// its end.
+// TestStatus_WatchShowsHowFarABackfillIs: a backfill is as far as its rows are embedded, which takes a while here.
 func TestStatus_WatchShowsHowFarABackfillIs(t *testing.T) {
 	t.Parallel()
 	const rows = 6000
 	s := newStage(t, rows)
-	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=hang-on=body")
+	s.set(failpoint.Env + "=worker/before-embed=sleep(2s)")
 	d := s.start("--table", "docs", "--columns", "body", "--into-table", "docs_embedding")
 	d.logged("streaming", "slot")
 	s.becomes("public.docs", health.Backfill)
@@ -176,7 +176,7 @@ func TestStatus_WatchShowsHowFarABackfillIs(t *testing.T) {
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		return len(shown.FindAllString(w.text(), -1)) > 1 && bar.MatchString(w.text()), w.text()
 	})
-	if p := s.state("public.docs"); p.ScanExpected != rows || p.ScanSeen <= 0 || p.ScanSeen >= rows || p.CoverageOr(-1) != 0 {
+	if p := s.state("public.docs"); p.ScanExpected != rows || p.ScanSeen <= 0 || p.ScanSeen >= rows {
 		t.Errorf("%+v", p)
 	}
 	w.end(os.Interrupt, 0)

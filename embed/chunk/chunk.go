@@ -64,7 +64,7 @@ func (c Chunk) Of(text string) string {
 
 // Embedded is what is embedded of a chunk of the text.
 func (c Chunk) Embedded(text string) string {
-	if c.Context == "" {
+	if c.Context == "" && c.Between == "" {
 		return c.Of(text)
 	}
 	return c.Context + cmp.Or(c.Between, "\n\n") + c.Of(text)
@@ -87,7 +87,11 @@ func Cut(s Settings, text, title Text) []Chunk {
 		if strings.TrimSpace(text.Text) == "" {
 			return nil
 		}
-		return []Chunk{{Start: 0, End: len(text.Text), Context: line(title.Text)}}
+		context := line(title.Text)
+		if s.Between != "" {
+			context = title.Text
+		}
+		return []Chunk{{Start: 0, End: len(text.Text), Context: context, Between: s.Between}}
 	}
 	if s.Strategy == Character || s.Strategy == Recursive {
 		return byCharacters(s, text.Text, title.Text)

@@ -36,19 +36,21 @@ type AdoptOptions struct {
 	Trust    bool   // nothing is embedded to compare
 	DryRun   bool
 	By       string // whose name goes into the audit
+	// Finish is called when all is taken over, before the pipeline works; nil: there is nothing to do then
+	Finish func(ctx context.Context, server *pgxpool.Pool) error
 }
 
 // Adopted is what became of a pipeline, or would.
 type Adopted struct {
 	setup.Report `json:"-"`
+	adopt.Taken
 
 	Pipeline string        `json:"pipeline"`
 	From     string        `json:"from"`
 	Model    string        `json:"model"`
 	DryRun   bool          `json:"dry_run"`
 	Sample   *adopt.Sample `json:"sample,omitempty"` // null: nothing was compared
-	adopt.Taken
-	Left int64 `json:"left"` // rows that are embedded when the pipeline works
+	Left     int64         `json:"left"`             // rows that are embedded when the pipeline works
 }
 
 // adoption is one call of Adopt.
@@ -237,6 +239,9 @@ func (a *adoption) take(ctx context.Context, done *Adopted) (err error) {
 	taker := adopt.Taker{DB: a.pool, Pipeline: &done.Pipelines[at], Given: a.given, Log: a.n.Log}
 	done.Taken, err = taker.Take(ctx)
 	done.Left = done.Taken.Left()
+	if err == nil && a.o.Finish != nil {
+		err = a.o.Finish(ctx, a.server)
+	}
 	if err != nil || !a.spec.Enabled {
 		return err
 	}

@@ -55,7 +55,7 @@ func TestLoad_Chunking(t *testing.T) {
 		}
 	}
 	for lines, want := range map[string]string{
-		into + "    chunking: {strategy: pages}\n":                                  "expected none, tokens, sentences, markdown, character or recursive",
+		into + "    chunking: {strategy: pages}\n":                                  "expected none, tokens, sentences, markdown, character, recursive or whole",
 		into + "    chunking: {strategy: tokens, tokens: 5}\n":                      "16",
 		into + "    chunking: {strategy: tokens, tokens: 32, overlap: 20}\n":        "an overlap of 20 tokens",
 		into + "    chunking: {strategy: tokens, characters: 100}\n":                "for character and recursive",

@@ -420,7 +420,7 @@ func (c *Config) settlePipelines() {
 			spec.Plugin = c.byContent(c.folder, spec.Plugin, c.folderOf(spec.Model))
 		}
 		switch c := &spec.Chunking; {
-		case c.ByCharacters() && c.Characters == 0:
+		case c.ByCharacters() && c.Characters == 0 && c.Strategy != pipeline.ChunkWhole:
 			c.Characters = pipeline.DefaultChunkCharacters
 		case c.On() && !c.ByCharacters() && c.Tokens == 0:
 			c.Tokens = pipeline.DefaultChunkTokens

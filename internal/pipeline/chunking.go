@@ -35,6 +35,7 @@ const (
 	ChunkMarkdown  = "markdown"
 	ChunkCharacter = "character"
 	ChunkRecursive = "recursive"
+	ChunkWhole     = "whole" // a text is one chunk: for embedding tables with the text beside the vector
 )
 
 // Limits of the settings.
@@ -52,7 +53,7 @@ func (c Chunking) On() bool { return c.Strategy != "" }
 
 // ByCharacters reports whether texts are cut as the text splitters of LangChain do it.
 func (c Chunking) ByCharacters() bool {
-	return c.Strategy == ChunkCharacter || c.Strategy == ChunkRecursive
+	return c.Strategy == ChunkCharacter || c.Strategy == ChunkRecursive || c.Strategy == ChunkWhole
 }
 
 // Cuts returns the separators of ByCharacters, in the order in which they are tried.
@@ -72,6 +73,9 @@ func (c Chunking) Settings() chunk.Settings {
 	s := chunk.Settings{Strategy: chunk.Strategy(c.Strategy), Tokens: c.Tokens, Overlap: c.Overlap}
 	if c.ByCharacters() {
 		s.Characters, s.Separators, s.Between = c.Characters, c.Cuts(), c.Between
+		if c.Strategy == ChunkWhole {
+			s.Strategy = chunk.None
+		}
 	}
 	return s
 }
@@ -113,12 +117,18 @@ func (c Chunking) mistake() string {
 	return ""
 }
 
-const strategies = "tokens, sentences, markdown, character or recursive"
+const strategies = "tokens, sentences, markdown, character, recursive or whole"
 
 func (c Chunking) byCharactersMistake() string {
 	switch {
 	case c.Tokens != 0:
 		return fmt.Sprintf("chunking: the size of %s chunks is in characters, not in tokens", c.Strategy)
+	case c.Strategy == ChunkWhole && (c.Overlap != 0 || c.Separators != "" || c.Characters != 0):
+		return "chunking: the strategy whole cuts nothing: it has no size, overlap and separators"
+	case c.Between != "" && c.Context == "":
+		return "chunking: context_separator needs a context"
+	case c.Strategy == ChunkWhole:
+		return ""
 	case c.Characters < 1 || c.Characters > MaxChunkCharacters:
 		return fmt.Sprintf("chunks of %d characters: from 1 to %d are allowed", c.Characters, MaxChunkCharacters)
 	case c.Overlap < 0 || c.Overlap > c.Characters:

@@ -55,7 +55,7 @@ func (v *vectors) ofSources() []vec {
 		v.changes, v.transactions, v.replayed, v.bytes, v.reconnects, v.gaps, v.tableChanges, v.skipped, v.direct, v.made,
 		v.joined, v.questions, v.tasks, v.oldest, v.paused, v.finished, v.retries, v.lost, v.crashes, v.freshness,
 		v.writes, v.sanitised, v.spent, v.coverage, v.scanRunning, v.scanExpected, v.scanSeen, v.index, v.state,
-		v.workers, v.busy, v.panics,
+		v.workers, v.busy, v.panics, v.hints,
 	}
 }
 

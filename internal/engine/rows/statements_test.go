@@ -105,7 +105,8 @@ var inOrder = []string{
 func (t *Table) statements() map[string]statement {
 	all := t.into.statements()
 	maps.Copy(all, map[string]statement{
-		"read": t.sql.read, "screen": t.sql.screen, "gone": t.sql.gone, "spell": t.sql.spell, "lanes": t.sql.lanes, "rows.first": t.sql.rows.first,
+		"read": t.sql.read, "screen": t.sql.screen, "gone": t.sql.gone, "spell": t.sql.spell,
+		"lanes": t.sql.lanes, "rows.first": t.sql.rows.first,
 		"rows.next": t.sql.rows.next,
 	})
 	return all

@@ -88,7 +88,8 @@ func TestColumn_IsTheOneThatWasLookedAt(t *testing.T) {
 	p.IntoNumber = 3
 	for same, want := range map[bool]error{true: nil, false: ErrOtherColumn} {
 		batch := &pgx.Batch{}
-		if _, err := New(p, nil, Options{}).QueueLock(batch, []string{"1"}); err != nil || verbs(batch) != "SELECT SELECT SELECT" {
+		_, err := New(p, nil, Options{}).QueueLock(batch, []string{"1"})
+		if err != nil || verbs(batch) != "SELECT SELECT SELECT" {
 			t.Fatalf("%v, %q", err, verbs(batch))
 		}
 		if err := batch.QueuedQueries[2].Fn(told{values: []bool{same}}); !errors.Is(err, want) {

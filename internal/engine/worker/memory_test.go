@@ -31,6 +31,7 @@ type memory struct {
 	refuseWrite func(c *rows.Change) error
 	beforeBegin func() // somebody is faster
 	overdue     bool
+	overtaken   bool // the pipeline changes behind the fence
 	locked      map[string]bool
 	moved       bool // a trigger changes texts
 
@@ -258,6 +259,9 @@ func (t *change) commit(_ context.Context, outcomes []queue.Outcome) (queue.Fini
 		k := m.stored[key]
 		k.generation = m.p.Generation
 		m.stored[key] = k
+	}
+	if m.overtaken {
+		return queue.Finished{}, nil
 	}
 	m.outcomes = append(m.outcomes, outcomes...)
 	if d := t.lease.Direct; d != nil {

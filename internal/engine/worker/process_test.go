@@ -384,6 +384,24 @@ func TestRun_FinishesBatchesAndGivesBack(t *testing.T) {
 	}
 }
 
+// TestP1_ABatchThatItsPipelineOvertakesIsGivenBack: whatever a lease is lost by, its rows wait for nothing.
+func TestP1_ABatchThatItsPipelineOvertakesIsGivenBack(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(m *memory){
+		"when vectors were written":    func(m *memory) { m.source, m.overtaken = map[string]string{"a": textA}, true },
+		"when nothing was to be":       func(m *memory) { m.overdue = true },
+		"by the server, as it is read": func(m *memory) { m.refuseRead = func([]string) error { return queue.ErrLeaseLost } },
+	} {
+		w, m, _ := inMemory(t, forms()["table"], nil)
+		change(m)
+		m.todo = tasksFor("a")
+		n, err := w.once(t.Context(), t.Context(), queue.Anyone, false)
+		if n != 1 || err != nil || m.givenBack != 1 || w.stats.Lost.Load() != 1 {
+			t.Errorf("%s: %d tasks, %v; %d leases were given back, %d lost", name, n, err, m.givenBack, w.stats.Lost.Load())
+		}
+	}
+}
+
 // A backfill waits while one of a pipeline of a higher priority is embedded by the same model; live changes do not.
 func TestRun_PrioritiesOrderBackfills(t *testing.T) {
 	t.Parallel()

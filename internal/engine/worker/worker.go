@@ -190,18 +190,19 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool) (int
 	stop()
 	w.quick.note(time.Since(began), time.Duration(w.embedding.Load()-before), len(tasks))
 	w.batchEnded(hard, lease.Work, len(tasks), err)
+	if err == nil {
+		return len(tasks), nil
+	}
+	// The batch is nobody's fault: hand it back as it was. A lease that is lost may still stand: it holds nothing for a
+	// pipeline that has changed meanwhile, but its tasks would wait until it is over.
+	if giveErr := w.giveBack(hard, lease); giveErr != nil {
+		w.o.Log.DebugContext(hard, "lease not given back yet", "place", lease.Place, "error", giveErr)
+	}
 	if errors.Is(err, queue.ErrLeaseLost) {
 		w.stats.Lost.Add(1)
-		return len(tasks), nil // nothing is left to be given back
+		return len(tasks), nil
 	}
-	if err != nil {
-		// The batch is nobody's fault: hand it back as it was.
-		if giveErr := w.giveBack(hard, lease); giveErr != nil {
-			w.o.Log.DebugContext(hard, "lease not given back yet", "place", lease.Place, "error", giveErr)
-		}
-		return len(tasks), err
-	}
-	return len(tasks), nil
+	return len(tasks), err
 }
 
 // batchEnded says how a batch ended, one line for each, to whoever wants to know it that well.

@@ -167,6 +167,9 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	if err := reached(items[0].task, "after-commit"); err != nil {
 		return err
 	}
+	if !items[0].task.Now() && len(outcomes) > 0 && done == (queue.Finished{}) { // the pipeline changed behind the fence
+		return w.overdue(len(items))
+	}
 	if !items[0].task.Now() {
 		w.tasks.Note(w.o.Pipeline.ID, outcomes, done)
 	}

@@ -27,6 +27,7 @@ type Place struct {
 	UpdatedAt  string   // column of the source: when its text was changed last; "": nothing tells
 	EmbeddedAt string   // column beside the vectors: when they were made; "": one with a usual name
 	Chunk      string   // column of the table with the text of a chunk; "": one with a usual name
+	Unless     string   // SQL of a condition on the row g with a vector, which is stale then; "": there is none
 }
 
 // Names that columns usually have.
@@ -225,6 +226,9 @@ func (d *finder) vectors(g *rows.Given) error {
 		}
 	}
 	g.Vector, g.There = vector, column+" IS NOT NULL"
+	if d.at.Unless != "" {
+		g.There += " AND NOT (" + d.at.Unless + ")"
+	}
 	if width != "" {
 		g.There += fmt.Sprintf(" AND %s = %d", width, p.Dims)
 	}

@@ -99,7 +99,7 @@ func embedded(p *pipeline.Pipeline, title, text string) string {
 
 // contextOf is the context of each chunk of a row.
 func contextOf(p *pipeline.Pipeline, title string) string {
-	if p.Chunking.ByCharacters() {
+	if p.Chunking.ByCharacters() && (p.Chunking.Strategy != pipeline.ChunkWhole || p.Chunking.Between != "") {
 		return title
 	}
 	return strings.Join(strings.Fields(title), " ")

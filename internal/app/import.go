@@ -1,0 +1,227 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/manage/imports"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+)
+
+// ImportOptions say what is taken over from another program.
+type ImportOptions struct {
+	imports.Options
+
+	Save    string   // the file that the configuration is written to
+	Environ []string // for reading it again
+	Trust   bool
+	DryRun  bool
+	By      string
+}
+
+// Imported is what became of it, or would.
+type Imported struct {
+	Source string         `json:"source"`
+	DryRun bool           `json:"dry_run"`
+	Config string         `json:"config"` // as YAML
+	Items  []ImportedItem `json:"items"`
+	Left   []string       `json:"left"` // of the other program, to be removed by hand
+}
+
+// ImportedItem is one pipeline of another program.
+type ImportedItem struct {
+	imports.Item
+
+	Adopted *Adopted `json:"adopted"`           // null: it is not carried over, or could not be
+	Problem string   `json:"problem,omitempty"` // why it could not be
+}
+
+// Import takes over what another program has: configuration, vectors and the names that applications use, and takes
+// away triggers and queues of that program in the end, each pipeline by itself. Broken off, it can be repeated.
+func Import(ctx context.Context, n Options, o ImportOptions) (done Imported, err error) {
+	done = Imported{Source: o.Source, DryRun: o.DryRun, Items: []ImportedItem{}, Left: []string{}}
+	pool, err := (connection.Opener{Config: n.Config, Log: n.Log}).Pool(ctx, connection.Few)
+	if err != nil {
+		return done, err
+	}
+	defer pool.Close()
+	var items []imports.Item
+	if err := database.RetryReadOnly(ctx, pool, func(tx pgx.Tx) error {
+		items, err = imports.Read(ctx, tx, o.Options)
+		return err
+	}); err != nil {
+		return done, err
+	}
+	carried := 0
+	for i := range items {
+		done.Items = append(done.Items, ImportedItem{Item: items[i]})
+		if items[i].Carried() {
+			carried++
+		}
+	}
+	if carried == 0 && len(items) > 0 {
+		return done, &refusal.ConfigError{
+			Problem: "nothing of " + o.Source + " can be carried over", Hint: reasons(items),
+		}
+	}
+	if err := done.take(ctx, n, o); err != nil || o.DryRun || o.Source != "pgai" || carried < len(items) {
+		return done, err
+	}
+	done.Left, err = imports.LeavePgai(ctx, pool)
+	return done, err
+}
+
+// take writes the configuration of what is carried over, and takes it over.
+func (d *Imported) take(ctx context.Context, n Options, o ImportOptions) (err error) {
+	if len(d.Items) == 0 {
+		return nil // an import that was broken off has taken over all of it
+	}
+	items := make([]imports.Item, len(d.Items))
+	for i := range d.Items {
+		items[i] = d.Items[i].Item
+	}
+	d.Config = imports.YAML(items)
+	if n.Config, err = imported(n.Config, d.Config, o); err != nil {
+		return err
+	}
+	var failed []error
+	for i := range d.Items {
+		failed = append(failed, d.Items[i].take(ctx, n, o))
+	}
+	return errors.Join(failed...)
+}
+
+// reasons are why nothing can be carried over.
+func reasons(items []imports.Item) (list []string) {
+	for i := range items {
+		for _, why := range items[i].Not {
+			list = append(list, items[i].Name+": "+why)
+		}
+	}
+	return list
+}
+
+// imported writes the configuration, and returns it as it is read.
+func imported(c *config.Config, text string, o ImportOptions) (*config.Config, error) {
+	path := o.Save
+	if o.DryRun {
+		file, err := os.CreateTemp("", "embedsidecar-*.yaml")
+		if err != nil {
+			return nil, fmt.Errorf("write the configuration: %w", err)
+		}
+		path = file.Name()
+		defer func() { _ = os.Remove(path) }()
+		if err := write(file, text); err != nil {
+			return nil, err
+		}
+	} else if err := save(path, text); err != nil {
+		return nil, err
+	}
+	read, _, err := config.Load(config.Source{Flags: map[string][]string{"config": {path}}, Environ: o.Environ})
+	if err != nil {
+		return nil, err
+	}
+	with := *c
+	if len(read.Models) > 0 {
+		with.Models = read.Models
+	}
+	with.UsePipelines(read.Pipelines...)
+	return &with, nil
+}
+
+// save writes a file that is not there yet, or says the same and more: what was taken over before an import was broken
+// off is no longer with the other program.
+func save(path, text string) error {
+	const private = 0o600
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, private)
+	if errors.Is(err, fs.ErrExist) {
+		if old, readErr := os.ReadFile(path); readErr == nil && says(string(old), text) {
+			return nil
+		}
+		return problem.New(problem.Usage, fmt.Errorf("%s is there already, and says something else", path),
+			"write the configuration to another file: --save FILE")
+	}
+	if err != nil {
+		return problem.New(problem.Usage, fmt.Errorf("write the configuration: %w", err))
+	}
+	return write(file, text)
+}
+
+// says reports whether a configuration has each model and pipeline of another.
+func says(whole, part string) bool {
+	const entry = "\n  - name: "
+	for _, e := range strings.Split(part, entry)[1:] {
+		if !strings.Contains(whole, entry+strings.TrimSuffix(e, "\npipelines:")) {
+			return false
+		}
+	}
+	return true
+}
+
+func write(file *os.File, text string) error {
+	_, err := file.WriteString(text)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	return nil
+}
+
+// take takes one pipeline over.
+func (i *ImportedItem) take(ctx context.Context, n Options, o ImportOptions) error {
+	if !i.Carried() {
+		return nil
+	}
+	done, err := Adopt(ctx, n, AdoptOptions{
+		Place: i.Place, Pipeline: i.Name, Trust: o.Trust, DryRun: o.DryRun, By: o.By,
+		Finish: func(ctx context.Context, server *pgxpool.Pool) error { return finish(ctx, server, &i.Spec, i.Finish) },
+	})
+	if err != nil {
+		i.Problem = err.Error()
+		return err
+	}
+	i.Adopted = &done
+	return nil
+}
+
+// finish runs the statements that end another program, all or none.
+func finish(ctx context.Context, server *pgxpool.Pool, spec *pipeline.Spec, statements []string) error {
+	return database.UntilUnlocked(ctx, func() error {
+		return database.Transact(ctx, server, func(tx pgx.Tx) error {
+			for _, sql := range statements {
+				if _, err := tx.Exec(ctx, sql); err != nil {
+					return unfinished(err, tx.Conn().Config().User, spec, sql, statements)
+				}
+			}
+			return nil
+		})
+	})
+}
+
+// unfinished says why a statement that ends another program failed.
+func unfinished(err error, role string, spec *pipeline.Spec, sql string, all []string) error {
+	var server *pgconn.PgError
+	switch {
+	case database.Denied(err):
+		return &refusal.PermissionError{What: "finish the import of " + spec.Name, Role: role, SQL: all, Err: err}
+	case database.HasCode(err, pgerrcode.DependentObjectsStillExist) && errors.As(err, &server):
+		return &refusal.ConflictError{
+			Problem: "the import of " + spec.Name + " cannot be finished: " + server.Detail,
+			Hint:    []string{"drop that, import again, and make it anew"}, Err: err,
+		}
+	}
+	return fmt.Errorf("finish the import of %q: %s: %w", spec.Name, strings.TrimSpace(sql), err)
+}

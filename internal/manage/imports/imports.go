@@ -1,0 +1,237 @@
+// Package imports reads how other programs keep vectors in this database (pgai, pgEdge Vectorizer, the guide of
+// Supabase, LangChain), and says as which pipelines they go on, and what is taken away of these programs in the end. It
+// changes nothing itself, and names for each what cannot be carried over.
+package imports
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/manage/adopt"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// Sources are the programs that can be imported from.
+var Sources = []string{"pgai", "pgedge", "supabase", "langchain"}
+
+// Item is one pipeline that another program has in its own way.
+type Item struct {
+	Name   string        `json:"name"`  // of the pipeline
+	From   string        `json:"from"`  // what the other program calls it
+	Into   string        `json:"into"`  // its destination
+	Model  string        `json:"model"` // as it is configured
+	Not    []string      `json:"not_carried_over"`
+	Notes  []string      `json:"notes"`
+	Finish []string      `json:"finish"` // statements that end the other program, once all vectors are taken over
+	Spec   pipeline.Spec `json:"-"`
+	Remote []Setting     `json:"-"` // of the model, if it runs elsewhere; none: it is configured, or a folder
+	Place  adopt.Place   `json:"-"`
+	Filter []string      `json:"-"` // columns that searches over HTTP may filter by
+}
+
+// Setting is a key of a configuration with its value as YAML writes it.
+type Setting struct{ Key, Value string }
+
+// Carried reports whether the pipeline is taken over.
+func (i *Item) Carried() bool { return len(i.Not) == 0 }
+
+// Options say what is read.
+type Options struct {
+	Source string
+	Model  string // that made the vectors; "": as the other program has it
+}
+
+// Read finds what a program has in the database: of pgai it may be no more than an empty schema. It returns
+// *refusal.ConfigError where there is nothing, and *refusal.ConflictError where the program still works.
+func Read(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
+	read := map[string]func(context.Context, pgx.Tx, Options) ([]Item, error){
+		"pgai": pgai, "pgedge": pgedge, "supabase": supabase, "langchain": langchain,
+	}[o.Source]
+	items, err := read(ctx, tx, o)
+	if err != nil {
+		return nil, err
+	}
+	if items == nil || len(items) == 0 && o.Source != "pgai" {
+		return nil, nothing(o.Source)
+	}
+	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.Name, b.Name) })
+	for i := range items {
+		n := &items[i]
+		n.Spec.Name, n.Spec.Enabled, n.Spec.Priority = n.Name, true, pipeline.Normal
+		n.Model = n.Spec.Model
+		n.Into = n.Spec.DestinationName()
+		for _, list := range []*[]string{&n.Not, &n.Notes, &n.Finish} {
+			*list = append([]string{}, *list...)
+		}
+		if n.Spec.Model == "" {
+			n.Not = append(n.Not, "nothing tells which model made its vectors: name it with --model")
+		}
+	}
+	return items, nil
+}
+
+func nothing(source string) error {
+	return &refusal.ConfigError{
+		Problem: "there is nothing of " + source + " in this database", Code: code.NoTable,
+		Hint: []string{"sources are " + strings.Join(Sources, ", ")},
+	}
+}
+
+// there reports whether a relation is in the database.
+func there(ctx context.Context, tx pgx.Tx, names ...string) (bool, error) {
+	all := true
+	for _, name := range names {
+		var found bool
+		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", name).Scan(&found); err != nil {
+			return false, fmt.Errorf("look for %s: %w", name, err)
+		}
+		all = all && found
+	}
+	return all, nil
+}
+
+// working is the error of a program that still works.
+func working(who, detail string, hint ...string) error {
+	return &refusal.ConflictError{Problem: who + " still works: " + detail, Hint: hint, Code: code.Conflict}
+}
+
+// YAML is the configuration of what is carried over.
+func YAML(items []Item) string {
+	var b strings.Builder
+	b.WriteString("version: 1\n")
+	var models []string
+	for i := range items {
+		n := &items[i]
+		if !n.Carried() || len(n.Remote) == 0 || slices.Contains(models, n.Spec.Model) {
+			continue
+		}
+		if models = append(models, n.Spec.Model); len(models) == 1 {
+			b.WriteString("models:\n")
+		}
+		fmt.Fprintf(&b, "  - name: %s\n", text(n.Spec.Model))
+		for _, s := range n.Remote {
+			fmt.Fprintf(&b, "    %s: %s\n", s.Key, s.Value)
+		}
+	}
+	b.WriteString("pipelines:\n")
+	for i := range items {
+		if items[i].Carried() {
+			items[i].yaml(&b)
+		}
+	}
+	return b.String()
+}
+
+func (i *Item) yaml(b *strings.Builder) {
+	line := func(key, value string) {
+		if value != "" {
+			fmt.Fprintf(b, "    %s: %s\n", key, value)
+		}
+	}
+	s := &i.Spec
+	fmt.Fprintf(b, "  - name: %s\n", text(s.Name))
+	line("table", text(tableName(s.Schema, s.Table)))
+	if s.Text != "" {
+		line("text", text(s.Text))
+	} else {
+		line("columns", list(s.Columns, identifier))
+	}
+	line("model", text(s.Model))
+	if s.InSource() {
+		line("into", "{column: "+text(identifier(s.IntoColumn))+"}")
+	} else {
+		line("into", "{table: "+text(tableName(s.IntoSchema, s.IntoTable))+"}")
+	}
+	if s.Index != "" {
+		index := []string{"kind: " + s.Index}
+		if s.IndexBuild.M > 0 {
+			index = append(index, fmt.Sprintf("m: %d", s.IndexBuild.M))
+		}
+		if s.IndexBuild.EfConstruction > 0 {
+			index = append(index, fmt.Sprintf("ef_construction: %d", s.IndexBuild.EfConstruction))
+		}
+		line("index", "{"+strings.Join(index, ", ")+"}")
+	}
+	if c := s.Chunking; c.On() {
+		chunking := []string{"strategy: " + c.Strategy}
+		if c.Characters > 0 {
+			chunking = append(chunking, fmt.Sprintf("characters: %d", c.Characters))
+		}
+		if c.Overlap > 0 {
+			chunking = append(chunking, fmt.Sprintf("overlap: %d", c.Overlap))
+		}
+		if c.Separators != "" {
+			chunking = append(chunking, "separators: "+c.Separators)
+		}
+		if c.Context != "" {
+			chunking = append(chunking, "context: "+text(c.Context))
+		}
+		if c.Between != "" {
+			chunking = append(chunking, "context_separator: "+text(c.Between))
+		}
+		line("chunking", "{"+strings.Join(chunking, ", ")+"}")
+	}
+	if len(i.Filter) > 0 {
+		line("search", "{filterable: "+list(i.Filter, identifier)+"}")
+	}
+}
+
+// plain is what YAML reads as a text without quotes.
+var plain = regexp.MustCompile(`^[a-z][a-z0-9_./-]*$`)
+
+// text writes a text as YAML reads it.
+func text(s string) string {
+	if plain.MatchString(s) && !slices.Contains([]string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}, s) {
+		return s
+	}
+	return quoted(s)
+}
+
+// quoted writes a text as JSON does, which is YAML, too.
+func quoted(s string) string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(s); err != nil {
+		panic(err) // a text always can be
+	}
+	return strings.TrimSpace(b.String())
+}
+
+func list(names []string, write func(string) string) string {
+	written := make([]string, len(names))
+	for i, name := range names {
+		written[i] = text(write(name))
+	}
+	return "[" + strings.Join(written, ", ") + "]"
+}
+
+// identifier writes a name as SQL reads it, quoted only where needed.
+func identifier(name string) string {
+	if regexp.MustCompile(`^[a-z_][a-z0-9_]*$`).MatchString(name) {
+		return name
+	}
+	return database.Quote(name)
+}
+
+func tableName(schema, table string) string { return identifier(schema) + "." + identifier(table) }
+
+// split parses the name of a table as the server prints it.
+func split(ctx context.Context, tx pgx.Tx, name string) (schema, table string, err error) {
+	err = tx.QueryRow(ctx, "SELECT n.nspname::text, c.relname::text FROM pg_class AS c JOIN pg_namespace AS n ON n.oid ="+
+		" c.relnamespace WHERE c.oid = to_regclass($1)", name).Scan(&schema, &table)
+	if errors.Is(err, pgx.ErrNoRows) && !strings.Contains(name, ".") {
+		return split(ctx, tx, "public."+name)
+	}
+	return schema, table, err
+}
