@@ -161,13 +161,14 @@ func (s *stage) shows(base string, code health.Code, words string) {
 	})
 }
 
-// TestStatus_WatchShowsHowFarABackfillIs: a backfill is as far as its rows are embedded, which takes a while here.
+// TestStatus_WatchShowsHowFarABackfillIs: a backfill is as far as its rows are embedded; here one batch after the
+// other, each of which takes a while.
 func TestStatus_WatchShowsHowFarABackfillIs(t *testing.T) {
 	t.Parallel()
 	const rows = 6000
 	s := newStage(t, rows)
 	s.set(failpoint.Env + "=worker/before-embed=sleep(2s)")
-	d := s.start("--table", "docs", "--columns", "body", "--into-table", "docs_embedding")
+	d := s.start("--table", "docs", "--columns", "body", "--into-table", "docs_embedding", "--workers", "1")
 	d.logged("streaming", "slot")
 	s.becomes("public.docs", health.Backfill)
 	w := s.background("status", "--watch", "--every", "50ms")

@@ -18,11 +18,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/manage/adopt"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
-	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
-	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
@@ -55,32 +53,24 @@ type Adopted struct {
 
 // adoption is one call of Adopt.
 type adoption struct {
-	n       *Options
-	o       *AdoptOptions
-	pool    *pgxpool.Pool
-	server  *pgxpool.Pool
-	plugins *embedders.Pool
-	spec    pipeline.Spec
-	about   map[string]embed.Description
-	p       pipeline.Pipeline // as the catalogue has it; then as it is set up
-	given   *rows.Given
+	equipment
+
+	n     *Options
+	o     *AdoptOptions
+	spec  pipeline.Spec
+	about map[string]embed.Description
+	p     pipeline.Pipeline // as the catalogue has it; then as it is set up
+	given *rows.Given
 }
 
 // Adopt sets a pipeline up whose vectors are there already: it proves of a sample that the pipeline's model made them,
 // writes down of each row which text its vector is of, and has the pipeline work. Meanwhile the pipeline is paused.
 func Adopt(ctx context.Context, n Options, o AdoptOptions) (done Adopted, err error) {
 	a := &adoption{n: &n, o: &o}
-	open := connection.Opener{Config: n.Config, Log: n.Log}
-	if a.pool, err = open.Pool(ctx, connection.Few); err != nil {
+	if a.equipment, err = n.equip(ctx); err != nil {
 		return done, err
 	}
-	defer a.pool.Close()
-	if a.server, err = open.Server(ctx, a.pool, connection.Few); err != nil {
-		return done, err
-	}
-	defer a.server.Close()
-	a.plugins = embedders.New(embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact})
-	defer func() { err = errors.Join(err, a.plugins.Close()) }()
+	defer func() { err = errors.Join(err, a.close()) }()
 	if err := a.choose(ctx); err != nil {
 		return done, err
 	}
@@ -97,7 +87,7 @@ func (a *adoption) choose(ctx context.Context) error {
 		if err := older(catalog.CheckVersion(ctx, a.pool)); err != nil {
 			return err
 		}
-	} else if _, err := upgrade(ctx, a.n.Log, setup.Options{Pool: a.server}); err != nil {
+	} else if _, err := upgrade(ctx, a.n.Log, setup.Options{Pool: a.owner}); err != nil {
 		return err
 	}
 	stored, err := lookup.Stored(ctx, a.pool, a.n.Config.Slot.Name)
@@ -226,7 +216,7 @@ func (a *adoption) take(ctx context.Context, done *Adopted) (err error) {
 	held := a.spec
 	held.Enabled, held.Overwrite = false, true // what is there was looked at
 	done.Report, err = Initialize(ctx, a.n.Config, a.n.Log, setup.Options{
-		Pool: a.server, Specs: []pipeline.Spec{held}, Descriptions: a.about,
+		Pool: a.owner, Specs: []pipeline.Spec{held}, Descriptions: a.about,
 	})
 	if err != nil {
 		return err
@@ -240,7 +230,7 @@ func (a *adoption) take(ctx context.Context, done *Adopted) (err error) {
 	done.Taken, err = taker.Take(ctx)
 	done.Left = done.Taken.Left()
 	if err == nil && a.o.Finish != nil {
-		err = a.o.Finish(ctx, a.server)
+		err = a.o.Finish(ctx, a.owner)
 	}
 	if err != nil || !a.spec.Enabled {
 		return err

@@ -62,7 +62,7 @@ func Backfill(ctx context.Context, n Options, v *verbs.Verb, by string, names []
 	if err != nil {
 		return list, []error{err}, ctx.Err()
 	}
-	plugins := embedders.New(embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact})
+	plugins := embedders.New(n.source())
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 	for i := range found {
 		e, err := n.rest(ctx, pool, plugins, &found[i], v == verbs.Reembed)

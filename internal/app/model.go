@@ -79,30 +79,15 @@ func locksOf(next *pipeline.Spec) []string {
 // ChangeModel makes the next generation of a pipeline beside the one that serves. Done twice, it does nothing the
 // second time.
 func ChangeModel(ctx context.Context, n Options, o ModelChange) (done ModelChanged, err error) {
-	open := connection.Opener{Config: n.Config, Log: n.Log}
-	pool, err := open.Pool(ctx, connection.Few)
+	by, err := n.equip(ctx)
 	if err != nil {
 		return done, err
 	}
-	defer pool.Close()
-	server, err := open.Server(ctx, pool, connection.Few)
-	if err != nil {
-		return done, err
-	}
-	defer server.Close()
-	plugins := embedders.New(embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact})
-	defer func() { err = errors.Join(err, plugins.Close()) }()
-	return changeModel(ctx, n, changing{pool, server, plugins}, o)
+	defer func() { err = errors.Join(err, by.close()) }()
+	return changeModel(ctx, n, by, o)
 }
 
-// changing is what a change of a model works with.
-type changing struct {
-	pool    *pgxpool.Pool // as the role that works
-	owner   *pgxpool.Pool // straight to the server
-	plugins *embedders.Pool
-}
-
-func changeModel(ctx context.Context, n Options, by changing, o ModelChange) (done ModelChanged, err error) {
+func changeModel(ctx context.Context, n Options, by equipment, o ModelChange) (done ModelChanged, err error) {
 	found, err := lookup.Named(ctx, by.pool, []string{o.Pipeline})
 	if err != nil {
 		return done, err
@@ -143,7 +128,7 @@ func changeModel(ctx context.Context, n Options, by changing, o ModelChange) (do
 // planModel is ChangeModel of a sidecar that runs, for a plan.
 func (n *Database) planModel(ctx context.Context, pool *pgxpool.Pool, name string, to pipeline.ModelName,
 ) (generations.Plan, error) {
-	done, err := changeModel(ctx, n.options(), changing{pool, pool, n.plugins}, ModelChange{
+	done, err := changeModel(ctx, n.options(), equipment{pool, pool, n.plugins}, ModelChange{
 		Pipeline: name, To: to, DryRun: true, Estimate: true,
 	})
 	if err != nil {
@@ -162,7 +147,7 @@ func CompareModel(ctx context.Context, n Options, name string, questions []compa
 		return r, err
 	}
 	defer pool.Close()
-	plugins := embedders.New(embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact})
+	plugins := embedders.New(n.source())
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 	return compareModel(ctx, pool, plugins, name, questions, nil)
 }

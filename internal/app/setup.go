@@ -11,10 +11,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
-	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
-	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
@@ -39,43 +37,35 @@ type SetUpDone struct {
 
 // SetUp sets up what the configured pipelines need. What was done is there beside an error, too.
 func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err error) {
-	open := connection.Opener{Config: n.Config, Log: n.Log}
-	pool, err := open.Pool(ctx, connection.Few)
+	by, err := n.equip(ctx)
 	if err != nil {
 		return done, err
 	}
-	defer pool.Close()
-	server, err := open.Server(ctx, pool, connection.Few)
-	if err != nil {
-		return done, err
-	}
-	defer server.Close()
-	plugins := embedders.New(embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact})
-	defer func() { err = errors.Join(err, plugins.Close()) }()
+	defer func() { err = errors.Join(err, by.close()) }()
 	var upgraded setup.Report
 	if !o.DryRun {
-		upgraded, err = upgrade(ctx, n.Log, setup.Options{Pool: server})
+		upgraded, err = upgrade(ctx, n.Log, setup.Options{Pool: by.owner})
 		if done.Report, done.Begun = upgraded, len(upgraded.Steps) > 0; err != nil {
 			return done, err
 		}
 	}
-	already, err := o.known(ctx, pool, n.Config.Slot.Name)
+	already, err := o.known(ctx, by.pool, n.Config.Slot.Name)
 	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
 		return done, err
 	}
 	o.Estimate = o.Estimate && older(err) == nil // what is new is not known
 	specs := lookup.Configured(n.Config, already)
-	described, err := plugins.Describe(ctx, specs)
+	described, err := by.plugins.Describe(ctx, specs)
 	if err != nil {
 		return done, err
 	}
 	done.Begun = true
 	done.Report, err = Initialize(ctx, n.Config, n.Log, setup.Options{
-		Pool: server, Specs: specs, Descriptions: described, Adopt: o.Adopt, DryRun: o.DryRun, NoChange: o.NoChange,
+		Pool: by.owner, Specs: specs, Descriptions: described, Adopt: o.Adopt, DryRun: o.DryRun, NoChange: o.NoChange,
 	})
 	done.Steps = append(upgraded.Steps, done.Steps...)
 	if !o.DryRun {
-		o.record(ctx, n, server, specs, &done, err)
+		o.record(ctx, n, by.owner, specs, &done, err)
 	}
 	if err != nil || !o.Estimate {
 		return done, err
@@ -84,7 +74,7 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 		if at := lookup.Find(already, spec.Name); at >= 0 && sameTexts(spec, already[at].Spec) {
 			continue
 		}
-		e, err := estimated(ctx, pool, plugins, spec, described[spec.Name], n.Config.PriceOf(spec.Model))
+		e, err := estimated(ctx, by.pool, by.plugins, spec, described[spec.Name], n.Config.PriceOf(spec.Model))
 		if err != nil {
 			done.Unestimated = append(done.Unestimated, err)
 			continue

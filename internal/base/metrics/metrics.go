@@ -150,16 +150,30 @@ func register[C prometheus.Collector](r *prometheus.Registry, c C) C {
 	return c
 }
 
-type factory struct{ r *prometheus.Registry }
-
-func (f factory) counter(name, help string, labels ...string) *prometheus.CounterVec {
-	return register(f.r, prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help},
-		labels))
+type factory struct {
+	r         *prometheus.Registry
+	ofSources []vec // those with the label source
 }
 
-func (f factory) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
-	return register(f.r, prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help},
-		labels))
+// labelled registers a metric with its labels open, and keeps it where it is of a source.
+func labelled[V interface {
+	prometheus.Collector
+	vec
+}](f *factory, v V, labels []string) V {
+	if slices.Contains(labels, "source") {
+		f.ofSources = append(f.ofSources, v)
+	}
+	return register(f.r, v)
+}
+
+func (f *factory) counter(name, help string, labels ...string) *prometheus.CounterVec {
+	opts := prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}
+	return labelled(f, prometheus.NewCounterVec(opts, labels), labels)
+}
+
+func (f *factory) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
+	opts := prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}
+	return labelled(f, prometheus.NewGaugeVec(opts, labels), labels)
 }
 
 // Scrapers that know native histograms get a resolution of about 10 %, at most this many buckets; others get the
@@ -169,9 +183,9 @@ const (
 	nativeBuckets = 100
 )
 
-func (f factory) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return register(f.r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+func (f *factory) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return labelled(f, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespace, Name: name, Help: help,
 		Buckets: buckets, NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeBuckets,
-	}, labels))
+	}, labels), labels)
 }

@@ -188,7 +188,7 @@ func (m *Metrics) Source(name, slot string) *Source {
 // Close removes all metrics of a database that is gone.
 func (s *Source) Close() {
 	of := prometheus.Labels{"source": s.name}
-	for _, vec := range s.metrics.v.ofSources() {
+	for _, vec := range s.metrics.v.ofSources {
 		vec.DeletePartialMatch(of)
 	}
 	s.metrics.mu.Lock()

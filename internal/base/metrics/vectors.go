@@ -11,6 +11,8 @@ var (
 
 // vectors are all metrics with their labels open.
 type vectors struct {
+	embedding
+
 	build, up, refused, waits *prometheus.GaugeVec
 
 	// replication
@@ -23,23 +25,27 @@ type vectors struct {
 	finished, retries, lost, crashes *prometheus.CounterVec
 	freshness                        *prometheus.HistogramVec
 
-	// embedding
-	embeddings, tokens, truncated, cacheHits, cacheMisses *prometheus.CounterVec
-	embedDuration, batchRows                              *prometheus.HistogramVec
-
 	// writing
 	writes, sanitised, spent *prometheus.CounterVec
 
 	// work
 	coverage, scanRunning, scanExpected, scanSeen, index, state, workers, busy *prometheus.GaugeVec
-	pluginUp, circuitOpen                                                      *prometheus.GaugeVec
-	pluginRestarts, pluginBad                                                  *prometheus.CounterVec
 
 	// self
 	panics *prometheus.CounterVec
 
 	databases, pool *prometheus.GaugeVec
 	http            *prometheus.HistogramVec
+
+	ofSources []vec // those with the label source
+}
+
+// embedding are those of models and plugins, which all databases share.
+type embedding struct {
+	embeddings, tokens, truncated, cacheHits, cacheMisses *prometheus.CounterVec
+	embedDuration, batchRows                              *prometheus.HistogramVec
+	pluginUp, circuitOpen                                 *prometheus.GaugeVec
+	pluginRestarts, pluginBad                             *prometheus.CounterVec
 }
 
 // vec is a metric with its labels open, of any kind.
@@ -47,21 +53,11 @@ type vec interface {
 	DeletePartialMatch(labels prometheus.Labels) int
 }
 
-// ofSources are those with the label source.
-func (v *vectors) ofSources() []vec {
-	return []vec{
-		v.refused, v.waits,
-		v.up, v.connected, v.slotLag, v.slotRetained, v.slotSafe, v.slotStatus, v.checkpointSaved, v.lastMessage,
-		v.changes, v.transactions, v.replayed, v.bytes, v.reconnects, v.gaps, v.tableChanges, v.skipped, v.direct, v.made,
-		v.joined, v.questions, v.tasks, v.oldest, v.paused, v.finished, v.retries, v.lost, v.crashes, v.freshness,
-		v.writes, v.sanitised, v.spent, v.coverage, v.scanRunning, v.scanExpected, v.scanSeen, v.index, v.state,
-		v.workers, v.busy, v.panics, v.hints,
-	}
-}
-
 func newVectors(r *prometheus.Registry) vectors {
-	f := factory{r}
-	return vectors{
+	f := &factory{r: r}
+	v := vectors{
+		embedding: newEmbedding(f),
+
 		build: f.gauge("build_info", "Always 1; the labels tell what is running.", "version", "revision", "goversion"),
 		up:    f.gauge("up", "1 while the database of this source can be worked with, else 0.", "source"),
 
@@ -119,16 +115,6 @@ func newVectors(r *prometheus.Registry) vectors {
 		freshness: f.histogram("freshness_seconds", "Time from the commit of a row to its vector being visible.", longTimes,
 			"source", "pipeline"),
 
-		embeddings: f.counter("embeddings_total", "Texts sent to an embedder.", "model", "plugin", "outcome"),
-		tokens:     f.counter("embedding_tokens_total", "Tokens seen by the model.", "model"),
-		truncated:  f.counter("embedding_truncated_total", "Texts longer than the model takes, cut at the end.", "model"),
-		cacheHits: f.counter("embedding_cache_hits_total",
-			"Vectors reused because the same model had embedded the same text before.", "model"),
-		cacheMisses: f.counter("embedding_cache_misses_total", "Texts for which no vector could be reused.", "model"),
-		embedDuration: f.histogram("embedding_duration_seconds", "Time of a call to an embedder.", shortTimes, "model",
-			"plugin"),
-		batchRows: f.histogram("embedding_batch_rows", "Texts in a call to an embedder.", batchSizes, "model"),
-
 		writes: f.counter("writes_total",
 			"Rows of a write-back: written, postponed because they were locked, or discarded because the lease had expired or the row had changed.", "source", "pipeline", "outcome"),
 		spent: f.counter("embedded_tokens_total", "Tokens that the embedder saw for a pipeline.", "source", "pipeline"),
@@ -149,13 +135,6 @@ func newVectors(r *prometheus.Registry) vectors {
 			"state"),
 		workers: f.gauge("workers", "Workers of this sidecar by state.", "source", "state"),
 		busy:    f.gauge("worker_busy_ratio", "Part of the workers that have a batch, 0 to 1.", "source"),
-		pluginUp: f.gauge("plugin_up", "1 while the plugin's process runs and has described itself, else 0.", "plugin",
-			"version"),
-		circuitOpen: f.gauge("circuit_open", "1 while the plugin fails so often that nothing is sent to it, else 0.",
-			"plugin"),
-		pluginRestarts: f.counter("plugin_restarts_total", "Times the plugin's process was started again.", "plugin"),
-		pluginBad:      f.counter("plugin_bad_answers_total", "Answers of the plugin that could not be believed.", "plugin"),
-
 		panics: f.counter("panics_total",
 			"Times a loop of this sidecar panicked, which is a mistake of embedsidecar's, and began again.", "source", "part"),
 		databases: f.gauge("databases",
@@ -163,5 +142,27 @@ func newVectors(r *prometheus.Registry) vectors {
 		pool: f.gauge("db_pool_connections", "Connections of a pool by state.", "pool", "state"),
 		http: f.histogram("http_request_duration_seconds", "Time of a query, from its header to its answer.", shortTimes,
 			"handler", "method", "code"),
+	}
+	v.ofSources = f.ofSources
+	return v
+}
+
+func newEmbedding(f *factory) embedding {
+	return embedding{
+		embeddings: f.counter("embeddings_total", "Texts sent to an embedder.", "model", "plugin", "outcome"),
+		tokens:     f.counter("embedding_tokens_total", "Tokens seen by the model.", "model"),
+		truncated:  f.counter("embedding_truncated_total", "Texts longer than the model takes, cut at the end.", "model"),
+		cacheHits: f.counter("embedding_cache_hits_total",
+			"Vectors reused because the same model had embedded the same text before.", "model"),
+		cacheMisses: f.counter("embedding_cache_misses_total", "Texts for which no vector could be reused.", "model"),
+		embedDuration: f.histogram("embedding_duration_seconds", "Time of a call to an embedder.", shortTimes, "model",
+			"plugin"),
+		batchRows: f.histogram("embedding_batch_rows", "Texts in a call to an embedder.", batchSizes, "model"),
+		pluginUp: f.gauge("plugin_up", "1 while the plugin's process runs and has described itself, else 0.", "plugin",
+			"version"),
+		circuitOpen: f.gauge("circuit_open", "1 while the plugin fails so often that nothing is sent to it, else 0.",
+			"plugin"),
+		pluginRestarts: f.counter("plugin_restarts_total", "Times the plugin's process was started again.", "plugin"),
+		pluginBad:      f.counter("plugin_bad_answers_total", "Answers of the plugin that could not be believed.", "plugin"),
 	}
 }

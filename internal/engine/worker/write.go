@@ -167,10 +167,10 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 	if err := reached(items[0].task, "after-commit"); err != nil {
 		return err
 	}
-	if !items[0].task.Now() && len(outcomes) > 0 && done == (queue.Finished{}) { // the pipeline changed behind the fence
-		return w.overdue(len(items))
-	}
 	if !items[0].task.Now() {
+		if done == (queue.Finished{}) { // the pipeline changed behind the fence
+			return w.overdue(len(items))
+		}
 		w.tasks.Note(w.o.Pipeline.ID, outcomes, done)
 	}
 	w.restless.note(c.Write, *moved)
