@@ -156,8 +156,10 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 	}
 	env, envErr := p.environment(cc, cfg, c.daemon)
 	env.reread = func() (*config.Config, error) {
-		next, _, err := config.Load(source)
-		p.redact.Learn(next.Redactor())
+		next, err := config.Reload(source, cfg.File())
+		if next != nil {
+			p.redact.Learn(next.Redactor())
+		}
 		return next, err
 	}
 	if c.daemon {

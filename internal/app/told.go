@@ -34,6 +34,8 @@ func noteOf(ctx context.Context, pool *pgxpool.Pool, action, pipeline, by string
 	if failed != nil {
 		result = "refused"
 	}
+	const most = 3000 // bytes: what the audit takes, with a rest for names
+	told = told.Short(most).Filled()
 	_, err := pool.Exec(ctx, sqlfiles.Query("note_setup"), pgx.StrictNamedArgs{
 		"action": action, "pipeline": one, "result": result, "said_by": by, "arguments": map[string]any{
 			"file": told.File, "changed": told.Changed, "needs_restart": told.NeedsRestart, "removed": told.Removed,

@@ -115,8 +115,11 @@ func (w *watch) wait(ctx context.Context) bool {
 	}
 }
 
-// sum tells one content from another; without one it is that of the error.
+// sum tells one content from another; without one it is that of the error. A pipe is not read: that may take for ever.
 func sum(path string) (hash [sha256.Size]byte) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return sha256.Sum256([]byte(info.Mode().Type().String()))
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return sha256.Sum256([]byte(err.Error()))

@@ -2,10 +2,14 @@ package filewatch_test
 
 import (
 	"context"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/filewatch"
 )
@@ -91,4 +95,41 @@ func TestEach_FollowsLinksThatAreReplaced(t *testing.T) {
 	is(t, told, "two")
 	version("..three", "three")
 	is(t, told, "three")
+}
+
+// A pipe in the place of the file is not read: nobody might ever write to it. What takes its place is told of.
+func TestEach_WaitsForNoPipe(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(path, []byte("one"), 0o600))
+	told := make(chan fs.FileMode, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go filewatch.Each(ctx, path, slog.New(slog.DiscardHandler), func(context.Context) {
+		if info, err := os.Stat(path); err == nil {
+			told <- info.Mode().Type()
+		}
+	})
+	for i, watched := 0, false; !watched; i++ {
+		must(t, os.WriteFile(path, []byte(strconv.Itoa(i)), 0o600))
+		select {
+		case <-told:
+			watched = true
+		case <-time.After(time.Second): // it is not watched yet
+		}
+	}
+	must(t, syscall.Mkfifo(path+"~", 0o600))
+	must(t, os.Rename(path+"~", path))
+	for mode := range told {
+		if mode == fs.ModeNamedPipe {
+			break
+		}
+	}
+	must(t, os.WriteFile(path+"~", []byte("two"), 0o600))
+	must(t, os.Rename(path+"~", path))
+	for mode := range told {
+		if mode.IsRegular() {
+			break
+		}
+	}
 }

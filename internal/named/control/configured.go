@@ -2,8 +2,10 @@ package control
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 // The states of a configuration that was looked at again.
@@ -52,6 +54,38 @@ func (c Configured) Filled() Configured {
 		c.Costs = []Cost{}
 	}
 	return c
+}
+
+// Short returns the same in at most so many bytes of JSON, as far as cutting texts and the ends of lists gets it there.
+func (c Configured) Short(bytes int) Configured {
+	for entries, letters := 100, 1000; ; entries, letters = entries/2, letters/2 {
+		s := c
+		s.Reason = cut(c.Reason, letters)
+		for _, list := range []*[]string{&s.Changed, &s.NeedsRestart, &s.Steps, &s.Removed, &s.Lost, &s.Warnings, &s.Hints} {
+			*list = first(*list, entries, letters)
+		}
+		if text, err := json.Marshal(s); err != nil || len(text) <= bytes || letters == 0 {
+			return s
+		}
+	}
+}
+
+// first are the first entries of a list, each cut.
+func first(list []string, entries, letters int) (kept []string) {
+	for _, text := range list[:min(len(list), entries)] {
+		kept = append(kept, cut(text, letters))
+	}
+	if more := len(list) - entries; more > 0 {
+		kept = append(kept, fmt.Sprintf("and %d more", more))
+	}
+	return kept
+}
+
+func cut(text string, letters int) string {
+	if len(text) <= letters {
+		return text
+	}
+	return strings.ToValidUTF8(text[:letters], "") + "..."
 }
 
 // Configure has a sidecar take over its configuration as it is written down now. It returns when that is done.
