@@ -87,6 +87,51 @@ func TestRun_AChangedFileIsTakenOver(t *testing.T) {
 	s.run(0, "verify", "--deep", "10", "--config", file)
 }
 
+// A file that changes while the sidecar starts is taken over, too.
+func TestRun_AFileThatChangesDuringTheStartIsTakenOver(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	conn, err := s.db.Pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if err := testenv.Migrate(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	do := func(sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("BEGIN; LOCK TABLE embedsidecar.init_lock IN EXCLUSIVE MODE")
+	file := s.configured(liveDocs)
+	d := s.start("--config", file)
+	d.logged("set-up waits for another", "reason")
+	s.rewrite(file, liveDocs, liveBodies)
+	do("COMMIT")
+	s.stands("bodies", health.UpToDate)
+	d.end(syscall.SIGTERM, 0)
+}
+
+// What is configured is written down again where it got lost, and what ended long ago is forgotten.
+func TestRun_TheConfigurationIsWrittenDownForAsLongAsItIsInForce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	d := s.start("--config", s.configured(liveDocs))
+	s.stands("docs", health.UpToDate)
+	s.db.MustExec(`DELETE FROM embedsidecar.configured;
+		INSERT INTO embedsidecar.configured (slot_name, instance, session_name, loaded_at)
+		SELECT 's', name, name, now() - age::interval FROM (VALUES ('old', '2 days'), ('new', '1 hour')) AS v (name, age)`)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		names := testenv.Value[string](s.db, `SELECT string_agg(coalesce(nullif(digests, '{}') ->> 'docs', instance), ' ')
+			FROM embedsidecar.configured`)
+		return !strings.Contains(names, "old") && strings.Count(names, " ") == 1, names
+	})
+	d.end(syscall.SIGTERM, 0)
+}
+
 // refused waits until the configuration is refused for a reason that has a word, wherever that is told.
 func (s *stage) refused(d *daemon, word string) {
 	s.t.Helper()

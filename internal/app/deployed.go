@@ -49,6 +49,7 @@ type deployed struct {
 	refused  error    // why a later configuration is not taken over; nil: there is none
 	restart  []string // settings that wait for the next start
 	taken    bool     // it is to be written down that the configuration was taken over now
+	told     bool     // the database was told what is configured
 }
 
 // held is a definition of a pipeline.
@@ -140,13 +141,28 @@ func (n *Database) declare(ctx context.Context, pool *pgxpool.Pool) {
 		"problems": problems, "settings": settings, "refused": refused, "hints": hints,
 		"restart": append([]string{}, d.restart...), "taken": d.taken,
 	}).Scan(&d.row)
-	if err != nil {
-		if ctx.Err() == nil {
-			n.o.Log.WarnContext(ctx, "the database is not told what is configured here", "error", err)
-		}
-		return
+	if d.told = err == nil; d.told {
+		d.taken = false
+	} else if ctx.Err() == nil {
+		n.o.Log.WarnContext(ctx, "the database is not told what is configured here", "error", err)
 	}
-	d.taken = false
+}
+
+// redeclare is declare where that failed, or where the row is gone: this sidecar was away for a day.
+func (n *Database) redeclare(ctx context.Context, pool *pgxpool.Pool) {
+	n.deployed.mu.Lock()
+	there, row := n.deployed.told, n.deployed.row
+	n.deployed.mu.Unlock()
+	if there {
+		err := pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.configured WHERE configured_id = $1)", row).
+			Scan(&there)
+		if err != nil {
+			return // it is asked again soon
+		}
+	}
+	if !there {
+		n.declare(ctx, pool)
+	}
 }
 
 // undeclare takes back what declare has written.

@@ -37,6 +37,7 @@ func (n *Database) keepSettled(ctx context.Context, p *pools, o RunOptions, chan
 		defer close(done)
 		for sleep.For(ctx, settleEvery) {
 			n.changing.Lock()
+			n.redeclare(ctx, p.work)
 			acted, err := n.settle(ctx, p, o)
 			n.changing.Unlock()
 			if err != nil && ctx.Err() == nil {

@@ -17,7 +17,7 @@ CREATE TABLE embedsidecar.configured (
 );
 COMMENT ON TABLE embedsidecar.configured IS
     'The configuration of each sidecar that runs. The row of one that was killed stays until another of its name '
-    'comes.';
+    'comes, or for a day.';
 COMMENT ON COLUMN embedsidecar.configured.session_name IS
     'application_name of its sessions: without one it has ended without a word.';
 COMMENT ON COLUMN embedsidecar.configured.file IS 'The file that it was read from; empty: there is none.';

@@ -25,13 +25,14 @@ const (
 	most = 8 << 20
 )
 
-// Each calls do, one call at a time, whenever a file has other content than before, until ctx ends. A file that is gone
-// or cannot be read has other content, too.
+// Each calls do, one call at a time, at the beginning, for what came before it, and whenever a file has other content
+// than before, until ctx ends. A file that is gone or cannot be read has other content, too.
 func Each(ctx context.Context, path string, log *slog.Logger, do func(ctx context.Context)) {
 	w := &watch{path: path, log: log}
 	w.open(ctx)
 	defer w.close()
 	before := sum(path)
+	do(ctx)
 	for w.wait(ctx) {
 		w.open(ctx)
 		if now := sum(path); now != before {
