@@ -174,9 +174,20 @@ func TestApply_DoesWhatPlanShows(t *testing.T) {
 	s.has(stderr, "nothing was done: --yes does it")
 	s.run(0, "apply", "--config", file, "--yes")
 	told = plan()
-	if len(told.Steps) != 0 || len(told.Removed) != 0 {
+	if len(told.Steps) != 0 || len(told.Removed) != 0 || told.State != control.Unchanged {
 		t.Errorf("after it was applied: %+v", told)
 	}
+	// What is in the way is told with its status, by both.
+	nowhere := s.configured(strings.Replace(liveDocs, "public.docs", "public.nowhere", 1))
+	for _, command := range []string{"plan", "apply"} {
+		_, stderr := s.run(exitUsage, command, "--config", nowhere)
+		s.has(stderr, "nowhere")
+		stdout, _ := s.run(exitUsage, command, "--config", nowhere, "-o", "json")
+		if told := decoded[control.Configured](t, stdout); told.State != control.Refused || told.Reason == "" {
+			t.Errorf("%s: %+v", command, told)
+		}
+	}
+	s.run(exitUsage, "plan", "--config", s.configured("name: docs\nwrong: 1"))
 	s.rewrite(file, liveBodies)
 	told = plan()
 	if len(told.Removed) != 1 || told.Removed[0] != "docs" || len(told.Lost) != 1 || len(told.Costs) != 1 {

@@ -18,8 +18,9 @@ func newPlan() *command {
 		name: "plan", group: groupConfig, usage: "show what a configuration would change, what that costs, and what is lost",
 		description: "Changes nothing. Shows the steps in the database; the backfill of each new or changed pipeline: " +
 			"rows, tokens (by the model's own tokenizer), price (if the model has one in the file); pipelines that " +
-			"would be taken away; and, if sidecars run, the settings that take effect at their next start. For " +
-			"everyone who changes a file that is in use.",
+			"would be taken away; and, if sidecars run, the settings that take effect at their next start. Ends with " +
+			"status 0, with -o json state is planned or unchanged; with status 2 if the file has a mistake, and with the " +
+			"status of the error if the configuration cannot be set up. For everyone who changes a file that is in use.",
 		settings: []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true,
 		run: func(ctx context.Context, env *environment) error { return env.apply(ctx, true, true) },
 	}
@@ -42,6 +43,9 @@ func (e *environment) apply(ctx context.Context, dry, planned bool) error {
 	told, err := app.Apply(ctx, e.node(), dry)
 	if told.State == "" {
 		return err
+	}
+	if e.out.ForPeople() && told.State == control.Refused {
+		return err // which says it all
 	}
 	shown := e.tellConfigured([]control.Configured{told}, false)
 	if dry && told.State == control.Planned && !planned && err == nil {
@@ -73,6 +77,7 @@ func configuredLines(c *control.Configured, named bool) (lines []string) {
 	head := map[string]string{
 		control.Taken: "taken over", control.Unchanged: "nothing to change: what is configured is in force",
 		control.Refused: "refused, nothing was changed: " + c.Reason, control.Planned: "planned, nothing was changed",
+		control.Halfway: "failed after these steps: " + c.Reason,
 	}[c.State]
 	if named {
 		head = fmt.Sprintf("%s (process %d): %s", c.Instance, c.Pid, head)
@@ -111,7 +116,8 @@ func newReload() *command {
 		name: "reload", group: groupConfig, usage: "have running sidecars take over their configuration as it is written down now",
 		description: "A sidecar watches its file by itself; SIGHUP and POST /api/v1/reload do the same. It takes over all of " +
 			"it, or nothing if there is a mistake. Reaches the sidecars of this user on this machine; if a database is " +
-			"named, only those that work for it. For deployments that want to know that the configuration is in force.",
+			"named, only those that work for it. Ends with status 4 if one refuses, or none runs. For deployments that " +
+			"want to know that the configuration is in force.",
 		settings: []string{config.GroupDatabase, config.GroupOps},
 		run: func(ctx context.Context, env *environment) error {
 			which, err := env.which(ctx)

@@ -27,7 +27,7 @@ func Apply(ctx context.Context, n Options, dry bool) (told control.Configured, e
 	if !done.Begun {
 		return told, err
 	}
-	told = control.Configured{Instance: n.Config.Instance, File: n.Config.File(), State: control.Taken}
+	told = control.Configured{Instance: n.Config.Instance, File: fileOf(n.Config), State: control.Taken}
 	for i := range done.Steps {
 		told.Steps = append(told.Steps, done.Steps[i].What)
 	}
@@ -42,12 +42,14 @@ func Apply(ctx context.Context, n Options, dry bool) (told control.Configured, e
 		err = takeAwayOld(ctx, n, done.Others, dry, &told)
 	}
 	switch {
+	case err != nil && !dry && len(told.Steps) > 0:
+		told.State, told.Reason, told.Hints = control.Halfway, n.Redact(database.Words(err)), problem.Hints(err)
+	case err != nil:
+		told.State, told.Reason, told.Hints = control.Refused, n.Redact(database.Words(err)), problem.Hints(err)
+	case len(told.Steps)+len(told.NeedsRestart) == 0:
+		told.State = control.Unchanged
 	case dry:
 		told.State = control.Planned
-	case err != nil:
-		told.State = control.Refused
-	case len(told.Steps) == 0:
-		told.State = control.Unchanged
 	}
 	return told.Filled(), err
 }

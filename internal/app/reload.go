@@ -222,7 +222,7 @@ func (n *Database) take(ctx context.Context, r *run, d *draft) error {
 	r.mu.Lock()
 	r.leaving = append(r.leaving, leave)
 	r.mu.Unlock()
-	err = n.removeAll(ctx, r, d.told.Removed)
+	n.removeAll(ctx, r, &d.told)
 	if config.OnlyPipelines(d.told.Changed) {
 		r.reload()
 	} else {
@@ -235,7 +235,7 @@ func (n *Database) take(ctx context.Context, r *run, d *draft) error {
 	case n.besides <- struct{}{}:
 	default:
 	}
-	return err
+	return nil
 }
 
 // use has all parts work by a configuration.
@@ -256,19 +256,27 @@ func (n *Database) restore(ctx context.Context, r *run, before *config.Config) e
 	return errors.Join(err, leave())
 }
 
-// removeAll takes pipelines away; their vectors stay.
-func (n *Database) removeAll(ctx context.Context, r *run, names []string) error {
-	var problems []error
-	for _, name := range names {
+// removeAll takes pipelines away; their vectors stay. One that cannot be taken away works on: the configuration is in
+// force without it.
+func (n *Database) removeAll(ctx context.Context, r *run, told *control.Configured) {
+	if len(told.Removed) == 0 {
+		return
+	}
+	var removed []string
+	for _, name := range told.Removed {
 		_, err := uninstall.Pipeline(ctx, uninstall.PipelineOptions{Pool: r.p.owner(), Pipeline: name, Log: n.o.Log})
-		problems = append(problems, err)
-	}
-	if len(names) > 0 {
-		if _, err := queue.DropLeftovers(ctx, r.p.owner()); err != nil {
-			n.o.Log.DebugContext(ctx, "leftovers of removed pipelines stay for now", "error", err)
+		if err == nil {
+			removed = append(removed, name)
+			continue
 		}
+		n.o.Log.ErrorContext(ctx, "a pipeline that is configured no more could not be removed", "pipeline", name, "error", err,
+			"hints", problem.Hints(err))
+		told.Warnings = append(told.Warnings, n.o.Redact(database.Words(err)), Unconfigured(name))
 	}
-	return errors.Join(problems...)
+	told.Removed = removed
+	if _, err := queue.DropLeftovers(ctx, r.p.owner()); err != nil {
+		n.o.Log.DebugContext(ctx, "leftovers of removed pipelines stay for now", "error", err)
+	}
 }
 
 // costs estimates what the pipelines of a draft take that are new.

@@ -14,6 +14,7 @@ const (
 	Unchanged = "unchanged" // it says what is in force already
 	Refused   = "refused"   // nothing was changed
 	Planned   = "planned"   // this is what would be done
+	Halfway   = "halfway"   // apply has failed after these steps
 )
 
 // Cost is what the backfill of a pipeline takes, about.

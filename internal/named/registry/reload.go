@@ -62,7 +62,7 @@ func (c Registry) sidecars(ctx context.Context, which string) ([]control.Sidecar
 	}
 	if len(sidecars) == 0 {
 		return nil, problem.New(problem.Failed, fmt.Errorf("no sidecar of this user runs here (looked in %s)", folder),
-			"one of another user, in a container or on another machine reloads its plugins at SIGHUP",
+			"one of another user, in a container or on another machine reloads at SIGHUP",
 			"a sidecar that starts takes the files as they are")
 	}
 	here := len(sidecars)
