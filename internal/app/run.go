@@ -8,8 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/limit"
-	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
@@ -170,12 +168,6 @@ func (n *Database) connect(ctx context.Context, p *pools) (err error) {
 		})
 	}
 	return err
-}
-
-// limitOf is the limit of rows and tokens a second; nil: there is none.
-func limitOf(c *config.Config) *limit.Limit {
-	return limit.New(limit.Rates{Rows: float64(c.Limits.Rows), Tokens: float64(c.Limits.Tokens)},
-		limit.Rates{Rows: float64(c.Limits.BackfillRows), Tokens: float64(c.Limits.BackfillTokens)}, time.Now())
 }
 
 // sidecar makes the sidecar of the configuration.
