@@ -15,7 +15,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
-	"github.com/embedsidecar/embedsidecar/queue"
 )
 
 // overview is what somebody sees first: is all well, and if not, what is to be done.
@@ -149,9 +148,8 @@ type onePipeline struct {
 	Destination string
 	Priority    string
 	Errors      []report.ErrorGroup
-	Minutes     []column // looks by way of the queue, the last hour
-	Looks, Bad  int64
-	Unmeasured  bool
+	Minutes     []column // the last hour
+	Done, Bad   int64
 	Actions     []report.Action
 	Priorities  []string
 }
@@ -176,27 +174,24 @@ func (d *Dashboard) pipeline(r *http.Request) (view, error) {
 	if o.Errors, err = d.o.Service.Errors(ctx, []string{o.Name}); err != nil {
 		return view{}, err
 	}
-	looks, err := d.o.Service.Looks(ctx, o.ID, hour)
-	o.Unmeasured = err != nil // there is too much to be counted in a moment
-	o.count(looks)
+	past, err := d.o.Service.History(ctx, "1h", []string{o.Name})
+	if err != nil {
+		return view{}, err
+	}
+	o.count(&past)
 	const few = 10
 	done, err := d.o.Service.Audit(ctx, []string{o.Name}, "", few)
 	o.Actions = done.Actions
 	return view{page: "pipeline", title: o.Name, live: true, data: &o}, err
 }
 
-const hour = 60
-
-// count makes columns of looks, one for each minute of the last hour.
-func (o *onePipeline) count(looks []queue.Looks) {
-	o.Minutes = make([]column, hour)
-	for _, l := range looks {
-		if l.MinutesAgo < 0 || l.MinutesAgo >= hour {
-			continue
-		}
-		o.Minutes[hour-1-l.MinutesAgo] = column{Good: float64(l.Looks - l.Failed), Bad: float64(l.Failed)}
-		o.Looks, o.Bad = o.Looks+l.Looks, o.Bad+l.Failed
+// count makes columns of what was done in each minute of the last hour.
+func (o *onePipeline) count(past *report.Past) {
+	for i := range past.Points {
+		p := &past.Points[i]
+		o.Minutes = append(o.Minutes, column{Good: float64(p.Embedded + p.Reused), Bad: float64(p.Failed)})
 	}
+	o.Done, o.Bad = past.Total.Embedded+past.Total.Reused, past.Total.Failed
 }
 
 // replication is a slot with what is known of the server's WAL.
