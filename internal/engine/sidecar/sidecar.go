@@ -75,7 +75,7 @@ type Options struct {
 	Quick time.Duration
 	Fresh func(p *pipeline.Pipeline, d time.Duration)
 	Price func(p *pipeline.Pipeline) float64 // of a million tokens; 0: there is none. nil: of no pipeline
-	Trace *trace.Provider // nil: nothing is traced
+	Trace *trace.Provider                    // nil: nothing is traced
 }
 
 // Sidecar runs once.
