@@ -13,7 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-const blanksAndCase = `lower(regexp_replace(btrim(text), '\s+', ' ', 'g'))`
+const blanksAndCase = `lower(btrim(regexp_replace(text, '\s+', ' ', 'g')))`
 
 // edited is what is known of a row: its text, and the text that its vector is to be of.
 type edited struct{ text, vector string }

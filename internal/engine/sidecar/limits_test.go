@@ -104,6 +104,7 @@ func TestLimit_OfAllWorkIsKept(t *testing.T) {
 				db.MustExec(`INSERT INTO docs SELECT i, 'a text' || i FROM generate_series($1::int * 4, $1::int * 4 + 3) AS i`, i)
 			}
 			r.settle()
+			r.embedder.hook(nil)
 			r.verify()
 			if early != "" {
 				t.Error(early)
