@@ -172,7 +172,7 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 		`the most text is in "public"."docs": title, body (3 rows`, "about 3 texts to embed of 3", // what it would be
 		`CREATE TABLE "public"."docs_embedding"`, "CREATE EXTENSION vector SCHEMA public",
 		"5 things are not ready", "nothing was done", "ALTER SYSTEM SET wal_level", "pg_replication_slots",
-		"CREATE EXTENSION vector;", "REPLICATION", `GRANT CREATE ON DATABASE`, "ES0202")
+		"CREATE EXTENSION vector", "REPLICATION", `GRANT CREATE ON DATABASE`, "ES0202")
 	s.untouched()
 
 	s.as(testenv.Owner)

@@ -156,6 +156,7 @@ type Server struct {
 	Streamed        bool   // by somebody
 	Vector          string // version of the extension; "": it is not installed
 	VectorAvailable string // which version the server has; "": none
+	VectorMay       bool   // the role may install it in this database
 	Database        string
 	Role            string
 	Superuser       bool
@@ -228,11 +229,11 @@ func (c *checker) checkExtension(s *Server) {
 		c.checkVector(s.Vector)
 	case !pipeline.NeedPgvector(c.o.Specs):
 		c.add(name, OK, "no pipeline needs it")
-	case s.VectorAvailable != "" && c.before && (s.MayCreate || s.Superuser):
+	case s.VectorAvailable != "" && c.before && s.VectorMay:
 		c.add(name, OK, s.VectorAvailable+" is on the server, and the set-up installs it in this database")
 	case s.VectorAvailable != "":
 		c.failed(name, refusal.Coded(code.Pgvector, "not installed in this database; the server has "+s.VectorAvailable,
-			"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts it); embedsidecar init does it"))
+			"a superuser runs: CREATE EXTENSION vector; (embedsidecar init does it where its role may: the server trusts it, or the role administers a managed server)"))
 	default:
 		c.failed(name, refusal.Coded(code.Pgvector, "the server does not have it",
 			fmt.Sprintf("install the server's package pgvector, such as postgresql-%d-pgvector", s.Version/release)))
