@@ -1,13 +1,13 @@
 CREATE OR REPLACE VIEW embedsidecar.health AS
 SELECT 'slot' AS "check", s.slot_name::text AS subject, s.status, s.reason AS detail,
-    nullif(array_to_string(s.hints, '; '), '') AS hint, s.state
+    nullif(replace(array_to_string(s.hints, '; '), ';; ', '; '), '') AS hint, s.state
 FROM   embedsidecar.slot_states() AS s
 UNION ALL
 SELECT 'sidecar', w.instance, CASE WHEN w.stream = 'stuck' THEN 'error'
     ELSE 'ok' END, concat_ws(': ', w.stream, nullif(w.stream_detail, '')), NULL, w.stream
 FROM   embedsidecar.worker AS w WHERE embedsidecar.runs(w)
 UNION ALL
-SELECT 'pipeline', s.pipeline, s.severity, s.reason, nullif(array_to_string(s.hints, '; '), ''), s.state
+SELECT 'pipeline', s.pipeline, s.severity, s.reason, nullif(replace(array_to_string(s.hints, '; '), ';; ', '; '), ''), s.state
 FROM   embedsidecar.states() AS s;
 COMMENT ON VIEW embedsidecar.health IS
     'What is right and what is not, with what mends it: slots and pipelines as embedsidecar.slots and '

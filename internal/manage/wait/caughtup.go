@@ -206,7 +206,7 @@ func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
 		}
 		now.held = now.held || p.State != health.Backfill && p.State != health.Comparing
 		if p.NeedsAct && len(p.Hints) > 0 {
-			now.hint = strings.Join(p.Hints, "; ")
+			now.hint = wording.Joined(p.Hints)
 		}
 		if !slices.Contains(reasons, p.Reason) {
 			reasons = append(reasons, p.Reason)

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
@@ -108,7 +108,7 @@ func hinted(err error) string {
 	if len(hints) == 0 {
 		return ""
 	}
-	return "; " + strings.Join(hints, "; ")
+	return "; " + wording.Joined(hints)
 }
 
 // streams returns why changes do not arrive here, or nil.
