@@ -300,7 +300,7 @@ func TestQuickstart_WhatItPrintsSearchesThisTable(t *testing.T) {
 			t.Errorf("%s: %v\n%s\n%s", title, err, out, printed(title))
 		}
 	}
-	d.end(os.Interrupt, 130)
+	d.end(os.Interrupt, 0)
 }
 
 // TestQuickstart_Interrupted while it embeds: what is set up stays, and it says how to go on.

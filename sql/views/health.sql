@@ -7,7 +7,8 @@ SELECT 'sidecar', w.instance, CASE WHEN w.stream = 'stuck' THEN 'error'
     ELSE 'ok' END, concat_ws(': ', w.stream, nullif(w.stream_detail, '')), NULL, w.stream
 FROM   embedsidecar.worker AS w WHERE embedsidecar.runs(w)
 UNION ALL
-SELECT 'pipeline', s.pipeline, s.severity, s.reason, nullif(replace(array_to_string(s.hints, '; '), ';; ', '; '), ''), s.state
+SELECT 'pipeline', s.pipeline, s.severity, s.reason,
+    nullif(replace(array_to_string(s.hints, '; '), ';; ', '; '), ''), s.state
 FROM   embedsidecar.states() AS s;
 COMMENT ON VIEW embedsidecar.health IS
     'What is right and what is not, with what mends it: slots and pipelines as embedsidecar.slots and '
