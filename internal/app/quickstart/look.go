@@ -44,7 +44,7 @@ func (q *quickstart) look(ctx context.Context) error {
 		return fmt.Errorf("look at the server: %w", database.Wrap(err))
 	}
 	const release = 10000
-	q.vector, q.release = s.Vector != "", s.Version/release
+	q.release = s.Version / release
 	var right []string
 	for _, f := range check.Ready(ctx, check.Options{
 		Pool: q.pool, ReplicationDSN: q.Config.Database.Stream(), Slot: q.Config.Slot.Name,
@@ -204,12 +204,8 @@ func (q *quickstart) estimate(ctx context.Context, spec pipeline.Spec, about des
 	if err != nil {
 		return estimate.Estimate{}, err
 	}
-	promised := ""
-	if !q.vector {
-		promised = "public"
-	}
 	return estimate.Make(ctx, estimate.Options{
-		DB: q.pool, Spec: spec, About: about[spec.Name], By: by, Price: q.Config.PriceOf(spec.Model), Promised: promised,
+		DB: q.pool, Spec: spec, About: about[spec.Name], By: by, Price: q.Config.PriceOf(spec.Model),
 	})
 }
 

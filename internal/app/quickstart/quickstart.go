@@ -65,7 +65,6 @@ type quickstart struct {
 	node         *app.Node
 	file         *file
 	lacks        []lack
-	vector       bool   // the extension is in the database
 	release      int    // of the server: 18
 	known        bool   // the pipeline is set up already
 	changed      bool   // something of ours may be in the database

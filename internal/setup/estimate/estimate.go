@@ -70,8 +70,6 @@ type Options struct {
 	By    Embedder
 	// Price is that of a million tokens; 0: nobody has named one. With a price nothing is embedded.
 	Price float64
-	// Promised is the schema in which pgvector is about to be installed; "": it must be there.
-	Promised string
 }
 
 // How much is looked at: so many rows, and of each text so many bytes; the rest is reckoned by its length.
@@ -96,7 +94,7 @@ func Make(ctx context.Context, o Options) (Estimate, error) {
 	var stored pipeline.Stored
 	err := database.RetryReadOnly(ctx, o.DB, func(tx pgx.Tx) error {
 		f, err := resolve.Inspect(ctx, tx, o.Spec, catalog.Vectors{
-			Dims: o.About.Dims, Sparse: o.About.Sparse, Promised: o.Promised,
+			Dims: o.About.Dims, Sparse: o.About.Sparse, Promised: "public", // a set-up installs what is not there
 		}, nil)
 		if err != nil {
 			return err
