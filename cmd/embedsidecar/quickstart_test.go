@@ -161,7 +161,8 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	})
 	s := newStage(t, 3, testenv.On(server))
 	_, stderr := s.typing(2, "", "quickstart", "--yes")
-	s.has(stderr, "not ready: wal_level: it is replica", "error ES0202", "ALTER SYSTEM SET wal_level", "would make", "CREATE PUBLICATION")
+	s.has(stderr, "not ready: wal_level: it is replica", "error ES0202", "ALTER SYSTEM SET wal_level", "would make",
+		"CREATE PUBLICATION")
 	s.untouched()
 
 	stranger := s.db.Role("")
@@ -194,7 +195,8 @@ func TestQuickstart_SuggestsWhereMostTextIs(t *testing.T) {
 	s := newStage(t, 0)
 	s.db.MustExec(`CREATE SCHEMA kb;
 		CREATE TABLE kb.articles (id int PRIMARY KEY, body text);
-		INSERT INTO kb.articles SELECT i, 'article ' || i || repeat(' many words about it', 1500 + i) FROM generate_series(1, 300) AS i;
+		INSERT INTO kb.articles SELECT i, 'article ' || i || repeat(' many words about it', 1500 + i)
+			FROM generate_series(1, 300) AS i;
 		CREATE TABLE tickets (id int PRIMARY KEY, subject text, problem text);
 		INSERT INTO tickets SELECT i, CASE WHEN i < 500 THEN repeat('at first they were long ', 25) ELSE 'short ' || i END,
 			'it does not work any more ' || i FROM generate_series(1, 60000) AS i`)
@@ -241,7 +243,9 @@ func TestQuickstart_AnswersFromTheFirstRowsOn(t *testing.T) {
 	input, typist := io.Pipe()
 	d := s.prepared(func(c *exec.Cmd) { c.Stdin = input }, "quickstart", "docs", "--yes")
 	t.Cleanup(func() { _ = typist.Close() })
-	testenv.Eventually(t, waitTimeout, func() (bool, string) { return strings.Contains(d.text(), "Ask something"), d.text() })
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		return strings.Contains(d.text(), "Ask something"), d.text()
+	})
 	if _, err := io.WriteString(typist, "title 7 body 7\n"); err != nil {
 		t.Fatal(err)
 	}

@@ -60,8 +60,8 @@ func (c *Config) check() []Problem {
 	return problems
 }
 
-// Missing returns what is named and not there, as an *Error with every such thing, or nil: plugins, models, and the file
-// of tokens. Only this machine can tell, so Load does not look.
+// Missing returns what is named and not there, as an *Error with every such thing, or nil: plugins, models, and the
+// file of tokens. Only this machine can tell, so Load does not look.
 func (c *Config) Missing(find Finder) error {
 	var problems []Problem
 	for i, spec := range c.Pipelines {

@@ -38,7 +38,8 @@ func TestLoad_ColumnsBesideAText(t *testing.T) {
 	_, _, err := Load(Source{Flags: map[string][]string{"config": {write(t, `pipelines:
   - {table: a, columns: [b], text: "b || 'c'", into: {table: e}}
 `)}}})
-	if err == nil || !strings.Contains(err.Error(), "pipelines[0].columns") || !strings.Contains(err.Error(), "exclude each other") {
+	if err == nil || !strings.Contains(err.Error(), "pipelines[0].columns") ||
+		!strings.Contains(err.Error(), "exclude each other") {
 		t.Errorf("%v", err)
 	}
 }

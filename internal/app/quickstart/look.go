@@ -166,8 +166,8 @@ func (q *quickstart) already(stored []pipeline.Pipeline) error {
 		"to start over: embedsidecar uninstall is a dry run, --yes executes it")
 }
 
-// estimated says how much there is to do, and refuses where there is nothing. It returns the pipelines with chunks where
-// those are wanted.
+// estimated says how much there is to do, and refuses where there is nothing. It returns the pipelines with chunks
+// where those are wanted.
 func (q *quickstart) estimated(ctx context.Context, specs []pipeline.Spec, about described) ([]pipeline.Spec, error) {
 	e, err := q.estimate(ctx, specs[0], about)
 	if err != nil {
@@ -209,8 +209,8 @@ func (q *quickstart) estimate(ctx context.Context, spec pipeline.Spec, about des
 	})
 }
 
-// wantsChunks asks whether texts that are longer than the model reads become chunks, each with a vector of its own. What
-// is set up already stays as it is, and a column of the row has no place for chunks.
+// wantsChunks asks whether texts that are longer than the model reads become chunks, each with a vector of its own.
+// What is set up already stays as it is, and a column of the row has no place for chunks.
 func (q *quickstart) wantsChunks(ctx context.Context, spec *pipeline.Spec, e *estimate.Estimate) (bool, error) {
 	if e.Cut == 0 || spec.InSource() || q.known {
 		return false, nil

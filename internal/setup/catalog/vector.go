@@ -50,8 +50,8 @@ func (v VectorType) stored(oid uint32) pipeline.Stored {
 	return ""
 }
 
-// FindVector looks up the types. It returns *ConfigError when there are none, because the extension is neither installed
-// nor promised.
+// FindVector looks up the types. It returns *ConfigError when there are none, because the extension is neither
+// installed nor promised.
 func FindVector(ctx context.Context, q database.Querier, promised string) (v VectorType, err error) {
 	var ofPgvector map[string]uint32
 	err = q.QueryRow(ctx, sqlfiles.Query("vector_types"), pgx.StrictNamedArgs{"types": pipeline.StoredTypes()}).

@@ -230,8 +230,8 @@ func (e *Estimate) sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) 
 	return texts, longer, rows.Err()
 }
 
-// count returns how many tokens are embedded of some texts, how many the model sees in each as measure sends it, and how
-// many texts it cuts.
+// count returns how many tokens are embedded of some texts, how many the model sees in each as measure sends it, and
+// how many texts it cuts.
 func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer []float64) (tokens float64,
 	called []float64, cut int, err error,
 ) {

@@ -80,8 +80,8 @@ func Run(ctx context.Context, o Options) []Finding {
 	return c.findings
 }
 
-// Ready looks at what a set-up of pipelines depends on, and changes nothing: at the server, and at the role of the pool.
-// The extension is no matter where the role may make it.
+// Ready looks at what a set-up of pipelines depends on, and changes nothing: at the server, and at the role of the
+// pool. The extension is no matter where the role may make it.
 func Ready(ctx context.Context, o Options) []Finding {
 	c := &checker{o: o, before: true}
 	c.checkServer(ctx)
