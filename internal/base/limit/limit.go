@@ -29,7 +29,9 @@ const (
 )
 
 // names are what configurations call them.
-var names = [...]string{"backfill_rows_per_second", "backfill_tokens_per_second", "rows_per_second", "tokens_per_second"}
+var names = [...]string{
+	"backfill_rows_per_second", "backfill_tokens_per_second", "rows_per_second", "tokens_per_second",
+}
 
 // New returns a Limit, or nil if there is none to be kept.
 func New(all, bulk Rates, now time.Time) *Limit {

@@ -131,7 +131,8 @@ func (d *doorway) close() {
 func (w *Worker) Ready(changes int) bool {
 	// A test may want changes worked at once where the machine has no time for it.
 	quick := w.quick.enough(w.o.Quick, changes) && !w.quick.setAside() || failpoint.Hit("worker/taken-for-quick") != nil
-	return w.chunks == nil && quick && w.o.Limit.Allows(time.Now(), changes) && w.stats.Rest.Load() == nil && w.o.Service.Rest() == 0
+	return w.chunks == nil && quick && w.o.Limit.Allows(time.Now(), changes) &&
+		w.stats.Rest.Load() == nil && w.o.Service.Rest() == 0
 }
 
 // Direct works changes at once, in place of tasks: d tells which of them are done. One statement screens them and looks
@@ -226,7 +227,10 @@ func (w *Worker) entriesAtOnce(d *queue.Direct, items []item) (entries []rows.En
 		switch it.action {
 		case nothing, broken:
 		case vectorIn:
-			e := rows.Entry{Write: it.write(), SourceHash: it.row.Source, Norm: it.row.NormOf(it.row.TextHash[:]), LSN: it.task.LastLSN.String()}
+			e := rows.Entry{
+				Write: it.write(), SourceHash: it.row.Source, Norm: it.row.NormOf(it.row.TextHash[:]),
+				LSN: it.task.LastLSN.String(),
+			}
 			if it.row.Ledger {
 				e.Version = &it.row.LedgerVersion
 			}
