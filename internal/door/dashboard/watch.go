@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
@@ -174,12 +175,35 @@ func gaugeOf(s *report.Slot) gauge {
 	return g
 }
 
+// pipelineList is a page of all pipelines.
+type pipelineList struct {
+	Pipelines  []observe.Pipeline
+	Scans      []backfill // of them, those that are not done
+	All        int
+	Page, Next int // 0: there is no next
+}
+
 func (d *Dashboard) pipelines(r *http.Request) (view, error) {
+	const most = 40
 	state, err := d.status(r.Context())
 	if err != nil {
 		return view{}, err
 	}
-	return view{page: "pipelines", title: "Pipelines", live: true, data: state}, nil
+	p := pipelineList{All: len(state.Pipelines), Page: 1}
+	if n, err := strconv.Atoi(r.URL.Query().Get("page")); err == nil && n > 1 && (n-1)*most < p.All {
+		p.Page = n
+	}
+	from := (p.Page - 1) * most
+	p.Pipelines = state.Pipelines[from:min(from+most, p.All)]
+	if from+most < p.All {
+		p.Next = p.Page + 1
+	}
+	for i := range p.Pipelines {
+		if b := backfillOf(&p.Pipelines[i]); b.Phase != "done" {
+			p.Scans = append(p.Scans, b)
+		}
+	}
+	return view{page: "pipelines", title: "Pipelines", live: true, data: &p}, nil
 }
 
 // onePipeline is the page of a pipeline.
@@ -234,7 +258,8 @@ type replication struct {
 	Tone  string
 }
 
-func (d *Dashboard) replication(r *http.Request) (view, error) {
+// system is the stream and the sidecars.
+func (d *Dashboard) system(r *http.Request) (view, error) {
 	state, err := d.status(r.Context())
 	if err != nil {
 		return view{}, err
@@ -244,21 +269,11 @@ func (d *Dashboard) replication(r *http.Request) (view, error) {
 		s := &state.Slots[i]
 		list = append(list, replication{*s, gaugeOf(s), checkTone(check.Status(s.Status))})
 	}
-	return view{page: "replication", title: "Replication", live: true, data: map[string]any{
-		"Slots": list, "Pipelines": state.Pipelines,
-	}}, nil
-}
-
-func (d *Dashboard) workers(r *http.Request) (view, error) {
-	state, err := d.status(r.Context())
-	if err != nil {
-		return view{}, err
-	}
 	names := map[int32]string{}
 	for i := range state.Pipelines {
 		names[state.Pipelines[i].ID] = state.Pipelines[i].Name
 	}
-	return view{page: "workers", title: "Workers", live: true, data: map[string]any{
-		"Sidecars": state.Sidecars, "Names": names,
+	return view{page: "system", title: "System", live: true, data: map[string]any{
+		"Slots": list, "Pipelines": state.Pipelines, "Sidecars": state.Sidecars, "Names": names,
 	}}, nil
 }
