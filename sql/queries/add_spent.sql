@@ -52,7 +52,8 @@ SELECT e.pipeline_id, s.minutes, b.number % s.places, to_timestamp(b.number * 60
     coalesce(e.tokens, 0), coalesce(e.price, 0), coalesce(e.backlog, 0), coalesce(e.freshness, '{}')
 FROM   each AS e
        CROSS JOIN (VALUES (1, 128), (10, 1024)) AS s (minutes, places)
-       CROSS JOIN LATERAL (SELECT floor(extract(epoch FROM now() - @ago::interval) / 60 / s.minutes)::bigint) AS b (number)
+       CROSS JOIN LATERAL (
+           SELECT floor(extract(epoch FROM now() - @ago::interval) / 60 / s.minutes)::bigint) AS b (number)
 ORDER BY e.pipeline_id, s.minutes
 ON CONFLICT (pipeline_id, minutes, place) DO UPDATE
 SET    began = excluded.began,

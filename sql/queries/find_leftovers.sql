@@ -1,5 +1,5 @@
--- find_leftovers: pipelines that are gone and have left something: a ledger, tasks, leases, measures. They are found by hopping
--- from one pipeline to the next.
+-- find_leftovers: pipelines that are gone and have left something: a ledger, tasks, leases, measures. They are found by
+-- hopping from one pipeline to the next.
 -- Rows: their numbers. Locks: none. Index: primary keys of ledger, lease and measure, task_todo_idx, task_retry_idx,
 -- task_failed_idx, task_cancelled_idx.
 WITH RECURSIVE in_ledger AS (

@@ -35,7 +35,7 @@ func (f *fixture) history() {
 	if past := gets[report.Past](f, "scoped", "/api/v1/history?window=24h"); past.Total.Embedded != 10 {
 		f.t.Errorf("whoever sees one pipeline: %+v", past.Total)
 	}
-	f.refused(http.StatusUnprocessableEntity, "invalid", "viewer", http.MethodGet, "/api/v1/history?window=2h", "")
+	f.refused(http.StatusUnprocessableEntity, "usage", "viewer", http.MethodGet, "/api/v1/history?window=2h", "")
 	f.refused(http.StatusNotFound, "pipeline_not_found", "scoped", http.MethodGet, "/api/v1/history?pipeline=notes", "")
 }
 

@@ -80,7 +80,10 @@ func (b *browser) reads(t *testing.T) {
 		}
 	}
 	found := b.post(http.StatusOK, "/search", "pipeline", "public.articles", "q", "password forgotten")
-	for _, want := range []string{"The SQL that finds them", "ORDER BY", `key=1&amp;pipeline=public.articles`} {
+	for _, want := range []string{
+		"SELECT * FROM embedsidecar.search(&#39;public.articles&#39;, &#39;password forgotten&#39;, 10);", "import psycopg", "curl -H",
+		"ORDER BY", `key=1&amp;pipeline=public.articles`,
+	} {
 		if !strings.Contains(found, want) {
 			t.Errorf("a search does not show %q:\n%s", want, found)
 		}

@@ -162,6 +162,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"link":     func(path string, pairs ...string) string { return d.at(linkTo(path, pairs...)) },
 		"size":     wording.Size,
 		"age":      spoken,
+		"spokenms": func(ms float64) string { return spoken(ms / 1000) }, //nolint:mnd // of a second
 		"count":    number,
 		"plural":   wording.Count,
 		"short":    shortTime,
@@ -194,8 +195,9 @@ func (d *Dashboard) functions() template.FuncMap {
 		"inc":       func(n int) int { return n + 1 },
 		"pace":      func(p observe.Pipeline) pace { return paceOf(&p) },
 		"rate":      rateOf,
-		// a cosine distance is 2 at most; others are shown as they are
-		"closeness": func(distance *float64) float64 { return 1 - *distance/2 },
+		// vectors of texts that have nothing to do with each other are about 1 apart
+		"closeness": func(distance *float64) float64 { return 1 - min(*distance, 1) },
+		"scaled":    func(distance *float64) bool { return *distance >= 0 && *distance <= 2 }, //nolint:mnd // a cosine's
 		"digits":    func(f float64, n int) string { return strconv.FormatFloat(f, 'f', n, 64) },
 	}
 }

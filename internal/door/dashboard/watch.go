@@ -211,6 +211,7 @@ type onePipeline struct {
 	observe.Pipeline
 
 	Unease      *sentence
+	Step        step
 	Set         *pipeline.Pipeline // nil: it cannot be looked at now
 	Key         []string
 	Destination string
@@ -227,7 +228,7 @@ func (d *Dashboard) pipeline(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	o := onePipeline{Pipeline: state, Unease: uneasy(&state), Priorities: verbs.Priorities}
+	o := onePipeline{Pipeline: state, Unease: uneasy(&state), Step: stepOf(&state), Priorities: verbs.Priorities}
 	if o.Set, err = d.o.Service.Defined(ctx, o.Name); err != nil {
 		return view{}, err
 	}
