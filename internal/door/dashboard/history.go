@@ -38,17 +38,15 @@ type figure struct {
 	format func(float64) string
 }
 
-func some(v float64) *float64 { return &v }
-
 // figures are the columns of the table.
 var figures = []figure{
-	{"Rows/s", func(d *report.Did) *float64 { return some(d.Rate) }, short},
+	{"Rows/s", func(d *report.Did) *float64 { return new(d.Rate) }, short},
 	{"Fresh, p50", func(d *report.Did) *float64 { return d.P50 }, spoken},
 	{"Fresh, p99", func(d *report.Did) *float64 { return d.P99 }, spoken},
-	{"Waiting", func(d *report.Did) *float64 { return some(float64(d.Backlog)) }, short},
-	{"Failed", func(d *report.Did) *float64 { return some(float64(d.Failed)) }, short},
-	{"Tokens", func(d *report.Did) *float64 { return some(float64(d.Tokens)) }, short},
-	{"Price", func(d *report.Did) *float64 { return some(d.Price) }, money},
+	{"Waiting", func(d *report.Did) *float64 { return new(float64(d.Backlog)) }, short},
+	{"Failed", func(d *report.Did) *float64 { return new(float64(d.Failed)) }, short},
+	{"Tokens", func(d *report.Did) *float64 { return new(float64(d.Tokens)) }, short},
+	{"Price", func(d *report.Did) *float64 { return new(d.Price) }, money},
 }
 
 // pastOf draws what was measured. Where no model has a price none is shown.

@@ -32,8 +32,14 @@ func TestCharts(t *testing.T) {
 	}
 	at := time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC)
 	for _, values := range [][]*float64{
-		nil, {nil}, {some(0)}, {some(1)}, {nil, some(2), nil, some(3), some(4)}, {some(0), some(0)},
-		{some(1e18), some(1e-9), nil}, {some(0.35), some(36000)},
+		nil,
+		{nil},
+		{new(0.0)},
+		{new(1.0)},
+		{nil, new(2.0), nil, new(3.0), new(4.0)},
+		{new(0.0), new(0.0)},
+		{new(1e18), new(1e-9), nil},
+		{new(0.35), new(36000.0)},
 	} {
 		var read report.Past
 		for i, v := range values {
@@ -73,7 +79,9 @@ func TestFigures(t *testing.T) {
 			t.Errorf("%g s: %q, want %q", seconds, got, want)
 		}
 	}
-	for v, want := range map[float64]string{0: "0", 0.051: "0.05", 3.24: "3.2", 940: "940", 9500: "9500", 12500: "12.5k", 3e6: "3M", 3.1e7: "31M"} {
+	for v, want := range map[float64]string{
+		0: "0", 0.051: "0.05", 3.24: "3.2", 940: "940", 9500: "9500", 12500: "12.5k", 3e6: "3M", 3.1e7: "31M",
+	} {
 		if got := short(v); got != want {
 			t.Errorf("%g: %q, want %q", v, got, want)
 		}

@@ -36,8 +36,8 @@ func TestPast_SumsUpByTheStep(t *testing.T) {
 		{Began: at.Add(10 * time.Minute), Backlog: 9},
 	})
 	got := past.Points[2].Did
-	if got.Embedded != 800 || got.Reused != 400 || got.Failed != 3 || got.Rate != 1 || got.Texts != 500 || got.Tokens != 70 ||
-		got.Price != 2 || got.Backlog != 12 {
+	if got.Embedded != 800 || got.Reused != 400 || got.Failed != 3 || got.Rate != 1 || got.Texts != 500 ||
+		got.Tokens != 70 || got.Price != 2 || got.Backlog != 12 {
 		t.Errorf("%+v", got)
 	}
 	if *got.P50 < 0.007 || *got.P50 > 0.015 || *got.P99 < 40 || *got.P99 > 90 {
