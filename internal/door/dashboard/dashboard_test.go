@@ -218,7 +218,7 @@ func TestActions(t *testing.T) {
 // turns fails the test unless the pages of the audit lead to each entry once.
 func (r *rig) turns(t *testing.T, b *browser) {
 	t.Helper()
-	const entries = 2*200 + 1
+	const entries = 2*100 + 1
 	r.db.MustExec(`INSERT INTO embedsidecar.audit_log (action, said_by) SELECT 'pause', 'entry ' || i FROM generate_series(1, $1) AS i`,
 		entries)
 	seen, pages := map[string]int{}, 0

@@ -127,7 +127,9 @@ func (d *Dashboard) overview(r *http.Request) (view, error) {
 	}
 	o := overview{Status: state, Health: sentenceOf(&state.Database), Remarks: state.Remarks()}
 	o.Remarks = slices.DeleteFunc(o.Remarks, func(r string) bool { return o.Health.Next != "" && strings.Contains(r, o.Health.Next) })
+	const fewUnwell = 5
 	o.Unwell = unwell(state.Pipelines)
+	o.Unwell = o.Unwell[:min(fewUnwell, len(o.Unwell))]
 	for i := range state.Slots {
 		o.Lag += state.Slots[i].LagBytes
 	}
