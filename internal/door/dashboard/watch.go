@@ -186,17 +186,23 @@ type pipelineList struct {
 }
 
 func (d *Dashboard) pipelines(r *http.Request) (view, error) {
-	const most = 40
 	state, err := d.status(r.Context())
 	if err != nil {
 		return view{}, err
 	}
-	p := pipelineList{All: len(state.Pipelines), Page: 1}
-	if n, err := strconv.Atoi(r.URL.Query().Get("page")); err == nil && n > 1 && (n-1)*most < p.All {
+	list := listOf(state.Pipelines, r.URL.Query().Get("page"))
+	return view{page: "pipelines", title: "Pipelines", live: true, data: list}, nil
+}
+
+// listOf is a page of them by its number, or the first.
+func listOf(all []observe.Pipeline, number string) *pipelineList {
+	const most = 30
+	p := pipelineList{All: len(all), Page: 1}
+	if n, err := strconv.Atoi(number); err == nil && n > 1 && n <= (p.All+most-1)/most {
 		p.Page = n
 	}
 	from := (p.Page - 1) * most
-	p.Pipelines = state.Pipelines[from:min(from+most, p.All)]
+	p.Pipelines = all[from:min(from+most, p.All)]
 	if from+most < p.All {
 		p.Next = p.Page + 1
 	}
@@ -205,7 +211,7 @@ func (d *Dashboard) pipelines(r *http.Request) (view, error) {
 			p.Scans = append(p.Scans, b)
 		}
 	}
-	return view{page: "pipelines", title: "Pipelines", live: true, data: &p}, nil
+	return &p
 }
 
 // onePipeline is the page of a pipeline.

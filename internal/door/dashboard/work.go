@@ -164,7 +164,7 @@ func (d *Dashboard) errors(r *http.Request) (view, error) {
 		}
 	}
 	list, err := d.o.Service.Errors(r.Context(), c.pipelines())
-	const most = 50 // of each: a page is no longer than somebody reads
+	const most = 40 // of each: a page is no longer than somebody reads
 	more := max(len(list)-most, 0) + max(len(still)-most, 0)
 	list, still = list[:min(most, len(list))], still[:min(most, len(still))]
 	return view{page: "errors", title: "Errors", live: true, data: map[string]any{
