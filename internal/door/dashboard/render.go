@@ -79,8 +79,10 @@ var nav = []entry{
 	}},
 	{link{Name: "Search", Path: "/search"}, []link{{Name: "Search", Path: "/search"}, {Name: "One row", Path: "/row"}}},
 	{link{Name: "System", Path: "/system"}, []link{
-		{Name: "Stream and sidecars", Path: "/system"}, {Name: "Models and plugins", Path: "/models"},
-		{Name: "Checks", Path: "/checks"}, {Name: "Settings", Path: "/config"},
+		{Name: "Stream and sidecars", Path: "/system"},
+		{Name: "Models and plugins", Path: "/models"},
+		{Name: "Checks", Path: "/checks"},
+		{Name: "Settings", Path: "/config"},
 	}},
 	{link{Name: "Audit", Path: "/audit"}, nil},
 	{link{Name: "Help", Path: "/help"}, nil},

@@ -143,7 +143,8 @@ func valueOf(value json.RawMessage) string {
 func wordsOf(question string) *regexp.Regexp {
 	const least, most = 3, 20
 	var words []string
-	for word := range strings.FieldsFuncSeq(question, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) }) {
+	between := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsNumber(r) }
+	for word := range strings.FieldsFuncSeq(question, between) {
 		if len([]rune(word)) >= least && len(words) < most {
 			words = append(words, regexp.QuoteMeta(word))
 		}

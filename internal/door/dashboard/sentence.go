@@ -53,7 +53,8 @@ func stepOf(p *observe.Pipeline) (s step) {
 	case health.SlotWaiting, health.SlotLost, health.StreamStuck, health.Copied:
 		s.Link, s.Commands = "/system", []string{"embedsidecar status"}
 	case health.Replaced, health.OutsideHours, health.Disabled, health.Unacknowledged, health.ScanWaiting,
-		health.Backfill, health.Comparing, health.QueueHeld, health.Working, health.UpToDate:
+		health.Backfill, health.Comparing, health.QueueHeld, health.Working, health.UpToDate, health.NotSetUp,
+		health.Otherwise:
 	}
 	return s
 }

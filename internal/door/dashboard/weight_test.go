@@ -24,8 +24,9 @@ func large() (*admin.Status, report.Past) {
 	seconds := 485.9
 	for i := range 300 {
 		p := report.Pipeline{
-			Name: fmt.Sprintf("tenant_%03d.knowledge_base_articles", i), Slot: "embedsidecar", State: health.Backfill, Works: true,
-			Rows: 240_000, Known: 120_000, Pending: 98_000, OldestSeconds: &seconds, Model: "all-MiniLM-L6-v2",
+			Name: fmt.Sprintf("tenant_%03d.knowledge_base_articles", i), Slot: "embedsidecar", State: health.Backfill,
+			Works: true,
+			Rows:  240_000, Known: 120_000, Pending: 98_000, OldestSeconds: &seconds, Model: "all-MiniLM-L6-v2",
 			ScanPhase: "rows", ScanSeen: 120_000, ScanExpected: 240_000, Reason: "rows are embedded",
 		}
 		if i%3 == 0 {
@@ -60,7 +61,9 @@ func TestPages_AreLight(t *testing.T) {
 	var groups []report.ErrorGroup
 	for i := range st.Pipelines {
 		names = append(names, st.Pipelines[i].Name)
-		actions = append(actions, report.Action{Action: "pause", Pipeline: names[i], Result: "paused", SaidBy: "olga@10.0.0.7"})
+		actions = append(actions, report.Action{
+			Action: "pause", Pipeline: names[i], Result: "paused", SaidBy: "olga@10.0.0.7",
+		})
 		groups = append(groups, report.ErrorGroup{
 			Pipeline: names[i], State: "failed", Class: "data", Code: "malformed_text", Rows: 1234, Key: "100" + fmt.Sprint(i),
 			Message: strings.Repeat("byte 17 is no part of any token ", 5),
@@ -78,7 +81,9 @@ func TestPages_AreLight(t *testing.T) {
 	}
 	for i := range 50 {
 		value := marked(wordsOf("question"), strings.Repeat("a question of words ", 15))
-		found.Rows = append(found.Rows, hit{Hit: search.Hit{Key: names[i], Distance: new(0.5)}, Shown: []shownColumn{{"title", value}}})
+		found.Rows = append(found.Rows, hit{
+			Hit: search.Hit{Key: names[i], Distance: new(0.5)}, Shown: []shownColumn{{"title", value}},
+		})
 	}
 	for _, v := range []view{
 		{page: "overview", title: "Overview", data: &o},
