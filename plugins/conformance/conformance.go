@@ -37,7 +37,7 @@ func IDs() []string {
 }
 
 func all() []check {
-	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), loadChecks(),
+	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), rerankChecks(), loadChecks(),
 		endChecks())
 }
 
@@ -64,6 +64,9 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	report := &Report{Path: opts.Path, Verdict: Pass}
 	for _, c := range all() {
 		if len(opts.Only) > 0 && c.id != "start" && !slices.Contains(opts.Only, c.id) {
+			continue
+		}
+		if t.started && t.about.Reranks && !c.reranks {
 			continue
 		}
 		if !c.bare && !t.started {

@@ -112,6 +112,8 @@ func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, e
 		return nil, err
 	}
 	switch {
+	case reranks(g, s):
+		s.pooling, s.dense, s.layerNorm, s.normalize, s.keep = poolRerank, nil, nil, false, 0
 	case len(output.Dims) == 2: // the graph does all of it
 		s.pooling, s.from[settingPooling], s.dense = poolGraph, g.file+", its output "+output.Name, nil
 	case s.pooling == "":
@@ -119,6 +121,9 @@ func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, e
 	}
 	n.pooling, n.keep, n.twice, n.elements = s.pooling, s.keep, s.loggedTwice, output.Elements
 	n.dims = int(output.Dims[len(output.Dims)-1])
+	if n.pooling == poolRerank {
+		n.dims = 1
+	}
 	widest := 16_000
 	if n.pooling == poolSplade {
 		widest = embed.MaxSparseDims
@@ -217,6 +222,9 @@ func numbers(out onnxfile.Port) bool {
 // chooseOutput returns the vectors of tokens, if it is known what to make of them, or else those of whole texts; what
 // the graph has is taken.
 func chooseOutput(g *graph, s *settings) (onnxfile.Port, error) {
+	if out := scores(g, s); out != nil {
+		return *out, nil
+	}
 	shapes, names := []int{2, 3}, outputNames
 	switch {
 	case s.pooling == poolSplade:
@@ -251,7 +259,7 @@ func chooseOutput(g *graph, s *settings) (onnxfile.Port, error) {
 		case out.Name == "logits" && len(out.Dims) == 3:
 			more = "; logits for each token are what a sparse model gives: pooling splade"
 		case out.Name == "logits":
-			more = "; logits for each text are what a reranker or a classifier gives, which makes no vectors"
+			more = "; logits for each text are what a classifier gives, which makes no vectors; a reranker's are one number"
 		}
 	}
 	return onnxfile.Port{}, fmt.Errorf("%s: no output named %s with numbers of 32 or 16 bits, only %s%s", g.file,

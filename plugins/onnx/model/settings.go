@@ -44,6 +44,8 @@ type settings struct {
 	tasks        map[embed.Kind]int64
 	tasked       bool // the graph takes the number of a task
 	heads        int  // of attention; 0: not known
+	labels       int  // numbers that a head for classes gives; 0: not known
+	raw          bool // poolRerank: the number is the graph's own, and not its sigmoid
 	tokenizer    tokenizerConfig
 	keep         int               // dims that are kept, or numbers of a sparse vector; 0: all
 	prefixes     [2]string         // by embed.Kind
@@ -88,6 +90,12 @@ func (s *settings) readLimits(f *folder.Folder) error {
 		Heads     int      `json:"num_attention_heads"`
 		DistHeads int      `json:"n_heads"` // what DistilBERT calls them
 		Tasks     []string `json:"lora_adaptations"`
+
+		Labels     map[string]string `json:"id2label"`
+		Activation string            `json:"sbert_ce_default_activation_function"`
+		Sentence   struct {
+			Activation string `json:"activation_fn"`
+		} `json:"sentence_transformers"`
 	}
 	if _, err := f.ReadJSON("config.json", &config); err != nil {
 		return err
@@ -114,6 +122,10 @@ func (s *settings) readLimits(f *folder.Folder) error {
 	s.tokenizer = tokenizer.tokenizerConfig
 	s.heads, s.tasks = max(config.Heads, config.DistHeads), tasksOf(config.Tasks)
 	s.wantsNorm = config.Type == "nomic_bert"
+	s.labels = len(config.Labels)
+	if err := s.readActivation(cmp.Or(config.Sentence.Activation, config.Activation)); err != nil {
+		return err
+	}
 	s.vocab, s.hidden, s.positions = config.Vocab, max(config.Hidden, config.Dim), config.Positions
 	if slices.Contains(countsFromPad, config.Type) && s.positions > 0 {
 		pad := 1

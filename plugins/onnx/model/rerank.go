@@ -1,0 +1,305 @@
+package model
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
+)
+
+// A reranker (cross-encoder) reads a query and a text together, and its graph gives one number for the pair.
+
+// second marks a token that is of type 1, as those of the text in a pair are for BERT: it is far above every vocabulary.
+const second = 1 << 30
+
+// scoresOutput is the output of a head for classes, of which a reranker has one.
+const scoresOutput = "logits"
+
+// settingScore is what becomes of the graph's number.
+const settingScore = "score"
+
+// scores returns the output of a reranker's scores; nil: the graph is none of a reranker.
+func scores(g *graph, s *settings) (found *onnxfile.Port) {
+	for i, out := range g.Outputs {
+		if slices.Contains(outputNames, out.Name) {
+			return nil
+		}
+		if out.Name == scoresOutput && len(out.Dims) == 2 && numbers(out) &&
+			(out.Dims[1] == 1 || out.Dims[1] < 1 && s.labels == 1) {
+			found = &g.Outputs[i]
+		}
+	}
+	return found
+}
+
+func reranks(g *graph, s *settings) bool { return scores(g, s) != nil }
+
+// readActivation finds what becomes of the graph's number, by the name of a class of torch: what nobody states is what
+// sentence-transformers and TEI do.
+func (s *settings) readActivation(class string) error {
+	switch class[strings.LastIndexByte(class, '.')+1:] {
+	case "":
+		return nil
+	case "Sigmoid":
+	case "Identity":
+		s.raw = true
+	default:
+		return fmt.Errorf("config.json: activation %q is neither Sigmoid nor Identity", class)
+	}
+	s.from[settingScore] = "config.json"
+	return nil
+}
+
+// Rerank returns a score for each text, in the order given: how well it answers the query. Where both are longer than
+// the model reads, tokens of the longer one are cut, as the reference does it: a query of up to half of the limit stays
+// whole. Errors are those of Embed.
+func (m *Model) Rerank(ctx context.Context, query string, texts []string) ([]float32, error) {
+	b, ok := m.scratch.Get().(*batch)
+	if !ok {
+		b = &batch{}
+	}
+	defer m.scratch.Put(b)
+	b.kind = embed.Document
+	results := make([]embed.Result, len(texts))
+	if err := m.encodePairs(ctx, b, query, texts, results); err != nil {
+		return nil, err
+	}
+	if err := m.embed(ctx, b, results); err != nil {
+		return nil, classed(ctx, err)
+	}
+	given := make([]float32, len(texts))
+	for i, r := range results {
+		given[i] = r.Vector[0]
+		if !m.settings.raw {
+			given[i] = float32(1 / (1 + math.Exp(-float64(r.Vector[0]))))
+		}
+	}
+	return given, nil
+}
+
+// More tokens than any model reads of a query, and than a text has.
+const maxQueryTokens, maxTextTokens = 2 * MaxTokensLimit, 1 << 30
+
+// encodePairs fills the batch with the tokens of all pairs.
+func (m *Model) encodePairs(ctx context.Context, b *batch, query string, texts []string, results []embed.Result) error {
+	b.clear()
+	wrong := func(err error) error { return &embed.Error{Class: embed.Data, Code: "tokenize", Err: err} }
+	asked, err := m.tokenizer.bare(query, maxQueryTokens)
+	if err != nil {
+		return wrong(err)
+	}
+	room := m.settings.maxTokens - m.pair.around
+	for i, text := range texts {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		// One more than fits tells that it is longer, and one more than the query has which of them is.
+		most := max(room, len(asked)) + 1
+		if m.settings.truncateLeft {
+			most = maxTextTokens
+		}
+		tokens, err := m.tokenizer.bare(text, most)
+		if err != nil {
+			return wrong(err)
+		}
+		ofQuery, ofText := longestFirst(len(asked), len(tokens), room)
+		begin := len(b.tokens)
+		b.tokens = m.pair.append(b.tokens, m.side(asked, ofQuery), m.side(tokens, ofText))
+		for _, token := range b.tokens[begin:] {
+			if token&^second > m.last {
+				return wrong(errors.New("a text holds a special token that the model does not know"))
+			}
+		}
+		b.texts = append(b.texts, encoded{begin, len(b.tokens)})
+		b.order = append(b.order, i)
+		results[i].Tokens = len(b.tokens) - begin
+	}
+	b.sort(results)
+	return nil
+}
+
+// side returns so many tokens of a text, from the side that is read.
+func (m *Model) side(tokens []int32, count int) []int32 {
+	if m.settings.truncateLeft {
+		return tokens[len(tokens)-count:]
+	}
+	return tokens[:count]
+}
+
+// longestFirst returns how many tokens of a pair are read where there is room for so many, as the reference does it:
+// tokens are taken from the longer one until both are of one length, then from both.
+func longestFirst(query, text, room int) (ofQuery, ofText int) {
+	if query+text <= room {
+		return query, text
+	}
+	shorter := min(query, text)
+	longer := max(shorter, room-shorter)
+	if shorter+longer > room {
+		shorter = room / 2
+		longer = room - shorter
+	}
+	if query > text {
+		return longer, shorter
+	}
+	return shorter, longer
+}
+
+// pair is how the tokens of a query and a text are put together.
+type pair struct {
+	parts  []pairPart
+	around int // special tokens
+}
+
+type pairPart struct {
+	special []int32 // nil: the query, or the text
+	text    bool
+	mark    int32 // second, or 0
+}
+
+// append adds the tokens of a pair.
+func (p *pair) append(dst, query, text []int32) []int32 {
+	for _, part := range p.parts {
+		tokens := part.special
+		switch {
+		case tokens != nil:
+		case part.text:
+			tokens = text
+		default:
+			tokens = query
+		}
+		for _, token := range tokens {
+			dst = append(dst, token|part.mark)
+		}
+	}
+	return dst
+}
+
+// postProcessor is the part of a tokenizer.json that puts texts together.
+type postProcessor struct {
+	Type       string          `json:"type"`
+	Processors []postProcessor `json:"processors"`
+	Separator  specialToken    `json:"sep"`
+	Class      specialToken    `json:"cls"`
+	Pair       []struct {
+		Special  *pairPiece `json:"SpecialToken"`
+		Sequence *pairPiece `json:"Sequence"`
+	} `json:"pair"`
+	Tokens map[string]struct {
+		IDs []int32 `json:"ids"`
+	} `json:"special_tokens"`
+}
+
+type pairPiece struct {
+	ID   string `json:"id"`
+	Type int32  `json:"type_id"`
+}
+
+// specialToken is written as ["[SEP]", 102].
+type specialToken int32
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *specialToken) UnmarshalJSON(data []byte) error {
+	var name string
+	var id int32
+	err := json.Unmarshal(data, &[]any{&name, &id})
+	*t = specialToken(id)
+	return err
+}
+
+// readPair finds in a tokenizer.json how a pair is put together.
+func readPair(data []byte, limit int) (pair, error) {
+	var file struct {
+		Post *postProcessor `json:"post_processor"`
+	}
+	if err := json.Unmarshal(data, &file); err != nil {
+		return pair{}, fmt.Errorf("parse %s: post_processor: %w", tokenizerFile, err)
+	}
+	p := pair{}
+	if file.Post != nil {
+		if err := p.read(file.Post); err != nil {
+			return pair{}, fmt.Errorf("%s: %w", tokenizerFile, err)
+		}
+	}
+	if len(p.parts) == 0 {
+		return pair{}, fmt.Errorf("%s: its post_processor does not say how a pair of texts is put together, which a reranker reads",
+			tokenizerFile)
+	}
+	const least = 2 // a token of each
+	if p.around+least > limit {
+		return pair{}, fmt.Errorf("a limit of %d tokens leaves no room for a query and a text", limit)
+	}
+	return p, nil
+}
+
+func (p *pair) read(by *postProcessor) error {
+	add := func(mark int32, special ...int32) {
+		p.parts = append(p.parts, pairPart{special: special, mark: mark})
+		p.around += len(special)
+	}
+	cls, sep := int32(by.Class), int32(by.Separator)
+	switch by.Type {
+	case "BertProcessing":
+		add(0, cls)
+		p.parts = append(p.parts, pairPart{})
+		add(0, sep)
+		p.parts = append(p.parts, pairPart{text: true, mark: second})
+		add(second, sep)
+	case "RobertaProcessing":
+		add(0, cls)
+		p.parts = append(p.parts, pairPart{})
+		add(0, sep, sep)
+		p.parts = append(p.parts, pairPart{text: true})
+		add(0, sep)
+	case "TemplateProcessing":
+		return p.readTemplate(by)
+	case "Sequence":
+		for i := range by.Processors {
+			if err := p.read(&by.Processors[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// readTemplate reads a list of pieces.
+func (p *pair) readTemplate(by *postProcessor) error {
+	query, text := 0, 0
+	for _, piece := range by.Pair {
+		part, about := pairPart{}, piece.Sequence
+		switch {
+		case piece.Special != nil:
+			about = piece.Special
+			part.special = by.Tokens[about.ID].IDs
+			if len(part.special) == 0 {
+				return fmt.Errorf("post_processor: special token %q has no ids", about.ID)
+			}
+			p.around += len(part.special)
+		case about == nil:
+			return errors.New("post_processor: a piece of a pair is neither a special token nor a sequence")
+		case about.ID == "A":
+			query++
+		default:
+			part.text = true
+			text++
+		}
+		switch about.Type {
+		case 0:
+		case 1:
+			part.mark = second
+		default:
+			return fmt.Errorf("post_processor: tokens of type %d are not supported", about.Type)
+		}
+		p.parts = append(p.parts, part)
+	}
+	if len(by.Pair) > 0 && (query != 1 || text != 1) {
+		return errors.New("post_processor: a pair has not each of its texts once")
+	}
+	return nil
+}
