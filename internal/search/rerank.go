@@ -1,0 +1,55 @@
+package search
+
+import (
+	"cmp"
+	"context"
+	"slices"
+)
+
+// MaxReranked is how many candidates may be reranked: a model reads each of them with the text.
+const MaxReranked = 1000
+
+// Scorer returns a score for each text: how well it answers a query, the larger the better.
+type Scorer func(ctx context.Context, query string, texts []string) ([]float32, error)
+
+// reranked is how many characters of each text are scored: more than most models read, and together no more than fits
+// into memory many times.
+func (r *Request) reranked() int {
+	const most, together = 16384, 4 << 20
+	return min(most, together/max(r.Rerank, 1))
+}
+
+// Ranked puts candidates that Find has found in the order of their scores, those of one score as they were, and returns
+// the rows that are wanted of them.
+func Ranked(ctx context.Context, r *Request, hits []Hit, score Scorer) ([]Hit, error) {
+	if r.Rerank == 0 || len(hits) == 0 {
+		return hits, nil
+	}
+	texts := make([]string, len(hits))
+	for i := range hits {
+		texts[i] = first(hits[i].Text, r.reranked())
+	}
+	scores, err := score(ctx, r.Text, texts)
+	if err != nil {
+		return nil, err
+	}
+	for i := range hits {
+		hits[i].Rerank = &scores[i]
+		if hits[i].Chunk == nil {
+			hits[i].Text = first(hits[i].Text, previewed)
+		}
+	}
+	slices.SortStableFunc(hits, func(a, b Hit) int { return cmp.Compare(*b.Rerank, *a.Rerank) })
+	return r.page(hits), nil
+}
+
+// first returns the first characters of a text.
+func first(text string, characters int) string {
+	for i := range text {
+		if characters == 0 {
+			return text[:i]
+		}
+		characters--
+	}
+	return text
+}
