@@ -169,6 +169,19 @@ func EachMajor(t *testing.T, test func(t *testing.T, major int)) {
 	}
 }
 
+// InTurn runs a long test on one of Majors, each turn on another, so that all have their share; and on each where the
+// variable that makes it longer is set.
+func InTurn(t *testing.T, turn int, longer string, test func(t *testing.T, major int)) {
+	t.Helper()
+	if os.Getenv(longer) != "" {
+		EachMajor(t, test)
+		return
+	}
+	majors := Majors(t)
+	major := majors[turn%len(majors)]
+	t.Run(fmt.Sprintf("pg%d", major), func(t *testing.T) { test(t, major) })
+}
+
 // FromEnvironment reads a number that makes a test longer or shorter.
 func FromEnvironment(t testing.TB, name string, usual int) int {
 	t.Helper()

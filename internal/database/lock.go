@@ -21,13 +21,18 @@ func LockedOut(err error) bool {
 	return Judge(err) == Locked || ok && pg.Code == pgerrcode.DeadlockDetected
 }
 
-// UntilUnlocked does something again while it loses against somebody's lock, for about half a minute. Each try gives
-// way after the session's lock_timeout: one long wait could make a user who waits for us the one who must give way.
+// Vanished reports whether a statement met something in the catalogs that another session was just dropping ("cache
+// lookup failed", "could not open relation"): the same statement, begun anew, sees what is there now.
+func Vanished(err error) bool { return HasCode(err, pgerrcode.InternalError) }
+
+// UntilUnlocked does something again while it loses against somebody's lock, for about half a minute, and a few times
+// when what it reads vanished. Each try gives way after the session's lock_timeout: one long wait could make a user who
+// waits for us the one who must give way.
 func UntilUnlocked(ctx context.Context, f func() error) error {
-	const tries, pause = 50, 100 * time.Millisecond
+	const tries, few, pause = 50, 5, 100 * time.Millisecond
 	for try := 1; ; try++ {
 		err := f()
-		if !LockedOut(err) || try == tries {
+		if again := LockedOut(err) && try < tries || Vanished(err) && try < few; !again {
 			return err
 		}
 		if !sleep.For(ctx, sleep.Between(pause/2, 3*pause/2)) {

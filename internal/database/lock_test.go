@@ -50,3 +50,27 @@ func TestUntilUnlocked_GivesWayAndTriesAgain(t *testing.T) {
 		t.Errorf("asked to stop: %v", err)
 	}
 }
+
+// What was dropped while a statement read of it is not there the next time.
+func TestUntilUnlocked_BeginsAnewWhereSomethingVanished(t *testing.T) {
+	t.Parallel()
+	pool := connect(t, newDB(t))
+	tries := 0
+	vanishing := func(times int) error {
+		tries = 0
+		return database.UntilUnlocked(t.Context(), func() error {
+			if tries++; tries > times {
+				return nil
+			}
+			_, err := pool.Exec(t.Context(), `DO $$ BEGIN
+				RAISE EXCEPTION 'cache lookup failed for attribute 4 of relation 16400' USING ERRCODE = 'XX000'; END $$`)
+			return err
+		})
+	}
+	if err := vanishing(2); err != nil || tries != 3 {
+		t.Errorf("%v after %d tries, want none after 3", err, tries)
+	}
+	if err := vanishing(1000); !database.Vanished(err) || tries > 10 {
+		t.Errorf("%v after %d tries, want the server's word after a few", err, tries)
+	}
+}

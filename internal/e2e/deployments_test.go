@@ -25,7 +25,7 @@ import (
 func TestKills_Deployments(t *testing.T) {
 	t.Parallel()
 	kills, seed := fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills), fromEnvironment(t, "EMBEDSIDECAR_SEED", 1)
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 0, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		r, shapes := newShapes(t, major, "integers", "texts", "times", "composite", "partitioned", "full", "indexed",

@@ -40,6 +40,7 @@ type generationRig struct {
 	wrong   atomic.Int64 // answers that are of a mixture
 	failed  atomic.Int64 // searches that failed or found nothing, before anything was killed
 	asked   atomic.Int64
+	later   atomic.Int64 // answers "retry later"
 	killed  atomic.Int64 // killings so far
 	longest atomic.Int64 // wait of a writer
 }
@@ -150,40 +151,55 @@ func (g *generationRig) bySQL(sql string) func(context.Context, string) (float64
 	}
 }
 
-// byHTTP asks a sidecar's listener.
+// byHTTP asks a sidecar's listener, and again where that answers that it is for later: a machine that is busy enough
+// has no answer in time.
 func (g *generationRig) byHTTP(name string, address func() string) func(context.Context, string) (float64, error) {
-	return func(ctx context.Context, text string) (float64, error) {
-		body, err := json.Marshal(map[string]any{"text": text, "k": 3})
-		if err != nil {
-			return 0, err
+	return func(ctx context.Context, text string) (distance float64, err error) {
+		var status int
+		for range 5 {
+			distance, status, err = g.posted(ctx, address()+"/v1/pipelines/"+name+"/search", text)
+			if status != http.StatusServiceUnavailable {
+				break
+			}
+			g.later.Add(1)
+			pause(ctx, 500*time.Millisecond)
 		}
-		r, err := http.NewRequestWithContext(ctx, http.MethodPost, address()+"/v1/pipelines/"+name+"/search",
-			bytes.NewReader(body))
-		if err != nil {
-			return 0, err
-		}
-		r.Header.Set("Authorization", "Bearer "+token)
-		r.Header.Set("Content-Type", "application/json")
-		response, err := http.DefaultClient.Do(r)
-		if err != nil {
-			return 0, err
-		}
-		defer func() { _ = response.Body.Close() }()
-		answer, err := io.ReadAll(response.Body)
-		if err != nil {
-			return 0, err
-		}
-		var found struct {
-			Rows []struct{ Distance float64 }
-		}
-		if response.StatusCode != http.StatusOK {
-			return 0, fmt.Errorf("%s: %s", response.Status, answer)
-		}
-		if err := json.Unmarshal(answer, &found); err != nil || len(found.Rows) == 0 {
-			return 0, errors.Join(err, errNothing)
-		}
-		return found.Rows[0].Distance, nil
+		return distance, err
 	}
+}
+
+// posted is one try of byHTTP.
+func (g *generationRig) posted(ctx context.Context, url, text string) (distance float64, status int, err error) {
+	body, err := json.Marshal(map[string]any{"text": text, "k": 3})
+	if err != nil {
+		return 0, status, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return 0, status, err
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, status, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, status, err
+	}
+	var found struct {
+		Rows []struct{ Distance float64 }
+	}
+	status = response.StatusCode
+	if status != http.StatusOK {
+		return 0, status, fmt.Errorf("%s: %s", response.Status, answer)
+	}
+	if err := json.Unmarshal(answer, &found); err != nil || len(found.Rows) == 0 {
+		return 0, status, errors.Join(err, errNothing)
+	}
+	return found.Rows[0].Distance, status, nil
 }
 
 // writes changes rows until the context ends, and notes the longest wait.
@@ -327,7 +343,8 @@ func TestP3_NoAnswerIsOfTwoModels(t *testing.T) {
 	stop()
 	all.Wait()
 	g.caughtUp()
-	t.Logf("%d answers, %d kills, longest wait of a writer %s", g.asked.Load(), g.killed.Load(),
+	t.Logf("%d answers, %d for later, %d kills, longest wait of a writer %s", g.asked.Load(), g.later.Load(),
+		g.killed.Load(),
 		time.Duration(g.longest.Load()))
 }
 

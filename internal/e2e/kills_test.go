@@ -40,7 +40,7 @@ const (
 func TestKills(t *testing.T) {
 	t.Parallel()
 	kills, seed := fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills), fromEnvironment(t, "EMBEDSIDECAR_SEED", 1)
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 1, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		r, shapes := newShapes(t, major)
@@ -101,7 +101,7 @@ func (r *rig) disconnected() {
 // texts.
 func TestKills_Chunks(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 0, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		r, shapes := newShapes(t, major, "markdowns", "sentences", "tokens")

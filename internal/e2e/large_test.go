@@ -13,7 +13,7 @@ import (
 // row, in new rows and in old ones.
 func TestP9_LargeValuesNobodyWatches(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 1, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
 		t.Helper()
 		db := testenv.DB(t, testenv.On(ownServer(t, major, nil)), testenv.Empty())
 		db.MustExec(`CREATE TABLE public.docs (file text, id bigint, body text, copy text, PRIMARY KEY (id));

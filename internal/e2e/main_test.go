@@ -4,9 +4,9 @@
 // killed, stopped and restarted while others write, as the least-privileged role. What the tables hold afterwards is
 // judged by the oracle of package workload.
 //
-// The environment makes the tests longer: EMBEDSIDECAR_KILLS is the number of kills (default 8), EMBEDSIDECAR_SEED
-// chooses another history (default 1), EMBEDSIDECAR_BIG_ROWS is the number of rows of the large transaction (default
-// 100,000).
+// The environment makes the tests longer: EMBEDSIDECAR_KILLS is the number of kills (default 8; where it is set, each
+// server has all of the long tests, otherwise they take turns), EMBEDSIDECAR_SEED chooses another history (default 1),
+// EMBEDSIDECAR_BIG_ROWS is the number of rows of the large transaction (default 100,000).
 package e2e
 
 import (

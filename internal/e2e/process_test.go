@@ -76,6 +76,13 @@ func (r *rig) startPlain(environ []string, args ...string) *child {
 		if err != nil || !canary.Search("embedsidecar "+strings.Join(args, " "), said) {
 			r.t.Errorf("the output holds what it may not, or cannot be read: %v", err)
 		}
+		if r.t.Failed() {
+			for line := range bytes.Lines(said) {
+				if bytes.Contains(line, []byte("request failed")) {
+					r.t.Logf("said: %s", line)
+				}
+			}
+		}
 	})
 	return c
 }

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -37,6 +40,32 @@ func (tx watchedTx) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 		tx.of.searches = append(tx.of.searches, sql)
 	}
 	return tx.Tx.Query(ctx, sql, args...)
+}
+
+// A search that met what a switch of the model was just dropping begins anew, and gives up after a few times.
+func TestWithin_BeginsAnewWhereSomethingVanished(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		code      string
+		times, in int
+		fails     bool
+	}{
+		{pgerrcode.InternalError, 2, 3, false},
+		{pgerrcode.LockNotAvailable, 2, 3, false},
+		{pgerrcode.InternalError, 100, 4, true},
+		{pgerrcode.UndefinedColumn, 1, 1, true},
+	} {
+		tries := 0
+		_, err := search.Within(t.Context(), time.Minute, func(context.Context) (int, error) {
+			if tries++; tries > c.times {
+				return 0, nil
+			}
+			return 0, fmt.Errorf("search vectors: %w", &pgconn.PgError{Code: c.code})
+		})
+		if (err != nil) != c.fails || tries != c.in {
+			t.Errorf("%s %d times: %v after %d tries, want %d", c.code, c.times, err, tries, c.in)
+		}
+	}
 }
 
 // What rows that were embedded anew have left in an HNSW index takes places of its answer until a vacuum. It goes on

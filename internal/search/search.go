@@ -148,16 +148,17 @@ func (e *UnavailableError) Error() string { return e.Problem }
 // Limit is how long the database may work on a search, unless something else is configured.
 const Limit = 10 * time.Second
 
-// lockTries is how often a search begins again that found what it reads locked for as long as a session waits: a switch
-// of the model holds its tables for less than that on a calm machine, and for more on a busy one.
-const lockTries = 4
+// tries is how often a search begins again that found what it reads locked for as long as a session waits, or met what
+// was just dropped: a switch of the model holds its tables for less than that on a calm machine, and for more on a busy
+// one.
+const tries = 4
 
 // Within gives a search a time limit: a database that hangs holds nobody who asks.
 func Within[T any](ctx context.Context, limit time.Duration, look func(ctx context.Context) (T, error)) (T, error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	found, err := look(limited)
-	for i := 1; i < lockTries && database.HasCode(err, pgerrcode.LockNotAvailable); i++ {
+	for i := 1; i < tries && (database.HasCode(err, pgerrcode.LockNotAvailable) || database.Vanished(err)); i++ {
 		found, err = look(limited)
 	}
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
