@@ -6,18 +6,8 @@ import (
 	"slices"
 )
 
-// MaxReranked is how many candidates may be reranked: a model reads each of them with the text.
-const MaxReranked = 1000
-
 // Scorer returns a score for each text: how well it answers a query, the larger the better.
 type Scorer func(ctx context.Context, query string, texts []string) ([]float32, error)
-
-// reranked is how many characters of each text are scored: more than most models read, and together no more than fits
-// into memory many times.
-func (r *Request) reranked() int {
-	const most, together = 16384, 4 << 20
-	return min(most, together/max(r.Rerank, 1))
-}
 
 // Ranked puts candidates that Find has found in the order of their scores, those of one score as they were, and returns
 // the rows that are wanted of them.

@@ -25,6 +25,9 @@ import (
 // MaxRows keeps a slip of the finger from asking for the whole table.
 const MaxRows = 10000
 
+// MaxReranked is how many candidates may be reranked: a model reads each of them with the text.
+const MaxReranked = 1000
+
 // Request is what to look for.
 type Request struct {
 	Vector   []float32         // rows near this one; of the pipeline's width, or pairs where it stores sparse vectors
@@ -63,6 +66,13 @@ func (r *Request) Check() error {
 
 // wanted is how many rows the database is to find.
 func (r *Request) wanted() int { return max(r.Offset+r.Rows, r.Rerank) }
+
+// reranked is how many characters of each text are scored: more than most models read, and together no more than fits
+// into memory many times.
+func (r *Request) reranked() int {
+	const most, together = 16384, 4 << 20
+	return min(most, together/max(r.Rerank, 1))
+}
 
 // page returns what is shown of the rows that were found.
 func (r *Request) page(hits []Hit) []Hit {

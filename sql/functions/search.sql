@@ -811,7 +811,7 @@ BEGIN
     -- A type that is not the server's own is read as it is printed: its casts and operators may be code of whoever
     -- made it.
     WITH types AS (
-        SELECT a.attname, t.base, format_type(t.base, NULL) AS type
+        SELECT a.attname, t.base, format_type(t.base, -1) AS type
         FROM   pg_attribute AS a
                CROSS JOIN LATERAL (WITH RECURSIVE base AS (
                    SELECT a.atttypid AS oid UNION ALL SELECT y.typbasetype FROM base
@@ -872,7 +872,7 @@ COMMENT ON FUNCTION embedsidecar.nearest_to(text, text, integer, interval, jsonb
     'For search: the rows that are nearest to a text.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.candidates(pipeline text, content text, rerank integer, timeout interval,
-    filter jsonb, max_distance double precision, fresh_only boolean, OUT found embedsidecar.found_row[],
+    filter jsonb, max_distance double precision, fresh_only boolean, OUT hits embedsidecar.found_row[],
     OUT texts text[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -888,14 +888,14 @@ BEGIN
         RAISE EXCEPTION 'role "%" may not read the texts that pipeline "%" would rerank', current_user, pipeline
             USING ERRCODE = 'insufficient_privilege', HINT = lacks;
     END IF;
-    found := embedsidecar.nearest_to(pipeline, content, rerank, timeout, filter, 0, max_distance, fresh_only);
+    hits := embedsidecar.nearest_to(pipeline, content, rerank, timeout, filter, 0, max_distance, fresh_only);
     texts := '{}';
-    FOR i IN 1..cardinality(found) LOOP
-        one := left((found[i]).chunk_text, most);
+    FOR i IN 1..cardinality(hits) LOOP
+        one := left((hits[i]).chunk_text, most);
         IF one IS NULL THEN
             -- A row whose text fails breaks the search of nobody: it comes last.
             BEGIN
-                EXECUTE reader.statement INTO one USING (found[i]).key, most;
+                EXECUTE reader.statement INTO one USING (hits[i]).key, most;
             EXCEPTION WHEN data_exception OR raise_exception THEN
                 one := '';
             END;
@@ -940,7 +940,7 @@ BEGIN
     RETURN QUERY
         SELECT f.row_key, f.key, f.distance, f.chunk_no, f.chunk_text
         FROM  (SELECT u.*, row_number() OVER (ORDER BY scores[u.n] DESC, u.n) AS place
-               FROM unnest(c.found) WITH ORDINALITY AS u (row_key, key, distance, chunk_no, chunk_text, n)) AS f
+               FROM unnest(c.hits) WITH ORDINALITY AS u (row_key, key, distance, chunk_no, chunk_text, n)) AS f
         WHERE  f.place > "offset" ORDER BY f.place LIMIT k;
 END $$;
 COMMENT ON FUNCTION embedsidecar.search(text, text, integer, interval, jsonb, integer, double precision, boolean,

@@ -109,7 +109,7 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 	}
 	if reranks(g, &m.settings) {
 		if m.pair, err = readPair(data, m.settings.maxTokens); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", tokenizerFile, err)
 		}
 	} else if m.tokenizer.typed() && slices.ContainsFunc(g.Inputs,
 		func(in onnxfile.Port) bool { return in.Name == "token_type_ids" }) {

@@ -292,3 +292,22 @@ func sessionOptions(threads int) (*ort.SessionOptions, error) {
 	}
 	return options, nil
 }
+
+// scoresOutput is the output of a head for classes, of which a reranker has one.
+const scoresOutput = "logits"
+
+// scores returns the output of a reranker's scores; nil: the graph is none of a reranker.
+func scores(g *graph, s *settings) (found *onnxfile.Port) {
+	for i, out := range g.Outputs {
+		if slices.Contains(outputNames, out.Name) {
+			return nil
+		}
+		if out.Name == scoresOutput && len(out.Dims) == 2 && numbers(out) &&
+			(out.Dims[1] == 1 || out.Dims[1] < 1 && s.labels == 1) {
+			found = &g.Outputs[i]
+		}
+	}
+	return found
+}
+
+func reranks(g *graph, s *settings) bool { return scores(g, s) != nil }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/folder"
@@ -176,5 +177,21 @@ func (s *settings) checkLimit() error {
 		return fmt.Errorf("a limit of %d tokens is not between 3 and %d; it comes from %s",
 			s.maxTokens, most, cmp.Or(s.from[settingMaxTokens], "no file: set max_tokens"))
 	}
+	return nil
+}
+
+// readActivation finds what becomes of the graph's number, by the name of a class of torch: what nobody states is what
+// sentence-transformers and TEI do.
+func (s *settings) readActivation(class string) error {
+	switch class[strings.LastIndexByte(class, '.')+1:] {
+	case "":
+		return nil
+	case "Sigmoid":
+	case "Identity":
+		s.raw = true
+	default:
+		return fmt.Errorf("config.json: activation %q is neither Sigmoid nor Identity", class)
+	}
+	s.from[settingScore] = "config.json"
 	return nil
 }
