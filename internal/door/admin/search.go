@@ -30,6 +30,11 @@ const maxQuestion = 8 << 10
 // Searches reports whether questions can be embedded here.
 func (s *Service) Searches() bool { return s.o.Embed != nil }
 
+// Reranks reports whether the configuration names a reranker.
+func (s *Service) Reranks() bool {
+	return s.o.Score != nil && s.o.Config != nil && len(s.o.Config.Rerankers(nil)) > 0
+}
+
 // access is what may be seen of a pipeline through the connections of the program, by whatever door.
 func (s *Service) access(name string) *search.Access {
 	return &search.Access{PastRowSecurity: s.o.Config.SearchOf(name).PastRowSecurity}
