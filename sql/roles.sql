@@ -55,7 +55,7 @@ ALTER ROLE embedsidecar_run SET idle_in_transaction_session_timeout = '15s';
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_run;
 GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO embedsidecar_run;
 GRANT INSERT, UPDATE, DELETE ON embedsidecar.task, embedsidecar.lease, embedsidecar.turn, embedsidecar.aside,
-    embedsidecar.ledger, embedsidecar.worker, embedsidecar.route,
+    embedsidecar.ledger, embedsidecar.worker, embedsidecar.route, embedsidecar.configured,
     embedsidecar.answer TO embedsidecar_run;
 GRANT INSERT ON embedsidecar.history TO embedsidecar_run;
 GRANT TRUNCATE ON embedsidecar.history_0, embedsidecar.history_1, embedsidecar.history_2, embedsidecar.history_3,
@@ -68,7 +68,7 @@ REVOKE UPDATE ON embedsidecar.lsn_checkpoint FROM embedsidecar_run;
 GRANT UPDATE (publication_oid, system_id, timeline, consistent_point, lsn, epoch, saved_at, changes_unchanged,
     changes_joined, hints_ignored) ON embedsidecar.lsn_checkpoint TO embedsidecar_run;
 GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, generation, lease_epoch, tokens_embedded,
-    texts_embedded, texts_reused, rows_unchanged) ON embedsidecar.pipeline TO embedsidecar_run;
+    texts_embedded, texts_reused, rows_unchanged, origin) ON embedsidecar.pipeline TO embedsidecar_run;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;
 -- What this role could do by the tables it may have done and audited.
 GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.backfill,
@@ -76,18 +76,19 @@ GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embed
 GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsidecar.runs, embedsidecar.rests,
     embedsidecar.blockers, embedsidecar.queue_holders,
     embedsidecar.row_facts, embedsidecar.tell, embedsidecar.drain_state, embedsidecar.is_open,
-    embedsidecar.minute_of_week, embedsidecar.texts_cut, embedsidecar.note_reload, embedsidecar.prune_audit,
-    embedsidecar.tell_audit, embedsidecar.generation_states, embedsidecar.note_wish TO embedsidecar_run;
+    embedsidecar.minute_of_week, embedsidecar.texts_cut, embedsidecar.note_reload, embedsidecar.note_setup,
+    embedsidecar.prune_audit, embedsidecar.tell_audit, embedsidecar.generation_states, embedsidecar.note_wish,
+    embedsidecar.lives, embedsidecar.plan TO embedsidecar_run;
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator;
 GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, embedsidecar.dead_letters,
     embedsidecar.errors, embedsidecar.slots,
     embedsidecar.workers, embedsidecar.pipelines, embedsidecar.health, embedsidecar.audit, embedsidecar.row_state,
-        embedsidecar.lanes, embedsidecar.generations, embedsidecar.indexes
-        TO embedsidecar_reader, embedsidecar_operator;
+    embedsidecar.lanes, embedsidecar.generations, embedsidecar.indexes, embedsidecar.configuration
+    TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for,
     embedsidecar.how_far, embedsidecar.is_open, embedsidecar.minute_of_week, embedsidecar.states,
-        embedsidecar.slot_states, embedsidecar.runs, embedsidecar.texts_cut
+    embedsidecar.slot_states, embedsidecar.runs, embedsidecar.lives, embedsidecar.plan, embedsidecar.texts_cut
     TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.drain_state, embedsidecar.explain, embedsidecar.row_key,
     embedsidecar.view_sql, embedsidecar.generation_states, embedsidecar.current_model, embedsidecar.check_model

@@ -30,3 +30,5 @@ DROP INDEX embedsidecar.pipeline_beside_idx;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN served, DROP COLUMN switches,
     DROP COLUMN wish;
 ALTER TABLE embedsidecar.worker DROP COLUMN knows_generations;
+DROP TABLE IF EXISTS embedsidecar.configured CASCADE;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN origin CASCADE;

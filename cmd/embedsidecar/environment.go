@@ -32,7 +32,8 @@ type environment struct {
 	find           config.Finder
 	log            *slog.Logger
 	redact         *config.Redactor
-	out            *output.Printer // of what was asked for
+	reread         func() (*config.Config, error) // reads the configuration as it is written down now
+	out            *output.Printer                // of what was asked for
 	quiet          bool
 	yes            bool
 	dryRun         bool

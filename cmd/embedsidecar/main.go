@@ -50,7 +50,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 // commands returns every command, in the order of the help text, each made anew: flags keep state.
 func commands() []*command {
 	return []*command{
-		newQuickstart(), newRun(), newServe(), newInit(), newAdopt(), newImportFrom(), newCheck(), newUninstall(),
+		newQuickstart(), newRun(), newServe(), newInit(), newPlan(), newApply(), newReload(), newAdopt(), newImportFrom(),
+		newCheck(), newUninstall(),
 		newStatus(), newDashboard(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newVerb(verbs.Pause), newVerb(verbs.Resume), newBulk(),
 		newEstimated(verbs.Backfill), newEstimated(verbs.Reembed), newVerb(verbs.Notify),

@@ -145,15 +145,23 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 			others = append(others, name)
 		}
 	}
-	cfg, warnings, err := config.Load(config.Source{
+	source := config.Source{
 		Flags: given, Environ: p.environ, OtherFlags: others, Hostname: p.hostname, PID: p.pid,
 		Folder: config.NewFinder(p.executable, p.environ).Model,
-	})
+	}
+	cfg, warnings, err := config.Load(source)
 	p.redact = cfg.Redactor()
 	if c.probe {
 		err = nil
 	}
 	env, envErr := p.environment(cc, cfg, c.daemon)
+	env.reread = func() (*config.Config, error) {
+		next, err := config.Reload(source, cfg.File())
+		if next != nil {
+			p.redact.Learn(next.Redactor())
+		}
+		return next, err
+	}
 	if c.daemon {
 		limitMemory(memlimit.FromCgroup, env.log)
 	}

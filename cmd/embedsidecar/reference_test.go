@@ -11,6 +11,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
+// atStart marks settings that a sidecar does not take over while it runs.
+var atStart = map[bool]string{true: ". Takes effect at the next start"}
+
 // TestReference_IsWhatTheProgramSays: docs/commands.md is made of the help texts and the settings; -update writes it.
 func TestReference_IsWhatTheProgramSays(t *testing.T) {
 	t.Parallel()
@@ -65,7 +68,7 @@ func reference() string {
 		if s.Flag != "" {
 			flag = strings.TrimSpace("--" + s.Flag + " " + s.Placeholder)
 		}
-		cell(&b, quoted(s.Path), quoted(flag), quoted(s.Default()), s.Usage)
+		cell(&b, quoted(s.Path), quoted(flag), quoted(s.Default()), s.Usage+atStart[s.Restart])
 	}
 	return b.String()
 }

@@ -70,6 +70,7 @@ func (c *runCommand) run(ctx context.Context, env *environment) error {
 // work runs the sidecar.
 func (c *runCommand) work(ctx context.Context, env *environment) error {
 	is := env.node()
+	is.Reread = env.reread
 	is.Trace = trace.Open(ctx, trace.Options{
 		Environ: env.environ, Version: version, Instance: env.config.Instance, ShowKeys: env.config.Admin.ShowRowText,
 		Log: env.log,
@@ -93,10 +94,14 @@ func (e *environment) reached(ctx context.Context, r app.Reached) error {
 	return e.caughtUp(r.Pool, r.LSN).LeftOver(ctx, r.State)
 }
 
-// supervise tells systemd how a program that runs stands, and has its plugins reloaded at SIGHUP, until stop is called.
+// supervise tells systemd how a program that runs stands, and has its configuration and its plugins reloaded at SIGHUP,
+// until stop is called.
 func (e *environment) supervise(ctx context.Context, n *app.Node) (stop func()) {
 	unit := systemd.Unit{Log: e.log}.Begin(ctx, func() { _ = n.Snapshot() })
-	hangups := signals.Hangups(ctx, func(ctx context.Context) { n.Reload(ctx, "SIGHUP", nil) })
+	hangups := signals.Hangups(ctx, func(ctx context.Context) {
+		n.Configure(ctx, "reload", "SIGHUP")
+		n.Reload(ctx, "SIGHUP", nil)
+	})
 	return func() {
 		hangups()
 		unit()

@@ -16,9 +16,9 @@ import (
 // where none does with new ones, since one that was started long ago tells nothing of what is there now.
 func (n *Database) check(ctx context.Context, pool *pgxpool.Pool) []check.Finding {
 	if n.source.Snapshot().Phase != observe.Queries {
-		return preflight.With(ctx, pool, n.o.Config, n.plugins)
+		return preflight.With(ctx, pool, n.config(), n.plugins)
 	}
-	list, err := preflight.Check(ctx, pool, n.o.source())
+	list, err := preflight.Check(ctx, pool, n.embedders())
 	if err != nil {
 		list = append(list, check.Finding{Name: "check", Status: check.Wrong, Detail: database.Words(err), Hint: problem.Hints(err)})
 	}

@@ -13,7 +13,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/dashboard"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/named/folders"
+	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/internal/named/registry"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -67,8 +69,15 @@ func (n *Node) Dashboard(ctx context.Context, address, person string, told func(
 // service is what administrators can ask and have done of a database, over what this program has.
 func (n *Database) service(name string, databases func() []admin.DatabaseState, of *Node) *admin.Service {
 	o := of.serviceOptions()
-	o.Config, o.Log, o.Name, o.Databases, o.Check = n.o.Config, n.o.Log, name, databases, n.check
+	o.Config, o.Log, o.Name, o.Databases, o.Check = n.config(), n.o.Log, name, databases, n.check
 	o.Snapshot, o.PlanModel = n.source.Snapshot, n.planModel
+	o.Registered = func(ctx context.Context) ([]registry.Known, error) { return registry.Of(n.embedders()).List(ctx) }
+	o.Folders = func() []models.Info { return folders.Of(n.embedders()).List() }
+	if n.o.Reread != nil {
+		o.Plan, o.Configure = n.Plan, func(ctx context.Context, action, by string) (control.Configured, error) {
+			return n.Configure(ctx, action, by), ctx.Err()
+		}
+	}
 	return admin.NewService(o)
 }
 

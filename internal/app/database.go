@@ -2,10 +2,13 @@ package app
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
@@ -15,38 +18,67 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
+// common is what the databases of a Node have in common.
+type common struct {
+	plugins  *embedders.Pool
+	observer *observe.Observer
+	shared   *services      // of embedders that several databases have; nil: each its own
+	budget   *worker.Budget // of texts in memory, of several databases; nil: of each
+	database bool           // there is one, or will be
+}
+
 // Database is what a Node has for one database: connections, the sidecar, what is served of it, and indexes that are
 // built. Plugins and listeners are the Node's.
 type Database struct {
-	o        Options // the configuration is that of this database
-	open     connection.Opener
-	plugins  *embedders.Pool
-	observer *observe.Observer
-	source   *observe.Source
-	backend  *query.Backend
-	shared   *services // of embedders; nil: its own
-	budget   *worker.Budget
-	started  func()         // is called when the set-up is over
-	loader   resolve.Loader // of the role that works
-	wished   chan struct{}  // there may be wishes for other models
-	besides  chan struct{}  // there may be generations beside others
+	common
+
+	o       Options // the configuration is that of this database
+	open    connection.Opener
+	source  *observe.Source
+	backend *query.Backend
+	started func()         // is called when the set-up is over
+	loader  resolve.Loader // of the role that works
+	wished  chan struct{}  // there may be wishes for other models
+	besides chan struct{}  // there may be indexes to build
+
+	cfg      atomic.Pointer[config.Config] // what is in force
+	deployed deployed
+	changing sync.Mutex          // held while the configuration changes, or what is set up is compared with it
+	running  atomic.Pointer[run] // nil: it does not work yet, or not any more
 
 	audit atomic.Pointer[pgxpool.Pool] // where the audit is; nil: not connected
 	which atomic.Pointer[string]       // the database; nil: there is none, or it is not known yet
 }
 
-func newDatabase(o Options, n *Node, name string, phase observe.Phase) *Database {
+func newDatabase(o Options, c common, name string, phase observe.Phase) *Database {
 	db := &Database{
-		o: o, open: connection.Opener{Config: o.Config, Log: o.Log, Thrifty: name != ""}, started: func() {},
-		plugins: n.plugins, observer: n.observer, wished: make(chan struct{}, 1), besides: make(chan struct{}, 1),
-		source: n.observer.Source(o.Config, name, phase),
-		shared: n.shared, budget: n.budget,
+		common: c, o: o, open: connection.Opener{Config: o.Config, Log: o.Log, Thrifty: name != ""}, started: func() {},
+		deployed: deployed{seen: map[held]time.Time{}}, wished: make(chan struct{}, 1), besides: make(chan struct{}, 1),
+		source: c.observer.Source(o.Config, name, phase),
 	}
+	db.cfg.Store(o.Config)
 	db.backend = query.New(query.Options{
-		Config: o.Config, Log: o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Database: n.database,
-		Service: n.shared.service(),
+		Config: o.Config, Log: o.Log, Plugins: c.plugins, Embedder: c.observer.Embedder, Database: c.database,
+		Service: c.shared.service(),
 	})
 	return db
+}
+
+// config is the configuration that is in force.
+func (n *Database) config() *config.Config { return n.cfg.Load() }
+
+// options are those of the program with the configuration that is in force.
+func (n *Database) options() Options {
+	o := n.o
+	o.Config = n.config()
+	return o
+}
+
+// embedders is where plugins and models are found.
+func (n *Database) embedders() embedders.Source {
+	source := n.o.source()
+	source.Config = n.config()
+	return source
 }
 
 // follow asks which database it works for, so that it can be told from sidecars of others.

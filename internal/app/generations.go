@@ -59,12 +59,12 @@ func (n *Database) keepWishes(ctx context.Context, p *pools) (stop func()) {
 // grant makes what is wished for, or writes down why it cannot be.
 func (n *Database) grant(ctx context.Context, p *pools) error {
 	wishes, err := database.Collect(ctx, p.work, "wishes", pgx.RowToStructByName[wish],
-		pgx.StrictNamedArgs{"slot": n.o.Config.Slot.Name})
+		pgx.StrictNamedArgs{"slot": n.config().Slot.Name})
 	if err != nil {
 		return err
 	}
 	for _, w := range wishes {
-		_, err := changeModel(ctx, n.o, equipment{p.work, p.owner(), n.plugins}, ModelChange{
+		_, err := changeModel(ctx, n.options(), equipment{p.work, p.owner(), n.plugins}, ModelChange{
 			Pipeline: w.Name, To: pipeline.ModelName{Plugin: w.Plugin, Model: w.Model},
 		})
 		if ctx.Err() != nil {

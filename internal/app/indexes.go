@@ -17,8 +17,8 @@ import (
 const indexesEvery = 5 * time.Second
 
 // keepIndexes builds the indexes that the configuration asks for as soon as their backfills are done, while the
-// sidecar works. When all are there it asks nothing
-// until there is a next generation. The function it returns ends that.
+// sidecar works. When all are there it asks nothing until a pipeline or a next generation comes that wants one. The
+// function it returns ends that.
 func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -36,10 +36,9 @@ func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 				select {
 				case <-ctx.Done():
 					return
-				case <-n.besides: // a next generation wants an index of its own
+				case <-n.besides:
 				}
-			}
-			if !sleep.For(ctx, indexesEvery) {
+			} else if !sleep.For(ctx, indexesEvery) {
 				return
 			}
 		}
@@ -52,16 +51,16 @@ func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 
 // buildIndexes builds what can be built now. It reports whether nothing is left to wait for.
 func (n *Database) buildIndexes(ctx context.Context, p *pools) (finished bool, err error) {
-	if !slices.ContainsFunc(n.o.Config.Pipelines, func(s pipeline.Spec) bool { return s.Index != "" }) {
+	if !slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool { return s.Index != "" }) {
 		return true, nil
 	}
-	known, err := lookup.StoredBy(ctx, &n.loader, p.work, n.o.Config.Slot.Name)
+	known, err := lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name)
 	if err != nil {
 		return false, err
 	}
 	finished = true
 	var problems []error
-	for _, spec := range withNext(lookup.Configured(n.o.Config, known), known) {
+	for _, spec := range withNext(lookup.Configured(n.config(), known), known) {
 		at := lookup.Find(known, spec.Name)
 		if spec.Index == "" || at < 0 || known[at].Status != pipeline.Active {
 			continue

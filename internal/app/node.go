@@ -6,12 +6,10 @@ package app
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"os"
 	"sync"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/trace"
-	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
@@ -20,35 +18,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
-// Options say what a Node is made of.
-type Options struct {
-	Config *config.Config
-	Find   config.Finder
-	Log    *slog.Logger
-	Redact func(string) string // takes what is secret out of a text
-	Build  observe.Build
-	Host   string          // the machine's name; "": not known
-	Trace  *trace.Provider // nil: nothing is traced
-
-	// Working is called when the start is over. nil: nobody waits for that.
-	Working func(ctx context.Context)
-	// Setup is told what a set-up made, and what somebody should know of it. nil: nobody is told.
-	Setup func(setup.Report)
-	// Warn is told what somebody should know of what is set up, and works otherwise than the configuration has it.
-	Warn func(what string)
-}
-
 // Node is one run of the program. It is safe for concurrent use.
 type Node struct {
-	o        Options
-	plugins  *embedders.Pool
-	observer *observe.Observer
-	one      *Database       // nil: there are several
-	several  *several        // nil: there is one
-	none     *observe.Source // of several: how the program stands, apart from them
-	shared   *services       // of embedders that several databases have
-	budget   *worker.Budget  // of texts in memory, of several databases; nil: of each
-	database bool            // there is one, or will be
+	common
+
+	o       Options
+	one     *Database       // nil: there are several
+	several *several        // nil: there is one
+	none    *observe.Source // of several: how the program stands, apart from them
 }
 
 func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
@@ -61,7 +38,7 @@ func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
-	n := &Node{o: o, database: hasDatabase, plugins: embedders.New(o.source())}
+	n := &Node{o: o, common: common{plugins: embedders.New(o.source()), database: hasDatabase}}
 	n.observer = observe.New(observe.Options{
 		Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins, Several: o.Config.Several(),
 	})
@@ -70,13 +47,8 @@ func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
 		n.none = n.observer.None(o.Config)
 		return n
 	}
-	n.one = newDatabase(o, n, "", phase)
+	n.one = newDatabase(o, n.common, "", phase)
 	return n
-}
-
-// source is where plugins and models are found.
-func (n *Options) source() embedders.Source {
-	return embedders.Source{Config: n.Config, Find: n.Find, Log: n.Log, Redact: n.Redact}
 }
 
 // Snapshot tells how the program stands, from what is known: it asks nobody. It takes the locks that the work of the
@@ -124,6 +96,15 @@ func (n *Node) Reload(ctx context.Context, by string, plugins []string) []contro
 	return list
 }
 
+// Configure takes over the configuration as it is written down now, for somebody, whose name goes into the audit with
+// the action: all of it, or nothing, where something stands in the way.
+func (n *Node) Configure(ctx context.Context, action, by string) control.Configured {
+	if n.several != nil {
+		return n.several.reread(ctx)
+	}
+	return n.one.Configure(ctx, action, by)
+}
+
 // auditTimeout is how long the entry of something that is done may take.
 const auditTimeout = 10 * time.Second
 
@@ -150,6 +131,11 @@ func (n *Node) control(ctx context.Context) (stop func()) {
 		Dir: n.o.Config.ControlFolder(), Log: n.o.Log,
 		Reload: func(ctx context.Context, plugins []string) []control.Reloaded {
 			return n.Reload(ctx, verbs.Person()+" by plugins reload", plugins)
+		},
+		Configure: func(ctx context.Context) control.Configured {
+			done := n.Configure(ctx, "reload", verbs.Person()+" by reload")
+			done.Pid = os.Getpid()
+			return done
 		},
 		State: func() control.State {
 			s := n.Snapshot()

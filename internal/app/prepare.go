@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,14 +63,15 @@ func (n *Database) upgraded(ctx context.Context, p *pools, o RunOptions) error {
 	}
 }
 
-// prepare sets up what is missing, unless told not to, and makes sure that there is something to work on.
+// prepare sets up what is missing, unless told not to, and makes sure that there is something to work on. What one
+// pipeline lacks keeps no other from its work: what became of each is in n.deployed.
 func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
-	slot := n.o.Config.Slot.Name
+	slot := n.config().Slot.Name
 	ours, err := lookup.StoredBy(ctx, &n.loader, p.work, slot)
 	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
 		return err
 	}
-	specs := lookup.Configured(n.o.Config, ours)
+	specs := lookup.Configured(n.config(), ours)
 	if len(specs) == 0 && len(ours) == 0 {
 		class := problem.Usage
 		if o.NoInit || o.Role == Stream {
@@ -81,55 +83,122 @@ func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
 			"or several in a file: --config FILE", "or "+lookup.OtherSlots(ctx, p.work))
 	}
 	if len(specs) == 0 {
-		n.warn(idleModel(n.o.Config, ours))
+		n.warn(idleModel(n.config(), ours))
 	}
+	n.deployed.configure(specs)
 	if o.NoInit || o.Role == Stream {
 		if err != nil {
 			return err
 		}
-		for _, spec := range specs {
-			if at := lookup.Find(ours, spec.Name); at >= 0 {
-				n.warn(kept(spec, ours[at].Spec))
-				continue
-			}
-			hint := "run embedsidecar init, or run without --no-init"
-			if at := slices.IndexFunc(ours, func(p pipeline.Pipeline) bool { return lookup.SameEnds(p.Spec, spec) }); at >= 0 {
-				hint = fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name", ours[at].Name)
-			}
-			return problem.New(problem.NotSetUp, fmt.Errorf("pipeline %q is not set up for slot %q", spec.Name, slot), hint)
-		}
-		return nil
+		return n.accept(ctx, p, o, specs, ours)
 	}
-	specs, described, err := n.describe(ctx, specs, ours)
+	if err == nil { // others shall see what is configured here before it is set up
+		n.declare(ctx, p.work)
+	}
+	return n.setUp(ctx, p, o, specs, ours, true)
+}
+
+// accept takes the pipelines as they are set up, where this process sets none up.
+func (n *Database) accept(ctx context.Context, p *pools, o RunOptions, specs []pipeline.Spec, ours []pipeline.Pipeline,
+) error {
+	var missing error
+	there := 0
+	for _, spec := range specs {
+		if at := lookup.Find(ours, spec.Name); at >= 0 {
+			there++
+			if otherwise := kept(spec, ours[at].Spec); otherwise != "" {
+				n.warn(otherwise)
+				n.deployed.fails(spec, errors.New(otherwise))
+			}
+			continue
+		}
+		hint := "run embedsidecar init, or run without --no-init"
+		if at := slices.IndexFunc(ours, func(p pipeline.Pipeline) bool { return lookup.SameEnds(p.Spec, spec) }); at >= 0 {
+			hint = fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name", ours[at].Name)
+		}
+		err := problem.New(problem.NotSetUp, fmt.Errorf("pipeline %q is not set up for slot %q", spec.Name,
+			n.config().Slot.Name), hint)
+		n.deployed.fails(spec, err)
+		if missing == nil {
+			missing = err
+		}
+	}
+	if missing != nil && (there == 0 || o.Reached != nil) {
+		return missing
+	}
+	n.tellWaits(ctx, missing)
+	n.declare(ctx, p.work)
+	return nil
+}
+
+// setUp sets up what the pipelines lack. Those that cannot be set up are left out: it fails where none is left. With
+// fresh the configuration has come now.
+func (n *Database) setUp(ctx context.Context, p *pools, o RunOptions, specs []pipeline.Spec, ours []pipeline.Pipeline,
+	fresh bool,
+) error {
+	able, described, err := n.describe(ctx, specs, ours)
 	if err != nil {
 		return err
 	}
-	so := setup.Options{Pool: p.owner(), Specs: specs, Descriptions: described, NoChange: o.NoChange, Starting: true}
+	so := setup.Options{
+		Pool: p.owner(), Specs: able, Descriptions: described, NoChange: o.NoChange, Starting: true,
+		Held: n.holders(ctx, p.work, fresh),
+	}
 	if so.Pool == p.work { // as the same role
 		so.Loader = &n.loader
 	}
-	done, err := Initialize(ctx, n.o.Config, n.o.Log, so)
-	if len(specs) == 0 {
-		done.Others = nil // all that is set up is meant
-	}
-	n.o.Setup(done)
-	if err == nil || ctx.Err() != nil {
+	failed, err := n.initialize(ctx, so, specs, ours)
+	if err != nil {
 		return err
 	}
-	// What happened to the table of one pipeline since it was set up must not keep the others from work.
-	var others bool
-	if so.Specs, others = unbroken(specs, ours); !others {
-		return err
+	n.declare(ctx, p.work)
+	n.own(ctx, p.work)
+	n.tellWaits(ctx, failed)
+	return nil
+}
+
+// initialize sets up pipelines, without those that stand in the way of the others. failed is what these lack.
+func (n *Database) initialize(ctx context.Context, so setup.Options, specs []pipeline.Spec, ours []pipeline.Pipeline,
+) (failed, err error) {
+	for {
+		done, err := Initialize(ctx, n.config(), n.o.Log, so)
+		if len(specs) == 0 || failed != nil || n.deployed.settled {
+			done.Others = nil // all that is set up is meant; or they were told
+		}
+		n.o.Setup(done)
+		if err == nil {
+			n.deployed.keeps(so.Specs, done.Kept)
+			return failed, nil
+		}
+		sick := refusal.Culprits(err)
+		rest := slices.DeleteFunc(slices.Clone(so.Specs), func(s pipeline.Spec) bool { return sick[s.Name] != nil })
+		failed = cmp.Or(failed, err) // the first names all that stands in the way
+		if ctx.Err() != nil || len(rest) == len(so.Specs) || !n.othersWork(rest, ours, sick) {
+			return nil, failed
+		}
+		for _, spec := range so.Specs {
+			n.deployed.fails(spec, sick[spec.Name])
+		}
+		so.Specs = rest
 	}
-	done, again := Initialize(ctx, n.o.Config, n.o.Log, so)
-	done.Others = nil // they were told
-	n.o.Setup(done)
-	if again != nil {
-		return err
+}
+
+// tellWaits logs that pipelines cannot work as they are configured, once for each reason.
+func (n *Database) tellWaits(ctx context.Context, err error) {
+	before := n.deployed.failed
+	n.deployed.failed = err
+	if err == nil || before != nil && before.Error() == err.Error() {
+		return
 	}
 	n.o.Log.ErrorContext(ctx, "a pipeline cannot work now: it waits, and the others go on", "error", err, "hints",
 		problem.Hints(err))
-	return nil
+}
+
+// othersWork reports whether some pipeline may work beside those that are sick: one that can be set up, or one that is.
+func (n *Database) othersWork(rest []pipeline.Spec, ours []pipeline.Pipeline, sick map[string]error) bool {
+	return len(rest) > 0 || slices.ContainsFunc(ours, func(p pipeline.Pipeline) bool {
+		return p.Status == pipeline.Active && sick[p.Name] == nil
+	})
 }
 
 // warn tells what somebody should know, if there is anything.
@@ -139,40 +208,36 @@ func (n *Database) warn(what string) {
 	}
 }
 
-// unbroken leaves out the pipelines that are set up but cannot work now. others reports whether there is one that can.
-func unbroken(specs []pipeline.Spec, stored []pipeline.Pipeline) (able []pipeline.Spec, others bool) {
-	for _, spec := range specs {
-		if at := lookup.Find(stored, spec.Name); at < 0 || stored[at].Status == pipeline.Active {
-			able = append(able, spec)
-		}
-	}
-	others = slices.ContainsFunc(stored, func(p pipeline.Pipeline) bool { return p.Status == pipeline.Active })
-	return able, others && len(able) < len(specs)
-}
-
 // describe asks the embedders of the configured pipelines what they are. One that cannot be had must not keep
-// the others from work: if its pipeline is set up already, it is left out, and works when its embedder does. Not so
-// when a person must mend something and nothing else would work meanwhile.
+// the others from work: its pipelines are left out, and are set up when it can. Not so when a person must mend
+// something and nothing else would work meanwhile.
 func (n *Database) describe(ctx context.Context, specs []pipeline.Spec, stored []pipeline.Pipeline,
 ) ([]pipeline.Spec, map[string]embed.Description, error) {
-	described, err := n.plugins.Describe(ctx, specs)
-	if err == nil {
+	described, failed := n.plugins.DescribeEach(ctx, specs)
+	if len(failed) == 0 {
 		return specs, described, nil
 	}
 	var able []pipeline.Spec
+	var problems []error
 	known, down := true, map[pipeline.ModelName]bool{}
 	for _, spec := range specs {
-		if _, ok := described[spec.Name]; ok {
+		err := failed[spec.Name]
+		if err == nil {
 			able = append(able, spec)
-		} else {
-			known = known && lookup.Find(stored, spec.Name) >= 0
-			down[spec.ModelName()] = true
+			continue
 		}
+		n.deployed.fails(spec, err)
+		known = known && lookup.Find(stored, spec.Name) >= 0
+		if !down[spec.ModelName()] {
+			problems = append(problems, err)
+		}
+		down[spec.ModelName()] = true
 	}
-	others := slices.ContainsFunc(stored, func(p pipeline.Pipeline) bool {
+	others := len(able) > 0 || slices.ContainsFunc(stored, func(p pipeline.Pipeline) bool {
 		return p.Status == pipeline.Active && !down[p.Spec.ModelName()]
 	})
-	if !known || ctx.Err() != nil || len(able) == 0 && !others && problem.Of(err) == problem.Usage {
+	err := errors.Join(problems...)
+	if ctx.Err() != nil || !others && (!known || problem.Of(err) == problem.Usage) {
 		return nil, nil, err
 	}
 	n.o.Log.ErrorContext(ctx, "an embedder cannot be had: its pipelines wait", "error", err,
@@ -183,7 +248,7 @@ func (n *Database) describe(ctx context.Context, specs []pipeline.Spec, stored [
 // workable looks for a pipeline whose embedder is not the one its vectors were made with, or cannot be had. A sidecar
 // lets such a pipeline wait until somebody acts; one that is to catch up and end would wait for ever.
 func (n *Database) workable(ctx context.Context, pool *pgxpool.Pool) error {
-	pipelines, err := lookup.StoredBy(ctx, &n.loader, pool, n.o.Config.Slot.Name)
+	pipelines, err := lookup.StoredBy(ctx, &n.loader, pool, n.config().Slot.Name)
 	if err != nil {
 		return err
 	}

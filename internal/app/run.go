@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -24,36 +23,6 @@ import (
 
 // New makes a Node that keeps vectors true to rows. Run runs it.
 func New(o Options) *Node { return newNode(o, observe.Starting, true) }
-
-// RunOptions say how far a run goes.
-type RunOptions struct {
-	NoInit   bool // set nothing up
-	NoChange bool // set up what is missing, and leave as it is what is set up otherwise
-	Role     Role // what of the work is this process's
-
-	// Reached makes the run end when everything that is committed at its start is worked. It is told how far the run
-	// came, and its error is that of the run. nil: the run goes on until it is told to stop.
-	Reached func(ctx context.Context, r Reached) error
-}
-
-// Role is what of the work a process does: all of it, or one half beside processes that do the other. Any number of
-// each may share a slot; the queue is between them.
-type Role string
-
-// The roles.
-const (
-	All    Role = "all"
-	Stream Role = "stream" // reads the slot and fills the queue; it sets nothing up and needs no plugin
-	Work   Role = "work"   // works the queue, and never reads the slot
-)
-
-// Reached is how far a run has come that ends by itself.
-type Reached struct {
-	Pool  *pgxpool.Pool
-	LSN   pglogrepl.LSN // what was committed at its start
-	State report.CaughtUp
-	Err   error // why it did not come further
-}
 
 // pools are the connections of a sidecar.
 type pools struct {
@@ -124,34 +93,50 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 	}
 	// The server may restart in the middle of it. What was made by then is found the next time.
 	prepare := func(ctx context.Context) (struct{}, error) { return struct{}{}, n.prepare(ctx, &p, o) }
+	defer func() { n.undeclare(ctx, p.work) }()
 	if _, err := connection.Retry(ctx, n.open, prepare); err != nil {
 		return err
 	}
+	n.deployed.settled = true
 	if o.Reached != nil {
 		if err := n.workable(ctx, p.work); err != nil {
 			return err
 		}
 	}
 
+	if o.Reached == nil {
+		return n.keepWorking(ctx, &run{
+			p: &p, o: o, service: service, again: make(chan struct{}, 1),
+		})
+	}
 	s := n.sidecar(&p, o.Role)
 	n.backend.Follow(s, p.queries)
 	n.source.Follow(s, p.work, p.stream) //nolint:contextcheck // what scrapes ask for ends with the listener
 	n.o.Working(ctx)
 	n.started()
 	n.atStart(ctx, p.work)
-	if o.Role == Stream {
-		return classified(s.Run(ctx)) // who works builds indexes
-	}
-	if o.Reached == nil {
-		defer n.keepIndexes(ctx, &p)()
-		defer n.keepWishes(ctx, &p)()
-		return classified(s.Run(ctx))
-	}
 	if err := n.catchUp(ctx, s, p.work, o.Reached); err != nil {
 		return err
 	}
-	_, err := n.buildIndexes(ctx, &p)
-	return err
+	if _, err := n.buildIndexes(ctx, &p); err != nil {
+		return err
+	}
+	return n.deployed.failed
+}
+
+// keepWorking works until ctx ends, and follows the configuration meanwhile.
+func (n *Database) keepWorking(ctx context.Context, r *run) error {
+	n.o.Working(ctx)
+	n.atStart(ctx, r.p.work)
+	n.running.Store(r)
+	defer n.running.Store(nil)
+	defer n.keepSettled(ctx, r.p, r.o, r.reload)()
+	if r.o.Role != Stream { // who works builds indexes
+		defer n.keepIndexes(ctx, r.p)()
+		defer n.keepWishes(ctx, r.p)()
+	}
+	defer n.watch(ctx)()
+	return n.work(ctx, r)
 }
 
 // connect opens the pools, one after the other, and tries again while the server is away. Those that were opened before
@@ -161,7 +146,7 @@ func (n *Database) connect(ctx context.Context, p *pools) (err error) {
 		return connection.Retry(ctx, n.open, open)
 	}
 	p.work, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
-		return n.open.Pool(ctx, n.open.WorkConns(len(n.o.Config.Pipelines)))
+		return n.open.Pool(ctx, n.open.WorkConns(len(n.config().Pipelines)))
 	})
 	if err != nil {
 		return err
@@ -171,12 +156,12 @@ func (n *Database) connect(ctx context.Context, p *pools) (err error) {
 	})
 	p.queries, p.admin = p.work, p.work
 	// Searches wait for one another and not for the work, nor it for them; so do administrators.
-	if err == nil && n.o.Config.Queries.Listen != "" {
+	if err == nil && n.config().Queries.Listen != "" {
 		p.queries, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
 			return n.open.Pool(ctx, connection.Queries)
 		})
 	}
-	if err == nil && n.o.Config.Admin.Listen != "" {
+	if err == nil && n.config().Admin.Listen != "" {
 		p.admin, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
 			return n.open.Pool(ctx, connection.Few)
 		})
@@ -186,7 +171,7 @@ func (n *Database) connect(ctx context.Context, p *pools) (err error) {
 
 // sidecar makes the sidecar of the configuration.
 func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
-	c := n.o.Config
+	c := n.config()
 	return sidecar.New(sidecar.Options{
 		Slot: c.Slot.Name, Instance: c.Instance, Host: n.o.Host, Version: n.o.Build.Version,
 		Pool: p.work, Direct: p.stream, Dial: n.open.Dial,
@@ -237,7 +222,7 @@ func (n *Database) catchUp(ctx context.Context, s *sidecar.Sidecar, pool *pgxpoo
 	}
 	ended := make(chan end, 1)
 	go func() {
-		state, err := report.Wait(running, pool, n.o.Config.Slot.Name, lsn)
+		state, err := report.Wait(running, pool, n.config().Slot.Name, lsn)
 		cancel()
 		ended <- end{state, err}
 	}()

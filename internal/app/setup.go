@@ -7,9 +7,10 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
-	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
@@ -21,6 +22,7 @@ type SetUpOptions struct {
 	Adopt    bool // the database is a copy of another
 	DryRun   bool
 	NoChange bool // what is set up otherwise stays so
+	Applies  bool // a file is applied: its pipelines are its own, and the word of the audit is apply
 	Estimate bool // say of pipelines that are new, or embed other texts than before, what their backfill will take
 }
 
@@ -62,6 +64,9 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 		Pool: by.owner, Specs: specs, Descriptions: described, Adopt: o.Adopt, DryRun: o.DryRun, NoChange: o.NoChange,
 	})
 	done.Steps = append(upgraded.Steps, done.Steps...)
+	if !o.DryRun {
+		o.record(ctx, n, by.owner, specs, &done, err)
+	}
 	if err != nil || !o.Estimate {
 		return done, err
 	}
@@ -79,6 +84,42 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 	return done, nil
 }
 
+// record writes into the audit what was set up, and of which file the pipelines are. That this cannot be written undoes
+// nothing.
+func (o *SetUpOptions) record(ctx context.Context, n Options, pool *pgxpool.Pool, specs []pipeline.Spec,
+	done *SetUpDone, failed error,
+) {
+	told := control.Configured{File: fileOf(n.Config)}
+	for i := range done.Steps {
+		told.Steps = append(told.Steps, done.Steps[i].What)
+	}
+	if failed != nil {
+		told.Reason = n.Redact(database.Words(failed))
+	}
+	if len(told.Steps) == 0 && failed == nil {
+		return
+	}
+	action := "init"
+	if o.Applies {
+		action = "apply"
+	}
+	err := note(ctx, pool, action, verbs.Person(), told.Filled(), failed)
+	if _, missing := errors.AsType[*refusal.NotSetUpError](refusal.NotSetUp(err)); err != nil && !missing {
+		n.Log.WarnContext(ctx, "the audit does not tell of the set-up", "error", err)
+	}
+	if told.File == "" || failed != nil {
+		return
+	}
+	names := make([]string, len(specs))
+	for i := range specs {
+		names[i] = specs[i].Name
+	}
+	if _, err := pool.Exec(ctx, `UPDATE embedsidecar.pipeline SET origin = $1
+		WHERE name = ANY ($2) AND slot_name = $3 AND origin <> $1`, told.File, names, n.Config.Slot.Name); err != nil {
+		n.Log.WarnContext(ctx, "the file of pipelines is not written down", "error", err)
+	}
+}
+
 // sameTexts reports whether a pipeline embeds the texts that it embeds already, as far as its definition goes.
 func sameTexts(configured, set pipeline.Spec) bool {
 	return configured.Text == set.Text && configured.Filter == set.Filter && configured.Chunking == set.Chunking &&
@@ -91,14 +132,4 @@ func (o *SetUpOptions) known(ctx context.Context, pool *pgxpool.Pool, slot strin
 		return lookup.All(ctx, pool)
 	}
 	return lookup.Stored(ctx, pool, slot)
-}
-
-func estimated(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, spec pipeline.Spec,
-	about embed.Description, price float64,
-) (estimate.Estimate, error) {
-	by, err := plugins.Get(spec.Plugin, spec.Model)
-	if err != nil {
-		return estimate.Estimate{}, err
-	}
-	return estimate.Make(ctx, estimate.Options{DB: pool, Spec: spec, About: about, By: by, Price: price})
 }

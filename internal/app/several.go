@@ -11,14 +11,15 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/filewatch"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
-	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/tenants"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
@@ -83,6 +84,9 @@ func (s *several) run(ctx context.Context) error {
 	defer s.finder.Close()
 	var all sync.WaitGroup
 	defer all.Wait()
+	if file := fileOf(s.n.o.Config); file != "" && s.n.o.Reread != nil && s.o.Reached == nil {
+		all.Go(func() { filewatch.Each(ctx, file, s.n.o.Log, func(ctx context.Context) { s.reread(ctx) }) })
+	}
 	s.n.observer.Unserved(func() int {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -98,6 +102,31 @@ func (s *several) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// reread looks at the configuration as it is written down now, and tells what of it waits for the next start: all. The
+// databases share their plugins, and none may take those of another away.
+func (s *several) reread(ctx context.Context) control.Configured {
+	c, log := s.n.o.Config, s.n.o.Log
+	told := control.Configured{Instance: c.Instance, File: fileOf(c), State: control.Unchanged}
+	if s.n.o.Reread == nil {
+		return told.Filled()
+	}
+	next, err := s.n.o.Reread()
+	if err != nil {
+		told.State, told.Reason, told.Hints = control.Refused, s.n.o.Redact(err.Error()), problem.Hints(err)
+		log.ErrorContext(ctx, "configuration refused: the one before stays in force", "file", told.File, "error", err)
+	} else {
+		changed, waits := c.Changes(next)
+		told.NeedsRestart = append(changed, waits...)
+		if len(told.NeedsRestart) > 0 {
+			log.WarnContext(ctx, "a process of several databases takes over a changed configuration at its next start",
+				"file", told.File, "needs_restart", told.NeedsRestart)
+		}
+	}
+	told = told.Filled()
+	s.n.none.Configured(told)
+	return told
 }
 
 // update begins the databases that are new and ends those that are gone. Where a server could not be asked, none is
@@ -182,10 +211,11 @@ func (t *tenant) show(c *config.Config) {
 	n := t.in.n
 	o := n.o
 	o.Config, o.Log = c, n.o.Log.With("database", t.Name)
+	o.Reread = nil // see reread
 	o.Working = func(context.Context) {}
 	o.Setup = func(r setup.Report) { n.o.Setup(t.named(r)) }
 	o.Warn = func(what string) { n.o.Warn(t.Name + ": " + what) }
-	db := newDatabase(o, n, t.Name, observe.Starting)
+	db := newDatabase(o, n.common, t.Name, observe.Starting)
 	is := &shown{db: db}
 	is.service = db.service(t.Name, t.in.states, n)
 	t.shown.Store(is)
@@ -382,33 +412,4 @@ func (s *several) queried(base serve.Options) choice {
 		}
 		return is.queries, nil, nil
 	}
-}
-
-// services are those of the embedders, which all databases share.
-type services struct {
-	config *config.Config
-
-	mu   sync.Mutex
-	list map[embed.Embedder]*embed.Service
-}
-
-// service is of, or nil where nobody shares.
-func (s *services) service() func(embed.Embedder) *embed.Service {
-	if s == nil {
-		return nil
-	}
-	return s.of
-}
-
-// of returns the service of an embedder: the databases take turns with it.
-func (s *services) of(e embed.Embedder) *embed.Service {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.list == nil {
-		s.list = map[embed.Embedder]*embed.Service{}
-	}
-	if s.list[e] == nil {
-		s.list[e] = embed.NewService(e, s.config.Workers.CacheBytes).ShareOut(connection.Loops(s.config))
-	}
-	return s.list[e]
 }

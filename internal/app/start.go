@@ -22,7 +22,7 @@ func (n *Database) atStart(ctx context.Context, pool *pgxpool.Pool) {
 	var failed []string
 	for i := range st.Pipelines {
 		p := &st.Pipelines[i]
-		if p.Slot != n.o.Config.Slot.Name {
+		if p.Slot != n.config().Slot.Name {
 			continue
 		}
 		oldest := 0.0
@@ -35,10 +35,10 @@ func (n *Database) atStart(ctx context.Context, pool *pgxpool.Pool) {
 			failed = append(failed, p.Name)
 		}
 	}
-	if !n.o.Config.Retry.FailedOnStart || len(failed) == 0 {
+	if !n.config().Retry.FailedOnStart || len(failed) == 0 {
 		return
 	}
-	done, err := verbs.New(pool, "start of "+n.o.Config.Instance).Do(ctx, verbs.Retry, failed, verbs.Request{})
+	done, err := verbs.New(pool, "start of "+n.config().Instance).Do(ctx, verbs.Retry, failed, verbs.Request{})
 	for _, o := range done {
 		n.o.Log.InfoContext(ctx, "dead letters are tried again", "pipeline", o.Pipeline, "rows", o.Rows)
 	}

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -51,6 +54,15 @@ func TakeAway(ctx context.Context, n Options, o TakeAwayOptions, tell func(what 
 	if _, nothing := errors.AsType[*refusal.NotSetUpError](err); nothing {
 		tell("nothing to remove: the database is not set up")
 		err = nil
+	}
+	if !o.All && !o.DryRun && (err != nil || len(done.SQL) > 0) { // with all of it the audit is gone, too
+		told := control.Configured{Steps: done.SQL}
+		if err != nil {
+			told.Reason = n.Redact(database.Words(err))
+		}
+		if failed := noteOf(ctx, server, "uninstall", o.Pipeline, verbs.Person(), told.Filled(), err); failed != nil {
+			n.Log.DebugContext(ctx, "the audit does not tell of the removal", "error", failed)
+		}
 	}
 	if len(done.Kept) > 0 && err == nil {
 		later := "now or later"

@@ -12,7 +12,7 @@ import (
 )
 
 // Unconfigured names a pipeline that is set up and that the configuration does not have: to take one out of a file
-// takes nothing away.
+// takes nothing away that another file, or nobody, has set up.
 func Unconfigured(name string) string {
 	return fmt.Sprintf("pipeline %q is set up and not configured: it goes on as it is; embedsidecar uninstall %s takes it away",
 		name, health.Quoted(name))

@@ -17,7 +17,7 @@ import (
 )
 
 // Config is everything a user may set, merged and complete: settings.yaml says what each is. Load makes it; Default is
-// what it holds when nobody says anything. Changes take effect at the next start.
+// what it holds when nobody says anything. Nothing changes one that was loaded: another takes its place.
 type Config struct {
 	Enabled     bool
 	Instance    string // in application_name and among the workers

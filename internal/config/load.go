@@ -41,6 +41,16 @@ func PipelineFlags() []string {
 	return []string{"pipeline", "table", "columns", "into", "into-table", "index", "overwrite"}
 }
 
+// Reload loads a configuration again whose file was read before. A pipe or a socket in its place is not read: that may
+// take for ever.
+func Reload(src Source, file string) (*Config, error) {
+	if info, err := os.Stat(file); err == nil && info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) != 0 {
+		return nil, mistake(file + ": it is no file that can be read again")
+	}
+	next, _, err := Load(src)
+	return next, err
+}
+
 // Load merges defaults, file, environment and flags, each over the one before, and checks the result. Lists
 // (pipelines) replace each other as a whole. The warnings are for a log; they and the error hold no password. The
 // error is an *Error with every mistake that was found; the configuration then is what could be understood and still

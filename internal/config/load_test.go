@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -431,6 +432,23 @@ func TestLoad_FileForms(t *testing.T) {
 	if _, _, err := Load(Source{Flags: map[string][]string{"config": {write(t,
 		"# "+strings.Repeat("x", maxFile))}}}); err == nil || !strings.Contains(err.Error(), "larger than 4MiB") {
 		t.Error(err)
+	}
+}
+
+// A thousand mistakes are counted, and the first are listed. A pipe in the place of the file is not waited for.
+func TestReload_OfWhatIsNoConfiguration(t *testing.T) {
+	t.Parallel()
+	file := write(t, "version: 1\npipelines:\n"+strings.Repeat("- {tabel: docs}\n", 1000))
+	_, err := Reload(Source{Flags: map[string][]string{"config": {file}}}, file)
+	if err == nil || !strings.Contains(err.Error(), "and 950 more") || len(err.Error()) > 20_000 {
+		t.Error(err)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Reload(Source{Flags: map[string][]string{"config": {pipe}}}, pipe); err == nil {
+		t.Error("a pipe was read")
 	}
 }
 

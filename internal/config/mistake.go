@@ -29,6 +29,9 @@ type Error struct {
 	Hint     string // a way out, or ""
 }
 
+// mostListed is how many mistakes are listed: a text with thousands of them is of no use to its reader.
+const mostListed = 50
+
 // Error lists the problems, one a line when there are several.
 func (e *Error) Error() string {
 	if len(e.Problems) == 1 {
@@ -36,9 +39,12 @@ func (e *Error) Error() string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "the configuration has %d mistakes:", len(e.Problems))
-	for _, p := range e.Problems {
+	for _, p := range e.Problems[:min(len(e.Problems), mostListed)] {
 		b.WriteString("\n  ")
 		b.WriteString(strings.ReplaceAll(p.String(), "\n", "\n  "))
+	}
+	if more := len(e.Problems) - mostListed; more > 0 {
+		fmt.Fprintf(&b, "\n  and %d more", more)
 	}
 	return b.String()
 }

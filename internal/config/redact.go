@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -162,7 +163,18 @@ func valueEnd(s string) (int, bool) {
 // Redactor removes passwords from texts that others made: error messages of drivers, log lines. The zero value and nil
 // know no password of their own and still secret.Mask what looks like one. It is safe for concurrent use.
 type Redactor struct {
+	mu      sync.RWMutex
 	secrets []string
+}
+
+// Learn adds what another knows.
+func (r *Redactor) Learn(other *Redactor) { r.with(other.known()...) }
+
+// known returns the secrets that are known now.
+func (r *Redactor) known() []string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.secrets
 }
 
 // minSecret keeps very short passwords from turning every text into masks.
@@ -179,13 +191,17 @@ func NewRedactor(dsns ...string) *Redactor {
 
 // with adds further secrets.
 func (r *Redactor) with(secrets ...string) *Redactor {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := slices.Clone(r.secrets)
 	for _, s := range secrets {
-		if len(s) >= minSecret {
-			r.secrets = append(r.secrets, s)
+		if len(s) >= minSecret && !slices.Contains(list, s) {
+			list = append(list, s)
 		}
 	}
 	// Longest first: a password that begins with another one is masked whole.
-	slices.SortFunc(r.secrets, func(a, b string) int { return len(b) - len(a) })
+	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) })
+	r.secrets = list
 	return r
 }
 
@@ -227,7 +243,7 @@ var (
 // Text returns s without any password.
 func (r *Redactor) Text(s string) string {
 	if r != nil {
-		for _, known := range r.secrets {
+		for _, known := range r.known() {
 			s = strings.ReplaceAll(s, known, secret.Mask)
 		}
 	}

@@ -25,6 +25,7 @@ type Setting struct {
 	Placeholder string   `yaml:"value"`
 	Secret      bool     `yaml:"secret"`
 	Excludes    string   `yaml:"excludes"`
+	Restart     bool     `yaml:"restart"`
 	Usage       string   `yaml:"doc"`
 }
 

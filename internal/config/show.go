@@ -16,6 +16,9 @@ type Shown struct {
 // Show returns what is set, with where, or every value that counts, those that nobody has set among them.
 func (c *Config) Show(all bool) []Shown {
 	list := []Shown{}
+	shown := *c // to look at a part of a list may make it
+	shown.searches = slices.Clone(c.searches)
+	c = &shown
 	for i := range Settings() {
 		s := &Settings()[i]
 		if !strings.Contains(s.Path, "[]") {

@@ -2,12 +2,9 @@ package database
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -46,18 +43,6 @@ func Collect[T any](ctx context.Context, db Reader, query string, scan pgx.RowTo
 	}
 	return pgx.CollectRows(rows, scan)
 }
-
-// HasCode reports whether err is an answer of the server with one of the SQLSTATEs.
-func HasCode(err error, codes ...string) bool {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return false
-	}
-	return slices.Contains(codes, pg.Code)
-}
-
-// Denied reports whether err says that the role may not.
-func Denied(err error) bool { return HasCode(err, pgerrcode.InsufficientPrivilege) }
 
 // Quote writes a name, or a name and its schema, for use in SQL.
 func Quote(names ...string) string { return pgx.Identifier(names).Sanitize() }

@@ -213,6 +213,7 @@ func (in *initializer) all(ctx context.Context) error {
 // perform does what is planned, or says that the role may not, before anything is done.
 func (in *initializer) perform(ctx context.Context, plan []step.Action) error {
 	var refused *refusal.PermissionError
+	common := false
 	for _, a := range plan {
 		if a.Allowed {
 			continue
@@ -220,6 +221,8 @@ func (in *initializer) perform(ctx context.Context, plan []step.Action) error {
 		if refused == nil {
 			refused = &refusal.PermissionError{What: "make " + a.What, Role: in.server.Role}
 		}
+		common = common || len(a.Pipelines) == 0
+		refused.Pipelines = append(refused.Pipelines, a.Pipelines...)
 		statements := a.SQL
 		if a.Grant != "" {
 			statements = []string{a.Grant}
@@ -229,6 +232,9 @@ func (in *initializer) perform(ctx context.Context, plan []step.Action) error {
 				refused.SQL = append(refused.SQL, sql)
 			}
 		}
+	}
+	if common {
+		refused.Pipelines = nil
 	}
 	switch {
 	case refused != nil && !in.o.DryRun:
@@ -258,7 +264,9 @@ func (in *initializer) do(ctx context.Context, a step.Action) error {
 		err = in.runner().Execute(ctx, a)
 	}
 	if database.Denied(err) {
-		e := &refusal.PermissionError{What: "make " + a.What, Role: in.server.Role, Err: err}
+		e := &refusal.PermissionError{
+			What: "make " + a.What, Role: in.server.Role, Err: err, Pipelines: a.Pipelines,
+		}
 		if inner, ok := errors.AsType[*refusal.PermissionError](err); ok { // it knows better what is missing
 			e.Role, e.SQL, e.Err = inner.Role, inner.SQL, inner.Err
 		} else if !a.Words {
@@ -267,9 +275,12 @@ func (in *initializer) do(ctx context.Context, a step.Action) error {
 		return e
 	}
 	if err != nil {
-		return fmt.Errorf("make %s: %w", a.What, err)
+		err = fmt.Errorf("make %s: %w", a.What, err)
 	}
-	return nil
+	if len(a.Pipelines) > 0 && database.OfStatement(err) && !overtaken(err) {
+		return &refusal.PipelineError{Pipelines: a.Pipelines, Err: err}
+	}
+	return err
 }
 
 // confirmed resolves every pipeline as it now is.

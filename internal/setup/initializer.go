@@ -62,8 +62,10 @@ type Options struct {
 	Adopt          bool                         // the database is a copy of another that shall live on its own
 	// a pipeline that is set up otherwise than it is configured here is left as it is set up
 	NoChange bool
-	// a sidecar starts: nobody asks for a change, and an older definition is no reason for one
+	// a sidecar starts: nobody asks for a change, and an older definition is no reason for one while Held
 	Starting bool
+	// reports whether another sidecar is configured with the definition that a pipeline has, by its digest; nil: it is
+	Held func(pipeline, digest string) bool
 	// a slot of ours that has a gap is not made anew: that takes a word
 	StopOnLost bool
 	Loader     *resolve.Loader // of the role of Pool, whatever it has looked at; nil: nothing
@@ -97,6 +99,7 @@ type Report struct {
 	Steps     []step.Step         // in this order; none when everything was there
 	Warnings  []string            // what works but may surprise
 	Others    []string            // pipelines of the slot that are set up and not configured: they are left as they are
+	Kept      map[string]string   // why pipelines that are configured otherwise than they are set up are left so
 	Pipelines []pipeline.Pipeline // as configured and confirmed; empty after a dry run
 	// of a dry run: what the role may not make, as *refusal.PermissionError; it is a warning, too
 	Refused error

@@ -16,7 +16,7 @@ func (in *initializer) keep(configured, spec pipeline.Spec, s *resolve.Stored) (
 		return false, ""
 	case in.o.NoChange:
 		return true, fmt.Sprintf("pipeline %q is set up otherwise than configured here, and is not changed (--no-change): %s", spec.Name, d.Was)
-	case d.Older && in.o.Starting:
+	case d.Older && in.o.Starting && (in.o.Held == nil || in.o.Held(s.Name, s.CurrentDigest())):
 		return true, fmt.Sprintf("pipeline %q %s: it is not changed: %s; %s", spec.Name, d.Newer(), d.Was,
 			resolve.WayToNewer)
 	case d.Older:

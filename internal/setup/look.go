@@ -49,10 +49,9 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 	var mistakes []error
 	for _, spec := range in.o.Specs {
 		f, s, err := in.lookAtPipeline(ctx, tx, spec, stored, taken)
-		var config *refusal.ConfigError
-		var missing *refusal.MissingError
+		_, config := errors.AsType[*refusal.ConfigError](err)
 		switch {
-		case errors.As(err, &config), errors.As(err, &missing):
+		case config, len(refusal.Culprits(err)) > 0:
 			mistakes = append(mistakes, err)
 			continue
 		case err != nil:
@@ -178,6 +177,11 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			in.o.Descriptions[spec.Name] = description
 		}
 		if kept, changed = in.keep(configured, spec, stored); kept {
+			in.report.Kept = maps.Clone(in.report.Kept)
+			if in.report.Kept == nil {
+				in.report.Kept = map[string]string{}
+			}
+			in.report.Kept[spec.Name] = changed
 			configured, spec = stored.Written, stored.AsSetUp(spec)
 			in.o.Descriptions = maps.Clone(in.o.Descriptions)
 			in.o.Descriptions[spec.Name] = description

@@ -22,24 +22,15 @@ import (
 func (in *initializer) makePlan() ([]step.Action, error) {
 	plan := in.schema()
 	for _, f := range in.found {
-		if !f.Destination.Exists {
-			plan = append(plan, in.makeDestination(f))
-			continue
-		}
-		if a, needed := retype(f); needed {
-			plan = append(plan, a)
-		}
-		if a, needed := makeChunkColumns(f); needed {
-			plan = append(plan, a)
-		}
-		if a, needed := in.markAnew(f); needed {
-			plan = append(plan, a)
-		}
+		plan = append(plan, forOne(f, in.destinationSteps(f)...)...)
 	}
 	want := in.wanted()
 	published, err := publish.Plan(in.o.Publication, in.pub, want, in.server.MayCreate, in.grantCreate())
 	if err != nil {
 		return nil, err
+	}
+	for i := range published {
+		published[i].Pipelines = in.readersOf(&published[i])
 	}
 	plan = append(plan, published...)
 	if in.slot.Recorded && in.slot.Publication != in.o.Publication {
@@ -67,10 +58,49 @@ func (in *initializer) makePlan() ([]step.Action, error) {
 	}
 	for i, f := range in.found {
 		if a, needed := in.writePipeline(f, in.stored[i]); needed {
-			plan = append(plan, a)
+			plan = append(plan, forOne(f, a)...)
 		}
 	}
 	return plan, nil
+}
+
+// forOne says of steps that they are for one pipeline alone.
+func forOne(f *resolve.Findings, steps ...step.Action) []step.Action {
+	for i := range steps {
+		steps[i].Pipelines = []string{f.Pipeline.Name}
+	}
+	return steps
+}
+
+// readersOf returns the pipelines for which a table is published: those that keep the role from it, where it may not.
+// Of a step that makes the publication these are none if the role may make no publication at all.
+func (in *initializer) readersOf(a *step.Action) (names []string) {
+	for _, f := range in.found {
+		if slices.Contains(a.Tables, f.Table.OID) && (len(a.Tables) == 1 || !a.Allowed && !f.Table.OwnedByUs) {
+			names = append(names, f.Pipeline.Name)
+		}
+	}
+	if in.pub == nil && (a.Allowed || !in.server.MayCreate) || in.pub != nil && !in.pub.OwnedByUs {
+		return nil
+	}
+	return names
+}
+
+// destinationSteps lists what a destination lacks.
+func (in *initializer) destinationSteps(f *resolve.Findings) (steps []step.Action) {
+	if !f.Destination.Exists {
+		return []step.Action{in.makeDestination(f)}
+	}
+	if a, needed := retype(f); needed {
+		steps = append(steps, a)
+	}
+	if a, needed := makeChunkColumns(f); needed {
+		steps = append(steps, a)
+	}
+	if a, needed := in.markAnew(f); needed {
+		steps = append(steps, a)
+	}
+	return steps
 }
 
 func (in *initializer) makeDestination(f *resolve.Findings) step.Action {

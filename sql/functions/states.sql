@@ -11,6 +11,14 @@ $$;
 COMMENT ON FUNCTION embedsidecar.runs(embedsidecar.worker) IS
     'Whether a sidecar was seen recently and a session of its name is there: one that was killed leaves its row.';
 
+CREATE OR REPLACE FUNCTION embedsidecar.lives(c embedsidecar.configured) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a
+    WHERE a.datname = current_database() AND a.application_name = c.session_name AND a.pid <> pg_backend_pid())
+$$;
+COMMENT ON FUNCTION embedsidecar.lives(embedsidecar.configured) IS
+    'Whether the sidecar with this configuration runs: a session of its name is there.';
+
 CREATE OR REPLACE FUNCTION embedsidecar.rests(p embedsidecar.pipeline) RETURNS text
 LANGUAGE sql STABLE AS $$
 SELECT CASE WHEN NOT (p.enabled AND (SELECT i.enabled FROM embedsidecar.installation AS i)) THEN 'paused'
@@ -240,9 +248,9 @@ COMMENT ON FUNCTION embedsidecar.slot_states() IS
 
 CREATE OR REPLACE FUNCTION embedsidecar.state_codes() RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$
-SELECT '{copied,missing,misconfigured,unpublished,replaced,slot_waiting,slot_lost,paused,outside_hours,
+SELECT '{copied,missing,misconfigured,unpublished,replaced,not_set_up,slot_waiting,slot_lost,paused,outside_hours,
     no_sidecar,stream_stuck,standby_only,disabled,plugin_unknown,plugin_down,other_model,failing,
-    unacknowledged,scan_waiting,backfill,comparing,queue_held,working,rows_failed,rows_cancelled,
+    unacknowledged,configured_otherwise,scan_waiting,backfill,comparing,queue_held,working,rows_failed,rows_cancelled,
     up_to_date}'::text[]
 $$;
 COMMENT ON FUNCTION embedsidecar.state_codes() IS
@@ -267,10 +275,16 @@ BEGIN
             scan_phase text, scan_reason text,
         scan_first boolean, scan_seen bigint, scan_expected bigint, scan_rate double precision,
             scan_left double precision, blocked_by text, pending bigint, running bigint,
-        retrying bigint, failed bigint, cancelled bigint, aside bigint);
+        retrying bigint, failed bigint, cancelled bigint, aside bigint, otherwise jsonb);
     name := embedsidecar.shell_word(r.pipeline);
     waiting := CASE WHEN r.pending + r.running + r.retrying > 0
         THEN ' (' || embedsidecar.rows_words(r.pending + r.running + r.retrying) || ' waiting)' ELSE '' END;
+    IF r.status = 'not_set_up' THEN
+        state := r.status;
+        reason := r.status_detail;
+        hints := ARRAY(SELECT jsonb_array_elements_text(r.otherwise -> 'hints'));
+        RETURN;
+    END IF;
     state := r.slot_state;
     reason := r.slot_reason;
     hints := r.slot_hints;
@@ -352,6 +366,10 @@ BEGIN
         state := 'unacknowledged';
         reason := 'the sidecar that streams has not taken up the pipeline as it is now defined';
         hints := ARRAY['wait; within about 10 s it has'];
+    ELSIF r.otherwise IS NOT NULL THEN
+        state := 'configured_otherwise';
+        reason := format('%s: it works as it is set up', r.otherwise ->> 'reason') || waiting;
+        hints := ARRAY(SELECT jsonb_array_elements_text(r.otherwise -> 'hints'));
     ELSIF r.scan_phase = 'waiting' AND r.blocked_by IS NOT NULL THEN
         state := 'scan_waiting';
         reason := format('rows are to be compared (%s) when what was open then has ended: %s', r.scan_reason,
@@ -425,6 +443,11 @@ RETURNS TABLE (pipeline_id integer, pipeline text, slot_name name, table_schema 
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 WITH slot AS MATERIALIZED (
     SELECT * FROM embedsidecar.slot_states()
+), otherwise AS MATERIALIZED (
+    SELECT DISTINCT ON (c.slot_name, o.key) c.slot_name, o.key AS pipeline, o.value AS problem
+    FROM   embedsidecar.configured AS c CROSS JOIN LATERAL jsonb_each(c.problems) AS o
+    WHERE  embedsidecar.lives(c)
+    ORDER BY c.slot_name, o.key, c.configured_id
 ), paused AS (
     SELECT string_agg(embedsidecar.shell_word(p.name), ' ' ORDER BY p.name) AS commands,
            string_agg(format('SELECT embedsidecar.resume(%L);', p.name), ' ' ORDER BY p.name) AS sql
@@ -482,7 +505,7 @@ WITH slot AS MATERIALIZED (
                coalesce(z.reason, format('slot %s is not set up here', p.slot_name)) AS slot_reason,
            coalesce(z.hints, '{}') AS slot_hints, z.waits_for AS slot_waits_for, z.sidecars,
                coalesce(z.may_miss, true) AS slot_gap, z.checkpoint,
-           'embedsidecar resume ' || u.commands AS paused_commands, u.sql AS paused_sql
+           'embedsidecar resume ' || u.commands AS paused_commands, u.sql AS paused_sql, w.problem AS otherwise
     FROM   embedsidecar.pipeline AS p
            CROSS JOIN embedsidecar.installation AS i
            CROSS JOIN paused AS u
@@ -492,6 +515,7 @@ WITH slot AS MATERIALIZED (
                 WHERE c.relkind = 'r' AND c.oid IN (SELECT t.relid FROM pg_partition_tree(p.table_oid) AS t
                     UNION SELECT p.table_oid)) AS e
            LEFT JOIN slot AS z ON z.slot_name = p.slot_name
+           LEFT JOIN otherwise AS w ON w.slot_name = p.slot_name AND w.pipeline = p.name
            CROSS JOIN LATERAL (SELECT CASE WHEN z.sidecars IS NULL
                OR z.sidecars = '[]' THEN states.found -> p.pipeline_id::text END AS now) AS o
            LEFT JOIN embedsidecar.scan AS s ON s.pipeline_id = p.pipeline_id
@@ -530,7 +554,8 @@ SELECT t.pipeline_id, t.pipeline, t.slot_name, t.table_schema, t.table_name, t.r
            t.waits_for, t.checkpoint, s.state, s.reason, s.hints,
        w.works, w.needs_act, CASE WHEN w.needs_act AND NOT w.works
            AND s.state NOT IN ('paused', 'no_sidecar') THEN 'error'
-           WHEN w.needs_act OR NOT w.works OR s.state IN ('scan_waiting', 'queue_held', 'rows_cancelled') THEN 'warn'
+           WHEN w.needs_act OR NOT w.works
+               OR s.state IN ('configured_otherwise', 'scan_waiting', 'queue_held', 'rows_cancelled') THEN 'warn'
                ELSE 'ok' END,
        t.scan_gap OR t.slot_gap OR s.state = 'unpublished'
 FROM   told AS t
@@ -539,7 +564,16 @@ FROM   told AS t
            s.state) >= array_position(embedsidecar.state_codes(), 'unacknowledged') AS works) AS v
        CROSS JOIN LATERAL (SELECT v.works, CASE WHEN v.works THEN s.state = 'rows_failed'
            ELSE s.state NOT IN ('slot_waiting', 'outside_hours') END AS needs_act) AS w
-ORDER BY t.pipeline
+UNION ALL
+-- What a sidecar is configured with and could not set up has no number, and no figures.
+SELECT 0, o.pipeline, o.slot_name, o.problem ->> 'table_schema', o.problem ->> 'table_name', '', false,
+    o.problem ->> 'model', o.problem ->> 'plugin', 0, true, 'not_set_up', o.problem ->> 'reason', 0, 0, 0, 0, 0, NULL,
+    'done', '', 0, 0, 0, 0, true, true, 0, 0, 0, 0, 0, true, '', 0, NULL, NULL, s.state, s.reason, s.hints, false, true,
+    'error', false
+FROM   otherwise AS o CROSS JOIN LATERAL embedsidecar.state_of(jsonb_build_object('pipeline', o.pipeline,
+           'status', 'not_set_up', 'status_detail', o.problem ->> 'reason', 'otherwise', o.problem)) AS s
+WHERE  states.one IS NULL AND NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.name = o.pipeline)
+ORDER BY 2
 $$;
 COMMENT ON FUNCTION embedsidecar.states(bigint, jsonb, integer) IS
     'Where each pipeline stands: its state, why, what to do about it, and the figures. No table of yours is counted.';

@@ -7,12 +7,19 @@ SELECT 'sidecar', w.instance, CASE WHEN w.stream = 'stuck' THEN 'error'
     ELSE 'ok' END, concat_ws(': ', w.stream, nullif(w.stream_detail, '')), NULL, w.stream
 FROM   embedsidecar.worker AS w WHERE embedsidecar.runs(w)
 UNION ALL
+SELECT 'configuration', c.instance, CASE WHEN c.refused <> '' OR c.restart <> '{}' THEN 'warn' ELSE 'ok' END,
+    CASE WHEN c.refused <> '' THEN 'a later configuration is not taken over: ' || c.refused
+        WHEN c.restart <> '{}' THEN 'takes effect at the next start: ' || array_to_string(c.restart, ', ')
+        ELSE concat_ws(': ', 'in force', nullif(c.file, '')) END, nullif(array_to_string(c.hints, '; '), ''),
+    CASE WHEN c.refused <> '' THEN 'refused' WHEN c.restart <> '{}' THEN 'needs_restart' ELSE 'in_force' END
+FROM   embedsidecar.configured AS c WHERE embedsidecar.lives(c)
+UNION ALL
 SELECT 'pipeline', s.pipeline, s.severity, s.reason, nullif(array_to_string(s.hints, '; '), ''), s.state
 FROM   embedsidecar.states() AS s;
 COMMENT ON VIEW embedsidecar.health IS
     'What is right and what is not, with what mends it: slots and pipelines as embedsidecar.slots and '
     'embedsidecar.status have them, and sidecars.';
-COMMENT ON COLUMN embedsidecar.health."check" IS 'What was looked at: slot, sidecar, pipeline.';
+COMMENT ON COLUMN embedsidecar.health."check" IS 'What was looked at: slot, sidecar, configuration, pipeline.';
 COMMENT ON COLUMN embedsidecar.health.subject IS 'Its name.';
 COMMENT ON COLUMN embedsidecar.health.status IS 'ok, warn or error.';
 COMMENT ON COLUMN embedsidecar.health.detail IS 'In words.';

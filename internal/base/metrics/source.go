@@ -98,6 +98,8 @@ func (g Gauges) Unset() {
 type Source struct {
 	Up              Gauge  // 1 or 0
 	Connected       Gauge  // 1 or 0
+	ConfigRefused   Gauge  // 1 or 0
+	ConfigWaits     Gauge  // settings
 	CheckpointSaved Gauge  // Unix seconds
 	LastMessage     Gauge  // Unix seconds
 	SlotLag         Gauge  // bytes
@@ -140,6 +142,8 @@ func (m *Metrics) Source(name, slot string) *Source {
 	s := &Source{
 		Up:              Gauge{v.up, []string{name}},
 		Connected:       Gauge{v.connected, []string{name}},
+		ConfigRefused:   Gauge{v.refused, []string{name}},
+		ConfigWaits:     Gauge{v.waits, []string{name}},
 		CheckpointSaved: Gauge{v.checkpointSaved, []string{name}},
 		LastMessage:     Gauge{v.lastMessage, []string{name}},
 		SlotLag:         Gauge{v.slotLag, []string{name, slot}},
@@ -176,6 +180,8 @@ func (m *Metrics) Source(name, slot string) *Source {
 	}
 	s.Up.Set(0)
 	s.Connected.Set(0)
+	s.ConfigRefused.Set(0)
+	s.ConfigWaits.Set(0)
 	return s
 }
 

@@ -11,7 +11,9 @@ var (
 
 // vectors are all metrics with their labels open.
 type vectors struct {
-	build, up *prometheus.GaugeVec
+	embedding
+
+	build, up, refused, waits *prometheus.GaugeVec
 
 	// replication
 	connected, slotLag, slotRetained, slotSafe, slotStatus, checkpointSaved, lastMessage *prometheus.GaugeVec
@@ -23,17 +25,11 @@ type vectors struct {
 	finished, retries, lost, crashes *prometheus.CounterVec
 	freshness                        *prometheus.HistogramVec
 
-	// embedding
-	embeddings, tokens, truncated, cacheHits, cacheMisses *prometheus.CounterVec
-	embedDuration, batchRows                              *prometheus.HistogramVec
-
 	// writing
 	writes, sanitised, spent *prometheus.CounterVec
 
 	// work
 	coverage, scanRunning, scanExpected, scanSeen, index, state, workers, busy *prometheus.GaugeVec
-	pluginUp, circuitOpen                                                      *prometheus.GaugeVec
-	pluginRestarts, pluginBad                                                  *prometheus.CounterVec
 
 	// self
 	panics *prometheus.CounterVec
@@ -44,6 +40,14 @@ type vectors struct {
 	ofSources []vec // those with the label source
 }
 
+// embedding are those of models and plugins, which all databases share.
+type embedding struct {
+	embeddings, tokens, truncated, cacheHits, cacheMisses *prometheus.CounterVec
+	embedDuration, batchRows                              *prometheus.HistogramVec
+	pluginUp, circuitOpen                                 *prometheus.GaugeVec
+	pluginRestarts, pluginBad                             *prometheus.CounterVec
+}
+
 // vec is a metric with its labels open, of any kind.
 type vec interface {
 	DeletePartialMatch(labels prometheus.Labels) int
@@ -52,9 +56,16 @@ type vec interface {
 func newVectors(r *prometheus.Registry) vectors {
 	f := &factory{r: r}
 	v := vectors{
+		embedding: newEmbedding(f),
+
 		build: f.gauge("build_info", "Always 1; the labels tell what is running.", "version", "revision", "goversion"),
 		up:    f.gauge("up", "1 while the database of this source can be worked with, else 0.", "source"),
 
+		refused: f.gauge("configuration_refused",
+			"1 while the configuration, as it is written down now, has mistakes and the one before is in force, else 0.",
+			"source"),
+		waits: f.gauge("configuration_needs_restart",
+			"Settings that were changed in the file and take effect at the next start.", "source"),
 		connected: f.gauge("replication_connected",
 			"1 while this sidecar streams from the slot, else 0; a sidecar that stands by has 0.", "source"),
 		slotLag: f.gauge("slot_lag_bytes", "WAL between the server's end and what is decoded and durable.", "source",
@@ -104,16 +115,6 @@ func newVectors(r *prometheus.Registry) vectors {
 		freshness: f.histogram("freshness_seconds", "Time from the commit of a row to its vector being visible.", longTimes,
 			"source", "pipeline"),
 
-		embeddings: f.counter("embeddings_total", "Texts sent to an embedder.", "model", "plugin", "outcome"),
-		tokens:     f.counter("embedding_tokens_total", "Tokens seen by the model.", "model"),
-		truncated:  f.counter("embedding_truncated_total", "Texts longer than the model takes, cut at the end.", "model"),
-		cacheHits: f.counter("embedding_cache_hits_total",
-			"Vectors reused because the same model had embedded the same text before.", "model"),
-		cacheMisses: f.counter("embedding_cache_misses_total", "Texts for which no vector could be reused.", "model"),
-		embedDuration: f.histogram("embedding_duration_seconds", "Time of a call to an embedder.", shortTimes, "model",
-			"plugin"),
-		batchRows: f.histogram("embedding_batch_rows", "Texts in a call to an embedder.", batchSizes, "model"),
-
 		writes: f.counter("writes_total",
 			"Rows of a write-back: written, postponed because they were locked, or discarded because the lease had expired or the row had changed.", "source", "pipeline", "outcome"),
 		spent: f.counter("embedded_tokens_total", "Tokens that the embedder saw for a pipeline.", "source", "pipeline"),
@@ -134,12 +135,6 @@ func newVectors(r *prometheus.Registry) vectors {
 			"state"),
 		workers: f.gauge("workers", "Workers of this sidecar by state.", "source", "state"),
 		busy:    f.gauge("worker_busy_ratio", "Part of the workers that have a batch, 0 to 1.", "source"),
-		pluginUp: f.gauge("plugin_up", "1 while the plugin's process runs and has described itself, else 0.", "plugin",
-			"version"),
-		circuitOpen: f.gauge("circuit_open", "1 while the plugin fails so often that nothing is sent to it, else 0.",
-			"plugin"),
-		pluginRestarts: f.counter("plugin_restarts_total", "Times the plugin's process was started again.", "plugin"),
-		pluginBad:      f.counter("plugin_bad_answers_total", "Answers of the plugin that could not be believed.", "plugin"),
 		panics: f.counter("panics_total",
 			"Times a loop of this sidecar panicked, which is a mistake of embedsidecar's, and began again.", "source", "part"),
 		databases: f.gauge("databases",
@@ -150,4 +145,24 @@ func newVectors(r *prometheus.Registry) vectors {
 	}
 	v.ofSources = f.ofSources
 	return v
+}
+
+func newEmbedding(f *factory) embedding {
+	return embedding{
+		embeddings: f.counter("embeddings_total", "Texts sent to an embedder.", "model", "plugin", "outcome"),
+		tokens:     f.counter("embedding_tokens_total", "Tokens seen by the model.", "model"),
+		truncated:  f.counter("embedding_truncated_total", "Texts longer than the model takes, cut at the end.", "model"),
+		cacheHits: f.counter("embedding_cache_hits_total",
+			"Vectors reused because the same model had embedded the same text before.", "model"),
+		cacheMisses: f.counter("embedding_cache_misses_total", "Texts for which no vector could be reused.", "model"),
+		embedDuration: f.histogram("embedding_duration_seconds", "Time of a call to an embedder.", shortTimes, "model",
+			"plugin"),
+		batchRows: f.histogram("embedding_batch_rows", "Texts in a call to an embedder.", batchSizes, "model"),
+		pluginUp: f.gauge("plugin_up", "1 while the plugin's process runs and has described itself, else 0.", "plugin",
+			"version"),
+		circuitOpen: f.gauge("circuit_open", "1 while the plugin fails so often that nothing is sent to it, else 0.",
+			"plugin"),
+		pluginRestarts: f.counter("plugin_restarts_total", "Times the plugin's process was started again.", "plugin"),
+		pluginBad:      f.counter("plugin_bad_answers_total", "Answers of the plugin that could not be believed.", "plugin"),
+	}
 }

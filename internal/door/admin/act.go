@@ -63,7 +63,7 @@ func (s *Service) mayAct(ctx context.Context, pipelines []string, some, dry bool
 
 // mayChange refuses changes where the configuration does.
 func (s *Service) mayChange(dry bool) error {
-	if !s.o.Config.Admin.ReadOnly || dry {
+	if !s.config().Admin.ReadOnly || dry {
 		return nil
 	}
 	return gate.Refuse(http.StatusForbidden, "read_only", "nothing can be changed here: http.admin.read_only is on",

@@ -61,6 +61,7 @@ func (a *api) acts() {
 		}
 	}
 	a.loads()
+	a.configures()
 	s := a.service
 	on(a, gate.RoleAdmin, http.MethodPost, base+"/plugins/reload", "reload-plugins", "Replace the processes of every plugin, as SIGHUP does",
 		func(ctx context.Context, _ *struct{}) (*body[reloadList], error) {
@@ -75,6 +76,25 @@ func (a *api) acts() {
 			list, err := s.Reload(ctx, in.Plugin)
 			return answers(reloadList{list}, err)
 		})
+}
+
+// configures are about the configuration of the process itself.
+func (a *api) configures() {
+	s := a.service
+	for method, id := range map[string]string{http.MethodGet: "plan", http.MethodPost: "plan-now"} {
+		on(a, gate.RoleAdmin, method, base+"/plan", id,
+			"Tell what the configuration would change as it is written down now, what that costs, and what is lost",
+			func(ctx context.Context, _ *struct{}) (*body[control.Configured], error) { return answers(s.Plan(ctx)) })
+	}
+	for action, summary := range map[string]string{
+		"reload": "Take over the configuration as it is written down now, as SIGHUP does",
+		"apply":  "Take over the configuration as it is written down now, as it was planned",
+	} {
+		on(a, gate.RoleAdmin, http.MethodPost, base+"/"+action, action, summary,
+			func(ctx context.Context, _ *struct{}) (*body[control.Configured], error) {
+				return answers(s.Configure(ctx, action))
+			})
+	}
 }
 
 type reloadList struct {

@@ -67,7 +67,7 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 	if o.Pages == nil {
 		o.Pages = http.NotFoundHandler()
 	}
-	c := &o.Service.o.Config.Admin
+	c := &o.Service.config().Admin
 	return gate.Listen(ctx, gate.Options{
 		What: "administrators", Begun: "administrators are answered",
 		Listen: o.Listen, Cert: o.Cert, Key: o.Key, ClientCA: o.ClientCA, Tokens: o.Tokens, Administers: true,
@@ -85,7 +85,7 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 func NewAPI(s *Service) *gate.API {
 	a := &api{service: s, API: gate.NewAPI("administration", "Look at pipelines and rows, and have things done. Every "+
 		"answer that is an error is an application/problem+json with reason, code and hints.", "admin",
-		s.o.Config.Admin.BasePath, gate.RFC9457, &s.judge)}
+		s.config().Admin.BasePath, gate.RFC9457, &s.judge)}
 	a.Sessions(sessionPath)
 	a.routes()
 	gate.OrNull[explain.Story](a.API, "task", "ledger")

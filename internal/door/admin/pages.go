@@ -18,7 +18,7 @@ import (
 // What pages show beside what the API answers.
 
 // ReadOnly reports whether nothing can be changed here, whoever asks.
-func (s *Service) ReadOnly() bool { return s.o.Config.Admin.ReadOnly }
+func (s *Service) ReadOnly() bool { return s.config().Admin.ReadOnly }
 
 // MayChange returns why who asks may change nothing here, or nil.
 func (s *Service) MayChange(ctx context.Context) error {

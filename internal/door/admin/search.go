@@ -37,7 +37,7 @@ func (s *Service) Reranks() bool {
 
 // access is what may be seen of a pipeline through the connections of the program, by whatever door.
 func (s *Service) access(name string) *search.Access {
-	return &search.Access{PastRowSecurity: s.o.Config.SearchOf(name).PastRowSecurity}
+	return &search.Access{PastRowSecurity: s.config().SearchOf(name).PastRowSecurity}
 }
 
 // Search finds the rows of a pipeline that are nearest to a text, with the SQL that finds them. It takes the role

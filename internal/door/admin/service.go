@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -43,6 +44,10 @@ type ServiceOptions struct {
 	// Check looks at everything that running depends on.
 	Check  func(ctx context.Context, pool *pgxpool.Pool) []check.Finding
 	Reload func(ctx context.Context, by string, plugins []string) []control.Reloaded
+	// Plan tells what the configuration would change as it is written down now; Configure takes it over. nil: nothing
+	// here is configured while it runs.
+	Plan      func(ctx context.Context) (control.Configured, error)
+	Configure func(ctx context.Context, action, by string) (control.Configured, error)
 	// Embed embeds a question with a pipeline's own model. nil: nothing is searched for here.
 	Embed func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error)
 	// Score has candidates scored by a pipeline's reranker. nil where Embed is.
@@ -62,6 +67,7 @@ type ServiceOptions struct {
 // safe for concurrent use.
 type Service struct {
 	o        ServiceOptions
+	cfg      atomic.Pointer[config.Config] // what is in force
 	memory   observe.Memory
 	events   *hub
 	judge    gate.Judge
@@ -87,12 +93,19 @@ const (
 
 // NewService makes a Service. Before Follow it knows no database.
 func NewService(o ServiceOptions) *Service {
-	return &Service{
+	s := &Service{
 		o: o, judge: gate.Judge{Inside: true, Redact: o.Redact, Log: o.Log}, events: newHub(),
 		memory:  observe.Memory{Counts: report.Counts{Age: statusAge}},
 		reading: make(turn, 1), checking: make(turn, 1), counting: make(turn, 1), waits: make(turn, maxWaits),
 	}
+	s.cfg.Store(o.Config)
+	return s
 }
+
+func (s *Service) config() *config.Config { return s.cfg.Load() }
+
+// Use answers by another configuration from now on.
+func (s *Service) Use(c *config.Config) { s.cfg.Store(c) }
 
 // ProblemOf turns any error into what somebody who asked may see of it.
 func (s *Service) ProblemOf(ctx context.Context, err error) *gate.Problem {
@@ -173,7 +186,7 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 		return Status{}, err
 	}
 	return Status{
-		At: at.UTC(), ReadOnly: s.o.Config.Admin.ReadOnly, Program: s.program(who), Database: seen(who, found),
+		At: at.UTC(), ReadOnly: s.config().Admin.ReadOnly, Program: s.program(who), Database: seen(who, found),
 	}, nil
 }
 
@@ -200,7 +213,10 @@ func seen(who gate.Caller, all observe.Database) observe.Database {
 	if len(who.Pipelines) == 0 {
 		return all
 	}
-	found := observe.Database{Slots: []report.Slot{}, Sidecars: []report.Sidecar{}, Pipelines: []observe.Pipeline{}}
+	found := observe.Database{
+		Slots: []report.Slot{}, Sidecars: []report.Sidecar{}, Pipelines: []observe.Pipeline{},
+		Configuration: []report.Configuration{},
+	}
 	for i := range all.Pipelines {
 		p := &all.Pipelines[i]
 		if !who.Sees(p.Name) {
@@ -482,7 +498,7 @@ func (s *Service) Config(ctx context.Context) ([]config.Shown, error) {
 	if _, err := gate.Wholly(ctx, gate.RoleAdmin); err != nil {
 		return nil, err
 	}
-	list := s.o.Config.Show(true)
+	list := s.config().Show(true)
 	for i := range list {
 		list[i].Value = s.o.Redact(list[i].Value)
 	}

@@ -69,7 +69,7 @@ func (s *Service) Wait(ctx context.Context, text string, pipelines []string, tim
 	waiting, cancel := within(ctx, timeout)
 	defer cancel()
 	answer, err := caughtup.Wait{
-		Pool: pool, Slot: s.o.Config.Slot.Name, LSN: lsn, Once: timeout == 0, Redact: s.o.Redact,
+		Pool: pool, Slot: s.config().Slot.Name, LSN: lsn, Once: timeout == 0, Redact: s.o.Redact,
 	}.Run(waiting)
 	// Of what rests only that counts which the caller sees.
 	resting := slices.DeleteFunc(slices.Clone(answer.Resting), func(name string) bool { return !who.Sees(name) })

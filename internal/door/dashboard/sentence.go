@@ -106,6 +106,9 @@ func sentenceOf(state *observe.Database) sentence {
 		return cmp.Compare(slices.Index(worst, tone(a)), slices.Index(worst, tone(b)))
 	})
 	first := list[0]
+	if refused := refusedWith(state); refused != nil && tone(first) != "bad" {
+		return *refused
+	}
 	switch tone(first) {
 	case "good":
 		return wellWith(list)
@@ -135,6 +138,19 @@ func sentenceOf(state *observe.Database) sentence {
 			first.Name, s.Text)
 	}
 	return s
+}
+
+// refusedWith is said where a configuration is not in force as it is written down.
+func refusedWith(state *observe.Database) *sentence {
+	for i := range state.Configuration {
+		if c := &state.Configuration[i]; c.State == "refused" {
+			return &sentence{
+				Tone: "warn", Text: "A changed configuration is refused. The one before stays in force.",
+				Detail: c.Line(), Next: strings.Join(c.Hints, "; "),
+			}
+		}
+	}
+	return nil
 }
 
 // wellWith is said where nothing is to be done that is known of.

@@ -93,6 +93,7 @@ type Sidecar struct {
 	broken    chan error // a loop of a worker was given up
 
 	registered atomic.Pointer[registration]
+	loaded     atomic.Pointer[[]pipeline.Pipeline] // as they were loaded last; nil: not yet
 	secret     []byte
 	urgencies  map[int32]*worker.Urgency // of pipelines whose rows say how urgent they are
 	tracer     *trace.Tracer             // nil: nothing is traced
@@ -208,6 +209,16 @@ func (s *Sidecar) States() []State {
 	return states
 }
 
+// Pipelines returns the pipelines as they were loaded last, whether they are at work or not; known is false before
+// that.
+func (s *Sidecar) Pipelines() (list []pipeline.Pipeline, known bool) {
+	loaded := s.loaded.Load()
+	if loaded == nil {
+		return nil, false
+	}
+	return slices.Clone(*loaded), true
+}
+
 // Run works until ctx ends, then finishes the batches in work, gives back what is left and confirms what is durable.
 // It returns nil when asked to stop, or the error that makes going on impossible.
 func (s *Sidecar) Run(ctx context.Context) error {
@@ -313,6 +324,7 @@ func (s *Sidecar) beginOnce(ctx context.Context) ([]pipeline.Pipeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load pipelines: %w", err)
 	}
+	s.loaded.Store(&pipelines)
 	// Before anybody sees that this sidecar runs: a pipeline that lacks a grant is not one that is being started.
 	s.note(ctx, pipelines)
 	if err := s.register(ctx); err != nil {

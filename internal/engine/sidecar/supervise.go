@@ -81,6 +81,7 @@ func (s *Sidecar) refresh(ctx context.Context) ([]pipeline.Pipeline, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.loaded.Store(&loaded)
 	s.mu.Lock()
 	stream := s.stream
 	s.mu.Unlock()

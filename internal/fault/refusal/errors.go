@@ -49,6 +49,8 @@ type PermissionError struct {
 	Role string   // who tried
 	SQL  []string // in this order; running init again afterwards does the rest
 	Err  error    // what the server said; may be nil
+
+	Pipelines []string // whom it concerns; nil: all
 }
 
 func (e *PermissionError) Error() string {

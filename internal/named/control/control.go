@@ -68,7 +68,9 @@ type Options struct {
 	Dir    string // for sockets; made when it does not exist
 	State  func() State
 	Reload func(ctx context.Context, plugins []string) []Reloaded // no names: all
-	Log    *slog.Logger
+	// Configure takes over the configuration as it is written down now; nil: it is what it was at the start
+	Configure func(ctx context.Context) Configured
+	Log       *slog.Logger
 }
 
 // Server listens from the moment Listen made it.
@@ -114,6 +116,11 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		}
 		write(w, o.Reload(r.Context(), plugins))
 	})
+	if o.Configure != nil {
+		mux.HandleFunc("POST /configuration", func(w http.ResponseWriter, r *http.Request) {
+			write(w, o.Configure(r.Context()))
+		})
+	}
 	return &Server{listener: listener, log: o.Log, path: path, http: &http.Server{
 		Handler: mux, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}}, nil

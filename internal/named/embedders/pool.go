@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -21,8 +22,9 @@ import (
 type Pool struct {
 	source Source
 
-	mu    sync.Mutex
-	hosts map[pipeline.ModelName]*Hosted
+	mu     sync.Mutex
+	hosts  map[pipeline.ModelName]*Hosted
+	before []*Hosted // of the pool that this one is to take the place of, as far as they are the same here
 }
 
 // Hosted is a plugin with a model.
@@ -110,7 +112,7 @@ func (e *Pool) Get(plugin, model string) (*Hosted, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, other := range e.hosts {
+	for _, other := range slices.AppendSeq(slices.Clone(e.before), maps.Values(e.hosts)) {
 		if sameEmbedder(other.found, found) {
 			e.hosts[key] = other // by another name
 			return other, r.Close()
@@ -153,33 +155,83 @@ func (e *Pool) All() []*Hosted {
 	return list
 }
 
+// Next returns a pool for another configuration, which shares the embedders that are the same there. It is for Become,
+// or Leave ends what it has started.
+func (e *Pool) Next(source Source) *Pool {
+	next := New(source)
+	next.before = e.All()
+	return next
+}
+
+// Leave ends the embedders of a pool that another one does not share.
+func (e *Pool) Leave(other *Pool) error { return closeAll(apart(e.All(), other.All())) }
+
+// Become takes over the configuration and the embedders of a pool that Next has made. The function it returns ends
+// those that nothing names any more, when their work is over.
+func (e *Pool) Become(next *Pool) (leave func() error) {
+	old := e.All()
+	e.mu.Lock()
+	keys := slices.Collect(maps.Keys(e.hosts))
+	e.mu.Unlock()
+	for _, key := range keys { // what is set up may name it, though it is not configured
+		_, _ = next.Get(key.Plugin, key.Model)
+	}
+	next.mu.Lock()
+	source, hosts := next.source, next.hosts
+	next.mu.Unlock()
+	e.mu.Lock()
+	e.source, e.hosts = source, hosts
+	e.mu.Unlock()
+	gone := apart(old, e.All())
+	return func() error { return closeAll(gone) }
+}
+
+// apart returns those of a list that are not in another.
+func apart(list, others []*Hosted) []*Hosted {
+	return slices.DeleteFunc(list, func(h *Hosted) bool { return slices.Contains(others, h) })
+}
+
 // Describe asks the embedder of each pipeline what it is. What went wrong is joined; the others are answered all the
 // same.
 func (e *Pool) Describe(ctx context.Context, specs []pipeline.Spec) (map[string]embed.Description, error) {
-	described := map[string]embed.Description{}
-	answers := e.describeAll(ctx, specs)
+	described, failed := e.DescribeEach(ctx, specs)
 	var problems []error
+	told := map[pipeline.ModelName]bool{}
 	for _, spec := range specs {
-		answer := answers[spec.ModelName()]
-		if answer.err != nil {
-			if answer.asker == spec.Name { // one plugin is one complaint
-				problems = append(problems, answer.err)
-			}
-			continue
-		}
-		described[spec.Name] = answer.d
-		if err := e.tokenizes(ctx, spec); err != nil {
+		if err := failed[spec.Name]; err != nil && !told[spec.ModelName()] { // one plugin is one complaint
 			problems = append(problems, err)
+			told[spec.ModelName()] = true
 		}
 	}
 	return described, errors.Join(problems...)
 }
 
+// DescribeEach asks the embedder of each pipeline what it is, and returns by the pipelines' names what it is, or what
+// went wrong.
+func (e *Pool) DescribeEach(ctx context.Context, specs []pipeline.Spec) (map[string]embed.Description,
+	map[string]error,
+) {
+	described, failed := map[string]embed.Description{}, map[string]error{}
+	answers := e.describeAll(ctx, specs)
+	for _, spec := range specs {
+		answer := answers[spec.ModelName()]
+		err := answer.err
+		if err == nil {
+			err = e.tokenizes(ctx, spec)
+		}
+		if err != nil {
+			failed[spec.Name] = err
+			continue
+		}
+		described[spec.Name] = answer.d
+	}
+	return described, failed
+}
+
 // description is what an embedder says of itself, or why it does not.
 type description struct {
-	asker string // the first pipeline that has it
-	d     embed.Description
-	err   error
+	d   embed.Description
+	err error
 }
 
 // describeAll asks every embedder once, all at a time: they take seconds to start.
@@ -191,7 +243,7 @@ func (e *Pool) describeAll(ctx context.Context, specs []pipeline.Spec) map[pipel
 		if answers[key] != nil {
 			continue
 		}
-		answer := &description{asker: spec.Name}
+		answer := &description{}
 		answers[key] = answer
 		asking.Go(func() { answer.d, answer.err = e.DescribeOne(ctx, spec) })
 	}
@@ -257,9 +309,10 @@ func (e *Pool) Matching(ctx context.Context, p *pipeline.Pipeline) (*Hosted, err
 }
 
 // Close ends every plugin and waits until their processes are gone.
-func (e *Pool) Close() error {
+func (e *Pool) Close() error { return closeAll(e.All()) }
+
+func closeAll(list []*Hosted) error {
 	var wg sync.WaitGroup
-	list := e.All()
 	problems := make([]error, len(list))
 	for i, h := range list {
 		wg.Go(func() { problems[i] = h.Close() })

@@ -22,24 +22,9 @@ type Reloaded struct {
 // all. Where a database is named, as database.Which tells it, those of others are left alone. Where some did not, an
 // error that says why comes beside what became of all.
 func (c Registry) Reload(ctx context.Context, names []string, which string) ([]Reloaded, error) {
-	folder := c.source.Config.ControlFolder()
-	sidecars, err := control.Find(ctx, folder)
+	sidecars, err := c.sidecars(ctx, which)
 	if err != nil {
 		return nil, err
-	}
-	if len(sidecars) == 0 {
-		return nil, problem.New(problem.Failed, fmt.Errorf("no sidecar of this user runs here (looked in %s)", folder),
-			"one of another user, in a container or on another machine reloads its plugins at SIGHUP",
-			"a sidecar that starts takes the files as they are")
-	}
-	here := len(sidecars)
-	sidecars = slices.DeleteFunc(sidecars, func(s control.Sidecar) bool {
-		return which != "" && s.State.Database != which && !slices.Contains(s.State.Databases, which)
-	})
-	if len(sidecars) == 0 {
-		return nil, problem.New(problem.Failed, fmt.Errorf("none of the %s of this user here works for that database", wording.Count(int64(here), "sidecar")),
-			"embedsidecar plugins list shows what runs here; one that has not connected yet does not know its database",
-			"a sidecar reloads its plugins at SIGHUP")
 	}
 	list := []Reloaded{}
 	var problems, refused []error
@@ -66,4 +51,46 @@ func (c Registry) Reload(ctx context.Context, names []string, which string) ([]R
 			"another model is another pipeline: a new name and a new destination, or a restart of the sidecar with the model as it was")
 	}
 	return list, nil
+}
+
+// sidecars finds those of this user on this machine: where a database is named, those that work for it.
+func (c Registry) sidecars(ctx context.Context, which string) ([]control.Sidecar, error) {
+	folder := c.source.Config.ControlFolder()
+	sidecars, err := control.Find(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	if len(sidecars) == 0 {
+		return nil, problem.New(problem.Failed, fmt.Errorf("no sidecar of this user runs here (looked in %s)", folder),
+			"one of another user, in a container or on another machine reloads at SIGHUP",
+			"a sidecar that starts takes the files as they are")
+	}
+	here := len(sidecars)
+	sidecars = slices.DeleteFunc(sidecars, func(s control.Sidecar) bool {
+		return which != "" && s.State.Database != which && !slices.Contains(s.State.Databases, which)
+	})
+	if len(sidecars) == 0 {
+		return nil, problem.New(problem.Failed, fmt.Errorf("none of the %s of this user here works for that database", wording.Count(int64(here), "sidecar")),
+			"embedsidecar plugins list shows what runs here; one that has not connected yet does not know its database",
+			"a sidecar reloads its plugins at SIGHUP")
+	}
+	return sidecars, nil
+}
+
+// Configure has the sidecars of this user on this machine take over their configurations as they are written down now.
+func (c Registry) Configure(ctx context.Context, which string) (list []control.Configured, err error) {
+	sidecars, err := c.sidecars(ctx, which)
+	if err != nil {
+		return nil, err
+	}
+	var problems []error
+	for _, s := range sidecars {
+		done, err := s.Configure(ctx)
+		if err != nil {
+			problems = append(problems, problem.New(problem.Failed, err))
+			continue
+		}
+		list = append(list, done)
+	}
+	return list, errors.Join(problems...)
 }

@@ -18,6 +18,7 @@ const (
 	Misconfigured  Code = "misconfigured"
 	Unpublished    Code = "unpublished"
 	Replaced       Code = "replaced"
+	NotSetUp       Code = "not_set_up"
 	SlotWaiting    Code = "slot_waiting"
 	SlotLost       Code = "slot_lost"
 	Paused         Code = "paused"
@@ -31,6 +32,7 @@ const (
 	OtherModel     Code = "other_model"
 	Failing        Code = "failing"
 	Unacknowledged Code = "unacknowledged"
+	Otherwise      Code = "configured_otherwise"
 	ScanWaiting    Code = "scan_waiting"
 	Backfill       Code = "backfill"
 	Comparing      Code = "comparing"
@@ -73,6 +75,10 @@ var table = []Entry{
 	{
 		Replaced, "another table has the name that the pipeline was set up under; its rows get no vectors",
 		"rename the tables back, or `embedsidecar init` with the pipeline configured, or the next `run`, moves it to the new one",
+	},
+	{
+		NotSetUp, "a sidecar is configured with the pipeline, and could not set it up; the reason says why. The others work",
+		"do what the reason says; it is tried again every 30 s",
 	},
 	{
 		SlotWaiting, "the replication slot is being made, and the server waits for every open transaction of the cluster",
@@ -121,6 +127,10 @@ var table = []Entry{
 	{
 		Unacknowledged, "the pipeline or its definition is new, and the sidecar that streams has not taken it up yet",
 		"wait; within about 10 s it has",
+	},
+	{
+		Otherwise, "a sidecar that runs is configured otherwise than the pipeline is set up; it works as it is set up",
+		"wait while sidecars are replaced: an older configuration is followed when none with the newer one has run for 30 s; otherwise do what the reason says",
 	},
 	{
 		ScanWaiting, "rows are to be compared, as soon as the transactions that were open then have ended",

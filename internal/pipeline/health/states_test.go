@@ -76,7 +76,16 @@ type stateCase struct {
 	words string
 }
 
+// stateCases are all of them.
 func stateCases() map[string]stateCase {
+	all := troubleCases()
+	maps.Copy(all, workCases())
+	return all
+}
+
+// troubleCases are pipelines that something keeps from their work.
+func troubleCases() map[string]stateCase {
+	otherwise := map[string]any{"reason": "no table", "hints": []string{"make one"}}
 	return map[string]stateCase{
 		"nothing to do": {nil, health.UpToDate, ""},
 		"a copy":        {ofSlot(health.Copied), health.Copied, "because"},
@@ -137,7 +146,23 @@ func stateCases() map[string]stateCase {
 		"a problem of a newer program": {problems("odd"), health.Misconfigured, "because of odd"},
 		"one of two can work":          {problems(health.PluginDown, ""), health.UpToDate, ""},
 		"neither can":                  {problems(health.PluginDown, health.PluginUnknown), health.PluginUnknown, "because"},
-		"not taken up":                 {facts{"unrouted": true}, health.Unacknowledged, "not taken up"},
+		"could not be set up": {
+			facts{"status": "not_set_up", "status_detail": "no table", "otherwise": otherwise},
+			health.NotSetUp,
+			"no table: make one",
+		},
+		"configured otherwise, and a row waits": {
+			facts{"otherwise": otherwise, "pending": 1},
+			health.Otherwise,
+			"no table: it works as it is set up (1 row waiting): make one",
+		},
+	}
+}
+
+// workCases are pipelines with work to do.
+func workCases() map[string]stateCase {
+	return map[string]stateCase{
+		"not taken up": {facts{"unrouted": true}, health.Unacknowledged, "not taken up"},
 		"the scan waits": {
 			facts{"scan_phase": "waiting", "blocked_by": "pid 12"},
 			health.ScanWaiting, "pid 12",

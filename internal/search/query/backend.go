@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -40,11 +41,13 @@ type Options struct {
 // Backend is what this program serves to those who query: its models and, with a database, its pipelines. In a sidecar
 // it shares the embedders that work there, so that queries go ahead of them.
 type Backend struct {
-	o Options
+	o   Options
+	cfg atomic.Pointer[config.Config] // what is in force
 
 	mu      sync.Mutex
-	sidecar *sidecar.Sidecar // nil in serve, and while run starts
-	pool    *pgxpool.Pool    // for searches; nil without a database, and until it is connected
+	sidecar *sidecar.Sidecar    // nil in serve, and while run starts
+	pool    *pgxpool.Pool       // for searches; nil without a database, and until it is connected
+	before  []pipeline.Pipeline // of the sidecar before, which hold until this one knows its own; nil: there was none
 
 	making   sync.Mutex
 	services map[pipeline.ModelName]*embed.Service // those that no sidecar has
@@ -85,7 +88,19 @@ var ErrUnknown = errors.New("there is nothing of that name")
 
 // New makes a Backend. It searches nothing before Follow.
 func New(o Options) *Backend {
-	return &Backend{o: o, services: map[pipeline.ModelName]*embed.Service{}}
+	b := &Backend{o: o, services: map[pipeline.ModelName]*embed.Service{}}
+	b.cfg.Store(o.Config)
+	return b
+}
+
+func (b *Backend) config() *config.Config { return b.cfg.Load() }
+
+// Use serves by another configuration from now on.
+func (b *Backend) Use(c *config.Config) {
+	b.cfg.Store(c)
+	b.making.Lock()
+	defer b.making.Unlock()
+	clear(b.services) // names may mean other models
 }
 
 // Follow searches through a pool from now on, the pipelines of a sidecar that is about to run or, without one, those
@@ -93,6 +108,11 @@ func New(o Options) *Backend {
 func (b *Backend) Follow(s *sidecar.Sidecar, pool *pgxpool.Pool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.sidecar != nil {
+		if list, known := b.sidecar.Pipelines(); known {
+			b.before = list
+		}
+	}
 	b.sidecar, b.pool = s, pool
 }
 
@@ -105,7 +125,7 @@ func (b *Backend) DB() search.DB {
 
 // Rules returns what the configuration says of searching a pipeline, by its whole name.
 func (b *Backend) Rules(name string) Rules {
-	s := b.o.Config.SearchOf(name)
+	s := b.config().SearchOf(name)
 	return Rules{Filterable: s.Filterable, PastRowSecurity: s.PastRowSecurity}
 }
 
@@ -136,16 +156,17 @@ func serving(all []pipeline.Pipeline) []pipeline.Pipeline {
 // answer.
 func (b *Backend) pipelines(ctx context.Context, limit time.Duration) ([]pipeline.Pipeline, error) {
 	b.mu.Lock()
-	s, pool := b.sidecar, b.pool
+	s, pool, before := b.sidecar, b.pool, b.before
 	b.mu.Unlock()
 	switch {
 	case s != nil:
-		states := s.States()
-		list := make([]pipeline.Pipeline, len(states))
-		for i := range states {
-			list[i] = states[i].Pipeline
+		if list, known := s.Pipelines(); known {
+			return list, nil
 		}
-		return list, nil
+		if before != nil {
+			return before, nil
+		}
+		return nil, &search.UnavailableError{Problem: "the sidecar starts, and does not know its pipelines yet: retry later"}
 	case pool == nil && b.o.Database:
 		return nil, &search.UnavailableError{Problem: "the database is not connected yet"}
 	case pool == nil:
@@ -328,13 +349,13 @@ func (b *Backend) models(ctx context.Context, only []string) ([]namedModel, erro
 // pipelines.
 func (b *Backend) modelKeys(pipelines []pipeline.Pipeline, only []string) (keys []pipeline.ModelName) {
 	all := len(only) == 0
-	if all && len(pipelines)+len(b.o.Config.Pipelines) == 0 {
+	if all && len(pipelines)+len(b.config().Pipelines) == 0 {
 		keys = append(keys, pipeline.ModelName{})
 	}
 	known := slices.Clone(pipelines)
-	for i := range b.o.Config.Pipelines {
-		if lookup.Find(known, b.o.Config.Pipelines[i].Name) < 0 {
-			known = append(known, pipeline.Pipeline{Spec: b.o.Config.Pipelines[i]})
+	for i := range b.config().Pipelines {
+		if lookup.Find(known, b.config().Pipelines[i].Name) < 0 {
+			known = append(known, pipeline.Pipeline{Spec: b.config().Pipelines[i]})
 		}
 	}
 	his := lookup.Of(known, only)
@@ -343,13 +364,13 @@ func (b *Backend) modelKeys(pipelines []pipeline.Pipeline, only []string) (keys 
 			keys = append(keys, s.ModelName())
 		}
 	}
-	for i := range b.o.Config.Pipelines {
-		add(&b.o.Config.Pipelines[i])
+	for i := range b.config().Pipelines {
+		add(&b.config().Pipelines[i])
 	}
 	for i := range pipelines {
 		add(&pipelines[i].Spec)
 	}
-	for _, m := range b.o.Config.Models {
+	for _, m := range b.config().Models {
 		if all {
 			keys = append(keys, pipeline.ModelName{Model: m.Name})
 		}
@@ -362,11 +383,11 @@ func (b *Backend) naming(key pipeline.ModelName) namedModel {
 	m := namedModel{ModelName: key, keys: []pipeline.ModelName{key}}
 	configured := key.Model
 	if configured == "" {
-		configured = b.o.Config.DefaultModel
+		configured = b.config().DefaultModel
 	}
 	plugin := key.Plugin
 	if plugin == "" {
-		plugin = b.o.Config.Plugins.Default
+		plugin = b.config().Plugins.Default
 	}
 	if configured == "" {
 		configured = manifest.For(plugin).Model.Default
@@ -406,7 +427,7 @@ func (b *Backend) Service(ctx context.Context, key pipeline.ModelName) (*embed.S
 	if b.o.Service != nil {
 		b.services[key] = b.o.Service(e)
 	} else {
-		b.services[key] = embed.NewService(e, b.o.Config.Workers.CacheBytes)
+		b.services[key] = embed.NewService(e, b.config().Workers.CacheBytes)
 	}
 	return b.services[key], nil
 }

@@ -79,6 +79,16 @@ func (s *Stored) Differs(configured, spec pipeline.Spec) Difference {
 	return d
 }
 
+// CurrentDigest returns the digest of the definition that is set up; "": it is of before digests were kept.
+func (s *Stored) CurrentDigest() string {
+	for digest, version := range s.Definitions {
+		if version == s.DefinitionVersion {
+			return digest
+		}
+	}
+	return ""
+}
+
 // Newer says that what is set up is newer.
 func (d Difference) Newer() string {
 	return fmt.Sprintf("is configured here as in version %d of its definition, and is set up as in version %d, which is newer", d.Configured, d.Now)

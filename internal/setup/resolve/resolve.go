@@ -81,7 +81,9 @@ func Permitted(ctx context.Context, q database.Querier, f *Findings) error {
 	if len(some) > 0 {
 		what += fmt.Sprintf(": read column %s of %s", database.QuoteAll(some), f.Table.Quoted())
 	}
-	return &refusal.PermissionError{What: what, Role: role, SQL: statements}
+	return &refusal.PermissionError{
+		What: what, Role: role, SQL: statements, Pipelines: []string{f.Pipeline.Name},
+	}
 }
 
 // KnownZone returns *ConfigError when the server does not know the time zone of a pipeline's hours.

@@ -34,6 +34,8 @@ type Action struct {
 	Run     func(ctx context.Context) error
 	Words   bool   // SQL is words: nobody else can run it
 	Grant   string // lets the role do it itself, where that is better than an owner's doing it; "" when it is not
+
+	Pipelines []string // those that it is for; nil: all
 }
 
 // lockHolders describes the sessions that hold a lock on one of the tables, at most ten.

@@ -18,6 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
@@ -106,10 +107,7 @@ func (c *collector) close() {
 
 // leave follows the sidecar no more, which has ended; quiet where nothing is wrong.
 func (c *collector) leave(quiet bool) {
-	for _, stop := range c.stops {
-		stop()
-	}
-	c.stops = nil
+	c.unfollow()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range c.pipelines {
@@ -122,6 +120,14 @@ func (c *collector) leave(quiet bool) {
 	c.source.Workers.Set("idle", 0)
 }
 
+// unfollow ends what follows the sidecar before.
+func (c *collector) unfollow() {
+	for _, stop := range c.stops {
+		stop()
+	}
+	c.stops = nil
+}
+
 // forget takes away all that is shown of a database that is gone.
 func (c *collector) forget() {
 	c.leave(false)
@@ -132,6 +138,7 @@ func (c *collector) forget() {
 }
 
 func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work *pgxpool.Pool) {
+	c.unfollow()
 	keep := func(stop func()) { c.stops = append(c.stops, stop) }
 	for _, count := range []struct {
 		counter prometheus.Counter
@@ -187,6 +194,8 @@ func (c *collector) follow(s *sidecar.Sidecar, snapshot func() Snapshot, work *p
 			return
 		}
 		now := snapshot()
+		c.source.ConfigRefused.Set(metrics.Bool(now.Configured.State == control.Refused))
+		c.source.ConfigWaits.Set(float64(len(now.Configured.NeedsRestart)))
 		c.streamed(now.Stream)
 		c.worked(now.Pipelines)
 		c.ask(work, pipelines)

@@ -18,6 +18,8 @@ type Database struct {
 	Slots     []report.Slot    `json:"slots"`
 	Sidecars  []report.Sidecar `json:"sidecars"`
 	Pipelines []Pipeline       `json:"pipelines"`
+	// what of the configurations of sidecars that run is not in force
+	Configuration []report.Configuration `json:"configuration"`
 }
 
 // Pipeline is a pipeline with the indexes over its vectors.
@@ -83,7 +85,11 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, failed int,
 			}
 		}
 	}
-	return Database{state.Slots, state.Sidecars, list}, nil
+	configured, err := report.Configurations(ctx, pool)
+	if err != nil {
+		return Database{}, err
+	}
+	return Database{state.Slots, state.Sidecars, list, append([]report.Configuration{}, configured...)}, nil
 }
 
 // withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline

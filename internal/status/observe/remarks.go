@@ -13,7 +13,11 @@ import (
 // Remarks are what somebody should know, or do something about: of each pipeline in one sentence, and once of what
 // holds for all; then of rows that failed, and of indexes. Names in them are as they are.
 func (d *Database) Remarks() []string {
-	list := d.unwell()
+	var list []string
+	for i := range d.Configuration {
+		list = append(list, d.Configuration[i].Line())
+	}
+	list = append(list, d.unwell()...)
 	for i := range d.Pipelines {
 		p := &d.Pipelines[i]
 		if left := p.Rows - p.Known; left > 0 && p.State == health.UpToDate && !p.RowsEstimated {

@@ -30,6 +30,8 @@ type Snapshot struct {
 	Pipelines []sidecar.State    // those that this sidecar works
 	Standing  []report.Pipeline  // where those of the slot stand, by the tables
 	Plugins   []embedders.State
+
+	Configured control.Configured // what became of the configuration as it was written down last
 }
 
 // Phase is how far a process is with its start.
@@ -84,10 +86,13 @@ func (s *Snapshot) Ready() []ops.Check {
 		p := &s.Standing[i]
 		check := ops.Check{Name: "pipeline " + p.Name, Aside: true}
 		// One that a person has paused is as it should be, and so is one outside of its hours.
-		if !p.Works && !asWished(p.State) {
+		if p.State == health.Otherwise || !p.Works && !asWished(p.State) {
 			check.Err = fmt.Errorf("%s: %s", p.State.Word(), p.Health())
 		}
 		checks = append(checks, check)
+	}
+	if s.Phase == Working {
+		checks = append(checks, ops.Check{Name: "configuration", Aside: true, Err: s.refused()})
 	}
 	for i := range s.Plugins {
 		check, stats := ops.Check{Name: "plugin " + s.Plugins[i].Plugin}, &s.Plugins[i].Stats
@@ -100,6 +105,18 @@ func (s *Snapshot) Ready() []ops.Check {
 		checks = append(checks, check)
 	}
 	return checks
+}
+
+// refused returns why the configuration as it is written down now is not in force, or nil.
+func (s *Snapshot) refused() error {
+	switch c := &s.Configured; {
+	case c.State == control.Refused:
+		return fmt.Errorf("refused, the one before stays in force: %s", strings.Join(append([]string{c.Reason},
+			c.Hints...), "; "))
+	case len(c.NeedsRestart) > 0:
+		return fmt.Errorf("takes effect at the next start: %s", strings.Join(c.NeedsRestart, ", "))
+	}
+	return nil
 }
 
 // hinted are the ways out of an error, as they stand behind it.

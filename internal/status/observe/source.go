@@ -11,6 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
@@ -29,6 +30,8 @@ type Source struct {
 	standing  []report.Pipeline
 	phase     Phase
 	waits     error // why it does not come further with its start; nil: not known
+	// what became of the configuration as it was written down last
+	configured control.Configured
 }
 
 // Source makes a Source of a database, in the phase Starting, or Queries where nothing but queries is answered. Several
@@ -100,6 +103,13 @@ func (s *Source) Wait(why error) {
 	s.waits = why
 }
 
+// Configured shows what became of the configuration as it was written down last.
+func (s *Source) Configured(told control.Configured) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.configured = told
+}
+
 // Follow shows a sidecar that is about to run, and its pools of connections.
 func (s *Source) Follow(running *sidecar.Sidecar, work, stream *pgxpool.Pool) {
 	s.mu.Lock()
@@ -125,10 +135,11 @@ func (s *Source) Leave(phase Phase, why error) {
 // Snapshot tells how the database stands, from what is known: it asks nobody.
 func (s *Source) Snapshot() Snapshot {
 	s.mu.Lock()
-	running, phase, waits := s.sidecar, s.phase, s.waits
+	running, phase, waits, configured := s.sidecar, s.phase, s.waits, s.configured
 	s.mu.Unlock()
 	now := Snapshot{
-		Database: s.name, Instance: s.config.Instance, Slot: s.config.Slot.Name, Version: s.observer.o.Build.Version,
+		Configured: configured,
+		Database:   s.name, Instance: s.config.Instance, Slot: s.config.Slot.Name, Version: s.observer.o.Build.Version,
 		Pid: os.Getpid(), Phase: phase, Waits: waits, Plugins: s.observer.o.Plugins.States(),
 	}
 	if running != nil {

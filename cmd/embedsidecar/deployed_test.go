@@ -1,0 +1,151 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// configured writes a configuration with these lines as its pipelines.
+func (s *stage) configured(pipelines ...string) (file string) {
+	s.t.Helper()
+	file = filepath.Join(s.t.TempDir(), "embedsidecar.yaml")
+	s.rewrite(file, pipelines...)
+	return file
+}
+
+// rewrite puts another configuration into the place of one, as editors do.
+func (s *stage) rewrite(file string, pipelines ...string) {
+	s.t.Helper()
+	text := "version: 1\npipelines:\n"
+	for _, p := range pipelines {
+		text += "  - " + strings.ReplaceAll(strings.TrimSpace(p), "\n", "\n    ") + "\n"
+	}
+	if err := os.WriteFile(file+"~", []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	if err := os.Rename(file+"~", file); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// stands waits until a pipeline is in a state, and returns it.
+func (s *stage) stands(name string, want health.Code) (found *report.Pipeline) {
+	s.t.Helper()
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
+		list, err := report.Pipelines(s.t.Context(), s.db.Super())
+		if err != nil {
+			return false, err.Error()
+		}
+		said := ""
+		for i := range list {
+			p := &list[i]
+			if p.Name == name && p.State == want {
+				found = p
+				return true, ""
+			}
+			said += p.Name + ": " + string(p.State) + ": " + p.Reason + "\n"
+		}
+		return false, said
+	})
+	return found
+}
+
+// One sick pipeline keeps none from starting: the others work, the sick one says why, and when what it lacks is there
+// it is set up by itself.
+func TestRun_OneSickPipelineKeepsNoneFromStarting(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	s.db.MustExec("CREATE TABLE notes (id int PRIMARY KEY, body text); INSERT INTO notes VALUES (1, 'one')")
+	s.db.MustExec("CREATE TABLE moved (id int PRIMARY KEY, body text); INSERT INTO moved VALUES (1, 'one')")
+	s.db.MustExec("CREATE FUNCTION public.says(t text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT t'")
+	const (
+		docs   = "name: docs\ntable: public.docs\ncolumns: [title]\ninto: {table: docs_embedding}"
+		notes  = "name: notes\ntable: public.notes\ntext: public.says(body)\ninto: {table: notes_embedding}"
+		moved  = "name: moved\ntable: public.moved\ncolumns: [body]\ninto: {table: moved_embedding}"
+		later  = "name: later\ntable: public.later\ncolumns: [body]\ninto: {table: later_embedding}"
+		folder = "name: folder\ntable: public.docs\ncolumns: [body]\nmodel: /nowhere/model\ninto: {table: folder_embedding}"
+		plugin = "name: plugin\ntable: public.docs\ncolumns: [body]\nplugin: nobody\ninto: {table: plugin_embedding}"
+	)
+	file := s.configured(docs, notes, moved)
+	s.run(0, "run", "--once", "--config", file)
+	s.db.MustExec("ALTER TABLE moved RENAME TO elsewhere; DROP FUNCTION public.says; UPDATE docs SET title = 'new'")
+
+	s.rewrite(file, docs, notes, moved, later, folder, plugin)
+	d := s.start("--config", file, "--ops-listen", "127.0.0.1:0")
+	s.stands("docs", health.UpToDate)
+	s.has(s.stands("notes", health.Misconfigured).Reason, "says")
+	s.has(s.stands("moved", health.Otherwise).Health().String(), "elsewhere")
+	p := s.stands("later", health.NotSetUp)
+	s.has(p.Health().String(), "later")
+	s.stands("folder", health.NotSetUp)
+	s.stands("plugin", health.NotSetUp)
+	stdout, _ := s.run(0, "status")
+	s.has(stdout, "not set up", "configured otherwise")
+	stdout, _ = s.run(exitFailed, "check", "--config", file)
+	s.has(stdout, `pipeline "later"`)
+
+	// A row of the one that is well, and of the one that is configured otherwise.
+	s.db.MustExec("INSERT INTO docs VALUES (4, 'four'); INSERT INTO elsewhere VALUES (2, 'two')")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		n := testenv.Value[int](s.db, "SELECT (SELECT count(*) FROM docs_embedding) * 10 + (SELECT count(*) FROM moved_embedding)")
+		return n == 42, "vectors are missing"
+	})
+	s.db.MustExec("CREATE TABLE later (id int PRIMARY KEY, body text); INSERT INTO later VALUES (1, 'one')")
+	s.stands("later", health.UpToDate)
+	d.end(syscall.SIGTERM, 0)
+}
+
+// With nothing that could run the program ends, and says why.
+func TestRun_EndsWhereNoPipelineCanRun(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	_, stderr := s.run(exitUsage, "run", "--table", "gone", "--columns", "title", "--into-table", "gone_embedding")
+	s.has(stderr, "ES0204")
+}
+
+// A configuration that is deployed alone is the truth: also one of before.
+func TestRun_TheConfigurationThatRunsIsFollowed(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	as := func(columns string) []string {
+		return []string{"--table", "docs", "--columns", columns, "--into-table", "docs_emb"}
+	}
+	once := func(columns string) { s.run(0, append([]string{"run", "--once"}, as(columns)...)...) }
+	columns := func() string {
+		return testenv.Value[string](s.db, "SELECT array_to_string(source_columns, ',') FROM embedsidecar.pipeline")
+	}
+	becomes := func(want string) {
+		t.Helper()
+		testenv.Eventually(t, waitTimeout, func() (bool, string) { return columns() == want, columns() })
+	}
+	once("title")
+	once("title,body")
+	once("title")
+	if got := columns(); got != "title" {
+		t.Fatalf("after A, B and A the text is of %s", got)
+	}
+	// Beside one with the newer configuration it is left alone, and says so; when that has ended it is followed.
+	old := s.start(as("title")...)
+	old.logged("streaming", "slot")
+	young := s.start(as("body")...)
+	becomes("body")
+	s.has(s.stands("public.docs", health.Otherwise).Health().String(), "as in version 3 of its definition",
+		"when none has for 30s, this one is followed")
+	state := testenv.Value[string](s.db,
+		"SELECT string_agg(state, ' ' ORDER BY state) FROM embedsidecar.configuration WHERE subject = 'pipeline'")
+	if state != "configured_otherwise in_force" {
+		t.Errorf("the view says %s", state)
+	}
+	young.end(syscall.SIGTERM, 0)
+	becomes("title")
+	s.stands("public.docs", health.UpToDate)
+	old.end(syscall.SIGTERM, 0)
+	s.run(0, append([]string{"verify", "--deep", "3"}, as("title")...)...)
+}

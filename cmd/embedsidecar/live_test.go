@@ -1,0 +1,237 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+const (
+	liveDocs   = "name: docs\ntable: public.docs\ncolumns: [title]\ninto: {table: docs_embedding}"
+	liveBodies = "name: bodies\ntable: public.docs\ncolumns: [body]\ninto: {table: bodies_embedding}"
+)
+
+// A file that changes is taken over while the sidecar runs: pipelines come, change and go. A bad file changes nothing,
+// and is told everywhere.
+func TestRun_AChangedFileIsTakenOver(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	file := s.configured(liveDocs)
+	d := s.start("--config", file)
+	s.stands("docs", health.UpToDate)
+	rows := func(table string, want int) {
+		t.Helper()
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			n := testenv.Value[int](s.db, "SELECT count(*)::int FROM "+table)
+			return n == want, table + " has other rows"
+		})
+	}
+	s.rewrite(file, liveDocs, liveBodies)
+	s.stands("bodies", health.UpToDate)
+	rows("bodies_embedding", 3)
+
+	// One that is changed, and limits of the work, which begins again in the same process.
+	pid := d.cmd.Process.Pid
+	s.rewrite(file, strings.Replace(liveDocs, "columns: [title]", "columns: [title]\nwhere: id > 1", 1), liveBodies)
+	rows("docs_embedding", 2)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append(text, "workers: {batch_rows: 7}\nretry: {max_attempts: 3}\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d.logged("the sidecar begins again, as it is configured now", "msg")
+	s.db.MustExec("INSERT INTO docs VALUES (4, 'four', 'four')")
+	rows("docs_embedding", 3)
+	rows("bodies_embedding", 4)
+
+	// A mistake: what was in force stays so, and everybody is told.
+	s.rewrite(file, liveDocs, liveBodies, strings.Replace(liveDocs, "name: docs", "name: more\nwrong: 1", 1))
+	s.refused(d, "wrong")
+	s.rewrite(file, liveDocs, liveBodies, "name: gone\ntable: public.gone\ncolumns: [body]\ninto: {table: gone_embedding}")
+	s.refused(d, "gone")
+	s.db.MustExec("INSERT INTO docs VALUES (5, 'five', 'five')")
+	rows("bodies_embedding", 5)
+	rows("docs_embedding", 4) // as before: but for row 1
+
+	// One that is taken out goes, and its vectors stay.
+	s.rewrite(file, liveDocs)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.pipeline")
+		return n == 1, "the pipeline is still there"
+	})
+	rows("docs_embedding", 5)
+	rows("bodies_embedding", 5)
+	embedded := "SELECT tokens_embedded FROM embedsidecar.status WHERE pipeline = 'bodies'"
+	s.rewrite(file, liveDocs, liveBodies) // and comes back without being paid for again
+	s.stands("bodies", health.UpToDate)
+	if n := testenv.Value[int64](s.db, embedded); n != 0 {
+		t.Errorf("%d tokens were embedded again", n)
+	}
+	actions := testenv.Value[string](s.db,
+		"SELECT string_agg(DISTINCT action || ' ' || result, ', ' ORDER BY action || ' ' || result) FROM embedsidecar.audit")
+	s.has(actions, "reload done", "reload refused")
+	if d.cmd.Process.Pid != pid {
+		t.Error("it is another process")
+	}
+	d.end(syscall.SIGTERM, 0)
+	s.run(0, "verify", "--deep", "10", "--config", file)
+}
+
+// A file that changes while the sidecar starts is taken over, too.
+func TestRun_AFileThatChangesDuringTheStartIsTakenOver(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	conn, err := s.db.Pool.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Release()
+	if err := testenv.Migrate(t.Context(), conn); err != nil {
+		t.Fatal(err)
+	}
+	do := func(sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	do("BEGIN; LOCK TABLE embedsidecar.init_lock IN EXCLUSIVE MODE")
+	file := s.configured(liveDocs)
+	d := s.start("--config", file)
+	d.logged("set-up waits for another", "reason")
+	s.rewrite(file, liveDocs, liveBodies)
+	do("COMMIT")
+	s.stands("bodies", health.UpToDate)
+	d.end(syscall.SIGTERM, 0)
+}
+
+// What is configured is written down again where it got lost, and what ended long ago is forgotten.
+func TestRun_TheConfigurationIsWrittenDownForAsLongAsItIsInForce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	d := s.start("--config", s.configured(liveDocs))
+	s.stands("docs", health.UpToDate)
+	s.db.MustExec(`DELETE FROM embedsidecar.configured;
+		INSERT INTO embedsidecar.configured (slot_name, instance, session_name, loaded_at)
+		SELECT 's', name, name, now() - age::interval FROM (VALUES ('old', '2 days'), ('new', '1 hour')) AS v (name, age)`)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		names := testenv.Value[string](s.db, `SELECT string_agg(coalesce(nullif(digests, '{}') ->> 'docs', instance), ' ')
+			FROM embedsidecar.configured`)
+		return !strings.Contains(names, "old") && strings.Count(names, " ") == 1, names
+	})
+	d.end(syscall.SIGTERM, 0)
+}
+
+// refused waits until the configuration is refused for a reason that has a word, wherever that is told.
+func (s *stage) refused(d *daemon, word string) {
+	s.t.Helper()
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
+		why := testenv.Value[string](s.db, `SELECT coalesce((SELECT reason FROM embedsidecar.configuration
+			WHERE subject = 'file' AND state = 'refused'), '')`)
+		return strings.Contains(why, word), why
+	})
+	if got := testenv.Value[string](s.db, "SELECT state FROM embedsidecar.plan() WHERE subject = 'file'"); got != "refused" {
+		s.t.Errorf("embedsidecar.plan() says %q", got)
+	}
+	stdout, _ := s.run(0, "status")
+	s.has(stdout, "configuration", word)
+	s.has(d.text(), "configuration refused: the one before stays in force")
+}
+
+// What a file would change is told before, and done when that is wanted; a sidecar that runs is told by a command or
+// over HTTP.
+func TestApply_DoesWhatPlanShows(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	folder := filepath.Join(t.TempDir(), "control")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s.set("EMBEDSIDECAR_CONTROL_DIR=" + folder)
+	file := s.configured(liveDocs)
+	plan := func(args ...string) control.Configured {
+		stdout, _ := s.run(0, append(append([]string{"plan", "-o", "json"}, args...), "--config", file)...)
+		return decoded[control.Configured](t, stdout)
+	}
+	told := plan()
+	if told.State != control.Planned || len(told.Costs) != 1 || told.Costs[0].Texts != 3 || len(told.Steps) == 0 {
+		t.Fatalf("%+v", told)
+	}
+	if testenv.Value[bool](s.db, "SELECT to_regclass('embedsidecar.pipeline') IS NOT NULL") {
+		t.Fatal("a plan has set something up")
+	}
+	_, stderr := s.run(0, "apply", "--config", file)
+	s.has(stderr, "nothing was done: --yes does it")
+	s.run(0, "apply", "--config", file, "--yes")
+	told = plan()
+	if len(told.Steps) != 0 || len(told.Removed) != 0 || told.State != control.Unchanged {
+		t.Errorf("after it was applied: %+v", told)
+	}
+	// What is in the way is told with its status, by both.
+	nowhere := s.configured(strings.Replace(liveDocs, "public.docs", "public.nowhere", 1))
+	for _, command := range []string{"plan", "apply"} {
+		_, stderr := s.run(exitUsage, command, "--config", nowhere)
+		s.has(stderr, "nowhere")
+		stdout, _ := s.run(exitUsage, command, "--config", nowhere, "-o", "json")
+		if told := decoded[control.Configured](t, stdout); told.State != control.Refused || told.Reason == "" {
+			t.Errorf("%s: %+v", command, told)
+		}
+	}
+	s.run(exitUsage, "plan", "--config", s.configured("name: docs\nwrong: 1"))
+	s.rewrite(file, liveBodies)
+	told = plan()
+	if len(told.Removed) != 1 || told.Removed[0] != "docs" || len(told.Lost) != 1 || len(told.Costs) != 1 {
+		t.Errorf("%+v", told)
+	}
+	s.run(0, "apply", "--config", file, "--yes")
+	audit := testenv.Value[string](s.db, "SELECT string_agg(action, ' ' ORDER BY audit_id) FROM embedsidecar.audit")
+	s.has(audit, "apply")
+
+	tokens := filepath.Join(t.TempDir(), "tokens")
+	secret, _ := s.run(0, "token", "create", "ops", "--role", "admin", "--tokens-file", tokens)
+	d := s.start("--config", file, "--admin-listen", "127.0.0.1:0", "--tokens-file", tokens)
+	door := &doors{
+		stage: s, token: strings.TrimSpace(secret),
+		base: "http://" + d.logged("administrators are answered", "address") + "/api/v1",
+	}
+	s.stands("bodies", health.UpToDate)
+	answers := func(method, path string, want string) (told control.Configured) {
+		t.Helper()
+		body := door.ask(method, path, "")
+		if err := json.Unmarshal([]byte(body), &told); err != nil || told.State != want {
+			t.Errorf("%s %s: %s, want %s", method, path, body, want)
+		}
+		return told
+	}
+	answers(http.MethodGet, "/plan", control.Unchanged)
+	answers(http.MethodPost, "/reload", control.Unchanged)
+	stdout, _ := s.run(0, "reload", "-o", "json")
+	s.has(stdout, `"unchanged"`)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// What truly needs a restart is named, and all else is taken over.
+	if err := os.WriteFile(file, append(text, "log: {level: debug}\nthreads: 1\n"...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		list := testenv.Value[string](s.db, `SELECT coalesce(string_agg(name, ' '), '') FROM embedsidecar.plan()
+			WHERE state = 'needs_restart'`)
+		return list == "log.level", list
+	})
+	s.run(0, "uninstall", "bodies", "--yes")
+	s.has(testenv.Value[string](s.db, "SELECT string_agg(action, ' ' ORDER BY audit_id) FROM embedsidecar.audit"),
+		"uninstall", "reload")
+	d.end(syscall.SIGTERM, 0)
+}

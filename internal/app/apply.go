@@ -1,0 +1,150 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
+	"github.com/embedsidecar/embedsidecar/queue"
+)
+
+// Apply sets up what is configured, and takes away what this file had and has no more; or says what that would do. What
+// was found is there beside an error, too; without a state nothing was.
+func Apply(ctx context.Context, n Options, dry bool) (told control.Configured, err error) {
+	done, err := SetUp(ctx, n, SetUpOptions{DryRun: dry, Estimate: dry, Applies: true})
+	if !done.Begun {
+		return told, err
+	}
+	told = control.Configured{Instance: n.Config.Instance, File: fileOf(n.Config), State: control.Taken}
+	for i := range done.Steps {
+		told.Steps = append(told.Steps, done.Steps[i].What)
+	}
+	told.Warnings = done.Warnings
+	for i := range done.Estimates {
+		told.Costs = append(told.Costs, costOf(&done.Estimates[i]))
+	}
+	for _, why := range done.Unestimated {
+		told.Warnings = append(told.Warnings, n.Redact(database.Words(why)))
+	}
+	if err == nil {
+		err = takeAwayOld(ctx, n, done.Others, dry, &told)
+	}
+	switch {
+	case err != nil && !dry && len(told.Steps) > 0:
+		told.State, told.Reason, told.Hints = control.Halfway, n.Redact(database.Words(err)), problem.Hints(err)
+	case err != nil:
+		told.State, told.Reason, told.Hints = control.Refused, n.Redact(database.Words(err)), problem.Hints(err)
+	case len(told.Steps)+len(told.NeedsRestart) == 0:
+		told.State = control.Unchanged
+	case dry:
+		told.State = control.Planned
+	}
+	return told.Filled(), err
+}
+
+// takeAwayOld takes away the pipelines that this file had and has no more, and says what waits for the next start of
+// sidecars that run.
+func takeAwayOld(ctx context.Context, n Options, others []string, dry bool, told *control.Configured) error {
+	open := connection.Opener{Config: n.Config, Log: n.Log}
+	pool, err := open.Pool(ctx, connection.Few)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if old := catalog.CheckVersion(ctx, pool); dry && problem.Of(old) == problem.NotSetUp {
+		return nil // there is nothing of before, or nobody can tell before the schema is upgraded
+	}
+	if told.NeedsRestart, err = needRestart(ctx, n, pool); err != nil {
+		return err
+	}
+	for _, name := range others {
+		ours, err := ofFile(ctx, n, pool, name)
+		if err != nil {
+			return err
+		}
+		if !ours {
+			told.Warnings = append(told.Warnings, Unconfigured(name))
+			continue
+		}
+		done, err := uninstall.Pipeline(ctx, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry, Log: n.Log})
+		if err != nil {
+			return err
+		}
+		told.Removed, told.Steps = append(told.Removed, name), append(told.Steps, done.SQL...)
+		told.Lost = append(told.Lost, lost(name, done))
+	}
+	if len(told.Removed) > 0 && !dry {
+		if _, err := queue.DropLeftovers(ctx, pool); err != nil {
+			told.Warnings = append(told.Warnings, "leftovers of removed pipelines go later: a sidecar takes them away")
+		}
+	}
+	return nil
+}
+
+// ofFile reports whether a pipeline was set up by the file that is configured here, and is configured by no sidecar
+// with another file.
+func ofFile(ctx context.Context, n Options, pool *pgxpool.Pool, name string) (ours bool, err error) {
+	if n.Config.File() == "" {
+		return false, nil
+	}
+	err = pool.QueryRow(ctx, `SELECT p.origin = $2 AND NOT EXISTS (SELECT FROM embedsidecar.configured AS c
+			WHERE c.file <> $2 AND c.digests ? $1 AND embedsidecar.lives(c))
+		FROM embedsidecar.pipeline AS p WHERE p.name = $1`, name, fileOf(n.Config)).Scan(&ours)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look up pipeline %q: %w", name, err)
+	}
+	return ours, nil
+}
+
+// needRestart returns the settings of this file that sidecars with it have otherwise, and take over at a start only.
+func needRestart(ctx context.Context, n Options, pool *pgxpool.Pool) (names []string, err error) {
+	type setting struct {
+		Setting, Value, Origin string
+	}
+	rows, err := pool.Query(ctx, `SELECT c.settings FROM embedsidecar.configured AS c
+		WHERE c.slot_name = $1 AND c.file = $2 AND embedsidecar.lives(c)`, n.Config.Slot.Name, fileOf(n.Config))
+	if err != nil {
+		return nil, fmt.Errorf("ask what sidecars are configured with: %w", err)
+	}
+	lists, err := pgx.CollectRows(rows, pgx.RowTo[[]setting])
+	if err != nil {
+		return nil, fmt.Errorf("ask what sidecars are configured with: %w", err)
+	}
+	file, now := n.Config.File()+":", map[string]string{}
+	for _, s := range n.Config.Show(false) {
+		if strings.HasPrefix(s.Origin, file) {
+			now[s.Path] = n.Redact(s.Value)
+		}
+	}
+	for _, list := range lists {
+		then := map[string]string{}
+		for _, s := range list {
+			then[s.Setting] = s.Value
+			if _, still := now[s.Setting]; !still && strings.HasPrefix(s.Origin, file) && config.AtStart(s.Setting) {
+				names = append(names, s.Setting)
+			}
+		}
+		for name, value := range now {
+			if config.AtStart(name) && then[name] != value {
+				names = append(names, name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
+}

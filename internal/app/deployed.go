@@ -1,0 +1,237 @@
+package app
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// followAfter is for how long no sidecar may have been seen with a newer definition before that of one that runs is
+// taken for what is wanted: in a rolling replacement a newer one may be away for a moment.
+const followAfter = 30 * time.Second
+
+// trouble is why a pipeline does not work as it is configured.
+type trouble struct {
+	Reason string   `json:"reason"`
+	Hints  []string `json:"hints"`
+	Schema string   `json:"table_schema"`
+	Table  string   `json:"table_name"`
+	Model  string   `json:"model"`
+	Plugin string   `json:"plugin"`
+
+	left bool // it works, as it is set up
+}
+
+// deployed is what became of the configured pipelines. It is safe for concurrent use, but for settled, failed and
+// tried.
+type deployed struct {
+	settled bool      // the start is over
+	failed  error     // of the last set-up: why some pipelines wait
+	tried   time.Time // when those that wait were tried last
+
+	mu       sync.Mutex
+	row      int64 // where the database has it; 0: nowhere yet
+	specs    map[string]pipeline.Spec
+	problems map[string]trouble
+	kept     map[string]int32 // versions of newer definitions that were found and left, by pipeline
+	seen     map[held]time.Time
+	refused  error    // why a later configuration is not taken over; nil: there is none
+	restart  []string // settings that wait for the next start
+	taken    bool     // it is to be written down that the configuration was taken over now
+	told     bool     // the database was told what is configured
+}
+
+// held is a definition of a pipeline.
+type held struct{ pipeline, digest string }
+
+// configure begins with what is configured.
+func (d *deployed) configure(specs []pipeline.Spec) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.specs, d.problems, d.kept = map[string]pipeline.Spec{}, map[string]trouble{}, map[string]int32{}
+	for _, spec := range specs {
+		d.specs[spec.Name] = spec
+	}
+}
+
+// fails notes why a pipeline does not work as it is configured; nil: nothing is known of that.
+func (d *deployed) fails(spec pipeline.Spec, err error) {
+	if err != nil {
+		d.says(spec, database.Words(err), problem.Hints(err), false)
+	}
+}
+
+func (d *deployed) says(spec pipeline.Spec, reason string, hints []string, left bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.problems[spec.Name] = trouble{
+		Reason: reason, Hints: append([]string{}, hints...), Schema: spec.Schema, Table: spec.Table, Model: spec.Model,
+		Plugin: resolve.PluginOf(spec), left: left,
+	}
+}
+
+// keeps notes what a set-up has left as it is set up, and forgets what it has mended.
+func (d *deployed) keeps(specs []pipeline.Spec, kept map[string]string) {
+	for _, spec := range specs {
+		if why, is := kept[spec.Name]; is {
+			d.says(spec, why, []string{
+				"while a sidecar with the newer configuration runs; when none has for " + followAfter.String() +
+					", this one is followed", "embedsidecar apply sets it up as a configuration has it, at once",
+			}, true)
+			continue
+		}
+		d.mu.Lock()
+		delete(d.problems, spec.Name)
+		d.mu.Unlock()
+	}
+}
+
+// sick returns the pipelines that do not work as they are configured.
+func (d *deployed) sick() []pipeline.Spec {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var list []pipeline.Spec
+	for _, name := range slices.Sorted(maps.Keys(d.problems)) {
+		list = append(list, d.specs[name])
+	}
+	return list
+}
+
+// digests are the definitions that are configured, by the names of their pipelines.
+func (d *deployed) digests() map[string]string {
+	list := map[string]string{}
+	for name, spec := range d.specs {
+		list[name] = resolve.Digest(spec)
+	}
+	return list
+}
+
+// declare writes down what is configured here, for others and for whoever asks how it stands. That it cannot be written
+// is no reason not to work.
+func (n *Database) declare(ctx context.Context, pool *pgxpool.Pool) {
+	d, c := &n.deployed, n.config()
+	settings := []map[string]string{}
+	for _, s := range c.Show(false) {
+		settings = append(settings, map[string]string{"setting": s.Path, "value": n.o.Redact(s.Value), "origin": s.Origin})
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	refused, hints := "", []string{}
+	if d.refused != nil {
+		refused, hints = n.o.Redact(database.Words(d.refused)), append(hints, problem.Hints(d.refused)...)
+	}
+	problems := map[string]trouble{}
+	for name, t := range d.problems {
+		t.Reason = n.o.Redact(t.Reason)
+		problems[name] = t
+	}
+	err := pool.QueryRow(ctx, sqlfiles.Query("declare_configuration"), pgx.StrictNamedArgs{
+		"me": d.row, "slot": c.Slot.Name, "instance": c.Instance, "file": fileOf(c), "digests": d.digests(),
+		"problems": problems, "settings": settings, "refused": refused, "hints": hints,
+		"restart": append([]string{}, d.restart...), "taken": d.taken,
+	}).Scan(&d.row)
+	if d.told = err == nil; d.told {
+		d.taken = false
+	} else if ctx.Err() == nil {
+		n.o.Log.WarnContext(ctx, "the database is not told what is configured here", "error", err)
+	}
+}
+
+// redeclare is declare where that failed, or where the row is gone: this sidecar was away for a day.
+func (n *Database) redeclare(ctx context.Context, pool *pgxpool.Pool) {
+	n.deployed.mu.Lock()
+	there, row := n.deployed.told, n.deployed.row
+	n.deployed.mu.Unlock()
+	if there {
+		err := pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.configured WHERE configured_id = $1)", row).
+			Scan(&there)
+		if err != nil {
+			return // it is asked again soon
+		}
+	}
+	if !there {
+		n.declare(ctx, pool)
+	}
+}
+
+// undeclare takes back what declare has written.
+func (n *Database) undeclare(ctx context.Context, pool *pgxpool.Pool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
+	defer cancel()
+	n.deployed.mu.Lock()
+	row := n.deployed.row
+	n.deployed.mu.Unlock()
+	if row == 0 {
+		return
+	}
+	_, err := pool.Exec(ctx, "DELETE FROM embedsidecar.configured WHERE configured_id = $1", row)
+	if err != nil {
+		n.o.Log.DebugContext(ctx, "what was configured here stays written down", "error", err)
+	}
+}
+
+// own writes down which file the pipelines are of.
+func (n *Database) own(ctx context.Context, pool *pgxpool.Pool) {
+	file := fileOf(n.config())
+	if file == "" {
+		return
+	}
+	n.deployed.mu.Lock()
+	names := slices.Collect(maps.Keys(n.deployed.specs))
+	n.deployed.mu.Unlock()
+	_, err := pool.Exec(ctx, `UPDATE embedsidecar.pipeline SET origin = $1
+		WHERE name = ANY ($2) AND slot_name = $3 AND origin <> $1`, file, names, n.config().Slot.Name)
+	if err != nil && ctx.Err() == nil {
+		n.o.Log.DebugContext(ctx, "the file of pipelines is not written down", "error", err)
+	}
+}
+
+// others asks which definitions the other sidecars have that run. unknown: some does not say.
+func (n *Database) others(ctx context.Context, pool *pgxpool.Pool) (definitions map[held]bool, unknown bool,
+	err error,
+) {
+	n.deployed.mu.Lock()
+	me := n.deployed.row
+	n.deployed.mu.Unlock()
+	list, err := database.Collect(ctx, pool, "held_definitions", pgx.RowTo[map[string]string],
+		pgx.StrictNamedArgs{"slot": n.config().Slot.Name, "me": me})
+	definitions = map[held]bool{}
+	for _, digests := range list {
+		unknown = unknown || digests == nil
+		for name, digest := range digests {
+			definitions[held{name, digest}] = true
+		}
+	}
+	return definitions, unknown, err
+}
+
+// holders returns what tells whether the definition that a pipeline has is that of another sidecar which runs, or ran
+// a moment ago. At the start, and when a configuration comes, a definition that no other sidecar has is given up at
+// once. Later it stays where it was never another's: someone has set it up by hand since.
+func (n *Database) holders(ctx context.Context, pool *pgxpool.Pool, fresh bool) func(name, digest string) bool {
+	theirs, unknown, err := n.others(ctx, pool)
+	unknown = unknown || err != nil && !fresh // before the schema is there nothing is held
+	d, now := &n.deployed, time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for h := range theirs {
+		d.seen[h] = now
+	}
+	return func(name, digest string) bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		seen, ever := d.seen[held{name, digest}]
+		return unknown || theirs[held{name, digest}] || ever && now.Sub(seen) < followAfter || !ever && !fresh
+	}
+}

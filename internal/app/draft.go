@@ -1,0 +1,168 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
+)
+
+// draft is a configuration that is to take the place of the one in force, with what was found out of it. Nothing was
+// changed for it.
+type draft struct {
+	cfg       *config.Config  // with settings that take effect at a start as they are in force
+	plugins   *embedders.Pool // nil: nothing was started
+	specs     []pipeline.Spec
+	described map[string]embed.Description
+	ours      []pipeline.Pipeline // that are set up
+	told      control.Configured
+}
+
+// unchanged reports whether the configuration says what is in force.
+func (d *draft) unchanged() bool { return len(d.told.Changed) == 0 }
+
+// draft looks at the configuration as it is written down now, and finds every reason not to take it over. What could
+// not work before, and is as it was, is none.
+func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
+	d = &draft{told: control.Configured{Instance: n.config().Instance, File: fileOf(n.config())}}
+	next, err := n.o.Reread()
+	if err != nil {
+		return d, err
+	}
+	d.told.Changed, d.told.NeedsRestart = n.config().Changes(next)
+	if d.cfg = next.Keeping(n.config()); d.unchanged() {
+		return d, nil
+	}
+	if len(d.cfg.Pipelines) == 0 && len(n.config().Pipelines) > 0 {
+		return d, problem.New(problem.Usage, errors.New("the configuration has no pipeline any more"),
+			"embedsidecar uninstall PIPELINE takes one away")
+	}
+	if d.ours, err = lookup.StoredBy(ctx, &n.loader, r.p.work, d.cfg.Slot.Name); err != nil {
+		return d, err
+	}
+	source := n.embedders()
+	source.Config = d.cfg
+	d.specs, d.plugins = lookup.Configured(d.cfg, d.ours), n.plugins.Next(source)
+	described, failed := d.plugins.DescribeEach(ctx, d.specs)
+	d.described = described
+	able, err := n.tolerated(d.specs, failed)
+	if err != nil || r.o.NoInit || r.o.Role == Stream {
+		return d, err
+	}
+	if err := n.rehearse(ctx, r, d, able); err != nil {
+		return d, err
+	}
+	return d, n.removals(ctx, r, d)
+}
+
+// tolerated returns the pipelines that have not failed. It fails where one has that was well, or is configured in
+// another way now.
+func (n *Database) tolerated(specs []pipeline.Spec, failed map[string]error) (able []pipeline.Spec, err error) {
+	n.deployed.mu.Lock()
+	defer n.deployed.mu.Unlock()
+	var problems []error
+	for _, spec := range specs {
+		was, known := n.deployed.specs[spec.Name]
+		_, sick := n.deployed.problems[spec.Name]
+		same := known && sick && lookup.SameEnds(was, spec) && resolve.Digest(was) == resolve.Digest(spec)
+		switch err := failed[spec.Name]; {
+		case err == nil:
+			able = append(able, spec)
+		case !same:
+			problems = append(problems, err)
+		}
+	}
+	return able, errors.Join(problems...)
+}
+
+// rehearse plans the set-up.
+func (n *Database) rehearse(ctx context.Context, r *run, d *draft, able []pipeline.Spec) error {
+	for {
+		done, err := Initialize(ctx, d.cfg, n.o.Log, setup.Options{
+			Pool: r.p.owner(), Specs: able, Descriptions: d.described, NoChange: r.o.NoChange, Starting: true, DryRun: true,
+			Held: n.holders(ctx, r.p.work, true),
+		})
+		if err == nil {
+			err = done.Refused
+		}
+		sick := refusal.Culprits(err)
+		if err != nil && len(sick) == 0 {
+			return err
+		}
+		rest, failed := n.tolerated(able, sick)
+		if failed != nil {
+			return err // with all that stands in the way
+		}
+		if able = rest; len(sick) > 0 {
+			continue
+		}
+		d.told.Warnings = done.Warnings
+		for i := range done.Steps {
+			d.told.Steps = append(d.told.Steps, done.Steps[i].What)
+		}
+		return nil
+	}
+}
+
+// removals finds the pipelines that this configuration had, and that none has any more.
+func (n *Database) removals(ctx context.Context, r *run, d *draft) error {
+	n.deployed.mu.Lock()
+	var gone []pipeline.Spec
+	for name, was := range n.deployed.specs {
+		if lookup.Find(d.ours, name) >= 0 && !slices.ContainsFunc(d.specs, func(s pipeline.Spec) bool {
+			return s.Name == name || lookup.SameEnds(s, was)
+		}) {
+			gone = append(gone, was)
+		}
+	}
+	n.deployed.mu.Unlock()
+	if len(gone) == 0 {
+		return nil
+	}
+	theirs, unknown, err := n.others(ctx, r.p.work)
+	if err != nil {
+		return err
+	}
+	for _, spec := range gone {
+		var origin string
+		err := r.p.work.QueryRow(ctx, "SELECT origin FROM embedsidecar.pipeline WHERE name = $1", spec.Name).Scan(&origin)
+		if errors.Is(err, pgx.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("look up pipeline %q: %w", spec.Name, err)
+		}
+		kept := unknown || origin != fileOf(d.cfg)
+		for h := range theirs {
+			kept = kept || h.pipeline == spec.Name
+		}
+		if kept {
+			d.told.Warnings = append(d.told.Warnings, Unconfigured(spec.Name))
+			continue
+		}
+		would, err := uninstall.Pipeline(ctx, uninstall.PipelineOptions{
+			Pool: r.p.owner(), Pipeline: spec.Name, DryRun: true, Log: n.o.Log,
+		})
+		if err != nil {
+			return err
+		}
+		d.told.Removed = append(d.told.Removed, spec.Name)
+		d.told.Steps = append(d.told.Steps, would.SQL...)
+		d.told.Lost = append(d.told.Lost, lost(spec.Name, would))
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
+	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// note writes into the audit what became of a configuration.
+func note(ctx context.Context, pool *pgxpool.Pool, action, by string, told control.Configured, failed error) error {
+	return noteOf(ctx, pool, action, "", by, told, failed)
+}
+
+// noteOf is note for one pipeline, or for all.
+func noteOf(ctx context.Context, pool *pgxpool.Pool, action, pipeline, by string, told control.Configured, failed error,
+) error {
+	var one *string
+	if pipeline != "" {
+		one = &pipeline
+	}
+	result := "done"
+	if failed != nil {
+		result = "refused"
+	}
+	const most = 3000 // bytes: what the audit takes, with a rest for names
+	told = told.Short(most).Filled()
+	_, err := pool.Exec(ctx, sqlfiles.Query("note_setup"), pgx.StrictNamedArgs{
+		"action": action, "pipeline": one, "result": result, "said_by": by, "arguments": map[string]any{
+			"file": told.File, "changed": told.Changed, "needs_restart": told.NeedsRestart, "removed": told.Removed,
+			"steps": told.Steps, "reason": told.Reason,
+		},
+	})
+	return err
+}
+
+// costOf is an estimate as doors tell it.
+func costOf(e *estimate.Estimate) control.Cost {
+	return control.Cost{
+		Pipeline: e.Pipeline, Rows: e.Rows, Texts: e.Texts, Tokens: e.Tokens, Price: e.Price, Line: e.Line(),
+	}
+}
+
+// lost says what goes with a pipeline.
+func lost(name string, would uninstall.Removed) string {
+	if len(would.Kept) == 0 {
+		return fmt.Sprintf("pipeline %q: its tasks, its history, and what is known of each row", name)
+	}
+	return fmt.Sprintf("pipeline %q: its tasks and its history; vectors stay in %s", name, would.Kept[0])
+}
+
+// fileOf is the whole path of the file of a configuration; "": there is none.
+func fileOf(c *config.Config) string {
+	if c.File() == "" {
+		return ""
+	}
+	if path, err := filepath.Abs(c.File()); err == nil {
+		return path
+	}
+	return c.File()
+}
+
+// estimated estimates the backfill of a pipeline.
+func estimated(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, spec pipeline.Spec,
+	about embed.Description, price float64,
+) (estimate.Estimate, error) {
+	by, err := plugins.Get(spec.Plugin, spec.Model)
+	if err != nil {
+		return estimate.Estimate{}, err
+	}
+	return estimate.Make(ctx, estimate.Options{DB: pool, Spec: spec, About: about, By: by, Price: price})
+}

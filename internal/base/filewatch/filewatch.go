@@ -1,0 +1,134 @@
+// Package filewatch tells when a file has other content: written in place, replaced by another (as editors do), or
+// reached by a symbolic link that leads elsewhere now (as in a volume of Kubernetes).
+package filewatch
+
+import (
+	"context"
+	"crypto/sha256"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// quiet is for how long nothing may happen before the file is read: whoever writes it may not be done.
+	quiet = 500 * time.Millisecond
+	// atMost is how long that is waited for.
+	atMost = 5 * time.Second
+	// lookEvery is how often the file is looked at without an event: not every file system tells of changes.
+	lookEvery = 10 * time.Second
+	// most is how much of the file is compared.
+	most = 8 << 20
+)
+
+// Each calls do, one call at a time, at the beginning, for what came before it, and whenever a file has other content
+// than before, until ctx ends. A file that is gone or cannot be read has other content, too.
+func Each(ctx context.Context, path string, log *slog.Logger, do func(ctx context.Context)) {
+	w := &watch{path: path, log: log}
+	w.open(ctx)
+	defer w.close()
+	before := sum(path)
+	do(ctx)
+	for w.wait(ctx) {
+		w.open(ctx)
+		if now := sum(path); now != before {
+			before = now
+			do(ctx)
+		}
+	}
+}
+
+// watch is what tells of events around a file.
+type watch struct {
+	path    string
+	log     *slog.Logger
+	watcher *fsnotify.Watcher // nil: there is none
+	folders []string
+	told    bool
+}
+
+// open watches the folders in which the path, or what it leads to, may be replaced.
+func (w *watch) open(ctx context.Context) {
+	folders := []string{filepath.Dir(w.path)}
+	if target, err := filepath.EvalSymlinks(w.path); err == nil && filepath.Dir(target) != folders[0] {
+		folders = append(folders, filepath.Dir(target))
+	}
+	if w.watcher != nil && len(folders) == len(w.folders) && folders[len(folders)-1] == w.folders[len(folders)-1] {
+		return
+	}
+	w.close()
+	watcher, err := fsnotify.NewWatcher()
+	if err == nil {
+		w.watcher, w.folders = watcher, folders
+		for _, folder := range folders {
+			if err = watcher.Add(folder); err != nil {
+				break
+			}
+		}
+	}
+	if err != nil && !w.told {
+		w.told = true
+		w.log.WarnContext(ctx, "changes of a file are not told at once: it is looked at from time to time",
+			"file", w.path, "every", lookEvery.String(), "error", err)
+	}
+}
+
+func (w *watch) close() {
+	if w.watcher != nil {
+		_ = w.watcher.Close()
+		w.watcher = nil
+	}
+}
+
+// wait returns when something may have happened and nothing does any more, or from time to time; false: ctx has ended.
+func (w *watch) wait(ctx context.Context) bool {
+	look := time.NewTimer(lookEvery)
+	defer look.Stop()
+	var events chan fsnotify.Event
+	var problems chan error
+	if w.watcher != nil {
+		events, problems = w.watcher.Events, w.watcher.Errors
+	}
+	var still, late <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-look.C:
+			return true
+		case <-still:
+			return true
+		case <-late:
+			return true
+		case err := <-problems:
+			w.log.DebugContext(ctx, "events of a file may be missing: it is looked at", "file", w.path, "error", err)
+			return true
+		case <-events:
+			still = time.After(quiet)
+			if late == nil {
+				late = time.After(atMost)
+			}
+		}
+	}
+}
+
+// sum tells one content from another; without one it is that of the error. A pipe is not read: that may take for ever.
+func sum(path string) (hash [sha256.Size]byte) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return sha256.Sum256([]byte(info.Mode().Type().String()))
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return sha256.Sum256([]byte(err.Error()))
+	}
+	defer func() { _ = f.Close() }()
+	content := sha256.New()
+	if _, err := io.Copy(content, io.LimitReader(f, most)); err != nil {
+		return sha256.Sum256([]byte(err.Error()))
+	}
+	return [sha256.Size]byte(content.Sum(nil))
+}

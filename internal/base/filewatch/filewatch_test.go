@@ -1,0 +1,126 @@
+package filewatch_test
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/filewatch"
+)
+
+// follow watches a path and returns the contents that were told, in their order.
+func follow(t *testing.T, path string) <-chan string {
+	t.Helper()
+	told, began := make(chan string, 10), make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		close(began)
+		filewatch.Each(ctx, path, slog.New(slog.DiscardHandler), func(context.Context) {
+			content, err := os.ReadFile(path)
+			if err != nil {
+				content = []byte("no file")
+			}
+			told <- string(content)
+		})
+	}()
+	<-began
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return told
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// is waits until a content is told: what is written before it may be told, too, or not.
+func is(t *testing.T, told <-chan string, want string) {
+	t.Helper()
+	for got := range told {
+		if got == want {
+			return
+		}
+	}
+}
+
+func TestEach_TellsOfAFileHoweverItIsChanged(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	write := func(path, content string) { must(t, os.WriteFile(path, []byte(content), 0o600)) }
+	write(path, "one")
+	told := follow(t, path)
+	write(path, "two")
+	is(t, told, "two")
+	write(path+"~", "three")
+	must(t, os.Rename(path+"~", path))
+	is(t, told, "three")
+	must(t, os.Remove(path))
+	is(t, told, "no file")
+	write(path, "four")
+	is(t, told, "four")
+	must(t, os.Remove(path))
+	must(t, os.Mkdir(path, 0o700))
+	is(t, told, "no file")
+}
+
+// A volume of Kubernetes has the file behind two links, of which one is replaced.
+func TestEach_FollowsLinksThatAreReplaced(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	version := func(name, content string) {
+		must(t, os.Mkdir(filepath.Join(dir, name), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, name, "file"), []byte(content), 0o600))
+		must(t, os.Symlink(name, filepath.Join(dir, "..data_tmp")))
+		must(t, os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")))
+	}
+	version("..one", "one")
+	path := filepath.Join(dir, "file")
+	must(t, os.Symlink(filepath.Join("..data", "file"), path))
+	told := follow(t, path)
+	version("..two", "two")
+	is(t, told, "two")
+	version("..three", "three")
+	is(t, told, "three")
+}
+
+// A pipe in the place of the file is not read: nobody might ever write to it. What takes its place is told of.
+func TestEach_WaitsForNoPipe(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(path, []byte("one"), 0o600))
+	told := make(chan fs.FileMode, 10)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go filewatch.Each(ctx, path, slog.New(slog.DiscardHandler), func(context.Context) {
+		if info, err := os.Stat(path); err == nil {
+			told <- info.Mode().Type()
+		}
+	})
+	<-told // what was there at the beginning
+	must(t, syscall.Mkfifo(path+"~", 0o600))
+	must(t, os.Rename(path+"~", path))
+	for mode := range told {
+		if mode == fs.ModeNamedPipe {
+			break
+		}
+	}
+	must(t, os.WriteFile(path+"~", []byte("two"), 0o600))
+	must(t, os.Rename(path+"~", path))
+	for mode := range told {
+		if mode.IsRegular() {
+			break
+		}
+	}
+}

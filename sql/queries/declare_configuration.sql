@@ -1,0 +1,27 @@
+-- declare_configuration: write down what a sidecar is configured with and what became of it, in its row @me, or in a
+-- new one in place of that of one of its name that has ended; rows of others that ended a day ago go. With @taken it
+-- was taken over now.
+-- Rows: one, the number. Locks: the row. Index: primary key.
+WITH before AS (
+    DELETE FROM embedsidecar.configured AS c
+    WHERE  c.configured_id <> @me AND (c.session_name = current_setting('application_name')
+           OR c.loaded_at < clock_timestamp() - interval '1 day' AND NOT embedsidecar.lives(c)
+              AND NOT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.session_name = c.session_name))
+), kept AS (
+    UPDATE embedsidecar.configured AS c
+    SET    file = @file, digests = @digests, problems = @problems, settings = @settings, refused = @refused,
+           hints = @hints, restart = @restart,
+           loaded_at = CASE WHEN @taken THEN clock_timestamp() ELSE c.loaded_at END,
+           refused_at = CASE WHEN @refused = '' THEN NULL WHEN c.refused = @refused THEN c.refused_at
+               ELSE clock_timestamp() END
+    WHERE  c.configured_id = @me
+    RETURNING c.configured_id
+), new AS (
+    INSERT INTO embedsidecar.configured (slot_name, instance, session_name, file, digests, problems, settings,
+        refused, hints, restart)
+    SELECT @slot::text::name, @instance, current_setting('application_name'), @file, @digests, @problems, @settings,
+           @refused, @hints, @restart
+    WHERE  NOT EXISTS (SELECT FROM kept)
+    RETURNING configured_id
+)
+SELECT configured_id FROM kept UNION ALL SELECT configured_id FROM new;

@@ -1,0 +1,8 @@
+-- other_definitions: the pipelines of @slot that are set up otherwise than @digests, by name, has them: the digest of
+-- the definition that is set up (empty: of before there were digests) and its version.
+-- Rows: one for each. Locks: none. Index: the name of a pipeline.
+SELECT p.name, p.definition_version,
+       coalesce((SELECT d.key FROM jsonb_each_text(p.definitions) AS d
+           WHERE d.value::integer = p.definition_version LIMIT 1), '') AS digest
+FROM   jsonb_each_text(@digests) AS m JOIN embedsidecar.pipeline AS p ON p.name = m.key
+WHERE  p.slot_name = @slot::text::name AND (p.definitions ->> m.value)::integer IS DISTINCT FROM p.definition_version;
