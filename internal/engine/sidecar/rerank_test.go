@@ -80,7 +80,7 @@ func TestSQL_RerankIsTheOrderOfTheScores(t *testing.T) {
 		for name, text := range map[string]func(i int) string{
 			"docs":   func(i int) string { return fmt.Sprint("text ", i) },
 			"beside": func(i int) string { return fmt.Sprintf("title %d\n\nbody\n\n%t", i, i%2 == 0) },
-			"said":   func(i int) string { return fmt.Sprint("TEXT ", i, 10/(i-999)) },
+			"said":   func(i int) string { return fmt.Sprintf("TEXT %d%d", i, 10/(i-999)) },
 		} {
 			want := ranked("which one", 101, 130, text)
 			if got, err := find(name, "which one", 30, 0, 30); err != nil || !slices.Equal(got, want) {
