@@ -61,7 +61,8 @@ func TestRerank_BelievesNoWrongCount(t *testing.T) {
 	if scores, err := NewService(s, 0).Rerank(t.Context(), "q", []string{"", " "}); err != nil || len(scores) != 2 {
 		t.Errorf("nothing to send: %v, %v", scores, err)
 	}
-	if _, err := NewService(struct{ Embedder }{}, 0).Rerank(t.Context(), "q", []string{"a"}); !errors.Is(err, ErrNoReranker) {
+	plain := NewService(struct{ Embedder }{}, 0)
+	if _, err := plain.Rerank(t.Context(), "q", []string{"a"}); !errors.Is(err, ErrNoReranker) {
 		t.Errorf("no reranker: %v", err)
 	}
 }

@@ -10,8 +10,10 @@ import (
 
 func TestRanked_IsThePageOfTheScoresOrder(t *testing.T) {
 	t.Parallel()
-	hits := []Hit{{Key: "a", Text: "1"}, {Key: "b", Text: strings.Repeat("é", 300)}, {Key: "c", Text: "3"},
-		{Key: "d", Text: "4", Chunk: &Chunk{}}}
+	hits := []Hit{
+		{Key: "a", Text: "1"}, {Key: "b", Text: strings.Repeat("é", 300)}, {Key: "c", Text: "3"},
+		{Key: "d", Text: "4", Chunk: &Chunk{}},
+	}
 	score := func(_ context.Context, query string, texts []string) ([]float32, error) {
 		if query != "q" || len(texts) != 4 || len(texts[1]) != 600 {
 			t.Errorf("asked for %q, %d texts", query, len(texts))

@@ -185,8 +185,8 @@ func bad(format string, args ...any) error {
 // ErrNoRow means that the row to compare with does not exist or has no vector.
 var ErrNoRow = errors.New("there is no such row, or it has no vector")
 
-// Find returns the rows that fit best, best first; where they are to be reranked all candidates, for Ranked. It returns *BadRequestError for a request that makes no sense for
-// the pipeline, and *RowSecurityError.
+// Find returns the rows that fit best, best first; where they are to be reranked all candidates, for Ranked. It returns
+// *BadRequestError for a request that makes no sense for the pipeline, and *RowSecurityError.
 //
 // No row can break the search of others (P5): where the pipeline's text or filter fails on a row, the row is shown
 // without its text, or is left out if it is the filter that fails.

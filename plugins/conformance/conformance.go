@@ -37,8 +37,8 @@ func IDs() []string {
 }
 
 func all() []check {
-	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), rerankChecks(), loadChecks(),
-		endChecks())
+	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), rerankChecks(),
+		loadChecks(), endChecks())
 }
 
 // Run runs the checks. What is wrong with the plugin is in the report; an error is a mistake in the options or the

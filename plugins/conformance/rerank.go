@@ -21,8 +21,11 @@ func rerankChecks() []check {
 	}}
 }
 
+// query is what the texts are to answer.
+const query = canary + " what stands where " + canary
+
 // scores asks for the scores of texts, in calls that the plugin takes.
-func (t *tester) scores(ctx context.Context, query string, texts []string) (all []float32, err error) {
+func (t *tester) scores(ctx context.Context, texts []string) (all []float32, err error) {
 	p, err := t.plugin(ctx)
 	if err != nil {
 		return nil, err
@@ -60,18 +63,17 @@ func checkRerank(ctx context.Context, t *tester) (finding, error) {
 	if !t.about.Reranks {
 		return refusesToRerank(ctx, t)
 	}
-	query := canary + " what stands where " + canary
 	texts := slices.Concat(usualTexts, nothing)
 	for _, s := range strange {
 		texts = append(texts, canary+" "+s.text+" "+canary)
 	}
-	scores, err := t.scores(ctx, query, texts)
+	scores, err := t.scores(ctx, texts)
 	if err != nil {
 		return finding{}, err
 	}
 	backwards := slices.Clone(texts)
 	slices.Reverse(backwards)
-	again, err := t.scores(ctx, query, backwards)
+	again, err := t.scores(ctx, backwards)
 	if err != nil {
 		return finding{}, err
 	}
@@ -84,7 +86,7 @@ func checkRerank(ctx context.Context, t *tester) (finding, error) {
 		}
 	}
 	for i := range usualTexts {
-		alone, err := t.scores(ctx, query, texts[i:i+1])
+		alone, err := t.scores(ctx, texts[i:i+1])
 		if err != nil {
 			return finding{}, err
 		}
@@ -93,7 +95,7 @@ func checkRerank(ctx context.Context, t *tester) (finding, error) {
 				"text %d has the score %g, and %g when it is alone in its call", i+1, scores[i], alone[0]), nil
 		}
 	}
-	if _, err := t.scores(ctx, query, []string{long(t.bytes(segment))}); err != nil {
+	if _, err := t.scores(ctx, []string{long(t.bytes(segment))}); err != nil {
 		return finding{}, fmt.Errorf("a long text: %w", err)
 	}
 	return t.refusesOthers(ctx, len(texts))

@@ -175,6 +175,9 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 
 // Rerank implements sdk.Reranker.
 func (e *embedder) Rerank(_ context.Context, _, query string, texts []string) ([]float32, error) {
+	if err := e.record(sdk.Query, texts); err != nil {
+		return nil, sdk.OutOfResources(err, 0)
+	}
 	scores := make([]float32, len(texts))
 	for i, text := range texts {
 		scores[i] = vector.Score(query, text)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -74,7 +75,7 @@ func (h *Host) rerank(ctx context.Context, p *permit, query string, b *batch) ([
 	cancel()
 	if err != nil {
 		h.stats.failed.Add(1)
-		return nil, h.explainCall(ctx, inst, append(b.texts[:len(b.texts):len(b.texts)], query), err, call)
+		return nil, h.explainCall(ctx, inst, append(slices.Clip(b.texts), query), err, call)
 	}
 	scores, err := readScores(resp, len(b.texts))
 	if err != nil {

@@ -66,7 +66,7 @@ func (a *api) checkRerank(req *rerankRequest) error {
 	case req.Raw:
 		return refuse("raw_scores", "invalid_value", "raw_scores: scores are as the model gives them")
 	}
-	for i, text := range append(req.Texts[:len(req.Texts):len(req.Texts)], req.Query) {
+	for i, text := range append(slices.Clip(req.Texts), req.Query) {
 		if len(text) > a.TextBytes {
 			return refuse("texts", "too_long", "text %d has %d bytes, %d are possible", i, len(text), a.TextBytes)
 		}

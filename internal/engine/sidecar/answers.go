@@ -171,7 +171,7 @@ func (s *Sidecar) embedQueries(ctx context.Context, id int32, texts []string) (p
 	return p, results, nil
 }
 
-// score answers questions about one pipeline whose texts are to be scored, one by one: whoever comes first is told first.
+// score answers questions about one pipeline whose texts are to be scored, one by one: who comes first is told first.
 func (s *Sidecar) score(ctx context.Context, qs *questions, id int32, questions []walmsg.Question) error {
 	for i := range questions {
 		q := &questions[i]

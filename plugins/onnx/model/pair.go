@@ -8,7 +8,7 @@ import (
 
 // A reranker (cross-encoder) reads a query and a text together, and its graph gives one number for the pair.
 
-// second marks a token that is of type 1, as those of the text in a pair are for BERT: it is far above every vocabulary.
+// second marks a token that is of type 1, as those of a pair's text are for BERT: it is far above every vocabulary.
 const second = 1 << 30
 
 // longestFirst returns how many tokens of a pair are read where there is room for so many, as the reference does it:

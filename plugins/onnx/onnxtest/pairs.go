@@ -143,7 +143,8 @@ func (m Pairs) Graph() []byte {
 	attribute := func(name string, value int) []byte {
 		return message(5, text(1, name), number(3, value), number(20, 2))
 	}
-	inputs := join(port(11, "input_ids", 7, dim("batch"), dim("seq")), port(11, "attention_mask", 7, dim("batch"), dim("seq")))
+	inputs := join(port(11, "input_ids", 7, dim("batch"), dim("seq")),
+		port(11, "attention_mask", 7, dim("batch"), dim("seq")))
 	weights := join(floats("table", slices.Concat(m.Table...), len(m.Table), dims), floats("head", m.Head, dims, 1),
 		floats("bias", []float32{m.Bias}, 1), floats("one", []float32{1}, 1), floats("far", []float32{1e9}, 1),
 		whole("first", 0), whole("middle", 1, 1))

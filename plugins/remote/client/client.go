@@ -104,8 +104,11 @@ func (c *Client) Describe(ctx context.Context) (Model, error) {
 	if known != nil {
 		return *known, nil
 	}
-	m := Model{Dims: c.o.Dims, MaxTokens: c.o.MaxTokens, Sparse: c.o.Dialect.Sparse, Reranks: c.o.Dialect.Reranks, Symmetric: !c.o.Dialect.Kinds &&
-		c.o.Prefixes[0] == c.o.Prefixes[1] && reflect.DeepEqual(c.o.Fields[0], c.o.Fields[1])}
+	m := Model{
+		Dims: c.o.Dims, MaxTokens: c.o.MaxTokens, Sparse: c.o.Dialect.Sparse, Reranks: c.o.Dialect.Reranks,
+		Symmetric: !c.o.Dialect.Kinds && c.o.Prefixes[0] == c.o.Prefixes[1] &&
+			reflect.DeepEqual(c.o.Fields[0], c.o.Fields[1]),
+	}
 	identity := c.o.Model
 	if c.o.Dialect.InfoPath != "" {
 		info, f := c.info(ctx)

@@ -61,8 +61,7 @@ func TestRerank_EachTextHasItsOwnScore(t *testing.T) {
 	})
 }
 
-// TestRerank_BelievesNoScoreOfAnotherText: an answer with wrong, missing or doubled indexes is refused, and the texts are
-// not blamed.
+// TestRerank_BelievesNoScoreOfAnotherText: an answer with wrong, missing or doubled indexes is refused.
 func TestRerank_BelievesNoScoreOfAnotherText(t *testing.T) {
 	t.Parallel()
 	everyReranker(t, func(t *testing.T, s *remotetest.Server, open func() *Client) {

@@ -311,12 +311,19 @@ func (s *Server) ranked(c *Call, tokens int) any {
 	case "cohere-rerank":
 		return map[string]any{
 			"id": "07734bd2-2473-4f07-94e1-0d9f0e6843cf", "results": results,
-			"meta": map[string]any{"api_version": map[string]any{"version": "2"}, "billed_units": map[string]any{"search_units": 1}},
+			"meta": map[string]any{
+				"api_version":  map[string]any{"version": "2"},
+				"billed_units": map[string]any{"search_units": 1},
+			},
 		}
 	case "jina-rerank":
-		return map[string]any{"model": "m", "object": "list", "usage": map[string]any{"total_tokens": tokens}, "results": results}
+		return map[string]any{
+			"model": "m", "object": "list", "usage": map[string]any{"total_tokens": tokens}, "results": results,
+		}
 	case "voyage-rerank":
-		return map[string]any{"object": "list", "data": results, "model": "m", "usage": map[string]any{"total_tokens": tokens}}
+		return map[string]any{
+			"object": "list", "data": results, "model": "m", "usage": map[string]any{"total_tokens": tokens},
+		}
 	}
 	return results
 }
