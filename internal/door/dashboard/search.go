@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -27,6 +28,7 @@ type playground struct {
 	Ks                   []int
 	Asked                bool
 	MayText, Show, Ready bool
+	MayRerank, Rerank    bool
 	Trouble              *trouble
 	Rows                 []hit
 	Snippets             []snippet
@@ -45,6 +47,8 @@ func (d *Dashboard) search(r *http.Request) (view, error) {
 		Ks: []int{5, usualRows, 25, 50}, MayText: who.RowText, Ready: d.o.Service.Searches(),
 	}
 	o.Show = o.MayText && r.FormValue("text") == "1"
+	o.MayRerank = o.MayText && d.o.Service.Reranks()
+	o.Rerank = o.MayRerank && r.FormValue("rerank") == "1"
 	for _, k := range o.Ks {
 		if r.FormValue("k") == strconv.Itoa(k) {
 			o.K = k
@@ -79,6 +83,9 @@ func (d *Dashboard) search(r *http.Request) (view, error) {
 // find searches. Who is shown texts is shown the columns that they are made of, too.
 func (d *Dashboard) find(ctx context.Context, o *playground) (err error) {
 	r := search.Request{Hybrid: o.Hybrid, Rows: o.K}
+	if o.Rerank {
+		r.Rerank = slices.Max(o.Ks) // as many candidates as rows can be wanted
+	}
 	if o.Show {
 		p, err := d.o.Service.Defined(ctx, o.Pipeline)
 		if err != nil {

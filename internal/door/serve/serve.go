@@ -30,6 +30,8 @@ type Backend interface {
 	PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error)
 	Ready(ctx context.Context, p *pipeline.Pipeline) (query.Model, error)
 	Rules(name string) query.Rules
+	Score(ctx context.Context, p *pipeline.Pipeline, query string, texts []string) ([]float32, error)
+	ScoreBy(ctx context.Context, only []string, model, query string, texts []string) ([]float32, error)
 	DB() search.DB
 	Explain(ctx context.Context, p *pipeline.Pipeline, key string) (query.Explained, error)
 }
@@ -74,7 +76,8 @@ func (o *Options) fill() {
 func (o Options) gate() gate.Options {
 	o.fill()
 	return gate.Options{
-		What: "queries", Begun: "queries are answered", Listen: o.Listen, Cert: o.Cert, Key: o.Key, Tokens: o.Tokens,
+		What: "queries", Setting: "http.queries.listen", Begun: "queries are answered",
+		Listen: o.Listen, Cert: o.Cert, Key: o.Key, Tokens: o.Tokens,
 		API: newAPI(&o).API, Of: o.Of, Database: o.Database, Limits: o.Limits, Observe: o.Observe, Log: o.Log,
 		Open: map[string]http.Handler{"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "ok\n")
@@ -99,6 +102,8 @@ func newAPI(o *Options) *api {
 		&gate.Judge{Log: o.Log})}
 	gate.On(a.API, gate.RoleEmbed, http.MethodPost, "/v1/embeddings", "embeddings",
 		"Embed texts with the model that rows are embedded with", a.embeddings, answers[embeddingsAnswer](a))
+	gate.Get(a.API, gate.RoleEmbed, http.MethodPost, rerankPath, "rerank",
+		"Score texts by how well they answer a query, best first", a.rerank)
 	gate.Get(a.API, gate.RoleEmbed, http.MethodGet, "/v1/models", "models", "List the models",
 		a.models)
 	gate.Get(a.API, gate.RoleEmbed, http.MethodGet, "/v1/models/{name...}", "model", "Tell what a model is", a.model)
@@ -109,6 +114,7 @@ func newAPI(o *Options) *api {
 	gate.Get(a.API, gate.RoleQuery, http.MethodPost, "/v1/pipelines/{name}/similar", "similar",
 		"Find the rows that are nearest to a row", a.similar)
 	takes[embeddingsRequest](a, "/v1/embeddings")
+	takes[rerankRequest](a, rerankPath)
 	takes[rowsRequest](a, "/v1/pipelines/{name}/search")
 	takes[rowsRequest](a, "/v1/pipelines/{name}/similar")
 	gate.Raw(a.API, gate.RoleQuery, agentPath, a.agents())
