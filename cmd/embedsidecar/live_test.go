@@ -123,7 +123,7 @@ func TestRun_TheConfigurationIsWrittenDownForAsLongAsItIsInForce(t *testing.T) {
 	s.stands("docs", health.UpToDate)
 	s.db.MustExec(`DELETE FROM embedsidecar.configured;
 		INSERT INTO embedsidecar.configured (slot_name, instance, session_name, loaded_at)
-		SELECT 's', name, name, now() - age::interval FROM (VALUES ('old', '2 days'), ('new', '1 hour')) AS v (name, age)`)
+		SELECT 's', name, name, now() - age::interval FROM (VALUES ('old', '2 days'), ('new', '1 minute')) AS v (name, age)`)
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		names := testenv.Value[string](s.db, `SELECT string_agg(coalesce(nullif(digests, '{}') ->> 'docs', instance), ' ')
 			FROM embedsidecar.configured`)

@@ -133,7 +133,7 @@ func (n *Database) removals(ctx context.Context, r *run, d *draft) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	theirs, unknown, err := n.others(ctx, r.p.work)
+	theirs, err := n.others(ctx, r.p.work)
 	if err != nil {
 		return err
 	}
@@ -146,8 +146,8 @@ func (n *Database) removals(ctx context.Context, r *run, d *draft) error {
 		if err != nil {
 			return fmt.Errorf("look up pipeline %q: %w", spec.Name, err)
 		}
-		kept := unknown || origin != fileOf(d.cfg)
-		for h := range theirs {
+		kept := theirs.unknown || origin != fileOf(d.cfg)
+		for h := range theirs.running {
 			kept = kept || h.pipeline == spec.Name
 		}
 		if kept {
