@@ -1,8 +1,8 @@
 -- drop_leftovers: take away a portion of what a pipeline that is gone has left: entries of its ledger behind @after,
--- tasks, leases. No one wants any of them, so no one waits.
+-- tasks, leases, measures. No one wants any of them, so no one waits.
 -- Rows: one: how many rows went, and the last key of the ledger among them (NULL: none is left behind @after). Locks:
 -- the rows.
--- Index: primary keys of ledger and lease, task_todo_idx, task_retry_idx, task_failed_idx, task_cancelled_idx.
+-- Index: primary keys of ledger, lease and measure, task_todo_idx, task_retry_idx, task_failed_idx, task_cancelled_idx.
 WITH gone AS MATERIALIZED (
     SELECT WHERE NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = @pipeline_id)
 ), entries AS (
@@ -27,6 +27,10 @@ WITH gone AS MATERIALIZED (
 ), leases AS (
     DELETE FROM embedsidecar.lease AS l WHERE EXISTS (SELECT FROM gone) AND l.pipeline_id = @pipeline_id
     RETURNING l.place
+), measures AS (
+    DELETE FROM embedsidecar.measure AS m WHERE EXISTS (SELECT FROM gone) AND m.pipeline_id = @pipeline_id
+    RETURNING m.place
 )
-SELECT (SELECT count(*) FROM entries) + (SELECT count(*) FROM tasks) + (SELECT count(*) FROM leases) AS rows,
+SELECT (SELECT count(*) FROM entries) + (SELECT count(*) FROM tasks) + (SELECT count(*) FROM leases)
+    + (SELECT count(*) FROM measures) AS rows,
     (SELECT max(e.row_key) FROM entries AS e) AS last;

@@ -15,8 +15,29 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
+
+// history reads how pipelines did, each for himself and all together.
+func (f *fixture) history() {
+	f.t.Helper()
+	f.MustExec(`INSERT INTO embedsidecar.measure
+		SELECT coalesce((SELECT p.pipeline_id FROM embedsidecar.pipeline AS p WHERE p.name = i.name), 0), 10, 0,
+			now() - interval '1 hour', i.n, 0, 0, i.n, 0, 0, 2, '{}'
+		FROM (VALUES ('public.docs', 10), ('public.notes', 20), ('', 37)) AS i (name, n)`)
+	for query, want := range map[string]int64{"?window=24h": 37, "?window=7d&pipeline=docs&pipeline=notes": 30, "": 0} {
+		past := gets[report.Past](f, "viewer", "/api/v1/history"+query)
+		if past.Total.Embedded != want {
+			f.t.Errorf("%s: %+v, want %d rows", query, past.Total, want)
+		}
+	}
+	if past := gets[report.Past](f, "scoped", "/api/v1/history?window=24h"); past.Total.Embedded != 10 {
+		f.t.Errorf("whoever sees one pipeline: %+v", past.Total)
+	}
+	f.refused(http.StatusUnprocessableEntity, "usage", "viewer", http.MethodGet, "/api/v1/history?window=2h", "")
+	f.refused(http.StatusNotFound, "pipeline_not_found", "scoped", http.MethodGet, "/api/v1/history?pipeline=notes", "")
+}
 
 // TestLook_WhatIsThere: every route that looks tells what the database holds, to each what he may see, and neither
 // texts nor passwords.
@@ -27,6 +48,7 @@ func TestLook_WhatIsThere(t *testing.T) {
 	for _, path := range []string{
 		"/status", "/checks", "/pipelines", "/pipelines/docs", "/pipelines/docs/rows/1", "/tasks", "/dead-letters", "/errors",
 		"/audit", "/slots", "/workers", "/backfills", "/plugins", "/config", "/session", "/wait?timeout=1ms",
+		"/history?window=7d",
 	} {
 		a := f.ask("admin", http.MethodGet, "/api/v1"+path, "")
 		if a.status != http.StatusOK || strings.Contains(a.body, "CANARY") || strings.Contains(a.body, "hunter2") {
@@ -65,6 +87,7 @@ func TestLook_WhatIsThere(t *testing.T) {
 		}
 	}
 	f.pagesOfTheAudit()
+	f.history()
 	for path, reason := range map[string]string{"/checks": "scope", "/plugins": "scope", "/config": "role"} {
 		f.refused(http.StatusForbidden, reason, "scoped", http.MethodGet, "/api/v1"+path, "")
 	}

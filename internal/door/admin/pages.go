@@ -2,17 +2,12 @@ package admin
 
 import (
 	"context"
-	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/internal/named/registry"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
-	"github.com/embedsidecar/embedsidecar/queue"
 )
 
 // What pages show beside what the API answers.
@@ -42,31 +37,6 @@ func (s *Service) Defined(ctx context.Context, name string) (*pipeline.Pipeline,
 		return &all[at], nil
 	}
 	return nil, nil
-}
-
-// Looks counts the looks at rows of a pipeline that ended in each of the last minutes, an hour at most, by way of the
-// queue. Where there is more than can be counted in a moment, it returns an error whose cause says so.
-func (s *Service) Looks(ctx context.Context, id int32, minutes int) (list []queue.Looks, err error) {
-	if _, err := gate.Asked(ctx, gate.RoleViewer); err != nil {
-		return nil, err
-	}
-	pool, err := s.database()
-	if err != nil {
-		return nil, err
-	}
-	const patience = time.Second
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	err = database.ReadOnly(ctx, pool, func(tx pgx.Tx) error {
-		all, err := queue.Recent(ctx, tx, minutes)
-		for _, l := range all {
-			if l.PipelineID == id {
-				list = append(list, l)
-			}
-		}
-		return err
-	})
-	return list, err
 }
 
 // Named returns the plugins and models that can be named on this machine.

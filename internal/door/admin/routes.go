@@ -221,6 +221,14 @@ func (a *api) lists() {
 			list, err := s.Errors(ctx, in.Pipelines)
 			return errorList{list}, err
 		})
+	type history struct {
+		OfPipelines
+		Window string `query:"window" default:"1h" enum:"1h,24h,7d"`
+	}
+	get(a, "/history", "history", "Tell how pipelines did until now: rows, failures, tokens, price, backlog and freshness",
+		func(ctx context.Context, in *history) (report.Past, error) {
+			return s.History(ctx, in.Window, in.Pipelines)
+		})
 	type audit struct {
 		OfPipelines
 		Cursor string `query:"cursor" doc:"next of the page before"`

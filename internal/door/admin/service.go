@@ -265,6 +265,22 @@ func (s *Service) Pipeline(ctx context.Context, name string) (observe.Pipeline, 
 	return observe.Pipeline{}, noPipeline(name, nil)
 }
 
+// History tells how pipelines did in a window until now: these, or all that the caller sees.
+func (s *Service) History(ctx context.Context, window string, pipelines []string) (report.Past, error) {
+	who, pool, names, err := s.meant(ctx, gate.RoleViewer, pipelines)
+	if err != nil {
+		return report.Past{}, err
+	}
+	if len(pipelines) == 0 && len(who.Pipelines) == 0 {
+		names = nil
+	}
+	at := slices.IndexFunc(report.Windows, func(w report.Window) bool { return w.Name == window })
+	if at < 0 {
+		return report.Past{}, gate.Wrong("query.window", "expected 1h, 24h or 7d")
+	}
+	return report.Windows[at].ReadPast(ctx, pool, names)
+}
+
 // meant returns who asks, and the whole names of the pipelines that he means and sees: without names all of these.
 func (s *Service) meant(ctx context.Context, role string, names []string) (gate.Caller, *pgxpool.Pool, []string,
 	error,

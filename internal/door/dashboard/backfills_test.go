@@ -53,7 +53,7 @@ func TestPages_SayWhenTheEndIs(t *testing.T) {
 	r.begin()
 	at, _ := r.serve(r.person, options{})
 	b := r.signIn(at, "vera")
-	left := regexp.MustCompile(`/s, about \d+m?s? ?\d*s? to go</span>`)
+	left := regexp.MustCompile(`(/s|now), about [\d.]+ (ms|s|min)( \d+ s)? to go</span>`)
 	for _, path := range []string{"/", "/pipelines/public.products"} {
 		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			page := b.get(http.StatusOK, path)

@@ -5,41 +5,11 @@ import (
 	"html/template"
 	"math"
 	"strings"
+	"time"
 )
 
 // Charts are pictures within the page, made of shapes with classes: a style within a page is refused by the policy.
-// Each says in words what it shows, for who cannot see it.
-
-// sparkline draws values from left to right, as a line over the ground of 0.
-func sparkline(values []float64, label string) template.HTML {
-	const width, height, pad = 160.0, 36.0, 3.0
-	if len(values) == 1 {
-		values = []float64{values[0], values[0]}
-	}
-	top := 0.0
-	for _, v := range values {
-		top = max(top, v)
-	}
-	var line strings.Builder
-	for i, v := range values {
-		x := float64(i) / float64(len(values)-1) * width
-		y := height - pad
-		if top > 0 {
-			y -= v / top * (height - 2*pad)
-		}
-		if i > 0 {
-			line.WriteByte(' ')
-		}
-		fmt.Fprintf(&line, "%.1f,%.1f", x, y)
-	}
-	area := ""
-	if len(values) > 0 {
-		area = fmt.Sprintf(`<polygon class="area" points="0,%.0f %s %.0f,%.0f"/><polyline class="line" points="%s"/>`,
-			height, line.String(), width, height, line.String())
-	}
-	return markup(`<svg class="spark" viewBox="0 0 %.0f %.0f" preserveAspectRatio="none" role="img" aria-label="%s">%s</svg>`,
-		width, height, template.HTMLEscapeString(label), area)
-}
+// Each says in words what it shows, for who cannot see it, and a table beside it has its figures.
 
 // bar draws a part of 1.
 func bar(part float64, kind, label string) template.HTML {
@@ -50,38 +20,161 @@ func bar(part float64, kind, label string) template.HTML {
 		kind, template.HTMLEscapeString(label), part*width)
 }
 
-// column is one column of a chart: parts that stand on each other.
-type column struct {
-	Good, Bad float64
+// line is one line of a chart; nil: there was nothing to measure.
+type line struct {
+	Name   string // in the legend; "": there is one line alone
+	Values []*float64
+	Column int // of the table, that has the figures
 }
 
-// columns draws columns beside each other.
-func columns(list []column, label string) template.HTML {
-	const width, height = 600.0, 80.0
-	top := 0.0
-	for _, c := range list {
-		top = max(top, c.Good+c.Bad)
+// chart is lines over one stretch of time. No text of a user's is in it.
+type chart struct {
+	ID, Title, Unit string
+	Now             string // what it was in all
+	Lines           []line
+	Times           []time.Time
+	Step            time.Duration
+	Format          func(float64) string
+	Powers          bool // each line of the grid is ten times the one below
+	Failures        bool // it is about what went wrong
+}
+
+// The room of a chart, and of its plot within.
+const (
+	chartWide, chartHigh                     = 360.0, 158.0
+	plotLeft, plotRight, plotTop, plotBottom = 50.0, 352.0, 8.0, 132.0
+)
+
+// Draw draws it.
+func (c *chart) Draw() template.HTML {
+	ticks := c.ticks()
+	low, high := ticks[0], ticks[len(ticks)-1]
+	y := func(v float64) float64 {
+		if c.Powers {
+			v, lowest := math.Log10(math.Max(v, low)), math.Log10(low)
+			return plotBottom - (v-lowest)/(math.Log10(high)-lowest)*(plotBottom-plotTop)
+		}
+		return plotBottom - v/high*(plotBottom-plotTop)
 	}
 	var b strings.Builder
-	step := width / float64(max(len(list), 1))
-	for i, c := range list {
-		y := height
-		for _, part := range []struct {
-			value float64
-			class string
-		}{{c.Good, "good"}, {c.Bad, "bad"}} {
-			if part.value <= 0 || top == 0 {
-				continue
-			}
-			tall := math.Max(1, part.value/top*height)
-			y -= tall
-			fmt.Fprintf(&b, `<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%.1f"/>`,
-				part.class, float64(i)*step, y, step*0.8, tall) //nolint:mnd // a gap of a fifth
+	fmt.Fprintf(&b, `<svg class="chart%s" viewBox="0 0 %.0f %.0f" role="img" aria-labelledby="%s-t %s-d">`+
+		`<title id="%s-t">%s</title><desc id="%s-d">%s</desc>`, c.class(), chartWide, chartHigh, c.ID, c.ID, c.ID,
+		c.Title, c.ID, c.describe())
+	for _, tick := range ticks {
+		fmt.Fprintf(&b, `<path class="grid" d="M%.0f %.1fH%.0f"/><text x="%.0f" y="%.1f" text-anchor="end">%s</text>`,
+			plotLeft, y(tick), plotRight, plotLeft-6, y(tick)+4, c.Format(tick)) //nolint:mnd // beside the line
+	}
+	for i, at := range c.Times {
+		if word := c.when(at); word != "" {
+			fmt.Fprintf(&b, `<path class="tick" d="M%.1f %.0fv4"/><text x="%.1f" y="%.0f" text-anchor="middle">%s</text>`,
+				c.x(i), plotBottom, c.x(i), chartHigh-8, word) //nolint:mnd // below the plot
 		}
 	}
-	return markup(`<svg class="columns" viewBox="0 0 %.0f %.0f" preserveAspectRatio="none" role="img" aria-label="%s">`+
-		`<line class="axis" x1="0" y1="80" x2="600" y2="80"/>%s</svg>`, width, height, template.HTMLEscapeString(label),
-		b.String())
+	for i := range c.Lines {
+		c.path(&b, i, y)
+	}
+	fmt.Fprintf(&b, `<path class="cursor" d="M0 %.0fV%.0f" visibility="hidden"/></svg>`, plotTop, plotBottom)
+	return markup("%s", b.String())
+}
+
+func (c *chart) class() string {
+	if c.Failures {
+		return " wrong"
+	}
+	return ""
+}
+
+// x is where a point is.
+func (c *chart) x(i int) float64 {
+	return plotLeft + float64(i)/float64(max(len(c.Times)-1, 1))*(plotRight-plotLeft)
+}
+
+// path draws a line, with a gap where there was nothing to measure, and the ground below it if it is the only one.
+func (c *chart) path(b *strings.Builder, number int, y func(float64) float64) {
+	var d, area strings.Builder
+	begun := false
+	for i, v := range c.Lines[number].Values {
+		switch alone := i+1 == len(c.Lines[number].Values) || c.Lines[number].Values[i+1] == nil; {
+		case v == nil:
+		case !begun && alone:
+			fmt.Fprintf(&d, "M%.1f %.1fh.1", c.x(i), y(*v))
+		case !begun:
+			fmt.Fprintf(&d, "M%.1f %.1f", c.x(i), y(*v))
+		default:
+			fmt.Fprintf(&d, "L%.1f %.1f", c.x(i), y(*v))
+		}
+		begun = v != nil
+	}
+	if len(c.Lines) == 1 && d.Len() > 0 && !strings.Contains(d.String()[1:], "M") {
+		fmt.Fprintf(&area, `<path class="area" d="%sL%.1f %.0fH%.0fZ"/>`, d.String(), c.x(len(c.Times)-1), plotBottom,
+			plotLeft)
+	}
+	fmt.Fprintf(b, `%s<path class="line l%d" d="%s"/>`, area.String(), number, d.String())
+}
+
+// most is the largest value of all lines, and the smallest above 0.
+func (c *chart) most() (least, most float64) {
+	least = math.Inf(1)
+	for _, l := range c.Lines {
+		for _, v := range l.Values {
+			if v != nil {
+				most = max(most, *v)
+				if *v > 0 {
+					least = min(least, *v)
+				}
+			}
+		}
+	}
+	return least, most
+}
+
+// ticks are the values of the grid, from the bottom to the top.
+func (c *chart) ticks() (list []float64) {
+	least, most := c.most()
+	if c.Powers {
+		if most <= 0 {
+			least, most = 0.01, 1
+		}
+		low, high := math.Floor(math.Log10(least)), math.Ceil(math.Log10(most))
+		for p := low; p <= max(high, low+1); p++ {
+			list = append(list, math.Pow(10, p)) //nolint:mnd // ten
+		}
+		return list
+	}
+	top := 1.0
+	if most > 0 {
+		size := math.Pow(10, math.Floor(math.Log10(most))) //nolint:mnd // ten
+		for _, times := range []float64{1, 2, 5, 10} {
+			if top = times * size; top >= most {
+				break
+			}
+		}
+	}
+	return []float64{0, top / 2, top} //nolint:mnd // half of it
+}
+
+// when is what is said of a time below the plot; "": nothing.
+func (c *chart) when(at time.Time) string {
+	at = at.UTC()
+	quarter, part := 15, 6 //nolint:mnd // minutes, hours
+	switch {
+	case c.Step < time.Hour && c.Step > time.Minute && at.Minute() == 0 && at.Hour()%part == 0,
+		c.Step <= time.Minute && at.Minute()%quarter == 0:
+		return at.Format("15:04")
+	case c.Step >= time.Hour && at.Hour() == 0:
+		return at.Format("2 Jan")
+	}
+	return ""
+}
+
+// describe says in words what it shows.
+func (c *chart) describe() string {
+	if len(c.Times) == 0 {
+		return "Nothing was measured."
+	}
+	_, most := c.most()
+	return fmt.Sprintf("%s, from %s to %s UTC. The most: %s. The table below has all figures.", c.Unit,
+		c.Times[0].UTC().Format("2 Jan 15:04"), c.Times[len(c.Times)-1].UTC().Format("2 Jan 15:04"), c.Format(most))
 }
 
 // markup writes a picture. What comes from elsewhere is escaped by who calls it.

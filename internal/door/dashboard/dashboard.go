@@ -30,7 +30,6 @@ type Dashboard struct {
 	database string // that it is of, where there are several
 	pages    map[string]*template.Template
 	assets   map[string]asset
-	beats    beats
 	notices  notices
 	handler  http.Handler
 }

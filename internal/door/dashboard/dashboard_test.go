@@ -17,13 +17,14 @@ import (
 // pages are all there are, each with words that it must hold.
 var pages = map[string][]string{
 	"/": {
-		"Behind the server",
+		"not decoded yet",
+		`<svg class="chart`,
 		"public.articles",
 		"public.tickets: rows failed",
 		"malformed_text",
 	},
 	"/pipelines":                 {"public.products", "rows failed", "up to date"},
-	"/pipelines/public.tickets":  {"spam", "The last hour, by way of the queue", "tickets_embedding"},
+	"/pipelines/public.tickets":  {"spam", "Over time", "tickets_embedding"},
 	"/pipelines/public.articles": {"100.0%", "24 of 24 rows", "shared-words"},
 	"/row":                       {"Tell its story"},
 	"/row?pipeline=public.articles&key=1": {

@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
-	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
 // pace is how fast something is done, and in about how long all of it is; 0: that is not known.
@@ -43,10 +42,21 @@ func (p pace) String() string {
 		return ""
 	}
 	said := rateOf(p.Rate)
-	if p.Left > 0 {
-		said += ", " + report.ToGo(p.Left, p.Least)
+	if left := p.ToGo(); left != "" {
+		said += ", " + left
 	}
 	return said
+}
+
+// ToGo says how long it takes; "": that is not known.
+func (p pace) ToGo() string {
+	switch {
+	case p.Left <= 0:
+		return ""
+	case p.Least:
+		return "at least " + spoken(p.Left) + " to go"
+	}
+	return "about " + spoken(p.Left) + " to go"
 }
 
 // rateOf writes rows a second.

@@ -8,14 +8,12 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
-	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
-	"github.com/embedsidecar/embedsidecar/queue"
 )
 
 // overview is what somebody sees first: is all well, and if not, what is to be done.
@@ -32,13 +30,20 @@ type overview struct {
 	Unwell    []observe.Pipeline // all their rows wait, whatever goes wrong with single ones
 	Errors    []report.ErrorGroup
 	Actions   []report.Action
-	LagLine   []float64
-	OldLine   []float64
-	OpenLine  []float64
-	KeptLine  []float64
-	Pace      pace // of all together
-	Paused    bool // some are, all of them by their names or by the switch
+	Past      *past
+	Covered   cover
+	Few       []observe.Pipeline // those that somebody looks at first
+	Pace      pace               // of all together
+	Paused    bool               // some are, all of them by their names or by the switch
 	AllPaused bool
+}
+
+// Rate is how many rows are embedded a second: now, or where nothing is, in the window that is shown.
+func (o *overview) Rate() float64 {
+	if o.Pace.Rate > 0 {
+		return o.Pace.Rate
+	}
+	return o.Past.Total.Rate
 }
 
 // gauge is how much WAL is kept, of how much.
@@ -73,10 +78,41 @@ func (d *Dashboard) status(ctx context.Context) (*admin.Status, error) {
 	return &now, err
 }
 
-// past is how things stood while somebody looked, up to now.
-func (d *Dashboard) past(ctx context.Context, now *admin.Status) []beat {
-	who, _ := gate.CallerOf(ctx)
-	return d.beats.add(now, len(who.Pipelines) == 0)
+// worstFirst are a few pipelines; where there are more, those that need somebody most.
+func worstFirst(all []observe.Pipeline) []observe.Pipeline {
+	const few = 12
+	if len(all) <= few {
+		return all
+	}
+	list := slices.Clone(all)
+	slices.SortStableFunc(list, func(a, b observe.Pipeline) int {
+		return slices.Index(worst, toneFor(&a)) - slices.Index(worst, toneFor(&b))
+	})
+	return list[:few]
+}
+
+// cover is how many of the rows have their vector, of all pipelines of which that is known.
+type cover struct {
+	Rows, Known int64
+	About       bool // some are estimated
+}
+
+// Part is 1 where all rows have it.
+func (c cover) Part() float64 {
+	if c.Rows == 0 {
+		return 1
+	}
+	return min(float64(c.Known)/float64(c.Rows), 1)
+}
+
+// coverOf adds pipelines up.
+func coverOf(list []observe.Pipeline) (c cover) {
+	for i := range list {
+		if p := &list[i]; p.CoverageOr(-1) >= 0 {
+			c.Rows, c.Known, c.About = c.Rows+p.Rows, c.Known+min(p.Known, p.Rows), c.About || p.RowsEstimated
+		}
+	}
+	return c
 }
 
 func (d *Dashboard) overview(r *http.Request) (view, error) {
@@ -91,18 +127,22 @@ func (d *Dashboard) overview(r *http.Request) (view, error) {
 	o := overview{Status: state, Health: sentenceOf(&state.Database), Remarks: state.Remarks()}
 	o.Remarks = slices.DeleteFunc(o.Remarks, func(r string) bool { return o.Health.Next != "" && strings.Contains(r, o.Health.Next) })
 	o.Unwell = unwell(state.Pipelines)
-	past := d.past(ctx, state)
-	now := past[len(past)-1]
-	o.Lag, o.Oldest, o.Open, o.Failed = now.Lag, now.Oldest, now.Open, now.Failed
+	for i := range state.Slots {
+		o.Lag += state.Slots[i].LagBytes
+	}
+	for i := range state.Pipelines {
+		p := &state.Pipelines[i]
+		o.Open, o.Failed = o.Open+p.Open(), o.Failed+p.Failed
+		if p.OldestSeconds != nil {
+			o.Oldest = max(o.Oldest, *p.OldestSeconds)
+		}
+	}
+	o.Covered, o.Few = coverOf(state.Pipelines), worstFirst(state.Pipelines)
 	for i := range state.Slots {
 		if g := gaugeOf(&state.Slots[i]); i == 0 || g.Part() > o.Kept.Part() || o.Kept.Most == 0 && g.Kept > o.Kept.Kept {
 			o.Kept = g
 		}
 	}
-	o.LagLine = line(past, func(b beat) float64 { return float64(b.Lag) })
-	o.OldLine = line(past, func(b beat) float64 { return b.Oldest })
-	o.OpenLine = line(past, func(b beat) float64 { return float64(b.Open) })
-	o.KeptLine = line(past, func(b beat) float64 { return float64(b.Kept) })
 	o.Pace = together(state.Pipelines)
 	o.AllPaused = len(state.Pipelines) > 0
 	for i := range state.Pipelines {
@@ -112,6 +152,9 @@ func (d *Dashboard) overview(r *http.Request) (view, error) {
 	v := view{page: "overview", title: "Overview", live: true, data: &o}
 	if len(state.Slots) == 0 { // nothing is set up, so there is nothing else to ask
 		return v, nil
+	}
+	if o.Past, err = d.past(r); err != nil {
+		return view{}, err
 	}
 	if o.Errors, err = d.o.Service.Errors(ctx, nil); err != nil {
 		return view{}, err
@@ -149,9 +192,7 @@ type onePipeline struct {
 	Destination string
 	Priority    string
 	Errors      []report.ErrorGroup
-	Minutes     []column // looks by way of the queue, the last hour
-	Looks, Bad  int64
-	Unmeasured  bool
+	Past        *past
 	Actions     []report.Action
 	Priorities  []string
 }
@@ -176,27 +217,13 @@ func (d *Dashboard) pipeline(r *http.Request) (view, error) {
 	if o.Errors, err = d.o.Service.Errors(ctx, []string{o.Name}); err != nil {
 		return view{}, err
 	}
-	looks, err := d.o.Service.Looks(ctx, o.ID, hour)
-	o.Unmeasured = err != nil // there is too much to be counted in a moment
-	o.count(looks)
+	if o.Past, err = d.past(r, o.Name); err != nil {
+		return view{}, err
+	}
 	const few = 10
 	done, err := d.o.Service.Audit(ctx, []string{o.Name}, "", few)
 	o.Actions = done.Actions
 	return view{page: "pipeline", title: o.Name, live: true, data: &o}, err
-}
-
-const hour = 60
-
-// count makes columns of looks, one for each minute of the last hour.
-func (o *onePipeline) count(looks []queue.Looks) {
-	o.Minutes = make([]column, hour)
-	for _, l := range looks {
-		if l.MinutesAgo < 0 || l.MinutesAgo >= hour {
-			continue
-		}
-		o.Minutes[hour-1-l.MinutesAgo] = column{Good: float64(l.Looks - l.Failed), Bad: float64(l.Failed)}
-		o.Looks, o.Bad = o.Looks+l.Looks, o.Bad+l.Failed
-	}
 }
 
 // replication is a slot with what is known of the server's WAL.
@@ -217,11 +244,8 @@ func (d *Dashboard) replication(r *http.Request) (view, error) {
 		s := &state.Slots[i]
 		list = append(list, replication{*s, gaugeOf(s), checkTone(check.Status(s.Status))})
 	}
-	past := d.past(r.Context(), state)
 	return view{page: "replication", title: "Replication", live: true, data: map[string]any{
 		"Slots": list, "Pipelines": state.Pipelines,
-		"Kept": line(past, func(b beat) float64 { return float64(b.Kept) }),
-		"Lag":  line(past, func(b beat) float64 { return float64(b.Lag) }),
 	}}, nil
 }
 

@@ -8,7 +8,6 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/speed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
@@ -24,22 +23,71 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// Whatever there is to draw, a chart is drawn, and says in words what it shows.
+// Whatever there is to draw, a chart is drawn, and says in words what it shows; a table has its figures.
 func TestCharts(t *testing.T) {
-	for _, values := range [][]float64{nil, {0}, {1}, {0, 0}, {5, 1, 9e18}, {math.MaxFloat64, 1}} {
-		got := string(sparkline(values, `now "5" <b>`))
-		if strings.Contains(got, "NaN") || strings.Contains(got, "Inf") || strings.Contains(got, "<b>") ||
-			!strings.Contains(got, `role="img" aria-label="now &#34;5&#34; &lt;b&gt;"`) {
-			t.Errorf("%v: %s", values, got)
-		}
-	}
 	for part, want := range map[float64]string{-1: `width="0.00"`, 0.5: `width="50.00"`, 7: `width="100.00"`} {
 		if got := string(bar(part, "good", "x")); !strings.Contains(got, want) {
 			t.Errorf("%v: %s", part, got)
 		}
 	}
-	if got := string(columns([]column{{1e12, 1}, {}, {0, 1}}, "x")); strings.Count(got, "<rect") != 3 {
-		t.Errorf("columns: %s", got)
+	at := time.Date(2026, 11, 25, 0, 0, 0, 0, time.UTC)
+	for _, values := range [][]*float64{
+		nil,
+		{nil},
+		{new(0.0)},
+		{new(1.0)},
+		{nil, new(2.0), nil, new(3.0), new(4.0)},
+		{new(0.0), new(0.0)},
+		{new(1e18), new(1e-9), nil},
+		{new(0.35), new(36000.0)},
+	} {
+		var read report.Past
+		for i, v := range values {
+			p := report.Point{At: at.Add(time.Duration(i) * 2 * time.Hour)}
+			p.P50, p.P99 = v, v
+			if v != nil {
+				p.Rate, p.Price, p.Failed = *v, *v, 7
+				read.Total.Price += *v
+			}
+			read.Points = append(read.Points, p)
+		}
+		drawn := pastOf(read, "/")
+		for i := range drawn.Charts {
+			c := &drawn.Charts[i]
+			got := string(c.Draw())
+			if strings.Contains(got, "NaN") || strings.Contains(got, "Inf") || !strings.Contains(got, "</desc>") ||
+				strings.Count(got, `class="grid"`) < 2 || strings.Count(got, `class="line`) != len(c.Lines) {
+				t.Errorf("%s of %d values: %s", c.Title, len(values), got)
+			}
+		}
+		if len(drawn.Rows) != len(values) || len(values) > 0 && len(drawn.Rows[0]) != len(drawn.Columns)+1 {
+			t.Errorf("%v and %v of %d values", drawn.Columns, drawn.Rows, len(values))
+		}
+	}
+	drawn := pastOf(report.Past{Points: make([]report.Point, 3)}, "/")
+	if len(drawn.Charts) != 5 || len(drawn.Columns) != 6 {
+		t.Errorf("without a price there are %d charts and the columns %v", len(drawn.Charts), drawn.Columns)
+	}
+}
+
+func TestFigures(t *testing.T) {
+	for seconds, want := range map[float64]string{
+		0: "0 ms", 0.0214: "21 ms", 1.26: "1.3 s", 12: "12 s", 60: "1 min", 485.9: "8 min 6 s", 3600: "1 h",
+		12000: "3 h 20 min", 3 * 86400: "3 days", 200000: "2 days 8 h",
+	} {
+		if got := spoken(seconds); got != want {
+			t.Errorf("%g s: %q, want %q", seconds, got, want)
+		}
+	}
+	for v, want := range map[float64]string{
+		0: "0", 0.051: "0.05", 3.24: "3.2", 940: "940", 9500: "9500", 12500: "12.5k", 3e6: "3M", 3.1e7: "31M",
+	} {
+		if got := short(v); got != want {
+			t.Errorf("%g: %q, want %q", v, got, want)
+		}
+	}
+	if got := money(0.00042) + money(12.5) + money(0); got != "0.0004212.500.00" {
+		t.Errorf("%q", got)
 	}
 }
 
@@ -124,7 +172,6 @@ func TestSentence_NotWell(t *testing.T) {
 	}
 }
 
-// Who sees some pipelines learns nothing of how others stood; nobody's look makes the list longer than it may be.
 func TestPace(t *testing.T) {
 	t.Parallel()
 	at := func(state health.Code, open int64, rate, left float64) observe.Pipeline {
@@ -135,28 +182,14 @@ func TestPace(t *testing.T) {
 	many := at(health.Working, 100_000, 1200, 100)
 	many.AtLeast = true
 	for want, list := range map[string][]observe.Pipeline{
-		"1,230/s, at least 1m40s to go": {many, at(health.Working, 9, 30, 2)},
-		"":                              {at(health.Working, 7, 0, 0), at(health.Paused, 9, 3, 0)},
-		"0.5/s":                         {at(health.UpToDate, 0, 0.5, 0)},
-		"1,230/s, about 1m40s to go":    {at(health.Working, 9, 1200, 100), at(health.Working, 9, 30, 2), at(health.Paused, 9, 5, 0)},
-		"20/s":                          {at(health.Working, 9, 20, 2), at(health.Working, 9, 0, 0)}, // nobody knows when the other ends
+		"1,230/s, at least 1 min 40 s to go": {many, at(health.Working, 9, 30, 2)},
+		"":                                   {at(health.Working, 7, 0, 0), at(health.Paused, 9, 3, 0)},
+		"0.5/s":                              {at(health.UpToDate, 0, 0.5, 0)},
+		"1,230/s, about 1 min 40 s to go":    {at(health.Working, 9, 1200, 100), at(health.Working, 9, 30, 2), at(health.Paused, 9, 5, 0)},
+		"20/s":                               {at(health.Working, 9, 20, 2), at(health.Working, 9, 0, 0)}, // nobody knows when the other ends
 	} {
 		if got := together(list).String(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-	}
-}
-
-func TestBeats(t *testing.T) {
-	var b beats
-	now := time.Now()
-	for i := range 3 * mostBeats {
-		list := b.add(&admin.Status{At: now.Add(time.Duration(i) * beatEvery)}, true)
-		if len(list) > mostBeats {
-			t.Fatalf("%d are kept", len(list))
-		}
-	}
-	if list := b.add(&admin.Status{At: now}, false); len(list) != 1 {
-		t.Errorf("who sees some pipelines alone sees %d looks of others", len(list))
 	}
 }

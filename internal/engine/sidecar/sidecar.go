@@ -74,7 +74,8 @@ type Options struct {
 	// how long a batch may take for changes to be worked at once, while the stream waits; 0: 50 ms
 	Quick time.Duration
 	Fresh func(p *pipeline.Pipeline, d time.Duration)
-	Trace *trace.Provider // nil: nothing is traced
+	Price func(p *pipeline.Pipeline) float64 // of a million tokens; 0: there is none. nil: of no pipeline
+	Trace *trace.Provider                    // nil: nothing is traced
 }
 
 // Sidecar runs once.
@@ -389,8 +390,6 @@ func (s *Sidecar) dropLeftovers(ctx context.Context) error {
 // housekeeping shows a sign of life and prunes history and the registry. While we do not stream nobody tells us of
 // changes to the pipelines, so it also has them loaded anew.
 func (s *Sidecar) housekeeping(ctx context.Context) error {
-	beat := time.NewTicker(6 * s.o.Heartbeat)
-	defer beat.Stop()
 	pruned, counted := time.Time{}, done{}
 	for {
 		if time.Since(pruned) > time.Hour {
@@ -419,10 +418,8 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 			s.o.Log.WarnContext(ctx, "no sign of life written", "error", err)
 		}
 		s.noteSpent(ctx)
-		select {
-		case <-ctx.Done():
+		if !sleep.For(ctx, s.untilMeasured(time.Now())) {
 			return nil
-		case <-beat.C:
 		}
 		if stream := s.Stream(); stream == nil || !stream.Streaming.Load() {
 			s.Reload()

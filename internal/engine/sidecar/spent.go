@@ -2,38 +2,68 @@ package sidecar
 
 import (
 	"context"
+	"fmt"
+	"hash/fnv"
+	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/spread"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/replication"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// spent is what the rows of a pipeline have cost, and how many of them cost nothing.
-type spent struct{ tokens, embedded, reused, unchanged, cut int64 }
+// spent is what the rows of a pipeline have cost, how many of them cost nothing, and how they did.
+type spent struct {
+	tokens, texts, reused, unchanged, cut int64
+	rowsEmbedded, rowsReused, rowsFailed  int64
+	fresh                                 spread.Counts
+	price                                 float64 // of the tokens
+}
 
 func (s spent) add(o spent) spent {
 	return spent{
-		s.tokens + o.tokens, s.embedded + o.embedded, s.reused + o.reused, s.unchanged + o.unchanged, s.cut + o.cut,
+		s.tokens + o.tokens, s.texts + o.texts, s.reused + o.reused, s.unchanged + o.unchanged, s.cut + o.cut,
+		s.rowsEmbedded + o.rowsEmbedded, s.rowsReused + o.rowsReused, s.rowsFailed + o.rowsFailed,
+		s.fresh.Add(o.fresh), s.price + o.price,
 	}
 }
 
 func (s spent) since(o spent) spent {
-	return s.add(spent{-o.tokens, -o.embedded, -o.reused, -o.unchanged, -o.cut})
+	return s.add(spent{
+		-o.tokens, -o.texts, -o.reused, -o.unchanged, -o.cut, -o.rowsEmbedded, -o.rowsReused, -o.rowsFailed,
+		spread.Counts{}.Since(o.fresh), -o.price,
+	})
 }
 
-// spentOf is what a worker has spent since it began.
+// spentOf is what a worker has spent since it began, but for the price.
 func spentOf(w *worker.Stats) spent {
 	return spent{
 		w.Tokens.Load(), w.Sent.Load(), w.Known.Load() + w.Remembered.Load(), w.Unchanged.Load(), w.Cut.Load(),
+		w.Embedded.Load(), w.Reused.Load(), w.Failed.Load(), w.Fresh.Load(), 0,
 	}
 }
 
 // streamed is how many changes needed no look of their own, and how many hints were ignored.
 type streamed struct{ unchanged, joined, ignored int64 }
 
-// noteSpent stores what was spent and saved since the last time. While nothing is done it asks for nothing.
+// measured is how often what was done is stored, which is a minute.
+func (s *Sidecar) measured() time.Duration { return 6 * s.o.Heartbeat }
+
+// untilMeasured is when to store what was done: as each minute of the clock ends, so that it counts for that one. Not
+// all slots of a server do so at once.
+func (s *Sidecar) untilMeasured(now time.Time) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(s.o.Slot))
+	period := s.measured()
+	const part = 10 // of the minute, within which all slots do
+	offset := time.Duration(h.Sum32()) % max(period/part, 1)
+	return now.Add(-offset).Truncate(period).Add(period + offset).Sub(now)
+}
+
+// noteSpent stores what was spent, saved and done since the last time. An idle sidecar writes nothing.
 func (s *Sidecar) noteSpent(ctx context.Context) {
 	s.mu.Lock()
 	for id, r := range s.running {
@@ -56,17 +86,21 @@ func (s *Sidecar) noteSpent(ctx context.Context) {
 }
 
 func (s *Sidecar) storeSpent(ctx context.Context, todo map[int32]spent) error {
-	if len(todo) == 0 {
-		return nil
-	}
 	var ids []int32
-	var tokens, embedded, reused, unchanged, cut []int64
+	var tokens, texts, reused, unchanged, cut, rowsEmbedded, rowsReused, rowsFailed []int64
+	var prices []float64
+	var fresh []string // an array of PostgreSQL has arrays of one length alone
 	for id, n := range todo {
-		ids, tokens, embedded = append(ids, id), append(tokens, n.tokens), append(embedded, n.embedded)
+		ids, tokens, texts = append(ids, id), append(tokens, n.tokens), append(texts, n.texts)
 		reused, unchanged, cut = append(reused, n.reused), append(unchanged, n.unchanged), append(cut, n.cut)
+		rowsEmbedded, rowsReused = append(rowsEmbedded, n.rowsEmbedded), append(rowsReused, n.rowsReused)
+		rowsFailed, prices = append(rowsFailed, n.rowsFailed), append(prices, n.price)
+		fresh = append(fresh, "{"+strings.Trim(strings.ReplaceAll(fmt.Sprint(n.fresh.List()), " ", ","), "[]")+"}")
 	}
 	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("add_spent"), pgx.StrictNamedArgs{
-		"pipeline_ids": ids, "tokens": tokens, "embedded": embedded, "reused": reused, "unchanged": unchanged, "cut": cut,
+		"pipeline_ids": ids, "tokens": tokens, "embedded": texts, "reused": reused, "unchanged": unchanged, "cut": cut,
+		"rows_embedded": rowsEmbedded, "rows_reused": rowsReused, "rows_failed": rowsFailed, "prices": prices,
+		"freshness": fresh, "ago": s.measured() / 2, //nolint:mnd // in the midst of the time it was done in
 	})
 	return err
 }
@@ -93,8 +127,13 @@ func (s *Sidecar) noteStreamed(ctx context.Context, stats *replication.Stats) er
 
 // settleSpentLocked moves what a worker has spent to what is to be stored.
 func (s *Sidecar) settleSpentLocked(id int32, r *running) {
-	if now := spentOf(r.worker.Stats()); now != r.counted {
-		s.spent[id] = s.spent[id].add(now.since(r.counted))
-		r.counted = now
+	now := spentOf(r.worker.Stats())
+	if now == r.counted {
+		return
 	}
+	more := now.since(r.counted)
+	if s.o.Price != nil {
+		more.price = float64(more.tokens) / 1e6 * s.o.Price(&r.pipeline) //nolint:mnd // a million
+	}
+	s.spent[id], r.counted = s.spent[id].add(more), now
 }

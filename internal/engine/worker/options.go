@@ -7,6 +7,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
+	"github.com/embedsidecar/embedsidecar/internal/base/spread"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -66,9 +67,10 @@ type Stats struct {
 	Cut                     atomic.Int64 // texts that the embedder cut, as they are longer than it takes
 	Sanitised               atomic.Int64 // texts with bytes that are no UTF-8
 	Batches                 atomic.Int64
-	LastBatch               atomic.Int64 // when it ended, in nanoseconds since 1970; 0: there was none
-	Busy                    atomic.Int64 // loops at work now
-	Direct                  atomic.Int64 // changes that were worked at once, without a task
+	LastBatch               atomic.Int64   // when it ended, in nanoseconds since 1970; 0: there was none
+	Busy                    atomic.Int64   // loops at work now
+	Direct                  atomic.Int64   // changes that were worked at once, without a task
+	Fresh                   spread.Counter // how long rows took from the commit to the visible vector
 
 	Rest atomic.Pointer[string] // why the pipeline rests: its last texts all failed; nil: it does not
 }

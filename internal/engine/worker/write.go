@@ -331,8 +331,10 @@ func (w *Worker) count(mine []item, done queue.Finished) {
 			} else {
 				w.stats.Reused.Add(1)
 			}
+			waited := now.Sub(mine[i].task.CommittedAt)
+			w.stats.Fresh.Note(waited)
 			if w.o.Fresh != nil {
-				w.o.Fresh(now.Sub(mine[i].task.CommittedAt))
+				w.o.Fresh(waited)
 			}
 		case nothing, relabel:
 			w.stats.Unchanged.Add(1)

@@ -119,6 +119,31 @@
     });
   });
 
+  // A chart tells the figures of the time that is pointed at: they stand in the table below it.
+  let pointed;
+  const point = (e) => {
+    const chart = e.target.closest?.("figure[data-columns]");
+    if (pointed && pointed.chart !== chart) {
+      pointed.read.textContent = pointed.text;
+      pointed.cursor.setAttribute("visibility", "hidden");
+      pointed = null;
+    }
+    if (!chart) return;
+    const svg = $("svg", chart), box = svg.getBoundingClientRect(), rows = all("tbody tr", chart.closest("section"));
+    const left = 50, right = 352, wide = 360; // as chart.go draws it
+    const part = ((e.clientX - box.left) / box.width * wide - left) / (right - left);
+    const row = rows[Math.min(rows.length - 1, Math.max(0, Math.round(part * (rows.length - 1))))];
+    if (!row) return;
+    pointed ??= { chart, read: $(".read", chart), text: $(".read", chart).textContent, cursor: $(".cursor", chart) };
+    const figures = chart.dataset.columns.trim().split(" ").map((c) => row.cells[Number(c) + 1].textContent);
+    pointed.read.textContent = row.cells[0].textContent + ": " + figures.join(" / ");
+    const x = left + row.sectionRowIndex / Math.max(1, rows.length - 1) * (right - left);
+    pointed.cursor.setAttribute("d", "M" + x + " 8V132");
+    pointed.cursor.setAttribute("visibility", "visible");
+  };
+  addEventListener("pointermove", point);
+  addEventListener("pointerdown", point);
+
   // Choose every row of a table at once.
   document.addEventListener("change", (e) => {
     if (!e.target.matches("[data-all]")) return;

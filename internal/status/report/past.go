@@ -1,0 +1,131 @@
+package report
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/spread"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+)
+
+// Window is a stretch of time until now.
+type Window struct {
+	Name    string
+	Length  time.Duration
+	Step    time.Duration // of which one point tells
+	Minutes int           // of each row that is read
+}
+
+// Windows are those that measurements are kept for.
+var Windows = []Window{
+	{"1h", time.Hour, time.Minute, 1},
+	{"24h", 24 * time.Hour, 20 * time.Minute, 10},
+	{"7d", 7 * 24 * time.Hour, 2 * time.Hour, 10},
+}
+
+// Did is what pipelines did in some time.
+type Did struct {
+	Embedded int64    `json:"rows_embedded" doc:"Rows that got a vector from the embedder"`
+	Reused   int64    `json:"rows_reused" doc:"Rows that got a vector that was known already"`
+	Failed   int64    `json:"rows_failed" doc:"Rows that became dead letters"`
+	Rate     float64  `json:"rows_per_second" doc:"Rows that got a vector"`
+	Texts    int64    `json:"texts_embedded" doc:"Texts that the embedder was asked for"`
+	Tokens   int64    `json:"tokens" doc:"As far as the embedder says how many"`
+	Price    float64  `json:"price" doc:"Of the tokens, by the price of the model at that time; 0: it has none"`
+	Backlog  int64    `json:"backlog" doc:"Rows that waited: the most of them"`
+	P50      *float64 `json:"freshness_p50_seconds" doc:"From the commit to the vector, for half of the rows; null: there was none"`
+	P99      *float64 `json:"freshness_p99_seconds" doc:"For 99 of 100 rows"`
+
+	fresh spread.Counts
+}
+
+// Point is what they did from one time to the next.
+type Point struct {
+	At      time.Time `json:"at" doc:"When it begins"`
+	Seconds float64   `json:"seconds" doc:"How long it is"`
+	Did
+}
+
+// Past is how pipelines did until now.
+type Past struct {
+	Window    string    `json:"window"`
+	Pipelines []string  `json:"pipelines,omitempty" doc:"Whose; absent: all, those that were removed included"`
+	From      time.Time `json:"from"`
+	To        time.Time `json:"to"`
+	Total     Did       `json:"total" doc:"Of the whole window"`
+	Points    []Point   `json:"points" doc:"The oldest first"`
+}
+
+// measured is what a row of measurements says.
+type measured struct {
+	Began                                   time.Time
+	Embedded, Reused, Failed, Texts, Tokens int64
+	Price                                   float64
+	Backlog                                 int64
+	Fresh                                   []int32
+}
+
+// ReadPast returns how pipelines with these names did; nil: all together.
+func (w Window) ReadPast(ctx context.Context, db database.DB, names []string) (Past, error) {
+	// A sidecar stores what a minute was within six seconds after it.
+	const late = 10 * time.Second
+	var now time.Time
+	if err := db.QueryRow(ctx, "SELECT now()").Scan(&now); err != nil {
+		return Past{}, fmt.Errorf("read measurements: %w", err)
+	}
+	past := w.past(now.Add(-late), names)
+	list, err := collect(ctx, db, "read measurements", pgx.RowToStructByPos[measured], "read_measures",
+		pgx.StrictNamedArgs{"names": names, "minutes": w.Minutes, "since": past.From})
+	if err != nil {
+		return past, err
+	}
+	past.fill(w, list)
+	return past, nil
+}
+
+// past is a window of which nothing is known yet. It ends with the last whole minute.
+func (w Window) past(now time.Time, names []string) Past {
+	to := now.UTC().Truncate(time.Minute)
+	from := to.Add(w.Step - 1).Truncate(w.Step).Add(-w.Length)
+	past := Past{Window: w.Name, Pipelines: names, From: from, To: to, Points: []Point{}}
+	for at := from; at.Before(to); at = at.Add(w.Step) {
+		past.Points = append(past.Points, Point{At: at, Seconds: min(w.Step, to.Sub(at)).Seconds()})
+	}
+	return past
+}
+
+// fill adds what was measured. What several pipelines have waiting in the same minutes is one backlog.
+func (p *Past) fill(w Window, list []measured) {
+	waited := map[time.Time]int64{}
+	for i := range list {
+		m := &list[i]
+		at := int(m.Began.Sub(p.From) / w.Step)
+		if m.Began.Before(p.From) || at >= len(p.Points) {
+			continue
+		}
+		waited[m.Began] += m.Backlog
+		for _, d := range []*Did{&p.Points[at].Did, &p.Total} {
+			d.Embedded, d.Reused, d.Failed = d.Embedded+m.Embedded, d.Reused+m.Reused, d.Failed+m.Failed
+			d.Texts, d.Tokens, d.Price = d.Texts+m.Texts, d.Tokens+m.Tokens, d.Price+m.Price
+			d.Backlog = max(d.Backlog, waited[m.Began])
+			d.fresh = d.fresh.Add(spread.Of(m.Fresh))
+		}
+	}
+	for i := range p.Points {
+		p.Points[i].end(p.Points[i].Seconds)
+	}
+	p.Total.end(p.To.Sub(p.From).Seconds())
+}
+
+// end says how fast rows were done, and how fresh their vectors are.
+func (d *Did) end(seconds float64) {
+	d.Rate = float64(d.Embedded+d.Reused) / seconds
+	for q, into := range map[float64]**float64{0.5: &d.P50, 0.99: &d.P99} { //nolint:mnd // what their names say
+		if s, ok := d.fresh.Quantile(q); ok {
+			*into = &s
+		}
+	}
+}
