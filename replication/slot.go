@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
@@ -85,7 +86,7 @@ func (s *Stream) check(ctx context.Context, st *slot.State, system pglogrepl.Ide
 		s.judged.gap = v.Condition
 		return &gapError{v.Reason}
 	}
-	return &FatalError{Kind: kindOf(v.Condition), Reason: v.Reason, Way: strings.Join(v.Hint, "; ")}
+	return &FatalError{Kind: kindOf(v.Condition), Reason: v.Reason, Way: wording.Joined(v.Hint)}
 }
 
 // kindOf tells what sort of act a condition asks for that only a person can answer.

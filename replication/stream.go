@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -25,6 +24,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -313,7 +313,7 @@ func slotBusy(err error) bool {
 func (s *Stream) recover(ctx context.Context, gap *gapError) error {
 	if s.o.StopOnLost {
 		lost := &refusal.LostError{Slot: s.o.Slot, Reason: gap.reason}
-		return &FatalError{Kind: Lost, Reason: lost.Error(), Way: strings.Join(lost.Hints(), "; ")}
+		return &FatalError{Kind: Lost, Reason: lost.Error(), Way: wording.Joined(lost.Hints())}
 	}
 	s.o.Log.WarnContext(ctx, "gap found: creating a new slot and comparing all rows", "slot", s.o.Slot, "reason",
 		gap.reason)

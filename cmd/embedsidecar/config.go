@@ -45,11 +45,14 @@ func newConfigInit() *command {
 func newConfigValidate() *command {
 	return &command{
 		name: "validate", group: groupConfig, usage: "report every mistake in flags, variables and the file, with its place",
-		description: "Does not connect to a database: embedsidecar check does. Ends with status 2 if there is a mistake. " +
-			"For pipelines that deploy a file.",
+		description: "Looks for the plugins, the models and the file of tokens that are named, too. Does not connect to a " +
+			"database: embedsidecar check does. Ends with status 2 if there is a mistake. For pipelines that deploy a file.",
 		settings: everySetting, pipelines: true, reach: allDatabases,
-		run: func(_ context.Context, env *environment) error { // what is wrong was told before
+		run: func(_ context.Context, env *environment) error { // what is wrong in itself was told before
 			c := env.config
+			if err := c.Missing(env.node().Find); err != nil {
+				return err
+			}
 			if env.out.ForPeople() {
 				env.say("the configuration is right: %s, %s", wording.Count(int64(len(c.Pipelines)), "pipeline"),
 					wording.Count(int64(len(c.Models)), "model"))

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -61,7 +60,7 @@ func (c *explainCommand) show(env *environment, list []explain.Story) error {
 	if !env.out.ForPeople() {
 		columns := []string{"pipeline", "key", "verdict", "sentence", "hints"}
 		return output.List(env.out, "rows", list, columns, func(s *explain.Story) []any {
-			return []any{s.Pipeline, s.Key, s.Verdict.Code, s.Verdict.Sentence, strings.Join(s.Verdict.Hints, "; ")}
+			return []any{s.Pipeline, s.Key, s.Verdict.Code, s.Verdict.Sentence, wording.Joined(s.Verdict.Hints)}
 		})
 	}
 	for i := range list {

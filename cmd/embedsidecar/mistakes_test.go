@@ -264,7 +264,7 @@ func TestMistakes_OfRolesAndDatabases(t *testing.T) {
 		"uninstall|--yes", "run|--no-init",
 	} {
 		list = append(list, mistake{exitPermission, command, []string{
-			"GRANT USAGE ON SCHEMA embedsidecar TO",
+			"GRANT embedsidecar_reader TO",
 			"embedsidecar roles",
 		}})
 	}

@@ -15,24 +15,32 @@ import (
 )
 
 func newQuickstart() *command {
-	save := ""
+	save, chunks := "", ""
 	return &command{
 		name: "quickstart", group: groupStart,
 		usage:     "go from the URL of a database to a search in its rows, with one question",
 		arguments: "[URL] [TABLE]", maxArgs: 2, url: func(args []string) string { url, _ := urlAndTable(args); return url },
-		description: "Inspects the server, suggests a table with its text columns (TABLE, or the one with the most text), " +
-			"prints the number of rows, the expected time and the SQL, asks once, sets up, embeds with a " +
-			"progress bar, and answers queries line by line. It keeps the vectors in sync while it runs. Without " +
-			"a terminal, --yes confirms and queries come from standard input; --dry-run only reports. The set-up " +
-			"stays when it ends: it prints how to continue and how to remove it. The flags of run name a table, " +
-			"a model or a plugin. For a first try with your own data.",
-		flags:     []cli.Flag{own.text("save", &save, "`FILE` to write the configuration to, for run --config")},
+		description: "Lists everything that is missing on the server at once, each with what mends it. Suggests a table " +
+			"with its text columns (TABLE, or the one with the most text), prints the number of rows, the expected " +
+			"time and the SQL, and asks once. Then it sets up, embeds with a progress bar, and answers queries line " +
+			"by line as soon as the first rows are embedded. It keeps the vectors in sync while it runs. Without a " +
+			"terminal, --yes confirms and queries come from standard input; --dry-run only reports. The set-up " +
+			"stays when it ends: it prints how to continue, how to remove it, and the SQL, Python and curl that " +
+			"search the table. The flags of run name a table, a model or a plugin. For a first try with your own data.",
+		flags: []cli.Flag{
+			own.text("save", &save, "`FILE` to write the configuration to, for run --config"),
+			own.text("chunks", &chunks, "`ANSWER` yes or no: cut texts that are longer than the model reads into chunks",
+				"asked on a terminal, else yes"),
+		},
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
 		pipelines: true,
 		acts:      true,
 		run: func(ctx context.Context, env *environment) error {
+			if chunks != "" && chunks != "yes" && chunks != "no" {
+				return misuse("--chunks: expected yes or no, not %q", chunks)
+			}
 			_, table := urlAndTable(env.args)
-			return env.quickstart(ctx, table, save)
+			return env.quickstart(ctx, quickstart.Options{Table: table, Save: save, Chunks: chunks})
 		},
 	}
 }
@@ -49,14 +57,13 @@ func urlAndTable(args []string) (url, table string) {
 	return url, table
 }
 
-func (e *environment) quickstart(ctx context.Context, table, save string) error {
+func (e *environment) quickstart(ctx context.Context, o quickstart.Options) error {
 	f, is := e.stdin.(*os.File)
 	person := &quickstart.Person{In: e.stdin, Out: e.stderr, Answers: is && output.IsTerminal(f), Yes: e.yes}
-	o := quickstart.Options{
-		Config: e.config, Table: table, Log: e.log, Redact: e.redact.Text, DryRun: e.dryRun, Save: save, Node: e.node(),
-		Say: e.say, Steps: e.tellSteps, Lines: person.Lines, Agree: person.Agree, Prompt: person.Prompt,
-		Show: func(p *pipeline.Pipeline, hits []search.Hit) error { return e.showHits(p, hits, &search.Request{}) },
-	}
-	o.Waiting, o.Every = e.tellWaiting()
+	o.Config, o.Log, o.Redact, o.DryRun, o.Node = e.config, e.log, e.redact.Text, e.dryRun, e.node()
+	o.Say, o.Steps, o.Lines, o.Prompt = e.say, e.tellSteps, person.Lines, person.Prompt
+	o.Agree, o.Ask, o.Whole = person.Agree, person.Ask, !person.Answers
+	o.Show = func(p *pipeline.Pipeline, hits []search.Hit) error { return e.showHits(p, hits, &search.Request{}) }
+	o.Waiting, o.Every = e.tellLine()
 	return quickstart.Run(ctx, o)
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,7 +57,7 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 		CREATE TABLE notes (id int PRIMARY KEY, note text); INSERT INTO notes VALUES (1, 'a note')`)
 
 	_, stderr := s.typing(0, "", "quickstart", url, "--dry-run")
-	s.has(stderr, "wal_level logical", `the most text is in "public"."docs": title, body (40 rows)`,
+	s.has(stderr, "wal_level logical", `the most text is in "public"."docs": title, body (40 rows`,
 		`also "public"."notes": note`, "about 40 texts to embed of 40", "at the speed of one call", "would make", "CREATE TABLE")
 	if strings.Contains(stderr, "people") {
 		t.Errorf("addresses and categories are taken for text:\n%s", stderr)
@@ -111,7 +113,7 @@ func TestQuickstart_Refuses(t *testing.T) {
 	s.db.MustExec(`CREATE TABLE parts (id int PRIMARY KEY, body text) PARTITION BY RANGE (id);
 		CREATE TABLE parts_1 PARTITION OF parts DEFAULT; INSERT INTO parts VALUES (1, 'part of a whole')`)
 	_, stderr := s.typing(0, "", "quickstart", "--dry-run")
-	s.has(stderr, `the most text is in "public"."parts": body (1 row)`)
+	s.has(stderr, `the most text is in "public"."parts": body (1 row`)
 
 	stranger := s.db.Role("")
 	s.db.MustExec("GRANT SELECT ON parts TO " + stranger)
@@ -141,8 +143,9 @@ func TestTrust_QuickstartReadsNoTableOfAStranger(t *testing.T) {
 	}
 }
 
-// TestQuickstart_AServerThatIsNotReady is refused before anybody is asked: one as it comes out of the box, and one
-// whose slots are all taken.
+// TestQuickstart_AServerThatIsNotReady is refused before anybody is asked: one as it comes out of the box, to a role
+// without any rights, with everything that is missing at once, and with what would be made; and one whose slots are all
+// taken.
 func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	t.Parallel()
 	server, err := testenv.Start(t.Context(), testenv.Options{Config: map[string]string{
@@ -158,8 +161,22 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	})
 	s := newStage(t, 3, testenv.On(server))
 	_, stderr := s.typing(2, "", "quickstart", "--yes")
-	s.has(stderr, "wal_level replica", "error ES0202", "ALTER SYSTEM SET wal_level")
+	s.has(stderr, "not ready: wal_level: it is replica", "error ES0202", "ALTER SYSTEM SET wal_level", "would make",
+		"CREATE PUBLICATION")
 	s.untouched()
+
+	stranger := s.db.Role("")
+	s.db.MustExecSuper("DROP EXTENSION vector; SELECT pg_create_physical_replication_slot('taken'); GRANT SELECT ON docs TO " + stranger)
+	s.as(stranger)
+	_, stderr = s.typing(2, "", "quickstart", "--yes")
+	s.has(stderr, "ready: server PostgreSQL", "max_wal_senders", // what is right
+		`the most text is in "public"."docs": title, body (3 rows`, "about 3 texts to embed of 3", // what it would be
+		`CREATE TABLE "public"."docs_embedding"`, "CREATE EXTENSION vector SCHEMA public",
+		"5 things are not ready", "nothing was done", "ALTER SYSTEM SET wal_level", "pg_replication_slots",
+		"CREATE EXTENSION vector", "REPLICATION", `GRANT CREATE ON DATABASE`, "ES0202")
+	s.untouched()
+
+	s.as(testenv.Owner)
 	if err := server.Configure(map[string]string{"wal_level": "logical"}); err != nil {
 		t.Fatal(err)
 	}
@@ -167,10 +184,127 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.db.Pool.Reset()
-	s.db.MustExec("SELECT pg_create_physical_replication_slot('taken')")
 	_, stderr = s.typing(8, "", "quickstart", "--yes")
-	s.has(stderr, "0 of 1 replication slots free", "error ES0303", "pg_replication_slots")
+	s.has(stderr, "all 1 are in use", "error ES0303", "pg_replication_slots")
 	s.untouched()
+}
+
+// TestQuickstart_SuggestsWhereMostTextIs, not where most rows are, and not where the first rows are longest.
+func TestQuickstart_SuggestsWhereMostTextIs(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 0)
+	s.db.MustExec(`CREATE SCHEMA kb;
+		CREATE TABLE kb.articles (id int PRIMARY KEY, body text);
+		INSERT INTO kb.articles SELECT i, 'article ' || i || repeat(' many words about it', 1500 + i)
+			FROM generate_series(1, 300) AS i;
+		CREATE TABLE tickets (id int PRIMARY KEY, subject text, problem text);
+		INSERT INTO tickets SELECT i, CASE WHEN i < 500 THEN repeat('at first they were long ', 25) ELSE 'short ' || i END,
+			'it does not work any more ' || i FROM generate_series(1, 60000) AS i`)
+	_, stderr := s.typing(0, "", "quickstart", "--dry-run")
+	s.has(stderr, `the most text is in "kb"."articles": body (300 rows`, `also "public"."tickets": subject, problem (`)
+	var rows int
+	_, rest, _ := strings.Cut(stderr, `also "public"."tickets": subject, problem (`)
+	if _, err := fmt.Sscanf(rest, "%d rows", &rows); err != nil || rows < 40000 || rows > 90000 {
+		t.Errorf("about %d rows are told, want 60000: %v", rows, err)
+	}
+}
+
+// TestQuickstart_TextsThatAreLongerThanTheModelReads are counted, and become chunks unless somebody says no.
+func TestQuickstart_TextsThatAreLongerThanTheModelReads(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 10)
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=never-truncates") // it says that it reads 8 tokens
+	s.db.MustExec("UPDATE docs SET body = repeat('some words of one sentence. ', 20)")
+	_, stderr := s.typing(0, "", "quickstart", "docs", "--dry-run")
+	s.has(stderr, "10 of 10 texts are longer than the model reads (8 tokens)", "--chunks no", `"chunk_text"`)
+	_, stderr = s.typing(0, "", "quickstart", "docs", "--dry-run", "--chunks", "no")
+	s.has(stderr, "10 of 10 texts are longer than the model reads (8 tokens)", "10 of the texts cut at 8 tokens")
+	if strings.Contains(stderr, `"chunk_text"`) {
+		t.Errorf("chunks, though somebody said no:\n%s", stderr)
+	}
+	s.typing(2, "", "quickstart", "docs", "--dry-run", "--chunks", "perhaps")
+	file := filepath.Join(t.TempDir(), "embedsidecar.yaml")
+	stdout, stderr := s.typing(0, "sentence\n", "quickstart", "docs", "--yes", "--save", file)
+	s.has(stdout, "DISTANCE", "some words")
+	s.has(stderr, "s.chunk_text", "10 of 10 rows embedded")
+	if n := testenv.Value[int](s.db, "SELECT count(*) FROM docs_embedding"); n <= 10 {
+		t.Errorf("%d chunks of 10 texts", n)
+	}
+	_, stderr = s.run(0, "init", "--dry-run", "--config", file) // the file has the chunks, too
+	s.has(stderr, "nothing to do")
+}
+
+// TestQuickstart_AnswersFromTheFirstRowsOn, and says over how much of the table, while others are not embedded yet.
+func TestQuickstart_AnswersFromTheFirstRowsOn(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 300)
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=hang-on=title 299")
+	s.set("EMBEDSIDECAR_WORKERS_DRAIN_TIMEOUT=100ms")
+	input, typist := io.Pipe()
+	d := s.prepared(func(c *exec.Cmd) { c.Stdin = input }, "quickstart", "docs", "--yes")
+	t.Cleanup(func() { _ = typist.Close() })
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		return strings.Contains(d.text(), "Ask something"), d.text()
+	})
+	if _, err := io.WriteString(typist, "title 7 body 7\n"); err != nil {
+		t.Fatal(err)
+	}
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { return strings.Contains(d.text(), "DISTANCE"), d.text() })
+	s.has(d.text(), "the first rows can be found", " of 300 rows that are embedded so far (")
+	if err := typist.Close(); err != nil {
+		t.Fatal(err)
+	}
+	d.end(os.Interrupt, 130)
+	s.has(d.text(), "interrupted: what is set up stays", " of 300 rows embedded", "go on", "remove")
+}
+
+// TestQuickstart_WhatItPrintsSearchesThisTable: the statement and the request, as they are pasted.
+func TestQuickstart_WhatItPrintsSearchesThisTable(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 0)
+	s.db.MustExec(`CREATE SCHEMA "Odd one"; CREATE TABLE "Odd one"."it's 100% ""odd""" ("the id" int, part text,
+		"Text: a" text, PRIMARY KEY ("the id", part)); INSERT INTO "Odd one"."it's 100% ""odd""" SELECT i, 'p' || i % 3,
+		'a text of some words ' || i FROM generate_series(1, 20) AS i`)
+	at := testenv.Nowhere(t)
+	s.set("EMBEDSIDECAR_HTTP=" + at)
+	s.set("EMBEDSIDECAR_NO_AUTH=true")
+	_, stderr := s.typing(0, "it's a text of words 7\n", "quickstart", "--yes")
+	printed := func(title string) string {
+		t.Helper()
+		_, after, found := strings.Cut(stderr, "-- "+title+" --\n")
+		text, _, _ := strings.Cut(after, "\n\n--")
+		if !found {
+			t.Fatalf("%s is not printed:\n%s", title, stderr)
+		}
+		return strings.TrimSpace(text)
+	}
+	d := s.background("run")
+	d.logged("queries are answered", "address")
+	statements := printed("SQL")
+	search := statements[strings.LastIndex(statements, "SELECT s.distance"):]
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // a sidecar that has just begun does not know the pipeline
+		if ask, _, older := strings.Cut(statements, ";\nSELECT s.distance"); older { // CALL has a transaction of its own
+			if _, err := s.db.Pool.Exec(t.Context(), ask); err != nil {
+				return false, err.Error()
+			}
+		}
+		found, err := s.db.Pool.Exec(t.Context(), search)
+		return err == nil && found.RowsAffected() == 5, fmt.Sprintf("%v, %s:\n%s", err, found, statements)
+	})
+	c := exec.CommandContext(t.Context(), "bash", "-c", printed("curl"))
+	c.Env = append(os.Environ(), "NO_PROXY=*", "no_proxy=*")
+	answer, err := c.CombinedOutput()
+	if n := strings.Count(string(answer), `"distance"`); err != nil || n != 5 {
+		t.Errorf("%v, %d rows:\n%s\n%s", err, n, printed("curl"), answer)
+	}
+	for _, title := range []string{"Python, psycopg", "Python, SQLAlchemy", "Python, Django"} {
+		program := exec.CommandContext(t.Context(), "python3", "-c", "import ast, sys; ast.parse(sys.stdin.read())")
+		program.Stdin = strings.NewReader(printed(title))
+		if out, err := program.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s\n%s", title, err, out, printed(title))
+		}
+	}
+	d.end(os.Interrupt, 0)
 }
 
 // TestQuickstart_Interrupted while it embeds: what is set up stays, and it says how to go on.

@@ -192,7 +192,14 @@ func (s *stage) start(args ...string) *daemon {
 // background starts a command that takes its time; the test's end kills it if it still runs then.
 func (s *stage) background(args ...string) *daemon {
 	s.t.Helper()
+	return s.prepared(func(*exec.Cmd) {}, args...)
+}
+
+// prepared is background of a command that is prepared in some way.
+func (s *stage) prepared(prepare func(c *exec.Cmd), args ...string) *daemon {
+	s.t.Helper()
 	d := &daemon{s: s, cmd: s.command(args...), done: make(chan struct{})}
+	prepare(d.cmd)
 	d.cmd.Stdout, d.cmd.Stderr = d, d
 	if err := d.cmd.Start(); err != nil {
 		s.t.Fatal(err)

@@ -88,13 +88,21 @@ func (e *environment) caughtUp(pool *pgxpool.Pool, lsn pglogrepl.LSN) caughtup.W
 
 // tellWaiting tells what is waited for: on a terminal each second in the place of what it said before.
 func (e *environment) tellWaiting() (tell func(what string), every time.Duration) {
-	if !output.IsTerminal(e.stderr) || e.quiet {
-		return func(what string) { e.say("waiting: %s", what) }, 0
-	}
+	line, every := e.tellLine()
 	return func(what string) {
 		if what != "" {
 			what = "waiting: " + what
 		}
+		line(what)
+	}, every
+}
+
+// tellLine tells a line in the place of the one before, on a terminal, and how often there may be one.
+func (e *environment) tellLine() (tell func(what string), every time.Duration) {
+	if !output.IsTerminal(e.stderr) || e.quiet {
+		return func(what string) { e.say("%s", what) }, 0
+	}
+	return func(what string) {
 		_, _ = fmt.Fprintf(e.stderr, "\x1b[K%s\r", e.redact.Text(wording.OneLine(what)))
 	}, time.Second
 }

@@ -229,6 +229,22 @@ func TestCut_Markdown(t *testing.T) {
 	}
 }
 
+// TestCut_AHeadingThatIsTheTitleIsNotRepeated, as an article's first heading often is.
+func TestCut_AHeadingThatIsTheTitleIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	text := "# Returns\n\n" + strings.Repeat("Words about it that fill a chunk. ", 9) + "\n\n## Refunds\n\n" +
+		strings.Repeat("Money comes back after a week. ", 9)
+	var got []string
+	for _, c := range check(t, chunk.Settings{Strategy: chunk.Markdown, Tokens: 32}, text, "returns") {
+		if !slices.Contains(got, c.Context) {
+			got = append(got, c.Context)
+		}
+	}
+	if want := []string{"returns", "returns > Refunds"}; !slices.Equal(got, want) {
+		t.Errorf("contexts %q, want %q", got, want)
+	}
+}
+
 func TestCut_KeepsCodeWholeUnlessItIsTooLong(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(5, 5))

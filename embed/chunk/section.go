@@ -42,14 +42,16 @@ func (c *cutter) section(path []title) {
 	c.sections = append(c.sections, section{title: c.title, path: path, limit: max(1, c.settings.Tokens-cost)})
 }
 
-// context returns the context line of a chunk: title and headings, but those that are in the chunk.
+// context returns the context line of a chunk: title and headings, but those that are in the chunk, and what says the
+// same as the part before it, as the first heading of an article often does.
 func (s *section) context(first, last unit) string {
 	var parts []string
 	if s.title != "" {
 		parts = append(parts, s.title)
 	}
 	for _, t := range s.path {
-		if t.text != "" && (t.start < first.start || t.start >= last.end) {
+		again := len(parts) > 0 && strings.EqualFold(parts[len(parts)-1], t.text)
+		if t.text != "" && !again && (t.start < first.start || t.start >= last.end) {
 			parts = append(parts, t.text)
 		}
 	}

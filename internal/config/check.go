@@ -1,10 +1,13 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -57,6 +60,35 @@ func (c *Config) check() []Problem {
 	return problems
 }
 
+// Missing returns what is named and not there, as an *Error with every such thing, or nil: plugins, models, and the
+// file of tokens. Only this machine can tell, so Load does not look.
+func (c *Config) Missing(find Finder) error {
+	var problems []Problem
+	for i, spec := range c.Pipelines {
+		_, err := c.Embedder(find, spec.Plugin, spec.Model)
+		missing, is := errors.AsType[*NotFoundError](err)
+		switch {
+		case is && missing.Near != "":
+			problems = append(problems, c.problem(index("pipelines", i)+"."+missing.Kind,
+				fmt.Sprintf("%s %q not found; %s", missing.Kind, missing.Name, spelling.Question(missing.Near))))
+		case is:
+			problems = append(problems, c.problem(index("pipelines", i)+"."+missing.Kind,
+				fmt.Sprintf("%s %q not found", missing.Kind, missing.Name)))
+		case err != nil:
+			problems = append(problems, c.problem(index("pipelines", i), redactText(shown(err))))
+		}
+	}
+	if path := c.Queries.TokensFile; path != "" {
+		if _, err := os.Stat(path); err != nil {
+			problems = append(problems, c.problem("auth.tokens_file", err.Error()+": embedsidecar token create makes it"))
+		}
+	}
+	if len(problems) > 0 {
+		return &Error{Problems: problems}
+	}
+	return nil
+}
+
 // problem is a mistake at a path: where that was set, or the nearest thing above it that was, whose line is shown.
 func (c *Config) problem(path, message string) Problem {
 	p := Problem{Path: path, Message: message}
@@ -104,6 +136,9 @@ func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
 		}
 		if len(spec.Columns) == 0 && spec.Text == "" {
 			fail(path+".columns", "they are missing: name the columns to embed, or give a text expression")
+		}
+		if len(spec.Columns) > 0 && spec.Text != "" {
+			fail(path+".columns", "columns and text exclude each other: the text alone says what is embedded, so leave one out")
 		}
 		for j, column := range spec.Columns {
 			if slices.Contains(spec.Columns[:j], column) {

@@ -33,6 +33,9 @@ func severed(dsn string, cfg *pgx.ConnConfig) bool {
 	return unclear(dsn) && (strings.ContainsAny(cfg.Database, "@/") || strings.LastIndexByte(cfg.Host, '@') > 0)
 }
 
+// letters are those of the names of drivers.
+const letters = "abcdefghijklmnopqrstuvwxyz0123456789_"
+
 // unclear reports whether a connection string is a URL whose parts cannot be told apart.
 func unclear(dsn string) bool { return strings.HasSuffix(RedactDSN(dsn), "://"+secret.Mask) }
 
@@ -40,6 +43,12 @@ func unclear(dsn string) bool { return strings.HasSuffix(RedactDSN(dsn), "://"+s
 // could be a password, so of those nothing is quoted.
 func reason(dsn string, err error) string {
 	redacted := RedactDSN(dsn)
+	if scheme, _, is := strings.Cut(dsn, "://"); is {
+		if kept, driver, named := strings.Cut(scheme, "+"); named && strings.Trim(driver, letters) == "" &&
+			(kept == "postgres" || kept == "postgresql") {
+			return fmt.Sprintf("drop +%s, which is SQLAlchemy's name of a driver: %s://...", driver, kept)
+		}
+	}
 	if unclear(dsn) {
 		return "its parts cannot be told apart: write special characters of the password as %XX (@ is %40, / is %2F, : is %3A)"
 	}

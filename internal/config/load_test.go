@@ -49,7 +49,6 @@ models:
 pipelines:
   - name: docs
     table: public.docs
-    columns: [title, '"Body Text"']
     text: "concat_ws(E'\n', title, $$'$$')"
     where: |
       status = 'published'
@@ -111,7 +110,7 @@ func TestLoad_WholeFile(t *testing.T) {
 		}},
 		Pipelines: []pipeline.Spec{
 			{
-				Name: "docs", Schema: "public", Table: "docs", Columns: []string{"title", "Body Text"},
+				Name: "docs", Schema: "public", Table: "docs",
 				Text:   "concat_ws(E'\\n', title, $'$')",
 				Filter: "status = 'published'", Model: "big", Plugin: "own", IntoColumn: "embedding", Priority: pipeline.Urgent,
 				Enabled: false, Overwrite: true, ColumnLists: true,
@@ -144,7 +143,7 @@ func TestLoad_WholeFile(t *testing.T) {
 	}, cmp.Ignore()), cmp.AllowUnexported(Config{}, Database{}, Model{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := c.Origin("workers.count"); !strings.HasSuffix(got, "embedsidecar.yaml:47:18") {
+	if got := c.Origin("workers.count"); !strings.HasSuffix(got, "embedsidecar.yaml:46:18") {
 		t.Errorf("Origin(workers.count) = %q", got)
 	}
 	if got := c.Origin("log.nothing"); got != "default" {

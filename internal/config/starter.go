@@ -31,6 +31,9 @@ func Starter(specs []pipeline.Spec) string {
 		}
 		fmt.Fprintf(&b, "  - table: %s\n    columns: [%s]\n    into: {%s}\n", quoted(tableName(p.Schema, p.Table)),
 			strings.Join(columns, ", "), into)
+		if p.Chunking.On() {
+			fmt.Fprintf(&b, "    chunking: {strategy: %s, tokens: %d}\n", p.Chunking.Strategy, p.Chunking.Tokens)
+		}
 	}
 	return strings.Replace(starter, "  # PIPELINES\n", b.String(), 1)
 }

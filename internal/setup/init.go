@@ -66,7 +66,10 @@ func initialize(ctx context.Context, o Options) (Report, error) {
 	var err error
 	if in.repl, err = database.ConnectReplication(ctx, o.ReplicationDSN,
 		database.Options{ApplicationName: "embedsidecar init"}); err != nil {
-		return in.report, err
+		if o.Sketch {
+			err = in.all(ctx)
+		}
+		return in.told(), err
 	}
 	defer func() {
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -80,7 +83,16 @@ func initialize(ctx context.Context, o Options) (Report, error) {
 		return in.report, err
 	}
 	err = in.all(ctx)
-	return in.report, err
+	return in.told(), err
+}
+
+// told is the report, with what the role may not make as a warning.
+func (in *initializer) told() Report {
+	if refused := in.report.Refused; refused != nil {
+		in.report.Warnings = append(in.report.Warnings, refused.Error()+"; as an owner or superuser: "+
+			strings.Join(refused.SQL, " "))
+	}
+	return in.report
 }
 
 // Upgrade brings the tables of an older version to this program's, and does nothing else, so that what is stored can be
@@ -101,7 +113,7 @@ var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
 
 func (in *initializer) validate() error {
 	switch {
-	case database.Pooled(in.o.Pool):
+	case database.Pooled(in.o.Pool) && !in.o.Sketch:
 		return &database.Error{
 			Kind: database.Pooler, Err: errors.New("init needs a session of its own"),
 			Hint: []string{"give --database-url the address of the server itself"},
@@ -179,12 +191,14 @@ func (in *initializer) all(ctx context.Context) error {
 		return err
 	}
 	if !in.server.Vector && pipeline.NeedPgvector(in.o.Specs) {
-		extension := in.extension()
-		if err := in.perform(ctx, []step.Action{extension}); err != nil || in.o.DryRun {
-			in.report.Warnings = append(in.report.Warnings, "the rest depends on the extension vector")
+		extension, schema := in.extension()
+		if err := in.perform(ctx, []step.Action{extension}); err != nil {
 			return err
 		}
-		in.o.Pool.Reset() // so that connections know the type
+		if in.promised = schema; !in.o.DryRun {
+			in.promised = ""
+			in.o.Pool.Reset() // so that connections know the type
+		}
 	}
 	if done, err := in.upgrade(ctx); err != nil || !done {
 		return err
@@ -212,8 +226,7 @@ func (in *initializer) all(ctx context.Context) error {
 
 // perform does what is planned, or says that the role may not, before anything is done.
 func (in *initializer) perform(ctx context.Context, plan []step.Action) error {
-	var refused *refusal.PermissionError
-	common := false
+	refused, common := in.report.Refused, false
 	for _, a := range plan {
 		if a.Allowed {
 			continue
@@ -236,14 +249,10 @@ func (in *initializer) perform(ctx context.Context, plan []step.Action) error {
 	if common {
 		refused.Pipelines = nil
 	}
-	switch {
-	case refused != nil && !in.o.DryRun:
+	if refused != nil && !in.o.DryRun {
 		return refused
-	case refused != nil:
-		in.report.Refused = refused
-		in.report.Warnings = append(in.report.Warnings, refused.Error()+"; as an owner or superuser: "+
-			strings.Join(refused.SQL, " "))
 	}
+	in.report.Refused = refused
 	for _, a := range plan {
 		if !in.o.DryRun {
 			if err := in.do(ctx, a); err != nil {

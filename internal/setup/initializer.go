@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/publish"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
@@ -32,6 +33,7 @@ type initializer struct {
 	pub         *publish.Publication
 	slot        slot.State
 	moved       []string // slots of another database that this one, a copy of it, gives up
+	promised    string   // of a dry run: the schema in which the extension vector would be by now
 }
 
 // serverFacts is what the server says of itself and of the role.
@@ -71,6 +73,8 @@ type Options struct {
 	Loader     *resolve.Loader // of the role of Pool, whatever it has looked at; nil: nothing
 	Failover   bool            // standbys keep a copy of the slot; from PostgreSQL 17 on
 	DryRun     bool            // say what would be done
+	// of a dry run: plan for a server that is not ready, too; what it lacks is told by who asks
+	Sketch bool
 	// the one spec is the next generation of this pipeline; nil: it is a pipeline of its own
 	Beside *resolve.Stored
 	// how long to wait for running transactions; 0: 60 s, and as long as it takes when a sidecar starts: it says for whom
@@ -102,7 +106,7 @@ type Report struct {
 	Kept      map[string]string   // why pipelines that are configured otherwise than they are set up are left so
 	Pipelines []pipeline.Pipeline // as configured and confirmed; empty after a dry run
 	// of a dry run: what the role may not make, as *refusal.PermissionError; it is a warning, too
-	Refused error
+	Refused *refusal.PermissionError
 }
 
 // runner runs statements as the role that sets up.

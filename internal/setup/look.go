@@ -188,7 +188,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		}
 	}
 	f, err := resolve.Inspect(ctx, tx, spec, catalog.Vectors{
-		Dims: description.Dims, Sparse: description.Sparse, Either: either,
+		Dims: description.Dims, Sparse: description.Sparse, Either: either, Promised: in.promised,
 	}, nil)
 	var missing *refusal.MissingError
 	if errors.As(err, &missing) && stored != nil {

@@ -43,6 +43,7 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 		return catalog.BeforeFirst(s.Schema)
 	case s.Version < catalog.MinVersion:
 		return refusal.Coded(code.OldServer, fmt.Sprintf("the server is PostgreSQL %d, want 14 or newer", s.Version/10000))
+	case in.o.Sketch:
 	case s.Standby:
 		return refusal.Coded(code.Standby, "the server is a standby", "give the URL of the primary")
 	case s.WALLevel != "logical":
@@ -61,8 +62,8 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 }
 
 // extension plans CREATE EXTENSION vector.
-func (in *initializer) extension() step.Action {
-	schema := "public"
+func (in *initializer) extension() (a step.Action, schema string) {
+	schema = "public"
 	sql := []string{"CREATE EXTENSION vector SCHEMA public"}
 	if !in.server.HasPublic {
 		schema = "vector"
@@ -87,7 +88,7 @@ func (in *initializer) extension() step.Action {
 			}
 			return err
 		},
-	}
+	}, schema
 }
 
 // schema plans our tables, or nothing when they are there.

@@ -31,7 +31,7 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			v, err := catalog.FindVector(t.Context(), tx)
+			v, err := catalog.FindVector(t.Context(), tx, "")
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,6 @@
 -- check_server: the server and the current role, as far as running depends on them. streamed: someone streams from
 -- @slot. tables_only: the server can be told to refuse views in the place of tables. emitters: who may write logical
--- messages: '' for everybody, or roles that can log in, the first few.
+-- messages: '' for everybody, or roles that can log in, the first few. vector_may: the role may install pgvector.
 -- Rows: one. Locks: none.
 WITH emit AS (
     SELECT p.oid, coalesce(p.proacl, acldefault('f', p.proowner)) AS acl
@@ -17,6 +17,12 @@ SELECT current_setting('server_version_num')::int AS version, current_setting('w
        coalesce((SELECT active FROM pg_replication_slots WHERE slot_name = @slot), false) AS streamed,
        coalesce((SELECT extversion FROM pg_extension WHERE extname = 'vector'), '') AS vector,
        coalesce((SELECT default_version FROM pg_available_extensions WHERE name = 'vector'), '') AS vector_available,
+       has_database_privilege(current_database(), 'CREATE') AND (r.rolsuper
+           OR EXISTS (SELECT FROM pg_available_extension_versions AS v
+                      WHERE v.name = 'vector' AND (v.trusted OR NOT v.superuser))
+           OR EXISTS (SELECT FROM pg_roles AS m
+                      WHERE m.rolname IN ('rds_superuser', 'cloudsqlsuperuser', 'azure_pg_admin')
+                            AND pg_has_role(m.oid, 'MEMBER'))) AS vector_may,
        current_database()::text AS database, current_user::text AS role, r.rolsuper AS superuser,
        has_database_privilege(current_database(), 'CREATE') AS may_create,
        current_setting('restrict_nonsystem_relation_kind', true) IS NOT NULL AS tables_only,

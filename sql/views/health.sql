@@ -1,6 +1,6 @@
 CREATE OR REPLACE VIEW embedsidecar.health AS
 SELECT 'slot' AS "check", s.slot_name::text AS subject, s.status, s.reason AS detail,
-    nullif(array_to_string(s.hints, '; '), '') AS hint, s.state
+    nullif(replace(array_to_string(s.hints, '; '), ';; ', '; '), '') AS hint, s.state
 FROM   embedsidecar.slot_states() AS s
 UNION ALL
 SELECT 'sidecar', w.instance, CASE WHEN w.stream = 'stuck' THEN 'error'
@@ -10,11 +10,13 @@ UNION ALL
 SELECT 'configuration', c.instance, CASE WHEN c.refused <> '' OR c.restart <> '{}' THEN 'warn' ELSE 'ok' END,
     CASE WHEN c.refused <> '' THEN 'a later configuration is not taken over: ' || c.refused
         WHEN c.restart <> '{}' THEN 'takes effect at the next start: ' || array_to_string(c.restart, ', ')
-        ELSE concat_ws(': ', 'in force', nullif(c.file, '')) END, nullif(array_to_string(c.hints, '; '), ''),
+        ELSE concat_ws(': ', 'in force', nullif(c.file, '')) END,
+    nullif(replace(array_to_string(c.hints, '; '), ';; ', '; '), ''),
     CASE WHEN c.refused <> '' THEN 'refused' WHEN c.restart <> '{}' THEN 'needs_restart' ELSE 'in_force' END
 FROM   embedsidecar.configured AS c WHERE embedsidecar.lives(c)
 UNION ALL
-SELECT 'pipeline', s.pipeline, s.severity, s.reason, nullif(array_to_string(s.hints, '; '), ''), s.state
+SELECT 'pipeline', s.pipeline, s.severity, s.reason,
+    nullif(replace(array_to_string(s.hints, '; '), ';; ', '; '), ''), s.state
 FROM   embedsidecar.states() AS s;
 COMMENT ON VIEW embedsidecar.health IS
     'What is right and what is not, with what mends it: slots and pipelines as embedsidecar.slots and '

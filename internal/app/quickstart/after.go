@@ -10,6 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
@@ -68,6 +69,12 @@ func (q *quickstart) after(ctx context.Context) {
 	q.Say("  search       embedsidecar search %s 'a text'%s", health.Quoted(spec.Name), flags)
 	q.Say("  look         embedsidecar status%s", flags)
 	q.Say("  remove       embedsidecar uninstall --yes --drop-embeddings%s", flags)
+	q.saved(spec)
+	q.paste(ctx, flags)
+}
+
+// saved tells of the configuration as a file, and writes it where one was asked for.
+func (q *quickstart) saved(spec pipeline.Spec) {
 	text := config.Starter(q.Config.Pipelines[:1])
 	if q.file.f != nil {
 		if err := q.file.write(text); err != nil {

@@ -4,21 +4,24 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	caughtup "github.com/embedsidecar/embedsidecar/internal/manage/wait"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
 // nearest is how many rows an answer has.
 const nearest = 5
 
-// live runs the sidecar, waits until it has caught up, and answers.
+// live runs the sidecar, and answers from the first rows on that it has embedded.
 func (q *quickstart) live(ctx context.Context) error {
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
@@ -38,56 +41,173 @@ func (q *quickstart) live(ctx context.Context) error {
 	return err
 }
 
-// answer waits until the rows have their vectors, and answers what is asked until nobody asks any more.
+// answer waits until the first rows have their vectors, and answers what is asked until nobody asks any more, while the
+// others are embedded.
 func (q *quickstart) answer(ctx context.Context) error {
-	name := q.Config.Pipelines[0].Name
-	began := time.Now()
+	f := &following{q: q, began: time.Now(), done: make(chan error, 1)}
 	lsn, err := report.Now(ctx, q.pool)
 	if err != nil {
 		return err
 	}
-	_, err = caughtup.Wait{
-		Pool: q.pool, Slot: q.Config.Slot.Name, LSN: lsn, Redact: q.Redact, Tell: q.Waiting, Every: q.Every,
-	}.Run(ctx)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	if problem.Of(err) == problem.Failed { // rows that cannot be embedded keep nobody from searching the others
-		q.Say("%s", err)
-		for _, hint := range problem.Hints(err) {
-			q.Say("  %s", hint)
-		}
-	} else if err != nil {
-		return err
-	}
-	p, err := query.Searchable(ctx, q.pool, name)
+	all, err := lookup.Named(ctx, q.pool, []string{q.Config.Pipelines[0].Name})
 	if err != nil {
 		return err
 	}
-	q.Say("embedded in %s, and kept up to date while this runs. Ask something; Ctrl-D ends.",
-		time.Since(began).Round(time.Second))
-	return q.prompt(ctx, p)
+	f.pipeline = all[0].ID
+	wait := caughtup.Wait{
+		Pool: q.pool, Slot: q.Config.Slot.Name, LSN: lsn, Redact: q.Redact, Tell: f.tell, Every: q.Every,
+		Progress: f.progress,
+	}
+	go func() {
+		_, err := wait.Run(ctx)
+		f.done <- err
+	}()
+	if err := f.first(ctx); err != nil {
+		return err
+	}
+	p, err := query.Searchable(ctx, q.pool, q.Config.Pipelines[0].Name)
+	if err != nil {
+		return err
+	}
+	return f.prompt(ctx, p)
+}
+
+// following is a backfill under way, and who asks meanwhile.
+type following struct {
+	q        *quickstart
+	pipeline int32
+	began    time.Time
+	clock    report.Countdown // of whoever waits
+	asking   atomic.Bool      // somebody types: no line of a terminal is drawn again
+	done     chan error       // of the wait, once; nil: it was received
+}
+
+// embedded is how many rows have their vectors, and how many there are.
+func (f *following) embedded(ctx context.Context) (known, rows int64, err error) {
+	st, err := report.Options{Only: f.pipeline, AtOnce: true}.Read(ctx, f.q.pool)
+	if err != nil || len(st.Pipelines) == 0 {
+		return 0, 0, err
+	}
+	return st.Pipelines[0].Known, st.Pipelines[0].Rows, nil
+}
+
+// progress draws how many of the rows have their vectors.
+func (f *following) progress(ctx context.Context) string {
+	known, rows, err := f.embedded(ctx)
+	if err != nil || rows == 0 {
+		return ""
+	}
+	now := f.clock.Look(max(0, rows-known), time.Now())
+	now.Done, now.Of = min(known, rows), rows
+	return "embedded " + now.String()
+}
+
+// tell is what is told of the wait: progress, or else what is waited for.
+func (f *following) tell(what string) {
+	if what != "" && !strings.HasPrefix(what, "embedded ") {
+		what = "waiting: " + what
+	}
+	if !f.asking.Load() || f.q.Every == 0 {
+		f.q.Waiting(what)
+	}
+}
+
+// first waits for the first rows that have vectors, or for the end of the wait.
+func (f *following) first(ctx context.Context) error {
+	const often, seldom = 100 * time.Millisecond, time.Second
+	for pause := often; ; pause = min(2*pause, seldom) {
+		next := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			next.Stop()
+			return context.Cause(ctx)
+		case err := <-f.done:
+			next.Stop()
+			return f.over(ctx, err)
+		case <-next.C:
+		}
+		known, rows, err := f.embedded(ctx)
+		if err != nil || known == 0 || known >= rows {
+			continue // the wait itself meets the error as well, and tells of the end
+		}
+		f.q.Say("the first rows can be found after %s: %d of %d. Ask something; Ctrl-D ends. Answers become better until all "+
+			"rows are embedded.", wording.Age(time.Since(f.began).Seconds()), known, rows)
+		return nil
+	}
+}
+
+// over tells that the wait has ended. Rows that cannot be embedded keep nobody from searching the others.
+func (f *following) over(ctx context.Context, err error) error {
+	f.done = nil
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case problem.Of(err) == problem.Failed:
+		f.q.Say("%s", err)
+		for _, hint := range problem.Hints(err) {
+			f.q.Say("  %s", hint)
+		}
+	case err != nil:
+		return err
+	}
+	f.q.Say("all embedded in %s, and kept up to date while this runs. Ask something; Ctrl-D ends.",
+		time.Since(f.began).Round(time.Second))
+	return nil
 }
 
 // prompt answers line after line.
-func (q *quickstart) prompt(ctx context.Context, p *pipeline.Pipeline) error {
+func (f *following) prompt(ctx context.Context, p *pipeline.Pipeline) error {
+	q := f.q
+	f.asking.Store(true)
 	lines := q.Lines(ctx)
 	for {
-		q.Prompt()
+		if lines != nil {
+			q.Prompt()
+		}
 		select {
 		case <-ctx.Done():
-			return nil // that is how one ends it, too
-		case line, more := <-lines:
-			if !more {
-				return nil
+			return f.interrupted(ctx)
+		case err := <-f.done:
+			if err := f.over(ctx, err); err != nil || lines == nil {
+				return err
 			}
-			if line = strings.TrimSpace(line); line == "" {
+		case line, more := <-lines:
+			if more {
+				f.answer(ctx, p, strings.TrimSpace(line))
 				continue
 			}
-			if err := q.search(ctx, p, line); err != nil && ctx.Err() == nil {
-				q.Say("error: %s", err)
+			if !q.Whole || f.done == nil {
+				return nil
 			}
+			lines = nil // the rest is embedded before it ends
+			f.asking.Store(false)
 		}
+	}
+}
+
+// interrupted is how one ends it, too, once everything is embedded.
+func (f *following) interrupted(ctx context.Context) error {
+	if f.done == nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}
+
+// answer shows what is found of a line, and how much of the table that is.
+func (f *following) answer(ctx context.Context, p *pipeline.Pipeline, line string) {
+	q := f.q
+	if line == "" {
+		return
+	}
+	q.asked = line
+	if f.done != nil {
+		if known, rows, err := f.embedded(ctx); err == nil && known < rows {
+			q.Say("among the %d of %d rows that are embedded so far (%s):", known, rows,
+				wording.Percent(float64(known)/float64(rows)))
+		}
+	}
+	if err := q.search(ctx, p, line); err != nil && ctx.Err() == nil {
+		q.Say("error: %s", err)
 	}
 }
 

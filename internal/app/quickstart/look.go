@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
-	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -35,48 +37,76 @@ func (q *quickstart) connect(ctx context.Context) (end func(), err error) {
 	}, nil
 }
 
-// look tells what the database has, and refuses one in which nothing could be set up.
+// look tells what the database has, and remembers what it lacks.
 func (q *quickstart) look(ctx context.Context) error {
 	s, err := check.ReadServer(ctx, q.pool, q.Config.Slot.Name)
 	if err != nil {
 		return fmt.Errorf("look at the server: %w", database.Wrap(err))
 	}
 	const release = 10000
-	major := s.Version / release
-	vector := s.Vector
-	q.vector = s.Vector != ""
-	if vector == "" {
-		vector = "not in this database yet, the server has " + s.VectorAvailable
-	}
-	if s.Vector == "" && s.VectorAvailable == "" {
-		vector = "missing"
-	}
-	q.Say("PostgreSQL %d, wal_level %s, pgvector %s, %d of %d replication slots free, role %q", major, s.WALLevel, vector,
-		max(0, s.MaxSlots-s.Slots), s.MaxSlots, s.Role)
-	// What a set-up refuses it knows best: it is tried without a pipeline.
-	if _, err := q.plan(ctx, nil, nil); err != nil {
-		return err
-	}
-	switch {
-	case vector == "missing":
-		return refusal.Coded(code.Pgvector, "the server does not have pgvector",
-			fmt.Sprintf("install the server's package pgvector, such as postgresql-%d-pgvector", major))
-	case !s.Exists && s.Slots >= s.MaxSlots:
-		return &refusal.ConflictError{
-			Code: code.NoSlotFree, Problem: fmt.Sprintf("all %d replication slots of the server are in use", s.MaxSlots),
-			Hint: []string{
-				"drop an unused one: SELECT slot_name, active FROM pg_replication_slots;",
-				"or raise max_replication_slots and restart the server",
-			},
+	q.release = s.Version / release
+	var right []string
+	for _, f := range check.Ready(ctx, check.Options{
+		Pool: q.pool, ReplicationDSN: q.Config.Database.Stream(), Slot: q.Config.Slot.Name,
+		Publication: q.Config.Publication.Name,
+	}) {
+		switch {
+		case f.Status == check.Wrong:
+			q.lacks = append(q.lacks, lack{f.Name + ": " + f.Detail, f.Hint, f.Err})
+		case f.Status == check.OK && !strings.HasPrefix(f.Name, "logical "):
+			right = append(right, f.Name+" "+f.Detail)
 		}
 	}
+	q.Say("ready: %s", strings.Join(right, "; "))
+	if len(q.lacks) == 0 {
+		// What a set-up refuses it knows best: it is tried without a pipeline.
+		_, err = q.plan(ctx, nil, nil)
+		return err
+	}
+	for i := range q.lacks {
+		q.Say("not ready: %s", q.lacks[i].what)
+	}
+	q.Say("what mends it stands at the end; with it done, this is what follows:")
 	return nil
+}
+
+// lack is something that keeps a set-up from being made.
+type lack struct {
+	what string
+	hint []string
+	err  error // its kind
+}
+
+// inTheWay is the error of everything that keeps a set-up from being made, each with what mends it. last is what keeps
+// it from being planned; nil: nothing does.
+func (q *quickstart) inTheWay(last error) error {
+	if _, rights := errors.AsType[*refusal.PermissionError](last); rights { // with all the grants, not one of them
+		q.lacks = slices.DeleteFunc(q.lacks, func(l lack) bool { return strings.HasPrefix(l.what, "role: ") })
+	}
+	if last != nil {
+		q.lacks = append(q.lacks, lack{database.Words(last), problem.Hints(last), last})
+	}
+	first := q.lacks[0]
+	if len(q.lacks) == 1 {
+		return &problem.Error{
+			Class: problem.Of(first.err), Code: problem.Code(first.err),
+			Err: errors.New(first.what), Hint: first.hint,
+		}
+	}
+	var hints []string
+	for i, l := range q.lacks {
+		hints = append(append(hints, fmt.Sprintf("%d. %s", i+1, l.what)), l.hint...)
+	}
+	return &problem.Error{
+		Class: problem.Of(first.err), Code: problem.Code(first.err),
+		Err: fmt.Errorf("%d things are not ready, and nothing was done", len(q.lacks)), Hint: hints,
+	}
 }
 
 // plan says what a set-up of some pipelines would do.
 func (q *quickstart) plan(ctx context.Context, specs []pipeline.Spec, about described) (setup.Report, error) {
 	return app.Initialize(ctx, q.Config, q.Log, setup.Options{
-		Pool: q.server, Specs: specs, Descriptions: about, DryRun: true,
+		Pool: q.server, Specs: specs, Descriptions: about, DryRun: true, Sketch: len(q.lacks) > 0,
 	})
 }
 
@@ -136,25 +166,66 @@ func (q *quickstart) already(stored []pipeline.Pipeline) error {
 		"to start over: embedsidecar uninstall is a dry run, --yes executes it")
 }
 
-// estimate says how much there is to do, and refuses where there is nothing.
-func (q *quickstart) estimate(ctx context.Context, spec pipeline.Spec, about described) error {
-	if !q.vector {
-		q.Say("how long it takes is known when pgvector is there")
-		return nil
-	}
-	by, err := q.node.Plugins().Get(spec.Plugin, spec.Model)
+// estimated says how much there is to do, and refuses where there is nothing. It returns the pipelines with chunks
+// where those are wanted.
+func (q *quickstart) estimated(ctx context.Context, specs []pipeline.Spec, about described) ([]pipeline.Spec, error) {
+	e, err := q.estimate(ctx, specs[0], about)
 	if err != nil {
-		return err
-	}
-	e, err := estimate.Make(ctx, estimate.Options{
-		DB: q.pool, Spec: spec, About: about[spec.Name], By: by, Price: q.Config.PriceOf(spec.Model),
-	})
-	if err != nil {
-		return err
+		return nil, err
 	}
 	if e.Rows == 0 {
-		return nothing([]string{database.Quote(spec.Schema, spec.Table)}, nil, nil)
+		return nil, nothing([]string{database.Quote(specs[0].Schema, specs[0].Table)}, nil, nil)
+	}
+	chunks, err := q.wantsChunks(ctx, &specs[0], &e)
+	if err != nil {
+		return nil, err
+	}
+	if chunks {
+		spec := q.Config.Pipelines[0]
+		spec.Chunking = pipeline.Chunking{
+			Strategy: pipeline.ChunkSentences,
+			Tokens:   max(pipeline.MinChunkTokens, min(pipeline.DefaultChunkTokens, e.MaxTokens)),
+		}
+		q.Config.UsePipelines(spec)
+		if specs, err = q.specs(ctx); err != nil {
+			return nil, err
+		}
+		if e, err = q.estimate(ctx, specs[0], about); err != nil {
+			return nil, err
+		}
 	}
 	q.Say("%s", e.Line())
-	return nil
+	return specs, nil
+}
+
+// estimate says how much there is to do.
+func (q *quickstart) estimate(ctx context.Context, spec pipeline.Spec, about described) (estimate.Estimate, error) {
+	by, err := q.node.Plugins().Get(spec.Plugin, spec.Model)
+	if err != nil {
+		return estimate.Estimate{}, err
+	}
+	return estimate.Make(ctx, estimate.Options{
+		DB: q.pool, Spec: spec, About: about[spec.Name], By: by, Price: q.Config.PriceOf(spec.Model),
+	})
+}
+
+// wantsChunks asks whether texts that are longer than the model reads become chunks, each with a vector of its own.
+// What is set up already stays as it is, and a column of the row has no place for chunks.
+func (q *quickstart) wantsChunks(ctx context.Context, spec *pipeline.Spec, e *estimate.Estimate) (bool, error) {
+	if e.Cut == 0 || spec.InSource() || q.known {
+		return false, nil
+	}
+	q.Say("%d of %s are longer than the model reads (%d tokens): the rest of each would not be found", e.Cut,
+		wording.Count(e.Texts, "text"), e.MaxTokens)
+	wanted := q.Chunks != "no"
+	if q.Chunks == "" && len(q.lacks) == 0 && !q.DryRun {
+		var err error
+		if wanted, err = q.Ask(ctx, "Use chunks, each with a vector of its own?"); err != nil {
+			return false, err
+		}
+	}
+	if wanted {
+		q.Say("chunks are used, so that all of each text is found (--chunks no cuts the texts instead)")
+	}
+	return wanted, nil
 }

@@ -51,6 +51,21 @@ func (p *Person) Agree(ctx context.Context, question string) (bool, error) {
 	}
 }
 
+// Ask asks what is yes by default, of somebody who can answer.
+func (p *Person) Ask(ctx context.Context, question string) (bool, error) {
+	if p.Yes || !p.Answers {
+		return true, nil
+	}
+	_, _ = fmt.Fprint(p.Out, question+" [Y/n] ")
+	select {
+	case <-ctx.Done():
+		return false, context.Cause(ctx)
+	case line := <-p.Lines(ctx):
+		line = strings.ToLower(strings.TrimSpace(line))
+		return line != "n" && line != "no", nil
+	}
+}
+
 // Lines gives the lines of the input, always the same ones. Nothing is read before it is called.
 func (p *Person) Lines(ctx context.Context) <-chan string {
 	if p.lines != nil {

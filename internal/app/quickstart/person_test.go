@@ -28,6 +28,22 @@ func TestPerson_Agrees(t *testing.T) {
 	}
 }
 
+func TestPerson_IsAskedWithADefault(t *testing.T) {
+	t.Parallel()
+	for typed, want := range map[string]bool{"\n": true, "Y\n": true, "what?\n": true, " No \n": false, "n\n": false} {
+		var out strings.Builder
+		p := &Person{In: strings.NewReader(typed), Out: &out, Answers: true}
+		if got, err := p.Ask(t.Context(), "Use it?"); got != want || err != nil || out.String() != "Use it? [Y/n] " {
+			t.Errorf("%q: %v, %v, %q", typed, got, err, out.String())
+		}
+	}
+	for _, p := range []*Person{{Yes: true, Answers: true}, {}} {
+		if yes, err := p.Ask(t.Context(), "Use it?"); !yes || err != nil {
+			t.Errorf("%+v: %v, %v", p, yes, err)
+		}
+	}
+}
+
 func TestPerson_NobodyIsThere(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -40,6 +41,12 @@ type Options struct {
 	Every   time.Duration                       // how often, and "" at the end; 0: seldom
 	// Agree asks whether to go on; its error is that nobody is there to be asked.
 	Agree func(ctx context.Context, question string) (bool, error)
+	// Ask asks what may be answered by a default, which is taken where nobody is there.
+	Ask func(ctx context.Context, question string) (bool, error)
+	// Chunks says whether texts that are longer than the model reads are cut into chunks: "yes", "no", or "": Ask.
+	Chunks string
+	// Whole: the end of the input is waited for until all rows are embedded; nobody sits there who would end it.
+	Whole bool
 	// Lines are what is asked for, line by line; it is closed at the end of the input.
 	Lines func(ctx context.Context) <-chan string
 	// Prompt is called when the next line is waited for.
@@ -57,8 +64,11 @@ type quickstart struct {
 	pool, server *pgxpool.Pool // the one that looks, and the one that sets up: straight to the server
 	node         *app.Node
 	file         *file
-	vector       bool // the extension is in the database
-	changed      bool // something of ours may be in the database
+	lacks        []lack
+	release      int    // of the server: 18
+	known        bool   // the pipeline is set up already
+	changed      bool   // something of ours may be in the database
+	asked        string // the last question
 }
 
 // Run does all of it. An interruption is its error until the rows can be searched; from then on it is the end.
@@ -68,6 +78,10 @@ func Run(ctx context.Context, o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, q.file.end()) }()
+	const smallBatch = 32 // so that the first rows are found after a moment, and the progress is smooth
+	if o.Config.Origin("workers.batch_rows") == "default" {
+		o.Config.Workers.BatchRows = smallBatch
+	}
 	end, err := q.connect(ctx)
 	if err != nil {
 		return err
@@ -99,38 +113,16 @@ func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
 	if err := q.look(ctx); err != nil {
 		return false, err
 	}
-	if err := q.choose(ctx); err != nil {
-		return false, err
-	}
-	specs, err := q.specs(ctx)
-	if err != nil {
-		return false, err
-	}
-	about, err := q.node.Plugins().Describe(ctx, specs)
-	if err != nil {
-		return false, err
-	}
-	plan, err := q.plan(ctx, specs, about)
-	if err == nil {
+	specs, about, plan, err := q.draft(ctx)
+	if err == nil && plan.Refused != nil {
 		err = plan.Refused
 	}
-	if err != nil {
+	switch {
+	case len(q.lacks) > 0:
+		return false, q.inTheWay(err)
+	case err != nil, q.DryRun:
 		return false, err
 	}
-	if err := q.estimate(ctx, specs[0], about); err != nil {
-		return false, err
-	}
-	for _, warning := range plan.Warnings {
-		q.Say("warning: %s", warning)
-	}
-	if words := faster(specs[0].Plugin, models.List(q.Node.Find.Models(q.Config.ModelDir))); words != "" {
-		q.Say("%s", words)
-	}
-	if q.DryRun {
-		q.Steps(plan.Steps, "would make")
-		return false, nil
-	}
-	q.Steps(plan.Steps, "will make")
 	if len(plan.Steps) > 0 {
 		yes, err := q.Agree(ctx, "Make this, and embed?")
 		if err != nil {
@@ -149,6 +141,41 @@ func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
 	return err == nil, err
 }
 
+// draft chooses what to embed, and tells what that takes and what would be made for it. Of a server that is not ready
+// it tells the same.
+func (q *quickstart) draft(ctx context.Context) (specs []pipeline.Spec, about described, plan setup.Report, err error) {
+	if err = q.choose(ctx); err != nil {
+		return specs, about, plan, err
+	}
+	if specs, err = q.specs(ctx); err != nil {
+		return specs, about, plan, err
+	}
+	if about, err = q.node.Plugins().Describe(ctx, specs); err != nil {
+		return specs, about, plan, err
+	}
+	if specs, err = q.estimated(ctx, specs, about); err != nil {
+		return specs, about, plan, err
+	}
+	if plan, err = q.plan(ctx, specs, about); err != nil {
+		return specs, about, plan, err
+	}
+	for _, warning := range plan.Warnings {
+		if plan.Refused != nil && strings.HasPrefix(warning, plan.Refused.Error()) {
+			continue // that is the error at the end
+		}
+		q.Say("warning: %s", warning)
+	}
+	if words := faster(specs[0].Plugin, models.List(q.Node.Find.Models(q.Config.ModelDir))); words != "" {
+		q.Say("%s", words)
+	}
+	verb := "will make"
+	if q.DryRun || len(q.lacks) > 0 || plan.Refused != nil {
+		verb = "would make"
+	}
+	q.Steps(plan.Steps, verb)
+	return specs, about, plan, nil
+}
+
 // specs are the pipelines of the configuration, as the database knows them.
 func (q *quickstart) specs(ctx context.Context) ([]pipeline.Spec, error) {
 	stored, err := lookup.Stored(ctx, q.pool, q.Config.Slot.Name)
@@ -160,6 +187,7 @@ func (q *quickstart) specs(ctx context.Context) ([]pipeline.Spec, error) {
 		return nil, problem.New(problem.Usage, fmt.Errorf("%d pipelines are configured: this begins with one", len(specs)),
 			"several are set up and worked by embedsidecar run")
 	}
+	q.known = lookup.Find(stored, specs[0].Name) >= 0
 	return specs, nil
 }
 

@@ -28,27 +28,28 @@ type table struct {
 	OID          uint32
 	Schema, Name string
 	Columns      []string // those of text; of those, once it was sampled, what holds sentences
-	Rows         int64    // counted, or the server's estimate where there are many
+	Rows         int64    // counted, or about so many where there are many
 	Keyed        bool     // the WAL can name its rows
 
-	runes float64 // of text in a row
+	bytes float64 // of text in a row
 }
 
-// text is about how much text the table has.
-func (t *table) text() float64 { return t.runes * float64(t.Rows) }
+// text is about how many bytes of text the table has.
+func (t *table) text() float64 { return t.bytes * float64(t.Rows) }
 
 // line is the table with its columns, as a person chooses it.
 func (t *table) line() string {
-	return fmt.Sprintf("%s: %s (%s)", database.Quote(t.Schema, t.Name), strings.Join(t.Columns, ", "),
-		wording.Count(t.Rows, "row"))
+	return fmt.Sprintf("%s: %s (%s, %s of text)", database.Quote(t.Schema, t.Name), strings.Join(t.Columns, ", "),
+		wording.Count(t.Rows, "row"), wording.Size(int64(t.text())))
 }
 
-// How much is looked at before something is suggested.
+// How much is looked at before something is suggested. How long a text is, is known without reading it.
 const (
 	sampledTables = 20
 	sampledRows   = 200
-	sampledRunes  = 500 // of a text
-	countedRows   = 100_000
+	sampledRunes  = 500    // of a text, to see whether it is one
+	countedRows   = 20_000 // of larger tables some pages are read
+	drawnRows     = 2_000  // that these pages hold, about
 )
 
 // suggest finds the tables with text, those with the most first, and why it has left out others that are not safe to
@@ -177,59 +178,104 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// sample reads some rows of a table, and leaves it with the columns that hold sentences.
+// sample reads some rows of a table, spread over all of it, and leaves it with the columns that hold sentences.
 func sample(ctx context.Context, tx pgx.Tx, t *table) (rows int, err error) {
-	wanted := make([]string, len(t.Columns))
-	for i, column := range t.Columns {
-		wanted[i] = "left(r." + database.Quote(column) + "::text, " + fmt.Sprint(sampledRunes) + ")"
-	}
-	values := make([]column, len(t.Columns))
-	read, err := tx.Query(ctx, "SELECT ARRAY["+strings.Join(wanted, ", ")+"] FROM "+database.Quote(t.Schema, t.Name)+
-		" AS r LIMIT $1", sampledRows)
+	share, err := t.count(ctx, tx)
 	if err != nil {
 		return 0, err
 	}
-	for read.Next() {
-		var texts []*string
-		if err := read.Scan(&texts); err != nil {
-			read.Close()
-			return 0, err
-		}
-		rows++
-		for i, text := range texts {
-			if text != nil {
-				values[i].add(*text)
-			}
-		}
+	values := make([]column, len(t.Columns))
+	rows, err = t.read(ctx, tx, share, values)
+	if rows == 0 && share < whole && err == nil { // no page was drawn, or none with rows
+		rows, err = t.read(ctx, tx, whole, values)
 	}
-	if err := read.Err(); err != nil || rows == 0 {
+	if err != nil || rows == 0 {
 		return rows, err
 	}
 	var kept []string
 	for i := range values {
 		if values[i].sentences() {
 			kept = append(kept, t.Columns[i])
-			t.runes += float64(values[i].runes) / float64(rows)
+			t.bytes += float64(values[i].bytes) / float64(rows)
 		}
 	}
 	t.Columns = kept
+	return rows, nil
+}
+
+// whole is the share of a table that is all of it, in percent.
+const whole = 100
+
+// count finds out how many rows the table has: exactly of a small one, of a larger one by some of its pages, since what
+// the server knows may be older than the rows. It returns which share of the pages has rows enough for a sample.
+func (t *table) count(ctx context.Context, tx pgx.Tx) (share float64, err error) {
+	name := database.Quote(t.Schema, t.Name)
 	var counted int64
-	err = tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+database.Quote(t.Schema, t.Name)+" LIMIT $1) AS r",
-		countedRows).Scan(&counted)
-	if counted < countedRows { // else the server's estimate is the better one
+	err = tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+name+" LIMIT $1) AS r", countedRows).Scan(&counted)
+	if t.Rows = max(t.Rows, counted); err != nil || counted < countedRows {
 		t.Rows = counted
+		return whole, err
 	}
-	t.Rows = max(t.Rows, counted)
-	return rows, err
+	const most = 1000 // pages
+	var pages, drawn int64
+	err = tx.QueryRow(ctx, "SELECT coalesce(sum(pg_relation_size(relid)), 0) / current_setting('block_size')::int8 "+
+		"FROM (SELECT relid FROM pg_partition_tree($1::oid) UNION SELECT $1::oid) AS r", t.OID).Scan(&pages)
+	if err != nil || pages == 0 {
+		return whole, err
+	}
+	share = min(whole, whole*float64(most)/float64(pages))
+	if err = tx.QueryRow(ctx, "SELECT count(*) FROM "+name+" TABLESAMPLE SYSTEM ($1)", share).Scan(&drawn); err != nil {
+		return whole, err
+	}
+	t.Rows = max(counted, int64(float64(drawn)*whole/share))
+	return min(share, max(whole*float64(drawnRows)/float64(t.Rows), share/most)), nil
+}
+
+// read looks at some rows of a share of the table, in percent.
+func (t *table) read(ctx context.Context, tx pgx.Tx, share float64, values []column) (rows int, err error) {
+	names, texts, sizes := make([]string, len(values)), make([]string, len(values)), make([]string, len(values))
+	for i, c := range t.Columns {
+		names[i] = "t." + database.Quote(c)
+		texts[i] = fmt.Sprintf("left(r.%s::text, %d)", database.Quote(c), sampledRunes)
+		sizes[i] = "octet_length(r." + database.Quote(c) + "::text)"
+	}
+	part := ""
+	if share < whole {
+		part = fmt.Sprintf(" TABLESAMPLE SYSTEM (%g)", share)
+	}
+	// Only the rows that are kept have their texts read: before that, those of a large value are somewhere else.
+	read, err := tx.Query(ctx, "SELECT ARRAY["+strings.Join(texts, ", ")+"], ARRAY["+strings.Join(sizes, ", ")+"]"+
+		" FROM (SELECT "+strings.Join(names, ", ")+" FROM "+database.Quote(t.Schema, t.Name)+" AS t"+part+
+		" ORDER BY random() LIMIT $1) AS r", sampledRows)
+	if err != nil {
+		return 0, err
+	}
+	defer read.Close()
+	for read.Next() {
+		var found []*string
+		var bytes []*int64
+		if err := read.Scan(&found, &bytes); err != nil {
+			return 0, err
+		}
+		rows++
+		for i, text := range found {
+			if text != nil {
+				values[i].add(*text, *bytes[i])
+			}
+		}
+	}
+	return rows, read.Err()
 }
 
 // column is what some values of a column look like.
 type column struct {
-	filled, wordy, runes int
-	different            map[string]bool
+	filled, wordy int
+	bytes         int64
+	different     map[string]bool
 }
 
-func (c *column) add(text string) {
+// add looks at the beginning of a text, of which there are so many bytes.
+func (c *column) add(text string, bytes int64) {
 	text = strings.TrimSpace(text)
 	if text == "" {
 		return
@@ -238,7 +284,7 @@ func (c *column) add(text string) {
 		c.different = map[string]bool{}
 	}
 	c.filled++
-	c.runes += utf8.RuneCountInString(text)
+	c.bytes += bytes
 	c.different[text] = true
 	if words(text) {
 		c.wordy++

@@ -35,7 +35,7 @@ func TestColumn_Sentences(t *testing.T) {
 	} {
 		var c column
 		for _, v := range test.values {
-			c.add(v)
+			c.add(v, int64(len(v)))
 		}
 		if got := c.sentences(); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)

@@ -19,6 +19,7 @@ import (
 // Options say where to listen, and how long clients may take.
 type Options struct {
 	What     string // is answered: "queries"; for errors
+	Setting  string // that names the address; for errors
 	Begun    string // that the log says once it answers
 	Listen   string // host:port; port 0 takes a free one
 	Cert     string // files of a certificate and its key, in PEM; read again when they change. "": plain HTTP
@@ -54,12 +55,12 @@ type Server struct {
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	secure, err := secured(&o)
 	if err != nil {
-		return nil, fmt.Errorf("listen for %s: %w", o.What, err)
+		return nil, fmt.Errorf("listen for %s (%s): %w", o.What, o.Setting, err)
 	}
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", o.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("listen for %s: %w", o.What, err)
+		return nil, fmt.Errorf("listen for %s (%s): %w", o.What, o.Setting, err)
 	}
 	conns := limit(listener, o.Conns)
 	server := &http.Server{

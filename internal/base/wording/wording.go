@@ -68,6 +68,12 @@ func Bar(part float64) string {
 	return "[" + strings.Repeat("#", full) + strings.Repeat("-", width-full) + "]"
 }
 
+// Joined makes one line of hints, of which some are statements that end by themselves.
+func Joined(hints []string) string {
+	const between = "; "
+	return strings.ReplaceAll(strings.Join(hints, between), ";"+between, between)
+}
+
 // OneLine keeps names and messages that come from a database from breaking out of their line, be it of a table, of a
 // terminal or of a script.
 func OneLine(s string) string { return breaks.Replace(Printable(s)) }

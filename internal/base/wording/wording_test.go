@@ -29,3 +29,12 @@ func TestWording(t *testing.T) {
 		}
 	}
 }
+
+// TestJoined: a statement among hints has one semicolon behind it.
+func TestJoined(t *testing.T) {
+	t.Parallel()
+	hints := []string{"GRANT SELECT ON t TO r;", "then run it again", "SELECT 1;"}
+	if got := wording.Joined(hints); got != "GRANT SELECT ON t TO r; then run it again; SELECT 1;" {
+		t.Error(got)
+	}
+}

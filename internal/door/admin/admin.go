@@ -69,7 +69,7 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 	}
 	c := &o.Service.config().Admin
 	return gate.Listen(ctx, gate.Options{
-		What: "administrators", Begun: "administrators are answered",
+		What: "administrators", Setting: "http.admin.listen", Begun: "administrators are answered",
 		Listen: o.Listen, Cert: o.Cert, Key: o.Key, ClientCA: o.ClientCA, Tokens: o.Tokens, Administers: true,
 		Base: c.BasePath, RowText: c.ShowRowText, Exact: true,
 		API: NewAPI(o.Service), Pages: o.Pages, Of: o.Of, Database: o.Database, //nolint:contextcheck // requests bring their own

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
@@ -38,7 +37,7 @@ func uneasy(p *observe.Pipeline) *sentence {
 	name := health.Quoted(p.Name)
 	switch {
 	case blocked(p.WaitsFor):
-		return &sentence{Tone: "warn", Text: p.State.Word(), Detail: capital(p.Reason) + ".", Next: strings.Join(p.Hints, "; ")}
+		return &sentence{Tone: "warn", Text: p.State.Word(), Detail: capital(p.Reason) + ".", Next: wording.Joined(p.Hints)}
 	case p.Retrying > 0:
 		s := sentence{
 			Tone: "warn", Text: "rows fail and are tried again",
@@ -123,7 +122,7 @@ func sentenceOf(state *observe.Database) sentence {
 	}
 	s := sentence{
 		Tone: tone(first), Text: first.State.Word(), Detail: capital(first.Reason) + ".",
-		Next: strings.Join(first.Hints, "; "),
+		Next: wording.Joined(first.Hints),
 	}
 	if u := uneasy(first); u != nil {
 		s = *u
@@ -146,7 +145,7 @@ func refusedWith(state *observe.Database) *sentence {
 		if c := &state.Configuration[i]; c.State == "refused" {
 			return &sentence{
 				Tone: "warn", Text: "A changed configuration is refused. The one before stays in force.",
-				Detail: c.Line(), Next: strings.Join(c.Hints, "; "),
+				Detail: c.Line(), Next: wording.Joined(c.Hints),
 			}
 		}
 	}

@@ -28,10 +28,10 @@ import (
 
 // Options say where to listen, who may come in, and what is behind.
 type Options struct {
-	What, Begun string // as httpserver has them
-	Listen      string // host:port; port 0 takes a free one
-	Cert, Key   string // files of a certificate and its key, in PEM
-	ClientCA    string // file of certificates, one of which must have signed a client's
+	What, Setting, Begun string // as httpserver has them
+	Listen               string // host:port; port 0 takes a free one
+	Cert, Key            string // files of a certificate and its key, in PEM
+	ClientCA             string // file of certificates, one of which must have signed a client's
 	// Tokens are those that come in. nil: anybody who reaches the address, which must be a loopback one, with RoleQuery.
 	Tokens      *Tokens
 	Administers bool   // tokens of the roles that administer come in, and no others, or the other way round
@@ -138,7 +138,8 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 	g := New(o)
 	l := &g.o.Limits
 	server, err := httpserver.Listen(ctx, httpserver.Options{
-		What: o.What, Begun: o.Begun, Listen: o.Listen, Cert: o.Cert, Key: o.Key, ClientCA: o.ClientCA,
+		What: o.What, Setting: o.Setting, Begun: o.Begun,
+		Listen: o.Listen, Cert: o.Cert, Key: o.Key, ClientCA: o.ClientCA,
 		Handler: func(net.Addr) http.Handler { return under(o.Base, g) },
 		Conns:   l.Conns, Header: l.Header, Read: l.Read, Write: l.Time + writeSlack, Stop: l.Stop, End: o.End, Log: g.o.Log,
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -96,7 +97,7 @@ func tooSlow() *Problem {
 
 // warn logs an error with its ways out.
 func (j *Judge) warn(ctx context.Context, err error, hints []string) {
-	j.Log.WarnContext(ctx, "request refused", "error", err, "hint", strings.Join(hints, "; "))
+	j.Log.WarnContext(ctx, "request refused", "error", err, "hint", wording.Joined(hints))
 }
 
 // statuses are those of the classes of problem.

@@ -8,11 +8,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"slices"
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/httpserver"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 )
 
 // Tokens are who may ask. They come from a file with a line NAME:ROLE:HASH or NAME:ROLE:HASH:LIMITS for each, where
@@ -52,7 +54,12 @@ func ReadTokens(path string, log *slog.Logger) (*Tokens, error) {
 		}
 		return list, err
 	}
-	if err := t.file.Load(); err != nil {
+	err := t.file.Load()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, problem.New(problem.Usage, fmt.Errorf("read tokens: %w", err),
+			"make it with its first token: embedsidecar token create NAME --tokens-file "+path)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read tokens: %w", err)
 	}
 	return t, nil

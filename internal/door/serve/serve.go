@@ -74,7 +74,8 @@ func (o *Options) fill() {
 func (o Options) gate() gate.Options {
 	o.fill()
 	return gate.Options{
-		What: "queries", Begun: "queries are answered", Listen: o.Listen, Cert: o.Cert, Key: o.Key, Tokens: o.Tokens,
+		What: "queries", Setting: "http.queries.listen", Begun: "queries are answered",
+		Listen: o.Listen, Cert: o.Cert, Key: o.Key, Tokens: o.Tokens,
 		API: newAPI(&o).API, Of: o.Of, Database: o.Database, Limits: o.Limits, Observe: o.Observe, Log: o.Log,
 		Open: map[string]http.Handler{"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "ok\n")

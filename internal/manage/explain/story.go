@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
@@ -87,7 +88,7 @@ type Verdict struct {
 }
 
 // String is the sentence with what to do next.
-func (v Verdict) String() string { return strings.Join(append([]string{v.Sentence}, v.Hints...), "; ") }
+func (v Verdict) String() string { return wording.Joined(append([]string{v.Sentence}, v.Hints...)) }
 
 // Known reports whether there is anything of the row, or has been of late.
 func (s *Story) Known() bool {

@@ -35,6 +35,9 @@ type Wait struct {
 	Tell func(what string)
 	// Every is how often is looked whether that has changed; at the end "" is told then. 0: seldom.
 	Every time.Duration
+	// Progress, if set, is asked for in the place of how much of what is left is done, where nothing keeps pipelines from
+	// their work; "": there is none to tell.
+	Progress func(ctx context.Context) string
 }
 
 // Answer is how far the pipelines are.
@@ -102,14 +105,16 @@ func (w Wait) tell(ctx context.Context) (stop func()) {
 			}
 			now := w.waitsFor(ctx, state)
 			bar := ""
-			if !now.held && now.left > 0 {
+			if !now.held && w.Progress != nil {
+				bar = w.Progress(ctx)
+			} else if !now.held && now.left > 0 {
 				progress := clock.Look(now.left, time.Now())
 				progress.AtLeast = now.more
 				bar = progress.String()
 			}
 			switch {
-			case ctx.Err() != nil, w.Every == 0 && now.why == told:
-			case w.Every > 0 && bar != "": // it changes each time, and says all of it in a line
+			case ctx.Err() != nil, w.Every == 0 && now.why == told && (bar == "" || w.Progress == nil):
+			case bar != "" && (w.Every > 0 || w.Progress != nil): // it changes each time, and says all of it in a line
 				w.Tell(bar)
 			case bar != "":
 				w.Tell(bar + "; " + now.why)
@@ -201,7 +206,7 @@ func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
 		}
 		now.held = now.held || p.State != health.Backfill && p.State != health.Comparing
 		if p.NeedsAct && len(p.Hints) > 0 {
-			now.hint = strings.Join(p.Hints, "; ")
+			now.hint = wording.Joined(p.Hints)
 		}
 		if !slices.Contains(reasons, p.Reason) {
 			reasons = append(reasons, p.Reason)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 )
 
 // Code names a state. It is short and fixed: JSON, the label of a metric and, with blanks, what a person reads.
@@ -193,7 +195,7 @@ func (s State) String() string {
 	if len(s.Hints) == 0 {
 		return s.Reason
 	}
-	return s.Reason + ": " + strings.Join(s.Hints, "; ")
+	return s.Reason + ": " + wording.Joined(s.Hints)
 }
 
 // Stream is what a sidecar does about the slot.

@@ -23,6 +23,10 @@ type Vectors struct {
 	Sparse bool // only the numbers that are not zero
 
 	Either bool // whether they are sparse is not known: what is there was made to fit
+
+	// Promised is the schema in which pgvector is about to be installed, for a plan that begins with that; "": what is
+	// not there is missing
+	Promised string
 }
 
 // VectorType is what this database has to keep vectors in: the types that a destination may have, and the schema of
@@ -46,8 +50,9 @@ func (v VectorType) stored(oid uint32) pipeline.Stored {
 	return ""
 }
 
-// FindVector looks up the types. It returns *ConfigError when there are none, because the extension is not installed.
-func FindVector(ctx context.Context, q database.Querier) (v VectorType, err error) {
+// FindVector looks up the types. It returns *ConfigError when there are none, because the extension is neither
+// installed nor promised.
+func FindVector(ctx context.Context, q database.Querier, promised string) (v VectorType, err error) {
 	var ofPgvector map[string]uint32
 	err = q.QueryRow(ctx, sqlfiles.Query("vector_types"), pgx.StrictNamedArgs{"types": pipeline.StoredTypes()}).
 		Scan(&v.Schema, &v.Version, &ofPgvector)
@@ -55,6 +60,13 @@ func FindVector(ctx context.Context, q database.Querier) (v VectorType, err erro
 		return v, fmt.Errorf("look up types of vectors: %w", err)
 	}
 	v.OIDs = map[pipeline.Stored]uint32{}
+	if v.Version == "" && promised != "" { // no column has the type 0
+		v.Schema = promised
+		for _, name := range pipeline.StoredTypes() {
+			v.OIDs[pipeline.Stored(name)] = 0
+		}
+		return v, nil
+	}
 	for _, name := range pipeline.StoredTypes() {
 		stored := pipeline.Stored(name)
 		oid := stored.OID()

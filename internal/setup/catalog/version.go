@@ -36,9 +36,9 @@ func SchemaVersion(ctx context.Context, q database.Querier) (int, error) {
 	err = q.QueryRow(ctx, "SELECT version FROM embedsidecar.schema_version").Scan(&version)
 	if database.Denied(err) {
 		return 0, &refusal.PermissionError{What: "look at the schema embedsidecar", Role: role, Err: err, SQL: []string{
-			"GRANT USAGE ON SCHEMA embedsidecar TO " + database.Quote(role) + ";",
-			"GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO " + database.Quote(role) + ";",
-			"-- and the rest of what `embedsidecar roles` prints",
+			"GRANT embedsidecar_reader TO " + database.Quote(role) + ";",
+			"-- that reads how everything stands; embedsidecar_searcher searches, embedsidecar_operator repairs, embedsidecar_run works",
+			"-- if there is no such group: `embedsidecar roles` prints what makes it",
 		}}
 	}
 	if err != nil {

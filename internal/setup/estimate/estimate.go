@@ -93,7 +93,9 @@ func Make(ctx context.Context, o Options) (Estimate, error) {
 	var longer []float64 // how much longer each is than what was read of it
 	var stored pipeline.Stored
 	err := database.RetryReadOnly(ctx, o.DB, func(tx pgx.Tx) error {
-		f, err := resolve.Inspect(ctx, tx, o.Spec, catalog.Vectors{Dims: o.About.Dims, Sparse: o.About.Sparse}, nil)
+		f, err := resolve.Inspect(ctx, tx, o.Spec, catalog.Vectors{
+			Dims: o.About.Dims, Sparse: o.About.Sparse, Promised: "public", // a set-up installs what is not there
+		}, nil)
 		if err != nil {
 			return err
 		}
@@ -151,7 +153,7 @@ func Rest(ctx context.Context, o Options, due Due) (Estimate, error) {
 func (e *Estimate) reckon(ctx context.Context, o Options, stored pipeline.Stored, texts []string, longer []float64,
 ) error {
 	e.MaxTokens = o.About.MaxTokens
-	tokens, cut, err := e.count(ctx, o, texts, longer)
+	tokens, called, cut, err := e.count(ctx, o, texts, longer)
 	if err != nil {
 		return err
 	}
@@ -163,13 +165,17 @@ func (e *Estimate) reckon(ctx context.Context, o Options, stored pipeline.Stored
 		price := float64(e.Tokens) / 1e6 * o.Price //nolint:mnd // a million
 		e.Price = &price
 	} else if len(texts) > 0 {
-		if err := e.measure(ctx, o.By, texts); err != nil {
+		if err := e.measure(ctx, o.By, texts, called); err != nil {
 			return err
 		}
 	}
-	e.DiskBytes = e.Texts * (vectorBytes(stored, o.About) + ledgerBytes)
+	vectors := e.Texts
+	if c := o.Spec.Chunking; c.On() && c.Tokens > 0 {
+		vectors = max(vectors, e.Tokens/int64(c.Tokens))
+	}
+	e.DiskBytes = e.Texts*ledgerBytes + vectors*vectorBytes(stored, o.About)
 	if !o.Spec.InSource() {
-		e.DiskBytes += e.Texts * rowBytes
+		e.DiskBytes += vectors * rowBytes
 	}
 	return nil
 }
@@ -224,39 +230,41 @@ func (e *Estimate) sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) 
 	return texts, longer, rows.Err()
 }
 
-// count returns how many tokens the model sees in some texts, and how many of them it cuts.
-func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer []float64) (tokens float64, cut int,
-	err error,
+// count returns how many tokens are embedded of some texts, how many the model sees in each as measure sends it, and
+// how many texts it cuts.
+func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer []float64) (tokens float64,
+	called []float64, cut int, err error,
 ) {
 	const bytesPerToken = 4
 	if len(texts) == 0 {
-		return 0, 0, nil
+		return 0, nil, 0, nil
 	}
 	found, err := o.By.Tokenize(ctx, texts)
 	if errors.Is(err, embed.ErrNoTokens) {
 		e.TokensGuessed = true
 	} else if err != nil {
-		return 0, 0, err
+		return 0, nil, 0, err
 	}
 	for i, text := range texts {
 		n := float64(len(text)/bytesPerToken + 1)
 		if !e.TokensGuessed {
 			n = float64(len(found.Ends[i]))
 		}
+		seen := n + float64(found.Around)
 		n = n*longer[i] + float64(found.Around)
-		if most := float64(o.About.MaxTokens); most > 0 && !o.Spec.Chunking.On() { // what is longer is cut, and not paid for
-			if n > most {
-				cut++
+		if most := float64(o.About.MaxTokens); most > 0 {
+			seen = min(seen, most)
+			if n > most && !o.Spec.Chunking.On() { // what is longer is cut, and not paid for
+				cut, n = cut+1, most
 			}
-			n = min(n, most)
 		}
-		tokens += n
+		tokens, called = tokens+n, append(called, seen)
 	}
-	return tokens, cut, nil
+	return tokens, called, cut, nil
 }
 
-// measure embeds a few texts, the first of them to warm up.
-func (e *Estimate) measure(ctx context.Context, by embed.Embedder, texts []string) error {
+// measure embeds a few texts, the first of them to warm up, and takes the time of a token from them.
+func (e *Estimate) measure(ctx context.Context, by embed.Embedder, texts []string, called []float64) error {
 	texts = texts[:min(len(texts), timedTexts)]
 	if _, err := by.Embed(ctx, embed.Document, texts[:1]); err != nil {
 		return err
@@ -265,7 +273,11 @@ func (e *Estimate) measure(ctx context.Context, by embed.Embedder, texts []strin
 	if _, err := by.Embed(ctx, embed.Document, texts); err != nil {
 		return err
 	}
-	seconds := time.Since(began).Seconds() / float64(len(texts)) * float64(e.Texts)
+	took, tokens := time.Since(began).Seconds(), 0.0
+	for _, n := range called[:len(texts)] {
+		tokens += n
+	}
+	seconds := took / max(1, tokens) * float64(e.Tokens)
 	e.Seconds = &seconds
 	return nil
 }

@@ -106,7 +106,11 @@ func TestMake(t *testing.T) {
 		if test.price > 0 && (got.Price == nil || *got.Price != 1 || got.Seconds != nil) {
 			t.Errorf("%s: %+v", name, got)
 		}
-		if want := test.texts * (8 + 400 + 200 + 150); got.DiskBytes != want {
+		vectors := test.texts
+		if test.spec.Chunking.On() {
+			vectors = test.tokens / 16
+		}
+		if want := test.texts*200 + vectors*(8+400+150); got.DiskBytes != want {
 			t.Errorf("%s: %d bytes, want %d", name, got.DiskBytes, want)
 		}
 	}

@@ -176,7 +176,7 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 		f.Warnings = append(f.Warnings, "tables that inherit from "+t.Quoted()+
 			" are left out: only its own rows get a vector")
 	}
-	if f.Vector, err = catalog.FindVector(ctx, tx); err != nil {
+	if f.Vector, err = catalog.FindVector(ctx, tx, model.Promised); err != nil {
 		return nil, refusal.About(spec.Name, err)
 	}
 	f.Pipeline.Extension = f.Vector.Extension()

@@ -16,6 +16,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
@@ -43,6 +44,7 @@ type Finding struct {
 	Status Status   `json:"status"`
 	Detail string   `json:"detail"`
 	Hint   []string `json:"hints,omitempty"` // each a sentence or a statement to run
+	Err    error    `json:"-"`               // what is wrong, as an error of its kind; nil: it is of no kind
 }
 
 // Options says what Check looks at.
@@ -64,11 +66,7 @@ func Run(ctx context.Context, o Options) []Finding {
 	c.checkServer(ctx)
 	c.checkReplication(ctx)
 	c.checkSchema(ctx)
-	if !c.installed && !c.hidden && c.database != "" && !c.create { // the schema and the publication are init's to make
-		c.add("role", Wrong, fmt.Sprintf("%q may not create in the database, as init must", c.role),
-			"GRANT CREATE ON DATABASE "+database.Quote(c.database)+" TO "+database.Quote(c.role)+";",
-			"or run init as the owner of the database")
-	}
+	c.checkCreate()
 	before := c.findings
 	if err := database.RetryReadOnly(ctx, o.Pool, func(tx pgx.Tx) error {
 		c.findings = before
@@ -82,8 +80,35 @@ func Run(ctx context.Context, o Options) []Finding {
 	return c.findings
 }
 
+// Ready looks at what a set-up of pipelines depends on, and changes nothing: at the server, and at the role of the
+// pool. The extension is no matter where the role may make it.
+func Ready(ctx context.Context, o Options) []Finding {
+	c := &checker{o: o, before: true}
+	c.checkServer(ctx)
+	c.checkReplication(ctx)
+	err := catalog.CheckVersion(ctx, o.Pool)
+	missing, is := errors.AsType[*refusal.NotSetUpError](err)
+	c.installed = err == nil || is && missing.Of != ""
+	c.checkCreate()
+	return c.findings
+}
+
+// checkCreate tells of a role that cannot make what is not there: the schema and the publication are init's to make.
+func (c *checker) checkCreate() {
+	if c.installed || c.hidden || c.database == "" || c.create {
+		return
+	}
+	grant := "GRANT CREATE ON DATABASE " + database.Quote(c.database) + " TO " + database.Quote(c.role) + ";"
+	c.findings = append(c.findings, Finding{
+		"role", Wrong, fmt.Sprintf("%q may not create in the database, as init must", c.role),
+		[]string{grant, "or run init as the owner of the database"},
+		&refusal.PermissionError{What: "set up", Role: c.role, SQL: []string{grant}},
+	})
+}
+
 type checker struct {
 	o         Options
+	before    bool // nothing is set up yet, and that is no mistake
 	version   int
 	database  string
 	system    pglogrepl.IdentifySystemResult // zero if it was not to be had
@@ -101,7 +126,7 @@ type checker struct {
 }
 
 func (c *checker) add(name string, status Status, detail string, hint ...string) {
-	c.findings = append(c.findings, Finding{name, status, detail, hint})
+	c.findings = append(c.findings, Finding{Name: name, Status: status, Detail: detail, Hint: hint})
 }
 
 // failed adds an error as a finding; several that were joined as one each.
@@ -113,7 +138,7 @@ func (c *checker) failed(name string, err error) {
 		return
 	}
 	detail := strings.TrimPrefix(database.Words(err), name+": ") // told by the name already
-	c.add(name, Wrong, detail, database.Hint(err)...)
+	c.findings = append(c.findings, Finding{name, Wrong, detail, database.Hint(err), err})
 }
 
 // Server is what the server says of itself and of the role.
@@ -131,6 +156,7 @@ type Server struct {
 	Streamed        bool   // by somebody
 	Vector          string // version of the extension; "": it is not installed
 	VectorAvailable string // which version the server has; "": none
+	VectorMay       bool   // the role may install it in this database
 	Database        string
 	Role            string
 	Superuser       bool
@@ -156,35 +182,26 @@ func (c *checker) checkServer(ctx context.Context) {
 		return
 	}
 	c.version, c.database, c.role, c.create = s.Version, s.Database, s.Role, s.MayCreate
-	major := s.Version / 10000
+	major := s.Version / release
 	switch {
 	case s.Version < catalog.MinVersion:
-		c.add(name, Wrong, fmt.Sprintf("PostgreSQL %d is too old", major), "14 is the oldest that works")
+		c.failed(name, refusal.Coded(code.OldServer, fmt.Sprintf("PostgreSQL %d is too old", major),
+			"14 is the oldest that works"))
 	case s.Standby:
-		c.add(name, Wrong, "the server is a standby", "give the URL of the primary")
+		c.failed(name, refusal.Coded(code.Standby, "the server is a standby", "give the URL of the primary"))
 	case s.Version >= catalog.MaxVersion:
 		c.add(name, Warn, fmt.Sprintf("PostgreSQL %d is newer than what was tested", major))
 	default:
 		c.add(name, OK, fmt.Sprintf("PostgreSQL %d", major))
 	}
 	if s.WALLevel != "logical" {
-		c.add("wal_level", Wrong, fmt.Sprintf("it is %s, want logical", s.WALLevel), catalog.WALLevelHint...)
+		c.failed("wal_level", refusal.Coded(code.WALLevel, fmt.Sprintf("it is %s, want logical", s.WALLevel),
+			catalog.WALLevelHint...))
 	} else {
 		c.add("wal_level", OK, s.WALLevel)
 	}
 	c.checkLimits(&s)
-	switch {
-	case s.Vector != "":
-		c.checkVector(s.Vector)
-	case !pipeline.NeedPgvector(c.o.Specs):
-		c.add("extension vector", OK, "no pipeline needs it")
-	case s.VectorAvailable != "":
-		c.add("extension vector", Wrong, "not installed in this database; the server has "+s.VectorAvailable,
-			"CREATE EXTENSION vector; (superuser, or the owner of the database where the server trusts it); embedsidecar init does it")
-	default:
-		c.add("extension vector", Wrong, "the server does not have it",
-			fmt.Sprintf("install the server's package pgvector, such as postgresql-%d-pgvector", major))
-	}
+	c.checkExtension(&s)
 	if database.Pooled(c.o.Pool) {
 		c.add("connection pooler", Warn, "queries go through a pooler",
 			"that works; init and the stream need the server itself: --stream-url")
@@ -204,6 +221,28 @@ func (c *checker) checkServer(ctx context.Context) {
 	}
 }
 
+// checkExtension tells whether pgvector is there, or can be.
+func (c *checker) checkExtension(s *Server) {
+	const name = "extension vector"
+	switch {
+	case s.Vector != "":
+		c.checkVector(s.Vector)
+	case !pipeline.NeedPgvector(c.o.Specs):
+		c.add(name, OK, "no pipeline needs it")
+	case s.VectorAvailable != "" && c.before && s.VectorMay:
+		c.add(name, OK, s.VectorAvailable+" is on the server, and the set-up installs it in this database")
+	case s.VectorAvailable != "":
+		c.failed(name, refusal.Coded(code.Pgvector, "not installed in this database; the server has "+s.VectorAvailable,
+			"a superuser runs: CREATE EXTENSION vector; (embedsidecar init does it where its role may: the server trusts it, or the role administers a managed server)"))
+	default:
+		c.failed(name, refusal.Coded(code.Pgvector, "the server does not have it",
+			fmt.Sprintf("install the server's package pgvector, such as postgresql-%d-pgvector", s.Version/release)))
+	}
+}
+
+// release is by how much the numbers of major versions differ.
+const release = 10000
+
 // checkMessages tells who may put logical messages into the WAL, which the stream reads past.
 func (c *checker) checkMessages(s *Server) {
 	const name = "logical messages"
@@ -214,16 +253,26 @@ func (c *checker) checkMessages(s *Server) {
 	c.add(name, OK, strings.Join(s.Emitters, ", ")+" may write them")
 }
 
+// taken is the error of a server that has no more of something.
+func taken(most int, hint ...string) error {
+	return &refusal.ConflictError{Code: code.NoSlotFree, Problem: fmt.Sprintf("all %d are in use", most), Hint: hint}
+}
+
+// more is what a limit may be raised to.
+func more(limit int) int { return max(10, 2*limit) } //nolint:mnd // as the server has by itself
+
 // checkLimits tells of slots, streams and WAL, of which a server has so much and no more.
 func (c *checker) checkLimits(s *Server) {
 	if !s.Exists && s.Slots >= s.MaxSlots {
-		c.add("max_replication_slots", Wrong, fmt.Sprintf("all %d are in use", s.MaxSlots),
-			"raise it and restart the server, or drop one that nobody reads: SELECT slot_name, active FROM pg_replication_slots;")
+		c.failed("max_replication_slots", taken(s.MaxSlots, "raise it and restart the server: ALTER SYSTEM SET "+
+			fmt.Sprintf("max_replication_slots = %d;", more(s.MaxSlots)),
+			"or drop one that nobody reads: SELECT slot_name, active FROM pg_replication_slots;"))
 	} else {
 		c.add("max_replication_slots", OK, fmt.Sprintf("%d of %d in use", s.Slots, s.MaxSlots))
 	}
 	if !s.Streamed && s.Senders >= s.MaxSenders {
-		c.add("max_wal_senders", Wrong, fmt.Sprintf("all %d are in use", s.MaxSenders), "raise it and restart the server")
+		c.failed("max_wal_senders", taken(s.MaxSenders, "raise it and restart the server: ALTER SYSTEM SET "+
+			fmt.Sprintf("max_wal_senders = %d;", more(s.MaxSenders))))
 	} else {
 		c.add("max_wal_senders", OK, fmt.Sprintf("%d of %d in use", s.Senders, s.MaxSenders))
 	}

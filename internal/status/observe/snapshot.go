@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
@@ -125,7 +126,7 @@ func hinted(err error) string {
 	if len(hints) == 0 {
 		return ""
 	}
-	return "; " + strings.Join(hints, "; ")
+	return "; " + wording.Joined(hints)
 }
 
 // streams returns why changes do not arrive here, or nil.

@@ -58,7 +58,8 @@ func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return httpserver.Listen(ctx, httpserver.Options{
-		What: "probes and metrics", Begun: "probes and metrics listen", Listen: o.Listen, Everybody: true, Conns: maxConns,
+		What: "probes and metrics", Setting: "http.ops.listen", Begun: "probes and metrics listen",
+		Listen: o.Listen, Everybody: true, Conns: maxConns,
 		Header: headerTimeout, Read: readTimeout, Write: writeTimeout, Stop: stopTimeout, Log: o.Log,
 		Handler: func(at net.Addr) http.Handler { return handlerAt(at, Handler(o)) },
 	})

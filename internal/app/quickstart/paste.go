@@ -1,0 +1,170 @@
+package quickstart
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+)
+
+// paste tells the statements and programs that search this table, ready to be pasted.
+func (q *quickstart) paste(ctx context.Context, flags string) {
+	all, err := lookup.Named(ctx, q.pool, []string{q.Config.Pipelines[0].Name})
+	if err != nil || len(all) == 0 || len(all[0].Key) == 0 {
+		return // it cannot be searched now, which is told elsewhere
+	}
+	s := program{
+		p: &all[0], text: cmp.Or(q.asked, "a text"), url: q.Config.Database.URL, asks: q.release < asksItself,
+		listen: q.Config.Queries.Listen, flags: flags,
+	}
+	s.hidden = q.Redact(s.url) != s.url
+	q.Say("From an application, while it runs:")
+	for _, part := range []struct{ title, text string }{
+		{"SQL", s.sql()},
+		{"Python, psycopg", s.psycopg()},
+		{"Python, SQLAlchemy", s.alchemy()},
+		{"Python, Django", s.django()},
+		{"curl", s.curl()},
+	} {
+		q.Say("\n-- %s --\n%s", part.title, part.text)
+	}
+}
+
+// asksItself is the first release whose functions ask for the vector of a text by themselves.
+const asksItself = 17
+
+// program writes programs that search one pipeline.
+type program struct {
+	p      *pipeline.Pipeline
+	text   string // that is looked for
+	url    string // of the database
+	hidden bool   // it has a password, which is not shown
+	asks   bool   // the server cannot ask by itself: CALL comes first
+	listen string // where queries over HTTP are answered; "": nowhere yet
+	flags  string // of run
+}
+
+// statement is the search with a placeholder, or a literal, for the text.
+func (s *program) statement(text string) string {
+	p := s.p
+	var columns, keys []string
+	seen := map[string]bool{}
+	for _, k := range p.Key {
+		name := "d." + database.Quote(k.Name)
+		columns, seen[k.Name] = append(columns, name), true
+		keys = append(keys, fmt.Sprintf("%s = (s.key ->> %s)::%s", name, database.Literal(k.Name), k.Type))
+	}
+	for _, c := range p.Columns {
+		if !seen[c] {
+			columns, seen[c] = append(columns, "d."+database.Quote(c)), true
+		}
+	}
+	if p.Chunked && !p.Chunking.NoText {
+		columns = append(columns, "s.chunk_text")
+	}
+	return fmt.Sprintf("SELECT s.distance, %s\nFROM   embedsidecar.search(%s, %s, 5) AS s\nJOIN   %s AS d ON %s\n"+
+		"ORDER  BY s.distance", strings.Join(columns, ", "), database.Literal(p.Name), text, p.Source(),
+		strings.Join(keys, " AND "))
+}
+
+// ask is the statement that comes first on an older server, with a placeholder or a literal.
+func (s *program) ask(text string) string {
+	return fmt.Sprintf("CALL embedsidecar.ask(%s, %s)", database.Literal(s.p.Name), text)
+}
+
+func (s *program) sql() string {
+	text := s.statement(database.Literal(s.text)) + ";"
+	if s.asks {
+		text = s.ask(database.Literal(s.text)) + ";\n" + text
+	}
+	return text
+}
+
+// dsn is the database's URL as an expression of Python.
+func (s *program) dsn() string {
+	if s.url == "" || s.hidden {
+		return `os.environ["EMBEDSIDECAR_DATABASE_URL"]`
+	}
+	return quoted(s.url)
+}
+
+// execute calls a function of Python with the statements, one after the other; wrap makes an expression of each.
+func (s *program) execute(call, arguments string, wrap func(statement string) string) string {
+	calls := "    rows = " + call + "(" + wrap(s.statement(hole)) + ", " + arguments + ")\n"
+	if s.asks {
+		calls = "    " + call + "(" + wrap(s.ask(hole)) + ", " + arguments + ")\n" + calls
+	}
+	return calls
+}
+
+// hole stands for a placeholder until what looks like one in names is escaped.
+const hole = "\x00"
+
+// printed is how the programs end.
+const printed = "    for row in rows:\n        print(row)"
+
+// percents writes a statement for psycopg and Django.
+func percents(statement string) string {
+	return long(strings.ReplaceAll(strings.ReplaceAll(statement, "%", "%%"), hole, "%s"))
+}
+
+// colons writes a statement for SQLAlchemy.
+func colons(statement string) string {
+	escaped := strings.ReplaceAll(strings.ReplaceAll(statement, ":", `\:`), `\:\:`, "::")
+	return "text(" + long(strings.ReplaceAll(escaped, hole, ":text")) + ")"
+}
+
+// long is a text of several lines as Python reads it.
+func long(text string) string {
+	if strings.Contains(text, `"""`) || strings.Contains(text, `\`) {
+		return quoted(text)
+	}
+	return `"""` + text + `"""`
+}
+
+func (s *program) psycopg() string {
+	return "import os, psycopg\n\nwith psycopg.connect(" + s.dsn() + ", autocommit=True) as db:\n" +
+		s.execute("db.execute", "["+quoted(s.text)+"]", percents) + printed
+}
+
+func (s *program) alchemy() string {
+	return "import os, psycopg\nfrom sqlalchemy import create_engine, text\n\n" +
+		"engine = create_engine(\"postgresql+psycopg://\", isolation_level=\"AUTOCOMMIT\",\n" +
+		"    creator=lambda: psycopg.connect(" + s.dsn() + "))\nwith engine.connect() as db:\n" +
+		s.execute("db.execute", "{\"text\": "+quoted(s.text)+"}", colons) + printed
+}
+
+func (s *program) django() string {
+	return "from django.db import connection\n\nwith connection.cursor() as rows:\n" +
+		strings.ReplaceAll(s.execute("rows.execute", "["+quoted(s.text)+"]", percents), "    rows = ", "    ") + printed
+}
+
+func (s *program) curl() string {
+	at, first := s.listen, ""
+	if at == "" {
+		at = "127.0.0.1:7470"
+		first = "embedsidecar run --http " + at + " --no-auth" + s.flags + " &\n"
+	}
+	body, err := json.Marshal(map[string]any{"text": s.text, "k": 5}) //nolint:mnd // rows
+	if err != nil {
+		return err.Error()
+	}
+	return first + "curl -H 'Content-Type: application/json' -d " + health.Quoted(string(body)) + " \\\n  " +
+		health.Quoted("http://"+at+"/v1/pipelines/"+url.PathEscape(s.p.Name)+"/search")
+}
+
+// quoted is a text as Python reads it.
+func quoted(text string) string {
+	b, err := json.Marshal(text)
+	if err != nil {
+		return `""`
+	}
+	return string(b)
+}
