@@ -183,6 +183,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		Repair:     func(ctx context.Context) error { return publish.Republish(ctx, p.stream, c.Slot.Name) },
 		Embedder:   n.observer.Embedder,
 		Service:    n.shared.service(),
+		Reranker:   func(name string) string { return c.SearchOf(name).Rerank },
 		Budget:     n.budget,
 		Log:        n.o.Log,
 		Disabled:   !c.Enabled,

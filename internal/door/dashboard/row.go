@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -107,6 +108,7 @@ type playground struct {
 	Ks                   []int
 	Asked                bool
 	MayText, Show, Ready bool
+	MayRerank, Rerank    bool
 	Trouble              *trouble
 }
 
@@ -123,6 +125,8 @@ func (d *Dashboard) search(r *http.Request) (view, error) {
 		Ks: []int{5, usualRows, 25, 50}, MayText: who.RowText, Ready: d.o.Service.Searches(),
 	}
 	o.Show = o.MayText && r.FormValue("text") == "1"
+	o.MayRerank = o.MayText && d.o.Service.Reranks()
+	o.Rerank = o.MayRerank && r.FormValue("rerank") == "1"
 	for _, k := range o.Ks {
 		if r.FormValue("k") == strconv.Itoa(k) {
 			o.K = k
@@ -143,7 +147,11 @@ func (d *Dashboard) search(r *http.Request) (view, error) {
 	if len(o.Text) > mostQuestion {
 		err = misuse("the text to search for is too long: 8 kB at most")
 	} else {
-		o.Found, err = d.o.Service.Search(ctx, o.Pipeline, o.Text, search.Request{Hybrid: o.Hybrid, Rows: o.K}, o.Show)
+		request := search.Request{Hybrid: o.Hybrid, Rows: o.K}
+		if o.Rerank {
+			request.Rerank = slices.Max(o.Ks) // as many candidates as rows can be wanted
+		}
+		o.Found, err = d.o.Service.Search(ctx, o.Pipeline, o.Text, request, o.Show)
 	}
 	if err != nil { // told beside the question, which stays
 		p := d.o.Service.ProblemOf(ctx, err)
