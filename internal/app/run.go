@@ -93,7 +93,6 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 	}
 	// The server may restart in the middle of it. What was made by then is found the next time.
 	prepare := func(ctx context.Context) (struct{}, error) { return struct{}{}, n.prepare(ctx, &p, o) }
-	defer func() { n.undeclare(ctx, p.work) }()
 	if _, err := connection.Retry(ctx, n.open, prepare); err != nil {
 		return err
 	}
