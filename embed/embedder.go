@@ -47,6 +47,7 @@ type Description struct {
 	MaxBatchBytes int  // bytes of text per call; 0: no limit
 	Deterministic bool // the same text always gives the same vector
 	Sparse        bool // vectors are pairs of places and numbers: see Pairs
+	Reranks       bool // it scores pairs of a query and a text, and makes no vectors: see Reranker
 	Settings      []Setting
 }
 

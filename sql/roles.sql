@@ -109,6 +109,8 @@ GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_searcher;
 GRANT EXECUTE ON FUNCTION embedsidecar.search, embedsidecar.neighbours, embedsidecar.search_owner,
     embedsidecar.search_statement, embedsidecar.rows_with_tasks, embedsidecar.missing_grants,
     embedsidecar.check_search, embedsidecar.embed, embedsidecar.begin_ask, embedsidecar.asked,
+    embedsidecar.check_rerank, embedsidecar.text_statement, embedsidecar.nearest_to, embedsidecar.candidates,
+    embedsidecar.rerank,
     embedsidecar.current_model, embedsidecar.check_model, embedsidecar.served_by, embedsidecar.still_named
     TO embedsidecar_searcher;
 GRANT EXECUTE ON PROCEDURE embedsidecar.ask TO embedsidecar_searcher;

@@ -62,7 +62,7 @@ func TestDashboard_LetsInWhoHasItsAddress(t *testing.T) {
 	s.has(send(http.StatusOK, "/login", url.Values{"token": {token}}), "public.docs", "no sidecar")
 	s.has(send(http.StatusOK, "/api/v1/status", nil), `"public.docs"`)
 	s.has(send(http.StatusOK, "/search", url.Values{"q": {"title"}, "pipeline": {"public.docs"}}),
-		"The SQL that finds them")
+		"SELECT * FROM embedsidecar.search(")
 	s.has(send(http.StatusOK, "/checks", nil), "embedder")
 	send(http.StatusOK, "/act", url.Values{"do": {"pause"}, "pipeline": {"public.docs"}})
 	if n := testenv.Value[int64](s.db, "SELECT count(*) FROM embedsidecar.pipeline WHERE NOT enabled"); n != 1 {

@@ -149,3 +149,24 @@ func TestRun_TheConfigurationThatRunsIsFollowed(t *testing.T) {
 	old.end(syscall.SIGTERM, 0)
 	s.run(0, append([]string{"verify", "--deep", "3"}, as("title")...)...)
 }
+
+// One with a newer configuration that ends before the others have noticed it is no different: they are followed.
+func TestRun_AConfigurationThatEndedAtOnceIsNotFollowed(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	as := func(columns string) []string {
+		return []string{"--table", "docs", "--columns", columns, "--into-table", "docs_emb"}
+	}
+	becomes := func(want string) {
+		t.Helper()
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			got := testenv.Value[string](s.db, "SELECT array_to_string(source_columns, ',') FROM embedsidecar.pipeline")
+			return got == want, got
+		})
+	}
+	old := s.start(as("title")...)
+	old.logged("streaming", "slot")
+	s.run(0, append([]string{"run", "--once"}, as("body")...)...)
+	becomes("title")
+	old.end(syscall.SIGTERM, 0)
+}

@@ -87,6 +87,22 @@ func TestRun_AChangedFileIsTakenOver(t *testing.T) {
 	s.run(0, "verify", "--deep", "10", "--config", file)
 }
 
+// A pipeline whose table is gone keeps no change of others from being taken over.
+func TestRun_ASickPipelineKeepsNoChangeOfOthersBack(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	s.db.MustExec("CREATE TABLE notes (id int PRIMARY KEY, body text)")
+	notes := strings.ReplaceAll(strings.Replace(liveBodies, "public.docs", "public.notes", 1), "bodies", "notes")
+	file := s.configured(liveDocs, notes)
+	d := s.start("--config", file)
+	s.stands("notes", health.UpToDate)
+	s.db.MustExec("DROP TABLE notes")
+	s.stands("notes", health.Missing)
+	s.rewrite(file, liveDocs, notes, liveBodies)
+	s.stands("bodies", health.UpToDate)
+	d.end(syscall.SIGTERM, 0)
+}
+
 // A file that changes while the sidecar starts is taken over, too.
 func TestRun_AFileThatChangesDuringTheStartIsTakenOver(t *testing.T) {
 	t.Parallel()
@@ -123,7 +139,7 @@ func TestRun_TheConfigurationIsWrittenDownForAsLongAsItIsInForce(t *testing.T) {
 	s.stands("docs", health.UpToDate)
 	s.db.MustExec(`DELETE FROM embedsidecar.configured;
 		INSERT INTO embedsidecar.configured (slot_name, instance, session_name, loaded_at)
-		SELECT 's', name, name, now() - age::interval FROM (VALUES ('old', '2 days'), ('new', '1 hour')) AS v (name, age)`)
+		SELECT 's', name, name, now() - age::interval FROM (VALUES ('old', '2 days'), ('new', '1 minute')) AS v (name, age)`)
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		names := testenv.Value[string](s.db, `SELECT string_agg(coalesce(nullif(digests, '{}') ->> 'docs', instance), ' ')
 			FROM embedsidecar.configured`)

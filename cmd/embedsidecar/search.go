@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,6 +29,7 @@ type searchCommand struct {
 	offset   int
 	distance string // beyond which nothing is found
 	fresh    bool
+	rerank   int
 	columns  cli.StringSlice
 }
 
@@ -47,6 +49,7 @@ func newSearch() *command {
 				`{"price": {"$gte": 10, "$lt": 20}}; operators are $eq, $ne, $in, $nin, $gt, $gte, $lt, $lte`),
 			own.text("max-distance", &c.distance, "`X` leave out rows whose vectors are farther away", "any"),
 			own.toggle("fresh-only", &c.fresh, "leave out rows that wait to be embedded again"),
+			own.number("rerank", &c.rerank, "`N` find so many, and put them in the order of the reranker that the configuration names"),
 			own.list("return", &c.columns, "`COLUMN,...` to print beside the key"),
 			own.text("like", &c.key, "`KEY` of the row to which others are similar"),
 			own.toggle("hybrid", &c.hybrid, "by vector and by full text search"),
@@ -69,11 +72,15 @@ func (c *searchCommand) check(env *environment) (r search.Request, err error) {
 	if c.key != "" && (c.hybrid || c.explain) {
 		return r, misuse("--like finds rows by their vectors alone, and goes without --hybrid and --explain")
 	}
+	if c.rerank != 0 && (c.key != "" || c.explain) {
+		return r, misuse("--rerank goes with a TEXT, and without --explain, which shows how candidates are found")
+	}
 	if c.language != "" && !c.hybrid {
 		return r, misuse("--language says how --hybrid reads words, and goes with it")
 	}
 	r = search.Request{
 		Hybrid: c.hybrid, Language: c.language, Rows: c.limit, Offset: c.offset, FreshOnly: c.fresh,
+		Rerank: c.rerank,
 	}
 	for _, list := range c.columns.Value() {
 		for name := range strings.SplitSeq(list, ",") {
@@ -143,10 +150,10 @@ func (c *searchCommand) near(ctx context.Context, env *environment, request sear
 		return err
 	}
 	defer pool.Close()
+	plugins := embedders.New(env.embedders())
+	defer func() { err = errors.Join(err, plugins.Close()) }()
 	if request.Vector, err = query.Asked(ctx, pool, p, request.Text); err != nil {
 		env.log.DebugContext(ctx, "no sidecar answers, so the model is loaded here", "error", err.Error())
-		plugins := embedders.New(env.embedders())
-		defer func() { err = errors.Join(err, plugins.Close()) }()
 		if request.Vector, err = query.Vector(ctx, plugins, p, request.Text); err != nil {
 			return err
 		}
@@ -172,6 +179,10 @@ func (c *searchCommand) near(ctx context.Context, env *environment, request sear
 	hits, err := search.Within(ctx, limit, func(ctx context.Context) ([]search.Hit, error) {
 		return search.Find(ctx, pool, p, request)
 	})
+	if err != nil {
+		return query.Classified(p, err)
+	}
+	hits, err = search.Ranked(ctx, &request, hits, query.Scorer(pool, plugins, env.config, p))
 	if err != nil {
 		return query.Classified(p, err)
 	}
@@ -214,6 +225,9 @@ func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, r *searc
 		if r.Hybrid {
 			columns = []string{"key", ">score", ">distance"}
 		}
+		if r.Rerank > 0 {
+			columns = slices.Insert(columns, 1, ">rerank")
+		}
 		columns = append(append(columns, r.Columns...), "text")
 		digits := 4
 		if p.Stored == pipeline.StoredBit {
@@ -227,6 +241,10 @@ func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, r *searc
 		}
 		return output.Rows(hits, columns, func(h *search.Hit) []any {
 			row := []any{h.Key}
+			if h.Rerank != nil {
+				score := float64(*h.Rerank)
+				row = append(row, number(&score, 4)) //nolint:mnd // digits
+			}
 			if r.Hybrid {
 				row = append(row, number(h.Score, 4)) //nolint:mnd // digits
 			}

@@ -148,6 +148,11 @@ func (c *damage) isMended(s *stage, d *daemon) {
 	s.run(0, append(way, c.flags...)...)
 	if d.cmd.ProcessState == nil {
 		s.run(0, "wait", "--caught-up")
+		if c.way[0] == "init" && !slices.Equal(c.flags, asBefore) { // it works, and is configured as before
+			s.becomes("public.docs", health.Otherwise, "deploy the newer configuration here")
+			d.end(syscall.SIGTERM, 0)
+			s.start(c.flags...)
+		}
 		s.becomes("public.docs", health.UpToDate)
 	} else {
 		_, stderr := s.run(0, append([]string{"run", "--once"}, c.flags...)...)

@@ -89,6 +89,9 @@ func (n *Node) serviceOptions() admin.ServiceOptions {
 		Embed: func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error) {
 			return query.Vector(ctx, n.plugins, p, text)
 		},
+		Score: func(ctx context.Context, p *pipeline.Pipeline, text string, texts []string) ([]float32, error) {
+			return query.Score(ctx, n.plugins, n.o.Config, p, text, texts)
+		},
 		CompareModel: func(ctx context.Context, pool *pgxpool.Pool, name string, questions []compare.Question,
 			access *search.Access,
 		) (compare.Result, error) {

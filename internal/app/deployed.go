@@ -165,22 +165,6 @@ func (n *Database) redeclare(ctx context.Context, pool *pgxpool.Pool) {
 	}
 }
 
-// undeclare takes back what declare has written.
-func (n *Database) undeclare(ctx context.Context, pool *pgxpool.Pool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
-	defer cancel()
-	n.deployed.mu.Lock()
-	row := n.deployed.row
-	n.deployed.mu.Unlock()
-	if row == 0 {
-		return
-	}
-	_, err := pool.Exec(ctx, "DELETE FROM embedsidecar.configured WHERE configured_id = $1", row)
-	if err != nil {
-		n.o.Log.DebugContext(ctx, "what was configured here stays written down", "error", err)
-	}
-}
-
 // own writes down which file the pipelines are of.
 func (n *Database) own(ctx context.Context, pool *pgxpool.Pool) {
 	file := fileOf(n.config())
@@ -197,41 +181,58 @@ func (n *Database) own(ctx context.Context, pool *pgxpool.Pool) {
 	}
 }
 
-// others asks which definitions the other sidecars have that run. unknown: some does not say.
-func (n *Database) others(ctx context.Context, pool *pgxpool.Pool) (definitions map[held]bool, unknown bool,
-	err error,
-) {
+// theirs are the definitions of the other sidecars.
+type theirs struct {
+	running, ended map[held]bool // ended: in the last minutes
+	unknown        bool          // one that runs does not say what it has
+}
+
+// others asks which definitions the other sidecars have, or had when they ended.
+func (n *Database) others(ctx context.Context, pool *pgxpool.Pool) (t theirs, err error) {
 	n.deployed.mu.Lock()
 	me := n.deployed.row
 	n.deployed.mu.Unlock()
-	list, err := database.Collect(ctx, pool, "held_definitions", pgx.RowTo[map[string]string],
+	type row struct {
+		Digests map[string]string
+		Lives   bool
+	}
+	list, err := database.Collect(ctx, pool, "held_definitions", pgx.RowToStructByName[row],
 		pgx.StrictNamedArgs{"slot": n.config().Slot.Name, "me": me})
-	definitions = map[held]bool{}
-	for _, digests := range list {
-		unknown = unknown || digests == nil
-		for name, digest := range digests {
-			definitions[held{name, digest}] = true
+	t.running, t.ended = map[held]bool{}, map[held]bool{}
+	for _, r := range list {
+		t.unknown = t.unknown || r.Digests == nil
+		into := t.ended
+		if r.Lives {
+			into = t.running
+		}
+		for name, digest := range r.Digests {
+			into[held{name, digest}] = true
 		}
 	}
-	return definitions, unknown, err
+	return t, err
 }
 
 // holders returns what tells whether the definition that a pipeline has is that of another sidecar which runs, or ran
 // a moment ago. At the start, and when a configuration comes, a definition that no other sidecar has is given up at
 // once. Later it stays where it was never another's: someone has set it up by hand since.
 func (n *Database) holders(ctx context.Context, pool *pgxpool.Pool, fresh bool) func(name, digest string) bool {
-	theirs, unknown, err := n.others(ctx, pool)
-	unknown = unknown || err != nil && !fresh // before the schema is there nothing is held
+	t, err := n.others(ctx, pool)
+	unknown := t.unknown || err != nil && !fresh // before the schema is there nothing is held
 	d, now := &n.deployed, time.Now()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for h := range theirs {
+	for h := range t.running {
 		d.seen[h] = now
+	}
+	for h := range t.ended {
+		if _, ever := d.seen[h]; !ever && !fresh { // it ended before it was noticed here
+			d.seen[h] = now
+		}
 	}
 	return func(name, digest string) bool {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		seen, ever := d.seen[held{name, digest}]
-		return unknown || theirs[held{name, digest}] || ever && now.Sub(seen) < followAfter || !ever && !fresh
+		return unknown || t.running[held{name, digest}] || ever && now.Sub(seen) < followAfter || !ever && !fresh
 	}
 }

@@ -59,7 +59,7 @@ func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
 	d.specs, d.plugins = lookup.Configured(d.cfg, d.ours), n.plugins.Next(source)
 	described, failed := d.plugins.DescribeEach(ctx, d.specs)
 	d.described = described
-	able, err := n.tolerated(d.specs, failed)
+	able, err := n.tolerated(d.specs, failed, d.ours)
 	if err != nil || r.o.NoInit || r.o.Role == Stream {
 		return d, err
 	}
@@ -71,13 +71,17 @@ func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
 
 // tolerated returns the pipelines that have not failed. It fails where one has that was well, or is configured in
 // another way now.
-func (n *Database) tolerated(specs []pipeline.Spec, failed map[string]error) (able []pipeline.Spec, err error) {
+func (n *Database) tolerated(specs []pipeline.Spec, failed map[string]error, ours []pipeline.Pipeline,
+) (able []pipeline.Spec, err error) {
 	n.deployed.mu.Lock()
 	defer n.deployed.mu.Unlock()
 	var problems []error
 	for _, spec := range specs {
 		was, known := n.deployed.specs[spec.Name]
 		_, sick := n.deployed.problems[spec.Name]
+		if at := lookup.Find(ours, spec.Name); at >= 0 { // since it was set up
+			sick = sick || ours[at].Status != pipeline.Active && ours[at].Status != pipeline.Locked
+		}
 		same := known && sick && lookup.SameEnds(was, spec) && resolve.Digest(was) == resolve.Digest(spec)
 		switch err := failed[spec.Name]; {
 		case err == nil:
@@ -103,7 +107,7 @@ func (n *Database) rehearse(ctx context.Context, r *run, d *draft, able []pipeli
 		if err != nil && len(sick) == 0 {
 			return err
 		}
-		rest, failed := n.tolerated(able, sick)
+		rest, failed := n.tolerated(able, sick, d.ours)
 		if failed != nil {
 			return err // with all that stands in the way
 		}
@@ -133,7 +137,7 @@ func (n *Database) removals(ctx context.Context, r *run, d *draft) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	theirs, unknown, err := n.others(ctx, r.p.work)
+	theirs, err := n.others(ctx, r.p.work)
 	if err != nil {
 		return err
 	}
@@ -146,8 +150,8 @@ func (n *Database) removals(ctx context.Context, r *run, d *draft) error {
 		if err != nil {
 			return fmt.Errorf("look up pipeline %q: %w", spec.Name, err)
 		}
-		kept := unknown || origin != fileOf(d.cfg)
-		for h := range theirs {
+		kept := theirs.unknown || origin != fileOf(d.cfg)
+		for h := range theirs.running {
 			kept = kept || h.pipeline == spec.Name
 		}
 		if kept {

@@ -94,7 +94,6 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 	}
 	// The server may restart in the middle of it. What was made by then is found the next time.
 	prepare := func(ctx context.Context) (struct{}, error) { return struct{}{}, n.prepare(ctx, &p, o) }
-	defer func() { n.undeclare(ctx, p.work) }()
 	if _, err := connection.Retry(ctx, n.open, prepare); err != nil {
 		return err
 	}
@@ -185,6 +184,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		Repair:     func(ctx context.Context) error { return publish.Republish(ctx, p.stream, c.Slot.Name) },
 		Embedder:   n.observer.Embedder,
 		Service:    n.shared.service(),
+		Reranker:   func(name string) string { return c.SearchOf(name).Rerank },
 		Budget:     n.budget,
 		Limit:      cmp.Or(n.limit, limitOf(c)),
 		Log:        n.o.Log,

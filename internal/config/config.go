@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,7 @@ type Config struct {
 	// Models are the named models of the file. A pipeline may also name a model folder that is not listed.
 	Models       []Model
 	DefaultModel string // a name or a folder; "" for that of the plugin
+	Rerank       string // the reranker of searches, unless a pipeline names another; "": none
 	ModelDir     string // "": the usual folders
 	// Libraries are files for plugins that load one, by the setting of their manifests.
 	Libraries map[string]string
@@ -204,7 +206,8 @@ type Admin struct {
 // Search is what those may see who search a pipeline over HTTP.
 type Search struct {
 	Filterable      []string
-	PastRowSecurity bool // row_security: ignore
+	PastRowSecurity bool   // row_security: ignore
+	Rerank          string // the model that reranks; "": none
 }
 
 // Log says what is logged.
@@ -313,14 +316,35 @@ func (c *Config) count(list string) int {
 	return len(c.Pipelines)
 }
 
+// Rerankers are the models that searches of some pipelines name, the one of all first; without pipelines those of all.
+func (c *Config) Rerankers(only []string) (names []string) {
+	add := func(name string) {
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(only) == 0 {
+		add(c.Rerank)
+		for i := range c.searches {
+			add(c.searches[i].Rerank)
+		}
+	}
+	for _, name := range only {
+		add(c.SearchOf(name).Rerank)
+	}
+	return names
+}
+
 // SearchOf returns what the file says of searching a pipeline.
 func (c *Config) SearchOf(name string) Search {
 	for i := range c.searches {
 		if c.Pipelines[i].Name == name {
-			return c.searches[i]
+			s := c.searches[i]
+			s.Rerank = cmp.Or(s.Rerank, c.Rerank)
+			return s
 		}
 	}
-	return Search{}
+	return Search{Rerank: c.Rerank}
 }
 
 // Origin tells where a setting was made: "--slot", "EMBEDSIDECAR_SLOT", "embedsidecar.yaml:3:9" or "default".

@@ -25,6 +25,9 @@ import (
 // MaxRows keeps a slip of the finger from asking for the whole table.
 const MaxRows = 10000
 
+// MaxReranked is how many candidates may be reranked: a model reads each of them with the text.
+const MaxReranked = 1000
+
 // Request is what to look for.
 type Request struct {
 	Vector   []float32         // rows near this one; of the pipeline's width, or pairs where it stores sparse vectors
@@ -37,8 +40,10 @@ type Request struct {
 	Columns  []string          // of the source table that are returned beside the key
 	// vectors farther away are not found; nil: any distance. A hybrid search still finds rows by their words
 	MaxDistance *float64
-	FreshOnly   bool    // only rows without a task, whose vectors are of their present texts
-	Access      *Access // what whoever asks may see; nil: whatever the connection may
+	// so many candidates are looked for, to be put in the order of a reranker (Ranked); 0: none are
+	Rerank    int
+	FreshOnly bool    // only rows without a task, whose vectors are of their present texts
+	Access    *Access // what whoever asks may see; nil: whatever the connection may
 }
 
 // Check refuses what makes no sense for any pipeline.
@@ -50,10 +55,23 @@ func (r *Request) Check() error {
 		return bad("offset: expected a number from 0 to %d, since a search finds %d rows at most", MaxRows-r.Rows, MaxRows)
 	case r.MaxDistance != nil && (math.IsNaN(*r.MaxDistance) || math.IsInf(*r.MaxDistance, 0)):
 		return bad("max_distance: expected a number")
+	case r.Rerank != 0 && (r.Rerank < r.Offset+r.Rows || r.Rerank > MaxReranked):
+		return bad("rerank: expected a number of candidates from %d (the rows that are wanted) to %d, not %d", r.Offset+r.Rows,
+			MaxReranked, r.Rerank)
 	case len(r.Columns) > MaxConditions:
 		return bad("columns: %d are possible, not %d", MaxConditions, len(r.Columns))
 	}
 	return nil
+}
+
+// wanted is how many rows the database is to find.
+func (r *Request) wanted() int { return max(r.Offset+r.Rows, r.Rerank) }
+
+// reranked is how many characters of each text are scored: more than most models read, and together no more than fits
+// into memory many times.
+func (r *Request) reranked() int {
+	const most, together = 16384, 4 << 20
+	return min(most, together/max(r.Rerank, 1))
 }
 
 // page returns what is shown of the rows that were found.
@@ -68,7 +86,8 @@ type Hit struct {
 	Columns json.RawMessage `json:"columns"` // the key's columns with their values, and those that were asked for
 	// cosine distance, 0 to 2, number of differing bits, or negative inner product; nil: not among the nearest
 	Distance *float64 `json:"distance,omitempty"`
-	Score    *float64 `json:"score,omitempty"` // of a hybrid search: larger is better, at most 2/61
+	Rerank   *float32 `json:"rerank_score,omitempty"` // of a reranker: larger is better
+	Score    *float64 `json:"score,omitempty"`        // of a hybrid search: larger is better, at most 2/61
 	// its first characters; of a chunked pipeline the whole chunk, if its text is stored
 	Text    string `json:"text"`
 	Chunk   *Chunk `json:"chunk,omitempty"`   // the chunk that is nearest; nil: the text is not cut, or none is near
@@ -166,8 +185,8 @@ func bad(format string, args ...any) error {
 // ErrNoRow means that the row to compare with does not exist or has no vector.
 var ErrNoRow = errors.New("there is no such row, or it has no vector")
 
-// Find returns the rows that fit best, best first. It returns *BadRequestError for a request that makes no sense for
-// the pipeline, and *RowSecurityError.
+// Find returns the rows that fit best, best first; where they are to be reranked all candidates, for Ranked. It returns
+// *BadRequestError for a request that makes no sense for the pipeline, and *RowSecurityError.
 //
 // No row can break the search of others (P5): where the pipeline's text or filter fails on a row, the row is shown
 // without its text, or is left out if it is the filter that fails.
@@ -176,7 +195,10 @@ func Find(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) ([]Hit, e
 		return nil, err
 	}
 	return looking(ctx, db, p, &r, func(tx pgx.Tx, careful bool) ([]Hit, error) {
-		hits, err := find(ctx, tx, p, r, r.Offset+r.Rows, careful)
+		hits, err := find(ctx, tx, p, r, r.wanted(), careful)
+		if r.Rerank > 0 {
+			return hits, err
+		}
 		return r.page(hits), err
 	})
 }
@@ -190,6 +212,9 @@ func Similar(ctx context.Context, db DB, p *pipeline.Pipeline, key string, r Req
 	}
 	if r.Hybrid {
 		return nil, bad("similar rows are found by their vectors alone")
+	}
+	if r.Rerank != 0 {
+		return nil, bad("rerank: a reranker compares rows with a text, and none is given here")
 	}
 	if err := r.Check(); err != nil {
 		return nil, err
@@ -296,7 +321,7 @@ func Explain(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) (e Exp
 		return e, err
 	}
 	err = reading(ctx, db, p, r.Access, func(tx pgx.Tx) error {
-		s, err := prepare(ctx, tx, p, r, r.Offset+r.Rows)
+		s, err := prepare(ctx, tx, p, r, r.wanted())
 		if err != nil {
 			return err
 		}

@@ -126,7 +126,11 @@ func (s *statement) shownSQL(withText bool) string {
 	shown := strings.Join(columns, ", ")
 	text, chunk, piece := "''", "NULL::jsonb", ""
 	if withText {
-		text = "pg_catalog.left(" + p.TextExpression() + ", " + strconv.Itoa(previewed) + ")"
+		shown := previewed
+		if s.request.Rerank > 0 {
+			shown = s.request.reranked()
+		}
+		text = "pg_catalog.left(" + p.TextExpression() + ", " + strconv.Itoa(shown) + ")"
 	}
 	if p.Chunked {
 		text = "coalesce(embedsidecar_piece.embedsidecar_text, " + text + ")"

@@ -37,8 +37,8 @@ func IDs() []string {
 }
 
 func all() []check {
-	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), loadChecks(),
-		endChecks())
+	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), rerankChecks(),
+		loadChecks(), endChecks())
 }
 
 // Run runs the checks. What is wrong with the plugin is in the report; an error is a mistake in the options or the
@@ -64,6 +64,9 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	report := &Report{Path: opts.Path, Verdict: Pass}
 	for _, c := range all() {
 		if len(opts.Only) > 0 && c.id != "start" && !slices.Contains(opts.Only, c.id) {
+			continue
+		}
+		if t.started && t.about.Reranks && !c.reranks {
 			continue
 		}
 		if !c.bare && !t.started {

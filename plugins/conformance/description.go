@@ -23,7 +23,7 @@ const (
 
 func descriptionChecks() []check {
 	return []check{
-		{id: "describe", run: checkDescribe, title: "its description is valid for every model, and the same each time"},
+		{id: "describe", reranks: true, run: checkDescribe, title: "its description is valid for every model, and the same each time"},
 		{
 			id: "health", run: checkHealth, title: "it says that it is ready, at once, also while it embeds",
 			advice: "serve Health beside Embed, on a thread of its own",

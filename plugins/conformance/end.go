@@ -15,8 +15,8 @@ const endGracePeriod = 3 * time.Second
 
 func endChecks() []check {
 	return []check{
-		{id: "shutdown", run: checkShutdown, title: "it ends when it is asked to"},
-		{id: "lifeline", run: checkLifeline, title: "it ends when its host is gone"},
+		{id: "shutdown", reranks: true, run: checkShutdown, title: "it ends when it is asked to"},
+		{id: "lifeline", reranks: true, run: checkLifeline, title: "it ends when its host is gone"},
 		{id: "secrecy", run: checkSecrecy, title: "neither its output nor its errors hold a text"},
 	}
 }

@@ -36,13 +36,13 @@ const (
 
 func startChecks() []check {
 	return []check{
-		{id: "start", bare: true, run: checkStart, title: "it starts, shakes hands and describes itself"},
-		{id: "cookie", bare: true, run: checkCookie, title: "it refuses to be started by hand, and says why"},
+		{id: "start", bare: true, reranks: true, run: checkStart, title: "it starts, shakes hands and describes itself"},
+		{id: "cookie", bare: true, reranks: true, run: checkCookie, title: "it refuses to be started by hand, and says why"},
 		{
-			id: "version", bare: true, run: checkVersion,
+			id: "version", bare: true, reranks: true, run: checkVersion,
 			title: "it does not go along with a version of the protocol that it does not know",
 		},
-		{id: "strangers", run: checkStrangers, title: "it talks to its host only (TLS on both sides)"},
+		{id: "strangers", reranks: true, run: checkStrangers, title: "it talks to its host only (TLS on both sides)"},
 	}
 }
 

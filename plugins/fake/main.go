@@ -5,6 +5,7 @@
 //
 //	EMBEDSIDECAR_PLUGIN_DIMS             width of the vectors, 1 to 16000; default 384; sparse: 1 to 16777216, default 30522
 //	EMBEDSIDECAR_PLUGIN_SPARSE           true: the model is sparse (vector.Sparse)
+//	EMBEDSIDECAR_PLUGIN_RERANKS          true: the model is a reranker (vector.Score)
 //	EMBEDSIDECAR_PLUGIN_MAX_BATCH        described limit of texts per call; default 0, none
 //	EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES  described limit of bytes per call; default 0, none
 //	EMBEDSIDECAR_PLUGIN_CALLS            file that gets one line for each call as it begins: kind, number of texts, and 16
@@ -50,7 +51,7 @@ func main() {
 // embedder is the honest part.
 type embedder struct {
 	dims, maxBatch, maxBatchBytes int
-	sparse                        bool
+	sparse, reranks               bool
 	faults                        faults
 	calls                         *os.File // nil: calls are not recorded
 	number                        atomic.Uint64
@@ -67,6 +68,10 @@ func newEmbedder(getenv func(string) string) (*embedder, error) {
 		e.sparse, e.dims, widest = true, vector.SparseDims, pluginpb.MaxSparseDims
 	default:
 		return nil, fmt.Errorf("EMBEDSIDECAR_PLUGIN_SPARSE=%q: want true or false", sparse)
+	}
+	if getenv("EMBEDSIDECAR_PLUGIN_RERANKS") == "true" {
+		e.reranks, e.dims = true, 1
+		getenv = func(string) string { return "" } // it has no width, and no faults
 	}
 	for _, v := range []struct {
 		key      string
@@ -116,12 +121,16 @@ func (e *embedder) Describe(context.Context) (sdk.Info, error) {
 	if e.sparse {
 		fingerprint = fmt.Sprintf("fake-1-sparse-words-sha256-dims%d", e.dims)
 	}
+	if e.reranks {
+		fingerprint = "fake-1-scores-sha256"
+	}
 	if e.faults.newFingerprint {
 		fingerprint += fmt.Sprintf("-pid%d", os.Getpid())
 	}
 	return sdk.Info{Name: "fake", Version: version, Models: []sdk.Model{{
 		Name: "fake", Fingerprint: fingerprint, Dims: e.dims, Symmetric: true,
 		MaxBatch: e.maxBatch, MaxBatchBytes: e.maxBatchBytes, Deterministic: true, Sparse: e.sparse,
+		Reranks: e.reranks,
 	}}}, nil
 }
 
@@ -162,6 +171,18 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 		e.faults.spoil(a, text)
 	}
 	return answers, nil
+}
+
+// Rerank implements sdk.Reranker.
+func (e *embedder) Rerank(_ context.Context, _, query string, texts []string) ([]float32, error) {
+	if err := e.record(sdk.Query, texts); err != nil {
+		return nil, sdk.OutOfResources(err, 0)
+	}
+	scores := make([]float32, len(texts))
+	for i, text := range texts {
+		scores[i] = vector.Score(query, text)
+	}
+	return scores, nil
 }
 
 // record appends the call's line in one write, so that lines of several processes never mix and a kill loses none that

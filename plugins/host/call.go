@@ -55,6 +55,10 @@ func (h *Host) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]em
 	}
 	defer func() { h.release(p) }()
 	inst := p.inst
+	if inst.desc.Reranks {
+		return nil, configuration("reranker", fmt.Errorf("model %q is a reranker: it makes no vectors; "+
+			"name it in search.rerank, and another one here", inst.desc.Model))
+	}
 	results := make([]embed.Result, len(texts))
 	limits := limitsOf(inst.desc)
 	var b batch

@@ -76,6 +76,9 @@ func (i *instance) selfTest(ctx context.Context) {
 // compare asks the canaries in one call and holds the answer against what the embedder gave for each alone, which the
 // first process is asked for. Only a wrong answer is an error; none at all proves nothing.
 func (i *instance) compare(ctx context.Context, timeout time.Duration) error {
+	if i.desc.Reranks { // it makes no vectors, and what it gives is written nowhere
+		return nil
+	}
 	h := i.slot.host
 	h.mu.Lock()
 	known := h.canary

@@ -54,6 +54,8 @@ func describe(resp *pluginpb.DescribeResponse, model string) (embed.Description,
 			chosen.GetName())
 	case chosen.GetDims() < 1 || chosen.GetDims() > maxDims(chosen):
 		return wrong("model %q has %d dims, want 1 to %d", chosen.GetName(), chosen.GetDims(), maxDims(chosen))
+	case chosen.GetReranks() && (chosen.GetDims() != 1 || chosen.GetSparse()):
+		return wrong("model %q is a reranker, and its dims are %d, want 1", chosen.GetName(), chosen.GetDims())
 	case max(chosen.GetMaxTokens(), chosen.GetMaxBatch(), chosen.GetMaxBatchBytes()) > maxInt32:
 		return wrong("a limit of model %q is above %d", chosen.GetName(), maxInt32)
 	}
@@ -61,6 +63,7 @@ func describe(resp *pluginpb.DescribeResponse, model string) (embed.Description,
 		Plugin: resp.GetName(), Version: resp.GetVersion(), Model: chosen.GetName(), Fingerprint: chosen.GetFingerprint(),
 		Dims: int(chosen.GetDims()), MaxTokens: int(chosen.GetMaxTokens()), MaxBatch: int(chosen.GetMaxBatch()),
 		MaxBatchBytes: int(chosen.GetMaxBatchBytes()), Deterministic: chosen.GetDeterministic(), Sparse: chosen.GetSparse(),
+		Reranks:  chosen.GetReranks(),
 		Settings: settings(chosen.GetSettings()),
 	}, nil
 }

@@ -92,6 +92,11 @@ func (i *Inspection) ReadTokens(resp *pluginpb.TokenizeResponse, texts []string)
 	return readTokens(resp, texts)
 }
 
+// ReadScores checks an answer to texts as a Host does.
+func (i *Inspection) ReadScores(resp *pluginpb.RerankResponse, texts []string) ([]float32, error) {
+	return readScores(resp, len(texts))
+}
+
 // CutLifeline does what the end of a host does: the plugin's standard input ends. It does nothing else to the plugin.
 func (i *Inspection) CutLifeline() error { return i.inst.process.stdin.Close() }
 

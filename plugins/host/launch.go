@@ -270,7 +270,8 @@ func (s *processSlot) describe(ctx context.Context, inst *instance) (embed.Descr
 	s.host.mu.Lock()
 	first := s.host.first
 	s.host.mu.Unlock()
-	if first != nil && (first.Fingerprint != desc.Fingerprint || first.Dims != desc.Dims || first.Sparse != desc.Sparse) {
+	if first != nil && (first.Fingerprint != desc.Fingerprint || first.Dims != desc.Dims || first.Sparse != desc.Sparse ||
+		first.Reranks != desc.Reranks) {
 		return embed.Description{}, configuration("fingerprint",
 			fmt.Errorf("model %q was %s with %d dims and is now %s with %d dims: "+
 				"vectors of both must not mix; put the former plugin and model back; the new ones need a pipeline with another destination",

@@ -103,7 +103,7 @@ func (e *embedder) Describe(ctx context.Context) (sdk.Info, error) {
 	return sdk.Info{Name: "onnx", Version: version, Models: []sdk.Model{{
 		Name: about.Name, Fingerprint: about.Fingerprint, Dims: about.Dims, MaxTokens: about.MaxTokens,
 		Symmetric: about.Symmetric, MaxBatch: maxBatch, Deterministic: about.Deterministic, Sparse: about.Sparse,
-		Settings: about.Settings,
+		Settings: about.Settings, Reranks: about.Reranks,
 	}}}, nil
 }
 
@@ -115,11 +115,7 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 	}
 	results, err := m.Embed(ctx, kind, texts)
 	if err != nil {
-		var whole *embed.Error
-		if errors.As(err, &whole) && whole.Class == embed.Resource {
-			return nil, sdk.OutOfResources(err, 0)
-		}
-		return nil, err
+		return nil, classed(err)
 	}
 	answers := make([]sdk.Answer, len(results))
 	for i, r := range results {
@@ -133,6 +129,24 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 		}
 	}
 	return answers, nil
+}
+
+// Rerank implements sdk.Reranker.
+func (e *embedder) Rerank(ctx context.Context, _, query string, texts []string) ([]float32, error) {
+	m, err := e.open(ctx)
+	if err != nil {
+		return nil, sdk.Misconfigured(err)
+	}
+	scores, err := m.Rerank(ctx, query, texts)
+	return scores, classed(err)
+}
+
+// classed gives an error of the model its class.
+func classed(err error) error {
+	if whole, ok := errors.AsType[*embed.Error](err); ok && whole.Class == embed.Resource {
+		return sdk.OutOfResources(err, 0)
+	}
+	return err
 }
 
 // Tokenize implements sdk.Tokenizer.

@@ -294,7 +294,10 @@ type Model struct {
 	// field refuses the model's answers, and other models of the same plugin work.
 	Sparse bool `protobuf:"varint,9,opt,name=sparse,proto3" json:"sparse,omitempty"`
 	// What the model goes by, for people to read: pooling, prefixes, limits. At most 32; nothing is derived from it.
-	Settings      []*Setting `protobuf:"bytes,10,rep,name=settings,proto3" json:"settings,omitempty"`
+	Settings []*Setting `protobuf:"bytes,10,rep,name=settings,proto3" json:"settings,omitempty"`
+	// The model is a reranker: it gives scores for pairs of a query and a text (Rerank), and no vectors. Its dims are 1. A host that
+	// does not know this field asks it for vectors, and gets UNIMPLEMENTED.
+	Reranks       bool `protobuf:"varint,11,opt,name=reranks,proto3" json:"reranks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -397,6 +400,13 @@ func (x *Model) GetSettings() []*Setting {
 		return x.Settings
 	}
 	return nil
+}
+
+func (x *Model) GetReranks() bool {
+	if x != nil {
+		return x.Reranks
+	}
+	return false
 }
 
 // Setting is one thing that a model goes by, and where that comes from: a file, the configuration, or nobody.
@@ -1053,6 +1063,115 @@ func (x *Tokens) GetEnds() []uint32 {
 	return nil
 }
 
+type RerankRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One of the described names, of a model with reranks.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// What the texts are to answer: valid UTF-8, not empty.
+	Query string `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
+	// 1 to max_batch texts, valid UTF-8, in any order; a text may be empty and may occur twice.
+	Texts         []string `protobuf:"bytes,3,rep,name=texts,proto3" json:"texts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RerankRequest) Reset() {
+	*x = RerankRequest{}
+	mi := &file_embedder_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RerankRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RerankRequest) ProtoMessage() {}
+
+func (x *RerankRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_embedder_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RerankRequest.ProtoReflect.Descriptor instead.
+func (*RerankRequest) Descriptor() ([]byte, []int) {
+	return file_embedder_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RerankRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *RerankRequest) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *RerankRequest) GetTexts() []string {
+	if x != nil {
+		return x.Texts
+	}
+	return nil
+}
+
+type RerankResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The scores of all texts in the order of the request, packed: little-endian IEEE 754 single precision numbers, so exactly
+	// 4 bytes for each text. Each is finite. The scale is the model's own: only scores for one query compare.
+	Scores        []byte `protobuf:"bytes,1,opt,name=scores,proto3" json:"scores,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RerankResponse) Reset() {
+	*x = RerankResponse{}
+	mi := &file_embedder_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RerankResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RerankResponse) ProtoMessage() {}
+
+func (x *RerankResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_embedder_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RerankResponse.ProtoReflect.Descriptor instead.
+func (*RerankResponse) Descriptor() ([]byte, []int) {
+	return file_embedder_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RerankResponse) GetScores() []byte {
+	if x != nil {
+		return x.Scores
+	}
+	return nil
+}
+
 var File_embedder_proto protoreflect.FileDescriptor
 
 const file_embedder_proto_rawDesc = "" +
@@ -1062,7 +1181,7 @@ const file_embedder_proto_rawDesc = "" +
 	"\x10DescribeResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x125\n" +
-	"\x06models\x18\x03 \x03(\v2\x1d.embedsidecar.plugin.v1.ModelR\x06models\"\xce\x02\n" +
+	"\x06models\x18\x03 \x03(\v2\x1d.embedsidecar.plugin.v1.ModelR\x06models\"\xe8\x02\n" +
 	"\x05Model\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\x12\x12\n" +
@@ -1075,7 +1194,8 @@ const file_embedder_proto_rawDesc = "" +
 	"\rdeterministic\x18\b \x01(\bR\rdeterministic\x12\x16\n" +
 	"\x06sparse\x18\t \x01(\bR\x06sparse\x12;\n" +
 	"\bsettings\x18\n" +
-	" \x03(\v2\x1f.embedsidecar.plugin.v1.SettingR\bsettings\"K\n" +
+	" \x03(\v2\x1f.embedsidecar.plugin.v1.SettingR\bsettings\x12\x18\n" +
+	"\areranks\x18\v \x01(\bR\areranks\"K\n" +
 	"\aSetting\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x16\n" +
@@ -1114,7 +1234,13 @@ const file_embedder_proto_rawDesc = "" +
 	"\x06tokens\x18\x01 \x03(\v2\x1e.embedsidecar.plugin.v1.TokensR\x06tokens\x12\x16\n" +
 	"\x06around\x18\x02 \x01(\rR\x06around\"\x1c\n" +
 	"\x06Tokens\x12\x12\n" +
-	"\x04ends\x18\x01 \x03(\rR\x04ends*?\n" +
+	"\x04ends\x18\x01 \x03(\rR\x04ends\"Q\n" +
+	"\rRerankRequest\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n" +
+	"\x05query\x18\x02 \x01(\tR\x05query\x12\x14\n" +
+	"\x05texts\x18\x03 \x03(\tR\x05texts\"(\n" +
+	"\x0eRerankResponse\x12\x16\n" +
+	"\x06scores\x18\x01 \x01(\fR\x06scores*?\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rKIND_DOCUMENT\x10\x01\x12\x0e\n" +
@@ -1126,12 +1252,13 @@ const file_embedder_proto_rawDesc = "" +
 	"\x17ERROR_CLASS_RETRY_LATER\x10\x01\x12\x18\n" +
 	"\x14ERROR_CLASS_TOO_LONG\x10\x02\x12\x17\n" +
 	"\x13ERROR_CLASS_REFUSED\x10\x03\x12\x17\n" +
-	"\x13ERROR_CLASS_INVALID\x10\x042\xf7\x02\n" +
+	"\x13ERROR_CLASS_INVALID\x10\x042\xd0\x03\n" +
 	"\bEmbedder\x12]\n" +
 	"\bDescribe\x12'.embedsidecar.plugin.v1.DescribeRequest\x1a(.embedsidecar.plugin.v1.DescribeResponse\x12T\n" +
 	"\x05Embed\x12$.embedsidecar.plugin.v1.EmbedRequest\x1a%.embedsidecar.plugin.v1.EmbedResponse\x12W\n" +
 	"\x06Health\x12%.embedsidecar.plugin.v1.HealthRequest\x1a&.embedsidecar.plugin.v1.HealthResponse\x12]\n" +
-	"\bTokenize\x12'.embedsidecar.plugin.v1.TokenizeRequest\x1a(.embedsidecar.plugin.v1.TokenizeResponseB=Z;github.com/embedsidecar/embedsidecar/plugins/proto;pluginpbb\x06proto3"
+	"\bTokenize\x12'.embedsidecar.plugin.v1.TokenizeRequest\x1a(.embedsidecar.plugin.v1.TokenizeResponse\x12W\n" +
+	"\x06Rerank\x12%.embedsidecar.plugin.v1.RerankRequest\x1a&.embedsidecar.plugin.v1.RerankResponseB=Z;github.com/embedsidecar/embedsidecar/plugins/proto;pluginpbb\x06proto3"
 
 var (
 	file_embedder_proto_rawDescOnce sync.Once
@@ -1146,7 +1273,7 @@ func file_embedder_proto_rawDescGZIP() []byte {
 }
 
 var file_embedder_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_embedder_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_embedder_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_embedder_proto_goTypes = []any{
 	(Kind)(0),                // 0: embedsidecar.plugin.v1.Kind
 	(ErrorClass)(0),          // 1: embedsidecar.plugin.v1.ErrorClass
@@ -1164,6 +1291,8 @@ var file_embedder_proto_goTypes = []any{
 	(*TokenizeRequest)(nil),  // 13: embedsidecar.plugin.v1.TokenizeRequest
 	(*TokenizeResponse)(nil), // 14: embedsidecar.plugin.v1.TokenizeResponse
 	(*Tokens)(nil),           // 15: embedsidecar.plugin.v1.Tokens
+	(*RerankRequest)(nil),    // 16: embedsidecar.plugin.v1.RerankRequest
+	(*RerankResponse)(nil),   // 17: embedsidecar.plugin.v1.RerankResponse
 }
 var file_embedder_proto_depIdxs = []int32{
 	4,  // 0: embedsidecar.plugin.v1.DescribeResponse.models:type_name -> embedsidecar.plugin.v1.Model
@@ -1178,12 +1307,14 @@ var file_embedder_proto_depIdxs = []int32{
 	6,  // 9: embedsidecar.plugin.v1.Embedder.Embed:input_type -> embedsidecar.plugin.v1.EmbedRequest
 	11, // 10: embedsidecar.plugin.v1.Embedder.Health:input_type -> embedsidecar.plugin.v1.HealthRequest
 	13, // 11: embedsidecar.plugin.v1.Embedder.Tokenize:input_type -> embedsidecar.plugin.v1.TokenizeRequest
-	3,  // 12: embedsidecar.plugin.v1.Embedder.Describe:output_type -> embedsidecar.plugin.v1.DescribeResponse
-	7,  // 13: embedsidecar.plugin.v1.Embedder.Embed:output_type -> embedsidecar.plugin.v1.EmbedResponse
-	12, // 14: embedsidecar.plugin.v1.Embedder.Health:output_type -> embedsidecar.plugin.v1.HealthResponse
-	14, // 15: embedsidecar.plugin.v1.Embedder.Tokenize:output_type -> embedsidecar.plugin.v1.TokenizeResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
+	16, // 12: embedsidecar.plugin.v1.Embedder.Rerank:input_type -> embedsidecar.plugin.v1.RerankRequest
+	3,  // 13: embedsidecar.plugin.v1.Embedder.Describe:output_type -> embedsidecar.plugin.v1.DescribeResponse
+	7,  // 14: embedsidecar.plugin.v1.Embedder.Embed:output_type -> embedsidecar.plugin.v1.EmbedResponse
+	12, // 15: embedsidecar.plugin.v1.Embedder.Health:output_type -> embedsidecar.plugin.v1.HealthResponse
+	14, // 16: embedsidecar.plugin.v1.Embedder.Tokenize:output_type -> embedsidecar.plugin.v1.TokenizeResponse
+	17, // 17: embedsidecar.plugin.v1.Embedder.Rerank:output_type -> embedsidecar.plugin.v1.RerankResponse
+	13, // [13:18] is the sub-list for method output_type
+	8,  // [8:13] is the sub-list for method input_type
 	8,  // [8:8] is the sub-list for extension type_name
 	8,  // [8:8] is the sub-list for extension extendee
 	0,  // [0:8] is the sub-list for field type_name
@@ -1200,7 +1331,7 @@ func file_embedder_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_embedder_proto_rawDesc), len(file_embedder_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   14,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -67,6 +67,7 @@ const (
 	Embedder_Embed_FullMethodName    = "/embedsidecar.plugin.v1.Embedder/Embed"
 	Embedder_Health_FullMethodName   = "/embedsidecar.plugin.v1.Embedder/Health"
 	Embedder_Tokenize_FullMethodName = "/embedsidecar.plugin.v1.Embedder/Tokenize"
+	Embedder_Rerank_FullMethodName   = "/embedsidecar.plugin.v1.Embedder/Rerank"
 )
 
 // EmbedderClient is the client API for Embedder service.
@@ -88,6 +89,10 @@ type EmbedderClient interface {
 	// It may be left out (UNIMPLEMENTED): the host then estimates, and refuses to cut by tokens alone. The texts keep to the
 	// limits of Embed. Like Embed it says with a status code when it cannot answer; there are no errors of single texts.
 	Tokenize(ctx context.Context, in *TokenizeRequest, opts ...grpc.CallOption) (*TokenizeResponse, error)
+	// Rerank returns one score for each text: how well it answers the query, the larger the better. It is called for models
+	// with reranks, and for no others; Embed is not called for those. A plugin without such a model leaves it out
+	// (UNIMPLEMENTED). Limits, deadline and status codes are those of Embed; there are no errors of single texts.
+	Rerank(ctx context.Context, in *RerankRequest, opts ...grpc.CallOption) (*RerankResponse, error)
 }
 
 type embedderClient struct {
@@ -138,6 +143,16 @@ func (c *embedderClient) Tokenize(ctx context.Context, in *TokenizeRequest, opts
 	return out, nil
 }
 
+func (c *embedderClient) Rerank(ctx context.Context, in *RerankRequest, opts ...grpc.CallOption) (*RerankResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RerankResponse)
+	err := c.cc.Invoke(ctx, Embedder_Rerank_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // EmbedderServer is the server API for Embedder service.
 // All implementations must embed UnimplementedEmbedderServer
 // for forward compatibility.
@@ -157,6 +172,10 @@ type EmbedderServer interface {
 	// It may be left out (UNIMPLEMENTED): the host then estimates, and refuses to cut by tokens alone. The texts keep to the
 	// limits of Embed. Like Embed it says with a status code when it cannot answer; there are no errors of single texts.
 	Tokenize(context.Context, *TokenizeRequest) (*TokenizeResponse, error)
+	// Rerank returns one score for each text: how well it answers the query, the larger the better. It is called for models
+	// with reranks, and for no others; Embed is not called for those. A plugin without such a model leaves it out
+	// (UNIMPLEMENTED). Limits, deadline and status codes are those of Embed; there are no errors of single texts.
+	Rerank(context.Context, *RerankRequest) (*RerankResponse, error)
 	mustEmbedUnimplementedEmbedderServer()
 }
 
@@ -178,6 +197,9 @@ func (UnimplementedEmbedderServer) Health(context.Context, *HealthRequest) (*Hea
 }
 func (UnimplementedEmbedderServer) Tokenize(context.Context, *TokenizeRequest) (*TokenizeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Tokenize not implemented")
+}
+func (UnimplementedEmbedderServer) Rerank(context.Context, *RerankRequest) (*RerankResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Rerank not implemented")
 }
 func (UnimplementedEmbedderServer) mustEmbedUnimplementedEmbedderServer() {}
 func (UnimplementedEmbedderServer) testEmbeddedByValue()                  {}
@@ -272,6 +294,24 @@ func _Embedder_Tokenize_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Embedder_Rerank_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RerankRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EmbedderServer).Rerank(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Embedder_Rerank_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EmbedderServer).Rerank(ctx, req.(*RerankRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Embedder_ServiceDesc is the grpc.ServiceDesc for Embedder service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -294,6 +334,10 @@ var Embedder_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Tokenize",
 			Handler:    _Embedder_Tokenize_Handler,
+		},
+		{
+			MethodName: "Rerank",
+			Handler:    _Embedder_Rerank_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

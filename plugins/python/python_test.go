@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -282,6 +283,45 @@ func TestTokens(t *testing.T) {
 	defer func() { _ = none.Close() }()
 	if _, err := none.Tokenize(t.Context(), []string{"a"}); !errors.Is(err, embed.ErrNoTokens) {
 		t.Errorf("a plugin without the method: %v, want ErrNoTokens", err)
+	}
+}
+
+// A model with reranks is asked for scores, and not for vectors.
+func TestRerank(t *testing.T) {
+	t.Parallel()
+	path, env := program(t, `
+from embedsidecar_embedder import Info, Model, OutOfResources, serve
+
+class Reranker:
+    def describe(self):
+        return Info("lengths", "1", [Model("m", "lengths-scores-1", dims=1, reranks=True)])
+
+    def embed(self, model, kind, texts):
+        raise NotImplementedError
+
+    def rerank(self, model, query, texts):
+        if query == "full":
+            raise OutOfResources("later")
+        if query == "few":
+            return [1.0]
+        return [len(text) / 4 for text in texts]
+
+serve(Reranker())
+`)
+	h, err := host.New(options(path, env))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = h.Close() }()
+	scores, err := h.Rerank(t.Context(), "q", []string{"ab", "", "abcd"})
+	if err != nil || !slices.Equal(scores, []float32{0.5, 0, 1}) {
+		t.Errorf("%v, %v", scores, err)
+	}
+	for query, want := range map[string]embed.Class{"full": embed.Resource, "few": embed.Data} {
+		_, err := h.Rerank(t.Context(), query, []string{"a", "b"})
+		if class, _ := embed.Classify(err); err == nil || class != want {
+			t.Errorf("%s: %v, want class %s", query, err, want)
+		}
 	}
 }
 

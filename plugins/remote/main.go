@@ -63,7 +63,7 @@ func (e *embedder) Describe(ctx context.Context) (sdk.Info, error) {
 	}
 	return sdk.Info{Name: "remote", Version: version, Models: []sdk.Model{{
 		Name: e.name, Fingerprint: m.Fingerprint, Dims: m.Dims, MaxTokens: m.MaxTokens, Symmetric: m.Symmetric,
-		Sparse: m.Sparse,
+		Sparse: m.Sparse, Reranks: m.Reranks,
 	}}}, nil
 }
 
@@ -74,4 +74,13 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 		return nil, sdk.Misconfigured(err)
 	}
 	return c.Embed(ctx, kind, texts)
+}
+
+// Rerank implements sdk.Reranker.
+func (e *embedder) Rerank(ctx context.Context, _, query string, texts []string) ([]float32, error) {
+	c, err := e.open()
+	if err != nil {
+		return nil, sdk.Misconfigured(err)
+	}
+	return c.Rerank(ctx, query, texts)
 }

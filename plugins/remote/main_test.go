@@ -80,10 +80,41 @@ func open(t *testing.T, env ...string) (*host.Host, func() string) {
 	return h, log.text
 }
 
+// TestRerankers runs the real plugin against a server of each dialect that reranks.
+func TestRerankers(t *testing.T) {
+	for _, d := range dialect.All() {
+		if !d.Reranks {
+			continue
+		}
+		t.Run(d.Name, func(t *testing.T) {
+			t.Parallel()
+			s := &remotetest.Server{Dialect: d.Name, Key: key}
+			h, _ := open(t, "DIALECT", d.Name, "URL", serve(t, s), "API_KEY", key, "MODEL", "text-reranker")
+			about, err := h.Describe(t.Context())
+			if err != nil || !about.Reranks || about.Dims != 1 {
+				t.Fatalf("described as %+v, %v", about, err)
+			}
+			texts := []string{"one", "two, ΔΩ 日本語", "", "three"}
+			scores, err := h.Rerank(t.Context(), "which?", texts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, text := range texts {
+				if want := s.Score("which?", text); text != "" && scores[i] != want {
+					t.Errorf("%q: %g, want %g", text, scores[i], want)
+				}
+			}
+		})
+	}
+}
+
 // TestDialects runs the real plugin against a server of each dialect that takes no field that its provider does not
 // describe.
 func TestDialects(t *testing.T) {
 	for _, d := range dialect.All() {
+		if d.Reranks {
+			continue
+		}
 		t.Run(d.Name, func(t *testing.T) {
 			t.Parallel()
 			s := &remotetest.Server{Dialect: d.Name, Dims: dims, Key: key}

@@ -85,6 +85,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	o.Remembered = r.text("PROBE_FILE")
 	r.key(&s)
 	r.sparse(sparse, o)
+	r.reranks(&s)
 	if o.Dims == 0 && o.DimsBy == client.ByCut {
 		r.fail("DIMS_BY", errors.New("cut needs dims: it says how much is kept"))
 	}
@@ -159,6 +160,19 @@ func (r *reader) sparse(sparse bool, o *client.Options) {
 	if r.text("NORMALIZE") == "true" {
 		r.fail("NORMALIZE", errors.New("sparse vectors stay as long as they are: leave it out"))
 	}
+}
+
+// reranks finds what has no meaning for scores.
+func (r *reader) reranks(s *settings) {
+	if s.options.Dialect == nil || !s.options.Dialect.Reranks {
+		return
+	}
+	for _, name := range []string{"DIMS", "DIMS_BY", "NORMALIZE", "DOCUMENT_PREFIX", "QUERY_PREFIX", "PROBE_FILE"} {
+		if r.getenv(prefix+name) != "" {
+			r.fail(name, errors.New("a reranker makes no vectors, and reads texts as they are: leave it out"))
+		}
+	}
+	s.options.Dims, s.options.DimsBy, s.options.Normalize = 1, client.ByModel, false
 }
 
 func (r *reader) network(n *client.Network) {

@@ -47,6 +47,7 @@ type Model struct {
 	MaxBatchBytes int             // most bytes of text in one call; 0: no limit
 	Deterministic bool            // the same text always gives the same vector, whatever else is in the batch
 	Sparse        bool            // answers hold only the numbers that are not zero, with their Indices
+	Reranks       bool            // a reranker: see Reranker. It makes no vectors; its Dims are 1
 }
 
 // Answer is the answer for one text: a vector, Empty, or Err.
@@ -141,6 +142,8 @@ func (i Info) check() error {
 			return fmt.Errorf("describe: model %q has no fingerprint", m.Name)
 		case m.Dims <= 0 || m.Dims > pluginpb.MaxSparseDims || m.Dims > pluginpb.MaxDims && !m.Sparse:
 			return fmt.Errorf("describe: model %q has %d dims", m.Name, m.Dims)
+		case m.Reranks && (m.Dims != 1 || m.Sparse):
+			return fmt.Errorf("describe: model %q is a reranker, and its dims are not 1", m.Name)
 		case m.MaxTokens < 0 || m.MaxBatch < 0 || m.MaxBatchBytes < 0:
 			return fmt.Errorf("describe: model %q has a negative limit", m.Name)
 		}

@@ -51,7 +51,7 @@ func (s *server) Describe(ctx context.Context, _ *pluginpb.DescribeRequest) (res
 		resp.Models = append(resp.Models, &pluginpb.Model{
 			Name: m.Name, Fingerprint: m.Fingerprint, Dims: uint32(m.Dims), MaxTokens: uint32(m.MaxTokens),
 			Symmetric: m.Symmetric, MaxBatch: uint32(m.MaxBatch), MaxBatchBytes: uint32(m.MaxBatchBytes),
-			Deterministic: m.Deterministic, Sparse: m.Sparse, Settings: settings(m.Settings),
+			Deterministic: m.Deterministic, Sparse: m.Sparse, Settings: settings(m.Settings), Reranks: m.Reranks,
 		})
 	}
 	return resp, nil
@@ -101,6 +101,9 @@ func (s *server) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (resp *p
 	m, err := s.model(ctx, req.GetModel())
 	if err != nil {
 		return nil, Status(err)
+	}
+	if m.Reranks {
+		return nil, status.Error(codes.Unimplemented, "the model is a reranker: it makes no vectors")
 	}
 	kind := Document
 	switch req.GetKind() {

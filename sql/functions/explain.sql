@@ -357,8 +357,9 @@ BEGIN
     sentence := coalesce('Recently, the latest first: ' || (SELECT string_agg(format('%s %s ago%s', h.o ->> 'outcome',
             embedsidecar.age_words((h.o ->> 'finished_seconds_ago')::double precision),
                 coalesce(' (' || nullif(concat_ws(', ', nullif(h.o ->> 'code', ''),
-                CASE h.o ->> 'outcome' WHEN 'reused' THEN 'its vector was known' END, 'in ' || (h.o ->> 'took_ms')
-                    || ' ms',
+                CASE h.o ->> 'outcome' WHEN 'reused' THEN 'its vector was known' END, 'in ' ||
+                    CASE WHEN (h.o ->> 'took_ms')::bigint < 1000 THEN (h.o ->> 'took_ms') || ' ms'
+                        ELSE embedsidecar.age_words((h.o ->> 'took_ms')::bigint / 1000.0) END,
                 'generation ' || nullif(nullif(h.o ->> 'generation', '0'), vector ->> 'pipeline_generation')), '')
                     || ')', '')), ', ' ORDER BY h.n)
         FROM jsonb_array_elements(facts) WITH ORDINALITY AS h (o, n)) || '.',

@@ -67,22 +67,66 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.question(text, text, text,
     interval) IS 'Checks what embed, search and ask were given, and words it for the sidecar.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.put(body bytea, timeout interval) RETURNS void
+CREATE OR REPLACE FUNCTION embedsidecar.texts_question(caller text, pipeline text, content text, texts text[],
+    timeout interval, OUT slot_name name, OUT body bytea, OUT question bytea)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q     record;
+    bytes bigint;
+    most  constant integer := 4000000;
+    many  constant integer := 1000;
+BEGIN
+    SELECT * INTO q FROM embedsidecar.question(texts_question.caller, texts_question.pipeline, texts_question.content,
+        texts_question.timeout);
+    slot_name := q.slot_name;
+    IF texts_question.texts IS NULL THEN
+        body := q.body;
+        question := q.question;
+        RETURN;
+    END IF;
+    IF texts_question.content = '' OR array_position(texts_question.texts, NULL) IS NOT NULL
+       OR array_ndims(texts_question.texts) > 1 THEN
+        RAISE EXCEPTION '%: expected a text that is not empty, and a list of texts without NULL', texts_question.caller
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF cardinality(texts_question.texts) NOT BETWEEN 1 AND many THEN
+        RAISE EXCEPTION '%: expected 1 to % texts, not %', texts_question.caller, many,
+            cardinality(texts_question.texts) USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    SELECT sum(octet_length(t)) INTO bytes FROM unnest(texts_question.texts) AS t;
+    IF bytes > most THEN
+        RAISE EXCEPTION '%: % bytes of texts are too many, % are possible', texts_question.caller, bytes, most
+            USING ERRCODE = 'program_limit_exceeded',
+                HINT = 'give fewer texts, or their beginnings: a model reads no more of one than its token limit';
+    END IF;
+    -- Pipeline and role, then each text with its length before it; the one that is asked about is the first.
+    SELECT substr(q.body, 1, 8) || string_agg(int4send(octet_length(t.bytes)) || t.bytes, ''::bytea ORDER BY t.n)
+    INTO   body
+    FROM  (SELECT convert_to(x.content, 'UTF8') AS bytes, x.n
+           FROM unnest(texts_question.content || texts_question.texts) WITH ORDINALITY AS x (content, n)) AS t;
+    question := sha256(body);
+END $$;
+COMMENT ON FUNCTION embedsidecar.texts_question(text, text, text, text[], interval) IS
+    'As question, with texts that are to be scored by how well they answer it; NULL: its vector is wanted.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.put(body bytea, timeout interval, scores boolean) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     -- pipeline and role, then until when the answer is waited for, in microseconds, then the text
     content bytea := substr(body, 1, 8) || int8send((extract(epoch FROM clock_timestamp() + timeout) * 1000000)::bigint)
         || substr(body, 9);
 BEGIN
-    content := '\x01'::bytea || embedsidecar.sign('embedsidecar.ask', content) || content;
+    content := CASE WHEN scores THEN '\x02'::bytea ELSE '\x01' END || embedsidecar.sign('embedsidecar.ask', content)
+        || content;
     IF current_setting('server_version_num')::integer >= 170000 THEN
         EXECUTE $q$SELECT pg_logical_emit_message(false, 'embedsidecar.ask', $1, true)$q$ USING content;
     ELSE
         PERFORM pg_logical_emit_message(false, 'embedsidecar.ask', content);
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.put(bytea,
-    interval) IS 'Sends a question. Before PostgreSQL 17 it is on its way when somebody commits.';
+COMMENT ON FUNCTION embedsidecar.put(bytea, interval,
+    boolean) IS 'Sends a question, for a vector or for scores. Before PostgreSQL 17 it is on its way when somebody '
+    'commits.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.answer_of(caller text, question bytea, since timestamptz) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -145,54 +189,64 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.on_primary(text) IS 'An error on a standby.';
 
--- What people call.
-CREATE OR REPLACE FUNCTION embedsidecar.embed(content text, pipeline text DEFAULT NULL,
-    timeout interval DEFAULT '5 s') RETURNS text
+CREATE OR REPLACE FUNCTION embedsidecar.answered(caller text, slot_name name, body bytea, question bytea,
+    timeout interval, scores boolean) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     began  timestamptz := clock_timestamp();
     asked  timestamptz := '-infinity';
-    again  interval := '1 s';
+    again  interval := CASE WHEN scores THEN '10 s' ELSE '1 s' END; -- texts may be large
     pause  double precision := 0.001;
-    q      record;
     answer text;
 BEGIN
-    PERFORM embedsidecar.on_primary('embed');
-    SELECT * INTO q FROM embedsidecar.question('embed', embed.pipeline, embed.content, embed.timeout);
-    answer := embedsidecar.answer_of('embed', q.question, 'infinity');
+    answer := embedsidecar.answer_of(caller, question, 'infinity');
     IF answer IS NOT NULL THEN
         RETURN answer;
     END IF;
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
-        RAISE EXCEPTION 'embed: a transaction that is % never sees the answer',
+        RAISE EXCEPTION '%: a transaction that is % never sees the answer', caller,
             upper(current_setting('transaction_isolation'))
             USING ERRCODE = 'object_not_in_prerequisite_state',
                 HINT = 'ask in READ COMMITTED, or CALL embedsidecar.ask(pipeline, content) before the transaction '
                 'begins';
     END IF;
     IF current_setting('server_version_num')::integer < 170000 THEN
-        RAISE EXCEPTION 'embed: from within a statement the sidecar can be asked from PostgreSQL 17 on'
+        RAISE EXCEPTION '%: from within a statement the sidecar can be asked from PostgreSQL 17 on', caller
             USING ERRCODE = 'feature_not_supported',
                 HINT = 'CALL embedsidecar.ask(pipeline, content) first, outside of a transaction: then this finds the '
-                'answer, for a minute';
+                'answer, for a minute; a search that reranks wants rerank and its filter there, too';
     END IF;
-    PERFORM embedsidecar.nobody_answers('embed', q.slot_name, NULL);
+    PERFORM embedsidecar.nobody_answers(caller, slot_name, NULL);
     LOOP
         -- Again by and by: a sidecar that is told to stop may have read the question and not answered it.
         IF clock_timestamp() >= asked + again THEN
             asked := clock_timestamp();
-            PERFORM embedsidecar.put(q.body, began + embed.timeout - asked);
+            PERFORM embedsidecar.put(body, began + timeout - asked, scores);
         END IF;
-        PERFORM pg_sleep(least(pause, extract(epoch FROM began + embed.timeout - clock_timestamp())));
+        PERFORM pg_sleep(least(pause, extract(epoch FROM began + timeout - clock_timestamp())));
         pause := least(1.3 * pause, 0.02);
-        answer := embedsidecar.answer_of('embed', q.question, began);
+        answer := embedsidecar.answer_of(caller, question, began);
         IF answer IS NOT NULL THEN
             RETURN answer;
         END IF;
-        IF clock_timestamp() >= began + embed.timeout THEN
-            PERFORM embedsidecar.nobody_answers('embed', q.slot_name, embed.timeout);
+        IF clock_timestamp() >= began + timeout THEN
+            PERFORM embedsidecar.nobody_answers(caller, slot_name, timeout);
         END IF;
     END LOOP;
+END $$;
+COMMENT ON FUNCTION embedsidecar.answered(text, name, bytea, bytea, interval, boolean) IS
+    'The answer to a question: one that is there, or what the sidecar answers when it is asked.';
+
+-- What people call.
+CREATE OR REPLACE FUNCTION embedsidecar.embed(content text, pipeline text DEFAULT NULL,
+    timeout interval DEFAULT '5 s') RETURNS text
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q record;
+BEGIN
+    PERFORM embedsidecar.on_primary('embed');
+    SELECT * INTO q FROM embedsidecar.question('embed', embed.pipeline, embed.content, embed.timeout);
+    RETURN embedsidecar.answered('embed', q.slot_name, q.body, q.question, embed.timeout, false);
 END $$;
 COMMENT ON FUNCTION embedsidecar.embed(text, text,
     interval) IS
@@ -201,63 +255,99 @@ COMMENT ON FUNCTION embedsidecar.embed(text, text,
     'for each row. From PostgreSQL 17 on, in READ COMMITTED, on the primary; CALL embedsidecar.ask before has it '
     'answer in any case.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.begin_ask(pipeline text, content text, timeout interval) RETURNS void
+CREATE OR REPLACE FUNCTION embedsidecar.rerank(pipeline text, content text, texts text[],
+    timeout interval DEFAULT '5 s') RETURNS real[]
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    q record;
+BEGIN
+    PERFORM embedsidecar.on_primary('rerank');
+    IF rerank.texts IS NULL THEN
+        RAISE EXCEPTION 'rerank: give texts, not NULL' USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    SELECT * INTO q FROM embedsidecar.texts_question('rerank', rerank.pipeline, rerank.content, rerank.texts,
+        rerank.timeout);
+    RETURN embedsidecar.answered('rerank', q.slot_name, q.body, q.question, rerank.timeout, true)::real[];
+END $$;
+COMMENT ON FUNCTION embedsidecar.rerank(text, text, text[], interval) IS
+    'How well each of some texts answers another, by the reranker that the configuration names for a pipeline: one '
+    'score for each, in order, the larger the better. Only scores of one call compare. As embed, it asks the sidecar.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.begin_ask(pipeline text, content text, timeout interval,
+    texts text[]) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q record;
 BEGIN
     PERFORM embedsidecar.on_primary('ask');
-    SELECT * INTO q FROM embedsidecar.question('ask', begin_ask.pipeline, begin_ask.content, begin_ask.timeout);
+    SELECT * INTO q FROM embedsidecar.texts_question('ask', begin_ask.pipeline, begin_ask.content, begin_ask.texts,
+        begin_ask.timeout);
     PERFORM embedsidecar.nobody_answers('ask', q.slot_name, NULL);
-    PERFORM embedsidecar.put(q.body, begin_ask.timeout);
+    PERFORM embedsidecar.put(q.body, begin_ask.timeout, begin_ask.texts IS NOT NULL);
     -- With a transaction number the commit is flushed, and the message with it. No standby is waited for.
     PERFORM pg_current_xact_id(), set_config('synchronous_commit', 'local', true);
 END $$;
-COMMENT ON FUNCTION embedsidecar.begin_ask(text, text,
-    interval) IS 'For ask: sends the question with the commit of this transaction.';
+COMMENT ON FUNCTION embedsidecar.begin_ask(text, text, interval,
+    text[]) IS 'For ask: sends the question with the commit of this transaction.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.asked(pipeline text, content text, since timestamptz,
-    late interval) RETURNS boolean
+CREATE OR REPLACE FUNCTION embedsidecar.asked(pipeline text, content text, since timestamptz, late interval,
+    texts text[]) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     q    record;
     done boolean;
 BEGIN
-    SELECT * INTO q FROM embedsidecar.question('ask', asked.pipeline, asked.content, '1 s');
+    SELECT * INTO q FROM embedsidecar.texts_question('ask', asked.pipeline, asked.content, asked.texts, '1 s');
     done := embedsidecar.answer_of('ask', q.question, asked.since) IS NOT NULL;
     IF NOT done AND late IS NOT NULL THEN
         PERFORM embedsidecar.nobody_answers('ask', q.slot_name, late);
     END IF;
     RETURN done;
 END $$;
-COMMENT ON FUNCTION embedsidecar.asked(text, text, timestamptz,
-    interval) IS 'For ask: whether the answer is there; an error if it is not, and it was waited for until now.';
+COMMENT ON FUNCTION embedsidecar.asked(text, text, timestamptz, interval,
+    text[]) IS 'For ask: whether the answer is there; an error if it is not, and it was waited for until now.';
 
 -- With the invoker's rights: a procedure with those of its owner may not commit.
-CREATE OR REPLACE PROCEDURE embedsidecar.ask(pipeline text, content text, timeout interval DEFAULT '5 s')
+CREATE OR REPLACE PROCEDURE embedsidecar.ask(pipeline text, content text, timeout interval DEFAULT '5 s',
+    rerank integer DEFAULT NULL, filter jsonb DEFAULT NULL, max_distance double precision DEFAULT NULL,
+    fresh_only boolean DEFAULT false)
 LANGUAGE plpgsql AS $$
 DECLARE
-    began timestamptz := clock_timestamp();
-    asked timestamptz := '-infinity';
+    began timestamptz;
+    asked timestamptz;
     again interval := '1 s';
-    pause double precision := 0.001;
+    pause double precision;
+    texts text[];
 BEGIN
-    LOOP
-        IF clock_timestamp() >= asked + again THEN
-            asked := clock_timestamp();
-            PERFORM embedsidecar.begin_ask(pipeline, content, timeout);
+    PERFORM embedsidecar.check_rerank('ask', rerank, 1);
+    -- First the vector; then the scores of what is found by it.
+    FOR step IN 1..CASE WHEN rerank IS NULL THEN 1 ELSE 2 END LOOP
+        IF step = 2 THEN
+            texts := (embedsidecar.candidates(pipeline, content, rerank, timeout, filter, max_distance,
+                fresh_only)).texts;
+            EXIT WHEN cardinality(texts) = 0;
+            again := '10 s'; -- they may be large
         END IF;
-        COMMIT;
-        EXIT WHEN embedsidecar.asked(pipeline, content, began, CASE
-            WHEN clock_timestamp() >= began + timeout THEN timeout END);
-        PERFORM pg_sleep(pause);
-        pause := least(1.3 * pause, 0.02);
+        began := clock_timestamp();
+        asked := '-infinity';
+        pause := 0.001;
+        LOOP
+            IF clock_timestamp() >= asked + again THEN
+                asked := clock_timestamp();
+                PERFORM embedsidecar.begin_ask(pipeline, content, timeout, texts);
+            END IF;
+            COMMIT;
+            EXIT WHEN embedsidecar.asked(pipeline, content, began, CASE
+                WHEN clock_timestamp() >= began + timeout THEN timeout END, texts);
+            PERFORM pg_sleep(pause);
+            pause := least(1.3 * pause, 0.02);
+        END LOOP;
     END LOOP;
 END $$;
-COMMENT ON PROCEDURE embedsidecar.ask(text, text,
-    interval) IS
+COMMENT ON PROCEDURE embedsidecar.ask(text, text, interval, integer, jsonb, double precision, boolean) IS
     'Has a text embedded, on every version of PostgreSQL: for a minute embed and search answer the same role at once, '
-    'in any transaction. It commits, so it is called outside of a transaction.';
+    'in any transaction. With rerank, and the filter, max_distance and fresh_only of the search, what it finds is '
+    'scored, too. It commits, so it is called outside of a transaction.';
 
 -- The conditions of a filter, over a source row s. Nothing that was given becomes part of the statement: columns come
 -- from the catalog, and values are read from $4. A type that is not the server's own is compared as it is printed: its
@@ -690,25 +780,74 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.check_search(text, integer, integer, double precision, boolean) IS
     'An error for parameters of search and neighbours that make no sense.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.search(pipeline text, content text, k integer DEFAULT 10,
-    timeout interval DEFAULT '5 s', filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0,
-    max_distance double precision DEFAULT NULL, fresh_only boolean DEFAULT false)
-RETURNS SETOF embedsidecar.found_row
-LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION embedsidecar.check_rerank(caller text, rerank integer, wanted integer) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    most constant integer := 1000;
+BEGIN
+    IF rerank < wanted OR rerank > most THEN
+        RAISE EXCEPTION '%: rerank: expected a number of candidates from % (the rows that are wanted) to %, not %',
+            caller, wanted, most, rerank USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+END $$;
+COMMENT ON FUNCTION embedsidecar.check_rerank(text, integer, integer) IS
+    'An error for a number of candidates that makes no sense; NULL does.';
+
+-- As in internal/pipeline/text.go. What the catalogue cannot say is said by the schema's owner: the expression.
+CREATE OR REPLACE FUNCTION embedsidecar.text_statement(pipeline text, OUT statement text, OUT tables oid[],
+    OUT columns text[])
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    p      record;
+    source text;
+    same   text;
+    parts  text;
+BEGIN
+    SELECT * INTO STRICT p FROM embedsidecar.pipeline AS q
+        WHERE q.pipeline_id = embedsidecar.pipeline_meant(text_statement.pipeline);
+    SELECT CASE WHEN c.relkind = 'p' THEN '' ELSE 'ONLY ' END || format('%I.%I', n.nspname, c.relname) INTO source
+    FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = p.table_oid;
+    -- A type that is not the server's own is read as it is printed: its casts and operators may be code of whoever
+    -- made it.
+    WITH types AS (
+        SELECT a.attname, t.base, format_type(t.base, -1) AS type
+        FROM   pg_attribute AS a
+               CROSS JOIN LATERAL (WITH RECURSIVE base AS (
+                   SELECT a.atttypid AS oid UNION ALL SELECT y.typbasetype FROM base
+                       JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype = 'd')
+                   SELECT base.oid AS base FROM base JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype <> 'd') AS t
+        WHERE  a.attrelid = p.table_oid AND a.attnum > 0 AND NOT a.attisdropped)
+    SELECT (SELECT string_agg(CASE WHEN t.base < 16384
+                       THEN format('r.%I OPERATOR(pg_catalog.=) CAST($1 ->> %L AS %s)', t.attname, t.attname, t.type)
+                       ELSE format($q$format('%%s', r.%I) = $1 ->> %L$q$, t.attname, t.attname) END, ' AND ')
+            FROM   types AS t WHERE t.attname = ANY (p.key_columns)),
+           (SELECT string_agg(CASE WHEN t.base < 16384 THEN format($q$nullif(r.%I::text, '')$q$, t.attname)
+                       ELSE format($q$nullif(format('%%s', r.%I), '')$q$, t.attname) END, ', ' ORDER BY x.n)
+            FROM   unnest(p.source_columns) WITH ORDINALITY AS x (name, n) JOIN types AS t ON t.attname = x.name)
+    INTO   same, parts;
+    -- The line breaks end a comment of one line.
+    statement := 'SELECT left('
+        || CASE WHEN p.text_expression <> '' THEN E'((\n' || p.text_expression || E'\n))::text'
+                ELSE $q$concat_ws(E'\n\n', $q$ || parts || ')' END
+        || ', $2) FROM ' || source || ' AS r WHERE ' || same;
+    columns := p.key_columns::text[]
+        || coalesce(CASE WHEN p.text_expression <> '' THEN p.watched_columns ELSE p.source_columns END, '{}')::text[];
+    tables := array_fill(p.table_oid, ARRAY[cardinality(columns)]);
+END $$;
+COMMENT ON FUNCTION embedsidecar.text_statement(text) IS
+    'For candidates: the statement that gives the beginning ($2 characters) of the pipeline''s text of the row with a '
+    'key ($1), and what it reads.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.nearest_to(pipeline text, content text, k integer, timeout interval,
+    filter jsonb, "offset" integer, max_distance double precision, fresh_only boolean) RETURNS embedsidecar.found_row[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     vector text;
     served text;
     found  embedsidecar.found_row[];
     began  timestamptz := clock_timestamp();
 BEGIN
-    -- Before anything is embedded.
-    PERFORM embedsidecar.check_search('search', k, "offset", max_distance, fresh_only);
-    IF pipeline IS NULL THEN
-        RAISE EXCEPTION 'search: name a pipeline' USING ERRCODE = 'null_value_not_allowed';
-    END IF;
-    IF filter IS NOT NULL THEN
-        PERFORM embedsidecar.search_statement(pipeline, filter);
-    END IF;
     -- The question may have been embedded by the model that served until then. Once the rows are read, none can be
     -- switched until the transaction ends.
     LOOP
@@ -727,11 +866,87 @@ BEGIN
         END;
         EXIT WHEN served = embedsidecar.served_by(pipeline);
     END LOOP;
-    RETURN QUERY SELECT f.* FROM unnest(found) AS f;
+    RETURN found;
 END $$;
-COMMENT ON FUNCTION embedsidecar.search(text, text, integer, interval, jsonb, integer, double precision, boolean) IS
+COMMENT ON FUNCTION embedsidecar.nearest_to(text, text, integer, interval, jsonb, integer, double precision, boolean) IS
+    'For search: the rows that are nearest to a text.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.candidates(pipeline text, content text, rerank integer, timeout interval,
+    filter jsonb, max_distance double precision, fresh_only boolean, OUT hits embedsidecar.found_row[],
+    OUT texts text[])
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    reader record;
+    lacks  text;
+    one    text;
+    -- enough for what a model reads, and together no more than can be sent
+    most   constant integer := least(16384, 1000000 / rerank);
+BEGIN
+    SELECT * INTO reader FROM embedsidecar.text_statement(pipeline);
+    lacks := embedsidecar.missing_grants(reader.tables, reader.columns);
+    IF lacks IS NOT NULL THEN
+        RAISE EXCEPTION 'role "%" may not read the texts that pipeline "%" would rerank', current_user, pipeline
+            USING ERRCODE = 'insufficient_privilege', HINT = lacks;
+    END IF;
+    hits := embedsidecar.nearest_to(pipeline, content, rerank, timeout, filter, 0, max_distance, fresh_only);
+    texts := '{}';
+    FOR i IN 1..cardinality(hits) LOOP
+        one := left((hits[i]).chunk_text, most);
+        IF one IS NULL THEN
+            -- A row whose text fails breaks the search of nobody: it comes last.
+            BEGIN
+                EXECUTE reader.statement INTO one USING (hits[i]).key, most;
+            EXCEPTION WHEN data_exception OR raise_exception THEN
+                one := '';
+            END;
+        END IF;
+        texts := texts || coalesce(one, '');
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION embedsidecar.candidates(text, text, integer, interval, jsonb, double precision, boolean) IS
+    'For search with rerank: the rows that are nearest to a text, and the text of each: of the nearest chunk where '
+    'chunks are stored. With the rights and the policies of whoever asks.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.search(pipeline text, content text, k integer DEFAULT 10,
+    timeout interval DEFAULT '5 s', filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0,
+    max_distance double precision DEFAULT NULL, fresh_only boolean DEFAULT false, rerank integer DEFAULT NULL)
+RETURNS SETOF embedsidecar.found_row
+LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    c      record;
+    scores real[];
+    began  timestamptz := clock_timestamp();
+BEGIN
+    -- Before anything is embedded.
+    PERFORM embedsidecar.check_search('search', k, "offset", max_distance, fresh_only);
+    PERFORM embedsidecar.check_rerank('search', rerank, k + "offset");
+    IF pipeline IS NULL THEN
+        RAISE EXCEPTION 'search: name a pipeline' USING ERRCODE = 'null_value_not_allowed';
+    END IF;
+    IF filter IS NOT NULL THEN
+        PERFORM embedsidecar.search_statement(pipeline, filter);
+    END IF;
+    IF rerank IS NULL THEN
+        RETURN QUERY SELECT f.* FROM unnest(embedsidecar.nearest_to(pipeline, content, k, timeout, filter, "offset",
+            max_distance, fresh_only)) AS f;
+        RETURN;
+    END IF;
+    SELECT * INTO c FROM embedsidecar.candidates(pipeline, content, rerank, timeout, filter, max_distance, fresh_only);
+    IF cardinality(c.texts) = 0 THEN
+        RETURN;
+    END IF;
+    scores := embedsidecar.rerank(pipeline, content, c.texts,
+        greatest(began + timeout - clock_timestamp(), interval '1 ms'));
+    RETURN QUERY
+        SELECT f.row_key, f.key, f.distance, f.chunk_no, f.chunk_text
+        FROM  (SELECT u.*, row_number() OVER (ORDER BY scores[u.n] DESC, u.n) AS place
+               FROM unnest(c.hits) WITH ORDINALITY AS u (row_key, key, distance, chunk_no, chunk_text, n)) AS f
+        WHERE  f.place > "offset" ORDER BY f.place LIMIT k;
+END $$;
+COMMENT ON FUNCTION embedsidecar.search(text, text, integer, interval, jsonb, integer, double precision, boolean,
+    integer) IS
     'Rows of a pipeline by meaning: those nearest to a text, nearest first, with the rights and the policies of '
     'whoever asks. filter has conditions on columns: {"status": "published", "price": {"$lt": 20}}; "offset" leaves '
-    'out the nearest; max_distance what is farther away; fresh_only rows that wait to be embedded again. As embed, it '
-    'asks the sidecar from PostgreSQL 17 on, in READ COMMITTED, on the primary; CALL embedsidecar.ask before has it '
-    'answer in any case.';
+    'out the nearest; max_distance what is farther away; fresh_only rows that wait to be embedded again. With rerank, '
+    'so many candidates are put in the order of a reranker. As embed, it asks the sidecar from PostgreSQL 17 on, in '
+    'READ COMMITTED, on the primary; CALL embedsidecar.ask before has it answer in any case.';

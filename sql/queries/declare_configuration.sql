@@ -1,12 +1,11 @@
 -- declare_configuration: write down what a sidecar is configured with and what became of it, in its row @me, or in a
--- new one in place of that of one of its name that has ended; rows of others that ended a day ago go. With @taken it
--- was taken over now.
+-- new one in place of that of one of its name that has ended; those of others that ended go after ten minutes. With
+-- @taken it was taken over now.
 -- Rows: one, the number. Locks: the row. Index: primary key.
 WITH before AS (
     DELETE FROM embedsidecar.configured AS c
     WHERE  c.configured_id <> @me AND (c.session_name = current_setting('application_name')
-           OR c.loaded_at < clock_timestamp() - interval '1 day' AND NOT embedsidecar.lives(c)
-              AND NOT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.session_name = c.session_name))
+           OR c.loaded_at < clock_timestamp() - interval '10 minutes' AND NOT embedsidecar.lives(c))
 ), kept AS (
     UPDATE embedsidecar.configured AS c
     SET    file = @file, digests = @digests, problems = @problems, settings = @settings, refused = @refused,

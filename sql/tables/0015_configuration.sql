@@ -16,8 +16,8 @@ CREATE TABLE embedsidecar.configured (
     restart       text[]      NOT NULL DEFAULT '{}'
 );
 COMMENT ON TABLE embedsidecar.configured IS
-    'The configuration of each sidecar that runs. The row of one that was killed stays until another of its name '
-    'comes, or for a day.';
+    'The configuration of each sidecar. The row of one that ended stays for ten minutes, or until another of its name '
+    'comes: the others tell by it what was set up by a sidecar and what by hand.';
 COMMENT ON COLUMN embedsidecar.configured.session_name IS
     'application_name of its sessions: without one it has ended without a word.';
 COMMENT ON COLUMN embedsidecar.configured.file IS 'The file that it was read from; empty: there is none.';

@@ -30,6 +30,11 @@ const maxQuestion = 8 << 10
 // Searches reports whether questions can be embedded here.
 func (s *Service) Searches() bool { return s.o.Embed != nil }
 
+// Reranks reports whether the configuration names a reranker.
+func (s *Service) Reranks() bool {
+	return s.o.Score != nil && s.o.Config != nil && len(s.o.Config.Rerankers(nil)) > 0
+}
+
 // access is what may be seen of a pipeline through the connections of the program, by whatever door.
 func (s *Service) access(name string) *search.Access {
 	return &search.Access{PastRowSecurity: s.config().SearchOf(name).PastRowSecurity}
@@ -50,6 +55,8 @@ func (s *Service) Search(ctx context.Context, name, text string, r search.Reques
 		return found, gate.Wrong("body.text", "the text to search for is too long: 8 kB at most")
 	case r.Hybrid && !who.RowText:
 		return found, noText("a hybrid search tells which rows have the words of a text")
+	case r.Rerank != 0 && !who.RowText:
+		return found, noText("a reranker tells how well the texts of rows answer another")
 	case !who.RowText && (len(r.Filter) > 0 || len(r.Columns) > 0 || r.MaxDistance != nil):
 		return found, noText("filter, columns and max_distance tell what is in a row")
 	case s.o.Embed == nil:
@@ -83,6 +90,13 @@ func (s *Service) search(ctx context.Context, pool *pgxpool.Pool, name, text str
 		return found, query.Classified(p, err)
 	}
 	found.Took = time.Since(began)
+	if found.Hits, err = search.Ranked(ctx, &r, found.Hits,
+		func(ctx context.Context, text string, texts []string) ([]float32, error) {
+			return s.o.Score(ctx, p, text, texts)
+		},
+	); err != nil {
+		return found, query.Classified(p, err)
+	}
 	found.Explanation, err = search.Explain(ctx, pool, p, r)
 	return found, query.Classified(p, err)
 }
@@ -110,7 +124,7 @@ func (s *Service) Similar(ctx context.Context, name, key string, rows int, texts
 func hide(hits []search.Hit, who gate.Caller, texts bool) {
 	for i := range hits {
 		if !who.RowText {
-			hits[i].Distance, hits[i].Score = nil, nil
+			hits[i].Distance, hits[i].Score, hits[i].Rerank = nil, nil, nil
 		}
 		if texts && who.RowText {
 			continue
@@ -135,6 +149,7 @@ type searchBody struct {
 	Filter      filters  `json:"filter,omitempty"`
 	MaxDistance *float64 `json:"max_distance,omitempty" doc:"Leave out rows whose vectors are farther away"`
 	FreshOnly   bool     `json:"fresh_only,omitempty" doc:"Leave out rows that wait to be embedded again"`
+	Rerank      int      `json:"rerank,omitempty" minimum:"1" maximum:"1000" doc:"Find so many, and put them in the order of a reranker"`
 	Columns     []string `json:"columns,omitempty" doc:"To return beside the key"`
 }
 
@@ -156,7 +171,7 @@ func (b *searchBody) request() (r search.Request, err error) {
 	}
 	return search.Request{
 		Rows: cmp.Or(b.K, b.Limit, usualHits), Offset: b.Offset, Hybrid: b.Hybrid, Filter: b.Filter, Columns: b.Columns,
-		MaxDistance: b.MaxDistance, FreshOnly: b.FreshOnly,
+		MaxDistance: b.MaxDistance, FreshOnly: b.FreshOnly, Rerank: b.Rerank,
 	}, nil
 }
 

@@ -50,6 +50,8 @@ type ServiceOptions struct {
 	Configure func(ctx context.Context, action, by string) (control.Configured, error)
 	// Embed embeds a question with a pipeline's own model. nil: nothing is searched for here.
 	Embed func(ctx context.Context, p *pipeline.Pipeline, text string) ([]float32, error)
+	// Score has candidates scored by a pipeline's reranker. nil where Embed is.
+	Score func(ctx context.Context, p *pipeline.Pipeline, query string, texts []string) ([]float32, error)
 	// PlanModel and CompareModel look at a change of a pipeline's model. nil: there is no model here.
 	PlanModel func(ctx context.Context, pool *pgxpool.Pool, name string, to pipeline.ModelName,
 	) (generations.Plan, error)

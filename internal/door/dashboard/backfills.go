@@ -1,8 +1,6 @@
 package dashboard
 
 import (
-	"net/http"
-
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
@@ -15,18 +13,6 @@ type backfill struct {
 	Seen        string
 	Part        float64 // of the rows, that it has compared
 	Pace        pace
-}
-
-func (d *Dashboard) backfills(r *http.Request) (view, error) {
-	state, err := d.status(r.Context())
-	if err != nil {
-		return view{}, err
-	}
-	list := make([]backfill, len(state.Pipelines))
-	for i := range list {
-		list[i] = backfillOf(&state.Pipelines[i])
-	}
-	return view{page: "backfills", title: "Backfills", live: true, data: map[string]any{"Scans": list}}, nil
 }
 
 // backfillOf says how far one is. A row is done when it was compared, and embedded if it differed; before a scan begins

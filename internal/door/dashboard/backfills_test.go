@@ -18,7 +18,7 @@ func TestPages_BackfillThatWaits(t *testing.T) {
 	r.work()
 	at, _ := r.serve(r.person, options{})
 	b := r.signIn(at, "olga")
-	b.becomes(t, "/backfills", "24 compared", "10 compared", ">done<")
+	b.becomes(t, "/pipelines", "Every row of these pipelines was compared")
 
 	open, err := r.db.Pool.Begin(t.Context())
 	if err != nil {
@@ -28,7 +28,7 @@ func TestPages_BackfillThatWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.db.MustExec("SELECT embedsidecar.backfill('public.articles')")
-	page := b.becomes(t, "/backfills", "not begun", "none yet", "waits for")
+	page := b.becomes(t, "/pipelines", "not begun", "none yet", "waits for")
 	lacks(t, page, "24 compared")
 	if api := b.get(http.StatusOK, "/api/v1/backfills"); !strings.Contains(api, `"rows_seen":0`) {
 		t.Errorf("the API says %s", api)
@@ -36,11 +36,11 @@ func TestPages_BackfillThatWaits(t *testing.T) {
 	if err := open.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b.becomes(t, "/backfills", "24 compared")
+	b.becomes(t, "/pipelines", "Every row of these pipelines was compared")
 
 	r.db.MustExec("SELECT embedsidecar.pause('public.products')")
 	r.db.MustExec("UPDATE products SET description = description || '.' WHERE sku < 'SKU-005'")
-	b.becomes(t, "/backfills", "10 compared", "compared, not yet embedded", `pipeline=public.products">4</a>`)
+	b.becomes(t, "/pipelines", "10 compared", "compared, not yet embedded", `pipeline=public.products">4</a>`)
 }
 
 // While somebody looks, pages say how fast what waits becomes less, and when its end is.
@@ -60,7 +60,5 @@ func TestPages_SayWhenTheEndIs(t *testing.T) {
 			return left.MatchString(page), path + " does not say when the end is:\n" + page
 		})
 	}
-	for _, path := range []string{"/pipelines", "/backfills"} {
-		b.becomes(t, path, `data-is="To go">`, `/s</span></td>`)
-	}
+	b.becomes(t, "/pipelines", `data-is="To go">`, `/s</span></td>`)
 }

@@ -59,7 +59,7 @@ func TestPages_BehindAProxy(t *testing.T) {
 					continue
 				}
 				links := to.FindAllStringSubmatch(b.get(http.StatusOK, path), -1)
-				if len(links) < len(pages) {
+				if len(links) < 9 { // the menu and the files of a page
 					t.Errorf("%s has %d links", path, len(links))
 				}
 				for _, link := range links {

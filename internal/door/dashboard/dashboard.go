@@ -67,10 +67,17 @@ func (d *Dashboard) routes() http.Handler {
 	for path, show := range map[string]func(*http.Request) (view, error){
 		"/{$}": d.overview, "/pipelines": d.pipelines, "/pipelines/{name}": d.pipeline, "/row": d.row,
 		"/search": d.search, "/queue": d.queue, "/errors": d.errors, "/dead-letters": d.deadLetters,
-		"/backfills": d.backfills, "/replication": d.replication, "/workers": d.workers, "/models": d.models,
+		"/system": d.system, "/models": d.models,
 		"/checks": d.checks, "/audit": d.audit, "/config": d.config, "/help": d.help,
 	} {
 		mux.Handle("GET "+path, d.known(d.page(show)))
+	}
+	for before, now := range map[string]string{ // addresses that somebody may have kept
+		"/backfills": "/pipelines", "/replication": "/system", "/workers": "/system",
+	} {
+		mux.HandleFunc("GET "+before, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, d.at(now), http.StatusMovedPermanently)
+		})
 	}
 	mux.Handle("POST /search", d.known(d.page(d.search)))
 	mux.Handle("POST /act", d.known(http.HandlerFunc(d.act)))

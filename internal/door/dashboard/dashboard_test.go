@@ -40,9 +40,7 @@ var pages = map[string][]string{
 	"/queue?state=todo":                     {"Nothing"},
 	"/errors":                               {"data malformed_text", "public.tickets"},
 	"/dead-letters?pipeline=public.tickets": {"1007", "Export NDJSON"},
-	"/backfills":                            {"24 compared", "public.products"},
-	"/replication":                          {"Checkpoint", "WAL kept for it"},
-	"/workers":                              {"docs-1", "streaming"},
+	"/system":                               {"Checkpoint", "WAL kept for it", "docs-1", "streaming"},
 	"/models":                               {"shared-words", "WordPiece"},
 	"/checks":                               {"max_slot_wal_keep_size", "1 remark"},
 	"/audit":                                {"Nobody has done anything yet"},
@@ -82,7 +80,10 @@ func (b *browser) reads(t *testing.T) {
 		}
 	}
 	found := b.post(http.StatusOK, "/search", "pipeline", "public.articles", "q", "password forgotten")
-	for _, want := range []string{"The SQL that finds them", "ORDER BY", `key=1&amp;pipeline=public.articles`} {
+	for _, want := range []string{
+		"SELECT * FROM embedsidecar.search(&#39;public.articles&#39;, &#39;password forgotten&#39;, 10);", "import psycopg", "curl -H",
+		"ORDER BY", `key=1&amp;pipeline=public.articles`,
+	} {
 		if !strings.Contains(found, want) {
 			t.Errorf("a search does not show %q:\n%s", want, found)
 		}
@@ -217,7 +218,7 @@ func TestActions(t *testing.T) {
 // turns fails the test unless the pages of the audit lead to each entry once.
 func (r *rig) turns(t *testing.T, b *browser) {
 	t.Helper()
-	const entries = 2*200 + 1
+	const entries = 2*100 + 1
 	r.db.MustExec(`INSERT INTO embedsidecar.audit_log (action, said_by) SELECT 'pause', 'entry ' || i FROM generate_series(1, $1) AS i`,
 		entries)
 	seen, pages := map[string]int{}, 0

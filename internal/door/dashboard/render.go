@@ -51,16 +51,18 @@ type shown struct {
 	Caller                  gate.Caller
 	Told                    []notice
 	At                      time.Time
-	Nav                     []group
+	Nav                     []entry
+	Tabs                    []link
 	Database                string // of several
 	Databases               []admin.DatabaseState
 	Data                    any
 }
 
-// group is a part of the way to other pages.
-type group struct {
-	Name  string
-	Links []link
+// entry is one of the menu, with the pages that are tabs of it.
+type entry struct {
+	link
+
+	Tabs []link
 }
 
 type link struct {
@@ -68,42 +70,38 @@ type link struct {
 	Current    bool
 }
 
-// pages that the way leads to.
-var nav = []group{
-	{"Watch", []link{
-		{Name: "Overview", Path: "/"},
-		{Name: "Pipelines", Path: "/pipelines"},
-		{Name: "Row", Path: "/row"},
-		{Name: "Search", Path: "/search"},
+// nav is the menu. A page of several has tabs, of which the first is at its own path.
+var nav = []entry{
+	{link{Name: "Overview", Path: "/"}, nil},
+	{link{Name: "Pipelines", Path: "/pipelines"}, nil},
+	{link{Name: "Queue", Path: "/queue"}, []link{
+		{Name: "Rows", Path: "/queue"}, {Name: "Errors", Path: "/errors"}, {Name: "Dead letters", Path: "/dead-letters"},
 	}},
-	{"Work", []link{
-		{Name: "Queue", Path: "/queue"},
-		{Name: "Errors", Path: "/errors"},
-		{Name: "Dead letters", Path: "/dead-letters"},
-		{Name: "Backfills", Path: "/backfills"},
-	}},
-	{"System", []link{
-		{Name: "Replication", Path: "/replication"},
-		{Name: "Workers", Path: "/workers"},
-		{Name: "Models & plugins", Path: "/models"},
+	{link{Name: "Search", Path: "/search"}, []link{{Name: "Search", Path: "/search"}, {Name: "One row", Path: "/row"}}},
+	{link{Name: "System", Path: "/system"}, []link{
+		{Name: "Stream and sidecars", Path: "/system"},
+		{Name: "Models and plugins", Path: "/models"},
 		{Name: "Checks", Path: "/checks"},
+		{Name: "Settings", Path: "/config"},
 	}},
-	{"Record", []link{
-		{Name: "Audit", Path: "/audit"}, {Name: "Config", Path: "/config"}, {Name: "Help", Path: "/help"},
-	}},
+	{link{Name: "Audit", Path: "/audit"}, nil},
+	{link{Name: "Help", Path: "/help"}, nil},
 }
 
-// navFor marks the page that somebody is on.
-func navFor(here string) []group {
-	list := make([]group, len(nav))
-	for i, g := range nav {
-		list[i] = group{g.Name, slices.Clone(g.Links)}
-		for k := range list[i].Links {
-			l := &list[i].Links[k]
-			l.Current = l.Path == here || l.Path != "/" && strings.HasPrefix(here, l.Path+"/")
+// navFor marks the page that somebody is on, and returns the tabs beside it.
+func navFor(here string) (menu []entry, tabs []link) {
+	menu = slices.Clone(nav)
+	for i := range menu {
+		e := &menu[i]
+		e.Current = e.Path == here || e.Path != "/" && strings.HasPrefix(here, e.Path+"/")
+		list := slices.Clone(e.Tabs)
+		for k := range list {
+			if list[k].Current = list[k].Path == here; list[k].Current {
+				e.Current, tabs = true, list
+			}
 		}
 	}
-	return list
+	return menu, tabs
 }
 
 // readAssets reads what pages need beside themselves, by names that hold a hash.
@@ -166,6 +164,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"link":     func(path string, pairs ...string) string { return d.at(linkTo(path, pairs...)) },
 		"size":     wording.Size,
 		"age":      spoken,
+		"spokenms": func(ms float64) string { return spoken(ms / 1000) }, //nolint:mnd // of a second
 		"count":    number,
 		"plural":   wording.Count,
 		"short":    shortTime,
@@ -198,8 +197,9 @@ func (d *Dashboard) functions() template.FuncMap {
 		"inc":       func(n int) int { return n + 1 },
 		"pace":      func(p observe.Pipeline) pace { return paceOf(&p) },
 		"rate":      rateOf,
-		// a cosine distance is 2 at most; others are shown as they are
-		"closeness": func(distance *float64) float64 { return 1 - *distance/2 },
+		// vectors of texts that have nothing to do with each other are about 1 apart
+		"closeness": func(distance *float64) float64 { return 1 - min(*distance, 1) },
+		"scaled":    func(distance *float64) bool { return *distance >= 0 && *distance <= 2 }, //nolint:mnd // a cosine's
 		"digits":    func(f float64, n int) string { return strconv.FormatFloat(f, 'f', n, 64) },
 	}
 }
@@ -354,7 +354,7 @@ func (d *Dashboard) failed(ctx context.Context, err error) view {
 	if errors.Is(err, errNoPage) {
 		return view{
 			page: "trouble", title: "There is no such page", status: http.StatusNotFound,
-			data: trouble{Text: "The way at the side leads to all there are."},
+			data: trouble{Text: "The menu leads to all pages."},
 		}
 	}
 	p := d.o.Service.ProblemOf(ctx, err)
@@ -386,8 +386,9 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v view) {
 		Title: v.title, Page: v.page, Path: r.URL.Path, Here: here(r), Theme: theme, Version: d.o.Version,
 		Live: v.live, Bare: v.bare, MayAct: d.o.Service.MayChange(r.Context()) == nil,
 		ReadOnly: d.o.Service.ReadOnly(), Caller: c, At: time.Now(),
-		Nav: navFor(r.URL.Path), Data: v.data, Database: d.database,
+		Data: v.data, Database: d.database,
 	}
+	s.Nav, s.Tabs = navFor(r.URL.Path)
 	if !v.bare {
 		s.Databases, _ = d.o.Service.Databases(r.Context()) // who may not look sees no page
 	}

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -94,62 +91,4 @@ func verdictTone(c explain.Code) string {
 	case explain.DeadLetter, explain.Unreadable, explain.Unjudged, explain.NotAtWork:
 	}
 	return "bad"
-}
-
-// playground is the page that searches.
-type playground struct {
-	admin.Found
-
-	Pipelines            []string
-	Pipeline, Text       string
-	K                    int
-	Hybrid               bool
-	Ks                   []int
-	Asked                bool
-	MayText, Show, Ready bool
-	Trouble              *trouble
-}
-
-const (
-	mostQuestion = 8 << 10
-	usualRows    = 10
-)
-
-func (d *Dashboard) search(r *http.Request) (view, error) {
-	ctx := r.Context()
-	who, _ := gate.CallerOf(ctx)
-	o := playground{
-		Pipeline: r.FormValue("pipeline"), Text: r.FormValue("q"), K: usualRows, Hybrid: r.FormValue("hybrid") == "1",
-		Ks: []int{5, usualRows, 25, 50}, MayText: who.RowText, Ready: d.o.Service.Searches(),
-	}
-	o.Show = o.MayText && r.FormValue("text") == "1"
-	for _, k := range o.Ks {
-		if r.FormValue("k") == strconv.Itoa(k) {
-			o.K = k
-		}
-	}
-	v := view{page: "search", title: "Search", data: &o}
-	var err error
-	if o.Pipelines, err = d.names(ctx); err != nil {
-		return view{}, err
-	}
-	// A link works no model: any page of this machine could hold one.
-	if strings.TrimSpace(o.Text) == "" || !o.Ready || r.Method != http.MethodPost {
-		return v, nil
-	}
-	if o.Pipeline == "" && len(o.Pipelines) > 0 {
-		o.Pipeline = o.Pipelines[0]
-	}
-	if len(o.Text) > mostQuestion {
-		err = misuse("the text to search for is too long: 8 kB at most")
-	} else {
-		o.Found, err = d.o.Service.Search(ctx, o.Pipeline, o.Text, search.Request{Hybrid: o.Hybrid, Rows: o.K}, o.Show)
-	}
-	if err != nil { // told beside the question, which stays
-		p := d.o.Service.ProblemOf(ctx, err)
-		o.Trouble, v.status = &trouble{p.Detail, p.Hints}, p.Status
-		return v, nil
-	}
-	o.Asked = true
-	return v, nil
 }

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"fmt"
+	"net/url"
 	"slices"
 	"time"
 
@@ -16,7 +17,45 @@ import (
 // sentence is how an installation is in one sentence, and what to do next.
 type sentence struct {
 	Tone, Text, Detail string
-	Next, Command      string // what to do: in words, or what to type
+	Next               string // what to do, in words
+	Step               step
+}
+
+// step is what to do next: as a button, and as what to type.
+type step struct {
+	Pipeline string
+	Do, Name string // what the button does, and what it says; "": there is none
+	Link     string // a page that shows more
+	Commands []string
+}
+
+// stepOf is what to do about the state of a pipeline.
+func stepOf(p *observe.Pipeline) (s step) {
+	s.Pipeline = p.Name
+	name := health.Quoted(p.Name)
+	switch p.State {
+	case health.RowsFailed, health.Failing:
+		s.Do, s.Name, s.Link = "retry", "Retry failed…", linkTo("/queue", "pipeline", p.Name, "state", "failed")
+		s.Commands = []string{"embedsidecar tasks list --state failed " + name, "embedsidecar tasks retry " + name}
+	case health.RowsCancelled:
+		s.Do, s.Name, s.Link = "requeue", "Requeue cancelled…", linkTo("/queue", "pipeline", p.Name, "state", "cancelled")
+		s.Commands = []string{"embedsidecar tasks requeue " + name}
+	case health.Paused:
+		s.Link = "/pipelines/" + url.PathEscape(p.Name) // it says whether all are paused, or this one
+		s.Commands = []string{"embedsidecar resume " + name}
+	case health.NoSidecar, health.StandbyOnly:
+		s.Commands = []string{"embedsidecar run"}
+	case health.Misconfigured, health.Unpublished, health.Missing:
+		s.Link, s.Commands = "/checks", []string{"embedsidecar check", "embedsidecar init"}
+	case health.PluginDown, health.PluginUnknown, health.OtherModel:
+		s.Link, s.Commands = "/models", []string{"embedsidecar check"}
+	case health.SlotWaiting, health.SlotLost, health.StreamStuck, health.Copied:
+		s.Link, s.Commands = "/system", []string{"embedsidecar status"}
+	case health.Replaced, health.OutsideHours, health.Disabled, health.Unacknowledged, health.ScanWaiting,
+		health.Backfill, health.Comparing, health.QueueHeld, health.Working, health.UpToDate, health.NotSetUp,
+		health.Otherwise:
+	}
+	return s
 }
 
 // worst sorts states by who needs somebody most.
@@ -92,8 +131,8 @@ func sentenceOf(state *observe.Database) sentence {
 	if len(state.Pipelines) == 0 {
 		return sentence{
 			Tone: "warn", Text: "No pipeline is set up yet.",
-			Detail:  "A pipeline embeds columns of a table, and keeps the vectors true to its rows.",
-			Command: "embedsidecar init --table public.docs --columns title,body --into embedding",
+			Detail: "A pipeline embeds columns of a table, and keeps the vectors true to its rows.",
+			Step:   step{Commands: []string{"embedsidecar init --table public.docs --columns title,body --into embedding"}},
 		}
 	}
 	list := make([]*observe.Pipeline, len(state.Pipelines))
@@ -127,6 +166,7 @@ func sentenceOf(state *observe.Database) sentence {
 	if u := uneasy(first); u != nil {
 		s = *u
 	}
+	s.Step = stepOf(first)
 	switch {
 	case len(list) == 1, same == 1 && s.Tone == "bad" && tone(list[1]) == "warn":
 		s.Text = fmt.Sprintf("%s: %s.", first.Name, s.Text)

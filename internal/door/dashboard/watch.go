@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
@@ -126,7 +127,9 @@ func (d *Dashboard) overview(r *http.Request) (view, error) {
 	}
 	o := overview{Status: state, Health: sentenceOf(&state.Database), Remarks: state.Remarks()}
 	o.Remarks = slices.DeleteFunc(o.Remarks, func(r string) bool { return o.Health.Next != "" && strings.Contains(r, o.Health.Next) })
+	const fewUnwell = 5
 	o.Unwell = unwell(state.Pipelines)
+	o.Unwell = o.Unwell[:min(fewUnwell, len(o.Unwell))]
 	for i := range state.Slots {
 		o.Lag += state.Slots[i].LagBytes
 	}
@@ -174,12 +177,41 @@ func gaugeOf(s *report.Slot) gauge {
 	return g
 }
 
+// pipelineList is a page of all pipelines.
+type pipelineList struct {
+	Pipelines  []observe.Pipeline
+	Scans      []backfill // of them, those that are not done
+	All        int
+	Page, Next int // 0: there is no next
+}
+
 func (d *Dashboard) pipelines(r *http.Request) (view, error) {
 	state, err := d.status(r.Context())
 	if err != nil {
 		return view{}, err
 	}
-	return view{page: "pipelines", title: "Pipelines", live: true, data: state}, nil
+	list := listOf(state.Pipelines, r.URL.Query().Get("page"))
+	return view{page: "pipelines", title: "Pipelines", live: true, data: list}, nil
+}
+
+// listOf is a page of them by its number, or the first.
+func listOf(all []observe.Pipeline, number string) *pipelineList {
+	const most = 30
+	p := pipelineList{All: len(all), Page: 1}
+	if n, err := strconv.Atoi(number); err == nil && n > 1 && n <= (p.All+most-1)/most {
+		p.Page = n
+	}
+	from := (p.Page - 1) * most
+	p.Pipelines = all[from:min(from+most, p.All)]
+	if from+most < p.All {
+		p.Next = p.Page + 1
+	}
+	for i := range p.Pipelines {
+		if b := backfillOf(&p.Pipelines[i]); b.Phase != "done" {
+			p.Scans = append(p.Scans, b)
+		}
+	}
+	return &p
 }
 
 // onePipeline is the page of a pipeline.
@@ -187,6 +219,7 @@ type onePipeline struct {
 	observe.Pipeline
 
 	Unease      *sentence
+	Step        step
 	Set         *pipeline.Pipeline // nil: it cannot be looked at now
 	Key         []string
 	Destination string
@@ -203,7 +236,7 @@ func (d *Dashboard) pipeline(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	o := onePipeline{Pipeline: state, Unease: uneasy(&state), Priorities: verbs.Priorities}
+	o := onePipeline{Pipeline: state, Unease: uneasy(&state), Step: stepOf(&state), Priorities: verbs.Priorities}
 	if o.Set, err = d.o.Service.Defined(ctx, o.Name); err != nil {
 		return view{}, err
 	}
@@ -234,7 +267,8 @@ type replication struct {
 	Tone  string
 }
 
-func (d *Dashboard) replication(r *http.Request) (view, error) {
+// system is the stream and the sidecars.
+func (d *Dashboard) system(r *http.Request) (view, error) {
 	state, err := d.status(r.Context())
 	if err != nil {
 		return view{}, err
@@ -244,21 +278,11 @@ func (d *Dashboard) replication(r *http.Request) (view, error) {
 		s := &state.Slots[i]
 		list = append(list, replication{*s, gaugeOf(s), checkTone(check.Status(s.Status))})
 	}
-	return view{page: "replication", title: "Replication", live: true, data: map[string]any{
-		"Slots": list, "Pipelines": state.Pipelines,
-	}}, nil
-}
-
-func (d *Dashboard) workers(r *http.Request) (view, error) {
-	state, err := d.status(r.Context())
-	if err != nil {
-		return view{}, err
-	}
 	names := map[int32]string{}
 	for i := range state.Pipelines {
 		names[state.Pipelines[i].ID] = state.Pipelines[i].Name
 	}
-	return view{page: "workers", title: "Workers", live: true, data: map[string]any{
-		"Sidecars": state.Sidecars, "Names": names,
+	return view{page: "system", title: "System", live: true, data: map[string]any{
+		"Slots": list, "Pipelines": state.Pipelines, "Sidecars": state.Sidecars, "Names": names,
 	}}, nil
 }

@@ -193,3 +193,73 @@ func TestPace(t *testing.T) {
 		}
 	}
 }
+
+// Words of a question are marked where they begin a word, and nothing of a text is lost, whatever both hold.
+func TestMarked(t *testing.T) {
+	for question, want := range map[string]string{
+		"reset my PASSWORD":  "[Reset] a forgotten [password]; passwórd, xpassword, [passwords].",
+		"":                   "Reset a forgotten password; passwórd, xpassword, passwords.",
+		".* (a|b) [x":        "Reset a forgotten password; passwórd, xpassword, passwords.",
+		"passwórd":           "Reset a forgotten password; [passwórd], xpassword, passwords.",
+		"\x00\xff forgotten": "Reset a [forgotten] password; passwórd, xpassword, passwords.",
+	} {
+		var got strings.Builder
+		for _, p := range marked(wordsOf(question), "Reset a forgotten password; passwórd, xpassword, passwords.") {
+			if p.Asked {
+				got.WriteString("[" + p.Text + "]")
+			} else {
+				got.WriteString(p.Text)
+			}
+		}
+		if got.String() != want {
+			t.Errorf("%q: %s, want %s", question, got.String(), want)
+		}
+	}
+	if got := valueOf([]byte(`"` + strings.Repeat("é", 400) + `"`)); got != strings.Repeat("é", 300)+"…" {
+		t.Errorf("a long value is %s", got)
+	}
+	if got := valueOf([]byte(`{"a": 1}`)) + valueOf(nil); got != `{"a": 1}` {
+		t.Errorf("%q", got)
+	}
+}
+
+// What is to be copied is one statement, one call and one command, whatever names and questions hold.
+func TestSnippets(t *testing.T) {
+	list := snippets("it's/a \"b\"", "don't $(x)\n\\", 7, true)
+	for i, want := range []string{
+		"SELECT * FROM embedsidecar.search('it''s/a \"b\"', 'don''t $(x)\n\\', 7);",
+		`("it's/a \"b\"", "don't $(x)\n\\", 7)`,
+		`-d '{"text":"don'\''t $(x)\n\\","k":7,"hybrid":true}'`,
+	} {
+		if !strings.Contains(list[i].Code, want) {
+			t.Errorf("%s: %s\nwant %s", list[i].Name, list[i].Code, want)
+		}
+	}
+	if want := "/v1/pipelines/it%27s%2Fa%20%22b%22/search"; !strings.HasSuffix(list[2].Code, want) {
+		t.Errorf("%s, want %s", list[2].Code, want)
+	}
+}
+
+// The menu has one entry for each page, or for all tabs of it.
+func TestNav(t *testing.T) {
+	for here, want := range map[string]string{
+		"/": "Overview ", "/pipelines/a": "Pipelines ", "/errors": "Queue Errors", "/row": "Search One row",
+		"/config": "System Settings", "/nowhere": " ",
+	} {
+		menu, tabs := navFor(here)
+		entry, tab := "", ""
+		for i := range menu {
+			if menu[i].Current {
+				entry += menu[i].Name
+			}
+		}
+		for i := range tabs {
+			if tabs[i].Current {
+				tab += tabs[i].Name
+			}
+		}
+		if got := entry + " " + tab; got != want || len(menu) > 7 {
+			t.Errorf("%s: %q of %d, want %q", here, got, len(menu), want)
+		}
+	}
+}

@@ -15,7 +15,7 @@ import (
 
 const (
 	onePage     = 50
-	auditPage   = 200
+	auditPage   = 100
 	exportPage  = 1000
 	mostKeySize = 4096
 )
@@ -164,8 +164,11 @@ func (d *Dashboard) errors(r *http.Request) (view, error) {
 		}
 	}
 	list, err := d.o.Service.Errors(r.Context(), c.pipelines())
+	const most = 40 // of each: a page is no longer than somebody reads
+	more := max(len(list)-most, 0) + max(len(still)-most, 0)
+	list, still = list[:min(most, len(list))], still[:min(most, len(still))]
 	return view{page: "errors", title: "Errors", live: true, data: map[string]any{
-		"Groups": list, "Pipelines": names, "Choice": c, "Unwell": still,
+		"Groups": list, "Pipelines": names, "Choice": c, "Unwell": still, "More": more,
 	}}, err
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
 
@@ -86,7 +87,7 @@ var agentTools = []agentTool{ //nolint:gochecknoglobals // constant
 	{
 		name: "search", description: "Find the rows of a pipeline that are nearest in meaning to a text, nearest first.",
 		fields: []string{
-			"pipeline", "text", "k", "offset", "hybrid", "language", "filter", "max_distance", "fresh_only", "columns",
+			"pipeline", "text", "k", "offset", "hybrid", "language", "filter", "max_distance", "fresh_only", "rerank", "columns",
 		},
 		required: []string{"pipeline", "text"},
 		answer: func(ctx context.Context, a *api, r *agentRequest) (any, error) {
@@ -127,6 +128,10 @@ var agentFields = map[string]map[string]any{ //nolint:gochecknoglobals // consta
 	},
 	"max_distance": {"type": "number", "description": "Leave out rows that are farther away"},
 	"fresh_only":   {"type": "boolean", "description": "Leave out rows that wait to be embedded again"},
+	"rerank": {
+		"type": "integer", "minimum": 1, "maximum": search.MaxReranked,
+		"description": "Find so many candidates, at least k + offset, and put them in the order of a reranker, if there is one",
+	},
 	"columns": {
 		"type": "array", "items": map[string]any{"type": "string"}, "description": "Columns to return beside the key",
 	},

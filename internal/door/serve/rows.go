@@ -38,6 +38,7 @@ type rowsRequest struct {
 	// a pointer: 0 is a distance
 	MaxDistance *float64 `json:"max_distance,omitempty" doc:"Leave out rows whose vectors are farther away"`
 	FreshOnly   bool     `json:"fresh_only,omitempty" doc:"Leave out rows that wait to be embedded again"`
+	Rerank      int      `json:"rerank,omitempty" minimum:"1" maximum:"1000" doc:"Find so many, and put them in the order of a reranker"`
 	Columns     []string `json:"columns,omitempty" doc:"To return beside the key"`
 }
 
@@ -45,7 +46,8 @@ type rowsRequest struct {
 func (r *rowsRequest) request(access *search.Access) search.Request {
 	return search.Request{
 		Text: r.Text, Hybrid: r.Hybrid, Language: r.Language, Rows: r.K, Offset: r.Offset, Filter: r.Filter,
-		Columns: r.Columns, MaxDistance: r.MaxDistance, FreshOnly: r.FreshOnly, Access: access,
+		Columns: r.Columns, MaxDistance: r.MaxDistance, FreshOnly: r.FreshOnly, Rerank: r.Rerank,
+		Access: access,
 	}
 }
 
@@ -268,11 +270,19 @@ func (a *api) near(ctx context.Context, name string, req *rowsRequest, fresh boo
 	if err := usable(0, results[0]); err != nil {
 		return none, err
 	}
-	return a.found(ctx, p, access, func(ctx context.Context) ([]search.Hit, error) {
-		request := req.request(access)
-		request.Vector = results[0].Vector
+	request := req.request(access)
+	request.Vector = results[0].Vector
+	found, err := a.found(ctx, p, access, func(ctx context.Context) ([]search.Hit, error) {
 		return search.Find(ctx, a.Backend.DB(), p, request)
 	})
+	if err != nil {
+		return none, err
+	}
+	found.Rows, err = search.Ranked(ctx, &request, found.Rows,
+		func(ctx context.Context, text string, texts []string) ([]float32, error) {
+			return a.Backend.Score(ctx, p, text, texts)
+		})
+	return found, err
 }
 
 // similar answers /v1/pipelines/NAME/similar.
@@ -289,8 +299,8 @@ func (a *api) nearRow(ctx context.Context, name string, req rowsRequest) (none r
 	switch {
 	case req.Key == "":
 		return none, refuse("key", "missing", "key is missing: the key of a row, as searches return it")
-	case req.Text != "" || req.Hybrid || req.Language != "":
-		return none, refuse("text", "invalid_value", "text, hybrid and language belong to /search")
+	case req.Text != "" || req.Hybrid || req.Language != "" || req.Rerank != 0:
+		return none, refuse("text", "invalid_value", "text, hybrid, language and rerank belong to /search")
 	}
 	return query.Settled(ctx, func(fresh bool) (rowsResponse, error) {
 		p, _, access, err := a.searched(ctx, name, fresh)

@@ -30,6 +30,8 @@ type Backend interface {
 	PipelinesNow(ctx context.Context) ([]pipeline.Pipeline, error)
 	Ready(ctx context.Context, p *pipeline.Pipeline) (query.Model, error)
 	Rules(name string) query.Rules
+	Score(ctx context.Context, p *pipeline.Pipeline, query string, texts []string) ([]float32, error)
+	ScoreBy(ctx context.Context, only []string, model, query string, texts []string) ([]float32, error)
 	DB() search.DB
 	Explain(ctx context.Context, p *pipeline.Pipeline, key string) (query.Explained, error)
 }
@@ -100,6 +102,8 @@ func newAPI(o *Options) *api {
 		&gate.Judge{Log: o.Log})}
 	gate.On(a.API, gate.RoleEmbed, http.MethodPost, "/v1/embeddings", "embeddings",
 		"Embed texts with the model that rows are embedded with", a.embeddings, answers[embeddingsAnswer](a))
+	gate.Get(a.API, gate.RoleEmbed, http.MethodPost, rerankPath, "rerank",
+		"Score texts by how well they answer a query, best first", a.rerank)
 	gate.Get(a.API, gate.RoleEmbed, http.MethodGet, "/v1/models", "models", "List the models",
 		a.models)
 	gate.Get(a.API, gate.RoleEmbed, http.MethodGet, "/v1/models/{name...}", "model", "Tell what a model is", a.model)
@@ -110,6 +114,7 @@ func newAPI(o *Options) *api {
 	gate.Get(a.API, gate.RoleQuery, http.MethodPost, "/v1/pipelines/{name}/similar", "similar",
 		"Find the rows that are nearest to a row", a.similar)
 	takes[embeddingsRequest](a, "/v1/embeddings")
+	takes[rerankRequest](a, rerankPath)
 	takes[rowsRequest](a, "/v1/pipelines/{name}/search")
 	takes[rowsRequest](a, "/v1/pipelines/{name}/similar")
 	gate.Raw(a.API, gate.RoleQuery, agentPath, a.agents())

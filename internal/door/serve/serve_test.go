@@ -133,6 +133,22 @@ func (*backend) Rules(string) query.Rules { return query.Rules{} }
 
 func (*backend) DB() search.DB { return nil }
 
+func (*backend) Score(context.Context, *pipeline.Pipeline, string, []string) ([]float32, error) {
+	return nil, &search.UnavailableError{Problem: "its table is gone"}
+}
+
+// ScoreBy scores texts by their lengths.
+func (*backend) ScoreBy(_ context.Context, only []string, model, _ string, texts []string) ([]float32, error) {
+	if model != "" && model != "lengths" || len(only) > 0 {
+		return nil, query.ErrUnknown
+	}
+	scores := make([]float32, len(texts))
+	for i, text := range texts {
+		scores[i] = float32(len(text))
+	}
+	return scores, nil
+}
+
 func (*backend) Explain(context.Context, *pipeline.Pipeline, string) (query.Explained, error) {
 	return query.Explained{}, &search.UnavailableError{Problem: "its table is gone"}
 }

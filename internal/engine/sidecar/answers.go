@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -88,8 +90,13 @@ func (s *Sidecar) answer(ctx context.Context, qs *questions, a asked) error {
 		return nil
 	}
 	asked, texts := make([]questionID, len(wanted)), make([]string, len(wanted))
+	questions := make([]walmsg.Question, len(wanted))
 	for i, place := range wanted {
-		asked[i], texts[i] = ids[place-1], a.questions[place-1].Text
+		questions[i] = a.questions[place-1]
+		asked[i], texts[i] = ids[place-1], questions[i].Text
+	}
+	if a.scores {
+		return s.score(ctx, qs, a.pipeline, questions)
 	}
 	vectors, problems := s.vectorsOf(ctx, a.pipeline, texts)
 	failed := 0
@@ -125,19 +132,27 @@ func (s *Sidecar) vectorsOf(ctx context.Context, id int32, texts []string) (vect
 	return vectors, problems
 }
 
-func (s *Sidecar) embedQueries(ctx context.Context, id int32, texts []string) (p pipeline.Pipeline,
-	results []embed.Result, err error,
-) {
+// answerable returns the pipeline of a number, if questions about it can be answered here.
+func (s *Sidecar) answerable(id int32) (p pipeline.Pipeline, err error) {
 	for _, state := range s.States() {
 		if state.Pipeline.ID == id {
 			p = state.Pipeline
 		}
 	}
-	if p.ID != id {
-		return p, nil, errors.New("the sidecar that streams does not know the pipeline yet")
+	switch {
+	case p.ID != id:
+		err = errors.New("the sidecar that streams does not know the pipeline yet")
+	case s.o.NoWork:
+		err = errors.New("the sidecar that streams embeds nothing (run --role stream): one that does both can answer")
 	}
-	if s.o.NoWork {
-		return p, nil, errors.New("the sidecar that streams embeds nothing (run --role stream): one that does both can answer")
+	return p, err
+}
+
+func (s *Sidecar) embedQueries(ctx context.Context, id int32, texts []string) (p pipeline.Pipeline,
+	results []embed.Result, err error,
+) {
+	if p, err = s.answerable(id); err != nil {
+		return p, nil, err
 	}
 	service, err := s.serviceFor(ctx, p)
 	if err != nil {
@@ -154,6 +169,65 @@ func (s *Sidecar) embedQueries(ctx context.Context, id int32, texts []string) (p
 		return p, nil, fmt.Errorf("the embedder gives no answer: %w", err)
 	}
 	return p, results, nil
+}
+
+// score answers questions about one pipeline whose texts are to be scored, one by one: who comes first is told first.
+func (s *Sidecar) score(ctx context.Context, qs *questions, id int32, questions []walmsg.Question) error {
+	for i := range questions {
+		q := &questions[i]
+		began := time.Now()
+		scores, problem := "", ""
+		given, err := s.scoresOf(ctx, id, q.Text, q.Texts)
+		if err != nil {
+			problem = s.shown(err)
+			qs.stats.Failed.Add(1)
+		} else {
+			scores = arrayText(given)
+			qs.stats.Answered.Add(1)
+		}
+		s.o.Log.DebugContext(ctx, "texts of an SQL query reranked", "pipeline_id", id, "texts", len(q.Texts),
+			"failed", err != nil, "took_seconds", time.Since(began).Seconds())
+		if err := s.tell(ctx, []questionID{q.ID}, []string{scores}, []string{problem}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scoresOf has texts scored by the reranker of a pipeline.
+func (s *Sidecar) scoresOf(ctx context.Context, id int32, query string, texts []string) ([]float32, error) {
+	p, err := s.answerable(id)
+	if err != nil {
+		return nil, err
+	}
+	model := ""
+	if s.o.Reranker != nil {
+		model = s.o.Reranker(p.Name)
+	}
+	if model == "" {
+		return nil, errors.New("no reranker is configured for the pipeline: name a model, search: {rerank: MODEL}")
+	}
+	service, err := s.serviceFor(ctx, pipeline.Pipeline{Spec: pipeline.Spec{Model: model}})
+	if err != nil {
+		return nil, fmt.Errorf("the reranker cannot be started: %w", err)
+	}
+	scores, err := service.Rerank(ctx, query, texts)
+	if err != nil {
+		return nil, fmt.Errorf("the reranker gives no answer: %w", err)
+	}
+	return scores, nil
+}
+
+// arrayText writes numbers as an array of the server's.
+func arrayText(numbers []float32) string {
+	text := []byte{'{'}
+	for i, x := range numbers {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendFloat(text, float64(x), 'g', -1, 32)
+	}
+	return string(append(text, '}'))
 }
 
 // tell stores answers where those who asked look for them.

@@ -14,8 +14,12 @@ const (
 	mostOfARole   = 64   // that wait or are being answered
 	mostQuestions = 1024 // of all roles
 	mostRefused   = 64   // that are told so; one more waits in vain
-	askRate       = 100  // new questions of a role in a second, in the long run
-	askBurst      = 200
+	// bytes of texts to be scored that a role, and all of them, have waiting
+	mostOfARoleBytes, mostBytes = 16 << 20, 64 << 20
+	textsOfOne                  = 10 // so many of them count as a question more
+
+	askRate  = 100 // new questions of a role in a second, in the long run
+	askBurst = 200
 )
 
 // Asked counts what became of questions. Its fields may be read at any time.
@@ -34,7 +38,8 @@ type questions struct {
 	ready chan struct{} // something may be taken
 
 	mu        sync.Mutex
-	pipelines map[int32]*turns
+	bytes     int // of all that wait or are being answered
+	pipelines map[topic]*turns
 	known     map[questionID]struct{} // those that wait or are being answered
 	roles     map[uint32]*allowance
 	refused   []questionID
@@ -42,6 +47,12 @@ type questions struct {
 }
 
 type questionID = [32]byte
+
+// topic is what is answered in turns: vectors and scores keep each other waiting no longer than their models do.
+type topic struct {
+	pipeline int32
+	scores   bool
+}
 
 // turns are the questions about one pipeline, by role.
 type turns struct {
@@ -55,11 +66,13 @@ type allowance struct {
 	left    float64
 	at      time.Time // when that was so
 	waiting int
+	bytes   int
 }
 
 // asked is what is answered together.
 type asked struct {
-	pipeline  int32
+	topic
+
 	questions []walmsg.Question
 	refused   []questionID // in place of these: too many were asked
 }
@@ -67,7 +80,7 @@ type asked struct {
 func newQuestions(secret []byte) *questions {
 	return &questions{
 		key: walmsg.QuestionKey(secret), ready: make(chan struct{}, 1),
-		pipelines: map[int32]*turns{}, known: map[questionID]struct{}{}, roles: map[uint32]*allowance{},
+		pipelines: map[topic]*turns{}, known: map[questionID]struct{}{}, roles: map[uint32]*allowance{},
 	}
 }
 
@@ -84,8 +97,9 @@ func (qs *questions) hand(content []byte) {
 	if _, twice := qs.known[q.ID]; twice {
 		return
 	}
-	a := qs.allowedLocked(q.Role, time.Now())
-	if a.left < 1 || a.waiting >= mostOfARole || len(qs.known) >= mostQuestions {
+	a, bytes := qs.allowedLocked(q.Role, time.Now()), q.Bytes()
+	if a.left < 1 || a.waiting >= mostOfARole || len(qs.known) >= mostQuestions ||
+		len(q.Texts) > 0 && (a.bytes+bytes > mostOfARoleBytes || qs.bytes+bytes > mostBytes) {
 		qs.stats.Refused.Add(1)
 		if len(qs.refused) < mostRefused {
 			qs.refused = append(qs.refused, q.ID)
@@ -93,13 +107,16 @@ func (qs *questions) hand(content []byte) {
 		}
 		return
 	}
-	a.left--
+	a.left -= 1 + float64(len(q.Texts))/textsOfOne
 	a.waiting++
+	a.bytes += bytes
+	qs.bytes += bytes
 	qs.known[q.ID] = struct{}{}
-	t := qs.pipelines[q.Pipeline]
+	about := topic{q.Pipeline, len(q.Texts) > 0}
+	t := qs.pipelines[about]
 	if t == nil {
 		t = &turns{waiting: map[uint32][]walmsg.Question{}}
-		qs.pipelines[q.Pipeline] = t
+		qs.pipelines[about] = t
 	}
 	if len(t.waiting[q.Role]) == 0 {
 		t.order = append(t.order, q.Role)
@@ -142,11 +159,11 @@ func (qs *questions) take() (asked, bool) {
 		qs.refused, qs.refusing = nil, true
 		return a, true
 	}
-	for id, t := range qs.pipelines {
+	for about, t := range qs.pipelines {
 		if t.busy || len(t.order) == 0 {
 			continue
 		}
-		a := asked{pipeline: id}
+		a := asked{topic: about}
 		for len(t.order) > 0 && len(a.questions) < askedTogether {
 			role := t.order[0]
 			t.order = t.order[1:]
@@ -172,13 +189,17 @@ func (qs *questions) done(a asked) {
 		qs.refusing = false
 		return
 	}
-	for _, q := range a.questions {
+	for i := range a.questions {
+		q := &a.questions[i]
 		delete(qs.known, q.ID)
-		qs.roles[q.Role].waiting--
+		role := qs.roles[q.Role]
+		role.waiting--
+		role.bytes -= q.Bytes()
+		qs.bytes -= q.Bytes()
 	}
-	if t := qs.pipelines[a.pipeline]; len(t.order) > 0 {
+	if t := qs.pipelines[a.topic]; len(t.order) > 0 {
 		t.busy = false
 	} else {
-		delete(qs.pipelines, a.pipeline)
+		delete(qs.pipelines, a.topic)
 	}
 }

@@ -50,6 +50,8 @@ type Options struct {
 	// Embedder returns the embedder of a pipeline: the same value, comparable with ==, for pipelines that share one.
 	// What it has embedded for one of them is then not embedded again for another.
 	Embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)
+	// Reranker returns the name of the model that reranks what searches of a pipeline find; "": there is none.
+	Reranker func(pipeline string) string
 	// Service returns the service of an embedder that other sidecars of the process have, too. nil: there are none.
 	Service func(e embed.Embedder) *embed.Service
 	Budget  *worker.Budget // of texts in memory, of all sidecars of the process. nil: its own

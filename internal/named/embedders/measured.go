@@ -17,6 +17,7 @@ type Measured struct {
 var _ interface {
 	embed.Embedder
 	embed.Tokenizer
+	embed.Reranker
 } = (*Measured)(nil)
 
 // Embed implements embed.Embedder.

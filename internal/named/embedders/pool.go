@@ -258,6 +258,10 @@ func (e *Pool) DescribeOne(ctx context.Context, spec pipeline.Spec) (embed.Descr
 		return embed.Description{}, ofPipeline(spec, err)
 	}
 	d, err := h.Describe(ctx)
+	if err == nil && d.Reranks {
+		err = problem.New(problem.Usage, fmt.Errorf("model %q is a reranker: it makes no vectors", d.Model),
+			"name a model that makes vectors, and this one for searches: search: {rerank: MODEL}")
+	}
 	return d, ofPipeline(spec, err)
 }
 

@@ -35,6 +35,10 @@ func (*inside) Tokenize(context.Context, []string) (embed.Tokens, error) {
 	return embed.Tokens{}, embed.ErrNoTokens
 }
 
+func (*inside) Rerank(context.Context, string, []string) ([]float32, error) {
+	return nil, embed.ErrNoReranker
+}
+
 func (*inside) Stats() host.Stats                             { return host.Stats{Up: true, Version: "1"} }
 func (*inside) Reload(context.Context, config.Embedder) error { return nil }
 func (i *inside) Close() error {

@@ -102,6 +102,10 @@ func (f Folders) vectors(ctx context.Context, ref, precision string, count int) 
 	if about, err = h.Describe(ctx); err != nil {
 		return about, nil, err
 	}
+	if about.Reranks {
+		_, err = h.Rerank(ctx, "a query", []string{"a text"})
+		return about, nil, err
+	}
 	vectors, err = models.Vectors(ctx, h, about, count)
 	return about, vectors, err
 }

@@ -224,6 +224,10 @@ func fillGraph(ctx context.Context, o ImportOptions, made string) error {
 	if err := errors.Join(checkPointer(weights, weights.Name()), weights.Close()); err != nil {
 		return err
 	}
+	if readConfig(o.From).classifies() {
+		return fmt.Errorf("config.json says that it is a reranker or a classifier, and of %s encoders are made: "+
+			"export it (optimum-cli export onnx --task text-classification) and import that folder", weightsFile)
+	}
 	o.Say("making " + graphFile)
 	return makeONNX(ctx, o, filepath.Join(made, graphFile))
 }

@@ -105,6 +105,8 @@ type encoderConfig struct {
 	Dim    int    `json:"dim"`
 	Static int    `json:"hidden_dim"` // what model2vec calls it
 
+	Architectures []string `json:"architectures"`
+
 	Positions  string          `json:"position_embedding_type"`
 	Act        string          `json:"hidden_act"`
 	Activation string          `json:"activation"` // what DistilBERT calls it
@@ -115,6 +117,13 @@ type encoderConfig struct {
 func (c encoderConfig) makeable() bool {
 	return slices.Contains(MakeableTypes, c.Type) && cmp.Or(c.Positions, "absolute") == "absolute" &&
 		cmp.Or(c.Act, "gelu") == "gelu" && cmp.Or(c.Activation, "gelu") == "gelu" && c.Code == nil
+}
+
+// classifies reports whether the model has a head for classes, as rerankers do.
+func (c encoderConfig) classifies() bool {
+	return slices.ContainsFunc(c.Architectures, func(name string) bool {
+		return strings.HasSuffix(name, "ForSequenceClassification")
+	})
 }
 
 func readConfig(folder string) encoderConfig {

@@ -14,7 +14,7 @@ func Ours(transactional bool, prefix []byte, content int) bool {
 	case HintPrefix:
 		return transactional && content == hintSize
 	case Ask:
-		return !transactional && content >= textAt && content <= textAt+LongestQuestion
+		return !transactional && content >= textAt && content <= textAt+LongestTexts
 	}
 	return false
 }

@@ -60,3 +60,41 @@ func TestReadQuestion_TakesNoneThatIsNotSigned(t *testing.T) {
 		}
 	}
 }
+
+// scored writes a question whose texts are to be scored as the server does.
+func scored(key []byte, texts ...string) []byte {
+	var list []byte
+	for _, text := range texts {
+		list = binary.BigEndian.AppendUint32(list, uint32(len(text)))
+		list = append(list, text...)
+	}
+	content := asked(key, 7, 10, 99, string(list))
+	content[0] = wantsScores
+	return content
+}
+
+func TestReadQuestion_ReadsTextsToScore(t *testing.T) {
+	key := QuestionKey([]byte("secret"))
+	q, err := ReadQuestion(key, scored(key, "how?", "é", "", "so"))
+	if err != nil || q.Text != "how?" || len(q.Texts) != 3 || q.Texts[0] != "é" || q.Texts[2] != "so" || q.Bytes() != 8 {
+		t.Fatalf("%+v, %v", q, err)
+	}
+	if o, err := ReadQuestion(key, scored(key, "how?", "é", "s", "o")); err != nil || o.ID == q.ID {
+		t.Errorf("other texts: the same question, %v", err)
+	}
+	long := asked(key, 7, 10, 99, "\x00\x00\x00\x04how?\xff\xff\xff\xffso")
+	long[0] = wantsScores
+	for what, content := range map[string][]byte{
+		"no text": scored(key), "nothing to score": scored(key, "how?"), "no question": scored(key, "", "so"),
+		"no UTF-8": scored(key, "how?", "\xff"), "a length beyond the end": long,
+		"too many": scored(key, append([]string{"how?"}, make([]string, MostTexts+1)...)...),
+		"too long": scored(key, "how?", strings.Repeat("x", LongestTexts)),
+	} {
+		if _, err := ReadQuestion(key, content); !errors.Is(err, ErrNoQuestion) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if !Ours(false, []byte(Ask), len(scored(key, "how?", strings.Repeat("x", 4<<20)))) {
+		t.Error("a question with texts is not taken for ours")
+	}
+}

@@ -72,6 +72,17 @@ type Rules struct {
 	PastRowSecurity bool     // search though policies of the table would not hold
 }
 
+// noReranker says how a pipeline gets a reranker.
+func noReranker(name string) error {
+	return &search.BadRequestError{
+		Problem: fmt.Sprintf("no reranker is configured for pipeline %q", name),
+		Hint: []string{
+			"name one of the models of the configuration: search: {rerank: MODEL}, for all pipelines or for one of them",
+			"or search without rerank",
+		},
+	}
+}
+
 // ErrUnknown means that there is nothing of that name.
 var ErrUnknown = errors.New("there is nothing of that name")
 

@@ -16,6 +16,7 @@ const (
 	settingNormalize = "normalize"
 	settingMaxTokens = "max_tokens"
 	settingLayerNorm = "layer_norm"
+	settingScore     = "score" // of a reranker: what becomes of the graph's number
 )
 
 var prefixSettings = map[embed.Kind]string{embed.Document: "document_prefix", embed.Query: "query_prefix"}

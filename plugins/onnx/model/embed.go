@@ -41,21 +41,26 @@ func (m *Model) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]e
 		return nil, err
 	}
 	if err := m.embed(ctx, b, results); err != nil {
-		if cause := ctx.Err(); cause != nil {
-			return nil, cause
-		}
-		whole := &embed.Error{Class: embed.Transient, Code: "run_failed", Err: err}
-		if errors.Is(err, errMemory) {
-			whole.Class, whole.Code = embed.Resource, "out_of_memory"
-		}
-		return nil, whole
+		return nil, classed(ctx, err)
 	}
 	return results, nil
 }
 
+// classed gives an error of a run its class.
+func classed(ctx context.Context, err error) error {
+	if cause := ctx.Err(); cause != nil {
+		return cause
+	}
+	whole := &embed.Error{Class: embed.Transient, Code: "run_failed", Err: err}
+	if errors.Is(err, errMemory) {
+		whole.Class, whole.Code = embed.Resource, "out_of_memory"
+	}
+	return whole
+}
+
 // encode fills the batch with the tokens of all texts and sorts those that have any.
 func (m *Model) encode(ctx context.Context, b *batch, prefix string, texts []string, results []embed.Result) error {
-	b.tokens, b.texts, b.order, b.lengths, b.sorted = b.tokens[:0], b.texts[:0], b.order[:0], b.lengths[:0], b.sorted[:0]
+	b.clear()
 	for i, text := range texts {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -84,12 +89,22 @@ func (m *Model) encode(ctx context.Context, b *batch, prefix string, texts []str
 		b.order = append(b.order, i)
 		results[i].Truncated, results[i].Tokens = info.truncated, len(tokens)-begin
 	}
+	b.sort(results)
+	return nil
+}
+
+// sort puts the texts that have tokens in the order of their lengths.
+func (b *batch) sort(results []embed.Result) {
 	slices.SortStableFunc(b.order, func(x, y int) int { return cmp.Compare(results[x].Tokens, results[y].Tokens) })
 	for _, i := range b.order {
 		b.lengths = append(b.lengths, results[i].Tokens)
 		b.sorted = append(b.sorted, b.tokens[b.texts[i].begin:b.texts[i].end])
 	}
-	return nil
+}
+
+// clear makes room for another call.
+func (b *batch) clear() {
+	b.tokens, b.texts, b.order, b.lengths, b.sorted = b.tokens[:0], b.texts[:0], b.order[:0], b.lengths[:0], b.sorted[:0]
 }
 
 // embed runs the pieces of a batch, several at once if there are lanes for it.

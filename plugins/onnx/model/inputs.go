@@ -28,15 +28,20 @@ type fill func(place int, token int32, isText bool) int64
 
 // Inputs by name. A padded place has token 0 and mask 0.
 var fills = map[string]fill{
-	"input_ids": func(_ int, token int32, _ bool) int64 { return int64(token) },
+	"input_ids": func(_ int, token int32, _ bool) int64 { return int64(token &^ second) },
 	"attention_mask": func(_ int, _ int32, isText bool) int64 {
 		if isText {
 			return 1
 		}
 		return 0
 	},
-	"token_type_ids": func(int, int32, bool) int64 { return 0 },
-	"position_ids":   func(place int, _ int32, _ bool) int64 { return int64(place) },
+	"token_type_ids": func(_ int, token int32, _ bool) int64 {
+		if token&second != 0 {
+			return 1
+		}
+		return 0
+	},
+	"position_ids": func(place int, _ int32, _ bool) int64 { return int64(place) },
 }
 
 const taskInput = "task_id"

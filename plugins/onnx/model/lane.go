@@ -100,7 +100,7 @@ func (l *lane) run(session *ort.DynamicAdvancedSession, kind embed.Kind, texts [
 	n := l.network
 	count, dims := len(texts), n.dims
 	outShape := ort.NewShape(int64(count), int64(width), int64(dims))
-	if n.pooling == poolGraph {
+	if n.pooling == poolGraph || n.pooling == poolRerank {
 		outShape = ort.NewShape(int64(count), int64(dims))
 	}
 	values := make([]ort.Value, 0, len(l.inputs)+1)
@@ -137,7 +137,7 @@ func (l *lane) vectors(texts [][]int32, width int, vector func(i int, v []float3
 	n, dims := l.network, l.network.dims
 	for i, tokens := range texts {
 		switch n.pooling {
-		case poolGraph:
+		case poolGraph, poolRerank:
 			vector(i, l.output.numbers[i*dims:(i+1)*dims])
 			continue
 		case poolSplade:

@@ -38,6 +38,7 @@ type Description struct {
 	Runs          int    // of the network that may be under way at a time
 	Provider      string // what computes
 	Sparse        bool   // vectors are pairs: embed.Pairs
+	Reranks       bool   // it scores pairs of a query and a text (Rerank), and makes no vectors
 	Alone         bool   // each text is run by itself: the graph would let its neighbours into its vector
 	Settings      []embed.Setting
 }
@@ -47,6 +48,7 @@ type Model struct {
 	about     Description
 	settings  settings
 	tokenizer tokenizer
+	pair      pair  // of a reranker
 	last      int32 // the largest token that the network knows
 	network   *network
 	budget    int // tokens in a piece
@@ -105,7 +107,11 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 	if want := options.Weights; want != "" && !strings.EqualFold(want, f.Sums[g.file]) {
 		return nil, fmt.Errorf("%s has sha256 %s, and is to have %s", g.file, f.Sums[g.file], want)
 	}
-	if m.tokenizer.typed() && slices.ContainsFunc(g.Inputs,
+	if reranks(g, &m.settings) {
+		if m.pair, err = readPair(data, m.settings.maxTokens); err != nil {
+			return nil, fmt.Errorf("%s: %w", tokenizerFile, err)
+		}
+	} else if m.tokenizer.typed() && slices.ContainsFunc(g.Inputs,
 		func(in onnxfile.Port) bool { return in.Name == "token_type_ids" }) {
 		return nil, fmt.Errorf("%s: tokens of other types than 0 are not supported", tokenizerFile)
 	}
@@ -139,6 +145,7 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 		Name: name, Fingerprint: fingerprint(f, g, m.settings, m.network.dims),
 		Dims:     m.settings.kept(m.settings.width(m.network.dims)),
 		Provider: m.network.provider, Sparse: m.network.pooling == poolSplade,
+		Reranks:   m.network.pooling == poolRerank,
 		MaxTokens: m.settings.maxTokens, Precision: g.Precision, Library: ort.GetVersion(), Threads: threads(options),
 		Symmetric: m.settings.prefixes[embed.Document] == m.settings.prefixes[embed.Query] && !m.settings.tasked,
 		Settings:  m.settings.said(),

@@ -112,6 +112,8 @@ func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, e
 		return nil, err
 	}
 	switch {
+	case reranks(g, s):
+		s.pooling, s.dense, s.layerNorm, s.normalize, s.keep = poolRerank, nil, nil, false, 0
 	case len(output.Dims) == 2: // the graph does all of it
 		s.pooling, s.from[settingPooling], s.dense = poolGraph, g.file+", its output "+output.Name, nil
 	case s.pooling == "":
@@ -119,6 +121,9 @@ func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, e
 	}
 	n.pooling, n.keep, n.twice, n.elements = s.pooling, s.keep, s.loggedTwice, output.Elements
 	n.dims = int(output.Dims[len(output.Dims)-1])
+	if n.pooling == poolRerank {
+		n.dims = 1
+	}
 	widest := 16_000
 	if n.pooling == poolSplade {
 		widest = embed.MaxSparseDims
@@ -217,6 +222,9 @@ func numbers(out onnxfile.Port) bool {
 // chooseOutput returns the vectors of tokens, if it is known what to make of them, or else those of whole texts; what
 // the graph has is taken.
 func chooseOutput(g *graph, s *settings) (onnxfile.Port, error) {
+	if out := scores(g, s); out != nil {
+		return *out, nil
+	}
 	shapes, names := []int{2, 3}, outputNames
 	switch {
 	case s.pooling == poolSplade:
@@ -251,7 +259,7 @@ func chooseOutput(g *graph, s *settings) (onnxfile.Port, error) {
 		case out.Name == "logits" && len(out.Dims) == 3:
 			more = "; logits for each token are what a sparse model gives: pooling splade"
 		case out.Name == "logits":
-			more = "; logits for each text are what a reranker or a classifier gives, which makes no vectors"
+			more = "; logits for each text are what a classifier gives, which makes no vectors; a reranker's are one number"
 		}
 	}
 	return onnxfile.Port{}, fmt.Errorf("%s: no output named %s with numbers of 32 or 16 bits, only %s%s", g.file,
@@ -284,3 +292,22 @@ func sessionOptions(threads int) (*ort.SessionOptions, error) {
 	}
 	return options, nil
 }
+
+// scoresOutput is the output of a head for classes, of which a reranker has one.
+const scoresOutput = "logits"
+
+// scores returns the output of a reranker's scores; nil: the graph is none of a reranker.
+func scores(g *graph, s *settings) (found *onnxfile.Port) {
+	for i, out := range g.Outputs {
+		if slices.Contains(outputNames, out.Name) {
+			return nil
+		}
+		if out.Name == scoresOutput && len(out.Dims) == 2 && numbers(out) &&
+			(out.Dims[1] == 1 || out.Dims[1] < 1 && s.labels == 1) {
+			found = &g.Outputs[i]
+		}
+	}
+	return found
+}
+
+func reranks(g *graph, s *settings) bool { return scores(g, s) != nil }

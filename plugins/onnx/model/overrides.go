@@ -87,6 +87,9 @@ func fingerprint(f *folder.Folder, g *graph, s settings, dims int) string {
 	if s.layerNorm != nil && *s.layerNorm {
 		line("layer norm", true)
 	}
+	if s.pooling == poolRerank {
+		line("raw", s.raw)
+	}
 	if s.loggedTwice {
 		line("logged", "twice")
 	}

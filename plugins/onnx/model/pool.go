@@ -12,6 +12,7 @@ const (
 	poolRoot     = "mean_sqrt_len" // their sum by the root of their number
 	poolGraph    = "graph"         // the graph does it
 
+	poolRerank = "rerank" // no vector: a number that says how well a text answers a query
 	poolSplade = "splade" // a sparse vector of the words that the tokens stand for
 )
 

@@ -10,6 +10,9 @@ import (
 
 // said returns what the model goes by. Nothing that is guessed is left out.
 func (s *settings) said() []embed.Setting {
+	if s.pooling == poolRerank {
+		return s.saidOfPairs()
+	}
 	list := []embed.Setting{
 		{Name: settingPooling, Value: s.pooling, Source: s.from[settingPooling]},
 		{Name: settingNormalize, Value: strconv.FormatBool(s.normalize), Source: s.from[settingNormalize]},
@@ -40,18 +43,40 @@ func (s *settings) said() []embed.Setting {
 			Source: "config.json, lora_adaptations",
 		})
 	}
-	if need := s.attention(); need >= toldMemory {
-		list = append(list, embed.Setting{
-			Name: "memory", Value: fmt.Sprintf("about %.1f GiB for a text of %d tokens", float64(need)/(1<<30), s.maxTokens),
-			Source: "its heads; fewer max_tokens take less, and chunking divides longer texts",
-		})
-	}
+	list = s.saidOfMemory(list)
 	for i := range list {
 		list[i].Source = cmp.Or(list[i].Source, "not stated by any file")
 	}
 	if s.card != "" && (s.from[prefixSettings[embed.Query]] == "" || s.from[settingPooling] == "") {
 		list = append(list, embed.Setting{
 			Name: "card", Value: s.card, Source: "the model's card: no file of the folder states it, and it is not used",
+		})
+	}
+	return list
+}
+
+// saidOfPairs is what a reranker goes by.
+func (s *settings) saidOfPairs() []embed.Setting {
+	score := "sigmoid of the graph's number, between 0 and 1"
+	if s.raw {
+		score = "the graph's number, any"
+	}
+	list := s.saidOfMemory([]embed.Setting{
+		{Name: settingScore, Value: score, Source: s.from[settingScore]},
+		{Name: settingMaxTokens, Value: strconv.Itoa(s.maxTokens), Source: s.from[settingMaxTokens]},
+	})
+	for i := range list {
+		list[i].Source = cmp.Or(list[i].Source, "not stated by any file")
+	}
+	return list
+}
+
+// saidOfMemory adds how much memory the longest text takes, where that is much.
+func (s *settings) saidOfMemory(list []embed.Setting) []embed.Setting {
+	if need := s.attention(); need >= toldMemory {
+		list = append(list, embed.Setting{
+			Name: "memory", Value: fmt.Sprintf("about %.1f GiB for a text of %d tokens", float64(need)/(1<<30), s.maxTokens),
+			Source: "its heads; fewer max_tokens take less, and chunking divides longer texts",
 		})
 	}
 	return list

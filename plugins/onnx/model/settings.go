@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/folder"
@@ -44,6 +45,8 @@ type settings struct {
 	tasks        map[embed.Kind]int64
 	tasked       bool // the graph takes the number of a task
 	heads        int  // of attention; 0: not known
+	labels       int  // numbers that a head for classes gives; 0: not known
+	raw          bool // poolRerank: the number is the graph's own, and not its sigmoid
 	tokenizer    tokenizerConfig
 	keep         int               // dims that are kept, or numbers of a sparse vector; 0: all
 	prefixes     [2]string         // by embed.Kind
@@ -88,6 +91,12 @@ func (s *settings) readLimits(f *folder.Folder) error {
 		Heads     int      `json:"num_attention_heads"`
 		DistHeads int      `json:"n_heads"` // what DistilBERT calls them
 		Tasks     []string `json:"lora_adaptations"`
+
+		Labels     map[string]string `json:"id2label"`
+		Activation string            `json:"sbert_ce_default_activation_function"`
+		Sentence   struct {
+			Activation string `json:"activation_fn"`
+		} `json:"sentence_transformers"`
 	}
 	if _, err := f.ReadJSON("config.json", &config); err != nil {
 		return err
@@ -114,6 +123,10 @@ func (s *settings) readLimits(f *folder.Folder) error {
 	s.tokenizer = tokenizer.tokenizerConfig
 	s.heads, s.tasks = max(config.Heads, config.DistHeads), tasksOf(config.Tasks)
 	s.wantsNorm = config.Type == "nomic_bert"
+	s.labels = len(config.Labels)
+	if err := s.readActivation(cmp.Or(config.Sentence.Activation, config.Activation)); err != nil {
+		return err
+	}
 	s.vocab, s.hidden, s.positions = config.Vocab, max(config.Hidden, config.Dim), config.Positions
 	if slices.Contains(countsFromPad, config.Type) && s.positions > 0 {
 		pad := 1
@@ -164,5 +177,21 @@ func (s *settings) checkLimit() error {
 		return fmt.Errorf("a limit of %d tokens is not between 3 and %d; it comes from %s",
 			s.maxTokens, most, cmp.Or(s.from[settingMaxTokens], "no file: set max_tokens"))
 	}
+	return nil
+}
+
+// readActivation finds what becomes of the graph's number, by the name of a class of torch: what nobody states is what
+// sentence-transformers and TEI do.
+func (s *settings) readActivation(class string) error {
+	switch class[strings.LastIndexByte(class, '.')+1:] {
+	case "":
+		return nil
+	case "Sigmoid":
+	case "Identity":
+		s.raw = true
+	default:
+		return fmt.Errorf("config.json: activation %q is neither Sigmoid nor Identity", class)
+	}
+	s.from[settingScore] = "config.json"
 	return nil
 }

@@ -18,6 +18,8 @@ type tokenizer interface {
 	encode(dst []int32, text string) ([]int32, encodedInfo, error)
 	// ends returns the offset in bytes after each of a text's tokens but those around it, without a limit.
 	ends(text string) ([]int, error)
+	// bare returns the first tokens of a text, at most so many, without those around it.
+	bare(text string, most int) ([]int32, error)
 	around() int // special tokens around every text
 	maxID() int32
 	typed() bool // there are tokens of another type than 0
@@ -92,6 +94,11 @@ func (w *wordPiece) encode(dst []int32, text string) ([]int32, encodedInfo, erro
 	return ids, encodedInfo{info.Content, over > 0}, nil
 }
 
+func (w *wordPiece) bare(text string, most int) ([]int32, error) {
+	ids, _ := w.Encode(nil, text, most+w.Around())
+	return ids[w.Before() : len(ids)-w.Around()+w.Before()], nil
+}
+
 // crate is every other tokenizer.
 type crate struct {
 	*tokenizers.Tokenizer
@@ -123,6 +130,11 @@ func (c *crate) encode(dst []int32, text string) ([]int32, encodedInfo, error) {
 	}
 	dst = append(append(append(dst, c.before...), ids...), c.after...)
 	return dst, encodedInfo{found.Content, truncated}, nil
+}
+
+func (c *crate) bare(text string, most int) ([]int32, error) {
+	found, _, err := c.beginning(text, most)
+	return found.IDs[:min(len(found.IDs), most)], err
 }
 
 // bytesPerToken is more than a token has in most texts.

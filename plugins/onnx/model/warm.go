@@ -3,6 +3,7 @@ package model
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	ort "github.com/yalue/onnxruntime_go"
@@ -25,6 +26,15 @@ const sameInt8 = 0.9999
 // likeness is the host's.
 func (d Description) likeness(a, b []float32) float64 {
 	return embed.Description{Sparse: d.Sparse}.Likeness(a, b)
+}
+
+// differ reports whether two vectors of one text differ by more than rounding, or the scores of one pair.
+func (d Description) differ(a, b []float32) bool {
+	if !d.Reranks {
+		return d.likeness(a, b) < sameVector
+	}
+	const sameScore = 0.02
+	return math.Abs(float64(a[0]-b[0])) > sameScore*max(1, math.Abs(float64(a[0])))
 }
 
 // warmUp runs the network on its largest input and on some small ones, so that the first call finds its memory
@@ -75,7 +85,7 @@ func (m *Model) warmUp(ctx context.Context) (deterministic, mixes bool, err erro
 			}
 			if !slices.Equal(alone[0], among[i]) {
 				deterministic = false
-				mixes = mixes || m.about.likeness(alone[0], among[i]) < sameVector
+				mixes = mixes || m.about.differ(alone[0], among[i])
 			}
 		}
 	}

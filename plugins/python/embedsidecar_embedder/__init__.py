@@ -11,7 +11,8 @@ The short form is a function from texts to vectors, see serve_function. The long
 
     serve(Mine())
 
-It may have a third one, tokenize: long texts are then cut into chunks by the model's own tokens, see Tokens.
+It may have a third one, tokenize: long texts are then cut into chunks by the model's own tokens, see Tokens. And a
+fourth, rerank, for models that are rerankers: see Embedder.
 """
 
 from . import _life

@@ -28,6 +28,8 @@ HealthRequest = _message("HealthRequest")
 HealthResponse = _message("HealthResponse")
 TokenizeRequest = _message("TokenizeRequest")
 TokenizeResponse = _message("TokenizeResponse")
+RerankRequest = _message("RerankRequest")
+RerankResponse = _message("RerankResponse")
 
 KIND_DOCUMENT, KIND_QUERY = 1, 2
 ERROR_CLASSES = {"retry_later": 1, "too_long": 2, "refused": 3, "invalid": 4}

@@ -73,9 +73,13 @@ def _handlers(service: "_Service", concurrency: int, stop: threading.Event) -> l
     def tokenize(request: Any, context: grpc.ServicerContext) -> Any:
         return service.tokenize(request, context)
 
+    def rerank(request: Any, context: grpc.ServicerContext) -> Any:
+        return service.rerank(request, context)
+
     turns = futures.ThreadPoolExecutor(concurrency)
     embed.experimental_thread_pool = turns  # type: ignore[attr-defined]
     tokenize.experimental_thread_pool = turns  # type: ignore[attr-defined]
+    rerank.experimental_thread_pool = turns  # type: ignore[attr-defined]
 
     def shutdown(_request: bytes, _context: grpc.ServicerContext) -> bytes:
         stop.set()
@@ -88,6 +92,8 @@ def _handlers(service: "_Service", concurrency: int, stop: threading.Event) -> l
     }
     if service.tokenizes():  # or else the call is UNIMPLEMENTED, which says that it is not offered
         methods["Tokenize"] = unary(tokenize, pb.TokenizeRequest)
+    if service.reranks():
+        methods["Rerank"] = unary(rerank, pb.RerankRequest)
     return [
         grpc.method_handlers_generic_handler(pb.PACKAGE + ".Embedder", methods),
         # Messages without fields are no bytes at all.
@@ -123,6 +129,7 @@ class _Service:
             response.models.add(
                 name=m.name, fingerprint=m.fingerprint, dims=m.dims, max_tokens=m.max_tokens, symmetric=m.symmetric,
                 max_batch=m.max_batch, max_batch_bytes=m.max_batch_bytes, deterministic=m.deterministic, sparse=m.sparse,
+                reranks=m.reranks,
             )  # fmt: skip
         return response
 
@@ -131,6 +138,9 @@ class _Service:
 
     def tokenizes(self) -> bool:
         return callable(getattr(self._embedder, "tokenize", None))
+
+    def reranks(self) -> bool:
+        return callable(getattr(self._embedder, "rerank", None))
 
     @contextlib.contextmanager
     def _turn(self, method: str, context: grpc.ServicerContext) -> Iterator[None]:
@@ -150,12 +160,26 @@ class _Service:
 
     def embed(self, request: Any, context: grpc.ServicerContext) -> Any:
         model = self._model(request, context)
+        if model.reranks:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "the model is a reranker: it makes no vectors")
         kind = {pb.KIND_DOCUMENT: DOCUMENT, pb.KIND_QUERY: QUERY}.get(request.kind)
         if kind is None or not request.texts:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no texts, or of a kind that is not known")
         with self._turn("embed", context):
             answers = _awaited(self._embedder.embed(model.name, kind, list(request.texts)))  # type: ignore[arg-type]
             return _pack(model, len(request.texts), answers)
+
+    def rerank(self, request: Any, context: grpc.ServicerContext) -> Any:
+        model = self._model(request, context)
+        if not model.reranks:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "the model is no reranker: it gives no scores")
+        if not request.query or not request.texts:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "no query, or no texts")
+        with self._turn("rerank", context):
+            scores = _awaited(self._embedder.rerank(model.name, request.query, list(request.texts)))  # type: ignore[attr-defined]
+            if not hasattr(scores, "__len__") or len(scores) != len(request.texts):
+                raise _Wrong(f"rerank returned {_kind(scores)}, want {len(request.texts)} scores")
+            return pb.RerankResponse(scores=struct.pack(f"<{len(scores)}f", *(float(score) for score in scores)))
 
     def tokenize(self, request: Any, context: grpc.ServicerContext) -> Any:
         model = self._model(request, context)

@@ -22,6 +22,7 @@ class Model:
     max_batch_bytes: int = 8 << 20  # most bytes of text in one call; 0: no limit
     deterministic: bool = False  # the same text always gives the same vector, bit for bit, whatever else is in the batch
     sparse: bool = False  # vectors are dicts from place (from 0) to number, of those that are not zero: 1 to 16,000
+    reranks: bool = False  # a reranker: it has scores (the method rerank) and no vectors; its dims are 1
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,11 @@ class Misconfigured(_CallError):
 
 
 class Embedder(Protocol):
-    """What an author implements. tokenize(model, texts) -> Tokens may be there besides, or not."""
+    """What an author implements.
+
+    Two more methods may be there: tokenize(model, texts) -> Tokens; and rerank(model, query, texts), which returns one score for each
+    text in order, the larger the better, and is called for models with reranks.
+    """
 
     def describe(self) -> Info:
         """Called before the first text. It may load models."""

@@ -53,15 +53,15 @@ func (s *sizes) tooMuch(texts, bytes int, byCount bool) {
 }
 
 // batches groups the places of texts into requests. A text that is too big for any stands alone, and the server
-// decides.
-func batches(texts []string, places []int, limits dialect.Limits) [][]int {
+// decides. beside are tokens that are read with each text.
+func batches(texts []string, places []int, beside int, limits dialect.Limits) [][]int {
 	var (
 		all        [][]int
 		now        []int
 		sum, bytes int
 	)
 	for _, i := range places {
-		t, b := tokens(texts[i]), len(texts[i])
+		t, b := tokens(texts[i])+beside, len(texts[i])
 		if len(now) > 0 && (len(now) >= limits.Texts || sum+t > limits.Tokens || bytes+b > limits.Bytes) {
 			all, now, sum, bytes = append(all, now), nil, 0, 0
 		}

@@ -84,6 +84,7 @@ type Model struct {
 	MaxTokens   int
 	Symmetric   bool
 	Sparse      bool
+	Reranks     bool // Dims are 1
 }
 
 // New returns a Client. Nothing is asked yet.
@@ -103,8 +104,11 @@ func (c *Client) Describe(ctx context.Context) (Model, error) {
 	if known != nil {
 		return *known, nil
 	}
-	m := Model{Dims: c.o.Dims, MaxTokens: c.o.MaxTokens, Sparse: c.o.Dialect.Sparse, Symmetric: !c.o.Dialect.Kinds &&
-		c.o.Prefixes[0] == c.o.Prefixes[1] && reflect.DeepEqual(c.o.Fields[0], c.o.Fields[1])}
+	m := Model{
+		Dims: c.o.Dims, MaxTokens: c.o.MaxTokens, Sparse: c.o.Dialect.Sparse, Reranks: c.o.Dialect.Reranks,
+		Symmetric: !c.o.Dialect.Kinds && c.o.Prefixes[0] == c.o.Prefixes[1] &&
+			reflect.DeepEqual(c.o.Fields[0], c.o.Fields[1]),
+	}
 	identity := c.o.Model
 	if c.o.Dialect.InfoPath != "" {
 		info, f := c.info(ctx)
@@ -165,24 +169,34 @@ func (c *Client) fingerprint(identity string, m Model) string {
 
 // Embed answers texts. The error is one of package sdk's classes.
 func (c *Client) Embed(ctx context.Context, kind sdk.Kind, texts []string) ([]sdk.Answer, error) {
-	// The host kills a plugin that lets a deadline pass, so whatever is not done well before it is left for another call.
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/5, 10*time.Second)))
-		defer cancel()
+	ctx, cancel := early(ctx)
+	defer cancel()
+	return c.answer(ctx, &job{client: c, query: kind == sdk.Query}, c.o.Prefixes[kind], texts)
+}
+
+// early ends before a deadline: the host kills a plugin that lets one pass, so whatever is not done well before it is
+// left for another call.
+func early(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
 	}
-	j := &job{client: c, query: kind == sdk.Query, texts: make([]string, len(texts)), answers: make([]sdk.Answer,
-		len(texts))}
+	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/5, 10*time.Second)))
+}
+
+// answer does a job.
+func (c *Client) answer(ctx context.Context, j *job, prefix string, texts []string) ([]sdk.Answer, error) {
+	j.texts, j.answers = make([]string, len(texts)), make([]sdk.Answer, len(texts))
 	var places []int
 	for i, text := range texts {
 		if strings.TrimSpace(text) == "" {
 			j.answers[i].Empty = true // providers refuse these, each in another way
 			continue
 		}
-		j.texts[i] = c.o.Prefixes[kind] + text
+		j.texts[i] = prefix + text
 		places = append(places, i)
 	}
-	all := batches(j.texts, places, c.sizes.get())
+	all := batches(j.texts, places, tokens(j.asked), c.sizes.get())
 	faults := make([]*fault, len(all))
 	var wg sync.WaitGroup
 	for n, batch := range all {
@@ -231,6 +245,12 @@ func (c *Client) accept(v dialect.Vector, width int) ([]float32, error) {
 	}
 	if width > 0 && c.o.DimsBy == ByCut && len(v) > width {
 		v = v[:width:width]
+	}
+	if c.o.Dialect.Reranks {
+		if x := float64(v[0]); math.IsNaN(x) || math.IsInf(x, 0) {
+			return nil, errors.New("the server gave a score that is not finite")
+		}
+		return v, nil
 	}
 	if width > 0 && len(v) != width {
 		return nil, &widthError{got: len(v), want: width}

@@ -46,6 +46,7 @@ func (f *fault) call() error {
 type job struct {
 	client  *Client
 	query   bool
+	asked   string // of a reranker: the query
 	texts   []string
 	answers []sdk.Answer
 }
@@ -259,7 +260,7 @@ func (j *job) once(ctx context.Context, l *lease, batch []int, texts []string) *
 		width = c.model.Dims
 	}
 	c.mu.Unlock()
-	a, asked, f := c.request(ctx, l, j.query, texts, width)
+	a, asked, f := c.request(ctx, l, j.query, j.asked, texts, width)
 	if f != nil {
 		c.pool.release(l, outcomeOf(ctx, f), asked)
 		return f

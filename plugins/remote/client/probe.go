@@ -68,7 +68,7 @@ func (c *Client) proved(ctx context.Context, l *lease) *fault {
 // probe asks one URL for the vector of the probe text and compares it with what it should be. The lease is released
 // when something is wrong.
 func (c *Client) probe(ctx context.Context, l *lease) *fault {
-	a, asked, f := c.request(ctx, l, false, []string{c.o.Prefixes[0] + probeText}, c.o.Dims)
+	a, asked, f := c.request(ctx, l, false, c.probeQuery(), []string{c.o.Prefixes[0] + probeText}, c.o.Dims)
 	if f != nil {
 		c.pool.release(l, outcomeOf(ctx, f), asked)
 		return f
@@ -87,6 +87,14 @@ func (c *Client) probe(ctx context.Context, l *lease) *fault {
 	return nil
 }
 
+// probeQuery is what a reranker is asked with the probe.
+func (c *Client) probeQuery() string {
+	if c.o.Dialect.Reranks {
+		return probeText
+	}
+	return ""
+}
+
 // compare keeps the first vector of the probe, of this run or of the file, and compares the others with it.
 func (c *Client) compare(v []float32) error {
 	c.mu.Lock()
@@ -103,7 +111,7 @@ func (c *Client) compare(v []float32) error {
 		}
 		c.canary = known
 	}
-	if c.canary == nil {
+	if c.canary == nil || c.o.Dialect.Reranks { // of one number nothing can be told
 		c.canary = v
 		return nil
 	}

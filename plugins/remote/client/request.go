@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,12 +28,13 @@ const (
 	numberBytes  = 32 // a number with its comma and spaces, as generous as any writer is
 )
 
-// request makes one call. asked is the pause that the server wants. width 0: not known yet.
-func (c *Client) request(ctx context.Context, l *lease, query bool, texts []string, width int) (a dialect.Answer,
-	asked time.Duration, f *fault,
+// request makes one call; asked is the query of a reranker. wait is the pause that the server wants. width 0: not known
+// yet.
+func (c *Client) request(ctx context.Context, l *lease, query bool, asked string, texts []string,
+	width int) (a dialect.Answer, wait time.Duration, f *fault,
 ) {
 	r := dialect.Request{
-		Model: c.o.Model, Query: query, Texts: texts, Truncate: c.o.Truncate, Normalize: c.o.Normalize,
+		Model: c.o.Model, Query: query, Asked: asked, Texts: texts, Truncate: c.o.Truncate, Normalize: c.o.Normalize,
 		Float: c.o.Float,
 	}
 	if c.o.DimsBy == ByProvider {
@@ -56,11 +58,15 @@ func (c *Client) request(ctx context.Context, l *lease, query bool, texts []stri
 		}
 		limit = int64(len(texts))*int64(width)*numberBytes + int64(6*len(body)) + bodySlack // some repeat the texts
 	}
-	answer, asked, f := c.exchange(ctx, l, http.MethodPost, c.o.Dialect.PathOf(c.o.Model), body, limit, texts)
-	if f != nil {
-		return a, asked, f
+	count := len(texts)
+	if asked != "" { // it may be quoted, too
+		texts = append(texts[:count:count], asked)
 	}
-	if a, err = c.o.Dialect.Decode(answer, len(texts)); err != nil {
+	answer, wait, f := c.exchange(ctx, l, http.MethodPost, c.o.Dialect.PathOf(c.o.Model), body, limit, texts)
+	if f != nil {
+		return a, wait, f
+	}
+	if a, err = c.o.Dialect.Decode(answer, count); err != nil {
 		if status, ok := dialect.Inside(answer); ok {
 			key, err := c.o.Key()
 			if err != nil {
@@ -179,7 +185,8 @@ func ofNetwork(err error) bool {
 // words are a server's own, where it was asked for the probe alone. Of an answer about rows only their length is told:
 // in whatever way it writes their texts down, none comes into logs and tables.
 func (c *Client) words(message, key string, texts []string) string {
-	if message == "" || len(texts) == 0 || len(texts) == 1 && texts[0] == c.o.Prefixes[0]+probeText {
+	ofRows := slices.ContainsFunc(texts, func(text string) bool { return text != c.o.Prefixes[0]+probeText })
+	if message == "" || !ofRows {
 		return quiet(message, key, texts)
 	}
 	return fmt.Sprintf("(message of %d bytes withheld: it may quote a text)", len(message))

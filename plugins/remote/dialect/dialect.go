@@ -22,7 +22,8 @@ const (
 // Request is what one call asks for.
 type Request struct {
 	Model     string
-	Query     bool // the texts are questions, not what answers them
+	Query     bool   // the texts are questions, not what answers them
+	Asked     string // of a reranker: the query that the texts are to answer
 	Texts     []string
 	Dims      int // width to ask for; 0: the model's own
 	Truncate  Truncate
@@ -31,7 +32,8 @@ type Request struct {
 }
 
 // Answer is what one call gave: as many vectors as there were texts, in their order. A vector may still be of any
-// width and hold anything; what was null is NaN. Of a sparse dialect it is pairs, sorted and without zeros.
+// width and hold anything; what was null is NaN. Of a sparse dialect it is pairs, sorted and without zeros; of one that
+// reranks it is a score.
 type Answer struct {
 	Vectors []Vector
 	Tokens  int // read by the model, of all texts together; 0: not told
@@ -61,6 +63,8 @@ type Dialect struct {
 	Keyed bool
 	// Sparse: vectors are pairs (embed.Pairs), and how wide they are is not to be seen from them.
 	Sparse bool
+	// Reranks: it gives scores for a query and texts, and no vectors.
+	Reranks bool
 	// InfoPath is where the server tells what it runs; "": nowhere.
 	InfoPath string
 
@@ -70,7 +74,9 @@ type Dialect struct {
 
 // All are the dialects, by name.
 func All() []*Dialect {
-	return []*Dialect{&cohere, &gemini, &ollama, &openAI, &tei, &teiSparse, &voyage}
+	return []*Dialect{
+		&cohere, &cohereRerank, &gemini, &jinaRerank, &ollama, &openAI, &tei, &teiRerank, &teiSparse, &voyage, &voyageRerank,
+	}
 }
 
 // Named returns the dialect of a name.
@@ -101,7 +107,11 @@ func (d *Dialect) Decode(body []byte, count int) (Answer, error) {
 		return Answer{}, err
 	}
 	if len(a.Vectors) != count {
-		return Answer{}, fmt.Errorf("%d vectors for %d texts", len(a.Vectors), count)
+		what := "vectors"
+		if d.Reranks {
+			what = "scores"
+		}
+		return Answer{}, fmt.Errorf("%d %s for %d texts", len(a.Vectors), what, count)
 	}
 	a.Tokens = max(a.Tokens, 0)
 	return a, nil

@@ -60,6 +60,37 @@ type (
 		KeepAlive  json.RawMessage `json:"keep_alive"`
 		Options    json.RawMessage `json:"options"`
 	}
+	cohereRerankBody struct {
+		Model           string   `json:"model"`
+		Query           string   `json:"query"`
+		Documents       []string `json:"documents"`
+		TopN            *int     `json:"top_n"`
+		MaxTokensPerDoc *int     `json:"max_tokens_per_doc"`
+		Priority        *int     `json:"priority"`
+	}
+	jinaRerankBody struct {
+		Model           string   `json:"model"`
+		Query           string   `json:"query"`
+		Documents       []string `json:"documents"`
+		TopN            *int     `json:"top_n"`
+		ReturnDocuments *bool    `json:"return_documents"`
+	}
+	voyageRerankBody struct {
+		Model           string   `json:"model"`
+		Query           string   `json:"query"`
+		Documents       []string `json:"documents"`
+		TopK            *int     `json:"top_k"`
+		ReturnDocuments *bool    `json:"return_documents"`
+		Truncation      *bool    `json:"truncation"`
+	}
+	teiRerankBody struct {
+		Query               string   `json:"query"`
+		Texts               []string `json:"texts"`
+		RawScores           *bool    `json:"raw_scores"`
+		ReturnText          *bool    `json:"return_text"`
+		Truncate            *bool    `json:"truncate"`
+		TruncationDirection *string  `json:"truncation_direction"`
+	}
 	teiSparseBody struct {
 		Inputs              json.RawMessage `json:"inputs"`
 		PromptName          *string         `json:"prompt_name"`
@@ -138,6 +169,8 @@ func (s *Server) read(r *http.Request) (*Call, error) {
 		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Inputs, b.Dimensions })
 		err = errors.Join(err, oneOf(b.TruncationDirection, "Left", "Right"),
 			need(len(c.Texts) <= 32, "batch size of at most 32"))
+	case "cohere-rerank", "jina-rerank", "voyage-rerank", "tei-rerank":
+		err = s.readRerank(c)
 	case "tei-sparse":
 		var b teiSparseBody
 		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Inputs, nil })
@@ -150,6 +183,33 @@ func (s *Server) read(r *http.Request) (*Call, error) {
 		err = errors.Join(err, need(text != "", "texts that are not empty"))
 	}
 	return c, err
+}
+
+// readRerank reads a request to rerank.
+func (s *Server) readRerank(c *Call) (err error) {
+	model, none := "m", func() (json.RawMessage, *int) { return nil, nil }
+	switch s.Dialect {
+	case "cohere-rerank":
+		var b cohereRerankBody
+		err = c.fill(c.Body, &b, none)
+		model, c.Asked, c.Texts = b.Model, b.Query, b.Documents
+	case "jina-rerank":
+		var b jinaRerankBody
+		err = c.fill(c.Body, &b, none)
+		model, c.Asked, c.Texts = b.Model, b.Query, b.Documents
+	case "voyage-rerank":
+		var b voyageRerankBody
+		err = c.fill(c.Body, &b, none)
+		model, c.Asked, c.Texts = b.Model, b.Query, b.Documents
+	default:
+		var b teiRerankBody
+		err = c.fill(c.Body, &b, none)
+		c.Asked, c.Texts = b.Query, b.Texts
+		err = errors.Join(err, oneOf(b.TruncationDirection, "Left", "Right"),
+			need(len(c.Texts) <= 32, "batch size of at most 32"))
+	}
+	return errors.Join(err, need(model != "", "model"), need(c.Asked != "", "query"),
+		need(len(c.Texts) > 0 && len(c.Texts) <= 1000, "1 to 1000 documents"))
 }
 
 // fill reads a body strictly.

@@ -4,6 +4,7 @@
 package remotetest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -12,6 +13,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -45,6 +47,7 @@ type Call struct {
 	N       int // from 1
 	Texts   []string
 	Query   bool
+	Asked   string // of a reranker: what the texts are to answer
 	Base64  bool
 	Dims    int
 	Body    []byte // as it came
@@ -107,15 +110,22 @@ func (s *Server) Sparse(text string) []float32 {
 	return pairs
 }
 
+// Score is what the server gives for a query and a text: a number of a hash, between 0 and 1.
+func (s *Server) Score(query, text string) float32 {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s|%s|%s", s.Salt, query, text))
+	return float32(binary.LittleEndian.Uint16(sum[:])) / (1 << 16)
+}
+
 // paths of the dialects.
 var paths = map[string]string{
 	"openai": "/v1/embeddings", "voyage": "/v1/embeddings", "cohere": "/v2/embed",
+	"cohere-rerank": "/v2/rerank", "jina-rerank": "/v1/rerank", "voyage-rerank": "/v1/rerank", "tei-rerank": "/rerank",
 	"ollama": "/api/embed", "tei": "/embed", "tei-sparse": "/embed_sparse",
 }
 
 // Base is what is configured as the URL of a server at root.
 func (s *Server) Base(root string) string {
-	if s.Dialect == "openai" || s.Dialect == "voyage" {
+	if strings.HasPrefix(paths[s.Dialect], "/v1/") {
 		return root + "/v1"
 	}
 	if s.Dialect == "gemini" {
@@ -181,6 +191,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if s.Dialect == "tei-sparse" {
 			v = s.Sparse(text)
 		}
+		if strings.HasSuffix(s.Dialect, "-rerank") {
+			v = []float32{s.Score(c.Asked, text)}
+		}
 		numbers := make([]any, len(v))
 		for k, x := range v {
 			numbers[k] = x
@@ -232,6 +245,8 @@ func (s *Server) answer(c *Call) any {
 		}
 	}
 	switch s.Dialect {
+	case "cohere-rerank", "jina-rerank", "voyage-rerank", "tei-rerank":
+		return s.ranked(c, tokens)
 	case "openai", "voyage":
 		data := make([]map[string]any, len(rows))
 		for i, row := range rows {
@@ -273,6 +288,46 @@ func (s *Server) answer(c *Call) any {
 	return rows
 }
 
+// ranked is the answer of a reranker: best first, each score with the place of its text.
+func (s *Server) ranked(c *Call, tokens int) any {
+	name := "relevance_score"
+	if s.Dialect == "tei-rerank" {
+		name = "score"
+	}
+	results := []map[string]any{}
+	for i, numbers := range c.Numbers {
+		one := map[string]any{name: numbers[0]}
+		if c.Index[i] != nil {
+			one["index"] = c.Index[i]
+		}
+		results = append(results, one)
+	}
+	slices.SortStableFunc(results, func(a, b map[string]any) int {
+		x, _ := a[name].(float32)
+		y, _ := b[name].(float32)
+		return cmp.Compare(y, x)
+	})
+	switch s.Dialect {
+	case "cohere-rerank":
+		return map[string]any{
+			"id": "07734bd2-2473-4f07-94e1-0d9f0e6843cf", "results": results,
+			"meta": map[string]any{
+				"api_version":  map[string]any{"version": "2"},
+				"billed_units": map[string]any{"search_units": 1},
+			},
+		}
+	case "jina-rerank":
+		return map[string]any{
+			"model": "m", "object": "list", "usage": map[string]any{"total_tokens": tokens}, "results": results,
+		}
+	case "voyage-rerank":
+		return map[string]any{
+			"object": "list", "data": results, "model": "m", "usage": map[string]any{"total_tokens": tokens},
+		}
+	}
+	return results
+}
+
 // sparseRow writes pairs of places and numbers as the dialect does, but from the last to the first, as nothing
 // promises an order.
 func sparseRow(pairs []any) []map[string]any {
@@ -304,9 +359,9 @@ func (s *Server) Fail(w http.ResponseWriter, status int, code, message string) {
 		body = map[string]any{"error": map[string]any{"message": message, "type": code, "param": nil, "code": code}}
 	case "gemini":
 		body = map[string]any{"error": map[string]any{"code": status, "message": message, "status": code}}
-	case "voyage":
+	case "voyage", "voyage-rerank", "jina-rerank":
 		body = map[string]any{"detail": message}
-	case "cohere":
+	case "cohere", "cohere-rerank":
 		body = map[string]any{"id": "0", "message": message}
 	case "ollama":
 		body = map[string]any{"error": message}

@@ -159,7 +159,7 @@
   dress(document);
 
   // Keys: / searches, ? helps, g and a letter go somewhere.
-  const places = { o: "/", p: "/pipelines", r: "/row", s: "/search", q: "/queue", e: "/errors", d: "/dead-letters", b: "/backfills", l: "/replication", w: "/workers", m: "/models", c: "/checks", a: "/audit" };
+  const places = { o: "/", p: "/pipelines", r: "/row", s: "/search", q: "/queue", e: "/errors", d: "/dead-letters", y: "/system", m: "/models", c: "/checks", a: "/audit" };
   let going = 0;
   document.addEventListener("keydown", (e) => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input, select, textarea")) return;

@@ -1,0 +1,146 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+func rerankChecks() []check {
+	return []check{{
+		id: "rerank", run: checkRerank, reranks: true,
+		title:  "a reranker scores each text by itself, in order; any other model refuses to",
+		advice: "no valid text may fail this call; a plugin without a reranker leaves the method out (UNIMPLEMENTED)",
+	}}
+}
+
+// query is what the texts are to answer.
+const query = canary + " what stands where " + canary
+
+// scores asks for the scores of texts, in calls that the plugin takes.
+func (t *tester) scores(ctx context.Context, texts []string) (all []float32, err error) {
+	p, err := t.plugin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, call := range t.split(texts) {
+		bytes := len(query) * len(call)
+		for _, text := range call {
+			bytes += len(text)
+		}
+		limit := t.opts.CallTimeout(len(call), bytes)
+		callCtx, cancel := context.WithTimeout(ctx, limit)
+		resp, err := p.Client().Rerank(callCtx, &pluginpb.RerankRequest{Model: t.about.Model, Query: query, Texts: call},
+			grpc.MaxCallRecvMsgSize(pluginpb.MaxMessageBytes))
+		if err != nil {
+			err = t.explain(callCtx, err, "a call for the scores of "+size(len(call), bytes), limit)
+		}
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		scores, err := p.ReadScores(resp, call)
+		if err != nil {
+			return nil, &callError{
+				what: fmt.Sprintf("a call for the scores of %s was answered by what the sidecar must refuse: %s",
+					size(len(call), bytes), err),
+				advice: "give one finite number for each text, in order, packed as little-endian float32",
+			}
+		}
+		all = append(all, scores...)
+	}
+	return all, nil
+}
+
+func checkRerank(ctx context.Context, t *tester) (finding, error) {
+	if !t.about.Reranks {
+		return refusesToRerank(ctx, t)
+	}
+	texts := slices.Concat(usualTexts, nothing)
+	for _, s := range strange {
+		texts = append(texts, canary+" "+s.text+" "+canary)
+	}
+	scores, err := t.scores(ctx, texts)
+	if err != nil {
+		return finding{}, err
+	}
+	backwards := slices.Clone(texts)
+	slices.Reverse(backwards)
+	again, err := t.scores(ctx, backwards)
+	if err != nil {
+		return finding{}, err
+	}
+	slices.Reverse(again)
+	for i := range texts {
+		if !sameScore(scores[i], again[i]) {
+			return fail("undo whatever sorting is done: scores are told in the order of the texts",
+				"text %d of %d has the score %g, and %g when the call is made in the opposite order", i+1, len(texts), scores[i],
+				again[i]), nil
+		}
+	}
+	for i := range usualTexts {
+		alone, err := t.scores(ctx, texts[i:i+1])
+		if err != nil {
+			return finding{}, err
+		}
+		if !sameScore(scores[i], alone[0]) {
+			return fail("a score depends on the query and the text alone: mask what pads shorter ones",
+				"text %d has the score %g, and %g when it is alone in its call", i+1, scores[i], alone[0]), nil
+		}
+	}
+	if _, err := t.scores(ctx, []string{long(t.bytes(segment))}); err != nil {
+		return finding{}, fmt.Errorf("a long text: %w", err)
+	}
+	return t.refusesOthers(ctx, len(texts))
+}
+
+// refusesOthers: a model that does not exist, and vectors of a reranker.
+func (t *tester) refusesOthers(ctx context.Context, scored int) (finding, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(1, len(usualTexts[0])))
+	defer cancel()
+	_, err := t.run.Client().Rerank(ctx, &pluginpb.RerankRequest{
+		Model: "no-such-" + t.about.Model, Query: "q", Texts: usualTexts[:1],
+	})
+	if code := status.Code(err); code != codes.NotFound && code != codes.FailedPrecondition {
+		return fail("refuse a model that Describe does not name with NOT_FOUND", "a model that does not exist: %s", code), nil
+	}
+	_, err = t.run.Client().Embed(ctx, &pluginpb.EmbedRequest{
+		Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: usualTexts[:1],
+	})
+	if code := status.Code(err); code != codes.Unimplemented && code != codes.FailedPrecondition {
+		return fail("a reranker makes no vectors: answer Embed with UNIMPLEMENTED", "asked for a vector, it answers %s", code), nil
+	}
+	return pass("%d texts, the same in the opposite order and alone", scored), nil
+}
+
+// refusesToRerank: an older host, or a mistaken one, must not get numbers that mean nothing.
+func refusesToRerank(ctx context.Context, t *tester) (finding, error) {
+	p, err := t.plugin(ctx)
+	if err != nil {
+		return finding{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(1, len(usualTexts[0]))+time.Second)
+	defer cancel()
+	_, err = p.Client().Rerank(ctx, &pluginpb.RerankRequest{Model: t.about.Model, Query: "q", Texts: usualTexts[:1]})
+	t.said.heard("the refusal to rerank", status.Convert(err).Message())
+	switch code := status.Code(err); code {
+	case codes.Unimplemented, codes.FailedPrecondition:
+		return pass("no reranker: it is refused with %s", code), nil
+	default:
+		return fail("answer Rerank of a model that is no reranker with UNIMPLEMENTED", "a model that is no reranker answers %s",
+			code), nil
+	}
+}
+
+// sameScore: texts beside one may move the last digits.
+func sameScore(a, b float32) bool {
+	const near = 1e-3
+	return max(a-b, b-a) <= near*max(1, max(a, -a))
+}

@@ -1,0 +1,141 @@
+package dialect
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// The dialects that rerank: a query and texts in, scores out. Answers come best first, so each score has the index of
+// its text, and nothing is believed of one without.
+
+// cohereRerank is Cohere's POST /v2/rerank.
+var cohereRerank = Dialect{
+	Name: "cohere-rerank", URL: "https://api.cohere.com", Path: "/v2/rerank",
+	Limits:  Limits{Texts: 1000, Tokens: 1 << 22, Bytes: 8 << 20},
+	Reranks: true, Keyed: true, Cuts: []Truncate{CutEnd},
+	body: func(r Request) any { return cohereRerankRequest{Model: r.Model, Query: r.Asked, Documents: r.Texts} },
+	decode: func(body []byte) (Answer, error) {
+		var a struct {
+			Results []scored `json:"results"`
+		}
+		err := read(body, &a)
+		return ranked(a.Results, 0, err)
+	},
+}
+
+type cohereRerankRequest struct {
+	Model     string   `json:"model"`
+	Query     string   `json:"query"`
+	Documents []string `json:"documents"`
+}
+
+// jinaRerank is POST /v1/rerank as Jina, vLLM, llama.cpp, LocalAI and others serve it.
+var jinaRerank = Dialect{
+	Name: "jina-rerank", URL: "https://api.jina.ai/v1", Path: "/rerank",
+	Limits:  Limits{Texts: 1000, Tokens: 1 << 22, Bytes: 8 << 20},
+	Reranks: true, Cuts: []Truncate{CutEnd},
+	body: func(r Request) any { return jinaRerankRequest{cohereRerankRequest{r.Model, r.Asked, r.Texts}, false} },
+	decode: func(body []byte) (Answer, error) {
+		var a struct {
+			Results []scored `json:"results"`
+			Usage   struct {
+				Total count `json:"total_tokens"`
+			} `json:"usage"`
+		}
+		err := read(body, &a)
+		return ranked(a.Results, a.Usage.Total, err)
+	},
+}
+
+type jinaRerankRequest struct {
+	cohereRerankRequest
+
+	Return bool `json:"return_documents"`
+}
+
+// voyageRerank is Voyage AI's POST /v1/rerank.
+var voyageRerank = Dialect{
+	Name: "voyage-rerank", URL: "https://api.voyageai.com/v1", Path: "/rerank",
+	Limits:  Limits{Texts: 1000, Tokens: 100_000, Bytes: 8 << 20}, // the least of its models' limits
+	Reranks: true, Keyed: true, Cuts: []Truncate{CutEnd},
+	body: func(r Request) any {
+		return voyageRerankRequest{cohereRerankRequest{r.Model, r.Asked, r.Texts}, false, r.Truncate != CutNever}
+	},
+	decode: func(body []byte) (Answer, error) {
+		var a struct {
+			Data  []scored `json:"data"`
+			Usage struct {
+				Total count `json:"total_tokens"`
+			} `json:"usage"`
+		}
+		err := read(body, &a)
+		return ranked(a.Data, a.Usage.Total, err)
+	},
+}
+
+type voyageRerankRequest struct {
+	cohereRerankRequest
+
+	Return     bool `json:"return_documents"`
+	Truncation bool `json:"truncation"`
+}
+
+// teiRerank is POST /rerank of Hugging Face's Text Embeddings Inference.
+var teiRerank = Dialect{
+	Name: "tei-rerank", Path: "/rerank", InfoPath: "/info",
+	Limits:  Limits{Texts: 32, Tokens: 100_000, Bytes: 1 << 20},
+	Reranks: true, Cuts: []Truncate{CutEnd, CutStart},
+	body: func(r Request) any {
+		b := teiRerankRequest{Query: r.Asked, Texts: r.Texts, Truncate: r.Truncate != CutNever, Direction: "Right"}
+		if r.Truncate == CutStart {
+			b.Direction = "Left"
+		}
+		return b
+	},
+	decode: func(body []byte) (Answer, error) {
+		var a []scored
+		err := read(body, &a)
+		return ranked(a, 0, err)
+	},
+}
+
+type teiRerankRequest struct {
+	Query     string   `json:"query"`
+	Texts     []string `json:"texts"`
+	Raw       bool     `json:"raw_scores"`
+	Return    bool     `json:"return_text"`
+	Truncate  bool     `json:"truncate"`
+	Direction string   `json:"truncation_direction"`
+}
+
+// scored is a score with the place of its text in the request.
+type scored struct {
+	Index     *place   `json:"index"`
+	Relevance *float64 `json:"relevance_score"`
+	Score     *float64 `json:"score"` // what TEI calls it
+}
+
+// ranked puts scores in the order of the texts.
+func ranked(list []scored, tokens count, err error) (Answer, error) {
+	if err != nil {
+		return Answer{}, err
+	}
+	scores := make([]Vector, len(list))
+	for _, one := range list {
+		score := one.Relevance
+		if score == nil {
+			score = one.Score
+		}
+		switch {
+		case one.Index == nil:
+			return Answer{}, errors.New("a score has no index")
+		case score == nil || math.IsInf(*score, 0):
+			return Answer{}, errors.New("an index has no score")
+		case *one.Index < 0 || int(*one.Index) >= len(list) || scores[*one.Index] != nil:
+			return Answer{}, fmt.Errorf("the indexes are not those of %d texts, each once", len(list))
+		}
+		scores[*one.Index] = Vector{float32(*score)}
+	}
+	return Answer{Vectors: scores, Tokens: int(tokens)}, nil
+}
