@@ -11,7 +11,9 @@ import (
 func TestRanked_IsThePageOfTheScoresOrder(t *testing.T) {
 	t.Parallel()
 	hits := []Hit{
-		{Key: "a", Text: "1"}, {Key: "b", Text: strings.Repeat("é", 300)}, {Key: "c", Text: "3"},
+		{Key: "a", Text: "1"},
+		{Key: "b", Text: strings.Repeat("é", 300)},
+		{Key: "c", Text: "3"},
 		{Key: "d", Text: "4", Chunk: &Chunk{}},
 	}
 	score := func(_ context.Context, query string, texts []string) ([]float32, error) {

@@ -46,7 +46,7 @@ const (
 )
 
 // Held is no state: a limit of rows or tokens a second holds the pipeline back. The reason of its state says so.
-const Held Code = "held"
+const Held = "held"
 
 // Word is a state as a person reads it.
 func (c Code) Word() string { return strings.ReplaceAll(string(c), "_", " ") }
