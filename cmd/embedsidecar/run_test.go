@@ -40,7 +40,7 @@ func TestStory_FromNothingToSearchAndBack(t *testing.T) {
 	got := decoded[map[string][]map[string]any](t, stdout)["pipelines"][0]
 	want := map[string]any{
 		"pipeline": "public.docs", "ok": true, "rows": 305.0, "wanted": 305.0, "covered": 305.0, "missing": 0.0, "stale": 0.0,
-		"orphans": 0.0, "skipped": 0.0,
+		"orphans": 0.0, "skipped": 0.0, "ignored": 0.0,
 		"refused": 0.0, "sampled": 305.0, "differ": 0.0, "examples": []any{},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

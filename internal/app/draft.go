@@ -100,7 +100,7 @@ func (n *Database) rehearse(ctx context.Context, r *run, d *draft, able []pipeli
 			Pool: r.p.owner(), Specs: able, Descriptions: d.described, NoChange: r.o.NoChange, Starting: true, DryRun: true,
 			Held: n.holders(ctx, r.p.work, true),
 		})
-		if err == nil {
+		if err == nil && done.Refused != nil {
 			err = done.Refused
 		}
 		sick := refusal.Culprits(err)

@@ -121,7 +121,7 @@ func TestP9_FramesOfStrangersAreReadPast(t *testing.T) {
 	keepalive := framed(copyData, []byte("k................."))
 	ours := [][]byte{
 		logical(false, walmsg.Wait, 0), keepalive, logical(false, walmsg.Ask, question),
-		logical(false, walmsg.Ask, question+walmsg.LongestQuestion),
+		logical(false, walmsg.Ask, question+walmsg.LongestTexts),
 		keepalive, framed('T', make([]byte, 1<<20)), framed(copyData, nil), changed('I', [][]byte{value('t', "1")}),
 	}
 	strange := [][]byte{
@@ -129,7 +129,7 @@ func TestP9_FramesOfStrangersAreReadPast(t *testing.T) {
 		logical(true, strings.Repeat("x", 300), 7), logical(false, walmsg.Ask+"s", question), logical(false, walmsg.Wait[1:], 0),
 		logical(true, "embedsidecar", 9), logical(false, "embedsidecar", 0), logical(true, "embedsidecar", 64<<20+1),
 		logical(true, walmsg.Wait, 0), logical(false, walmsg.Wait, 1), logical(true, walmsg.Ask, question),
-		logical(false, walmsg.Ask, question-1), logical(false, walmsg.Ask, question+walmsg.LongestQuestion+1),
+		logical(false, walmsg.Ask, question-1), logical(false, walmsg.Ask, question+walmsg.LongestTexts+1),
 		streamed([]byte{message}),
 	}
 	comes(t, bytes.Join(slices.Concat(ours, strange, ours[:1], strange[:2], ours[1:2]), nil),

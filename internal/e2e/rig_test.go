@@ -128,9 +128,10 @@ func (r *rig) config(specs []pipeline.Spec) string {
 		for i, c := range s.Columns {
 			columns[i] = quote(c)
 		}
-		entry["columns"] = columns
 		if s.Text != "" {
 			entry["text"] = s.Text
+		} else {
+			entry["columns"] = columns
 		}
 		if s.Filter != "" {
 			entry["where"] = s.Filter

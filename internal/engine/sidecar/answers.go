@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
@@ -132,15 +133,20 @@ func (s *Sidecar) vectorsOf(ctx context.Context, id int32, texts []string) (vect
 	return vectors, problems
 }
 
+// newLimit is for how long questions about a pipeline wait that is not known yet: who has just set it up asks at once.
+const newLimit = 4 * time.Second
+
 // answerable returns the pipeline of a number, if questions about it can be answered here.
-func (s *Sidecar) answerable(id int32) (p pipeline.Pipeline, err error) {
-	for _, state := range s.States() {
-		if state.Pipeline.ID == id {
-			p = state.Pipeline
-		}
+func (s *Sidecar) answerable(ctx context.Context, id int32) (p pipeline.Pipeline, err error) {
+	p, known := s.known(id)
+	if !known {
+		s.Reload()
+	}
+	for began := time.Now(); !known && time.Since(began) < newLimit && sleep.For(ctx, 50*time.Millisecond); {
+		p, known = s.known(id)
 	}
 	switch {
-	case p.ID != id:
+	case !known:
 		err = errors.New("the sidecar that streams does not know the pipeline yet")
 	case s.o.NoWork:
 		err = errors.New("the sidecar that streams embeds nothing (run --role stream): one that does both can answer")
@@ -148,10 +154,20 @@ func (s *Sidecar) answerable(id int32) (p pipeline.Pipeline, err error) {
 	return p, err
 }
 
+// known returns the pipeline of a number as the sidecar has it.
+func (s *Sidecar) known(id int32) (p pipeline.Pipeline, is bool) {
+	for _, state := range s.States() {
+		if state.Pipeline.ID == id {
+			return state.Pipeline, true
+		}
+	}
+	return p, false
+}
+
 func (s *Sidecar) embedQueries(ctx context.Context, id int32, texts []string) (p pipeline.Pipeline,
 	results []embed.Result, err error,
 ) {
-	if p, err = s.answerable(id); err != nil {
+	if p, err = s.answerable(ctx, id); err != nil {
 		return p, nil, err
 	}
 	service, err := s.serviceFor(ctx, p)
@@ -196,7 +212,7 @@ func (s *Sidecar) score(ctx context.Context, qs *questions, id int32, questions 
 
 // scoresOf has texts scored by the reranker of a pipeline.
 func (s *Sidecar) scoresOf(ctx context.Context, id int32, query string, texts []string) ([]float32, error) {
-	p, err := s.answerable(id)
+	p, err := s.answerable(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -363,6 +363,24 @@ func TestSQL_QuestionsAreAnsweredTogetherAndOnce(t *testing.T) {
 	}
 }
 
+// Who has just set a pipeline up may ask at once.
+func TestSQL_APipelineThatIsNewIsAskedAtOnce(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	db.MustExec(notes)
+	first, second := intoTable("docs", "body"), intoTable("notes", "body")
+	r := newRig(t, db, first)
+	r.options = func(o *sidecar.Options) { o.Heartbeat = time.Hour } // it looks for none by itself
+	r.start()
+	r.settle()
+	r.again(first, second)
+	s := newSearcher(t, db, 18, "notes", "notes_embedding")
+	if _, err := s.query(`SELECT embedsidecar.embed('a text', 'notes', '1 min')`); err != nil {
+		t.Error(err)
+	}
+}
+
 // forge sends what a stranger may send, who has no right to anything of ours.
 func forge(t *testing.T, db *testenv.Database) {
 	t.Helper()
