@@ -99,6 +99,11 @@ func sparse(o conformance.Options) conformance.Options {
 	return o
 }
 
+func reranking(o conformance.Options) conformance.Options {
+	o.Env["EMBEDSIDECAR_PLUGIN_RERANKS"] = "true"
+	return o
+}
+
 // waitedFor is for plugins that are found out by how long they take.
 func waitedFor(o conformance.Options) conformance.Options {
 	o.Patience = 1
@@ -141,6 +146,7 @@ func condemnedPlugins(t *testing.T) []condemned {
 		{"order", "wrong count", faults("wrong-count-every=2"), conformance.Fail, "must refuse"},
 		{"order", "sparse and in no order", sparse(faults("unsorted")), conformance.Fail, "must refuse"},
 		{"order", "sparse and backwards", sparse(faults("permute-every=1")), conformance.Fail, "belong to other texts"},
+		{"rerank", "in another order", reranking(faults("permute-every=1")), conformance.Fail, "in the opposite order"},
 		{"determinism", "noise", faults("noise"), conformance.Fail, "described as deterministic"},
 		{"batch-invariance", "noise", faults("batch-noise"), conformance.Fail, "alone and beside longer texts"},
 		{"kinds", "queries differ", faults("query-differs"), conformance.Fail, "described as symmetric"},

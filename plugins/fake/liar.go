@@ -49,3 +49,13 @@ func (l *liar) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (*pluginpb
 	}
 	return resp, nil
 }
+
+// Rerank implements pluginpb.EmbedderServer.
+func (l *liar) Rerank(ctx context.Context, req *pluginpb.RerankRequest) (*pluginpb.RerankResponse, error) {
+	resp, err := l.EmbedderServer.Rerank(ctx, req)
+	if every := l.embedder.faults.permute; err == nil && every > 0 && l.embedder.number.Add(1)%every == 0 {
+		const one = 4 // bytes of a score
+		resp.Scores = append(resp.Scores[one:], resp.Scores[:one]...)
+	}
+	return resp, err
+}

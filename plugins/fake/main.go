@@ -61,7 +61,7 @@ type embedder struct {
 }
 
 func newEmbedder(getenv func(string) string) (*embedder, error) {
-	e, widest := &embedder{dims: vector.DefaultDims}, pluginpb.MaxDims
+	e, widest, wanted := &embedder{dims: vector.DefaultDims}, pluginpb.MaxDims, getenv("EMBEDSIDECAR_PLUGIN_FAULTS")
 	switch sparse := getenv("EMBEDSIDECAR_PLUGIN_SPARSE"); sparse {
 	case "", "false":
 	case "true":
@@ -71,7 +71,7 @@ func newEmbedder(getenv func(string) string) (*embedder, error) {
 	}
 	if getenv("EMBEDSIDECAR_PLUGIN_RERANKS") == "true" {
 		e.reranks, e.dims = true, 1
-		getenv = func(string) string { return "" } // it has no width, and no faults
+		getenv = func(string) string { return "" } // it has no width, and its calls are not of vectors
 	}
 	for _, v := range []struct {
 		key      string
@@ -101,7 +101,7 @@ func newEmbedder(getenv func(string) string) (*embedder, error) {
 		e.dims = n
 	}
 	var err error
-	if e.faults, err = parseFaults(getenv("EMBEDSIDECAR_PLUGIN_FAULTS")); err != nil {
+	if e.faults, err = parseFaults(wanted); err != nil {
 		return nil, fmt.Errorf("EMBEDSIDECAR_PLUGIN_FAULTS: %w", err)
 	}
 	if path := getenv("EMBEDSIDECAR_PLUGIN_CALLS"); path != "" {

@@ -187,5 +187,5 @@ func TestOpen_ATokenBeyondTheTable(t *testing.T) {
 func TestOpen_SaysWhatLogitsAre(t *testing.T) {
 	graph := tinyWith(func(m *onnxtest.Tiny) { m.Pooled, m.Output = true, "logits" })
 	_, err := openTiny(t, map[string]string{"model.onnx": graph})
-	wantError(t, err, "what a reranker or a classifier gives")
+	wantError(t, err, "what a classifier gives")
 }
