@@ -26,7 +26,9 @@ func TestSQL_Searcher(t *testing.T) {
 		searcher := newPerson(t, f.db, f.db.SearcherRole())
 		for _, sql := range []string{
 			`SELECT * FROM embedsidecar.answer`, `SELECT * FROM embedsidecar.status`, `SELECT secret FROM embedsidecar.installation`,
-			`SELECT embedsidecar.sign('x', 'x')`, `SELECT embedsidecar.put('x', '1 s')`, `SELECT * FROM embedsidecar.question('x', 'docs', 'x', '1 s')`,
+			`SELECT embedsidecar.sign('x', 'x')`, `SELECT embedsidecar.put('x', '1 s', false)`,
+			`SELECT embedsidecar.answered('x', 'slot', 'x', 'x', '1 s', true)`, `SELECT * FROM embedsidecar.texts_question('x', 'docs', 'x', '{x}', '1 s')`,
+			`SELECT * FROM embedsidecar.question('x', 'docs', 'x', '1 s')`,
 			`SELECT embedsidecar.answer_of('x', 'x', now())`, `SELECT embedsidecar.nobody_answers('x', 'slot', NULL)`,
 		} {
 			searcher.refused(sql, "42501")
