@@ -78,20 +78,19 @@ func TestProperty_MeasuresSumUpToTheCounters(t *testing.T) {
 	}
 	all.Wait()
 	r.settle()
-	want := map[int32]*sums{0: {}}
-	var direct int64
-	for _, s := range []*sidecar.Sidecar{first, second} {
-		direct += s.Stream().Direct.Load()
-		for _, state := range s.States() {
-			if want[state.Pipeline.ID] == nil {
-				want[state.Pipeline.ID] = &sums{}
-			}
-			want[0].add(state.Worker)
-			want[state.Pipeline.ID].add(state.Worker)
-		}
-	}
+	states := append(first.States(), second.States()...)
+	direct := first.Stream().Direct.Load() + second.Stream().Direct.Load()
 	stopSecond()
 	stopFirst()
+	want := map[int32]*sums{0: {}} // only now: a batch is counted after it is committed
+	for i := range states {
+		id := states[i].Pipeline.ID
+		if want[id] == nil {
+			want[id] = &sums{}
+		}
+		want[0].add(states[i].Worker)
+		want[id].add(states[i].Worker)
+	}
 	if made := r.count(`SELECT count(*) FROM embedsidecar.history`); made < 2000 || direct < 50 {
 		t.Fatalf("%d looks by way of the queue, %d changes at once: too few to tell anything", made, direct)
 	}
