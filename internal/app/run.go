@@ -184,7 +184,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		Repair:     func(ctx context.Context) error { return publish.Republish(ctx, p.stream, c.Slot.Name) },
 		Embedder:   n.observer.Embedder,
 		Service:    n.shared.service(),
-		Reranker:   func(name string) string { return c.SearchOf(name).Rerank },
+		Reranker:   func(name string) string { return n.config().SearchOf(name).Rerank },
 		Budget:     n.budget,
 		Limit:      cmp.Or(n.limit, limitOf(c)),
 		Log:        n.o.Log,

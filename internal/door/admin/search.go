@@ -32,7 +32,8 @@ func (s *Service) Searches() bool { return s.o.Embed != nil }
 
 // Reranks reports whether the configuration names a reranker.
 func (s *Service) Reranks() bool {
-	return s.o.Score != nil && s.o.Config != nil && len(s.o.Config.Rerankers(nil)) > 0
+	c := s.config()
+	return s.o.Score != nil && c != nil && len(c.Rerankers(nil)) > 0
 }
 
 // access is what may be seen of a pipeline through the connections of the program, by whatever door.

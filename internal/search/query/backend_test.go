@@ -1,13 +1,16 @@
 package query
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
 // TestTokens_OfAPipelineAskItsModelsAlone: the model of another may be a paid one.
@@ -38,5 +41,30 @@ func TestTokens_OfAPipelineAskItsModelsAlone(t *testing.T) {
 		if _, err := a.Known(t.Context(), []string{"docs"}, name); !errors.Is(err, ErrUnknown) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// A configuration that is taken over says which reranker there is, not the one of the start.
+func TestScore_ByTheConfigurationInForce(t *testing.T) {
+	t.Parallel()
+	asked := errors.New("asked for it")
+	var model string
+	b := New(Options{Config: &config.Config{}, Embedder: func(_ context.Context, p *pipeline.Pipeline) (embed.Embedder,
+		error,
+	) {
+		model = p.Model
+		return nil, asked
+	}})
+	p := &pipeline.Pipeline{Spec: pipeline.Spec{Name: "docs"}}
+	var none *search.BadRequestError
+	if _, err := b.Score(t.Context(), p, "q", []string{"a"}); !errors.As(err, &none) {
+		t.Errorf("without a reranker: %v", err)
+	}
+	b.Use(&config.Config{Rerank: "judge"})
+	if _, err := b.Score(t.Context(), p, "q", []string{"a"}); !errors.Is(err, asked) || model != "judge" {
+		t.Errorf("with one: %v, model %q", err, model)
+	}
+	if _, err := b.ScoreBy(t.Context(), nil, "", "q", []string{"a"}); !errors.Is(err, asked) {
+		t.Errorf("by its being the only one: %v", err)
 	}
 }

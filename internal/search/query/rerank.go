@@ -17,7 +17,7 @@ import (
 
 // Score has texts scored by the reranker that the configuration names for a pipeline.
 func (b *Backend) Score(ctx context.Context, p *pipeline.Pipeline, query string, texts []string) ([]float32, error) {
-	name := b.o.Config.SearchOf(p.Name).Rerank
+	name := b.config().SearchOf(p.Name).Rerank
 	if name == "" {
 		return nil, noReranker(p.Name)
 	}
@@ -26,7 +26,7 @@ func (b *Backend) Score(ctx context.Context, p *pipeline.Pipeline, query string,
 
 // ScoreBy has texts scored by one of the rerankers of some pipelines, or of all: by its name, or by the first.
 func (b *Backend) ScoreBy(ctx context.Context, only []string, name, query string, texts []string) ([]float32, error) {
-	known := b.o.Config.Rerankers(only)
+	known := b.config().Rerankers(only)
 	switch {
 	case name == "" && len(known) == 0:
 		return nil, &search.BadRequestError{
