@@ -17,7 +17,7 @@ type Reranker interface {
 // ErrNoReranker means that a model gives no scores.
 var ErrNoReranker = errors.New("the model is no reranker: it makes vectors, and no scores")
 
-// Rerank scores texts for somebody who waits: ahead of bulk work, in portions, so that others who ask get their turn
+// Rerank scores texts for someone who waits: ahead of bulk work, in portions, so that others who ask get their turn
 // between them. A text without anything but white space is not sent, and has the score of the worst that was.
 func (s *Service) Rerank(ctx context.Context, query string, texts []string) ([]float32, error) {
 	reranker, ok := s.embedder.(Reranker)

@@ -209,7 +209,7 @@ func TestQuickstart_SuggestsWhereMostTextIs(t *testing.T) {
 	}
 }
 
-// TestQuickstart_TextsThatAreLongerThanTheModelReads are counted, and become chunks unless somebody says no.
+// TestQuickstart_TextsThatAreLongerThanTheModelReads are counted, and become chunks unless someone says no.
 func TestQuickstart_TextsThatAreLongerThanTheModelReads(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 10)
@@ -220,7 +220,7 @@ func TestQuickstart_TextsThatAreLongerThanTheModelReads(t *testing.T) {
 	_, stderr = s.typing(0, "", "quickstart", "docs", "--dry-run", "--chunks", "no")
 	s.has(stderr, "10 of 10 texts are longer than the model reads (8 tokens)", "10 of the texts cut at 8 tokens")
 	if strings.Contains(stderr, `"chunk_text"`) {
-		t.Errorf("chunks, though somebody said no:\n%s", stderr)
+		t.Errorf("chunks, though someone said no:\n%s", stderr)
 	}
 	s.typing(2, "", "quickstart", "docs", "--dry-run", "--chunks", "perhaps")
 	file := filepath.Join(t.TempDir(), "embedsidecar.yaml")

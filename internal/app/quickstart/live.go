@@ -77,8 +77,8 @@ type following struct {
 	q        *quickstart
 	pipeline int32
 	began    time.Time
-	clock    report.Countdown // of whoever waits
-	asking   atomic.Bool      // somebody types: no line of a terminal is drawn again
+	clock    report.Countdown // of the wait
+	asking   atomic.Bool      // someone types: no line of a terminal is drawn again
 	done     chan error       // of the wait, once; nil: it was received
 }
 
@@ -136,7 +136,7 @@ func (f *following) first(ctx context.Context) error {
 	}
 }
 
-// over tells that the wait has ended. Rows that cannot be embedded keep nobody from searching the others.
+// over tells that the wait has ended. The others can be searched even if some rows cannot be embedded.
 func (f *following) over(ctx context.Context, err error) error {
 	f.done = nil
 	switch {

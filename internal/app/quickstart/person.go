@@ -51,7 +51,7 @@ func (p *Person) Agree(ctx context.Context, question string) (bool, error) {
 	}
 }
 
-// Ask asks what is yes by default, of somebody who can answer.
+// Ask asks what is yes by default, of someone who can answer.
 func (p *Person) Ask(ctx context.Context, question string) (bool, error) {
 	if p.Yes || !p.Answers {
 		return true, nil

@@ -17,7 +17,7 @@ type Rates struct{ Rows, Tokens float64 }
 type Limit struct {
 	mu                       sync.Mutex
 	buckets                  [4]bucket
-	rowsCounted, tokensCount float64 // of late: they tell how many tokens a row is likely to take
+	rowsCounted, tokensCount float64 // recently: they tell how many tokens a row is likely to take
 }
 
 // The buckets, in the order in which they are said to hold work back.
@@ -182,7 +182,7 @@ func (l *Limit) spend(bulk bool, rows, tokens float64) {
 	}
 }
 
-// tokensOfRow is what a row has taken of late. Nothing is known before the first rows: they are taken for long ones.
+// tokensOfRow is what a row has taken recently. Nothing is known before the first rows: they are taken for long ones.
 func (l *Limit) tokensOfRow() float64 {
 	const usual, lately = 256, 1000
 	if l.rowsCounted > lately {

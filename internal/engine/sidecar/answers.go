@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -235,15 +235,8 @@ func (s *Sidecar) scoresOf(ctx context.Context, id int32, query string, texts []
 }
 
 // arrayText writes numbers as an array of the server's.
-func arrayText(numbers []float32) string {
-	text := []byte{'{'}
-	for i, x := range numbers {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = strconv.AppendFloat(text, float64(x), 'g', -1, 32)
-	}
-	return string(append(text, '}'))
+func arrayText[T int32 | float32](numbers []T) string {
+	return "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ","), "[]") + "}"
 }
 
 // tell stores answers where those who asked look for them.

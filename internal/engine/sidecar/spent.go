@@ -2,9 +2,7 @@ package sidecar
 
 import (
 	"context"
-	"fmt"
 	"hash/fnv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -95,7 +93,7 @@ func (s *Sidecar) storeSpent(ctx context.Context, todo map[int32]spent) error {
 		reused, unchanged, cut = append(reused, n.reused), append(unchanged, n.unchanged), append(cut, n.cut)
 		rowsEmbedded, rowsReused = append(rowsEmbedded, n.rowsEmbedded), append(rowsReused, n.rowsReused)
 		rowsFailed, prices = append(rowsFailed, n.rowsFailed), append(prices, n.price)
-		fresh = append(fresh, "{"+strings.Trim(strings.ReplaceAll(fmt.Sprint(n.fresh.List()), " ", ","), "[]")+"}")
+		fresh = append(fresh, arrayText(n.fresh.List()))
 	}
 	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("add_spent"), pgx.StrictNamedArgs{
 		"pipeline_ids": ids, "tokens": tokens, "embedded": texts, "reused": reused, "unchanged": unchanged, "cut": cut,

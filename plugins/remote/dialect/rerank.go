@@ -14,14 +14,8 @@ var cohereRerank = Dialect{
 	Name: "cohere-rerank", URL: "https://api.cohere.com", Path: "/v2/rerank",
 	Limits:  Limits{Texts: 1000, Tokens: 1 << 22, Bytes: 8 << 20},
 	Reranks: true, Keyed: true, Cuts: []Truncate{CutEnd},
-	body: func(r Request) any { return cohereRerankRequest{Model: r.Model, Query: r.Asked, Documents: r.Texts} },
-	decode: func(body []byte) (Answer, error) {
-		var a struct {
-			Results []scored `json:"results"`
-		}
-		err := read(body, &a)
-		return ranked(a.Results, 0, err)
-	},
+	body:   func(r Request) any { return cohereRerankRequest{Model: r.Model, Query: r.Asked, Documents: r.Texts} },
+	decode: rankedResults,
 }
 
 type cohereRerankRequest struct {
@@ -35,17 +29,8 @@ var jinaRerank = Dialect{
 	Name: "jina-rerank", URL: "https://api.jina.ai/v1", Path: "/rerank",
 	Limits:  Limits{Texts: 1000, Tokens: 1 << 22, Bytes: 8 << 20},
 	Reranks: true, Cuts: []Truncate{CutEnd},
-	body: func(r Request) any { return jinaRerankRequest{cohereRerankRequest{r.Model, r.Asked, r.Texts}, false} },
-	decode: func(body []byte) (Answer, error) {
-		var a struct {
-			Results []scored `json:"results"`
-			Usage   struct {
-				Total count `json:"total_tokens"`
-			} `json:"usage"`
-		}
-		err := read(body, &a)
-		return ranked(a.Results, a.Usage.Total, err)
-	},
+	body:   func(r Request) any { return jinaRerankRequest{cohereRerankRequest{r.Model, r.Asked, r.Texts}, false} },
+	decode: rankedResults,
 }
 
 type jinaRerankRequest struct {
@@ -114,6 +99,18 @@ type scored struct {
 	Index     *place   `json:"index"`
 	Relevance *float64 `json:"relevance_score"`
 	Score     *float64 `json:"score"` // what TEI calls it
+}
+
+// rankedResults reads the answer of Cohere, and of those that took it over and count tokens.
+func rankedResults(body []byte) (Answer, error) {
+	var a struct {
+		Results []scored `json:"results"`
+		Usage   struct {
+			Total count `json:"total_tokens"`
+		} `json:"usage"`
+	}
+	err := read(body, &a)
+	return ranked(a.Results, a.Usage.Total, err)
 }
 
 // ranked puts scores in the order of the texts.
