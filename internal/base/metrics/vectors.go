@@ -29,7 +29,7 @@ type vectors struct {
 	writes, sanitised, spent *prometheus.CounterVec
 
 	// work
-	coverage, scanRunning, scanExpected, scanSeen, index, state, workers, busy *prometheus.GaugeVec
+	coverage, budget, scanRunning, scanExpected, scanSeen, index, state, workers, busy *prometheus.GaugeVec
 
 	// self
 	panics *prometheus.CounterVec
@@ -103,7 +103,7 @@ func newVectors(r *prometheus.Registry) vectors {
 		oldest: f.gauge("queue_oldest_pending_age_seconds",
 			"For how long the oldest open task has waited; 0 when there is none.", "source", "pipeline"),
 		paused: f.gauge("queue_paused",
-			"1 while the pipeline is paused or outside of its hours, else 0.",
+			"1 while the pipeline is paused, outside of its hours or without a budget left, else 0.",
 			"source", "pipeline"),
 		finished: f.counter("tasks_finished_total", "Tasks that left the queue or became dead letters.", "source",
 			"pipeline", "outcome"),
@@ -128,6 +128,9 @@ func newVectors(r *prometheus.Registry) vectors {
 		scanSeen: f.gauge("backfill_rows_seen", "Rows it has looked at so far.", "source", "pipeline"),
 		coverage: f.gauge("coverage_ratio",
 			"Rows whose vector is known to be of their text now, divided by rows of the source table, 0 to 1; the latter may be an estimate.", "source", "pipeline"),
+		budget: f.gauge("budget_spent_ratio",
+			"What is spent of the budget of the pipeline or of its model that ends first, 0 to 1 and a little more.",
+			"source", "pipeline"),
 		index: f.gauge("vector_index_state",
 			"1 for the state of the index over the vectors, the worst where there are several, 0 for the others.", "source",
 			"pipeline", "state"),

@@ -73,7 +73,7 @@ func (s *Snapshot) Trouble() error {
 
 // asWished reports whether a pipeline does not work because somebody wants that.
 func asWished(code health.Code) bool {
-	return slices.Contains([]health.Code{health.Paused, health.OutsideHours, health.Disabled, health.Held}, code)
+	return slices.Contains([]health.Code{health.Paused, health.OutsideHours, health.BudgetSpent, health.Disabled, health.Held}, code)
 }
 
 // Ready returns what must be so before work may be sent here, and how the pipelines stand, which is told beside: one

@@ -43,6 +43,7 @@ type Pipeline struct {
 	Enabled       bool               `json:"enabled"`
 	Active        pipeline.Hours     `json:"active,omitempty"` // when it works; absent: always
 	Closed        bool               `json:"outside_hours"`
+	Budgets       []Budget           `json:"budgets,omitempty"` // what it may spend, and has spent; absent: no limit
 	Status        string             `json:"status"` // whether it fits its table, as was last found
 	Detail        string             `json:"detail,omitempty"`
 	Pending       int64              `json:"pending"`
