@@ -190,7 +190,7 @@ func TestFailpoints_AreAllUsed(t *testing.T) {
 		atOnce:             true,
 		"adopt/after-page": true, // TestP1_AnAdoptionThatIsKilledGoesOn
 	}, map[string]bool{}
-	for _, place := range append(usualPlaces, directPlaces...) {
+	for _, place := range slices.Concat(usualPlaces, directPlaces, budgetPlaces) {
 		known[place.name] = true
 	}
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {

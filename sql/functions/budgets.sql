@@ -1,4 +1,4 @@
--- What pipelines and models may spend, and what they have spent. Docs: docs/budgets.md.
+-- What pipelines and models may spend, and what they have spent. Docs: docs/configuration.md, Budgets.
 
 CREATE OR REPLACE FUNCTION embedsidecar.zone_or_utc(zone text) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -160,4 +160,5 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION embedsidecar.settle_budget(bigint, bigint) IS
-    'After the call: counts what it took; NULL: that is not known, and about as much as was expected. A call that was counted as one of a killed sidecar stays so.';
+    'After the call: counts what it took; NULL: that is not known, and about as much as was expected. A call that was '
+    'counted as one of a killed sidecar stays so.';

@@ -35,8 +35,8 @@ CREATE TABLE embedsidecar.hold (
     price      double precision NOT NULL
 );
 COMMENT ON TABLE embedsidecar.hold IS
-    'Calls of embedders that budgets pay for and whose answer is not counted yet. What a killed sidecar leaves is counted '
-    'as the most that the call can have taken.';
+    'Calls of embedders that budgets pay for and whose answer is not counted yet. What a killed sidecar leaves is '
+    'counted as the most that the call can have taken.';
 COMMENT ON COLUMN embedsidecar.hold.model IS 'The model whose budget pays; NULL: it has none. pipeline likewise.';
 COMMENT ON COLUMN embedsidecar.hold.worker_id IS 'The sidecar; 0: another process.';
 COMMENT ON COLUMN embedsidecar.hold.likely IS 'About how many tokens the call takes.';

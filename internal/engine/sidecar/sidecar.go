@@ -462,5 +462,8 @@ func (s *Sidecar) tellAudit(ctx context.Context) error {
 	})
 }
 
+// Book is where calls of embedders are counted that budgets pay for.
+func (s *Sidecar) Book() *spend.Book { return s.book }
+
 // Queue returns the sidecar's queue.
 func (s *Sidecar) Queue() *queue.Queue { return s.queue }

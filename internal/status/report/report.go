@@ -44,7 +44,7 @@ type Pipeline struct {
 	Active        pipeline.Hours     `json:"active,omitempty"` // when it works; absent: always
 	Closed        bool               `json:"outside_hours"`
 	Budgets       []Budget           `json:"budgets,omitempty"` // what it may spend, and has spent; absent: no limit
-	Status        string             `json:"status"` // whether it fits its table, as was last found
+	Status        string             `json:"status"`            // whether it fits its table, as was last found
 	Detail        string             `json:"detail,omitempty"`
 	Pending       int64              `json:"pending"`
 	Running       int64              `json:"running"`
