@@ -34,3 +34,5 @@ ALTER TABLE embedsidecar.pipeline DROP COLUMN served, DROP COLUMN switches,
 ALTER TABLE embedsidecar.worker DROP COLUMN knows_generations;
 DROP TABLE IF EXISTS embedsidecar.configured CASCADE;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN origin CASCADE;
+DROP TABLE IF EXISTS embedsidecar.spending, embedsidecar.hold;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN IF EXISTS budget CASCADE, DROP COLUMN IF EXISTS model_budget CASCADE;
