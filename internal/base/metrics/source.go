@@ -19,7 +19,7 @@ var (
 	HintWords      = []string{"urgent", "low", "skip", "ignored"}
 	AskOutcomes    = []string{"answered", "failed", "refused", "expired", "forged"}
 	WriteOutcomes  = []string{"written", "locked", "stale"}
-	EmbedOutcomes  = []string{"ok", "empty", "failed"}
+	EmbedOutcomes  = []string{"ok", "empty", "failed", "scored"}
 	WorkerStates   = []string{"idle", "busy"}
 	PoolStates     = []string{"idle", "acquired", "constructing", "max"}
 	IndexStates    = []string{"ready", "none", "building", "invalid"}

@@ -152,15 +152,15 @@ func newVectors(r *prometheus.Registry) vectors {
 
 func newEmbedding(f *factory) embedding {
 	return embedding{
-		embeddings: f.counter("embeddings_total", "Texts sent to an embedder.", "model", "plugin", "outcome"),
+		embeddings: f.counter("embeddings_total", "Texts sent to an embedder or a reranker.", "model", "plugin", "outcome"),
 		tokens:     f.counter("embedding_tokens_total", "Tokens seen by the model.", "model"),
 		truncated:  f.counter("embedding_truncated_total", "Texts longer than the model takes, cut at the end.", "model"),
 		cacheHits: f.counter("embedding_cache_hits_total",
 			"Vectors reused because the same model had embedded the same text before.", "model"),
 		cacheMisses: f.counter("embedding_cache_misses_total", "Texts for which no vector could be reused.", "model"),
-		embedDuration: f.histogram("embedding_duration_seconds", "Time of a call to an embedder.", shortTimes, "model",
+		embedDuration: f.histogram("embedding_duration_seconds", "Time of a call to an embedder or a reranker.", shortTimes, "model",
 			"plugin"),
-		batchRows: f.histogram("embedding_batch_rows", "Texts in a call to an embedder.", batchSizes, "model"),
+		batchRows: f.histogram("embedding_batch_rows", "Texts in a call to an embedder or a reranker.", batchSizes, "model"),
 		pluginUp: f.gauge("plugin_up", "1 while the plugin's process runs and has described itself, else 0.", "plugin",
 			"version"),
 		circuitOpen: f.gauge("circuit_open", "1 while the plugin fails so often that nothing is sent to it, else 0.",

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
@@ -49,10 +51,12 @@ func TestSQL_RerankIsTheOrderOfTheScores(t *testing.T) {
 		db.MustExec(`CREATE TABLE beside (id int PRIMARY KEY, title text, body text, loud bool, embedding vector(8))`)
 		db.MustExec(`CREATE TABLE said (id int PRIMARY KEY, body text)`)
 		db.MustExec(`CREATE TABLE pieces (id int PRIMARY KEY, body text)`)
+		db.MustExec(`CREATE TABLE parts (id int PRIMARY KEY, body text)`)
+		parts := chunked("parts", pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 16})
 		pieces := chunked("pieces", pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 16})
 		said := intoTable("said", "body")
 		said.Columns, said.Text = nil, "upper(body) || (10 / (id - 999))::text -- by the row"
-		r := newRig(t, db, intoTable("docs", "body"), column("beside", "title", "body", "loud"), pieces, said)
+		r := newRig(t, db, intoTable("docs", "body"), column("beside", "title", "body", "loud"), pieces, said, parts)
 		r.options = func(o *sidecar.Options) {
 			o.Reranker = func(name string) string { return map[bool]string{true: "scores"}[name != "pieces"] }
 		}
@@ -63,9 +67,12 @@ func TestSQL_RerankIsTheOrderOfTheScores(t *testing.T) {
 		}
 		db.MustExec(`INSERT INTO beside SELECT i, 'title ' || i, 'body', i % 2 = 0 FROM generate_series(101, 130) AS i`)
 		db.MustExec(`INSERT INTO pieces VALUES (1, 'a text'), (2, 'another text')`)
+		db.MustExec(`INSERT INTO parts SELECT i, 'part ' || i || repeat(' of row ' || i, 30) || repeat(' tail ' || i * i, 9)
+			FROM generate_series(1, 9) AS i`)
 		r.settle()
 
-		tables := []string{"docs", "docs_embedding", "beside", "said", "said_embedding", "pieces", "pieces_embedding"}
+		tables := []string{"docs", "docs_embedding", "beside", "said", "said_embedding", "pieces", "pieces_embedding",
+			"parts", "parts_embedding"}
 		s := newSearcher(t, db, major, tables...)
 		find := func(name, query string, k, offset, rerank int) ([]string, error) {
 			if major < 17 {
@@ -89,6 +96,28 @@ func TestSQL_RerankIsTheOrderOfTheScores(t *testing.T) {
 			if got, err := find(name, "which one", 5, 7, 30); err != nil || !slices.Equal(got, want[7:12]) {
 				t.Errorf("%s, a page: %v, %v, want %v", name, got, err, want[7:12])
 			}
+		}
+		// Of chunks that are stored, the nearest one of each row is scored, and returned.
+		if major < 17 {
+			if _, err := s.conn.Exec(t.Context(), `CALL embedsidecar.ask('parts', 'which part', '1 min', rerank => 9)`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		chunk := map[string]string{}
+		rows, err := s.query(`SELECT row_key, chunk_text FROM embedsidecar.search('parts', 'which part', 9, '1 min')`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range rows {
+			key, text, _ := strings.Cut(row, " ")
+			chunk[key] = text
+		}
+		nearest := slices.SortedFunc(maps.Keys(chunk), func(a, b string) int {
+			return cmp.Compare(vector.Score("which part", chunk[b]), vector.Score("which part", chunk[a]))
+		})
+		got, err := s.query(`SELECT row_key FROM embedsidecar.search('parts', 'which part', 9, '1 min', rerank => 9)`)
+		if err != nil || len(chunk) != 9 || !slices.Equal(got, nearest) {
+			t.Errorf("of chunks: %v, %v, want %v", got, err, nearest)
 		}
 		// Without a reranker, and with numbers that make no sense.
 		if _, err := find("pieces", "a text", 2, 0, 2); err == nil {
