@@ -84,7 +84,7 @@ func TestBudget_SurvivesKillsAndRestarts(t *testing.T) {
 		if out := r.do(0, "status"); !strings.Contains(out, "is spent") || !strings.Contains(out, "goes on when the budget is raised") {
 			t.Errorf("status says\n%s", out)
 		}
-		if out := r.do(4, "wait", "--timeout", "60s"); !strings.Contains(out, "is spent") {
+		if out := r.do(4, "wait", "--caught-up", "--timeout", "60s"); !strings.Contains(out, "is spent") {
 			t.Errorf("wait says\n%s", out)
 		}
 		if now := r.sent(); now != sent {
