@@ -78,7 +78,8 @@ GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsi
     embedsidecar.row_facts, embedsidecar.tell, embedsidecar.drain_state, embedsidecar.is_open,
     embedsidecar.budgets, embedsidecar.has_budget, embedsidecar.affords, embedsidecar.hold_budget,
     embedsidecar.settle_budget,
-    embedsidecar.minute_of_week, embedsidecar.texts_cut, embedsidecar.note_reload, embedsidecar.note_setup,
+    embedsidecar.minute_of_week, embedsidecar.texts_cut, embedsidecar.search_costs, embedsidecar.note_reload,
+    embedsidecar.note_setup,
     embedsidecar.prune_audit, embedsidecar.tell_audit, embedsidecar.generation_states, embedsidecar.note_wish,
     embedsidecar.lives, embedsidecar.plan TO embedsidecar_run;
 
@@ -91,7 +92,8 @@ GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, 
 GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for,
     embedsidecar.how_far, embedsidecar.is_open, embedsidecar.budgets, embedsidecar.has_budget, embedsidecar.affords,
     embedsidecar.minute_of_week, embedsidecar.states,
-    embedsidecar.slot_states, embedsidecar.runs, embedsidecar.lives, embedsidecar.plan, embedsidecar.texts_cut
+    embedsidecar.slot_states, embedsidecar.runs, embedsidecar.lives, embedsidecar.plan, embedsidecar.texts_cut,
+    embedsidecar.search_costs
     TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.drain_state, embedsidecar.explain, embedsidecar.row_key,
     embedsidecar.view_sql, embedsidecar.generation_states, embedsidecar.current_model, embedsidecar.check_model

@@ -595,6 +595,15 @@ $$;
 COMMENT ON FUNCTION embedsidecar.states(bigint, jsonb, integer) IS
     'Where each pipeline stands: its state, why, what to do about it, and the figures. No table of yours is counted.';
 
+CREATE OR REPLACE FUNCTION embedsidecar.search_costs(pipeline_id integer, OUT tokens bigint,
+    OUT price double precision)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(sum(c.search_tokens), 0)::bigint, coalesce(sum(c.search_price), 0) FROM embedsidecar.spent AS c
+    WHERE c.pipeline_id = search_costs.pipeline_id
+$$;
+COMMENT ON FUNCTION embedsidecar.search_costs(integer) IS
+    'Tokens of the questions of a pipeline, and of the texts that rerankers scored for it, and their price.';
+
 CREATE OR REPLACE FUNCTION embedsidecar.texts_cut(pipeline_id integer) RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce((SELECT c.texts_cut FROM embedsidecar.spent AS c

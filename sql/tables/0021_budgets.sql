@@ -6,6 +6,14 @@ COMMENT ON COLUMN embedsidecar.pipeline.budget IS
 COMMENT ON COLUMN embedsidecar.pipeline.model_budget IS
     'What all pipelines with its model may spend together, in the same form. NULL: no limit.';
 
+ALTER TABLE embedsidecar.spent ADD COLUMN search_tokens bigint NOT NULL DEFAULT 0,
+    ADD COLUMN search_price double precision NOT NULL DEFAULT 0;
+COMMENT ON COLUMN embedsidecar.spent.search_tokens IS
+    'Tokens of searches: of questions, and of texts that rerankers scored, about. Those of rows are not among them.';
+COMMENT ON COLUMN embedsidecar.spent.search_price IS 'Of these, by the prices of the models then.';
+COMMENT ON COLUMN embedsidecar.measure.price IS
+    'Of the tokens of rows and searches, by the prices of the models then; 0: they have none.';
+
 CREATE TABLE embedsidecar.spending (
     kind         text             NOT NULL CHECK (kind IN ('model', 'pipeline')),
     name         text             NOT NULL,

@@ -230,7 +230,9 @@ func (s *Sidecar) scoresOf(ctx context.Context, id int32, query string, texts []
 	if err != nil {
 		return nil, fmt.Errorf("the reranker cannot be started: %w", err)
 	}
-	scores, err := service.Rerank(ctx, query, texts)
+	scores, err := s.book.Rerank(&p, model, query, texts, func() ([]float32, error) {
+		return service.Rerank(ctx, query, texts)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("the reranker gives no answer: %w", err)
 	}

@@ -58,9 +58,10 @@ func TestSQL_RerankIsTheOrderOfTheScores(t *testing.T) {
 		said.Columns, said.Text = nil, "upper(body) || (10 / (id - 999))::text -- by the row"
 		r := newRig(t, db, intoTable("docs", "body"), column("beside", "title", "body", "loud"), pieces, said, parts)
 		r.options = func(o *sidecar.Options) {
+			o.Price = func(p *pipeline.Pipeline) float64 { return map[string]float64{"counter": 1e6, "scores": 3e6}[p.Model] }
 			o.Reranker = func(name string) string { return map[bool]string{true: "scores"}[name != "pieces"] }
 		}
-		r.start()
+		_, stop := r.start()
 		for _, table := range []string{"docs", "said"} {
 			db.MustExec(`DELETE FROM ` + table)
 			db.MustExec(`INSERT INTO ` + table + ` (id, body) SELECT i, 'text ' || i FROM generate_series(101, 130) AS i`)
@@ -144,6 +145,19 @@ func TestSQL_RerankIsTheOrderOfTheScores(t *testing.T) {
 			}
 			s.refused(`SELECT embedsidecar.rerank('docs', 'q', ARRAY['a', NULL])`, "22023", "without NULL")
 			s.refused(`SELECT embedsidecar.rerank('docs', 'q', ARRAY[repeat('x', 4000001)])`, "54000", "too many")
+		}
+		// What searches cost is counted: questions by the price of the model, scores by that of the reranker.
+		stop()
+		type cost struct {
+			Tokens int64
+			Price  float64
+		}
+		for name, reranked := range map[string]bool{"beside": true, "pieces": false} {
+			got := testenv.Rows[cost](db, `SELECT c.tokens, c.price FROM embedsidecar.pipeline AS p, embedsidecar.search_costs(p.pipeline_id) AS c
+				WHERE p.name = $1`, name)[0]
+			if got.Tokens == 0 && reranked || reranked != (got.Price > float64(got.Tokens)) || got.Price > 3*float64(got.Tokens) {
+				t.Errorf("searches of %s cost %+v", name, got)
+			}
 		}
 	})
 }

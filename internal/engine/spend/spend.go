@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -28,6 +29,63 @@ type Book struct {
 	DB     database.DB
 	Worker func() int64 // number of this sidecar; nil: this process is none
 	Price  func(p *pipeline.Pipeline) float64
+
+	mu       sync.Mutex
+	searched map[int32]Searched
+}
+
+// Searched is what searches of a pipeline have cost: questions, and texts for rerankers.
+type Searched struct {
+	Tokens int64
+	Price  float64
+}
+
+// Searches returns what was counted since it was last asked, by pipeline.
+func (b *Book) Searches() map[int32]Searched {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := b.searched
+	b.searched = nil
+	return list
+}
+
+func (b *Book) search(p *pipeline.Pipeline, model *pipeline.Pipeline, tokens int) {
+	if b == nil || tokens == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.searched == nil {
+		b.searched = map[int32]Searched{}
+	}
+	s := b.searched[p.ID]
+	b.searched[p.ID] = Searched{s.Tokens + int64(tokens), s.Price + b.price(model)*float64(tokens)/million}
+}
+
+const million = 1e6
+
+func (b *Book) price(p *pipeline.Pipeline) float64 {
+	if b.Price == nil {
+		return 0
+	}
+	return b.Price(p)
+}
+
+// Rerank counts texts that a reranker scores for a search of a pipeline. It says no tokens: four bytes are one. Budgets
+// do not pay for it.
+func (b *Book) Rerank(p *pipeline.Pipeline, reranker, query string, texts []string,
+	score func() ([]float32, error),
+) ([]float32, error) {
+	scores, err := score()
+	if err != nil {
+		return nil, err
+	}
+	tokens := 0
+	for _, text := range texts {
+		tokens += embed.Result{}.TokensOf(query + text)
+	}
+	b.search(p, &pipeline.Pipeline{Spec: pipeline.Spec{Model: reranker}}, tokens)
+	return scores, nil
 }
 
 // Call is one that is written down; nil: it need not be.
@@ -48,6 +106,7 @@ func (b *Book) Spend(ctx context.Context, p *pipeline.Pipeline, texts []string, 
 		return err
 	}
 	tokens, err := call()
+	b.search(p, p, tokens)
 	return errors.Join(err, c.End(ctx, tokens, err))
 }
 
@@ -61,12 +120,9 @@ func (b *Book) begin(ctx context.Context, p *pipeline.Pipeline, texts []string, 
 		likely += embed.Result{}.TokensOf(text)
 		most += len(text) + around
 	}
-	worker, price := int64(0), 0.0
+	worker := int64(0)
 	if b.Worker != nil {
 		worker = b.Worker()
-	}
-	if b.Price != nil {
-		price = b.Price(p)
 	}
 	var (
 		id     *int64
@@ -74,7 +130,7 @@ func (b *Book) begin(ctx context.Context, p *pipeline.Pipeline, texts []string, 
 		ended  bool
 	)
 	err := b.DB.QueryRow(ctx, "SELECT hold, reason, goes_on IS NOT NULL FROM embedsidecar.hold_budget($1, $2, $3, $4, $5, $6)",
-		p.ID, worker, likely, most, price, must).Scan(&id, &reason, &ended)
+		p.ID, worker, likely, most, b.price(p), must).Scan(&id, &reason, &ended)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("ask for the budget: %w", err)

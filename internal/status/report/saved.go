@@ -37,6 +37,18 @@ func (p *Pipeline) Priced(million float64) {
 	p.Saved.Price, p.Saved.Spent = of(p.Saved.Tokens), of(p.Tokens)
 }
 
+// SearchLine says what searches have cost; "" where that is nothing.
+func (p *Pipeline) SearchLine() string {
+	if p.SearchTokens == 0 {
+		return ""
+	}
+	line := fmt.Sprintf("%s: about %s of searches", p.Name, wording.Count(p.SearchTokens, "token"))
+	if p.SearchPrice > 0 {
+		line += fmt.Sprintf(", price %.4g", p.SearchPrice)
+	}
+	return line
+}
+
 // SavedLine says what was saved in one line; "" where that is nothing.
 func (p *Pipeline) SavedLine() string {
 	s := &p.Saved
