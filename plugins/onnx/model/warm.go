@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -136,7 +137,15 @@ func (m *Model) probe(ctx context.Context, session *ort.DynamicAdvancedSession, 
 	if err := l.run(session, embed.Document, texts, width); err != nil {
 		return nil, fmt.Errorf("warm up: %w", err)
 	}
-	vectors := make([][]float32, len(texts))
-	l.vectors(texts, width, func(i int, v []float32) { vectors[i] = slices.Clone(v) })
+	vectors, finite := make([][]float32, len(texts)), true
+	l.vectors(texts, width, func(i int, v []float32) {
+		vectors[i] = slices.Clone(v)
+		for _, x := range v {
+			finite = finite && x-x == 0
+		}
+	})
+	if !finite {
+		return nil, errors.New("warm up: it gives numbers that are not finite: its weights are damaged, or overflow in 16 bits")
+	}
 	return vectors, nil
 }

@@ -118,15 +118,16 @@ def cases(m):
     # --- Google, Qwen
     prompts = {"query": "task: search result | query: ", "document": "title: none | text: ", "BitextMining": "task: search result | query: "}
     state = {"query_prefix": prompts["query"], "document_prefix": prompts["document"]}
+    ends = tokens(gemma, "GemmaTokenizer", model_max_length=2048, add_bos_token=True, add_eos_token=True, bos_token="<bos>", eos_token="<eos>")
     dense = [("2_Dense", m.layer(16, m.DIMS, False), False), ("3_Dense", m.layer(m.DIMS, 16, False), False)]
-    files = sentence("mean_tokens", 2048, dense=dense, prompts=prompts) | tokens(gemma, "GemmaTokenizer", model_max_length=2048)
+    files = sentence("mean_tokens", 2048, dense=dense, prompts=prompts) | ends
     case("google/embeddinggemma-300m", "Gemma", 308, files | {"model.safetensors": other, "config.json": config("gemma3_text", hidden_size=768, vocab_size=262144,
          max_position_embeddings=2048)}, refused=["config.json: model_type is 'gemma3_text'", EXPORT])
     net = Net(gemma, hidden, vocab=gemma.get_vocab_size() - 1)
     case("google/embeddinggemma-300m", "Gemma", 308, files | {"config.json": config("gemma3_text", net, max_position_embeddings=2048)}, gemma, net, dense=dense, limit=2048,
          prefix=(prompts["document"], prompts["query"]), note="your export")
     net = Net(gemma, hidden + [("sentence_embedding", "mean")], external="model.onnx_data", vocab=gemma.get_vocab_size() - 1)
-    case("onnx-community/embeddinggemma-300m-ONNX", "Gemma", 308, tokens(gemma, "GemmaTokenizer", model_max_length=2048) | {"config.json": config(
+    case("onnx-community/embeddinggemma-300m-ONNX", "Gemma", 308, ends | {"config.json": config(
         "gemma3_text", net, max_position_embeddings=2048, head_dim=256)}, gemma, net, limit=2048, card=True, state=state, prefix=(prompts["document"], prompts["query"]))
     qwen3 = tokens(qwen, "Qwen2Tokenizer", model_max_length=131072)
     case("Qwen/Qwen3-Embedding-0.6B", "Apache-2.0", 596, sentence("lasttoken", 0, prompts={"query": TASK, "document": ""}) | qwen3 | {"model.safetensors": other,
@@ -142,8 +143,9 @@ def cases(m):
     case("Xenova/clip-vit-base-patch32", "MIT", 63.4, tokens(clip, "CLIPTokenizer", model_max_length=77) | {"config.json": {"architectures": ["CLIPModel"], "model_type": "clip",
          "projection_dim": m.DIMS, "text_config": {"max_position_embeddings": 77}}}, clip, net, pool="pooler", normalize=False, limit=77, graph="onnx/text_model.onnx",
          state={"file": "onnx/text_model.onnx"}, note="texts only")
-    case(st + "clip-ViT-B-32", "MIT", 151, {"modules.json": [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.CLIPModel"}], "config.json": {
-        "model_type": "clip"}, "model.safetensors": other} | tokens(clip, "CLIPTokenizer"), refused=["modules.json: CLIPModel", "Xenova/clip"])
+    case(st + "clip-ViT-B-32", "MIT", 151, {"modules.json": [{"idx": 0, "name": "0", "path": "0_CLIPModel", "type": "sentence_transformers.models.CLIPModel"}],
+         "0_CLIPModel/config.json": {"model_type": "clip"}, "0_CLIPModel/model.safetensors": other}, refused=["modules.json", "CLIPModel", "0_CLIPModel", "--file"],
+         reason="a model for images and texts in one; take the row above")
 
     # --- Sparse
     splade = [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.sparse_encoder.models.MLMTransformer"},
@@ -151,19 +153,19 @@ def cases(m):
     pooling = {"1_SpladePooling/config.json": {"pooling_strategy": "max", "activation_function": "relu", "word_embedding_dimension": None}}
     masked = {"architectures": ["BertForMaskedLM"]}
     case("naver/splade-cocondenser-ensembledistil", "CC-BY-NC-SA-4.0", 110, bert | pooling | {"modules.json": splade, "config.json": m.Encoder("bert").config | masked},
-         weights="bert", refused=["model.safetensors", EXPORT + " --task fill-mask"], kind="sparse", also="naver/splade-v3")
+         weights="bert", refused=["modules.json: SpladePooling", "model.safetensors", EXPORT + " --task fill-mask"], kind="sparse", also="naver/splade-v3")
     for new in (False, True):
         net = Net(words, [("logits", "words")], typed)
-        modules = [dict(splade[0], type="sentence_transformers.base.modules.transformer.Transformer"), splade[1]] if new else splade
-        files = bert | pooling | {"modules.json": modules, "config.json": config("bert", net, **masked), "sentence_bert_config.json": {
-            "max_seq_length": m.LIMIT} | ({"transformer_task": "fill-mask"} if new else {})}
-        hub = ("naver/splade-v3", "CC-BY-NC-SA-4.0") if new else ("prithivida/Splade_PP_en_v2", "Apache-2.0")
-        case(*hub, 110, files, words, net, pool="splade", normalize=False, kind="sparse", note="your export" if new else "")
+        modules = [dict(splade[0], type="sentence_transformers.base.modules.transformer.Transformer"), splade[1]]
+        files = bert | {"config.json": config("bert", net, **masked), "sentence_bert_config.json": {"max_seq_length": m.LIMIT} | ({"transformer_task": "fill-mask"} if new else {})}
+        hub = ("naver/splade-v3", "CC-BY-NC-SA-4.0") if new else ("prithivida/Splade_PP_en_v1", "Apache-2.0")
+        case(*hub, 110, files | (pooling | {"modules.json": modules} if new else {}), words, net, pool="splade", normalize=False, kind="sparse",
+             note="your export" if new else "", state={} if new else {"pooling": "splade"})
     router = {"types": {"query_0_SparseStaticEmbedding": "sentence_transformers.sparse_encoder.models.SparseStaticEmbedding", "document_0_MLMTransformer":
               "sentence_transformers.sparse_encoder.models.MLMTransformer"}, "structure": {"query": ["query_0_SparseStaticEmbedding"], "document": ["document_0_MLMTransformer"]}}
     case("opensearch-project/opensearch-neural-sparse-encoding-doc-v3-distill", "Apache-2.0", 67, bert | {"modules.json": [{"idx": 0, "name": "0", "path": "", "type":
          "sentence_transformers.models.Router"}], "router_config.json": router, "config.json": m.Encoder("distilbert").config | {"architectures": ["DistilBertForMaskedLM"]}},
-         weights="distilbert", refused=["modules.json: Router", "queries"], kind="sparse")
+         weights="distilbert", reason="queries have another network than documents", refused=["modules.json: Router", "queries", "take a model with one"], kind="sparse")
 
     # --- Rerankers
     score = [("logits", "score")]

@@ -409,8 +409,9 @@ CASES = []
 
 
 def case(hub, licence, params, files, t=None, net=None, weights="", pool="mean", normalize=True, limit=LIMIT, prefix=("", ""), dense=(), state=None,
-         refused=(), rerank=False, raw=False, card=False, graph="onnx/model.onnx", also="", note="", kind="text"):
-    c = dict(hub=hub, licence=licence, params=params, also=also, note=note, state=state or {}, refused=list(refused), limit=limit, card=card, kind=kind)
+         refused=(), reason="its files hold no ONNX", rerank=False, raw=False, card=False, graph="onnx/model.onnx", also="", note="", kind="text"):
+    c = dict(hub=hub, licence=licence, params=params, also=also, note=note, state=state or {}, refused=list(refused), limit=limit, card=card, kind=kind,
+             reason=reason if refused else "")
     c |= dict(t=t, net=net or (Encoder(weights) if weights else None), pool=pool, normalize=normalize, prefix=prefix, dense=dense, raw=raw)
     if isinstance(net, Net):
         files = files | net.files(graph)
