@@ -165,6 +165,9 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 		m.budget = 1
 		m.about.Deterministic, mixes, err = m.warmUp(ctx)
 	}
+	if err == nil {
+		err = m.checkFinite(ctx, ids)
+	}
 	if _, wrong := errors.AsType[*WrongError](err); err != nil && !wrong && ctx.Err() == nil {
 		err = fmt.Errorf("%s: %w (%s has tokens up to %d)", g.file, err, tokenizerFile, m.last)
 	}

@@ -123,6 +123,21 @@ func (m *Model) compareCopies(ctx context.Context, texts [][]int32, alone [][]fl
 	return nil
 }
 
+// checkFinite refuses a model that makes no numbers of an ordinary text, as it then does of all. A token that is broken
+// alone is found with the texts that hold it.
+func (m *Model) checkFinite(ctx context.Context, text []int32) error {
+	vectors, err := m.probe(ctx, m.network.shared(), [][]int32{text})
+	if err != nil {
+		return err
+	}
+	for _, x := range vectors[0] {
+		if x-x != 0 {
+			return errors.New("it gives numbers that are not finite: its weights are damaged, or overflow in 16 bits")
+		}
+	}
+	return nil
+}
+
 // probe runs texts in one piece and returns their vectors.
 func (m *Model) probe(ctx context.Context, session *ort.DynamicAdvancedSession, texts [][]int32) ([][]float32, error) {
 	if err := ctx.Err(); err != nil {
@@ -137,15 +152,7 @@ func (m *Model) probe(ctx context.Context, session *ort.DynamicAdvancedSession, 
 	if err := l.run(session, embed.Document, texts, width); err != nil {
 		return nil, fmt.Errorf("warm up: %w", err)
 	}
-	vectors, finite := make([][]float32, len(texts)), true
-	l.vectors(texts, width, func(i int, v []float32) {
-		vectors[i] = slices.Clone(v)
-		for _, x := range v {
-			finite = finite && x-x == 0
-		}
-	})
-	if !finite {
-		return nil, errors.New("warm up: it gives numbers that are not finite: its weights are damaged, or overflow in 16 bits")
-	}
+	vectors := make([][]float32, len(texts))
+	l.vectors(texts, width, func(i int, v []float32) { vectors[i] = slices.Clone(v) })
 	return vectors, nil
 }
