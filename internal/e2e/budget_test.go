@@ -87,6 +87,9 @@ func TestBudget_SurvivesKillsAndRestarts(t *testing.T) {
 		if out := r.do(4, "wait", "--caught-up", "--timeout", "60s"); !strings.Contains(out, "is spent") {
 			t.Errorf("wait says\n%s", out)
 		}
+		if out := r.do(0, "explain", "docs", "1"); !strings.Contains(out, "is spent") {
+			t.Errorf("explain says\n%s", out)
+		}
 		if now := r.sent(); now != sent {
 			t.Errorf("%d texts were embedded without a budget", now-sent)
 		}

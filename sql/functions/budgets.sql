@@ -123,9 +123,9 @@ BEGIN
     IF of_model IS NULL AND of_pipeline IS NULL THEN
         RETURN; -- the budget was removed
     END IF;
-    FOR left_behind IN DELETE FROM embedsidecar.hold AS h WHERE h.expires_at < now()
-            OR h.worker_id NOT IN (0, hold_budget.worker_id) AND NOT EXISTS (SELECT FROM embedsidecar.worker AS w
-                WHERE w.worker_id = h.worker_id AND embedsidecar.runs(w))
+    FOR left_behind IN DELETE FROM embedsidecar.hold AS h WHERE (h.model = of_model OR h.pipeline = of_pipeline)
+            AND (h.expires_at < now() OR h.worker_id NOT IN (0, hold_budget.worker_id) AND NOT EXISTS (
+                SELECT FROM embedsidecar.worker AS w WHERE w.worker_id = h.worker_id AND embedsidecar.runs(w)))
         RETURNING h.* LOOP
         PERFORM embedsidecar.spend(left_behind.model, left_behind.pipeline, left_behind.most, left_behind.price);
     END LOOP;
