@@ -40,7 +40,8 @@ type Config struct {
 
 	// Pipelines have unique names and unique destinations; their Plugin and Model are filled in.
 	Pipelines []pipeline.Spec
-	searches  []Search // what the file says of searching its pipelines, in their order
+	searches  []Search  // what the file says of searching its pipelines, in their order
+	schemas   []Schemas // of its pipelines, in their order, as the file has them
 
 	Workers    Workers
 	Limits     Limits
@@ -57,6 +58,8 @@ type Config struct {
 	file    string            // the file that was read, or ""
 	folder  findFolder        // of models; nil: none is looked for
 	env     *environ          // for plugins that are allowed to see parts of it
+
+	written *Config // as the file has it, where this is what In made of it
 }
 
 // environ stands behind a pointer so that printing a Config does not print it: it may hold secrets of others.
@@ -117,7 +120,7 @@ func (t Tenant) GoString() string { return "config.Tenant{" + t.String() + "}" }
 
 // Tenants say how much several databases take.
 type Tenants struct {
-	Limit int
+	Limit, Schemas int
 }
 
 // Publication is what the server sends.
@@ -227,7 +230,7 @@ func Default() *Config {
 		Database:    Database{ConnectTimeout: time.Minute},
 		Slot:        Slot{Name: "embedsidecar"},
 		Publication: Publication{Name: "embedsidecar"},
-		Tenants:     Tenants{Limit: 200},
+		Tenants:     Tenants{Limit: 200, Schemas: 1000},
 		Plugins:     Plugins{Default: manifest.Default().Name},
 		Libraries:   map[string]string{},
 		Workers: Workers{
@@ -289,6 +292,8 @@ func (c *Config) owner(path string) reflect.Value {
 		return element(&c.Models, i, Model{})
 	case list == "plugins.catalog":
 		return element(&c.Plugins.Catalog, i, Plugin{})
+	case strings.HasPrefix(name, "schemas."):
+		return element(&c.schemas, i, Schemas{})
 	case strings.HasPrefix(name, "search."):
 		return element(&c.searches, i, Search{})
 	default:
@@ -325,8 +330,8 @@ func (c *Config) Rerankers(only []string) (names []string) {
 	}
 	if len(only) == 0 {
 		add(c.Rerank)
-		for i := range c.searches {
-			add(c.searches[i].Rerank)
+		for _, s := range c.Written().searches {
+			add(s.Rerank)
 		}
 	}
 	for _, name := range only {
@@ -337,14 +342,17 @@ func (c *Config) Rerankers(only []string) (names []string) {
 
 // SearchOf returns what the file says of searching a pipeline.
 func (c *Config) SearchOf(name string) Search {
-	for i := range c.searches {
-		if c.Pipelines[i].Name == name {
-			s := c.searches[i]
-			s.Rerank = cmp.Or(s.Rerank, c.Rerank)
-			return s
-		}
+	c = c.Written()
+	at := slices.IndexFunc(c.Pipelines, func(s pipeline.Spec) bool { return s.Name == name })
+	if at < 0 || c.schemasAt(at) != nil {
+		at = c.InSchema(name)
 	}
-	return Search{Rerank: c.Rerank}
+	if at < 0 || at >= len(c.searches) {
+		return Search{Rerank: c.Rerank}
+	}
+	s := c.searches[at]
+	s.Rerank = cmp.Or(s.Rerank, c.Rerank)
+	return s
 }
 
 // Origin tells where a setting was made: "--slot", "EMBEDSIDECAR_SLOT", "embedsidecar.yaml:3:9" or "default".

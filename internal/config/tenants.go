@@ -16,7 +16,7 @@ func (c *Config) For(dsn, stream, slot string) *Config {
 	one := *c
 	one.Databases = nil
 	one.Database.URL, one.Database.StreamURL, one.Slot.Name = dsn, stream, slot
-	one.Pipelines, one.searches = slices.Clone(c.Pipelines), slices.Clone(c.searches)
+	one.Pipelines, one.searches, one.schemas = slices.Clone(c.Pipelines), slices.Clone(c.searches), slices.Clone(c.schemas)
 	one.origins = maps.Clone(c.origins)
 	return &one
 }

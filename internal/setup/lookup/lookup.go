@@ -187,7 +187,8 @@ func Configured(c *config.Config, stored []pipeline.Pipeline) []pipeline.Spec {
 			spec.Priority = stored[at].Priority
 		}
 	}
-	return specs
+	// Of those in schemas it may not be known which there are.
+	return slices.DeleteFunc(specs, func(s pipeline.Spec) bool { return s.Schema == "" })
 }
 
 // SameEnds reports whether two pipelines lead from the same table to the same destination.
