@@ -148,6 +148,14 @@ func TestInit_SetsUpEachSchema(t *testing.T) {
 	s.embeds("tenant_b", 3)
 	stdout, _ = s.run(0, "status")
 	s.has(stdout, "tenant_a.docs", "tenant_b.docs")
+	for _, command := range [][]string{{"status"}, {"tasks", "list"}, {"audit"}, {"pause"}} {
+		s.run(0, append(command, "tenant_a.*")...)
+		s.run(2, append(command, "tenant_x.*")...)
+	}
+	if stdout, _ = s.run(0, "status", "tenant_a.*"); strings.Contains(stdout, "tenant_b") || !strings.Contains(stdout, "paused") {
+		t.Errorf("status of one schema:\n%s", stdout)
+	}
+	s.run(0, "resume", "tenant_*")
 
 	// A pattern that fits none is a mistake of the file.
 	if err := os.WriteFile(file, []byte("pipelines: [{schemas: {match: 'tenant_*'}, table: docs, columns: [wrong], "+

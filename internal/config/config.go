@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -319,40 +318,6 @@ func (c *Config) count(list string) int {
 		return len(c.Plugins.Catalog)
 	}
 	return len(c.Pipelines)
-}
-
-// Rerankers are the models that searches of some pipelines name, the one of all first; without pipelines those of all.
-func (c *Config) Rerankers(only []string) (names []string) {
-	add := func(name string) {
-		if name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	if len(only) == 0 {
-		add(c.Rerank)
-		for _, s := range c.Written().searches {
-			add(s.Rerank)
-		}
-	}
-	for _, name := range only {
-		add(c.SearchOf(name).Rerank)
-	}
-	return names
-}
-
-// SearchOf returns what the file says of searching a pipeline.
-func (c *Config) SearchOf(name string) Search {
-	c = c.Written()
-	at := slices.IndexFunc(c.Pipelines, func(s pipeline.Spec) bool { return s.Name == name })
-	if at < 0 || c.schemasAt(at) != nil {
-		at = c.InSchema(name)
-	}
-	if at < 0 || at >= len(c.searches) {
-		return Search{Rerank: c.Rerank}
-	}
-	s := c.searches[at]
-	s.Rerank = cmp.Or(s.Rerank, c.Rerank)
-	return s
 }
 
 // Origin tells where a setting was made: "--slot", "EMBEDSIDECAR_SLOT", "embedsidecar.yaml:3:9" or "default".

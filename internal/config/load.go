@@ -442,15 +442,6 @@ func (c *Config) settlePipelines() {
 	nameAll(c.Pipelines)
 }
 
-// LongName is the name of a pipeline when the one of its table is taken: "public.docs:embedding".
-func LongName(spec pipeline.Spec) string {
-	destination := quoteIdent(spec.IntoColumn)
-	if !spec.InSource() {
-		destination = tableName(spec.IntoSchema, spec.IntoTable)
-	}
-	return tableName(spec.Schema, spec.Table) + ":" + destination
-}
-
 // nameAll gives names to pipelines that have none or share one with an earlier pipeline. The first on a table is named
 // after the table, "public.docs", the others after table and destination, "public.docs:embedding".
 func nameAll(specs []pipeline.Spec) {

@@ -1,18 +1,13 @@
 package config
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
-
-// Schemas say in which schemas of a database a pipeline of the file is worked: each that matches has one of its own.
-type Schemas struct {
-	Match  string // "": the pipeline names its table with its schema
-	Except []string
-}
 
 // Schema is a schema of a database, with those of the tables that InSchemas returns which it has.
 type Schema struct {
@@ -24,19 +19,6 @@ type Schema struct {
 type Spread struct {
 	Absent []string // tables that schemas which match do not have
 	Beyond int      // schemas beyond the limit
-}
-
-// systemSchemas match no pattern.
-var systemSchemas = []string{"information_schema", "embedsidecar"}
-
-func systemSchema(name string) bool {
-	return strings.HasPrefix(name, "pg_") || slices.Contains(systemSchemas, name)
-}
-
-// Takes reports whether a schema is one of those.
-func (s *Schemas) Takes(name string) bool {
-	return s.Match != "" && !systemSchema(name) && Matches(s.Match, name) &&
-		!slices.ContainsFunc(s.Except, func(but string) bool { return Matches(but, name) })
 }
 
 // Written is the configuration as the file has it: see In.
@@ -177,8 +159,36 @@ func (c *Config) checkSchemas(i int, fail func(path, format string, args ...any)
 	}
 }
 
-// parsePattern reads a pattern of names of schemas.
-func parsePattern(v string) (string, error) {
-	return v, when(v == "" || invalidAt(v) >= 0 || strings.ContainsAny(v, "\"%") || len(strings.Trim(v, "*")) > maxIdent,
-		"expected a pattern of names as they are stored, without quotes, in which * stands for any text and ? for any sign, not %q", v)
+// Rerankers are the models that searches of some pipelines name, the one of all first; without pipelines those of all.
+func (c *Config) Rerankers(only []string) (names []string) {
+	add := func(name string) {
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(only) == 0 {
+		add(c.Rerank)
+		for _, s := range c.Written().searches {
+			add(s.Rerank)
+		}
+	}
+	for _, name := range only {
+		add(c.SearchOf(name).Rerank)
+	}
+	return names
+}
+
+// SearchOf returns what the file says of searching a pipeline.
+func (c *Config) SearchOf(name string) Search {
+	c = c.Written()
+	at := slices.IndexFunc(c.Pipelines, func(s pipeline.Spec) bool { return s.Name == name })
+	if at < 0 || c.schemasAt(at) != nil {
+		at = c.InSchema(name)
+	}
+	if at < 0 || at >= len(c.searches) {
+		return Search{Rerank: c.Rerank}
+	}
+	s := c.searches[at]
+	s.Rerank = cmp.Or(s.Rerank, c.Rerank)
+	return s
 }

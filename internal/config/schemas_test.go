@@ -30,7 +30,7 @@ pipelines:
 	})
 	var got []string
 	for i, p := range in.Pipelines {
-		got = append(got, p.Name+" "+p.Schema+" "+strings.Join(p.Columns, ",")+" "+in.Origin(index("pipelines", i)+".columns")[len(in.File()):])
+		got = append(got, p.Name+" "+p.Schema+" "+strings.Join(p.Columns, ",")+" "+in.Origin(index("pipelines", i) + ".columns")[len(in.File()):])
 	}
 	want := []string{
 		`"Free".docs Free body :5:77`, `paying_own.titles paying_own title :6:72`, `paying_own.docs paying_own body,title :7:39`,
@@ -58,17 +58,17 @@ func TestSchemas_BadPatterns(t *testing.T) {
 	t.Parallel()
 	const rest = "columns: [a], into: {table: e}}]"
 	for entry, want := range map[string]string{
-		"{schemas: {match: ''}, table: d, ":                               "pattern of names",
-		"{schemas: {match: 'a\"*'}, table: d, ":                           "without quotes",
-		"{schemas: {match: 'pg_*'}, table: d, ":                           "of the system",
-		"{schemas: {match: embedsidecar}, table: d, ":                     "of the system",
-		"{schemas: {match: 't_*', except: '*'}, table: d, ":               "leaves no schema",
-		"{schemas: {match: 't_*', except: ['x', 't_*']}, table: d, ":      "leaves no schema",
-		"{schemas: {except: 't_*'}, table: d, ":                           "schemas.match: it is missing",
-		"{schemas: {match: 't_*'}, table: public.d, ":                     "write table: d",
-		"{schemas: 't_*', table: d, ":                                     "keys and values",
-		"{schemas: {match: 't_*', name: x}, table: d, ":                   "unknown key",
-		"{schemas: {match: [a, b]}, table: d, ":                           "a list",
+		"{schemas: {match: ''}, table: d, ":                                "pattern of names",
+		"{schemas: {match: 'a\"*'}, table: d, ":                            "without quotes",
+		"{schemas: {match: 'pg_*'}, table: d, ":                            "of the system",
+		"{schemas: {match: embedsidecar}, table: d, ":                      "of the system",
+		"{schemas: {match: 't_*', except: '*'}, table: d, ":                "leaves no schema",
+		"{schemas: {match: 't_*', except: ['x', 't_*']}, table: d, ":       "leaves no schema",
+		"{schemas: {except: 't_*'}, table: d, ":                            "schemas.match: it is missing",
+		"{schemas: {match: 't_*'}, table: public.d, ":                      "write table: d",
+		"{schemas: 't_*', table: d, ":                                      "keys and values",
+		"{schemas: {match: 't_*', name: x}, table: d, ":                    "unknown key",
+		"{schemas: {match: [a, b]}, table: d, ":                            "a list",
 		"{schemas: {match: '" + strings.Repeat("s", 64) + "'}, table: d, ": "pattern of names",
 	} {
 		_, _, err := Load(Source{Flags: map[string][]string{"config": {write(t, "pipelines: ["+entry+rest)}}})

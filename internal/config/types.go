@@ -415,3 +415,9 @@ func parseBasePath(v string) (string, error) {
 	return path, when(path != "" && !basePath.MatchString(path),
 		"expected a path such as /tools/embedsidecar, of letters, digits, dots, - and _, not %q", v)
 }
+
+// parsePattern reads a pattern of names of schemas.
+func parsePattern(v string) (string, error) {
+	return v, when(v == "" || invalidAt(v) >= 0 || strings.ContainsAny(v, "\"%") || len(strings.Trim(v, "*")) > maxIdent,
+		"expected a pattern of names as they are stored, without quotes, in which * stands for any text and ? for any sign, not %q", v)
+}
