@@ -147,7 +147,7 @@ func notMade(folder string) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%s: no ONNX is made of its %s: %s", why, weightsFile, exportIt(task))
+	return &UnfitError{fmt.Errorf("%s: no ONNX is made of its %s: %s", why, weightsFile, exportIt(task))}
 }
 
 // exportIt says how somebody makes ONNX of any model. It needs PyTorch.
@@ -161,6 +161,22 @@ type module struct {
 	Path string `json:"path"`
 	Type string `json:"type"`
 }
+
+// atTheTop refuses a model whose encoder is in a folder of the folder.
+func atTheTop(modules []module) error {
+	if len(modules) == 0 || path.Clean(modules[0].Path) == "." {
+		return nil
+	}
+	return &UnfitError{fmt.Errorf("%s: its first module, %s, is in %q, and what is read is at the top of the folder: put "+
+		"the files of that folder there, with the path \"\"; of a model for images and texts, take an ONNX file for texts "+
+		"(--file)", modulesFile, modules[0].kind(), modules[0].Path)}
+}
+
+// An UnfitError means that a published model is of a kind that is not read: to fetch it again does not help.
+type UnfitError struct{ err error }
+
+func (e *UnfitError) Error() string { return e.err.Error() }
+func (e *UnfitError) Unwrap() error { return e.err }
 
 func (m module) kind() string { return m.Type[strings.LastIndexByte(m.Type, '.')+1:] }
 
