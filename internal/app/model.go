@@ -154,7 +154,7 @@ func (n *Database) changeModels(ctx context.Context, so setup.Options, changes [
 // planModel is ChangeModel of a sidecar that runs, for a plan.
 func (n *Database) planModel(ctx context.Context, pool *pgxpool.Pool, name string, to pipeline.ModelName,
 ) (generations.Plan, error) {
-	done, err := changeModel(ctx, n.options(), equipment{pool, pool, n.plugins}, ModelChange{
+	done, err := changeModel(ctx, n.options(), equipment{pool: pool, owner: pool, plugins: n.plugins}, ModelChange{
 		Pipeline: name, To: to, DryRun: true, Estimate: true,
 	})
 	if err != nil {
