@@ -116,7 +116,8 @@ type encoderConfig struct {
 	Code       json.RawMessage `json:"auto_map"`   // of its own: its encoder is another than its type says
 }
 
-// unmakeable says which field of config.json has tools/make_onnx.py make no ONNX of such a model's weights; "": it does.
+// unmakeable says which field of config.json has tools/make_onnx.py make no ONNX of such a model's weights; "": it
+// makes it.
 func (c encoderConfig) unmakeable() string {
 	switch kind := cmp.Or(c.Type, "bert"); {
 	case !slices.Contains(MakeableTypes, kind):
@@ -133,7 +134,8 @@ func (c encoderConfig) unmakeable() string {
 
 // notMade says why no ONNX can be made of the weights of a published model, and what to do; nil: it can.
 func notMade(folder string) error {
-	config, task, why := readConfig(folder), "", ""
+	var task, why string
+	config := readConfig(folder)
 	modules, _ := readModules(folder) // whoever reads all of it says what is wrong
 	switch {
 	case slices.ContainsFunc(config.Architectures, func(name string) bool {
