@@ -142,7 +142,7 @@ func (n *Database) rehearseChanges(ctx context.Context, r *run, d *draft, change
 	o := n.options()
 	o.Config = d.cfg
 	for _, c := range changes {
-		would, err := changeModel(ctx, o, equipment{r.p.owner(), r.p.owner(), d.plugins}, ModelChange{
+		would, err := changeModel(ctx, o, equipment{pool: r.p.owner(), owner: r.p.owner(), plugins: d.plugins}, ModelChange{
 			Pipeline: c.Pipeline, To: c.To, DryRun: true,
 		})
 		if err != nil {
