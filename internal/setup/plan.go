@@ -76,6 +76,10 @@ func forOne(f *resolve.Findings, steps ...step.Action) []step.Action {
 // Of a step that makes the publication these are none if the role may make no publication at all.
 func (in *initializer) readersOf(a *step.Action) (names []string) {
 	for _, f := range in.found {
+		if slices.ContainsFunc(f.Joined, func(j resolve.Joined) bool { return slices.Contains(a.Tables, j.Table.OID) }) {
+			names = append(names, f.Pipeline.Name)
+			continue
+		}
 		if slices.Contains(a.Tables, f.Table.OID) && (len(a.Tables) == 1 || !a.Allowed && !f.Table.OwnedByUs) {
 			names = append(names, f.Pipeline.Name)
 		}
@@ -136,6 +140,13 @@ func (in *initializer) wanted() []publish.Wanted {
 		}
 		want = append(want, publish.Wanted{Table: f.Table, Columns: in.columnList(f.Table)})
 	}
+	for _, f := range in.found {
+		for _, j := range f.Joined {
+			if !slices.ContainsFunc(want, func(w publish.Wanted) bool { return w.Table.OID == j.Table.OID }) {
+				want = append(want, publish.Wanted{Table: j.Table, Columns: in.columnList(j.Table)})
+			}
+		}
+	}
 	for _, p := range in.unpublished {
 		if !slices.ContainsFunc(want, func(w publish.Wanted) bool { return w.Table.OID == p.Table.OID }) {
 			want = append(want, p)
@@ -154,6 +165,17 @@ func (in *initializer) columnList(t *catalog.Table) []string {
 		need[k.Name] = true
 	}
 	for _, f := range in.found {
+		for _, j := range f.Joined {
+			if j.Table.OID != t.OID {
+				continue
+			}
+			if !f.Pipeline.ColumnLists || j.Uses == nil {
+				return nil
+			}
+			for _, c := range j.Uses {
+				need[c] = true
+			}
+		}
 		if f.Table.OID != t.OID {
 			continue
 		}
@@ -168,6 +190,9 @@ func (in *initializer) columnList(t *catalog.Table) []string {
 		}
 	}
 	for _, s := range in.others {
+		if slices.Contains(s.Tables()[1:], t.OID) {
+			return nil // which of its columns matter is not confirmed here
+		}
 		if s.TableOID != t.OID {
 			continue
 		}
