@@ -2,6 +2,8 @@ package replication
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,6 +94,35 @@ func (ses *session) handle(ctx context.Context, t *taken, saved *checkpoint) (em
 		return embedding, nil
 	}
 	return embedding, ses.save(ctx, t, saved)
+}
+
+// owners replaces the changes of joined rows in a batch by those of the rows that they have a part in. Nothing is asked
+// where there are none.
+func (ses *session) owners(ctx context.Context, t *taken) error {
+	if !slices.ContainsFunc(t.changes, func(c queue.Change) bool { return c.Join != 0 }) {
+		return nil
+	}
+	if ses.s.o.Owners == nil {
+		return errors.New("nobody finds the rows of joined ones")
+	}
+	changes, scans, err := ses.s.o.Owners(ctx, t.changes)
+	if err != nil {
+		return err
+	}
+	t.changes, t.owners = changes, map[int32][]string{}
+	for id, list := range scans {
+		if list == nil {
+			if t.scans == nil {
+				t.scans = map[int32][]uint32{}
+			}
+			t.scans[id] = nil
+			continue
+		}
+		for _, o := range list {
+			t.owners[id] = append(t.owners[id], o.String())
+		}
+	}
+	return nil
 }
 
 // direct works changes at once, if they are few, and leaves the others. It reports whether there were any.

@@ -3,7 +3,6 @@ package replication
 import (
 	"bytes"
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/jackc/pglogrepl"
@@ -127,32 +126,3 @@ func (r *joined) change(tx *transaction, row, old columns, insert bool, sink *bu
 // there are no names, any row of the pipeline.
 type Owners func(ctx context.Context, changes []queue.Change) (found []queue.Change, scans map[int32][]pipeline.Owner,
 	err error)
-
-// owners replaces the changes of joined rows in a batch by those of the rows that they have a part in. Nothing is asked
-// where there are none.
-func (ses *session) owners(ctx context.Context, t *taken) error {
-	if !slices.ContainsFunc(t.changes, func(c queue.Change) bool { return c.Join != 0 }) {
-		return nil
-	}
-	if ses.s.o.Owners == nil {
-		return errors.New("nobody finds the rows of joined ones")
-	}
-	changes, scans, err := ses.s.o.Owners(ctx, t.changes)
-	if err != nil {
-		return err
-	}
-	t.changes, t.owners = changes, map[int32][]string{}
-	for id, list := range scans {
-		if list == nil {
-			if t.scans == nil {
-				t.scans = map[int32][]uint32{}
-			}
-			t.scans[id] = nil
-			continue
-		}
-		for _, o := range list {
-			t.owners[id] = append(t.owners[id], o.String())
-		}
-	}
-	return nil
-}

@@ -39,7 +39,7 @@ func joinsOf(list []json.RawMessage, path string, level int) (joins pipeline.Joi
 		return nil, fmt.Errorf("%s: joins go %d levels deep", path, joinLevels)
 	}
 	for i, raw := range list {
-		at := index(path, i)
+		at := fmt.Sprintf("%s[%d]", path, i)
 		j, err := joinOf(raw, at, level)
 		if err != nil {
 			return nil, err

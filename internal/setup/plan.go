@@ -61,7 +61,41 @@ func (in *initializer) makePlan() ([]step.Action, error) {
 			plan = append(plan, forOne(f, a)...)
 		}
 	}
-	return plan, nil
+	return append(plan, in.notJoined()...), nil
+}
+
+// notJoined plans to take tables out of the publication that were joined until now and are no pipeline's any more, where
+// the role may.
+func (in *initializer) notJoined() (steps []step.Action) {
+	var used []uint32
+	for i := range in.others {
+		used = append(used, in.others[i].Tables()...)
+	}
+	for _, w := range in.wanted() {
+		used = append(used, w.Table.OID)
+	}
+	for _, s := range in.stored {
+		if s == nil || in.pub == nil || !in.pub.OwnedByUs {
+			continue
+		}
+		for _, oid := range s.Tables()[1:] {
+			entry, there := in.pub.Entries[oid]
+			if !there || slices.Contains(used, oid) {
+				continue
+			}
+			used = append(used, oid)
+			alter := "ALTER PUBLICATION " + database.Quote(in.o.Publication)
+			steps = append(steps, step.Action{
+				Step: step.Step{
+					What: "table " + entry.Name + " out of publication " + database.Quote(in.o.Publication),
+					SQL:  []string{alter + " DROP TABLE ONLY " + entry.Name},
+					Undo: []string{alter + " ADD TABLE ONLY " + entry.Name + ";"},
+				},
+				Allowed: true, Tables: []uint32{oid},
+			})
+		}
+	}
+	return steps
 }
 
 // forOne says of steps that they are for one pipeline alone.

@@ -212,3 +212,104 @@ func TestP1_JoinedTexts(t *testing.T) {
 		}
 	})
 }
+
+// TestJoins_ALargeParentIsScanned: rows of a parent that has many are found page by page in the low lane, and no others.
+func TestJoins_ALargeParentIsScanned(t *testing.T) {
+	t.Parallel()
+	many, others := 20_000, 3000
+	if testing.Short() {
+		many = 5000
+	}
+	db := testenv.DB(t)
+	db.MustExec(library)
+	db.MustExec(`INSERT INTO authors SELECT i, 'author ' || i FROM generate_series(1, 2) AS i`)
+	db.MustExec(`INSERT INTO books SELECT i, 'title ' || i, CASE WHEN i <= $1::int THEN 1 ELSE 2 END
+		FROM generate_series(1, $1::int + $2::int) AS i`, many, others)
+	shape := joinedShapes()[2]
+	r := newRig(t, db, shape.spec)
+	r.start()
+	r.settle()
+	before := r.embedder.sent()
+	for _, sql := range []string{
+		`UPDATE authors SET name = 'renamed' WHERE id = 1`, `UPDATE books SET title = 'new' WHERE id = 1`,
+	} {
+		db.MustExec(sql)
+	}
+	done, most := make(chan struct{}), make(chan [2]int64, 1)
+	go func() { // how many tasks are open at most, and how long the longest transaction of ours is, in milliseconds
+		var open, took int64
+		for {
+			select {
+			case <-done:
+				most <- [2]int64{open, took}
+				return
+			default:
+			}
+			open = max(open, r.count(`SELECT count(*) FROM embedsidecar.task`))
+			took = max(took, testenv.Value[int64](db, `SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)
+				* 1000), 0)::bigint FROM pg_stat_activity WHERE usename = $1 AND state <> 'idle'`, r.role))
+		}
+	}()
+	r.settle()
+	close(done)
+	found := <-most
+	t.Logf("%d tasks open at most, the longest transaction took %d ms", found[0], found[1])
+	if found[0] > 6000 { // scanAhead, and a page on top
+		t.Errorf("%d tasks were open at a time", found[0])
+	}
+	shape.agrees(r)
+	if n := r.embedder.sent() - before; n < many || n > many+1 {
+		t.Errorf("%d texts were embedded, want %d", n, many)
+	}
+	type scan struct {
+		Reason string
+		Rows   int64
+		Owners []string
+	}
+	want := scan{Reason: "a joined row was changed", Rows: int64(many)}
+	for _, s := range testenv.Rows[scan](db, `SELECT reason, rows_seen AS rows, owners FROM embedsidecar.scan`) {
+		if s.Reason != want.Reason || s.Rows != want.Rows || s.Owners != nil {
+			t.Errorf("scan %+v, want %+v", s, want)
+		}
+	}
+	db.MustExec(`TRUNCATE authors`)
+	r.settle()
+	shape.agrees(r)
+	r.verify()
+}
+
+// TestJoins_OtherJoins: joins are added, changed and taken away while the sidecar runs.
+func TestJoins_OtherJoins(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(library)
+	for n := range 60 {
+		db.MustExec(libraryChange(rand.New(rand.NewPCG(uint64(n), 3)), n+1)) //nolint:gosec // no secret
+	}
+	shapes := joinedShapes()
+	shape := shapes[0]
+	plain := shape.spec
+	plain.Joins = nil
+	r := newRig(t, db, plain)
+	r.start()
+	r.settle()
+	for range 2 {
+		r.init(shape.spec)
+		db.Grant(r.role, r.pipelines[0])
+		r.noticed()
+		r.settle()
+		shape.agrees(r)
+		db.MustExec(`UPDATE tags SET name = name || '!'`)
+		r.settle()
+		shape.agrees(r)
+		r.init(plain)
+		r.noticed()
+		r.settle()
+		if n := r.count(`SELECT count(*) FROM pg_publication_rel`); n != 1 {
+			t.Errorf("%d tables are published", n)
+		}
+		db.MustExec(`UPDATE tags SET name = name || '?'`)
+		r.settle()
+		r.verify()
+	}
+}
