@@ -122,7 +122,7 @@ func (r *joined) change(tx *transaction, row, old columns, insert bool, sink *bu
 }
 
 // Owners finds the rows that changes of joined rows are about. changes come in the order of the stream, and stay in
-// it; those of joined rows give way to changes of rows. Of some it is told that a scan shall find them: named, or, where
-// there are no names, any row of the pipeline.
+// it; those of joined rows give way to changes of rows. Of some it is told that a scan shall find them: named, or,
+// where there are no names, any row of the pipeline.
 type Owners func(ctx context.Context, changes []queue.Change) (found []queue.Change, scans map[int32][]pipeline.Owner,
 	err error)

@@ -20,8 +20,9 @@ type Join struct {
 	Joins  Joins  `json:"joins,omitempty"` // whose texts Text may name
 
 	// What the catalogue says of it.
-	OID  uint32   `json:"oid,omitempty"`
-	Uses []string `json:"uses,omitempty"` // columns that matter: those of On, of Text, and of what is joined to it; nil: all
+	OID uint32 `json:"oid,omitempty"`
+	// columns that matter: those of On, of Text, and of what is joined to it; nil: all
+	Uses []string `json:"uses,omitempty"`
 }
 
 // On says that a column of the joined table has the value of a column of the row that it is joined to.

@@ -18,9 +18,9 @@ func (p *Pipeline) TextExpression() string {
 		}
 		return text
 	}
-	parts := make([]string, len(p.Columns))
-	for i, c := range p.Columns {
-		parts[i] = "nullif(" + p.ColumnText("r."+quote(c), c) + ", '')"
+	parts := make([]string, 0, len(p.Columns)+len(p.Joins))
+	for _, c := range p.Columns {
+		parts = append(parts, "nullif("+p.ColumnText("r."+quote(c), c)+", '')")
 	}
 	for _, text := range p.JoinedTexts() {
 		parts = append(parts, "nullif("+text+", '')")

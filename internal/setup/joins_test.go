@@ -105,6 +105,13 @@ func TestResolve_Joins(t *testing.T) {
 			wantError[*refusal.ConfigError](t, err, strings.Fields(c.words)...)
 		}
 	}
+	joinedToItself(t, b, join, tags)
+}
+
+func joinedToItself(t *testing.T, b *base, join func(table, column, of, text string) pipeline.Joins,
+	tags pipeline.Joins,
+) {
+	t.Helper()
 	spec := docs()
 	spec.IntoColumn, spec.IntoTable, spec.Joins = "", "docs_embedding", join("docs", "id", "parent_id", "title")
 	if _, err := resolve.Resolve(t.Context(), b.super, spec, catalog.Vectors{Dims: 3}); err != nil {

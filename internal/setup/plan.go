@@ -64,8 +64,8 @@ func (in *initializer) makePlan() ([]step.Action, error) {
 	return append(plan, in.notJoined()...), nil
 }
 
-// notJoined plans to take tables out of the publication that were joined until now and are no pipeline's any more, where
-// the role may.
+// notJoined plans to take tables out of the publication that were joined until now and are no pipeline's any more,
+// where the role may.
 func (in *initializer) notJoined() (steps []step.Action) {
 	var used []uint32
 	for i := range in.others {

@@ -69,8 +69,9 @@ func joinedShapes() []joinedShape {
 			ORDER BY t.name, t.id), '')) FROM books b LEFT JOIN tags t ON t.book_id = b.id GROUP BY b.id`, ""},
 		{"parent", parent, `SELECT b.id, b.title || coalesce(' by ' || a.name, '')
 			FROM books b LEFT JOIN authors a ON a.id = b.author_id`, "SELECT id, embedding FROM books"},
-		{"levels", levels, `SELECT b.id, CASE WHEN b.title <> 'hidden' THEN concat_ws(' ', b.title, x.author, upper(x.author)) END
-			FROM books b LEFT JOIN LATERAL (SELECT concat_ws(' of ', a.name, p.name) FROM authors a
+		{"levels", levels, `SELECT b.id, CASE WHEN b.title <> 'hidden' THEN
+				concat_ws(' ', b.title, x.author, upper(x.author)) END FROM books b
+			LEFT JOIN LATERAL (SELECT concat_ws(' of ', a.name, p.name) FROM authors a
 				LEFT JOIN publishers p ON p.id = a.publisher_id WHERE a.id = b.author_id) AS x (author) ON true`, ""},
 		{"grandchildren", grandchildren, `SELECT a.id, concat_ws(E'\n\n', nullif(a.name, ''), nullif(string_agg(w.work, '; '
 			ORDER BY w.id), '')) FROM authors a LEFT JOIN (SELECT b.author_id, b.id, concat_ws(': ', b.title, string_agg(t.name,
@@ -91,8 +92,9 @@ func (s joinedShape) agrees(r *rig) {
 		Text *string
 		Have *string
 	}
-	for _, found := range testenv.Rows[row](r.db, "SELECT coalesce(w.id, v.id)::bigint AS id, w.text, v.embedding::text AS have"+
-		" FROM ("+s.texts+") AS w (id, text) FULL JOIN ("+stored+") AS v (id, embedding) ON v.id = w.id") {
+	for _, found := range testenv.Rows[row](r.db, "SELECT coalesce(w.id, v.id)::bigint AS id, w.text,"+
+		" v.embedding::text AS have FROM ("+s.texts+") AS w (id, text)"+
+		" FULL JOIN ("+stored+") AS v (id, embedding) ON v.id = w.id") {
 		var want string
 		if found.Text != nil && !vector.Empty(*found.Text) {
 			list := make([]string, dims)
@@ -127,7 +129,8 @@ func libraryChange(rnd *rand.Rand, n int) string {
 	return slices.Concat([]string{
 		fmt.Sprintf(`INSERT INTO books VALUES (%d, 'title %d', %s) ON CONFLICT (id) DO UPDATE SET title = excluded.title,
 			author_id = excluded.author_id`, book, n, id(5)),
-		fmt.Sprintf(`INSERT INTO tags VALUES (%d, %s, 'tag %d') ON CONFLICT (id) DO UPDATE SET name = excluded.name`, tag, id(12), n),
+		fmt.Sprintf(`INSERT INTO tags VALUES (%d, %s, 'tag %d') ON CONFLICT (id) DO UPDATE SET name = excluded.name`,
+			tag, id(12), n),
 		fmt.Sprintf(`UPDATE tags SET book_id = %s WHERE id = %d`, id(12), tag),
 		fmt.Sprintf(`UPDATE tags SET id = id + 1000 * (random() * 1000)::int, name = 'again %d' WHERE id = %d`, n, tag),
 		fmt.Sprintf(`DELETE FROM tags WHERE id = %d OR id > 1000`, tag),
@@ -135,14 +138,15 @@ func libraryChange(rnd *rand.Rand, n int) string {
 		fmt.Sprintf(`UPDATE books SET hits = hits + 1 WHERE id %% 3 = %d`, n%3),
 		fmt.Sprintf(`UPDATE books SET title = 'hidden' WHERE id = %d`, book),
 		fmt.Sprintf(`DELETE FROM books WHERE id = %d`, book),
-		fmt.Sprintf(`INSERT INTO authors VALUES (%d, 'author %d', %s) ON CONFLICT (id) DO UPDATE SET name = excluded.name`, author,
-			n, id(3)),
+		fmt.Sprintf(`INSERT INTO authors VALUES (%d, 'author %d', %s)
+			ON CONFLICT (id) DO UPDATE SET name = excluded.name`, author, n, id(3)),
 		fmt.Sprintf(`UPDATE authors SET publisher_id = %s WHERE id = %d`, id(3), author),
 		fmt.Sprintf(`UPDATE authors SET name = 'renamed %d' WHERE id = %d`, n, author),
-		fmt.Sprintf(`UPDATE authors SET id = %d WHERE id = %d AND NOT EXISTS (SELECT FROM authors WHERE id = %[1]d)`, rnd.IntN(5),
-			author),
+		fmt.Sprintf(`UPDATE authors SET id = %d WHERE id = %d AND NOT EXISTS (SELECT FROM authors WHERE id = %[1]d)`,
+			rnd.IntN(5), author),
 		fmt.Sprintf(`DELETE FROM authors WHERE id = %d`, author),
-		fmt.Sprintf(`INSERT INTO publishers VALUES (%d, 'publisher %d') ON CONFLICT (id) DO UPDATE SET name = excluded.name`,
+		fmt.Sprintf(`INSERT INTO publishers VALUES (%d, 'publisher %d') ON CONFLICT (id)
+			DO UPDATE SET name = excluded.name`,
 			publisher, n),
 		fmt.Sprintf(`UPDATE publishers SET name = NULL WHERE id = %d`, publisher),
 		fmt.Sprintf(`DELETE FROM publishers WHERE id = %d`, publisher),
@@ -168,7 +172,7 @@ func TestP1_JoinedTexts(t *testing.T) {
 				t.Parallel()
 				db := testenv.DB(t, testenv.Major(major))
 				db.MustExec(library)
-				rnd := rand.New(rand.NewPCG(uint64(major), 7)) //nolint:gosec // no secret
+				rnd := rand.New(rand.NewPCG(uint64(major), 7))
 				for n := range 60 {
 					db.MustExec(libraryChange(rnd, n+1))
 				}
@@ -213,7 +217,8 @@ func TestP1_JoinedTexts(t *testing.T) {
 	})
 }
 
-// TestJoins_ALargeParentIsScanned: rows of a parent that has many are found page by page in the low lane, and no others.
+// TestJoins_ALargeParentIsScanned: rows of a parent that has many are found page by page in the low lane, and no
+// others.
 func TestJoins_ALargeParentIsScanned(t *testing.T) {
 	t.Parallel()
 	many, others := 20_000, 3000
@@ -248,7 +253,8 @@ func TestJoins_ALargeParentIsScanned(t *testing.T) {
 			open = max(open, r.count(`SELECT count(*) FROM embedsidecar.task`))
 			var longest int64
 			if err := db.Super().QueryRow(t.Context(), `SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)
-				* 1000), 0)::bigint FROM pg_stat_activity WHERE usename = $1 AND state <> 'idle'`, r.role).Scan(&longest); err != nil {
+				* 1000), 0)::bigint FROM pg_stat_activity WHERE usename = $1 AND state <> 'idle'`,
+				r.role).Scan(&longest); err != nil {
 				t.Error(err)
 			}
 			took = max(took, longest)
@@ -288,7 +294,7 @@ func TestJoins_OtherJoins(t *testing.T) {
 	db := testenv.DB(t)
 	db.MustExec(library)
 	for n := range 60 {
-		db.MustExec(libraryChange(rand.New(rand.NewPCG(uint64(n), 3)), n+1)) //nolint:gosec // no secret
+		db.MustExec(libraryChange(rand.New(rand.NewPCG(uint64(n), 3)), n+1))
 	}
 	shapes := joinedShapes()
 	shape := shapes[0]

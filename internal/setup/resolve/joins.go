@@ -69,11 +69,9 @@ func (f *Findings) confirmJoin(ctx context.Context, tx pgx.Tx, path string, of *
 		return err
 	}
 	j.OID, j.Schema, j.Table = t.OID, t.Schema, t.Name
-	for _, name := range of.ColumnNames() {
-		if name == j.As {
-			return refusal.Coded(code.Join, fmt.Sprintf("its text is called %q, as a column of %s is", j.As, of.Quoted()),
-				"give it another name: as: NAME")
-		}
+	if slices.Contains(of.ColumnNames(), j.As) {
+		return refusal.Coded(code.Join, fmt.Sprintf("its text is called %q, as a column of %s is", j.As, of.Quoted()),
+			"give it another name: as: NAME")
 	}
 	if err := joinColumns(ctx, tx, of, t, j); err != nil {
 		return err
