@@ -326,7 +326,7 @@ func (r *reader) bySQL() {
 	defer stop()
 	for _, begin := range []string{"CALL embedsidecar.ask", "SELECT * FROM embedsidecar.search", "SELECT id FROM", "SELECT pipeline", "SELECT d.id"} {
 		sql := strings.ReplaceAll(r.only("search.md", "sql", begin), "::vector)", "::halfvec)") // as the destination is
-		sql = strings.ReplaceAll(sql, "public.tickets", "docs") // which means public.docs: there is no other here
+		sql = strings.ReplaceAll(sql, "public.tickets", "docs")                                 // which means public.docs: there is no other here
 		out := r.sh(`psql -X -A -t -v ON_ERROR_STOP=1 "$EMBEDSIDECAR_DATABASE_URL" <<'EOF'` + "\n" + sql + "EOF")
 		if n := strings.Count(out, "\n"); n < 5 {
 			r.t.Errorf("%s found %d rows:\n%s", sql, n, out)
