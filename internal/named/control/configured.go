@@ -25,7 +25,7 @@ type Cost struct {
 	Tokens   int64    `json:"tokens"`
 	Price    *float64 `json:"price"` // null: the model has none in the configuration
 	Currency string   `json:"currency,omitempty"`
-	Line     string   `json:"line"`  // the same, and what else is known, in words
+	Line     string   `json:"line"` // the same, and what else is known, in words
 }
 
 // Configured is what became of a configuration that was looked at again, or would.
