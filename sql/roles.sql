@@ -110,7 +110,7 @@ GRANT EXECUTE ON FUNCTION embedsidecar.search, embedsidecar.neighbours, embedsid
     embedsidecar.search_statement, embedsidecar.rows_with_tasks, embedsidecar.missing_grants,
     embedsidecar.check_search, embedsidecar.embed, embedsidecar.begin_ask, embedsidecar.asked,
     embedsidecar.check_rerank, embedsidecar.text_statement, embedsidecar.nearest_to, embedsidecar.candidates,
-    embedsidecar.rerank,
+    embedsidecar.rerank, embedsidecar.search_across, embedsidecar.highlight,
     embedsidecar.current_model, embedsidecar.check_model, embedsidecar.served_by, embedsidecar.still_named
     TO embedsidecar_searcher;
 GRANT EXECUTE ON PROCEDURE embedsidecar.ask TO embedsidecar_searcher;
