@@ -174,7 +174,7 @@ func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
 		if problem := spec.IgnoreMistake(); problem != "" {
 			fail(path+".ignore", "%s", problem)
 		}
-		if problem := spec.Budget.Mistake(c.PriceOf(spec.Model)); problem != "" {
+		if problem := spec.Budget.Mistake(c.PriceOf(spec.Model).Million); problem != "" {
 			fail(path+".budget", "%s", problem)
 		}
 		if problem := spec.ChunkingMistake(); problem != "" {

@@ -161,12 +161,8 @@ type Model struct {
 	Path     string  // its folder; "": looked for by name
 	SHA256   string  // of its weights; "": not checked
 	Threads  int     // 0: Config.Threads
-<<<<<<< HEAD
-	Price    float64 // of a million tokens, in whatever currency; 0: not known
-	Budget   pipeline.Budget
-=======
 	Price    float64 // of a million tokens, in Config.Currency; 0: not known
->>>>>>> next
+	Budget   pipeline.Budget
 	Settings ModelSettings
 }
 

@@ -116,11 +116,8 @@ func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 	spec.Name, spec.Columns, spec.Text, spec.Filter, spec.Chunking = s.Name, s.SourceColumns, s.TextExpression,
 		s.FilterExpression, s.Chunking
 	spec.Priority, spec.Active, spec.Plugin, spec.Model = s.Lane, s.ActiveHours, s.Plugin, s.Model
-<<<<<<< HEAD
-	spec.PriorityBy, spec.Ignore, spec.Budget, spec.ModelBudget = s.PriorityBy, s.IgnoreExpression, s.Budget, s.ModelBudget
-=======
 	spec.PriorityBy, spec.Ignore, spec.Joins = s.PriorityBy, s.IgnoreExpression, s.Joins
->>>>>>> next
+	spec.Budget, spec.ModelBudget = s.Budget, s.ModelBudget
 	return spec
 }
 
