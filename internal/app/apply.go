@@ -41,6 +41,9 @@ func Apply(ctx context.Context, n Options, dry bool) (told control.Configured, e
 	if err == nil {
 		err = takeAwayOld(ctx, n, done.Others, dry, &told)
 	}
+	if err == nil {
+		err = answerRequests(ctx, n, dry, &told)
+	}
 	switch {
 	case err != nil && !dry && len(told.Steps) > 0:
 		told.State, told.Reason, told.Hints = control.Halfway, n.Redact(database.Words(err)), problem.Hints(err)

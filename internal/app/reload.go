@@ -203,11 +203,14 @@ func (n *Database) tellConfigured(ctx context.Context, r *run, action, by string
 // away last.
 func (n *Database) take(ctx context.Context, r *run, d *draft) error {
 	before := n.config()
-	leave := n.plugins.Become(d.plugins)
+	leave := func() error { return nil }
+	if d.plugins != nil {
+		leave = n.plugins.Become(d.plugins)
+	}
 	n.use(r, d.cfg)
 	n.deployed.configure(d.specs)
 	n.deployed.mu.Lock()
-	n.deployed.taken = true
+	n.deployed.taken, n.deployed.mark = true, d.mark
 	n.deployed.mu.Unlock()
 	n.declare(ctx, r.p.work)
 	var err error

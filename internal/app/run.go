@@ -98,6 +98,7 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 		return err
 	}
 	n.deployed.settled = true
+	service.Use(n.config())
 	if o.Reached != nil {
 		if err := n.workable(ctx, p.work); err != nil {
 			return err
@@ -130,7 +131,8 @@ func (n *Database) keepWorking(ctx context.Context, r *run) error {
 	n.atStart(ctx, r.p.work)
 	n.running.Store(r)
 	defer n.running.Store(nil)
-	defer n.keepSettled(ctx, r.p, r.o, r.reload)()
+	n.mayTake(ctx, r)
+	defer n.keepSettled(ctx, r)()
 	if r.o.Role != Stream { // who works builds indexes
 		defer n.keepIndexes(ctx, r.p)()
 		defer n.keepWishes(ctx, r.p)()

@@ -57,6 +57,7 @@ type Config struct {
 	file    string            // the file that was read, or ""
 	folder  findFolder        // of models; nil: none is looked for
 	env     *environ          // for plugins that are allowed to see parts of it
+	base    *Config           // what it is without declared pipelines; nil: it has none
 }
 
 // environ stands behind a pointer so that printing a Config does not print it: it may hold secrets of others.

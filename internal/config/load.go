@@ -410,7 +410,12 @@ func (c *Config) replacePipelines(specs []pipeline.Spec) {
 
 // settlePipelines fills in what pipelines do not say.
 func (c *Config) settlePipelines() {
-	for i := range c.Pipelines {
+	c.settleFrom(0)
+	nameAll(c.Pipelines)
+}
+
+func (c *Config) settleFrom(first int) {
+	for i := first; i < len(c.Pipelines); i++ {
 		spec := &c.Pipelines[i]
 		spec.ColumnLists = c.Publication.ColumnLists
 		if spec.Model == "" {
@@ -436,7 +441,6 @@ func (c *Config) settlePipelines() {
 			c.Tokens = pipeline.DefaultChunkTokens
 		}
 	}
-	nameAll(c.Pipelines)
 }
 
 // LongName is the name of a pipeline when the one of its table is taken: "public.docs:embedding".

@@ -62,6 +62,7 @@ func (a *api) acts() {
 	}
 	a.loads()
 	a.configures()
+	a.declares()
 	s := a.service
 	on(a, gate.RoleAdmin, http.MethodPost, base+"/plugins/reload", "reload-plugins", "Replace the processes of every plugin, as SIGHUP does",
 		func(ctx context.Context, _ *struct{}) (*body[reloadList], error) {
