@@ -173,7 +173,7 @@ func TestAsked_BySQL(t *testing.T) {
 	s.does("drop_pipeline('bodies')")
 	s.does("drop_pipeline('titles')")
 	s.vectorsOf("titles_embedding", 4) // its vectors stay
-	s.does(create(askTitles))        // and come back without being paid for again
+	s.does(create(askTitles))          // and come back without being paid for again
 	s.stands("titles", health.UpToDate)
 	if n := testenv.Value[int64](s.db, "SELECT tokens_embedded FROM embedsidecar.status WHERE pipeline = 'titles'"); n != 0 {
 		t.Errorf("%d tokens were embedded again", n)
@@ -312,6 +312,7 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 		CREATE OPERATOR public.|+| (FUNCTION = public.trap, RIGHTARG = text)`)
 	s.fails(pool, create(askBodies), "permission denied")
 	s.db.MustExecSuper("GRANT EXECUTE ON FUNCTION embedsidecar.create_pipeline, embedsidecar.change_pipeline, embedsidecar.drop_pipeline TO " + tenant)
+	s.db.MustExec("CREATE TABLE theirs (id int PRIMARY KEY, embedding vector(8))")
 	d := s.start("--config", file, "--trust-owner", "nobody")
 	asked := func(call string) (id int64) {
 		t.Helper()
@@ -327,16 +328,16 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 		create(askBodies):                                                                  {"has not the rights of the owner of", "docs"},
 		mine("text", `"public.trap(body)"`):                                                {"trap"},
 		mine("text", `"body::public.dom::text"`):                                           {"dom"},
-		mine("text", `"(OPERATOR(public.|+|) body)"`):                                      {"trap"},
+		mine("text", `"(OPERATOR(public.|+|) body)"`):                                      {"|+|"},
 		mine("text", `"pg_read_file('/etc/passwd')"`):                                      {"pg_read_file"},
-		mine("text", `"table_to_xml('embedsidecar.installation', true, false, '')::text"`): {"table_to_xml"},
+		mine("text", `"table_to_xml('embedsidecar.installation', true, false, '')::text"`): {"installation"},
 		mine("text", `"(SELECT secret::text FROM embedsidecar.installation)"`):             {"sub-select"},
 		mine("text", `"current_setting('data_directory')"`):                                {"current_setting"},
 		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "where": "public.trap(body) IS NULL", "into": {"table": "mine_embedding"}}`):                                  {"trap"},
 		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "priority": "public.trap(body)", "into": {"table": "mine_embedding"}}`):                                       {"trap"},
 		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "ignore": "public.trap(text)", "into": {"table": "mine_embedding"}}`):                                         {"trap"},
 		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "chunking": {"strategy": "sentences", "context": "public.trap(body)"}, "into": {"table": "mine_embedding"}}`): {"trap"},
-		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "overwrite": true, "into": {"table": "public.docs_embedding"}}`):                                              {"docs_embedding"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "overwrite": true, "into": {"table": "public.theirs"}}`):                                                      {"theirs"},
 		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "into": {"table": "embedsidecar.ledger"}}`):                                                                   {"ledger"},
 	} {
 		s.has(s.comesTo(asked(call), "refused"), words...)
@@ -383,7 +384,7 @@ func TestAsked_ByHTTP(t *testing.T) {
 		t.Helper()
 		status, header, text := s.call(token, method, base+path, body)
 		if status != want {
-			t.Errorf("%s %s %s: %d %s, want %d", method, path, body, status, text, want)
+			t.Fatalf("%s %s %s: %d %s, want %d", method, path, body, status, text, want)
 		}
 		s.has(text, words...)
 		_ = json.Unmarshal([]byte(text), &r)
@@ -404,8 +405,8 @@ func TestAsked_ByHTTP(t *testing.T) {
 		http.StatusUnprocessableEntity, "pg_read_file")
 	ask(admin, http.MethodPatch, "/api/v1/pipelines/bodies?wait=60s", `{"where": "id > 1", "text": "lower(body)", "columns": null}`, http.StatusOK)
 	s.vectorsOf("bodies_embedding", 2)
-	ask(admin, http.MethodPatch, "/api/v1/pipelines/docs", `{"where": "id > 1"}`, http.StatusUnprocessableEntity, file)
-	ask(admin, http.MethodDelete, "/api/v1/pipelines/docs", "", http.StatusUnprocessableEntity, file)
+	ask(admin, http.MethodPatch, "/api/v1/pipelines/docs", `{"where": "id > 1"}`, http.StatusConflict, file)
+	ask(admin, http.MethodDelete, "/api/v1/pipelines/docs", "", http.StatusConflict, file)
 	r, location := ask(admin, http.MethodDelete, "/api/v1/pipelines/bodies?wait=0s", "", http.StatusAccepted)
 	if want := fmt.Sprintf("/api/v1/requests/%d", r.ID); location != want {
 		t.Errorf("look at %s, want %s", location, want)

@@ -19,9 +19,8 @@ type wish struct {
 	Model, Plugin string
 }
 
-// noticed has what waits for something look again: requests for pipelines, wishes, and indexes of next generations.
+// noticed has what waits for something look again: wishes, and indexes of next generations.
 func (n *Database) noticed(pipelines []pipeline.Pipeline) {
-	n.call()
 	if !slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Wished || p.Beside != 0 }) {
 		return
 	}

@@ -183,6 +183,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 			return loaded, err
 		},
 		Forget:     n.loader.Forget,
+		OnRequest:  n.call,
 		Repair:     func(ctx context.Context) error { return publish.Republish(ctx, p.stream, c.Slot.Name) },
 		Embedder:   n.observer.Embedder,
 		Service:    n.shared.service(),

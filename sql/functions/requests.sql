@@ -18,7 +18,8 @@ SELECT coalesce(
      FROM   embedsidecar.configured AS c
      WHERE  c.digests ? not_declared.pipeline AND embedsidecar.lives(c)
             AND NOT EXISTS (SELECT FROM embedsidecar.request AS r -- it has not heard of it yet
-                WHERE r.pipeline = not_declared.pipeline AND r.action = 'drop' AND r.finished_at > c.loaded_at) LIMIT 1),
+                WHERE r.pipeline = not_declared.pipeline AND r.action = 'drop' AND r.finished_at > c.loaded_at)
+     LIMIT 1),
     (SELECT CASE WHEN p.origin = '' THEN 'it was set up by embedsidecar init; embedsidecar uninstall takes it away'
                  ELSE format('it comes from the file %s: change it there', p.origin) END
      FROM   embedsidecar.pipeline AS p WHERE p.name = not_declared.pipeline AND p.origin <> 'sql'))
@@ -48,7 +49,7 @@ BEGIN
     IF request_pipeline.action <> 'drop' AND jsonb_typeof(request_pipeline.definition) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION '%: expected keys and values, as a pipeline has them in the file', verb
             USING ERRCODE = 'invalid_parameter_value',
-                  HINT = '{"name": "docs", "table": "public.docs", "columns": ["title"], "into": {"table": "docs_embedding"}}';
+                  HINT = '{"name": "docs", "table": "docs", "columns": ["title"], "into": {"table": "docs_embedding"}}';
     END IF;
     IF octet_length(request_pipeline.definition::text) > most_bytes THEN
         RAISE EXCEPTION '%: % bytes are too many for a pipeline', verb, octet_length(request_pipeline.definition::text)
@@ -101,7 +102,8 @@ BEGIN
         END IF;
         slot_ := slots[1];
     END IF;
-    IF (SELECT count(*) FROM embedsidecar.request AS o WHERE o.state = 'waiting' AND o.role_name = as_) >= most_open THEN
+    IF (SELECT count(*) FROM embedsidecar.request AS o WHERE o.state = 'waiting' AND o.role_name = as_)
+       >= most_open THEN
         RAISE EXCEPTION '%: % requests of % wait already', verb, most_open, as_
             USING ERRCODE = 'program_limit_exceeded', HINT = 'embedsidecar.requests lists them, and what they wait for';
     END IF;
@@ -110,16 +112,18 @@ BEGIN
             USING ERRCODE = 'program_limit_exceeded', HINT = 'others may be in a file';
     END IF;
     entry := embedsidecar.begin_action(verb, NULL, CASE WHEN octet_length(request_pipeline.definition::text) > 3000
-        THEN jsonb_build_object('sha256', encode(sha256(convert_to(request_pipeline.definition::text, 'UTF8')), 'hex'))
+        THEN jsonb_build_object('sha256',
+            encode(sha256(convert_to(request_pipeline.definition::text, 'UTF8')), 'hex'))
         ELSE jsonb_strip_nulls(jsonb_build_object('definition', request_pipeline.definition)) END,
         request_pipeline.said_by, false);
     UPDATE embedsidecar.audit_log AS a SET pipeline = request_pipeline.pipeline WHERE a.audit_id = entry.audit_id;
     PERFORM embedsidecar.end_action(entry.audit_id, 'requested', 0);
-    INSERT INTO embedsidecar.request AS n (slot_name, action, pipeline, definition, role_name, role_oid, said_by, audit_id)
-    VALUES (slot_, request_pipeline.action, request_pipeline.pipeline, coalesce(request_pipeline.definition, '{}'), as_,
-        quote_ident(as_)::regrole, entry.said_by, entry.audit_id)
+    INSERT INTO embedsidecar.request AS n (slot_name, action, pipeline, definition, role_name, role_oid, said_by,
+        audit_id)
+    VALUES (slot_, request_pipeline.action, request_pipeline.pipeline, coalesce(request_pipeline.definition, '{}'),
+        as_, quote_ident(as_)::regrole, entry.said_by, entry.audit_id)
     RETURNING n.* INTO r;
-    PERFORM pg_notify('embedsidecar_waiting', '');
+    PERFORM pg_notify('embedsidecar_waiting', 'requests');
     RETURN QUERY SELECT r.request_id, r.state, embedsidecar.waits_for(r);
 END $$;
 COMMENT ON FUNCTION embedsidecar.request_pipeline(text, text, jsonb, name, text) IS
@@ -133,8 +137,8 @@ SELECT request_id, state, detail FROM embedsidecar.request_pipeline('create',
     CASE jsonb_typeof(definition) WHEN 'object' THEN definition ->> 'name' END, definition, slot, said_by)
 $$;
 COMMENT ON FUNCTION embedsidecar.create_pipeline(jsonb, name, text) IS
-    'Requests a pipeline, with the keys that one has in the file. A running sidecar, or embedsidecar apply, sets it up; '
-    'the view requests tells what became of it.';
+    'Requests a pipeline, with the keys that one has in the file. A running sidecar, or embedsidecar apply, sets it '
+    'up; the view requests tells what became of it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.change_pipeline(pipeline text, changes jsonb, said_by text DEFAULT NULL)
 RETURNS TABLE (request_id bigint, state text, detail text)
@@ -207,9 +211,9 @@ BEGIN
         SELECT n.request_id FROM (SELECT i.request_id, row_number() OVER (ORDER BY i.request_id DESC) AS number
             FROM embedsidecar.request AS i WHERE i.role_name = r.role_name AND i.state <> 'waiting') AS n
         WHERE n.number > most);
-    PERFORM pg_notify('embedsidecar_waiting', '');
+    PERFORM pg_notify('embedsidecar_waiting', 'requests');
     RETURN true;
 END $$;
 COMMENT ON FUNCTION embedsidecar.finish_request(bigint, text, text[]) IS
-    'For who sets up pipelines: what became of a request that it took; without a reason it is done. The newest 1,000 of '
-    'each role are kept.';
+    'For who sets up pipelines: what became of a request that it took; without a reason it is done. The newest 1,000 '
+    'of each role are kept.';

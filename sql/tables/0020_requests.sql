@@ -41,3 +41,7 @@ COMMENT ON COLUMN embedsidecar.declared.request_id IS 'The request that it was l
 
 ALTER TABLE embedsidecar.configured ADD COLUMN takes_requests boolean NOT NULL DEFAULT false;
 COMMENT ON COLUMN embedsidecar.configured.takes_requests IS 'It carries out requests for pipelines.';
+
+-- Functions that have another form now.
+DROP FUNCTION IF EXISTS embedsidecar.requeue(text, text[], integer, boolean, text, bigint);
+DROP FUNCTION IF EXISTS embedsidecar.add_looks(integer, text[]);

@@ -4,7 +4,6 @@ package requests
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
@@ -43,9 +43,6 @@ type Request struct {
 // Ended reports whether it is done or refused.
 func (r *Request) Ended() bool { return r.State == Done || r.State == Refused }
 
-const columns = `SELECT request_id, action, pipeline, definition, state, coalesce(reason, '') AS reason, hints,
-	role::text, said_by, requested_at, finished_at FROM embedsidecar.requests`
-
 // Ask asks for a pipeline to be created by a definition, changed in some keys, or dropped. by is who asks, where that is
 // another than the role. It returns the number of the request.
 func Ask(ctx context.Context, pool *pgxpool.Pool, action, pipeline string, definition map[string]any, by string,
@@ -70,24 +67,23 @@ func Ask(ctx context.Context, pool *pgxpool.Pool, action, pipeline string, defin
 
 // Read returns a request.
 func Read(ctx context.Context, pool *pgxpool.Pool, id int64) (Request, error) {
-	rows, err := pool.Query(ctx, columns+" WHERE request_id = $1", id)
-	if err != nil {
-		return Request{}, fmt.Errorf("read request %d: %w", id, err)
+	list, err := read(ctx, pool, &id, 1)
+	if err != nil || len(list) == 1 {
+		return append(list, Request{})[0], err
 	}
-	r, err := pgx.CollectExactlyOneRow(rows, pgx.RowToStructByPos[Request])
-	if errors.Is(err, pgx.ErrNoRows) {
-		return r, problem.New(problem.NoMatch, fmt.Errorf("there is no request %d", id))
-	}
-	return r, err
+	return Request{}, problem.New(problem.NoMatch, fmt.Errorf("there is no request %d", id))
 }
 
 // List returns the newest requests.
-func List(ctx context.Context, pool *pgxpool.Pool, most int) ([]Request, error) {
-	rows, err := pool.Query(ctx, columns+" ORDER BY request_id DESC LIMIT $1", most)
+func List(ctx context.Context, pool *pgxpool.Pool, most int) ([]Request, error) { return read(ctx, pool, nil, most) }
+
+func read(ctx context.Context, pool *pgxpool.Pool, id *int64, most int) ([]Request, error) {
+	list, err := database.Collect(ctx, pool, "pipeline_requests", pgx.RowToStructByPos[Request],
+		pgx.StrictNamedArgs{"id": id, "most": most})
 	if err != nil {
-		return nil, fmt.Errorf("list requests: %w", err)
+		return nil, fmt.Errorf("read requests for pipelines: %w", err)
 	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[Request])
+	return list, nil
 }
 
 // Wait returns a request when it is done or refused, or as it is after a while.
