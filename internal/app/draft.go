@@ -26,7 +26,8 @@ import (
 // changed for it.
 type draft struct {
 	cfg       *config.Config  // with settings that take effect at a start as they are in force
-	plugins   *embedders.Pool // nil: nothing was started
+	plugins   *embedders.Pool // that take the place of those in use; nil: these stay
+	by        *embedders.Pool // of what it has configured
 	specs     []pipeline.Spec
 	next      map[string]pipeline.Spec // next generations that it begins, by the names of their pipelines
 	described map[string]embed.Description
@@ -90,7 +91,7 @@ func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plu
 	if d.ours, err = lookup.StoredBy(ctx, &n.loader, r.p.work, d.cfg.Slot.Name); err != nil {
 		return d, err
 	}
-	d.specs = lookup.Configured(d.cfg, d.ours)
+	d.by, d.specs = plugins, lookup.Configured(d.cfg, d.ours)
 	described, lacks := plugins.DescribeEach(ctx, d.specs)
 	d.described = described
 	able, err := n.tolerated(d.specs, lacks, d.ours)
@@ -182,7 +183,7 @@ func (n *Database) rehearseChanges(ctx context.Context, r *run, d *draft, change
 	o := n.options()
 	o.Config = d.cfg
 	for _, c := range changes {
-		would, err := changeModel(ctx, o, equipment{r.p.owner(), r.p.owner(), d.plugins}, ModelChange{
+		would, err := changeModel(ctx, o, equipment{r.p.owner(), r.p.owner(), d.by}, ModelChange{
 			Pipeline: c.Pipeline, To: c.To, DryRun: true,
 		})
 		if err != nil {

@@ -288,14 +288,15 @@ func (n *Database) costs(ctx context.Context, r *run, d *draft) (costs []control
 	for _, spec := range d.specs {
 		at := lookup.Find(d.ours, spec.Name)
 		about, described := d.described[spec.Name]
-		if !described || at >= 0 && kept(spec, d.ours[at].Spec) == "" {
-			continue
-		}
 		name := spec.Name
-		if next, changes := d.next[name]; changes {
+		next, changes := d.next[name]
+		if !described || at >= 0 && !changes && sameTexts(spec, d.ours[at].Spec) {
+			continue // what another rule of what counts costs, a warning says
+		}
+		if changes {
 			spec = next
 		}
-		e, err := estimated(ctx, r.p.work, d.plugins, spec, about, d.cfg.PriceOf(spec.Model))
+		e, err := estimated(ctx, r.p.work, d.by, spec, about, d.cfg.PriceOf(spec.Model))
 		if err != nil {
 			warnings = append(warnings, n.o.Redact(database.Words(err)))
 			continue

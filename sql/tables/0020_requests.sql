@@ -1,4 +1,4 @@
--- Pipelines that are declared in the database, and requests for them.
+-- Pipelines that are declared in the database, and requests for them; attempts of tasks have bounds.
 
 CREATE TABLE embedsidecar.request (
     request_id   bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -41,6 +41,9 @@ COMMENT ON COLUMN embedsidecar.declared.request_id IS 'The request that it was l
 
 ALTER TABLE embedsidecar.configured ADD COLUMN takes_requests boolean NOT NULL DEFAULT false;
 COMMENT ON COLUMN embedsidecar.configured.takes_requests IS 'It carries out requests for pipelines.';
+
+-- The most that retry.max_attempts may be.
+ALTER TABLE embedsidecar.task ADD CONSTRAINT task_attempt_check CHECK (attempt BETWEEN 0 AND 1000);
 
 -- Functions that have another form now.
 DROP FUNCTION IF EXISTS embedsidecar.requeue(text, text[], integer, boolean, text, bigint);
