@@ -252,7 +252,8 @@ func withDeclared(ctx context.Context, n Options, pool *pgxpool.Pool) (*config.C
 	for name, why := range failed {
 		n.Warn(fmt.Sprintf("pipeline %q, which is declared by SQL or HTTP, stays as it is: %s", name, why))
 	}
-	return next, nil
+	next, _, err = lookup.InSchemas(ctx, pool, next)
+	return next, err
 }
 
 // answerRequests carries out requests for pipelines where nothing runs, or tells of them.
@@ -321,7 +322,9 @@ func (a *asked) setUp(ctx context.Context, n Options, pool *pgxpool.Pool) error 
 	if a.Action == "drop" {
 		return dropNow(ctx, pool, n, a.Pipeline, false)
 	}
-	n.Config = next
+	if n.Config, _, err = lookup.InSchemas(ctx, pool, next); err != nil {
+		return err
+	}
 	_, err = SetUp(ctx, n, SetUpOptions{Applies: true, Asked: true})
 	return err
 }

@@ -80,6 +80,10 @@ func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plu
 			return d, err
 		}
 	}
+	var left config.Spread
+	if next, left, err = lookup.InSchemas(ctx, r.p.work, next); err != nil {
+		return d, err
+	}
 	d.told.Changed, d.told.NeedsRestart = n.config().Changes(next)
 	if d.cfg = next.Keeping(n.config()); d.unchanged() {
 		return d, nil
@@ -94,12 +98,15 @@ func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plu
 	d.by, d.specs = plugins, lookup.Configured(d.cfg, d.ours)
 	described, lacks := plugins.DescribeEach(ctx, d.specs)
 	d.described = described
-	able, err := n.tolerated(d.specs, lacks, d.ours)
+	able, err := n.tolerated(d.cfg, d.specs, lacks, d.ours)
 	if err != nil || r.o.NoInit || r.o.Role == Stream {
 		return d, err
 	}
 	if err := n.rehearse(ctx, r, d, able); err != nil {
 		return d, err
+	}
+	if words := leftWords(left); words != "" {
+		d.told.Warnings = append(d.told.Warnings, words)
 	}
 	if a != nil && a.Action == "drop" {
 		return d, dropNow(ctx, r.p.owner(), n.options(), a.Pipeline, true)
@@ -126,12 +133,19 @@ func (n *Database) undeclarable(failed map[string]error, a *asked) (warnings []s
 }
 
 // tolerated returns the pipelines that have not failed. It fails where one has that was well, or is configured in
-// another way now.
-func (n *Database) tolerated(specs []pipeline.Spec, failed map[string]error, ours []pipeline.Pipeline,
+// another way now; of those in schemas where none is left.
+func (n *Database) tolerated(c *config.Config, specs []pipeline.Spec, failed map[string]error,
+	ours []pipeline.Pipeline,
 ) (able []pipeline.Spec, err error) {
 	n.deployed.mu.Lock()
 	defer n.deployed.mu.Unlock()
 	var problems []error
+	well := map[int]bool{} // places in the file of those in schemas
+	for _, spec := range specs {
+		if failed[spec.Name] == nil {
+			well[c.InSchema(spec.Name)] = true
+		}
+	}
 	for _, spec := range specs {
 		was, known := n.deployed.specs[spec.Name]
 		_, sick := n.deployed.problems[spec.Name]
@@ -142,7 +156,7 @@ func (n *Database) tolerated(specs []pipeline.Spec, failed map[string]error, our
 		switch err := failed[spec.Name]; {
 		case err == nil:
 			able = append(able, spec)
-		case !same:
+		case !same && (c.InSchema(spec.Name) < 0 || !well[c.InSchema(spec.Name)]):
 			problems = append(problems, err)
 		}
 	}
@@ -163,7 +177,7 @@ func (n *Database) rehearse(ctx context.Context, r *run, d *draft, able []pipeli
 		if err != nil && len(sick) == 0 {
 			return err
 		}
-		rest, failed := n.tolerated(able, sick, d.ours)
+		rest, failed := n.tolerated(d.cfg, able, sick, d.ours)
 		if failed != nil {
 			return err // with all that stands in the way
 		}
@@ -183,7 +197,7 @@ func (n *Database) rehearseChanges(ctx context.Context, r *run, d *draft, change
 	o := n.options()
 	o.Config = d.cfg
 	for _, c := range changes {
-		would, err := changeModel(ctx, o, equipment{r.p.owner(), r.p.owner(), d.by}, ModelChange{
+		would, err := changeModel(ctx, o, equipment{pool: r.p.owner(), owner: r.p.owner(), plugins: d.by}, ModelChange{
 			Pipeline: c.Pipeline, To: c.To, DryRun: true,
 		})
 		if err != nil {

@@ -93,7 +93,10 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 		return err
 	}
 	// The server may restart in the middle of it. What was made by then is found the next time.
-	prepare := func(ctx context.Context) (struct{}, error) { return struct{}{}, n.prepare(ctx, &p, o) }
+	prepare := func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, n.beginPrepared(ctx, &p, service, o.Reached != nil,
+			func(ctx context.Context) error { return n.prepare(ctx, &p, o) })
+	}
 	if _, err := connection.Retry(ctx, n.open, prepare); err != nil {
 		return err
 	}
@@ -148,7 +151,11 @@ func (n *Database) connect(ctx context.Context, p *pools) (err error) {
 		return connection.Retry(ctx, n.open, open)
 	}
 	p.work, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
-		return n.open.Pool(ctx, n.open.WorkConns(len(n.config().Pipelines)))
+		pipelines := len(n.config().Pipelines)
+		if len(n.config().InSchemas()) > 0 {
+			pipelines = n.config().Tenants.Schemas
+		}
+		return n.open.Pool(ctx, n.open.WorkConns(pipelines))
 	})
 	if err != nil {
 		return err

@@ -31,7 +31,8 @@ type otherwise struct {
 }
 
 // keepSettled looks again and again whether pipelines are set up as they are configured and declared, carries out what
-// is asked for, and sets up what could not be before; changed is called then. The function it returns ends that.
+// is asked for, and sets up what could not be before, or what schemas have that are new. The function it returns ends
+// that.
 func (n *Database) keepSettled(ctx context.Context, r *run) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -106,8 +107,9 @@ func (n *Database) settled(ctx context.Context, r *run, due bool) (acted bool, e
 	if !due {
 		return acted || differs, nil
 	}
-	mended, err := n.settle(ctx, r.p, r.o)
-	return acted || differs || mended, err
+	mended, err := n.settle(ctx, r)
+	left, failed := n.takeAwayLeaving(ctx, r)
+	return acted || differs || mended || left, errors.Join(err, failed)
 }
 
 // carryOut takes over what is declared in the database now, with a request for a pipeline: all of it, or nothing. What is
@@ -194,6 +196,9 @@ func (n *Database) declared(ctx context.Context, pool *pgxpool.Pool) (asked bool
 		return false, err
 	}
 	next, failed := declaring(n.config().Base(), list)
+	if next, _, err = lookup.InSchemas(ctx, pool, next); err != nil {
+		return false, err
+	}
 	for name, why := range failed {
 		n.o.Log.ErrorContext(ctx, "a pipeline that is declared by SQL or HTTP does not fit the configuration: it stays as it "+
 			"is set up", "pipeline", name, "error", why)
@@ -207,8 +212,18 @@ func (n *Database) declared(ctx context.Context, pool *pgxpool.Pool) (asked bool
 }
 
 // settle sets up what is due. acted: something may have changed.
-func (n *Database) settle(ctx context.Context, p *pools, o RunOptions) (acted bool, err error) {
+func (n *Database) settle(ctx context.Context, r *run) (acted bool, err error) {
+	p, o := r.p, r.o
+	fresh, err := n.followSchemas(ctx, r)
+	if err != nil {
+		return false, err
+	}
 	due, err := n.due(ctx, p)
+	for _, spec := range fresh {
+		if !slices.ContainsFunc(due, func(s pipeline.Spec) bool { return s.Name == spec.Name }) {
+			due = append(due, spec)
+		}
+	}
 	if err != nil || len(due) == 0 {
 		return false, err
 	}
@@ -217,6 +232,7 @@ func (n *Database) settle(ctx context.Context, p *pools, o RunOptions) (acted bo
 		return false, err
 	}
 	if o.NoInit || o.Role == Stream {
+		n.notSetUp(fresh, ours)
 		return n.mended(ctx, p, due, ours), nil
 	}
 	err = n.setUp(ctx, p, o, due, ours, false)

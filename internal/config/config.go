@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,7 +39,8 @@ type Config struct {
 
 	// Pipelines have unique names and unique destinations; their Plugin and Model are filled in.
 	Pipelines []pipeline.Spec
-	searches  []Search // what the file says of searching its pipelines, in their order
+	searches  []Search  // what the file says of searching its pipelines, in their order
+	schemas   []Schemas // of its pipelines, in their order, as the file has them
 
 	Workers    Workers
 	Limits     Limits
@@ -58,6 +58,7 @@ type Config struct {
 	folder  findFolder        // of models; nil: none is looked for
 	env     *environ          // for plugins that are allowed to see parts of it
 	base    *Config           // what it is without declared pipelines; nil: it has none
+	written *Config           // as the file has it, where this is what In made of it
 }
 
 // environ stands behind a pointer so that printing a Config does not print it: it may hold secrets of others.
@@ -118,7 +119,7 @@ func (t Tenant) GoString() string { return "config.Tenant{" + t.String() + "}" }
 
 // Tenants say how much several databases take.
 type Tenants struct {
-	Limit int
+	Limit, Schemas int
 }
 
 // Publication is what the server sends.
@@ -228,7 +229,7 @@ func Default() *Config {
 		Database:    Database{ConnectTimeout: time.Minute},
 		Slot:        Slot{Name: "embedsidecar"},
 		Publication: Publication{Name: "embedsidecar"},
-		Tenants:     Tenants{Limit: 200},
+		Tenants:     Tenants{Limit: 200, Schemas: 1000},
 		Plugins:     Plugins{Default: manifest.Default().Name},
 		Libraries:   map[string]string{},
 		Workers: Workers{
@@ -290,6 +291,8 @@ func (c *Config) owner(path string) reflect.Value {
 		return element(&c.Models, i, Model{})
 	case list == "plugins.catalog":
 		return element(&c.Plugins.Catalog, i, Plugin{})
+	case strings.HasPrefix(name, "schemas."):
+		return element(&c.schemas, i, Schemas{})
 	case strings.HasPrefix(name, "search."):
 		return element(&c.searches, i, Search{})
 	default:
@@ -315,37 +318,6 @@ func (c *Config) count(list string) int {
 		return len(c.Plugins.Catalog)
 	}
 	return len(c.Pipelines)
-}
-
-// Rerankers are the models that searches of some pipelines name, the one of all first; without pipelines those of all.
-func (c *Config) Rerankers(only []string) (names []string) {
-	add := func(name string) {
-		if name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	if len(only) == 0 {
-		add(c.Rerank)
-		for i := range c.searches {
-			add(c.searches[i].Rerank)
-		}
-	}
-	for _, name := range only {
-		add(c.SearchOf(name).Rerank)
-	}
-	return names
-}
-
-// SearchOf returns what the file says of searching a pipeline.
-func (c *Config) SearchOf(name string) Search {
-	for i := range c.searches {
-		if c.Pipelines[i].Name == name {
-			s := c.searches[i]
-			s.Rerank = cmp.Or(s.Rerank, c.Rerank)
-			return s
-		}
-	}
-	return Search{Rerank: c.Rerank}
 }
 
 // Origin tells where a setting was made: "--slot", "EMBEDSIDECAR_SLOT", "embedsidecar.yaml:3:9" or "default".

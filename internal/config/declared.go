@@ -19,9 +19,9 @@ type Declared struct {
 // declaredOrigin is the origin of all that a declared pipeline says.
 const declaredOrigin = "sql"
 
-// Base is the configuration without declared pipelines.
+// Base is the configuration without declared pipelines, as the file has it.
 func (c *Config) Base() *Config {
-	if c.base != nil {
+	if c = c.Written(); c.base != nil {
 		return c.base
 	}
 	return c
@@ -29,7 +29,7 @@ func (c *Config) Base() *Config {
 
 // IsDeclared reports whether the pipeline of a name is a declared one.
 func (c *Config) IsDeclared(name string) bool {
-	return c.base != nil && slices.ContainsFunc(c.Pipelines[len(c.base.Pipelines):],
+	return c.base != nil && slices.ContainsFunc(c.Written().Pipelines[len(c.base.Pipelines):],
 		func(p pipeline.Spec) bool { return p.Name == name })
 }
 
@@ -46,12 +46,14 @@ func (c *Config) Declaring(list []Declared) (next *Config, failed map[string]err
 	next.base = base
 	next.Pipelines, next.searches, next.origins = slices.Clone(base.Pipelines), slices.Clone(base.searches),
 		maps.Clone(base.origins)
+	next.schemas = slices.Clone(base.schemas)
 	pipelines := filePlaces().fields["pipelines"].item
 	for _, d := range list {
 		at := len(next.Pipelines)
 		if problems := next.declare(d, pipelines); len(problems) > 0 {
 			failed[d.Name] = &Error{Problems: problems}
 			next.Pipelines, next.searches = next.Pipelines[:at], next.searches[:min(at, len(next.searches))]
+			next.schemas = next.schemas[:min(at, len(next.schemas))]
 			maps.DeleteFunc(next.origins, func(path string, _ origin) bool { return within(path, index("pipelines", at)) })
 		}
 	}
@@ -87,6 +89,9 @@ func (c *Config) declare(d Declared, pipelines *place) (problems []Problem) {
 		fail(p.Path, "%s", p.Message)
 	}
 	spec := &c.Pipelines[i]
+	if len(c.schemas) > i && (c.schemas[i].Match != "" || len(c.schemas[i].Except) > 0) {
+		fail(path+".schemas", "a pipeline that is declared by SQL or HTTP has one table")
+	}
 	if spec.Name != d.Name {
 		fail(path+".name", "expected the name of the pipeline, %q", d.Name)
 	}

@@ -30,7 +30,7 @@ func TestDeclaring(t *testing.T) {
 	base := declaring(t, declaredFile)
 	next, failed := base.Declaring([]Declared{
 		{"a", []byte(`{"name": "a", "table": "public.notes", "text": "'${SECRET}' || body || '$$'", "model": "small", "into": {"table": "a_embedding"}, "enabled": false, "search": {"filterable": ["id"]}}`)},
-		{"b", []byte(`{"name": "b", "tabel": "notes", "columns": "title", "model": "/etc/model", "plugin": "/bin/sh", "into": {"column": "v", "table": "x"}, "index": {"m": 1}}`)},
+		{"b", []byte(`{"name": "b", "tabel": "notes", "columns": "title", "model": "/etc/model", "plugin": "/bin/sh", "into": {"column": "v", "table": "x"}, "index": {"m": 1}, "schemas": {"match": "t_*"}}`)},
 		{"c", []byte(`{"name": "c", "table": "notes", "columns": ["body"], "into": {"table": "c_embedding"}}`)},
 		{"docs", []byte(`{"name": "docs", "table": "notes", "columns": ["body"], "into": {"table": "d_embedding"}}`)},
 		{"e", []byte(`{"name": "e", "table": "docs", "columns": ["body"], "into": {"table": "docs_embedding"}}`)},
@@ -50,7 +50,7 @@ func TestDeclaring(t *testing.T) {
 		t.Error("what is declared is not told from the rest")
 	}
 	for name, words := range map[string][]string{
-		"b":    {`unknown key "tabel"`, "/etc/model", "/bin/sh", "index.m"},
+		"b":    {`unknown key "tabel"`, "/etc/model", "/bin/sh", "index.m", "schemas"},
 		"docs": {`the name "docs" is that of pipelines[0]`}, "e": {"same destination"}, "f": {"table"}, "g": {""}, "h": {""},
 		"i": {"keys and values"},
 	} {

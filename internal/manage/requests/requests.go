@@ -75,7 +75,9 @@ func Read(ctx context.Context, pool *pgxpool.Pool, id int64) (Request, error) {
 }
 
 // List returns the newest requests.
-func List(ctx context.Context, pool *pgxpool.Pool, most int) ([]Request, error) { return read(ctx, pool, nil, most) }
+func List(ctx context.Context, pool *pgxpool.Pool, most int) ([]Request, error) {
+	return read(ctx, pool, nil, most)
+}
 
 func read(ctx context.Context, pool *pgxpool.Pool, id *int64, most int) ([]Request, error) {
 	list, err := database.Collect(ctx, pool, "pipeline_requests", pgx.RowToStructByPos[Request],
