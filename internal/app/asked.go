@@ -138,6 +138,10 @@ func (a *asked) allowed(ctx context.Context, pool *pgxpool.Pool, spec *pipeline.
 		case trusted && a.SaidBy == "" || spec == nil:
 			return nil
 		}
+		if len(spec.Joins) > 0 { // each is another's table and another expression
+			return refusal.Coded(code.Untrusted, "joins: who asks may not act as the role that reads the tables",
+				"declare the pipeline as a role that may, or in the file")
+		}
 		return harmless(ctx, tx, spec)
 	})
 }

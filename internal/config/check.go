@@ -164,6 +164,9 @@ func (c *Config) checkPipelines(first int, fail func(path, format string, args .
 				fail(path+".into", "%s", msg)
 			}
 		}
+		if problem := spec.Joins.Mistake(spec.Text); problem != "" {
+			fail(path+".joins", "%s", strings.TrimPrefix(problem, "joins"))
+		}
 		if problem := spec.IndexMistake(); problem != "" {
 			fail(path+".index", "%s", strings.TrimPrefix(problem, "index: "))
 		}

@@ -41,7 +41,7 @@ func Harmless(ctx context.Context, tx pgx.Tx, t *Table, word, expression string)
 		if err != nil {
 			return fmt.Errorf("read temporary view: %w", err)
 		}
-		if problem := forbidden(tree); problem != "" {
+		if problem := forbidden(tree, word); problem != "" {
 			return refusal.Coded(code.Expression, word+" "+problem)
 		}
 		var what *string
