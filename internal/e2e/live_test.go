@@ -139,13 +139,14 @@ func (l *liveDeployer) change(c *child) *child {
 		return c
 	}
 	l.killed.Add(1)
-	c.kill()
-	l.kills++
-	l.neverAhead()
-	c = l.begin()
-	if l.r.IntN(2) == 0 {
-		l.streaming(c)
+	for n := 1 + l.r.IntN(2); n > 0; n-- { // a second time while it starts
+		c.kill()
+		l.kills++
+		l.neverAhead()
+		c = l.begin()
+		l.rest(400)
 	}
+	l.streaming(c)
 	l.killed.Add(1)
 	return c
 }
@@ -181,9 +182,13 @@ func (l *liveDeployer) search(ctx context.Context) {
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	for ctx.Err() == nil {
 		calm, found := l.killed.Load(), 0
-		err := conn.QueryRow(ctx, `SELECT count(*) FROM embedsidecar.search('integers', 'a question', 3)`).Scan(&found)
+		_, err := conn.Exec(ctx, `CALL embedsidecar.ask('integers', 'a question')`)
+		if err == nil {
+			err = conn.QueryRow(ctx, `SELECT count(*) FROM embedsidecar.search('integers', 'a question', 3)`).Scan(&found)
+		}
 		if l.asked.Add(1); ctx.Err() == nil && l.killed.Load() == calm && calm%2 == 0 && err != nil {
 			l.t.Errorf("a search with nothing killed: %v", err)
+			return
 		}
 		pause(ctx, 50*time.Millisecond)
 	}
