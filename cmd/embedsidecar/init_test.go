@@ -56,7 +56,7 @@ func TestInit_ShowsAndDoes(t *testing.T) {
 	_, stderr = s.run(0, "init", "--pipeline", "docs: title -> embedding")
 	s.has(stderr, `made pipeline "public.docs:embedding"`, `pipeline "public.docs" is set up and not configured`)
 	_, stderr = s.run(0, "run", "--once", "--pipeline", "docs: title -> embedding")
-	s.has(stderr, `pipeline "public.docs" is set up and not configured: it goes on as it is; embedsidecar uninstall public.docs takes it away`)
+	s.has(stderr, `pipeline "public.docs" is set up and not configured: embedsidecar uninstall public.docs takes it away`)
 	s.run(0, "verify", "--deep", "5")
 	stdout, _ = s.run(0, "search", "public.docs", "title 2\n\nbody 2", "-k", "1", "-o", "json")
 	s.has(stdout, `"key": "2"`)

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,6 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
@@ -28,6 +30,7 @@ func newStatus() *command {
 	c := &statusCommand{every: 2 * time.Second}
 	return &command{
 		name: "status", group: groupObserve, usage: "show the state of every pipeline",
+		arguments: "[PIPELINE...]", maxArgs: -1,
 		description: "Reads the database only, so it works without a running sidecar. COVERAGE is the share of rows whose " +
 			"vector is known to be that of their current text; (est.) means that the number of rows is the " +
 			"server's estimate; unknown means that changes may have been missed until all rows have been " +
@@ -83,6 +86,9 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	if err != nil {
 		return err
 	}
+	if err := c.choose(ctx, env, pool, &state); err != nil {
+		return err
+	}
 	for i := range state.Pipelines {
 		state.Pipelines[i].Priced(env.config.PriceOf(state.Pipelines[i].Model))
 	}
@@ -118,6 +124,18 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 		}
 	}
 	return nil
+}
+
+// choose leaves the pipelines that are named, if any are.
+func (c *statusCommand) choose(ctx context.Context, env *environment, pool *pgxpool.Pool, state *observe.Database) error {
+	if len(env.args) == 0 {
+		return nil
+	}
+	meant, err := lookup.Brief(ctx, pool, env.args)
+	state.Pipelines = slices.DeleteFunc(state.Pipelines, func(p observe.Pipeline) bool {
+		return lookup.Find(meant, p.Name) < 0
+	})
+	return err
 }
 
 // progress is how far a pipeline is that works. Who looks once is told of a scan: where others began nobody knows.

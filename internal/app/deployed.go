@@ -33,12 +33,13 @@ type trouble struct {
 	left bool // it works, as it is set up
 }
 
-// deployed is what became of the configured pipelines. It is safe for concurrent use, but for settled, failed and
-// tried.
+// deployed is what became of the configured pipelines. It is safe for concurrent use, but for settled, failed,
+// tried and passed.
 type deployed struct {
 	settled bool      // the start is over
 	failed  error     // of the last set-up: why some pipelines wait
 	tried   time.Time // when those that wait were tried last
+	passed  string    // what was told of schemas that are passed over
 
 	mu       sync.Mutex
 	row      int64 // where the database has it; 0: nowhere yet
@@ -46,10 +47,11 @@ type deployed struct {
 	problems map[string]trouble
 	kept     map[string]int32 // versions of newer definitions that were found and left, by pipeline
 	seen     map[held]time.Time
-	refused  error    // why a later configuration is not taken over; nil: there is none
-	restart  []string // settings that wait for the next start
-	taken    bool     // it is to be written down that the configuration was taken over now
-	told     bool     // the database was told what is configured
+	leaving  map[string]time.Time // pipelines that are set up and not configured, since when that is seen
+	refused  error                // why a later configuration is not taken over; nil: there is none
+	restart  []string             // settings that wait for the next start
+	taken    bool                 // it is to be written down that the configuration was taken over now
+	told     bool                 // the database was told what is configured
 }
 
 // held is a definition of a pipeline.
@@ -59,9 +61,27 @@ type held struct{ pipeline, digest string }
 func (d *deployed) configure(specs []pipeline.Spec) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.specs, d.problems, d.kept = map[string]pipeline.Spec{}, map[string]trouble{}, map[string]int32{}
+	d.problems, d.kept = map[string]trouble{}, map[string]int32{}
+	now := map[string]pipeline.Spec{}
 	for _, spec := range specs {
-		d.specs[spec.Name] = spec
+		now[spec.Name] = spec
+	}
+	d.become(now)
+}
+
+// become takes over what is configured now, and notes what is not any more. The caller holds mu.
+func (d *deployed) become(now map[string]pipeline.Spec) {
+	for name := range d.specs {
+		d.leaves(name)
+	}
+	d.specs = now
+	maps.DeleteFunc(d.leaving, func(name string, _ time.Time) bool { _, configured := now[name]; return configured })
+}
+
+// leaves notes that a pipeline is set up and not configured. The caller holds mu.
+func (d *deployed) leaves(name string) {
+	if _, known := d.leaving[name]; !known {
+		d.leaving[name] = time.Now()
 	}
 }
 

@@ -44,11 +44,15 @@ func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
 	if err != nil {
 		return d, err
 	}
+	var left config.Spread
+	if next, left, err = lookup.InSchemas(ctx, r.p.work, next); err != nil {
+		return d, err
+	}
 	d.told.Changed, d.told.NeedsRestart = n.config().Changes(next)
 	if d.cfg = next.Keeping(n.config()); d.unchanged() {
 		return d, nil
 	}
-	if len(d.cfg.Pipelines) == 0 && len(n.config().Pipelines) > 0 {
+	if len(d.cfg.Written().Pipelines) == 0 && len(n.config().Written().Pipelines) > 0 {
 		return d, problem.New(problem.Usage, errors.New("the configuration has no pipeline any more"),
 			"embedsidecar uninstall PIPELINE takes one away")
 	}
@@ -60,23 +64,33 @@ func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
 	d.specs, d.plugins = lookup.Configured(d.cfg, d.ours), n.plugins.Next(source)
 	described, failed := d.plugins.DescribeEach(ctx, d.specs)
 	d.described = described
-	able, err := n.tolerated(d.specs, failed, d.ours)
+	able, err := n.tolerated(d.cfg, d.specs, failed, d.ours)
 	if err != nil || r.o.NoInit || r.o.Role == Stream {
 		return d, err
 	}
 	if err := n.rehearse(ctx, r, d, able); err != nil {
 		return d, err
 	}
+	if words := leftWords(left); words != "" {
+		d.told.Warnings = append(d.told.Warnings, words)
+	}
 	return d, n.removals(ctx, r, d)
 }
 
 // tolerated returns the pipelines that have not failed. It fails where one has that was well, or is configured in
-// another way now.
-func (n *Database) tolerated(specs []pipeline.Spec, failed map[string]error, ours []pipeline.Pipeline,
+// another way now; of those in schemas where none is left.
+func (n *Database) tolerated(c *config.Config, specs []pipeline.Spec, failed map[string]error,
+	ours []pipeline.Pipeline,
 ) (able []pipeline.Spec, err error) {
 	n.deployed.mu.Lock()
 	defer n.deployed.mu.Unlock()
 	var problems []error
+	well := map[int]bool{} // places in the file of those in schemas
+	for _, spec := range specs {
+		if failed[spec.Name] == nil {
+			well[c.InSchema(spec.Name)] = true
+		}
+	}
 	for _, spec := range specs {
 		was, known := n.deployed.specs[spec.Name]
 		_, sick := n.deployed.problems[spec.Name]
@@ -87,7 +101,7 @@ func (n *Database) tolerated(specs []pipeline.Spec, failed map[string]error, our
 		switch err := failed[spec.Name]; {
 		case err == nil:
 			able = append(able, spec)
-		case !same:
+		case !same && (c.InSchema(spec.Name) < 0 || !well[c.InSchema(spec.Name)]):
 			problems = append(problems, err)
 		}
 	}
@@ -108,7 +122,7 @@ func (n *Database) rehearse(ctx context.Context, r *run, d *draft, able []pipeli
 		if err != nil && len(sick) == 0 {
 			return err
 		}
-		rest, failed := n.tolerated(able, sick, d.ours)
+		rest, failed := n.tolerated(d.cfg, able, sick, d.ours)
 		if failed != nil {
 			return err // with all that stands in the way
 		}
@@ -128,7 +142,7 @@ func (n *Database) rehearseChanges(ctx context.Context, r *run, d *draft, change
 	o := n.options()
 	o.Config = d.cfg
 	for _, c := range changes {
-		would, err := changeModel(ctx, o, equipment{r.p.owner(), r.p.owner(), d.plugins}, ModelChange{
+		would, err := changeModel(ctx, o, equipment{pool: r.p.owner(), owner: r.p.owner(), plugins: d.plugins}, ModelChange{
 			Pipeline: c.Pipeline, To: c.To, DryRun: true,
 		})
 		if err != nil {

@@ -2,11 +2,14 @@ package app
 
 import (
 	"context"
+	"errors"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
 
 // equipment is what something that is done once works with.
@@ -14,9 +17,10 @@ type equipment struct {
 	pool    *pgxpool.Pool // as the role that works
 	owner   *pgxpool.Pool // straight to the server
 	plugins *embedders.Pool
+	left    config.Spread // of schemas
 }
 
-// equip connects. Whoever called it closes what it returns.
+// equip connects, and finds the schemas that pipelines are worked in. Whoever called it closes what it returns.
 func (n *Options) equip(ctx context.Context) (e equipment, err error) {
 	open := connection.Opener{Config: n.Config, Log: n.Log}
 	if e.pool, err = open.Pool(ctx, connection.Few); err != nil {
@@ -27,6 +31,9 @@ func (n *Options) equip(ctx context.Context) (e equipment, err error) {
 		return e, err
 	}
 	e.plugins = embedders.New(n.source())
+	if n.Config, e.left, err = lookup.InSchemas(ctx, e.pool, n.Config); err != nil {
+		return e, errors.Join(err, e.close())
+	}
 	return e, nil
 }
 

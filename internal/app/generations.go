@@ -64,7 +64,7 @@ func (n *Database) grant(ctx context.Context, p *pools) error {
 		return err
 	}
 	for _, w := range wishes {
-		_, err := changeModel(ctx, n.options(), equipment{p.work, p.owner(), n.plugins}, ModelChange{
+		_, err := changeModel(ctx, n.options(), equipment{pool: p.work, owner: p.owner(), plugins: n.plugins}, ModelChange{
 			Pipeline: w.Name, To: pipeline.ModelName{Plugin: w.Plugin, Model: w.Model},
 		})
 		if ctx.Err() != nil {

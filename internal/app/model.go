@@ -54,6 +54,7 @@ func (m *ModelChanged) Plan() generations.Plan {
 	if e := m.Estimate; e != nil {
 		p.Rows, p.Texts, p.Tokens, p.Seconds, p.Price, p.Bytes, p.Words = e.Rows, e.Texts, e.Tokens, e.Seconds, e.Price,
 			e.DiskBytes, e.Line()
+		p.Currency = e.Currency
 	}
 	for i := range m.Steps {
 		p.Makes = append(p.Makes, m.Steps[i].What)
@@ -129,7 +130,7 @@ func changeModel(ctx context.Context, n Options, by equipment, o ModelChange) (d
 // on with the model that serves.
 func (n *Database) changeModels(ctx context.Context, so setup.Options, changes []setup.ModelChange) error {
 	for _, c := range changes {
-		done, err := changeModel(ctx, n.options(), equipment{so.Pool, so.Pool, n.plugins}, ModelChange{
+		done, err := changeModel(ctx, n.options(), equipment{pool: so.Pool, owner: so.Pool, plugins: n.plugins}, ModelChange{
 			Pipeline: c.Pipeline, To: c.To,
 		})
 		n.o.Setup(done.Report)
@@ -155,7 +156,7 @@ func (n *Database) changeModels(ctx context.Context, so setup.Options, changes [
 // planModel is ChangeModel of a sidecar that runs, for a plan.
 func (n *Database) planModel(ctx context.Context, pool *pgxpool.Pool, name string, to pipeline.ModelName,
 ) (generations.Plan, error) {
-	done, err := changeModel(ctx, n.options(), equipment{pool, pool, n.plugins}, ModelChange{
+	done, err := changeModel(ctx, n.options(), equipment{pool: pool, owner: pool, plugins: n.plugins}, ModelChange{
 		Pipeline: name, To: to, DryRun: true, Estimate: true,
 	})
 	if err != nil {

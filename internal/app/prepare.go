@@ -72,7 +72,16 @@ func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
 		return err
 	}
 	specs := lookup.Configured(n.config(), ours)
-	if len(specs) == 0 && len(ours) == 0 {
+	if len(specs) == 0 && len(ours) == 0 && len(n.config().InSchemas()) > 0 {
+		var streams bool // else nobody would read its slot
+		if err == nil {
+			err = p.work.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1)", slot).
+				Scan(&streams)
+		}
+		if !streams {
+			return problem.New(problem.NotSetUp, errNoSchema, "run looks for one every "+lookEvery.String())
+		}
+	} else if len(specs) == 0 && len(ours) == 0 {
 		class := problem.Usage
 		if o.NoInit || o.Role == Stream {
 			class = problem.NotSetUp // they are another's to set up, and may come
@@ -86,6 +95,13 @@ func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
 		n.warn(idleModel(n.config(), ours))
 	}
 	n.deployed.configure(specs)
+	n.deployed.mu.Lock()
+	for i := range ours {
+		if _, is := n.deployed.specs[ours[i].Name]; !is && ours[i].Beside == 0 {
+			n.deployed.leaves(ours[i].Name)
+		}
+	}
+	n.deployed.mu.Unlock()
 	if o.NoInit || o.Role == Stream {
 		if err != nil {
 			return err
@@ -101,7 +117,6 @@ func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
 // accept takes the pipelines as they are set up, where this process sets none up.
 func (n *Database) accept(ctx context.Context, p *pools, o RunOptions, specs []pipeline.Spec, ours []pipeline.Pipeline,
 ) error {
-	var missing error
 	there := 0
 	for _, spec := range specs {
 		if at := lookup.Find(ours, spec.Name); at >= 0 {
@@ -110,6 +125,21 @@ func (n *Database) accept(ctx context.Context, p *pools, o RunOptions, specs []p
 				n.warn(otherwise)
 				n.deployed.fails(spec, errors.New(otherwise))
 			}
+		}
+	}
+	missing := n.notSetUp(specs, ours)
+	if missing != nil && (there == 0 || o.Reached != nil) {
+		return missing
+	}
+	n.tellWaits(ctx, missing)
+	n.declare(ctx, p.work)
+	return nil
+}
+
+// notSetUp notes which pipelines are not set up, where this process sets none up, and returns the first one's error.
+func (n *Database) notSetUp(specs []pipeline.Spec, ours []pipeline.Pipeline) (first error) {
+	for _, spec := range specs {
+		if lookup.Find(ours, spec.Name) >= 0 {
 			continue
 		}
 		hint := "run embedsidecar init, or run without --no-init"
@@ -119,16 +149,11 @@ func (n *Database) accept(ctx context.Context, p *pools, o RunOptions, specs []p
 		err := problem.New(problem.NotSetUp, fmt.Errorf("pipeline %q is not set up for slot %q", spec.Name,
 			n.config().Slot.Name), hint)
 		n.deployed.fails(spec, err)
-		if missing == nil {
-			missing = err
+		if first == nil {
+			first = err
 		}
 	}
-	if missing != nil && (there == 0 || o.Reached != nil) {
-		return missing
-	}
-	n.tellWaits(ctx, missing)
-	n.declare(ctx, p.work)
-	return nil
+	return first
 }
 
 // setUp sets up what the pipelines lack. Those that cannot be set up are left out: it fails where none is left. With

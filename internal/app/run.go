@@ -93,7 +93,10 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 		return err
 	}
 	// The server may restart in the middle of it. What was made by then is found the next time.
-	prepare := func(ctx context.Context) (struct{}, error) { return struct{}{}, n.prepare(ctx, &p, o) }
+	prepare := func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, n.beginPrepared(ctx, &p, service, o.Reached != nil,
+			func(ctx context.Context) error { return n.prepare(ctx, &p, o) })
+	}
 	if _, err := connection.Retry(ctx, n.open, prepare); err != nil {
 		return err
 	}
@@ -130,7 +133,7 @@ func (n *Database) keepWorking(ctx context.Context, r *run) error {
 	n.atStart(ctx, r.p.work)
 	n.running.Store(r)
 	defer n.running.Store(nil)
-	defer n.keepSettled(ctx, r.p, r.o, r.reload)()
+	defer n.keepSettled(ctx, r)()
 	if r.o.Role != Stream { // who works builds indexes
 		defer n.keepIndexes(ctx, r.p)()
 		defer n.keepWishes(ctx, r.p)()
@@ -146,7 +149,11 @@ func (n *Database) connect(ctx context.Context, p *pools) (err error) {
 		return connection.Retry(ctx, n.open, open)
 	}
 	p.work, err = open(ctx, func(ctx context.Context) (*pgxpool.Pool, error) {
-		return n.open.Pool(ctx, n.open.WorkConns(len(n.config().Pipelines)))
+		pipelines := len(n.config().Pipelines)
+		if len(n.config().InSchemas()) > 0 {
+			pipelines = n.config().Tenants.Schemas
+		}
+		return n.open.Pool(ctx, n.open.WorkConns(pipelines))
 	})
 	if err != nil {
 		return err
@@ -202,7 +209,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		DrainTimeout: max(c.Workers.DrainTimeout, time.Nanosecond),
 		CacheBytes:   c.Workers.CacheBytes,
 		Fresh:        n.source.Fresh(),
-		Price:        func(p *pipeline.Pipeline) float64 { return c.PriceOf(p.Model) },
+		Price:        func(p *pipeline.Pipeline) float64 { return c.PriceOf(p.Model).Million },
 		Redact:       n.o.Redact,
 		Trace:        n.o.Trace,
 	})

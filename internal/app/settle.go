@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -28,8 +29,8 @@ type otherwise struct {
 }
 
 // keepSettled looks again and again whether pipelines are set up as they are configured, and sets up what could not be
-// before; changed is called then. The function it returns ends that.
-func (n *Database) keepSettled(ctx context.Context, p *pools, o RunOptions, changed func()) (stop func()) {
+// before, or what schemas have that are new. The function it returns ends that.
+func (n *Database) keepSettled(ctx context.Context, r *run) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	n.deployed.tried = time.Now()
@@ -37,14 +38,16 @@ func (n *Database) keepSettled(ctx context.Context, p *pools, o RunOptions, chan
 		defer close(done)
 		for sleep.For(ctx, settleEvery) {
 			n.changing.Lock()
-			n.redeclare(ctx, p.work)
-			acted, err := n.settle(ctx, p, o)
+			n.redeclare(ctx, r.p.work)
+			acted, err := n.settle(ctx, r)
+			left, failed := n.takeAwayLeaving(ctx, r)
+			acted, err = acted || left, errors.Join(err, failed)
 			n.changing.Unlock()
 			if err != nil && ctx.Err() == nil {
 				n.o.Log.WarnContext(ctx, "pipelines are not compared with the configuration", "error", err)
 			}
 			if acted {
-				changed()
+				r.reload()
 			}
 		}
 	}()
@@ -55,8 +58,18 @@ func (n *Database) keepSettled(ctx context.Context, p *pools, o RunOptions, chan
 }
 
 // settle sets up what is due. acted: something may have changed.
-func (n *Database) settle(ctx context.Context, p *pools, o RunOptions) (acted bool, err error) {
+func (n *Database) settle(ctx context.Context, r *run) (acted bool, err error) {
+	p, o := r.p, r.o
+	fresh, err := n.followSchemas(ctx, r)
+	if err != nil {
+		return false, err
+	}
 	due, err := n.due(ctx, p)
+	for _, spec := range fresh {
+		if !slices.ContainsFunc(due, func(s pipeline.Spec) bool { return s.Name == spec.Name }) {
+			due = append(due, spec)
+		}
+	}
 	if err != nil || len(due) == 0 {
 		return false, err
 	}
@@ -65,6 +78,7 @@ func (n *Database) settle(ctx context.Context, p *pools, o RunOptions) (acted bo
 		return false, err
 	}
 	if o.NoInit || o.Role == Stream {
+		n.notSetUp(fresh, ours)
 		return n.mended(ctx, p, due, ours), nil
 	}
 	err = n.setUp(ctx, p, o, due, ours, false)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
@@ -60,9 +61,13 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 		return done, err
 	}
 	done.Begun = true
-	done.Report, err = Initialize(ctx, n.Config, n.Log, setup.Options{
-		Pool: by.owner, Specs: specs, Descriptions: described, Adopt: o.Adopt, DryRun: o.DryRun, NoChange: o.NoChange,
-	})
+	specs, sick, err := o.initialize(ctx, n, specs, setup.Options{
+		Pool: by.owner, Descriptions: described, Adopt: o.Adopt, DryRun: o.DryRun, NoChange: o.NoChange,
+	}, &done.Report)
+	if words := leftWords(by.left); words != "" {
+		done.Warnings = append(done.Warnings, words)
+	}
+	done.Warnings = append(done.Warnings, sick...)
 	done.Steps = append(upgraded.Steps, done.Steps...)
 	changes := map[string]bool{}
 	for _, c := range done.Changes {
@@ -93,6 +98,45 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 		done.Estimates = append(done.Estimates, e)
 	}
 	return done, nil
+}
+
+// initialize sets pipelines up, without those in schemas that stand in the way of others of the same pipeline of the
+// file: why that is are warnings.
+func (o *SetUpOptions) initialize(ctx context.Context, n Options, specs []pipeline.Spec, so setup.Options,
+	done *setup.Report,
+) (able []pipeline.Spec, sick []string, err error) {
+	for so.Specs = specs; ; {
+		*done, err = Initialize(ctx, n.Config, n.Log, so)
+		rest, left := withoutSick(n.Config, so.Specs, err)
+		if len(left) == 0 {
+			return so.Specs, sick, err
+		}
+		so.Specs = rest
+		for _, why := range left {
+			sick = append(sick, n.Redact(database.Words(why)))
+		}
+	}
+}
+
+// withoutSick leaves out the pipelines in schemas that an error is about; none where it is about others, too, or of a
+// pipeline of the file no other would be left.
+func withoutSick(c *config.Config, specs []pipeline.Spec, err error) (rest []pipeline.Spec, left []error) {
+	culprits, well := refusal.Culprits(err), map[int]bool{}
+	for _, spec := range specs {
+		if culprits[spec.Name] == nil {
+			rest = append(rest, spec)
+			well[c.InSchema(spec.Name)] = true
+		}
+	}
+	for _, spec := range specs {
+		if why := culprits[spec.Name]; why != nil {
+			if at := c.InSchema(spec.Name); at < 0 || !well[at] {
+				return specs, nil
+			}
+			left = append(left, why)
+		}
+	}
+	return rest, left
 }
 
 // record writes into the audit what was set up, and of which file the pipelines are. That this cannot be written undoes

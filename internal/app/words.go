@@ -11,11 +11,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
-// Unconfigured names a pipeline that is set up and that the configuration does not have: to take one out of a file
-// takes nothing away that another file, or nobody, has set up.
+// Unconfigured names a pipeline that is set up and that the configuration does not have: see takeAwayLeaving.
 func Unconfigured(name string) string {
-	return fmt.Sprintf("pipeline %q is set up and not configured: it goes on as it is; embedsidecar uninstall %s takes it away",
-		name, health.Quoted(name))
+	return fmt.Sprintf("pipeline %q is set up and not configured: embedsidecar uninstall %s takes it away; run does after %s if it "+
+		"is of this file and no other sidecar has it", name, health.Quoted(name), followAfter)
 }
 
 // kept warns of a pipeline that works as it is set up though it is configured otherwise, as --no-init has it; "" where

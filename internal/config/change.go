@@ -26,7 +26,7 @@ func (c *Config) Changes(next *Config) (live, restart []string) {
 	}{
 		{"models", !reflect.DeepEqual(c.Models, next.Models)},
 		{"plugins.catalog", !reflect.DeepEqual(c.Plugins.Catalog, next.Plugins.Catalog)},
-		{"pipelines", !reflect.DeepEqual(c.Pipelines, next.Pipelines) || !reflect.DeepEqual(c.searches, next.searches)},
+		{"pipelines", !reflect.DeepEqual(c.Pipelines, next.Pipelines) || !reflect.DeepEqual(c.Written().searches, next.Written().searches)},
 	} {
 		if list.differ {
 			live = append(live, list.name)
@@ -49,6 +49,9 @@ func OnlyPipelines(changes []string) bool {
 // Keeping returns the configuration with the settings of another that take effect at a start.
 func (c *Config) Keeping(running *Config) *Config {
 	kept := *c
+	if c.written != nil {
+		kept.written = c.written.Keeping(running)
+	}
 	kept.Databases = running.Databases
 	from, to := reflect.ValueOf(running).Elem(), reflect.ValueOf(&kept).Elem()
 	for i := range Settings() {

@@ -134,6 +134,7 @@ func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
 			fail(path+".table", "it is missing: name the source table")
 			continue
 		}
+		c.checkSchemas(i, fail)
 		if len(spec.Columns) == 0 && spec.Text == "" {
 			fail(path+".columns", "they are missing: name the columns to embed, or give a text expression")
 		}
@@ -145,7 +146,7 @@ func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
 				fail(path+".columns", "column %s is named twice", quoteIdent(column))
 			}
 		}
-		if len(spec.Name) > maxName || invalidAt(spec.Name) >= 0 {
+		if len(spec.Name) > maxName || c.schemasAt(i) != nil && len(spec.Name) > maxName-maxIdent || invalidAt(spec.Name) >= 0 {
 			fail(path+".name", "expected a name of at most %d bytes of UTF-8", maxName)
 		}
 		switch {
@@ -161,6 +162,9 @@ func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
 				fail(path+".into", "%s", msg)
 			}
 		}
+		if problem := spec.Joins.Mistake(spec.Text); problem != "" {
+			fail(path+".joins", "%s", strings.TrimPrefix(problem, "joins"))
+		}
 		if problem := spec.IndexMistake(); problem != "" {
 			fail(path+".index", "%s", strings.TrimPrefix(problem, "index: "))
 		}
@@ -171,6 +175,9 @@ func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
 			fail(path+".chunking", "%s", problem)
 		}
 		for j, other := range c.Pipelines[:i] {
+			if c.schemasAt(i) != nil || c.schemasAt(j) != nil {
+				continue // of the same in one schema the first is worked
+			}
 			if other.Name == spec.Name {
 				fail(path+".name", "the name %q is that of %s already", spec.Name, index("pipelines", j))
 			}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +31,7 @@ type Config struct {
 	// Models are the named models of the file. A pipeline may also name a model folder that is not listed.
 	Models       []Model
 	DefaultModel string // a name or a folder; "" for that of the plugin
+	Currency     string // of the prices of models; "": not named
 	Rerank       string // the reranker of searches, unless a pipeline names another; "": none
 	ModelDir     string // "": the usual folders
 	// Libraries are files for plugins that load one, by the setting of their manifests.
@@ -40,7 +40,8 @@ type Config struct {
 
 	// Pipelines have unique names and unique destinations; their Plugin and Model are filled in.
 	Pipelines []pipeline.Spec
-	searches  []Search // what the file says of searching its pipelines, in their order
+	searches  []Search  // what the file says of searching its pipelines, in their order
+	schemas   []Schemas // of its pipelines, in their order, as the file has them
 
 	Workers    Workers
 	Limits     Limits
@@ -57,6 +58,8 @@ type Config struct {
 	file    string            // the file that was read, or ""
 	folder  findFolder        // of models; nil: none is looked for
 	env     *environ          // for plugins that are allowed to see parts of it
+
+	written *Config // as the file has it, where this is what In made of it
 }
 
 // environ stands behind a pointer so that printing a Config does not print it: it may hold secrets of others.
@@ -117,7 +120,7 @@ func (t Tenant) GoString() string { return "config.Tenant{" + t.String() + "}" }
 
 // Tenants say how much several databases take.
 type Tenants struct {
-	Limit int
+	Limit, Schemas int
 }
 
 // Publication is what the server sends.
@@ -158,7 +161,7 @@ type Model struct {
 	Path     string  // its folder; "": looked for by name
 	SHA256   string  // of its weights; "": not checked
 	Threads  int     // 0: Config.Threads
-	Price    float64 // of a million tokens, in whatever currency; 0: not known
+	Price    float64 // of a million tokens, in Config.Currency; 0: not known
 	Settings ModelSettings
 }
 
@@ -227,7 +230,7 @@ func Default() *Config {
 		Database:    Database{ConnectTimeout: time.Minute},
 		Slot:        Slot{Name: "embedsidecar"},
 		Publication: Publication{Name: "embedsidecar"},
-		Tenants:     Tenants{Limit: 200},
+		Tenants:     Tenants{Limit: 200, Schemas: 1000},
 		Plugins:     Plugins{Default: manifest.Default().Name},
 		Libraries:   map[string]string{},
 		Workers: Workers{
@@ -289,6 +292,8 @@ func (c *Config) owner(path string) reflect.Value {
 		return element(&c.Models, i, Model{})
 	case list == "plugins.catalog":
 		return element(&c.Plugins.Catalog, i, Plugin{})
+	case strings.HasPrefix(name, "schemas."):
+		return element(&c.schemas, i, Schemas{})
 	case strings.HasPrefix(name, "search."):
 		return element(&c.searches, i, Search{})
 	default:
@@ -314,37 +319,6 @@ func (c *Config) count(list string) int {
 		return len(c.Plugins.Catalog)
 	}
 	return len(c.Pipelines)
-}
-
-// Rerankers are the models that searches of some pipelines name, the one of all first; without pipelines those of all.
-func (c *Config) Rerankers(only []string) (names []string) {
-	add := func(name string) {
-		if name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	if len(only) == 0 {
-		add(c.Rerank)
-		for i := range c.searches {
-			add(c.searches[i].Rerank)
-		}
-	}
-	for _, name := range only {
-		add(c.SearchOf(name).Rerank)
-	}
-	return names
-}
-
-// SearchOf returns what the file says of searching a pipeline.
-func (c *Config) SearchOf(name string) Search {
-	for i := range c.searches {
-		if c.Pipelines[i].Name == name {
-			s := c.searches[i]
-			s.Rerank = cmp.Or(s.Rerank, c.Rerank)
-			return s
-		}
-	}
-	return Search{Rerank: c.Rerank}
 }
 
 // Origin tells where a setting was made: "--slot", "EMBEDSIDECAR_SLOT", "embedsidecar.yaml:3:9" or "default".

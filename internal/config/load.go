@@ -404,7 +404,7 @@ func (c *Config) UsePipelines(specs ...pipeline.Spec) {
 }
 
 func (c *Config) replacePipelines(specs []pipeline.Spec) {
-	c.Pipelines, c.searches = specs, nil
+	c.Pipelines, c.searches, c.schemas = specs, nil, nil
 	maps.DeleteFunc(c.origins, func(path string, _ origin) bool { return strings.HasPrefix(path, "pipelines[") })
 }
 
@@ -413,6 +413,9 @@ func (c *Config) settlePipelines() {
 	for i := range c.Pipelines {
 		spec := &c.Pipelines[i]
 		spec.ColumnLists = c.Publication.ColumnLists
+		if spec.Schema == "" && spec.Table != "" && c.schemasAt(i) == nil {
+			spec.Schema = defaultSchema
+		}
 		if spec.Model == "" {
 			spec.Model = c.DefaultModel
 		}
@@ -439,21 +442,12 @@ func (c *Config) settlePipelines() {
 	nameAll(c.Pipelines)
 }
 
-// LongName is the name of a pipeline when the one of its table is taken: "public.docs:embedding".
-func LongName(spec pipeline.Spec) string {
-	destination := quoteIdent(spec.IntoColumn)
-	if !spec.InSource() {
-		destination = tableName(spec.IntoSchema, spec.IntoTable)
-	}
-	return tableName(spec.Schema, spec.Table) + ":" + destination
-}
-
 // nameAll gives names to pipelines that have none or share one with an earlier pipeline. The first on a table is named
 // after the table, "public.docs", the others after table and destination, "public.docs:embedding".
 func nameAll(specs []pipeline.Spec) {
 	taken := map[string]bool{}
 	for _, spec := range specs {
-		if spec.Name != "" && spec.Name != tableName(spec.Schema, spec.Table) {
+		if spec.Name != "" && spec.Schema != "" && spec.Name != tableName(spec.Schema, spec.Table) {
 			taken[spec.Name] = true
 		}
 	}
@@ -464,6 +458,9 @@ func nameAll(specs []pipeline.Spec) {
 			continue
 		}
 		spec.Name = plain
+		if spec.Schema == "" { // In names those that are made of it
+			continue
+		}
 		if taken[plain] {
 			spec.Name = LongName(*spec)
 		}

@@ -138,6 +138,15 @@ func tableName(schema, table string) string {
 	return quoteIdent(schema) + "." + quoteIdent(table)
 }
 
+// LongName is the name of a pipeline when the one of its table is taken: "public.docs:embedding".
+func LongName(spec pipeline.Spec) string {
+	destination := quoteIdent(spec.IntoColumn)
+	if !spec.InSource() {
+		destination = tableName(spec.IntoSchema, spec.IntoTable)
+	}
+	return tableName(spec.Schema, spec.Table) + ":" + destination
+}
+
 // conflict tells what is wrong with parts that are right one by one, or "".
 func conflict(spec pipeline.Spec) string {
 	for _, column := range spec.Columns {

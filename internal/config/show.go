@@ -16,8 +16,8 @@ type Shown struct {
 // Show returns what is set, with where, or every value that counts, those that nobody has set among them.
 func (c *Config) Show(all bool) []Shown {
 	list := []Shown{}
-	shown := *c // to look at a part of a list may make it
-	shown.searches = slices.Clone(c.searches)
+	shown := *c.Written() // to look at a part of a list may make it
+	shown.searches, shown.schemas = slices.Clone(shown.searches), slices.Clone(shown.schemas)
 	c = &shown
 	for i := range Settings() {
 		s := &Settings()[i]

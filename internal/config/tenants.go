@@ -16,7 +16,7 @@ func (c *Config) For(dsn, stream, slot string) *Config {
 	one := *c
 	one.Databases = nil
 	one.Database.URL, one.Database.StreamURL, one.Slot.Name = dsn, stream, slot
-	one.Pipelines, one.searches = slices.Clone(c.Pipelines), slices.Clone(c.searches)
+	one.Pipelines, one.searches, one.schemas = slices.Clone(c.Pipelines), slices.Clone(c.searches), slices.Clone(c.schemas)
 	one.origins = maps.Clone(c.origins)
 	return &one
 }
@@ -32,31 +32,6 @@ func (c *Config) DatabaseName() string {
 	}
 	return dsn.Database
 }
-
-// Matches reports whether a name is one of a pattern, in which * stands for any text and ? for any sign.
-func Matches(pattern, name string) bool {
-	p, n := []rune(pattern), []rune(name)
-	star, from, at := -1, 0, 0
-	i := 0
-	for i < len(n) {
-		switch {
-		case at < len(p) && p[at] == '*':
-			star, from = at, i
-			at++
-		case at < len(p) && (p[at] == '?' || p[at] == n[i]):
-			at, i = at+1, i+1
-		case star >= 0: // the star stands for one more
-			from++
-			at, i = star+1, from
-		default:
-			return false
-		}
-	}
-	return strings.Trim(string(p[at:]), "*") == ""
-}
-
-// IsPattern reports whether a name has signs that stand for others.
-func IsPattern(name string) bool { return strings.ContainsAny(name, "*?") }
 
 // WithDatabase is a connection string that leads to another database of the same server.
 func WithDatabase(dsn, name string) string {

@@ -25,6 +25,7 @@ var types = map[string]func(s *Setting, v string) (any, error){
 	"bool":       func(_ *Setting, v string) (any, error) { return parseBool(v) },
 	"number":     func(s *Setting, v string) (any, error) { return parseInt(v, whole(s.Low), whole(s.High)) },
 	"auto":       func(s *Setting, v string) (any, error) { return parseAuto(v, whole(s.High)) },
+	"currency":   func(_ *Setting, v string) (any, error) { return v, checkCurrency(v) },
 	"price":      func(_ *Setting, v string) (any, error) { return parsePrice(v) },
 	"duration":   parseDuration,
 	"size":       parseSize,
@@ -42,6 +43,7 @@ var types = map[string]func(s *Setting, v string) (any, error){
 		v = strings.TrimSpace(v)
 		return v, when(v == "" || invalidAt(v) >= 0, "expected an SQL expression")
 	},
+	"joins":   func(_ *Setting, v string) (any, error) { return parseJoins(v) },
 	"hours":   func(_ *Setting, v string) (any, error) { return pipeline.ParseHours(v) },
 	"column":  func(_ *Setting, v string) (any, error) { return parseIdent("", v) },
 	"columns": func(_ *Setting, v string) (any, error) { return parseColumns("", v) },
@@ -50,9 +52,11 @@ var types = map[string]func(s *Setting, v string) (any, error){
 		return [2]string{schema, table}, err
 	},
 	"source": func(_ *Setting, v string) (any, error) {
-		schema, table, err := ParseTable(v)
+		schema, table, err := parseTable("table", v)
 		return [2]string{schema, table}, err
 	},
+	"pattern":  func(_ *Setting, v string) (any, error) { return parsePattern(v) },
+	"patterns": func(_ *Setting, v string) (any, error) { one, err := parsePattern(v); return []string{one}, err },
 	"pipeline": func(_ *Setting, v string) (any, error) { return ParsePipeline(v) },
 	"version": func(_ *Setting, v string) (any, error) {
 		return nil, when(v != "1", "this program knows version 1 of the file, not %q", v)
@@ -140,7 +144,7 @@ func (s *Setting) text(owner reflect.Value) string {
 	case map[string]string:
 		return v[s.Path]
 	case []string:
-		if s.Type == "variables" {
+		if s.Type == "variables" || s.Type == "patterns" {
 			return strings.Join(v, ", ")
 		}
 		names := make([]string, len(v))
@@ -210,6 +214,7 @@ func parseLevel(s *Setting, v string) (any, error) {
 var itemTypes = map[string]func(string) (string, error){
 	"columns":   func(v string) (string, error) { return parseIdent("", v) },
 	"idents":    func(v string) (string, error) { return parseIdent("", v) },
+	"patterns":  parsePattern,
 	"texts":     func(v string) (string, error) { return v, nil },
 	"variables": func(v string) (string, error) { return v, when(!isVariable(v), "%q is no name of a variable", v) },
 }
@@ -279,6 +284,12 @@ func parseAuto(s string, high int) (int, error) {
 		return 0, fmt.Errorf("%w; auto lets the program choose", err)
 	}
 	return n, nil
+}
+
+func checkCurrency(s string) error {
+	const letters = 3 // ISO 4217
+	return when(len(s) != letters || strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "",
+		"expected three capital letters, such as EUR, not %q", s)
 }
 
 func parsePrice(s string) (float64, error) {
@@ -411,4 +422,10 @@ func parseBasePath(v string) (string, error) {
 	path := strings.TrimRight(v, "/")
 	return path, when(path != "" && !basePath.MatchString(path),
 		"expected a path such as /tools/embedsidecar, of letters, digits, dots, - and _, not %q", v)
+}
+
+// parsePattern reads a pattern of names of schemas.
+func parsePattern(v string) (string, error) {
+	return v, when(v == "" || invalidAt(v) >= 0 || strings.ContainsAny(v, "\"%") || len(strings.Trim(v, "*")) > maxIdent,
+		"expected a pattern of names as they are stored, without quotes, in which * stands for any text and ? for any sign, not %q", v)
 }

@@ -260,10 +260,11 @@ func (a *Actor) Meant(ctx context.Context, words []string) (names, keys []string
 
 // Audit returns what was done to pipelines, or to whatever, before the entry with a number, the newest first.
 func (a *Actor) Audit(ctx context.Context, names []string, before int64, limit int) ([]report.Action, error) {
-	if _, err := lookup.Brief(ctx, a.pool, nil); err != nil {
+	all, err := lookup.Brief(ctx, a.pool, nil)
+	if err != nil {
 		return nil, err
 	}
-	list, err := report.Audit(ctx, a.pool, names, before, limit)
+	list, err := report.Audit(ctx, a.pool, lookup.Matching(all, names), before, limit)
 	return append([]report.Action{}, list...), refused(err)
 }
 

@@ -75,6 +75,10 @@ func BriefRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelin
 	if err != nil {
 		return nil, nil, err
 	}
+	if len(words) > 0 && config.IsPattern(words[0]) && Meant(all, words[0]) < 0 {
+		pipelines, err = named(all, Matching(all, words))
+		return pipelines, nil, err
+	}
 	if len(words) > 1 && !slices.ContainsFunc(words[1:], func(w string) bool { return Meant(all, w) >= 0 }) {
 		words, keys = words[:1], words[1:]
 	}
@@ -82,14 +86,32 @@ func BriefRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelin
 	return pipelines, keys, err
 }
 
-// Brief returns the pipelines of these names, or all when there are none, with no more than their numbers, names,
+// Brief returns the pipelines of these names or patterns, or all when there are none, with no more than their numbers, names,
 // tables and switches: who acts on one need not be able to read its table.
 func Brief(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
 	all, err := brief(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
-	return named(all, names)
+	return named(all, Matching(all, names))
+}
+
+// Matching has in the place of a pattern, which is no pipeline's name, the names that match: those of one schema, say.
+func Matching(all []pipeline.Pipeline, names []string) (list []string) {
+	for _, name := range names {
+		n := len(list)
+		if config.IsPattern(name) && Meant(all, name) < 0 {
+			for i := range all {
+				if config.Matches(name, all[i].Name) {
+					list = append(list, all[i].Name)
+				}
+			}
+		}
+		if len(list) == n {
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 func brief(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
@@ -187,7 +209,8 @@ func Configured(c *config.Config, stored []pipeline.Pipeline) []pipeline.Spec {
 			spec.Priority = stored[at].Priority
 		}
 	}
-	return specs
+	// Of those in schemas it may not be known which there are.
+	return slices.DeleteFunc(specs, func(s pipeline.Spec) bool { return s.Schema == "" })
 }
 
 // SameEnds reports whether two pipelines lead from the same table to the same destination.

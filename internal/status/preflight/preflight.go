@@ -39,6 +39,9 @@ func With(ctx context.Context, pool *pgxpool.Pool, c *config.Config, plugins Des
 	if err != nil {
 		loaded = nil
 	}
+	if in, _, err := lookup.InSchemas(ctx, pool, c); err == nil {
+		c = in
+	}
 	specs := lookup.Configured(c, loaded)
 	described, list := ofEmbedders(ctx, plugins, needed(specs, loaded))
 	return append(list, check.Run(ctx, check.Options{

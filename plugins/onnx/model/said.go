@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 )
@@ -47,7 +48,14 @@ func (s *settings) said() []embed.Setting {
 	for i := range list {
 		list[i].Source = cmp.Or(list[i].Source, "not stated by any file")
 	}
-	if s.card != "" && (s.from[prefixSettings[embed.Query]] == "" || s.from[settingPooling] == "") {
+	if len(s.unused) > 0 && s.from[prefixSettings[embed.Query]] == "" {
+		list = append(list, embed.Setting{
+			Name: "prompts", Value: strings.Join(s.unused, ", "),
+			Source: "config_sentence_transformers.json: none of them is used; query_prefix and document_prefix set one",
+		})
+	}
+	adds := s.from[settingPooling] == "" || s.from[prefixSettings[embed.Query]] == "" && strings.Contains(s.card, "_prefix")
+	if s.card != "" && adds {
 		list = append(list, embed.Setting{
 			Name: "card", Value: s.card, Source: "the model's card: no file of the folder states it, and it is not used",
 		})

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+const tenantDocs = `schemas: {match: "tenant_*", except: ["*_template"]}
+table: docs
+columns: [body]
+into: {table: docs_embedding}`
+
+// tenant makes a schema with rows to embed.
+func (s *stage) tenant(schema string, rows int) {
+	s.t.Helper()
+	s.db.MustExec("CREATE SCHEMA " + schema)
+	s.db.MustExec("CREATE TABLE " + schema + ".docs (id bigint PRIMARY KEY, body text)")
+	s.db.MustExec(fmt.Sprintf("INSERT INTO %s.docs SELECT i, '%s ' || i FROM generate_series(1, %d) AS i", schema, schema,
+		rows))
+}
+
+// embeds waits until a schema has so many.
+func (s *stage) embeds(schema string, want int) {
+	s.t.Helper()
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
+		var n int
+		err := s.db.Super().QueryRow(s.t.Context(), "SELECT count(*)::int FROM "+schema+".docs_embedding").Scan(&n)
+		return err == nil && n == want, fmt.Sprintf("%s has %d vectors, want %d: %v", schema, n, want, err)
+	})
+}
+
+// names are those of the pipelines that are set up.
+func (s *stage) names() string {
+	return testenv.Value[string](s.db, "SELECT coalesce(string_agg(name, ' ' ORDER BY name), '') FROM embedsidecar.pipeline")
+}
+
+func (s *stage) named(want string) {
+	s.t.Helper()
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
+		got := s.names()
+		return got == want, fmt.Sprintf("pipelines %q, want %q", got, want)
+	})
+}
+
+// A pipeline that is written once is worked in each schema that matches: those that come are found by the running
+// program, those that go leave nothing, and one that does not fit harms no other.
+func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 0)
+	file := s.configured(tenantDocs)
+	d := s.start("--config", file)
+	d.logged("waits for a schema to work in", "reason")
+
+	s.tenant("tenant_a", 3)
+	s.tenant("tenant_template", 3)
+	s.tenant("other", 3)
+	s.db.MustExec("CREATE SCHEMA tenant_empty")
+	s.stands("tenant_a.docs", health.UpToDate)
+	s.embeds("tenant_a", 3)
+	if said := d.logged("schemas that match are passed over", "reason"); !strings.Contains(said, "tenant_empty.docs") {
+		t.Errorf("passed over: %s", said)
+	}
+
+	// New ones, one whose table does not fit, and one whose name needs quotes.
+	s.tenant(`"tenant_B"`, 2)
+	s.db.MustExec("CREATE SCHEMA tenant_odd; CREATE TABLE tenant_odd.docs (id bigint PRIMARY KEY, words text)")
+	s.stands(`"tenant_B".docs`, health.UpToDate)
+	s.embeds(`"tenant_B"`, 2)
+	d.logged("a pipeline cannot work now: it waits, and the others go on", "error")
+	s.has(testenv.Value[string](s.db, "SELECT string_agg(name || ' ' || reason, '; ') FROM embedsidecar.configuration"+
+		" WHERE subject = 'pipeline'"), `tenant_odd.docs`, "body")
+	s.db.MustExec("INSERT INTO tenant_a.docs VALUES (100, 'more')")
+	s.embeds("tenant_a", 4)
+	s.db.MustExec("ALTER TABLE tenant_odd.docs RENAME words TO body; INSERT INTO tenant_odd.docs VALUES (1, 'mended')")
+	s.embeds("tenant_odd", 1)
+	s.db.MustExec("CREATE TABLE tenant_empty.docs (id bigint PRIMARY KEY, body text); INSERT INTO tenant_empty.docs VALUES (1, 'late')")
+	s.embeds("tenant_empty", 1)
+
+	// Dropped, while there is work of it, and renamed.
+	s.db.MustExec("SELECT embedsidecar.pause('tenant_odd.docs'); INSERT INTO tenant_odd.docs VALUES (2, 'waits')")
+	s.db.MustExec("DROP SCHEMA tenant_odd CASCADE; ALTER SCHEMA tenant_empty RENAME TO tenant_new")
+	s.named(`"tenant_B".docs tenant_a.docs tenant_new.docs`)
+	s.db.MustExec("INSERT INTO tenant_new.docs VALUES (2, 'under its new name')")
+	s.embeds("tenant_new", 2)
+	s.db.MustExec("ALTER SCHEMA tenant_new RENAME TO archive")
+	s.named(`"tenant_B".docs tenant_a.docs`)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		n := testenv.Value[int](s.db, `SELECT (SELECT count(*) FROM embedsidecar.task AS t WHERE NOT EXISTS (SELECT
+			FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = t.pipeline_id))::int + (SELECT count(*)::int
+			FROM pg_publication_tables WHERE schemaname NOT IN ('tenant_a', 'tenant_B'))`)
+		return n == 0, fmt.Sprintf("%d tasks and published tables are left", n)
+	})
+	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM archive.docs_embedding"); n != 2 {
+		t.Errorf("the renamed schema has %d vectors, want 2", n)
+	}
+
+	// The file changes for all of them at once; what is done by hand is of one.
+	s.run(0, "pause", "tenant_a.docs")
+	s.rewrite(file, tenantDocs+"\nwhere: id > 1")
+	s.embeds(`"tenant_B"`, 1)
+	s.db.MustExec("DROP SCHEMA tenant_a CASCADE; DROP SCHEMA \"tenant_B\" CASCADE")
+	s.named("")
+	s.tenant("tenant_a", 5)
+	s.embeds("tenant_a", 4)
+	d.end(syscall.SIGTERM, 0)
+	if said := d.text(); strings.Count(said, "level=ERROR") > 6 {
+		t.Errorf("errors again and again:\n%s", said)
+	}
+
+	// What changed while nobody looked.
+	s.db.MustExec("DROP SCHEMA tenant_a CASCADE")
+	s.tenant("tenant_c", 2)
+	d = s.start("--config", file)
+	s.embeds("tenant_c", 1)
+	s.named("tenant_c.docs")
+	d.end(syscall.SIGTERM, 0)
+	s.run(0, "verify", "--deep", "10", "--config", file)
+}
+
+// Commands that set up see the schemas, too.
+func TestInit_SetsUpEachSchema(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 0)
+	file := s.configured(tenantDocs)
+	s.tenant("tenant_a", 3)
+	s.tenant("tenant_b", 3)
+	s.db.MustExec("CREATE SCHEMA tenant_odd; CREATE TABLE tenant_odd.docs (id bigint PRIMARY KEY, words text)")
+	s.db.MustExec("CREATE SCHEMA tenant_none")
+	stdout, _ := s.run(0, "plan", "-o", "json", "--config", file)
+	told := decoded[control.Configured](t, stdout)
+	s.has(strings.Join(told.Steps, "; "), `pipeline "tenant_a.docs"`, `pipeline "tenant_b.docs"`)
+	s.has(strings.Join(told.Warnings, "; "), "tenant_odd", "tenant_none.docs")
+	_, stderr := s.run(0, "init", "--config", file)
+	s.has(stderr, "tenant_odd", "tenant_none.docs")
+	if got := s.names(); got != "tenant_a.docs tenant_b.docs" {
+		t.Errorf("set up: %s", got)
+	}
+	stdout, _ = s.run(0, "config", "show", "--config", file)
+	s.has(stdout, "pipelines[0].schemas.match", "tenant_*")
+	s.once(0, "--config", file)
+	s.embeds("tenant_b", 3)
+	stdout, _ = s.run(0, "status")
+	s.has(stdout, "tenant_a.docs", "tenant_b.docs")
+	for _, command := range [][]string{{"status"}, {"tasks", "list"}, {"audit"}, {"pause"}} {
+		s.run(0, append(command, "tenant_a.*")...)
+		if command[0] != "audit" { // which knows pipelines of before
+			s.run(2, append(command, "tenant_x.*")...)
+		}
+	}
+	if stdout, _ = s.run(0, "status", "tenant_a.*"); strings.Contains(stdout, "tenant_b") || !strings.Contains(stdout, "paused") {
+		t.Errorf("status of one schema:\n%s", stdout)
+	}
+	if stdout, _ = s.run(0, "audit", "tenant_a.*"); !strings.Contains(stdout, "pause") {
+		t.Errorf("audit of one schema:\n%s", stdout)
+	}
+	s.run(0, "resume", "tenant_*")
+
+	// A pattern that fits none is a mistake of the file.
+	if err := os.WriteFile(file, []byte("pipelines: [{schemas: {match: 'tenant_*'}, table: docs, columns: [wrong], "+
+		"into: {table: docs_embedding}}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr = s.run(2, "apply", "--config", file)
+	s.has(stderr, "wrong")
+}

@@ -1,0 +1,179 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+)
+
+// errNoSchema says that no schema has a table to embed.
+var errNoSchema = errors.New("no schema matches that has the table of a pipeline")
+
+// beginPrepared calls prepare, and again until there is a schema to work in.
+func (n *Database) beginPrepared(ctx context.Context, p *pools, service *admin.Service, once bool,
+	prepare func(ctx context.Context) error,
+) error {
+	defer n.source.Wait(nil)
+	for told := false; ; told = true {
+		if err := n.spreadOut(ctx, p, service); err != nil {
+			return err
+		}
+		err := prepare(ctx)
+		if once || !errors.Is(err, errNoSchema) {
+			return err
+		}
+		n.source.Wait(err)
+		if n.started(); !told {
+			n.o.Working(ctx)
+			n.o.Log.WarnContext(ctx, "waits for a schema to work in", "reason", err, "hints", problem.Hints(err))
+		}
+		if !sleep.For(ctx, lookEvery) {
+			return ctx.Err()
+		}
+	}
+}
+
+// spreadOut takes over which schemas there are.
+func (n *Database) spreadOut(ctx context.Context, p *pools, service *admin.Service) error {
+	c, left, err := lookup.InSchemas(ctx, p.work, n.config())
+	if err != nil || c == n.config() || reflect.DeepEqual(c.Pipelines, n.config().Pipelines) {
+		return err
+	}
+	n.cfg.Store(c)
+	n.backend.Use(c)
+	service.Use(c)
+	n.tellLeft(ctx, left)
+	return nil
+}
+
+// tellLeft says once what schemas that match do not have.
+func (n *Database) tellLeft(ctx context.Context, left config.Spread) {
+	if words := leftWords(left); words != n.deployed.passed {
+		if n.deployed.passed = words; words != "" {
+			n.o.Log.WarnContext(ctx, "schemas that match are passed over", "reason", words)
+		}
+	}
+}
+
+// leftWords says what is left out of schemas that match; "": nothing is.
+func leftWords(left config.Spread) string {
+	const most = 20
+	var parts []string
+	if n := len(left.Absent); n > 0 {
+		list := strings.Join(left.Absent[:min(n, most)], ", ")
+		if n > most {
+			list += fmt.Sprintf(" and %d more", n-most)
+		}
+		parts = append(parts, "there is no table "+list)
+	}
+	if left.Beyond > 0 {
+		parts = append(parts, fmt.Sprintf("%d schemas are beyond tenants.schemas", left.Beyond))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// followSchemas takes over which schemas there are while the program runs, and returns the pipelines that are new.
+func (n *Database) followSchemas(ctx context.Context, r *run) (fresh []pipeline.Spec, err error) {
+	before := n.config()
+	if err := n.spreadOut(ctx, r.p, r.service); err != nil || n.config() == before {
+		return nil, err
+	}
+	ours, err := lookup.StoredBy(ctx, &n.loader, r.p.work, before.Slot.Name)
+	if err != nil {
+		return nil, err
+	}
+	specs := lookup.Configured(n.config(), ours)
+	d := &n.deployed
+	d.mu.Lock()
+	now := map[string]pipeline.Spec{}
+	for _, spec := range specs {
+		if _, known := d.specs[spec.Name]; !known {
+			fresh = append(fresh, spec)
+		}
+		now[spec.Name] = spec
+	}
+	for name := range d.specs {
+		if _, still := now[name]; !still {
+			delete(d.problems, name)
+			delete(d.kept, name)
+		}
+	}
+	d.become(now)
+	d.mu.Unlock()
+	n.declare(ctx, r.p.work)
+	return fresh, nil
+}
+
+// removeAgain is when a pipeline is tried again that could not be taken away.
+const removeAgain = 10 * time.Minute
+
+// takeAwayLeaving takes away the pipelines that are not configured any more: those whose table is gone, or that this
+// file had when no sidecar has had them for followAfter. Their vectors stay.
+func (n *Database) takeAwayLeaving(ctx context.Context, r *run) (acted bool, err error) {
+	d, c := &n.deployed, n.config()
+	d.mu.Lock()
+	names, me := slices.Collect(maps.Keys(d.leaving)), d.row
+	d.mu.Unlock()
+	if len(names) == 0 || r.o.NoInit || r.o.Role == Stream || !c.Enabled {
+		return false, nil
+	}
+	type leaving struct {
+		Name, Origin string
+		Held, Gone   bool
+	}
+	list, err := database.Collect(ctx, r.p.work, "leaving_pipelines", pgx.RowToStructByName[leaving],
+		pgx.StrictNamedArgs{"slot": c.Slot.Name, "names": names, "me": me})
+	if err != nil {
+		return false, err
+	}
+	told := control.Configured{Instance: c.Instance, File: fileOf(c), State: control.Taken}
+	now, stay := time.Now(), map[string]time.Time{}
+	d.mu.Lock()
+	for _, l := range list {
+		since := d.leaving[l.Name]
+		ofFile := l.Origin != "" && l.Origin == fileOf(c) && c.Origin("pipelines") == "default" // no flags instead
+		switch waited := now.Sub(since); {
+		case l.Gone && waited >= settleEvery/2 || ofFile && !l.Held && waited >= followAfter:
+			told.Removed = append(told.Removed, l.Name)
+			stay[l.Name] = now.Add(removeAgain) // unless it is removed now
+		case l.Held:
+			stay[l.Name] = now
+		case l.Gone || ofFile:
+			stay[l.Name] = since
+		}
+	}
+	d.leaving = stay
+	d.mu.Unlock()
+	if len(told.Removed) == 0 {
+		return false, nil
+	}
+	n.removeAll(ctx, r, &told)
+	d.mu.Lock()
+	for _, name := range told.Removed {
+		delete(d.leaving, name)
+	}
+	d.mu.Unlock()
+	if len(told.Removed) > 0 {
+		n.o.Log.InfoContext(ctx, "pipelines taken away that are not configured any more", "removed", told.Removed)
+		if err := note(ctx, r.p.work, "reload", "the sidecar "+c.Instance, told, nil); err != nil && ctx.Err() == nil {
+			n.o.Log.WarnContext(ctx, "the audit does not tell of the configuration", "error", err)
+		}
+	}
+	return len(told.Removed) > 0, nil
+}

@@ -1,0 +1,194 @@
+package config
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// Schema is a schema of a database, with those of the tables that InSchemas returns which it has.
+type Schema struct {
+	Name   string
+	Tables []string
+}
+
+// Spread is what In left out.
+type Spread struct {
+	Absent []string // tables that schemas which match do not have
+	Beyond int      // schemas beyond the limit
+}
+
+// Written is the configuration as the file has it: see In.
+func (c *Config) Written() *Config {
+	if c.written != nil {
+		return c.written
+	}
+	return c
+}
+
+// InSchemas returns the tables of the pipelines that are worked in schemas; none: there are no such pipelines.
+func (c *Config) InSchemas() (tables []string) {
+	c = c.Written()
+	for i := range c.schemas {
+		if c.schemas[i].Match != "" && !slices.Contains(tables, c.Pipelines[i].Table) {
+			tables = append(tables, c.Pipelines[i].Table)
+		}
+	}
+	return tables
+}
+
+// InSchema returns where a file has the pipeline that has this name in a schema that it takes, or -1.
+func (c *Config) InSchema(name string) int {
+	c = c.Written()
+	for i := range c.schemas {
+		for _, its := range []string{c.Pipelines[i].Name, LongName(c.Pipelines[i])} {
+			schema, is := strings.CutSuffix(name, "."+its)
+			if id, err := parseIdent("", schema); is && err == nil && c.schemas[i].Takes(id) {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
+// In returns the configuration for a database with these schemas, the oldest first: in the place of each pipeline that
+// is worked in schemas it has one for each of those that match and have its table, whose name begins with the schema's.
+// A pipeline that names its table with its schema goes before them, and an earlier one before a later one.
+func (c *Config) In(found []Schema) (in *Config, left Spread) {
+	c = c.Written()
+	if len(c.InSchemas()) == 0 {
+		return c, left
+	}
+	one := *c
+	one.written, one.origins = c, maps.Clone(c.origins)
+	one.replacePipelines(nil)
+	taken := map[string]bool{} // names and destinations
+	for i, spec := range c.Pipelines {
+		if c.schemasAt(i) == nil {
+			taken[spec.Name], taken[spec.DestinationName()] = true, true
+		}
+	}
+	said := c.originsOfPipelines()
+	add := func(i int, spec pipeline.Spec) (path string) {
+		path = index("pipelines", len(one.Pipelines))
+		one.Pipelines = append(one.Pipelines, spec)
+		for part, o := range said[i] {
+			one.origins[path+part] = o
+		}
+		return path
+	}
+	for i, spec := range c.Pipelines {
+		s := c.schemasAt(i)
+		if s == nil {
+			add(i, spec)
+			continue
+		}
+		matching := 0
+		for _, schema := range found {
+			if !s.Takes(schema.Name) {
+				continue
+			}
+			if matching++; matching > c.Tenants.Schemas {
+				continue
+			}
+			its := spec
+			its.Schema, its.Name = schema.Name, quoteIdent(schema.Name)+"."+spec.Name
+			if !slices.Contains(schema.Tables, spec.Table) {
+				left.Absent = append(left.Absent, tableName(schema.Name, spec.Table))
+				continue
+			}
+			if destination := its.DestinationName(); !taken[destination] {
+				if taken[its.Name] {
+					its.Name = LongName(its)
+				}
+				taken[its.Name], taken[destination] = true, true
+				one.origins[add(i, its)+".name"] = said[i][".schemas.match"]
+			}
+		}
+		left.Beyond = max(left.Beyond, matching-c.Tenants.Schemas)
+	}
+	return &one, left
+}
+
+// originsOfPipelines returns where the parts of each pipeline were set, by their paths in it.
+func (c *Config) originsOfPipelines() []map[string]origin {
+	parts := make([]map[string]origin, len(c.Pipelines))
+	for i := range parts {
+		parts[i] = map[string]origin{}
+	}
+	for path, o := range c.origins {
+		if i, list, _ := elementOf(path); list == "pipelines" && i >= 0 && i < len(parts) {
+			parts[i][strings.TrimPrefix(path, index(list, i))] = o
+		}
+	}
+	return parts
+}
+
+// schemasAt returns what is said of the schemas of a pipeline of the file; nil: nothing.
+func (c *Config) schemasAt(i int) *Schemas {
+	if i >= len(c.schemas) || c.schemas[i].Match == "" {
+		return nil
+	}
+	return &c.schemas[i]
+}
+
+// checkSchemas checks what a pipeline of the file says of its schemas.
+func (c *Config) checkSchemas(i int, fail func(path, format string, args ...any)) {
+	path, spec := index("pipelines", i), &c.Pipelines[i]
+	if i >= len(c.schemas) || c.schemas[i].Match == "" && len(c.schemas[i].Except) == 0 {
+		return
+	}
+	s := &c.schemas[i]
+	switch {
+	case s.Match == "":
+		fail(path+".schemas.match", "it is missing: a pattern of names, such as tenant_*")
+	case systemSchema(s.Match):
+		fail(path+".schemas.match", "%q is of the system: pg_*, information_schema and embedsidecar never match", s.Match)
+	case slices.ContainsFunc(s.Except, func(but string) bool { return but == s.Match || strings.Trim(but, "*") == "" }):
+		fail(path+".schemas.except", "it leaves no schema of %q", s.Match)
+	}
+	if spec.Schema != "" {
+		fail(path+".table", "with schemas it is a name alone: write table: %s", quoteIdent(spec.Table))
+	}
+	if spec.IntoSchema != "" {
+		fail(path+".into.table", "with schemas it is a name alone, because each schema has its own: write table: %s",
+			quoteIdent(spec.IntoTable))
+	}
+}
+
+// Rerankers are the models that searches of some pipelines name, the one of all first; without pipelines those of all.
+func (c *Config) Rerankers(only []string) (names []string) {
+	add := func(name string) {
+		if name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(only) == 0 {
+		add(c.Rerank)
+		for _, s := range c.Written().searches {
+			add(s.Rerank)
+		}
+	}
+	for _, name := range only {
+		add(c.SearchOf(name).Rerank)
+	}
+	return names
+}
+
+// SearchOf returns what the file says of searching a pipeline.
+func (c *Config) SearchOf(name string) Search {
+	c = c.Written()
+	at := slices.IndexFunc(c.Pipelines, func(s pipeline.Spec) bool { return s.Name == name })
+	if at < 0 || c.schemasAt(at) != nil {
+		at = c.InSchema(name)
+	}
+	if at < 0 || at >= len(c.searches) {
+		return Search{Rerank: c.Rerank}
+	}
+	s := c.searches[at]
+	s.Rerank = cmp.Or(s.Rerank, c.Rerank)
+	return s
+}
