@@ -163,7 +163,7 @@ func TestBudget_InAllEndsUntilItIsRaised(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	spent := p.Budgets[0].TokensSpent
-	db.MustExecSuper(`SELECT embedsidecar.embed('a question', 'docs')`)
+	db.MustExecSuper(`CALL embedsidecar.ask('docs', 'a question', '1 min')`)
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		now := r.states()[0].Budgets[0].TokensSpent
 		return now == spent+3, fmt.Sprintf("%d tokens are counted, %d before the question", now, spent)
