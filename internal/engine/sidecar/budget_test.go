@@ -81,7 +81,8 @@ func TestP8_ABudgetOfADayEndsInABackfillAndGoesOnTheNextDay(t *testing.T) {
 		open = false
 		for _, p := range r.states() {
 			open = open || p.State == health.BudgetSpent
-			if p.State == health.BudgetSpent && (!strings.Contains(p.Reason, "it goes on at") || p.NeedsAct || p.Severity != "warn") {
+			if p.State == health.BudgetSpent &&
+				(!strings.Contains(p.Reason, "it goes on at") || p.NeedsAct || p.Severity != "warn") {
 				t.Errorf("%s: %s, severity %s, needs somebody: %t", p.Name, p.Reason, p.Severity, p.NeedsAct)
 			}
 		}
