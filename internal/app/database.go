@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
@@ -25,7 +24,6 @@ type common struct {
 	observer *observe.Observer
 	shared   *services      // of embedders that several databases have; nil: each its own
 	budget   *worker.Budget // of texts in memory, of several databases; nil: of each
-	limit    *limit.Limit   // of rows and tokens a second, of several databases; nil: of each
 	database bool           // there is one, or will be
 }
 

@@ -26,6 +26,7 @@ import (
 type draft struct {
 	cfg       *config.Config  // with settings that take effect at a start as they are in force
 	plugins   *embedders.Pool // nil: nothing was started
+	leave     func() error    // ends embedders that several databases share, when none uses them; nil: they are its own
 	specs     []pipeline.Spec
 	described map[string]embed.Description
 	ours      []pipeline.Pipeline // that are set up
@@ -35,14 +36,23 @@ type draft struct {
 // unchanged reports whether the configuration says what is in force.
 func (d *draft) unchanged() bool { return len(d.told.Changed) == 0 }
 
-// draft looks at the configuration as it is written down now, and finds every reason not to take it over. What could
-// not work before, and is as it was, is none.
-func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
-	d = &draft{told: control.Configured{Instance: n.config().Instance, File: fileOf(n.config())}}
+// reread is draft of the configuration as it is written down now.
+func (n *Database) reread(ctx context.Context, r *run) (d *draft, err error) {
 	next, err := n.o.Reread()
 	if err != nil {
-		return d, err
+		return n.newDraft(), err
 	}
+	return n.draft(ctx, r, next, nil)
+}
+
+func (n *Database) newDraft() *draft {
+	return &draft{told: control.Configured{Instance: n.config().Instance, File: fileOf(n.config())}}
+}
+
+// draft looks at a configuration, and finds every reason not to take it over. What could not work before, and is as it
+// was, is none. Where several databases share its embedders, these are given.
+func (n *Database) draft(ctx context.Context, r *run, next *config.Config, shared *embedders.Pool) (d *draft, err error) {
+	d = n.newDraft()
 	var left config.Spread
 	if next, left, err = lookup.InSchemas(ctx, r.p.work, next); err != nil {
 		return d, err
@@ -58,9 +68,12 @@ func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
 	if d.ours, err = lookup.StoredBy(ctx, &n.loader, r.p.work, d.cfg.Slot.Name); err != nil {
 		return d, err
 	}
-	source := n.embedders()
-	source.Config = d.cfg
-	d.specs, d.plugins = lookup.Configured(d.cfg, d.ours), n.plugins.Next(source)
+	d.specs, d.plugins = lookup.Configured(d.cfg, d.ours), shared
+	if shared == nil {
+		source := n.embedders()
+		source.Config = d.cfg
+		d.plugins = n.plugins.Next(source)
+	}
 	described, failed := d.plugins.DescribeEach(ctx, d.specs)
 	d.described = described
 	able, err := n.tolerated(d.cfg, d.specs, failed, d.ours)

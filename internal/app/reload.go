@@ -46,6 +46,13 @@ func (r *run) reload() {
 	}
 }
 
+// leaves notes what ends embedders.
+func (r *run) leaves(end func() error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leaving = append(r.leaving, end)
+}
+
 // leave ends the embedders that nothing names any more.
 func (r *run) leave() error {
 	r.mu.Lock()
@@ -119,7 +126,7 @@ func (n *Database) Plan(ctx context.Context) (control.Configured, error) {
 	}
 	n.changing.Lock()
 	defer n.changing.Unlock()
-	d, err := n.draft(ctx, r)
+	d, err := n.reread(ctx, r)
 	if err == nil && !d.unchanged() {
 		d.told.Costs, d.told.Warnings = n.costs(ctx, r, d)
 	}
@@ -155,7 +162,7 @@ func (n *Database) Configure(ctx context.Context, action, by string) control.Con
 	}
 	n.changing.Lock()
 	defer n.changing.Unlock()
-	d, err := n.draft(ctx, r)
+	d, err := n.reread(ctx, r)
 	if err == nil && !d.unchanged() {
 		err = n.take(ctx, r, d)
 	} else if d.plugins != nil {
@@ -202,8 +209,10 @@ func (n *Database) tellConfigured(ctx context.Context, r *run, action, by string
 // take has a draft take the place of the configuration in force: what is new is set up first, and what is gone is taken
 // away last.
 func (n *Database) take(ctx context.Context, r *run, d *draft) error {
-	before := n.config()
-	leave := n.plugins.Become(d.plugins)
+	before, leave := n.config(), d.leave
+	if leave == nil {
+		leave = n.plugins.Become(d.plugins)
+	}
 	n.use(r, d.cfg)
 	n.deployed.configure(d.specs)
 	n.deployed.mu.Lock()
@@ -217,11 +226,9 @@ func (n *Database) take(ctx context.Context, r *run, d *draft) error {
 		err = n.setUp(ctx, r.p, r.o, d.specs, d.ours, true)
 	}
 	if err != nil {
-		return errors.Join(err, n.restore(ctx, r, before))
+		return errors.Join(err, n.restore(ctx, r, before, d.leave != nil))
 	}
-	r.mu.Lock()
-	r.leaving = append(r.leaving, leave)
-	r.mu.Unlock()
+	r.leaves(leave)
 	n.removeAll(ctx, r, &d.told)
 	if config.OnlyPipelines(d.told.Changed) {
 		r.reload()
@@ -245,10 +252,13 @@ func (n *Database) use(r *run, c *config.Config) {
 	r.service.Use(c)
 }
 
-// restore goes back to the configuration of before.
-func (n *Database) restore(ctx context.Context, r *run, before *config.Config) error {
+// restore goes back to the configuration of before, but for embedders that are shared.
+func (n *Database) restore(ctx context.Context, r *run, before *config.Config, shared bool) error {
 	n.use(r, before)
-	leave := n.plugins.Become(n.plugins.Next(n.embedders()))
+	leave := func() error { return nil }
+	if !shared {
+		leave = n.plugins.Become(n.plugins.Next(n.embedders()))
+	}
 	ours, err := lookup.StoredBy(ctx, &n.loader, r.p.work, before.Slot.Name)
 	if err == nil {
 		n.deployed.configure(lookup.Configured(before, ours))

@@ -237,3 +237,139 @@ func TestP1_EachDatabaseIsWorkedOnce(t *testing.T) {
 	}
 	w.says(0, "verify")
 }
+
+// TestP5_EachDatabaseFollowsTheFileByItself: a changed file is taken over while it runs, by each database for itself,
+// and one that refuses it works on as before. Databases of another pattern come, and those of none go.
+func TestP5_EachDatabaseFollowsTheFileByItself(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, nil)
+	for _, name := range []string{"tenant_a", "tenant_b", "tenant_odd", "other"} {
+		w.settle(name, 5)
+		if name != "tenant_odd" {
+			w.exec(name, "ALTER TABLE docs ADD COLUMN title text DEFAULT 'a title'")
+		}
+	}
+	const docs, titles = "{table: public.docs, columns: [body], into: {table: docs_embedding}}",
+		"{name: titles, table: public.docs, columns: [title], into: {table: titles_embedding}}"
+	c := w.up()
+	for _, name := range []string{"tenant_a", "tenant_b", "tenant_odd"} {
+		w.embedded(c, name, 5)
+	}
+	has := func(database, sql string, want int) {
+		t.Helper()
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			c.mustLive()
+			n := w.number(database, sql)
+			return n == want, fmt.Sprintf("%s: %s says %d, want %d: %s", database, sql, n, want, c.tail())
+		})
+	}
+	w.write("databases: [{match: 'tenant_*'}]\nlease: 1s\npipelines:\n- " + docs + "\n- " + titles + "\n")
+	for _, name := range []string{"tenant_a", "tenant_b"} {
+		has(name, "SELECT count(*) FROM titles_embedding", 5)
+		has(name, "SELECT count(*) FROM embedsidecar.audit WHERE action = 'reload' AND result = 'done'", 1)
+	}
+	has("tenant_odd", "SELECT count(*) FROM embedsidecar.audit WHERE action = 'reload' AND result = 'refused'", 1)
+	has("tenant_odd", "SELECT count(*) FROM embedsidecar.configuration WHERE subject = 'file' AND state = 'refused'", 1)
+	w.exec("tenant_odd", "INSERT INTO docs VALUES (100, 'goes on')")
+	w.embedded(c, "tenant_odd", 6)
+	if said := w.says(1, "reload"); !strings.Contains(said, "tenant_odd") || !strings.Contains(said, "title") {
+		t.Errorf("reload: %s", said)
+	}
+
+	// A bad file changes nothing anywhere.
+	w.write("databases: [{match: 'tenant_*'}]\nlease: 1s\npipelines:\n- {table: public.docs, columns: [nothing], into: {table: docs_embedding}}\n")
+	for _, name := range []string{"tenant_a", "tenant_b"} {
+		w.exec(name, "INSERT INTO docs VALUES (100, 'goes on', 'it does')")
+		w.embedded(c, name, 6)
+	}
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		return c.said("configuration refused: the one before stays in force"), c.tail()
+	})
+
+	// Settings of all, another pattern, and a pipeline that is taken out.
+	w.write("databases: [{match: 'tenant_?'}, {name: other, weight: 2}]\nlease: 1s\n" +
+		"workers: {batch_rows: 7}\nlimits: {rows_per_second: 1000}\npipelines:\n- " + docs + "\n")
+	w.embedded(c, "other", 5)
+	for _, name := range []string{"tenant_a", "tenant_b"} {
+		has(name, "SELECT count(*) FROM embedsidecar.pipeline", 1)
+		w.exec(name, "INSERT INTO docs VALUES (101, 'after all')")
+		w.embedded(c, name, 7)
+	}
+	has("postgres", "SELECT count(*) FROM pg_stat_activity WHERE datname = 'tenant_odd'", 0)
+	c.terminate()
+	if n := w.number("postgres", "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'embedsidecar%'"); n != 0 {
+		t.Errorf("%d connections are left", n)
+	}
+	w.says(0, "verify")
+}
+
+// TestP5_ADatabaseThatCannotBeWorkedSaysWhy: what stands in the way of one is said with the way out, and the others go
+// on.
+func TestP5_ADatabaseThatCannotBeWorkedSaysWhy(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, map[string]string{"max_replication_slots": "3"})
+	w.settle("tenant_a", 5)
+	if s := w.up("--once").wait(waitTimeout); s.ExitStatus() != 0 {
+		t.Fatalf("it ended with %d", s.ExitStatus())
+	}
+	w.exec("postgres", "CREATE DATABASE tenant_copy TEMPLATE tenant_a")
+	w.settle("tenant_template", 5)
+	w.exec("postgres", "ALTER DATABASE tenant_template IS_TEMPLATE true")
+	w.settle("tenant_closed", 5)
+	w.exec("postgres", "ALTER DATABASE tenant_closed ALLOW_CONNECTIONS false")
+	w.settle("tenant_reads", 5)
+	w.exec("postgres", "ALTER DATABASE tenant_reads SET default_transaction_read_only = on")
+	w.settle("tenant_bare", 5)
+	w.exec("tenant_bare", "DROP EXTENSION vector", "CREATE SCHEMA vector", "CREATE TYPE public.vector AS (not_ours int)")
+	w.exec("postgres", "SELECT pg_create_physical_replication_slot('taken_' || i) FROM generate_series(1, 2) AS i")
+	w.settle("tenant_last", 5)
+	c := w.up()
+	why := map[string][]string{
+		"tenant_copy": {"copy", "init --adopt"}, "tenant_reads": {"read-only"}, "tenant_bare": {"vector"},
+		"tenant_last": {"max_replication_slots"},
+	}
+	for name, words := range why {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			c.mustLive()
+			status, body := w.answer("/readyz")
+			_, after, _ := strings.Cut(body, "[-]database "+name+": failing")
+			line, _, _ := strings.Cut(after, "[")
+			for _, word := range words {
+				if !strings.Contains(line, word) {
+					return false, fmt.Sprintf("of %s, want it to say %q: %s", name, word, body)
+				}
+			}
+			return status == http.StatusOK, body
+		})
+	}
+	w.exec("tenant_a", "INSERT INTO docs VALUES (100, 'goes on')")
+	w.embedded(c, "tenant_a", 6)
+	_, body := w.answer("/readyz")
+	if strings.Contains(body, "tenant_template") || strings.Contains(body, "tenant_closed") {
+		t.Errorf("templates and closed databases are none: %s", body)
+	}
+
+	// What stood in the way is taken away.
+	w.exec("postgres", "SELECT pg_drop_replication_slot('taken_' || i) FROM generate_series(1, 2) AS i",
+		"ALTER DATABASE tenant_reads RESET default_transaction_read_only")
+	w.embedded(c, "tenant_last", 5)
+	w.embedded(c, "tenant_reads", 5)
+	c.terminate()
+}
+
+// TestP5_AServerWithoutLogicalWALSaysSo: the program goes on looking, and says what to set.
+func TestP5_AServerWithoutLogicalWALSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, map[string]string{"wal_level": "replica"})
+	w.settle("tenant_a", 5)
+	c := w.up()
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		c.mustLive()
+		status, body := w.answer("/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "wal_level"), body
+	})
+	if said := w.says(3, "status"); !strings.Contains(said, "tenant_a") {
+		t.Errorf("status: %s", said)
+	}
+	c.terminate()
+}
