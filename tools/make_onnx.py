@@ -89,12 +89,15 @@ class Weights:
         if entry is None:
             raise Refused(f"tensor {self._prefix + name} is missing")
         if entry["dtype"] not in DECODERS or tuple(entry["shape"]) != shape:
-            raise Refused(f"tensor {self._prefix + name} is {entry['dtype']} {entry['shape']}, not F32 {list(shape)}")
+            raise Refused(f"tensor {self._prefix + name} is {entry['dtype']} {entry['shape']}, not F32 {list(shape)} as config.json says")
         width, decode = DECODERS[entry["dtype"]]
         begin, end = entry["data_offsets"]
         if not 0 <= begin <= end <= len(self._data) or end - begin != width * math.prod(shape):
             raise Refused(f"tensor {self._prefix + name} is not whole: the file is damaged")
-        return decode(bytes(self._data[begin:end]))
+        numbers = decode(bytes(self._data[begin:end]))
+        if not math.isfinite(sum(numbers)):
+            raise Refused(f"tensor {self._prefix + name} has numbers that are not finite")
+        return numbers
 
 
 def from_float32(data):

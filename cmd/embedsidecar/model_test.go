@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -206,5 +207,107 @@ func (s *stage) refuses(verb string, words ...string) {
 			}
 		}
 		return true, ""
+	})
+}
+
+// holdsTitles is holds for pipelines of titles alone.
+func (s *stage) holdsTitles(table string, dims int) {
+	s.t.Helper()
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
+		if !testenv.Value[bool](s.db, fmt.Sprintf(`SELECT to_regclass('%s') IS NOT NULL`, table)) {
+			return false, "no " + table
+		}
+		type row struct{ Title, Vector string }
+		for _, r := range testenv.Rows[row](s.db, fmt.Sprintf(`SELECT title, coalesce(embedding::text, 'none') AS vector
+			FROM docs LEFT JOIN %s USING (id)`, table)) {
+			if want := pipeline.VectorText(false, dims, vector.Of(r.Title, dims)); want != r.Vector {
+				return false, fmt.Sprintf("%q: %s, want %s", r.Title, r.Vector, want)
+			}
+		}
+		return true, ""
+	})
+}
+
+// TestP3_TheModelIsChangedByTheConfiguration: another model in the file is a next generation, which plan tells, apply,
+// reload and the next run begin, and which serves by a word, or by itself where the file says so. The file of before
+// undoes nothing.
+func TestP3_TheModelIsChangedByTheConfiguration(t *testing.T) {
+	t.Parallel()
+	const next, auto = liveDocs + "\nplugin: fake-dims12", liveDocs + "\nplugin: fake-dims12\nswitch: auto"
+	generations := func(s *stage, want string) {
+		t.Helper()
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			got := testenv.Value[string](s.db,
+				`SELECT string_agg(role || ' ' || plugin, ', ' ORDER BY role DESC) FROM embedsidecar.generations`)
+			return got == want, got
+		})
+	}
+	t.Run("reload", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t, 20)
+		file, later := s.configured(liveDocs), s.configured(next)
+		d := s.start("--config", file)
+		s.holdsTitles("docs_embedding", 8)
+		stdout, _ := s.run(0, "plan", "--config", later)
+		s.has(stdout, `docs_embedding__next`, "20 texts")
+		stdout, _ = s.run(0, "check", "--config", later)
+		s.has(stdout, `configured with model "fake-dims12", and model "fake" serves`, "embedsidecar apply")
+		s.rewrite(file, next)
+		s.holdsTitles("docs_embedding__next", 12)
+		s.holdsTitles("docs_embedding", 8)
+		generations(s, "serves fake, next fake-dims12")
+		stdout, _ = s.run(0, "check", "--config", file)
+		s.has(stdout, "model switch docs")
+		if _, stderr := s.run(exitUsage, "apply", "--yes", "--config", s.configured(liveDocs+"\nplugin: fake-dims12\nmodel: more")); stderr == "" {
+			t.Error("a third model is not refused")
+		}
+		s.switches("switch", "switched")
+		s.holdsTitles("docs_embedding", 12)
+		s.rewrite(file, liveDocs)
+		d.logged("configuration taken over", "msg")
+		stdout, _ = s.run(0, "apply", "--yes", "--config", file)
+		s.has(stdout, "was switched to model", "model rollback docs")
+		generations(s, "serves fake-dims12, previous fake")
+		d.end(syscall.SIGTERM, 0)
+	})
+	t.Run("apply", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t, 20)
+		s.run(0, "run", "--once", "--config", s.configured(liveDocs))
+		file := s.configured(auto)
+		stdout, _ := s.run(0, "apply", "--config", file)
+		s.has(stdout, "docs_embedding__next", "20 texts")
+		generations(s, "serves fake")
+		stdout, _ = s.run(0, "apply", "--yes", "--config", file)
+		s.has(stdout, "docs_embedding__next")
+		stdout, _ = s.run(0, "apply", "--yes", "--config", file)
+		s.has(stdout, "nothing to change")
+		generations(s, "serves fake, next fake-dims12")
+		d := s.start("--config", file)
+		generations(s, "serves fake-dims12, previous fake")
+		s.holdsTitles("docs_embedding", 12)
+
+		// Who goes back by hand is not overruled.
+		s.run(0, "model", "rollback", "docs")
+		s.run(0, "reload")
+		s.db.MustExec("UPDATE docs SET title = 'new ' || id")
+		s.holdsTitles("docs_embedding", 8)
+		s.holdsTitles("docs_embedding__next", 12)
+		generations(s, "serves fake, next fake-dims12")
+		d.end(syscall.SIGTERM, 0)
+	})
+	t.Run("run", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t, 20)
+		s.run(0, "run", "--once", "--config", s.configured(liveDocs))
+		d := s.start("--config", s.configured(auto))
+		generations(s, "serves fake-dims12, previous fake")
+		s.run(0, "model", "drop-old", "docs")
+		s.db.MustExec("INSERT INTO docs VALUES (100, 'hundred', '')")
+		s.holdsTitles("docs_embedding", 12)
+		if n := strings.Count(d.text(), "next generation made"); n != 1 {
+			t.Errorf("made %d times:\n%s", n, d.text())
+		}
+		d.end(syscall.SIGTERM, 0)
 	})
 }

@@ -154,7 +154,7 @@ func (c *importCommand) flags() []cli.Flag {
 		own.text("python", &c.python, "`PROGRAM` Python, which makes ONNX from weights"),
 		own.toggle("untried", &c.untried, "do not open the model with the plugin "+folders.Plugin()),
 		own.text("pooling", &c.stated.Pooling,
-			"`WAY` in which tokens become one vector, if no file states it: mean, cls, last, max, weightedmean, mean_sqrt_len"),
+			"`WAY` in which tokens become one vector, if no file states it: mean, cls, last, max, weightedmean, mean_sqrt_len, splade"),
 		own.text("document-prefix", &c.prefixes[0], "`TEXT` put before each document, if no file states it"),
 		own.text("query-prefix", &c.prefixes[1], "`TEXT` put before each query, if no file states it"),
 		own.number("max-tokens", &c.stated.MaxTokens, "most `TOKENS` that are read of a text: fewer take less memory",

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,7 +113,7 @@ func (a *adoption) serves(p *pipeline.Pipeline) error {
 	return &refusal.ConfigError{
 		Pipeline: p.Name, Code: code.Taken,
 		Problem: fmt.Sprintf("it is set up with model %s, and vectors of %s must not be mixed with its own",
-			cmp.Or(p.Model, resolve.PluginOf(p.Spec)), cmp.Or(a.spec.Model, resolve.PluginOf(a.spec))),
+			resolve.ModelOf(p.Spec), resolve.ModelOf(a.spec)),
 		Hint: []string{
 			"adopt vectors of the model that it is set up with",
 			"or have the other model embed: embedsidecar model change " + p.Name,

@@ -28,6 +28,7 @@ type draft struct {
 	plugins   *embedders.Pool // nil: nothing was started
 	leave     func() error    // ends embedders that several databases share, when none uses them; nil: they are its own
 	specs     []pipeline.Spec
+	next      map[string]pipeline.Spec // next generations that it begins, by the names of their pipelines
 	described map[string]embed.Description
 	ours      []pipeline.Pipeline // that are set up
 	told      control.Configured
@@ -145,8 +146,31 @@ func (n *Database) rehearse(ctx context.Context, r *run, d *draft, able []pipeli
 		for i := range done.Steps {
 			d.told.Steps = append(d.told.Steps, done.Steps[i].What)
 		}
-		return nil
+		return n.rehearseChanges(ctx, r, d, done.Changes)
 	}
+}
+
+// rehearseChanges plans the next generations of pipelines that are configured with a new model.
+func (n *Database) rehearseChanges(ctx context.Context, r *run, d *draft, changes []setup.ModelChange) error {
+	o := n.options()
+	o.Config = d.cfg
+	for _, c := range changes {
+		would, err := changeModel(ctx, o, equipment{pool: r.p.owner(), owner: r.p.owner(), plugins: d.plugins}, ModelChange{
+			Pipeline: c.Pipeline, To: c.To, DryRun: true,
+		})
+		if err != nil {
+			return err
+		}
+		if d.next == nil {
+			d.next = map[string]pipeline.Spec{}
+		}
+		d.next[c.Pipeline] = would.Next.Spec
+		d.told.Warnings = append(d.told.Warnings, would.Warnings...)
+		for i := range would.Steps {
+			d.told.Steps = append(d.told.Steps, would.Steps[i].What)
+		}
+	}
+	return nil
 }
 
 // removals finds the pipelines that this configuration had, and that none has any more.

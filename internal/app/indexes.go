@@ -3,36 +3,46 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
 // indexesEvery is how often it is looked whether a backfill is done whose index is to be built.
 const indexesEvery = 5 * time.Second
 
 // keepIndexes builds the indexes that the configuration asks for as soon as their backfills are done, while the
-// sidecar works. When all are there it asks nothing until a pipeline or a next generation comes that wants one. The
-// function it returns ends that.
+// sidecar works, and has next generations serve that shall do so by themselves. When all is done it asks nothing until a
+// pipeline or a next generation comes. The function it returns ends that.
 func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		told := "" // why nothing was switched
 		for {
 			finished, err := n.buildIndexes(ctx, p)
+			if err != nil && ctx.Err() == nil {
+				n.o.Log.WarnContext(ctx, "index not built yet", "error", err)
+			}
+			switched, notYet := n.switchComplete(ctx, p)
 			if ctx.Err() != nil {
 				return
 			}
-			if err != nil {
-				n.o.Log.WarnContext(ctx, "index not built yet", "error", err)
+			if notYet != nil && notYet.Error() != told {
+				told = notYet.Error()
+				n.o.Log.WarnContext(ctx, "the next generation does not serve yet", "error", notYet, "hints", problem.Hints(notYet))
 			}
-			if finished && err == nil {
+			if finished && switched && err == nil && notYet == nil {
 				select {
 				case <-ctx.Done():
 					return
@@ -79,6 +89,50 @@ func (n *Database) buildIndexes(ctx context.Context, p *pools) (finished bool, e
 			n.o.Log.WarnContext(ctx, "index left to the owner of the table, as this role is not", "pipeline", spec.Name, "sql",
 				strings.Join(statements, " "))
 		}
+	}
+	return finished, errors.Join(problems...)
+}
+
+// switchComplete has next generations serve that are complete, of pipelines with switch: auto whose configured model is
+// theirs. It reports whether none is left to wait for. One that served before was taken back by hand, and stays so.
+func (n *Database) switchComplete(ctx context.Context, p *pools) (finished bool, err error) {
+	if !slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool { return s.AutoSwitch }) {
+		return true, nil
+	}
+	known, err := lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name)
+	if err != nil {
+		return false, err
+	}
+	specs := lookup.Configured(n.config(), known)
+	finished = true
+	var problems []error
+	for i := range known {
+		next := &known[i]
+		at := slices.IndexFunc(known, func(p pipeline.Pipeline) bool { return next.Beside != 0 && p.ID == next.Beside })
+		if at < 0 || next.Served || next.Switches > 0 || !slices.ContainsFunc(specs, func(s pipeline.Spec) bool {
+			return s.Name == known[at].Name && s.AutoSwitch && resolve.SameModel(s, next.Spec)
+		}) {
+			continue
+		}
+		states, err := generations.States(ctx, p.work, known[at].Name)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		if !slices.ContainsFunc(states, func(g generations.Generation) bool {
+			return g.PipelineID == next.ID && len(g.Lacks) == 0
+		}) {
+			finished = false
+			continue
+		}
+		_, err = generations.Act(ctx, p.owner(), generations.Request{
+			Do: generations.Switch, Pipeline: known[at].Name, By: "switch: auto",
+		})
+		if err != nil {
+			problems = append(problems, fmt.Errorf("pipeline %q: %w", known[at].Name, err))
+			continue
+		}
+		n.o.Log.InfoContext(ctx, "the next generation serves", "pipeline", known[at].Name, "model", next.Model)
 	}
 	return finished, errors.Join(problems...)
 }

@@ -125,6 +125,32 @@ func changeModel(ctx context.Context, n Options, by equipment, o ModelChange) (d
 	return done, err
 }
 
+// changeModels begins the changes of models that are configured. One that cannot be made waits, and its pipeline works
+// on with the model that serves.
+func (n *Database) changeModels(ctx context.Context, so setup.Options, changes []setup.ModelChange) error {
+	for _, c := range changes {
+		done, err := changeModel(ctx, n.options(), equipment{pool: so.Pool, owner: so.Pool, plugins: n.plugins}, ModelChange{
+			Pipeline: c.Pipeline, To: c.To,
+		})
+		n.o.Setup(done.Report)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			n.o.Log.ErrorContext(ctx, "next generation not made: the model that serves stays", "pipeline", c.Pipeline,
+				"model", c.To.Model, "error", err, "hints", problem.Hints(err))
+			for _, spec := range so.Specs {
+				if spec.Name == c.Pipeline {
+					n.deployed.fails(spec, err)
+				}
+			}
+			continue
+		}
+		n.o.Log.InfoContext(ctx, "next generation made", "pipeline", c.Pipeline, "model", c.To.Model, "by", "the configuration")
+	}
+	return nil
+}
+
 // planModel is ChangeModel of a sidecar that runs, for a plan.
 func (n *Database) planModel(ctx context.Context, pool *pgxpool.Pool, name string, to pipeline.ModelName,
 ) (generations.Plan, error) {

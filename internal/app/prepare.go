@@ -193,7 +193,7 @@ func (n *Database) initialize(ctx context.Context, so setup.Options, specs []pip
 		n.o.Setup(done)
 		if err == nil {
 			n.deployed.keeps(so.Specs, done.Kept)
-			return failed, nil
+			return failed, n.changeModels(ctx, so, done.Changes)
 		}
 		sick := refusal.Culprits(err)
 		rest := slices.DeleteFunc(slices.Clone(so.Specs), func(s pipeline.Spec) bool { return sick[s.Name] != nil })

@@ -298,11 +298,16 @@ func (n *Database) costs(ctx context.Context, r *run, d *draft) (costs []control
 		if !described || at >= 0 && kept(spec, d.ours[at].Spec) == "" {
 			continue
 		}
+		name := spec.Name
+		if next, changes := d.next[name]; changes {
+			spec = next
+		}
 		e, err := estimated(ctx, r.p.work, d.plugins, spec, about, d.cfg.PriceOf(spec.Model))
 		if err != nil {
 			warnings = append(warnings, n.o.Redact(database.Words(err)))
 			continue
 		}
+		e.Pipeline = name
 		costs = append(costs, costOf(&e))
 	}
 	return costs, warnings

@@ -69,6 +69,17 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 	}
 	done.Warnings = append(done.Warnings, sick...)
 	done.Steps = append(upgraded.Steps, done.Steps...)
+	changes := map[string]bool{}
+	for _, c := range done.Changes {
+		changes[c.Pipeline] = true
+		changed, failed := changeModel(ctx, n, by, ModelChange{
+			Pipeline: c.Pipeline, To: c.To, DryRun: o.DryRun, Estimate: o.Estimate,
+		})
+		done.Steps, err = append(done.Steps, changed.Steps...), errors.Join(err, failed)
+		if done.Warnings = append(done.Warnings, changed.Warnings...); changed.Estimate != nil {
+			done.Estimates = append(done.Estimates, *changed.Estimate)
+		}
+	}
 	if !o.DryRun {
 		o.record(ctx, n, by.owner, specs, &done, err)
 	}
@@ -76,7 +87,7 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 		return done, err
 	}
 	for _, spec := range specs {
-		if at := lookup.Find(already, spec.Name); at >= 0 && sameTexts(spec, already[at].Spec) {
+		if at := lookup.Find(already, spec.Name); changes[spec.Name] || at >= 0 && sameTexts(spec, already[at].Spec) {
 			continue
 		}
 		e, err := estimated(ctx, by.pool, by.plugins, spec, described[spec.Name], n.Config.PriceOf(spec.Model))

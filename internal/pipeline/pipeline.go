@@ -52,6 +52,7 @@ type Spec struct {
 	IntoType    Stored
 	Index       string // "hnsw" or "ivfflat": an index is built when the backfill is done; "": none is
 	IndexBuild  IndexBuild
+	AutoSwitch  bool   // its next generation serves as soon as it is complete
 	Plugin      string // a name or a path; "" means the usual one
 	Model       string // name or folder; "" means the default model
 	Priority    Lane   // lane of live changes
@@ -113,6 +114,7 @@ type Pipeline struct {
 	Fingerprint string // of what made the vectors of this generation
 	Beside      int32  // the pipeline whose other generation this is, which nobody searches; 0: it serves
 	Served      bool   // it serves, or was the last to do so
+	Switches    int64  // how often it has begun or ended to serve
 	Wished      bool   // somebody asked for another model, and it is not made yet
 	Closed      bool   // it is outside of its hours, by the server's clock
 	Status      Status

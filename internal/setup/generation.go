@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -92,10 +91,10 @@ func changeable(live, other *resolve.Stored, d embed.Description) error {
 		return fail("its vectors were made by this model before the switch, and are kept",
 			"embedsidecar model rollback "+live.Name+" has them serve again")
 	case other.Served:
-		return fail(fmt.Sprintf("its previous generation, of model %q, is kept", modelWord(other.Spec())),
+		return fail(fmt.Sprintf("its previous generation, of model %q, is kept", resolve.ModelOf(other.Spec())),
 			"take it away first: embedsidecar model drop-old "+live.Name)
 	}
-	return fail(fmt.Sprintf("a change to model %q is under way", modelWord(other.Spec())),
+	return fail(fmt.Sprintf("a change to model %q is under way", resolve.ModelOf(other.Spec())),
 		"end it first: embedsidecar model switch "+live.Name, "or give it up: embedsidecar model drop-old "+live.Name)
 }
 
@@ -164,31 +163,53 @@ func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec p
 	return nil
 }
 
-// otherModel reports whether a configured model that differs from the one that serves is known to: one of a generation
-// beside it, or one of before. Nothing is undone by it; whoever configured it is told.
+// otherModel says what becomes of a pipeline whose configured model is not the one that serves. It goes on with the one
+// that serves where the other is known: it is that of a generation beside it, or one of before. A model that is new to
+// it is a change: the report has it, and who set up makes the next generation then. Other weights under the same name
+// are no change that anybody has asked for.
 func (in *initializer) otherModel(configured pipeline.Spec, s *resolve.Stored, all []resolve.Stored) (warning string,
-	known bool,
+	goesOn bool, err error,
 ) {
-	fingerprint := in.o.Descriptions[configured.Name].Fingerprint
+	description := in.o.Descriptions[configured.Name]
+	var other *resolve.Stored
 	for i := range all {
-		if all[i].Beside != s.PipelineID || all[i].Fingerprint != fingerprint {
-			continue
+		if all[i].Beside == s.PipelineID {
+			other = all[i].Current()
 		}
-		if all[i].Served {
-			return fmt.Sprintf("pipeline %q is configured here with model %q, and was switched to model %q, which serves: "+
-				"name that in the configuration, or go back: embedsidecar model rollback %s", s.Name, modelWord(configured),
-				modelWord(s.Spec()), s.Name), true
+	}
+	wanted, serves := resolve.ModelOf(configured), resolve.ModelOf(s.Spec())
+	if other != nil && other.Fingerprint == description.Fingerprint {
+		if other.Served {
+			return fmt.Sprintf("it is configured here with model %q, and was switched to model %q, which serves: name that in "+
+				"the configuration, or go back: embedsidecar model rollback %s", wanted, serves, s.Name), true, nil
 		}
-		return fmt.Sprintf("pipeline %q is configured here with model %q, its next generation; model %q serves until "+
-			"embedsidecar model switch %s", s.Name, modelWord(configured), modelWord(s.Spec()), s.Name), true
+		return fmt.Sprintf("it is configured here with model %q, its next generation; model %q serves until embedsidecar "+
+			"model switch %s", wanted, serves, s.Name), true, nil
 	}
-	if version, before := s.Definitions[resolve.Digest(configured)]; before && version < s.DefinitionVersion &&
-		(configured.Model != s.Model || resolve.PluginOf(configured) != s.Plugin) {
-		return fmt.Sprintf("pipeline %q is configured here with model %q, and was changed to model %q: name that in the "+
-			"configuration", s.Name, modelWord(configured), modelWord(s.Spec())), true
+	if resolve.SameModel(configured, s.Spec()) {
+		return "", false, nil
 	}
-	return "", false
+	if version, before := s.Definitions[resolve.Digest(configured)]; before && version < s.DefinitionVersion {
+		return fmt.Sprintf("it is configured here with model %q, and was changed to model %q: name that in the "+
+			"configuration, or change it back: embedsidecar model change %s --to MODEL", wanted, serves, s.Name), true, nil
+	}
+	if err := changeable(s, other, description); err != nil {
+		if in.o.Starting && !in.o.DryRun { // nobody has asked just now
+			in.keeps(configured.Name, err.Error())
+			return err.Error(), true, nil
+		}
+		return "", false, err
+	}
+	if in.o.NoChange {
+		return fmt.Sprintf("it is configured here with model %q: model %q stays (--no-change)", wanted, serves), true, nil
+	}
+	in.report.Changes = append(in.report.Changes, ModelChange{
+		Pipeline: configured.Name, To: pipeline.ModelName{Plugin: resolve.PluginOf(configured), Model: configured.Model},
+	})
+	until := "embedsidecar model switch " + s.Name
+	if configured.AutoSwitch {
+		until = "the vectors are complete (switch: auto)"
+	}
+	return fmt.Sprintf("it is configured with a new model, %q, whose vectors are made beside the present ones: model %q "+
+		"serves until %s", wanted, serves, until), true, nil
 }
-
-// modelWord is what people call a model: the one of a plugin goes by the plugin's name where none is named.
-func modelWord(s pipeline.Spec) string { return cmp.Or(s.Model, resolve.PluginOf(s)) }

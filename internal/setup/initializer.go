@@ -104,9 +104,16 @@ type Report struct {
 	Warnings  []string            // what works but may surprise
 	Others    []string            // pipelines of the slot that are set up and not configured: they are left as they are
 	Kept      map[string]string   // why pipelines that are configured otherwise than they are set up are left so
+	Changes   []ModelChange       // of models, which are configured and for ChangeModel to begin
 	Pipelines []pipeline.Pipeline // as configured and confirmed; empty after a dry run
 	// of a dry run: what the role may not make, as *refusal.PermissionError; it is a warning, too
 	Refused *refusal.PermissionError
+}
+
+// ModelChange is the change of a pipeline to a model that is new to it.
+type ModelChange struct {
+	Pipeline string
+	To       pipeline.ModelName
 }
 
 // runner runs statements as the role that sets up.

@@ -2,6 +2,7 @@ package setup
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
@@ -25,4 +26,12 @@ func (in *initializer) keep(configured, spec pipeline.Spec, s *resolve.Stored) (
 	return false, fmt.Sprintf("pipeline %q was set up otherwise, and is changed to what is configured here, as version %d of its definition: %s; "+
 		"a sidecar that starts with the old configuration does not change it back: deploy this one everywhere", spec.Name, d.Now+1,
 		d.Was)
+}
+
+// keeps notes why a pipeline stays as it is set up.
+func (in *initializer) keeps(pipeline, why string) {
+	if in.report.Kept = maps.Clone(in.report.Kept); in.report.Kept == nil {
+		in.report.Kept = map[string]string{}
+	}
+	in.report.Kept[pipeline] = why
 }

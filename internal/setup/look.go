@@ -190,20 +190,22 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			spec, followed = stored.Follow(spec, t)
 			stored = stored.Current()
 		}
-		if warning, known := in.otherModel(configured, stored, all); known && stored.Fingerprint != description.Fingerprint {
-			followed = append(followed, warning)
-			configured.Plugin, configured.Model = stored.Plugin, stored.Model
-			spec.Plugin, spec.Model = stored.Plugin, stored.Model
-			description, either = embed.Description{Fingerprint: stored.Fingerprint, Dims: stored.Dims}, true
-			in.o.Descriptions = maps.Clone(in.o.Descriptions)
-			in.o.Descriptions[spec.Name] = description
+		if stored.Fingerprint != description.Fingerprint {
+			warning, goesOn, err := in.otherModel(configured, stored, all)
+			if err != nil {
+				return nil, nil, err
+			}
+			if goesOn {
+				followed = append(followed, warning)
+				configured.Plugin, configured.Model = stored.Plugin, stored.Model
+				spec.Plugin, spec.Model = stored.Plugin, stored.Model
+				description, either = embed.Description{Fingerprint: stored.Fingerprint, Dims: stored.Dims}, true
+				in.o.Descriptions = maps.Clone(in.o.Descriptions)
+				in.o.Descriptions[spec.Name] = description
+			}
 		}
 		if kept, changed = in.keep(configured, spec, stored); kept {
-			in.report.Kept = maps.Clone(in.report.Kept)
-			if in.report.Kept == nil {
-				in.report.Kept = map[string]string{}
-			}
-			in.report.Kept[spec.Name] = changed
+			in.keeps(spec.Name, changed)
 			configured, spec = stored.Written, stored.AsSetUp(spec)
 			in.o.Descriptions = maps.Clone(in.o.Descriptions)
 			in.o.Descriptions[spec.Name] = description

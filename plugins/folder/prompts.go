@@ -1,6 +1,7 @@
 package folder
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -13,15 +14,15 @@ var promptNames = map[embed.Kind][]string{
 }
 
 // Prompts returns what to put before a document and before a query, and where each is stated; what nobody states is
-// missing.
-func (f *Folder) Prompts() (prefixes, from map[embed.Kind]string, err error) {
+// missing. Where none of the names is one of those, they come back as unused.
+func (f *Folder) Prompts() (prefixes, from map[embed.Kind]string, unused []string, err error) {
 	const name = "config_sentence_transformers.json"
 	var config struct {
 		Prompts map[string]string `json:"prompts"`
 		Default *string           `json:"default_prompt_name"`
 	}
 	if _, err := f.ReadJSON(name, &config); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	prefixes, from = map[embed.Kind]string{}, map[embed.Kind]string{}
 	for kind, names := range promptNames {
@@ -38,5 +39,8 @@ func (f *Folder) Prompts() (prefixes, from map[embed.Kind]string, err error) {
 			}
 		}
 	}
-	return prefixes, from, nil
+	if len(from) == 0 && len(config.Prompts) > 0 {
+		unused = slices.Sorted(maps.Keys(config.Prompts))
+	}
+	return prefixes, from, unused, nil
 }

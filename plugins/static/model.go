@@ -192,7 +192,7 @@ func (m *model) readSettings(f *folder.Folder, o options) (in string, err error)
 	} else if len(modules) == 0 {
 		return "", fmt.Errorf("neither %s nor %s says that this is a static model", configFile, modulesFile)
 	}
-	prefixes, stated, err := f.Prompts()
+	prefixes, stated, _, err := f.Prompts()
 	if err != nil {
 		return "", err
 	}

@@ -355,7 +355,7 @@ BEGIN
                 ARRAY['name it in the configuration of the sidecar, or install it, and start the sidecar again']
             WHEN 'plugin_down' THEN
                 ARRAY['embedsidecar check starts the plugin and tells more; docs/operations.md, The plugin is down']
-            WHEN 'other_model' THEN ARRAY['start the sidecar with the model as it was, or make a second pipeline']
+            WHEN 'other_model' THEN ARRAY['start the sidecar with the model as it was, or: embedsidecar model change']
             WHEN 'failing' THEN ARRAY['embedsidecar tasks list --state failed ' || name || ' shows the errors',
                 format('SELECT * FROM embedsidecar.errors WHERE pipeline = %L;', r.pipeline)]
             WHEN 'disabled' THEN ARRAY['start one that works: without enabled: false, and not with --role stream alone']

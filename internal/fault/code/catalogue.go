@@ -90,7 +90,7 @@ var catalogue = []Entry{
 	{
 		Width, "the vectors do not fit",
 		"the model's vectors have another width or kind than the destination or its index accepts",
-		"choose a model of that width, or a second pipeline with another destination", "docs/search.md#types-and-indexes",
+		"choose a model of that width, or change the model of the pipeline: embedsidecar model change", "docs/search.md#types-and-indexes",
 	},
 	{
 		Taken, "the destination is taken",

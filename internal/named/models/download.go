@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"mime"
 	"net/http"
 	"os"
 	"strconv"
@@ -147,6 +149,10 @@ func (d *download) accept(response *http.Response, have int64) (from int64, err 
 	default:
 		return 0, &permanent{fmt.Errorf("the hub answers %s", response.Status)}
 	}
+	if media, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type")); media == "text/html" {
+		return 0, &permanent{errors.New("the hub answers with a web page (HTML) in its place: is --hub the address of a hub, and " +
+			"does a proxy on the way ask for a login?")}
+	}
 	if d.most > 0 && d.total > d.most {
 		return 0, &permanent{errTooLarge}
 	}
@@ -230,6 +236,11 @@ func (d *download) check() (string, error) {
 	want := d.want
 	if want == "" {
 		want, source = d.sum, "the hub"
+	}
+	if want == "" && strings.HasSuffix(d.name, ".json") {
+		if data, err := readLimited(d.part, maxJSONBytes); err != nil || !json.Valid(data) {
+			return "", errors.Join(&permanent{errors.New("what the hub answers is no JSON, or half of it")}, d.drop())
+		}
 	}
 	if want == "" || sum == want {
 		return sum, removeIfThere(d.part + ".tag")

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -118,9 +119,6 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 	if err := makeFolder(made); err != nil {
 		return err
 	}
-	var modules []struct {
-		Path string `json:"path"`
-	}
 	must, static := filesOf(o.From), isStatic(o.From)
 	if static && (o.Int8 || o.Pooling != "" || o.File != "") {
 		return errors.New("it is a static model: it has neither a pooling nor a file to choose, nor weights in 8 bits to make")
@@ -129,17 +127,21 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 	if static {
 		names = append(names, configFile)
 	}
-	switch err := readJSON(filepath.Join(o.From, "modules.json"), &modules); {
-	case err == nil:
-		for _, module := range modules {
-			for _, name := range moduleFiles(module.Path) {
-				if !slices.Contains(names, name) {
-					names = append(names, name)
-				}
+	modules, err := readModules(o.From)
+	if err != nil {
+		return err
+	}
+	if !static && len(modules) > 0 && path.Clean(modules[0].Path) != "." {
+		return fmt.Errorf("%s: its first module, %s, is in %q, and what is read is at the top of the folder: put the files "+
+			"of that folder there, with the path \"\"; of a model for images and texts, import an ONNX file for texts (--file)",
+			modulesFile, modules[0].kind(), modules[0].Path)
+	}
+	for _, module := range modules {
+		for _, name := range moduleFiles(module.Path) {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
 			}
 		}
-	case !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("modules.json: %w", err)
 	}
 	for i, name := range names {
 		err := copyFile(o, name, filepath.Join(made, filepath.FromSlash(name)))
@@ -219,14 +221,13 @@ func fillGraph(ctx context.Context, o ImportOptions, made string) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("there is neither %s nor onnx/%s nor %s", graphFile, graphFile, weightsFile)
+		return fmt.Errorf("there is neither %s nor onnx/%s nor %s: %s", graphFile, graphFile, weightsFile, exportIt(""))
 	}
 	if err := errors.Join(checkPointer(weights, weights.Name()), weights.Close()); err != nil {
 		return err
 	}
-	if readConfig(o.From).classifies() {
-		return fmt.Errorf("config.json says that it is a reranker or a classifier, and of %s encoders are made: "+
-			"export it (optimum-cli export onnx --task text-classification) and import that folder", weightsFile)
+	if err := notMade(o.From); err != nil {
+		return err
 	}
 	o.Say("making " + graphFile)
 	return makeONNX(ctx, o, filepath.Join(made, graphFile))
@@ -238,8 +239,13 @@ func copyGraph(o ImportOptions, name, made string) error {
 	if err := copyFile(o, name, filepath.Join(made, graphFile)); err != nil {
 		return err
 	}
-	for _, data := range externalFiles(filepath.Join(made, graphFile)) {
-		err := copyFile(o, filepath.Join(filepath.Dir(name), data), filepath.Join(made, data))
+	files, named := externalFiles(filepath.Join(made, graphFile))
+	for _, data := range files {
+		from := path.Join(path.Dir(filepath.ToSlash(name)), data)
+		err := copyFile(o, from, filepath.Join(made, data))
+		if errors.Is(err, fs.ErrNotExist) && named {
+			return fmt.Errorf("%s keeps weights in %s, which is not there", name, from)
+		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -252,19 +258,19 @@ const maxGraphBytes = 2 << 30
 
 // externalFiles returns the files in which a graph has its weights, relative to its folder: those that it names, or,
 // when it cannot be read, those that exporters make. Whoever opens the model finds out what is wrong with it.
-func externalFiles(graph string) []string {
+func externalFiles(graph string) (files []string, named bool) {
 	usual := []string{graphFile + "_data", graphFile + ".data"}
 	data, err := readLimited(graph, maxGraphBytes)
 	if err != nil {
-		return usual
+		return usual, false
 	}
 	parsed, err := onnxfile.Parse(data)
 	if err != nil {
-		return usual
+		return usual, false
 	}
 	names := slices.DeleteFunc(slices.Clone(parsed.External), func(name string) bool { return !filepath.IsLocal(name) })
 	slices.Sort(names)
-	return slices.Compact(names)
+	return slices.Compact(names), true
 }
 
 // checkPointer refuses a file that stands for a large one, as they lie in a clone without Git LFS.

@@ -209,7 +209,7 @@ func TestImport_Refuses(t *testing.T) {
 // A module that would have its settings outside of the folder is left out, as the plugin refuses it later.
 func TestImport_StaysInTheFolder(t *testing.T) {
 	files := published()
-	files["modules.json"] = `[{"path": "../secret"}]`
+	files["modules.json"] = `[{"path": ""}, {"path": "../secret"}]`
 	o := importing(t, files)
 	if err := errors.Join(os.MkdirAll(filepath.Join(o.From, "../secret"), 0o755),
 		os.WriteFile(filepath.Join(o.From, "../secret/config.json"), []byte("{}"), 0o600)); err != nil {

@@ -3,6 +3,9 @@ package models
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -113,17 +116,60 @@ type encoderConfig struct {
 	Code       json.RawMessage `json:"auto_map"`   // of its own: its encoder is another than its type says
 }
 
-// makeable reports whether tools/make_onnx.py makes ONNX of such a model's weights.
-func (c encoderConfig) makeable() bool {
-	return slices.Contains(MakeableTypes, c.Type) && cmp.Or(c.Positions, "absolute") == "absolute" &&
-		cmp.Or(c.Act, "gelu") == "gelu" && cmp.Or(c.Activation, "gelu") == "gelu" && c.Code == nil
+// unmakeable says which field of config.json has tools/make_onnx.py make no ONNX of such a model's weights; "": it does.
+func (c encoderConfig) unmakeable() string {
+	switch kind := cmp.Or(c.Type, "bert"); {
+	case !slices.Contains(MakeableTypes, kind):
+		return fmt.Sprintf("model_type is '%s'", kind)
+	case len(c.Code) > 0 && string(c.Code) != "null":
+		return "auto_map names code of its own"
+	case cmp.Or(c.Positions, "absolute") != "absolute":
+		return fmt.Sprintf("position_embedding_type is '%s'", c.Positions)
+	case cmp.Or(c.Act, c.Activation, "gelu") != "gelu":
+		return fmt.Sprintf("its activation is '%s'", cmp.Or(c.Act, c.Activation))
+	}
+	return ""
 }
 
-// classifies reports whether the model has a head for classes, as rerankers do.
-func (c encoderConfig) classifies() bool {
-	return slices.ContainsFunc(c.Architectures, func(name string) bool {
+// notMade says why no ONNX can be made of the weights of a published model, and what to do; nil: it can.
+func notMade(folder string) error {
+	config, task, why := readConfig(folder), "", ""
+	modules, _ := readModules(folder) // whoever reads all of it says what is wrong
+	switch {
+	case slices.ContainsFunc(config.Architectures, func(name string) bool {
 		return strings.HasSuffix(name, "ForSequenceClassification")
-	})
+	}):
+		why, task = configFile+": architectures names a reranker or a classifier", "--task text-classification "
+	case slices.ContainsFunc(modules, func(m module) bool { return m.kind() == "SpladePooling" }):
+		why, task = modulesFile+": SpladePooling wants a head for masked words", "--task fill-mask "
+	case config.unmakeable() != "":
+		why = configFile + ": " + config.unmakeable()
+	default:
+		return nil
+	}
+	return fmt.Errorf("%s: no ONNX is made of its %s: %s", why, weightsFile, exportIt(task))
+}
+
+// exportIt says how somebody makes ONNX of any model. It needs PyTorch.
+func exportIt(task string) string {
+	return "export it (optimum-cli export onnx " + task + "--model FOLDER OUT) and import OUT, or take a model that has " +
+		graphs[0]
+}
+
+// A module is an entry of modules.json.
+type module struct {
+	Path string `json:"path"`
+	Type string `json:"type"`
+}
+
+func (m module) kind() string { return m.Type[strings.LastIndexByte(m.Type, '.')+1:] }
+
+// readModules returns none where there is no such file.
+func readModules(folder string) (modules []module, err error) {
+	if err = readJSON(filepath.Join(folder, modulesFile), &modules); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", modulesFile, err)
+	}
+	return modules, nil
 }
 
 func readConfig(folder string) encoderConfig {
@@ -148,11 +194,7 @@ func staticIn(folder string) (in string, static bool) {
 	if m == nil || !slices.Contains(m.Model.Encoders, staticModule) {
 		return "", false
 	}
-	var modules []struct {
-		Path string `json:"path"`
-		Type string `json:"type"`
-	}
-	if readJSON(filepath.Join(folder, modulesFile), &modules) == nil && len(modules) > 0 &&
+	if modules, err := readModules(folder); err == nil && len(modules) > 0 &&
 		strings.HasSuffix(modules[0].Type, staticModule) && filepath.IsLocal(modules[0].Path) {
 		in = modules[0].Path
 	}

@@ -241,11 +241,9 @@ func (p *puller) all(ctx context.Context) error {
 			return err
 		}
 	}
-	var modules []struct {
-		Path string `json:"path"`
-	}
-	if err := readJSON(filepath.Join(p.Into, "modules.json"), &modules); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read modules.json: %w", err)
+	modules, err := readModules(p.Into)
+	if err != nil {
+		return err
 	}
 	for _, module := range modules {
 		for _, name := range moduleFiles(module.Path) {
@@ -287,8 +285,13 @@ func (p *puller) graph(ctx context.Context, name string) error {
 	if err := p.file(ctx, name); err != nil {
 		return err
 	}
-	for _, data := range externalFiles(filepath.Join(p.Into, filepath.FromSlash(name))) {
-		if err := p.optional(ctx, path.Join(path.Dir(name), data)); err != nil {
+	files, named := externalFiles(filepath.Join(p.Into, filepath.FromSlash(name)))
+	for _, data := range files {
+		err := p.file(ctx, path.Join(path.Dir(name), data))
+		if errors.Is(err, errAbsent) && named {
+			return fmt.Errorf("%s keeps weights in %s, which the hub does not have", name, data)
+		}
+		if err != nil && !errors.Is(err, errAbsent) {
 			return err
 		}
 	}
@@ -304,7 +307,8 @@ func (p *puller) weights(ctx context.Context) error {
 	default:
 		return p.graph(ctx, p.File)
 	}
-	if readConfig(p.Into).makeable() {
+	why := notMade(p.Into)
+	if why == nil {
 		if err := p.file(ctx, weightsFile); !errors.Is(err, errAbsent) && !errors.Is(err, errTooLarge) {
 			return err
 		}
@@ -319,7 +323,10 @@ func (p *puller) weights(ctx context.Context) error {
 		}
 		return err
 	}
-	return fmt.Errorf("the hub has no %s of a kind that ONNX can be made of, and no onnx/%s", weightsFile, graphFile)
+	if why != nil {
+		return fmt.Errorf("the hub has no onnx/%s, and %w", graphFile, why)
+	}
+	return fmt.Errorf("the hub has no %s of which ONNX can be made, and no onnx/%s: %s", weightsFile, graphFile, exportIt(""))
 }
 
 func (p *puller) optional(ctx context.Context, name string) error {

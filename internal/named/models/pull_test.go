@@ -31,6 +31,7 @@ type hub struct {
 	// the Range headers of each file's requests, "" for none
 	asked   map[string][]string
 	weights func(w http.ResponseWriter, r *http.Request, try int) bool // true: it answered
+	others  func(w http.ResponseWriter, name string) bool              // the same for any file
 }
 
 const weights = "model.safetensors"
@@ -63,6 +64,9 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request) {
 	try := len(h.asked[name])
 	h.mu.Unlock()
 	w.Header().Set("Etag", `"`+sumOf(content)[:16]+`"`)
+	if h.others != nil && h.others(w, name) {
+		return
+	}
 	if name == weights && h.weights != nil && h.weights(w, r, try) {
 		return
 	}
@@ -393,10 +397,48 @@ func TestPull_Graph(t *testing.T) {
 	got, err = models.Pull(t.Context(), o)
 	wantPulled(t, h, o, got, err)
 
-	delete(h.files, "onnx/model.onnx")
+	delete(h.files, "onnx/weights.bin")
 	if _, err := models.Pull(t.Context(), h.options(t)); err == nil || !strings.Contains(err.Error(),
-		"the hub has no model.safetensors") {
+		"onnx/model.onnx keeps weights in weights.bin, which the hub does not have") {
 		t.Errorf("got %v", err)
+	}
+	delete(h.files, "onnx/model.onnx")
+	for config, want := range map[string]string{
+		`{"model_type": "something_new"}`: "the hub has no onnx/model.onnx, and config.json: model_type is 'something_new'",
+		`{"model_type": "bert"}`:          "the hub has no model.safetensors",
+	} {
+		h.files["config.json"] = config
+		_, err := models.Pull(t.Context(), h.options(t))
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "optimum-cli export onnx") {
+			t.Errorf("%s: got %v", config, err)
+		}
+	}
+}
+
+// A page in place of a file, or half a file of settings, is known at once, and nothing of it is left.
+func TestPull_AnotherFileThanItIsCalled(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ name, kind, content, want string }{
+		{"config.json", "text/html; charset=utf-8", "<html>Log in</html>", "config.json: the hub answers with a web page"},
+		{weights, "text/html", "<html>Log in</html>", weights + ": the hub answers with a web page"},
+		{"tokenizer.json", "application/json", "<html>Log in</html>", "tokenizer.json: what the hub answers is no JSON"},
+		{"modules.json", "text/plain", `[{"path": ""}, {"pa`, "modules.json: what the hub answers is no JSON, or half of it"},
+	} {
+		h := newHub(t)
+		h.others = func(w http.ResponseWriter, name string) bool {
+			if name != test.name {
+				return false
+			}
+			w.Header().Set("Content-Type", test.kind)
+			_, _ = io.WriteString(w, test.content)
+			return true
+		}
+		o := h.options(t)
+		_, err := models.Pull(t.Context(), o)
+		if err == nil || !strings.Contains(err.Error(), test.want) || len(h.asked[test.name]) != 1 {
+			t.Errorf("%s: got %v after %d tries, want %q", test.name, err, len(h.asked[test.name]), test.want)
+		}
+		wantNoParts(t, o.Into)
 	}
 }
 
@@ -407,9 +449,14 @@ func TestPull_DecidesBeforeItFetches(t *testing.T) {
 		"code of its own": `{"model_type": "bert", "auto_map": {"AutoModel": "other"}}`,
 		"other positions": `{"model_type": "bert", "position_embedding_type": "alibi"}`,
 		"too large":       `{"model_type": "bert"}`,
+		"a reranker":      `{"model_type": "xlm-roberta", "architectures": ["XLMRobertaForSequenceClassification"]}`,
+		"a sparse model":  `{"model_type": "bert", "architectures": ["BertForMaskedLM"]}`,
 	} {
 		h := newHub(t)
 		h.files["config.json"], h.files["onnx/model_quantized.onnx"] = config, "graph"
+		if name == "a sparse model" {
+			h.files["modules.json"] = `[{"path": "", "type": "x.MLMTransformer"}, {"path": "1", "type": "x.SpladePooling"}]`
+		}
 		h.weights = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
 			w.Header().Set("Content-Length", strconv.Itoa(3<<30))
 			return true

@@ -21,10 +21,13 @@ const (
 	promptsFile = "config_sentence_transformers.json"
 )
 
+// splade is the pooling of sparse models.
+const splade, spladeModules = "splade", "sentence_transformers.sparse_encoder.models."
+
 // Stated is what the user says of a model whose files do not say it, or say otherwise. It is written into the new
 // folder, in the form of sentence-transformers. The zero value changes nothing.
 type Stated struct {
-	Pooling        string // mean, cls, last, max, weightedmean or mean_sqrt_len
+	Pooling        string // mean, cls, last, max, weightedmean, mean_sqrt_len, or splade for a sparse model
 	MaxTokens      int
 	DocumentPrefix *string
 	QueryPrefix    *string
@@ -57,6 +60,7 @@ func longest(folder string) (tokens, heads int) {
 	var config struct {
 		Positions int `json:"max_position_embeddings"`
 		Heads     int `json:"num_attention_heads"`
+		GPTHeads  int `json:"n_head"`
 	}
 	_ = readJSON(filepath.Join(folder, configFile), &config) // what it does not say is not known
 	for _, name := range optional {
@@ -65,7 +69,7 @@ func longest(folder string) (tokens, heads int) {
 		}
 	}
 	const most = 1 << 20 // tokenizers say 1e30 for none
-	return min(cmp.Or(limits.MaxTokens, config.Positions), most), min(config.Heads, most)
+	return min(cmp.Or(limits.MaxTokens, config.Positions), most), min(max(config.Heads, config.GPTHeads), most)
 }
 
 func (s Stated) write(folder string) error {
@@ -81,21 +85,27 @@ func (s Stated) write(folder string) error {
 		err := readJSON(filepath.Join(folder, modulesFile), &modules)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			made := []map[string]string{
-				{"path": "", "type": "sentence_transformers.models.Transformer"},
-				{"path": module, "type": "sentence_transformers.models.Pooling"},
+			encoder, kind := "sentence_transformers.models.Transformer", "sentence_transformers.models.Pooling"
+			if s.Pooling == splade {
+				encoder, kind = spladeModules+"MLMTransformer", spladeModules+"SpladePooling"
 			}
+			made := []map[string]string{{"path": "", "type": encoder}, {"path": module, "type": kind}}
 			if err := writeJSON(folder, modulesFile, made); err != nil {
 				return err
 			}
 		case err != nil:
 			return fmt.Errorf("%s: %w", modulesFile, err)
-		case len(modules) < 2 || !strings.HasSuffix(modules[1].Type, ".Pooling") || !filepath.IsLocal(modules[1].Path):
+		case s.Pooling == splade || len(modules) < 2 || !strings.HasSuffix(modules[1].Type, ".Pooling") ||
+			!filepath.IsLocal(modules[1].Path):
 			return fmt.Errorf("%s has no pooling that could be another", modulesFile)
 		default:
 			module = modules[1].Path
 		}
-		if err := writeJSON(folder, filepath.Join(module, configFile), map[string]any{"pooling_mode": mode}); err != nil {
+		settings := map[string]any{"pooling_mode": mode}
+		if s.Pooling == splade {
+			settings = map[string]any{"pooling_strategy": "max", "activation_function": "relu"}
+		}
+		if err := writeJSON(folder, filepath.Join(module, configFile), settings); err != nil {
 			return err
 		}
 	}

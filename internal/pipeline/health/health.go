@@ -123,7 +123,7 @@ var table = []Entry{
 	},
 	{
 		OtherModel, "the sidecar's model is not the one that made the vectors: the two must not mix",
-		"start it with the model as it was, or make a second pipeline",
+		"start it with the model as it was, or change it: `embedsidecar model change`",
 	},
 	{
 		Failing, "the last texts of this pipeline all failed, so it rests and tries one now and then",

@@ -139,6 +139,12 @@ func laneWord(lane pipeline.Lane) string {
 	return [...]string{"low", "normal", "high", "urgent"}[lane]
 }
 
+// SameModel reports whether two pipelines name the same model.
+func SameModel(a, b pipeline.Spec) bool { return a.Model == b.Model && PluginOf(a) == PluginOf(b) }
+
+// ModelOf is what people call the model of a pipeline: that of a plugin goes by the plugin's name where none is named.
+func ModelOf(s pipeline.Spec) string { return cmp.Or(s.Model, PluginOf(s)) }
+
 // PluginOf returns the plugin of a pipeline, or the one that is meant where none is named.
 func PluginOf(spec pipeline.Spec) string {
 	if spec.Plugin == "" {

@@ -37,7 +37,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 		}
 	}
 	p.ID, p.Generation, p.Fingerprint, p.Closed = s.PipelineID, s.Generation, s.Fingerprint, !s.Open
-	p.Beside, p.Served, p.Wished = s.Beside, s.Served, s.Wished
+	p.Beside, p.Served, p.Switches, p.Wished = s.Beside, s.Served, s.Switches, s.Wished
 	p.Watched, p.WatchAll = s.WatchedColumns, s.WatchAll
 	switch columns := columnsOfText(s); {
 	case s.AsMade, s.WatchAll:
@@ -210,7 +210,8 @@ func (l *Loader) Settled(ctx context.Context, db database.Beginner, slot string)
 func Off(s *Stored) pipeline.Pipeline {
 	return pipeline.Pipeline{
 		Spec: s.Spec(), ID: s.PipelineID, OID: s.TableOID, Watched: s.WatchedColumns, WatchAll: s.WatchAll, Dims: s.Dims,
-		Generation: s.Generation, Fingerprint: s.Fingerprint, Beside: s.Beside, Served: s.Served, Wished: s.Wished,
+		Generation: s.Generation, Fingerprint: s.Fingerprint, Beside: s.Beside, Served: s.Served, Switches: s.Switches,
+		Wished: s.Wished,
 		Closed: !s.Open, Status: pipeline.Misconfigured,
 	}
 }

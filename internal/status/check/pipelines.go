@@ -76,8 +76,13 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 		c.failed(name, err)
 		return configured.Name
 	}
-	p, warnings, err := resolve.ResolveWarned(ctx, c.o.Pool, spec, catalog.Vectors{Dims: d.Dims, Sparse: d.Sparse})
 	stored, ok := set[spec.Name]
+	vectors := catalog.Vectors{Dims: d.Dims, Sparse: d.Sparse}
+	otherModel := ok && d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint
+	if otherModel && !resolve.SameModel(spec, stored.Spec) { // a change, which leaves the destination as it is
+		vectors = catalog.Vectors{Dims: stored.Dims, Either: true}
+	}
+	p, warnings, err := resolve.ResolveWarned(ctx, c.o.Pool, spec, vectors)
 	if ok && stored.Status != pipeline.Active && stored.Status != pipeline.Locked && !c.copied &&
 		sameDefinition(&spec, &stored.Spec) {
 		if !c.tellPipeline(name, &stored) {
@@ -103,7 +108,10 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 			c.add(name, Wrong, cmp.Or(stored.Detail, fmt.Sprintf(
 				"its table is called %s now, and %s is another one, whose rows get no vectors", stored.Source(), p.Source())))
 		}
-	case d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint:
+	case otherModel && !resolve.SameModel(spec, stored.Spec):
+		c.add(name, Warn, fmt.Sprintf("it is configured with model %q, and model %q serves", resolve.ModelOf(spec), resolve.ModelOf(stored.Spec)),
+			c.wayToModel(&stored, d.Fingerprint))
+	case otherModel:
 		c.add(name, Wrong, "its vectors were made by another model than the configured one",
 			"embedsidecar init says what can be done")
 	case otherwise != "":
@@ -117,6 +125,20 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 		c.checkIndexes(ctx, &stored)
 	}
 	return spec.Name
+}
+
+// wayToModel says how a pipeline comes to the model that is configured.
+func (c *checker) wayToModel(p *pipeline.Pipeline, fingerprint string) string {
+	for i := range c.stored {
+		switch g := c.stored[i].Current(); {
+		case g.Beside != p.ID || g.Fingerprint != fingerprint:
+		case g.Served:
+			return "embedsidecar model rollback " + p.Name + ", or name the model that serves in the configuration"
+		default:
+			return "its next generation is there: embedsidecar model switch " + p.Name + " when it is complete"
+		}
+	}
+	return "embedsidecar apply, or the next run, makes its next generation"
 }
 
 // tellPipeline tells where a pipeline that is set up stands, as every door does, and reports whether there was

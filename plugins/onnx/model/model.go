@@ -90,9 +90,14 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 	if m.tokenizer, err = newTokenizer(data, &m.settings); err != nil {
 		return nil, err
 	}
+	ids, _, err := m.tokenizer.encode(nil, "a")
+	if err = errors.Join(err, m.settings.tokenizer.checkEnds(ids, data)); err != nil {
+		return nil, err
+	}
 	if m.last = m.tokenizer.maxID(); m.settings.vocab > 0 && int(m.last) >= m.settings.vocab {
 		if added(data, m.settings.vocab) <= int(m.last)-m.settings.vocab {
-			return nil, fmt.Errorf("%s has tokens up to %d, the model knows %d", tokenizerFile, m.last, m.settings.vocab)
+			return nil, fmt.Errorf("%s has tokens up to %d, the model knows %d (vocab_size of config.json)", tokenizerFile,
+				m.last, m.settings.vocab)
 		}
 		// Added tokens may have no place in the model's table, as that of an image in Gemma's: texts do not hold them.
 		m.last = int32(m.settings.vocab) - 1
@@ -159,6 +164,12 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 		// Neither padding nor neighbours are masked: the graph takes no attention_mask, say.
 		m.budget = 1
 		m.about.Deterministic, mixes, err = m.warmUp(ctx)
+	}
+	if err == nil {
+		err = m.checkFinite(ctx, ids)
+	}
+	if _, wrong := errors.AsType[*WrongError](err); err != nil && !wrong && ctx.Err() == nil {
+		err = fmt.Errorf("%s: %w (%s has tokens up to %d)", g.file, err, tokenizerFile, m.last)
 	}
 	if err == nil && mixes {
 		err = errors.New("the same text gets different vectors from one run to another")

@@ -29,6 +29,9 @@ func (s *settings) readModules(f *folder.Folder) error {
 	if err != nil || !found {
 		return err
 	}
+	if len(modules) > 0 && path.Clean(modules[0].Path) != "." {
+		return fmt.Errorf("modules.json: the first module is in %q, and the files of the folder's top are read", modules[0].Path)
+	}
 	var kinds []string
 	for _, module := range modules {
 		kinds = append(kinds, module.Type[strings.LastIndexByte(module.Type, '.')+1:])
@@ -39,6 +42,10 @@ func (s *settings) readModules(f *folder.Folder) error {
 	layers := kinds[min(2, len(kinds)):]
 	if s.normalize = len(layers) > 0 && layers[len(layers)-1] == "Normalize"; s.normalize {
 		layers = layers[:len(layers)-1]
+	}
+	if slices.Contains(kinds, "Router") || slices.Contains(kinds, "Asym") {
+		return fmt.Errorf("modules.json: %s gives queries another network than documents, which is not supported: take a model "+
+			"with one for both", kinds[0])
 	}
 	if len(kinds) < 2 || kinds[0] != "Transformer" || kinds[1] != "Pooling" ||
 		slices.ContainsFunc(layers, func(kind string) bool { return kind != "Dense" }) {
@@ -98,7 +105,8 @@ func (s *settings) readPooling(f *folder.Folder, name string) error {
 
 // readPrompts finds what to put before a document and before a query.
 func (s *settings) readPrompts(f *folder.Folder) error {
-	prefixes, from, err := f.Prompts()
+	prefixes, from, unused, err := f.Prompts()
+	s.unused = unused
 	for kind, source := range from {
 		s.prefixes[kind], s.from[prefixSettings[kind]] = prefixes[kind], source
 	}

@@ -115,6 +115,10 @@ func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, e
 	case reranks(g, s):
 		s.pooling, s.dense, s.layerNorm, s.normalize, s.keep = poolRerank, nil, nil, false, 0
 	case len(output.Dims) == 2: // the graph does all of it
+		if width := output.Dims[1]; len(s.dense) > 0 && width > 0 && int(width) != s.width(0) {
+			return nil, fmt.Errorf("%s: its output %s has %d numbers, and %s gives %d: the graph leaves out layers of "+
+				"modules.json; export it with last_hidden_state", g.file, output.Name, width, s.dense[len(s.dense)-1].file, s.width(0))
+		}
 		s.pooling, s.from[settingPooling], s.dense = poolGraph, g.file+", its output "+output.Name, nil
 	case s.pooling == "":
 		return nil, s.noPooling()
@@ -154,7 +158,11 @@ func newNetwork(f *folder.Folder, g *graph, s *settings, o Options) (*network, e
 		return n.open(f.Inside(g.file), inputs, output.Name, threads, o)
 	}
 	if n.wide, err = open(threads(o)); err != nil {
-		return nil, fmt.Errorf("load %s: %s", g.file, withoutSource(err))
+		more := ""
+		if len(g.External) > 0 {
+			more = ", weights in " + strings.Join(g.External, ", ")
+		}
+		return nil, fmt.Errorf("load %s%s: %s", g.file, more, withoutSource(err))
 	}
 	// What a run of a sparse model gives takes too much memory for one on each thread.
 	if threads(o) > 1 && n.provider == providerCPU && g.bytes <= maxTwice && s.maxTokens <= maxNarrow &&

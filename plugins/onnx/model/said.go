@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 )
@@ -46,6 +47,12 @@ func (s *settings) said() []embed.Setting {
 	list = s.saidOfMemory(list)
 	for i := range list {
 		list[i].Source = cmp.Or(list[i].Source, "not stated by any file")
+	}
+	if len(s.unused) > 0 && s.from[prefixSettings[embed.Query]] == "" {
+		list = append(list, embed.Setting{
+			Name: "prompts", Value: strings.Join(s.unused, ", "),
+			Source: "config_sentence_transformers.json: none of them is used; query_prefix and document_prefix set one",
+		})
 	}
 	if s.card != "" && (s.from[prefixSettings[embed.Query]] == "" || s.from[settingPooling] == "") {
 		list = append(list, embed.Setting{

@@ -51,6 +51,7 @@ type settings struct {
 	keep         int               // dims that are kept, or numbers of a sparse vector; 0: all
 	prefixes     [2]string         // by embed.Kind
 	from         map[string]string // where each of the above comes from; a setting that nobody states is missing
+	unused       []string          // names of prompts that are neither a query's nor a document's
 	card         string            // what the card of a well-known model says that no file of it says; "": nothing
 }
 
@@ -90,6 +91,7 @@ func (s *settings) readLimits(f *folder.Folder) error {
 		Dim       int      `json:"dim"` // what DistilBERT calls it
 		Heads     int      `json:"num_attention_heads"`
 		DistHeads int      `json:"n_heads"` // what DistilBERT calls them
+		GPTHeads  int      `json:"n_head"`  // what nomic-embed-text calls them
 		Tasks     []string `json:"lora_adaptations"`
 
 		Labels     map[string]string `json:"id2label"`
@@ -121,7 +123,7 @@ func (s *settings) readLimits(f *folder.Folder) error {
 		return errors.New(sentenceFile + ": do_lower_case=true is not supported: the tokenizer makes small letters itself")
 	}
 	s.tokenizer = tokenizer.tokenizerConfig
-	s.heads, s.tasks = max(config.Heads, config.DistHeads), tasksOf(config.Tasks)
+	s.heads, s.tasks = max(config.Heads, config.DistHeads, config.GPTHeads), tasksOf(config.Tasks)
 	s.wantsNorm = config.Type == "nomic_bert"
 	s.labels = len(config.Labels)
 	if err := s.readActivation(cmp.Or(config.Sentence.Activation, config.Activation)); err != nil {

@@ -16,6 +16,10 @@ type tokenizerConfig struct {
 	StripAccents json.RawMessage `json:"strip_accents"` // null, which is said too: as Lowercase
 	Chinese      *bool           `json:"tokenize_chinese_chars"`
 	PrefixSpace  *bool           `json:"add_prefix_space"`
+	AddBegin     *bool           `json:"add_bos_token"`
+	AddEnd       *bool           `json:"add_eos_token"`
+	Begin        json.RawMessage `json:"bos_token"` // a word, or an object with it
+	End          json.RawMessage `json:"eos_token"`
 
 	changed string // what apply has changed, for the fingerprint
 }
@@ -129,4 +133,62 @@ func effective(all map[string]json.RawMessage) string {
 		string(all["lowercase"]), strip, string(all["handle_chinese_chars"]),
 		string(all["add_prefix_space"]),
 	}, " ")
+}
+
+// addsEnds are the classes that put a token before and behind a text as tokenizer_config.json says, whatever
+// tokenizer.json does.
+var addsEnds = []string{"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"}
+
+// checkEnds refuses a tokenizer.json that puts other tokens around a text than tokenizer_config.json says: the vector of
+// the last token would be that of another one. ids are the tokens of any text.
+func (c *tokenizerConfig) checkEnds(ids []int32, data []byte) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	for _, end := range []struct {
+		name  string
+		add   *bool
+		token json.RawMessage
+		id    int32
+	}{{"bos", c.AddBegin, c.Begin, ids[0]}, {"eos", c.AddEnd, c.End, ids[len(ids)-1]}} {
+		var object struct {
+			Content string `json:"content"`
+		}
+		if json.Unmarshal(end.token, &object.Content) != nil && json.Unmarshal(end.token, &object) != nil {
+			continue // it is not stated
+		}
+		id, known := idOf(data, object.Content)
+		follows := slices.Contains(addsEnds, strings.TrimSuffix(c.Class, "Fast"))
+		if end.add == nil || !known || *end.add == (id == end.id) || !*end.add && !follows {
+			continue
+		}
+		return fmt.Errorf("tokenizer_config.json: add_%s_token is %t, and tokenizer.json does otherwise with %s: save both "+
+			"again, as the model's card loads the tokenizer (save_pretrained)", end.name, *end.add, object.Content)
+	}
+	return nil
+}
+
+// idOf returns the number of a token of a tokenizer.json.
+func idOf(data []byte, token string) (id int32, known bool) {
+	var file struct {
+		Added []struct {
+			ID      int32  `json:"id"`
+			Content string `json:"content"`
+		} `json:"added_tokens"`
+		Model struct {
+			Vocab json.RawMessage `json:"vocab"`
+		} `json:"model"`
+	}
+	if json.Unmarshal(data, &file) != nil {
+		return 0, false
+	}
+	for _, added := range file.Added {
+		if added.Content == token {
+			return added.ID, true
+		}
+	}
+	var words map[string]int32
+	_ = json.Unmarshal(file.Model.Vocab, &words) // a list in some, whose special tokens are added ones
+	id, known = words[token]
+	return id, known
 }

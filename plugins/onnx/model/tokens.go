@@ -38,6 +38,9 @@ func newTokenizer(data []byte, s *settings) (tokenizer, error) {
 	if err == nil {
 		return &wordPiece{own, s.maxTokens, s.truncateLeft}, nil
 	}
+	if !json.Valid(data) {
+		return nil, fmt.Errorf("%s: it is no JSON, or a part of it: fetch it again", tokenizerFile)
+	}
 	linked, crateErr := tokenizers.New(data)
 	if errors.Is(crateErr, tokenizers.ErrNotBuilt) {
 		return nil, fmt.Errorf("read %s: %w; %w", tokenizerFile, err, crateErr)

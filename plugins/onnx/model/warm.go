@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -117,6 +118,21 @@ func (m *Model) compareCopies(ctx context.Context, texts [][]int32, alone [][]fl
 						onnxfile.Int8, len(text), k+1, count, like),
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// checkFinite refuses a model that makes no numbers of an ordinary text, as it then does of all. A token that is broken
+// alone is found with the texts that hold it.
+func (m *Model) checkFinite(ctx context.Context, text []int32) error {
+	vectors, err := m.probe(ctx, m.network.shared(), [][]int32{text})
+	if err != nil {
+		return err
+	}
+	for _, x := range vectors[0] {
+		if x-x != 0 {
+			return errors.New("it gives numbers that are not finite: its weights are damaged, or overflow in 16 bits")
 		}
 	}
 	return nil
