@@ -93,8 +93,10 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 	}
 	// The server may restart in the middle of it. What was made by then is found the next time.
 	prepare := func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, n.beginPrepared(ctx, &p, service, o.Reached != nil,
+		err := n.beginPrepared(ctx, &p, service, o.Reached != nil,
 			func(ctx context.Context) error { return n.prepare(ctx, &p, o) })
+		n.source.Wait(err) // it may be tried again
+		return struct{}{}, err
 	}
 	if _, err := connection.Retry(ctx, n.open, prepare); err != nil {
 		return err
