@@ -52,7 +52,8 @@ func (n *Database) newDraft() *draft {
 
 // draft looks at a configuration, and finds every reason not to take it over. What could not work before, and is as it
 // was, is none. Where several databases share its embedders, these are given.
-func (n *Database) draft(ctx context.Context, r *run, next *config.Config, shared *embedders.Pool) (d *draft, err error) {
+func (n *Database) draft(ctx context.Context, r *run, next *config.Config, shared *embedders.Pool,
+) (d *draft, err error) {
 	d = n.newDraft()
 	var left config.Spread
 	if next, left, err = lookup.InSchemas(ctx, r.p.work, next); err != nil {

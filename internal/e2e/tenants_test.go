@@ -34,7 +34,7 @@ type town struct {
 func newTown(t *testing.T, config map[string]string) *town {
 	t.Helper()
 	dir := t.TempDir()
-	control, err := os.MkdirTemp(programs, "c")
+	control, err := os.MkdirTemp(programs, "c") //nolint:usetesting // names of sockets are short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -418,6 +418,7 @@ func TestTenants_IdleOnesCostLittle(t *testing.T) {
 		}
 	}
 	measure := func(t *testing.T, w *town, c *child, place func(i int) (database, schema string)) {
+		t.Helper()
 		ready := time.Now()
 		for i := range n {
 			database, schema := place(i)
@@ -457,7 +458,9 @@ func TestTenants_IdleOnesCostLittle(t *testing.T) {
 	}
 	t.Run("databases", func(t *testing.T) {
 		t.Parallel()
-		w := newTown(t, map[string]string{"max_replication_slots": "1000", "max_wal_senders": "1000", "max_connections": "2000"})
+		w := newTown(t, map[string]string{
+			"max_replication_slots": "1000", "max_wal_senders": "1000", "max_connections": "2000",
+		})
 		for i := range n {
 			w.exec("postgres", fmt.Sprintf("CREATE DATABASE tenant_%d", i))
 			w.exec(fmt.Sprintf("tenant_%d", i), append(table("public"), "CREATE EXTENSION vector")...)
