@@ -46,6 +46,8 @@ type Options struct {
 	Direct func(ctx context.Context, epoch int64, changes []queue.Change) (Directed, error)
 	// Prioritise gives changes that are to be enqueued the lanes that their rows say they are in; nil: none say so.
 	Prioritise func(ctx context.Context, changes []queue.Change)
+	// Owners finds the rows of changes of joined rows. Without it no pipeline may join any.
+	Owners Owners
 	// Enqueued is told of changes that are durable in the queue, and of when they were taken from the stream; nil: nobody
 	// wants to know.
 	Enqueued func(ctx context.Context, changes []queue.Change, taken time.Time)

@@ -78,7 +78,7 @@ GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsi
     embedsidecar.row_facts, embedsidecar.tell, embedsidecar.drain_state, embedsidecar.is_open,
     embedsidecar.minute_of_week, embedsidecar.texts_cut, embedsidecar.note_reload, embedsidecar.note_setup,
     embedsidecar.prune_audit, embedsidecar.tell_audit, embedsidecar.generation_states, embedsidecar.note_wish,
-    embedsidecar.lives, embedsidecar.plan TO embedsidecar_run;
+    embedsidecar.lives, embedsidecar.plan, embedsidecar.joined_tables TO embedsidecar_run;
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator;
 GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, embedsidecar.dead_letters,
@@ -110,7 +110,7 @@ GRANT EXECUTE ON FUNCTION embedsidecar.search, embedsidecar.neighbours, embedsid
     embedsidecar.search_statement, embedsidecar.rows_with_tasks, embedsidecar.missing_grants,
     embedsidecar.check_search, embedsidecar.embed, embedsidecar.begin_ask, embedsidecar.asked,
     embedsidecar.check_rerank, embedsidecar.text_statement, embedsidecar.nearest_to, embedsidecar.candidates,
-    embedsidecar.rerank,
+    embedsidecar.rerank, embedsidecar.search_across, embedsidecar.highlight,
     embedsidecar.current_model, embedsidecar.check_model, embedsidecar.served_by, embedsidecar.still_named
     TO embedsidecar_searcher;
 GRANT EXECUTE ON PROCEDURE embedsidecar.ask TO embedsidecar_searcher;

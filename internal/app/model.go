@@ -54,6 +54,7 @@ func (m *ModelChanged) Plan() generations.Plan {
 	if e := m.Estimate; e != nil {
 		p.Rows, p.Texts, p.Tokens, p.Seconds, p.Price, p.Bytes, p.Words = e.Rows, e.Texts, e.Tokens, e.Seconds, e.Price,
 			e.DiskBytes, e.Line()
+		p.Currency = e.Currency
 	}
 	for i := range m.Steps {
 		p.Makes = append(p.Makes, m.Steps[i].What)

@@ -210,7 +210,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		DrainTimeout: max(c.Workers.DrainTimeout, time.Nanosecond),
 		CacheBytes:   c.Workers.CacheBytes,
 		Fresh:        n.source.Fresh(),
-		Price:        func(p *pipeline.Pipeline) float64 { return c.PriceOf(p.Model) },
+		Price:        func(p *pipeline.Pipeline) float64 { return c.PriceOf(p.Model).Million },
 		Redact:       n.o.Redact,
 		Trace:        n.o.Trace,
 	})

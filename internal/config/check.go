@@ -163,6 +163,9 @@ func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
 				fail(path+".into", "%s", msg)
 			}
 		}
+		if problem := spec.Joins.Mistake(spec.Text); problem != "" {
+			fail(path+".joins", "%s", strings.TrimPrefix(problem, "joins"))
+		}
 		if problem := spec.IndexMistake(); problem != "" {
 			fail(path+".index", "%s", strings.TrimPrefix(problem, "index: "))
 		}

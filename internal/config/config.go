@@ -31,6 +31,7 @@ type Config struct {
 	// Models are the named models of the file. A pipeline may also name a model folder that is not listed.
 	Models       []Model
 	DefaultModel string // a name or a folder; "" for that of the plugin
+	Currency     string // of the prices of models; "": not named
 	Rerank       string // the reranker of searches, unless a pipeline names another; "": none
 	ModelDir     string // "": the usual folders
 	// Libraries are files for plugins that load one, by the setting of their manifests.
@@ -160,7 +161,7 @@ type Model struct {
 	Path     string  // its folder; "": looked for by name
 	SHA256   string  // of its weights; "": not checked
 	Threads  int     // 0: Config.Threads
-	Price    float64 // of a million tokens, in whatever currency; 0: not known
+	Price    float64 // of a million tokens, in Config.Currency; 0: not known
 	Settings ModelSettings
 }
 

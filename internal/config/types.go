@@ -25,6 +25,7 @@ var types = map[string]func(s *Setting, v string) (any, error){
 	"bool":       func(_ *Setting, v string) (any, error) { return parseBool(v) },
 	"number":     func(s *Setting, v string) (any, error) { return parseInt(v, whole(s.Low), whole(s.High)) },
 	"auto":       func(s *Setting, v string) (any, error) { return parseAuto(v, whole(s.High)) },
+	"currency":   func(_ *Setting, v string) (any, error) { return v, checkCurrency(v) },
 	"price":      func(_ *Setting, v string) (any, error) { return parsePrice(v) },
 	"duration":   parseDuration,
 	"size":       parseSize,
@@ -42,6 +43,7 @@ var types = map[string]func(s *Setting, v string) (any, error){
 		v = strings.TrimSpace(v)
 		return v, when(v == "" || invalidAt(v) >= 0, "expected an SQL expression")
 	},
+	"joins":   func(_ *Setting, v string) (any, error) { return parseJoins(v) },
 	"hours":   func(_ *Setting, v string) (any, error) { return pipeline.ParseHours(v) },
 	"column":  func(_ *Setting, v string) (any, error) { return parseIdent("", v) },
 	"columns": func(_ *Setting, v string) (any, error) { return parseColumns("", v) },
@@ -282,6 +284,12 @@ func parseAuto(s string, high int) (int, error) {
 		return 0, fmt.Errorf("%w; auto lets the program choose", err)
 	}
 	return n, nil
+}
+
+func checkCurrency(s string) error {
+	const letters = 3 // ISO 4217
+	return when(len(s) != letters || strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "",
+		"expected three capital letters, such as EUR, not %q", s)
 }
 
 func parsePrice(s string) (float64, error) {

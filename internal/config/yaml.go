@@ -137,6 +137,10 @@ func (r *reader) walk(node ast.Node, path string, p *place, depth int) {
 		r.origins[path] = r.origin(startOf(node))
 		r.mapping(node, path, p, depth, map[string]bool{})
 	case *ast.SequenceNode:
+		if p.takesJoins() {
+			r.json(node, path, p, depth)
+			return
+		}
 		r.sequence(n, path, p, depth)
 	default:
 		if !p.takesValue() {

@@ -482,7 +482,8 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 INSERT INTO embedsidecar.scan AS s (pipeline_id, reason, barrier) VALUES (id, ask_for_scan.reason, pg_current_xact_id())
 ON CONFLICT (pipeline_id) DO UPDATE SET
     reason = CASE WHEN s.phase = 'waiting' THEN s.reason ELSE excluded.reason END,
-    barrier = greatest(s.barrier, excluded.barrier), requested = s.requested + 1, partitions = NULL, lost = true,
+    barrier = greatest(s.barrier, excluded.barrier), requested = s.requested + 1, partitions = NULL, owners = NULL,
+    lost = true,
     requested_at = now(), phase = CASE WHEN s.phase = 'done' THEN 'waiting' ELSE s.phase END
 $$;
 COMMENT ON FUNCTION embedsidecar.ask_for_scan(integer,

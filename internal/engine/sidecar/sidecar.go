@@ -99,8 +99,10 @@ type Sidecar struct {
 	loaded     atomic.Pointer[[]pipeline.Pipeline] // as they were loaded last; nil: not yet
 	secret     []byte
 	urgencies  map[int32]*worker.Urgency // of pipelines whose rows say how urgent they are
-	tracer     *trace.Tracer             // nil: nothing is traced
-	userPath   string
+	// joined rows: a commit was waited for in vain
+	ownersInVain atomic.Bool
+	tracer       *trace.Tracer // nil: nothing is traced
+	userPath     string
 
 	refreshing sync.Mutex // keeps an older load from replacing a newer one
 
@@ -259,7 +261,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
 			Prepare: s.prepare(), Heartbeat: s.o.Heartbeat,
 			Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, HintKey: walmsg.HintKey(s.secret),
-			Keeper: s.keeper, Prioritise: s.prioritise,
+			Keeper: s.keeper, Prioritise: s.prioritise, Owners: s.owners,
 		})
 		s.setUrgencies(pipelines)
 		stream.SetPipelines(pipelines)

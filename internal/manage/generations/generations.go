@@ -94,6 +94,7 @@ type Plan struct {
 	Tokens   int64    `json:"tokens" doc:"By the new model's tokenizer"`
 	Seconds  *float64 `json:"seconds" doc:"At the speed of one call here; null: no text was embedded to measure it"`
 	Price    *float64 `json:"price" doc:"null: the model has none in the configuration"`
+	Currency string   `json:"currency,omitempty" doc:"Of the price, as the configuration names it"`
 	Bytes    int64    `json:"disk_bytes"`
 	Makes    []string `json:"makes"`
 	Locks    []string `json:"locks"`
