@@ -126,7 +126,7 @@ func (n *Database) Plan(ctx context.Context) (control.Configured, error) {
 	}
 	n.changing.Lock()
 	defer n.changing.Unlock()
-	d, err := n.reread(ctx, r)
+	d, err := n.draft(ctx, r)
 	if err == nil && !d.unchanged() {
 		d.told.Costs, d.told.Warnings = n.costs(ctx, r, d)
 	}
@@ -162,7 +162,7 @@ func (n *Database) Configure(ctx context.Context, action, by string) control.Con
 	}
 	n.changing.Lock()
 	defer n.changing.Unlock()
-	d, err := n.reread(ctx, r)
+	d, err := n.draft(ctx, r)
 	if err == nil && !d.unchanged() {
 		err = n.take(ctx, r, d)
 	} else if d.plugins != nil {
@@ -211,12 +211,15 @@ func (n *Database) tellConfigured(ctx context.Context, r *run, action, by string
 func (n *Database) take(ctx context.Context, r *run, d *draft) error {
 	before, leave := n.config(), d.leave
 	if leave == nil {
+		leave = func() error { return nil }
+	}
+	if d.plugins != nil {
 		leave = n.plugins.Become(d.plugins)
 	}
 	n.use(r, d.cfg)
 	n.deployed.configure(d.specs)
 	n.deployed.mu.Lock()
-	n.deployed.taken = true
+	n.deployed.taken, n.deployed.mark = true, d.mark
 	n.deployed.mu.Unlock()
 	n.declare(ctx, r.p.work)
 	var err error
@@ -226,7 +229,7 @@ func (n *Database) take(ctx context.Context, r *run, d *draft) error {
 		err = n.setUp(ctx, r.p, r.o, d.specs, d.ours, true)
 	}
 	if err != nil {
-		return errors.Join(err, n.restore(ctx, r, before, d.leave != nil))
+		return errors.Join(err, n.restore(ctx, r, before, d.plugins == nil))
 	}
 	r.leaves(leave)
 	n.removeAll(ctx, r, &d.told)
@@ -295,14 +298,15 @@ func (n *Database) costs(ctx context.Context, r *run, d *draft) (costs []control
 	for _, spec := range d.specs {
 		at := lookup.Find(d.ours, spec.Name)
 		about, described := d.described[spec.Name]
-		if !described || at >= 0 && kept(spec, d.ours[at].Spec) == "" {
-			continue
-		}
 		name := spec.Name
-		if next, changes := d.next[name]; changes {
+		next, changes := d.next[name]
+		if !described || at >= 0 && !changes && sameTexts(spec, d.ours[at].Spec) {
+			continue // what another rule of what counts costs, a warning says
+		}
+		if changes {
 			spec = next
 		}
-		e, err := estimated(ctx, r.p.work, d.plugins, spec, about, d.cfg.PriceOf(spec.Model))
+		e, err := estimated(ctx, r.p.work, d.by, spec, about, d.cfg.PriceOf(spec.Model))
 		if err != nil {
 			warnings = append(warnings, n.o.Redact(database.Words(err)))
 			continue
