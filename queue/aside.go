@@ -26,9 +26,16 @@ func setAside(ctx context.Context, tx pgx.Tx, changes []Change, b Batch) error {
 		ids[i], keys[i], lanes[i], xids[i] = c.PipelineID, c.RowKey, int16(c.Lane), int64(c.XID)
 		firsts[i], lasts[i], times[i] = c.first().String(), c.LSN.String(), c.CommittedAt
 	}
+	scans := maps.Clone(b.Scans)
+	for id := range b.Owners { // of these it is not kept which rows are meant: all are compared
+		if scans == nil {
+			scans = map[int32][]uint32{}
+		}
+		scans[id] = nil
+	}
 	_, err := tx.Exec(ctx, sqlfiles.Query("set_aside"), pgx.StrictNamedArgs{
 		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "first_lsns": firsts, "last_lsns": lasts,
-		"committed_ats": times, "scans": slices.Collect(maps.Keys(b.Scans)), "reason": b.ScanReason,
+		"committed_ats": times, "scans": slices.Collect(maps.Keys(scans)), "reason": b.ScanReason,
 	})
 	if err != nil {
 		return fmt.Errorf("set %d changes aside: %w", n, err)

@@ -32,6 +32,9 @@ type Change struct {
 	Seen      pipeline.Seen // the row as its writer saw it, who says that it needs no new vector; nil: he does not
 	Later     bool          // it is not worked at once
 	Said      bool          // its lane is what its transaction said
+	// Join: it is of a joined row, and RowKey are the values by which it hangs on others; counted from 1. It is no change
+	// of a row yet, and cannot be enqueued.
+	Join int
 }
 
 // first is the LSN of the oldest commit that the change stands for.
@@ -51,6 +54,8 @@ type Batch struct {
 	// partitions, or, where there are none, every row.
 	Scans      map[int32][]uint32
 	ScanReason string
+	// Owners are rows of pipelines that are to be compared because of what is joined to them: too many for tasks.
+	Owners map[int32][]string
 	// Aside keeps all of it for later, because somebody holds what it needs.
 	Aside bool
 	// LockTimeout is how long a lock is waited for; 0: as the session does.
@@ -137,7 +142,7 @@ func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued,
 		return Enqueued{Made: len(changes), Merged: merged}, nil
 	}
 	// Scan rows before task rows, as a scan's own steps lock them.
-	if len(b.Scans) > 0 {
+	if len(b.Scans)+len(b.Owners) > 0 {
 		if err := b.requestScans(ctx, tx); err != nil {
 			return Enqueued{}, err
 		}
@@ -248,6 +253,9 @@ func Merge(changes []Change) (merged []Change, dropped int) {
 				c.Unchanged = nil
 			}
 			c.Seen, c.Later = before.Seen.With(c.Seen), before.Later && c.Later
+			if c.LSN = max(c.LSN, before.LSN); c.XID == 0 { // it is visible, and that of before may not be yet
+				c.XID = before.XID
+			}
 			kept[n-1] = c
 			dropped++
 			continue
@@ -265,6 +273,12 @@ func (b *Batch) requestScans(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 	}
+	for _, id := range slices.Sorted(maps.Keys(b.Owners)) {
+		r := ScanRequest{Reason: "a joined row was changed", Pipelines: []int32{id}, Owners: b.Owners[id], NoneGone: true}
+		if err := r.Send(ctx, tx); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -273,6 +287,7 @@ type ScanRequest struct {
 	Reason     string
 	Pipelines  []int32
 	Partitions []uint32 // whose rows alone are compared; nil: every row
+	Owners     []string // pipeline.Owner: rows that alone are compared; nil: every row
 	NoneGone   bool     // no row is gone: the ledger is not compared
 	NoneMissed bool     // no change was missed: the ledger tells which rows are up to date
 }
@@ -286,7 +301,7 @@ func (r ScanRequest) Send(ctx context.Context, db database.Querier) error {
 		r.Partitions, r.NoneGone = nil, false
 	}
 	_, err := db.Exec(ctx, sqlfiles.Query("request_scan"), pgx.StrictNamedArgs{
-		"pipeline_ids": r.Pipelines, "reason": r.Reason, "partitions": r.Partitions,
+		"pipeline_ids": r.Pipelines, "reason": r.Reason, "partitions": r.Partitions, "owners": r.Owners,
 		"lost": !r.NoneGone, "gap": !r.NoneMissed,
 	})
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// routing is what changes are matched with: pipelines by the oid of their table.
-type routing map[uint32][]*pipeline.Pipeline
+// routing is what changes are matched with: pipelines by the oid of their table, and of those that are joined to it.
+type routing map[uint32][]lead
 
 // SetPipelines replaces what changes are matched with. Every pipeline of the slot must be among them, also one that
 // is disabled or cannot work: its changes wait in the queue. A table that somebody locks at this moment tells
@@ -37,7 +37,11 @@ func (s *Stream) SetPipelines(pipelines []pipeline.Pipeline) {
 			before.Generation == p.Generation {
 			p = before
 		}
-		routes[p.OID] = append(routes[p.OID], p)
+		routes[p.OID] = append(routes[p.OID], lead{p, 0})
+		for n, link := range p.Links() {
+			oid := link.Table().OID
+			routes[oid] = append(routes[oid], lead{p, n + 1})
+		}
 	}
 	s.routes.Store(&routes)
 }
@@ -46,8 +50,8 @@ func (s *Stream) SetPipelines(pipelines []pipeline.Pipeline) {
 func (r *routing) pipelines() []*pipeline.Pipeline {
 	return slices.SortedFunc(func(yield func(*pipeline.Pipeline) bool) {
 		for list := range maps.Values(*r) {
-			for _, p := range list {
-				if !yield(p) {
+			for _, l := range list {
+				if l.join == 0 && !yield(l.Pipeline) {
 					return
 				}
 			}
@@ -59,7 +63,11 @@ func (r *routing) pipelines() []*pipeline.Pipeline {
 // without init: the generation does not tell of that. The key is not part of it: without the one that was set up no
 // change is judged at all, each asks for a scan.
 func definition(p *pipeline.Pipeline) []byte {
-	body, err := json.Marshal([]any{p.OID, p.WatchAll, p.Watched, p.IntoColumn})
+	parts := []any{p.OID, p.WatchAll, p.Watched, p.IntoColumn}
+	if len(p.Joins) > 0 { // others have the digest that they had before there were joins
+		parts = append(parts, p.Joins)
+	}
+	body, err := json.Marshal(parts)
 	if err != nil {
 		panic(err) // numbers and strings
 	}

@@ -198,6 +198,7 @@ func (b *buffer) committedLocked(end pglogrepl.LSN, hurry bool) {
 type taken struct {
 	changes []queue.Change
 	scans   map[int32][]uint32 // as of the buffer
+	owners  map[int32][]string // rows that a scan shall find by what is joined to them
 	upTo    pglogrepl.LSN
 	hurry   bool
 	tooLong int64

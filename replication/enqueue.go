@@ -2,6 +2,8 @@ package replication
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,7 +27,7 @@ type checkpoint struct {
 // outdated reports whether what was taken is worth a transaction: changes always are, a position alone if somebody
 // waits for it, or it has moved far or long ago.
 func (c checkpoint) outdated(t taken, now time.Time) bool {
-	if len(t.changes) > 0 || len(t.scans) > 0 {
+	if len(t.changes) > 0 || len(t.scans) > 0 || len(t.owners) > 0 {
 		return true
 	}
 	return t.upTo > c.lsn && (t.hurry || t.upTo >= c.lsn+idleBytes || now.Sub(c.at) >= c.longest())
@@ -73,6 +75,9 @@ func (ses *session) enqueue(ctx context.Context) error {
 
 // handle works changes at once or makes tasks of them, and tells how long it waited for embedders.
 func (ses *session) handle(ctx context.Context, t *taken, saved *checkpoint) (embedding time.Duration, err error) {
+	if err := ses.owners(ctx, t); err != nil {
+		return 0, err
+	}
 	worked, embedding, err := ses.direct(ctx, t)
 	if err != nil {
 		return 0, err
@@ -89,6 +94,35 @@ func (ses *session) handle(ctx context.Context, t *taken, saved *checkpoint) (em
 		return embedding, nil
 	}
 	return embedding, ses.save(ctx, t, saved)
+}
+
+// owners replaces the changes of joined rows in a batch by those of the rows that they have a part in. Nothing is asked
+// where there are none.
+func (ses *session) owners(ctx context.Context, t *taken) error {
+	if !slices.ContainsFunc(t.changes, func(c queue.Change) bool { return c.Join != 0 }) {
+		return nil
+	}
+	if ses.s.o.Owners == nil {
+		return errors.New("nobody finds the rows of joined ones")
+	}
+	changes, scans, err := ses.s.o.Owners(ctx, t.changes)
+	if err != nil {
+		return err
+	}
+	t.changes, t.owners = changes, map[int32][]string{}
+	for id, list := range scans {
+		if list == nil {
+			if t.scans == nil {
+				t.scans = map[int32][]uint32{}
+			}
+			t.scans[id] = nil
+			continue
+		}
+		for _, o := range list {
+			t.owners[id] = append(t.owners[id], o.String())
+		}
+	}
+	return nil
 }
 
 // direct works changes at once, if they are few, and leaves the others. It reports whether there were any.
@@ -113,7 +147,7 @@ func (ses *session) save(ctx context.Context, t *taken, saved *checkpoint) error
 		ses.s.o.Prioritise(ctx, t.changes)
 	}
 	b := queue.Batch{
-		Slot: ses.s.o.Slot, Epoch: ses.epoch, Changes: t.changes, Scans: t.scans,
+		Slot: ses.s.o.Slot, Epoch: ses.epoch, Changes: t.changes, Scans: t.scans, Owners: t.owners,
 		ScanReason: "changes that do not name their rows",
 	}
 	if t.upTo > saved.lsn {
@@ -130,7 +164,7 @@ func (ses *session) save(ctx context.Context, t *taken, saved *checkpoint) error
 	if ses.s.o.Enqueued != nil && len(t.changes) > 0 {
 		ses.s.o.Enqueued(ctx, t.changes, t.at)
 	}
-	if len(b.Scans) > 0 && ses.s.o.OnCatalogue != nil {
+	if len(b.Scans)+len(b.Owners) > 0 && ses.s.o.OnCatalogue != nil {
 		ses.s.o.OnCatalogue()
 	}
 	if b.Checkpoint == 0 {

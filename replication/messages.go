@@ -20,6 +20,7 @@ type relation struct {
 	message *pglogrepl.RelationMessage
 	oids    []uint32 // itself and the partitioned tables above it
 	routes  []*route
+	joined  []*joined
 	blind   []int32 // pipelines whose key is not known or not in the relation: their rows cannot be named, only scanned
 	table   any     // the routing table the routes were made from
 }
@@ -157,6 +158,9 @@ func (ses *session) scanAll(rel *relation, partition ...uint32) {
 			ses.buffer.scan(r.pipeline.ID)
 		}
 	}
+	for _, r := range rel.joined {
+		ses.buffer.scan(r.pipeline.ID)
+	}
 	for _, id := range rel.blind {
 		ses.buffer.scan(id)
 	}
@@ -194,19 +198,24 @@ func (ses *session) routesOf(id uint32) (*relation, error) {
 	if rel.table == any(table) {
 		return rel, nil
 	}
-	rel.table, rel.routes, rel.blind = table, nil, nil
-	seen := map[int32]bool{}
+	rel.table, rel.routes, rel.joined, rel.blind = table, nil, nil, nil
+	seen := map[lead]bool{}
 	for _, oid := range rel.oids {
-		for _, p := range (*table)[oid] {
-			if seen[p.ID] {
+		for _, l := range (*table)[oid] {
+			if seen[l] {
 				continue
 			}
-			seen[p.ID] = true
-			if r := newRoute(p, rel.message); r != nil {
+			seen[l] = true
+			if l.join > 0 {
+				if r := newJoined(l.Pipeline, l.join, rel.message); r != nil {
+					rel.joined = append(rel.joined, r)
+					continue
+				}
+			} else if r := newRoute(l.Pipeline, rel.message); r != nil {
 				rel.routes = append(rel.routes, r)
-			} else {
-				rel.blind = append(rel.blind, p.ID)
+				continue
 			}
+			rel.blind = append(rel.blind, l.ID)
 		}
 	}
 	return rel, nil
@@ -240,6 +249,9 @@ func (ses *session) change(relationID uint32, newTuple, oldTuple *pglogrepl.Tupl
 		return fmt.Errorf("%w: a delete without a key", ErrMalformed)
 	}
 	for _, r := range rel.routes {
+		r.change(ses.tx, row, old, insert, ses.buffer)
+	}
+	for _, r := range rel.joined {
 		r.change(ses.tx, row, old, insert, ses.buffer)
 	}
 	return nil

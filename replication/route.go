@@ -103,6 +103,9 @@ func (r *route) patternOf(row, old columns) pipeline.Pattern {
 			p = p.Unknown(pipeline.ColumnHashSize)
 		}
 	}
+	for range r.pipeline.Joins { // what hangs on the row has changes of its own
+		p = p.Unknown(pipeline.ColumnHashSize)
+	}
 	if r.vector < 0 {
 		return p.Unknown(pipeline.VectorHashSize)
 	}
@@ -151,6 +154,9 @@ func (r *route) seen(row, old columns, insert bool) pipeline.Seen {
 	s := pipeline.NewSeen(insert)
 	for _, place := range r.watched {
 		s = s.Append(hashOf(row, old, place))
+	}
+	for range r.pipeline.Joins {
+		s = s.Append(nil) // it must be what the ledger says
 	}
 	return s
 }

@@ -46,6 +46,8 @@ type Options struct {
 	Direct func(ctx context.Context, epoch int64, changes []queue.Change) (Directed, error)
 	// Prioritise gives changes that are to be enqueued the lanes that their rows say they are in; nil: none say so.
 	Prioritise func(ctx context.Context, changes []queue.Change)
+	// Owners finds the rows of changes of joined rows. Without it no pipeline may join any.
+	Owners Owners
 	// Enqueued is told of changes that are durable in the queue, and of when they were taken from the stream; nil: nobody
 	// wants to know.
 	Enqueued func(ctx context.Context, changes []queue.Change, taken time.Time)
@@ -57,6 +59,7 @@ type Options struct {
 	// called before each session: hands in the pipelines as they are now; may be nil
 	Prepare      func(ctx context.Context) error
 	OnCatalogue  func()          // called when a pipeline's table or status changed
+	OnRequest    func()          // called when somebody says that a pipeline is asked for
 	Heartbeat    time.Duration   // between two looks at the catalogue; 0: 10 s
 	Keeper       *restart.Keeper // of the session's loops; nil: one of its own
 	StandbyRetry time.Duration   // between two tries to take a slot that somebody else holds; 0: 3 s

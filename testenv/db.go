@@ -342,6 +342,14 @@ func (d *Database) Grant(role string, p pipeline.Pipeline) {
 			}
 		}
 	}
+	for _, link := range p.Links() {
+		j := link.Table()
+		add(j.Uses...)
+		d.MustExecSuper(fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s; GRANT SELECT (%s) ON %s TO %[2]s",
+			pgx.Identifier{j.Schema}.Sanitize(), role, strings.Join(quoted, ", "), pgx.Identifier{j.Schema, j.Table}.Sanitize()))
+		clear(columns)
+		quoted = nil
+	}
 	for _, key := range p.Key {
 		add(key.Name)
 	}

@@ -147,7 +147,8 @@ func (n *Database) changeModels(ctx context.Context, so setup.Options, changes [
 			}
 			continue
 		}
-		n.o.Log.InfoContext(ctx, "next generation made", "pipeline", c.Pipeline, "model", c.To.Model, "by", "the configuration")
+		n.o.Log.InfoContext(ctx, "next generation made", "pipeline", c.Pipeline, "model", c.To.Model, "by",
+			"the configuration")
 	}
 	return nil
 }

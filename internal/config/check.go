@@ -56,7 +56,7 @@ func (c *Config) check() []Problem {
 	}
 	c.checkTenants(fail)
 	c.checkModels(fail)
-	c.checkPipelines(fail)
+	c.checkPipelines(0, fail)
 	return problems
 }
 
@@ -126,9 +126,11 @@ func checkCatalog(at string, list []Plugin, fail func(path, format string, args 
 	}
 }
 
-func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
+// checkPipelines checks the pipelines from one on.
+func (c *Config) checkPipelines(first int, fail func(path, format string, args ...any)) {
 	const maxName = 200
-	for i, spec := range c.Pipelines {
+	for i := first; i < len(c.Pipelines); i++ {
+		spec := c.Pipelines[i]
 		path := index("pipelines", i)
 		if spec.Table == "" {
 			fail(path+".table", "it is missing: name the source table")
@@ -161,6 +163,9 @@ func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
 			if msg := conflict(spec); msg != "" {
 				fail(path+".into", "%s", msg)
 			}
+		}
+		if problem := spec.Joins.Mistake(spec.Text); problem != "" {
+			fail(path+".joins", "%s", strings.TrimPrefix(problem, "joins"))
 		}
 		if problem := spec.IndexMistake(); problem != "" {
 			fail(path+".index", "%s", strings.TrimPrefix(problem, "index: "))

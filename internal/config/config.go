@@ -58,8 +58,8 @@ type Config struct {
 	file    string            // the file that was read, or ""
 	folder  findFolder        // of models; nil: none is looked for
 	env     *environ          // for plugins that are allowed to see parts of it
-
-	written *Config // as the file has it, where this is what In made of it
+	base    *Config           // what it is without declared pipelines; nil: it has none
+	written *Config           // as the file has it, where this is what In made of it
 }
 
 // environ stands behind a pointer so that printing a Config does not print it: it may hold secrets of others.

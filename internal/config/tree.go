@@ -65,13 +65,16 @@ const toldJSON = "told keys and values"
 // takesKeys reports whether the value at a place may be keys and values that nobody here knows.
 func (p *place) takesKeys() bool { return p.Setting != nil && p.Type == toldJSON }
 
+// takesJoins reports whether the value is a list of joins.
+func (p *place) takesJoins() bool { return p.Setting != nil && p.Type == "joins" }
+
 // takesList and takesValue report what the value at a place may be.
 func (p *place) takesList() bool {
-	return p.item != nil || p.Setting != nil && (itemTypes[p.Type] != nil || p.Type == "told list")
+	return p.item != nil || p.takesJoins() || p.Setting != nil && (itemTypes[p.Type] != nil || p.Type == "told list")
 }
 
 func (p *place) takesValue() bool {
-	return p.Setting != nil && (types[p.Type] != nil || p.Type == "told")
+	return p.Setting != nil && (types[p.Type] != nil || p.Type == "told") && !p.takesJoins()
 }
 
 // want names what may stand here, for messages.
@@ -109,6 +112,8 @@ func (p *place) schema() map[string]any {
 	var forms []map[string]any
 	scalar := map[string]any{"type": []string{"string", "number", "boolean"}}
 	switch {
+	case p.takesJoins():
+		forms = append(forms, joinsSchema(joinLevels))
 	case p.takesKeys():
 		forms = append(forms, map[string]any{"type": "object"})
 	case !p.takesValue():
@@ -134,7 +139,7 @@ func (p *place) schema() map[string]any {
 	default:
 		forms = append(forms, scalar)
 	}
-	if p.takesList() {
+	if p.takesList() && !p.takesJoins() {
 		items := scalar
 		if p.item != nil {
 			items = p.item.schema()

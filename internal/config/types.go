@@ -43,6 +43,7 @@ var types = map[string]func(s *Setting, v string) (any, error){
 		v = strings.TrimSpace(v)
 		return v, when(v == "" || invalidAt(v) >= 0, "expected an SQL expression")
 	},
+	"joins":   func(_ *Setting, v string) (any, error) { return parseJoins(v) },
 	"hours":   func(_ *Setting, v string) (any, error) { return pipeline.ParseHours(v) },
 	"column":  func(_ *Setting, v string) (any, error) { return parseIdent("", v) },
 	"columns": func(_ *Setting, v string) (any, error) { return parseColumns("", v) },

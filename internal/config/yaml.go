@@ -28,7 +28,7 @@ const maxDepth = 16
 type reader struct {
 	name     string // of the file
 	lines    []string
-	lookup   func(string) (string, bool)
+	lookup   func(string) (string, bool) // of variables; nil: there are none, and a $ is a $
 	put      func(s *Setting, path string, values []string, list bool) error
 	anchors  map[string]ast.Node
 	problems []Problem
@@ -137,6 +137,10 @@ func (r *reader) walk(node ast.Node, path string, p *place, depth int) {
 		r.origins[path] = r.origin(startOf(node))
 		r.mapping(node, path, p, depth, map[string]bool{})
 	case *ast.SequenceNode:
+		if p.takesJoins() {
+			r.json(node, path, p, depth)
+			return
+		}
 		r.sequence(n, path, p, depth)
 	default:
 		if !p.takesValue() {
@@ -326,6 +330,9 @@ func (r *reader) scalar(node ast.Node, path string) (string, bool) {
 		return "", false
 	default: // numbers, booleans: as they were written
 		text = node.GetToken().Value
+	}
+	if r.lookup == nil {
+		return text, true
 	}
 	value, err := expand(text, r.lookup)
 	if err != nil {

@@ -187,8 +187,10 @@ func TestFailpoints_AreAllUsed(t *testing.T) {
 	t.Parallel()
 	hit, either := regexp.MustCompile(`failpoint\.Hit\("([^"]+)"\)`), regexp.MustCompile(`reached\([^"]+, "([^"]+)"\)`)
 	known, used := map[string]bool{
-		atOnce:             true,
-		"adopt/after-page": true, // TestP1_AnAdoptionThatIsKilledGoesOn
+		atOnce:              true,
+		"adopt/after-page":  true, // TestP1_AnAdoptionThatIsKilledGoesOn
+		"app/request-taken": true, // TestAsked_AKilledSidecarLeavesItsRequest
+		"app/request-done":  true,
 	}, map[string]bool{}
 	for _, place := range append(usualPlaces, directPlaces...) {
 		known[place.name] = true

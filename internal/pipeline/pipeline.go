@@ -43,6 +43,7 @@ type Spec struct {
 	Table      string
 	Columns    []string // in the order of the default text
 	Text       string   // SQL expression over the row; "" means the default text of Columns
+	Joins      Joins    // tables whose rows have a part in the text
 	Filter     string   // SQL expression over the row; "" means every row
 	Ignore     string   // SQL expression over the text; an edit that does not change its value is none. "": all count
 	IntoColumn string   // either: a vector column of the source table

@@ -12,11 +12,18 @@ import (
 // must have column names that no table of a user has.
 func (p *Pipeline) TextExpression() string {
 	if p.Text != "" {
-		return "(" + enclose(p.Text) + ")::text"
+		text := "(" + enclose(p.Text) + ")::text"
+		if len(p.Joins) > 0 { // OFFSET 0: the text of a join that is named twice is made once
+			text = "(SELECT " + text + " FROM (SELECT " + p.Joins.columns("r") + " OFFSET 0) AS " + beside + ")"
+		}
+		return text
 	}
-	parts := make([]string, len(p.Columns))
-	for i, c := range p.Columns {
-		parts[i] = "nullif(" + p.ColumnText("r."+quote(c), c) + ", '')"
+	parts := make([]string, 0, len(p.Columns)+len(p.Joins))
+	for _, c := range p.Columns {
+		parts = append(parts, "nullif("+p.ColumnText("r."+quote(c), c)+", '')")
+	}
+	for _, text := range p.JoinedTexts() {
+		parts = append(parts, "nullif("+text+", '')")
 	}
 	return `pg_catalog.concat_ws(E'\n\n', ` + strings.Join(parts, ", ") + ")"
 }

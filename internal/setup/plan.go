@@ -61,7 +61,41 @@ func (in *initializer) makePlan() ([]step.Action, error) {
 			plan = append(plan, forOne(f, a)...)
 		}
 	}
-	return plan, nil
+	return append(plan, in.notJoined()...), nil
+}
+
+// notJoined plans to take tables out of the publication that were joined until now and are no pipeline's any more,
+// where the role may.
+func (in *initializer) notJoined() (steps []step.Action) {
+	var used []uint32
+	for i := range in.others {
+		used = append(used, in.others[i].Tables()...)
+	}
+	for _, w := range in.wanted() {
+		used = append(used, w.Table.OID)
+	}
+	for _, s := range in.stored {
+		if s == nil || in.pub == nil || !in.pub.OwnedByUs {
+			continue
+		}
+		for _, oid := range s.Tables()[1:] {
+			entry, there := in.pub.Entries[oid]
+			if !there || slices.Contains(used, oid) {
+				continue
+			}
+			used = append(used, oid)
+			alter := "ALTER PUBLICATION " + database.Quote(in.o.Publication)
+			steps = append(steps, step.Action{
+				Step: step.Step{
+					What: "table " + entry.Name + " out of publication " + database.Quote(in.o.Publication),
+					SQL:  []string{alter + " DROP TABLE ONLY " + entry.Name},
+					Undo: []string{alter + " ADD TABLE ONLY " + entry.Name + ";"},
+				},
+				Allowed: true, Tables: []uint32{oid},
+			})
+		}
+	}
+	return steps
 }
 
 // forOne says of steps that they are for one pipeline alone.
@@ -76,6 +110,10 @@ func forOne(f *resolve.Findings, steps ...step.Action) []step.Action {
 // Of a step that makes the publication these are none if the role may make no publication at all.
 func (in *initializer) readersOf(a *step.Action) (names []string) {
 	for _, f := range in.found {
+		if slices.ContainsFunc(f.Joined, func(j resolve.Joined) bool { return slices.Contains(a.Tables, j.Table.OID) }) {
+			names = append(names, f.Pipeline.Name)
+			continue
+		}
 		if slices.Contains(a.Tables, f.Table.OID) && (len(a.Tables) == 1 || !a.Allowed && !f.Table.OwnedByUs) {
 			names = append(names, f.Pipeline.Name)
 		}
@@ -136,6 +174,13 @@ func (in *initializer) wanted() []publish.Wanted {
 		}
 		want = append(want, publish.Wanted{Table: f.Table, Columns: in.columnList(f.Table)})
 	}
+	for _, f := range in.found {
+		for _, j := range f.Joined {
+			if !slices.ContainsFunc(want, func(w publish.Wanted) bool { return w.Table.OID == j.Table.OID }) {
+				want = append(want, publish.Wanted{Table: j.Table, Columns: in.columnList(j.Table)})
+			}
+		}
+	}
 	for _, p := range in.unpublished {
 		if !slices.ContainsFunc(want, func(w publish.Wanted) bool { return w.Table.OID == p.Table.OID }) {
 			want = append(want, p)
@@ -154,6 +199,17 @@ func (in *initializer) columnList(t *catalog.Table) []string {
 		need[k.Name] = true
 	}
 	for _, f := range in.found {
+		for _, j := range f.Joined {
+			if j.Table.OID != t.OID {
+				continue
+			}
+			if !f.Pipeline.ColumnLists || j.Uses == nil {
+				return nil
+			}
+			for _, c := range j.Uses {
+				need[c] = true
+			}
+		}
 		if f.Table.OID != t.OID {
 			continue
 		}
@@ -168,6 +224,9 @@ func (in *initializer) columnList(t *catalog.Table) []string {
 		}
 	}
 	for _, s := range in.others {
+		if slices.Contains(s.Tables()[1:], t.OID) {
+			return nil // which of its columns matter is not confirmed here
+		}
 		if s.TableOID != t.OID {
 			continue
 		}
@@ -241,6 +300,12 @@ func (in *initializer) move() step.Action {
 				ids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
 				if err != nil {
 					return fmt.Errorf("move pipelines: %w", err)
+				}
+				for _, of := range []string{"declared", "request"} {
+					if _, err := tx.Exec(ctx, "UPDATE embedsidecar."+of+" SET slot_name = $1 WHERE slot_name = ANY ($2)", in.o.Slot,
+						in.moved); err != nil {
+						return fmt.Errorf("move what is declared: %w", err)
+					}
 				}
 				// What the original's streamer acknowledged says nothing of the one of this slot.
 				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.route WHERE pipeline_id = ANY ($1)", ids); err != nil {

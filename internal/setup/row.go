@@ -69,6 +69,7 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 	note(d.keys, "key", true)
 	note(p.Text != s.TextExpression, catalog.TextWord, true)
 	note(p.Filter != s.FilterExpression, catalog.FilterWord, true)
+	note(!p.Joins.Same(s.Joins), catalog.JoinsWord, true)
 	note(!slices.Equal(p.Columns, s.SourceColumns), "columns", p.Text == "")
 	note(p.Chunking != s.Chunking, "chunking", true)
 	note(p.Ignore != s.IgnoreExpression, catalog.IgnoreWord, true)
@@ -99,6 +100,10 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 		"plugin": resolve.PluginOf(p.Spec), "model": p.Model, "chunking": p.Chunking, "fingerprint": d.Fingerprint,
 		"lane": p.Priority, "priority": nullable(p.PriorityBy), "ignore": nullable(p.Ignore), "enabled": p.Enabled,
 		"hours": p.Active, "minutes": p.Active.Minutes(), "zone": p.Active.Zone(),
+	}
+	args["joins"], args["joined_text"] = nil, nil
+	if len(p.Joins) > 0 {
+		args["joins"], args["joined_text"] = p.Joins, p.TextExpression()
 	}
 	if p.WatchAll {
 		args["watched"] = nil

@@ -829,12 +829,15 @@ BEGIN
     INTO   same, parts;
     -- The line breaks end a comment of one line.
     statement := 'SELECT left('
-        || CASE WHEN p.text_expression <> '' THEN E'((\n' || p.text_expression || E'\n))::text'
+        || CASE WHEN p.joined_text IS NOT NULL THEN p.joined_text
+                WHEN p.text_expression <> '' THEN E'((\n' || p.text_expression || E'\n))::text'
                 ELSE $q$concat_ws(E'\n\n', $q$ || parts || ')' END
         || ', $2) FROM ' || source || ' AS r WHERE ' || same;
     columns := p.key_columns::text[]
         || coalesce(CASE WHEN p.text_expression <> '' THEN p.watched_columns ELSE p.source_columns END, '{}')::text[];
     tables := array_fill(p.table_oid, ARRAY[cardinality(columns)]);
+    SELECT columns || coalesce(array_agg(u.name), '{}'), tables || coalesce(array_agg(j.oid), '{}') INTO columns, tables
+    FROM   embedsidecar.joined_tables(p.joins) AS j CROSS JOIN unnest(j.uses) AS u (name);
 END $$;
 COMMENT ON FUNCTION embedsidecar.text_statement(text) IS
     'For candidates: the statement that gives the beginning ($2 characters) of the pipeline''s text of the row with a '

@@ -588,3 +588,15 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION embedsidecar.texts_cut(integer) IS
     'How many texts of a pipeline were embedded without their ends, since they are longer than its model takes.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.joined_tables(joins jsonb) RETURNS TABLE (oid oid, uses text[])
+LANGUAGE sql IMMUTABLE STRICT AS $$
+SELECT (j ->> 'oid')::oid, array_agg(DISTINCT u.name)
+FROM   jsonb_path_query(joins, 'strict $[*] ? (exists(@.oid))') AS top
+       CROSS JOIN LATERAL (SELECT top UNION ALL
+           SELECT jsonb_array_elements(coalesce(top -> 'joins', '[]'))) AS all_of (j)
+       LEFT JOIN LATERAL jsonb_array_elements_text(j -> 'uses') AS u (name) ON true
+GROUP  BY 1
+$$;
+COMMENT ON FUNCTION embedsidecar.joined_tables(jsonb) IS
+    'The tables that a pipeline joins, and the columns of them that matter.';

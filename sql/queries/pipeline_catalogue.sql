@@ -102,7 +102,19 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                                      above AS (SELECT c.oid AS relid UNION ALL SELECT h.inhparent FROM above AS t
                                          JOIN pg_inherits AS h ON h.inhrelid = t.relid)
                                  SELECT relid FROM below UNION SELECT relid FROM above)),
-                             b.schemas))) END AS current,
+                             b.schemas)))
+           || CASE WHEN p.joins IS NULL THEN '{}'::jsonb ELSE jsonb_build_object('joins',
+               (SELECT jsonb_agg(concat_ws(':', j.oid, jc.relfilenode, jc.relkind, jc.relreplident, jc.relrowsecurity,
+                   jc.relforcerowsecurity, format('%I.%I', jn.nspname, jc.relname),
+                   (SELECT string_agg(i.indexrelid::text, ',' ORDER BY i.indexrelid) FROM pg_index AS i
+                       WHERE i.indrelid = jc.oid AND (i.indisprimary OR i.indisreplident)),
+                   (SELECT string_agg(r.oid::text, ',' ORDER BY r.oid) FROM pg_publication_rel AS r
+                       WHERE r.prpubid = b.oid AND r.prrelid = jc.oid),
+                   (SELECT encode(sha256(convert_to(string_agg(concat_ws(':', a.attnum, a.xmin, a.attname, a.atttypid,
+                       a.atttypmod, a.attisdropped), ',' ORDER BY a.attnum), getdatabaseencoding())), 'hex')
+                       FROM pg_attribute AS a WHERE a.attrelid = jc.oid AND a.attnum > 0)) ORDER BY j.oid)
+               FROM embedsidecar.joined_tables(p.joins) AS j LEFT JOIN pg_class AS jc ON jc.oid = j.oid
+                   LEFT JOIN pg_namespace AS jn ON jn.oid = jc.relnamespace)) END END AS current,
        b.oid IS NOT NULL AS publication_exists,
        coalesce(b.oid = b.publication_oid, false) AS same_publication,
        coalesce(b.whole, false)
@@ -119,6 +131,9 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                                SELECT relid FROM above))
                 OR EXISTS (SELECT FROM pg_publication_tables AS v WHERE v.pubname = b.pubname
                     AND v.schemaname = n.nspname AND v.tablename = c.relname))
+           AND (b.puballtables OR NOT EXISTS (SELECT FROM embedsidecar.joined_tables(p.joins) AS j
+               WHERE NOT EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid = j.oid
+                   AND to_jsonb(r) ->> 'prqual' IS NULL)))
            AS published,
        -- What a running sidecar must load anew when it changes. By versions here, too: what is loaded may be newer than
        -- the look that had it loaded, and be put back before the next one.

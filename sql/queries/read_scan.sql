@@ -9,7 +9,7 @@ SELECT s.phase, s.reason, s.after_key, s.requested, s.started,
     s.barrier <= pg_snapshot_xmin(pg_current_snapshot()) AS may_start, s.barrier::text AS barrier,
        EXISTS (SELECT FROM embedsidecar.route AS r WHERE r.pipeline_id = s.pipeline_id AND r.generation = @generation)
            OR s.requested_at < now() - interval '15 s' AS routed,
-       s.partitions IS NOT NULL AS parts, s.lost,
+       s.partitions IS NOT NULL OR s.owners IS NOT NULL AS parts, s.lost, s.owners,
        (SELECT string_agg('(' || pg_get_partition_constraintdef(c.oid) || ')', ' OR ')
         FROM   pg_class AS c WHERE c.oid = ANY (s.partitions) AND c.relispartition
             AND s.phase IN ('waiting', 'rows')) AS which

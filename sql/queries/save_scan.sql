@@ -12,7 +12,8 @@ SET    phase = @phase, after_key = @after_key, started = @started,
            ELSE s.rows_expected END,
        started_at  = CASE WHEN @begin::boolean THEN now() ELSE s.started_at END,
        gap         = s.gap AND @phase <> 'done',
-       partitions = CASE WHEN @phase <> 'done' THEN s.partitions END, lost = @phase = 'done' OR s.lost,
+       partitions = CASE WHEN @phase <> 'done' THEN s.partitions END,
+       owners = CASE WHEN @phase <> 'done' THEN s.owners END, lost = @phase = 'done' OR s.lost,
        finished_at = CASE WHEN @phase = 'done' THEN now() ELSE s.finished_at END
 WHERE  s.pipeline_id = @pipeline_id AND s.phase = @old_phase AND s.after_key IS NOT DISTINCT FROM @old_after_key
        AND s.requested = @old_requested AND s.started = @old_started

@@ -27,7 +27,7 @@ SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::t
     coalesce(d.relname, p.destination_table, '')::text AS destination_table, d.relname IS NOT NULL AS destination_moved,
     p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane,
     coalesce(p.priority_expression, '') AS priority_by,
-    coalesce(p.ignore_expression, '') AS ignore_expression, p.enabled,
+    coalesce(p.ignore_expression, '') AS ignore_expression, coalesce(p.joins, '[]') AS joins, p.enabled,
     p.active_hours, embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS open,
     p.status, p.status_detail, coalesce(p.beside, 0) AS beside, p.served, p.switches,
     p.wish IS NOT NULL AND p.wish ->> 'problem' IS NULL AS wished, p.slot_name::text,
@@ -42,7 +42,10 @@ SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::t
         AND r.prrelid IN (
             WITH RECURSIVE above AS (SELECT p.table_oid AS relid UNION ALL
                 SELECT h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.relid)
-            SELECT relid FROM above))) AS published
+            SELECT relid FROM above)))
+    AND (b.puballtables OR NOT EXISTS (SELECT FROM embedsidecar.joined_tables(p.joins) AS j
+        WHERE NOT EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = b.oid AND r.prrelid = j.oid
+            AND to_jsonb(r) ->> 'prqual' IS NULL))) AS published
 FROM   embedsidecar.pipeline p JOIN embedsidecar.lsn_checkpoint k ON k.slot_name = p.slot_name
        LEFT JOIN pg_publication b ON b.pubname = k.publication
        LEFT JOIN LATERAL (SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace

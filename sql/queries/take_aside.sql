@@ -15,7 +15,7 @@ WITH portion AS MATERIALIZED (
 )
 SELECT s.aside_id, s.pipeline_id, s.row_key, s.lane, s.first_lsn, s.last_lsn, s.committed_at, s.reason,
        h.task_id IS NOT NULL AND h.task_id NOT IN (SELECT f.task_id FROM free AS f)
-       OR s.row_key IS NOT NULL
+       OR s.row_key IS NOT NULL AND s.xid <> 0
           AND NOT pg_visible_in_snapshot((e.top - ((e.top - s.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8,
               pg_current_snapshot()) AS held
 FROM   portion AS s LEFT JOIN there AS h ON h.aside_id = s.aside_id

@@ -25,5 +25,6 @@ SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @tab
        model = @model, chunking = @chunking, fingerprint = @fingerprint, lane = @lane, enabled = @enabled,
            active_hours = @hours, active_minutes = @minutes::text::int4multirange, active_zone = @zone,
            status = 'active', status_detail = '', priority_expression = @priority, ignore_expression = @ignore,
+           joins = @joins, joined_text = @joined_text,
        generation = p.generation + @generations, definition_version = @version, definitions = @definitions
 WHERE  p.pipeline_id = @pipeline_id;

@@ -37,9 +37,9 @@ var (
 )
 
 // visible is whether the transaction of k is visible in the snapshot of the statement. pgoutput gives the low half of
-// a transaction id; the high half is that of the nearest whole one to now.
-const visible = "pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8," +
-	" e.snapshot)"
+// a transaction id; the high half is that of the nearest whole one to now. One that is known to be visible is 0.
+const visible = "(k.xid = 0 OR pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8," +
+	" e.snapshot))"
 
 // screenSQL is the statement that screens changes and reads the rows of those that may be worked at once, in one
 // snapshot.
@@ -47,7 +47,7 @@ func screenSQL(b *builder, into destination) string {
 	p := b.p
 	list := b.list(keysAsTheyAre, xids, patterns)
 	which, hash := "k.verdict = 'now'", wholeTexts(b).hash
-	if p.Text != "" || p.Filter != "" || p.Ignore != "" { // an expression may call functions of the user's
+	if p.Text != "" || p.Filter != "" || p.Ignore != "" || len(p.Joins) > 0 { // an expression may call functions of the user's
 		which += " AND " + database.Anew
 	}
 	return fmt.Sprintf("WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top,"+

@@ -185,5 +185,9 @@ func sourceHash(p *pipeline.Pipeline) string {
 			" ELSE substr(sha256(convert_to(format('%%s', %s), pg_client_encoding()::name)), 1, %d) END", c,
 			pipeline.ColumnHashSize, c, pipeline.ColumnHashSize))
 	}
+	for _, text := range p.JoinedTexts() {
+		parts = append(parts, fmt.Sprintf("coalesce(substr(sha256(convert_to(%s, pg_client_encoding()::name)), 1, %d),"+
+			" decode(repeat('00', %[2]d), 'hex'))", text, pipeline.ColumnHashSize))
+	}
 	return strings.Join(parts, " || ")
 }

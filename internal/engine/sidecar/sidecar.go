@@ -44,7 +44,9 @@ type Options struct {
 	Direct   *pgxpool.Pool // straight to the server, for the streamer; two connections do
 	Dial     func(ctx context.Context) (*pgconn.PgConn, error)
 	Load     func(ctx context.Context) ([]pipeline.Pipeline, error) // the slot's pipelines as they are now
-	Forget   func()                                                 // what Load remembers of them; nil: nothing
+	// OnRequest is called when somebody says that a pipeline is asked for. nil: nobody is told.
+	OnRequest func()
+	Forget    func() // what Load remembers of them; nil: nothing
 	// makes a missing publication again, if the role may; may be nil
 	Repair func(ctx context.Context) error
 	// Embedder returns the embedder of a pipeline: the same value, comparable with ==, for pipelines that share one.
@@ -99,8 +101,10 @@ type Sidecar struct {
 	loaded     atomic.Pointer[[]pipeline.Pipeline] // as they were loaded last; nil: not yet
 	secret     []byte
 	urgencies  map[int32]*worker.Urgency // of pipelines whose rows say how urgent they are
-	tracer     *trace.Tracer             // nil: nothing is traced
-	userPath   string
+	// joined rows: a commit was waited for in vain
+	ownersInVain atomic.Bool
+	tracer       *trace.Tracer // nil: nothing is traced
+	userPath     string
 
 	refreshing sync.Mutex // keeps an older load from replacing a newer one
 
@@ -257,9 +261,10 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		stream := replication.New(replication.Options{
 			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Dial: s.o.Dial, Log: s.o.Log,
 			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
-			Prepare: s.prepare(), Heartbeat: s.o.Heartbeat,
+			OnRequest: s.o.OnRequest,
+			Prepare:   s.prepare(), Heartbeat: s.o.Heartbeat,
 			Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, HintKey: walmsg.HintKey(s.secret),
-			Keeper: s.keeper, Prioritise: s.prioritise,
+			Keeper: s.keeper, Prioritise: s.prioritise, Owners: s.owners,
 		})
 		s.setUrgencies(pipelines)
 		stream.SetPipelines(pipelines)

@@ -208,8 +208,20 @@ func (s *server) readScan(ctx context.Context) (st scanState, err error) {
 	err = s.db.QueryRow(ctx, sqlfiles.Query("read_scan"), pgx.StrictNamedArgs{
 		"pipeline_id": s.p.ID, "generation": s.p.Generation,
 	}).Scan(&st.Phase, &st.Reason, &st.AfterKey, &st.Requested, &st.Started, &st.MayStart, &st.Barrier,
-		&st.Routed, &st.Parts, &st.Lost, &st.Which)
-	return st, err
+		&st.Routed, &st.Parts, &st.Lost, &st.Owners, &st.Which)
+	if st.Owners == nil || err != nil {
+		return st, err
+	}
+	which, known := s.p.OwnersCondition(st.Owners)
+	if st.Which != nil {
+		which = *st.Which + " OR " + which
+	}
+	// Of another definition's names nobody knows which rows they mean.
+	st.Which, st.Parts = &which, known
+	if !known {
+		st.Which = nil
+	}
+	return st, nil
 }
 
 // saveScan is one transaction that is sent with its commit: the stream would wait for who holds either.

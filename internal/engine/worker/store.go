@@ -133,7 +133,8 @@ type scanState struct {
 	Requested, Started int64
 	MayStart, Routed   bool
 	Barrier            string
-	Parts              bool    // only rows of some partitions are compared
-	Which              *string // those with this condition; nil: there is none any more
-	Lost               bool    // entries of the ledger are compared with the rows, too
+	Parts              bool     // only some rows are compared
+	Which              *string  // those with this condition; nil: there is none any more
+	Owners             []string // rows that are compared, too: pipeline.Owner
+	Lost               bool     // entries of the ledger are compared with the rows, too
 }

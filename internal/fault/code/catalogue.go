@@ -129,6 +129,11 @@ var catalogue = []Entry{
 		"no table that the role may read has rows and a column with sentences",
 		"insert rows, grant SELECT, or name a table with --table, --columns and --into-table", "README.md#your-own-table",
 	},
+	{
+		Join, "a table cannot be joined",
+		"the columns of on are missing or do not compare, the WAL would not tell their old values, several rows match where one is wanted, or the table is a view or partitioned",
+		"run the SQL of the hint, or change the join", "docs/joins.md",
+	},
 
 	{
 		SlotLost, "the slot has a gap",

@@ -46,6 +46,7 @@ const (
 	OldServer   Code = "ES0213"
 	Copied      Code = "ES0214"
 	NoText      Code = "ES0215"
+	Join        Code = "ES0216"
 )
 
 // The slot, and what else only one can hold.

@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -26,6 +28,10 @@ const (
 	ContextWord = "chunking context"
 	// IgnoreWord is that of the expression that says what counts of a text.
 	IgnoreWord = "ignore"
+	// JoinWord is that of the text of a joined table.
+	JoinWord = "text of a join"
+	// JoinsWord is that of all joins of a pipeline.
+	JoinsWord = "joins"
 	// PriorityWord is that of the expression that says how urgent a row is.
 	PriorityWord = "priority"
 )
@@ -36,6 +42,7 @@ type Reading struct {
 	Unknown  bool     // the role may not ask Postgres
 	Calls    []string // functions that are no part of the server, schema-qualified and quoted
 	Warnings []string
+	Grouped  bool // it has an aggregate, as the text of a join may
 }
 
 // ReadExpression makes sure that an expression is one expression over one row of the table, or over a text alone, and
@@ -60,7 +67,7 @@ func ReadExpression(ctx context.Context, tx pgx.Tx, t *Table, word, expression s
 			r.Unknown = true
 			r.Warnings = []string{"the role has no privilege TEMPORARY on the database, so it is unknown what " + word +
 				" reads and calls: every UPDATE counts as a change, and a function that is replaced goes unnoticed until embedsidecar backfill"}
-			problem, err = explain(ctx, tx, t, word, expression)
+			problem, r.Grouped, err = explain(ctx, tx, t, word, expression)
 		}
 		return err
 	})
@@ -80,7 +87,11 @@ func over(word string, t *Table) string {
 	if word == IgnoreWord {
 		return " FROM (SELECT NULL::text AS text) AS r"
 	}
-	return " FROM " + t.Quoted() + " AS r"
+	from := " FROM " + t.Quoted() + " AS " + database.Quote(cmp.Or(t.As, "r"))
+	if word == TextWord || word == JoinWord {
+		from += pipeline.JoinedNames(t.Joined)
+	}
+	return from
 }
 
 // ParseExpression has Postgres parse the expression between round brackets and between square ones. What closes a
@@ -176,7 +187,8 @@ func analyse(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) 
 	if err != nil {
 		return r, "", fmt.Errorf("read temporary view: %w", err)
 	}
-	if problem := forbidden(tree); problem != "" {
+	r.Grouped = strings.Contains(tree, ":hasAggs true")
+	if problem := forbidden(tree, word); problem != "" {
 		return r, problem, nil
 	}
 	called := functionsIn(tree)
@@ -213,11 +225,11 @@ var (
 )
 
 // forbidden returns why a rule's tree is not an expression over one row, or "".
-func forbidden(tree string) string {
+func forbidden(tree, word string) string {
 	switch {
 	case strings.Contains(tree, ":hasSubLinks true"):
 		return "has a sub-select: a change of what it reads would go unnoticed"
-	case strings.Contains(tree, ":hasAggs true"):
+	case word != JoinWord && strings.Contains(tree, ":hasAggs true"):
 		return "has an aggregate: a text is made of one row"
 	case strings.Contains(tree, ":hasWindowFuncs true"):
 		return "has a window function: a text is made of one row"
@@ -290,36 +302,40 @@ func volatile(ctx context.Context, q database.Querier, tree string, oids []uint3
 }
 
 // explain finds what forbidden finds by way of the plan, for a role that may not make a temporary view.
-func explain(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (problem string, err error) {
+func explain(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (problem string, grouped bool,
+	err error,
+) {
 	rows, err := tx.Query(ctx, "EXPLAIN (VERBOSE, COSTS OFF) SELECT "+enclose(expression)+over(word, t),
 		pgx.QueryExecModeExec)
 	if err != nil {
-		return "", fmt.Errorf("explain expression: %w", err)
+		return "", false, fmt.Errorf("explain expression: %w", err)
 	}
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if database.Denied(err) {
-		return "", nil // what the role lacks is told in its own place
+		return "", false, nil // what the role lacks is told in its own place
 	}
 	if err != nil {
-		return "", fmt.Errorf("explain expression: %w", err)
+		return "", false, fmt.Errorf("explain expression: %w", err)
 	}
 	for _, line := range lines {
 		node := strings.TrimLeft(line, " ->")
 		output, isOutput := strings.CutPrefix(node, "Output: ")
 		switch {
 		case strings.HasPrefix(node, "SubPlan"), strings.HasPrefix(node, "InitPlan"):
-			return "has a sub-select: a change of what it reads would go unnoticed", nil
+			return "has a sub-select: a change of what it reads would go unnoticed", false, nil
+		case strings.HasPrefix(node, "Aggregate") && word == JoinWord:
+			grouped = true
 		case strings.HasPrefix(node, "Aggregate"):
-			return "has an aggregate: a text is made of one row", nil
+			return "has an aggregate: a text is made of one row", false, nil
 		case strings.HasPrefix(node, "WindowAgg"):
-			return "has a window function: a text is made of one row", nil
+			return "has a window function: a text is made of one row", false, nil
 		case strings.HasPrefix(node, "ProjectSet"):
-			return "has a function that returns a set: a row has one text", nil
+			return "has a function that returns a set: a row has one text", false, nil
 		case isOutput && strings.Contains(withoutQuotes(output), ".*"):
-			return "names the whole row, and so the embedding too: name its columns", nil
+			return "names the whole row, and so the embedding too: name its columns", false, nil
 		}
 	}
-	return "", nil
+	return "", grouped, nil
 }
 
 var quoted = regexp.MustCompile(`"(?:[^"]|"")*"|'(?:[^']|'')*'`)

@@ -38,6 +38,9 @@ func Malformed(spec pipeline.Spec) string {
 	case (spec.IntoColumn == "") == (spec.IntoTable == ""):
 		return "there must be one destination: a column of the table, or an embedding table"
 	}
+	if problem := spec.Joins.Mistake(spec.Text); problem != "" {
+		return problem
+	}
 	if problem := spec.IgnoreMistake(); problem != "" {
 		return "ignore: " + problem
 	}

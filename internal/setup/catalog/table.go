@@ -35,6 +35,8 @@ type Table struct {
 	Owner       string
 	Columns     []Column             `db:"-"`
 	Key         []pipeline.KeyColumn `db:"-"`
+	As          string               `db:"-"` // what expressions call it; "": r
+	Joined      []string             `db:"-"` // names that texts have beside the columns: those of joins
 }
 
 // Column is what the catalogue says of a column.

@@ -213,11 +213,15 @@ func Plan(name string, now *Publication, want []Wanted, mayCreate bool, grant st
 // Sources returns the tables of stored pipelines as they are published, each once; those that are gone are left out.
 func Sources(ctx context.Context, q database.Querier, stored []resolve.Stored) ([]Wanted, error) {
 	var all []Wanted
-	for _, s := range stored {
-		if slices.ContainsFunc(all, func(w Wanted) bool { return w.Table.OID == s.TableOID }) {
+	var oids []uint32
+	for i := range stored {
+		oids = append(oids, stored[i].Tables()...)
+	}
+	for _, oid := range oids {
+		if slices.ContainsFunc(all, func(w Wanted) bool { return w.Table.OID == oid }) {
 			continue
 		}
-		t, err := catalog.TableByOID(ctx, q, s.TableOID)
+		t, err := catalog.TableByOID(ctx, q, oid)
 		if _, ok := errors.AsType[*refusal.MissingError](err); ok {
 			continue
 		}

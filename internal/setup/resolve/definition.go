@@ -31,6 +31,9 @@ func Digest(spec pipeline.Spec) string {
 	if spec.Ignore != "" {
 		parts = append(parts, catalog.IgnoreWord, spec.Ignore)
 	}
+	if len(spec.Joins) > 0 {
+		parts = append(parts, catalog.JoinsWord, spec.Joins.String())
+	}
 	if spec.PriorityBy != "" { // and so have those of a lane
 		parts = append(parts, "priority", spec.PriorityBy)
 	}
@@ -59,6 +62,7 @@ func Differences(configured, set pipeline.Spec) (was []string) {
 	note(!slices.Equal(configured.Columns, set.Columns), "columns", strings.Join(set.Columns, ", "))
 	note(configured.Chunking != set.Chunking, "chunking", set.Chunking.Strategy)
 	note(configured.Ignore != set.Ignore, catalog.IgnoreWord, set.Ignore)
+	note(configured.Joins.String() != set.Joins.String(), catalog.JoinsWord, set.Joins.String())
 	note(configured.Priority != set.Priority || configured.PriorityBy != set.PriorityBy, catalog.PriorityWord,
 		cmp.Or(set.PriorityBy, laneWord(set.Priority)))
 	note(configured.Active != set.Active, "active", cmp.Or(string(set.Active), "always"))
@@ -107,7 +111,7 @@ func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 	spec.Name, spec.Columns, spec.Text, spec.Filter, spec.Chunking = s.Name, s.SourceColumns, s.TextExpression,
 		s.FilterExpression, s.Chunking
 	spec.Priority, spec.Active, spec.Plugin, spec.Model = s.Lane, s.ActiveHours, s.Plugin, s.Model
-	spec.PriorityBy, spec.Ignore = s.PriorityBy, s.IgnoreExpression
+	spec.PriorityBy, spec.Ignore, spec.Joins = s.PriorityBy, s.IgnoreExpression, s.Joins
 	return spec
 }
 

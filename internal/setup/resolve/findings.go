@@ -14,6 +14,7 @@ type Findings struct {
 	Reads       []string // columns that text and filter name, generated ones too, by attribute number; nil: not known
 	Looks       []string // those, and columns that the priority names; nil: not known
 	Calls       []string // functions of the user's that text, filter and context call, sorted
+	Joined      []Joined
 	Warnings    []string
 	Digest      string // of its definition as it is configured
 	Unproven    bool   // nobody knows yet whether the destination holds vectors of somebody else

@@ -54,6 +54,9 @@ func required(spec pipeline.Spec, t *catalog.Table, reads []string, d catalog.De
 // needs lists what a role needs to run the pipeline: its tables, and the schemas of the types that statements name.
 func (f *Findings) needs(ctx context.Context, q database.Querier) ([]needs, error) {
 	all := required(f.Pipeline.Spec, f.Table, f.Looks, f.Destination)
+	for _, j := range f.Joined {
+		all = append(all, needs{oid: j.Table.OID, name: j.Table.Quoted(), schema: j.Table.Schema, read: j.Uses})
+	}
 	schemas, err := database.Collect(ctx, q, "type_schemas", pgx.RowTo[string], pgx.StrictNamedArgs{
 		"type": f.Vector.OIDs[pipeline.StoredVector], "table": f.Table.OID, "key": catalog.KeyNames(f.Table.Key),
 	})

@@ -41,7 +41,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 	p.Watched, p.WatchAll = s.WatchedColumns, s.WatchAll
 	switch columns := columnsOfText(s); {
 	case s.AsMade, s.WatchAll:
-	case columns != nil && s.FilterExpression == "" && s.Chunking.Context == "":
+	case columns != nil && s.FilterExpression == "" && s.Chunking.Context == "" && len(s.Joins) == 0:
 		var err error
 		if p.Watched, err = watchedOf(ctx, tx, t, columns); err != nil {
 			return err
@@ -328,7 +328,7 @@ func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
 		f.Pipeline.FilterExpression() + ", " + f.Pipeline.LaneExpression() + ", " + f.Pipeline.Normalised(f.Pipeline.TextExpression()) +
 		" FROM " + f.Pipeline.Source() + " AS r LIMIT 0"
 	err := database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
-		if err := parseStored(ctx, tx, f); err != nil {
+		if err := errors.Join(f.parseJoins(ctx, tx), parseStored(ctx, tx, f)); err != nil {
 			return err
 		}
 		return database.Extended(ctx, tx, sql)

@@ -176,6 +176,9 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 		f.Warnings = append(f.Warnings, "tables that inherit from "+t.Quoted()+
 			" are left out: only its own rows get a vector")
 	}
+	if err := f.readJoins(ctx, tx, stored != nil); err != nil {
+		return nil, err
+	}
 	if f.Vector, err = catalog.FindVector(ctx, tx, model.Promised); err != nil {
 		return nil, refusal.About(spec.Name, err)
 	}
@@ -228,9 +231,16 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 	}
 	text := p.Text
 	if text == "" {
-		text = p.TextExpression()
+		own := *p // joins are no part of what the row itself says
+		own.Joins = nil
+		text = own.TextExpression()
 	}
 	read, unknown := map[string]bool{}, false
+	for _, j := range p.Joins {
+		for _, on := range j.On {
+			read[on.Of] = true
+		}
+	}
 	for _, e := range []struct{ word, expression string }{
 		{catalog.TextWord, text},
 		{catalog.FilterWord, p.Filter},

@@ -43,6 +43,7 @@ type Stored struct {
 	Fingerprint       string
 	Lane              pipeline.Lane
 	IgnoreExpression  string
+	Joins             pipeline.Joins
 	PriorityBy        string // what a row says of its lane: in place of Lane
 	Enabled           bool
 	ActiveHours       pipeline.Hours
@@ -91,7 +92,7 @@ func readStored(ctx context.Context, q database.Querier, slot *string) ([]Stored
 func (s *Stored) Spec() pipeline.Spec {
 	return pipeline.Spec{
 		Name: s.Name, Schema: s.TableSchema, Table: s.TableName, Columns: s.SourceColumns, Text: s.TextExpression,
-		Filter: s.FilterExpression, Ignore: s.IgnoreExpression,
+		Joins: s.Joins, Filter: s.FilterExpression, Ignore: s.IgnoreExpression,
 		IntoColumn: s.DestinationColumn, IntoSchema: s.DestinationSchema, IntoTable: s.DestinationTable,
 		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, PriorityBy: s.PriorityBy, Enabled: s.Enabled,
 		Active: s.ActiveHours, Chunking: s.Chunking,
@@ -109,6 +110,14 @@ func (s *Stored) Current() *Stored {
 			now.Moved = now.Moved || (*list)[i] != name
 		}
 	}
+	now.Joins = s.Joins.Clone()
+	for i := range now.Joins {
+		for n := range now.Joins[i].On {
+			of := &now.Joins[i].On[n].Of
+			now.Moved = now.Moved || s.nameNow(*of) != *of
+			*of = s.nameNow(*of)
+		}
+	}
 	now.DestinationColumn = s.nameNow(s.DestinationColumn)
 	now.Moved = now.Moved || now.DestinationColumn != s.DestinationColumn
 	return &now
@@ -120,6 +129,15 @@ func (s *Stored) nameNow(name string) string {
 		return now
 	}
 	return name
+}
+
+// Tables are those whose changes are the pipeline's: its source, and what is joined to it.
+func (s *Stored) Tables() []uint32 {
+	tables, p := []uint32{s.TableOID}, Off(s)
+	for _, link := range p.Links() {
+		tables = append(tables, link.Table().OID)
+	}
+	return tables
 }
 
 // columnsOfText returns the columns of the default text; a text of the user's has none.
@@ -143,6 +161,12 @@ func (s *Stored) Follow(spec pipeline.Spec, t *catalog.Table) (now pipeline.Spec
 	spec.Columns = slices.Clone(spec.Columns)
 	for i, c := range spec.Columns {
 		spec.Columns[i] = name(c)
+	}
+	spec.Joins = spec.Joins.Clone()
+	for i := range spec.Joins {
+		for n := range spec.Joins[i].On {
+			spec.Joins[i].On[n].Of = name(spec.Joins[i].On[n].Of)
+		}
 	}
 	if spec.InSource() {
 		spec.IntoColumn = name(spec.IntoColumn)
@@ -170,6 +194,7 @@ func OnlyRenamed(p *pipeline.Pipeline, fingerprint string, old *pipeline.Pipelin
 	return p.OID == old.OID && catalog.DestinationName(p.Spec) == catalog.DestinationName(old.Spec) &&
 		fingerprint == old.Fingerprint &&
 		p.Text == old.Text && p.Filter == old.Filter && p.Ignore == old.Ignore && slices.Equal(p.Columns, old.Columns) &&
+		p.Joins.String() == old.Joins.String() &&
 		p.Chunking == old.Chunking &&
 		p.WatchAll == old.WatchAll && slices.Equal(p.Watched, old.Watched)
 }

@@ -177,9 +177,21 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 		}
 		// The row first: a running sidecar then stops before the table leaves the publication.
 		plan = append(plan, removal{sql: "DELETE FROM embedsidecar.pipeline WHERE name = " + database.Literal(s.Name)})
-		shared := slices.ContainsFunc(stored, func(other resolve.Stored) bool {
-			return other.PipelineID != s.PipelineID && other.TableOID == s.TableOID && other.SlotName == s.SlotName
-		})
+		var declared bool
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.declared WHERE name = $1)", s.Name).
+			Scan(&declared); err != nil {
+			return fmt.Errorf("look up the declaration of pipeline %q: %w", s.Name, err)
+		}
+		if declared { // or the next start would set it up again
+			plan = append(plan, removal{
+				sql: "DELETE FROM embedsidecar.declared WHERE name = " + database.Literal(s.Name),
+			})
+		}
+		shared := func(table uint32) bool {
+			return slices.ContainsFunc(stored, func(other resolve.Stored) bool {
+				return other.PipelineID != s.PipelineID && slices.Contains(other.Tables(), table) && other.SlotName == s.SlotName
+			})
+		}
 		own, err := ownDestination(ctx, tx, s)
 		if err == nil && own != nil {
 			err = own.spare(ctx, tx, stored)
@@ -187,8 +199,12 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 		if err != nil {
 			return err
 		}
-		published, err := unpublish(ctx, tx, s, shared, own != nil && o.Embedding)
-		plan = append(plan, published...)
+		tables := s.Tables()
+		slices.Sort(tables)
+		for _, table := range slices.Compact(tables) {
+			published, failed := unpublish(ctx, tx, s, table, shared(table), own != nil && o.Embedding)
+			plan, err = append(plan, published...), errors.Join(err, failed)
+		}
 		switch {
 		case own == nil:
 		case o.Embedding:
@@ -359,9 +375,10 @@ func ownDestination(ctx context.Context, q database.Querier, s *resolve.Stored) 
 	return &l, nil
 }
 
-// unpublish plans to take a pipeline out of its slot's publication: its table, or, while another pipeline reads that,
+// unpublish plans to take a table of a pipeline out of its slot's publication, or, while another pipeline reads that,
 // the destination column from the table's column list, which would otherwise keep the column from being dropped.
-func unpublish(ctx context.Context, q database.Querier, s *resolve.Stored, shared, dropped bool) ([]removal, error) {
+func unpublish(ctx context.Context, q database.Querier, s *resolve.Stored, table uint32, shared, dropped bool,
+) ([]removal, error) {
 	var name string
 	var version int
 	err := q.QueryRow(ctx, sqlfiles.Query("slot_publication"), pgx.StrictNamedArgs{"slot": s.SlotName}).
@@ -373,11 +390,11 @@ func unpublish(ctx context.Context, q database.Querier, s *resolve.Stored, share
 	if err != nil || now == nil {
 		return nil, err
 	}
-	entry, ok := now.Entries[s.TableOID]
+	entry, ok := now.Entries[table]
 	if !ok {
 		return nil, nil
 	}
-	t, err := catalog.TableByOID(ctx, q, s.TableOID)
+	t, err := catalog.TableByOID(ctx, q, table)
 	if err != nil {
 		return nil, err
 	}
@@ -385,6 +402,9 @@ func unpublish(ctx context.Context, q database.Querier, s *resolve.Stored, share
 	take := removal{alter + " DROP TABLE " + publish.Wanted{Table: t}.SQL(), []uint32{t.OID}}
 	if !shared {
 		return []removal{take}, nil
+	}
+	if table != s.TableOID {
+		return nil, nil
 	}
 	destination, _ := t.Column(s.DestinationColumn)
 	if !dropped || !slices.Contains(entry.Columns, destination.Number) {

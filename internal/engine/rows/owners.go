@@ -1,0 +1,70 @@
+package rows
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// Owners finds the rows that joined rows have a part in, by the values of the latter: the keys of each, in the order of
+// values. many are those that have more than a number of rows; so are all when there are too many together, or the
+// server takes longer than limit.
+func (t *Table) Owners(ctx context.Context, link pipeline.Link, values []string, limit time.Duration) (keys [][]string,
+	many []bool, err error,
+) {
+	const each, most = 500, 2000
+	on := link.Table().On
+	lists, columns, exprs := make([]string, len(on)), make([]string, len(on)), make([]string, len(on))
+	args := make([]any, len(on))
+	for i := range on {
+		lists[i] = "pg_catalog.unnest($" + strconv.Itoa(i+1) + "::text[])"
+		columns[i] = "v" + strconv.Itoa(i+1)
+		exprs[i] = "k." + columns[i]
+		args[i] = make([]string, len(values))
+	}
+	for n, v := range values {
+		parts, err := pipeline.SplitKey(v, len(on))
+		if err != nil {
+			return nil, nil, err
+		}
+		for i, part := range parts {
+			args[i].([]string)[n] = part //nolint:errcheck,forcetypeassert // made above
+		}
+	}
+	sql := fmt.Sprintf("SELECT k.place, f.row_key FROM ROWS FROM (%s) WITH ORDINALITY AS k (%s, place) CROSS JOIN LATERAL"+
+		" (SELECT %s AS row_key FROM %s WHERE %s LIMIT %d) AS f LIMIT %d", strings.Join(lists, ", "),
+		strings.Join(columns, ", "), t.p.KeyExpression("r"), source(t.p), link.OwnersOf(exprs), each+1, most+1)
+	keys, many = make([][]string, len(values)), make([]bool, len(values))
+	total := 0
+	err = t.briefly(ctx, limit, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, sql, args...)
+		if err != nil {
+			return err
+		}
+		var (
+			place int
+			key   string
+		)
+		_, err = pgx.ForEachRow(rows, []any{&place, &key}, func() error {
+			total++
+			keys[place-1] = append(keys[place-1], key)
+			return nil
+		})
+		return err
+	})
+	if err != nil && !overran(err) {
+		return nil, nil, fmt.Errorf("find rows of %s by rows of %s: %w", t.p.Source(), link.Table().Table, err)
+	}
+	for i := range keys {
+		if many[i] = err != nil || total > most || len(keys[i]) > each; many[i] {
+			keys[i] = nil
+		}
+	}
+	return keys, many, nil
+}

@@ -1,0 +1,165 @@
+package sidecar
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ownersTimeout is how long the stream waits for the rows that joined ones have a part in. What takes longer is found
+// by a scan.
+const ownersTimeout = 500 * time.Millisecond
+
+// owners is replication.Owners. Rows are looked up once every change is visible, and no sooner: ADR 17 says why. Where
+// that takes long, or a joined row has a part in many, a scan finds them.
+func (s *Sidecar) owners(ctx context.Context, changes []queue.Change) (found []queue.Change,
+	scans map[int32][]pipeline.Owner, err error,
+) {
+	type group struct {
+		id   int32
+		join int
+	}
+	scans = map[int32][]pipeline.Owner{}
+	loaded, _ := s.Pipelines()
+	of := map[int32]*pipeline.Pipeline{}
+	for i := range loaded {
+		of[loaded[i].ID] = &loaded[i]
+	}
+	var order []group
+	values, seen, xids := map[group][]string{}, map[group]map[string]bool{}, map[uint32]bool{}
+	for i := range changes {
+		c := &changes[i]
+		g := group{c.PipelineID, c.Join}
+		if c.Join == 0 || seen[g][c.RowKey] {
+			continue
+		}
+		if seen[g] == nil {
+			seen[g], order = map[string]bool{}, append(order, g)
+		}
+		seen[g][c.RowKey], xids[c.XID] = true, true
+		values[g] = append(values[g], c.RowKey)
+	}
+	visible, err := s.awaitVisible(ctx, xids)
+	if err != nil {
+		return nil, nil, err
+	}
+	keys := map[group]map[string][]string{}
+	later := func(g group, list ...string) {
+		for _, v := range list {
+			scans[g.id] = append(scans[g.id], pipeline.Owner{Join: g.join, Values: v})
+		}
+	}
+	for _, g := range order {
+		p := of[g.id]
+		switch {
+		case p == nil || p.Status != pipeline.Active || g.join > len(p.Links()):
+			scans[g.id] = nil // whatever it is: when it can work, all of its rows are compared
+		case !visible:
+			later(g, values[g]...)
+		default:
+			var many []string
+			if keys[g], many, err = s.ownersOf(ctx, p, p.Links()[g.join-1], values[g]); err != nil {
+				return nil, nil, err
+			}
+			later(g, many...)
+		}
+	}
+	for _, g := range order { // what is compared whole needs no names
+		if list, there := scans[g.id]; there && (list == nil || slices.ContainsFunc(list,
+			func(o pipeline.Owner) bool { return o.Join == 0 })) {
+			scans[g.id] = nil
+		}
+	}
+	for i := range changes {
+		c := changes[i]
+		if c.Join == 0 {
+			found = append(found, c)
+			continue
+		}
+		g := group{c.PipelineID, c.Join}
+		for _, key := range keys[g][c.RowKey] {
+			one := c
+			one.Join, one.RowKey, one.XID = 0, key, 0
+			found = append(found, one)
+		}
+	}
+	return found, scans, nil
+}
+
+// ownersOf returns the keys of the rows that joined rows have a part in, by the values of these, and which values have
+// too many.
+func (s *Sidecar) ownersOf(ctx context.Context, p *pipeline.Pipeline, link pipeline.Link, values []string) (
+	keys map[string][]string, many []string, err error,
+) {
+	keys = make(map[string][]string, len(values))
+	var ask []string
+	for _, v := range values {
+		parts, err := pipeline.SplitKey(v, len(link.Table().On))
+		if err != nil { // it was read when the pipeline had other joins
+			return keys, values, nil
+		}
+		if key, ok := p.KeyOf(link, parts); ok {
+			keys[v] = []string{key}
+		} else {
+			ask = append(ask, v)
+		}
+	}
+	if len(ask) == 0 || s.o.NoWork { // who streams only may read no rows
+		return keys, ask, nil
+	}
+	found, large, err := rows.New(p, s.o.Pool, rows.Options{}).Owners(ctx, link, ask, ownersTimeout)
+	if ctx.Err() != nil {
+		return nil, nil, err
+	}
+	if err != nil { // whatever is wrong with the table, the scan and the pipeline's state tell
+		if database.IsTransient(err) {
+			return nil, nil, err
+		}
+		s.o.Log.WarnContext(ctx, "rows of joined ones not found: a scan looks for them", "pipeline", p.Name, "error", err)
+		return keys, ask, nil
+	}
+	for i, v := range ask {
+		if large[i] {
+			many = append(many, v)
+		} else {
+			keys[v] = found[i]
+		}
+	}
+	return keys, many, nil
+}
+
+// awaitVisible waits a moment for transactions to be visible to others: they are in the WAL before that.
+func (s *Sidecar) awaitVisible(ctx context.Context, ids map[uint32]bool) (visible bool, err error) {
+	const longest, short, pause = 200 * time.Millisecond, 5 * time.Millisecond, time.Millisecond
+	xids := make([]int64, 0, len(ids))
+	for id := range ids {
+		xids = append(xids, int64(id))
+	}
+	limit := longest
+	if s.ownersInVain.Load() { // a commit may wait for a standby that is away
+		limit = short
+	}
+	for deadline := time.Now().Add(limit); ; {
+		if err := s.o.Pool.QueryRow(ctx, sqlfiles.Query("visible_xids"),
+			pgx.StrictNamedArgs{"xids": xids}).Scan(&visible); err != nil {
+			return false, fmt.Errorf("look whether %d transactions are visible: %w", len(xids), err)
+		}
+		s.ownersInVain.Store(!visible)
+		if visible || time.Now().After(deadline) {
+			return visible, nil
+		}
+		if !sleep.For(ctx, pause) {
+			return false, ctx.Err()
+		}
+	}
+}

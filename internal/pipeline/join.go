@@ -1,0 +1,270 @@
+package pipeline
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Join is a table whose rows have a part in the texts of a pipeline: the rows that hang on a row, or the row that it
+// hangs on. It becomes a subquery of the text, so that whoever reads the text reads it.
+type Join struct {
+	Schema string `json:"schema"`
+	Table  string `json:"table"`
+	As     string `json:"as"` // what its text is called, and the table in expressions; unique in a pipeline
+	On     []On   `json:"on"` // by column
+	Text   string `json:"text"`
+	Joins  Joins  `json:"joins,omitempty"` // whose texts Text may name
+
+	// What the catalogue says of it.
+	OID uint32 `json:"oid,omitempty"`
+	// columns that matter: those of On, of Text, and of what is joined to it; nil: all
+	Uses []string `json:"uses,omitempty"`
+}
+
+// On says that a column of the joined table has the value of a column of the row that it is joined to.
+type On struct {
+	Column string `json:"column"`
+	Of     string `json:"of"`
+	Type   string `json:"type,omitempty"`  // of Column, as format_type writes it
+	Exact  bool   `json:"exact,omitempty"` // equal values of the two are printed alike
+}
+
+// Joins are those of a pipeline, or of a joined table.
+type Joins []Join
+
+// MaxJoins is how many tables a pipeline may join, and joinDepth how many of them one after the other.
+const (
+	MaxJoins  = 8
+	joinDepth = 2
+)
+
+// beside is what the texts of joins are called together where an expression names them.
+const beside = `"embedsidecar joined"`
+
+// String writes joins as they are configured, "" where there are none: it tells one definition from another.
+func (j Joins) String() string {
+	if len(j) == 0 {
+		return ""
+	}
+	body, err := json.Marshal(j.written())
+	if err != nil {
+		panic(err) // strings alone
+	}
+	return string(body)
+}
+
+// written leaves out what the catalogue says.
+func (j Joins) written() Joins {
+	list := slices.Clone(j)
+	for i := range list {
+		list[i].OID, list[i].Uses, list[i].Joins = 0, nil, list[i].Joins.written()
+		list[i].On = slices.Clone(list[i].On)
+		for n := range list[i].On {
+			list[i].On[n].Type, list[i].On[n].Exact = "", false
+		}
+	}
+	return list
+}
+
+// Clone returns a copy that shares nothing.
+func (j Joins) Clone() Joins {
+	list := slices.Clone(j)
+	for i := range list {
+		list[i].On, list[i].Uses, list[i].Joins = slices.Clone(list[i].On), slices.Clone(list[i].Uses), list[i].Joins.Clone()
+	}
+	return list
+}
+
+// Same reports whether two are alike in all, what the catalogue says too.
+func (j Joins) Same(other Joins) bool {
+	a, errA := json.Marshal(j)
+	b, errB := json.Marshal(other)
+	return errors.Join(errA, errB) == nil && (len(j) == 0 && len(other) == 0 || string(a) == string(b))
+}
+
+// Names are what the texts are called.
+func (j Joins) Names() []string {
+	names := make([]string, len(j))
+	for i := range j {
+		names[i] = j[i].As
+	}
+	return names
+}
+
+// Mistake returns what is wrong with joins as far as their words tell, or "".
+func (j Joins) Mistake(text string) string {
+	seen := map[string]bool{}
+	return j.mistake("joins", text, 1, seen)
+}
+
+func (j Joins) mistake(path, text string, depth int, seen map[string]bool) string {
+	for i := range j {
+		join, at := &j[i], path+"["+strconv.Itoa(i)+"]"
+		switch {
+		case depth > joinDepth:
+			return fmt.Sprintf("%s: joins go %d levels deep", path, joinDepth)
+		case join.As == "r":
+			return at + ": the row itself is called r: give the join another name by as"
+		case seen[join.As]:
+			return fmt.Sprintf("%s: the name %q is that of another join: give this one another name by as", at, join.As)
+		case text != "" && !strings.Contains(text, join.As):
+			return fmt.Sprintf("%s: the text does not name %q: add it to the text, or take the join away", at, join.As)
+		}
+		if seen[join.As] = true; len(seen) > MaxJoins {
+			return fmt.Sprintf("%s: a pipeline joins at most %d tables", at, MaxJoins)
+		}
+		if problem := join.Joins.mistake(at+".joins", join.Text, depth+1, seen); problem != "" {
+			return problem
+		}
+	}
+	return ""
+}
+
+// expression returns the SQL of the join's text for the row that is called parent, NULL where there is none.
+func (j *Join) expression(parent string) string {
+	from := "ONLY " + quote(j.Schema) + "." + quote(j.Table) + " AS " + quote(j.As)
+	if len(j.Joins) > 0 {
+		from += " CROSS JOIN LATERAL (SELECT " + j.Joins.columns(quote(j.As)) + " OFFSET 0) AS " + beside
+	}
+	return "(SELECT (" + enclose(j.Text) + ")::text FROM " + from + " WHERE " + j.match(parent) + ")"
+}
+
+// match compares the columns of the joined row with those of the row that is called parent.
+func (j *Join) match(parent string) string {
+	parts := make([]string, len(j.On))
+	for i, on := range j.On {
+		parts[i] = quote(j.As) + "." + quote(on.Column) + " OPERATOR(pg_catalog.=) " + parent + "." + quote(on.Of)
+	}
+	return strings.Join(parts, " AND ")
+}
+
+// columns are the texts of joins as columns.
+func (j Joins) columns(parent string) string {
+	parts := make([]string, len(j))
+	for i := range j {
+		parts[i] = j[i].expression(parent) + " AS " + quote(j[i].As)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// JoinedTexts returns the SQL of the text of each join for the row called r.
+func (p *Pipeline) JoinedTexts() []string {
+	texts := make([]string, len(p.Joins))
+	for i := range p.Joins {
+		texts[i] = p.Joins[i].expression("r")
+	}
+	return texts
+}
+
+// JoinedNames returns a FROM item that has the names of the joins' texts, for the server to parse an expression with.
+func JoinedNames(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	parts := make([]string, len(names))
+	for i, name := range names {
+		parts[i] = "NULL::text AS " + quote(name)
+	}
+	return " CROSS JOIN (SELECT " + strings.Join(parts, ", ") + ") AS " + beside
+}
+
+// Link is a joined table with those on the way to it: the first hangs on the row, the last is the table itself.
+type Link []*Join
+
+// Table is the joined table that a link leads to.
+func (l Link) Table() *Join { return l[len(l)-1] }
+
+// Links returns a link for each joined table. Its place is what a change of the table says, while the definition of
+// the pipeline is the same.
+func (p *Pipeline) Links() (links []Link) {
+	var add func(before Link, joins Joins)
+	add = func(before Link, joins Joins) {
+		for i := range joins {
+			link := append(slices.Clone(before), &joins[i])
+			links = append(links, link)
+			add(link, joins[i].Joins)
+		}
+	}
+	add(nil, p.Joins)
+	return links
+}
+
+// owners returns the condition that a joined row with some values of On has a part in the text of the row called row.
+func (l Link) owners(row string, values []string) string {
+	var left, right []string
+	for i, on := range l[0].On {
+		left = append(left, row+"."+quote(on.Of))
+		if len(l) == 1 {
+			right = append(right, left[i]+" OPERATOR(pg_catalog.=) "+values[i]+"::"+on.Type)
+		} else {
+			right = append(right, quote(l[0].As)+"."+quote(on.Column))
+		}
+	}
+	if len(l) == 1 {
+		return "(" + strings.Join(right, " AND ") + ")"
+	}
+	return "((" + strings.Join(left, ", ") + ") IN (SELECT " + strings.Join(right, ", ") + " FROM ONLY " +
+		quote(l[0].Schema) + "." + quote(l[0].Table) + " AS " + quote(l[0].As) + " WHERE " +
+		l[1:].owners(quote(l[0].As), values) + "))"
+}
+
+// OwnersOf is owners for the row called r. Values are SQL expressions of type text, one for each column of On.
+func (l Link) OwnersOf(values []string) string { return l.owners("r", values) }
+
+// KeyOf returns the key of the one row that joined rows with these values of On can hang on, where the values are those
+// of its key.
+func (p *Pipeline) KeyOf(l Link, values []string) (key string, ok bool) {
+	if len(l) != 1 || len(l[0].On) != len(p.Key) {
+		return "", false
+	}
+	parts := make([]string, len(p.Key))
+	for i, k := range p.Key {
+		at := slices.IndexFunc(l[0].On, func(on On) bool { return on.Of == k.Name && on.Exact })
+		if at < 0 {
+			return "", false
+		}
+		parts[i] = values[at]
+	}
+	return JoinKey(parts), true
+}
+
+// Owner names rows by the values that a joined row of theirs has: Join is the place of its link, counted from 1.
+type Owner struct {
+	Join   int
+	Values string // as JoinKey writes them, in the order of On
+}
+
+// String writes it as a scan has it.
+func (o Owner) String() string { return strconv.Itoa(o.Join) + ":" + o.Values }
+
+// OwnersCondition returns the condition that the row called r is one of those that are named. It returns false if a
+// name is none of this definition: then any row may be meant.
+func (p *Pipeline) OwnersCondition(names []string) (condition string, ok bool) {
+	links := p.Links()
+	parts := make([]string, len(names))
+	for i, name := range names {
+		number, values, _ := strings.Cut(name, ":")
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 1 || n > len(links) {
+			return "", false
+		}
+		list, err := SplitKey(values, len(links[n-1].Table().On))
+		if err != nil {
+			return "", false
+		}
+		for j, v := range list {
+			list[j] = literal(v)
+		}
+		parts[i] = links[n-1].OwnersOf(list)
+	}
+	return strings.Join(parts, " OR "), len(parts) > 0
+}
+
+// literal writes a text as a constant, whatever standard_conforming_strings says.
+func literal(s string) string {
+	return " E'" + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(s) + "'"
+}
