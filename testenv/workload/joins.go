@@ -28,13 +28,13 @@ func Joined(dims int) []Shape {
 				`CREATE TABLE labels (id bigserial PRIMARY KEY, row_id bigint, name text)`,
 				`CREATE INDEX ON labels (row_id)`, `ALTER TABLE labels REPLICA IDENTITY FULL`,
 				`CREATE FUNCTION stir_labels() RETURNS trigger LANGUAGE plpgsql AS $$
-				DECLARE chance float := random(); some tid := (SELECT ctid FROM labels ORDER BY random() LIMIT 1
+				DECLARE chance float := random(); one tid := (SELECT ctid FROM labels ORDER BY random() LIMIT 1
 					FOR UPDATE SKIP LOCKED); other bigint := (SELECT id FROM listed ORDER BY random() LIMIT 1);
 				BEGIN
 					CASE WHEN chance < 0.3 THEN INSERT INTO labels (row_id, name) VALUES (coalesce(NEW.id, other), 'label ' || random());
-						WHEN chance < 0.5 THEN UPDATE labels SET name = 'edited ' || random() WHERE ctid = some;
-						WHEN chance < 0.7 THEN UPDATE labels SET row_id = other WHERE ctid = some;
-						WHEN chance < 0.8 THEN DELETE FROM labels WHERE ctid = some;
+						WHEN chance < 0.5 THEN UPDATE labels SET name = 'edited ' || random() WHERE ctid = one;
+						WHEN chance < 0.7 THEN UPDATE labels SET row_id = other WHERE ctid = one;
+						WHEN chance < 0.8 THEN DELETE FROM labels WHERE ctid = one;
 						ELSE NULL; END CASE;
 					RETURN NULL;
 				END $$`,
@@ -50,12 +50,12 @@ func Joined(dims int) []Shape {
 				`INSERT INTO places SELECT i, 'place ' || i FROM generate_series(1, 3) AS i`,
 				`INSERT INTO people SELECT i, 'person ' || i, i % 3 + 1 FROM generate_series(1, 20) AS i`,
 				`CREATE FUNCTION stir_people() RETURNS trigger LANGUAGE plpgsql AS $$
-				DECLARE chance float := random(); some tid := (SELECT ctid FROM people ORDER BY random() LIMIT 1
+				DECLARE chance float := random(); one tid := (SELECT ctid FROM people ORDER BY random() LIMIT 1
 					FOR UPDATE SKIP LOCKED);
 				BEGIN
-					CASE WHEN chance < 0.05 THEN UPDATE people SET name = 'renamed ' || random() WHERE ctid = some;
-						WHEN chance < 0.08 THEN UPDATE people SET place_id = nullif(floor(random() * 4), 0) WHERE ctid = some;
-						WHEN chance < 0.1 THEN DELETE FROM people WHERE ctid = some;
+					CASE WHEN chance < 0.05 THEN UPDATE people SET name = 'renamed ' || random() WHERE ctid = one;
+						WHEN chance < 0.08 THEN UPDATE people SET place_id = nullif(floor(random() * 4), 0) WHERE ctid = one;
+						WHEN chance < 0.1 THEN DELETE FROM people WHERE ctid = one;
 						WHEN chance < 0.13 THEN INSERT INTO people VALUES (floor(random() * 20), 'new ' || random(), 1)
 							ON CONFLICT DO NOTHING;
 						WHEN chance < 0.14 THEN UPDATE places SET name = 'place ' || random() WHERE ctid = (SELECT ctid FROM places
