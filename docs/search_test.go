@@ -201,7 +201,7 @@ func TestSearching(t *testing.T) {
 	if got := [...]int{
 		len(blocks(paper, "sh")), len(blocks(paper, "python")), len(blocks(paper, "json")),
 		len(blocks(paper, "sql")), len(blocks(paper, "yaml")),
-	}; got != [...]int{3, 2, 1, 4, 2} {
+	}; got != [...]int{3, 2, 1, 6, 2} {
 		t.Fatalf("search.md has other blocks than this test knows: %v of sh, python, json, sql and yaml", got)
 	}
 	for _, flags := range []string{"--set 'pipelines[0].into.type=halfvec'", "--index hnsw"} {
@@ -291,6 +291,12 @@ async def use(client):
     rows = (await answer("search", pipeline="docs", text="reset", k=2, filter=late, columns=["title"]))["rows"]
     assert len(rows) == 2 and all(int(r["key"]) > 50 for r in rows), rows
     assert all(r["columns"]["title"].startswith("Password") for r in rows), rows
+    rows = (await answer("search", pipelines=["docs"], text="reset", k=2, highlight=True))["rows"]
+    assert len(rows) == 2 and rows[0]["pipeline"] == "public.docs" and "<mark>reset</mark>" in rows[0]["highlight"], rows
+    failed, text = await call("search", pipelines=["docs", "nonesuch"], text="reset")
+    assert failed and "no pipeline" in text, text
+    failed, text = await call("search", text="reset")
+    assert failed and "name a pipeline" in text, text
     rows = (await answer("similar", pipeline="public.docs", key=7, k=3))["rows"]
     assert len(rows) == 3 and "7" not in [r["key"] for r in rows], rows
     assert (await answer("explain", pipeline="public.docs", key="7"))["verdict"] == "current"
@@ -318,8 +324,9 @@ func (r *reader) bySQL() {
 	r.t.Helper()
 	_, stop := r.start("embedsidecar run", "pipeline started", "pipeline")
 	defer stop()
-	for _, begin := range []string{"CALL embedsidecar.ask", "SELECT * FROM embedsidecar.search", "SELECT id FROM"} {
+	for _, begin := range []string{"CALL embedsidecar.ask", "SELECT * FROM embedsidecar.search", "SELECT id FROM", "SELECT pipeline", "SELECT d.id"} {
 		sql := strings.ReplaceAll(r.only("search.md", "sql", begin), "::vector)", "::halfvec)") // as the destination is
+		sql = strings.ReplaceAll(sql, "public.tickets", "docs")                                 // which means public.docs: there is no other here
 		out := r.sh(`psql -X -A -t -v ON_ERROR_STOP=1 "$EMBEDSIDECAR_DATABASE_URL" <<'EOF'` + "\n" + sql + "EOF")
 		if n := strings.Count(out, "\n"); n < 5 {
 			r.t.Errorf("%s found %d rows:\n%s", sql, n, out)
@@ -362,11 +369,13 @@ func (r *reader) endpoints(paper, url, token string) {
 			`{"text": "reset", "filter": ` + r.inline(paper, `{"status": `) + `}`,
 			`{"text": "reset", "limit": 3, "offset": 1, "max_distance": 2, "fresh_only": true, "columns": ["status"]}`,
 		},
+		"POST /v1/search":                 {`{"pipelines": ["docs"], "text": "reset", "k": 3, "highlight": true}`},
 		"POST /v1/pipelines/NAME/similar": {`{"key": "42", "k": 3, "filter": {"tenant": [7, 8]}}`},
 	}
 	said := map[string]string{
 		"GET /v1/models/NAME": `"fingerprint"`, "GET /v1/pipelines": `"metric":"cosine"`,
 		"POST /v1/pipelines/NAME/search": `"rows":[{"key":`, "POST /v1/pipelines/NAME/similar": `"rows":[{"key":`,
+		"POST /v1/search": `"rows":[{"pipeline":"public.docs","key":`,
 	}
 	known := 0
 	for _, row := range regexp.MustCompile(

@@ -89,7 +89,7 @@ func (s *Service) Trouble() Trouble {
 // Longest rest between two tries of an embedder that is down.
 const (
 	firstRest = 200 * time.Millisecond
-	maxRest   = 30 * time.Second
+	maxRest   = 10 * time.Second // one that is up again is seen to be within this time
 )
 
 func (s *Service) note(err error) {

@@ -95,3 +95,18 @@ func TestFinish_TellsOfATaskThatChangesMeanwhile(t *testing.T) {
 		t.Errorf("leased %+v, want the task with its change", tasks)
 	}
 }
+
+// The table itself holds attempts between 0 and the most that may be configured.
+func TestFinish_AttemptsHaveBounds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if _, err := f.enqueue(t.Context(), change("1", 10)); err != nil {
+		t.Fatal(err)
+	}
+	for attempt, fits := range map[int]bool{-1: false, 0: true, 1000: true, 1001: false} {
+		_, err := f.db.Pool.Exec(t.Context(), "UPDATE embedsidecar.task SET attempt = $1", attempt)
+		if fits != (err == nil) {
+			t.Errorf("%d attempts: %v", attempt, err)
+		}
+	}
+}

@@ -35,6 +35,9 @@ var (
 // store theirs as soon as it gets there, and look about for what the WAL does not tell.
 const Waiting = "embedsidecar_waiting"
 
+// Requests is what is said there in place of a position when a pipeline is asked for.
+const Requests = "requests"
+
 // Lease is a worker's right to the tasks of a batch. It is a row of its own, so that tasks are not written when they
 // are leased.
 type Lease struct {

@@ -142,6 +142,9 @@ func (w *watcher) listen(ctx context.Context, span time.Duration, once bool) err
 // hear takes a position that somebody waits for.
 func (w *watcher) hear(payload string) {
 	w.told = true
+	if payload == queue.Requests && w.s.o.OnRequest != nil {
+		w.s.o.OnRequest()
+	}
 	if lsn, err := pglogrepl.ParseLSN(payload); err == nil {
 		w.b.want(lsn)
 	}

@@ -59,6 +59,7 @@ type Options struct {
 	// called before each session: hands in the pipelines as they are now; may be nil
 	Prepare      func(ctx context.Context) error
 	OnCatalogue  func()          // called when a pipeline's table or status changed
+	OnRequest    func()          // called when somebody says that a pipeline is asked for
 	Heartbeat    time.Duration   // between two looks at the catalogue; 0: 10 s
 	Keeper       *restart.Keeper // of the session's loops; nil: one of its own
 	StandbyRetry time.Duration   // between two tries to take a slot that somebody else holds; 0: 3 s

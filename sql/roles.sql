@@ -76,19 +76,24 @@ GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embed
 GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsidecar.runs, embedsidecar.rests,
     embedsidecar.blockers, embedsidecar.queue_holders,
     embedsidecar.row_facts, embedsidecar.tell, embedsidecar.drain_state, embedsidecar.is_open,
-    embedsidecar.minute_of_week, embedsidecar.texts_cut, embedsidecar.note_reload, embedsidecar.note_setup,
+    embedsidecar.budgets, embedsidecar.has_budget, embedsidecar.affords, embedsidecar.hold_budget,
+    embedsidecar.settle_budget,
+    embedsidecar.minute_of_week, embedsidecar.texts_cut, embedsidecar.search_costs, embedsidecar.note_reload,
+    embedsidecar.note_setup,
     embedsidecar.prune_audit, embedsidecar.tell_audit, embedsidecar.generation_states, embedsidecar.note_wish,
-    embedsidecar.lives, embedsidecar.plan, embedsidecar.joined_tables TO embedsidecar_run;
+    embedsidecar.lives, embedsidecar.plan, embedsidecar.waits_for, embedsidecar.joined_tables TO embedsidecar_run;
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator;
 GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, embedsidecar.dead_letters,
     embedsidecar.errors, embedsidecar.slots,
     embedsidecar.workers, embedsidecar.pipelines, embedsidecar.health, embedsidecar.audit, embedsidecar.row_state,
-    embedsidecar.lanes, embedsidecar.generations, embedsidecar.indexes, embedsidecar.configuration
-    TO embedsidecar_reader, embedsidecar_operator;
+    embedsidecar.lanes, embedsidecar.generations, embedsidecar.indexes, embedsidecar.configuration,
+    embedsidecar.requests TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for,
-    embedsidecar.how_far, embedsidecar.is_open, embedsidecar.minute_of_week, embedsidecar.states,
-    embedsidecar.slot_states, embedsidecar.runs, embedsidecar.lives, embedsidecar.plan, embedsidecar.texts_cut
+    embedsidecar.how_far, embedsidecar.is_open, embedsidecar.budgets, embedsidecar.has_budget, embedsidecar.affords,
+    embedsidecar.minute_of_week, embedsidecar.states,
+    embedsidecar.slot_states, embedsidecar.runs, embedsidecar.lives, embedsidecar.plan, embedsidecar.texts_cut,
+    embedsidecar.search_costs, embedsidecar.waits_for
     TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.drain_state, embedsidecar.explain, embedsidecar.row_key,
     embedsidecar.view_sql, embedsidecar.generation_states, embedsidecar.current_model, embedsidecar.check_model
@@ -110,7 +115,7 @@ GRANT EXECUTE ON FUNCTION embedsidecar.search, embedsidecar.neighbours, embedsid
     embedsidecar.search_statement, embedsidecar.rows_with_tasks, embedsidecar.missing_grants,
     embedsidecar.check_search, embedsidecar.embed, embedsidecar.begin_ask, embedsidecar.asked,
     embedsidecar.check_rerank, embedsidecar.text_statement, embedsidecar.nearest_to, embedsidecar.candidates,
-    embedsidecar.rerank,
+    embedsidecar.rerank, embedsidecar.search_across, embedsidecar.highlight,
     embedsidecar.current_model, embedsidecar.check_model, embedsidecar.served_by, embedsidecar.still_named
     TO embedsidecar_searcher;
 GRANT EXECUTE ON PROCEDURE embedsidecar.ask TO embedsidecar_searcher;

@@ -70,7 +70,7 @@ func taking(e *estimate.Estimate) []any {
 		time = wording.Age(*e.Seconds)
 	}
 	if e.Price != nil {
-		price = fmt.Sprintf("%.2f", *e.Price)
+		price = wording.Money(*e.Price, e.Currency)
 	}
 	return []any{e.Rows, e.Texts, tokens, time, price, wording.Size(e.DiskBytes)}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -128,6 +129,68 @@ func TestRun_AFileThatChangesDuringTheStartIsTakenOver(t *testing.T) {
 	s.rewrite(file, liveDocs, liveBodies)
 	do("COMMIT")
 	s.stands("bodies", health.UpToDate)
+	d.end(syscall.SIGTERM, 0)
+}
+
+// Limits of the work are taken over while it runs: what they held back goes on at once.
+func TestRun_LimitsAreTakenOver(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3000)
+	file := s.configured(liveDocs)
+	free, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(more string) {
+		t.Helper()
+		if err := os.WriteFile(file, append(free[:len(free):len(free)], more...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("limits: {backfill_rows_per_second: 1}\n") // at which it would take fifty minutes
+	d := s.start("--config", file)
+	count := func() int { return testenv.Value[int](s.db, "SELECT count(*)::int FROM docs_embedding") }
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		there := testenv.Value[bool](s.db, "SELECT to_regclass('docs_embedding') IS NOT NULL")
+		return there && count() > 0, "nothing is embedded"
+	})
+	write("")
+	d.logged("configuration taken over", "changed")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { return count() == 3000, "it is held back" })
+	write("limits: {rows_per_second: 1}\n")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.configuration WHERE name = 'limits.rows_per_second'")
+		return n == 1, "the limit is not in force"
+	})
+	s.db.MustExec("UPDATE docs SET title = title || '!'")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		list, err := report.Pipelines(t.Context(), s.db.Super())
+		if err != nil || len(list) != 1 {
+			return false, "no state"
+		}
+		return strings.Contains(list[0].Reason, "limits.rows_per_second"), list[0].Reason
+	})
+	d.end(syscall.SIGTERM, 0)
+}
+
+// A changed rule of what counts of a text prices the rows that it embeds again, in a warning, and no others.
+func TestPlan_AChangedIgnoreIsPricedOnce(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	counting := liveDocs + "\nignore: lower(text)"
+	d := s.start("--config", s.configured(counting))
+	s.stands("docs", health.UpToDate)
+	s.db.MustExec("UPDATE docs SET title = upper(title) WHERE id = 1")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.ledger WHERE ignored")
+		return n == 1, "the edit counts"
+	})
+	other := s.configured(liveDocs)
+	stdout, _ := s.run(0, "plan", "--config", other, "-o", "json")
+	told := decoded[control.Configured](t, stdout)
+	if len(told.Costs) != 0 || !strings.Contains(strings.Join(told.Warnings, "\n"), "did not count until now: 1") {
+		t.Errorf("plan: %+v", told)
+	}
 	d.end(syscall.SIGTERM, 0)
 }
 

@@ -21,6 +21,7 @@ type verbCommand struct {
 	verb    *verbs.Verb
 	time    time.Duration // to work for, whatever the hours are; below 0: it was not given
 	waiting bool          // prioritise all rows that wait
+	at      string        // when re-queued rows are looked at
 }
 
 func newVerb(v *verbs.Verb) *command {
@@ -35,6 +36,11 @@ func newVerb(v *verbs.Verb) *command {
 	case v.Has(verbs.For):
 		one.flags = []cli.Flag{own.duration("for", &c.time,
 			"work for `DURATION` whatever the hours of the pipeline are; 0 ends that", "within its hours")}
+	case v == verbs.Requeue:
+		one.flags = []cli.Flag{
+			own.text("at", &c.at, "`TIME` from which on the rows are looked at, such as 2026-12-24T18:00:00Z"),
+			own.duration("older-than", &c.olderThan, "`DURATION` since the change", "any age"),
+		}
 	case v == verbs.Prioritise:
 		one.flags = []cli.Flag{own.toggle("waiting", &c.waiting, "all rows of the pipeline that wait")}
 	case v == verbs.Notify:
@@ -53,6 +59,11 @@ func (c *verbCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	r := verbs.Request{Class: filter.Class, Code: filter.Code, OlderThan: filter.OlderThan, DryRun: env.dryRun}
+	if c.at != "" {
+		if r.At, err = time.Parse(time.RFC3339, c.at); err != nil {
+			return misuse("--at: expected a time such as 2026-12-24T18:00:00Z, not %q", c.at)
+		}
+	}
 	switch {
 	case c.time < -1:
 		return misuse("--for: expected a duration that is not negative")

@@ -148,7 +148,7 @@ func TestP8_StatusTellsWhatAPipelineHasCost(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)
 	file := filepath.Join(t.TempDir(), "prices.yaml")
-	if err := os.WriteFile(file, []byte("models: [{name: fake, plugin: fake, price: 1000000}]\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("currency: EUR\nmodels: [{name: fake, plugin: fake, price: 1000000}]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	flags := []string{"--config", file, "--model", "fake"}
@@ -168,7 +168,7 @@ func TestP8_StatusTellsWhatAPipelineHasCost(t *testing.T) {
 		t.Errorf("saved: %+v, want one text beside 21", p.Saved)
 	}
 	stdout, _ := s.run(0, "status", "--config", file)
-	s.has(stdout, "public.docs: 21 texts embedded; 1 text had a vector already: about 4 tokens saved, price 4.00 beside 85.00 spent",
+	s.has(stdout, "public.docs: 21 texts embedded; 1 text had a vector already: about 4 tokens saved, price 4.00 EUR beside 85.00 EUR spent",
 		"1 change touched no text")
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -31,15 +30,16 @@ type searchCommand struct {
 	fresh    bool
 	rerank   int
 	columns  cli.StringSlice
+	marks    bool
 }
 
 func newSearch() *command {
 	c := &searchCommand{limit: 10}
 	return &command{
 		name: "search", group: groupSearch, usage: "find the rows of a pipeline that are nearest to a text, or to a row",
-		arguments: "PIPELINE [TEXT]", minArgs: 1, maxArgs: 2,
+		arguments: "PIPELINE[,PIPELINE...] [TEXT]", minArgs: 1, maxArgs: 2,
 		description: "Embeds the text with the pipeline's own model. With --hybrid, rows are also ranked by full text " +
-			"search, and both rankings are joined by reciprocal rank fusion. With --like in place of TEXT it finds the " +
+			"search, and both rankings are joined by reciprocal rank fusion. What several pipelines find is joined in the same way. With --like in place of TEXT it finds the " +
 			"rows most similar to that one, and embeds nothing; a key is written as search prints it: the values of " +
 			"its columns, joined by | if there are several. For trying a search; applications search by SQL or HTTP.",
 		flags: []cli.Flag{
@@ -53,7 +53,8 @@ func newSearch() *command {
 			own.list("return", &c.columns, "`COLUMN,...` to print beside the key"),
 			own.text("like", &c.key, "`KEY` of the row to which others are similar"),
 			own.toggle("hybrid", &c.hybrid, "by vector and by full text search"),
-			own.text("language", &c.language, "`NAME` text search configuration of --hybrid", "the database's own"),
+			own.toggle("highlight", &c.marks, "print passages of the texts with the words of TEXT marked"),
+			own.text("language", &c.language, "`NAME` text search configuration of --hybrid and --highlight", "the database's own"),
 			own.toggle("explain", &c.explain, "print the statement and its plan instead"),
 		},
 		settings: []string{config.GroupDatabase, config.GroupEmbedding},
@@ -69,18 +70,18 @@ func (c *searchCommand) check(env *environment) (r search.Request, err error) {
 	if (c.key == "") != (len(env.args) == 2) {
 		return r, misuse("search for a TEXT, or with --like for what is similar to a row")
 	}
-	if c.key != "" && (c.hybrid || c.explain) {
-		return r, misuse("--like finds rows by their vectors alone, and goes without --hybrid and --explain")
+	if c.key != "" && (c.hybrid || c.explain || c.marks) {
+		return r, misuse("--like finds rows by their vectors alone, and goes without --hybrid, --highlight and --explain")
 	}
 	if c.rerank != 0 && (c.key != "" || c.explain) {
 		return r, misuse("--rerank goes with a TEXT, and without --explain, which shows how candidates are found")
 	}
-	if c.language != "" && !c.hybrid {
-		return r, misuse("--language says how --hybrid reads words, and goes with it")
+	if c.language != "" && !c.hybrid && !c.marks {
+		return r, misuse("--language says how --hybrid and --highlight read words, and goes with one of them")
 	}
 	r = search.Request{
 		Hybrid: c.hybrid, Language: c.language, Rows: c.limit, Offset: c.offset, FreshOnly: c.fresh,
-		Rerank: c.rerank,
+		Rerank: c.rerank, Highlight: c.marks,
 	}
 	for _, list := range c.columns.Value() {
 		for name := range strings.SplitSeq(list, ",") {
@@ -145,56 +146,102 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 
 // near embeds the text and shows what is near to it.
 func (c *searchCommand) near(ctx context.Context, env *environment, request search.Request) (err error) {
-	pool, p, err := c.pipeline(ctx, env)
+	pool, pipelines, err := c.pipelines(ctx, env)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
 	plugins := embedders.New(env.embedders())
 	defer func() { err = errors.Join(err, plugins.Close()) }()
-	if request.Vector, err = query.Asked(ctx, pool, p, request.Text); err != nil {
-		env.log.DebugContext(ctx, "no sidecar answers, so the model is loaded here", "error", err.Error())
-		if request.Vector, err = query.Vector(ctx, plugins, p, request.Text); err != nil {
-			return err
+	if len(pipelines) == 1 {
+		p := pipelines[0]
+		if c.explain {
+			return c.explained(ctx, env, pool, plugins, p, request)
 		}
-	}
-	limit := env.config.Queries.SearchTimeout
-	if c.explain {
-		e, err := search.Within(ctx, limit, func(ctx context.Context) (search.Explanation, error) {
-			return search.Explain(ctx, pool, p, request)
-		})
+		hits, err := c.find(ctx, env, pool, plugins, p, request)
 		if err != nil {
-			return query.Classified(p, err)
-		}
-		if !env.out.ForPeople() {
-			return env.out.Show(e, func() output.Table {
-				return output.Row([]string{"statement", "index"}, e.Statement, e.Index)
-			})
-		}
-		if err := env.printf("%s;\n\n%s\n", e.Statement, strings.Join(e.Plan, "\n")); err != nil || e.Index == "" {
 			return err
 		}
-		return env.printf("\n-- the index that the words can use:\n%s;\n", e.Index)
+		return env.showHits(p, hits, &request)
 	}
-	hits, err := search.Within(ctx, limit, func(ctx context.Context) ([]search.Hit, error) {
+	if c.explain {
+		return misuse("--explain shows the statement of one pipeline")
+	}
+	hits, err := search.Across(&request, pipelines,
+		func(p *pipeline.Pipeline, each search.Request) ([]search.Hit, error) {
+			return c.find(ctx, env, pool, plugins, p, each)
+		})
+	if _, wrong := errors.AsType[*search.BadRequestError](err); wrong {
+		return misuse("%v", err)
+	}
+	if err != nil {
+		return err
+	}
+	return env.showHits(nil, hits, &request)
+}
+
+// find embeds the text for a pipeline and finds what is near to it.
+func (c *searchCommand) find(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders.Pool,
+	p *pipeline.Pipeline, request search.Request,
+) (hits []search.Hit, err error) {
+	if request.Vector, err = c.vector(ctx, env, pool, plugins, p, request.Text); err != nil {
+		return nil, err
+	}
+	hits, err = search.Within(ctx, env.config.Queries.SearchTimeout, func(ctx context.Context) ([]search.Hit, error) {
 		return search.Find(ctx, pool, p, request)
+	})
+	if err == nil {
+		hits, err = search.Ranked(ctx, &request, hits, query.Scorer(pool, plugins, env.config, p))
+	}
+	return hits, query.Classified(p, err)
+}
+
+// vector embeds a text with the pipeline's model.
+func (*searchCommand) vector(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders.Pool,
+	p *pipeline.Pipeline, text string,
+) ([]float32, error) {
+	vector, err := query.Asked(ctx, pool, p, text)
+	if err == nil {
+		return vector, nil
+	}
+	env.log.DebugContext(ctx, "no sidecar answers, so the model is loaded here", "error", err.Error())
+	return query.Vector(ctx, plugins, p, text)
+}
+
+// explained shows the statement and its plan.
+func (c *searchCommand) explained(ctx context.Context, env *environment, pool *pgxpool.Pool, plugins *embedders.Pool,
+	p *pipeline.Pipeline, request search.Request,
+) (err error) {
+	if request.Vector, err = c.vector(ctx, env, pool, plugins, p, request.Text); err != nil {
+		return err
+	}
+	e, err := search.Within(ctx, env.config.Queries.SearchTimeout, func(ctx context.Context) (search.Explanation, error) {
+		return search.Explain(ctx, pool, p, request)
 	})
 	if err != nil {
 		return query.Classified(p, err)
 	}
-	hits, err = search.Ranked(ctx, &request, hits, query.Scorer(pool, plugins, env.config, p))
-	if err != nil {
-		return query.Classified(p, err)
+	if !env.out.ForPeople() {
+		return env.out.Show(e, func() output.Table {
+			return output.Row([]string{"statement", "index"}, e.Statement, e.Index)
+		})
 	}
-	return env.showHits(p, hits, &request)
+	if err := env.printf("%s;\n\n%s\n", e.Statement, strings.Join(e.Plan, "\n")); err != nil || e.Index == "" {
+		return err
+	}
+	return env.printf("\n-- the index that the words can use:\n%s;\n", e.Index)
 }
 
 func (c *searchCommand) similar(ctx context.Context, env *environment, r search.Request) error {
-	pool, p, err := c.pipeline(ctx, env)
+	pool, pipelines, err := c.pipelines(ctx, env)
 	if err != nil {
 		return err
 	}
 	defer pool.Close()
+	if len(pipelines) > 1 {
+		return misuse("--like finds rows of one pipeline")
+	}
+	p := pipelines[0]
 	hits, err := search.Within(ctx, env.config.Queries.SearchTimeout, func(ctx context.Context) ([]search.Hit, error) {
 		return query.Similar(ctx, pool, p, c.key, r)
 	})
@@ -204,33 +251,46 @@ func (c *searchCommand) similar(ctx context.Context, env *environment, r search.
 	return env.showHits(p, hits, &r)
 }
 
-// pipeline connects and finds the pipeline that is the first argument. The caller closes the pool.
-func (*searchCommand) pipeline(ctx context.Context, env *environment) (*pgxpool.Pool, *pipeline.Pipeline, error) {
+// pipelines connects and finds the pipelines that the first argument names. The caller closes the pool.
+func (*searchCommand) pipelines(ctx context.Context, env *environment) (*pgxpool.Pool, []*pipeline.Pipeline, error) {
 	pool, err := env.connect(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	p, err := query.Searchable(ctx, pool, env.args[0])
+	found := []*pipeline.Pipeline{p}
+	if names := strings.Split(env.args[0], ","); err != nil && len(names) > 1 { // none has a comma in its name
+		found, err = nil, nil
+		for _, name := range names {
+			if p, err = query.Searchable(ctx, pool, strings.TrimSpace(name)); err != nil {
+				break
+			}
+			found = append(found, p)
+		}
+	}
 	if err != nil {
 		pool.Close()
 		return nil, nil, err
 	}
-	return pool, p, nil
+	return pool, found, nil
 }
 
-// showHits shows what a search has found.
+// showHits shows what a search of a pipeline has found, or of several (nil).
 func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, r *search.Request) error {
 	return e.out.Show(hits, func() output.Table {
-		columns := []string{"key", ">distance"}
-		if r.Hybrid {
-			columns = []string{"key", ">score", ">distance"}
+		columns := []string{"key"}
+		if p == nil {
+			columns = []string{"pipeline", "key"}
 		}
 		if r.Rerank > 0 {
-			columns = slices.Insert(columns, 1, ">rerank")
+			columns = append(columns, ">rerank")
 		}
-		columns = append(append(columns, r.Columns...), "text")
+		if r.Hybrid || p == nil {
+			columns = append(columns, ">score")
+		}
+		columns = append(append(append(columns, ">distance"), r.Columns...), "text")
 		digits := 4
-		if p.Stored == pipeline.StoredBit {
+		if p != nil && p.Stored == pipeline.StoredBit {
 			digits = 0
 		}
 		number := func(x *float64, digits int) string {
@@ -241,11 +301,14 @@ func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, r *searc
 		}
 		return output.Rows(hits, columns, func(h *search.Hit) []any {
 			row := []any{h.Key}
+			if p == nil {
+				row = []any{h.Pipeline, h.Key}
+			}
 			if h.Rerank != nil {
 				score := float64(*h.Rerank)
 				row = append(row, number(&score, 4)) //nolint:mnd // digits
 			}
-			if r.Hybrid {
+			if r.Hybrid || p == nil {
 				row = append(row, number(h.Score, 4)) //nolint:mnd // digits
 			}
 			row = append(row, number(h.Distance, digits))

@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
@@ -38,6 +40,42 @@ func TestP10_WhatIsTakenOutOfTheQueueIsTold(t *testing.T) {
 	}
 	s.run(0, "run", "--once", "--no-init")
 	s.run(0, "verify", "--deep", "6")
+}
+
+// Rows are re-queued for a later time, by every door, and by the age of their change.
+func TestTasks_RequeueAtATime(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	s.once(0)
+	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+	if got := s.outcome("tasks", "requeue", "docs", "1", "2", "--at", in(time.Hour)); got != "requeued 2" {
+		t.Errorf("%s", got)
+	}
+	s.run(exitUsage, "tasks", "requeue", "docs", "1", "--at", "tomorrow")
+	s.run(exitUsage, "tasks", "requeue", "docs", "1", "--at", in(11*365*24*time.Hour))
+	s.run(exitUsage, "tasks", "requeue", "docs", "1", "--older-than", "1m")
+	d := s.start("--no-init")
+	s.db.MustExec("SELECT embedsidecar.requeue('docs', ARRAY['3'], at => now() - interval '1 day')")
+	s.db.MustExec("UPDATE docs SET title = 'new' WHERE id = 1") // a change does not wait
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		got := strings.Join(s.tasks(), " ")
+		return got == "2:retrying", got
+	})
+	s.db.MustExec("SELECT embedsidecar.requeue('docs', ARRAY['2'], at => now() + interval '2 s')")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		got := strings.Join(s.tasks(), " ")
+		return got == "", got
+	})
+	d.end(syscall.SIGTERM, 0)
+	s.run(0, "tasks", "requeue", "docs", "1", "2")
+	s.run(0, "tasks", "cancel", "docs", "1", "2")
+	s.db.MustExecSuper("UPDATE embedsidecar.task SET committed_at = now() - interval '2 hours' WHERE row_key = '1'")
+	if got := s.outcome("tasks", "requeue", "docs", "--older-than", "1h"); got != "requeued 1" {
+		t.Errorf("older than an hour: %s", got)
+	}
+	if got := strings.Join(s.tasks(), " "); got != "1:todo 2:cancelled" {
+		t.Errorf("%s", got)
+	}
 }
 
 // tasks lists tasks, each with its state.

@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -40,6 +41,9 @@ func Apply(ctx context.Context, n Options, dry bool) (told control.Configured, e
 	}
 	if err == nil {
 		err = takeAwayOld(ctx, n, done.Others, dry, &told)
+	}
+	if err == nil {
+		err = answerRequests(ctx, n, dry, &told)
 	}
 	switch {
 	case err != nil && !dry && len(told.Steps) > 0:
@@ -147,4 +151,77 @@ func needRestart(ctx context.Context, n Options, pool *pgxpool.Pool) (names []st
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
+}
+
+// answerRequests carries out requests for pipelines where nothing runs, or tells of them.
+func answerRequests(ctx context.Context, n Options, dry bool, told *control.Configured) error {
+	open := connection.Opener{Config: n.Config, Log: n.Log}
+	pool, err := open.Pool(ctx, connection.Few)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if old := catalog.CheckVersion(ctx, pool); dry && problem.Of(old) == problem.NotSetUp {
+		return nil
+	}
+	if dry {
+		rows, err := pool.Query(ctx, `SELECT format('request %s: %s pipeline "%s"', r.request_id, r.action, r.pipeline)
+			FROM embedsidecar.request AS r WHERE r.state = 'waiting' AND r.slot_name = $1 ORDER BY r.request_id`,
+			n.Config.Slot.Name)
+		if err != nil {
+			return fmt.Errorf("list requests for pipelines: %w", err)
+		}
+		waiting, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		told.Steps = append(told.Steps, waiting...)
+		return err
+	}
+	for {
+		a, err := takeRequest(ctx, pool, n.Config.Slot.Name)
+		if a == nil || err != nil {
+			return err
+		}
+		why := a.setUp(ctx, n, pool)
+		if ctx.Err() != nil || problem.Of(why) == problem.Connect {
+			return why
+		}
+		if err := a.finish(ctx, n, pool, why); err != nil {
+			return err
+		}
+		step := fmt.Sprintf("request %d: %s pipeline %q", a.RequestID, a.Action, a.Pipeline)
+		if why != nil {
+			told.Warnings = append(told.Warnings, step+": refused: "+n.Redact(database.Words(why)))
+			continue
+		}
+		told.Steps = append(told.Steps, step)
+	}
+}
+
+// setUp does what is asked for.
+func (a *asked) setUp(ctx context.Context, n Options, pool *pgxpool.Pool) error {
+	list, err := readDeclared(ctx, pool, n.Config.Slot.Name)
+	if err == nil {
+		list, err = a.in(list)
+	}
+	if err != nil {
+		return err
+	}
+	next, failed := declaring(n.Config.Base(), list)
+	if why := failed[a.Pipeline]; why != nil {
+		return why
+	}
+	ours, err := lookup.Stored(ctx, pool, n.Config.Slot.Name)
+	if err != nil {
+		return err
+	}
+	if err := a.allowed(ctx, pool, specOf(next, a.Pipeline), ours); err != nil {
+		return err
+	}
+	if a.Action == "drop" {
+		return dropNow(ctx, pool, n, a.Pipeline, false)
+	}
+	if n.Config, _, err = lookup.InSchemas(ctx, pool, next); err != nil {
+		return err
+	}
+	_, err = SetUp(ctx, n, SetUpOptions{Applies: true, Asked: true})
+	return err
 }

@@ -42,6 +42,7 @@ type Database struct {
 	loader  resolve.Loader // of the role that works
 	wished  chan struct{}  // there may be wishes for other models
 	besides chan struct{}  // there may be indexes to build
+	called  chan struct{}  // there may be requests for pipelines
 
 	cfg      atomic.Pointer[config.Config] // what is in force
 	deployed deployed
@@ -55,7 +56,8 @@ type Database struct {
 func newDatabase(o Options, c common, name string, phase observe.Phase) *Database {
 	db := &Database{
 		common: c, o: o, open: connection.Opener{Config: o.Config, Log: o.Log, Thrifty: name != ""}, started: func() {},
-		deployed: deployed{seen: map[held]time.Time{}, leaving: map[string]time.Time{}}, wished: make(chan struct{}, 1), besides: make(chan struct{}, 1),
+		deployed: deployed{seen: map[held]time.Time{}, leaving: map[string]time.Time{}}, wished: make(chan struct{}, 1),
+		besides: make(chan struct{}, 1), called: make(chan struct{}, 1),
 		source: c.observer.Source(o.Config, name, phase),
 	}
 	db.cfg.Store(o.Config)

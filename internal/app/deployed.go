@@ -39,6 +39,7 @@ type deployed struct {
 	settled bool      // the start is over
 	failed  error     // of the last set-up: why some pipelines wait
 	tried   time.Time // when those that wait were tried last
+	untaken string    // why what is declared in the database is not taken over; "": it is
 	passed  string    // what was told of schemas that are passed over
 
 	mu       sync.Mutex
@@ -52,6 +53,8 @@ type deployed struct {
 	restart  []string             // settings that wait for the next start
 	taken    bool                 // it is to be written down that the configuration was taken over now
 	told     bool                 // the database was told what is configured
+	mark     string               // of the declared pipelines that are in force
+	takes    bool                 // requests for pipelines are carried out here
 }
 
 // held is a definition of a pipeline.
@@ -159,7 +162,7 @@ func (n *Database) declare(ctx context.Context, pool *pgxpool.Pool) {
 	err := pool.QueryRow(ctx, sqlfiles.Query("declare_configuration"), pgx.StrictNamedArgs{
 		"me": d.row, "slot": c.Slot.Name, "instance": c.Instance, "file": fileOf(c), "digests": d.digests(),
 		"problems": problems, "settings": settings, "refused": refused, "hints": hints,
-		"restart": append([]string{}, d.restart...), "taken": d.taken,
+		"restart": append([]string{}, d.restart...), "taken": d.taken, "takes": d.takes,
 	}).Scan(&d.row)
 	if d.told = err == nil; d.told {
 		d.taken = false
@@ -168,31 +171,49 @@ func (n *Database) declare(ctx context.Context, pool *pgxpool.Pool) {
 	}
 }
 
-// redeclare is declare where that failed, or where the row is gone: this sidecar was away for a day.
-func (n *Database) redeclare(ctx context.Context, pool *pgxpool.Pool) {
+// changes is what has changed in the database since it was looked at last.
+type changes struct {
+	Told     bool // what is configured here
+	Asked    bool // requests for pipelines wait
+	Declared string
+}
+
+// look asks what has changed. It is declare where that failed, or where the row is gone: this sidecar was away for a
+// day.
+func (n *Database) look(ctx context.Context, pool *pgxpool.Pool) (c changes, err error) {
 	n.deployed.mu.Lock()
-	there, row := n.deployed.told, n.deployed.row
+	told, takes := n.deployed.told, n.deployed.takes
 	n.deployed.mu.Unlock()
-	if there {
-		err := pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.configured WHERE configured_id = $1)", row).
-			Scan(&there)
-		if err != nil {
-			return // it is asked again soon
-		}
+	if c, err = n.changed(ctx, pool); err != nil {
+		return c, err // it is asked again soon
 	}
-	if !there {
+	if !told || !c.Told {
 		n.declare(ctx, pool)
 	}
+	c.Asked = c.Asked && takes
+	return c, nil
+}
+
+func (n *Database) changed(ctx context.Context, pool *pgxpool.Pool) (c changes, err error) {
+	n.deployed.mu.Lock()
+	row := n.deployed.row
+	n.deployed.mu.Unlock()
+	list, err := database.Collect(ctx, pool, "what_changed", pgx.RowToStructByPos[changes],
+		pgx.StrictNamedArgs{"me": row, "slot": n.config().Slot.Name})
+	if err != nil {
+		return c, err
+	}
+	return list[0], nil
 }
 
 // own writes down which file the pipelines are of.
 func (n *Database) own(ctx context.Context, pool *pgxpool.Pool) {
-	file := fileOf(n.config())
+	file, c := fileOf(n.config()), n.config()
 	if file == "" {
 		return
 	}
 	n.deployed.mu.Lock()
-	names := slices.Collect(maps.Keys(n.deployed.specs))
+	names := slices.DeleteFunc(slices.Collect(maps.Keys(n.deployed.specs)), c.IsDeclared)
 	n.deployed.mu.Unlock()
 	_, err := pool.Exec(ctx, `UPDATE embedsidecar.pipeline SET origin = $1
 		WHERE name = ANY ($2) AND slot_name = $3 AND origin <> $1`, file, names, n.config().Slot.Name)
@@ -250,6 +271,9 @@ func (n *Database) holders(ctx context.Context, pool *pgxpool.Pool, fresh bool) 
 		}
 	}
 	return func(name, digest string) bool {
+		if n.config().IsDeclared(name) { // the table is the truth, and nobody reverts to what he has not heard of yet
+			return !fresh
+		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		seen, ever := d.seen[held{name, digest}]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -25,11 +26,13 @@ import (
 // changed for it.
 type draft struct {
 	cfg       *config.Config  // with settings that take effect at a start as they are in force
-	plugins   *embedders.Pool // nil: nothing was started
+	plugins   *embedders.Pool // that take the place of those in use; nil: these stay
+	by        *embedders.Pool // of what it has configured
 	specs     []pipeline.Spec
 	next      map[string]pipeline.Spec // next generations that it begins, by the names of their pipelines
 	described map[string]embed.Description
 	ours      []pipeline.Pipeline // that are set up
+	mark      string              // of the declared pipelines
 	told      control.Configured
 }
 
@@ -39,10 +42,43 @@ func (d *draft) unchanged() bool { return len(d.told.Changed) == 0 }
 // draft looks at the configuration as it is written down now, and finds every reason not to take it over. What could
 // not work before, and is as it was, is none.
 func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
-	d = &draft{told: control.Configured{Instance: n.config().Instance, File: fileOf(n.config())}}
 	next, err := n.o.Reread()
 	if err != nil {
+		return &draft{told: control.Configured{Instance: n.config().Instance, File: fileOf(n.config())}}, err
+	}
+	source := n.embedders()
+	source.Config = next.Keeping(n.config())
+	plugins := n.plugins.Next(source)
+	if d, err = n.draftOf(ctx, r, next, plugins, nil); d.unchanged() {
+		return d, errors.Join(err, plugins.Leave(n.plugins))
+	}
+	d.plugins = plugins
+	return d, err
+}
+
+// draftOf is draft of a configuration with the pipelines that are declared in the database, and with a request for one.
+func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plugins *embedders.Pool, a *asked,
+) (d *draft, err error) {
+	d = &draft{told: control.Configured{Instance: n.config().Instance, File: fileOf(n.config())}}
+	list, err := readDeclared(ctx, r.p.work, n.config().Slot.Name)
+	if err == nil && a != nil {
+		list, err = a.in(list)
+	}
+	if err != nil {
 		return d, err
+	}
+	d.mark = markOf(list)
+	next, failed := declaring(next, list)
+	if d.told.Warnings, err = n.undeclarable(failed, a); err != nil {
+		return d, err
+	}
+	if a != nil {
+		if d.ours, err = lookup.StoredBy(ctx, &n.loader, r.p.work, n.config().Slot.Name); err != nil {
+			return d, err
+		}
+		if err := a.allowed(ctx, r.p.owner(), specOf(next, a.Pipeline), d.ours); err != nil {
+			return d, err
+		}
 	}
 	var left config.Spread
 	if next, left, err = lookup.InSchemas(ctx, r.p.work, next); err != nil {
@@ -52,19 +88,17 @@ func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
 	if d.cfg = next.Keeping(n.config()); d.unchanged() {
 		return d, nil
 	}
-	if len(d.cfg.Written().Pipelines) == 0 && len(n.config().Written().Pipelines) > 0 {
+	if len(d.cfg.Base().Pipelines) == 0 && len(n.config().Base().Pipelines) > 0 {
 		return d, problem.New(problem.Usage, errors.New("the configuration has no pipeline any more"),
 			"embedsidecar uninstall PIPELINE takes one away")
 	}
 	if d.ours, err = lookup.StoredBy(ctx, &n.loader, r.p.work, d.cfg.Slot.Name); err != nil {
 		return d, err
 	}
-	source := n.embedders()
-	source.Config = d.cfg
-	d.specs, d.plugins = lookup.Configured(d.cfg, d.ours), n.plugins.Next(source)
-	described, failed := d.plugins.DescribeEach(ctx, d.specs)
+	d.by, d.specs = plugins, lookup.Configured(d.cfg, d.ours)
+	described, lacks := plugins.DescribeEach(ctx, d.specs)
 	d.described = described
-	able, err := n.tolerated(d.cfg, d.specs, failed, d.ours)
+	able, err := n.tolerated(d.cfg, d.specs, lacks, d.ours)
 	if err != nil || r.o.NoInit || r.o.Role == Stream {
 		return d, err
 	}
@@ -74,7 +108,28 @@ func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
 	if words := leftWords(left); words != "" {
 		d.told.Warnings = append(d.told.Warnings, words)
 	}
+	if a != nil && a.Action == "drop" {
+		return d, dropNow(ctx, r.p.owner(), n.options(), a.Pipeline, true)
+	}
 	return d, n.removals(ctx, r, d)
+}
+
+// undeclarable tells of declared pipelines that do not fit the configuration. What fitted that in force, or is asked
+// for now, stands in its way.
+func (n *Database) undeclarable(failed map[string]error, a *asked) (warnings []string, err error) {
+	var problems []error
+	for _, name := range slices.Sorted(maps.Keys(failed)) {
+		why := fmt.Errorf("pipeline %q, which is declared by SQL or HTTP: %w", name, failed[name])
+		if n.config().IsDeclared(name) || a != nil && a.Pipeline == name {
+			problems = append(problems, why)
+			continue
+		}
+		warnings = append(warnings, why.Error())
+	}
+	if len(problems) == 0 {
+		return warnings, nil
+	}
+	return warnings, problem.New(problem.Usage, errors.Join(problems...))
 }
 
 // tolerated returns the pipelines that have not failed. It fails where one has that was well, or is configured in
@@ -129,7 +184,7 @@ func (n *Database) rehearse(ctx context.Context, r *run, d *draft, able []pipeli
 		if able = rest; len(sick) > 0 {
 			continue
 		}
-		d.told.Warnings = done.Warnings
+		d.told.Warnings = append(d.told.Warnings, done.Warnings...)
 		for i := range done.Steps {
 			d.told.Steps = append(d.told.Steps, done.Steps[i].What)
 		}
@@ -142,7 +197,7 @@ func (n *Database) rehearseChanges(ctx context.Context, r *run, d *draft, change
 	o := n.options()
 	o.Config = d.cfg
 	for _, c := range changes {
-		would, err := changeModel(ctx, o, equipment{pool: r.p.owner(), owner: r.p.owner(), plugins: d.plugins}, ModelChange{
+		would, err := changeModel(ctx, o, equipment{pool: r.p.owner(), owner: r.p.owner(), plugins: d.by}, ModelChange{
 			Pipeline: c.Pipeline, To: c.To, DryRun: true,
 		})
 		if err != nil {

@@ -19,7 +19,7 @@ type wish struct {
 	Model, Plugin string
 }
 
-// noticed has what waits for pipelines of another kind look again: wishes, and indexes of next generations.
+// noticed has what waits for something look again: wishes, and indexes of next generations.
 func (n *Database) noticed(pipelines []pipeline.Pipeline) {
 	if !slices.ContainsFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Wished || p.Beside != 0 }) {
 		return
@@ -29,6 +29,14 @@ func (n *Database) noticed(pipelines []pipeline.Pipeline) {
 		case c <- struct{}{}:
 		default:
 		}
+	}
+}
+
+// call has it looked for requests for pipelines.
+func (n *Database) call() {
+	select {
+	case n.called <- struct{}{}:
+	default:
 	}
 }
 

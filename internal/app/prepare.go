@@ -71,6 +71,12 @@ func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
 	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
 		return err
 	}
+	asked := false
+	if err == nil {
+		if asked, err = n.declared(ctx, p.work); err != nil {
+			return err
+		}
+	}
 	specs := lookup.Configured(n.config(), ours)
 	if len(specs) == 0 && len(ours) == 0 && len(n.config().InSchemas()) > 0 {
 		var streams bool // else nobody would read its slot
@@ -81,7 +87,7 @@ func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
 		if !streams {
 			return problem.New(problem.NotSetUp, errNoSchema, "run looks for one every "+lookEvery.String())
 		}
-	} else if len(specs) == 0 && len(ours) == 0 {
+	} else if len(specs) == 0 && len(ours) == 0 && !asked {
 		class := problem.Usage
 		if o.NoInit || o.Role == Stream {
 			class = problem.NotSetUp // they are another's to set up, and may come
@@ -91,7 +97,7 @@ func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
 			"name one: --table public.docs --columns title,body --into embedding",
 			"or several in a file: --config FILE", "or "+lookup.OtherSlots(ctx, p.work))
 	}
-	if len(specs) == 0 {
+	if len(specs) == 0 && len(ours) > 0 {
 		n.warn(idleModel(n.config(), ours))
 	}
 	n.deployed.configure(specs)

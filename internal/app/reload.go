@@ -203,11 +203,14 @@ func (n *Database) tellConfigured(ctx context.Context, r *run, action, by string
 // away last.
 func (n *Database) take(ctx context.Context, r *run, d *draft) error {
 	before := n.config()
-	leave := n.plugins.Become(d.plugins)
+	leave := func() error { return nil }
+	if d.plugins != nil {
+		leave = n.plugins.Become(d.plugins)
+	}
 	n.use(r, d.cfg)
 	n.deployed.configure(d.specs)
 	n.deployed.mu.Lock()
-	n.deployed.taken = true
+	n.deployed.taken, n.deployed.mark = true, d.mark
 	n.deployed.mu.Unlock()
 	n.declare(ctx, r.p.work)
 	var err error
@@ -285,14 +288,15 @@ func (n *Database) costs(ctx context.Context, r *run, d *draft) (costs []control
 	for _, spec := range d.specs {
 		at := lookup.Find(d.ours, spec.Name)
 		about, described := d.described[spec.Name]
-		if !described || at >= 0 && kept(spec, d.ours[at].Spec) == "" {
-			continue
-		}
 		name := spec.Name
-		if next, changes := d.next[name]; changes {
+		next, changes := d.next[name]
+		if !described || at >= 0 && !changes && sameTexts(spec, d.ours[at].Spec) {
+			continue // what another rule of what counts costs, a warning says
+		}
+		if changes {
 			spec = next
 		}
-		e, err := estimated(ctx, r.p.work, d.plugins, spec, about, d.cfg.PriceOf(spec.Model))
+		e, err := estimated(ctx, r.p.work, d.by, spec, about, d.cfg.PriceOf(spec.Model))
 		if err != nil {
 			warnings = append(warnings, n.o.Redact(database.Words(err)))
 			continue

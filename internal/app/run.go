@@ -101,6 +101,7 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 		return err
 	}
 	n.deployed.settled = true
+	service.Use(n.config())
 	if o.Reached != nil {
 		if err := n.workable(ctx, p.work); err != nil {
 			return err
@@ -133,6 +134,7 @@ func (n *Database) keepWorking(ctx context.Context, r *run) error {
 	n.atStart(ctx, r.p.work)
 	n.running.Store(r)
 	defer n.running.Store(nil)
+	n.mayTake(ctx, r)
 	defer n.keepSettled(ctx, r)()
 	if r.o.Role != Stream { // who works builds indexes
 		defer n.keepIndexes(ctx, r.p)()
@@ -188,6 +190,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 			return loaded, err
 		},
 		Forget:     n.loader.Forget,
+		OnRequest:  n.call,
 		Repair:     func(ctx context.Context) error { return publish.Republish(ctx, p.stream, c.Slot.Name) },
 		Embedder:   n.observer.Embedder,
 		Service:    n.shared.service(),
@@ -209,7 +212,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		DrainTimeout: max(c.Workers.DrainTimeout, time.Nanosecond),
 		CacheBytes:   c.Workers.CacheBytes,
 		Fresh:        n.source.Fresh(),
-		Price:        func(p *pipeline.Pipeline) float64 { return c.PriceOf(p.Model) },
+		Price:        func(p *pipeline.Pipeline) float64 { return c.PriceOf(p.Model).Million },
 		Redact:       n.o.Redact,
 		Trace:        n.o.Trace,
 	})

@@ -7,9 +7,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
@@ -28,20 +30,18 @@ type otherwise struct {
 	Digest  string
 }
 
-// keepSettled looks again and again whether pipelines are set up as they are configured, and sets up what could not be
-// before, or what schemas have that are new. The function it returns ends that.
+// keepSettled looks again and again whether pipelines are set up as they are configured and declared, carries out what
+// is asked for, and sets up what could not be before, or what schemas have that are new. The function it returns ends
+// that.
 func (n *Database) keepSettled(ctx context.Context, r *run) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	n.deployed.tried = time.Now()
 	go func() {
 		defer close(done)
-		for sleep.For(ctx, settleEvery) {
+		for due := true; ctx.Err() == nil; due = n.pause(ctx) {
 			n.changing.Lock()
-			n.redeclare(ctx, r.p.work)
-			acted, err := n.settle(ctx, r)
-			left, failed := n.takeAwayLeaving(ctx, r)
-			acted, err = acted || left, errors.Join(err, failed)
+			acted, err := n.settled(ctx, r, due)
 			n.changing.Unlock()
 			if err != nil && ctx.Err() == nil {
 				n.o.Log.WarnContext(ctx, "pipelines are not compared with the configuration", "error", err)
@@ -55,6 +55,160 @@ func (n *Database) keepSettled(ctx context.Context, r *run) (stop func()) {
 		cancel()
 		<-done
 	}
+}
+
+// pause waits until it is time to look again; due: not only because somebody has called.
+func (n *Database) pause(ctx context.Context) (due bool) {
+	late := time.NewTimer(sleep.Between(settleEvery*9/10, settleEvery*11/10))
+	defer late.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-n.called:
+		return false
+	case <-late.C:
+		return true
+	}
+}
+
+// settled carries out what is asked for, follows what is declared, and sets up what is due.
+func (n *Database) settled(ctx context.Context, r *run, due bool) (acted bool, err error) {
+	now, err := n.look(ctx, r.p.work)
+	if err != nil {
+		return false, err
+	}
+	n.deployed.mu.Lock()
+	differs := now.Declared != n.deployed.mark
+	n.deployed.mu.Unlock()
+	if differs {
+		if err := n.carryOut(ctx, r, nil); err != nil {
+			return true, err
+		}
+	}
+	for now.Asked {
+		a, err := takeRequest(ctx, r.p.owner(), n.config().Slot.Name)
+		if a == nil || err != nil {
+			return true, err
+		}
+		err = n.carryOut(ctx, r, a)
+		if ctx.Err() != nil || problem.Of(err) == problem.Connect {
+			return true, err // it is taken, and begun again
+		}
+		if err := a.finish(ctx, n.options(), r.p.owner(), err); err != nil {
+			return true, err
+		}
+		if err != nil {
+			if err := n.carryOut(ctx, r, nil); err != nil {
+				return true, err
+			}
+		}
+		acted = true
+	}
+	if !due {
+		return acted || differs, nil
+	}
+	mended, err := n.settle(ctx, r)
+	left, failed := n.takeAwayLeaving(ctx, r)
+	return acted || differs || mended || left, errors.Join(err, failed)
+}
+
+// carryOut takes over what is declared in the database now, with a request for a pipeline: all of it, or nothing. What is
+// written down elsewhere is as it was.
+func (n *Database) carryOut(ctx context.Context, r *run, a *asked) error {
+	d, err := n.draftOf(ctx, r, n.config().Base(), n.plugins, a)
+	if err == nil && !d.unchanged() {
+		err = n.take(ctx, r, d)
+	}
+	if a == nil {
+		n.tellDeclared(ctx, d, err)
+		return nil
+	}
+	switch {
+	case err != nil:
+	case a.Action == "drop":
+		err = dropNow(ctx, r.p.owner(), n.options(), a.Pipeline, false)
+	default:
+		n.deployed.mu.Lock()
+		if why, sick := n.deployed.problems[a.Pipeline]; sick {
+			err = problem.New(problem.Failed, errors.New(why.Reason), why.Hints...)
+		}
+		n.deployed.mu.Unlock()
+	}
+	if err != nil { // back to what is declared
+		n.deployed.mu.Lock()
+		n.deployed.mark = unknownMark
+		n.deployed.mu.Unlock()
+	}
+	return err
+}
+
+// unknownMark is that of no list of declared pipelines.
+const unknownMark = "?"
+
+// tellDeclared logs what became of pipelines that others have declared, once where they cannot be taken over.
+func (n *Database) tellDeclared(ctx context.Context, d *draft, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		n.deployed.mu.Lock()
+		n.deployed.mark = d.mark
+		n.deployed.mu.Unlock()
+		n.deployed.untaken = ""
+		n.o.Log.InfoContext(ctx, "pipelines that are declared by SQL and HTTP taken over", "changed", d.told.Changed,
+			"warnings", d.told.Warnings)
+	} else if words := err.Error(); words != n.deployed.untaken {
+		n.deployed.untaken = words
+		n.o.Log.ErrorContext(ctx, "pipelines that are declared by SQL and HTTP cannot be taken over now", "error", err,
+			"hints", problem.Hints(err))
+	}
+}
+
+// mayTake finds out whether requests for pipelines can be carried out here, and says so to those who ask.
+func (n *Database) mayTake(ctx context.Context, r *run) {
+	if r.o.NoInit || r.o.Role == Stream {
+		return
+	}
+	var may bool
+	err := r.p.owner().QueryRow(ctx,
+		"SELECT has_function_privilege('embedsidecar.take_request(name)', 'EXECUTE')").Scan(&may)
+	if err != nil && ctx.Err() == nil {
+		n.o.Log.WarnContext(ctx, "requests for pipelines are not carried out here", "error", err)
+	}
+	if !may {
+		return
+	}
+	n.deployed.mu.Lock()
+	n.deployed.takes = true
+	n.deployed.mu.Unlock()
+	n.declare(ctx, r.p.work)
+}
+
+// declared takes the pipelines in that are declared in the database. One that does not fit is left out. asked: requests
+// for others wait.
+func (n *Database) declared(ctx context.Context, pool *pgxpool.Pool) (asked bool, err error) {
+	now, err := n.changed(ctx, pool)
+	if err != nil {
+		return false, err
+	}
+	list, err := readDeclared(ctx, pool, n.config().Slot.Name)
+	if err != nil {
+		return false, err
+	}
+	next, failed := declaring(n.config().Base(), list)
+	if next, _, err = lookup.InSchemas(ctx, pool, next); err != nil {
+		return false, err
+	}
+	for name, why := range failed {
+		n.o.Log.ErrorContext(ctx, "a pipeline that is declared by SQL or HTTP does not fit the configuration: it stays as it "+
+			"is set up", "pipeline", name, "error", why)
+	}
+	n.deployed.mu.Lock()
+	n.deployed.mark = markOf(list)
+	n.deployed.mu.Unlock()
+	n.cfg.Store(next)
+	n.backend.Use(next)
+	return now.Asked, nil
 }
 
 // settle sets up what is due. acted: something may have changed.

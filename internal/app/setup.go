@@ -24,6 +24,7 @@ type SetUpOptions struct {
 	DryRun   bool
 	NoChange bool // what is set up otherwise stays so
 	Applies  bool // a file is applied: its pipelines are its own, and the word of the audit is apply
+	Asked    bool // the configuration has the declared pipelines, and one that is asked for
 	Estimate bool // say of pipelines that are new, or embed other texts than before, what their backfill will take
 }
 
@@ -55,6 +56,11 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 		return done, err
 	}
 	o.Estimate = o.Estimate && older(err) == nil // what is new is not known
+	if err == nil && !o.Adopt && !o.Asked {
+		if n.Config, err = withDeclared(ctx, n, by.pool); err != nil {
+			return done, err
+		}
+	}
 	specs := lookup.Configured(n.Config, already)
 	described, err := by.plugins.Describe(ctx, specs)
 	if err != nil {
@@ -169,6 +175,7 @@ func (o *SetUpOptions) record(ctx context.Context, n Options, pool *pgxpool.Pool
 	for i := range specs {
 		names[i] = specs[i].Name
 	}
+	names = slices.DeleteFunc(names, n.Config.IsDeclared)
 	if _, err := pool.Exec(ctx, `UPDATE embedsidecar.pipeline SET origin = $1
 		WHERE name = ANY ($2) AND slot_name = $3 AND origin <> $1`, told.File, names, n.Config.Slot.Name); err != nil {
 		n.Log.WarnContext(ctx, "the file of pipelines is not written down", "error", err)

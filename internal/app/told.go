@@ -48,7 +48,7 @@ func noteOf(ctx context.Context, pool *pgxpool.Pool, action, pipeline, by string
 // costOf is an estimate as doors tell it.
 func costOf(e *estimate.Estimate) control.Cost {
 	return control.Cost{
-		Pipeline: e.Pipeline, Rows: e.Rows, Texts: e.Texts, Tokens: e.Tokens, Price: e.Price, Line: e.Line(),
+		Pipeline: e.Pipeline, Rows: e.Rows, Texts: e.Texts, Tokens: e.Tokens, Price: e.Price, Currency: e.Currency, Line: e.Line(),
 	}
 }
 
@@ -73,7 +73,7 @@ func fileOf(c *config.Config) string {
 
 // estimated estimates the backfill of a pipeline.
 func estimated(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, spec pipeline.Spec,
-	about embed.Description, price float64,
+	about embed.Description, price pipeline.Price,
 ) (estimate.Estimate, error) {
 	by, err := plugins.Get(spec.Plugin, spec.Model)
 	if err != nil {

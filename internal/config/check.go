@@ -56,7 +56,7 @@ func (c *Config) check() []Problem {
 	}
 	c.checkTenants(fail)
 	c.checkModels(fail)
-	c.checkPipelines(fail)
+	c.checkPipelines(0, fail)
 	return problems
 }
 
@@ -110,6 +110,9 @@ func (c *Config) checkModels(fail func(path, format string, args ...any)) {
 		} else if slices.ContainsFunc(c.Models[:i], func(other Model) bool { return other.Name == m.Name }) {
 			fail(path+".name", "the name %q is there twice", m.Name)
 		}
+		if problem := m.Budget.Mistake(m.Price); problem != "" {
+			fail(path+".budget", "%s", problem)
+		}
 	}
 	checkCatalog("plugins.catalog", c.Plugins.Catalog, fail)
 }
@@ -126,9 +129,11 @@ func checkCatalog(at string, list []Plugin, fail func(path, format string, args 
 	}
 }
 
-func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
+// checkPipelines checks the pipelines from one on.
+func (c *Config) checkPipelines(first int, fail func(path, format string, args ...any)) {
 	const maxName = 200
-	for i, spec := range c.Pipelines {
+	for i := first; i < len(c.Pipelines); i++ {
+		spec := c.Pipelines[i]
 		path := index("pipelines", i)
 		if spec.Table == "" {
 			fail(path+".table", "it is missing: name the source table")
@@ -170,6 +175,9 @@ func (c *Config) checkPipelines(fail func(path, format string, args ...any)) {
 		}
 		if problem := spec.IgnoreMistake(); problem != "" {
 			fail(path+".ignore", "%s", problem)
+		}
+		if problem := spec.Budget.Mistake(c.PriceOf(spec.Model).Million); problem != "" {
+			fail(path+".budget", "%s", problem)
 		}
 		if problem := spec.ChunkingMistake(); problem != "" {
 			fail(path+".chunking", "%s", problem)

@@ -31,6 +31,7 @@ type Config struct {
 	// Models are the named models of the file. A pipeline may also name a model folder that is not listed.
 	Models       []Model
 	DefaultModel string // a name or a folder; "" for that of the plugin
+	Currency     string // of the prices of models; "": not named
 	Rerank       string // the reranker of searches, unless a pipeline names another; "": none
 	ModelDir     string // "": the usual folders
 	// Libraries are files for plugins that load one, by the setting of their manifests.
@@ -57,8 +58,8 @@ type Config struct {
 	file    string            // the file that was read, or ""
 	folder  findFolder        // of models; nil: none is looked for
 	env     *environ          // for plugins that are allowed to see parts of it
-
-	written *Config // as the file has it, where this is what In made of it
+	base    *Config           // what it is without declared pipelines; nil: it has none
+	written *Config           // as the file has it, where this is what In made of it
 }
 
 // environ stands behind a pointer so that printing a Config does not print it: it may hold secrets of others.
@@ -160,7 +161,8 @@ type Model struct {
 	Path     string  // its folder; "": looked for by name
 	SHA256   string  // of its weights; "": not checked
 	Threads  int     // 0: Config.Threads
-	Price    float64 // of a million tokens, in whatever currency; 0: not known
+	Price    float64 // of a million tokens, in Config.Currency; 0: not known
+	Budget   pipeline.Budget
 	Settings ModelSettings
 }
 

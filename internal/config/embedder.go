@@ -34,12 +34,20 @@ type Embedder struct {
 	Env map[string]string
 }
 
-// PriceOf returns the price of a million tokens of a model; 0: the configuration names none.
-func (c *Config) PriceOf(name string) float64 {
+// PriceOf returns the price of a model.
+func (c *Config) PriceOf(name string) pipeline.Price {
 	if m := c.model(name); m != nil {
-		return m.Price
+		return pipeline.Price{Million: m.Price, Currency: c.Currency}
 	}
-	return 0
+	return pipeline.Price{}
+}
+
+// BudgetOf returns what all pipelines with a model may spend together.
+func (c *Config) BudgetOf(name string) pipeline.Budget {
+	if m := c.model(name); m != nil {
+		return m.Budget
+	}
+	return pipeline.Budget{}
 }
 
 // model returns the listed model of a name, or of the path that it has, or nil.

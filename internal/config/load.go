@@ -410,7 +410,12 @@ func (c *Config) replacePipelines(specs []pipeline.Spec) {
 
 // settlePipelines fills in what pipelines do not say.
 func (c *Config) settlePipelines() {
-	for i := range c.Pipelines {
+	c.settleFrom(0)
+	nameAll(c.Pipelines)
+}
+
+func (c *Config) settleFrom(first int) {
+	for i := first; i < len(c.Pipelines); i++ {
 		spec := &c.Pipelines[i]
 		spec.ColumnLists = c.Publication.ColumnLists
 		if spec.Schema == "" && spec.Table != "" && c.schemasAt(i) == nil {
@@ -435,6 +440,7 @@ func (c *Config) settlePipelines() {
 		if !named {
 			spec.Plugin = c.byContent(c.folder, spec.Plugin, c.folderOf(spec.Model))
 		}
+		spec.ModelBudget = c.BudgetOf(spec.Model)
 		switch c := &spec.Chunking; {
 		case c.ByCharacters() && c.Characters == 0 && c.Strategy != pipeline.ChunkWhole:
 			c.Characters = pipeline.DefaultChunkCharacters
@@ -442,7 +448,6 @@ func (c *Config) settlePipelines() {
 			c.Tokens = pipeline.DefaultChunkTokens
 		}
 	}
-	nameAll(c.Pipelines)
 }
 
 // nameAll gives names to pipelines that have none or share one with an earlier pipeline. The first on a table is named

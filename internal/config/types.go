@@ -25,7 +25,9 @@ var types = map[string]func(s *Setting, v string) (any, error){
 	"bool":       func(_ *Setting, v string) (any, error) { return parseBool(v) },
 	"number":     func(s *Setting, v string) (any, error) { return parseInt(v, whole(s.Low), whole(s.High)) },
 	"auto":       func(s *Setting, v string) (any, error) { return parseAuto(v, whole(s.High)) },
-	"price":      func(_ *Setting, v string) (any, error) { return parsePrice(v) },
+	"currency":   func(_ *Setting, v string) (any, error) { return v, checkCurrency(v) },
+	"price":      func(_ *Setting, v string) (any, error) { return parsePrice(v, "the price of a million tokens") },
+	"money":      func(_ *Setting, v string) (any, error) { return parsePrice(v, "an amount of money") },
 	"duration":   parseDuration,
 	"size":       parseSize,
 	"choice":     parseChoice,
@@ -285,11 +287,17 @@ func parseAuto(s string, high int) (int, error) {
 	return n, nil
 }
 
-func parsePrice(s string) (float64, error) {
-	const most = 1e6
+func checkCurrency(s string) error {
+	const letters = 3 // ISO 4217
+	return when(len(s) != letters || strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") != "",
+		"expected three capital letters, such as EUR, not %q", s)
+}
+
+func parsePrice(s, what string) (float64, error) {
+	const most = 1e12
 	price, err := strconv.ParseFloat(s, 64)
 	return price, when(err != nil || !(price > 0 && price <= most),
-		"expected the price of a million tokens, a number above 0, not %q", s)
+		"expected %s, a number above 0, not %q", what, s)
 }
 
 // parseDuration reads 500ms, 30s, 5m, 1h30m.

@@ -28,7 +28,7 @@ const maxDepth = 16
 type reader struct {
 	name     string // of the file
 	lines    []string
-	lookup   func(string) (string, bool)
+	lookup   func(string) (string, bool) // of variables; nil: there are none, and a $ is a $
 	put      func(s *Setting, path string, values []string, list bool) error
 	anchors  map[string]ast.Node
 	problems []Problem
@@ -330,6 +330,9 @@ func (r *reader) scalar(node ast.Node, path string) (string, bool) {
 		return "", false
 	default: // numbers, booleans: as they were written
 		text = node.GetToken().Value
+	}
+	if r.lookup == nil {
+		return text, true
 	}
 	value, err := expand(text, r.lookup)
 	if err != nil {

@@ -187,10 +187,12 @@ func TestFailpoints_AreAllUsed(t *testing.T) {
 	t.Parallel()
 	hit, either := regexp.MustCompile(`failpoint\.Hit\("([^"]+)"\)`), regexp.MustCompile(`reached\([^"]+, "([^"]+)"\)`)
 	known, used := map[string]bool{
-		atOnce:             true,
-		"adopt/after-page": true, // TestP1_AnAdoptionThatIsKilledGoesOn
+		atOnce:              true,
+		"adopt/after-page":  true, // TestP1_AnAdoptionThatIsKilledGoesOn
+		"app/request-taken": true, // TestAsked_AKilledSidecarLeavesItsRequest
+		"app/request-done":  true,
 	}, map[string]bool{}
-	for _, place := range append(usualPlaces, directPlaces...) {
+	for _, place := range slices.Concat(usualPlaces, directPlaces, budgetPlaces) {
 		known[place.name] = true
 	}
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {

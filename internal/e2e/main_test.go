@@ -45,6 +45,11 @@ func testMain(m *testing.M) int {
 			return 1
 		}
 	}
+	// Another model: its vectors are wider.
+	if err := os.Link(filepath.Join(dir, "embedsidecar-fake"), filepath.Join(dir, "embedsidecar-fake-dims12")); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
 	programs = dir
 	return testenv.Main(m)
 }

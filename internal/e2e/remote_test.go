@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -80,6 +81,57 @@ func TestRemote_StormOfRefusals(t *testing.T) {
 		t.Errorf("%d tasks failed though only the provider did", n)
 	}
 	r.provenRemote(provider)
+	c.terminate()
+	r.keyIsNowhere()
+}
+
+// TestRemote_TheCauseIsThatOfNow: what status says of a provider that fails follows what it answers, and is forgotten
+// once it works. A command that meets a pause tells what the pause is for.
+func TestRemote_TheCauseIsThatOfNow(t *testing.T) {
+	t.Parallel()
+	var answers atomic.Pointer[func(http.ResponseWriter, *http.Request)]
+	provider := &remotetest.Server{Dialect: "openai", Dims: dims, Key: providerKey, Behave: func(w http.ResponseWriter,
+		r *http.Request, _ *remotetest.Call,
+	) bool {
+		fails := answers.Load()
+		if fails != nil {
+			(*fails)(w, r)
+		}
+		return fails != nil
+	}}
+	server := httptest.NewServer(provider)
+	t.Cleanup(server.Close)
+	r := newRemoteRig(t, provider.Base(server.URL))
+	r.leisurely()
+	c := r.run(r.remote()...)
+	r.streaming(c)
+	says := func(want, not string) time.Duration {
+		t.Helper()
+		began := time.Now()
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			c.mustLive()
+			said := testenv.Value[string](r.db, `SELECT state || ': ' || reason FROM embedsidecar.status WHERE pipeline = 'docs'`)
+			return strings.Contains(said, want) && !strings.Contains(said, not), said
+		})
+		return time.Since(began)
+	}
+	fail := func(answer func(http.ResponseWriter, *http.Request)) { answers.Store(&answer) }
+	fail(remotetest.Send(http.StatusTooManyRequests, `{"error":{"message":"slow down","code":"rate_limit_exceeded"}}`))
+	r.db.MustExec(`INSERT INTO public.docs VALUES (1, 'boats and harbours')`)
+	says("429 rate_limit_exceeded", "500")
+	fail(remotetest.Send(http.StatusInternalServerError, `{"error":{"message":"oops","code":"internal"}}`))
+	if took := says("500", "429"); took > 50*time.Second { // the longest pause, and a heartbeat; many times as much
+		t.Errorf("the new cause was told after %s", took)
+	}
+	answers.Store(nil)
+	says("", "plugin_down")
+
+	fail(remotetest.Send(http.StatusTooManyRequests, `{"error":{"message":"slow down","code":"rate_limit_exceeded"}}`,
+		"Retry-After", "60"))
+	e := r.start(r.remote(), "embed", "--model", "far", "boats and harbours")
+	if status := e.wait(waitTimeout).ExitStatus(); status == 0 || !strings.Contains(e.tail(), "429 rate_limit_exceeded") {
+		t.Errorf("embed ended with %d: %s", status, e.tail())
+	}
 	c.terminate()
 	r.keyIsNowhere()
 }
@@ -157,7 +209,7 @@ func (r *remoteRig) provenRemote(provider *remotetest.Server) {
 func (r *remoteRig) keyIsNowhere() {
 	r.t.Helper()
 	logs, err := filepath.Glob(filepath.Join(r.dir, "*.log"))
-	if err != nil || len(logs) < 4 {
+	if err != nil || len(logs) < 3 {
 		r.t.Fatalf("%d logs, error %v", len(logs), err)
 	}
 	for _, log := range logs {

@@ -117,6 +117,9 @@ func (s *statement) show(ctx context.Context, tx pgx.Tx, rows []candidate, withT
 	if err != nil {
 		return nil, err
 	}
+	if s.request.Highlight {
+		args = append(args, s.lexemes)
+	}
 	read, err := tx.Query(ctx, s.shownSQL(withText), args...)
 	if err != nil {
 		return nil, fmt.Errorf("read rows: %w", err)
@@ -127,12 +130,12 @@ func (s *statement) show(ctx context.Context, tx pgx.Tx, rows []candidate, withT
 		size  int
 		h     Hit
 	)
-	_, err = pgx.ForEachRow(read, []any{&place, &h.Key, &h.Columns, &h.Text, &h.Chunk}, func() error {
+	_, err = pgx.ForEachRow(read, []any{&place, &h.Key, &h.Columns, &h.Text, &h.Chunk, &h.Highlight}, func() error {
 		if size += len(h.Columns); size > mostReturned {
 			return bad("columns: these rows hold more than %d MiB of them: ask for fewer rows or columns", mostReturned>>20)
 		}
 		c := rows[place-1]
-		h.Distance, h.Score = c.distance, c.score
+		h.Distance, h.Score, h.Highlight = c.distance, c.score, marked(h.Highlight)
 		hits = append(hits, h)
 		h = Hit{}
 		return nil

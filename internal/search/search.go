@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"math"
 	"regexp"
 	"slices"
@@ -43,6 +44,7 @@ type Request struct {
 	// so many candidates are looked for, to be put in the order of a reranker (Ranked); 0: none are
 	Rerank    int
 	FreshOnly bool    // only rows without a task, whose vectors are of their present texts
+	Highlight bool    // with passages of the texts in which the words of Text are marked
 	Access    *Access // what whoever asks may see; nil: whatever the connection may
 }
 
@@ -82,25 +84,34 @@ func (r *Request) page(hits []Hit) []Hit {
 
 // Hit is a row that was found.
 type Hit struct {
-	Key     string          `json:"key"`     // as the program writes keys everywhere
-	Columns json.RawMessage `json:"columns"` // the key's columns with their values, and those that were asked for
+	Pipeline string          `json:"pipeline,omitempty"` // that has found it, of several that were asked
+	Key      string          `json:"key"`                // as the program writes keys everywhere
+	Columns  json.RawMessage `json:"columns"`            // the key's columns with their values, and those that were asked for
 	// cosine distance, 0 to 2, number of differing bits, or negative inner product; nil: not among the nearest
 	Distance *float64 `json:"distance,omitempty"`
 	Rerank   *float32 `json:"rerank_score,omitempty"` // of a reranker: larger is better
-	Score    *float64 `json:"score,omitempty"`        // of a hybrid search: larger is better, at most 2/61
+	Score    *float64 `json:"score,omitempty"`        // of joined rankings: larger is better
 	// its first characters; of a chunked pipeline the whole chunk, if its text is stored
-	Text    string `json:"text"`
-	Chunk   *Chunk `json:"chunk,omitempty"`   // the chunk that is nearest; nil: the text is not cut, or none is near
-	Problem string `json:"problem,omitempty"` // why there is no text: the pipeline's expression fails on this row
+	Text string `json:"text"`
+	// HTML: passages of the text, escaped, with the words of the question in <mark>; "": they are not wanted
+	Highlight string `json:"highlight,omitempty"`
+	Chunk     *Chunk `json:"chunk,omitempty"`   // the chunk that is nearest; nil: the text is not cut, or none is near
+	Problem   string `json:"problem,omitempty"` // why there is no text: the pipeline's expression fails on this row
 }
 
-// Line is the beginning of the row's text on one line, or why there is none.
+// Line is the beginning of the row's text on one line, or the passages with its words, or why there is no text.
 func (h *Hit) Line() string {
 	if h.Problem != "" {
 		return "! " + h.Problem
 	}
+	if h.Highlight != "" {
+		return strings.Join(strings.Fields(html.UnescapeString(asterisks.Replace(h.Highlight))), " ")
+	}
 	return preview(h.Text)
 }
+
+// asterisks mark words for people at a terminal.
+var asterisks = strings.NewReplacer("<mark>", "*", "</mark>", "*")
 
 // preview is the beginning of a text on one line.
 func preview(s string) string {
@@ -327,7 +338,7 @@ func Explain(ctx context.Context, db DB, p *pipeline.Pipeline, r Request) (e Exp
 		}
 		e.Index = s.index
 		statements := []string{s.near(false)}
-		if s.lexemes != "" {
+		if r.Hybrid && s.lexemes != "" {
 			statements = append(statements, s.wording(everywhere))
 		}
 		e.Statement = strings.Join(statements, ";\n\n")

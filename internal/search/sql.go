@@ -2,6 +2,7 @@ package search
 
 import (
 	"fmt"
+	"html"
 	"strconv"
 	"strings"
 
@@ -124,16 +125,18 @@ func (s *statement) shownSQL(withText bool) string {
 		columns = append(columns, literal(c.Name)+", "+returned(c))
 	}
 	shown := strings.Join(columns, ", ")
-	text, chunk, piece := "''", "NULL::jsonb", ""
+	text, long, chunk, piece := "''", "''", "NULL::jsonb", ""
 	if withText {
 		shown := previewed
 		if s.request.Rerank > 0 {
 			shown = s.request.reranked()
 		}
 		text = "pg_catalog.left(" + p.TextExpression() + ", " + strconv.Itoa(shown) + ")"
+		long = "pg_catalog.left(" + p.TextExpression() + ", " + strconv.Itoa(mostCharacters) + ")"
 	}
 	if p.Chunked {
 		text = "coalesce(embedsidecar_piece.embedsidecar_text, " + text + ")"
+		long = "coalesce(embedsidecar_piece.embedsidecar_text, " + long + ")"
 		chunk = "embedsidecar_piece.embedsidecar_about"
 		// In a select of its own: a text of the user's names columns without the table.
 		piece = "\nLEFT JOIN LATERAL (SELECT c.chunk_text AS embedsidecar_text, pg_catalog.jsonb_build_object('number', c.chunk_no, 'start_byte', c.start_byte," +
@@ -142,15 +145,34 @@ func (s *statement) shownSQL(withText bool) string {
 			" AND c.chunk_no = k.embedsidecar_chunk) AS embedsidecar_piece ON true"
 	}
 	return "SELECT k.embedsidecar_place, " + p.KeyExpression("r") + ", pg_catalog.jsonb_build_object(" +
-		shown + "), coalesce(" + text + ", ''), " + chunk +
+		shown + "), coalesce(" + text + ", ''), " + chunk + ", " + s.highlighted(long) +
 		"\nFROM ROWS FROM (" + strings.Join(arrays, ", ") + fmt.Sprintf(", pg_catalog.unnest($%d::integer[])", len(p.Key)+1) +
 		") WITH ORDINALITY AS k (" + strings.Join(names, ", ") +
 		", embedsidecar_chunk, embedsidecar_place)\nJOIN " + source(p, "r") + " ON " + p.MatchKey("r", keys) + piece +
 		"\nWHERE " + p.FilterExpression() + "\nORDER BY k.embedsidecar_place"
 }
 
-// mostCharacters is how much of the value of a column is returned.
+// mostCharacters is how much of the value of a column is returned, and of a text is read for passages.
 const mostCharacters = 65536
+
+// What ts_headline puts around a word: characters that no text keeps, as nothing of a text may pass for a mark.
+const markBegin, markEnd = "\x02", "\x03"
+
+// highlighted returns the SQL of passages of a text with the words of the question marked, for marked. The words are
+// the parameter behind those of shownSQL. Markup that the server knows as such is left out by it.
+func (s *statement) highlighted(text string) string {
+	if !s.request.Highlight {
+		return "''"
+	}
+	return "pg_catalog.ts_headline(" + s.language + ", pg_catalog.translate(" + text + ", E'\\x02\\x03', ''), " +
+		fmt.Sprintf("$%d::text::pg_catalog.tsquery, ", len(s.p.Key)+2) + "E'StartSel=\"\\x02\", StopSel=\"\\x03\", " +
+		"MaxFragments=3, MinWords=10, MaxWords=30, FragmentDelimiter=\" ... \"')"
+}
+
+// marked is what highlighted has found as HTML.
+func marked(passages string) string {
+	return strings.NewReplacer(markBegin, "<mark>", markEnd, "</mark>").Replace(html.EscapeString(passages))
+}
 
 // returned is the SQL of the value of a column of row r, of which a long one is cut.
 func returned(c filterable) string {

@@ -25,8 +25,8 @@ type statement struct {
 	wanted     []filterable // columns that are returned
 	candidates int          // vectors looked at, and rows with the words
 	indexed    bool         // an index may find the nearest, or some of them
-	language   string       // hybrid: a text search configuration, quoted
-	lexemes    string       // hybrid: the words of the text, as a tsquery prints them; "": it has none
+	language   string       // hybrid, highlight: a text search configuration, quoted
+	lexemes    string       // hybrid, highlight: the words of the text, as a tsquery prints them; "": it has none
 	index      string       // hybrid: what could make it faster
 }
 
@@ -52,13 +52,15 @@ func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, ro
 	if err = s.want(ctx, tx, r.Columns); err != nil {
 		return nil, err
 	}
-	if r.Hybrid {
+	if r.Hybrid || r.Highlight {
 		if s.language, err = language(ctx, tx, r.Language); err != nil {
 			return nil, err
 		}
 		if s.lexemes, err = lexemes(ctx, tx, s.language, r.Text); err != nil {
 			return nil, err
 		}
+	}
+	if r.Hybrid {
 		s.index = wordsIndex(p, s.language)
 	}
 	if s.indexed, err = indexed(ctx, tx, p); err != nil {
@@ -238,7 +240,7 @@ func find(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, rows 
 			continue
 		}
 		found, ended := r.near(found)
-		if s.lexemes != "" {
+		if r.Hybrid && s.lexemes != "" {
 			worded, err := words(ctx, tx)
 			if err != nil {
 				return nil, err

@@ -301,6 +301,12 @@ func (in *initializer) move() step.Action {
 				if err != nil {
 					return fmt.Errorf("move pipelines: %w", err)
 				}
+				for _, of := range []string{"declared", "request"} {
+					if _, err := tx.Exec(ctx, "UPDATE embedsidecar."+of+" SET slot_name = $1 WHERE slot_name = ANY ($2)", in.o.Slot,
+						in.moved); err != nil {
+						return fmt.Errorf("move what is declared: %w", err)
+					}
+				}
 				// What the original's streamer acknowledged says nothing of the one of this slot.
 				if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.route WHERE pipeline_id = ANY ($1)", ids); err != nil {
 					return fmt.Errorf("forget what the original matches: %w", err)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -85,21 +87,24 @@ func (i *instance) compare(ctx context.Context, timeout time.Duration) error {
 	h.rounds++
 	turn := h.rounds
 	h.mu.Unlock()
-	if known == nil {
-		if known = i.alone(ctx, timeout); known == nil {
-			return nil
-		}
-		h.mu.Lock()
-		h.canary = known
-		h.mu.Unlock()
-	}
 	// Never in order of length, and never twice in the same order.
 	order := make([]int, len(canaries))
 	for at := range order {
 		order[at] = (at + turn) % len(canaries)
 	}
-	got := i.ask(ctx, order, timeout)
-	if got == nil {
+	// All at once: a provider may take seconds for each.
+	var got [][]float32
+	var together sync.WaitGroup
+	together.Go(func() { got = i.ask(ctx, order, timeout) })
+	if known == nil {
+		if known = i.alone(ctx, timeout); known != nil {
+			h.mu.Lock()
+			h.canary = known
+			h.mu.Unlock()
+		}
+	}
+	together.Wait()
+	if got == nil || known == nil {
 		return nil
 	}
 	for at, which := range order {
@@ -139,13 +144,21 @@ func (i *instance) judge(got []float32, known [][]float32, which int) error {
 // alone returns the vectors of the canaries, each from a call of its own, or nil when one cannot be had. A text
 // without one has an empty vector.
 func (i *instance) alone(ctx context.Context, timeout time.Duration) [][]float32 {
-	vectors := make([][]float32, 0, len(canaries))
+	vectors := make([][]float32, len(canaries))
+	var failed atomic.Bool
+	var asked sync.WaitGroup
 	for at := range canaries {
-		got := i.ask(ctx, []int{at}, timeout)
-		if got == nil {
-			return nil
-		}
-		vectors = append(vectors, got[0])
+		asked.Go(func() {
+			if got := i.ask(ctx, []int{at}, timeout); got != nil {
+				vectors[at] = got[0]
+			} else {
+				failed.Store(true)
+			}
+		})
+	}
+	asked.Wait()
+	if failed.Load() {
+		return nil
 	}
 	return vectors
 }

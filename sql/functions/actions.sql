@@ -411,7 +411,8 @@ COMMENT ON FUNCTION embedsidecar.prioritise(text, text, text[], integer, boolean
 
 -- It is the last that touches tasks in its transaction: the stream waits for who holds them. 3 is the first normal
 -- transaction id there is; how old a change is that may be found is not known.
-CREATE OR REPLACE FUNCTION embedsidecar.add_looks(id integer, keys text[]) RETURNS bigint
+CREATE OR REPLACE FUNCTION embedsidecar.add_looks(id integer, keys text[], at timestamptz DEFAULT NULL)
+RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -419,9 +420,12 @@ DECLARE
 BEGIN
     PERFORM set_config('synchronous_commit',
         CASE WHEN current_setting('synchronous_commit') = 'off' THEN 'off' ELSE 'local' END, true);
-    INSERT INTO embedsidecar.task AS t (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at)
+    INSERT INTO embedsidecar.task AS t (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at, state,
+        waits_since, due_at)
     SELECT id, k.row_key, (SELECT p.lane FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = id), '3'::xid8,
-           '0/0'::pg_lsn, pg_current_wal_flush_lsn(), now()
+           '0/0'::pg_lsn, pg_current_wal_flush_lsn(), now(),
+           CASE WHEN at > now() THEN 'retrying' ELSE 'todo' END::embedsidecar.task_state,
+           CASE WHEN at > now() THEN now() END, CASE WHEN at > now() THEN at END
     FROM  (SELECT DISTINCT u.row_key COLLATE "C" AS row_key FROM unnest(add_looks.keys) AS u (row_key)) AS k
     ORDER BY k.row_key -- everybody locks tasks in this order
     ON CONFLICT (row_key, pipeline_id) DO UPDATE SET
@@ -430,9 +434,9 @@ BEGIN
         next_lsn      = least(t.next_lsn, excluded.first_lsn),
         next_committed_at = coalesce(t.next_committed_at, excluded.committed_at),
         seq           = CASE WHEN t.state = 'todo' THEN t.seq ELSE excluded.seq END,
-        state         = 'todo',
-        waits_since   = NULL,
-        due_at        = NULL,
+        state         = excluded.state,
+        waits_since   = excluded.waits_since,
+        due_at        = excluded.due_at,
         seen          = NULL,
         attempt       = 0,
         -- A worker may hold it, and what becomes of that is not known.
@@ -444,24 +448,36 @@ BEGIN
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;
 END $$;
-COMMENT ON FUNCTION embedsidecar.add_looks(integer, text[]) IS 'What requeue and reembed do.';
+COMMENT ON FUNCTION embedsidecar.add_looks(integer, text[], timestamptz) IS
+    'What requeue and reembed do, at once or at a time.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.requeue(pipeline text, keys text[] DEFAULT NULL, max_rows integer DEFAULT 10000,
     dry_run boolean DEFAULT false, said_by text DEFAULT NULL, continues bigint DEFAULT NULL,
+    at timestamptz DEFAULT NULL, older_than interval DEFAULT NULL,
     OUT changed bigint, OUT remaining bigint, OUT audit_id bigint)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     id    integer := embedsidecar.pipeline_meant(requeue.pipeline);
-    entry embedsidecar.audit_log := embedsidecar.begin_action('requeue', id, '{}', requeue.said_by, requeue.dry_run,
-              requeue.continues, requeue.max_rows, requeue.keys);
+    entry embedsidecar.audit_log := embedsidecar.begin_action('requeue', id, jsonb_strip_nulls(jsonb_build_object(
+              'at', extract(epoch FROM requeue.at), 'older_than', requeue.older_than)), requeue.said_by,
+              requeue.dry_run, requeue.continues, requeue.max_rows, requeue.keys);
     until bigint := coalesce(entry.place, 9223372036854775807);
+    since timestamptz := coalesce(entry.acted_at, now()) - coalesce(requeue.older_than, '0'::interval);
 BEGIN
+    IF requeue.at > now() + interval '10 years' THEN
+        RAISE EXCEPTION 'requeue: at: expected a time within ten years' USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF requeue.keys IS NOT NULL AND requeue.older_than IS NOT NULL THEN
+        RAISE EXCEPTION 'requeue: older_than chooses among cancelled rows, and keys name rows: give one of them'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     changed := 0;
     IF NOT requeue.dry_run THEN
         changed := embedsidecar.add_looks(id, coalesce(requeue.keys, ARRAY(
             SELECT w.row_key FROM embedsidecar.task AS w
-            WHERE  w.pipeline_id = id AND w.state = 'cancelled' AND w.seq <= until LIMIT requeue.max_rows)));
+            WHERE  w.pipeline_id = id AND w.state = 'cancelled' AND w.seq <= until AND w.committed_at <= since
+            LIMIT requeue.max_rows)), requeue.at);
         audit_id := entry.audit_id;
         PERFORM embedsidecar.end_action(audit_id, 'requeued', changed);
     END IF;
@@ -469,13 +485,15 @@ BEGIN
         remaining := (SELECT count(DISTINCT k) FROM unnest(requeue.keys) AS k WHERE requeue.dry_run);
     ELSIF requeue.continues IS NULL OR changed = 0 THEN
         remaining := (SELECT count(*) FROM embedsidecar.task AS w
-                      WHERE  w.pipeline_id = id AND w.state = 'cancelled' AND w.seq <= until);
+                      WHERE  w.pipeline_id = id AND w.state = 'cancelled' AND w.seq <= until
+                             AND w.committed_at <= since);
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.requeue(text, text[], integer, boolean, text,
-    bigint) IS
-    'Re-queue rows, whatever became of them; without keys those that are cancelled. A row that needs nothing costs no '
-    'call of the model: reembed does.';
+    bigint, timestamptz, interval) IS
+    'Re-queue rows, whatever became of them; without keys those that are cancelled, or whose change is older than so '
+    'long. With at they wait until then, unless they change before. A row that needs nothing costs no call of the '
+    'model: reembed does.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.ask_for_scan(id integer, reason text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

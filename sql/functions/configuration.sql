@@ -14,6 +14,10 @@ SELECT c.instance, 'pipeline', o.key,
     CASE WHEN EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.name = o.key) THEN 'configured_otherwise'
         ELSE 'not_set_up' END, o.value ->> 'reason', ARRAY(SELECT jsonb_array_elements_text(o.value -> 'hints'))
 FROM   embedsidecar.configured AS c CROSS JOIN LATERAL jsonb_each(c.problems) AS o WHERE embedsidecar.lives(c)
+UNION ALL
+SELECT '', 'request', r.pipeline, 'waiting', format('%s, request %s: %s', r.action, r.request_id,
+    embedsidecar.waits_for(r)), '{}'::text[]
+FROM   embedsidecar.request AS r WHERE r.state = 'waiting'
 ORDER BY 1, 2, 3
 $$;
 COMMENT ON FUNCTION embedsidecar.plan() IS

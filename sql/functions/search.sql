@@ -405,8 +405,8 @@ BEGIN
         WHERE  a.attrelid = search_conditions.table_oid AND a.attname = item.key AND a.attnum > 0
                AND NOT a.attisdropped;
         IF found.name IS NULL THEN
-            RAISE EXCEPTION 'filter: the table has no column "%"', left(item.key, 200)
-                USING ERRCODE = 'undefined_column',
+            RAISE EXCEPTION 'filter: table % has no column "%"', search_conditions.table_oid::regclass,
+                left(item.key, 200) USING ERRCODE = 'undefined_column',
                     HINT = (SELECT 'there are: ' || string_agg(a.attname, ', ' ORDER BY a.attnum)
                             FROM   pg_attribute AS a WHERE a.attrelid = search_conditions.table_oid AND a.attnum > 0
                                    AND NOT a.attisdropped);
@@ -481,7 +481,7 @@ COMMENT ON FUNCTION embedsidecar.search_conditions(oid, jsonb) IS
 -- runs with the rights of whoever searches, and must lead nowhere else.
 CREATE OR REPLACE FUNCTION embedsidecar.search_statement(pipeline text, filter jsonb, OUT near text, OUT exact text,
     OUT iterative boolean, OUT pipeline_id integer, OUT given jsonb, OUT tables oid[], OUT columns text[],
-    OUT relation oid, OUT attnum smallint, OUT called text)
+    OUT relation oid, OUT attnum smallint, OUT called text, OUT name text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -568,6 +568,7 @@ BEGIN
         AND a.attname = 'chunk_text' AND NOT a.attisdropped);
     SELECT * INTO asked FROM embedsidecar.search_conditions(p.table_oid, search_statement.filter);
     pipeline_id := p.pipeline_id;
+    name := p.name;
     given := asked.given;
     -- What whoever searches must be able to read.
     columns := named::text[] || asked.columns
@@ -953,3 +954,89 @@ COMMENT ON FUNCTION embedsidecar.search(text, text, integer, interval, jsonb, in
     'out the nearest; max_distance what is farther away; fresh_only rows that wait to be embedded again. With rerank, '
     'so many candidates are put in the order of a reranker. As embed, it asks the sidecar from PostgreSQL 17 on, in '
     'READ COMMITTED, on the primary; CALL embedsidecar.ask before has it answer in any case.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.search_across(pipelines text[], content text, k integer DEFAULT 10,
+    timeout interval DEFAULT '5 s', filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0,
+    max_distance double precision DEFAULT NULL, fresh_only boolean DEFAULT false, rerank integer DEFAULT NULL)
+RETURNS TABLE (pipeline text, row_key text, key jsonb, distance double precision, chunk_no integer, chunk_text text,
+    score double precision)
+LANGUAGE plpgsql ROWS 10 SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    one    text;
+    s      record;
+    ids    integer[] := '{}';
+    names  text[] := '{}';
+    tables oid[] := '{}';
+    hits   embedsidecar.found_row[];
+    found  embedsidecar.found_row[] := '{}';
+    places integer[] := '{}';
+    froms  integer[] := '{}';
+    depth  integer := search_across.k + search_across."offset";
+    began  timestamptz := clock_timestamp();
+BEGIN
+    -- As in internal/search/across.go.
+    IF pipelines IS NULL OR cardinality(pipelines) NOT BETWEEN 1 AND 16 THEN
+        RAISE EXCEPTION 'search_across: expected a list of 1 to 16 pipelines' USING
+            ERRCODE = 'invalid_parameter_value';
+    END IF;
+    PERFORM embedsidecar.check_search('search_across', k, "offset", max_distance, fresh_only);
+    PERFORM embedsidecar.check_rerank('search_across', rerank, depth);
+    IF depth > 1000 THEN
+        RAISE EXCEPTION 'search_across: several pipelines find 1000 rows at most, with the offset'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    -- All of them, before anything is embedded.
+    FOREACH one IN ARRAY pipelines LOOP
+        SELECT * INTO s FROM embedsidecar.search_statement(one, filter);
+        CONTINUE WHEN s.pipeline_id = ANY (ids);
+        -- A row may be far down in one ranking and not in another: pages must fit together.
+        IF s.tables[1] = ANY (tables) THEN
+            depth := greatest(depth, least(100, rerank));
+        END IF;
+        ids := ids || s.pipeline_id;
+        names := names || s.name;
+        tables := tables || s.tables[1];
+    END LOOP;
+    FOR i IN 1..cardinality(names) LOOP
+        hits := ARRAY(SELECT f FROM embedsidecar.search(names[i], content, depth, greatest(began + timeout
+            - clock_timestamp(), interval '1 ms'), filter, 0, max_distance, fresh_only, rerank) AS f);
+        found := found || hits;
+        places := places || ARRAY(SELECT generate_series(1, cardinality(hits)));
+        froms := froms || array_fill(i, ARRAY[cardinality(hits)]);
+    END LOOP;
+    RETURN QUERY
+        SELECT names[x.n], x.row_key, x.key, x.distance, x.chunk_no, x.chunk_text, x.score
+        FROM  (SELECT u.*, sum(1.0::float8 / (60 + u.place)) OVER same AS score,
+                      row_number() OVER (same ORDER BY u.n) AS nth
+               FROM   unnest(found, places, froms)
+                          AS u (row_key, key, distance, chunk_no, chunk_text, place, n)
+               WINDOW same AS (PARTITION BY tables[u.n], u.row_key)) AS x
+        WHERE  x.nth = 1 ORDER BY x.score DESC, x.n, x.place OFFSET "offset" LIMIT k;
+END $$;
+COMMENT ON FUNCTION embedsidecar.search_across(text[], text, integer, interval, jsonb, integer, double precision,
+    boolean, integer) IS
+    'Rows of several pipelines by meaning, as search finds those of each; joined by rank (reciprocal rank fusion), so '
+    'their models need not be the same. pipeline is that of the row, score what it is ordered by. A row that several '
+    'pipelines of one table find is one row. An error of one pipeline is that of the search.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.highlight(document text, content text, language regconfig DEFAULT NULL)
+RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    words regconfig := coalesce(highlight.language, get_current_ts_config());
+    query tsquery;
+BEGIN
+    -- As in internal/search/sql.go. Words are marked by characters that no text keeps, then all else is escaped.
+    SELECT coalesce(string_agg('''' || replace(replace(w.lexeme, '\', '\\'), '''', '''''') || '''', ' | '),
+        '')::tsquery INTO query FROM unnest(to_tsvector(words, highlight.content)) AS w;
+    RETURN replace(replace(replace(replace(replace(replace(replace(
+        ts_headline(words, translate(left(highlight.document, 65536), E'\x02\x03', ''), query,
+            E'StartSel="\x02", StopSel="\x03", MaxFragments=3, MinWords=10, MaxWords=30, FragmentDelimiter=" ... "'),
+        '&', '&amp;'), '<', '&lt;'), '>', '&gt;'), '"', '&#34;'), '''', '&#39;'), E'\x02', '<mark>'), E'\x03',
+        '</mark>');
+END $$;
+COMMENT ON FUNCTION embedsidecar.highlight(text, text, regconfig) IS
+    'Passages of a text as HTML, escaped, with the words of a question in <mark>: '
+    'embedsidecar.highlight(d.body, ''reset my password'', ''english''). Words are read by default_text_search_config, '
+    'or by a text search configuration. Of a text, 65,536 characters are read.';

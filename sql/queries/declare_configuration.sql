@@ -9,7 +9,7 @@ WITH before AS (
 ), kept AS (
     UPDATE embedsidecar.configured AS c
     SET    file = @file, digests = @digests, problems = @problems, settings = @settings, refused = @refused,
-           hints = @hints, restart = @restart,
+           hints = @hints, restart = @restart, takes_requests = @takes,
            loaded_at = CASE WHEN @taken THEN clock_timestamp() ELSE c.loaded_at END,
            refused_at = CASE WHEN @refused = '' THEN NULL WHEN c.refused = @refused THEN c.refused_at
                ELSE clock_timestamp() END
@@ -17,9 +17,9 @@ WITH before AS (
     RETURNING c.configured_id
 ), new AS (
     INSERT INTO embedsidecar.configured (slot_name, instance, session_name, file, digests, problems, settings,
-        refused, hints, restart)
+        refused, hints, restart, takes_requests)
     SELECT @slot::text::name, @instance, current_setting('application_name'), @file, @digests, @problems, @settings,
-           @refused, @hints, @restart
+           @refused, @hints, @restart, @takes
     WHERE  NOT EXISTS (SELECT FROM kept)
     RETURNING configured_id
 )

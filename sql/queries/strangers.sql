@@ -67,7 +67,8 @@ finding (rank, thing, problem, owner) AS (
     FROM   relation AS r WHERE r.relkind NOT IN ('r', 'p', 'S', 'c')
            AND NOT (r.inside AND r.relkind = 'v'
                AND r.relname IN ('status', 'progress', 'tasks', 'dead_letters', 'errors', 'slots', 'workers',
-               'pipelines', 'health', 'audit', 'row_state', 'lanes', 'generations', 'indexes', 'configuration'))
+               'pipelines', 'health', 'audit', 'row_state', 'lanes', 'generations', 'indexes', 'configuration',
+               'requests'))
     UNION ALL
     SELECT 5, 'relation ' || c.relation::regclass::text, 'runs function ' || c.function::regprocedure::text
         || ', which belongs to', c.proowner

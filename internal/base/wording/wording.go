@@ -93,3 +93,8 @@ func Printable(text string) string {
 		return r
 	}, text)
 }
+
+// Money writes an amount: 12.34 EUR, or without a currency where none is named.
+func Money(amount float64, currency string) string {
+	return strings.TrimSpace(strconv.FormatFloat(amount, 'f', 2, 64) + " " + currency)
+}

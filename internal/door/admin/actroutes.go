@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -24,16 +25,17 @@ type Trial struct {
 type actBody struct {
 	Trial
 
-	Pipelines []string `json:"pipelines,omitempty" maxItems:"100" doc:"Absent: all, where the verb takes that; with keys it is one"`
-	Keys      []string `json:"keys,omitempty" maxItems:"1000" doc:"Of rows; absent: all that it is about"`
-	Class     string   `json:"class,omitempty" maxLength:"200" doc:"Of the error"`
-	Code      string   `json:"code,omitempty" maxLength:"200" doc:"Of the error"`
-	OlderThan string   `json:"older_than,omitempty" doc:"Since the change, such as 10m"`
-	Priority  string   `json:"priority" enum:"low,normal,high,urgent"`
-	For       string   `json:"for,omitempty" doc:"Work at once and for so long, such as 2h, whatever the hours are; 0s ends that"`
-	On        bool     `json:"on"`
-	Limit     int64    `json:"limit,omitempty" minimum:"1" maximum:"100000" default:"10000" doc:"Rows at most"`
-	Continues int64    `json:"continues,omitempty" minimum:"1" doc:"audit_id of an answer that left rows, to go on with it"`
+	Pipelines []string  `json:"pipelines,omitempty" maxItems:"100" doc:"Absent: all, where the verb takes that; with keys it is one"`
+	Keys      []string  `json:"keys,omitempty" maxItems:"1000" doc:"Of rows; absent: all that it is about"`
+	Class     string    `json:"class,omitempty" maxLength:"200" doc:"Of the error"`
+	Code      string    `json:"code,omitempty" maxLength:"200" doc:"Of the error"`
+	OlderThan string    `json:"older_than,omitempty" doc:"Since the change, such as 10m"`
+	Priority  string    `json:"priority" enum:"low,normal,high,urgent"`
+	For       string    `json:"for,omitempty" doc:"Work at once and for so long, such as 2h, whatever the hours are; 0s ends that"`
+	On        bool      `json:"on"`
+	At        time.Time `json:"at,omitzero" doc:"The rows wait until then; absent: not at all"`
+	Limit     int64     `json:"limit,omitempty" minimum:"1" maximum:"100000" default:"10000" doc:"Rows at most"`
+	Continues int64     `json:"continues,omitempty" minimum:"1" doc:"audit_id of an answer that left rows, to go on with it"`
 }
 
 // acts are the routes that change something: those of a verb follow from its row.
@@ -62,6 +64,7 @@ func (a *api) acts() {
 	}
 	a.loads()
 	a.configures()
+	a.declares()
 	s := a.service
 	on(a, gate.RoleAdmin, http.MethodPost, base+"/plugins/reload", "reload-plugins", "Replace the processes of every plugin, as SIGHUP does",
 		func(ctx context.Context, _ *struct{}) (*body[reloadList], error) {
@@ -135,7 +138,7 @@ func (a *api) act(ctx context.Context, v *verbs.Verb, pipelines []string, in *ac
 		return nil, err
 	}
 	r := verbs.Request{
-		Keys: in.Keys, Class: in.Class, Code: in.Code, OlderThan: older, Priority: in.Priority, On: in.On, DryRun: in.DryRun,
+		Keys: in.Keys, Class: in.Class, Code: in.Code, OlderThan: older, Priority: in.Priority, On: in.On, At: in.At, DryRun: in.DryRun,
 		Limit: in.Limit, Continues: in.Continues,
 	}
 	if in.For != "" {

@@ -130,7 +130,7 @@ func hide(hits []search.Hit, who gate.Caller, texts bool) {
 		if texts && who.RowText {
 			continue
 		}
-		hits[i].Text = ""
+		hits[i].Text, hits[i].Highlight = "", ""
 		if c := hits[i].Chunk; c != nil {
 			c.Context = ""
 		}
@@ -152,6 +152,7 @@ type searchBody struct {
 	FreshOnly   bool     `json:"fresh_only,omitempty" doc:"Leave out rows that wait to be embedded again"`
 	Rerank      int      `json:"rerank,omitempty" minimum:"1" maximum:"1000" doc:"Find so many, and put them in the order of a reranker"`
 	Columns     []string `json:"columns,omitempty" doc:"To return beside the key"`
+	Highlight   bool     `json:"highlight,omitempty" doc:"With passages as HTML in which the words of the text are marked; goes with show_text"`
 }
 
 // filters are conditions on columns.
@@ -173,6 +174,7 @@ func (b *searchBody) request() (r search.Request, err error) {
 	return search.Request{
 		Rows: cmp.Or(b.K, b.Limit, usualHits), Offset: b.Offset, Hybrid: b.Hybrid, Filter: b.Filter, Columns: b.Columns,
 		MaxDistance: b.MaxDistance, FreshOnly: b.FreshOnly, Rerank: b.Rerank,
+		Highlight: b.Highlight && b.ShowText,
 	}, nil
 }
 

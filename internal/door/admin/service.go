@@ -280,7 +280,11 @@ func (s *Service) History(ctx context.Context, window string, pipelines []string
 	if at < 0 {
 		return report.Past{}, gate.Wrong("query.window", "expected 1h, 24h or 7d")
 	}
-	return report.Windows[at].ReadPast(ctx, pool, names)
+	past, err := report.Windows[at].ReadPast(ctx, pool, names)
+	if c := s.config(); c != nil {
+		past.Currency = c.Currency
+	}
+	return past, err
 }
 
 // meant returns who asks, and the whole names of the pipelines that he means and sees: without names all of these.

@@ -76,13 +76,17 @@ func pastOf(read report.Past, path string) *past {
 		p.Rows = append(p.Rows, row)
 	}
 	all := &read.Total
+	unit := "price of the tokens"
+	if read.Currency != "" {
+		unit += " in " + read.Currency
+	}
 	p.Charts = []chart{
 		{ID: "throughput", Title: "Throughput", Unit: "rows a second", Now: number(all.Embedded+all.Reused) + " rows"},
 		{ID: "freshness", Title: "Freshness", Unit: "from commit to vector", Powers: true, Now: quantiles(all)},
 		{ID: "backlog", Title: "Backlog", Unit: "rows that wait", Now: "at most " + number(all.Backlog)},
 		{ID: "failures", Title: "Failures", Unit: "rows that became dead letters", Failures: true, Now: number(all.Failed)},
 		{ID: "tokens", Title: "Tokens", Unit: "tokens embedded", Now: number(all.Tokens)},
-		{ID: "price", Title: "Money", Unit: "price of the tokens", Now: money(all.Price)},
+		{ID: "price", Title: "Money", Unit: unit, Now: money(all.Price)},
 	}
 	if len(shown) < len(figures) {
 		p.Charts = p.Charts[:5]
@@ -163,7 +167,7 @@ func short(v float64) string {
 	return s + unit
 }
 
-// money writes a price, which has no currency.
+// money writes a price; what is around it names the currency.
 func money(v float64) string {
 	if v > 0 && v < 0.1 {
 		return strconv.FormatFloat(v, 'g', 2, 64)

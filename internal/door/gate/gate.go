@@ -407,7 +407,7 @@ func (g *Gate) read(w http.ResponseWriter, r *http.Request, v *visit, largest in
 		if p := vague(r.URL.Query()); p != nil {
 			return p
 		}
-		return hollow(v.body)
+		return hollow(v.body, r.Method == http.MethodPatch)
 	}
 	return nil
 }

@@ -29,8 +29,8 @@ func vague(query url.Values) *Problem {
 }
 
 // hollow refuses a body with something that is there twice, or is there and empty: what a script has left empty must
-// not mean everything.
-func hollow(body []byte) *Problem {
+// not mean everything. In a patch null takes something away.
+func hollow(body []byte, patch bool) *Problem {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
 		return nil // that is told where it is read
@@ -50,6 +50,7 @@ func hollow(body []byte) *Problem {
 		switch inner := bytes.TrimSpace(bytes.Trim(value, "[]")); {
 		case seen[strings.ToLower(field)]:
 			return Wrong(at, twice)
+		case patch && string(value) == "null":
 		case len(inner) == 0, string(value) == "null", string(value) == `""`:
 			return Wrong(at, emptyField)
 		}

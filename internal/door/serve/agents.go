@@ -75,7 +75,8 @@ type agentTool struct {
 
 // agentRequest is what tools take.
 type agentRequest struct {
-	Pipeline string `json:"pipeline"`
+	Pipeline  string   `json:"pipeline"`
+	Pipelines []string `json:"pipelines"`
 	rowsRequest
 }
 
@@ -85,12 +86,20 @@ var agentTools = []agentTool{ //nolint:gochecknoglobals // constant
 		answer: func(ctx context.Context, a *api, _ *agentRequest) (any, error) { return a.pipelines(ctx, nil) },
 	},
 	{
-		name: "search", description: "Find the rows of a pipeline that are nearest in meaning to a text, nearest first.",
+		name: "search", description: "Find the rows that are nearest in meaning to a text, nearest first: of a pipeline, or " +
+			"of several.",
 		fields: []string{
-			"pipeline", "text", "k", "offset", "hybrid", "language", "filter", "max_distance", "fresh_only", "rerank", "columns",
+			"pipeline", "pipelines", "text", "k", "offset", "hybrid", "language", "filter", "max_distance", "fresh_only", "rerank",
+			"columns", "highlight",
 		},
-		required: []string{"pipeline", "text"},
+		required: []string{"text"},
 		answer: func(ctx context.Context, a *api, r *agentRequest) (any, error) {
+			switch {
+			case (r.Pipeline == "") == (len(r.Pipelines) == 0):
+				return nil, refuse("pipeline", "missing", "name a pipeline, or several as pipelines")
+			case r.Pipeline == "":
+				return a.nearTextAcross(ctx, r.Pipelines, r.rowsRequest)
+			}
 			return a.nearText(ctx, r.Pipeline, r.rowsRequest)
 		},
 	},
@@ -112,7 +121,12 @@ var agentTools = []agentTool{ //nolint:gochecknoglobals // constant
 // agentFields are the schemas of what tools take.
 var agentFields = map[string]map[string]any{ //nolint:gochecknoglobals // constant
 	"pipeline": {"type": "string", "description": "Name of the pipeline, or of its table"},
-	"text":     {"type": "string", "description": "What to search for"},
+	"pipelines": {
+		"type": "array", "items": map[string]any{"type": "string"}, "maxItems": search.MaxPipelines,
+		"description": "Several pipelines in place of one; what they find is merged by rank",
+	},
+	"text":      {"type": "string", "description": "What to search for"},
+	"highlight": {"type": "boolean", "description": "Return passages as HTML with the words of the text in <mark>"},
 	"key": {
 		"type": []string{"string", "number"}, "description": "Key of the row, as searches return it",
 	},

@@ -87,7 +87,7 @@ func TestAgents_AreToldWhatIsWrong(t *testing.T) {
 	}
 	const pipeline = `"pipeline": "public.docs"`
 	for _, c := range []struct{ tool, arguments, word string }{
-		{"search", `{}`, "pipeline is missing"},
+		{"search", `{}`, "text is missing"},
 		{"search", `{"pipeline": "docs"}`, "text is missing"},
 		{"search", `{"pipeline": "nosuch", "text": "x"}`, "no pipeline"},
 		{"search", `{` + pipeline + `, "text": "x"}`, "its table is gone"},

@@ -40,6 +40,13 @@ type rowsRequest struct {
 	FreshOnly   bool     `json:"fresh_only,omitempty" doc:"Leave out rows that wait to be embedded again"`
 	Rerank      int      `json:"rerank,omitempty" minimum:"1" maximum:"1000" doc:"Find so many, and put them in the order of a reranker"`
 	Columns     []string `json:"columns,omitempty" doc:"To return beside the key"`
+	Highlight   bool     `json:"highlight,omitempty" doc:"With passages as HTML in which the words of the text are marked"`
+}
+
+// acrossRequest is what /v1/search takes.
+type acrossRequest struct {
+	Pipelines []string `json:"pipelines" minItems:"1" maxItems:"16" doc:"To search"`
+	rowsRequest
 }
 
 // request is what the database is asked for.
@@ -47,7 +54,7 @@ func (r *rowsRequest) request(access *search.Access) search.Request {
 	return search.Request{
 		Text: r.Text, Hybrid: r.Hybrid, Language: r.Language, Rows: r.K, Offset: r.Offset, Filter: r.Filter,
 		Columns: r.Columns, MaxDistance: r.MaxDistance, FreshOnly: r.FreshOnly, Rerank: r.Rerank,
-		Access: access,
+		Highlight: r.Highlight, Access: access,
 	}
 }
 
@@ -248,10 +255,52 @@ func (a *api) nearText(ctx context.Context, name string, req rowsRequest) (none 
 		return none, refuse("text", "missing", "text is missing: what to search for")
 	case req.Key != "":
 		return none, refuse("key", "invalid_value", "key belongs to /similar")
-	case req.Language != "" && !req.Hybrid:
-		return none, refuse("language", "invalid_value", "language goes with hybrid: true")
+	case req.Language != "" && !req.Hybrid && !req.Highlight:
+		return none, refuse("language", "invalid_value", "language goes with hybrid: true, or highlight: true")
 	}
 	return query.Settled(ctx, func(fresh bool) (rowsResponse, error) { return a.near(ctx, name, &req, fresh) })
+}
+
+// acrossResponse is what several pipelines have found.
+type acrossResponse struct {
+	Rows []search.Hit `json:"rows"`
+}
+
+// across answers /v1/search.
+func (a *api) across(ctx context.Context, _ *struct{}) (none acrossResponse, err error) {
+	req := acrossRequest{rowsRequest: rowsRequest{K: absent, Limit: absent}}
+	if err := read(ctx, &req, true); err != nil {
+		return none, err
+	}
+	if req.rowsRequest, err = a.checkRows(req.rowsRequest); err != nil {
+		return none, err
+	}
+	return a.nearTextAcross(ctx, req.Pipelines, req.rowsRequest)
+}
+
+// nearTextAcross finds the rows of several pipelines that are nearest to a text. Whoever may not search one of them
+// gets no answer.
+func (a *api) nearTextAcross(ctx context.Context, names []string, req rowsRequest) (none acrossResponse, err error) {
+	if len(names) > search.MaxPipelines {
+		return none, refuse("pipelines", "invalid_value", "pipelines: %d are possible, not %d", search.MaxPipelines, len(names))
+	}
+	pipelines := make([]*pipeline.Pipeline, len(names))
+	for i, name := range names { // all of them, before anything is embedded
+		if pipelines[i], err = query.Settled(ctx, func(fresh bool) (*pipeline.Pipeline, error) {
+			p, _, err := a.seen(ctx, name, fresh)
+			return p, err
+		}); err != nil {
+			return none, err
+		}
+	}
+	hits, err := search.Across(new(req.request(nil)), pipelines,
+		func(p *pipeline.Pipeline, each search.Request) ([]search.Hit, error) {
+			one := req
+			one.K, one.Offset = each.Rows, each.Offset
+			found, err := a.nearText(ctx, p.Name, one)
+			return found.Rows, err
+		})
+	return acrossResponse{hits}, err
 }
 
 // near embeds the text and finds what is near to it.
@@ -299,8 +348,8 @@ func (a *api) nearRow(ctx context.Context, name string, req rowsRequest) (none r
 	switch {
 	case req.Key == "":
 		return none, refuse("key", "missing", "key is missing: the key of a row, as searches return it")
-	case req.Text != "" || req.Hybrid || req.Language != "" || req.Rerank != 0:
-		return none, refuse("text", "invalid_value", "text, hybrid, language and rerank belong to /search")
+	case req.Text != "" || req.Hybrid || req.Language != "" || req.Rerank != 0 || req.Highlight:
+		return none, refuse("text", "invalid_value", "text, hybrid, language, rerank and highlight belong to /search")
 	}
 	return query.Settled(ctx, func(fresh bool) (rowsResponse, error) {
 		p, _, access, err := a.searched(ctx, name, fresh)

@@ -111,11 +111,14 @@ func newAPI(o *Options) *api {
 		"List the pipelines that may be searched", a.pipelines)
 	gate.Get(a.API, gate.RoleQuery, http.MethodPost, "/v1/pipelines/{name}/search", "search",
 		"Find the rows that are nearest to a text", a.search)
+	gate.Get(a.API, gate.RoleQuery, http.MethodPost, acrossPath, "across",
+		"Find the rows of several pipelines that are nearest to a text, by rank", a.across)
 	gate.Get(a.API, gate.RoleQuery, http.MethodPost, "/v1/pipelines/{name}/similar", "similar",
 		"Find the rows that are nearest to a row", a.similar)
 	takes[embeddingsRequest](a, "/v1/embeddings")
 	takes[rerankRequest](a, rerankPath)
 	takes[rowsRequest](a, "/v1/pipelines/{name}/search")
+	takes[acrossRequest](a, acrossPath)
 	takes[rowsRequest](a, "/v1/pipelines/{name}/similar")
 	gate.Raw(a.API, gate.RoleQuery, agentPath, a.agents())
 	a.Close()
@@ -124,8 +127,11 @@ func newAPI(o *Options) *api {
 
 // AsksPipelines reports whether a path is about the pipelines of a database, and not about models alone.
 func AsksPipelines(path string) bool {
-	return strings.HasPrefix(path, "/v1/pipelines") || path == agentPath
+	return strings.HasPrefix(path, "/v1/pipelines") || path == acrossPath || path == agentPath
 }
+
+// acrossPath is where several pipelines are searched at once.
+const acrossPath = "/v1/search"
 
 // named is what is asked of one thing.
 type named struct {

@@ -142,7 +142,7 @@ func (s *Sidecar) notice() *notice {
 	n.stream, n.detail = s.streaming()
 	for _, state := range s.States() {
 		// What the tables know already is not told twice.
-		if state.Problem != nil && state.Pipeline.Enabled && !state.Pipeline.Closed &&
+		if state.Problem != nil && state.Pipeline.Enabled && !state.Pipeline.Closed && !state.Pipeline.Spent &&
 			(state.Pipeline.Status == pipeline.Active || s.idle()) {
 			n.problems[state.Pipeline.ID] = *state.Problem
 		}
@@ -152,9 +152,8 @@ func (s *Sidecar) notice() *notice {
 
 // notices stores what only this process knows, when it changes: why it does not work a pipeline, and what it does
 // about the slot; and how fast it works. Whoever asks the database is told, and an idle sidecar writes nothing. New
-// words for the same state wait a minute.
+// words for the same state, such as another error of the embedder, wait for a heartbeat.
 func (s *Sidecar) notices(ctx context.Context) error {
-	const reworded = time.Minute
 	look := time.NewTicker(min(time.Second, s.o.Heartbeat))
 	defer look.Stop()
 	stored, at, as := &notice{stream: health.Starting}, time.Now(), s.me()
@@ -170,7 +169,7 @@ func (s *Sidecar) notices(ctx context.Context) error {
 		if me := s.me(); me != as {
 			stored, as = &notice{stream: health.Starting}, me // by another row, which has told nothing
 		}
-		if states, words := now.same(stored); words || states && time.Since(at) < reworded {
+		if states, words := now.same(stored); words || states && time.Since(at) < s.o.Heartbeat {
 			continue
 		}
 		_, err := s.o.Pool.Exec(ctx, "UPDATE embedsidecar.worker SET stream = $2, stream_detail = $3, problems = $4, last_seen_at = now() WHERE worker_id = $1",

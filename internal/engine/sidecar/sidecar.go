@@ -25,6 +25,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
@@ -44,7 +45,9 @@ type Options struct {
 	Direct   *pgxpool.Pool // straight to the server, for the streamer; two connections do
 	Dial     func(ctx context.Context) (*pgconn.PgConn, error)
 	Load     func(ctx context.Context) ([]pipeline.Pipeline, error) // the slot's pipelines as they are now
-	Forget   func()                                                 // what Load remembers of them; nil: nothing
+	// OnRequest is called when somebody says that a pipeline is asked for. nil: nobody is told.
+	OnRequest func()
+	Forget    func() // what Load remembers of them; nil: nothing
 	// makes a missing publication again, if the role may; may be nil
 	Repair func(ctx context.Context) error
 	// Embedder returns the embedder of a pipeline: the same value, comparable with ==, for pipelines that share one.
@@ -87,6 +90,7 @@ type Sidecar struct {
 	o         Options
 	queue     *queue.Queue
 	budget    *worker.Budget // of texts in memory
+	book      *spend.Book    // of what budgets pay for
 	stream    *replication.Stream
 	line      *database.Line // for changes that are worked at once; nil: each step takes a connection of a pool
 	questions *questions     // texts that sessions ask for; nil before Run
@@ -178,6 +182,7 @@ func New(o Options) *Sidecar {
 		keeper:  restart.New(o.Log),
 		broken:  make(chan error, 1),
 	}
+	s.book = &spend.Book{DB: o.Pool, Worker: func() int64 { return s.me().id }, Price: o.Price}
 	s.described = descriptions{open: map[*embed.Service]*asking{}, answer: s.goOn, keeper: s.keeper}
 	if o.NoWork {
 		s.told = s.queue.Told()
@@ -259,7 +264,8 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		stream := replication.New(replication.Options{
 			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Dial: s.o.Dial, Log: s.o.Log,
 			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
-			Prepare: s.prepare(), Heartbeat: s.o.Heartbeat,
+			OnRequest: s.o.OnRequest,
+			Prepare:   s.prepare(), Heartbeat: s.o.Heartbeat,
 			Direct: s.direct(), Enqueued: s.enqueued(), Asked: qs.hand, HintKey: walmsg.HintKey(s.secret),
 			Keeper: s.keeper, Prioritise: s.prioritise, Owners: s.owners,
 		})
@@ -460,6 +466,9 @@ func (s *Sidecar) tellAudit(ctx context.Context) error {
 		return nil
 	})
 }
+
+// Book is where calls of embedders are counted that budgets pay for.
+func (s *Sidecar) Book() *spend.Book { return s.book }
 
 // Queue returns the sidecar's queue.
 func (s *Sidecar) Queue() *queue.Queue { return s.queue }

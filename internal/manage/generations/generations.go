@@ -77,10 +77,10 @@ func States(ctx context.Context, pool *pgxpool.Pool, pipeline string) ([]Generat
 	}
 	rows, err := pool.Query(ctx, "SELECT * FROM embedsidecar.generation_states($1)", name)
 	if err != nil {
-		return nil, told(err)
+		return nil, Told(err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Generation])
-	return list, told(err)
+	return list, Told(err)
 }
 
 // Plan is what a change of a model would take, and make.
@@ -94,6 +94,7 @@ type Plan struct {
 	Tokens   int64    `json:"tokens" doc:"By the new model's tokenizer"`
 	Seconds  *float64 `json:"seconds" doc:"At the speed of one call here; null: no text was embedded to measure it"`
 	Price    *float64 `json:"price" doc:"null: the model has none in the configuration"`
+	Currency string   `json:"currency,omitempty" doc:"Of the price, as the configuration names it"`
 	Bytes    int64    `json:"disk_bytes"`
 	Makes    []string `json:"makes"`
 	Locks    []string `json:"locks"`
@@ -108,10 +109,10 @@ func Dependents(ctx context.Context, pool *pgxpool.Pool, live, other int32) ([]s
 	rows, err := pool.Query(ctx, "SELECT t.what || CASE WHEN t.remake IS NOT NULL THEN ': made anew by the switch' "+
 		"ELSE ': before the switch: ' || t.sql END FROM embedsidecar.generation_ties($1, $2) AS t", live, other)
 	if err != nil {
-		return nil, told(err)
+		return nil, Told(err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	return append([]string{}, list...), told(err)
+	return append([]string{}, list...), Told(err)
 }
 
 // What is done with generations.
@@ -147,11 +148,11 @@ func Act(ctx context.Context, pool *pgxpool.Pool, r Request) (result string, err
 	}
 	err = pool.QueryRow(ctx, fmt.Sprintf("SELECT embedsidecar.%s(pipeline => @pipeline, dry_run => @dry_run, "+
 		"said_by => @said_by%s)", function, more), args).Scan(&result)
-	return result, told(err)
+	return result, Told(err)
 }
 
-// told gives an error that a function of ours has raised its class, and the ways out that it names.
-func told(err error) error {
+// Told gives an error that a function of ours has raised its class, and the ways out that it names.
+func Told(err error) error {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		return err
@@ -160,7 +161,8 @@ func told(err error) error {
 		pgerrcode.ObjectNotInPrerequisiteState: problem.Failed, pgerrcode.DependentObjectsStillExist: problem.Failed,
 		pgerrcode.ObjectInUse: problem.Conflict, pgerrcode.InsufficientPrivilege: problem.Permission,
 		pgerrcode.UndefinedObject: problem.Usage, pgerrcode.InvalidParameterValue: problem.Usage,
-		pgerrcode.NullValueNotAllowedDataException: problem.Usage,
+		pgerrcode.NullValueNotAllowedDataException: problem.Usage, pgerrcode.DuplicateObject: problem.Conflict,
+		pgerrcode.ProgramLimitExceeded: problem.Usage,
 	}[pg.Code]
 	if !known {
 		return err

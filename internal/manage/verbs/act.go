@@ -53,6 +53,7 @@ type Request struct {
 	Priority    string
 	For         *time.Duration // to resume for, whatever the hours are; 0 ends that
 	On          bool
+	At          time.Time // when the rows are looked at; zero: at once
 	DryRun      bool
 	Limit       int64 // rows at most; 0: as many as there are
 	// Continues is the entry of the audit of an action that left rows, to go on with it.
@@ -138,7 +139,7 @@ func (r *Request) arguments(v *Verb) pgx.StrictNamedArgs {
 	args := pgx.StrictNamedArgs{"dry_run": r.DryRun}
 	for what, value := range map[string]any{
 		Keys: nil, Class: null(r.Class), Code: null(r.Code), OlderThan: null(r.OlderThan), Priority: null(r.Priority),
-		For: r.For, On: r.On,
+		For: r.For, On: r.On, At: null(r.At),
 	} {
 		if v.Has(what) {
 			args[what] = value

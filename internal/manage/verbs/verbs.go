@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -33,6 +34,7 @@ const (
 	Priority  = "priority"
 	For       = "for" // how long
 	On        = "on"
+	At        = "at" // when
 )
 
 // arguments are how functions of the schema call what verbs take.
@@ -40,6 +42,7 @@ var arguments = map[string]string{
 	Keys: "keys => @keys::text[]", Class: "class => @class::text", Code: "code => @code::text",
 	OlderThan: "older_than => @older_than::interval", Priority: "priority => @priority::text",
 	For: "period => @for::interval", On: `"on" => @on::boolean`,
+	At: "at => @at::timestamptz",
 }
 
 // Verb is a thing that can be done.
@@ -117,12 +120,14 @@ attempts. Rows that wait for their next try are retried at once. Thousands are d
 what was done stays done. --dry-run counts the rows. For dead letters whose cause is fixed.`,
 	}
 	Requeue = &Verb{
-		Name: "requeue", Group: "tasks", Scope: Rows, One: true, Takes: []string{Keys}, SQL: "requeue", Done: "requeued",
+		Name: "requeue", Group: "tasks", Scope: Rows, One: true, Takes: []string{Keys, At, OlderThan}, SQL: "requeue", Done: "requeued",
 		Button: "Requeue", Arguments: "PIPELINE [KEY...]", MinArgs: 1,
 		Usage: "re-queue rows, or all cancelled rows",
 		Tells: "These rows are compared again. A row that needs nothing is not embedded.",
-		Description: `A row that needs nothing is not embedded; embedsidecar reembed embeds it anyway. --dry-run counts the
-rows. For the end of tasks cancel and tasks discard.`,
+		Description: `Without keys it is about cancelled rows; with --older-than about those whose change is older. With --at
+the rows wait until that time, unless they change before. A row that needs nothing is not embedded; embedsidecar reembed
+embeds it anyway. --dry-run counts the rows. For the end of tasks cancel and tasks discard, and for rows that are to be
+embedded later.`,
 	}
 	Cancel = &Verb{
 		Name: "cancel", Group: "tasks", Scope: Rows, One: true, Takes: []string{Keys}, SQL: "cancel", Done: "cancelled",
@@ -213,7 +218,7 @@ func (v *Verb) result(rows int64, dry bool) string {
 func (v *Verb) check(pipelines int, r *Request) error {
 	for what, given := range map[string]bool{
 		Keys: len(r.Keys) > 0, Class: r.Class != "", Code: r.Code != "", OlderThan: r.OlderThan != 0,
-		Priority: r.Priority != "", For: r.For != nil, On: r.On,
+		Priority: r.Priority != "", For: r.For != nil, On: r.On, At: !r.At.IsZero(),
 	} {
 		if given && !v.Has(what) {
 			return misuse(fmt.Sprintf("%s takes no %s", v.Name, what))
@@ -221,6 +226,13 @@ func (v *Verb) check(pipelines int, r *Request) error {
 	}
 	if v.Has(Priority) && !slices.Contains(Priorities, r.Priority) {
 		return misuse(fmt.Sprintf("there is no priority %q", r.Priority), spelling.DidYouMean(r.Priority, Priorities)...)
+	}
+	const farthest = 10 * 365 * 24 * time.Hour
+	switch {
+	case time.Until(r.At) > farthest:
+		return misuse("expected a time within ten years")
+	case v == Requeue && len(r.Keys) > 0 && r.OlderThan != 0:
+		return misuse("an age chooses among cancelled rows, and keys name rows: give one of them")
 	}
 	if pipelines != 1 && (v.One || len(r.Keys) > 0 || r.Continues != 0 || r.For != nil) {
 		return misuse(v.Name + " takes one pipeline: keys, times and numbers of entries are those of one")

@@ -24,7 +24,8 @@ type Cost struct {
 	Texts    int64    `json:"texts"` // to embed
 	Tokens   int64    `json:"tokens"`
 	Price    *float64 `json:"price"` // null: the model has none in the configuration
-	Line     string   `json:"line"`  // the same, and what else is known, in words
+	Currency string   `json:"currency,omitempty"`
+	Line     string   `json:"line"` // the same, and what else is known, in words
 }
 
 // Configured is what became of a configuration that was looked at again, or would.

@@ -155,7 +155,10 @@ func (d *Download) Fetch(ctx context.Context) (models.Sums, error) {
 		if ctx.Err() != nil {
 			return nil, err
 		}
-		hints := []string{"run it again: what is there is not fetched twice (" + filepath.Dir(d.Into) + ")"}
+		var hints []string
+		if _, unfit := errors.AsType[*models.UnfitError](err); !unfit {
+			hints = append(hints, "run it again: what is there is not fetched twice ("+filepath.Dir(d.Into)+")")
+		}
 		if d.record != "" {
 			hints = append(hints, "if it has changed with good reason: "+d.record+
 				" has the sums of the first pull; without it they are recorded again")

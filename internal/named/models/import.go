@@ -128,13 +128,11 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 		names = append(names, configFile)
 	}
 	modules, err := readModules(o.From)
+	if err == nil && !static {
+		err = atTheTop(modules)
+	}
 	if err != nil {
 		return err
-	}
-	if !static && len(modules) > 0 && path.Clean(modules[0].Path) != "." {
-		return fmt.Errorf("%s: its first module, %s, is in %q, and what is read is at the top of the folder: put the files "+
-			"of that folder there, with the path \"\"; of a model for images and texts, import an ONNX file for texts (--file)",
-			modulesFile, modules[0].kind(), modules[0].Path)
 	}
 	for _, module := range modules {
 		for _, name := range moduleFiles(module.Path) {

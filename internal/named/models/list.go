@@ -116,7 +116,8 @@ type encoderConfig struct {
 	Code       json.RawMessage `json:"auto_map"`   // of its own: its encoder is another than its type says
 }
 
-// unmakeable says which field of config.json has tools/make_onnx.py make no ONNX of such a model's weights; "": it does.
+// unmakeable says which field of config.json has tools/make_onnx.py make no ONNX of such a model's weights; "": it
+// makes it.
 func (c encoderConfig) unmakeable() string {
 	switch kind := cmp.Or(c.Type, "bert"); {
 	case !slices.Contains(MakeableTypes, kind):
@@ -133,7 +134,8 @@ func (c encoderConfig) unmakeable() string {
 
 // notMade says why no ONNX can be made of the weights of a published model, and what to do; nil: it can.
 func notMade(folder string) error {
-	config, task, why := readConfig(folder), "", ""
+	var task, why string
+	config := readConfig(folder)
 	modules, _ := readModules(folder) // whoever reads all of it says what is wrong
 	switch {
 	case slices.ContainsFunc(config.Architectures, func(name string) bool {
@@ -147,7 +149,7 @@ func notMade(folder string) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%s: no ONNX is made of its %s: %s", why, weightsFile, exportIt(task))
+	return &UnfitError{fmt.Errorf("%s: no ONNX is made of its %s: %s", why, weightsFile, exportIt(task))}
 }
 
 // exportIt says how somebody makes ONNX of any model. It needs PyTorch.
@@ -161,6 +163,22 @@ type module struct {
 	Path string `json:"path"`
 	Type string `json:"type"`
 }
+
+// atTheTop refuses a model whose encoder is in a folder of the folder.
+func atTheTop(modules []module) error {
+	if len(modules) == 0 || path.Clean(modules[0].Path) == "." {
+		return nil
+	}
+	return &UnfitError{fmt.Errorf("%s: its first module, %s, is in %q, and what is read is at the top of the folder: put "+
+		"the files of that folder there, with the path \"\"; of a model for images and texts, take an ONNX file for texts "+
+		"(--file)", modulesFile, modules[0].kind(), modules[0].Path)}
+}
+
+// An UnfitError means that a published model is of a kind that is not read: to fetch it again does not help.
+type UnfitError struct{ err error }
+
+func (e *UnfitError) Error() string { return e.err.Error() }
+func (e *UnfitError) Unwrap() error { return e.err }
 
 func (m module) kind() string { return m.Type[strings.LastIndexByte(m.Type, '.')+1:] }
 

@@ -231,6 +231,13 @@ func (p *puller) all(ctx context.Context) error {
 			return err
 		}
 	}
+	modules, err := readModules(p.Into)
+	if err == nil && !isStatic(p.Into) {
+		err = atTheTop(modules)
+	}
+	if err != nil {
+		return err
+	}
 	for _, name := range filesOf(p.Into) {
 		if err := p.file(ctx, name); err != nil {
 			return err
@@ -240,10 +247,6 @@ func (p *puller) all(ctx context.Context) error {
 		if err := p.optional(ctx, name); err != nil {
 			return err
 		}
-	}
-	modules, err := readModules(p.Into)
-	if err != nil {
-		return err
 	}
 	for _, module := range modules {
 		for _, name := range moduleFiles(module.Path) {
@@ -326,7 +329,8 @@ func (p *puller) weights(ctx context.Context) error {
 	if why != nil {
 		return fmt.Errorf("the hub has no onnx/%s, and %w", graphFile, why)
 	}
-	return fmt.Errorf("the hub has no %s of which ONNX can be made, and no onnx/%s: %s", weightsFile, graphFile, exportIt(""))
+	return &UnfitError{fmt.Errorf("the hub has no %s of which ONNX can be made, and no onnx/%s: %s", weightsFile, graphFile,
+		exportIt(""))}
 }
 
 func (p *puller) optional(ctx context.Context, name string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -412,6 +413,18 @@ func TestPull_Graph(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "optimum-cli export onnx") {
 			t.Errorf("%s: got %v", config, err)
 		}
+	}
+}
+
+// A model whose encoder is in a folder of its own is refused before anything large is fetched.
+func TestPull_EncoderInAFolder(t *testing.T) {
+	h := newHub(t)
+	h.files["modules.json"] = `[{"path": "0_CLIPModel", "type": "sentence_transformers.models.CLIPModel"}]`
+	delete(h.files, "config.json")
+	_, err := models.Pull(t.Context(), h.options(t))
+	var unfit *models.UnfitError
+	if !errors.As(err, &unfit) || !strings.Contains(err.Error(), `modules.json: its first module, CLIPModel, is in "0_CLIPModel"`) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -33,6 +33,7 @@ type Estimate struct {
 	TokensGuessed bool     `json:"tokens_guessed"`
 	Seconds       *float64 `json:"seconds"` // with one call at a time; null: no text was embedded to measure it
 	Price         *float64 `json:"price"`   // null: the model has none in the configuration
+	Currency      string   `json:"currency,omitempty"`
 	DiskBytes     int64    `json:"disk_bytes"`
 }
 
@@ -51,7 +52,7 @@ func (e *Estimate) Line() string {
 		line += ", " + wording.Age(*e.Seconds) + " at the speed of one call here"
 	}
 	if e.Price != nil {
-		line += fmt.Sprintf(", price %.2f", *e.Price)
+		line += ", price " + wording.Money(*e.Price, e.Currency)
 	}
 	return line + ", " + wording.Size(e.DiskBytes) + " on disk"
 }
@@ -68,8 +69,7 @@ type Options struct {
 	Spec  pipeline.Spec
 	About embed.Description
 	By    Embedder
-	// Price is that of a million tokens; 0: nobody has named one. With a price nothing is embedded.
-	Price float64
+	Price pipeline.Price // with a price nothing is embedded
 }
 
 // How much is looked at: so many rows, and of each text so many bytes; the rest is reckoned by its length.
@@ -161,10 +161,7 @@ func (e *Estimate) reckon(ctx context.Context, o Options, stored pipeline.Stored
 		e.Cut = int64(float64(cut) / float64(len(texts)) * float64(e.Texts))
 		e.Tokens = int64(tokens / float64(len(texts)) * float64(e.Texts))
 	}
-	if o.Price > 0 {
-		price := float64(e.Tokens) / 1e6 * o.Price //nolint:mnd // a million
-		e.Price = &price
-	} else if len(texts) > 0 {
+	if e.Price, e.Currency = o.Price.Of(e.Tokens), o.Price.Currency; e.Price == nil && len(texts) > 0 {
 		if err := e.measure(ctx, o.By, texts, called); err != nil {
 			return err
 		}

@@ -89,7 +89,8 @@ func TestMake(t *testing.T) {
 	} {
 		by := &words{silent: test.silent}
 		got, err := estimate.Make(t.Context(), estimate.Options{
-			DB: pool, Spec: test.spec, About: about, By: by, Price: test.price,
+			DB: pool, Spec: test.spec, About: about, By: by,
+			Price: pipeline.Price{Million: test.price, Currency: "EUR"},
 		})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -103,7 +104,7 @@ func TestMake(t *testing.T) {
 		if (test.price > 0) != (by.texts == 0 && test.texts > 0) && test.texts > 0 || by.texts > 17 {
 			t.Errorf("%s: %d texts were embedded", name, by.texts)
 		}
-		if test.price > 0 && (got.Price == nil || *got.Price != 1 || got.Seconds != nil) {
+		if test.price > 0 && (got.Price == nil || *got.Price != 1 || !strings.Contains(got.Line(), "price 1.00 EUR") || got.Seconds != nil) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		vectors := test.texts

@@ -177,6 +177,16 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 		}
 		// The row first: a running sidecar then stops before the table leaves the publication.
 		plan = append(plan, removal{sql: "DELETE FROM embedsidecar.pipeline WHERE name = " + database.Literal(s.Name)})
+		var declared bool
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.declared WHERE name = $1)", s.Name).
+			Scan(&declared); err != nil {
+			return fmt.Errorf("look up the declaration of pipeline %q: %w", s.Name, err)
+		}
+		if declared { // or the next start would set it up again
+			plan = append(plan, removal{
+				sql: "DELETE FROM embedsidecar.declared WHERE name = " + database.Literal(s.Name),
+			})
+		}
 		shared := func(table uint32) bool {
 			return slices.ContainsFunc(stored, func(other resolve.Stored) bool {
 				return other.PipelineID != s.PipelineID && slices.Contains(other.Tables(), table) && other.SlotName == s.SlotName

@@ -52,6 +52,7 @@ type Point struct {
 // Past is how pipelines did until now.
 type Past struct {
 	Window    string    `json:"window"`
+	Currency  string    `json:"currency,omitempty" doc:"Of prices, as the configuration names it now"`
 	Pipelines []string  `json:"pipelines,omitempty" doc:"Whose; absent: all, those that were removed included"`
 	From      time.Time `json:"from"`
 	To        time.Time `json:"to"`

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // Saved is what of a pipeline needed no embedder, by reason, up to about a minute ago.
@@ -14,8 +15,9 @@ type Saved struct {
 	Unchanged int64 `json:"rows_unchanged"` // that were looked at, and had the vector of their text
 	Tokens    int64 `json:"tokens"`         // about: as many for each as a text that was embedded has
 	// about what these tokens, and those that were embedded, cost; null: nobody has named a price
-	Price *float64 `json:"price"`
-	Spent *float64 `json:"price_embedded"`
+	Price    *float64 `json:"price"`
+	Spent    *float64 `json:"price_embedded"`
+	Currency string   `json:"currency,omitempty"`
 }
 
 // reckon says about how many tokens were saved, given those that were not.
@@ -25,16 +27,21 @@ func (s *Saved) reckon(embedded int64) {
 	}
 }
 
-// Priced fills in what all of it costs, by the price of a million tokens; 0: nobody has named one.
-func (p *Pipeline) Priced(million float64) {
-	if million <= 0 {
-		return
+// Priced fills in what all of it costs.
+func (p *Pipeline) Priced(by pipeline.Price) {
+	p.Saved.Price, p.Saved.Spent, p.Saved.Currency = by.Of(p.Saved.Tokens), by.Of(p.Tokens), by.Currency
+}
+
+// SearchLine says what searches have cost; "" where that is nothing.
+func (p *Pipeline) SearchLine() string {
+	if p.SearchTokens == 0 {
+		return ""
 	}
-	of := func(tokens int64) *float64 {
-		price := float64(tokens) / 1e6 * million //nolint:mnd // a million
-		return &price
+	line := fmt.Sprintf("%s: about %s of searches", p.Name, wording.Count(p.SearchTokens, "token"))
+	if p.SearchPrice > 0 {
+		line += fmt.Sprintf(", price %.4g", p.SearchPrice)
 	}
-	p.Saved.Price, p.Saved.Spent = of(p.Saved.Tokens), of(p.Tokens)
+	return line
 }
 
 // SavedLine says what was saved in one line; "" where that is nothing.
@@ -53,7 +60,7 @@ func (p *Pipeline) SavedLine() string {
 	line := fmt.Sprintf("%s: %s embedded; %s: about %s saved", p.Name, wording.Count(s.Embedded, "text"),
 		strings.Join(reasons, ", "), wording.Count(s.Tokens, "token"))
 	if s.Price != nil {
-		line += fmt.Sprintf(", price %.2f beside %.2f spent", *s.Price, *s.Spent)
+		line += ", price " + wording.Money(*s.Price, s.Currency) + " beside " + wording.Money(*s.Spent, s.Currency) + " spent"
 	}
 	return line
 }

@@ -1,6 +1,10 @@
 package report
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
 
 func TestSaved(t *testing.T) {
 	t.Parallel()
@@ -13,12 +17,12 @@ func TestSaved(t *testing.T) {
 	if got := p.SavedLine(); got != line {
 		t.Errorf("%q", got)
 	}
-	p.Priced(0)
+	p.Priced(pipeline.Price{})
 	if p.Saved.Price != nil || p.Saved.Spent != nil {
 		t.Error("a price that nobody has named")
 	}
-	p.Priced(20)
-	if got := p.SavedLine(); got != line+", price 0.02 beside 0.08 spent" {
+	p.Priced(pipeline.Price{Million: 20, Currency: "EUR"})
+	if got := p.SavedLine(); got != line+", price 0.02 EUR beside 0.08 EUR spent" {
 		t.Errorf("%q", got)
 	}
 	if got := (&Pipeline{Saved: Saved{Embedded: 7}}).SavedLine() + (&Slot{Name: "s"}).SavedLine(); got != "" {

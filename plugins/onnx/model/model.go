@@ -80,30 +80,9 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 	if m.settings, err = readSettings(f, options.Settings); err != nil {
 		return nil, err
 	}
-	data, err := f.Read(tokenizerFile, maxTokenizerBytes)
+	data, ids, err := m.readTokenizer(f)
 	if err != nil {
 		return nil, err
-	}
-	if data, err = m.settings.tokenizer.apply(data); err != nil {
-		return nil, err
-	}
-	if m.tokenizer, err = newTokenizer(data, &m.settings); err != nil {
-		return nil, err
-	}
-	ids, _, err := m.tokenizer.encode(nil, "a")
-	if err = errors.Join(err, m.settings.tokenizer.checkEnds(ids, data)); err != nil {
-		return nil, err
-	}
-	if m.last = m.tokenizer.maxID(); m.settings.vocab > 0 && int(m.last) >= m.settings.vocab {
-		if added(data, m.settings.vocab) <= int(m.last)-m.settings.vocab {
-			return nil, fmt.Errorf("%s has tokens up to %d, the model knows %d (vocab_size of config.json)", tokenizerFile,
-				m.last, m.settings.vocab)
-		}
-		// Added tokens may have no place in the model's table, as that of an image in Gemma's: texts do not hold them.
-		m.last = int32(m.settings.vocab) - 1
-	}
-	if m.tokenizer.around() >= m.settings.maxTokens {
-		return nil, fmt.Errorf("a limit of %d tokens leaves no room for text", m.settings.maxTokens)
 	}
 	g, err := readGraph(f, options.Precision)
 	if err != nil {
@@ -179,6 +158,36 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 	}
 	m.about.Alone = m.budget == 1
 	return m, nil
+}
+
+// readTokenizer reads tokenizer.json, as other files have it changed, and returns it with the tokens of a text.
+func (m *Model) readTokenizer(f *folder.Folder) (data []byte, ids []int32, err error) {
+	data, err = f.Read(tokenizerFile, maxTokenizerBytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	if data, err = m.settings.tokenizer.apply(data); err != nil {
+		return nil, nil, err
+	}
+	if m.tokenizer, err = newTokenizer(data, &m.settings); err != nil {
+		return nil, nil, err
+	}
+	ids, _, err = m.tokenizer.encode(nil, "a")
+	if err = errors.Join(err, m.settings.tokenizer.checkEnds(ids, data)); err != nil {
+		return nil, nil, err
+	}
+	if m.last = m.tokenizer.maxID(); m.settings.vocab > 0 && int(m.last) >= m.settings.vocab {
+		if added(data, m.settings.vocab) <= int(m.last)-m.settings.vocab {
+			return nil, nil, fmt.Errorf("%s has tokens up to %d, the model knows %d (vocab_size of config.json)", tokenizerFile,
+				m.last, m.settings.vocab)
+		}
+		// Added tokens may have no place in the model's table, as that of an image in Gemma's: texts do not hold them.
+		m.last = int32(m.settings.vocab) - 1
+	}
+	if m.tokenizer.around() >= m.settings.maxTokens {
+		return nil, nil, fmt.Errorf("a limit of %d tokens leaves no room for text", m.settings.maxTokens)
+	}
+	return data, ids, nil
 }
 
 // runs returns how many runs may be under way at once, and how many tokens may be left of a call that runs beside them.

@@ -54,7 +54,8 @@ func (s *settings) said() []embed.Setting {
 			Source: "config_sentence_transformers.json: none of them is used; query_prefix and document_prefix set one",
 		})
 	}
-	if s.card != "" && (s.from[prefixSettings[embed.Query]] == "" || s.from[settingPooling] == "") {
+	adds := s.from[settingPooling] == "" || s.from[prefixSettings[embed.Query]] == "" && strings.Contains(s.card, "_prefix")
+	if s.card != "" && adds {
 		list = append(list, embed.Setting{
 			Name: "card", Value: s.card, Source: "the model's card: no file of the folder states it, and it is not used",
 		})

@@ -139,8 +139,8 @@ func effective(all map[string]json.RawMessage) string {
 // tokenizer.json does.
 var addsEnds = []string{"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"}
 
-// checkEnds refuses a tokenizer.json that puts other tokens around a text than tokenizer_config.json says: the vector of
-// the last token would be that of another one. ids are the tokens of any text.
+// checkEnds refuses a tokenizer.json that puts other tokens around a text than tokenizer_config.json says: the vector
+// of the last token would be that of another one. ids are the tokens of any text.
 func (c *tokenizerConfig) checkEnds(ids []int32, data []byte) error {
 	if len(ids) == 0 {
 		return nil

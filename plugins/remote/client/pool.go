@@ -2,8 +2,10 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,8 +14,8 @@ import (
 
 // Bounds of what the pool learns.
 const (
-	startLimit  = 4                // requests at a time to a URL of which nothing is known
-	longPause   = 30 * time.Second // the longest pause that nobody asked for
+	startLimit  = 5                // requests at a time to a URL of which nothing is known: as many as the canaries of a host
+	longPause   = 10 * time.Second // the longest pause that nobody asked for
 	maxAsked    = time.Hour        // the longest pause that a server may ask for
 	brokenInRow = 3                // nonsense in a row after which a URL is left alone
 )
@@ -43,6 +45,7 @@ type endpoint struct {
 	failures int       // in a row
 	broken   int       // nonsense in a row
 	open     time.Time // not before
+	why      error     // it was left alone last; nil: it never was
 	halved   time.Time
 	proven   bool // it has answered the probe since it was last down
 }
@@ -57,7 +60,8 @@ type waiter struct {
 type lease struct {
 	*endpoint
 	began  time.Time
-	proven bool // the URL had answered the probe when the lease was given; the holder must ask it otherwise
+	proven bool  // the URL had answered the probe when the lease was given; the holder must ask it otherwise
+	fault  error // of its request; nil: none
 }
 
 // outcome is what became of a request.
@@ -80,11 +84,18 @@ func newPool(urls []*url.URL, most int, pause, patience time.Duration, log *slog
 	return p
 }
 
-// pausedError says that no URL takes requests for so long.
-type pausedError struct{ after time.Duration }
+// pausedError says that no URL takes requests for so long, and why.
+type pausedError struct {
+	after time.Duration
+	why   error
+}
 
 func (e *pausedError) Error() string {
-	return "every URL pauses for another " + e.after.Round(time.Millisecond).String()
+	const pauses = "every URL pauses for another "
+	if e.why == nil {
+		return pauses + e.after.Round(time.Millisecond).String()
+	}
+	return fmt.Sprintf("%v; %s%s", e.why, pauses, e.after.Round(time.Millisecond))
 }
 
 // acquire waits for a place; with avoid, rather at another URL. The error is a *pausedError, or that of ctx.
@@ -101,7 +112,7 @@ func (p *pool) acquire(ctx context.Context, query bool, avoid *endpoint) (*lease
 	select {
 	case l := <-w.got:
 		if l == nil {
-			return nil, &pausedError{after: p.closed()}
+			return nil, p.closed()
 		}
 		return l, nil
 	case <-ctx.Done():
@@ -124,29 +135,24 @@ func (p *pool) acquire(ctx context.Context, query bool, avoid *endpoint) (*lease
 	return nil, context.Cause(ctx)
 }
 
-// closed is how long no URL takes requests; 0: one does.
-func (p *pool) closed() time.Duration {
+// closed is how long no URL takes requests (0: one does), and why the first that will takes none now.
+func (p *pool) closed() *pausedError {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return max(time.Until(p.opensLocked()), 0)
+	first := p.firstLocked()
+	return &pausedError{max(time.Until(first.open), 0), first.why}
 }
 
-// opensLocked is the earliest moment at which a URL takes requests, busy or not.
-func (p *pool) opensLocked() time.Time {
-	first := p.endpoints[0].open
-	for _, e := range p.endpoints[1:] {
-		if e.open.Before(first) {
-			first = e.open
-		}
-	}
-	return first
+// firstLocked is the URL that takes requests at the earliest moment, busy or not.
+func (p *pool) firstLocked() *endpoint {
+	return slices.MinFunc(p.endpoints, func(a, b *endpoint) int { return a.open.Compare(b.open) })
 }
 
 // dispatchLocked gives places to those who wait, queries first. When no URL will take requests for longer than
 // anybody should wait, they are all sent away.
 func (p *pool) dispatchLocked() {
 	now := time.Now()
-	opens := p.opensLocked()
+	opens := p.firstLocked().open
 	tooLong := opens.Sub(now) > p.patience
 	for lane := len(p.waiting) - 1; lane >= 0; lane-- {
 		for len(p.waiting[lane]) > 0 {
@@ -242,14 +248,14 @@ func (p *pool) release(l *lease, o outcome, asked time.Duration) {
 		}
 	case overloaded:
 		p.halveLocked(e, l.began, now)
-		p.closeLocked(e, l.began, now, asked)
+		p.closeLocked(l, now, asked)
 	case down:
 		p.halveLocked(e, l.began, now)
-		p.closeLocked(e, l.began, now, asked)
+		p.closeLocked(l, now, asked)
 		p.unprovenLocked(e, "it does not answer")
 	case broken:
 		if e.broken++; e.broken >= brokenInRow {
-			p.closeLocked(e, l.began, now, asked)
+			p.closeLocked(l, now, asked)
 			p.unprovenLocked(e, "it answers with nonsense")
 		}
 	case unfit:
@@ -273,7 +279,8 @@ func (p *pool) halveLocked(e *endpoint, began, now time.Time) {
 
 // closeLocked makes a pause: the one asked for, or one that doubles with each failure in a row. Requests that were
 // under way together count once.
-func (p *pool) closeLocked(e *endpoint, began, now time.Time, asked time.Duration) {
+func (p *pool) closeLocked(l *lease, now time.Time, asked time.Duration) {
+	e, began := l.endpoint, l.began
 	pause := min(asked, maxAsked)
 	if began.After(e.open) || e.failures == 0 {
 		if pause <= 0 {
@@ -285,6 +292,7 @@ func (p *pool) closeLocked(e *endpoint, began, now time.Time, asked time.Duratio
 	if until := now.Add(pause); until.After(e.open) {
 		e.open = until
 	}
+	e.why = l.fault
 }
 
 func (p *pool) unprovenLocked(e *endpoint, why string) {

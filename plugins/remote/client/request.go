@@ -33,6 +33,11 @@ const (
 func (c *Client) request(ctx context.Context, l *lease, query bool, asked string, texts []string,
 	width int) (a dialect.Answer, wait time.Duration, f *fault,
 ) {
+	defer func() {
+		if f != nil {
+			l.fault = f.err
+		}
+	}()
 	r := dialect.Request{
 		Model: c.o.Model, Query: query, Asked: asked, Texts: texts, Truncate: c.o.Truncate, Normalize: c.o.Normalize,
 		Float: c.o.Float,

@@ -1,0 +1,449 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+const (
+	askBodies = `{"name": "bodies", "table": "public.docs", "columns": ["body"], "into": {"table": "bodies_embedding"}}`
+	askTitles = `{"name": "titles", "table": "public.docs", "columns": ["title"], "into": {"table": "titles_embedding"}}`
+)
+
+// asks requests something of pipelines by SQL, and returns the number of the request and how it stands.
+func (s *stage) asks(call string) (id int64, state, detail string) {
+	s.t.Helper()
+	err := s.db.Pool.QueryRow(s.t.Context(), "SELECT request_id, state, detail FROM embedsidecar."+call).
+		Scan(&id, &state, &detail)
+	if err != nil {
+		s.t.Fatalf("%s: %v", call, err)
+	}
+	return id, state, detail
+}
+
+// comesTo waits until a request is done or refused, and returns its state and why.
+func (s *stage) comesTo(id int64, want string) (reason string) {
+	s.t.Helper()
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
+		state, why := "", ""
+		err := s.db.Super().QueryRow(s.t.Context(), `SELECT state, concat_ws('; ', reason, array_to_string(hints, '; '))
+			FROM embedsidecar.requests WHERE request_id = $1`, id).Scan(&state, &why)
+		if err != nil {
+			return false, err.Error()
+		}
+		if state != want && (state == "done" || state == "refused") {
+			s.t.Fatalf("request %d is %s: %s", id, state, why)
+		}
+		reason = why
+		return state == want, state + ": " + why
+	})
+	return reason
+}
+
+// does requests something by SQL that is done.
+func (s *stage) does(call string) {
+	s.t.Helper()
+	id, _, _ := s.asks(call)
+	s.comesTo(id, "done")
+}
+
+func (s *stage) isRefused(call string, words ...string) {
+	s.t.Helper()
+	id, _, _ := s.asks(call)
+	s.has(s.comesTo(id, "refused"), words...)
+}
+
+// fails requests something by SQL that is an error at once.
+func (s *stage) fails(pool *pgxpool.Pool, call string, words ...string) {
+	s.t.Helper()
+	_, err := pool.Exec(s.t.Context(), "SELECT embedsidecar."+call)
+	if err == nil {
+		s.t.Errorf("%s is no error", call)
+		return
+	}
+	s.has(err.Error(), words...)
+}
+
+func create(definition string) string {
+	return "create_pipeline('" + strings.ReplaceAll(definition, "'", "''") + "')"
+}
+
+func (s *stage) vectorsOf(table string, want int) {
+	s.t.Helper()
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
+		n := -1
+		if err := s.db.Super().QueryRow(s.t.Context(), "SELECT count(*) FROM "+table).Scan(&n); err != nil {
+			return false, err.Error()
+		}
+		return n == want, fmt.Sprintf("%s has %d rows, want %d", table, n, want)
+	})
+}
+
+// Pipelines are created, changed and dropped by SQL while a sidecar runs, and survive its restarts and its file's changes.
+func TestAsked_BySQL(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	id, state, detail := s.asks(create(askBodies)) // while nothing runs
+	if state != "waiting" || !strings.Contains(detail, "none runs now") {
+		t.Errorf("%s %s", state, detail)
+	}
+	if again, _, _ := s.asks(create(askBodies)); again != id {
+		t.Errorf("asked again it is request %d, want %d", again, id)
+	}
+	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.plan() WHERE subject = 'request'"); n != 1 {
+		t.Errorf("the plan has %d requests", n)
+	}
+	d := s.start("--config", file)
+	s.comesTo(id, "done")
+	s.vectorsOf("bodies_embedding", 3)
+	s.does(create(askTitles))
+	if _, state, _ := s.asks(create(askTitles)); state != "done" {
+		t.Errorf("what is there already is %s", state)
+	}
+	s.fails(s.db.Pool, create(strings.Replace(askTitles, "title\"", "body\"", 1)), "is there already, with another definition")
+	s.fails(s.db.Pool, create(strings.ReplaceAll(askTitles, "titles", "docs")), "it comes from the file "+file)
+	s.fails(s.db.Pool, "change_pipeline('docs', '{}')", "it comes from the file "+file)
+	s.fails(s.db.Pool, "drop_pipeline('docs')", "it comes from the file "+file)
+	s.fails(s.db.Pool, "drop_pipeline('nobody')", `there is no pipeline "nobody"`)
+	s.fails(s.db.Pool, "change_pipeline('titles', '{\"name\": \"x\"}')", "keeps its name")
+	for _, bad := range []string{"'[]'", "'3'", "NULL", "'{}'", `'{"name": 3}'`, `'{"name": ""}'`} {
+		_, err := s.db.Pool.Exec(t.Context(), "SELECT embedsidecar.create_pipeline("+bad+")")
+		if err == nil && bad != `'{"name": 3}'` {
+			t.Errorf("%s is taken", bad)
+		}
+	}
+	s.fails(s.db.Pool, "create_pipeline(jsonb_build_object('name', 'x', 'text', repeat('x', 70000)))", "too many")
+
+	// Mistakes are told all at once, and change nothing.
+	s.isRefused(create(`{"name": "bad", "tabel": "docs", "columns": "title,", "model": "/etc/passwd", "plugin": "/bin/sh", "into": {"table": "x"}}`),
+		`unknown key "tabel"`, "/etc/passwd", "/bin/sh", "columns")
+	s.isRefused(create(`{"name": "bad", "table": "public.gone", "columns": ["title"], "into": {"table": "gone_embedding"}}`), "gone")
+	s.isRefused(create(`{"name": "bad", "table": "public.docs", "columns": ["title"], "into": {"table": "docs_embedding"}}`), "same destination")
+	s.isRefused(create(`{"name": "bad", "table": "public.docs", "text": "nobody(title)", "into": {"table": "bad_embedding"}}`), "nobody")
+	s.isRefused(`change_pipeline('titles', '{"columns": ["none"]}')`, "none")
+	s.stands("titles", health.UpToDate)
+
+	// A change takes the keys that it names.
+	s.does(`change_pipeline('titles', '{"where": "id > 1"}')`)
+	s.vectorsOf("titles_embedding", 2)
+	s.does(`change_pipeline('titles', '{"where": null}')`)
+	s.vectorsOf("titles_embedding", 3)
+
+	// Those of the file come and go beside them.
+	s.rewrite(file, liveDocs, strings.ReplaceAll(liveBodies, "bodies", "others"))
+	s.vectorsOf("others_embedding", 3)
+	s.rewrite(file, liveDocs)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		names := testenv.Value[string](s.db, "SELECT string_agg(name, ' ' ORDER BY name) FROM embedsidecar.pipeline")
+		return names == "bodies docs titles", names
+	})
+	// A file that names what is declared is refused, and what is declared stays.
+	s.rewrite(file, liveDocs, liveBodies)
+	s.refused(d, "bodies")
+	s.does(create(strings.ReplaceAll(askTitles, "titles", "more"))) // a bad file keeps no request waiting
+	s.does("drop_pipeline('more')")
+	d.end(syscall.SIGTERM, 0)
+
+	// They outlive restarts, also with a file that names none.
+	nothing := filepath.Join(t.TempDir(), "none.yaml")
+	if err := os.WriteFile(nothing, []byte("version: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.run(0, "uninstall", "docs", "--yes")
+	d = s.start("--config", nothing)
+	s.db.MustExec("INSERT INTO docs VALUES (4, 'four', 'four')")
+	s.vectorsOf("titles_embedding", 4)
+	s.vectorsOf("bodies_embedding", 4)
+	s.does("drop_pipeline('bodies')")
+	s.does("drop_pipeline('titles')")
+	s.vectorsOf("titles_embedding", 4) // its vectors stay
+	s.does(create(askTitles))          // and come back without being paid for again
+	s.stands("titles", health.UpToDate)
+	if n := testenv.Value[int64](s.db, "SELECT tokens_embedded FROM embedsidecar.status WHERE pipeline = 'titles'"); n != 0 {
+		t.Errorf("%d tokens were embedded again", n)
+	}
+	origin := testenv.Value[string](s.db, "SELECT origin FROM embedsidecar.configuration WHERE name = 'titles'")
+	if origin != "sql" {
+		t.Errorf("the pipeline comes from %q", origin)
+	}
+	d.end(syscall.SIGTERM, 0)
+	s.run(0, "uninstall", "titles", "--yes") // by hand, it is not declared any more
+	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.declared"); n != 0 {
+		t.Errorf("%d are declared still", n)
+	}
+	audit := testenv.Value[string](s.db, `SELECT string_agg(DISTINCT action || ' ' || result, ', ') FROM embedsidecar.audit`)
+	s.has(audit, "create_pipeline done", "create_pipeline refused", "change_pipeline done", "drop_pipeline done")
+}
+
+// Without a sidecar that sets up pipelines, embedsidecar apply carries requests out, and plan tells of them.
+func TestAsked_ApplyCarriesThemOut(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	d := s.start("--no-init", "--config", file)
+	good, _, detail := s.asks(create(askBodies))
+	s.has(detail, "none runs now")
+	bad, _, _ := s.asks(create(strings.ReplaceAll(strings.Replace(askTitles, "public.docs", "gone", 1), "titles", "bad")))
+	stdout, _ := s.run(0, "plan", "--config", file)
+	s.has(stdout, fmt.Sprintf(`request %d: create pipeline "bodies"`, good))
+	stdout, _ = s.run(0, "apply", "--yes", "--config", file)
+	s.has(stdout, fmt.Sprintf(`request %d: create pipeline "bodies"`, good), "refused")
+	s.comesTo(good, "done")
+	s.comesTo(bad, "refused")
+	s.vectorsOf("bodies_embedding", 2) // by the sidecar, which sets nothing up
+	stdout, _ = s.run(0, "plan", "--config", file, "-o", "json")
+	s.has(stdout, `"unchanged"`)
+	drop, _, _ := s.asks("drop_pipeline('bodies')")
+	s.run(0, "apply", "--yes", "--config", file)
+	s.comesTo(drop, "done")
+	d.end(syscall.SIGTERM, 0)
+}
+
+// A sidecar that is killed with a request in its hands leaves it to the next one, and it takes effect once.
+func TestAsked_AKilledSidecarLeavesItsRequest(t *testing.T) {
+	t.Parallel()
+	for _, place := range []string{"app/request-taken", "app/request-done"} {
+		t.Run(place, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, 3)
+			file := s.configured(liveDocs)
+			s.run(0, "init", "--config", file)
+			for i, call := range []string{create(askBodies), `change_pipeline('bodies', '{"where": "id > 1"}')`, "drop_pipeline('bodies')"} {
+				d := s.dying(place, "--config", file)
+				id, _, _ := s.asks(call)
+				d.ends(-1)
+				if i == 1 {
+					d = s.dying(place, "--config", file) // twice
+					d.ends(-1)
+				}
+				d = s.start("--config", file)
+				s.comesTo(id, "done")
+				if i < 2 {
+					s.vectorsOf("bodies_embedding", 3-i)
+				}
+				s.stands("docs", health.UpToDate)
+				d.end(syscall.SIGTERM, 0)
+			}
+			counts := testenv.Value[string](s.db, `SELECT concat_ws(' ', (SELECT count(*) FROM embedsidecar.pipeline),
+				(SELECT count(*) FROM embedsidecar.declared), (SELECT count(*) FROM embedsidecar.audit
+				WHERE action LIKE '%\_pipeline' AND result = 'done' AND changed = 1))`)
+			if counts != "1 0 3" {
+				t.Errorf("pipelines, declared, done: %s", counts)
+			}
+		})
+	}
+}
+
+// Of two sidecars one carries a request out, and the other follows.
+func TestAsked_TwoSidecars(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	one := s.start("--config", file)
+	two := s.start("--config", file)
+	both := func(name string, want int) {
+		t.Helper()
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			n := testenv.Value[int](s.db, `SELECT count(*)::int FROM embedsidecar.configuration
+				WHERE subject = 'pipeline' AND name = $1 AND state = 'in_force'`, name)
+			return n == want, fmt.Sprintf("%d sidecars have %s, want %d", n, name, want)
+		})
+	}
+	for range 3 {
+		s.does(create(askBodies))
+		both("bodies", 2)
+		s.does(`change_pipeline('bodies', '{"where": "id > 1"}')`)
+		s.does(`change_pipeline('bodies', '{"where": null}')`)
+		both("bodies", 2)
+		s.vectorsOf("bodies_embedding", 3)
+		s.does("drop_pipeline('bodies')")
+		both("bodies", 0)
+	}
+	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.pipeline"); n != 1 {
+		t.Errorf("%d pipelines are set up", n)
+	}
+	one.end(syscall.SIGTERM, 0)
+	two.end(syscall.SIGTERM, 0)
+}
+
+// TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner: a role that may ask gets no pipeline over tables of others, and
+// has nothing of its own run with the rights of the sidecar.
+func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	tenant := s.db.Role("")
+	s.db.MustExecSuper(fmt.Sprintf(`GRANT CREATE, USAGE ON SCHEMA public TO %[1]s; GRANT USAGE ON SCHEMA embedsidecar TO %[1]s`, tenant))
+	pool, err := pgxpool.New(t.Context(), s.db.URL(tenant))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	as := func(sql string) {
+		t.Helper()
+		if _, err := pool.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	as(`CREATE TABLE mine (id int PRIMARY KEY, body text);
+		INSERT INTO mine VALUES (1, 'one');
+		CREATE FUNCTION public.trap(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+			RAISE EXCEPTION 'the trap has run as %', current_user; END $$;
+		CREATE DOMAIN public.dom AS text CHECK (public.trap(VALUE) IS NULL);
+		CREATE OPERATOR public.|+| (FUNCTION = public.trap, RIGHTARG = text)`)
+	s.fails(pool, create(askBodies), "permission denied")
+	s.db.MustExecSuper("GRANT EXECUTE ON FUNCTION embedsidecar.create_pipeline, embedsidecar.change_pipeline, embedsidecar.drop_pipeline TO " + tenant)
+	s.db.MustExec("CREATE TABLE theirs (id int PRIMARY KEY, embedding vector(8))")
+	d := s.start("--config", file, "--trust-owner", "nobody")
+	asked := func(call string) (id int64) {
+		t.Helper()
+		if err := pool.QueryRow(t.Context(), "SELECT request_id FROM embedsidecar."+call).Scan(&id); err != nil {
+			t.Fatalf("%s: %v", call, err)
+		}
+		return id
+	}
+	mine := func(key, value string) string {
+		return create(`{"name": "mine", "table": "public.mine", "` + key + `": ` + value + `, "into": {"table": "mine_embedding"}}`)
+	}
+	for call, words := range map[string][]string{
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "joins": [{"table": "public.docs", "as": "d", "on": {"id": "id"}, "text": "title"}], "into": {"table": "mine_embedding"}}`): {"joins"},
+		create(askBodies):                                                                  {"has not the rights of the owner of", "docs"},
+		mine("text", `"public.trap(body)"`):                                                {"trap"},
+		mine("text", `"body::public.dom::text"`):                                           {"dom"},
+		mine("text", `"(OPERATOR(public.|+|) body)"`):                                      {"|+|"},
+		mine("text", `"pg_read_file('/etc/passwd')"`):                                      {"pg_read_file"},
+		mine("text", `"table_to_xml('embedsidecar.installation', true, false, '')::text"`): {"installation"},
+		mine("text", `"(SELECT secret::text FROM embedsidecar.installation)"`):             {"sub-select"},
+		mine("text", `"current_setting('data_directory')"`):                                {"current_setting"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "where": "public.trap(body) IS NULL", "into": {"table": "mine_embedding"}}`):                                  {"trap"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "priority": "public.trap(body)", "into": {"table": "mine_embedding"}}`):                                       {"trap"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "ignore": "public.trap(text)", "into": {"table": "mine_embedding"}}`):                                         {"trap"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "chunking": {"strategy": "sentences", "context": "public.trap(body)"}, "into": {"table": "mine_embedding"}}`): {"trap"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "overwrite": true, "into": {"table": "public.theirs"}}`):                                                      {"theirs"},
+		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "into": {"table": "embedsidecar.ledger"}}`):                                                                   {"ledger"},
+	} {
+		s.has(s.comesTo(asked(call), "refused"), words...)
+	}
+	text := d.text()
+	if strings.Contains(text, "the trap has run") {
+		t.Error("the trap has run")
+	}
+	// What computes only passes: who sets up is another matter. As the role that owns all, anything does.
+	good := asked(mine("text", `"concat_ws(' ', lower(body), left(body, 3))"`))
+	s.has(s.comesTo(good, "refused"), "mine") // the sidecar does not own the table
+	// A role that is gone, and a pipeline of another's.
+	s.does(create(askBodies))
+	s.has(s.comesTo(asked("drop_pipeline('bodies')"), "refused"), "has not the rights of the owner of")
+	s.has(s.comesTo(asked(`change_pipeline('bodies', '{"where": "true"}')`), "refused"), "has not the rights of the owner of")
+	s.stands("bodies", health.UpToDate)
+	d.end(syscall.SIGTERM, 0)
+
+	// Bounds of what waits.
+	_, err = pool.Exec(t.Context(), `SELECT embedsidecar.create_pipeline(jsonb_build_object('name', 'p' || i)) FROM generate_series(1, 200) AS i`)
+	if err == nil || !strings.Contains(err.Error(), "100 requests") {
+		t.Errorf("200 at once: %v", err)
+	}
+	s.fails(pool, "take_request('x')", "permission denied")
+	s.fails(pool, "finish_request(1, NULL, '{}')", "permission denied")
+	s.fails(pool, "request_pipeline('create', 'x', '{}', NULL, NULL)", "permission denied")
+}
+
+// By HTTP it is the same: an answer waits for the outcome, and says where to look.
+func TestAsked_ByHTTP(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	file, tokens := s.configured(liveDocs), filepath.Join(t.TempDir(), "tokens")
+	secret, _ := s.run(0, "token", "create", "ops", "--role", "admin", "--tokens-file", tokens)
+	operator, _ := s.run(0, "token", "create", "op", "--role", "operator", "--tokens-file", tokens)
+	d := s.start("--config", file, "--admin-listen", "127.0.0.1:0", "--tokens-file", tokens)
+	base := "http://" + d.logged("administrators are answered", "address")
+	s.stands("docs", health.UpToDate)
+	ask := func(token, method, path, body string, want int, words ...string) (r struct {
+		ID    int64  `json:"request_id"`
+		State string `json:"state"`
+	}, location string,
+	) {
+		t.Helper()
+		status, header, text := s.call(token, method, base+path, body)
+		if status != want {
+			t.Fatalf("%s %s %s: %d %s, want %d", method, path, body, status, text, want)
+		}
+		s.has(text, words...)
+		_ = json.Unmarshal([]byte(text), &r)
+		return r, header.Get("Location")
+	}
+	admin := strings.TrimSpace(secret)
+	ask(strings.TrimSpace(operator), http.MethodPost, "/api/v1/pipelines", askBodies, http.StatusForbidden)
+	r, _ := ask(admin, http.MethodPost, "/api/v1/pipelines?wait=60s", askBodies, http.StatusOK)
+	if r.State != "done" {
+		t.Errorf("%+v", r)
+	}
+	s.vectorsOf("bodies_embedding", 3)
+	ask(admin, http.MethodPost, "/api/v1/pipelines?wait=60s", `{"name": "bad", "table": "docs", "tabel": "x"}`, http.StatusUnprocessableEntity, "tabel")
+	ask(admin, http.MethodPost, "/api/v1/pipelines", `{"table": "docs"}`, http.StatusBadRequest, "name")
+	ask(admin, http.MethodPost, "/api/v1/pipelines", `[]`, http.StatusUnprocessableEntity)
+	// What a token asks for computes only, whatever the role may.
+	ask(admin, http.MethodPost, "/api/v1/pipelines?wait=60s", `{"name": "bad", "table": "docs", "text": "pg_read_file('/etc/passwd')", "into": {"table": "bad_embedding"}}`,
+		http.StatusUnprocessableEntity, "pg_read_file")
+	ask(admin, http.MethodPatch, "/api/v1/pipelines/bodies?wait=60s", `{"where": "id > 1", "text": "lower(body)", "columns": null}`, http.StatusOK)
+	s.vectorsOf("bodies_embedding", 2)
+	ask(admin, http.MethodPatch, "/api/v1/pipelines/docs", `{"where": "id > 1"}`, http.StatusConflict, file)
+	ask(admin, http.MethodDelete, "/api/v1/pipelines/docs", "", http.StatusConflict, file)
+	r, location := ask(admin, http.MethodDelete, "/api/v1/pipelines/bodies?wait=0s", "", http.StatusAccepted)
+	if want := fmt.Sprintf("/api/v1/requests/%d", r.ID); location != want {
+		t.Errorf("look at %s, want %s", location, want)
+	}
+	s.comesTo(r.ID, "done")
+	ask(admin, http.MethodGet, location, "", http.StatusOK, `"done"`)
+	ask(admin, http.MethodGet, "/api/v1/requests", "", http.StatusOK, `"refused"`)
+	ask(admin, http.MethodGet, "/api/v1/requests/999", "", http.StatusNotFound)
+	said := testenv.Value[string](s.db, "SELECT DISTINCT said_by FROM embedsidecar.requests WHERE said_by <> ''")
+	s.has(said, "ops")
+	d.end(syscall.SIGTERM, 0)
+}
+
+// call sends a request to a listener.
+func (s *stage) call(token, method, address, body string) (status int, header http.Header, text string) {
+	s.t.Helper()
+	r, err := http.NewRequestWithContext(s.t.Context(), method, address, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	content, err := io.ReadAll(answer.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return answer.StatusCode, answer.Header, string(content)
+}
+
+// dying starts a sidecar that is killed at a place.
+func (s *stage) dying(place string, args ...string) *daemon {
+	s.t.Helper()
+	return s.prepared(func(c *exec.Cmd) { c.Env = append(c.Env, failpoint.Env+"="+place+"=kill") }, append([]string{"run"}, args...)...)
+}

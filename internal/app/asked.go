@@ -1,0 +1,259 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
+	"github.com/embedsidecar/embedsidecar/queue"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// asked is a request for a pipeline, which this program carries out: it is declared, and set up as one of a file.
+type asked struct {
+	RequestID  int64
+	Action     string // create, change or drop
+	Pipeline   string
+	Definition string // the whole of it, as it is to be
+	RoleName   string
+	RoleOID    uint32
+	SaidBy     string // by whom the role was asked; "": by nobody else
+	Tries      int
+}
+
+// mostTries is how often a request is begun: one that ends the program each time must not do so for ever.
+const mostTries = 20
+
+// takeRequest takes the first request of a slot; nil: there is none, or another program carries it out, or this role
+// may not.
+func takeRequest(ctx context.Context, pool *pgxpool.Pool, slot string) (*asked, error) {
+	list, err := database.Collect(ctx, pool, "take_request", pgx.RowToStructByPos[asked], pgx.StrictNamedArgs{"slot": slot})
+	if database.Denied(err) || err == nil && len(list) == 0 {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	if err != nil {
+		return nil, fmt.Errorf("take a request for a pipeline: %w", err)
+	}
+	return &list[0], failpoint.Hit("app/request-taken")
+}
+
+// finish writes down what became of a request.
+func (a *asked) finish(ctx context.Context, n Options, pool *pgxpool.Pool, failed error) error {
+	var reason *string
+	hints := []string{}
+	if failed != nil {
+		words := n.Redact(database.Words(failed))
+		reason, hints = &words, append(hints, problem.Hints(failed)...)
+		n.Log.WarnContext(ctx, "request for a pipeline refused", "request", a.RequestID, "action", a.Action,
+			"pipeline", a.Pipeline, "role", a.RoleName, "error", failed, "hints", hints)
+	} else {
+		n.Log.InfoContext(ctx, "request for a pipeline carried out", "request", a.RequestID, "action", a.Action,
+			"pipeline", a.Pipeline, "role", a.RoleName)
+	}
+	if err := failpoint.Hit("app/request-done"); err != nil {
+		return err
+	}
+	if _, err := pool.Exec(ctx, sqlfiles.Query("finish_request"), pgx.StrictNamedArgs{
+		"request_id": a.RequestID, "reason": reason, "hints": hints,
+	}); err != nil {
+		return fmt.Errorf("write down what became of request %d: %w", a.RequestID, err)
+	}
+	return nil
+}
+
+// in is a list of declared pipelines as it is with the request.
+func (a *asked) in(list []declared) ([]declared, error) {
+	at := slices.IndexFunc(list, func(d declared) bool { return d.Name == a.Pipeline })
+	switch {
+	case a.Action == "drop" && at >= 0:
+		return slices.Delete(list, at, at+1), nil
+	case a.Action == "drop":
+		return list, nil
+	case a.Action == "create" && at >= 0 && list[at].Definition != a.Definition:
+		return nil, refusal.Coded(code.Taken, fmt.Sprintf("pipeline %q is there already, with another definition", a.Pipeline),
+			"change_pipeline changes it")
+	case a.Action == "change" && at < 0:
+		return nil, refusal.UnknownPipeline(a.Pipeline, namesOf(list))
+	}
+	as := declared{a.Pipeline, a.Definition, a.RequestID}
+	if at >= 0 {
+		list[at] = as
+		return list, nil
+	}
+	list = append(list, as)
+	slices.SortFunc(list, func(a, b declared) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// allowed returns why the role that asked may not have this done: what is set up reads tables, writes vectors and
+// evaluates expressions with the rights of who sets it up. spec is the pipeline as it is to be, nil: it goes; ours
+// are those that are set up.
+func (a *asked) allowed(ctx context.Context, pool *pgxpool.Pool, spec *pipeline.Spec, ours []pipeline.Pipeline) error {
+	if a.Tries > mostTries {
+		return problem.New(problem.Failed, fmt.Errorf("it was begun %d times, and the program ended each time", a.Tries-1))
+	}
+	schemas, tables := []string{}, []string{}
+	touched := []*pipeline.Spec{}
+	if spec != nil {
+		touched = append(touched, spec)
+	}
+	if at := lookup.Find(ours, a.Pipeline); at >= 0 {
+		touched = append(touched, &ours[at].Spec)
+	}
+	for _, s := range touched {
+		schemas, tables = append(schemas, s.Schema), append(tables, s.Table)
+		if d := s.Destination(); !s.InSource() {
+			schemas, tables = append(schemas, d.Schema), append(tables, d.Table)
+		}
+	}
+	return database.Transact(ctx, pool, func(tx pgx.Tx) error {
+		var trusted bool
+		var others []string
+		err := tx.QueryRow(ctx, sqlfiles.Query("may_declare"), pgx.StrictNamedArgs{
+			"oid": a.RoleOID, "role": a.RoleName, "trusted": database.Trusted(tx.Conn()), "schemas": schemas, "tables": tables,
+		}).Scan(&trusted, &others)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return refusal.Coded(code.Untrusted, fmt.Sprintf("role %q, who asked for it, is not there any more", a.RoleName))
+		case err != nil:
+			return fmt.Errorf("look up what role %q may: %w", a.RoleName, err)
+		case !trusted && len(others) > 0:
+			return refusal.Coded(code.Untrusted, fmt.Sprintf("role %q, who asked for it, has not the rights of the owner of %s",
+				a.RoleName, strings.Join(others, ", ")), "ask as the owner of the table and of the destination")
+		case trusted && a.SaidBy == "" || spec == nil:
+			return nil
+		}
+		if len(spec.Joins) > 0 { // each is another's table and another expression
+			return refusal.Coded(code.Untrusted, "joins: who asks may not act as the role that reads the tables",
+				"declare the pipeline as a role that may, or in the file")
+		}
+		return harmless(ctx, tx, spec)
+	})
+}
+
+// harmless judges the expressions of a pipeline.
+func harmless(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec) error {
+	expressions := []struct{ word, text string }{
+		{catalog.TextWord, spec.Text}, {catalog.FilterWord, spec.Filter}, {catalog.ContextWord, spec.Chunking.Context},
+		{catalog.IgnoreWord, spec.Ignore}, {catalog.PriorityWord, spec.PriorityBy},
+	}
+	var t *catalog.Table
+	var problems []error
+	for _, e := range expressions {
+		if e.text == "" {
+			continue
+		}
+		var err error
+		if t == nil {
+			if t, err = catalog.TableByName(ctx, tx, spec.Schema, spec.Table); err != nil {
+				return err
+			}
+		}
+		if err = catalog.Harmless(ctx, tx, t, e.word, e.text); err == nil {
+			continue
+		}
+		if _, refused := errors.AsType[*refusal.ConfigError](err); !refused {
+			return err
+		}
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
+}
+
+// dropNow takes away a pipeline that is declared no more; its vectors stay.
+func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dry bool) error {
+	var there bool
+	err := pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.pipeline WHERE name = $1)", name).Scan(&there)
+	if err != nil || !there {
+		return err
+	}
+	if _, err := uninstall.Pipeline(ctx, uninstall.PipelineOptions{
+		Pool: pool, Pipeline: name, DryRun: dry, Log: n.Log,
+	}); err != nil || dry {
+		return err
+	}
+	if _, err := queue.DropLeftovers(ctx, pool); err != nil {
+		n.Log.DebugContext(ctx, "leftovers of removed pipelines stay for now", "error", err)
+	}
+	return nil
+}
+
+// declared is a pipeline that is configured in the database.
+type declared struct {
+	Name, Definition string
+	RequestID        int64
+}
+
+func namesOf(list []declared) (names []string) {
+	for _, d := range list {
+		names = append(names, d.Name)
+	}
+	return names
+}
+
+// readDeclared returns the pipelines that are declared for a slot.
+func readDeclared(ctx context.Context, pool *pgxpool.Pool, slot string) ([]declared, error) {
+	list, err := database.Collect(ctx, pool, "declared_pipelines", pgx.RowToStructByPos[declared],
+		pgx.StrictNamedArgs{"slot": slot})
+	if err != nil {
+		return nil, fmt.Errorf("list declared pipelines: %w", err)
+	}
+	return list, nil
+}
+
+// markOf tells one list of declared pipelines from another, as what_changed does.
+func markOf(list []declared) string {
+	words := make([]string, len(list))
+	for i, d := range list {
+		words[i] = fmt.Sprint(d.RequestID)
+	}
+	return strings.Join(words, " ")
+}
+
+// declaring is a configuration with declared pipelines.
+func declaring(c *config.Config, list []declared) (*config.Config, map[string]error) {
+	given := make([]config.Declared, len(list))
+	for i, d := range list {
+		given[i] = config.Declared{Name: d.Name, Definition: []byte(d.Definition)}
+	}
+	return c.Declaring(given)
+}
+
+// specOf is a pipeline of a configuration by its name; nil: there is none.
+func specOf(c *config.Config, name string) *pipeline.Spec {
+	for i := range c.Pipelines {
+		if c.Pipelines[i].Name == name {
+			return &c.Pipelines[i]
+		}
+	}
+	return nil
+}
+
+// withDeclared is the configuration with what is declared in the database. What does not fit it stays as it is set up.
+func withDeclared(ctx context.Context, n Options, pool *pgxpool.Pool) (*config.Config, error) {
+	list, err := readDeclared(ctx, pool, n.Config.Slot.Name)
+	if err != nil {
+		return nil, err
+	}
+	next, failed := declaring(n.Config.Base(), list)
+	for name, why := range failed {
+		n.Warn(fmt.Sprintf("pipeline %q, which is declared by SQL or HTTP, stays as it is: %s", name, why))
+	}
+	next, _, err = lookup.InSchemas(ctx, pool, next)
+	return next, err
+}

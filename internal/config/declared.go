@@ -1,0 +1,131 @@
+package config
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/manifest"
+)
+
+// Declared is a pipeline that is configured in the database instead of in a file.
+type Declared struct {
+	Name       string
+	Definition []byte // JSON, with the keys that a pipeline has in the file
+}
+
+// declaredOrigin is the origin of all that a declared pipeline says.
+const declaredOrigin = "sql"
+
+// Base is the configuration without declared pipelines, as the file has it.
+func (c *Config) Base() *Config {
+	if c = c.Written(); c.base != nil {
+		return c.base
+	}
+	return c
+}
+
+// IsDeclared reports whether the pipeline of a name is a declared one.
+func (c *Config) IsDeclared(name string) bool {
+	return c.base != nil && slices.ContainsFunc(c.Written().Pipelines[len(c.base.Pipelines):],
+		func(p pipeline.Spec) bool { return p.Name == name })
+}
+
+// Declaring is the configuration with these declared pipelines, and no others, behind its own. Those that have a mistake
+// are left out: failed has an *Error of each by its name. They name only what is configured, and read no environment:
+// whoever declares one is not who may choose programs, files and addresses.
+func (c *Config) Declaring(list []Declared) (next *Config, failed map[string]error) {
+	base := c.Base()
+	if failed = map[string]error{}; len(list) == 0 {
+		return base, failed
+	}
+	with := *base
+	next = &with
+	next.base = base
+	next.Pipelines, next.searches, next.origins = slices.Clone(base.Pipelines), slices.Clone(base.searches),
+		maps.Clone(base.origins)
+	next.schemas = slices.Clone(base.schemas)
+	pipelines := filePlaces().fields["pipelines"].item
+	for _, d := range list {
+		at := len(next.Pipelines)
+		if problems := next.declare(d, pipelines); len(problems) > 0 {
+			failed[d.Name] = &Error{Problems: problems}
+			next.Pipelines, next.searches = next.Pipelines[:at], next.searches[:min(at, len(next.searches))]
+			next.schemas = next.schemas[:min(at, len(next.schemas))]
+			maps.DeleteFunc(next.origins, func(path string, _ origin) bool { return within(path, index("pipelines", at)) })
+		}
+	}
+	return next, failed
+}
+
+// within reports whether a path is another, or lies below it.
+func within(path, above string) bool {
+	rest, is := strings.CutPrefix(path, above)
+	return is && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// declare adds a pipeline, and returns its mistakes.
+func (c *Config) declare(d Declared, pipelines *place) (problems []Problem) {
+	i := len(c.Pipelines)
+	path := index("pipelines", i)
+	fail := func(at, format string, args ...any) {
+		problems = append(problems, Problem{Path: strings.TrimPrefix(strings.TrimPrefix(at, path), "."),
+			Message: fmt.Sprintf(format, args...)})
+	}
+	r := &reader{name: declaredOrigin, put: c.put, origins: map[string]origin{}}
+	file, err := parse(d.Definition)
+	if err != nil || len(file.Docs) != 1 || file.Docs[0].Body == nil {
+		fail(path, "expected keys and values as JSON")
+		return problems
+	}
+	_ = c.put(nil, path, nil, false) // it is there, whatever it says
+	r.walk(file.Docs[0].Body, path, pipelines, 1)
+	for at := range r.origins {
+		c.origins[at] = origin{place: declaredOrigin}
+	}
+	for _, p := range r.problems {
+		fail(p.Path, "%s", p.Message)
+	}
+	spec := &c.Pipelines[i]
+	if len(c.schemas) > i && (c.schemas[i].Match != "" || len(c.schemas[i].Except) > 0) {
+		fail(path+".schemas", "a pipeline that is declared by SQL or HTTP has one table")
+	}
+	if spec.Name != d.Name {
+		fail(path+".name", "expected the name of the pipeline, %q", d.Name)
+	}
+	for _, n := range []struct {
+		key, name string
+		known     bool
+	}{
+		{"plugin", spec.Plugin, c.plugs(spec.Plugin)},
+		{"model", spec.Model, c.models(spec.Model)},
+		{"search.rerank", c.SearchOf(spec.Name).Rerank, c.models(c.SearchOf(spec.Name).Rerank)},
+	} {
+		if n.name != "" && !n.known {
+			fail(path+"."+n.key, "%q is not configured: a pipeline that is declared by SQL or HTTP names what the "+
+				"configuration of the sidecar has", n.name)
+		}
+	}
+	if len(problems) > 0 { // what could not be read is not also missing, and no folder of a stranger's is looked at
+		return problems
+	}
+	c.settleFrom(i)
+	c.checkPipelines(i, fail)
+	return problems
+}
+
+// plugs and models report whether the configuration itself names a plugin or a model.
+func (c *Config) plugs(name string) bool {
+	entry, _ := c.Plugin(name)
+	return entry != nil || name == c.Plugins.Default ||
+		slices.ContainsFunc(c.Models, func(m Model) bool { return m.Plugin == name }) ||
+		slices.ContainsFunc(c.Base().Pipelines, func(p pipeline.Spec) bool { return p.Plugin == name })
+}
+
+func (c *Config) models(name string) bool {
+	return c.model(name) != nil || name == c.DefaultModel || name == c.Rerank ||
+		name == manifest.For(c.Plugins.Default).Model.Default ||
+		slices.ContainsFunc(c.Base().Pipelines, func(p pipeline.Spec) bool { return p.Model == name })
+}

@@ -1,0 +1,77 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+// base is a configuration with a file of these pipelines.
+func declaring(t *testing.T, text string) *Config {
+	t.Helper()
+	cfg, _, err := Load(Source{
+		Flags: map[string][]string{"config": {write(t, text)}}, Environ: []string{"SECRET=hush", "EMBEDSIDECAR_DATABASE_URL=postgres:///x"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+const declaredFile = `
+version: 1
+models: [{name: small, plugin: fake, path: /models/small}]
+pipelines:
+  - {name: docs, table: docs, columns: [title], into: {table: docs_embedding}}
+`
+
+// Declared pipelines stand behind those of the file, are judged as these are, and say all their mistakes at once.
+func TestDeclaring(t *testing.T) {
+	t.Parallel()
+	base := declaring(t, declaredFile)
+	next, failed := base.Declaring([]Declared{
+		{"a", []byte(`{"name": "a", "table": "public.notes", "text": "'${SECRET}' || body || '$$'", "model": "small", "into": {"table": "a_embedding"}, "enabled": false, "search": {"filterable": ["id"]}}`)},
+		{"b", []byte(`{"name": "b", "tabel": "notes", "columns": "title", "model": "/etc/model", "plugin": "/bin/sh", "into": {"column": "v", "table": "x"}, "index": {"m": 1}, "schemas": {"match": "t_*"}}`)},
+		{"c", []byte(`{"name": "c", "table": "notes", "columns": ["body"], "into": {"table": "c_embedding"}}`)},
+		{"docs", []byte(`{"name": "docs", "table": "notes", "columns": ["body"], "into": {"table": "d_embedding"}}`)},
+		{"e", []byte(`{"name": "e", "table": "docs", "columns": ["body"], "into": {"table": "docs_embedding"}}`)},
+		{"f", []byte(`{"name": "f"}`)}, {"g", []byte(`["name"]`)}, {"h", []byte(`{`)}, {"i", []byte(``)},
+	})
+	names := []string{}
+	for _, p := range next.Pipelines {
+		names = append(names, p.Name)
+	}
+	if got := strings.Join(names, " "); got != "docs a c" {
+		t.Errorf("pipelines %s", got)
+	}
+	if a := next.Pipelines[1]; a.Text != "'${SECRET}' || body || '$$'" || a.Plugin != "fake" || a.Enabled {
+		t.Errorf("the definition of a is %+v", a)
+	}
+	if next.Base() != base || !next.IsDeclared("a") || next.IsDeclared("docs") || next.SearchOf("a").Filterable[0] != "id" {
+		t.Error("what is declared is not told from the rest")
+	}
+	for name, words := range map[string][]string{
+		"b":    {`unknown key "tabel"`, "/etc/model", "/bin/sh", "index.m", "schemas"},
+		"docs": {`the name "docs" is that of pipelines[0]`}, "e": {"same destination"}, "f": {"table"}, "g": {""}, "h": {""},
+		"i": {"keys and values"},
+	} {
+		err := failed[name]
+		if err == nil {
+			t.Errorf("%s has no mistake", name)
+			continue
+		}
+		for _, word := range words {
+			if !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "hush") {
+				t.Errorf("%s: %v does not tell of %s", name, err, word)
+			}
+		}
+	}
+	if len(failed) != 7 {
+		t.Errorf("%d have mistakes: %v", len(failed), failed)
+	}
+	if live, restart := base.Changes(next); len(restart) > 0 || len(live) != 1 || live[0] != "pipelines" {
+		t.Errorf("changes %v %v", live, restart)
+	}
+	if again, _ := next.Declaring(nil); again != base {
+		t.Error("without any it is another configuration")
+	}
+}

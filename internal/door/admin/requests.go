@@ -1,0 +1,139 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
+	"github.com/embedsidecar/embedsidecar/internal/manage/requests"
+)
+
+// Declare asks for a pipeline to be created, changed or dropped, and waits for a while for what becomes of it.
+func (s *Service) Declare(ctx context.Context, action, pipeline string, definition map[string]any, wait time.Duration,
+) (requests.Request, error) {
+	who, err := gate.Wholly(ctx, gate.RoleAdmin)
+	if err == nil {
+		err = s.mayChange(false)
+	}
+	if err != nil {
+		return requests.Request{}, err
+	}
+	pool, err := s.database()
+	if err != nil {
+		return requests.Request{}, err
+	}
+	id, err := requests.Ask(ctx, pool, action, pipeline, definition, who.SaidBy())
+	s.o.Log.InfoContext(ctx, "administrator acted", "by", who.SaidBy(), "action", action+" pipeline", "pipeline", pipeline,
+		"refused", err != nil)
+	if err != nil {
+		return requests.Request{}, err
+	}
+	return requests.Wait(ctx, pool, id, wait)
+}
+
+// Requests returns the newest requests for pipelines.
+func (s *Service) Requests(ctx context.Context) ([]requests.Request, error) {
+	if _, err := gate.Wholly(ctx, gate.RoleAdmin); err != nil {
+		return nil, err
+	}
+	pool, err := s.database()
+	if err != nil {
+		return nil, err
+	}
+	list, err := requests.List(ctx, pool, usualPage)
+	return append([]requests.Request{}, list...), err
+}
+
+// Request returns a request for a pipeline.
+func (s *Service) Request(ctx context.Context, id int64) (requests.Request, error) {
+	if _, err := gate.Wholly(ctx, gate.RoleAdmin); err != nil {
+		return requests.Request{}, err
+	}
+	pool, err := s.database()
+	if err != nil {
+		return requests.Request{}, err
+	}
+	return requests.Read(ctx, pool, id)
+}
+
+// declared is what became of a request so far.
+type declared struct {
+	Status   int
+	Location string `header:"Location" doc:"Where to look for what becomes of it"`
+	Body     requests.Request
+}
+
+type requestList struct {
+	Requests []requests.Request `json:"requests" doc:"The newest hundred"`
+}
+
+// Waits is how long a request is waited for.
+type Waits struct {
+	Wait string `query:"wait" default:"10s" doc:"For what becomes of it, up to 60s"`
+}
+
+// declares are the routes about pipelines that are no file's.
+func (a *api) declares() {
+	s := a.service
+	declare := func(ctx context.Context, action, name string, definition map[string]any, in Waits) (*declared, error) {
+		const longest = time.Minute
+		wait, err := duration("query.wait", in.Wait)
+		if err != nil {
+			return nil, err
+		}
+		r, err := s.Declare(ctx, action, name, definition, min(wait, longest))
+		if err != nil {
+			return nil, err
+		}
+		if r.State == requests.Refused {
+			return nil, gate.Refuse(http.StatusUnprocessableEntity, "refused", r.Reason, r.Hints...)
+		}
+		answer := &declared{Status: http.StatusOK, Location: fmt.Sprintf("%s%s/requests/%d", s.config().Admin.BasePath, base, r.ID), Body: r}
+		if !r.Ended() {
+			answer.Status = http.StatusAccepted
+		}
+		return answer, nil
+	}
+	on(a, gate.RoleAdmin, http.MethodPost, base+"/pipelines", "create-pipeline",
+		"Have a pipeline set up, with the keys that one has in the file", func(ctx context.Context, in *struct {
+			Waits
+
+			Body map[string]any
+		},
+		) (*declared, error) {
+			return declare(ctx, "create", "", in.Body, in.Waits)
+		})
+	on(a, gate.RoleAdmin, http.MethodPatch, base+"/pipelines/{name}", "change-pipeline",
+		"Have keys of a pipeline changed that was created by SQL or HTTP; null takes one away", func(ctx context.Context, in *struct {
+			Waits
+
+			Name string `path:"name"`
+			Body map[string]any
+		},
+		) (*declared, error) {
+			return declare(ctx, "change", in.Name, in.Body, in.Waits)
+		})
+	on(a, gate.RoleAdmin, http.MethodDelete, base+"/pipelines/{name}", "drop-pipeline",
+		"Have a pipeline taken away that was created by SQL or HTTP; its vectors stay", func(ctx context.Context, in *struct {
+			Waits
+
+			Name string `path:"name"`
+		},
+		) (*declared, error) {
+			return declare(ctx, "drop", in.Name, nil, in.Waits)
+		})
+	gate.Get(a.API, gate.RoleAdmin, http.MethodGet, base+"/requests", "requests", "List requests for pipelines, the newest first",
+		func(ctx context.Context, _ *none) (requestList, error) {
+			list, err := s.Requests(ctx)
+			return requestList{list}, err
+		})
+	gate.Get(a.API, gate.RoleAdmin, http.MethodGet, base+"/requests/{id}", "request", "Tell what became of a request for a pipeline",
+		func(ctx context.Context, in *struct {
+			ID int64 `path:"id"`
+		},
+		) (requests.Request, error) {
+			return s.Request(ctx, in.ID)
+		})
+}

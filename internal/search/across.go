@@ -1,0 +1,74 @@
+package search
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+)
+
+// MaxPipelines is how many pipelines one search may ask, and MaxAcross how many rows, with those before them, it may
+// want of them: each is asked for so many.
+const (
+	MaxPipelines = 16
+	MaxAcross    = 1000
+)
+
+// Across asks several pipelines one after another and joins what they find by reciprocal rank fusion, so their models
+// need not be the same. A row that several pipelines of one table find is one row, with the sum of its scores. The
+// error of one pipeline is that of the search.
+func Across(r *Request, pipelines []*pipeline.Pipeline,
+	find func(p *pipeline.Pipeline, each Request) ([]Hit, error),
+) ([]Hit, error) {
+	switch {
+	case len(pipelines) == 0 || len(pipelines) > MaxPipelines:
+		return nil, bad("expected 1 to %d pipelines, not %d", MaxPipelines, len(pipelines))
+	case r.Offset+r.Rows > MaxAcross:
+		return nil, bad("several pipelines find %d rows at most, with the offset", MaxAcross)
+	}
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
+	type row struct {
+		table uint32
+		key   string
+	}
+	var joined []Hit
+	at, tables, asked := map[row]int{}, map[uint32]bool{}, map[int32]bool{}
+	each := *r
+	each.Rows, each.Offset = r.Offset+r.Rows, 0
+	for _, p := range pipelines {
+		if tables[p.OID] { // a row may be far down in one ranking and not in another: pages must fit together
+			each.Rows = max(each.Rows, min(hybridCandidates, cmp.Or(r.Rerank, hybridCandidates)))
+		}
+		tables[p.OID] = true
+	}
+	size := 0
+	for _, p := range pipelines {
+		if asked[p.ID] {
+			continue
+		}
+		asked[p.ID] = true
+		hits, err := find(p, each)
+		if err != nil {
+			return nil, err
+		}
+		for place, h := range hits {
+			if size += len(h.Columns) + len(h.Text); size > mostReturned {
+				return nil, bad("these rows hold more than %d MiB: ask for fewer rows, columns or pipelines", mostReturned>>20)
+			}
+			score := 1 / float64(fusion+place+1)
+			same := row{p.OID, h.Key}
+			if i, known := at[same]; known {
+				score += *joined[i].Score
+				joined[i].Score = &score
+				continue
+			}
+			h.Pipeline, h.Score = p.Name, &score
+			at[same] = len(joined)
+			joined = append(joined, h)
+		}
+	}
+	slices.SortStableFunc(joined, func(a, b Hit) int { return cmp.Compare(*b.Score, *a.Score) })
+	return r.page(joined), nil
+}

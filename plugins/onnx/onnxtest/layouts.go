@@ -1,0 +1,93 @@
+package onnxtest
+
+import (
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Layouts are well-known models as they are published: plugins/onnx/model/testdata/layouts/make.py made their files,
+// and their vectors by numpy.
+type Layouts struct {
+	Texts, Queries []string
+	Cases          []Layout
+}
+
+// A Layout is one of them.
+type Layout struct {
+	Hub, Licence, Also, Note, Kind string
+	Params                         float64 // millions
+	Pool                           string
+	Prefix                         [2]string // of documents and of queries
+	Static                         string    // the layout among those of the plugin static; "": it is not static
+	Weights                        string    // the folder of ../architectures with model.safetensors; "": among the files
+	Files, Binary                  map[string]string
+	State                          struct { // what a user says
+		Pooling, File  string
+		QueryPrefix    *string `json:"query_prefix"`
+		DocumentPrefix *string `json:"document_prefix"`
+		Dims           int
+		LayerNorm      *bool `json:"layer_norm"`
+	}
+	Card    bool     // only the model's card says what the prefixes are
+	Refused []string // parts of the error; none: it runs
+	Reason  string   // why it is refused, for the paper
+	Limit   int      // tokens that are read of a text
+
+	Documents, Queries []json.RawMessage // vectors; of sparse models objects
+	Scores             []float64
+
+	testdata string
+}
+
+// ReadLayouts reads them from the folder testdata of package model.
+func ReadLayouts(t testing.TB, testdata string) (all Layouts) {
+	t.Helper()
+	file, err := os.Open(filepath.Join(testdata, "layouts", "layouts.json.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	unzipped, err := gzip.NewReader(file)
+	if err == nil {
+		err = json.NewDecoder(unzipped).Decode(&all)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all.Cases {
+		all.Cases[i].testdata = testdata
+	}
+	return all
+}
+
+// Write writes what is published into a folder.
+func (l *Layout) Write(t testing.TB, into string) {
+	t.Helper()
+	files := map[string][]byte{}
+	for name, content := range l.Files {
+		files[name] = []byte(content)
+	}
+	var err error
+	for name, content := range l.Binary {
+		if files[name], err = base64.StdEncoding.DecodeString(content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l.Weights != "" {
+		const name = "model.safetensors"
+		if files[name], err = os.ReadFile(filepath.Join(l.testdata, "architectures", l.Weights, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, data := range files {
+		path := filepath.Join(into, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
