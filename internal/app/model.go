@@ -107,6 +107,7 @@ func changeModel(ctx context.Context, n Options, by equipment, o ModelChange) (d
 	if done.Next, err = setup.NextGeneration(ctx, by.pool, live, to, done.About); err != nil {
 		return done, err
 	}
+	done.Next.Spec.ModelBudget = n.Config.BudgetOf(to.Model)
 	so := setup.Options{Pool: by.owner, DryRun: o.DryRun}
 	so.Failover, so.StopOnLost = !n.Config.Slot.NoFailover, n.Config.Slot.StopOnLost
 	so.ReplicationDSN, so.Slot, so.Publication = n.Config.Database.Stream(), n.Config.Slot.Name, n.Config.Publication.Name
