@@ -41,7 +41,7 @@ func fused(tables map[string]string, order []string, rankings map[string][]strin
 // TestSearch_SeveralPipelinesByEveryDoor: pipelines with different models, two of them of one table, are searched at
 // once by SQL, HTTP and the command line; all find what rank fusion of the single searches says, on every page. Whoever
 // may not search one of them gets nothing.
-func TestSearch_SeveralPipelinesByEveryDoor(t *testing.T) {
+func TestSearch_SeveralPipelinesByEveryDoor(t *testing.T) { //nolint:funlen // each door finds the same
 	t.Parallel()
 	const rows, k, question = 30, 7, "small <b>boat</b> 7"
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -50,7 +50,8 @@ func TestSearch_SeveralPipelinesByEveryDoor(t *testing.T) {
 		db := testenv.DB(t, testenv.Major(major))
 		db.MustExec(`CREATE TABLE notes (id int PRIMARY KEY, title text, body text)`)
 		db.MustExec(fmt.Sprintf(`CREATE TABLE cards (id int PRIMARY KEY, body text, embedding vector(%d))`, dims))
-		db.MustExec(`INSERT INTO notes SELECT i, 'title ' || i, 'a boat & <i>' || i || '</i>' FROM generate_series(1, $1) AS i`, rows)
+		db.MustExec(`INSERT INTO notes SELECT i, 'title ' || i, 'a boat & <i>' || i || '</i>'
+			FROM generate_series(1, $1) AS i`, rows)
 		db.MustExec(`INSERT INTO cards SELECT i, 'card ' || i FROM generate_series(1, $1) AS i`, rows)
 		r := newRig(t, db,
 			pipeline.Spec{Name: "notes", Schema: "public", Table: "notes", Columns: []string{"body"}, IntoTable: "notes_embedding"},
@@ -80,7 +81,9 @@ func TestSearch_SeveralPipelinesByEveryDoor(t *testing.T) {
 				}
 			}
 			status, body := query(t, url+"/v1/search", token,
-				map[string]any{"pipelines": append(names, "cards"), "text": question, "limit": k, "offset": offset, "highlight": true})
+				map[string]any{
+					"pipelines": append(names, "cards"), "text": question, "limit": k, "offset": offset, "highlight": true,
+				})
 			var answer struct{ Rows []ranked }
 			if err := json.Unmarshal(body, &answer); err != nil || status != http.StatusOK {
 				t.Fatalf("%d %s", status, body)
@@ -157,7 +160,8 @@ func TestSearch_SeveralPipelinesByEveryDoor(t *testing.T) {
 			{"pipelines": names, "text": "x", "filter": map[string]any{"title": "x"}},
 			{"pipelines": slices.Repeat(names, 6), "text": "x"},
 		} {
-			if status, body := query(t, url+"/v1/search", token, wrong); status != http.StatusBadRequest && status != http.StatusNotFound {
+			status, body := query(t, url+"/v1/search", token, wrong)
+			if status != http.StatusBadRequest && status != http.StatusNotFound {
 				t.Errorf("%v: %d %s", wrong, status, body)
 			}
 		}

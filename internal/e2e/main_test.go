@@ -46,7 +46,8 @@ func testMain(m *testing.M) int {
 		}
 	}
 	// Another model: its vectors are wider.
-	if err := os.Link(filepath.Join(dir, "embedsidecar-fake"), filepath.Join(dir, "embedsidecar-fake-dims12")); err != nil {
+	fake := filepath.Join(dir, "embedsidecar-fake")
+	if err := os.Link(fake, fake+"-dims12"); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1
 	}

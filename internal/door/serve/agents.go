@@ -89,8 +89,8 @@ var agentTools = []agentTool{ //nolint:gochecknoglobals // constant
 		name: "search", description: "Find the rows that are nearest in meaning to a text, nearest first: of a pipeline, or " +
 			"of several.",
 		fields: []string{
-			"pipeline", "pipelines", "text", "k", "offset", "hybrid", "language", "filter", "max_distance", "fresh_only", "rerank",
-			"columns", "highlight",
+			"pipeline", "pipelines", "text", "k", "offset", "hybrid", "language", "filter", "max_distance", "fresh_only",
+			"rerank", "columns", "highlight",
 		},
 		required: []string{"text"},
 		answer: func(ctx context.Context, a *api, r *agentRequest) (any, error) {

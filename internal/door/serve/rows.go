@@ -282,7 +282,8 @@ func (a *api) across(ctx context.Context, _ *struct{}) (none acrossResponse, err
 // gets no answer.
 func (a *api) nearTextAcross(ctx context.Context, names []string, req rowsRequest) (none acrossResponse, err error) {
 	if len(names) > search.MaxPipelines {
-		return none, refuse("pipelines", "invalid_value", "pipelines: %d are possible, not %d", search.MaxPipelines, len(names))
+		return none, refuse("pipelines", "invalid_value", "pipelines: %d are possible, not %d", search.MaxPipelines,
+			len(names))
 	}
 	pipelines := make([]*pipeline.Pipeline, len(names))
 	for i, name := range names { // all of them, before anything is embedded

@@ -104,7 +104,8 @@ func TestMake(t *testing.T) {
 		if (test.price > 0) != (by.texts == 0 && test.texts > 0) && test.texts > 0 || by.texts > 17 {
 			t.Errorf("%s: %d texts were embedded", name, by.texts)
 		}
-		if test.price > 0 && (got.Price == nil || *got.Price != 1 || !strings.Contains(got.Line(), "price 1.00 EUR") || got.Seconds != nil) {
+		if test.price > 0 && (got.Price == nil || *got.Price != 1 || got.Seconds != nil ||
+			!strings.Contains(got.Line(), "price 1.00 EUR")) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		vectors := test.texts

@@ -14,7 +14,7 @@ import (
 
 // Bounds of what the pool learns.
 const (
-	startLimit  = 5                // requests at a time to a URL of which nothing is known: as many as the canaries of a host
+	startLimit  = 5                // requests at a time to an unknown URL: as many as a host has canaries
 	longPause   = 10 * time.Second // the longest pause that nobody asked for
 	maxAsked    = time.Hour        // the longest pause that a server may ask for
 	brokenInRow = 3                // nonsense in a row after which a URL is left alone
