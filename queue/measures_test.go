@@ -28,7 +28,8 @@ func TestP9_MeasuresTakeTheSameRoomAfterAMonth(t *testing.T) {
 			batch.Queue(sqlfiles.Query("add_spent"), pgx.StrictNamedArgs{
 				"pipeline_ids": []int32{f.id}, "tokens": []int64{7}, "embedded": []int64{1}, "reused": []int64{0},
 				"unchanged": []int64{0}, "cut": []int64{0}, "rows_embedded": []int64{1}, "rows_reused": []int64{0},
-				"rows_failed": []int64{0}, "prices": []float64{0}, "ago": fmt.Sprintf("%d minutes", days*24*60-minute),
+				"rows_failed": []int64{0}, "prices": []float64{0}, "search_tokens": []int64{0},
+				"search_prices": []float64{0}, "ago": fmt.Sprintf("%d minutes", days*24*60-minute),
 				"freshness": []string{"{0,0,3,0,0,0,0,0,0,0,0,0,1,2,3,4,5,0,0,0,0,0,0,0,0,0,1}"},
 			})
 		}

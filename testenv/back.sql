@@ -13,7 +13,8 @@ ALTER TABLE embedsidecar.turn DROP COLUMN passed, DROP COLUMN passable, DROP COL
 ALTER TABLE embedsidecar.audit_log DROP COLUMN told;
 DROP TABLE embedsidecar.aside;
 ALTER TABLE embedsidecar.turn RESET (fillfactor);
-ALTER TABLE IF EXISTS embedsidecar.spent DROP COLUMN IF EXISTS texts_cut;
+ALTER TABLE IF EXISTS embedsidecar.spent DROP COLUMN IF EXISTS texts_cut,
+    DROP COLUMN IF EXISTS search_tokens, DROP COLUMN IF EXISTS search_price;
 DROP VIEW IF EXISTS embedsidecar.indexes;
 UPDATE embedsidecar.schema_version SET version = 10;
 DROP TABLE IF EXISTS embedsidecar.init_lock, embedsidecar.index_lock;
@@ -35,3 +36,5 @@ ALTER TABLE embedsidecar.pipeline DROP COLUMN served, DROP COLUMN switches,
 ALTER TABLE embedsidecar.worker DROP COLUMN knows_generations;
 DROP TABLE IF EXISTS embedsidecar.configured CASCADE;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN origin CASCADE;
+DROP TABLE IF EXISTS embedsidecar.spending, embedsidecar.hold;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN IF EXISTS budget CASCADE, DROP COLUMN IF EXISTS model_budget CASCADE;

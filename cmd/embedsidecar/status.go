@@ -108,7 +108,8 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	}
 	var lines []string
 	for i := range state.Pipelines {
-		lines = append(lines, c.progress(&state.Pipelines[i].Pipeline), state.Pipelines[i].SpeedLine())
+		lines = append(lines, c.progress(&state.Pipelines[i].Pipeline), state.Pipelines[i].SpeedLine(),
+			state.Pipelines[i].BudgetLine())
 	}
 	for _, line := range append(lines, state.SavedLines()...) {
 		if line == "" {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/dashboard"
@@ -71,6 +72,14 @@ func (n *Database) service(name string, databases func() []admin.DatabaseState, 
 	o := of.serviceOptions()
 	o.Config, o.Log, o.Name, o.Databases, o.Check = n.config(), n.o.Log, name, databases, n.check
 	o.Snapshot, o.PlanModel = n.source.Snapshot, n.planModel
+	ask := o.Embed
+	o.Embed = func(ctx context.Context, p *pipeline.Pipeline, text string) (vector []float32, err error) {
+		err = n.backend.Book().Spend(ctx, p, []string{text}, func() (int, error) {
+			vector, err = ask(ctx, p, text)
+			return embed.Result{}.TokensOf(text), err
+		})
+		return vector, err
+	}
 	o.Registered = func(ctx context.Context) ([]registry.Known, error) { return registry.Of(n.embedders()).List(ctx) }
 	o.Folders = func() []models.Info { return folders.Of(n.embedders()).List() }
 	if n.o.Reread != nil {

@@ -21,8 +21,8 @@ import (
 const indexesEvery = 5 * time.Second
 
 // keepIndexes builds the indexes that the configuration asks for as soon as their backfills are done, while the
-// sidecar works, and has next generations serve that shall do so by themselves. When all is done it asks nothing until a
-// pipeline or a next generation comes. The function it returns ends that.
+// sidecar works, and has next generations serve that shall do so by themselves. When all is done it asks nothing until
+// a pipeline or a next generation comes. The function it returns ends that.
 func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

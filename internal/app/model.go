@@ -107,6 +107,7 @@ func changeModel(ctx context.Context, n Options, by equipment, o ModelChange) (d
 	if done.Next, err = setup.NextGeneration(ctx, by.pool, live, to, done.About); err != nil {
 		return done, err
 	}
+	done.Next.Spec.ModelBudget = n.Config.BudgetOf(to.Model)
 	so := setup.Options{Pool: by.owner, DryRun: o.DryRun}
 	so.Failover, so.StopOnLost = !n.Config.Slot.NoFailover, n.Config.Slot.StopOnLost
 	so.ReplicationDSN, so.Slot, so.Publication = n.Config.Database.Stream(), n.Config.Slot.Name, n.Config.Publication.Name
@@ -147,7 +148,8 @@ func (n *Database) changeModels(ctx context.Context, so setup.Options, changes [
 			}
 			continue
 		}
-		n.o.Log.InfoContext(ctx, "next generation made", "pipeline", c.Pipeline, "model", c.To.Model, "by", "the configuration")
+		n.o.Log.InfoContext(ctx, "next generation made", "pipeline", c.Pipeline, "model", c.To.Model, "by",
+			"the configuration")
 	}
 	return nil
 }

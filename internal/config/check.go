@@ -110,6 +110,9 @@ func (c *Config) checkModels(fail func(path, format string, args ...any)) {
 		} else if slices.ContainsFunc(c.Models[:i], func(other Model) bool { return other.Name == m.Name }) {
 			fail(path+".name", "the name %q is there twice", m.Name)
 		}
+		if problem := m.Budget.Mistake(m.Price); problem != "" {
+			fail(path+".budget", "%s", problem)
+		}
 	}
 	checkCatalog("plugins.catalog", c.Plugins.Catalog, fail)
 }
@@ -172,6 +175,9 @@ func (c *Config) checkPipelines(first int, fail func(path, format string, args .
 		}
 		if problem := spec.IgnoreMistake(); problem != "" {
 			fail(path+".ignore", "%s", problem)
+		}
+		if problem := spec.Budget.Mistake(c.PriceOf(spec.Model).Million); problem != "" {
+			fail(path+".budget", "%s", problem)
 		}
 		if problem := spec.ChunkingMistake(); problem != "" {
 			fail(path+".chunking", "%s", problem)

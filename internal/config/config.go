@@ -162,6 +162,7 @@ type Model struct {
 	SHA256   string  // of its weights; "": not checked
 	Threads  int     // 0: Config.Threads
 	Price    float64 // of a million tokens, in Config.Currency; 0: not known
+	Budget   pipeline.Budget
 	Settings ModelSettings
 }
 

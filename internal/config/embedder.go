@@ -42,6 +42,14 @@ func (c *Config) PriceOf(name string) pipeline.Price {
 	return pipeline.Price{}
 }
 
+// BudgetOf returns what all pipelines with a model may spend together.
+func (c *Config) BudgetOf(name string) pipeline.Budget {
+	if m := c.model(name); m != nil {
+		return m.Budget
+	}
+	return pipeline.Budget{}
+}
+
 // model returns the listed model of a name, or of the path that it has, or nil.
 func (c *Config) model(name string) *Model {
 	for i := range c.Models {

@@ -437,6 +437,7 @@ func (c *Config) settleFrom(first int) {
 		if !named {
 			spec.Plugin = c.byContent(c.folder, spec.Plugin, c.folderOf(spec.Model))
 		}
+		spec.ModelBudget = c.BudgetOf(spec.Model)
 		switch c := &spec.Chunking; {
 		case c.ByCharacters() && c.Characters == 0 && c.Strategy != pipeline.ChunkWhole:
 			c.Characters = pipeline.DefaultChunkCharacters

@@ -26,7 +26,8 @@ var types = map[string]func(s *Setting, v string) (any, error){
 	"number":     func(s *Setting, v string) (any, error) { return parseInt(v, whole(s.Low), whole(s.High)) },
 	"auto":       func(s *Setting, v string) (any, error) { return parseAuto(v, whole(s.High)) },
 	"currency":   func(_ *Setting, v string) (any, error) { return v, checkCurrency(v) },
-	"price":      func(_ *Setting, v string) (any, error) { return parsePrice(v) },
+	"price":      func(_ *Setting, v string) (any, error) { return parsePrice(v, "the price of a million tokens") },
+	"money":      func(_ *Setting, v string) (any, error) { return parsePrice(v, "an amount of money") },
 	"duration":   parseDuration,
 	"size":       parseSize,
 	"choice":     parseChoice,
@@ -292,11 +293,11 @@ func checkCurrency(s string) error {
 		"expected three capital letters, such as EUR, not %q", s)
 }
 
-func parsePrice(s string) (float64, error) {
-	const most = 1e6
+func parsePrice(s, what string) (float64, error) {
+	const most = 1e12
 	price, err := strconv.ParseFloat(s, 64)
 	return price, when(err != nil || !(price > 0 && price <= most),
-		"expected the price of a million tokens, a number above 0, not %q", s)
+		"expected %s, a number above 0, not %q", what, s)
 }
 
 // parseDuration reads 500ms, 30s, 5m, 1h30m.

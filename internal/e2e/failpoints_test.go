@@ -192,7 +192,7 @@ func TestFailpoints_AreAllUsed(t *testing.T) {
 		"app/request-taken": true, // TestAsked_AKilledSidecarLeavesItsRequest
 		"app/request-done":  true,
 	}, map[string]bool{}
-	for _, place := range append(usualPlaces, directPlaces...) {
+	for _, place := range slices.Concat(usualPlaces, directPlaces, budgetPlaces) {
 		known[place.name] = true
 	}
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {

@@ -148,6 +148,9 @@ func (r *rig) config(specs []pipeline.Spec) string {
 			}
 			entry["chunking"] = chunking
 		}
+		if !s.Budget.None() {
+			entry["budget"] = s.Budget
+		}
 		list = append(list, entry)
 	}
 	body, err := json.Marshal(map[string]any{"pipelines": list})

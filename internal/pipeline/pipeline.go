@@ -63,6 +63,8 @@ type Spec struct {
 	Overwrite   bool  // take over a destination that holds vectors of somebody else
 	ColumnLists bool  // publish only the key and the watched columns
 	Chunking    Chunking
+	Budget      Budget
+	ModelBudget Budget // of all pipelines with its model
 }
 
 // The kinds of indexes that are built.
@@ -118,6 +120,7 @@ type Pipeline struct {
 	Switches    int64  // how often it has begun or ended to serve
 	Wished      bool   // somebody asked for another model, and it is not made yet
 	Closed      bool   // it is outside of its hours, by the server's clock
+	Spent       bool   // a budget of it is spent
 	Status      Status
 	Detail      string // why the status is not active
 }

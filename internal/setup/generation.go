@@ -148,7 +148,7 @@ func ChangeModel(ctx context.Context, o Options, g *Generation, d embed.Descript
 // destination has the same grants.
 func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec pipeline.Spec, id int32) error {
 	configured := live.Written
-	configured.Plugin, configured.Model = spec.Plugin, spec.Model
+	configured.Plugin, configured.Model, configured.ModelBudget = spec.Plugin, spec.Model, spec.ModelBudget
 	next := map[string]int32{resolve.Digest(configured): live.DefinitionVersion + 1}
 	if _, err := tx.Exec(ctx, `UPDATE embedsidecar.pipeline SET beside = $2, served = false, definitions = $3::jsonb || $4,
 		definition_version = $5 WHERE pipeline_id = $1`, id, live.PipelineID, live.Definitions, next,

@@ -60,9 +60,37 @@ var services = map[string]service{
 	"litellm":     {"/embeddings", "", "dimensions user timeout", `{"encoding_format":"float"}`, ""},
 }
 
+// rerankers are the same, of services that score texts.
+var rerankers = map[string]service{
+	"cohere-rerank": {"/v2/rerank", bearer, "top_n max_tokens_per_doc priority", "", ""},
+	"jina-rerank":   {"/v1/rerank", bearer, "top_n return_documents", "", ""},
+	"voyage-rerank": {"/v1/rerank", bearer, "top_k return_documents truncation", "", ""},
+	"tei-rerank":    {"/rerank", "", "raw_scores return_text truncate truncation_direction", "", ""},
+	"vllm-rerank":   {"/v1/rerank", "", "top_n return_documents truncate_prompt_tokens", "", ""},
+}
+
+// scores gives the last text the best score, in the form of the service.
+func (s *service) scores(body map[string]any) any {
+	texts, name := s.texts(body), "relevance_score"
+	if s.path == "/rerank" {
+		name = "score"
+	}
+	var rows []any
+	for i := len(texts) - 1; i >= 0; i-- {
+		rows = append(rows, map[string]any{"index": i, name: float64(i)})
+	}
+	switch {
+	case s.path == "/rerank":
+		return rows
+	case slices.Contains(strings.Fields(s.may), "top_k"):
+		return map[string]any{"object": "list", "data": rows, "usage": map[string]any{"total_tokens": 9}}
+	}
+	return map[string]any{"results": rows}
+}
+
 // texts of a request, wherever the service has them.
 func (s *service) texts(body map[string]any) (texts []any) {
-	for _, name := range []string{"input", "inputs", "texts"} {
+	for _, name := range []string{"input", "inputs", "texts", "documents"} {
 		if list, is := body[name].([]any); is {
 			return list
 		}
@@ -101,7 +129,7 @@ func (s *service) wrong(r *http.Request, query bool) (body map[string]any, err e
 			return nil, fmt.Errorf("%s is %v, want %v", name, body[name], value)
 		}
 	}
-	known := slices.Concat([]string{"model", "input", "inputs", "texts", "requests"}, strings.Fields(s.may),
+	known := slices.Concat([]string{"model", "input", "inputs", "texts", "requests", "documents", "query"}, strings.Fields(s.may),
 		slices.Collect(maps.Keys(want)))
 	for name := range body {
 		if !slices.Contains(known, name) {
@@ -176,8 +204,8 @@ func TestServices(t *testing.T) {
 		seen[name] = true
 		t.Run(name, func(t *testing.T) { tryService(t, name, found.Env) })
 	}
-	if len(seen) != 25 || len(services) != 25 {
-		t.Errorf("%d services are documented and %d tried, want 25", len(seen), len(services))
+	if len(seen) != 25+len(rerankers) || len(services) != 25 {
+		t.Errorf("%d services are documented and %d tried, want 25 and %d rerankers", len(seen), len(services), len(rerankers))
 	}
 }
 
@@ -188,6 +216,10 @@ func tryService(t *testing.T, name string, env map[string]string) {
 		t.Fatal(err)
 	}
 	of, query := services[name], false
+	reranker, reranks := rerankers[name]
+	if reranks {
+		of = reranker
+	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var answer any = map[string]any{"model_id": "m", "model_sha": "1", "max_input_length": 512}
 		if r.URL.Path != "/info" {
@@ -197,7 +229,9 @@ func tryService(t *testing.T, name string, env map[string]string) {
 				w.WriteHeader(http.StatusBadRequest)
 				return
 			}
-			answer = of.answer(body)
+			if answer = of.answer(body); reranks {
+				answer = of.scores(body)
+			}
 		}
 		if err := json.NewEncoder(w).Encode(answer); err != nil {
 			t.Error(err)
@@ -217,6 +251,13 @@ func tryService(t *testing.T, name string, env map[string]string) {
 	about, err := c.Describe(t.Context())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if reranks {
+		scores, err := c.Rerank(t.Context(), "a question", []string{"a text", "another"})
+		if err != nil || !about.Reranks || len(scores) != 2 || scores[1] <= scores[0] {
+			t.Fatalf("%+v: %v, %v", about, scores, err)
+		}
+		return
 	}
 	for kind, texts := range [][]string{{"a text", "another"}, {"a question"}} {
 		query = sdk.Kind(kind) == sdk.Query

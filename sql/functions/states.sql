@@ -23,7 +23,8 @@ CREATE OR REPLACE FUNCTION embedsidecar.rests(p embedsidecar.pipeline) RETURNS t
 LANGUAGE sql STABLE AS $$
 SELECT CASE WHEN NOT (p.enabled AND (SELECT i.enabled FROM embedsidecar.installation AS i)) THEN 'paused'
             WHEN p.status <> 'active' THEN p.status
-            WHEN NOT embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) THEN 'outside_hours' END
+            WHEN NOT embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) THEN 'outside_hours'
+            WHEN NOT embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id) THEN 'budget_spent' END
 $$;
 COMMENT ON FUNCTION embedsidecar.rests(embedsidecar.pipeline) IS
     'Why a pipeline shall not or cannot work, whoever runs: its state; NULL: nothing of the kind.';
@@ -249,7 +250,7 @@ COMMENT ON FUNCTION embedsidecar.slot_states() IS
 CREATE OR REPLACE FUNCTION embedsidecar.state_codes() RETURNS text[]
 LANGUAGE sql IMMUTABLE AS $$
 SELECT '{copied,missing,misconfigured,unpublished,replaced,not_set_up,slot_waiting,slot_lost,paused,outside_hours,
-    no_sidecar,stream_stuck,standby_only,disabled,plugin_unknown,plugin_down,other_model,failing,
+    budget_spent,no_sidecar,stream_stuck,standby_only,disabled,plugin_unknown,plugin_down,other_model,failing,
     unacknowledged,configured_otherwise,scan_waiting,backfill,comparing,queue_held,working,rows_failed,rows_cancelled,
     up_to_date}'::text[]
 $$;
@@ -270,7 +271,7 @@ BEGIN
     SELECT * INTO r FROM jsonb_to_record(f) AS (pipeline_id integer, pipeline text, table_schema text, table_name text,
         replaced_by text, dropped boolean,
         status text, status_detail text, switched_on boolean, itself_enabled boolean, paused_commands text,
-            paused_sql text, is_open boolean, active_hours text,
+            paused_sql text, is_open boolean, active_hours text, budgets jsonb,
         slot_name text, slot_state text, slot_reason text, slot_hints text[], sidecars jsonb, unrouted boolean,
             scan_phase text, scan_reason text,
         scan_first boolean, scan_seen bigint, scan_expected bigint, scan_rate double precision,
@@ -336,6 +337,16 @@ BEGIN
             format('SELECT embedsidecar.resume(%L, ''1 hour'');', r.pipeline)];
         RETURN;
     END IF;
+    SELECT string_agg(b ->> 'words', '; ' ORDER BY b ->> 'goes_on' DESC), array_agg(format('raise %s under budget of '
+               '%s %s in the configuration', b ->> 'spent', b ->> 'kind', b ->> 'name')) INTO reason, hints
+    FROM   jsonb_array_elements(r.budgets) AS b WHERE b ->> 'spent' <> '';
+    IF reason IS NOT NULL THEN
+        state := 'budget_spent';
+        reason := reason || ': changes are queued, nothing is embedded' || waiting;
+        RETURN;
+    END IF;
+    reason := r.slot_reason;
+    hints := r.slot_hints;
     IF state IN ('no_sidecar', 'stream_stuck', 'standby_only') THEN
         reason := reason || waiting;
         RETURN;
@@ -503,7 +514,9 @@ WITH slot AS MATERIALIZED (
                p.texts_embedded + coalesce(c.texts_embedded, 0) AS texts_embedded,
            p.texts_reused + coalesce(c.texts_reused, 0) AS texts_reused, p.rows_unchanged + coalesce(c.rows_unchanged,
                0) AS rows_unchanged, e.rows_estimate,
-           embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS is_open, p.active_hours, a.aside,
+           embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS is_open, p.active_hours,
+           CASE WHEN p.budget IS NOT NULL OR p.model_budget IS NOT NULL THEN (SELECT jsonb_agg(to_jsonb(b))
+               FROM embedsidecar.budgets(p.pipeline_id) AS b) END AS budgets, a.aside,
            coalesce(z.state, 'slot_lost') AS slot_state,
                coalesce(z.reason, format('slot %s is not set up here', p.slot_name)) AS slot_reason,
            coalesce(z.hints, '{}') AS slot_hints, z.waits_for AS slot_waits_for, z.sidecars,
@@ -556,7 +569,7 @@ SELECT t.pipeline_id, t.pipeline, t.slot_name, t.table_schema, t.table_name, t.r
        t.texts_embedded, t.texts_reused, t.rows_unchanged, t.rows_estimate, t.is_open, t.active_hours, t.aside,
            t.waits_for, t.checkpoint, s.state, s.reason, s.hints,
        w.works, w.needs_act, CASE WHEN w.needs_act AND NOT w.works
-           AND s.state NOT IN ('paused', 'no_sidecar') THEN 'error'
+           AND s.state NOT IN ('paused', 'budget_spent', 'no_sidecar') THEN 'error'
            WHEN w.needs_act OR NOT w.works
                OR s.state IN ('configured_otherwise', 'scan_waiting', 'queue_held', 'rows_cancelled') THEN 'warn'
                ELSE 'ok' END,
@@ -566,7 +579,8 @@ FROM   told AS t
        CROSS JOIN LATERAL (SELECT array_position(embedsidecar.state_codes(),
            s.state) >= array_position(embedsidecar.state_codes(), 'unacknowledged') AS works) AS v
        CROSS JOIN LATERAL (SELECT v.works, CASE WHEN v.works THEN s.state = 'rows_failed'
-           ELSE s.state NOT IN ('slot_waiting', 'outside_hours') END AS needs_act) AS w
+           ELSE s.state NOT IN ('slot_waiting', 'outside_hours')
+               AND (s.state <> 'budget_spent' OR t.budgets @> '[{"goes_on": "infinity"}]') END AS needs_act) AS w
 UNION ALL
 -- What a sidecar is configured with and could not set up has no number, and no figures.
 SELECT 0, o.pipeline, o.slot_name, o.problem ->> 'table_schema', o.problem ->> 'table_name', '', false,
@@ -580,6 +594,15 @@ ORDER BY 2
 $$;
 COMMENT ON FUNCTION embedsidecar.states(bigint, jsonb, integer) IS
     'Where each pipeline stands: its state, why, what to do about it, and the figures. No table of yours is counted.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.search_costs(pipeline_id integer, OUT tokens bigint,
+    OUT price double precision)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(sum(c.search_tokens), 0)::bigint, coalesce(sum(c.search_price), 0) FROM embedsidecar.spent AS c
+    WHERE c.pipeline_id = search_costs.pipeline_id
+$$;
+COMMENT ON FUNCTION embedsidecar.search_costs(integer) IS
+    'Tokens of the questions of a pipeline, and of the texts that rerankers scored for it, and their price.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.texts_cut(pipeline_id integer) RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -7,18 +7,22 @@ WITH given AS MATERIALIZED (
     SELECT i.*
     FROM   unnest(@pipeline_ids::integer[], @tokens::bigint[], @embedded::bigint[], @reused::bigint[],
                   @unchanged::bigint[], @cut::bigint[], @rows_embedded::bigint[], @rows_reused::bigint[],
-                  @rows_failed::bigint[], @prices::double precision[], @freshness::text[]) AS i (pipeline_id, tokens,
-               embedded, reused, unchanged, cut, rows_embedded, rows_reused, rows_failed, price, freshness)
+                  @rows_failed::bigint[], @prices::double precision[], @search_tokens::bigint[],
+                  @search_prices::double precision[], @freshness::text[]) AS i (pipeline_id, tokens, embedded, reused,
+               unchanged, cut, rows_embedded, rows_reused, rows_failed, price, search_tokens, search_price, freshness)
     WHERE  EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = i.pipeline_id)
 ), spent AS (
     INSERT INTO embedsidecar.spent AS s (pipeline_id, tokens_embedded, texts_embedded, texts_reused, rows_unchanged,
-        texts_cut)
-    SELECT i.pipeline_id, i.tokens, i.embedded, i.reused, i.unchanged, i.cut FROM given AS i ORDER BY i.pipeline_id
+        texts_cut, search_tokens, search_price)
+    SELECT i.pipeline_id, i.tokens, i.embedded, i.reused, i.unchanged, i.cut, i.search_tokens, i.search_price
+    FROM given AS i ORDER BY i.pipeline_id
     ON CONFLICT (pipeline_id) DO UPDATE
     SET    tokens_embedded = s.tokens_embedded + excluded.tokens_embedded,
            texts_embedded = s.texts_embedded + excluded.texts_embedded,
            texts_reused = s.texts_reused + excluded.texts_reused,
-           rows_unchanged = s.rows_unchanged + excluded.rows_unchanged, texts_cut = s.texts_cut + excluded.texts_cut
+           rows_unchanged = s.rows_unchanged + excluded.rows_unchanged, texts_cut = s.texts_cut + excluded.texts_cut,
+           search_tokens = s.search_tokens + excluded.search_tokens,
+           search_price = s.search_price + excluded.search_price
 ), waits AS MATERIALIZED (
     SELECT p.pipeline_id, t.n + r.n + a.n AS backlog
     FROM   embedsidecar.pipeline AS p

@@ -7,9 +7,9 @@
 -- tasks and leases long done, which someone's old snapshot may keep alive; reset_cursor finds what was left before it.
 -- With @alone it hands out one task of any lane that took part in two lost leases or embedder deaths: it is tried
 -- alone, so that a row that kills the embedder is found and its neighbours go free. Each way has an index of its own. A
--- pipeline that is switched off or outside of its hours gets no lease, nor does a worker that knows only an older
--- generation of it, from that moment on: running sidecars hear of it later. Where it leases nothing it tells whether
--- the lane holds a task that is neither leased nor visible: that one is due in a moment.
+-- pipeline that is switched off, outside of its hours or without a budget left gets no lease, nor does a worker that
+-- knows only an older generation of it, from that moment on: running sidecars hear of it later. Where it leases nothing
+-- it tells whether the lane holds a task that is neither leased nor visible: that one is due in a moment.
 -- Rows: the leased tasks and the place of the lease; or one with task 0, and whether one is hidden. Locks: the new
 -- lease.
 -- Index: task_todo_idx, with @alone task_alone_idx; primary key of lease.
@@ -19,6 +19,7 @@ WITH fence AS MATERIALIZED (
     FROM   embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i
     WHERE  p.pipeline_id = @pipeline_id AND p.enabled AND i.enabled AND p.generation = @generation
         AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)
+        AND embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id)
 ), live AS MATERIALIZED (
     SELECT CASE WHEN (l.epoch, l.timeline) = (f.epoch, f.timeline) THEN l.task_ids ELSE '{}' END AS task_ids
     FROM   fence AS f CROSS JOIN embedsidecar.lease AS l

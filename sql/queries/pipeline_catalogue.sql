@@ -138,6 +138,7 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
        -- What a running sidecar must load anew when it changes. By versions here, too: what is loaded may be newer than
        -- the look that had it loaded, and be put back before the next one.
        encode(sha256(convert_to(ROW(i.xmin, p.xmin, embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until),
+           embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id),
                (SELECT string_agg(concat_ws(':', t.oid, t.xmin), ',' ORDER BY t.oid) FROM pg_trigger AS t
                 WHERE NOT t.tgisinternal AND t.tgrelid IN (
                     WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree

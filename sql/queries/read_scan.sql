@@ -17,4 +17,5 @@ FROM   embedsidecar.scan AS s
 WHERE  s.pipeline_id = @pipeline_id AND s.phase <> 'done'
        AND EXISTS (SELECT FROM embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS i
                    WHERE p.pipeline_id = s.pipeline_id AND p.generation = @generation AND p.enabled AND i.enabled
-                       AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until));
+                       AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)
+                       AND embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id));

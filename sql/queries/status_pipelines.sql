@@ -10,7 +10,9 @@ SELECT s.pipeline_id, s.pipeline, s.slot_name, s.table_schema, s.table_name, s.r
        s.failed, s.cancelled, s.oldest_seconds, s.waits_for, s.aside, s.scan_phase, s.scan_reason, s.scan_seen,
            s.scan_expected, s.scan_rate, s.scan_left,
        s.tokens_embedded, s.texts_embedded, s.texts_reused, s.rows_unchanged, s.rows_estimate, s.checkpoint::text,
-       embedsidecar.texts_cut(s.pipeline_id)
+       embedsidecar.texts_cut(s.pipeline_id),
+       (SELECT jsonb_agg(to_jsonb(b)) FROM embedsidecar.budgets(s.pipeline_id) AS b), c.tokens, c.price
 FROM   embedsidecar.states(@cap, @found::jsonb, @only::integer) AS s
+       CROSS JOIN LATERAL embedsidecar.search_costs(s.pipeline_id) AS c
 WHERE  @only::integer IS NOT NULL OR s.pipeline_id NOT IN (SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
     WHERE p.beside IS NOT NULL);

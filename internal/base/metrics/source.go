@@ -19,7 +19,7 @@ var (
 	HintWords      = []string{"urgent", "low", "skip", "ignored"}
 	AskOutcomes    = []string{"answered", "failed", "refused", "expired", "forged"}
 	WriteOutcomes  = []string{"written", "locked", "stale"}
-	EmbedOutcomes  = []string{"ok", "empty", "failed"}
+	EmbedOutcomes  = []string{"ok", "empty", "failed", "scored"}
 	WorkerStates   = []string{"idle", "busy"}
 	PoolStates     = []string{"idle", "acquired", "constructing", "max"}
 	IndexStates    = []string{"ready", "none", "building", "invalid"}
@@ -212,6 +212,7 @@ type Pipeline struct {
 	Sanitised    prometheus.Counter
 	Tokens       prometheus.Counter
 	Coverage     Gauge  // 0 to 1
+	Budget       Gauge  // spent of it, 0 to 1 and more
 	ScanRunning  Gauge  // 1 or 0
 	ScanExpected Gauge  // rows
 	ScanSeen     Gauge  // rows
@@ -240,6 +241,7 @@ func (s *Source) Pipeline(name string) *Pipeline {
 		Sanitised:    v.sanitised.WithLabelValues(source, label),
 		Tokens:       v.spent.WithLabelValues(source, label),
 		Coverage:     Gauge{v.coverage, []string{source, label}},
+		Budget:       Gauge{v.budget, []string{source, label}},
 		ScanRunning:  Gauge{v.scanRunning, []string{source, label}},
 		ScanExpected: Gauge{v.scanExpected, []string{source, label}},
 		ScanSeen:     Gauge{v.scanSeen, []string{source, label}},
@@ -263,7 +265,7 @@ func (s *Source) Forget(name string) {
 	labels := prometheus.Labels{"source": s.name, "pipeline": name}
 	v := s.metrics.v
 	for _, vec := range []*prometheus.GaugeVec{
-		v.tasks, v.oldest, v.paused, v.coverage, v.scanRunning, v.scanExpected,
+		v.tasks, v.oldest, v.paused, v.coverage, v.budget, v.scanRunning, v.scanExpected,
 		v.scanSeen, v.index, v.state,
 	} {
 		vec.DeletePartialMatch(labels)

@@ -29,7 +29,7 @@ type vectors struct {
 	writes, sanitised, spent *prometheus.CounterVec
 
 	// work
-	coverage, scanRunning, scanExpected, scanSeen, index, state, workers, busy *prometheus.GaugeVec
+	coverage, budget, scanRunning, scanExpected, scanSeen, index, state, workers, busy *prometheus.GaugeVec
 
 	// self
 	panics *prometheus.CounterVec
@@ -103,7 +103,7 @@ func newVectors(r *prometheus.Registry) vectors {
 		oldest: f.gauge("queue_oldest_pending_age_seconds",
 			"For how long the oldest open task has waited; 0 when there is none.", "source", "pipeline"),
 		paused: f.gauge("queue_paused",
-			"1 while the pipeline is paused or outside of its hours, else 0.",
+			"1 while the pipeline is paused, outside of its hours or without a budget left, else 0.",
 			"source", "pipeline"),
 		finished: f.counter("tasks_finished_total", "Tasks that left the queue or became dead letters.", "source",
 			"pipeline", "outcome"),
@@ -128,6 +128,9 @@ func newVectors(r *prometheus.Registry) vectors {
 		scanSeen: f.gauge("backfill_rows_seen", "Rows it has looked at so far.", "source", "pipeline"),
 		coverage: f.gauge("coverage_ratio",
 			"Rows whose vector is known to be of their text now, divided by rows of the source table, 0 to 1; the latter may be an estimate.", "source", "pipeline"),
+		budget: f.gauge("budget_spent_ratio",
+			"What is spent of the budget of the pipeline or of its model that ends first, 0 to 1 and a little more.",
+			"source", "pipeline"),
 		index: f.gauge("vector_index_state",
 			"1 for the state of the index over the vectors, the worst where there are several, 0 for the others.", "source",
 			"pipeline", "state"),
@@ -149,15 +152,15 @@ func newVectors(r *prometheus.Registry) vectors {
 
 func newEmbedding(f *factory) embedding {
 	return embedding{
-		embeddings: f.counter("embeddings_total", "Texts sent to an embedder.", "model", "plugin", "outcome"),
+		embeddings: f.counter("embeddings_total", "Texts sent to an embedder or a reranker.", "model", "plugin", "outcome"),
 		tokens:     f.counter("embedding_tokens_total", "Tokens seen by the model.", "model"),
 		truncated:  f.counter("embedding_truncated_total", "Texts longer than the model takes, cut at the end.", "model"),
 		cacheHits: f.counter("embedding_cache_hits_total",
 			"Vectors reused because the same model had embedded the same text before.", "model"),
 		cacheMisses: f.counter("embedding_cache_misses_total", "Texts for which no vector could be reused.", "model"),
-		embedDuration: f.histogram("embedding_duration_seconds", "Time of a call to an embedder.", shortTimes, "model",
+		embedDuration: f.histogram("embedding_duration_seconds", "Time of a call to an embedder or a reranker.", shortTimes, "model",
 			"plugin"),
-		batchRows: f.histogram("embedding_batch_rows", "Texts in a call to an embedder.", batchSizes, "model"),
+		batchRows: f.histogram("embedding_batch_rows", "Texts in a call to an embedder or a reranker.", batchSizes, "model"),
 		pluginUp: f.gauge("plugin_up", "1 while the plugin's process runs and has described itself, else 0.", "plugin",
 			"version"),
 		circuitOpen: f.gauge("circuit_open", "1 while the plugin fails so often that nothing is sent to it, else 0.",

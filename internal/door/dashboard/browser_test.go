@@ -302,6 +302,17 @@ func (r *rig) stage() {
 	r.db.MustExec("SELECT embedsidecar.set_priority('public.articles', 'high', said_by => 'olga@laptop')")
 	r.db.MustExec("SELECT embedsidecar.pause('public.products', said_by => 'cron@db-1')")
 	r.db.MustExec("UPDATE products SET description = description || '.' WHERE sku < 'SKU-005'")
+	// An hour for the charts: a quiet time, a burst, a few failures.
+	r.db.MustExec(`INSERT INTO embedsidecar.measure (pipeline_id, minutes, place, began, rows_embedded, rows_reused, rows_failed,
+			texts_embedded, tokens, price, backlog, freshness)
+		SELECT p.id, 1, (extract(epoch FROM m.began) / 60)::bigint % 128, m.began, m.n, m.n / 9, CASE WHEN g % 23 = 7 THEN 2 ELSE 0 END,
+			m.n, m.n * 41, m.n * 41 * 2e-7, CASE WHEN g BETWEEN 22 AND 31 THEN (32 - g) * 90 * p.part ELSE 0 END,
+			array_fill(0, ARRAY[9]) || ARRAY[m.n / 8, m.n / 3, m.n / 4, m.n / 9, m.n / 20, g % 3, g % 2]::int[]
+		FROM (SELECT 0 AS id, 3 AS part UNION ALL SELECT pipeline_id, 1 FROM embedsidecar.pipeline) AS p,
+			generate_series(2, 62) AS g,
+			LATERAL (SELECT date_trunc('minute', now()) - g * interval '1 minute' AS began,
+				((40 + 25 * sin(g / 7.0) + (g * 37 % 11) + CASE WHEN g BETWEEN 20 AND 30 THEN 260 ELSE 0 END) * p.part)::int AS n) AS m
+		ON CONFLICT DO NOTHING`)
 	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
 		n := testenv.Value[int64](r.db, "SELECT count(*) FROM embedsidecar.task WHERE state = 'todo'")
 		return n == 4, fmt.Sprint(n, " wait")

@@ -54,7 +54,8 @@ func screenSQL(b *builder, into destination) string {
 		" pg_current_snapshot() AS snapshot,"+
 		" EXISTS (SELECT FROM embedsidecar.pipeline AS p CROSS JOIN embedsidecar.installation AS a"+
 		" WHERE p.pipeline_id = %[1]d AND p.generation = %[2]d AND p.enabled AND a.enabled"+
-		" AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)) AS open"+
+		" AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)"+
+		" AND embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id)) AS open"+
 		"), judged AS MATERIALIZED (SELECT k.*, %[3]s AS visible,"+
 		" CASE WHEN NOT %[3]s OR NOT e.open OR EXISTS (SELECT FROM embedsidecar.task AS t"+
 		" WHERE t.pipeline_id = %[1]d AND t.row_key = k.row_key OFFSET 0) THEN 'task'"+

@@ -181,10 +181,13 @@ func (s *Sidecar) embedQueries(ctx context.Context, id int32, texts []string) (p
 	if !p.MadeBy(d) {
 		return p, nil, errors.New("the embedder is not the one that the pipeline's vectors were made with")
 	}
-	if results, err = service.Ask(ctx, embed.Query, texts); err != nil {
-		return p, nil, fmt.Errorf("the embedder gives no answer: %w", err)
-	}
-	return p, results, nil
+	err = s.book.Spend(ctx, &p, texts, func() (int, error) {
+		if results, err = service.Ask(ctx, embed.Query, texts); err != nil {
+			return 0, fmt.Errorf("the embedder gives no answer: %w", err)
+		}
+		return embed.Sent(results, texts), nil
+	})
+	return p, results, err
 }
 
 // score answers questions about one pipeline whose texts are to be scored, one by one: who comes first is told first.
@@ -227,7 +230,9 @@ func (s *Sidecar) scoresOf(ctx context.Context, id int32, query string, texts []
 	if err != nil {
 		return nil, fmt.Errorf("the reranker cannot be started: %w", err)
 	}
-	scores, err := service.Rerank(ctx, query, texts)
+	scores, err := s.book.Rerank(&p, model, query, texts, func() ([]float32, error) {
+		return service.Rerank(ctx, query, texts)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("the reranker gives no answer: %w", err)
 	}

@@ -142,7 +142,7 @@ func (s *Sidecar) notice() *notice {
 	n.stream, n.detail = s.streaming()
 	for _, state := range s.States() {
 		// What the tables know already is not told twice.
-		if state.Problem != nil && state.Pipeline.Enabled && !state.Pipeline.Closed &&
+		if state.Problem != nil && state.Pipeline.Enabled && !state.Pipeline.Closed && !state.Pipeline.Spent &&
 			(state.Pipeline.Status == pipeline.Active || s.idle()) {
 			n.problems[state.Pipeline.ID] = *state.Problem
 		}

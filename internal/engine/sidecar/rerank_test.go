@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
@@ -49,23 +51,29 @@ func TestSQL_RerankIsTheOrderOfTheScores(t *testing.T) {
 		db.MustExec(`CREATE TABLE beside (id int PRIMARY KEY, title text, body text, loud bool, embedding vector(8))`)
 		db.MustExec(`CREATE TABLE said (id int PRIMARY KEY, body text)`)
 		db.MustExec(`CREATE TABLE pieces (id int PRIMARY KEY, body text)`)
+		db.MustExec(`CREATE TABLE parts (id int PRIMARY KEY, body text)`)
+		parts := chunked("parts", pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 16})
 		pieces := chunked("pieces", pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 16})
 		said := intoTable("said", "body")
 		said.Columns, said.Text = nil, "upper(body) || (10 / (id - 999))::text -- by the row"
-		r := newRig(t, db, intoTable("docs", "body"), column("beside", "title", "body", "loud"), pieces, said)
+		r := newRig(t, db, intoTable("docs", "body"), column("beside", "title", "body", "loud"), pieces, said, parts)
 		r.options = func(o *sidecar.Options) {
+			o.Price = func(p *pipeline.Pipeline) float64 { return map[string]float64{"counter": 1e6, "scores": 3e6}[p.Model] }
 			o.Reranker = func(name string) string { return map[bool]string{true: "scores"}[name != "pieces"] }
 		}
-		r.start()
+		_, stop := r.start()
 		for _, table := range []string{"docs", "said"} {
 			db.MustExec(`DELETE FROM ` + table)
 			db.MustExec(`INSERT INTO ` + table + ` (id, body) SELECT i, 'text ' || i FROM generate_series(101, 130) AS i`)
 		}
 		db.MustExec(`INSERT INTO beside SELECT i, 'title ' || i, 'body', i % 2 = 0 FROM generate_series(101, 130) AS i`)
 		db.MustExec(`INSERT INTO pieces VALUES (1, 'a text'), (2, 'another text')`)
+		db.MustExec(`INSERT INTO parts SELECT i, 'part ' || i || repeat(' of row ' || i, 30) || repeat(' tail ' || i * i, 9)
+			FROM generate_series(1, 9) AS i`)
 		r.settle()
 
-		tables := []string{"docs", "docs_embedding", "beside", "said", "said_embedding", "pieces", "pieces_embedding"}
+		tables := []string{"docs", "docs_embedding", "beside", "said", "said_embedding", "pieces", "pieces_embedding",
+			"parts", "parts_embedding"}
 		s := newSearcher(t, db, major, tables...)
 		find := func(name, query string, k, offset, rerank int) ([]string, error) {
 			if major < 17 {
@@ -89,6 +97,28 @@ func TestSQL_RerankIsTheOrderOfTheScores(t *testing.T) {
 			if got, err := find(name, "which one", 5, 7, 30); err != nil || !slices.Equal(got, want[7:12]) {
 				t.Errorf("%s, a page: %v, %v, want %v", name, got, err, want[7:12])
 			}
+		}
+		// Of chunks that are stored, the nearest one of each row is scored, and returned.
+		if major < 17 {
+			if _, err := s.conn.Exec(t.Context(), `CALL embedsidecar.ask('parts', 'which part', '1 min', rerank => 9)`); err != nil {
+				t.Fatal(err)
+			}
+		}
+		chunk := map[string]string{}
+		rows, err := s.query(`SELECT row_key, chunk_text FROM embedsidecar.search('parts', 'which part', 9, '1 min')`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range rows {
+			key, text, _ := strings.Cut(row, " ")
+			chunk[key] = text
+		}
+		nearest := slices.SortedFunc(maps.Keys(chunk), func(a, b string) int {
+			return cmp.Compare(vector.Score("which part", chunk[b]), vector.Score("which part", chunk[a]))
+		})
+		got, err := s.query(`SELECT row_key FROM embedsidecar.search('parts', 'which part', 9, '1 min', rerank => 9)`)
+		if err != nil || len(chunk) != 9 || !slices.Equal(got, nearest) {
+			t.Errorf("of chunks: %v, %v, want %v", got, err, nearest)
 		}
 		// Without a reranker, and with numbers that make no sense.
 		if _, err := find("pieces", "a text", 2, 0, 2); err == nil {
@@ -115,6 +145,19 @@ func TestSQL_RerankIsTheOrderOfTheScores(t *testing.T) {
 			}
 			s.refused(`SELECT embedsidecar.rerank('docs', 'q', ARRAY['a', NULL])`, "22023", "without NULL")
 			s.refused(`SELECT embedsidecar.rerank('docs', 'q', ARRAY[repeat('x', 4000001)])`, "54000", "too many")
+		}
+		// What searches cost is counted: questions by the price of the model, scores by that of the reranker.
+		stop()
+		type cost struct {
+			Tokens int64
+			Price  float64
+		}
+		for name, reranked := range map[string]bool{"beside": true, "pieces": false} {
+			got := testenv.Rows[cost](db, `SELECT c.tokens, c.price FROM embedsidecar.pipeline AS p, embedsidecar.search_costs(p.pipeline_id) AS c
+				WHERE p.name = $1`, name)[0]
+			if got.Tokens == 0 && reranked || reranked != (got.Price > float64(got.Tokens)) || got.Price > 3*float64(got.Tokens) {
+				t.Errorf("searches of %s cost %+v", name, got)
+			}
 		}
 	})
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
@@ -89,6 +90,7 @@ type Sidecar struct {
 	o         Options
 	queue     *queue.Queue
 	budget    *worker.Budget // of texts in memory
+	book      *spend.Book    // of what budgets pay for
 	stream    *replication.Stream
 	line      *database.Line // for changes that are worked at once; nil: each step takes a connection of a pool
 	questions *questions     // texts that sessions ask for; nil before Run
@@ -180,6 +182,7 @@ func New(o Options) *Sidecar {
 		keeper:  restart.New(o.Log),
 		broken:  make(chan error, 1),
 	}
+	s.book = &spend.Book{DB: o.Pool, Worker: func() int64 { return s.me().id }, Price: o.Price}
 	s.described = descriptions{open: map[*embed.Service]*asking{}, answer: s.goOn, keeper: s.keeper}
 	if o.NoWork {
 		s.told = s.queue.Told()
@@ -463,6 +466,9 @@ func (s *Sidecar) tellAudit(ctx context.Context) error {
 		return nil
 	})
 }
+
+// Book is where calls of embedders are counted that budgets pay for.
+func (s *Sidecar) Book() *spend.Book { return s.book }
 
 // Queue returns the sidecar's queue.
 func (s *Sidecar) Queue() *queue.Queue { return s.queue }

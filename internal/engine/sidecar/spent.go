@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/spread"
+	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/replication"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -19,6 +20,7 @@ type spent struct {
 	rowsEmbedded, rowsReused, rowsFailed  int64
 	fresh                                 spread.Counts
 	price                                 float64 // of the tokens
+	searched                              spend.Searched
 }
 
 func (s spent) add(o spent) spent {
@@ -26,13 +28,14 @@ func (s spent) add(o spent) spent {
 		s.tokens + o.tokens, s.texts + o.texts, s.reused + o.reused, s.unchanged + o.unchanged, s.cut + o.cut,
 		s.rowsEmbedded + o.rowsEmbedded, s.rowsReused + o.rowsReused, s.rowsFailed + o.rowsFailed,
 		s.fresh.Add(o.fresh), s.price + o.price,
+		spend.Searched{Tokens: s.searched.Tokens + o.searched.Tokens, Price: s.searched.Price + o.searched.Price},
 	}
 }
 
 func (s spent) since(o spent) spent {
 	return s.add(spent{
 		-o.tokens, -o.texts, -o.reused, -o.unchanged, -o.cut, -o.rowsEmbedded, -o.rowsReused, -o.rowsFailed,
-		spread.Counts{}.Since(o.fresh), -o.price,
+		spread.Counts{}.Since(o.fresh), -o.price, spend.Searched{},
 	})
 }
 
@@ -40,7 +43,7 @@ func (s spent) since(o spent) spent {
 func spentOf(w *worker.Stats) spent {
 	return spent{
 		w.Tokens.Load(), w.Sent.Load(), w.Known.Load() + w.Remembered.Load(), w.Unchanged.Load(), w.Cut.Load(),
-		w.Embedded.Load(), w.Reused.Load(), w.Failed.Load(), w.Fresh.Load(), 0,
+		w.Embedded.Load(), w.Reused.Load(), w.Failed.Load(), w.Fresh.Load(), 0, spend.Searched{},
 	}
 }
 
@@ -67,6 +70,9 @@ func (s *Sidecar) noteSpent(ctx context.Context) {
 	for id, r := range s.running {
 		s.settleSpentLocked(id, r)
 	}
+	for id, n := range s.book.Searches() {
+		s.spent[id] = s.spent[id].add(spent{searched: n})
+	}
 	todo := s.spent
 	s.spent = map[int32]spent{}
 	s.mu.Unlock()
@@ -86,19 +92,21 @@ func (s *Sidecar) noteSpent(ctx context.Context) {
 func (s *Sidecar) storeSpent(ctx context.Context, todo map[int32]spent) error {
 	var ids []int32
 	var tokens, texts, reused, unchanged, cut, rowsEmbedded, rowsReused, rowsFailed []int64
-	var prices []float64
+	var prices, searchPrices []float64
+	var searchTokens []int64
 	var fresh []string // an array of PostgreSQL has arrays of one length alone
 	for id, n := range todo {
 		ids, tokens, texts = append(ids, id), append(tokens, n.tokens), append(texts, n.texts)
 		reused, unchanged, cut = append(reused, n.reused), append(unchanged, n.unchanged), append(cut, n.cut)
 		rowsEmbedded, rowsReused = append(rowsEmbedded, n.rowsEmbedded), append(rowsReused, n.rowsReused)
-		rowsFailed, prices = append(rowsFailed, n.rowsFailed), append(prices, n.price)
+		rowsFailed, prices = append(rowsFailed, n.rowsFailed), append(prices, n.price+n.searched.Price)
+		searchTokens, searchPrices = append(searchTokens, n.searched.Tokens), append(searchPrices, n.searched.Price)
 		fresh = append(fresh, arrayText(n.fresh.List()))
 	}
 	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("add_spent"), pgx.StrictNamedArgs{
 		"pipeline_ids": ids, "tokens": tokens, "embedded": texts, "reused": reused, "unchanged": unchanged, "cut": cut,
 		"rows_embedded": rowsEmbedded, "rows_reused": rowsReused, "rows_failed": rowsFailed, "prices": prices,
-		"freshness": fresh, "ago": s.measured() / 2, //nolint:mnd // in the midst of the time it was done in
+		"search_tokens": searchTokens, "search_prices": searchPrices, "freshness": fresh, "ago": s.measured() / 2, //nolint:mnd // in the midst of the time it was done in
 	})
 	return err
 }

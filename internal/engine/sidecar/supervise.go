@@ -209,6 +209,8 @@ func (s *Sidecar) barred(p pipeline.Pipeline) *health.Problem {
 		return &health.Problem{Code: health.Code(p.Status), Detail: p.Detail}
 	case p.Closed:
 		return &health.Problem{Code: health.OutsideHours, Detail: "outside of its hours (" + string(p.Active) + ")"}
+	case p.Spent:
+		return &health.Problem{Code: health.BudgetSpent, Detail: "its budget, or that of its model, is spent"}
 	}
 	return nil
 }
@@ -292,6 +294,8 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 		Siblings: func() []pipeline.Pipeline { return s.siblings(&kept, service) }, Budget: s.budget, Keeper: s.keeper,
 		Limit:  s.o.Limit,
 		Tracer: s.tracer,
+		Book:   s.book,
+		Spent:  s.Reload,
 	})
 	var wg sync.WaitGroup
 	wg.Go(func() { s.giveUp(r.worker.Run(rctx, hard)) })

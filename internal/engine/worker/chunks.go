@@ -10,6 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/embed/chunk"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -114,6 +115,9 @@ func (w *Worker) groupEnd(items []item, begin int) int {
 func (w *Worker) groupFailed(ctx context.Context, group, rest []item, err error) error {
 	if _, ok := errors.AsType[embedderError](err); !ok || ctx.Err() != nil {
 		return err
+	}
+	if spent, is := errors.AsType[*spend.SpentError](err); is { // the rows wait in the queue as they were
+		return spent
 	}
 	if len(rest) > 0 && ctx.Err() == nil {
 		// These were not in the embedder.
@@ -286,24 +290,28 @@ func (w *Worker) embedUnknown(ctx context.Context, items []item, alone bool) err
 			return err
 		}
 	}
-	for len(texts) > 0 {
-		n := min(len(texts), w.o.BatchRows)
-		results, err := w.vectors(ctx, items, texts[:n], alone)
-		if err != nil {
-			return embedderError{err}
+	// All of them are paid for at once: a budget that ends does not waste half of a row.
+	results, err := w.paid(ctx, items[0].task, texts, func() (all []embed.Result, err error) {
+		for len(all) < len(texts) && err == nil {
+			var some []embed.Result
+			some, err = w.vectors(ctx, items, texts[len(all):min(len(texts), len(all)+w.o.BatchRows)], alone)
+			all = append(all, some...)
 		}
-		for j, result := range results {
-			owners[j].paid = owners[j].paid || result.Sent
-			switch {
-			case result.Err != nil:
-				owners[j].action, owners[j].err = broken, result.Err
-			case result.Empty:
-				wanted[j].Empty = true
-			default:
-				wanted[j].Vector = result.Vector
-			}
+		return all, err
+	})
+	if err != nil {
+		return embedderError{err}
+	}
+	for j, result := range results {
+		owners[j].paid = owners[j].paid || result.Sent
+		switch {
+		case result.Err != nil:
+			owners[j].action, owners[j].err = broken, result.Err
+		case result.Empty:
+			wanted[j].Empty = true
+		default:
+			wanted[j].Vector = result.Vector
 		}
-		texts, owners, wanted = texts[n:], owners[n:], wanted[n:]
 	}
 	for i := range items {
 		items[i].number()

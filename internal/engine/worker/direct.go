@@ -38,7 +38,9 @@ func (w *Worker) embedBriefly(ctx context.Context, texts []string) ([]embed.Resu
 		defer func() { timer.Stop(); cancel() }()
 		var a answer
 		a.err = w.o.Keeper.Guard(ctx, restart.Direct, func() (err error) {
-			a.results, err = w.o.Service.Embed(ctx, embed.Document, texts, false)
+			a.results, err = w.spend(ctx, texts, func() ([]embed.Result, error) {
+				return w.o.Service.Embed(ctx, embed.Document, texts, false)
+			})
 			w.countTokens(texts, a.results, false)
 			return err
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/spread"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -51,6 +52,9 @@ type Options struct {
 	Budget   *Budget         // of texts in memory, shared by all workers of the process; nil: one of its own
 	Limit    *limit.Limit    // of rows and tokens a second, shared by all workers of the process; nil: there is none
 	Tracer   *trace.Tracer   // nil: nothing is traced
+	Book     *spend.Book     // of what budgets pay for; nil: nobody keeps one
+	// Spent is called when a budget of the pipeline is spent; may be nil.
+	Spent func()
 }
 
 // Stats counts what a Worker did. Its fields may be read at any time.

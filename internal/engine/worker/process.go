@@ -187,7 +187,9 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 	if err := reached(items[0].task, "before-embed"); err != nil {
 		return err
 	}
-	results, err := w.vectors(ctx, items, texts, alone)
+	results, err := w.paid(ctx, items[0].task, texts, func() ([]embed.Result, error) {
+		return w.vectors(ctx, items, texts, alone)
+	})
 	if err != nil {
 		return err
 	}
@@ -204,6 +206,30 @@ func (w *Worker) embed(ctx context.Context, items []item, alone bool) error {
 		}
 	}
 	return nil
+}
+
+// paid has texts embedded as far as budgets allow. What is worked at once is paid for where it is sent.
+func (w *Worker) paid(ctx context.Context, task queue.Task, texts []string,
+	send func() ([]embed.Result, error),
+) ([]embed.Result, error) {
+	if task.Now() {
+		return send()
+	}
+	return w.spend(ctx, texts, send)
+}
+
+func (w *Worker) spend(ctx context.Context, texts []string, send func() ([]embed.Result, error),
+) ([]embed.Result, error) {
+	call, err := w.o.Book.Ask(ctx, w.o.Pipeline, texts)
+	if err != nil {
+		return nil, err
+	}
+	results, err := send()
+	if lost := call.End(ctx, embed.Sent(results, texts), err); lost != nil {
+		w.o.Log.WarnContext(ctx, "counted as the most that the call can have cost", "pipeline", w.o.Pipeline.Name,
+			"error", quiet(lost))
+	}
+	return results, err
 }
 
 // vectors asks the embedder for texts of items, and notes how long that took and what was paid for.
@@ -226,16 +252,13 @@ func (w *Worker) vectors(ctx context.Context, items []item, texts []string, alon
 
 // countTokens notes what was paid for, and what was not.
 func (w *Worker) countTokens(texts []string, results []embed.Result, bulk bool) {
-	const bytesOfToken = 4 // about, where the embedder does not say how many tokens it has seen
 	tokens := 0
 	defer func() { w.o.Limit.Spend(time.Now(), bulk, 0, tokens) }()
 	for i := range results {
 		switch {
 		case results[i].Sent:
 			w.stats.Tokens.Add(int64(results[i].Tokens))
-			if tokens += results[i].Tokens; results[i].Tokens == 0 {
-				tokens += len(texts[i])/bytesOfToken + 1
-			}
+			tokens += results[i].TokensOf(texts[i])
 			w.stats.Sent.Add(1)
 			if results[i].Truncated {
 				w.stats.Cut.Add(1)

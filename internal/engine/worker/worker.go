@@ -24,6 +24,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
+	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -123,6 +124,11 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return
+		case w.spent(err):
+			if !sleep.For(ctx, sleep.Between(heldPause/2, heldPause)) {
+				return
+			}
+			continue
 		case err != nil:
 			w.o.Log.WarnContext(ctx, "batch not finished", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
 			if !sleep.For(ctx, failed) {
@@ -157,6 +163,15 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			return
 		}
 	}
+}
+
+// spent reports whether a budget ended a batch, and says so to whoever stops the worker.
+func (w *Worker) spent(err error) bool {
+	spent, is := errors.AsType[*spend.SpentError](err)
+	if is && spent.Ended && w.o.Spent != nil {
+		w.o.Spent()
+	}
+	return is
 }
 
 // once leases one batch, or one row as a probe, and finishes it. It returns the number of tasks it held.

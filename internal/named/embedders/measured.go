@@ -48,6 +48,21 @@ func (e *Measured) Embed(ctx context.Context, kind embed.Kind, texts []string) (
 	return results, nil
 }
 
+// Rerank implements embed.Reranker.
+func (e *Measured) Rerank(ctx context.Context, query string, texts []string) ([]float32, error) {
+	began := time.Now()
+	scores, err := e.Hosted.Rerank(ctx, query, texts)
+	m := e.of(e.name(ctx), e.Plugin)
+	m.Duration.Observe(time.Since(began).Seconds())
+	m.BatchRows.Observe(float64(len(texts)))
+	outcome := "scored"
+	if err != nil {
+		outcome = "failed"
+	}
+	m.Embeddings.At(outcome).Add(float64(len(texts)))
+	return scores, err
+}
+
 // name is that of the model, which runs.
 func (e *Measured) name(ctx context.Context) string {
 	if e.Model() == "" {

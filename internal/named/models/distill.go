@@ -209,7 +209,10 @@ func (o *DistillOptions) table(ctx context.Context, vocabulary []word) (*safeten
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	kept := principal(found, cmp.Or(o.Dims, o.About.Dims))
+	kept, err := principal(found, cmp.Or(o.Dims, o.About.Dims))
+	if err != nil {
+		return nil, err
+	}
 	weights := rarity(vocabulary)
 	made := &safetensors.Tensor{Name: "embeddings", Shape: []int{len(vocabulary), len(kept[0])}}
 	made.Floats = make([]float32, len(vocabulary)*len(kept[0]))

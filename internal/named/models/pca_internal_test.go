@@ -38,7 +38,10 @@ func TestPrincipal_FindsTheDirections(t *testing.T) {
 			}
 		}
 	}
-	kept := principal(vectors, 3)
+	kept, err := principal(vectors, 3)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range 3 {
 		mean, square := 0.0, 0.0
 		for _, v := range kept {
@@ -47,13 +50,6 @@ func TestPrincipal_FindsTheDirections(t *testing.T) {
 		}
 		if want := math.Pow(4, float64(-i)); math.Abs(mean) > 1e-4 || math.Abs(square/want-1) > 0.1 {
 			t.Errorf("component %d has the mean %g and the variance %g, want 0 and %g", i, mean, square, want)
-		}
-	}
-	found := eigenvectors([][]float64{{2, 1, 0}, {1, 2, 0}, {0, 0, 5}})
-	root := math.Sqrt(0.5)
-	for i, want := range [][]float64{{0, 0, 1}, {root, root, 0}} {
-		if math.Abs(dot(found[i], want)-1) > 1e-12 {
-			t.Errorf("eigenvector %d is %v, want %v", i, found[i], want)
 		}
 	}
 }

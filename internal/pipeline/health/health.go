@@ -25,6 +25,7 @@ const (
 	SlotLost       Code = "slot_lost"
 	Paused         Code = "paused"
 	OutsideHours   Code = "outside_hours"
+	BudgetSpent    Code = "budget_spent"
 	NoSidecar      Code = "no_sidecar"
 	StreamStuck    Code = "stream_stuck"
 	StandbyOnly    Code = "standby_only"
@@ -100,6 +101,10 @@ var table = []Entry{
 	{
 		OutsideHours, "it is outside of the pipeline's hours (`active`), by the server's clock: changes are queued, nothing is embedded",
 		"wait until they begin; or `embedsidecar resume NAME --for 1h` has it work now",
+	},
+	{
+		BudgetSpent, "a `budget` of the pipeline or of its model is spent: changes are queued, nothing is embedded; searches go on",
+		"wait until the next day begins, which the reason names; or raise the budget in the configuration: it goes on at once",
 	},
 	{
 		NoSidecar, "no sidecar runs: changes wait in the slot, and the server keeps WAL for them", "`embedsidecar run`",

@@ -129,6 +129,17 @@ func troubleCases() map[string]stateCase {
 			facts{"is_open": false, "active_hours": "manual"},
 			health.OutsideHours, "resume docs --for 1h",
 		},
+		"a budget of the day is spent, without a sidecar": {
+			facts{"slot_state": "no_sidecar", "pending": 3, "budgets": []any{
+				map[string]any{"kind": "pipeline", "name": "docs", "spent": "", "words": "nothing"},
+				map[string]any{
+					"kind": "model", "name": "m", "spent": "tokens_per_day", "goes_on": "2026-01-02T00:00:00+00:00",
+					"words": "tokens per day of model m is spent",
+				},
+			}},
+			health.BudgetSpent, "tokens per day of model m is spent: changes are queued, nothing is embedded (3 rows waiting): " +
+				"raise tokens_per_day under budget of model m",
+		},
 		"no sidecar, a row waits": {
 			facts{"slot_state": "no_sidecar", "slot_reason": "none", "retrying": 1},
 			health.NoSidecar, "none (1 row waiting)",

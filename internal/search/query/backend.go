@@ -19,6 +19,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
+	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -263,7 +264,34 @@ func (b *Backend) Ready(ctx context.Context, p *pipeline.Pipeline) (Model, error
 		return nil, &search.UnavailableError{Problem: fmt.Sprintf(
 			"pipeline %q cannot be searched: its vectors were made by another model than the one that runs here", p.Name)}
 	}
-	return model, nil
+	return asked{model, b.Book(), p}, nil
+}
+
+// Book is where what questions cost is counted; nil: no sidecar works here, and nobody counts.
+func (b *Backend) Book() *spend.Book {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sidecar == nil {
+		return nil
+	}
+	return b.sidecar.Book()
+}
+
+// asked is a model whose answers are counted for a pipeline.
+type asked struct {
+	Model
+
+	book *spend.Book
+	p    *pipeline.Pipeline
+}
+
+// Ask implements Model.
+func (a asked) Ask(ctx context.Context, kind embed.Kind, texts []string) (results []embed.Result, err error) {
+	err = a.book.Spend(ctx, a.p, texts, func() (int, error) {
+		results, err = a.Model.Ask(ctx, kind, texts)
+		return embed.Sent(results, texts), err
+	})
+	return results, err
 }
 
 // Models lists the names of models that may be asked for, the default first: where pipelines are named, only what their

@@ -21,7 +21,7 @@ func (b *Backend) Score(ctx context.Context, p *pipeline.Pipeline, query string,
 	if name == "" {
 		return nil, noReranker(p.Name)
 	}
-	return b.score(ctx, name, query, texts)
+	return b.Book().Rerank(p, name, query, texts, func() ([]float32, error) { return b.score(ctx, name, query, texts) })
 }
 
 // ScoreBy has texts scored by one of the rerankers of some pipelines, or of all: by its name, or by the first.

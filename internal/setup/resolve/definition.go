@@ -37,6 +37,9 @@ func Digest(spec pipeline.Spec) string {
 	if spec.PriorityBy != "" { // and so have those of a lane
 		parts = append(parts, "priority", spec.PriorityBy)
 	}
+	if !spec.Budget.None() || !spec.ModelBudget.None() {
+		parts = append(parts, "budget", spec.Budget, spec.ModelBudget)
+	}
 	b, err := json.Marshal(parts)
 	if err != nil {
 		panic(err) // strings and numbers alone
@@ -66,6 +69,8 @@ func Differences(configured, set pipeline.Spec) (was []string) {
 	note(configured.Priority != set.Priority || configured.PriorityBy != set.PriorityBy, catalog.PriorityWord,
 		cmp.Or(set.PriorityBy, laneWord(set.Priority)))
 	note(configured.Active != set.Active, "active", cmp.Or(string(set.Active), "always"))
+	note(configured.Budget != set.Budget, "budget", set.Budget.String())
+	note(configured.ModelBudget != set.ModelBudget, "budget of the model", set.ModelBudget.String())
 	note(PluginOf(configured) != set.Plugin, "plugin", set.Plugin)
 	note(configured.Model != set.Model, "model", set.Model)
 	return was
@@ -112,6 +117,7 @@ func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 		s.FilterExpression, s.Chunking
 	spec.Priority, spec.Active, spec.Plugin, spec.Model = s.Lane, s.ActiveHours, s.Plugin, s.Model
 	spec.PriorityBy, spec.Ignore, spec.Joins = s.PriorityBy, s.IgnoreExpression, s.Joins
+	spec.Budget, spec.ModelBudget = s.Budget, s.ModelBudget
 	return spec
 }
 

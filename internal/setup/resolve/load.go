@@ -37,6 +37,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 		}
 	}
 	p.ID, p.Generation, p.Fingerprint, p.Closed = s.PipelineID, s.Generation, s.Fingerprint, !s.Open
+	p.Spent = !s.Afforded
 	p.Beside, p.Served, p.Switches, p.Wished = s.Beside, s.Served, s.Switches, s.Wished
 	p.Watched, p.WatchAll = s.WatchedColumns, s.WatchAll
 	switch columns := columnsOfText(s); {
@@ -212,7 +213,7 @@ func Off(s *Stored) pipeline.Pipeline {
 		Spec: s.Spec(), ID: s.PipelineID, OID: s.TableOID, Watched: s.WatchedColumns, WatchAll: s.WatchAll, Dims: s.Dims,
 		Generation: s.Generation, Fingerprint: s.Fingerprint, Beside: s.Beside, Served: s.Served, Switches: s.Switches,
 		Wished: s.Wished,
-		Closed: !s.Open, Status: pipeline.Misconfigured,
+		Closed: !s.Open, Spent: !s.Afforded, Status: pipeline.Misconfigured,
 	}
 }
 
@@ -298,7 +299,7 @@ func knownStill(ctx context.Context, q database.Querier, s *Stored) error {
 	if err != nil || known {
 		return err
 	}
-	return unknownZone(s.Name, zone)
+	return unknownZone(s.Name, "active", zone)
 }
 
 // refused says who may not do what, and who may help it.

@@ -86,26 +86,29 @@ func Permitted(ctx context.Context, q database.Querier, f *Findings) error {
 	}
 }
 
-// KnownZone returns *ConfigError when the server does not know the time zone of a pipeline's hours.
+// KnownZone returns *ConfigError when the server does not know a time zone of a pipeline.
 func KnownZone(ctx context.Context, q database.Querier, spec pipeline.Spec) error {
-	zone := spec.Active.Zone()
-	if zone == "UTC" {
-		return nil
+	for _, of := range []struct{ setting, zone string }{
+		{"active", spec.Active.Zone()}, {"budget", spec.Budget.Zone()}, {"budget of the model", spec.ModelBudget.Zone()},
+	} {
+		if of.zone == "UTC" {
+			continue
+		}
+		var known bool
+		args := pgx.StrictNamedArgs{"zone": of.zone}
+		if err := q.QueryRow(ctx, sqlfiles.Query("zone_known"), args).Scan(&known); err != nil {
+			return fmt.Errorf("look up the time zone of pipeline %q: %w", spec.Name, err)
+		}
+		if !known {
+			return unknownZone(spec.Name, of.setting, of.zone)
+		}
 	}
-	var known bool
-	args := pgx.StrictNamedArgs{"zone": zone}
-	if err := q.QueryRow(ctx, sqlfiles.Query("zone_known"), args).Scan(&known); err != nil {
-		return fmt.Errorf("look up the time zone of pipeline %q: %w", spec.Name, err)
-	}
-	if known {
-		return nil
-	}
-	return unknownZone(spec.Name, zone)
+	return nil
 }
 
-func unknownZone(name, zone string) error {
+func unknownZone(name, setting, zone string) error {
 	return &refusal.ConfigError{
-		Pipeline: name, Problem: fmt.Sprintf("active: the server knows no time zone %q", zone),
+		Pipeline: name, Problem: fmt.Sprintf("%s: the server knows no time zone %q", setting, zone),
 		Hint: []string{"name it as in SELECT name FROM pg_timezone_names, such as Europe/Berlin"},
 	}
 }

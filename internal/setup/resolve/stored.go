@@ -48,6 +48,9 @@ type Stored struct {
 	Enabled           bool
 	ActiveHours       pipeline.Hours
 	Open              bool // it is within its hours, or somebody has it work all the same
+	Afforded          bool // no budget of it is spent
+	Budget            pipeline.Budget
+	ModelBudget       pipeline.Budget
 	Status            string
 	StatusDetail      string
 	SlotName          string
@@ -95,7 +98,7 @@ func (s *Stored) Spec() pipeline.Spec {
 		Joins: s.Joins, Filter: s.FilterExpression, Ignore: s.IgnoreExpression,
 		IntoColumn: s.DestinationColumn, IntoSchema: s.DestinationSchema, IntoTable: s.DestinationTable,
 		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, PriorityBy: s.PriorityBy, Enabled: s.Enabled,
-		Active: s.ActiveHours, Chunking: s.Chunking,
+		Active: s.ActiveHours, Chunking: s.Chunking, Budget: s.Budget, ModelBudget: s.ModelBudget,
 	}
 }
 

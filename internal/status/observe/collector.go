@@ -475,6 +475,7 @@ type figures struct {
 	tasks   map[string]int64
 	oldest  float64
 	paused  bool
+	budget  []float64 // what is spent of each
 	scans   bool
 	awaited int64 // rows that scans expect
 	seen    int64
@@ -493,7 +494,10 @@ func (f *figures) add(p *report.Pipeline) {
 	if p.OldestSeconds != nil {
 		f.oldest = max(f.oldest, *p.OldestSeconds)
 	}
-	f.paused = f.paused || !p.Enabled || p.Closed
+	f.paused = f.paused || !p.Enabled || p.Closed || p.State == health.BudgetSpent
+	if share, known := p.BudgetShare(); known {
+		f.budget = append(f.budget, share)
+	}
 	f.scans = f.scans || p.ScanPhase != "done"
 	f.awaited += p.ScanExpected
 	f.seen += p.ScanSeen
@@ -506,6 +510,11 @@ func (f *figures) show() {
 	}
 	m.Oldest.Set(f.oldest)
 	m.Paused.Set(metrics.Bool(f.paused))
+	if len(f.budget) > 0 {
+		m.Budget.Set(slices.Max(f.budget))
+	} else {
+		m.Budget.Unset()
+	}
 	m.ScanRunning.Set(metrics.Bool(f.scans))
 	m.ScanExpected.Set(float64(f.awaited))
 	m.ScanSeen.Set(float64(f.seen))

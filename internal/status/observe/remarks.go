@@ -43,7 +43,7 @@ func (d *Database) Remarks() []string {
 func (d *Database) SavedLines() []string {
 	var list []string
 	for i := range d.Pipelines {
-		list = append(list, d.Pipelines[i].SavedLine())
+		list = append(list, d.Pipelines[i].SavedLine(), d.Pipelines[i].SearchLine())
 	}
 	for i := range d.Slots {
 		list = append(list, d.Slots[i].SavedLine())

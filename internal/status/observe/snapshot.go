@@ -73,7 +73,9 @@ func (s *Snapshot) Trouble() error {
 
 // asWished reports whether a pipeline does not work because somebody wants that.
 func asWished(code health.Code) bool {
-	return slices.Contains([]health.Code{health.Paused, health.OutsideHours, health.Disabled, health.Held}, code)
+	return slices.Contains([]health.Code{
+		health.Paused, health.OutsideHours, health.BudgetSpent, health.Disabled, health.Held,
+	}, code)
 }
 
 // Ready returns what must be so before work may be sent here, and how the pipelines stand, which is told beside: one
@@ -87,7 +89,7 @@ func (s *Snapshot) Ready() []ops.Check {
 		p := &s.Standing[i]
 		check := ops.Check{Name: "pipeline " + p.Name, Aside: true}
 		// One that a person has paused is as it should be, and so is one outside of its hours.
-		if p.State == health.Otherwise || !p.Works && !asWished(p.State) {
+		if p.State == health.Otherwise || p.State == health.BudgetSpent || !p.Works && !asWished(p.State) {
 			check.Err = fmt.Errorf("%s: %s", p.State.Word(), p.Health())
 		}
 		checks = append(checks, check)

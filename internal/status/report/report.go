@@ -43,7 +43,8 @@ type Pipeline struct {
 	Enabled       bool               `json:"enabled"`
 	Active        pipeline.Hours     `json:"active,omitempty"` // when it works; absent: always
 	Closed        bool               `json:"outside_hours"`
-	Status        string             `json:"status"` // whether it fits its table, as was last found
+	Budgets       []Budget           `json:"budgets,omitempty"` // what it may spend, and has spent; absent: no limit
+	Status        string             `json:"status"`            // whether it fits its table, as was last found
 	Detail        string             `json:"detail,omitempty"`
 	Pending       int64              `json:"pending"`
 	Running       int64              `json:"running"`
@@ -68,11 +69,14 @@ type Pipeline struct {
 	// more rows wait than are counted: it takes seconds_left at least
 	AtLeast bool `json:"seconds_left_at_least,omitempty"`
 	// that embedders saw for it, up to about a minute ago
-	Tokens        int64 `json:"tokens_embedded"`
-	Cut           int64 `json:"texts_cut"` // embedded without their ends: they are longer than the model takes
-	Saved         Saved `json:"saved"`
-	Rows          int64 `json:"rows"`
-	RowsEstimated bool  `json:"rows_estimated"`
+	Tokens int64 `json:"tokens_embedded"`
+	Cut    int64 `json:"texts_cut"` // embedded without their ends: they are longer than the model takes
+	Saved  Saved `json:"saved"`
+	// of questions, and of texts that rerankers scored, about; up to about a minute ago
+	SearchTokens  int64   `json:"search_tokens"`
+	SearchPrice   float64 `json:"search_price"` // of these; 0: their models have no price
+	Rows          int64   `json:"rows"`
+	RowsEstimated bool    `json:"rows_estimated"`
 	// known of rows, 0 to 1; null: unknown, as changes may have been missed
 	Coverage *float64 `json:"coverage"`
 

@@ -32,6 +32,18 @@ func (p *Pipeline) Priced(by pipeline.Price) {
 	p.Saved.Price, p.Saved.Spent, p.Saved.Currency = by.Of(p.Saved.Tokens), by.Of(p.Tokens), by.Currency
 }
 
+// SearchLine says what searches have cost; "" where that is nothing.
+func (p *Pipeline) SearchLine() string {
+	if p.SearchTokens == 0 {
+		return ""
+	}
+	line := fmt.Sprintf("%s: about %s of searches", p.Name, wording.Count(p.SearchTokens, "token"))
+	if p.SearchPrice > 0 {
+		line += fmt.Sprintf(", price %.4g", p.SearchPrice)
+	}
+	return line
+}
+
 // SavedLine says what was saved in one line; "" where that is nothing.
 func (p *Pipeline) SavedLine() string {
 	s := &p.Saved

@@ -14,7 +14,7 @@ ORDER BY k.place;
 WITH epoch AS MATERIALIZED (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top, pg_current_snapshot() AS snapshot, EXISTS (SELECT
     FROM embedsidecar.pipeline AS p
     CROSS JOIN embedsidecar.installation AS a
-    WHERE p.pipeline_id = 7 AND p.generation = 4 AND p.enabled AND a.enabled AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until)) AS open), judged AS MATERIALIZED (SELECT k.*, (k.xid = 0 OR pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot)) AS visible, CASE WHEN NOT (k.xid = 0 OR pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot)) OR NOT e.open OR EXISTS (SELECT
+    WHERE p.pipeline_id = 7 AND p.generation = 4 AND p.enabled AND a.enabled AND embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AND embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id)) AS open), judged AS MATERIALIZED (SELECT k.*, (k.xid = 0 OR pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot)) AS visible, CASE WHEN NOT (k.xid = 0 OR pg_visible_in_snapshot((e.top - ((e.top - k.xid + 2147483648) & 4294967295) + 2147483648)::text::xid8, e.snapshot)) OR NOT e.open OR EXISTS (SELECT
     FROM embedsidecar.task AS t
     WHERE t.pipeline_id = 7 AND t.row_key = k.row_key OFFSET 0) THEN 'task' ELSE coalesce((SELECT CASE WHEN g.xmin::text::bigint = k.xid THEN 'own' ELSE 'drop' END
       FROM embedsidecar.ledger AS g

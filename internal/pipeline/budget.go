@@ -1,0 +1,66 @@
+package pipeline
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Budget is the most that is spent on tokens, by a pipeline or by all that have a model; 0: there is no such limit.
+type Budget struct {
+	TokensPerDay int     `json:"tokens_per_day,omitempty"`
+	Tokens       int     `json:"tokens,omitempty"` // in all
+	MoneyPerDay  float64 `json:"money_per_day,omitempty"`
+	Money        float64 `json:"money,omitempty"`
+	DayIn        string  `json:"zone,omitempty"` // the time zone in which days begin; "": UTC
+}
+
+// None reports whether nothing is limited.
+func (b Budget) None() bool {
+	b.DayIn = ""
+	return b == Budget{}
+}
+
+// Mistake returns what is wrong with a budget of a model that has this price, or "".
+func (b Budget) Mistake(price float64) string {
+	switch {
+	case b.None() && b.DayIn != "":
+		return "zone alone limits nothing: name tokens_per_day, tokens, money_per_day or money"
+	case price == 0 && (b.MoneyPerDay > 0 || b.Money > 0):
+		return "money needs the price of the model: models: [{name: ..., price: ...}]; or give tokens"
+	case b.DayIn != "" && !isZone(b.DayIn):
+		return fmt.Sprintf("zone: %q is no name of a time zone, such as Europe/Berlin", b.DayIn)
+	}
+	return ""
+}
+
+// Zone is the time zone in which days begin.
+func (b Budget) Zone() string {
+	if b.DayIn == "" {
+		return usualZone
+	}
+	return b.DayIn
+}
+
+// String is the budget as configurations spell it; "": there is none.
+func (b Budget) String() string {
+	var parts []string
+	add := func(name string, value any, is bool) {
+		if is {
+			parts = append(parts, fmt.Sprintf("%s: %v", name, value))
+		}
+	}
+	add("tokens_per_day", b.TokensPerDay, b.TokensPerDay != 0)
+	add("tokens", b.Tokens, b.Tokens != 0)
+	add("money_per_day", b.MoneyPerDay, b.MoneyPerDay != 0)
+	add("money", b.Money, b.Money != 0)
+	add("zone", b.DayIn, b.DayIn != "")
+	return strings.Join(parts, ", ")
+}
+
+// Row is the budget as the row of a pipeline has it; nil: there is none.
+func (b Budget) Row() *Budget {
+	if b.None() {
+		return nil
+	}
+	return &b
+}

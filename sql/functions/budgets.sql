@@ -1,0 +1,164 @@
+-- What pipelines and models may spend, and what they have spent. Docs: docs/configuration.md, Budgets.
+
+CREATE OR REPLACE FUNCTION embedsidecar.zone_or_utc(zone text) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM now() AT TIME ZONE zone_or_utc.zone;
+    RETURN zone_or_utc.zone;
+EXCEPTION WHEN invalid_parameter_value THEN
+    RETURN 'UTC';
+END $$;
+COMMENT ON FUNCTION embedsidecar.zone_or_utc(text) IS
+    'The time zone, or UTC where the server does not know it any more.';
+
+-- A call that is not counted yet may be of now: the caller says whether its likely tokens count.
+CREATE OR REPLACE FUNCTION embedsidecar.budgets(pipeline_id integer, held boolean DEFAULT false)
+RETURNS TABLE (kind text, name text, tokens_per_day bigint, tokens bigint, money_per_day double precision,
+    money double precision, tokens_today bigint, tokens_spent bigint, money_today double precision,
+    money_spent double precision, spent text, goes_on timestamptz, words text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+WITH given AS (
+    SELECT b.kind, b.name, embedsidecar.zone_or_utc(coalesce(b.budget ->> 'zone', 'UTC')) AS zone, l.*
+    FROM   embedsidecar.pipeline AS p
+           CROSS JOIN LATERAL (VALUES ('model', p.model, p.model_budget), ('pipeline', coalesce((SELECT s.name
+               FROM embedsidecar.pipeline AS s WHERE s.pipeline_id = p.beside), p.name), p.budget))
+               AS b (kind, name, budget)
+           CROSS JOIN LATERAL jsonb_to_record(b.budget) AS l (tokens_per_day bigint, tokens bigint,
+               money_per_day double precision, money double precision)
+    WHERE  p.pipeline_id = budgets.pipeline_id AND b.budget IS NOT NULL
+), counted AS (
+    SELECT g.*, greatest(s.day, d.today) AS day, coalesce(s.tokens, 0) + h.likely AS tokens_spent,
+           coalesce(s.money, 0) + h.price AS money_spent,
+           CASE WHEN s.day >= d.today THEN s.tokens_today ELSE 0 END + h.likely AS tokens_today,
+           CASE WHEN s.day >= d.today THEN s.money_today ELSE 0 END + h.price AS money_today
+    FROM   given AS g CROSS JOIN LATERAL (SELECT (now() AT TIME ZONE g.zone)::date AS today) AS d
+           LEFT JOIN embedsidecar.spending AS s ON s.kind = g.kind AND s.name = g.name
+           CROSS JOIN LATERAL (
+               SELECT coalesce(sum(o.likely), 0)::bigint AS likely, coalesce(sum(o.likely * o.price / 1e6), 0) AS price
+               FROM embedsidecar.hold AS o
+               WHERE budgets.held AND g.name = CASE g.kind WHEN 'model' THEN o.model ELSE o.pipeline END) AS h
+), judged AS (
+    SELECT c.*, CASE WHEN c.tokens_spent >= c.tokens THEN 'tokens' WHEN c.money_spent >= c.money THEN 'money'
+                     WHEN c.tokens_today >= c.tokens_per_day THEN 'tokens_per_day'
+                     WHEN c.money_today >= c.money_per_day THEN 'money_per_day' ELSE '' END AS spent
+    FROM   counted AS c
+)
+SELECT j.kind, j.name, j.tokens_per_day, j.tokens, j.money_per_day, j.money, j.tokens_today, j.tokens_spent,
+    j.money_today, j.money_spent, j.spent,
+       CASE WHEN j.spent LIKE '%_per_day' THEN (j.day + 1)::timestamp AT TIME ZONE j.zone
+            WHEN j.spent <> '' THEN 'infinity' END,
+       format('%s of %s %s is spent (%s), %s', replace(j.spent, '_', ' '), j.kind, j.name,
+           CASE j.spent WHEN 'tokens' THEN format('%s of %s', j.tokens_spent, j.tokens)
+               WHEN 'money' THEN format('%s of %s', round(j.money_spent::numeric, 4), j.money::numeric)
+               WHEN 'tokens_per_day' THEN format('%s of %s', j.tokens_today, j.tokens_per_day)
+               ELSE format('%s of %s', round(j.money_today::numeric, 4), j.money_per_day::numeric) END,
+           CASE WHEN j.spent LIKE '%_per_day' THEN format('it goes on at %s 00:00 %s', j.day + 1, j.zone)
+               ELSE 'it goes on when the budget is raised' END)
+FROM   judged AS j
+$$;
+COMMENT ON FUNCTION embedsidecar.budgets(integer, boolean) IS
+    'The budgets of a pipeline: its own and that of its model. spent names the limit that is reached; empty: none is.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.affords(pipeline_id integer) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT NOT EXISTS (SELECT FROM embedsidecar.budgets(affords.pipeline_id) AS b WHERE b.spent <> '')
+$$;
+COMMENT ON FUNCTION embedsidecar.affords(integer) IS 'Whether no budget of a pipeline is spent.';
+
+-- As is_open: a pipeline without a budget costs two comparisons with NULL.
+CREATE OR REPLACE FUNCTION embedsidecar.has_budget(budget jsonb, model_budget jsonb, pipeline_id integer)
+RETURNS boolean LANGUAGE sql STABLE
+RETURN budget IS NULL AND model_budget IS NULL OR embedsidecar.affords(pipeline_id);
+COMMENT ON FUNCTION embedsidecar.has_budget(jsonb, jsonb, integer) IS
+    'Whether a pipeline has no budget, or something is left of it.';
+
+-- Who spends locks the row of the model first, and then that of the pipeline.
+CREATE OR REPLACE FUNCTION embedsidecar.spend(model text, pipeline text, tokens bigint, price double precision)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    each record;
+BEGIN
+    FOR each IN SELECT * FROM (VALUES ('model', spend.model), ('pipeline', spend.pipeline)) AS o (kind, name)
+        WHERE o.name IS NOT NULL ORDER BY o.kind LOOP
+        UPDATE embedsidecar.spending AS s
+        SET    day = greatest(s.day, d.today), tokens = s.tokens + spend.tokens,
+               money = s.money + spend.tokens * spend.price / 1e6,
+               tokens_today = CASE WHEN s.day >= d.today THEN s.tokens_today ELSE 0 END + spend.tokens,
+               money_today = CASE WHEN s.day >= d.today THEN s.money_today ELSE 0 END
+                   + spend.tokens * spend.price / 1e6
+        FROM   (SELECT (clock_timestamp() AT TIME ZONE embedsidecar.zone_or_utc(z.zone))::date AS today
+                FROM embedsidecar.spending AS z WHERE z.kind = each.kind AND z.name = each.name) AS d
+        WHERE  s.kind = each.kind AND s.name = each.name;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION embedsidecar.spend(text, text, bigint, double precision) IS
+    'Counts tokens that the budgets of a model and of a pipeline pay for.';
+
+-- A call is allowed while something is left when those that are not counted yet are taken for what they likely are. So
+-- a budget is passed by no more than the calls under way. With must the call is allowed whatever is left.
+CREATE OR REPLACE FUNCTION embedsidecar.hold_budget(pipeline_id integer, worker_id bigint, likely bigint, most bigint,
+    price double precision, must boolean, OUT hold bigint, OUT reason text, OUT goes_on timestamptz)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    of_model    text;
+    of_pipeline text;
+    left_behind record;
+    each        record;
+BEGIN
+    FOR each IN SELECT b.kind, b.name, coalesce(CASE b.kind WHEN 'model' THEN p.model_budget ELSE p.budget END
+               ->> 'zone', 'UTC') AS zone
+        FROM embedsidecar.budgets(hold_budget.pipeline_id) AS b JOIN embedsidecar.pipeline AS p
+            ON p.pipeline_id = hold_budget.pipeline_id ORDER BY b.kind LOOP
+        IF each.kind = 'model' THEN of_model := each.name; ELSE of_pipeline := each.name; END IF;
+        INSERT INTO embedsidecar.spending AS s (kind, name, zone, day)
+        VALUES (each.kind, each.name, each.zone, (now() AT TIME ZONE embedsidecar.zone_or_utc(each.zone))::date)
+        ON CONFLICT DO NOTHING;
+        -- Whoever holds beside waits here, so that the next statements see what he holds.
+        UPDATE embedsidecar.spending AS s SET zone = each.zone WHERE s.kind = each.kind AND s.name = each.name
+            AND s.zone <> each.zone;
+        PERFORM FROM embedsidecar.spending AS s WHERE s.kind = each.kind AND s.name = each.name FOR UPDATE;
+    END LOOP;
+    IF of_model IS NULL AND of_pipeline IS NULL THEN
+        RETURN; -- the budget was removed
+    END IF;
+    FOR left_behind IN DELETE FROM embedsidecar.hold AS h WHERE (h.model = of_model OR h.pipeline = of_pipeline)
+            AND (h.expires_at < now() OR h.worker_id NOT IN (0, hold_budget.worker_id) AND NOT EXISTS (
+                SELECT FROM embedsidecar.worker AS w WHERE w.worker_id = h.worker_id AND embedsidecar.runs(w)))
+        RETURNING h.* LOOP
+        PERFORM embedsidecar.spend(left_behind.model, left_behind.pipeline, left_behind.most, left_behind.price);
+    END LOOP;
+    IF NOT hold_budget.must THEN
+        SELECT string_agg(b.words, '; ' ORDER BY b.goes_on DESC), max(b.goes_on) INTO reason, goes_on
+        FROM   embedsidecar.budgets(hold_budget.pipeline_id) AS b WHERE b.spent <> '';
+        IF goes_on IS NOT NULL THEN
+            RETURN;
+        END IF;
+        IF EXISTS (SELECT FROM embedsidecar.budgets(hold_budget.pipeline_id, true) AS b WHERE b.spent <> '') THEN
+            reason := 'calls under way are likely to spend the rest of the budget';
+            RETURN;
+        END IF;
+    END IF;
+    INSERT INTO embedsidecar.hold AS h (model, pipeline, worker_id, expires_at, likely, most, price)
+    VALUES (of_model, of_pipeline, hold_budget.worker_id, now() + interval '10 minutes', hold_budget.likely,
+        hold_budget.most, hold_budget.price)
+    RETURNING h.hold_id INTO hold;
+END $$;
+COMMENT ON FUNCTION embedsidecar.hold_budget(integer, bigint, bigint, bigint, double precision, boolean) IS
+    'Before a call of an embedder: takes its tokens from the budgets of a pipeline, or says why that is not allowed.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.settle_budget(hold bigint, tokens bigint) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    paid record;
+BEGIN
+    FOR paid IN DELETE FROM embedsidecar.hold AS h WHERE h.hold_id = settle_budget.hold RETURNING h.* LOOP
+        PERFORM embedsidecar.spend(paid.model, paid.pipeline, coalesce(settle_budget.tokens, paid.likely),
+            paid.price);
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION embedsidecar.settle_budget(bigint, bigint) IS
+    'After the call: counts what it took; NULL: that is not known, and about as much as was expected. A call that was '
+    'counted as one of a killed sidecar stays so.';
