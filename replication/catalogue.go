@@ -221,7 +221,8 @@ func (c *catalogueRow) lack() (lack pipeline.Status, detail string) {
 		return pipeline.Missing, "the source table was dropped"
 	case !c.Published:
 		return pipeline.Unpublished,
-			"the publication does not send all changes of the source table: as its owner, run `embedsidecar init`"
+			"the publication does not send all changes of the source table, or of one joined to it: as its owner, run " +
+				"`embedsidecar init`"
 	}
 	return "", ""
 }

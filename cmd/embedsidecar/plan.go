@@ -21,7 +21,7 @@ func newPlan() *command {
 			"would be taken away; and, if sidecars run, the settings that take effect at their next start. Ends with " +
 			"status 0, with -o json state is planned or unchanged; with status 2 if the file has a mistake, and with the " +
 			"status of the error if the configuration cannot be set up. For everyone who changes a file that is in use.",
-		settings: []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true,
+		settings: []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true, reach: eachDatabase,
 		run: func(ctx context.Context, env *environment) error { return env.apply(ctx, true, true) },
 	}
 }
@@ -33,7 +33,7 @@ func newApply() *command {
 			"this file had and has no more is removed, its vectors stay. Sidecars that run continue with what is set up; " +
 			"those with the same file take it over by themselves. For owners of tables, where the sidecar may not " +
 			"change them, and for deployments that want to see the plan first.",
-		settings: []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true, acts: true,
+		settings: []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true, acts: true, reach: eachDatabase,
 		run: func(ctx context.Context, env *environment) error { return env.apply(ctx, !env.yes, false) },
 	}
 }
@@ -118,7 +118,7 @@ func newReload() *command {
 			"it, or nothing if there is a mistake. Reaches the sidecars of this user on this machine; if a database is " +
 			"named, only those that work for it. Ends with status 4 if one refuses, or none runs. For deployments that " +
 			"want to know that the configuration is in force.",
-		settings: []string{config.GroupDatabase, config.GroupOps},
+		settings: []string{config.GroupDatabase, config.GroupOps}, reach: allDatabases,
 		run: func(ctx context.Context, env *environment) error {
 			which, err := env.which(ctx)
 			if err != nil {
@@ -130,7 +130,7 @@ func newReload() *command {
 			}
 			var refused []error
 			for i := range list {
-				if list[i].State == control.Refused {
+				if list[i].State == control.Refused || list[i].State == control.Halfway {
 					refused = append(refused, problem.New(problem.Failed, fmt.Errorf("sidecar %s: %s", list[i].Instance,
 						list[i].Reason), list[i].Hints...))
 				}

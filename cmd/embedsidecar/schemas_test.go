@@ -154,7 +154,8 @@ func TestInit_SetsUpEachSchema(t *testing.T) {
 			s.run(2, append(command, "tenant_x.*")...)
 		}
 	}
-	if stdout, _ = s.run(0, "status", "tenant_a.*"); strings.Contains(stdout, "tenant_b") || !strings.Contains(stdout, "paused") {
+	stdout, _ = s.run(0, "status", "tenant_a.*")
+	if strings.Contains(stdout, "tenant_b") || !strings.Contains(stdout, "paused") {
 		t.Errorf("status of one schema:\n%s", stdout)
 	}
 	if stdout, _ = s.run(0, "audit", "tenant_a.*"); !strings.Contains(stdout, "pause") {

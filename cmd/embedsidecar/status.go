@@ -128,7 +128,8 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 }
 
 // choose leaves the pipelines that are named, if any are.
-func (c *statusCommand) choose(ctx context.Context, env *environment, pool *pgxpool.Pool, state *observe.Database) error {
+func (c *statusCommand) choose(ctx context.Context, env *environment, pool *pgxpool.Pool, state *observe.Database,
+) error {
 	if len(env.args) == 0 {
 		return nil
 	}

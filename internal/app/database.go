@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
@@ -25,7 +24,6 @@ type common struct {
 	observer *observe.Observer
 	shared   *services      // of embedders that several databases have; nil: each its own
 	budget   *worker.Budget // of texts in memory, of several databases; nil: of each
-	limit    *limit.Limit   // of rows and tokens a second, of several databases; nil: of each
 	database bool           // there is one, or will be
 }
 
@@ -56,8 +54,8 @@ type Database struct {
 func newDatabase(o Options, c common, name string, phase observe.Phase) *Database {
 	db := &Database{
 		common: c, o: o, open: connection.Opener{Config: o.Config, Log: o.Log, Thrifty: name != ""}, started: func() {},
-		deployed: deployed{seen: map[held]time.Time{}, leaving: map[string]time.Time{}}, wished: make(chan struct{}, 1),
-		besides: make(chan struct{}, 1), called: make(chan struct{}, 1),
+		deployed: deployed{seen: map[held]time.Time{}, leaving: map[string]time.Time{}},
+		wished:   make(chan struct{}, 1), besides: make(chan struct{}, 1), called: make(chan struct{}, 1),
 		source: c.observer.Source(o.Config, name, phase),
 	}
 	db.cfg.Store(o.Config)

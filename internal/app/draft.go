@@ -27,6 +27,7 @@ import (
 type draft struct {
 	cfg       *config.Config  // with settings that take effect at a start as they are in force
 	plugins   *embedders.Pool // that take the place of those in use; nil: these stay
+	leave     func() error    // ends embedders that several databases share, when none uses them; nil: they are its own
 	by        *embedders.Pool // of what it has configured
 	specs     []pipeline.Spec
 	next      map[string]pipeline.Spec // next generations that it begins, by the names of their pipelines
@@ -39,12 +40,16 @@ type draft struct {
 // unchanged reports whether the configuration says what is in force.
 func (d *draft) unchanged() bool { return len(d.told.Changed) == 0 }
 
+func (n *Database) newDraft() *draft {
+	return &draft{told: control.Configured{Instance: n.config().Instance, File: fileOf(n.config())}}
+}
+
 // draft looks at the configuration as it is written down now, and finds every reason not to take it over. What could
 // not work before, and is as it was, is none.
 func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
 	next, err := n.o.Reread()
 	if err != nil {
-		return &draft{told: control.Configured{Instance: n.config().Instance, File: fileOf(n.config())}}, err
+		return n.newDraft(), err
 	}
 	source := n.embedders()
 	source.Config = next.Keeping(n.config())
@@ -59,7 +64,7 @@ func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
 // draftOf is draft of a configuration with the pipelines that are declared in the database, and with a request for one.
 func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plugins *embedders.Pool, a *asked,
 ) (d *draft, err error) {
-	d = &draft{told: control.Configured{Instance: n.config().Instance, File: fileOf(n.config())}}
+	d = n.newDraft()
 	list, err := readDeclared(ctx, r.p.work, n.config().Slot.Name)
 	if err == nil && a != nil {
 		list, err = a.in(list)

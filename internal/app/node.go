@@ -43,7 +43,7 @@ func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
 		Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins, Several: o.Config.Several(),
 	})
 	if o.Config.Several() {
-		n.shared, n.budget, n.limit = &services{config: o.Config}, worker.NewBudget(0), limitOf(o.Config)
+		n.shared, n.budget = newServices(o.Config), worker.NewBudget(0)
 		n.none = n.observer.None(o.Config)
 		return n
 	}
@@ -100,7 +100,7 @@ func (n *Node) Reload(ctx context.Context, by string, plugins []string) []contro
 // the action: all of it, or nothing, where something stands in the way.
 func (n *Node) Configure(ctx context.Context, action, by string) control.Configured {
 	if n.several != nil {
-		return n.several.reread(ctx)
+		return n.several.configure(ctx, action, by, false)
 	}
 	return n.one.Configure(ctx, action, by)
 }

@@ -46,6 +46,13 @@ func (r *run) reload() {
 	}
 }
 
+// leaves notes what ends embedders.
+func (r *run) leaves(end func() error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.leaving = append(r.leaving, end)
+}
+
 // leave ends the embedders that nothing names any more.
 func (r *run) leave() error {
 	r.mu.Lock()
@@ -202,8 +209,10 @@ func (n *Database) tellConfigured(ctx context.Context, r *run, action, by string
 // take has a draft take the place of the configuration in force: what is new is set up first, and what is gone is taken
 // away last.
 func (n *Database) take(ctx context.Context, r *run, d *draft) error {
-	before := n.config()
-	leave := func() error { return nil }
+	before, leave := n.config(), d.leave
+	if leave == nil {
+		leave = func() error { return nil }
+	}
 	if d.plugins != nil {
 		leave = n.plugins.Become(d.plugins)
 	}
@@ -220,11 +229,9 @@ func (n *Database) take(ctx context.Context, r *run, d *draft) error {
 		err = n.setUp(ctx, r.p, r.o, d.specs, d.ours, true)
 	}
 	if err != nil {
-		return errors.Join(err, n.restore(ctx, r, before))
+		return errors.Join(err, n.restore(ctx, r, before, d.plugins == nil))
 	}
-	r.mu.Lock()
-	r.leaving = append(r.leaving, leave)
-	r.mu.Unlock()
+	r.leaves(leave)
 	n.removeAll(ctx, r, &d.told)
 	if config.OnlyPipelines(d.told.Changed) {
 		r.reload()
@@ -248,10 +255,13 @@ func (n *Database) use(r *run, c *config.Config) {
 	r.service.Use(c)
 }
 
-// restore goes back to the configuration of before.
-func (n *Database) restore(ctx context.Context, r *run, before *config.Config) error {
+// restore goes back to the configuration of before, but for embedders that are shared.
+func (n *Database) restore(ctx context.Context, r *run, before *config.Config, shared bool) error {
 	n.use(r, before)
-	leave := n.plugins.Become(n.plugins.Next(n.embedders()))
+	leave := func() error { return nil }
+	if !shared {
+		leave = n.plugins.Become(n.plugins.Next(n.embedders()))
+	}
 	ours, err := lookup.StoredBy(ctx, &n.loader, r.p.work, before.Slot.Name)
 	if err == nil {
 		n.deployed.configure(lookup.Configured(before, ours))

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -72,7 +71,7 @@ func (n *Node) Run(ctx context.Context, o RunOptions) (err error) {
 	defer func() { err = errors.Join(err, leave()) }()
 	// What is under way needs the connections; errors are told above.
 	if n.several != nil {
-		return n.several.run(ctx)
+		return n.several.run(ctx, service)
 	}
 	return n.one.run(ctx, o, service, func() { _, _ = finish(), leave() })
 }
@@ -94,8 +93,10 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 	}
 	// The server may restart in the middle of it. What was made by then is found the next time.
 	prepare := func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, n.beginPrepared(ctx, &p, service, o.Reached != nil,
+		err := n.beginPrepared(ctx, &p, service, o.Reached != nil,
 			func(ctx context.Context) error { return n.prepare(ctx, &p, o) })
+		n.source.Wait(err) // it may be tried again
+		return struct{}{}, err
 	}
 	if _, err := connection.Retry(ctx, n.open, prepare); err != nil {
 		return err
@@ -196,7 +197,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		Service:    n.shared.service(),
 		Reranker:   func(name string) string { return n.config().SearchOf(name).Rerank },
 		Budget:     n.budget,
-		Limit:      cmp.Or(n.limit, limitOf(c)),
+		Limit:      n.shared.limitOf(c),
 		Log:        n.o.Log,
 		Disabled:   !c.Enabled,
 		NoWork:     role == Stream,

@@ -29,7 +29,6 @@ var errNoSchema = errors.New("no schema matches that has the table of a pipeline
 func (n *Database) beginPrepared(ctx context.Context, p *pools, service *admin.Service, once bool,
 	prepare func(ctx context.Context) error,
 ) error {
-	defer n.source.Wait(nil)
 	for told := false; ; told = true {
 		if err := n.spreadOut(ctx, p, service); err != nil {
 			return err

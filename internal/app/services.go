@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 )
@@ -12,8 +13,31 @@ import (
 type services struct {
 	config *config.Config
 
-	mu   sync.Mutex
-	list map[embed.Embedder]*embed.Service
+	mu    sync.Mutex
+	list  map[embed.Embedder]*embed.Service
+	limit *limit.Limit // of rows and tokens a second
+}
+
+func newServices(c *config.Config) *services { return &services{config: c, limit: limitOf(c)} }
+
+// use takes over another configuration.
+func (s *services) use(c *config.Config) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.Limits != s.config.Limits {
+		s.limit = limitOf(c)
+	}
+	s.config = c
+}
+
+// limitOf is the limit that all databases share, or that of one.
+func (s *services) limitOf(c *config.Config) *limit.Limit {
+	if s == nil {
+		return limitOf(c)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.limit
 }
 
 // service is of, or nil where nobody shares.

@@ -232,7 +232,9 @@ func (n *Database) settle(ctx context.Context, r *run) (acted bool, err error) {
 		return false, err
 	}
 	if o.NoInit || o.Role == Stream {
-		n.notSetUp(fresh, ours)
+		if n.notSetUp(fresh, ours) != nil {
+			n.declare(ctx, p.work)
+		}
 		return n.mended(ctx, p, due, ours), nil
 	}
 	err = n.setUp(ctx, p, o, due, ours, false)

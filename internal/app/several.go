@@ -18,7 +18,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
-	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/tenants"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
@@ -40,6 +39,11 @@ type several struct {
 	finder *tenants.Finder
 
 	starting chan struct{} // has room for those that are set up
+	service  *admin.Service
+
+	cfg      atomic.Pointer[config.Config] // what is in force
+	changing sync.Mutex                    // held while that changes
+	leaving  []func() error                // ends embedders that nothing names any more; guarded by changing
 
 	mu     sync.Mutex
 	list   map[string]*tenant // by name
@@ -57,7 +61,8 @@ type tenant struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	shown  atomic.Pointer[shown]
-	err    error // of a run that ends; valid when done
+	has    atomic.Pointer[config.Config] // what it was offered last of those of several.cfg
+	err    error                         // of a run that ends; valid when done
 }
 
 // shown is what of a database is served.
@@ -72,20 +77,26 @@ type shown struct {
 }
 
 func newSeveral(n *Node, o RunOptions) *several {
-	return &several{
+	s := &several{
 		n: n, o: o, finder: &tenants.Finder{Config: n.o.Config, Log: n.o.Log}, list: map[string]*tenant{},
 		ending:   map[string]*tenant{},
 		starting: make(chan struct{}, startingAtOnce),
 	}
+	s.cfg.Store(n.o.Config)
+	return s
 }
 
 // run works databases that are found, and those that come, until ctx ends. With Reached it ends when each is worked.
-func (s *several) run(ctx context.Context) error {
+func (s *several) run(ctx context.Context, service *admin.Service) error {
+	s.service = service
 	defer s.finder.Close()
 	var all sync.WaitGroup
+	defer s.leave(ctx)
 	defer all.Wait()
-	if file := fileOf(s.n.o.Config); file != "" && s.n.o.Reread != nil && s.o.Reached == nil {
-		all.Go(func() { filewatch.Each(ctx, file, s.n.o.Log, func(ctx context.Context) { s.reread(ctx) }) })
+	file := fileOf(s.n.o.Config)
+	again := func(ctx context.Context) { s.configure(ctx, "reload", "the file "+file, false) }
+	if file != "" && s.n.o.Reread != nil && s.o.Reached == nil {
+		all.Go(func() { filewatch.Each(ctx, file, s.n.o.Log, again) })
 	}
 	s.n.observer.Unserved(func() int {
 		s.mu.Lock()
@@ -93,6 +104,7 @@ func (s *several) run(ctx context.Context) error {
 		return s.beyond
 	})
 	for {
+		s.finder.Config = s.cfg.Load()
 		s.update(ctx, s.finder.Find(ctx), &all)
 		if s.o.Reached != nil {
 			all.Wait()
@@ -101,32 +113,22 @@ func (s *several) run(ctx context.Context) error {
 		if !sleep.For(ctx, lookEvery) {
 			return ctx.Err()
 		}
+		if s.behind() {
+			again(ctx)
+		}
 	}
 }
 
-// reread looks at the configuration as it is written down now, and tells what of it waits for the next start: all. The
-// databases share their plugins, and none may take those of another away.
-func (s *several) reread(ctx context.Context) control.Configured {
-	c, log := s.n.o.Config, s.n.o.Log
-	told := control.Configured{Instance: c.Instance, File: fileOf(c), State: control.Unchanged}
-	if s.n.o.Reread == nil {
-		return told.Filled()
-	}
-	next, err := s.n.o.Reread()
-	if err != nil {
-		told.State, told.Reason, told.Hints = control.Refused, s.n.o.Redact(err.Error()), problem.Hints(err)
-		log.ErrorContext(ctx, "configuration refused: the one before stays in force", "file", told.File, "error", err)
-	} else {
-		changed, waits := c.Changes(next)
-		told.NeedsRestart = append(changed, waits...)
-		if len(told.NeedsRestart) > 0 {
-			log.WarnContext(ctx, "a process of several databases takes over a changed configuration at its next start",
-				"file", told.File, "needs_restart", told.NeedsRestart)
+// behind reports whether a database works that was begun with an older configuration.
+func (s *several) behind() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.list {
+		if t.shown.Load().db.running.Load() != nil && t.has.Load() != s.cfg.Load() {
+			return true
 		}
 	}
-	told = told.Filled()
-	s.n.none.Configured(told)
-	return told
+	return false
 }
 
 // update begins the databases that are new and ends those that are gone. Where a server could not be asked, none is
@@ -189,7 +191,9 @@ func (s *several) has(name string) bool {
 func (s *several) begin(ctx context.Context, f tenants.Tenant, all *sync.WaitGroup) {
 	ctx, cancel := context.WithCancel(embed.WithShare(ctx, embed.Share{Name: f.Name, Weight: f.Weight}))
 	t := &tenant{Tenant: f, in: s, cancel: cancel, done: make(chan struct{})}
-	t.show(s.n.o.Config.For(f.DSN, f.Stream, fmt.Sprintf("%s_%d", s.n.o.Config.Slot.Name, f.OID)))
+	c := s.cfg.Load()
+	t.has.Store(c)
+	t.show(c.For(f.DSN, f.Stream, fmt.Sprintf("%s_%d", c.Slot.Name, f.OID)))
 	s.mu.Lock()
 	s.list[f.Name] = t
 	s.mu.Unlock()
@@ -211,7 +215,7 @@ func (t *tenant) show(c *config.Config) {
 	n := t.in.n
 	o := n.o
 	o.Config, o.Log = c, n.o.Log.With("database", t.Name)
-	o.Reread = nil // see reread
+	o.Reread = nil // see configure
 	o.Working = func(context.Context) {}
 	o.Setup = func(r setup.Report) { n.o.Setup(t.named(r)) }
 	o.Warn = func(what string) { n.o.Warn(t.Name + ": " + what) }
@@ -267,12 +271,12 @@ func (t *tenant) once(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	is := t.shown.Load()
-	c, err := tenants.Settle(ctx, t.in.n.o.Config, t.Tenant, is.db.o.Log)
+	is, now := t.shown.Load(), t.in.cfg.Load()
+	c, err := tenants.Settle(ctx, now, t.Tenant, is.db.o.Log)
 	if err != nil {
 		return err
 	}
-	if c.Slot.Name != is.db.o.Config.Slot.Name {
+	if before := t.has.Swap(now); before != now || c.Slot.Name != is.db.o.Config.Slot.Name {
 		t.show(c)
 		is = t.shown.Load()
 	}

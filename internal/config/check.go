@@ -151,7 +151,8 @@ func (c *Config) checkPipelines(first int, fail func(path, format string, args .
 				fail(path+".columns", "column %s is named twice", quoteIdent(column))
 			}
 		}
-		if len(spec.Name) > maxName || c.schemasAt(i) != nil && len(spec.Name) > maxName-maxIdent || invalidAt(spec.Name) >= 0 {
+		long := len(spec.Name) > maxName || c.schemasAt(i) != nil && len(spec.Name) > maxName-maxIdent
+		if long || invalidAt(spec.Name) >= 0 {
 			fail(path+".name", "expected a name of at most %d bytes of UTF-8", maxName)
 		}
 		switch {

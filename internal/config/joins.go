@@ -65,7 +65,7 @@ func joinOf(raw json.RawMessage, at string, level int) (j pipeline.Join, err err
 	case strings.TrimSpace(w.Text) == "" || invalidAt(w.Text) >= 0 || strings.ContainsRune(w.Text, 0):
 		return j, fail("text is missing: give SQL over the rows of %s, such as string_agg(name, ', ' ORDER BY name)", w.Table)
 	}
-	if j.Schema, j.Table, err = ParseTable(w.Table); err != nil {
+	if j.Schema, j.Table, err = parseTable("table", w.Table); err != nil {
 		return j, fail("table: %w", err)
 	}
 	if j.Text, j.As = strings.TrimSpace(w.Text), j.Table; w.As != "" {

@@ -421,6 +421,9 @@ func (c *Config) settleFrom(first int) {
 		if spec.Schema == "" && spec.Table != "" && c.schemasAt(i) == nil {
 			spec.Schema = defaultSchema
 		}
+		if spec.Schema != "" {
+			spec.Joins = spec.Joins.In(spec.Schema)
+		}
 		if spec.Model == "" {
 			spec.Model = c.DefaultModel
 		}

@@ -96,6 +96,7 @@ func (c *Config) In(found []Schema) (in *Config, left Spread) {
 			}
 			its := spec
 			its.Schema, its.Name = schema.Name, quoteIdent(schema.Name)+"."+spec.Name
+			its.Joins = spec.Joins.In(schema.Name)
 			if !slices.Contains(schema.Tables, spec.Table) {
 				left.Absent = append(left.Absent, tableName(schema.Name, spec.Table))
 				continue

@@ -30,7 +30,8 @@ pipelines:
 	})
 	var got []string
 	for i, p := range in.Pipelines {
-		got = append(got, p.Name+" "+p.Schema+" "+strings.Join(p.Columns, ",")+" "+in.Origin(index("pipelines", i) + ".columns")[len(in.File()):])
+		got = append(got, p.Name+" "+p.Schema+" "+strings.Join(p.Columns, ",")+" "+
+			in.Origin(index("pipelines", i) + ".columns")[len(in.File()):])
 	}
 	want := []string{
 		`"Free".docs Free body :5:77`, `paying_own.titles paying_own title :6:72`, `paying_own.docs paying_own body,title :7:39`,

@@ -126,6 +126,34 @@ func TestKills_Chunks(t *testing.T) {
 	})
 }
 
+// TestKills_Joins does the same to tables whose texts have parts from other tables, which change with them.
+func TestKills_Joins(t *testing.T) {
+	t.Parallel()
+	testenv.InTurn(t, 1, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
+		t.Helper()
+		t.Parallel()
+		r, shapes := newShapes(t, major, "listed", "owned", "placed")
+		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{
+			Seed:    uint64(major),
+			Writers: 2, Pause: 10 * time.Millisecond,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := &killer{rig: r, r: rand.New(rand.NewPCG(3, uint64(major)))}
+		for range fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills)/4 + 1 {
+			k.fault()
+		}
+		last := r.run()
+		done, err := run.Stop()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d kills of the sidecar, %d of the plugin, %d stops; %s; %s", k.kills, k.plugins, k.stops,
+			r.prove(last, shapes), done)
+	})
+}
+
 // killer does damage and keeps count.
 type killer struct {
 	*rig

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -101,7 +102,7 @@ func newShapesOn(t *testing.T, server *testenv.Server, names ...string) (*rig, [
 	db := testenv.DB(t, testenv.On(server), testenv.Empty())
 	wanted := workload.Shapes(dims)
 	if len(names) > 0 {
-		wanted = workload.Named(append(wanted, workload.Chunked(dims)...), names...)
+		wanted = workload.Named(slices.Concat(wanted, workload.Chunked(dims), workload.Joined(dims)), names...)
 	}
 	shapes, err := workload.Create(t.Context(), db, wanted)
 	if err != nil {
@@ -136,6 +137,9 @@ func (r *rig) config(specs []pipeline.Spec) string {
 		if s.Filter != "" {
 			entry["where"] = s.Filter
 		}
+		if len(s.Joins) > 0 {
+			entry["joins"] = written(s.Joins)
+		}
 		if s.IntoColumn != "" {
 			entry["into"] = map[string]string{"column": quote(s.IntoColumn), "type": s.IntoType.Name()}
 		} else {
@@ -162,6 +166,20 @@ func (r *rig) config(specs []pipeline.Spec) string {
 		r.t.Fatal(err)
 	}
 	return path
+}
+
+// written are joins as a file has them.
+func written(joins pipeline.Joins) (list []map[string]any) {
+	for _, j := range joins {
+		on := map[string]string{}
+		for _, o := range j.On {
+			on[o.Column] = o.Of
+		}
+		list = append(list, map[string]any{
+			"table": j.Schema + "." + j.Table, "as": j.As, "on": on, "text": j.Text, "joins": written(j.Joins),
+		})
+	}
+	return list
 }
 
 // environ is what every process of the rig gets.

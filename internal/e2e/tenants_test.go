@@ -9,8 +9,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -24,13 +27,20 @@ type town struct {
 	server *testenv.Server
 	file   string
 	probes string // address
+
+	control string // folder, whose name is short: it has sockets
 }
 
 func newTown(t *testing.T, config map[string]string) *town {
 	t.Helper()
 	dir := t.TempDir()
+	control, err := os.MkdirTemp(programs, "c") //nolint:usetesting // names of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
 	w := &town{
-		rig: &rig{t: t, dir: dir, calls: filepath.Join(dir, "calls")}, server: ownServer(t, 0, config),
+		control: control,
+		rig:     &rig{t: t, dir: dir, calls: filepath.Join(dir, "calls")}, server: ownServer(t, 0, config),
 		file: filepath.Join(dir, "tenants.yaml"), probes: testenv.Nowhere(t),
 	}
 	w.write(`
@@ -55,6 +65,7 @@ func (w *town) environ() []string {
 		"EMBEDSIDECAR_CONFIG=" + w.file, "EMBEDSIDECAR_DATABASE_URL=" + w.server.URL("postgres", ""),
 		"EMBEDSIDECAR_OPS_LISTEN=" + w.probes, "EMBEDSIDECAR_PLUGIN_DIR=" + programs, "EMBEDSIDECAR_PLUGIN=fake",
 		fmt.Sprintf("EMBEDSIDECAR_PLUGIN_DIMS=%d", dims), "EMBEDSIDECAR_PLUGIN_CALLS=" + w.calls,
+		"EMBEDSIDECAR_CONTROL_DIR=" + w.control,
 	}
 }
 
@@ -236,4 +247,259 @@ func TestP1_EachDatabaseIsWorkedOnce(t *testing.T) {
 		t.Errorf("%d slots, want 2", n)
 	}
 	w.says(0, "verify")
+}
+
+// TestP5_EachDatabaseFollowsTheFileByItself: a changed file is taken over while it runs, by each database for itself,
+// and one that refuses it works on as before. Databases of another pattern come, and those of none go.
+func TestP5_EachDatabaseFollowsTheFileByItself(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, nil)
+	for _, name := range []string{"tenant_a", "tenant_b", "tenant_odd", "other"} {
+		w.settle(name, 5)
+		if name != "tenant_odd" {
+			w.exec(name, "ALTER TABLE docs ADD COLUMN title text DEFAULT 'a title'")
+		}
+	}
+	const docs, titles = "{table: public.docs, columns: [body], into: {table: docs_embedding}}",
+		"{name: titles, table: public.docs, columns: [title], into: {table: titles_embedding}}"
+	c := w.up()
+	for _, name := range []string{"tenant_a", "tenant_b", "tenant_odd"} {
+		w.embedded(c, name, 5)
+	}
+	has := func(database, sql string, want int) {
+		t.Helper()
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			c.mustLive()
+			n := w.number(database, sql)
+			return n == want, fmt.Sprintf("%s: %s says %d, want %d: %s", database, sql, n, want, c.tail())
+		})
+	}
+	w.write("databases: [{match: 'tenant_*'}]\nlease: 1s\npipelines:\n- " + docs + "\n- " + titles + "\n")
+	for _, name := range []string{"tenant_a", "tenant_b"} {
+		has(name, "SELECT count(*) FROM titles_embedding", 5)
+		has(name, "SELECT count(*) FROM embedsidecar.audit WHERE action = 'reload' AND result = 'done'", 1)
+	}
+	has("tenant_odd", "SELECT count(*) FROM embedsidecar.audit WHERE action = 'reload' AND result = 'refused'", 1)
+	has("tenant_odd", "SELECT count(*) FROM embedsidecar.configuration WHERE subject = 'file' AND state = 'refused'", 1)
+	w.exec("tenant_odd", "INSERT INTO docs VALUES (100, 'goes on')")
+	w.embedded(c, "tenant_odd", 6)
+	if said := w.says(4, "reload"); !strings.Contains(said, "tenant_odd") || !strings.Contains(said, "title") {
+		t.Errorf("reload: %s", said)
+	}
+
+	// By hand, too, each for itself.
+	w.exec("tenant_odd", "ALTER TABLE docs ADD COLUMN title text DEFAULT 'late'")
+	if said := w.says(0, "apply", "--yes"); !strings.Contains(said, "titles") {
+		t.Errorf("apply: %s", said)
+	}
+	has("tenant_odd", "SELECT count(*) FROM embedsidecar.pipeline", 2)
+	w.says(0, "reload")
+	has("tenant_odd", "SELECT count(*) FROM titles_embedding", 6)
+
+	// A bad file changes nothing anywhere.
+	w.write("databases: [{match: 'tenant_*'}]\nlease: 1s\npipelines:\n- {table: public.docs, columns: [nothing], into: {table: docs_embedding}}\n")
+	for _, name := range []string{"tenant_a", "tenant_b"} {
+		w.exec(name, "INSERT INTO docs VALUES (100, 'goes on', 'it does')")
+		w.embedded(c, name, 6)
+	}
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		return c.said("configuration refused: the one before stays in force"), c.tail()
+	})
+
+	// Settings of all, another pattern, and a pipeline that is taken out.
+	w.write("databases: [{match: 'tenant_?'}, {name: other, weight: 2}]\nlease: 1s\n" +
+		"workers: {batch_rows: 7}\nlimits: {rows_per_second: 1000}\npipelines:\n- " + docs + "\n")
+	w.embedded(c, "other", 5)
+	for _, name := range []string{"tenant_a", "tenant_b"} {
+		has(name, "SELECT count(*) FROM embedsidecar.pipeline", 1)
+		w.exec(name, "INSERT INTO docs VALUES (101, 'after all')")
+		w.embedded(c, name, 7)
+	}
+	has("postgres", "SELECT count(*) FROM pg_stat_activity WHERE datname = 'tenant_odd'", 0)
+	c.terminate()
+	if n := w.number("postgres", "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'embedsidecar%'"); n != 0 {
+		t.Errorf("%d connections are left", n)
+	}
+	w.says(0, "verify")
+}
+
+// TestP5_ADatabaseThatCannotBeWorkedSaysWhy: what stands in the way of one is said with the way out, and the others go
+// on.
+func TestP5_ADatabaseThatCannotBeWorkedSaysWhy(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, map[string]string{"max_replication_slots": "3"})
+	w.settle("tenant_a", 5)
+	if s := w.up("--once").wait(waitTimeout); s.ExitStatus() != 0 {
+		t.Fatalf("it ended with %d", s.ExitStatus())
+	}
+	w.exec("postgres", "CREATE DATABASE tenant_copy TEMPLATE tenant_a")
+	w.settle("tenant_template", 5)
+	w.exec("postgres", "ALTER DATABASE tenant_template IS_TEMPLATE true")
+	w.settle("tenant_closed", 5)
+	w.exec("postgres", "ALTER DATABASE tenant_closed ALLOW_CONNECTIONS false")
+	w.settle("tenant_reads", 5)
+	w.exec("postgres", "ALTER DATABASE tenant_reads SET default_transaction_read_only = on")
+	w.settle("tenant_bare", 5)
+	w.exec("tenant_bare", "DROP EXTENSION vector", "CREATE SCHEMA vector", "CREATE TYPE public.vector AS (not_ours int)")
+	w.settle("tenant_last", 5)
+	w.exec("postgres", "SELECT pg_create_physical_replication_slot('taken_' || i) FROM generate_series(1, 2) AS i")
+	c := w.up()
+	why := map[string][]string{
+		"tenant_copy": {"copy", "init --adopt"}, "tenant_bare": {"vector"},
+		"tenant_reads": {"all replication slots are in use"}, "tenant_last": {"all replication slots are in use"},
+	}
+	for name, words := range why {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			c.mustLive()
+			status, body := w.answer("/readyz")
+			_, after, _ := strings.Cut(body, "[-]database "+name+": failing")
+			line, _, _ := strings.Cut(after, "[")
+			for _, word := range words {
+				if !strings.Contains(line, word) {
+					return false, fmt.Sprintf("of %s, want it to say %q: %s", name, word, body)
+				}
+			}
+			return status == http.StatusOK, body
+		})
+	}
+	w.exec("tenant_a", "INSERT INTO docs VALUES (100, 'goes on')")
+	w.embedded(c, "tenant_a", 6)
+	_, body := w.answer("/readyz")
+	if strings.Contains(body, "tenant_template") || strings.Contains(body, "tenant_closed") {
+		t.Errorf("templates and closed databases are none: %s", body)
+	}
+
+	// What stood in the way is taken away.
+	w.exec("postgres", "SELECT pg_drop_replication_slot('taken_' || i) FROM generate_series(1, 2) AS i",
+		"ALTER DATABASE tenant_reads RESET default_transaction_read_only")
+	w.embedded(c, "tenant_last", 5)
+	w.embedded(c, "tenant_reads", 5) // read-only is a default there, which says nothing of this program
+	if said := w.says(3, "status", "-o", "json"); !strings.Contains(said, "tenant_copy") {
+		t.Errorf("status: %s", said)
+	}
+	c.terminate()
+}
+
+// TestP5_AServerWithoutLogicalWALSaysSo: the program goes on looking, and says what to set.
+func TestP5_AServerWithoutLogicalWALSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, map[string]string{"wal_level": "replica"})
+	w.settle("tenant_a", 5)
+	c := w.up()
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		c.mustLive()
+		status, body := w.answer("/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, "wal_level"), body
+	})
+	if said := w.says(3, "status"); !strings.Contains(said, "tenant_a") {
+		t.Errorf("status: %s", said)
+	}
+	c.terminate()
+}
+
+// TestTenants_IdleOnesCostLittle measures what tenants cost that have nothing to do, and how soon a lone change of an
+// active one is embedded: EMBEDSIDECAR_TENANTS of them, as databases and as schemas, a tenth of which is active. The
+// figures in docs/databases.md are from it.
+func TestTenants_IdleOnesCostLittle(t *testing.T) {
+	t.Parallel()
+	n, idle := 4, 10*time.Second
+	if set := os.Getenv("EMBEDSIDECAR_TENANTS"); set != "" {
+		var err error
+		if n, err = strconv.Atoi(set); err != nil {
+			t.Fatal(err)
+		}
+		idle = 30 * time.Second
+	}
+	table := func(schema string) []string {
+		return []string{
+			"CREATE SCHEMA IF NOT EXISTS " + schema,
+			"CREATE TABLE " + schema + ".docs (id bigint PRIMARY KEY, body text, at timestamptz DEFAULT clock_timestamp())",
+			"INSERT INTO " + schema + ".docs VALUES (0, 'the first')",
+		}
+	}
+	measure := func(t *testing.T, w *town, c *child, place func(i int) (database, schema string)) {
+		t.Helper()
+		ready := time.Now()
+		for i := range n {
+			database, schema := place(i)
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
+				c.mustLive()
+				return w.number(database, "SELECT count(*) FROM "+schema+".docs_embedding") == 1, schema + ": " + c.tail()
+			})
+		}
+		t.Logf("%d tenants: all set up and embedded after %s", n, time.Since(ready).Round(time.Second))
+		before, began := c.cpu(), time.Now()
+		pause(t.Context(), idle)
+		busy := (c.cpu() - before).Seconds() / time.Since(began).Seconds()
+		connections := w.number("postgres", "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'embedsidecar%'")
+		active, each := max(n/10, 1), 10
+		for k := range each {
+			for i := range active {
+				database, schema := place(i)
+				w.exec(database, fmt.Sprintf("INSERT INTO %s.docs VALUES (%d, 'a lone change')", schema, k+1))
+			}
+		}
+		var late []int
+		for i := range active {
+			database, schema := place(i)
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
+				c.mustLive()
+				return w.number(database, "SELECT count(*) FROM "+schema+".docs_embedding") == each+1, schema
+			})
+			late = append(late, w.number(database, "SELECT (1000 * max(extract(epoch FROM e.embedded_at - d.at)))::int FROM "+schema+
+				".docs AS d JOIN "+schema+".docs_embedding AS e USING (id) WHERE d.id > 0"))
+		}
+		t.Logf("idle: %.1f %% of a core, %d connections, %d MiB at most; a lone change of %d active ones: %d ms at most", 100*busy,
+			connections, c.peak()>>10, active, slices.Max(late))
+		if c.peak() > 400<<10 {
+			t.Errorf("%d MiB of memory", c.peak()>>10)
+		}
+		c.terminate()
+	}
+	t.Run("databases", func(t *testing.T) {
+		t.Parallel()
+		w := newTown(t, map[string]string{
+			"max_replication_slots": "1000", "max_wal_senders": "1000", "max_connections": "2000",
+		})
+		for i := range n {
+			w.exec("postgres", fmt.Sprintf("CREATE DATABASE tenant_%d", i))
+			w.exec(fmt.Sprintf("tenant_%d", i), append(table("public"), "CREATE EXTENSION vector")...)
+		}
+		measure(t, w, w.up(), func(i int) (string, string) { return fmt.Sprintf("tenant_%d", i), "public" })
+	})
+	t.Run("schemas", func(t *testing.T) {
+		t.Parallel()
+		w := newTown(t, nil)
+		w.exec("postgres", "CREATE DATABASE all_of_them")
+		w.exec("all_of_them", "CREATE EXTENSION vector")
+		for i := range n {
+			w.exec("all_of_them", table(fmt.Sprintf("tenant_%d", i))...)
+		}
+		w.write("database: {url: '" + w.server.URL("all_of_them", "") + "'}\npipelines: [{schemas: {match: 'tenant_*'}, " +
+			"table: docs, columns: [body], into: {table: docs_embedding}}]\nlease: 1s\n")
+		c := w.startPlain(slices.DeleteFunc(w.environ(), func(v string) bool {
+			return strings.HasPrefix(v, "EMBEDSIDECAR_DATABASE_URL=")
+		}), "run")
+		measure(t, w, c, func(i int) (string, string) { return "all_of_them", fmt.Sprintf("tenant_%d", i) })
+	})
+}
+
+// cpu is how long the process has worked so far.
+func (c *child) cpu() time.Duration {
+	c.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.pid()))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	var ticks int
+	for _, f := range fields[11:13] {
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		ticks += n
+	}
+	const perSecond = 100 // of every Linux that Go runs on
+	return time.Duration(ticks) * time.Second / perSecond
 }

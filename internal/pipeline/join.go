@@ -79,6 +79,17 @@ func (j Joins) Clone() Joins {
 	return list
 }
 
+// In returns joins whose tables are in a schema where they name none.
+func (j Joins) In(schema string) Joins {
+	list := j.Clone()
+	for i := range list {
+		if list[i].Joins = list[i].Joins.In(schema); list[i].Schema == "" {
+			list[i].Schema = schema
+		}
+	}
+	return list
+}
+
 // Same reports whether two are alike in all, what the catalogue says too.
 func (j Joins) Same(other Joins) bool {
 	a, errA := json.Marshal(j)

@@ -239,6 +239,9 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	if err := in.noCircle(f, all, taken); err != nil {
 		return nil, nil, err
 	}
+	if err := in.notEmbeddings(f, all); err != nil {
+		return nil, nil, err
+	}
 	if problem := f.Foreign(); problem != nil {
 		return nil, nil, problem
 	}

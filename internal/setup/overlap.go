@@ -91,6 +91,27 @@ func (in *initializer) noCircle(f *resolve.Findings, all []resolve.Stored, taken
 	return nil
 }
 
+// notEmbeddings refuses to join an embedding table of any pipeline: published, each vector would be a change.
+func (in *initializer) notEmbeddings(f *resolve.Findings, all []resolve.Stored) error {
+	into := map[string]string{}
+	for i := range all {
+		into[catalog.DestinationName(all[i].Spec())] = all[i].Name
+	}
+	for _, spec := range in.o.Specs {
+		into[catalog.DestinationName(spec)] = spec.Name
+	}
+	for _, j := range f.Joined {
+		if name, is := into[j.Table.Quoted()]; is {
+			return &refusal.ConfigError{
+				Code: code.Join, Pipeline: f.Pipeline.Name,
+				Problem: fmt.Sprintf("%s is the embedding table of pipeline %q, and cannot be joined", j.Table.Quoted(), name),
+				Hint:    []string{"join the table that the texts are in"},
+			}
+		}
+	}
+	return nil
+}
+
 // renames reports whether a pipeline is the stored one under another name. When a sidecar starts, nothing of it may
 // differ that vectors depend on: another configuration for the same database would otherwise take a pipeline over
 // that is still at work. Somebody who asks for it may change all but the model at once.

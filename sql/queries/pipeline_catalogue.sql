@@ -105,7 +105,7 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                              b.schemas)))
            || CASE WHEN p.joins IS NULL THEN '{}'::jsonb ELSE jsonb_build_object('joins',
                (SELECT jsonb_agg(concat_ws(':', j.oid, jc.relfilenode, jc.relkind, jc.relreplident, jc.relrowsecurity,
-                   jc.relforcerowsecurity, format('%I.%I', jn.nspname, jc.relname),
+                   jc.relforcerowsecurity, quote_ident(jn.nspname) || '.' || quote_ident(jc.relname),
                    (SELECT string_agg(i.indexrelid::text, ',' ORDER BY i.indexrelid) FROM pg_index AS i
                        WHERE i.indrelid = jc.oid AND (i.indisprimary OR i.indisreplident)),
                    (SELECT string_agg(r.oid::text, ',' ORDER BY r.oid) FROM pg_publication_rel AS r
@@ -132,6 +132,7 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                 OR EXISTS (SELECT FROM pg_publication_tables AS v WHERE v.pubname = b.pubname
                     AND v.schemaname = n.nspname AND v.tablename = c.relname))
            AND (b.puballtables OR NOT EXISTS (SELECT FROM embedsidecar.joined_tables(p.joins) AS j
+               JOIN pg_class AS jc ON jc.oid = j.oid
                WHERE NOT EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid = j.oid
                    AND to_jsonb(r) ->> 'prqual' IS NULL)))
            AS published,

@@ -217,6 +217,9 @@ func (s Shape) textSQL() (text, wanted string) {
 		for i, c := range s.Columns {
 			parts[i] = fmt.Sprintf("nullif(%s::text, '')", quote(c))
 		}
+		if s.joined != "" {
+			parts = append(parts, "nullif("+s.joined+", '')")
+		}
 		text = `concat_ws(E'\n\n', ` + strings.Join(parts, ", ") + ")"
 	}
 	if s.Filter != "" {

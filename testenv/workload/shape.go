@@ -36,11 +36,13 @@ type Shape struct {
 	Stored        pipeline.Stored // type of the destination; "": vector
 	Dims          int
 	Chunking      pipeline.Chunking
+	Joins         pipeline.Joins
 	Long          bool // texts are long enough to be stored out of line
 
 	partition string   // PARTITION BY ...
 	after     []string // statements after CREATE TABLE, with {table} and {schema}
 	requires  string   // an extension
+	joined    string   // what the text has behind the columns, as SQL over the table
 	newKey    func(r *rand.Rand, rows int) []string
 	respell   func(key []string) []string // the same key, printed differently; nil if there is no such thing
 }
@@ -58,6 +60,7 @@ func (s Shape) Spec() pipeline.Spec {
 		IntoColumn: s.IntoColumn, IntoTable: s.IntoTable, IntoType: s.Stored, Plugin: "fake", Priority: pipeline.Normal,
 		Enabled:  true,
 		Chunking: s.Chunking,
+		Joins:    s.Joins,
 	}
 }
 

@@ -81,7 +81,8 @@ func TestP8_ABudgetOfADayEndsInABackfillAndGoesOnTheNextDay(t *testing.T) {
 		open = false
 		for _, p := range r.states() {
 			open = open || p.State == health.BudgetSpent
-			if p.State == health.BudgetSpent && (!strings.Contains(p.Reason, "it goes on at") || p.NeedsAct || p.Severity != "warn") {
+			if p.State == health.BudgetSpent &&
+				(!strings.Contains(p.Reason, "it goes on at") || p.NeedsAct || p.Severity != "warn") {
 				t.Errorf("%s: %s, severity %s, needs somebody: %t", p.Name, p.Reason, p.Severity, p.NeedsAct)
 			}
 		}
@@ -163,7 +164,7 @@ func TestBudget_InAllEndsUntilItIsRaised(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	spent := p.Budgets[0].TokensSpent
-	db.MustExecSuper(`SELECT embedsidecar.embed('a question', 'docs')`)
+	db.MustExecSuper(`CALL embedsidecar.ask('docs', 'a question', '1 min')`)
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		now := r.states()[0].Budgets[0].TokensSpent
 		return now == spent+3, fmt.Sprintf("%d tokens are counted, %d before the question", now, spent)

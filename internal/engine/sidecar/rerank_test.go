@@ -72,8 +72,10 @@ func TestSQL_RerankIsTheOrderOfTheScores(t *testing.T) {
 			FROM generate_series(1, 9) AS i`)
 		r.settle()
 
-		tables := []string{"docs", "docs_embedding", "beside", "said", "said_embedding", "pieces", "pieces_embedding",
-			"parts", "parts_embedding"}
+		tables := []string{
+			"docs", "docs_embedding", "beside", "said", "said_embedding", "pieces", "pieces_embedding",
+			"parts", "parts_embedding",
+		}
 		s := newSearcher(t, db, major, tables...)
 		find := func(name, query string, k, offset, rerank int) ([]string, error) {
 			if major < 17 {
@@ -98,28 +100,7 @@ func TestSQL_RerankIsTheOrderOfTheScores(t *testing.T) {
 				t.Errorf("%s, a page: %v, %v, want %v", name, got, err, want[7:12])
 			}
 		}
-		// Of chunks that are stored, the nearest one of each row is scored, and returned.
-		if major < 17 {
-			if _, err := s.conn.Exec(t.Context(), `CALL embedsidecar.ask('parts', 'which part', '1 min', rerank => 9)`); err != nil {
-				t.Fatal(err)
-			}
-		}
-		chunk := map[string]string{}
-		rows, err := s.query(`SELECT row_key, chunk_text FROM embedsidecar.search('parts', 'which part', 9, '1 min')`)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, row := range rows {
-			key, text, _ := strings.Cut(row, " ")
-			chunk[key] = text
-		}
-		nearest := slices.SortedFunc(maps.Keys(chunk), func(a, b string) int {
-			return cmp.Compare(vector.Score("which part", chunk[b]), vector.Score("which part", chunk[a]))
-		})
-		got, err := s.query(`SELECT row_key FROM embedsidecar.search('parts', 'which part', 9, '1 min', rerank => 9)`)
-		if err != nil || len(chunk) != 9 || !slices.Equal(got, nearest) {
-			t.Errorf("of chunks: %v, %v, want %v", got, err, nearest)
-		}
+		s.rerankedChunks()
 		// Without a reranker, and with numbers that make no sense.
 		if _, err := find("pieces", "a text", 2, 0, 2); err == nil {
 			t.Error("a pipeline without a reranker was reranked")
@@ -146,18 +127,49 @@ func TestSQL_RerankIsTheOrderOfTheScores(t *testing.T) {
 			s.refused(`SELECT embedsidecar.rerank('docs', 'q', ARRAY['a', NULL])`, "22023", "without NULL")
 			s.refused(`SELECT embedsidecar.rerank('docs', 'q', ARRAY[repeat('x', 4000001)])`, "54000", "too many")
 		}
-		// What searches cost is counted: questions by the price of the model, scores by that of the reranker.
 		stop()
-		type cost struct {
-			Tokens int64
-			Price  float64
-		}
-		for name, reranked := range map[string]bool{"beside": true, "pieces": false} {
-			got := testenv.Rows[cost](db, `SELECT c.tokens, c.price FROM embedsidecar.pipeline AS p, embedsidecar.search_costs(p.pipeline_id) AS c
-				WHERE p.name = $1`, name)[0]
-			if got.Tokens == 0 && reranked || reranked != (got.Price > float64(got.Tokens)) || got.Price > 3*float64(got.Tokens) {
-				t.Errorf("searches of %s cost %+v", name, got)
-			}
-		}
+		r.searchesCost()
 	})
+}
+
+// rerankedChunks: of chunks that are stored, the nearest one of each row is scored, and returned.
+func (s *searcher) rerankedChunks() {
+	s.t.Helper()
+	if s.major < 17 {
+		if _, err := s.conn.Exec(s.t.Context(), `CALL embedsidecar.ask('parts', 'which part', '1 min', rerank => 9)`); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	chunk := map[string]string{}
+	rows, err := s.query(`SELECT row_key, chunk_text FROM embedsidecar.search('parts', 'which part', 9, '1 min')`)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, row := range rows {
+		key, text, _ := strings.Cut(row, " ")
+		chunk[key] = text
+	}
+	nearest := slices.SortedFunc(maps.Keys(chunk), func(a, b string) int {
+		return cmp.Compare(vector.Score("which part", chunk[b]), vector.Score("which part", chunk[a]))
+	})
+	got, err := s.query(`SELECT row_key FROM embedsidecar.search('parts', 'which part', 9, '1 min', rerank => 9)`)
+	if err != nil || len(chunk) != 9 || !slices.Equal(got, nearest) {
+		s.t.Errorf("of chunks: %v, %v, want %v", got, err, nearest)
+	}
+}
+
+// searchesCost: questions are counted by the price of the model, scores by that of the reranker.
+func (r *rig) searchesCost() {
+	r.t.Helper()
+	type cost struct {
+		Tokens int64
+		Price  float64
+	}
+	for name, reranked := range map[string]bool{"beside": true, "pieces": false} {
+		got := testenv.Rows[cost](r.db, `SELECT c.tokens, c.price FROM embedsidecar.pipeline AS p, embedsidecar.search_costs(p.pipeline_id) AS c
+			WHERE p.name = $1`, name)[0]
+		if of := float64(got.Tokens); of == 0 && reranked || reranked != (got.Price > of) || got.Price > 3*of {
+			r.t.Errorf("searches of %s cost %+v", name, got)
+		}
+	}
 }

@@ -35,7 +35,8 @@ func (s spent) add(o spent) spent {
 func (s spent) since(o spent) spent {
 	return s.add(spent{
 		-o.tokens, -o.texts, -o.reused, -o.unchanged, -o.cut, -o.rowsEmbedded, -o.rowsReused, -o.rowsFailed,
-		spread.Counts{}.Since(o.fresh), -o.price, spend.Searched{},
+		spread.Counts{}.Since(o.fresh), -o.price,
+		spend.Searched{},
 	})
 }
 
@@ -43,7 +44,8 @@ func (s spent) since(o spent) spent {
 func spentOf(w *worker.Stats) spent {
 	return spent{
 		w.Tokens.Load(), w.Sent.Load(), w.Known.Load() + w.Remembered.Load(), w.Unchanged.Load(), w.Cut.Load(),
-		w.Embedded.Load(), w.Reused.Load(), w.Failed.Load(), w.Fresh.Load(), 0, spend.Searched{},
+		w.Embedded.Load(), w.Reused.Load(), w.Failed.Load(), w.Fresh.Load(), 0,
+		spend.Searched{},
 	}
 }
 

@@ -279,7 +279,11 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored) (pipeline.Pipeline, error) 
 	case !s.Published:
 		off = f.Pipeline
 		off.Status = pipeline.Unpublished
-		off.Detail = detail(f.Table.Quoted()+" is not in the publication, or not with all of its changes",
+		what := f.Table.Quoted()
+		if len(f.Joined) > 0 {
+			what += ", or a table joined to it,"
+		}
+		off.Detail = detail(what+" is not in the publication, or not with all of its changes",
 			[]string{"run embedsidecar init as its owner"})
 	default:
 		return f.Pipeline, nil

@@ -1,0 +1,240 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+)
+
+// following is one of several databases that works, while the configuration changes.
+type following struct {
+	t   *tenant
+	db  *Database
+	r   *run
+	d   *draft
+	err error
+
+	locked bool // it does not change meanwhile
+}
+
+// hold keeps a database from changing. One that is busy for long is left alone: it is tried again.
+func (f *following) hold(ctx context.Context) {
+	const most = 10 * time.Second
+	for until := time.Now().Add(most); !f.locked; {
+		if f.locked = f.db.changing.TryLock(); f.locked {
+			return
+		}
+		if time.Now().After(until) || !sleep.For(ctx, most/100) {
+			f.err = problem.New(problem.Conflict, errors.New("it is being set up, or does not answer"))
+			return
+		}
+	}
+}
+
+// configure takes over the configuration as it is written down now, or plans that: each database by itself. It is
+// refused where no database takes it over. One that refuses it works on as before; one that does not work now begins
+// with it.
+func (s *several) configure(ctx context.Context, action, by string, dry bool) control.Configured {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	now := s.cfg.Load()
+	told := control.Configured{Instance: now.Instance, File: fileOf(now), State: control.Unchanged}
+	if s.n.o.Reread == nil {
+		return told.Filled()
+	}
+	next, err := s.n.o.Reread()
+	if err != nil {
+		return s.answer(ctx, told, err, dry)
+	}
+	told.Changed, told.NeedsRestart = now.Changes(next)
+	cfg := next.Keeping(now)
+	if at := slices.Index(told.NeedsRestart, "databases"); at >= 0 && next.Several() {
+		told.NeedsRestart = slices.Delete(told.NeedsRestart, at, at+1)
+		told.Changed, cfg.Databases = append(told.Changed, "databases"), next.Databases
+	}
+	source := s.n.o.source()
+	source.Config = cfg
+	plugins := s.n.plugins.Next(source)
+	list := s.following()
+	defer func() {
+		for _, f := range list {
+			if f.locked {
+				f.db.changing.Unlock()
+			}
+		}
+	}()
+	each(list, func(f *following) {
+		const most = time.Minute // one that hangs keeps no other back
+		ctx, cancel := context.WithTimeout(ctx, most)
+		defer cancel()
+		f.d = f.db.newDraft()
+		if f.hold(ctx); f.locked {
+			own := cfg.For(f.t.DSN, f.t.Stream, f.db.config().Slot.Name)
+			f.d, f.err = f.db.draftOf(ctx, f.r, own, plugins, nil)
+		}
+		if f.err == nil && dry {
+			f.d.told.Costs, f.d.told.Warnings = f.db.costs(ctx, f.r, f.d)
+		}
+	})
+	refused := func(f *following) bool { return f.err != nil }
+	all := len(list) > 0 && !slices.ContainsFunc(list, func(f *following) bool { return f.err == nil })
+	changes := len(told.Changed) > 0 || slices.ContainsFunc(list, func(f *following) bool { return !f.d.unchanged() })
+	switch {
+	case ctx.Err() != nil:
+		return s.answer(ctx, told, errors.Join(context.Cause(ctx), plugins.Leave(s.n.plugins)), true)
+	case all:
+		return s.answer(ctx, told, errors.Join(list[0].err, plugins.Leave(s.n.plugins)), dry)
+	case !dry && changes:
+		told.State = control.Taken
+		s.take(ctx, cfg, plugins, list, action, by)
+	default:
+		if dry && changes {
+			told.State = control.Planned
+		}
+		err = plugins.Leave(s.n.plugins)
+	}
+	for _, f := range list {
+		s.gather(&told, f)
+	}
+	if at := slices.IndexFunc(list, refused); at >= 0 && err == nil {
+		told.State = control.Halfway
+		err = fmt.Errorf("database %s goes on as before: %w", list[at].t.Name, list[at].err)
+	}
+	return s.answer(ctx, told, err, dry)
+}
+
+// following are the databases that work.
+func (s *several) following() (list []*following) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range s.names() {
+		t := s.list[name]
+		if db := t.shown.Load().db; db.running.Load() != nil {
+			list = append(list, &following{t: t, db: db, r: db.running.Load()})
+		}
+	}
+	return list
+}
+
+// each calls do for some databases at a time.
+func each(list []*following, do func(f *following)) {
+	var all sync.WaitGroup
+	room := make(chan struct{}, startingAtOnce)
+	for _, f := range list {
+		room <- struct{}{}
+		all.Go(func() {
+			defer func() { <-room }()
+			do(f)
+		})
+	}
+	all.Wait()
+}
+
+// take has a configuration take the place of the one in force. Embedders that nothing names any more end when the last
+// database has begun again without them.
+func (s *several) take(ctx context.Context, cfg *config.Config, plugins *embedders.Pool, list []*following,
+	action, by string,
+) {
+	leave := sync.OnceValue(s.n.plugins.Become(plugins))
+	s.leaving = append(s.leaving, leave)
+	s.cfg.Store(cfg)
+	s.n.shared.use(cfg)
+	s.service.Use(cfg)
+	var users atomic.Int64
+	users.Store(int64(len(list)) + 1)
+	left := func() error {
+		if users.Add(-1) > 0 {
+			return nil
+		}
+		return leave()
+	}
+	each(list, func(f *following) {
+		if f.err == nil && !f.d.unchanged() {
+			f.d.leave = left
+			if f.err = f.db.take(ctx, f.r, f.d); f.err == nil {
+				f.d.told.State = control.Taken
+			}
+		}
+		if f.d.leave == nil || f.err != nil {
+			f.r.leaves(left)
+		}
+		if f.locked {
+			f.t.has.Store(cfg)
+		}
+		f.db.tellConfigured(ctx, f.r, action, by, f.db.answer(f.d, f.err), f.err)
+	})
+	if err := left(); err != nil {
+		s.n.o.Log.WarnContext(ctx, "a plugin did not end in order", "error", err)
+	}
+}
+
+// leave ends the embedders that databases have left at the end.
+func (s *several) leave(ctx context.Context) {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	for _, end := range s.leaving {
+		if err := end(); err != nil {
+			s.n.o.Log.WarnContext(ctx, "a plugin did not end in order", "error", err)
+		}
+	}
+}
+
+// gather adds what a database says to what is told.
+func (s *several) gather(told *control.Configured, f *following) {
+	of := func(list []string) []string {
+		named := make([]string, len(list))
+		for i, what := range list {
+			named[i] = f.t.Name + ": " + what
+		}
+		return named
+	}
+	d := &f.d.told
+	told.Steps, told.Removed = append(told.Steps, of(d.Steps)...), append(told.Removed, of(d.Removed)...)
+	told.Lost, told.Warnings = append(told.Lost, of(d.Lost)...), append(told.Warnings, of(d.Warnings)...)
+	for _, cost := range d.Costs {
+		cost.Pipeline, cost.Line = f.t.Name+": "+cost.Pipeline, f.t.Name+": "+cost.Line
+		told.Costs = append(told.Costs, cost)
+	}
+	if f.err != nil {
+		told.Warnings = append(told.Warnings, of([]string{"refused: " + s.n.o.Redact(database.Words(f.err))})...)
+	}
+}
+
+// answer completes what is told, and says it to whoever looks.
+func (s *several) answer(ctx context.Context, told control.Configured, err error, dry bool) control.Configured {
+	if err != nil {
+		if told.State != control.Halfway {
+			told.State = control.Refused
+		}
+		told.Reason, told.Hints = s.n.o.Redact(database.Words(err)), problem.Hints(err)
+	}
+	told = told.Filled()
+	if dry || ctx.Err() != nil {
+		return told
+	}
+	log := s.n.o.Log.With("file", told.File)
+	switch {
+	case err != nil && told.State == control.Refused:
+		log.ErrorContext(ctx, "configuration refused: the one before stays in force", "error", err, "hints", told.Hints)
+	case err != nil:
+		log.ErrorContext(ctx, "some databases refuse the configuration: the one before stays in force there", "error", err,
+			"warnings", told.Warnings)
+	case told.State == control.Taken || len(told.NeedsRestart) > 0:
+		log.InfoContext(ctx, "configuration taken over", "changed", strings.Join(told.Changed, ", "), "needs_restart",
+			told.NeedsRestart, "removed", told.Removed)
+	}
+	s.n.none.Configured(told)
+	return told
+}
