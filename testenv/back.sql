@@ -38,3 +38,5 @@ DROP TABLE IF EXISTS embedsidecar.configured CASCADE;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN origin CASCADE;
 DROP TABLE IF EXISTS embedsidecar.spending, embedsidecar.hold;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN IF EXISTS budget CASCADE, DROP COLUMN IF EXISTS model_budget CASCADE;
+DROP TABLE IF EXISTS embedsidecar.request, embedsidecar.declared CASCADE;
+ALTER TABLE embedsidecar.task DROP CONSTRAINT IF EXISTS task_attempt_check;

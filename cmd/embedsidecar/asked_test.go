@@ -93,7 +93,8 @@ func (s *stage) vectorsOf(table string, want int) {
 	})
 }
 
-// Pipelines are created, changed and dropped by SQL while a sidecar runs, and survive its restarts and its file's changes.
+// Pipelines are created, changed and dropped by SQL while a sidecar runs, and survive its restarts and its file's
+// changes.
 func TestAsked_BySQL(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
@@ -326,7 +327,9 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	}
 	for call, words := range map[string][]string{
 		create(`{"name": "mine", "table": "public.mine", "columns": ["body"], "joins": [{"table": "public.docs", "as": "d", "on": {"id": "id"}, "text": "title"}], "into": {"table": "mine_embedding"}}`): {"joins"},
-		create(askBodies):                                                                  {"has not the rights of the owner of", "docs"},
+
+		create(askBodies): {"has not the rights of the owner of", "docs"},
+
 		mine("text", `"public.trap(body)"`):                                                {"trap"},
 		mine("text", `"body::public.dom::text"`):                                           {"dom"},
 		mine("text", `"(OPERATOR(public.|+|) body)"`):                                      {"|+|"},
@@ -445,5 +448,6 @@ func (s *stage) call(token, method, address, body string) (status int, header ht
 // dying starts a sidecar that is killed at a place.
 func (s *stage) dying(place string, args ...string) *daemon {
 	s.t.Helper()
-	return s.prepared(func(c *exec.Cmd) { c.Env = append(c.Env, failpoint.Env+"="+place+"=kill") }, append([]string{"run"}, args...)...)
+	return s.prepared(func(c *exec.Cmd) { c.Env = append(c.Env, failpoint.Env+"="+place+"=kill") },
+		append([]string{"run"}, args...)...)
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -143,7 +144,7 @@ func TestRun_LimitsAreTakenOver(t *testing.T) {
 	}
 	write := func(more string) {
 		t.Helper()
-		if err := os.WriteFile(file, append(free[:len(free):len(free)], more...), 0o600); err != nil {
+		if err := os.WriteFile(file, append(slices.Clip(free), more...), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -149,8 +149,11 @@ func (a *asked) allowed(ctx context.Context, pool *pgxpool.Pool, spec *pipeline.
 // harmless judges the expressions of a pipeline.
 func harmless(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec) error {
 	expressions := []struct{ word, text string }{
-		{catalog.TextWord, spec.Text}, {catalog.FilterWord, spec.Filter}, {catalog.ContextWord, spec.Chunking.Context},
-		{catalog.IgnoreWord, spec.Ignore}, {catalog.PriorityWord, spec.PriorityBy},
+		{catalog.TextWord, spec.Text},
+		{catalog.FilterWord, spec.Filter},
+		{catalog.ContextWord, spec.Chunking.Context},
+		{catalog.IgnoreWord, spec.Ignore},
+		{catalog.PriorityWord, spec.PriorityBy},
 	}
 	var t *catalog.Table
 	var problems []error

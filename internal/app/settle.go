@@ -112,8 +112,8 @@ func (n *Database) settled(ctx context.Context, r *run, due bool) (acted bool, e
 	return acted || differs || mended || left, errors.Join(err, failed)
 }
 
-// carryOut takes over what is declared in the database now, with a request for a pipeline: all of it, or nothing. What is
-// written down elsewhere is as it was.
+// carryOut takes over what is declared in the database now, with a request for a pipeline: all of it, or nothing. What
+// is written down elsewhere is as it was.
 func (n *Database) carryOut(ctx context.Context, r *run, a *asked) error {
 	d, err := n.draftOf(ctx, r, n.config().Base(), n.plugins, a)
 	if err == nil && !d.unchanged() {

@@ -33,8 +33,8 @@ func (c *Config) IsDeclared(name string) bool {
 		func(p pipeline.Spec) bool { return p.Name == name })
 }
 
-// Declaring is the configuration with these declared pipelines, and no others, behind its own. Those that have a mistake
-// are left out: failed has an *Error of each by its name. They name only what is configured, and read no environment:
+// Declaring is the configuration with these declared pipelines, and no others, behind its own. Those that have a
+// mistake are left out: failed has an *Error of each by its name. They name only what is configured, and read no environment:
 // whoever declares one is not who may choose programs, files and addresses.
 func (c *Config) Declaring(list []Declared) (next *Config, failed map[string]error) {
 	base := c.Base()
@@ -71,8 +71,9 @@ func (c *Config) declare(d Declared, pipelines *place) (problems []Problem) {
 	i := len(c.Pipelines)
 	path := index("pipelines", i)
 	fail := func(at, format string, args ...any) {
-		problems = append(problems, Problem{Path: strings.TrimPrefix(strings.TrimPrefix(at, path), "."),
-			Message: fmt.Sprintf(format, args...)})
+		problems = append(problems, Problem{
+			Path: strings.TrimPrefix(strings.TrimPrefix(at, path), "."), Message: fmt.Sprintf(format, args...),
+		})
 	}
 	r := &reader{name: declaredOrigin, put: c.put, origins: map[string]origin{}}
 	file, err := parse(d.Definition)

@@ -9,7 +9,8 @@ import (
 func declaring(t *testing.T, text string) *Config {
 	t.Helper()
 	cfg, _, err := Load(Source{
-		Flags: map[string][]string{"config": {write(t, text)}}, Environ: []string{"SECRET=hush", "EMBEDSIDECAR_DATABASE_URL=postgres:///x"},
+		Flags:   map[string][]string{"config": {write(t, text)}},
+		Environ: []string{"SECRET=hush", "EMBEDSIDECAR_DATABASE_URL=postgres:///x"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +35,10 @@ func TestDeclaring(t *testing.T) {
 		{"c", []byte(`{"name": "c", "table": "notes", "columns": ["body"], "into": {"table": "c_embedding"}}`)},
 		{"docs", []byte(`{"name": "docs", "table": "notes", "columns": ["body"], "into": {"table": "d_embedding"}}`)},
 		{"e", []byte(`{"name": "e", "table": "docs", "columns": ["body"], "into": {"table": "docs_embedding"}}`)},
-		{"f", []byte(`{"name": "f"}`)}, {"g", []byte(`["name"]`)}, {"h", []byte(`{`)}, {"i", []byte(``)},
+		{"f", []byte(`{"name": "f"}`)},
+		{"g", []byte(`["name"]`)},
+		{"h", []byte(`{`)},
+		{"i", []byte(``)},
 	})
 	names := []string{}
 	for _, p := range next.Pipelines {
@@ -46,7 +50,8 @@ func TestDeclaring(t *testing.T) {
 	if a := next.Pipelines[1]; a.Text != "'${SECRET}' || body || '$$'" || a.Plugin != "fake" || a.Enabled {
 		t.Errorf("the definition of a is %+v", a)
 	}
-	if next.Base() != base || !next.IsDeclared("a") || next.IsDeclared("docs") || next.SearchOf("a").Filterable[0] != "id" {
+	if next.Base() != base || !next.IsDeclared("a") || next.IsDeclared("docs") ||
+		next.SearchOf("a").Filterable[0] != "id" {
 		t.Error("what is declared is not told from the rest")
 	}
 	for name, words := range map[string][]string{

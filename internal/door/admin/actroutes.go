@@ -138,8 +138,8 @@ func (a *api) act(ctx context.Context, v *verbs.Verb, pipelines []string, in *ac
 		return nil, err
 	}
 	r := verbs.Request{
-		Keys: in.Keys, Class: in.Class, Code: in.Code, OlderThan: older, Priority: in.Priority, On: in.On, At: in.At, DryRun: in.DryRun,
-		Limit: in.Limit, Continues: in.Continues,
+		Keys: in.Keys, Class: in.Class, Code: in.Code, OlderThan: older, Priority: in.Priority, On: in.On, At: in.At,
+		DryRun: in.DryRun, Limit: in.Limit, Continues: in.Continues,
 	}
 	if in.For != "" {
 		d, err := duration("body.for", in.For)

@@ -43,8 +43,8 @@ type Request struct {
 // Ended reports whether it is done or refused.
 func (r *Request) Ended() bool { return r.State == Done || r.State == Refused }
 
-// Ask asks for a pipeline to be created by a definition, changed in some keys, or dropped. by is who asks, where that is
-// another than the role. It returns the number of the request.
+// Ask asks for a pipeline to be created by a definition, changed in some keys, or dropped. by is who asks, where that
+// is another than the role. It returns the number of the request.
 func Ask(ctx context.Context, pool *pgxpool.Pool, action, pipeline string, definition map[string]any, by string,
 ) (id int64, err error) {
 	if err := catalog.CheckVersion(ctx, pool); err != nil {

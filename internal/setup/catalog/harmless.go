@@ -27,7 +27,8 @@ func Harmless(ctx context.Context, tx pgx.Tx, t *Table, word, expression string)
 			return err
 		}
 		const name = "embedsidecar_probe"
-		err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e"+over(word, t))
+		err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e"+
+			over(word, t))
 		if database.Denied(err) {
 			return errors.Join(refuse("cannot be looked at: the role has no privilege TEMPORARY on the database"), err)
 		}
