@@ -292,7 +292,8 @@ async def use(client):
     assert len(rows) == 2 and all(int(r["key"]) > 50 for r in rows), rows
     assert all(r["columns"]["title"].startswith("Password") for r in rows), rows
     rows = (await answer("search", pipelines=["docs"], text="reset", k=2, highlight=True))["rows"]
-    assert len(rows) == 2 and rows[0]["pipeline"] == "public.docs" and "<mark>reset</mark>" in rows[0]["highlight"], rows
+    assert len(rows) == 2 and rows[0]["pipeline"] == "public.docs", rows
+    assert "<mark>reset</mark>" in rows[0]["highlight"], rows
     failed, text = await call("search", pipelines=["docs", "nonesuch"], text="reset")
     assert failed and "no pipeline" in text, text
     failed, text = await call("search", text="reset")
@@ -324,7 +325,9 @@ func (r *reader) bySQL() {
 	r.t.Helper()
 	_, stop := r.start("embedsidecar run", "pipeline started", "pipeline")
 	defer stop()
-	for _, begin := range []string{"CALL embedsidecar.ask", "SELECT * FROM embedsidecar.search", "SELECT id FROM", "SELECT pipeline", "SELECT d.id"} {
+	for _, begin := range []string{
+		"CALL embedsidecar.ask", "SELECT * FROM embedsidecar.search", "SELECT id FROM", "SELECT pipeline", "SELECT d.id",
+	} {
 		sql := strings.ReplaceAll(r.only("search.md", "sql", begin), "::vector)", "::halfvec)") // as the destination is
 		sql = strings.ReplaceAll(sql, "public.tickets", "docs")                                 // which means public.docs: there is no other here
 		out := r.sh(`psql -X -A -t -v ON_ERROR_STOP=1 "$EMBEDSIDECAR_DATABASE_URL" <<'EOF'` + "\n" + sql + "EOF")

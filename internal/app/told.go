@@ -48,7 +48,8 @@ func noteOf(ctx context.Context, pool *pgxpool.Pool, action, pipeline, by string
 // costOf is an estimate as doors tell it.
 func costOf(e *estimate.Estimate) control.Cost {
 	return control.Cost{
-		Pipeline: e.Pipeline, Rows: e.Rows, Texts: e.Texts, Tokens: e.Tokens, Price: e.Price, Currency: e.Currency, Line: e.Line(),
+		Pipeline: e.Pipeline, Rows: e.Rows, Texts: e.Texts, Tokens: e.Tokens, Price: e.Price, Currency: e.Currency,
+		Line: e.Line(),
 	}
 }
 

@@ -54,7 +54,9 @@ func TestSearch_SeveralPipelinesByEveryDoor(t *testing.T) { //nolint:funlen // e
 			FROM generate_series(1, $1) AS i`, rows)
 		db.MustExec(`INSERT INTO cards SELECT i, 'card ' || i FROM generate_series(1, $1) AS i`, rows)
 		r := newRig(t, db,
-			pipeline.Spec{Name: "notes", Schema: "public", Table: "notes", Columns: []string{"body"}, IntoTable: "notes_embedding"},
+			pipeline.Spec{
+				Name: "notes", Schema: "public", Table: "notes", Columns: []string{"body"}, IntoTable: "notes_embedding",
+			},
 			pipeline.Spec{
 				Name: "titles", Schema: "public", Table: "notes", Columns: []string{"title"}, IntoTable: "titles_embedding",
 				Plugin: "fake-dims12",
@@ -155,8 +157,11 @@ func TestSearch_SeveralPipelinesByEveryDoor(t *testing.T) { //nolint:funlen // e
 			}
 		}
 		for _, wrong := range []map[string]any{
-			{"text": "x"}, {"pipelines": []string{}, "text": "x"}, {"pipelines": names, "text": "x", "k": 1000, "offset": 1},
-			{"pipelines": []string{"notes", "nonesuch"}, "text": "x"}, {"pipelines": names, "text": " "},
+			{"text": "x"},
+			{"pipelines": []string{}, "text": "x"},
+			{"pipelines": names, "text": "x", "k": 1000, "offset": 1},
+			{"pipelines": []string{"notes", "nonesuch"}, "text": "x"},
+			{"pipelines": names, "text": " "},
 			{"pipelines": names, "text": "x", "filter": map[string]any{"title": "x"}},
 			{"pipelines": slices.Repeat(names, 6), "text": "x"},
 		} {

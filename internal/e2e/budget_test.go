@@ -19,8 +19,8 @@ var budgetPlaces = []place{
 }
 
 // TestBudget_SurvivesKillsAndRestarts: sidecars are killed wherever a call is written down and counted, and what is
-// counted is never less than what the embedder was sent. A reload that lowers the budget ends it, one that raises it has
-// the work go on.
+// counted is never less than what the embedder was sent. A reload that lowers the budget ends it, one that raises it
+// has the work go on.
 func TestBudget_SurvivesKillsAndRestarts(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {
@@ -81,7 +81,8 @@ func TestBudget_SurvivesKillsAndRestarts(t *testing.T) {
 		state("budget_spent")
 		sent := r.sent()
 		change()
-		if out := r.do(0, "status"); !strings.Contains(out, "is spent") || !strings.Contains(out, "goes on when the budget is raised") {
+		if out := r.do(0, "status"); !strings.Contains(out, "is spent") ||
+			!strings.Contains(out, "goes on when the budget is raised") {
 			t.Errorf("status says\n%s", out)
 		}
 		if out := r.do(4, "wait", "--caught-up", "--timeout", "60s"); !strings.Contains(out, "is spent") {

@@ -76,7 +76,7 @@ func (s *service) scores(body map[string]any) any {
 		name = "score"
 	}
 	var rows []any
-	for i := len(texts) - 1; i >= 0; i-- {
+	for i := range slices.Backward(texts) {
 		rows = append(rows, map[string]any{"index": i, name: float64(i)})
 	}
 	switch {
@@ -129,7 +129,8 @@ func (s *service) wrong(r *http.Request, query bool) (body map[string]any, err e
 			return nil, fmt.Errorf("%s is %v, want %v", name, body[name], value)
 		}
 	}
-	known := slices.Concat([]string{"model", "input", "inputs", "texts", "requests", "documents", "query"}, strings.Fields(s.may),
+	known := slices.Concat(
+		[]string{"model", "input", "inputs", "texts", "requests", "documents", "query"}, strings.Fields(s.may),
 		slices.Collect(maps.Keys(want)))
 	for name := range body {
 		if !slices.Contains(known, name) {

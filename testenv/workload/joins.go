@@ -7,8 +7,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// Joined returns shapes whose texts have parts from other tables: rows that hang on a row, the row that it hangs on, and
-// two levels of these. Triggers change the other tables, by chance, in the transactions that change the shape's own.
+// Joined returns shapes whose texts have parts from other tables: rows that hang on a row, the row that it hangs on,
+// and two levels of these. Triggers change the other tables, by chance, in the transactions that change the shape's
+// own.
 func Joined(dims int) []Shape {
 	on := func(column, of string) []pipeline.On { return []pipeline.On{{Column: column, Of: of}} }
 	person := pipeline.Join{Schema: "public", Table: "people", As: "person", On: on("id", "person_id"), Text: "name"}
@@ -31,7 +32,9 @@ func Joined(dims int) []Shape {
 				DECLARE chance float := random(); one tid := (SELECT ctid FROM labels ORDER BY random() LIMIT 1
 					FOR UPDATE SKIP LOCKED); other bigint := (SELECT id FROM listed ORDER BY random() LIMIT 1);
 				BEGIN
-					CASE WHEN chance < 0.3 THEN INSERT INTO labels (row_id, name) VALUES (coalesce(NEW.id, other), 'label ' || random());
+					CASE
+						WHEN chance < 0.3 THEN
+							INSERT INTO labels (row_id, name) VALUES (coalesce(NEW.id, other), 'label ' || random());
 						WHEN chance < 0.5 THEN UPDATE labels SET name = 'edited ' || random() WHERE ctid = one;
 						WHEN chance < 0.7 THEN UPDATE labels SET row_id = other WHERE ctid = one;
 						WHEN chance < 0.8 THEN DELETE FROM labels WHERE ctid = one;

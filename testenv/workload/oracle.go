@@ -213,9 +213,9 @@ func (s Shape) compareSQL() string {
 func (s Shape) textSQL() (text, wanted string) {
 	text, wanted = s.Text, "true"
 	if text == "" {
-		parts := make([]string, len(s.Columns))
-		for i, c := range s.Columns {
-			parts[i] = fmt.Sprintf("nullif(%s::text, '')", quote(c))
+		var parts []string
+		for _, c := range s.Columns {
+			parts = append(parts, fmt.Sprintf("nullif(%s::text, '')", quote(c)))
 		}
 		if s.joined != "" {
 			parts = append(parts, "nullif("+s.joined+", '')")

@@ -51,9 +51,9 @@ func stepOf(p *observe.Pipeline) (s step) {
 		s.Link, s.Commands = "/models", []string{"embedsidecar check"}
 	case health.SlotWaiting, health.SlotLost, health.StreamStuck, health.Copied:
 		s.Link, s.Commands = "/system", []string{"embedsidecar status"}
-	case health.Replaced, health.OutsideHours, health.BudgetSpent, health.Disabled, health.Unacknowledged, health.ScanWaiting,
-		health.Backfill, health.Comparing, health.QueueHeld, health.Working, health.UpToDate, health.NotSetUp,
-		health.Otherwise:
+	case health.Replaced, health.OutsideHours, health.BudgetSpent, health.Disabled, health.Unacknowledged,
+		health.ScanWaiting, health.Backfill, health.Comparing, health.QueueHeld, health.Working, health.UpToDate,
+		health.NotSetUp, health.Otherwise:
 	}
 	return s
 }

@@ -174,7 +174,9 @@ type left struct {
 }
 
 // resting are the states of pipelines that keep nobody waiting.
-var resting = []health.Code{health.Paused, health.OutsideHours, health.BudgetSpent, health.RowsFailed, health.RowsCancelled}
+var resting = []health.Code{
+	health.Paused, health.OutsideHours, health.BudgetSpent, health.RowsFailed, health.RowsCancelled,
+}
 
 // waitsFor words what is left to wait for.
 func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
