@@ -113,6 +113,9 @@ func TestAsked_BySQL(t *testing.T) {
 	d := s.start("--config", file)
 	s.comesTo(id, "done")
 	s.vectorsOf("bodies_embedding", 3)
+	s.does(create(`{"table": "docs", "columns": ["id"], "into": {"table": "unnamed_embedding"}}`))
+	s.vectorsOf("unnamed_embedding", 3)
+	s.does("drop_pipeline('public.docs')")
 	s.does(create(askTitles))
 	if _, state, _ := s.asks(create(askTitles)); state != "done" {
 		t.Errorf("what is there already is %s", state)

@@ -133,8 +133,13 @@ CREATE OR REPLACE FUNCTION embedsidecar.create_pipeline(definition jsonb, slot n
     said_by text DEFAULT NULL)
 RETURNS TABLE (request_id bigint, state text, detail text)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-SELECT request_id, state, detail FROM embedsidecar.request_pipeline('create',
-    CASE jsonb_typeof(definition) WHEN 'object' THEN definition ->> 'name' END, definition, slot, said_by)
+SELECT r.request_id, r.state, r.detail
+FROM   (SELECT CASE WHEN jsonb_typeof(definition) = 'object' AND NOT definition ? 'name' THEN
+                   jsonb_strip_nulls(jsonb_build_object('name', CASE WHEN definition ->> 'table' LIKE '%.%'
+                       THEN definition ->> 'table' ELSE 'public.' || (definition ->> 'table') END)) || definition
+               ELSE definition END AS named) AS d
+       CROSS JOIN LATERAL embedsidecar.request_pipeline('create',
+           CASE jsonb_typeof(d.named) WHEN 'object' THEN d.named ->> 'name' END, d.named, slot, said_by) AS r
 $$;
 COMMENT ON FUNCTION embedsidecar.create_pipeline(jsonb, name, text) IS
     'Requests a pipeline, with the keys that one has in the file. A running sidecar, or embedsidecar apply, sets it '
