@@ -18,28 +18,10 @@ import (
 func (t *Table) Owners(ctx context.Context, link pipeline.Link, values []string, limit time.Duration) (keys [][]string,
 	many []bool, err error,
 ) {
-	const each, most = 500, 2000
-	on := link.Table().On
-	lists, columns, exprs := make([]string, len(on)), make([]string, len(on)), make([]string, len(on))
-	args := make([]any, len(on))
-	for i := range on {
-		lists[i] = "pg_catalog.unnest($" + strconv.Itoa(i+1) + "::text[])"
-		columns[i] = "v" + strconv.Itoa(i+1)
-		exprs[i] = "k." + columns[i]
-		args[i] = make([]string, len(values))
+	sql, args, err := t.ownersBy(link, values)
+	if err != nil {
+		return nil, nil, err
 	}
-	for n, v := range values {
-		parts, err := pipeline.SplitKey(v, len(on))
-		if err != nil {
-			return nil, nil, err
-		}
-		for i, part := range parts {
-			args[i].([]string)[n] = part //nolint:errcheck,forcetypeassert // made above
-		}
-	}
-	sql := fmt.Sprintf("SELECT k.place, f.row_key FROM ROWS FROM (%s) WITH ORDINALITY AS k (%s, place) CROSS JOIN LATERAL"+
-		" (SELECT %s AS row_key FROM %s WHERE %s LIMIT %d) AS f LIMIT %d", strings.Join(lists, ", "),
-		strings.Join(columns, ", "), t.p.KeyExpression("r"), source(t.p), link.OwnersOf(exprs), each+1, most+1)
 	keys, many = make([][]string, len(values)), make([]bool, len(values))
 	total := 0
 	err = t.briefly(ctx, limit, func(tx pgx.Tx) error {
@@ -62,9 +44,40 @@ func (t *Table) Owners(ctx context.Context, link pipeline.Link, values []string,
 		return nil, nil, fmt.Errorf("find rows of %s by rows of %s: %w", t.p.Source(), link.Table().Table, err)
 	}
 	for i := range keys {
-		if many[i] = err != nil || total > most || len(keys[i]) > each; many[i] {
+		if many[i] = err != nil || total > mostOwners || len(keys[i]) > ownersEach; many[i] {
 			keys[i] = nil
 		}
 	}
 	return keys, many, nil
+}
+
+// ownersEach is how many rows of one value are found, and mostOwners of all together.
+const ownersEach, mostOwners = 500, 2000
+
+// ownersBy words the statement of Owners.
+func (t *Table) ownersBy(link pipeline.Link, values []string) (sql string, args []any, err error) {
+	on := link.Table().On
+	lists, columns, exprs := make([]string, len(on)), make([]string, len(on)), make([]string, len(on))
+	given := make([][]string, len(on))
+	for i := range on {
+		lists[i] = "pg_catalog.unnest($" + strconv.Itoa(i+1) + "::text[])"
+		columns[i] = "v" + strconv.Itoa(i+1)
+		exprs[i] = "k." + columns[i]
+	}
+	for _, v := range values {
+		parts, err := pipeline.SplitKey(v, len(on))
+		if err != nil {
+			return "", nil, err
+		}
+		for i, part := range parts {
+			given[i] = append(given[i], part)
+		}
+	}
+	for i := range given {
+		args = append(args, given[i])
+	}
+	return fmt.Sprintf("SELECT k.place, f.row_key FROM ROWS FROM (%s) WITH ORDINALITY AS k (%s, place) CROSS JOIN LATERAL"+
+		" (SELECT %s AS row_key FROM %s WHERE %s LIMIT %d) AS f LIMIT %d", strings.Join(lists, ", "),
+		strings.Join(columns, ", "), t.p.KeyExpression("r"), source(t.p), link.OwnersOf(exprs), ownersEach+1,
+		mostOwners+1), args, nil
 }
