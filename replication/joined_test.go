@@ -15,7 +15,8 @@ func tagged(identity uint8, names ...string) (*pipeline.Pipeline, *pglogrepl.Rel
 	p := docs(func(p *pipeline.Pipeline) {
 		p.Joins = pipeline.Joins{{
 			Schema: "public", Table: "tags", As: "tags", Text: "string_agg(name, ',')", OID: 2,
-			On: []pipeline.On{{Column: "article_id", Of: "id", Type: "bigint", Exact: true}}, Uses: []string{"article_id", "name"},
+			On:   []pipeline.On{{Column: "article_id", Of: "id", Type: "bigint", Exact: true}},
+			Uses: []string{"article_id", "name"},
 		}}
 	})
 	rel := announced(names...)

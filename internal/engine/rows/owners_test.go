@@ -40,7 +40,9 @@ func TestOwners_AsksByTheValuesOfJoinedRows(t *testing.T) {
 // What a destination is by itself: chunks are listed, and only what is not written into users' rows is written at once.
 func TestTable_WhatEachDestinationIs(t *testing.T) {
 	t.Parallel()
-	for shape, atOnce := range map[string]bool{"table": true, "column_vector": false, "column_bit": false, "chunks": false} {
+	for shape, atOnce := range map[string]bool{
+		"table": true, "column_vector": false, "column_bit": false, "chunks": false,
+	} {
 		table := New(shapes()[shape], nil, Options{})
 		if (table.into.list() != nil) != (shape == "chunks") {
 			t.Errorf("%s: its chunks are listed: %v", shape, shape != "chunks")
