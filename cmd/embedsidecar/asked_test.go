@@ -405,7 +405,9 @@ func TestAsked_ByHTTP(t *testing.T) {
 	}
 	s.vectorsOf("bodies_embedding", 3)
 	ask(admin, http.MethodPost, "/api/v1/pipelines?wait=60s", `{"name": "bad", "table": "docs", "tabel": "x"}`, http.StatusUnprocessableEntity, "tabel")
-	ask(admin, http.MethodPost, "/api/v1/pipelines", `{"table": "docs"}`, http.StatusBadRequest, "name")
+	ask(admin, http.MethodPost, "/api/v1/pipelines", `{"columns": ["title"]}`, http.StatusBadRequest, "name")
+	ask(admin, http.MethodPost, "/api/v1/pipelines?wait=60s", `{"table": "docs"}`, http.StatusUnprocessableEntity,
+		"public.docs", "columns", "into")
 	ask(admin, http.MethodPost, "/api/v1/pipelines", `[]`, http.StatusUnprocessableEntity)
 	// What a token asks for computes only, whatever the role may.
 	ask(admin, http.MethodPost, "/api/v1/pipelines?wait=60s", `{"name": "bad", "table": "docs", "text": "pg_read_file('/etc/passwd')", "into": {"table": "bad_embedding"}}`,
