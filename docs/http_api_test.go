@@ -66,7 +66,7 @@ func TestHTTPAPI(t *testing.T) {
 	}
 	told := map[string]string{}
 	for _, row := range regexp.MustCompile(`(?m)^\| (.*) \| (viewer|operator|admin) \|`).FindAllStringSubmatch(paper, -1) {
-		for _, request := range regexp.MustCompile("`((?:GET|POST|DELETE) /[^`]*)`").FindAllStringSubmatch(row[1], -1) {
+		for _, request := range regexp.MustCompile("`((?:GET|POST|PATCH|DELETE) /[^`]*)`").FindAllStringSubmatch(row[1], -1) {
 			told[request[1]] = row[2]
 		}
 	}

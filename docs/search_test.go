@@ -557,7 +557,8 @@ func TestSQL_ExamplesRun(t *testing.T) {
 	r.db.RunRole()
 	_, operator := r.db.SQLRoles()
 	r.db.MustExec("GRANT SELECT, UPDATE ON docs TO " + operator)
-	r.db.MustExec("GRANT EXECUTE ON FUNCTION embedsidecar.hint TO " + operator)
+	r.db.MustExec("GRANT EXECUTE ON FUNCTION embedsidecar.hint, embedsidecar.create_pipeline, " +
+		"embedsidecar.change_pipeline, embedsidecar.drop_pipeline TO " + operator)
 	scripts := blocks(read(t, "sql.md"), "sql")
 	if len(scripts) < 4 {
 		t.Fatalf("sql.md shows %d scripts", len(scripts))
@@ -565,7 +566,7 @@ func TestSQL_ExamplesRun(t *testing.T) {
 	for _, script := range scripts {
 		r.sh(`psql -X -v ON_ERROR_STOP=1 -f - "$URL" <<'END'`+"\n"+script+"END\n", "URL="+r.db.URL(operator))
 	}
-	if n := testenv.Value[int](r.db, `SELECT count(*) FROM embedsidecar.audit WHERE role = $1`, operator); n != 12 {
+	if n := testenv.Value[int](r.db, `SELECT count(*) FROM embedsidecar.audit WHERE role = $1`, operator); n != 16 {
 		t.Errorf("%d entries in the audit", n)
 	}
 }

@@ -29,7 +29,7 @@ func all() *Metrics {
 	s.SlotStatus.Only("reserved")
 	s.Workers.Set("idle", 2)
 	p := s.Pipeline("public.docs")
-	for _, g := range []Gauge{p.Oldest, p.Paused, p.Coverage, p.ScanRunning, p.ScanExpected, p.ScanSeen} {
+	for _, g := range []Gauge{p.Oldest, p.Paused, p.Coverage, p.Budget, p.ScanRunning, p.ScanExpected, p.ScanSeen} {
 		g.Set(1)
 	}
 	p.Tasks.Set("todo", 1)
