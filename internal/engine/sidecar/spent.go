@@ -66,8 +66,12 @@ func (s *Sidecar) untilMeasured(now time.Time) time.Duration {
 	return now.Add(-offset).Truncate(period).Add(period + offset).Sub(now)
 }
 
-// noteSpent stores what was spent, saved and done since the last time. An idle sidecar writes nothing.
+// noteSpent stores what was spent, saved and done since the last time. An idle sidecar writes nothing. The end of the
+// sidecar does not break it off: what the server had stored by then would be counted twice.
 func (s *Sidecar) noteSpent(ctx context.Context) {
+	const limit = 5 * time.Second
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
 	s.mu.Lock()
 	for id, r := range s.running {
 		s.settleSpentLocked(id, r)
