@@ -48,3 +48,4 @@ ALTER TABLE embedsidecar.task ADD CONSTRAINT task_attempt_check CHECK (attempt B
 -- Functions that have another form now.
 DROP FUNCTION IF EXISTS embedsidecar.requeue(text, text[], integer, boolean, text, bigint);
 DROP FUNCTION IF EXISTS embedsidecar.add_looks(integer, text[]);
+DROP FUNCTION IF EXISTS embedsidecar.search_statement(text, jsonb);
