@@ -40,10 +40,7 @@ func Apply(ctx context.Context, n Options, dry bool) (told control.Configured, e
 		told.Warnings = append(told.Warnings, n.Redact(database.Words(why)))
 	}
 	if err == nil {
-		err = takeAwayOld(ctx, n, done.Others, dry, &told)
-	}
-	if err == nil {
-		err = answerRequests(ctx, n, dry, &told)
+		err = applyRest(ctx, n, done.Others, dry, &told)
 	}
 	switch {
 	case err != nil && !dry && len(told.Steps) > 0:
@@ -58,9 +55,8 @@ func Apply(ctx context.Context, n Options, dry bool) (told control.Configured, e
 	return told.Filled(), err
 }
 
-// takeAwayOld takes away the pipelines that this file had and has no more, and says what waits for the next start of
-// sidecars that run.
-func takeAwayOld(ctx context.Context, n Options, others []string, dry bool, told *control.Configured) error {
+// applyRest does what comes after the set-up: others are the pipelines that are set up and not configured.
+func applyRest(ctx context.Context, n Options, others []string, dry bool, told *control.Configured) error {
 	open := connection.Opener{Config: n.Config, Log: n.Log}
 	pool, err := open.Pool(ctx, connection.Few)
 	if err != nil {
@@ -70,6 +66,17 @@ func takeAwayOld(ctx context.Context, n Options, others []string, dry bool, told
 	if old := catalog.CheckVersion(ctx, pool); dry && problem.Of(old) == problem.NotSetUp {
 		return nil // there is nothing of before, or nobody can tell before the schema is upgraded
 	}
+	if err := takeAwayOld(ctx, n, pool, others, dry, told); err != nil {
+		return err
+	}
+	return answerRequests(ctx, n, pool, dry, told)
+}
+
+// takeAwayOld removes the pipelines that this file had and has no more, and says what waits for the next start of
+// sidecars that run.
+func takeAwayOld(ctx context.Context, n Options, pool *pgxpool.Pool, others []string, dry bool,
+	told *control.Configured,
+) (err error) {
 	if told.NeedsRestart, err = needRestart(ctx, n, pool); err != nil {
 		return err
 	}
@@ -154,16 +161,7 @@ func needRestart(ctx context.Context, n Options, pool *pgxpool.Pool) (names []st
 }
 
 // answerRequests carries out requests for pipelines where nothing runs, or tells of them.
-func answerRequests(ctx context.Context, n Options, dry bool, told *control.Configured) error {
-	open := connection.Opener{Config: n.Config, Log: n.Log}
-	pool, err := open.Pool(ctx, connection.Few)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	if old := catalog.CheckVersion(ctx, pool); dry && problem.Of(old) == problem.NotSetUp {
-		return nil
-	}
+func answerRequests(ctx context.Context, n Options, pool *pgxpool.Pool, dry bool, told *control.Configured) error {
 	if dry {
 		rows, err := pool.Query(ctx, `SELECT format('request %s: %s pipeline "%s"', r.request_id, r.action, r.pipeline)
 			FROM embedsidecar.request AS r WHERE r.state = 'waiting' AND r.slot_name = $1 ORDER BY r.request_id`,

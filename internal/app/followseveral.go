@@ -212,7 +212,7 @@ func (s *several) gather(told *control.Configured, f *following) {
 	}
 }
 
-// answer completes what is told, and says it to whoever looks.
+// answer completes what is told, and shows it in log and metrics.
 func (s *several) answer(ctx context.Context, told control.Configured, err error, dry bool) control.Configured {
 	if err != nil {
 		if told.State != control.Halfway {

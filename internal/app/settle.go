@@ -57,7 +57,7 @@ func (n *Database) keepSettled(ctx context.Context, r *run) (stop func()) {
 	}
 }
 
-// pause waits until it is time to look again; due: not only because somebody has called.
+// pause waits until it is time to look again, or until it is called; due: the time has come.
 func (n *Database) pause(ctx context.Context) (due bool) {
 	late := time.NewTimer(sleep.Between(settleEvery*9/10, settleEvery*11/10))
 	defer late.Stop()

@@ -35,7 +35,7 @@ func (c *Config) IsDeclared(name string) bool {
 
 // Declaring is the configuration with these declared pipelines, and no others, behind its own. Those that have a
 // mistake are left out: failed has an *Error of each by its name. They name only what is configured, and read no
-// environment: whoever declares one is not who may choose programs, files and addresses.
+// environment: the role that declares one may not choose programs, files and addresses.
 func (c *Config) Declaring(list []Declared) (next *Config, failed map[string]error) {
 	base := c.Base()
 	if failed = map[string]error{}; len(list) == 0 {

@@ -105,7 +105,7 @@ func TestSearch_SeveralPipelinesByEveryDoor(t *testing.T) { //nolint:funlen // e
 			same("command line", hits)
 		}
 
-		// By SQL, with the rights of whoever asks.
+		// By SQL, with the rights of the role that asks.
 		role := db.SearcherRole()
 		conn, err := pgx.Connect(t.Context(), r.login(role))
 		if err != nil {

@@ -101,38 +101,22 @@ func (r *rig) disconnected() {
 // texts.
 func TestKills_Chunks(t *testing.T) {
 	t.Parallel()
-	testenv.InTurn(t, 0, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
-		t.Helper()
-		t.Parallel()
-		r, shapes := newShapes(t, major, "markdowns", "sentences", "tokens")
-		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{
-			Seed:    uint64(major),
-			Writers: 2, Pause: 10 * time.Millisecond,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		k := &killer{rig: r, r: rand.New(rand.NewPCG(2, uint64(major)))}
-		for range fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills)/4 + 1 {
-			k.fault()
-		}
-		last := r.run()
-		done, err := run.Stop()
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%d kills of the sidecar, %d of the plugin, %d stops; %s; %s", k.kills, k.plugins, k.stops,
-			r.prove(last, shapes), done)
-	})
+	killsBeside(t, 0, 2, "markdowns", "sentences", "tokens")
 }
 
 // TestKills_Joins does the same to tables whose texts have parts from other tables, which change with them.
 func TestKills_Joins(t *testing.T) {
 	t.Parallel()
-	testenv.InTurn(t, 1, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
+	killsBeside(t, 1, 3, "listed", "owned", "placed")
+}
+
+// killsBeside kills sidecars while tables of these shapes change, a quarter as often as TestKills does.
+func killsBeside(t *testing.T, turn int, seed uint64, names ...string) {
+	t.Helper()
+	testenv.InTurn(t, turn, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
-		r, shapes := newShapes(t, major, "listed", "owned", "placed")
+		r, shapes := newShapes(t, major, names...)
 		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes, workload.Options{
 			Seed:    uint64(major),
 			Writers: 2, Pause: 10 * time.Millisecond,
@@ -140,7 +124,7 @@ func TestKills_Joins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k := &killer{rig: r, r: rand.New(rand.NewPCG(3, uint64(major)))}
+		k := &killer{rig: r, r: rand.New(rand.NewPCG(seed, uint64(major)))}
 		for range fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills)/4 + 1 {
 			k.fault()
 		}

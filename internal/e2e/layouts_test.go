@@ -40,7 +40,7 @@ func TestModels_ByThePaperAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// as somebody types it who has read the page
+	// as a reader of the page types it
 	typed := func(line string) (stdout, stderr string, err error) {
 		command := exec.CommandContext(t.Context(), "bash", "-c", line)
 		command.Dir = work

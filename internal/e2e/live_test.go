@@ -21,10 +21,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )
 
-// TestKills_LiveConfiguration changes the file of a sidecar that runs again and again while tables change and somebody
-// searches: pipelines are added, changed and taken out, files are broken, and the sidecar is killed, mostly while it
-// takes a change over. Afterwards every vector of what is configured is that of its row's text, and no search failed
-// but for a kill.
+// TestKills_LiveConfiguration changes the file of a running sidecar again and again, under writes and searches:
+// pipelines are added, changed and removed, files are broken, and the sidecar is killed, mostly while it takes a change
+// over. Afterwards every vector of what is configured is that of its row's text, and no search failed but for a kill.
 func TestKills_LiveConfiguration(t *testing.T) {
 	t.Parallel()
 	changes := fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills)

@@ -83,7 +83,7 @@ func TestP8_ABudgetOfADayEndsInABackfillAndGoesOnTheNextDay(t *testing.T) {
 			open = open || p.State == health.BudgetSpent
 			if p.State == health.BudgetSpent &&
 				(!strings.Contains(p.Reason, "it goes on at") || p.NeedsAct || p.Severity != "warn") {
-				t.Errorf("%s: %s, severity %s, needs somebody: %t", p.Name, p.Reason, p.Severity, p.NeedsAct)
+				t.Errorf("%s: %s, severity %s, someone must act: %t", p.Name, p.Reason, p.Severity, p.NeedsAct)
 			}
 		}
 		now := r.embedder.tokens()
@@ -117,14 +117,20 @@ func TestP8_ABudgetOfADayEndsInABackfillAndGoesOnTheNextDay(t *testing.T) {
 	}
 }
 
-// TestBudget_GoesOnAtMidnightOfItsZone, by the server's clock.
-func TestBudget_GoesOnAtMidnightOfItsZone(t *testing.T) {
-	t.Parallel()
+// budgeted makes a table docs with a pipeline that has a budget.
+func budgeted(t *testing.T, b pipeline.Budget) (*testenv.Database, *rig, pipeline.Spec) {
+	t.Helper()
 	db := testenv.DB(t)
 	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
 	spec := intoTable("docs", "body")
-	spec.Budget = pipeline.Budget{TokensPerDay: 1}
-	r := newRig(t, db, spec)
+	spec.Budget = b
+	return db, newRig(t, db, spec), spec
+}
+
+// TestBudget_GoesOnAtMidnightOfItsZone, by the server's clock.
+func TestBudget_GoesOnAtMidnightOfItsZone(t *testing.T) {
+	t.Parallel()
+	db, r, _ := budgeted(t, pipeline.Budget{TokensPerDay: 1})
 	r.options = func(o *sidecar.Options) { o.NoDirect = false }
 	r.start()
 	db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
@@ -149,11 +155,7 @@ func TestBudget_GoesOnAtMidnightOfItsZone(t *testing.T) {
 // TestBudget_InAllEndsUntilItIsRaised: money, of a pipeline. What asks for vectors is counted and not stopped.
 func TestBudget_InAllEndsUntilItIsRaised(t *testing.T) {
 	t.Parallel()
-	db := testenv.DB(t)
-	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
-	spec := intoTable("docs", "body")
-	spec.Budget = pipeline.Budget{Money: 2}
-	r := newRig(t, db, spec)
+	db, r, spec := budgeted(t, pipeline.Budget{Money: 2})
 	r.options = func(o *sidecar.Options) { o.Price = func(*pipeline.Pipeline) float64 { return 1e6 } } // one a token
 	r.start()
 	db.MustExec(`INSERT INTO docs SELECT i, 'row ' || i FROM generate_series(1, 3) AS i`)
@@ -181,11 +183,7 @@ func TestBudget_InAllEndsUntilItIsRaised(t *testing.T) {
 // counted as about as much as was expected.
 func TestBudget_WhatFailsIsCountedAsFarAsItWasAnswered(t *testing.T) {
 	t.Parallel()
-	db := testenv.DB(t)
-	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
-	spec := intoTable("docs", "body")
-	spec.Budget = pipeline.Budget{Tokens: 1000}
-	r := newRig(t, db, spec)
+	db, r, _ := budgeted(t, pipeline.Budget{Tokens: 1000})
 	failures := []embed.Error{
 		{Class: embed.Transient, Code: "unavailable", Err: context.Canceled},
 		{Class: embed.Transient, Code: "deadline", Err: context.DeadlineExceeded},

@@ -45,7 +45,7 @@ type Options struct {
 	Direct   *pgxpool.Pool // straight to the server, for the streamer; two connections do
 	Dial     func(ctx context.Context) (*pgconn.PgConn, error)
 	Load     func(ctx context.Context) ([]pipeline.Pipeline, error) // the slot's pipelines as they are now
-	// OnRequest is called when somebody says that a pipeline is asked for. nil: nobody is told.
+	// OnRequest is called when a request for a pipeline is notified; nil: it is ignored.
 	OnRequest func()
 	Forget    func() // what Load remembers of them; nil: nothing
 	// makes a missing publication again, if the role may; may be nil
