@@ -50,21 +50,24 @@ type Spec struct {
 	IntoSchema string   // or: an embedding table; "" means the source table's schema
 	IntoTable  string
 	// type of a destination that is to be made, and that one that is there must have; "": what fits the model, and any
-	IntoType    Stored
-	Index       string // "hnsw" or "ivfflat": an index is built when the backfill is done; "": none is
-	IndexBuild  IndexBuild
-	AutoSwitch  bool   // its next generation serves as soon as it is complete
-	Plugin      string // a name or a path; "" means the usual one
-	Model       string // name or folder; "" means the default model
-	Priority    Lane   // lane of live changes
-	PriorityBy  string // SQL expression over the row whose value is the name of a lane; "" means Priority
-	Enabled     bool
-	Active      Hours // when it works; changes are queued at any time
-	Overwrite   bool  // take over a destination that holds vectors of somebody else
-	ColumnLists bool  // publish only the key and the watched columns
-	Chunking    Chunking
-	Budget      Budget
-	ModelBudget Budget // of all pipelines with its model
+	IntoType   Stored
+	Index      string // "hnsw" or "ivfflat": an index is built when the backfill is done; "": none is
+	IndexBuild IndexBuild
+	AutoSwitch bool // its next generation serves as soon as it is complete
+	// with that: the least share of the first ten rows that both must find; 0: any will do
+	SwitchOverlap float64
+	Beside        bool   // another text, chunking or type of vectors is a next generation, too
+	Plugin        string // a name or a path; "" means the usual one
+	Model         string // name or folder; "" means the default model
+	Priority      Lane   // lane of live changes
+	PriorityBy    string // SQL expression over the row whose value is the name of a lane; "" means Priority
+	Enabled       bool
+	Active        Hours // when it works; changes are queued at any time
+	Overwrite     bool  // take over a destination that holds vectors of somebody else
+	ColumnLists   bool  // publish only the key and the watched columns
+	Chunking      Chunking
+	Budget        Budget
+	ModelBudget   Budget // of all pipelines with its model
 }
 
 // The kinds of indexes that are built.
