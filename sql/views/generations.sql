@@ -32,5 +32,6 @@ COMMENT ON COLUMN embedsidecar.generations.differs IS
 COMMENT ON COLUMN embedsidecar.generations.overlap IS
     'Share of the first ten rows that it finds as the one that serves does, for switch: auto with a bound; NULL: it was '
     'not compared.';
-COMMENT ON COLUMN embedsidecar.generations.overlap_least IS 'What overlap must be for it to serve by itself.';
+COMMENT ON COLUMN embedsidecar.generations.overlap_least IS
+    'What overlap must be for it to serve by itself.';
 COMMENT ON COLUMN embedsidecar.generations.compared_at IS 'When it was compared.';
