@@ -45,10 +45,7 @@ func setAside(ctx context.Context, tx pgx.Tx, changes []Change, b Batch) error {
 
 // noteAside has moveAside look.
 func (q *Queue) noteAside() {
-	select {
-	case q.aside <- struct{}{}:
-	default:
-	}
+	sleep.Wake(q.aside)
 }
 
 // moveAside makes tasks of what was set aside, until ctx ends: when it is told that there is something, and then again
