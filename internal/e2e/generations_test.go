@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
@@ -34,6 +35,7 @@ type generationRig struct {
 
 	specs  [2]pipeline.Spec // into a table, into a column
 	byText bool
+	far    [fixedRows]float64 // of a fixed row by its second text from the question, which is its first
 
 	starting sync.Mutex // a child, of several goroutines
 	writing  sync.Mutex // not while it is looked at whether all is true
@@ -51,21 +53,17 @@ type generationRig struct {
 	atSwitch  atomic.Int64 // wait of a writer meanwhile
 }
 
-// otherText is the second text of the one model. A question is still the text of a row of the first, so that the row is
-// as far away from it as far says.
+// otherText begins the second text of the one model.
 const otherText = "zz "
 
-func (g *generationRig) far(question string) float64 {
-	if !g.byText {
-		return 0
-	}
-	a, _ := g.embeds[0](question)
-	b, _ := g.embeds[1](question)
-	dot := 0.0
+// cosine is how far two vectors are apart.
+func cosine(a, b []float32) float64 {
+	var dot, aa, bb float64
 	for i := range a {
-		dot += float64(a[i]) * float64(b[i])
+		x, y := float64(a[i]), float64(b[i])
+		dot, aa, bb = dot+x*y, aa+x*x, bb+y*y
 	}
-	return 1 - dot
+	return 1 - dot/math.Sqrt(aa*bb)
 }
 
 const fixedRows = 40 // that no writer touches: their texts are the questions
@@ -85,6 +83,11 @@ func newGenerationRig(t *testing.T, byText bool) *generationRig {
 	if byText {
 		of := g.embeds[0]
 		g.embeds[1] = func(text string) ([]float32, bool) { return of(otherText + text) }
+		for i := range g.far {
+			question, _ := g.embeds[0](fixedText(i))
+			row, _ := g.embeds[1](fixedText(i))
+			g.far[i] = cosine(question, row)
+		}
 	}
 	db := testenv.DB(t, testenv.Empty())
 	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, embedding vector(8))`)
@@ -129,14 +132,14 @@ func (g *generationRig) owner(args ...string) (status int, said string) {
 }
 
 // judge takes an answer: the distance of the nearest row to the text of a row that is there.
-func (g *generationRig) judge(by string, calm int64, question string, distance float64, err error) {
+func (g *generationRig) judge(by string, calm int64, far, distance float64, err error) {
 	const same = 1e-4
 	if g.t.Context().Err() != nil {
 		return
 	}
 	g.asked.Add(1)
 	switch {
-	case err == nil && distance > same+g.far(question):
+	case err == nil && distance > same+far:
 		g.wrong.Add(1)
 		g.t.Errorf("%s: the nearest is %v away: the question was of the one model and the vectors of the other", by, distance)
 	case err != nil && calm == 0 && g.killed.Load() == 0:
@@ -155,7 +158,7 @@ func (g *generationRig) searches(ctx context.Context, by string, ask func(contex
 		distance, err := ask(asking, fixedText(i%fixedRows))
 		cancel()
 		if ctx.Err() == nil {
-			g.judge(by, calm, fixedText(i%fixedRows), distance, err)
+			g.judge(by, calm, g.far[i%fixedRows], distance, err)
 		}
 		if err != nil {
 			pause(ctx, 20*time.Millisecond)

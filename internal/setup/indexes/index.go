@@ -102,12 +102,14 @@ type indexedTable struct {
 	Broken       string // what a build that was broken off has left, quoted; "": nothing
 	Taken        string // the name that the next index gets
 	Rows         int64  // as the server estimates them
+	// of the operator class, quoted; "": that of pgvector
+	OperatorSchema string
 }
 
 func (t *indexedTable) create(p *pipeline.Pipeline) string {
 	return fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s USING %s (%s %s.%s)%s;", database.Quote(t.Taken),
-		database.Quote(t.Schema, t.Name), kindOf(p), database.Quote(p.VectorColumn()), p.Extension, p.Stored.OperatorClass(),
-		t.with(p))
+		database.Quote(t.Schema, t.Name), kindOf(p), database.Quote(p.VectorColumn()), cmp.Or(t.OperatorSchema, p.Extension),
+		p.Stored.OperatorClass(), t.with(p))
 }
 
 // kindOf is the kind of index that a pipeline gets.
@@ -115,6 +117,9 @@ func kindOf(p *pipeline.Pipeline) string { return cmp.Or(p.Index, pipeline.Index
 
 // with is what the index is built with, where pgvector would choose otherwise.
 func (t *indexedTable) with(p *pipeline.Pipeline) string {
+	if other := pipeline.OtherIndexOf(p.Index); other != nil {
+		return other.With(p.IndexBuild.Options)
+	}
 	var list []string
 	add := func(name string, value int) {
 		if value > 0 {
