@@ -30,6 +30,10 @@ const (
 	comparedFor  = time.Hour
 )
 
+// driftEvery is how often it is looked whether an IVFFlat index has drifted: each time the ledger of its pipeline is
+// read.
+const driftEvery = time.Hour
+
 // keepIndexes builds the indexes that the configuration asks for as soon as their backfills are done, while the
 // sidecar works, and has next generations serve that shall do so by themselves. When all is done it asks nothing until
 // a pipeline or a next generation comes. The function it returns ends that.
@@ -57,6 +61,11 @@ func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 			case notYet != nil:
 				pause = time.After(refusedEvery)
 			case finished && switched && err == nil:
+				if slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool {
+					return s.Index == pipeline.IndexIVFFlat
+				}) {
+					pause = time.After(driftEvery)
+				}
 			case !sleep.For(ctx, indexesEvery):
 				return
 			default:
@@ -100,6 +109,13 @@ func (n *Database) buildIndexes(ctx context.Context, p *pools) (finished bool, e
 			problems = append(problems, err)
 		case state == indexes.Waits:
 			finished = false
+		case state == indexes.There:
+			if state, err = indexes.Refresh(ctx, p.stream, &known[at]); err != nil {
+				problems = append(problems, err)
+			} else if state == indexes.Built {
+				n.o.Log.InfoContext(ctx, "index rebuilt: more than half of the vectors were newer than its lists", "pipeline",
+					spec.Name, "took_seconds", time.Since(began).Seconds())
+			}
 		case state == indexes.Built:
 			n.o.Log.InfoContext(ctx, "index built", "pipeline", spec.Name, "took_seconds", time.Since(began).Seconds())
 		case state == indexes.Refused:
