@@ -58,7 +58,7 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 
 	_, stderr := s.typing(0, "", "quickstart", url, "--dry-run")
 	s.has(stderr, "wal_level logical", `the most text is in "public"."docs": title, body (40 rows`,
-		`also "public"."notes": note`, "about 40 texts to embed of 40", "at the speed of one call", "would make", "CREATE TABLE")
+		`also "public"."notes": note`, "40 rows, about 40 texts to embed", "on this machine", "would make", "CREATE TABLE")
 	if strings.Contains(stderr, "people") {
 		t.Errorf("addresses and categories are taken for text:\n%s", stderr)
 	}
