@@ -44,7 +44,7 @@ type chart struct {
 // The room of a chart, and of its plot within.
 const (
 	chartWide, chartHigh                     = 360.0, 158.0
-	plotLeft, plotRight, plotTop, plotBottom = 54.0, 340.0, 8.0, 132.0
+	plotLeft, plotRight, plotTop, plotBottom = 62.0, 340.0, 8.0, 132.0
 )
 
 // Draw draws it.
