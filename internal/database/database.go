@@ -19,6 +19,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
 // Options says how to connect. The zero value is usable.
@@ -322,10 +324,7 @@ func tablesOnly(ctx context.Context, conn *pgx.Conn) error {
 	var before *string
 	err := conn.QueryRow(ctx, "SELECT CASE WHEN pg_catalog.current_setting('"+restriction+
 		"', true) IS NOT NULL THEN pg_catalog.set_config('"+restriction+"', '"+restricted+"', false) END").Scan(&before)
-	if err != nil {
-		return fmt.Errorf("restrict what may stand in the place of tables: %w", err)
-	}
-	return nil
+	return wrap.Errorf(err, "restrict what may stand in the place of tables")
 }
 
 // The setting of tablesOnly.
@@ -341,10 +340,8 @@ func unlimited(ctx context.Context, conn *pgconn.PgConn) error {
 	if limited, err := limitsTransactions(conn); err != nil || !limited {
 		return err
 	}
-	if _, err := conn.Exec(ctx, "SET transaction_timeout = 0").ReadAll(); err != nil {
-		return fmt.Errorf("set transaction_timeout: %w", err)
-	}
-	return nil
+	_, err := conn.Exec(ctx, "SET transaction_timeout = 0").ReadAll()
+	return wrap.Errorf(err, "set transaction_timeout")
 }
 
 // limitsTransactions reports whether the server knows transaction_timeout.
