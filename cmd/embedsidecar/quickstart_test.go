@@ -170,7 +170,7 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	s.as(stranger)
 	_, stderr = s.typing(2, "", "quickstart", "--yes")
 	s.has(stderr, "ready: server PostgreSQL", "max_wal_senders", // what is right
-		`the most text is in "public"."docs": title, body (3 rows`, "about 3 texts to embed of 3", // what it would be
+		`the most text is in "public"."docs": title, body (3 rows`, "3 rows, about 3 texts to embed", // what it would be
 		`CREATE TABLE "public"."docs_embedding"`, "CREATE EXTENSION vector SCHEMA public",
 		"5 things are not ready", "nothing was done", "ALTER SYSTEM SET wal_level", "pg_replication_slots",
 		"CREATE EXTENSION vector", "REPLICATION", `GRANT CREATE ON DATABASE`, "ES0202")
