@@ -1,8 +1,7 @@
 -- What became of a row, and how its vector is found. Docs: docs/sql.md.
 
 -- The hash of a short text is guessed by whoever tries texts: it is for those who may read the text themselves, each of
--- its columns, whatever row it is. Who asks is the role that the session has set: current_user is the owner of the
--- function that calls this.
+-- its columns, whatever row it is.
 CREATE OR REPLACE FUNCTION embedsidecar.may_see_text(id integer) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce((
@@ -14,8 +13,7 @@ SELECT coalesce((
                AND pg_has_role(w.oid, c.relowner, 'USAGE'))
     FROM   embedsidecar.pipeline AS p
            JOIN pg_class AS c ON c.oid = p.table_oid
-           JOIN pg_roles AS w ON w.rolname = CASE current_setting('role') WHEN 'none' THEN session_user
-               ELSE current_setting('role')::name END
+           JOIN pg_roles AS w ON w.rolname = embedsidecar.asker()
     WHERE  p.pipeline_id = id), false)
 $$;
 COMMENT ON FUNCTION embedsidecar.may_see_text(integer) IS
