@@ -333,6 +333,8 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 
 		create(askBodies): {"has not the rights of the owner of", "docs"},
 
+		create(`{"name": "public.docs", "table": "public.mine", "columns": ["body"], "into": {"table": "mine_embedding"}}`): {"means pipeline", "docs"},
+
 		mine("text", `"public.trap(body)"`):                                                {"trap"},
 		mine("text", `"body::public.dom::text"`):                                           {"dom"},
 		mine("text", `"(OPERATOR(public.|+|) body)"`):                                      {"|+|"},
@@ -371,6 +373,28 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	s.fails(pool, "take_request('x')", "permission denied")
 	s.fails(pool, "finish_request(1, NULL, '{}')", "permission denied")
 	s.fails(pool, "request_pipeline('create', 'x', '{}', NULL, NULL)", "permission denied")
+}
+
+// TestTrust_ANameGoesOnMeaningWhatItMeant: a table of the same name in another schema, and a pipeline over it, do not
+// come to be meant by who does not name a schema.
+func TestTrust_ANameGoesOnMeaningWhatItMeant(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	s.db.MustExec(`CREATE TABLE notes (id int PRIMARY KEY, body text)`)
+	s.db.MustExec(`CREATE SCHEMA lair`)
+	s.db.MustExec(`CREATE TABLE lair.notes (id int PRIMARY KEY, body text)`)
+	d := s.start("--config", file)
+	s.does(create(`{"table": "public.notes", "columns": ["body"], "into": {"table": "notes_embedding"}}`))
+	s.isRefused(create(`{"name": "notes", "table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`), "means pipeline", "public.notes")
+	s.does(create(`{"table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`))
+	if got := testenv.Value[string](s.db, `SELECT name FROM embedsidecar.pipeline WHERE pipeline_id = embedsidecar.pipeline_meant('notes')`); got != "public.notes" {
+		t.Errorf("by SQL notes is %q", got)
+	}
+	stdout, _ := s.run(0, "pause", "notes", "-o", "json")
+	s.has(stdout, "public.notes")
+	d.end(syscall.SIGTERM, 0)
 }
 
 // TestTrust_WhoAsksForAPipelineAsksHimself: maintenance of a table, and a foreign key, run the code of its owner in the
