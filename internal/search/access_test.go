@@ -70,7 +70,8 @@ func TestAccess_RowLevelSecurityIsNotPassedByForOthers(t *testing.T) {
 			joined.Joins = pipeline.Joins{{As: "one", OID: p.OID, Joins: pipeline.Joins{{
 				As: "notes", OID: testenv.Value[uint32](r.db, "SELECT 'notes'::regclass::oid"),
 			}}}}
-			if _, ok := errors.AsType[*search.RowSecurityError](search.Barred(t.Context(), r.pool, &joined, &search.Access{})); !ok {
+			err := search.Barred(t.Context(), r.pool, &joined, &search.Access{})
+			if _, ok := errors.AsType[*search.RowSecurityError](err); !ok {
 				t.Errorf("%s: policies of a joined table are passed by without a word", name)
 			}
 			if err := search.Barred(t.Context(), r.pool, &joined, &search.Access{PastRowSecurity: true}); err != nil {

@@ -56,9 +56,9 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.lane_meant(text) IS 'The lane of this priority; an error when there is none.';
 
--- Who asks is the role that the session has set: current_user is the owner of the function that calls this. But ANALYZE,
--- autovacuum, REINDEX and the like run the code of a table's owner in sessions of others, with his own rights. There
--- PostgreSQL refuses UNLISTEN, which does nothing elsewhere.
+-- Who asks is the role that the session has set: current_user is the owner of the function that calls this. But
+-- ANALYZE, autovacuum, REINDEX and the like run the code of a table's owner in sessions of others, with his own rights.
+-- There PostgreSQL refuses UNLISTEN, which does nothing elsewhere.
 CREATE OR REPLACE FUNCTION embedsidecar.asker() RETURNS name
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -95,8 +95,8 @@ func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx) (columns []string
 	return columns, nil
 }
 
-// MeantByStrangers returns *ConfigError when an expression names one of these columns, which StrangersTypes returned. What
-// it calls with such a value is looked up anew with each statement: a cast that the type's owner makes meanwhile counts.
+// MeantByStrangers returns *ConfigError when an expression names one of these columns, which StrangersTypes returned.
+// What it calls with such a value is looked up with each statement: a cast that the type's owner makes later counts.
 func (t *Table) MeantByStrangers(tx pgx.Tx, columns []string, expressions ...string) error {
 	escapes := regexp.MustCompile(`(?i)\bU&"`)
 	for _, column := range columns {

@@ -169,7 +169,8 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if err != nil {
 		return nil, refusal.About(spec.Name, err)
 	}
-	if err := t.MeantByStrangers(tx, byOutput, spec.Text, spec.Filter, spec.Chunking.Context, spec.PriorityBy); err != nil {
+	err = t.MeantByStrangers(tx, byOutput, spec.Text, spec.Filter, spec.Chunking.Context, spec.PriorityBy)
+	if err != nil {
 		return nil, refusal.About(spec.Name, err)
 	}
 	f := &Findings{Table: t, Pipeline: pipeline.Pipeline{
