@@ -246,7 +246,7 @@ func compareModel(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Po
 func target(c *config.Config, live *pipeline.Pipeline, to pipeline.ModelName) (pipeline.ModelName, error) {
 	if to != (pipeline.ModelName{}) {
 		if to.Plugin == "" {
-			to.Plugin = pluginOf(c, to.Model)
+			to.Plugin = c.PluginOf(to.Model)
 		}
 		if err := c.Known(to.Plugin, to.Model); err != nil { // no other sidecar could tell it from the work of a stranger
 			return to, problem.New(problem.Usage, err, "put the folder into the folder of models (--model-dir), and give its name",
@@ -274,12 +274,4 @@ func configured(c *config.Config, live *pipeline.Pipeline) *pipeline.Spec {
 func notConfigured(live *pipeline.Pipeline, hint string) error {
 	return problem.New(problem.Usage, fmt.Errorf("pipeline %q is not in the configuration", live.Name),
 		"name the file that has it: --config FILE", hint)
-}
-
-// pluginOf is the plugin that a configuration has for a model.
-func pluginOf(c *config.Config, model string) string {
-	if at := slices.IndexFunc(c.Models, func(m config.Model) bool { return m.Name == model }); at >= 0 {
-		return c.Models[at].Plugin
-	}
-	return c.Plugins.Default
 }
