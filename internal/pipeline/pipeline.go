@@ -68,6 +68,9 @@ type Spec struct {
 	ModelBudget   Budget // of all pipelines with its model
 }
 
+// IndexMistake returns what is wrong with the index that is asked for, or "".
+func (s Spec) IndexMistake() string { return s.IndexBuild.mistake(s.Index, s.IntoType == StoredSparse) }
+
 // Pipeline is a Spec that a database has confirmed.
 type Pipeline struct {
 	Spec
