@@ -9,6 +9,7 @@
 package replication
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,12 +132,8 @@ type Stream struct {
 
 // New returns a Stream that has no pipelines yet.
 func New(o Options) *Stream {
-	if o.Heartbeat == 0 {
-		o.Heartbeat = 10 * time.Second
-	}
-	if o.StandbyRetry == 0 {
-		o.StandbyRetry = 3 * time.Second
-	}
+	o.Heartbeat = cmp.Or(o.Heartbeat, 10*time.Second)
+	o.StandbyRetry = cmp.Or(o.StandbyRetry, 3*time.Second)
 	if o.Keeper == nil {
 		o.Keeper = restart.New(o.Log)
 	}

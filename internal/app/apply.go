@@ -18,7 +18,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
-	"github.com/embedsidecar/embedsidecar/queue"
 )
 
 // Apply sets up what is configured, and takes away what this file had and has no more; or says what that would do. What
@@ -89,17 +88,12 @@ func takeAwayOld(ctx context.Context, n Options, pool *pgxpool.Pool, others []st
 			told.Warnings = append(told.Warnings, Unconfigured(name))
 			continue
 		}
-		done, err := uninstall.Pipeline(ctx, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry, Log: n.Log})
+		done, err := remove(ctx, n.Log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry})
 		if err != nil {
 			return err
 		}
 		told.Removed, told.Steps = append(told.Removed, name), append(told.Steps, done.SQL...)
 		told.Lost = append(told.Lost, lost(name, done))
-	}
-	if len(told.Removed) > 0 && !dry {
-		if _, err := queue.DropLeftovers(ctx, pool); err != nil {
-			told.Warnings = append(told.Warnings, "leftovers of removed pipelines go later: a sidecar takes them away")
-		}
 	}
 	return nil
 }

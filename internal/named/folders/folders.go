@@ -4,6 +4,7 @@
 package folders
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -47,9 +48,7 @@ type known struct {
 // named returns the model of a name or a path; "" is the default one.
 func (f Folders) named(name string) (known, error) {
 	settings := f.source.Config
-	if name == "" {
-		name = settings.DefaultModel
-	}
+	name = cmp.Or(name, settings.DefaultModel)
 	if name == "" {
 		name = manifest.OfFolders().Model.Default
 	}
@@ -96,9 +95,7 @@ func (f Folders) List() []models.Info {
 			continue
 		}
 		plugin := m.Plugin
-		if plugin == "" {
-			plugin = settings.Plugins.Default
-		}
+		plugin = cmp.Or(plugin, settings.Plugins.Default)
 		info := models.Info{Type: "plugin " + plugin, Files: []string{}}
 		if found, err := settings.Embedder(f.source.Find, plugin, m.Name); err != nil {
 			info.Problem = strings.Join(strings.Fields(err.Error()), " ")

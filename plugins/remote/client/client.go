@@ -116,9 +116,7 @@ func (c *Client) Describe(ctx context.Context) (Model, error) {
 			return Model{}, f.call()
 		}
 		identity = info.Identity
-		if m.MaxTokens == 0 {
-			m.MaxTokens = info.MaxTokens
-		}
+		m.MaxTokens = cmp.Or(m.MaxTokens, info.MaxTokens)
 		if info.MaxTexts > 0 {
 			c.sizes.mu.Lock()
 			c.sizes.limits.Texts = min(c.sizes.limits.Texts, info.MaxTexts)
