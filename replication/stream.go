@@ -327,7 +327,6 @@ func (s *Stream) recover(ctx context.Context, gap *gapError) error {
 	return nil
 }
 
-// position is where the reader is.
 type position struct {
 	received pglogrepl.LSN // the last byte seen
 	durable  pglogrepl.LSN // the checkpoint, as it was committed last

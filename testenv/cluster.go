@@ -105,7 +105,6 @@ func (s *Server) leave() error {
 	return err
 }
 
-// connect connects as the superuser.
 func (s *Server) connect(ctx context.Context, database string) (*pgx.Conn, error) {
 	conn, err := pgx.Connect(ctx, s.URL(database, ""))
 	if err != nil {

@@ -188,7 +188,6 @@ func answerRequests(ctx context.Context, n Options, pool *pgxpool.Pool, dry bool
 	}
 }
 
-// setUp does what is asked for.
 func (a *asked) setUp(ctx context.Context, n Options, pool *pgxpool.Pool) error {
 	list, err := readDeclared(ctx, pool, n.Config.Slot.Name)
 	if err == nil {

@@ -192,7 +192,6 @@ func (n *Database) connect(ctx context.Context, p *pools) (err error) {
 	return err
 }
 
-// sidecar makes the sidecar of the configuration.
 func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 	c := n.config()
 	return sidecar.New(sidecar.Options{

@@ -228,12 +228,10 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ofAPI reports whether a request is for the API.
 func (g *Gate) ofAPI(r *http.Request) bool {
 	return g.o.Pages == nil || strings.HasPrefix(r.URL.Path, "/api/") || r.URL.Path == documentPath
 }
 
-// answer answers a request, or returns why not.
 func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem {
 	ofAPI := g.ofAPI(r)
 	if p := crossOrigin(r, ofAPI); p != nil {

@@ -388,7 +388,6 @@ func (r *chunkRows) window(at int) chunkRows {
 	}
 }
 
-// values are the rows as parameters.
 func (r *chunkRows) values(p *pipeline.Pipeline) values {
 	return values{
 		chunkNumbers.name: r.nos, textHashes.name: r.hashes, "start_byte": r.starts, "end_byte": r.ends,

@@ -117,7 +117,6 @@ func (b *builder) below(columns []string) string {
 // overran reports whether a statement was ended for the time it took.
 func overran(err error) bool { return database.Judge(err) == database.Canceled }
 
-// briefly is that of pager.
 func (t *Table) briefly(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{})

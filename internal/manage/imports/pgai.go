@@ -161,7 +161,6 @@ func pgaiWorks(ctx context.Context, tx pgx.Tx) error {
 		fmt.Sprintf("it counts as stopped when that is older than %.0f s", *counts))
 }
 
-// item makes a pipeline of a vectorizer.
 func (v *vectorizer) item(ctx context.Context, tx pgx.Tx, o Options) (Item, error) {
 	d := &v.Config.Destination
 	if d.Implementation == "" { // the versions of 2024
@@ -513,7 +512,6 @@ func template(t string, types map[string]string) (before, after []string, proble
 	return before, after, ""
 }
 
-// literal returns the text of an SQL literal.
 func literal(sql string) (string, bool) {
 	if !strings.HasPrefix(sql, "'") && !strings.HasPrefix(sql, " E'") && !strings.HasPrefix(sql, "E'") {
 		return "", false

@@ -29,12 +29,10 @@ type Folders struct{ source embedders.Source }
 // Of returns the models that can be named where source finds models.
 func Of(source embedders.Source) Folders { return Folders{source} }
 
-// found are the model folders that are found by name.
 func (f Folders) found() []models.Info {
 	return models.List(f.source.Find.Models(f.source.Config.ModelDir))
 }
 
-// home is where new models go.
 func (f Folders) home() (string, error) { return f.source.Find.NewModels(f.source.Config) }
 
 // known is a model as the user knows it.

@@ -182,7 +182,6 @@ func early(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/5, 10*time.Second)))
 }
 
-// answer does a job.
 func (c *Client) answer(ctx context.Context, j *job, prefix string, texts []string) ([]sdk.Answer, error) {
 	j.texts, j.answers = make([]string, len(texts)), make([]sdk.Answer, len(texts))
 	var places []int
