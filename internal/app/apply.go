@@ -121,11 +121,8 @@ func needRestart(ctx context.Context, n Options, pool *pgxpool.Pool) (names []st
 	type setting struct {
 		Setting, Value, Origin string
 	}
-	rows, err := pool.Query(ctx, `SELECT c.settings FROM embedsidecar.configured AS c
+	rows, _ := pool.Query(ctx, `SELECT c.settings FROM embedsidecar.configured AS c
 		WHERE c.slot_name = $1 AND c.file = $2 AND embedsidecar.lives(c)`, n.Config.Slot.Name, fileOf(n.Config))
-	if err != nil {
-		return nil, fmt.Errorf("ask what sidecars are configured with: %w", err)
-	}
 	lists, err := pgx.CollectRows(rows, pgx.RowTo[[]setting])
 	if err != nil {
 		return nil, fmt.Errorf("ask what sidecars are configured with: %w", err)

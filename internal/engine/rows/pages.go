@@ -188,10 +188,7 @@ func (p *Pages) keys(ctx context.Context, s pageStatements, after *string) (keys
 		if err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, sql.sql, args...)
-		if err != nil {
-			return err
-		}
+		rows, _ := tx.Query(ctx, sql.sql, args...)
 		var (
 			key    string
 			answer bool
@@ -222,10 +219,7 @@ func (p *Pages) Gone(ctx context.Context, keys []string) (read, gone []string, e
 		if err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, p.t.sql.gone.sql, args...)
-		if err != nil {
-			return err
-		}
+		rows, _ := tx.Query(ctx, p.t.sql.gone.sql, args...)
 		gone, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
 	})

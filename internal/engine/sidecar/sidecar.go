@@ -440,10 +440,7 @@ func (s *Sidecar) tellAudit(ctx context.Context) error {
 		Changed                                                                 int64
 	}
 	return database.Transact(ctx, s.o.Pool, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, "SELECT * FROM embedsidecar.tell_audit() ORDER BY 1")
-		if err != nil {
-			return fmt.Errorf("tell of the audit: %w", err)
-		}
+		rows, _ := tx.Query(ctx, "SELECT * FROM embedsidecar.tell_audit() ORDER BY 1")
 		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[entry])
 		if err != nil {
 			return fmt.Errorf("tell of the audit: %w", err)

@@ -108,10 +108,7 @@ func pgai(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 	if err := pgaiWorks(ctx, tx); err != nil {
 		return nil, err
 	}
-	rows, err := tx.Query(ctx, "SELECT to_jsonb(v) FROM ai.vectorizer AS v ORDER BY v.id")
-	if err != nil {
-		return nil, fmt.Errorf("read ai.vectorizer: %w", err)
-	}
+	rows, _ := tx.Query(ctx, "SELECT to_jsonb(v) FROM ai.vectorizer AS v ORDER BY v.id")
 	all, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
 	if err != nil {
 		return nil, fmt.Errorf("read ai.vectorizer: %w", err)
@@ -397,11 +394,8 @@ func (v *vectorizer) replace(ctx context.Context, tx pgx.Tx, i *Item, keys []str
 
 // view makes the statement that has the user's view read our table.
 func (v *vectorizer) view(ctx context.Context, tx pgx.Tx, view, ours string, keys []string) (string, error) {
-	rows, err := tx.Query(ctx, "SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = to_regclass($1)"+
+	rows, _ := tx.Query(ctx, "SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = to_regclass($1)"+
 		" AND a.attnum > 0 ORDER BY a.attnum", view)
-	if err != nil {
-		return "", fmt.Errorf("look up columns of %s: %w", view, err)
-	}
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return "", fmt.Errorf("look up columns of %s: %w", view, err)

@@ -94,10 +94,7 @@ func Leaves(ctx context.Context, q database.Reader, oid uint32) ([]uint32, error
 
 // CheckLeaves returns *ConfigError when the change of a partition would not name its row by the key of the root.
 func (t *Table) CheckLeaves(ctx context.Context, q database.Querier) error {
-	rows, err := q.Query(ctx, sqlfiles.Query("table_leaves"), pgx.StrictNamedArgs{"table": t.OID})
-	if err != nil {
-		return fmt.Errorf("look up partitions of %s: %w", t.Quoted(), err)
-	}
+	rows, _ := q.Query(ctx, sqlfiles.Query("table_leaves"), pgx.StrictNamedArgs{"table": t.OID})
 	type leaf struct {
 		Schema, Name, Kind, Persistence, Identity string
 		Key                                       []string

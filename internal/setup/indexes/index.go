@@ -168,12 +168,9 @@ func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipelin
 
 // indexedTables looks at the tables of a destination and their indexes over the vector.
 func indexedTables(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) ([]indexedTable, error) {
-	rows, err := conn.Query(ctx, sqlfiles.Query("index_targets"), pgx.StrictNamedArgs{
+	rows, _ := conn.Query(ctx, sqlfiles.Query("index_targets"), pgx.StrictNamedArgs{
 		"table": p.VectorTable(), "column": p.VectorColumn(), "operators": p.Stored.OperatorClass(), "kind": kindOf(p),
 	})
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(rows, pgx.RowToStructByName[indexedTable])
 }
 

@@ -74,14 +74,11 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 // watchedOf returns the columns to watch, other than those of the key, for a text of columns: themselves, or what
 // they are generated from.
 func watchedOf(ctx context.Context, q database.Querier, t *catalog.Table, columns []string) ([]string, error) {
-	rows, err := q.Query(ctx, sqlfiles.Query("watched_columns"), pgx.StrictNamedArgs{
+	rows, _ := q.Query(ctx, sqlfiles.Query("watched_columns"), pgx.StrictNamedArgs{
 		"table":   t.OID,
 		"columns": columns,
 		"key":     catalog.KeyNames(t.Key),
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look up what columns are made of: %w", err)
-	}
 	watched, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return watched, wrap.Errorf(err, "look up what columns are made of")
 }

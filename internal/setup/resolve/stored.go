@@ -77,10 +77,7 @@ func ReadStoredOf(ctx context.Context, q database.Querier, slot string) ([]Store
 }
 
 func readStored(ctx context.Context, q database.Querier, slot *string) ([]Stored, error) {
-	rows, err := q.Query(ctx, sqlfiles.Query("stored_pipelines"), pgx.StrictNamedArgs{"slot": slot})
-	if err != nil {
-		return nil, fmt.Errorf("read pipelines: %w", err)
-	}
+	rows, _ := q.Query(ctx, sqlfiles.Query("stored_pipelines"), pgx.StrictNamedArgs{"slot": slot})
 	stored, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stored])
 	if err != nil {
 		return nil, fmt.Errorf("read pipelines: %w", err)

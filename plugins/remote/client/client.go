@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
@@ -279,10 +280,8 @@ func acceptSparse(v dialect.Vector, width int) ([]float32, error) {
 	if last := int(v[len(v)-2]); last >= width {
 		return nil, &widthError{got: last + 1, want: width}
 	}
-	if err := embed.CheckPairs(v, width); err != nil {
-		return nil, fmt.Errorf("the server gave a sparse vector that is none: %w", err)
-	}
-	return v, nil
+	err := embed.CheckPairs(v, width)
+	return v, wrap.Errorf(err, "the server gave a sparse vector that is none")
 }
 
 // widthError says that a vector has another width than it should.
