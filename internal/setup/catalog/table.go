@@ -105,8 +105,8 @@ func loadTable(ctx context.Context, q database.Querier, args pgx.StrictNamedArgs
 	if err != nil {
 		return nil, fmt.Errorf("look up table: %w", err)
 	}
-	rows, _ = q.Query(ctx, sqlfiles.Query("table_columns"), pgx.StrictNamedArgs{"table": t.OID})
-	if t.Columns, err = pgx.CollectRows(rows, pgx.RowToStructByName[Column]); err != nil {
+	if t.Columns, err = database.Collect(ctx, q, "table_columns", pgx.RowToStructByName[Column],
+		pgx.StrictNamedArgs{"table": t.OID}); err != nil {
 		return nil, fmt.Errorf("look up columns of %s: %w", t.Quoted(), err)
 	}
 	return t, nil

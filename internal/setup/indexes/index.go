@@ -168,10 +168,9 @@ func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipelin
 
 // indexedTables looks at the tables of a destination and their indexes over the vector.
 func indexedTables(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) ([]indexedTable, error) {
-	rows, _ := conn.Query(ctx, sqlfiles.Query("index_targets"), pgx.StrictNamedArgs{
+	return database.Collect(ctx, conn, "index_targets", pgx.RowToStructByName[indexedTable], pgx.StrictNamedArgs{
 		"table": p.VectorTable(), "column": p.VectorColumn(), "operators": p.Stored.OperatorClass(), "kind": kindOf(p),
 	})
-	return pgx.CollectRows(rows, pgx.RowToStructByName[indexedTable])
 }
 
 // backfilled reports whether the scan of the pipeline's rows is done, and most of what it queued.
