@@ -109,8 +109,8 @@ func (s *stage) longTexts() {
 		FROM generate_series(1, 20) n)`)
 }
 
-// vectors waits until a table has so many vectors, of a type.
-func (s *stage) vectors(table string, least, most int64, kind string) {
+// typedVectors waits until a table has so many vectors, of a type.
+func (s *stage) typedVectors(table string, least, most int64, kind string) {
 	s.t.Helper()
 	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
 		if !testenv.Value[bool](s.db, `SELECT to_regclass($1) IS NOT NULL`, table) {
@@ -136,7 +136,7 @@ func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
 		s.longTexts()
 		file := s.configured(plain)
 		d := s.start("--config", file)
-		s.vectors("docs_embedding", 10, 10, "vector")
+		s.typedVectors("docs_embedding", 10, 10, "vector")
 		_, stderr := s.run(exitUsage, "model", "change", "docs", "--beside")
 		s.has(stderr, "is not in the configuration", "--config FILE")
 		_, stderr = s.run(exitUsage, "model", "change", "docs", "--beside", "--config", file)
@@ -145,27 +145,27 @@ func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
 		s.has(stdout, "made")
 		stdout, _ = s.run(0, "model", "change", "docs", "--beside", "--config", s.configured(cut))
 		s.has(stdout, "already_under_way")
-		s.vectors("docs_embedding__next", 30, 1000, "vector")
-		s.vectors("docs_embedding", 10, 10, "vector")
+		s.typedVectors("docs_embedding__next", 30, 1000, "vector")
+		s.typedVectors("docs_embedding", 10, 10, "vector")
 		stdout, _ = s.run(0, "model", "status", "docs", "-o", "json")
 		s.has(stdout, `"differs": "chunking"`)
 		stdout, _ = s.run(0, "model", "compare", "docs", "-o", "json")
 		s.has(stdout, `"overlap_10"`)
 		s.switches("switch", "switched")
-		s.vectors("docs_embedding", 30, 1000, "vector")
+		s.typedVectors("docs_embedding", 30, 1000, "vector")
 		// A view of chunks keeps whole texts from coming back, until these have the columns.
 		s.db.MustExec("CREATE VIEW pieces AS SELECT id, chunk_text FROM docs_embedding")
 		s.refuses("rollback", "column chunk_text", "ALTER TABLE public.docs_embedding__previous ADD COLUMN chunk_text text;")
 		s.db.MustExec("DROP VIEW pieces")
 		s.switches("rollback", "rolled_back")
-		s.vectors("docs_embedding", 10, 10, "vector")
+		s.typedVectors("docs_embedding", 10, 10, "vector")
 		s.switches("switch", "switched")
 		s.run(0, "model", "drop-old", "docs")
 
 		// From chunks to whole texts the columns are there: views of them go on.
 		s.db.MustExec("CREATE VIEW pieces AS SELECT id, chunk_text FROM docs_embedding")
 		s.rewrite(file, plain+"\nbeside: true\nswitch: auto")
-		s.vectors("docs_embedding", 10, 10, "vector")
+		s.typedVectors("docs_embedding", 10, 10, "vector")
 		s.db.MustExec("UPDATE docs SET title = 'new ' || id")
 		s.run(0, "wait", "--caught-up")
 		s.run(0, "verify", "--deep", "1000")
@@ -182,18 +182,18 @@ func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
 		stdout, _ := s.run(0, "apply", "--yes", "--config", s.configured(half))
 		s.has(stdout, "docs_embedding__next")
 		d := s.start("--config", s.configured(half))
-		s.vectors("docs_embedding__next", 10, 10, "halfvec")
-		s.vectors("docs_embedding", 10, 10, "vector")
+		s.typedVectors("docs_embedding__next", 10, 10, "halfvec")
+		s.typedVectors("docs_embedding", 10, 10, "vector")
 		stdout, _ = s.run(0, "model", "status", "docs", "-o", "json")
 		s.has(stdout, `"differs": "type"`)
 		s.switches("switch", "switched")
-		s.vectors("docs_embedding", 10, 10, "halfvec")
+		s.typedVectors("docs_embedding", 10, 10, "halfvec")
 		d.end(syscall.SIGTERM, 0)
 		// A sidecar with the type of before goes on with what serves.
 		d = s.start("--config", s.configured(docs+"into: {table: docs_embedding, type: vector}"))
 		s.db.MustExec("INSERT INTO docs VALUES (11, 'eleven', '')")
-		s.vectors("docs_embedding", 11, 11, "halfvec")
-		s.vectors("docs_embedding__previous", 11, 11, "vector")
+		s.typedVectors("docs_embedding", 11, 11, "halfvec")
+		s.typedVectors("docs_embedding__previous", 11, 11, "vector")
 		d.end(syscall.SIGTERM, 0)
 	})
 	t.Run("with a model", func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
 		s := newStage(t, 10)
 		s.run(0, "run", "--once", "--config", s.configured(plain))
 		d := s.start("--config", s.configured(half+"\nplugin: fake-dims12\nbeside: true\nswitch: auto"))
-		s.vectors("docs_embedding", 10, 10, "halfvec")
+		s.typedVectors("docs_embedding", 10, 10, "halfvec")
 		stdout, _ := s.run(0, "model", "status", "docs", "-o", "json")
 		s.has(stdout, `"differs": "model, type"`, `"dims": 12`)
 		d.end(syscall.SIGTERM, 0)
@@ -212,7 +212,7 @@ func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
 		s.longTexts()
 		s.run(0, "run", "--once", "--config", s.configured(plain))
 		s.run(0, "run", "--once", "--config", s.configured(cut))
-		s.vectors("docs_embedding", 30, 1000, "vector")
+		s.typedVectors("docs_embedding", 30, 1000, "vector")
 		if n := testenv.Value[int64](s.db, `SELECT count(*) FROM embedsidecar.pipeline`); n != 1 {
 			t.Errorf("%d pipelines", n)
 		}
