@@ -106,18 +106,27 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 				return
 			}
 		}
+		rows := w.o.BatchRows
+		if probe {
+			rows = 1
+		}
+		places, err := w.o.InWork.Enter(ctx, func() int { return int(w.tasks.MostUrgent(w.o.Pipeline.ID, who)) }, rows)
+		if err != nil {
+			return
+		}
 		began, embedding := time.Now(), w.embedding.Load()
 		as := who
 		if who == queue.Anyone && w.o.Service.Outranked(ctx, w.rank()) {
 			as = queue.Express // rows of a backfill wait while one of a higher priority is embedded, live changes do not
 		}
-		grant := w.grant(&as, probe)
+		grant := w.grant(&as, probe, places)
 		if grant.Rows == 0 {
+			w.o.InWork.Leave(places)
 			pause := min(grant.Wait, heldPause)
 			sleep.For(ctx, sleep.Between(pause/2, pause))
 			continue
 		}
-		n, err := w.once(ctx, hard, as, probe, &grant)
+		n, err := w.once(ctx, hard, as, probe, &grant, places)
 		if probe {
 			w.nap.leave()
 		}
@@ -150,7 +159,7 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			}
 			continue
 		}
-		if w.tasks.Waiting(w.o.Pipeline.ID, who) {
+		if w.tasks.MostUrgent(w.o.Pipeline.ID, who) >= 0 {
 			// In the WAL, not yet visible to us (or just leased by a neighbour): soon.
 			if !sleep.For(ctx, hidden) {
 				return
@@ -174,15 +183,18 @@ func (w *Worker) spent(err error) bool {
 	return is
 }
 
-// once leases one batch, or one row as a probe, and finishes it. It returns the number of tasks it held.
-func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, grant *limit.Grant) (int, error) {
+// once leases one batch, or one row as a probe, and finishes it. It gives back the places that it was let in with, and
+// returns the number of tasks it held.
+func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, grant *limit.Grant, places int) (int, error) {
 	rows := grant.Rows
 	// Whoever stops this worker does not break off the statement: it may have leased tasks, and nobody would know of it.
 	tasks, err := w.tasks.Lease(hard, queue.Claim{
 		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Who: who, Worker: w.o.ID, Max: rows,
 		Lease:    w.o.Lease,
-		Anywhere: probe,
+		Anywhere: probe, Strict: w.o.InWork.Sequential(),
 	})
+	w.o.InWork.Leave(places - len(tasks))
+	defer w.o.InWork.Leave(len(tasks))
 	w.leased(grant, tasks, who == queue.Anyone && !probe)
 	defer grant.Done()
 	if err != nil || len(tasks) == 0 {
@@ -227,10 +239,10 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, gran
 	return len(tasks), err
 }
 
-// grant takes what the limits of rows and tokens a second allow of the next batch. A backfill that they hold back keeps
-// no live change waiting.
-func (w *Worker) grant(as *queue.Who, probe bool) limit.Grant {
-	now, rows := time.Now(), w.o.BatchRows
+// grant takes what the limits of rows and tokens a second allow of the next batch, of so many rows. A backfill that they
+// hold back keeps no live change waiting.
+func (w *Worker) grant(as *queue.Who, probe bool, rows int) limit.Grant {
+	now := time.Now()
 	if probe { // it is one row now and then
 		return w.o.Limit.Grant(1)
 	}
