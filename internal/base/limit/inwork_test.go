@@ -37,7 +37,7 @@ func TestInWork_IsKeptOverAnyHistory(t *testing.T) {
 				cancel       context.CancelFunc
 				places       int // that it was let in with
 				err          error
-				over         bool
+				last, over   bool
 			}
 			var waiting, inside []*guest
 			number := 0
@@ -60,6 +60,9 @@ func TestInWork_IsKeptOverAnyHistory(t *testing.T) {
 					if g.places < 1 {
 						fail("let in without a place")
 					}
+					if n := rows() + g.places; len(let) == 1 && (g.last != (most > 1 && n == most) || g.last && g.rank <= 0) {
+						fail("%d of %d in work, and one of rank %d has the last place: %t", n, most, g.rank, g.last)
+					}
 					for _, other := range waiting {
 						if other.rank > g.rank || other.rank == g.rank && other.number < g.number {
 							fail("%d of rank %d was let in before %d of rank %d", g.number, g.rank, other.number, other.rank)
@@ -70,7 +73,8 @@ func TestInWork_IsKeptOverAnyHistory(t *testing.T) {
 				if n := rows(); len(let) > 0 && most > 0 && n > most {
 					fail("%d rows in work, at most %d", n, most)
 				}
-				if len(waiting) > 0 && (most == 0 || rows() < most) {
+				live := slices.ContainsFunc(waiting, func(g *guest) bool { return g.rank > 0 })
+				if room := most - rows(); len(waiting) > 0 && (most == 0 || room > 1 || room == 1 && (live || most == 1)) {
 					fail("%d wait, and there is room: %d of %d", len(waiting), rows(), most)
 				}
 			}
@@ -85,7 +89,7 @@ func TestInWork_IsKeptOverAnyHistory(t *testing.T) {
 					g := &guest{rank: do.rank, number: number, cancel: cancel}
 					waiting = append(waiting, g)
 					go func() {
-						g.places, g.err = w.Enter(ctx, func() int { return g.rank }, do.rows)
+						g.places, g.last, g.err = w.Enter(ctx, func() int { return g.rank }, do.rows)
 						g.over = true
 					}()
 				case "try":
@@ -136,7 +140,7 @@ func TestInWork_IsKeptOverAnyHistory(t *testing.T) {
 func TestInWork_NoneAndGivenUp(t *testing.T) {
 	t.Parallel()
 	var none *InWork
-	if n, err := none.Enter(t.Context(), nil, 7); n != 7 || err != nil || !none.TryEnter(1<<20) || !none.Free(1) || none.Sequential() {
+	if n, last, err := none.Enter(t.Context(), nil, 7); n != 7 || last || err != nil || !none.TryEnter(1<<20) || !none.Free(1) || none.Sequential() {
 		t.Error("none bounds something")
 	}
 	none.Add(1)

@@ -110,23 +110,23 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 		if probe {
 			rows = 1
 		}
-		places, err := w.o.InWork.Enter(ctx, func() int { return int(w.tasks.MostUrgent(w.o.Pipeline.ID, who)) }, rows)
+		places, last, err := w.o.InWork.Enter(ctx, func() int { return w.urgency(who) }, rows)
 		if err != nil {
 			return
 		}
 		began, embedding := time.Now(), w.embedding.Load()
 		as := who
-		if who == queue.Anyone && w.o.Service.Outranked(ctx, w.rank()) {
+		if who == queue.Anyone && (last || w.o.Service.Outranked(ctx, w.rank())) {
 			as = queue.Express // rows of a backfill wait while one of a higher priority is embedded, live changes do not
 		}
 		grant := w.grant(&as, probe, places)
+		w.o.InWork.Leave(places - grant.Rows)
 		if grant.Rows == 0 {
-			w.o.InWork.Leave(places)
 			pause := min(grant.Wait, heldPause)
 			sleep.For(ctx, sleep.Between(pause/2, pause))
 			continue
 		}
-		n, err := w.once(ctx, hard, as, probe, &grant, places)
+		n, err := w.once(ctx, hard, as, probe, &grant)
 		if probe {
 			w.nap.leave()
 		}
@@ -174,6 +174,16 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 	}
 }
 
+// urgency is the rank of a loop among those who wait to have rows in work: that of its most urgent row. One that takes
+// live changes alone is no bulk work, whatever there is.
+func (w *Worker) urgency(who queue.Who) int {
+	rank := int(w.tasks.MostUrgent(w.o.Pipeline.ID, who))
+	if who == queue.Express {
+		rank = max(rank, int(pipeline.Normal))
+	}
+	return rank
+}
+
 // spent reports whether a budget ended a batch, and says so to whoever stops the worker.
 func (w *Worker) spent(err error) bool {
 	spent, is := errors.AsType[*spend.SpentError](err)
@@ -183,9 +193,9 @@ func (w *Worker) spent(err error) bool {
 	return is
 }
 
-// once leases one batch, or one row as a probe, and finishes it. It gives back the places that it was let in with, and
-// returns the number of tasks it held.
-func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, grant *limit.Grant, places int) (int, error) {
+// once leases one batch, or one row as a probe, and finishes it. It gives back the places of the rows that were granted,
+// and returns the number of tasks it held.
+func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, grant *limit.Grant) (int, error) {
 	rows := grant.Rows
 	// Whoever stops this worker does not break off the statement: it may have leased tasks, and nobody would know of it.
 	tasks, err := w.tasks.Lease(hard, queue.Claim{
@@ -193,7 +203,7 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, gran
 		Lease:    w.o.Lease,
 		Anywhere: probe, Strict: w.o.InWork.Sequential(),
 	})
-	w.o.InWork.Leave(places - len(tasks))
+	w.o.InWork.Leave(rows - len(tasks))
 	defer w.o.InWork.Leave(len(tasks))
 	w.leased(grant, tasks, who == queue.Anyone && !probe)
 	defer grant.Done()
