@@ -246,7 +246,7 @@ func target(c *config.Config, live *pipeline.Pipeline, to pipeline.ModelName) (p
 	}
 	if to != (pipeline.ModelName{}) {
 		if to.Plugin == "" {
-			to.Plugin = pluginOf(c, to.Model)
+			to.Plugin = c.PluginOf(to.Model)
 		}
 		if err := c.Known(to.Plugin, to.Model); err != nil { // no other sidecar could tell it from the work of a stranger
 			return to, problem.New(problem.Usage, err, "put the folder into the folder of models (--model-dir), and give its name",
@@ -259,12 +259,4 @@ func target(c *config.Config, live *pipeline.Pipeline, to pipeline.ModelName) (p
 			"--to MODEL, or --config FILE with the new model of the pipeline")
 	}
 	return specs[at].ModelName(), nil
-}
-
-// pluginOf is the plugin that a configuration has for a model.
-func pluginOf(c *config.Config, model string) string {
-	if at := slices.IndexFunc(c.Models, func(m config.Model) bool { return m.Name == model }); at >= 0 {
-		return c.Models[at].Plugin
-	}
-	return c.Plugins.Default
 }

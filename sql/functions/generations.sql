@@ -79,8 +79,8 @@ BEGIN
         found := found || concat_ws(': ', 'it cannot work', o.status, nullif(o.status_detail, ''));
     END IF;
     IF scan.finished_at IS NULL OR scan.gap THEN
-        found := found || format('its backfill is not done: %s of about %s rows were looked at',
-            coalesce(scan.rows_seen, 0), coalesce(scan.rows_expected, 0));
+        found := found || concat('its backfill is not done', ': ' || scan.rows_seen || ' of about '
+            || nullif(scan.rows_expected, 0) || ' rows were compared');
     END IF;
     IF generation_lacks.forced THEN
         RETURN found;
