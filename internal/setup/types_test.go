@@ -36,7 +36,7 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 				return err
 			}
 			err = table.FindKey(t.Context(), tx)
-			made = catalog.EmbeddingTable(side(), table, v, pipeline.StoredVector, 3)
+			made = catalog.EmbeddingTable(side(), table, v, pipeline.Form{Stored: pipeline.StoredVector}, 3)
 			return err
 		})
 		if err != nil {

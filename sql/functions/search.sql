@@ -618,7 +618,7 @@ BEGIN
     -- An index gives up when few of the nearest may be seen, or are gone by now; then all are looked at.
     exact := CASE WHEN EXISTS (SELECT FROM pg_index AS i JOIN pg_class AS x ON x.oid = i.indexrelid
         JOIN pg_am AS m ON m.oid = x.relam
-                               WHERE i.indisvalid AND m.amname IN ('hnsw', 'ivfflat')
+                               WHERE i.indisvalid AND m.amname IN ('hnsw', 'ivfflat', 'diskann', 'vchordrq')
                                      AND (i.indrelid = vectors
                                          OR i.indrelid IN (SELECT t.relid FROM pg_partition_tree(vectors) AS t)))
              THEN exact || own END;

@@ -215,6 +215,9 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if err := unindexable(spec, f.Destination.Stored, f.Pipeline.Dims); err != nil {
 		return nil, refusal.Of(spec.Name, err)
 	}
+	if err := otherIndex(ctx, tx, spec, f.Destination.Stored, f.Vector); err != nil {
+		return nil, refusal.Of(spec.Name, err)
+	}
 	return f, nil
 }
 
