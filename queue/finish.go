@@ -9,6 +9,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -31,7 +32,8 @@ type Outcome struct {
 	Attempt int16  // the task's new count of attempts
 	Losses  int16  // and of losses
 	Delay   time.Duration
-	Class   string // of the error, if there was one
+	Lane    *pipeline.Lane // in which it is looked at again; nil: the one it is in
+	Class   string         // of the error, if there was one
 	Code    string
 	Message string // holds no text of the row
 }
@@ -75,11 +77,12 @@ func FinishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx
 		classes  = make([]*string, n)
 		codes    = make([]*string, n)
 		messages = make([]*string, n)
+		lanes    = make([]*pipeline.Lane, n)
 	)
 	for i := range outcomes {
 		o := &outcomes[i]
-		ids[i], gens[i], actions[i], whats[i], attempts[i], losses[i], delays[i] =
-			o.Task.TaskID, o.Task.Gen, string(o.Action), o.What, o.Attempt, o.Losses, o.Delay.Seconds()
+		ids[i], gens[i], actions[i], whats[i], attempts[i], losses[i], delays[i], lanes[i] =
+			o.Task.TaskID, o.Task.Gen, string(o.Action), o.What, o.Attempt, o.Losses, o.Delay.Seconds(), o.Lane
 		if o.Class != "" {
 			classes[i], codes[i], messages[i] = &o.Class, &o.Code, &o.Message
 		}
@@ -89,6 +92,7 @@ func FinishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx
 		"span": bucketSeconds, "buckets": bucketCount, "took": l.Work.tookMS(), "task_ids": ids, "gens": gens,
 		"actions": actions, "outcomes": whats,
 		"attempts": attempts, "losses": losses, "delays": delays, "classes": classes, "codes": codes, "messages": messages,
+		"lanes": lanes,
 	}
 }
 

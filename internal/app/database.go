@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
@@ -24,6 +25,7 @@ type common struct {
 	observer *observe.Observer
 	shared   *services      // of embedders that several databases have; nil: each its own
 	budget   *worker.Budget // of texts in memory, of several databases; nil: of each
+	inWork   *limit.InWork  // rows
 	database bool           // there is one, or will be
 }
 

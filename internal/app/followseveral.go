@@ -152,6 +152,7 @@ func (s *several) take(ctx context.Context, cfg *config.Config, plugins *embedde
 	s.leaving = append(s.leaving, leave)
 	s.cfg.Store(cfg)
 	s.n.shared.use(cfg)
+	s.n.inWork.Set(cfg.Limits.InWork)
 	s.service.Use(cfg)
 	var users atomic.Int64
 	users.Store(int64(len(list)) + 1)

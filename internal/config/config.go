@@ -175,10 +175,11 @@ type Workers struct {
 	DrainTimeout time.Duration
 }
 
-// Limits are the most that a process works in a second; 0: as much as it can.
+// Limits are the most that a process works, in a second or at once; 0: as much as it can.
 type Limits struct {
 	Rows, Tokens                 int
 	BackfillRows, BackfillTokens int
+	InWork                       int // rows at once
 }
 
 // Retry says how often and when a failed task is tried again. Only errors of the data use up attempts.
@@ -186,6 +187,7 @@ type Retry struct {
 	MaxAttempts   int
 	Initial, Max  time.Duration
 	FailedOnStart bool
+	Priority      string // of a row that failed; "same": it keeps its own
 }
 
 // Ops is the listener for probes and metrics. It changes nothing.
@@ -242,7 +244,7 @@ func Default() *Config {
 		Lease:   pipeline.DefaultLease,
 		Retry: Retry{
 			MaxAttempts: pipeline.DefaultMaxAttempts, Initial: pipeline.DefaultFirstRetry,
-			Max: pipeline.DefaultLongestRetry,
+			Max: pipeline.DefaultLongestRetry, Priority: "same",
 		},
 		Log:     Log{Level: slog.LevelInfo, Format: "auto", Output: "stderr"},
 		origins: map[string]origin{},

@@ -31,6 +31,7 @@ SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::t
     p.active_hours, embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS open,
     embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id) AS afforded,
     coalesce(p.budget, '{}') AS budget, coalesce(p.model_budget, '{}') AS model_budget,
+    coalesce(p.max_attempts, 0) AS max_attempts, p.labels,
     p.status, p.status_detail, coalesce(p.beside, 0) AS beside, p.served, p.switches,
     p.wish IS NOT NULL AND p.wish ->> 'problem' IS NULL AS wished, p.slot_name::text,
     p.definition_version, p.definitions,

@@ -1,7 +1,8 @@
 CREATE OR REPLACE VIEW embedsidecar.audit AS
 SELECT a.audit_id, a.acted_at, a.finished_at, a.role_name AS role, a.said_by, a.client_addr, a.application, a.action,
     a.pipeline, a.arguments - 'pipeline_id' AS arguments,
-       a.result, a.changed
+       a.result, a.changed,
+       coalesce((SELECT p.labels FROM embedsidecar.pipeline AS p WHERE p.name = a.pipeline), '{}') AS labels
 FROM   embedsidecar.audit_log AS a;
 COMMENT ON VIEW embedsidecar.audit IS
     'Who had what done, by the command line or by SQL: the newest 100,000 actions of each role, for 400 days. A dry '
@@ -20,3 +21,4 @@ COMMENT ON COLUMN embedsidecar.audit.arguments IS
     'What was asked for; of the keys the first hundred, and how many were given.';
 COMMENT ON COLUMN embedsidecar.audit.result IS 'What came of it.';
 COMMENT ON COLUMN embedsidecar.audit.changed IS 'How many rows.';
+COMMENT ON COLUMN embedsidecar.audit.labels IS 'Names and values that the pipeline has now.';
