@@ -22,7 +22,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
-	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -107,6 +106,15 @@ func (a *asked) allowed(ctx context.Context, pool *pgxpool.Pool, spec *pipeline.
 	if a.Tries > mostTries {
 		return problem.New(problem.Failed, fmt.Errorf("it was begun %d times, and the program ended each time", a.Tries-1))
 	}
+	if spec != nil {
+		for i := range ours { // who says that name means the other one until now
+			if o := &ours[i]; o.Name != spec.Name && (o.Schema != spec.Schema || o.Table != spec.Table) &&
+				(spec.Name == o.Table || spec.Name == o.Schema+"."+o.Table) {
+				return refusal.Coded(code.Taken, fmt.Sprintf("the name %q means pipeline %q, of another table", spec.Name, o.Name),
+					"choose another name")
+			}
+		}
+	}
 	schemas, tables := []string{}, []string{}
 	touched := []*pipeline.Spec{}
 	if spec != nil {
@@ -185,15 +193,8 @@ func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dr
 	if err != nil || !there {
 		return err
 	}
-	if _, err := uninstall.Pipeline(ctx, uninstall.PipelineOptions{
-		Pool: pool, Pipeline: name, DryRun: dry, Log: n.Log,
-	}); err != nil || dry {
-		return err
-	}
-	if _, err := queue.DropLeftovers(ctx, pool); err != nil {
-		n.Log.DebugContext(ctx, "leftovers of removed pipelines stay for now", "error", err)
-	}
-	return nil
+	_, err = remove(ctx, n.Log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry})
+	return err
 }
 
 // declared is a pipeline that is configured in the database.

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -76,7 +77,8 @@ type Options struct {
 	// of a dry run: plan for a server that is not ready, too; what it lacks is told by who asks
 	Sketch bool
 	// the one spec is the next generation of this pipeline; nil: it is a pipeline of its own
-	Beside *resolve.Stored
+	Beside  *resolve.Stored
+	Chunked bool // and the embedding table of that one has columns of chunks, which its views may show
 	// how long to wait for running transactions; 0: 60 s, and as long as it takes when a sidecar starts: it says for whom
 	// it waits, and whoever starts it again would only wait anew
 	SlotTimeout time.Duration
@@ -86,15 +88,11 @@ type Options struct {
 
 // withDefaults fills in what is not said.
 func (o Options) withDefaults() Options {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.SlotTimeout == 0 && !o.Starting {
 		o.SlotTimeout = time.Minute
 	}
-	if o.LockTimeout == 0 {
-		o.LockTimeout = step.Timeout
-	}
+	o.LockTimeout = cmp.Or(o.LockTimeout, step.Timeout)
 	return o
 }
 
@@ -110,10 +108,11 @@ type Report struct {
 	Refused *refusal.PermissionError
 }
 
-// ModelChange is the change of a pipeline to a model that is new to it.
+// ModelChange is the change of a pipeline to a model that is new to it, or to another recipe.
 type ModelChange struct {
 	Pipeline string
 	To       pipeline.ModelName
+	Recipe   *pipeline.Spec // nil: it stays
 }
 
 // runner runs statements as the role that sets up.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
@@ -40,6 +41,11 @@ type Generation struct {
 	Bytes        *int64   `json:"bytes" doc:"Of its embedding table with its indexes; null: a column"`
 	Wanted       *string  `json:"wanted" doc:"The model that somebody asked for by SQL or HTTP, until it is made"`
 	Problem      *string  `json:"problem" doc:"Why it is not made"`
+	Differs      *string  `json:"differs" doc:"From the one that serves in: model, weights, text, chunking, type"`
+
+	Overlap      *float64   `json:"overlap" doc:"Share of the first ten rows that both find, if switch: auto has a bound"`
+	OverlapLeast *float64   `json:"overlap_least" doc:"What that must be for it to serve by itself"`
+	ComparedAt   *time.Time `json:"compared_at"`
 }
 
 // Share is how much of its backfill is done, from 0 to 1.
@@ -63,7 +69,11 @@ func (g *Generation) Words() string {
 		}
 		return words
 	}
-	return strings.Join(g.Lacks, "; ")
+	words := strings.Join(g.Lacks, "; ")
+	if words == "" && g.Role == "next" && g.Overlap != nil && g.OverlapLeast != nil && *g.Overlap < *g.OverlapLeast {
+		words = fmt.Sprintf("not switched by itself: overlap at 10 is %.2f, below %.2f", *g.Overlap, *g.OverlapLeast)
+	}
+	return words
 }
 
 // States returns the generations of a pipeline, the one that serves first; without a name those of all.
@@ -75,10 +85,7 @@ func States(ctx context.Context, pool *pgxpool.Pool, pipeline string) ([]Generat
 	if pipeline != "" {
 		name = &pipeline
 	}
-	rows, err := pool.Query(ctx, "SELECT * FROM embedsidecar.generation_states($1)", name)
-	if err != nil {
-		return nil, Told(err)
-	}
+	rows, _ := pool.Query(ctx, "SELECT * FROM embedsidecar.generation_states($1)", name)
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Generation])
 	return list, Told(err)
 }
@@ -106,11 +113,8 @@ type Plan struct {
 // Dependents tells what depends on the present vectors of a pipeline, and what becomes of it at a switch. Where there
 // is no other generation yet it is compared with itself: what lacks there is known when there is one.
 func Dependents(ctx context.Context, pool *pgxpool.Pool, live, other int32) ([]string, error) {
-	rows, err := pool.Query(ctx, "SELECT t.what || CASE WHEN t.remake IS NOT NULL THEN ': made anew by the switch' "+
+	rows, _ := pool.Query(ctx, "SELECT t.what || CASE WHEN t.remake IS NOT NULL THEN ': made anew by the switch' "+
 		"ELSE ': before the switch: ' || t.sql END FROM embedsidecar.generation_ties($1, $2) AS t", live, other)
-	if err != nil {
-		return nil, Told(err)
-	}
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return append([]string{}, list...), Told(err)
 }

@@ -117,10 +117,7 @@ func brief(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error)
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return nil, err
 	}
-	rows, err := pool.Query(ctx, "SELECT pipeline_id, name, table_schema::text, table_name::text, enabled FROM embedsidecar.pipeline ORDER BY name")
-	if err != nil {
-		return nil, fmt.Errorf("list pipelines: %w", err)
-	}
+	rows, _ := pool.Query(ctx, "SELECT pipeline_id, name, table_schema::text, table_name::text, enabled FROM embedsidecar.pipeline ORDER BY name")
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p pipeline.Pipeline, err error) {
 		err = row.Scan(&p.ID, &p.Name, &p.Schema, &p.Table, &p.Enabled)
 		return p, err
@@ -152,10 +149,7 @@ func AllBy(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool) ([]pipeli
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return nil, err
 	}
-	rows, err := pool.Query(ctx, "SELECT slot_name::text FROM embedsidecar.lsn_checkpoint ORDER BY slot_name")
-	if err != nil {
-		return nil, fmt.Errorf("list slots: %w", err)
-	}
+	rows, _ := pool.Query(ctx, "SELECT slot_name::text FROM embedsidecar.lsn_checkpoint ORDER BY slot_name")
 	slots, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("list slots: %w", err)
@@ -249,17 +243,20 @@ func byName(name string) []func(p *pipeline.Pipeline) bool {
 // only returns the place of the only pipeline that is meant in the first of some ways in which one is, or -1.
 func only(pipelines []pipeline.Pipeline, ways []func(p *pipeline.Pipeline) bool) int {
 	for _, means := range ways {
-		found, several := -1, false
+		var found []int
 		for i := range pipelines {
 			if means(&pipelines[i]) {
-				found, several = i, found >= 0
+				found = append(found, i)
 			}
 		}
-		switch {
-		case several:
-			return -1
-		case found >= 0:
-			return found
+		if len(found) > 1 { // a table without its schema is that of public, whoever makes another of its name
+			found = slices.DeleteFunc(found, func(i int) bool { return pipelines[i].Schema != "public" })
+			if len(found) != 1 {
+				return -1
+			}
+		}
+		if len(found) == 1 {
+			return found[0]
 		}
 	}
 	return -1
