@@ -31,6 +31,7 @@ type trouble struct {
 	Plugin string   `json:"plugin"`
 
 	left bool // it works, as it is set up
+	away bool // it was taken away: nobody sets it up again unless he is told
 }
 
 // deployed is what became of the configured pipelines. It is safe for concurrent use, but for settled, failed,
@@ -93,6 +94,45 @@ func (d *deployed) fails(spec pipeline.Spec, err error) {
 	if err != nil {
 		d.says(spec, database.Words(err), problem.Hints(err), false)
 	}
+}
+
+// takenAway notes which pipelines are not set up any more, though nothing was wrong with them, and which are again.
+func (d *deployed) takenAway(gone []otherwise) (changed bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names := map[string]bool{}
+	for _, other := range gone {
+		names[other.Name] = true
+		if _, known := d.problems[other.Name]; known {
+			continue
+		}
+		spec := d.specs[other.Name]
+		d.problems[other.Name] = trouble{
+			Reason: "it was taken away, or renamed, while it is configured here",
+			Hints:  []string{"take it out of the configuration, or run embedsidecar reload, which sets it up again"},
+			Schema: spec.Schema, Table: spec.Table, Model: spec.Model, Plugin: resolve.PluginOf(spec), away: true,
+		}
+		changed = true
+	}
+	for name, t := range d.problems {
+		if t.away && !names[name] {
+			delete(d.problems, name)
+			changed = true
+		}
+	}
+	return changed
+}
+
+// lacks reports whether a pipeline was taken away that is configured here.
+func (d *deployed) lacks() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.problems {
+		if t.away {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *deployed) says(spec pipeline.Spec, reason string, hints []string, left bool) {

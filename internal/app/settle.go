@@ -26,7 +26,7 @@ const (
 // otherwise is a pipeline that is set up otherwise than it is configured here.
 type otherwise struct {
 	Name    string
-	Version int32
+	Version int32 // 0: it is not set up
 	Digest  string
 }
 
@@ -115,7 +115,7 @@ func (n *Database) settled(ctx context.Context, r *run, due bool) (acted bool, e
 // carryOut takes over what is declared in the database now, with a request for a pipeline: all of it, or nothing. What
 // is written down elsewhere is as it was.
 func (n *Database) carryOut(ctx context.Context, r *run, a *asked) error {
-	d, err := n.draftOf(ctx, r, n.config().Base(), n.plugins, a)
+	d, err := n.draftOf(ctx, r, n.config().Base(), n.plugins, a, false)
 	if err == nil && !d.unchanged() {
 		err = n.take(ctx, r, d)
 	}
@@ -184,7 +184,7 @@ func (n *Database) mayTake(ctx context.Context, r *run) {
 	n.declare(ctx, r.p.work)
 }
 
-// declared takes the pipelines in that are declared in the database. One that does not fit is left out. asked: requests
+// declared takes the pipelines in that are declared in the database, but for those that do not fit the configuration. asked: requests
 // for others wait.
 func (n *Database) declared(ctx context.Context, pool *pgxpool.Pool) (asked bool, err error) {
 	now, err := n.changed(ctx, pool)
@@ -200,8 +200,8 @@ func (n *Database) declared(ctx context.Context, pool *pgxpool.Pool) (asked bool
 		return false, err
 	}
 	for name, why := range failed {
-		n.o.Log.ErrorContext(ctx, "a pipeline that is declared by SQL or HTTP does not fit the configuration: it stays as it "+
-			"is set up", "pipeline", name, "error", why)
+		n.o.Log.ErrorContext(ctx, "a pipeline that is declared by SQL or HTTP does not fit the configuration, which goes "+
+			"before it", "pipeline", name, "error", why)
 	}
 	n.deployed.mu.Lock()
 	n.deployed.mark = markOf(list)
@@ -285,7 +285,14 @@ func (n *Database) due(ctx context.Context, p *pools) (due []pipeline.Spec, err 
 	if again {
 		d.tried = time.Now()
 	}
+	gone := slices.DeleteFunc(slices.Clone(list), func(o otherwise) bool { return o.Version > 0 })
+	if d.takenAway(gone) {
+		n.declare(ctx, p.work)
+	}
 	for _, other := range list {
+		if other.Version == 0 {
+			continue
+		}
 		d.mu.Lock()
 		version, left := d.kept[other.Name]
 		d.kept[other.Name] = other.Version
@@ -299,9 +306,9 @@ func (n *Database) due(ctx context.Context, p *pools) (due []pipeline.Spec, err 
 		differs := slices.ContainsFunc(list, func(o otherwise) bool { return o.Name == spec.Name })
 		chosen := slices.ContainsFunc(due, func(s pipeline.Spec) bool { return s.Name == spec.Name })
 		d.mu.Lock()
-		left := d.problems[spec.Name].left
+		left, away := d.problems[spec.Name].left, d.problems[spec.Name].away
 		d.mu.Unlock()
-		if !chosen && (left && !differs || !left && again) {
+		if !chosen && (left && !differs || !left && again && !away) {
 			due = append(due, spec)
 		}
 	}
