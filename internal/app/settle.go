@@ -25,9 +25,12 @@ const (
 
 // otherwise is a pipeline that is set up otherwise than it is configured here.
 type otherwise struct {
-	Name    string
-	Version int32 // 0: it is not set up
-	Digest  string
+	Name       string
+	Version    int32 // 0: it is not set up
+	Digest     string
+	Differs    bool   // its definition does
+	Table      uint32 // its own, or a joined one, as it is set up with
+	ReplacedBy uint32 // the table that has the configured name now, where it is another; otherwise 0
 }
 
 // keepSettled looks again and again whether pipelines are set up as they are configured and declared, carries out what
@@ -262,17 +265,18 @@ func (n *Database) mended(ctx context.Context, p *pools, due []pipeline.Spec, ou
 }
 
 // due returns the pipelines that are to be compared with what is set up: those that waited for long enough, those that
-// another has changed, and those whose newer definition no sidecar has any more.
+// another has changed, those whose newer definition no sidecar has any more, and those whose table has given its name to
+// another.
 func (n *Database) due(ctx context.Context, p *pools) (due []pipeline.Spec, err error) {
 	d := &n.deployed
 	d.mu.Lock()
-	digests := d.digests()
+	digests, tables := d.digests(), d.tables()
 	d.mu.Unlock()
 	if len(digests) == 0 {
 		return nil, nil
 	}
 	list, err := database.Collect(ctx, p.work, "other_definitions", pgx.RowToStructByPos[otherwise],
-		pgx.StrictNamedArgs{"slot": n.config().Slot.Name, "digests": digests})
+		pgx.StrictNamedArgs{"slot": n.config().Slot.Name, "digests": digests, "tables": tables})
 	if err != nil {
 		return nil, err
 	}
@@ -281,16 +285,24 @@ func (n *Database) due(ctx context.Context, p *pools) (due []pipeline.Spec, err 
 		isHeld = n.holders(ctx, p.work, false)
 	}
 	sick := d.sick()
-	again := time.Since(d.tried) >= tryEvery
-	if again {
+	retry := time.Since(d.tried) >= tryEvery
+	if retry {
 		d.tried = time.Now()
 	}
 	gone := slices.DeleteFunc(slices.Clone(list), func(o otherwise) bool { return o.Version > 0 })
-	if d.takenAway(gone) {
+	away := d.takenAway(gone)
+	replaced, again := d.replaced(n.config(), list, func() bool {
+		t, err := n.others(ctx, p.work)
+		return err == nil && !t.unknown && len(t.running) == 0
+	})
+	due = append(due, again...)
+	if away || replaced {
 		n.declare(ctx, p.work)
 	}
 	for _, other := range list {
-		if other.Version == 0 {
+		if other.Version == 0 || !other.Differs || slices.ContainsFunc(due, func(s pipeline.Spec) bool {
+			return s.Name == other.Name
+		}) {
 			continue
 		}
 		d.mu.Lock()
@@ -308,7 +320,7 @@ func (n *Database) due(ctx context.Context, p *pools) (due []pipeline.Spec, err 
 		d.mu.Lock()
 		left, away := d.problems[spec.Name].left, d.problems[spec.Name].away
 		d.mu.Unlock()
-		if !chosen && (left && !differs || !left && again && !away) {
+		if !chosen && (left && !differs || !left && retry && !away) {
 			due = append(due, spec)
 		}
 	}
