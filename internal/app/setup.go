@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -88,7 +89,7 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 	for _, c := range done.Changes {
 		changes[c.Pipeline] = true
 		changed, failed := changeModel(ctx, n, by, ModelChange{
-			Pipeline: c.Pipeline, To: c.To, DryRun: o.DryRun, Estimate: o.Estimate,
+			Pipeline: c.Pipeline, To: c.To, Recipe: c.Recipe, DryRun: o.DryRun, Estimate: o.Estimate,
 		})
 		done.Steps, err = append(done.Steps, changed.Steps...), errors.Join(err, failed)
 		if done.Warnings = append(done.Warnings, changed.Warnings...); changed.Estimate != nil {
@@ -180,10 +181,7 @@ func (o *SetUpOptions) record(ctx context.Context, n Options, pool *pgxpool.Pool
 	if told.File == "" || failed != nil {
 		return
 	}
-	names := make([]string, len(specs))
-	for i := range specs {
-		names[i] = specs[i].Name
-	}
+	names := lists.Map(specs, func(v pipeline.Spec) string { return v.Name })
 	names = slices.DeleteFunc(names, n.Config.IsDeclared)
 	if _, err := pool.Exec(ctx, `UPDATE embedsidecar.pipeline SET origin = $1
 		WHERE name = ANY ($2) AND slot_name = $3 AND origin <> $1`, told.File, names, n.Config.Slot.Name); err != nil {

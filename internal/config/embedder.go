@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
@@ -83,11 +84,7 @@ func (c *Config) Known(plugin, model string) error {
 
 // ModelNames returns the names of the models that the configuration has.
 func (c *Config) ModelNames() []string {
-	names := make([]string, len(c.Models))
-	for i := range c.Models {
-		names[i] = c.Models[i].Name
-	}
-	return names
+	return lists.Map(c.Models, func(v Model) string { return v.Name })
 }
 
 // samePlugin reports whether two names, or a name and the path of the catalogue's entry, mean one plugin.
@@ -180,6 +177,16 @@ func (c *Config) byContent(find findFolder, plugin, folder string) string {
 		return runs.Name
 	}
 	return plugin
+}
+
+// PluginOf returns the plugin that runs a model: the one that the configuration has for it, unless only another runs
+// what its folder holds.
+func (c *Config) PluginOf(model string) string {
+	plugin := c.Plugins.Default
+	if m := c.model(model); m != nil {
+		plugin = m.Plugin
+	}
+	return c.byContent(c.folder, plugin, c.folderOf(model))
 }
 
 // PluginProgram returns the program of a plugin, as Finder.Plugin does. A *NotFoundError tells also what a

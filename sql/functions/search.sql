@@ -307,18 +307,21 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.asked(text, text, timestamptz, interval,
     text[]) IS 'For ask: whether the answer is there; an error if it is not, and it was waited for until now.';
 
--- With the invoker's rights: a procedure with those of its owner may not commit.
+-- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
+-- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
 CREATE OR REPLACE PROCEDURE embedsidecar.ask(pipeline text, content text, timeout interval DEFAULT '5 s',
     rerank integer DEFAULT NULL, filter jsonb DEFAULT NULL, max_distance double precision DEFAULT NULL,
     fresh_only boolean DEFAULT false)
 LANGUAGE plpgsql AS $$
 DECLARE
-    began timestamptz;
-    asked timestamptz;
+    path  pg_catalog.text := pg_catalog.current_setting('search_path');
+    began pg_catalog.timestamptz;
+    asked pg_catalog.timestamptz;
     again interval := '1 s';
     pause double precision;
-    texts text[];
+    texts pg_catalog.text[];
 BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     PERFORM embedsidecar.check_rerank('ask', rerank, 1);
     -- First the vector; then the scores of what is found by it.
     FOR step IN 1..CASE WHEN rerank IS NULL THEN 1 ELSE 2 END LOOP
@@ -337,17 +340,28 @@ BEGIN
                 PERFORM embedsidecar.begin_ask(pipeline, content, timeout, texts);
             END IF;
             COMMIT;
+            PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
             EXIT WHEN embedsidecar.asked(pipeline, content, began, CASE
                 WHEN clock_timestamp() >= began + timeout THEN timeout END, texts);
             PERFORM pg_sleep(pause);
             pause := least(1.3 * pause, 0.02);
         END LOOP;
     END LOOP;
+    PERFORM pg_catalog.set_config('search_path', path, true);
 END $$;
 COMMENT ON PROCEDURE embedsidecar.ask(text, text, interval, integer, jsonb, double precision, boolean) IS
     'Has a text embedded, on every version of PostgreSQL: for a minute embed and search answer the same role at once, '
     'in any transaction. With rerank, and the filter, max_distance and fresh_only of the search, what it finds is '
     'scored, too. It commits, so it is called outside of a transaction.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.base_of(type oid) RETURNS oid
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE base AS (
+        SELECT base_of.type AS oid UNION ALL SELECT y.typbasetype FROM base
+            JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype = 'd')
+    SELECT b.oid FROM base AS b JOIN pg_type AS y ON y.oid = b.oid WHERE y.typtype <> 'd'
+$$;
+COMMENT ON FUNCTION embedsidecar.base_of(oid) IS 'The type that a domain is made of; of any other type itself.';
 
 -- The conditions of a filter, over a source row s. Nothing that was given becomes part of the statement: columns come
 -- from the catalog, and values are read from $4. A type that is not the server's own is compared as it is printed: its
@@ -384,10 +398,7 @@ BEGIN
         SELECT format('s.%I', a.attname) AS name, t.base, format('pg_catalog.%I', b.typname) AS type, x.operators
         INTO   found
         FROM   pg_attribute AS a
-               CROSS JOIN LATERAL (WITH RECURSIVE base AS (
-                   SELECT a.atttypid AS oid UNION ALL SELECT y.typbasetype FROM base
-                       JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype = 'd')
-                   SELECT base.oid AS base FROM base JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype <> 'd') AS t
+               CROSS JOIN LATERAL embedsidecar.base_of(a.atttypid) AS t (base)
                JOIN pg_type AS b ON b.oid = t.base
                LEFT JOIN LATERAL (
                    SELECT array_agg(format('OPERATOR(pg_catalog.%s)', e.oprname) ORDER BY ea.amopstrategy) AS operators
@@ -551,11 +562,7 @@ BEGIN
            WHERE  i.indrelid = p.table_oid AND i.indisunique AND i.indisvalid
                   AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END) AS x
            JOIN pg_attribute AS a ON a.attrelid = x.indrelid AND a.attnum = x.attnum
-           CROSS JOIN LATERAL (
-               WITH RECURSIVE base AS (
-                   SELECT a.atttypid AS oid UNION ALL SELECT d.typbasetype FROM base AS b
-                       JOIN pg_type AS d ON d.oid = b.oid WHERE d.typtype = 'd')
-               SELECT b.oid AS base FROM base AS b JOIN pg_type AS d ON d.oid = b.oid WHERE d.typtype <> 'd') AS t;
+           CROSS JOIN LATERAL embedsidecar.base_of(a.atttypid) AS t (base);
     IF p.status <> 'active' OR source IS NULL OR stored.typname IS NULL OR named IS DISTINCT FROM p.key_columns THEN
         RAISE EXCEPTION 'pipeline "%" cannot be searched now: %', p.name,
             CASE WHEN p.status <> 'active' THEN concat_ws(': ', p.status, nullif(p.status_detail, ''))
@@ -611,7 +618,7 @@ BEGIN
     -- An index gives up when few of the nearest may be seen, or are gone by now; then all are looked at.
     exact := CASE WHEN EXISTS (SELECT FROM pg_index AS i JOIN pg_class AS x ON x.oid = i.indexrelid
         JOIN pg_am AS m ON m.oid = x.relam
-                               WHERE i.indisvalid AND m.amname IN ('hnsw', 'ivfflat')
+                               WHERE i.indisvalid AND m.amname IN ('hnsw', 'ivfflat', 'diskann', 'vchordrq')
                                      AND (i.indrelid = vectors
                                          OR i.indrelid IN (SELECT t.relid FROM pg_partition_tree(vectors) AS t)))
              THEN exact || own END;
@@ -813,11 +820,7 @@ BEGIN
     -- made it.
     WITH types AS (
         SELECT a.attname, t.base, format_type(t.base, -1) AS type
-        FROM   pg_attribute AS a
-               CROSS JOIN LATERAL (WITH RECURSIVE base AS (
-                   SELECT a.atttypid AS oid UNION ALL SELECT y.typbasetype FROM base
-                       JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype = 'd')
-                   SELECT base.oid AS base FROM base JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype <> 'd') AS t
+        FROM   pg_attribute AS a CROSS JOIN LATERAL embedsidecar.base_of(a.atttypid) AS t (base)
         WHERE  a.attrelid = p.table_oid AND a.attnum > 0 AND NOT a.attisdropped)
     SELECT (SELECT string_agg(CASE WHEN t.base < 16384
                        THEN format('r.%I OPERATOR(pg_catalog.=) CAST($1 ->> %L AS %s)', t.attname, t.attname, t.type)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -59,8 +60,8 @@ func readersOnly(table string) string {
 END`, name))
 }
 
-// EmbeddingTable returns the statements that make the embedding table of a pipeline.
-func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, stored pipeline.Stored, dims int) []string {
+// EmbeddingTable returns the statements that make the embedding table of a pipeline, in a form.
+func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, form pipeline.Form, dims int) []string {
 	var lines []string
 	for _, k := range t.Key {
 		c, _ := t.Column(k.Name)
@@ -71,8 +72,8 @@ func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, stored pipeline.
 		}
 		lines = append(lines, line+" NOT NULL")
 	}
-	own := ownColumns(v, stored, dims)
-	if spec.Chunking.On() {
+	own := ownColumns(v, form.Stored, dims)
+	if form.Chunked || spec.Chunking.On() {
 		own = append(own, ChunkColumns...)
 	}
 	for _, c := range own {
@@ -185,10 +186,7 @@ func (d *Destination) room(ctx context.Context, q database.Querier, schema strin
 		return refusal.Coded(code.Destination, fmt.Sprintf("there is no schema %s for the embedding table", database.Quote(schema)),
 			"CREATE SCHEMA "+database.Quote(schema)+";")
 	}
-	if err != nil {
-		return fmt.Errorf("look up schema %s: %w", database.Quote(schema), err)
-	}
-	return nil
+	return wrap.Errorf(err, "look up schema %s", database.Quote(schema))
 }
 
 // lacks returns in what a table's columns differ from those of an embedding table of the source, or "". widening says

@@ -13,6 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
@@ -31,7 +32,7 @@ type Estimate struct {
 	MaxTokens int   `json:"max_tokens"` // that the model takes of a text; 0: not known
 	// the plugin cannot count tokens: a token was taken for four bytes
 	TokensGuessed bool     `json:"tokens_guessed"`
-	Seconds       *float64 `json:"seconds"` // with one call at a time; null: no text was embedded to measure it
+	Seconds       *float64 `json:"seconds"` // of embedding and writing; null: no text was embedded to measure it
 	Price         *float64 `json:"price"`   // null: the model has none in the configuration
 	Currency      string   `json:"currency,omitempty"`
 	DiskBytes     int64    `json:"disk_bytes"`
@@ -39,8 +40,8 @@ type Estimate struct {
 
 // Line is the estimate in one line.
 func (e *Estimate) Line() string {
-	line := fmt.Sprintf("%s: about %s to embed of %d, %s", e.Pipeline, wording.Count(e.Texts, "text"), e.Rows,
-		wording.Count(e.Tokens, "token"))
+	line := fmt.Sprintf("%s: %s, about %s to embed, %s", e.Pipeline, wording.Count(e.Rows, "row"),
+		wording.Count(e.Texts, "text"), wording.Count(e.Tokens, "token"))
 	if e.TokensGuessed {
 		line += " (guessed by their bytes)"
 	}
@@ -49,7 +50,7 @@ func (e *Estimate) Line() string {
 			e.MaxTokens)
 	}
 	if e.Seconds != nil {
-		line += ", " + wording.Age(*e.Seconds) + " at the speed of one call here"
+		line += ", about " + wording.Age(max(1, *e.Seconds)) + " on this machine"
 	}
 	if e.Price != nil {
 		line += ", price " + wording.Money(*e.Price, e.Currency)
@@ -82,6 +83,7 @@ const (
 	timedTexts = 16
 	// the server's estimate is not believed for tables below
 	countedRows = 100_000
+	writtenRows = 4000 // a second: about what a server on the same machine takes of ready vectors
 	// a ledger entry, and a row of an embedding table beside its vector, with their index entries
 	ledgerBytes, rowBytes = 200, 150
 )
@@ -110,10 +112,7 @@ func Make(ctx context.Context, o Options) (Estimate, error) {
 	if err == nil {
 		err = e.reckon(ctx, o, stored, texts, longer)
 	}
-	if err != nil {
-		return e, fmt.Errorf("estimate pipeline %q: %w", o.Spec.Name, err)
-	}
-	return e, nil
+	return e, wrap.Errorf(err, "estimate pipeline %q", o.Spec.Name)
 }
 
 // Texts returns the beginnings of the texts of some rows, spread over the table.
@@ -126,10 +125,7 @@ func Texts(ctx context.Context, db database.Beginner, p *pipeline.Pipeline) (tex
 		texts, _, err = e.sample(ctx, tx, p)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read texts of pipeline %q: %w", p.Name, err)
-	}
-	return texts, nil
+	return texts, wrap.Errorf(err, "read texts of pipeline %q", p.Name)
 }
 
 // Due is what is to be embedded of a pipeline that is set up.
@@ -143,10 +139,8 @@ type Due struct {
 // Rest estimates what is left of a pipeline.
 func Rest(ctx context.Context, o Options, due Due) (Estimate, error) {
 	e := Estimate{Pipeline: o.Spec.Name, Rows: due.Rows, Texts: due.Texts, Sampled: len(due.Sample)}
-	if err := e.reckon(ctx, o, due.Stored, due.Sample, due.Longer); err != nil {
-		return e, fmt.Errorf("estimate pipeline %q: %w", o.Spec.Name, err)
-	}
-	return e, nil
+	err := e.reckon(ctx, o, due.Stored, due.Sample, due.Longer)
+	return e, wrap.Errorf(err, "estimate pipeline %q", o.Spec.Name)
 }
 
 // reckon makes tokens, price or time, and room of a sample of texts, and how many times as long each is.
@@ -177,16 +171,23 @@ func (e *Estimate) reckon(ctx context.Context, o Options, stored pipeline.Stored
 	return nil
 }
 
-// countRows counts small tables, and believes the server of large ones.
+// countRows counts small tables. For large ones it takes the planner's estimate, which goes by the size that the table
+// has now: what ANALYZE last found may be old, and of a table that was just loaded there is nothing.
 func countRows(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (rows int64, err error) {
 	err = tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+p.Rows()+" LIMIT $1) AS r", countedRows).Scan(&rows)
 	if err != nil || rows < countedRows {
 		return rows, err
 	}
-	var believed int64
-	err = tx.QueryRow(ctx, `SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS c
-		WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree($1::oid) UNION SELECT $1::oid)`, p.OID).Scan(&believed)
-	return max(rows, believed), err
+	var explained []struct {
+		Plan struct {
+			Rows float64 `json:"Plan Rows"`
+		}
+	}
+	err = tx.QueryRow(ctx, "EXPLAIN (FORMAT JSON) SELECT FROM "+p.Rows()).Scan(&explained)
+	if err != nil || len(explained) == 0 {
+		return rows, err
+	}
+	return max(rows, int64(explained[0].Plan.Rows)), nil
 }
 
 // sample reads some rows. Of their texts it returns the beginnings, and how many times as long each is.
@@ -274,7 +275,7 @@ func (e *Estimate) measure(ctx context.Context, by embed.Embedder, texts []strin
 	for _, n := range called[:len(texts)] {
 		tokens += n
 	}
-	seconds := took / max(1, tokens) * float64(e.Tokens)
+	seconds := took/max(1, tokens)*float64(e.Tokens) + float64(e.Texts)/writtenRows
 	e.Seconds = &seconds
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -118,10 +119,7 @@ func unknownZone(name, setting, zone string) error {
 func (f *Findings) hidden(ctx context.Context, q database.Querier) ([]string, error) {
 	args := pgx.StrictNamedArgs{"table": f.Table.OID, "columns": f.Looks}
 	names, err := database.Collect(ctx, q, "hidden_columns", pgx.RowTo[string], args)
-	if err != nil {
-		return nil, fmt.Errorf("look up privileges on %s: %w", f.Table.Quoted(), err)
-	}
-	return names, nil
+	return names, wrap.Errorf(err, "look up privileges on %s", f.Table.Quoted())
 }
 
 // Inspect looks at everything but privileges. stored is the pipeline's row if it has one: then the table is found by
@@ -171,6 +169,10 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if err != nil {
 		return nil, refusal.About(spec.Name, err)
 	}
+	err = t.MeantByStrangers(tx, byOutput, spec.Text, spec.Filter, spec.Chunking.Context, spec.PriorityBy)
+	if err != nil {
+		return nil, refusal.About(spec.Name, err)
+	}
 	f := &Findings{Table: t, Pipeline: pipeline.Pipeline{
 		Spec: spec, OID: t.OID, Key: t.Key, Partitioned: t.Kind == "p",
 		ByOutput: byOutput, Triggers: t.Triggers, Status: pipeline.Active,
@@ -211,6 +213,9 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 		return nil, fail(fmt.Sprintf("the width of the vectors is unknown: neither the model nor the destination %s defines it", catalog.DestinationName(spec)))
 	}
 	if err := unindexable(spec, f.Destination.Stored, f.Pipeline.Dims); err != nil {
+		return nil, refusal.Of(spec.Name, err)
+	}
+	if err := otherIndex(ctx, tx, spec, f.Destination.Stored, f.Vector); err != nil {
 		return nil, refusal.Of(spec.Name, err)
 	}
 	return f, nil
