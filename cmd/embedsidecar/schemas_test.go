@@ -124,8 +124,8 @@ func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
 	s.run(0, "verify", "--deep", "10", "--config", file)
 }
 
-// TestP1_SchemasAndTablesThatExchangeNames: schemas that exchange their names keep their own vectors at every moment, and
-// a pipeline follows its name to the table that has it now.
+// TestP1_SchemasAndTablesThatExchangeNames: schemas that exchange their names keep their own vectors at every moment,
+// and a pipeline follows its name to the table that has it now.
 func TestP1_SchemasAndTablesThatExchangeNames(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 0)

@@ -126,8 +126,8 @@ func (d *deployed) takenAway(gone []otherwise) (changed bool) {
 }
 
 // replaced notes which pipelines are set up with another table than the one that has the configured name now, and
-// returns those that are to take it over. Where others run it is done once for each pair of tables, because two sidecars
-// may be configured with one each; but not in schemas, about which there are no two words.
+// returns those that are to take it over. Where others run it is done once for each pair of tables, because two
+// sidecars may be configured with one each; but not in schemas, about which there are no two words.
 func (d *deployed) replaced(c *config.Config, list []otherwise, alone func() bool) (changed bool, due []pipeline.Spec) {
 	for _, other := range list {
 		if other.ReplacedBy == 0 {
@@ -145,6 +145,16 @@ func (d *deployed) replaced(c *config.Config, list []otherwise, alone func() boo
 		changed = true
 	}
 	return changed, due
+}
+
+// otherwise is a pipeline that is set up otherwise than it is configured here.
+type otherwise struct {
+	Name       string
+	Version    int32 // 0: it is not set up
+	Digest     string
+	Differs    bool   // its definition does
+	Table      uint32 // its own, or a joined one, as it is set up with
+	ReplacedBy uint32 // the table that has the configured name now, where it is another; otherwise 0
 }
 
 // tablePair is a pipeline, the table that it is set up with, and the one that has the name of that.

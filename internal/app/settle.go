@@ -23,16 +23,6 @@ const (
 	tryEvery = 30 * time.Second
 )
 
-// otherwise is a pipeline that is set up otherwise than it is configured here.
-type otherwise struct {
-	Name       string
-	Version    int32 // 0: it is not set up
-	Digest     string
-	Differs    bool   // its definition does
-	Table      uint32 // its own, or a joined one, as it is set up with
-	ReplacedBy uint32 // the table that has the configured name now, where it is another; otherwise 0
-}
-
 // keepSettled looks again and again whether pipelines are set up as they are configured and declared, carries out what
 // is asked for, and sets up what could not be before, or what schemas have that are new. The function it returns ends
 // that.
@@ -187,7 +177,7 @@ func (n *Database) mayTake(ctx context.Context, r *run) {
 	n.declare(ctx, r.p.work)
 }
 
-// declared takes the pipelines in that are declared in the database, but for those that do not fit the configuration. asked: requests
+// declared takes the pipelines in that are declared in the database, but for those that do not fit. asked: requests
 // for others wait.
 func (n *Database) declared(ctx context.Context, pool *pgxpool.Pool) (asked bool, err error) {
 	now, err := n.changed(ctx, pool)
@@ -265,8 +255,8 @@ func (n *Database) mended(ctx context.Context, p *pools, due []pipeline.Spec, ou
 }
 
 // due returns the pipelines that are to be compared with what is set up: those that waited for long enough, those that
-// another has changed, those whose newer definition no sidecar has any more, and those whose table has given its name to
-// another.
+// another has changed, those whose newer definition no sidecar has any more, and those whose table has given its name
+// to another.
 func (n *Database) due(ctx context.Context, p *pools) (due []pipeline.Spec, err error) {
 	d := &n.deployed
 	d.mu.Lock()
