@@ -56,8 +56,10 @@ type Database struct {
 func newDatabase(o Options, c common, name string, phase observe.Phase) *Database {
 	db := &Database{
 		common: c, o: o, open: connection.Opener{Config: o.Config, Log: o.Log, Thrifty: name != ""}, started: func() {},
-		deployed: deployed{seen: map[held]time.Time{}, leaving: map[string]time.Time{}},
-		wished:   make(chan struct{}, 1), besides: make(chan struct{}, 1), called: make(chan struct{}, 1),
+		deployed: deployed{
+			seen: map[held]time.Time{}, pairs: map[tablePair]bool{}, leaving: map[string]time.Time{},
+		},
+		wished: make(chan struct{}, 1), besides: make(chan struct{}, 1), called: make(chan struct{}, 1),
 		source: c.observer.Source(o.Config, name, phase),
 	}
 	db.cfg.Store(o.Config)
