@@ -42,7 +42,7 @@ func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 				told = notYet.Error()
 				n.o.Log.WarnContext(ctx, "the next generation does not serve yet", "error", notYet, "hints", problem.Hints(notYet))
 			}
-			if finished && switched && err == nil && notYet == nil {
+			if n.tellComplete(ctx, p) && finished && switched && err == nil && notYet == nil {
 				select {
 				case <-ctx.Done():
 					return
@@ -135,6 +135,25 @@ func (n *Database) switchComplete(ctx context.Context, p *pools) (finished bool,
 		n.o.Log.InfoContext(ctx, "the next generation serves", "pipeline", known[at].Name, "model", next.Model)
 	}
 	return finished, errors.Join(problems...)
+}
+
+// tellComplete has the audit tell of next generations that are complete. It reports whether none is left to wait for.
+func (n *Database) tellComplete(ctx context.Context, p *pools) bool {
+	known, err := lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name)
+	all := err == nil
+	for i := range known {
+		if known[i].Beside == 0 || known[i].Served {
+			continue
+		}
+		var told bool
+		if err = p.work.QueryRow(ctx, "SELECT embedsidecar.note_complete($1)", known[i].ID).Scan(&told); err != nil || !told {
+			all = false
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		n.o.Log.WarnContext(ctx, "the audit does not tell of the next generation", "error", err)
+	}
+	return all
 }
 
 // withNext adds the next generations of pipelines, which get the index that these have.

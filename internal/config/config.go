@@ -47,6 +47,7 @@ type Config struct {
 	Limits     Limits
 	Lease      time.Duration
 	Retry      Retry
+	History    History
 	Ops        Ops
 	Queries    Queries
 	Admin      Admin
@@ -188,6 +189,12 @@ type Retry struct {
 	FailedOnStart bool
 }
 
+// History is what is kept of finished tasks.
+type History struct {
+	Keep time.Duration
+	Rows int
+}
+
 // Ops is the listener for probes and metrics. It changes nothing.
 type Ops struct{ Listen string }
 
@@ -244,6 +251,7 @@ func Default() *Config {
 			MaxAttempts: pipeline.DefaultMaxAttempts, Initial: pipeline.DefaultFirstRetry,
 			Max: pipeline.DefaultLongestRetry,
 		},
+		History: History{Keep: pipeline.DefaultHistory, Rows: pipeline.DefaultHistoryRows},
 		Log:     Log{Level: slog.LevelInfo, Format: "auto", Output: "stderr"},
 		origins: map[string]origin{},
 		env:     &environ{},

@@ -157,7 +157,7 @@ func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec p
 	}
 	// Who streams looks at once.
 	if _, err := tx.Exec(ctx, "SELECT embedsidecar.carry_grants($1, $2), embedsidecar.carry_storage($1, $2), "+
-		"pg_notify($3, '')", live.PipelineID, id, queue.Waiting); err != nil {
+		"embedsidecar.note_made($1, $2), pg_notify($3, '')", live.PipelineID, id, queue.Waiting); err != nil {
 		return fmt.Errorf("give %s the grants that the present destination has: %w", catalog.DestinationName(spec), err)
 	}
 	return nil

@@ -5,7 +5,7 @@ SELECT p.name AS pipeline, (ARRAY['low', 'normal', 'high', 'urgent'])[t.lane + 1
     count(*) AS rows,
        extract(epoch FROM now() - min(t.committed_at))::double precision AS oldest_seconds, extract(epoch
            FROM now() - max(t.committed_at))::double precision AS newest_seconds,
-       avg(extract(epoch FROM now() - t.committed_at))::double precision AS average_seconds
+       avg(extract(epoch FROM now() - t.committed_at)::double precision) * 1000 AS average_ms
 FROM   embedsidecar.task AS t
        JOIN embedsidecar.pipeline AS p ON p.pipeline_id = t.pipeline_id
        LEFT JOIN (SELECT u.task_id, max(l.leased_until) AS leased_until
