@@ -168,7 +168,7 @@ func TestJobs_AreToldOnce(t *testing.T) {
 
 	// What is dropped before it is complete is told as that.
 	d.end(syscall.SIGTERM, 0)
-	s.run(0, "model", "change", "docs", "--to-plugin", "fake-dims24")
+	s.run(0, "model", "change", "docs", "--to-plugin", "fake")
 	s.run(0, "model", "drop-old", "docs")
 	got, _ = s.audited(last)
 	expects("drop", got, []string{"model_change dropped_next 0 false"})
@@ -240,7 +240,7 @@ func TestTasks_TimesAndHistory(t *testing.T) {
 	if story := s.explained(0, "docs", "3"); len(story[0].History) != 0 || story[0].Verdict.Code != explain.Current {
 		t.Errorf("%+v", story)
 	}
-	stdout, _ = s.run(0, "audit", "docs")
+	stdout, _ = s.run(0, "audit", "public.docs")
 	s.has(stdout, "clear_history", "nothing_to_clear", "history_cleared")
 
 	// By itself, as it is configured, which is taken over while it runs.
@@ -262,6 +262,7 @@ pipelines:
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
 	s.set("EMBEDSIDECAR_WORKERS_DIRECT=false")
 	d := s.start("--config", file)
+	s.run(0, "tasks", "retry", "docs")
 	s.db.MustExec("INSERT INTO docs SELECT i, 'more ' || i, 'body' FROM generate_series(101, 1100) AS i")
 	s.run(0, "wait", "--caught-up")
 	s.db.MustExec("UPDATE docs SET title = 'the newest' WHERE id = 3")

@@ -41,7 +41,9 @@ BEGIN
         RETURN OLD;
     ELSIF OLD.phase = 'waiting' THEN
         PERFORM embedsidecar.begin_job('scan', NEW.pipeline_id, jsonb_build_object('reason', NEW.reason), NEW.phase,
-            NEW.asked);
+            coalesce(NEW.asked, (SELECT a.audit_id FROM embedsidecar.audit_log AS a
+                JOIN embedsidecar.pipeline AS p ON a.arguments ->> 'pipeline_id' = p.beside::text
+                WHERE a.open AND a.action = 'model_change' AND p.pipeline_id = NEW.pipeline_id)));
         NEW.asked := NULL;
     ELSIF OLD.phase <> 'done' THEN -- a scan that waits again after its end has ended
         PERFORM embedsidecar.move_job('scan', NEW.pipeline_id,
@@ -79,14 +81,11 @@ COMMENT ON FUNCTION embedsidecar.end_bulk(integer) IS
 -- The change of a model is one job: requested (by SQL or HTTP), made, complete; or refused, dropped.
 CREATE OR REPLACE FUNCTION embedsidecar.note_made(live integer, next integer) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    entry bigint := embedsidecar.move_job('model_change', live, 'made', NULL, false);
 BEGIN
-    IF entry IS NULL THEN
-        entry := embedsidecar.begin_job('model_change', live, jsonb_build_object(
+    IF embedsidecar.move_job('model_change', live, 'made', NULL, false) IS NULL THEN
+        PERFORM embedsidecar.begin_job('model_change', live, jsonb_build_object(
             'model', (SELECT p.model FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = next)), 'made');
     END IF;
-    UPDATE embedsidecar.scan AS s SET asked = entry WHERE s.pipeline_id = next;
 END $$;
 COMMENT ON FUNCTION embedsidecar.note_made(integer, integer) IS
     'For the set-up: writes into the audit that a next generation was made.';
