@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -126,10 +127,7 @@ func CollectFinished(rows pgx.Rows) (Finished, error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return Finished{}, fmt.Errorf("finish tasks: %w", err)
-	}
-	return f, nil
+	return f, wrap.Errorf(err, "finish tasks")
 }
 
 // Finish ends the lease of tasks that have nothing to write back. Generation 0 does not ask for that of the pipeline.
@@ -162,8 +160,6 @@ var DefaultHistory = History{Keep: pipeline.DefaultHistory, Rows: pipeline.Defau
 
 // PruneHistory takes away what is beyond that. What comes within a minute may be beyond it.
 func (q *Queue) PruneHistory(ctx context.Context, h History) error {
-	if _, err := q.db.Exec(ctx, "SELECT embedsidecar.prune_history($1, $2, $3)", h.Keep, h.Rows, h.Bytes); err != nil {
-		return fmt.Errorf("prune history: %w", err)
-	}
-	return nil
+	_, err := q.db.Exec(ctx, "SELECT embedsidecar.prune_history($1, $2, $3)", h.Keep, h.Rows, h.Bytes)
+	return wrap.Errorf(err, "prune history")
 }

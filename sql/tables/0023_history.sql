@@ -1,8 +1,9 @@
 -- Times of tasks, how long history is kept, and jobs in the audit.
 
-ALTER TABLE embedsidecar.lease ADD COLUMN started_at timestamptz NOT NULL DEFAULT now();
+ALTER TABLE embedsidecar.lease ADD COLUMN IF NOT EXISTS started_at timestamptz NOT NULL DEFAULT now();
 COMMENT ON COLUMN embedsidecar.lease.started_at IS 'When it was taken.';
-ALTER TABLE embedsidecar.task ADD COLUMN started_at timestamptz, ADD COLUMN finished_at timestamptz;
+ALTER TABLE embedsidecar.task ADD COLUMN IF NOT EXISTS started_at timestamptz,
+    ADD COLUMN IF NOT EXISTS finished_at timestamptz;
 COMMENT ON COLUMN embedsidecar.task.started_at IS
     'When the last try began that left it in the queue; NULL: there was none. Written when the try ends.';
 COMMENT ON COLUMN embedsidecar.task.finished_at IS 'When that try ended.';
