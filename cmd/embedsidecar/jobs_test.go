@@ -215,6 +215,17 @@ func TestTasks_TimesAndHistory(t *testing.T) {
 	stdout, _ = s.run(0, "explain", "docs", "1")
 	s.has(stdout, "The task was made ", "; its last try began ", ", and ended ")
 
+	// How many there are, and for how long, as the view has it.
+	stdout, _ = s.run(0, "status", "--lanes", "-o", "json")
+	lanes := decoded[struct{ Lanes []report.Lane }](t, stdout).Lanes
+	if len(lanes) != 1 || lanes[0].Rows != 2 || lanes[0].State != "failed" || lanes[0].Average/1000 > lanes[0].Oldest ||
+		lanes[0].Average/1000 < lanes[0].Newest {
+		t.Errorf("lanes: %+v", lanes)
+	}
+	stdout, _ = s.run(0, "status", "--lanes")
+	s.has(stdout, "AVERAGE", "low", "failed")
+	s.run(exitUsage, "status", "--lanes", "--watch")
+
 	// On demand, by command and by SQL, by pipeline and by age, with an entry of the audit.
 	count := func() string {
 		return testenv.Value[string](s.db, "SELECT count(*)::text FROM embedsidecar.finished_tasks")

@@ -325,7 +325,8 @@ BEGIN
                      FROM  (SELECT w.what, embedsidecar.age_words(greatest((task ->> 'committed_seconds_ago')::float8
                                 + extract(epoch FROM (task ->> 'committed_at')::timestamptz
                                     - (task ->> w.what)::timestamptz)::float8, 0)) AS words
-                            FROM unnest('{created_at,started_at,finished_at}'::text[]) AS w (what)) AS a) AS m), '')
+                            FROM unnest('{created_at,started_at,finished_at}'::text[]) AS w (what)
+                            WHERE task ->> w.what IS NOT NULL) AS a) AS m), '')
           END;
     facts := task;
     RETURN NEXT;
