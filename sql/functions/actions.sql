@@ -180,7 +180,8 @@ UPDATE embedsidecar.audit_log AS a
 SET    result = CASE WHEN a.changed + end_action.changed = 0
                            AND a.action IN ('retry', 'discard', 'reembed', 'requeue', 'cancel', 'prioritise')
                      THEN 'nothing_to_' || a.action
-                   WHEN a.changed + end_action.changed = 0 AND a.action = 'clear_history' THEN 'nothing_to_clear' ELSE end_action.result END,
+                   WHEN a.changed + end_action.changed = 0 AND a.action = 'clear_history' THEN 'nothing_to_clear'
+                   ELSE end_action.result END,
        changed = a.changed + end_action.changed, after_key = coalesce(end_action.after_key, a.after_key),
        finished_at = clock_timestamp(), told = false
 WHERE  a.audit_id = entry

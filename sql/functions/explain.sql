@@ -50,7 +50,8 @@ SELECT jsonb_build_object('task', (
                coalesce(t.error_message, ''))
     FROM   embedsidecar.task AS t
            LEFT JOIN LATERAL (
-               SELECT coalesce(w.instance, 'worker ' || l.worker_id) AS instance, l.leased_until, l.started_at, extract(epoch
+               SELECT coalesce(w.instance, 'worker ' || l.worker_id) AS instance, l.leased_until, l.started_at,
+                   extract(epoch
                    FROM l.leased_until - now()) AS seconds_left
                FROM   embedsidecar.lease AS l
                       JOIN embedsidecar.pipeline AS p ON p.pipeline_id = l.pipeline_id AND p.lease_epoch = l.epoch

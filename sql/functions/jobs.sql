@@ -1,5 +1,5 @@
--- Jobs: what goes on after it was asked for. Each has one entry of the audit, which says at which stage it is, and which
--- is written in the transaction of the stage. So each is told once, whoever is killed. Docs: docs/sql.md.
+-- Jobs: what goes on after it was asked for. Each has one entry of the audit, which says at which stage it is. It is
+-- written in the transaction of the stage, so each is told once, whoever is killed. Docs: docs/sql.md.
 
 CREATE OR REPLACE FUNCTION embedsidecar.begin_job(action text, pipeline_id integer, arguments jsonb, stage text,
     asked bigint DEFAULT NULL, said_by text DEFAULT NULL) RETURNS bigint

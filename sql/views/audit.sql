@@ -1,5 +1,6 @@
 CREATE OR REPLACE VIEW embedsidecar.audit AS
-SELECT a.audit_id, a.acted_at, CASE WHEN NOT a.open THEN a.finished_at END AS finished_at, a.role_name AS role, a.said_by, a.client_addr, a.application, a.action,
+SELECT a.audit_id, a.acted_at, CASE WHEN NOT a.open THEN a.finished_at END AS finished_at,
+    a.role_name AS role, a.said_by, a.client_addr, a.application, a.action,
     a.pipeline, a.arguments - 'pipeline_id' AS arguments,
        a.result, a.changed
 FROM   embedsidecar.audit_log AS a;
@@ -8,7 +9,8 @@ COMMENT ON VIEW embedsidecar.audit IS
     'run is none.';
 COMMENT ON COLUMN embedsidecar.audit.audit_id IS 'Its number; also continues of a further portion.';
 COMMENT ON COLUMN embedsidecar.audit.acted_at IS 'When it began.';
-COMMENT ON COLUMN embedsidecar.audit.finished_at IS 'When its last portion was done, or the job ended; NULL: the job is under way.';
+COMMENT ON COLUMN embedsidecar.audit.finished_at IS
+    'When its last portion was done, or the job ended; NULL: the job is under way.';
 COMMENT ON COLUMN embedsidecar.audit.role IS 'The role that logged in.';
 COMMENT ON COLUMN embedsidecar.audit.said_by IS 'Who the program says it was asked by; no one proves it.';
 COMMENT ON COLUMN embedsidecar.audit.client_addr IS 'Where from; NULL: by a socket of the machine.';

@@ -35,7 +35,7 @@ COMMENT ON COLUMN embedsidecar.tasks.committed_at IS
     'When the oldest change that is not satisfied was committed, or a look was asked for.';
 COMMENT ON COLUMN embedsidecar.tasks.created_at IS 'When the task was made.';
 COMMENT ON COLUMN embedsidecar.tasks.scheduled_at IS
-    'When it is due, or was, if it waits or has waited for a time: for another try, or as someone asked; NULL: at once.';
+    'When it is due, or was, if it waits or has waited for a time, for another try or as someone asked; NULL: at once.';
 COMMENT ON COLUMN embedsidecar.tasks.started_at IS
     'When the try that runs, or else the last one, began; NULL: none did, or its sidecar was lost.';
 COMMENT ON COLUMN embedsidecar.tasks.finished_at IS 'When the last try ended; NULL: one runs, or none has ended.';
