@@ -20,7 +20,7 @@ import (
 // that it leads to.
 const (
 	FirstVersion = 10
-	Version      = 23
+	Version      = 25
 )
 
 // ErrBeforeFirst says that a program of before the first release made the schema: there is no way on from there.
@@ -29,8 +29,8 @@ var ErrBeforeFirst = errors.New("the schema embedsidecar is of a program before 
 // wholes are the functions and views, in the order in which they can be made: each upgrade makes all of them.
 var wholes = []string{
 	"functions/budgets", "functions/wait", "functions/states", "functions/jobs", "functions/history", "functions/actions",
-	"functions/explain", "functions/notify", "functions/search", "functions/hint", "functions/generations", "functions/requests",
-	"functions/configuration",
+	"functions/explain", "functions/notify", "functions/search", "functions/hint", "functions/generations",
+	"functions/requests", "functions/configuration",
 	"views/status", "views/progress", "views/tasks", "views/dead_letters", "views/errors", "views/slots", "views/workers",
 	"views/pipelines", "views/generations", "views/health", "views/audit", "views/row_state", "views/lanes",
 	"views/indexes", "views/configuration", "views/requests", "views/finished_tasks",

@@ -47,13 +47,13 @@ SELECT j.kind, j.name, j.tokens_per_day, j.tokens, j.money_per_day, j.money, j.t
     j.money_today, j.money_spent, j.spent,
        CASE WHEN j.spent LIKE '%_per_day' THEN (j.day + 1)::timestamp AT TIME ZONE j.zone
             WHEN j.spent <> '' THEN 'infinity' END,
-       format('%s of %s %s is spent (%s), %s', replace(j.spent, '_', ' '), j.kind, j.name,
+       format('the budget %s of %s %s is spent (%s); %s', j.spent, j.kind, j.name,
            CASE j.spent WHEN 'tokens' THEN format('%s of %s', j.tokens_spent, j.tokens)
                WHEN 'money' THEN format('%s of %s', round(j.money_spent::numeric, 4), j.money::numeric)
                WHEN 'tokens_per_day' THEN format('%s of %s', j.tokens_today, j.tokens_per_day)
                ELSE format('%s of %s', round(j.money_today::numeric, 4), j.money_per_day::numeric) END,
-           CASE WHEN j.spent LIKE '%_per_day' THEN format('it goes on at %s 00:00 %s', j.day + 1, j.zone)
-               ELSE 'it goes on when the budget is raised' END)
+           CASE WHEN j.spent LIKE '%_per_day' THEN format('work goes on at %s 00:00 %s', j.day + 1, j.zone)
+               ELSE 'work goes on when the budget is raised' END)
 FROM   judged AS j
 $$;
 COMMENT ON FUNCTION embedsidecar.budgets(integer, boolean) IS
