@@ -48,6 +48,7 @@ func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 			if err != nil && ctx.Err() == nil {
 				n.o.Log.WarnContext(ctx, "index not built yet", "error", err)
 			}
+			complete := n.tellComplete(ctx, p)
 			switched, notYet := n.switchComplete(ctx, p)
 			if ctx.Err() != nil {
 				return
@@ -56,23 +57,15 @@ func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 				told = notYet.Error()
 				n.o.Log.WarnContext(ctx, "the next generation does not serve yet", "error", notYet, "hints", problem.Hints(notYet))
 			}
-<<<<<<< HEAD
-			if n.tellComplete(ctx, p) && finished && switched && err == nil && notYet == nil {
-				select {
-				case <-ctx.Done():
-					return
-				case <-n.besides:
-=======
 			pause := make(<-chan time.Time)
 			switch {
 			case notYet != nil:
 				pause = time.After(refusedEvery)
-			case finished && switched && err == nil:
+			case complete && finished && switched && err == nil:
 				if slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool {
 					return s.Index == pipeline.IndexIVFFlat
 				}) {
 					pause = time.After(driftEvery)
->>>>>>> next
 				}
 			case !sleep.For(ctx, indexesEvery):
 				return
