@@ -181,7 +181,6 @@ func (n *Database) switchComplete(ctx context.Context, p *pools) (finished bool,
 	return finished, errors.Join(problems...)
 }
 
-<<<<<<< HEAD
 // tellComplete has the audit tell of next generations that are complete. It reports whether none is left to wait for.
 func (n *Database) tellComplete(ctx context.Context, p *pools) bool {
 	known, err := lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name)
@@ -199,7 +198,8 @@ func (n *Database) tellComplete(ctx context.Context, p *pools) bool {
 		n.o.Log.WarnContext(ctx, "the audit does not tell of the next generation", "error", err)
 	}
 	return all
-=======
+}
+
 // alike returns an error where a next generation finds fewer of the same rows as the one that serves than it must. They
 // are compared, as model compare does, when nobody has done so within the last hour.
 func (n *Database) alike(ctx context.Context, p *pools, next *generations.Generation, least float64) error {
@@ -226,7 +226,6 @@ func (n *Database) alike(ctx context.Context, p *pools, next *generations.Genera
 		"serves; to serve by itself it must find %.2f (switch: {auto: {overlap: %[2]v}})", *next.Overlap, least),
 		"embedsidecar model compare "+next.Pipeline+" shows the questions that differ most",
 		"embedsidecar model switch "+next.Pipeline+" has it serve all the same; model drop-old gives it up")
->>>>>>> next
 }
 
 // withNext adds the next generations of pipelines, which get the index that these have.
