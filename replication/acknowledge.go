@@ -130,7 +130,6 @@ func (s *Stream) acknowledgement(epoch int64) acknowledgement {
 	return a
 }
 
-// sum tells acknowledgements apart.
 func (a acknowledgement) sum() string {
 	body, err := json.Marshal(a)
 	if err != nil {

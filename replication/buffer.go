@@ -203,7 +203,6 @@ type taken struct {
 	at      time.Time
 }
 
-// take empties the buffer.
 func (b *buffer) take() taken {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -169,12 +169,9 @@ func (w *watcher) look(ctx context.Context) error {
 		}
 	}
 	w.told = false
-	rows, err := w.conn.Query(asking, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{
+	rows, _ := w.conn.Query(asking, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{
 		"slot": s.o.Slot, "pipeline": nil,
 	})
-	if err != nil {
-		return fmt.Errorf("heartbeat: %w", err)
-	}
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c catalogueRow, err error) {
 		err = row.Scan(&c.PipelineID, &c.Status, &c.Known, &c.TableExists, &c.TableSchema, &c.TableName, &c.Current,
 			&c.PublicationExists, &c.SamePublication, &c.Published, &c.Version, &c.ScanAsked)

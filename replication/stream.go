@@ -9,6 +9,7 @@
 package replication
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,12 +132,8 @@ type Stream struct {
 
 // New returns a Stream that has no pipelines yet.
 func New(o Options) *Stream {
-	if o.Heartbeat == 0 {
-		o.Heartbeat = 10 * time.Second
-	}
-	if o.StandbyRetry == 0 {
-		o.StandbyRetry = 3 * time.Second
-	}
+	o.Heartbeat = cmp.Or(o.Heartbeat, 10*time.Second)
+	o.StandbyRetry = cmp.Or(o.StandbyRetry, 3*time.Second)
 	if o.Keeper == nil {
 		o.Keeper = restart.New(o.Log)
 	}
@@ -330,7 +327,6 @@ func (s *Stream) recover(ctx context.Context, gap *gapError) error {
 	return nil
 }
 
-// position is where the reader is.
 type position struct {
 	received pglogrepl.LSN // the last byte seen
 	durable  pglogrepl.LSN // the checkpoint, as it was committed last

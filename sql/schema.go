@@ -83,12 +83,9 @@ func Upgrade(ctx context.Context, tx pgx.Tx) error {
 
 // objects returns the oids of what is in the schema, and its own.
 func objects(ctx context.Context, tx pgx.Tx) ([]uint32, error) {
-	rows, err := tx.Query(ctx, `SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = to_regnamespace('embedsidecar')
+	rows, _ := tx.Query(ctx, `SELECT oid FROM pg_catalog.pg_class WHERE relnamespace = to_regnamespace('embedsidecar')
 		UNION ALL SELECT oid FROM pg_catalog.pg_proc WHERE pronamespace = to_regnamespace('embedsidecar')
 		UNION ALL SELECT to_regnamespace('embedsidecar')::oid WHERE to_regnamespace('embedsidecar') IS NOT NULL`)
-	if err != nil {
-		return nil, fmt.Errorf("list the objects of the schema: %w", err)
-	}
 	list, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
 	return list, wrap.Errorf(err, "list the objects of the schema")
 }
@@ -130,10 +127,7 @@ func finish(ctx context.Context, tx pgx.Tx, before []uint32) error {
 	if _, err := tx.Exec(ctx, "REVOKE ALL ON ALL ROUTINES IN SCHEMA embedsidecar FROM PUBLIC"); err != nil {
 		return fmt.Errorf("take functions from PUBLIC: %w", err)
 	}
-	rows, err := tx.Query(ctx, Query("inherited_rights"), pgx.StrictNamedArgs{"before": before})
-	if err != nil {
-		return fmt.Errorf("list rights by default: %w", err)
-	}
+	rows, _ := tx.Query(ctx, Query("inherited_rights"), pgx.StrictNamedArgs{"before": before})
 	statements, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return fmt.Errorf("list rights by default: %w", err)
@@ -143,10 +137,7 @@ func finish(ctx context.Context, tx pgx.Tx, before []uint32) error {
 			return fmt.Errorf("take away rights by default: %w", err)
 		}
 	}
-	rows, err = tx.Query(ctx, Query("roles_with_rights"))
-	if err != nil {
-		return fmt.Errorf("list roles with rights: %w", err)
-	}
+	rows, _ = tx.Query(ctx, Query("roles_with_rights"))
 	holders, err := pgx.CollectRows(rows, pgx.RowToStructByPos[struct{ Role, Holder string }])
 	if err != nil {
 		return fmt.Errorf("list roles with rights: %w", err)

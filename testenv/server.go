@@ -345,7 +345,6 @@ func (s *Server) running() *Process {
 	return s.process
 }
 
-// command makes a command of one of the server's programs.
 func (s *Server) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	return asServer(ctx, filepath.Join(s.bin, program), args...)
 }

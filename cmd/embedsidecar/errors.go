@@ -29,7 +29,6 @@ const (
 	exitInterrupted = 130 // by a signal
 )
 
-// fail makes an error with an exit status and ways out.
 func fail(status int, err error, hints ...string) error {
 	for class, ends := range statuses {
 		if ends == status {

@@ -23,7 +23,6 @@ var own section
 // Flags are named with their short name, if they have one, behind a comma. What into holds is the default, which absent
 // says in words; without into it is the library that keeps the value.
 
-// text is a flag with a value.
 func (s section) text(name string, into *string, usage string, absent ...string) cli.Flag {
 	name, aliases := names(name)
 	return &cli.StringFlag{
@@ -98,7 +97,6 @@ func generalFlags(acts bool) []cli.Flag {
 	return list
 }
 
-// settingFlags makes the flags of settings.
 func settingFlags(visible, unused []string) []cli.Flag {
 	var flags []cli.Flag
 	for _, s := range config.Settings() {

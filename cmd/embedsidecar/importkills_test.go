@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -74,6 +75,13 @@ func TestImport_AKilledImportIsEndedByTheNext(t *testing.T) {
 func TestImport_AnOpenAIShapedVectorizerKeepsItsProvider(t *testing.T) {
 	t.Parallel()
 	s := importing(t)
+	folder := t.TempDir()
+	build := exec.Command("go", "build", "-o", filepath.Join(folder, "embedsidecar-remote"), "../../plugins/remote")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	s.set("EMBEDSIDECAR_PLUGIN_DIR=" + folder)
 	var texts, refused atomic.Int64
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var asked struct{ Input []string }
@@ -110,7 +118,7 @@ func TestImport_AnOpenAIShapedVectorizerKeepsItsProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.has(string(file), provider.URL+"/v1", "OPENAI_API_KEY", "plugin: remote")
+	s.has(string(file), provider.URL+"/v1", "OPENAI_API_KEY", "dialect: openai")
 	sample := texts.Load()
 	if sample == 0 {
 		t.Error("no sample was embedded")

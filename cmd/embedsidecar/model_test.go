@@ -195,6 +195,36 @@ func TestP10_WhatASwitchMeets(t *testing.T) {
 	s.holds("docs_embedding", "embedding", 12)
 }
 
+// TestTrust_ANextGenerationIsReadByNobodyPastPolicies: until its policies are there, only who writes vectors reads it.
+func TestTrust_ANextGenerationIsReadByNobodyPastPolicies(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 5)
+	const docs = "docs: title, body -> table docs_embedding"
+	s.run(0, "init", "--pipeline", docs)
+	reader, writer := s.db.Role(""), s.db.Role("")
+	s.db.MustExec(`GRANT SELECT ON docs_embedding TO ` + reader)
+	s.db.MustExec(`GRANT SELECT, INSERT ON docs_embedding TO ` + writer)
+	s.db.MustExec(`ALTER TABLE docs_embedding ENABLE ROW LEVEL SECURITY`)
+	s.db.MustExec(`CREATE POLICY few ON docs_embedding USING (id < 3)`)
+	s.start("--pipeline", docs)
+	s.holds("docs_embedding", "embedding", 8)
+	s.run(0, "model", "change", "docs", "--to-plugin", "fake-dims12")
+	s.holds("docs_embedding__next", "embedding", 12)
+	may := func(role, table string, want bool) {
+		t.Helper()
+		got := testenv.Value[bool](s.db, `SELECT has_table_privilege('`+role+`', '`+table+`', 'SELECT')`)
+		if got != want {
+			t.Errorf("role %s may read %s: %v", role, table, got)
+		}
+	}
+	may(reader, "docs_embedding__next", false)
+	may(writer, "docs_embedding__next", true)
+	s.db.MustExec(`CREATE POLICY few ON docs_embedding__next USING (id < 3)`)
+	s.db.MustExec(`ALTER TABLE docs_embedding__next ENABLE ROW LEVEL SECURITY`)
+	s.switches("switch", "switched")
+	may(reader, "docs_embedding", true)
+}
+
 // refuses looks at how a switch is refused whose other generation is complete.
 func (s *stage) refuses(verb string, words ...string) {
 	s.t.Helper()

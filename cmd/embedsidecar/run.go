@@ -67,7 +67,6 @@ func (c *runCommand) run(ctx context.Context, env *environment) error {
 	return err
 }
 
-// work runs the sidecar.
 func (c *runCommand) work(ctx context.Context, env *environment) error {
 	is := env.node()
 	is.Reread = env.reread

@@ -39,7 +39,6 @@ func (f *taskFilter) flags(states bool) []cli.Flag {
 	return flags
 }
 
-// checked returns what was given.
 func (f *taskFilter) checked() (report.TaskFilter, error) {
 	filter := report.TaskFilter{
 		States: f.states.Value(), Class: f.class, Code: f.code, Keys: f.keys.Value(), OlderThan: f.olderThan,

@@ -90,8 +90,17 @@ func TestTrust_ATokenHasEveryLimitThatWasAskedFor(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens")
 	s.set("EMBEDSIDECAR_TOKENS_FILE=" + file)
 	for _, limit := range [][2]string{
-		{"filter", `{"tenant": {"$lt": 4}}`}, {"filter", `{"tenant": {"$nin": [4]}}`}, {"filter", `{"tenant": null}`}, {"filter", `{}`}, {"filter", " {}=1"},
-		{"filter", ""}, {"filter", "=7"}, {"only", ""}, {"database", ""}, {"database-role", ""}, {"ttl", ""},
+		{"filter", `{"tenant": {"$lt": 4}}`},
+		{"filter", `{"tenant": {"$nin": [4]}}`},
+		{"filter", `{"tenant": null}`},
+		{"filter", `{}`},
+		{"filter", " {}=1"},
+		{"filter", ""},
+		{"filter", "=7"},
+		{"only", ""},
+		{"database", ""},
+		{"database-role", ""},
+		{"ttl", ""},
 	} {
 		_, stderr := s.run(2, "token", "create", "narrow", "--"+limit[0], limit[1])
 		s.has(stderr, "error")

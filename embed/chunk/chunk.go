@@ -109,7 +109,6 @@ func Cut(s Settings, text, title Text) []Chunk {
 	return c.chunks(c.join())
 }
 
-// line makes one line of a title.
 func line(title string) string { return strings.Join(strings.Fields(title), " ") }
 
 // chunks turns groups of units into chunks.

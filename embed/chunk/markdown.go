@@ -139,7 +139,6 @@ func (c *cutter) children(n ast.Node, start, end int) []block {
 	return list
 }
 
-// heading reads a heading.
 func (c *cutter) heading(h *ast.Heading, start int) title {
 	var words []string
 	end := start

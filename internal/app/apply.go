@@ -18,7 +18,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
-	"github.com/embedsidecar/embedsidecar/queue"
 )
 
 // Apply sets up what is configured, and takes away what this file had and has no more; or says what that would do. What
@@ -89,17 +88,12 @@ func takeAwayOld(ctx context.Context, n Options, pool *pgxpool.Pool, others []st
 			told.Warnings = append(told.Warnings, Unconfigured(name))
 			continue
 		}
-		done, err := uninstall.Pipeline(ctx, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry, Log: n.Log})
+		done, err := remove(ctx, n.Log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry})
 		if err != nil {
 			return err
 		}
 		told.Removed, told.Steps = append(told.Removed, name), append(told.Steps, done.SQL...)
 		told.Lost = append(told.Lost, lost(name, done))
-	}
-	if len(told.Removed) > 0 && !dry {
-		if _, err := queue.DropLeftovers(ctx, pool); err != nil {
-			told.Warnings = append(told.Warnings, "leftovers of removed pipelines go later: a sidecar takes them away")
-		}
 	}
 	return nil
 }
@@ -127,11 +121,8 @@ func needRestart(ctx context.Context, n Options, pool *pgxpool.Pool) (names []st
 	type setting struct {
 		Setting, Value, Origin string
 	}
-	rows, err := pool.Query(ctx, `SELECT c.settings FROM embedsidecar.configured AS c
+	rows, _ := pool.Query(ctx, `SELECT c.settings FROM embedsidecar.configured AS c
 		WHERE c.slot_name = $1 AND c.file = $2 AND embedsidecar.lives(c)`, n.Config.Slot.Name, fileOf(n.Config))
-	if err != nil {
-		return nil, fmt.Errorf("ask what sidecars are configured with: %w", err)
-	}
 	lists, err := pgx.CollectRows(rows, pgx.RowTo[[]setting])
 	if err != nil {
 		return nil, fmt.Errorf("ask what sidecars are configured with: %w", err)
@@ -194,7 +185,6 @@ func answerRequests(ctx context.Context, n Options, pool *pgxpool.Pool, dry bool
 	}
 }
 
-// setUp does what is asked for.
 func (a *asked) setUp(ctx context.Context, n Options, pool *pgxpool.Pool) error {
 	list, err := readDeclared(ctx, pool, n.Config.Slot.Name)
 	if err == nil {

@@ -22,7 +22,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
-	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -194,15 +193,8 @@ func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dr
 	if err != nil || !there {
 		return err
 	}
-	if _, err := uninstall.Pipeline(ctx, uninstall.PipelineOptions{
-		Pool: pool, Pipeline: name, DryRun: dry, Log: n.Log,
-	}); err != nil || dry {
-		return err
-	}
-	if _, err := queue.DropLeftovers(ctx, pool); err != nil {
-		n.Log.DebugContext(ctx, "leftovers of removed pipelines stay for now", "error", err)
-	}
-	return nil
+	_, err = remove(ctx, n.Log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry})
+	return err
 }
 
 // declared is a pipeline that is configured in the database.

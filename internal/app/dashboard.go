@@ -110,7 +110,6 @@ func (n *Node) serviceOptions() admin.ServiceOptions {
 	}
 }
 
-// pages is the dashboard.
 func (n *Node) pages(service *admin.Service) (*dashboard.Dashboard, error) {
 	return dashboard.New(dashboard.Options{
 		Service: service, Log: n.o.Log, Version: n.Snapshot().Version, Base: n.o.Config.Admin.BasePath,

@@ -35,27 +35,17 @@ func (n *Database) call() {
 	sleep.Wake(n.called)
 }
 
-// keepWishes makes the next generations that somebody asked for, while the sidecar works. The function it returns ends
-// that.
-func (n *Database) keepWishes(ctx context.Context, p *pools) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-n.wished:
-			}
-			if err := n.grant(ctx, p); err != nil && ctx.Err() == nil {
-				n.o.Log.WarnContext(ctx, "next generation not made yet", "error", err)
-			}
+// keepWishes makes the next generations that are asked for, while the sidecar works.
+func (n *Database) keepWishes(ctx context.Context, p *pools) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.wished:
 		}
-	}()
-	return func() {
-		cancel()
-		<-done
+		if err := n.grant(ctx, p); err != nil && ctx.Err() == nil {
+			n.o.Log.WarnContext(ctx, "next generation not made yet", "error", err)
+		}
 	}
 }
 

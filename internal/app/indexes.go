@@ -36,65 +36,62 @@ const driftEvery = time.Hour
 
 // keepIndexes builds the indexes that the configuration asks for as soon as their backfills are done, while the
 // sidecar works, and has next generations serve that shall do so by themselves. When all is done it asks nothing until
-// a pipeline or a next generation comes. The function it returns ends that.
-func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		told := "" // why nothing was switched
-		for {
-			finished, err := n.buildIndexes(ctx, p)
-			if err != nil && ctx.Err() == nil {
-				n.o.Log.WarnContext(ctx, "index not built yet", "error", err)
-			}
-			complete := n.tellComplete(ctx, p)
-			switched, notYet := n.switchComplete(ctx, p)
-			if ctx.Err() != nil {
-				return
-			}
-			if notYet != nil && notYet.Error() != told {
-				told = notYet.Error()
-				n.o.Log.WarnContext(ctx, "the next generation does not serve yet", "error", notYet, "hints", problem.Hints(notYet))
-			}
-			pause := make(<-chan time.Time)
-			switch {
-			case notYet != nil:
-				pause = time.After(refusedEvery)
-			case complete && finished && switched && err == nil:
-				if slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool {
-					return s.Index == pipeline.IndexIVFFlat
-				}) {
-					pause = time.After(driftEvery)
-				}
-			case !sleep.For(ctx, indexesEvery):
-				return
-			default:
-				continue
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-n.besides:
-			case <-pause:
-			}
+// a pipeline or a next generation comes.
+func (n *Database) keepIndexes(ctx context.Context, p *pools) {
+	told := "" // why nothing was switched
+	for {
+		known, err := n.indexed(ctx, p)
+		finished, complete, switched := false, false, false
+		var notYet error
+		if err == nil {
+			finished, err = n.buildIndexes(ctx, p, known)
+			complete = n.tellComplete(ctx, p)
+			switched, notYet = n.switchComplete(ctx, p, known)
 		}
-	}()
-	return func() {
-		cancel()
-		<-done
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			n.o.Log.WarnContext(ctx, "index not built yet", "error", err)
+		}
+		if notYet != nil && notYet.Error() != told {
+			told = notYet.Error()
+			n.o.Log.WarnContext(ctx, "the next generation does not serve yet", "error", notYet, "hints", problem.Hints(notYet))
+		}
+		pause := make(<-chan time.Time)
+		switch {
+		case notYet != nil:
+			pause = time.After(refusedEvery)
+		case finished && complete && switched && err == nil:
+			if slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool {
+				return s.Index == pipeline.IndexIVFFlat
+			}) {
+				pause = time.After(driftEvery)
+			}
+		case !sleep.For(ctx, indexesEvery):
+			return
+		default:
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.besides:
+		case <-pause:
+		}
 	}
 }
 
+// indexed returns the pipelines that are set up, where one is configured with an index or is to switch by itself.
+func (n *Database) indexed(ctx context.Context, p *pools) ([]pipeline.Pipeline, error) {
+	if !slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool { return s.Index != "" || s.AutoSwitch }) {
+		return nil, nil
+	}
+	return lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name)
+}
+
 // buildIndexes builds what can be built now. It reports whether nothing is left to wait for.
-func (n *Database) buildIndexes(ctx context.Context, p *pools) (finished bool, err error) {
-	if !slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool { return s.Index != "" }) {
-		return true, nil
-	}
-	known, err := lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name)
-	if err != nil {
-		return false, err
-	}
+func (n *Database) buildIndexes(ctx context.Context, p *pools, known []pipeline.Pipeline) (finished bool, err error) {
 	finished = true
 	var problems []error
 	for _, spec := range withNext(lookup.Configured(n.config(), known), known) {
@@ -129,14 +126,7 @@ func (n *Database) buildIndexes(ctx context.Context, p *pools) (finished bool, e
 
 // switchComplete has next generations serve that are complete, of pipelines with switch: auto whose configured model is
 // theirs. It reports whether none is left to wait for. One that served before was taken back by hand, and stays so.
-func (n *Database) switchComplete(ctx context.Context, p *pools) (finished bool, err error) {
-	if !slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool { return s.AutoSwitch }) {
-		return true, nil
-	}
-	known, err := lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name)
-	if err != nil {
-		return false, err
-	}
+func (n *Database) switchComplete(ctx context.Context, p *pools, known []pipeline.Pipeline) (finished bool, err error) {
 	specs := lookup.Configured(n.config(), known)
 	finished = true
 	var problems []error

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/filewatch"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -16,7 +15,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
-	"github.com/embedsidecar/embedsidecar/queue"
 )
 
 // run is what works while the program runs, and what a change of the configuration reaches.
@@ -98,24 +96,6 @@ func (n *Database) workOnce(ctx context.Context, s *sidecar.Sidecar, again <-cha
 	case <-again:
 		cancel()
 		return ctx.Err() == nil, <-ended
-	}
-}
-
-// watch takes over the configuration whenever its file changes. The function it returns ends that.
-func (n *Database) watch(ctx context.Context) (stop func()) {
-	file := fileOf(n.config())
-	if file == "" || n.o.Reread == nil {
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		filewatch.Each(ctx, file, n.o.Log, func(ctx context.Context) { n.Configure(ctx, "reload", "the file "+file) })
-	}()
-	return func() {
-		cancel()
-		<-done
 	}
 }
 
@@ -267,12 +247,9 @@ func (n *Database) restore(ctx context.Context, r *run, before *config.Config, s
 // removeAll takes pipelines away; their vectors stay. One that cannot be taken away works on: the configuration is in
 // force without it.
 func (n *Database) removeAll(ctx context.Context, r *run, told *control.Configured) {
-	if len(told.Removed) == 0 {
-		return
-	}
 	var removed []string
 	for _, name := range told.Removed {
-		_, err := uninstall.Pipeline(ctx, uninstall.PipelineOptions{Pool: r.p.owner(), Pipeline: name, Log: n.o.Log})
+		_, err := remove(ctx, n.o.Log, uninstall.PipelineOptions{Pool: r.p.owner(), Pipeline: name})
 		if err == nil {
 			removed = append(removed, name)
 			continue
@@ -282,9 +259,6 @@ func (n *Database) removeAll(ctx context.Context, r *run, told *control.Configur
 		told.Warnings = append(told.Warnings, n.o.Redact(database.Words(err)), Unconfigured(name))
 	}
 	told.Removed = removed
-	if _, err := queue.DropLeftovers(ctx, r.p.owner()); err != nil {
-		n.o.Log.DebugContext(ctx, "leftovers of removed pipelines stay for now", "error", err)
-	}
 }
 
 // costs estimates what the pipelines of a draft take that are new.

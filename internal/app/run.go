@@ -1,12 +1,15 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/filewatch"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
@@ -124,10 +127,11 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 	if err := n.catchUp(ctx, s, p.work, o.Reached); err != nil {
 		return err
 	}
-	if _, err := n.buildIndexes(ctx, &p); err != nil {
-		return err
+	known, err := n.indexed(ctx, &p)
+	if err == nil {
+		_, err = n.buildIndexes(ctx, &p, known)
 	}
-	return n.deployed.failed
+	return cmp.Or(err, n.deployed.failed)
 }
 
 // keepWorking works until ctx ends, and follows the configuration meanwhile.
@@ -137,12 +141,21 @@ func (n *Database) keepWorking(ctx context.Context, r *run) error {
 	n.running.Store(r)
 	defer n.running.Store(nil)
 	n.mayTake(ctx, r)
-	defer n.keepSettled(ctx, r)()
+	beside, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	n.deployed.tried = time.Now()
+	all.Go(func() { n.keepSettled(beside, r) })
 	if r.o.Role != Stream { // who works builds indexes
-		defer n.keepIndexes(ctx, r.p)()
-		defer n.keepWishes(ctx, r.p)()
+		all.Go(func() { n.keepIndexes(beside, r.p) })
+		all.Go(func() { n.keepWishes(beside, r.p) })
 	}
-	defer n.watch(ctx)()
+	if file := fileOf(n.config()); file != "" && n.o.Reread != nil {
+		all.Go(func() {
+			filewatch.Each(beside, file, n.o.Log, func(ctx context.Context) { n.Configure(ctx, "reload", "the file "+file) })
+		})
+	}
 	return n.work(ctx, r)
 }
 
@@ -180,7 +193,6 @@ func (n *Database) connect(ctx context.Context, p *pools) (err error) {
 	return err
 }
 
-// sidecar makes the sidecar of the configuration.
 func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 	c := n.config()
 	return sidecar.New(sidecar.Options{

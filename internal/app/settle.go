@@ -31,29 +31,18 @@ type otherwise struct {
 }
 
 // keepSettled looks again and again whether pipelines are set up as they are configured and declared, carries out what
-// is asked for, and sets up what could not be before, or what schemas have that are new. The function it returns ends
-// that.
-func (n *Database) keepSettled(ctx context.Context, r *run) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	n.deployed.tried = time.Now()
-	go func() {
-		defer close(done)
-		for due := true; ctx.Err() == nil; due = n.pause(ctx) {
-			n.changing.Lock()
-			acted, err := n.settled(ctx, r, due)
-			n.changing.Unlock()
-			if err != nil && ctx.Err() == nil {
-				n.o.Log.WarnContext(ctx, "pipelines are not compared with the configuration", "error", err)
-			}
-			if acted {
-				r.reload()
-			}
+// is asked for, and sets up what could not be before, or what schemas have that are new.
+func (n *Database) keepSettled(ctx context.Context, r *run) {
+	for due := true; ctx.Err() == nil; due = n.pause(ctx) {
+		n.changing.Lock()
+		acted, err := n.settled(ctx, r, due)
+		n.changing.Unlock()
+		if err != nil && ctx.Err() == nil {
+			n.o.Log.WarnContext(ctx, "pipelines are not compared with the configuration", "error", err)
 		}
-	}()
-	return func() {
-		cancel()
-		<-done
+		if acted {
+			r.reload()
+		}
 	}
 }
 

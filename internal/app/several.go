@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -314,14 +315,7 @@ func (s *several) outcome() error {
 }
 
 // names are those of the databases. The caller holds mu.
-func (s *several) names() []string {
-	var names []string
-	for name := range s.list {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
+func (s *several) names() []string { return slices.Sorted(maps.Keys(s.list)) }
 
 // states tells how the databases stand.
 func (s *several) states() []admin.DatabaseState {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -21,6 +22,18 @@ type TakeAwayOptions struct {
 	Pipeline   string // the whole name of this one, where it is not all: what cannot be taken back is not guessed
 	Embeddings bool   // the vectors, too
 	DryRun     bool
+}
+
+// remove takes a pipeline away, with all that is known of its rows. What cannot be deleted now a sidecar deletes later.
+func remove(ctx context.Context, log *slog.Logger, o uninstall.PipelineOptions) (done uninstall.Removed, err error) {
+	o.Log = log
+	if done, err = uninstall.Pipeline(ctx, o); err != nil || o.DryRun {
+		return done, err
+	}
+	if _, err := queue.DropLeftovers(ctx, o.Pool); err != nil {
+		log.InfoContext(ctx, "tasks and ledger of a removed pipeline go later", "pipeline", o.Pipeline, "error", err)
+	}
+	return done, nil
 }
 
 // TakeAway takes away what init made, and tells what somebody should know of it.
@@ -42,14 +55,9 @@ func TakeAway(ctx context.Context, n Options, o TakeAwayOptions, tell func(what 
 			Pool: server, Embeddings: o.Embeddings, DryRun: o.DryRun, Log: n.Log,
 		})
 	} else {
-		done, err = uninstall.Pipeline(ctx, uninstall.PipelineOptions{
-			Pool: server, Pipeline: o.Pipeline, Embedding: o.Embeddings, DryRun: o.DryRun, Log: n.Log,
+		done, err = remove(ctx, n.Log, uninstall.PipelineOptions{
+			Pool: server, Pipeline: o.Pipeline, Embedding: o.Embeddings, DryRun: o.DryRun,
 		})
-		if err == nil && !o.DryRun {
-			if _, left := queue.DropLeftovers(ctx, server); left != nil {
-				tell(fmt.Sprintf("its tasks and its ledger go later: a sidecar that runs takes them away (%s)", left))
-			}
-		}
 	}
 	if _, nothing := errors.AsType[*refusal.NotSetUpError](err); nothing {
 		tell("nothing to remove: the database is not set up")

@@ -72,7 +72,6 @@ func fileOf(c *config.Config) string {
 	return c.File()
 }
 
-// estimated estimates the backfill of a pipeline.
 func estimated(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, spec pipeline.Spec,
 	about embed.Description, price pipeline.Price,
 ) (estimate.Estimate, error) {

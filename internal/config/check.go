@@ -129,7 +129,6 @@ func checkCatalog(at string, list []Plugin, fail func(path, format string, args 
 	}
 }
 
-// checkPipelines checks the pipelines from one on.
 func (c *Config) checkPipelines(first int, fail func(path, format string, args ...any)) {
 	const maxName = 200
 	for i := first; i < len(c.Pipelines); i++ {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -98,9 +99,7 @@ func (c *Config) samePlugin(a, b string) bool {
 // of them must have a model folder and a library their manifests say: others get the model's name and find the rest
 // themselves. Errors are those of Finder.
 func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
-	if model == "" {
-		model = c.DefaultModel
-	}
+	model = cmp.Or(model, c.DefaultModel)
 	e := Embedder{Plugin: plugin, Model: model, Threads: c.Threads, Env: map[string]string{}}
 	folder, m := c.folderOf(model), c.model(model)
 	if m != nil {
@@ -113,13 +112,9 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 		if m.Threads != 0 {
 			e.Threads = m.Threads
 		}
-		if e.Plugin == "" {
-			e.Plugin = m.Plugin
-		}
+		e.Plugin = cmp.Or(e.Plugin, m.Plugin)
 	}
-	if e.Plugin == "" {
-		e.Plugin = c.Plugins.Default
-	}
+	e.Plugin = cmp.Or(e.Plugin, c.Plugins.Default)
 	e.Plugin = c.byContent(find.Model, e.Plugin, folder)
 	program := e.Plugin
 	if p, _ := c.Plugin(e.Plugin); p != nil {

@@ -129,7 +129,6 @@ func (s *scanner) end(expected string) error {
 	return nil
 }
 
-// table reads [schema.]table.
 func (s *scanner) table(expected string) (schema, table string, err error) {
 	if table, err = s.ident(expected); err != nil {
 		return "", "", err

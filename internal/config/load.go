@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -290,9 +291,7 @@ func (l *loader) pipelines(place func(flag string) string, values func(flag stri
 	}
 	table, into, intoTable := last(values("table")), last(values("into")), last(values("into-table"))
 	if table != "" || len(values("columns")) > 0 || into != "" || intoTable != "" {
-		if from == "" {
-			from = "table"
-		}
+		from = cmp.Or(from, "table")
 		spec, err := Shortcut(table, values("columns"), into, intoTable)
 		if parse, ok := errors.AsType[*ParseError](err); ok {
 			l.fail(place(strings.TrimPrefix(parse.What, "--")), "", err)
@@ -425,9 +424,7 @@ func (c *Config) settleFrom(first int) {
 		if spec.Schema != "" {
 			spec.Joins = spec.Joins.In(spec.Schema)
 		}
-		if spec.Model == "" {
-			spec.Model = c.DefaultModel
-		}
+		spec.Model = cmp.Or(spec.Model, c.DefaultModel)
 		if m := c.model(spec.Model); m != nil && spec.Plugin == "" {
 			spec.Plugin = c.byContent(c.folder, m.Plugin, c.folderOf(spec.Model))
 		}
@@ -486,9 +483,7 @@ func instanceOf(host string, pid int) string {
 		}
 		return r
 	}, host)
-	if name == "" {
-		name = "sidecar"
-	}
+	name = cmp.Or(name, "sidecar")
 	suffix := ""
 	if pid > 0 {
 		suffix = "-" + strconv.Itoa(pid)

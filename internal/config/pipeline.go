@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -29,9 +30,7 @@ func ParsePipeline(s string) (pipeline.Spec, error) {
 	if spec.Schema, spec.Table, err = sc.table("a source table"); err != nil {
 		return pipeline.Spec{}, err
 	}
-	if spec.Schema == "" {
-		spec.Schema = defaultSchema
-	}
+	spec.Schema = cmp.Or(spec.Schema, defaultSchema)
 	if err = sc.symbol(":", `":" and the columns to embed`); err != nil {
 		return pipeline.Spec{}, err
 	}
@@ -79,9 +78,7 @@ func Shortcut(table string, columns []string, into, intoTable string) (pipeline.
 	if spec.Schema, spec.Table, err = parseTable("--table", table); err != nil {
 		return spec, err
 	}
-	if spec.Schema == "" {
-		spec.Schema = defaultSchema
-	}
+	spec.Schema = cmp.Or(spec.Schema, defaultSchema)
 	if spec.Columns, err = parseColumns("--columns", strings.Join(columns, ",")); err != nil {
 		return spec, err
 	}

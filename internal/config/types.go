@@ -66,7 +66,6 @@ var types = map[string]func(s *Setting, v string) (any, error){
 	},
 }
 
-// when returns an error if something is wrong.
 func when(wrong bool, format string, args ...any) error {
 	if wrong {
 		return fmt.Errorf(format, args...)

@@ -110,7 +110,6 @@ func (r *reader) syntax(err error) {
 	r.fail("", located.GetToken(), message)
 }
 
-// walk reads one node.
 func (r *reader) walk(node ast.Node, path string, p *place, depth int) {
 	if depth > maxDepth {
 		r.fail(path, node.GetToken(), "the file is nested too deeply, or an alias contains itself")

@@ -6,6 +6,7 @@
 package database
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -207,9 +208,7 @@ func parse(dsn string, o Options) (*pgxpool.Config, error) {
 
 // configure adds what a pool's and a replication connection have in common.
 func configure(c *pgconn.Config, o Options) {
-	if c.ConnectTimeout == 0 {
-		c.ConnectTimeout = defaultConnectTimeout
-	}
+	c.ConnectTimeout = cmp.Or(c.ConnectTimeout, defaultConnectTimeout)
 	if o.ConnectTimeout > 0 {
 		c.ConnectTimeout = o.ConnectTimeout
 	}
@@ -238,9 +237,7 @@ func configure(c *pgconn.Config, o Options) {
 		maps.Copy(c.RuntimeParams, settings)
 	}
 	idle := o.IdleInTransaction
-	if idle == 0 {
-		idle = defaultIdleInTransaction
-	}
+	idle = cmp.Or(idle, defaultIdleInTransaction)
 	c.RuntimeParams["idle_in_transaction_session_timeout"] = fmt.Sprint(max(idle.Milliseconds(), 0))
 	switch {
 	case o.ApplicationName != "":

@@ -38,10 +38,7 @@ type Querier interface {
 
 // Collect returns what a query of sql/queries says in each row.
 func Collect[T any](ctx context.Context, db Reader, query string, scan pgx.RowToFunc[T], args ...any) ([]T, error) {
-	rows, err := db.Query(ctx, sqlfiles.Query(query), args...)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := db.Query(ctx, sqlfiles.Query(query), args...)
 	return pgx.CollectRows(rows, scan)
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
 // Stranger is a thing among our objects that somebody made, or may change, whom a session has no reason to trust.
@@ -38,10 +40,7 @@ func Trusted(conn *pgx.Conn) []string {
 func Strangers(ctx context.Context, conn *pgx.Conn, tables ...uint32) ([]Stranger, error) {
 	args := pgx.StrictNamedArgs{"trusted": Trusted(conn), "tables": append([]uint32{}, tables...)}
 	found, err := Collect(ctx, conn, "strangers", pgx.RowToStructByName[Stranger], args)
-	if err != nil {
-		return nil, fmt.Errorf("look for objects of strangers: %w", err)
-	}
-	return found, nil
+	return found, wrap.Errorf(err, "look for objects of strangers")
 }
 
 // InWords names strangers' things in one text, and the roles that could use them.

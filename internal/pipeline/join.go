@@ -151,7 +151,6 @@ func (j *Join) match(parent string) string {
 	return strings.Join(parts, " AND ")
 }
 
-// columns are the texts of joins as columns.
 func (j Joins) columns(parent string) string {
 	parts := lists.Map(j, func(v Join) string { return v.expression(parent) + " AS " + quote(v.As) })
 	return strings.Join(parts, ", ")

@@ -121,10 +121,7 @@ func (s *statement) show(ctx context.Context, tx pgx.Tx, rows []candidate, withT
 	if s.request.Highlight {
 		args = append(args, s.lexemes)
 	}
-	read, err := tx.Query(ctx, s.shownSQL(withText), args...)
-	if err != nil {
-		return nil, fmt.Errorf("read rows: %w", err)
-	}
+	read, _ := tx.Query(ctx, s.shownSQL(withText), args...)
 	var (
 		hits  []Hit
 		place int

@@ -267,7 +267,6 @@ func shared(p *pipeline.Pipeline, columns []filterable, access *Access, what str
 	return slices.DeleteFunc(columns, barred), nil
 }
 
-// column returns the column of a name.
 func column(p *pipeline.Pipeline, columns []filterable, what, name string) (filterable, error) {
 	at := slices.IndexFunc(columns, func(c filterable) bool { return c.Name == name })
 	if at < 0 {

@@ -32,7 +32,6 @@ func Ranked(ctx context.Context, r *Request, hits []Hit, score Scorer) ([]Hit, e
 	return r.page(hits), nil
 }
 
-// first returns the first characters of a text.
 func first(text string, characters int) string {
 	for i := range text {
 		if characters == 0 {

@@ -146,10 +146,7 @@ type candidate struct {
 // nearest returns the rows whose vectors are nearest, and of how many vectors they are. It looks at keys, vectors and
 // the columns of conditions alone, so no row's text can make it fail.
 func (s *statement) nearest(ctx context.Context, tx pgx.Tx, exact bool) (found []candidate, vectors int, err error) {
-	rows, err := tx.Query(ctx, s.near(exact), s.argsOf(false)...)
-	if err != nil {
-		return nil, 0, fmt.Errorf("search vectors: %w", err)
-	}
+	rows, _ := tx.Query(ctx, s.near(exact), s.argsOf(false)...)
 	var c candidate
 	_, err = pgx.ForEachRow(rows, []any{&c.key, &c.distance, &c.chunk, &vectors}, func() error {
 		found = append(found, c)
@@ -165,10 +162,7 @@ func (s *statement) nearest(ctx context.Context, tx pgx.Tx, exact bool) (found [
 // worded returns the rows of a part of the table that have any of the words, best first. The text of a row may make it
 // fail.
 func (s *statement) worded(ctx context.Context, tx pgx.Tx, in part) (found []candidate, err error) {
-	rows, err := tx.Query(ctx, s.wording(in), s.argsOf(true)...)
-	if err != nil {
-		return nil, fmt.Errorf("search words: %w", err)
-	}
+	rows, _ := tx.Query(ctx, s.wording(in), s.argsOf(true)...)
 	var c candidate
 	_, err = pgx.ForEachRow(rows, []any{&c.key, &c.rank}, func() error {
 		found = append(found, c)

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -198,11 +199,9 @@ func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec p
 		return fmt.Errorf("write the next generation: %w", err)
 	}
 	// Who streams looks at once.
-	if _, err := tx.Exec(ctx, "SELECT embedsidecar.carry_grants($1, $2), embedsidecar.carry_storage($1, $2), "+
-		"embedsidecar.note_made($1, $2), pg_notify($3, '')", live.PipelineID, id, queue.Waiting); err != nil {
-		return fmt.Errorf("give %s the grants that the present destination has: %w", catalog.DestinationName(spec), err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, "SELECT embedsidecar.carry_grants($1, $2), embedsidecar.carry_storage($1, $2), "+
+		"embedsidecar.note_made($1, $2), pg_notify($3, '')", live.PipelineID, id, queue.Waiting)
+	return wrap.Errorf(err, "give %s the grants that the present destination has", catalog.DestinationName(spec))
 }
 
 // detour is how a pipeline goes on whose configured generation is not the one that serves: with the model that serves,

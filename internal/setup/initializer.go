@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -87,15 +88,11 @@ type Options struct {
 
 // withDefaults fills in what is not said.
 func (o Options) withDefaults() Options {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.SlotTimeout == 0 && !o.Starting {
 		o.SlotTimeout = time.Minute
 	}
-	if o.LockTimeout == 0 {
-		o.LockTimeout = step.Timeout
-	}
+	o.LockTimeout = cmp.Or(o.LockTimeout, step.Timeout)
 	return o
 }
 

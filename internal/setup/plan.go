@@ -293,10 +293,7 @@ func (in *initializer) move() step.Action {
 		Allowed: true, Words: true,
 		Run: func(ctx context.Context) error {
 			return database.Transact(ctx, in.o.Pool, func(tx pgx.Tx) error {
-				rows, err := tx.Query(ctx, "UPDATE embedsidecar.pipeline SET slot_name = $1 WHERE slot_name = ANY ($2) RETURNING pipeline_id", in.o.Slot, in.moved)
-				if err != nil {
-					return fmt.Errorf("move pipelines: %w", err)
-				}
+				rows, _ := tx.Query(ctx, "UPDATE embedsidecar.pipeline SET slot_name = $1 WHERE slot_name = ANY ($2) RETURNING pipeline_id", in.o.Slot, in.moved)
 				ids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
 				if err != nil {
 					return fmt.Errorf("move pipelines: %w", err)

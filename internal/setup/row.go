@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
@@ -149,21 +150,16 @@ func (in *initializer) insertPipeline(ctx context.Context, f *resolve.Findings, 
 // markCatalogue stores what the catalogue says of the pipeline's table before its backfill can begin: whatever is
 // changed from now on differs from the mark, and so is noticed by the streamer.
 func markCatalogue(ctx context.Context, tx pgx.Tx, slotName string, id int32) error {
-	rows, err := tx.Query(ctx, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": slotName, "pipeline": id})
-	if err != nil {
-		return fmt.Errorf("read the catalogue: %w", err)
-	}
+	rows, _ := tx.Query(ctx, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{"slot": slotName, "pipeline": id})
 	now, err := pgx.CollectExactlyOneRow(rows, pgx.RowToMap)
 	if err != nil {
 		return fmt.Errorf("read the catalogue: %w", err)
 	}
-	if _, err := tx.Exec(ctx, sqlfiles.Query("note_catalogue"), pgx.StrictNamedArgs{
+	_, err = tx.Exec(ctx, sqlfiles.Query("note_catalogue"), pgx.StrictNamedArgs{
 		"pipeline_id": id, "lack": "", "detail": "", "catalogue": now["current"],
 		"table_schema": now["table_schema"], "table_name": now["table_name"],
-	}); err != nil {
-		return fmt.Errorf("mark the table: %w", err)
-	}
-	return nil
+	})
+	return wrap.Errorf(err, "mark the table")
 }
 
 func requestScan(ctx context.Context, tx pgx.Tx, id int32, reason string) error {

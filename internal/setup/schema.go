@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -160,8 +161,6 @@ func ensureInstallation(ctx context.Context, tx pgx.Tx) error {
 	if _, err := rand.Read(key); err != nil {
 		return fmt.Errorf("make a secret: %w", err)
 	}
-	if _, err := tx.Exec(ctx, "INSERT INTO embedsidecar.installation (secret) VALUES ($1) ON CONFLICT (only_row) DO NOTHING", key); err != nil {
-		return fmt.Errorf("write installation: %w", err)
-	}
-	return nil
+	_, err := tx.Exec(ctx, "INSERT INTO embedsidecar.installation (secret) VALUES ($1) ON CONFLICT (only_row) DO NOTHING", key)
+	return wrap.Errorf(err, "write installation")
 }

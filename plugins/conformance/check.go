@@ -31,7 +31,6 @@ type Check struct {
 	Seconds  float64 `json:"seconds"`
 }
 
-// finding is what a check returns.
 type finding struct {
 	verdict          Verdict
 	measured, advice string

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,7 +88,7 @@ func (o Options) withDefaults() (Options, error) {
 	if abs, err := filepath.Abs(o.Path); err == nil {
 		o.Path = abs
 	}
-	for _, sum := range append([]string{o.SHA256}, values(o.Files)...) {
+	for _, sum := range append([]string{o.SHA256}, slices.Collect(maps.Values(o.Files))...) {
 		if sum != "" && !isSHA256(sum) {
 			errs = append(errs, fmt.Errorf("%q is not a SHA-256: want 64 hexadecimal digits", sum))
 		}
@@ -121,14 +123,6 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	o.Log = o.Log.With("plugin", o.Name)
 	return o, errors.Join(errs...)
-}
-
-func values(m map[string]string) []string {
-	var vs []string
-	for _, v := range m {
-		vs = append(vs, v)
-	}
-	return vs
 }
 
 func isSHA256(s string) bool {

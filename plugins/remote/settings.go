@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,9 +48,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	o := &s.options
 	o.Model = r.text("MODEL")
 	s.name = getenv(modelKey)
-	if s.name == "" {
-		s.name = o.Model
-	}
+	s.name = cmp.Or(s.name, o.Model)
 	r.network(&s.network)
 	var err error
 	if o.Dialect, err = dialect.Named(r.text("DIALECT")); err != nil {
@@ -131,9 +130,7 @@ func (r *reader) dialect(s *settings) {
 	}) {
 		r.fail("MODEL", errors.New("it stands in the path of requests: want letters, digits, points, dashes and underscores"))
 	}
-	if s.name == "" {
-		s.name = d.Name
-	}
+	s.name = cmp.Or(s.name, d.Name)
 	by := []string{string(client.ByProvider), string(client.ByModel), string(client.ByCut)}
 	if d.Name == "ollama" || d.InfoPath != "" { // their older versions, and most of their models, have one width
 		by[0], by[1] = by[1], by[0]

@@ -76,7 +76,6 @@ func (s *server) describe(ctx context.Context) (Info, error) {
 	return info, nil
 }
 
-// model returns one of the described models.
 func (s *server) model(ctx context.Context, name string) (Model, error) {
 	s.mu.Lock()
 	models := s.models

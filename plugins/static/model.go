@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/plugins/folder"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/safetensors"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/unigram"
@@ -112,10 +113,8 @@ func openModel(o options) (*model, error) {
 	}
 	defer f.Close()
 	m := &model{name: filepath.Base(f.Path)}
-	if err := m.open(f, o); err != nil {
-		return nil, fmt.Errorf("open model %s: %w", f.Path, err)
-	}
-	return m, nil
+	err = m.open(f, o)
+	return m, wrap.Errorf(err, "open model %s", f.Path)
 }
 
 func (m *model) open(f *folder.Folder, o options) error {

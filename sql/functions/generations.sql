@@ -274,12 +274,15 @@ COMMENT ON FUNCTION embedsidecar.generation_ties(integer, integer) IS
 CREATE OR REPLACE FUNCTION embedsidecar.carry_grants(live integer, other integer) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    a record;
-    b record;
-    g record;
+    a      record;
+    b      record;
+    g      record;
+    hidden boolean;
 BEGIN
     SELECT * INTO STRICT a FROM embedsidecar.destination_of(carry_grants.live);
     SELECT * INTO STRICT b FROM embedsidecar.destination_of(carry_grants.other);
+    SELECT f.relrowsecurity AND NOT n.relrowsecurity INTO hidden FROM pg_class AS f, pg_class AS n
+    WHERE  f.oid = a.relation AND n.oid = b.relation;
     FOR g IN
         WITH acl AS (
             SELECT 1 AS of, ''::name AS at, x.* FROM pg_class AS c CROSS JOIN aclexplode(c.relacl) AS x
@@ -303,6 +306,9 @@ BEGIN
         WHERE  h.grantee = 0 OR EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = h.grantee)
         GROUP  BY 1, 2, 3 HAVING count(DISTINCT h.of) = 1
     LOOP
+        -- Policies are carried by the owner, before the switch: until then only those who write see all of it.
+        CONTINUE WHEN hidden AND g.wanted AND NOT EXISTS (SELECT FROM pg_class AS c CROSS JOIN aclexplode(c.relacl) AS x
+            WHERE c.oid = a.relation AND x.grantee = g.grantee AND x.privilege_type = 'INSERT');
         EXECUTE format('%s %s%s ON %s %s %s%s', CASE WHEN g.wanted THEN 'GRANT' ELSE 'REVOKE' END, g.privilege_type,
             CASE WHEN g.at <> '' THEN format(' (%I)', g.at) ELSE '' END, b.quoted,
             CASE WHEN g.wanted THEN 'TO' ELSE 'FROM' END,

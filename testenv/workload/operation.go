@@ -129,7 +129,6 @@ func (s *step) text() any {
 
 func (s *step) anyColumn() string { return quote(s.shape.Columns[s.r.IntN(len(s.shape.Columns))]) }
 
-// row returns the columns and values of a new row.
 func (s *step) row(p *params, key []string) (columns, values string) {
 	columns, values = s.shape.keyList(), s.keyValues(p, key)
 	for _, c := range s.shape.Columns {

@@ -22,7 +22,6 @@ func on[I, O any](a *api, role, method, path, id, summary string, answer func(ct
 	gate.On(a.API, role, method, path, id, summary, answer, more...)
 }
 
-// body is an answer with a body.
 type body[T any] = gate.Answer[T]
 
 // answers makes the answer of a route of what a method of the Service returned.

@@ -65,7 +65,6 @@ func (a *api) self(ctx context.Context) (Self, error) {
 	return Self{who.Name, who.Role, who.Pipelines, who.RowText, a.service.ReadOnly()}, err
 }
 
-// sessions are for browsers.
 func (a *api) sessions() {
 	get(a, "/session", "whoami", "Tell who one is", func(ctx context.Context, _ *none) (Self, error) { return a.self(ctx) })
 	on(a, gate.RoleViewer, http.MethodPost, sessionPath, "open-session", "Begin a session: a cookie instead of the token",

@@ -133,7 +133,6 @@ func (s *Service) Follow(pool *pgxpool.Pool) {
 	s.pool = pool
 }
 
-// database returns where to ask.
 func (s *Service) database() (*pgxpool.Pool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -98,7 +98,6 @@ func (d *Dashboard) theme(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, d.at(back(r)), http.StatusSeeOther) //nolint:gosec // back leads to pages of ours alone
 }
 
-// themeOf returns a theme that there is.
 func themeOf(s string) string {
 	if s == "light" || s == "dark" {
 		return s

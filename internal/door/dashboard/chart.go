@@ -11,7 +11,6 @@ import (
 // Charts are pictures within the page, made of shapes with classes: a style within a page is refused by the policy.
 // Each says in words what it shows, for who cannot see it, and a table beside it has its figures.
 
-// bar draws a part of 1.
 func bar(part float64, kind, label string) template.HTML {
 	const width = 100.0
 	part = math.Max(0, math.Min(1, part))
@@ -86,7 +85,6 @@ func (c *chart) class() string {
 	return ""
 }
 
-// x is where a point is.
 func (c *chart) x(i int) float64 {
 	return plotLeft + float64(i)/float64(max(len(c.Times)-1, 1))*(plotRight-plotLeft)
 }

@@ -61,7 +61,6 @@ func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.handler.ServeHTTP(w, r)
 }
 
-// routes are the paths of the dashboard.
 func (d *Dashboard) routes() http.Handler {
 	mux := http.NewServeMux()
 	for path, show := range map[string]func(*http.Request) (view, error){

@@ -32,7 +32,6 @@ func (d *Dashboard) past(r *http.Request, names ...string) (*past, error) {
 	return pastOf(read, r.URL.EscapedPath()), nil
 }
 
-// figure is one figure of each point.
 type figure struct {
 	column string
 	of     func(*report.Did) *float64

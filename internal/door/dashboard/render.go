@@ -349,7 +349,6 @@ type trouble struct {
 	Hints []string
 }
 
-// failed is the page that tells of an error.
 func (d *Dashboard) failed(ctx context.Context, err error) view {
 	if errors.Is(err, errNoPage) {
 		return view{

@@ -13,7 +13,6 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 )
 
-// documentPath is where the OpenAPI document is.
 const documentPath = "/openapi.json"
 
 // API is one being put together: On adds routes, and Close ends that.
@@ -94,7 +93,6 @@ func (a *API) Close() {
 	a.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { visitOf(r.Context()).gate.write(w, a.noPlace(r)) })
 }
 
-// there reports whether there is a route.
 func (a *API) there(method, path string) bool {
 	_, pattern := a.mux.Handler(&http.Request{Method: method, URL: &url.URL{Path: path}})
 	return pattern != "" && pattern != "/"

@@ -105,9 +105,7 @@ type clients struct {
 // New makes a Gate, for a listener of somebody else.
 func New(o Options) *Gate {
 	o.Limits.fill()
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Observe == nil {
 		o.Observe = func(string, string, int, time.Duration) {}
 	}
@@ -230,12 +228,10 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ofAPI reports whether a request is for the API.
 func (g *Gate) ofAPI(r *http.Request) bool {
 	return g.o.Pages == nil || strings.HasPrefix(r.URL.Path, "/api/") || r.URL.Path == documentPath
 }
 
-// answer answers a request, or returns why not.
 func (g *Gate) answer(w http.ResponseWriter, r *http.Request, v *visit) *Problem {
 	ofAPI := g.ofAPI(r)
 	if p := crossOrigin(r, ofAPI); p != nil {
@@ -431,17 +427,13 @@ type statusWriter struct {
 
 // WriteHeader implements http.ResponseWriter.
 func (w *statusWriter) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
+	w.status = cmp.Or(w.status, status)
 	w.ResponseWriter.WriteHeader(status)
 }
 
 // Write implements http.ResponseWriter.
 func (w *statusWriter) Write(b []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
+	w.status = cmp.Or(w.status, http.StatusOK)
 	return w.ResponseWriter.Write(b)
 }
 

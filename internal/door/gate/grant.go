@@ -100,7 +100,6 @@ func (g *Grant) limit(limits string) error {
 	return nil
 }
 
-// check returns what is wrong with a grant.
 func (g Grant) check() error {
 	switch {
 	case !slices.Contains(Roles, g.Role):

@@ -95,7 +95,6 @@ func tooSlow() *Problem {
 	return Refuse(http.StatusGatewayTimeout, "timeout", "the request took too long").After(time.Second)
 }
 
-// warn logs an error with its ways out.
 func (j *Judge) warn(ctx context.Context, err error, hints []string) {
 	j.Log.WarnContext(ctx, "request refused", "error", err, "hint", wording.Joined(hints))
 }

@@ -165,7 +165,6 @@ func usable(i int, result embed.Result) error {
 	return refuse(param, text.Code, "%s cannot be embedded: %s", param, text.Message)
 }
 
-// texts reads the input.
 func (a *api) texts(input json.RawMessage) ([]string, error) {
 	if len(input) == 0 || string(input) == "null" {
 		return nil, refuse("input", "missing", "input is missing: a text, or a list of texts")
@@ -248,7 +247,6 @@ func kindOf(word string) (embed.Kind, error) {
 	return 0, refuse("input_type", "invalid_value", "input_type: expected document or query, not %q", cut(word))
 }
 
-// modelOf returns a model and its name.
 func (a *api) modelOf(ctx context.Context, name string) (string, query.Model, error) {
 	who, _ := gate.CallerOf(ctx)
 	if name == "" {

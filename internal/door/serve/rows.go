@@ -133,7 +133,6 @@ const (
 	absent    = math.MinInt
 )
 
-// readRows reads the request.
 func (a *api) readRows(ctx context.Context) (rowsRequest, error) {
 	req := rowsRequest{K: absent, Limit: absent}
 	if err := read(ctx, &req, true); err != nil {

@@ -68,9 +68,7 @@ func Handler(o Options) http.Handler { return gate.New(o.gate()) }
 // fill sets what is zero.
 func (o *Options) fill() {
 	o.Inputs, o.TextBytes, o.Search = cmp.Or(o.Inputs, 2048), cmp.Or(o.TextBytes, 1<<20), cmp.Or(o.Search, search.Limit)
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 }
 
 func (o Options) gate() gate.Options {

@@ -245,10 +245,7 @@ func (c *Chunks) Deep(ctx context.Context, key string) ([]DeepChunk, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, err := c.db.Query(ctx, c.chunks.deep.sql, args...)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := c.db.Query(ctx, c.chunks.deep.sql, args...)
 	var chunks []DeepChunk
 	var d DeepChunk
 	_, err = pgx.ForEachRow(rows, []any{&d.Start, &d.End, &d.Context, &d.Text, &d.Hash}, func() error {
@@ -388,7 +385,6 @@ func (r *chunkRows) window(at int) chunkRows {
 	}
 }
 
-// values are the rows as parameters.
 func (r *chunkRows) values(p *pipeline.Pipeline) values {
 	return values{
 		chunkNumbers.name: r.nos, textHashes.name: r.hashes, "start_byte": r.starts, "end_byte": r.ends,

@@ -182,7 +182,6 @@ func scanSampled(p *pipeline.Pipeline, raw [][]byte) (s Sampled, err error) {
 	return s, err
 }
 
-// count is the SQL of Count.
 func (g *Given) count(p *pipeline.Pipeline) string {
 	return "SELECT count(*), count(v.vector), count(*) FILTER (WHERE v.stale) FROM " + source(p) +
 		" LEFT JOIN LATERAL (SELECT true AS vector, bool_or(w.stale) AS stale FROM (SELECT " +

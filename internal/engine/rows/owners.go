@@ -25,15 +25,12 @@ func (t *Table) Owners(ctx context.Context, link pipeline.Link, values []string,
 	keys, many = make([][]string, len(values)), make([]bool, len(values))
 	total := 0
 	err = t.briefly(ctx, limit, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, sql, args...)
-		if err != nil {
-			return err
-		}
+		rows, _ := tx.Query(ctx, sql, args...)
 		var (
 			place int
 			key   string
 		)
-		_, err = pgx.ForEachRow(rows, []any{&place, &key}, func() error {
+		_, err := pgx.ForEachRow(rows, []any{&place, &key}, func() error {
 			total++
 			keys[place-1] = append(keys[place-1], key)
 			return nil

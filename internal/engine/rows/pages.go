@@ -117,7 +117,6 @@ func (b *builder) below(columns []string) string {
 // overran reports whether a statement was ended for the time it took.
 func overran(err error) bool { return database.Judge(err) == database.Canceled }
 
-// briefly is that of pager.
 func (t *Table) briefly(ctx context.Context, limit time.Duration, f func(tx pgx.Tx) error) error {
 	batch := &pgx.Batch{}
 	batch.BeginTx(pgx.TxOptions{})
@@ -189,10 +188,7 @@ func (p *Pages) keys(ctx context.Context, s pageStatements, after *string) (keys
 		if err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, sql.sql, args...)
-		if err != nil {
-			return err
-		}
+		rows, _ := tx.Query(ctx, sql.sql, args...)
 		var (
 			key    string
 			answer bool
@@ -223,10 +219,7 @@ func (p *Pages) Gone(ctx context.Context, keys []string) (read, gone []string, e
 		if err != nil {
 			return err
 		}
-		rows, err := tx.Query(ctx, p.t.sql.gone.sql, args...)
-		if err != nil {
-			return err
-		}
+		rows, _ := tx.Query(ctx, p.t.sql.gone.sql, args...)
 		gone, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
 	})

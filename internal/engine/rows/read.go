@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
@@ -223,10 +224,8 @@ func (t *Table) readBy(ctx context.Context, db database.Reader, keys []string, t
 			return nil, fmt.Errorf("read rows of %s: %w", t.p.Source(), err)
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("read %d rows of %s: %w", len(keys), t.p.Source(), err)
-	}
-	return found, nil
+	err = rows.Err()
+	return found, wrap.Errorf(err, "read %d rows of %s", len(keys), t.p.Source())
 }
 
 // scan fills the row that a result line is about. The raw values live only until the next line.

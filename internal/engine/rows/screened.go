@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
@@ -95,10 +96,8 @@ func (t *Table) Screen(ctx context.Context, line database.Reader, keys []string,
 			return s, fmt.Errorf("screen changes of %s: %w", t.p.Source(), err)
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return s, fmt.Errorf("screen %d changes of %s: %w", len(keys), t.p.Source(), err)
-	}
-	return s, nil
+	err = rows.Err()
+	return s, wrap.Errorf(err, "screen %d changes of %s", len(keys), t.p.Source())
 }
 
 // scanScreened takes a line of the statement screen.

@@ -94,7 +94,6 @@ type builder struct {
 	params []string
 }
 
-// build returns the statement that f writes.
 func build(p *pipeline.Pipeline, f func(b *builder) string) statement {
 	b := &builder{p: p}
 	sql := f(b)

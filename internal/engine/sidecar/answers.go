@@ -156,7 +156,6 @@ func (s *Sidecar) answerable(ctx context.Context, id int32) (p pipeline.Pipeline
 	return p, err
 }
 
-// known returns the pipeline of a number as the sidecar has it.
 func (s *Sidecar) known(id int32) (p pipeline.Pipeline, is bool) {
 	for _, state := range s.States() {
 		if state.Pipeline.ID == id {

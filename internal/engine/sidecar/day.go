@@ -19,7 +19,6 @@ type day struct {
 	last  time.Time // when the last batch ended; zero: there was none
 }
 
-// add counts what was done by now.
 func (d *day) add(o done, now time.Time) {
 	if d.began.IsZero() {
 		d.began = now

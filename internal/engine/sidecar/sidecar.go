@@ -158,18 +158,10 @@ func (s *State) Reason() string {
 
 // New returns a Sidecar.
 func New(o Options) *Sidecar {
-	if o.Heartbeat == 0 {
-		o.Heartbeat = 10 * time.Second
-	}
-	if o.DrainTimeout == 0 {
-		o.DrainTimeout = pipeline.DefaultDrainTimeout
-	}
-	if o.History.Keep == 0 {
-		o.History = queue.DefaultHistory
-	}
-	if o.CacheBytes == 0 {
-		o.CacheBytes = pipeline.DefaultCacheBytes
-	}
+	o.Heartbeat = cmp.Or(o.Heartbeat, 10*time.Second)
+	o.DrainTimeout = cmp.Or(o.DrainTimeout, pipeline.DefaultDrainTimeout)
+	o.History = cmp.Or(o.History, queue.DefaultHistory)
+	o.CacheBytes = cmp.Or(o.CacheBytes, pipeline.DefaultCacheBytes)
 	if o.Service == nil {
 		o.Service = func(e embed.Embedder) *embed.Service { return embed.NewService(e, o.CacheBytes) }
 	}
@@ -449,10 +441,7 @@ func (s *Sidecar) tellAudit(ctx context.Context) error {
 		Changed                                                                 int64
 	}
 	return database.Transact(ctx, s.o.Pool, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, "SELECT * FROM embedsidecar.tell_audit() ORDER BY 1")
-		if err != nil {
-			return fmt.Errorf("tell of the audit: %w", err)
-		}
+		rows, _ := tx.Query(ctx, "SELECT * FROM embedsidecar.tell_audit() ORDER BY 1")
 		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[entry])
 		if err != nil {
 			return fmt.Errorf("tell of the audit: %w", err)

@@ -193,10 +193,7 @@ func (s *server) elsewhere(ctx context.Context, pipelines []int32, hashes [][]by
 }
 
 func (s *server) places(ctx context.Context, query string, args pgx.StrictNamedArgs) ([]place, error) {
-	found, err := s.db.Query(ctx, sqlfiles.Query(query), args)
-	if err != nil {
-		return nil, err
-	}
+	found, _ := s.db.Query(ctx, sqlfiles.Query(query), args)
 	return pgx.CollectRows(found, pgx.RowToStructByNameLax[place])
 }
 
@@ -248,21 +245,15 @@ func (s *server) scanProgress(ctx context.Context) (phase string, seen, expected
 }
 
 func (s *server) ledgerPage(ctx context.Context, after *string) ([]string, error) {
-	page, err := s.db.Query(ctx, sqlfiles.Query("ledger_page"),
+	page, _ := s.db.Query(ctx, sqlfiles.Query("ledger_page"),
 		pgx.StrictNamedArgs{"pipeline_id": s.p.ID, "after": after, "max": rows.PageRows})
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(page, pgx.RowTo[string])
 }
 
 func (s *server) withoutTask(ctx context.Context, keys []string) ([]string, error) {
-	free, err := s.db.Query(ctx, sqlfiles.Query("without_task"), pgx.StrictNamedArgs{
+	free, _ := s.db.Query(ctx, sqlfiles.Query("without_task"), pgx.StrictNamedArgs{
 		"pipeline_id": s.p.ID, "row_keys": keys,
 	})
-	if err != nil {
-		return nil, err
-	}
 	return pgx.CollectRows(free, pgx.RowTo[string])
 }
 

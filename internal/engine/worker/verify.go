@@ -262,7 +262,6 @@ func (w *Worker) same(stored, given []float32) bool {
 	return true
 }
 
-// everyRow is pages.Rows of all rows.
 func everyRow(p pages) func(context.Context, *string) ([]string, []bool, error) {
 	return func(ctx context.Context, after *string) ([]string, []bool, error) { return p.Rows(ctx, "", after) }
 }

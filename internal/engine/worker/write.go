@@ -260,7 +260,6 @@ func (w *Worker) barred(it *item, locked *rows.Locks) bar {
 	return byNothing
 }
 
-// begin begins the write-back of items.
 func (w *Worker) begin(ctx context.Context, items []item) (writeBack, error) {
 	var touched []string
 	for i := range items {

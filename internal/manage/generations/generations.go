@@ -85,10 +85,7 @@ func States(ctx context.Context, pool *pgxpool.Pool, pipeline string) ([]Generat
 	if pipeline != "" {
 		name = &pipeline
 	}
-	rows, err := pool.Query(ctx, "SELECT * FROM embedsidecar.generation_states($1)", name)
-	if err != nil {
-		return nil, Told(err)
-	}
+	rows, _ := pool.Query(ctx, "SELECT * FROM embedsidecar.generation_states($1)", name)
 	list, err := pgx.CollectRows(rows, pgx.RowToStructByName[Generation])
 	return list, Told(err)
 }
@@ -116,11 +113,8 @@ type Plan struct {
 // Dependents tells what depends on the present vectors of a pipeline, and what becomes of it at a switch. Where there
 // is no other generation yet it is compared with itself: what lacks there is known when there is one.
 func Dependents(ctx context.Context, pool *pgxpool.Pool, live, other int32) ([]string, error) {
-	rows, err := pool.Query(ctx, "SELECT t.what || CASE WHEN t.remake IS NOT NULL THEN ': made anew by the switch' "+
+	rows, _ := pool.Query(ctx, "SELECT t.what || CASE WHEN t.remake IS NOT NULL THEN ': made anew by the switch' "+
 		"ELSE ': before the switch: ' || t.sql END FROM embedsidecar.generation_ties($1, $2) AS t", live, other)
-	if err != nil {
-		return nil, Told(err)
-	}
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return append([]string{}, list...), Told(err)
 }

@@ -32,12 +32,9 @@ func langchain(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 		" ON n.oid = e.extnamespace WHERE e.extname = 'vector'").Scan(&vector); err != nil {
 		return nil, fmt.Errorf("look for pgvector: %w", err)
 	}
-	rows, err := tx.Query(ctx, "SELECT coalesce(c.name, '?'), e.dims FROM (SELECT collection_id, "+database.Quote(vector)+
+	rows, _ := tx.Query(ctx, "SELECT coalesce(c.name, '?'), e.dims FROM (SELECT collection_id, "+database.Quote(vector)+
 		".vector_dims(embedding) AS dims FROM "+i.From+" WHERE embedding IS NOT NULL GROUP BY 1, 2) AS e LEFT JOIN "+
 		database.Quote(schema, "langchain_pg_collection")+" AS c ON c.uuid = e.collection_id ORDER BY 2, 1")
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", i.From, err)
-	}
 	var (
 		name  string
 		dims  int
@@ -77,11 +74,8 @@ func pgedge(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 		return nil, working("pgEdge Vectorizer", fmt.Sprintf("%d texts are in work", works),
 			"take it out of shared_preload_libraries, or set pgedge_vectorizer.num_workers = 0, and import again")
 	}
-	rows, err := tx.Query(ctx, "SELECT v.source_table, v.source_column::text, v.chunk_table,"+
+	rows, _ := tx.Query(ctx, "SELECT v.source_table, v.source_column::text, v.chunk_table,"+
 		" coalesce(v.source_pk::text, '') FROM pgedge_vectorizer.vectorizers AS v ORDER BY v.id")
-	if err != nil {
-		return nil, fmt.Errorf("read pgedge_vectorizer.vectorizers: %w", err)
-	}
 	type row struct{ Table, Column, Chunks, Key string }
 	all, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
 	if err != nil {
@@ -146,13 +140,10 @@ func supabase(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for the functions of the guide: %w", err)
 	}
-	rows, err := tx.Query(ctx, `SELECT DISTINCT n.nspname::text, c.relname::text, a[1], a[2] FROM pg_trigger AS t
+	rows, _ := tx.Query(ctx, `SELECT DISTINCT n.nspname::text, c.relname::text, a[1], a[2] FROM pg_trigger AS t
 		JOIN pg_proc AS p ON p.oid = t.tgfoid JOIN pg_class AS c ON c.oid = t.tgrelid JOIN pg_namespace AS n ON n.oid =
 		c.relnamespace CROSS JOIN LATERAL (SELECT string_to_array(encode(t.tgargs, 'escape'), '\000') AS a) AS s
 		WHERE p.proname = 'queue_embeddings' AND NOT t.tgisinternal ORDER BY 1, 2`)
-	if err != nil {
-		return nil, fmt.Errorf("look for the triggers of the guide: %w", err)
-	}
 	jobs, err := pgx.CollectRows(rows, pgx.RowToStructByPos[supabaseJob])
 	if err != nil {
 		return nil, fmt.Errorf("look for the triggers of the guide: %w", err)
@@ -196,12 +187,9 @@ func (j *supabaseJob) item(ctx context.Context, tx pgx.Tx, o Options, queued boo
 		row := regexp.MustCompile(`(?i)\b` + regexp.QuoteMeta(argument) + `\.`)
 		i.Spec.Text = strings.TrimSpace(row.ReplaceAllString(m[1], ""))
 	}
-	rows, err := tx.Query(ctx, `SELECT format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass) FROM pg_trigger AS t
+	rows, _ := tx.Query(ctx, `SELECT format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass) FROM pg_trigger AS t
 		JOIN pg_proc AS p ON p.oid = t.tgfoid WHERE t.tgrelid = to_regclass($1) AND NOT t.tgisinternal
 			AND p.proname IN ('queue_embeddings', 'clear_column') ORDER BY 1`, database.Quote(j.Schema, j.Table))
-	if err != nil {
-		return i, fmt.Errorf("look for the triggers of %s: %w", j.Table, err)
-	}
 	if i.Finish, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil {
 		return i, fmt.Errorf("look for the triggers of %s: %w", j.Table, err)
 	}

@@ -108,10 +108,7 @@ func pgai(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 	if err := pgaiWorks(ctx, tx); err != nil {
 		return nil, err
 	}
-	rows, err := tx.Query(ctx, "SELECT to_jsonb(v) FROM ai.vectorizer AS v ORDER BY v.id")
-	if err != nil {
-		return nil, fmt.Errorf("read ai.vectorizer: %w", err)
-	}
+	rows, _ := tx.Query(ctx, "SELECT to_jsonb(v) FROM ai.vectorizer AS v ORDER BY v.id")
 	all, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
 	if err != nil {
 		return nil, fmt.Errorf("read ai.vectorizer: %w", err)
@@ -161,7 +158,6 @@ func pgaiWorks(ctx context.Context, tx pgx.Tx) error {
 		fmt.Sprintf("it counts as stopped when that is older than %.0f s", *counts))
 }
 
-// item makes a pipeline of a vectorizer.
 func (v *vectorizer) item(ctx context.Context, tx pgx.Tx, o Options) (Item, error) {
 	d := &v.Config.Destination
 	if d.Implementation == "" { // the versions of 2024
@@ -398,11 +394,8 @@ func (v *vectorizer) replace(ctx context.Context, tx pgx.Tx, i *Item, keys []str
 
 // view makes the statement that has the user's view read our table.
 func (v *vectorizer) view(ctx context.Context, tx pgx.Tx, view, ours string, keys []string) (string, error) {
-	rows, err := tx.Query(ctx, "SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = to_regclass($1)"+
+	rows, _ := tx.Query(ctx, "SELECT a.attname::text FROM pg_attribute AS a WHERE a.attrelid = to_regclass($1)"+
 		" AND a.attnum > 0 ORDER BY a.attnum", view)
-	if err != nil {
-		return "", fmt.Errorf("look up columns of %s: %w", view, err)
-	}
 	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return "", fmt.Errorf("look up columns of %s: %w", view, err)
@@ -513,7 +506,6 @@ func template(t string, types map[string]string) (before, after []string, proble
 	return before, after, ""
 }
 
-// literal returns the text of an SQL literal.
 func literal(sql string) (string, bool) {
 	if !strings.HasPrefix(sql, "'") && !strings.HasPrefix(sql, " E'") && !strings.HasPrefix(sql, "E'") {
 		return "", false

@@ -164,7 +164,6 @@ func (w Wait) tooLate(ctx context.Context, state report.CaughtUp) error {
 	return problem.New(problem.Timeout, fmt.Errorf("not caught up with %s in time: %s", w.LSN, now.why), now.hint)
 }
 
-// left is what is left to wait for.
 type left struct {
 	why  string // and what keeps pipelines from it
 	hint string // what somebody can do about that

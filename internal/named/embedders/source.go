@@ -53,7 +53,6 @@ func (s Source) Once(found config.Embedder) (*host.Host, error) {
 	return h, nil
 }
 
-// options are what a host needs for what was found.
 func (s Source) options(found config.Embedder) host.Options {
 	options := host.Options{
 		Name: found.Plugin, Path: found.PluginPath, SHA256: found.PluginSHA256, Env: found.Env, Log: s.Log,

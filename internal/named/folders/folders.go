@@ -4,6 +4,7 @@
 package folders
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -28,12 +29,10 @@ type Folders struct{ source embedders.Source }
 // Of returns the models that can be named where source finds models.
 func Of(source embedders.Source) Folders { return Folders{source} }
 
-// found are the model folders that are found by name.
 func (f Folders) found() []models.Info {
 	return models.List(f.source.Find.Models(f.source.Config.ModelDir))
 }
 
-// home is where new models go.
 func (f Folders) home() (string, error) { return f.source.Find.NewModels(f.source.Config) }
 
 // known is a model as the user knows it.
@@ -47,9 +46,7 @@ type known struct {
 // named returns the model of a name or a path; "" is the default one.
 func (f Folders) named(name string) (known, error) {
 	settings := f.source.Config
-	if name == "" {
-		name = settings.DefaultModel
-	}
+	name = cmp.Or(name, settings.DefaultModel)
 	if name == "" {
 		name = manifest.OfFolders().Model.Default
 	}
@@ -96,9 +93,7 @@ func (f Folders) List() []models.Info {
 			continue
 		}
 		plugin := m.Plugin
-		if plugin == "" {
-			plugin = settings.Plugins.Default
-		}
+		plugin = cmp.Or(plugin, settings.Plugins.Default)
 		info := models.Info{Type: "plugin " + plugin, Files: []string{}}
 		if found, err := settings.Embedder(f.source.Find, plugin, m.Name); err != nil {
 			info.Problem = strings.Join(strings.Fields(err.Error()), " ")

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/tools"
@@ -186,10 +187,8 @@ func (d *Download) Import(ctx context.Context, n New) (done Imported, err error)
 	if err := models.Record(d.home, d.Name, d.Revision, sums); err != nil {
 		return done, fmt.Errorf("keep the sums of what was fetched: %w", err)
 	}
-	if err := os.RemoveAll(filepath.Dir(d.Into)); err != nil {
-		return done, fmt.Errorf("remove what was fetched: %w", err)
-	}
-	return done, nil
+	err = os.RemoveAll(filepath.Dir(d.Into))
+	return done, wrap.Errorf(err, "remove what was fetched")
 }
 
 // pin decides what the files must be.

@@ -181,7 +181,6 @@ func (d *download) tag() string {
 	return string(tag)
 }
 
-// drop forgets what is there.
 func (d *download) drop() error {
 	return errors.Join(removeIfThere(d.part), removeIfThere(d.part+".tag"))
 }

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -152,15 +153,11 @@ func Pull(ctx context.Context, o PullOptions) (Sums, error) {
 	if err := CheckSource(o); err != nil {
 		return nil, err
 	}
-	if o.Revision == "" {
-		o.Revision = "main"
-	}
+	o.Revision = cmp.Or(o.Revision, "main")
 	if o.Client == nil {
 		o.Client = NewClient(nil)
 	}
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Progress == nil {
 		o.Progress = func(string, int64, int64) {}
 	}

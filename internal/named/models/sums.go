@@ -18,6 +18,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
 // SumsFile lists the sha256 of every file of a model folder, as sha256sum writes it.
@@ -56,10 +58,7 @@ func ReadSums(folder string) (Sums, error) {
 		return nil, fmt.Errorf("read model folder: %w", err)
 	}
 	sums, err := ParseSums(data)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", filepath.Join(folder, SumsFile), err)
-	}
-	return sums, nil
+	return sums, wrap.Errorf(err, "read %s", filepath.Join(folder, SumsFile))
 }
 
 // String returns the content of a SHA256SUMS file.

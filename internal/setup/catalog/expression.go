@@ -205,11 +205,8 @@ func analyse(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) 
 		return r, "", err
 	}
 	// A generated column is not in the WAL of every version: what it is made of is.
-	rows, err := tx.Query(ctx, sqlfiles.Query("expression_columns"), pgx.StrictNamedArgs{"rule": rule, "table": t.OID})
-	if err != nil {
-		return r, "", fmt.Errorf("look up what the expression reads: %w", err)
-	}
-	r.Columns, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	r.Columns, err = database.Collect(ctx, tx, "expression_columns", pgx.RowTo[string],
+		pgx.StrictNamedArgs{"rule": rule, "table": t.OID})
 	if err != nil {
 		return r, "", fmt.Errorf("look up what the expression reads: %w", err)
 	}
@@ -271,11 +268,8 @@ func unsteady(ctx context.Context, q database.Querier, tree string, oids []uint3
 	if clock.MatchString(tree) {
 		warnings = append(warnings, "depends on the current time or user: the text is only computed again when the row changes")
 	}
-	rows, err := q.Query(ctx, sqlfiles.Query("unsteady_functions"), pgx.StrictNamedArgs{"functions": oids})
-	if err != nil {
-		return nil, fmt.Errorf("look up functions: %w", err)
-	}
-	more, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	more, err := database.Collect(ctx, q, "unsteady_functions", pgx.RowTo[string],
+		pgx.StrictNamedArgs{"functions": oids})
 	if err != nil {
 		return nil, fmt.Errorf("look up functions: %w", err)
 	}

@@ -100,19 +100,13 @@ func TableByOID(ctx context.Context, q database.Querier, oid uint32) (*Table, er
 }
 
 func loadTable(ctx context.Context, q database.Querier, args pgx.StrictNamedArgs) (*Table, error) {
-	rows, err := q.Query(ctx, sqlfiles.Query("find_table"), args)
-	if err != nil {
-		return nil, fmt.Errorf("look up table: %w", err)
-	}
+	rows, _ := q.Query(ctx, sqlfiles.Query("find_table"), args)
 	t, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[Table])
 	if err != nil {
 		return nil, fmt.Errorf("look up table: %w", err)
 	}
-	rows, err = q.Query(ctx, sqlfiles.Query("table_columns"), pgx.StrictNamedArgs{"table": t.OID})
-	if err != nil {
-		return nil, fmt.Errorf("look up columns of %s: %w", t.Quoted(), err)
-	}
-	if t.Columns, err = pgx.CollectRows(rows, pgx.RowToStructByName[Column]); err != nil {
+	if t.Columns, err = database.Collect(ctx, q, "table_columns", pgx.RowToStructByName[Column],
+		pgx.StrictNamedArgs{"table": t.OID}); err != nil {
 		return nil, fmt.Errorf("look up columns of %s: %w", t.Quoted(), err)
 	}
 	return t, nil

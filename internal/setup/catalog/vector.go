@@ -83,7 +83,6 @@ func FindVector(ctx context.Context, q database.Querier, promised string) (v Vec
 	return v, nil
 }
 
-// numbers are those of a version: 0.8.1.
 func numbers(version string) (list []int) {
 	for part := range strings.SplitSeq(version, ".") {
 		n, err := strconv.Atoi(part)

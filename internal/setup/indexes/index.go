@@ -197,13 +197,9 @@ func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipelin
 
 // indexedTables looks at the tables of a destination and their indexes over the vector.
 func indexedTables(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) ([]indexedTable, error) {
-	rows, err := conn.Query(ctx, sqlfiles.Query("index_targets"), pgx.StrictNamedArgs{
+	return database.Collect(ctx, conn, "index_targets", pgx.RowToStructByName[indexedTable], pgx.StrictNamedArgs{
 		"table": p.VectorTable(), "column": p.VectorColumn(), "operators": p.Stored.OperatorClass(), "kind": kindOf(p),
 	})
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByName[indexedTable])
 }
 
 // backfilled reports whether the scan of the pipeline's rows is done, and most of what it queued.

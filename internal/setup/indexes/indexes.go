@@ -145,7 +145,6 @@ func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {
 	return append(list, none)
 }
 
-// about words one index.
 func (f *foundIndex) about(p *pipeline.Pipeline) Index {
 	i := Index{
 		Table: database.Quote(f.Schema, f.Table), Name: f.Index, Method: f.Method, OperatorClass: f.OperatorClass,

@@ -117,10 +117,7 @@ func brief(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error)
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return nil, err
 	}
-	rows, err := pool.Query(ctx, "SELECT pipeline_id, name, table_schema::text, table_name::text, enabled FROM embedsidecar.pipeline ORDER BY name")
-	if err != nil {
-		return nil, fmt.Errorf("list pipelines: %w", err)
-	}
+	rows, _ := pool.Query(ctx, "SELECT pipeline_id, name, table_schema::text, table_name::text, enabled FROM embedsidecar.pipeline ORDER BY name")
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p pipeline.Pipeline, err error) {
 		err = row.Scan(&p.ID, &p.Name, &p.Schema, &p.Table, &p.Enabled)
 		return p, err
@@ -152,10 +149,7 @@ func AllBy(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool) ([]pipeli
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return nil, err
 	}
-	rows, err := pool.Query(ctx, "SELECT slot_name::text FROM embedsidecar.lsn_checkpoint ORDER BY slot_name")
-	if err != nil {
-		return nil, fmt.Errorf("list slots: %w", err)
-	}
+	rows, _ := pool.Query(ctx, "SELECT slot_name::text FROM embedsidecar.lsn_checkpoint ORDER BY slot_name")
 	slots, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return nil, fmt.Errorf("list slots: %w", err)

@@ -52,9 +52,7 @@ func Digest(spec pipeline.Spec) string {
 // Differences tells what somebody has configured otherwise than the pipeline is set up, and how that is.
 func Differences(configured, set pipeline.Spec) (was []string) {
 	note := func(differs bool, what, before string) {
-		if before == "" {
-			before = "none"
-		}
+		before = cmp.Or(before, "none")
 		if differs {
 			was = append(was, fmt.Sprintf("%s (it was: %s)", what, before))
 		}

@@ -16,7 +16,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // recall takes what text and filter read from the pipeline's row and makes sure that it is still so.
@@ -74,15 +73,11 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 // watchedOf returns the columns to watch, other than those of the key, for a text of columns: themselves, or what
 // they are generated from.
 func watchedOf(ctx context.Context, q database.Querier, t *catalog.Table, columns []string) ([]string, error) {
-	rows, err := q.Query(ctx, sqlfiles.Query("watched_columns"), pgx.StrictNamedArgs{
+	watched, err := database.Collect(ctx, q, "watched_columns", pgx.RowTo[string], pgx.StrictNamedArgs{
 		"table":   t.OID,
 		"columns": columns,
 		"key":     catalog.KeyNames(t.Key),
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look up what columns are made of: %w", err)
-	}
-	watched, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return watched, wrap.Errorf(err, "look up what columns are made of")
 }
 

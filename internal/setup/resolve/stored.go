@@ -10,7 +10,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Stored is a row of embedsidecar.pipeline.
@@ -77,11 +76,8 @@ func ReadStoredOf(ctx context.Context, q database.Querier, slot string) ([]Store
 }
 
 func readStored(ctx context.Context, q database.Querier, slot *string) ([]Stored, error) {
-	rows, err := q.Query(ctx, sqlfiles.Query("stored_pipelines"), pgx.StrictNamedArgs{"slot": slot})
-	if err != nil {
-		return nil, fmt.Errorf("read pipelines: %w", err)
-	}
-	stored, err := pgx.CollectRows(rows, pgx.RowToStructByName[Stored])
+	stored, err := database.Collect(ctx, q, "stored_pipelines", pgx.RowToStructByName[Stored],
+		pgx.StrictNamedArgs{"slot": slot})
 	if err != nil {
 		return nil, fmt.Errorf("read pipelines: %w", err)
 	}

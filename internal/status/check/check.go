@@ -167,10 +167,7 @@ type Server struct {
 
 // ReadServer asks the server what it says of itself, and of a slot.
 func ReadServer(ctx context.Context, pool *pgxpool.Pool, slot string) (Server, error) {
-	rows, err := pool.Query(ctx, sqlfiles.Query("check_server"), pgx.StrictNamedArgs{"slot": slot})
-	if err != nil {
-		return Server{}, err
-	}
+	rows, _ := pool.Query(ctx, sqlfiles.Query("check_server"), pgx.StrictNamedArgs{"slot": slot})
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Server])
 }
 

@@ -215,7 +215,6 @@ func (c *collector) streamed(stats *replication.Stats) {
 	}
 }
 
-// pipeline returns the metrics of a pipeline.
 func (c *collector) pipeline(name string) *tally {
 	t, ok := c.pipelines[name]
 	if !ok {

@@ -17,10 +17,8 @@ import (
 // taskCap is where exact counts of tasks end.
 const taskCap = 100_000
 
-// server is the tables of a database.
 type server struct{ db database.DB }
 
-// collect returns what a query says in each row.
 func collect[T any](ctx context.Context, db database.Reader, what string, scan pgx.RowToFunc[T], query string,
 	args ...any,
 ) (list []T, err error) {

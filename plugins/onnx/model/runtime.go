@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	ort "github.com/yalue/onnxruntime_go"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
 // FindLibrary returns the shared library of ONNX Runtime: the path given, which may be its folder, or the first found
@@ -97,8 +99,5 @@ func loadLibrary(path string) error {
 	}
 	library.path = path
 	// Nothing of what this library does may leave the machine.
-	if err := ort.DisableTelemetry(); err != nil {
-		return fmt.Errorf("load ONNX Runtime %s: switch telemetry off: %w", path, err)
-	}
-	return nil
+	return wrap.Errorf(ort.DisableTelemetry(), "load ONNX Runtime %s: switch telemetry off", path)
 }

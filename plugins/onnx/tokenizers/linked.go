@@ -119,7 +119,6 @@ func problem(answer *C.est_answer) error {
 	return errors.New(string(unsafe.Slice((*byte)(answer.error), int(answer.error_len))))
 }
 
-// ids copies the ids of an answer.
 func ids(answer *C.est_answer) ([]int32, error) {
 	if answer.ids == nil || answer.ids_len == 0 {
 		return nil, nil

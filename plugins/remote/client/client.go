@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
@@ -116,9 +117,7 @@ func (c *Client) Describe(ctx context.Context) (Model, error) {
 			return Model{}, f.call()
 		}
 		identity = info.Identity
-		if m.MaxTokens == 0 {
-			m.MaxTokens = info.MaxTokens
-		}
+		m.MaxTokens = cmp.Or(m.MaxTokens, info.MaxTokens)
 		if info.MaxTexts > 0 {
 			c.sizes.mu.Lock()
 			c.sizes.limits.Texts = min(c.sizes.limits.Texts, info.MaxTexts)
@@ -184,7 +183,6 @@ func early(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/5, 10*time.Second)))
 }
 
-// answer does a job.
 func (c *Client) answer(ctx context.Context, j *job, prefix string, texts []string) ([]sdk.Answer, error) {
 	j.texts, j.answers = make([]string, len(texts)), make([]sdk.Answer, len(texts))
 	var places []int
@@ -282,10 +280,8 @@ func acceptSparse(v dialect.Vector, width int) ([]float32, error) {
 	if last := int(v[len(v)-2]); last >= width {
 		return nil, &widthError{got: last + 1, want: width}
 	}
-	if err := embed.CheckPairs(v, width); err != nil {
-		return nil, fmt.Errorf("the server gave a sparse vector that is none: %w", err)
-	}
-	return v, nil
+	err := embed.CheckPairs(v, width)
+	return v, wrap.Errorf(err, "the server gave a sparse vector that is none")
 }
 
 // widthError says that a vector has another width than it should.

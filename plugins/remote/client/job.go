@@ -30,7 +30,6 @@ type fault struct {
 
 func (f *fault) Error() string { return f.err.Error() }
 
-// call is the fault as an error of the whole call.
 func (f *fault) call() error {
 	switch f.class {
 	case dialect.Misconfigured, dialect.Rejected, dialect.TooLarge, dialect.Refused:

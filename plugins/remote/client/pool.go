@@ -34,7 +34,6 @@ type pool struct {
 	alarm     *time.Timer
 }
 
-// endpoint is one URL.
 type endpoint struct {
 	url  *url.URL
 	name string // for logs and errors: without user, path or query

@@ -185,9 +185,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	dims := c.Dims
-	if dims == 0 {
-		dims = s.Dims
-	}
+	dims = cmp.Or(dims, s.Dims)
 	for i, text := range c.Texts {
 		v := s.Vector(text, c.Query, dims)
 		if s.Dialect == "tei-sparse" {
