@@ -163,7 +163,7 @@ func TestCommands(t *testing.T) {
 		return string(out)
 	}
 	commands := map[string]string{}
-	for _, match := range regexp.MustCompile(`(?m)^  ([a-z-]+(?: [a-z]+)?)(?:, [a-z]+)?  +\S`).FindAllStringSubmatch(help(),
+	for _, match := range regexp.MustCompile(`(?m)^  ([a-z-]+(?: [a-z-]+)?)(?:, [a-z]+)?  +\S`).FindAllStringSubmatch(help(),
 		-1) {
 		commands[match[1]] = help(strings.Fields(match[1])...)
 	}

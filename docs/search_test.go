@@ -566,7 +566,7 @@ func TestSQL_ExamplesRun(t *testing.T) {
 	for _, script := range scripts {
 		r.sh(`psql -X -v ON_ERROR_STOP=1 -f - "$URL" <<'END'`+"\n"+script+"END\n", "URL="+r.db.URL(operator))
 	}
-	if n := testenv.Value[int](r.db, `SELECT count(*) FROM embedsidecar.audit WHERE role = $1`, operator); n != 16 {
+	if n := testenv.Value[int](r.db, `SELECT count(*) FROM embedsidecar.audit WHERE role = $1`, operator); n != 18 {
 		t.Errorf("%d entries in the audit", n)
 	}
 }

@@ -89,7 +89,7 @@ func FinishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx
 	}
 	return pgx.StrictNamedArgs{
 		"worker": worker, "pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "generation": generation,
-		"span": bucketSeconds, "buckets": bucketCount, "took": l.Work.tookMS(), "task_ids": ids, "gens": gens,
+		"took": l.Work.tookMS(), "task_ids": ids, "gens": gens,
 		"actions": actions, "outcomes": whats,
 		"attempts": attempts, "losses": losses, "delays": delays, "classes": classes, "codes": codes, "messages": messages,
 		"lanes": lanes,
@@ -105,8 +105,7 @@ func TellArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx.S
 		keys[i], whats[i], times[i], lsns[i] = t.RowKey, outcomes[i].What, t.CommittedAt, t.LastLSN.String()
 	}
 	return pgx.StrictNamedArgs{
-		"worker": worker, "pipeline_id": l.PipelineID, "span": bucketSeconds, "buckets": bucketCount,
-		"took": l.Work.tookMS(), "generation": generation, "row_keys": keys, "outcomes": whats,
+		"worker": worker, "pipeline_id": l.PipelineID, "took": l.Work.tookMS(), "generation": generation, "row_keys": keys, "outcomes": whats,
 		"committed_ats": times, "lsns": lsns,
 	}
 }
@@ -152,48 +151,18 @@ func (q *Queue) Finish(ctx context.Context, worker int64, l Lease, generation in
 	return done, nil
 }
 
-// History is a ring of buckets of this span, by the clock of the server; the one ahead of now is emptied before it is
-// written again.
-const (
-	bucketSeconds = 4 * 60 * 60
-	bucketCount   = 8
-)
-
-// PruneHistory empties the bucket that will be written next; what it holds is older than a day.
-func (q *Queue) PruneHistory(ctx context.Context) error {
-	var ahead int
-	err := q.db.QueryRow(ctx, "SELECT (floor(extract(epoch FROM now()) / $1::integer)::bigint + 1) % $2::integer",
-		bucketSeconds, bucketCount).Scan(&ahead)
-	if err != nil {
-		return fmt.Errorf("prune history: %w", err)
-	}
-	next := database.Quote(sqlfiles.Schema, fmt.Sprintf("history_%d", ahead))
-	var holds bool
-	if err := q.db.QueryRow(ctx, "SELECT EXISTS (SELECT FROM "+next+")").Scan(&holds); err != nil {
-		return fmt.Errorf("prune history: %w", err)
-	}
-	if !holds {
-		return nil // emptying an empty one would cost WAL every time
-	}
-	_, err = q.db.Exec(ctx, "TRUNCATE "+next)
-	return wrap.Errorf(err, "prune history")
+// History says how much is kept of what became of tasks: for how long, and how many rows about.
+type History struct {
+	Keep  time.Duration
+	Rows  int64
+	Bytes int64 // whatever rows it is
 }
 
-// mostHistory is how many bytes history takes at most, about 20 million looks; what comes within a minute is beyond it.
-const mostHistory = 4 << 30
+// DefaultHistory is what is kept unless someone says otherwise. No setting exceeds its bytes.
+var DefaultHistory = History{Keep: pipeline.DefaultHistory, Rows: pipeline.DefaultHistoryRows, Bytes: 4 << 30}
 
-// SetMostHistory says how many bytes history takes at most. It is called before anything else.
-func (q *Queue) SetMostHistory(bytes int64) { q.mostHistory = bytes }
-
-// BoundHistory empties the oldest buckets while all of them are too large. At last it empties the one that is written.
-func (q *Queue) BoundHistory(ctx context.Context) error {
-	too, err := database.Collect(ctx, q.db, "history_beyond", pgx.RowTo[int], pgx.StrictNamedArgs{
-		"span": bucketSeconds, "buckets": bucketCount, "most": q.mostHistory,
-	})
-	for _, bucket := range too {
-		if _, err = q.db.Exec(ctx, "TRUNCATE "+database.Quote(sqlfiles.Schema, fmt.Sprintf("history_%d", bucket))); err != nil {
-			break
-		}
-	}
-	return wrap.Errorf(err, "bound history")
+// PruneHistory takes away what is beyond that. What comes within a minute may be beyond it.
+func (q *Queue) PruneHistory(ctx context.Context, h History) error {
+	_, err := q.db.Exec(ctx, "SELECT embedsidecar.prune_history($1, $2, $3)", h.Keep, h.Rows, h.Bytes)
+	return wrap.Errorf(err, "prune history")
 }

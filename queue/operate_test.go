@@ -209,7 +209,7 @@ func (f *fixture) acts(t *testing.T, operator *person) {
 		}})); err != nil {
 		t.Fatal(err)
 	}
-	operator.sees(`SELECT state, next_try_at IS NULL FROM embedsidecar.tasks WHERE row_key = '5'`, "cancelled t")
+	operator.sees(`SELECT state, scheduled_at IS NULL FROM embedsidecar.tasks WHERE row_key = '5'`, "cancelled t")
 	// A change has it looked at again, and so has a requeue.
 	if _, err := f.enqueue(t.Context(), change("2", 30)); err != nil {
 		t.Fatal(err)
@@ -227,15 +227,16 @@ func (f *fixture) acts(t *testing.T, operator *person) {
 	operator.sees(`SELECT phase, rows_seen, tasks_made, started_at IS NULL, finished_at IS NULL FROM embedsidecar.progress`, "waiting 0 0 t f")
 	f.db.MustExec(`UPDATE embedsidecar.scan SET phase = 'rows', requested_at = started_at + interval '1 s'`)
 	operator.sees(`SELECT rows_seen, requested_at > started_at FROM embedsidecar.progress`, "5 t")
-	operator.sees(`SELECT changed, remaining FROM embedsidecar.reembed('docs', continues => (SELECT max(audit_id) FROM embedsidecar.audit))`, "1 0")
+	operator.sees(`SELECT changed, remaining FROM embedsidecar.reembed('docs', continues => (SELECT max(audit_id) FROM embedsidecar.audit WHERE action = 'reembed'))`, "1 0")
 	operator.sees(`SELECT embedsidecar.backfill('docs', dry_run => true), embedsidecar.backfill('docs', said_by => 'ann')`, "scan_would_be_requested scan_requested")
 	operator.sees(`SELECT action || ' ' || coalesce(pipeline, '-') || ' ' || result || ' ' || changed || ' ' || said_by FROM embedsidecar.audit ORDER BY audit_id`,
 		"pause docs paused 1 ann", "pause docs already_paused 0 ", "resume docs resumed 1 ", "pause - paused 1 ",
 		"resume - resumed 1 ", "resume - already_on 0 ", "set_priority docs set 1 ", "set_priority docs already_so 0 ",
 		"retry docs retried 2 ", "discard docs discarded 1 ", "cancel docs cancelled 3 ", "requeue docs requeued 2 ",
 		"requeue docs requeued 2 ", "reembed docs reembed_requested 1 ",
-		"reembed docs reembed_requested 2 ", "backfill docs scan_requested 0 ann")
-	operator.sees(`SELECT DISTINCT role = session_user, application, client_addr IS NOT NULL, acted_at <= finished_at FROM embedsidecar.audit`, "t psql t t")
+		"reembed docs reembed_requested 2 ", "scan docs rows 0 ", "backfill docs scan_requested 0 ann")
+	operator.sees(`SELECT DISTINCT role = session_user, application, client_addr IS NOT NULL, acted_at <= finished_at FROM embedsidecar.audit WHERE action <> 'scan'`, "t psql t t")
+	operator.sees(`SELECT finished_at IS NULL, arguments ? 'asked_by' FROM embedsidecar.audit WHERE action = 'scan'`, "t t")
 	operator.sees(`SELECT arguments FROM embedsidecar.audit WHERE action = 'cancel'`, `{"keys": ["1", "4", "5", "nobody"], "keys_given": 4}`)
 }
 

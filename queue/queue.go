@@ -100,7 +100,6 @@ type Queue struct {
 	visibilityTimeout time.Duration
 	cursorReset       time.Duration
 	wholeLook         time.Duration
-	mostHistory       int64
 	waitedInVain      atomic.Bool // for a transaction to become visible, the last time
 }
 
@@ -133,7 +132,6 @@ func New(db database.DB) *Queue {
 		db: db, cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1),
 		aside:             make(chan struct{}, 1),
 		visibilityTimeout: visibilityTimeout, cursorReset: cursorReset, wholeLook: wholeLook,
-		mostHistory: mostHistory,
 	}
 }
 

@@ -58,8 +58,6 @@ GRANT INSERT, UPDATE, DELETE ON embedsidecar.task, embedsidecar.lease, embedside
     embedsidecar.ledger, embedsidecar.worker, embedsidecar.route, embedsidecar.configured,
     embedsidecar.answer, embedsidecar.measure TO embedsidecar_run;
 GRANT INSERT ON embedsidecar.history TO embedsidecar_run;
-GRANT TRUNCATE ON embedsidecar.history_0, embedsidecar.history_1, embedsidecar.history_2, embedsidecar.history_3,
-    embedsidecar.history_4, embedsidecar.history_5, embedsidecar.history_6, embedsidecar.history_7 TO embedsidecar_run;
 GRANT INSERT, UPDATE ON embedsidecar.scan, embedsidecar.spent TO embedsidecar_run;
 GRANT UPDATE ON embedsidecar.init_lock, embedsidecar.index_lock TO embedsidecar_run; -- to lock them
 -- Not the names of slot and publication: an uninstall of the owner's drops what stands there. A script of before
@@ -80,8 +78,8 @@ GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsi
     embedsidecar.settle_budget,
     embedsidecar.minute_of_week, embedsidecar.texts_cut, embedsidecar.search_costs, embedsidecar.note_reload,
     embedsidecar.note_setup,
-    embedsidecar.prune_audit, embedsidecar.tell_audit, embedsidecar.generation_states, embedsidecar.note_wish,
-    embedsidecar.note_comparison,
+    embedsidecar.prune_audit, embedsidecar.prune_history, embedsidecar.tell_audit, embedsidecar.generation_states,
+    embedsidecar.note_complete, embedsidecar.note_wish, embedsidecar.note_comparison,
     embedsidecar.lives, embedsidecar.plan, embedsidecar.waits_for, embedsidecar.joined_tables TO embedsidecar_run;
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator;
@@ -89,7 +87,7 @@ GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, 
     embedsidecar.errors, embedsidecar.slots,
     embedsidecar.workers, embedsidecar.pipelines, embedsidecar.health, embedsidecar.audit, embedsidecar.row_state,
     embedsidecar.lanes, embedsidecar.generations, embedsidecar.indexes, embedsidecar.configuration,
-    embedsidecar.requests TO embedsidecar_reader, embedsidecar_operator;
+    embedsidecar.requests, embedsidecar.finished_tasks TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for,
     embedsidecar.how_far, embedsidecar.is_open, embedsidecar.budgets, embedsidecar.has_budget, embedsidecar.affords,
     embedsidecar.minute_of_week, embedsidecar.states,
@@ -103,8 +101,8 @@ GRANT EXECUTE ON PROCEDURE embedsidecar.wait_until, embedsidecar.drain TO embeds
 GRANT EXECUTE ON FUNCTION embedsidecar.pause, embedsidecar.resume, embedsidecar.retry_failed, embedsidecar.requeue,
     embedsidecar.cancel, embedsidecar.discard_dead,
     embedsidecar.backfill, embedsidecar.reembed, embedsidecar.set_priority, embedsidecar.notify_changes,
-        embedsidecar.prioritise, embedsidecar.model_change, embedsidecar.model_switch, embedsidecar.model_rollback,
-    embedsidecar.model_drop_old TO embedsidecar_operator;
+    embedsidecar.prioritise, embedsidecar.clear_history, embedsidecar.note_bulk, embedsidecar.model_change,
+    embedsidecar.model_switch, embedsidecar.model_rollback, embedsidecar.model_drop_old TO embedsidecar_operator;
 -- For the command line, which looks for the pipelines by their names.
 GRANT SELECT ON embedsidecar.schema_version TO embedsidecar_operator;
 GRANT SELECT (pipeline_id, name, table_schema, table_name, enabled) ON embedsidecar.pipeline TO embedsidecar_operator;

@@ -40,3 +40,11 @@ DROP TABLE IF EXISTS embedsidecar.spending, embedsidecar.hold;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN IF EXISTS budget CASCADE, DROP COLUMN IF EXISTS model_budget CASCADE;
 DROP TABLE IF EXISTS embedsidecar.request, embedsidecar.declared CASCADE;
 ALTER TABLE embedsidecar.task DROP CONSTRAINT IF EXISTS task_attempt_check;
+DROP TRIGGER IF EXISTS job_moves ON embedsidecar.scan;
+DROP TRIGGER IF EXISTS job_breaks_off ON embedsidecar.scan;
+DROP TABLE IF EXISTS embedsidecar.history_turn;
+DROP VIEW IF EXISTS embedsidecar.finished_tasks;
+ALTER TABLE embedsidecar.history DROP COLUMN IF EXISTS created_at, DROP COLUMN IF EXISTS scheduled_at;
+-- started_at and finished_at of task and lease stay: views read them.
+ALTER TABLE embedsidecar.audit_log DROP COLUMN IF EXISTS open CASCADE;
+ALTER TABLE embedsidecar.scan DROP COLUMN IF EXISTS asked;

@@ -82,7 +82,7 @@ func TestP10_ExplainTellsARowsStory(t *testing.T) {
 		t.Errorf("another spelling: %+v", again)
 	}
 	if d := dead.Task; d == nil || d.State != "failed" || d.Class != "data" || d.Code == "" || d.Attempt != 1 ||
-		d.LastLSN == "" || d.EnqueuedAt.IsZero() {
+		d.LastLSN == "" || d.CreatedAt.IsZero() {
 		t.Errorf("a dead letter: %+v", dead)
 	}
 	s.ends(s.explained(0, "events", `1|x\|y`, "2|out", "3|x"), explain.Current, explain.Filtered, explain.Current)

@@ -58,7 +58,7 @@ func commands() []*command {
 		newFamily("model", newModelPlan(), newModelChange(), newModelStatus(), newModelCompare(), newModelSwitch(),
 			newModelRollback(), newModelDropOld()),
 		newFamily("tasks", newTasksList(), newTasksExport(), newVerb(verbs.Retry), newVerb(verbs.Requeue),
-			newVerb(verbs.Cancel), newVerb(verbs.Discard), newVerb(verbs.Prioritise)), newAudit(),
+			newVerb(verbs.Cancel), newVerb(verbs.Discard), newVerb(verbs.Prioritise), newVerb(verbs.ClearHistory)), newAudit(),
 		newSearch(), newEmbed(), newMCP(), newFamily("index", newIndexCheck()),
 		newFamily("plugins", newPluginsList(), newPluginsInfo(), newPluginsVerify(), newPluginsRegister(),
 			newPluginsRemove(), newPluginsReload(), newPluginsNew(), newPluginsTest(), newPluginsBench()),

@@ -31,6 +31,8 @@ func newVerb(v *verbs.Verb) *command {
 		description: strings.Join(strings.Fields(v.Description), " "), settings: databaseGroups, acts: true, run: c.run,
 	}
 	switch {
+	case v == verbs.ClearHistory:
+		one.flags = []cli.Flag{own.duration("older-than", &c.olderThan, "`DURATION` since the end", "any age")}
 	case v.Has(verbs.Class):
 		one.flags = c.flags(false)
 	case v.Has(verbs.For):
@@ -97,7 +99,7 @@ func (c *verbCommand) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	if r.Keys = append(append(keys, behind...), filter.Keys...); v.Scope == verbs.Switch && len(words) == 0 {
+	if r.Keys = append(append(keys, behind...), filter.Keys...); v.Whole() && len(words) == 0 {
 		names = nil
 	}
 	list, err := a.Do(ctx, v, names, r)

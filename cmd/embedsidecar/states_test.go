@@ -73,7 +73,7 @@ func TestP10_StatusSaysWhyAPipelineCannotWork(t *testing.T) {
 	}
 	stdout, _ := s.run(0, "tasks", "list", "--state", "failed", "--state", "retrying", "-o", "json")
 	if rows := decoded[map[string][]report.Task](t, stdout)["tasks"]; len(rows) > 0 && (rows[0].State != "retrying" ||
-		rows[0].NextTryAt == nil) {
+		rows[0].ScheduledAt == nil) {
 		t.Errorf("rows that are to be tried again: %+v", rows)
 	}
 	// Killed, it leaves no word; its row must not be believed.

@@ -21,6 +21,7 @@ import (
 // statusCommand shows where every pipeline stands.
 type statusCommand struct {
 	watch  bool
+	lanes  bool
 	every  time.Duration
 	memory *observe.Memory // with watch: what is known is not counted each time
 	clocks map[string]*report.Countdown
@@ -39,6 +40,8 @@ func newStatus() *command {
 			own.toggle("watch,w", &c.watch,
 				"refresh until interrupted, with progress bars; q ends it on a terminal"),
 			own.duration("every", &c.every, "`TIME` between two refreshes of --watch"),
+			own.toggle("lanes", &c.lanes,
+				"also count rows by priority and state, with their ages; counts all of them, once"),
 		},
 		settings: databaseGroups, reach: eachDatabase,
 		run: c.run,
@@ -52,6 +55,8 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 	}
 	defer pool.Close()
 	switch {
+	case c.lanes && c.watch:
+		return misuse("--lanes counts all rows that wait: not again and again, with --watch")
 	case !c.watch:
 		return c.once(ctx, env, pool)
 	case output.IsTerminal(env.stdout) && env.out.ForPeople():
@@ -92,6 +97,15 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	for i := range state.Pipelines {
 		state.Pipelines[i].Priced(env.config.PriceOf(state.Pipelines[i].Model))
 	}
+	if c.lanes {
+		names := make([]string, len(state.Pipelines))
+		for i := range state.Pipelines {
+			names[i] = state.Pipelines[i].Name
+		}
+		if state.Lanes, err = report.Lanes(ctx, pool, names); err != nil {
+			return err
+		}
+	}
 	if !env.out.ForPeople() {
 		return env.out.Show(state, func() output.Table { return pipelineTable(state.Pipelines) })
 	}
@@ -105,6 +119,11 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	}
 	if err := env.out.Table(pipelineTable(state.Pipelines)); err != nil {
 		return err
+	}
+	if c.lanes {
+		if err := env.out.Table(laneTable(state.Lanes)); err != nil {
+			return err
+		}
 	}
 	var lines []string
 	for i := range state.Pipelines {
@@ -157,6 +176,16 @@ func (c *statusCommand) progress(p *report.Pipeline) string {
 		return ""
 	}
 	return p.Name + "  " + bar
+}
+
+func laneTable(lanes []report.Lane) output.Table {
+	columns := []string{"pipeline", "priority", "state", ">rows", ">oldest", ">newest", ">average"}
+	return output.Rows(lanes, columns, func(l *report.Lane) []any {
+		return []any{
+			l.Pipeline, l.Priority, l.State, l.Rows, wording.Age(l.Oldest), wording.Age(l.Newest),
+			wording.Age(l.Average / 1000), //nolint:mnd // milliseconds
+		}
+	})
 }
 
 func pipelineTable(pipelines []observe.Pipeline) output.Table {

@@ -90,17 +90,23 @@ func (c *tasksCommand) list(ctx context.Context, env *environment) error {
 // showTasks prints tasks in the form that was asked for.
 func (e *environment) showTasks(list []report.Task) error {
 	columns := []string{
-		"pipeline", "key", "state", "priority", ">tries", ">age", "next try", "class", "code", "message",
+		"pipeline", "key", "state", "priority", ">tries", ">age", "created", "scheduled", "started", "finished", "class",
+		"code", "message",
 	}
 	return output.List(e.out, "tasks", list, columns, func(t *report.Task) []any {
-		next := ""
-		if t.NextTryAt != nil {
-			next = t.NextTryAt.UTC().Format(time.DateTime)
-		}
 		return []any{
-			t.Pipeline, t.Key, t.State, t.Priority, t.Attempt, wording.Age(t.AgeSeconds), next, t.Class, t.Code, t.Message,
+			t.Pipeline, t.Key, t.State, t.Priority, t.Attempt, wording.Age(t.AgeSeconds), moment(&t.CreatedAt),
+			moment(t.ScheduledAt), moment(t.StartedAt), moment(t.FinishedAt), t.Class, t.Code, t.Message,
 		}
 	})
+}
+
+// moment is a time for people, or nothing.
+func moment(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format(time.DateTime)
 }
 
 func newTasksExport() *command {
@@ -160,8 +166,8 @@ func newAudit() *command {
 	return &command{
 		name: "audit", group: groupObserve, usage: "show who did what, and to how many rows",
 		arguments: "[PIPELINE...]", maxArgs: -1,
-		description: "Lists every pause, resume, retry, requeue, cancel, discard, backfill, reembed and change of " +
-			"priority, from any entrance, the newest first. The newest 100,000 of each role are kept for 400 " +
+		description: "Lists every action, from any entrance, the newest first, and every scan, bulk load and change of a " +
+			"model from its beginning to its end: result is the stage until then. The newest 100,000 of each role are kept for 400 " +
 			"days, and the sidecar writes each to its log. A dry run leaves no entry. For teams.",
 		flags: []cli.Flag{
 			own.number("limit", &c.limit, "`N` entries at most"),
@@ -183,11 +189,15 @@ func (c *auditCommand) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	columns := []string{"at", "role", "by", "from", "application", "action", "pipeline", "result", ">rows"}
+	columns := []string{"at", "role", "by", "from", "application", "action", "pipeline", "result", ">rows", ">took"}
 	return output.List(env.out, "actions", list, columns, func(e *report.Action) []any {
+		took := ""
+		if e.FinishedAt != nil {
+			took = wording.Age(e.FinishedAt.Sub(e.At).Seconds())
+		}
 		return []any{
-			e.At.UTC().Format(time.DateTime), e.Role, e.SaidBy, e.Address, e.Application, e.Action,
-			cmp.Or(e.Pipeline, everyPipeline), e.Result, e.Changed,
+			moment(&e.At), e.Role, e.SaidBy, e.Address, e.Application, e.Action,
+			cmp.Or(e.Pipeline, everyPipeline), e.Result, e.Changed, took,
 		}
 	})
 }

@@ -41,10 +41,11 @@ func (n *Database) keepIndexes(ctx context.Context, p *pools) {
 	told := "" // why nothing was switched
 	for {
 		known, err := n.indexed(ctx, p)
-		finished, switched := false, false
+		finished, complete, switched := false, false, false
 		var notYet error
 		if err == nil {
 			finished, err = n.buildIndexes(ctx, p, known)
+			complete = n.tellComplete(ctx, p)
 			switched, notYet = n.switchComplete(ctx, p, known)
 		}
 		if ctx.Err() != nil {
@@ -61,7 +62,7 @@ func (n *Database) keepIndexes(ctx context.Context, p *pools) {
 		switch {
 		case notYet != nil:
 			pause = time.After(refusedEvery)
-		case finished && switched && err == nil:
+		case finished && complete && switched && err == nil:
 			if slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool {
 				return s.Index == pipeline.IndexIVFFlat
 			}) {
@@ -168,6 +169,25 @@ func (n *Database) switchComplete(ctx context.Context, p *pools, known []pipelin
 		n.o.Log.InfoContext(ctx, "the next generation serves", "pipeline", known[at].Name, "model", next.Model)
 	}
 	return finished, errors.Join(problems...)
+}
+
+// tellComplete has the audit tell of next generations that are complete. It reports whether none is left to wait for.
+func (n *Database) tellComplete(ctx context.Context, p *pools) bool {
+	known, err := lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name)
+	all := err == nil
+	for i := range known {
+		if known[i].Beside == 0 || known[i].Served {
+			continue
+		}
+		var told bool
+		if err = p.work.QueryRow(ctx, "SELECT embedsidecar.note_complete($1)", known[i].ID).Scan(&told); err != nil || !told {
+			all = false
+		}
+	}
+	if err != nil && ctx.Err() == nil {
+		n.o.Log.WarnContext(ctx, "the audit does not tell of the next generation", "error", err)
+	}
+	return all
 }
 
 // alike returns an error where a next generation finds fewer of the same rows as the one that serves than it must. They

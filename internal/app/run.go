@@ -23,6 +23,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/publish"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
+	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/replication"
 )
 
@@ -226,6 +227,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		BatchRows:  c.Workers.BatchRows,
 		NoDirect:   !c.Workers.Direct,
 		Lease:      c.Lease,
+		History:    queue.History{Keep: c.History.Keep, Rows: int64(c.History.Rows), Bytes: queue.DefaultHistory.Bytes},
 		Retry:      retryOf(c),
 		// 0 is the sidecar's own default.
 		DrainTimeout: max(c.Workers.DrainTimeout, time.Nanosecond),

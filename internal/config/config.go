@@ -47,6 +47,7 @@ type Config struct {
 	Limits     Limits
 	Lease      time.Duration
 	Retry      Retry
+	History    History
 	Ops        Ops
 	Queries    Queries
 	Admin      Admin
@@ -190,6 +191,12 @@ type Retry struct {
 	Priority      string // of a row that failed; "same": it keeps its own
 }
 
+// History is what is kept of finished tasks.
+type History struct {
+	Keep time.Duration
+	Rows int
+}
+
 // Ops is the listener for probes and metrics. It changes nothing.
 type Ops struct{ Listen string }
 
@@ -246,6 +253,7 @@ func Default() *Config {
 			MaxAttempts: pipeline.DefaultMaxAttempts, Initial: pipeline.DefaultFirstRetry,
 			Max: pipeline.DefaultLongestRetry, Priority: "same",
 		},
+		History: History{Keep: pipeline.DefaultHistory, Rows: pipeline.DefaultHistoryRows},
 		Log:     Log{Level: slog.LevelInfo, Format: "auto", Output: "stderr"},
 		origins: map[string]origin{},
 		env:     &environ{},

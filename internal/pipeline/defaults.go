@@ -14,4 +14,6 @@ const (
 	DefaultMaxAttempts  = 8
 	DefaultFirstRetry   = time.Second
 	DefaultLongestRetry = 5 * time.Minute
+	DefaultHistory      = 24 * time.Hour
+	DefaultHistoryRows  = 20_000_000
 )

@@ -199,7 +199,9 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 UPDATE embedsidecar.audit_log AS a
 SET    result = CASE WHEN a.changed + end_action.changed = 0
                            AND a.action IN ('retry', 'discard', 'reembed', 'requeue', 'cancel', 'prioritise')
-                     THEN 'nothing_to_' || a.action ELSE end_action.result END,
+                     THEN 'nothing_to_' || a.action
+                   WHEN a.changed + end_action.changed = 0 AND a.action = 'clear_history' THEN 'nothing_to_clear'
+                   ELSE end_action.result END,
        changed = a.changed + end_action.changed, after_key = coalesce(end_action.after_key, a.after_key),
        finished_at = clock_timestamp(), told = false
 WHERE  a.audit_id = entry
@@ -244,6 +246,9 @@ BEGIN
         WHERE  p.pipeline_id = id AND (p.enabled <> switch."on" OR switch.period IS NOT NULL);
     END IF;
     GET DIAGNOSTICS n = ROW_COUNT;
+    IF switch."on" THEN
+        PERFORM embedsidecar.end_bulk(id);
+    END IF;
     RETURN embedsidecar.end_action(entry.audit_id, CASE WHEN n > 0 THEN done ELSE result END, n);
 END $$;
 COMMENT ON FUNCTION embedsidecar.switch(text, boolean, interval, boolean, text) IS 'What pause and resume do.';
@@ -515,17 +520,18 @@ COMMENT ON FUNCTION embedsidecar.requeue(text, text[], integer, boolean, text,
     'long. With at they wait until then, unless they change before. A row that needs nothing costs no call of the '
     'model: reembed does.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.ask_for_scan(id integer, reason text) RETURNS void
+CREATE OR REPLACE FUNCTION embedsidecar.ask_for_scan(id integer, reason text, asked bigint) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-INSERT INTO embedsidecar.scan AS s (pipeline_id, reason, barrier) VALUES (id, ask_for_scan.reason, pg_current_xact_id())
+INSERT INTO embedsidecar.scan AS s (pipeline_id, reason, barrier, asked)
+VALUES (id, ask_for_scan.reason, pg_current_xact_id(), ask_for_scan.asked)
 ON CONFLICT (pipeline_id) DO UPDATE SET
     reason = CASE WHEN s.phase = 'waiting' THEN s.reason ELSE excluded.reason END,
     barrier = greatest(s.barrier, excluded.barrier), requested = s.requested + 1, partitions = NULL, owners = NULL,
-    lost = true,
+    lost = true, asked = excluded.asked,
     requested_at = now(), phase = CASE WHEN s.phase = 'done' THEN 'waiting' ELSE s.phase END
 $$;
-COMMENT ON FUNCTION embedsidecar.ask_for_scan(integer,
-    text) IS 'What backfill and reembed do: every row is compared with what was written for it.';
+COMMENT ON FUNCTION embedsidecar.ask_for_scan(integer, text,
+    bigint) IS 'What backfill and reembed do: every row is compared with what was written for it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.backfill(pipeline text, dry_run boolean DEFAULT false,
     said_by text DEFAULT NULL) RETURNS text
@@ -537,7 +543,7 @@ BEGIN
     IF backfill.dry_run THEN
         RETURN 'scan_would_be_requested';
     END IF;
-    PERFORM embedsidecar.ask_for_scan(id, 'asked for');
+    PERFORM embedsidecar.ask_for_scan(id, 'asked for', entry.audit_id);
     RETURN embedsidecar.end_action(entry.audit_id, 'scan_requested', 0);
 END $$;
 COMMENT ON FUNCTION embedsidecar.backfill(text, boolean,
@@ -582,7 +588,7 @@ BEGIN
         RETURN;
     END IF;
     -- With each portion: its rows are embedded also if no further one comes.
-    PERFORM embedsidecar.ask_for_scan(id, 'every row is embedded again, as asked for');
+    PERFORM embedsidecar.ask_for_scan(id, 'every row is embedded again, as asked for', audit_id);
     IF NOT EXISTS (SELECT FROM embedsidecar.ledger AS l
                    WHERE l.pipeline_id = id AND l.text_hash IS NOT NULL AND l.row_key > last) THEN
         remaining := 0;

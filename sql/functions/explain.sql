@@ -38,7 +38,10 @@ SELECT jsonb_build_object('task', (
                     LIMIT 100000) AS c)
                ELSE 0 END,
            'attempt', t.attempt, 'first_lsn', t.first_lsn, 'last_lsn', t.last_lsn, 'committed_at', t.committed_at,
-           'committed_seconds_ago', extract(epoch FROM now() - t.committed_at), 'enqueued_at', t.enqueued_at,
+           'committed_seconds_ago', extract(epoch FROM now() - t.committed_at), 'created_at', t.enqueued_at,
+           'scheduled_at', t.due_at, 'started_at', CASE WHEN t.state = 'todo' AND h.leased_until IS NOT NULL
+               THEN h.started_at ELSE t.started_at END,
+           'finished_at', CASE WHEN t.state <> 'todo' OR h.leased_until IS NULL THEN t.finished_at END,
            'visible', pg_visible_in_snapshot(t.xid, pg_current_snapshot()),
            'next_try_seconds', CASE
                WHEN t.state = 'retrying' THEN greatest(extract(epoch FROM t.due_at - now()), 0) END,
@@ -47,7 +50,8 @@ SELECT jsonb_build_object('task', (
                coalesce(t.error_message, ''))
     FROM   embedsidecar.task AS t
            LEFT JOIN LATERAL (
-               SELECT coalesce(w.instance, 'worker ' || l.worker_id) AS instance, l.leased_until, extract(epoch
+               SELECT coalesce(w.instance, 'worker ' || l.worker_id) AS instance, l.leased_until, l.started_at,
+                   extract(epoch
                    FROM l.leased_until - now()) AS seconds_left
                FROM   embedsidecar.lease AS l
                       JOIN embedsidecar.pipeline AS p ON p.pipeline_id = l.pipeline_id AND p.lease_epoch = l.epoch
@@ -69,6 +73,7 @@ SELECT jsonb_build_object('task', (
     SELECT jsonb_agg(jsonb_build_object('finished_at', o.finished_at, 'finished_seconds_ago', extract(epoch
         FROM now() - o.finished_at), 'outcome', o.outcome,
            'attempt', o.attempt, 'code', coalesce(o.error_code, ''), 'lsn', o.lsn, 'committed_at', o.committed_at,
+               'created_at', o.created_at, 'scheduled_at', o.scheduled_at,
                'sidecar', coalesce(o.instance, ''),
            'started_at', o.finished_at - make_interval(secs => o.took_ms / 1000.0), 'took_ms', o.took_ms, 'generation',
                coalesce(o.generation, 0),
@@ -312,7 +317,18 @@ BEGIN
               ELSE 'waits ' || embedsidecar.place_words(task) END,
           CASE WHEN (task ->> 'attempt')::integer > 0 THEN format(' (failed tries: %s)', task ->> 'attempt')
               ELSE '' END,
-          CASE WHEN (task ->> 'visible')::boolean THEN '' ELSE ', and is not yet seen by other sessions' END) END;
+          CASE WHEN (task ->> 'visible')::boolean THEN '' ELSE ', and is not yet seen by other sessions' END)
+          || coalesce((SELECT format(' The task was made %s ago%s%s.', m.created, '; its last try began ' || m.started
+                  || ' ago', ', and ended ' || m.finished || ' ago')
+              FROM  (SELECT max(a.words) FILTER (WHERE a.what = 'created_at') AS created,
+                            max(a.words) FILTER (WHERE a.what = 'started_at') AS started,
+                            max(a.words) FILTER (WHERE a.what = 'finished_at') AS finished
+                     FROM  (SELECT w.what, embedsidecar.age_words(greatest((task ->> 'committed_seconds_ago')::float8
+                                + extract(epoch FROM (task ->> 'committed_at')::timestamptz
+                                    - (task ->> w.what)::timestamptz)::float8, 0)) AS words
+                            FROM unnest('{created_at,started_at,finished_at}'::text[]) AS w (what)
+                            WHERE task ->> w.what IS NOT NULL) AS a) AS m), '')
+          END;
     facts := task;
     RETURN NEXT;
 

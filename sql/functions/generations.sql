@@ -650,6 +650,7 @@ BEGIN
         END;
         PERFORM pg_sleep(0.1 + 0.3 * random());
     END LOOP;
+    PERFORM embedsidecar.move_job('model_change', id, done, NULL, true); -- by force, before it was complete
     RETURN embedsidecar.end_action(entry.audit_id, done, (done NOT LIKE 'already%')::integer);
 END $$;
 COMMENT ON FUNCTION embedsidecar.take_place(text, text, boolean, boolean, interval, boolean, text) IS
@@ -741,6 +742,7 @@ BEGIN
         END;
         PERFORM pg_sleep(0.1 + 0.3 * random());
     END LOOP;
+    PERFORM embedsidecar.move_job('model_change', id, done, NULL, true); -- before it was complete
     RETURN embedsidecar.end_action(entry.audit_id, done, 1);
 END $$;
 COMMENT ON FUNCTION embedsidecar.model_drop_old(text, interval, boolean, text) IS
@@ -811,6 +813,8 @@ BEGIN
     SET    wish = jsonb_strip_nulls(jsonb_build_object('model', model_change.model, 'plugin', model_change.plugin))
     WHERE  p.pipeline_id = id;
     PERFORM pg_notify('embedsidecar_waiting', '');
+    PERFORM embedsidecar.move_job('model_change', id, 'replaced', NULL, true);
+    UPDATE embedsidecar.audit_log AS a SET open = true WHERE a.audit_id = entry.audit_id;
     RETURN embedsidecar.end_action(entry.audit_id, 'requested', 1);
 END $$;
 COMMENT ON FUNCTION embedsidecar.model_change(text, text, text, boolean, text) IS
@@ -856,7 +860,9 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 UPDATE embedsidecar.pipeline AS p
 SET    wish = CASE WHEN note_wish.problem IS NOT NULL
            THEN p.wish || jsonb_build_object('problem', left(note_wish.problem, 4000)) END
-WHERE  p.pipeline_id = note_wish.pipeline_id AND coalesce(p.wish ->> 'model', '') = coalesce(note_wish.model, '')
+WHERE  p.pipeline_id = note_wish.pipeline_id AND coalesce(p.wish ->> 'model', '') = coalesce(note_wish.model, '');
+SELECT embedsidecar.move_job('model_change', note_wish.pipeline_id, 'refused', NULL, true)
+WHERE  note_wish.problem IS NOT NULL
 $$;
 COMMENT ON FUNCTION embedsidecar.note_wish(integer, text, text) IS
     'For sidecars: what became of a change of a model that was asked for.';

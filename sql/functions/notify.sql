@@ -17,10 +17,12 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF TG_TABLE_NAME = 'installation' THEN
         PERFORM embedsidecar.tell_event(CASE WHEN NEW.enabled THEN 'resumed' ELSE 'paused' END, NULL, '{}');
-    ELSIF TG_TABLE_NAME = 'scan' THEN
-        PERFORM embedsidecar.tell_event('scan_done', (SELECT p.name FROM embedsidecar.pipeline AS p
-            WHERE p.pipeline_id = NEW.pipeline_id), jsonb_build_object('rows', NEW.rows_seen, 'differed',
-            NEW.tasks_made));
+    ELSIF TG_TABLE_NAME = 'audit_log' THEN
+        IF TG_OP = 'INSERT' OR NEW.result <> (CASE TG_OP WHEN 'UPDATE' THEN OLD.result END) THEN
+            PERFORM embedsidecar.tell_event('job', NEW.pipeline, jsonb_build_object('job', NEW.action,
+                'stage', NEW.result, 'open', NEW.open, 'rows', NEW.changed,
+                'seconds', round(extract(epoch FROM NEW.finished_at - NEW.acted_at), 3), 'audit_id', NEW.audit_id));
+        END IF;
     ELSIF TG_TABLE_NAME = 'worker' THEN
         IF NEW.stream IS DISTINCT FROM OLD.stream THEN
             PERFORM embedsidecar.tell_event('stream', NULL, jsonb_build_object('instance', left(NEW.instance, 1000),
@@ -44,7 +46,7 @@ BEGIN
     RETURN NULL;
 END $$;
 COMMENT ON FUNCTION embedsidecar.tell_row() IS
-    'For the triggers of notify_changes: tells of a pipeline, a scan or a sidecar.';
+    'For the triggers of notify_changes: tells of a pipeline, a job or a sidecar.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.tell_dead_letters() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -88,8 +90,9 @@ BEGIN
             CREATE TRIGGER tell AFTER UPDATE ON embedsidecar.worker FOR EACH ROW
                 WHEN (OLD.stream IS DISTINCT FROM NEW.stream OR OLD.problems IS DISTINCT
                     FROM NEW.problems) EXECUTE FUNCTION embedsidecar.tell_row();
-            CREATE TRIGGER tell AFTER UPDATE ON embedsidecar.scan FOR EACH ROW
-                WHEN (OLD.phase <> 'done' AND NEW.phase = 'done') EXECUTE FUNCTION embedsidecar.tell_row();
+            CREATE TRIGGER tell AFTER INSERT OR UPDATE OF result ON embedsidecar.audit_log FOR EACH ROW
+                WHEN (NEW.result <> '' AND (NEW.action IN ('scan', 'bulk', 'reembed') OR NEW.action LIKE 'model\_%'))
+                EXECUTE FUNCTION embedsidecar.tell_row();
             CREATE TRIGGER tell AFTER UPDATE ON embedsidecar.installation FOR EACH ROW
                 WHEN (OLD.enabled <> NEW.enabled) EXECUTE FUNCTION embedsidecar.tell_row();
             CREATE TRIGGER tell AFTER UPDATE ON embedsidecar.pipeline FOR EACH ROW
@@ -97,7 +100,7 @@ BEGIN
         ELSE
             DROP TRIGGER tell ON embedsidecar.task;
             DROP TRIGGER tell ON embedsidecar.worker;
-            DROP TRIGGER tell ON embedsidecar.scan;
+            DROP TRIGGER tell ON embedsidecar.audit_log;
             DROP TRIGGER tell ON embedsidecar.installation;
             DROP TRIGGER tell ON embedsidecar.pipeline;
         END IF;
@@ -108,6 +111,6 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.notify_changes(boolean, boolean,
     text) IS
     'Turn notifications on, or off as they are at first: LISTEN embedsidecar_changes then tells of a pipeline that is '
-    'paused, resumed or does not fit its table, of dead letters, of a scan that is over, and of streams and embedders '
+    'paused, resumed or does not fit its table, of dead letters, of the stages of jobs, and of streams and embedders '
     'that fail or work again, each as JSON, without keys or texts. Anybody in the database may listen. Returns on, '
     'off, already_on, already_off or, with dry_run, would_be_on or would_be_off.';

@@ -2,14 +2,14 @@
 -- another try or become dead letters. A task whose row changed since the lease (gen) stays open instead, whatever came
 -- of it, and so does one that someone has locked, or had when this statement began: a change is being added to it. So
 -- it waits for no one. The stream waits for it, so nothing but the commit may come after. What was satisfied is older
--- than next_lsn, which is no later than the oldest change that was not. History is a ring of @buckets partitions, each
--- for @span seconds of this server's clock.
+-- than next_lsn, which is no later than the oldest change that was not. history_turn names the partition
+-- of history that is written.
 -- Parameters: arrays of one length, one element per task; actions are done, todo, retrying or failed; lanes NULL: as it
 -- is. @generation 0 does not ask.
 -- Rows: task_id and the state it went to (done for those that left). Locks: the tasks, SKIP LOCKED; the lease. Index:
 -- primary keys.
 WITH held AS MATERIALIZED (
-    SELECT l.task_ids, set_config('synchronous_commit', CASE
+    SELECT l.task_ids, l.started_at, set_config('synchronous_commit', CASE
         WHEN current_setting('synchronous_commit') = 'off' THEN 'off' ELSE 'local' END, true) AS commit
     FROM   embedsidecar.lease AS l
     WHERE  l.pipeline_id = @pipeline_id AND l.place = @place AND l.token = @token
@@ -35,7 +35,8 @@ WITH held AS MATERIALIZED (
 ), done AS (
     DELETE FROM embedsidecar.task AS t USING mine AS i
     WHERE  t.task_id = i.task_id AND t.gen = i.gen AND i.action = 'done'
-    RETURNING t.task_id, t.pipeline_id, t.row_key, t.committed_at, t.last_lsn, i.outcome, i.attempt, NULL::text AS code
+    RETURNING t.task_id, t.pipeline_id, t.row_key, t.committed_at, t.last_lsn, i.outcome, i.attempt, NULL::text AS code,
+        t.enqueued_at, t.due_at
 ), kept AS (
     UPDATE embedsidecar.task AS t SET
         state         = CASE WHEN t.gen <> i.gen THEN 'todo' WHEN t.state = 'cancelled' THEN t.state
@@ -54,29 +55,33 @@ WITH held AS MATERIALIZED (
         waits_since   = CASE WHEN t.gen = i.gen AND i.action = 'retrying'
             AND t.state <> 'cancelled' THEN clock_timestamp() END,
         due_at        = CASE WHEN t.gen = i.gen AND i.action = 'retrying'
-            AND t.state <> 'cancelled' THEN clock_timestamp() + make_interval(secs => i.delay) END,
+            AND t.state <> 'cancelled' THEN clock_timestamp() + make_interval(secs => i.delay)
+            WHEN t.gen = i.gen THEN t.due_at END,
+        started_at    = (SELECT h.started_at FROM held AS h),
+        finished_at   = clock_timestamp(),
         error_class   = CASE WHEN t.gen = i.gen THEN i.class END,
         error_code    = CASE WHEN t.gen = i.gen THEN i.code END,
         error_message = CASE WHEN t.gen = i.gen THEN i.message END
     FROM   mine AS i
     WHERE  t.task_id = i.task_id AND (t.gen <> i.gen OR i.action <> 'done')
     RETURNING t.task_id, t.pipeline_id, t.row_key, t.committed_at, t.last_lsn, t.state, i.action, i.outcome, i.attempt,
-        i.code
+        i.code, t.enqueued_at, t.due_at
 ), stays AS MATERIALIZED ( -- as it is: locked, or changed while this statement began
     SELECT i.* FROM input AS i WHERE i.task_id NOT IN (SELECT d.task_id FROM done AS d UNION ALL SELECT k.task_id
         FROM kept AS k)
 ), told AS (
     INSERT INTO embedsidecar.history (bucket, pipeline_id, row_key, outcome, attempt, worker_id, committed_at, lsn,
-        error_code, took_ms, generation)
-    SELECT floor(extract(epoch FROM now()) / @span::integer)::bigint % @buckets::integer, e.pipeline_id, e.row_key,
-        e.outcome, e.attempt, @worker::bigint, e.committed_at, e.last_lsn, e.code,
-           @took::integer, nullif(@generation::integer, 0)
-    FROM  (SELECT pipeline_id, row_key, outcome, attempt, committed_at, last_lsn, code FROM done
+        error_code, took_ms, generation, created_at, scheduled_at)
+    SELECT (SELECT h.bucket FROM embedsidecar.history_turn AS h), e.pipeline_id, e.row_key, e.outcome, e.attempt,
+        @worker::bigint, e.committed_at, e.last_lsn, e.code,
+           @took::integer, nullif(@generation::integer, 0), e.enqueued_at, e.due_at
+    FROM  (SELECT pipeline_id, row_key, outcome, attempt, committed_at, last_lsn, code, enqueued_at, due_at FROM done
            UNION ALL
-           SELECT pipeline_id, row_key, outcome, attempt, committed_at, last_lsn, code FROM kept
+           SELECT pipeline_id, row_key, outcome, attempt, committed_at, last_lsn, code, enqueued_at, due_at FROM kept
                WHERE action IN ('done', 'failed')
            UNION ALL -- what was done is done, though the task stays
-           SELECT t.pipeline_id, t.row_key, i.outcome, i.attempt, t.committed_at, t.last_lsn, NULL
+           SELECT t.pipeline_id, t.row_key, i.outcome, i.attempt, t.committed_at, t.last_lsn, NULL,
+               t.enqueued_at, t.due_at
            FROM   stays AS i JOIN embedsidecar.task AS t ON t.task_id = i.task_id
            WHERE  i.action = 'done' AND t.task_id = ANY (ARRAY(SELECT s.task_id FROM stays AS s))) AS e
 ), ended AS (

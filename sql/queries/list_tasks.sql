@@ -6,13 +6,15 @@ SELECT p.name AS pipeline, t.row_key AS key, s.state,
     (ARRAY['low', 'normal', 'high', 'urgent'])[t.lane + 1] AS priority, t.attempt::integer AS attempt,
        coalesce(t.error_class, '') AS class, coalesce(t.error_code, '') AS code,
            coalesce(t.error_message, '') AS message,
-       t.committed_at, extract(epoch FROM now() - t.committed_at)::double precision AS age_seconds, t.enqueued_at,
-       CASE WHEN t.state = 'retrying' THEN t.due_at END AS next_try_at, CASE
+       t.committed_at, extract(epoch FROM now() - t.committed_at)::double precision AS age_seconds,
+       t.enqueued_at AS created_at, t.due_at AS scheduled_at,
+       CASE WHEN t.state = 'todo' AND h.leased_until IS NOT NULL THEN h.started_at ELSE t.started_at END AS started_at,
+       CASE WHEN t.state <> 'todo' OR h.leased_until IS NULL THEN t.finished_at END AS finished_at, CASE
            WHEN t.state = 'todo' THEN coalesce(h.instance, '') ELSE '' END AS leased_by,
        t.task_id
 FROM   embedsidecar.task AS t
        JOIN embedsidecar.pipeline AS p ON p.pipeline_id = t.pipeline_id
-       LEFT JOIN (SELECT DISTINCT ON (u.task_id) u.task_id, l.leased_until,
+       LEFT JOIN (SELECT DISTINCT ON (u.task_id) u.task_id, l.leased_until, l.started_at,
            coalesce(w.instance, 'worker ' || l.worker_id) AS instance
                   FROM   embedsidecar.lease AS l
                          JOIN embedsidecar.pipeline AS q ON q.pipeline_id = l.pipeline_id AND q.lease_epoch = l.epoch

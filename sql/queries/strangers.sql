@@ -68,7 +68,7 @@ finding (rank, thing, problem, owner) AS (
            AND NOT (r.inside AND r.relkind = 'v'
                AND r.relname IN ('status', 'progress', 'tasks', 'dead_letters', 'errors', 'slots', 'workers',
                'pipelines', 'health', 'audit', 'row_state', 'lanes', 'generations', 'indexes', 'configuration',
-               'requests'))
+               'requests', 'finished_tasks'))
     UNION ALL
     SELECT 5, 'relation ' || c.relation::regclass::text, 'runs function ' || c.function::regprocedure::text
         || ', which belongs to', c.proowner

@@ -70,7 +70,7 @@ WITH known AS MATERIALIZED (
     WHERE  @mend::boolean
 ), due AS (
     UPDATE embedsidecar.task AS t
-    SET    state = 'todo', seq = nextval('embedsidecar.task_seq'), waits_since = NULL, due_at = NULL
+    SET    state = 'todo', seq = nextval('embedsidecar.task_seq'), waits_since = NULL
     WHERE  t.task_id = ANY (ARRAY(SELECT w.task_id FROM embedsidecar.task AS w
                                   WHERE w.state::text = 'retrying'
                                       AND w.task_id = ANY (ARRAY(SELECT r.task_id FROM ripe AS r UNION SELECT s.task_id

@@ -1,6 +1,6 @@
 CREATE OR REPLACE VIEW embedsidecar.dead_letters AS
 SELECT p.name AS pipeline, t.row_key, t.error_class, t.error_code, t.error_message, t.attempt::integer AS attempt,
-    t.committed_at, t.enqueued_at
+    t.committed_at, t.enqueued_at AS created_at, t.started_at, t.finished_at
 FROM   embedsidecar.task AS t JOIN embedsidecar.pipeline AS p ON p.pipeline_id = t.pipeline_id
 WHERE  t.state = 'failed';
 COMMENT ON VIEW embedsidecar.dead_letters IS
@@ -13,4 +13,6 @@ COMMENT ON COLUMN embedsidecar.dead_letters.error_code IS 'Which trouble.';
 COMMENT ON COLUMN embedsidecar.dead_letters.error_message IS 'In words, without text of the row.';
 COMMENT ON COLUMN embedsidecar.dead_letters.attempt IS 'Tries that failed because of the row itself.';
 COMMENT ON COLUMN embedsidecar.dead_letters.committed_at IS 'When the change was committed.';
-COMMENT ON COLUMN embedsidecar.dead_letters.enqueued_at IS 'When its task was made.';
+COMMENT ON COLUMN embedsidecar.dead_letters.created_at IS 'When its task was made.';
+COMMENT ON COLUMN embedsidecar.dead_letters.started_at IS 'When the last try began.';
+COMMENT ON COLUMN embedsidecar.dead_letters.finished_at IS 'When it ended.';

@@ -3,14 +3,16 @@ SELECT p.name AS pipeline, t.row_key,
        CASE WHEN t.state <> 'todo' OR h.leased_until IS NULL THEN t.state::text
            WHEN h.leased_until >= now() THEN 'in_progress' ELSE 'stale' END AS state,
        (ARRAY['low', 'normal', 'high', 'urgent'])[t.lane + 1] AS priority, t.attempt::integer AS attempt,
-       t.error_class, t.error_code, t.error_message, t.committed_at, t.enqueued_at,
-       CASE WHEN t.state = 'retrying' THEN t.due_at END AS next_try_at,
+       t.error_class, t.error_code, t.error_message, t.committed_at, t.enqueued_at AS created_at,
+       t.due_at AS scheduled_at,
        CASE WHEN h.leased_until IS NOT NULL AND t.state = 'todo' THEN h.instance END AS leased_by,
        CASE WHEN t.state = 'todo' THEN h.leased_until END AS leased_until, t.first_lsn, t.last_lsn, t.task_id,
+       CASE WHEN t.state = 'todo' AND h.leased_until IS NOT NULL THEN h.started_at ELSE t.started_at END AS started_at,
+       CASE WHEN t.state <> 'todo' OR h.leased_until IS NULL THEN t.finished_at END AS finished_at,
        p.labels
 FROM   embedsidecar.task AS t
        JOIN embedsidecar.pipeline AS p ON p.pipeline_id = t.pipeline_id
-       LEFT JOIN (SELECT DISTINCT ON (u.task_id) u.task_id, l.leased_until,
+       LEFT JOIN (SELECT DISTINCT ON (u.task_id) u.task_id, l.leased_until, l.started_at,
            coalesce(w.instance, 'worker ' || l.worker_id) AS instance
                   FROM   embedsidecar.lease AS l
                          JOIN embedsidecar.pipeline AS q ON q.pipeline_id = l.pipeline_id AND q.lease_epoch = l.epoch
@@ -32,8 +34,12 @@ COMMENT ON COLUMN embedsidecar.tasks.error_code IS 'Which trouble.';
 COMMENT ON COLUMN embedsidecar.tasks.error_message IS 'In words, without text of the row.';
 COMMENT ON COLUMN embedsidecar.tasks.committed_at IS
     'When the oldest change that is not satisfied was committed, or a look was asked for.';
-COMMENT ON COLUMN embedsidecar.tasks.enqueued_at IS 'When the task was made.';
-COMMENT ON COLUMN embedsidecar.tasks.next_try_at IS 'When a row that failed is tried again by itself.';
+COMMENT ON COLUMN embedsidecar.tasks.created_at IS 'When the task was made.';
+COMMENT ON COLUMN embedsidecar.tasks.scheduled_at IS
+    'When it is due, or was, if it waits or has waited for a time, for another try or as someone asked; NULL: at once.';
+COMMENT ON COLUMN embedsidecar.tasks.started_at IS
+    'When the try that runs, or else the last one, began; NULL: none did, or its sidecar was lost.';
+COMMENT ON COLUMN embedsidecar.tasks.finished_at IS 'When the last try ended; NULL: one runs, or none has ended.';
 COMMENT ON COLUMN embedsidecar.tasks.leased_by IS 'The sidecar that works on it.';
 COMMENT ON COLUMN embedsidecar.tasks.leased_until IS 'Until when, unless it extends that.';
 COMMENT ON COLUMN embedsidecar.tasks.first_lsn IS

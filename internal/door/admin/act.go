@@ -28,14 +28,14 @@ const usualRows = 10_000
 // and the audit says how much that was.
 func (s *Service) Act(ctx context.Context, v *verbs.Verb, pipelines []string, r verbs.Request) (Acted, error) {
 	done := Acted{DryRun: r.DryRun, Outcomes: []verbs.Outcome{}}
-	who, pool, names, err := s.mayAct(ctx, pipelines, v.Scope == verbs.Rows, r.DryRun)
+	who, pool, names, err := s.mayAct(ctx, pipelines, !v.Whole(), r.DryRun)
 	switch {
 	case err != nil:
 		return done, err
 	case len(pipelines) == 0 && !v.OfAll():
 		return done, gate.Wrong("body.pipelines", v.Name+" takes the names of pipelines")
-	case len(pipelines) == 0 && v.Scope != verbs.Rows:
-		names = nil // the switch
+	case len(pipelines) == 0 && v.Whole():
+		names = nil
 	}
 	if v.Scope == verbs.Rows {
 		r.Limit = cmp.Or(r.Limit, usualRows)

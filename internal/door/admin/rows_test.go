@@ -59,9 +59,9 @@ func TestLook_AsTheViewsShowIt(t *testing.T) {
 
 	var lanes []string
 	for _, l := range gets[struct{ Lanes []report.Lane }](f, "viewer", "/api/v1/lanes").Lanes {
-		lanes = append(lanes, fmt.Sprintf("%s %s %s %d %.0f %.0f %.0f", l.Pipeline, l.Priority, l.State, l.Rows, l.Oldest/60, l.Newest/60, l.Average/60))
+		lanes = append(lanes, fmt.Sprintf("%s %s %s %d %.0f %.0f %.0f", l.Pipeline, l.Priority, l.State, l.Rows, l.Oldest/60, l.Newest/60, l.Average/60000))
 	}
-	shown = testenv.Values[string](f.Database, `SELECT concat_ws(' ', pipeline, priority, state, rows, round(oldest_seconds / 60), round(newest_seconds / 60), round(average_seconds / 60)) FROM embedsidecar.lanes`)
+	shown = testenv.Values[string](f.Database, `SELECT concat_ws(' ', pipeline, priority, state, rows, round(oldest_seconds / 60), round(newest_seconds / 60), round(average_ms / 60000)) FROM embedsidecar.lanes`)
 	slices.Sort(lanes)
 	slices.Sort(shown)
 	if !slices.Equal(lanes, shown) || len(lanes) < 10 {

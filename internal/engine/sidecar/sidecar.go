@@ -72,6 +72,7 @@ type Options struct {
 	HeldRows     int           // rows of a column that one write-back holds at most; 0: 64; below 0: the whole batch
 	Lease        time.Duration // of a batch
 	Retry        worker.Retry
+	History      queue.History       // what is kept of it; zero: queue.DefaultHistory
 	Heartbeat    time.Duration       // 0: 10 s
 	DrainTimeout time.Duration       // for batches in work at shutdown; 0: pipeline.DefaultDrainTimeout
 	Redact       func(string) string // takes passwords out of what is stored of errors; nil: there are none
@@ -160,6 +161,7 @@ func (s *State) Reason() string {
 func New(o Options) *Sidecar {
 	o.Heartbeat = cmp.Or(o.Heartbeat, 10*time.Second)
 	o.DrainTimeout = cmp.Or(o.DrainTimeout, pipeline.DefaultDrainTimeout)
+	o.History = cmp.Or(o.History, queue.DefaultHistory)
 	o.CacheBytes = cmp.Or(o.CacheBytes, pipeline.DefaultCacheBytes)
 	if o.Service == nil {
 		o.Service = func(e embed.Embedder) *embed.Service { return embed.NewService(e, o.CacheBytes) }
@@ -394,21 +396,20 @@ func (s *Sidecar) dropLeftovers(ctx context.Context) error {
 // housekeeping shows a sign of life and prunes history and the registry. While we do not stream nobody tells us of
 // changes to the pipelines, so it also has them loaded anew.
 func (s *Sidecar) housekeeping(ctx context.Context) error {
-	pruned, counted := time.Time{}, done{}
+	pruned, bounded, counted := time.Time{}, time.Time{}, done{}
 	for {
-		if time.Since(pruned) > time.Hour {
-			if err := s.queue.PruneHistory(ctx); err != nil && ctx.Err() == nil {
-				s.o.Log.WarnContext(ctx, "history not pruned", "error", err)
-			}
+		hourly := time.Since(pruned) > time.Hour
+		if hourly {
 			if _, err := s.o.Pool.Exec(ctx, "SELECT embedsidecar.prune_audit()"); err != nil && ctx.Err() == nil {
 				s.o.Log.WarnContext(ctx, "audit not pruned", "error", err)
 			}
 			pruned = time.Now()
 		}
 		all, idle := s.dayNow()
-		if all != counted { // an idle sidecar does not look
-			counted = all
-			if err := s.queue.BoundHistory(ctx); err != nil && ctx.Err() == nil {
+		// An idle sidecar looks now and then.
+		if all != counted || hourly || time.Since(bounded) > s.o.History.Keep/6 {
+			counted, bounded = all, time.Now()
+			if err := s.queue.PruneHistory(ctx, s.o.History); err != nil && ctx.Err() == nil {
 				s.o.Log.WarnContext(ctx, "history not pruned", "error", err)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -233,10 +234,8 @@ func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o O
 		return fmt.Errorf("read what is known of the row: %w", err)
 	}
 	if t := s.Task; t != nil {
-		t.CommittedAt, t.EnqueuedAt, t.Message = t.CommittedAt.UTC(), t.EnqueuedAt.UTC(), o.Redact(t.Message)
-		if t.LeasedUntil != nil {
-			*t.LeasedUntil = t.LeasedUntil.UTC()
-		}
+		t.CommittedAt, t.CreatedAt, t.Message = t.CommittedAt.UTC(), t.CreatedAt.UTC(), o.Redact(t.Message)
+		utc(t.LeasedUntil, t.ScheduledAt, t.StartedAt, t.FinishedAt)
 		if t.Code == "locked" && p.InSource() && p.Status == pipeline.Active {
 			if err := s.lockers(ctx, tx, p); err != nil {
 				return err
@@ -249,11 +248,18 @@ func (s *Story) tables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, o O
 	for i := range s.History {
 		h := &s.History[i]
 		h.FinishedAt, h.CommittedAt = h.FinishedAt.UTC(), h.CommittedAt.UTC()
-		if h.StartedAt != nil {
-			*h.StartedAt = h.StartedAt.UTC()
-		}
+		utc(h.CreatedAt, h.ScheduledAt, h.StartedAt)
 	}
 	return nil
+}
+
+// utc has times, if there are any, be told in UTC.
+func utc(times ...*time.Time) {
+	for _, t := range times {
+		if t != nil {
+			*t = t.UTC()
+		}
+	}
 }
 
 // lockers finds out who has locked the row: the transaction that is the last to have been at it, while it is open.

@@ -142,7 +142,10 @@ type Task struct {
 	LastLSN             string     `json:"last_lsn"`
 	CommittedAt         time.Time  `json:"committed_at"` // of the oldest change that is not satisfied
 	CommittedSecondsAgo float64    `json:"committed_seconds_ago"`
-	EnqueuedAt          time.Time  `json:"enqueued_at"`
+	CreatedAt           time.Time  `json:"created_at"`       // of the task
+	ScheduledAt         *time.Time `json:"scheduled_at"`     // when it is due, or was, if it waits or has waited for a time
+	StartedAt           *time.Time `json:"started_at"`       // of the try that runs, or else of the last one
+	FinishedAt          *time.Time `json:"finished_at"`      // of the last try; null: one runs, or none has ended
 	Visible             bool       `json:"visible"`          // others see what the change has committed
 	NextTrySeconds      *float64   `json:"next_try_seconds"` // null: it does not wait for another try
 	LeasedBy            string     `json:"leased_by,omitempty"`
@@ -195,11 +198,13 @@ type Outcome struct {
 	CommittedAt        time.Time `json:"committed_at"`
 	Sidecar            string    `json:"sidecar,omitempty"`
 
-	StartedAt  *time.Time `json:"started_at,omitempty"` // of its batch
-	TookMS     *int32     `json:"took_ms,omitempty"`    // from lease to end of its batch
-	Generation int32      `json:"generation,omitempty"` // of the pipeline
-	Dims       int32      `json:"dims,omitempty"`       // of the vector, where one was made
-	Version    string     `json:"version,omitempty"`    // of the program, while its sidecar is known
+	CreatedAt   *time.Time `json:"created_at"`           // of the task; null: there was none
+	ScheduledAt *time.Time `json:"scheduled_at"`         // when it was due, if it waited for a time
+	StartedAt   *time.Time `json:"started_at,omitempty"` // of its batch
+	TookMS      *int32     `json:"took_ms,omitempty"`    // from lease to end of its batch
+	Generation  int32      `json:"generation,omitempty"` // of the pipeline
+	Dims        int32      `json:"dims,omitempty"`       // of the vector, where one was made
+	Version     string     `json:"version,omitempty"`    // of the program, while its sidecar is known
 }
 
 // State is where the pipeline stands.

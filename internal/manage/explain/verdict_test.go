@@ -293,6 +293,7 @@ func TestLines_TellTheWholeStory(t *testing.T) {
 		{Outcome: "embedded", FinishedSecondsAgo: 90},
 	}
 	db := testenv.DB(t)
+	s.Task.CreatedAt = s.Task.CommittedAt
 	if err := s.tell(t.Context(), db.Pool); err != nil {
 		t.Fatal(err)
 	}
@@ -302,7 +303,7 @@ func TestLines_TellTheWholeStory(t *testing.T) {
 		"Changes before LSN 0/20 have been read.",
 		"The row is there, the filter takes it, and its text has 12 characters (hash 0123456789ab).",
 		"A task stands for a change that was committed 0s ago (LSN 0/16), with others up to LSN 0/18. It failed and is" +
-			" tried again soon: data refused: the text is poison (failed tries: 3).",
+			" tried again soon: data refused: the text is poison (failed tries: 3). The task was made 0s ago.",
 		"The ledger was last written 1m30s ago (LSN 0/15): text hash 0123456789ab, generation 2, and the row's text is" +
 			" another now.",
 		"The destination holds the vector of the ledger, of generation 1 (the pipeline's is 2), which is at least 1m30s old.",
@@ -325,7 +326,7 @@ func TestLines_TellTheWholeStory(t *testing.T) {
 	}
 	if told := s.Sentences[3].Text; told != "A task stands for a look that a scan or somebody asked for 0s ago. It was in"+
 		" work by docs-0, whose lease is over, and waits with none before it in lane normal (failed tries: 3), and is not yet"+
-		" seen by other sessions." {
+		" seen by other sessions. The task was made 0s ago." {
 		t.Errorf("a task of a scan: %s", told)
 	}
 }

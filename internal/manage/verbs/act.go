@@ -78,7 +78,7 @@ func (a *Actor) Do(ctx context.Context, v *Verb, pipelines []string, r Request) 
 	if err := v.check(len(pipelines), &r); err != nil {
 		return list, err
 	}
-	if v.Scope == Program || v.Scope == Switch && len(pipelines) == 0 {
+	if v.Scope == Program || v.Whole() && len(pipelines) == 0 {
 		pipelines = []string{""}
 	}
 	left := r.Limit

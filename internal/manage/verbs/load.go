@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -25,6 +26,10 @@ func (l *Load) Nothing() bool { return !l.All && len(l.Pipelines) == 0 }
 func (a *Actor) BeginLoad(ctx context.Context, names []string, dry bool) (l Load, list []Outcome, err error) {
 	list, err = a.Do(ctx, Pause, names, Request{DryRun: dry})
 	for _, o := range list {
+		if o.Result == "paused" {
+			_, noted := a.pool.Exec(ctx, "SELECT embedsidecar.note_bulk(nullif($1, ''), $2)", o.Pipeline, a.by)
+			err = errors.Join(err, refused(noted))
+		}
 		switch {
 		case o.Result != "paused" && o.Result != "would_be_paused":
 		case o.Pipeline == "":

@@ -156,6 +156,17 @@ embedsidecar tasks requeue re-queues it. --dry-run counts the rows. For rows tha
 keep theirs, and a configuration with another priority resets it at the next run. With keys, or --waiting, it applies to
 waiting rows only. --dry-run counts the rows. For pipelines that share a model.`,
 	}
+	ClearHistory = &Verb{
+		Name: "clear-history", Group: "tasks", Scope: Rows, Takes: []string{OlderThan}, SQL: "clear_history",
+		Done: "history_cleared", Would: "history_would_be_cleared", Grave: true, Arguments: "[PIPELINE...]",
+		Button: "Clear history",
+		Usage:  "delete the history of finished tasks",
+		Tells:  "What explain tells of finished tasks is deleted. Queue, ledger and vectors stay.",
+		Description: `Deletes what explain and the view finished_tasks tell of finished tasks: of these pipelines, or of all,
+those that were removed included; with --older-than what ended before. Queue, ledger and vectors stay. What is old goes
+by itself: history.keep and history.rows. Thousands are deleted in portions. --dry-run counts them. For keys that must
+not stay.`,
+	}
 	Notify = &Verb{
 		Name: "notify", Scope: Program, Takes: []string{On}, SQL: "notify_changes", Arguments: "on | off", MinArgs: 1,
 		Usage: "turn notifications (LISTEN embedsidecar_changes) on or off",
@@ -168,6 +179,7 @@ would be done. For programs that react to changes of state.`,
 // All are the verbs.
 var All = []*Verb{
 	Pause, Resume, Backfill, Reembed, Notify, Retry, Requeue, Cancel, Discard, Prioritise, SetPriority,
+	ClearHistory,
 }
 
 // ByName returns the verb of a name; nil: there is none.
@@ -182,6 +194,9 @@ func ByName(name string) *Verb {
 func (v *Verb) OfAll() bool {
 	return v.Scope == Switch || v.Scope == Program || v.Scope == Rows && v.MinArgs == 0
 }
+
+// Whole reports whether a verb without names of pipelines is about more than those that there are.
+func (v *Verb) Whole() bool { return v.Scope == Switch || v == ClearHistory }
 
 // Has reports whether a verb takes something.
 func (v *Verb) Has(what string) bool { return slices.Contains(v.Takes, what) }
@@ -206,7 +221,7 @@ func (v *Verb) query() string {
 func (v *Verb) result(rows int64, dry bool) string {
 	switch {
 	case rows == 0:
-		return "nothing_to_" + v.Name
+		return "nothing_to_" + strings.TrimSuffix(v.Name, "-history")
 	case dry && v.Would != "":
 		return v.Would
 	case dry:

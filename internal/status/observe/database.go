@@ -20,6 +20,8 @@ type Database struct {
 	Pipelines []Pipeline       `json:"pipelines"`
 	// what of the configurations of sidecars that run is not in force
 	Configuration []report.Configuration `json:"configuration"`
+	// number and age of rows by pipeline, priority and state, where that was asked for: all of them are counted
+	Lanes []report.Lane `json:"lanes,omitempty"`
 }
 
 // Pipeline is a pipeline with the indexes over its vectors.
@@ -89,7 +91,7 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, failed int,
 	if err != nil {
 		return Database{}, err
 	}
-	return Database{state.Slots, state.Sidecars, list, append([]report.Configuration{}, configured...)}, nil
+	return Database{state.Slots, state.Sidecars, list, append([]report.Configuration{}, configured...), nil}, nil
 }
 
 // withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline

@@ -20,8 +20,8 @@ type Budget struct {
 	TokensSpent  int64    `json:"tokens_spent"`
 	MoneyToday   float64  `json:"money_today"`
 	MoneySpent   float64  `json:"money_spent"`
-	Spent        string   `json:"spent"`              // the limit that is reached; empty: none is
-	GoesOn       *string  `json:"goes_on"`            // when the next day begins; infinity: only when it is raised; null: it goes on
+	Spent        string   `json:"spent"`   // the limit that is reached; empty: none is
+	GoesOn       *string  `json:"goes_on"` // when the next day begins; infinity: only when it is raised; null: it goes on
 }
 
 // parts are the limits with what was spent, as people read them, and how much of each that is, 0 to 1 and more.

@@ -24,8 +24,10 @@ type Task struct {
 	Message     string     `json:"message,omitempty"`
 	CommittedAt time.Time  `json:"committed_at"` // of the oldest change that is not satisfied, or when a look was asked for
 	AgeSeconds  float64    `json:"age_seconds"`
-	EnqueuedAt  time.Time  `json:"enqueued_at"`
-	NextTryAt   *time.Time `json:"next_try_at"` // null: it does not wait for another try
+	CreatedAt   time.Time  `json:"created_at"`   // of the task
+	ScheduledAt *time.Time `json:"scheduled_at"` // when it is due, or was, if it waits or has waited for a time
+	StartedAt   *time.Time `json:"started_at"`   // of the try that runs, or else of the last one
+	FinishedAt  *time.Time `json:"finished_at"`  // of the last try; null: one runs, or none has ended
 	LeasedBy    string     `json:"leased_by,omitempty"`
 	ID          int64      `json:"task_id"`
 }
@@ -61,6 +63,7 @@ func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter
 type Action struct {
 	ID          int64          `json:"audit_id"`
 	At          time.Time      `json:"acted_at"`
+	FinishedAt  *time.Time     `json:"finished_at"` // null: a job that is under way
 	Role        string         `json:"role"`
 	SaidBy      string         `json:"said_by"` // who the program says it was asked by
 	Address     string         `json:"client_addr,omitempty"`

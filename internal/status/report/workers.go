@@ -34,7 +34,7 @@ type Lane struct {
 	Rows     int64   `json:"rows"`
 	Oldest   float64 `json:"oldest_seconds"`
 	Newest   float64 `json:"newest_seconds"`
-	Average  float64 `json:"average_seconds"`
+	Average  float64 `json:"average_ms"`
 }
 
 // Lanes counts the tasks of pipelines by priority and state, all of them.
