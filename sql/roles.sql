@@ -56,7 +56,8 @@ GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_run;
 GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO embedsidecar_run;
 GRANT INSERT, UPDATE, DELETE ON embedsidecar.task, embedsidecar.lease, embedsidecar.turn, embedsidecar.aside,
     embedsidecar.ledger, embedsidecar.worker, embedsidecar.route, embedsidecar.configured,
-    embedsidecar.answer, embedsidecar.measure TO embedsidecar_run;
+    embedsidecar.answer, embedsidecar.measure, embedsidecar.batch_job, embedsidecar.batch_item,
+    embedsidecar.batch_text TO embedsidecar_run;
 GRANT INSERT ON embedsidecar.history TO embedsidecar_run;
 GRANT TRUNCATE ON embedsidecar.history_0, embedsidecar.history_1, embedsidecar.history_2, embedsidecar.history_3,
     embedsidecar.history_4, embedsidecar.history_5, embedsidecar.history_6, embedsidecar.history_7 TO embedsidecar_run;

@@ -65,6 +65,7 @@ type Spec struct {
 	Chunking    Chunking
 	Budget      Budget
 	ModelBudget Budget // of all pipelines with its model
+	Batch       Batch  // jobs of its provider for backfills
 }
 
 // The kinds of indexes that are built.
@@ -121,6 +122,7 @@ type Pipeline struct {
 	Wished      bool   // somebody asked for another model, and it is not made yet
 	Closed      bool   // it is outside of its hours, by the server's clock
 	Spent       bool   // a budget of it is spent
+	Jobs        bool   // it makes batch jobs, or has some of before
 	Status      Status
 	Detail      string // why the status is not active
 }

@@ -40,6 +40,9 @@ func Digest(spec pipeline.Spec) string {
 	if !spec.Budget.None() || !spec.ModelBudget.None() {
 		parts = append(parts, "budget", spec.Budget, spec.ModelBudget)
 	}
+	if spec.Batch.On() {
+		parts = append(parts, "batch", spec.Batch)
+	}
 	b, err := json.Marshal(parts)
 	if err != nil {
 		panic(err) // strings and numbers alone
@@ -71,6 +74,7 @@ func Differences(configured, set pipeline.Spec) (was []string) {
 	note(configured.Active != set.Active, "active", cmp.Or(string(set.Active), "always"))
 	note(configured.Budget != set.Budget, "budget", set.Budget.String())
 	note(configured.ModelBudget != set.ModelBudget, "budget of the model", set.ModelBudget.String())
+	note(configured.Batch.String() != set.Batch.String(), "batch", set.Batch.String())
 	note(PluginOf(configured) != set.Plugin, "plugin", set.Plugin)
 	note(configured.Model != set.Model, "model", set.Model)
 	return was
@@ -117,7 +121,7 @@ func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 		s.FilterExpression, s.Chunking
 	spec.Priority, spec.Active, spec.Plugin, spec.Model = s.Lane, s.ActiveHours, s.Plugin, s.Model
 	spec.PriorityBy, spec.Ignore, spec.Joins = s.PriorityBy, s.IgnoreExpression, s.Joins
-	spec.Budget, spec.ModelBudget = s.Budget, s.ModelBudget
+	spec.Budget, spec.ModelBudget, spec.Batch = s.Budget, s.ModelBudget, s.Batch
 	return spec
 }
 
