@@ -78,7 +78,7 @@ GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsi
     embedsidecar.blockers, embedsidecar.queue_holders,
     embedsidecar.row_facts, embedsidecar.tell, embedsidecar.drain_state, embedsidecar.is_open,
     embedsidecar.budgets, embedsidecar.has_budget, embedsidecar.affords, embedsidecar.hold_budget,
-    embedsidecar.settle_budget,
+    embedsidecar.settle_budget, embedsidecar.batch_jobs,
     embedsidecar.minute_of_week, embedsidecar.texts_cut, embedsidecar.search_costs, embedsidecar.note_reload,
     embedsidecar.note_setup,
     embedsidecar.prune_audit, embedsidecar.tell_audit, embedsidecar.generation_states, embedsidecar.note_wish,
@@ -91,7 +91,8 @@ GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, 
     embedsidecar.lanes, embedsidecar.generations, embedsidecar.indexes, embedsidecar.configuration,
     embedsidecar.requests TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for,
-    embedsidecar.how_far, embedsidecar.is_open, embedsidecar.budgets, embedsidecar.has_budget, embedsidecar.affords,
+    embedsidecar.how_far, embedsidecar.is_open, embedsidecar.batch_jobs, embedsidecar.budgets, embedsidecar.has_budget,
+    embedsidecar.affords,
     embedsidecar.minute_of_week, embedsidecar.states,
     embedsidecar.slot_states, embedsidecar.runs, embedsidecar.lives, embedsidecar.plan, embedsidecar.texts_cut,
     embedsidecar.search_costs, embedsidecar.waits_for

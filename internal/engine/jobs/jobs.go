@@ -379,12 +379,16 @@ func (j *Jobs) gatherTexts(ctx context.Context, b *job) (*texts, error) {
 		filled bool
 	)
 	for !filled {
-		keys, err := j.keys(ctx, b, after)
+		keys, busy, end, err := j.keys(ctx, b, after)
 		if err != nil {
 			return nil, err
 		}
-		if len(keys) == 0 {
+		if after = end; end == nil {
 			break
+		}
+		plain = append(plain, busy...)
+		if len(keys) == 0 {
+			continue
 		}
 		wants, err := j.worker.Wants(ctx, keys)
 		if err != nil {
@@ -407,7 +411,6 @@ func (j *Jobs) gatherTexts(ctx context.Context, b *job) (*texts, error) {
 			}
 			last = &wants[i].Key
 		}
-		after = &keys[len(keys)-1]
 	}
 	if len(t.list) == 0 {
 		return nil, j.end(ctx, b, nil, "")

@@ -180,14 +180,28 @@ func (j *Jobs) budgetLeft(ctx context.Context) (left int64, err error) {
 	return int64(max(*found, 0)), nil
 }
 
-func (j *Jobs) keys(ctx context.Context, b *job, after *string) ([]string, error) {
+// keys returns a page of the rows of a job, those that have a task by themselves, and the last one.
+func (j *Jobs) keys(ctx context.Context, b *job, after *string) (keys, busy []string, last *string, err error) {
 	found, err := j.o.DB.Query(ctx, sqlfiles.Query("job_keys"), pgx.StrictNamedArgs{
 		"job_id": b.id, "after": after, "max": rows.PageRows,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read the rows of a batch job: %w", err)
+		return nil, nil, nil, fmt.Errorf("read the rows of a batch job: %w", err)
 	}
-	return pgx.CollectRows(found, pgx.RowTo[string])
+	var (
+		key  string
+		task bool
+	)
+	_, err = pgx.ForEachRow(found, []any{&key, &task}, func() error {
+		last = new(key)
+		if task {
+			busy = append(busy, key)
+		} else {
+			keys = append(keys, key)
+		}
+		return nil
+	})
+	return keys, busy, last, err
 }
 
 // write notes what is about to be submitted, and takes it from the budgets.

@@ -43,8 +43,9 @@ type Pipeline struct {
 	Enabled       bool               `json:"enabled"`
 	Active        pipeline.Hours     `json:"active,omitempty"` // when it works; absent: always
 	Closed        bool               `json:"outside_hours"`
-	Budgets       []Budget           `json:"budgets,omitempty"` // what it may spend, and has spent; absent: no limit
-	Status        string             `json:"status"`            // whether it fits its table, as was last found
+	Budgets       []Budget           `json:"budgets,omitempty"`    // what it may spend, and has spent; absent: no limit
+	BatchJobs     []BatchJob         `json:"batch_jobs,omitempty"` // that are not done
+	Status        string             `json:"status"`               // whether it fits its table, as was last found
 	Detail        string             `json:"detail,omitempty"`
 	Pending       int64              `json:"pending"`
 	Running       int64              `json:"running"`
