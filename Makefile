@@ -36,7 +36,8 @@ get_pg     = $(if $(own_pg),:,tools/postgres.sh $(1))
 test_env   = $(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(PG_TEST)')
 
 # Packages at a time, and how long one may take. Two cores: more at a time only makes the timings of each less true.
-TEST_FLAGS ?= -p 2 -timeout 45m
+# CI has vetted them by then.
+TEST_FLAGS ?= -p 2 -timeout 45m $(if $(CI),-vet=off)
 # The longest first, or the last of them would run alone.
 TEST      ?= ./internal/engine/sidecar ./internal/e2e ./cmd/embedsidecar ./...
 FUZZTIME  ?= 20s

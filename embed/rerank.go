@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // Reranker is what an Embedder implements that may have a reranker for a model (Description.Reranks).
@@ -57,10 +59,7 @@ func (s *Service) rerank(ctx context.Context, reranker Reranker, query string, t
 		return err
 	}
 	defer leave()
-	portion := make([]string, len(sent))
-	for k, i := range sent {
-		portion[k] = texts[i]
-	}
+	portion := lists.Map(sent, func(i int) string { return texts[i] })
 	s.stats.Calls.Add(1)
 	s.stats.Texts.Add(int64(len(portion)))
 	s.stats.Asking.Add(1)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // Stats counts what a Service did. Its fields may be read at any time.
@@ -174,10 +176,7 @@ func (s *Service) Anew(ctx context.Context, texts []string) ([]Result, error) {
 // call sends texts, halving a batch that the embedder answers wrongly until the text at fault is alone. Each answer
 // goes to land as soon as it is there: what was paid for is kept, also when another part of the batch fails.
 func (s *Service) call(ctx context.Context, kind Kind, batch []*flight, land func(*flight, Result)) error {
-	texts := make([]string, len(batch))
-	for i, f := range batch {
-		texts[i] = f.text
-	}
+	texts := lists.Map(batch, func(f *flight) string { return f.text })
 	s.stats.Calls.Add(1)
 	s.stats.Texts.Add(int64(len(texts)))
 	s.stats.Asking.Add(1)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -37,18 +38,12 @@ func setAside(ctx context.Context, tx pgx.Tx, changes []Change, b Batch) error {
 		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "first_lsns": firsts, "last_lsns": lasts,
 		"committed_ats": times, "scans": slices.Collect(maps.Keys(scans)), "reason": b.ScanReason,
 	})
-	if err != nil {
-		return fmt.Errorf("set %d changes aside: %w", n, err)
-	}
-	return nil
+	return wrap.Errorf(err, "set %d changes aside", n)
 }
 
 // noteAside has moveAside look.
 func (q *Queue) noteAside() {
-	select {
-	case q.aside <- struct{}{}:
-	default:
-	}
+	sleep.Wake(q.aside)
 }
 
 // moveAside makes tasks of what was set aside, until ctx ends: when it is told that there is something, and then again

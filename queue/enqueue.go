@@ -13,6 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -304,10 +305,7 @@ func (r ScanRequest) Send(ctx context.Context, db database.Querier) error {
 		"pipeline_ids": r.Pipelines, "reason": r.Reason, "partitions": r.Partitions, "owners": r.Owners,
 		"lost": !r.NoneGone, "gap": !r.NoneMissed,
 	})
-	if err != nil {
-		return fmt.Errorf("request a scan (%s): %w", r.Reason, err)
-	}
-	return nil
+	return wrap.Errorf(err, "request a scan (%s)", r.Reason)
 }
 
 // RequestScan asks that all rows of pipelines be compared with the ledger, as changes may have been missed.

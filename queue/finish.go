@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -126,10 +127,7 @@ func CollectFinished(rows pgx.Rows) (Finished, error) {
 		}
 		return nil
 	})
-	if err != nil {
-		return Finished{}, fmt.Errorf("finish tasks: %w", err)
-	}
-	return f, nil
+	return f, wrap.Errorf(err, "finish tasks")
 }
 
 // Finish ends the lease of tasks that have nothing to write back. Generation 0 does not ask for that of the pipeline.
@@ -173,10 +171,8 @@ func (q *Queue) PruneHistory(ctx context.Context) error {
 	if !holds {
 		return nil // emptying an empty one would cost WAL every time
 	}
-	if _, err := q.db.Exec(ctx, "TRUNCATE "+next); err != nil {
-		return fmt.Errorf("prune history: %w", err)
-	}
-	return nil
+	_, err = q.db.Exec(ctx, "TRUNCATE "+next)
+	return wrap.Errorf(err, "prune history")
 }
 
 // mostHistory is how many bytes history takes at most, about 20 million looks; what comes within a minute is beyond it.
@@ -195,8 +191,5 @@ func (q *Queue) BoundHistory(ctx context.Context) error {
 			break
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("bound history: %w", err)
-	}
-	return nil
+	return wrap.Errorf(err, "bound history")
 }

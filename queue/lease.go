@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -298,10 +299,8 @@ func (q *Queue) Backlog(ctx context.Context, pipelineID int32, limit int) (open 
 	batch.Queue(sqlfiles.Query("open_tasks"), pgx.StrictNamedArgs{
 		"pipeline_id": pipelineID, "max": limit, "due_after": from,
 	}).QueryRow(func(row pgx.Row) error { return row.Scan(&open) })
-	if err := q.db.SendBatch(ctx, batch).Close(); err != nil {
-		return 0, fmt.Errorf("count open tasks: %w", err)
-	}
-	return open, nil
+	err = q.db.SendBatch(ctx, batch).Close()
+	return open, wrap.Errorf(err, "count open tasks")
 }
 
 func (q *Queue) advance(pipelineID int32, lane pipeline.Lane, tasks []Task) {
@@ -338,19 +337,13 @@ func (q *Queue) Waiting(pipelineID int32, who Who) bool {
 func (q *Queue) Extend(ctx context.Context, l Lease, lease time.Duration) error {
 	_, err := q.db.Exec(ctx, sqlfiles.Query("extend_lease"),
 		pgx.StrictNamedArgs{"pipeline_id": l.PipelineID, "place": l.Place, "token": l.Token, "lease": lease})
-	if err != nil {
-		return fmt.Errorf("extend a lease: %w", err)
-	}
-	return nil
+	return wrap.Errorf(err, "extend a lease")
 }
 
 // GiveBack ends all leases of a worker without a result and without counting a try.
 func (q *Queue) GiveBack(ctx context.Context, worker int64) error {
 	_, err := q.db.Exec(ctx, sqlfiles.Query("give_back_worker"), pgx.StrictNamedArgs{"worker": worker})
-	if err != nil {
-		return fmt.Errorf("give back the tasks of worker %d: %w", worker, err)
-	}
-	return nil
+	return wrap.Errorf(err, "give back the tasks of worker %d", worker)
 }
 
 // GiveBackLease ends one lease without a result and without counting a try. If that fails, it is tried again before
@@ -409,10 +402,7 @@ func Add(ctx context.Context, db database.DB, pipelineID int32, lane pipeline.La
 	batch := &pgx.Batch{}
 	QueueLocally(batch)
 	QueueAdd(batch, pipelineID, lane, keys, false)
-	if err := db.SendBatch(ctx, batch).Close(); err != nil {
-		return fmt.Errorf("add %d tasks: %w", len(keys), err)
-	}
-	return nil
+	return wrap.Errorf(db.SendBatch(ctx, batch).Close(), "add %d tasks", len(keys))
 }
 
 // QueueLocally begins a batch that is a transaction of its own and locks what the stream may want: its commit waits

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -254,10 +255,7 @@ func (q *Queue) tellLocked(pipelineID int32, live bool) {
 	if live {
 		c = w.live
 	}
-	select {
-	case c <- struct{}{}:
-	default: // already woken
-	}
+	sleep.Wake(c) // already woken
 }
 
 func (q *Queue) wakersLocked(pipelineID int32) waker {
@@ -281,10 +279,7 @@ func (q *Queue) Note(pipelineID int32, outcomes []Outcome, done Finished) {
 	for _, o := range outcomes {
 		if at := now.Add(o.Delay); o.Action == Later && (q.due.IsZero() || at.Before(q.due)) {
 			q.due = at
-			select {
-			case q.dueSet <- struct{}{}:
-			default:
-			}
+			sleep.Wake(q.dueSet)
 		}
 	}
 }

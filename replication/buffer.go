@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -44,10 +45,7 @@ func newBuffer() *buffer {
 }
 
 func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	sleep.Wake(c)
 }
 
 // What is kept open of a transaction. A larger one is bulk work: it goes to the low lane, and edits overtake it.

@@ -162,7 +162,8 @@ func (w *watcher) look(ctx context.Context) error {
 		}
 		w.conn = conn
 		database.Heed(conn.Conn().PgConn(), w.hear)
-		if _, err := conn.Exec(asking, "LISTEN "+queue.Waiting); err != nil {
+		_, err = conn.Exec(asking, "LISTEN "+queue.Waiting)
+		if err = errors.Join(err, database.KeepPlans(asking, conn.Conn())); err != nil {
 			w.close(ctx)
 			return fmt.Errorf("heartbeat: %w", err)
 		}

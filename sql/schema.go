@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
 // The versions of the schema embedsidecar: the oldest that Upgrade can take further, of the first release, and the one
@@ -88,10 +90,7 @@ func objects(ctx context.Context, tx pgx.Tx) ([]uint32, error) {
 		return nil, fmt.Errorf("list the objects of the schema: %w", err)
 	}
 	list, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
-	if err != nil {
-		return nil, fmt.Errorf("list the objects of the schema: %w", err)
-	}
-	return list, nil
+	return list, wrap.Errorf(err, "list the objects of the schema")
 }
 
 // begin makes schema and table of the version where they are missing, becomes the schema's owner, and has everybody
@@ -122,10 +121,7 @@ func begin(ctx context.Context, tx pgx.Tx) (version int, err error) {
 			FROM pg_class AS c WHERE c.relnamespace = 'embedsidecar'::regnamespace AND c.relkind IN ('r', 'p')
 				AND c.relname NOT IN ('schema_version', 'init_lock', 'index_lock'));
 	END $$`)
-	if err != nil {
-		return 0, fmt.Errorf("lock the tables of the schema: %w", err)
-	}
-	return version, nil
+	return version, wrap.Errorf(err, "lock the tables of the schema")
 }
 
 // finish takes away what default privileges gave on new objects, gives rights to the roles that had them, and writes
@@ -165,10 +161,8 @@ func finish(ctx context.Context, tx pgx.Tx, before []uint32) error {
 	if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.schema_version"); err != nil {
 		return fmt.Errorf("write the version: %w", err)
 	}
-	if _, err := tx.Exec(ctx, "INSERT INTO embedsidecar.schema_version (version) VALUES ($1)", Version); err != nil {
-		return fmt.Errorf("write the version: %w", err)
-	}
-	return nil
+	_, err = tx.Exec(ctx, "INSERT INTO embedsidecar.schema_version (version) VALUES ($1)", Version)
+	return wrap.Errorf(err, "write the version")
 }
 
 // A statement of roles.sql on objects of the schema, with the roles it is for.
@@ -187,10 +181,8 @@ func grants(role, holder string) []string {
 
 // run sends the statements of a file.
 func run(ctx context.Context, tx pgx.Tx, file string) error {
-	if _, err := tx.Conn().PgConn().Exec(ctx, read(file)).ReadAll(); err != nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	return nil
+	_, err := tx.Conn().PgConn().Exec(ctx, read(file)).ReadAll()
+	return wrap.Errorf(err, "%s", file)
 }
 
 // Digest tells one set of tables, functions and views from another.

@@ -169,11 +169,14 @@ func EachMajor(t *testing.T, test func(t *testing.T, major int)) {
 	}
 }
 
-// InTurn runs a long test on one of Majors, each turn on another, so that all have their share; and on each where the
-// variable that makes it longer is set.
+// each is the variable that has every test of InTurn run on each of Majors.
+const each = "EMBEDSIDECAR_EACH"
+
+// InTurn runs a test on one of Majors, each turn on another, so that all have their share: a long one, or one of what
+// does not differ between them. It runs on each where the variable that makes it longer is set, or EMBEDSIDECAR_EACH.
 func InTurn(t *testing.T, turn int, longer string, test func(t *testing.T, major int)) {
 	t.Helper()
-	if os.Getenv(longer) != "" {
+	if os.Getenv(longer) != "" || os.Getenv(each) != "" {
 		EachMajor(t, test)
 		return
 	}

@@ -14,7 +14,7 @@ import (
 // read them; it asks for nothing, and then embeds as many as it told.
 func TestBackfill_TellsWhatItTakes(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 1, "", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		s := newStage(t, 6, testenv.Major(major))

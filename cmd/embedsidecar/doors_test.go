@@ -176,7 +176,7 @@ func (d *doors) left() string {
 // and how many. Only in whose name a program asked differs, and that is told.
 func TestP10_AnActionIsTheSameByEveryDoor(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 0, "", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		d := newDoors(t, major)

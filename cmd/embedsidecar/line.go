@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 )
@@ -138,10 +139,7 @@ func foreignFlag(name string, c *command, owners []*command) error {
 	}
 	hint := ofFile(name)
 	if hint == "" || !c.pipelines {
-		paths := make([]string, len(owners))
-		for i, owner := range owners {
-			paths[i] = owner.path()
-		}
+		paths := lists.Map(owners, func(owner *command) string { return owner.path() })
 		hint = "it belongs to " + strings.Join(paths, ", ")
 	}
 	return fail(exitUsage, fmt.Errorf("%s is no flag of %s", dashed(name), c.path()), hint)

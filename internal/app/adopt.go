@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
@@ -204,10 +205,7 @@ func (a *adoption) prove(ctx context.Context, done *Adopted) error {
 func expected(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (n int64, err error) {
 	err = tx.QueryRow(ctx, "SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS c WHERE c.relkind = 'r' AND c.oid IN"+
 		" (SELECT relid FROM pg_partition_tree($1::oid) UNION SELECT $1::oid)", p.OID).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("look up the size of %s: %w", p.Source(), err)
-	}
-	return n, nil
+	return n, wrap.Errorf(err, "look up the size of %s", p.Source())
 }
 
 // take sets the pipeline up, paused, takes the vectors over and lets it work.

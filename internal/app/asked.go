@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
@@ -68,12 +70,10 @@ func (a *asked) finish(ctx context.Context, n Options, pool *pgxpool.Pool, faile
 	if err := failpoint.Hit("app/request-done"); err != nil {
 		return err
 	}
-	if _, err := pool.Exec(ctx, sqlfiles.Query("finish_request"), pgx.StrictNamedArgs{
+	_, err := pool.Exec(ctx, sqlfiles.Query("finish_request"), pgx.StrictNamedArgs{
 		"request_id": a.RequestID, "reason": reason, "hints": hints,
-	}); err != nil {
-		return fmt.Errorf("write down what became of request %d: %w", a.RequestID, err)
-	}
-	return nil
+	})
+	return wrap.Errorf(err, "write down what became of request %d", a.RequestID)
 }
 
 // in is a list of declared pipelines as it is with the request.
@@ -213,19 +213,12 @@ func namesOf(list []declared) (names []string) {
 func readDeclared(ctx context.Context, pool *pgxpool.Pool, slot string) ([]declared, error) {
 	list, err := database.Collect(ctx, pool, "declared_pipelines", pgx.RowToStructByPos[declared],
 		pgx.StrictNamedArgs{"slot": slot})
-	if err != nil {
-		return nil, fmt.Errorf("list declared pipelines: %w", err)
-	}
-	return list, nil
+	return list, wrap.Errorf(err, "list declared pipelines")
 }
 
 // markOf tells one list of declared pipelines from another, as what_changed does.
 func markOf(list []declared) string {
-	words := make([]string, len(list))
-	for i, d := range list {
-		words[i] = fmt.Sprint(d.RequestID)
-	}
-	return strings.Join(words, " ")
+	return strings.Join(lists.Map(list, func(d declared) string { return fmt.Sprint(d.RequestID) }), " ")
 }
 
 // declaring is a configuration with declared pipelines.

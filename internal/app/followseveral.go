@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -194,11 +195,7 @@ func (s *several) leave(ctx context.Context) {
 // gather adds what a database says to what is told.
 func (s *several) gather(told *control.Configured, f *following) {
 	of := func(list []string) []string {
-		named := make([]string, len(list))
-		for i, what := range list {
-			named[i] = f.t.Name + ": " + what
-		}
-		return named
+		return lists.Map(list, func(what string) string { return f.t.Name + ": " + what })
 	}
 	d := &f.d.told
 	told.Steps, told.Removed = append(told.Steps, of(d.Steps)...), append(told.Removed, of(d.Removed)...)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -25,19 +26,13 @@ func (n *Database) noticed(pipelines []pipeline.Pipeline) {
 		return
 	}
 	for _, c := range []chan struct{}{n.wished, n.besides} {
-		select {
-		case c <- struct{}{}:
-		default:
-		}
+		sleep.Wake(c)
 	}
 }
 
 // call has it looked for requests for pipelines.
 func (n *Database) call() {
-	select {
-	case n.called <- struct{}{}:
-	default:
-	}
+	sleep.Wake(n.called)
 }
 
 // keepWishes makes the next generations that somebody asked for, while the sidecar works. The function it returns ends

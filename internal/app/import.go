@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -90,10 +92,7 @@ func (d *Imported) take(ctx context.Context, n Options, o ImportOptions) (err er
 	if len(d.Items) == 0 {
 		return nil // an import that was broken off has taken over all of it
 	}
-	items := make([]imports.Item, len(d.Items))
-	for i := range d.Items {
-		items[i] = d.Items[i].Item
-	}
+	items := lists.Map(d.Items, func(v ImportedItem) imports.Item { return v.Item })
 	d.Config = imports.YAML(items)
 	if n.Config, err = imported(n.Config, d.Config, o); err != nil {
 		return err
@@ -174,10 +173,7 @@ func says(whole, part string) bool {
 
 func write(file *os.File, text string) error {
 	_, err := file.WriteString(text)
-	if err = errors.Join(err, file.Close()); err != nil {
-		return fmt.Errorf("write the configuration: %w", err)
-	}
-	return nil
+	return wrap.Errorf(errors.Join(err, file.Close()), "write the configuration")
 }
 
 // take takes one pipeline over.

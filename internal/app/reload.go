@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/filewatch"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
@@ -236,15 +237,9 @@ func (n *Database) take(ctx context.Context, r *run, d *draft) error {
 	if config.OnlyPipelines(d.told.Changed) {
 		r.reload()
 	} else {
-		select {
-		case r.again <- struct{}{}:
-		default: // it is about to
-		}
+		sleep.Wake(r.again) // it is about to
 	}
-	select {
-	case n.besides <- struct{}{}:
-	default:
-	}
+	sleep.Wake(n.besides)
 	return nil
 }
 

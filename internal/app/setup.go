@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -171,10 +172,7 @@ func (o *SetUpOptions) record(ctx context.Context, n Options, pool *pgxpool.Pool
 	if told.File == "" || failed != nil {
 		return
 	}
-	names := make([]string, len(specs))
-	for i := range specs {
-		names[i] = specs[i].Name
-	}
+	names := lists.Map(specs, func(v pipeline.Spec) string { return v.Name })
 	names = slices.DeleteFunc(names, n.Config.IsDeclared)
 	if _, err := pool.Exec(ctx, `UPDATE embedsidecar.pipeline SET origin = $1
 		WHERE name = ANY ($2) AND slot_name = $3 AND origin <> $1`, told.File, names, n.Config.Slot.Name); err != nil {

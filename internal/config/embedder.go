@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
@@ -84,11 +85,7 @@ func (c *Config) Known(plugin, model string) error {
 
 // ModelNames returns the names of the models that the configuration has.
 func (c *Config) ModelNames() []string {
-	names := make([]string, len(c.Models))
-	for i := range c.Models {
-		names[i] = c.Models[i].Name
-	}
-	return names
+	return lists.Map(c.Models, func(v Model) string { return v.Name })
 }
 
 // samePlugin reports whether two names, or a name and the path of the catalogue's entry, mean one plugin.

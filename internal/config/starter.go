@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -25,10 +26,7 @@ func Starter(specs []pipeline.Spec) string {
 		if !p.InSource() {
 			into = "table: " + quoted(tableName(p.IntoSchema, p.IntoTable))
 		}
-		columns := make([]string, len(p.Columns))
-		for i, c := range p.Columns {
-			columns[i] = quoted(quoteIdent(c))
-		}
+		columns := lists.Map(p.Columns, func(c string) string { return quoted(quoteIdent(c)) })
 		fmt.Fprintf(&b, "  - table: %s\n    columns: [%s]\n    into: {%s}\n", quoted(tableName(p.Schema, p.Table)),
 			strings.Join(columns, ", "), into)
 		if p.Chunking.On() {

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -148,11 +149,7 @@ func (s *Setting) text(owner reflect.Value) string {
 		if s.Type == "variables" || s.Type == "patterns" {
 			return strings.Join(v, ", ")
 		}
-		names := make([]string, len(v))
-		for i, name := range v {
-			names[i] = quoteIdent(name)
-		}
-		return strings.Join(names, ", ")
+		return strings.Join(lists.Map(v, quoteIdent), ", ")
 	case string:
 		switch {
 		case len(fields) == 2 && fields[1].String() == "":

@@ -2,12 +2,13 @@ package database
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
 // Blocker is an open transaction of the cluster that something of ours waits for: the making of a slot, the
@@ -35,29 +36,19 @@ func Blockers(ctx context.Context, db Reader, before string) ([]Blocker, error) 
 		args["before"] = before
 	}
 	list, err := Collect(ctx, db, "blockers", pgx.RowToStructByPos[Blocker], args)
-	if err != nil {
-		return nil, fmt.Errorf("list open transactions: %w", err)
-	}
-	return list, nil
+	return list, wrap.Errorf(err, "list open transactions")
 }
 
 // QueueHolders returns the open transactions of others that may hold what the queue needs, the oldest first.
 func QueueHolders(ctx context.Context, db Reader) ([]Blocker, error) {
 	const most = 10
 	list, err := Collect(ctx, db, "queue_holders", pgx.RowToStructByPos[Blocker], pgx.StrictNamedArgs{"most": most})
-	if err != nil {
-		return nil, fmt.Errorf("list who holds the queue: %w", err)
-	}
-	return list, nil
+	return list, wrap.Errorf(err, "list who holds the queue")
 }
 
 // Named are blockers in words.
 func Named(list []Blocker) []string {
-	words := make([]string, len(list))
-	for i, b := range list {
-		words[i] = b.String()
-	}
-	return words
+	return lists.Map(list, func(b Blocker) string { return b.String() })
 }
 
 // WatchBlockers looks who blocks, after a few seconds and then again and again, until ctx ends, and tells if somebody

@@ -19,6 +19,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
 // Options says how to connect. The zero value is usable.
@@ -103,8 +105,8 @@ var tracked = map[string]bool{
 //
 // Before anything of ours is touched, each connection looks whether the schema embedsidecar and what is in it belong
 // to somebody who is trusted: a superuser, the role itself, a role that may act as it anyway, or one of
-// TrustedOwners. Whatever else it finds there, or a trigger, rule or view in the place of a table, ends the
-// connection with an error of kind Untrusted.
+// TrustedOwners. Connections that a pool opens within a second of a look share it. Whatever else it finds there, or a
+// trigger, rule or view in the place of a table, ends the connection with an error of kind Untrusted.
 //
 // A PgBouncer in between is recognised by what it refuses. Then the settings it cannot carry must be defaults of the
 // role, as the script of sql/roles.sql has them; see Pooled and Conduct.
@@ -132,32 +134,6 @@ func Connect(ctx context.Context, dsn string, o Options) (*pgxpool.Pool, error) 
 	// Statements prepared in one transaction may be unknown in the next, which can run on another server connection.
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	return open(ctx, cfg)
-}
-
-// Alone opens a connection beside those of a pool, for work that resets the settings of its session: what those are
-// set back to is ours, a limit to the length of transactions included, which only some versions know.
-func Alone(ctx context.Context, pool *pgxpool.Pool) (*pgx.Conn, error) {
-	first, err := pool.Acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	limited, err := limitsTransactions(first.Conn().PgConn())
-	first.Release()
-	if err != nil {
-		return nil, err
-	}
-	cfg := pool.Config().ConnConfig
-	if limited {
-		cfg.RuntimeParams["transaction_timeout"] = "0"
-	}
-	conn, err := pgx.ConnectConfig(ctx, cfg)
-	if err != nil {
-		return nil, classify(err, cfg.Config)
-	}
-	if err := afterConnect(ctx, conn); err != nil {
-		return nil, errors.Join(classify(err, cfg.Config), conn.Close(ctx))
-	}
-	return conn, nil
 }
 
 func open(ctx context.Context, cfg *pgxpool.Config) (*pgxpool.Pool, error) {
@@ -218,9 +194,13 @@ func parse(dsn string, o Options) (*pgxpool.Config, error) {
 	}
 	configure(&c.Config, o)
 	cfg.AfterRelease = tidied
+	looks := newLooks()
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		conn.PgConn().CustomData()[trustedKey] = o.TrustedOwners
-		return afterConnect(ctx, conn)
+		if err := afterConnect(ctx, conn); err != nil {
+			return err
+		}
+		return looks.trust(ctx, conn)
 	}
 	return cfg, nil
 }
@@ -309,10 +289,7 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	if sparse != 0 && sparseArray != 0 {
 		registerSparse(conn.TypeMap(), sparse, sparseArray)
 	}
-	if err := tablesOnly(ctx, conn); err != nil {
-		return err
-	}
-	return trust(ctx, conn)
+	return tablesOnly(ctx, conn)
 }
 
 // tablesOnly has the server refuse views and foreign tables in the place of tables, where it can (PostgreSQL 17, and
@@ -322,10 +299,7 @@ func tablesOnly(ctx context.Context, conn *pgx.Conn) error {
 	var before *string
 	err := conn.QueryRow(ctx, "SELECT CASE WHEN pg_catalog.current_setting('"+restriction+
 		"', true) IS NOT NULL THEN pg_catalog.set_config('"+restriction+"', '"+restricted+"', false) END").Scan(&before)
-	if err != nil {
-		return fmt.Errorf("restrict what may stand in the place of tables: %w", err)
-	}
-	return nil
+	return wrap.Errorf(err, "restrict what may stand in the place of tables")
 }
 
 // The setting of tablesOnly.
@@ -341,10 +315,8 @@ func unlimited(ctx context.Context, conn *pgconn.PgConn) error {
 	if limited, err := limitsTransactions(conn); err != nil || !limited {
 		return err
 	}
-	if _, err := conn.Exec(ctx, "SET transaction_timeout = 0").ReadAll(); err != nil {
-		return fmt.Errorf("set transaction_timeout: %w", err)
-	}
-	return nil
+	_, err := conn.Exec(ctx, "SET transaction_timeout = 0").ReadAll()
+	return wrap.Errorf(err, "set transaction_timeout")
 }
 
 // limitsTransactions reports whether the server knows transaction_timeout.

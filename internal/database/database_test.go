@@ -113,17 +113,6 @@ func TestConnect_TransactionsMayLast(t *testing.T) {
 	if err := connect(t, dsn).QueryRow(t.Context(), `SHOW transaction_timeout`).Scan(&limit); err != nil || limit != "0" {
 		t.Errorf("pool: %q, %v", limit, err)
 	}
-	alone, err := database.Alone(t.Context(), connect(t, dsn))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = alone.Close(t.Context()) }()
-	if _, err := alone.Exec(t.Context(), `RESET ALL`); err != nil {
-		t.Fatal(err)
-	}
-	if err := alone.QueryRow(t.Context(), `SHOW transaction_timeout`).Scan(&limit); err != nil || limit != "0" {
-		t.Errorf("after a reset: %q, %v", limit, err)
-	}
 	conn, err := database.ConnectReplication(t.Context(), dsn, database.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -109,6 +109,17 @@ func plan(db any, batch *pgx.Batch, rows int, sql string) {
 	batch.Queue(sql)
 }
 
+// KeepPlans has a session plan each statement once, for one that repeats the same few statements over the catalogue:
+// their plans cost more than they do. The session must end with its use, and run no code of users. A pooler keeps no
+// plans.
+func KeepPlans(ctx context.Context, conn *pgx.Conn) error {
+	if _, direct := conn.Config().RuntimeParams["search_path"]; !direct {
+		return nil
+	}
+	_, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan")
+	return err
+}
+
 // Begin begins a transaction of ours: through a pooler with the settings of Conduct, in one round trip.
 func Begin(ctx context.Context, db Beginner) (pgx.Tx, error) {
 	if pool, ok := db.(*pgxpool.Pool); ok && Pooled(pool) {

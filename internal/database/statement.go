@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -49,11 +50,7 @@ func Quote(names ...string) string { return pgx.Identifier(names).Sanitize() }
 
 // QuoteAll writes names with commas between them.
 func QuoteAll(names []string) string {
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = Quote(name)
-	}
-	return strings.Join(quoted, ", ")
+	return strings.Join(lists.Map(names, func(name string) string { return Quote(name) }), ", ")
 }
 
 // Literal writes a string constant for statements that take no parameters (DDL, and what is printed for people).

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -69,6 +70,41 @@ func trust(ctx context.Context, conn *pgx.Conn) error {
 			"it is not safe for role %q to use what is in the schema embedsidecar of this database: %s", role, text),
 		Hint: TrustHint(role, owners),
 	}
+}
+
+// looks has the connections of a pool share a look: a pool opens many at once, and planning the look costs each more
+// than the rest of its beginning.
+type looks struct {
+	turn chan struct{} // holds one element while nobody looks
+	last time.Time     // of the last look that found nothing
+}
+
+// shareable is for how long a look that found nothing stands for those of other connections.
+const shareable = time.Second
+
+func newLooks() *looks {
+	l := &looks{turn: make(chan struct{}, 1)}
+	l.turn <- struct{}{}
+	return l
+}
+
+// trust is the function of that name, for one connection of many.
+func (l *looks) trust(ctx context.Context, conn *pgx.Conn) error {
+	select {
+	case <-l.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { l.turn <- struct{}{} }()
+	begun := time.Now()
+	if begun.Sub(l.last) < shareable {
+		return nil
+	}
+	if err := trust(ctx, conn); err != nil {
+		return err
+	}
+	l.last = begun
+	return nil
 }
 
 // TrustOwners tells how to say that a role may be used by the owners of what it meets.

@@ -2,17 +2,15 @@ package database
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Which tells a database from all others, whatever address leads to it. It is the same after a failover.
 func Which(ctx context.Context, pool *pgxpool.Pool) (which string, err error) {
-	if err := pool.QueryRow(ctx, sqlfiles.Query("which_database")).Scan(&which); err != nil {
-		return "", fmt.Errorf("ask which database it is: %w", err)
-	}
-	return which, nil
+	err = pool.QueryRow(ctx, sqlfiles.Query("which_database")).Scan(&which)
+	return which, wrap.Errorf(err, "ask which database it is")
 }

@@ -44,7 +44,7 @@ func fused(tables map[string]string, order []string, rankings map[string][]strin
 func TestSearch_SeveralPipelinesByEveryDoor(t *testing.T) { //nolint:funlen // each door finds the same
 	t.Parallel()
 	const rows, k, question = 30, 7, "small <b>boat</b> 7"
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 1, "", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		db := testenv.DB(t, testenv.Major(major))

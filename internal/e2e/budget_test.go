@@ -23,7 +23,7 @@ var budgetPlaces = []place{
 // has the work go on.
 func TestBudget_SurvivesKillsAndRestarts(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 0, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
 		t.Helper()
 		const rows = 300
 		db := testenv.DB(t, testenv.Major(major), testenv.Empty())

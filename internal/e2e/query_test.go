@@ -149,7 +149,7 @@ func TestQueries_OpenAIClient(t *testing.T) {
 // those who may ask.
 func TestQueries_FindWhatIsTrueNow(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 0, "", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		db := testenv.DB(t, testenv.Major(major))

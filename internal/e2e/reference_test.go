@@ -26,7 +26,7 @@ type referenceText struct {
 func TestReference_VectorsInPostgres(t *testing.T) {
 	t.Parallel()
 	lines := onnxtest.Lines[referenceText](t, "../../plugins/onnx/model/testdata/embeddings.jsonl.gz")
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 1, "", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		db := testenv.DB(t, testenv.Major(major))

@@ -51,7 +51,7 @@ func (r *rig) reranking(m onnxtest.Pairs) (path string) {
 func TestSearch_RerankedByEveryDoor(t *testing.T) {
 	t.Parallel()
 	const rows, k, candidates, question = 20, 4, 15, "small boat 7"
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 0, "", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		db := testenv.DB(t, testenv.Major(major))

@@ -21,7 +21,7 @@ const slow = "EMBEDSIDECAR_PLUGIN_FAULTS=cost=150ms/call"
 // TestStandby_TakesOver kills the one of two sidecars that streams. The other one must have the slot then.
 func TestStandby_TakesOver(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 1, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		r, shapes := newShapes(t, major, "integers", "filtered")

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // Hours say when a pipeline works, in the one spelling that ParseHours gives: "" is always, Manual is only when somebody
@@ -43,10 +45,7 @@ func ParseHours(s string) (Hours, error) {
 	if err != nil {
 		return "", err
 	}
-	words := make([]string, len(windows))
-	for i, w := range windows {
-		words[i] = w.String()
-	}
+	words := lists.Map(windows, func(w window) string { return w.String() })
 	return Hours(strings.Join(words, ", ") + " " + zone), nil
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // Join is a table whose rows have a part in the texts of a pipeline: the rows that hang on a row, or the row that it
@@ -99,11 +101,7 @@ func (j Joins) Same(other Joins) bool {
 
 // Names are what the texts are called.
 func (j Joins) Names() []string {
-	names := make([]string, len(j))
-	for i := range j {
-		names[i] = j[i].As
-	}
-	return names
+	return lists.Map(j, func(v Join) string { return v.As })
 }
 
 // Mistake returns what is wrong with joins as far as their words tell, or "".
@@ -155,20 +153,13 @@ func (j *Join) match(parent string) string {
 
 // columns are the texts of joins as columns.
 func (j Joins) columns(parent string) string {
-	parts := make([]string, len(j))
-	for i := range j {
-		parts[i] = j[i].expression(parent) + " AS " + quote(j[i].As)
-	}
+	parts := lists.Map(j, func(v Join) string { return v.expression(parent) + " AS " + quote(v.As) })
 	return strings.Join(parts, ", ")
 }
 
 // JoinedTexts returns the SQL of the text of each join for the row called r.
 func (p *Pipeline) JoinedTexts() []string {
-	texts := make([]string, len(p.Joins))
-	for i := range p.Joins {
-		texts[i] = p.Joins[i].expression("r")
-	}
-	return texts
+	return lists.Map(p.Joins, func(v Join) string { return v.expression("r") })
 }
 
 // JoinedNames returns a FROM item that has the names of the joins' texts, for the server to parse an expression with.
@@ -176,10 +167,7 @@ func JoinedNames(names []string) string {
 	if len(names) == 0 {
 		return ""
 	}
-	parts := make([]string, len(names))
-	for i, name := range names {
-		parts[i] = "NULL::text AS " + quote(name)
-	}
+	parts := lists.Map(names, func(name string) string { return "NULL::text AS " + quote(name) })
 	return " CROSS JOIN (SELECT " + strings.Join(parts, ", ") + ") AS " + beside
 }
 

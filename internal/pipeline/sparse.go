@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // StoredSparse keeps only the numbers that are not zero, as pairs (embed.Pairs).
@@ -27,11 +28,7 @@ var sparseVector = vectorType{
 }
 
 func sendSparse(vectors [][]float32, dims int) any {
-	sparse := make([]Sparse, len(vectors))
-	for i, v := range vectors {
-		sparse[i] = Sparse{Dims: dims, Pairs: v}
-	}
-	return sparse
+	return lists.Map(vectors, func(v []float32) Sparse { return Sparse{Dims: dims, Pairs: v} })
 }
 
 // Sparse is a vector of a sparse model on its way to the server: a sparsevec.

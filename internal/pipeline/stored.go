@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // types are the types of destinations, in the order in which people are told of them. A new one is a file of its own,
@@ -22,11 +24,7 @@ func (s Stored) is() *vectorType {
 
 // StoredTypes returns the names of all types.
 func StoredTypes() []string {
-	names := make([]string, len(types))
-	for i, t := range types {
-		names[i] = string(t.name)
-	}
-	return names
+	return lists.Map(types, func(t *vectorType) string { return string(t.name) })
 }
 
 // StoredFor returns the type that keeps all that a model gives.
@@ -86,11 +84,7 @@ func each(vector []float32, f func(x float32) float32) []float32 {
 	if f == nil || vector == nil {
 		return vector
 	}
-	changed := make([]float32, len(vector))
-	for i, x := range vector {
-		changed[i] = f(x)
-	}
-	return changed
+	return lists.Map(vector, f)
 }
 
 // ParseText reads a stored vector as Postgres prints it: [1,2.5], 0110 or {3:1,9:2.5}/30522.

@@ -8,6 +8,8 @@ import (
 	"strconv"
 
 	"github.com/pgvector/pgvector-go"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // StoredVector is single precision: what the model gave.
@@ -33,11 +35,7 @@ const (
 )
 
 func sendDense(vectors [][]float32, _ int) any {
-	dense := make([]pgvector.Vector, len(vectors))
-	for i, v := range vectors {
-		dense[i] = pgvector.NewVector(v)
-	}
-	return dense
+	return lists.Map(vectors, pgvector.NewVector)
 }
 
 // parseNumbers reads numbers of so many bytes behind their count and 16 bits that are unused.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
@@ -140,10 +141,7 @@ func (s *statement) show(ctx context.Context, tx pgx.Tx, rows []candidate, withT
 		h = Hit{}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read rows: %w", err)
-	}
-	return hits, nil
+	return hits, wrap.Errorf(err, "read rows")
 }
 
 // showArgs splits keys into one array for each key column, with the number of the chunk behind them.
@@ -304,10 +302,7 @@ func (s *statement) parts(ctx context.Context, tx pgx.Tx) ([]part, error) {
 		err = row.Scan(&in.table, nil, &in.to)
 		return in, err
 	}, pgx.StrictNamedArgs{"table": s.p.OID})
-	if err != nil {
-		return nil, fmt.Errorf("look up the size of %s: %w", s.p.Source(), err)
-	}
-	return list, nil
+	return list, wrap.Errorf(err, "look up the size of %s", s.p.Source())
 }
 
 // halve returns two halves of a part, nothing of a single row.

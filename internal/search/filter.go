@@ -15,7 +15,9 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -269,10 +271,7 @@ func shared(p *pipeline.Pipeline, columns []filterable, access *Access, what str
 func column(p *pipeline.Pipeline, columns []filterable, what, name string) (filterable, error) {
 	at := slices.IndexFunc(columns, func(c filterable) bool { return c.Name == name })
 	if at < 0 {
-		names := make([]string, len(columns))
-		for i, c := range columns {
-			names[i] = c.Name
-		}
+		names := lists.Map(columns, func(c filterable) string { return c.Name })
 		return filterable{}, &BadRequestError{
 			Problem: fmt.Sprintf("%s: %s has no column %q", what, p.Source(), name),
 			Hint:    spelling.DidYouMean(name, names),
@@ -378,10 +377,7 @@ func fitsKey(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values []stri
 func filterables(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) ([]filterable, error) {
 	columns, err := database.Collect(ctx, tx, "filterable_columns", pgx.RowToStructByName[filterable],
 		pgx.StrictNamedArgs{"table": p.OID})
-	if err != nil {
-		return nil, fmt.Errorf("look up columns of %s: %w", p.Source(), err)
-	}
-	return columns, nil
+	return columns, wrap.Errorf(err, "look up columns of %s", p.Source())
 }
 
 // language returns a text search configuration, quoted for SQL: that of a name, or the database's own.
@@ -407,8 +403,5 @@ func lexemes(ctx context.Context, tx pgx.Tx, language, text string) (query strin
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.ProgramLimitExceeded {
 		return "", bad("text: it has too many words to search for")
 	}
-	if err != nil {
-		return "", fmt.Errorf("read the words of the question: %w", err)
-	}
-	return query, nil
+	return query, wrap.Errorf(err, "read the words of the question")
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"slices"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // Scorer returns a score for each text: how well it answers a query, the larger the better.
@@ -15,10 +17,7 @@ func Ranked(ctx context.Context, r *Request, hits []Hit, score Scorer) ([]Hit, e
 	if r.Rerank == 0 || len(hits) == 0 {
 		return hits, nil
 	}
-	texts := make([]string, len(hits))
-	for i := range hits {
-		texts[i] = first(hits[i].Text, r.reranked())
-	}
+	texts := lists.Map(hits, func(v Hit) string { return first(v.Text, r.reranked()) })
 	scores, err := score(ctx, r.Text, texts)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -198,10 +199,7 @@ func (s *statement) wording(in part) string {
 
 // keysOf lists the key's columns of alias.
 func keysOf(p *pipeline.Pipeline, alias string) string {
-	columns := make([]string, len(p.Key))
-	for i, k := range p.Key {
-		columns[i] = alias + "." + quote(k.Name)
-	}
+	columns := lists.Map(p.Key, func(k pipeline.KeyColumn) string { return alias + "." + quote(k.Name) })
 	return strings.Join(columns, ", ")
 }
 

@@ -10,6 +10,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -172,10 +174,7 @@ func (s *statement) worded(ctx context.Context, tx pgx.Tx, in part) (found []can
 		found = append(found, c)
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("search words: %w", err)
-	}
-	return found, nil
+	return found, wrap.Errorf(err, "search words")
 }
 
 // fuse joins two rankings by reciprocal rank fusion.
@@ -291,19 +290,13 @@ func (s *statement) shownOf(ctx context.Context, tx pgx.Tx, found []candidate,
 // fresh leaves out the rows that have a task: their texts may have changed since they were embedded. The tasks are read
 // by the program's role: that of a token need not see the queue.
 func (s *statement) fresh(ctx context.Context, tx pgx.Tx, rows []candidate) ([]candidate, error) {
-	keys := make([]string, len(rows))
-	for i, c := range rows {
-		keys[i] = c.key
-	}
+	keys := lists.Map(rows, func(c candidate) string { return c.key })
 	var stale []string
 	err := s.request.Access.leave(ctx, tx, func() error {
 		err := tx.QueryRow(ctx, sqlfiles.Query("keys_with_tasks"), pgx.StrictNamedArgs{
 			"pipeline_id": s.p.ID, "keys": keys,
 		}).Scan(&stale)
-		if err != nil {
-			return fmt.Errorf("look for tasks of pipeline %q: %w", s.p.Name, err)
-		}
-		return nil
+		return wrap.Errorf(err, "look for tasks of pipeline %q", s.p.Name)
 	})
 	waits := make(map[string]bool, len(stale))
 	for _, key := range stale {

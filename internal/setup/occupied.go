@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -53,10 +54,7 @@ func inherit(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, id int32) err
 		(pipeline_id, row_key, source_hash, text_hash, vector_hash, generation, lsn)
 		SELECT %d, %s, '', %s, substr(sha256(string_agg(e.text_hash, '' ORDER BY e.chunk_no)), 1, 8), 0, '0/0'
 		FROM %s AS e WHERE e.text_hash IS NOT NULL GROUP BY 2%s`, id, p.KeyExpression("e"), text, p.Into(), whole))
-	if err != nil {
-		return fmt.Errorf("take over the vectors of %s: %w", catalog.DestinationName(p.Spec), err)
-	}
-	return nil
+	return wrap.Errorf(err, "take over the vectors of %s", catalog.DestinationName(p.Spec))
 }
 
 // vectorBlocks is how much of a table is read by a statement: whoever alters or truncates it waits for that, and

@@ -25,6 +25,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
@@ -181,11 +182,7 @@ func (e *embedder) Rerank(_ context.Context, _, query string, texts []string) ([
 	if err := e.record(sdk.Query, texts); err != nil {
 		return nil, sdk.OutOfResources(err, 0)
 	}
-	scores := make([]float32, len(texts))
-	for i, text := range texts {
-		scores[i] = vector.Score(query, text)
-	}
-	return scores, nil
+	return lists.Map(texts, func(text string) float32 { return vector.Score(query, text) }), nil
 }
 
 // record appends the call's line in one write, so that lines of several processes never mix and a kill loses none that

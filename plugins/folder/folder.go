@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
 // SumsFile lists the sha256 of every file of a model folder, as sha256sum writes it.
@@ -121,10 +123,7 @@ func (f *Folder) readSums() error {
 		}
 		f.Sums[name] = strings.ToLower(sum)
 	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("read %s: %w", SumsFile, err)
-	}
-	return nil
+	return wrap.Errorf(lines.Err(), "read %s", SumsFile)
 }
 
 // VerifyRest compares every listed file with its sum but those named, which were compared while they were read.
@@ -223,10 +222,8 @@ func (f *Folder) readAll(name string, limit int64) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: it is not a file of at most %d bytes", name, limit)
 	}
 	data := make([]byte, info.Size()) // of exact size: the weights are large
-	if _, err := io.ReadFull(file, data); err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, err)
-	}
-	return data, nil
+	_, err = io.ReadFull(file, data)
+	return data, wrap.Errorf(err, "read %s", name)
 }
 
 // ReadJSON reads a settings file into v; found is false when there is no such file.

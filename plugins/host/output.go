@@ -8,6 +8,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // Bounds on what a plugin may say.
@@ -39,11 +41,7 @@ func newOutput(log *slog.Logger, redact func(string) string) *output {
 func (o *output) Last() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	words := make([]string, len(o.last))
-	for i, raw := range o.last {
-		words[i] = parseLine(raw).redacted(o.redact).String()
-	}
-	return words
+	return lists.Map(o.last, func(raw []byte) string { return parseLine(raw).redacted(o.redact).String() })
 }
 
 // forget drops the last lines: what the program's next run says is its own.

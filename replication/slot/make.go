@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -135,10 +136,7 @@ func position(results []*pgconn.Result, statements int) (pglogrepl.LSN, error) {
 	}
 	text := string(results[statements-1].Rows[0][0])
 	lsn, err := pglogrepl.ParseLSN(text)
-	if err != nil {
-		return 0, fmt.Errorf("position %q: %w", text, err)
-	}
-	return lsn, nil
+	return lsn, wrap.Errorf(err, "position %q", text)
 }
 
 // watch says whom the making of the slot waits for, until the function it returns is called.

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/queue"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
@@ -29,10 +30,7 @@ func Find(ctx context.Context, q database.Reader, name string, installed bool) (
 	if err == nil {
 		s, err = pgx.CollectExactlyOneRow(rows, pgx.RowToStructByNameLax[State])
 	}
-	if err != nil {
-		return s, fmt.Errorf("look at slot %q: %w", name, err)
-	}
-	return s, nil
+	return s, wrap.Errorf(err, "look at slot %q", name)
 }
 
 // Begin writes a checkpoint without a position, unless there is one: whoever is stopped while he makes the slot leaves
@@ -43,10 +41,7 @@ func Begin(ctx context.Context, q database.Querier, name, publication string,
 	_, err := q.Exec(ctx, sqlfiles.Query("begin_checkpoint"), pgx.StrictNamedArgs{
 		"slot": name, "publication": publication, "system_id": server.SystemID, "timeline": server.Timeline,
 	})
-	if err != nil {
-		return fmt.Errorf("write checkpoint: %w", err)
-	}
-	return nil
+	return wrap.Errorf(err, "write checkpoint")
 }
 
 // session is a maker: a connection for replication, and our tables.

@@ -349,6 +349,15 @@ COMMENT ON PROCEDURE embedsidecar.ask(text, text, interval, integer, jsonb, doub
     'in any transaction. With rerank, and the filter, max_distance and fresh_only of the search, what it finds is '
     'scored, too. It commits, so it is called outside of a transaction.';
 
+CREATE OR REPLACE FUNCTION embedsidecar.base_of(type oid) RETURNS oid
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE base AS (
+        SELECT base_of.type AS oid UNION ALL SELECT y.typbasetype FROM base
+            JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype = 'd')
+    SELECT b.oid FROM base AS b JOIN pg_type AS y ON y.oid = b.oid WHERE y.typtype <> 'd'
+$$;
+COMMENT ON FUNCTION embedsidecar.base_of(oid) IS 'The type that a domain is made of; of any other type itself.';
+
 -- The conditions of a filter, over a source row s. Nothing that was given becomes part of the statement: columns come
 -- from the catalog, and values are read from $4. A type that is not the server's own is compared as it is printed: its
 -- casts and operators may be code of whoever made it.
@@ -384,10 +393,7 @@ BEGIN
         SELECT format('s.%I', a.attname) AS name, t.base, format('pg_catalog.%I', b.typname) AS type, x.operators
         INTO   found
         FROM   pg_attribute AS a
-               CROSS JOIN LATERAL (WITH RECURSIVE base AS (
-                   SELECT a.atttypid AS oid UNION ALL SELECT y.typbasetype FROM base
-                       JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype = 'd')
-                   SELECT base.oid AS base FROM base JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype <> 'd') AS t
+               CROSS JOIN LATERAL embedsidecar.base_of(a.atttypid) AS t (base)
                JOIN pg_type AS b ON b.oid = t.base
                LEFT JOIN LATERAL (
                    SELECT array_agg(format('OPERATOR(pg_catalog.%s)', e.oprname) ORDER BY ea.amopstrategy) AS operators
@@ -551,11 +557,7 @@ BEGIN
            WHERE  i.indrelid = p.table_oid AND i.indisunique AND i.indisvalid
                   AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END) AS x
            JOIN pg_attribute AS a ON a.attrelid = x.indrelid AND a.attnum = x.attnum
-           CROSS JOIN LATERAL (
-               WITH RECURSIVE base AS (
-                   SELECT a.atttypid AS oid UNION ALL SELECT d.typbasetype FROM base AS b
-                       JOIN pg_type AS d ON d.oid = b.oid WHERE d.typtype = 'd')
-               SELECT b.oid AS base FROM base AS b JOIN pg_type AS d ON d.oid = b.oid WHERE d.typtype <> 'd') AS t;
+           CROSS JOIN LATERAL embedsidecar.base_of(a.atttypid) AS t (base);
     IF p.status <> 'active' OR source IS NULL OR stored.typname IS NULL OR named IS DISTINCT FROM p.key_columns THEN
         RAISE EXCEPTION 'pipeline "%" cannot be searched now: %', p.name,
             CASE WHEN p.status <> 'active' THEN concat_ws(': ', p.status, nullif(p.status_detail, ''))
@@ -813,11 +815,7 @@ BEGIN
     -- made it.
     WITH types AS (
         SELECT a.attname, t.base, format_type(t.base, -1) AS type
-        FROM   pg_attribute AS a
-               CROSS JOIN LATERAL (WITH RECURSIVE base AS (
-                   SELECT a.atttypid AS oid UNION ALL SELECT y.typbasetype FROM base
-                       JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype = 'd')
-                   SELECT base.oid AS base FROM base JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype <> 'd') AS t
+        FROM   pg_attribute AS a CROSS JOIN LATERAL embedsidecar.base_of(a.atttypid) AS t (base)
         WHERE  a.attrelid = p.table_oid AND a.attnum > 0 AND NOT a.attisdropped)
     SELECT (SELECT string_agg(CASE WHEN t.base < 16384
                        THEN format('r.%I OPERATOR(pg_catalog.=) CAST($1 ->> %L AS %s)', t.attname, t.attname, t.type)

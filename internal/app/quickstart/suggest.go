@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -314,10 +315,7 @@ func specOf(t *table) (pipeline.Spec, error) {
 		_, size := utf8.DecodeLastRuneInString(into)
 		into = into[:len(into)-size]
 	}
-	columns := make([]string, len(t.Columns))
-	for i, c := range t.Columns {
-		columns[i] = database.Quote(c)
-	}
+	columns := lists.Map(t.Columns, func(c string) string { return database.Quote(c) })
 	spec, err := config.Shortcut(database.Quote(t.Schema, t.Name), columns, "", database.Quote(into+suffix))
 	if err != nil {
 		return spec, errors.Join(errors.New("suggest a pipeline"), err)

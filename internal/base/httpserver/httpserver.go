@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/loopback"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
 // Options say where to listen, and how long clients may take.
@@ -96,10 +97,7 @@ func (s *Server) Close() error { return s.listener.Close() }
 // stop.
 func (s *Server) Run(ctx context.Context) error {
 	s.o.Log.InfoContext(ctx, s.o.Begun, "address", s.Addr().String(), "tls", s.Secure()) //nolint:sloglint // each listener has one
-	if err := Run(ctx, s.http, s.listener, s.o.Stop, s.o.Log); err != nil {
-		return fmt.Errorf("answer %s: %w", s.o.What, err)
-	}
-	return nil
+	return wrap.Errorf(Run(ctx, s.http, s.listener, s.o.Stop, s.o.Log), "answer %s", s.o.What)
 }
 
 // Start has the server answer from now on, also when ctx ends. The function it returns ends that, after the requests

@@ -4,6 +4,8 @@ package logging
 import (
 	"io"
 	"log/slog"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // Options say how a log is written.
@@ -38,11 +40,7 @@ func redacted(v slog.Value, redact func(string) string) slog.Value {
 			return slog.StringValue(redact(err.Error()))
 		}
 		if list, ok := v.Any().([]string); ok {
-			clean := make([]string, len(list))
-			for i, s := range list {
-				clean[i] = redact(s)
-			}
-			return slog.AnyValue(clean)
+			return slog.AnyValue(lists.Map(list, redact))
 		}
 		if s, ok := v.Any().(interface{ String() string }); ok {
 			return slog.StringValue(redact(s.String()))

@@ -3,9 +3,10 @@ package private
 
 import (
 	"errors"
-	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
 // Keep keeps this process's environment and memory, which hold passwords, keys and texts, from other processes
@@ -15,8 +16,5 @@ func Keep() error {
 		unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0),
 		unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}),
 	)
-	if err != nil {
-		return fmt.Errorf("keep memory and environment from other processes: %w", err)
-	}
-	return nil
+	return wrap.Errorf(err, "keep memory and environment from other processes")
 }

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 )
 
@@ -41,11 +42,7 @@ var Parts = []Part{
 
 // Names returns their names.
 func Names() []string {
-	names := make([]string, len(Parts))
-	for i, p := range Parts {
-		names[i] = string(p)
-	}
-	return names
+	return lists.Map(Parts, func(p Part) string { return string(p) })
 }
 
 // A loop that panics more than this many times within so long is given up.

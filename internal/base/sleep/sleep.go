@@ -1,4 +1,4 @@
-// Package sleep waits in a way that a context can end.
+// Package sleep waits in a way that a context can end, and wakes those who wait.
 package sleep
 
 import (
@@ -22,4 +22,12 @@ func For(ctx context.Context, d time.Duration) bool {
 // Between returns a duration by chance, so that those who wait for the same thing do not come back in step.
 func Between(least, most time.Duration) time.Duration {
 	return least + rand.N(max(most-least, 0)+1) //nolint:gosec // jitter is no secret
+}
+
+// Wake has the one who receives from a channel of one place go on, now or when it comes to that.
+func Wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

@@ -15,6 +15,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
 // Token is a line of a file of tokens. The token itself is nowhere.
@@ -88,11 +91,7 @@ func ListTokens(path string) ([]Token, error) {
 	if err != nil && !errors.Is(err, errNobody) {
 		return nil, fmt.Errorf("list tokens: %s: %w", path, err)
 	}
-	tokens := make([]Token, len(list))
-	for i, t := range list {
-		tokens[i] = t.about()
-	}
-	return tokens, nil
+	return lists.Map(list, func(t token) Token { return t.about() }), nil
 }
 
 // RevokeTokens takes the tokens of a name out of a file and returns how many these were. Comments stay.
@@ -117,10 +116,7 @@ func RevokeTokens(path, name string) (revoked int, err error) {
 		}
 		return kept, nil
 	})
-	if err != nil {
-		return 0, fmt.Errorf("revoke tokens: %w", err)
-	}
-	return revoked, nil
+	return revoked, wrap.Errorf(err, "revoke tokens")
 }
 
 func idOf(sum [sha256.Size]byte) string { return hex.EncodeToString(sum[:6]) }

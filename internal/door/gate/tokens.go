@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/httpserver"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 )
 
@@ -59,10 +60,7 @@ func ReadTokens(path string, log *slog.Logger) (*Tokens, error) {
 		return nil, problem.New(problem.Usage, fmt.Errorf("read tokens: %w", err),
 			"make it with its first token: embedsidecar token create NAME --tokens-file "+path)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read tokens: %w", err)
-	}
-	return t, nil
+	return t, wrap.Errorf(err, "read tokens")
 }
 
 // OneToken is the token of one person, which no file holds.

@@ -7,33 +7,22 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // keysOf, hashesOf and vectorsOf are the parameters of a write.
 func keysOf(writes []Write) []string {
-	keys := make([]string, len(writes))
-	for i := range writes {
-		keys[i] = writes[i].Key
-	}
-	return keys
+	return lists.Map(writes, func(v Write) string { return v.Key })
 }
 
 func hashesOf(writes []Write) [][]byte {
-	hashes := make([][]byte, len(writes))
-	for i := range writes {
-		hashes[i] = writes[i].TextHash
-	}
-	return hashes
+	return lists.Map(writes, func(v Write) []byte { return v.TextHash })
 }
 
 func vectorsOf(p *pipeline.Pipeline, writes []Write) any {
-	vectors := make([][]float32, len(writes))
-	for i := range writes {
-		vectors[i] = writes[i].Vector
-	}
-	return p.Parameter(vectors)
+	return p.Parameter(lists.Map(writes, func(v Write) []float32 { return v.Vector }))
 }
 
 // vectorFormats are how places and vectors come.

@@ -12,7 +12,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
@@ -233,10 +235,7 @@ func (s *Sidecar) scoresOf(ctx context.Context, id int32, query string, texts []
 	scores, err := s.book.Rerank(&p, model, query, texts, func() ([]float32, error) {
 		return service.Rerank(ctx, query, texts)
 	})
-	if err != nil {
-		return nil, fmt.Errorf("the reranker gives no answer: %w", err)
-	}
-	return scores, nil
+	return scores, wrap.Errorf(err, "the reranker gives no answer")
 }
 
 // arrayText writes numbers as an array of the server's.
@@ -249,10 +248,7 @@ func (s *Sidecar) tell(ctx context.Context, ids []questionID, vectors, problems 
 	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("write_answers"), pgx.StrictNamedArgs{
 		"questions": bytesOf(ids), "vectors": orNull(vectors), "problems": orNull(problems),
 	})
-	if err != nil {
-		return fmt.Errorf("store answers: %w", err)
-	}
-	return nil
+	return wrap.Errorf(err, "store answers")
 }
 
 // sweepAnswers takes away old answers. It is tried again while some are left.
@@ -265,11 +261,7 @@ func (s *Sidecar) sweepAnswers(ctx context.Context, left *atomic.Bool) {
 }
 
 func bytesOf(ids []questionID) [][]byte {
-	list := make([][]byte, len(ids))
-	for i := range ids {
-		list[i] = ids[i][:]
-	}
-	return list
+	return lists.Map(ids, func(v questionID) []byte { return v[:] })
 }
 
 // orNull has NULL in place of "".

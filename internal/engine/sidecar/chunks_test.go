@@ -47,7 +47,7 @@ func document(parts []string) string { return strings.Join(parts, "\n\n") }
 
 func TestP8_EditsOfChunksCostWhatChanged(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 0, "", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		db := testenv.DB(t, testenv.Major(major))

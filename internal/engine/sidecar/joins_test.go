@@ -164,7 +164,7 @@ func b2i(b bool) int {
 // their middle.
 func TestP1_JoinedTexts(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 1, "EMBEDSIDECAR_STEPS", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		for name, direct := range map[string]bool{"queued": false, "direct": true} {

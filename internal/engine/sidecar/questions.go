@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 )
 
@@ -143,10 +144,7 @@ func (qs *questions) allowedLocked(role uint32, now time.Time) *allowance {
 }
 
 func (qs *questions) signal() {
-	select {
-	case qs.ready <- struct{}{}:
-	default:
-	}
+	sleep.Wake(qs.ready)
 }
 
 // take returns what can be answered now, which done ends; false: nothing can. Of a pipeline some are answered at a

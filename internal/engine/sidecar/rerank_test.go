@@ -43,7 +43,7 @@ func ranked(query string, from, to int, text func(i int) string) (keys []string)
 // and the policies of whoever asks.
 func TestSQL_RerankIsTheOrderOfTheScores(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 1, "", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		db := testenv.DB(t, testenv.Major(major))

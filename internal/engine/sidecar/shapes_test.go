@@ -149,7 +149,7 @@ func (u *unusualTable) create(db *testenv.Database, spec func(string, ...string)
 // TestP1_UnusualTables: each table gets rows before the sidecar starts, and statements while it runs.
 func TestP1_UnusualTables(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 1, "", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		tables := slices.DeleteFunc(slices.Clone(unusualTables), func(u unusualTable) bool { return major < u.since })

@@ -355,10 +355,7 @@ func named(part string, err error) error {
 
 // Reload asks for a look at the pipelines: something about them changed.
 func (s *Sidecar) Reload() {
-	select {
-	case s.reload <- struct{}{}:
-	default:
-	}
+	sleep.Wake(s.reload)
 }
 
 // farewell gives back leases and leaves the registry.

@@ -52,7 +52,7 @@ func (r *rig) sparseRows(spec pipeline.Spec) {
 // and deletes, a text that comes again, and searches.
 func TestP1_SparseVectors(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 0, "", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
 		bothDestinations(t, func(t *testing.T, into func(string, ...string) pipeline.Spec) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/engine/jobs"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -259,10 +260,7 @@ func (s *Sidecar) serviceFor(ctx context.Context, p pipeline.Pipeline) (*embed.S
 // with.
 func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 	if r := s.find(p.ID); r != nil {
-		select {
-		case r.scan <- struct{}{}:
-		default:
-		}
+		sleep.Wake(r.scan)
 		return nil
 	}
 	if since := s.stoppedAt(p.ID); !since.IsZero() {
@@ -388,10 +386,7 @@ func (s *Sidecar) stoppedAt(id int32) time.Time {
 
 // goOn wakes the supervisor: a pipeline may be started that had to wait.
 func (s *Sidecar) goOn() {
-	select {
-	case s.progress <- struct{}{}:
-	default:
-	}
+	sleep.Wake(s.progress)
 }
 
 func (s *Sidecar) stopAll() {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 )
 
@@ -89,10 +90,7 @@ func (w *Worker) reuseChunks(ctx context.Context, items []item) error {
 			w.stats.Known.Add(1)
 		}
 	})
-	if err != nil {
-		return fmt.Errorf("look for known chunks: %w", err)
-	}
-	return nil
+	return wrap.Errorf(err, "look for known chunks")
 }
 
 // fetchMoved reads the vectors of chunks that are stored under another number.
@@ -111,8 +109,5 @@ func (w *Worker) fetchMoved(ctx context.Context, items []item) error {
 	if len(moved) == 0 {
 		return nil
 	}
-	if err := w.chunks.FetchMoved(ctx, keys, moved); err != nil {
-		return fmt.Errorf("read moved chunks: %w", err)
-	}
-	return nil
+	return wrap.Errorf(w.chunks.FetchMoved(ctx, keys, moved), "read moved chunks")
 }

@@ -2,6 +2,7 @@ package worker
 
 import (
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -66,11 +67,7 @@ func textBytes(items []item) (n int) {
 }
 
 func tasksOf(items []item) []queue.Task {
-	tasks := make([]queue.Task, len(items))
-	for i := range items {
-		tasks[i] = items[i].task
-	}
-	return tasks
+	return lists.Map(items, func(v item) queue.Task { return v.task })
 }
 
 // reached is a place that a batch comes by on either way, so that a test can choose on which.

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -80,10 +82,7 @@ func (w *Worker) lookFailed(ctx context.Context, tasks []queue.Task, err error) 
 // division by zero, a bad cast) is found by halving, and so is a key that no row can have: it was written when the
 // key was of another type.
 func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]item, error) {
-	keys := make([]string, len(tasks))
-	for i, t := range tasks {
-		keys[i] = t.RowKey
-	}
+	keys := lists.Map(tasks, func(t queue.Task) string { return t.RowKey })
 	began := time.Now()
 	found, err := w.table.Read(ctx, keys, texts)
 	w.traceOf(ctx).Read(keys, began, codeOf(err))
@@ -401,8 +400,6 @@ func (w *Worker) room(ctx context.Context, size int) (*room, error) {
 		return &room{budget: w.o.Budget, outside: &w.outside}, nil
 	}
 	r := &room{budget: w.o.Budget, size: min(int64(size), w.o.Budget.size)}
-	if err := w.o.Budget.free.Acquire(ctx, r.size); err != nil {
-		return nil, fmt.Errorf("wait for room for %d bytes of text: %w", size, err)
-	}
-	return r, nil
+	err := w.o.Budget.free.Acquire(ctx, r.size)
+	return r, wrap.Errorf(err, "wait for room for %d bytes of text", size)
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -96,10 +97,7 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, 
 	if len(siblings) == 0 {
 		return known, nil
 	}
-	ids := make([]int32, len(siblings))
-	for i := range siblings {
-		ids[i] = siblings[i].ID
-	}
+	ids := lists.Map(siblings, func(v pipeline.Pipeline) int32 { return v.ID })
 	found, err := w.store.elsewhere(ctx, ids, hashesOf(missing, func(bool) bool { return true }))
 	if err != nil {
 		return nil, err
@@ -137,10 +135,7 @@ func fetch(ctx context.Context, found []place, read func(context.Context, []stri
 	if len(found) == 0 {
 		return nil, nil
 	}
-	keys := make([]string, len(found))
-	for i := range found {
-		keys[i] = found[i].Key
-	}
+	keys := lists.Map(found, func(v place) string { return v.Key })
 	stored, err := read(ctx, keys)
 	if err != nil {
 		return nil, err

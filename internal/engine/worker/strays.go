@@ -2,8 +2,8 @@ package worker
 
 import (
 	"context"
-	"fmt"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 )
 
@@ -43,8 +43,5 @@ func (s *Scan) withoutTask(ctx context.Context, keys []string) ([]string, error)
 		return nil, nil
 	}
 	keys, err := s.w.store.withoutTask(ctx, keys)
-	if err != nil {
-		return nil, fmt.Errorf("look for tasks: %w", err)
-	}
-	return keys, nil
+	return keys, wrap.Errorf(err, "look for tasks")
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -79,10 +80,7 @@ func (w *Worker) traceRead(ctx context.Context, items []item, began time.Time) {
 	if b == nil {
 		return
 	}
-	keys := make([]string, len(items))
-	for i := range items {
-		keys[i] = items[i].task.RowKey
-	}
+	keys := lists.Map(items, func(v item) string { return v.task.RowKey })
 	b.Read(keys, began, "")
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -200,10 +201,7 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 			n, found = left, found[:left]
 		}
 		size = min(2*n, w.o.BatchRows)
-		texts := make([]string, len(found))
-		for i := range found {
-			texts[i] = found[i].Text
-		}
+		texts := lists.Map(found, func(v rows.Row) string { return v.Text })
 		results, err := w.o.Service.Anew(ctx, texts)
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package problem
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -44,52 +45,34 @@ var classCodes = map[Class]code.Code{
 
 // refused judges what a database, or a wish for it, was refused with.
 func refused(err error) code.Code {
-	var (
-		wrong      *refusal.ConfigError
-		conflict   *refusal.ConflictError
-		lost       *refusal.LostError
-		missing    *refusal.MissingError
-		notSetUp   *refusal.NotSetUpError
-		permission *refusal.PermissionError
-	)
-	switch {
-	case errors.As(err, &missing):
+	if is[*refusal.MissingError](err) {
 		return code.NoTable
-	case errors.As(err, &wrong):
-		return orElse(wrong.Code, code.Pipeline)
-	case errors.As(err, &conflict):
-		return orElse(conflict.Code, code.Conflict)
-	case errors.As(err, &lost):
+	}
+	if wrong, ok := errors.AsType[*refusal.ConfigError](err); ok {
+		return cmp.Or(wrong.Code, code.Pipeline)
+	}
+	if conflict, ok := errors.AsType[*refusal.ConflictError](err); ok {
+		return cmp.Or(conflict.Code, code.Conflict)
+	}
+	switch {
+	case is[*refusal.LostError](err):
 		return code.SlotLost
-	case errors.As(err, &notSetUp):
+	case is[*refusal.NotSetUpError](err):
 		return code.NotSetUp
-	case errors.As(err, &permission):
+	case is[*refusal.PermissionError](err):
 		return code.Permission
 	}
 	return ""
 }
 
-func orElse(own, general code.Code) code.Code {
-	if own == "" {
-		return general
-	}
-	return own
-}
-
 // configured judges what is wrong with flags, variables and files.
 func configured(err error) code.Code {
-	var (
-		settings   *config.Error
-		notFound   *config.NotFoundError
-		unreadable *config.ParseError
-		model      *host.UnknownModelError
-	)
 	switch {
-	case errors.As(err, &model):
+	case is[*host.UnknownModelError](err):
 		return code.NoModel
-	case errors.As(err, &notFound):
+	case is[*config.NotFoundError](err):
 		return code.NotFound
-	case errors.As(err, &settings), errors.As(err, &unreadable):
+	case is[*config.Error](err), is[*config.ParseError](err):
 		return code.Configuration
 	}
 	return ""
@@ -112,20 +95,15 @@ var connectCodes = map[database.Kind]code.Code{
 
 // embedded judges the errors of embedders.
 func embedded(err error) code.Code {
-	var (
-		start *host.StartError
-		whole *embed.Error
-		text  *embed.TextError
-	)
-	isWhole := errors.As(err, &whole)
+	whole, isWhole := errors.AsType[*embed.Error](err)
 	switch {
 	case isWhole && whole.Code == "checksum":
 		return code.Checksum
-	case errors.As(err, &start):
+	case is[*host.StartError](err):
 		return code.PluginStart
 	case isWhole:
 		return embedCodes[whole.Class]
-	case errors.As(err, &text):
+	case is[*embed.TextError](err):
 		return code.Text
 	}
 	return ""

@@ -61,38 +61,33 @@ func Of(err error) Class {
 	if own, ok := errors.AsType[*Error](err); ok {
 		return own.Class
 	}
-	var (
-		permission *refusal.PermissionError
-		conflict   *refusal.ConflictError
-		lost       *refusal.LostError
-		missing    *refusal.MissingError
-		wrong      *refusal.ConfigError
-		notSetUp   *refusal.NotSetUpError
-		connect    *database.Error
-		embedder   *embed.Error
-		settings   *config.Error
-		notFound   *config.NotFoundError
-		unreadable *config.ParseError
-	)
 	switch {
-	case errors.As(err, &settings), errors.As(err, &notFound), errors.As(err, &unreadable):
+	case is[*config.Error](err), is[*config.NotFoundError](err), is[*config.ParseError](err):
 		return Usage
-	case errors.As(err, &notSetUp):
+	case is[*refusal.NotSetUpError](err):
 		return NotSetUp
-	case errors.As(err, &permission):
+	case is[*refusal.PermissionError](err):
 		return Permission
-	case errors.As(err, &conflict):
+	case is[*refusal.ConflictError](err):
 		return Conflict
-	case errors.As(err, &lost):
+	case is[*refusal.LostError](err):
 		return Failed
-	case errors.As(err, &missing), errors.As(err, &wrong):
+	case is[*refusal.MissingError](err), is[*refusal.ConfigError](err):
 		return Usage
-	case errors.As(err, &connect):
+	}
+	if connect, ok := errors.AsType[*database.Error](err); ok {
 		return connectClass(connect.Kind)
-	case errors.As(err, &embedder) && embedder.Class == embed.Configuration:
+	}
+	if embedder, ok := errors.AsType[*embed.Error](err); ok && embedder.Class == embed.Configuration {
 		return Usage
 	}
 	return sqlClass(err)
+}
+
+// is reports whether an error of this type is in the tree of another.
+func is[T error](err error) bool {
+	_, ok := errors.AsType[T](err)
+	return ok
 }
 
 func connectClass(kind database.Kind) Class {
@@ -110,12 +105,11 @@ func connectClass(kind database.Kind) Class {
 
 // sqlClass finds the class of an answer of the server that nobody on the way has explained.
 func sqlClass(err error) Class {
-	var connect *pgconn.ConnectError
-	var pg *pgconn.PgError
+	pg, answered := errors.AsType[*pgconn.PgError](err)
 	switch {
-	case errors.As(err, &connect):
+	case is[*pgconn.ConnectError](err):
 		return Connect
-	case !errors.As(err, &pg):
+	case !answered:
 		return Internal
 	}
 	switch pg.Code {

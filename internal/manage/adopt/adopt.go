@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -108,10 +109,7 @@ func (k *Taker) page(ctx context.Context, keys []string, taken *Taken) error {
 }
 
 func (k *Taker) portion(ctx context.Context, found []rows.Row, taken *Taken) error {
-	keys := make([]string, len(found))
-	for i := range found {
-		keys[i] = found[i].Key
-	}
+	keys := lists.Map(found, func(v rows.Row) string { return v.Key })
 	given, err := k.table.Given(ctx, k.Given, keys)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/embed/chunk"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
@@ -61,10 +62,7 @@ func Compare(ctx context.Context, by *embed.Service, p *pipeline.Pipeline, drawn
 	const batch, examples = 32, 5
 	var likeness []float64
 	for some := range slices.Chunk(drawn, batch) {
-		texts := make([]string, len(some))
-		for i := range some {
-			texts[i] = embedded(p, some[i].Title, some[i].Text)
-		}
+		texts := lists.Map(some, func(v rows.Sampled) string { return embedded(p, v.Title, v.Text) })
 		results, err := by.Anew(ctx, texts)
 		if err != nil {
 			return s, err

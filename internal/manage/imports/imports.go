@@ -14,6 +14,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -209,11 +210,7 @@ func quoted(s string) string {
 }
 
 func list(names []string, write func(string) string) string {
-	written := make([]string, len(names))
-	for i, name := range names {
-		written[i] = text(write(name))
-	}
-	return "[" + strings.Join(written, ", ") + "]"
+	return "[" + strings.Join(lists.Map(names, func(name string) string { return text(write(name)) }), ", ") + "]"
 }
 
 // identifier writes a name as SQL reads it, quoted only where needed.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
@@ -193,10 +195,7 @@ func (v *vectorizer) item(ctx context.Context, tx pgx.Tx, o Options) (Item, erro
 	}
 	i.Spec.Columns = []string{column}
 	v.index(&i)
-	keys := make([]string, len(v.SourcePK))
-	for n, k := range v.SourcePK {
-		keys[n] = k.Name
-	}
+	keys := lists.Map(v.SourcePK, func(k pgaiKey) string { return k.Name })
 	if ok, err := there(ctx, tx, database.Quote(v.QueueSchema, v.QueueTable)); err != nil {
 		return i, err
 	} else if ok { // rows that pgai has not worked yet
@@ -454,20 +453,13 @@ func equal(a string, as []string, b string, bs []string) string {
 }
 
 func columnsOf(alias string, names []string) string {
-	parts := make([]string, len(names))
-	for i, name := range names {
-		parts[i] = alias + "." + database.Quote(name)
-	}
+	parts := lists.Map(names, func(name string) string { return alias + "." + database.Quote(name) })
 	return strings.Join(parts, ", ")
 }
 
 // array writes texts as JSON does.
 func array(texts []string) string {
-	written := make([]string, len(texts))
-	for i, s := range texts {
-		written[i] = quoted(s)
-	}
-	return "[" + strings.Join(written, ", ") + "]"
+	return "[" + strings.Join(lists.Map(texts, quoted), ", ") + "]"
 }
 
 // placeholders are those of Python's string.Template.
@@ -575,10 +567,8 @@ func LeavePgai(ctx context.Context, db database.Beginner) (left []string, err er
 			left = []string{"DROP SCHEMA ai CASCADE; (or DROP EXTENSION ai; something still uses it)"}
 			return nil
 		}
-		if _, err := tx.Exec(ctx, "DROP SCHEMA ai CASCADE"); err != nil {
-			return fmt.Errorf("remove the schema of pgai: %w", err)
-		}
-		return nil
+		_, err = tx.Exec(ctx, "DROP SCHEMA ai CASCADE")
+		return wrap.Errorf(err, "remove the schema of pgai")
 	})
 	if database.Denied(err) {
 		return []string{"DROP SCHEMA ai CASCADE; (as its owner)"}, nil

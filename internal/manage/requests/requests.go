@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
@@ -82,10 +83,7 @@ func List(ctx context.Context, pool *pgxpool.Pool, most int) ([]Request, error) 
 func read(ctx context.Context, pool *pgxpool.Pool, id *int64, most int) ([]Request, error) {
 	list, err := database.Collect(ctx, pool, "pipeline_requests", pgx.RowToStructByPos[Request],
 		pgx.StrictNamedArgs{"id": id, "most": most})
-	if err != nil {
-		return nil, fmt.Errorf("read requests for pipelines: %w", err)
-	}
-	return list, nil
+	return list, wrap.Errorf(err, "read requests for pipelines")
 }
 
 // Wait returns a request when it is done or refused, or as it is after a while.

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/httpserver"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
@@ -128,10 +129,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 
 // Run answers until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	if err := httpserver.Run(ctx, s.http, s.listener, stopTimeout, s.log); err != nil {
-		return fmt.Errorf("serve the control socket: %w", err)
-	}
-	return nil
+	return wrap.Errorf(httpserver.Run(ctx, s.http, s.listener, stopTimeout, s.log), "serve the control socket")
 }
 
 // Path is where the socket is.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 )
 
@@ -174,11 +175,7 @@ func Table() []Entry { return slices.Clone(table) }
 
 // Codes returns all states.
 func Codes() []string {
-	codes := make([]string, len(table))
-	for i, e := range table {
-		codes[i] = string(e.Code)
-	}
-	return codes
+	return lists.Map(table, func(e Entry) string { return string(e.Code) })
 }
 
 // Markdown writes the table of docs/states.md.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
@@ -301,11 +302,7 @@ func (b *Backend) Models(ctx context.Context, only []string) ([]string, error) {
 	if len(models) == 0 { // none, as far as is known
 		return nil, err
 	}
-	names := make([]string, len(models))
-	for i, m := range models {
-		names[i] = m.name
-	}
-	return names, nil
+	return lists.Map(models, func(m namedModel) string { return m.name }), nil
 }
 
 // Model returns a model by one of these names, or ErrUnknown.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -185,10 +186,7 @@ func (d *Destination) room(ctx context.Context, q database.Querier, schema strin
 		return refusal.Coded(code.Destination, fmt.Sprintf("there is no schema %s for the embedding table", database.Quote(schema)),
 			"CREATE SCHEMA "+database.Quote(schema)+";")
 	}
-	if err != nil {
-		return fmt.Errorf("look up schema %s: %w", database.Quote(schema), err)
-	}
-	return nil
+	return wrap.Errorf(err, "look up schema %s", database.Quote(schema))
 }
 
 // lacks returns in what a table's columns differ from those of an embedding table of the source, or "". widening says

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -261,10 +262,7 @@ func functionsIn(tree string) []uint32 {
 func namesOf(ctx context.Context, q database.Querier, oids []uint32) ([]string, error) {
 	args := pgx.StrictNamedArgs{"functions": oids}
 	names, err := database.Collect(ctx, q, "replaceable_functions", pgx.RowTo[string], args)
-	if err != nil {
-		return nil, fmt.Errorf("look up functions: %w", err)
-	}
-	return names, nil
+	return names, wrap.Errorf(err, "look up functions")
 }
 
 // unsteady warns of what may give another text for the same row.

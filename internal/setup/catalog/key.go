@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -81,20 +83,13 @@ func (t *Table) FindRoutes(ctx context.Context, q database.Reader) error {
 
 // KeyNames returns the names of the key columns, in the order of the key.
 func KeyNames(key []pipeline.KeyColumn) []string {
-	names := make([]string, len(key))
-	for i, k := range key {
-		names[i] = k.Name
-	}
-	return names
+	return lists.Map(key, func(k pipeline.KeyColumn) string { return k.Name })
 }
 
 // Leaves returns the numbers of the tables whose changes are changes of the table: its leaf partitions, or itself.
 func Leaves(ctx context.Context, q database.Reader, oid uint32) ([]uint32, error) {
 	leaves, err := database.Collect(ctx, q, "partition_leaves", pgx.RowTo[uint32], pgx.StrictNamedArgs{"table": oid})
-	if err != nil {
-		return nil, fmt.Errorf("list partitions: %w", err)
-	}
-	return leaves, nil
+	return leaves, wrap.Errorf(err, "list partitions")
 }
 
 // CheckLeaves returns *ConfigError when the change of a partition would not name its row by the key of the root.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
@@ -70,11 +71,7 @@ func (t *Table) Column(name string) (Column, bool) {
 
 // ColumnNames are the names of the columns, in their order.
 func (t *Table) ColumnNames() []string {
-	names := make([]string, len(t.Columns))
-	for i, c := range t.Columns {
-		names[i] = c.Name
-	}
-	return names
+	return lists.Map(t.Columns, func(c Column) string { return c.Name })
 }
 
 // TableByName finds a table and its columns. It returns *MissingError when there is none.

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -41,10 +42,7 @@ func SchemaVersion(ctx context.Context, q database.Querier) (int, error) {
 			"-- if there is no such group: `embedsidecar roles` prints what makes it",
 		}}
 	}
-	if err != nil {
-		return 0, fmt.Errorf("look up version of the schema: %w", err)
-	}
-	return version, nil
+	return version, wrap.Errorf(err, "look up version of the schema")
 }
 
 // CheckVersion returns *NotSetUpError when the schema of ours is missing or older than this program needs. A newer

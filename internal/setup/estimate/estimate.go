@@ -13,6 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
@@ -110,10 +111,7 @@ func Make(ctx context.Context, o Options) (Estimate, error) {
 	if err == nil {
 		err = e.reckon(ctx, o, stored, texts, longer)
 	}
-	if err != nil {
-		return e, fmt.Errorf("estimate pipeline %q: %w", o.Spec.Name, err)
-	}
-	return e, nil
+	return e, wrap.Errorf(err, "estimate pipeline %q", o.Spec.Name)
 }
 
 // Texts returns the beginnings of the texts of some rows, spread over the table.
@@ -126,10 +124,7 @@ func Texts(ctx context.Context, db database.Beginner, p *pipeline.Pipeline) (tex
 		texts, _, err = e.sample(ctx, tx, p)
 		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("read texts of pipeline %q: %w", p.Name, err)
-	}
-	return texts, nil
+	return texts, wrap.Errorf(err, "read texts of pipeline %q", p.Name)
 }
 
 // Due is what is to be embedded of a pipeline that is set up.
@@ -143,10 +138,8 @@ type Due struct {
 // Rest estimates what is left of a pipeline.
 func Rest(ctx context.Context, o Options, due Due) (Estimate, error) {
 	e := Estimate{Pipeline: o.Spec.Name, Rows: due.Rows, Texts: due.Texts, Sampled: len(due.Sample)}
-	if err := e.reckon(ctx, o, due.Stored, due.Sample, due.Longer); err != nil {
-		return e, fmt.Errorf("estimate pipeline %q: %w", o.Spec.Name, err)
-	}
-	return e, nil
+	err := e.reckon(ctx, o, due.Stored, due.Sample, due.Longer)
+	return e, wrap.Errorf(err, "estimate pipeline %q", o.Spec.Name)
 }
 
 // reckon makes tokens, price or time, and room of a sample of texts, and how many times as long each is.

@@ -12,6 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -51,10 +53,7 @@ func named(all []pipeline.Pipeline, names []string) ([]pipeline.Pipeline, error)
 		}
 		return all, nil
 	}
-	known := make([]string, len(all))
-	for i := range all {
-		known[i] = all[i].Name
-	}
+	known := lists.Map(all, func(v pipeline.Pipeline) string { return v.Name })
 	var found []pipeline.Pipeline
 	for _, name := range names {
 		at := Meant(all, name)
@@ -126,10 +125,7 @@ func brief(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error)
 		err = row.Scan(&p.ID, &p.Name, &p.Schema, &p.Table, &p.Enabled)
 		return p, err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("list pipelines: %w", err)
-	}
-	return all, nil
+	return all, wrap.Errorf(err, "list pipelines")
 }
 
 // OtherSlots tells how to name a slot that is set up.
@@ -272,10 +268,7 @@ func only(pipelines []pipeline.Pipeline, ways []func(p *pipeline.Pipeline) bool)
 // Of returns the pipelines that a list of names means, as that of a token: all where it names none. A name that is no
 // pipeline's any more does not come to mean another of a table of that name.
 func Of(all []pipeline.Pipeline, names []string) (of []pipeline.Pipeline) {
-	meant := make([]int, len(names))
-	for i, name := range names {
-		meant[i] = only(all, byName(name))
-	}
+	meant := lists.Map(names, func(name string) int { return only(all, byName(name)) })
 	for i := range all {
 		if len(names) == 0 || slices.Contains(meant, i) {
 			of = append(of, all[i])

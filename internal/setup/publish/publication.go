@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -278,8 +279,5 @@ func Republish(ctx context.Context, db database.Beginner, slot string) error {
 			}
 		}
 	}
-	if err := tx.Commit(ctx); err != nil {
-		return fmt.Errorf("make publication %q: %w", name, err)
-	}
-	return nil
+	return wrap.Errorf(tx.Commit(ctx), "make publication %q", name)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
@@ -226,10 +227,7 @@ func (f *Findings) readJoin(ctx context.Context, tx pgx.Tx, of, t *catalog.Table
 		warn("the text depends on the order of rows, which has no ORDER BY: it may be another one each time it is read")
 	}
 	on := onColumns(j)
-	ofColumns := make([]string, len(j.On))
-	for i, o := range j.On {
-		ofColumns[i] = o.Of
-	}
+	ofColumns := lists.Map(j.On, func(o pipeline.On) string { return o.Of })
 	unique, found, err := indexed(ctx, tx, t, on)
 	if err != nil {
 		return err

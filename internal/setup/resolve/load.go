@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -82,10 +83,7 @@ func watchedOf(ctx context.Context, q database.Querier, t *catalog.Table, column
 		return nil, fmt.Errorf("look up what columns are made of: %w", err)
 	}
 	watched, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("look up what columns are made of: %w", err)
-	}
-	return watched, nil
+	return watched, wrap.Errorf(err, "look up what columns are made of")
 }
 
 // Load returns the pipelines of a slot as the database has them, for a role that may do no more than run. A pipeline

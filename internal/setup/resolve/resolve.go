@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -118,10 +119,7 @@ func unknownZone(name, setting, zone string) error {
 func (f *Findings) hidden(ctx context.Context, q database.Querier) ([]string, error) {
 	args := pgx.StrictNamedArgs{"table": f.Table.OID, "columns": f.Looks}
 	names, err := database.Collect(ctx, q, "hidden_columns", pgx.RowTo[string], args)
-	if err != nil {
-		return nil, fmt.Errorf("look up privileges on %s: %w", f.Table.Quoted(), err)
-	}
-	return names, nil
+	return names, wrap.Errorf(err, "look up privileges on %s", f.Table.Quoted())
 }
 
 // Inspect looks at everything but privileges. stored is the pipeline's row if it has one: then the table is found by

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -83,8 +84,5 @@ func (r Roles) Apply(ctx context.Context, pool *pgxpool.Pool, script string) err
 		_, err := conn.Conn().PgConn().Exec(ctx, script).ReadAll()
 		return err
 	})
-	if err != nil {
-		return fmt.Errorf("run the SQL for roles %q and %q: %w", r.Run, r.Stream, err)
-	}
-	return nil
+	return wrap.Errorf(err, "run the SQL for roles %q and %q", r.Run, r.Stream)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -41,10 +42,7 @@ type Action struct {
 // lockHolders describes the sessions that hold a lock on one of the tables, at most ten.
 func lockHolders(ctx context.Context, q database.Querier, tables []uint32) ([]string, error) {
 	list, err := database.Collect(ctx, q, "lock_holders", pgx.RowTo[string], pgx.StrictNamedArgs{"tables": tables})
-	if err != nil {
-		return nil, fmt.Errorf("list locks: %w", err)
-	}
-	return list, nil
+	return list, wrap.Errorf(err, "list locks")
 }
 
 // Timeout is how long a user's statement may have to wait behind ours.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
@@ -67,10 +68,7 @@ func (l left) heirs(ctx context.Context, q database.Querier, columns []left) (n 
 		}
 	}
 	err = q.QueryRow(ctx, sqlfiles.Query("heirs"), pgx.StrictNamedArgs{"table": l.OID, "among": tables}).Scan(&n)
-	if err != nil {
-		return 0, fmt.Errorf("look for columns that inherit from %s: %w", l.name(), err)
-	}
-	return n, nil
+	return n, wrap.Errorf(err, "look for columns that inherit from %s", l.name())
 }
 
 // spare keeps the end of a column from being that of the columns that inherit from it, where a pipeline writes to one
@@ -111,8 +109,5 @@ func markedDestinations(ctx context.Context, q database.Querier) ([]left, error)
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look for destinations that init made: %w", err)
-	}
-	return found, nil
+	return found, wrap.Errorf(err, "look for destinations that init made")
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -243,10 +244,7 @@ func alone(s *resolve.Stored, all []resolve.Stored) error {
 // unknownPipeline is the error of a pipeline that is not there. It may have been taken away before, and its vectors
 // left.
 func unknownPipeline(ctx context.Context, q database.Querier, o PipelineOptions, stored []resolve.Stored) error {
-	known := make([]string, len(stored))
-	for i, s := range stored {
-		known[i] = s.Name
-	}
+	known := lists.Map(stored, func(s resolve.Stored) string { return s.Name })
 	e := refusal.UnknownPipeline(o.Pipeline, known)
 	if !o.Embedding {
 		return e

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/metrics"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -131,10 +132,7 @@ func (o *Observer) ready(ctx context.Context) []ops.Check {
 	}
 	list := o.all()
 	slices.SortFunc(list, func(a, b *Source) int { return cmp.Compare(a.name, b.name) })
-	snapshots := make([]Snapshot, len(list))
-	for i, s := range list {
-		snapshots[i] = s.Snapshot()
-	}
+	snapshots := lists.Map(list, func(s *Source) Snapshot { return s.Snapshot() })
 	plugins := Snapshot{Phase: Queries, Plugins: o.o.Plugins.States()}
 	return append(databases(snapshots), plugins.Ready()...)
 }

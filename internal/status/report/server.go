@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -97,10 +98,8 @@ func (s server) read(ctx context.Context, table, query string, into any, args ..
 
 func (s server) known(ctx context.Context, p *Pipeline) (rows int64, err error) {
 	args := pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation}
-	if err := s.db.QueryRow(ctx, sqlfiles.Query("count_known"), args).Scan(&rows); err != nil {
-		return 0, fmt.Errorf("count what is known of pipeline %q: %w", p.Name, err)
-	}
-	return rows, nil
+	err = s.db.QueryRow(ctx, sqlfiles.Query("count_known"), args).Scan(&rows)
+	return rows, wrap.Errorf(err, "count what is known of pipeline %q", p.Name)
 }
 
 func (s server) caughtUp(ctx context.Context, slot string, lsn pglogrepl.LSN) (c CaughtUp, pipelines bool, err error) {
@@ -127,8 +126,5 @@ func (s server) ask(ctx context.Context, lsn *string) (at pglogrepl.LSN, err err
 		"channel": queue.Waiting,
 		"lsn":     lsn,
 	}).Scan(&at, &setting, &notified)
-	if err != nil {
-		return 0, fmt.Errorf("ask the streamer to hurry: %w", err)
-	}
-	return at, nil
+	return at, wrap.Errorf(err, "ask the streamer to hurry")
 }

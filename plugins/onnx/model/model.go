@@ -18,6 +18,7 @@ import (
 	ort "github.com/yalue/onnxruntime_go"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/plugins/folder"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
 )
@@ -68,10 +69,7 @@ func Open(ctx context.Context, options Options) (*Model, error) {
 	}
 	defer f.Close()
 	m, err := open(ctx, f, options)
-	if err != nil {
-		return nil, fmt.Errorf("open model %s: %w", f.Path, err)
-	}
-	return m, nil
+	return m, wrap.Errorf(err, "open model %s", f.Path)
 }
 
 func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error) {
@@ -208,10 +206,7 @@ func (m *Model) Describe() Description { return m.about }
 // Close frees the memory of the network. No call may be running, and none may follow.
 func (m *Model) Close() error {
 	m.lanes.close()
-	if err := m.network.close(); err != nil {
-		return fmt.Errorf("close model: %w", err)
-	}
-	return nil
+	return wrap.Errorf(m.network.close(), "close model")
 }
 
 // run waits for a turn, sends one piece through the network and makes vectors of what comes out. whole says that the

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/trie"
 )
 
@@ -45,10 +46,7 @@ func Load(path string) (*Tokenizer, error) {
 		return nil, fmt.Errorf("load tokenizer: %w", err)
 	}
 	t, err := New(data)
-	if err != nil {
-		return nil, fmt.Errorf("load tokenizer %s: %w", path, err)
-	}
-	return t, nil
+	return t, wrap.Errorf(err, "load tokenizer %s", path)
 }
 
 // New makes a tokenizer of the content of a tokenizer.json.

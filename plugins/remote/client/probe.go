@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 )
 
@@ -155,10 +156,7 @@ func remember(path string, v []float32) error {
 			err = os.Rename(fresh, path)
 		}
 	}
-	if err != nil {
-		return fmt.Errorf("remember the probe: %w", err)
-	}
-	return nil
+	return wrap.Errorf(err, "remember the probe")
 }
 
 // info asks what the servers run.

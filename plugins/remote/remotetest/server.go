@@ -17,6 +17,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // Server answers at the paths of one dialect. The fields are set before the first request.
@@ -199,10 +201,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(s.Dialect, "-rerank") {
 			v = []float32{s.Score(c.Asked, text)}
 		}
-		numbers := make([]any, len(v))
-		for k, x := range v {
-			numbers[k] = x
-		}
+		numbers := lists.Map(v, func(x float32) any { return x })
 		c.Numbers, c.Index = append(c.Numbers, numbers), append(c.Index, i)
 	}
 	if s.Spoil != nil {
@@ -274,10 +273,7 @@ func (s *Server) answer(c *Call) any {
 			},
 		}
 	case "gemini":
-		list := make([]map[string]any, len(rows))
-		for i, row := range rows {
-			list[i] = map[string]any{"values": row}
-		}
+		list := lists.Map(rows, func(row any) map[string]any { return map[string]any{"values": row} })
 		return map[string]any{"embeddings": list}
 	case "ollama":
 		return map[string]any{
