@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -33,6 +34,15 @@ const mostJobs = 8
 // single changes does not: they are live.
 func (s *Scan) gathers(st *scanState) bool {
 	return s.w.o.Jobs != nil && s.w.o.Pipeline.Batch.On() && st.Phase == "rows" && !st.Parts
+}
+
+// jobsFull reports whether enough jobs are under way, and lets one go whose rows have more texts than it may have.
+func (s *Scan) jobsFull(ctx context.Context) (bool, error) {
+	_, under, gathered, err := s.w.o.Jobs.Open(ctx)
+	if err == nil && gathered > int64(max(s.w.o.Pipeline.Batch.Rows(), embed.MaxJobTexts)) {
+		err = s.w.o.Jobs.Close(ctx)
+	}
+	return under >= mostJobs, err
 }
 
 // jobsLeft reports whether the scan waits for batch jobs after its last row. If another one is asked for it does not.

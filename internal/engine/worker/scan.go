@@ -199,8 +199,7 @@ func (s *Scan) advance(st *scanState) {
 // refuses every text must not be sent a whole table.
 func (s *Scan) full(ctx context.Context, st *scanState) (bool, error) {
 	if s.gathers(st) {
-		_, under, _, err := s.w.o.Jobs.Open(ctx)
-		return under >= mostJobs, err
+		return s.jobsFull(ctx)
 	}
 	open, err := s.w.tasks.Backlog(ctx, s.w.o.Pipeline.ID, scanAhead)
 	return open >= scanAhead, err
