@@ -91,6 +91,13 @@ func TestP10_SQLTellsOfRows(t *testing.T) {
 		{`ALTER TABLE docs DISABLE ROW LEVEL SECURITY`, shown},
 		{`ALTER TABLE docs ADD COLUMN more text`, hidden}, // what is read of the table is not known
 		{`UPDATE embedsidecar.pipeline SET watched_columns = '{body}'`, shown},
+		{`CREATE TABLE notes (id int, note text, more text)`, shown},
+		{`UPDATE embedsidecar.pipeline SET joins = jsonb_build_array(jsonb_build_object('oid', 'notes'::regclass::oid, 'uses', '{note}'::text[]))`, hidden},
+		{`GRANT SELECT (note) ON notes TO ` + readerRole, shown},
+		{`ALTER TABLE notes ENABLE ROW LEVEL SECURITY`, hidden},
+		{`ALTER TABLE notes DISABLE ROW LEVEL SECURITY`, shown},
+		{`UPDATE embedsidecar.pipeline SET joins = jsonb_set(joins, '{0}', joins -> 0 #- '{uses}')`, hidden}, // all of it is read
+		{`GRANT SELECT ON notes TO ` + readerRole, shown},
 		{`REVOKE SELECT (body) ON docs FROM ` + readerRole, hidden},
 	} {
 		f.db.MustExec(way[0])

@@ -32,7 +32,7 @@ DROP VIEW IF EXISTS embedsidecar.generations;
 DELETE FROM embedsidecar.pipeline WHERE beside IS NOT NULL;
 DROP INDEX embedsidecar.pipeline_beside_idx;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN served, DROP COLUMN switches,
-    DROP COLUMN wish;
+    DROP COLUMN wish, DROP COLUMN IF EXISTS compared;
 ALTER TABLE embedsidecar.worker DROP COLUMN knows_generations;
 DROP TABLE IF EXISTS embedsidecar.configured CASCADE;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN origin CASCADE;

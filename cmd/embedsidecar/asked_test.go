@@ -333,6 +333,8 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 
 		create(askBodies): {"has not the rights of the owner of", "docs"},
 
+		create(`{"name": "public.docs", "table": "public.mine", "columns": ["body"], "into": {"table": "mine_embedding"}}`): {"means pipeline", "docs"},
+
 		mine("text", `"public.trap(body)"`):                                                {"trap"},
 		mine("text", `"body::public.dom::text"`):                                           {"dom"},
 		mine("text", `"(OPERATOR(public.|+|) body)"`):                                      {"|+|"},
@@ -371,6 +373,85 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	s.fails(pool, "take_request('x')", "permission denied")
 	s.fails(pool, "finish_request(1, NULL, '{}')", "permission denied")
 	s.fails(pool, "request_pipeline('create', 'x', '{}', NULL, NULL)", "permission denied")
+}
+
+// TestTrust_ANameGoesOnMeaningWhatItMeant: a table of the same name in another schema, and a pipeline over it, do not
+// come to be meant by who does not name a schema.
+func TestTrust_ANameGoesOnMeaningWhatItMeant(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	s.db.MustExec(`CREATE TABLE notes (id int PRIMARY KEY, body text)`)
+	s.db.MustExec(`CREATE SCHEMA lair`)
+	s.db.MustExec(`CREATE TABLE lair.notes (id int PRIMARY KEY, body text)`)
+	d := s.start("--config", file)
+	s.does(create(`{"table": "public.notes", "columns": ["body"], "into": {"table": "notes_embedding"}}`))
+	s.isRefused(create(`{"name": "notes", "table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`), "means pipeline", "public.notes")
+	s.does(create(`{"table": "lair.notes", "columns": ["body"], "into": {"table": "lair.notes_embedding"}}`))
+	if got := testenv.Value[string](s.db, `SELECT name FROM embedsidecar.pipeline WHERE pipeline_id = embedsidecar.pipeline_meant('notes')`); got != "public.notes" {
+		t.Errorf("by SQL notes is %q", got)
+	}
+	stdout, _ := s.run(0, "pause", "notes", "-o", "json")
+	s.has(stdout, "public.notes")
+	d.end(syscall.SIGTERM, 0)
+}
+
+// TestTrust_WhoAsksForAPipelineAsksHimself: maintenance of a table, and a foreign key, run the code of its owner in the
+// sessions of others. What it asks for there is not asked by them.
+func TestTrust_WhoAsksForAPipelineAsksHimself(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	s.run(0, "init", "--config", s.configured(liveDocs))
+	tenant := s.db.Role("")
+	s.db.MustExecSuper(fmt.Sprintf(`GRANT CREATE, USAGE ON SCHEMA public TO %[1]s; GRANT USAGE ON SCHEMA embedsidecar TO %[1]s;
+		GRANT EXECUTE ON FUNCTION embedsidecar.create_pipeline, embedsidecar.pause, embedsidecar.explain TO %[1]s;
+		CREATE TABLE others (id int PRIMARY KEY); INSERT INTO others VALUES (1); GRANT REFERENCES, SELECT ON others TO %[1]s`, tenant))
+	pool, err := pgxpool.New(t.Context(), s.db.URL(tenant))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(t.Context(), `
+		CREATE TABLE mine (id int REFERENCES others ON DELETE CASCADE, body text);
+		CREATE TABLE told (what text); GRANT SELECT ON told TO public;
+		CREATE FUNCTION asks() RETURNS void LANGUAGE plpgsql AS $$ DECLARE call text; BEGIN
+			FOREACH call IN ARRAY ARRAY['create_pipeline(''`+askBodies+`'')', 'pause(''docs'')', 'explain(''docs'', ''1'')'] LOOP
+				BEGIN
+					EXECUTE 'SELECT embedsidecar.' || call;
+					INSERT INTO public.told VALUES (call || ' is done for ' || session_user);
+				EXCEPTION WHEN insufficient_privilege THEN
+					INSERT INTO public.told VALUES (SQLERRM);
+				END;
+			END LOOP; END $$;
+		CREATE FUNCTION steady(t text) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
+			IF session_user <> current_user THEN PERFORM public.asks(); END IF; RETURN t; END $$;
+		CREATE INDEX ON mine (steady(body));
+		CREATE FUNCTION fires() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+			IF session_user <> current_user THEN PERFORM public.asks(); END IF; RETURN OLD; END $$;
+		CREATE TRIGGER fires BEFORE DELETE ON mine FOR EACH ROW EXECUTE FUNCTION fires();
+		INSERT INTO mine VALUES (1, 'one')`); err != nil {
+		t.Fatal(err)
+	}
+	told := func(prefix string) int {
+		return testenv.Value[int](s.db, "SELECT count(*)::int FROM told WHERE what LIKE '"+prefix+"%'")
+	}
+	for _, sql := range []string{"ANALYZE mine", "REINDEX TABLE mine", "VACUUM FULL mine"} {
+		s.db.MustExecSuper(sql)
+	}
+	if n := told("code of a table asks"); n < 3 {
+		t.Errorf("%d were refused in the sessions of others", n)
+	}
+	s.db.MustExecSuper("DELETE FROM others")
+	if n := told("create_pipeline: a trigger may not ask"); n != 1 {
+		t.Errorf("%d were refused in a trigger of a foreign key", n)
+	}
+	if n := told("create_pipeline("); n > 0 {
+		t.Error("what code of a table asked for was taken for a request of its caller")
+	}
+	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.request"); n != 0 {
+		t.Errorf("there are %d requests", n)
+	}
 }
 
 // By HTTP it is the same: an answer waits for the outcome, and says where to look.

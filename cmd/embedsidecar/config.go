@@ -54,8 +54,7 @@ func newConfigValidate() *command {
 				return err
 			}
 			if env.out.ForPeople() {
-				env.say("the configuration is right: %s, %s", wording.Count(int64(len(c.Pipelines)), "pipeline"),
-					wording.Count(int64(len(c.Models)), "model"))
+				env.say("the configuration is right: %s", wording.Count(int64(len(c.Pipelines)), "pipeline"))
 				return nil
 			}
 			return env.out.Show(map[string]any{

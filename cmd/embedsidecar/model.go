@@ -21,14 +21,15 @@ import (
 
 // modelChange makes the next generation of a pipeline, or says what it would take.
 type modelChange struct {
-	to, plugin string
-	plan       bool
+	to, plugin   string
+	beside, plan bool
 }
 
 func (c *modelChange) flags() []cli.Flag {
 	return []cli.Flag{
 		own.text("to", &c.to, "`MODEL` to change to", "the one of the configuration"),
 		own.text("to-plugin", &c.plugin, "`PLUGIN` that runs it", "the one of the configuration"),
+		own.toggle("beside", &c.beside, "also take the text, chunking and type that the configuration has for the pipeline"),
 	}
 }
 
@@ -59,7 +60,7 @@ func newModelChange() *command {
 func (c *modelChange) run(ctx context.Context, env *environment) error {
 	done, err := app.ChangeModel(ctx, env.node(), app.ModelChange{
 		Pipeline: env.args[0], To: pipeline.ModelName{Plugin: c.plugin, Model: c.to},
-		DryRun: c.plan || env.dryRun, Estimate: c.plan,
+		Beside: c.beside, DryRun: c.plan || env.dryRun, Estimate: c.plan,
 	})
 	env.tellWarnings(done.Warnings)
 	if err != nil {
@@ -282,15 +283,22 @@ func newModelStatus() *command {
 			if err != nil {
 				return err
 			}
-			columns := []string{"pipeline", "generation", "model", ">dims", "destination", ">done", "state", ">size", "lacks"}
+			columns := []string{"pipeline", "generation", "model", "differs in", ">dims", "destination", ">done", "state", ">size", "lacks"}
 			return output.List(env.out, "generations", list, columns, func(g *generations.Generation) []any {
 				return []any{
-					g.Pipeline, g.Role, g.Model, g.Dims, g.Destination, fmt.Sprintf("%.0f %%", 100*g.Share()), g.State, size(g.Bytes),
+					g.Pipeline, g.Role, g.Model, words(g.Differs), g.Dims, g.Destination, fmt.Sprintf("%.0f %%", 100*g.Share()), g.State, size(g.Bytes),
 					g.Words(),
 				}
 			})
 		},
 	}
+}
+
+func words(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
 }
 
 // size is a number of bytes for people.

@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/named/folders"
@@ -87,7 +88,7 @@ func showModel(ctx context.Context, env *environment) error {
 			{"deterministic", yesNo(shown.Deterministic)},
 		}}
 		for _, s := range shown.Settings {
-			t.Rows = append(t.Rows, []any{s.Name, fmt.Sprintf("%q (%s)", s.Value, s.Source)})
+			t.Rows = append(t.Rows, []any{s.Name, settingWords(s)})
 		}
 		if shown.Int8Likeness != nil {
 			t.Rows = append(t.Rows, []any{"int8 beside fp32", shown.Int8Likeness})
@@ -184,9 +185,17 @@ func (c *importCommand) options(env *environment) folders.New {
 	}
 }
 
+// settingWords quotes a value, so that a blank at its end is seen; what a card says is quoted already.
+func settingWords(s embed.Setting) string {
+	if s.Name == "card" {
+		return fmt.Sprintf("%s (%s)", s.Value, s.Source)
+	}
+	return fmt.Sprintf("%q (%s)", s.Value, s.Source)
+}
+
 func showImported(env *environment, done folders.Imported) error {
 	for _, s := range done.Settings {
-		env.say("%s: %q (%s)", s.Name, s.Value, s.Source)
+		env.say("%s: %s", s.Name, settingWords(s))
 	}
 	return env.out.Show(done, func() output.Table {
 		columns, row := []string{"model", "path", "outcome"}, []any{done.Name, done.Path, "imported"}

@@ -58,7 +58,7 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 
 	_, stderr := s.typing(0, "", "quickstart", url, "--dry-run")
 	s.has(stderr, "wal_level logical", `the most text is in "public"."docs": title, body (40 rows`,
-		`also "public"."notes": note`, "about 40 texts to embed of 40", "at the speed of one call", "would make", "CREATE TABLE")
+		`also "public"."notes": note`, "40 rows, about 40 texts to embed", "on this machine", "would make", "CREATE TABLE")
 	if strings.Contains(stderr, "people") {
 		t.Errorf("addresses and categories are taken for text:\n%s", stderr)
 	}
@@ -170,7 +170,7 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	s.as(stranger)
 	_, stderr = s.typing(2, "", "quickstart", "--yes")
 	s.has(stderr, "ready: server PostgreSQL", "max_wal_senders", // what is right
-		`the most text is in "public"."docs": title, body (3 rows`, "about 3 texts to embed of 3", // what it would be
+		`the most text is in "public"."docs": title, body (3 rows`, "3 rows, about 3 texts to embed", // what it would be
 		`CREATE TABLE "public"."docs_embedding"`, "CREATE EXTENSION vector SCHEMA public",
 		"5 things are not ready", "nothing was done", "ALTER SYSTEM SET wal_level", "pg_replication_slots",
 		"CREATE EXTENSION vector", "REPLICATION", `GRANT CREATE ON DATABASE`, "ES0202")

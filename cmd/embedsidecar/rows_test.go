@@ -168,7 +168,7 @@ func TestP8_StatusTellsWhatAPipelineHasCost(t *testing.T) {
 		t.Errorf("saved: %+v, want one text beside 21", p.Saved)
 	}
 	stdout, _ := s.run(0, "status", "--config", file)
-	s.has(stdout, "public.docs: 21 texts embedded; 1 text had a vector already: about 4 tokens saved, price 4.00 EUR beside 85.00 EUR spent",
+	s.has(stdout, "public.docs: 21 texts embedded; 1 text had a vector already: about 4 tokens saved, worth 4.00 EUR; 85.00 EUR spent",
 		"1 change touched no text")
 }
 

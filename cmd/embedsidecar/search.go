@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -122,6 +123,9 @@ func filterFlags(conditions []string) (map[string]search.Filter, error) {
 		column, value, ok := strings.Cut(condition, "=")
 		if !ok || column == "" {
 			return nil, misuse("--filter: expected COLUMN=VALUE or a JSON object, not %q", condition)
+		}
+		if f, twice := filter[column]; twice && !reflect.DeepEqual(f, search.Filter{Values: f.Values}) {
+			return nil, misuse("--filter: column %q is there twice: put its operators into one object", column)
 		}
 		filter[column] = search.Filter{Values: append(filter[column].Values, value)}
 	}

@@ -51,4 +51,10 @@ func TestStatic_FromPublishedFilesToASearch(t *testing.T) {
 		}
 	}
 	s.run(0, "verify", "public.docs", "--deep", "2")
+	// The plugin need not be named for a change of the model either.
+	s.run(0, "models", "import", "../../plugins/static/testdata/layouts/static", "--name", "other")
+	s.run(0, append([]string{"model", "change", "public.docs", "--to", "other"}, pipeline...)...)
+	if got := testenv.Value[string](s.db, "SELECT plugin FROM embedsidecar.generations WHERE role = 'next'"); got != "static" {
+		t.Errorf("the next generation is for plugin %q", got)
+	}
 }

@@ -28,10 +28,11 @@ func (e *environment) tokensFile() (string, error) {
 
 // tokenGrant is what `token create` lets the holder do.
 type tokenGrant struct {
-	role, databaseRole string
-	ttl                string
-	pipelines, filter  cli.StringSlice
-	databases          cli.StringSlice
+	role              string
+	pipelines, filter cli.StringSlice
+	databases         cli.StringSlice
+	// one each; a limit that is given and empty, as an unset variable is, must not mean none
+	databaseRole, ttl cli.StringSlice
 }
 
 func (g *tokenGrant) flags() []cli.Flag {
@@ -42,30 +43,41 @@ func (g *tokenGrant) flags() []cli.Flag {
 		own.list("database", &g.databases, "`NAME` of several databases that the token is for; again for more", "all"),
 		own.list("filter", &g.filter,
 			"`COLUMN=VALUE` only rows of which this is true are found; again for more"),
-		own.text("database-role", &g.databaseRole,
+		own.list("database-role", &g.databaseRole,
 			"`ROLE` of the database that searches run as, so that its grants and row level security hold", "that of the connection"),
-		own.text("ttl", &g.ttl, "`DURATION` after which the token expires, such as 12h or 90d", "never"),
+		own.list("ttl", &g.ttl, "`DURATION` after which the token expires, such as 12h or 90d", "never"),
 	}
 }
 
 func (g *tokenGrant) grant() (gate.Grant, error) {
-	grant := gate.Grant{Role: g.role, Pipelines: g.pipelines.Value(), DatabaseRole: g.databaseRole}
-	grant.Databases = g.databases.Value()
-	if g.ttl != "" {
-		ttl, err := daysOrDuration(g.ttl)
+	grant := gate.Grant{Role: g.role, Pipelines: g.pipelines.Value(), Databases: g.databases.Value()}
+	switch given := g.databaseRole.Value(); {
+	case len(given) > 1 || len(given) == 1 && given[0] == "":
+		return grant, misuse("--database-role: expected the name of one role")
+	case len(given) == 1:
+		grant.DatabaseRole = given[0]
+	}
+	switch given := g.ttl.Value(); {
+	case len(given) > 1:
+		return grant, misuse("--ttl: expected one duration")
+	case len(given) == 1:
+		ttl, err := daysOrDuration(given[0])
 		if err != nil {
 			return grant, err
 		}
 		grant.Expires = time.Now().Add(ttl)
 	}
-	filter, err := filterFlags(g.filter.Value())
-	for column, f := range filter {
+	for _, condition := range g.filter.Value() { // a token has no other conditions: dropped ones would show every row
+		column, value, ok := strings.Cut(condition, "=")
+		if !ok || column == "" || strings.HasPrefix(strings.TrimSpace(condition), "{") {
+			return grant, misuse("--filter: expected COLUMN=VALUE, not %q", condition)
+		}
 		if grant.Filter == nil {
 			grant.Filter = map[string][]string{}
 		}
-		grant.Filter[column] = f.Values
+		grant.Filter[column] = append(grant.Filter[column], value)
 	}
-	return grant, err
+	return grant, nil
 }
 
 // daysOrDuration reads 90d, or what Go takes for a duration.

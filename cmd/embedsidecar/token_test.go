@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -80,4 +81,24 @@ func TestToken_LetsSomebodyInAndOut(t *testing.T) {
 	s.has(stderr, `no token "app"`)
 	_, stderr = s.run(2, "token", "create", "a:b")
 	s.has(stderr, "no colon")
+}
+
+// TestTrust_ATokenHasEveryLimitThatWasAskedFor: what a token cannot be limited by is refused, and not left out.
+func TestTrust_ATokenHasEveryLimitThatWasAskedFor(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 0)
+	file := filepath.Join(t.TempDir(), "tokens")
+	s.set("EMBEDSIDECAR_TOKENS_FILE=" + file)
+	for _, limit := range [][2]string{
+		{"filter", `{"tenant": {"$lt": 4}}`}, {"filter", `{"tenant": {"$nin": [4]}}`}, {"filter", `{"tenant": null}`}, {"filter", `{}`}, {"filter", " {}=1"},
+		{"filter", ""}, {"filter", "=7"}, {"only", ""}, {"database", ""}, {"database-role", ""}, {"ttl", ""},
+	} {
+		_, stderr := s.run(2, "token", "create", "narrow", "--"+limit[0], limit[1])
+		s.has(stderr, "error")
+	}
+	if _, err := os.Stat(file); err == nil {
+		t.Error("a token was made")
+	}
+	_, stderr := s.run(2, "search", "docs", "a text", "--filter", `{"id": {"$lt": 4}}`, "--filter", "id=7")
+	s.has(stderr, "there twice")
 }

@@ -107,6 +107,15 @@ func (a *asked) allowed(ctx context.Context, pool *pgxpool.Pool, spec *pipeline.
 	if a.Tries > mostTries {
 		return problem.New(problem.Failed, fmt.Errorf("it was begun %d times, and the program ended each time", a.Tries-1))
 	}
+	if spec != nil {
+		for i := range ours { // who says that name means the other one until now
+			if o := &ours[i]; o.Name != spec.Name && (o.Schema != spec.Schema || o.Table != spec.Table) &&
+				(spec.Name == o.Table || spec.Name == o.Schema+"."+o.Table) {
+				return refusal.Coded(code.Taken, fmt.Sprintf("the name %q means pipeline %q, of another table", spec.Name, o.Name),
+					"choose another name")
+			}
+		}
+	}
 	schemas, tables := []string{}, []string{}
 	touched := []*pipeline.Spec{}
 	if spec != nil {

@@ -203,7 +203,7 @@ func (n *Database) rehearseChanges(ctx context.Context, r *run, d *draft, change
 	o.Config = d.cfg
 	for _, c := range changes {
 		would, err := changeModel(ctx, o, equipment{pool: r.p.owner(), owner: r.p.owner(), plugins: d.by}, ModelChange{
-			Pipeline: c.Pipeline, To: c.To, DryRun: true,
+			Pipeline: c.Pipeline, To: c.To, Recipe: c.Recipe, DryRun: true,
 		})
 		if err != nil {
 			return err

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
@@ -15,10 +17,22 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // indexesEvery is how often it is looked whether a backfill is done whose index is to be built.
 const indexesEvery = 5 * time.Second
+
+// refusedEvery is how often it is tried to switch where something stands in the way, and comparedFor how long a
+// comparison of two generations is good for.
+const (
+	refusedEvery = time.Minute
+	comparedFor  = time.Hour
+)
+
+// driftEvery is how often it is looked whether an IVFFlat index has drifted: each time the ledger of its pipeline is
+// read.
+const driftEvery = time.Hour
 
 // keepIndexes builds the indexes that the configuration asks for as soon as their backfills are done, while the
 // sidecar works, and has next generations serve that shall do so by themselves. When all is done it asks nothing until
@@ -42,14 +56,26 @@ func (n *Database) keepIndexes(ctx context.Context, p *pools) (stop func()) {
 				told = notYet.Error()
 				n.o.Log.WarnContext(ctx, "the next generation does not serve yet", "error", notYet, "hints", problem.Hints(notYet))
 			}
-			if finished && switched && err == nil && notYet == nil {
-				select {
-				case <-ctx.Done():
-					return
-				case <-n.besides:
+			pause := make(<-chan time.Time)
+			switch {
+			case notYet != nil:
+				pause = time.After(refusedEvery)
+			case finished && switched && err == nil:
+				if slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool {
+					return s.Index == pipeline.IndexIVFFlat
+				}) {
+					pause = time.After(driftEvery)
 				}
-			} else if !sleep.For(ctx, indexesEvery) {
+			case !sleep.For(ctx, indexesEvery):
 				return
+			default:
+				continue
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-n.besides:
+			case <-pause:
 			}
 		}
 	}()
@@ -83,6 +109,13 @@ func (n *Database) buildIndexes(ctx context.Context, p *pools) (finished bool, e
 			problems = append(problems, err)
 		case state == indexes.Waits:
 			finished = false
+		case state == indexes.There:
+			if state, err = indexes.Refresh(ctx, p.stream, &known[at]); err != nil {
+				problems = append(problems, err)
+			} else if state == indexes.Built {
+				n.o.Log.InfoContext(ctx, "index rebuilt: more than half of the vectors were newer than its lists", "pipeline",
+					spec.Name, "took_seconds", time.Since(began).Seconds())
+			}
 		case state == indexes.Built:
 			n.o.Log.InfoContext(ctx, "index built", "pipeline", spec.Name, "took_seconds", time.Since(began).Seconds())
 		case state == indexes.Refused:
@@ -109,9 +142,14 @@ func (n *Database) switchComplete(ctx context.Context, p *pools) (finished bool,
 	for i := range known {
 		next := &known[i]
 		at := slices.IndexFunc(known, func(p pipeline.Pipeline) bool { return next.Beside != 0 && p.ID == next.Beside })
-		if at < 0 || next.Served || next.Switches > 0 || !slices.ContainsFunc(specs, func(s pipeline.Spec) bool {
-			return s.Name == known[at].Name && s.AutoSwitch && resolve.SameModel(s, next.Spec)
-		}) {
+		if at < 0 || next.Served || next.Switches > 0 {
+			continue
+		}
+		as := slices.IndexFunc(specs, func(s pipeline.Spec) bool {
+			return s.Name == known[at].Name && s.AutoSwitch && resolve.SameModel(s, next.Spec) &&
+				(!s.Beside || resolve.SameRecipe(s, next.Spec))
+		})
+		if as < 0 {
 			continue
 		}
 		states, err := generations.States(ctx, p.work, known[at].Name)
@@ -119,10 +157,15 @@ func (n *Database) switchComplete(ctx context.Context, p *pools) (finished bool,
 			problems = append(problems, err)
 			continue
 		}
-		if !slices.ContainsFunc(states, func(g generations.Generation) bool {
+		state := slices.IndexFunc(states, func(g generations.Generation) bool {
 			return g.PipelineID == next.ID && len(g.Lacks) == 0
-		}) {
+		})
+		if state < 0 {
 			finished = false
+			continue
+		}
+		if err := n.alike(ctx, p, &states[state], specs[as].SwitchOverlap); err != nil {
+			problems = append(problems, fmt.Errorf("pipeline %q: %w", known[at].Name, err))
 			continue
 		}
 		_, err = generations.Act(ctx, p.owner(), generations.Request{
@@ -135,6 +178,34 @@ func (n *Database) switchComplete(ctx context.Context, p *pools) (finished bool,
 		n.o.Log.InfoContext(ctx, "the next generation serves", "pipeline", known[at].Name, "model", next.Model)
 	}
 	return finished, errors.Join(problems...)
+}
+
+// alike returns an error where a next generation finds fewer of the same rows as the one that serves than it must. They
+// are compared, as model compare does, when nobody has done so within the last hour.
+func (n *Database) alike(ctx context.Context, p *pools, next *generations.Generation, least float64) error {
+	if least == 0 {
+		return nil
+	}
+	if next.ComparedAt == nil || time.Since(*next.ComparedAt) > comparedFor || next.OverlapLeast == nil ||
+		*next.OverlapLeast != least {
+		r, err := compareModel(ctx, p.work, n.plugins, next.Pipeline, nil, nil)
+		if err != nil {
+			return fmt.Errorf("compare its generations: %w", err)
+		}
+		next.Overlap = &r.Overlap
+		if _, err := p.work.Exec(ctx, sqlfiles.Query("note_comparison"), pgx.StrictNamedArgs{
+			"pipeline_id": next.PipelineID, "overlap": r.Overlap, "least": least, "questions": r.Questions,
+		}); err != nil {
+			return err
+		}
+	}
+	if *next.Overlap >= least {
+		return nil
+	}
+	return problem.New(problem.Failed, fmt.Errorf("its next generation finds %.2f of the same rows as the one that "+
+		"serves; to serve by itself it must find %.2f (switch: {auto: {overlap: %[2]v}})", *next.Overlap, least),
+		"embedsidecar model compare "+next.Pipeline+" shows the questions that differ most",
+		"embedsidecar model switch "+next.Pipeline+" has it serve all the same; model drop-old gives it up")
 }
 
 // withNext adds the next generations of pipelines, which get the index that these have.

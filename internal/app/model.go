@@ -28,6 +28,8 @@ import (
 type ModelChange struct {
 	Pipeline string
 	To       pipeline.ModelName // "": as the configuration has it
+	Recipe   *pipeline.Spec     // nil: the text, how it is cut and the type stay
+	Beside   bool               // the recipe is that of the configuration
 	DryRun   bool
 	Estimate bool // say what its backfill will take
 }
@@ -99,12 +101,17 @@ func changeModel(ctx context.Context, n Options, by equipment, o ModelChange) (d
 	if err != nil {
 		return done, err
 	}
+	if o.Beside {
+		if o.Recipe = configured(n.Config, live); o.Recipe == nil {
+			return done, notConfigured(live, "with its new text, chunking or type: --config FILE")
+		}
+	}
 	described, err := by.plugins.Describe(ctx, []pipeline.Spec{{Name: live.Name, Plugin: to.Plugin, Model: to.Model}})
 	if err != nil {
 		return done, err
 	}
 	done.About = described[live.Name]
-	if done.Next, err = setup.NextGeneration(ctx, by.pool, live, to, done.About); err != nil {
+	if done.Next, err = setup.NextGeneration(ctx, by.pool, live, to, done.About, o.Recipe); err != nil {
 		return done, err
 	}
 	done.Next.Spec.ModelBudget = n.Config.BudgetOf(to.Model)
@@ -132,7 +139,7 @@ func changeModel(ctx context.Context, n Options, by equipment, o ModelChange) (d
 func (n *Database) changeModels(ctx context.Context, so setup.Options, changes []setup.ModelChange) error {
 	for _, c := range changes {
 		done, err := changeModel(ctx, n.options(), equipment{pool: so.Pool, owner: so.Pool, plugins: n.plugins}, ModelChange{
-			Pipeline: c.Pipeline, To: c.To,
+			Pipeline: c.Pipeline, To: c.To, Recipe: c.Recipe,
 		})
 		n.o.Setup(done.Report)
 		if ctx.Err() != nil {
@@ -237,16 +244,9 @@ func compareModel(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Po
 
 // target is the model to change to: what is asked for, or else what the configuration has for the pipeline.
 func target(c *config.Config, live *pipeline.Pipeline, to pipeline.ModelName) (pipeline.ModelName, error) {
-	specs := lookup.Configured(c, []pipeline.Pipeline{*live})
-	at := -1
-	for i := range specs {
-		if specs[i].Name == live.Name {
-			at = i
-		}
-	}
 	if to != (pipeline.ModelName{}) {
 		if to.Plugin == "" {
-			to.Plugin = pluginOf(c, to.Model)
+			to.Plugin = c.PluginOf(to.Model)
 		}
 		if err := c.Known(to.Plugin, to.Model); err != nil { // no other sidecar could tell it from the work of a stranger
 			return to, problem.New(problem.Usage, err, "put the folder into the folder of models (--model-dir), and give its name",
@@ -254,17 +254,24 @@ func target(c *config.Config, live *pipeline.Pipeline, to pipeline.ModelName) (p
 		}
 		return to, nil
 	}
-	if at < 0 {
-		return to, problem.New(problem.Usage, fmt.Errorf("pipeline %q: name the model", live.Name),
-			"--to MODEL, or --config FILE with the new model of the pipeline")
+	spec := configured(c, live)
+	if spec == nil {
+		return to, notConfigured(live, "or name the model: --to MODEL")
 	}
-	return specs[at].ModelName(), nil
+	return spec.ModelName(), nil
 }
 
-// pluginOf is the plugin that a configuration has for a model.
-func pluginOf(c *config.Config, model string) string {
-	if at := slices.IndexFunc(c.Models, func(m config.Model) bool { return m.Name == model }); at >= 0 {
-		return c.Models[at].Plugin
+// configured is a pipeline as the configuration has it, or nil.
+func configured(c *config.Config, live *pipeline.Pipeline) *pipeline.Spec {
+	specs := lookup.Configured(c, []pipeline.Pipeline{*live})
+	at := slices.IndexFunc(specs, func(s pipeline.Spec) bool { return s.Name == live.Name })
+	if at < 0 {
+		return nil
 	}
-	return c.Plugins.Default
+	return &specs[at]
+}
+
+func notConfigured(live *pipeline.Pipeline, hint string) error {
+	return problem.New(problem.Usage, fmt.Errorf("pipeline %q is not in the configuration", live.Name),
+		"name the file that has it: --config FILE", hint)
 }

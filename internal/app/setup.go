@@ -80,7 +80,7 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 	for _, c := range done.Changes {
 		changes[c.Pipeline] = true
 		changed, failed := changeModel(ctx, n, by, ModelChange{
-			Pipeline: c.Pipeline, To: c.To, DryRun: o.DryRun, Estimate: o.Estimate,
+			Pipeline: c.Pipeline, To: c.To, Recipe: c.Recipe, DryRun: o.DryRun, Estimate: o.Estimate,
 		})
 		done.Steps, err = append(done.Steps, changed.Steps...), errors.Join(err, failed)
 		if done.Warnings = append(done.Warnings, changed.Warnings...); changed.Estimate != nil {

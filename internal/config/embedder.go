@@ -180,6 +180,16 @@ func (c *Config) byContent(find findFolder, plugin, folder string) string {
 	return plugin
 }
 
+// PluginOf returns the plugin that runs a model: the one that the configuration has for it, unless only another runs
+// what its folder holds.
+func (c *Config) PluginOf(model string) string {
+	plugin := c.Plugins.Default
+	if m := c.model(model); m != nil {
+		plugin = m.Plugin
+	}
+	return c.byContent(c.folder, plugin, c.folderOf(model))
+}
+
 // PluginProgram returns the program of a plugin, as Finder.Plugin does. A *NotFoundError tells also what a
 // configuration file could say of it: whoever asks beside a sidecar often has not named the sidecar's.
 func (c *Config) PluginProgram(find Finder, program string) (string, error) {

@@ -418,6 +418,7 @@ func (c *Config) settleFrom(first int) {
 	for i := first; i < len(c.Pipelines); i++ {
 		spec := &c.Pipelines[i]
 		spec.ColumnLists = c.Publication.ColumnLists
+		spec.AutoSwitch = spec.AutoSwitch || spec.SwitchOverlap > 0
 		if spec.Schema == "" && spec.Table != "" && c.schemasAt(i) == nil {
 			spec.Schema = defaultSchema
 		}

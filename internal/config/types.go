@@ -29,6 +29,7 @@ var types = map[string]func(s *Setting, v string) (any, error){
 	"currency":   func(_ *Setting, v string) (any, error) { return v, checkCurrency(v) },
 	"price":      func(_ *Setting, v string) (any, error) { return parsePrice(v, "the price of a million tokens") },
 	"money":      func(_ *Setting, v string) (any, error) { return parsePrice(v, "an amount of money") },
+	"share":      func(_ *Setting, v string) (any, error) { return parseShare(v) },
 	"duration":   parseDuration,
 	"size":       parseSize,
 	"choice":     parseChoice,
@@ -295,6 +296,11 @@ func parsePrice(s, what string) (float64, error) {
 	price, err := strconv.ParseFloat(s, 64)
 	return price, when(err != nil || !(price > 0 && price <= most),
 		"expected %s, a number above 0, not %q", what, s)
+}
+
+func parseShare(s string) (float64, error) {
+	share, err := strconv.ParseFloat(s, 64)
+	return share, when(err != nil || !(share > 0 && share <= 1), "expected a number above 0, up to 1, not %q", s)
 }
 
 // parseDuration reads 500ms, 30s, 5m, 1h30m.

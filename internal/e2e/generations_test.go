@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"path/filepath"
@@ -27,10 +28,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )
 
-// generationRig is a table with a pipeline into an embedding table and one into a column, and two models of one width:
-// nothing but the numbers tells their vectors apart.
+// generationRig is a table with a pipeline into an embedding table and one into a column, and two ways to make vectors of
+// one width, two models or one model with two texts: nothing but the numbers tells their vectors apart.
 type generationRig struct {
 	*rig
+
+	specs  [2]pipeline.Spec // into a table, into a column
+	byText bool
+	far    [fixedRows]float64 // of a fixed row by its second text from the question, which is its first
 
 	starting sync.Mutex // a child, of several goroutines
 	writing  sync.Mutex // not while it is looked at whether all is true
@@ -43,21 +48,46 @@ type generationRig struct {
 	later   atomic.Int64 // answers "retry later"
 	killed  atomic.Int64 // killings so far
 	longest atomic.Int64 // wait of a writer
+
+	switching atomic.Bool  // names are being exchanged, or it is tried
+	atSwitch  atomic.Int64 // wait of a writer meanwhile
+}
+
+// otherText begins the second text of the one model.
+const otherText = "zz "
+
+// cosine is how far two vectors are apart.
+func cosine(a, b []float32) float64 {
+	var dot, aa, bb float64
+	for i := range a {
+		x, y := float64(a[i]), float64(b[i])
+		dot, aa, bb = dot+x*y, aa+x*x, bb+y*y
+	}
+	return 1 - dot/math.Sqrt(aa*bb)
 }
 
 const fixedRows = 40 // that no writer touches: their texts are the questions
 
 func fixedText(i int) string { return fmt.Sprintf("q%dx%d", i, 7*i+3) }
 
-func newGenerationRig(t *testing.T) *generationRig {
+func newGenerationRig(t *testing.T, byText bool) *generationRig {
 	t.Helper()
 	folder := shortFolder(t)
-	g := &generationRig{}
+	g := &generationRig{byText: byText}
 	for i := range g.models {
 		m := onnxtest.Letters(dims, uint64(i+1))
 		f := modelFolder{t: t, path: filepath.Join(folder, fmt.Sprintf("letters%d", i+1))}
 		f.replace(m, "a model")
 		g.models[i], g.embeds[i] = filepath.Base(f.path), meansOf(t, m)
+	}
+	if byText {
+		of := g.embeds[0]
+		g.embeds[1] = func(text string) ([]float32, bool) { return of(otherText + text) }
+		for i := range g.far {
+			question, _ := g.embeds[0](fixedText(i))
+			row, _ := g.embeds[1](fixedText(i))
+			g.far[i] = cosine(question, row)
+		}
 	}
 	db := testenv.DB(t, testenv.Empty())
 	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, embedding vector(8))`)
@@ -79,7 +109,8 @@ func newGenerationRig(t *testing.T) *generationRig {
 	table, column := spec, spec
 	table.Name, table.IntoTable = "tab", "docs_embedding"
 	column.Name, column.IntoColumn = "col", "embedding"
-	g.do(0, "init", "--config", g.config([]pipeline.Spec{table, column}))
+	g.specs = [2]pipeline.Spec{table, column}
+	g.do(0, "init", "--config", g.config(g.specs[:]))
 	g.becomeRunRole()
 	return g
 }
@@ -101,14 +132,14 @@ func (g *generationRig) owner(args ...string) (status int, said string) {
 }
 
 // judge takes an answer: the distance of the nearest row to the text of a row that is there.
-func (g *generationRig) judge(by string, calm int64, distance float64, err error) {
+func (g *generationRig) judge(by string, calm int64, far, distance float64, err error) {
 	const same = 1e-4
 	if g.t.Context().Err() != nil {
 		return
 	}
 	g.asked.Add(1)
 	switch {
-	case err == nil && distance > same:
+	case err == nil && distance > same+far:
 		g.wrong.Add(1)
 		g.t.Errorf("%s: the nearest is %v away: the question was of the one model and the vectors of the other", by, distance)
 	case err != nil && calm == 0 && g.killed.Load() == 0:
@@ -127,7 +158,7 @@ func (g *generationRig) searches(ctx context.Context, by string, ask func(contex
 		distance, err := ask(asking, fixedText(i%fixedRows))
 		cancel()
 		if ctx.Err() == nil {
-			g.judge(by, calm, distance, err)
+			g.judge(by, calm, g.far[i%fixedRows], distance, err)
 		}
 		if err != nil {
 			pause(ctx, 20*time.Millisecond)
@@ -212,13 +243,16 @@ func (g *generationRig) writes(ctx context.Context) {
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	for i := 0; ctx.Err() == nil; i++ {
 		g.writing.Lock()
-		began := time.Now()
+		began, at := time.Now(), g.switching.Load()
 		_, err := conn.Exec(ctx, `INSERT INTO docs (id, title) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE
 			SET title = excluded.title`, 100+rand.IntN(300), fmt.Sprintf("w%dv%d", i, rand.IntN(1000)))
 		if err == nil && i%7 == 0 {
 			_, err = conn.Exec(ctx, `DELETE FROM docs WHERE id = $1`, 100+rand.IntN(300))
 		}
-		g.longest.Store(max(g.longest.Load(), int64(time.Since(began))))
+		took := int64(time.Since(began))
+		if g.longest.Store(max(g.longest.Load(), took)); at || g.switching.Load() {
+			g.atSwitch.Store(max(g.atSwitch.Load(), took))
+		}
 		g.writing.Unlock()
 		var pg *pgconn.PgError
 		if err != nil && ctx.Err() == nil && !errors.As(err, &pg) {
@@ -284,7 +318,18 @@ func (g *generationRig) wrongIn(place string, embed workload.Embed) string {
 // the one model with vectors of the other. Then the same with sidecars and commands that are killed at any moment.
 func TestP3_NoAnswerIsOfTwoModels(t *testing.T) {
 	t.Parallel()
-	g := newGenerationRig(t)
+	newGenerationRig(t, false).tells()
+}
+
+// TestP3_NoAnswerIsOfTwoTexts: the same where the text of one model is changed.
+func TestP3_NoAnswerIsOfTwoTexts(t *testing.T) {
+	t.Parallel()
+	newGenerationRig(t, true).tells()
+}
+
+func (g *generationRig) tells() {
+	t := g.t
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -311,6 +356,8 @@ func TestP3_NoAnswerIsOfTwoModels(t *testing.T) {
 	}
 	all.Go(func() { g.writes(ctx) })
 	g.story("calm")
+	t.Logf("nothing killed: longest wait of a writer %s, of it while a switch or rollback ran %s",
+		time.Duration(g.longest.Load()), time.Duration(g.atSwitch.Load()))
 	if t.Failed() {
 		return
 	}
@@ -353,12 +400,18 @@ func TestP3_NoAnswerIsOfTwoModels(t *testing.T) {
 func (g *generationRig) story(kind string) {
 	g.t.Helper()
 	for _, name := range []string{"tab", "col"} {
-		g.acts(kind, "made|already_under_way", "model", "change", name, "--to", g.models[1])
+		args := []string{"model", "change", name, "--to", g.models[1]}
+		if g.byText {
+			args = []string{"model", "change", name, "--beside", "--config", g.changed(kind)}
+		}
+		g.acts(kind, "made|already_under_way", args...)
 	}
 	g.settle(map[string]int{
 		"docs_embedding.embedding": 0, "docs.embedding": 0, "docs_embedding__next.embedding": 1, "docs.embedding__next": 1,
 	})
 	serve := func(verb, word string) {
+		g.switching.Store(true)
+		defer g.switching.Store(false)
 		for _, name := range []string{"tab", "col"} {
 			g.acts(kind, word, "model", verb, name)
 		}
@@ -375,6 +428,17 @@ func (g *generationRig) story(kind string) {
 	serve("switch", "switched")
 	serve("drop-old", "dropped_previous|nothing_to_drop")
 	g.settle(map[string]int{"docs_embedding.embedding": 1, "docs.embedding": 1})
+}
+
+// changed is a configuration with the other text; the second time, when that serves, with the first one.
+func (g *generationRig) changed(kind string) string {
+	specs := g.specs
+	for i := range specs {
+		if kind == "calm" {
+			specs[i].Columns, specs[i].Text = nil, "'"+otherText+"' || title"
+		}
+	}
+	return g.config(specs[:])
 }
 
 // acts has the owner run a command until it ends well.

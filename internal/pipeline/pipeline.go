@@ -4,8 +4,6 @@
 package pipeline
 
 import (
-	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -50,52 +48,25 @@ type Spec struct {
 	IntoSchema string   // or: an embedding table; "" means the source table's schema
 	IntoTable  string
 	// type of a destination that is to be made, and that one that is there must have; "": what fits the model, and any
-	IntoType    Stored
-	Index       string // "hnsw" or "ivfflat": an index is built when the backfill is done; "": none is
-	IndexBuild  IndexBuild
-	AutoSwitch  bool   // its next generation serves as soon as it is complete
-	Plugin      string // a name or a path; "" means the usual one
-	Model       string // name or folder; "" means the default model
-	Priority    Lane   // lane of live changes
-	PriorityBy  string // SQL expression over the row whose value is the name of a lane; "" means Priority
-	Enabled     bool
-	Active      Hours // when it works; changes are queued at any time
-	Overwrite   bool  // take over a destination that holds vectors of somebody else
-	ColumnLists bool  // publish only the key and the watched columns
-	Chunking    Chunking
-	Budget      Budget
-	ModelBudget Budget // of all pipelines with its model
-	Batch       Batch  // jobs of its provider for backfills
-}
-
-// The kinds of indexes that are built.
-const (
-	IndexHNSW    = "hnsw"
-	IndexIVFFlat = "ivfflat"
-)
-
-// IndexBuild is what an index is built with; 0: as pgvector does by itself.
-type IndexBuild struct {
-	M, EfConstruction int // of hnsw: connections of each vector, and how many are looked at to find them
-	Lists             int // of ivfflat; 0: by the number of rows
-}
-
-// IndexMistake returns what is wrong with the index that is asked for, or "".
-func (s Spec) IndexMistake() string {
-	const usualM, usualEf = 16, 64
-	b := s.IndexBuild
-	m, ef := cmp.Or(b.M, usualM), cmp.Or(b.EfConstruction, usualEf)
-	switch {
-	case s.Index != IndexHNSW && (b.M != 0 || b.EfConstruction != 0):
-		return "index: m and ef_construction are of hnsw: kind: hnsw"
-	case s.Index != IndexIVFFlat && b.Lists != 0:
-		return "index: lists is of ivfflat: kind: ivfflat"
-	case s.Index == IndexHNSW && ef < 2*m:
-		return fmt.Sprintf("index: ef_construction is %d and must be at least twice m, which is %d", ef, m)
-	case s.Index == IndexIVFFlat && s.IntoType == StoredSparse:
-		return "index: ivfflat takes no sparse vectors; hnsw does"
-	}
-	return ""
+	IntoType   Stored
+	Index      string // a kind of index: one is built when the backfill is done; "": none is
+	IndexBuild IndexBuild
+	AutoSwitch bool // its next generation serves as soon as it is complete
+	// with that: the least share of the first ten rows that both must find; 0: any will do
+	SwitchOverlap float64
+	Beside        bool   // another text, chunking or type of vectors is a next generation, too
+	Plugin        string // a name or a path; "" means the usual one
+	Model         string // name or folder; "" means the default model
+	Priority      Lane   // lane of live changes
+	PriorityBy    string // SQL expression over the row whose value is the name of a lane; "" means Priority
+	Enabled       bool
+	Active        Hours // when it works; changes are queued at any time
+	Overwrite     bool  // take over a destination that holds vectors of somebody else
+	ColumnLists   bool  // publish only the key and the watched columns
+	Chunking      Chunking
+	Budget        Budget
+	ModelBudget   Budget // of all pipelines with its model
+	Batch         Batch  // jobs of its provider for backfills
 }
 
 // Pipeline is a Spec that a database has confirmed.

@@ -80,9 +80,13 @@ func (a *Access) enter(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) err
 	if !p.InSource() {
 		into = p.Into()
 	}
+	tables := []uint32{p.OID}
+	for _, link := range p.Links() {
+		tables = append(tables, link.Table().OID)
+	}
 	var table *string
 	err := tx.QueryRow(ctx, sqlfiles.Query("hidden_by_policies"), pgx.StrictNamedArgs{
-		"table": p.OID, "into": into,
+		"tables": tables, "into": into,
 	}).Scan(&table)
 	if err != nil {
 		return fmt.Errorf("look for row level security of pipeline %q: %w", p.Name, err)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -62,6 +63,22 @@ func TestAccess_RowLevelSecurityIsNotPassedByForOthers(t *testing.T) {
 			if _, ok := errors.AsType[*search.RoleError](second(find(&search.Access{Role: "no such role"}, false))); !ok {
 				t.Errorf("%s: a role that is not there is taken", name)
 			}
+			// The text of a joined table is shown, too.
+			r.db.MustExec("ALTER TABLE docs DISABLE ROW LEVEL SECURITY")
+			joined := *p
+			r.db.MustExec("CREATE TABLE notes (id int); ALTER TABLE notes ENABLE ROW LEVEL SECURITY")
+			joined.Joins = pipeline.Joins{{As: "one", OID: p.OID, Joins: pipeline.Joins{{
+				As: "notes", OID: testenv.Value[uint32](r.db, "SELECT 'notes'::regclass::oid"),
+			}}}}
+			err := search.Barred(t.Context(), r.pool, &joined, &search.Access{})
+			if _, ok := errors.AsType[*search.RowSecurityError](err); !ok {
+				t.Errorf("%s: policies of a joined table are passed by without a word", name)
+			}
+			if err := search.Barred(t.Context(), r.pool, &joined, &search.Access{PastRowSecurity: true}); err != nil {
+				t.Errorf("%s: with consent: %v", name, err)
+			}
+			r.db.MustExec("DROP TABLE notes")
+			r.db.MustExec("ALTER TABLE docs ENABLE ROW LEVEL SECURITY")
 			r.db.MustExec("ALTER TABLE docs FORCE ROW LEVEL SECURITY")                  // now they hold for the owner, too
 			if got, err := find(&search.Access{}, false); err != nil || len(got) != 4 { // as a member of the reader
 				t.Errorf("%s: policies hold for the owner, too: %v, %v", name, got, err)

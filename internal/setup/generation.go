@@ -17,11 +17,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// Generation is the next generation of a pipeline, by another model, as it is made beside the one that serves.
+// Generation is the next generation of a pipeline, by another model or recipe, as it is made beside the one that serves.
 type Generation struct {
-	Spec     pipeline.Spec // of the next one: same source, own destination
+	Spec     pipeline.Spec // of the next one: same rows, own destination
 	Live     resolve.Stored
 	ID       int32    // of its row; 0: it is not made yet
+	Chunked  bool     // the embedding table that serves has columns of chunks
 	Existing bool     // it is there already
 	Warnings []string // what may surprise
 }
@@ -34,35 +35,37 @@ func (g *Generation) Other(live int32) int32 {
 	return live
 }
 
-// NextGeneration words the next generation of a pipeline. It returns *ConfigError where there is no next one to make:
-// the vectors are of this model already, or another generation is there.
+// NextGeneration words the next generation of a pipeline, by another model, by the recipe of recipe, or by both; nil:
+// the recipe stays. It returns *ConfigError where there is no next one to make: the vectors are made so already, or
+// another generation is there.
 func NextGeneration(ctx context.Context, db database.Beginner, live *pipeline.Pipeline, to pipeline.ModelName,
-	d embed.Description,
+	d embed.Description, recipe *pipeline.Spec,
 ) (g Generation, err error) {
-	var all []resolve.Stored
-	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
-		all, err = resolve.ReadStored(ctx, tx)
-		return err
+	var other *resolve.Stored
+	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
+		all, err := resolve.ReadStored(ctx, tx)
+		if err != nil {
+			return err
+		}
+		for i := range all {
+			if all[i].PipelineID == live.ID {
+				g.Live = *all[i].Current()
+			}
+		}
+		other = g.Live.BesideOf(all)
+		wanted, err := madeSo(ctx, tx, &g.Live, other, d, recipe)
+		if err != nil {
+			return err
+		}
+		return changeable(&g.Live, other, wanted)
 	})
 	if err != nil {
-		return g, err
-	}
-	var other *resolve.Stored
-	for i := range all {
-		switch {
-		case all[i].PipelineID == live.ID:
-			g.Live = *all[i].Current()
-		case all[i].Beside == live.ID:
-			other = all[i].Current()
-		}
-	}
-	if err := changeable(&g.Live, other, d); err != nil {
 		return g, err
 	}
 	if to.Plugin == "" {
 		to.Plugin = resolve.PluginOf(pipeline.Spec{})
 	}
-	if g.Live.Plugin == to.Plugin && g.Live.Model == to.Model {
+	if g.Live.Plugin == to.Plugin && g.Live.Model == to.Model && g.Live.Fingerprint != d.Fingerprint {
 		g.Warnings = append(g.Warnings, fmt.Sprintf("the model %q has other weights than before under the same name: "+
 			"the present vectors cannot follow changes any more, nor be searched by text, until the switch; "+
 			"give new weights a new name to keep both", to.Model))
@@ -71,43 +74,80 @@ func NextGeneration(ctx context.Context, db database.Beginner, live *pipeline.Pi
 		g.Spec, g.Existing, g.ID = other.Spec(), true, other.PipelineID
 		return g, nil
 	}
-	g.Spec = beside(g.Live.Spec(), live.Stored, to, d)
+	g.Chunked = live.Chunked
+	g.Spec = beside(g.Live.Spec(), live.Stored, to, d, recipe)
 	return g, nil
 }
 
+// made tells which generations have the model and the recipe that are asked for.
+type made struct{ live, other bool }
+
+func madeSo(ctx context.Context, q database.Querier, live, other *resolve.Stored, d embed.Description,
+	recipe *pipeline.Spec,
+) (m made, err error) {
+	same := func(s *resolve.Stored) bool {
+		if err != nil || s == nil || s.Fingerprint != d.Fingerprint {
+			return false
+		}
+		if recipe == nil {
+			return true
+		}
+		var has bool
+		has, err = s.HasRecipe(ctx, q, *recipe)
+		return has
+	}
+	m.live, m.other = same(live), same(other)
+	return m, err
+}
+
 // changeable refuses a change that makes no sense.
-func changeable(live, other *resolve.Stored, d embed.Description) error {
+func changeable(live, other *resolve.Stored, wanted made) error {
 	fail := func(problem string, hint ...string) error {
 		return &refusal.ConfigError{Pipeline: live.Name, Problem: problem, Hint: hint, Code: code.Taken}
 	}
 	switch {
 	case live.Beside != 0:
 		return fail("it is a generation that does not serve", "name its pipeline")
-	case live.Fingerprint == d.Fingerprint:
-		return fail("its vectors are of this model already")
-	case other == nil, other.Fingerprint == d.Fingerprint && !other.Served:
+	case wanted.live:
+		return fail("its vectors are of this model already, and made of this text in this way")
+	case other == nil, wanted.other && !other.Served:
 		return nil
-	case other.Served && other.Fingerprint == d.Fingerprint:
-		return fail("its vectors were made by this model before the switch, and are kept",
+	case wanted.other:
+		return fail("its vectors were made so before the switch, and are kept",
 			"embedsidecar model rollback "+live.Name+" has them serve again")
 	case other.Served:
 		return fail(fmt.Sprintf("its previous generation, of model %q, is kept", resolve.ModelOf(other.Spec())),
 			"take it away first: embedsidecar model drop-old "+live.Name)
 	}
-	return fail(fmt.Sprintf("a change to model %q is under way", resolve.ModelOf(other.Spec())),
+	return fail(fmt.Sprintf("a change to %s is under way", whatOf(other, live)),
 		"end it first: embedsidecar model switch "+live.Name, "or give it up: embedsidecar model drop-old "+live.Name)
 }
 
-// beside is a pipeline that leads from the same rows to a destination beside the one that serves, of the same type.
-func beside(live pipeline.Spec, stored pipeline.Stored, to pipeline.ModelName, d embed.Description) pipeline.Spec {
+// whatOf says what sets a generation apart from the one that serves.
+func whatOf(other, live *resolve.Stored) string {
+	if resolve.SameModel(other.Spec(), live.Spec()) {
+		return "another text, chunking or type"
+	}
+	return fmt.Sprintf("model %q", resolve.ModelOf(other.Spec()))
+}
+
+// beside is a pipeline that leads from the same rows to a destination beside the one that serves, of the same type
+// unless the recipe names another.
+func beside(live pipeline.Spec, stored pipeline.Stored, to pipeline.ModelName, d embed.Description,
+	recipe *pipeline.Spec,
+) pipeline.Spec {
 	next := live
+	if recipe != nil {
+		next = resolve.WithRecipe(next, *recipe)
+		next.Filter, next.Ignore, next.IntoType = recipe.Filter, recipe.Ignore, recipe.IntoType
+	}
 	next.Name, next.Plugin, next.Model = live.Name+nextSuffix, to.Plugin, to.Model
 	if live.InSource() {
 		next.IntoColumn = nextName(live.IntoColumn)
 	} else {
 		next.IntoSchema, next.IntoTable = live.Destination().Schema, nextName(live.IntoTable)
 	}
-	if stored.Takes(d.Sparse) {
+	if next.IntoType == "" && stored.Takes(d.Sparse) {
 		next.IntoType = stored
 	}
 	return next
@@ -138,6 +178,7 @@ func ChangeModel(ctx context.Context, o Options, g *Generation, d embed.Descript
 		}
 	}
 	o.Specs, o.Descriptions, o.Beside = []pipeline.Spec{g.Spec}, map[string]embed.Description{g.Spec.Name: d}, &g.Live
+	o.Chunked = g.Chunked
 	report, err := Init(ctx, o)
 	report.Others = nil // nobody has asked
 	report.Warnings = append(slices.Clone(g.Warnings), report.Warnings...)
@@ -147,7 +188,8 @@ func ChangeModel(ctx context.Context, o Options, g *Generation, d embed.Descript
 // joinGeneration makes a new pipeline the next generation of another: it knows what was configured of that one, and its
 // destination has the same grants.
 func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec pipeline.Spec, id int32) error {
-	configured := live.Written
+	configured := resolve.WithRecipe(live.Written, spec)
+	configured.Filter, configured.Ignore = spec.Filter, spec.Ignore
 	configured.Plugin, configured.Model, configured.ModelBudget = spec.Plugin, spec.Model, spec.ModelBudget
 	next := map[string]int32{resolve.Digest(configured): live.DefinitionVersion + 1}
 	if _, err := tx.Exec(ctx, `UPDATE embedsidecar.pipeline SET beside = $2, served = false, definitions = $3::jsonb || $4,
@@ -163,53 +205,87 @@ func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec p
 	return nil
 }
 
-// otherModel says what becomes of a pipeline whose configured model is not the one that serves. It goes on with the one
-// that serves where the other is known: it is that of a generation beside it, or one of before. A model that is new to
-// it is a change: the report has it, and who set up makes the next generation then. Other weights under the same name
-// are no change that anybody has asked for.
-func (in *initializer) otherModel(configured pipeline.Spec, s *resolve.Stored, all []resolve.Stored) (warning string,
-	goesOn bool, err error,
-) {
-	description := in.o.Descriptions[configured.Name]
-	var other *resolve.Stored
-	for i := range all {
-		if all[i].Beside == s.PipelineID {
-			other = all[i].Current()
+// detour is how a pipeline goes on whose configured generation is not the one that serves: with the model that serves,
+// with the recipe that serves, or with both. warning says why.
+type detour struct {
+	model, recipe bool
+	warning       string
+}
+
+// besides says what becomes of a pipeline that is configured with another model than serves or, where that is asked
+// for, with another recipe. It goes on with what serves where the other is known: it is that of a generation beside it,
+// or one of before. What is new to it is a change: the report has it, and who set up makes the next generation then.
+// Other weights under the same name are no change that anybody has asked for.
+func (in *initializer) besides(ctx context.Context, tx pgx.Tx, configured, spec pipeline.Spec, s *resolve.Stored,
+	all []resolve.Stored,
+) (d detour, err error) {
+	description, other := in.o.Descriptions[configured.Name], s.BesideOf(all)
+	of := func(recipe *pipeline.Spec) (m made) {
+		if err == nil {
+			m, err = madeSo(ctx, tx, s, other, description, recipe)
 		}
+		return m
 	}
-	wanted, serves := resolve.ModelOf(configured), resolve.ModelOf(s.Spec())
-	if other != nil && other.Fingerprint == description.Fingerprint {
-		if other.Served {
-			return fmt.Sprintf("it is configured here with model %q, and was switched to model %q, which serves: name that in "+
-				"the configuration, or go back: embedsidecar model rollback %s", wanted, serves, s.Name), true, nil
+	model, wanted := of(nil), of(&spec)
+	if err != nil || wanted.live || model.live && !wanted.other && !spec.Beside {
+		return d, err
+	}
+	d.model = !model.live
+	if !wanted.other && !spec.Beside { // another recipe is none of a generation's
+		wanted = model
+	} else {
+		has, err := s.HasRecipe(ctx, tx, spec)
+		if err != nil {
+			return d, err
 		}
-		return fmt.Sprintf("it is configured here with model %q, its next generation; model %q serves until embedsidecar "+
-			"model switch %s", wanted, serves, s.Name), true, nil
+		d.recipe = !has
 	}
-	if resolve.SameModel(configured, s.Spec()) {
-		return "", false, nil
+	what, serves := fmt.Sprintf("model %q", resolve.ModelOf(configured)), fmt.Sprintf("model %q", resolve.ModelOf(s.Spec()))
+	if d.recipe {
+		what, serves = "another text, chunking or type", "what is set up"
 	}
-	if version, before := s.Definitions[resolve.Digest(configured)]; before && version < s.DefinitionVersion {
-		return fmt.Sprintf("it is configured here with model %q, and was changed to model %q: name that in the "+
-			"configuration, or change it back: embedsidecar model change %s --to MODEL", wanted, serves, s.Name), true, nil
+	switch version, before := s.Definitions[resolve.Digest(configured)]; {
+	case wanted.other && other.Served:
+		d.warning = fmt.Sprintf("it is configured here with %s, and was switched to %s, which serves: name that in "+
+			"the configuration, or go back: embedsidecar model rollback %s", what, serves, s.Name)
+		return d, nil
+	case wanted.other:
+		d.warning = fmt.Sprintf("it is configured here with %s, its next generation; %s serves until embedsidecar "+
+			"model switch %s", what, serves, s.Name)
+		return d, nil
+	case d.model && resolve.SameModel(configured, s.Spec()) && !d.recipe:
+		return detour{}, nil
+	case d.model && before && version < s.DefinitionVersion:
+		d.warning = fmt.Sprintf("it is configured here with %s, and was changed to %s: name that in the "+
+			"configuration, or change it back: embedsidecar model change %s --to MODEL", what, serves, s.Name)
+		return d, nil
+	case before && version < s.DefinitionVersion && in.stays(s):
+		return detour{}, nil // as any older definition
 	}
-	if err := changeable(s, other, description); err != nil {
+	if err := changeable(s, other, wanted); err != nil {
 		if in.o.Starting && !in.o.DryRun { // nobody has asked just now
 			in.keeps(configured.Name, err.Error())
-			return err.Error(), true, nil
+			d.warning = err.Error()
+			return d, nil
 		}
-		return "", false, err
+		return d, err
 	}
 	if in.o.NoChange {
-		return fmt.Sprintf("it is configured here with model %q: model %q stays (--no-change)", wanted, serves), true, nil
+		d.warning = fmt.Sprintf("it is configured here with %s: %s stays (--no-change)", what, serves)
+		return d, nil
 	}
-	in.report.Changes = append(in.report.Changes, ModelChange{
+	change := ModelChange{
 		Pipeline: configured.Name, To: pipeline.ModelName{Plugin: resolve.PluginOf(configured), Model: configured.Model},
-	})
+	}
+	if d.recipe {
+		change.Recipe = &spec
+	}
+	in.report.Changes = append(in.report.Changes, change)
 	until := "embedsidecar model switch " + s.Name
 	if configured.AutoSwitch {
 		until = "the vectors are complete (switch: auto)"
 	}
-	return fmt.Sprintf("it is configured with a new model, %q, whose vectors are made beside the present ones: model %q "+
-		"serves until %s", wanted, serves, until), true, nil
+	d.warning = fmt.Sprintf("it is configured with %s, new to it, whose vectors are made beside the present ones: %s "+
+		"serves until %s", what, serves, until)
+	return d, nil
 }

@@ -76,7 +76,8 @@ type Options struct {
 	// of a dry run: plan for a server that is not ready, too; what it lacks is told by who asks
 	Sketch bool
 	// the one spec is the next generation of this pipeline; nil: it is a pipeline of its own
-	Beside *resolve.Stored
+	Beside  *resolve.Stored
+	Chunked bool // and the embedding table of that one has columns of chunks, which its views may show
 	// how long to wait for running transactions; 0: 60 s, and as long as it takes when a sidecar starts: it says for whom
 	// it waits, and whoever starts it again would only wait anew
 	SlotTimeout time.Duration
@@ -110,10 +111,11 @@ type Report struct {
 	Refused *refusal.PermissionError
 }
 
-// ModelChange is the change of a pipeline to a model that is new to it.
+// ModelChange is the change of a pipeline to a model that is new to it, or to another recipe.
 type ModelChange struct {
 	Pipeline string
 	To       pipeline.ModelName
+	Recipe   *pipeline.Spec // nil: it stays
 }
 
 // runner runs statements as the role that sets up.

@@ -17,7 +17,7 @@ func (in *initializer) keep(configured, spec pipeline.Spec, s *resolve.Stored) (
 		return false, ""
 	case in.o.NoChange:
 		return true, fmt.Sprintf("pipeline %q is set up otherwise than configured here, and is not changed (--no-change): %s", spec.Name, d.Was)
-	case d.Older && in.o.Starting && (in.o.Held == nil || in.o.Held(s.Name, s.CurrentDigest())):
+	case d.Older && in.stays(s):
 		return true, fmt.Sprintf("pipeline %q %s: it is not changed: %s; %s", spec.Name, d.Newer(), d.Was,
 			resolve.WayToNewer)
 	case d.Older:
@@ -26,6 +26,11 @@ func (in *initializer) keep(configured, spec pipeline.Spec, s *resolve.Stored) (
 	return false, fmt.Sprintf("pipeline %q was set up otherwise, and is changed to what is configured here, as version %d of its definition: %s; "+
 		"a sidecar that starts with the old configuration does not change it back: deploy this one everywhere", spec.Name, d.Now+1,
 		d.Was)
+}
+
+// stays reports whether a pipeline is left as it is set up by who starts with an older definition.
+func (in *initializer) stays(s *resolve.Stored) bool {
+	return in.o.Starting && (in.o.Held == nil || in.o.Held(s.Name, s.CurrentDigest()))
 }
 
 // keeps notes why a pipeline stays as it is set up.

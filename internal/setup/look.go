@@ -190,19 +190,22 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			spec, followed = stored.Follow(spec, t)
 			stored = stored.Current()
 		}
-		if stored.Fingerprint != description.Fingerprint {
-			warning, goesOn, err := in.otherModel(configured, stored, all)
-			if err != nil {
-				return nil, nil, err
-			}
-			if goesOn {
-				followed = append(followed, warning)
-				configured.Plugin, configured.Model = stored.Plugin, stored.Model
-				spec.Plugin, spec.Model = stored.Plugin, stored.Model
-				description, either = embed.Description{Fingerprint: stored.Fingerprint, Dims: stored.Dims}, true
-				in.o.Descriptions = maps.Clone(in.o.Descriptions)
-				in.o.Descriptions[spec.Name] = description
-			}
+		way, err := in.besides(ctx, tx, configured, spec, stored, all)
+		if err != nil {
+			return nil, nil, err
+		}
+		if way.warning != "" {
+			followed = append(followed, way.warning)
+		}
+		if way.recipe {
+			configured, spec = resolve.WithRecipe(configured, stored.Written), resolve.WithRecipe(spec, stored.Spec())
+		}
+		if way.model && way.warning != "" {
+			configured.Plugin, configured.Model = stored.Plugin, stored.Model
+			spec.Plugin, spec.Model = stored.Plugin, stored.Model
+			description, either = embed.Description{Fingerprint: stored.Fingerprint, Dims: stored.Dims}, true
+			in.o.Descriptions = maps.Clone(in.o.Descriptions)
+			in.o.Descriptions[spec.Name] = description
 		}
 		if kept, changed = in.keep(configured, spec, stored); kept {
 			in.keeps(spec.Name, changed)
@@ -225,6 +228,9 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	}
 	if err != nil {
 		return nil, nil, err
+	}
+	if in.o.Chunked && !f.Destination.Exists {
+		f.Destination.Chunked = true
 	}
 	f.Digest, f.Warnings = resolve.Digest(configured), append(f.Warnings, followed...)
 	if in.server.Version < publish.Version15 && spec.ColumnLists {

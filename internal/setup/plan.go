@@ -158,7 +158,7 @@ func (in *initializer) makeDestination(f *resolve.Findings) step.Action {
 	}
 	return step.Action{
 		Step: step.Step{What: "embedding table " + spec.Into(), SQL: append(catalog.EmbeddingTable(spec, f.Table, f.Vector,
-			f.Destination.Stored, f.Pipeline.Dims), comment), Undo: []string{"DROP TABLE " + spec.Into() + ";"}},
+			f.Destination.Form, f.Pipeline.Dims), comment), Undo: []string{"DROP TABLE " + spec.Into() + ";"}},
 		Allowed: f.Destination.MayMake, Grant: "GRANT CREATE ON SCHEMA " + database.Quote(f.Destination.Schema) + " TO " +
 			database.Quote(in.server.Role),
 	}

@@ -36,7 +36,7 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 				return err
 			}
 			err = table.FindKey(t.Context(), tx)
-			made = catalog.EmbeddingTable(side(), table, v, pipeline.StoredVector, 3)
+			made = catalog.EmbeddingTable(side(), table, v, pipeline.Form{Stored: pipeline.StoredVector}, 3)
 			return err
 		})
 		if err != nil {
@@ -59,6 +59,27 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 	}
 	for _, key := range []string{"lair.pair", "lair.mood[]"} {
 		wantError[*refusal.ConfigError](t, try(key, "text"), "part of the key", name, "--trust-owner")
+	}
+	// What an expression calls for such a value is looked up anew with each statement.
+	for expression, refused := range map[string]bool{
+		`title || body`: true, `body::text`: true, `"body" || ''`: true, `U&"b\006fdy"::text`: true, `title || id`: false, `title || 'nobody'`: false,
+	} {
+		if err := try("bigint", "lair.mood"); err != nil {
+			t.Fatal(err)
+		}
+		spec := side()
+		spec.Columns, spec.Text = nil, expression
+		_, err := resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3})
+		if refused {
+			wantError[*refusal.ConfigError](t, err, "body", "make a cast", "columns:")
+		} else if err != nil {
+			t.Errorf("%s: %v", expression, err)
+		}
+		spec = side()
+		spec.Filter = "(" + expression + ") <> ''"
+		if _, err = resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); (err != nil) != refused {
+			t.Errorf("filter %s: %v", expression, err)
+		}
 	}
 	b.as(pool, `CREATE CAST (lair.mood AS text) WITH FUNCTION lair.cast(lair.mood) AS IMPLICIT`)
 	wantError[*refusal.ConfigError](t, try("bigint", "lair.mood"), "casts", name, "--trust-owner")

@@ -81,7 +81,7 @@ func (e *embedder) open(ctx context.Context) (*model.Model, error) {
 	}
 	about := e.model.Describe()
 	for _, s := range about.Settings {
-		e.log.InfoContext(ctx, "the model goes by a setting", "setting", s.Name, "value", s.Value, "source", s.Source)
+		e.log.InfoContext(ctx, "model setting", "setting", s.Name, "value", s.Value, "source", s.Source)
 	}
 	e.log.InfoContext(ctx, "model opened", "model", about.Name, "precision", about.Precision, "dims", about.Dims,
 		"max_tokens", about.MaxTokens,

@@ -69,7 +69,7 @@ func (e *embedder) open() (*model, error) {
 	debug.FreeOSMemory() // of what was read and thrown away
 	e.model = m
 	for _, s := range m.settings {
-		e.log.Info("the model goes by a setting", "setting", s.Name, "value", s.Value, "source", s.Source)
+		e.log.Info("model setting", "setting", s.Name, "value", s.Value, "source", s.Source)
 	}
 	return m, nil
 }

@@ -99,7 +99,7 @@ func (s *State) elsewhere() Verdict {
 		Reason: fmt.Sprintf("slot %q %s, not of %q: slot names are unique per server", s.Name, of,
 			s.Here),
 		Hint: []string{fmt.Sprintf(
-			"use another slot for this database in every command: --slot %s, or EMBEDSIDECAR_SLOT", own)},
+			"use another slot for this database: slot: {name: %[1]s} in the configuration, or --slot %[1]s in every command", own)},
 	}
 	if s.Recorded {
 		v.Hint = append(v.Hint, fmt.Sprintf(

@@ -17,6 +17,10 @@ BEGIN
         SELECT array_agg(p.pipeline_id) INTO found FROM embedsidecar.pipeline AS p
         WHERE  pipeline_meant.pipeline IN (p.table_name, p.table_schema || '.' || p.table_name);
     END IF;
+    IF cardinality(found) > 1 THEN -- a table without its schema is that of public, whoever makes another of its name
+        found := ARRAY(SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
+                       WHERE p.pipeline_id = ANY (found) AND p.table_schema = 'public');
+    END IF;
     IF cardinality(found) = 1 THEN
         RETURN found[1];
     END IF;
@@ -52,6 +56,21 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.lane_meant(text) IS 'The lane of this priority; an error when there is none.';
 
+-- Who asks is the role that the session has set: current_user is the owner of the function that calls this. But
+-- ANALYZE, autovacuum, REINDEX and the like run the code of a table's owner in sessions of others, with his own rights.
+-- There PostgreSQL refuses UNLISTEN, which does nothing elsewhere.
+CREATE OR REPLACE FUNCTION embedsidecar.asker() RETURNS name
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UNLISTEN embedsidecar_nothing;
+    RETURN CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END;
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE EXCEPTION 'code of a table asks, in a session of role "%"', session_user
+        USING ERRCODE = 'insufficient_privilege', HINT = 'call it from a statement of your own';
+END $$;
+COMMENT ON FUNCTION embedsidecar.asker() IS
+    'The role that the session has set; an error in code that maintenance of a table runs for its owner.';
+
 -- A further portion has the arguments of the first, or the entry of the audit would not tell what was done: the same
 -- rows, and, as one role may act for several people, the same person. Of more than a hundred keys, or longer ones, the
 -- entry has a hash.
@@ -72,6 +91,7 @@ DECLARE
     most_bytes constant integer := 4096;
     kept  text[];
 BEGIN
+    PERFORM embedsidecar.asker();
     IF begin_action.dry_run IS NULL THEN
         RAISE EXCEPTION '%: dry_run: expected true or false, not NULL', begin_action.action
             USING ERRCODE = 'null_value_not_allowed';

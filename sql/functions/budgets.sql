@@ -47,13 +47,13 @@ SELECT j.kind, j.name, j.tokens_per_day, j.tokens, j.money_per_day, j.money, j.t
     j.money_today, j.money_spent, j.spent,
        CASE WHEN j.spent LIKE '%_per_day' THEN (j.day + 1)::timestamp AT TIME ZONE j.zone
             WHEN j.spent <> '' THEN 'infinity' END,
-       format('%s of %s %s is spent (%s), %s', replace(j.spent, '_', ' '), j.kind, j.name,
+       format('the budget %s of %s %s is spent (%s); %s', j.spent, j.kind, j.name,
            CASE j.spent WHEN 'tokens' THEN format('%s of %s', j.tokens_spent, j.tokens)
                WHEN 'money' THEN format('%s of %s', round(j.money_spent::numeric, 4), j.money::numeric)
                WHEN 'tokens_per_day' THEN format('%s of %s', j.tokens_today, j.tokens_per_day)
                ELSE format('%s of %s', round(j.money_today::numeric, 4), j.money_per_day::numeric) END,
-           CASE WHEN j.spent LIKE '%_per_day' THEN format('it goes on at %s 00:00 %s', j.day + 1, j.zone)
-               ELSE 'it goes on when the budget is raised' END)
+           CASE WHEN j.spent LIKE '%_per_day' THEN format('work goes on at %s 00:00 %s', j.day + 1, j.zone)
+               ELSE 'work goes on when the budget is raised' END)
 FROM   judged AS j
 $$;
 COMMENT ON FUNCTION embedsidecar.budgets(integer, boolean) IS
@@ -98,7 +98,8 @@ COMMENT ON FUNCTION embedsidecar.spend(text, text, bigint, double precision) IS
 -- A call is allowed while something is left when those that are not counted yet are taken for what they likely are. So
 -- a budget is passed by no more than the calls under way. With must the call is allowed whatever is left.
 CREATE OR REPLACE FUNCTION embedsidecar.hold_budget(pipeline_id integer, worker_id bigint, likely bigint, most bigint,
-    price double precision, must boolean, until timestamptz DEFAULT NULL, OUT hold bigint, OUT reason text, OUT goes_on timestamptz)
+    price double precision, must boolean, until timestamptz DEFAULT NULL,
+    OUT hold bigint, OUT reason text, OUT goes_on timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -141,8 +142,9 @@ BEGIN
         END IF;
     END IF;
     INSERT INTO embedsidecar.hold AS h (model, pipeline, worker_id, expires_at, likely, most, price)
-    VALUES (of_model, of_pipeline, hold_budget.worker_id, coalesce(hold_budget.until, now() + interval '10 minutes'), hold_budget.likely,
-        hold_budget.most, hold_budget.price)
+    VALUES (of_model, of_pipeline, hold_budget.worker_id,
+        coalesce(hold_budget.until, now() + interval '10 minutes'), hold_budget.likely, hold_budget.most,
+        hold_budget.price)
     RETURNING h.hold_id INTO hold;
 END $$;
 COMMENT ON FUNCTION embedsidecar.hold_budget(integer, bigint, bigint, bigint, double precision, boolean, timestamptz) IS

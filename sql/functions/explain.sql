@@ -1,21 +1,21 @@
 -- What became of a row, and how its vector is found. Docs: docs/sql.md.
 
 -- The hash of a short text is guessed by whoever tries texts: it is for those who may read the text themselves, each of
--- its columns, whatever row it is. Who asks is the role that the session has set: current_user is the owner of the
--- function that calls this.
+-- its columns, whatever row it is.
 CREATE OR REPLACE FUNCTION embedsidecar.may_see_text(id integer) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce((
-    SELECT has_schema_privilege(w.oid, c.relnamespace, 'USAGE')
+    SELECT bool_and(coalesce(has_schema_privilege(w.oid, c.relnamespace, 'USAGE')
            AND (SELECT bool_and(has_column_privilege(w.oid, c.oid, a.attnum, 'SELECT')) FROM pg_attribute AS a
                 WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-                    AND (p.watched_columns IS NULL OR a.attname = ANY (p.key_columns || p.watched_columns)))
+                    AND (array_position(t.uses, NULL) IS NOT NULL OR a.attname::text = ANY (t.uses)))
            AND (NOT c.relrowsecurity OR w.rolsuper OR w.rolbypassrls OR NOT c.relforcerowsecurity
-               AND pg_has_role(w.oid, c.relowner, 'USAGE'))
+               AND pg_has_role(w.oid, c.relowner, 'USAGE')), false))
     FROM   embedsidecar.pipeline AS p
-           JOIN pg_class AS c ON c.oid = p.table_oid
-           JOIN pg_roles AS w ON w.rolname = CASE current_setting('role') WHEN 'none' THEN session_user
-               ELSE current_setting('role')::name END
+           CROSS JOIN LATERAL (SELECT p.table_oid, coalesce((p.key_columns || p.watched_columns)::text[], '{NULL}')
+               UNION ALL SELECT j.oid, j.uses FROM embedsidecar.joined_tables(p.joins) AS j) AS t (oid, uses)
+           LEFT JOIN pg_class AS c ON c.oid = t.oid
+           JOIN pg_roles AS w ON w.rolname = embedsidecar.asker()
     WHERE  p.pipeline_id = id), false)
 $$;
 COMMENT ON FUNCTION embedsidecar.may_see_text(integer) IS

@@ -79,8 +79,8 @@ BEGIN
         found := found || concat_ws(': ', 'it cannot work', o.status, nullif(o.status_detail, ''));
     END IF;
     IF scan.finished_at IS NULL OR scan.gap THEN
-        found := found || format('its backfill is not done: %s of about %s rows were looked at',
-            coalesce(scan.rows_seen, 0), coalesce(scan.rows_expected, 0));
+        found := found || concat('its backfill is not done', ': ' || scan.rows_seen || ' of about '
+            || nullif(scan.rows_expected, 0) || ' rows were compared');
     END IF;
     IF generation_lacks.forced THEN
         RETURN found;
@@ -259,6 +259,11 @@ BEGIN
     WHERE  whole AND c.attrelid = a.relation AND c.attnum > 0 AND NOT c.attisdropped
            AND NOT EXISTS (SELECT FROM pg_attribute AS s WHERE s.attrelid = b.relation AND s.attname = c.attname
                AND NOT s.attisdropped)
+           -- whole texts need no columns of chunks, unless a view shows them
+           AND (c.attname NOT IN ('start_byte', 'end_byte', 'context', 'chunk_text')
+                OR EXISTS (SELECT FROM pg_depend AS d WHERE d.refclassid = 'pg_class'::regclass
+                    AND d.refobjid = a.relation AND d.refobjsubid = c.attnum
+                    AND d.classid IN ('pg_rewrite'::regclass, 'pg_proc'::regclass)))
     ORDER BY 1;
 END $$;
 COMMENT ON FUNCTION embedsidecar.generation_ties(integer, integer) IS
@@ -809,7 +814,8 @@ COMMENT ON FUNCTION embedsidecar.model_change(text, text, text, boolean, text) I
 CREATE OR REPLACE FUNCTION embedsidecar.generation_states(one text DEFAULT NULL)
 RETURNS TABLE (pipeline text, role text, pipeline_id integer, model text, plugin text, dims integer,
     fingerprint text, destination text, state text, reason text, hints text[], pending bigint, failed bigint,
-    scan_phase text, scan_seen bigint, scan_expected bigint, lacks text[], bytes bigint, wanted text, problem text)
+    scan_phase text, scan_seen bigint, scan_expected bigint, lacks text[], bytes bigint, wanted text, problem text,
+    differs text, overlap double precision, overlap_least double precision, compared_at timestamptz)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce(l.name, p.name), CASE WHEN p.beside IS NULL THEN 'serves' WHEN p.served THEN 'previous' ELSE 'next' END,
        p.pipeline_id, coalesce(nullif(p.model, ''), p.plugin), p.plugin, p.dims, p.fingerprint,
@@ -818,7 +824,17 @@ SELECT coalesce(l.name, p.name), CASE WHEN p.beside IS NULL THEN 'serves' WHEN p
        s.scan_expected,
        CASE WHEN p.beside IS NOT NULL THEN embedsidecar.generation_lacks(p.beside, p.pipeline_id, false) END,
        CASE WHEN p.destination_column IS NULL THEN pg_total_relation_size(d.relation) END,
-       p.wish ->> 'model', p.wish ->> 'problem'
+       p.wish ->> 'model', p.wish ->> 'problem',
+       CASE WHEN l.pipeline_id IS NOT NULL THEN concat_ws(', ',
+           CASE WHEN (p.plugin, p.model) <> (l.plugin, l.model) THEN 'model'
+                WHEN p.fingerprint <> l.fingerprint THEN 'weights' END,
+           CASE WHEN (p.source_columns, p.text_expression, p.joins) IS DISTINCT FROM
+                    (l.source_columns, l.text_expression, l.joins) THEN 'text' END,
+           CASE WHEN p.chunking IS DISTINCT FROM l.chunking THEN 'chunking' END,
+           CASE WHEN split_part(d.type, '(', 1) <> split_part((embedsidecar.destination_of(l.pipeline_id)).type, '(', 1)
+                THEN 'type' END) END,
+       (p.compared ->> 'overlap')::double precision, (p.compared ->> 'least')::double precision,
+       (p.compared ->> 'at')::timestamptz
 FROM   embedsidecar.pipeline AS p LEFT JOIN embedsidecar.pipeline AS l ON l.pipeline_id = p.beside
        LEFT JOIN LATERAL embedsidecar.destination_of(p.pipeline_id) AS d ON true
        CROSS JOIN LATERAL embedsidecar.states(one => p.pipeline_id) AS s
@@ -837,3 +853,14 @@ WHERE  p.pipeline_id = note_wish.pipeline_id AND coalesce(p.wish ->> 'model', ''
 $$;
 COMMENT ON FUNCTION embedsidecar.note_wish(integer, text, text) IS
     'For sidecars: what became of a change of a model that was asked for.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.note_comparison(pipeline_id integer, overlap double precision,
+    bound double precision, questions integer) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+UPDATE embedsidecar.pipeline AS p
+SET    compared = jsonb_build_object('overlap', note_comparison.overlap, 'least', note_comparison.bound, 'questions',
+           note_comparison.questions, 'at', now())
+WHERE  p.pipeline_id = note_comparison.pipeline_id AND p.beside IS NOT NULL
+$$;
+COMMENT ON FUNCTION embedsidecar.note_comparison(integer, double precision, double precision, integer) IS
+    'For sidecars: how much the answers of a next generation are those of the one that serves.';

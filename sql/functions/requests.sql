@@ -35,7 +35,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     verb   text := request_pipeline.action || '_pipeline';
-    as_    text := CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END;
+    as_    text := embedsidecar.asker();
     slot_  name := request_pipeline.slot;
     slots  name[];
     foreign_ text;
@@ -46,6 +46,11 @@ DECLARE
     most_open  constant integer := 100;
     most       constant integer := 1000;
 BEGIN
+    -- A foreign key has triggers of its table's owner run in the session of whoever changes the other table.
+    IF pg_trigger_depth() > 0 THEN
+        RAISE EXCEPTION '%: a trigger may not ask, as it runs for others than its owner', verb
+            USING ERRCODE = 'insufficient_privilege', HINT = 'call it from a statement of your own';
+    END IF;
     IF request_pipeline.action <> 'drop' AND jsonb_typeof(request_pipeline.definition) IS DISTINCT FROM 'object' THEN
         RAISE EXCEPTION '%: expected keys and values, as a pipeline has them in the file', verb
             USING ERRCODE = 'invalid_parameter_value',

@@ -307,18 +307,21 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.asked(text, text, timestamptz, interval,
     text[]) IS 'For ask: whether the answer is there; an error if it is not, and it was waited for until now.';
 
--- With the invoker's rights: a procedure with those of its owner may not commit.
+-- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
+-- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
 CREATE OR REPLACE PROCEDURE embedsidecar.ask(pipeline text, content text, timeout interval DEFAULT '5 s',
     rerank integer DEFAULT NULL, filter jsonb DEFAULT NULL, max_distance double precision DEFAULT NULL,
     fresh_only boolean DEFAULT false)
 LANGUAGE plpgsql AS $$
 DECLARE
-    began timestamptz;
-    asked timestamptz;
+    path  pg_catalog.text := pg_catalog.current_setting('search_path');
+    began pg_catalog.timestamptz;
+    asked pg_catalog.timestamptz;
     again interval := '1 s';
     pause double precision;
-    texts text[];
+    texts pg_catalog.text[];
 BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     PERFORM embedsidecar.check_rerank('ask', rerank, 1);
     -- First the vector; then the scores of what is found by it.
     FOR step IN 1..CASE WHEN rerank IS NULL THEN 1 ELSE 2 END LOOP
@@ -337,12 +340,14 @@ BEGIN
                 PERFORM embedsidecar.begin_ask(pipeline, content, timeout, texts);
             END IF;
             COMMIT;
+            PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
             EXIT WHEN embedsidecar.asked(pipeline, content, began, CASE
                 WHEN clock_timestamp() >= began + timeout THEN timeout END, texts);
             PERFORM pg_sleep(pause);
             pause := least(1.3 * pause, 0.02);
         END LOOP;
     END LOOP;
+    PERFORM pg_catalog.set_config('search_path', path, true);
 END $$;
 COMMENT ON PROCEDURE embedsidecar.ask(text, text, interval, integer, jsonb, double precision, boolean) IS
     'Has a text embedded, on every version of PostgreSQL: for a minute embed and search answer the same role at once, '
@@ -613,7 +618,7 @@ BEGIN
     -- An index gives up when few of the nearest may be seen, or are gone by now; then all are looked at.
     exact := CASE WHEN EXISTS (SELECT FROM pg_index AS i JOIN pg_class AS x ON x.oid = i.indexrelid
         JOIN pg_am AS m ON m.oid = x.relam
-                               WHERE i.indisvalid AND m.amname IN ('hnsw', 'ivfflat')
+                               WHERE i.indisvalid AND m.amname IN ('hnsw', 'ivfflat', 'diskann', 'vchordrq')
                                      AND (i.indrelid = vectors
                                          OR i.indrelid IN (SELECT t.relid FROM pg_partition_tree(vectors) AS t)))
              THEN exact || own END;

@@ -342,7 +342,7 @@ BEGIN
     FROM   jsonb_array_elements(r.budgets) AS b WHERE b ->> 'spent' <> '';
     IF reason IS NOT NULL THEN
         state := 'budget_spent';
-        reason := reason || ': changes are queued, nothing is embedded' || waiting;
+        reason := reason || '; until then changes are queued, nothing is embedded' || waiting;
         RETURN;
     END IF;
     reason := r.slot_reason;

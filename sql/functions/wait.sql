@@ -189,19 +189,24 @@ COMMENT ON FUNCTION embedsidecar.wait_for(pg_lsn, interval,
     'READ COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers after up to five seconds; CALL '
     'embedsidecar.wait_until does not.';
 
--- With the invoker's rights: a procedure with those of its owner may not commit.
+-- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
+-- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
 CREATE OR REPLACE PROCEDURE embedsidecar.wait_until(lsn pg_lsn DEFAULT NULL, timeout interval DEFAULT '5s',
     pipeline text DEFAULT NULL, INOUT caught_up boolean DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE
-    ids    integer[] := embedsidecar.waited_for(pipeline);
-    target pg_lsn := coalesce(lsn, pg_current_wal_insert_lsn());
+    path   pg_catalog.text := pg_catalog.current_setting('search_path');
+    ids    integer[];
+    target pg_catalog.pg_lsn;
     state  record;
-    began  timestamptz := clock_timestamp();
-    asked  timestamptz := '-infinity';
+    began  pg_catalog.timestamptz := pg_catalog.clock_timestamp();
+    asked  pg_catalog.timestamptz := '-infinity';
     again  interval := '50 ms';
     pause  double precision := 0.001;
 BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    ids := embedsidecar.waited_for(pipeline);
+    target := coalesce(lsn, pg_current_wal_insert_lsn());
     IF timeout IS NULL OR timeout < '0' THEN
         RAISE EXCEPTION 'wait_until: timeout: expected a time that is not negative, not %',
             coalesce(timeout::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
@@ -226,9 +231,11 @@ BEGIN
             PERFORM pg_notify('embedsidecar_waiting', target::text);
         END IF;
         COMMIT;
+        PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
         PERFORM pg_sleep(pause);
         pause := least(1.5 * pause, 0.25);
     END LOOP;
+    PERFORM pg_catalog.set_config('search_path', path, true);
 END $$;
 COMMENT ON PROCEDURE embedsidecar.wait_until(pg_lsn, interval, text,
     boolean) IS
@@ -275,21 +282,25 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.drain_state(integer[], pg_lsn) IS 'What drain asks.';
 
--- With the invoker's rights: a procedure with those of its owner may not commit.
+-- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
+-- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
 CREATE OR REPLACE PROCEDURE embedsidecar.drain(pipeline text DEFAULT NULL,
     timeout interval DEFAULT '5 min', INOUT drained boolean DEFAULT NULL, INOUT remaining bigint DEFAULT NULL,
     INOUT elapsed interval DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE
-    ids    integer[] := embedsidecar.waited_for(pipeline);
-    target pg_lsn;
+    path   pg_catalog.text := pg_catalog.current_setting('search_path');
+    ids    integer[];
+    target pg_catalog.pg_lsn;
     state  record;
-    began  timestamptz := clock_timestamp();
-    looked timestamptz;
-    asked  timestamptz := '-infinity';
+    began  pg_catalog.timestamptz := pg_catalog.clock_timestamp();
+    looked pg_catalog.timestamptz;
+    asked  pg_catalog.timestamptz := '-infinity';
     again  interval := '50 ms';
     pause  double precision := 0.005;
 BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    ids := embedsidecar.waited_for(pipeline);
     IF timeout IS NULL OR timeout < '0' THEN
         RAISE EXCEPTION 'drain: timeout: expected a time that is not negative, not %',
             coalesce(timeout::text, 'NULL') USING ERRCODE = 'invalid_parameter_value';
@@ -328,9 +339,11 @@ BEGIN
             PERFORM pg_notify('embedsidecar_waiting', target::text);
         END IF;
         COMMIT;
+        PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
         PERFORM pg_sleep(greatest(pause, 2 * extract(epoch FROM clock_timestamp() - looked)));
         pause := least(1.5 * pause, 0.25);
     END LOOP;
+    PERFORM pg_catalog.set_config('search_path', path, true);
 END $$;
 COMMENT ON PROCEDURE embedsidecar.drain(text, interval, boolean, bigint,
     interval) IS

@@ -1,8 +1,8 @@
--- hidden_by_policies: the first of a table and its embedding table that has row level security which does not hold for
--- the current role.
+-- hidden_by_policies: the first of @tables, from which a text is made, and their embedding table that has row level
+-- security which does not hold for the current role.
 -- @into: the embedding table as in a statement; '' when there is none.
 -- Rows: one, NULL when there is none. Locks: none.
 SELECT min(c.oid::regclass::text)
 FROM   pg_class AS c
-WHERE  (c.oid = @table OR c.oid = to_regclass(nullif(@into, ''))) AND c.relrowsecurity
+WHERE  (c.oid = ANY (@tables::oid[]) OR c.oid = to_regclass(nullif(@into, ''))) AND c.relrowsecurity
     AND NOT row_security_active(c.oid);

@@ -2,26 +2,39 @@
 -- and whether one is there. A search without a filter can use an index that has no condition, or the one that every
 -- search has. From version 17 on the server drops that from a search where the column is NOT NULL anyway, and then sees
 -- no use for the index.
--- @table: quoted. @operators: the operator class. @kind: of the index that is wanted; one that init made of the other
--- kind does not count. broken: what a build that was broken off has left. taken: the name that the next index gets.
+-- @table: quoted. @operators: the operator class; operator_schema is that of it, '' where the kind has none for the type.
+-- @kind: of the index that is wanted; one that init made of another kind does not count. broken: what a build that was
+-- broken off has left. made: those of ours that are valid, the newest first, and made_at what the comment of that one
+-- says. taken: the name that the next index gets.
 -- Rows: one for each table. Locks: none.
 SELECT n.nspname::text AS schema, c.relname::text AS name, pg_has_role(c.relowner,
     'USAGE') AS owned,
-        coalesce(bool_or(i.indisvalid AND (m.amname = @kind OR x.relname <> k.other)), false) AS valid,
-        coalesce(max(format('%I.%I', n.nspname, x.relname)) FILTER (WHERE NOT i.indisvalid AND x.relname = k.name),
-        '') AS broken, k.name AS taken, greatest(c.reltuples, 0)::bigint AS rows
+        coalesce(bool_or(i.indisvalid AND (m.amname = @kind OR NOT x.relname = ANY (k.others))), false) AS valid,
+        coalesce(max(format('%I.%I', n.nspname, x.relname)) FILTER (WHERE NOT i.indisvalid
+            AND x.relname IN (k.name, k.second)), '') AS broken,
+        coalesce(array_agg(format('%I.%I', n.nspname, x.relname) ORDER BY x.oid DESC)
+            FILTER (WHERE i.indisvalid AND m.amname = @kind AND x.relname IN (k.name, k.second)), '{}') AS made,
+        coalesce((array_agg(obj_description(x.oid, 'pg_class') ORDER BY x.oid DESC)
+            FILTER (WHERE i.indisvalid AND m.amname = @kind AND x.relname IN (k.name, k.second)))[1], '') AS made_at,
+        CASE WHEN bool_or(i.indisvalid AND x.relname = k.name) THEN k.second ELSE k.name END AS taken, greatest(c.reltuples, 0)::bigint AS rows,
+        coalesce((SELECT format('%I', s.nspname) FROM pg_opclass AS p JOIN pg_am AS b ON b.oid = p.opcmethod
+                  JOIN pg_namespace AS s ON s.oid = p.opcnamespace
+                  WHERE b.amname = @kind AND p.opcname = @operators AND p.opcintype = a.atttypid LIMIT 1),
+        '') AS operator_schema
 FROM   (SELECT t.relid FROM pg_partition_tree(@table::regclass) AS t WHERE t.isleaf
         UNION SELECT @table::regclass::oid WHERE NOT EXISTS (SELECT FROM pg_partitioned_table
         WHERE partrelid = @table::regclass)) AS leaf
        JOIN pg_class c ON c.oid = leaf.relid JOIN pg_namespace n ON n.oid = c.relnamespace
        JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = @column
        CROSS JOIN LATERAL (SELECT left(c.relname, 27) || '_' || left(@column, 20) || '_' || @kind AS name,
-           left(c.relname, 27) || '_' || left(@column, 20) || '_' || CASE @kind WHEN 'hnsw' THEN 'ivfflat'
-               ELSE 'hnsw' END AS other) AS k
+           left(c.relname, 27) || '_' || left(@column, 20) || '_' || @kind || '_2' AS second,
+           ARRAY(SELECT left(c.relname, 27) || '_' || left(@column, 20) || '_' || o.kind
+                 FROM unnest(ARRAY['hnsw', 'ivfflat', 'diskann', 'vchordrq']) AS o (kind)
+                 WHERE o.kind <> @kind) AS others) AS k
        LEFT JOIN (pg_index i JOIN pg_class x ON x.oid = i.indexrelid JOIN pg_am m ON m.oid = x.relam
-    AND m.amname IN ('hnsw', 'ivfflat')
+    AND m.amname IN ('hnsw', 'ivfflat', 'diskann', 'vchordrq')
         JOIN pg_opclass o ON o.oid = i.indclass[0]) ON i.indrelid = c.oid AND i.indkey[0] = a.attnum
             AND o.opcname = @operators
         AND (i.indpred IS NULL OR pg_get_expr(i.indpred, i.indrelid) = format('(%I IS NOT NULL)', a.attname)
         AND NOT (a.attnotnull AND current_setting('server_version_num')::int >= 170000))
-GROUP BY n.nspname, c.relname, c.relowner, c.reltuples, k.name ORDER BY 1, 2;
+GROUP BY n.nspname, c.relname, c.relowner, c.reltuples, k.name, k.second, a.atttypid ORDER BY 1, 2;

@@ -27,7 +27,7 @@ FROM   (SELECT t.relid FROM pg_partition_tree(@table::regclass) AS t WHERE t.isl
         AND NOT (a.attnotnull AND current_setting('server_version_num')::int >= 170000)) AS partial, (i.indcheckxmin
             AND age(i.xmin) <= age(pg_snapshot_xmin(pg_current_snapshot())::xid)) AS early
         FROM pg_index i JOIN pg_class r ON r.oid = i.indexrelid JOIN pg_am m ON m.oid = r.relam AND m.amname IN ('hnsw',
-        'ivfflat')
+        'ivfflat', 'diskann', 'vchordrq')
         JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE i.indrelid = c.oid AND i.indkey[0] = a.attnum) AS x ON true
        LEFT JOIN pg_stat_progress_create_index AS g ON g.index_relid = x.oid
 ORDER BY n.nspname, c.relname, x.relname;

@@ -1,6 +1,7 @@
 CREATE OR REPLACE VIEW embedsidecar.generations AS
 SELECT g.pipeline, g.role, g.pipeline_id, g.model, g.plugin, g.dims, g.fingerprint, g.destination, g.state, g.reason,
-    g.hints, g.pending, g.failed, g.scan_phase, g.scan_seen, g.scan_expected, g.lacks, g.bytes, g.wanted, g.problem
+    g.hints, g.pending, g.failed, g.scan_phase, g.scan_seen, g.scan_expected, g.lacks, g.bytes, g.wanted, g.problem,
+    g.differs, g.overlap, g.overlap_least, g.compared_at
 FROM   embedsidecar.generation_states() AS g;
 COMMENT ON VIEW embedsidecar.generations IS
     'The generations of each pipeline: the one that serves, and the next or the previous one beside it.';
@@ -26,3 +27,11 @@ COMMENT ON COLUMN embedsidecar.generations.wanted IS
 COMMENT ON COLUMN embedsidecar.generations.problem IS 'Why not, as the last sidecar that tried says.';
 COMMENT ON COLUMN embedsidecar.generations.hints IS 'What to do about its state; empty: nothing.';
 COMMENT ON COLUMN embedsidecar.generations.bytes IS 'Size of its embedding table with its indexes; NULL: a column.';
+COMMENT ON COLUMN embedsidecar.generations.differs IS
+    'In what it differs from the one that serves: model, weights, text, chunking, type.';
+COMMENT ON COLUMN embedsidecar.generations.overlap IS
+    'Share of the first ten rows that it finds as the one that serves does, for switch: auto with a bound; NULL: it was '
+    'not compared.';
+COMMENT ON COLUMN embedsidecar.generations.overlap_least IS
+    'What overlap must be for it to serve by itself.';
+COMMENT ON COLUMN embedsidecar.generations.compared_at IS 'When it was compared.';

@@ -16,7 +16,7 @@ func TestArchitecture_NamesTheTestOfEachProperty(t *testing.T) {
 		t.Fatal("docs/architecture.md has no table of properties")
 	}
 	var named []string // folder and test
-	for _, match := range regexp.MustCompile("`(Test\\w+)` \\(`([\\w/]+)`\\)").FindAllStringSubmatch(after, -1) {
+	for _, match := range regexp.MustCompile("`(Test\\w+)`\\s+\\(`([\\w/]+)`\\)").FindAllStringSubmatch(after, -1) {
 		named = append(named, match[2]+" "+match[1])
 	}
 	var there []string

@@ -4,6 +4,7 @@ package wording
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -94,7 +95,16 @@ func Printable(text string) string {
 	}, text)
 }
 
-// Money writes an amount: 12.34 EUR, or without a currency where none is named.
+// Money writes an amount: 12.34 EUR, of small ones two digits (0.0025 EUR), or without a currency where none is named.
 func Money(amount float64, currency string) string {
-	return strings.TrimSpace(strconv.FormatFloat(amount, 'f', 2, 64) + " " + currency)
+	const cents, small = 2, 0.1
+	digits := cents
+	if amount > 0 && amount < small {
+		digits = 1 - int(math.Floor(math.Log10(amount)))
+	}
+	s := strconv.FormatFloat(amount, 'f', digits, 64)
+	if digits > cents {
+		s = strings.TrimRight(s, "0")
+	}
+	return strings.TrimSpace(s + " " + currency)
 }

@@ -22,6 +22,10 @@ func TestWording(t *testing.T) {
 		{wording.Age(3661), "1h1m0s"},
 		{wording.Percent(1), "100.0%"},
 		{wording.Percent(0.99999), "99.9%"},
+		{wording.Money(0, ""), "0.00"},
+		{wording.Money(12.345, "EUR"), "12.35 EUR"},
+		{wording.Money(0.0250, ""), "0.025"},
+		{wording.Money(5e-07, "EUR"), "0.0000005 EUR"},
 		{wording.OneLine("a\nb\tc\x1b[1m é"), "a b c\uFFFD[1m é"},
 	} {
 		if c.got != c.want {

@@ -35,14 +35,16 @@ type chart struct {
 	Times           []time.Time
 	Step            time.Duration
 	Format          func(float64) string
-	Powers          bool // each line of the grid is ten times the one below
-	Failures        bool // it is about what went wrong
+	Tick            func(float64) string // as Format, beside the grid
+	Powers          bool                 // each line of the grid is ten times the one below
+	Whole           bool                 // it counts: there is nothing between 0 and 1
+	Failures        bool                 // it is about what went wrong
 }
 
 // The room of a chart, and of its plot within.
 const (
 	chartWide, chartHigh                     = 360.0, 158.0
-	plotLeft, plotRight, plotTop, plotBottom = 50.0, 352.0, 8.0, 132.0
+	plotLeft, plotRight, plotTop, plotBottom = 62.0, 340.0, 8.0, 132.0
 )
 
 // Draw draws it.
@@ -62,7 +64,7 @@ func (c *chart) Draw() template.HTML {
 		c.Title, c.ID, c.describe())
 	for _, tick := range ticks {
 		fmt.Fprintf(&b, `<path class="grid" d="M%.0f %.1fH%.0f"/><text x="%.0f" y="%.1f" text-anchor="end">%s</text>`,
-			plotLeft, y(tick), plotRight, plotLeft-6, y(tick)+4, c.Format(tick)) //nolint:mnd // beside the line
+			plotLeft, y(tick), plotRight, plotLeft-6, y(tick)+4, c.Tick(tick)) //nolint:mnd // beside the line
 	}
 	for i, at := range c.Times {
 		if word := c.when(at); word != "" {
@@ -97,7 +99,7 @@ func (c *chart) path(b *strings.Builder, number int, y func(float64) float64) {
 		switch alone := i+1 == len(c.Lines[number].Values) || c.Lines[number].Values[i+1] == nil; {
 		case v == nil:
 		case !begun && alone:
-			fmt.Fprintf(&d, "M%.1f %.1fh.1", c.x(i), y(*v))
+			fmt.Fprintf(&d, "M%.1f %.1fh3", c.x(i)-1.5, y(*v)) //nolint:mnd // a stroke that is seen
 		case !begun:
 			fmt.Fprintf(&d, "M%.1f %.1f", c.x(i), y(*v))
 		default:
@@ -149,6 +151,9 @@ func (c *chart) ticks() (list []float64) {
 				break
 			}
 		}
+	}
+	if c.Whole && top == 1 {
+		return []float64{0, top}
 	}
 	return []float64{0, top / 2, top} //nolint:mnd // half of it
 }

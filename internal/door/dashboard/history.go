@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
@@ -83,8 +84,8 @@ func pastOf(read report.Past, path string) *past {
 	p.Charts = []chart{
 		{ID: "throughput", Title: "Throughput", Unit: "rows a second", Now: number(all.Embedded+all.Reused) + " rows"},
 		{ID: "freshness", Title: "Freshness", Unit: "from commit to vector", Powers: true, Now: quantiles(all)},
-		{ID: "backlog", Title: "Backlog", Unit: "rows that wait", Now: "at most " + number(all.Backlog)},
-		{ID: "failures", Title: "Failures", Unit: "rows that became dead letters", Failures: true, Now: number(all.Failed)},
+		{ID: "backlog", Title: "Backlog", Unit: "rows that wait", Whole: true, Now: "at most " + number(all.Backlog)},
+		{ID: "failures", Title: "Failures", Unit: "rows that became dead letters", Failures: true, Whole: true, Now: number(all.Failed)},
 		{ID: "tokens", Title: "Tokens", Unit: "tokens embedded", Now: number(all.Tokens)},
 		{ID: "price", Title: "Money", Unit: unit, Now: money(all.Price)},
 	}
@@ -95,12 +96,14 @@ func pastOf(read report.Past, path string) *past {
 	for i := range p.Charts {
 		c := &p.Charts[i]
 		c.Times, c.Format = times, shown[first[i]].format
+		c.Tick = c.Format
 		if len(times) > 1 {
 			c.Step = times[1].Sub(times[0])
 		}
 		c.Lines = []line{{Values: values[first[i]], Column: first[i]}}
 	}
 	fresh := &p.Charts[1]
+	fresh.Tick = power
 	fresh.Lines[0].Name = "p50"
 	fresh.Lines = append(fresh.Lines, line{Name: "p99", Values: values[2], Column: 2})
 	return &p
@@ -133,6 +136,14 @@ func spoken(seconds float64) string {
 	const day = 24 * time.Hour
 	d = d.Round(time.Hour)
 	return both(d/day, "days", d%day/time.Hour, "h")
+}
+
+// power writes a power of ten of seconds, for the few signs of room beside a chart: 10 ms, 1 s, 1000 s.
+func power(seconds float64) string {
+	if seconds < 1 {
+		return spoken(seconds)
+	}
+	return strconv.FormatFloat(seconds, 'f', 0, 64) + " s"
 }
 
 // both writes two parts of a time, without one that is 0.
@@ -168,9 +179,4 @@ func short(v float64) string {
 }
 
 // money writes a price; what is around it names the currency.
-func money(v float64) string {
-	if v > 0 && v < 0.1 {
-		return strconv.FormatFloat(v, 'g', 2, 64)
-	}
-	return strconv.FormatFloat(v, 'f', 2, 64)
-}
+func money(v float64) string { return wording.Money(v, "") }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
@@ -27,6 +28,16 @@ type step struct {
 	Do, Name string // what the button does, and what it says; "": there is none
 	Link     string // a page that shows more
 	Commands []string
+}
+
+// besides leaves out of hints what a step offers to be copied, and the same as SQL.
+func (s *step) besides(hints []string) []string {
+	if len(s.Commands) == 0 {
+		return hints
+	}
+	return slices.DeleteFunc(slices.Clone(hints), func(hint string) bool {
+		return strings.HasPrefix(hint, "embedsidecar ") || strings.HasPrefix(hint, "SELECT ")
+	})
 }
 
 // stepOf is what to do about the state of a pipeline.
@@ -161,12 +172,12 @@ func sentenceOf(state *observe.Database) sentence {
 	}
 	s := sentence{
 		Tone: tone(first), Text: first.State.Word(), Detail: capital(first.Reason) + ".",
-		Next: wording.Joined(first.Hints),
 	}
 	if u := uneasy(first); u != nil {
 		s = *u
 	}
 	s.Step = stepOf(first)
+	s.Next = cmp.Or(s.Next, wording.Joined(s.Step.besides(first.Hints)))
 	switch {
 	case len(list) == 1, same == 1 && s.Tone == "bad" && tone(list[1]) == "warn":
 		s.Text = fmt.Sprintf("%s: %s.", first.Name, s.Text)
@@ -219,7 +230,14 @@ func busyWith(list []*observe.Pipeline) sentence {
 		Tone: "busy", Text: "All is well, and there is work.",
 		Detail: wording.Count(open, "row") + " wait or are being embedded.",
 	}
-	if list[0].State != health.Working {
+	at := slices.IndexFunc(list, func(p *observe.Pipeline) bool {
+		return p.State == health.BudgetSpent || p.State == health.OutsideHours
+	})
+	switch {
+	case at >= 0: // it is meant to be so, and yet nothing is embedded
+		s.Text = fmt.Sprintf("%s: %s.", list[at].Name, list[at].State.Word())
+		s.Detail, s.Next = capital(list[at].Reason)+".", wording.Joined(list[at].Hints)
+	case list[0].State != health.Working:
 		s.Detail = list[0].Name + ": " + list[0].Reason + "."
 	}
 	return s

@@ -237,6 +237,7 @@ func (d *Dashboard) pipeline(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	o := onePipeline{Pipeline: state, Unease: uneasy(&state), Step: stepOf(&state), Priorities: verbs.Priorities}
+	o.Hints = o.Step.besides(o.Hints)
 	if o.Set, err = d.o.Service.Defined(ctx, o.Name); err != nil {
 		return view{}, err
 	}

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,7 +98,7 @@ func TestSentence(t *testing.T) {
 		var d observe.Database
 		for _, s := range states {
 			d.Pipelines = append(d.Pipelines, observe.Pipeline{Pipeline: report.Pipeline{
-				Name: string(s), State: s, Reason: "because", Pending: 2, NeedsAct: s != health.UpToDate && s != health.Working,
+				Name: string(s), State: s, Reason: "because", Pending: 2, NeedsAct: !slices.Contains([]health.Code{health.UpToDate, health.Working, health.BudgetSpent}, s),
 			}})
 		}
 		s := sentenceOf(&d)
@@ -107,6 +108,7 @@ func TestSentence(t *testing.T) {
 		"warn No pipeline is set up yet.":                                  of(),
 		"good All is well.":                                                of(health.UpToDate, health.UpToDate),
 		"busy All is well, and there is work.":                             of(health.UpToDate, health.Working),
+		"busy budget_spent: budget spent.":                                 of(health.Working, health.BudgetSpent),
 		"warn paused: paused. The others are well.":                        of(health.UpToDate, health.Paused),
 		"bad slot_lost: slot lost.":                                        of(health.Paused, health.SlotLost, health.UpToDate),
 		"bad 2 of 3 pipelines need attention. First slot_lost: slot lost.": of(health.UpToDate, health.SlotLost, health.PluginDown),

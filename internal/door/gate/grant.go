@@ -119,8 +119,8 @@ func (g Grant) check() error {
 	}
 	given := append(slices.Concat(g.Pipelines, g.Databases), g.DatabaseRole)
 	for column, values := range g.Filter {
-		if column == "" {
-			return errors.New("the name of a filter's column is empty")
+		if column == "" || len(values) == 0 {
+			return errors.New("a filter's column has no name, or no value")
 		}
 		given = append(append(given, column), values...)
 	}

@@ -169,3 +169,61 @@ func TestTrust_ASearchRunsNothingOfAnOwners(t *testing.T) {
 		t.Errorf("a superuser in tables of his own: %q, %v", key, err)
 	}
 }
+
+// TestTrust_NothingInACallersPathStandsForOurs: procedures that commit have no search_path of their own. Operators and
+// functions that somebody makes in a schema of the caller's path are called in the place of none of PostgreSQL's.
+func TestTrust_NothingInACallersPathStandsForOurs(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text)`)
+	r := newRig(t, db, intoTable("docs", "body"))
+	r.start()
+	r.settle()
+	db.MustExec(`CREATE SCHEMA lair`)
+	db.MustExec(`DO $do$ DECLARE f record; o record; l text; r text; BEGIN
+		FOR f IN SELECT p.proname, pg_get_function_identity_arguments(p.oid) AS args,
+				pg_get_function_result(p.oid) AS result FROM pg_proc AS p
+			WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.prokind = 'f' AND p.proname IN ('clock_timestamp',
+				'pg_sleep', 'pg_notify', 'pg_current_wal_insert_lsn', 'pg_is_in_recovery', 'set_config', 'current_setting')
+			UNION ALL VALUES ('cardinality', 'text[]', 'integer'),
+				('concat_ws', 'text, text, text, text, text, text', 'text') LOOP
+			EXECUTE format('CREATE FUNCTION lair.%I(%s) RETURNS %s LANGUAGE plpgsql AS $$ BEGIN
+				RAISE EXCEPTION ''the trap has run as %%'', current_user; END $$', f.proname, f.args, f.result);
+		END LOOP;
+		CREATE DOMAIN lair.timestamptz AS pg_catalog.timestamptz CHECK (lair.clock_timestamp() IS NULL);
+		CREATE DOMAIN lair.pg_lsn AS pg_catalog.pg_lsn CHECK (lair.clock_timestamp() IS NULL);
+		CREATE DOMAIN lair.text AS pg_catalog.text CHECK (lair.clock_timestamp() IS NULL);
+		FOREACH l IN ARRAY '{integer,bigint,double precision,numeric,interval,timestamp with time zone}'::text[] LOOP
+			FOREACH r IN ARRAY '{integer,bigint,double precision,numeric,interval,timestamp with time zone}'::text[] LOOP
+				EXECUTE format('CREATE FUNCTION lair.trap(%s, %s) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN
+					RAISE EXCEPTION ''the trap has run as %%'', current_user; END $$', l, r);
+				FOR o IN SELECT unnest('{*,+,-,<,<=,>,>=,=,||}'::text[]) AS name LOOP
+					EXECUTE format('CREATE OPERATOR lair.%s (LEFTARG = %s, RIGHTARG = %s, FUNCTION = lair.trap)', o.name, l, r);
+				END LOOP;
+			END LOOP;
+		END LOOP; END $do$`)
+	for _, path := range []string{"lair, pg_catalog", "public, lair"} {
+		conn, err := pgx.Connect(t.Context(), db.URL(testenv.Owner))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+		for _, sql := range []string{
+			`SET search_path = ` + path,
+			`INSERT INTO public.docs SELECT i, 'a text' FROM generate_series(1, 500) AS i ON CONFLICT (id) DO UPDATE SET body = docs.body || 'x'`,
+			`CALL embedsidecar.wait_until(timeout => '30 s')`, `CALL embedsidecar.drain(timeout => '30 s')`,
+			`CALL embedsidecar.ask('docs', 'a question ` + path + `', '30 s', 3)`,
+			`BEGIN`, `CALL embedsidecar.wait_until()`,
+		} {
+			_, err := conn.Exec(t.Context(), sql)
+			if err != nil && !strings.Contains(err.Error(), "invalid transaction termination") &&
+				!strings.Contains(err.Error(), "no reranker is configured") {
+				t.Errorf("%s: %s: %v", path, sql, err)
+			}
+		}
+		var now string
+		if err := conn.QueryRow(t.Context(), `SHOW search_path`).Scan(&now); err == nil && now != path {
+			t.Errorf("after the call the path is %s, want %s", now, path)
+		}
+	}
+}

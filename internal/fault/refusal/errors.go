@@ -156,7 +156,7 @@ func (e *NotSetUpError) Hints() []string {
 		return []string{fmt.Sprintf("run embedsidecar init as the owner of the schema, role %q: it upgrades the schema, and waiting sidecars continue",
 			e.Of)}
 	}
-	return []string{"run embedsidecar init"}
+	return []string{"run embedsidecar init, or embedsidecar run, which sets it up within seconds of its start"}
 }
 
 // NotSetUp recognises the errors of a database without our schema.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
@@ -40,6 +41,11 @@ type Generation struct {
 	Bytes        *int64   `json:"bytes" doc:"Of its embedding table with its indexes; null: a column"`
 	Wanted       *string  `json:"wanted" doc:"The model that somebody asked for by SQL or HTTP, until it is made"`
 	Problem      *string  `json:"problem" doc:"Why it is not made"`
+	Differs      *string  `json:"differs" doc:"From the one that serves in: model, weights, text, chunking, type"`
+
+	Overlap      *float64   `json:"overlap" doc:"Share of the first ten rows that both find, if switch: auto has a bound"`
+	OverlapLeast *float64   `json:"overlap_least" doc:"What that must be for it to serve by itself"`
+	ComparedAt   *time.Time `json:"compared_at"`
 }
 
 // Share is how much of its backfill is done, from 0 to 1.
@@ -63,7 +69,11 @@ func (g *Generation) Words() string {
 		}
 		return words
 	}
-	return strings.Join(g.Lacks, "; ")
+	words := strings.Join(g.Lacks, "; ")
+	if words == "" && g.Role == "next" && g.Overlap != nil && g.OverlapLeast != nil && *g.Overlap < *g.OverlapLeast {
+		words = fmt.Sprintf("not switched by itself: overlap at 10 is %.2f, below %.2f", *g.Overlap, *g.OverlapLeast)
+	}
+	return words
 }
 
 // States returns the generations of a pipeline, the one that serves first; without a name those of all.

@@ -60,8 +60,8 @@ func readersOnly(table string) string {
 END`, name))
 }
 
-// EmbeddingTable returns the statements that make the embedding table of a pipeline.
-func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, stored pipeline.Stored, dims int) []string {
+// EmbeddingTable returns the statements that make the embedding table of a pipeline, in a form.
+func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, form pipeline.Form, dims int) []string {
 	var lines []string
 	for _, k := range t.Key {
 		c, _ := t.Column(k.Name)
@@ -72,8 +72,8 @@ func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, stored pipeline.
 		}
 		lines = append(lines, line+" NOT NULL")
 	}
-	own := ownColumns(v, stored, dims)
-	if spec.Chunking.On() {
+	own := ownColumns(v, form.Stored, dims)
+	if form.Chunked || spec.Chunking.On() {
 		own = append(own, ChunkColumns...)
 	}
 	for _, c := range own {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -91,6 +93,30 @@ func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx) (columns []string
 		}
 	}
 	return columns, nil
+}
+
+// MeantByStrangers returns *ConfigError when an expression names one of these columns, which StrangersTypes returned.
+// What it calls with such a value is looked up with each statement: a cast that the type's owner makes later counts.
+func (t *Table) MeantByStrangers(tx pgx.Tx, columns []string, expressions ...string) error {
+	escapes := regexp.MustCompile(`(?i)\bU&"`)
+	for _, column := range columns {
+		quoted := regexp.QuoteMeta(strings.ReplaceAll(column, `"`, `""`))
+		named := regexp.MustCompile(`(?i)(?:^|[^\w$])` + quoted + `(?:[^\w$]|$)`)
+		for _, e := range expressions {
+			if named.MatchString(e) || escapes.MatchString(e) {
+				role := tx.Conn().Config().User
+				return &refusal.ConfigError{
+					Problem: fmt.Sprintf("it is not safe for role %q to evaluate an expression over column %q of %s: the owner of its "+
+						"type could make a cast that the expression calls", role, column, t.Quoted()),
+					Hint: []string{
+						"name the column in columns: instead, which needs no cast",
+						"or trust the owner of the type with all privileges of the role: --trust-owner",
+					}, Code: code.Untrusted,
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // Unruly returns why a superuser should not work on a table, or nil: the table, a partition of it or what it is a

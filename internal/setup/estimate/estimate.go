@@ -32,7 +32,7 @@ type Estimate struct {
 	MaxTokens int   `json:"max_tokens"` // that the model takes of a text; 0: not known
 	// the plugin cannot count tokens: a token was taken for four bytes
 	TokensGuessed bool     `json:"tokens_guessed"`
-	Seconds       *float64 `json:"seconds"` // with one call at a time; null: no text was embedded to measure it
+	Seconds       *float64 `json:"seconds"` // of embedding and writing; null: no text was embedded to measure it
 	Price         *float64 `json:"price"`   // null: the model has none in the configuration
 	Currency      string   `json:"currency,omitempty"`
 	DiskBytes     int64    `json:"disk_bytes"`
@@ -40,8 +40,8 @@ type Estimate struct {
 
 // Line is the estimate in one line.
 func (e *Estimate) Line() string {
-	line := fmt.Sprintf("%s: about %s to embed of %d, %s", e.Pipeline, wording.Count(e.Texts, "text"), e.Rows,
-		wording.Count(e.Tokens, "token"))
+	line := fmt.Sprintf("%s: %s, about %s to embed, %s", e.Pipeline, wording.Count(e.Rows, "row"),
+		wording.Count(e.Texts, "text"), wording.Count(e.Tokens, "token"))
 	if e.TokensGuessed {
 		line += " (guessed by their bytes)"
 	}
@@ -50,7 +50,7 @@ func (e *Estimate) Line() string {
 			e.MaxTokens)
 	}
 	if e.Seconds != nil {
-		line += ", " + wording.Age(*e.Seconds) + " at the speed of one call here"
+		line += ", about " + wording.Age(max(1, *e.Seconds)) + " on this machine"
 	}
 	if e.Price != nil {
 		line += ", price " + wording.Money(*e.Price, e.Currency)
@@ -83,6 +83,7 @@ const (
 	timedTexts = 16
 	// the server's estimate is not believed for tables below
 	countedRows = 100_000
+	writtenRows = 4000 // a second: about what a server on the same machine takes of ready vectors
 	// a ledger entry, and a row of an embedding table beside its vector, with their index entries
 	ledgerBytes, rowBytes = 200, 150
 )
@@ -170,16 +171,23 @@ func (e *Estimate) reckon(ctx context.Context, o Options, stored pipeline.Stored
 	return nil
 }
 
-// countRows counts small tables, and believes the server of large ones.
+// countRows counts small tables. For large ones it takes the planner's estimate, which goes by the size that the table
+// has now: what ANALYZE last found may be old, and of a table that was just loaded there is nothing.
 func countRows(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (rows int64, err error) {
 	err = tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+p.Rows()+" LIMIT $1) AS r", countedRows).Scan(&rows)
 	if err != nil || rows < countedRows {
 		return rows, err
 	}
-	var believed int64
-	err = tx.QueryRow(ctx, `SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_class AS c
-		WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree($1::oid) UNION SELECT $1::oid)`, p.OID).Scan(&believed)
-	return max(rows, believed), err
+	var explained []struct {
+		Plan struct {
+			Rows float64 `json:"Plan Rows"`
+		}
+	}
+	err = tx.QueryRow(ctx, "EXPLAIN (FORMAT JSON) SELECT FROM "+p.Rows()).Scan(&explained)
+	if err != nil || len(explained) == 0 {
+		return rows, err
+	}
+	return max(rows, int64(explained[0].Plan.Rows)), nil
 }
 
 // sample reads some rows. Of their texts it returns the beginnings, and how many times as long each is.
@@ -267,7 +275,7 @@ func (e *Estimate) measure(ctx context.Context, by embed.Embedder, texts []strin
 	for _, n := range called[:len(texts)] {
 		tokens += n
 	}
-	seconds := took / max(1, tokens) * float64(e.Tokens)
+	seconds := took/max(1, tokens)*float64(e.Tokens) + float64(e.Texts)/writtenRows
 	e.Seconds = &seconds
 	return nil
 }

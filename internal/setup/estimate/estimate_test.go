@@ -120,3 +120,29 @@ func TestMake(t *testing.T) {
 		t.Error("something was made")
 	}
 }
+
+// A table that was just loaded has no statistics: its rows are estimated by its size.
+func TestMake_ATableThatWasJustLoaded(t *testing.T) {
+	t.Parallel()
+	const rows = 150_000
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE loaded (id bigint PRIMARY KEY, body text) WITH (autovacuum_enabled = false);
+		INSERT INTO loaded SELECT i, repeat('word ', 8) FROM generate_series(1, 150000) AS i`)
+	pool, err := pgxpool.New(t.Context(), db.URL(testenv.Owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	made, err := estimate.Make(t.Context(), estimate.Options{DB: pool, About: about, By: &words{}, Spec: pipeline.Spec{
+		Name: "loaded", Schema: "public", Table: "loaded", Columns: []string{"body"}, IntoTable: "e", Enabled: true,
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made.Rows < rows*8/10 || made.Rows > rows*15/10 {
+		t.Errorf("%d rows of %d", made.Rows, rows)
+	}
+	if made.Seconds == nil || *made.Seconds < 10 {
+		t.Errorf("nothing is reckoned for writing them: %v", made.Line())
+	}
+}

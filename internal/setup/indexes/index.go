@@ -66,11 +66,29 @@ func Build(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (state
 	if err != nil || !ready {
 		return Waits, nil, err
 	}
-	// Another sidecar may be building it: what it has begun looks just like what a build that was broken off has left.
-	// One build at a time is enough for a server.
+	state, err = alone(ctx, pool, conn, p, func(tables []indexedTable) error {
+		for _, t := range tables {
+			if t.Valid {
+				continue
+			}
+			if err := t.build(ctx, conn, p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return state, statements, err
+}
+
+// alone does something with the tables, as they are then, while nobody else builds an index. Another sidecar may be
+// building one: what it has begun looks just like what a build that was broken off has left. One build at a time is
+// enough for a server.
+func alone(ctx context.Context, pool *pgxpool.Pool, conn *pgxpool.Conn, p *pipeline.Pipeline,
+	build func([]indexedTable) error,
+) (state State, err error) {
 	release, err := database.Hold(ctx, pool, "embedsidecar.index_lock")
 	if err != nil || release == nil {
-		return Waits, nil, err
+		return Waits, err
 	}
 	defer release()
 	defer func() { // the connection goes back to others
@@ -80,34 +98,38 @@ func Build(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (state
 		}
 	}()
 	// It waits for transactions that are older, however long they take, and blocks no writer meanwhile.
-	if _, err := conn.Exec(ctx, "SET lock_timeout = 0"); err != nil {
-		return "", nil, fmt.Errorf("build index of pipeline %q: %w", p.Name, err)
+	_, err = conn.Exec(ctx, "SET lock_timeout = 0")
+	var tables []indexedTable
+	if err == nil {
+		tables, err = indexedTables(ctx, conn, p)
 	}
-	if tables, err = indexedTables(ctx, conn, p); err != nil { // as it is now that nobody else builds
-		return "", nil, fmt.Errorf("build index of pipeline %q: %w", p.Name, err)
+	if err == nil {
+		err = build(tables)
 	}
-	for _, t := range tables {
-		if err := t.build(ctx, conn, p); err != nil {
-			return "", nil, fmt.Errorf("build index of pipeline %q: %w", p.Name, err)
-		}
+	if err != nil {
+		return "", fmt.Errorf("build index of pipeline %q: %w", p.Name, err)
 	}
-	return Built, statements, nil
+	return Built, nil
 }
 
 // indexedTable is a table that an index of the destination is over: the destination's own, or each partition of it.
 type indexedTable struct {
 	Schema, Name string
 	Owned        bool
-	Valid        bool   // an index is there that fits
-	Broken       string // what a build that was broken off has left, quoted; "": nothing
-	Taken        string // the name that the next index gets
-	Rows         int64  // as the server estimates them
+	Valid        bool     // an index is there that fits
+	Broken       string   // what a build that was broken off has left, quoted; "": nothing
+	Made         []string // those that a sidecar built and that are valid, quoted; the newest first
+	MadeAt       string   // comment of that one
+	Taken        string   // the name that the next index gets
+	Rows         int64    // as the server estimates them
+	// of the operator class, quoted; "": that of pgvector
+	OperatorSchema string
 }
 
 func (t *indexedTable) create(p *pipeline.Pipeline) string {
 	return fmt.Sprintf("CREATE INDEX CONCURRENTLY %s ON %s USING %s (%s %s.%s)%s;", database.Quote(t.Taken),
-		database.Quote(t.Schema, t.Name), kindOf(p), database.Quote(p.VectorColumn()), p.Extension, p.Stored.OperatorClass(),
-		t.with(p))
+		database.Quote(t.Schema, t.Name), kindOf(p), database.Quote(p.VectorColumn()), cmp.Or(t.OperatorSchema, p.Extension),
+		p.Stored.OperatorClass(), t.with(p))
 }
 
 // kindOf is the kind of index that a pipeline gets.
@@ -115,6 +137,9 @@ func kindOf(p *pipeline.Pipeline) string { return cmp.Or(p.Index, pipeline.Index
 
 // with is what the index is built with, where pgvector would choose otherwise.
 func (t *indexedTable) with(p *pipeline.Pipeline) string {
+	if other := pipeline.OtherIndexOf(p.Index); other != nil {
+		return other.With(p.IndexBuild.Options)
+	}
 	var list []string
 	add := func(name string, value int) {
 		if value > 0 {
@@ -142,15 +167,19 @@ func lists(rows int64) int {
 }
 
 func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) error {
-	if t.Valid {
-		return nil
-	}
 	if t.Broken != "" {
 		if _, err := conn.Exec(ctx, "DROP INDEX CONCURRENTLY IF EXISTS "+t.Broken); err != nil {
 			return err
 		}
 	}
-	_, err := conn.Exec(ctx, t.create(p))
+	var began time.Time
+	err := conn.QueryRow(ctx, "SELECT now()").Scan(&began)
+	if err == nil {
+		_, err = conn.Exec(ctx, t.create(p))
+	}
+	if err == nil && kindOf(p) == pipeline.IndexIVFFlat {
+		err = note(ctx, conn, database.Quote(t.Schema, t.Taken), began)
+	}
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == pgerrcode.ProgramLimitExceeded && p.Stored == pipeline.StoredSparse {
 		return &refusal.ConfigError{

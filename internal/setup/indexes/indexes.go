@@ -17,7 +17,7 @@ type Index struct {
 	Table         string   `json:"table"` // quoted; of a partitioned table each partition
 	State         Health   `json:"state"`
 	Name          string   `json:"name,omitempty"`
-	Method        string   `json:"method,omitempty"` // hnsw or ivfflat
+	Method        string   `json:"method,omitempty"` // the kind of index
 	OperatorClass string   `json:"operator_class,omitempty"`
 	Phase         string   `json:"phase,omitempty"`   // of building, as the server names it
 	Percent       *float64 `json:"percent,omitempty"` // of that phase; null: not known
@@ -132,7 +132,7 @@ func ofTable(p *pipeline.Pipeline, found []foundIndex) []Index {
 		return list
 	}
 	none := Index{Table: database.Quote(first.Schema, first.Table), State: None, Rows: first.Rows}
-	if p.Dims > p.Stored.Indexable() {
+	if p.Dims > p.Stored.Indexable() && pipeline.OtherIndexOf(p.Index) == nil {
 		none.Detail = fmt.Sprintf("vectors of type %s are indexed up to %d dimensions; these have %d", p.Stored.Name(),
 			p.Stored.Indexable(), p.Dims)
 	} else {

@@ -249,17 +249,20 @@ func byName(name string) []func(p *pipeline.Pipeline) bool {
 // only returns the place of the only pipeline that is meant in the first of some ways in which one is, or -1.
 func only(pipelines []pipeline.Pipeline, ways []func(p *pipeline.Pipeline) bool) int {
 	for _, means := range ways {
-		found, several := -1, false
+		var found []int
 		for i := range pipelines {
 			if means(&pipelines[i]) {
-				found, several = i, found >= 0
+				found = append(found, i)
 			}
 		}
-		switch {
-		case several:
-			return -1
-		case found >= 0:
-			return found
+		if len(found) > 1 { // a table without its schema is that of public, whoever makes another of its name
+			found = slices.DeleteFunc(found, func(i int) bool { return pipelines[i].Schema != "public" })
+			if len(found) != 1 {
+				return -1
+			}
+		}
+		if len(found) == 1 {
+			return found[0]
 		}
 	}
 	return -1

@@ -1,14 +1,18 @@
 package resolve
 
 import (
+	"context"
 	"fmt"
 	"strings"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // AddChunkColumns returns the statements that make an embedding table one of chunks.
@@ -71,7 +75,7 @@ func (f *Findings) retyped() error {
 
 // unindexable returns *ConfigError when no index can be built over vectors of this width.
 func unindexable(spec pipeline.Spec, stored pipeline.Stored, dims int) error {
-	if spec.Index == "" || dims <= stored.Indexable() {
+	if spec.Index == "" || pipeline.OtherIndexOf(spec.Index) != nil || dims <= stored.Indexable() {
 		return nil
 	}
 	hint := []string{"leave index out: searches then read every vector"}
@@ -94,4 +98,35 @@ func (f *Findings) toMake() []string {
 			database.Quote(f.Destination.Schema)+" TO "+database.Quote(f.Table.Reader)+";")
 	}
 	return hint
+}
+
+// otherIndex returns *ConfigError where a kind of index is asked for whose extension is not there, or that takes no
+// vectors of the type. Of a destination that is about to be made, the type is known only after pgvector is installed.
+func otherIndex(ctx context.Context, q database.Querier, spec pipeline.Spec, stored pipeline.Stored, v catalog.VectorType,
+) error {
+	other := pipeline.OtherIndexOf(spec.Index)
+	if other == nil {
+		return nil
+	}
+	var installed, available, takes bool
+	err := q.QueryRow(ctx, sqlfiles.Query("index_extension"), pgx.StrictNamedArgs{
+		"extension": other.Extension, "kind": spec.Index, "operators": stored.OperatorClass(), "type": v.OIDs[stored],
+	}).Scan(&installed, &available, &takes)
+	if err != nil {
+		return fmt.Errorf("look for the extension %s: %w", other.Extension, err)
+	}
+	const hnsw = "or use an index of pgvector: index: hnsw"
+	switch {
+	case !installed && !available:
+		return refusal.Coded(code.Destination, fmt.Sprintf("index: %s needs the extension %s (%s), which this server does "+
+			"not have", spec.Index, other.Extension, other.Project),
+			"install "+other.Project+" on the server, then: CREATE EXTENSION "+other.Extension+" CASCADE;", hnsw)
+	case !installed:
+		return refusal.Coded(code.Destination, fmt.Sprintf("index: %s needs the extension %s, which is not installed in "+
+			"this database", spec.Index, other.Extension), "CREATE EXTENSION "+other.Extension+" CASCADE;", hnsw)
+	case !takes:
+		return refusal.Coded(code.Destination, fmt.Sprintf("index: the installed %s takes no vectors of type %s by %s "+
+			"distance (operator class %s)", other.Extension, stored.Name(), stored.Metric(), stored.OperatorClass()), hnsw)
+	}
+	return nil
 }

@@ -126,8 +126,11 @@ func (f *Findings) joinedTable(ctx context.Context, tx pgx.Tx, j *pipeline.Join,
 	if err := catalog.Unruly(ctx, tx, t.Quoted()); err != nil {
 		return nil, err
 	}
-	_, err = t.StrangersTypes(ctx, tx)
-	return t, err
+	foreign, err := t.StrangersTypes(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	return t, t.MeantByStrangers(tx, foreign, j.Text)
 }
 
 // joinColumns makes sure that the columns by which rows are joined are there and compare.

@@ -169,6 +169,10 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if err != nil {
 		return nil, refusal.About(spec.Name, err)
 	}
+	err = t.MeantByStrangers(tx, byOutput, spec.Text, spec.Filter, spec.Chunking.Context, spec.PriorityBy)
+	if err != nil {
+		return nil, refusal.About(spec.Name, err)
+	}
 	f := &Findings{Table: t, Pipeline: pipeline.Pipeline{
 		Spec: spec, OID: t.OID, Key: t.Key, Partitioned: t.Kind == "p",
 		ByOutput: byOutput, Triggers: t.Triggers, Status: pipeline.Active,
@@ -209,6 +213,9 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 		return nil, fail(fmt.Sprintf("the width of the vectors is unknown: neither the model nor the destination %s defines it", catalog.DestinationName(spec)))
 	}
 	if err := unindexable(spec, f.Destination.Stored, f.Pipeline.Dims); err != nil {
+		return nil, refusal.Of(spec.Name, err)
+	}
+	if err := otherIndex(ctx, tx, spec, f.Destination.Stored, f.Vector); err != nil {
 		return nil, refusal.Of(spec.Name, err)
 	}
 	return f, nil

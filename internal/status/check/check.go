@@ -233,7 +233,7 @@ func (c *checker) checkExtension(s *Server) {
 		c.add(name, OK, s.VectorAvailable+" is on the server, and the set-up installs it in this database")
 	case s.VectorAvailable != "":
 		c.failed(name, refusal.Coded(code.Pgvector, "not installed in this database; the server has "+s.VectorAvailable,
-			"a superuser runs: CREATE EXTENSION vector; (embedsidecar init does it where its role may: the server trusts it, or the role administers a managed server)"))
+			"run as a superuser, or as the administrator of a managed server: CREATE EXTENSION vector;"))
 	default:
 		c.failed(name, refusal.Coded(code.Pgvector, "the server does not have it",
 			fmt.Sprintf("install the server's package pgvector, such as postgresql-%d-pgvector", s.Version/release)))

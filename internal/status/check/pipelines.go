@@ -141,6 +141,24 @@ func (c *checker) wayToModel(p *pipeline.Pipeline, fingerprint string) string {
 	return "embedsidecar apply, or the next run, makes its next generation"
 }
 
+// wayToRecipe says how a pipeline comes to the text, chunking and type that are configured, where these are, or become,
+// those of another generation.
+func (c *checker) wayToRecipe(ctx context.Context, tx pgx.Tx, s *resolve.Stored, spec pipeline.Spec) (way string,
+	besides bool, err error,
+) {
+	other := s.BesideOf(c.stored)
+	if other != nil {
+		if besides, err = other.HasRecipe(ctx, tx, spec); err != nil {
+			return "", false, err
+		}
+	}
+	p := pipeline.Pipeline{Spec: pipeline.Spec{Name: s.Name}, ID: s.PipelineID}
+	if besides {
+		return c.wayToModel(&p, other.Fingerprint), true, nil
+	}
+	return c.wayToModel(&p, ""), spec.Beside, nil
+}
+
 // tellPipeline tells where a pipeline that is set up stands, as every door does, and reports whether there was
 // something to tell. What its slot keeps it from is told there.
 func (c *checker) tellPipeline(name string, p *pipeline.Pipeline) bool {
@@ -187,6 +205,18 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 			c.add(name, Warn, w)
 		}
 		stored = stored.Current()
+		has, err := stored.HasRecipe(ctx, tx, spec)
+		if err != nil {
+			return err
+		}
+		way, besides, err := c.wayToRecipe(ctx, tx, stored, spec)
+		if err != nil {
+			return err
+		}
+		if !has && besides {
+			c.add(name, Warn, "it is configured with another text, chunking or type than serves", way)
+			spec = resolve.WithRecipe(spec, stored.Spec())
+		}
 		d := stored.Differs(configured, spec)
 		if !d.Older {
 			otherwise = d.Was

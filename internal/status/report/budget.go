@@ -1,8 +1,11 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 )
 
 // Budget is one of a pipeline, or of its model, and what was spent of it by all that share it.
@@ -17,12 +20,12 @@ type Budget struct {
 	TokensSpent  int64    `json:"tokens_spent"`
 	MoneyToday   float64  `json:"money_today"`
 	MoneySpent   float64  `json:"money_spent"`
-	Spent        string   `json:"spent"`   // the limit that is reached; empty: none is
-	GoesOn       *string  `json:"goes_on"` // when the next day begins; infinity: only when it is raised; null: it goes on
+	Spent        string   `json:"spent"`              // the limit that is reached; empty: none is
+	GoesOn       *string  `json:"goes_on"`            // when the next day begins; infinity: only when it is raised; null: it goes on
 }
 
 // parts are the limits with what was spent, as people read them, and how much of each that is, 0 to 1 and more.
-func (b *Budget) parts() (words []string, most float64) {
+func (b *Budget) parts(currency string) (words []string, most float64) {
 	tokens := func(name string, limit *int64, spent int64) {
 		if limit != nil {
 			words = append(words, fmt.Sprintf("%d of %d tokens %s", spent, *limit, name))
@@ -31,7 +34,8 @@ func (b *Budget) parts() (words []string, most float64) {
 	}
 	money := func(name string, limit *float64, spent float64) {
 		if limit != nil {
-			words = append(words, fmt.Sprintf("%.4g of %.4g money %s", spent, *limit, name))
+			words = append(words, fmt.Sprintf("%s of %s %s", wording.Money(spent, ""),
+				wording.Money(*limit, cmp.Or(currency, "money")), name))
 			most = max(most, spent / *limit)
 		}
 	}
@@ -42,9 +46,9 @@ func (b *Budget) parts() (words []string, most float64) {
 	return words, most
 }
 
-// String says what was spent: "model m: 12 of 1000 tokens today".
-func (b Budget) String() string {
-	words, _ := b.parts()
+// In says what was spent, in a currency: "model m: 12 of 1000 tokens today".
+func (b Budget) In(currency string) string {
+	words, _ := b.parts(currency)
 	return b.Kind + " " + b.Name + ": " + strings.Join(words, ", ")
 }
 
@@ -52,7 +56,7 @@ func (b Budget) String() string {
 func (p *Pipeline) BudgetLine() string {
 	var lines []string
 	for _, b := range p.Budgets {
-		lines = append(lines, b.String())
+		lines = append(lines, b.In(p.Saved.Currency))
 	}
 	if len(lines) == 0 {
 		return ""
@@ -63,7 +67,7 @@ func (p *Pipeline) BudgetLine() string {
 // BudgetShare is how much is spent of the budget that ends first, 0 to 1 and more; known is false without one.
 func (p *Pipeline) BudgetShare() (share float64, known bool) {
 	for i := range p.Budgets {
-		_, most := p.Budgets[i].parts()
+		_, most := p.Budgets[i].parts("")
 		share, known = max(share, most), true
 	}
 	return share, known

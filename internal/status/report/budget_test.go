@@ -16,10 +16,11 @@ func TestBudget_TellsWhatIsSpent(t *testing.T) {
 	}
 	p.Budgets = []Budget{
 		{Kind: "model", Name: "m", TokensPerDay: &day, TokensToday: 250, Tokens: &all, TokensSpent: 6000},
-		{Kind: "pipeline", Name: "docs", MoneyPerDay: &money, MoneyToday: 0.5, Money: &money, MoneySpent: 0.75},
+		{Kind: "pipeline", Name: "docs", MoneyPerDay: &money, MoneyToday: 5e-07, Money: &money, MoneySpent: 0.75},
 	}
+	p.Saved.Currency = "EUR"
 	const want = "docs: budget of model m: 250 of 1000 tokens today, 6000 of 8000 tokens in all; " +
-		"of pipeline docs: 0.5 of 2 money today, 0.75 of 2 money in all"
+		"of pipeline docs: 0.0000005 of 2.00 EUR today, 0.75 of 2.00 EUR in all"
 	if got := p.BudgetLine(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -39,7 +40,7 @@ func TestLines_OfCutTextsSearchesAndConfigurations(t *testing.T) {
 		"chunking: {strategy: tokens} embeds all of each (docs/chunking.md)" {
 		t.Errorf("%q", got)
 	}
-	if got := p.SearchLine(); got != "docs: about 300 tokens of searches, price 0.25" {
+	if got := p.SearchLine(); got != "docs: searches took about 300 tokens, price 0.25" {
 		t.Errorf("%q", got)
 	}
 	refused := Configuration{Instance: "a", State: "refused", Detail: "no\nway"}

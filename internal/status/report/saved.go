@@ -37,9 +37,9 @@ func (p *Pipeline) SearchLine() string {
 	if p.SearchTokens == 0 {
 		return ""
 	}
-	line := fmt.Sprintf("%s: about %s of searches", p.Name, wording.Count(p.SearchTokens, "token"))
+	line := fmt.Sprintf("%s: searches took about %s", p.Name, wording.Count(p.SearchTokens, "token"))
 	if p.SearchPrice > 0 {
-		line += fmt.Sprintf(", price %.4g", p.SearchPrice)
+		line += ", price " + wording.Money(p.SearchPrice, p.Saved.Currency)
 	}
 	return line
 }
@@ -60,7 +60,7 @@ func (p *Pipeline) SavedLine() string {
 	line := fmt.Sprintf("%s: %s embedded; %s: about %s saved", p.Name, wording.Count(s.Embedded, "text"),
 		strings.Join(reasons, ", "), wording.Count(s.Tokens, "token"))
 	if s.Price != nil {
-		line += ", price " + wording.Money(*s.Price, s.Currency) + " beside " + wording.Money(*s.Spent, s.Currency) + " spent"
+		line += ", worth " + wording.Money(*s.Price, s.Currency) + "; " + wording.Money(*s.Spent, s.Currency) + " spent"
 	}
 	return line
 }

@@ -22,7 +22,7 @@ func TestSaved(t *testing.T) {
 		t.Error("a price that nobody has named")
 	}
 	p.Priced(pipeline.Price{Million: 20, Currency: "EUR"})
-	if got := p.SavedLine(); got != line+", price 0.02 EUR beside 0.08 EUR spent" {
+	if got := p.SavedLine(); got != line+", worth 0.02 EUR; 0.08 EUR spent" {
 		t.Errorf("%q", got)
 	}
 	if got := (&Pipeline{Saved: Saved{Embedded: 7}}).SavedLine() + (&Slot{Name: "s"}).SavedLine(); got != "" {

@@ -130,7 +130,7 @@
     }
     if (!chart) return;
     const svg = $("svg", chart), box = svg.getBoundingClientRect(), rows = all("tbody tr", chart.closest("section"));
-    const left = 50, right = 352, wide = 360; // as chart.go draws it
+    const left = 62, right = 340, wide = 360; // as chart.go draws it
     const part = ((e.clientX - box.left) / box.width * wide - left) / (right - left);
     const row = rows[Math.min(rows.length - 1, Math.max(0, Math.round(part * (rows.length - 1))))];
     if (!row) return;

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+const pgaiAnswers = `SELECT md5(string_agg(v::text, '' ORDER BY v::text)) FROM blog_embedding AS v;
+	SELECT md5(string_agg(v::text, '' ORDER BY v::text)) FROM notes_embedding AS v`
+
+// TestImport_AKilledImportIsEndedByTheNext: the command is killed again and again, each time a little later, and then
+// run to its end: views answer as before, nothing is embedded again, and nothing of pgai is left.
+func TestImport_AKilledImportIsEndedByTheNext(t *testing.T) {
+	t.Parallel()
+	s := importing(t)
+	s.db.MustExec("SELECT ai.drop_vectorizer('by_pattern', true)")
+	before := s.answers(pgaiAnswers)
+	save := filepath.Join(t.TempDir(), "pgai.yaml")
+	run := []string{"import", "pgai", "--model", "fake", "--save", save}
+	kills := 0
+	for began := time.Now(); kills < 40; kills++ {
+		c := s.command(run...)
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- c.Wait() }()
+		limit := time.NewTimer(time.Duration(50+rand.IntN(100+100*kills)) * time.Millisecond)
+		select {
+		case <-ended:
+			if c.ProcessState.Success() {
+				kills += 1000
+			}
+		case <-limit.C:
+			_ = c.Process.Kill()
+			<-ended
+		}
+		if time.Since(began) > waitTimeout/2 {
+			break
+		}
+	}
+	if kills < 1000 {
+		s.run(0, run...)
+	}
+	t.Logf("%d kills", kills%1000)
+	s.run(0, "run", "--once", "--config", save)
+	if n := s.embedded(); n != 0 {
+		t.Errorf("%d rows were embedded", n)
+	}
+	if after := s.answers(pgaiAnswers); after != before {
+		t.Error("views answer otherwise than before")
+	}
+	s.run(0, "verify", "--deep", "20", "--config", save)
+	if n := testenv.Value[int64](s.db, "SELECT count(*) FROM embedsidecar.pipelines"); n != 3 {
+		t.Errorf("%d pipelines, want 3", n)
+	}
+	if testenv.Value[bool](s.db, "SELECT to_regnamespace('ai') IS NOT NULL") {
+		t.Error("the schema of pgai is left")
+	}
+}
+
+// TestImport_AnOpenAIShapedVectorizerKeepsItsProvider: a vectorizer whose provider has an address goes on with it, by the
+// key of its variable. The sample is embedded by it, and no text besides.
+func TestImport_AnOpenAIShapedVectorizerKeepsItsProvider(t *testing.T) {
+	t.Parallel()
+	s := importing(t)
+	var texts, refused atomic.Int64
+	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var asked struct{ Input []string }
+		if r.Header.Get("Authorization") != "Bearer the-key" || json.NewDecoder(r.Body).Decode(&asked) != nil {
+			refused.Add(1)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		type one struct {
+			Object    string    `json:"object"`
+			Index     int       `json:"index"`
+			Embedding []float32 `json:"embedding"`
+		}
+		data := make([]one, len(asked.Input))
+		for i, text := range asked.Input {
+			data[i] = one{"embedding", i, vector.Of(text, 8)}
+		}
+		texts.Add(int64(len(data)))
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"object": "list", "model": "m", "data": data,
+			"usage": map[string]int{"prompt_tokens": 1, "total_tokens": 1},
+		})
+	}))
+	t.Cleanup(provider.Close)
+	s.set("OPENAI_API_KEY=the-key")
+	s.set("EMBEDSIDECAR_PLUGIN_DIMS=")
+	s.db.MustExec(`SELECT ai.drop_vectorizer('by_pattern', true)`)
+	s.db.MustExec(`UPDATE ai.vectorizer SET config = jsonb_set(jsonb_set(config, '{embedding,base_url}', to_jsonb($1::text)),
+		'{embedding,implementation}', '"openai"')`, provider.URL+"/v1")
+	before := s.answers(pgaiAnswers)
+	save := filepath.Join(t.TempDir(), "pgai.yaml")
+	s.run(0, "import", "pgai", "--save", save)
+	file, err := os.ReadFile(save)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.has(string(file), provider.URL+"/v1", "OPENAI_API_KEY", "plugin: remote")
+	sample := texts.Load()
+	if sample == 0 {
+		t.Error("no sample was embedded")
+	}
+	s.run(0, "run", "--once", "--config", save)
+	if n := s.embedded(); n != 0 {
+		t.Errorf("%d rows were embedded", n)
+	}
+	if after := s.answers(pgaiAnswers); after != before {
+		t.Error("views answer otherwise than before")
+	}
+	s.db.MustExec("UPDATE notes SET body = 'edited' WHERE id = 7")
+	s.run(0, "run", "--once", "--config", save)
+	got := testenv.Value[string](s.db, "SELECT embedding::text FROM notes_embedding WHERE id = 7")
+	if got != vectorOf("edited") {
+		t.Errorf("after an edit: %s", got)
+	}
+	t.Logf("%d texts for the sample, %d in all, %d refused", sample, texts.Load(), refused.Load())
+}

@@ -1,0 +1,93 @@
+//go:build linux && clients
+
+package e2e
+
+import (
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestClients_ASearchPageInDjango: the block of docs/search.md as it stands there, with real Django: filters, pages and
+// highlights.
+func TestClients_ASearchPageInDjango(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t, testenv.Empty())
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, status text, tenant int);
+		INSERT INTO docs SELECT i, 'Password ' || i, 'reset it <b>' || i || '</b>', CASE WHEN i % 2 = 0 THEN 'published'
+			ELSE 'draft' END, i % 4 FROM generate_series(1, 60) AS i`)
+	r := newRig(t, db, pipeline.Spec{
+		Name: "public.docs", Schema: "public", Table: "docs", Columns: []string{"title", "body"},
+		IntoTable: "docs_embedding", Enabled: true,
+	})
+	r.run()
+	r.caughtUp()
+	paper, err := os.ReadFile("../../docs/search.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(paper), "### A search page in Django")
+	_, section, _ = strings.Cut(section, "```python\n")
+	block, _, _ := strings.Cut(section, "```")
+	dir := t.TempDir()
+	pages := filepath.Join(dir, "pages")
+	if err := os.Mkdir(pages, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"pages/__init__.py": "", "pages/search.py": block,
+		"pages/models.py": `from django.db import models
+
+class Doc(models.Model):
+    title = models.TextField()
+    body = models.TextField()
+    status = models.TextField()
+    tenant = models.IntegerField()
+
+    class Meta:
+        managed = False
+        db_table = "docs"
+`, "try.py": `import os, django
+from django.conf import settings
+settings.configure(INSTALLED_APPS=["pages"], DATABASES={"default": {"ENGINE": "django.db.backends.postgresql",
+    "HOST": os.environ["AT"], "PORT": os.environ["PORT"], "NAME": os.environ["NAME"], "USER": os.environ["ROLE"],
+    "PASSWORD": os.environ["PASSWORD"]}})
+django.setup()
+from pages.search import search
+from django.db import transaction
+first, more = search("reset", status="published", tenant={"$gte": 2})
+second, end = search("reset", page=1, status="published", tenant={"$gte": 2})
+assert len(first) == 10 and more and len(second) == 5 and not end, (len(first), more, len(second), end)
+found = first + second
+assert len({d.id for d in found}) == 15 and all(d.status == "published" and d.tenant == 2 for d in found), found
+assert [d.distance for d in found] == sorted(d.distance for d in found)
+assert "<mark>reset</mark>" in found[0].passages and "<b>" not in found[0].passages, found[0].passages
+with transaction.atomic():
+    assert len(search("reset")[0]) == 10
+`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u, err := url.Parse(db.URL(testenv.Owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, _ := u.User.Password()
+	python := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("EMBEDSIDECAR_CLIENTS"), "venv", "bin", "python3"), "try.py")
+	python.Dir = dir
+	python.Env = []string{
+		"PATH=/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE=1", "AT=" + u.Hostname(), "PORT=" + u.Port(), "NAME=" + db.Name,
+		"ROLE=" + u.User.Username(), "PASSWORD=" + password,
+	}
+	if out, err := python.CombinedOutput(); err != nil {
+		t.Fatalf("the page failed: %v\n%s", err, out)
+	}
+}
