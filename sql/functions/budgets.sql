@@ -147,7 +147,8 @@ BEGIN
         hold_budget.price)
     RETURNING h.hold_id INTO hold;
 END $$;
-COMMENT ON FUNCTION embedsidecar.hold_budget(integer, bigint, bigint, bigint, double precision, boolean, timestamptz) IS
+COMMENT ON FUNCTION embedsidecar.hold_budget(integer, bigint, bigint, bigint, double precision, boolean,
+    timestamptz) IS
     'Before a call of an embedder: takes its tokens from the budgets of a pipeline, or says why that is not allowed.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.settle_budget(hold bigint, tokens bigint) RETURNS void

@@ -3,6 +3,7 @@
 -- Rows: none. Locks: the job. Index: batch_job_gathering_idx.
 UPDATE embedsidecar.batch_job AS j
 SET    state = CASE WHEN j.rows > @over OR EXISTS (SELECT FROM embedsidecar.batch_job AS o
-           WHERE o.pipeline_id = j.pipeline_id AND o.state NOT IN ('gathering', 'ended')) THEN 'closed' ELSE 'ended' END,
+           WHERE o.pipeline_id = j.pipeline_id AND o.state NOT IN ('gathering', 'ended')) THEN 'closed'
+           ELSE 'ended' END,
        changed_at = now()
 WHERE  j.pipeline_id = @pipeline_id AND j.state = 'gathering';
