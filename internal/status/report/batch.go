@@ -43,14 +43,14 @@ func (j BatchJob) String() string {
 	return line
 }
 
-// BatchLine says how far the batch jobs are; "" where there are none.
-func (p *Pipeline) BatchLine() string {
+// BatchLine says how far the batch jobs of a pipeline are; "" where there are none.
+func BatchLine(pipeline string, list []BatchJob) string {
 	var lines []string
-	for _, j := range p.BatchJobs {
+	for _, j := range list {
 		lines = append(lines, "batch job "+j.String())
 	}
 	if len(lines) == 0 {
 		return ""
 	}
-	return p.Name + ": " + strings.Join(lines, "; ")
+	return pipeline + ": " + strings.Join(lines, "; ")
 }
