@@ -226,10 +226,13 @@ func TestBatch_BadJobs(t *testing.T) {
 	})
 }
 
+// crane ends each text of a row.
+const crane = "The harbour has a crane for them."
+
 // sum counts texts of rows.
 func sum(counts map[string]int) (n int) {
 	for text, more := range counts {
-		if strings.HasPrefix(text, "Document") || strings.HasPrefix(text, "The harbour") {
+		if strings.HasPrefix(text, "Document") || text == crane {
 			n += more
 		}
 	}
@@ -286,6 +289,22 @@ func TestBatch_EndsWithItsPipeline(t *testing.T) {
 		r.db.MustExecSuper(`DELETE FROM embedsidecar.pipeline`)
 		if s := c.wait(waitTimeout); !s.Signaled() {
 			t.Fatalf("it ended with %v:\n%s", c.cmd.ProcessState, c.tail())
+		}
+		r.url, r.stream = r.login(testenv.Owner), r.login(testenv.Owner)
+		file := filepath.Join(r.dir, "c.yaml")
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db := r.db // of another pipeline: a sidecar without one does not start
+		db.MustExec(`CREATE TABLE public.others (id int PRIMARY KEY, body text)`)
+		other := strings.NewReplacer("name: docs", "name: others", "public.docs", "public.others", "docs_embedding",
+			"others_embedding").Replace(string(text))
+		if err := os.WriteFile(file, []byte(other), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s := r.start(r.remote(), "init").wait(waitTimeout); s.ExitStatus() != 0 {
+			t.Fatalf("init ended with status %d", s.ExitStatus())
 		}
 		c = r.run(r.remote()...)
 		testenv.Eventually(t, waitTimeout, func() (bool, string) {
