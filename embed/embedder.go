@@ -48,6 +48,7 @@ type Description struct {
 	Deterministic bool // the same text always gives the same vector
 	Sparse        bool // vectors are pairs of places and numbers: see Pairs
 	Reranks       bool // it scores pairs of a query and a text, and makes no vectors: see Reranker
+	Batches       bool // its provider takes documents in batch jobs: see Batcher
 	Settings      []Setting
 }
 

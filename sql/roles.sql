@@ -56,7 +56,8 @@ GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_run;
 GRANT SELECT ON ALL TABLES IN SCHEMA embedsidecar TO embedsidecar_run;
 GRANT INSERT, UPDATE, DELETE ON embedsidecar.task, embedsidecar.lease, embedsidecar.turn, embedsidecar.aside,
     embedsidecar.ledger, embedsidecar.worker, embedsidecar.route, embedsidecar.configured,
-    embedsidecar.answer, embedsidecar.measure TO embedsidecar_run;
+    embedsidecar.answer, embedsidecar.measure, embedsidecar.batch_job, embedsidecar.batch_item,
+    embedsidecar.batch_text TO embedsidecar_run;
 GRANT INSERT ON embedsidecar.history TO embedsidecar_run;
 GRANT INSERT, UPDATE ON embedsidecar.scan, embedsidecar.spent TO embedsidecar_run;
 GRANT UPDATE ON embedsidecar.init_lock, embedsidecar.index_lock TO embedsidecar_run; -- to lock them
@@ -75,7 +76,7 @@ GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsi
     embedsidecar.blockers, embedsidecar.queue_holders,
     embedsidecar.row_facts, embedsidecar.tell, embedsidecar.drain_state, embedsidecar.is_open,
     embedsidecar.budgets, embedsidecar.has_budget, embedsidecar.affords, embedsidecar.hold_budget,
-    embedsidecar.settle_budget,
+    embedsidecar.settle_budget, embedsidecar.batch_jobs,
     embedsidecar.minute_of_week, embedsidecar.texts_cut, embedsidecar.search_costs, embedsidecar.note_reload,
     embedsidecar.note_setup,
     embedsidecar.prune_audit, embedsidecar.prune_history, embedsidecar.tell_audit, embedsidecar.generation_states,
@@ -89,7 +90,8 @@ GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, 
     embedsidecar.lanes, embedsidecar.generations, embedsidecar.indexes, embedsidecar.configuration,
     embedsidecar.requests, embedsidecar.finished_tasks TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsidecar.wait_for, embedsidecar.waited_for,
-    embedsidecar.how_far, embedsidecar.is_open, embedsidecar.budgets, embedsidecar.has_budget, embedsidecar.affords,
+    embedsidecar.how_far, embedsidecar.is_open, embedsidecar.batch_jobs, embedsidecar.budgets, embedsidecar.has_budget,
+    embedsidecar.affords,
     embedsidecar.minute_of_week, embedsidecar.states,
     embedsidecar.slot_states, embedsidecar.runs, embedsidecar.lives, embedsidecar.plan, embedsidecar.texts_cut,
     embedsidecar.search_costs, embedsidecar.waits_for

@@ -28,7 +28,8 @@ var ErrBeforeFirst = errors.New("the schema embedsidecar is of a program before 
 
 // wholes are the functions and views, in the order in which they can be made: each upgrade makes all of them.
 var wholes = []string{
-	"functions/budgets", "functions/wait", "functions/states", "functions/jobs", "functions/history", "functions/actions",
+	"functions/budgets", "functions/batches", "functions/wait", "functions/states", "functions/jobs", "functions/history",
+	"functions/actions",
 	"functions/explain", "functions/notify", "functions/search", "functions/hint", "functions/generations",
 	"functions/requests", "functions/configuration",
 	"views/status", "views/progress", "views/tasks", "views/dead_letters", "views/errors", "views/slots", "views/workers",

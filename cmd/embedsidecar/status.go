@@ -128,7 +128,7 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	var lines []string
 	for i := range state.Pipelines {
 		lines = append(lines, c.progress(&state.Pipelines[i].Pipeline), state.Pipelines[i].SpeedLine(),
-			state.Pipelines[i].BudgetLine())
+			state.Pipelines[i].BudgetLine(), report.BatchLine(state.Pipelines[i].Name, state.Pipelines[i].BatchJobs))
 	}
 	for _, line := range append(lines, state.SavedLines()...) {
 		if line == "" {

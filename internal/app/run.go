@@ -233,7 +233,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		DrainTimeout: max(c.Workers.DrainTimeout, time.Nanosecond),
 		CacheBytes:   c.Workers.CacheBytes,
 		Fresh:        n.source.Fresh(),
-		Price:        func(p *pipeline.Pipeline) float64 { return c.PriceOf(p.Model).Million },
+		Price:        func(p *pipeline.Pipeline) pipeline.Price { return c.PriceOf(p.Model) },
 		Redact:       n.o.Redact,
 		Trace:        n.o.Trace,
 	})

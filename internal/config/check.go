@@ -176,6 +176,9 @@ func (c *Config) checkPipelines(first int, fail func(path, format string, args .
 		if problem := spec.IgnoreMistake(); problem != "" {
 			fail(path+".ignore", "%s", problem)
 		}
+		if problem := spec.Batch.Mistake(); problem != "" {
+			fail(path+".batch", "%s", problem)
+		}
 		if problem := spec.Budget.Mistake(c.PriceOf(spec.Model).Million); problem != "" {
 			fail(path+".budget", "%s", problem)
 		}

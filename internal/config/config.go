@@ -157,14 +157,16 @@ type Plugin struct {
 
 // Model is a named model.
 type Model struct {
-	Name     string
-	Plugin   string  // "" before Load is done: Plugins.Default
-	Path     string  // its folder; "": looked for by name
-	SHA256   string  // of its weights; "": not checked
-	Threads  int     // 0: Config.Threads
-	Price    float64 // of a million tokens, in Config.Currency; 0: not known
-	Budget   pipeline.Budget
-	Settings ModelSettings
+	Name    string
+	Plugin  string  // "" before Load is done: Plugins.Default
+	Path    string  // its folder; "": looked for by name
+	SHA256  string  // of its weights; "": not checked
+	Threads int     // 0: Config.Threads
+	Price   float64 // of a million tokens, in Config.Currency; 0: not known
+	Budget  pipeline.Budget
+	// of a million tokens in batch jobs; 0: half of Price
+	BatchPrice float64
+	Settings   ModelSettings
 }
 
 // Workers embed.

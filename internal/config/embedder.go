@@ -39,7 +39,7 @@ type Embedder struct {
 // PriceOf returns the price of a model.
 func (c *Config) PriceOf(name string) pipeline.Price {
 	if m := c.model(name); m != nil {
-		return pipeline.Price{Million: m.Price, Currency: c.Currency}
+		return pipeline.Price{Million: m.Price, Batch: cmp.Or(m.BatchPrice, m.Price/2), Currency: c.Currency}
 	}
 	return pipeline.Price{}
 }

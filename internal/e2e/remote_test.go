@@ -142,18 +142,23 @@ type remoteRig struct{ *rig }
 // newRemoteRig makes a table with an embedding table, with a model of an OpenAI-like server.
 func newRemoteRig(t *testing.T, url string) *remoteRig {
 	t.Helper()
-	db := testenv.DB(t, testenv.Empty())
-	db.MustExec(`CREATE TABLE public.docs (id int PRIMARY KEY, body text)`)
+	return newRemoteRigOn(t, testenv.DB(t, testenv.Empty()), url, "", "")
+}
+
+// newRemoteRigOn does so in a database, with further settings of the model and of the pipeline.
+func newRemoteRigOn(t *testing.T, db *testenv.Database, url, model, of string) *remoteRig {
+	t.Helper()
+	db.MustExec(`CREATE TABLE IF NOT EXISTS public.docs (id int PRIMARY KEY, body text)`)
 	r := &remoteRig{&rig{t: t, db: db, slot: db.SlotName(), dir: t.TempDir()}}
 	r.calls = filepath.Join(r.dir, "calls")
 	r.url = r.login(testenv.Owner)
 	if err := os.WriteFile(filepath.Join(r.dir, "c.yaml"), fmt.Appendf(nil, `
 models:
   - {name: far, dialect: openai, url: %q, model: text-embedder-3, dims: %d, api_key_env: PROVIDER_KEY,
-      batch: {texts: 16}, patience: 500ms}
+      batch: {texts: 16}, patience: 500ms%s}
 pipelines:
-  - {name: docs, table: public.docs, columns: [body], model: far, into: {table: docs_embedding}}
-`, url, dims), 0o600); err != nil {
+  - {name: docs, table: public.docs, columns: [body], model: far, into: {table: docs_embedding}%s}
+`, url, dims, model, of), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if s := r.start(r.remote(), "init").wait(waitTimeout); s.ExitStatus() != 0 {

@@ -71,6 +71,7 @@ type Spec struct {
 	ModelBudget   Budget // of all pipelines with its model
 	MaxAttempts   int    // failures of a row after which it is a dead letter; 0: as configured for all
 	Labels        Labels
+	Batch         Batch // jobs of its provider for backfills
 }
 
 // IndexMistake returns what is wrong with the index that is asked for, or "".
@@ -100,6 +101,7 @@ type Pipeline struct {
 	Wished      bool   // somebody asked for another model, and it is not made yet
 	Closed      bool   // it is outside of its hours, by the server's clock
 	Spent       bool   // a budget of it is spent
+	Jobs        bool   // it makes batch jobs, or has some of before
 	Status      Status
 	Detail      string // why the status is not active
 }

@@ -3,7 +3,8 @@ package pipeline
 // Price is what a million tokens of a model cost; zero: the configuration names no price.
 type Price struct {
 	Million  float64
-	Currency string // "": the configuration names none
+	Batch    float64 // in batch jobs
+	Currency string  // "": the configuration names none
 }
 
 // Of returns the price of some tokens; nil: there is none.

@@ -84,6 +84,7 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 	note(p.Budget != s.Budget || p.ModelBudget != s.ModelBudget, "budget", false)
 	note(p.MaxAttempts != s.MaxAttempts, "max_attempts", false)
 	note(!maps.Equal(p.Labels, s.Labels), "labels", false)
+	note(p.Batch.String() != s.Batch.String(), "batch", false)
 	note(resolve.PluginOf(p.Spec) != s.Plugin || p.Model != s.Model, "model's place", false)
 	note((p.Schema != s.TableSchema || p.Table != s.TableName) && p.OID == s.TableOID, "table's name", false)
 	note(!f.Destination.Exists, "destination recreated", true)
@@ -107,6 +108,7 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 		"hours": p.Active, "minutes": p.Active.Minutes(), "zone": p.Active.Zone(),
 		"budget": p.Budget.Row(), "model_budget": p.ModelBudget.Row(), "max_attempts": p.MaxAttempts,
 		"labels": p.Labels,
+		"batch":  p.Batch.Row(),
 	}
 	args["joins"], args["joined_text"] = nil, nil
 	if len(p.Joins) > 0 {

@@ -37,7 +37,7 @@ func IDs() []string {
 }
 
 func all() []check {
-	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), rerankChecks(),
+	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), rerankChecks(), batchChecks(),
 		loadChecks(), endChecks())
 }
 

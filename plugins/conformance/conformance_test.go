@@ -104,6 +104,11 @@ func reranking(o conformance.Options) conformance.Options {
 	return o
 }
 
+func batching(o conformance.Options) conformance.Options {
+	o.Env["EMBEDSIDECAR_PLUGIN_BATCHES"] = "true"
+	return o
+}
+
 // waitedFor is for plugins that are found out by how long they take.
 func waitedFor(o conformance.Options) conformance.Options {
 	o.Patience = 1
@@ -147,6 +152,9 @@ func condemnedPlugins(t *testing.T) []condemned {
 		{"order", "sparse and in no order", sparse(faults("unsorted")), conformance.Fail, "must refuse"},
 		{"order", "sparse and backwards", sparse(faults("permute-every=1")), conformance.Fail, "belong to other texts"},
 		{"rerank", "in another order", reranking(faults("permute-every=1")), conformance.Fail, "in the opposite order"},
+		{"batches", "makes some up", faults("any-job"), conformance.Fail, "a model without batch jobs answers OK"},
+		{"batches", "knows any", batching(faults("any-job")), conformance.Fail, "by a nonce of nobody"},
+		{"batches", "has some", batching(faults("next-version")), conformance.Pass, "knows no job of nobody"},
 		{"determinism", "noise", faults("noise"), conformance.Fail, "described as deterministic"},
 		{"batch-invariance", "noise", faults("batch-noise"), conformance.Fail, "alone and beside longer texts"},
 		{"kinds", "queries differ", faults("query-differs"), conformance.Fail, "described as symmetric"},

@@ -48,6 +48,7 @@ import (
 //	tokens-cut           tells the first 50 tokens of a text only
 //	tokens-die           a text with a byte order mark kills the process, but only there
 //	tokens-around        tells of two tokens around a text that no text has
+//	any-job              knows every batch job
 //	next-version         speaks version 1 with fields of a later one in every message; no fault
 var breaches = []string{
 	"any-model", "refuses-unknown", "query-differs", "same-vector", "reversed", "reversed-when-busy", "noise",
@@ -55,7 +56,7 @@ var breaches = []string{
 	"zero-for-empty", "never-truncates", "long-kills", "stuck-after-cancel", "stuck-after-deadline", "health-hangs",
 	"not-ready",
 	"prints-texts", "outlives-host", "tokens-in-characters", "tokens-vary", "tokens-cut", "tokens-die", "tokens-around",
-	"next-version",
+	"any-job", "next-version",
 }
 
 // breaker stands between the host and everything else, and breaks what it is told to.

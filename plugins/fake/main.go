@@ -6,6 +6,7 @@
 //	EMBEDSIDECAR_PLUGIN_DIMS             width of the vectors, 1 to 16000; default 384; sparse: 1 to 16777216, default 30522
 //	EMBEDSIDECAR_PLUGIN_SPARSE           true: the model is sparse (vector.Sparse)
 //	EMBEDSIDECAR_PLUGIN_RERANKS          true: the model is a reranker (vector.Score)
+//	EMBEDSIDECAR_PLUGIN_BATCHES          true: the model has batch jobs, which are done at once
 //	EMBEDSIDECAR_PLUGIN_MAX_BATCH        described limit of texts per call; default 0, none
 //	EMBEDSIDECAR_PLUGIN_MAX_BATCH_BYTES  described limit of bytes per call; default 0, none
 //	EMBEDSIDECAR_PLUGIN_CALLS            file that gets one line for each call as it begins: kind, number of texts, and 16
@@ -52,13 +53,14 @@ func main() {
 // embedder is the honest part.
 type embedder struct {
 	dims, maxBatch, maxBatchBytes int
-	sparse, reranks               bool
+	sparse, reranks, batches      bool
 	faults                        faults
 	calls                         *os.File // nil: calls are not recorded
 	number                        atomic.Uint64
 
 	mu     sync.Mutex
 	leaked [][]byte
+	jobs   []job
 }
 
 func newEmbedder(getenv func(string) string) (*embedder, error) {
@@ -70,6 +72,7 @@ func newEmbedder(getenv func(string) string) (*embedder, error) {
 	default:
 		return nil, fmt.Errorf("EMBEDSIDECAR_PLUGIN_SPARSE=%q: want true or false", sparse)
 	}
+	e.batches = getenv("EMBEDSIDECAR_PLUGIN_BATCHES") == "true"
 	if getenv("EMBEDSIDECAR_PLUGIN_RERANKS") == "true" {
 		e.reranks, e.dims = true, 1
 		getenv = func(string) string { return "" } // it has no width, and its calls are not of vectors
@@ -131,7 +134,7 @@ func (e *embedder) Describe(context.Context) (sdk.Info, error) {
 	return sdk.Info{Name: "fake", Version: version, Models: []sdk.Model{{
 		Name: "fake", Fingerprint: fingerprint, Dims: e.dims, Symmetric: true,
 		MaxBatch: e.maxBatch, MaxBatchBytes: e.maxBatchBytes, Deterministic: true, Sparse: e.sparse,
-		Reranks: e.reranks,
+		Reranks: e.reranks, Batches: e.batches,
 	}}}, nil
 }
 

@@ -56,6 +56,8 @@ func describe(resp *pluginpb.DescribeResponse, model string) (embed.Description,
 		return wrong("model %q has %d dims, want 1 to %d", chosen.GetName(), chosen.GetDims(), maxDims(chosen))
 	case chosen.GetReranks() && (chosen.GetDims() != 1 || chosen.GetSparse()):
 		return wrong("model %q is a reranker, and its dims are %d, want 1", chosen.GetName(), chosen.GetDims())
+	case chosen.GetBatches() && chosen.GetReranks():
+		return wrong("model %q is a reranker, and its batch jobs would make vectors", chosen.GetName())
 	case max(chosen.GetMaxTokens(), chosen.GetMaxBatch(), chosen.GetMaxBatchBytes()) > maxInt32:
 		return wrong("a limit of model %q is above %d", chosen.GetName(), maxInt32)
 	}
@@ -64,6 +66,7 @@ func describe(resp *pluginpb.DescribeResponse, model string) (embed.Description,
 		Dims: int(chosen.GetDims()), MaxTokens: int(chosen.GetMaxTokens()), MaxBatch: int(chosen.GetMaxBatch()),
 		MaxBatchBytes: int(chosen.GetMaxBatchBytes()), Deterministic: chosen.GetDeterministic(), Sparse: chosen.GetSparse(),
 		Reranks:  chosen.GetReranks(),
+		Batches:  chosen.GetBatches(),
 		Settings: settings(chosen.GetSettings()),
 	}, nil
 }

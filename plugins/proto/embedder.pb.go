@@ -171,6 +171,58 @@ func (ErrorClass) EnumDescriptor() ([]byte, []int) {
 	return file_embedder_proto_rawDescGZIP(), []int{1}
 }
 
+type BatchState int32
+
+const (
+	BatchState_BATCH_STATE_UNKNOWN BatchState = 0 // the provider knows no such job
+	BatchState_BATCH_STATE_RUNNING BatchState = 1
+	BatchState_BATCH_STATE_ENDED   BatchState = 2 // FetchBatch has results, though perhaps not of all texts
+	BatchState_BATCH_STATE_FAILED  BatchState = 3 // and there is no result
+)
+
+// Enum value maps for BatchState.
+var (
+	BatchState_name = map[int32]string{
+		0: "BATCH_STATE_UNKNOWN",
+		1: "BATCH_STATE_RUNNING",
+		2: "BATCH_STATE_ENDED",
+		3: "BATCH_STATE_FAILED",
+	}
+	BatchState_value = map[string]int32{
+		"BATCH_STATE_UNKNOWN": 0,
+		"BATCH_STATE_RUNNING": 1,
+		"BATCH_STATE_ENDED":   2,
+		"BATCH_STATE_FAILED":  3,
+	}
+)
+
+func (x BatchState) Enum() *BatchState {
+	p := new(BatchState)
+	*p = x
+	return p
+}
+
+func (x BatchState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BatchState) Descriptor() protoreflect.EnumDescriptor {
+	return file_embedder_proto_enumTypes[2].Descriptor()
+}
+
+func (BatchState) Type() protoreflect.EnumType {
+	return &file_embedder_proto_enumTypes[2]
+}
+
+func (x BatchState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BatchState.Descriptor instead.
+func (BatchState) EnumDescriptor() ([]byte, []int) {
+	return file_embedder_proto_rawDescGZIP(), []int{2}
+}
+
 type DescribeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -297,7 +349,9 @@ type Model struct {
 	Settings []*Setting `protobuf:"bytes,10,rep,name=settings,proto3" json:"settings,omitempty"`
 	// The model is a reranker: it gives scores for pairs of a query and a text (Rerank), and no vectors. Its dims are 1. A host that
 	// does not know this field asks it for vectors, and gets UNIMPLEMENTED.
-	Reranks       bool `protobuf:"varint,11,opt,name=reranks,proto3" json:"reranks,omitempty"`
+	Reranks bool `protobuf:"varint,11,opt,name=reranks,proto3" json:"reranks,omitempty"`
+	// The provider takes documents of this model in batch jobs (SubmitBatch). A host that does not know this field makes none.
+	Batches       bool `protobuf:"varint,12,opt,name=batches,proto3" json:"batches,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -405,6 +459,13 @@ func (x *Model) GetSettings() []*Setting {
 func (x *Model) GetReranks() bool {
 	if x != nil {
 		return x.Reranks
+	}
+	return false
+}
+
+func (x *Model) GetBatches() bool {
+	if x != nil {
+		return x.Batches
 	}
 	return false
 }
@@ -1172,6 +1233,397 @@ func (x *RerankResponse) GetScores() []byte {
 	return nil
 }
 
+type SubmitBatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One of the described names, of a model with batches.
+	Model string `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// Names the job: 1 to 64 letters, digits and dashes. The plugin gives it to the provider as a property of the job, so that
+	// PollBatch finds it there. It is the same again only where PollBatch knew no job of this name.
+	Nonce string `protobuf:"bytes,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	// A name for each text, each once: 1 to 64 letters, digits and dashes. FetchBatch tells results by it.
+	Ids []string `protobuf:"bytes,3,rep,name=ids,proto3" json:"ids,omitempty"`
+	// 1 to 50,000 texts, as many as ids, valid UTF-8, none of white space alone; at most 16 MiB of text. They are documents.
+	Texts         []string `protobuf:"bytes,4,rep,name=texts,proto3" json:"texts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubmitBatchRequest) Reset() {
+	*x = SubmitBatchRequest{}
+	mi := &file_embedder_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubmitBatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubmitBatchRequest) ProtoMessage() {}
+
+func (x *SubmitBatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_embedder_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubmitBatchRequest.ProtoReflect.Descriptor instead.
+func (*SubmitBatchRequest) Descriptor() ([]byte, []int) {
+	return file_embedder_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *SubmitBatchRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *SubmitBatchRequest) GetNonce() string {
+	if x != nil {
+		return x.Nonce
+	}
+	return ""
+}
+
+func (x *SubmitBatchRequest) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *SubmitBatchRequest) GetTexts() []string {
+	if x != nil {
+		return x.Texts
+	}
+	return nil
+}
+
+type PollBatchRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Model string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	// As it was submitted.
+	Nonce string `protobuf:"bytes,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	// The provider's name of the job; empty: it is looked for by its nonce.
+	Job           string `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PollBatchRequest) Reset() {
+	*x = PollBatchRequest{}
+	mi := &file_embedder_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PollBatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PollBatchRequest) ProtoMessage() {}
+
+func (x *PollBatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_embedder_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PollBatchRequest.ProtoReflect.Descriptor instead.
+func (*PollBatchRequest) Descriptor() ([]byte, []int) {
+	return file_embedder_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *PollBatchRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *PollBatchRequest) GetNonce() string {
+	if x != nil {
+		return x.Nonce
+	}
+	return ""
+}
+
+func (x *PollBatchRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+type BatchStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The provider's name of the job, 1 to 256 bytes; empty: it is not known.
+	Job   string     `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
+	State BatchState `protobuf:"varint,2,opt,name=state,proto3,enum=embedsidecar.plugin.v1.BatchState" json:"state,omitempty"`
+	// For a person, at most 300 bytes are kept: why it failed, or why it ended early. Never holds a text or a part of it.
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchStatus) Reset() {
+	*x = BatchStatus{}
+	mi := &file_embedder_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchStatus) ProtoMessage() {}
+
+func (x *BatchStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_embedder_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchStatus.ProtoReflect.Descriptor instead.
+func (*BatchStatus) Descriptor() ([]byte, []int) {
+	return file_embedder_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *BatchStatus) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+func (x *BatchStatus) GetState() BatchState {
+	if x != nil {
+		return x.State
+	}
+	return BatchState_BATCH_STATE_UNKNOWN
+}
+
+func (x *BatchStatus) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+type FetchBatchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Model         string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchBatchRequest) Reset() {
+	*x = FetchBatchRequest{}
+	mi := &file_embedder_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchBatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchBatchRequest) ProtoMessage() {}
+
+func (x *FetchBatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_embedder_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchBatchRequest.ProtoReflect.Descriptor instead.
+func (*FetchBatchRequest) Descriptor() ([]byte, []int) {
+	return file_embedder_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *FetchBatchRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *FetchBatchRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+type FetchBatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The names of some texts, in the order of the answer; at most 256 in a message. A text without a result is left out.
+	Ids []string `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"`
+	// What Embed would have answered for these texts.
+	Answer        *EmbedResponse `protobuf:"bytes,2,opt,name=answer,proto3" json:"answer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FetchBatchResponse) Reset() {
+	*x = FetchBatchResponse{}
+	mi := &file_embedder_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FetchBatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FetchBatchResponse) ProtoMessage() {}
+
+func (x *FetchBatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_embedder_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FetchBatchResponse.ProtoReflect.Descriptor instead.
+func (*FetchBatchResponse) Descriptor() ([]byte, []int) {
+	return file_embedder_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *FetchBatchResponse) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *FetchBatchResponse) GetAnswer() *EmbedResponse {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+type CancelBatchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Model         string                 `protobuf:"bytes,1,opt,name=model,proto3" json:"model,omitempty"`
+	Job           string                 `protobuf:"bytes,2,opt,name=job,proto3" json:"job,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelBatchRequest) Reset() {
+	*x = CancelBatchRequest{}
+	mi := &file_embedder_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelBatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelBatchRequest) ProtoMessage() {}
+
+func (x *CancelBatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_embedder_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelBatchRequest.ProtoReflect.Descriptor instead.
+func (*CancelBatchRequest) Descriptor() ([]byte, []int) {
+	return file_embedder_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *CancelBatchRequest) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *CancelBatchRequest) GetJob() string {
+	if x != nil {
+		return x.Job
+	}
+	return ""
+}
+
+type CancelBatchResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CancelBatchResponse) Reset() {
+	*x = CancelBatchResponse{}
+	mi := &file_embedder_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CancelBatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CancelBatchResponse) ProtoMessage() {}
+
+func (x *CancelBatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_embedder_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CancelBatchResponse.ProtoReflect.Descriptor instead.
+func (*CancelBatchResponse) Descriptor() ([]byte, []int) {
+	return file_embedder_proto_rawDescGZIP(), []int{22}
+}
+
 var File_embedder_proto protoreflect.FileDescriptor
 
 const file_embedder_proto_rawDesc = "" +
@@ -1181,7 +1633,7 @@ const file_embedder_proto_rawDesc = "" +
 	"\x10DescribeResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x125\n" +
-	"\x06models\x18\x03 \x03(\v2\x1d.embedsidecar.plugin.v1.ModelR\x06models\"\xe8\x02\n" +
+	"\x06models\x18\x03 \x03(\v2\x1d.embedsidecar.plugin.v1.ModelR\x06models\"\x82\x03\n" +
 	"\x05Model\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
 	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\x12\x12\n" +
@@ -1195,7 +1647,8 @@ const file_embedder_proto_rawDesc = "" +
 	"\x06sparse\x18\t \x01(\bR\x06sparse\x12;\n" +
 	"\bsettings\x18\n" +
 	" \x03(\v2\x1f.embedsidecar.plugin.v1.SettingR\bsettings\x12\x18\n" +
-	"\areranks\x18\v \x01(\bR\areranks\"K\n" +
+	"\areranks\x18\v \x01(\bR\areranks\x12\x18\n" +
+	"\abatches\x18\f \x01(\bR\abatches\"K\n" +
 	"\aSetting\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12\x16\n" +
@@ -1240,7 +1693,30 @@ const file_embedder_proto_rawDesc = "" +
 	"\x05query\x18\x02 \x01(\tR\x05query\x12\x14\n" +
 	"\x05texts\x18\x03 \x03(\tR\x05texts\"(\n" +
 	"\x0eRerankResponse\x12\x16\n" +
-	"\x06scores\x18\x01 \x01(\fR\x06scores*?\n" +
+	"\x06scores\x18\x01 \x01(\fR\x06scores\"h\n" +
+	"\x12SubmitBatchRequest\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n" +
+	"\x05nonce\x18\x02 \x01(\tR\x05nonce\x12\x10\n" +
+	"\x03ids\x18\x03 \x03(\tR\x03ids\x12\x14\n" +
+	"\x05texts\x18\x04 \x03(\tR\x05texts\"P\n" +
+	"\x10PollBatchRequest\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x14\n" +
+	"\x05nonce\x18\x02 \x01(\tR\x05nonce\x12\x10\n" +
+	"\x03job\x18\x03 \x01(\tR\x03job\"s\n" +
+	"\vBatchStatus\x12\x10\n" +
+	"\x03job\x18\x01 \x01(\tR\x03job\x128\n" +
+	"\x05state\x18\x02 \x01(\x0e2\".embedsidecar.plugin.v1.BatchStateR\x05state\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\";\n" +
+	"\x11FetchBatchRequest\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\"e\n" +
+	"\x12FetchBatchResponse\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\tR\x03ids\x12=\n" +
+	"\x06answer\x18\x02 \x01(\v2%.embedsidecar.plugin.v1.EmbedResponseR\x06answer\"<\n" +
+	"\x12CancelBatchRequest\x12\x14\n" +
+	"\x05model\x18\x01 \x01(\tR\x05model\x12\x10\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\"\x15\n" +
+	"\x13CancelBatchResponse*?\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rKIND_DOCUMENT\x10\x01\x12\x0e\n" +
@@ -1252,13 +1728,24 @@ const file_embedder_proto_rawDesc = "" +
 	"\x17ERROR_CLASS_RETRY_LATER\x10\x01\x12\x18\n" +
 	"\x14ERROR_CLASS_TOO_LONG\x10\x02\x12\x17\n" +
 	"\x13ERROR_CLASS_REFUSED\x10\x03\x12\x17\n" +
-	"\x13ERROR_CLASS_INVALID\x10\x042\xd0\x03\n" +
+	"\x13ERROR_CLASS_INVALID\x10\x04*m\n" +
+	"\n" +
+	"BatchState\x12\x17\n" +
+	"\x13BATCH_STATE_UNKNOWN\x10\x00\x12\x17\n" +
+	"\x13BATCH_STATE_RUNNING\x10\x01\x12\x15\n" +
+	"\x11BATCH_STATE_ENDED\x10\x02\x12\x16\n" +
+	"\x12BATCH_STATE_FAILED\x10\x032\xdb\x06\n" +
 	"\bEmbedder\x12]\n" +
 	"\bDescribe\x12'.embedsidecar.plugin.v1.DescribeRequest\x1a(.embedsidecar.plugin.v1.DescribeResponse\x12T\n" +
 	"\x05Embed\x12$.embedsidecar.plugin.v1.EmbedRequest\x1a%.embedsidecar.plugin.v1.EmbedResponse\x12W\n" +
 	"\x06Health\x12%.embedsidecar.plugin.v1.HealthRequest\x1a&.embedsidecar.plugin.v1.HealthResponse\x12]\n" +
 	"\bTokenize\x12'.embedsidecar.plugin.v1.TokenizeRequest\x1a(.embedsidecar.plugin.v1.TokenizeResponse\x12W\n" +
-	"\x06Rerank\x12%.embedsidecar.plugin.v1.RerankRequest\x1a&.embedsidecar.plugin.v1.RerankResponseB=Z;github.com/embedsidecar/embedsidecar/plugins/proto;pluginpbb\x06proto3"
+	"\x06Rerank\x12%.embedsidecar.plugin.v1.RerankRequest\x1a&.embedsidecar.plugin.v1.RerankResponse\x12^\n" +
+	"\vSubmitBatch\x12*.embedsidecar.plugin.v1.SubmitBatchRequest\x1a#.embedsidecar.plugin.v1.BatchStatus\x12Z\n" +
+	"\tPollBatch\x12(.embedsidecar.plugin.v1.PollBatchRequest\x1a#.embedsidecar.plugin.v1.BatchStatus\x12e\n" +
+	"\n" +
+	"FetchBatch\x12).embedsidecar.plugin.v1.FetchBatchRequest\x1a*.embedsidecar.plugin.v1.FetchBatchResponse0\x01\x12f\n" +
+	"\vCancelBatch\x12*.embedsidecar.plugin.v1.CancelBatchRequest\x1a+.embedsidecar.plugin.v1.CancelBatchResponseB=Z;github.com/embedsidecar/embedsidecar/plugins/proto;pluginpbb\x06proto3"
 
 var (
 	file_embedder_proto_rawDescOnce sync.Once
@@ -1272,52 +1759,70 @@ func file_embedder_proto_rawDescGZIP() []byte {
 	return file_embedder_proto_rawDescData
 }
 
-var file_embedder_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_embedder_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_embedder_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_embedder_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_embedder_proto_goTypes = []any{
-	(Kind)(0),                // 0: embedsidecar.plugin.v1.Kind
-	(ErrorClass)(0),          // 1: embedsidecar.plugin.v1.ErrorClass
-	(*DescribeRequest)(nil),  // 2: embedsidecar.plugin.v1.DescribeRequest
-	(*DescribeResponse)(nil), // 3: embedsidecar.plugin.v1.DescribeResponse
-	(*Model)(nil),            // 4: embedsidecar.plugin.v1.Model
-	(*Setting)(nil),          // 5: embedsidecar.plugin.v1.Setting
-	(*EmbedRequest)(nil),     // 6: embedsidecar.plugin.v1.EmbedRequest
-	(*EmbedResponse)(nil),    // 7: embedsidecar.plugin.v1.EmbedResponse
-	(*SparseVectors)(nil),    // 8: embedsidecar.plugin.v1.SparseVectors
-	(*Outcome)(nil),          // 9: embedsidecar.plugin.v1.Outcome
-	(*Error)(nil),            // 10: embedsidecar.plugin.v1.Error
-	(*HealthRequest)(nil),    // 11: embedsidecar.plugin.v1.HealthRequest
-	(*HealthResponse)(nil),   // 12: embedsidecar.plugin.v1.HealthResponse
-	(*TokenizeRequest)(nil),  // 13: embedsidecar.plugin.v1.TokenizeRequest
-	(*TokenizeResponse)(nil), // 14: embedsidecar.plugin.v1.TokenizeResponse
-	(*Tokens)(nil),           // 15: embedsidecar.plugin.v1.Tokens
-	(*RerankRequest)(nil),    // 16: embedsidecar.plugin.v1.RerankRequest
-	(*RerankResponse)(nil),   // 17: embedsidecar.plugin.v1.RerankResponse
+	(Kind)(0),                   // 0: embedsidecar.plugin.v1.Kind
+	(ErrorClass)(0),             // 1: embedsidecar.plugin.v1.ErrorClass
+	(BatchState)(0),             // 2: embedsidecar.plugin.v1.BatchState
+	(*DescribeRequest)(nil),     // 3: embedsidecar.plugin.v1.DescribeRequest
+	(*DescribeResponse)(nil),    // 4: embedsidecar.plugin.v1.DescribeResponse
+	(*Model)(nil),               // 5: embedsidecar.plugin.v1.Model
+	(*Setting)(nil),             // 6: embedsidecar.plugin.v1.Setting
+	(*EmbedRequest)(nil),        // 7: embedsidecar.plugin.v1.EmbedRequest
+	(*EmbedResponse)(nil),       // 8: embedsidecar.plugin.v1.EmbedResponse
+	(*SparseVectors)(nil),       // 9: embedsidecar.plugin.v1.SparseVectors
+	(*Outcome)(nil),             // 10: embedsidecar.plugin.v1.Outcome
+	(*Error)(nil),               // 11: embedsidecar.plugin.v1.Error
+	(*HealthRequest)(nil),       // 12: embedsidecar.plugin.v1.HealthRequest
+	(*HealthResponse)(nil),      // 13: embedsidecar.plugin.v1.HealthResponse
+	(*TokenizeRequest)(nil),     // 14: embedsidecar.plugin.v1.TokenizeRequest
+	(*TokenizeResponse)(nil),    // 15: embedsidecar.plugin.v1.TokenizeResponse
+	(*Tokens)(nil),              // 16: embedsidecar.plugin.v1.Tokens
+	(*RerankRequest)(nil),       // 17: embedsidecar.plugin.v1.RerankRequest
+	(*RerankResponse)(nil),      // 18: embedsidecar.plugin.v1.RerankResponse
+	(*SubmitBatchRequest)(nil),  // 19: embedsidecar.plugin.v1.SubmitBatchRequest
+	(*PollBatchRequest)(nil),    // 20: embedsidecar.plugin.v1.PollBatchRequest
+	(*BatchStatus)(nil),         // 21: embedsidecar.plugin.v1.BatchStatus
+	(*FetchBatchRequest)(nil),   // 22: embedsidecar.plugin.v1.FetchBatchRequest
+	(*FetchBatchResponse)(nil),  // 23: embedsidecar.plugin.v1.FetchBatchResponse
+	(*CancelBatchRequest)(nil),  // 24: embedsidecar.plugin.v1.CancelBatchRequest
+	(*CancelBatchResponse)(nil), // 25: embedsidecar.plugin.v1.CancelBatchResponse
 }
 var file_embedder_proto_depIdxs = []int32{
-	4,  // 0: embedsidecar.plugin.v1.DescribeResponse.models:type_name -> embedsidecar.plugin.v1.Model
-	5,  // 1: embedsidecar.plugin.v1.Model.settings:type_name -> embedsidecar.plugin.v1.Setting
+	5,  // 0: embedsidecar.plugin.v1.DescribeResponse.models:type_name -> embedsidecar.plugin.v1.Model
+	6,  // 1: embedsidecar.plugin.v1.Model.settings:type_name -> embedsidecar.plugin.v1.Setting
 	0,  // 2: embedsidecar.plugin.v1.EmbedRequest.kind:type_name -> embedsidecar.plugin.v1.Kind
-	9,  // 3: embedsidecar.plugin.v1.EmbedResponse.outcomes:type_name -> embedsidecar.plugin.v1.Outcome
-	8,  // 4: embedsidecar.plugin.v1.EmbedResponse.sparse:type_name -> embedsidecar.plugin.v1.SparseVectors
-	10, // 5: embedsidecar.plugin.v1.Outcome.error:type_name -> embedsidecar.plugin.v1.Error
+	10, // 3: embedsidecar.plugin.v1.EmbedResponse.outcomes:type_name -> embedsidecar.plugin.v1.Outcome
+	9,  // 4: embedsidecar.plugin.v1.EmbedResponse.sparse:type_name -> embedsidecar.plugin.v1.SparseVectors
+	11, // 5: embedsidecar.plugin.v1.Outcome.error:type_name -> embedsidecar.plugin.v1.Error
 	1,  // 6: embedsidecar.plugin.v1.Error.class:type_name -> embedsidecar.plugin.v1.ErrorClass
-	15, // 7: embedsidecar.plugin.v1.TokenizeResponse.tokens:type_name -> embedsidecar.plugin.v1.Tokens
-	2,  // 8: embedsidecar.plugin.v1.Embedder.Describe:input_type -> embedsidecar.plugin.v1.DescribeRequest
-	6,  // 9: embedsidecar.plugin.v1.Embedder.Embed:input_type -> embedsidecar.plugin.v1.EmbedRequest
-	11, // 10: embedsidecar.plugin.v1.Embedder.Health:input_type -> embedsidecar.plugin.v1.HealthRequest
-	13, // 11: embedsidecar.plugin.v1.Embedder.Tokenize:input_type -> embedsidecar.plugin.v1.TokenizeRequest
-	16, // 12: embedsidecar.plugin.v1.Embedder.Rerank:input_type -> embedsidecar.plugin.v1.RerankRequest
-	3,  // 13: embedsidecar.plugin.v1.Embedder.Describe:output_type -> embedsidecar.plugin.v1.DescribeResponse
-	7,  // 14: embedsidecar.plugin.v1.Embedder.Embed:output_type -> embedsidecar.plugin.v1.EmbedResponse
-	12, // 15: embedsidecar.plugin.v1.Embedder.Health:output_type -> embedsidecar.plugin.v1.HealthResponse
-	14, // 16: embedsidecar.plugin.v1.Embedder.Tokenize:output_type -> embedsidecar.plugin.v1.TokenizeResponse
-	17, // 17: embedsidecar.plugin.v1.Embedder.Rerank:output_type -> embedsidecar.plugin.v1.RerankResponse
-	13, // [13:18] is the sub-list for method output_type
-	8,  // [8:13] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	16, // 7: embedsidecar.plugin.v1.TokenizeResponse.tokens:type_name -> embedsidecar.plugin.v1.Tokens
+	2,  // 8: embedsidecar.plugin.v1.BatchStatus.state:type_name -> embedsidecar.plugin.v1.BatchState
+	8,  // 9: embedsidecar.plugin.v1.FetchBatchResponse.answer:type_name -> embedsidecar.plugin.v1.EmbedResponse
+	3,  // 10: embedsidecar.plugin.v1.Embedder.Describe:input_type -> embedsidecar.plugin.v1.DescribeRequest
+	7,  // 11: embedsidecar.plugin.v1.Embedder.Embed:input_type -> embedsidecar.plugin.v1.EmbedRequest
+	12, // 12: embedsidecar.plugin.v1.Embedder.Health:input_type -> embedsidecar.plugin.v1.HealthRequest
+	14, // 13: embedsidecar.plugin.v1.Embedder.Tokenize:input_type -> embedsidecar.plugin.v1.TokenizeRequest
+	17, // 14: embedsidecar.plugin.v1.Embedder.Rerank:input_type -> embedsidecar.plugin.v1.RerankRequest
+	19, // 15: embedsidecar.plugin.v1.Embedder.SubmitBatch:input_type -> embedsidecar.plugin.v1.SubmitBatchRequest
+	20, // 16: embedsidecar.plugin.v1.Embedder.PollBatch:input_type -> embedsidecar.plugin.v1.PollBatchRequest
+	22, // 17: embedsidecar.plugin.v1.Embedder.FetchBatch:input_type -> embedsidecar.plugin.v1.FetchBatchRequest
+	24, // 18: embedsidecar.plugin.v1.Embedder.CancelBatch:input_type -> embedsidecar.plugin.v1.CancelBatchRequest
+	4,  // 19: embedsidecar.plugin.v1.Embedder.Describe:output_type -> embedsidecar.plugin.v1.DescribeResponse
+	8,  // 20: embedsidecar.plugin.v1.Embedder.Embed:output_type -> embedsidecar.plugin.v1.EmbedResponse
+	13, // 21: embedsidecar.plugin.v1.Embedder.Health:output_type -> embedsidecar.plugin.v1.HealthResponse
+	15, // 22: embedsidecar.plugin.v1.Embedder.Tokenize:output_type -> embedsidecar.plugin.v1.TokenizeResponse
+	18, // 23: embedsidecar.plugin.v1.Embedder.Rerank:output_type -> embedsidecar.plugin.v1.RerankResponse
+	21, // 24: embedsidecar.plugin.v1.Embedder.SubmitBatch:output_type -> embedsidecar.plugin.v1.BatchStatus
+	21, // 25: embedsidecar.plugin.v1.Embedder.PollBatch:output_type -> embedsidecar.plugin.v1.BatchStatus
+	23, // 26: embedsidecar.plugin.v1.Embedder.FetchBatch:output_type -> embedsidecar.plugin.v1.FetchBatchResponse
+	25, // 27: embedsidecar.plugin.v1.Embedder.CancelBatch:output_type -> embedsidecar.plugin.v1.CancelBatchResponse
+	19, // [19:28] is the sub-list for method output_type
+	10, // [10:19] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_embedder_proto_init() }
@@ -1330,8 +1835,8 @@ func file_embedder_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_embedder_proto_rawDesc), len(file_embedder_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   16,
+			NumEnums:      3,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

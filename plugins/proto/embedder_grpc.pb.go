@@ -63,11 +63,15 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Embedder_Describe_FullMethodName = "/embedsidecar.plugin.v1.Embedder/Describe"
-	Embedder_Embed_FullMethodName    = "/embedsidecar.plugin.v1.Embedder/Embed"
-	Embedder_Health_FullMethodName   = "/embedsidecar.plugin.v1.Embedder/Health"
-	Embedder_Tokenize_FullMethodName = "/embedsidecar.plugin.v1.Embedder/Tokenize"
-	Embedder_Rerank_FullMethodName   = "/embedsidecar.plugin.v1.Embedder/Rerank"
+	Embedder_Describe_FullMethodName    = "/embedsidecar.plugin.v1.Embedder/Describe"
+	Embedder_Embed_FullMethodName       = "/embedsidecar.plugin.v1.Embedder/Embed"
+	Embedder_Health_FullMethodName      = "/embedsidecar.plugin.v1.Embedder/Health"
+	Embedder_Tokenize_FullMethodName    = "/embedsidecar.plugin.v1.Embedder/Tokenize"
+	Embedder_Rerank_FullMethodName      = "/embedsidecar.plugin.v1.Embedder/Rerank"
+	Embedder_SubmitBatch_FullMethodName = "/embedsidecar.plugin.v1.Embedder/SubmitBatch"
+	Embedder_PollBatch_FullMethodName   = "/embedsidecar.plugin.v1.Embedder/PollBatch"
+	Embedder_FetchBatch_FullMethodName  = "/embedsidecar.plugin.v1.Embedder/FetchBatch"
+	Embedder_CancelBatch_FullMethodName = "/embedsidecar.plugin.v1.Embedder/CancelBatch"
 )
 
 // EmbedderClient is the client API for Embedder service.
@@ -93,6 +97,16 @@ type EmbedderClient interface {
 	// with reranks, and for no others; Embed is not called for those. A plugin without such a model leaves it out
 	// (UNIMPLEMENTED). Limits, deadline and status codes are those of Embed; there are no errors of single texts.
 	Rerank(ctx context.Context, in *RerankRequest, opts ...grpc.CallOption) (*RerankResponse, error)
+	// SubmitBatch hands documents to a provider that embeds them within hours, for less. This method and the next three are called
+	// for models with batches, and for no others; a plugin without such a model leaves them out (UNIMPLEMENTED). The limits of Embed
+	// do not hold here. When the answer is lost, nobody knows whether there is a job: PollBatch is asked for its nonce then.
+	SubmitBatch(ctx context.Context, in *SubmitBatchRequest, opts ...grpc.CallOption) (*BatchStatus, error)
+	// PollBatch tells how far a job is. One that the provider does not know is no error: its state says so.
+	PollBatch(ctx context.Context, in *PollBatchRequest, opts ...grpc.CallOption) (*BatchStatus, error)
+	// FetchBatch gives the results of a job that has ended, in any order, a part of them in each message. It may be called again.
+	FetchBatch(ctx context.Context, in *FetchBatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchBatchResponse], error)
+	// CancelBatch asks the provider to give a job up. One that has ended, or that it does not know, is no error.
+	CancelBatch(ctx context.Context, in *CancelBatchRequest, opts ...grpc.CallOption) (*CancelBatchResponse, error)
 }
 
 type embedderClient struct {
@@ -153,6 +167,55 @@ func (c *embedderClient) Rerank(ctx context.Context, in *RerankRequest, opts ...
 	return out, nil
 }
 
+func (c *embedderClient) SubmitBatch(ctx context.Context, in *SubmitBatchRequest, opts ...grpc.CallOption) (*BatchStatus, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BatchStatus)
+	err := c.cc.Invoke(ctx, Embedder_SubmitBatch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *embedderClient) PollBatch(ctx context.Context, in *PollBatchRequest, opts ...grpc.CallOption) (*BatchStatus, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BatchStatus)
+	err := c.cc.Invoke(ctx, Embedder_PollBatch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *embedderClient) FetchBatch(ctx context.Context, in *FetchBatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FetchBatchResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Embedder_ServiceDesc.Streams[0], Embedder_FetchBatch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FetchBatchRequest, FetchBatchResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Embedder_FetchBatchClient = grpc.ServerStreamingClient[FetchBatchResponse]
+
+func (c *embedderClient) CancelBatch(ctx context.Context, in *CancelBatchRequest, opts ...grpc.CallOption) (*CancelBatchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CancelBatchResponse)
+	err := c.cc.Invoke(ctx, Embedder_CancelBatch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // EmbedderServer is the server API for Embedder service.
 // All implementations must embed UnimplementedEmbedderServer
 // for forward compatibility.
@@ -176,6 +239,16 @@ type EmbedderServer interface {
 	// with reranks, and for no others; Embed is not called for those. A plugin without such a model leaves it out
 	// (UNIMPLEMENTED). Limits, deadline and status codes are those of Embed; there are no errors of single texts.
 	Rerank(context.Context, *RerankRequest) (*RerankResponse, error)
+	// SubmitBatch hands documents to a provider that embeds them within hours, for less. This method and the next three are called
+	// for models with batches, and for no others; a plugin without such a model leaves them out (UNIMPLEMENTED). The limits of Embed
+	// do not hold here. When the answer is lost, nobody knows whether there is a job: PollBatch is asked for its nonce then.
+	SubmitBatch(context.Context, *SubmitBatchRequest) (*BatchStatus, error)
+	// PollBatch tells how far a job is. One that the provider does not know is no error: its state says so.
+	PollBatch(context.Context, *PollBatchRequest) (*BatchStatus, error)
+	// FetchBatch gives the results of a job that has ended, in any order, a part of them in each message. It may be called again.
+	FetchBatch(*FetchBatchRequest, grpc.ServerStreamingServer[FetchBatchResponse]) error
+	// CancelBatch asks the provider to give a job up. One that has ended, or that it does not know, is no error.
+	CancelBatch(context.Context, *CancelBatchRequest) (*CancelBatchResponse, error)
 	mustEmbedUnimplementedEmbedderServer()
 }
 
@@ -200,6 +273,18 @@ func (UnimplementedEmbedderServer) Tokenize(context.Context, *TokenizeRequest) (
 }
 func (UnimplementedEmbedderServer) Rerank(context.Context, *RerankRequest) (*RerankResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Rerank not implemented")
+}
+func (UnimplementedEmbedderServer) SubmitBatch(context.Context, *SubmitBatchRequest) (*BatchStatus, error) {
+	return nil, status.Error(codes.Unimplemented, "method SubmitBatch not implemented")
+}
+func (UnimplementedEmbedderServer) PollBatch(context.Context, *PollBatchRequest) (*BatchStatus, error) {
+	return nil, status.Error(codes.Unimplemented, "method PollBatch not implemented")
+}
+func (UnimplementedEmbedderServer) FetchBatch(*FetchBatchRequest, grpc.ServerStreamingServer[FetchBatchResponse]) error {
+	return status.Error(codes.Unimplemented, "method FetchBatch not implemented")
+}
+func (UnimplementedEmbedderServer) CancelBatch(context.Context, *CancelBatchRequest) (*CancelBatchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CancelBatch not implemented")
 }
 func (UnimplementedEmbedderServer) mustEmbedUnimplementedEmbedderServer() {}
 func (UnimplementedEmbedderServer) testEmbeddedByValue()                  {}
@@ -312,6 +397,71 @@ func _Embedder_Rerank_Handler(srv interface{}, ctx context.Context, dec func(int
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Embedder_SubmitBatch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SubmitBatchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EmbedderServer).SubmitBatch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Embedder_SubmitBatch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EmbedderServer).SubmitBatch(ctx, req.(*SubmitBatchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Embedder_PollBatch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PollBatchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EmbedderServer).PollBatch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Embedder_PollBatch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EmbedderServer).PollBatch(ctx, req.(*PollBatchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Embedder_FetchBatch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FetchBatchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(EmbedderServer).FetchBatch(m, &grpc.GenericServerStream[FetchBatchRequest, FetchBatchResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Embedder_FetchBatchServer = grpc.ServerStreamingServer[FetchBatchResponse]
+
+func _Embedder_CancelBatch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CancelBatchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EmbedderServer).CancelBatch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Embedder_CancelBatch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EmbedderServer).CancelBatch(ctx, req.(*CancelBatchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Embedder_ServiceDesc is the grpc.ServiceDesc for Embedder service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -339,7 +489,25 @@ var Embedder_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Rerank",
 			Handler:    _Embedder_Rerank_Handler,
 		},
+		{
+			MethodName: "SubmitBatch",
+			Handler:    _Embedder_SubmitBatch_Handler,
+		},
+		{
+			MethodName: "PollBatch",
+			Handler:    _Embedder_PollBatch_Handler,
+		},
+		{
+			MethodName: "CancelBatch",
+			Handler:    _Embedder_CancelBatch_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "FetchBatch",
+			Handler:       _Embedder_FetchBatch_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "embedder.proto",
 }

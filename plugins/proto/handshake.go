@@ -36,4 +36,6 @@ const (
 	MaxSparseDims = 1 << 24
 	// MaxSparseNumbers is how many numbers of a sparse vector are not zero, at most; pgvector stores no more.
 	MaxSparseNumbers = 16000
+	// MaxFetched is how many results of a batch job one message holds at most.
+	MaxFetched = 256
 )

@@ -63,7 +63,7 @@ func (e *embedder) Describe(ctx context.Context) (sdk.Info, error) {
 	}
 	return sdk.Info{Name: "remote", Version: version, Models: []sdk.Model{{
 		Name: e.name, Fingerprint: m.Fingerprint, Dims: m.Dims, MaxTokens: m.MaxTokens, Symmetric: m.Symmetric,
-		Sparse: m.Sparse, Reranks: m.Reranks,
+		Sparse: m.Sparse, Reranks: m.Reranks, Batches: m.Batches,
 	}}}, nil
 }
 
@@ -83,4 +83,40 @@ func (e *embedder) Rerank(ctx context.Context, _, query string, texts []string) 
 		return nil, sdk.Misconfigured(err)
 	}
 	return c.Rerank(ctx, query, texts)
+}
+
+// SubmitBatch implements sdk.Batcher.
+func (e *embedder) SubmitBatch(ctx context.Context, _, nonce string, ids, texts []string) (sdk.Job, error) {
+	c, err := e.open()
+	if err != nil {
+		return sdk.Job{}, sdk.Misconfigured(err)
+	}
+	return c.SubmitBatch(ctx, nonce, ids, texts)
+}
+
+// PollBatch implements sdk.Batcher.
+func (e *embedder) PollBatch(ctx context.Context, _, nonce, job string) (sdk.Job, error) {
+	c, err := e.open()
+	if err != nil {
+		return sdk.Job{}, sdk.Misconfigured(err)
+	}
+	return c.PollBatch(ctx, nonce, job)
+}
+
+// FetchBatch implements sdk.Batcher.
+func (e *embedder) FetchBatch(ctx context.Context, _, job string, give func(string, sdk.Answer) error) error {
+	c, err := e.open()
+	if err != nil {
+		return sdk.Misconfigured(err)
+	}
+	return c.FetchBatch(ctx, job, give)
+}
+
+// CancelBatch implements sdk.Batcher.
+func (e *embedder) CancelBatch(ctx context.Context, _, job string) error {
+	c, err := e.open()
+	if err != nil {
+		return sdk.Misconfigured(err)
+	}
+	return c.CancelBatch(ctx, job)
 }

@@ -83,6 +83,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	}
 	o.Remembered = r.text("PROBE_FILE")
 	r.key(&s)
+	r.batches(o)
 	r.sparse(sparse, o)
 	r.reranks(&s)
 	if o.Dims == 0 && o.DimsBy == client.ByCut {
@@ -140,6 +141,26 @@ func (r *reader) dialect(s *settings) {
 		Texts:  r.number("BATCH_TEXTS", d.Limits.Texts, 1, 1<<16),
 		Tokens: r.number("BATCH_TOKENS", d.Limits.Tokens, 1, 1<<30),
 		Bytes:  r.number("BATCH_BYTES", d.Limits.Bytes, 1, 1<<30),
+	}
+}
+
+// batches says whether the provider takes batch jobs, and how. Whoever else speaks the dialect may not.
+func (r *reader) batches(o *client.Options) {
+	values := []string{"none"}
+	for _, b := range dialect.AllBatches() {
+		values = append(values, b.Name)
+	}
+	if o.Dialect != nil && len(o.URLs) == 1 && o.URLs[0].String() == o.Dialect.URL && slices.Contains(values, o.Dialect.Name) {
+		values = append([]string{o.Dialect.Name}, values...)
+	}
+	name := r.choice("BATCHES", values...)
+	for _, b := range dialect.AllBatches() {
+		if b.Name == name {
+			o.Batches = b
+		}
+	}
+	if o.Batches != nil && (o.Dialect == nil || o.Dialect.Name != "openai" || len(o.URLs) != 1) {
+		r.fail("BATCHES", errors.New("batch jobs need the dialect openai, and one URL"))
 	}
 }
 

@@ -48,6 +48,7 @@ type Model struct {
 	Deterministic bool            // the same text always gives the same vector, whatever else is in the batch
 	Sparse        bool            // answers hold only the numbers that are not zero, with their Indices
 	Reranks       bool            // a reranker: see Reranker. It makes no vectors; its Dims are 1
+	Batches       bool            // its provider takes documents in batch jobs: see Batcher
 }
 
 // Answer is the answer for one text: a vector, Empty, or Err.

@@ -52,6 +52,7 @@ func (s *server) Describe(ctx context.Context, _ *pluginpb.DescribeRequest) (res
 			Name: m.Name, Fingerprint: m.Fingerprint, Dims: uint32(m.Dims), MaxTokens: uint32(m.MaxTokens),
 			Symmetric: m.Symmetric, MaxBatch: uint32(m.MaxBatch), MaxBatchBytes: uint32(m.MaxBatchBytes),
 			Deterministic: m.Deterministic, Sparse: m.Sparse, Settings: settings(m.Settings), Reranks: m.Reranks,
+			Batches: m.Batches,
 		})
 	}
 	return resp, nil

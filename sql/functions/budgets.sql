@@ -98,7 +98,8 @@ COMMENT ON FUNCTION embedsidecar.spend(text, text, bigint, double precision) IS
 -- A call is allowed while something is left when those that are not counted yet are taken for what they likely are. So
 -- a budget is passed by no more than the calls under way. With must the call is allowed whatever is left.
 CREATE OR REPLACE FUNCTION embedsidecar.hold_budget(pipeline_id integer, worker_id bigint, likely bigint, most bigint,
-    price double precision, must boolean, OUT hold bigint, OUT reason text, OUT goes_on timestamptz)
+    price double precision, must boolean, until timestamptz DEFAULT NULL,
+    OUT hold bigint, OUT reason text, OUT goes_on timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -141,11 +142,13 @@ BEGIN
         END IF;
     END IF;
     INSERT INTO embedsidecar.hold AS h (model, pipeline, worker_id, expires_at, likely, most, price)
-    VALUES (of_model, of_pipeline, hold_budget.worker_id, now() + interval '10 minutes', hold_budget.likely,
-        hold_budget.most, hold_budget.price)
+    VALUES (of_model, of_pipeline, hold_budget.worker_id,
+        coalesce(hold_budget.until, now() + interval '10 minutes'), hold_budget.likely, hold_budget.most,
+        hold_budget.price)
     RETURNING h.hold_id INTO hold;
 END $$;
-COMMENT ON FUNCTION embedsidecar.hold_budget(integer, bigint, bigint, bigint, double precision, boolean) IS
+COMMENT ON FUNCTION embedsidecar.hold_budget(integer, bigint, bigint, bigint, double precision, boolean,
+    timestamptz) IS
     'Before a call of an embedder: takes its tokens from the budgets of a pipeline, or says why that is not allowed.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.settle_budget(hold bigint, tokens bigint) RETURNS void

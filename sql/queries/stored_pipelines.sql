@@ -31,6 +31,8 @@ SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::t
     coalesce(p.ignore_expression, '') AS ignore_expression, coalesce(p.joins, '[]') AS joins, p.enabled,
     p.active_hours, embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS open,
     embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id) AS afforded,
+    coalesce(p.batch, '{}') AS batch, EXISTS (SELECT FROM embedsidecar.batch_job AS j
+        WHERE j.pipeline_id = p.pipeline_id) AS jobs,
     coalesce(p.budget, '{}') AS budget, coalesce(p.model_budget, '{}') AS model_budget,
     coalesce(p.max_attempts, 0) AS max_attempts, p.labels,
     p.status, p.status_detail, coalesce(p.beside, 0) AS beside, p.served, p.switches,

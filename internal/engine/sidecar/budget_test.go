@@ -156,7 +156,9 @@ func TestBudget_GoesOnAtMidnightOfItsZone(t *testing.T) {
 func TestBudget_InAllEndsUntilItIsRaised(t *testing.T) {
 	t.Parallel()
 	db, r, spec := budgeted(t, pipeline.Budget{Money: 2})
-	r.options = func(o *sidecar.Options) { o.Price = func(*pipeline.Pipeline) float64 { return 1e6 } } // one a token
+	r.options = func(o *sidecar.Options) {
+		o.Price = func(*pipeline.Pipeline) pipeline.Price { return pipeline.Price{Million: 1e6} }
+	} // one a token
 	r.start()
 	db.MustExec(`INSERT INTO docs SELECT i, 'row ' || i FROM generate_series(1, 3) AS i`)
 	r.all(health.BudgetSpent)

@@ -57,7 +57,7 @@ func TestProperty_MeasuresSumUpToTheCounters(t *testing.T) {
 		unhurried(o)
 		o.Heartbeat = 50 * time.Millisecond // some measurements in each minute
 		o.Retry.MaxAttempts = 1
-		o.Price = func(*pipeline.Pipeline) float64 { return 2 }
+		o.Price = func(*pipeline.Pipeline) pipeline.Price { return pipeline.Price{Million: 2} }
 		o.Embedder = func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return words{r.embedder}, nil }
 	}
 	first, stopFirst := r.start()

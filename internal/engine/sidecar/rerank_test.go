@@ -58,7 +58,9 @@ func TestSQL_RerankIsTheOrderOfTheScores(t *testing.T) {
 		said.Columns, said.Text = nil, "upper(body) || (10 / (id - 999))::text -- by the row"
 		r := newRig(t, db, intoTable("docs", "body"), column("beside", "title", "body", "loud"), pieces, said, parts)
 		r.options = func(o *sidecar.Options) {
-			o.Price = func(p *pipeline.Pipeline) float64 { return map[string]float64{"counter": 1e6, "scores": 3e6}[p.Model] }
+			o.Price = func(p *pipeline.Pipeline) pipeline.Price {
+				return pipeline.Price{Million: map[string]float64{"counter": 1e6, "scores": 3e6}[p.Model]}
+			}
 			o.Reranker = func(name string) string { return map[bool]string{true: "scores"}[name != "pieces"] }
 		}
 		_, stop := r.start()

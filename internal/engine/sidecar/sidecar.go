@@ -83,8 +83,8 @@ type Options struct {
 	// how long a batch may take for changes to be worked at once, while the stream waits; 0: 50 ms
 	Quick time.Duration
 	Fresh func(p *pipeline.Pipeline, d time.Duration)
-	Price func(p *pipeline.Pipeline) float64 // of a million tokens; 0: there is none. nil: of no pipeline
-	Trace *trace.Provider                    // nil: nothing is traced
+	Price func(p *pipeline.Pipeline) pipeline.Price // of its model; nil: of no pipeline
+	Trace *trace.Provider                           // nil: nothing is traced
 }
 
 // Sidecar runs once.
@@ -124,6 +124,7 @@ type Sidecar struct {
 	waiting   map[string]health.Problem // what was logged of pipelines that wait; of the supervisor
 	described descriptions              // of the supervisor
 	stopping  sync.WaitGroup            // workers that finish what they have in hand
+	left      chan struct{}             // pipelines are gone
 	progress  chan struct{}             // a pipeline may be started that had to wait
 	streamed  streamed                  // what was stored of it; of housekeeping, and then of the farewell
 }
@@ -172,7 +173,7 @@ func New(o Options) *Sidecar {
 	s := &Sidecar{
 		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),
 		services: map[pipeline.ModelName]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{},
-		running: map[int32]*running{}, stopped: map[int32]time.Time{}, progress: make(chan struct{}, 1),
+		running: map[int32]*running{}, stopped: map[int32]time.Time{}, progress: make(chan struct{}, 1), left: make(chan struct{}, 1),
 		spent:   map[int32]spent{},
 		waiting: map[string]health.Problem{},
 		budget:  o.Budget,
@@ -379,6 +380,7 @@ func (s *Sidecar) dropLeftovers(ctx context.Context) error {
 	hourly := time.NewTicker(time.Hour)
 	defer hourly.Stop()
 	for {
+		s.cancelJobs(ctx)
 		switch n, err := queue.DropLeftovers(ctx, s.o.Pool); {
 		case err != nil && ctx.Err() == nil:
 			s.o.Log.WarnContext(ctx, "leftovers of removed pipelines stay for now", "error", err)
@@ -389,6 +391,7 @@ func (s *Sidecar) dropLeftovers(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-hourly.C:
+		case <-s.left:
 		}
 	}
 }

@@ -20,6 +20,7 @@ type spent struct {
 	rowsEmbedded, rowsReused, rowsFailed  int64
 	fresh                                 spread.Counts
 	price                                 float64 // of the tokens
+	batched                               int64   // tokens of batch jobs, which are among the others
 	searched                              spend.Searched
 }
 
@@ -27,7 +28,7 @@ func (s spent) add(o spent) spent {
 	return spent{
 		s.tokens + o.tokens, s.texts + o.texts, s.reused + o.reused, s.unchanged + o.unchanged, s.cut + o.cut,
 		s.rowsEmbedded + o.rowsEmbedded, s.rowsReused + o.rowsReused, s.rowsFailed + o.rowsFailed,
-		s.fresh.Add(o.fresh), s.price + o.price,
+		s.fresh.Add(o.fresh), s.price + o.price, s.batched + o.batched,
 		spend.Searched{Tokens: s.searched.Tokens + o.searched.Tokens, Price: s.searched.Price + o.searched.Price},
 	}
 }
@@ -35,16 +36,17 @@ func (s spent) add(o spent) spent {
 func (s spent) since(o spent) spent {
 	return s.add(spent{
 		-o.tokens, -o.texts, -o.reused, -o.unchanged, -o.cut, -o.rowsEmbedded, -o.rowsReused, -o.rowsFailed,
-		spread.Counts{}.Since(o.fresh), -o.price,
+		spread.Counts{}.Since(o.fresh), -o.price, -o.batched,
 		spend.Searched{},
 	})
 }
 
 // spentOf is what a worker has spent since it began, but for the price.
 func spentOf(w *worker.Stats) spent {
+	batched := w.Batched.Load()
 	return spent{
-		w.Tokens.Load(), w.Sent.Load(), w.Known.Load() + w.Remembered.Load(), w.Unchanged.Load(), w.Cut.Load(),
-		w.Embedded.Load(), w.Reused.Load(), w.Failed.Load(), w.Fresh.Load(), 0,
+		w.Tokens.Load() + batched, w.Sent.Load(), w.Known.Load() + w.Remembered.Load(), w.Unchanged.Load(), w.Cut.Load(),
+		w.Embedded.Load(), w.Reused.Load(), w.Failed.Load(), w.Fresh.Load(), 0, batched,
 		spend.Searched{},
 	}
 }
@@ -145,7 +147,8 @@ func (s *Sidecar) settleSpentLocked(id int32, r *running) {
 	}
 	more := now.since(r.counted)
 	if s.o.Price != nil {
-		more.price = float64(more.tokens) / 1e6 * s.o.Price(&r.pipeline) //nolint:mnd // a million
+		price := s.o.Price(&r.pipeline)
+		more.price = (float64(more.tokens-more.batched)*price.Million + float64(more.batched)*price.Batch) / 1e6 //nolint:mnd // a million
 	}
 	s.spent[id], r.counted = s.spent[id].add(more), now
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/engine/jobs"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
@@ -178,6 +179,12 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 	for _, id := range left {
 		s.stop(id)
 	}
+	if len(left) > 0 {
+		select {
+		case s.left <- struct{}{}:
+		default:
+		}
+	}
 	return again, starting
 }
 
@@ -283,7 +290,8 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 	if s.o.Fresh != nil {
 		fresh = func(d time.Duration) { s.o.Fresh(&kept, d) }
 	}
-	r.worker = worker.New(worker.Options{
+	var batches *jobs.Jobs
+	options := worker.Options{
 		Pipeline: &kept, DB: s.o.Pool, Queue: s.queue, Service: service, ID: s.me().id, Log: s.o.Log,
 		Loops: s.o.Loops, BatchRows: s.o.BatchRows, HeldRows: s.o.HeldRows, Lease: s.o.Lease, Retry: s.o.Retry,
 		Quick:    s.o.Quick,
@@ -295,7 +303,12 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 		Tracer: s.tracer,
 		Book:   s.book,
 		Spent:  s.Reload,
-	})
+	}
+	if p.Jobs {
+		batches = s.jobsOf(&kept, service)
+		options.Jobs = batches
+	}
+	r.worker = worker.New(options)
 	var wg sync.WaitGroup
 	wg.Go(func() { s.giveUp(r.worker.Run(rctx, hard)) })
 	wg.Go(func() {
@@ -303,6 +316,11 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 			return worker.NewScan(r.worker).Run(ctx, 6*s.o.Heartbeat, r.scan)
 		}))
 	})
+	if batches != nil {
+		wg.Go(func() {
+			s.giveUp(s.keeper.Keep(rctx, restart.Scan, func(ctx context.Context) error { return batches.Run(ctx, r.worker) }))
+		})
+	}
 	go func() { wg.Wait(); close(r.done) }()
 	s.mu.Lock()
 	s.running[p.ID] = r

@@ -27,8 +27,8 @@ func (e *SpentError) Error() string { return e.Reason }
 // Book is where calls are written down; nil: nothing is.
 type Book struct {
 	DB     database.DB
-	Worker func() int64 // number of this sidecar; nil: this process is none
-	Price  func(p *pipeline.Pipeline) float64
+	Worker func() int64                              // number of this sidecar; nil: this process is none
+	Price  func(p *pipeline.Pipeline) pipeline.Price // nil: there is none
 
 	mu       sync.Mutex
 	searched map[int32]Searched
@@ -68,7 +68,7 @@ func (b *Book) price(p *pipeline.Pipeline) float64 {
 	if b.Price == nil {
 		return 0
 	}
-	return b.Price(p)
+	return b.Price(p).Million
 }
 
 // Rerank counts texts that a reranker scores for a search of a pipeline. It says no tokens: four bytes are one. Budgets

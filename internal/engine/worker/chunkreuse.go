@@ -78,8 +78,14 @@ func (w *Worker) reuseChunks(ctx context.Context, items []item) error {
 	if len(hashes) == 0 {
 		return nil
 	}
+	if err := w.batchedChunks(ctx, items, hashes, wanted); err != nil {
+		return err
+	}
 	err := w.chunks.Known(ctx, hashes, func(i int, vector []float32) {
 		for _, c := range wanted[[sha256.Size]byte(hashes[i])] {
+			if c.Vector != nil {
+				continue
+			}
 			c.Vector = vector
 			w.stats.Known.Add(1)
 		}

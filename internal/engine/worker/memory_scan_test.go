@@ -17,7 +17,7 @@ func (m *memory) readScan(context.Context) (scanState, error) {
 	return *m.scan, nil
 }
 
-func (m *memory) saveScan(_ context.Context, _, after *scanState, _ bool, _ int, look []string) (bool, error) {
+func (m *memory) saveScan(_ context.Context, _, after *scanState, _ bool, _ int, look []string, _ bool) (bool, error) {
 	m.again = append(m.again, look...)
 	if *m.scan = *after; after.Phase == "done" {
 		m.scan = nil

@@ -28,7 +28,7 @@ func New(o Options) *Worker {
 	}
 	of := rows.New(o.Pipeline, o.DB, rows.Options{UserPath: o.UserPath})
 	w := &Worker{
-		o: o, tasks: o.Queue, table: of, store: &server{o.Pipeline, o.DB, of, o.ID},
+		o: o, tasks: o.Queue, table: of, store: &server{o.Pipeline, o.DB, of, o.ID, o.Jobs},
 		pages: func() pages { return of.Pages() },
 		pace:  pace.Pace{Share: pace.Queue},
 	}

@@ -56,6 +56,7 @@ type Options struct {
 	InWork   *limit.InWork   // of rows in work, shared likewise; nil: there is no limit
 	Tracer   *trace.Tracer   // nil: nothing is traced
 	Book     *spend.Book     // of what budgets pay for; nil: nobody keeps one
+	Jobs     Jobs            // batch jobs of the pipeline; nil: it has none
 	// Spent is called when a budget of the pipeline is spent; may be nil.
 	Spent func()
 }
@@ -69,7 +70,8 @@ type Stats struct {
 	Crashed atomic.Int64 // rows that an embedder held when it died
 	Written atomic.Int64 // vectors
 	// that the embedder saw for this pipeline, as far as it says how many
-	Tokens atomic.Int64
+	Tokens  atomic.Int64
+	Batched atomic.Int64 // tokens of batch jobs, as far as the provider says how many
 	// texts of this pipeline that the embedder was asked for; those whose vector was known, so that nobody asked; and
 	// those that were answered without it: asked for a moment ago, twice in a batch, or by somebody else
 	Sent, Known, Remembered atomic.Int64

@@ -36,6 +36,9 @@ func (w *Worker) reuse(ctx context.Context, items []item) error {
 		}
 		wanted[it.row.TextHash] = it.row.New
 	}
+	if err := w.batched(ctx, items, wanted); err != nil {
+		return err
+	}
 	if len(wanted) == 0 {
 		return nil
 	}

@@ -119,7 +119,7 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 		st.Phase, st.AfterKey, st.Started = "rows", nil, st.Requested
 		s.w.o.Log.InfoContext(ctx, "scan started", "pipeline", p.Name, "reason", st.Reason)
 	} else {
-		if full, err := s.full(ctx); err != nil || full {
+		if full, err := s.full(ctx, &st); err != nil || full {
 			return stepLater, err
 		}
 		if st.Phase == "rows" {
@@ -136,6 +136,9 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 		if n := len(keys); n > 0 {
 			st.AfterKey = &keys[n-1]
 		} else if len(look) == 0 {
+			if waits, err := s.jobsLeft(ctx, &st); err != nil || waits {
+				return stepLater, err
+			}
 			s.advance(&st)
 		}
 	}
@@ -146,14 +149,14 @@ func (s *Scan) step(ctx context.Context) (step, error) {
 	if err := failpoint.Hit("worker/before-scan-commit"); err != nil {
 		return stepLater, err
 	}
-	saved, err := s.w.store.saveScan(ctx, &before, &st, begin, seen, look)
+	saved, err := s.w.store.saveScan(ctx, &before, &st, begin, seen, look, s.gathers(&before))
 	if err != nil {
 		return stepLater, fmt.Errorf("scan %s: %w", p.Source(), err)
 	}
 	if !saved { // somebody else has moved the scan, and the page is theirs
 		return stepLater, nil
 	}
-	if len(look) > 0 {
+	if len(look) > 0 && !s.gathers(&before) {
 		s.w.tasks.Wake(p.ID)
 	}
 	if st.Phase == "done" {
@@ -194,7 +197,10 @@ func (s *Scan) advance(st *scanState) {
 
 // full reports whether enough of the scan's tasks are open. Those that wait for another try count: an embedder that
 // refuses every text must not be sent a whole table.
-func (s *Scan) full(ctx context.Context) (bool, error) {
+func (s *Scan) full(ctx context.Context, st *scanState) (bool, error) {
+	if s.gathers(st) {
+		return s.jobsFull(ctx)
+	}
 	open, err := s.w.tasks.Backlog(ctx, s.w.o.Pipeline.ID, scanAhead)
 	return open >= scanAhead, err
 }

@@ -21,6 +21,7 @@ type server struct {
 	db    database.DB
 	table *rows.Table
 	id    int64 // of this sidecar in the table worker
+	jobs  Jobs
 }
 
 // started is a write-back on the server.
@@ -223,6 +224,7 @@ func (s *server) readScan(ctx context.Context) (st scanState, err error) {
 
 // saveScan is one transaction that is sent with its commit: the stream would wait for who holds either.
 func (s *server) saveScan(ctx context.Context, before, after *scanState, begin bool, seen int, look []string,
+	gather bool,
 ) (saved bool, err error) {
 	batch := &pgx.Batch{}
 	queue.QueueLocally(batch)
@@ -232,7 +234,9 @@ func (s *server) saveScan(ctx context.Context, before, after *scanState, begin b
 		"old_phase": before.Phase, "old_after_key": before.AfterKey, "old_requested": before.Requested,
 		"old_started": before.Started,
 	}).Exec(func(tag pgconn.CommandTag) error { saved = tag.RowsAffected() > 0; return nil })
-	if len(look) > 0 {
+	if gather && len(look) > 0 {
+		s.jobs.Gather(batch, look)
+	} else if len(look) > 0 {
 		queue.QueueAdd(batch, s.p.ID, pipeline.Low, look, true)
 	}
 	return saved, s.db.SendBatch(ctx, batch).Close()

@@ -82,8 +82,9 @@ type store interface {
 
 	readScan(ctx context.Context) (scanState, error)
 	// saveScan makes a page's tasks and the scan's progress durable together, and reports false if somebody else moved the
-	// scan since it was read as before.
-	saveScan(ctx context.Context, before, after *scanState, begin bool, seen int, look []string) (saved bool, err error)
+	// scan since it was read as before. With gather they go into a batch job and are no tasks yet.
+	saveScan(ctx context.Context, before, after *scanState, begin bool, seen int, look []string,
+		gather bool) (saved bool, err error)
 	scanProgress(ctx context.Context) (phase string, seen, expected int64, err error)
 	ledgerPage(ctx context.Context, after *string) (keys []string, err error)
 	// withoutTask leaves out keys that will be looked at anyway.

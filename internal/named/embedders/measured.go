@@ -18,6 +18,7 @@ var _ interface {
 	embed.Embedder
 	embed.Tokenizer
 	embed.Reranker
+	embed.Batcher
 } = (*Measured)(nil)
 
 // Embed implements embed.Embedder.

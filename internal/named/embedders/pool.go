@@ -219,6 +219,10 @@ func (e *Pool) DescribeEach(ctx context.Context, specs []pipeline.Spec) (map[str
 		if err == nil {
 			err = e.tokenizes(ctx, spec)
 		}
+		if err == nil && spec.Batch.On() && !answer.d.Batches {
+			err = problem.New(problem.Usage, fmt.Errorf("pipeline %q: batch jobs are asked for, and model %q has none",
+				spec.Name, answer.d.Model), "leave out batch, or take a model whose provider has batch jobs: docs/remote.md")
+		}
 		if err != nil {
 			failed[spec.Name] = err
 			continue

@@ -39,6 +39,19 @@ func (*inside) Rerank(context.Context, string, []string) ([]float32, error) {
 	return nil, embed.ErrNoReranker
 }
 
+func (*inside) Submit(context.Context, string, []string, []string) (embed.Job, error) {
+	return embed.Job{}, embed.ErrNoBatches
+}
+
+func (*inside) Poll(context.Context, string, string) (embed.Job, error) {
+	return embed.Job{}, embed.ErrNoBatches
+}
+
+func (*inside) Fetch(context.Context, string, func(string, embed.Result) error) error {
+	return embed.ErrNoBatches
+}
+func (*inside) Cancel(context.Context, string) error { return embed.ErrNoBatches }
+
 func (*inside) Stats() host.Stats                             { return host.Stats{Up: true, Version: "1"} }
 func (*inside) Reload(context.Context, config.Embedder) error { return nil }
 func (i *inside) Close() error {

@@ -16,6 +16,7 @@ type Runner interface {
 	embed.Embedder
 	embed.Tokenizer
 	embed.Reranker
+	embed.Batcher
 	// Stats is what it has done so far. It is cheap, and what it has no word for stays empty.
 	Stats() host.Stats
 	// Reload makes it what is found now, and no call fails for it. On an error it goes on as it was.

@@ -47,6 +47,9 @@ func Digest(spec pipeline.Spec) string {
 	if len(spec.Labels) > 0 {
 		parts = append(parts, "labels", spec.Labels)
 	}
+	if spec.Batch.On() {
+		parts = append(parts, "batch", spec.Batch)
+	}
 	b, err := json.Marshal(parts)
 	if err != nil {
 		panic(err) // strings and numbers alone
@@ -78,6 +81,7 @@ func Differences(configured, set pipeline.Spec) (was []string) {
 	note(configured.ModelBudget != set.ModelBudget, "budget of the model", set.ModelBudget.String())
 	note(configured.MaxAttempts != set.MaxAttempts, "max_attempts", maxAttemptsWord(set.MaxAttempts))
 	note(!maps.Equal(configured.Labels, set.Labels), "labels", set.Labels.String())
+	note(configured.Batch.String() != set.Batch.String(), "batch", set.Batch.String())
 	note(PluginOf(configured) != set.Plugin, "plugin", set.Plugin)
 	note(configured.Model != set.Model, "model", set.Model)
 	return was
@@ -124,7 +128,7 @@ func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 		s.FilterExpression, s.Chunking
 	spec.Priority, spec.Active, spec.Plugin, spec.Model = s.Lane, s.ActiveHours, s.Plugin, s.Model
 	spec.PriorityBy, spec.Ignore, spec.Joins = s.PriorityBy, s.IgnoreExpression, s.Joins
-	spec.Budget, spec.ModelBudget = s.Budget, s.ModelBudget
+	spec.Budget, spec.ModelBudget, spec.Batch = s.Budget, s.ModelBudget, s.Batch
 	spec.MaxAttempts, spec.Labels = s.MaxAttempts, s.Labels
 	return spec
 }

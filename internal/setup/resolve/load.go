@@ -37,7 +37,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 		}
 	}
 	p.ID, p.Generation, p.Fingerprint, p.Closed = s.PipelineID, s.Generation, s.Fingerprint, !s.Open
-	p.Spent = !s.Afforded
+	p.Spent, p.Jobs = !s.Afforded, s.Jobs || s.Batch.On()
 	p.Beside, p.Served, p.Switches, p.Wished = s.Beside, s.Served, s.Switches, s.Wished
 	p.Watched, p.WatchAll = s.WatchedColumns, s.WatchAll
 	switch columns := columnsOfText(s); {

@@ -52,6 +52,8 @@ type Stored struct {
 	ModelBudget       pipeline.Budget
 	MaxAttempts       int
 	Labels            pipeline.Labels
+	Batch             pipeline.Batch
+	Jobs              bool // it has batch jobs
 	Status            string
 	StatusDetail      string
 	SlotName          string
@@ -98,6 +100,7 @@ func (s *Stored) Spec() pipeline.Spec {
 		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, PriorityBy: s.PriorityBy, Enabled: s.Enabled,
 		Active: s.ActiveHours, Chunking: s.Chunking, Budget: s.Budget, ModelBudget: s.ModelBudget,
 		MaxAttempts: s.MaxAttempts, Labels: s.Labels,
+		Batch: s.Batch,
 	}
 }
 

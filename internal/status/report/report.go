@@ -43,7 +43,8 @@ type Pipeline struct {
 	Enabled    bool           `json:"enabled"`
 	Active     pipeline.Hours `json:"active,omitempty"` // when it works; absent: always
 	Closed     bool           `json:"outside_hours"`
-	Budgets    []Budget       `json:"budgets,omitempty"` // what it may spend, and has spent; absent: no limit
+	Budgets    []Budget       `json:"budgets,omitempty"`    // what it may spend, and has spent; absent: no limit
+	BatchJobs  []BatchJob     `json:"batch_jobs,omitempty"` // that are not done
 	// failures of a row after which it is a dead letter; absent: as configured for all pipelines
 	MaxAttempts   int                `json:"max_attempts,omitempty"`
 	Labels        pipeline.Labels    `json:"labels,omitempty"`

@@ -56,8 +56,8 @@ func scanPipeline(row pgx.CollectableRow) (p Pipeline, err error) {
 		&p.Enabled, &p.Active, &p.Closed, &p.Status, &p.Detail, &p.Pending, &p.Running, &p.Retrying, &p.Failed,
 		&p.Cancelled, &p.OldestSeconds, &p.WaitsFor,
 		&p.Aside, &p.ScanPhase, &p.ScanReason, &p.ScanSeen, &p.ScanExpected, &p.ScanRate, &p.ScanLeft, &p.Tokens,
-		&p.Saved.Embedded, &p.Saved.Reused, &p.Saved.Unchanged, &estimate, &checkpoint, &p.Cut, &p.Budgets, &p.SearchTokens,
-		&p.SearchPrice, &attempts, &p.Labels)
+		&p.Saved.Embedded, &p.Saved.Reused, &p.Saved.Unchanged, &estimate, &checkpoint, &p.Cut, &p.Budgets, &p.BatchJobs,
+		&p.SearchTokens, &p.SearchPrice, &attempts, &p.Labels)
 	p.Saved.reckon(p.Tokens)
 	if estimate != nil {
 		p.Rows, p.RowsEstimated = *estimate, true

@@ -54,10 +54,11 @@ type Options struct {
 	Normalize  bool
 	Float      bool
 	Limits     dialect.Limits
-	Most       int           // requests to a URL at a time
-	Timeout    time.Duration // of one request
-	Pause      time.Duration // after a failure; doubles with each further one
-	Patience   time.Duration // for how long a request waits inside for a URL that pauses
+	Batches    *dialect.Batches // nil: the provider has no batch jobs
+	Most       int              // requests to a URL at a time
+	Timeout    time.Duration    // of one request
+	Pause      time.Duration    // after a failure; doubles with each further one
+	Patience   time.Duration    // for how long a request waits inside for a URL that pauses
 	Key        func() (string, error)
 	KeyHeader  string // "": Authorization: Bearer
 	Remembered string // file that holds the probe's vector of earlier runs; "": none
@@ -86,6 +87,7 @@ type Model struct {
 	Symmetric   bool
 	Sparse      bool
 	Reranks     bool // Dims are 1
+	Batches     bool
 }
 
 // New returns a Client. Nothing is asked yet.
@@ -107,6 +109,7 @@ func (c *Client) Describe(ctx context.Context) (Model, error) {
 	}
 	m := Model{
 		Dims: c.o.Dims, MaxTokens: c.o.MaxTokens, Sparse: c.o.Dialect.Sparse, Reranks: c.o.Dialect.Reranks,
+		Batches: c.o.Batches != nil,
 		Symmetric: !c.o.Dialect.Kinds && c.o.Prefixes[0] == c.o.Prefixes[1] &&
 			reflect.DeepEqual(c.o.Fields[0], c.o.Fields[1]),
 	}

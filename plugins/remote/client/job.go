@@ -22,6 +22,7 @@ const maxTries = 3
 // fault is why a request has no answer.
 type fault struct {
 	class   dialect.Class
+	status  int           // of the answer; 0: there was none
 	after   time.Duration // when to come again; 0: not said
 	byCount bool          // TooLarge: it is the number of texts
 	most    int           // TooLarge: texts that the server takes, as it says; 0: not said

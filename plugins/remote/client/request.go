@@ -38,18 +38,7 @@ func (c *Client) request(ctx context.Context, l *lease, query bool, asked string
 			l.fault = f.err
 		}
 	}()
-	r := dialect.Request{
-		Model: c.o.Model, Query: query, Asked: asked, Texts: texts, Truncate: c.o.Truncate, Normalize: c.o.Normalize,
-		Float: c.o.Float,
-	}
-	if c.o.DimsBy == ByProvider {
-		r.Dims = c.o.Dims
-	}
-	fields := c.o.Fields[0]
-	if query {
-		fields = c.o.Fields[1]
-	}
-	body, err := dialect.Write(c.o.Dialect.Body(r), fields)
+	body, err := c.body(query, asked, texts)
 	if err != nil {
 		return a, 0, &fault{class: dialect.Rejected, err: errors.New("the texts cannot be written as JSON")}
 	}
@@ -84,27 +73,72 @@ func (c *Client) request(ctx context.Context, l *lease, query bool, asked string
 	return a, 0, nil
 }
 
+// body is what asks for vectors or scores of texts.
+func (c *Client) body(query bool, asked string, texts []string) ([]byte, error) {
+	r := dialect.Request{
+		Model: c.o.Model, Query: query, Asked: asked, Texts: texts, Truncate: c.o.Truncate, Normalize: c.o.Normalize,
+		Float: c.o.Float,
+	}
+	if c.o.DimsBy == ByProvider {
+		r.Dims = c.o.Dims
+	}
+	fields := c.o.Fields[0]
+	if query {
+		fields = c.o.Fields[1]
+	}
+	return dialect.Write(c.o.Dialect.Body(r), fields)
+}
+
 // exchange sends a body to a path of a URL and returns what came back with status 200.
 func (c *Client) exchange(ctx context.Context, l *lease, method, path string, body []byte, limit int64,
 	texts []string,
 ) ([]byte, time.Duration, *fault) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.o.Timeout, fmt.Errorf("no answer within %s", c.o.Timeout))
+	defer cancel()
+	resp, wait, f := c.send(ctx, l, call{method: method, path: path, kind: "application/json", body: body}, texts)
+	if f != nil {
+		return nil, wait, f
+	}
+	defer func() { _ = resp.Body.Close() }() // it was read, or it is not wanted
+	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	switch {
+	case err != nil:
+		key, _ := c.o.Key() // it was there a moment ago
+		return nil, 0, c.unreached(ctx, l, err, key, texts)
+	case int64(len(data)) > limit:
+		return nil, 0, &fault{class: dialect.Broken, err: fmt.Errorf("%s: the answer to %d texts is longer than %d bytes",
+			l.name, len(texts), limit)}
+	}
+	return data, 0, nil
+}
+
+// call is what is sent.
+type call struct {
+	method, path, query string
+	kind                string // of the body
+	body                []byte
+}
+
+// send sends something to a path of a URL and returns the answer with status 200, whose body the caller closes.
+func (c *Client) send(ctx context.Context, l *lease, what call, texts []string) (*http.Response, time.Duration, *fault) {
 	key, err := c.o.Key()
 	if err != nil {
 		return nil, 0, &fault{class: dialect.Misconfigured, err: err}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, c.o.Timeout, fmt.Errorf("no answer within %s", c.o.Timeout))
-	defer cancel()
 	target := *l.url
-	target.Path = strings.TrimSuffix(target.Path, "/") + path
+	target.Path = strings.TrimSuffix(target.Path, "/") + what.path
 	target.RawPath = ""
-	req, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
+	if what.query != "" {
+		target.RawQuery = what.query
+	}
+	req, err := http.NewRequestWithContext(ctx, what.method, target.String(), bytes.NewReader(what.body))
 	if err != nil {
 		return nil, 0, &fault{class: dialect.Misconfigured, err: fmt.Errorf("%s: no request can be made of this URL", l.name)}
 	}
 	req.Header.Set("User-Agent", c.o.UserAgent)
 	req.Header.Set("Accept", "application/json")
-	if len(body) > 0 {
-		req.Header.Set("Content-Type", "application/json")
+	if len(what.body) > 0 {
+		req.Header.Set("Content-Type", what.kind)
 	}
 	if key != "" {
 		if c.o.KeyHeader == "" {
@@ -117,23 +151,15 @@ func (c *Client) exchange(ctx context.Context, l *lease, method, path string, bo
 	if err != nil {
 		return nil, 0, c.unreached(ctx, l, err, key, texts)
 	}
-	defer func() { _ = resp.Body.Close() }() // it was read, or it is not wanted
 	if resp.StatusCode != http.StatusOK {
+		defer func() { _ = resp.Body.Close() }() // what is wanted of it was read
 		said, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
 		if err != nil {
 			said = nil // the status says enough
 		}
 		return nil, retryAfter(resp.Header, time.Now()), c.explain(l, resp.StatusCode, said, resp.Header, key, texts)
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
-	switch {
-	case err != nil:
-		return nil, 0, c.unreached(ctx, l, err, key, texts)
-	case int64(len(data)) > limit:
-		return nil, 0, &fault{class: dialect.Broken, err: fmt.Errorf("%s: the answer to %d texts is longer than %d bytes",
-			l.name, len(texts), limit)}
-	}
-	return data, 0, nil
+	return resp, 0, nil
 }
 
 // unreached classes an error of the connection. The library's errors hold the URL, whose query may hold a secret, and
@@ -200,7 +226,7 @@ func (c *Client) words(message, key string, texts []string) string {
 // explain reads an answer that is no success.
 func (c *Client) explain(l *lease, status int, body []byte, header http.Header, key string, texts []string) *fault {
 	said := dialect.Explain(status, body)
-	f := &fault{class: said.Class, after: retryAfter(header, time.Now())}
+	f := &fault{class: said.Class, status: status, after: retryAfter(header, time.Now())}
 	msg := fmt.Sprintf("%s answered %d", l.name, status)
 	if said.Code != "" && quiet(said.Code, key, texts) == said.Code {
 		msg += " " + said.Code

@@ -31,6 +31,8 @@ type Server struct {
 	Service time.Duration // of one request
 	Salt    string        // another salt is another model
 
+	Batches *Batches // nil: there are no batch jobs
+
 	// Behave may answer a request in the server's place: then it returns true. nil: never.
 	Behave func(w http.ResponseWriter, r *http.Request, c *Call) bool
 	// Spoil may change an answer before it is written. nil: never.
@@ -145,6 +147,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"max_input_length": 512, "max_batch_tokens": 16384, "max_client_batch_size": 32, "tokenization_workers": 2,
 			"version": "1.8.0",
 		})
+		return
+	}
+	if s.serveBatches(w, r) {
 		return
 	}
 	path := paths[s.Dialect]

@@ -1,0 +1,339 @@
+//go:build linux
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// batchPlaces are those between the steps of a batch job, in their order.
+var batchPlaces = []string{
+	"jobs/closed", "jobs/written", "jobs/submitted", "jobs/noted", "jobs/stored", "jobs/fetched", "jobs/ended",
+	"jobs/released", "worker/after-commit",
+}
+
+// impatient has a job that the provider does not know be submitted again at once.
+const impatient = failpoint.Env + "=jobs/patience-is-over=error"
+
+// batchRig is a rig whose provider has batch jobs.
+type batchRig struct {
+	*remoteRig
+	provider *remotetest.Server
+	jobs     *remotetest.Batches
+	counted  map[string]int
+}
+
+const batchRows = 700 // more than a page of a scan, and of results
+
+func newBatchRig(t *testing.T, major int, jobs *remotetest.Batches, pipeline string) *batchRig {
+	t.Helper()
+	provider := &remotetest.Server{Dialect: "openai", Dims: dims, Key: providerKey, Batches: jobs}
+	server := httptest.NewServer(provider)
+	t.Cleanup(server.Close)
+	form := "openai"
+	if jobs.Mistral {
+		form = "mistral"
+	}
+	db := testenv.DB(t, testenv.Major(major), testenv.Empty())
+	db.MustExec(`CREATE TABLE public.docs (id int PRIMARY KEY, body text)`)
+	db.MustExec(`INSERT INTO public.docs SELECT i, 'Document ' || i || ' is about boats. The harbour has a crane for them.'
+		FROM generate_series(1, $1::int) AS i`, batchRows)
+	return &batchRig{newRemoteRigOn(t, db, provider.Base(server.URL), ", price: 1, batches: "+form,
+		", batch: {when: backfill, over: 300}"+pipeline), provider, jobs, map[string]int{}}
+}
+
+// anew forgets every vector, and asks for a backfill. It returns when what was paid for until now is counted.
+func (r *batchRig) anew() {
+	r.t.Helper()
+	r.db.MustExecSuper(`TRUNCATE embedsidecar.ledger, public.docs_embedding`)
+	r.db.MustExecSuper(`SELECT embedsidecar.backfill('docs')`)
+	r.counted = r.paid()
+}
+
+// paid counts how often each text was embedded, by a job or at once.
+func (r *batchRig) paid() map[string]int {
+	paid := r.provider.Texts()
+	for text, n := range r.jobs.Texts() {
+		paid[text] += n
+	}
+	return paid
+}
+
+// once checks that each row's text was paid for once since anew. One that has changed just before its job was submitted
+// is in the job, and a live change does not wait for that.
+func (r *batchRig) once(when string) {
+	r.t.Helper()
+	now := r.paid()
+	for _, text := range testenv.Values[string](r.db, `SELECT body FROM public.docs`) {
+		if n := now[text] - r.counted[text]; n != 1 && (n != 2 || !strings.HasPrefix(text, "changed")) {
+			r.t.Fatalf("%s: %q was paid for %d times", when, text, n)
+		}
+	}
+}
+
+// caughtUp waits until all is done, jobs included.
+func (r *batchRig) caughtUp(c *child) {
+	r.t.Helper()
+	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
+		c.mustLive()
+		left := r.count(`SELECT (SELECT count(*) FROM embedsidecar.batch_job) + (SELECT count(*) FROM embedsidecar.task)
+			+ (SELECT count(*) FROM embedsidecar.scan WHERE phase <> 'done')`)
+		return left == 0, fmt.Sprintf("%d jobs, tasks and scans left\n%s", left, c.tail())
+	})
+	if n := r.count(`SELECT (SELECT count(*) FROM embedsidecar.batch_item) + (SELECT count(*) FROM embedsidecar.batch_text)`); n > 0 {
+		r.t.Errorf("%d rows of jobs are left", n)
+	}
+}
+
+// TestBatch_KilledAtEveryStep: a sidecar is killed after each step of a job, a row changes and one goes meanwhile, and
+// another sidecar ends it. Every row has the vector of its text, and no text was paid for twice.
+func TestBatch_KilledAtEveryStep(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		r := newBatchRig(t, major, &remotetest.Batches{}, "")
+		for i, name := range batchPlaces {
+			if i > 0 {
+				r.anew()
+			}
+			p := place{name: name, also: "jobs/patience-is-over=error"}
+			c := r.run(append(r.remote(), fmt.Sprintf("%s=%s=kill@1;%s", failpoint.Env, p.name, p.also))...)
+			if s := c.wait(waitTimeout); !s.Signaled() {
+				t.Fatalf("%s: it ended with %v:\n%s", name, c.cmd.ProcessState, c.tail())
+			}
+			before := len(r.jobs.Jobs())
+			r.db.MustExec(`UPDATE public.docs SET body = 'changed ' || $1::int WHERE id = $1::int + 10`, i)
+			r.db.MustExec(`DELETE FROM public.docs WHERE id = $1::int + 100`, i)
+			c = r.run(append(r.remote(), impatient)...)
+			r.caughtUp(c)
+			c.terminate()
+			r.once("killed at " + name)
+			if more := len(r.jobs.Jobs()) - before; name != "jobs/closed" && name != "jobs/written" && more > 0 {
+				t.Errorf("killed at %s: %d more jobs were made", name, more)
+			}
+		}
+		r.provenRemote(r.provider)
+		r.keyIsNowhere()
+	})
+}
+
+// TestBatch_BadJobs: jobs that fail, expire, are forgotten by the provider, or whose answers come in another order,
+// twice, for nobody, with errors, of another width, or only half. What has no result is embedded at once.
+func TestBatch_BadJobs(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		var (
+			state atomic.Pointer[string]
+			spoil atomic.Pointer[func([]string) []string]
+		)
+		jobs := &remotetest.Batches{
+			State: func(*remotetest.BatchJob) string { return *state.Load() },
+			Spoil: func(_ *remotetest.BatchJob, lines []string) []string {
+				if f := spoil.Load(); f != nil {
+					return (*f)(lines)
+				}
+				return lines
+			},
+		}
+		none := ""
+		state.Store(&none)
+		r := newBatchRig(t, major, jobs, "")
+		half := func(lines []string) []string { return lines[:len(lines)/2] }
+		for i, c := range []struct {
+			name, state string
+			lines       func([]string) []string
+			atOnce      int // texts that are embedded without a job
+			says        string
+		}{
+			{"whole", "", nil, 0, "ended"},
+			{"failed", "failed", nil, batchRows, "token_limit_exceeded"},
+			{"expired", "expired", half, batchRows / 2, "350 of 700 texts have no result: expired"},
+			{"half a file", "", func(lines []string) []string {
+				lines = half(lines)
+				return append(lines, lines[0][:40])
+			}, batchRows / 2, "350 of 700 texts have no result"},
+			{"twice, and for nobody", "", func(lines []string) []string {
+				return append(append(lines, lines...), strings.Replace(lines[0], `"custom_id":"`, `"custom_id":"0000`, 1),
+					`null`, `[]`, `not JSON`, `{"custom_id":5}`, ``)
+			}, 0, "ended"},
+			{"errors inside", "", func(lines []string) []string {
+				lines[0] = strings.Replace(lines[0], `"status_code":200`, `"status_code":429`, 1)
+				lines[1] = lines[1][:strings.Index(lines[1], `"response"`)] + `"response":null,"error":{"code":"x"}}`
+				lines[2] = strings.Replace(lines[2], `"embedding":"`, `"embedding":"AAAA`, 1)
+				lines[3] = strings.Replace(lines[3], `"embedding":"`, `"embedding":"!`, 1)
+				return lines
+			}, 4, "4 of 700 texts have no result"},
+		} {
+			if i > 0 {
+				r.anew()
+			}
+			state.Store(&c.state)
+			spoil.Store(nil)
+			if c.lines != nil {
+				spoil.Store(&c.lines)
+			}
+			before := sum(r.provider.Texts())
+			run := r.run(r.remote()...)
+			r.caughtUp(run)
+			run.terminate()
+			if n := sum(r.provider.Texts()) - before; n != c.atOnce {
+				t.Errorf("%s: %d texts were embedded at once, want %d", c.name, n, c.atOnce)
+			}
+			if !run.said(c.says) {
+				t.Errorf("%s: its log does not say %q:\n%s", c.name, c.says, run.tail())
+			}
+			r.provenRemote(r.provider)
+		}
+
+		running := "in_progress"
+		state.Store(&running)
+		r.anew()
+		run := r.run(r.remote()...)
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			run.mustLive()
+			return r.count(`SELECT count(*) FROM embedsidecar.batch_job WHERE state = 'running'`) > 0, run.tail()
+		})
+		r.db.MustExec(`INSERT INTO public.docs VALUES (9999, 'live')`) // is not kept waiting
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			return r.count(`SELECT count(*) FROM public.docs_embedding WHERE id = 9999`) > 0, run.tail()
+		})
+		status := r.start(r.remote(), "status")
+		status.wait(waitTimeout)
+		if !status.said("batch job") || !status.said("700 texts") {
+			t.Errorf("status does not tell of the job:\n%s", status.tail())
+		}
+		for _, j := range jobs.Jobs() {
+			j.Lost = true
+		}
+		r.caughtUp(run)
+		run.terminate()
+		r.provenRemote(r.provider)
+		if !run.said("does not know the job any more") {
+			t.Errorf("its log does not say so:\n%s", run.tail())
+		}
+	})
+}
+
+// crane ends each text of a row.
+const crane = "The harbour has a crane for them."
+
+// sum counts texts of rows.
+func sum(counts map[string]int) (n int) {
+	for text, more := range counts {
+		if strings.HasPrefix(text, "Document") || text == crane {
+			n += more
+		}
+	}
+	return n
+}
+
+// TestBatch_SmallBackfillsAndChunks: a backfill of few rows makes no job, and chunks have one, at Mistral. A budget
+// holds for jobs by their own price.
+func TestBatch_SmallBackfillsAndChunks(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		r := newBatchRig(t, major, &remotetest.Batches{Mistral: true},
+			", chunking: {strategy: sentences, tokens: 16}, budget: {money: 1000}")
+		c := r.run(r.remote()...)
+		r.caughtUp(c)
+		if jobs, sent := len(r.jobs.Jobs()), sum(r.provider.Texts()); jobs != 1 || sent != 0 {
+			t.Errorf("%d jobs, and %d texts at once", jobs, sent)
+		}
+		tokens := testenv.Value[float64](r.db, `SELECT sum(tokens) FROM embedsidecar.spending`)
+		money := testenv.Value[float64](r.db, `SELECT sum(money) FROM embedsidecar.spending`)
+		if want := tokens / 1e6 / 2; tokens == 0 || money < want*0.999 || money > want*1.001 {
+			t.Errorf("%g is counted for %g tokens, want half the price: %g", money, tokens, want)
+		}
+		if n := r.count(`SELECT count(*) FROM embedsidecar.hold`); n > 0 {
+			t.Errorf("%d calls are still held", n)
+		}
+		c.terminate()
+		r.db.MustExec(`DELETE FROM public.docs WHERE id > 200`)
+		c = r.run(r.remote()...)
+		r.caughtUp(c)
+		r.anew()
+		r.caughtUp(c)
+		c.terminate()
+		if jobs := len(r.jobs.Jobs()); jobs != 1 {
+			t.Errorf("%d jobs, and a small backfill needs none", jobs)
+		}
+		r.start(r.remote(), "verify").wait(waitTimeout)
+	})
+}
+
+// TestBatch_EndsWithItsPipeline: when the pipeline is removed its job is cancelled at the provider.
+func TestBatch_EndsWithItsPipeline(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		jobs := &remotetest.Batches{State: func(*remotetest.BatchJob) string { return "in_progress" }}
+		r := newBatchRig(t, major, jobs, "")
+		c := r.run(append(r.remote(), failpoint.Env+"=jobs/cancelled=kill")...)
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			c.mustLive()
+			return r.count(`SELECT count(*) FROM embedsidecar.batch_job WHERE state = 'running'`) > 0, c.tail()
+		})
+		r.db.MustExecSuper(`DELETE FROM embedsidecar.pipeline`)
+		if s := c.wait(waitTimeout); !s.Signaled() {
+			t.Fatalf("it ended with %v:\n%s", c.cmd.ProcessState, c.tail())
+		}
+		r.url, r.stream = r.login(testenv.Owner), r.login(testenv.Owner)
+		file := filepath.Join(r.dir, "c.yaml")
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		db := r.db // of another pipeline: a sidecar without one does not start
+		db.MustExec(`CREATE TABLE public.others (id int PRIMARY KEY, body text)`)
+		other := strings.NewReplacer("name: docs", "name: others", "public.docs", "public.others", "docs_embedding",
+			"others_embedding").Replace(string(text))
+		if err := os.WriteFile(file, []byte(other), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if s := r.start(r.remote(), "init").wait(waitTimeout); s.ExitStatus() != 0 {
+			t.Fatalf("init ended with status %d", s.ExitStatus())
+		}
+		c = r.run(r.remote()...)
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			c.mustLive()
+			return jobs.Jobs()[0].Cancelled && r.count(`SELECT count(*) FROM embedsidecar.batch_job`) == 0, c.tail()
+		})
+		c.terminate()
+	})
+}
+
+// TestBatch_NeedsAProviderWithJobs: a model that has none is refused when it is set up, with a way out.
+func TestBatch_NeedsAProviderWithJobs(t *testing.T) {
+	t.Parallel()
+	provider := &remotetest.Server{Dialect: "openai", Dims: dims, Key: providerKey}
+	server := httptest.NewServer(http.Handler(provider))
+	t.Cleanup(server.Close)
+	r := newRemoteRig(t, provider.Base(server.URL))
+	r.url = r.login(testenv.Owner)
+	file := filepath.Join(r.dir, "c.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(strings.Replace(string(text), "{table: docs_embedding}",
+		"{table: docs_embedding}, batch: {when: backfill}", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := r.start(r.remote(), "init")
+	if s := c.wait(waitTimeout); s.ExitStatus() == 0 || !c.said("batch jobs are asked for") || !c.said("leave out batch") {
+		t.Errorf("it ended with %d:\n%s", s.ExitStatus(), c.tail())
+	}
+}

@@ -1,0 +1,343 @@
+package jobs
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// errMoved means that another sidecar has the job.
+var errMoved = errors.New("another sidecar has the batch job")
+
+// Gather implements worker.Jobs.
+func (j *Jobs) Gather(batch *pgx.Batch, keys []string) {
+	batch.Queue(sqlfiles.Query("gather_keys"), pgx.StrictNamedArgs{
+		"pipeline_id": j.o.Pipeline.ID, "row_keys": keys, "nonce": nonce(),
+	})
+}
+
+// Open implements worker.Jobs.
+func (j *Jobs) Open(ctx context.Context) (jobs, under int, gathered int64, err error) {
+	err = j.o.DB.QueryRow(ctx, sqlfiles.Query("gathered"), pgx.StrictNamedArgs{"pipeline_id": j.o.Pipeline.ID}).
+		Scan(&jobs, &under, &gathered)
+	if err != nil {
+		err = fmt.Errorf("count batch jobs: %w", err)
+	}
+	return jobs, under, gathered, err
+}
+
+// Close implements worker.Jobs.
+func (j *Jobs) Close(ctx context.Context) error {
+	_, err := j.o.DB.Exec(ctx, sqlfiles.Query("close_job"), pgx.StrictNamedArgs{
+		"pipeline_id": j.o.Pipeline.ID, "over": j.o.Pipeline.Batch.Rows(),
+	})
+	if err != nil {
+		return fmt.Errorf("close a batch job: %w", err)
+	}
+	return failpoint.Hit("jobs/closed")
+}
+
+// Known implements worker.Jobs.
+func (j *Jobs) Known(ctx context.Context, hashes [][]byte) (map[[32]byte][]float32, error) {
+	found, err := j.o.DB.Query(ctx, sqlfiles.Query("batched_texts"), pgx.StrictNamedArgs{
+		"pipeline_id": j.o.Pipeline.ID, "text_hashes": hashes,
+	})
+	if err != nil {
+		return nil, err
+	}
+	known := map[[32]byte][]float32{}
+	var hash, vector []byte
+	_, err = pgx.ForEachRow(found, []any{&hash, &vector}, func() error {
+		numbers := make([]float32, len(vector)/4) //nolint:mnd // bytes of a number
+		for i := range numbers {
+			numbers[i] = math.Float32frombits(binary.LittleEndian.Uint32(vector[4*i:]))
+		}
+		known[[32]byte(hash)] = numbers
+		return nil
+	})
+	return known, err
+}
+
+// take returns a job that is due, or nil.
+func (j *Jobs) take(ctx context.Context) (*job, error) {
+	b := &job{}
+	err := j.o.DB.QueryRow(ctx, sqlfiles.Query("take_job"), pgx.StrictNamedArgs{
+		"pipeline_id": j.o.Pipeline.ID, "worker_id": j.o.ID,
+	}).Scan(&b.id, &b.state, &b.nonce, &b.provider, &b.texts, &b.tokens, &b.hold, &b.tries, &b.age)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for batch jobs: %w", err)
+	}
+	return b, nil
+}
+
+// change is what becomes of a job.
+type change struct {
+	to       string
+	pause    time.Duration
+	tries    int
+	provider string // "": as it is; likewise message
+	message  string
+	texts    *texts
+	price    *float64
+	hold     *int64
+	tokens   *int64
+}
+
+func (j *Jobs) args(b *job, c change) pgx.StrictNamedArgs {
+	args := pgx.StrictNamedArgs{
+		"job_id": b.id, "worker_id": j.o.ID, "from": b.state, "to": c.to, "pause": c.pause.Seconds(), "tries": c.tries,
+		"provider_id": given(c.provider), "message": given(c.message), "price": c.price, "hold": c.hold,
+		"texts": nil, "tokens": c.tokens,
+	}
+	if c.texts != nil {
+		args["texts"], args["tokens"] = len(c.texts.list), c.texts.tokens
+	}
+	return args
+}
+
+func given(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// move is one change of a job.
+func (j *Jobs) move(ctx context.Context, b *job, c change) error {
+	tag, err := j.o.DB.Exec(ctx, sqlfiles.Query("move_job"), j.args(b, c))
+	return j.moved(b, c, tag, err)
+}
+
+func (j *Jobs) moved(b *job, c change, tag pgconn.CommandTag, err error) error {
+	switch {
+	case err != nil:
+		return fmt.Errorf("note how far a batch job is: %w", err)
+	case tag.RowsAffected() == 0:
+		return errMoved
+	}
+	b.state = c.to
+	return nil
+}
+
+// settle is a change that ends what a job holds of budgets.
+func (j *Jobs) settle(ctx context.Context, b *job, c change, tokens *int64) error {
+	c.tokens = tokens
+	was := *b
+	return database.Transact(ctx, j.o.DB, func(tx pgx.Tx) error {
+		*b = was
+		tag, err := tx.Exec(ctx, sqlfiles.Query("move_job"), j.args(b, c))
+		if err := j.moved(b, c, tag, err); err != nil {
+			return err
+		}
+		if c.to == "closed" {
+			if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.batch_text WHERE job_id = $1", b.id); err != nil {
+				return fmt.Errorf("take back a batch job: %w", err)
+			}
+		}
+		if b.hold == nil {
+			return nil
+		}
+		_, err = tx.Exec(ctx, "SELECT embedsidecar.settle_budget($1, $2)", *b.hold, tokens)
+		return err
+	})
+}
+
+// mostLeft is what is left of a budget that there is not.
+const mostLeft = math.MaxInt64
+
+// budgetLeft is how many tokens a job may take.
+func (j *Jobs) budgetLeft(ctx context.Context) (left int64, err error) {
+	p := j.o.Pipeline
+	if p.Budget.None() && p.ModelBudget.None() {
+		return mostLeft, nil
+	}
+	var found *float64
+	err = j.o.DB.QueryRow(ctx, `SELECT min(least(b.tokens - b.tokens_spent, b.tokens_per_day - b.tokens_today,
+			(b.money - b.money_spent) * 1e6 / nullif($2, 0), (b.money_per_day - b.money_today) * 1e6 / nullif($2, 0)))
+		FROM embedsidecar.budgets($1, true) AS b`, p.ID, j.o.Price.Batch).Scan(&found)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("ask for the budget: %w", err)
+	case found == nil:
+		return mostLeft, nil
+	}
+	return int64(max(*found, 0)), nil
+}
+
+// keys returns a page of the rows of a job, those that have a task by themselves, and the last one.
+func (j *Jobs) keys(ctx context.Context, b *job, after *string) (keys, busy []string, last *string, err error) {
+	found, err := j.o.DB.Query(ctx, sqlfiles.Query("job_keys"), pgx.StrictNamedArgs{
+		"job_id": b.id, "after": after, "max": rows.PageRows,
+	})
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("read the rows of a batch job: %w", err)
+	}
+	var (
+		key  string
+		task bool
+	)
+	_, err = pgx.ForEachRow(found, []any{&key, &task}, func() error {
+		last = new(key)
+		if task {
+			busy = append(busy, key)
+		} else {
+			keys = append(keys, key)
+		}
+		return nil
+	})
+	return keys, busy, last, err
+}
+
+// write notes what is about to be submitted, and takes it from the budgets.
+func (j *Jobs) write(ctx context.Context, b *job, t *texts, plain []string, last *string) (*texts, error) {
+	was := *b
+	waits := false
+	err := database.Transact(ctx, j.o.DB, func(tx pgx.Tx) error {
+		*b, waits = was, false
+		p, c := j.o.Pipeline, change{to: "submitting", pause: idle, tries: b.tries, texts: t, price: &j.o.Price.Batch}
+		if !p.Budget.None() || !p.ModelBudget.None() {
+			var reason *string
+			err := tx.QueryRow(ctx, `SELECT hold, reason FROM embedsidecar.hold_budget($1, 0, $2, $3, $4, false, 'infinity')`,
+				p.ID, t.tokens, t.most, j.o.Price.Batch).Scan(&c.hold, &reason)
+			if err != nil {
+				return fmt.Errorf("ask for the budget: %w", err)
+			}
+			if waits = reason != nil; waits {
+				c = change{to: b.state, pause: longest, message: *reason}
+			}
+		}
+		tag, err := tx.Exec(ctx, sqlfiles.Query("move_job"), j.args(b, c))
+		if err := j.moved(b, c, tag, err); err != nil || waits {
+			return err
+		}
+		b.hold = c.hold
+		for _, part := range []struct {
+			state string
+			keys  []string
+			after *string
+		}{{"ended", plain, nil}, {"closed", nil, last}} {
+			if len(part.keys) == 0 && part.after == nil {
+				continue
+			}
+			if err := split(ctx, tx, b, part.state, part.keys, part.after); err != nil {
+				return err
+			}
+		}
+		_, err = tx.Exec(ctx, `INSERT INTO embedsidecar.batch_text (job_id, text_hash) SELECT $1, unnest($2::bytea[])`, b.id,
+			t.hashes)
+		if err != nil {
+			return fmt.Errorf("write down a batch job: %w", err)
+		}
+		return nil
+	})
+	if err != nil || waits {
+		return nil, err
+	}
+	return t, nil
+}
+
+// asked returns the hashes of the texts of a job by the names that the provider was told.
+func (j *Jobs) asked(ctx context.Context, b *job) (map[string][]byte, error) {
+	found, err := j.o.DB.Query(ctx, `SELECT text_hash FROM embedsidecar.batch_text WHERE job_id = $1`, b.id)
+	if err != nil {
+		return nil, fmt.Errorf("read the texts of a batch job: %w", err)
+	}
+	asked := make(map[string][]byte, b.texts)
+	var hash []byte
+	_, err = pgx.ForEachRow(found, []any{&hash}, func() error { asked[nameOf(hash)] = hash; return nil })
+	return asked, err
+}
+
+// results are some of a job's.
+type results struct{ hashes, vectors [][]byte }
+
+func (r *results) add(hash []byte, vector []float32) {
+	raw := make([]byte, 0, 4*len(vector)) //nolint:mnd // bytes of a number
+	for _, x := range vector {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+	}
+	r.hashes, r.vectors = append(r.hashes, hash), append(r.vectors, raw)
+}
+
+// store stores results, which may be stored already.
+func (j *Jobs) store(ctx context.Context, b *job, some *results) error {
+	_, err := j.o.DB.Exec(ctx, `UPDATE embedsidecar.batch_text AS t SET vector = r.vector
+		FROM unnest($2::bytea[], $3::bytea[]) AS r (hash, vector) WHERE t.job_id = $1 AND t.text_hash = r.hash`,
+		b.id, some.hashes, some.vectors)
+	*some = results{}
+	if err != nil {
+		return fmt.Errorf("store results of a batch job: %w", err)
+	}
+	return failpoint.Hit("jobs/stored")
+}
+
+// releaseSome makes tasks of some rows of a job.
+func (j *Jobs) releaseSome(ctx context.Context, b *job) (n int, err error) {
+	err = database.Transact(ctx, j.o.DB, func(tx pgx.Tx) error {
+		found, err := tx.Query(ctx, sqlfiles.Query("release_keys"), pgx.StrictNamedArgs{"job_id": b.id, "max": rows.PageRows})
+		if err != nil {
+			return err
+		}
+		keys, err := pgx.CollectRows(found, pgx.RowTo[string])
+		if n = len(keys); err != nil || n == 0 {
+			return err
+		}
+		batch := &pgx.Batch{}
+		queue.QueueLocally(batch)
+		queue.QueueAdd(batch, j.o.Pipeline.ID, pipeline.Low, keys, false)
+		batch.Queue("COMMIT AND CHAIN") // the stream waits for who holds tasks
+		return tx.SendBatch(ctx, batch).Close()
+	})
+	if err != nil {
+		return 0, fmt.Errorf("make tasks of a batch job: %w", err)
+	}
+	return n, nil
+}
+
+// drop lets a job go if its rows are done.
+func (j *Jobs) drop(ctx context.Context, b *job) (gone bool, err error) {
+	err = j.o.DB.QueryRow(ctx, sqlfiles.Query("drop_job"), pgx.StrictNamedArgs{"job_id": b.id}).Scan(&gone)
+	if err != nil {
+		err = fmt.Errorf("let a batch job go: %w", err)
+	}
+	return gone, err
+}
+
+// split moves rows into a job of their own: some, or those after one.
+func split(ctx context.Context, tx pgx.Tx, b *job, state string, keys []string, after *string) error {
+	_, err := tx.Exec(ctx, sqlfiles.Query("split_job"), pgx.StrictNamedArgs{
+		"job_id": b.id, "state": state, "row_keys": keys, "after": after, "nonce": nonce(),
+	})
+	if err != nil {
+		return fmt.Errorf("divide a batch job: %w", err)
+	}
+	return nil
+}
+
+// setAside has a row that budgets leave no room for wait as others do, and so does its job.
+func (j *Jobs) setAside(ctx context.Context, b *job, key string) error {
+	return database.Transact(ctx, j.o.DB, func(tx pgx.Tx) error {
+		c := change{to: b.state, pause: longest, message: "the budget leaves no room"}
+		tag, err := tx.Exec(ctx, sqlfiles.Query("move_job"), j.args(b, c))
+		if err := j.moved(b, c, tag, err); err != nil {
+			return err
+		}
+		return split(ctx, tx, b, "ended", []string{key}, nil)
+	})
+}

@@ -1,0 +1,149 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/embedsidecar/embedsidecar/embed"
+	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+)
+
+var _ embed.Batcher = (*Host)(nil)
+
+// How long calls for batch jobs may take. Files of them are large.
+const (
+	jobTimeout  = 2 * time.Minute
+	fileTimeout = 15 * time.Minute
+)
+
+// Submit implements embed.Batcher, whose methods have the errors of Embed; embed.ErrNoBatches is the cause of the
+// Configuration error "no_batches" of a model without batch jobs.
+func (h *Host) Submit(ctx context.Context, nonce string, ids, texts []string) (job embed.Job, err error) {
+	err = h.ofBatches(ctx, texts, fileTimeout, func(ctx context.Context, inst *instance) (err error) {
+		job, err = readJob(inst.rpc.SubmitBatch(ctx, &pluginpb.SubmitBatchRequest{
+			Model: inst.desc.Model, Nonce: nonce, Ids: ids, Texts: texts,
+		}))
+		if err == nil && job.ID == "" {
+			err = badAnswer("bad_answer", "the plugin made a batch job without a name")
+		}
+		return err
+	})
+	return job, err
+}
+
+// Poll implements embed.Batcher.
+func (h *Host) Poll(ctx context.Context, nonce, id string) (job embed.Job, err error) {
+	err = h.ofBatches(ctx, nil, jobTimeout, func(ctx context.Context, inst *instance) (err error) {
+		job, err = readJob(inst.rpc.PollBatch(ctx, &pluginpb.PollBatchRequest{
+			Model: inst.desc.Model, Nonce: nonce, Job: id,
+		}))
+		return err
+	})
+	return job, err
+}
+
+// Fetch implements embed.Batcher.
+func (h *Host) Fetch(ctx context.Context, id string, each func(id string, r embed.Result) error) error {
+	return h.ofBatches(ctx, nil, fileTimeout, func(ctx context.Context, inst *instance) error {
+		stream, err := inst.rpc.FetchBatch(ctx, &pluginpb.FetchBatchRequest{Model: inst.desc.Model, Job: id},
+			grpc.MaxCallRecvMsgSize(answerLimit(pluginpb.MaxFetched, inst.desc)))
+		if err != nil {
+			return err
+		}
+		for {
+			part, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			results, err := readPart(part, inst.desc)
+			if err != nil {
+				return err
+			}
+			for i, r := range results {
+				if err := each(part.GetIds()[i], r); err != nil {
+					return err
+				}
+			}
+		}
+	})
+}
+
+// Cancel implements embed.Batcher.
+func (h *Host) Cancel(ctx context.Context, id string) error {
+	return h.ofBatches(ctx, nil, jobTimeout, func(ctx context.Context, inst *instance) error {
+		_, err := inst.rpc.CancelBatch(ctx, &pluginpb.CancelBatchRequest{Model: inst.desc.Model, Job: id})
+		return err
+	})
+}
+
+// ofBatches makes a call for batch jobs.
+func (h *Host) ofBatches(ctx context.Context, texts []string, limit time.Duration,
+	call func(context.Context, *instance) error,
+) error {
+	p, err := h.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { h.release(p) }()
+	inst := p.inst
+	if !inst.desc.Batches {
+		return configuration("no_batches", fmt.Errorf("model %q: %w", inst.desc.Model, embed.ErrNoBatches))
+	}
+	began := sent{time.Now(), limit, inst.memory.Load()}
+	callCtx, cancel := context.WithTimeout(ctx, limit)
+	err = call(callCtx, inst)
+	cancel()
+	if _, is := errors.AsType[interface {
+		error
+		GRPCStatus() *status.Status
+	}](err); is {
+		return h.explainCall(ctx, inst, texts, err, began)
+	}
+	if whole, is := errors.AsType[*embed.Error](err); is && whole.Class == embed.Data {
+		h.answeredBadly(inst, err)
+	}
+	return err
+}
+
+// readJob checks what a plugin tells of a job.
+func readJob(s *pluginpb.BatchStatus, err error) (embed.Job, error) {
+	if err != nil {
+		return embed.Job{}, err
+	}
+	states := map[pluginpb.BatchState]embed.JobState{
+		pluginpb.BatchState_BATCH_STATE_UNKNOWN: embed.JobUnknown, pluginpb.BatchState_BATCH_STATE_RUNNING: embed.JobRunning,
+		pluginpb.BatchState_BATCH_STATE_ENDED: embed.JobEnded, pluginpb.BatchState_BATCH_STATE_FAILED: embed.JobFailed,
+	}
+	state, known := states[s.GetState()]
+	switch name := s.GetJob(); {
+	case !known:
+		return embed.Job{}, badAnswer("bad_answer", "the plugin told of a batch job in state %d", s.GetState())
+	case name != "" && !printable(name, 1, maxFingerprint):
+		return embed.Job{}, badAnswer("bad_answer", "the plugin told of a batch job whose name is too long or not printable")
+	case name == "" && state != embed.JobUnknown:
+		return embed.Job{}, badAnswer("bad_answer", "the plugin told of a batch job without a name")
+	}
+	return embed.Job{ID: s.GetJob(), State: state, Message: withoutTexts(s.GetMessage(), nil)}, nil
+}
+
+// readPart checks results of a job.
+func readPart(part *pluginpb.FetchBatchResponse, d embed.Description) ([]embed.Result, error) {
+	n := len(part.GetIds())
+	if n > pluginpb.MaxFetched {
+		return nil, badAnswer("bad_answer", "the plugin gave %d results in one message, more than %d", n, pluginpb.MaxFetched)
+	}
+	b, results := &batch{}, make([]embed.Result, n)
+	for i := range n {
+		b.add(i, "")
+	}
+	return results, readAnswer(part.GetAnswer(), d, b, results)
+}

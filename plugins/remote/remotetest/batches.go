@@ -1,0 +1,254 @@
+package remotetest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Batches are the batch jobs of a server: those of OpenAI's POST /v1/batches or of Mistral's POST /v1/batch/jobs. The
+// fields are set before the first request.
+type Batches struct {
+	Mistral bool
+	// State may say in which state a job is. nil, or "": it has ended as soon as it is there.
+	State func(*BatchJob) string
+	// Spoil may change the lines of the answers. nil: never.
+	Spoil func(j *BatchJob, lines []string) []string
+
+	mu    sync.Mutex
+	files map[string][]byte
+	jobs  []*BatchJob
+}
+
+// BatchJob is a job, whose texts are paid for.
+type BatchJob struct {
+	N         int // from 1
+	Nonce     string
+	Cancelled bool
+	Lost      bool // the server does not know it any more
+	Asked     int  // how often it was asked for
+	lines     []batchLine
+	input     string
+}
+
+type batchLine struct {
+	ID     string          `json:"custom_id"`
+	Method *string         `json:"method"`
+	URL    *string         `json:"url"`
+	Body   json.RawMessage `json:"body"`
+	text   string
+}
+
+// Jobs returns the jobs so far.
+func (b *Batches) Jobs() []*BatchJob {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.jobs)
+}
+
+// Texts counts how often each text is in a job.
+func (b *Batches) Texts() map[string]int {
+	counts := map[string]int{}
+	for _, j := range b.Jobs() {
+		for i := range j.lines {
+			counts[j.lines[i].text]++
+		}
+	}
+	return counts
+}
+
+// serveBatches answers a request about files and jobs; false: it is about neither.
+func (s *Server) serveBatches(w http.ResponseWriter, r *http.Request) bool {
+	b, root := s.Batches, "/v1/batches"
+	if b == nil {
+		return false
+	}
+	if b.Mistral {
+		root = "/v1/batch/jobs"
+	}
+	files := r.URL.Path == "/v1/files" || strings.HasPrefix(r.URL.Path, "/v1/files/")
+	rest, jobs := strings.CutPrefix(r.URL.Path, root)
+	if !files && !jobs {
+		return false
+	}
+	if s.Key != "" && r.Header.Get("Authorization") != "Bearer "+s.Key {
+		s.Fail(w, http.StatusUnauthorized, "invalid_api_key", "Incorrect API key provided")
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	name, cancel := strings.CutSuffix(strings.TrimPrefix(rest, "/"), "/cancel")
+	switch {
+	case files && r.Method == http.MethodPost:
+		s.upload(w, r)
+	case files && r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/content"):
+		s.content(w, strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, "/v1/files/"), "/content"))
+	case rest == "" && r.Method == http.MethodPost:
+		s.makeJob(w, r)
+	case rest == "" && r.Method == http.MethodGet:
+		list := []any{}
+		for _, j := range slices.Backward(b.jobs) { // the newest first
+			if !j.Lost {
+				list = append(list, s.jobOf(j))
+			}
+		}
+		if r.URL.Query().Get("after") != "" || r.URL.Query().Get("page") > "0" {
+			list = nil
+		}
+		s.write(w, http.StatusOK, map[string]any{"object": "list", "data": list, "has_more": false})
+	default:
+		at := slices.IndexFunc(b.jobs, func(j *BatchJob) bool { return j.name() == name && !j.Lost })
+		if at < 0 {
+			s.Fail(w, http.StatusNotFound, "not_found", "no such batch")
+			return true
+		}
+		b.jobs[at].Cancelled = b.jobs[at].Cancelled || cancel
+		b.jobs[at].Asked++
+		s.write(w, http.StatusOK, s.jobOf(b.jobs[at]))
+	}
+	return true
+}
+
+func (j *BatchJob) name() string { return fmt.Sprintf("batch_%d", j.N) }
+
+func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
+	file, _, err := r.FormFile("file")
+	if err != nil || r.FormValue("purpose") != "batch" {
+		s.Fail(w, http.StatusBadRequest, "invalid_request_error", "a file with the purpose batch is wanted")
+		return
+	}
+	data, err := io.ReadAll(file)
+	if err != nil {
+		s.Fail(w, http.StatusBadRequest, "invalid_request_error", "the file ends early")
+		return
+	}
+	if s.Batches.files == nil {
+		s.Batches.files = map[string][]byte{}
+	}
+	name := fmt.Sprintf("file-%d", len(s.Batches.files)+1)
+	s.Batches.files[name] = data
+	s.write(w, http.StatusOK, map[string]any{"id": name, "object": "file", "bytes": len(data), "purpose": "batch"})
+}
+
+// makeJob takes what the API's description has, and no other field.
+func (s *Server) makeJob(w http.ResponseWriter, r *http.Request) {
+	b := s.Batches
+	var asked struct {
+		File     string            `json:"input_file_id"`
+		Window   string            `json:"completion_window"`
+		Files    []string          `json:"input_files"`
+		Model    string            `json:"model"`
+		Endpoint string            `json:"endpoint"`
+		Metadata map[string]string `json:"metadata"`
+	}
+	d := json.NewDecoder(r.Body)
+	d.DisallowUnknownFields()
+	err := d.Decode(&asked)
+	if b.Mistral && len(asked.Files) == 1 {
+		asked.File = asked.Files[0]
+	}
+	data, known := b.files[asked.File]
+	j := &BatchJob{N: len(b.jobs) + 1, input: asked.File}
+	for line := range bytes.Lines(data) {
+		var l batchLine
+		var body openAIBody
+		var texts []string
+		if json.Unmarshal(line, &l) != nil || json.Unmarshal(l.Body, &body) != nil ||
+			json.Unmarshal(body.Input, &texts) != nil || len(texts) != 1 || l.ID == "" || len(l.ID) > 64 ||
+			!b.Mistral && (l.Method == nil || *l.Method != "POST" || l.URL == nil || *l.URL != asked.Endpoint) {
+			known = false
+			break
+		}
+		l.text = texts[0]
+		j.lines = append(j.lines, l)
+	}
+	if err != nil || !known || len(j.lines) == 0 || asked.Endpoint != "/v1/embeddings" ||
+		b.Mistral == (asked.Model == "") || b.Mistral == (asked.Window == "24h") {
+		s.Fail(w, http.StatusBadRequest, "invalid_request_error", "that is no job")
+		return
+	}
+	for _, value := range asked.Metadata {
+		j.Nonce = value
+	}
+	b.jobs = append(b.jobs, j)
+	s.write(w, http.StatusOK, s.jobOf(j))
+}
+
+// jobOf is what is told of a job.
+func (s *Server) jobOf(j *BatchJob) map[string]any {
+	b, state := s.Batches, ""
+	switch {
+	case j.Cancelled:
+		state = "cancelled"
+	case b.State != nil:
+		state = b.State(j)
+	}
+	told := map[string]any{
+		"id": j.name(), "object": "batch", "endpoint": "/v1/embeddings", "metadata": map[string]any{"embedsidecar": j.Nonce},
+	}
+	ended := state == "" || state == "expired"
+	if b.Mistral {
+		told["errors"], told["input_files"], told["output_file"] = []any{}, []string{j.input}, nil
+		told["status"] = map[string]string{
+			"": "SUCCESS", "expired": "TIMEOUT_EXCEEDED", "in_progress": "RUNNING", "failed": "FAILED", "cancelled": "CANCELLED",
+		}[state]
+		if ended {
+			told["output_file"] = "out-" + j.name()
+		}
+		return told
+	}
+	told["input_file_id"], told["errors"], told["status"] = j.input, nil, state
+	if state == "" {
+		told["status"] = "completed"
+	}
+	if state == "failed" {
+		told["errors"] = map[string]any{"object": "list", "data": []any{map[string]any{
+			"code": "token_limit_exceeded", "message": "Enqueued token limit reached", "line": nil,
+		}}}
+	}
+	if ended {
+		told["output_file_id"] = "out-" + j.name()
+	}
+	return told
+}
+
+// content is the file of a job's answers, in another order than that of the requests.
+func (s *Server) content(w http.ResponseWriter, name string) {
+	b := s.Batches
+	at := slices.IndexFunc(b.jobs, func(j *BatchJob) bool { return "out-"+j.name() == name })
+	if at < 0 {
+		s.Fail(w, http.StatusNotFound, "not_found", "no such file")
+		return
+	}
+	var lines []string
+	for i := range slices.Backward(b.jobs[at].lines) {
+		lines = append(lines, s.lineOf(&b.jobs[at].lines[i]))
+	}
+	if b.Spoil != nil {
+		lines = b.Spoil(b.jobs[at], lines)
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	_, _ = io.WriteString(w, strings.Join(lines, "\n")+"\n") // the client may have gone
+}
+
+// lineOf is the answer to one request of a job.
+func (s *Server) lineOf(l *batchLine) string {
+	var numbers []any
+	for _, x := range s.Vector(l.text, false, s.Dims) {
+		numbers = append(numbers, x)
+	}
+	body := s.answer(&Call{Texts: []string{l.text}, Numbers: [][]any{numbers}, Index: []any{0}, Base64: true})
+	data, err := json.Marshal(map[string]any{
+		"id": "batch_req_" + l.ID, "custom_id": l.ID, "error": nil,
+		"response": map[string]any{"status_code": http.StatusOK, "request_id": "req_" + l.ID, "body": body},
+	})
+	if err != nil {
+		panic(err) // numbers and strings alone
+	}
+	return string(data)
+}

@@ -1,0 +1,14 @@
+-- The batch jobs of pipelines. Docs: docs/batches.md.
+
+CREATE OR REPLACE FUNCTION embedsidecar.batch_jobs(pipeline_id integer)
+RETURNS TABLE (state text, job text, rows bigint, texts bigint, tokens bigint, price double precision,
+    seconds double precision, message text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT j.state, coalesce(j.provider_id, ''), j.rows, j.texts, j.tokens, j.tokens * j.price / 1e6,
+       extract(epoch FROM now() - j.changed_at)::double precision, j.message
+FROM   embedsidecar.batch_job AS j
+WHERE  j.pipeline_id = batch_jobs.pipeline_id
+ORDER BY j.job_id
+$$;
+COMMENT ON FUNCTION embedsidecar.batch_jobs(integer) IS
+    'The batch jobs of a pipeline that are not done: their state and since when, texts, tokens and price, about.';

@@ -1,0 +1,12 @@
+-- take_job: a job of a pipeline that is due, of this sidecar or of one that does not run any more. age: seconds since
+-- its state has changed.
+-- Rows: at most one. Locks: the job. Index: batch_job_pipeline_idx.
+UPDATE embedsidecar.batch_job AS j
+SET    worker_id = @worker_id
+WHERE  j.job_id = (SELECT f.job_id FROM embedsidecar.batch_job AS f
+           WHERE  f.pipeline_id = @pipeline_id AND f.state <> 'gathering' AND f.next_at <= now()
+                  AND (f.worker_id IS NULL OR f.worker_id = @worker_id OR NOT EXISTS (
+                      SELECT FROM embedsidecar.worker AS w WHERE w.worker_id = f.worker_id AND embedsidecar.runs(w)))
+           ORDER BY f.next_at, f.job_id LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING j.job_id, j.state, j.nonce, coalesce(j.provider_id, ''), j.texts, j.tokens, j.hold, j.tries,
+    extract(epoch FROM now() - j.changed_at)::double precision AS age;
