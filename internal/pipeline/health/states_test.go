@@ -134,11 +134,11 @@ func troubleCases() map[string]stateCase {
 				map[string]any{"kind": "pipeline", "name": "docs", "spent": "", "words": "nothing"},
 				map[string]any{
 					"kind": "model", "name": "m", "spent": "tokens_per_day", "goes_on": "2026-01-02T00:00:00+00:00",
-					"words": "tokens per day of model m is spent",
+					"words": "the budget tokens_per_day of model m is spent; it goes on at 2026-01-02 00:00 (UTC)",
 				},
 			}},
-			health.BudgetSpent, "tokens per day of model m is spent: changes are queued, nothing is embedded (3 rows waiting): " +
-				"raise tokens_per_day under budget of model m",
+			health.BudgetSpent, "the budget tokens_per_day of model m is spent; it goes on at 2026-01-02 00:00 (UTC); until then " +
+				"changes are queued, nothing is embedded (3 rows waiting): raise tokens_per_day under budget of model m",
 		},
 		"no sidecar, a row waits": {
 			facts{"slot_state": "no_sidecar", "slot_reason": "none", "retrying": 1},
