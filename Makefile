@@ -59,7 +59,7 @@ go_test    = $(GO) test $(if $(EVENTS),-json)
 CORE       = $(shell $(GO) list ./... | grep -v -E '/(cmd|internal/e2e|internal/base/failpoint|testenv|plugins/fake|plugins/proto|[a-z]+test)(/|$$)')
 COVER_MIN ?= 80
 # What `make unit-coverage` counts: packages whose decisions are tried beside them, without a server.
-UNIT      := ./internal/engine/worker ./replication ./internal/status/report ./internal/engine/rows ./replication/slot
+UNIT      := ./internal/engine/worker ./replication ./internal/status/report ./internal/engine/rows ./replication/slot ./internal/base/limit
 UNIT_MIN  ?= 70
 
 GOLANGCI_VERSION := v2.15.0

@@ -32,7 +32,8 @@ type Outcome struct {
 	Attempt int16  // the task's new count of attempts
 	Losses  int16  // and of losses
 	Delay   time.Duration
-	Class   string // of the error, if there was one
+	Lane    *pipeline.Lane // in which it is looked at again; nil: the one it is in
+	Class   string         // of the error, if there was one
 	Code    string
 	Message string // holds no text of the row
 }
@@ -76,11 +77,12 @@ func FinishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx
 		classes  = make([]*string, n)
 		codes    = make([]*string, n)
 		messages = make([]*string, n)
+		lanes    = make([]*pipeline.Lane, n)
 	)
 	for i := range outcomes {
 		o := &outcomes[i]
-		ids[i], gens[i], actions[i], whats[i], attempts[i], losses[i], delays[i] =
-			o.Task.TaskID, o.Task.Gen, string(o.Action), o.What, o.Attempt, o.Losses, o.Delay.Seconds()
+		ids[i], gens[i], actions[i], whats[i], attempts[i], losses[i], delays[i], lanes[i] =
+			o.Task.TaskID, o.Task.Gen, string(o.Action), o.What, o.Attempt, o.Losses, o.Delay.Seconds(), o.Lane
 		if o.Class != "" {
 			classes[i], codes[i], messages[i] = &o.Class, &o.Code, &o.Message
 		}
@@ -90,6 +92,7 @@ func FinishArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx
 		"took": l.Work.tookMS(), "task_ids": ids, "gens": gens,
 		"actions": actions, "outcomes": whats,
 		"attempts": attempts, "losses": losses, "delays": delays, "classes": classes, "codes": codes, "messages": messages,
+		"lanes": lanes,
 	}
 }
 

@@ -39,11 +39,12 @@ type Claim struct {
 	Lease      time.Duration
 	// Anywhere begins at a place by chance, not at the oldest one.
 	Anywhere bool
+	Strict   bool // no lane has its turn while a more urgent one has a task
 }
 
 // Lease hands a worker up to Max tasks of a pipeline for the time of Lease: all of one batch, or a single one that
 // must be tried alone. The most urgent lane goes first, but three claims of eight start with another one, so that a
-// backfill cannot starve. It returns no tasks when nothing can be leased now.
+// backfill cannot starve: unless the claim is strict. It returns no tasks when nothing can be leased now.
 //
 // A statement that is broken off may have leased tasks all the same. So ctx should not end because somebody stops
 // working; and what a lost connection has left is given back by the next Lease, of whatever pipeline.
@@ -131,7 +132,7 @@ func (q *Queue) leaseFrom(ctx context.Context, c cursor, l Claim) (tasks []Task,
 		}
 	}
 	lanes := []pipeline.Lane{pipeline.Urgent, pipeline.High, pipeline.Normal, pipeline.Low}
-	if first, ok := turns[c.claims%8]; ok {
+	if first, ok := turns[c.claims%8]; ok && !l.Strict {
 		lanes = slices.Insert(slices.DeleteFunc(lanes, func(l pipeline.Lane) bool { return l == first }), 0, first)
 	}
 	for _, lane := range lanes {
@@ -315,22 +316,22 @@ func (q *Queue) advance(pipelineID int32, lane pipeline.Lane, tasks []Task) {
 	}
 }
 
-// Waiting reports whether a pipeline had a task that waits to be leased by this kind of claimer when Lease last
-// looked. After a Lease that returned none it means that the change is in the WAL but not visible to other sessions
-// yet.
-func (q *Queue) Waiting(pipelineID int32, who Who) bool {
+// MostUrgent returns the lane of the most urgent task of a pipeline that waited to be leased by this kind of claimer
+// when Lease last looked, or has come since; below 0: none did. After a Lease that returned none it means that the change
+// is in the WAL but not visible to other sessions yet.
+func (q *Queue) MostUrgent(pipelineID int32, who Who) pipeline.Lane {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c, ok := q.cursors[pipelineID]
 	if !ok {
-		return false
+		return -1
 	}
-	for lane, place := range c.place {
-		if place >= 0 && (who == Anyone || pipeline.Lane(lane) != pipeline.Low) {
-			return true
+	for lane := pipeline.Urgent; lane >= pipeline.Low; lane-- {
+		if c.place[lane] >= 0 && (who == Anyone || lane != pipeline.Low) {
+			return lane
 		}
 	}
-	return false
+	return -1
 }
 
 // Extend gives a running lease another span of time from now.

@@ -32,7 +32,7 @@ func TestLease_WaitsUntilTheChangeIsVisible(t *testing.T) {
 	if got := f.lease(t, 10); len(got) != 1 || got[0].RowKey != "2" {
 		t.Errorf("leased %v, want only what is visible", got)
 	}
-	if !f.q.Waiting(f.id, queue.Anyone) {
+	if f.q.MostUrgent(f.id, queue.Anyone) < 0 {
 		t.Error("a task that is not visible yet does not wait")
 	}
 	if err := tx.Commit(t.Context()); err != nil {
@@ -82,7 +82,7 @@ func TestLease_ExpressLeavesTheBackfillAlone(t *testing.T) {
 	if got := express(); len(got) != 0 {
 		t.Errorf("express leased %v", got)
 	}
-	if f.q.Waiting(f.id, queue.Express) {
+	if f.q.MostUrgent(f.id, queue.Express) >= 0 {
 		t.Error("a task of the backfill waits for the express")
 	}
 	if _, err := f.enqueue(t.Context(), change("2", 20)); err != nil {

@@ -35,7 +35,7 @@ func TestWait_MissesNoChange(t *testing.T) {
 					if err := f.end(t.Context(), tasks); err != nil {
 						return err
 					}
-				case !f.q.Waiting(f.id, who):
+				case f.q.MostUrgent(f.id, who) < 0:
 					f.q.Wait(ctx, f.id, who)
 				}
 			}

@@ -195,6 +195,42 @@ func TestAsked_BySQL(t *testing.T) {
 	s.has(audit, "create_pipeline done", "create_pipeline refused", "change_pipeline done", "drop_pipeline done")
 }
 
+// A file that names a declared pipeline while nothing runs goes before it. Dropping what is declared leaves the file its
+// own.
+func TestP1_DroppingWhatIsDeclaredLeavesTheFileItsPipeline(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	d := s.start("--config", file)
+	s.does(create(askBodies))
+	s.vectorsOf("bodies_embedding", 3)
+	d.end(syscall.SIGTERM, 0)
+	s.rewrite(file, liveDocs, strings.Replace(liveBodies, "columns: [body]", "text: upper(body)", 1))
+	d = s.start("--config", file)
+	d.logged("a pipeline that is declared by SQL or HTTP does not fit the configuration, which goes before it", "msg")
+	s.does("drop_pipeline('bodies')")
+	s.db.MustExec("INSERT INTO docs VALUES (4, 'four', 'four')")
+	s.vectorsOf("bodies_embedding", 4)
+	s.stands("bodies", health.UpToDate)
+	d.end(syscall.SIGTERM, 0)
+
+	// So does apply, where no sidecar carries requests out.
+	s.rewrite(file, liveDocs)
+	s.run(0, "uninstall", "bodies", "--yes")
+	d = s.start("--config", file)
+	s.does(create(askBodies))
+	d.end(syscall.SIGTERM, 0)
+	s.rewrite(file, liveDocs, liveBodies)
+	d = s.start("--no-init", "--config", file)
+	drop, _, _ := s.asks("drop_pipeline('bodies')")
+	s.run(0, "apply", "--yes", "--config", file)
+	s.comesTo(drop, "done")
+	s.db.MustExec("INSERT INTO docs VALUES (5, 'five', 'five')")
+	s.vectorsOf("bodies_embedding", 5)
+	d.end(syscall.SIGTERM, 0)
+}
+
 // Without a sidecar that sets up pipelines, embedsidecar apply carries requests out, and plan tells of them.
 func TestAsked_ApplyCarriesThemOut(t *testing.T) {
 	t.Parallel()

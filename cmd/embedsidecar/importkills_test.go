@@ -34,8 +34,11 @@ func TestImport_AKilledImportIsEndedByTheNext(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		ended := make(chan error, 1)
-		go func() { ended <- c.Wait() }()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_ = c.Wait()
+		}()
 		limit := time.NewTimer(time.Duration(50+rand.IntN(100+100*kills)) * time.Millisecond)
 		select {
 		case <-ended:
@@ -70,8 +73,8 @@ func TestImport_AKilledImportIsEndedByTheNext(t *testing.T) {
 	}
 }
 
-// TestImport_AnOpenAIShapedVectorizerKeepsItsProvider: a vectorizer whose provider has an address goes on with it, by the
-// key of its variable. The sample is embedded by it, and no text besides.
+// TestImport_AnOpenAIShapedVectorizerKeepsItsProvider: a vectorizer whose provider has an address goes on with it, by
+// the key of its variable. The sample is embedded by it, and no text besides.
 func TestImport_AnOpenAIShapedVectorizerKeepsItsProvider(t *testing.T) {
 	t.Parallel()
 	s := importing(t)

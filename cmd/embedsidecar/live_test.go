@@ -21,6 +21,31 @@ const (
 	liveBodies = "name: bodies\ntable: public.docs\ncolumns: [body]\ninto: {table: bodies_embedding}"
 )
 
+// A pipeline that is taken away while a sidecar has it in its file is not worked any more, which is said; a reload sets
+// it up again.
+func TestP10_APipelineThatWasTakenAwayIsToldOf(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	file := s.configured(liveDocs, liveBodies)
+	d := s.start("--config", file)
+	s.stands("bodies", health.UpToDate)
+	for range 2 { // it is not forgotten that it is there again
+		s.run(0, "uninstall", "bodies", "--yes")
+		s.stands("bodies", health.NotSetUp)
+		planned := testenv.Value[string](s.db, "SELECT string_agg(concat_ws(' ', name, detail), ' ') FROM embedsidecar.plan()")
+		s.has(planned, "bodies", "it was taken away")
+		s.db.MustExec("INSERT INTO docs SELECT max(id) + 1, 'new', 'new' FROM docs")
+		s.run(0, "reload", "--config", file)
+		s.stands("bodies", health.UpToDate)
+	}
+	s.vectorsOf("bodies_embedding", 5)
+	s.run(0, "uninstall", "bodies", "--yes")
+	s.stands("bodies", health.NotSetUp)
+	s.run(0, "apply", "--yes", "--config", file) // or whoever sets it up again
+	s.stands("bodies", health.UpToDate)
+	d.end(syscall.SIGTERM, 0)
+}
+
 // A file that changes is taken over while the sidecar runs: pipelines come, change and go. A bad file changes nothing,
 // and is told everywhere.
 func TestRun_AChangedFileIsTakenOver(t *testing.T) {

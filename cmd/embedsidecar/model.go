@@ -283,7 +283,9 @@ func newModelStatus() *command {
 			if err != nil {
 				return err
 			}
-			columns := []string{"pipeline", "generation", "model", "differs in", ">dims", "destination", ">done", "state", ">size", "lacks"}
+			columns := []string{
+				"pipeline", "generation", "model", "differs in", ">dims", "destination", ">done", "state", ">size", "lacks",
+			}
 			return output.List(env.out, "generations", list, columns, func(g *generations.Generation) []any {
 				return []any{
 					g.Pipeline, g.Role, g.Model, words(g.Differs), g.Dims, g.Destination, fmt.Sprintf("%.0f %%", 100*g.Share()), g.State, size(g.Bytes),

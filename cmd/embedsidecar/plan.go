@@ -75,7 +75,7 @@ func (e *environment) tellConfigured(list []control.Configured, several bool) er
 // configuredLines tells a person of one.
 func configuredLines(c *control.Configured, named bool) (lines []string) {
 	head := map[string]string{
-		control.Taken: "taken over", control.Unchanged: "nothing to change: what is configured is in force",
+		control.Taken: "taken over", control.Unchanged: "nothing to change: it is configured as before",
 		control.Refused: "refused, nothing was changed: " + c.Reason, control.Planned: "planned, nothing was changed",
 		control.Halfway: "failed after these steps: " + c.Reason,
 	}[c.State]

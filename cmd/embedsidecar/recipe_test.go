@@ -41,7 +41,10 @@ func TestP3_AnotherTextIsMadeBesideTheOldOne(t *testing.T) {
 	t.Parallel()
 	const old, text = "title", "'note: ' || body"
 	for _, c := range []struct{ into, live, next, previous string }{
-		{"table: docs_embedding", "docs_embedding.embedding", "docs_embedding__next.embedding", "docs_embedding__previous.embedding"},
+		{
+			"table: docs_embedding", "docs_embedding.embedding", "docs_embedding__next.embedding",
+			"docs_embedding__previous.embedding",
+		},
 		{"column: embedding", "docs.embedding", "docs.embedding__next", "docs.embedding__previous"},
 	} {
 		t.Run(c.into, func(t *testing.T) {
@@ -100,6 +103,25 @@ func TestP3_AnotherTextIsMadeBesideTheOldOne(t *testing.T) {
 	}
 }
 
+// longTexts gives each row a text of several chunks.
+func (s *stage) longTexts() {
+	s.db.MustExec(`UPDATE docs SET body = (SELECT string_agg('This is sentence ' || n || ' of ' || id || '.', ' ')
+		FROM generate_series(1, 20) n)`)
+}
+
+// typedVectors waits until a table has so many vectors, of a type.
+func (s *stage) typedVectors(table string, least, most int64, kind string) {
+	s.t.Helper()
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
+		if !testenv.Value[bool](s.db, `SELECT to_regclass($1) IS NOT NULL`, table) {
+			return false, "no " + table
+		}
+		n := testenv.Value[int64](s.db, `SELECT count(*) FROM `+table)
+		is := testenv.Values[string](s.db, `SELECT DISTINCT pg_typeof(embedding)::text FROM `+table)
+		return n >= least && n <= most && fmt.Sprint(is) == "["+kind+"]", fmt.Sprint(table, n, is)
+	})
+}
+
 // TestP3_ChunkingAndTypeAreMadeBeside: the same for how texts are cut and how vectors are stored, together with a
 // model, by a command and by itself; without beside all is as it was.
 func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
@@ -108,28 +130,13 @@ func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
 	const plain = docs + "into: {table: docs_embedding}"
 	const cut = plain + "\nchunking: {strategy: sentences, tokens: 16}"
 	const half = docs + "into: {table: docs_embedding, type: halfvec}"
-	long := func(s *stage) {
-		s.db.MustExec(`UPDATE docs SET body = (SELECT string_agg('This is sentence ' || n || ' of ' || id || '.', ' ')
-			FROM generate_series(1, 20) n)`)
-	}
-	vectors := func(s *stage, table string, least, most int64, kind string) {
-		t.Helper()
-		testenv.Eventually(t, waitTimeout, func() (bool, string) {
-			if !testenv.Value[bool](s.db, `SELECT to_regclass($1) IS NOT NULL`, table) {
-				return false, "no " + table
-			}
-			n := testenv.Value[int64](s.db, `SELECT count(*) FROM `+table)
-			is := testenv.Values[string](s.db, `SELECT DISTINCT pg_typeof(embedding)::text FROM `+table)
-			return n >= least && n <= most && fmt.Sprint(is) == "["+kind+"]", fmt.Sprint(table, n, is)
-		})
-	}
 	t.Run("chunking", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, 10)
-		long(s)
+		s.longTexts()
 		file := s.configured(plain)
 		d := s.start("--config", file)
-		vectors(s, "docs_embedding", 10, 10, "vector")
+		s.typedVectors("docs_embedding", 10, 10, "vector")
 		_, stderr := s.run(exitUsage, "model", "change", "docs", "--beside")
 		s.has(stderr, "is not in the configuration", "--config FILE")
 		_, stderr = s.run(exitUsage, "model", "change", "docs", "--beside", "--config", file)
@@ -138,27 +145,27 @@ func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
 		s.has(stdout, "made")
 		stdout, _ = s.run(0, "model", "change", "docs", "--beside", "--config", s.configured(cut))
 		s.has(stdout, "already_under_way")
-		vectors(s, "docs_embedding__next", 30, 1000, "vector")
-		vectors(s, "docs_embedding", 10, 10, "vector")
+		s.typedVectors("docs_embedding__next", 30, 1000, "vector")
+		s.typedVectors("docs_embedding", 10, 10, "vector")
 		stdout, _ = s.run(0, "model", "status", "docs", "-o", "json")
 		s.has(stdout, `"differs": "chunking"`)
 		stdout, _ = s.run(0, "model", "compare", "docs", "-o", "json")
 		s.has(stdout, `"overlap_10"`)
 		s.switches("switch", "switched")
-		vectors(s, "docs_embedding", 30, 1000, "vector")
+		s.typedVectors("docs_embedding", 30, 1000, "vector")
 		// A view of chunks keeps whole texts from coming back, until these have the columns.
 		s.db.MustExec("CREATE VIEW pieces AS SELECT id, chunk_text FROM docs_embedding")
 		s.refuses("rollback", "column chunk_text", "ALTER TABLE public.docs_embedding__previous ADD COLUMN chunk_text text;")
 		s.db.MustExec("DROP VIEW pieces")
 		s.switches("rollback", "rolled_back")
-		vectors(s, "docs_embedding", 10, 10, "vector")
+		s.typedVectors("docs_embedding", 10, 10, "vector")
 		s.switches("switch", "switched")
 		s.run(0, "model", "drop-old", "docs")
 
 		// From chunks to whole texts the columns are there: views of them go on.
 		s.db.MustExec("CREATE VIEW pieces AS SELECT id, chunk_text FROM docs_embedding")
 		s.rewrite(file, plain+"\nbeside: true\nswitch: auto")
-		vectors(s, "docs_embedding", 10, 10, "vector")
+		s.typedVectors("docs_embedding", 10, 10, "vector")
 		s.db.MustExec("UPDATE docs SET title = 'new ' || id")
 		s.run(0, "wait", "--caught-up")
 		s.run(0, "verify", "--deep", "1000")
@@ -175,18 +182,18 @@ func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
 		stdout, _ := s.run(0, "apply", "--yes", "--config", s.configured(half))
 		s.has(stdout, "docs_embedding__next")
 		d := s.start("--config", s.configured(half))
-		vectors(s, "docs_embedding__next", 10, 10, "halfvec")
-		vectors(s, "docs_embedding", 10, 10, "vector")
+		s.typedVectors("docs_embedding__next", 10, 10, "halfvec")
+		s.typedVectors("docs_embedding", 10, 10, "vector")
 		stdout, _ = s.run(0, "model", "status", "docs", "-o", "json")
 		s.has(stdout, `"differs": "type"`)
 		s.switches("switch", "switched")
-		vectors(s, "docs_embedding", 10, 10, "halfvec")
+		s.typedVectors("docs_embedding", 10, 10, "halfvec")
 		d.end(syscall.SIGTERM, 0)
 		// A sidecar with the type of before goes on with what serves.
 		d = s.start("--config", s.configured(docs+"into: {table: docs_embedding, type: vector}"))
 		s.db.MustExec("INSERT INTO docs VALUES (11, 'eleven', '')")
-		vectors(s, "docs_embedding", 11, 11, "halfvec")
-		vectors(s, "docs_embedding__previous", 11, 11, "vector")
+		s.typedVectors("docs_embedding", 11, 11, "halfvec")
+		s.typedVectors("docs_embedding__previous", 11, 11, "vector")
 		d.end(syscall.SIGTERM, 0)
 	})
 	t.Run("with a model", func(t *testing.T) {
@@ -194,7 +201,7 @@ func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
 		s := newStage(t, 10)
 		s.run(0, "run", "--once", "--config", s.configured(plain))
 		d := s.start("--config", s.configured(half+"\nplugin: fake-dims12\nbeside: true\nswitch: auto"))
-		vectors(s, "docs_embedding", 10, 10, "halfvec")
+		s.typedVectors("docs_embedding", 10, 10, "halfvec")
 		stdout, _ := s.run(0, "model", "status", "docs", "-o", "json")
 		s.has(stdout, `"differs": "model, type"`, `"dims": 12`)
 		d.end(syscall.SIGTERM, 0)
@@ -202,10 +209,10 @@ func TestP3_ChunkingAndTypeAreMadeBeside(t *testing.T) {
 	t.Run("without", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, 10)
-		long(s)
+		s.longTexts()
 		s.run(0, "run", "--once", "--config", s.configured(plain))
 		s.run(0, "run", "--once", "--config", s.configured(cut))
-		vectors(s, "docs_embedding", 30, 1000, "vector")
+		s.typedVectors("docs_embedding", 30, 1000, "vector")
 		if n := testenv.Value[int64](s.db, `SELECT count(*) FROM embedsidecar.pipeline`); n != 1 {
 			t.Errorf("%d pipelines", n)
 		}

@@ -124,6 +124,83 @@ func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
 	s.run(0, "verify", "--deep", "10", "--config", file)
 }
 
+// TestP1_SchemasAndTablesThatExchangeNames: schemas that exchange their names keep their own vectors at every moment,
+// and a pipeline follows its name to the table that has it now.
+func TestP1_SchemasAndTablesThatExchangeNames(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 0)
+	file := s.configured(tenantDocs, "name: notes\ntable: public.notes\ncolumns: [body]\ninto: {table: notes_embedding}",
+		"name: tagged\ntable: public.notes\ntext: concat_ws(' ', body, tag)\ninto: {table: tagged_embedding}\n"+
+			"joins: [{table: tags, on: {id: id}, text: name, as: tag}]")
+	s.tenant("tenant_blue", 30)
+	s.tenant("tenant_green", 20)
+	s.db.MustExec(`CREATE TABLE notes (id bigint PRIMARY KEY, body text); INSERT INTO notes VALUES (1, 'old'), (2, 'older');
+		CREATE TABLE tags (id bigint PRIMARY KEY, name text); INSERT INTO tags VALUES (1, 'x'), (3, 'y');
+		CREATE TABLE tags_new (id bigint PRIMARY KEY, name text); INSERT INTO tags_new VALUES (1, 'z');
+		CREATE TABLE notes_new (id bigint PRIMARY KEY, body text); INSERT INTO notes_new VALUES (1, 'new'), (3, 'newer')`)
+	d := s.start("--config", file)
+	for name, rows := range map[string]int{"tenant_blue": 30, "tenant_green": 20} {
+		s.stands(name+".docs", health.UpToDate)
+		s.embeds(name, rows)
+	}
+	s.stands("notes", health.UpToDate)
+	s.stands("tagged", health.UpToDate)
+	wrong := func(table string) int {
+		t.Helper()
+		return testenv.Value[int](s.db, fmt.Sprintf(`SELECT count(*)::int FROM %s_embedding AS e LEFT JOIN %[1]s AS s USING (id)
+			WHERE s.id IS NULL OR e.text_hash <> sha256(convert_to(s.body, 'UTF8'))`, table))
+	}
+	s.db.MustExec(`BEGIN; ALTER SCHEMA tenant_blue RENAME TO other; ALTER SCHEMA tenant_green RENAME TO tenant_blue;
+		ALTER SCHEMA other RENAME TO tenant_green; COMMIT`)
+	s.db.MustExec("INSERT INTO tenant_green.docs VALUES (100, 'into that which was blue')")
+	tables := func() string {
+		return testenv.Value[string](s.db, `SELECT string_agg(format('%s %s', p.name, p.table_oid::regclass), '; ' ORDER BY p.name)
+			FROM embedsidecar.pipeline AS p`)
+	}
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		if n := wrong("tenant_green.docs") + wrong("tenant_blue.docs"); n > 0 {
+			t.Fatalf("%d vectors are of another tenant's rows", n)
+		}
+		got := tables()
+		return got == "notes notes; tagged notes; tenant_blue.docs tenant_blue.docs; tenant_green.docs tenant_green.docs", got
+	})
+	s.db.MustExec("INSERT INTO tenant_blue.docs VALUES (200, 'into that which was green')")
+	s.embeds("tenant_green", 31)
+	s.embeds("tenant_blue", 21)
+	s.db.MustExec("BEGIN; ALTER SCHEMA tenant_blue RENAME TO away; ALTER SCHEMA tenant_green RENAME TO tenant_blue; COMMIT")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // one has a name that no pattern matches: it is let go
+		got := tables()
+		return got == "notes notes; tagged notes; tenant_blue.docs tenant_blue.docs", got
+	})
+	s.db.MustExec("INSERT INTO tenant_blue.docs VALUES (300, 'that which is blue again')")
+	s.embeds("tenant_blue", 32)
+	if n := wrong("away.docs") + wrong("tenant_blue.docs"); n > 0 {
+		t.Errorf("%d vectors are of another tenant's rows", n)
+	}
+
+	for _, key := range []string{"3", "2"} { // there, back, and there again
+		s.db.MustExec("BEGIN; ALTER TABLE notes RENAME TO other; ALTER TABLE notes_new RENAME TO notes; ALTER TABLE other RENAME TO notes_new; COMMIT")
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			n := testenv.Value[int](s.db, "SELECT count(*)::int FROM notes_embedding WHERE id = "+key)
+			return n == 1 && wrong("public.notes") == 0, tables()
+		})
+	}
+	s.db.MustExec("BEGIN; ALTER TABLE notes RENAME TO notes_old; ALTER TABLE notes_new RENAME TO notes; COMMIT")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		n := testenv.Value[int](s.db, "SELECT count(*)::int FROM notes_embedding WHERE id = 3")
+		return n == 1 && wrong("public.notes") == 0, tables()
+	})
+	s.stands("notes", health.UpToDate)
+	s.db.MustExec("BEGIN; ALTER TABLE tags RENAME TO tags_old; ALTER TABLE tags_new RENAME TO tags; COMMIT")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		n := testenv.Value[int](s.db, `SELECT count(*)::int FROM tagged_embedding AS e JOIN notes AS n USING (id) LEFT JOIN
+			tags AS t USING (id) WHERE e.text_hash = sha256(convert_to(concat_ws(' ', n.body, t.name), 'UTF8'))`)
+		return n == 2, fmt.Sprintf("%d of 2 texts have the tags of the new table", n)
+	})
+	d.end(syscall.SIGTERM, 0)
+	s.run(0, "verify", "--deep", "100", "--config", file)
+}
+
 // Commands that set up see the schemas, too.
 func TestInit_SetsUpEachSchema(t *testing.T) {
 	t.Parallel()

@@ -186,8 +186,11 @@ func harmless(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec) error {
 	return errors.Join(problems...)
 }
 
-// dropNow takes away a pipeline that is declared no more; its vectors stay.
+// dropNow takes away a pipeline that is declared no more; its vectors stay. One that the file has stays, too.
 func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dry bool) error {
+	if file := n.Config.Base(); specOf(file, name) != nil || file.InSchema(name) >= 0 {
+		return nil
+	}
 	var there bool
 	err := pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.pipeline WHERE name = $1)", name).Scan(&there)
 	if err != nil || !there {
@@ -241,7 +244,7 @@ func specOf(c *config.Config, name string) *pipeline.Spec {
 	return nil
 }
 
-// withDeclared is the configuration with what is declared in the database. What does not fit it stays as it is set up.
+// withDeclared is the configuration with what is declared in the database, but for what does not fit it.
 func withDeclared(ctx context.Context, n Options, pool *pgxpool.Pool) (*config.Config, error) {
 	list, err := readDeclared(ctx, pool, n.Config.Slot.Name)
 	if err != nil {
@@ -249,7 +252,8 @@ func withDeclared(ctx context.Context, n Options, pool *pgxpool.Pool) (*config.C
 	}
 	next, failed := declaring(n.Config.Base(), list)
 	for name, why := range failed {
-		n.Warn(fmt.Sprintf("pipeline %q, which is declared by SQL or HTTP, stays as it is: %s", name, why))
+		n.Warn(fmt.Sprintf("pipeline %q, which is declared by SQL or HTTP, does not fit the configuration, which goes "+
+			"before it: %s", name, why))
 	}
 	next, _, err = lookup.InSchemas(ctx, pool, next)
 	return next, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
@@ -24,6 +25,7 @@ type common struct {
 	observer *observe.Observer
 	shared   *services      // of embedders that several databases have; nil: each its own
 	budget   *worker.Budget // of texts in memory, of several databases; nil: of each
+	inWork   *limit.InWork  // rows
 	database bool           // there is one, or will be
 }
 
@@ -54,8 +56,10 @@ type Database struct {
 func newDatabase(o Options, c common, name string, phase observe.Phase) *Database {
 	db := &Database{
 		common: c, o: o, open: connection.Opener{Config: o.Config, Log: o.Log, Thrifty: name != ""}, started: func() {},
-		deployed: deployed{seen: map[held]time.Time{}, leaving: map[string]time.Time{}},
-		wished:   make(chan struct{}, 1), besides: make(chan struct{}, 1), called: make(chan struct{}, 1),
+		deployed: deployed{
+			seen: map[held]time.Time{}, pairs: map[tablePair]bool{}, leaving: map[string]time.Time{},
+		},
+		wished: make(chan struct{}, 1), besides: make(chan struct{}, 1), called: make(chan struct{}, 1),
 		source: c.observer.Source(o.Config, name, phase),
 	}
 	db.cfg.Store(o.Config)

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -31,6 +32,7 @@ type trouble struct {
 	Plugin string   `json:"plugin"`
 
 	left bool // it works, as it is set up
+	away bool // it was taken away: nobody sets it up again unless he is told
 }
 
 // deployed is what became of the configured pipelines. It is safe for concurrent use, but for settled, failed,
@@ -48,6 +50,7 @@ type deployed struct {
 	problems map[string]trouble
 	kept     map[string]int32 // versions of newer definitions that were found and left, by pipeline
 	seen     map[held]time.Time
+	pairs    map[tablePair]bool   // that were taken over by themselves
 	leaving  map[string]time.Time // pipelines that are set up and not configured, since when that is seen
 	refused  error                // why a later configuration is not taken over; nil: there is none
 	restart  []string             // settings that wait for the next start
@@ -93,6 +96,92 @@ func (d *deployed) fails(spec pipeline.Spec, err error) {
 	if err != nil {
 		d.says(spec, database.Words(err), problem.Hints(err), false)
 	}
+}
+
+// takenAway notes which pipelines are not set up any more, though nothing was wrong with them, and which are again.
+func (d *deployed) takenAway(gone []otherwise) (changed bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names := map[string]bool{}
+	for _, other := range gone {
+		names[other.Name] = true
+		if _, known := d.problems[other.Name]; known {
+			continue
+		}
+		spec := d.specs[other.Name]
+		d.problems[other.Name] = trouble{
+			Reason: "it was taken away, or renamed, while it is configured here",
+			Hints:  []string{"take it out of the configuration, or run embedsidecar reload, which sets it up again"},
+			Schema: spec.Schema, Table: spec.Table, Model: spec.Model, Plugin: resolve.PluginOf(spec), away: true,
+		}
+		changed = true
+	}
+	for name, t := range d.problems {
+		if t.away && !names[name] {
+			delete(d.problems, name)
+			changed = true
+		}
+	}
+	return changed
+}
+
+// replaced notes which pipelines are set up with another table than the one that has the configured name now, and
+// returns those that are to take it over. Where others run it is done once for each pair of tables, because two
+// sidecars may be configured with one each; but not in schemas, about which there are no two words.
+func (d *deployed) replaced(c *config.Config, list []otherwise, alone func() bool) (changed bool, due []pipeline.Spec) {
+	for _, other := range list {
+		if other.ReplacedBy == 0 {
+			continue
+		}
+		d.mu.Lock()
+		spec, known := d.specs[other.Name], d.pairs[tablePair{other.Name, other.Table, other.ReplacedBy}]
+		d.pairs[tablePair{other.Name, other.Table, other.ReplacedBy}] = true
+		d.mu.Unlock()
+		if !known || c.InSchema(other.Name) >= 0 || alone() {
+			due = append(due, spec)
+		}
+		d.says(spec, "its table, or one that it joins, has another name now, and the one that has the configured name is "+
+			"another, whose rows count for nothing", []string{"embedsidecar apply takes over the table that has the name"}, true)
+		changed = true
+	}
+	return changed, due
+}
+
+// otherwise is a pipeline that is set up otherwise than it is configured here.
+type otherwise struct {
+	Name       string
+	Version    int32 // 0: it is not set up
+	Digest     string
+	Differs    bool   // its definition does
+	Table      uint32 // its own, or a joined one, as it is set up with
+	ReplacedBy uint32 // the table that has the configured name now, where it is another; otherwise 0
+}
+
+// tablePair is a pipeline, the table that it is set up with, and the one that has the name of that.
+type tablePair struct {
+	pipeline  string
+	is, named uint32
+}
+
+// tables are the configured tables, by the names of their pipelines. The caller holds mu.
+func (d *deployed) tables() map[string][]string {
+	list := map[string][]string{}
+	for name, spec := range d.specs {
+		list[name] = []string{spec.Schema, spec.Table}
+	}
+	return list
+}
+
+// lacks reports whether a pipeline was taken away that is configured here.
+func (d *deployed) lacks() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.problems {
+		if t.away {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *deployed) says(spec pipeline.Spec, reason string, hints []string, left bool) {

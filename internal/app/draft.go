@@ -54,7 +54,7 @@ func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
 	source := n.embedders()
 	source.Config = next.Keeping(n.config())
 	plugins := n.plugins.Next(source)
-	if d, err = n.draftOf(ctx, r, next, plugins, nil); d.unchanged() {
+	if d, err = n.draftOf(ctx, r, next, plugins, nil, n.deployed.lacks()); d.unchanged() {
 		return d, errors.Join(err, plugins.Leave(n.plugins))
 	}
 	d.plugins = plugins
@@ -62,7 +62,9 @@ func (n *Database) draft(ctx context.Context, r *run) (d *draft, err error) {
 }
 
 // draftOf is draft of a configuration with the pipelines that are declared in the database, and with a request for one.
+// again: what was taken away is set up again.
 func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plugins *embedders.Pool, a *asked,
+	again bool,
 ) (d *draft, err error) {
 	d = n.newDraft()
 	list, err := readDeclared(ctx, r.p.work, n.config().Slot.Name)
@@ -90,6 +92,9 @@ func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plu
 		return d, err
 	}
 	d.told.Changed, d.told.NeedsRestart = n.config().Changes(next)
+	if again && d.unchanged() {
+		d.told.Changed = []string{"pipelines"}
+	}
 	if d.cfg = next.Keeping(n.config()); d.unchanged() {
 		return d, nil
 	}

@@ -83,7 +83,7 @@ func (s *several) configure(ctx context.Context, action, by string, dry bool) co
 		f.d = f.db.newDraft()
 		if f.hold(ctx); f.locked {
 			own := cfg.For(f.t.DSN, f.t.Stream, f.db.config().Slot.Name)
-			f.d, f.err = f.db.draftOf(ctx, f.r, own, plugins, nil)
+			f.d, f.err = f.db.draftOf(ctx, f.r, own, plugins, nil, f.db.deployed.lacks())
 		}
 		if f.err == nil && dry {
 			f.d.told.Costs, f.d.told.Warnings = f.db.costs(ctx, f.r, f.d)
@@ -152,6 +152,7 @@ func (s *several) take(ctx context.Context, cfg *config.Config, plugins *embedde
 	s.leaving = append(s.leaving, leave)
 	s.cfg.Store(cfg)
 	s.n.shared.use(cfg)
+	s.n.inWork.Set(cfg.Limits.InWork)
 	s.service.Use(cfg)
 	var users atomic.Int64
 	users.Store(int64(len(list)) + 1)

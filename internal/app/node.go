@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
@@ -38,7 +39,9 @@ func newNode(o Options, phase observe.Phase, hasDatabase bool) *Node {
 	if o.Warn == nil {
 		o.Warn = func(string) {}
 	}
-	n := &Node{o: o, common: common{plugins: embedders.New(o.source()), database: hasDatabase}}
+	n := &Node{o: o, common: common{
+		plugins: embedders.New(o.source()), database: hasDatabase, inWork: limit.NewInWork(o.Config.Limits.InWork),
+	}}
 	n.observer = observe.New(observe.Options{
 		Config: o.Config, Log: o.Log, Build: o.Build, Plugins: n.plugins, Several: o.Config.Several(),
 	})

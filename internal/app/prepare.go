@@ -167,6 +167,23 @@ func (n *Database) notSetUp(specs []pipeline.Spec, ours []pipeline.Pipeline) (fi
 func (n *Database) setUp(ctx context.Context, p *pools, o RunOptions, specs []pipeline.Spec, ours []pipeline.Pipeline,
 	fresh bool,
 ) error {
+	exchanged, err := exchangeNames(ctx, n.config(), p.owner(), ours)
+	if err != nil {
+		return err
+	}
+	if len(exchanged) > 0 {
+		n.o.Log.InfoContext(ctx, "schemas have exchanged their names, and so do their pipelines", "names", exchanged)
+		n.deployed.mu.Lock()
+		for _, name := range exchanged {
+			if _, configured := n.deployed.specs[name]; !configured {
+				n.deployed.leaves(name)
+			}
+		}
+		n.deployed.mu.Unlock()
+		if ours, err = lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name); err != nil {
+			return err
+		}
+	}
 	able, described, err := n.describe(ctx, specs, ours)
 	if err != nil {
 		return err

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/filewatch"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
@@ -195,6 +197,9 @@ func (n *Database) connect(ctx context.Context, p *pools) (err error) {
 
 func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 	c := n.config()
+	if n.shared == nil {
+		n.inWork.Set(c.Limits.InWork)
+	}
 	return sidecar.New(sidecar.Options{
 		Slot: c.Slot.Name, Instance: c.Instance, Host: n.o.Host, Version: n.o.Build.Version,
 		Pool: p.work, Direct: p.stream, Dial: n.open.Dial,
@@ -211,6 +216,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		Reranker:   func(name string) string { return n.config().SearchOf(name).Rerank },
 		Budget:     n.budget,
 		Limit:      n.shared.limitOf(c),
+		InWork:     n.inWork,
 		Log:        n.o.Log,
 		Disabled:   !c.Enabled,
 		NoWork:     role == Stream,
@@ -222,7 +228,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		NoDirect:   !c.Workers.Direct,
 		Lease:      c.Lease,
 		History:    queue.History{Keep: c.History.Keep, Rows: int64(c.History.Rows), Bytes: queue.DefaultHistory.Bytes},
-		Retry:      worker.Retry{MaxAttempts: c.Retry.MaxAttempts, Initial: c.Retry.Initial, Max: c.Retry.Max},
+		Retry:      retryOf(c),
 		// 0 is the sidecar's own default.
 		DrainTimeout: max(c.Workers.DrainTimeout, time.Nanosecond),
 		CacheBytes:   c.Workers.CacheBytes,
@@ -231,6 +237,15 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		Redact:       n.o.Redact,
 		Trace:        n.o.Trace,
 	})
+}
+
+// retryOf says how failed work is tried again.
+func retryOf(c *config.Config) worker.Retry {
+	r := worker.Retry{MaxAttempts: c.Retry.MaxAttempts, Initial: c.Retry.Initial, Max: c.Retry.Max}
+	if lane := pipeline.Lane(slices.Index(pipeline.LaneWords, c.Retry.Priority)); lane >= 0 {
+		r.Lane = &lane
+	}
+	return r
 }
 
 // catchUp runs the sidecar until everything committed before now is worked.

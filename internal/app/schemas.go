@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/config"
@@ -20,6 +21,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // errNoSchema says that no schema has a table to embed.
@@ -117,6 +119,46 @@ func (n *Database) followSchemas(ctx context.Context, r *run) (fresh []pipeline.
 	d.mu.Unlock()
 	n.declare(ctx, r.p.work)
 	return fresh, nil
+}
+
+// exchangeNames gives pipelines in schemas the names that these have now, where another has such a name still, or is to
+// have the one of before: schemas have exchanged theirs.
+func exchangeNames(ctx context.Context, c *config.Config, pool *pgxpool.Pool, ours []pipeline.Pipeline) (
+	names map[string]string, err error,
+) {
+	names = map[string]string{} // new ones, by old ones
+	for _, spec := range c.Pipelines {
+		at := slices.IndexFunc(ours, func(p pipeline.Pipeline) bool { return p.Beside == 0 && lookup.SameEnds(p.Spec, spec) })
+		if c.InSchema(spec.Name) < 0 || at < 0 || ours[at].Name == spec.Name {
+			continue
+		}
+		if lookup.Find(ours, spec.Name) >= 0 || specOf(c, ours[at].Name) != nil {
+			names[ours[at].Name] = spec.Name
+		}
+	}
+	for _, name := range slices.Collect(maps.Values(names)) {
+		at := lookup.Find(ours, name)
+		if _, leaves := names[name]; !leaves && at >= 0 { // its schema has a name that is not matched
+			names[name] = config.LongName(ours[at].Spec)
+		}
+	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	ids, to := []int32{}, []string{}
+	for before, name := range names {
+		ids, to = append(ids, ours[lookup.Find(ours, before)].ID), append(to, name)
+	}
+	return names, database.Transact(ctx, pool, func(tx pgx.Tx) error {
+		for _, aside := range []bool{true, false} { // names are unique at each moment
+			if _, err := tx.Exec(ctx, sqlfiles.Query("exchange_names"), pgx.StrictNamedArgs{
+				"ids": ids, "names": to, "aside": aside,
+			}); err != nil {
+				return fmt.Errorf("exchange the names of pipelines: %w", err)
+			}
+		}
+		return nil
+	})
 }
 
 // removeAgain is when a pipeline is tried again that could not be taken away.

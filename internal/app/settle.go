@@ -23,13 +23,6 @@ const (
 	tryEvery = 30 * time.Second
 )
 
-// otherwise is a pipeline that is set up otherwise than it is configured here.
-type otherwise struct {
-	Name    string
-	Version int32
-	Digest  string
-}
-
 // keepSettled looks again and again whether pipelines are set up as they are configured and declared, carries out what
 // is asked for, and sets up what could not be before, or what schemas have that are new.
 func (n *Database) keepSettled(ctx context.Context, r *run) {
@@ -104,7 +97,7 @@ func (n *Database) settled(ctx context.Context, r *run, due bool) (acted bool, e
 // carryOut takes over what is declared in the database now, with a request for a pipeline: all of it, or nothing. What
 // is written down elsewhere is as it was.
 func (n *Database) carryOut(ctx context.Context, r *run, a *asked) error {
-	d, err := n.draftOf(ctx, r, n.config().Base(), n.plugins, a)
+	d, err := n.draftOf(ctx, r, n.config().Base(), n.plugins, a, false)
 	if err == nil && !d.unchanged() {
 		err = n.take(ctx, r, d)
 	}
@@ -173,7 +166,7 @@ func (n *Database) mayTake(ctx context.Context, r *run) {
 	n.declare(ctx, r.p.work)
 }
 
-// declared takes the pipelines in that are declared in the database. One that does not fit is left out. asked: requests
+// declared takes the pipelines in that are declared in the database, but for those that do not fit. asked: requests
 // for others wait.
 func (n *Database) declared(ctx context.Context, pool *pgxpool.Pool) (asked bool, err error) {
 	now, err := n.changed(ctx, pool)
@@ -189,8 +182,8 @@ func (n *Database) declared(ctx context.Context, pool *pgxpool.Pool) (asked bool
 		return false, err
 	}
 	for name, why := range failed {
-		n.o.Log.ErrorContext(ctx, "a pipeline that is declared by SQL or HTTP does not fit the configuration: it stays as it "+
-			"is set up", "pipeline", name, "error", why)
+		n.o.Log.ErrorContext(ctx, "a pipeline that is declared by SQL or HTTP does not fit the configuration, which goes "+
+			"before it", "pipeline", name, "error", why)
 	}
 	n.deployed.mu.Lock()
 	n.deployed.mark = markOf(list)
@@ -251,17 +244,18 @@ func (n *Database) mended(ctx context.Context, p *pools, due []pipeline.Spec, ou
 }
 
 // due returns the pipelines that are to be compared with what is set up: those that waited for long enough, those that
-// another has changed, and those whose newer definition no sidecar has any more.
+// another has changed, those whose newer definition no sidecar has any more, and those whose table has given its name
+// to another.
 func (n *Database) due(ctx context.Context, p *pools) (due []pipeline.Spec, err error) {
 	d := &n.deployed
 	d.mu.Lock()
-	digests := d.digests()
+	digests, tables := d.digests(), d.tables()
 	d.mu.Unlock()
 	if len(digests) == 0 {
 		return nil, nil
 	}
 	list, err := database.Collect(ctx, p.work, "other_definitions", pgx.RowToStructByPos[otherwise],
-		pgx.StrictNamedArgs{"slot": n.config().Slot.Name, "digests": digests})
+		pgx.StrictNamedArgs{"slot": n.config().Slot.Name, "digests": digests, "tables": tables})
 	if err != nil {
 		return nil, err
 	}
@@ -270,11 +264,26 @@ func (n *Database) due(ctx context.Context, p *pools) (due []pipeline.Spec, err 
 		isHeld = n.holders(ctx, p.work, false)
 	}
 	sick := d.sick()
-	again := time.Since(d.tried) >= tryEvery
-	if again {
+	retry := time.Since(d.tried) >= tryEvery
+	if retry {
 		d.tried = time.Now()
 	}
+	gone := slices.DeleteFunc(slices.Clone(list), func(o otherwise) bool { return o.Version > 0 })
+	away := d.takenAway(gone)
+	replaced, again := d.replaced(n.config(), list, func() bool {
+		t, err := n.others(ctx, p.work)
+		return err == nil && !t.unknown && len(t.running) == 0
+	})
+	due = append(due, again...)
+	if away || replaced {
+		n.declare(ctx, p.work)
+	}
 	for _, other := range list {
+		if other.Version == 0 || !other.Differs || slices.ContainsFunc(due, func(s pipeline.Spec) bool {
+			return s.Name == other.Name
+		}) {
+			continue
+		}
 		d.mu.Lock()
 		version, left := d.kept[other.Name]
 		d.kept[other.Name] = other.Version
@@ -288,9 +297,9 @@ func (n *Database) due(ctx context.Context, p *pools) (due []pipeline.Spec, err 
 		differs := slices.ContainsFunc(list, func(o otherwise) bool { return o.Name == spec.Name })
 		chosen := slices.ContainsFunc(due, func(s pipeline.Spec) bool { return s.Name == spec.Name })
 		d.mu.Lock()
-		left := d.problems[spec.Name].left
+		left, away := d.problems[spec.Name].left, d.problems[spec.Name].away
 		d.mu.Unlock()
-		if !chosen && (left && !differs || !left && again) {
+		if !chosen && (left && !differs || !left && retry && !away) {
 			due = append(due, spec)
 		}
 	}

@@ -62,6 +62,15 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 			return done, err
 		}
 	}
+	if !o.DryRun && err == nil {
+		if exchanged, err := exchangeNames(ctx, n.Config, by.owner, already); err != nil {
+			return done, err
+		} else if len(exchanged) > 0 {
+			if already, err = o.known(ctx, by.pool, n.Config.Slot.Name); err != nil {
+				return done, err
+			}
+		}
+	}
 	specs := lookup.Configured(n.Config, already)
 	described, err := by.plugins.Describe(ctx, specs)
 	if err != nil {

@@ -176,10 +176,11 @@ type Workers struct {
 	DrainTimeout time.Duration
 }
 
-// Limits are the most that a process works in a second; 0: as much as it can.
+// Limits are the most that a process works, in a second or at once; 0: as much as it can.
 type Limits struct {
 	Rows, Tokens                 int
 	BackfillRows, BackfillTokens int
+	InWork                       int // rows at once
 }
 
 // Retry says how often and when a failed task is tried again. Only errors of the data use up attempts.
@@ -187,6 +188,7 @@ type Retry struct {
 	MaxAttempts   int
 	Initial, Max  time.Duration
 	FailedOnStart bool
+	Priority      string // of a row that failed; "same": it keeps its own
 }
 
 // History is what is kept of finished tasks.
@@ -249,7 +251,7 @@ func Default() *Config {
 		Lease:   pipeline.DefaultLease,
 		Retry: Retry{
 			MaxAttempts: pipeline.DefaultMaxAttempts, Initial: pipeline.DefaultFirstRetry,
-			Max: pipeline.DefaultLongestRetry,
+			Max: pipeline.DefaultLongestRetry, Priority: "same",
 		},
 		History: History{Keep: pipeline.DefaultHistory, Rows: pipeline.DefaultHistoryRows},
 		Log:     Log{Level: slog.LevelInfo, Format: "auto", Output: "stderr"},

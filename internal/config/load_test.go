@@ -130,7 +130,7 @@ func TestLoad_WholeFile(t *testing.T) {
 			Count: 3, BatchRows: 32, Direct: true, CacheBytes: 128 << 20,
 		},
 		Lease:   90 * time.Second,
-		Retry:   Retry{MaxAttempts: 5, Initial: 500 * time.Millisecond, Max: time.Minute},
+		Retry:   Retry{MaxAttempts: 5, Initial: 500 * time.Millisecond, Max: time.Minute, Priority: "same"},
 		History: History{Keep: 24 * time.Hour, Rows: 20_000_000},
 		Ops:     Ops{Listen: ":7471"},
 		Queries: Queries{SearchTimeout: 2500 * time.Millisecond},

@@ -63,7 +63,10 @@ func filePlaces() *place {
 const toldJSON = "told keys and values"
 
 // takesKeys reports whether the value at a place may be keys and values that nobody here knows.
-func (p *place) takesKeys() bool { return p.Setting != nil && p.Type == toldJSON }
+func (p *place) takesKeys() bool { return p.Setting != nil && (p.Type == toldJSON || p.takesLabels()) }
+
+// takesLabels reports whether the value is names and values that the user has chosen.
+func (p *place) takesLabels() bool { return p.Setting != nil && p.Type == "labels" }
 
 // takesJoins reports whether the value is a list of joins.
 func (p *place) takesJoins() bool { return p.Setting != nil && p.Type == "joins" }
@@ -74,7 +77,7 @@ func (p *place) takesList() bool {
 }
 
 func (p *place) takesValue() bool {
-	return p.Setting != nil && (types[p.Type] != nil || p.Type == "told") && !p.takesJoins()
+	return p.Setting != nil && (types[p.Type] != nil || p.Type == "told") && !p.takesJoins() && !p.takesLabels()
 }
 
 // want names what may stand here, for messages.
@@ -114,6 +117,8 @@ func (p *place) schema() map[string]any {
 	switch {
 	case p.takesJoins():
 		forms = append(forms, joinsSchema(joinLevels))
+	case p.takesLabels():
+		forms = append(forms, map[string]any{"type": "object", "additionalProperties": scalar})
 	case p.takesKeys():
 		forms = append(forms, map[string]any{"type": "object"})
 	case !p.takesValue():

@@ -46,6 +46,7 @@ var types = map[string]func(s *Setting, v string) (any, error){
 		v = strings.TrimSpace(v)
 		return v, when(v == "" || invalidAt(v) >= 0, "expected an SQL expression")
 	},
+	"labels":  func(_ *Setting, v string) (any, error) { return parseLabels(v) },
 	"joins":   func(_ *Setting, v string) (any, error) { return parseJoins(v) },
 	"hours":   func(_ *Setting, v string) (any, error) { return pipeline.ParseHours(v) },
 	"column":  func(_ *Setting, v string) (any, error) { return parseIdent("", v) },
@@ -95,7 +96,7 @@ func (s *Setting) put(owner reflect.Value, v string) error {
 		return nil
 	}
 	field := s.fields(owner)[0]
-	if field.Kind() == reflect.Map {
+	if field.Kind() == reflect.Map && reflect.TypeOf(value) != field.Type() {
 		field.SetMapIndex(reflect.ValueOf(s.Path), reflect.ValueOf(value))
 		return nil
 	}
@@ -206,6 +207,27 @@ func parseLevel(s *Setting, v string) (any, error) {
 	}
 	var level slog.Level
 	return level, level.UnmarshalText([]byte(v))
+}
+
+// parseLabels reads labels, which come as JSON: a number or a boolean stands for how it is written.
+func parseLabels(text string) (pipeline.Labels, error) {
+	var said map[string]any
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	if err := decoder.Decode(&said); err != nil || decoder.More() {
+		return nil, errors.New("expected names and values: {project: search, team: web}")
+	}
+	labels := pipeline.Labels{}
+	for name, value := range said {
+		switch value.(type) {
+		case string, bool, json.Number:
+			labels[name] = fmt.Sprint(value)
+		default:
+			return nil, fmt.Errorf("%s: expected a text", name)
+		}
+	}
+	problem := labels.Mistake()
+	return labels, when(problem != "", "%s", problem)
 }
 
 // itemTypes read an item of a list. Columns may also be a text, with commas between them.

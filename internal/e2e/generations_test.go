@@ -28,8 +28,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )
 
-// generationRig is a table with a pipeline into an embedding table and one into a column, and two ways to make vectors of
-// one width, two models or one model with two texts: nothing but the numbers tells their vectors apart.
+// generationRig is a table with a pipeline into an embedding table and one into a column, and two ways to make vectors
+// of one width, two models or one model with two texts: nothing but the numbers tells their vectors apart.
 type generationRig struct {
 	*rig
 

@@ -110,21 +110,21 @@ func (o *OtherIndex) With(text string) string {
 	return " WITH (options = $$\n" + strings.Join(top, "\n") + "\n$$)"
 }
 
-// IndexMistake returns what is wrong with the index that is asked for, or "".
-func (s Spec) IndexMistake() string {
+// mistake returns what is wrong with the index of a kind that is asked for, or "".
+func (b IndexBuild) mistake(kind string, sparse bool) string {
 	const usualM, usualEf = 16, 64
-	b, other := s.IndexBuild, OtherIndexOf(s.Index)
+	other := OtherIndexOf(kind)
 	m, ef := cmp.Or(b.M, usualM), cmp.Or(b.EfConstruction, usualEf)
 	switch {
-	case s.Index != IndexHNSW && (b.M != 0 || b.EfConstruction != 0):
+	case kind != IndexHNSW && (b.M != 0 || b.EfConstruction != 0):
 		return "index: m and ef_construction are of hnsw: kind: hnsw"
-	case s.Index != IndexIVFFlat && b.Lists != 0:
+	case kind != IndexIVFFlat && b.Lists != 0:
 		return "index: lists is of ivfflat: kind: ivfflat"
 	case other == nil && b.Options != "":
 		return "index: options are of diskann and vchordrq: kind: diskann"
-	case s.Index == IndexHNSW && ef < 2*m:
+	case kind == IndexHNSW && ef < 2*m:
 		return fmt.Sprintf("index: ef_construction is %d and must be at least twice m, which is %d", ef, m)
-	case s.Index == IndexIVFFlat && s.IntoType == StoredSparse:
+	case kind == IndexIVFFlat && sparse:
 		return "index: ivfflat takes no sparse vectors; hnsw does"
 	case other != nil:
 		if _, mistake := other.read(b.Options); mistake != "" {

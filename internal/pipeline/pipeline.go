@@ -22,6 +22,9 @@ const (
 	Urgent
 )
 
+// LaneWords are the lanes as users spell them.
+var LaneWords = []string{"low", "normal", "high", "urgent"}
+
 // Status reports whether a pipeline can work.
 type Status string
 
@@ -66,7 +69,12 @@ type Spec struct {
 	Chunking      Chunking
 	Budget        Budget
 	ModelBudget   Budget // of all pipelines with its model
+	MaxAttempts   int    // failures of a row after which it is a dead letter; 0: as configured for all
+	Labels        Labels
 }
+
+// IndexMistake returns what is wrong with the index that is asked for, or "".
+func (s Spec) IndexMistake() string { return s.IndexBuild.mistake(s.Index, s.IntoType == StoredSparse) }
 
 // Pipeline is a Spec that a database has confirmed.
 type Pipeline struct {

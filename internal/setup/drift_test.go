@@ -14,8 +14,8 @@ import (
 )
 
 // TestRefresh_AnIVFFlatIndexThatHasDriftedIsRebuilt: when more than half of the vectors were written after its lists
-// were made, and not before; searches and writers get their locks meanwhile; what a rebuild that was broken off has left
-// goes; and an index of the user's is left alone.
+// were made, and not before; searches and writers get their locks meanwhile; what a rebuild that was broken off has
+// left goes; and an index of the user's is left alone.
 func TestRefresh_AnIVFFlatIndexThatHasDriftedIsRebuilt(t *testing.T) {
 	t.Parallel()
 	testenv.EachMajor(t, func(t *testing.T, major int) {

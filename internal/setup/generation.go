@@ -18,7 +18,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// Generation is the next generation of a pipeline, by another model or recipe, as it is made beside the one that serves.
+// Generation is the next generation of a pipeline, by another model or recipe, as it is made beside the one that
+// serves.
 type Generation struct {
 	Spec     pipeline.Spec // of the next one: same rows, own destination
 	Live     resolve.Stored

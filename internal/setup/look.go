@@ -229,9 +229,6 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	if err != nil {
 		return nil, nil, err
 	}
-	if in.o.Chunked && !f.Destination.Exists {
-		f.Destination.Chunked = true
-	}
 	f.Digest, f.Warnings = resolve.Digest(configured), append(f.Warnings, followed...)
 	if in.server.Version < publish.Version15 && spec.ColumnLists {
 		return nil, nil, fail("column lists need PostgreSQL 15 or newer")

@@ -28,7 +28,9 @@ func TestInit_IndexesOfOtherExtensions(t *testing.T) {
 				t.Fatalf("%s is not refused", kind)
 			}
 			said := err.Error() + strings.Join(problem.Hints(err), "\n")
-			for _, want := range []string{"index: " + kind, extension, "which this server does not have", "CREATE EXTENSION " + extension} {
+			for _, want := range []string{
+				"index: " + kind, extension, "which this server does not have", "CREATE EXTENSION " + extension,
+			} {
 				if !strings.Contains(said, want) {
 					t.Errorf("%s: %q is missing in %s", kind, want, said)
 				}

@@ -156,9 +156,11 @@ func (in *initializer) makeDestination(f *resolve.Findings) step.Action {
 			Allowed: f.Table.OwnedByUs, Tables: []uint32{f.Table.OID},
 		}
 	}
+	form := f.Destination.Form
+	form.Chunked = form.Chunked || in.o.Chunked
 	return step.Action{
 		Step: step.Step{What: "embedding table " + spec.Into(), SQL: append(catalog.EmbeddingTable(spec, f.Table, f.Vector,
-			f.Destination.Form, f.Pipeline.Dims), comment), Undo: []string{"DROP TABLE " + spec.Into() + ";"}},
+			form, f.Pipeline.Dims), comment), Undo: []string{"DROP TABLE " + spec.Into() + ";"}},
 		Allowed: f.Destination.MayMake, Grant: "GRANT CREATE ON SCHEMA " + database.Quote(f.Destination.Schema) + " TO " +
 			database.Quote(in.server.Role),
 	}

@@ -3,6 +3,7 @@ package setup
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -81,6 +82,8 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 	note(p.Enabled != s.Enabled, "enabled", false)
 	note(p.Active != s.ActiveHours, "active", false)
 	note(p.Budget != s.Budget || p.ModelBudget != s.ModelBudget, "budget", false)
+	note(p.MaxAttempts != s.MaxAttempts, "max_attempts", false)
+	note(!maps.Equal(p.Labels, s.Labels), "labels", false)
 	note(resolve.PluginOf(p.Spec) != s.Plugin || p.Model != s.Model, "model's place", false)
 	note((p.Schema != s.TableSchema || p.Table != s.TableName) && p.OID == s.TableOID, "table's name", false)
 	note(!f.Destination.Exists, "destination recreated", true)
@@ -102,7 +105,8 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 		"plugin": resolve.PluginOf(p.Spec), "model": p.Model, "chunking": p.Chunking, "fingerprint": d.Fingerprint,
 		"lane": p.Priority, "priority": nullable(p.PriorityBy), "ignore": nullable(p.Ignore), "enabled": p.Enabled,
 		"hours": p.Active, "minutes": p.Active.Minutes(), "zone": p.Active.Zone(),
-		"budget": p.Budget.Row(), "model_budget": p.ModelBudget.Row(),
+		"budget": p.Budget.Row(), "model_budget": p.ModelBudget.Row(), "max_attempts": p.MaxAttempts,
+		"labels": p.Labels,
 	}
 	args["joins"], args["joined_text"] = nil, nil
 	if len(p.Joins) > 0 {

@@ -518,7 +518,8 @@ BEGIN
            destination_table = CASE WHEN o.destination_column IS NULL THEN b.table_name END,
            lane = l.lane, priority_expression = l.priority_expression, enabled = l.enabled,
            active_hours = l.active_hours, active_minutes = l.active_minutes,
-           active_zone = l.active_zone, open_until = l.open_until, budget = l.budget, definition_version = latest,
+           active_zone = l.active_zone, open_until = l.open_until, budget = l.budget,
+           max_attempts = l.max_attempts, labels = l.labels, definition_version = latest,
            definitions = l.definitions || o.definitions || coalesce((SELECT jsonb_object_agg(d.key, latest)
                FROM jsonb_each_text(o.definitions) AS d WHERE d.value::integer = o.definition_version), '{}')
     WHERE  p.pipeline_id = o.pipeline_id;

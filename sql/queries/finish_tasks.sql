@@ -4,8 +4,8 @@
 -- it waits for no one. The stream waits for it, so nothing but the commit may come after. What was satisfied is older
 -- than next_lsn, which is no later than the oldest change that was not. history_turn names the partition
 -- of history that is written.
--- Parameters: arrays of one length, one element per task; actions are done, todo, retrying or failed. @generation 0
--- does not ask.
+-- Parameters: arrays of one length, one element per task; actions are done, todo, retrying or failed; lanes NULL: as it
+-- is. @generation 0 does not ask.
 -- Rows: task_id and the state it went to (done for those that left). Locks: the tasks, SKIP LOCKED; the lease. Index:
 -- primary keys.
 WITH held AS MATERIALIZED (
@@ -22,8 +22,8 @@ WITH held AS MATERIALIZED (
     SELECT i.*
         FROM unnest(@task_ids::bigint[], @gens::bigint[], @actions::text[], @outcomes::text[], @attempts::smallint[],
                            @losses::smallint[], @delays::double precision[], @classes::text[], @codes::text[],
-                               @messages::text[])
-         AS i (task_id, gen, action, outcome, attempt, losses, delay, class, code, message)
+                               @messages::text[], @lanes::smallint[])
+         AS i (task_id, gen, action, outcome, attempt, losses, delay, class, code, message, lane)
     WHERE  EXISTS (SELECT FROM held AS h WHERE h.commit IS NOT NULL)
 ), free AS MATERIALIZED (
     SELECT t.task_id FROM embedsidecar.task AS t
@@ -41,6 +41,7 @@ WITH held AS MATERIALIZED (
     UPDATE embedsidecar.task AS t SET
         state         = CASE WHEN t.gen <> i.gen THEN 'todo' WHEN t.state = 'cancelled' THEN t.state
             ELSE i.action::embedsidecar.task_state END,
+        lane          = CASE WHEN t.gen = i.gen THEN coalesce(i.lane, t.lane) ELSE t.lane END,
         seq           = nextval('embedsidecar.task_seq'),
         first_lsn     = CASE WHEN t.gen <> i.gen AND i.action = 'done' THEN coalesce(t.next_lsn, t.first_lsn)
             ELSE t.first_lsn END,

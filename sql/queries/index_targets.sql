@@ -2,7 +2,8 @@
 -- and whether one is there. A search without a filter can use an index that has no condition, or the one that every
 -- search has. From version 17 on the server drops that from a search where the column is NOT NULL anyway, and then sees
 -- no use for the index.
--- @table: quoted. @operators: the operator class; operator_schema is that of it, '' where the kind has none for the type.
+-- @table: quoted. @operators: the operator class; operator_schema is that of it, '' where the kind has none for the
+-- type.
 -- @kind: of the index that is wanted; one that init made of another kind does not count. broken: what a build that was
 -- broken off has left. made: those of ours that are valid, the newest first, and made_at what the comment of that one
 -- says. taken: the name that the next index gets.
@@ -16,7 +17,8 @@ SELECT n.nspname::text AS schema, c.relname::text AS name, pg_has_role(c.relowne
             FILTER (WHERE i.indisvalid AND m.amname = @kind AND x.relname IN (k.name, k.second)), '{}') AS made,
         coalesce((array_agg(obj_description(x.oid, 'pg_class') ORDER BY x.oid DESC)
             FILTER (WHERE i.indisvalid AND m.amname = @kind AND x.relname IN (k.name, k.second)))[1], '') AS made_at,
-        CASE WHEN bool_or(i.indisvalid AND x.relname = k.name) THEN k.second ELSE k.name END AS taken, greatest(c.reltuples, 0)::bigint AS rows,
+        CASE WHEN bool_or(i.indisvalid AND x.relname = k.name) THEN k.second ELSE k.name END AS taken,
+        greatest(c.reltuples, 0)::bigint AS rows,
         coalesce((SELECT format('%I', s.nspname) FROM pg_opclass AS p JOIN pg_am AS b ON b.oid = p.opcmethod
                   JOIN pg_namespace AS s ON s.oid = p.opcnamespace
                   WHERE b.amname = @kind AND p.opcname = @operators AND p.opcintype = a.atttypid LIMIT 1),

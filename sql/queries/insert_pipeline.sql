@@ -5,7 +5,7 @@ INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, tab
     key_columns, watched_columns, functions, generated_columns, column_numbers, destination_column, destination_schema,
         destination_table, destination_oid, dims, plugin, model, chunking, fingerprint, lane, enabled, active_hours,
         active_minutes, active_zone, definitions, priority_expression, ignore_expression, joins,
-        joined_text, budget, model_budget)
+        joined_text, budget, model_budget, max_attempts, labels)
 VALUES (@name, @slot, @oid, @schema, @table, @columns::text[]::name[], @text, @filter,
     @keys::text[]::name[], @watched::text[]::name[], @functions::text[],
     coalesce((SELECT jsonb_object_agg(a.attname,
@@ -22,5 +22,5 @@ VALUES (@name, @slot, @oid, @schema, @table, @columns::text[]::name[], @text, @f
     (SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = @into_schema
         AND c.relname = @into_table), @dims, @plugin, @model, @chunking, @fingerprint, @lane, @enabled, @hours,
         @minutes::text::int4multirange, @zone, @definitions, @priority, @ignore, @joins, @joined_text, @budget,
-        @model_budget)
+        @model_budget, nullif(@max_attempts::integer, 0), coalesce(@labels::jsonb, '{}'))
 RETURNING pipeline_id;

@@ -11,8 +11,10 @@ SELECT s.pipeline_id, s.pipeline, s.slot_name, s.table_schema, s.table_name, s.r
            s.scan_expected, s.scan_rate, s.scan_left,
        s.tokens_embedded, s.texts_embedded, s.texts_reused, s.rows_unchanged, s.rows_estimate, s.checkpoint::text,
        embedsidecar.texts_cut(s.pipeline_id),
-       (SELECT jsonb_agg(to_jsonb(b)) FROM embedsidecar.budgets(s.pipeline_id) AS b), c.tokens, c.price
+       (SELECT jsonb_agg(to_jsonb(b)) FROM embedsidecar.budgets(s.pipeline_id) AS b), c.tokens, c.price,
+       l.max_attempts, l.labels
 FROM   embedsidecar.states(@cap, @found::jsonb, @only::integer) AS s
        CROSS JOIN LATERAL embedsidecar.search_costs(s.pipeline_id) AS c
+       LEFT JOIN embedsidecar.pipeline AS l ON l.pipeline_id = s.pipeline_id
 WHERE  @only::integer IS NOT NULL OR s.pipeline_id NOT IN (SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
     WHERE p.beside IS NOT NULL);

@@ -1,7 +1,8 @@
 -- stored_pipelines: pipelines as they are set up, and what the catalogue says of them now. A table is published by its
 -- own entry, by that of a partitioned table above it, or because the publication takes all tables. An embedding table
--- is known by its name, or by its number where no table has that name any more: it was renamed then, or moved with its
--- schema. as_made: the generated columns are made of what they were made of.
+-- is known by its name, or by its number where no table has that name any more, or where it lies in the schema of its
+-- source, which has another name now: that name may be another schema's already. as_made: the generated columns are
+-- made of what they were made of.
 -- @slot: those of that slot; NULL: all.
 -- Rows: one for each. Locks: none.
 SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::text,
@@ -31,6 +32,7 @@ SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::t
     p.active_hours, embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS open,
     embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id) AS afforded,
     coalesce(p.budget, '{}') AS budget, coalesce(p.model_budget, '{}') AS model_budget,
+    coalesce(p.max_attempts, 0) AS max_attempts, p.labels,
     p.status, p.status_detail, coalesce(p.beside, 0) AS beside, p.served, p.switches,
     p.wish IS NOT NULL AND p.wish ->> 'problem' IS NULL AS wished, p.slot_name::text,
     p.definition_version, p.definitions,
@@ -51,8 +53,10 @@ SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::t
 FROM   embedsidecar.pipeline p JOIN embedsidecar.lsn_checkpoint k ON k.slot_name = p.slot_name
        LEFT JOIN pg_publication b ON b.pubname = k.publication
        LEFT JOIN LATERAL (SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE c.oid = p.destination_oid AND c.relkind = 'r' AND NOT EXISTS (SELECT FROM pg_class o
+        WHERE c.oid = p.destination_oid AND c.relkind = 'r' AND (NOT EXISTS (SELECT FROM pg_class o
         JOIN pg_namespace m ON m.oid = o.relnamespace
-            WHERE m.nspname = p.destination_schema AND o.relname = p.destination_table)) AS d ON true
+            WHERE m.nspname = p.destination_schema AND o.relname = p.destination_table)
+            OR n.nspname <> p.destination_schema AND EXISTS (SELECT FROM pg_class s
+            WHERE s.oid = p.table_oid AND s.relnamespace = c.relnamespace))) AS d ON true
 WHERE  @slot::text IS NULL OR p.slot_name = @slot::text::name
 ORDER BY p.pipeline_id;

@@ -26,6 +26,7 @@ SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @tab
            active_hours = @hours, active_minutes = @minutes::text::int4multirange, active_zone = @zone,
            status = 'active', status_detail = '', priority_expression = @priority, ignore_expression = @ignore,
            joins = @joins, joined_text = @joined_text,
-       budget = @budget, model_budget = @model_budget,
+       budget = @budget, model_budget = @model_budget, max_attempts = nullif(@max_attempts::integer, 0),
+       labels = coalesce(@labels::jsonb, '{}'),
        generation = p.generation + @generations, definition_version = @version, definitions = @definitions
 WHERE  p.pipeline_id = @pipeline_id;

@@ -2,7 +2,8 @@ CREATE OR REPLACE VIEW embedsidecar.audit AS
 SELECT a.audit_id, a.acted_at, CASE WHEN NOT a.open THEN a.finished_at END AS finished_at,
     a.role_name AS role, a.said_by, a.client_addr, a.application, a.action,
     a.pipeline, a.arguments - 'pipeline_id' AS arguments,
-       a.result, a.changed
+       a.result, a.changed,
+       coalesce((SELECT p.labels FROM embedsidecar.pipeline AS p WHERE p.name = a.pipeline), '{}') AS labels
 FROM   embedsidecar.audit_log AS a;
 COMMENT ON VIEW embedsidecar.audit IS
     'Who had what done, by the command line or by SQL: the newest 100,000 actions of each role, for 400 days. A dry '
@@ -23,3 +24,4 @@ COMMENT ON COLUMN embedsidecar.audit.arguments IS
     'What was asked for; of the keys the first hundred, and how many were given.';
 COMMENT ON COLUMN embedsidecar.audit.result IS 'What came of it; of a job, at which stage it is or how it ended.';
 COMMENT ON COLUMN embedsidecar.audit.changed IS 'How many rows.';
+COMMENT ON COLUMN embedsidecar.audit.labels IS 'Names and values that the pipeline has now.';

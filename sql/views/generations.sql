@@ -30,8 +30,8 @@ COMMENT ON COLUMN embedsidecar.generations.bytes IS 'Size of its embedding table
 COMMENT ON COLUMN embedsidecar.generations.differs IS
     'In what it differs from the one that serves: model, weights, text, chunking, type.';
 COMMENT ON COLUMN embedsidecar.generations.overlap IS
-    'Share of the first ten rows that it finds as the one that serves does, for switch: auto with a bound; NULL: it was '
-    'not compared.';
+    'Share of the first ten rows that it finds as the one that serves does, for switch: auto with a bound; NULL: it '
+    'was not compared.';
 COMMENT ON COLUMN embedsidecar.generations.overlap_least IS
     'What overlap must be for it to serve by itself.';
 COMMENT ON COLUMN embedsidecar.generations.compared_at IS 'When it was compared.';

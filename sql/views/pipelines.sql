@@ -4,7 +4,7 @@ SELECT p.name AS pipeline, p.pipeline_id, p.table_schema, p.table_name, p.source
        p.destination_column, p.destination_schema, p.destination_table, p.dims, p.plugin, p.model, p.fingerprint,
            p.chunking, p.generation, p.definition_version,
        (ARRAY['low', 'normal', 'high', 'urgent'])[p.lane + 1] AS priority, p.enabled, p.status, p.status_detail,
-           p.slot_name, p.created_at, p.active_hours, p.open_until
+           p.slot_name, p.created_at, p.active_hours, p.open_until, p.max_attempts::integer AS max_attempts, p.labels
 FROM   embedsidecar.pipeline AS p WHERE p.beside IS NULL;
 COMMENT ON VIEW embedsidecar.pipelines IS 'What is embedded with what, and where to.';
 COMMENT ON COLUMN embedsidecar.pipelines.pipeline IS 'Its name.';
@@ -34,4 +34,8 @@ COMMENT ON COLUMN embedsidecar.pipelines.status_detail IS 'Why it does not.';
 COMMENT ON COLUMN embedsidecar.pipelines.slot_name IS 'The slot that its changes come from.';
 COMMENT ON COLUMN embedsidecar.pipelines.created_at IS 'When it was set up.';
 COMMENT ON COLUMN embedsidecar.pipelines.active_hours IS 'When it works: windows, or manual; empty: always.';
+COMMENT ON COLUMN embedsidecar.pipelines.max_attempts IS
+    'Failures of a row after which it is a dead letter; NULL: as the sidecar is configured for all pipelines.';
+COMMENT ON COLUMN embedsidecar.pipelines.labels IS
+    'Names and values to find it by: WHERE labels @> ''{"project": "x"}''.';
 COMMENT ON COLUMN embedsidecar.pipelines.open_until IS 'Someone has it work outside of its hours until then.';

@@ -4,7 +4,8 @@ SELECT s.pipeline_id, s.pipeline, s.slot_name, s.table_schema::name AS table_sch
        s.enabled, s.status, s.status_detail, s.pending, s.running, s.retrying, s.failed, s.cancelled, s.oldest_seconds,
            s.scan_phase, s.unrouted,
        s.sidecar_runs, s.tokens_embedded, s.rows_estimate, s.is_open, s.active_hours, s.state, s.reason, s.hints,
-           s.works, s.needs_act, s.may_miss
+           s.works, s.needs_act, s.may_miss,
+       coalesce((SELECT p.labels FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = s.pipeline_id), '{}') AS labels
 FROM   embedsidecar.states() AS s
 WHERE  s.pipeline_id NOT IN (SELECT p.pipeline_id FROM embedsidecar.pipeline AS p WHERE p.beside IS NOT NULL);
 COMMENT ON VIEW embedsidecar.status IS
@@ -40,5 +41,6 @@ COMMENT ON COLUMN embedsidecar.status.reason IS 'Why, in a sentence.';
 COMMENT ON COLUMN embedsidecar.status.hints IS 'What to do about it; empty: nothing.';
 COMMENT ON COLUMN embedsidecar.status.works IS 'Rows are embedded in this state, or would be if there were any.';
 COMMENT ON COLUMN embedsidecar.status.needs_act IS 'The state does not end by itself.';
+COMMENT ON COLUMN embedsidecar.status.labels IS 'Names and values to find it by.';
 COMMENT ON COLUMN embedsidecar.status.may_miss IS
     'Changes may have been missed, or nobody reads them: the coverage is unknown.';

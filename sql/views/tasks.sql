@@ -8,7 +8,8 @@ SELECT p.name AS pipeline, t.row_key,
        CASE WHEN h.leased_until IS NOT NULL AND t.state = 'todo' THEN h.instance END AS leased_by,
        CASE WHEN t.state = 'todo' THEN h.leased_until END AS leased_until, t.first_lsn, t.last_lsn, t.task_id,
        CASE WHEN t.state = 'todo' AND h.leased_until IS NOT NULL THEN h.started_at ELSE t.started_at END AS started_at,
-       CASE WHEN t.state <> 'todo' OR h.leased_until IS NULL THEN t.finished_at END AS finished_at
+       CASE WHEN t.state <> 'todo' OR h.leased_until IS NULL THEN t.finished_at END AS finished_at,
+       p.labels
 FROM   embedsidecar.task AS t
        JOIN embedsidecar.pipeline AS p ON p.pipeline_id = t.pipeline_id
        LEFT JOIN (SELECT DISTINCT ON (u.task_id) u.task_id, l.leased_until, l.started_at,
@@ -45,3 +46,4 @@ COMMENT ON COLUMN embedsidecar.tasks.first_lsn IS
     'The oldest change that is not satisfied; 0/0: no one knows how old it is.';
 COMMENT ON COLUMN embedsidecar.tasks.last_lsn IS 'The newest.';
 COMMENT ON COLUMN embedsidecar.tasks.task_id IS 'Its number.';
+COMMENT ON COLUMN embedsidecar.tasks.labels IS 'Names and values of the pipeline.';

@@ -35,6 +35,7 @@ func all() *Metrics {
 	p.Tasks.Set("todo", 1)
 	p.Index.Only("ready")
 	p.State.Only("working")
+	s.Labelled("public.docs", nil, map[string]string{"project": "search"})
 	m.Embedder("minilm", "onnx")
 	plugin := m.Plugin("onnx")
 	plugin.Up(true, "1.0.0")

@@ -260,13 +260,25 @@ func (s *Source) Stopped(name, before, state string) {
 	}
 }
 
+// Labelled shows the labels of a pipeline in place of those of before. Of pipelines that share their metrics none are.
+func (s *Source) Labelled(name string, before, labels map[string]string) {
+	for key, value := range before {
+		if labels[key] != value {
+			s.metrics.v.label.DeleteLabelValues(s.name, name, key, value)
+		}
+	}
+	for key, value := range labels {
+		s.metrics.v.label.WithLabelValues(s.name, name, key, value).Set(1)
+	}
+}
+
 // Forget removes the metrics of a pipeline that is gone.
 func (s *Source) Forget(name string) {
 	labels := prometheus.Labels{"source": s.name, "pipeline": name}
 	v := s.metrics.v
 	for _, vec := range []*prometheus.GaugeVec{
 		v.tasks, v.oldest, v.paused, v.coverage, v.budget, v.scanRunning, v.scanExpected,
-		v.scanSeen, v.index, v.state,
+		v.scanSeen, v.index, v.state, v.label,
 	} {
 		vec.DeletePartialMatch(labels)
 	}

@@ -29,7 +29,7 @@ type vectors struct {
 	writes, sanitised, spent *prometheus.CounterVec
 
 	// work
-	coverage, budget, scanRunning, scanExpected, scanSeen, index, state, workers, busy *prometheus.GaugeVec
+	coverage, budget, scanRunning, scanExpected, scanSeen, index, state, label, workers, busy *prometheus.GaugeVec
 
 	// self
 	panics *prometheus.CounterVec
@@ -136,6 +136,8 @@ func newVectors(r *prometheus.Registry) vectors {
 			"pipeline", "state"),
 		state: f.gauge("pipeline_state", "1 for the state of the pipeline, 0 for the others.", "source", "pipeline",
 			"state"),
+		label: f.gauge("pipeline_label", "1 for each label that the pipeline is configured with.", "source", "pipeline",
+			"key", "value"),
 		workers: f.gauge("workers", "Workers of this sidecar by state.", "source", "state"),
 		busy:    f.gauge("worker_busy_ratio", "Part of the workers that have a batch, 0 to 1.", "source"),
 		panics: f.counter("panics_total",

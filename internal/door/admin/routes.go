@@ -92,7 +92,7 @@ type named struct {
 func (a *api) looks() {
 	s := a.service
 	get(a, "/status", "status", "Tell how things stand",
-		func(ctx context.Context, _ *none) (Status, error) { return s.Status(ctx) })
+		func(ctx context.Context, in *OfPipelines) (Status, error) { return s.StatusOf(ctx, in.Pipelines) })
 	get(a, "/checks", "checks", "Look at everything that running depends on",
 		func(ctx context.Context, _ *none) (checkList, error) {
 			list, err := s.Checks(ctx)
@@ -127,7 +127,7 @@ func (a *api) looks() {
 
 // OfPipelines are the parameters of what may be about some pipelines.
 type OfPipelines struct {
-	Pipelines []string `query:"pipeline,explode" doc:"Again for more; absent: all"`
+	Pipelines []string `query:"pipeline,explode" doc:"A name, a pattern such as tenant_*.docs, or label:NAME=VALUE; again for more; absent: all"`
 }
 
 // TaskParams are those of lists of tasks.
@@ -192,8 +192,8 @@ type (
 func (a *api) lists() {
 	s := a.service
 	get(a, "/pipelines", "pipelines", "List pipelines with where each stands",
-		func(ctx context.Context, _ *none) (pipelineList, error) {
-			now, err := s.Status(ctx)
+		func(ctx context.Context, in *OfPipelines) (pipelineList, error) {
+			now, err := s.StatusOf(ctx, in.Pipelines)
 			return pipelineList{now.Pipelines}, err
 		})
 	get(a, "/slots", "slots", "List replication slots", func(ctx context.Context, _ *none) (slotList, error) {

@@ -248,6 +248,19 @@ func (s *Service) program(who gate.Caller) Program {
 	return p
 }
 
+// StatusOf is Status with these pipelines alone.
+func (s *Service) StatusOf(ctx context.Context, pipelines []string) (Status, error) {
+	now, err := s.Status(ctx)
+	if err != nil || len(pipelines) == 0 {
+		return now, err
+	}
+	_, _, names, err := s.chosen(ctx, pipelines)
+	now.Pipelines = slices.DeleteFunc(slices.Clone(now.Pipelines), func(p observe.Pipeline) bool {
+		return !slices.Contains(names, p.Name)
+	})
+	return now, err
+}
+
 // Pipeline tells how one pipeline stands.
 func (s *Service) Pipeline(ctx context.Context, name string) (observe.Pipeline, error) {
 	_, _, names, err := s.meant(ctx, gate.RoleViewer, []string{name})
@@ -268,7 +281,7 @@ func (s *Service) Pipeline(ctx context.Context, name string) (observe.Pipeline, 
 
 // History tells how pipelines did in a window until now: these, or all that the caller sees.
 func (s *Service) History(ctx context.Context, window string, pipelines []string) (report.Past, error) {
-	who, pool, names, err := s.meant(ctx, gate.RoleViewer, pipelines)
+	who, pool, names, err := s.chosen(ctx, pipelines)
 	if err != nil {
 		return report.Past{}, err
 	}
@@ -290,6 +303,17 @@ func (s *Service) History(ctx context.Context, window string, pipelines []string
 func (s *Service) meant(ctx context.Context, role string, names []string) (gate.Caller, *pgxpool.Pool, []string,
 	error,
 ) {
+	return s.among(ctx, role, names, func(_ []pipeline.Pipeline, names []string) []string { return names })
+}
+
+// chosen is meant for lists: patterns and labels stand for those of his pipelines that match.
+func (s *Service) chosen(ctx context.Context, names []string) (gate.Caller, *pgxpool.Pool, []string, error) {
+	return s.among(ctx, gate.RoleViewer, names, lookup.Matching)
+}
+
+func (s *Service) among(ctx context.Context, role string, names []string,
+	expand func(his []pipeline.Pipeline, names []string) []string,
+) (gate.Caller, *pgxpool.Pool, []string, error) {
 	who, err := gate.Asked(ctx, role)
 	if err != nil {
 		return who, nil, nil, err
@@ -313,7 +337,7 @@ func (s *Service) meant(ctx context.Context, role string, names []string) (gate.
 		return who, pool, known, nil
 	}
 	var meant []string // each once, though it be named twice
-	for _, name := range names {
+	for _, name := range expand(his, names) {
 		at := lookup.Meant(his, name)
 		if at < 0 {
 			return who, nil, nil, noPipeline(name, known)
@@ -395,7 +419,7 @@ const (
 
 // Tasks returns a page of the tasks of pipelines that the caller sees.
 func (s *Service) Tasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
-	who, pool, names, err := s.meant(ctx, gate.RoleViewer, q.Pipelines)
+	who, pool, names, err := s.chosen(ctx, q.Pipelines)
 	page := TaskPage{Tasks: []report.Task{}}
 	if err != nil {
 		return page, err
@@ -451,7 +475,7 @@ func pageSize(limit int) (int, error) {
 
 // Errors returns what goes wrong in pipelines that the caller sees, grouped, the most rows first.
 func (s *Service) Errors(ctx context.Context, pipelines []string) ([]report.ErrorGroup, error) {
-	_, pool, names, err := s.meant(ctx, gate.RoleViewer, pipelines)
+	_, pool, names, err := s.chosen(ctx, pipelines)
 	if err != nil {
 		return nil, err
 	}
@@ -471,7 +495,7 @@ type AuditPage struct {
 // Audit returns a page of what was done to pipelines that the caller sees, or, to who sees all, of whatever was done.
 // cursor is next of the page before; "": it is the first.
 func (s *Service) Audit(ctx context.Context, pipelines []string, cursor string, limit int) (AuditPage, error) {
-	who, pool, names, err := s.meant(ctx, gate.RoleViewer, pipelines)
+	who, pool, names, err := s.chosen(ctx, pipelines)
 	page := AuditPage{Actions: []report.Action{}}
 	if err != nil {
 		return page, err

@@ -36,7 +36,7 @@ type Waited struct {
 // all that is committed now; with names, until nothing that was committed before is left to embed of these pipelines.
 // That they have not in time is an answer, and no error.
 func (s *Service) Wait(ctx context.Context, text string, pipelines []string, timeout time.Duration) (Waited, error) {
-	who, pool, names, err := s.meant(ctx, gate.RoleViewer, pipelines)
+	who, pool, names, err := s.chosen(ctx, pipelines)
 	switch {
 	case err != nil:
 		return Waited{}, err

@@ -59,6 +59,7 @@ type Options struct {
 	Service func(e embed.Embedder) *embed.Service
 	Budget  *worker.Budget // of texts in memory, of all sidecars of the process. nil: its own
 	Limit   *limit.Limit   // of rows and tokens a second, of all sidecars of the process. nil: there is none
+	InWork  *limit.InWork  // of rows in work, of all sidecars of the process. nil: there is no limit
 	Log     *slog.Logger
 
 	Disabled     bool          // the master switch of this sidecar: changes are queued, nothing is embedded

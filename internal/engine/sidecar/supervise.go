@@ -291,6 +291,7 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 		Fresh:    fresh, Broken: func(*pipeline.Pipeline) { s.forget(); s.Reload() },
 		Siblings: func() []pipeline.Pipeline { return s.siblings(&kept, service) }, Budget: s.budget, Keeper: s.keeper,
 		Limit:  s.o.Limit,
+		InWork: s.o.InWork,
 		Tracer: s.tracer,
 		Book:   s.book,
 		Spent:  s.Reload,

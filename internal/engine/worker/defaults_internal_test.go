@@ -13,7 +13,7 @@ func TestNew_DefaultsAreTheConfigurations(t *testing.T) {
 	if o.BatchRows != c.Workers.BatchRows || o.Lease != c.Lease {
 		t.Errorf("batches of %d for %s, the configuration says %d for %s", o.BatchRows, o.Lease, c.Workers.BatchRows, c.Lease)
 	}
-	if want := (Retry{c.Retry.MaxAttempts, c.Retry.Initial, c.Retry.Max}); o.Retry != want {
+	if want := (Retry{MaxAttempts: c.Retry.MaxAttempts, Initial: c.Retry.Initial, Max: c.Retry.Max}); o.Retry != want {
 		t.Errorf("retries %+v, the configuration says %+v", o.Retry, want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/base/limit"
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -52,10 +53,21 @@ func (w *Worker) embedBriefly(ctx context.Context, texts []string) ([]embed.Resu
 	case a := <-answered:
 		return a.results, a.err
 	case <-timer.C:
+		staysInWork(w.o.InWork, len(texts), answered)
 		return nil, errTooSlow
 	case <-ctx.Done():
+		staysInWork(w.o.InWork, len(texts), answered)
 		return nil, ctx.Err()
 	}
+}
+
+// staysInWork counts rows that were given up until the embedder is done with them.
+func staysInWork[T any](of *limit.InWork, rows int, done <-chan T) {
+	if of == nil {
+		return
+	}
+	of.Add(rows)
+	go func() { <-done; of.Leave(rows) }()
 }
 
 // errTooSlow is the end of changes whose embedder takes longer than the stream waits.
@@ -133,7 +145,7 @@ func (d *doorway) close() {
 func (w *Worker) Ready(changes int) bool {
 	// A test may want changes worked at once where the machine has no time for it.
 	quick := w.quick.enough(w.o.Quick, changes) && !w.quick.setAside() || failpoint.Hit("worker/taken-for-quick") != nil
-	return w.chunks == nil && quick && w.o.Limit.Allows(time.Now(), changes) &&
+	return w.chunks == nil && quick && w.o.Limit.Allows(time.Now(), changes) && w.o.InWork.Free(changes) &&
 		w.stats.Rest.Load() == nil && w.o.Service.Rest() == 0
 }
 
@@ -151,6 +163,10 @@ func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Ch
 		_ = failpoint.Hit("direct/closed") // the changes are left as they are, whatever it says
 		return s, 0
 	}
+	if !w.o.InWork.TryEnter(len(changes)) {
+		return s, 0
+	}
+	defer w.o.InWork.Leave(len(changes))
 	began, before := time.Now(), w.embedding.Load()
 	d.Timeout, d.Work = 5*w.o.Quick, &queue.Work{Began: began}
 	w.stats.Batches.Add(1)

@@ -391,7 +391,7 @@ func (m *memory) GiveBackLease(context.Context, queue.Lease) error       { m.giv
 func (*memory) Note(int32, []queue.Outcome, queue.Finished)              {}
 func (*memory) WakeNext(int32)                                           {}
 func (*memory) Wake(...int32)                                            {}
-func (*memory) Waiting(int32, queue.Who) bool                            { return false }
+func (*memory) MostUrgent(int32, queue.Who) pipeline.Lane                { return -1 }
 func (m *memory) Backlog(context.Context, int32, int) (int, error)       { return m.backlog, nil }
 
 func (m *memory) Wait(ctx context.Context, _ int32, _ queue.Who) bool {

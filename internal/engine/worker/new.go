@@ -17,7 +17,7 @@ func New(o Options) *Worker {
 	o.HeldRows = cmp.Or(o.HeldRows, heldRows)
 	o.Lease = cmp.Or(o.Lease, pipeline.DefaultLease)
 	o.Quick = cmp.Or(o.Quick, QuickEnough)
-	o.Retry.MaxAttempts = cmp.Or(o.Retry.MaxAttempts, pipeline.DefaultMaxAttempts)
+	o.Retry.MaxAttempts = cmp.Or(o.Pipeline.MaxAttempts, o.Retry.MaxAttempts, pipeline.DefaultMaxAttempts)
 	o.Retry.Initial = cmp.Or(o.Retry.Initial, pipeline.DefaultFirstRetry)
 	o.Retry.Max = cmp.Or(o.Retry.Max, pipeline.DefaultLongestRetry)
 	if o.Budget == nil {

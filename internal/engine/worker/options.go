@@ -21,6 +21,8 @@ type Retry struct {
 	MaxAttempts int           // tries of a row that fails because of itself; 0: pipeline.DefaultMaxAttempts
 	Initial     time.Duration // first pause; it doubles each time, ±50 %; 0: pipeline.DefaultFirstRetry
 	Max         time.Duration // longest pause; 0: pipeline.DefaultLongestRetry
+	// Lane is that in which a row that failed is tried again; nil: the one it is in.
+	Lane *pipeline.Lane
 }
 
 // Options are what a Worker needs.
@@ -51,6 +53,7 @@ type Options struct {
 	Keeper   *restart.Keeper // of the loops; nil: one of its own
 	Budget   *Budget         // of texts in memory, shared by all workers of the process; nil: one of its own
 	Limit    *limit.Limit    // of rows and tokens a second, shared by all workers of the process; nil: there is none
+	InWork   *limit.InWork   // of rows in work, shared likewise; nil: there is no limit
 	Tracer   *trace.Tracer   // nil: nothing is traced
 	Book     *spend.Book     // of what budgets pay for; nil: nobody keeps one
 	// Spent is called when a budget of the pipeline is spent; may be nil.

@@ -373,7 +373,10 @@ func (w *Worker) failure(it *item) queue.Outcome {
 	}
 	if class == embed.Data && int(o.Attempt) >= w.o.Retry.MaxAttempts {
 		o.Action, o.What = queue.Fail, "failed"
-	} else if !it.task.Now() {
+		return o
+	}
+	o.Lane = w.o.Retry.Lane
+	if !it.task.Now() {
 		w.stats.Retried.Add(1)
 	}
 	return o

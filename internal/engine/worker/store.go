@@ -25,7 +25,7 @@ type tasks interface {
 	Wake(pipelineIDs ...int32)
 	WakeNext(pipelineID int32)
 	Wait(ctx context.Context, pipelineID int32, who queue.Who) bool
-	Waiting(pipelineID int32, who queue.Who) bool
+	MostUrgent(pipelineID int32, who queue.Who) pipeline.Lane
 	Backlog(ctx context.Context, pipelineID int32, limit int) (int, error)
 }
 

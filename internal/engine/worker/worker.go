@@ -106,12 +106,21 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 				return
 			}
 		}
+		rows := w.o.BatchRows
+		if probe {
+			rows = 1
+		}
+		places, last, err := w.o.InWork.Enter(ctx, func() int { return w.urgency(who) }, rows)
+		if err != nil {
+			return
+		}
 		began, embedding := time.Now(), w.embedding.Load()
 		as := who
-		if who == queue.Anyone && w.o.Service.Outranked(ctx, w.rank()) {
+		if who == queue.Anyone && (last || w.o.Service.Outranked(ctx, w.rank())) {
 			as = queue.Express // rows of a backfill wait while one of a higher priority is embedded, live changes do not
 		}
-		grant := w.grant(&as, probe)
+		grant := w.grant(&as, probe, places)
+		w.o.InWork.Leave(places - grant.Rows)
 		if grant.Rows == 0 {
 			pause := min(grant.Wait, heldPause)
 			sleep.For(ctx, sleep.Between(pause/2, pause))
@@ -150,7 +159,7 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			}
 			continue
 		}
-		if w.tasks.Waiting(w.o.Pipeline.ID, who) {
+		if w.tasks.MostUrgent(w.o.Pipeline.ID, who) >= 0 {
 			// In the WAL, not yet visible to us (or just leased by a neighbour): soon.
 			if !sleep.For(ctx, hidden) {
 				return
@@ -165,6 +174,16 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 	}
 }
 
+// urgency is the rank of a loop among those who wait to have rows in work: that of its most urgent row. One that takes
+// live changes alone is no bulk work, whatever there is.
+func (w *Worker) urgency(who queue.Who) int {
+	rank := int(w.tasks.MostUrgent(w.o.Pipeline.ID, who))
+	if who == queue.Express {
+		rank = max(rank, int(pipeline.Normal))
+	}
+	return rank
+}
+
 // spent reports whether a budget ended a batch, and says so to whoever stops the worker.
 func (w *Worker) spent(err error) bool {
 	spent, is := errors.AsType[*spend.SpentError](err)
@@ -174,15 +193,18 @@ func (w *Worker) spent(err error) bool {
 	return is
 }
 
-// once leases one batch, or one row as a probe, and finishes it. It returns the number of tasks it held.
+// once leases one batch, or one row as a probe, and finishes it. It gives back the places of the rows that were granted,
+// and returns the number of tasks it held.
 func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, grant *limit.Grant) (int, error) {
 	rows := grant.Rows
 	// Whoever stops this worker does not break off the statement: it may have leased tasks, and nobody would know of it.
 	tasks, err := w.tasks.Lease(hard, queue.Claim{
 		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Who: who, Worker: w.o.ID, Max: rows,
 		Lease:    w.o.Lease,
-		Anywhere: probe,
+		Anywhere: probe, Strict: w.o.InWork.Sequential(),
 	})
+	w.o.InWork.Leave(rows - len(tasks))
+	defer w.o.InWork.Leave(len(tasks))
 	w.leased(grant, tasks, who == queue.Anyone && !probe)
 	defer grant.Done()
 	if err != nil || len(tasks) == 0 {
@@ -227,10 +249,10 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, gran
 	return len(tasks), err
 }
 
-// grant takes what the limits of rows and tokens a second allow of the next batch. A backfill that they hold back keeps
-// no live change waiting.
-func (w *Worker) grant(as *queue.Who, probe bool) limit.Grant {
-	now, rows := time.Now(), w.o.BatchRows
+// grant takes what the limits of rows and tokens a second allow of the next batch, of so many rows. A backfill that they
+// hold back keeps no live change waiting.
+func (w *Worker) grant(as *queue.Who, probe bool, rows int) limit.Grant {
+	now := time.Now()
 	if probe { // it is one row now and then
 		return w.o.Limit.Grant(1)
 	}

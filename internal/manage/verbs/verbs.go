@@ -12,6 +12,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
 // Scope says what a verb is about.
@@ -65,7 +66,7 @@ type Verb struct {
 }
 
 // Priorities are those that there are, lowest first.
-var Priorities = []string{"low", "normal", "high", "urgent"}
+var Priorities = pipeline.LaneWords
 
 // The verbs.
 var (

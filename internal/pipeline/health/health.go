@@ -84,7 +84,8 @@ var table = []Entry{
 		"rename the tables back, or `embedsidecar init` with the pipeline configured, or the next `run`, moves it to the new one",
 	},
 	{
-		NotSetUp, "a sidecar is configured with the pipeline, and could not set it up; the reason says why. The others work",
+		NotSetUp, "a sidecar is configured with the pipeline, and could not set it up, or it was taken away since; the reason says " +
+			"which. The others work",
 		"do what the reason says; it is tried again every 30 s",
 	},
 	{

@@ -23,9 +23,9 @@ func note(ctx context.Context, conn *pgxpool.Conn, index string, at time.Time) e
 	return err
 }
 
-// Refresh builds the IVFFlat indexes of a pipeline anew that a sidecar built and that have drifted: concurrently, beside
-// the old ones, which are dropped afterwards, so that no search and no writer waits. It returns There where there is
-// nothing to do. What is broken off is ended the next time. The pool must lead straight to the server.
+// Refresh builds the IVFFlat indexes of a pipeline again that a sidecar built and that have drifted: concurrently,
+// beside the old ones, which are dropped afterwards, so that no search and no writer waits. It returns There where
+// there is nothing to do. What is broken off is ended the next time. The pool must lead straight to the server.
 func Refresh(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (State, error) {
 	if kindOf(p) != pipeline.IndexIVFFlat {
 		return There, nil
@@ -78,7 +78,9 @@ func Refresh(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (Sta
 
 // drifted reports whether the index of a table is to be built anew. One that says nothing of when it was made is taken
 // to be made now.
-func (t *indexedTable) drifted(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) (drifted bool, err error) {
+func (t *indexedTable) drifted(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) (drifted bool,
+	err error,
+) {
 	if !t.Owned || len(t.Made) == 0 {
 		return false, nil
 	}

@@ -74,7 +74,7 @@ func BriefRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelin
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(words) > 0 && config.IsPattern(words[0]) && Meant(all, words[0]) < 0 {
+	if len(words) > 0 && isChoice(words[0]) && Meant(all, words[0]) < 0 {
 		pipelines, err = named(all, Matching(all, words))
 		return pipelines, nil, err
 	}
@@ -85,7 +85,7 @@ func BriefRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelin
 	return pipelines, keys, err
 }
 
-// Brief returns the pipelines of these names or patterns, or all when there are none, with no more than their numbers,
+// Brief returns the pipelines of these names, patterns or labels, or all when there are none, with no more than their numbers,
 // names, tables and switches: who acts on one need not be able to read its table.
 func Brief(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
 	all, err := brief(ctx, pool)
@@ -95,13 +95,20 @@ func Brief(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.
 	return named(all, Matching(all, names))
 }
 
-// Matching has in the place of a pattern, which is no pipeline's name, the names that match: those of one schema, say.
+// isChoice reports whether a word may stand for several pipelines.
+func isChoice(word string) bool {
+	return config.IsPattern(word) || strings.HasPrefix(word, pipeline.LabelPrefix)
+}
+
+// Matching has in the place of a pattern or a label, which is no pipeline's name, the names of those that match: those
+// of one schema, say, or of one project.
 func Matching(all []pipeline.Pipeline, names []string) (list []string) {
 	for _, name := range names {
 		n := len(list)
-		if config.IsPattern(name) && Meant(all, name) < 0 {
+		if isChoice(name) && Meant(all, name) < 0 {
 			for i := range all {
-				if config.Matches(name, all[i].Name) {
+				if strings.HasPrefix(name, pipeline.LabelPrefix) && all[i].Labels.Chosen(name) ||
+					config.Matches(name, all[i].Name) {
 					list = append(list, all[i].Name)
 				}
 			}
@@ -117,9 +124,10 @@ func brief(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error)
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return nil, err
 	}
-	rows, _ := pool.Query(ctx, "SELECT pipeline_id, name, table_schema::text, table_name::text, enabled FROM embedsidecar.pipeline ORDER BY name")
+	rows, _ := pool.Query(ctx, "SELECT pipeline_id, name, table_schema::text, table_name::text, enabled, labels "+
+		"FROM embedsidecar.pipeline ORDER BY name")
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p pipeline.Pipeline, err error) {
-		err = row.Scan(&p.ID, &p.Name, &p.Schema, &p.Table, &p.Enabled)
+		err = row.Scan(&p.ID, &p.Name, &p.Schema, &p.Table, &p.Enabled, &p.Labels)
 		return p, err
 	})
 	return all, wrap.Errorf(err, "list pipelines")

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -40,6 +41,12 @@ func Digest(spec pipeline.Spec) string {
 	if !spec.Budget.None() || !spec.ModelBudget.None() {
 		parts = append(parts, "budget", spec.Budget, spec.ModelBudget)
 	}
+	if spec.MaxAttempts != 0 {
+		parts = append(parts, "max_attempts", spec.MaxAttempts)
+	}
+	if len(spec.Labels) > 0 {
+		parts = append(parts, "labels", spec.Labels)
+	}
 	b, err := json.Marshal(parts)
 	if err != nil {
 		panic(err) // strings and numbers alone
@@ -65,10 +72,12 @@ func Differences(configured, set pipeline.Spec) (was []string) {
 	note(configured.Ignore != set.Ignore, catalog.IgnoreWord, set.Ignore)
 	note(configured.Joins.String() != set.Joins.String(), catalog.JoinsWord, set.Joins.String())
 	note(configured.Priority != set.Priority || configured.PriorityBy != set.PriorityBy, catalog.PriorityWord,
-		cmp.Or(set.PriorityBy, laneWord(set.Priority)))
+		cmp.Or(set.PriorityBy, pipeline.LaneWords[set.Priority]))
 	note(configured.Active != set.Active, "active", cmp.Or(string(set.Active), "always"))
 	note(configured.Budget != set.Budget, "budget", set.Budget.String())
 	note(configured.ModelBudget != set.ModelBudget, "budget of the model", set.ModelBudget.String())
+	note(configured.MaxAttempts != set.MaxAttempts, "max_attempts", maxAttemptsWord(set.MaxAttempts))
+	note(!maps.Equal(configured.Labels, set.Labels), "labels", set.Labels.String())
 	note(PluginOf(configured) != set.Plugin, "plugin", set.Plugin)
 	note(configured.Model != set.Model, "model", set.Model)
 	return was
@@ -116,6 +125,7 @@ func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 	spec.Priority, spec.Active, spec.Plugin, spec.Model = s.Lane, s.ActiveHours, s.Plugin, s.Model
 	spec.PriorityBy, spec.Ignore, spec.Joins = s.PriorityBy, s.IgnoreExpression, s.Joins
 	spec.Budget, spec.ModelBudget = s.Budget, s.ModelBudget
+	spec.MaxAttempts, spec.Labels = s.MaxAttempts, s.Labels
 	return spec
 }
 
@@ -142,9 +152,12 @@ func (s *Stored) NextDefinitions(f *Findings) (versions map[string]int32, now in
 	return versions, now
 }
 
-// laneWord is a lane as configurations spell it.
-func laneWord(lane pipeline.Lane) string {
-	return [...]string{"low", "normal", "high", "urgent"}[lane]
+// maxAttemptsWord is a number of attempts as configurations spell it; "": none is set.
+func maxAttemptsWord(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
 }
 
 // SameModel reports whether two pipelines name the same model.

@@ -102,7 +102,8 @@ func (f *Findings) toMake() []string {
 
 // otherIndex returns *ConfigError where a kind of index is asked for whose extension is not there, or that takes no
 // vectors of the type. Of a destination that is about to be made, the type is known only after pgvector is installed.
-func otherIndex(ctx context.Context, q database.Querier, spec pipeline.Spec, stored pipeline.Stored, v catalog.VectorType,
+func otherIndex(ctx context.Context, q database.Querier, spec pipeline.Spec, stored pipeline.Stored,
+	v catalog.VectorType,
 ) error {
 	other := pipeline.OtherIndexOf(spec.Index)
 	if other == nil {

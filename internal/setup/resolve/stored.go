@@ -50,6 +50,8 @@ type Stored struct {
 	Afforded          bool // no budget of it is spent
 	Budget            pipeline.Budget
 	ModelBudget       pipeline.Budget
+	MaxAttempts       int
+	Labels            pipeline.Labels
 	Status            string
 	StatusDetail      string
 	SlotName          string
@@ -95,6 +97,7 @@ func (s *Stored) Spec() pipeline.Spec {
 		IntoColumn: s.DestinationColumn, IntoSchema: s.DestinationSchema, IntoTable: s.DestinationTable,
 		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, PriorityBy: s.PriorityBy, Enabled: s.Enabled,
 		Active: s.ActiveHours, Chunking: s.Chunking, Budget: s.Budget, ModelBudget: s.ModelBudget,
+		MaxAttempts: s.MaxAttempts, Labels: s.Labels,
 	}
 }
 

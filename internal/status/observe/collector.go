@@ -66,6 +66,7 @@ type tally struct {
 	worker  *worker.Stats
 	counted map[prometheus.Counter]int64 // of worker
 	stopped health.Code                  // its state, where that is told by its name and all else with others'
+	labels  pipeline.Labels              // that are shown
 }
 
 // services are those whose counters are followed. Databases share them.
@@ -446,6 +447,8 @@ func (c *collector) told(state report.Status, worked []sidecar.State) {
 		f.add(p)
 		if t.metrics.Label == p.Name {
 			f.state = p.State
+			c.source.Labelled(p.Name, t.labels, p.Labels)
+			t.labels = p.Labels
 			continue
 		}
 		stopped := health.Code("")

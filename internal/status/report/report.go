@@ -28,23 +28,26 @@ type Pipeline struct {
 	Schema string `json:"table_schema"` // as the table is called now
 	Table  string `json:"table_name"`
 	// another table, quoted, that has taken the name which this one is set up under
-	ReplacedBy    string             `json:"replaced_by,omitempty"`
-	Dropped       bool               `json:"dropped,omitempty"` // the table is gone
-	Model         string             `json:"model"`
-	Plugin        string             `json:"plugin"`
-	Generation    int32              `json:"generation"`
-	State         health.Code        `json:"state"`
-	Reason        string             `json:"reason"`          // why that is its state, in one sentence
-	Hints         []string           `json:"hints,omitempty"` // what to do about it
-	Works         bool               `json:"works"`           // rows are embedded, or would be if there were any
-	NeedsAct      bool               `json:"needs_act"`       // the state does not end by itself
-	Severity      string             `json:"severity"`        // ok, warn, error
-	MayMiss       bool               `json:"may_miss"`        // changes may have been missed, or nobody reads them
-	Enabled       bool               `json:"enabled"`
-	Active        pipeline.Hours     `json:"active,omitempty"` // when it works; absent: always
-	Closed        bool               `json:"outside_hours"`
-	Budgets       []Budget           `json:"budgets,omitempty"` // what it may spend, and has spent; absent: no limit
-	Status        string             `json:"status"`            // whether it fits its table, as was last found
+	ReplacedBy string         `json:"replaced_by,omitempty"`
+	Dropped    bool           `json:"dropped,omitempty"` // the table is gone
+	Model      string         `json:"model"`
+	Plugin     string         `json:"plugin"`
+	Generation int32          `json:"generation"`
+	State      health.Code    `json:"state"`
+	Reason     string         `json:"reason"`          // why that is its state, in one sentence
+	Hints      []string       `json:"hints,omitempty"` // what to do about it
+	Works      bool           `json:"works"`           // rows are embedded, or would be if there were any
+	NeedsAct   bool           `json:"needs_act"`       // the state does not end by itself
+	Severity   string         `json:"severity"`        // ok, warn, error
+	MayMiss    bool           `json:"may_miss"`        // changes may have been missed, or nobody reads them
+	Enabled    bool           `json:"enabled"`
+	Active     pipeline.Hours `json:"active,omitempty"` // when it works; absent: always
+	Closed     bool           `json:"outside_hours"`
+	Budgets    []Budget       `json:"budgets,omitempty"` // what it may spend, and has spent; absent: no limit
+	// failures of a row after which it is a dead letter; absent: as configured for all pipelines
+	MaxAttempts   int                `json:"max_attempts,omitempty"`
+	Labels        pipeline.Labels    `json:"labels,omitempty"`
+	Status        string             `json:"status"` // whether it fits its table, as was last found
 	Detail        string             `json:"detail,omitempty"`
 	Pending       int64              `json:"pending"`
 	Running       int64              `json:"running"`

@@ -50,19 +50,23 @@ func (s server) pipelines(ctx context.Context, found map[int32]Found, only int32
 func scanPipeline(row pgx.CollectableRow) (p Pipeline, err error) {
 	var estimate *int64
 	var checkpoint *string
+	var attempts *int
 	err = row.Scan(&p.ID, &p.Name, &p.Slot, &p.Schema, &p.Table, &p.ReplacedBy, &p.Dropped, &p.Model, &p.Plugin,
 		&p.Generation, &p.State, &p.Reason, &p.Hints, &p.Works, &p.NeedsAct, &p.Severity, &p.MayMiss,
 		&p.Enabled, &p.Active, &p.Closed, &p.Status, &p.Detail, &p.Pending, &p.Running, &p.Retrying, &p.Failed,
 		&p.Cancelled, &p.OldestSeconds, &p.WaitsFor,
 		&p.Aside, &p.ScanPhase, &p.ScanReason, &p.ScanSeen, &p.ScanExpected, &p.ScanRate, &p.ScanLeft, &p.Tokens,
 		&p.Saved.Embedded, &p.Saved.Reused, &p.Saved.Unchanged, &estimate, &checkpoint, &p.Cut, &p.Budgets, &p.SearchTokens,
-		&p.SearchPrice)
+		&p.SearchPrice, &attempts, &p.Labels)
 	p.Saved.reckon(p.Tokens)
 	if estimate != nil {
 		p.Rows, p.RowsEstimated = *estimate, true
 	}
 	if checkpoint != nil {
 		p.Checkpoint = *checkpoint
+	}
+	if attempts != nil {
+		p.MaxAttempts = *attempts
 	}
 	return p, err
 }

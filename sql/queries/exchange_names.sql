@@ -1,0 +1,8 @@
+-- exchange_names: give pipelines (@ids) other names (@names), which some of them have now, in one step.
+-- Rows: none. Locks: the pipeline rows. Index: primary key; pipeline_name_key.
+WITH new AS (
+    SELECT * FROM unnest(@ids::integer[], @names::text[]) AS n (pipeline_id, name)
+)
+UPDATE embedsidecar.pipeline AS p
+SET    name = CASE WHEN @aside THEN 'renamed, number ' || n.pipeline_id ELSE n.name END
+FROM   new AS n WHERE p.pipeline_id = n.pipeline_id;
