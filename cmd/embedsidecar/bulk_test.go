@@ -183,7 +183,8 @@ func (s *stage) endsAnyhow() {
 	s.loads(exitUsage, "", "loader", "0")
 	s.loads(exitUsage, "", "--drain", "-1s", "--", "loader", "0")
 	after := audit()
-	if !slices.Equal(after, before) || len(after) != 2 || after[0][len("pause"):] != after[1][len("resume"):] {
+	if !slices.Equal(after, before) || len(after) != 3 || after[0][len("bulk"):] != after[2][len("resume"):] ||
+		after[1][len("pause"):] != after[2][len("resume"):] {
 		t.Errorf("the audit has %v, and %v before calls that do nothing", after, before)
 	}
 }

@@ -152,7 +152,7 @@ func (s *stage) waitsBehind() {
 	stdout, _ := s.run(0, "explain", "docs", "2", "5")
 	s.has(stdout, "waits behind 1 other in lane normal", "waits with none before it in lane normal")
 	if n := testenv.Value[int](s.db, `SELECT count(*) FROM unnest('{2,5}'::text[]) AS k (key), embedsidecar.explain('docs', k.key) AS e
-		WHERE e.topic = 'queue' AND e.sentence LIKE '%waits behind 1 other in lane normal.'`); n != 1 {
+		WHERE e.topic = 'queue' AND e.sentence LIKE '%waits behind 1 other in lane normal.%'`); n != 1 {
 		t.Errorf("by SQL %d rows wait behind another", n)
 	}
 }
