@@ -105,7 +105,8 @@ func TellArgs(worker int64, l Lease, generation int32, outcomes []Outcome) pgx.S
 		keys[i], whats[i], times[i], lsns[i] = t.RowKey, outcomes[i].What, t.CommittedAt, t.LastLSN.String()
 	}
 	return pgx.StrictNamedArgs{
-		"worker": worker, "pipeline_id": l.PipelineID, "took": l.Work.tookMS(), "generation": generation, "row_keys": keys, "outcomes": whats,
+		"worker": worker, "pipeline_id": l.PipelineID, "took": l.Work.tookMS(), "generation": generation,
+		"row_keys": keys, "outcomes": whats,
 		"committed_ats": times, "lsns": lsns,
 	}
 }

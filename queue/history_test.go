@@ -47,7 +47,7 @@ func TestHistory_IsKeptForItsTime(t *testing.T) {
 	}
 	h := queue.DefaultHistory
 	for hour := range 72 {
-		h.Keep = []time.Duration{24, 24, 6, 48}[hour/18] * time.Hour
+		h.Keep = []time.Duration{24 * time.Hour, 24 * time.Hour, 6 * time.Hour, 48 * time.Hour}[hour/18]
 		f.looks(t, 10, "k")
 		f.passes(time.Hour)
 		f.prune(t, h)

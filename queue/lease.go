@@ -317,8 +317,8 @@ func (q *Queue) advance(pipelineID int32, lane pipeline.Lane, tasks []Task) {
 }
 
 // MostUrgent returns the lane of the most urgent task of a pipeline that waited to be leased by this kind of claimer
-// when Lease last looked, or has come since; below 0: none did. After a Lease that returned none it means that the change
-// is in the WAL but not visible to other sessions yet.
+// when Lease last looked, or has come since; below 0: none did. After a Lease that returned none it means that the
+// change is in the WAL but not visible to other sessions yet.
 func (q *Queue) MostUrgent(pipelineID int32, who Who) pipeline.Lane {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -195,8 +195,8 @@ func TestAsked_BySQL(t *testing.T) {
 	s.has(audit, "create_pipeline done", "create_pipeline refused", "change_pipeline done", "drop_pipeline done")
 }
 
-// A file that names a declared pipeline while nothing runs goes before it. Dropping what is declared leaves the file its
-// own.
+// A file that names a declared pipeline while nothing runs goes before it. Dropping what is declared leaves the file
+// its own.
 func TestP1_DroppingWhatIsDeclaredLeavesTheFileItsPipeline(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)

@@ -22,7 +22,6 @@ import (
 type jobs struct {
 	s    *stage
 	conn *pgx.Conn
-	seen []string
 }
 
 func (s *stage) listens() *jobs {
@@ -127,7 +126,8 @@ func TestJobs_AreToldOnce(t *testing.T) {
 	expects("backfill", got, []string{fmt.Sprintf("scan done %d false", rows)})
 
 	s.run(0, "reembed", "docs")
-	expects("reembed", j.until("scan done"), []string{"reembed reembed_requested", "scan rows", "scan orphans", "scan done"})
+	expects("reembed", j.until("scan done"),
+		[]string{"reembed reembed_requested", "scan rows", "scan orphans", "scan done"})
 	s.run(0, "wait", "--caught-up")
 	got, last = s.audited(last)
 	expects("reembed", got, []string{fmt.Sprintf("scan done %d true", rows)})
@@ -157,7 +157,8 @@ func TestJobs_AreToldOnce(t *testing.T) {
 	expects("change", j.until("model_change complete"),
 		[]string{"model_change made", "scan rows", "scan orphans", "scan done", "model_change complete"})
 	got, last = s.audited(last)
-	expects("change", got, []string{fmt.Sprintf("model_change complete %d false", rows), fmt.Sprintf("scan done %d true", rows)})
+	expects("change", got,
+		[]string{fmt.Sprintf("model_change complete %d false", rows), fmt.Sprintf("scan done %d true", rows)})
 	s.run(0, "model", "switch", "docs")
 	s.run(0, "model", "rollback", "docs")
 	s.run(0, "model", "switch", "docs")
@@ -178,7 +179,7 @@ func TestJobs_AreToldOnce(t *testing.T) {
 }
 
 // The times of a task have the same names by every door, and what is finished is kept as long as it is configured.
-func TestTasks_TimesAndHistory(t *testing.T) {
+func TestTasks_TimesAndHistory(t *testing.T) { //nolint:funlen // one story
 	t.Parallel()
 	s := newStage(t, 6)
 	s.db.MustExec("UPDATE docs SET body = 'POISON' WHERE id <= 2")
@@ -193,7 +194,8 @@ func TestTasks_TimesAndHistory(t *testing.T) {
 				t.Errorf("%s: %s is %v", what, name, r[name])
 			}
 		}
-		if fmt.Sprint(r["created_at"]) > fmt.Sprint(r["started_at"]) || fmt.Sprint(r["started_at"]) > fmt.Sprint(r["finished_at"]) {
+		times := []string{fmt.Sprint(r["created_at"]), fmt.Sprint(r["started_at"]), fmt.Sprint(r["finished_at"])}
+		if !slices.IsSorted(times) {
 			t.Errorf("%s: %v", what, r)
 		}
 	}

@@ -37,7 +37,9 @@ func TestRun_AttemptsAndLabelsOfAPipeline(t *testing.T) {
 		n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.dead_letters")
 		return n == 1, "it is no dead letter"
 	})
-	for word, want := range map[string]string{"label:project=find": "docs", "label:project": "docs bodies", "label:project=other": "bodies"} {
+	for word, want := range map[string]string{
+		"label:project=find": "docs", "label:project": "docs bodies", "label:project=other": "bodies",
+	} {
 		stdout, _ := s.run(0, "status", word, "-o", "json")
 		var got []string
 		for _, p := range decoded[report.Status](t, stdout).Pipelines {

@@ -242,7 +242,8 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 // retryOf says how failed work is tried again.
 func retryOf(c *config.Config) worker.Retry {
 	r := worker.Retry{MaxAttempts: c.Retry.MaxAttempts, Initial: c.Retry.Initial, Max: c.Retry.Max}
-	if lane := pipeline.Lane(slices.Index(pipeline.LaneWords, c.Retry.Priority)); lane >= 0 {
+	if i := slices.Index(pipeline.LaneWords, c.Retry.Priority); i >= 0 {
+		lane := pipeline.Lane(i) //nolint:gosec // there are four
 		r.Lane = &lane
 	}
 	return r

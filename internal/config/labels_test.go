@@ -29,7 +29,8 @@ func TestLoad_Labels(t *testing.T) {
 		`{a: ` + strings.Repeat("x", 101) + `}`: "1 to 100 bytes", `{` + strings.Repeat("a", 41) + `: x}`: "the name",
 		`{` + many + `}`: "17 are too many",
 	} {
-		if _, err := load(labels); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "labels") {
+		_, err := load(labels)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "labels") {
 			t.Errorf("%s: %v, want %q", labels, err, want)
 		}
 	}

@@ -48,7 +48,8 @@ func (l Labels) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// LabelPrefix begins a word that stands for the pipelines with a label: label:project=x, or label:project for any value.
+// LabelPrefix begins a word that stands for the pipelines with a label: label:project=x, or label:project for any
+// value.
 const LabelPrefix = "label:"
 
 // Chosen reports whether a word that begins with LabelPrefix means the pipeline that has these.

@@ -47,7 +47,8 @@ func checkBatches(ctx context.Context, t *tester) (finding, error) {
 		return fail("a job that the provider does not know is no error: answer with the state UNKNOWN",
 			"asked for a job by a name of nobody, it answers %s, %s", status.Code(err), named.GetState()), nil
 	}
-	if _, err := p.Client().CancelBatch(ctx, &pluginpb.CancelBatchRequest{Model: t.about.Model, Job: nobodys}); err != nil {
+	_, err = p.Client().CancelBatch(ctx, &pluginpb.CancelBatchRequest{Model: t.about.Model, Job: nobodys})
+	if err != nil {
 		return fail("to cancel a job that the provider does not know is no error",
 			"asked to cancel a job of nobody, it answers %s", status.Code(err)), nil
 	}

@@ -37,7 +37,8 @@ func IDs() []string {
 }
 
 func all() []check {
-	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), rerankChecks(), batchChecks(),
+	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), rerankChecks(),
+		batchChecks(),
 		loadChecks(), endChecks())
 }
 

@@ -23,7 +23,7 @@ func (e *embedder) SubmitBatch(_ context.Context, _, nonce string, ids, texts []
 }
 
 // PollBatch implements sdk.Batcher.
-func (e *embedder) PollBatch(_ context.Context, _, nonce, _ string) (sdk.Job, error) {
+func (e *embedder) PollBatch(_ context.Context, _, nonce, _ string) (sdk.Job, error) { //nolint:unparam // a contract
 	if e.find(nonce) == nil {
 		return sdk.Job{State: embed.JobUnknown}, nil
 	}

@@ -150,7 +150,8 @@ func (r *reader) batches(o *client.Options) {
 	for _, b := range dialect.AllBatches() {
 		values = append(values, b.Name)
 	}
-	if o.Dialect != nil && len(o.URLs) == 1 && o.URLs[0].String() == o.Dialect.URL && slices.Contains(values, o.Dialect.Name) {
+	if o.Dialect != nil && len(o.URLs) == 1 && o.URLs[0].String() == o.Dialect.URL &&
+		slices.Contains(values, o.Dialect.Name) {
 		values = append([]string{o.Dialect.Name}, values...)
 	}
 	name := r.choice("BATCHES", values...)

@@ -12,7 +12,8 @@ SELECT coalesce((
            AND (NOT c.relrowsecurity OR w.rolsuper OR w.rolbypassrls OR NOT c.relforcerowsecurity
                AND pg_has_role(w.oid, c.relowner, 'USAGE')), false))
     FROM   embedsidecar.pipeline AS p
-           CROSS JOIN LATERAL (SELECT p.table_oid, coalesce((p.key_columns || p.watched_columns)::text[], '{NULL}')
+           CROSS JOIN LATERAL (SELECT p.table_oid, CASE WHEN p.watched_columns IS NULL THEN '{NULL}'
+                   ELSE (p.key_columns || p.watched_columns)::text[] END
                UNION ALL SELECT j.oid, j.uses FROM embedsidecar.joined_tables(p.joins) AS j) AS t (oid, uses)
            LEFT JOIN pg_class AS c ON c.oid = t.oid
            JOIN pg_roles AS w ON w.rolname = embedsidecar.asker()

@@ -1,8 +1,8 @@
 -- other_definitions: the pipelines of @slot that are set up otherwise than @digests, by name, has them: the digest of
--- the definition that is set up (empty: of before there were digests) and its version, or 0 where it is not set up. What
--- another generation of a pipeline has is not otherwise: it is on its way. And those whose table in @tables (schema and
--- name, by name of the pipeline) is another one, replaced_by, than table_oid, with which they are set up, or of which a
--- joined table is; otherwise 0.
+-- the definition that is set up (empty: of before there were digests) and its version, or 0 where it is not set up.
+-- What another generation of a pipeline has is not otherwise: it is on its way. And those whose table in @tables
+-- (schema and name, by name of the pipeline) is another one, replaced_by, than table_oid, with which they are set up,
+-- or of which a joined table is; otherwise 0.
 -- Rows: one for each. Locks: none. Index: the name of a pipeline; pg_class_relname_nsp_index.
 SELECT m.key, coalesce(p.definition_version, 0),
        coalesce((SELECT d.key FROM jsonb_each_text(p.definitions) AS d
@@ -11,7 +11,8 @@ SELECT m.key, coalesce(p.definition_version, 0),
 FROM   jsonb_each_text(@digests) AS m LEFT JOIN embedsidecar.pipeline AS p ON p.name = m.key
        CROSS JOIN LATERAL (SELECT p.name IS NULL OR (p.definitions ->> m.value)::integer IS DISTINCT FROM
                p.definition_version AND NOT EXISTS (SELECT FROM embedsidecar.pipeline AS g
-           WHERE g.beside = p.pipeline_id AND (g.definitions ->> m.value)::integer = g.definition_version)) AS o (differs)
+           WHERE g.beside = p.pipeline_id
+               AND (g.definitions ->> m.value)::integer = g.definition_version)) AS o (differs)
        LEFT JOIN LATERAL (SELECT t.table_oid, c.oid
            FROM  (SELECT p.table_oid, @tables::jsonb -> m.key ->> 0, @tables::jsonb -> m.key ->> 1 UNION ALL
                   SELECT (j ->> 'oid')::oid, j ->> 'schema', j ->> 'table'

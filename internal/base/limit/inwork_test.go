@@ -11,10 +11,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whoever enters, tries, gives up and leaves, in whatever order: no more rows are in work than the limit of the moment
-// lets in, a place is never kept from somebody who waits, and of those who wait the highest rank is let in first, of the
-// same rank who came first.
-func TestInWork_IsKeptOverAnyHistory(t *testing.T) {
+// Whoever enters, tries, gives up and leaves, in whatever order: no more rows are in work than the limit of the
+// moment lets in, a place is never kept from somebody who waits, and of those who wait the highest rank is let in
+// first, of the same rank who came first.
+func TestInWork_IsKeptOverAnyHistory(t *testing.T) { //nolint:funlen // one model
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		type step struct {
@@ -140,7 +140,8 @@ func TestInWork_IsKeptOverAnyHistory(t *testing.T) {
 func TestInWork_NoneAndGivenUp(t *testing.T) {
 	t.Parallel()
 	var none *InWork
-	if n, last, err := none.Enter(t.Context(), nil, 7); n != 7 || last || err != nil || !none.TryEnter(1<<20) || !none.Free(1) || none.Sequential() {
+	n, last, err := none.Enter(t.Context(), nil, 7)
+	if n != 7 || last || err != nil || !none.TryEnter(1<<20) || !none.Free(1) || none.Sequential() {
 		t.Error("none bounds something")
 	}
 	none.Add(1)

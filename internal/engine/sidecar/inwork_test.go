@@ -215,7 +215,9 @@ func TestProperty_BulkWorkKeepsNoLiveChangeWaiting(t *testing.T) {
 			})
 		}
 		order, stuck := c.seen()
-		if bulk := len(order) - len(slices.DeleteFunc(order, func(s string) bool { return strings.HasPrefix(s, "bulk") })); bulk != stuck {
+		bulk := len(order)
+		bulk -= len(slices.DeleteFunc(order, func(s string) bool { return strings.HasPrefix(s, "bulk") }))
+		if bulk != stuck {
 			rt.Fatalf("%d of %d rows of bulk work wait in the embedder", stuck, bulk)
 		}
 		open()

@@ -173,7 +173,8 @@ func New(o Options) *Sidecar {
 	s := &Sidecar{
 		o: o, queue: queue.New(o.Pool), reload: make(chan struct{}, 1),
 		services: map[pipeline.ModelName]*embed.Service{}, shared: map[embed.Embedder]*embed.Service{},
-		running: map[int32]*running{}, stopped: map[int32]time.Time{}, progress: make(chan struct{}, 1), left: make(chan struct{}, 1),
+		running: map[int32]*running{}, stopped: map[int32]time.Time{}, progress: make(chan struct{}, 1),
+		left:    make(chan struct{}, 1),
 		spent:   map[int32]spent{},
 		waiting: map[string]health.Problem{},
 		budget:  o.Budget,

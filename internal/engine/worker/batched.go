@@ -43,7 +43,8 @@ func (s *Scan) jobsLeft(ctx context.Context, st *scanState) (bool, error) {
 	return open > 0 && st.Requested == st.Started, err
 }
 
-// batched fills in the vectors that batch jobs have given, which are paid for. What is worked at once is not looked for.
+// batched fills in the vectors that batch jobs have given, which are paid for. What is worked at once is not looked
+// for.
 func (w *Worker) batched(ctx context.Context, items []item, wanted map[[32]byte]bool) error {
 	if w.o.Jobs == nil || len(wanted) == 0 || items[0].task.Now() {
 		return nil
@@ -91,8 +92,8 @@ type Wanted struct {
 	Texts []string // none: the row is for a task
 }
 
-// Wants looks at rows and says which texts a batch job would have to embed. Texts that are read by themselves, for their
-// size, are for tasks.
+// Wants looks at rows and says which texts a batch job would have to embed. Texts that are read by themselves, for
+// their size, are for tasks.
 func (w *Worker) Wants(ctx context.Context, keys []string) ([]Wanted, error) {
 	room, err := w.room(ctx, w.way.most)
 	if err != nil {

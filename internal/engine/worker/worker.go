@@ -193,8 +193,8 @@ func (w *Worker) spent(err error) bool {
 	return is
 }
 
-// once leases one batch, or one row as a probe, and finishes it. It gives back the places of the rows that were granted,
-// and returns the number of tasks it held.
+// once leases one batch, or one row as a probe, and finishes it. It gives back the places of the rows that were
+// granted, and returns the number of tasks it held.
 func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, grant *limit.Grant) (int, error) {
 	rows := grant.Rows
 	// Whoever stops this worker does not break off the statement: it may have leased tasks, and nobody would know of it.
@@ -249,8 +249,8 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, gran
 	return len(tasks), err
 }
 
-// grant takes what the limits of rows and tokens a second allow of the next batch, of so many rows. A backfill that they
-// hold back keeps no live change waiting.
+// grant takes what the limits of rows and tokens a second allow of the next batch, of so many rows. A backfill that
+// they hold back keeps no live change waiting.
 func (w *Worker) grant(as *queue.Who, probe bool, rows int) limit.Grant {
 	now := time.Now()
 	if probe { // it is one row now and then

@@ -155,7 +155,8 @@ func (e *Estimate) reckon(ctx context.Context, o Options, stored pipeline.Stored
 		e.Cut = int64(float64(cut) / float64(len(texts)) * float64(e.Texts))
 		e.Tokens = int64(tokens / float64(len(texts)) * float64(e.Texts))
 	}
-	if e.Price, e.Currency = o.Spec.Batch.PriceOf(o.Price, e.Texts).Of(e.Tokens), o.Price.Currency; e.Price == nil && len(texts) > 0 {
+	e.Price, e.Currency = o.Spec.Batch.PriceOf(o.Price, e.Texts).Of(e.Tokens), o.Price.Currency
+	if e.Price == nil && len(texts) > 0 {
 		if err := e.measure(ctx, o.By, texts, called); err != nil {
 			return err
 		}

@@ -85,8 +85,8 @@ func BriefRows(ctx context.Context, pool *pgxpool.Pool, words []string) (pipelin
 	return pipelines, keys, err
 }
 
-// Brief returns the pipelines of these names, patterns or labels, or all when there are none, with no more than their numbers,
-// names, tables and switches: who acts on one need not be able to read its table.
+// Brief returns the pipelines of these names, patterns or labels, or all when there are none, with no more than their
+// numbers, names, tables and switches: who acts on one need not be able to read its table.
 func Brief(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
 	all, err := brief(ctx, pool)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,8 +41,10 @@ func (c *Client) SubmitBatch(ctx context.Context, nonce string, ids, texts []str
 	if err = errors.Join(err, form.Close()); err != nil {
 		return sdk.Job{}, fmt.Errorf("write the requests of a batch job: %w", err)
 	}
-	answer, f := c.told(ctx, l, call{method: http.MethodPost, path: c.o.Batches.Files, kind: form.FormDataContentType(),
-		body: file.Bytes()}, texts)
+	answer, f := c.told(ctx, l, call{
+		method: http.MethodPost, path: c.o.Batches.Files, kind: form.FormDataContentType(),
+		body: file.Bytes(),
+	}, texts)
 	if f != nil {
 		return sdk.Job{}, f.call()
 	}
@@ -142,8 +145,10 @@ func (c *Client) PollBatch(ctx context.Context, nonce, job string) (sdk.Job, err
 	for page := range mostPages {
 		query := strings.NewReplacer("{after}", url.QueryEscape(after), "{page}", strconv.Itoa(page)).
 			Replace(c.o.Batches.Pages)
-		answer, f := c.told(ctx, l, call{method: http.MethodGet, path: c.o.Batches.Jobs,
-			query: strings.TrimSuffix(query, "&after=")}, nil)
+		answer, f := c.told(ctx, l, call{
+			method: http.MethodGet, path: c.o.Batches.Jobs,
+			query: strings.TrimSuffix(query, "&after="),
+		}, nil)
 		if f != nil {
 			return sdk.Job{}, f.call()
 		}
@@ -244,7 +249,7 @@ func (c *Client) CancelBatch(ctx context.Context, job string) error {
 	_, f := c.told(ctx, l, call{
 		method: http.MethodPost, path: c.o.Batches.Jobs + "/" + url.PathEscape(job) + "/cancel",
 	}, nil)
-	if f == nil || f.status == http.StatusNotFound || f.status == http.StatusConflict || f.status == http.StatusBadRequest {
+	if f == nil || slices.Contains([]int{http.StatusNotFound, http.StatusConflict, http.StatusBadRequest}, f.status) {
 		return nil
 	}
 	return f.call()

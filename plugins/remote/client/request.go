@@ -120,7 +120,9 @@ type call struct {
 }
 
 // send sends something to a path of a URL and returns the answer with status 200, whose body the caller closes.
-func (c *Client) send(ctx context.Context, l *lease, what call, texts []string) (*http.Response, time.Duration, *fault) {
+func (c *Client) send(ctx context.Context, l *lease, what call, texts []string) (*http.Response, time.Duration,
+	*fault,
+) {
 	key, err := c.o.Key()
 	if err != nil {
 		return nil, 0, &fault{class: dialect.Misconfigured, err: err}
