@@ -26,7 +26,7 @@ pipelines:
 		"{kind: hnsw, m: 40}":                       "twice m",
 		"{kind: ivfflat, m: 16}":                    "of hnsw",
 		"{kind: hnsw, lists: 16}":                   "of ivfflat",
-		"{kind: flat}":                              "hnsw",
+		"{kind: pg_diskann}":                        "hnsw",
 		"{kind: hnsw, ef_construction: 5000, m: 8}": "1000",
 	} {
 		_, stderr := s.run(exitUsage, "config", "validate", "--config", config(index))

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/filewatch"
+	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
@@ -136,29 +137,40 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 	return cmp.Or(err, n.deployed.failed)
 }
 
-// keepWorking works until ctx ends, and follows the configuration meanwhile.
+// keepWorking works until ctx ends, and follows the configuration meanwhile. A loop beside the work that panics begins
+// anew: other databases of the process go on.
 func (n *Database) keepWorking(ctx context.Context, r *run) error {
 	n.o.Working(ctx)
 	n.atStart(ctx, r.p.work)
 	n.running.Store(r)
 	defer n.running.Store(nil)
 	n.mayTake(ctx, r)
-	beside, cancel := context.WithCancel(ctx)
+	working, stop := context.WithCancelCause(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
-	defer cancel()
-	n.deployed.tried = time.Now()
-	all.Go(func() { n.keepSettled(beside, r) })
-	if r.o.Role != Stream { // who works builds indexes
-		all.Go(func() { n.keepIndexes(beside, r.p) })
-		all.Go(func() { n.keepWishes(beside, r.p) })
-	}
-	if file := fileOf(n.config()); file != "" && n.o.Reread != nil {
+	defer stop(nil)
+	keeper := restart.New(n.o.Log)
+	beside := func(loop func(ctx context.Context)) {
 		all.Go(func() {
-			filewatch.Each(beside, file, n.o.Log, func(ctx context.Context) { n.Configure(ctx, "reload", "the file "+file) })
+			stop(keeper.Keep(working, restart.Housekeeping, func(ctx context.Context) error { loop(ctx); return nil }))
 		})
 	}
-	return n.work(ctx, r)
+	n.deployed.tried = time.Now()
+	beside(func(ctx context.Context) { n.keepSettled(ctx, r) })
+	if r.o.Role != Stream { // who works builds indexes
+		beside(func(ctx context.Context) { n.keepIndexes(ctx, r.p) })
+		beside(func(ctx context.Context) { n.keepWishes(ctx, r.p) })
+	}
+	if file := fileOf(n.config()); file != "" && n.o.Reread != nil {
+		beside(func(ctx context.Context) {
+			filewatch.Each(ctx, file, n.o.Log, func(ctx context.Context) { n.Configure(ctx, "reload", "the file "+file) })
+		})
+	}
+	err := n.work(working, r)
+	if panicked, ok := errors.AsType[*restart.Error](context.Cause(working)); ok {
+		return errors.Join(err, panicked)
+	}
+	return err
 }
 
 // connect opens the pools, one after the other, and tries again while the server is away. Those that were opened before

@@ -27,9 +27,7 @@ const (
 // is asked for, and sets up what could not be before, or what schemas have that are new.
 func (n *Database) keepSettled(ctx context.Context, r *run) {
 	for due := true; ctx.Err() == nil; due = n.pause(ctx) {
-		n.changing.Lock()
 		acted, err := n.settled(ctx, r, due)
-		n.changing.Unlock()
 		if err != nil && ctx.Err() == nil {
 			n.o.Log.WarnContext(ctx, "pipelines are not compared with the configuration", "error", err)
 		}
@@ -55,6 +53,8 @@ func (n *Database) pause(ctx context.Context) (due bool) {
 
 // settled carries out what is asked for, follows what is declared, and sets up what is due.
 func (n *Database) settled(ctx context.Context, r *run, due bool) (acted bool, err error) {
+	n.changing.Lock()
+	defer n.changing.Unlock()
 	now, err := n.look(ctx, r.p.work)
 	if err != nil {
 		return false, err
