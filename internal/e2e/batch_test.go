@@ -100,7 +100,7 @@ func (r *batchRig) caughtUp(c *child) {
 // another sidecar ends it. Every row has the vector of its text, and no text was paid for twice.
 func TestBatch_KilledAtEveryStep(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 0, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
 		t.Helper()
 		r := newBatchRig(t, major, &remotetest.Batches{}, "")
 		for i, name := range batchPlaces {
@@ -132,7 +132,7 @@ func TestBatch_KilledAtEveryStep(t *testing.T) {
 // twice, for nobody, with errors, of another width, or only half. What has no result is embedded at once.
 func TestBatch_BadJobs(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 1, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
 		t.Helper()
 		var (
 			state atomic.Pointer[string]
@@ -243,7 +243,7 @@ func sum(counts map[string]int) (n int) {
 // holds for jobs by their own price.
 func TestBatch_SmallBackfillsAndChunks(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 0, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
 		t.Helper()
 		r := newBatchRig(t, major, &remotetest.Batches{Mistral: true},
 			", chunking: {strategy: sentences, tokens: 16}, budget: {money: 1000}")
@@ -277,7 +277,7 @@ func TestBatch_SmallBackfillsAndChunks(t *testing.T) {
 // TestBatch_EndsWithItsPipeline: when the pipeline is removed its job is cancelled at the provider.
 func TestBatch_EndsWithItsPipeline(t *testing.T) {
 	t.Parallel()
-	testenv.EachMajor(t, func(t *testing.T, major int) {
+	testenv.InTurn(t, 1, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
 		t.Helper()
 		jobs := &remotetest.Batches{State: func(*remotetest.BatchJob) string { return "in_progress" }}
 		r := newBatchRig(t, major, jobs, "")

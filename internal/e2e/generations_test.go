@@ -152,6 +152,7 @@ var errNothing = errors.New("nothing was found")
 
 // searches asks in a way again and again until the test ends.
 func (g *generationRig) searches(ctx context.Context, by string, ask func(context.Context, string) (float64, error)) {
+	usual := fromEnvironment(g.t, "EMBEDSIDECAR_KILLS", usualKills) == usualKills // leaves the machine to other tests
 	for i := 0; ctx.Err() == nil; i++ {
 		calm := g.killed.Load()
 		asking, cancel := context.WithTimeout(ctx, time.Minute)
@@ -160,7 +161,7 @@ func (g *generationRig) searches(ctx context.Context, by string, ask func(contex
 		if ctx.Err() == nil {
 			g.judge(by, calm, g.far[i%fixedRows], distance, err)
 		}
-		if err != nil {
+		if usual || err != nil {
 			pause(ctx, 20*time.Millisecond)
 		}
 	}
