@@ -81,7 +81,7 @@ func TestFaster(t *testing.T) {
 	found := []models.Info{
 		{Name: "minilm"}, {Name: "broken", Static: true, Problem: "no sums"}, {Name: "small", Static: true},
 	}
-	if got := faster("onnx", found); !strings.Contains(got, "--model small is a static model") {
+	if got := faster("onnx", found); !strings.Contains(got, "--model small, a static model") {
 		t.Errorf("told %q", got)
 	}
 	for _, plugin := range []string{"static", "remote", "fake"} {
