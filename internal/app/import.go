@@ -142,14 +142,20 @@ func imported(c *config.Config, text string, o ImportOptions) (*config.Config, e
 	return &with, nil
 }
 
-// save writes a file that is not there yet, or says the same and more: what was taken over before an import was broken
-// off is no longer with the other program.
+// save writes a file that is not there yet, or was broken off while it was written. It leaves one that says the same
+// and more: what was taken over before an import was broken off is no longer with the other program.
 func save(path, text string) error {
 	const private = 0o600
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, private)
 	if errors.Is(err, fs.ErrExist) {
-		if old, readErr := os.ReadFile(path); readErr == nil && says(string(old), text) {
+		old, readErr := os.ReadFile(path)
+		switch {
+		case readErr == nil && says(string(old), text):
 			return nil
+		case readErr == nil && strings.HasPrefix(text, string(old)):
+			if file, err = os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, private); err == nil {
+				return write(file, text)
+			}
 		}
 		return problem.New(problem.Usage, fmt.Errorf("%s is there already, and says something else", path),
 			"write the configuration to another file: --save FILE")

@@ -28,13 +28,14 @@ const usualRows = 10_000
 // and the audit says how much that was.
 func (s *Service) Act(ctx context.Context, v *verbs.Verb, pipelines []string, r verbs.Request) (Acted, error) {
 	done := Acted{DryRun: r.DryRun, Outcomes: []verbs.Outcome{}}
-	who, pool, names, err := s.mayAct(ctx, pipelines, !v.Whole(), r.DryRun)
+	some := v.Scope == verbs.Rows && !v.Whole() // without names: of those that the caller sees
+	who, pool, names, err := s.mayAct(ctx, pipelines, some, r.DryRun)
 	switch {
 	case err != nil:
 		return done, err
 	case len(pipelines) == 0 && !v.OfAll():
 		return done, gate.Wrong("body.pipelines", v.Name+" takes the names of pipelines")
-	case len(pipelines) == 0 && v.Whole():
+	case len(pipelines) == 0 && !some:
 		names = nil
 	}
 	if v.Scope == verbs.Rows {

@@ -30,13 +30,10 @@ type step struct {
 	Commands []string
 }
 
-// besides leaves out of hints what a step offers to be copied, and the same as SQL.
+// besides leaves out of hints what a step offers to be copied.
 func (s *step) besides(hints []string) []string {
-	if len(s.Commands) == 0 {
-		return hints
-	}
 	return slices.DeleteFunc(slices.Clone(hints), func(hint string) bool {
-		return strings.HasPrefix(hint, "embedsidecar ") || strings.HasPrefix(hint, "SELECT ")
+		return slices.ContainsFunc(s.Commands, func(c string) bool { return strings.HasPrefix(c, hint) })
 	})
 }
 
