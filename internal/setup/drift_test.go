@@ -65,12 +65,11 @@ func TestRefresh_AnIVFFlatIndexThatHasDriftedIsRebuilt(t *testing.T) {
 			"SELECT count(*) FROM (SELECT FROM docs_embedding ORDER BY embedding <=> (SELECT embedding FROM docs_embedding LIMIT 1)) AS s",
 			"UPDATE docs_embedding SET generation = generation WHERE id = 1",
 		} {
+			conn, err := pgx.Connect(t.Context(), b.URL(testenv.Owner))
+			if err != nil {
+				t.Fatal(err)
+			}
 			searches.Go(func() {
-				conn, err := pgx.Connect(searching, b.URL(testenv.Owner))
-				if err != nil {
-					t.Error(err)
-					return
-				}
 				defer func() { _ = conn.Close(context.WithoutCancel(searching)) }()
 				for searching.Err() == nil {
 					_, err := conn.Exec(searching, "SET lock_timeout = '1s'; "+sql)

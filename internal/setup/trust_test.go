@@ -175,7 +175,7 @@ func TestTrust_WhatHangsOnOurTables(t *testing.T) {
 	b.as(pool, `GRANT USAGE ON SCHEMA lair TO `+testenv.Owner)
 	for _, tt := range []struct{ make, drop, word string }{
 		{`CREATE RULE r AS ON INSERT TO embedsidecar.scan DO INSTEAD NOTHING`, `DROP RULE r ON embedsidecar.scan`, "rule r"},
-		{`CREATE OR REPLACE VIEW embedsidecar.audit AS SELECT audit_id, acted_at, finished_at, role_name AS role, said_by, client_addr, application, action, pipeline, arguments, result, changed, lair.trap() FROM embedsidecar.audit_log`, `DROP VIEW embedsidecar.audit`, "runs function lair.trap()"},
+		{`CREATE OR REPLACE VIEW embedsidecar.audit AS SELECT audit_id, acted_at, finished_at, role_name AS role, said_by, client_addr, application, action, pipeline, arguments, result, changed, '{}'::jsonb AS labels, lair.trap() FROM embedsidecar.audit_log`, `DROP VIEW embedsidecar.audit`, "runs function lair.trap()"},
 		{
 			`ALTER TABLE embedsidecar.ledger ENABLE ROW LEVEL SECURITY`,
 			`ALTER TABLE embedsidecar.ledger DISABLE ROW LEVEL SECURITY`, "row-level security",

@@ -43,7 +43,7 @@ var pages = map[string][]string{
 	"/system":                               {"Checkpoint", "WAL kept for it", "docs-1", "streaming"},
 	"/models":                               {"shared-words", "WordPiece"},
 	"/checks":                               {"max_slot_wal_keep_size", "1 remark"},
-	"/audit":                                {"Nobody has done anything yet"},
+	"/audit":                                {">scan<"},
 	"/config":                               {"workers.batch_rows", "default"},
 	"/help":                                 {"What states mean", "slot lost"},
 }
