@@ -48,6 +48,6 @@ ALTER TABLE embedsidecar.history DROP COLUMN IF EXISTS created_at, DROP COLUMN I
 -- started_at and finished_at of task and lease stay: views read them.
 ALTER TABLE embedsidecar.audit_log DROP COLUMN IF EXISTS open CASCADE;
 ALTER TABLE embedsidecar.scan DROP COLUMN IF EXISTS asked;
-ALTER TABLE embedsidecar.pipeline DROP COLUMN IF EXISTS max_attempts CASCADE,
-    DROP COLUMN IF EXISTS labels CASCADE, DROP COLUMN IF EXISTS batch CASCADE;
+ALTER TABLE embedsidecar.pipeline DROP COLUMN IF EXISTS max_attempts CASCADE, DROP COLUMN IF EXISTS batch CASCADE;
+-- labels stay: views read them.
 DROP TABLE IF EXISTS embedsidecar.batch_text, embedsidecar.batch_item, embedsidecar.batch_job;
