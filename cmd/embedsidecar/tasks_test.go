@@ -183,7 +183,8 @@ func (s *stage) sameBySQL() {
 	}
 	stdout, _ := s.run(0, "audit", "-o", "json", "--limit", "20")
 	list := decoded[map[string][]report.Action](t, stdout)["actions"]
-	if len(list) != 15 || list[14].Action != "scan" || list[13].Action != "discard" || list[13].SaidBy == "" || list[13].Role != testenv.Owner {
+	if len(list) != 15 || list[14].Action != "scan" || list[13].Action != "discard" || list[13].SaidBy == "" ||
+		list[13].Role != testenv.Owner {
 		t.Errorf("audit: %+v", list)
 	}
 
