@@ -262,6 +262,9 @@ func (r *reader) agents(url, token string) {
 	shown := strings.ReplaceAll(r.only("search.md", "python", "import asyncio"), "http://"+address, url)
 	r.has(r.sh(write("agent.py", shown), "TOKEN="+token), "'explain', ", "'similar'", `"distance":`, "Password")
 	narrow := strings.TrimSpace(r.sh("embedsidecar token create narrow --only public.other --tokens-file tokens"))
+	// The listener reads the file of tokens again when it has changed, a moment later.
+	r.sh(`until curl -sf -m 5 -o /dev/null -H "Authorization: Bearer $NARROW" `+url+`/v1/models; do sleep 0.05; done`,
+		"NARROW="+narrow)
 	r.sh(write("tools.py", agentScript), "TOKEN="+token, "NARROW="+narrow, "MCP="+url+"/mcp")
 }
 
