@@ -162,8 +162,10 @@ func (w *watcher) look(ctx context.Context) error {
 		}
 		w.conn = conn
 		database.Heed(conn.Conn().PgConn(), w.hear)
-		_, err = conn.Exec(asking, "LISTEN "+queue.Waiting)
-		if err = errors.Join(err, database.KeepPlans(asking, conn.Conn())); err != nil {
+		if _, err = conn.Exec(asking, "LISTEN "+queue.Waiting); err == nil {
+			err = database.KeepPlans(asking, conn.Conn())
+		}
+		if err != nil {
 			w.close(ctx)
 			return fmt.Errorf("heartbeat: %w", err)
 		}

@@ -41,7 +41,7 @@ func TestP10_APipelineThatWasTakenAwayIsToldOf(t *testing.T) {
 	s.vectorsOf("bodies_embedding", 5)
 	s.run(0, "uninstall", "bodies", "--yes")
 	s.stands("bodies", health.NotSetUp)
-	s.run(0, "apply", "--yes", "--config", file) // or whoever sets it up again
+	s.run(0, "apply", "--yes", "--config", file) // or another command that sets it up again
 	s.stands("bodies", health.UpToDate)
 	d.end(syscall.SIGTERM, 0)
 }

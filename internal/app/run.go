@@ -138,7 +138,7 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 }
 
 // keepWorking works until ctx ends, and follows the configuration meanwhile. A loop beside the work that panics begins
-// anew: other databases of the process go on.
+// again: other databases of the process go on.
 func (n *Database) keepWorking(ctx context.Context, r *run) error {
 	n.o.Working(ctx)
 	n.atStart(ctx, r.p.work)

@@ -154,8 +154,13 @@ func open(ctx context.Context, cfg *pgxpool.Config) (*pgxpool.Pool, error) {
 // Pooled reports whether the pool talks to a connection pooler in place of a server. Nothing that belongs to a
 // session (LISTEN, advisory locks, temporary tables, SET) may then be used outside of one transaction.
 func Pooled(pool *pgxpool.Pool) bool {
-	_, direct := pool.Config().ConnConfig.RuntimeParams["search_path"]
-	return !direct
+	return !direct(pool.Config().ConnConfig)
+}
+
+// direct reports whether connections of a configuration lead to a server: through a pooler few settings are carried.
+func direct(c *pgx.ConnConfig) bool {
+	_, carried := c.RuntimeParams["search_path"]
+	return carried
 }
 
 // Wrap returns err as *Error if it is a failure to get a connection, so that errors of a pool that connects anew
@@ -253,7 +258,7 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	if err != nil {
 		return err
 	}
-	if _, direct := conn.Config().RuntimeParams["search_path"]; direct { // a pooler hands the session on to others
+	if direct(conn.Config()) { // a pooler hands the session on to others
 		if err := unlimited(ctx, conn.PgConn()); err != nil {
 			return err
 		}

@@ -29,7 +29,7 @@ func tidied(conn *pgx.Conn) bool {
 		return true
 	}
 	delete(data, usedKey)
-	if _, direct := conn.Config().RuntimeParams["search_path"]; !direct {
+	if !direct(conn.Config()) {
 		return true
 	}
 	const timeout = 10 * time.Second
@@ -113,7 +113,7 @@ func plan(db any, batch *pgx.Batch, rows int, sql string) {
 // their plans cost more than they do. The session must end with its use, and run no code of users. A pooler keeps no
 // plans.
 func KeepPlans(ctx context.Context, conn *pgx.Conn) error {
-	if _, direct := conn.Config().RuntimeParams["search_path"]; !direct {
+	if !direct(conn.Config()) {
 		return nil
 	}
 	_, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan")

@@ -53,7 +53,7 @@ func newBatchRig(t *testing.T, major int, jobs *remotetest.Batches, pipeline str
 		", batch: {when: backfill, over: 300}"+pipeline), provider, jobs, map[string]int{}}
 }
 
-// anew forgets every vector, and asks for a backfill. It returns when what was paid for until now is counted.
+// anew removes all vectors and asks for a backfill. It returns when what was paid for until now is counted.
 func (r *batchRig) anew() {
 	r.t.Helper()
 	r.db.MustExecSuper(`TRUNCATE embedsidecar.ledger, public.docs_embedding`)

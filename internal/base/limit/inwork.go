@@ -27,7 +27,7 @@ type waiter struct {
 	let  chan places
 }
 
-// places are what somebody is given. The last one of two or more is for live work.
+// places are what a waiter is given. The last one of two or more is for live work.
 type places struct {
 	rows int
 	last bool

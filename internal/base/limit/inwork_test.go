@@ -12,7 +12,7 @@ import (
 )
 
 // Whoever enters, tries, gives up and leaves, in whatever order: no more rows are in work than the limit of the
-// moment lets in, a place is never kept from somebody who waits, and of those who wait the highest rank is let in
+// moment lets in, a place is never kept from a waiter, and of those who wait the highest rank is let in
 // first, of the same rank who came first.
 func TestInWork_IsKeptOverAnyHistory(t *testing.T) { //nolint:funlen // one model
 	t.Parallel()

@@ -9,6 +9,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -159,7 +160,7 @@ func (j *Jobs) submit(ctx context.Context, b *job) error {
 			if b.tries+1 < mostTries && class != embed.Data {
 				return errors.Join(err, j.back(ctx, b))
 			}
-			return j.end(ctx, b, new(int64), oneLine(err))
+			return j.end(ctx, b, new(int64), shortened(err))
 		}
 		return err
 	}
@@ -219,7 +220,7 @@ func (j *Jobs) poll(ctx context.Context, b *job) error {
 	}
 	got, err := j.fetch(ctx, provider, b)
 	if lasting(err) && b.tries+1 >= mostTries {
-		return j.end(ctx, b, nil, "its results cannot be fetched: "+oneLine(err))
+		return j.end(ctx, b, nil, "its results cannot be fetched: "+shortened(err))
 	}
 	if err != nil {
 		return err
@@ -229,7 +230,7 @@ func (j *Jobs) poll(ctx context.Context, b *job) error {
 	}
 	message := told.Message
 	if missing := b.texts - got.texts; missing > 0 {
-		message = fmt.Sprintf("%d of %d texts have no result: %s", missing, b.texts, orElse(told.Message, "they are embedded as usual"))
+		message = fmt.Sprintf("%d of %d texts have no result: %s", missing, b.texts, cmp.Or(told.Message, "they are embedded as usual"))
 	}
 	tokens := got.tokens
 	if tokens == 0 && b.texts > 0 { // it does not say
@@ -237,13 +238,6 @@ func (j *Jobs) poll(ctx context.Context, b *job) error {
 	}
 	j.worker.CountBatched(got.texts, int(tokens))
 	return j.end(ctx, b, &tokens, message)
-}
-
-func orElse(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }
 
 // fetched is what a job has given.
@@ -422,7 +416,8 @@ func (j *Jobs) gatherTexts(ctx context.Context, b *job) (*texts, error) {
 	return j.write(ctx, b, t, plain, last)
 }
 
-func oneLine(err error) string {
+// shortened is what is kept of an error.
+func shortened(err error) string {
 	message := []rune(err.Error())
 	const most = 300
 	return string(message[:min(len(message), most)])
