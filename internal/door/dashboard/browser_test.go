@@ -310,7 +310,7 @@ func (r *rig) stage() {
 			m.n, m.n * 41, m.n * 41 * 2e-7, CASE WHEN g BETWEEN 22 AND 31 THEN (32 - g) * 90 * p.part ELSE 0 END,
 			array_fill(0, ARRAY[9]) || ARRAY[m.n / 8, m.n / 3, m.n / 4, m.n / 9, m.n / 20, g % 3, g % 2]::int[]
 		FROM (SELECT 0 AS id, 3 AS part UNION ALL SELECT pipeline_id, 1 FROM embedsidecar.pipeline) AS p,
-			generate_series(2, 62) AS g,
+			generate_series(1, 62) AS g,
 			LATERAL (SELECT date_trunc('minute', now()) - g * interval '1 minute' AS began,
 				((40 + 25 * sin(g / 7.0) + (g * 37 % 11)
 					+ CASE WHEN g BETWEEN 20 AND 30 THEN 260 ELSE 0 END) * p.part)::int AS n) AS m
