@@ -178,6 +178,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"list":     func(items ...any) []any { return items },
 		"dict":     dict,
 		"join":     strings.Join,
+		"has":      slices.Contains[[]string],
 		"status":   checkTone,
 		"circuittone": func(c host.Circuit) string {
 			if c == host.Closed {
@@ -315,6 +316,8 @@ func stateTone(state string) string {
 	switch state {
 	case "failed":
 		return "bad"
+	case "embedded", "reused", "unchanged":
+		return "good"
 	case "retrying", "stale", "cancelled":
 		return "warn"
 	}

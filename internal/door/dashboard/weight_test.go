@@ -78,7 +78,7 @@ func TestPages_AreLight(t *testing.T) {
 	list := listOf(st.Pipelines, "2")
 	found := playground{
 		Pipelines: names, Pipeline: names[0], Text: "a question", Asked: true, Show: true, Ready: true,
-		Snippets: snippets(names[0], "a question", 50, true),
+		Snippets: snippets(names[:1], "a question", 50, true),
 	}
 	for i := range 50 {
 		value := marked(wordsOf("question"), strings.Repeat("a question of words ", 15))
