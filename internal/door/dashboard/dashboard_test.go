@@ -49,7 +49,8 @@ var pages = map[string][]string{
 	"/checks":                                        {"max_slot_wal_keep_size", "1 remark"},
 	"/audit":                                         {">scan<"},
 	"/config":                                        {"workers.batch_rows", "default"},
-	"/help":                                          {"What states mean", "slot lost"},
+	"/help":                                          {"What states mean", "slot lost", `href="/help/search"`},
+	"/help/search":                                   {"Several pipelines", `id="several-pipelines"`, "All pages"},
 }
 
 // What a page may not hold: a style or a script within it, which the policy refuses.

@@ -177,6 +177,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"isnil":    func(f *float64) bool { return f == nil },
 		"list":     func(items ...any) []any { return items },
 		"dict":     dict,
+		"helpfor":  d.helpFor,
 		"join":     strings.Join,
 		"has":      slices.Contains[[]string],
 		"status":   checkTone,
