@@ -298,9 +298,11 @@ async def use(client):
         assert failed and "panic" not in text and len(text) < 2000, (name, arguments, text)
     for name, argument in (
         ("search", {"text": ["x"]}), ("search", {"text": "x\0"}), ("search", {"text": "x" * 2_000_000}),
-        ("search", {"text": "x", "k": -1}), ("search", {"text": "x", "k": 10 ** 30}), ("search", {"text": "x", "offset": -1}),
-        ("search", {"text": "x", "sql": "DROP TABLE docs"}), ("search", {"text": "x", "columns": ["1; DROP TABLE docs"]}),
-        ("search", {"text": "x", "filter": {"a' OR true --": 1}}), ("search", {"text": "x", "filter": {"id": {"$where": "1"}}}),
+        ("search", {"text": "x", "k": -1}), ("search", {"text": "x", "k": 10 ** 30}),
+        ("search", {"text": "x", "offset": -1}), ("search", {"text": "x", "sql": "DROP TABLE docs"}),
+        ("search", {"text": "x", "columns": ["1; DROP TABLE docs"]}),
+        ("search", {"text": "x", "filter": {"a' OR true --": 1}}),
+        ("search", {"text": "x", "filter": {"id": {"$where": "1"}}}),
         ("search", {"text": "x", "hybrid": True, "language": "english'); DROP TABLE docs; --"}),
         ("similar", {"key": {"$gt": 0}}), ("similar", {"key": "1'; DROP TABLE docs; --"}), ("explain", {}),
         ("explain", {"key": 1, "text": True}), ("drop_table", {"key": 1}), ("", {}),

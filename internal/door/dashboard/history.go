@@ -53,7 +53,8 @@ func busiest(all []observe.Pipeline) (names []string) {
 	const few = 4 // lines that can be told apart
 	list := slices.Clone(all)
 	slices.SortStableFunc(list, func(a, b observe.Pipeline) int {
-		return cmp.Or(cmp.Compare(b.Speed.Rows, a.Speed.Rows), cmp.Compare(b.Open(), a.Open()), cmp.Compare(b.Tokens, a.Tokens))
+		return cmp.Or(cmp.Compare(b.Speed.Rows, a.Speed.Rows), cmp.Compare(b.Open(), a.Open()),
+			cmp.Compare(b.Tokens, a.Tokens))
 	})
 	for i := range list[:min(few, len(list))] {
 		names = append(names, list[i].Name)

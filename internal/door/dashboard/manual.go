@@ -23,7 +23,8 @@ import (
 // tree is where the files are that the manual links to and that the program does not carry.
 const tree = "https://github.com/embedsidecar/embedsidecar/blob/main/"
 
-// markdown renders what we have written ourselves, markup within it included. Pages hold no style: the policy refuses it.
+// markdown renders what we have written ourselves, markup within it included. Pages hold no style: the policy refuses
+// it.
 var markdown = goldmark.New( //nolint:gochecknoglobals // constant
 	goldmark.WithExtensions(extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignNone))),
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()), goldmark.WithRendererOptions(html.WithUnsafe()),
@@ -32,7 +33,8 @@ var markdown = goldmark.New( //nolint:gochecknoglobals // constant
 // helpOf names the page of the manual that tells most about a page here.
 var helpOf = map[string]string{ //nolint:gochecknoglobals // constant
 	"overview": "states", "pipelines": "configuration", "pipeline": "states", "queue": "operations#a-row-seems-wrong",
-	"errors": "errors", "dead-letters": "operations#dead-letters", "search": "search", "row": "operations#a-row-seems-wrong",
+	"errors": "errors", "dead-letters": "operations#dead-letters", "search": "search",
+	"row":    "operations#a-row-seems-wrong",
 	"system": "operations", "models": "models", "checks": "operations", "config": "configuration", "audit": "sql",
 	"databases": "databases", "confirm": "operations", "trouble": "errors",
 }

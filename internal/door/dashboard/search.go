@@ -46,8 +46,9 @@ func (d *Dashboard) search(r *http.Request) (view, error) {
 	ctx := r.Context()
 	who, _ := gate.CallerOf(ctx)
 	o := playground{
-		Pipeline: r.FormValue("pipeline"), Also: r.Form["also"], Text: r.FormValue("q"), K: usualRows, Hybrid: r.FormValue("hybrid") == "1",
-		Ks: []int{5, usualRows, 25, 50}, MayText: who.RowText, Ready: d.o.Service.Searches(),
+		Pipeline: r.FormValue("pipeline"), Also: r.Form["also"], Text: r.FormValue("q"), K: usualRows,
+		Hybrid: r.FormValue("hybrid") == "1",
+		Ks:     []int{5, usualRows, 25, 50}, MayText: who.RowText, Ready: d.o.Service.Searches(),
 	}
 	o.Show = o.MayText && r.FormValue("text") == "1"
 	o.MayRerank = o.MayText && d.o.Service.Reranks()
@@ -85,7 +86,13 @@ func (d *Dashboard) search(r *http.Request) (view, error) {
 
 // names are those of the pipelines to search.
 func (o *playground) names() []string {
-	return append([]string{o.Pipeline}, slices.DeleteFunc(slices.Clone(o.Also), func(n string) bool { return n == o.Pipeline })...)
+	list := []string{o.Pipeline}
+	for _, name := range o.Also {
+		if !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 // find searches. Who is shown texts is shown the columns that they are made of, too, of one pipeline.
@@ -190,8 +197,8 @@ type snippet struct{ ID, Name, Code string }
 // snippets are a search by SQL, from Python and over HTTP.
 func snippets(pipelines []string, text string, k int, hybrid bool) []snippet {
 	quoted := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
-	function, sql, columns, python, path := "search", quoted(pipelines[0]), "row_key, distance", strconv.Quote(pipelines[0]),
-		"pipelines/"+url.PathEscape(pipelines[0])+"/search"
+	function, columns, path := "search", "row_key, distance", "pipelines/"+url.PathEscape(pipelines[0])+"/search"
+	sql, python := quoted(pipelines[0]), strconv.Quote(pipelines[0])
 	request := struct {
 		Pipelines []string `json:"pipelines,omitempty"`
 		Text      string   `json:"text"`

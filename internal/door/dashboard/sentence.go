@@ -54,7 +54,8 @@ func stepOf(p *observe.Pipeline) (s step) {
 			s.Pipeline, s.Name, s.Commands = "", "Resume all…", []string{"embedsidecar resume"}
 		}
 	case health.OutsideHours:
-		s.Do, s.Name, s.For, s.Commands = "resume", "Work for 1 hour", "1h", []string{"embedsidecar resume " + name + " --for 1h"}
+		s.Do, s.Name, s.For = "resume", "Work for 1 hour", "1h"
+		s.Commands = []string{"embedsidecar resume " + name + " --for 1h"}
 	case health.BudgetSpent: // when it is raised in the file
 		s.Link, s.Commands = "/config", []string{"embedsidecar reload"}
 	case health.NoSidecar, health.StandbyOnly, health.Disabled:

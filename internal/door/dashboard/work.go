@@ -143,7 +143,11 @@ func (d *Dashboard) tasks(r *http.Request, page, title string, c choice) (view, 
 			dead+p.Failed, cancelled+p.Cancelled
 	}
 	t.States = []stateCount{
-		{"todo", pending}, {"in_progress", running}, {"retrying", retrying}, {"failed", dead}, {"cancelled", cancelled},
+		{"todo", pending},
+		{"in_progress", running},
+		{"retrying", retrying},
+		{"failed", dead},
+		{"cancelled", cancelled},
 		{report.Finished, -1}, // these are not counted
 	}
 	t.Finished = c.State == report.Finished

@@ -45,8 +45,8 @@ type TaskFilter struct {
 	OlderThan   time.Duration
 }
 
-// Tasks returns tasks of pipelines, the oldest first, or finished ones, the newest first: behind the one with the number
-// after, at most so many.
+// Tasks returns tasks of pipelines, the oldest first, or finished ones, the newest first: behind the one with the
+// number after, at most so many.
 func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter, after int64, limit int,
 ) ([]Task, error) {
 	args := pgx.StrictNamedArgs{
