@@ -43,9 +43,9 @@ func (s *Service) access(name string) *search.Access {
 }
 
 // Search finds the rows of a pipeline that are nearest to a text, with the SQL that finds them; or those of several,
-// joined by rank. It takes the role operator, since what is near to a question tells of texts; these are left out unless
-// the caller asks and may. Who may not see them is told nothing that confirms a guess of one: which rows have its words,
-// and how near they are.
+// joined by rank. It takes the role operator, since what is near to a question tells of texts; these are left out
+// unless the caller asks and may. Who may not see them is told nothing that confirms a guess of one: which rows have
+// its words, and how near they are.
 func (s *Service) Search(ctx context.Context, names []string, text string, r search.Request, texts bool,
 ) (found Found, err error) {
 	who, pool, names, err := s.meant(ctx, gate.RoleOperator, names)

@@ -23,12 +23,12 @@ func TestChart_LabelsAreWithinThePicture(t *testing.T) {
 	}
 	read.Total.Price = 1
 	all := pastOf(read, "/").Charts
+	monday := time.Date(2026, 11, 16, 0, 0, 0, 0, time.UTC)
 	for step := range 48 { // whichever time of a day or a week is the last
 		for _, w := range report.Windows[1:] {
 			read.Points = read.Points[:0]
-			for i := range w.Length / w.Step {
-				p := report.Point{At: time.Date(2026, 11, 19, 0, 0, 0, 0, time.UTC).Add((time.Duration(step) + i) * w.Step)}
-				read.Points = append(read.Points, p)
+			for i := range int(w.Length / w.Step) {
+				read.Points = append(read.Points, report.Point{At: monday.Add(time.Duration(step+i) * w.Step)})
 			}
 			all = append(all, pastOf(read, "/").Charts...)
 		}
