@@ -363,7 +363,7 @@ func (c *chrome) clicks(r *rig) {
 		{"/dead-letters?pipeline=public.tickets", `button[value=discard]`, append(list(chromedp.Click(chromedp.CSS(`input[value="1007"]`)), chromedp.Click(chromedp.CSS(`button[value=discard]`))), typed("1")...), "SELECT count(*) FROM embedsidecar.task WHERE state = 'failed'", 1},
 		{"/errors", form("retry"), append(list(button("retry")), typed("1")...), "SELECT count(*) FROM embedsidecar.audit_log WHERE action = 'retry' AND changed = 1", 1},
 		{"/", form("pause"), append(list(button("pause")), typed("pause all")...), "SELECT count(*) FROM embedsidecar.installation WHERE enabled", 0},
-		{"/", form("resume"), append(list(button("resume")), typed("resume all")...), "SELECT count(*) FROM embedsidecar.installation WHERE enabled", 1},
+		{"/", "#live-pipelines " + of("resume")[len("main "):], append(list(chromedp.Click(chromedp.CSS("#live-pipelines "+of("resume")[len("main "):]+" button"))), typed("resume all")...), "SELECT count(*) FROM embedsidecar.installation WHERE enabled", 1},
 	} {
 		testenv.Eventually(c.t, browserTimeout, func() (bool, string) {
 			c.open(click.path)
