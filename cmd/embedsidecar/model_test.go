@@ -350,6 +350,7 @@ func TestP3_TheModelIsChangedByTheConfiguration(t *testing.T) {
 		s := newStage(t, 20)
 		file := s.configured(liveDocs)
 		d := s.start("--config", file)
+		s.holdsTitles("docs_embedding", 8)
 		s.run(0, "model", "change", "docs", "--to-plugin", "fake-dims12", "--config", file)
 		s.holdsTitles("docs_embedding__next", 12)
 		rows := func(want int, tables ...string) {

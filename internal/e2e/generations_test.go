@@ -456,7 +456,8 @@ func (g *generationRig) embeddedOnce(written int64) {
 	}
 	testenv.Eventually(g.t, waitTimeout, func() (bool, string) { // it is written down once a minute
 		all := int64(0)
-		for _, m := range testenv.Rows[made](g.db, `SELECT name, texts_embedded AS embedded FROM embedsidecar.pipeline`) {
+		for _, m := range testenv.Rows[made](g.db, `SELECT name, coalesce(s.texts_embedded, 0) AS embedded
+			FROM embedsidecar.pipeline LEFT JOIN embedsidecar.spent AS s USING (pipeline_id)`) {
 			if most := int64(g.rows) + written; m.Embedded > most {
 				g.t.Errorf("%s: %d texts embedded of %d rows and %d changes", m.Name, m.Embedded, g.rows, written)
 			}
