@@ -47,10 +47,10 @@ pipelines:
 		s.ready(c.kind, c.options)
 		s.measures(c.setting)
 		s.measures(c.setting, "--filter", fmt.Sprintf(`{"id": {"$lte": %d}}`, rows/20))
+		_, stderr = s.run(exitUsage, "index", "check", "docs", "--filter", `{"nothing": 1}`)
+		s.has(stderr, "nothing")
 		s.db.MustExec("DROP INDEX \"docs_embedding_embedding_" + c.kind + "\"")
 	}
-	_, stderr = s.run(exitUsage, "index", "check", "docs", "--filter", `{"nothing": 1}`)
-	s.has(stderr, "nothing")
 	if got := testenv.Value[string](s.db, "SELECT state FROM embedsidecar.indexes"); got != "none" {
 		t.Errorf("without an index its state is %q", got)
 	}
