@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -67,6 +68,9 @@ func (c *indexCheckCommand) run(ctx context.Context, env *environment) error {
 	}
 	const most = 2 * time.Minute
 	r, err := indexes.Measure(ctx, pool, &meant[0], c.queries, most, filtered)
+	if wrong, is := errors.AsType[*search.BadRequestError](err); is {
+		return misuse("--filter: %v", wrong)
+	}
 	if err != nil {
 		return err
 	}

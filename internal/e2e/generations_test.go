@@ -379,6 +379,9 @@ func (g *generationRig) tells() {
 			if killing.Err() != nil {
 				return
 			}
+			testenv.Eventually(t, waitTimeout, func() (bool, string) { // somebody is left to answer
+				return g.count(`SELECT count(*) FROM embedsidecar.workers WHERE runs`) > 1, "one sidecar runs"
+			})
 			g.killed.Add(1)
 			if plugins := g.plugins(); i%4 == 3 && len(plugins) > 0 {
 				_ = syscall.Kill(plugins[rand.IntN(len(plugins))], syscall.SIGKILL)
