@@ -206,8 +206,8 @@ func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec p
 	return wrap.Errorf(err, "give %s the grants that the present destination has", catalog.DestinationName(spec))
 }
 
-// alongside looks at the other generation of a pipeline, where that has to follow what is configured and there for the
-// one that serves: which rows have a vector, which edits count, its name, and its table where another has that name now.
+// alongside looks at the other generation of a pipeline, where that has to follow the one that serves: in which rows
+// have a vector, which edits count, its name, and its table where another has that name now.
 func (in *initializer) alongside(ctx context.Context, tx pgx.Tx, f *resolve.Findings, s *resolve.Stored,
 	all []resolve.Stored, taken map[string]bool,
 ) (*resolve.Findings, *resolve.Stored, error) {

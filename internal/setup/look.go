@@ -183,10 +183,9 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		stored = other
 	}
 	var followed []string
-	configured, kept, changed, either := spec, false, "", false
-	if stored != nil && stored.Beside != 0 { // it follows the one that serves, and is configured by nobody
-		either = true
-	} else if stored != nil {
+	configured, kept, changed := spec, false, ""
+	either := stored != nil && stored.Beside != 0 // it follows the one that serves, and nobody configures it
+	if stored != nil && !either {
 		t, err := catalog.TableByName(ctx, tx, spec.Schema, spec.Table)
 		if err == nil && t.OID == stored.TableOID {
 			spec, followed = stored.Follow(spec, t)
@@ -219,8 +218,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	f, err := resolve.Inspect(ctx, tx, spec, catalog.Vectors{
 		Dims: description.Dims, Sparse: description.Sparse, Either: either, Promised: in.promised,
 	}, nil)
-	var missing *refusal.MissingError
-	if errors.As(err, &missing) && stored != nil {
+	if missing, ok := errors.AsType[*refusal.MissingError](err); ok && stored != nil {
 		if t, lookErr := catalog.TableByOID(ctx, tx, stored.TableOID); lookErr == nil {
 			missing.Hint = resolve.RenamedTo(t.Quoted())
 		}

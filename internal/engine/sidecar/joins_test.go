@@ -288,8 +288,8 @@ func TestJoins_ALargeParentIsScanned(t *testing.T) {
 	r.verify()
 }
 
-// TestJoins_Partitions: rows of a partitioned table have texts of plain tables and of partitions, and partitions of both
-// may come and go.
+// TestJoins_Partitions: rows of a partitioned table have texts of plain tables and of partitions, and partitions of
+// both may come and go.
 func TestJoins_Partitions(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -306,7 +306,9 @@ func TestJoins_Partitions(t *testing.T) {
 		INSERT INTO posts SELECT i, 'post ' || i, i % 2 + 1 FROM generate_series(1, 10) AS i;
 		INSERT INTO posts_2 VALUES (101, 'post 101', 2);
 		INSERT INTO notes VALUES (1, 1, 'first'), (2, 2, 'second'); INSERT INTO notes_2 VALUES (101, 1, 'third')`)
-	notes := pipeline.Join{Schema: "public", Table: "notes_1", As: "old", On: on("post_id", "id"), Text: "string_agg(body, ' ' ORDER BY id)"}
+	notes := pipeline.Join{
+		Schema: "public", Table: "notes_1", As: "old", On: on("post_id", "id"), Text: "string_agg(body, ' ' ORDER BY id)",
+	}
 	others := notes
 	others.Table, others.As = "notes_2", "new"
 	shape := joinedShape{"posts", pipeline.Spec{
