@@ -54,22 +54,3 @@ func TestLoad_BudgetsThatSayNothing(t *testing.T) {
 		}
 	}
 }
-
-// TestPriceOf_BatchJobs: what they cost where it is not said.
-func TestPriceOf_BatchJobs(t *testing.T) {
-	for model, want := range map[string]float64{
-		"dialect: openai": 1.5, "dialect: gemini": 1.5, "dialect: voyage": 2, "dialect: voyage, batch_price: 1": 1,
-	} {
-		file := filepath.Join(t.TempDir(), "price.yaml")
-		if err := os.WriteFile(file, []byte("models: [{name: m, model: x, price: 3, "+model+"}]\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		c, _, err := Load(Source{Flags: map[string][]string{"config": {file}}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := c.PriceOf("m").Batch; got != want {
-			t.Errorf("%s: %g, want %g", model, got, want)
-		}
-	}
-}

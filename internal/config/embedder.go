@@ -39,11 +39,7 @@ type Embedder struct {
 // PriceOf returns the price of a model.
 func (c *Config) PriceOf(name string) pipeline.Price {
 	if m := c.model(name); m != nil {
-		usual := m.Price / 2 //nolint:mnd // of OpenAI, Mistral and Gemini
-		if m.Settings.Values["REMOTE_DIALECT"] == "voyage" {
-			usual = m.Price * 2 / 3 //nolint:mnd // it takes a third less
-		}
-		return pipeline.Price{Million: m.Price, Batch: cmp.Or(m.BatchPrice, usual), Currency: c.Currency}
+		return pipeline.Price{Million: m.Price, Batch: cmp.Or(m.BatchPrice, m.Price/2), Currency: c.Currency}
 	}
 	return pipeline.Price{}
 }
