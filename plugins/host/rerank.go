@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"slices"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -33,60 +31,28 @@ func (h *Host) Rerank(ctx context.Context, query string, texts []string) ([]floa
 			"a query of %d bytes is more than the plugin takes in one call", len(query))}
 	}
 	scores := make([]float32, 0, len(texts))
-	var b batch
-	send := func() error {
-		part, err := h.rerank(ctx, &p, query, &b)
-		scores, b = append(scores, part...), batch{}
+	err = limits.inBatches(texts, invalid, func(b *batch) error {
+		part, err := h.rerank(ctx, &p, query, b)
+		scores = append(scores, part...)
 		return err
-	}
-	for i, text := range texts {
-		if err := limits.refuse(text); err != nil {
-			return nil, &embed.Error{Class: embed.Data, Code: "invalid", Err: err}
-		}
-		if !limits.fits(&b, text) {
-			if err := send(); err != nil {
-				return nil, err
-			}
-		}
-		b.add(i, text)
-	}
-	if len(b.texts) > 0 {
-		err = send()
-	}
+	})
 	return scores, err
 }
 
 // rerank sends one batch and checks its answer.
-func (h *Host) rerank(ctx context.Context, p *permit, query string, b *batch) ([]float32, error) {
+func (h *Host) rerank(ctx context.Context, p *permit, query string, b *batch) (scores []float32, err error) {
 	inst := p.inst
-	inFlight := inst.texts.Add(int64(len(b.texts)))
-	inFlightBytes := inst.bytes.Add(int64(b.bytes + len(query)*len(b.texts))) // it is read with each of them
-	defer func() {
-		inst.texts.Add(-int64(len(b.texts)))
-		inst.bytes.Add(-int64(b.bytes + len(query)*len(b.texts)))
-	}()
-	limit := inst.slot.opts.CallTimeout(int(inFlight), int(inFlightBytes))
-	call := sent{time.Now(), limit, inst.memory.Load()}
-	h.stats.calls.Add(1)
-	h.stats.texts.Add(uint64(len(b.texts)))
-	callCtx, cancel := context.WithTimeout(ctx, limit)
-	resp, err := inst.rpc.Rerank(callCtx, &pluginpb.RerankRequest{Model: inst.desc.Model, Query: query, Texts: b.texts},
-		grpc.MaxCallRecvMsgSize(answerLimit(len(b.texts), inst.desc)))
-	cancel()
-	if err != nil {
-		h.stats.failed.Add(1)
-		return nil, h.explainCall(ctx, inst, append(slices.Clip(b.texts), query), err, call)
-	}
-	scores, err := readScores(resp, len(b.texts))
-	if err != nil {
-		h.stats.failed.Add(1)
-		h.answeredBadly(inst, err)
-		return nil, err
-	}
-	inst.bad.Store(0)
-	inst.answered.Add(1)
-	p.good = true
-	return scores, nil
+	var resp *pluginpb.RerankResponse
+	err = h.exchange(ctx, p, exchange{
+		batch: b, query: query, works: true,
+		send: func(ctx context.Context) (err error) {
+			resp, err = inst.rpc.Rerank(ctx, &pluginpb.RerankRequest{Model: inst.desc.Model, Query: query, Texts: b.texts},
+				grpc.MaxCallRecvMsgSize(answerLimit(len(b.texts), inst.desc)))
+			return err
+		},
+		read: func() (err error) { scores, err = readScores(resp, len(b.texts)); return err },
+	})
+	return scores, err
 }
 
 // readScores checks an answer.
