@@ -53,7 +53,7 @@ type check struct {
 	id, title string
 	bare      bool // starts the program by itself
 	reranks   bool // also of a reranker, which makes no vectors
-	run       func(context.Context, *tester) (finding, error)
+	run       func(context.Context, *tester) finding
 	// advice is for when a call fails in the middle of it.
 	advice string
 }

@@ -40,7 +40,7 @@ func loadChecks() []check {
 	}
 }
 
-func checkConcurrency(ctx context.Context, t *tester) (finding, error) {
+func checkConcurrency(ctx context.Context, t *tester) finding {
 	type job struct {
 		kind  embed.Kind
 		texts []string
@@ -50,10 +50,7 @@ func checkConcurrency(ctx context.Context, t *tester) (finding, error) {
 	began := time.Now()
 	for i := range parallel {
 		j := job{kind: []embed.Kind{embed.Document, embed.Query}[i%2], texts: sentences(uint64(100+i), t.batch(8))}
-		var err error
-		if j.want, err = t.vectors(ctx, j.kind, j.texts); err != nil {
-			return finding{}, err
-		}
+		j.want = must(t.vectors(ctx, j.kind, j.texts))
 		jobs = append(jobs, j)
 	}
 	single := time.Since(began)
@@ -90,15 +87,15 @@ func checkConcurrency(ctx context.Context, t *tester) (finding, error) {
 	case failed != nil:
 		select {
 		case <-p.Gone():
-			return fail(advice, "the plugin died under %d calls at the same time: %s", parallel, p.Ending()), nil
+			return fail(advice, "the plugin died under %d calls at the same time: %s", parallel, p.Ending())
 		default:
 		}
-		return fail(advice, "%d calls at the same time: %s", parallel, failed), nil
+		return fail(advice, "%d calls at the same time: %s", parallel, failed)
 	case mixed > 0:
-		return fail(advice, "of %d vectors, %d differ from those of calls one by one", answered, mixed), nil
+		return fail(advice, "of %d vectors, %d differ from those of calls one by one", answered, mixed)
 	}
 	return pass("%d calls at the same time: right, in %s; one by one they took %s", parallel, milliseconds(took),
-		milliseconds(single)), nil
+		milliseconds(single))
 }
 
 // parallelVectors is vectors for several goroutines: it starts and stops nothing.
@@ -129,7 +126,7 @@ func (t *tester) parallelVectors(ctx context.Context, kind embed.Kind, texts []s
 	return vectors, nil
 }
 
-func checkCancellation(ctx context.Context, t *tester) (finding, error) {
+func checkCancellation(ctx context.Context, t *tester) finding {
 	return t.interrupted(ctx, "cancelled", func(ctx context.Context, after time.Duration) (context.Context,
 		context.CancelFunc,
 	) {
@@ -139,23 +136,18 @@ func checkCancellation(ctx context.Context, t *tester) (finding, error) {
 	})
 }
 
-func checkDeadline(ctx context.Context, t *tester) (finding, error) {
+func checkDeadline(ctx context.Context, t *tester) finding {
 	return t.interrupted(ctx, "given up at their deadline", context.WithTimeout)
 }
 
 // interrupted gives up several large calls at once and measures how long the plugin then takes to answer a small one.
 func (t *tester) interrupted(ctx context.Context, how string, giveUp func(context.Context,
 	time.Duration) (context.Context, context.CancelFunc),
-) (finding, error) {
-	p, err := t.plugin(ctx)
-	if err != nil {
-		return finding{}, err
-	}
+) finding {
+	p := must(t.plugin(ctx))
 	texts := t.split(sentences(7, t.batch(256)))[0]
 	whole := time.Now()
-	if _, err := t.vectors(ctx, embed.Document, texts); err != nil {
-		return finding{}, err
-	}
+	must(t.vectors(ctx, embed.Document, texts))
 	after := min(interruptAt, time.Since(whole)/2) //nolint:mnd // the middle
 	var wg sync.WaitGroup
 	cut := make([]bool, interrupts)
@@ -183,22 +175,22 @@ func (t *tester) interrupted(ctx context.Context, how string, giveUp func(contex
 		if call, ok := errors.AsType[*callError](err); ok {
 			call.advice = "stop working on a call whose context has ended, and let go of its locks: others wait for them"
 		}
-		return finding{}, fmt.Errorf("after %d calls of %d texts, %d of them %s: %w", interrupts, len(texts), n, how, err)
+		abandon(fmt.Errorf("after %d calls of %d texts, %d of them %s: %w", interrupts, len(texts), n, how, err))
 	}
 	took := time.Since(began)
 	switch {
 	case took > t.patience(comeBack):
 		return warn("look at the call's context between texts and stop when it has ended: no one waits for the result",
 			"of %d calls of %d texts, %d were %s; the next small call was answered after %s", interrupts, len(texts), n, how,
-			took.Round(time.Millisecond)), nil
+			took.Round(time.Millisecond))
 	case n == 0:
-		return pass("it is so fast that none of %d calls could be %s", interrupts, how), nil
+		return pass("it is so fast that none of %d calls could be %s", interrupts, how)
 	}
 	return pass("of %d calls of %d texts, %d were %s; the next small call was answered after %s", interrupts, len(texts),
-		n, how, milliseconds(took)), nil
+		n, how, milliseconds(took))
 }
 
-func checkThroughput(ctx context.Context, t *tester) (finding, error) {
+func checkThroughput(ctx context.Context, t *tester) finding {
 	texts := t.split(sentences(8, t.batch(64)))[0]
 	bytes := 0
 	for _, text := range texts {
@@ -210,9 +202,7 @@ func checkThroughput(ctx context.Context, t *tester) (finding, error) {
 	began := time.Now()
 	for time.Since(began) < t.opts.Soak/5 {
 		call := time.Now()
-		if _, err := t.vectors(ctx, embed.Document, texts); err != nil {
-			return finding{}, err
-		}
+		must(t.vectors(ctx, embed.Document, texts))
 		longest = max(longest, time.Since(call))
 		done += len(texts)
 	}
@@ -222,9 +212,9 @@ func checkThroughput(ctx context.Context, t *tester) (finding, error) {
 	const advice = "describe a lower max_batch, so that a call is short; a call beyond the limit gets the plugin killed"
 	switch {
 	case longest > limit/2:
-		return fail(advice, "%s", measured), nil
+		return fail(advice, "%s", measured)
 	case longest > limit/5:
-		return warn(advice, "%s", measured), nil
+		return warn(advice, "%s", measured)
 	}
-	return pass("%s", measured), nil
+	return pass("%s", measured)
 }

@@ -22,15 +22,13 @@ const (
 
 // checkMemory works through ever new texts and compares the second quarter with the last: caches and heaps fill up in
 // the first.
-func checkMemory(ctx context.Context, t *tester) (finding, error) {
+func checkMemory(ctx context.Context, t *tester) finding {
 	t.stop() // what the largest calls have left in its heap would hide a leak, or look like one
 	texts := t.split(sentences(9, t.batch(64)))[0]
 	began := time.Now()
-	if _, err := t.vectors(ctx, embed.Document, texts); err != nil {
-		return finding{}, err
-	}
+	must(t.vectors(ctx, embed.Document, texts))
 	if _, ok := resident(t.run.Pid()); !ok {
-		return warn("run this on Linux", "the memory of a process cannot be read on this system"), nil
+		return warn("run this on Linux", "the memory of a process cannot be read on this system")
 	}
 	// Enough rounds to see a slope, also of a slow model.
 	for took := time.Since(began); took > t.opts.Soak/rounds && len(texts) > 1; took /= 2 {
@@ -41,9 +39,7 @@ func checkMemory(ctx context.Context, t *tester) (finding, error) {
 	began = time.Now()
 	for seed := uint64(1000); time.Since(began) < t.opts.Soak || len(samples) < rounds; seed++ {
 		round := sentences(seed, len(texts))
-		if _, err := t.together(ctx, embed.Document, round); err != nil {
-			return finding{}, err
-		}
+		must(t.together(ctx, embed.Document, round))
 		bytes, _ := resident(t.run.Pid())
 		samples = append(samples, bytes)
 		done += len(round)
@@ -59,11 +55,11 @@ func checkMemory(ctx context.Context, t *tester) (finding, error) {
 	steady := third-second > growth/4 // not one late step
 	switch {
 	case growth > leakFails && growth > second/10 && steady:
-		return report(fail), nil
+		return report(fail)
 	case growth > leakWarns && growth > second/20:
-		return report(warn), nil
+		return report(warn)
 	}
-	return pass("%d MiB, then %d MiB over %d texts", second/mib, last/mib, done), nil
+	return pass("%d MiB, then %d MiB over %d texts", second/mib, last/mib, done)
 }
 
 func median(values []int64) int64 {

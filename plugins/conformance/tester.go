@@ -26,19 +26,44 @@ type tester struct {
 // check runs one check and words what went wrong in it.
 func (t *tester) check(ctx context.Context, c check) Check {
 	began := time.Now()
-	f, err := c.run(ctx, t)
-	if err != nil {
-		advice := c.advice
-		var own *callError
-		if errors.As(err, &own) && own.advice != "" {
-			advice = own.advice
-		}
-		f = fail(advice, "%s", err)
-	}
+	f := t.finding(ctx, c)
 	return Check{
 		ID: c.id, Title: c.title, Verdict: f.verdict, Measured: f.measured, Advice: f.advice,
 		Seconds: time.Since(began).Seconds(),
 	}
+}
+
+// finding is what a check finds, or why it was abandoned.
+func (t *tester) finding(ctx context.Context, c check) (f finding) {
+	defer func() {
+		switch why := recover().(type) {
+		case nil:
+		case abandoned:
+			advice := c.advice
+			var own *callError
+			if errors.As(why.err, &own) && own.advice != "" {
+				advice = own.advice
+			}
+			f = fail(advice, "%s", why.err)
+		default:
+			panic(why)
+		}
+	}()
+	return c.run(ctx, t)
+}
+
+// abandoned is why a check has ended in the middle.
+type abandoned struct{ err error }
+
+// abandon ends a check, as FailNow does a test. Only the goroutine of the check may call it.
+func abandon(err error) { panic(abandoned{err}) }
+
+// must abandons the check where a call has failed.
+func must[T any](value T, err error) T {
+	if err != nil {
+		abandon(err)
+	}
+	return value
 }
 
 // plugin returns the running plugin, started anew when it is gone.
