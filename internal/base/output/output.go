@@ -60,6 +60,11 @@ func List[T any](p *Printer, name string, list []T, columns []string, row func(*
 	return p.Show(map[string][]T{name: list}, func() Table { return Rows(list, columns, row) })
 }
 
+// One writes one thing: as JSON and YAML the value, or a row.
+func One(p *Printer, value any, columns []string, cells ...any) error {
+	return p.Show(value, func() Table { return Row(columns, cells...) })
+}
+
 // Encoder writes JSON that people read, too: < and & stay as they are.
 func Encoder(to io.Writer) *json.Encoder {
 	encoder := json.NewEncoder(escaper{to})
