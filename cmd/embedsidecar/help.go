@@ -1,14 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/fault/code"
-	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
 // The order of headings in help texts.
@@ -117,104 +114,4 @@ func entry(b *strings.Builder, term, explanation string) {
 	}
 	b.WriteString(output.Fill(explanation, helpIndent))
 	b.WriteByte('\n')
-}
-
-func newMan() *command {
-	return &command{
-		name: "man", group: groupTool, usage: "print the manual page",
-		description: "To read it: embedsidecar man | man -l -. For packages.",
-		run: func(_ context.Context, env *environment) error {
-			return env.printf("%s", manual(leaves(commands())))
-		},
-	}
-}
-
-// manual is the manual page, in the language of man: what the help texts say, of all commands.
-func manual(all []*command) string {
-	var b strings.Builder
-	line := func(parts ...string) { b.WriteString(strings.Join(parts, "") + "\n") }
-	line(`.TH EMBEDSIDECAR 1 "" "embedsidecar `, roff(version), `" "User Commands"`)
-	line(".SH NAME\nembedsidecar \\- keep vectors in Postgres true to the rows they were made of")
-	line(".SH SYNOPSIS\n.B embedsidecar\n.I COMMAND\n[flags] [arguments]")
-	line(".SH DESCRIPTION\n", roff(helpOfFlags), "\n.SH COMMANDS")
-	describe := func(f described) { line(".TP\n\\fB", roff(f.term), "\\fR\n", roff(f.usage)) }
-	for _, c := range all {
-		line(".SS ", roff(strings.TrimSpace(c.path()+" "+c.arguments)))
-		line(roff(strings.ToUpper(c.usage[:1]) + c.usage[1:] + "."))
-		if c.description != "" {
-			line(".PP\n", roff(c.description))
-		}
-		for _, f := range visible(c.allFlags()) {
-			if f.heading != groupGeneral {
-				describe(f)
-			}
-		}
-	}
-	line(".SH \"FLAGS OF EVERY COMMAND\"")
-	for _, f := range visible(generalFlags(true)) {
-		describe(f)
-	}
-	line(".SH \"EXIT STATUS\"\n", roff(helpOfStatuses))
-	return b.String()
-}
-
-// roff writes plain text so that man takes none of its signs for one of its own.
-func roff(text string) string {
-	text = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n", " ").Replace(text)
-	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
-		text = `\&` + text
-	}
-	return text
-}
-
-func newVersion() *command {
-	return &command{
-		name: "version", group: groupTool, usage: "print the version",
-		description: "For reports of bugs.", run: tellVersion,
-	}
-}
-
-// thisBuild is what the linker was told, and what the Go tool has stamped where nobody told it anything.
-func thisBuild() observe.Build { return observe.BuildOf(version, revision) }
-
-func tellVersion(_ context.Context, env *environment) error {
-	b := thisBuild()
-	if env.out.ForPeople() {
-		of := ""
-		if b.Revision != "" {
-			of = " of revision " + b.Revision
-		}
-		return env.printf("embedsidecar %s%s (%s, %s)\n", b.Version, of, b.Go, b.Platform)
-	}
-	return env.out.Show(b, func() output.Table {
-		return output.Row([]string{"version", "revision", "go", "platform", "plugin_protocol"},
-			b.Version, b.Revision, b.Go, b.Platform, b.PluginProtocol)
-	})
-}
-
-func newExplainError() *command {
-	return &command{
-		name: "explain-error", group: groupTool, usage: "explain an error code and what helps",
-		description: "CODE is as the error shows it, such as ES0307. Without one, all codes are listed. For everyone who " +
-			"sees an error.",
-		arguments: "CODE", maxArgs: 1,
-		run: func(_ context.Context, env *environment) error {
-			list := code.All()
-			if len(env.args) == 1 {
-				entry, known := code.Find(env.args[0])
-				if !known {
-					return fail(exitNoMatch, fmt.Errorf("there is no code %q", env.args[0]),
-						"embedsidecar explain-error lists them all")
-				}
-				if env.out.ForPeople() {
-					return env.printf("%s: %s\n  why: %s\n  fix: %s\n  docs: %s\n", entry.Code, entry.Title,
-						output.Fill(entry.Cause, 7), output.Fill(entry.Fix, 7), entry.Docs)
-				}
-				list = []code.Entry{entry}
-			}
-			return output.List(env.out, "errors", list, []string{"code", "title", "docs"}, func(e *code.Entry) []any {
-				return []any{e.Code, e.Title, e.Docs}
-			})
-		},
-	}
 }

@@ -1,15 +1,12 @@
 package config
 
 import (
-	"errors"
-	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/secret"
@@ -260,65 +257,4 @@ func (r *Redactor) Text(s string) string {
 		s = keywordInText.ReplaceAllString(s, "${1}${2}"+secret.Mask)
 	}
 	return s
-}
-
-// ParseDSN reads a connection string, in its URL or its keyword form. What it does not say comes from the PG*
-// variables, the service file and the password file, as with every client of Postgres; an empty string takes all from
-// there. Its errors hold no password.
-func ParseDSN(dsn string) (*pgx.ConnConfig, error) {
-	cfg, err := pgx.ParseConfig(dsn)
-	if err == nil && !severed(dsn, cfg) {
-		return cfg, nil
-	}
-	if strings.TrimSpace(dsn) == "" {
-		return nil, fmt.Errorf("connection settings of the PG* variables: %s", reason(dsn, err))
-	}
-	return nil, fmt.Errorf("connection string %s: %s", RedactDSN(dsn), reason(dsn, err))
-}
-
-// severed reports whether a sign in a password has cut it in two, so that its end stands for a part of the host or
-// the database.
-func severed(dsn string, cfg *pgx.ConnConfig) bool {
-	// a socket may begin with @
-	return unclear(dsn) && (strings.ContainsAny(cfg.Database, "@/") || strings.LastIndexByte(cfg.Host, '@') > 0)
-}
-
-// letters are those of the names of drivers.
-const letters = "abcdefghijklmnopqrstuvwxyz0123456789_"
-
-// unclear reports whether a connection string is a URL whose parts cannot be told apart.
-func unclear(dsn string) bool { return strings.HasSuffix(RedactDSN(dsn), "://"+secret.Mask) }
-
-// reason returns what pgx says of a connection string, without the string. Parts of a string whose structure is unclear
-// could be a password, so of those nothing is quoted.
-func reason(dsn string, err error) string {
-	redacted := RedactDSN(dsn)
-	if scheme, _, is := strings.Cut(dsn, "://"); is {
-		if kept, driver, named := strings.Cut(scheme, "+"); named && strings.Trim(driver, letters) == "" &&
-			(kept == "postgres" || kept == "postgresql") {
-			return fmt.Sprintf("drop +%s, which is SQLAlchemy's name of a driver: %s://...", driver, kept)
-		}
-	}
-	if unclear(dsn) {
-		return "its parts cannot be told apart: write special characters of the password as %XX (@ is %40, / is %2F, : is %3A)"
-	}
-	if redacted == secret.Mask {
-		return "neither a URL (postgres://user@host/database) nor a list of keywords (host=... dbname=...)"
-	}
-	text := err.Error()
-	if _, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
-		if _, after, ok := strings.Cut(text, "`: "); ok {
-			text = after
-		}
-	}
-	return NewRedactor(dsn).Text(text)
-}
-
-// NamesDatabase reports whether the user said which database to use, here or in the variables that every client of
-// Postgres reads.
-func (c *Config) NamesDatabase(environ []string) bool {
-	return c.Database.URL != "" || slices.ContainsFunc(environ, func(v string) bool {
-		name, value, _ := strings.Cut(v, "=")
-		return value != "" && slices.Contains([]string{"PGHOST", "PGPORT", "PGDATABASE", "PGSERVICE", "PGUSER"}, name)
-	})
 }
