@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/setup/indexes"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+)
+
+// indexCheckCommand measures the index of a pipeline.
+type indexCheckCommand struct{ queries int }
+
+func newIndexCheck() *command {
+	c := &indexCheckCommand{}
+	return &command{
+		name: "check", group: groupObserve, usage: "measure what an index finds, and how fast", arguments: "PIPELINE",
+		minArgs: 1, maxArgs: 1,
+		description: "Searches for 200 vectors of the table with the index and without it, and prints the recall of the nearest " +
+			"10 rows with the times, for several values of hnsw.ef_search (or ivfflat.probes), and the first value " +
+			"with a recall of 0.95. Reads every vector 200 times; large tables get fewer searches, so that it ends " +
+			"after some minutes. For choosing ef_search by measurement.",
+		flags: []cli.Flag{
+			own.number("sample", &c.queries, "`N` vectors are searched for", fmt.Sprint(indexes.Queries)),
+		},
+		settings: databaseGroups, run: c.run,
+	}
+}
+
+func (c *indexCheckCommand) run(ctx context.Context, env *environment) error {
+	if c.queries < 0 {
+		return misuse("--sample: expected a positive number, not %d", c.queries)
+	}
+	if c.queries == 0 {
+		c.queries = indexes.Queries
+	}
+	pool, err := env.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	meant, err := lookup.Named(ctx, pool, env.args)
+	if err != nil {
+		return err
+	}
+	const most = 2 * time.Minute
+	r, err := indexes.Measure(ctx, pool, &meant[0], c.queries, most)
+	if err != nil {
+		return err
+	}
+	err = env.out.Show(r, func() output.Table {
+		list := append([]indexes.Setting{r.Exact}, r.Measured...)
+		return output.Rows(list, []string{r.Setting, ">recall@10", ">p50 ms", ">p99 ms"}, func(s *indexes.Setting) []any {
+			value := fmt.Sprint(s.Value)
+			if s.Value == 0 {
+				value = "(exact)"
+			}
+			return []any{value, fmt.Sprintf("%.3f", s.Recall), s.P50, s.P99}
+		})
+	})
+	if env.out.ForPeople() {
+		env.say("%s: index %s, %d searches; %s", r.Pipeline, r.Index, r.Queries, r.Way())
+	}
+	return err
+}
