@@ -173,7 +173,8 @@ func (h *Host) call(ctx context.Context, p *permit, kind embed.Kind, b *batch, r
 	return h.exchange(ctx, p, exchange{
 		batch: b, works: true,
 		send: func(ctx context.Context) (err error) {
-			resp, err = inst.rpc.Embed(ctx, req, grpc.MaxCallRecvMsgSize(answerLimit(len(b.texts), inst.desc)))
+			resp, err = inst.rpc.Embed(ctx, req, grpc.MaxCallRecvMsgSize(answerLimit(len(b.texts), inst.desc)),
+				atMost(len(b.texts)))
 			return err
 		},
 		read: func() error { return readAnswer(resp, inst.desc, b, results) },

@@ -48,7 +48,7 @@ func (h *Host) tokenize(ctx context.Context, p *permit, b *batch) (tokens embed.
 		batch: b,
 		send: func(ctx context.Context) (err error) {
 			resp, err = inst.rpc.Tokenize(ctx, &pluginpb.TokenizeRequest{Model: inst.desc.Model, Texts: b.texts},
-				grpc.MaxCallRecvMsgSize(tokensLimit(b)))
+				grpc.MaxCallRecvMsgSize(tokensLimit(b)), atMost(len(b.texts)))
 			unknown = status.Code(err) == codes.Unimplemented
 			return err
 		},
