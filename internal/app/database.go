@@ -43,6 +43,9 @@ type Database struct {
 	wished  chan struct{}  // there may be wishes for other models
 	besides chan struct{}  // there may be indexes to build
 	called  chan struct{}  // there may be requests for pipelines
+	tenant  *tenant        // that it is; nil: it is the only one
+
+	building atomic.Bool // an index is not built yet, or a next generation not complete
 
 	cfg      atomic.Pointer[config.Config] // what is in force
 	deployed deployed
