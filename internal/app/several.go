@@ -118,7 +118,7 @@ func (s *several) run(ctx context.Context, service *admin.Service) error {
 		for next := time.Now().Add(lookEvery); time.Now().Before(next); {
 			pause := lookEvery
 			if s.look(ctx) {
-				pause = restLook
+				pause = time.Second
 			}
 			if !sleep.For(ctx, pause) {
 				return ctx.Err()
@@ -231,7 +231,7 @@ func (t *tenant) show(c *config.Config) {
 	o.Setup = func(r setup.Report) { n.o.Setup(t.named(r)) }
 	o.Warn = func(what string) { n.o.Warn(t.Name + ": " + what) }
 	db := newDatabase(o, n.common, t.Name, observe.Starting)
-	db.tenant = t
+	db.among = t
 	is := &shown{db: db}
 	is.service = db.service(t.Name, t.in.states, n)
 	t.shown.Store(is)

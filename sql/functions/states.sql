@@ -242,8 +242,7 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
                ELSE 'no sidecar streams from slot %s, and the server keeps WAL for it' END, j.slot_name)
            WHEN 'stream_stuck' THEN CASE WHEN j.stuck IS NOT NULL THEN j.stuck || ' cannot stream ' || j.stuck_detail
                ELSE format('%s runs, and nobody reads slot %s', j.reader, j.slot_name) END
-           ELSE CASE WHEN j.active THEN 'streamed by ' || j.holder ELSE coalesce(j.quiet, 'streamed by ' || j.holder) END
-           END
+           ELSE coalesce(CASE WHEN NOT j.active THEN j.quiet END, 'streamed by ' || j.holder) END
        || CASE WHEN j.ends_soon AND j.state IN ('streaming', 'no_sidecar', 'stream_stuck', 'standby_only')
                THEN format('; it is lost after %s more', pg_size_pretty(greatest(j.safe_wal_bytes, 0))) ELSE '' END,
        array_remove(ARRAY[CASE j.state

@@ -357,8 +357,8 @@ func (s *Sidecar) Reload() {
 	sleep.Wake(s.reload)
 }
 
-// LeaveQuiet has the registry tell, when Run ends, that nothing changes and that the next sidecar begins after a time at
-// the latest.
+// LeaveQuiet has the registry tell, when Run ends, that nothing changes and that the next sidecar begins after a time
+// at the latest.
 func (s *Sidecar) LeaveQuiet(d time.Duration) { s.quiet.Store(int64(d)) }
 
 // farewell gives back leases and leaves the registry.
