@@ -11,8 +11,12 @@ SELECT NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p
                           OR EXISTS (SELECT FROM embedsidecar.batch_job AS j WHERE j.pipeline_id = p.pipeline_id
                                      AND j.state <> 'ended')
                           OR p.enabled AND i.enabled
-                             AND EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.pipeline_id = p.pipeline_id
-                                         AND t.state IN ('todo', 'retrying'))))
+                             -- not EXISTS, which may be made a hash of all tasks
+                             AND coalesce((SELECT true FROM embedsidecar.task AS t
+                                           WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id LIMIT 1),
+                                          (SELECT true FROM embedsidecar.task AS t
+                                           WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id LIMIT 1),
+                                          false)))
        AND NOT EXISTS (SELECT FROM embedsidecar.aside)
        AND NOT EXISTS (SELECT FROM embedsidecar.request AS r WHERE r.state = 'waiting' AND r.slot_name = c.slot_name)
            AS nothing,
