@@ -81,7 +81,12 @@ func (l *Line) Failed(ctx context.Context, err error) {
 	case l.idle != nil:
 		l.idle.Reset(l.kept)
 	default:
-		l.idle = time.AfterFunc(l.kept, func() { l.Close(context.WithoutCancel(ctx)) })
+		l.idle = time.AfterFunc(l.kept, func() {
+			if l.using.TryLock() {
+				defer l.using.Unlock()
+				l.end(context.WithoutCancel(ctx))
+			}
+		})
 	}
 }
 
