@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/named/registry"
 	"github.com/embedsidecar/embedsidecar/plugins/conformance"
+	"github.com/embedsidecar/embedsidecar/plugins/scaffold"
 )
 
 // pluginsTestCommand finds out whether a plugin keeps the contract.
@@ -134,4 +135,95 @@ func (e *environment) pluginUnderTest(variables []string) (registry.Trial, error
 		found.Env[name] = value
 	}
 	return found, nil
+}
+
+// pluginsNewCommand writes the beginning of a plugin.
+type pluginsNewCommand struct {
+	language, dir, sdk string
+}
+
+func newPluginsNew() *command {
+	c := &pluginsNewCommand{language: "go"}
+	return &command{
+		name: "new", group: groupPlugins, usage: "create a plugin project with its test", arguments: "NAME",
+		minArgs: 1, maxArgs: 1,
+		description: "The project works and keeps the contract; put your model into it. docs/plugins.md is the guide. For " +
+			"authors of plugins.",
+		flags: []cli.Flag{
+			own.text("lang", &c.language, "`LANGUAGE` "+strings.Join(scaffold.Languages, " or ")),
+			own.text("dir", &c.dir, "`FOLDER` for the project", "embedsidecar-NAME"),
+			own.text("sdk", &c.sdk,
+				"`FOLDER` of a clone of embedsidecar with the SDK", "the released one, or the clone that this program was built in"),
+		},
+		run: c.run,
+	}
+}
+
+func (c *pluginsNewCommand) run(_ context.Context, env *environment) error {
+	name := strings.TrimPrefix(env.args[0], "embedsidecar-")
+	project := scaffold.Project{Name: name, Language: c.language, Go: "1.26"}
+	if err := project.From(c.sdk, version); err != nil {
+		return fail(exitUsage, err)
+	}
+	dir := c.dir
+	if dir == "" {
+		dir = "embedsidecar-" + name
+	}
+	files, err := scaffold.Write(dir, project)
+	if err != nil {
+		return fail(exitUsage, err)
+	}
+	for _, file := range files {
+		if err := env.printf("%s\n", filepath.Join(dir, file)); err != nil {
+			return err
+		}
+	}
+	env.say("%s tells how to build, test and try it", filepath.Join(dir, "README.md"))
+	return nil
+}
+
+// pluginsBenchCommand measures how fast a plugin is through its host.
+type pluginsBenchCommand struct {
+	env  cli.StringSlice
+	each time.Duration
+}
+
+func newPluginsBench() *command {
+	c := &pluginsBenchCommand{each: 2 * time.Second}
+	return &command{
+		name: "bench", group: groupPlugins, usage: "measure how fast a plugin is", arguments: "PLUGIN", minArgs: 1,
+		maxArgs: 1,
+		description: "Sends sample texts (20 to 280 bytes, mixed) through the host, one call after the other. Shows texts " +
+			"per second and the time of a call, by texts per call. The first calls are not counted. Needs no " +
+			"database. For sizing, and for finding out whether an embedder became slower.",
+		flags: []cli.Flag{
+			pluginVariables(&c.env),
+			own.duration("each", &c.each, "`DURATION` how long each size is measured"),
+		},
+		settings: []string{config.GroupEmbedding},
+		run:      c.run,
+	}
+}
+
+func (c *pluginsBenchCommand) run(ctx context.Context, env *environment) error {
+	if c.each <= 0 {
+		return misuse("--each: expected a duration above zero")
+	}
+	plugin, err := env.pluginUnderTest(c.env.Value())
+	if err != nil {
+		return err
+	}
+	done, err := plugin.Bench(ctx, c.each)
+	if err != nil {
+		return err
+	}
+	columns := []string{">texts a call", ">texts/s", ">us/text", ">p50 ms", ">p99 ms", ">calls"}
+	return env.out.Show(done, func() output.Table {
+		return output.Rows(done.Speeds, columns, func(s *conformance.Speed) []any {
+			return []any{
+				s.Batch, fmt.Sprintf("%.0f", s.TextsPerSecond), fmt.Sprintf("%.1f", 1e6/s.TextsPerSecond),
+				fmt.Sprintf("%.2f", s.P50Milliseconds), fmt.Sprintf("%.2f", s.P99Milliseconds), s.Calls,
+			}
+		})
+	})
 }
