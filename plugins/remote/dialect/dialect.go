@@ -75,7 +75,8 @@ type Dialect struct {
 // All are the dialects, by name.
 func All() []*Dialect {
 	return []*Dialect{
-		&cohere, &cohereRerank, &gemini, &jinaRerank, &ollama, &openAI, &tei, &teiRerank, &teiSparse, &voyage, &voyageRerank,
+		&bedrockCohere, &bedrockTitan, &cohere, &cohereRerank, &gemini, &jinaRerank, &ollama, &openAI, &tei, &teiRerank,
+		&teiSparse, &voyage, &voyageRerank,
 	}
 }
 
