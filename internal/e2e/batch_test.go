@@ -425,7 +425,7 @@ func TestBatch_MoreThanAJobHolds(t *testing.T) {
 		c.terminate()
 		want := before + rows*kilobytes*1000/embed.MaxJobBytes + 1
 		if jobs := len(r.jobs.Jobs()); jobs != want {
-			t.Errorf("%d jobs, want %d", jobs, want)
+			t.Errorf("%d jobs of %d texts, want %d:\n%s", jobs, sum(r.jobs.Texts()), want, c.tail())
 		}
 		r.once("in several jobs")
 		r.provenRemote(r.provider)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -34,33 +33,31 @@ type service struct {
 const bearer = "Authorization"
 
 var services = map[string]service{
-	"openai":         {"/v1/embeddings", bearer, "encoding_format user", `{"dimensions":512}`, ""},
-	"azure":          {"/openai/v1/embeddings", "Api-Key", "encoding_format dimensions user", "", ""},
-	"mistral":        {"/v1/embeddings", bearer, "output_dtype metadata", `{"output_dimension":512,"encoding_format":"float"}`, ""},
-	"voyage":         {"/v1/embeddings", bearer, "truncation output_dtype encoding_format", `{"input_type":"document","output_dimension":512}`, `{"input_type":"query"}`},
-	"cohere":         {"/v2/embed", bearer, "truncate max_tokens", `{"input_type":"search_document","embedding_types":["float"],"output_dimension":512}`, `{"input_type":"search_query"}`},
-	"gemini":         {"/v1beta/models/gemini-embedding-001:batchEmbedContents", "X-Goog-Api-Key", "", "", ""},
-	"titan":          {"/model/amazon.titan-embed-text-v2:0/invoke", bearer, "embeddingTypes", `{"dimensions":512,"normalize":true}`, ""},
-	"bedrock-cohere": {"/model/cohere.embed-multilingual-v3/invoke", bearer, "truncate", `{"input_type":"search_document","embedding_types":["float"]}`, `{"input_type":"search_query"}`},
-	"jina":           {"/v1/embeddings", bearer, "normalized late_chunking truncate embedding_type", `{"task":"retrieval.passage","dimensions":512}`, `{"task":"retrieval.query"}`},
-	"nvidia":         {"/v1/embeddings", bearer, "user dimensions modality", `{"input_type":"passage","truncate":"END","encoding_format":"float"}`, `{"input_type":"query"}`},
-	"cloudflare":     {"/client/v4/accounts/ACCOUNT/ai/v1/embeddings", bearer, "", "", ""},
-	"together":       {"/v1/embeddings", bearer, "", "", ""},
-	"fireworks":      {"/inference/v1/embeddings", bearer, "prompt_template return_logits normalize", `{"dimensions":256}`, ""},
-	"deepinfra":      {"/v1/openai/embeddings", bearer, "dimensions service_tier", `{"encoding_format":"float"}`, ""},
-	"nebius":         {"/v1/embeddings", bearer, "dimensions user service_tier", `{"encoding_format":"float"}`, ""},
-	"openrouter":     {"/api/v1/embeddings", bearer, "dimensions user provider input_type", `{"encoding_format":"float"}`, ""},
-	"dashscope":      {"/compatible-mode/v1/embeddings", bearer, "", `{"encoding_format":"float","dimensions":512}`, ""},
-	"siliconflow":    {"/v1/embeddings", bearer, "dimensions", `{"encoding_format":"float"}`, ""},
-	"scaleway":       {"/v1/embeddings", bearer, "", "", ""},
-	"databricks":     {"/serving-endpoints/embeddings", bearer, "instruction", "", ""},
-	"endpoint":       {"/embed", bearer, "truncate truncation_direction normalize prompt_name dimensions", "", ""},
-	"tei":            {"/embed", "", "truncate truncation_direction normalize prompt_name dimensions", "", ""},
-	"ollama":         {"/api/embed", "", "truncate keep_alive dimensions", `{"options":{"num_ctx":8192}}`, ""},
-	"vllm":           {"/v1/embeddings", "", "encoding_format user truncate_prompt_tokens additional_data priority", "", ""},
-	"llamacpp":       {"/v1/embeddings", "", "", `{"encoding_format":"float"}`, ""},
-	"lmstudio":       {"/v1/embeddings", "", "", "", ""},
-	"litellm":        {"/embeddings", "", "dimensions user timeout", `{"encoding_format":"float"}`, ""},
+	"openai":      {"/v1/embeddings", bearer, "encoding_format user", `{"dimensions":512}`, ""},
+	"azure":       {"/openai/v1/embeddings", "Api-Key", "encoding_format dimensions user", "", ""},
+	"mistral":     {"/v1/embeddings", bearer, "output_dtype metadata", `{"output_dimension":512,"encoding_format":"float"}`, ""},
+	"voyage":      {"/v1/embeddings", bearer, "truncation output_dtype encoding_format", `{"input_type":"document","output_dimension":512}`, `{"input_type":"query"}`},
+	"cohere":      {"/v2/embed", bearer, "truncate max_tokens", `{"input_type":"search_document","embedding_types":["float"],"output_dimension":512}`, `{"input_type":"search_query"}`},
+	"gemini":      {"/v1beta/models/gemini-embedding-001:batchEmbedContents", "X-Goog-Api-Key", "", "", ""},
+	"jina":        {"/v1/embeddings", bearer, "normalized late_chunking truncate embedding_type", `{"task":"retrieval.passage","dimensions":512}`, `{"task":"retrieval.query"}`},
+	"nvidia":      {"/v1/embeddings", bearer, "user dimensions modality", `{"input_type":"passage","truncate":"END","encoding_format":"float"}`, `{"input_type":"query"}`},
+	"cloudflare":  {"/client/v4/accounts/ACCOUNT/ai/v1/embeddings", bearer, "", "", ""},
+	"together":    {"/v1/embeddings", bearer, "", "", ""},
+	"fireworks":   {"/inference/v1/embeddings", bearer, "prompt_template return_logits normalize", `{"dimensions":256}`, ""},
+	"deepinfra":   {"/v1/openai/embeddings", bearer, "dimensions service_tier", `{"encoding_format":"float"}`, ""},
+	"nebius":      {"/v1/embeddings", bearer, "dimensions user service_tier", `{"encoding_format":"float"}`, ""},
+	"openrouter":  {"/api/v1/embeddings", bearer, "dimensions user provider input_type", `{"encoding_format":"float"}`, ""},
+	"dashscope":   {"/compatible-mode/v1/embeddings", bearer, "", `{"encoding_format":"float","dimensions":512}`, ""},
+	"siliconflow": {"/v1/embeddings", bearer, "dimensions", `{"encoding_format":"float"}`, ""},
+	"scaleway":    {"/v1/embeddings", bearer, "", "", ""},
+	"databricks":  {"/serving-endpoints/embeddings", bearer, "instruction", "", ""},
+	"endpoint":    {"/embed", bearer, "truncate truncation_direction normalize prompt_name dimensions", "", ""},
+	"tei":         {"/embed", "", "truncate truncation_direction normalize prompt_name dimensions", "", ""},
+	"ollama":      {"/api/embed", "", "truncate keep_alive dimensions", `{"options":{"num_ctx":8192}}`, ""},
+	"vllm":        {"/v1/embeddings", "", "encoding_format user truncate_prompt_tokens additional_data priority", "", ""},
+	"llamacpp":    {"/v1/embeddings", "", "", `{"encoding_format":"float"}`, ""},
+	"lmstudio":    {"/v1/embeddings", "", "", "", ""},
+	"litellm":     {"/embeddings", "", "dimensions user timeout", `{"encoding_format":"float"}`, ""},
 }
 
 // rerankers are the same, of services that score texts.
@@ -98,9 +95,6 @@ func (s *service) texts(body map[string]any) (texts []any) {
 			return list
 		}
 	}
-	if text, is := body["inputText"]; is {
-		return []any{text}
-	}
 	list, _ := body["requests"].([]any)
 	return list
 }
@@ -113,9 +107,6 @@ func (s *service) wrong(r *http.Request, query bool) (body map[string]any, err e
 	}
 	if err != nil {
 		return nil, err
-	}
-	if _, named := body["model"]; named && strings.HasPrefix(s.path, "/model/") {
-		return nil, errors.New("model is no field of it")
 	}
 	if r.URL.Path != s.path {
 		return nil, fmt.Errorf("the path is %s", r.URL.Path)
@@ -139,7 +130,7 @@ func (s *service) wrong(r *http.Request, query bool) (body map[string]any, err e
 		}
 	}
 	known := slices.Concat(
-		[]string{"model", "input", "inputs", "texts", "inputText", "requests", "documents", "query"}, strings.Fields(s.may),
+		[]string{"model", "input", "inputs", "texts", "requests", "documents", "query"}, strings.Fields(s.may),
 		slices.Collect(maps.Keys(want)))
 	for name := range body {
 		if !slices.Contains(known, name) {
@@ -170,9 +161,7 @@ func (s *service) answer(body map[string]any) any {
 		return rows
 	case s.path == "/api/embed":
 		return map[string]any{"embeddings": rows}
-	case strings.Contains(s.path, "titan"):
-		return map[string]any{"embedding": rows[0], "inputTextTokenCount": 3}
-	case s.path == "/v2/embed", strings.HasPrefix(s.path, "/model/"):
+	case s.path == "/v2/embed":
 		return map[string]any{"embeddings": map[string]any{"float": rows}}
 	case strings.HasPrefix(s.path, "/v1beta"):
 		for i, row := range rows {
@@ -216,8 +205,8 @@ func TestServices(t *testing.T) {
 		seen[name] = true
 		t.Run(name, func(t *testing.T) { tryService(t, name, found.Env) })
 	}
-	if len(seen) != 27+len(rerankers) || len(services) != 27 {
-		t.Errorf("%d services are documented and %d tried, want 27 and %d rerankers", len(seen), len(services), len(rerankers))
+	if len(seen) != 25+len(rerankers) || len(services) != 25 {
+		t.Errorf("%d services are documented and %d tried, want 25 and %d rerankers", len(seen), len(services), len(rerankers))
 	}
 }
 

@@ -127,7 +127,7 @@ func (r *reader) dialect(s *settings) {
 		}
 	}
 	if d.PathOf(o.Model) != d.Path && strings.ContainsFunc(o.Model, func(c rune) bool {
-		return c <= ' ' || c > '~' || strings.ContainsRune("/\\?#%", c) || c == ':' && strings.Contains(d.Path, ":")
+		return c <= ' ' || c > '~' || strings.ContainsRune("/\\?#%:", c)
 	}) {
 		r.fail("MODEL", errors.New("it stands in the path of requests: want letters, digits, points, dashes and underscores"))
 	}

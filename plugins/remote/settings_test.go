@@ -44,7 +44,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, test := range []struct{ name, value, want string }{
-		{"DIALECT", "", "bedrock-cohere, bedrock-titan, cohere, cohere-rerank, gemini, jina-rerank, ollama, openai, tei, tei-rerank, tei-sparse, voyage, voyage-rerank"},
+		{"DIALECT", "", "cohere, cohere-rerank, gemini, jina-rerank, ollama, openai, tei, tei-rerank, tei-sparse, voyage, voyage-rerank"},
 		{"DIALECT", "openia", `no dialect "openia"`},
 		{"MODEL", "", "the provider's name"},
 		{"URL", "example.com", "expected https"},

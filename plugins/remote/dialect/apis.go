@@ -3,7 +3,6 @@ package dialect
 import (
 	"encoding/json"
 	"errors"
-	"strings"
 )
 
 // errJSON says as much as may be said: the decoder's own messages quote the answer.
@@ -124,7 +123,7 @@ var cohere = Dialect{
 }
 
 type cohereRequest struct {
-	Model     string   `json:"model,omitempty"` // Bedrock has it in the path
+	Model     string   `json:"model"`
 	Texts     []string `json:"texts"`
 	InputType string   `json:"input_type"`
 	Types     []string `json:"embedding_types"`
@@ -180,47 +179,6 @@ type geminiText struct {
 
 type geminiPart struct {
 	Text string `json:"text"`
-}
-
-// bedrockTitan is POST /model/MODEL/invoke of Amazon Bedrock for Titan Text Embeddings V2, which takes one text.
-var bedrockTitan = Dialect{
-	Name: "bedrock-titan", Path: "/model/{model}/invoke",
-	Limits:   Limits{Texts: 1, Tokens: 100_000, Bytes: 8 << 20},
-	AsksDims: true, Keyed: true,
-	body: func(r Request) any {
-		return titanRequest{Text: r.Texts[0], Dimensions: r.Dims, Normalize: r.Normalize}
-	},
-	decode: func(body []byte) (Answer, error) {
-		var a struct {
-			Embedding Vector `json:"embedding"`
-			Tokens    count  `json:"inputTextTokenCount"`
-		}
-		err := read(body, &a)
-		return Answer{Vectors: []Vector{a.Embedding}, Tokens: int(a.Tokens)}, err
-	},
-}
-
-type titanRequest struct {
-	Text       string `json:"inputText"`
-	Dimensions int    `json:"dimensions,omitempty"`
-	Normalize  bool   `json:"normalize"`
-}
-
-// bedrockCohere is the same for Cohere Embed. Its version 4 has other words than its version 3.
-var bedrockCohere = Dialect{
-	Name: "bedrock-cohere", Path: bedrockTitan.Path,
-	Limits: Limits{Texts: 96, Tokens: 128_000, Bytes: 8 << 20},
-	Kinds:  true, AsksDims: true, Keyed: true, Cuts: []Truncate{CutEnd, CutStart},
-	body: func(r Request) any {
-		model := r.Model
-		b := cohere.body(r).(cohereRequest) //nolint:forcetypeassert // it is its own
-		b.Model = ""
-		if strings.Contains(model, "v4") {
-			b.Truncate = map[string]string{"START": "LEFT", "END": "RIGHT", "NONE": "NONE"}[b.Truncate]
-		}
-		return b
-	},
-	decode: cohere.decode,
 }
 
 // ollama is Ollama's POST /api/embed.

@@ -75,8 +75,7 @@ type Dialect struct {
 // All are the dialects, by name.
 func All() []*Dialect {
 	return []*Dialect{
-		&bedrockCohere, &bedrockTitan, &cohere, &cohereRerank, &gemini, &jinaRerank, &ollama, &openAI, &tei, &teiRerank,
-		&teiSparse, &voyage, &voyageRerank,
+		&cohere, &cohereRerank, &gemini, &jinaRerank, &ollama, &openAI, &tei, &teiRerank, &teiSparse, &voyage, &voyageRerank,
 	}
 }
 

@@ -6,7 +6,7 @@ import (
 )
 
 // Texts are the fields that hold the texts, in any of the dialects.
-var Texts = []string{"input", "inputs", "inputText", "texts", "requests", "query", "documents", "instances"}
+var Texts = []string{"input", "inputs", "texts", "requests", "query", "documents", "instances"}
 
 // Merge puts fields into others: an object into the object of its name, all else in place of what is there. A field
 // that is null stays null, to take one away that comes before it.

@@ -39,12 +39,6 @@ type (
 		EmbeddingTypes  []string `json:"embedding_types"`
 		Truncate        *string  `json:"truncate"`
 	}
-	titanBody struct {
-		InputText      json.RawMessage `json:"inputText"`
-		Dimensions     *int            `json:"dimensions"`
-		Normalize      *bool           `json:"normalize"`
-		EmbeddingTypes []string        `json:"embeddingTypes"`
-	}
 	geminiBody struct {
 		Requests []struct {
 			Model   string `json:"model"`
@@ -143,15 +137,11 @@ func (s *Server) read(r *http.Request) (*Call, error) {
 		c.Query = b.InputType != nil && *b.InputType == "query"
 		err = errors.Join(err, need(b.Model != "", "model"), oneOf(b.EncodingFormat, "base64"), oneOf(b.InputType, "query",
 			"document"))
-	case "bedrock-titan":
-		var b titanBody
-		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.InputText, b.Dimensions })
-		err = errors.Join(err, need(len(c.Texts) == 1 && b.InputText[0] == '"', "inputText"))
-	case "cohere", "bedrock-cohere":
+	case "cohere":
 		var b cohereBody
 		err = c.fill(body, &b, func() (json.RawMessage, *int) { return nil, b.OutputDimension })
 		c.Texts, c.Query = b.Texts, b.InputType == "search_query"
-		err = errors.Join(err, need((b.Model != "") == (s.Dialect == "cohere"), "model"), need(len(b.Texts) > 0 && len(b.Texts) <= 96, "1 to 96 texts"),
+		err = errors.Join(err, need(b.Model != "", "model"), need(len(b.Texts) > 0 && len(b.Texts) <= 96, "1 to 96 texts"),
 			oneOf(&b.InputType, "search_document", "search_query", "classification", "clustering"), oneOf(b.Truncate, "NONE",
 				"START", "END"),
 			need(len(b.EmbeddingTypes) == 1 && b.EmbeddingTypes[0] == "float", "embedding_types"))

@@ -159,10 +159,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			path = ""
 		}
 	}
-	if strings.HasPrefix(s.Dialect, "bedrock-") && strings.HasPrefix(r.URL.Path, "/model/") &&
-		strings.HasSuffix(r.URL.Path, "/invoke") {
-		path = r.URL.Path // likewise
-	}
 	if r.URL.Path != path || r.Method != http.MethodPost {
 		s.Fail(w, http.StatusNotFound, "not_found", "there is nothing at this path")
 		return
@@ -266,14 +262,6 @@ func (s *Server) answer(c *Call) any {
 			usage["prompt_tokens"] = tokens
 		}
 		return map[string]any{"object": "list", "data": data, "model": "m", "usage": usage}
-	case "bedrock-titan":
-		return map[string]any{
-			"embedding": rows[0], "embeddingsByType": map[string]any{"float": rows[0]}, "inputTextTokenCount": tokens,
-		}
-	case "bedrock-cohere":
-		return map[string]any{
-			"id": "5807", "texts": c.Texts, "response_type": "embeddings_by_type", "embeddings": map[string]any{"float": rows},
-		}
 	case "cohere":
 		return map[string]any{
 			"id": "5807ee2e-0cda-445a-9ec8-864c60a06606", "texts": c.Texts, "embeddings": map[string]any{"float": rows},
@@ -372,8 +360,6 @@ func (s *Server) Fail(w http.ResponseWriter, status int, code, message string) {
 		body = map[string]any{"error": map[string]any{"code": status, "message": message, "status": code}}
 	case "voyage", "voyage-rerank", "jina-rerank":
 		body = map[string]any{"detail": message}
-	case "bedrock-cohere", "bedrock-titan":
-		body = map[string]any{"message": message}
 	case "cohere", "cohere-rerank":
 		body = map[string]any{"id": "0", "message": message}
 	case "ollama":
