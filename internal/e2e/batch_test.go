@@ -4,8 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,8 +38,6 @@ const batchRows = 700 // more than a page of a scan, and of results
 func newBatchRig(t *testing.T, major int, jobs *remotetest.Batches, pipeline string) *batchRig {
 	t.Helper()
 	provider := &remotetest.Server{Dialect: "openai", Dims: dims, Key: providerKey, Batches: jobs}
-	server := httptest.NewServer(provider)
-	t.Cleanup(server.Close)
 	form := "openai"
 	if jobs.Mistral {
 		form = "mistral"
@@ -50,7 +46,7 @@ func newBatchRig(t *testing.T, major int, jobs *remotetest.Batches, pipeline str
 	db.MustExec(`CREATE TABLE public.docs (id int PRIMARY KEY, body text)`)
 	db.MustExec(`INSERT INTO public.docs SELECT i, 'Document ' || i || ' is about boats. The harbour has a crane for them.'
 		FROM generate_series(1, $1::int) AS i`, batchRows)
-	return &batchRig{newRemoteRigOn(t, db, provider.Base(server.URL), ", price: 1, batches: "+form,
+	return &batchRig{newRemoteRigOn(t, db, served(t, provider), ", price: 1, batches: "+form,
 		", batch: {when: backfill, over: 300}"+pipeline), provider, jobs, map[string]int{}}
 }
 
@@ -435,10 +431,7 @@ func TestBatch_MoreThanAJobHolds(t *testing.T) {
 // TestBatch_NeedsAProviderWithJobs: a model that has none is refused when it is set up, with a way out.
 func TestBatch_NeedsAProviderWithJobs(t *testing.T) {
 	t.Parallel()
-	provider := &remotetest.Server{Dialect: "openai", Dims: dims, Key: providerKey}
-	server := httptest.NewServer(http.Handler(provider))
-	t.Cleanup(server.Close)
-	r := newRemoteRig(t, provider.Base(server.URL))
+	r := newRemoteRig(t, served(t, &remotetest.Server{Dialect: "openai", Dims: dims, Key: providerKey}))
 	r.url = r.login(testenv.Owner)
 	file := filepath.Join(r.dir, "c.yaml")
 	text, err := os.ReadFile(file)

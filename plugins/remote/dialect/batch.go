@@ -212,7 +212,7 @@ func (b *Batches) told(j *batchJob) Told {
 	if t.Message == "succeeded" || t.Message == "completed" || t.Message == "success" {
 		t.Message = ""
 		if t.File == "" {
-			t.Message = "every text failed"
+			t.Message = "every_text_failed"
 		}
 	}
 	if len(j.Errors.Data) > 0 && names.MatchString(j.Errors.Data[0].Code) { // messages may quote texts
