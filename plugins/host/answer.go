@@ -30,6 +30,8 @@ func readAnswer(resp *pluginpb.EmbedResponse, d embed.Description, b *batch, res
 			"the plugin answered with sparse vectors for a model that it had not described as sparse")
 	case len(resp.GetTokens()) != 0 && len(resp.GetTokens()) != count:
 		return badAnswer("bad_answer", "the plugin answered %d texts with %d numbers of tokens", count, len(resp.GetTokens()))
+	case sum(resp.GetTokens()) > mostTokens(b):
+		return badAnswer("bad_answer", "the plugin says that %d bytes of text were %d tokens", b.bytes, sum(resp.GetTokens()))
 	case len(resp.GetOutcomes()) > count:
 		return badAnswer("bad_answer", "the plugin answered %d texts with %d outcomes", count, len(resp.GetOutcomes()))
 	}
@@ -82,6 +84,19 @@ func readAnswer(resp *pluginpb.EmbedResponse, d embed.Description, b *batch, res
 		r.Vector = v
 	}
 	return nil
+}
+
+func sum(tokens []uint32) (all uint64) {
+	for _, n := range tokens {
+		all += uint64(n)
+	}
+	return all
+}
+
+// mostTokens is what texts can take, with the tokens that a model puts around each: budgets are charged with it.
+func mostTokens(b *batch) uint64 {
+	const around = 4096
+	return uint64(max(maxTokensPerByte*b.bytes, 0) + around*len(b.texts))
 }
 
 // checkVector returns why a vector cannot be used, or nil.

@@ -216,7 +216,7 @@ func (b *Batches) told(j *batchJob) Told {
 		}
 	}
 	if len(j.Errors.Data) > 0 && names.MatchString(j.Errors.Data[0].Code) { // messages may quote texts
-		t.Message += ": " + j.Errors.Data[0].Code
+		t.Message = strings.TrimPrefix(t.Message+": "+j.Errors.Data[0].Code, ": ")
 	}
 	return t
 }
