@@ -105,7 +105,8 @@ var geminiBatches = Batches{
 		}}
 	},
 	states: map[string]bool{
-		"BATCH_STATE_SUCCEEDED": true, "BATCH_STATE_EXPIRED": true, "BATCH_STATE_CANCELLED": true, "BATCH_STATE_FAILED": false,
+		"BATCH_STATE_SUCCEEDED": true, "BATCH_STATE_EXPIRED": true, "BATCH_STATE_CANCELLED": true,
+		"BATCH_STATE_FAILED": false,
 	},
 }
 
