@@ -56,8 +56,8 @@ func (o Options) memoryInterval() time.Duration { return min(memoryInterval, 5*o
 // idleInterval is how often to look at a process that should have nothing to do.
 func (o Options) idleInterval() time.Duration { return min(idleInterval, 50*o.RestartDelay) }
 
-// weigh judges what a process uses. One above its limit is replaced, so that no call fails, and killed when it goes on to
-// grow by a quarter. A replacement that failed is tried again after a pause, as any start is.
+// weigh judges what a process uses. One above its limit is replaced, so that no call fails, and killed when it goes on
+// to grow by a quarter. A replacement that failed is tried again after a pause, as any start is.
 func (i *instance) weigh(ctx context.Context, used int64, again *backoff.ExponentialBackOff) {
 	limit := int64(i.slot.opts.MemoryLimit)
 	i.memory.Store(used)

@@ -46,7 +46,8 @@ func (j *Judge) Problem(ctx context.Context, err error) *Problem {
 
 // overBudget is the answer where the budget of a model is spent. Whoever asks is not told how large it is.
 func overBudget(spent *spend.SpentError) *Problem {
-	p := Refuse(http.StatusTooManyRequests, "budget_spent", "the budget of this model is spent; it goes on when it is raised")
+	p := Refuse(http.StatusTooManyRequests, "budget_spent",
+		"the budget of this model is spent; it goes on when it is raised")
 	switch {
 	case !spent.Ended:
 		p.Detail = "calls under way are likely to spend the rest of the budget of this model"

@@ -109,7 +109,8 @@ func (w *Worker) Wants(ctx context.Context, keys []string) ([]Wanted, error) {
 		return nil, err
 	}
 	w.decide(items)
-	if at := slices.IndexFunc(items[1:], func(it item) bool { return it.action == vectorIn && it.row.LeftOut() }); at >= 0 {
+	noRoom := func(it item) bool { return it.action == vectorIn && it.row.LeftOut() }
+	if at := slices.IndexFunc(items[1:], noRoom); at >= 0 {
 		items = items[:at+1]
 	}
 	wants := make([]Wanted, len(items))
