@@ -527,9 +527,11 @@ WITH slot AS MATERIALIZED (
            CROSS JOIN paused AS u
            CROSS JOIN LATERAL (SELECT count(*) AS aside FROM (SELECT FROM embedsidecar.aside AS a
                WHERE a.pipeline_id = p.pipeline_id LIMIT states.cap) AS c) AS a
-           CROSS JOIN LATERAL (SELECT greatest(sum(c.reltuples), 0)::bigint AS rows_estimate FROM pg_class AS c
-                WHERE c.relkind = 'r' AND c.oid IN (SELECT t.relid FROM pg_partition_tree(p.table_oid) AS t
-                    UNION SELECT p.table_oid)) AS e
+           -- By their numbers, one at a time: the server would read all of pg_class for each pipeline.
+           CROSS JOIN LATERAL (SELECT greatest(sum(c.reltuples), 0)::bigint AS rows_estimate
+                FROM (SELECT t.relid FROM pg_partition_tree(p.table_oid) AS t UNION SELECT p.table_oid) AS t
+                    CROSS JOIN LATERAL (SELECT c.reltuples FROM pg_class AS c WHERE c.oid = t.relid
+                        AND c.relkind = 'r' OFFSET 0) AS c) AS e
            LEFT JOIN slot AS z ON z.slot_name = p.slot_name
            LEFT JOIN otherwise AS w ON w.slot_name = p.slot_name AND w.pipeline = p.name
            CROSS JOIN LATERAL (SELECT CASE WHEN z.sidecars IS NULL

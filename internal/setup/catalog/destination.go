@@ -40,7 +40,7 @@ func FindDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table
 	if spec.InSource() {
 		d, err = findColumn(ctx, q, spec, t, v)
 	} else {
-		d, err = findEmbeddingTable(ctx, q, spec, t, v)
+		d, err = findEmbeddingTable(ctx, q, spec, t, v, model.Trusted)
 	}
 	if err != nil {
 		return d, err

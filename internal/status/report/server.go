@@ -98,9 +98,8 @@ func (s server) read(ctx context.Context, table, query string, into any, args ..
 }
 
 func (s server) known(ctx context.Context, p *Pipeline) (rows int64, err error) {
-	args := pgx.StrictNamedArgs{"pipeline_id": p.ID, "generation": p.Generation}
-	err = s.db.QueryRow(ctx, sqlfiles.Query("count_known"), args).Scan(&rows)
-	return rows, wrap.Errorf(err, "count what is known of pipeline %q", p.Name)
+	counts, err := s.countKnown(ctx, []Pipeline{{ID: p.ID, Generation: p.Generation}})
+	return counts[p.ID], wrap.Errorf(err, "count what is known of pipeline %q", p.Name)
 }
 
 func (s server) caughtUp(ctx context.Context, slot string, lsn pglogrepl.LSN) (c CaughtUp, pipelines bool, err error) {
