@@ -1,8 +1,8 @@
 -- count_known: how many rows of some pipelines have a vector that is, for all that is known, that of their text now: a
 -- ledger entry of this generation and no task. It reads the pipelines' ledger from end to end: not for whoever
 -- asks again and again.
--- Rows: one for each pipeline that has any. Locks: none. Index: none for the tasks, of which there are few or the ledger
--- is still small; primary key of ledger.
+-- Rows: one for each pipeline that has any. Locks: none. Index: none for the tasks, of which there are few or the
+-- ledger is still small; primary key of ledger.
 SELECT w.pipeline_id, count(*)
 FROM   unnest(@pipelines::integer[], @generations::integer[]) AS w (pipeline_id, generation)
        JOIN embedsidecar.ledger AS l ON l.pipeline_id = w.pipeline_id AND l.generation = w.generation

@@ -34,7 +34,8 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                                       (WHERE f.relkind = 'r')
                               ELSE to_jsonb(string_agg(t.relid::text || ':' || f.relfilenode::text || ':' || t.entry,
                                   ',' ORDER BY t.relid)) END
-                       FROM tree AS t CROSS JOIN LATERAL (SELECT f.* FROM pg_class AS f WHERE f.oid = t.relid OFFSET 0) AS f),
+                       FROM tree AS t CROSS JOIN LATERAL (SELECT f.* FROM pg_class AS f WHERE f.oid = t.relid
+                           OFFSET 0) AS f),
            -- By their versions, too: columns that change names and change them back were others meanwhile, and so were
            -- their changes. How a generated column is made, as the server keeps it: pg_get_expr locks the table.
            'columns',
@@ -151,7 +152,8 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                (WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree
                    JOIN pg_inherits AS h ON h.inhparent = tree.relid)
                 SELECT string_agg(DISTINCT f.relowner::text, ',') FROM tree CROSS JOIN LATERAL
-                    (SELECT f.relowner FROM pg_class AS f WHERE f.oid = tree.relid OFFSET 0) AS f))::text, getdatabaseencoding())), 'hex') AS version,
+                    (SELECT f.relowner FROM pg_class AS f WHERE f.oid = tree.relid OFFSET 0) AS f))::text,
+                        getdatabaseencoding())), 'hex') AS version,
        EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id
            AND s.phase = 'waiting') AS scan_asked
 FROM   embedsidecar.pipeline AS p

@@ -94,7 +94,7 @@ func OfAll(ctx context.Context, db database.Beginner, list []*pipeline.Pipeline)
 			same++
 		}
 		p := *list[at]
-		p.Stored, p.Extension = found[0].Type, found[0].Extension
+		p.Stored, p.Extension = found[0].Type, database.Quote(found[0].Extension)
 		all[at] = append(all[at], ofTable(&p, found[:same])...)
 		found = found[same:]
 	}
@@ -105,7 +105,7 @@ func OfAll(ctx context.Context, db database.Beginner, list []*pipeline.Pipeline)
 type foundIndex struct {
 	N                            int
 	Type                         pipeline.Stored
-	Extension                    string // quoted
+	Extension                    string // the schema of pgvector
 	OID                          uint32
 	Schema, Table                string
 	Rows                         *int64
