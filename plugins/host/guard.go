@@ -11,6 +11,19 @@ import (
 // memoryInterval is how often a process with a memory limit is measured.
 const memoryInterval = time.Second
 
+// looksAtMembers is how often in a row the known processes of a group are measured before all processes of the machine
+// are searched for new ones: a server of databases has hundreds.
+const looksAtMembers = 10
+
+// group is a process with what it has started.
+type group struct {
+	id      int // of its first process
+	looks   int
+	members []string // their folders in /proc
+}
+
+func groupMemory(pgid int) int64 { return (&group{id: pgid}).memory() }
+
 // guard measures a process that has a memory limit, looks whether it keeps quiet when it has nothing to do, and asks
 // it the canary texts now and then, until it has ended.
 func (i *instance) guard(ctx context.Context) {
@@ -30,12 +43,13 @@ func (i *instance) guard(ctx context.Context) {
 	answered := i.answered.Load()
 	again := newDelays(i.slot.opts.RestartDelay, i.slot.opts.RestartDelayMax)
 	var doing idler
+	processes := group{id: i.process.pid}
 	for {
 		select {
 		case <-i.process.exited:
 			return
 		case <-measure:
-			i.weigh(ctx, again)
+			i.weigh(ctx, processes.memory(), again)
 		case <-idle.C:
 			if !i.watchIdle(&doing) {
 				idle.Stop()
@@ -55,11 +69,10 @@ func (o Options) memoryInterval() time.Duration { return min(memoryInterval, 5*o
 // idleInterval is how often to look at a process that should have nothing to do.
 func (o Options) idleInterval() time.Duration { return min(idleInterval, 50*o.RestartDelay) }
 
-// weigh measures a process. One above its limit is replaced, so that no call fails, and killed when it goes on to
+// weigh judges what a process uses. One above its limit is replaced, so that no call fails, and killed when it goes on to
 // grow by a quarter. A replacement that failed is tried again after a pause, as any start is.
-func (i *instance) weigh(ctx context.Context, again *backoff.ExponentialBackOff) {
+func (i *instance) weigh(ctx context.Context, used int64, again *backoff.ExponentialBackOff) {
 	limit := int64(i.slot.opts.MemoryLimit)
-	used := groupMemory(i.process.pid)
 	i.memory.Store(used)
 	log := i.slot.opts.Log.With("pid", i.process.pid, "memory_bytes", used, "limit_bytes", limit)
 	switch {

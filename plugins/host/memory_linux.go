@@ -9,33 +9,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupMemory returns how many bytes of memory the processes of a group hold. Pages that they share count for each.
-func groupMemory(pgid int) int64 {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return 0
+// memory returns how many bytes of memory the processes of the group hold. Pages that they share count for each.
+func (g *group) memory() int64 {
+	all := g.looks%looksAtMembers == 0
+	g.looks++
+	folders := g.members
+	if all {
+		folders, _ = filepath.Glob("/proc/[0-9]*")
+		g.members = nil
 	}
 	var pages int64
-	for _, entry := range entries {
-		if name := entry.Name(); name[0] < '0' || name[0] > '9' {
+	for _, folder := range folders {
+		resident, ok := residentPages(folder, g.id)
+		if !ok {
 			continue
 		}
-		stat, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "stat"))
-		if err != nil {
-			continue // it has just ended
-		}
-		// After the name, which may hold anything: state ppid pgrp ...; resident pages are the 24th field of all.
-		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		const group, rss = 2, 21
-		if len(fields) <= rss || fields[group] != strconv.Itoa(pgid) {
-			continue
-		}
-		resident, err := strconv.ParseInt(fields[rss], 10, 64)
-		if err == nil {
-			pages += resident
+		pages += resident
+		if all {
+			g.members = append(g.members, folder)
 		}
 	}
 	return pages * int64(os.Getpagesize())
+}
+
+// residentPages returns what a process holds. False: it has ended, or is of another group.
+func residentPages(folder string, pgid int) (int64, bool) {
+	stat, err := os.ReadFile(filepath.Join(folder, "stat"))
+	if err != nil {
+		return 0, false
+	}
+	// After the name, which may hold anything: state ppid pgrp ...; resident pages are the 24th field of all.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	const group, rss = 2, 21
+	if len(fields) <= rss || fields[group] != strconv.Itoa(pgid) {
+		return 0, false
+	}
+	resident, err := strconv.ParseInt(fields[rss], 10, 64)
+	return resident, err == nil
 }
 
 // expendable makes a process and what it starts the first that the kernel ends when the machine is out of memory:
