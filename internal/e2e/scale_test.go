@@ -69,8 +69,8 @@ func (w *village) counted(begin string) (calls, blocks int) {
 	const of = ` FROM pg_stat_statements AS s JOIN pg_database AS d ON d.oid = s.dbid
 		WHERE d.datname = 'village' AND starts_with(s.query, '%s')`
 	calls = w.number("postgres", fmt.Sprintf("SELECT coalesce(sum(calls), 0)::int"+of, begin))
-	blocks = w.number("postgres", fmt.Sprintf("SELECT coalesce(sum(shared_blks_hit + shared_blks_read), 0)::int"+of, begin))
-	return calls, blocks
+	return calls, w.number("postgres",
+		fmt.Sprintf("SELECT coalesce(sum(shared_blks_hit + shared_blks_read), 0)::int"+of, begin))
 }
 
 func (w *village) forget() { w.exec("postgres", "SELECT pg_stat_statements_reset()") }
@@ -144,7 +144,9 @@ func TestScale_PipelinesCostTheSameEach(t *testing.T) {
 	for i := range changes {
 		w.exec("village", fmt.Sprintf("INSERT INTO tenant_%d.docs VALUES (%d, 'a lone change')", i%n, 100+i))
 		testenv.Eventually(t, waitTimeout, func() (bool, string) {
-			return w.number("village", fmt.Sprintf("SELECT count(*) FROM tenant_%d.docs_embedding WHERE id = %d", i%n, 100+i)) == 1, c.tail()
+			found := w.number("village", fmt.Sprintf("SELECT count(*) FROM tenant_%d.docs_embedding WHERE id = %d", i%n,
+				100+i))
+			return found == 1, c.tail()
 		})
 	}
 	var late []int

@@ -1,15 +1,16 @@
 -- vector_indexes: the indexes over the vectors of destinations, of each partition of them. A search without a filter
 -- can use an index that has no condition, or the one that every search has. From version 17 on the server drops that
--- from a search where the column is NOT NULL anyway, and then sees no use for the index. early: no search uses it yet: it was
--- built without CONCURRENTLY over rows that had been changed in place, and a transaction that is older than it, in
--- whatever database of the server, still runs.
+-- from a search where the column is NOT NULL anyway, and then sees no use for the index. early: no search uses it yet:
+-- it was built without CONCURRENTLY over rows that had been changed in place, and a transaction that is older than it,
+-- in whatever database of the server, still runs.
 -- @tables: quoted. @columns: of each its vectors. @kinds: of the index that is wanted. n: which of them it is, from 1.
 -- type: that of the vectors, extension where pgvector is. taken: the name that a new index gets. hidden: someone builds
 -- one that this role may not see.
 -- Rows: one for each index, and one for a table without any; none for a table that is not there. Locks: none.
 SELECT w.n::integer, y.typname::text AS type, coalesce((SELECT en.nspname::text FROM pg_extension AS e
        JOIN pg_namespace AS en ON en.oid = e.extnamespace WHERE e.extname = 'vector'), '') AS extension,
-    c.oid, n.nspname::text AS schema, c.relname::text AS table, CASE WHEN c.reltuples >= 0 THEN c.reltuples::bigint END AS rows,
+    c.oid, n.nspname::text AS schema, c.relname::text AS table,
+    CASE WHEN c.reltuples >= 0 THEN c.reltuples::bigint END AS rows,
         coalesce(x.relname::text, '') AS index, coalesce(x.method, '') AS method, coalesce(x.opcname::text,
         '') AS operator_class, left(c.relname, 27) || '_' || left(w.col, 20) || '_' || w.kind AS taken,
         coalesce(x.indisvalid, false) AS valid, coalesce(x.partial, false) AS partial,
