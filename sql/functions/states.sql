@@ -477,12 +477,9 @@ WITH slot AS MATERIALIZED (
                p.enabled AS itself_enabled, o.now AS found,
            coalesce(o.now ->> 'status', p.status) AS status, CASE WHEN o.now IS NULL THEN p.status_detail
                ELSE o.now ->> 'detail' END AS status_detail,
+           -- By the index alone, which does not know those that are leased: a tenth of the time.
            (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo'
-               AND t.pipeline_id = p.pipeline_id
-                AND t.task_id NOT IN (SELECT unnest(l.task_ids) FROM embedsidecar.lease AS l
-                                      WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch
-                                          AND l.leased_until >= now())
-                LIMIT states.cap) AS c) + a.aside AS pending,
+               AND t.pipeline_id = p.pipeline_id LIMIT states.cap + h.held) AS c) - h.held + a.aside AS pending,
            (SELECT coalesce(sum(cardinality(l.task_ids)), 0) FROM embedsidecar.lease AS l
             WHERE  l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now()) AS running,
            (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying'
@@ -525,6 +522,10 @@ WITH slot AS MATERIALIZED (
     FROM   embedsidecar.pipeline AS p
            CROSS JOIN embedsidecar.installation AS i
            CROSS JOIN paused AS u
+           CROSS JOIN LATERAL (SELECT count(DISTINCT t.task_id) AS held FROM embedsidecar.lease AS l
+               CROSS JOIN LATERAL unnest(l.task_ids) AS u (task_id) JOIN embedsidecar.task AS t ON t.task_id = u.task_id
+               WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now()
+                   AND t.state = 'todo' AND t.pipeline_id = p.pipeline_id) AS h
            CROSS JOIN LATERAL (SELECT count(*) AS aside FROM (SELECT FROM embedsidecar.aside AS a
                WHERE a.pipeline_id = p.pipeline_id LIMIT states.cap) AS c) AS a
            -- By their numbers, one at a time: the server would read all of pg_class for each pipeline.
