@@ -12,11 +12,12 @@ COMMENT ON FUNCTION embedsidecar.zone_or_utc(text) IS
     'The time zone, or UTC where the server does not know it any more.';
 
 -- A call that is not counted yet may be of now: the caller says whether its likely tokens count.
+-- Called for each pipeline: its plan is kept, though sessions of the program have each statement planned anew.
 CREATE OR REPLACE FUNCTION embedsidecar.budgets(pipeline_id integer, held boolean DEFAULT false)
 RETURNS TABLE (kind text, name text, tokens_per_day bigint, tokens bigint, money_per_day double precision,
     money double precision, tokens_today bigint, tokens_spent bigint, money_today double precision,
     money_spent double precision, spent text, goes_on timestamptz, words text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$
 WITH given AS (
     SELECT b.kind, b.name, embedsidecar.zone_or_utc(coalesce(b.budget ->> 'zone', 'UTC')) AS zone, l.*
     FROM   embedsidecar.pipeline AS p

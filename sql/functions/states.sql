@@ -598,9 +598,11 @@ $$;
 COMMENT ON FUNCTION embedsidecar.states(bigint, jsonb, integer) IS
     'Where each pipeline stands: its state, why, what to do about it, and the figures. No table of yours is counted.';
 
+-- The next two are called for each pipeline: their plans are kept, though sessions of the program have each statement
+-- planned anew.
 CREATE OR REPLACE FUNCTION embedsidecar.search_costs(pipeline_id integer, OUT tokens bigint,
     OUT price double precision)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$
     SELECT coalesce(sum(c.search_tokens), 0)::bigint, coalesce(sum(c.search_price), 0) FROM embedsidecar.spent AS c
     WHERE c.pipeline_id = search_costs.pipeline_id
 $$;
@@ -608,7 +610,7 @@ COMMENT ON FUNCTION embedsidecar.search_costs(integer) IS
     'Tokens of the questions of a pipeline, and of the texts that rerankers scored for it, and their price.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.texts_cut(pipeline_id integer) RETURNS bigint
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$
     SELECT coalesce((SELECT c.texts_cut FROM embedsidecar.spent AS c
         WHERE c.pipeline_id = texts_cut.pipeline_id), 0)
 $$;
