@@ -261,11 +261,17 @@ func (r *reader) agents(url, token string) {
 	}
 	shown := strings.ReplaceAll(r.only("search.md", "python", "import asyncio"), "http://"+address, url)
 	r.has(r.sh(write("agent.py", shown), "TOKEN="+token), "'explain', ", "'similar'", `"distance":`, "Password")
+	r.db.MustExec("CREATE TABLE public.other AS SELECT id, title FROM public.docs")
+	r.db.MustExec("ALTER TABLE public.other ADD PRIMARY KEY (id)")
+	r.sh("embedsidecar run --once --table public.other --columns title --into-table other_embedding")
 	narrow := strings.TrimSpace(r.sh("embedsidecar token create narrow --only public.other --tokens-file tokens"))
 	// The listener reads the file of tokens again when it has changed, a moment later.
 	r.sh(`until curl -sf -m 5 -o /dev/null -H "Authorization: Bearer $NARROW" `+url+`/v1/models; do sleep 0.05; done`,
 		"NARROW="+narrow)
 	r.sh(write("tools.py", agentScript), "TOKEN="+token, "NARROW="+narrow, "MCP="+url+"/mcp")
+	if n := testenv.Value[int64](r.db, "SELECT count(*) FROM public.docs"); n != 60 {
+		r.t.Errorf("hostile arguments left %d rows", n)
+	}
 }
 
 // agentScript calls each tool over both ways, and as somebody who may see another pipeline alone.
@@ -284,12 +290,36 @@ async def use(client):
         failed, text = await call(name, **arguments)
         assert not failed, text
         return json.loads(text)
-    listed = await answer("list_pipelines")
-    if not listed["pipelines"]:
+    async def hostile(name, **arguments):
+        try:
+            failed, text = await call(name, **arguments)
+        except Exception as refused:
+            failed, text = True, str(refused)
+        assert failed and "panic" not in text and len(text) < 2000, (name, arguments, text)
+    for name, argument in (
+        ("search", {"text": ["x"]}), ("search", {"text": "x\0"}), ("search", {"text": "x" * 2_000_000}),
+        ("search", {"text": "x", "k": -1}), ("search", {"text": "x", "k": 10 ** 30}),
+        ("search", {"text": "x", "offset": -1}), ("search", {"text": "x", "sql": "DROP TABLE docs"}),
+        ("search", {"text": "x", "columns": ["1; DROP TABLE docs"]}),
+        ("search", {"text": "x", "filter": {"a' OR true --": 1}}),
+        ("search", {"text": "x", "filter": {"id": {"$where": "1"}}}),
+        ("search", {"text": "x", "hybrid": True, "language": "english'); DROP TABLE docs; --"}),
+        ("similar", {"key": {"$gt": 0}}), ("similar", {"key": "1'; DROP TABLE docs; --"}), ("explain", {}),
+        ("explain", {"key": 1, "text": True}), ("drop_table", {"key": 1}), ("", {}),
+    ):
+        await hostile(name, pipeline="public.docs", **argument)
+    await hostile("search", pipeline="docs'; DROP TABLE docs; --", text="x")
+    await hostile("search", pipelines=["docs"] * 1000, text="x")
+    seen = {p["name"] for p in (await answer("list_pipelines"))["pipelines"]}
+    if seen == {"public.other"}:
         for name, argument in (("search", {"text": "reset"}), ("similar", {"key": 7}), ("explain", {"key": 7})):
+            await answer(name, pipeline="public.other", **argument)
             failed, text = await call(name, pipeline="public.docs", **argument)
             assert failed and "no pipeline" in text, text
+        failed, text = await call("search", pipelines=["public.docs", "public.other"], text="reset")
+        assert failed and "no pipeline" in text, text
         return False
+    assert "public.docs" in seen, seen
     late = {"id": {"$gt": 50}}
     rows = (await answer("search", pipeline="docs", text="reset", k=2, filter=late, columns=["title"]))["rows"]
     assert len(rows) == 2 and all(int(r["key"]) > 50 for r in rows), rows

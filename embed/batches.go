@@ -40,7 +40,7 @@ const (
 type Job struct {
 	ID      string // the provider's; "": not known
 	State   JobState
-	Message string // why it failed, or ended early
+	Message string // why it failed, or ended early: a code, or two ("expired: too_many_requests")
 }
 
 // ErrNoBatches means that an embedder has no batch jobs.

@@ -63,6 +63,9 @@ type Batch struct {
 	LockTimeout time.Duration
 	// Checkpoint is the end LSN of the last commit that is whole in this batch; 0 leaves the checkpoint where it is.
 	Checkpoint pglogrepl.LSN
+	// Since is what was durable before. A checkpoint that is not there any more was restored, and what was in the queue
+	// with it.
+	Since pglogrepl.LSN
 }
 
 // Enqueued tells what became of a batch.
@@ -86,8 +89,8 @@ const (
 )
 
 // Enqueue makes a batch durable in one transaction: tasks, scan requests and LSN checkpoint. Changes may name a row
-// several times, in commit order. It returns ErrEpochLost if another streamer holds the slot; then nothing was
-// written.
+// several times, in commit order. It returns ErrEpochLost if another streamer holds the slot, or if the queue went back
+// in time; then nothing was written.
 func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued, error) {
 	changes, merged := Merge(b.Changes)
 	var lsn *string
@@ -107,7 +110,7 @@ func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued,
 	database.PlanOnce(db, first, len(changes))
 	saved := false
 	first.Queue(sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{
-		"slot": b.Slot, "epoch": b.Epoch,
+		"slot": b.Slot, "epoch": b.Epoch, "since": b.Since.String(),
 		"lsn": lsn,
 	}).Query(func(rows pgx.Rows) error {
 		saved = rows.Next()

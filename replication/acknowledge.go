@@ -92,7 +92,7 @@ func (s *Stream) Acknowledge(ctx context.Context) error {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after a commit this does nothing
 	var lsn string
 	err = tx.QueryRow(ctx, sqlfiles.Query("save_checkpoint"), pgx.StrictNamedArgs{
-		"slot": s.o.Slot, "epoch": epoch,
+		"slot": s.o.Slot, "epoch": epoch, "since": "0/0",
 		"lsn": nil,
 	}).Scan(&lsn)
 	if errors.Is(err, pgx.ErrNoRows) {

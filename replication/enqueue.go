@@ -148,7 +148,7 @@ func (ses *session) save(ctx context.Context, t *taken, saved *checkpoint) error
 	}
 	b := queue.Batch{
 		Slot: ses.s.o.Slot, Epoch: ses.epoch, Changes: t.changes, Scans: t.scans, Owners: t.owners,
-		ScanReason: "changes that do not name their rows",
+		ScanReason: "changes that do not name their rows", Since: saved.lsn,
 	}
 	if t.upTo > saved.lsn {
 		b.Checkpoint = t.upTo

@@ -51,6 +51,7 @@ func (ses *session) read(ctx context.Context) error {
 	defer stop()
 	next := time.Now()
 	silent := time.Now()
+	var unheard *Trouble
 	for {
 		if err := ctx.Err(); err != nil {
 			ses.lastWords(ctx)
@@ -62,6 +63,10 @@ func (ses *session) read(ctx context.Context) error {
 			quiet := now.Sub(silent)
 			if quiet > 6*ses.feedback {
 				return fmt.Errorf("no word from the server for %s", quiet.Round(time.Second))
+			}
+			if quiet >= 3*ses.feedback && unheard == nil { // it was asked: whether there are changes is not known
+				unheard = &Trouble{Since: silent, Err: errors.New("no word from the server, which was asked for one")}
+				ses.s.stats.Trouble.CompareAndSwap(nil, unheard)
 			}
 			if err := ses.send(ctx, quiet > 2*ses.feedback); err != nil {
 				return err
@@ -81,6 +86,10 @@ func (ses *session) read(ctx context.Context) error {
 			continue
 		}
 		silent = time.Now()
+		if unheard != nil {
+			ses.s.stats.Trouble.CompareAndSwap(unheard, nil)
+			unheard = nil
+		}
 		waited := silent.Sub(asked) > atOnce
 		ses.s.stats.LastMessageAt.Store(silent.UnixNano())
 		switch m := message.(type) {

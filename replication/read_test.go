@@ -237,6 +237,30 @@ func TestRead_GivesUpAServerThatIsSilent(t *testing.T) {
 	})
 }
 
+// A server that was asked and says nothing may have changes: until it says something, nobody is told that all is well.
+func TestP10_AServerThatIsSilentIsNamed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ses, m, stop := reading(t)
+		trouble := &ses.s.stats.Trouble
+		began := time.Now()
+		pass(19 * time.Second)
+		if got := trouble.Load(); got != nil {
+			t.Errorf("after 19 s: %+v", got)
+		}
+		pass(22 * time.Second)
+		if got := trouble.Load(); got == nil || got.Err == nil || got.Since.Sub(began) > time.Second {
+			t.Errorf("after 41 s: %+v", got)
+		}
+		m.in <- keepalive(900, false)
+		pass(time.Second)
+		if got := trouble.Load(); got != nil {
+			t.Errorf("after a word: %+v", got)
+		}
+		_ = stop()
+	})
+}
+
 func TestRead_EndsWithWhatTheServerSays(t *testing.T) {
 	t.Parallel()
 	whatever := func(err error) bool { return err != nil }

@@ -46,6 +46,7 @@ type link struct {
 	client, server *net.TCPConn
 	end            sync.Once
 	ended          chan struct{}
+	vanished       bool // guarded by Proxy.mu
 }
 
 const (
@@ -130,6 +131,16 @@ func (p *Proxy) CutAfter(d Direction, n int64) {
 // Stall passes nothing on in these directions (none named: both) and keeps connections open, as a network does that
 // swallows everything. New connections are taken and stall, too. What was held comes through after Resume.
 func (p *Proxy) Stall(directions ...Direction) { p.setStalled(true, directions) }
+
+// Vanish passes nothing on any more through the connections that are open, which stay so, as when the host of the
+// server is gone. New ones are served.
+func (p *Proxy) Vanish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		l.vanished = true
+	}
+}
 
 // Resume takes back Stall and Delay.
 func (p *Proxy) Resume() {
@@ -304,7 +315,7 @@ func (p *Proxy) hold(l *link, d Direction) bool {
 	}
 	for {
 		p.mu.Lock()
-		stalled, changed := p.stalled[d], p.changed
+		stalled, changed := p.stalled[d] || l.vanished, p.changed
 		p.mu.Unlock()
 		if !stalled {
 			return true

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -79,11 +78,7 @@ func TestImport_AnOpenAIShapedVectorizerKeepsItsProvider(t *testing.T) {
 	t.Parallel()
 	s := importing(t)
 	folder := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(folder, "embedsidecar-remote"), "../../plugins/remote")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	builtPlugin(t, folder, "remote")
 	s.set("EMBEDSIDECAR_PLUGIN_DIR=" + folder)
 	var texts, refused atomic.Int64
 	provider := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -2,18 +2,25 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/setup/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
 
 // indexCheckCommand measures the index of a pipeline.
-type indexCheckCommand struct{ queries int }
+type indexCheckCommand struct {
+	queries int
+	filter  string
+}
 
 func newIndexCheck() *command {
 	c := &indexCheckCommand{}
@@ -23,9 +30,11 @@ func newIndexCheck() *command {
 		description: "Searches for 200 vectors of the table with the index and without it, and prints the recall of the nearest " +
 			"10 rows with the times, for several values of hnsw.ef_search (or ivfflat.probes), and the first value " +
 			"with a recall of 0.95. Reads every vector 200 times; large tables get fewer searches, so that it ends " +
-			"after some minutes. For choosing ef_search by measurement.",
+			"after some minutes. With --filter it measures what searches with that filter find. For choosing " +
+			"ef_search by measurement.",
 		flags: []cli.Flag{
 			own.number("sample", &c.queries, "`N` vectors are searched for", fmt.Sprint(indexes.Queries)),
+			own.text("filter", &c.filter, "`JSON` searches are for rows with these values alone, as with search --filter"),
 		},
 		settings: databaseGroups, run: c.run,
 	}
@@ -38,6 +47,16 @@ func (c *indexCheckCommand) run(ctx context.Context, env *environment) error {
 	if c.queries == 0 {
 		c.queries = indexes.Queries
 	}
+	var filtered indexes.Filtered
+	if c.filter != "" {
+		filter, err := search.ParseFilter(c.filter)
+		if err != nil {
+			return misuse("--filter: %v", err)
+		}
+		filtered = func(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (string, []any, error) {
+			return search.Distances(ctx, tx, p, filter)
+		}
+	}
 	pool, err := env.connect(ctx)
 	if err != nil {
 		return err
@@ -48,7 +67,10 @@ func (c *indexCheckCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	const most = 2 * time.Minute
-	r, err := indexes.Measure(ctx, pool, &meant[0], c.queries, most)
+	r, err := indexes.Measure(ctx, pool, &meant[0], c.queries, most, filtered)
+	if wrong, is := errors.AsType[*search.BadRequestError](err); is {
+		return misuse("--filter: %v", wrong)
+	}
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/setup/indexes"
@@ -11,7 +12,8 @@ import (
 // finds.
 func TestIndex_IsBuiltAsConfiguredAndMeasured(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, 2000)
+	rows := testenv.FromEnvironment(t, "EMBEDSIDECAR_BIG_ROWS", 5000)
+	s := newStage(t, rows)
 	config := func(index string) string {
 		return s.file(`version: 1
 pipelines:
@@ -44,6 +46,9 @@ pipelines:
 		s.run(0, "run", "--once", "--config", config(c.index))
 		s.ready(c.kind, c.options)
 		s.measures(c.setting)
+		s.measures(c.setting, "--filter", fmt.Sprintf(`{"id": {"$lte": %d}}`, rows/20))
+		_, stderr = s.run(exitUsage, "index", "check", "docs", "--filter", `{"nothing": 1}`)
+		s.has(stderr, "nothing")
 		s.db.MustExec("DROP INDEX \"docs_embedding_embedding_" + c.kind + "\"")
 	}
 	if got := testenv.Value[string](s.db, "SELECT state FROM embedsidecar.indexes"); got != "none" {
@@ -60,15 +65,17 @@ func (s *stage) ready(kind, options string) {
 	}
 }
 
-// measures measures it.
-func (s *stage) measures(setting string) {
+// measures measures it: there is a value that is good enough.
+func (s *stage) measures(setting string, filter ...string) {
 	s.t.Helper()
-	stdout, _ := s.run(0, "index", "check", "docs", "--sample", "50", "-o", "json")
+	args := append([]string{"index", "check", "docs"}, filter...)
+	stdout, _ := s.run(0, append(args, "--sample", "50", "-o", "json")...)
 	r := decoded[indexes.Recall](s.t, stdout)
 	if r.Setting != setting || r.Queries != 50 || len(r.Measured) == 0 || r.Enough == nil ||
 		r.Enough.Recall < indexes.Enough {
 		s.t.Errorf("measured %+v", r)
 	}
-	_, stderr := s.run(0, "index", "check", "docs", "--sample", "20")
+	s.t.Logf("%v: %s = %d has a recall of %.3f", args, r.Setting, r.Enough.Value, r.Enough.Recall)
+	_, stderr := s.run(0, append(args, "--sample", "20")...)
 	s.has(stderr, setting, "recall of 0.95")
 }

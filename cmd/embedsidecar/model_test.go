@@ -346,3 +346,51 @@ func TestP3_TheModelIsChangedByTheConfiguration(t *testing.T) {
 		d.end(syscall.SIGTERM, 0)
 	})
 }
+
+// TestP3_WhereAndIgnoreAreOfBothGenerations: another one in the file reaches both, before and after a switch and a
+// rollback.
+func TestP3_WhereAndIgnoreAreOfBothGenerations(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	file := s.configured(liveDocs)
+	d := s.start("--config", file)
+	s.holdsTitles("docs_embedding", 8)
+	s.run(0, "model", "change", "docs", "--to-plugin", "fake-dims12", "--config", file)
+	s.holdsTitles("docs_embedding__next", 12)
+	rows := func(want int, tables ...string) {
+		t.Helper()
+		for _, table := range tables {
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
+				n := testenv.Value[int](s.db, "SELECT count(*)::int FROM "+table)
+				return n == want, fmt.Sprintf("%s has %d rows, want %d", table, n, want)
+			})
+		}
+	}
+	s.rewrite(file, liveDocs+"\nwhere: id > 10")
+	rows(10, "docs_embedding", "docs_embedding__next")
+	s.switches("switch", "switched")
+	s.rewrite(file, liveDocs+"\nplugin: fake-dims12\nwhere: id > 15")
+	rows(5, "docs_embedding", "docs_embedding__previous")
+	s.switches("rollback", "rolled_back")
+	s.rewrite(file, liveDocs)
+	s.holdsTitles("docs_embedding", 8)
+	s.holdsTitles("docs_embedding__next", 12)
+	vectors := func() string {
+		return testenv.Value[string](s.db, `SELECT concat(a.embedding, b.embedding) FROM docs_embedding AS a
+			JOIN docs_embedding__next AS b USING (id) WHERE id = 3`)
+	}
+	before := vectors()
+	s.rewrite(file, liveDocs+"\nignore: lower(text)")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		got := testenv.Value[string](s.db, "SELECT string_agg(coalesce(ignore_expression, 'none'), ' ') FROM embedsidecar.pipeline")
+		return got == "lower(text) lower(text)", got
+	})
+	s.run(0, "wait", "--caught-up", "--timeout", waitTimeout.String())
+	s.db.MustExec("UPDATE docs SET title = upper(title) WHERE id = 3; UPDATE docs SET title = 'another' WHERE id = 4")
+	s.run(0, "wait", "--caught-up", "--timeout", waitTimeout.String())
+	if vectors() != before {
+		t.Error("an edit that does not count made another vector")
+	}
+	s.run(0, "init", "--config", file) // has nothing to change any more
+	d.end(syscall.SIGTERM, 0)
+}

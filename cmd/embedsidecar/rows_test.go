@@ -41,7 +41,7 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	for _, r := range rows {
 		if r.Pipeline != "public.docs" || r.State != "failed" || r.Class != "data" || r.Code == "" || r.Message == "" ||
 			strings.Contains(r.Message, r.Code+":") || r.Attempt != 1 || r.AgeSeconds < 0 ||
-			r.ScheduledAt != nil || r.StartedAt == nil || r.FinishedAt == nil || r.StartedAt.Before(r.CreatedAt) ||
+			r.ScheduledAt != nil || r.StartedAt == nil || r.FinishedAt == nil || r.StartedAt.Before(*r.CreatedAt) ||
 			r.FinishedAt.Before(*r.StartedAt) {
 			t.Errorf("%+v", r)
 		}

@@ -83,7 +83,8 @@ func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
 	s.db.MustExec("CREATE TABLE tenant_empty.docs (id bigint PRIMARY KEY, body text); INSERT INTO tenant_empty.docs VALUES (1, 'late')")
 	s.embeds("tenant_empty", 1)
 
-	// Dropped, while there is work of it, and renamed.
+	// Dropped, while there is work of it and of its next generation, and renamed.
+	s.run(0, "model", "change", "tenant_odd.docs", "--to-plugin", "fake-dims12", "--config", file)
 	s.db.MustExec("SELECT embedsidecar.pause('tenant_odd.docs'); INSERT INTO tenant_odd.docs VALUES (2, 'waits')")
 	s.db.MustExec("DROP SCHEMA tenant_odd CASCADE; ALTER SCHEMA tenant_empty RENAME TO tenant_new")
 	s.named(`"tenant_B".docs tenant_a.docs tenant_new.docs`)
@@ -145,6 +146,9 @@ func TestP1_SchemasAndTablesThatExchangeNames(t *testing.T) {
 	}
 	s.stands("notes", health.UpToDate)
 	s.stands("tagged", health.UpToDate)
+	for _, name := range []string{"tenant_blue.docs", "notes"} {
+		s.run(0, "model", "change", name, "--to-plugin", "fake-dims12", "--config", file)
+	}
 	wrong := func(table string) int {
 		t.Helper()
 		return testenv.Value[int](s.db, fmt.Sprintf(`SELECT count(*)::int FROM %s_embedding AS e LEFT JOIN %[1]s AS s USING (id)
@@ -162,7 +166,8 @@ func TestP1_SchemasAndTablesThatExchangeNames(t *testing.T) {
 			t.Fatalf("%d vectors are of another tenant's rows", n)
 		}
 		got := tables()
-		return got == "notes notes; tagged notes; tenant_blue.docs tenant_blue.docs; tenant_green.docs tenant_green.docs", got
+		return got == "notes notes; notes__next notes; tagged notes; tenant_blue.docs tenant_blue.docs; "+
+			"tenant_green.docs tenant_green.docs; tenant_green.docs__next tenant_green.docs", got
 	})
 	s.db.MustExec("INSERT INTO tenant_blue.docs VALUES (200, 'into that which was green')")
 	s.embeds("tenant_green", 31)
@@ -170,7 +175,8 @@ func TestP1_SchemasAndTablesThatExchangeNames(t *testing.T) {
 	s.db.MustExec("BEGIN; ALTER SCHEMA tenant_blue RENAME TO away; ALTER SCHEMA tenant_green RENAME TO tenant_blue; COMMIT")
 	testenv.Eventually(t, waitTimeout, func() (bool, string) { // one has a name that no pattern matches: it is let go
 		got := tables()
-		return got == "notes notes; tagged notes; tenant_blue.docs tenant_blue.docs", got
+		return got == "notes notes; notes__next notes; tagged notes; tenant_blue.docs tenant_blue.docs; "+
+			"tenant_blue.docs__next tenant_blue.docs", got
 	})
 	s.db.MustExec("INSERT INTO tenant_blue.docs VALUES (300, 'that which is blue again')")
 	s.embeds("tenant_blue", 32)
@@ -181,7 +187,8 @@ func TestP1_SchemasAndTablesThatExchangeNames(t *testing.T) {
 	for _, key := range []string{"3", "2"} { // there, back, and there again
 		s.db.MustExec("BEGIN; ALTER TABLE notes RENAME TO other; ALTER TABLE notes_new RENAME TO notes; ALTER TABLE other RENAME TO notes_new; COMMIT")
 		testenv.Eventually(t, waitTimeout, func() (bool, string) {
-			n := testenv.Value[int](s.db, "SELECT count(*)::int FROM notes_embedding WHERE id = "+key)
+			n := testenv.Value[int](s.db, "SELECT count(*)::int FROM notes_embedding AS e JOIN notes_embedding__next AS n USING "+
+				"(id, text_hash) WHERE id = "+key)
 			return n == 1 && wrong("public.notes") == 0, tables()
 		})
 	}

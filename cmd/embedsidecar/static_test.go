@@ -11,6 +11,16 @@ import (
 	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
+// builtPlugin builds a plugin that other tests do without.
+func builtPlugin(t *testing.T, folder, name string) {
+	t.Helper()
+	build := exec.Command("go", "build", "-o", filepath.Join(folder, "embedsidecar-"+name), "../../plugins/"+name)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the plugin: %s\n%s", err, out)
+	}
+}
+
 // TestStatic_FromPublishedFilesToASearch: a static model is imported, a pipeline that names no plugin embeds with the
 // one that it is for, which status shows, and its rows are found.
 func TestStatic_FromPublishedFilesToASearch(t *testing.T) {
@@ -18,12 +28,7 @@ func TestStatic_FromPublishedFilesToASearch(t *testing.T) {
 	s := newStage(t, 0)
 	s.db.MustExec(`INSERT INTO docs VALUES (1, 'a house', 'by the river'), (2, 'the sea', 'and the sea'), (3, '', '')`)
 	work := t.TempDir()
-	program := filepath.Join(work, "embedsidecar-static")
-	build := exec.Command("go", "build", "-o", program, "../../plugins/static")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build the plugin: %s\n%s", err, out)
-	}
+	builtPlugin(t, work, "static")
 	if err := programs.Write(filepath.Join(work, "embedsidecar-onnx"), []byte("#!/bin/false\n")); err != nil {
 		t.Fatal(err)
 	}

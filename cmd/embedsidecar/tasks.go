@@ -34,7 +34,7 @@ func (f *taskFilter) flags(states bool) []cli.Flag {
 	}
 	if states {
 		flags = append(flags, own.list("state", &f.states,
-			"`STATE`: todo, in_progress, stale, retrying, failed or cancelled; may be given more than once"))
+			"`STATE`: todo, in_progress, stale, retrying, failed or cancelled, or alone: finished; may be given more than once"))
 	}
 	return flags
 }
@@ -65,9 +65,10 @@ type tasksCommand struct {
 func newTasksList() *command {
 	c := &tasksCommand{limit: 100}
 	return &command{
-		name: "list", group: groupObserve, usage: "list rows that wait, are in work, failed or were cancelled",
+		name: "list", group: groupObserve, usage: "list rows that wait, are in work, failed or were cancelled, or finished tasks",
 		arguments: "[PIPELINE...] | PIPELINE KEY...", maxArgs: -1,
-		description: "The oldest tasks come first, with state, error, age and next try. Shows no text of a row. " +
+		description: "The oldest tasks come first, with state, error, age and next try; of finished ones the newest, with " +
+			"their outcome. Shows no text of a row. " +
 			"embedsidecar explain shows everything about one row. For finding rows that failed.",
 		flags:    append(c.flags(true), own.number("limit", &c.limit, "`N` tasks at most")),
 		settings: databaseGroups, run: c.list, reach: eachDatabase,
@@ -95,7 +96,7 @@ func (e *environment) showTasks(list []report.Task) error {
 	}
 	return output.List(e.out, "tasks", list, columns, func(t *report.Task) []any {
 		return []any{
-			t.Pipeline, t.Key, t.State, t.Priority, t.Attempt, wording.Age(t.AgeSeconds), moment(&t.CreatedAt),
+			t.Pipeline, t.Key, cmp.Or(t.Outcome, t.State), t.Priority, t.Attempt, wording.Age(t.AgeSeconds), moment(t.CreatedAt),
 			moment(t.ScheduledAt), moment(t.StartedAt), moment(t.FinishedAt), t.Class, t.Code, t.Message,
 		}
 	})

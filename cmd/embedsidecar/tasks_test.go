@@ -78,6 +78,34 @@ func TestTasks_RequeueAtATime(t *testing.T) {
 	}
 }
 
+// Tasks that have ended are listed by command as the view has them, and cleared.
+func TestTasks_Finished(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	s.once(0)
+	if got := len(s.tasks("--state", "finished")); got != 3 {
+		t.Errorf("%d tasks are finished", got)
+	}
+	stdout, _ := s.run(0, "tasks", "list", "docs", "2", "--state", "finished", "-o", "json")
+	list := decoded[map[string][]report.Task](t, stdout)["tasks"]
+	if len(list) != 1 || list[0].Key != "2" || list[0].Outcome != "embedded" || list[0].StartedAt == nil ||
+		list[0].CreatedAt == nil || list[0].FinishedAt.Before(*list[0].CreatedAt) {
+		t.Errorf("row 2: %s", stdout)
+	}
+	stdout, _ = s.run(0, "tasks", "list", "--state", "finished", "--limit", "1")
+	s.has(stdout, "embedded")
+	if stdout, _ = s.run(0, "tasks", "export", "--state", "finished"); strings.Count(stdout, `"outcome":"embedded"`) != 3 {
+		t.Errorf("exported: %s", stdout)
+	}
+	_, stderr := s.run(exitUsage, "tasks", "list", "--state", "finished", "--state", "todo")
+	s.has(stderr, "without those of other states")
+	s.run(exitUsage, "tasks", "list", "--state", "finished", "--class", "data")
+	s.run(0, "tasks", "clear-history", "docs")
+	if got := len(s.tasks("--state", "finished")); got != 0 {
+		t.Errorf("%d tasks are left", got)
+	}
+}
+
 // tasks lists tasks, each with its state.
 func (s *stage) tasks(args ...string) (list []string) {
 	s.t.Helper()

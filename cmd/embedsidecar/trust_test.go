@@ -84,6 +84,53 @@ func TestTrust_ARowOfTheDatabaseRunsNoProgram(t *testing.T) {
 	}
 }
 
+// TestTrust_AnImportRunsNothingOfAStranger: a tenant makes what other programs would have, by their names, and a
+// superuser or the owner imports it. Whoever reads a row as JSON looks for casts; functions are called in the end, and
+// that of a text becomes the text.
+func TestTrust_AnImportRunsNothingOfAStranger(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	s.db.MustExec("CREATE EXTENSION IF NOT EXISTS vector")
+	tenant := s.db.Role("")
+	s.db.MustExecSuper(fmt.Sprintf(`GRANT CREATE ON DATABASE %q TO %s; GRANT TRIGGER ON docs TO %[2]s;
+		CREATE SCHEMA loot; CREATE SEQUENCE loot.taken; GRANT USAGE ON SCHEMA loot TO PUBLIC;
+		GRANT USAGE, SELECT ON SEQUENCE loot.taken TO PUBLIC; CREATE SCHEMA util;
+		CREATE FUNCTION util.queue_embeddings() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+		GRANT USAGE ON SCHEMA util TO PUBLIC`, s.db.Name, tenant))
+	s.db.MustExecSuper(fmt.Sprintf(`SET ROLE %s;
+		CREATE SCHEMA ai; GRANT USAGE ON SCHEMA ai TO PUBLIC; CREATE TYPE ai.trap AS ENUM ('a');
+		CREATE FUNCTION ai.spring(ai.trap) RETURNS json LANGUAGE plpgsql AS $$ BEGIN
+			PERFORM nextval('loot.taken'); RETURN 'null'::json; END $$;
+		CREATE CAST (ai.trap AS json) WITH FUNCTION ai.spring(ai.trap);
+		CREATE TABLE ai.vectorizer (id int, trap ai.trap); INSERT INTO ai.vectorizer VALUES (1, 'a');
+		GRANT SELECT ON ai.vectorizer TO PUBLIC;
+		CREATE SCHEMA pgedge_vectorizer; GRANT USAGE ON SCHEMA pgedge_vectorizer TO PUBLIC;
+		CREATE TABLE pgedge_vectorizer.vectorizers (id int); CREATE TABLE pgedge_vectorizer.queue (status text);
+		CREATE SCHEMA mine; GRANT USAGE ON SCHEMA mine TO PUBLIC;
+		CREATE TABLE mine.langchain_pg_embedding (id int); CREATE TABLE mine.langchain_pg_collection (id int);
+		CREATE FUNCTION mine.words(d docs) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN d.title; END $$;
+		CREATE TRIGGER t AFTER INSERT ON docs FOR EACH ROW
+			EXECUTE FUNCTION util.queue_embeddings('words', 'embedding');
+		RESET ROLE`, tenant))
+	for _, role := range []string{testenv.Superuser, testenv.Owner} {
+		s.as(role)
+		for _, source := range []string{"pgai", "pgedge", "langchain", "supabase"} {
+			_, stderr := s.run(exitUsage, "import", source, "--model", "fake", "--dry-run")
+			s.has(stderr, `belongs to role "`+tenant+`"`, "--trust-owner "+tenant)
+		}
+	}
+	// The table is the owner's, and the function is not.
+	s.db.MustExecSuper(fmt.Sprintf(`DROP TABLE ai.vectorizer; ALTER SCHEMA ai OWNER TO %s;
+		CREATE TABLE ai.vectorizer (id int); ALTER TABLE ai.vectorizer OWNER TO %[1]s;
+		CREATE FUNCTION ai.drop_vectorizer(int) RETURNS void LANGUAGE sql AS '';
+		ALTER FUNCTION ai.drop_vectorizer(int) OWNER TO %[2]s`, testenv.Owner, tenant))
+	_, stderr := s.run(exitUsage, "import", "pgai", "--model", "fake", "--dry-run")
+	s.has(stderr, "function ai.drop_vectorizer", tenant)
+	if testenv.Value[bool](s.db, "SELECT is_called FROM loot.taken") {
+		t.Error("an import ran the tenant's code")
+	}
+}
+
 // TestTrust_NamesStayWithinTheirLine: a script that is given to psql runs what it says and nothing that a name says.
 func TestTrust_NamesStayWithinTheirLine(t *testing.T) {
 	t.Parallel()

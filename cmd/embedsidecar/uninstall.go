@@ -9,6 +9,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/app"
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 )
 
 // uninstallCommand takes away what init made.
@@ -28,7 +29,7 @@ func newUninstall() *command {
 			own.toggle("drop-embeddings", &c.dropEmbeddings,
 				"remove embedding tables and columns that init made, with all vectors in them, and those that an earlier uninstall left"),
 		},
-		settings: databaseGroups,
+		settings: []string{config.GroupDatabase, config.GroupEmbedding}, // batch jobs are cancelled with their models
 		acts:     true,
 		run:      c.run,
 	}

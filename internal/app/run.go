@@ -246,6 +246,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		CacheBytes:   c.Workers.CacheBytes,
 		Fresh:        n.source.Fresh(),
 		Price:        func(p *pipeline.Pipeline) pipeline.Price { return c.PriceOf(p.Model) },
+		ModelBudget:  c.BudgetOf,
 		Redact:       n.o.Redact,
 		Trace:        n.o.Trace,
 	})

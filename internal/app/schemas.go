@@ -145,8 +145,16 @@ func exchangeNames(ctx context.Context, c *config.Config, pool *pgxpool.Pool, ou
 	if len(names) == 0 {
 		return nil, nil
 	}
+	all := maps.Clone(names)
+	for _, p := range ours { // other generations are called after the ones that serve
+		if at := slices.IndexFunc(ours, func(q pipeline.Pipeline) bool { return q.ID == p.Beside }); at >= 0 {
+			if rest, is := strings.CutPrefix(p.Name, ours[at].Name); is && names[ours[at].Name] != "" {
+				all[p.Name] = names[ours[at].Name] + rest
+			}
+		}
+	}
 	ids, to := []int32{}, []string{}
-	for before, name := range names {
+	for before, name := range all {
 		ids, to = append(ids, ours[lookup.Find(ours, before)].ID), append(to, name)
 	}
 	return names, database.Transact(ctx, pool, func(tx pgx.Tx) error {

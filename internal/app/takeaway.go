@@ -1,16 +1,29 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
+	"time"
 
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/jobs"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -49,6 +62,10 @@ func TakeAway(ctx context.Context, n Options, o TakeAwayOptions, tell func(what 
 		return nil, err
 	}
 	defer server.Close()
+	under, err := jobsOf(ctx, server, o)
+	if err != nil {
+		return nil, err
+	}
 	var done uninstall.Removed
 	if o.All {
 		done, err = uninstall.All(ctx, uninstall.Options{
@@ -72,6 +89,9 @@ func TakeAway(ctx context.Context, n Options, o TakeAwayOptions, tell func(what 
 			n.Log.DebugContext(ctx, "the audit does not tell of the removal", "error", failed)
 		}
 	}
+	if err == nil {
+		err = n.endJobs(ctx, under, o.DryRun, tell)
+	}
 	if len(done.Kept) > 0 && err == nil {
 		later := "now or later"
 		if !o.All { // nothing but a comment on them tells later whose they were
@@ -80,4 +100,53 @@ func TakeAway(ctx context.Context, n Options, o TakeAwayOptions, tell func(what 
 		tell(fmt.Sprintf("vectors stay in %s: --drop-embeddings takes them away, too, %s", strings.Join(done.Kept, ", "), later))
 	}
 	return append([]string{}, done.SQL...), err
+}
+
+// jobsOf returns the batch jobs that providers have of what is taken away.
+func jobsOf(ctx context.Context, server *pgxpool.Pool, o TakeAwayOptions) ([]jobs.Orphan, error) {
+	var list []jobs.Orphan
+	err := database.RetryReadOnly(ctx, server, func(tx pgx.Tx) (err error) {
+		if err = catalog.Untrusted(ctx, tx); err == nil {
+			list, err = jobs.Orphans(ctx, tx, true)
+		}
+		return err
+	})
+	if e, is := errors.AsType[*pgconn.PgError](err); is && e.Code == pgerrcode.UndefinedTable {
+		return nil, nil // it is not set up, or by a version without batch jobs
+	}
+	return slices.DeleteFunc(list, func(j jobs.Orphan) bool {
+		return !j.UnderWay() || !o.All && j.Pipeline != o.Pipeline
+	}), err
+}
+
+// endJobs has providers give up batch jobs, and tells of those that they do not.
+func (n *Options) endJobs(ctx context.Context, list []jobs.Orphan, dry bool, tell func(what string)) (err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the provider did not answer within a minute"))
+	defer cancel()
+	plugins := embedders.New(n.source())
+	defer func() { err = errors.Join(err, plugins.Close()) }()
+	for i := range list {
+		job := &list[i]
+		var failed error
+		if !dry {
+			failed = job.Cancel(ctx, func(p pipeline.Pipeline) (*embed.Service, error) {
+				embedder, err := plugins.Get(p.Plugin, p.Model)
+				if err != nil {
+					return nil, err
+				}
+				return embed.NewService(embedder, 0), nil
+			})
+		}
+		name := fmt.Sprintf("batch job %s of pipeline %q", cmp.Or(job.ProviderID, "with metadata "+job.Nonce), job.Pipeline)
+		switch {
+		case dry:
+			tell(name + " would be cancelled at the provider")
+		case failed == nil:
+			tell(name + " is cancelled at the provider")
+		default:
+			tell(fmt.Sprintf("%s is not cancelled (%s): cancel it at the provider; docs/batches.md has the command", name,
+				n.Redact(failed.Error())))
+		}
+	}
+	return nil
 }

@@ -41,7 +41,9 @@ type Options struct {
 	Via string
 	// Thrifty has connections closed that are idle for seconds, in place of minutes.
 	Thrifty bool
-	Log     *slog.Logger // nil: silent
+	// Patience is how long an answer may take until a pool asks the server whether it works at it; 0 means 20 s.
+	Patience time.Duration
+	Log      *slog.Logger // nil: silent
 }
 
 const (
@@ -200,12 +202,16 @@ func parse(dsn string, o Options) (*pgxpool.Config, error) {
 	}
 	configure(&c.Config, o)
 	cfg.AfterRelease = tidied
+	open := &sockets{patience: cmp.Or(o.Patience, defaultPatience), config: c, open: map[*socket]struct{}{}}
+	c.DialFunc = open.dial
 	looks := newLooks()
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		conn.PgConn().CustomData()[trustedKey] = o.TrustedOwners
-		if err := afterConnect(ctx, conn); err != nil {
+		server, err := afterConnect(ctx, conn)
+		if err != nil {
 			return err
 		}
+		open.know(conn.PgConn(), server)
 		return looks.trust(ctx, conn)
 	}
 	return cfg, nil
@@ -217,12 +223,7 @@ func configure(c *pgconn.Config, o Options) {
 	if o.ConnectTimeout > 0 {
 		c.ConnectTimeout = o.ConnectTimeout
 	}
-	// The default of 2 hours would leave a connection to a vanished server looking healthy.
-	dialer := &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
-		Enable: true, Idle: 10 * time.Second,
-		Interval: 5 * time.Second, Count: 3,
-	}}
-	c.DialFunc = dialer.DialContext
+	c.DialFunc = dial
 	if c.ValidateConnect == nil {
 		// With several hosts in the URL this finds the primary; with one it turns a standby into a clear error.
 		c.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
@@ -252,15 +253,24 @@ func configure(c *pgconn.Config, o Options) {
 	}
 }
 
-// afterConnect finishes a new connection of the pool: encoding, proof of the settings, types.
-func afterConnect(ctx context.Context, conn *pgx.Conn) error {
+// dial opens a connection. The default of 2 hours would leave one to a vanished server looking healthy.
+func dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	return (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: 10 * time.Second,
+		Interval: 5 * time.Second, Count: 3,
+	}}).DialContext(ctx, network, addr)
+}
+
+// afterConnect finishes a new connection of the pool: encoding, proof of the settings, types. It returns when the
+// server was started.
+func afterConnect(ctx context.Context, conn *pgx.Conn) (server string, err error) {
 	ascii, err := rawEncoding(ctx, conn.PgConn())
 	if err != nil {
-		return err
+		return "", err
 	}
 	if direct(conn.Config()) { // a pooler hands the session on to others
 		if err := unlimited(ctx, conn.PgConn()); err != nil {
-			return err
+			return "", err
 		}
 	}
 	var (
@@ -272,18 +282,19 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 		pg_catalog.current_setting('bytea_output'), pg_catalog.current_setting('search_path'),
 		pg_catalog.current_setting('client_encoding'), pg_catalog.current_setting('row_security'),
 		pg_catalog.current_setting('standard_conforming_strings'), coalesce(t.oid, 0), coalesce(t.typarray, 0),
-		coalesce(s.oid, 0), coalesce(s.typarray, 0)
+		coalesce(s.oid, 0), coalesce(s.typarray, 0),
+		pg_catalog.pg_postmaster_start_time()::text
 		FROM (VALUES (1)) AS one(n)
 		LEFT JOIN pg_catalog.pg_extension e ON e.extname = 'vector'
 		LEFT JOIN pg_catalog.pg_type t ON t.typnamespace = e.extnamespace AND t.typname = 'vector'
 		LEFT JOIN pg_catalog.pg_type s ON s.typnamespace = e.extnamespace AND s.typname = 'sparsevec'`,
 	).Scan(&got[0], &got[1], &got[2], &got[3], &got[4], &got[5], &got[6], &got[7], &got[8], &vector, &array, &sparse,
-		&sparseArray)
+		&sparseArray, &server)
 	if err != nil {
-		return fmt.Errorf("read session settings: %w", err)
+		return "", fmt.Errorf("read session settings: %w", err)
 	}
 	if err := verifySession(got, ascii, conn.Config().User); err != nil {
-		return err
+		return "", err
 	}
 	if vector != 0 {
 		registerVector(conn.TypeMap(), vector, array)
@@ -291,7 +302,7 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	if sparse != 0 && sparseArray != 0 {
 		registerSparse(conn.TypeMap(), sparse, sparseArray)
 	}
-	return tablesOnly(ctx, conn)
+	return server, tablesOnly(ctx, conn)
 }
 
 // tablesOnly has the server refuse views and foreign tables in the place of tables, where it can (PostgreSQL 17, and

@@ -4,8 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -39,8 +37,6 @@ const batchRows = 700 // more than a page of a scan, and of results
 func newBatchRig(t *testing.T, major int, jobs *remotetest.Batches, pipeline string) *batchRig {
 	t.Helper()
 	provider := &remotetest.Server{Dialect: "openai", Dims: dims, Key: providerKey, Batches: jobs}
-	server := httptest.NewServer(provider)
-	t.Cleanup(server.Close)
 	form := "openai"
 	if jobs.Mistral {
 		form = "mistral"
@@ -49,7 +45,7 @@ func newBatchRig(t *testing.T, major int, jobs *remotetest.Batches, pipeline str
 	db.MustExec(`CREATE TABLE public.docs (id int PRIMARY KEY, body text)`)
 	db.MustExec(`INSERT INTO public.docs SELECT i, 'Document ' || i || ' is about boats. The harbour has a crane for them.'
 		FROM generate_series(1, $1::int) AS i`, batchRows)
-	return &batchRig{newRemoteRigOn(t, db, provider.Base(server.URL), ", price: 1, batches: "+form,
+	return &batchRig{newRemoteRigOn(t, db, served(t, provider), ", price: 1, batches: "+form,
 		", batch: {when: backfill, over: 300}"+pipeline), provider, jobs, map[string]int{}}
 }
 
@@ -315,13 +311,62 @@ func TestBatch_EndsWithItsPipeline(t *testing.T) {
 	})
 }
 
+// TestBatch_EndsWithUninstall: uninstall has the provider give up the jobs of what it takes away, or tells which it
+// cannot; a dry run only tells.
+func TestBatch_EndsWithUninstall(t *testing.T) {
+	t.Parallel()
+	testenv.InTurn(t, 0, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
+		t.Helper()
+		r := newBatchRig(t, major, &remotetest.Batches{State: func(*remotetest.BatchJob) string { return "in_progress" }}, "")
+		stranger := filepath.Join(r.dir, "other.yaml")
+		if err := os.WriteFile(stranger, []byte("models: [{name: near, dialect: ollama, model: m, dims: 8}]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for i, step := range []struct {
+			args      []string
+			config    string
+			says      string
+			cancelled bool
+		}{
+			{[]string{"docs"}, "", `batch job batch_1 of pipeline "docs" would be cancelled`, false},
+			{[]string{"docs", "--yes"}, "", `batch job batch_1 of pipeline "docs" is cancelled`, true},
+			{[]string{"--yes"}, stranger, `batch job batch_2 of pipeline "docs" is not cancelled`, false},
+			{[]string{"--yes"}, "", `batch job batch_3 of pipeline "docs" is cancelled`, true},
+		} {
+			run, owner := r.url, r.login(testenv.Owner)
+			if i != 1 { // the job of the step before it is still there
+				r.url, r.stream = owner, owner
+				if s := r.start(r.remote(), "init").wait(waitTimeout); s.ExitStatus() != 0 {
+					t.Fatalf("init ended with status %d", s.ExitStatus())
+				}
+				c := r.run(r.remote()...)
+				testenv.Eventually(t, waitTimeout, func() (bool, string) {
+					c.mustLive()
+					return r.count(`SELECT count(*) FROM embedsidecar.batch_job WHERE state = 'running'
+						AND provider_id = 'batch_' || $1::int`, max(i, 1)) == 1, c.tail()
+				})
+				c.terminate()
+			}
+			env := r.remote()
+			if step.config != "" {
+				env = append(env, "EMBEDSIDECAR_CONFIG="+step.config)
+			}
+			r.url = owner
+			c := r.start(env, append([]string{"uninstall"}, step.args...)...)
+			status := c.wait(waitTimeout).ExitStatus()
+			last := r.jobs.Jobs()[len(r.jobs.Jobs())-1]
+			if status != 0 || !c.said(step.says) || last.Cancelled != step.cancelled {
+				t.Fatalf("%v ended with %d, cancelled %t:\n%s", step.args, status, last.Cancelled, c.tail())
+			}
+			r.url = run
+		}
+	})
+}
+
 // TestBatch_NeedsAProviderWithJobs: a model that has none is refused when it is set up, with a way out.
 func TestBatch_NeedsAProviderWithJobs(t *testing.T) {
 	t.Parallel()
-	provider := &remotetest.Server{Dialect: "openai", Dims: dims, Key: providerKey}
-	server := httptest.NewServer(http.Handler(provider))
-	t.Cleanup(server.Close)
-	r := newRemoteRig(t, provider.Base(server.URL))
+	r := newRemoteRig(t, served(t, &remotetest.Server{Dialect: "openai", Dims: dims, Key: providerKey}))
 	r.url = r.login(testenv.Owner)
 	file := filepath.Join(r.dir, "c.yaml")
 	text, err := os.ReadFile(file)

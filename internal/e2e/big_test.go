@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"syscall"
@@ -145,6 +146,81 @@ func insertAtOnce(t *testing.T, db *testenv.Database, rows int) (before string) 
 		t.Fatal(err)
 	}
 	return before
+}
+
+// TestP9_AParentOfManyRows changes a row that is a part of many texts, while other rows change. No transaction of the
+// sidecar is long, and its memory stays bounded.
+func TestP9_AParentOfManyRows(t *testing.T) {
+	t.Parallel()
+	const bound = 128 << 10
+	rows, longest := fromEnvironment(t, bigEnv, 50_000), time.Second
+	if os.Getenv(bigEnv) == "" { // other tests have the machine, too
+		longest = 5 * time.Second
+	}
+	db := testenv.DB(t, testenv.Empty())
+	db.MustExec(`CREATE TABLE public.authors (id int PRIMARY KEY, name text);
+		CREATE TABLE public.books (id bigint PRIMARY KEY, title text, author_id int);
+		INSERT INTO public.authors VALUES (1, 'ada'), (2, 'emmy')`)
+	db.MustExec(`INSERT INTO public.books SELECT i, 'title ' || i, 1 FROM generate_series(1, $1::bigint) AS i`, rows)
+	db.MustExec(`CREATE INDEX ON public.books (author_id)`)
+	r := newRig(t, db, pipeline.Spec{
+		Name: "books", Schema: "public", Table: "books", Columns: []string{"title"}, IntoTable: "books_embedding",
+		Joins: pipeline.Joins{{
+			Schema: "public", Table: "authors", As: "author", On: []pipeline.On{{Column: "id", Of: "author_id"}}, Text: "name",
+		}},
+	})
+	r.senderTimeout("1min")
+	c := r.runPlain()
+	r.streaming(c)
+	caughtUp := func() {
+		t.Helper()
+		r.do(0, "wait", "--caught-up", "--timeout", (waitTimeout + time.Duration(rows)*time.Millisecond).String())
+	}
+	caughtUp()
+	before := r.sent()
+
+	watching, stop := context.WithCancel(t.Context())
+	var open, took int64
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		for ; watching.Err() == nil; pause(watching, 50*time.Millisecond) {
+			var n, ms int64
+			err := db.Super().QueryRow(watching, `SELECT (SELECT count(*) FROM embedsidecar.task), (SELECT
+				coalesce(max(extract(epoch FROM clock_timestamp() - xact_start) * 1000), 0)::bigint FROM pg_stat_activity
+				WHERE usename = $1 AND state <> 'idle' AND backend_type = 'client backend')`, r.role).Scan(&n, &ms)
+			if err != nil && watching.Err() == nil {
+				t.Error(err)
+			}
+			open, took = max(open, n), max(took, ms)
+		}
+	}()
+	begin := time.Now()
+	db.MustExec(`UPDATE public.authors SET name = 'grace' WHERE id = 1`)
+	db.MustExec(`INSERT INTO public.books VALUES (0, 'another', 2)`)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // which does not wait for the others
+		return r.count(`SELECT count(*) FROM public.books_embedding WHERE id = 0`) == 1, c.tail()
+	})
+	beside := time.Since(begin)
+	caughtUp()
+	all := time.Since(begin)
+	stop()
+	<-watched
+	peak := c.peak()
+	t.Logf("a parent of %d rows: done in %s, a row beside it in %s, at most %d tasks open, the longest transaction took %d ms, memory at most %d MiB",
+		rows, all.Round(time.Millisecond), beside.Round(time.Millisecond), open, took, peak>>10)
+	if took > longest.Milliseconds() {
+		t.Errorf("the longest transaction took %d ms, want at most %s", took, longest)
+	}
+	if peak > bound {
+		t.Errorf("the sidecar took up to %d MiB, want at most %d", peak>>10, bound>>10)
+	}
+	if sent := r.sent() - before; sent < rows+1 || sent > rows+mostDirect {
+		t.Errorf("%d texts were sent, want %d", sent, rows+1)
+	}
+	r.do(0, "verify", "--deep", "1000")
+	c.terminate()
+	r.nothingLeft()
 }
 
 // TestP8_HalfATransactionAgain kills a sidecar after it has queued and partly embedded the first half of a

@@ -3,11 +3,17 @@
 package e2e
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -100,5 +106,95 @@ func TestBudget_SurvivesKillsAndRestarts(t *testing.T) {
 			t.Errorf("%d texts were embedded when it went on, want %d", now-sent, rows)
 		}
 		r.do(0, "verify")
+	})
+}
+
+// TestBudget_PaysForWhoAsksModels: the budget of a model pays for vectors and scores that are asked for without a
+// pipeline. Once it is spent they are refused, with when it goes on; searches are answered, and counted.
+func TestBudget_PaysForWhoAsksModels(t *testing.T) {
+	t.Parallel()
+	testenv.InTurn(t, 1, "", func(t *testing.T, major int) {
+		t.Helper()
+		far := &remotetest.Server{Dialect: "openai", Dims: dims, Key: providerKey}
+		cross := &remotetest.Server{Dialect: "tei-rerank"}
+		servers := [2]*httptest.Server{httptest.NewServer(far), httptest.NewServer(cross)}
+		for _, s := range servers {
+			t.Cleanup(s.Close)
+		}
+		r := newRemoteRigOn(t, testenv.DB(t, testenv.Major(major), testenv.Empty()), far.Base(servers[0].URL),
+			`, budget: {tokens_per_day: 40}}`+"\n  - {name: cross, dialect: tei-rerank, budget: {tokens: 40}, url: "+servers[1].URL,
+			"}\nsearch: {rerank: cross")
+		r.db.MustExec(`INSERT INTO public.docs VALUES (1, 'boats')`)
+		c := r.start(r.remote(), "run", "--no-init", "--http", "127.0.0.1:0", "--tokens-file", r.tokens())
+		url := c.address()
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			c.mustLive()
+			return r.count(`SELECT count(*) FROM public.docs_embedding`) == 1, c.tail()
+		})
+		ask := func(path string, body map[string]any) (*http.Response, string) {
+			t.Helper()
+			data, err := json.Marshal(body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+path, bytes.NewReader(data))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+token)
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			said, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp, string(said)
+		}
+		for _, model := range []struct {
+			name, path string
+			server     *remotetest.Server
+			body       func(i int) map[string]any
+			again      bool
+		}{
+			{"far", "/v1/embeddings", far, func(i int) map[string]any {
+				return map[string]any{"model": "far", "input": fmt.Sprintf("one boat and %d harbours", i)}
+			}, true},
+			{"cross", "/rerank", cross, func(i int) map[string]any {
+				return map[string]any{"query": "boats", "texts": []string{fmt.Sprintf("one boat and %d harbours", i), "x"}}
+			}, false},
+		} {
+			good := 0
+			resp, said := ask(model.path, model.body(0))
+			for ; resp.StatusCode == http.StatusOK && good < 40; good++ {
+				resp, said = ask(model.path, model.body(good+1))
+			}
+			calls := len(model.server.Calls())
+			if good == 0 || resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(said, "budget_spent") ||
+				model.again != (resp.Header.Get("Retry-After") != "") {
+				t.Errorf("%s after %d: %d %v %s\n%s", model.name, good, resp.StatusCode, resp.Header, said, c.tail())
+			}
+			spent := r.count(`SELECT tokens FROM embedsidecar.spending WHERE kind = 'model' AND name = $1`, model.name)
+			if spent < 40 || spent > 80 {
+				t.Errorf("%d tokens of 40 are spent by %s", spent, model.name)
+			}
+			ask(model.path, model.body(-1))
+			if now := len(model.server.Calls()); now != calls {
+				t.Errorf("%s was asked %d times without a budget", model.name, now-calls)
+			}
+		}
+		const spending = `SELECT sum(tokens)::bigint FROM embedsidecar.spending WHERE name = $1`
+		before := [2]int{r.count(spending, "far"), r.count(spending, "cross")}
+		resp, said := ask("/v1/pipelines/docs/search", map[string]any{"text": "harbours in the evening", "k": 1, "rerank": 1})
+		if resp.StatusCode != http.StatusOK || !strings.Contains(said, `"1"`) {
+			t.Errorf("a search: %d %s\n%s", resp.StatusCode, said, c.tail())
+		}
+		if now := [2]int{r.count(spending, "far"), r.count(spending, "cross")}; now[0] <= before[0] || now[1] <= before[1] {
+			t.Errorf("a search is not counted: %v, then %v", before, now)
+		}
+		c.terminate()
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,18 +36,22 @@ type generationRig struct {
 
 	specs  [2]pipeline.Spec // into a table, into a column
 	byText bool
+	kills  int // that there are at least; where somebody asks for more than usual, there are more rows, too
+	rows   int
 	far    [fixedRows]float64 // of a fixed row by its second text from the question, which is its first
 
+	turned   bool       // what serves is the second model, or text
 	starting sync.Mutex // a child, of several goroutines
 	writing  sync.Mutex // not while it is looked at whether all is true
 
 	models  [2]string // folders
 	embeds  [2]workload.Embed
 	wrong   atomic.Int64 // answers that are of a mixture
-	failed  atomic.Int64 // searches that failed or found nothing, before anything was killed
+	failed  atomic.Int64 // searches that failed or found nothing
 	asked   atomic.Int64
-	later   atomic.Int64 // answers "retry later"
-	killed  atomic.Int64 // killings so far
+	later   atomic.Int64 // answers "retry later", or none from a sidecar that was killed
+	killed  atomic.Int64 // sidecars and plugins so far
+	written atomic.Int64 // versions of rows
 	longest atomic.Int64 // wait of a writer
 
 	switching atomic.Bool  // names are being exchanged, or it is tried
@@ -73,7 +78,10 @@ func fixedText(i int) string { return fmt.Sprintf("q%dx%d", i, 7*i+3) }
 func newGenerationRig(t *testing.T, byText bool) *generationRig {
 	t.Helper()
 	folder := shortFolder(t)
-	g := &generationRig{byText: byText}
+	g := &generationRig{byText: byText, kills: fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills), rows: 2000}
+	if g.kills > usualKills {
+		g.rows = 20_000
+	}
 	for i := range g.models {
 		m := onnxtest.Letters(dims, uint64(i+1))
 		f := modelFolder{t: t, path: filepath.Join(folder, fmt.Sprintf("letters%d", i+1))}
@@ -94,7 +102,7 @@ func newGenerationRig(t *testing.T, byText bool) *generationRig {
 	for i := range fixedRows {
 		db.MustExec(`INSERT INTO docs VALUES ($1, $2)`, i, fixedText(i))
 	}
-	db.MustExec(`INSERT INTO docs SELECT i, 'w' || i FROM generate_series(100, 300) i`)
+	db.MustExec(`INSERT INTO docs SELECT i, 'w' || i FROM generate_series(100, $1) i`, 99+g.rows-fixedRows)
 	g.rig = &rig{
 		t: t, db: db, slot: db.SlotName(), dir: t.TempDir(), lease: time.Hour,
 		also: []string{
@@ -132,7 +140,7 @@ func (g *generationRig) owner(args ...string) (status int, said string) {
 }
 
 // judge takes an answer: the distance of the nearest row to the text of a row that is there.
-func (g *generationRig) judge(by string, calm int64, far, distance float64, err error) {
+func (g *generationRig) judge(by string, far, distance float64, err error) {
 	const same = 1e-4
 	if g.t.Context().Err() != nil {
 		return
@@ -142,7 +150,7 @@ func (g *generationRig) judge(by string, calm int64, far, distance float64, err 
 	case err == nil && distance > same+far:
 		g.wrong.Add(1)
 		g.t.Errorf("%s: the nearest is %v away: the question was of the one model and the vectors of the other", by, distance)
-	case err != nil && calm == 0 && g.killed.Load() == 0:
+	case err != nil:
 		g.failed.Add(1)
 		g.t.Errorf("%s: %v", by, err)
 	}
@@ -152,18 +160,14 @@ var errNothing = errors.New("nothing was found")
 
 // searches asks in a way again and again until the test ends.
 func (g *generationRig) searches(ctx context.Context, by string, ask func(context.Context, string) (float64, error)) {
-	usual := fromEnvironment(g.t, "EMBEDSIDECAR_KILLS", usualKills) == usualKills // leaves the machine to other tests
 	for i := 0; ctx.Err() == nil; i++ {
-		calm := g.killed.Load()
-		asking, cancel := context.WithTimeout(ctx, time.Minute)
+		asking, cancel := context.WithTimeout(ctx, 2*time.Minute)
 		distance, err := ask(asking, fixedText(i%fixedRows))
 		cancel()
 		if ctx.Err() == nil {
-			g.judge(by, calm, g.far[i%fixedRows], distance, err)
+			g.judge(by, g.far[i%fixedRows], distance, err)
 		}
-		if usual || err != nil {
-			pause(ctx, 20*time.Millisecond)
-		}
+		pause(ctx, 20*time.Millisecond)
 	}
 }
 
@@ -183,18 +187,18 @@ func (g *generationRig) bySQL(sql string) func(context.Context, string) (float64
 	}
 }
 
-// byHTTP asks a sidecar's listener, and again where that answers that it is for later: a machine that is busy enough
-// has no answer in time.
+// byHTTP asks a sidecar's listener, and again where that answers that it is for later, as a busy machine has it do, or
+// was killed.
 func (g *generationRig) byHTTP(name string, address func() string) func(context.Context, string) (float64, error) {
 	return func(ctx context.Context, text string) (distance float64, err error) {
-		var status int
-		for range 5 {
+		for ctx.Err() == nil {
+			var status int
 			distance, status, err = g.posted(ctx, address()+"/v1/pipelines/"+name+"/search", text)
-			if status != http.StatusServiceUnavailable {
+			if status != http.StatusServiceUnavailable && (status != 0 || g.killed.Load() == 0) {
 				break
 			}
 			g.later.Add(1)
-			pause(ctx, 500*time.Millisecond)
+			pause(ctx, 100*time.Millisecond)
 		}
 		return distance, err
 	}
@@ -246,10 +250,11 @@ func (g *generationRig) writes(ctx context.Context) {
 		g.writing.Lock()
 		began, at := time.Now(), g.switching.Load()
 		_, err := conn.Exec(ctx, `INSERT INTO docs (id, title) VALUES ($1, $2) ON CONFLICT (id) DO UPDATE
-			SET title = excluded.title`, 100+rand.IntN(300), fmt.Sprintf("w%dv%d", i, rand.IntN(1000)))
+			SET title = excluded.title`, 100+rand.IntN(g.rows), fmt.Sprintf("w%dv%d", i, rand.IntN(1000)))
 		if err == nil && i%7 == 0 {
-			_, err = conn.Exec(ctx, `DELETE FROM docs WHERE id = $1`, 100+rand.IntN(300))
+			_, err = conn.Exec(ctx, `DELETE FROM docs WHERE id = $1`, 100+rand.IntN(g.rows))
 		}
+		g.written.Add(1)
 		took := int64(time.Since(began))
 		if g.longest.Store(max(g.longest.Load(), took)); at || g.switching.Load() {
 			g.atSwitch.Store(max(g.atSwitch.Load(), took))
@@ -345,11 +350,11 @@ func (g *generationRig) tells() {
 	at := func() string { return addresses[rand.IntN(2)].Load().(string) } //nolint:forcetypeassert // a string
 	g.settle(map[string]int{"docs_embedding.embedding": 0, "docs.embedding": 0})
 	for by, ask := range map[string]func(context.Context, string) (float64, error){
-		"search(tab)": g.bySQL(`SELECT distance FROM embedsidecar.search('tab', $1, 3, '30 s') LIMIT 1`),
-		"search(col)": g.bySQL(`SELECT distance FROM embedsidecar.search('col', $1, 3, '30 s') LIMIT 1`),
-		"SELECT of the table": g.bySQL(`SELECT embedding <=> (SELECT embedsidecar.embed($1, 'tab', '30 s')::vector)
+		"search(tab)": g.bySQL(`SELECT distance FROM embedsidecar.search('tab', $1, 3, '60 s') LIMIT 1`),
+		"search(col)": g.bySQL(`SELECT distance FROM embedsidecar.search('col', $1, 3, '60 s') LIMIT 1`),
+		"SELECT of the table": g.bySQL(`SELECT embedding <=> (SELECT embedsidecar.embed($1, 'tab', '60 s')::vector)
 			FROM docs_embedding ORDER BY 1 LIMIT 1`),
-		"SELECT of the column": g.bySQL(`SELECT embedding <=> (SELECT embedsidecar.embed($1, 'col', '30 s')::vector)
+		"SELECT of the column": g.bySQL(`SELECT embedding <=> (SELECT embedsidecar.embed($1, 'col', '60 s')::vector)
 			FROM docs ORDER BY 1 LIMIT 1`),
 		"HTTP(tab)": g.byHTTP("tab", at), "HTTP(col)": g.byHTTP("col", at),
 	} {
@@ -363,20 +368,25 @@ func (g *generationRig) tells() {
 		return
 	}
 
-	// Now with kills: the second model serves, and the first is changed to.
-	g.models[0], g.models[1], g.embeds[0], g.embeds[1] = g.models[1], g.models[0], g.embeds[1], g.embeds[0]
+	// Now with kills, there and back: what serves is the second model, and the first is changed to.
 	children := [2]*child{first, second}
-	g.killed.Add(1)
 	killing, calm := context.WithCancel(ctx)
 	var killer sync.WaitGroup
 	killer.Go(func() {
 		// More and more rarely: on a busy machine a sidecar has not even begun to work after seconds.
 		for i := 0; killing.Err() == nil; i++ {
-			pause(killing, time.Duration(300+rand.IntN(1500))*time.Millisecond*time.Duration(10+i)/10)
+			pause(killing, time.Duration(300+rand.IntN(1500))*time.Millisecond*time.Duration(10+i%20)/10)
 			if killing.Err() != nil {
 				return
 			}
+			testenv.Eventually(t, waitTimeout, func() (bool, string) { // somebody is left to answer
+				return g.count(`SELECT count(*) FROM embedsidecar.workers WHERE runs`) > 1, "one sidecar runs"
+			})
 			g.killed.Add(1)
+			if plugins := g.plugins(); i%4 == 3 && len(plugins) > 0 {
+				_ = syscall.Kill(plugins[rand.IntN(len(plugins))], syscall.SIGKILL)
+				continue
+			}
 			c := children[i%2]
 			_ = c.cmd.Process.Kill()
 			<-c.done
@@ -384,26 +394,31 @@ func (g *generationRig) tells() {
 			addresses[i%2].Store(children[i%2].address())
 		}
 	})
-	g.story("killed")
+	for g.killed.Load() < int64(g.kills) && !t.Failed() {
+		g.models[0], g.models[1], g.embeds[0], g.embeds[1] = g.models[1], g.models[0], g.embeds[1], g.embeds[0]
+		g.turned = !g.turned
+		g.story("killed")
+	}
 	calm()
 	killer.Wait()
 	g.settle(map[string]int{"docs_embedding.embedding": 1, "docs.embedding": 1})
 	stop()
 	all.Wait()
 	g.caughtUp()
-	t.Logf("%d answers, %d for later, %d kills, longest wait of a writer %s", g.asked.Load(), g.later.Load(),
-		g.killed.Load(),
-		time.Duration(g.longest.Load()))
+	t.Logf("%d rows, %d answers, %d for later, %d kills, longest wait of a writer %s, of it while a switch or rollback ran %s",
+		g.rows, g.asked.Load(), g.later.Load(), g.killed.Load(), time.Duration(g.longest.Load()),
+		time.Duration(g.atSwitch.Load()))
 }
 
 // story changes the model of both pipelines there, back, there again, and drops the old one. Commands are killed in
 // the second one, and run again.
 func (g *generationRig) story(kind string) {
 	g.t.Helper()
+	before := g.written.Load()
 	for _, name := range []string{"tab", "col"} {
 		args := []string{"model", "change", name, "--to", g.models[1]}
 		if g.byText {
-			args = []string{"model", "change", name, "--beside", "--config", g.changed(kind)}
+			args = []string{"model", "change", name, "--beside", "--config", g.changed()}
 		}
 		g.acts(kind, "made|already_under_way", args...)
 	}
@@ -429,13 +444,37 @@ func (g *generationRig) story(kind string) {
 	serve("switch", "switched")
 	serve("drop-old", "dropped_previous|nothing_to_drop")
 	g.settle(map[string]int{"docs_embedding.embedding": 1, "docs.embedding": 1})
+	if kind == "calm" {
+		g.embeddedOnce(g.written.Load() - before)
+	}
 }
 
-// changed is a configuration with the other text; the second time, when that serves, with the first one.
-func (g *generationRig) changed(kind string) string {
+// embeddedOnce checks that the texts of what serves now have gone to the embedder once, given how many versions of rows
+// were written meanwhile.
+func (g *generationRig) embeddedOnce(written int64) {
+	g.t.Helper()
+	type made struct {
+		Name     string
+		Embedded int64
+	}
+	testenv.Eventually(g.t, waitTimeout, func() (bool, string) { // it is written down once a minute
+		all := int64(0)
+		for _, m := range testenv.Rows[made](g.db, `SELECT name, coalesce(s.texts_embedded, 0) AS embedded
+			FROM embedsidecar.pipeline LEFT JOIN embedsidecar.spent AS s USING (pipeline_id)`) {
+			if most := int64(g.rows) + written; m.Embedded > most {
+				g.t.Errorf("%s: %d texts embedded of %d rows and %d changes", m.Name, m.Embedded, g.rows, written)
+			}
+			all += m.Embedded
+		}
+		return all >= int64(g.rows), fmt.Sprintf("%d texts were embedded", all)
+	})
+}
+
+// changed is a configuration with the text that does not serve.
+func (g *generationRig) changed() string {
 	specs := g.specs
 	for i := range specs {
-		if kind == "calm" {
+		if !g.turned {
 			specs[i].Columns, specs[i].Text = nil, "'"+otherText+"' || title"
 		}
 	}

@@ -22,6 +22,16 @@ import (
 
 const providerKey = "sk-" + canary.Secret + "-fedcba9876543210"
 
+// served starts a provider for a test, and returns its address.
+func served(t *testing.T, provider *remotetest.Server) string {
+	t.Helper()
+	server := httptest.NewUnstartedServer(provider)
+	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // some drop connections on purpose
+	server.Start()
+	t.Cleanup(server.Close)
+	return provider.Base(server.URL)
+}
+
 // TestRemote_StormOfRefusals has a provider refuse, fail and vanish while rows are written: no task fails, no row is
 // without the vector of its text, and the key is nowhere to be found.
 func TestRemote_StormOfRefusals(t *testing.T) {
@@ -50,13 +60,8 @@ func TestRemote_StormOfRefusals(t *testing.T) {
 		}
 		return true
 	}}
-	server := httptest.NewUnstartedServer(provider)
-	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // connections are dropped on purpose
-	server.Start()
-	t.Cleanup(server.Close)
-
 	const rows = 1500
-	r := newRemoteRig(t, provider.Base(server.URL))
+	r := newRemoteRig(t, served(t, provider))
 	r.db.MustExec(`INSERT INTO public.docs SELECT i, 'document ' || i FROM generate_series(1, $1::int) AS i`, rows)
 	storm.Store(true)
 	r.leisurely()
@@ -99,9 +104,7 @@ func TestRemote_TheCauseIsThatOfNow(t *testing.T) {
 		}
 		return fails != nil
 	}}
-	server := httptest.NewServer(provider)
-	t.Cleanup(server.Close)
-	r := newRemoteRig(t, provider.Base(server.URL))
+	r := newRemoteRig(t, served(t, provider))
 	r.leisurely()
 	c := r.run(r.remote()...)
 	r.streaming(c)

@@ -71,6 +71,22 @@ func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, ro
 	return s, s.tune(ctx, tx)
 }
 
+// Distances returns the statement for the distances of the $2 rows nearest to $1 that a filter takes, and its
+// parameters from $3 on, and has the index go on until enough rows fit: for who measures searches.
+func Distances(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter map[string]Filter) (sql string, args []any,
+	err error,
+) {
+	s := &statement{p: p, args: make([]any, 2)} //nolint:mnd // $1 and $2
+	conditions, err := s.conditionsOf(ctx, tx, p, filter, nil)
+	if err == nil {
+		err = s.tune(ctx, tx)
+	}
+	vector, from := vectors(p)
+	distance := p.Distance(vector, "$1::text::"+p.VectorType())
+	return "SELECT " + distance + " FROM " + from + " WHERE " + vector + " IS NOT NULL" + and("s", conditions) +
+		" ORDER BY " + distance + " LIMIT $2", s.args[2:], err
+}
+
 // want looks the columns up that are returned.
 func (s *statement) want(ctx context.Context, tx pgx.Tx, names []string) error {
 	if len(names) == 0 {

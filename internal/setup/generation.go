@@ -3,6 +3,7 @@ package setup
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -203,6 +204,38 @@ func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec p
 	_, err := tx.Exec(ctx, "SELECT embedsidecar.carry_grants($1, $2), embedsidecar.carry_storage($1, $2), "+
 		"embedsidecar.note_made($1, $2), pg_notify($3, '')", live.PipelineID, id, queue.Waiting)
 	return wrap.Errorf(err, "give %s the grants that the present destination has", catalog.DestinationName(spec))
+}
+
+// alongside looks at the other generation of a pipeline, where that has to follow the one that serves: in which rows
+// have a vector, which edits count, its name, and its table where another has that name now.
+func (in *initializer) alongside(ctx context.Context, tx pgx.Tx, f *resolve.Findings, s *resolve.Stored,
+	all []resolve.Stored, taken map[string]bool,
+) (*resolve.Findings, *resolve.Stored, error) {
+	if s == nil || s.Beside != 0 {
+		return nil, nil, nil
+	}
+	o, p := s.BesideOf(all), &f.Pipeline
+	if o == nil || p.Filter == o.FilterExpression && p.Ignore == o.IgnoreExpression && p.OID == o.TableOID &&
+		p.Name == s.Name {
+		return nil, nil, nil
+	}
+	next := o.Spec()
+	next.Schema, next.Table, next.Filter, next.Ignore = p.Schema, p.Table, p.Filter, p.Ignore
+	next.ColumnLists = p.ColumnLists
+	in.o.Descriptions = maps.Clone(in.o.Descriptions)
+	in.o.Descriptions[o.Name] = embed.Description{Fingerprint: o.Fingerprint, Dims: o.Dims}
+	found, _, err := in.lookAtPipeline(ctx, tx, next, all, taken)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.Name == s.Name+nextSuffix {
+		found.Pipeline.Name = p.Name + nextSuffix
+		in.o.Descriptions[found.Pipeline.Name] = in.o.Descriptions[o.Name]
+	}
+	configured := resolve.WithRecipe(p.Spec, o.Written)
+	configured.Plugin, configured.Model, configured.ModelBudget = o.Plugin, o.Model, o.ModelBudget
+	found.Digest = resolve.Digest(configured)
+	return found, o, nil
 }
 
 // detour is how a pipeline goes on whose configured generation is not the one that serves: with the model that serves,

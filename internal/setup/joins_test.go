@@ -74,7 +74,7 @@ func TestResolve_Joins(t *testing.T) {
 		"collations":              {join("authors", "code", "code", "max(name)"), "", "collation"},
 		"type of a user's":        {join("moods", "id", "title", "body"), "", "type mood"},
 		"view":                    {join("names", "id", "author_id", "name"), "", "is a view"},
-		"partitioned":             {join("parts", "id", "author_id", "body"), "", "partitioned"},
+		"partitioned":             {join("parts", "id", "author_id", "body"), "", "partitioned as: trigger"},
 		"unlogged":                {join("fast", "id", "author_id", "body"), "", "unlogged"},
 		"old values":              {join("notes", "doc_id", "id", "max(body)"), "", "old value REPLICA IDENTITY FULL"},
 		"silent":                  {join("silent", "id", "id", "body"), "", "old value REPLICA IDENTITY FULL"},

@@ -49,23 +49,23 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 	var mistakes []error
 	for _, spec := range in.o.Specs {
 		f, s, err := in.lookAtPipeline(ctx, tx, spec, stored, taken)
-		_, config := errors.AsType[*refusal.ConfigError](err)
-		switch {
-		case config, len(refusal.Culprits(err)) > 0:
+		for f != nil && err == nil {
+			if s != nil {
+				taken[s.Name] = true
+			}
+			in.found, in.stored = append(in.found, f), append(in.stored, s)
+			if err := in.priceIgnore(ctx, tx, f, s); err != nil {
+				return err
+			}
+			for _, w := range f.Warnings {
+				in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q: %s", f.Pipeline.Name, w))
+			}
+			f, s, err = in.alongside(ctx, tx, f, s, stored, taken)
+		}
+		if _, config := errors.AsType[*refusal.ConfigError](err); config || len(refusal.Culprits(err)) > 0 {
 			mistakes = append(mistakes, err)
-			continue
-		case err != nil:
+		} else if err != nil {
 			return err
-		}
-		if s != nil {
-			taken[s.Name] = true
-		}
-		in.found, in.stored = append(in.found, f), append(in.stored, s)
-		if err := in.priceIgnore(ctx, tx, f, s); err != nil {
-			return err
-		}
-		for _, w := range f.Warnings {
-			in.report.Warnings = append(in.report.Warnings, fmt.Sprintf("pipeline %q: %s", spec.Name, w))
 		}
 	}
 	if err := in.foreignPublication(ctx, tx); err != nil {
@@ -183,8 +183,9 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		stored = other
 	}
 	var followed []string
-	configured, kept, changed, either := spec, false, "", false
-	if stored != nil {
+	configured, kept, changed := spec, false, ""
+	either := stored != nil && stored.Beside != 0 // it follows the one that serves, and nobody configures it
+	if stored != nil && !either {
 		t, err := catalog.TableByName(ctx, tx, spec.Schema, spec.Table)
 		if err == nil && t.OID == stored.TableOID {
 			spec, followed = stored.Follow(spec, t)
@@ -217,8 +218,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	f, err := resolve.Inspect(ctx, tx, spec, catalog.Vectors{
 		Dims: description.Dims, Sparse: description.Sparse, Either: either, Promised: in.promised,
 	}, nil)
-	var missing *refusal.MissingError
-	if errors.As(err, &missing) && stored != nil {
+	if missing, ok := errors.AsType[*refusal.MissingError](err); ok && stored != nil {
 		if t, lookErr := catalog.TableByOID(ctx, tx, stored.TableOID); lookErr == nil {
 			missing.Hint = resolve.RenamedTo(t.Quoted())
 		}

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -52,11 +54,11 @@ func (h *Host) Poll(ctx context.Context, nonce, id string) (job embed.Job, err e
 func (h *Host) Fetch(ctx context.Context, id string, each func(id string, r embed.Result) error) error {
 	return h.ofBatches(ctx, nil, fileTimeout, func(ctx context.Context, inst *instance) error {
 		stream, err := inst.rpc.FetchBatch(ctx, &pluginpb.FetchBatchRequest{Model: inst.desc.Model, Job: id},
-			grpc.MaxCallRecvMsgSize(answerLimit(pluginpb.MaxFetched, inst.desc)))
+			grpc.MaxCallRecvMsgSize(answerLimit(pluginpb.MaxFetched, inst.desc)), atMost(pluginpb.MaxFetched))
 		if err != nil {
 			return err
 		}
-		for {
+		for given := 0; ; {
 			part, err := stream.Recv()
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -67,6 +69,9 @@ func (h *Host) Fetch(ctx context.Context, id string, each func(id string, r embe
 			results, err := readPart(part, inst.desc)
 			if err != nil {
 				return err
+			}
+			if given += max(len(results), 1); given > 2*embed.MaxJobTexts { //nolint:mnd // some come twice
+				return badAnswer("bad_answer", "the plugin gives more results than any job has texts")
 			}
 			for i, r := range results {
 				if err := each(part.GetIds()[i], r); err != nil {
@@ -106,12 +111,36 @@ func (h *Host) ofBatches(ctx context.Context, texts []string, limit time.Duratio
 		error
 		GRPCStatus() *status.Status
 	}](err); is {
+		if texts == nil {
+			err = aboutRows(err)
+		}
 		return h.explainCall(ctx, inst, texts, err, began)
 	}
 	if whole, is := errors.AsType[*embed.Error](err); is && whole.Class == embed.Data {
 		h.answeredBadly(inst, err)
 	}
 	return err
+}
+
+// words are those that APIs use for states and codes of errors.
+var words = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,63}(: [A-Za-z][A-Za-z0-9_.-]{0,63})?$`)
+
+// withoutRows makes a message about texts that are not at hand fit to be logged and stored: it may quote one of them.
+func withoutRows(message string) string {
+	if message == "" || words.MatchString(message) {
+		return message
+	}
+	return fmt.Sprintf("(message of %d bytes withheld: it may quote a text)", len(message))
+}
+
+// aboutRows does so with an error that says that something is wrong with texts, or does not say with what.
+func aboutRows(err error) error {
+	said := status.Convert(err).Proto()
+	switch codes.Code(said.GetCode()) { //nolint:exhaustive // others are about the provider
+	case codes.InvalidArgument, codes.OutOfRange, codes.Internal, codes.DataLoss, codes.Unknown:
+		said.Message = withoutRows(said.GetMessage())
+	}
+	return status.ErrorProto(said)
 }
 
 // readJob checks what a plugin tells of a job.
@@ -132,7 +161,7 @@ func readJob(s *pluginpb.BatchStatus, err error) (embed.Job, error) {
 	case name == "" && state != embed.JobUnknown:
 		return embed.Job{}, badAnswer("bad_answer", "the plugin told of a batch job without a name")
 	}
-	return embed.Job{ID: s.GetJob(), State: state, Message: withoutTexts(s.GetMessage(), nil)}, nil
+	return embed.Job{ID: s.GetJob(), State: state, Message: withoutRows(s.GetMessage())}, nil
 }
 
 // readPart checks results of a job.

@@ -158,7 +158,8 @@ func (h *Host) call(ctx context.Context, p *permit, kind embed.Kind, b *batch, r
 	h.stats.texts.Add(uint64(len(b.texts)))
 	began := time.Now()
 	callCtx, cancel := context.WithTimeout(ctx, limit)
-	resp, err := inst.rpc.Embed(callCtx, req, grpc.MaxCallRecvMsgSize(answerLimit(len(b.texts), inst.desc)))
+	resp, err := inst.rpc.Embed(callCtx, req, grpc.MaxCallRecvMsgSize(answerLimit(len(b.texts), inst.desc)),
+		atMost(len(b.texts)))
 	cancel()
 	if err != nil {
 		h.stats.failed.Add(1)

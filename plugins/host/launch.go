@@ -103,6 +103,8 @@ func (s *processSlot) tryLaunch(ctx context.Context) (*instance, error) {
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: sockets},
 		GRPCDialOptions: []grpc.DialOption{
 			grpc.WithChainUnaryInterceptor(redacting(s.opts.Redact)),
+			grpc.WithChainStreamInterceptor(streaming(s.opts.Redact)),
+			grpc.WithMaxHeaderListSize(maxStatus),
 			// The default windows of 64 KiB would cost a round trip for each 40 vectors.
 			grpc.WithInitialWindowSize(4 << 20), grpc.WithInitialConnWindowSize(16 << 20),
 			grpc.WithReadBufferSize(128 << 10), grpc.WithWriteBufferSize(128 << 10),

@@ -31,6 +31,9 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(hostKey); path != "" {
 		os.Exit(beHost(path))
 	}
+	if how := os.Getenv(hostileKey); how != "" {
+		os.Exit(beHostile(how))
+	}
 	os.Exit(func() int {
 		// A plugin must see neither.
 		_ = os.Setenv("PGPASSWORD", "canary-password")

@@ -66,16 +66,20 @@ func redacting(redact func(string) string) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker,
 		options ...grpc.CallOption,
 	) error {
-		if err := invoke(ctx, method, request, reply, conn, options...); err != nil {
-			said := status.Convert(err).Proto()
-			said.Message = redact(said.GetMessage())
-			return status.ErrorProto(said)
-		}
-		if m, ok := reply.(proto.Message); ok {
-			redactMessage(m.ProtoReflect(), redact)
-		}
-		return nil
+		return redactReply(reply, invoke(ctx, method, request, reply, conn, options...), redact)
 	}
+}
+
+func redactReply(reply any, err error, redact func(string) string) error {
+	if err != nil {
+		said := status.Convert(err).Proto()
+		said.Message = redact(said.GetMessage())
+		return status.ErrorProto(said)
+	}
+	if m, ok := reply.(proto.Message); ok {
+		redactMessage(m.ProtoReflect(), redact)
+	}
+	return nil
 }
 
 // redactMessage redacts every string of a message, and of those in it.

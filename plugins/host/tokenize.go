@@ -64,7 +64,7 @@ func (h *Host) tokenize(ctx context.Context, p *permit, b *batch) (embed.Tokens,
 	call := sent{time.Now(), limit, inst.memory.Load()}
 	callCtx, cancel := context.WithTimeout(ctx, limit)
 	resp, err := inst.rpc.Tokenize(callCtx, &pluginpb.TokenizeRequest{Model: inst.desc.Model, Texts: b.texts},
-		grpc.MaxCallRecvMsgSize(tokensLimit(b)))
+		grpc.MaxCallRecvMsgSize(tokensLimit(b)), atMost(len(b.texts)))
 	cancel()
 	if status.Code(err) == codes.Unimplemented {
 		return embed.Tokens{}, configuration("no_tokens", fmt.Errorf("plugin %q: %w", inst.slot.opts.Name, embed.ErrNoTokens))

@@ -1373,7 +1373,8 @@ type BatchStatus struct {
 	// The provider's name of the job, 1 to 256 bytes; empty: it is not known.
 	Job   string     `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`
 	State BatchState `protobuf:"varint,2,opt,name=state,proto3,enum=embedsidecar.plugin.v1.BatchState" json:"state,omitempty"`
-	// For a person, at most 300 bytes are kept: why it failed, or why it ended early. Never holds a text or a part of it.
+	// Why it failed, or why it ended early: a word as APIs use for states and codes, or two ("expired: too_many_requests").
+	// Other messages are not kept: nobody could tell whether they quote a text.
 	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

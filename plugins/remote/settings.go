@@ -160,8 +160,8 @@ func (r *reader) batches(o *client.Options) {
 			o.Batches = b
 		}
 	}
-	if o.Batches != nil && (o.Dialect == nil || o.Dialect.Name != "openai" || len(o.URLs) != 1) {
-		r.fail("BATCHES", errors.New("batch jobs need the dialect openai, and one URL"))
+	if o.Batches != nil && (o.Dialect == nil || o.Dialect.Name != o.Batches.Dialect || len(o.URLs) != 1) {
+		r.fail("BATCHES", fmt.Errorf("batch jobs of %s need the dialect %s, and one URL", name, o.Batches.Dialect))
 	}
 }
 

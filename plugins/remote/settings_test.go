@@ -64,6 +64,7 @@ func TestSettingsThatAreWrong(t *testing.T) {
 		{"TIMEOUT", "20", "20s"},
 		{"TIMEOUT", "-1s", "20s"},
 		{"BATCH_TEXTS", "0", "from 1"},
+		{"BATCHES", "gemini", "need the dialect gemini"},
 		{"API_KEY", "two words", "byte 3"},
 		{"API_KEY", "a\nb", "byte 1"},
 		{"API_KEY", strings.Repeat("k", 20_000), "at most"},

@@ -12,21 +12,16 @@ COMMENT ON FUNCTION embedsidecar.zone_or_utc(text) IS
     'The time zone, or UTC where the server does not know it any more.';
 
 -- A call that is not counted yet may be of now: the caller says whether its likely tokens count.
--- Called for each pipeline: its plan is kept, though sessions of the program have each statement planned anew.
-CREATE OR REPLACE FUNCTION embedsidecar.budgets(pipeline_id integer, held boolean DEFAULT false)
+CREATE OR REPLACE FUNCTION embedsidecar.judge_budgets(given jsonb, held boolean)
 RETURNS TABLE (kind text, name text, tokens_per_day bigint, tokens bigint, money_per_day double precision,
     money double precision, tokens_today bigint, tokens_spent bigint, money_today double precision,
     money_spent double precision, spent text, goes_on timestamptz, words text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 WITH given AS (
     SELECT b.kind, b.name, embedsidecar.zone_or_utc(coalesce(b.budget ->> 'zone', 'UTC')) AS zone, l.*
-    FROM   embedsidecar.pipeline AS p
-           CROSS JOIN LATERAL (VALUES ('model', p.model, p.model_budget), ('pipeline', coalesce((SELECT s.name
-               FROM embedsidecar.pipeline AS s WHERE s.pipeline_id = p.beside), p.name), p.budget))
-               AS b (kind, name, budget)
+    FROM   jsonb_to_recordset(judge_budgets.given) AS b (kind text, name text, budget jsonb)
            CROSS JOIN LATERAL jsonb_to_record(b.budget) AS l (tokens_per_day bigint, tokens bigint,
                money_per_day double precision, money double precision)
-    WHERE  p.pipeline_id = budgets.pipeline_id AND b.budget IS NOT NULL
 ), counted AS (
     SELECT g.*, greatest(s.day, d.today) AS day, coalesce(s.tokens, 0) + h.likely AS tokens_spent,
            coalesce(s.money, 0) + h.price AS money_spent,
@@ -37,7 +32,7 @@ WITH given AS (
            CROSS JOIN LATERAL (
                SELECT coalesce(sum(o.likely), 0)::bigint AS likely, coalesce(sum(o.likely * o.price / 1e6), 0) AS price
                FROM embedsidecar.hold AS o
-               WHERE budgets.held AND g.name = CASE g.kind WHEN 'model' THEN o.model ELSE o.pipeline END) AS h
+               WHERE judge_budgets.held AND g.name = CASE g.kind WHEN 'model' THEN o.model ELSE o.pipeline END) AS h
 ), judged AS (
     SELECT c.*, CASE WHEN c.tokens_spent >= c.tokens THEN 'tokens' WHEN c.money_spent >= c.money THEN 'money'
                      WHEN c.tokens_today >= c.tokens_per_day THEN 'tokens_per_day'
@@ -56,6 +51,27 @@ SELECT j.kind, j.name, j.tokens_per_day, j.tokens, j.money_per_day, j.money, j.t
            CASE WHEN j.spent LIKE '%_per_day' THEN format('work goes on at %s 00:00 %s', j.day + 1, j.zone)
                ELSE 'work goes on when the budget is raised' END)
 FROM   judged AS j
+$$;
+COMMENT ON FUNCTION embedsidecar.judge_budgets(jsonb, boolean) IS
+    'What is left of some budgets: kind, name and budget of each.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.budgets_given(pipeline_id integer) RETURNS jsonb
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT coalesce(jsonb_agg(to_jsonb(b)), '[]')
+FROM   embedsidecar.pipeline AS p
+       CROSS JOIN LATERAL (VALUES ('model', p.model, p.model_budget), ('pipeline', coalesce((SELECT s.name
+           FROM embedsidecar.pipeline AS s WHERE s.pipeline_id = p.beside), p.name), p.budget))
+           AS b (kind, name, budget)
+WHERE  p.pipeline_id = budgets_given.pipeline_id AND b.budget IS NOT NULL
+$$;
+COMMENT ON FUNCTION embedsidecar.budgets_given(integer) IS 'The budgets of a pipeline, as they are configured.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.budgets(pipeline_id integer, held boolean DEFAULT false)
+RETURNS TABLE (kind text, name text, tokens_per_day bigint, tokens bigint, money_per_day double precision,
+    money double precision, tokens_today bigint, tokens_spent bigint, money_today double precision,
+    money_spent double precision, spent text, goes_on timestamptz, words text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT * FROM embedsidecar.judge_budgets(embedsidecar.budgets_given(budgets.pipeline_id), budgets.held)
 $$;
 COMMENT ON FUNCTION embedsidecar.budgets(integer, boolean) IS
     'The budgets of a pipeline: its own and that of its model. spent names the limit that is reached; empty: none is.';
@@ -98,7 +114,7 @@ COMMENT ON FUNCTION embedsidecar.spend(text, text, bigint, double precision) IS
 
 -- A call is allowed while something is left when those that are not counted yet are taken for what they likely are. So
 -- a budget is passed by no more than the calls under way. With must the call is allowed whatever is left.
-CREATE OR REPLACE FUNCTION embedsidecar.hold_budget(pipeline_id integer, worker_id bigint, likely bigint, most bigint,
+CREATE OR REPLACE FUNCTION embedsidecar.hold_budgets(given jsonb, worker_id bigint, likely bigint, most bigint,
     price double precision, must boolean, until timestamptz DEFAULT NULL,
     OUT hold bigint, OUT reason text, OUT goes_on timestamptz)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -109,10 +125,8 @@ DECLARE
     left_behind record;
     each        record;
 BEGIN
-    FOR each IN SELECT b.kind, b.name, coalesce(CASE b.kind WHEN 'model' THEN p.model_budget ELSE p.budget END
-               ->> 'zone', 'UTC') AS zone
-        FROM embedsidecar.budgets(hold_budget.pipeline_id) AS b JOIN embedsidecar.pipeline AS p
-            ON p.pipeline_id = hold_budget.pipeline_id ORDER BY b.kind LOOP
+    FOR each IN SELECT b.kind, b.name, coalesce(b.budget ->> 'zone', 'UTC') AS zone
+        FROM jsonb_to_recordset(hold_budgets.given) AS b (kind text, name text, budget jsonb) ORDER BY b.kind LOOP
         IF each.kind = 'model' THEN of_model := each.name; ELSE of_pipeline := each.name; END IF;
         INSERT INTO embedsidecar.spending AS s (kind, name, zone, day)
         VALUES (each.kind, each.name, each.zone, (now() AT TIME ZONE embedsidecar.zone_or_utc(each.zone))::date)
@@ -126,28 +140,39 @@ BEGIN
         RETURN; -- the budget was removed
     END IF;
     FOR left_behind IN DELETE FROM embedsidecar.hold AS h WHERE (h.model = of_model OR h.pipeline = of_pipeline)
-            AND (h.expires_at < now() OR h.worker_id NOT IN (0, hold_budget.worker_id) AND NOT EXISTS (
+            AND (h.expires_at < now() OR h.worker_id NOT IN (0, hold_budgets.worker_id) AND NOT EXISTS (
                 SELECT FROM embedsidecar.worker AS w WHERE w.worker_id = h.worker_id AND embedsidecar.runs(w)))
         RETURNING h.* LOOP
         PERFORM embedsidecar.spend(left_behind.model, left_behind.pipeline, left_behind.most, left_behind.price);
     END LOOP;
-    IF NOT hold_budget.must THEN
+    IF NOT hold_budgets.must THEN
         SELECT string_agg(b.words, '; ' ORDER BY b.goes_on DESC), max(b.goes_on) INTO reason, goes_on
-        FROM   embedsidecar.budgets(hold_budget.pipeline_id) AS b WHERE b.spent <> '';
+        FROM   embedsidecar.judge_budgets(hold_budgets.given, false) AS b WHERE b.spent <> '';
         IF goes_on IS NOT NULL THEN
             RETURN;
         END IF;
-        IF EXISTS (SELECT FROM embedsidecar.budgets(hold_budget.pipeline_id, true) AS b WHERE b.spent <> '') THEN
+        IF EXISTS (SELECT FROM embedsidecar.judge_budgets(hold_budgets.given, true) AS b WHERE b.spent <> '') THEN
             reason := 'calls under way are likely to spend the rest of the budget';
             RETURN;
         END IF;
     END IF;
     INSERT INTO embedsidecar.hold AS h (model, pipeline, worker_id, expires_at, likely, most, price)
-    VALUES (of_model, of_pipeline, hold_budget.worker_id,
-        coalesce(hold_budget.until, now() + interval '10 minutes'), hold_budget.likely, hold_budget.most,
-        hold_budget.price)
+    VALUES (of_model, of_pipeline, hold_budgets.worker_id,
+        coalesce(hold_budgets.until, now() + interval '10 minutes'), hold_budgets.likely, hold_budgets.most,
+        hold_budgets.price)
     RETURNING h.hold_id INTO hold;
 END $$;
+COMMENT ON FUNCTION embedsidecar.hold_budgets(jsonb, bigint, bigint, bigint, double precision, boolean,
+    timestamptz) IS
+    'Before a call of an embedder: takes its tokens from some budgets, or says why that is not allowed.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.hold_budget(pipeline_id integer, worker_id bigint, likely bigint, most bigint,
+    price double precision, must boolean, until timestamptz DEFAULT NULL,
+    OUT hold bigint, OUT reason text, OUT goes_on timestamptz)
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT * FROM embedsidecar.hold_budgets(embedsidecar.budgets_given(hold_budget.pipeline_id), hold_budget.worker_id,
+    hold_budget.likely, hold_budget.most, hold_budget.price, hold_budget.must, hold_budget.until)
+$$;
 COMMENT ON FUNCTION embedsidecar.hold_budget(integer, bigint, bigint, bigint, double precision, boolean,
     timestamptz) IS
     'Before a call of an embedder: takes its tokens from the budgets of a pipeline, or says why that is not allowed.';

@@ -271,16 +271,17 @@ COMMENT ON FUNCTION embedsidecar.generation_ties(integer, integer) IS
     'switch does about it, sql what the owner can do where that is NULL.';
 
 -- The grants of one destination become those of the other. It is done with its grantor''s rights: the owner''s.
-CREATE OR REPLACE FUNCTION embedsidecar.carry_grants(live integer, other integer) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE OR REPLACE FUNCTION embedsidecar.grants_sql(live integer, other integer) RETURNS text[]
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     a      record;
     b      record;
     g      record;
     hidden boolean;
+    list   text[] := '{}';
 BEGIN
-    SELECT * INTO STRICT a FROM embedsidecar.destination_of(carry_grants.live);
-    SELECT * INTO STRICT b FROM embedsidecar.destination_of(carry_grants.other);
+    SELECT * INTO STRICT a FROM embedsidecar.destination_of(grants_sql.live);
+    SELECT * INTO STRICT b FROM embedsidecar.destination_of(grants_sql.other);
     SELECT f.relrowsecurity AND NOT n.relrowsecurity INTO hidden FROM pg_class AS f, pg_class AS n
     WHERE  f.oid = a.relation AND n.oid = b.relation;
     FOR g IN
@@ -309,13 +310,33 @@ BEGIN
         -- Policies are carried by the owner, before the switch: until then only those who write see all of it.
         CONTINUE WHEN hidden AND g.wanted AND NOT EXISTS (SELECT FROM pg_class AS c CROSS JOIN aclexplode(c.relacl) AS x
             WHERE c.oid = a.relation AND x.grantee = g.grantee AND x.privilege_type = 'INSERT');
-        EXECUTE format('%s %s%s ON %s %s %s%s', CASE WHEN g.wanted THEN 'GRANT' ELSE 'REVOKE' END, g.privilege_type,
+        list := list || format('%s %s%s ON %s %s %s%s',
+            CASE WHEN g.wanted THEN 'GRANT' ELSE 'REVOKE' END, g.privilege_type,
             CASE WHEN g.at <> '' THEN format(' (%I)', g.at) ELSE '' END, b.quoted,
             CASE WHEN g.wanted THEN 'TO' ELSE 'FROM' END,
             CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE g.grantee::regrole::text END,
             CASE WHEN g.wanted AND g.grantable THEN ' WITH GRANT OPTION' ELSE '' END);
     END LOOP;
+    RETURN list;
 END $$;
+COMMENT ON FUNCTION embedsidecar.grants_sql(integer, integer) IS
+    'What gives the destination of another generation the grants that the one which serves has, and takes away others.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.run_all(statements text[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    statement text;
+BEGIN
+    FOREACH statement IN ARRAY statements LOOP
+        EXECUTE statement;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION embedsidecar.run_all(text[]) IS 'For model_switch and model_change: runs statements of ours.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.carry_grants(live integer, other integer) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT embedsidecar.run_all(embedsidecar.grants_sql(live, other))
+$$;
 COMMENT ON FUNCTION embedsidecar.carry_grants(integer, integer) IS
     'Gives the destination of another generation the grants that the one which serves has, and takes away others.';
 
@@ -397,84 +418,73 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.beside_name(text, text, oid, boolean) IS
     'A free name for a destination that does not serve.';
 
--- Indexes are called after the table that they are of, as far as their names are of ours or of the server's making.
-CREATE OR REPLACE FUNCTION embedsidecar.rename_indexes(relation oid, attnum smallint, before text, after text)
-RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    x record;
-BEGIN
-    FOR x IN SELECT n.nspname, c.relname, after || substr(c.relname, length(before) + 1) AS renamed
-             FROM   pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
-                    JOIN pg_namespace AS n ON n.oid = c.relnamespace
-             WHERE  i.indrelid = relation AND starts_with(c.relname, before)
-                    AND (rename_indexes.attnum IS NULL OR rename_indexes.attnum = ANY (i.indkey::smallint[]))
-             ORDER  BY c.oid
-    LOOP
-        IF length(x.renamed) < 64 AND to_regclass(format('%I.%I', x.nspname, x.renamed)) IS NULL THEN
-            EXECUTE format('ALTER INDEX %I.%I RENAME TO %I', x.nspname, x.relname, x.renamed);
-        END IF;
-    END LOOP;
-END $$;
-COMMENT ON FUNCTION embedsidecar.rename_indexes(oid, smallint, text, text) IS 'For a switch: names of indexes follow.';
-
--- The statements that exchange names, for whoever may: they are what swap_generations runs, and what the owner gets.
+-- The statements of a switch: they are made before anything is locked, and the owner gets them where the role may not
+-- rename. Indexes are called after the table that they are of, as far as their names are of ours or of the server's
+-- making.
 CREATE OR REPLACE FUNCTION embedsidecar.swap_sql(live integer, other integer) RETURNS text[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
 DECLARE
-    a    record;
-    b    record;
-    kept name;
-    word text := (SELECT CASE WHEN p.served THEN '__next' ELSE '__previous' END FROM embedsidecar.pipeline AS p
-                  WHERE p.pipeline_id = swap_sql.other);
+    a     record;
+    b     record;
+    kept  name;
+    whole boolean; -- the whole table is exchanged, and not a column
+    stem  text := '';
+    word  text := (SELECT CASE WHEN p.served THEN '__next' ELSE '__previous' END FROM embedsidecar.pipeline AS p
+                   WHERE p.pipeline_id = swap_sql.other);
 BEGIN
     SELECT * INTO STRICT a FROM embedsidecar.destination_of(swap_sql.live);
     SELECT * INTO STRICT b FROM embedsidecar.destination_of(swap_sql.other);
-    IF a.relation <> b.relation THEN
-        kept := embedsidecar.beside_name(a.table_name, word, a.relation, true);
-        RETURN ARRAY[format('ALTER TABLE %s RENAME TO %I', a.quoted, kept),
-            format('ALTER TABLE %s RENAME TO %I', b.quoted, a.table_name)];
-    END IF;
-    kept := embedsidecar.beside_name(a.column_name, word, a.relation, false);
-    RETURN ARRAY[format('ALTER TABLE %s RENAME COLUMN %I TO %I', a.quoted, a.column_name, kept),
-        format('ALTER TABLE %s RENAME COLUMN %I TO %I', a.quoted, b.column_name, a.column_name)];
-END $$;
-COMMENT ON FUNCTION embedsidecar.swap_sql(integer, integer) IS 'The statements that exchange two destinations.';
-
-CREATE OR REPLACE FUNCTION embedsidecar.swap_generations(live integer, other integer) RETURNS void
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-DECLARE
-    a         record;
-    b         record;
-    statement text;
-    now_a     record;
-    whole     boolean;
-    remakes   text[];
-BEGIN
-    SELECT * INTO STRICT a FROM embedsidecar.destination_of(swap_generations.live);
-    SELECT * INTO STRICT b FROM embedsidecar.destination_of(swap_generations.other);
     whole := a.relation <> b.relation;
-    remakes := ARRAY(SELECT t.remake FROM embedsidecar.generation_ties(live, other) AS t WHERE t.remake IS NOT NULL);
-    PERFORM embedsidecar.carry_grants(live, other);
-    FOREACH statement IN ARRAY embedsidecar.swap_sql(live, other) LOOP
-        EXECUTE statement;
-    END LOOP;
-    SELECT * INTO STRICT now_a FROM embedsidecar.destination_of(swap_generations.live);
     IF whole THEN
-        PERFORM embedsidecar.rename_indexes(a.relation, NULL, a.table_name, now_a.table_name);
-        PERFORM embedsidecar.rename_indexes(b.relation, NULL, b.table_name, a.table_name);
+        kept := embedsidecar.beside_name(a.table_name, word, a.relation, true);
     ELSE
-        PERFORM embedsidecar.rename_indexes(a.relation, a.attnum, a.table_name || '_' || a.column_name,
-            a.table_name || '_' || now_a.column_name);
-        PERFORM embedsidecar.rename_indexes(a.relation, b.attnum, a.table_name || '_' || b.column_name,
-            a.table_name || '_' || a.column_name);
+        kept := embedsidecar.beside_name(a.column_name, word, a.relation, false);
+        stem := a.table_name || '_';
+        a.table_name := a.column_name;
+        b.table_name := b.column_name;
     END IF;
-    FOREACH statement IN ARRAY remakes LOOP
-        EXECUTE statement;
-    END LOOP;
+    RETURN embedsidecar.grants_sql(live, other)
+        || CASE WHEN whole THEN ARRAY[format('ALTER TABLE %s RENAME TO %I', a.quoted, kept),
+                format('ALTER TABLE %s RENAME TO %I', b.quoted, a.table_name)]
+            ELSE ARRAY[format('ALTER TABLE %s RENAME COLUMN %I TO %I', a.quoted, a.column_name, kept),
+                format('ALTER TABLE %s RENAME COLUMN %I TO %I', a.quoted, b.column_name, a.column_name)] END
+        || ARRAY(
+        WITH named AS (
+            SELECT w.n, c.oid, s.nspname, c.relname, r.renamed,
+                to_regclass(format('%I.%I', s.nspname, r.renamed)) AS there
+            FROM  (VALUES (1, a.relation, a.attnum, stem || a.table_name, stem || kept),
+                      (2, b.relation, b.attnum, stem || b.table_name, stem || a.table_name))
+                      AS w (n, relation, attnum, before, after)
+                  JOIN pg_index AS i ON i.indrelid = w.relation AND (whole OR w.attnum = ANY (i.indkey::smallint[]))
+                  JOIN pg_class AS c ON c.oid = i.indexrelid AND starts_with(c.relname, w.before)
+                  JOIN pg_namespace AS s ON s.oid = c.relnamespace
+                  CROSS JOIN LATERAL (SELECT w.after || substr(c.relname, length(w.before) + 1) AS renamed) AS r
+            WHERE  length(r.renamed) < 64)
+        SELECT format('ALTER INDEX %I.%I RENAME TO %I', f.nspname, f.relname, f.renamed) FROM named AS f
+        WHERE  f.there IS NULL OR f.n = 2 AND f.there IN (SELECT g.oid FROM named AS g
+                                                          WHERE g.n = 1 AND g.there IS NULL)
+        ORDER  BY f.n, f.oid)
+        || ARRAY(SELECT t.remake FROM embedsidecar.generation_ties(live, other) AS t WHERE t.remake IS NOT NULL);
 END $$;
-COMMENT ON FUNCTION embedsidecar.swap_generations(integer, integer) IS
-    'Exchanges the names of two destinations whose tables are locked, and makes anew what depends on the one.';
+COMMENT ON FUNCTION embedsidecar.swap_sql(integer, integer) IS
+    'The statements that exchange the names of two destinations, and make anew what depends on the one.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.swap_seen(relations oid[]) RETURNS text
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT string_agg(f.fact, ' ' ORDER BY f.fact) FROM (
+    SELECT concat_ws(':', 'c', c.oid, c.xmin) FROM pg_class AS c WHERE c.oid = ANY (relations)
+    UNION ALL
+    SELECT concat_ws(':', 'a', a.attrelid, a.attnum, a.xmin) FROM pg_attribute AS a WHERE a.attrelid = ANY (relations)
+    UNION ALL
+    SELECT concat_ws(':', 'd', d.classid, d.objid, r.xmin, f.xmin)
+    FROM   pg_depend AS d
+           LEFT JOIN pg_rewrite AS r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+           LEFT JOIN pg_proc AS f ON d.classid = 'pg_proc'::regclass AND f.oid = d.objid
+    WHERE  d.refclassid = 'pg_class'::regclass AND d.refobjid = ANY (relations)) AS f (fact)
+$$;
+COMMENT ON FUNCTION embedsidecar.swap_seen(oid[]) IS
+    'For a switch: another word whenever the statements of swap_sql may be others.';
 
 -- Whether the owner of the tables has exchanged the names already, as he was asked to: then the destination that is to
 -- serve has the name that the one which serves is written down with.
@@ -550,7 +560,9 @@ DECLARE
     ready  boolean;
     until  timestamptz;
     before text := current_setting('lock_timeout');
-    relations oid[];
+    relations  oid[];
+    statements text[];
+    seen       text;
 BEGIN
     SELECT p.* INTO STRICT l FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = id;
     IF l.beside IS NOT NULL THEN
@@ -622,15 +634,18 @@ BEGIN
         RETURN 'would_be_' || done;
     END IF;
     -- Locks are tried for a twentieth of a second and given up: nobody waits behind us for longer. Views come first, as
-    -- for those who read them, then what nobody searches.
-    relations := ARRAY(SELECT t.view FROM embedsidecar.generation_ties(id, o.pipeline_id) AS t
-                       WHERE t.remake IS NOT NULL AND t.view IS NOT NULL) || b.relation || a.relation;
+    -- for those who read them, then what nobody searches, last what applications use. What can be made before is.
+    PERFORM embedsidecar.move_job('model_change', id, done, NULL, true); -- by force, before it was complete
+    PERFORM embedsidecar.end_action(entry.audit_id, done, 1);
     until := clock_timestamp() + take_place.patience;
     LOOP
+        relations := ARRAY(SELECT t.view FROM embedsidecar.generation_ties(id, o.pipeline_id) AS t
+                           WHERE t.remake IS NOT NULL AND t.view IS NOT NULL) || b.relation || a.relation;
+        seen := embedsidecar.swap_seen(relations);
+        statements := CASE WHEN embedsidecar.swapped_already(id, o.pipeline_id) THEN '{}'
+            ELSE embedsidecar.swap_sql(id, o.pipeline_id) END;
         BEGIN
             PERFORM set_config('lock_timeout', '50ms', true);
-            EXECUTE (SELECT string_agg(format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', r.oid::regclass), '; '
-                ORDER BY r.n) FROM unnest(relations) WITH ORDINALITY AS r (oid, n));
             PERFORM FROM embedsidecar.pipeline AS p WHERE p.pipeline_id IN (id, o.pipeline_id)
             ORDER BY p.pipeline_id FOR UPDATE;
             -- Whoever was faster has done it.
@@ -639,19 +654,23 @@ BEGIN
                 done := 'already_' || done;
                 EXIT;
             END IF;
-            IF NOT embedsidecar.swapped_already(id, o.pipeline_id) THEN
-                PERFORM embedsidecar.swap_generations(id, o.pipeline_id);
+            EXECUTE (SELECT string_agg(format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', r.oid::regclass), '; '
+                ORDER BY r.n) FROM unnest(relations) WITH ORDINALITY AS r (oid, n));
+            IF seen IS DISTINCT FROM embedsidecar.swap_seen(relations) THEN
+                RAISE lock_not_available; -- something about the tables has changed since
             END IF;
+            PERFORM embedsidecar.run_all(statements);
             PERFORM embedsidecar.exchange_rows(id, o.pipeline_id);
             PERFORM set_config('lock_timeout', before, true);
-            EXIT;
+            RETURN done;
         EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
             PERFORM embedsidecar.no_moment(take_place.action, relations, until);
         END;
         PERFORM pg_sleep(0.1 + 0.3 * random());
     END LOOP;
-    PERFORM embedsidecar.move_job('model_change', id, done, NULL, true); -- by force, before it was complete
-    RETURN embedsidecar.end_action(entry.audit_id, done, (done NOT LIKE 'already%')::integer);
+    PERFORM set_config('lock_timeout', before, true);
+    UPDATE embedsidecar.audit_log AS u SET changed = 0 WHERE u.audit_id = entry.audit_id;
+    RETURN embedsidecar.end_action(entry.audit_id, done, 0);
 END $$;
 COMMENT ON FUNCTION embedsidecar.take_place(text, text, boolean, boolean, interval, boolean, text) IS
     'What model_switch and model_rollback do.';

@@ -38,7 +38,7 @@ func (s *Service) MeasureIndex(ctx context.Context, name string) (indexes.Recall
 	if err != nil {
 		return indexes.Recall{}, err
 	}
-	return indexes.Measure(ctx, pool, &found[0], indexes.Queries, measuring)
+	return indexes.Measure(ctx, pool, &found[0], indexes.Queries, measuring, nil)
 }
 
 // indexes are the routes about them.

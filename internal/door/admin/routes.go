@@ -207,9 +207,9 @@ func (a *api) lists() {
 		})
 	type tasks struct {
 		TaskParams
-		States []string `query:"state,explode" enum:"todo,in_progress,stale,retrying,failed,cancelled"`
+		States []string `query:"state,explode" enum:"todo,in_progress,stale,retrying,failed,cancelled,finished" doc:"Again for more; finished stands alone"`
 	}
-	get(a, "/tasks", "tasks", "List rows that wait, are in work, failed or were cancelled, the oldest first",
+	get(a, "/tasks", "tasks", "List rows that wait, are in work, failed or were cancelled, the oldest first; or finished tasks, the newest first",
 		func(ctx context.Context, in *tasks) (TaskPage, error) { return in.page(ctx, s, in.States) })
 	get(a, "/dead-letters", "dead-letters", "List rows that could not be embedded, the oldest first",
 		func(ctx context.Context, in *TaskParams) (TaskPage, error) {

@@ -15,6 +15,49 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
+// TestLook_Finished: pages of finished tasks are together what the view shows of these pipelines, each once, the newest
+// first.
+func TestLook_Finished(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	f.MustExec(`INSERT INTO embedsidecar.worker (instance, version, slot_name, stream) VALUES ('one', 'v1', 's', 'none')`)
+	f.MustExec(`INSERT INTO embedsidecar.history (bucket, finished_at, pipeline_id, row_key, outcome, attempt, worker_id,
+		committed_at, lsn, error_code, took_ms)
+		SELECT b.bucket, now() - (i + b.bucket * 100) * interval '1 min', p.pipeline_id,
+		       i::text, CASE WHEN i % 3 = 0 THEN 'failed' ELSE 'embedded' END, 1,
+		       (SELECT max(w.worker_id) FROM embedsidecar.worker AS w), now() - interval '1 day', '0/1',
+		       CASE WHEN i % 3 = 0 THEN 'too_long' END, 250
+		FROM   embedsidecar.pipeline AS p, generate_series(1, 5) AS i, (VALUES (0), (7)) AS b (bucket)`)
+	for token, names := range map[string]string{"viewer": "'.'", "scoped": "'^public.docs$'"} {
+		shown := testenv.Values[string](f.Database, `SELECT concat_ws(' ', pipeline, row_key, outcome, error_code, worked_by,
+			round(extract(epoch FROM finished_at - started_at) * 1000)) FROM embedsidecar.finished_tasks
+			WHERE pipeline ~ `+names+` ORDER BY finished_at DESC, pipeline, row_key`)
+		var finished []string
+		for path := "/api/v1/tasks?state=finished&limit=3"; path != ""; {
+			page := gets[admin.TaskPage](f, token, path)
+			for _, task := range page.Tasks {
+				words := []string{task.Pipeline, task.Key, task.Outcome}
+				if task.Code != "" {
+					words = append(words, task.Code)
+				}
+				took := task.FinishedAt.Sub(*task.StartedAt).Milliseconds()
+				finished = append(finished, strings.Join(append(words, task.LeasedBy, fmt.Sprint(took)), " "))
+			}
+			if path = ""; page.Next != "" {
+				path = "/api/v1/tasks?state=finished&limit=3&cursor=" + page.Next
+			}
+		}
+		if !slices.Equal(finished, shown) || len(finished) < 10 {
+			t.Errorf("%s: finished: %q, the view has %q", token, finished, shown)
+		}
+	}
+	const some = "/api/v1/tasks?state=finished&code=too_long&key=3&older_than=90m"
+	if page := gets[admin.TaskPage](f, "viewer", some); len(page.Tasks) == 0 || page.Tasks[0].Key != "3" {
+		t.Errorf("chosen: %+v", page)
+	}
+}
+
 // TestLook_AsTheViewsShowIt: workers, lanes and states of rows are what the views of the same names show, which are
 // other statements.
 func TestLook_AsTheViewsShowIt(t *testing.T) {

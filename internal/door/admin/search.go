@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
@@ -41,12 +42,13 @@ func (s *Service) access(name string) *search.Access {
 	return &search.Access{PastRowSecurity: s.config().SearchOf(name).PastRowSecurity}
 }
 
-// Search finds the rows of a pipeline that are nearest to a text, with the SQL that finds them. It takes the role
-// operator, since what is near to a question tells of texts; these are left out unless the caller asks and may. Who may
-// not see them is told nothing that confirms a guess of one: which rows have its words, and how near they are.
-func (s *Service) Search(ctx context.Context, name, text string, r search.Request, texts bool,
+// Search finds the rows of a pipeline that are nearest to a text, with the SQL that finds them; or those of several,
+// joined by rank. It takes the role operator, since what is near to a question tells of texts; these are left out
+// unless the caller asks and may. Who may not see them is told nothing that confirms a guess of one: which rows have
+// its words, and how near they are.
+func (s *Service) Search(ctx context.Context, names []string, text string, r search.Request, texts bool,
 ) (found Found, err error) {
-	who, pool, names, err := s.meant(ctx, gate.RoleOperator, []string{name})
+	who, pool, names, err := s.meant(ctx, gate.RoleOperator, names)
 	switch {
 	case err != nil:
 		return found, err
@@ -63,7 +65,7 @@ func (s *Service) Search(ctx context.Context, name, text string, r search.Reques
 	case s.o.Embed == nil:
 		return found, gate.Refuse(http.StatusServiceUnavailable, "no_model", "there is no model here to embed a question with")
 	}
-	found, err = query.Settled(ctx, func(bool) (Found, error) { return s.search(ctx, pool, names[0], text, r) })
+	found, err = query.Settled(ctx, func(bool) (Found, error) { return s.search(ctx, pool, names, text, r) })
 	if err != nil {
 		return found, err
 	}
@@ -71,13 +73,29 @@ func (s *Service) Search(ctx context.Context, name, text string, r search.Reques
 	return found, nil
 }
 
-// search embeds the text and finds what is near to it.
-func (s *Service) search(ctx context.Context, pool *pgxpool.Pool, name, text string, r search.Request,
+// search embeds the text and finds what is near to it in one pipeline, or in several.
+func (s *Service) search(ctx context.Context, pool *pgxpool.Pool, names []string, text string, r search.Request,
 ) (found Found, err error) {
-	p, err := query.Searchable(ctx, pool, name)
-	if err != nil {
-		return found, err
+	pipelines := make([]*pipeline.Pipeline, len(names))
+	for i, name := range names {
+		if pipelines[i], err = query.Searchable(ctx, pool, name); err != nil {
+			return found, err
+		}
 	}
+	if len(pipelines) == 1 {
+		return s.near(ctx, pool, pipelines[0], text, r)
+	}
+	found.Hits, err = search.Across(&r, pipelines, func(p *pipeline.Pipeline, each search.Request) ([]search.Hit, error) {
+		one, err := s.near(ctx, pool, p, text, each)
+		found.Embedded, found.Took = found.Embedded+one.Embedded, found.Took+one.Took
+		return one.Hits, err
+	})
+	return found, err
+}
+
+// near finds what is near to the text in one pipeline.
+func (s *Service) near(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, text string, r search.Request,
+) (found Found, err error) {
 	began := time.Now()
 	if r.Vector, err = s.o.Embed(ctx, p, text); err != nil {
 		return found, err
@@ -196,7 +214,7 @@ func (a *api) searches() {
 			if err != nil {
 				return nil, err
 			}
-			found, err := a.service.Search(ctx, b.Pipeline, b.Text, request, b.ShowText)
+			found, err := a.service.Search(ctx, []string{b.Pipeline}, b.Text, request, b.ShowText)
 			return answers(Answer{
 				append([]search.Hit{}, found.Hits...), found.Dims, found.Embedded.Milliseconds(), found.Took.Milliseconds(),
 				found.Explanation.Statement,

@@ -440,6 +440,12 @@ func (s *Service) Tasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
 	if len(names) == 0 {
 		return page, nil
 	}
+	if slices.Contains(q.States, report.Finished) { // there may be millions
+		if err := s.counting.take(ctx); err != nil {
+			return page, err
+		}
+		defer s.counting.giveBack()
+	}
 	list, err := verbs.New(pool, who.SaidBy()).Tasks(ctx, names, q.TaskFilter, after, limit+1, s.o.Redact)
 	if err != nil {
 		return page, err

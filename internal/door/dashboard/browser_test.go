@@ -310,7 +310,7 @@ func (r *rig) stage() {
 			m.n, m.n * 41, m.n * 41 * 2e-7, CASE WHEN g BETWEEN 22 AND 31 THEN (32 - g) * 90 * p.part ELSE 0 END,
 			array_fill(0, ARRAY[9]) || ARRAY[m.n / 8, m.n / 3, m.n / 4, m.n / 9, m.n / 20, g % 3, g % 2]::int[]
 		FROM (SELECT 0 AS id, 3 AS part UNION ALL SELECT pipeline_id, 1 FROM embedsidecar.pipeline) AS p,
-			generate_series(2, 62) AS g,
+			generate_series(1, 62) AS g,
 			LATERAL (SELECT date_trunc('minute', now()) - g * interval '1 minute' AS began,
 				((40 + 25 * sin(g / 7.0) + (g * 37 % 11)
 					+ CASE WHEN g BETWEEN 20 AND 30 THEN 260 ELSE 0 END) * p.part)::int AS n) AS m
@@ -363,7 +363,7 @@ func (c *chrome) clicks(r *rig) {
 		{"/dead-letters?pipeline=public.tickets", `button[value=discard]`, append(list(chromedp.Click(chromedp.CSS(`input[value="1007"]`)), chromedp.Click(chromedp.CSS(`button[value=discard]`))), typed("1")...), "SELECT count(*) FROM embedsidecar.task WHERE state = 'failed'", 1},
 		{"/errors", form("retry"), append(list(button("retry")), typed("1")...), "SELECT count(*) FROM embedsidecar.audit_log WHERE action = 'retry' AND changed = 1", 1},
 		{"/", form("pause"), append(list(button("pause")), typed("pause all")...), "SELECT count(*) FROM embedsidecar.installation WHERE enabled", 0},
-		{"/", form("resume"), append(list(button("resume")), typed("resume all")...), "SELECT count(*) FROM embedsidecar.installation WHERE enabled", 1},
+		{"/", "#live-pipelines " + of("resume")[len("main "):], append(list(chromedp.Click(chromedp.CSS("#live-pipelines "+of("resume")[len("main "):]+" button"))), typed("resume all")...), "SELECT count(*) FROM embedsidecar.installation WHERE enabled", 1},
 	} {
 		testenv.Eventually(c.t, browserTimeout, func() (bool, string) {
 			c.open(click.path)

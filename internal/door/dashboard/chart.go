@@ -44,6 +44,7 @@ type chart struct {
 const (
 	chartWide, chartHigh                     = 360.0, 158.0
 	plotLeft, plotRight, plotTop, plotBottom = 62.0, 340.0, 8.0, 132.0
+	sign                                     = 6.8 // wide, of the font that charts have
 )
 
 // Draw draws it.
@@ -67,8 +68,9 @@ func (c *chart) Draw() template.HTML {
 	}
 	for i, at := range c.Times {
 		if word := c.when(at); word != "" {
+			middle := min(c.x(i), chartWide-sign*float64(len(word))/2) //nolint:mnd // half of it
 			fmt.Fprintf(&b, `<path class="tick" d="M%.1f %.0fv4"/><text x="%.1f" y="%.0f" text-anchor="middle">%s</text>`,
-				c.x(i), plotBottom, c.x(i), chartHigh-8, word) //nolint:mnd // below the plot
+				c.x(i), plotBottom, middle, chartHigh-8, word) //nolint:mnd // below the plot
 		}
 	}
 	for i := range c.Lines {

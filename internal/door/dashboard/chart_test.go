@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"regexp"
 	"strconv"
 	"testing"
@@ -13,7 +14,6 @@ import (
 // small amounts of money are written out.
 func TestChart_LabelsAreWithinThePicture(t *testing.T) {
 	t.Parallel()
-	const sign = 6.8 // wide, of the font that charts have
 	var read report.Past
 	slow := 960.0
 	for i := range 61 {
@@ -22,14 +22,24 @@ func TestChart_LabelsAreWithinThePicture(t *testing.T) {
 		read.Points = append(read.Points, p)
 	}
 	read.Total.Price = 1
+	all := pastOf(read, "/").Charts
+	monday := time.Date(2026, 11, 16, 0, 0, 0, 0, time.UTC)
+	for step := range 48 { // whichever time of a day or a week is the last
+		for _, w := range report.Windows[1:] {
+			read.Points = read.Points[:0]
+			for i := range int(w.Length / w.Step) {
+				read.Points = append(read.Points, report.Point{At: monday.Add(time.Duration(step+i) * w.Step)})
+			}
+			all = append(all, pastOf(read, "/").Charts...)
+		}
+	}
 	label := regexp.MustCompile(`<text x="([0-9.]+)" y="[0-9.]+" text-anchor="(end|middle)">([^<]*)</text>`)
 	half := regexp.MustCompile(`>0\.5`)
-	charts := pastOf(read, "/").Charts
-	for i := range charts {
-		drawn := string(charts[i].Draw())
+	for i := range all {
+		drawn := string(all[i].Draw())
 		found := label.FindAllStringSubmatch(drawn, -1)
 		if len(found) < 5 {
-			t.Errorf("%s has %d labels", charts[i].ID, len(found))
+			t.Errorf("%s has %d labels", all[i].ID, len(found))
 		}
 		for _, l := range found {
 			x, _ := strconv.ParseFloat(l[1], 64)
@@ -39,11 +49,47 @@ func TestChart_LabelsAreWithinThePicture(t *testing.T) {
 				left, right = x-wide/2, x+wide/2
 			}
 			if left < 0 || right > chartWide {
-				t.Errorf("%s: %q is from %.0f to %.0f of %.0f", charts[i].ID, l[3], left, right, chartWide)
+				t.Errorf("%s: %q is from %.0f to %.0f of %.0f", all[i].ID, l[3], left, right, chartWide)
 			}
 		}
-		if charts[i].ID == "failures" && half.MatchString(drawn) {
+		if all[i].ID == "failures" && half.MatchString(drawn) {
 			t.Error("half a row failed")
 		}
+	}
+}
+
+// TestChart_EndsWithTheLastWholeStep: a step that has not ended would fall to nothing. Each of several pipelines has a
+// line in each chart, and its columns of the table.
+func TestChart_EndsWithTheLastWholeStep(t *testing.T) {
+	t.Parallel()
+	one := func(name string, rate float64) report.Past {
+		past := report.Past{Pipelines: []string{name}}
+		for i := range 4 {
+			p := report.Point{At: time.Date(2026, 11, 26, 14, 20*i, 0, 0, time.UTC), Seconds: 1200}
+			p.Rate, p.Tokens = rate, 1000
+			past.Points = append(past.Points, p)
+		}
+		past.Points[3].Seconds, past.Points[3].Tokens = 60, 1
+		return past
+	}
+	a, b := one("a", 1), one("b", 2)
+	b.Points = b.Points[:2] // read a moment before
+	p := pastOf(a, "/", a, b)
+	if len(p.Rows) != 3 || len(p.Rows[0]) != 1+2*5 || len(p.Columns) != 2*5 {
+		t.Errorf("%v of %v", p.Rows, p.Columns)
+	}
+	for i := range p.Charts {
+		c := &p.Charts[i]
+		if len(c.Lines) != 2 || c.Lines[0].Name != "a" || c.Lines[1].Name != "b" || len(c.Lines[1].Values) != 3 {
+			t.Errorf("%s: %+v", c.ID, c.Lines)
+		}
+		for _, l := range c.Lines {
+			if figure := p.Rows[1][l.Column+1]; figure != c.Format(*cmp.Or(l.Values[1], new(0.0))) && l.Values[1] != nil {
+				t.Errorf("%s of %s: %s", c.ID, l.Name, figure)
+			}
+		}
+	}
+	if got := p.Rows[2][1] + " " + p.Rows[2][2]; got != "1 –" {
+		t.Errorf("rows a second: %s", got)
 	}
 }

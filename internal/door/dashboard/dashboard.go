@@ -67,7 +67,7 @@ func (d *Dashboard) routes() http.Handler {
 		"/{$}": d.overview, "/pipelines": d.pipelines, "/pipelines/{name}": d.pipeline, "/row": d.row,
 		"/search": d.search, "/queue": d.queue, "/errors": d.errors, "/dead-letters": d.deadLetters,
 		"/system": d.system, "/models": d.models,
-		"/checks": d.checks, "/audit": d.audit, "/config": d.config, "/help": d.help,
+		"/checks": d.checks, "/audit": d.audit, "/config": d.config, "/help": d.help, "/help/{name...}": d.manual,
 	} {
 		mux.Handle("GET "+path, d.known(d.page(show)))
 	}

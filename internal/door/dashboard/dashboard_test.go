@@ -3,6 +3,7 @@ package dashboard_test
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"html"
 	"net/http"
 	"net/url"
@@ -37,15 +38,19 @@ var pages = map[string][]string{
 	"/search":                               {"Ask your own rows"},
 	"/queue":                                {"malformed_text", "failed"},
 	"/queue?state=failed&pipeline=public.tickets&class=data": {"1007", "1027"},
-	"/queue?state=todo":                     {"Nothing"},
-	"/errors":                               {"data malformed_text", "public.tickets"},
-	"/dead-letters?pipeline=public.tickets": {"1007", "Export NDJSON"},
-	"/system":                               {"Checkpoint", "WAL kept for it", "docs-1", "streaming"},
-	"/models":                               {"shared-words", "WordPiece"},
-	"/checks":                               {"max_slot_wal_keep_size", "1 remark"},
-	"/audit":                                {">scan<"},
-	"/config":                               {"workers.batch_rows", "default"},
-	"/help":                                 {"What states mean", "slot lost"},
+	"/queue?state=todo": {"Nothing"},
+	"/queue?state=finished&pipeline=public.articles": {"embedded", "Clear the history", "docs-1"},
+	"/queue?lanes=1&pipeline=public.tickets":         {"By priority", "Average age", "failed"},
+	"/?by=pipeline":                                  {"Rows/s, public.articles", "Fresh, p99, public.tickets"},
+	"/errors":                                        {"data malformed_text", "public.tickets"},
+	"/dead-letters?pipeline=public.tickets":          {"1007", "Export NDJSON"},
+	"/system":                                        {"Checkpoint", "WAL kept for it", "docs-1", "streaming"},
+	"/models":                                        {"shared-words", "WordPiece"},
+	"/checks":                                        {"max_slot_wal_keep_size", "1 remark"},
+	"/audit":                                         {">scan<"},
+	"/config":                                        {"workers.batch_rows", "default"},
+	"/help":                                          {"What states mean", "slot lost", `href="/help/search"`},
+	"/help/search":                                   {"Several pipelines", `id="several-pipelines"`, "All pages"},
 }
 
 // What a page may not hold: a style or a script within it, which the policy refuses.
@@ -88,6 +93,17 @@ func (b *browser) reads(t *testing.T) {
 			t.Errorf("a search does not show %q:\n%s", want, found)
 		}
 	}
+	both := b.post(http.StatusOK, "/search", "pipeline", "public.articles", "also", "public.products", "also",
+		"public.articles", "q", "password forgotten trousers", "k", "50")
+	for _, want := range []string{
+		"search_across(ARRAY[&#39;public.articles&#39;, &#39;public.products&#39;]", "key=1&amp;pipeline=public.articles",
+		"key=SKU-001&amp;pipeline=public.products", `&#34;pipelines&#34;:`,
+	} {
+		if !strings.Contains(both, want) {
+			t.Errorf("a search of two pipelines does not show %q:\n%s", want, both)
+		}
+	}
+	b.post(http.StatusNotFound, "/search", "q", "x", "pipeline", "public.articles", "also", "nothing")
 	b.post(http.StatusNotFound, "/search", "q", "x", "pipeline", "nothing")
 	b.post(http.StatusBadRequest, "/search", "q", strings.Repeat("x", mostSent))
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.at+"/", nil)
@@ -211,6 +227,13 @@ func TestActions(t *testing.T) {
 	}
 	if page := b.get(http.StatusOK, "/audit"); !strings.Contains(page, "olga") {
 		t.Errorf("the audit does not say who:\n%s", page)
+	}
+	const finished = "SELECT count(*) FROM embedsidecar.finished_tasks WHERE pipeline = 'public.articles'"
+	rows := testenv.Value[int64](r.db, finished)
+	b.post(http.StatusOK, "/act", "do", "clear-history", "pipeline", "public.articles", "typed", fmt.Sprint(rows),
+		"expected", fmt.Sprint(rows))
+	if left := testenv.Value[int64](r.db, finished); left != 0 || rows == 0 {
+		t.Errorf("of %d finished tasks %d are left", rows, left)
 	}
 	r.turns(t, b)
 }

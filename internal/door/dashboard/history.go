@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
@@ -17,64 +19,73 @@ type past struct {
 
 	Path    string
 	Windows []report.Window
+	By      string // "pipeline": each chart has a line for each of a few; "": one for all together
+	Splits  bool   // there are several to choose from
 	Charts  []chart
 	Columns []string
 	Rows    [][]string // the time, and a figure for each column
 }
 
-// past reads how pipelines did in the window that a page asks for: these, or all.
-func (d *Dashboard) past(r *http.Request, names ...string) (*past, error) {
+// past reads how pipelines did in the window that a page asks for: these, or all. On demand each of split is drawn.
+func (d *Dashboard) past(r *http.Request, split []string, names ...string) (*past, error) {
 	window := cmp.Or(r.URL.Query().Get("window"), report.Windows[0].Name)
 	read, err := d.o.Service.History(r.Context(), window, names)
 	if err != nil {
 		return nil, err
 	}
-	return pastOf(read, r.URL.EscapedPath()), nil
-}
-
-type figure struct {
-	column string
-	of     func(*report.Did) *float64
-	format func(float64) string
-}
-
-// figures are the columns of the table.
-var figures = []figure{
-	{"Rows/s", func(d *report.Did) *float64 { return new(d.Rate) }, short},
-	{"Fresh, p50", func(d *report.Did) *float64 { return d.P50 }, spoken},
-	{"Fresh, p99", func(d *report.Did) *float64 { return d.P99 }, spoken},
-	{"Waiting", func(d *report.Did) *float64 { return new(float64(d.Backlog)) }, short},
-	{"Failed", func(d *report.Did) *float64 { return new(float64(d.Failed)) }, short},
-	{"Tokens", func(d *report.Did) *float64 { return new(float64(d.Tokens)) }, short},
-	{"Price", func(d *report.Did) *float64 { return new(d.Price) }, money},
-}
-
-// pastOf draws what was measured. Where no model has a price none is shown.
-func pastOf(read report.Past, path string) *past {
-	shown := figures
-	if read.Total.Price == 0 {
-		shown = figures[:len(figures)-1]
-	}
-	p := past{Past: read, Path: path, Windows: report.Windows}
-	times := make([]time.Time, len(read.Points))
-	values := make([][]*float64, len(shown))
-	for k := range shown {
-		p.Columns = append(p.Columns, shown[k].column)
-	}
-	for i := range read.Points {
-		times[i] = read.Points[i].At
-		row := []string{times[i].UTC().Format("2 Jan 15:04")}
-		for k := range shown {
-			v := shown[k].of(&read.Points[i].Did)
-			values[k] = append(values[k], v)
-			if v == nil {
-				row = append(row, "–")
-			} else {
-				row = append(row, shown[k].format(*v))
+	var each []report.Past
+	if len(split) > 1 && r.URL.Query().Get("by") == "pipeline" {
+		for _, name := range split {
+			one, err := d.o.Service.History(r.Context(), window, []string{name})
+			if err != nil {
+				return nil, err
 			}
+			each = append(each, one)
 		}
-		p.Rows = append(p.Rows, row)
 	}
+	p := pastOf(read, r.URL.EscapedPath(), each...)
+	p.Splits = len(split) > 1
+	return p, nil
+}
+
+// busiest are the names of a few pipelines: those that work, then those that have most to do or have done most.
+func busiest(all []observe.Pipeline) (names []string) {
+	const few = 4 // lines that can be told apart
+	list := slices.Clone(all)
+	slices.SortStableFunc(list, func(a, b observe.Pipeline) int {
+		return cmp.Or(cmp.Compare(b.Speed.Rows, a.Speed.Rows), cmp.Compare(b.Open(), a.Open()),
+			cmp.Compare(b.Tokens, a.Tokens))
+	})
+	for i := range list[:min(few, len(list))] {
+		names = append(names, list[i].Name)
+	}
+	return names
+}
+
+// figure is a column of the table, and a line of a chart.
+type figure struct {
+	column, name string
+	of           func(*report.Did) *float64
+	format       func(float64) string
+}
+
+// figures are those of each chart, in the order of the charts.
+var figures = [][]figure{
+	{{"Rows/s", "", func(d *report.Did) *float64 { return new(d.Rate) }, short}},
+	{
+		{"Fresh, p50", "p50", func(d *report.Did) *float64 { return d.P50 }, spoken},
+		{"Fresh, p99", "p99", func(d *report.Did) *float64 { return d.P99 }, spoken},
+	},
+	{{"Waiting", "", func(d *report.Did) *float64 { return new(float64(d.Backlog)) }, short}},
+	{{"Failed", "", func(d *report.Did) *float64 { return new(float64(d.Failed)) }, short}},
+	{{"Tokens", "", func(d *report.Did) *float64 { return new(float64(d.Tokens)) }, short}},
+	{{"Price", "", func(d *report.Did) *float64 { return new(d.Price) }, money}},
+}
+
+// pastOf draws what was measured of all, or of each. A step that has not ended is left out: it would fall to nothing.
+// Where no model has a price none is shown.
+func pastOf(read report.Past, path string, each ...report.Past) *past {
+	p := past{Past: read, Path: path, Windows: report.Windows}
 	all := &read.Total
 	unit := "price of the tokens"
 	if read.Currency != "" {
@@ -88,24 +99,62 @@ func pastOf(read report.Past, path string) *past {
 		{ID: "tokens", Title: "Tokens", Unit: "tokens embedded", Now: number(all.Tokens)},
 		{ID: "price", Title: "Money", Unit: unit, Now: money(all.Price)},
 	}
-	if len(shown) < len(figures) {
+	if all.Price == 0 {
 		p.Charts = p.Charts[:5]
 	}
-	first := []int{0, 1, 3, 4, 5, 6} // columns
-	for i := range p.Charts {
-		c := &p.Charts[i]
-		c.Times, c.Format = times, shown[first[i]].format
-		c.Tick = c.Format
-		if len(times) > 1 {
+	sources := []report.Past{read}
+	if len(each) > 0 {
+		p.By, sources = "pipeline", each
+		p.Charts[1].Unit += ", p99"
+	}
+	points := len(read.Points)
+	if points > 1 && read.Points[points-1].Seconds < read.Points[0].Seconds {
+		points--
+	}
+	times := make([]time.Time, points)
+	p.Rows = make([][]string, points)
+	for i := range times {
+		times[i] = read.Points[i].At
+		p.Rows[i] = []string{times[i].UTC().Format("2 Jan 15:04")}
+	}
+	for k := range p.Charts {
+		c, shown := &p.Charts[k], figures[k]
+		c.Times, c.Format, c.Tick = times, shown[0].format, shown[0].format
+		if points > 1 {
 			c.Step = times[1].Sub(times[0])
 		}
-		c.Lines = []line{{Values: values[first[i]], Column: first[i]}}
+		if len(each) > 0 {
+			shown = shown[len(shown)-1:]
+		}
+		for f := range shown {
+			for s := range sources {
+				p.add(c, &shown[f], &sources[s], len(each) > 0)
+			}
+		}
 	}
-	fresh := &p.Charts[1]
-	fresh.Tick = power
-	fresh.Lines[0].Name = "p50"
-	fresh.Lines = append(fresh.Lines, line{Name: "p99", Values: values[2], Column: 2})
+	p.Charts[1].Tick = power
 	return &p
+}
+
+// add adds a figure to a chart and to the table.
+func (p *past) add(c *chart, f *figure, from *report.Past, named bool) {
+	column, l := f.column, line{Name: f.name, Column: len(p.Columns)}
+	if named {
+		l.Name = from.Pipelines[0]
+		column += ", " + l.Name
+	}
+	for i := range c.Times {
+		cell := "–"
+		var v *float64
+		if i < len(from.Points) { // a minute may have begun since the others were read
+			v = f.of(&from.Points[i].Did)
+		}
+		if v != nil {
+			cell = f.format(*v)
+		}
+		l.Values, p.Rows[i] = append(l.Values, v), append(p.Rows[i], cell)
+	}
+	p.Columns, c.Lines = append(p.Columns, column), append(c.Lines, l)
 }
 
 // quantiles are half of the rows and 99 of 100.

@@ -177,7 +177,9 @@ func (d *Dashboard) functions() template.FuncMap {
 		"isnil":    func(f *float64) bool { return f == nil },
 		"list":     func(items ...any) []any { return items },
 		"dict":     dict,
+		"helpfor":  d.helpFor,
 		"join":     strings.Join,
+		"has":      slices.Contains[[]string],
 		"status":   checkTone,
 		"circuittone": func(c host.Circuit) string {
 			if c == host.Closed {
@@ -315,6 +317,8 @@ func stateTone(state string) string {
 	switch state {
 	case "failed":
 		return "bad"
+	case "embedded", "reused", "unchanged":
+		return "good"
 	case "retrying", "stale", "cancelled":
 		return "warn"
 	}

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -23,6 +25,7 @@ type playground struct {
 
 	Pipelines            []string
 	Pipeline, Text       string
+	Also                 []string // other pipelines to search
 	K                    int
 	Hybrid               bool
 	Ks                   []int
@@ -43,8 +46,9 @@ func (d *Dashboard) search(r *http.Request) (view, error) {
 	ctx := r.Context()
 	who, _ := gate.CallerOf(ctx)
 	o := playground{
-		Pipeline: r.FormValue("pipeline"), Text: r.FormValue("q"), K: usualRows, Hybrid: r.FormValue("hybrid") == "1",
-		Ks: []int{5, usualRows, 25, 50}, MayText: who.RowText, Ready: d.o.Service.Searches(),
+		Pipeline: r.FormValue("pipeline"), Also: r.Form["also"], Text: r.FormValue("q"), K: usualRows,
+		Hybrid: r.FormValue("hybrid") == "1",
+		Ks:     []int{5, usualRows, 25, 50}, MayText: who.RowText, Ready: d.o.Service.Searches(),
 	}
 	o.Show = o.MayText && r.FormValue("text") == "1"
 	o.MayRerank = o.MayText && d.o.Service.Reranks()
@@ -76,17 +80,28 @@ func (d *Dashboard) search(r *http.Request) (view, error) {
 		o.Trouble, v.status = &trouble{p.Detail, p.Hints}, p.Status
 		return v, nil
 	}
-	o.Asked, o.Snippets = true, snippets(o.Pipeline, o.Text, o.K, o.Hybrid)
+	o.Asked, o.Snippets = true, snippets(o.names(), o.Text, o.K, o.Hybrid)
 	return v, nil
 }
 
-// find searches. Who is shown texts is shown the columns that they are made of, too.
+// names are those of the pipelines to search.
+func (o *playground) names() []string {
+	list := []string{o.Pipeline}
+	for _, name := range o.Also {
+		if !slices.Contains(list, name) {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// find searches. Who is shown texts is shown the columns that they are made of, too, of one pipeline.
 func (d *Dashboard) find(ctx context.Context, o *playground) (err error) {
 	r := search.Request{Hybrid: o.Hybrid, Rows: o.K}
 	if o.Rerank {
 		r.Rerank = slices.Max(o.Ks) // as many candidates as rows can be wanted
 	}
-	if o.Show {
+	if o.Show && len(o.Also) == 0 {
 		p, err := d.o.Service.Defined(ctx, o.Pipeline)
 		if err != nil {
 			return err
@@ -95,11 +110,12 @@ func (d *Dashboard) find(ctx context.Context, o *playground) (err error) {
 			r.Columns = p.Columns
 		}
 	}
-	if o.Found, err = d.o.Service.Search(ctx, o.Pipeline, o.Text, r, o.Show); err != nil {
+	if o.Found, err = d.o.Service.Search(ctx, o.names(), o.Text, r, o.Show); err != nil {
 		return err
 	}
 	words := wordsOf(o.Text)
 	for i := range o.Hits {
+		o.Hits[i].Pipeline = cmp.Or(o.Hits[i].Pipeline, o.Pipeline)
 		h := hit{Hit: o.Hits[i], Words: marked(words, o.Hits[i].Text)}
 		var values map[string]json.RawMessage
 		_ = json.Unmarshal(h.Columns, &values) // the database has made it
@@ -179,28 +195,37 @@ func marked(words *regexp.Regexp, text string) (list []piece) {
 type snippet struct{ ID, Name, Code string }
 
 // snippets are a search by SQL, from Python and over HTTP.
-func snippets(pipeline, text string, k int, hybrid bool) []snippet {
+func snippets(pipelines []string, text string, k int, hybrid bool) []snippet {
 	quoted := func(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+	function, columns, path := "search", "row_key, distance", "pipelines/"+url.PathEscape(pipelines[0])+"/search"
+	sql, python := quoted(pipelines[0]), strconv.Quote(pipelines[0])
+	request := struct {
+		Pipelines []string `json:"pipelines,omitempty"`
+		Text      string   `json:"text"`
+		K         int      `json:"k"`
+		Hybrid    bool     `json:"hybrid,omitempty"`
+	}{nil, text, k, hybrid}
+	if len(pipelines) > 1 {
+		function, columns, path, request.Pipelines = "search_across", "pipeline, row_key, score", "search", pipelines
+		sql = "ARRAY[" + strings.Join(lists.Map(pipelines, quoted), ", ") + "]"
+		python = "[" + strings.Join(lists.Map(pipelines, strconv.Quote), ", ") + "]"
+	}
 	var body strings.Builder
 	encoder := json.NewEncoder(&body)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(struct {
-		Text   string `json:"text"`
-		K      int    `json:"k"`
-		Hybrid bool   `json:"hybrid,omitempty"`
-	}{text, k, hybrid}) // of strings and numbers
+	_ = encoder.Encode(request) // of strings and numbers
 	return []snippet{
-		{"by-sql", "SQL", fmt.Sprintf("SELECT * FROM embedsidecar.search(%s, %s, %d);", quoted(pipeline), quoted(text), k)},
+		{"by-sql", "SQL", fmt.Sprintf("SELECT * FROM embedsidecar.%s(%s, %s, %d);", function, sql, quoted(text), k)},
 		{"by-python", "Python", fmt.Sprintf(`import psycopg
 
 with psycopg.connect("postgresql://app@localhost/mydb") as db:
     rows = db.execute(
-        "SELECT row_key, distance FROM embedsidecar.search(%%s, %%s, %%s)",
+        "SELECT %s FROM embedsidecar.%s(%%s, %%s, %%s)",
         (%s, %s, %d),
-    ).fetchall()`, strconv.Quote(pipeline), strconv.Quote(text), k)},
+    ).fetchall()`, columns, function, python, strconv.Quote(text), k)},
 		{"by-http", "HTTP", fmt.Sprintf(`curl -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \
   -d %s \
-  http://127.0.0.1:7470/v1/pipelines/%s/search`, shellWord(strings.TrimSpace(body.String())), url.PathEscape(pipeline))},
+  http://127.0.0.1:7470/v1/%s`, shellWord(strings.TrimSpace(body.String())), path)},
 	}
 }
 

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"cmp"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +25,7 @@ type sentence struct {
 type step struct {
 	Pipeline string
 	Do, Name string // what the button does, and what it says; "": there is none
+	For      string // how long
 	Link     string // a page that shows more
 	Commands []string
 }
@@ -49,21 +49,55 @@ func stepOf(p *observe.Pipeline) (s step) {
 		s.Do, s.Name, s.Link = "requeue", "Requeue cancelled…", linkTo("/queue", "pipeline", p.Name, "state", "cancelled")
 		s.Commands = []string{"embedsidecar tasks requeue " + name}
 	case health.Paused:
-		s.Link = "/pipelines/" + url.PathEscape(p.Name) // it says whether all are paused, or this one
-		s.Commands = []string{"embedsidecar resume " + name}
-	case health.NoSidecar, health.StandbyOnly:
-		s.Commands = []string{"embedsidecar run"}
-	case health.Misconfigured, health.Unpublished, health.Missing:
+		s.Do, s.Name, s.Commands = "resume", "Resume", []string{"embedsidecar resume " + name}
+		if slices.Contains(p.Hints, "embedsidecar resume") { // all are, by one switch
+			s.Pipeline, s.Name, s.Commands = "", "Resume all…", []string{"embedsidecar resume"}
+		}
+	case health.OutsideHours:
+		s.Do, s.Name, s.For = "resume", "Work for 1 hour", "1h"
+		s.Commands = []string{"embedsidecar resume " + name + " --for 1h"}
+	case health.BudgetSpent: // when it is raised in the file
+		s.Link, s.Commands = "/config", []string{"embedsidecar reload"}
+	case health.NoSidecar, health.StandbyOnly, health.Disabled:
+		s.Link, s.Commands = "/system", []string{"embedsidecar run"}
+	case health.Misconfigured, health.Unpublished, health.NotSetUp, health.Replaced:
 		s.Link, s.Commands = "/checks", []string{"embedsidecar check", "embedsidecar init"}
-	case health.PluginDown, health.PluginUnknown, health.OtherModel:
+	case health.Missing:
+		s.Link, s.Commands = "/checks", []string{"embedsidecar init", "embedsidecar uninstall " + name}
+	case health.Copied:
+		s.Link, s.Commands = "/system", []string{"embedsidecar init --adopt"}
+	case health.PluginDown, health.PluginUnknown:
 		s.Link, s.Commands = "/models", []string{"embedsidecar check"}
-	case health.SlotWaiting, health.SlotLost, health.StreamStuck, health.Copied:
-		s.Link, s.Commands = "/system", []string{"embedsidecar status"}
-	case health.Replaced, health.OutsideHours, health.BudgetSpent, health.Disabled, health.Unacknowledged,
-		health.ScanWaiting, health.Backfill, health.Comparing, health.QueueHeld, health.Working, health.UpToDate,
-		health.NotSetUp, health.Otherwise:
+	case health.OtherModel:
+		s.Link, s.Commands = "/models", []string{"embedsidecar model plan " + name}
+	case health.SlotLost:
+		s.Link = "/system"
+		s.Commands = []string{"embedsidecar run", "embedsidecar run --set slot.on_lost=reconcile"}
+	case health.StreamStuck:
+		s.Link, s.Commands = "/system", []string{"embedsidecar check"}
+	case health.SlotWaiting, health.ScanWaiting, health.QueueHeld:
+		s.Commands = ends(p.WaitsFor)
+	case health.Otherwise:
+		s.Link, s.Commands = "/config", []string{"embedsidecar plan"}
+	case health.Backfill, health.Comparing, health.Working:
+		s.Commands = []string{"embedsidecar status --watch " + name}
+	case health.Unacknowledged, health.UpToDate: // nothing is to be done
 	}
 	return s
+}
+
+// ends are statements that end the transactions that are waited for, or tell of them.
+func ends(by []database.Blocker) (list []string) {
+	const few = 3
+	for _, b := range by[:min(few, len(by))] {
+		if b.PID != 0 {
+			list = append(list, fmt.Sprintf("SELECT pg_terminate_backend(%d);", b.PID))
+		}
+	}
+	if len(list) == 0 {
+		list = []string{"SELECT pid, xact_start, state, query FROM pg_stat_activity WHERE xact_start < now() - interval '1 min';"}
+	}
+	return list
 }
 
 // worst sorts states by who needs somebody most.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
@@ -89,8 +88,4 @@ func (d *Dashboard) config(r *http.Request) (view, error) {
 		list[at].Settings = append(list[at].Settings, s)
 	}
 	return view{page: "config", title: "Config", data: list}, err
-}
-
-func (*Dashboard) help(*http.Request) (view, error) {
-	return view{page: "help", title: "Help", data: health.Table()}, nil
 }

@@ -156,7 +156,7 @@ func (d *Dashboard) overview(r *http.Request) (view, error) {
 	if len(state.Slots) == 0 { // nothing is set up, so there is nothing else to ask
 		return v, nil
 	}
-	if o.Past, err = d.past(r); err != nil {
+	if o.Past, err = d.past(r, busiest(state.Pipelines)); err != nil {
 		return view{}, err
 	}
 	if o.Errors, err = d.o.Service.Errors(ctx, nil); err != nil {
@@ -251,7 +251,7 @@ func (d *Dashboard) pipeline(r *http.Request) (view, error) {
 	if o.Errors, err = d.o.Service.Errors(ctx, []string{o.Name}); err != nil {
 		return view{}, err
 	}
-	if o.Past, err = d.past(r, o.Name); err != nil {
+	if o.Past, err = d.past(r, nil, o.Name); err != nil {
 		return view{}, err
 	}
 	const few = 10

@@ -43,6 +43,7 @@ func large() (*admin.Status, report.Past) {
 		past.Points = append(past.Points, p)
 	}
 	past.Total = past.Points[0].Did
+	past.Pipelines = []string{st.Pipelines[0].Name}
 	return st, past
 }
 
@@ -71,13 +72,13 @@ func TestPages_AreLight(t *testing.T) {
 	}
 	replicated := replication{st.Slots[0], gaugeOf(&st.Slots[0]), "good"}
 	o := overview{
-		Status: st, Health: sentenceOf(&st.Database), Past: pastOf(past, "/"), Covered: coverOf(st.Pipelines),
+		Status: st, Health: sentenceOf(&st.Database), Past: pastOf(past, "/", past, past, past, past), Covered: coverOf(st.Pipelines),
 		Few: worstFirst(st.Pipelines), Unwell: still[:5], Errors: groups[:5], Actions: actions[:5],
 	}
 	list := listOf(st.Pipelines, "2")
 	found := playground{
 		Pipelines: names, Pipeline: names[0], Text: "a question", Asked: true, Show: true, Ready: true,
-		Snippets: snippets(names[0], "a question", 50, true),
+		Snippets: snippets(names[:1], "a question", 50, true),
 	}
 	for i := range 50 {
 		value := marked(wordsOf("question"), strings.Repeat("a question of words ", 15))

@@ -227,7 +227,7 @@ func TestMarked(t *testing.T) {
 
 // What is to be copied is one statement, one call and one command, whatever names and questions hold.
 func TestSnippets(t *testing.T) {
-	list := snippets("it's/a \"b\"", "don't $(x)\n\\", 7, true)
+	list := snippets([]string{"it's/a \"b\""}, "don't $(x)\n\\", 7, true)
 	for i, want := range []string{
 		"SELECT * FROM embedsidecar.search('it''s/a \"b\"', 'don''t $(x)\n\\', 7);",
 		`("it's/a \"b\"", "don't $(x)\n\\", 7)`,
@@ -239,6 +239,15 @@ func TestSnippets(t *testing.T) {
 	}
 	if want := "/v1/pipelines/it%27s%2Fa%20%22b%22/search"; !strings.HasSuffix(list[2].Code, want) {
 		t.Errorf("%s, want %s", list[2].Code, want)
+	}
+	list = snippets([]string{"it's", "b"}, "x", 7, false)
+	for i, want := range []string{
+		"embedsidecar.search_across(ARRAY['it''s', 'b'], 'x', 7);", `(["it's", "b"], "x", 7)`,
+		`-d '{"pipelines":["it'\''s","b"],"text":"x","k":7}'`,
+	} {
+		if !strings.Contains(list[i].Code, want) {
+			t.Errorf("%s: %s\nwant %s", list[i].Name, list[i].Code, want)
+		}
 	}
 }
 

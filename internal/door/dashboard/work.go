@@ -77,6 +77,9 @@ func (c choice) Of(pipeline string) choice {
 	return c
 }
 
+// Aged is the same choice by pipeline and age alone.
+func (c choice) Aged() choice { return choice{Pipeline: c.Pipeline, Older: c.Older} }
+
 // Next is the address of the page behind this one.
 func (c choice) Next(path, after string) string {
 	c.After = after
@@ -92,7 +95,9 @@ type tasks struct {
 	Tasks     []report.Task
 	Next      string // the cursor of the next page; "": there is none
 	Filtered  bool
-	Dead      []string // pipelines that have dead letters
+	Finished  bool          // they have left the queue
+	Lanes     []report.Lane // nil: they were not asked for, because all rows are counted for them
+	Dead      []string      // pipelines that have dead letters
 
 	Priorities []string
 }
@@ -138,13 +143,23 @@ func (d *Dashboard) tasks(r *http.Request, page, title string, c choice) (view, 
 			dead+p.Failed, cancelled+p.Cancelled
 	}
 	t.States = []stateCount{
-		{"todo", pending}, {"in_progress", running}, {"retrying", retrying}, {"failed", dead}, {"cancelled", cancelled},
+		{"todo", pending},
+		{"in_progress", running},
+		{"retrying", retrying},
+		{"failed", dead},
+		{"cancelled", cancelled},
+		{report.Finished, -1}, // these are not counted
 	}
+	t.Finished = c.State == report.Finished
 	found, err := d.o.Service.Tasks(ctx, admin.TaskQuery{
 		Pipelines: c.pipelines(), TaskFilter: f, Cursor: c.After, Limit: onePage,
 	})
 	t.Tasks, t.Next = found.Tasks, found.Next
-	return view{page: page, title: title, live: true, data: &t}, err
+	counts := r.URL.Query().Get("lanes") == "1"
+	if err == nil && counts {
+		t.Lanes, err = d.o.Service.Lanes(ctx, c.pipelines())
+	}
+	return view{page: page, title: title, live: !counts && !t.Finished, data: &t}, err
 }
 
 func (d *Dashboard) errors(r *http.Request) (view, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/search"
@@ -43,12 +44,30 @@ func (j *Judge) Problem(ctx context.Context, err error) *Problem {
 	return p
 }
 
+// overBudget is the answer where the budget of a model is spent. Whoever asks is not told how large it is.
+func overBudget(spent *spend.SpentError) *Problem {
+	p := Refuse(http.StatusTooManyRequests, "budget_spent", "the budget of this model is spent; it goes on when it is raised")
+	switch {
+	case !spent.Ended:
+		p.Detail = "calls under way are likely to spend the rest of the budget of this model"
+		return p.After(5 * time.Second)
+	case spent.After > 0:
+		p.Detail = "the budget of this model is spent; it goes on at " +
+			time.Now().Add(spent.After).UTC().Format(time.RFC3339)
+		return p.After(spent.After)
+	}
+	return p
+}
+
 func (j *Judge) judged(ctx context.Context, err error) *Problem {
 	if wrong, ok := errors.AsType[*search.BadRequestError](err); ok {
 		return Refuse(http.StatusBadRequest, "invalid_value", wrong.Problem, wrong.Hint...)
 	}
 	if off, ok := errors.AsType[*search.UnavailableError](err); ok {
 		return Refuse(http.StatusServiceUnavailable, "unavailable", off.Problem).After(5 * time.Second)
+	}
+	if spent, ok := errors.AsType[*spend.SpentError](err); ok {
+		return overBudget(spent)
 	}
 	if barred, ok := errors.AsType[*search.RowSecurityError](err); ok {
 		if j.Inside {

@@ -3,39 +3,48 @@ package jobs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// orphan is a job whose pipeline is gone.
-type orphan struct {
+// Orphan is a job whose pipeline is gone, or about to go.
+type Orphan struct {
 	JobID                          int64
 	Pipeline, Plugin, Model, Nonce string
 	State, ProviderID              string
 	Hold                           *int64
 }
 
+// Orphans returns the jobs of pipelines that are gone, or those of all.
+func Orphans(ctx context.Context, db database.Querier, all bool) ([]Orphan, error) {
+	list, err := database.Collect(ctx, db, "orphaned_jobs", pgx.RowToStructByName[Orphan], pgx.StrictNamedArgs{"all": all})
+	return list, wrap.Errorf(err, "look for batch jobs of removed pipelines")
+}
+
+// UnderWay reports whether the provider has the job, or may have it.
+func (o *Orphan) UnderWay() bool { return o.State == "submitting" || o.State == "running" }
+
 // CancelOrphans has providers give up the jobs of pipelines that are gone, and forgets them. A job whose model is not
 // configured here any more cannot be cancelled: the log says so.
 func CancelOrphans(ctx context.Context, db database.DB, log *slog.Logger,
 	service func(p pipeline.Pipeline) (*embed.Service, error),
 ) error {
-	list, err := database.Collect(ctx, db, "orphaned_jobs", pgx.RowToStructByName[orphan])
+	list, err := Orphans(ctx, db, false)
 	if err != nil {
-		return fmt.Errorf("look for batch jobs of removed pipelines: %w", err)
+		return err
 	}
 	var failed []error
 	for i := range list {
 		o := &list[i]
-		if o.State == "submitting" || o.State == "running" {
-			switch err := o.cancel(ctx, service); {
+		if o.UnderWay() {
+			switch err := o.Cancel(ctx, service); {
 			case ctx.Err() != nil:
 				return err
 			case err == nil:
@@ -55,7 +64,8 @@ func CancelOrphans(ctx context.Context, db database.DB, log *slog.Logger,
 	return errors.Join(failed...)
 }
 
-func (o *orphan) cancel(ctx context.Context, service func(p pipeline.Pipeline) (*embed.Service, error)) error {
+// Cancel has the provider give the job up, and finds out its id if that is not known.
+func (o *Orphan) Cancel(ctx context.Context, service func(p pipeline.Pipeline) (*embed.Service, error)) error {
 	s, err := service(pipeline.Pipeline{Spec: pipeline.Spec{Name: o.Pipeline, Plugin: o.Plugin, Model: o.Model}})
 	if err != nil { // it is not configured any more
 		return &embed.Error{Class: embed.Configuration, Code: "no_embedder", Err: err}
@@ -78,7 +88,7 @@ func (o *orphan) cancel(ctx context.Context, service func(p pipeline.Pipeline) (
 }
 
 // forget deletes a job. What it has cost until then is not known, and counted as what was expected.
-func (o *orphan) forget(ctx context.Context, db database.DB) error {
+func (o *Orphan) forget(ctx context.Context, db database.DB) error {
 	return database.Transact(ctx, db, func(tx pgx.Tx) error {
 		if o.Hold != nil {
 			if _, err := tx.Exec(ctx, "SELECT embedsidecar.settle_budget($1, NULL)", *o.Hold); err != nil {

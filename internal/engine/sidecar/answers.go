@@ -231,7 +231,7 @@ func (s *Sidecar) scoresOf(ctx context.Context, id int32, query string, texts []
 	if err != nil {
 		return nil, fmt.Errorf("the reranker cannot be started: %w", err)
 	}
-	scores, err := s.book.Rerank(&p, model, query, texts, func() ([]float32, error) {
+	scores, err := s.book.Rerank(ctx, &p, model, query, texts, func() ([]float32, error) {
 		return service.Rerank(ctx, query, texts)
 	})
 	return scores, wrap.Errorf(err, "the reranker gives no answer")

@@ -288,6 +288,57 @@ func TestJoins_ALargeParentIsScanned(t *testing.T) {
 	r.verify()
 }
 
+// TestJoins_Partitions: rows of a partitioned table have texts of plain tables and of partitions, and partitions of
+// both may come and go.
+func TestJoins_Partitions(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE posts (id bigint PRIMARY KEY, title text, author_id int) PARTITION BY RANGE (id);
+		CREATE TABLE posts_1 PARTITION OF posts FOR VALUES FROM (0) TO (100);
+		CREATE TABLE posts_2 (id bigint PRIMARY KEY, title text, author_id int);
+		CREATE TABLE authors (id int PRIMARY KEY, name text);
+		CREATE TABLE notes (id int PRIMARY KEY, post_id bigint, body text) PARTITION BY RANGE (id);
+		CREATE TABLE notes_1 PARTITION OF notes FOR VALUES FROM (0) TO (100);
+		CREATE TABLE notes_2 (id int PRIMARY KEY, post_id bigint, body text);
+		CREATE INDEX ON notes_1 (post_id); CREATE INDEX ON notes_2 (post_id); CREATE INDEX ON posts (author_id);
+		ALTER TABLE notes_1 REPLICA IDENTITY FULL; ALTER TABLE notes_2 REPLICA IDENTITY FULL;
+		INSERT INTO authors VALUES (1, 'ada'), (2, 'emmy');
+		INSERT INTO posts SELECT i, 'post ' || i, i % 2 + 1 FROM generate_series(1, 10) AS i;
+		INSERT INTO posts_2 VALUES (101, 'post 101', 2);
+		INSERT INTO notes VALUES (1, 1, 'first'), (2, 2, 'second'); INSERT INTO notes_2 VALUES (101, 1, 'third')`)
+	notes := pipeline.Join{
+		Schema: "public", Table: "notes_1", As: "old", On: on("post_id", "id"), Text: "string_agg(body, ' ' ORDER BY id)",
+	}
+	others := notes
+	others.Table, others.As = "notes_2", "new"
+	shape := joinedShape{"posts", pipeline.Spec{
+		Name: "posts", Schema: "public", Table: "posts", Columns: []string{"title"}, IntoTable: "posts_embedding",
+		Joins: pipeline.Joins{
+			{Schema: "public", Table: "authors", As: "author", On: on("id", "author_id"), Text: "name"}, notes, others,
+		},
+	}, `SELECT p.id, concat_ws(E'\n\n', p.title, a.name, (SELECT string_agg(n.body, ' ' ORDER BY n.id) FROM notes_1 AS n
+			WHERE n.post_id = p.id), (SELECT string_agg(n.body, ' ' ORDER BY n.id) FROM notes_2 AS n WHERE n.post_id = p.id))
+		FROM posts AS p LEFT JOIN authors AS a ON a.id = p.author_id`, ""}
+	r := newRig(t, db, shape.spec)
+	r.start()
+	for _, sql := range []string{
+		"SELECT 1",
+		"UPDATE authors SET name = 'grace' WHERE id = 1; UPDATE notes SET body = 'edited' WHERE id = 1",
+		"ALTER TABLE notes ATTACH PARTITION notes_2 FOR VALUES FROM (100) TO (200); UPDATE notes SET post_id = 3 WHERE id = 101",
+		"UPDATE notes SET id = 150 WHERE id = 2", // into the other partition
+		"ALTER TABLE posts ATTACH PARTITION posts_2 FOR VALUES FROM (100) TO (200); UPDATE authors SET name = 'noether' WHERE id = 2",
+		"ALTER TABLE notes DETACH PARTITION notes_1; DELETE FROM notes_1; UPDATE posts SET author_id = 1 WHERE id = 101",
+		"ALTER TABLE posts DETACH PARTITION posts_1; UPDATE authors SET name = 'hopper'",
+	} {
+		db.MustExec(sql)
+		r.settle()
+		if shape.agrees(r); t.Failed() {
+			t.Fatal(sql)
+		}
+	}
+	r.verify()
+}
+
 // TestJoins_OtherJoins: joins are added, changed and taken away while the sidecar runs.
 func TestJoins_OtherJoins(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,8 @@ package sidecar
 import (
 	"context"
 	"fmt"
+
+	"github.com/embedsidecar/embedsidecar/queue"
 )
 
 // registration is the row that tells of this sidecar, and the table that it is in.
@@ -57,5 +59,7 @@ func (s *Sidecar) stillKnown(ctx context.Context) error {
 	}
 	s.o.Log.WarnContext(ctx, "this sidecar is no longer registered, as after a restore: registering again", "was",
 		before.id, "now", s.me().id)
-	return nil
+	// A position that the streamer stores proves whether the slot is further than the queue.
+	_, err = s.o.Pool.Exec(ctx, "SELECT pg_notify($1, pg_current_wal_lsn()::text)", queue.Waiting)
+	return err
 }

@@ -139,6 +139,7 @@ type rig struct {
 	pipelines []pipeline.Pipeline
 	embedder  *counter
 	options   func(*sidecar.Options)
+	patience  time.Duration // of the sidecar's pools
 }
 
 // newRig sets pipelines up as the tables' owner, who is no superuser.
@@ -206,8 +207,13 @@ func (r *rig) init(specs ...pipeline.Spec) setup.Report {
 
 func connect(t *testing.T, url string, n int32) *pgxpool.Pool {
 	t.Helper()
+	return waitingPool(t, url, n, 0)
+}
+
+func waitingPool(t *testing.T, url string, n int32, patience time.Duration) *pgxpool.Pool {
+	t.Helper()
 	pool, err := database.Connect(t.Context(), slowly(url), database.Options{
-		MaxConns: n, IdleInTransaction: -1,
+		MaxConns: n, IdleInTransaction: -1, Patience: patience,
 		Log: logger(t),
 	})
 	if err != nil {
@@ -246,7 +252,7 @@ func (w *testWriter) Write(b []byte) (int, error) {
 func (r *rig) start() (*sidecar.Sidecar, func()) {
 	r.t.Helper()
 	// Cleanups run in reverse order: the pools close after the sidecar has stopped.
-	pool, direct := connect(r.t, r.url, 8), connect(r.t, r.url, 3)
+	pool, direct := waitingPool(r.t, r.url, 8, r.patience), waitingPool(r.t, r.url, 3, r.patience)
 	at, err := pgx.ParseConfig(r.url)
 	if err != nil {
 		r.t.Fatal(err)

@@ -81,10 +81,11 @@ type Options struct {
 	VisibilityTimeout time.Duration
 	NoDirect          bool // every change goes through the queue
 	// how long a batch may take for changes to be worked at once, while the stream waits; 0: 50 ms
-	Quick time.Duration
-	Fresh func(p *pipeline.Pipeline, d time.Duration)
-	Price func(p *pipeline.Pipeline) pipeline.Price // of its model; nil: of no pipeline
-	Trace *trace.Provider                           // nil: nothing is traced
+	Quick       time.Duration
+	Fresh       func(p *pipeline.Pipeline, d time.Duration)
+	Price       func(p *pipeline.Pipeline) pipeline.Price // of its model; nil: of no pipeline
+	ModelBudget func(model string) pipeline.Budget        // nil: models have none of their own
+	Trace       *trace.Provider                           // nil: nothing is traced
 }
 
 // Sidecar runs once.
@@ -181,7 +182,7 @@ func New(o Options) *Sidecar {
 		keeper:  restart.New(o.Log),
 		broken:  make(chan error, 1),
 	}
-	s.book = &spend.Book{DB: o.Pool, Worker: func() int64 { return s.me().id }, Price: o.Price}
+	s.book = &spend.Book{DB: o.Pool, Worker: func() int64 { return s.me().id }, Price: o.Price, Budget: o.ModelBudget}
 	s.described = descriptions{open: map[*embed.Service]*asking{}, answer: s.goOn, keeper: s.keeper}
 	if o.NoWork {
 		s.told = s.queue.Told()

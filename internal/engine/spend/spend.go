@@ -12,6 +12,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
@@ -19,7 +20,8 @@ import (
 // SpentError means that a call is not allowed now.
 type SpentError struct {
 	Reason string
-	Ended  bool // a budget is spent; false: calls under way may leave something
+	Ended  bool          // a budget is spent; false: calls under way may leave something
+	After  time.Duration // when work goes on, from now; 0: when somebody raises the budget, or soon
 }
 
 func (e *SpentError) Error() string { return e.Reason }
@@ -29,6 +31,7 @@ type Book struct {
 	DB     database.DB
 	Worker func() int64                              // number of this sidecar; nil: this process is none
 	Price  func(p *pipeline.Pipeline) pipeline.Price // nil: there is none
+	Budget func(model string) pipeline.Budget        // nil: models have none of their own
 
 	mu       sync.Mutex
 	searched map[int32]Searched
@@ -71,21 +74,60 @@ func (b *Book) price(p *pipeline.Pipeline) float64 {
 	return b.Price(p).Million
 }
 
-// Rerank counts texts that a reranker scores for a search of a pipeline. It says no tokens: four bytes are one. Budgets
-// do not pay for it.
-func (b *Book) Rerank(p *pipeline.Pipeline, reranker, query string, texts []string,
+// Rerank counts texts that a reranker scores for a search of a pipeline. It says no tokens: four bytes are one. The
+// budget of the reranker pays, whatever is left of it.
+func (b *Book) Rerank(ctx context.Context, p *pipeline.Pipeline, reranker, query string, texts []string,
 	score func() ([]float32, error),
-) ([]float32, error) {
-	scores, err := score()
+) (scores []float32, err error) {
+	err = b.of(ctx, reranker, pairs(query, texts), true, func(model *pipeline.Pipeline, tokens int) (int, error) {
+		if scores, err = score(); err != nil {
+			return 0, err
+		}
+		b.search(p, model, tokens)
+		return tokens, nil
+	})
+	return scores, err
+}
+
+// Scores is Rerank for who asks the reranker itself, and no pipeline.
+func (b *Book) Scores(ctx context.Context, reranker, query string, texts []string, score func() ([]float32, error),
+) (scores []float32, err error) {
+	err = b.of(ctx, reranker, pairs(query, texts), false, func(_ *pipeline.Pipeline, tokens int) (int, error) {
+		scores, err = score()
+		return tokens, err
+	})
+	return scores, err
+}
+
+// Vectors counts a call of who asks a model itself, and no pipeline: its budget pays, if something is left of it. The
+// call returns its tokens.
+func (b *Book) Vectors(ctx context.Context, model string, texts []string, call func() (int, error)) error {
+	return b.of(ctx, model, texts, false, func(*pipeline.Pipeline, int) (int, error) { return call() })
+}
+
+// of counts a call that the budget of a model pays for; call is told about how many tokens it takes.
+func (b *Book) of(ctx context.Context, model string, texts []string, must bool,
+	call func(model *pipeline.Pipeline, tokens int) (int, error),
+) error {
+	p := &pipeline.Pipeline{Spec: pipeline.Spec{Model: model}}
+	if b != nil && b.Budget != nil {
+		p.ModelBudget = b.Budget(model)
+	}
+	c, err := b.begin(ctx, p, texts, must)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	tokens := 0
+	likely := 0
 	for _, text := range texts {
-		tokens += embed.Result{}.TokensOf(query + text)
+		likely += embed.Result{}.TokensOf(text)
 	}
-	b.search(p, &pipeline.Pipeline{Spec: pipeline.Spec{Model: reranker}}, tokens)
-	return scores, nil
+	tokens, err := call(p, likely)
+	return errors.Join(err, c.End(ctx, tokens, err))
+}
+
+// pairs are what a reranker reads.
+func pairs(query string, texts []string) []string {
+	return lists.Map(texts, func(text string) string { return query + text })
 }
 
 // Call is one that is written down; nil: it need not be.
@@ -128,14 +170,26 @@ func (b *Book) begin(ctx context.Context, p *pipeline.Pipeline, texts []string, 
 		id     *int64
 		reason *string
 		ended  bool
+		after  *float64
+		hold       = "hold_budget($1"
+		of     any = p.ID
 	)
-	err := b.DB.QueryRow(ctx, "SELECT hold, reason, goes_on IS NOT NULL FROM embedsidecar.hold_budget($1, $2, $3, $4, $5, $6)",
-		p.ID, worker, likely, most, b.price(p), must).Scan(&id, &reason, &ended)
+	if p.ID == 0 { // it is a model alone
+		hold, of = "hold_budgets($1::jsonb", []map[string]any{{"kind": "model", "name": p.Model, "budget": p.ModelBudget}}
+	}
+	err := b.DB.QueryRow(ctx, `SELECT hold, reason, goes_on IS NOT NULL,
+			CASE WHEN isfinite(goes_on) THEN extract(epoch FROM goes_on - now())::float8 END
+		FROM embedsidecar.`+hold+", $2, $3, $4, $5, $6)",
+		of, worker, likely, most, b.price(p), must).Scan(&id, &reason, &ended, &after)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("ask for the budget: %w", err)
 	case reason != nil:
-		return nil, &SpentError{*reason, ended}
+		spent := &SpentError{Reason: *reason, Ended: ended}
+		if after != nil {
+			spent.After = time.Duration(*after * float64(time.Second))
+		}
+		return nil, spent
 	case id == nil:
 		return nil, nil
 	}

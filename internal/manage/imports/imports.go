@@ -20,6 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/manage/adopt"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
 // Sources are the programs that can be imported from.
@@ -88,7 +89,7 @@ func nothing(source string) error {
 	}
 }
 
-// there reports whether a relation is in the database.
+// there reports whether relations are in the database. Those of a stranger are refused.
 func there(ctx context.Context, tx pgx.Tx, names ...string) (bool, error) {
 	all := true
 	for _, name := range names {
@@ -98,7 +99,7 @@ func there(ctx context.Context, tx pgx.Tx, names ...string) (bool, error) {
 		}
 		all = all && found
 	}
-	return all, nil
+	return all, catalog.UntrustedOwners(ctx, tx, names, nil) // whoever asks is about to read them
 }
 
 // working is the error of a program that still works.

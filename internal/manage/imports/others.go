@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
 // langchain reads the table of LangChain's PGVector, in which the application itself puts documents.
@@ -27,6 +28,10 @@ func langchain(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 	i := Item{Name: "langchain", From: database.Quote(schema, table), Filter: []string{"collection_id"}}
 	i.Spec.Schema, i.Spec.Table, i.Spec.Columns, i.Spec.IntoColumn = schema, table, []string{"document"}, "embedding"
 	i.Spec.Model, i.Place.From = o.Model, "embedding"
+	err = catalog.UntrustedOwners(ctx, tx, []string{i.From, database.Quote(schema, "langchain_pg_collection")}, nil)
+	if err != nil {
+		return nil, err
+	}
 	var vector string
 	if err := tx.QueryRow(ctx, "SELECT n.nspname::text FROM pg_extension AS e JOIN pg_namespace AS n"+
 		" ON n.oid = e.extnamespace WHERE e.extname = 'vector'").Scan(&vector); err != nil {
@@ -62,11 +67,15 @@ func langchain(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 
 // pgedge reads the registry of pgEdge Vectorizer.
 func pgedge(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
-	if ok, err := there(ctx, tx, "pgedge_vectorizer.vectorizers"); !ok {
+	ok, err := there(ctx, tx, "pgedge_vectorizer.vectorizers", "pgedge_vectorizer.queue")
+	if err == nil {
+		err = catalog.UntrustedOwners(ctx, tx, nil, []string{"pgedge_vectorizer.disable_vectorization"})
+	}
+	if !ok || err != nil {
 		return nil, err
 	}
 	var works int
-	err := tx.QueryRow(ctx, "SELECT count(*) FROM pgedge_vectorizer.queue WHERE status = 'processing'").Scan(&works)
+	err = tx.QueryRow(ctx, "SELECT count(*) FROM pgedge_vectorizer.queue WHERE status = 'processing'").Scan(&works)
 	if err != nil {
 		return nil, fmt.Errorf("read the queue of pgEdge Vectorizer: %w", err)
 	}
@@ -95,6 +104,9 @@ func pgedge(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 		}
 		i.Spec.IntoSchema, i.Spec.IntoTable = i.Spec.Schema, i.Spec.Table+"_embedding"
 		from := database.Quote(schema, chunks)
+		if err := catalog.UntrustedOwners(ctx, tx, []string{from}, nil); err != nil {
+			return nil, err
+		}
 		i.Place.From = from
 		i.Place.Key = []string{"source_id"}
 		// A text that was cut in their way has no vector of its own.
@@ -172,12 +184,16 @@ func (j *supabaseJob) item(ctx context.Context, tx pgx.Tx, o Options, queued boo
 			database.Literal(j.Schema) + " AND q.message ->> 'table' = " + database.Literal(j.Table) +
 			" AND q.message ->> 'id' = g.id::text)"
 	}
-	var body, argument string
-	err := tx.QueryRow(ctx, `SELECT p.prosrc, coalesce(p.proargnames[1], '') FROM pg_proc AS p
+	var body, argument, function string
+	err := tx.QueryRow(ctx, `SELECT p.prosrc, coalesce(p.proargnames[1], ''), n.nspname || '.' || p.proname
+		FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
 		WHERE p.proname = $1 AND p.pronargs = 1 AND p.proargtypes[0] = (SELECT c.reltype FROM pg_class AS c
-			WHERE c.oid = to_regclass($2)) LIMIT 1`, j.Function, database.Quote(j.Schema, j.Table)).Scan(&body, &argument)
+			WHERE c.oid = to_regclass($2)) LIMIT 1`, j.Function, database.Quote(j.Schema, j.Table)).Scan(&body, &argument, &function)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return i, fmt.Errorf("look for the function %s: %w", j.Function, err)
+	}
+	if err := catalog.UntrustedOwners(ctx, tx, nil, []string{function}); err != nil { // its code becomes the text
+		return i, err
 	}
 	m := returned.FindStringSubmatch(body)
 	if m == nil || argument == "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
 // vectorizer is a row of ai.vectorizer, of any version of pgai: as an extension (2024) or as a library.
@@ -102,7 +103,11 @@ func (c *vectorizerConfig) UnmarshalJSON(b []byte) error {
 
 // pgai reads ai.vectorizer.
 func pgai(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
-	if ok, err := there(ctx, tx, "ai.vectorizer"); !ok {
+	ok, err := there(ctx, tx, "ai.vectorizer")
+	if err == nil {
+		err = catalog.UntrustedOwners(ctx, tx, nil, []string{"ai.drop_vectorizer"}) // which is called in the end
+	}
+	if !ok || err != nil {
 		return nil, err
 	}
 	if err := pgaiWorks(ctx, tx); err != nil {
@@ -140,7 +145,7 @@ func pgaiWorks(ctx context.Context, tx pgx.Tx) error {
 	if n > 0 {
 		return working("the worker of pgai", fmt.Sprintf("it has %d connections", n), stop)
 	}
-	if ok, err := there(ctx, tx, "ai.vectorizer_worker_process"); !ok {
+	if ok, err := there(ctx, tx, "ai.vectorizer_worker_process"); !ok || err != nil {
 		return err
 	}
 	var ago, counts *float64

@@ -237,6 +237,9 @@ func (a *Actor) NoteReloads(ctx context.Context, list []control.Reloaded) error 
 func (a *Actor) Tasks(ctx context.Context, words []string, f report.TaskFilter, after int64, limit int,
 	redact func(string) string,
 ) ([]report.Task, error) {
+	if slices.Contains(f.States, report.Finished) && (len(f.States) > 1 || f.Class != "") {
+		return nil, misuse("finished tasks are listed without those of other states, and have no class")
+	}
 	names, keys, err := a.Meant(ctx, words)
 	if err != nil {
 		return nil, err

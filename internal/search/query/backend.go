@@ -278,7 +278,7 @@ func (b *Backend) Book() *spend.Book {
 	return b.sidecar.Book()
 }
 
-// asked is a model whose answers are counted for a pipeline.
+// asked is a model whose answers are counted for a pipeline, or for itself where there is none.
 type asked struct {
 	Model
 
@@ -288,10 +288,15 @@ type asked struct {
 
 // Ask implements Model.
 func (a asked) Ask(ctx context.Context, kind embed.Kind, texts []string) (results []embed.Result, err error) {
-	err = a.book.Spend(ctx, a.p, texts, func() (int, error) {
+	call := func() (int, error) {
 		results, err = a.Model.Ask(ctx, kind, texts)
 		return embed.Sent(results, texts), err
-	})
+	}
+	if a.p.ID == 0 {
+		err = a.book.Vectors(ctx, a.p.Model, texts, call)
+	} else {
+		err = a.book.Spend(ctx, a.p, texts, call)
+	}
 	return results, err
 }
 
@@ -310,7 +315,11 @@ func (b *Backend) Model(ctx context.Context, only []string, name string) (Model,
 	models, err := b.models(ctx, only)
 	for _, m := range models {
 		if m.name == name || slices.Contains(m.others, name) {
-			return b.Service(ctx, m.ModelName)
+			service, err := b.Service(ctx, m.ModelName)
+			if err != nil {
+				return nil, err
+			}
+			return asked{service, b.Book(), &pipeline.Pipeline{Spec: pipeline.Spec{Model: m.Model}}}, nil
 		}
 	}
 	if err != nil { // it may be that of a pipeline

@@ -21,7 +21,9 @@ func (b *Backend) Score(ctx context.Context, p *pipeline.Pipeline, query string,
 	if name == "" {
 		return nil, noReranker(p.Name)
 	}
-	return b.Book().Rerank(p, name, query, texts, func() ([]float32, error) { return b.score(ctx, name, query, texts) })
+	return b.Book().Rerank(ctx, p, name, query, texts, func() ([]float32, error) {
+		return b.score(ctx, name, query, texts)
+	})
 }
 
 // ScoreBy has texts scored by one of the rerankers of some pipelines, or of all: by its name, or by the first.
@@ -38,7 +40,7 @@ func (b *Backend) ScoreBy(ctx context.Context, only []string, name, query string
 	case !slices.Contains(known, name):
 		return nil, ErrUnknown
 	}
-	return b.score(ctx, name, query, texts)
+	return b.Book().Scores(ctx, name, query, texts, func() ([]float32, error) { return b.score(ctx, name, query, texts) })
 }
 
 func (b *Backend) score(ctx context.Context, model, query string, texts []string) ([]float32, error) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -24,6 +25,21 @@ import (
 // Untrusted returns *ConfigError when the schema embedsidecar, or one of some tables, is not to be touched.
 func Untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
 	found, err := database.Strangers(ctx, tx.Conn(), tables...)
+	return strange(tx, found, err)
+}
+
+// UntrustedOwners returns *ConfigError when one of some relations (their quoted names) and functions (SCHEMA.NAME), or
+// its schema, belongs to somebody who is not trusted: his code would run where they are read or called.
+func UntrustedOwners(ctx context.Context, tx pgx.Tx, relations, functions []string) error {
+	found, err := database.Collect(ctx, tx, "untrusted_owners", pgx.RowToStructByName[database.Stranger],
+		pgx.StrictNamedArgs{
+			"relations": append([]string{}, relations...), "functions": append([]string{}, functions...),
+			"trusted": database.Trusted(tx.Conn()),
+		})
+	return strange(tx, found, wrap.Errorf(err, "look for owners"))
+}
+
+func strange(tx pgx.Tx, found []database.Stranger, err error) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}

@@ -83,14 +83,21 @@ type meter struct {
 	p     *pipeline.Pipeline
 	table string
 	sql   string
+	args  []any // behind the vector and how many rows are wanted
 	found Recall
 	asked []string    // vectors
 	far   [][]float64 // distances of the nearest rows of each
 }
 
+// Filtered returns a statement for the distances of the $2 rows nearest to $1 that a filter takes, and the parameters
+// from $3 on.
+type Filtered func(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (sql string, args []any, err error)
+
 // Measure searches for vectors of the pipeline's table with its index and without it, in one transaction that changes
-// nothing. It takes as long as so many exact searches; most is how long these may take together: then there are fewer.
+// nothing; among the rows of a filter, if there is one. It takes as long as so many exact searches; most is how long
+// these may take together: then there are fewer.
 func Measure(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, queries int, most time.Duration,
+	filtered Filtered,
 ) (Recall, error) {
 	list, err := Of(ctx, pool, p)
 	if err != nil {
@@ -117,10 +124,10 @@ func Measure(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, quer
 	}
 	typed := "$1::text::" + p.Stored.Column(p.Extension, p.Dims)
 	distance := p.Between("r."+database.Quote(p.VectorColumn()), typed)
-	m.sql = "SELECT " + distance + " FROM " + m.table + " AS r ORDER BY " + distance + " LIMIT " + strconv.Itoa(nearest)
+	m.sql = "SELECT " + distance + " FROM " + m.table + " AS r ORDER BY " + distance + " LIMIT $2"
 	err = database.ReadOnly(ctx, pool, func(tx pgx.Tx) error {
 		m.tx = tx
-		return m.measure(ctx, queries, most)
+		return m.measure(ctx, queries, most, filtered)
 	})
 	if err != nil {
 		return Recall{}, fmt.Errorf("measure the index of pipeline %q: %w", p.Name, err)
@@ -128,7 +135,21 @@ func Measure(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, quer
 	return m.found, nil
 }
 
-func (m *meter) measure(ctx context.Context, queries int, most time.Duration) error {
+func (m *meter) measure(ctx context.Context, queries int, most time.Duration, filtered Filtered) (err error) {
+	ladder := ladders[m.found.Kind]
+	m.found.Now = ladder.usual
+	var now string
+	if err := m.tx.QueryRow(ctx, "SELECT coalesce(current_setting($1, true), '')", ladder.setting).Scan(&now); err != nil {
+		return err
+	}
+	if n, err := strconv.Atoi(now); err == nil {
+		m.found.Now = n
+	}
+	if filtered != nil {
+		if m.sql, m.args, err = filtered(ctx, m.tx, m.p); err != nil {
+			return err
+		}
+	}
 	if err := m.draw(ctx, queries); err != nil {
 		return err
 	}
@@ -139,15 +160,6 @@ func (m *meter) measure(ctx context.Context, queries int, most time.Duration) er
 		return err
 	}
 	m.found.Queries = len(m.asked)
-	ladder := ladders[m.found.Kind]
-	m.found.Now = ladder.usual
-	var now string
-	if err := m.tx.QueryRow(ctx, "SELECT coalesce(current_setting($1, true), '')", ladder.setting).Scan(&now); err != nil {
-		return err
-	}
-	if n, err := strconv.Atoi(now); err == nil {
-		m.found.Now = n
-	}
 	values := slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(ladder.values), m.found.Now))))
 	for _, value := range values {
 		if m.found.Enough != nil && value > m.found.Now {
@@ -203,8 +215,10 @@ func (m *meter) exact(ctx context.Context, most time.Duration) error {
 	}
 	m.found.Exact = settingOf(0, took)
 	m.found.Exact.Recall = 1
-	// The table is not read for lack of statistics, or because it is small: it is the index that is measured.
-	_, err := m.tx.Exec(ctx, "SELECT set_config('enable_indexscan', 'on', true), set_config('enable_seqscan', 'off', true)")
+	// The table is not read for lack of statistics, or because it is small: it is the index that is measured, and not one
+	// of a filter.
+	_, err := m.tx.Exec(ctx, "SELECT set_config('enable_indexscan', 'on', true), set_config('enable_seqscan', 'off', true), "+
+		"set_config('enable_sort', 'off', true)")
 	return err
 }
 
@@ -245,7 +259,7 @@ func found(got, nearest []float64) (n int) {
 
 func (m *meter) search(ctx context.Context, vector string) (distances []float64, took time.Duration, err error) {
 	began := time.Now()
-	rows, err := m.tx.Query(ctx, m.sql, vector)
+	rows, err := m.tx.Query(ctx, m.sql, append([]any{vector, nearest}, m.args...)...)
 	if err != nil {
 		return nil, 0, err
 	}

@@ -113,7 +113,9 @@ func (f *Findings) joinedTable(ctx context.Context, tx pgx.Tx, j *pipeline.Join,
 	}
 	switch {
 	case t.Kind == "p":
-		return nil, refusal.Coded(code.Join, t.Quoted()+" is partitioned: joined tables cannot be")
+		return nil, refusal.Coded(code.Join, t.Quoted()+" is partitioned: joined tables cannot be",
+			"join its partitions, each with a name of its own (as: NAME)",
+			"or have a trigger keep what the text needs in a plain table, and join that")
 	case t.OID == f.Table.OID && p.InSource():
 		return nil, refusal.Coded(code.Join, "a table is joined to itself, and its vectors go into a column of it: "+
 			"each vector would count as a change of what is joined", "use an embedding table: into: {table: NAME}")

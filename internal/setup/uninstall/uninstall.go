@@ -173,7 +173,12 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 			return unknownPipeline(ctx, tx, o, stored)
 		}
 		s := stored[at].Current()
-		if err := alone(s, stored); err != nil {
+		var gone bool // with its table: then its other generation goes along
+		if err := tx.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = $1)", s.TableOID).
+			Scan(&gone); err != nil {
+			return fmt.Errorf("look for the table of pipeline %q: %w", s.Name, err)
+		}
+		if err := alone(s, stored); err != nil && !gone {
 			return err
 		}
 		// The row first: a running sidecar then stops before the table leaves the publication.

@@ -2,6 +2,7 @@ package report
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -9,10 +10,13 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
-// TaskStates are what a task may be shown as: stale is in progress, and the lease is over.
-var TaskStates = []string{"todo", "in_progress", "stale", "retrying", "failed", "cancelled"}
+// TaskStates are what a task may be shown as: stale is in progress, and the lease is over; finished is in the history.
+var TaskStates = []string{"todo", "in_progress", "stale", "retrying", "failed", "cancelled", Finished}
 
-// Task is a row that waits, is being embedded, failed or was cancelled. It holds no text.
+// Finished is the state of tasks that have left the queue.
+const Finished = "finished"
+
+// Task is a row that waits, is being embedded, failed, was cancelled, or has been done. It holds no text.
 type Task struct {
 	Pipeline    string     `json:"pipeline"`
 	Key         string     `json:"key"`
@@ -24,12 +28,13 @@ type Task struct {
 	Message     string     `json:"message,omitempty"`
 	CommittedAt time.Time  `json:"committed_at"` // of the oldest change that is not satisfied, or when a look was asked for
 	AgeSeconds  float64    `json:"age_seconds"`
-	CreatedAt   time.Time  `json:"created_at"`   // of the task
-	ScheduledAt *time.Time `json:"scheduled_at"` // when it is due, or was, if it waits or has waited for a time
-	StartedAt   *time.Time `json:"started_at"`   // of the try that runs, or else of the last one
-	FinishedAt  *time.Time `json:"finished_at"`  // of the last try; null: one runs, or none has ended
-	LeasedBy    string     `json:"leased_by,omitempty"`
-	ID          int64      `json:"task_id"`
+	CreatedAt   *time.Time `json:"created_at"`          // of the task; null: there was none
+	ScheduledAt *time.Time `json:"scheduled_at"`        // when it is due, or was, if it waits or has waited for a time
+	StartedAt   *time.Time `json:"started_at"`          // of the try that runs, or else of the last one
+	FinishedAt  *time.Time `json:"finished_at"`         // of the last try; null: one runs, or none has ended
+	LeasedBy    string     `json:"leased_by,omitempty"` // or by whom it was finished
+	ID          int64      `json:"task_id"`             // of a finished one: its place in the list
+	Outcome     string     `json:"outcome,omitempty"`   // of a finished one: embedded, reused, unchanged, failed and the like
 }
 
 // TaskFilter says which tasks are meant; what is zero does not matter.
@@ -40,21 +45,25 @@ type TaskFilter struct {
 	OlderThan   time.Duration
 }
 
-// Tasks returns tasks of pipelines, the oldest first, behind the one with the number after, at most so many.
+// Tasks returns tasks of pipelines, the oldest first, or finished ones, the newest first: behind the one with the
+// number after, at most so many.
 func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter, after int64, limit int,
 ) ([]Task, error) {
 	args := pgx.StrictNamedArgs{
-		"pipelines": pipelines, "states": f.States, "row_keys": f.Keys, "class": nil, "code": nil, "older_than": nil,
-		"after_task": after, "max": limit,
-	}
-	if f.Class != "" {
-		args["class"] = f.Class
+		"pipelines": pipelines, "row_keys": f.Keys, "code": nil, "older_than": nil, "after_task": after, "max": limit,
 	}
 	if f.Code != "" {
 		args["code"] = f.Code
 	}
 	if f.OlderThan > 0 {
 		args["older_than"] = f.OlderThan
+	}
+	if slices.Contains(f.States, Finished) {
+		return collect(ctx, db, "list finished tasks", pgx.RowToStructByPos[Task], "list_finished", args)
+	}
+	args["states"], args["class"] = f.States, nil
+	if f.Class != "" {
+		args["class"] = f.Class
 	}
 	return collect(ctx, db, "list tasks", pgx.RowToStructByPos[Task], "list_tasks", args)
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
+	"net/textproto"
 	"net/url"
 	"slices"
 	"strconv"
@@ -32,19 +33,15 @@ func (c *Client) SubmitBatch(ctx context.Context, nonce string, ids, texts []str
 	defer cancel()
 	l, path := c.only(), c.o.Dialect.PathOf(c.o.Model)
 	path = strings.TrimSuffix(l.url.Path, "/") + path // as the provider sees it
-	var file bytes.Buffer
-	form := multipart.NewWriter(&file)
-	err := form.WriteField("purpose", "batch")
-	if err == nil {
-		err = c.lines(form, path, ids, texts)
-	}
-	if err = errors.Join(err, form.Close()); err != nil {
+	file, kind, err := c.file(nonce, path, ids, texts)
+	if err != nil {
 		return sdk.Job{}, fmt.Errorf("write the requests of a batch job: %w", err)
 	}
-	answer, f := c.told(ctx, l, call{
-		method: http.MethodPost, path: c.o.Batches.Files, kind: form.FormDataContentType(),
-		body: file.Bytes(),
-	}, texts)
+	up := call{method: http.MethodPost, before: c.o.Batches.Up, path: c.o.Batches.Files, kind: kind, body: file}
+	if c.o.Batches.Related {
+		up.query = "uploadType=multipart"
+	}
+	answer, f := c.told(ctx, l, up, texts)
 	if f != nil {
 		return sdk.Job{}, f.call()
 	}
@@ -52,19 +49,51 @@ func (c *Client) SubmitBatch(ctx context.Context, nonce string, ids, texts []str
 	if err != nil {
 		return sdk.Job{}, sdk.Again(fmt.Errorf("%s: %w", l.name, err), 0)
 	}
-	body, err := c.o.Batches.Make(name, c.o.Model, path, nonce)
+	sample, err := c.body(false, "", []string{"-"})
 	if err != nil {
 		return sdk.Job{}, err
 	}
-	return c.job(ctx, l, call{method: http.MethodPost, path: c.o.Batches.Jobs, kind: "application/json", body: body})
+	body, err := c.o.Batches.Job(dialect.NewJob{File: name, Model: c.o.Model, Path: path, Nonce: nonce}, sample)
+	if err != nil {
+		return sdk.Job{}, err
+	}
+	return c.job(ctx, l, call{
+		method: http.MethodPost, path: strings.ReplaceAll(c.o.Batches.Make, "{model}", c.o.Model), kind: "application/json",
+		body: body,
+	})
 }
 
-// lines writes the requests of a job as a file of a form.
-func (c *Client) lines(form *multipart.Writer, path string, ids, texts []string) error {
-	w, err := form.CreateFormFile("file", "embedsidecar.jsonl")
-	if err != nil {
-		return err
+// file is what is sent of the requests of a job, and what kind of body that is.
+func (c *Client) file(nonce, path string, ids, texts []string) (data []byte, kind string, err error) {
+	var (
+		b     bytes.Buffer
+		lines io.Writer
+	)
+	form := multipart.NewWriter(&b)
+	if c.o.Batches.Related {
+		kind = "multipart/related; boundary=" + form.Boundary()
+		about, failed := form.CreatePart(textproto.MIMEHeader{"Content-Type": {"application/json"}})
+		if err = failed; err == nil {
+			_, err = fmt.Fprintf(about, `{"file":{"displayName":"embedsidecar %s","mimeType":"application/jsonl"}}`, nonce)
+		}
+		if err == nil {
+			lines, err = form.CreatePart(textproto.MIMEHeader{"Content-Type": {"application/jsonl"}})
+		}
+	} else {
+		kind = form.FormDataContentType()
+		if err = form.WriteField("purpose", "batch"); err == nil {
+			lines, err = form.CreateFormFile("file", "embedsidecar.jsonl")
+		}
 	}
+	if err == nil {
+		err = c.lines(lines, path, ids, texts)
+	}
+	err = errors.Join(err, form.Close())
+	return b.Bytes(), kind, err
+}
+
+// lines writes the requests of a job.
+func (c *Client) lines(w io.Writer, path string, ids, texts []string) error {
 	for i, text := range texts {
 		body, err := c.body(false, "", []string{c.o.Prefixes[0] + text})
 		if err != nil {
@@ -185,9 +214,14 @@ func (c *Client) FetchBatch(ctx context.Context, job string, give func(id string
 	case t.File == "":
 		return sdk.Misconfigured(fmt.Errorf("%s: the batch job has no file of answers", l.name))
 	}
-	resp, after, f := c.send(ctx, l, call{
-		method: http.MethodGet, path: c.o.Batches.Files + "/" + url.PathEscape(t.File) + "/content",
-	}, []string{""})
+	down := call{
+		method: http.MethodGet, before: c.o.Batches.Down,
+		path: c.o.Batches.Files + "/" + url.PathEscape(t.File) + c.o.Batches.Content,
+	}
+	if c.o.Batches.Related {
+		down.query = "alt=media"
+	}
+	resp, after, f := c.send(ctx, l, down, []string{""})
 	if f != nil {
 		f.after = max(f.after, after)
 		return f.call()
@@ -247,7 +281,7 @@ func (c *Client) CancelBatch(ctx context.Context, job string) error {
 	defer cancel()
 	l := c.only()
 	_, f := c.told(ctx, l, call{
-		method: http.MethodPost, path: c.o.Batches.Jobs + "/" + url.PathEscape(job) + "/cancel",
+		method: http.MethodPost, path: c.o.Batches.Jobs + "/" + url.PathEscape(job) + c.o.Batches.Cancel,
 	}, nil)
 	if f == nil || slices.Contains([]int{http.StatusNotFound, http.StatusConflict, http.StatusBadRequest}, f.status) {
 		return nil

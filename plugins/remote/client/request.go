@@ -114,9 +114,9 @@ func (c *Client) exchange(ctx context.Context, l *lease, method, path string, bo
 
 // call is what is sent.
 type call struct {
-	method, path, query string
-	kind                string // of the body
-	body                []byte
+	method, before, path, query string // before: what goes before the URL's own path
+	kind                        string // of the body
+	body                        []byte
 }
 
 // send sends something to a path of a URL and returns the answer with status 200, whose body the caller closes.
@@ -128,7 +128,7 @@ func (c *Client) send(ctx context.Context, l *lease, what call, texts []string) 
 		return nil, 0, &fault{class: dialect.Misconfigured, err: err}
 	}
 	target := *l.url
-	target.Path = strings.TrimSuffix(target.Path, "/") + what.path
+	target.Path = what.before + strings.TrimSuffix(target.Path, "/") + what.path
 	target.RawPath = ""
 	if what.query != "" {
 		target.RawQuery = what.query

@@ -3,6 +3,7 @@ package remotetest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,8 +12,8 @@ import (
 	"sync"
 )
 
-// Batches are the batch jobs of a server: those of OpenAI's POST /v1/batches or of Mistral's POST /v1/batch/jobs. The
-// fields are set before the first request.
+// Batches are the batch jobs of a server: those of OpenAI's POST /v1/batches, of Mistral's POST /v1/batch/jobs, and
+// those of Voyage and Gemini where these are the server's dialects. The fields are set before the first request.
 type Batches struct {
 	Mistral bool
 	// State may say in which state a job is. nil, or "": it has ended as soon as it is there.
@@ -68,6 +69,9 @@ func (s *Server) serveBatches(w http.ResponseWriter, r *http.Request) bool {
 	if b == nil {
 		return false
 	}
+	if s.Dialect == "gemini" {
+		return s.geminiBatches(w, r)
+	}
 	if b.Mistral {
 		root = "/v1/batch/jobs"
 	}
@@ -116,6 +120,12 @@ func (s *Server) serveBatches(w http.ResponseWriter, r *http.Request) bool {
 
 func (j *BatchJob) name() string { return fmt.Sprintf("batch_%d", j.N) }
 
+func strictly(data []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
+}
+
 func (s *Server) upload(w http.ResponseWriter, r *http.Request) {
 	file, _, err := r.FormFile("file")
 	if err != nil || r.FormValue("purpose") != "batch" {
@@ -145,6 +155,7 @@ func (s *Server) makeJob(w http.ResponseWriter, r *http.Request) {
 		Model    string            `json:"model"`
 		Endpoint string            `json:"endpoint"`
 		Metadata map[string]string `json:"metadata"`
+		Params   json.RawMessage   `json:"request_params"` // Voyage's: all but the texts
 	}
 	d := json.NewDecoder(r.Body)
 	d.DisallowUnknownFields()
@@ -154,13 +165,33 @@ func (s *Server) makeJob(w http.ResponseWriter, r *http.Request) {
 	}
 	data, known := b.files[asked.File]
 	j := &BatchJob{N: len(b.jobs) + 1, input: asked.File}
+	voyage := s.Dialect == "voyage"
+	if voyage {
+		err = errors.Join(err, strictly(asked.Params, &struct {
+			Model     string  `json:"model"`
+			Type      *string `json:"input_type"`
+			Cut       *bool   `json:"truncation"`
+			Dimension *int    `json:"output_dimension"`
+			DType     *string `json:"output_dtype"`
+		}{}), need(asked.Window == "12h", "12h"), need(asked.Params != nil, "request_params"))
+		asked.Window = "24h" // as it is with the others
+	}
 	for line := range bytes.Lines(data) {
 		var l batchLine
 		var body openAIBody
 		var texts []string
+		if voyage && strictly(line, &struct {
+			ID   string `json:"custom_id"`
+			Body struct {
+				Input []string `json:"input"`
+			} `json:"body"`
+		}{}) != nil {
+			known = false
+			break
+		}
 		if json.Unmarshal(line, &l) != nil || json.Unmarshal(l.Body, &body) != nil ||
 			json.Unmarshal(body.Input, &texts) != nil || len(texts) != 1 || l.ID == "" || len(l.ID) > 64 ||
-			!b.Mistral && (l.Method == nil || *l.Method != "POST" || l.URL == nil || *l.URL != asked.Endpoint) {
+			!b.Mistral && !voyage && (l.Method == nil || *l.Method != "POST" || l.URL == nil || *l.URL != asked.Endpoint) {
 			known = false
 			break
 		}
@@ -225,12 +256,18 @@ func (s *Server) content(w http.ResponseWriter, name string) {
 		s.Fail(w, http.StatusNotFound, "not_found", "no such file")
 		return
 	}
+	s.lines(w, b.jobs[at])
+}
+
+// lines writes the answers of a job.
+func (s *Server) lines(w http.ResponseWriter, j *BatchJob) {
+	b := s.Batches
 	var lines []string
-	for i := range slices.Backward(b.jobs[at].lines) {
-		lines = append(lines, s.lineOf(&b.jobs[at].lines[i]))
+	for i := range slices.Backward(j.lines) {
+		lines = append(lines, s.lineOf(&j.lines[i]))
 	}
 	if b.Spoil != nil {
-		lines = b.Spoil(b.jobs[at], lines)
+		lines = b.Spoil(j, lines)
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	_, _ = io.WriteString(w, strings.Join(lines, "\n")+"\n") // the client may have gone
@@ -242,7 +279,16 @@ func (s *Server) lineOf(l *batchLine) string {
 	for _, x := range s.Vector(l.text, false, s.Dims) {
 		numbers = append(numbers, x)
 	}
-	body := s.answer(&Call{Texts: []string{l.text}, Numbers: [][]any{numbers}, Index: []any{0}, Base64: true})
+	if s.Dialect == "gemini" {
+		data, err := json.Marshal(map[string]any{
+			"key": l.ID, "response": map[string]any{"embedding": map[string]any{"values": numbers}},
+		})
+		if err != nil {
+			panic(err) // numbers and strings alone
+		}
+		return string(data)
+	}
+	body := s.answer(&Call{Texts: []string{l.text}, Numbers: [][]any{numbers}, Index: []any{0}, Base64: s.Dialect != "voyage"})
 	data, err := json.Marshal(map[string]any{
 		"id": "batch_req_" + l.ID, "custom_id": l.ID, "error": nil,
 		"response": map[string]any{"status_code": http.StatusOK, "request_id": "req_" + l.ID, "body": body},

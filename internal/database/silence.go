@@ -1,0 +1,148 @@
+package database
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// defaultPatience is longer than any answer of a server that is well takes on its way, and not than a statement.
+const defaultPatience = 20 * time.Second
+
+// sockets are the open connections of a pool. One that has waited for an answer for too long is closed if no server
+// works at that answer: its host vanished, and another took over, or something on the way lost what was asked. Neither
+// ever says so, and statements have no deadline: they may take hours. What asks is a connection of its own, so that a
+// pool whose every connection waits is helped, too. Behind a pooler the server that works is not known.
+type sockets struct {
+	patience time.Duration
+	config   *pgx.ConnConfig
+
+	mu    sync.Mutex
+	open  map[*socket]struct{}
+	timer *time.Timer // runs while one is open
+}
+
+// socket is one of them.
+type socket struct {
+	net.Conn
+	of     *sockets
+	asked  atomic.Int64 // when it was asked what has no answer, in Unix nanoseconds; 0: nothing was
+	pid    uint32       // of the server's process, 0 while the connection is being made
+	server string       // when the server was started; both guarded by of.mu
+}
+
+func (s *sockets) dial(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	one := &socket{Conn: conn, of: s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.open) == 0 {
+		s.timer = time.AfterFunc(s.patience, s.look)
+	}
+	s.open[one] = struct{}{}
+	return one, nil
+}
+
+// know notes where a connection that has been made leads to.
+func (s *sockets) know(conn *pgconn.PgConn, server string) {
+	raw := conn.Conn()
+	if encrypted, ok := raw.(*tls.Conn); ok {
+		raw = encrypted.NetConn()
+	}
+	if one, ok := raw.(*socket); ok {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		one.pid, one.server = conn.PID(), server
+	}
+}
+
+func (c *socket) Write(p []byte) (int, error) {
+	c.asked.CompareAndSwap(0, time.Now().UnixNano())
+	return c.Conn.Write(p)
+}
+
+func (c *socket) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.asked.Store(0)
+	}
+	return n, err
+}
+
+func (c *socket) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c)
+	if len(c.of.open) == 0 {
+		c.of.timer.Stop()
+	}
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// look closes connections whose answer will never come.
+func (s *sockets) look() {
+	waiting, pids := map[*socket]int64{}, []uint32{}
+	s.mu.Lock()
+	for c := range s.open {
+		if since := c.asked.Load(); since != 0 && c.pid != 0 && time.Since(time.Unix(0, since)) >= s.patience {
+			waiting[c], pids = since, append(pids, c.pid)
+		}
+	}
+	s.mu.Unlock()
+	var dead []*socket
+	if server, busy, err := s.ask(pids); err == nil && len(pids) > 0 {
+		s.mu.Lock()
+		for c := range s.open {
+			since := waiting[c]
+			if c.pid != 0 && (c.server != server || since != 0 && since == c.asked.Load() && !busy[c.pid]) {
+				dead = append(dead, c)
+			}
+		}
+		s.mu.Unlock()
+	}
+	for _, c := range dead {
+		_ = c.Close()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.open) > 0 {
+		s.timer.Reset(s.patience)
+	}
+}
+
+// ask asks the server that is there now when it was started, and which of its processes have work and wait for no
+// client.
+func (s *sockets) ask(pids []uint32) (server string, busy map[uint32]bool, err error) {
+	if len(pids) == 0 || !direct(s.config) {
+		return "", nil, fmt.Errorf("nobody to ask")
+	}
+	//nolint:forbidigo // a timer calls it with none
+	ctx, cancel := context.WithTimeout(context.Background(), defaultConnectTimeout)
+	defer cancel()
+	config := s.config.Copy()
+	config.DialFunc = dial
+	conn, err := pgx.ConnectConfig(ctx, config)
+	if err != nil {
+		return "", nil, err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	var working []uint32
+	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_postmaster_start_time()::text, ARRAY(SELECT a.pid::oid
+		FROM pg_catalog.pg_stat_get_activity(NULL) AS a WHERE a.wait_event_type IS DISTINCT FROM 'Client')`).
+		Scan(&server, &working)
+	busy = map[uint32]bool{}
+	for _, pid := range working {
+		busy[pid] = true
+	}
+	return server, busy, err
+}

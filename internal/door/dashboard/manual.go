@@ -1,0 +1,140 @@
+package dashboard
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/yuin/goldmark"
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/parser"
+	"github.com/yuin/goldmark/renderer/html"
+	"github.com/yuin/goldmark/text"
+
+	"github.com/embedsidecar/embedsidecar/docs"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+)
+
+// tree is where the files are that the manual links to and that the program does not carry.
+const tree = "https://github.com/embedsidecar/embedsidecar/blob/main/"
+
+// markdown renders what we have written ourselves, markup within it included. Pages hold no style: the policy refuses
+// it.
+var markdown = goldmark.New( //nolint:gochecknoglobals // constant
+	goldmark.WithExtensions(extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignNone))),
+	goldmark.WithParserOptions(parser.WithAutoHeadingID()), goldmark.WithRendererOptions(html.WithUnsafe()),
+)
+
+// helpOf names the page of the manual that tells most about a page here.
+var helpOf = map[string]string{ //nolint:gochecknoglobals // constant
+	"overview": "states", "pipelines": "configuration", "pipeline": "states", "queue": "operations#a-row-seems-wrong",
+	"errors": "errors", "dead-letters": "operations#dead-letters", "search": "search",
+	"row":    "operations#a-row-seems-wrong",
+	"system": "operations", "models": "models", "checks": "operations", "config": "configuration", "audit": "sql",
+	"databases": "databases", "confirm": "operations", "trouble": "errors",
+}
+
+// helpPage is the list of pages of the manual.
+type helpPage struct {
+	States []health.Entry
+	Manual []link
+}
+
+func (*Dashboard) help(*http.Request) (view, error) {
+	names, err := fs.Glob(docs.Pages, "*.md")
+	if err != nil {
+		return view{}, fmt.Errorf("list the manual: %w", err)
+	}
+	o := helpPage{States: health.Table()}
+	for _, name := range names {
+		source, err := docs.Pages.ReadFile(name)
+		if err != nil {
+			return view{}, fmt.Errorf("read the manual: %w", err)
+		}
+		title, _, _ := strings.Cut(strings.TrimPrefix(string(source), "# "), "\n")
+		o.Manual = append(o.Manual, link{Name: title, Path: "/help/" + strings.TrimSuffix(name, ".md")})
+	}
+	return view{page: "help", title: "Help", data: &o}, nil
+}
+
+// manual is a page of the manual.
+func (d *Dashboard) manual(r *http.Request) (view, error) {
+	name := r.PathValue("name") + ".md"
+	source, err := docs.Pages.ReadFile(name)
+	if err != nil {
+		return view{}, errNoPage
+	}
+	root := markdown.Parser().Parse(text.NewReader(source))
+	title := ""
+	if first, ok := root.FirstChild().(*ast.Heading); ok {
+		title = string(first.Lines().Value(source))
+		root.RemoveChild(root, first) // the frame shows it
+	}
+	if err := d.lead(root, path.Dir(name)); err != nil {
+		return view{}, err
+	}
+	var page bytes.Buffer
+	if err := markdown.Renderer().Render(&page, source, root); err != nil {
+		return view{}, fmt.Errorf("render the manual: %w", err)
+	}
+	return view{page: "manual", title: title, data: template.HTML(page.String())}, nil //nolint:gosec // compiled in
+}
+
+// lead has links between pages of the manual lead to them here, and leaves pictures out, of which the words stay.
+func (d *Dashboard) lead(root ast.Node, folder string) error {
+	var pictures []ast.Node
+	err := ast.Walk(root, func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		switch n := n.(type) {
+		case *ast.Image:
+			if entering {
+				pictures = append(pictures, n)
+			}
+		case *ast.Link:
+			to, fragment, marked := strings.Cut(string(n.Destination), "#")
+			if !entering || to == "" || strings.Contains(to, "://") {
+				break
+			}
+			to = path.Join("docs", folder, to)
+			page, carried := strings.CutPrefix(strings.TrimSuffix(to, ".md"), "docs/")
+			switch _, err := docs.Pages.ReadFile(page + ".md"); {
+			case carried && err == nil:
+				to = d.at("/help/" + page)
+			default:
+				to = tree + to
+			}
+			if marked {
+				to += "#" + fragment
+			}
+			n.Destination = []byte(to)
+		}
+		return ast.WalkContinue, nil
+	})
+	for _, p := range pictures {
+		words := ast.NewEmphasis(1)
+		for child := p.FirstChild(); child != nil; child = p.FirstChild() {
+			words.AppendChild(words, child)
+		}
+		p.Parent().ReplaceChild(p.Parent(), p, words)
+	}
+	if err != nil {
+		return fmt.Errorf("read the manual: %w", err)
+	}
+	return nil
+}
+
+// helpFor is where the manual tells about a page; "": nowhere.
+func (d *Dashboard) helpFor(page string) string {
+	name, fragment, marked := strings.Cut(helpOf[page], "#")
+	switch {
+	case name == "":
+		return ""
+	case marked:
+		return d.at("/help/"+name) + "#" + fragment
+	}
+	return d.at("/help/" + name)
+}

@@ -1,0 +1,21 @@
+-- untrusted_owners: of some relations and functions, those that somebody owns, or owns the schema of, whom this session
+-- has no reason to trust (see strangers): to read or call them runs his code.
+-- @relations: their names, quoted. @functions: SCHEMA.NAME. @trusted: whom the configuration names.
+-- Rows: the first few. Locks: none.
+WITH found AS (
+    SELECT 'relation ' || c.oid::regclass::text AS thing, c.relnamespace AS schema, c.relowner AS owner
+    FROM   pg_class AS c
+    WHERE  c.oid IN (SELECT to_regclass(r.name) FROM unnest(@relations::text[]) AS r (name))
+    UNION ALL
+    SELECT 'function ' || p.oid::regprocedure::text, p.pronamespace, p.proowner
+    FROM   pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+    WHERE  n.nspname || '.' || p.proname = ANY (@functions::text[])),
+owner AS (
+    SELECT f.thing, f.owner FROM found AS f
+    UNION
+    SELECT 'schema ' || quote_ident(n.nspname), n.nspowner FROM found AS f JOIN pg_namespace AS n ON n.oid = f.schema)
+SELECT o.thing, 'belongs to' AS problem, r.rolname::text AS owner
+FROM   owner AS o JOIN pg_roles AS r ON r.oid = o.owner
+WHERE  NOT (r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
+           OR pg_has_role(r.oid, session_user, 'MEMBER') OR r.rolname = 'pg_database_owner')
+ORDER  BY o.thing LIMIT 5;
