@@ -72,7 +72,8 @@ GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;
 -- What this role could do by the tables it may have done and audited.
 GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.backfill,
     embedsidecar.reembed TO embedsidecar_run;
-GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsidecar.runs, embedsidecar.rests,
+GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsidecar.call, embedsidecar.runs,
+    embedsidecar.rests,
     embedsidecar.blockers, embedsidecar.queue_holders,
     embedsidecar.row_facts, embedsidecar.tell, embedsidecar.drain_state, embedsidecar.is_open,
     embedsidecar.budgets, embedsidecar.has_budget, embedsidecar.affords, embedsidecar.hold_budget,
@@ -94,7 +95,8 @@ GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsid
     embedsidecar.how_far, embedsidecar.is_open, embedsidecar.batch_jobs, embedsidecar.budgets, embedsidecar.has_budget,
     embedsidecar.affords,
     embedsidecar.minute_of_week, embedsidecar.states,
-    embedsidecar.slot_states, embedsidecar.runs, embedsidecar.lives, embedsidecar.plan, embedsidecar.texts_cut,
+    embedsidecar.slot_states, embedsidecar.runs, embedsidecar.call,
+    embedsidecar.lives, embedsidecar.plan, embedsidecar.texts_cut,
     embedsidecar.search_costs, embedsidecar.waits_for
     TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.drain_state, embedsidecar.explain, embedsidecar.row_key,

@@ -43,6 +43,8 @@ type command struct {
 	acts                     bool     // --yes and --dry-run matter here
 	// works until told to stop: its log tells of life events, that of others of trouble only
 	daemon bool
+	// works until told to stop: that is its end, and no error
+	endless bool
 	// looks at what runs: a mistake in the settings, which only the next start will meet, does not count
 	probe bool
 	reach reach // where several databases are configured

@@ -3,14 +3,19 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/app"
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
 )
 
 // everySetting are the groups of all settings.
@@ -57,12 +62,9 @@ func newConfigValidate() *command {
 				env.say("the configuration is right: %s", wording.Count(int64(len(c.Pipelines)), "pipeline"))
 				return nil
 			}
-			return env.out.Show(map[string]any{
+			return output.One(env.out, map[string]any{
 				"valid": true, "file": c.File(), "pipelines": len(c.Pipelines), "models": len(c.Models),
-			}, func() output.Table {
-				return output.Row([]string{"valid", "file", "pipelines", "models"},
-					true, c.File(), len(c.Pipelines), len(c.Models))
-			})
+			}, []string{"valid", "file", "pipelines", "models"}, true, c.File(), len(c.Pipelines), len(c.Models))
 		},
 	}
 }
@@ -95,6 +97,133 @@ func newConfigSchema() *command {
 			encoder := output.Encoder(env.stdout)
 			encoder.SetIndent("", "  ")
 			return encoder.Encode(config.JSONSchema())
+		},
+	}
+}
+
+func newPlan() *command {
+	return &command{
+		name: "plan", group: groupConfig, usage: "show what a configuration would change, what that costs, and what is lost",
+		description: "Changes nothing. Shows the steps in the database; the backfill of each new or changed pipeline: " +
+			"rows, tokens (by the model's own tokenizer), price (if the model has one in the file); pipelines that " +
+			"would be taken away; and, if sidecars run, the settings that take effect at their next start. Ends with " +
+			"status 0, with -o json state is planned or unchanged; with status 2 if the file has a mistake, and with the " +
+			"status of the error if the configuration cannot be set up. For everyone who changes a file that is in use.",
+		settings: []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true, reach: eachDatabase,
+		run: func(ctx context.Context, env *environment) error { return env.apply(ctx, true, true) },
+	}
+}
+
+func newApply() *command {
+	return &command{
+		name: "apply", group: groupConfig, usage: "do what plan shows",
+		description: "Prints the plan; --yes does it. New things are made before old ones are taken away. A pipeline that " +
+			"this file had and has no more is removed, its vectors stay. Sidecars that run continue with what is set up; " +
+			"those with the same file take it over by themselves. For owners of tables, where the sidecar may not " +
+			"change them, and for deployments that want to see the plan first.",
+		settings: []string{config.GroupDatabase, config.GroupEmbedding}, pipelines: true, acts: true, reach: eachDatabase,
+		run: func(ctx context.Context, env *environment) error { return env.apply(ctx, !env.yes, false) },
+	}
+}
+
+// apply sets up what is configured, or shows what that would do; planned: nobody asked for more.
+func (e *environment) apply(ctx context.Context, dry, planned bool) error {
+	told, err := app.Apply(ctx, e.node(), dry)
+	if told.State == "" {
+		return err
+	}
+	if e.out.ForPeople() && told.State == control.Refused {
+		return err // which says it all
+	}
+	shown := e.tellConfigured([]control.Configured{told}, false)
+	if dry && told.State == control.Planned && !planned && err == nil {
+		e.say("nothing was done: --yes does it")
+	}
+	return errors.Join(shown, err)
+}
+
+// tellConfigured tells what became of configurations, or would.
+func (e *environment) tellConfigured(list []control.Configured, several bool) error {
+	if !e.out.ForPeople() {
+		if !several {
+			return e.out.Show(list[0], func() output.Table { return configuredTable(list) })
+		}
+		return e.out.Show(map[string]any{"sidecars": list}, func() output.Table { return configuredTable(list) })
+	}
+	for i := range list {
+		for _, line := range configuredLines(&list[i], several) {
+			if err := e.printf("%s\n", line); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// configuredLines tells a person of one.
+func configuredLines(c *control.Configured, named bool) (lines []string) {
+	head := map[string]string{
+		control.Taken: "taken over", control.Unchanged: "nothing to change: it is configured as before",
+		control.Refused: "refused, nothing was changed: " + c.Reason, control.Planned: "planned, nothing was changed",
+		control.Halfway: "failed after these steps: " + c.Reason,
+	}[c.State]
+	if named {
+		head = fmt.Sprintf("%s (process %d): %s", c.Instance, c.Pid, head)
+	}
+	lines = append(lines, head)
+	add := func(word string, list []string) {
+		for _, one := range list {
+			lines = append(lines, "  "+word+" "+one)
+		}
+	}
+	add("changed:", c.Changed)
+	add("step:", c.Steps)
+	for _, cost := range c.Costs {
+		add("cost:", []string{cost.Line})
+	}
+	add("removed:", c.Removed)
+	add("lost:", c.Lost)
+	add("takes effect at the next start:", c.NeedsRestart)
+	add("warning:", c.Warnings)
+	add("hint:", c.Hints)
+	return lines
+}
+
+func configuredTable(list []control.Configured) output.Table {
+	columns := []string{"instance", ">pid", "state", "changed", "removed", "needs_restart", "reason"}
+	return output.Rows(list, columns, func(c *control.Configured) []any {
+		return []any{
+			c.Instance, c.Pid, c.State, strings.Join(c.Changed, " "), strings.Join(c.Removed, " "),
+			strings.Join(c.NeedsRestart, " "), c.Reason,
+		}
+	})
+}
+
+func newReload() *command {
+	return &command{
+		name: "reload", group: groupConfig, usage: "have running sidecars take over their configuration as it is written down now",
+		description: "A sidecar watches its file by itself; SIGHUP and POST /api/v1/reload do the same. It takes over all of " +
+			"it, or nothing if there is a mistake. Reaches the sidecars of this user on this machine; if a database is " +
+			"named, only those that work for it. Ends with status 4 if one refuses, or none runs. For deployments that " +
+			"want to know that the configuration is in force.",
+		settings: []string{config.GroupDatabase, config.GroupOps}, reach: allDatabases,
+		run: func(ctx context.Context, env *environment) error {
+			which, err := env.which(ctx)
+			if err != nil {
+				return err
+			}
+			list, err := env.plugins().Configure(ctx, which)
+			if len(list) == 0 {
+				return err
+			}
+			var refused []error
+			for i := range list {
+				if list[i].State == control.Refused || list[i].State == control.Halfway {
+					refused = append(refused, problem.New(problem.Failed, fmt.Errorf("sidecar %s: %s", list[i].Instance,
+						list[i].Reason), list[i].Hints...))
+				}
+			}
+			return errors.Join(env.tellConfigured(list, true), err, errors.Join(refused...))
 		},
 	}
 }

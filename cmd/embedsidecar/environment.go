@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/csv"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/goccy/go-yaml"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/logging"
@@ -16,6 +21,9 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/tenants"
 )
 
@@ -186,4 +194,108 @@ func (e *environment) eachOf(ctx context.Context, list []tenants.Tenant,
 		}
 	}
 	return errors.Join(append(failed, showAll(e.out, answers, e.redact.Text))...)
+}
+
+// embedders finds plugins and models.
+func (e *environment) embedders() embedders.Source {
+	return embedders.Source{Config: e.config, Find: e.find, Log: e.log, Redact: e.redact.Text}
+}
+
+// connect opens a pool for the commands that end by themselves: one try. The caller closes it.
+func (e *environment) connect(ctx context.Context) (*pgxpool.Pool, error) {
+	return connection.Opener{Config: e.config, Log: e.log}.Pool(ctx, connection.Few)
+}
+
+// connected does something with a connection, which ends with it.
+func (e *environment) connected(ctx context.Context, do func(pool *pgxpool.Pool) error) error {
+	pool, err := e.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	return do(pool)
+}
+
+// actor connects, and acts on the pipelines of the database until done is called.
+func (e *environment) actor(ctx context.Context) (a *verbs.Actor, done func(), err error) {
+	pool, err := e.connect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	return verbs.New(pool, verbs.Person()), pool.Close, nil
+}
+
+// answer is what a command says of one of several databases.
+type answer struct {
+	database string
+	data     bytes.Buffer
+	err      error
+}
+
+// text is the answer for people.
+func (a *answer) text() string {
+	text := strings.TrimRight(a.data.String(), "\n")
+	if a.err != nil {
+		text = strings.TrimLeft(text+"\n! "+a.err.Error(), "\n")
+	}
+	return text + "\n"
+}
+
+// showAll writes the answers as one, in the form that programs read.
+func showAll(out *output.Printer, answers []*answer, redact func(string) string) error {
+	switch out.Form {
+	case output.JSON, output.YAML:
+		list := []map[string]any{}
+		for _, a := range answers {
+			list = append(list, a.document(redact))
+		}
+		return out.Show(map[string]any{"databases": list}, nil)
+	case output.CSV:
+		return showCSV(out.To, answers)
+	case output.Text: // each was shown when it was there
+	}
+	return nil
+}
+
+// document is the answer with the name of its database.
+func (a *answer) document(redact func(string) string) map[string]any {
+	doc := map[string]any{}
+	body := bytes.TrimSpace(a.data.Bytes())
+	var list []any
+	switch {
+	case len(body) == 0:
+	case json.Unmarshal(body, &doc) == nil, yaml.Unmarshal(body, &doc) == nil:
+	case json.Unmarshal(body, &list) == nil:
+		doc = map[string]any{"answer": list}
+	default:
+		doc = map[string]any{"answer": string(body)}
+	}
+	doc["database"] = a.database
+	if a.err != nil {
+		doc["error"] = redact(a.err.Error())
+	}
+	return doc
+}
+
+// showCSV writes one table, whose first column is the database.
+func showCSV(to io.Writer, answers []*answer) error {
+	w := csv.NewWriter(to)
+	for i, a := range answers {
+		rows, err := csv.NewReader(&a.data).ReadAll()
+		if err != nil || len(rows) == 0 {
+			continue
+		}
+		if i == 0 {
+			if err := w.Write(append([]string{"database"}, rows[0]...)); err != nil {
+				return err
+			}
+		}
+		for _, row := range rows[1:] {
+			if err := w.Write(append([]string{a.database}, row...)); err != nil {
+				return err
+			}
+		}
+	}
+	w.Flush()
+	return w.Error()
 }

@@ -15,12 +15,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 )
 
-// Set by the linker: -X main.version=... -X main.revision=...
-var (
-	version  = "unknown"
-	revision = ""
-)
-
 func main() {
 	if err := private.Keep(); err != nil {
 		fmt.Fprintf(os.Stderr, "embedsidecar: warning: %s\n", err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/app"
@@ -87,16 +88,13 @@ func (c *modelChange) run(ctx context.Context, env *environment) error {
 	return env.showModelResult(done.Pipeline, result)
 }
 
-// modelResult is what became of a pipeline.
-type modelResult struct {
-	Pipeline string `json:"pipeline"`
-	Result   string `json:"result"`
-}
-
+// showModelResult prints what became of a pipeline.
 func (e *environment) showModelResult(name, result string) error {
-	return e.out.Show(modelResult{name, result}, func() output.Table {
-		return output.Row([]string{"pipeline", "result"}, name, result)
-	})
+	type answer struct {
+		Pipeline string `json:"pipeline"`
+		Result   string `json:"result"`
+	}
+	return output.One(e.out, answer{name, result}, []string{"pipeline", "result"}, name, result)
 }
 
 func (e *environment) showModelPlan(p *generations.Plan) error {
@@ -189,7 +187,7 @@ func (e *environment) tellPairs(r *compare.Result) {
 					row := p.Rows[side][i]
 					line[side] = strings.TrimSpace(row.Key + " " + row.Text)
 				}
-				line[side] = firstRunes(line[side], half)
+				line[side] = string([]rune(line[side])[:min(half, len([]rune(line[side])))])
 			}
 			_ = e.printf("  %-*s  %s\n", half, line[0], line[1])
 		}
@@ -199,14 +197,6 @@ func (e *environment) tellPairs(r *compare.Result) {
 // half is how wide one side of a comparison is.
 const half = 50
 
-// firstRunes is the beginning of a text.
-func firstRunes(text string, most int) string {
-	if r := []rune(text); len(r) > most {
-		return string(r[:most])
-	}
-	return text
-}
-
 // modelAct does what functions of the schema do.
 type modelAct struct {
 	do    string
@@ -214,28 +204,26 @@ type modelAct struct {
 }
 
 func newModelSwitch() *command {
-	c := &modelAct{do: generations.Switch}
-	return c.command("have the next generation of a pipeline serve",
+	return newModelAct(generations.Switch, "have the next generation of a pipeline serve",
 		"One short transaction: the vectors get the name of those that served, and questions are embedded by their model "+
 			"from that instant on. Refused until the next generation is complete. The old one is kept true until model "+
 			"drop-old. For the moment when model status says that it can serve.")
 }
 
 func newModelRollback() *command {
-	c := &modelAct{do: generations.Rollback}
-	return c.command("have the previous generation of a pipeline serve again",
+	return newModelAct(generations.Rollback, "have the previous generation of a pipeline serve again",
 		"model switch the other way, as fast, as long as the previous generation is kept. For a model that turned out "+
 			"worse.")
 }
 
 func newModelDropOld() *command {
-	c := &modelAct{do: generations.DropOld}
-	return c.command("take away the generation of a pipeline that does not serve",
+	return newModelAct(generations.DropOld, "take away the generation of a pipeline that does not serve",
 		"Drops its vectors and forgets it: the previous generation after a switch, or a next one that is given up. There "+
 			"is no way back to it. For the end of a change.")
 }
 
-func (c *modelAct) command(usage, description string) *command {
+func newModelAct(do, usage, description string) *command {
+	c := &modelAct{do: do}
 	one := &command{
 		name: c.do, group: groupOperate, usage: usage, arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
 		description: description, settings: databaseGroups, acts: true, run: c.run,
@@ -248,18 +236,15 @@ func (c *modelAct) command(usage, description string) *command {
 }
 
 func (c *modelAct) run(ctx context.Context, env *environment) error {
-	pool, err := env.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	result, err := generations.Act(ctx, pool, generations.Request{
-		Do: c.do, Pipeline: env.args[0], Force: c.force, DryRun: env.dryRun, By: verbs.Person(),
+	return env.connected(ctx, func(pool *pgxpool.Pool) error {
+		result, err := generations.Act(ctx, pool, generations.Request{
+			Do: c.do, Pipeline: env.args[0], Force: c.force, DryRun: env.dryRun, By: verbs.Person(),
+		})
+		if err != nil {
+			return err
+		}
+		return env.showModelResult(env.args[0], result)
 	})
-	if err != nil {
-		return err
-	}
-	return env.showModelResult(env.args[0], result)
 }
 
 func newModelStatus() *command {
@@ -275,10 +260,7 @@ func newModelStatus() *command {
 				return err
 			}
 			defer pool.Close()
-			name := ""
-			if len(env.args) > 0 {
-				name = env.args[0]
-			}
+			name := strings.Join(env.args, "") // at most one
 			list, err := generations.States(ctx, pool, name)
 			if err != nil {
 				return err

@@ -3,8 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/dustin/go-humanize"
 	"github.com/urfave/cli/v2"
@@ -197,14 +200,171 @@ func showImported(env *environment, done folders.Imported) error {
 	for _, s := range done.Settings {
 		env.say("%s: %s", s.Name, settingWords(s))
 	}
-	return env.out.Show(done, func() output.Table {
-		columns, row := []string{"model", "path", "outcome"}, []any{done.Name, done.Path, "imported"}
-		if done.Already {
-			row[2] = "was there already"
+	columns, row := []string{"model", "path", "outcome"}, []any{done.Name, done.Path, "imported"}
+	if done.Already {
+		row[2] = "was there already"
+	}
+	if done.Int8Likeness != nil {
+		columns, row = append(columns, "int8 beside fp32"), append(row, *done.Int8Likeness)
+	}
+	return output.One(env.out, done, columns, row...)
+}
+
+// benchCommand measures a model on this machine.
+type benchCommand struct {
+	limit     time.Duration
+	precision string
+}
+
+func newModelsBench() *command {
+	c := &benchCommand{limit: 10 * time.Second}
+	return &command{
+		name: "bench", group: groupModels, usage: "measure how fast a model is on this machine",
+		arguments: "[MODEL]", maxArgs: 1,
+		description: "Embeds sample texts of one to twenty sentences through the plugin " +
+			folders.Plugin() +
+			": in large calls for half of the time, then one by one. Other load on this machine affects the " +
+			"figures. For sizing.",
+		flags: []cli.Flag{
+			own.duration("for", &c.limit, "`DURATION` of the measurement"),
+			own.text("precision", &c.precision, "`PRECISION` fp32, or int8 for a model that was imported with --int8"),
+		},
+		settings: []string{config.GroupEmbedding},
+		run:      c.run,
+	}
+}
+
+func (c *benchCommand) run(ctx context.Context, env *environment) error {
+	if c.limit <= 0 {
+		return misuse("--for: expected a duration of more than nothing")
+	}
+	b, err := env.models().Bench(ctx, env.model(), c.precision, c.limit)
+	if err != nil {
+		return err
+	}
+	columns := []string{"model", "precision", ">texts/s", ">tokens/s", ">one text, p50 ms", ">p99 ms", ">start s"}
+	return output.One(env.out, b, columns, b.Model, b.Precision, b.TextsPerSecond, b.TokensPerSecond, b.SingleP50,
+		b.SingleP99, b.StartSeconds)
+}
+
+func newModelsDistill() *command {
+	out, dims := "", 0
+	return &command{
+		name: "distill", group: groupModels, usage: "make a static model from a model",
+		arguments: "[MODEL]", maxArgs: 1,
+		description: "Sends each token of the model's vocabulary through the model once and keeps the vectors in a " +
+			"table, which the plugin static reads: hundreds of times as fast, without ONNX Runtime, and worse at " +
+			"finding. How much worse is measured and printed. Takes a few minutes for the default model. For a " +
+			"first try with many rows, and for machines without the power for an encoder.",
+		flags: []cli.Flag{
+			own.text("out", &out, "`DIR` of the new model, which must not be there yet",
+				"beside the other models, with -static behind the name"),
+			own.number("dims", &dims, "`DIMS` of the new vectors, at most those of the model", "256, or as many"),
+		},
+		settings: []string{config.GroupEmbedding},
+		run:      func(ctx context.Context, env *environment) error { return distill(ctx, env, out, dims) },
+	}
+}
+
+func distill(ctx context.Context, env *environment, out string, dims int) error {
+	if dims < 0 {
+		return misuse("--dims: expected a number above 0")
+	}
+	const often = 15 * time.Second
+	told := time.Now()
+	done, err := env.models().Distill(ctx, env.model(), out, dims, func(done, total int) {
+		if done == 0 {
+			env.say("embedding %d tokens", total)
+		} else if time.Since(told) > often {
+			told = time.Now()
+			env.say("%d of %d tokens", done, total)
 		}
-		if done.Int8Likeness != nil {
-			columns, row = append(columns, "int8 beside fp32"), append(row, *done.Int8Likeness)
-		}
-		return output.Row(columns, row...)
 	})
+	if err != nil {
+		return err
+	}
+	columns := []string{"model", "path", "teacher", ">dims", "agreement with the teacher", ">seconds"}
+	return output.One(env.out, done, columns, done.Name, done.Path, done.Teacher, done.Dims, done.Agreement,
+		fmt.Sprintf("%.0f", done.Seconds))
+}
+
+// pullCommand fetches a model from a hub and imports it.
+type pullCommand struct {
+	importCommand
+
+	hub, revision, sums, sha256, tokenFile string
+	unpinned                               bool
+}
+
+func newModelsPull() *command {
+	c := &pullCommand{importCommand: importCommand{python: "python3"}, hub: "https://huggingface.co"}
+	return &command{
+		name: "pull", group: groupModels, usage: "download a model from a hub and import it", arguments: "NAME",
+		minArgs: 1, maxArgs: 1,
+		description: "Downloads AUTHOR/MODEL from the hub and makes a model folder from it, as models import does. " +
+			"Downloads are checked against pins: --sha256 (the weights), --sums (all files), the sums that this " +
+			"program has for its default model, and those of the first pull. An interrupted download is resumed " +
+			"by the next pull; the folder is in place only when it is complete. For models that are not on disk.",
+		flags: append(c.flags(),
+			own.text("hub", &c.hub, "`URL` of the hub"),
+			own.text("revision", &c.revision,
+				"`REVISION` of the model (main, or of a model that this program knows the one it knows)"),
+			own.text("sha256", &c.sha256, "`HEX` SHA-256 of the weights: model.safetensors, or onnx/model.onnx"),
+			own.text("sums", &c.sums, "`FILE` in the form of SHA256SUMS with the files to download and their sums"),
+			own.text("token-file", &c.tokenFile, "`FILE` with a token of the hub, for models that not everybody may read"),
+			own.toggle("unpinned", &c.unpinned, "accept the first download without a pin, and print the sums"),
+		),
+		settings: []string{config.GroupEmbedding},
+		run:      c.pull,
+	}
+}
+
+func (c *pullCommand) pull(ctx context.Context, env *environment) error {
+	token, err := readToken(c.tokenFile)
+	if err != nil {
+		return err
+	}
+	download, err := env.models().Download(folders.Source{
+		Hub: c.hub, File: c.file, Token: token, Name: env.args[0], Revision: c.revision, Sums: c.sums, SHA256: c.sha256,
+		Unpinned: c.unpinned, Names: folders.Names{Sums: "--sums", SHA256: "--sha256", Unpinned: "--unpinned"}, Log: env.log,
+	})
+	if err != nil {
+		return err
+	}
+	finished, shown := func() {}, !env.quiet && output.IsTerminal(env.stderr)
+	if shown {
+		download.Progress, finished = output.Bars(env.stderr, env.out.Color)
+	}
+	sums, err := download.Fetch(ctx)
+	finished()
+	if err != nil {
+		return err
+	}
+	if !shown {
+		env.say("fetched %d files of %s", len(sums), download.Name)
+	}
+	if c.unpinned {
+		env.say("%s", strings.TrimSpace(sums.String()))
+	}
+	done, err := download.Import(ctx, c.options(env))
+	if done.Path != "" {
+		err = errors.Join(showImported(env, done), err)
+	}
+	return err
+}
+
+// readToken reads a file with a token; "" has none.
+func readToken(name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return "", misuse("--token-file: %s", err)
+	}
+	token := strings.TrimSpace(string(data))
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", misuse("--token-file: %s does not hold one token in one line", name)
+	}
+	return token, nil
 }

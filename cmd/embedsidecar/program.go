@@ -177,7 +177,11 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimedOut)
 		defer cancel()
 	}
-	if err := p.perDatabase(ctx, cc, env, c); err != nil {
+	err = p.perDatabase(ctx, cc, env, c)
+	if c.endless && exitCode(ctx, err) == exitInterrupted {
+		return nil
+	}
+	if err != nil {
 		if errors.Is(context.Cause(ctx), errTimedOut) && (errors.Is(err, context.DeadlineExceeded) ||
 			errors.Is(err, errTimedOut)) {
 			return fail(exitTimeout, fmt.Errorf("%s took longer than --timeout %s: %w", c.path(), cc.Duration("timeout"), err),

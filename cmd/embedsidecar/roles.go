@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/setup/roles"
@@ -41,7 +42,10 @@ func newRoles() *command {
 
 func (c *rolesCommand) run(ctx context.Context, env *environment) error {
 	if c.grants && c.names.Run == "" {
-		if err := c.running(ctx, env); err != nil {
+		if err := env.connected(ctx, func(pool *pgxpool.Pool) (err error) { // for the role that works now
+			c.names.Run, err = roles.Running(ctx, pool)
+			return err
+		}); err != nil {
 			return err
 		}
 	}
@@ -50,7 +54,7 @@ func (c *rolesCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	if env.yes {
-		return c.apply(ctx, env, r)
+		return env.connected(ctx, func(pool *pgxpool.Pool) error { return c.apply(ctx, env, pool, r) })
 	}
 	if c.grants {
 		grants, err := env.grants(ctx, r)
@@ -67,24 +71,8 @@ func (c *rolesCommand) run(ctx context.Context, env *environment) error {
 	return env.printf("%s", script)
 }
 
-// running has the grants go to the role that works now.
-func (c *rolesCommand) running(ctx context.Context, env *environment) error {
-	pool, err := env.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	c.names.Run, err = roles.Running(ctx, pool)
-	return err
-}
-
 // apply runs what would be printed.
-func (c *rolesCommand) apply(ctx context.Context, env *environment, r roles.Roles) error {
-	pool, err := env.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
+func (c *rolesCommand) apply(ctx context.Context, env *environment, pool *pgxpool.Pool, r roles.Roles) error {
 	script, err := r.Grants(ctx, pool)
 	if err != nil {
 		return err
@@ -100,11 +88,7 @@ func (c *rolesCommand) apply(ctx context.Context, env *environment, r roles.Role
 }
 
 // grants connects, and returns what the role that works needs for each pipeline.
-func (e *environment) grants(ctx context.Context, r roles.Roles) (string, error) {
-	pool, err := e.connect(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer pool.Close()
-	return r.Grants(ctx, pool)
+func (e *environment) grants(ctx context.Context, r roles.Roles) (script string, err error) {
+	err = e.connected(ctx, func(pool *pgxpool.Pool) (err error) { script, err = r.Grants(ctx, pool); return err })
+	return script, err
 }

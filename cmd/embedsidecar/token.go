@@ -134,10 +134,8 @@ func newTokenCreate() *command {
 
 				Secret string `json:"token"`
 			}
-			return env.out.Show(created{about, secret}, func() output.Table {
-				return output.Row([]string{"name", "role", "id", "limits", "token"},
-					about.Name, about.Role, about.ID, about.Limits(), secret)
-			})
+			return output.One(env.out, created{about, secret}, []string{"name", "role", "id", "limits", "token"},
+				about.Name, about.Role, about.ID, about.Limits(), secret)
 		},
 	}
 }

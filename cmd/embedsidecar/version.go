@@ -7,6 +7,12 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
 
+// Set by the linker: -X main.version=... -X main.revision=...
+var (
+	version  = "unknown"
+	revision = ""
+)
+
 func newVersion() *command {
 	return &command{
 		name: "version", group: groupTool, usage: "print the version",

@@ -73,10 +73,8 @@ func (c *waitCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	columns := []string{"lsn", "caught_up", "decoded", "open", "scans", "failed", "cancelled", "resting", "unrouted"}
-	return errors.Join(env.out.Show(a, func() output.Table {
-		return output.Row(columns, a.LSN, a.Yes, a.Decoded, a.Open, a.Scans, a.Failed, a.Cancelled,
-			strings.Join(a.Resting, " "), strings.Join(a.Unrouted, " "))
-	}), err)
+	return errors.Join(output.One(env.out, a, columns, a.LSN, a.Yes, a.Decoded, a.Open, a.Scans, a.Failed, a.Cancelled,
+		strings.Join(a.Resting, " "), strings.Join(a.Unrouted, " ")), err)
 }
 
 // caughtUp is a wait of the pipelines of the configured slot for an LSN.

@@ -29,6 +29,29 @@ type common struct {
 	database bool           // there is one, or will be
 }
 
+// among is one of several databases, as the Database sees itself.
+type among interface {
+	watched() bool        // its server is asked whether something changes in it
+	mayRest() bool        // there are so many that quiet ones rest
+	looks() time.Duration // how often it is looked at when it rests
+	rests(r *resting)     // from now on; nil: no more
+	isPassing() bool      // it is worked for a moment only, because it is time to look
+	passed()              // no more
+}
+
+// resting is a database that no sidecar of this process works because nothing changes there. It is an error, as what
+// ends the work.
+type resting struct {
+	since, until time.Time
+	publication  string
+
+	base *int64        // what its server counted when the last session had left; of the one that looks
+	left chan struct{} // the last session has left
+	wake chan struct{} // something changes, or it is time to look whether it does
+}
+
+func (*resting) Error() string { return "nothing changes" }
+
 // Database is what a Node has for one database: connections, the sidecar, what is served of it, and indexes that are
 // built. Plugins and listeners are the Node's.
 type Database struct {
@@ -43,6 +66,9 @@ type Database struct {
 	wished  chan struct{}  // there may be wishes for other models
 	besides chan struct{}  // there may be indexes to build
 	called  chan struct{}  // there may be requests for pipelines
+	among   among          // others; nil: it is the only one
+
+	building atomic.Bool // an index is not built yet, or a next generation not complete
 
 	cfg      atomic.Pointer[config.Config] // what is in force
 	deployed deployed

@@ -40,6 +40,7 @@ const driftEvery = time.Hour
 func (n *Database) keepIndexes(ctx context.Context, p *pools) {
 	told := "" // why nothing was switched
 	for {
+		n.building.Store(true)
 		known, err := n.indexed(ctx, p)
 		finished, complete, switched := false, false, false
 		var notYet error
@@ -63,6 +64,7 @@ func (n *Database) keepIndexes(ctx context.Context, p *pools) {
 		case notYet != nil:
 			pause = time.After(refusedEvery)
 		case finished && complete && switched && err == nil:
+			n.building.Store(false)
 			if slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool {
 				return s.Index == pipeline.IndexIVFFlat
 			}) {

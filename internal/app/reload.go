@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/config"
@@ -23,10 +24,11 @@ type run struct {
 	o       RunOptions
 	service *admin.Service
 	again   chan struct{} // the sidecar is to begin again, with what is configured now
+	quiet   chan *resting // the sidecar is to end for a while
 
 	mu      sync.Mutex
-	sidecar *sidecar.Sidecar
-	leaving []func() error // ends embedders that nothing names any more, when the sidecar that may use them has ended
+	sidecar *sidecar.Sidecar // nil: there is none now
+	leaving []func() error   // ends embedders that nothing names any more, when the sidecar that may use them has ended
 }
 
 func (r *run) follows(s *sidecar.Sidecar) {
@@ -35,14 +37,16 @@ func (r *run) follows(s *sidecar.Sidecar) {
 	r.sidecar = s
 }
 
-// reload has the sidecar look at its pipelines.
+// reload has the sidecar look at its pipelines, which the next one does anyway.
 func (r *run) reload() {
 	r.mu.Lock()
 	s := r.sidecar
 	r.mu.Unlock()
-	if s != nil {
-		s.Reload()
+	if s == nil {
+		sleep.Wake(r.again)
+		return
 	}
+	s.Reload()
 }
 
 // leaves notes what ends embedders.
@@ -73,7 +77,7 @@ func (n *Database) work(ctx context.Context, r *run) (err error) {
 		n.backend.Follow(s, r.p.queries)
 		n.source.Follow(s, r.p.work, r.p.stream) //nolint:contextcheck // what scrapes ask for ends with the listener
 		r.follows(s)
-		again, err := n.workOnce(ctx, s, r.again)
+		again, err := n.workOnce(ctx, s, r)
 		if err != nil || !again {
 			return classified(err)
 		}
@@ -84,8 +88,8 @@ func (n *Database) work(ctx context.Context, r *run) (err error) {
 	}
 }
 
-// workOnce runs one sidecar until it ends or is to begin again.
-func (n *Database) workOnce(ctx context.Context, s *sidecar.Sidecar, again <-chan struct{}) (bool, error) {
+// workOnce runs one sidecar until it ends or is to begin again. It returns a *resting if that is not now.
+func (n *Database) workOnce(ctx context.Context, s *sidecar.Sidecar, r *run) (bool, error) {
 	working, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan error, 1)
@@ -93,9 +97,17 @@ func (n *Database) workOnce(ctx context.Context, s *sidecar.Sidecar, again <-cha
 	select {
 	case err := <-ended:
 		return false, err
-	case <-again:
+	case <-r.again:
 		cancel()
 		return ctx.Err() == nil, <-ended
+	case rest := <-r.quiet:
+		s.LeaveQuiet(time.Until(rest.until))
+		r.follows(nil)
+		cancel()
+		if err := <-ended; err != nil || ctx.Err() != nil {
+			return false, err
+		}
+		return false, rest
 	}
 }
 

@@ -118,7 +118,7 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 
 	if o.Reached == nil {
 		return n.keepWorking(ctx, &run{
-			p: &p, o: o, service: service, again: make(chan struct{}, 1),
+			p: &p, o: o, service: service, again: make(chan struct{}, 1), quiet: make(chan *resting),
 		})
 	}
 	s := n.sidecar(&p, o.Role)
@@ -137,14 +137,29 @@ func (n *Database) run(ctx context.Context, o RunOptions, service *admin.Service
 	return cmp.Or(err, n.deployed.failed)
 }
 
-// keepWorking works until ctx ends, and follows the configuration meanwhile. A loop beside the work that panics begins
-// again: other databases of the process go on.
+// keepWorking works until ctx ends, and follows the configuration meanwhile. While nothing changes it may rest.
 func (n *Database) keepWorking(ctx context.Context, r *run) error {
 	n.o.Working(ctx)
 	n.atStart(ctx, r.p.work)
 	n.running.Store(r)
 	defer n.running.Store(nil)
 	n.mayTake(ctx, r)
+	for {
+		err := n.keepAwake(ctx, r)
+		rest, is := errors.AsType[*resting](err)
+		if !is {
+			return err
+		}
+		n.rest(ctx, r, rest)
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// keepAwake works until ctx ends, or nothing changes: then it returns a *resting. A loop beside the work that panics
+// begins again: other databases of the process go on.
+func (n *Database) keepAwake(ctx context.Context, r *run) error {
 	working, stop := context.WithCancelCause(ctx)
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -160,6 +175,9 @@ func (n *Database) keepWorking(ctx context.Context, r *run) error {
 	if r.o.Role != Stream { // who works builds indexes
 		beside(func(ctx context.Context) { n.keepIndexes(ctx, r.p) })
 		beside(func(ctx context.Context) { n.keepWishes(ctx, r.p) })
+	}
+	if n.mayRest(r) {
+		beside(func(ctx context.Context) { n.keepQuiet(ctx, r) })
 	}
 	if file := fileOf(n.config()); file != "" && n.o.Reread != nil {
 		beside(func(ctx context.Context) {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,8 +63,11 @@ type tenant struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	shown  atomic.Pointer[shown]
-	has    atomic.Pointer[config.Config] // what it was offered last of those of several.cfg
-	err    error                         // of a run that ends; valid when done
+	// while nothing changes; nil: it is worked
+	resting atomic.Pointer[resting]
+	passing atomic.Bool                   // it is worked for a moment, because it is time to look
+	has     atomic.Pointer[config.Config] // what it was offered last of those of several.cfg
+	err     error                         // of a run that ends; valid when done
 }
 
 // shown is what of a database is served.
@@ -111,8 +115,14 @@ func (s *several) run(ctx context.Context, service *admin.Service) error {
 			all.Wait()
 			return s.outcome()
 		}
-		if !sleep.For(ctx, lookEvery) {
-			return ctx.Err()
+		for next := time.Now().Add(lookEvery); time.Now().Before(next); {
+			pause := lookEvery
+			if s.look(ctx) {
+				pause = time.Second
+			}
+			if !sleep.For(ctx, pause) {
+				return ctx.Err()
+			}
 		}
 		if s.behind() {
 			again(ctx)
@@ -221,6 +231,7 @@ func (t *tenant) show(c *config.Config) {
 	o.Setup = func(r setup.Report) { n.o.Setup(t.named(r)) }
 	o.Warn = func(what string) { n.o.Warn(t.Name + ": " + what) }
 	db := newDatabase(o, n.common, t.Name, observe.Starting)
+	db.among = t
 	is := &shown{db: db}
 	is.service = db.service(t.Name, t.in.states, n)
 	t.shown.Store(is)
@@ -330,7 +341,7 @@ func (s *several) states() []admin.DatabaseState {
 	for _, t := range list {
 		now := t.shown.Load().db.source.Snapshot()
 		state := admin.DatabaseState{Database: t.Name, State: now.State(), Slot: now.Slot, Weight: t.Weight}
-		if why := now.Trouble(); why != nil {
+		if why := cmp.Or(now.Trouble(), now.Waits); why != nil {
 			state.Reason, state.Hints = why.Error(), problem.Hints(why)
 		}
 		states = append(states, state)

@@ -122,6 +122,8 @@ func (t Tenant) GoString() string { return "config.Tenant{" + t.String() + "}" }
 // Tenants say how much several databases take.
 type Tenants struct {
 	Limit, Schemas int
+	Awake          int           // databases; of more, quiet ones are looked at in turn
+	Look           time.Duration // how often at least
 }
 
 // Publication is what the server sends.
@@ -242,7 +244,7 @@ func Default() *Config {
 		Database:    Database{ConnectTimeout: time.Minute},
 		Slot:        Slot{Name: "embedsidecar"},
 		Publication: Publication{Name: "embedsidecar"},
-		Tenants:     Tenants{Limit: 200, Schemas: 1000},
+		Tenants:     Tenants{Limit: 200, Schemas: 1000, Awake: 20, Look: 5 * time.Minute},
 		Plugins:     Plugins{Default: manifest.Default().Name},
 		Libraries:   map[string]string{},
 		Workers: Workers{

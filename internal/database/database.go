@@ -39,7 +39,7 @@ type Options struct {
 	// Via is a connection string whose host, port, encryption and database are used in place of the other's: the way
 	// around a pooler.
 	Via string
-	// Thrifty has connections closed that are idle for seconds, in place of minutes.
+	// Thrifty has connections closed that are idle for 3 s, in place of 30 s.
 	Thrifty bool
 	// Patience is how long an answer may take until a pool asks the server whether it works at it; 0 means 20 s.
 	Patience time.Duration
@@ -49,6 +49,7 @@ type Options struct {
 const (
 	defaultApplicationName   = "embedsidecar"
 	defaultConnectTimeout    = 10 * time.Second
+	usualIdle                = 30 * time.Second
 	thriftyIdle              = 3 * time.Second
 	defaultIdleInTransaction = 15 * time.Second
 )
@@ -185,6 +186,10 @@ func parse(dsn string, o Options) (*pgxpool.Config, error) {
 	}
 	if o.MaxConns > 0 {
 		cfg.MaxConns = o.MaxConns
+	}
+	// What the work of a moment has opened is closed soon after it.
+	if !strings.Contains(dsn, "pool_max_conn_idle_time") {
+		cfg.MaxConnIdleTime, cfg.HealthCheckPeriod = usualIdle, usualIdle/2
 	}
 	if o.Thrifty {
 		cfg.MaxConnIdleTime, cfg.HealthCheckPeriod = thriftyIdle, thriftyIdle

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,29 +18,43 @@ import (
 // once what else each transaction is told: that statements are planned once and find every row by an index, as
 // PlanOnce has it, and that a commit waits for no replica. Code of users must not run so: see Anew.
 //
-// It is for one goroutine at a time.
+// It is for one goroutine at a time. Where connections of its pool are not kept for long, it is not either.
 type Line struct {
 	pool    *pgxpool.Pool // straight to a server
 	timeout time.Duration // of a statement; 0: none
-	conn    *pgx.Conn
-	until   time.Time
+	kept    time.Duration // how long the pool keeps what is idle
+
+	using sync.Mutex // held from Conn to Failed
+	conn  *pgx.Conn
+	until time.Time
+	idle  *time.Timer // closes it; nil: nothing does
 }
 
 // NewLine returns a line that connects when it is first used.
 func NewLine(pool *pgxpool.Pool, timeout time.Duration) *Line {
-	return &Line{pool: pool, timeout: timeout}
+	return &Line{pool: pool, timeout: timeout, kept: pool.Config().MaxConnIdleTime}
 }
 
 // Anew is a condition that has code of users run as it does elsewhere: for the rest of the transaction statements are
 // planned as ever. It holds always, and belongs where it is looked at before that code runs.
 var Anew = "(SELECT (row(" + strings.TrimPrefix(planAnew, "SELECT ") + ")) IS NOT NULL)"
 
-// Conn returns the line's connection. The caller tells with Failed what went wrong with it.
+// Conn returns the line's connection. The caller tells with Failed when it is done with it, and what went wrong.
 func (l *Line) Conn(ctx context.Context) (DB, error) {
+	l.using.Lock()
+	conn, err := l.connected(ctx)
+	if err != nil {
+		l.using.Unlock()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func (l *Line) connected(ctx context.Context) (*pgx.Conn, error) {
 	if l.conn != nil && !l.conn.IsClosed() && time.Now().Before(l.until) {
 		return l.conn, nil
 	}
-	l.Close(ctx)
+	l.end(ctx)
 	pooled, err := l.pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
@@ -55,16 +70,38 @@ func (l *Line) Conn(ctx context.Context) (DB, error) {
 	return conn, nil
 }
 
-// Failed takes a new connection the next time, unless the server has merely refused a statement.
+// Failed takes a new connection the next time if there was an error, unless the server has merely refused a statement.
 func (l *Line) Failed(ctx context.Context, err error) {
+	defer l.using.Unlock()
 	if _, refused := errors.AsType[*pgconn.PgError](err); err != nil && !refused {
-		l.Close(ctx)
+		l.end(ctx)
+	}
+	switch {
+	case l.kept > thriftyIdle:
+	case l.idle != nil:
+		l.idle.Reset(l.kept)
+	default:
+		l.idle = time.AfterFunc(l.kept, func() {
+			if l.using.TryLock() {
+				defer l.using.Unlock()
+				l.end(context.WithoutCancel(ctx))
+			}
+		})
 	}
 }
 
 // Close ends the connection.
 func (l *Line) Close(ctx context.Context) {
-	if l == nil || l.conn == nil {
+	if l == nil {
+		return
+	}
+	l.using.Lock()
+	defer l.using.Unlock()
+	l.end(ctx)
+}
+
+func (l *Line) end(ctx context.Context) {
+	if l.conn == nil {
 		return
 	}
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -360,6 +361,70 @@ func TestBatch_EndsWithUninstall(t *testing.T) {
 			}
 			r.url = run
 		}
+	})
+}
+
+// TestBatch_TwoSidecars: one of two has a job in hand; when it is killed the other takes the job to its end.
+func TestBatch_TwoSidecars(t *testing.T) {
+	t.Parallel()
+	testenv.InTurn(t, 1, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
+		t.Helper()
+		var ends atomic.Bool
+		jobs := &remotetest.Batches{State: func(*remotetest.BatchJob) string {
+			return map[bool]string{false: "in_progress"}[ends.Load()]
+		}}
+		r := newBatchRig(t, major, jobs, "")
+		r.counted = map[string]int{}
+		both := [2]*child{r.run(r.remote()...), r.run(r.remote()...)}
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			both[0].mustLive()
+			both[1].mustLive()
+			return r.count(`SELECT count(*) FROM embedsidecar.batch_job WHERE state = 'running'`) == 1 &&
+					r.count(`SELECT count(*) FROM embedsidecar.worker`) == 2 && len(jobs.Jobs()) == 1 && jobs.Jobs()[0].Asked > 1,
+				both[0].tail() + both[1].tail()
+		})
+		at := 0
+		if both[1].said("batch job submitted") {
+			at = 1
+		}
+		if both[0].said("batch job submitted") == both[1].said("batch job submitted") {
+			t.Errorf("not one of the two has submitted it:\n%s\n%s", both[0].tail(), both[1].tail())
+		}
+		both[at].kill()
+		ends.Store(true)
+		other := both[1-at]
+		r.caughtUp(other)
+		r.once("after the kill")
+		other.terminate()
+		if n := len(jobs.Jobs()); n != 1 {
+			t.Errorf("%d jobs", n)
+		}
+		r.provenRemote(r.provider)
+	})
+}
+
+// TestBatch_MoreThanAJobHolds: rows with more text than one job holds have several, each row in one of them.
+func TestBatch_MoreThanAJobHolds(t *testing.T) {
+	t.Parallel()
+	testenv.InTurn(t, 0, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
+		t.Helper()
+		r := newBatchRig(t, major, &remotetest.Batches{}, "")
+		const rows, kilobytes = 300, 60 // 18 MB in all
+		r.db.MustExec(`UPDATE public.docs SET body = body || repeat(' pier', $2::int * 200) WHERE id <= $1::int`, rows, kilobytes)
+		c := r.run(r.remote()...)
+		r.caughtUp(c) // all of them are live changes
+		c.terminate()
+		r.anew()
+		before := len(r.jobs.Jobs())
+		c = r.run(r.remote()...)
+		r.caughtUp(c)
+		c.terminate()
+		want := before + rows*kilobytes*1000/embed.MaxJobBytes + 1
+		if jobs := len(r.jobs.Jobs()); jobs != want {
+			t.Errorf("%d jobs of %d texts, want %d:\n%s", jobs, sum(r.jobs.Texts()), want, c.tail())
+		}
+		r.once("in several jobs")
+		r.provenRemote(r.provider)
 	})
 }
 

@@ -1,21 +1,32 @@
+// Package setup makes what pipelines need and the database lacks. It looks at everything, plans, and only then does
+// anything: it never changes a table of the user without saying so, and every change it makes has its undo in the
+// report.
 package setup
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/publish"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup/step"
 	"github.com/embedsidecar/embedsidecar/replication/slot"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // initializer is one run of Init.
@@ -118,4 +129,30 @@ type ModelChange struct {
 // runner runs statements as the role that sets up.
 func (in *initializer) runner() *step.Runner {
 	return &step.Runner{Pool: in.o.Pool, LockTimeout: in.o.LockTimeout, Log: in.log}
+}
+
+// foreignPublication returns *ConfigError when the publication belongs to somebody who is not trusted and owns none of
+// its tables: he could take changes out of it.
+func (in *initializer) foreignPublication(ctx context.Context, tx pgx.Tx) error {
+	sources := []uint32{}
+	for _, f := range in.found {
+		sources = append(sources, f.Table.OID)
+	}
+	name, owner, trusted := in.o.Publication, "", false
+	err := tx.QueryRow(ctx, sqlfiles.Query("publication_owner"), pgx.StrictNamedArgs{
+		"name": name, "trusted": database.Trusted(tx.Conn()), "tables": sources,
+	}).Scan(&owner, &trusted)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && trusted {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look up owner of publication %q: %w", name, err)
+	}
+	return &refusal.ConfigError{
+		Code: code.Untrusted,
+		Problem: fmt.Sprintf("the publication %q belongs to %q, who owns none of its tables and could take changes out of it",
+			name, owner),
+		Hint: append([]string{"name another publication: a missing one is created"},
+			catalog.TrustHint(tx.Conn().Config().User, owner)...),
+	}
 }

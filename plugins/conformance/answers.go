@@ -38,20 +38,14 @@ func (t *tester) together(ctx context.Context, kind embed.Kind, texts []string) 
 	return list, nil
 }
 
-func checkOrder(ctx context.Context, t *tester) (finding, error) {
-	alone, err := t.alone(ctx)
-	if err != nil {
-		return finding{}, err
-	}
+func checkOrder(ctx context.Context, t *tester) finding {
+	alone := must(t.alone(ctx))
 	// Backwards and with each text twice, so that neither sorting nor removing duplicates can hide.
 	texts := slices.Concat(usualTexts, usualTexts)
 	slices.Reverse(texts)
 	wants := slices.Concat(alone, alone)
 	slices.Reverse(wants)
-	got, err := t.together(ctx, embed.Document, texts)
-	if err != nil {
-		return finding{}, err
-	}
+	got := must(t.together(ctx, embed.Document, texts))
 	wrong := 0
 	for i, v := range got {
 		own := t.distance(wants[i], v)
@@ -61,7 +55,7 @@ func checkOrder(ctx context.Context, t *tester) (finding, error) {
 	}
 	if wrong > 0 {
 		return fail("if texts are sorted or merged before they are embedded, put the vectors back into the order of the request",
-			"%d of %d vectors of a batch belong to other texts of it", wrong, len(texts)), nil
+			"%d of %d vectors of a batch belong to other texts of it", wrong, len(texts))
 	}
 	equal := 0
 	for i, v := range alone {
@@ -70,13 +64,13 @@ func checkOrder(ctx context.Context, t *tester) (finding, error) {
 		}
 	}
 	if equal == len(alone)-1 {
-		return fail("compute vectors from the texts", "%d different texts all have the same vector", len(alone)), nil
+		return fail("compute vectors from the texts", "%d different texts all have the same vector", len(alone))
 	}
 	if equal > 0 {
 		return warn("such a model cannot tell these texts apart", "%d of %d different texts have the same vector", equal+1,
-			len(alone)), nil
+			len(alone))
 	}
-	return pass("%d texts, each twice, backwards", len(usualTexts)), nil
+	return pass("%d texts, each twice, backwards", len(usualTexts))
 }
 
 // compared is how far two lists of vectors are from each other.
@@ -107,68 +101,46 @@ func (t *tester) judge(where string, a, b [][]float32, advice string) finding {
 	return pass("%s: rounding only, %.2g of the length", where, farthest)
 }
 
-func checkDeterminism(ctx context.Context, t *tester) (finding, error) {
-	first, err := t.together(ctx, embed.Document, usualTexts)
-	if err != nil {
-		return finding{}, err
-	}
-	second, err := t.together(ctx, embed.Document, usualTexts)
-	if err != nil {
-		return finding{}, err
-	}
+func checkDeterminism(ctx context.Context, t *tester) finding {
+	first := must(t.together(ctx, embed.Document, usualTexts))
+	second := must(t.together(ctx, embed.Document, usualTexts))
 	if f := t.judge("the same call twice", first, second,
 		"switch off dropout and sampling (evaluation mode), set seeds, fix the number of threads"); f.verdict != Pass {
-		return f, nil
+		return f
 	}
 	t.stop()
-	third, err := t.together(ctx, embed.Document, usualTexts)
-	if err != nil {
-		return finding{}, err
-	}
+	third := must(t.together(ctx, embed.Document, usualTexts))
 	return t.judge("the same call after a restart", first, third,
-		"nothing that a start makes anew (weights, seeds, hash seeds of the language) may reach a vector"), nil
+		"nothing that a start makes anew (weights, seeds, hash seeds of the language) may reach a vector")
 }
 
-func checkBatchInvariance(ctx context.Context, t *tester) (finding, error) {
-	alone, err := t.alone(ctx)
-	if err != nil {
-		return finding{}, err
-	}
+func checkBatchInvariance(ctx context.Context, t *tester) finding {
+	alone := must(t.alone(ctx))
 	const advice = "padding must not reach the result: pass the attention mask, pool over real tokens only; int8 models with one scale per batch need one text a run"
 	texts := append(slices.Clone(usualTexts), sentence(77, 300)) // one much longer: the others are padded
 	if len(texts[len(texts)-1]) > t.bytes(1<<20) {
 		texts = texts[:len(usualTexts)]
 	}
-	got, err := t.together(ctx, embed.Document, texts)
-	if err != nil {
-		return finding{}, err
-	}
-	return t.judge("alone and beside longer texts", alone, got[:len(alone)], advice), nil
+	got := must(t.together(ctx, embed.Document, texts))
+	return t.judge("alone and beside longer texts", alone, got[:len(alone)], advice)
 }
 
-func checkKinds(ctx context.Context, t *tester) (finding, error) {
-	documents, err := t.alone(ctx)
-	if err != nil {
-		return finding{}, err
-	}
+func checkKinds(ctx context.Context, t *tester) finding {
+	documents := must(t.alone(ctx))
 	var queries [][]float32
 	for _, text := range usualTexts {
-		v, err := t.vectors(ctx, embed.Query, []string{text})
-		if err != nil {
-			return finding{}, err
-		}
+		v := must(t.vectors(ctx, embed.Query, []string{text}))
 		queries = append(queries, v[0])
 	}
 	farthest, _ := t.compared(documents, queries)
 	switch {
 	case t.symmetric && farthest > small:
-		return fail("describe symmetric = false", "described as symmetric, but queries have other vectors than documents"),
-			nil
+		return fail("describe symmetric = false", "described as symmetric, but queries have other vectors than documents")
 	case !t.symmetric && farthest < 1e-6:
 		return warn("describe symmetric = true, or use the kind (a prefix, for most models)",
-			"described as not symmetric, but queries have the vectors of documents"), nil
+			"described as not symmetric, but queries have the vectors of documents")
 	case t.symmetric:
-		return pass("symmetric, as described"), nil
+		return pass("symmetric, as described")
 	}
-	return pass("queries differ from documents by up to %.2g of the length, as described", farthest), nil
+	return pass("queries differ from documents by up to %.2g of the length, as described", farthest)
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
@@ -36,63 +37,56 @@ func descriptionChecks() []check {
 	}
 }
 
-func checkDescribe(ctx context.Context, t *tester) (finding, error) {
-	p, err := t.plugin(ctx)
-	if err != nil {
-		return finding{}, err
-	}
-	first, err := p.Client().Describe(ctx, &pluginpb.DescribeRequest{})
-	if err != nil {
-		return finding{}, t.explain(ctx, err, "Describe", 0)
-	}
-	second, err := p.Client().Describe(ctx, &pluginpb.DescribeRequest{})
-	if err != nil {
-		return finding{}, t.explain(ctx, err, "the second Describe", 0)
-	}
+func checkDescribe(ctx context.Context, t *tester) finding {
+	first := t.describe(ctx, must(t.plugin(ctx)), "Describe")
+	second := t.describe(ctx, t.run, "the second Describe")
 	if !proto.Equal(first, second) {
-		return fail("Describe must tell the same each time: no clock, no counter in it", "two calls of Describe differ"), nil
+		return fail("Describe must tell the same each time: no clock, no counter in it", "two calls of Describe differ")
 	}
 	var short []string
 	for _, m := range first.GetModels() {
 		fingerprint := m.GetFingerprint()
 		switch {
 		case m.GetDims() < 1 || m.GetDims() > pluginpb.MaxDims && !m.GetSparse() || m.GetDims() > pluginpb.MaxSparseDims:
-			return fail("dims is the width of every vector, 1 to 16,000; of a sparse model the size of its vocabulary, 1 to 16,777,216", "model %q has %d dims", m.GetName(), m.GetDims()), nil
+			return fail("dims is the width of every vector, 1 to 16,000; of a sparse model the size of its vocabulary, 1 to 16,777,216", "model %q has %d dims", m.GetName(), m.GetDims())
 		case fingerprint == "" || len(fingerprint) > 256 || strings.ContainsFunc(fingerprint,
 			func(r rune) bool { return r < ' ' || r > '~' }):
 			return fail("a fingerprint is 1 to 256 printable ASCII characters", "model %q has a fingerprint that is none",
-				m.GetName()), nil
+				m.GetName())
 		case len(fingerprint) < 8:
 			short = append(short, fmt.Sprintf("%q", fingerprint))
 		}
 	}
 	t.stop()
-	if p, err = t.plugin(ctx); err != nil {
-		return finding{}, fmt.Errorf("started again: %w", err)
-	}
-	third, err := p.Client().Describe(ctx, &pluginpb.DescribeRequest{})
+	p, err := t.plugin(ctx)
 	if err != nil {
-		return finding{}, t.explain(ctx, err, "Describe after a restart", 0)
+		abandon(fmt.Errorf("started again: %w", err))
 	}
+	third := t.describe(ctx, p, "Describe after a restart")
 	if !proto.Equal(first, third) {
 		return fail("make the fingerprint a hash of contents: no time, no process id, no path, no random number; the sidecar refuses a plugin that comes back with another",
-			"after a restart it describes itself differently"), nil
+			"after a restart it describes itself differently")
 	}
 	switch {
 	case len(short) > 0:
 		return warn("make the fingerprint a hash over everything that can change a vector, or another model will one day have the same",
-			"the fingerprint %s is short", strings.Join(short, ", ")), nil
+			"the fingerprint %s is short", strings.Join(short, ", "))
 	case first.GetVersion() == "":
-		return warn("set version: it is shown to operators and in metrics", "it names no version"), nil
+		return warn("set version: it is shown to operators and in metrics", "it names no version")
 	}
-	return pass("%d models, the same after a restart", len(first.GetModels())), nil
+	return pass("%d models, the same after a restart", len(first.GetModels()))
 }
 
-func checkHealth(ctx context.Context, t *tester) (finding, error) {
-	p, err := t.plugin(ctx)
+func (t *tester) describe(ctx context.Context, p *host.Inspection, what string) *pluginpb.DescribeResponse {
+	answer, err := p.Client().Describe(ctx, &pluginpb.DescribeRequest{})
 	if err != nil {
-		return finding{}, err
+		abandon(t.explain(ctx, err, what, 0))
 	}
+	return answer
+}
+
+func checkHealth(ctx context.Context, t *tester) finding {
+	p := must(t.plugin(ctx))
 	working, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -115,29 +109,26 @@ func checkHealth(ctx context.Context, t *tester) (finding, error) {
 		switch {
 		case status.Code(err) == codes.DeadlineExceeded:
 			return fail("serve Health on a thread that Embed never occupies: a plugin without an answer is killed",
-				"no answer within %s while a call was under way", timeout), nil
+				"no answer within %s while a call was under way", timeout)
 		case err != nil:
-			return finding{}, t.explain(ctx, err, "Health", timeout)
+			abandon(t.explain(ctx, err, "Health", timeout))
 		case !answer.GetReady():
 			t.said.heard("the message of Health", answer.GetMessage())
 			return fail("ready means that calls can be taken: after Describe they must be", "it is not ready: %s",
-				answer.GetMessage()), nil
+				answer.GetMessage())
 		}
 	}
 	if longest > t.patience(healthSlow) {
 		return warn("serve Health on a thread that Embed never occupies", "it took up to %s while a call was under way",
-			milliseconds(longest)), nil
+			milliseconds(longest))
 	}
-	return pass("at most %s while a call was under way", milliseconds(longest)), nil
+	return pass("at most %s while a call was under way", milliseconds(longest))
 }
 
-func checkUnknown(ctx context.Context, t *tester) (finding, error) {
-	p, err := t.plugin(ctx)
-	if err != nil {
-		return finding{}, err
-	}
+func checkUnknown(ctx context.Context, t *tester) finding {
+	p := must(t.plugin(ctx))
 	texts := usualTexts[:1]
-	_, err = p.Client().Embed(ctx, &pluginpb.EmbedRequest{
+	_, err := p.Client().Embed(ctx, &pluginpb.EmbedRequest{
 		Model: "no-such-" + t.about.Model,
 		Kind:  pluginpb.Kind_KIND_DOCUMENT, Texts: texts,
 	})
@@ -146,47 +137,40 @@ func checkUnknown(ctx context.Context, t *tester) (finding, error) {
 	switch modelCode {
 	case codes.NotFound, codes.FailedPrecondition, codes.Unimplemented:
 	case codes.OK:
-		return fail("refuse a model that Describe does not name with NOT_FOUND: vectors of another model than asked for are worse than none", "a model that does not exist was served"), nil
+		return fail("refuse a model that Describe does not name with NOT_FOUND: vectors of another model than asked for are worse than none", "a model that does not exist was served")
 	default:
 		return fail("use NOT_FOUND: other codes mean \"again\" or \"these texts are the matter\"",
-			"a model that does not exist was refused with %s", modelCode), nil
+			"a model that does not exist was refused with %s", modelCode)
 	}
 	_, err = p.Client().Embed(ctx, &pluginpb.EmbedRequest{Model: t.about.Model, Kind: 99, Texts: texts})
 	t.said.heard("the refusal of a kind", status.Convert(err).Message())
 	switch code := status.Code(err); code {
 	case codes.InvalidArgument, codes.Unimplemented:
-		return pass("model: %s, kind: %s", modelCode, code), nil
+		return pass("model: %s, kind: %s", modelCode, code)
 	case codes.OK:
 		return warn("refuse kinds that are neither document nor query with INVALID_ARGUMENT",
-			"a kind that does not exist was served"), nil
+			"a kind that does not exist was served")
 	default:
-		return warn("use INVALID_ARGUMENT", "a kind that does not exist was refused with %s", code), nil
+		return warn("use INVALID_ARGUMENT", "a kind that does not exist was refused with %s", code)
 	}
 }
 
-func checkFuture(ctx context.Context, t *tester) (finding, error) {
-	p, err := t.plugin(ctx)
-	if err != nil {
-		return finding{}, err
-	}
+func checkFuture(ctx context.Context, t *tester) finding {
+	p := must(t.plugin(ctx))
 	req := &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: usualTexts[:1]}
 	extra := protowire.AppendTag(nil, 1000, protowire.BytesType)
 	req.ProtoReflect().SetUnknown(protowire.AppendString(extra, "of a later version"))
 	resp, err := p.Client().Embed(ctx, req)
 	if err != nil {
-		return finding{}, t.explain(ctx, err, "a call with a field of a later version", 0)
+		abandon(t.explain(ctx, err, "a call with a field of a later version", 0))
 	}
-	if _, err := p.Read(resp, t.about, req.GetTexts()); err != nil {
-		return finding{}, err
-	}
+	must(p.Read(resp, t.about, req.GetTexts()))
 	err = p.Conn().Invoke(ctx, "/embedsidecar.plugin.v1.Embedder/MethodOfALaterVersion", &pluginpb.HealthRequest{},
 		&pluginpb.HealthResponse{})
 	if code := status.Code(err); code != codes.Unimplemented {
 		return fail("answer methods that you do not know with UNIMPLEMENTED, as gRPC servers do by themselves",
-			"a method of a later version was answered with %s", code), nil
+			"a method of a later version was answered with %s", code)
 	}
-	if _, err := t.vectors(ctx, embed.Document, usualTexts[:1]); err != nil {
-		return finding{}, err
-	}
-	return pass("an unknown field is ignored, an unknown method is UNIMPLEMENTED"), nil
+	must(t.vectors(ctx, embed.Document, usualTexts[:1]))
+	return pass("an unknown field is ignored, an unknown method is UNIMPLEMENTED")
 }

@@ -21,54 +21,44 @@ func endChecks() []check {
 	}
 }
 
-func checkShutdown(ctx context.Context, t *tester) (finding, error) {
-	p, err := t.plugin(ctx)
-	if err != nil {
-		return finding{}, err
-	}
+func checkShutdown(ctx context.Context, t *tester) finding {
+	p := must(t.plugin(ctx))
 	began := time.Now()
 	gracePeriod := t.patience(endGracePeriod)
 	if !p.Shutdown(ctx, gracePeriod) {
 		t.stop()
 		return warn("serve plugin.GRPCController/Shutdown and end; the sidecar kills what does not, so buffers on their way to a file are lost",
-			"it was still there %s after Shutdown", gracePeriod), nil
+			"it was still there %s after Shutdown", gracePeriod)
 	}
-	return pass("gone %s after Shutdown", milliseconds(time.Since(began))), nil
+	return pass("gone %s after Shutdown", milliseconds(time.Since(began)))
 }
 
-func checkLifeline(ctx context.Context, t *tester) (finding, error) {
-	p, err := t.plugin(ctx)
-	if err != nil {
-		return finding{}, err
-	}
+func checkLifeline(ctx context.Context, t *tester) finding {
+	p := must(t.plugin(ctx))
 	began := time.Now()
 	if err := p.CutLifeline(); err != nil {
-		return finding{}, fmt.Errorf("close its standard input: %w", err)
+		abandon(fmt.Errorf("close its standard input: %w", err))
 	}
 	gracePeriod := t.patience(endGracePeriod)
 	timer := time.NewTimer(gracePeriod)
 	defer timer.Stop()
 	select {
 	case <-p.Gone():
-		return pass("gone %s after the end of its standard input", milliseconds(time.Since(began))), nil
+		return pass("gone %s after the end of its standard input", milliseconds(time.Since(began)))
 	case <-timer.C:
 	case <-ctx.Done():
 	}
 	t.stop()
 	return fail("read standard input on a thread of its own and end the process at once, with its children, when it ends: a plugin that outlives its host keeps its memory and is never stopped",
-		"it was still there %s after the end of its standard input", gracePeriod), nil
+		"it was still there %s after the end of its standard input", gracePeriod)
 }
 
 // checkSecrecy comes last: it judges what was said during all others, and makes the plugin complain once more.
-func checkSecrecy(ctx context.Context, t *tester) (finding, error) {
+func checkSecrecy(ctx context.Context, t *tester) finding {
 	for _, kind := range []embed.Kind{embed.Document, embed.Query} {
-		if _, err := t.together(ctx, kind, usualTexts[:2]); err != nil {
-			return finding{}, err
-		}
+		must(t.together(ctx, kind, usualTexts[:2]))
 	}
-	if _, err := checkUnknown(ctx, t); err != nil {
-		return finding{}, err
-	}
+	checkUnknown(ctx, t)
 	t.stop() // all its output has been read then
 	t.said.mu.Lock()
 	defer t.said.mu.Unlock()
@@ -76,7 +66,7 @@ func checkSecrecy(ctx context.Context, t *tester) (finding, error) {
 		slices.Sort(t.said.leaks)
 		where := slices.Compact(t.said.leaks)
 		return fail("logs and errors are read by more people than the rows: tell the position and the length of a text, never a part of it",
-			"%d times a text was quoted in %s", n, strings.Join(where, ", ")), nil
+			"%d times a text was quoted in %s", n, strings.Join(where, ", "))
 	}
-	return pass("%d lines and messages, none with a text", t.said.lines), nil
+	return pass("%d lines and messages, none with a text", t.said.lines)
 }

@@ -4,6 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,7 +45,7 @@ func loadChecks() []check {
 	}
 }
 
-func checkConcurrency(ctx context.Context, t *tester) (finding, error) {
+func checkConcurrency(ctx context.Context, t *tester) finding {
 	type job struct {
 		kind  embed.Kind
 		texts []string
@@ -50,10 +55,7 @@ func checkConcurrency(ctx context.Context, t *tester) (finding, error) {
 	began := time.Now()
 	for i := range parallel {
 		j := job{kind: []embed.Kind{embed.Document, embed.Query}[i%2], texts: sentences(uint64(100+i), t.batch(8))}
-		var err error
-		if j.want, err = t.vectors(ctx, j.kind, j.texts); err != nil {
-			return finding{}, err
-		}
+		j.want = must(t.vectors(ctx, j.kind, j.texts))
 		jobs = append(jobs, j)
 	}
 	single := time.Since(began)
@@ -90,15 +92,15 @@ func checkConcurrency(ctx context.Context, t *tester) (finding, error) {
 	case failed != nil:
 		select {
 		case <-p.Gone():
-			return fail(advice, "the plugin died under %d calls at the same time: %s", parallel, p.Ending()), nil
+			return fail(advice, "the plugin died under %d calls at the same time: %s", parallel, p.Ending())
 		default:
 		}
-		return fail(advice, "%d calls at the same time: %s", parallel, failed), nil
+		return fail(advice, "%d calls at the same time: %s", parallel, failed)
 	case mixed > 0:
-		return fail(advice, "of %d vectors, %d differ from those of calls one by one", answered, mixed), nil
+		return fail(advice, "of %d vectors, %d differ from those of calls one by one", answered, mixed)
 	}
 	return pass("%d calls at the same time: right, in %s; one by one they took %s", parallel, milliseconds(took),
-		milliseconds(single)), nil
+		milliseconds(single))
 }
 
 // parallelVectors is vectors for several goroutines: it starts and stops nothing.
@@ -129,7 +131,7 @@ func (t *tester) parallelVectors(ctx context.Context, kind embed.Kind, texts []s
 	return vectors, nil
 }
 
-func checkCancellation(ctx context.Context, t *tester) (finding, error) {
+func checkCancellation(ctx context.Context, t *tester) finding {
 	return t.interrupted(ctx, "cancelled", func(ctx context.Context, after time.Duration) (context.Context,
 		context.CancelFunc,
 	) {
@@ -139,23 +141,18 @@ func checkCancellation(ctx context.Context, t *tester) (finding, error) {
 	})
 }
 
-func checkDeadline(ctx context.Context, t *tester) (finding, error) {
+func checkDeadline(ctx context.Context, t *tester) finding {
 	return t.interrupted(ctx, "given up at their deadline", context.WithTimeout)
 }
 
 // interrupted gives up several large calls at once and measures how long the plugin then takes to answer a small one.
 func (t *tester) interrupted(ctx context.Context, how string, giveUp func(context.Context,
 	time.Duration) (context.Context, context.CancelFunc),
-) (finding, error) {
-	p, err := t.plugin(ctx)
-	if err != nil {
-		return finding{}, err
-	}
+) finding {
+	p := must(t.plugin(ctx))
 	texts := t.split(sentences(7, t.batch(256)))[0]
 	whole := time.Now()
-	if _, err := t.vectors(ctx, embed.Document, texts); err != nil {
-		return finding{}, err
-	}
+	must(t.vectors(ctx, embed.Document, texts))
 	after := min(interruptAt, time.Since(whole)/2) //nolint:mnd // the middle
 	var wg sync.WaitGroup
 	cut := make([]bool, interrupts)
@@ -183,22 +180,22 @@ func (t *tester) interrupted(ctx context.Context, how string, giveUp func(contex
 		if call, ok := errors.AsType[*callError](err); ok {
 			call.advice = "stop working on a call whose context has ended, and let go of its locks: others wait for them"
 		}
-		return finding{}, fmt.Errorf("after %d calls of %d texts, %d of them %s: %w", interrupts, len(texts), n, how, err)
+		abandon(fmt.Errorf("after %d calls of %d texts, %d of them %s: %w", interrupts, len(texts), n, how, err))
 	}
 	took := time.Since(began)
 	switch {
 	case took > t.patience(comeBack):
 		return warn("look at the call's context between texts and stop when it has ended: no one waits for the result",
 			"of %d calls of %d texts, %d were %s; the next small call was answered after %s", interrupts, len(texts), n, how,
-			took.Round(time.Millisecond)), nil
+			took.Round(time.Millisecond))
 	case n == 0:
-		return pass("it is so fast that none of %d calls could be %s", interrupts, how), nil
+		return pass("it is so fast that none of %d calls could be %s", interrupts, how)
 	}
 	return pass("of %d calls of %d texts, %d were %s; the next small call was answered after %s", interrupts, len(texts),
-		n, how, milliseconds(took)), nil
+		n, how, milliseconds(took))
 }
 
-func checkThroughput(ctx context.Context, t *tester) (finding, error) {
+func checkThroughput(ctx context.Context, t *tester) finding {
 	texts := t.split(sentences(8, t.batch(64)))[0]
 	bytes := 0
 	for _, text := range texts {
@@ -210,9 +207,7 @@ func checkThroughput(ctx context.Context, t *tester) (finding, error) {
 	began := time.Now()
 	for time.Since(began) < t.opts.Soak/5 {
 		call := time.Now()
-		if _, err := t.vectors(ctx, embed.Document, texts); err != nil {
-			return finding{}, err
-		}
+		must(t.vectors(ctx, embed.Document, texts))
 		longest = max(longest, time.Since(call))
 		done += len(texts)
 	}
@@ -222,9 +217,92 @@ func checkThroughput(ctx context.Context, t *tester) (finding, error) {
 	const advice = "describe a lower max_batch, so that a call is short; a call beyond the limit gets the plugin killed"
 	switch {
 	case longest > limit/2:
-		return fail(advice, "%s", measured), nil
+		return fail(advice, "%s", measured)
 	case longest > limit/5:
-		return warn(advice, "%s", measured), nil
+		return warn(advice, "%s", measured)
 	}
-	return pass("%s", measured), nil
+	return pass("%s", measured)
+}
+
+const (
+	mib = 1 << 20
+	// A leak of a few bytes a text is a matter of days; what grows by so much within the soak is a matter of hours.
+	leakFails = 32 * mib
+	leakWarns = 8 * mib
+	rounds    = 40 // of the soak, at least
+)
+
+// checkMemory works through ever new texts and compares the second quarter with the last: caches and heaps fill up in
+// the first.
+func checkMemory(ctx context.Context, t *tester) finding {
+	t.stop() // what the largest calls have left in its heap would hide a leak, or look like one
+	texts := t.split(sentences(9, t.batch(64)))[0]
+	began := time.Now()
+	must(t.vectors(ctx, embed.Document, texts))
+	if _, ok := resident(t.run.Pid()); !ok {
+		return warn("run this on Linux", "the memory of a process cannot be read on this system")
+	}
+	// Enough rounds to see a slope, also of a slow model.
+	for took := time.Since(began); took > t.opts.Soak/rounds && len(texts) > 1; took /= 2 {
+		texts = texts[:len(texts)/2]
+	}
+	var samples []int64
+	done := 0
+	began = time.Now()
+	for seed := uint64(1000); time.Since(began) < t.opts.Soak || len(samples) < rounds; seed++ {
+		round := sentences(seed, len(texts))
+		must(t.together(ctx, embed.Document, round))
+		bytes, _ := resident(t.run.Pid())
+		samples = append(samples, bytes)
+		done += len(round)
+	}
+	quarter := len(samples) / 4
+	second, third, last := median(samples[quarter:2*quarter]), median(samples[2*quarter:3*quarter]),
+		median(samples[3*quarter:])
+	growth := last - second
+	const advice = "something keeps memory for each call: look for lists that grow, caches without a limit, tensors that are never freed"
+	report := func(as func(string, string, ...any) finding) finding {
+		return as(advice, "%d MiB grew to %d MiB in the second half of %d texts", second/mib, last/mib, done)
+	}
+	steady := third-second > growth/4 // not one late step
+	switch {
+	case growth > leakFails && growth > second/10 && steady:
+		return report(fail)
+	case growth > leakWarns && growth > second/20:
+		return report(warn)
+	}
+	return pass("%d MiB, then %d MiB over %d texts", second/mib, last/mib, done)
+}
+
+func median(values []int64) int64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
+// resident adds up the resident memory of a process group, in bytes. False: this system does not tell.
+func resident(group int) (int64, bool) {
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil || len(stats) == 0 {
+		return 0, false
+	}
+	var pages int64
+	found := false
+	for _, path := range stats {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has just ended
+		}
+		// The name may hold anything, but no later field a bracket.
+		fields := strings.Fields(string(content[strings.LastIndexByte(string(content), ')')+1:]))
+		const pgrp, rss = 2, 21 // proc(5), counted from the state
+		if len(fields) <= rss || fields[pgrp] != strconv.Itoa(group) {
+			continue
+		}
+		n, err := strconv.ParseInt(fields[rss], 10, 64)
+		if err != nil {
+			continue
+		}
+		pages, found = pages+n, true
+	}
+	return pages * int64(os.Getpagesize()), found
 }

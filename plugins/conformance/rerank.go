@@ -59,7 +59,7 @@ func (t *tester) scores(ctx context.Context, texts []string) (all []float32, err
 	return all, nil
 }
 
-func checkRerank(ctx context.Context, t *tester) (finding, error) {
+func checkRerank(ctx context.Context, t *tester) finding {
 	if !t.about.Reranks {
 		return refusesToRerank(ctx, t)
 	}
@@ -67,75 +67,63 @@ func checkRerank(ctx context.Context, t *tester) (finding, error) {
 	for _, s := range strange {
 		texts = append(texts, canary+" "+s.text+" "+canary)
 	}
-	scores, err := t.scores(ctx, texts)
-	if err != nil {
-		return finding{}, err
-	}
+	scores := must(t.scores(ctx, texts))
 	backwards := slices.Clone(texts)
 	slices.Reverse(backwards)
-	again, err := t.scores(ctx, backwards)
-	if err != nil {
-		return finding{}, err
-	}
+	again := must(t.scores(ctx, backwards))
 	slices.Reverse(again)
 	for i := range texts {
 		if !sameScore(scores[i], again[i]) {
 			return fail("undo whatever sorting is done: scores are told in the order of the texts",
 				"text %d of %d has the score %g, and %g when the call is made in the opposite order", i+1, len(texts), scores[i],
-				again[i]), nil
+				again[i])
 		}
 	}
 	for i := range usualTexts {
-		alone, err := t.scores(ctx, texts[i:i+1])
-		if err != nil {
-			return finding{}, err
-		}
+		alone := must(t.scores(ctx, texts[i:i+1]))
 		if !sameScore(scores[i], alone[0]) {
 			return fail("a score depends on the query and the text alone: mask what pads shorter ones",
-				"text %d has the score %g, and %g when it is alone in its call", i+1, scores[i], alone[0]), nil
+				"text %d has the score %g, and %g when it is alone in its call", i+1, scores[i], alone[0])
 		}
 	}
 	if _, err := t.scores(ctx, []string{long(t.bytes(segment))}); err != nil {
-		return finding{}, fmt.Errorf("a long text: %w", err)
+		abandon(fmt.Errorf("a long text: %w", err))
 	}
 	return t.refusesOthers(ctx, len(texts))
 }
 
 // refusesOthers: a model that does not exist, and vectors of a reranker.
-func (t *tester) refusesOthers(ctx context.Context, scored int) (finding, error) {
+func (t *tester) refusesOthers(ctx context.Context, scored int) finding {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(1, len(usualTexts[0])))
 	defer cancel()
 	_, err := t.run.Client().Rerank(ctx, &pluginpb.RerankRequest{
 		Model: "no-such-" + t.about.Model, Query: "q", Texts: usualTexts[:1],
 	})
 	if code := status.Code(err); code != codes.NotFound && code != codes.FailedPrecondition {
-		return fail("refuse a model that Describe does not name with NOT_FOUND", "a model that does not exist: %s", code), nil
+		return fail("refuse a model that Describe does not name with NOT_FOUND", "a model that does not exist: %s", code)
 	}
 	_, err = t.run.Client().Embed(ctx, &pluginpb.EmbedRequest{
 		Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: usualTexts[:1],
 	})
 	if code := status.Code(err); code != codes.Unimplemented && code != codes.FailedPrecondition {
-		return fail("a reranker makes no vectors: answer Embed with UNIMPLEMENTED", "asked for a vector, it answers %s", code), nil
+		return fail("a reranker makes no vectors: answer Embed with UNIMPLEMENTED", "asked for a vector, it answers %s", code)
 	}
-	return pass("%d texts, the same in the opposite order and alone", scored), nil
+	return pass("%d texts, the same in the opposite order and alone", scored)
 }
 
 // refusesToRerank: an older host, or a mistaken one, must not get numbers that mean nothing.
-func refusesToRerank(ctx context.Context, t *tester) (finding, error) {
-	p, err := t.plugin(ctx)
-	if err != nil {
-		return finding{}, err
-	}
+func refusesToRerank(ctx context.Context, t *tester) finding {
+	p := must(t.plugin(ctx))
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(1, len(usualTexts[0]))+time.Second)
 	defer cancel()
-	_, err = p.Client().Rerank(ctx, &pluginpb.RerankRequest{Model: t.about.Model, Query: "q", Texts: usualTexts[:1]})
+	_, err := p.Client().Rerank(ctx, &pluginpb.RerankRequest{Model: t.about.Model, Query: "q", Texts: usualTexts[:1]})
 	t.said.heard("the refusal to rerank", status.Convert(err).Message())
 	switch code := status.Code(err); code {
 	case codes.Unimplemented, codes.FailedPrecondition:
-		return pass("no reranker: it is refused with %s", code), nil
+		return pass("no reranker: it is refused with %s", code)
 	default:
 		return fail("answer Rerank of a model that is no reranker with UNIMPLEMENTED", "a model that is no reranker answers %s",
-			code), nil
+			code)
 	}
 }
 
@@ -143,4 +131,46 @@ func refusesToRerank(ctx context.Context, t *tester) (finding, error) {
 func sameScore(a, b float32) bool {
 	const near = 1e-3
 	return max(a-b, b-a) <= near*max(1, max(a, -a))
+}
+
+func batchChecks() []check {
+	return []check{{
+		id: "batches", run: checkBatches,
+		title:  "a model with batch jobs knows none that nobody made; any other model refuses to be asked",
+		advice: "a plugin without batch jobs leaves the methods out (UNIMPLEMENTED)",
+	}}
+}
+
+// checkBatches makes no job: it would be paid for, and take hours.
+func checkBatches(ctx context.Context, t *tester) finding {
+	p := must(t.plugin(ctx))
+	const patience = time.Minute
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	const nobodys = "conformance-made-none"
+	by, err := p.Client().PollBatch(ctx, &pluginpb.PollBatchRequest{Model: t.about.Model, Nonce: nobodys})
+	t.said.heard("the question for a batch job", status.Convert(err).Message())
+	code := status.Code(err)
+	if !t.about.Batches {
+		if code == codes.Unimplemented || code == codes.FailedPrecondition {
+			return pass("no batch jobs: it is refused with %s", code)
+		}
+		return fail("answer PollBatch of a model without batch jobs with UNIMPLEMENTED",
+			"a model without batch jobs answers %s", code)
+	}
+	if err != nil || by.GetState() != pluginpb.BatchState_BATCH_STATE_UNKNOWN {
+		return fail("a job that the provider does not know is no error: answer with the state UNKNOWN",
+			"asked for a job by a nonce of nobody, it answers %s, %s", code, by.GetState())
+	}
+	named, err := p.Client().PollBatch(ctx, &pluginpb.PollBatchRequest{Model: t.about.Model, Nonce: nobodys, Job: nobodys})
+	if err != nil || named.GetState() != pluginpb.BatchState_BATCH_STATE_UNKNOWN {
+		return fail("a job that the provider does not know is no error: answer with the state UNKNOWN",
+			"asked for a job by a name of nobody, it answers %s, %s", status.Code(err), named.GetState())
+	}
+	_, err = p.Client().CancelBatch(ctx, &pluginpb.CancelBatchRequest{Model: t.about.Model, Job: nobodys})
+	if err != nil {
+		return fail("to cancel a job that the provider does not know is no error",
+			"asked to cancel a job of nobody, it answers %s", status.Code(err))
+	}
+	return pass("it knows no job of nobody; none was made, as it would be paid for")
 }

@@ -46,29 +46,26 @@ func startChecks() []check {
 	}
 }
 
-func checkStart(ctx context.Context, t *tester) (finding, error) {
+func checkStart(ctx context.Context, t *tester) finding {
 	began := time.Now()
 	p, err := t.plugin(ctx)
 	if err != nil {
 		//nolint:nilerr // the report tells it
-		return fail("this is what the sidecar says to its user: mend what it names", "%s", err), nil
+		return fail("this is what the sidecar says to its user: mend what it names", "%s", err)
 	}
 	took := time.Since(began)
 	t.started, t.about = true, p.Description()
 	d := t.about
-	described, err := p.Client().Describe(ctx, &pluginpb.DescribeRequest{})
-	if err != nil {
-		return finding{}, t.explain(ctx, err, "Describe", 0)
-	}
+	described := t.describe(ctx, p, "Describe")
 	for _, m := range described.GetModels() {
 		t.symmetric = t.symmetric || m.GetName() == d.Model && m.GetSymmetric()
 	}
 	if took > t.patience(startSlow) {
 		return warn("the host waits 60 s unless configured: load less before the handshake, or cache what is computed at each start",
-			"it took %s", took.Round(time.Millisecond)), nil
+			"it took %s", took.Round(time.Millisecond))
 	}
 	return pass("%s %s, model %s with %d dims, after %s", d.Plugin, d.Version, d.Model, d.Dims,
-		took.Round(time.Millisecond)), nil
+		took.Round(time.Millisecond))
 }
 
 // bareRun is how a program behaved that was started without a host.
@@ -149,67 +146,58 @@ func (l *lockedBuffer) String() string {
 	return strings.TrimSpace(l.b.String())
 }
 
-func checkCookie(ctx context.Context, t *tester) (finding, error) {
-	run, err := t.bare(ctx)
-	if err != nil {
-		return finding{}, err
-	}
+func checkCookie(ctx context.Context, t *tester) finding {
+	run := must(t.bare(ctx))
 	advice := fmt.Sprintf("at start, unless the variable %s is %s, print to standard error that this is a plugin of embedsidecar and end with status 1",
 		pluginpb.MagicCookieKey, pluginpb.MagicCookieValue)
 	switch {
 	case strings.Count(run.line, "|") >= 4:
-		return fail(advice, "started without the cookie it shook hands all the same"), nil
+		return fail(advice, "started without the cookie it shook hands all the same")
 	case !run.ended && run.line == "":
-		return fail(advice, "started without the cookie it neither ended nor said anything within %s", bareTimeout), nil
+		return fail(advice, "started without the cookie it neither ended nor said anything within %s", bareTimeout)
 	case run.ended && run.status == 0:
-		return fail(advice, "started without the cookie it ended with status 0, as if all were well"), nil
+		return fail(advice, "started without the cookie it ended with status 0, as if all were well")
 	case run.stderr == "" && run.line == "":
-		return warn(advice, "started without the cookie it ended with status %d and no word", run.status), nil
+		return warn(advice, "started without the cookie it ended with status %d and no word", run.status)
 	}
-	return pass("started without the cookie it ended with status %d and said why", run.status), nil
+	return pass("started without the cookie it ended with status %d and said why", run.status)
 }
 
-func checkVersion(ctx context.Context, t *tester) (finding, error) {
+func checkVersion(ctx context.Context, t *tester) finding {
 	_, cert, err := host.NewCertificate()
 	if err != nil {
-		return finding{}, err
+		abandon(err)
 	}
-	dir, err := os.MkdirTemp(t.opts.TempDir, "conformance-")
-	if err != nil {
-		return finding{}, err
-	}
+	dir := must(os.MkdirTemp(t.opts.TempDir, "conformance-"))
 	defer func() { _ = os.RemoveAll(dir) }()
 	run, err := t.bare(ctx, pluginpb.MagicCookieKey+"="+pluginpb.MagicCookieValue, pluginpb.LifelineKey+"="+
 		pluginpb.LifelineStdin,
 		"PLUGIN_PROTOCOL_VERSIONS="+unknownVersion, "PLUGIN_CLIENT_CERT="+string(cert), "PLUGIN_UNIX_SOCKET_DIR="+dir)
 	if err != nil {
-		return finding{}, err
+		abandon(err)
 	}
 	advice := fmt.Sprintf("PLUGIN_PROTOCOL_VERSIONS lists the versions that the host speaks, by commas: unless %d is among them, say so on standard error and end with status 1",
 		pluginpb.ProtocolVersion)
 	parts := strings.Split(run.line, "|")
 	switch {
 	case len(parts) > 1 && parts[1] == unknownVersion:
-		return fail(advice, "it claims to speak version %s", unknownVersion), nil
+		return fail(advice, "it claims to speak version %s", unknownVersion)
 	case len(parts) > 1:
 		return pass("offered version %s only, it answers with version %s, which such a host refuses", unknownVersion,
-			parts[1]), nil
+			parts[1])
 	case !run.ended:
-		return fail(advice, "offered version %s only, it neither ended nor said anything", unknownVersion), nil
+		return fail(advice, "offered version %s only, it neither ended nor said anything", unknownVersion)
 	case run.stderr == "" || run.status == 0:
-		return warn(advice, "offered version %s only, it ended with status %d and no word", unknownVersion, run.status), nil
+		return warn(advice, "offered version %s only, it ended with status %d and no word", unknownVersion, run.status)
 	}
-	return pass("offered version %s only, it ended with status %d and said why", unknownVersion, run.status), nil
+	return pass("offered version %s only, it ended with status %d and said why", unknownVersion, run.status)
 }
 
-func checkStrangers(ctx context.Context, t *tester) (finding, error) {
-	p, err := t.plugin(ctx)
-	if err != nil {
-		return finding{}, err
-	}
+func checkStrangers(ctx context.Context, t *tester) finding {
+	p := must(t.plugin(ctx))
 	certificate, _, err := host.NewCertificate()
 	if err != nil {
-		return finding{}, err
+		abandon(err)
 	}
 	advice := "serve with TLS, require a client certificate, and accept the one in PLUGIN_CLIENT_CERT only"
 	connect := func(mine ...tls.Certificate) credentials.TransportCredentials {
@@ -222,10 +210,10 @@ func checkStrangers(ctx context.Context, t *tester) (finding, error) {
 		"with a foreign certificate": connect(certificate),
 	} {
 		if err := t.health(ctx, p.Socket(), creds); err == nil {
-			return fail(advice, "a program that connects %s is served", how), nil
+			return fail(advice, "a program that connects %s is served", how)
 		}
 	}
-	return pass("connections without TLS, without a certificate and with a foreign one are refused"), nil
+	return pass("connections without TLS, without a certificate and with a foreign one are refused")
 }
 
 // health asks the plugin for its health over a connection of its own.

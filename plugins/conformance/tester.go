@@ -3,8 +3,12 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -26,19 +30,44 @@ type tester struct {
 // check runs one check and words what went wrong in it.
 func (t *tester) check(ctx context.Context, c check) Check {
 	began := time.Now()
-	f, err := c.run(ctx, t)
-	if err != nil {
-		advice := c.advice
-		var own *callError
-		if errors.As(err, &own) && own.advice != "" {
-			advice = own.advice
-		}
-		f = fail(advice, "%s", err)
-	}
+	f := t.finding(ctx, c)
 	return Check{
 		ID: c.id, Title: c.title, Verdict: f.verdict, Measured: f.measured, Advice: f.advice,
 		Seconds: time.Since(began).Seconds(),
 	}
+}
+
+// finding is what a check finds, or why it was abandoned.
+func (t *tester) finding(ctx context.Context, c check) (f finding) {
+	defer func() {
+		switch why := recover().(type) {
+		case nil:
+		case abandoned:
+			advice := c.advice
+			var own *callError
+			if errors.As(why.err, &own) && own.advice != "" {
+				advice = own.advice
+			}
+			f = fail(advice, "%s", why.err)
+		default:
+			panic(why)
+		}
+	}()
+	return c.run(ctx, t)
+}
+
+// abandoned is why a check has ended in the middle.
+type abandoned struct{ err error }
+
+// abandon ends a check, as FailNow does a test. Only the goroutine of the check may call it.
+func abandon(err error) { panic(abandoned{err}) }
+
+// must abandons the check where a call has failed.
+func must[T any](value T, err error) T {
+	if err != nil {
+		abandon(err)
+	}
+	return value
 }
 
 // plugin returns the running plugin, started anew when it is gone.
@@ -69,3 +98,119 @@ func (t *tester) stop() {
 		t.run = nil
 	}
 }
+
+// Verdict is what a check found.
+type Verdict string
+
+// The verdicts, from good to bad.
+const (
+	Pass Verdict = "pass"
+	Warn Verdict = "warn" // the sidecar copes, somebody will wonder
+	Fail Verdict = "fail" // the contract is broken
+)
+
+func worse(a, b Verdict) Verdict {
+	order := []Verdict{Pass, Warn, Fail}
+	return order[max(slices.Index(order, a), slices.Index(order, b))]
+}
+
+// Check is the outcome of one check.
+type Check struct {
+	ID       string  `json:"id"`
+	Title    string  `json:"title"` // what must hold
+	Verdict  Verdict `json:"verdict"`
+	Measured string  `json:"measured"`
+	Advice   string  `json:"advice,omitempty"` // what to do; "" when it passed
+	Seconds  float64 `json:"seconds"`
+}
+
+type finding struct {
+	verdict          Verdict
+	measured, advice string
+}
+
+func pass(measured string, args ...any) finding {
+	return finding{verdict: Pass, measured: fmt.Sprintf(measured, args...)}
+}
+
+func warn(advice, measured string, args ...any) finding {
+	return finding{verdict: Warn, measured: fmt.Sprintf(measured, args...), advice: advice}
+}
+
+func fail(advice, measured string, args ...any) finding {
+	return finding{verdict: Fail, measured: fmt.Sprintf(measured, args...), advice: advice}
+}
+
+// check is one thing that must hold.
+type check struct {
+	id, title string
+	bare      bool // starts the program by itself
+	reranks   bool // also of a reranker, which makes no vectors
+	run       func(context.Context, *tester) finding
+	// advice is for when a call fails in the middle of it.
+	advice string
+}
+
+// Options say what to test and how long.
+type Options struct {
+	Path string            // the plugin's file
+	Args []string          // follow it on its command line
+	Env  map[string]string // its environment, beside what every plugin gets
+	// Model is the one to test. Empty: the plugin's only one.
+	Model string
+	// Only are the ids of the checks to run. Empty: all.
+	Only []string
+	// Soak is how long memory is watched under load; throughput is measured for a part of it. Default 10 s.
+	Soak time.Duration
+	// CallTimeout is how long a call may take. Default: host.DefaultCallTimeout.
+	CallTimeout func(texts, bytes int) time.Duration
+	// Patience is how many times as long as usual the plugin may take to answer, to come back and to end, on a machine
+	// that is busy with other things. Default 1.
+	Patience int
+	// TempDir is for sockets; see host.Options.
+	TempDir string
+	// Progress is told every check as it ends. May be nil.
+	Progress func(Check)
+}
+
+// recorder keeps everything that the plugin says: its output, which comes through the host's log, and the messages of
+// errors.
+type recorder struct {
+	mu    sync.Mutex
+	leaks []string // where a text was quoted
+	lines int
+}
+
+var _ slog.Handler = (*recorder)(nil)
+
+// heard takes something that was said, and where.
+func (r *recorder) heard(where, said string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines++
+	if strings.Contains(said, canary) {
+		r.leaks = append(r.leaks, where)
+	}
+}
+
+// Enabled implements slog.Handler.
+func (*recorder) Enabled(context.Context, slog.Level) bool { return true }
+
+// Handle implements slog.Handler.
+func (r *recorder) Handle(_ context.Context, record slog.Record) error {
+	if record.Message == "plugin output" {
+		var said []string
+		record.Attrs(func(a slog.Attr) bool {
+			said = append(said, a.String()) // its line, and the fields of a structured one
+			return true
+		})
+		r.heard("its output", strings.Join(said, " "))
+	}
+	return nil
+}
+
+// WithAttrs implements slog.Handler.
+func (r *recorder) WithAttrs([]slog.Attr) slog.Handler { return r }
+
+// WithGroup implements slog.Handler.
+func (r *recorder) WithGroup(string) slog.Handler { return r }

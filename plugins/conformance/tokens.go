@@ -89,30 +89,30 @@ func (t *tester) askTokens(ctx context.Context, texts []string) (embed.Tokens, e
 	return told, nil
 }
 
-func checkTokens(ctx context.Context, t *tester) (finding, error) {
+func checkTokens(ctx context.Context, t *tester) finding {
 	texts := slices.Concat(usualTexts, nothing)
 	for _, s := range strange {
 		texts = append(texts, canary+" "+s.text+" "+canary)
 	}
 	told, err := t.tokens(ctx, texts)
 	if errors.Is(err, errNotOffered) {
-		return pass("not offered: chunks of long texts are cut by an estimate"), nil
+		return pass("not offered: chunks of long texts are cut by an estimate")
 	}
 	if err != nil {
-		return finding{}, t.suspectTokens(ctx, err)
+		abandon(t.suspectTokens(ctx, err))
 	}
-	for _, test := range []func(context.Context, *tester, []string, embed.Tokens) (finding, error){
+	for _, test := range []func(context.Context, *tester, []string, embed.Tokens) finding{
 		tokensAgain, tokensOfAll, tokensOfModel, tokensAsEmbedded, tokensUpToLimit,
 	} {
-		if f, err := test(ctx, t, texts, told); err != nil || f.verdict != "" {
-			return f, err
+		if f := test(ctx, t, texts, told); f.verdict != "" {
+			return f
 		}
 	}
 	total := 0
 	for _, ends := range told.Ends {
 		total += len(ends)
 	}
-	return pass("%d tokens in %d texts, %d around each", total, len(texts), told.Around), nil
+	return pass("%d tokens in %d texts, %d around each", total, len(texts), told.Around)
 }
 
 // suspectTokens finds the one strange text that fails a call.
@@ -126,47 +126,38 @@ func (t *tester) suspectTokens(ctx context.Context, whole error) error {
 }
 
 // tokensAgain: a second time, backwards and alone, they are the same.
-func tokensAgain(ctx context.Context, t *tester, texts []string, told embed.Tokens) (finding, error) {
+func tokensAgain(ctx context.Context, t *tester, texts []string, told embed.Tokens) finding {
 	const advice = "tokens depend on the text alone, not on what else is in the call or was before"
 	backwards := slices.Clone(texts)
 	slices.Reverse(backwards)
-	again, err := t.tokens(ctx, backwards)
-	if err != nil {
-		return finding{}, err
-	}
+	again := must(t.tokens(ctx, backwards))
 	slices.Reverse(again.Ends)
 	for i := range texts {
 		if !slices.Equal(told.Ends[i], again.Ends[i]) {
 			return fail(advice, "text %d of %d has other tokens when the call is made again, in the opposite order", i+1,
-				len(texts)), nil
+				len(texts))
 		}
 	}
 	for i, text := range usualTexts {
-		alone, err := t.tokens(ctx, []string{text})
-		if err != nil {
-			return finding{}, err
-		}
+		alone := must(t.tokens(ctx, []string{text}))
 		if !slices.Equal(told.Ends[i], alone.Ends[0]) || told.Around != alone.Around {
-			return fail(advice, "text %d has other tokens when it is alone in its call", i+1), nil
+			return fail(advice, "text %d has other tokens when it is alone in its call", i+1)
 		}
 	}
-	return finding{}, nil
+	return finding{}
 }
 
 // tokensOfAll: nothing is left out of a text, however long, and nothing has no tokens.
-func tokensOfAll(ctx context.Context, t *tester, texts []string, told embed.Tokens) (finding, error) {
+func tokensOfAll(ctx context.Context, t *tester, texts []string, told embed.Tokens) finding {
 	for i, text := range texts {
 		if text == "" && len(told.Ends[i]) > 0 {
 			return fail("leave out the tokens that the model puts around a text: their number is around",
-				`the text "" has %d tokens`, len(told.Ends[i])), nil
+				`the text "" has %d tokens`, len(told.Ends[i]))
 		}
 	}
 	usual := told.Ends[:len(usualTexts)]
 	longest := long(t.bytes(segment))
-	more, err := t.tokens(ctx, []string{longest})
-	if err != nil {
-		return finding{}, err
-	}
+	more := must(t.tokens(ctx, []string{longest}))
 	for i, ends := range append(slices.Clone(usual), more.Ends[0]) {
 		text := longest
 		if i < len(usual) {
@@ -174,14 +165,14 @@ func tokensOfAll(ctx context.Context, t *tester, texts []string, told embed.Toke
 		}
 		if len(ends) == 0 || ends[len(ends)-1] <= strings.LastIndexByte(text, ' ') {
 			return fail("tell the tokens of the whole text, not only of what the model reads of it: long texts are cut by them",
-				"the last words of %s are in no token", size(1, len(text))), nil
+				"the last words of %s are in no token", size(1, len(text)))
 		}
 	}
-	return finding{}, nil
+	return finding{}
 }
 
 // tokensOfModel: another model has none.
-func tokensOfModel(ctx context.Context, t *tester, _ []string, _ embed.Tokens) (finding, error) {
+func tokensOfModel(ctx context.Context, t *tester, _ []string, _ embed.Tokens) finding {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(1, len(usualTexts[0])))
 	defer cancel()
 	_, err := t.run.Client().Tokenize(ctx, &pluginpb.TokenizeRequest{
@@ -191,72 +182,60 @@ func tokensOfModel(ctx context.Context, t *tester, _ []string, _ embed.Tokens) (
 	t.said.heard("the refusal of a model", status.Convert(err).Message())
 	switch code := status.Code(err); code {
 	case codes.NotFound, codes.FailedPrecondition, codes.Unimplemented:
-		return finding{}, nil
+		return finding{}
 	case codes.OK:
 		return fail("refuse a model that Describe does not name with NOT_FOUND",
-			"tokens of a model that does not exist were told"), nil
+			"tokens of a model that does not exist were told")
 	default:
 		return fail("use NOT_FOUND: other codes mean \"again\" or \"these texts are the matter\"",
-			"a model that does not exist was refused with %s", code), nil
+			"a model that does not exist was refused with %s", code)
 	}
 }
 
 // tokensAsEmbedded: Embed counts as many, if it counts.
-func tokensAsEmbedded(ctx context.Context, t *tester, _ []string, told embed.Tokens) (finding, error) {
+func tokensAsEmbedded(ctx context.Context, t *tester, _ []string, told embed.Tokens) finding {
 	at := 0
 	for _, call := range t.split(usualTexts) {
-		results, err := t.ask(ctx, embed.Document, call)
-		if err != nil {
-			return finding{}, err
-		}
+		results := must(t.ask(ctx, embed.Document, call))
 		for _, r := range results {
 			want := len(told.Ends[at]) + told.Around
 			at++
 			if r.Tokens > 0 && !r.Truncated && r.Tokens != want {
 				return warn("report in Embed the tokens that the model saw, those around the text included, and here those of the text, and around it",
-					"Embed reports %d tokens of a text, here it has %d and %d around it", r.Tokens, want-told.Around, told.Around), nil
+					"Embed reports %d tokens of a text, here it has %d and %d around it", r.Tokens, want-told.Around, told.Around)
 			}
 		}
 	}
-	return finding{}, nil
+	return finding{}
 }
 
 // tokensUpToLimit: a text that fits by its tokens is not cut, one that does not fit is.
-func tokensUpToLimit(ctx context.Context, t *tester, _ []string, told embed.Tokens) (finding, error) {
+func tokensUpToLimit(ctx context.Context, t *tester, _ []string, told embed.Tokens) finding {
 	most := t.about.MaxTokens
 	if most == 0 {
-		return finding{}, nil
+		return finding{}
 	}
 	room := most - told.Around
 	if room < 1 {
 		return fail("max_tokens counts the tokens around a text, too", "of max_tokens %d, %d are around a text", most,
-			told.Around), nil
+			told.Around)
 	}
 	text := long(t.bytes(most*16 + 1<<10))
-	whole, err := t.tokens(ctx, []string{text})
-	if err != nil {
-		return finding{}, err
-	}
+	whole := must(t.tokens(ctx, []string{text}))
 	ends := whole.Ends[0]
 	if len(ends) <= room {
-		return finding{}, nil // a text that long is never sent
+		return finding{} // a text that long is never sent
 	}
 	for _, n := range []int{room, room + 1} {
 		piece := text[:ends[n-1]]
-		counted, err := t.tokens(ctx, []string{piece}) // where a text ends can change its last tokens
-		if err != nil {
-			return finding{}, err
-		}
-		results, err := t.ask(ctx, embed.Document, []string{piece})
-		if err != nil {
-			return finding{}, err
-		}
+		counted := must(t.tokens(ctx, []string{piece})) // where a text ends can change its last tokens
+		results := must(t.ask(ctx, embed.Document, []string{piece}))
 		tokens, fits := len(counted.Ends[0]), len(counted.Ends[0]) <= room
 		if cut := results[0].Truncated || results[0].Err != nil; cut == fits {
 			is := map[bool]string{true: "is cut", false: "is not cut"}[cut]
 			return fail("a text of n tokens must be read whole as long as n + around <= max_tokens, and is cut above; count what stands around it, prefixes included",
-				"a text of %d tokens, with %d around it, %s at max_tokens %d", tokens, told.Around, is, most), nil
+				"a text of %d tokens, with %d around it, %s at max_tokens %d", tokens, told.Around, is, most)
 		}
 	}
-	return finding{}, nil
+	return finding{}
 }

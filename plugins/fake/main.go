@@ -17,14 +17,20 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
+	"time"
+	"unicode/utf8"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
@@ -232,4 +238,149 @@ func words(text string) int {
 		n++
 	}
 	return n
+}
+
+// Tokenize implements pluginpb.EmbedderServer.
+func (b *breaker) Tokenize(ctx context.Context, req *pluginpb.TokenizeRequest) (*pluginpb.TokenizeResponse, error) {
+	if b.does["any-model"] {
+		req.Model = "fake"
+	}
+	if b.does["tokens-die"] && slices.ContainsFunc(req.GetTexts(),
+		func(text string) bool { return strings.ContainsRune(text, '\ufeff') }) {
+		die(syscall.SIGKILL)
+	}
+	resp, err := b.EmbedderServer.Tokenize(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	shorter := b.told.Add(1)%2 == 0 && b.does["tokens-vary"]
+	for i, told := range resp.GetTokens() {
+		if b.does["tokens-in-characters"] {
+			for k, end := range told.GetEnds() {
+				told.Ends[k] = uint32(utf8.RuneCountInString(req.GetTexts()[i][:end]))
+			}
+		}
+		if n := len(told.GetEnds()); shorter && n > 0 {
+			told.Ends = told.GetEnds()[:n-1]
+		}
+		if most := 50; b.does["tokens-cut"] && len(told.GetEnds()) > most {
+			told.Ends = told.GetEnds()[:most]
+		}
+		b.age(told)
+	}
+	if b.does["tokens-around"] {
+		resp.Around = 2
+	}
+	b.age(resp)
+	return resp, nil
+}
+
+// job is a batch job, which has ended as soon as it is made.
+type job struct {
+	nonce      string
+	ids, texts []string
+}
+
+// SubmitBatch implements sdk.Batcher.
+func (e *embedder) SubmitBatch(_ context.Context, _, nonce string, ids, texts []string) (sdk.Job, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.jobs = append(e.jobs, job{nonce, ids, texts})
+	return sdk.Job{ID: nonce, State: embed.JobRunning}, nil
+}
+
+// PollBatch implements sdk.Batcher.
+func (e *embedder) PollBatch(_ context.Context, _, nonce, _ string) (sdk.Job, error) { //nolint:unparam // a contract
+	if e.find(nonce) == nil {
+		return sdk.Job{State: embed.JobUnknown}, nil
+	}
+	return sdk.Job{ID: nonce, State: embed.JobEnded}, nil
+}
+
+func (e *embedder) find(nonce string) *job {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range e.jobs {
+		if e.jobs[i].nonce == nonce {
+			return &e.jobs[i]
+		}
+	}
+	return nil
+}
+
+// FetchBatch implements sdk.Batcher.
+func (e *embedder) FetchBatch(ctx context.Context, model, name string, give func(string, sdk.Answer) error) error {
+	j := e.find(name)
+	if j == nil {
+		return sdk.Misconfigured(embed.ErrNoBatches)
+	}
+	answers, err := e.Embed(ctx, model, sdk.Document, j.texts)
+	for i := range answers {
+		if err == nil {
+			err = give(j.ids[i], answers[i])
+		}
+	}
+	return err
+}
+
+// CancelBatch implements sdk.Batcher.
+func (e *embedder) CancelBatch(context.Context, string, string) error { return nil }
+
+// PollBatch implements pluginpb.EmbedderServer.
+func (b *breaker) PollBatch(ctx context.Context, req *pluginpb.PollBatchRequest) (*pluginpb.BatchStatus, error) {
+	if b.does["any-job"] {
+		return &pluginpb.BatchStatus{Job: "any", State: pluginpb.BatchState_BATCH_STATE_RUNNING}, nil
+	}
+	return b.EmbedderServer.PollBatch(ctx, req)
+}
+
+// liar stands between the host and the honest embedder and gives the answers that the SDK would never let through.
+type liar struct {
+	pluginpb.EmbedderServer
+	embedder *embedder
+}
+
+// Embed implements pluginpb.EmbedderServer.
+func (l *liar) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (*pluginpb.EmbedResponse, error) {
+	n := l.embedder.number.Add(1)
+	f := &l.embedder.faults
+	resp, err := l.EmbedderServer.Embed(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	due := func(every uint64) bool { return every > 0 && n%every == 0 }
+	switch row := int(resp.Dims) * 4; {
+	case due(f.permute) && len(req.GetTexts()) > 1 && resp.Sparse != nil:
+		s := resp.Sparse
+		row = int(s.Counts[0]) * 4
+		s.Counts, s.Indices, s.Values = append(s.Counts[1:], s.Counts[0]), append(s.Indices[row:], s.Indices[:row]...),
+			append(s.Values[row:], s.Values[:row]...)
+	case due(f.permute) && len(req.GetTexts()) > 1:
+		resp.Vectors = append(resp.Vectors[row:], resp.Vectors[:row]...)
+	case due(f.unavailable):
+		return nil, sdk.Status(sdk.Again(errors.New("told to be unavailable"+key()), 20*time.Millisecond))
+	case due(f.wrongCount) && resp.Sparse != nil:
+		resp.Sparse.Counts = resp.Sparse.Counts[1:]
+	case due(f.wrongCount):
+		resp.Vectors = resp.Vectors[int(resp.Dims)*4:]
+	case due(f.wrongDims):
+		resp.Dims++
+		resp.Vectors = make([]byte, len(req.GetTexts())*int(resp.Dims)*4)
+	case due(f.garbage):
+		resp.Vectors = append(resp.Vectors, 1, 2, 3)
+		resp.Outcomes = append(resp.Outcomes, &pluginpb.Outcome{Index: 1 << 31, Empty: true})
+	case due(f.huge):
+		resp.Vectors = make([]byte, 32<<20)
+	}
+	return resp, nil
+}
+
+// Rerank implements pluginpb.EmbedderServer.
+func (l *liar) Rerank(ctx context.Context, req *pluginpb.RerankRequest) (*pluginpb.RerankResponse, error) {
+	resp, err := l.EmbedderServer.Rerank(ctx, req)
+	if every := l.embedder.faults.permute; err == nil && every > 0 && l.embedder.number.Add(1)%every == 0 {
+		const one = 4 // bytes of a score
+		resp.Scores = append(resp.Scores[one:], resp.Scores[:one]...)
+	}
+	return resp, err
 }

@@ -1,10 +1,14 @@
 package host
 
 import (
+	"context"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"time"
 	"unsafe"
+
+	"google.golang.org/grpc"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
@@ -26,6 +30,8 @@ func readAnswer(resp *pluginpb.EmbedResponse, d embed.Description, b *batch, res
 			"the plugin answered with sparse vectors for a model that it had not described as sparse")
 	case len(resp.GetTokens()) != 0 && len(resp.GetTokens()) != count:
 		return badAnswer("bad_answer", "the plugin answered %d texts with %d numbers of tokens", count, len(resp.GetTokens()))
+	case sum(resp.GetTokens()) > mostTokens(b):
+		return badAnswer("bad_answer", "the plugin says that %d bytes of text were %d tokens", b.bytes, sum(resp.GetTokens()))
 	case len(resp.GetOutcomes()) > count:
 		return badAnswer("bad_answer", "the plugin answered %d texts with %d outcomes", count, len(resp.GetOutcomes()))
 	}
@@ -78,6 +84,19 @@ func readAnswer(resp *pluginpb.EmbedResponse, d embed.Description, b *batch, res
 		r.Vector = v
 	}
 	return nil
+}
+
+func sum(tokens []uint32) (all uint64) {
+	for _, n := range tokens {
+		all += uint64(n)
+	}
+	return all
+}
+
+// mostTokens is what texts can take, with the tokens that a model puts around each: budgets are charged with it.
+func mostTokens(b *batch) uint64 {
+	const around = 4096
+	return uint64(max(maxTokensPerByte*b.bytes, 0) + around*len(b.texts))
 }
 
 // checkVector returns why a vector cannot be used, or nil.
@@ -138,4 +157,124 @@ func textError(e *pluginpb.Error, text string) error {
 		out.Code = "invalid"
 	}
 	return out
+}
+
+// readSparse checks the vectors of a sparse model and returns them as pairs. A text whose outcome says that it has
+// none must have none. A vector of too many numbers is left for checkSparse.
+func readSparse(resp *pluginpb.EmbedResponse, dims int, outcomes []*pluginpb.Outcome) ([][]float32, error) {
+	sparse := resp.GetSparse()
+	counts, raw := sparse.GetCounts(), sparse.GetIndices()
+	var sum uint64
+	for _, n := range counts {
+		sum += uint64(n)
+	}
+	switch {
+	case len(resp.GetVectors()) != 0:
+		return nil, badAnswer("bad_answer",
+			"the plugin answered with %d bytes of dense vectors for a model that it had described as sparse",
+			len(resp.GetVectors()))
+	case len(counts) != len(outcomes):
+		return nil, badAnswer("wrong_count", "the plugin answered %d texts with %d sparse vectors", len(outcomes),
+			len(counts))
+	case uint64(len(raw)) != 4*sum || uint64(len(sparse.GetValues())) != 4*sum:
+		return nil, badAnswer("wrong_count",
+			"the plugin answered with %d bytes of indices and %d of values, want 4 for each of %d numbers", len(raw),
+			len(sparse.GetValues()), sum)
+	}
+	values, pairs := decode(sparse.GetValues()), make([]float32, 0, 2*sum)
+	vectors := make([][]float32, len(counts))
+	for i, n := range counts {
+		if o := outcomes[i]; n > 0 && (o.GetEmpty() || o.GetError() != nil) {
+			return nil, badAnswer("bad_answer",
+				"the plugin gave text %d a vector of %d numbers and an outcome that says it has none", i, n)
+		}
+		from, next := len(pairs), uint32(0)
+		for range n {
+			place, x := binary.LittleEndian.Uint32(raw), values[0]
+			raw, values = raw[4:], values[1:]
+			switch {
+			case place >= uint32(dims):
+				return nil, badAnswer("bad_answer", "the plugin gave a number for place %d, the model has %d from 0", place, dims)
+			case place < next:
+				return nil, badAnswer("bad_answer",
+					"the plugin gave a number for place %d after one for place %d: places must rise", place, next-1)
+			case x == 0:
+				return nil, badAnswer("bad_answer", "the plugin gave the number zero for place %d: zeros must be left out", place)
+			}
+			pairs, next = append(pairs, float32(place), x), place+1
+		}
+		vectors[i] = pairs[from:len(pairs):len(pairs)]
+	}
+	return vectors, nil
+}
+
+// checkSparse returns why a vector of a sparse model cannot be used, or nil.
+func checkSparse(pairs []float32) error {
+	if n := len(pairs) / 2; n > embed.MaxSparseNumbers {
+		return &embed.TextError{
+			Class: embed.Data, Code: "too_many_numbers",
+			Message: fmt.Sprintf("%d numbers of the model's sparse vector are not zero; pgvector stores %d", n,
+				embed.MaxSparseNumbers),
+		}
+	}
+	return checkVector(pairs)
+}
+
+var _ embed.Reranker = (*Host)(nil)
+
+// Rerank implements embed.Reranker. It splits calls as Embed does and has the same errors; embed.ErrNoReranker is the
+// cause of the Configuration error "no_reranker" of a model that makes vectors. A text that cannot be sent at all fails
+// the whole call.
+func (h *Host) Rerank(ctx context.Context, query string, texts []string) ([]float32, error) {
+	p, err := h.acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { h.release(p) }()
+	if !p.inst.desc.Reranks {
+		return nil, configuration("no_reranker", fmt.Errorf("model %q: %w", p.inst.desc.Model, embed.ErrNoReranker))
+	}
+	limits := limitsOf(p.inst.desc)
+	if limits.bytes -= len(query); limits.bytes < 0 {
+		return nil, &embed.Error{Class: embed.Data, Code: "too_long", Err: fmt.Errorf(
+			"a query of %d bytes is more than the plugin takes in one call", len(query))}
+	}
+	scores := make([]float32, 0, len(texts))
+	err = limits.inBatches(texts, invalid, func(b *batch) error {
+		part, err := h.rerank(ctx, &p, query, b)
+		scores = append(scores, part...)
+		return err
+	})
+	return scores, err
+}
+
+// rerank sends one batch and checks its answer.
+func (h *Host) rerank(ctx context.Context, p *permit, query string, b *batch) (scores []float32, err error) {
+	inst := p.inst
+	var resp *pluginpb.RerankResponse
+	err = h.exchange(ctx, p, exchange{
+		batch: b, query: query, works: true,
+		send: func(ctx context.Context) (err error) {
+			resp, err = inst.rpc.Rerank(ctx, &pluginpb.RerankRequest{Model: inst.desc.Model, Query: query, Texts: b.texts},
+				grpc.MaxCallRecvMsgSize(answerLimit(len(b.texts), inst.desc)))
+			return err
+		},
+		read: func() (err error) { scores, err = readScores(resp, len(b.texts)); return err },
+	})
+	return scores, err
+}
+
+// readScores checks an answer.
+func readScores(resp *pluginpb.RerankResponse, count int) ([]float32, error) {
+	if raw := resp.GetScores(); len(raw) != 4*count {
+		return nil, badAnswer("wrong_count", "the plugin answered %d texts with %d bytes of scores, want %d", count, len(raw),
+			4*count)
+	}
+	scores := decode(resp.GetScores())
+	for i, score := range scores {
+		if math.IsNaN(float64(score)) || math.IsInf(float64(score), 0) {
+			return nil, badAnswer("not_finite", "the score of text %d is no finite number", i)
+		}
+	}
+	return scores, nil
 }

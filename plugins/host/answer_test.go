@@ -56,6 +56,7 @@ func TestReadAnswer_RefusesWhatBreaksTheContract(t *testing.T) {
 		"one too many": {func(r *pluginpb.EmbedResponse) { r.Vectors = append(r.Vectors, r.Vectors...) }, "wrong_count"},
 		"a byte short": {func(r *pluginpb.EmbedResponse) { r.Vectors = r.Vectors[1:] }, "wrong_count"},
 		"nothing":      {func(r *pluginpb.EmbedResponse) { r.Vectors = nil }, "wrong_count"},
+		"many tokens":  {func(r *pluginpb.EmbedResponse) { r.Tokens = []uint32{1, 1 << 31} }, "bad_answer"},
 		"tokens":       {func(r *pluginpb.EmbedResponse) { r.Tokens = []uint32{1} }, "bad_answer"},
 		"index":        {func(r *pluginpb.EmbedResponse) { r.Outcomes = []*pluginpb.Outcome{{Index: 2}} }, "bad_answer"},
 		"twice": {

@@ -170,7 +170,7 @@ func readPart(part *pluginpb.FetchBatchResponse, d embed.Description) ([]embed.R
 	if n > pluginpb.MaxFetched {
 		return nil, badAnswer("bad_answer", "the plugin gave %d results in one message, more than %d", n, pluginpb.MaxFetched)
 	}
-	b, results := &batch{}, make([]embed.Result, n)
+	b, results := &batch{bytes: embed.MaxJobBytes}, make([]embed.Result, n)
 	for i := range n {
 		b.add(i, "")
 	}

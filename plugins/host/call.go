@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -60,25 +61,13 @@ func (h *Host) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]em
 			"name it in search.rerank, and another one here", inst.desc.Model))
 	}
 	results := make([]embed.Result, len(texts))
-	limits := limitsOf(inst.desc)
-	var b batch
-	for i, text := range texts {
-		if e := limits.refuse(text); e != nil {
-			results[i].Err = e
-			continue
-		}
-		if !limits.fits(&b, text) {
-			if err := h.call(ctx, &p, kind, &b, results); err != nil {
-				return nil, err
-			}
-			b = batch{}
-		}
-		b.add(i, text)
+	refused := func(at int, why error) error {
+		results[at].Err = why
+		return nil
 	}
-	if len(b.texts) > 0 {
-		if err := h.call(ctx, &p, kind, &b, results); err != nil {
-			return nil, err
-		}
+	err = limitsOf(inst.desc).inBatches(texts, refused, func(b *batch) error { return h.call(ctx, &p, kind, b, results) })
+	if err != nil {
+		return nil, err
 	}
 	return allLater(results)
 }
@@ -110,6 +99,36 @@ func limitsOf(d embed.Description) limits {
 
 func (l limits) fits(b *batch, text string) bool {
 	return len(b.texts) < l.texts && b.bytes+len(text) <= l.bytes
+}
+
+// inBatches sends texts in calls that the plugin takes, one after the other. refused is told of a text that cannot be
+// sent at all; what it returns ends the whole.
+func (l limits) inBatches(texts []string, refused func(at int, why error) error, send func(b *batch) error) error {
+	var b batch
+	for i, text := range texts {
+		if why := l.refuse(text); why != nil {
+			if err := refused(i, why); err != nil {
+				return err
+			}
+			continue
+		}
+		if !l.fits(&b, text) {
+			if err := send(&b); err != nil {
+				return err
+			}
+			b = batch{}
+		}
+		b.add(i, text)
+	}
+	if len(b.texts) == 0 {
+		return nil
+	}
+	return send(&b)
+}
+
+// invalid is the error of a call that fails as a whole for a text that cannot be sent.
+func invalid(_ int, why error) error {
+	return &embed.Error{Class: embed.Data, Code: "invalid", Err: why}
 }
 
 // refuse returns why a text cannot be sent at all, or nil.
@@ -150,30 +169,60 @@ func (h *Host) call(ctx context.Context, p *permit, kind embed.Kind, b *batch, r
 	if kind == embed.Query {
 		req.Kind = pluginpb.Kind_KIND_QUERY
 	}
-	inFlight, inFlightBytes := inst.texts.Add(int64(len(b.texts))), inst.bytes.Add(int64(b.bytes))
-	defer func() { inst.texts.Add(-int64(len(b.texts))); inst.bytes.Add(-int64(b.bytes)) }()
-	limit := inst.slot.opts.CallTimeout(int(inFlight), int(inFlightBytes))
-	memory := inst.memory.Load()
-	h.stats.calls.Add(1)
-	h.stats.texts.Add(uint64(len(b.texts)))
-	began := time.Now()
-	callCtx, cancel := context.WithTimeout(ctx, limit)
-	resp, err := inst.rpc.Embed(callCtx, req, grpc.MaxCallRecvMsgSize(answerLimit(len(b.texts), inst.desc)),
-		atMost(len(b.texts)))
+	var resp *pluginpb.EmbedResponse
+	return h.exchange(ctx, p, exchange{
+		batch: b, works: true,
+		send: func(ctx context.Context) (err error) {
+			resp, err = inst.rpc.Embed(ctx, req, grpc.MaxCallRecvMsgSize(answerLimit(len(b.texts), inst.desc)),
+				atMost(len(b.texts)))
+			return err
+		},
+		read: func() error { return readAnswer(resp, inst.desc, b, results) },
+	})
+}
+
+// exchange is one call and its answer.
+type exchange struct {
+	*batch
+
+	query string // read with each of the texts
+	works bool   // it is counted, and a good answer proves that the plugin works
+	send  func(ctx context.Context) error
+	read  func() error
+}
+
+// exchange makes a call within the time that it may take beside the others under way, and judges what comes of it.
+func (h *Host) exchange(ctx context.Context, p *permit, e exchange) error {
+	inst, texts, bytes := p.inst, int64(len(e.texts)), int64(e.bytes+len(e.query)*len(e.texts))
+	inFlight, inFlightBytes := inst.texts.Add(texts), inst.bytes.Add(bytes)
+	defer func() { inst.texts.Add(-texts); inst.bytes.Add(-bytes) }()
+	if e.works {
+		h.stats.calls.Add(1)
+		h.stats.texts.Add(uint64(texts))
+	}
+	call := sent{time.Now(), inst.slot.opts.CallTimeout(int(inFlight), int(inFlightBytes)), inst.memory.Load()}
+	callCtx, cancel := context.WithTimeout(ctx, call.limit)
+	err := e.send(callCtx)
 	cancel()
 	if err != nil {
-		h.stats.failed.Add(1)
-		return h.explainCall(ctx, inst, b.texts, err, sent{began, limit, memory})
-	}
-	if err := readAnswer(resp, inst.desc, b, results); err != nil {
-		h.stats.failed.Add(1)
+		quotable := e.texts
+		if e.query != "" {
+			quotable = append(slices.Clip(quotable), e.query)
+		}
+		err = h.explainCall(ctx, inst, quotable, err, call)
+	} else if err = e.read(); err != nil {
 		h.answeredBadly(inst, err)
-		return err
 	}
-	inst.bad.Store(0)
-	inst.answered.Add(1)
-	p.good = true
-	return nil
+	switch {
+	case !e.works:
+	case err != nil:
+		h.stats.failed.Add(1)
+	default:
+		inst.bad.Store(0)
+		inst.answered.Add(1)
+		p.good = true
+	}
+	return err
 }
 
 // answerLimit is the largest answer to so many texts: twice the vectors, and room for messages.

@@ -11,19 +11,6 @@ import (
 // memoryInterval is how often a process with a memory limit is measured.
 const memoryInterval = time.Second
 
-// looksAtMembers is how often in a row the known processes of a group are measured before all processes of the machine
-// are searched for new ones: a server of databases has hundreds.
-const looksAtMembers = 10
-
-// group is a process with what it has started.
-type group struct {
-	id      int // of its first process
-	looks   int
-	members []string // their folders in /proc
-}
-
-func groupMemory(pgid int) int64 { return (&group{id: pgid}).memory() }
-
 // guard measures a process that has a memory limit, looks whether it keeps quiet when it has nothing to do, and asks
 // it the canary texts now and then, until it has ended.
 func (i *instance) guard(ctx context.Context) {

@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -28,56 +27,37 @@ func (h *Host) Tokenize(ctx context.Context, texts []string) (embed.Tokens, erro
 		return embed.Tokens{}, err
 	}
 	defer func() { h.release(p) }()
-	limits := limitsOf(p.inst.desc)
-	var b batch
-	send := func() error {
-		if len(b.texts) == 0 {
-			return nil
-		}
-		part, err := h.tokenize(ctx, &p, &b)
-		if err != nil {
-			return err
-		}
-		all.Ends, all.Around, b = append(all.Ends, part.Ends...), part.Around, batch{}
-		return nil
+	err = limitsOf(p.inst.desc).inBatches(texts, invalid, func(b *batch) error {
+		part, err := h.tokenize(ctx, &p, b)
+		all.Ends, all.Around = append(all.Ends, part.Ends...), part.Around
+		return err
+	})
+	if err != nil {
+		return embed.Tokens{}, err
 	}
-	for i, text := range texts {
-		if err := limits.refuse(text); err != nil {
-			return embed.Tokens{}, &embed.Error{Class: embed.Data, Code: "invalid", Err: err}
-		}
-		if !limits.fits(&b, text) {
-			if err := send(); err != nil {
-				return embed.Tokens{}, err
-			}
-		}
-		b.add(i, text)
-	}
-	return all, send()
+	return all, nil
 }
 
-// tokenize sends one batch and checks its answer.
-func (h *Host) tokenize(ctx context.Context, p *permit, b *batch) (embed.Tokens, error) {
+// tokenize sends one batch and checks its answer, which does not prove that the plugin can embed: no failure is
+// forgotten for it.
+func (h *Host) tokenize(ctx context.Context, p *permit, b *batch) (tokens embed.Tokens, err error) {
 	inst := p.inst
-	inFlight, inFlightBytes := inst.texts.Add(int64(len(b.texts))), inst.bytes.Add(int64(b.bytes))
-	defer func() { inst.texts.Add(-int64(len(b.texts))); inst.bytes.Add(-int64(b.bytes)) }()
-	limit := inst.slot.opts.CallTimeout(int(inFlight), int(inFlightBytes))
-	call := sent{time.Now(), limit, inst.memory.Load()}
-	callCtx, cancel := context.WithTimeout(ctx, limit)
-	resp, err := inst.rpc.Tokenize(callCtx, &pluginpb.TokenizeRequest{Model: inst.desc.Model, Texts: b.texts},
-		grpc.MaxCallRecvMsgSize(tokensLimit(b)), atMost(len(b.texts)))
-	cancel()
-	if status.Code(err) == codes.Unimplemented {
-		return embed.Tokens{}, configuration("no_tokens", fmt.Errorf("plugin %q: %w", inst.slot.opts.Name, embed.ErrNoTokens))
+	var resp *pluginpb.TokenizeResponse
+	var unknown bool
+	err = h.exchange(ctx, p, exchange{
+		batch: b,
+		send: func(ctx context.Context) (err error) {
+			resp, err = inst.rpc.Tokenize(ctx, &pluginpb.TokenizeRequest{Model: inst.desc.Model, Texts: b.texts},
+				grpc.MaxCallRecvMsgSize(tokensLimit(b)), atMost(len(b.texts)))
+			unknown = status.Code(err) == codes.Unimplemented
+			return err
+		},
+		read: func() (err error) { tokens, err = readTokens(resp, b.texts); return err },
+	})
+	if unknown {
+		err = configuration("no_tokens", fmt.Errorf("plugin %q: %w", inst.slot.opts.Name, embed.ErrNoTokens))
 	}
-	if err != nil {
-		return embed.Tokens{}, h.explainCall(ctx, inst, b.texts, err, call)
-	}
-	tokens, err := readTokens(resp, b.texts)
-	if err != nil {
-		h.answeredBadly(inst, err)
-		return tokens, err
-	}
-	return tokens, nil // which does not prove that it can embed: no failure is forgotten for it
+	return tokens, err
 }
 
 // maxTokensPerByte is what the contract allows.

@@ -635,7 +635,6 @@ BEGIN
     END IF;
     -- Locks are tried for a twentieth of a second and given up: nobody waits behind us for longer. Views come first, as
     -- for those who read them, then what nobody searches, last what applications use. What can be made before is.
-    PERFORM embedsidecar.move_job('model_change', id, done, NULL, true); -- by force, before it was complete
     PERFORM embedsidecar.end_action(entry.audit_id, done, 1);
     until := clock_timestamp() + take_place.patience;
     LOOP
@@ -661,6 +660,7 @@ BEGIN
             END IF;
             PERFORM embedsidecar.run_all(statements);
             PERFORM embedsidecar.exchange_rows(id, o.pipeline_id);
+            PERFORM embedsidecar.move_job('model_change', id, done, NULL, true); -- by force, before it was complete
             PERFORM set_config('lock_timeout', before, true);
             RETURN done;
         EXCEPTION WHEN lock_not_available OR deadlock_detected THEN

@@ -221,6 +221,7 @@ BEGIN
         -- Again by and by: a sidecar that is told to stop may have read the question and not answered it.
         IF clock_timestamp() >= asked + again THEN
             asked := clock_timestamp();
+            PERFORM embedsidecar.call();
             PERFORM embedsidecar.put(body, began + timeout - asked, scores);
         END IF;
         PERFORM pg_sleep(least(pause, extract(epoch FROM began + timeout - clock_timestamp())));
@@ -301,6 +302,9 @@ BEGIN
     done := embedsidecar.answer_of('ask', q.question, asked.since) IS NOT NULL;
     IF NOT done AND late IS NOT NULL THEN
         PERFORM embedsidecar.nobody_answers('ask', q.slot_name, late);
+    END IF;
+    IF NOT done THEN
+        PERFORM embedsidecar.call();
     END IF;
     RETURN done;
 END $$;

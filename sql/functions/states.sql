@@ -3,21 +3,40 @@
 
 CREATE OR REPLACE FUNCTION embedsidecar.runs(w embedsidecar.worker) RETURNS boolean
 LANGUAGE sql STABLE AS $$
-SELECT w.last_seen_at > now() - interval '5 minutes'
+SELECT coalesce(w.quiet_until, w.last_seen_at) > now() - interval '5 minutes'
        AND (w.session_name = '' OR EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a
-           WHERE a.datname = current_database()
+           WHERE (a.datname = current_database() OR w.quiet_until IS NOT NULL)
             AND a.application_name = w.session_name AND a.pid <> pg_backend_pid()))
 $$;
 COMMENT ON FUNCTION embedsidecar.runs(embedsidecar.worker) IS
-    'Whether a sidecar was seen recently and a session of its name is there: one that was killed leaves its row.';
+    'Whether a sidecar was seen recently and a session of its name is there, or on the server where it has left a '
+        'quiet database: one that was killed leaves its row.';
+
+-- 1701013875 is the number of these locks.
+CREATE OR REPLACE FUNCTION embedsidecar.call() RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.quiet_until IS NOT NULL AND embedsidecar.runs(w))
+       AND NOT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.quiet_until IS NULL AND embedsidecar.runs(w)) THEN
+        PERFORM pg_advisory_xact_lock_shared(1701013875, 1);
+        RETURN true;
+    END IF;
+    RETURN false;
+END $$;
+COMMENT ON FUNCTION embedsidecar.call() IS
+    'Calls a sidecar back that has left this database because nothing changed here: it looks each second who waits. '
+    'The call lasts as long as the transaction. Returns false if none has left, or one is there.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.lives(c embedsidecar.configured) RETURNS boolean
 LANGUAGE sql STABLE AS $$
 SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a
     WHERE a.datname = current_database() AND a.application_name = c.session_name AND a.pid <> pg_backend_pid())
+    OR EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.quiet_until IS NOT NULL
+        AND w.session_name = c.session_name AND embedsidecar.runs(w))
 $$;
 COMMENT ON FUNCTION embedsidecar.lives(embedsidecar.configured) IS
-    'Whether the sidecar with this configuration runs: a session of its name is there.';
+    'Whether the sidecar with this configuration runs: a session of its name is there, or it has left while nothing '
+        'changes.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.rests(p embedsidecar.pipeline) RETURNS text
 LANGUAGE sql STABLE AS $$
@@ -154,7 +173,7 @@ WITH fact AS (
            LEFT JOIN pg_replication_slots AS s ON s.slot_name = c.slot_name
            LEFT JOIN pg_stat_activity AS a ON a.pid = s.active_pid
 ), seen AS (
-    SELECT f.*, w.sidecars, w.streams, w.stuck, w.stuck_detail, w.reader,
+    SELECT f.*, w.sidecars, w.streams, w.stuck, w.stuck_detail, w.reader, w.quiet,
            f.making OR NOT f."exists" AND f.elsewhere = '' AND 'making' = ANY (w.streams) AS being_made
     FROM   fact AS f CROSS JOIN LATERAL (
                SELECT coalesce(jsonb_agg(w.problems ORDER BY w.worker_id), '[]') AS sidecars,
@@ -163,7 +182,9 @@ WITH fact AS (
                       (array_agg(w.stream_detail
                           ORDER BY w.worker_id) FILTER (WHERE w.stream = 'stuck'))[1] AS stuck_detail,
                       (array_agg(w.instance
-                          ORDER BY w.stream DESC) FILTER (WHERE w.stream IN ('streaming', 'starting')))[1] AS reader
+                          ORDER BY w.stream DESC) FILTER (WHERE w.stream IN ('streaming', 'starting')))[1] AS reader,
+                      (array_agg(w.instance || ' ' || w.stream_detail)
+                          FILTER (WHERE w.stream = 'quiet'))[1] AS quiet
                FROM   embedsidecar.worker AS w
                WHERE  (w.slot_name = f.slot_name OR w.slot_name = '') AND embedsidecar.runs(w)) AS w
 ), whom AS (
@@ -180,6 +201,7 @@ WITH fact AS (
            WHEN w.streams = '{}' AND w.active THEN 'standby_only'
            WHEN w.streams = '{}' THEN 'no_sidecar'
            WHEN w.active AND 'streaming' = ANY (w.streams) THEN 'streaming'
+           WHEN w.quiet IS NOT NULL AND NOT w.active THEN 'streaming' -- as soon as there is something to read
            WHEN w.stuck IS NOT NULL OR w.reader IS NOT NULL AND NOT w.active THEN 'stream_stuck'
            WHEN w.reader IS NOT NULL THEN 'streaming' -- about to
            WHEN w.active THEN 'standby_only' ELSE 'no_sidecar' END AS state,
@@ -220,7 +242,7 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
                ELSE 'no sidecar streams from slot %s, and the server keeps WAL for it' END, j.slot_name)
            WHEN 'stream_stuck' THEN CASE WHEN j.stuck IS NOT NULL THEN j.stuck || ' cannot stream ' || j.stuck_detail
                ELSE format('%s runs, and nobody reads slot %s', j.reader, j.slot_name) END
-           ELSE 'streamed by ' || j.holder END
+           ELSE coalesce(CASE WHEN NOT j.active THEN j.quiet END, 'streamed by ' || j.holder) END
        || CASE WHEN j.ends_soon AND j.state IN ('streaming', 'no_sidecar', 'stream_stuck', 'standby_only')
                THEN format('; it is lost after %s more', pg_size_pretty(greatest(j.safe_wal_bytes, 0))) ELSE '' END,
        array_remove(ARRAY[CASE j.state
@@ -240,7 +262,7 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
            WHEN 'stream_stuck' THEN 'the log of the sidecar says why' END,
        CASE WHEN j.ends_soon OR j.wal_status = 'lost' THEN 'raise max_slot_wal_keep_size' END], NULL),
        j.state IN ('copied', 'unpublished', 'slot_waiting', 'slot_lost', 'standby_only') OR NOT j.active
-           AND j.lag_bytes > 0
+           AND j.lag_bytes > 0 AND j.quiet IS NULL
 FROM   judged AS j
 $$;
 COMMENT ON FUNCTION embedsidecar.slot_states() IS

@@ -168,6 +168,7 @@ BEGIN
         IF NOT state.decoded AND looked >= asked + again THEN
             asked := looked;
             again := least(2 * again, '1 s');
+            PERFORM embedsidecar.call();
             IF current_setting('server_version_num')::integer >= 170000 THEN
                 EXECUTE $q$SELECT pg_logical_emit_message(false, 'embedsidecar.wait', '', true)$q$;
             ELSE
@@ -232,6 +233,7 @@ BEGIN
         END IF;
         COMMIT;
         PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+        PERFORM embedsidecar.call();
         PERFORM pg_sleep(pause);
         pause := least(1.5 * pause, 0.25);
     END LOOP;
@@ -340,6 +342,7 @@ BEGIN
         END IF;
         COMMIT;
         PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+        PERFORM embedsidecar.call();
         PERFORM pg_sleep(greatest(pause, 2 * extract(epoch FROM clock_timestamp() - looked)));
         pause := least(1.5 * pause, 0.25);
     END LOOP;

@@ -1,6 +1,8 @@
 -- ask_streamer: have the streamers store their position as soon as it reaches @lsn; NULL: everything that is committed
 -- by now. An idle one otherwise saves itself the write. The commit of this statement, which is flushed, is what shows
--- them that the WAL goes so far.
+-- them that the WAL goes so far. A sidecar that has left a quiet database is called back, for as long as it takes to be
+-- heard.
 -- Rows: one: the position. Locks: none.
 WITH wanted AS MATERIALIZED (SELECT coalesce(@lsn::pg_lsn, pg_current_wal_insert_lsn()) AS lsn)
-SELECT lsn, set_config('synchronous_commit', 'on', true), pg_notify(@channel, lsn::text)::text FROM wanted;
+SELECT lsn, set_config('synchronous_commit', 'on', true), concat(pg_notify(@channel, lsn::text),
+       CASE WHEN embedsidecar.call() THEN pg_sleep(1.2) END) FROM wanted;

@@ -14,7 +14,8 @@ COMMENT ON COLUMN embedsidecar.workers.instance IS 'Its name.';
 COMMENT ON COLUMN embedsidecar.workers.version IS 'Of the program.';
 COMMENT ON COLUMN embedsidecar.workers.slot_name IS 'The slot that it is for.';
 COMMENT ON COLUMN embedsidecar.workers.stream IS
-    'What it does about the slot: starting, streaming, standby, making (the slot), stuck or none.';
+    'What it does about the slot: starting, streaming, standby, making (the slot), stuck, quiet (it has left until '
+    'something changes) or none.';
 COMMENT ON COLUMN embedsidecar.workers.stream_detail IS 'Why its stream is not what it should be.';
 COMMENT ON COLUMN embedsidecar.workers.problems IS 'Why it does not work a pipeline, by pipeline_id: code and detail.';
 COMMENT ON COLUMN embedsidecar.workers.started_at IS 'When it started.';

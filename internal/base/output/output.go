@@ -3,12 +3,20 @@
 package output
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
+	"unicode/utf16"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 )
 
 // Form is how an answer is written.
@@ -60,6 +68,11 @@ func List[T any](p *Printer, name string, list []T, columns []string, row func(*
 	return p.Show(map[string][]T{name: list}, func() Table { return Rows(list, columns, row) })
 }
 
+// One writes one thing: as JSON and YAML the value, or a row.
+func One(p *Printer, value any, columns []string, cells ...any) error {
+	return p.Show(value, func() Table { return Row(columns, cells...) })
+}
+
 // Encoder writes JSON that people read, too: < and & stay as they are.
 func Encoder(to io.Writer) *json.Encoder {
 	encoder := json.NewEncoder(escaper{to})
@@ -69,3 +82,100 @@ func Encoder(to io.Writer) *json.Encoder {
 
 // ForPeople reports whether a person reads the answer: what is no data may stand beside it.
 func (p *Printer) ForPeople() bool { return p.Form == Text }
+
+// Table is a list as people read it. Cells are printed with fmt.
+type Table struct {
+	// Columns are the headings. One that begins with ">" is that of numbers, which stand at the right.
+	Columns []string
+	Rows    [][]any
+}
+
+// Rows makes a table with a row for each of a list.
+func Rows[T any](list []T, columns []string, row func(*T) []any) Table {
+	t := Table{Columns: columns}
+	for i := range list {
+		t.Rows = append(t.Rows, row(&list[i]))
+	}
+	return t
+}
+
+// Row is a table of one row.
+func Row(columns []string, cells ...any) Table { return Table{Columns: columns, Rows: [][]any{cells}} }
+
+// Table writes rows as a table, or as CSV when that is the form.
+func (p *Printer) Table(t Table) error {
+	w := table.NewWriter()
+	w.SetStyle(style(p.Color))
+	header := make(table.Row, len(t.Columns))
+	var right []table.ColumnConfig
+	for i, name := range t.Columns {
+		heading, isNumber := strings.CutPrefix(name, ">")
+		header[i] = heading
+		if isNumber {
+			right = append(right, table.ColumnConfig{Number: i + 1, Align: text.AlignRight, AlignHeader: text.AlignRight})
+		}
+	}
+	w.SetColumnConfigs(right)
+	w.AppendHeader(header)
+	for _, row := range t.Rows {
+		cells := make(table.Row, len(row))
+		for i, cell := range row {
+			cells[i] = wording.OneLine(fmt.Sprint(cell))
+		}
+		w.AppendRow(cells)
+	}
+	rendered := w.Render
+	if p.Form == CSV {
+		rendered = w.RenderCSV
+	}
+	// Spaces that fill up the last column only get in the way of whoever copies the table.
+	var b strings.Builder
+	for line := range strings.SplitSeq(rendered(), "\n") {
+		b.WriteString(strings.TrimRight(line, " "))
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(p.To, b.String())
+	return err
+}
+
+// style is a table without a frame: two spaces between columns.
+func style(color bool) table.Style {
+	s := table.StyleDefault
+	s.Options = table.OptionsNoBordersAndSeparators
+	s.Box.PaddingLeft, s.Box.PaddingRight = "", "  "
+	s.Format.Header = text.FormatUpper
+	if color {
+		s.Color.Header = text.Colors{text.Bold}
+	}
+	return s
+}
+
+// escaper writes JSON with the escapes that encoding/json leaves out.
+type escaper struct{ to io.Writer }
+
+func (e escaper) Write(body []byte) (int, error) {
+	var b bytes.Buffer
+	for _, r := range string(body) {
+		if !wording.Tricks(r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, half := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, half)
+		}
+	}
+	if _, err := e.to.Write(b.Bytes()); err != nil {
+		return 0, err
+	}
+	return len(body), nil
+}
+
+// quoter has YAML quote, with escapes, what it would print as it is.
+type quoter struct{}
+
+func (q quoter) Visit(node ast.Node) ast.Visitor {
+	if n, ok := node.(*ast.StringNode); ok && strings.ContainsFunc(n.Value, wording.Tricks) {
+		n.Token.Type = token.DoubleQuoteType
+	}
+	return q
+}

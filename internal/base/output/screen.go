@@ -7,7 +7,11 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
+	"time"
 
+	bars "github.com/jedib0t/go-pretty/v6/progress"
+	"github.com/jedib0t/go-pretty/v6/text"
 	"golang.org/x/term"
 )
 
@@ -70,4 +74,100 @@ func (s *Screen) Enter(ctx context.Context) (_ context.Context, leave func(), er
 		restore()
 		cancel()
 	}, nil
+}
+
+// IsTerminal reports whether a person sees what is written.
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// UseColor decides by flag, then by the customs of NO_COLOR and TERM, then by where the output goes.
+func UseColor(flag string, environ []string, terminal bool) bool {
+	vars := map[string]string{}
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		vars[name] = value
+	}
+	switch {
+	case flag == "always":
+		return true
+	case flag == "never", vars["NO_COLOR"] != "", vars["TERM"] == "dumb":
+		return false
+	}
+	return terminal
+}
+
+// Color is that of a word.
+type Color = text.Color
+
+// The colours of verdicts.
+const (
+	Green  = text.FgGreen
+	Yellow = text.FgYellow
+	Red    = text.FgRed
+)
+
+// Fill breaks a text into lines of a width that is easy to read; all but the first are indented.
+func Fill(s string, indent int) string {
+	const width = 110
+	lines := strings.Split(text.WrapSoft(s, width-indent), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(line, " ")
+	}
+	return strings.Join(lines, "\n"+strings.Repeat(" ", indent))
+}
+
+// Bars lets a bar grow on a terminal for each of several things that are fetched. grow takes how many bytes of one are
+// there, and of how many: below 0 where nobody knows. finished ends it.
+func Bars(to io.Writer, color bool) (grow func(name string, done, total int64), finished func()) {
+	const barWidth, least = 30, 1 << 16 // bytes that are worth a bar
+	w := bars.NewWriter()
+	w.SetOutputWriter(to)
+	w.SetTrackerLength(barWidth)
+	w.SetUpdateFrequency(100 * time.Millisecond)
+	w.Style().Options.Separator = " "
+	if !color {
+		w.SetStyle(bars.StyleDefault)
+	}
+	trackers := map[string]*bars.Tracker{}
+	grow = func(name string, done, total int64) {
+		tracker, ok := trackers[name]
+		if !ok && total >= 0 && total < least {
+			return
+		}
+		if !ok {
+			tracker = &bars.Tracker{Message: name, Total: max(total, 0), Units: bars.UnitsBytes}
+			trackers[name] = tracker
+			w.AppendTracker(tracker)
+		}
+		tracker.SetValue(done)
+		if total >= 0 && done >= total {
+			tracker.MarkAsDone()
+		}
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		w.Render()
+	}()
+	return grow, func() {
+		for _, tracker := range trackers {
+			if !tracker.IsDone() {
+				tracker.MarkAsErrored()
+			}
+		}
+		for ended := false; !ended; {
+			w.Stop() // lost where the bars have not begun yet
+			select {
+			case <-over:
+				ended = true
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}
 }

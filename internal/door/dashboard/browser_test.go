@@ -283,6 +283,14 @@ func TestBrowser(t *testing.T) {
 		}
 		c.as(looks[0], 0)
 	}
+	for _, path := range []string{"/?by=pipeline", "/help/search", "/queue?state=finished", "/queue?lanes=1"} {
+		c.open(path)
+		for _, l := range []look{looks[0], looks[2]} {
+			c.as(l, 0)
+			c.accessible(path + ", " + l.name)
+		}
+		c.as(looks[0], 0)
+	}
 	c.theme()
 	c.every(0) // what is clicked stays where it is
 	c.prioritisesOnAPhone(r)
@@ -309,7 +317,8 @@ func (r *rig) stage() {
 			CASE WHEN g % 23 = 7 THEN 2 ELSE 0 END,
 			m.n, m.n * 41, m.n * 41 * 2e-7, CASE WHEN g BETWEEN 22 AND 31 THEN (32 - g) * 90 * p.part ELSE 0 END,
 			array_fill(0, ARRAY[9]) || ARRAY[m.n / 8, m.n / 3, m.n / 4, m.n / 9, m.n / 20, g % 3, g % 2]::int[]
-		FROM (SELECT 0 AS id, 3 AS part UNION ALL SELECT pipeline_id, 1 FROM embedsidecar.pipeline) AS p,
+		FROM (SELECT 0 AS id, 6 AS part UNION ALL
+			SELECT pipeline_id, row_number() OVER (ORDER BY pipeline_id) FROM embedsidecar.pipeline) AS p,
 			generate_series(1, 62) AS g,
 			LATERAL (SELECT date_trunc('minute', now()) - g * interval '1 minute' AS began,
 				((40 + 25 * sin(g / 7.0) + (g * 37 % 11)

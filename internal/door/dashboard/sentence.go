@@ -51,7 +51,10 @@ func stepOf(p *observe.Pipeline) (s step) {
 	case health.Paused:
 		s.Do, s.Name, s.Commands = "resume", "Resume", []string{"embedsidecar resume " + name}
 		if slices.Contains(p.Hints, "embedsidecar resume") { // all are, by one switch
-			s.Pipeline, s.Name, s.Commands = "", "Resume all…", []string{"embedsidecar resume"}
+			s.Pipeline, s.Name = "", "Resume all…"
+		}
+		if len(p.Hints) > 0 { // each is a command, or a statement
+			s.Commands = p.Hints
 		}
 	case health.OutsideHours:
 		s.Do, s.Name, s.For = "resume", "Work for 1 hour", "1h"

@@ -381,29 +381,29 @@ func (j *Jobs) gatherTexts(ctx context.Context, b *job) (*texts, error) {
 			break
 		}
 		plain = append(plain, busy...)
-		if len(keys) == 0 {
-			continue
-		}
-		wants, err := j.worker.Wants(ctx, keys)
-		if err != nil {
-			return nil, err
-		}
-		// Rows come back as they were asked for.
-		for i := range wants {
-			if len(wants[i].Texts) > 0 && !t.add(wants[i].Texts, seen, left) {
-				if len(t.list) > 0 {
-					filled = true
-					break
-				}
-				if left < mostLeft { // it is not the row that is too large
-					return nil, j.setAside(ctx, b, wants[i].Key)
-				}
-				wants[i].Texts = nil
+		for len(keys) > 0 && !filled {
+			wants, err := j.worker.Wants(ctx, keys)
+			if err != nil {
+				return nil, err
 			}
-			if len(wants[i].Texts) == 0 {
-				plain = append(plain, wants[i].Key)
+			keys = keys[len(wants):]
+			// Rows come back as they were asked for.
+			for i := range wants {
+				if len(wants[i].Texts) > 0 && !t.add(wants[i].Texts, seen, left) {
+					if len(t.list) > 0 {
+						filled = true
+						break
+					}
+					if left < mostLeft { // it is not the row that is too large
+						return nil, j.setAside(ctx, b, wants[i].Key)
+					}
+					wants[i].Texts = nil
+				}
+				if len(wants[i].Texts) == 0 {
+					plain = append(plain, wants[i].Key)
+				}
+				last = &wants[i].Key
 			}
-			last = &wants[i].Key
 		}
 	}
 	if len(t.list) == 0 {

@@ -27,11 +27,14 @@ func newLined(t *testing.T, spec pipeline.Spec) *lined {
 	r := newRig(t, db, spec)
 	pool := connect(t, r.url, 2)
 	line := database.NewLine(pool, 0) // what waits for a lock here does so on purpose, and as long as the machine takes
-	t.Cleanup(func() { line.Close(t.Context()) })
 	conn, err := line.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		line.Failed(t.Context(), nil)
+		line.Close(t.Context())
+	})
 	if _, err := conn.Exec(t.Context(), `SET lock_timeout = 0`); err != nil {
 		t.Fatal(err)
 	}

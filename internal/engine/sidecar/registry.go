@@ -3,7 +3,9 @@ package sidecar
 import (
 	"context"
 	"fmt"
+	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -29,7 +31,10 @@ func (s *Sidecar) role() string {
 // register tells the database that this sidecar works here.
 func (s *Sidecar) register(ctx context.Context) error {
 	var r registration
-	err := s.o.Pool.QueryRow(ctx, `INSERT INTO embedsidecar.worker (instance, version, slot_name, host, role, session_name,
+	err := s.o.Pool.QueryRow(ctx, `WITH quiet AS (DELETE FROM embedsidecar.worker AS w
+			WHERE w.quiet_until IS NOT NULL AND w.slot_name = $3
+			AND (w.session_name = current_setting('application_name') OR NOT embedsidecar.runs(w)))
+		INSERT INTO embedsidecar.worker (instance, version, slot_name, host, role, session_name,
 		knows_generations) VALUES ($1, $2, $3, $4, $5, current_setting('application_name'), true) RETURNING worker_id, tableoid`, s.o.Instance,
 		s.o.Version, s.o.Slot, s.o.Host, s.role()).Scan(&r.id, &r.table)
 	if err != nil {
@@ -37,6 +42,16 @@ func (s *Sidecar) register(ctx context.Context) error {
 	}
 	s.registered.Store(&r)
 	return nil
+}
+
+// noteQuiet says in place of a farewell that this sidecar is back after a time at the latest.
+func (s *Sidecar) noteQuiet(ctx context.Context, d time.Duration) error {
+	_, err := s.o.Pool.Exec(ctx, `UPDATE embedsidecar.worker SET last_seen_at = now(), quiet_until = now() + $2::interval,
+		stream = $3, problems = '{}', stream_detail = format('finds nothing to do since %s: it looks again when something '
+		'changes, and at %s at the latest', to_char(now() AT TIME ZONE 'UTC', 'HH24:MI:SS'),
+		to_char((now() + $2::interval) AT TIME ZONE 'UTC', 'HH24:MI:SS "UTC"')) WHERE worker_id = $1`,
+		s.me().id, d, string(health.Quiet))
+	return err
 }
 
 // stillKnown begins anew where the tables of ours are not those in which this sidecar has registered: a dump was

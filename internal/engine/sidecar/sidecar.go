@@ -103,6 +103,7 @@ type Sidecar struct {
 	broken    chan error // a loop of a worker was given up
 
 	registered atomic.Pointer[registration]
+	quiet      atomic.Int64                        // for how long it leaves; 0: for good
 	loaded     atomic.Pointer[[]pipeline.Pipeline] // as they were loaded last; nil: not yet
 	secret     []byte
 	urgencies  map[int32]*worker.Urgency // of pipelines whose rows say how urgent they are
@@ -357,6 +358,10 @@ func (s *Sidecar) Reload() {
 	sleep.Wake(s.reload)
 }
 
+// LeaveQuiet has the registry tell, when Run ends, that nothing changes and that the next sidecar begins after a time
+// at the latest.
+func (s *Sidecar) LeaveQuiet(d time.Duration) { s.quiet.Store(int64(d)) }
+
 // farewell gives back leases and leaves the registry.
 func (s *Sidecar) farewell(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
@@ -365,6 +370,11 @@ func (s *Sidecar) farewell(ctx context.Context) {
 	if err := s.queue.GiveBack(ctx, s.me().id); err != nil {
 		s.o.Log.WarnContext(ctx, "leases left to run out", "error", err)
 		return
+	}
+	if quiet := time.Duration(s.quiet.Load()); quiet > 0 {
+		if err := s.noteQuiet(ctx, quiet); err == nil {
+			return
+		}
 	}
 	if _, err := s.o.Pool.Exec(ctx, "DELETE FROM embedsidecar.worker WHERE worker_id = $1", s.me().id); err != nil {
 		s.o.Log.WarnContext(ctx, "worker left in the registry", "error", err)

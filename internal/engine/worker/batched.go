@@ -92,8 +92,8 @@ type Wanted struct {
 	Texts []string // none: the row is for a task
 }
 
-// Wants looks at rows and says which texts a batch job would have to embed. Texts that are read by themselves, for
-// their size, are for tasks.
+// Wants looks at the first of these rows, as many as have room in memory and at least one, and says which texts a
+// batch job would have to embed. A text that has no room even by itself is for a task.
 func (w *Worker) Wants(ctx context.Context, keys []string) ([]Wanted, error) {
 	room, err := w.room(ctx, w.way.most)
 	if err != nil {
@@ -109,6 +109,9 @@ func (w *Worker) Wants(ctx context.Context, keys []string) ([]Wanted, error) {
 		return nil, err
 	}
 	w.decide(items)
+	if at := slices.IndexFunc(items[1:], func(it item) bool { return it.action == vectorIn && it.row.LeftOut() }); at >= 0 {
+		items = items[:at+1]
+	}
 	wants := make([]Wanted, len(items))
 	asks := make([]*Wanted, 0, len(items))
 	var known []item

@@ -3,12 +3,22 @@
 package embedders
 
 import (
+	"cmp"
+	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/metrics"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
@@ -69,4 +79,217 @@ func (s Source) options(found config.Embedder) host.Options {
 		options.Files = map[string]string{filepath.Join(found.ModelPath, found.Weights()): found.ModelSHA256}
 	}
 	return options
+}
+
+// CountTokens returns how many tokens a pipeline's model sees in a text, with those that it puts around it, and how
+// many it takes at most; 0: no limit is known.
+func (e *Pool) CountTokens(ctx context.Context, p *pipeline.Pipeline, text string) (n, most int, err error) {
+	h, err := e.Matching(ctx, p)
+	if err != nil {
+		return 0, 0, err
+	}
+	d, err := h.Describe(ctx)
+	if err != nil {
+		return 0, 0, ofPipeline(p.Spec, err)
+	}
+	t, err := embed.NewService(h, 0).Tokenize(ctx, []string{text}, false)
+	if err != nil {
+		return 0, 0, ofPipeline(p.Spec, err)
+	}
+	return len(t.Ends[0]) + t.Around, d.MaxTokens, nil
+}
+
+// Runner is an embedder with one model, wherever it runs: in processes of a plugin, in this one, or behind another
+// transport. It starts nothing before its first use, and several goroutines may call it at the same time.
+type Runner interface {
+	embed.Embedder
+	embed.Tokenizer
+	embed.Reranker
+	embed.Batcher
+	// Stats is what it has done so far. It is cheap, and what it has no word for stays empty.
+	Stats() host.Stats
+	// Reload makes it what is found now, and no call fails for it. On an error it goes on as it was.
+	Reload(ctx context.Context, now config.Embedder) error
+	// Close ends it and waits for that.
+	Close() error
+}
+
+// transports make runners, by the transport that manifests name.
+var transports = map[string]func(Source, config.Embedder) (Runner, error){
+	"": func(s Source, found config.Embedder) (Runner, error) { return s.process(found) },
+}
+
+// Runner finds the plugin and the model, and returns what runs them. Empty names mean the defaults. The caller closes
+// it.
+func (s Source) Runner(plugin, model string) (Runner, config.Embedder, error) {
+	found, err := s.find(plugin, model)
+	if err != nil {
+		return nil, found, err
+	}
+	open, known := transports[found.Transport]
+	if !known {
+		return nil, found, fmt.Errorf("plugin %q: there is no transport %q", found.Plugin, found.Transport)
+	}
+	r, err := open(s, found)
+	if err != nil {
+		return nil, found, problem.New(problem.Usage, err)
+	}
+	return r, found, nil
+}
+
+// process is a runner in processes of a plugin.
+type process struct {
+	*host.Host
+	source Source
+}
+
+func (s Source) process(found config.Embedder) (Runner, error) {
+	h, err := host.New(s.options(found))
+	return process{h, s}, err
+}
+
+// Reload implements Runner.
+func (p process) Reload(ctx context.Context, now config.Embedder) error {
+	return p.Host.Reload(ctx, p.source.options(now))
+}
+
+// Measured is a plugin that counts and takes the time. What else it can do goes through as it is.
+type Measured struct {
+	*Hosted
+	of func(model, plugin string) *metrics.Embedder
+}
+
+var _ interface {
+	embed.Embedder
+	embed.Tokenizer
+	embed.Reranker
+	embed.Batcher
+} = (*Measured)(nil)
+
+// Embed implements embed.Embedder.
+func (e *Measured) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
+	began := time.Now()
+	results, err := e.Hosted.Embed(ctx, kind, texts)
+	m := e.of(e.name(ctx), e.Plugin)
+	m.Duration.Observe(time.Since(began).Seconds())
+	m.BatchRows.Observe(float64(len(texts)))
+	if err != nil {
+		m.Embeddings.At("failed").Add(float64(len(texts)))
+		return results, err
+	}
+	for _, r := range results {
+		outcome := "ok"
+		switch {
+		case r.Err != nil:
+			outcome = "failed"
+		case r.Empty:
+			outcome = "empty"
+		}
+		m.Embeddings.At(outcome).Inc()
+		m.Tokens.Add(float64(r.Tokens))
+		if r.Truncated {
+			m.Truncated.Inc()
+		}
+	}
+	return results, nil
+}
+
+// Rerank implements embed.Reranker.
+func (e *Measured) Rerank(ctx context.Context, query string, texts []string) ([]float32, error) {
+	began := time.Now()
+	scores, err := e.Hosted.Rerank(ctx, query, texts)
+	m := e.of(e.name(ctx), e.Plugin)
+	m.Duration.Observe(time.Since(began).Seconds())
+	m.BatchRows.Observe(float64(len(texts)))
+	outcome := "scored"
+	if err != nil {
+		outcome = "failed"
+	}
+	m.Embeddings.At(outcome).Add(float64(len(texts)))
+	return scores, err
+}
+
+// name is that of the model, which runs.
+func (e *Measured) name(ctx context.Context) string {
+	if e.Model() == "" {
+		_, _ = e.Describe(ctx) // what a plugin cannot say of itself is counted without a name
+	}
+	return e.Model()
+}
+
+// Reload has plugins start anew beside themselves and take over, with what catalogue and files hold now. No names
+// mean all that are in use. A plugin that cannot goes on as it was.
+func (e *Pool) Reload(ctx context.Context, names []string) []control.Reloaded {
+	results := []control.Reloaded{}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for _, h := range e.All() {
+		if len(names) > 0 && !slices.Contains(names, h.Plugin) {
+			continue
+		}
+		wg.Go(func() {
+			r := control.Reloaded{Plugin: h.Plugin, Result: "reloaded"}
+			if err := e.reloadOne(ctx, h); err != nil {
+				r.Result, r.Detail = "refused", e.source.Redact(err.Error())
+				e.source.Log.ErrorContext(ctx, "plugin not reloaded: it goes on as it was", "plugin", h.Plugin, "error", err,
+					"hints", problem.Hints(err))
+			} else {
+				e.source.Log.InfoContext(ctx, "plugin reloaded", "plugin", h.Plugin, "version", h.Stats().Version)
+			}
+			r.Model, r.Version = h.Model(), h.Stats().Version
+			mu.Lock()
+			defer mu.Unlock()
+			results = append(results, r)
+		})
+	}
+	wg.Wait()
+	slices.SortFunc(results, func(a, b control.Reloaded) int {
+		return cmp.Or(strings.Compare(a.Plugin, b.Plugin), strings.Compare(a.Model, b.Model))
+	})
+	return results
+}
+
+func (e *Pool) reloadOne(ctx context.Context, h *Hosted) error {
+	found, err := e.source.find(h.key.Plugin, h.key.Model)
+	if err != nil {
+		return err
+	}
+	if err := h.Runner.Reload(ctx, found); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.path = found.PluginPath
+	return nil
+}
+
+// State is how one plugin with one model stands.
+type State struct {
+	Plugin string
+	Model  string // "" before it has described itself
+	Path   string // of its program
+	Stats  host.Stats
+
+	// Processes are those that run, with their memory: to measure it takes a look at all processes of the machine.
+	Processes func() []host.Process
+}
+
+// States tells of the plugins in use.
+func (e *Pool) States() []State {
+	all := e.All()
+	list := make([]State, len(all))
+	for i, h := range all {
+		stats := h.Stats()
+		list[i] = State{
+			Plugin: h.Plugin, Model: h.Model(), Stats: stats,
+			Processes: func() []host.Process { return host.Measured(stats.Processes) },
+		}
+		h.mu.Lock()
+		list[i].Path = h.path
+		h.mu.Unlock()
+	}
+	slices.SortFunc(list, func(a, b State) int {
+		return cmp.Or(strings.Compare(a.Plugin, b.Plugin), strings.Compare(a.Model, b.Model))
+	})
+	return list
 }

@@ -6,15 +6,20 @@ package registry
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
+	"github.com/embedsidecar/embedsidecar/plugins/conformance"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
@@ -186,4 +191,189 @@ func (c Registry) describe(ctx context.Context, plugin, model string) (d embed.D
 	}
 	d, err = h.Describe(ctx)
 	return d, found, errors.Join(err, h.Close())
+}
+
+// Properties are what a person reads of a plugin: names and values.
+func (i *Info) Properties() [][]any {
+	return [][]any{
+		{"plugin", i.Name},
+		{"version", i.Version},
+		{"path", i.Path},
+		{"pinned", i.Pinned},
+		{"sha256", i.SHA256},
+		{"model", i.Model},
+		{"fingerprint", i.Fingerprint},
+		{"dims", i.Dims},
+		{"max tokens", unlimited(i.MaxTokens)},
+		{"max batch", unlimited(i.MaxBatch)},
+		{"max batch bytes", unlimited(i.MaxBatchBytes)},
+		{"deterministic", i.Deterministic},
+		{"sparse", i.Sparse},
+		{"processes", i.Processes},
+		{"memory limit", limitText(i.MemoryLimit)},
+		{"call timeout", timeoutText(i.CallTimeout)},
+		{"environment", strings.Join(i.Env, " ")},
+	}
+}
+
+func unlimited(n int) string {
+	if n == 0 {
+		return "no limit"
+	}
+	return fmt.Sprint(n)
+}
+
+func limitText(bytes int64) string {
+	if bytes == 0 {
+		return "none"
+	}
+	return wording.Size(bytes)
+}
+
+func timeoutText(seconds float64) string {
+	if seconds == 0 {
+		return "as usual"
+	}
+	return fmt.Sprintf("%gs", seconds)
+}
+
+// Trial is a plugin that is tried by itself, as its author would, with the environment that it is given here.
+type Trial struct {
+	config.Embedder
+
+	source embedders.Source
+}
+
+// Trial finds a plugin by its file or its name.
+func (c Registry) Trial(plugin string) (Trial, error) {
+	if info, err := os.Stat(plugin); err == nil && info.Mode().IsRegular() && !strings.ContainsRune(plugin,
+		os.PathSeparator) {
+		plugin = "." + string(os.PathSeparator) + plugin
+	}
+	found, err := c.source.Config.Embedder(c.source.Find, plugin, "")
+	return Trial{found, c.source}, err
+}
+
+// Keeps finds out whether the plugin keeps the contract, by the checks that o names.
+func (t Trial) Keeps(ctx context.Context, o conformance.Options) (*conformance.Report, error) {
+	o.Path, o.Env = t.PluginPath, t.Env
+	if t.ModelPath == "" {
+		o.Model = t.Model
+	}
+	if t.CallTimeout > 0 {
+		o.CallTimeout = host.CallTimeout(t.CallTimeout)
+	}
+	report, err := conformance.Run(ctx, o)
+	if err != nil {
+		return nil, problem.New(problem.Usage, err)
+	}
+	return report, nil
+}
+
+// Bench is how fast a plugin is.
+type Bench struct {
+	Plugin  string              `json:"plugin"`
+	Version string              `json:"version"`
+	Model   string              `json:"model"`
+	Dims    int                 `json:"dims"`
+	Speeds  []conformance.Speed `json:"speeds"`
+}
+
+// Bench measures the plugin through its host, each number of texts a call for a time.
+func (t Trial) Bench(ctx context.Context, each time.Duration) (b Bench, err error) {
+	h, err := t.source.Once(t.Embedder)
+	if err != nil {
+		return b, err
+	}
+	defer func() { err = errors.Join(err, h.Close()) }()
+	about, err := h.Describe(ctx)
+	if err != nil {
+		return b, err
+	}
+	speeds, err := conformance.Bench(ctx, h, about, each)
+	return Bench{about.Plugin, about.Version, about.Model, about.Dims, speeds}, err
+}
+
+// Reloaded is what became of a plugin in a sidecar.
+type Reloaded struct {
+	Sidecar string `json:"sidecar"`
+	Pid     int    `json:"pid"`
+	control.Reloaded
+}
+
+// Reload has the sidecars of this user on this machine move to the files of plugins as they are now: of these names, or
+// all. Where a database is named, as database.Which tells it, those of others are left alone. Where some did not, an
+// error that says why comes beside what became of all.
+func (c Registry) Reload(ctx context.Context, names []string, which string) ([]Reloaded, error) {
+	sidecars, err := c.sidecars(ctx, which)
+	if err != nil {
+		return nil, err
+	}
+	list := []Reloaded{}
+	var problems, refused []error
+	for _, s := range sidecars {
+		results, err := s.Reload(ctx, names)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		for _, r := range results {
+			list = append(list, Reloaded{s.State.Instance, s.State.Pid, r})
+			if r.Detail != "" {
+				refused = append(refused, fmt.Errorf("sidecar %s: %s", s.State.Instance, r.Detail))
+			}
+		}
+	}
+	problems = append(problems, refused...)
+	switch {
+	case len(list) == 0 && len(problems) == 0:
+		return nil, problem.New(problem.Failed, errors.New("no running sidecar uses that plugin"),
+			"embedsidecar plugins list shows what runs")
+	case len(problems) > 0:
+		return list, problem.New(problem.Failed, errors.Join(problems...), "what ran goes on as it was",
+			"another model is another pipeline: a new name and a new destination, or a restart of the sidecar with the model as it was")
+	}
+	return list, nil
+}
+
+// sidecars finds those of this user on this machine: where a database is named, those that work for it.
+func (c Registry) sidecars(ctx context.Context, which string) ([]control.Sidecar, error) {
+	folder := c.source.Config.ControlFolder()
+	sidecars, err := control.Find(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	if len(sidecars) == 0 {
+		return nil, problem.New(problem.Failed, fmt.Errorf("no sidecar of this user runs here (looked in %s)", folder),
+			"one of another user, in a container or on another machine reloads at SIGHUP",
+			"a sidecar that starts takes the files as they are")
+	}
+	here := len(sidecars)
+	sidecars = slices.DeleteFunc(sidecars, func(s control.Sidecar) bool {
+		return which != "" && s.State.Database != which && !slices.Contains(s.State.Databases, which)
+	})
+	if len(sidecars) == 0 {
+		return nil, problem.New(problem.Failed, fmt.Errorf("none of the %s of this user here works for that database", wording.Count(int64(here), "sidecar")),
+			"embedsidecar plugins list shows what runs here; one that has not connected yet does not know its database",
+			"a sidecar reloads its plugins at SIGHUP")
+	}
+	return sidecars, nil
+}
+
+// Configure has the sidecars of this user on this machine take over their configurations as they are written down now.
+func (c Registry) Configure(ctx context.Context, which string) (list []control.Configured, err error) {
+	sidecars, err := c.sidecars(ctx, which)
+	if err != nil {
+		return nil, err
+	}
+	var problems []error
+	for _, s := range sidecars {
+		done, err := s.Configure(ctx)
+		if err != nil {
+			problems = append(problems, problem.New(problem.Failed, err))
+			continue
+		}
+		list = append(list, done)
+	}
+	return list, errors.Join(problems...)
 }

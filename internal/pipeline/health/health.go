@@ -214,7 +214,8 @@ const (
 	Standby   Stream = "standby"
 	Making    Stream = "making" // the slot
 	Stuck     Stream = "stuck"
-	NoStream  Stream = "none" // it works the queue alone
+	Quiet     Stream = "quiet" // nothing changes, so it has left until something does
+	NoStream  Stream = "none"  // it works the queue alone
 )
 
 // Problem is why a sidecar does not work a pipeline.

@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -280,4 +281,20 @@ func Of(all []pipeline.Pipeline, names []string) (of []pipeline.Pipeline) {
 		}
 	}
 	return of
+}
+
+// InSchemas returns the configuration with the pipelines that it has in the schemas that there are now. It asks the
+// database only where there is a pipeline that is worked in schemas.
+func InSchemas(ctx context.Context, db database.Reader, c *config.Config) (*config.Config, config.Spread, error) {
+	tables := c.InSchemas()
+	if len(tables) == 0 {
+		return c, config.Spread{}, nil
+	}
+	found, err := database.Collect(ctx, db, "list_schemas", pgx.RowToStructByName[config.Schema],
+		pgx.StrictNamedArgs{"tables": tables})
+	if err != nil {
+		return c, config.Spread{}, fmt.Errorf("look for schemas: %w", err)
+	}
+	in, left := c.In(found)
+	return in, left, nil
 }

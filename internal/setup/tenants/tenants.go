@@ -26,6 +26,8 @@ type Tenant struct {
 	Weight int
 	DSN    string
 	Stream string // "": DSN
+	Server string // a connection string of it, by which it tells of its databases; "": the DSN is all that is known
+	Local  string // the name on its server, where Server is known
 }
 
 // Found are the databases that there are now.
@@ -67,6 +69,7 @@ func (f *Finder) Find(ctx context.Context) Found {
 		if one.DSN == "" {
 			one.DSN = config.WithDatabase(f.Config.Database.URL, t.Name)
 			one.Stream = f.streamOf(t, t.Name)
+			one.Server, one.Local = f.Config.Database.URL, t.Name
 		}
 		found.List = append(found.List, one)
 	}
@@ -112,7 +115,9 @@ func (f *Finder) matching(ctx context.Context, t *config.Tenant, found *Found) e
 			slices.ContainsFunc(found.List, taken) {
 			continue
 		}
-		one := Tenant{Name: r.Name, OID: r.OID, Weight: t.Weight, DSN: config.WithDatabase(server, r.Name)}
+		one := Tenant{
+			Name: r.Name, OID: r.OID, Weight: t.Weight, DSN: config.WithDatabase(server, r.Name), Server: server, Local: r.Name,
+		}
 		if t.URL == "" || t.StreamURL != "" {
 			one.Stream = f.streamOf(t, r.Name)
 		}
@@ -124,6 +129,26 @@ func (f *Finder) matching(ctx context.Context, t *config.Tenant, found *Found) e
 		found.List = append(found.List, one)
 	}
 	return nil
+}
+
+// Activity is what a server tells of a database without a session in it.
+type Activity struct {
+	Database string
+	Changes  int64  // another number: rows have changed there
+	Called   bool   // a session waits there for a sidecar
+	Ours     int    // sessions of this program
+	Others   int    // of other sidecars, and commands
+	Behind   *int64 // WAL in bytes that the slot was not asked for; nil: it is gone, or about to be
+}
+
+// Activity asks a server for what it tells of databases with these slots.
+func (f *Finder) Activity(ctx context.Context, server string, databases, slots []string) ([]Activity, error) {
+	pool, err := f.pool(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	return database.Collect(ctx, pool, "server_activity", pgx.RowToStructByName[Activity],
+		pgx.StrictNamedArgs{"databases": databases, "slots": slots})
 }
 
 func (f *Finder) pool(ctx context.Context, dsn string) (*pgxpool.Pool, error) {

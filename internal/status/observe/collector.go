@@ -115,7 +115,7 @@ func (c *collector) leave(quiet bool) {
 		t.count()
 		t.worker = nil
 	}
-	c.source.Connected.Set(0)
+	c.source.Connected.Set(metrics.Bool(quiet))
 	c.source.Up.Set(metrics.Bool(quiet))
 	c.source.Workers.Set("busy", 0)
 	c.source.Workers.Set("idle", 0)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/speed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
@@ -349,4 +350,125 @@ type FailedRow struct {
 func Failed(ctx context.Context, db database.DB, pipelines []string, limit int) ([]FailedRow, error) {
 	return collect(ctx, db, "list rows that failed", pgx.RowToStructByPos[FailedRow], "failed_rows",
 		pgx.StrictNamedArgs{"pipelines": pipelines, "max": limit})
+}
+
+// Worker is a sidecar that runs, or ended a short while ago.
+type Worker struct {
+	Sidecar
+
+	Host      string    `json:"host"`
+	Role      string    `json:"role"` // all, stream or work; empty: it is of a version that did not say
+	Runs      bool      `json:"runs"`
+	StartedAt time.Time `json:"started_at"`
+	SeenAt    time.Time `json:"last_seen_at"`
+	Leased    int64     `json:"rows_leased"` // that it is embedding
+}
+
+// Workers returns the sidecars that work the queue of a database, and those that ended a short while ago.
+func Workers(ctx context.Context, db database.DB) ([]Worker, error) {
+	return collect(ctx, db, "list the workers", pgx.RowToStructByPos[Worker], "list_workers")
+}
+
+// Lane is how many rows of a pipeline have a priority and a state, and for how long they wait.
+type Lane struct {
+	Pipeline string  `json:"pipeline"`
+	Priority string  `json:"priority"`
+	State    string  `json:"state"`
+	Rows     int64   `json:"rows"`
+	Oldest   float64 `json:"oldest_seconds"`
+	Newest   float64 `json:"newest_seconds"`
+	Average  float64 `json:"average_ms"`
+}
+
+// Lanes counts the tasks of pipelines by priority and state, all of them.
+func Lanes(ctx context.Context, db database.DB, pipelines []string) ([]Lane, error) {
+	return collect(ctx, db, "count the lanes", pgx.RowToStructByPos[Lane], "count_lanes",
+		pgx.StrictNamedArgs{"pipelines": pipelines})
+}
+
+// RowState is where a row stands.
+type RowState struct {
+	Key string `json:"key"`
+	// pending: it has no vector yet; stale: its vector is of an older text; no_text: there is nothing to embed
+	State     string     `json:"state"`
+	WrittenAt *time.Time `json:"written_at"` // null: never
+	ChangedAt *time.Time `json:"changed_at"` // null: no change waits
+}
+
+// RowStates tells where rows of a pipeline stand. Rows that were never looked at, nor wait for it, are left out.
+func RowStates(ctx context.Context, db database.DB, pipeline string, keys []string) ([]RowState, error) {
+	return collect(ctx, db, "look where rows stand", pgx.RowToStructByPos[RowState], "row_states",
+		pgx.StrictNamedArgs{"pipeline": pipeline, "row_keys": keys})
+}
+
+// ErrorGroup is rows of a pipeline that have the same trouble.
+type ErrorGroup struct {
+	Pipeline string    `json:"pipeline"`
+	State    string    `json:"state"` // failed, retrying
+	Class    string    `json:"class"`
+	Code     string    `json:"code"`
+	Rows     int64     `json:"rows"`
+	First    time.Time `json:"first_committed_at"` // of their changes
+	Last     time.Time `json:"last_committed_at"`
+	Key      string    `json:"sample_key"` // of one of them
+	Message  string    `json:"sample_message"`
+}
+
+// Errors returns what goes wrong with rows of pipelines, or of all, the most frequent first.
+func Errors(ctx context.Context, db database.DB, pipelines []string) ([]ErrorGroup, error) {
+	return errorGroups(ctx, db, pipelines, nil)
+}
+
+// FewErrors does so of 100,000 rows of each pipeline at most: as far as status counts.
+func FewErrors(ctx context.Context, db database.DB, pipelines []string) ([]ErrorGroup, error) {
+	most := int64(taskCap)
+	return errorGroups(ctx, db, pipelines, &most)
+}
+
+func errorGroups(ctx context.Context, db database.DB, pipelines []string, most *int64) ([]ErrorGroup, error) {
+	return collect(ctx, db, "group errors", pgx.RowToStructByPos[ErrorGroup], "error_groups",
+		pgx.StrictNamedArgs{"pipelines": pipelines, "cap": most})
+}
+
+// Line is the group in one line, with one of its rows.
+func (g *ErrorGroup) Line() string {
+	what := " given up"
+	if g.State == "retrying" {
+		what = " failed, to be tried again"
+	}
+	such := ", such as row " + g.Key
+	if g.Rows == 1 {
+		such = ", row " + g.Key
+	}
+	more := ""
+	if g.Rows >= taskCap {
+		more = " or more"
+	}
+	return g.Pipeline + ": " + wording.Count(g.Rows, "row") + more + what + ", " + g.Class + " " + g.Code + such + ": " +
+		g.Message
+}
+
+// Configuration is a part of the configuration of a sidecar that is not in force: a file that was refused, or a setting
+// that takes effect at the next start.
+type Configuration struct {
+	Instance string   `json:"instance"`
+	Subject  string   `json:"subject"` // file, setting
+	Name     string   `json:"name"`
+	State    string   `json:"state"` // refused, needs_restart
+	Detail   string   `json:"detail"`
+	Hints    []string `json:"hints"`
+}
+
+// Configurations tells what of the configurations of sidecars that run is not in force.
+func Configurations(ctx context.Context, db database.DB) ([]Configuration, error) {
+	return collect(ctx, db, "read what is configured", pgx.RowToStructByPos[Configuration], "status_configuration",
+		pgx.StrictNamedArgs{})
+}
+
+// Line says so in one sentence.
+func (c *Configuration) Line() string {
+	if c.State == "refused" {
+		return wording.OneLine("configuration refused by " + c.Instance + ", the one before stays in force: " + c.Detail)
+	}
+	return "configuration of " + c.Instance + ": " + c.Name + " takes effect at the next start"
 }

@@ -6,8 +6,11 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"maps"
 	"math"
+	"slices"
 	"strings"
+	"unicode"
 )
 
 // DefaultDims is the width of the fake embedder's vectors unless it is told otherwise.
@@ -62,4 +65,58 @@ func Empty(text string) bool { return strings.TrimSpace(text) == "" }
 func Hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:8])
+}
+
+// Score is what the fake reranker gives for a query and a text: the first 2 bytes of the SHA-256 of both with a line
+// feed between them, as a fraction of 65,536. Texts of one query are in an order that has nothing to do with vectors.
+func Score(query, text string) float32 {
+	sum := sha256.Sum256([]byte(query + "\n" + text))
+	return float32(binary.LittleEndian.Uint16(sum[:])) / (1 << 16)
+}
+
+// SparseDims is the width of the fake embedder's sparse vectors unless it is told otherwise.
+const SparseDims = 30522
+
+// sparsePlaces is how many numbers of a sparse vector are not zero, at most: what an HNSW index of pgvector takes.
+const sparsePlaces = 1000
+
+// Sparse returns the vector that the fake embedder gives for a text when it is sparse: the places of the numbers that
+// are not zero, rising, and the numbers. Texts are the more alike the more words they share. It is defined so that
+// any language can repeat it bit for bit: each word, which is a run of what is not Unicode white space, in lower
+// case, counts at the place that the first 8 bytes of its SHA-256 give, little-endian, modulo dims; it adds 1 + b/256
+// to the number there, where b is the ninth byte. Words that would add a 1,001st place are left out.
+func Sparse(text string, dims int) (indices []uint32, values []float32) {
+	numbers := map[uint32]float32{}
+	for word := range strings.FieldsSeq(text) {
+		sum := sha256.Sum256([]byte(strings.ToLower(word)))
+		place := uint32(binary.LittleEndian.Uint64(sum[:8]) % uint64(dims))
+		if _, ok := numbers[place]; ok || len(numbers) < sparsePlaces {
+			numbers[place] += 1 + float32(sum[8])/256
+		}
+	}
+	indices = slices.Sorted(maps.Keys(numbers))
+	values = make([]float32, len(indices))
+	for i, place := range indices {
+		values[i] = numbers[place]
+	}
+	return indices, values
+}
+
+// TokenEnds returns the offset in bytes after each token of a text, as the fake embedder counts them: runs of what is
+// not white space.
+func TokenEnds(text string) []int {
+	var ends []int
+	word := false
+	for i, r := range text {
+		if space := unicode.IsSpace(r); space && word {
+			ends = append(ends, i)
+			word = false
+		} else if !space {
+			word = true
+		}
+	}
+	if word {
+		ends = append(ends, len(text))
+	}
+	return ends
 }

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -115,4 +116,24 @@ func cardOf(published, folder, kind string) string {
 		return strings.Join(line, ", ")
 	}
 	return ""
+}
+
+var cardSetting = regexp.MustCompile(`(\w+): ("(?:[^"\\]|\\.)*"|\w+)`)
+
+// flagsOf writes what a card states as flags for a shell, the pooling among them where it is not stated elsewhere.
+func flagsOf(card string, pooling bool) string {
+	var flags []string
+	for _, found := range cardSetting.FindAllStringSubmatch(card, -1) {
+		name, value := strings.ReplaceAll(found[1], "_", "-"), found[2]
+		if name == settingPooling && !pooling {
+			continue
+		}
+		if text, err := strconv.Unquote(value); err == nil {
+			if value = "'" + text + "'"; strings.ContainsRune(text, '\n') { // no card has an apostrophe
+				value = "$'" + strings.ReplaceAll(text, "\n", `\n`) + "'"
+			}
+		}
+		flags = append(flags, "--"+name+" "+value)
+	}
+	return strings.Join(flags, " ")
 }

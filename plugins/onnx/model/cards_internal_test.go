@@ -57,3 +57,30 @@ func TestNoPooling_HasTheCardWhole(t *testing.T) {
 		}
 	}
 }
+
+// What a card states can be pasted as flags: a shell makes of them what the configuration's line says.
+func TestFlagsOf(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name, kind string
+		pooling    bool
+		want       string
+	}{
+		{"e5-small-v2", "bert", true, `--document-prefix 'passage: ' --pooling mean --query-prefix 'query: '`},
+		{"e5-small-v2", "bert", false, `--document-prefix 'passage: ' --query-prefix 'query: '`},
+		{"bge-m3", "xlm-roberta", true, `--pooling cls`},
+		{
+			"e5-mistral-7b-instruct", "mistral", false,
+			`--query-prefix $'Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: '`,
+		},
+	} {
+		if got := flagsOf(cardOf(test.name, "", test.kind), test.pooling); got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+	for _, f := range families {
+		if strings.Contains(f.document+f.query, "'") {
+			t.Errorf("%v: an apostrophe, which a shell reads as an end", f)
+		}
+	}
+}

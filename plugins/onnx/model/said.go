@@ -57,7 +57,8 @@ func (s *settings) said() []embed.Setting {
 	adds := s.from[settingPooling] == "" || s.from[prefixSettings[embed.Query]] == "" && strings.Contains(s.card, "_prefix")
 	if s.card != "" && adds {
 		list = append(list, embed.Setting{
-			Name: "card", Value: s.card, Source: "the model's card; no file states it, and it is not used: --document-prefix, --query-prefix and --pooling do",
+			Name: "card", Value: s.card, Source: "the model's card; no file states it, and it is not used: models import takes it as " +
+				flagsOf(s.card, s.from[settingPooling] == ""),
 		})
 	}
 	return list

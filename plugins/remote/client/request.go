@@ -247,6 +247,11 @@ func (c *Client) explain(l *lease, status int, body []byte, header http.Header, 
 			msg += ": no message"
 		}
 	}
+	if said.Class == dialect.Rejected && c.o.DimsBy == ByProvider && c.o.Dims > 0 && dialect.RefusesDims(said.Message) {
+		f.class = dialect.Misconfigured
+		msg += fmt.Sprintf("; it does not take dims of this model: leave out dims, or give its own width and dims_by: model"+
+			" (where the model was made for it, dims_by: cut keeps the first %d)", c.o.Dims)
+	}
 	if said.Class == dialect.TooLarge || said.Class == dialect.Rejected {
 		if f.most, f.byCount = dialect.MostTexts(said.Message, len(texts)); f.most > 0 && f.class == dialect.Rejected {
 			f.class = dialect.TooLarge

@@ -412,6 +412,31 @@ func TestLearnsTheLimitThatIsSaid(t *testing.T) {
 	}
 }
 
+// A server that does not take dims of its model says so, and the way out is told, in one request.
+func TestDims_TheWayOutIsTold(t *testing.T) {
+	t.Parallel()
+	for _, message := range []string{
+		`Model "m" does not support matryoshka representation, changing output dimensions will lead to poor results.`, // vLLM
+		"This model does not support specifying dimensions.",                                                          // OpenAI of text-embedding-ada-002
+	} {
+		s := &remotetest.Server{Dialect: "openai"}
+		s.Behave = func(w http.ResponseWriter, _ *http.Request, c *remotetest.Call) bool {
+			if c.Dims > 0 {
+				s.Fail(w, http.StatusBadRequest, "BadRequestError", message)
+			}
+			return c.Dims > 0
+		}
+		c := open(t, "openai", nil, listen(t, s))
+		_, err := c.Embed(t.Context(), sdk.Document, corpus(8))
+		wantCode(t, err, codes.FailedPrecondition)
+		if !strings.Contains(err.Error(), "dims_by: model") || len(s.Calls()) != 1 {
+			t.Errorf("%d requests: %v", len(s.Calls()), err)
+		}
+		c = open(t, "openai", func(o *Options) { o.DimsBy = ByModel }, listen(t, s))
+		mustEmbed(t, c, corpus(8))
+	}
+}
+
 // Fields of a user's come into each request, those for its kind over those for all, and make another model of it.
 func TestFieldsAreMerged(t *testing.T) {
 	t.Parallel()

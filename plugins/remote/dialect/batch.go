@@ -105,7 +105,8 @@ var geminiBatches = Batches{
 		}}
 	},
 	states: map[string]bool{
-		"BATCH_STATE_SUCCEEDED": true, "BATCH_STATE_EXPIRED": true, "BATCH_STATE_CANCELLED": true, "BATCH_STATE_FAILED": false,
+		"BATCH_STATE_SUCCEEDED": true, "BATCH_STATE_EXPIRED": true, "BATCH_STATE_CANCELLED": true,
+		"BATCH_STATE_FAILED": false,
 	},
 }
 
@@ -216,7 +217,7 @@ func (b *Batches) told(j *batchJob) Told {
 		}
 	}
 	if len(j.Errors.Data) > 0 && names.MatchString(j.Errors.Data[0].Code) { // messages may quote texts
-		t.Message += ": " + j.Errors.Data[0].Code
+		t.Message = strings.TrimPrefix(t.Message+": "+j.Errors.Data[0].Code, ": ")
 	}
 	return t
 }

@@ -118,6 +118,12 @@ func MostTexts(message string, sent int) (most int, byCount bool) {
 	return 0, byCount
 }
 
+// RefusesDims reports whether a message, such as vLLM's, says that the width of this model's vectors cannot be asked
+// for.
+func RefusesDims(message string) bool { return ofDims.MatchString(message) }
+
+var ofDims = regexp.MustCompile(`(?i)matryoshka|not support\w* .{0,40}dimension|dimension\w* .{0,40}not support`)
+
 // Inside finds the error that gateways like to put into an answer of status 200, and the status that it should have
 // had.
 func Inside(body []byte) (status int, found bool) {

@@ -288,7 +288,9 @@ func (s *Server) lineOf(l *batchLine) string {
 		}
 		return string(data)
 	}
-	body := s.answer(&Call{Texts: []string{l.text}, Numbers: [][]any{numbers}, Index: []any{0}, Base64: s.Dialect != "voyage"})
+	body := s.answer(&Call{
+		Texts: []string{l.text}, Numbers: [][]any{numbers}, Index: []any{0}, Base64: s.Dialect != "voyage",
+	})
 	data, err := json.Marshal(map[string]any{
 		"id": "batch_req_" + l.ID, "custom_id": l.ID, "error": nil,
 		"response": map[string]any{"status_code": http.StatusOK, "request_id": "req_" + l.ID, "body": body},

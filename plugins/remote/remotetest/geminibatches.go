@@ -82,7 +82,8 @@ func (s *Server) geminiUpload(w http.ResponseWriter, r *http.Request) error {
 			Type string  `json:"mimeType"`
 		} `json:"file"`
 	}
-	if err = errors.Join(err, strictly(told, &file), need(file.File.Type == "application/jsonl", "application/jsonl")); err != nil {
+	err = errors.Join(err, strictly(told, &file), need(file.File.Type == "application/jsonl", "application/jsonl"))
+	if err != nil {
 		return err
 	}
 	content, err := parts.NextPart()

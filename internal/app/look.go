@@ -1,0 +1,106 @@
+package app
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/setup/tenants"
+)
+
+const (
+	// mostBehind is how many bytes of WAL a slot may keep before its database is looked at.
+	mostBehind = 64 << 20
+	// passingAtOnce is how many databases are looked at at a time, because it is time.
+	passingAtOnce = 4
+	// askTimeout is for a question about databases that rest.
+	askTimeout = 10 * time.Second
+)
+
+// The tenant is where a Database rests.
+var _ among = (*tenant)(nil)
+
+func (t *tenant) watched() bool        { return t.Server != "" }
+func (t *tenant) looks() time.Duration { return t.in.cfg.Load().Tenants.Look }
+func (t *tenant) rests(r *resting)     { t.resting.Store(r) }
+func (t *tenant) isPassing() bool      { return t.passing.Load() }
+func (t *tenant) passed()              { t.passing.Store(false) }
+
+// mayRest reports whether quiet databases rest.
+func (t *tenant) mayRest() bool { return t.in.rest() }
+
+func (s *several) rest() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.list) > s.cfg.Load().Tenants.Awake
+}
+
+// look wakes the databases that rest where something changes, and those that are to be looked at. It reports whether
+// any rest.
+func (s *several) look(ctx context.Context) bool {
+	type group struct {
+		tenants          []*tenant
+		databases, slots []string
+	}
+	servers, on := map[string]*group{}, s.rest()
+	s.mu.Lock()
+	for _, t := range s.list {
+		if t.resting.Load() == nil {
+			continue
+		}
+		g := servers[t.Server]
+		if g == nil {
+			g = &group{}
+			servers[t.Server] = g
+		}
+		g.tenants, g.databases = append(g.tenants, t), append(g.databases, t.Local)
+		g.slots = append(g.slots, t.shown.Load().db.config().Slot.Name)
+	}
+	s.mu.Unlock()
+	for server, g := range servers {
+		asking, cancel := context.WithTimeout(ctx, askTimeout)
+		list, err := s.finder.Activity(asking, server, g.databases, g.slots)
+		cancel()
+		if err != nil && ctx.Err() == nil { // Find tells of it
+			s.n.o.Log.DebugContext(ctx, "databases that rest not looked at", "error", err)
+		}
+		for _, t := range g.tenants {
+			at := slices.IndexFunc(list, func(a tenants.Activity) bool { return a.Database == t.Local })
+			if rest := t.resting.Load(); rest != nil && at >= 0 { // one that is gone is let go
+				s.judge(t, rest, list[at], on)
+			}
+		}
+	}
+	return len(servers) > 0
+}
+
+// judge wakes one where something changes, or where it is time. on: quiet databases rest.
+func (s *several) judge(t *tenant, rest *resting, is tenants.Activity, on bool) {
+	switch {
+	case !on || is.Called || is.Behind == nil || is.Others == 0 && rest.base != nil && *rest.base != is.Changes:
+		sleep.Wake(rest.wake)
+	case time.Now().After(rest.until) || *is.Behind > mostBehind:
+		if s.passing() < passingAtOnce { // others first
+			t.passing.Store(true)
+			sleep.Wake(rest.wake)
+		}
+	case is.Others > 0:
+		rest.base = nil // what they change is theirs to work
+	case rest.base == nil && is.Ours == 0:
+		rest.base = &is.Changes
+		sleep.Wake(rest.left)
+	}
+}
+
+// passing counts the databases that are looked at because it is time.
+func (s *several) passing() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.list {
+		if t.passing.Load() {
+			n++
+		}
+	}
+	return n
+}

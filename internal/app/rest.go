@@ -1,0 +1,188 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// Where there are more databases than tenants.awake, a quiet one rests: its sidecar ends, and so do its connections.
+// One session per server looks each second whether rows were changed there, by the counters of the server. They are
+// not all: what the slot and the queue have is looked at when all sessions have left, and after tenants.look.
+const (
+	// passingFor is how long a database is worked at least that is looked at because it is time.
+	passingFor = 2 * time.Second
+	// lookTimeout is for a question about databases that rest.
+	lookTimeout = 10 * time.Second
+)
+
+// mayRest reports whether a database may rest at all: its server tells of it, and no pooler keeps its sessions.
+func (n *Database) mayRest(r *run) bool {
+	return n.among != nil && n.among.watched() && r.o.Role == All && !database.Pooled(r.p.work)
+}
+
+// quietAfter is how long nothing changes before the database rests.
+func (n *Database) quietAfter() time.Duration {
+	const share = 5
+	return n.among.looks() / share
+}
+
+// keepQuiet has the database rest when nothing has changed for a while.
+func (n *Database) keepQuiet(ctx context.Context, r *run) {
+	moved, since := int64(0), time.Now()
+	if n.among.isPassing() {
+		since = since.Add(passingFor - n.quietAfter())
+	}
+	defer n.among.passed()
+	for first := true; sleep.For(ctx, time.Second); first = false {
+		now, streams := r.moves()
+		if moved != now && !first {
+			since = time.Now()
+			n.among.passed()
+		}
+		moved = now
+		if !streams || !n.among.mayRest() || time.Since(since) < n.quietAfter() {
+			continue
+		}
+		rest, err := n.quiet(ctx, r)
+		if err != nil && ctx.Err() == nil {
+			n.o.Log.DebugContext(ctx, "the database does not rest", "error", err)
+		}
+		if rest != nil {
+			select {
+			case r.quiet <- rest:
+			case <-ctx.Done():
+			}
+		}
+		since = time.Now()
+		n.among.passed()
+	}
+}
+
+// moves is a number that is another one when something has changed, and whether the stream goes.
+func (r *run) moves() (n int64, streams bool) {
+	r.mu.Lock()
+	s := r.sidecar
+	r.mu.Unlock()
+	if s == nil || s.Stream() == nil {
+		return 0, false
+	}
+	stats := s.Stream()
+	n = stats.Changes.Load() + stats.Transactions.Load()
+	if asked := s.Asked(); asked != nil {
+		n += asked.Answered.Load() + asked.Failed.Load()
+	}
+	return n, stats.Streaming.Load() || stats.Standby.Load()
+}
+
+// quiet returns a rest if everything is done that is to be done here, and nil if not.
+func (n *Database) quiet(ctx context.Context, r *run) (*resting, error) {
+	if n.building.Load() || !n.changing.TryLock() {
+		return nil, nil
+	}
+	defer n.changing.Unlock()
+	n.deployed.mu.Lock()
+	settled := n.deployed.told && len(n.deployed.problems)+len(n.deployed.leaving) == 0
+	n.deployed.mu.Unlock()
+	r.mu.Lock()
+	s := r.sidecar
+	r.mu.Unlock()
+	if !settled || s == nil {
+		return nil, nil
+	}
+	for _, state := range s.States() {
+		if state.Problem != nil && state.Problem.Code != health.Paused {
+			return nil, nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	rest := &resting{left: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+	if nothing, err := n.nothingToDo(ctx, r, rest); err != nil || !nothing {
+		return nil, err
+	}
+	// An idle stream stores its position late. What was read and worked shall not come again.
+	lsn, err := report.Now(ctx, r.p.work)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = report.Wait(ctx, r.p.work, n.config().Slot.Name, lsn); err != nil {
+		return nil, err
+	}
+	look := n.among.looks()
+	rest.since = time.Now()
+	rest.until = rest.since.Add(sleep.Between(look*4/5, look))
+	return rest, nil
+}
+
+// nothingToDo reports whether the tables say so, and notes the publication.
+func (n *Database) nothingToDo(ctx context.Context, r *run, rest *resting) (nothing bool, err error) {
+	err = r.p.work.QueryRow(ctx, sqlfiles.Query("nothing_to_do"), pgx.StrictNamedArgs{"slot": n.config().Slot.Name}).
+		Scan(&nothing, &rest.publication)
+	return nothing, wrap.Errorf(err, "ask whether there is something to do")
+}
+
+// rest waits, without a connection, until something changes or it is time to look.
+func (n *Database) rest(ctx context.Context, r *run, rest *resting) {
+	n.source.Leave(observe.Quiet, fmt.Errorf("nothing changes since %s; looked at again when something does, and at %s "+
+		"at the latest", rest.since.UTC().Format(time.TimeOnly), rest.until.UTC().Format(time.TimeOnly+" MST")))
+	if err := r.leave(); err != nil {
+		n.o.Log.WarnContext(ctx, "a plugin did not end in order", "error", err)
+	}
+	n.o.Log.DebugContext(ctx, "nothing changes: the database rests", "until", rest.until)
+	n.among.rests(rest)
+	defer n.among.rests(nil)
+	for {
+		for _, pool := range []*pgxpool.Pool{r.p.work, r.p.stream, r.p.queries, r.p.admin} {
+			pool.Reset()
+		}
+		select {
+		case <-ctx.Done():
+		case <-r.again:
+		case <-rest.wake:
+		case <-rest.left:
+			missed, err := n.missed(ctx, r, rest)
+			if err == nil && !missed {
+				continue
+			}
+			n.o.Log.DebugContext(ctx, "the database does not rest", "missed", missed, "error", err)
+		}
+		return
+	}
+}
+
+// missed reports whether something changed before the counters were read: in the slot, or in the queue.
+func (n *Database) missed(ctx context.Context, r *run, rest *resting) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	if nothing, err := n.nothingToDo(ctx, r, rest); err != nil || !nothing {
+		return true, err
+	}
+	conn, err := n.open.Dial(ctx)
+	if err != nil {
+		return true, err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	results, err := conn.Exec(ctx, "SELECT 1 FROM pg_catalog.pg_logical_slot_peek_binary_changes("+
+		database.Literal(n.config().Slot.Name)+", NULL, 1, 'proto_version', '1', 'messages', 'true', 'publication_names', "+
+		database.Literal(database.Quote(rest.publication))+") LIMIT 1").ReadAll()
+	if pg, is := errors.AsType[*pgconn.PgError](err); is && pg.Code == pgerrcode.ObjectInUse {
+		return false, nil // another sidecar streams
+	}
+	return slices.ContainsFunc(results, func(r *pgconn.Result) bool { return len(r.Rows) > 0 }), err
+}
