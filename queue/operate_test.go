@@ -260,7 +260,7 @@ func TestSQL_EverythingHasAComment(t *testing.T) {
 	// What runs with the rights of its owner looks for names where nobody can put any, and nobody may run it unasked.
 	for _, thing := range testenv.Values[string](f.db, `
 		SELECT p.oid::regprocedure::text FROM pg_proc AS p WHERE p.pronamespace = 'embedsidecar'::regnamespace
-		AND (p.prosecdef AND p.proconfig IS DISTINCT FROM '{"search_path=pg_catalog, pg_temp"}' OR has_function_privilege('public', p.oid, 'EXECUTE'))`) {
+		AND (p.prosecdef AND (p.proconfig @> '{"search_path=pg_catalog, pg_temp"}') IS NOT TRUE OR has_function_privilege('public', p.oid, 'EXECUTE'))`) {
 		t.Errorf("%s is open to others", thing)
 	}
 }

@@ -1,9 +1,10 @@
 -- The batch jobs of pipelines. Docs: docs/batches.md.
 
+-- Called for each pipeline: its plan is kept, though sessions of the program have each statement planned anew.
 CREATE OR REPLACE FUNCTION embedsidecar.batch_jobs(pipeline_id integer)
 RETURNS TABLE (state text, job text, rows bigint, texts bigint, tokens bigint, price double precision,
     seconds double precision, message text)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$
 SELECT j.state, coalesce(j.provider_id, ''), j.rows, j.texts, j.tokens, j.tokens * j.price / 1e6,
        extract(epoch FROM now() - j.changed_at)::double precision, j.message
 FROM   embedsidecar.batch_job AS j

@@ -499,12 +499,9 @@ WITH slot AS MATERIALIZED (
                p.enabled AS itself_enabled, o.now AS found,
            coalesce(o.now ->> 'status', p.status) AS status, CASE WHEN o.now IS NULL THEN p.status_detail
                ELSE o.now ->> 'detail' END AS status_detail,
+           -- By the index alone, which does not know those that are leased: a tenth of the time.
            (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo'
-               AND t.pipeline_id = p.pipeline_id
-                AND t.task_id NOT IN (SELECT unnest(l.task_ids) FROM embedsidecar.lease AS l
-                                      WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch
-                                          AND l.leased_until >= now())
-                LIMIT states.cap) AS c) + a.aside AS pending,
+               AND t.pipeline_id = p.pipeline_id LIMIT states.cap + h.held) AS c) - h.held + a.aside AS pending,
            (SELECT coalesce(sum(cardinality(l.task_ids)), 0) FROM embedsidecar.lease AS l
             WHERE  l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now()) AS running,
            (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying'
@@ -547,11 +544,17 @@ WITH slot AS MATERIALIZED (
     FROM   embedsidecar.pipeline AS p
            CROSS JOIN embedsidecar.installation AS i
            CROSS JOIN paused AS u
+           CROSS JOIN LATERAL (SELECT count(DISTINCT t.task_id) AS held FROM embedsidecar.lease AS l
+               CROSS JOIN LATERAL unnest(l.task_ids) AS u (task_id) JOIN embedsidecar.task AS t ON t.task_id = u.task_id
+               WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now()
+                   AND t.state = 'todo' AND t.pipeline_id = p.pipeline_id) AS h
            CROSS JOIN LATERAL (SELECT count(*) AS aside FROM (SELECT FROM embedsidecar.aside AS a
                WHERE a.pipeline_id = p.pipeline_id LIMIT states.cap) AS c) AS a
-           CROSS JOIN LATERAL (SELECT greatest(sum(c.reltuples), 0)::bigint AS rows_estimate FROM pg_class AS c
-                WHERE c.relkind = 'r' AND c.oid IN (SELECT t.relid FROM pg_partition_tree(p.table_oid) AS t
-                    UNION SELECT p.table_oid)) AS e
+           -- By their numbers, one at a time: the server would read all of pg_class for each pipeline.
+           CROSS JOIN LATERAL (SELECT greatest(sum(c.reltuples), 0)::bigint AS rows_estimate
+                FROM (SELECT t.relid FROM pg_partition_tree(p.table_oid) AS t UNION SELECT p.table_oid) AS t
+                    CROSS JOIN LATERAL (SELECT c.reltuples FROM pg_class AS c WHERE c.oid = t.relid
+                        AND c.relkind = 'r' OFFSET 0) AS c) AS e
            LEFT JOIN slot AS z ON z.slot_name = p.slot_name
            LEFT JOIN otherwise AS w ON w.slot_name = p.slot_name AND w.pipeline = p.name
            CROSS JOIN LATERAL (SELECT CASE WHEN z.sidecars IS NULL
@@ -617,9 +620,11 @@ $$;
 COMMENT ON FUNCTION embedsidecar.states(bigint, jsonb, integer) IS
     'Where each pipeline stands: its state, why, what to do about it, and the figures. No table of yours is counted.';
 
+-- The next two are called for each pipeline: their plans are kept, though sessions of the program have each statement
+-- planned anew.
 CREATE OR REPLACE FUNCTION embedsidecar.search_costs(pipeline_id integer, OUT tokens bigint,
     OUT price double precision)
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$
     SELECT coalesce(sum(c.search_tokens), 0)::bigint, coalesce(sum(c.search_price), 0) FROM embedsidecar.spent AS c
     WHERE c.pipeline_id = search_costs.pipeline_id
 $$;
@@ -627,7 +632,7 @@ COMMENT ON FUNCTION embedsidecar.search_costs(integer) IS
     'Tokens of the questions of a pipeline, and of the texts that rerankers scored for it, and their price.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.texts_cut(pipeline_id integer) RETURNS bigint
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$
     SELECT coalesce((SELECT c.texts_cut FROM embedsidecar.spent AS c
         WHERE c.pipeline_id = texts_cut.pipeline_id), 0)
 $$;

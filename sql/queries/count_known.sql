@@ -1,10 +1,11 @@
--- count_known: how many rows of a pipeline have a vector that is, for all that is known, that of their text now: a
--- ledger entry of this generation and no task. It reads the pipeline's ledger from end to end: not for whoever
+-- count_known: how many rows of some pipelines have a vector that is, for all that is known, that of their text now: a
+-- ledger entry of this generation and no task. It reads the pipelines' ledger from end to end: not for whoever
 -- asks again and again.
--- Rows: one. Locks: none. Index: none for the tasks, of which there are few or the ledger is still small; primary key
--- of ledger.
-SELECT count(*)
-FROM   embedsidecar.ledger AS l
-WHERE  l.pipeline_id = @pipeline_id AND l.generation = @generation
-       AND NOT EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.row_key = l.row_key
-           AND t.pipeline_id = l.pipeline_id);
+-- Rows: one for each pipeline that has any. Locks: none. Index: none for the tasks, of which there are few or the
+-- ledger is still small; primary key of ledger.
+SELECT w.pipeline_id, count(*)
+FROM   unnest(@pipelines::integer[], @generations::integer[]) AS w (pipeline_id, generation)
+       JOIN embedsidecar.ledger AS l ON l.pipeline_id = w.pipeline_id AND l.generation = w.generation
+WHERE  NOT EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.row_key = l.row_key
+           AND t.pipeline_id = l.pipeline_id)
+GROUP  BY w.pipeline_id;

@@ -17,7 +17,8 @@ FROM   jsonb_each_text(@digests) AS m LEFT JOIN embedsidecar.pipeline AS p ON p.
            FROM  (SELECT p.table_oid, @tables::jsonb -> m.key ->> 0, @tables::jsonb -> m.key ->> 1 UNION ALL
                   SELECT (j ->> 'oid')::oid, j ->> 'schema', j ->> 'table'
                   FROM   jsonb_path_query(p.joins, 'strict $.** ? (exists(@.oid))') AS j) AS t (table_oid, schema, name)
-           JOIN pg_namespace AS n ON n.nspname = t.schema
-           JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.name
+           -- not by its name alone: many schemas have a table of it
+           JOIN LATERAL (SELECT c.oid, c.relkind FROM pg_class AS c WHERE c.relname = t.name::name AND c.relnamespace =
+               (SELECT n.oid FROM pg_namespace AS n WHERE n.nspname = t.schema::name) OFFSET 0) AS c ON true
            WHERE c.relkind IN ('r', 'p') AND c.oid <> t.table_oid LIMIT 1) AS r ON true
 WHERE  (p.name IS NULL OR p.slot_name = @slot::text::name) AND (o.differs OR r.oid IS NOT NULL);

@@ -1,6 +1,8 @@
 -- pipeline_catalogue: what the catalogue says now of each pipeline's table, beside what it said when the pipeline was
 -- whole. Some changes send nothing through the slot at all (ALTER TYPE USING, DETACH and DROP of a partition, a
--- publication that is missing for a while): they are known by these marks. One statement serves as the heartbeat.
+-- publication that is missing for a while): they are known by these marks. One statement serves as the heartbeat, so
+-- OFFSET 0 has each table looked up by its number: with a thousand pipelines the server would else read all of pg_class
+-- and of the publication for each.
 -- @pipeline: that one alone; NULL: all.
 -- Rows: one per pipeline of the slot; exists is false when the table is gone.
 WITH publication AS MATERIALIZED ( -- once for all pipelines
@@ -32,7 +34,8 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                                       (WHERE f.relkind = 'r')
                               ELSE to_jsonb(string_agg(t.relid::text || ':' || f.relfilenode::text || ':' || t.entry,
                                   ',' ORDER BY t.relid)) END
-                       FROM tree AS t JOIN pg_class AS f ON f.oid = t.relid),
+                       FROM tree AS t CROSS JOIN LATERAL (SELECT f.* FROM pg_class AS f WHERE f.oid = t.relid
+                           OFFSET 0) AS f),
            -- By their versions, too: columns that change names and change them back were others meanwhile, and so were
            -- their changes. How a generated column is made, as the server keeps it: pg_get_expr locks the table.
            'columns',
@@ -88,20 +91,21 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
            'security', c.relrowsecurity::text || c.relforcerowsecurity::text,
            -- An embedding table is not published, so that one that was emptied or made anew is known by this alone.
            'destination', (SELECT concat_ws(':', d.oid, d.relfilenode, d.relrowsecurity, d.relforcerowsecurity)
-                           FROM pg_class AS d JOIN pg_namespace AS dn ON dn.oid = d.relnamespace
-                           WHERE dn.nspname = p.destination_schema AND d.relname = p.destination_table),
+                           FROM pg_class AS d WHERE d.relname = p.destination_table AND d.relnamespace =
+                               (SELECT dn.oid FROM pg_namespace AS dn WHERE dn.nspname = p.destination_schema)),
            -- By its version, not by what it says: a publication that is altered, and altered back before anybody looks,
            -- was another one meanwhile. The same with the entries of this table, of what it is part of and of its
            -- parts; an entry is never altered, it is made anew. All that depends on a publication beside its tables is
            -- its schemas, from PostgreSQL 15 on.
            'published', (SELECT concat_ws(' ', b.oid, b.version,
-                             (SELECT string_agg(r.oid::text, ',' ORDER BY r.oid) FROM pg_publication_rel AS r
-                                 WHERE r.prpubid = b.oid AND r.prrelid IN (
-                                 WITH RECURSIVE below AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid
+                             (WITH RECURSIVE below AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid
                                      FROM below AS t JOIN pg_inherits AS h ON h.inhparent = t.relid),
                                      above AS (SELECT c.oid AS relid UNION ALL SELECT h.inhparent FROM above AS t
                                          JOIN pg_inherits AS h ON h.inhrelid = t.relid)
-                                 SELECT relid FROM below UNION SELECT relid FROM above)),
+                                 SELECT string_agg(r.oid::text, ',' ORDER BY r.oid)
+                                 FROM (SELECT relid FROM below UNION SELECT relid FROM above) AS t CROSS JOIN LATERAL
+                                     (SELECT r.oid FROM pg_publication_rel AS r WHERE r.prrelid = t.relid
+                                         AND r.prpubid = b.oid OFFSET 0) AS r),
                              b.schemas)))
            || CASE WHEN p.joins IS NULL THEN '{}'::jsonb ELSE jsonb_build_object('joins',
                (SELECT jsonb_agg(concat_ws(':', j.oid, jc.relfilenode, jc.relkind, jc.relreplident, jc.relrowsecurity,
@@ -124,11 +128,11 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                            SELECT FROM pg_publication_rel AS r JOIN tree AS t ON t.relid = r.prrelid
                            WHERE c.relkind = 'p' AND r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NOT NULL)
            AND (b.puballtables
-                OR EXISTS (SELECT FROM pg_publication_rel AS r
-                           WHERE r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NULL AND r.prrelid IN (
-                               WITH RECURSIVE above AS (SELECT c.oid AS relid UNION ALL
-                                   SELECT h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.relid)
-                               SELECT relid FROM above))
+                OR EXISTS (WITH RECURSIVE above AS (SELECT c.oid AS relid UNION ALL
+                               SELECT h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.relid)
+                           SELECT FROM above AS t CROSS JOIN LATERAL (SELECT to_jsonb(r) ->> 'prqual' AS filter
+                               FROM pg_publication_rel AS r WHERE r.prrelid = t.relid AND r.prpubid = b.oid
+                               OFFSET 0) AS r WHERE r.filter IS NULL)
                 OR EXISTS (SELECT FROM pg_publication_tables AS v WHERE v.pubname = b.pubname
                     AND v.schemaname = n.nspname AND v.tablename = c.relname))
            AND (b.puballtables OR NOT EXISTS (SELECT FROM embedsidecar.joined_tables(p.joins) AS j
@@ -147,8 +151,9 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                     SELECT relid FROM tree)),
                (WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree
                    JOIN pg_inherits AS h ON h.inhparent = tree.relid)
-                SELECT string_agg(DISTINCT f.relowner::text, ',') FROM tree
-                    JOIN pg_class AS f ON f.oid = tree.relid))::text, getdatabaseencoding())), 'hex') AS version,
+                SELECT string_agg(DISTINCT f.relowner::text, ',') FROM tree CROSS JOIN LATERAL
+                    (SELECT f.relowner FROM pg_class AS f WHERE f.oid = tree.relid OFFSET 0) AS f))::text,
+                        getdatabaseencoding())), 'hex') AS version,
        EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id
            AND s.phase = 'waiting') AS scan_asked
 FROM   embedsidecar.pipeline AS p

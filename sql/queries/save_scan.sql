@@ -6,9 +6,10 @@ SET    phase = @phase, after_key = @after_key, started = @started,
        rows_seen  = CASE WHEN @begin::boolean THEN 0 ELSE s.rows_seen + @seen END,
        tasks_made = CASE WHEN @begin::boolean THEN 0 ELSE s.tasks_made + @made END,
        rows_expected = CASE WHEN @begin::boolean
-           THEN (SELECT coalesce(greatest(sum(c.reltuples), 0), 0)::bigint FROM pg_class AS c
-                 WHERE c.relkind = 'r' AND c.oid IN (SELECT relid FROM pg_partition_tree(@table::oid)
-                     UNION SELECT @table::oid))
+           THEN (SELECT coalesce(greatest(sum(c.reltuples), 0), 0)::bigint
+                 FROM (SELECT t.relid FROM pg_partition_tree(@table::oid) AS t UNION SELECT @table::oid) AS t
+                     CROSS JOIN LATERAL (SELECT c.reltuples FROM pg_class AS c WHERE c.oid = t.relid
+                         AND c.relkind = 'r' OFFSET 0) AS c)
            ELSE s.rows_expected END,
        started_at  = CASE WHEN @begin::boolean THEN now() ELSE s.started_at END,
        gap         = s.gap AND @phase <> 'done',

@@ -11,7 +11,8 @@ SELECT s.pipeline_id, s.pipeline, s.slot_name, s.table_schema, s.table_name, s.r
            s.scan_expected, s.scan_rate, s.scan_left,
        s.tokens_embedded, s.texts_embedded, s.texts_reused, s.rows_unchanged, s.rows_estimate, s.checkpoint::text,
        embedsidecar.texts_cut(s.pipeline_id),
-       (SELECT jsonb_agg(to_jsonb(b)) FROM embedsidecar.budgets(s.pipeline_id) AS b),
+       CASE WHEN l.budget IS NOT NULL OR l.model_budget IS NOT NULL
+           THEN (SELECT jsonb_agg(to_jsonb(b)) FROM embedsidecar.budgets(s.pipeline_id) AS b) END,
        (SELECT jsonb_agg(to_jsonb(j)) FROM embedsidecar.batch_jobs(s.pipeline_id) AS j), c.tokens, c.price,
        l.max_attempts, l.labels
 FROM   embedsidecar.states(@cap, @found::jsonb, @only::integer) AS s

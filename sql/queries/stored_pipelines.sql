@@ -44,11 +44,11 @@ SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::t
         SELECT FROM pg_publication_rel r JOIN tree AS t ON t.relid = r.prrelid JOIN pg_class c ON c.oid = p.table_oid
         WHERE c.relkind = 'p' AND r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NOT NULL)
     AND (b.puballtables
-        OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NULL
-        AND r.prrelid IN (
-            WITH RECURSIVE above AS (SELECT p.table_oid AS relid UNION ALL
+        OR EXISTS (WITH RECURSIVE above AS (SELECT p.table_oid AS relid UNION ALL
                 SELECT h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.relid)
-            SELECT relid FROM above)))
+            SELECT FROM above AS t CROSS JOIN LATERAL (SELECT to_jsonb(r) ->> 'prqual' AS filter
+                FROM pg_publication_rel AS r WHERE r.prrelid = t.relid AND r.prpubid = b.oid OFFSET 0) AS r
+            WHERE r.filter IS NULL))
     AND (b.puballtables OR NOT EXISTS (SELECT FROM embedsidecar.joined_tables(p.joins) AS j
         WHERE NOT EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = b.oid AND r.prrelid = j.oid
             AND to_jsonb(r) ->> 'prqual' IS NULL))) AS published

@@ -3,8 +3,8 @@
 -- @type: the number of the type vector. @key: the columns of the key.
 -- Rows: a name each. Locks: none.
 SELECT DISTINCT n.nspname::text
-FROM   pg_type AS t JOIN pg_namespace AS n ON n.oid = t.typnamespace
+FROM   (SELECT @type::oid AS oid UNION SELECT a.atttypid FROM pg_attribute AS a WHERE a.attrelid = @table
+           AND a.attname = ANY (@key)) AS named
+       JOIN pg_type AS t ON t.oid = named.oid JOIN pg_namespace AS n ON n.oid = t.typnamespace
 WHERE  n.nspname <> 'pg_catalog'
-       AND (t.oid = @type OR t.oid IN (SELECT a.atttypid FROM pg_attribute AS a WHERE a.attrelid = @table
-           AND a.attname = ANY (@key)))
 ORDER BY 1;

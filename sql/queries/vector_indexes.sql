@@ -1,26 +1,32 @@
--- vector_indexes: the indexes over the vectors of a destination, of each partition of it. A search without a filter can
--- use an index that has no condition, or the one that every search has. From version 17 on the server drops that from a
--- search where the column is NOT NULL anyway, and then sees no use for the index. early: no search uses it yet: it was
--- built without CONCURRENTLY over rows that had been changed in place, and a transaction that is older than it, in
--- whatever database of the server, still runs.
--- @table: quoted. @kind: of the index that is wanted. taken: the name that a new index gets. hidden: someone builds one
--- that this role may not see.
--- Rows: one for each index, and one for a table without any. Locks: none.
-SELECT c.oid, n.nspname::text AS schema, c.relname::text AS table, CASE WHEN c.reltuples >= 0
-    THEN c.reltuples::bigint END AS rows,
+-- vector_indexes: the indexes over the vectors of destinations, of each partition of them. A search without a filter
+-- can use an index that has no condition, or the one that every search has. From version 17 on the server drops that
+-- from a search where the column is NOT NULL anyway, and then sees no use for the index. early: no search uses it yet:
+-- it was built without CONCURRENTLY over rows that had been changed in place, and a transaction that is older than it,
+-- in whatever database of the server, still runs.
+-- @tables: quoted. @columns: of each its vectors. @kinds: of the index that is wanted. n: which of them it is, from 1.
+-- type: that of the vectors, extension where pgvector is. taken: the name that a new index gets. hidden: someone builds
+-- one that this role may not see.
+-- Rows: one for each index, and one for a table without any; none for a table that is not there. Locks: none.
+SELECT w.n::integer, y.typname::text AS type, coalesce((SELECT en.nspname::text FROM pg_extension AS e
+       JOIN pg_namespace AS en ON en.oid = e.extnamespace WHERE e.extname = 'vector'), '') AS extension,
+    c.oid, n.nspname::text AS schema, c.relname::text AS table,
+    CASE WHEN c.reltuples >= 0 THEN c.reltuples::bigint END AS rows,
         coalesce(x.relname::text, '') AS index, coalesce(x.method, '') AS method, coalesce(x.opcname::text,
-        '') AS operator_class, left(c.relname, 27) || '_' || left(@column, 20) || '_' || @kind AS taken,
+        '') AS operator_class, left(c.relname, 27) || '_' || left(w.col, 20) || '_' || w.kind AS taken,
         coalesce(x.indisvalid, false) AS valid, coalesce(x.partial, false) AS partial,
             coalesce(x.early, false) AS early,
         g.pid IS NOT NULL AS building,
         EXISTS (SELECT FROM pg_stat_progress_create_index AS h WHERE h.datname = current_database()
         AND h.relid IS NULL) AS hidden,
         coalesce(g.phase, '') AS phase, round(100.0 * g.blocks_done / nullif(g.blocks_total, 0), 1)::float8 AS percent
-FROM   (SELECT t.relid FROM pg_partition_tree(@table::regclass) AS t WHERE t.isleaf
-        UNION SELECT @table::regclass::oid WHERE NOT EXISTS (SELECT FROM pg_partitioned_table
-        WHERE partrelid = @table::regclass)) AS leaf
-       JOIN pg_class c ON c.oid = leaf.relid JOIN pg_namespace n ON n.oid = c.relnamespace
-       JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = @column
+FROM   (SELECT u.n, u.col, u.kind, to_regclass(u.name) AS relation
+        FROM unnest(@tables::text[], @columns::text[], @kinds::text[]) WITH ORDINALITY AS u (name, col, kind, n)) AS w
+       CROSS JOIN LATERAL (SELECT t.relid FROM pg_partition_tree(w.relation) AS t WHERE t.isleaf
+        UNION SELECT w.relation::oid WHERE NOT EXISTS (SELECT FROM pg_partitioned_table
+        WHERE partrelid = w.relation)) AS leaf
+       CROSS JOIN LATERAL (SELECT c.* FROM pg_class AS c WHERE c.oid = leaf.relid OFFSET 0) AS c -- none else is read
+       JOIN pg_namespace n ON n.oid = c.relnamespace
+       JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = w.col JOIN pg_type AS y ON y.oid = a.atttypid
        LEFT JOIN LATERAL (SELECT r.oid, r.relname, m.amname::text AS method, o.opcname,
            i.indisvalid, NOT (i.indpred IS NULL
            OR pg_get_expr(i.indpred, i.indrelid) = format('(%I IS NOT NULL)', a.attname)
@@ -30,4 +36,4 @@ FROM   (SELECT t.relid FROM pg_partition_tree(@table::regclass) AS t WHERE t.isl
         'ivfflat', 'diskann', 'vchordrq')
         JOIN pg_opclass o ON o.oid = i.indclass[0] WHERE i.indrelid = c.oid AND i.indkey[0] = a.attnum) AS x ON true
        LEFT JOIN pg_stat_progress_create_index AS g ON g.index_relid = x.oid
-ORDER BY n.nspname, c.relname, x.relname;
+ORDER BY w.n, n.nspname, c.relname, x.relname;

@@ -20,6 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
@@ -179,11 +180,12 @@ var resting = []health.Code{
 	health.Paused, health.OutsideHours, health.BudgetSpent, health.RowsFailed, health.RowsCancelled,
 }
 
+func (w Wait) load(ctx context.Context) ([]pipeline.Pipeline, error) { return lookup.All(ctx, w.Pool) }
+
 // waitsFor words what is left to wait for.
 func (w Wait) waitsFor(ctx context.Context, state report.CaughtUp) left {
 	now := left{why: Left(state), hint: "embedsidecar status tells more"}
-	loaded, _ := lookup.All(ctx, w.Pool) // what cannot be looked at now is told as it was stored
-	status, err := report.Options{CountUpTo: -1, AtOnce: true, Loaded: loaded}.Read(ctx, w.Pool)
+	status, err := report.Options{CountUpTo: -1, AtOnce: true, Load: w.load}.Read(ctx, w.Pool)
 	at := slices.IndexFunc(status.Slots, func(s report.Slot) bool { return s.Name == w.Slot })
 	if err != nil || at < 0 {
 		return now
@@ -282,9 +284,7 @@ func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 
 // details names the first rows that failed, and says of each pipeline that rests why.
 func (w Wait) details(ctx context.Context, state report.CaughtUp) (failed, resting []string, err error) {
-	// what cannot be looked at now is told as it was stored
-	loaded, _ := lookup.All(ctx, w.Pool)
-	status, err := report.Options{CountUpTo: -1, Loaded: loaded}.Read(ctx, w.Pool) // nobody asks for the coverage
+	status, err := report.Options{CountUpTo: -1, Load: w.load}.Read(ctx, w.Pool) // nobody asks for the coverage
 	if err != nil {
 		return nil, nil, err
 	}

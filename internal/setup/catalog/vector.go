@@ -29,6 +29,8 @@ type Vectors struct {
 	// Promised is the schema in which pgvector is about to be installed, for a plan that begins with that; "": what is
 	// not there is missing
 	Promised string
+
+	Trusted uint32 // an embedding table that was looked at for strangers already; 0: none
 }
 
 // VectorType is what this database has to keep vectors in: the types that a destination may have, and the schema of
@@ -151,7 +153,7 @@ func FindDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table
 	if spec.InSource() {
 		d, err = findColumn(ctx, q, spec, t, v)
 	} else {
-		d, err = findEmbeddingTable(ctx, q, spec, t, v)
+		d, err = findEmbeddingTable(ctx, q, spec, t, v, model.Trusted)
 	}
 	if err != nil {
 		return d, err

@@ -12,7 +12,6 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Index tells how searches of a pipeline find the nearest vectors in one table: by an index, or without one.
@@ -68,26 +67,38 @@ func (i *Index) Large() bool {
 
 // Of looks at the indexes over the vectors of an active pipeline. It returns at least one Index for each table.
 func Of(ctx context.Context, db database.Beginner, p *pipeline.Pipeline) ([]Index, error) {
+	list, err := OfAll(ctx, db, []*pipeline.Pipeline{p})
+	if err != nil {
+		return nil, fmt.Errorf("pipeline %q: %w", p.Name, err)
+	}
+	return list[0], nil
+}
+
+// OfAll is Of for many pipelines, in their order: nil of one whose table is gone. What type their vectors are of, and
+// where pgvector is, they need not know.
+func OfAll(ctx context.Context, db database.Beginner, list []*pipeline.Pipeline) ([][]Index, error) {
+	tables, columns, kinds := make([]string, len(list)), make([]string, len(list)), make([]string, len(list))
+	for i, p := range list {
+		tables[i], columns[i], kinds[i] = p.VectorTable(), p.VectorColumn(), kindOf(p)
+	}
 	var found []foundIndex
-	err := database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, sqlfiles.Query("vector_indexes"),
-			pgx.StrictNamedArgs{"table": p.VectorTable(), "column": p.VectorColumn(), "kind": kindOf(p)})
-		if err != nil {
-			return err
-		}
-		found, err = pgx.CollectRows(rows, pgx.RowToStructByName[foundIndex])
+	err := database.RetryReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
+		found, err = database.Collect(ctx, tx, "vector_indexes", pgx.RowToStructByName[foundIndex],
+			pgx.StrictNamedArgs{"tables": tables, "columns": columns, "kinds": kinds})
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look at the indexes of pipeline %q: %w", p.Name, err)
+		return nil, fmt.Errorf("look at indexes: %w", err)
 	}
-	var all []Index
+	all := make([][]Index, len(list))
 	for len(found) > 0 {
-		same := 1
-		for same < len(found) && found[same].OID == found[0].OID {
+		at, same := found[0].N-1, 1
+		for same < len(found) && found[same].N == found[0].N && found[same].OID == found[0].OID {
 			same++
 		}
-		all = append(all, ofTable(p, found[:same])...)
+		p := *list[at]
+		p.Stored, p.Extension = found[0].Type, database.Quote(found[0].Extension)
+		all[at] = append(all[at], ofTable(&p, found[:same])...)
 		found = found[same:]
 	}
 	return all, nil
@@ -95,6 +106,9 @@ func Of(ctx context.Context, db database.Beginner, p *pipeline.Pipeline) ([]Inde
 
 // foundIndex is a table with an index over its vectors, or without one.
 type foundIndex struct {
+	N                            int
+	Type                         pipeline.Stored
+	Extension                    string // the schema of pgvector
 	OID                          uint32
 	Schema, Table                string
 	Rows                         *int64

@@ -1,6 +1,7 @@
 package resolve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,6 +82,9 @@ func watchedOf(ctx context.Context, q database.Querier, t *catalog.Table, column
 	return watched, wrap.Errorf(err, "look up what columns are made of")
 }
 
+// many is from how many pipelines on they are looked at together where that can be.
+const many = 50
+
 // Load returns the pipelines of a slot as the database has them, for a role that may do no more than run. A pipeline
 // that cannot work is returned with a status other than active and a detail that says why; then only its spec, ID,
 // OID, generation, fingerprint, width and watched columns are certain, and of one whose table is locked the names of
@@ -107,18 +111,26 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 ) {
 	var stored []Stored
 	var marks map[int32]string
+	var changed map[int32]bool
 	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
 		if err := catalog.Untrusted(ctx, tx); err != nil {
 			return err
 		}
-		if marks, err = l.marks(ctx, tx, slot); err != nil {
+		if marks, changed, err = l.marks(ctx, tx, slot); err != nil {
 			return refusal.NotSetUp(err)
 		}
-		stored, err = ReadStoredOf(ctx, tx, slot)
-		return refusal.NotSetUp(err)
+		if stored, err = ReadStoredOf(ctx, tx, slot); err != nil {
+			return refusal.NotSetUp(err)
+		}
+		return trustTogether(ctx, tx, stored)
 	})
 	if err != nil {
 		return nil, false, err
+	}
+	if l != nil && l.Changed && len(stored) >= many {
+		stored = slices.DeleteFunc(stored, func(s Stored) bool {
+			return s.Status == string(pipeline.Active) && !changed[s.PipelineID]
+		})
 	}
 	pipelines = make([]pipeline.Pipeline, len(stored))
 	var looked []int
@@ -138,6 +150,35 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 		l.remember(stored[i].PipelineID, marks[stored[i].PipelineID], &pipelines[i])
 	}
 	return pipelines, true, nil
+}
+
+// trustTogether looks at the embedding tables of many pipelines at once. If one is not to be touched, each is looked at
+// by itself.
+func trustTogether(ctx context.Context, tx pgx.Tx, stored []Stored) error {
+	if len(stored) < many {
+		return nil
+	}
+	schemas, names := make([]string, len(stored)), make([]string, len(stored))
+	for i := range stored {
+		schemas[i], names[i] = cmp.Or(stored[i].DestinationSchema, stored[i].TableSchema), stored[i].DestinationTable
+	}
+	rows, _ := tx.Query(ctx, `SELECT w.i::integer - 1, c.oid
+		FROM unnest($1::text[]::name[], $2::text[]::name[]) WITH ORDINALITY AS w (schema, name, i)
+			JOIN pg_namespace AS n ON n.nspname = w.schema
+			JOIN pg_class AS c ON c.relname = w.name AND c.relnamespace = n.oid`, schemas, names)
+	tables := make([]uint32, len(stored))
+	var i int
+	var oid uint32
+	if _, err := pgx.ForEachRow(rows, []any{&i, &oid}, func() error { tables[i] = oid; return nil }); err != nil {
+		return fmt.Errorf("look up embedding tables: %w", err)
+	}
+	found, err := database.Strangers(ctx, tx.Conn(), tables...)
+	for i := range stored {
+		if len(found) == 0 {
+			stored[i].trusted = tables[i]
+		}
+	}
+	return err
 }
 
 // look confirms one stored pipeline, in a transaction of its own: one that held the locks of several tables, however
@@ -235,7 +276,7 @@ func sick(s *Stored, err error) pipeline.Pipeline {
 // load confirms one stored pipeline. Only a failure to find out is an error.
 func load(ctx context.Context, tx pgx.Tx, s *Stored) (pipeline.Pipeline, error) {
 	off := Off(s)
-	f, err := Inspect(ctx, tx, s.Spec(), catalog.Vectors{Dims: s.Dims, Either: true}, s)
+	f, err := Inspect(ctx, tx, s.Spec(), catalog.Vectors{Dims: s.Dims, Either: true, Trusted: s.trusted}, s)
 	var (
 		missing *refusal.MissingError
 		config  *refusal.ConfigError

@@ -17,6 +17,10 @@ import (
 // looked at again while its row, its table and its publication are of the versions that they were, as the heartbeat
 // tells it; for remembered at most. A nil Loader remembers nothing. It is safe for concurrent use.
 type Loader struct {
+	// Changed leaves out of many pipelines those that could work and whose tables are as they were then: for who asks
+	// what is not as it is stored. What has no version, such as a privilege, is not seen.
+	Changed bool
+
 	mu    sync.Mutex
 	known map[int32]looked
 }
@@ -39,22 +43,32 @@ func (l *Loader) Forget() {
 	l.known = nil
 }
 
-// marks returns the versions of what pipelines depend on. They are read before the pipelines are looked at: what
-// changes in between has another version the next time.
-func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (map[int32]string, error) {
+// marks returns the versions of what pipelines depend on, and which of them have another than when they were stored.
+// They are read before the pipelines are looked at: what changes in between has another version the next time.
+func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (marks map[int32]string,
+	changed map[int32]bool, err error,
+) {
 	if l == nil {
-		return nil, nil //nolint:nilnil // nobody asks for them
+		return nil, nil, nil // nobody asks for them
 	}
 	type row struct {
-		id   int32
-		mark string
+		id             int32
+		mark           string
+		known, current string
 	}
 	rows, err := database.Collect(ctx, q, "pipeline_catalogue", func(r pgx.CollectableRow) (found row, err error) {
 		values := r.RawValues()
 		parts := make([]string, len(values))
 		for i, field := range r.FieldDescriptions() {
-			if field.Name != "status" && field.Name != "known" && field.Name != "scan_asked" { // they are about the stream
-				parts[i] = string(values[i])
+			switch value := string(values[i]); field.Name {
+			case "known":
+				found.known = value
+			case "status", "scan_asked": // they are about the stream
+			case "current":
+				found.current = value
+				fallthrough
+			default:
+				parts[i] = value
 			}
 		}
 		found.mark = strings.Join(parts, "\x00")
@@ -63,13 +77,14 @@ func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (ma
 		return found, r.Scan(targets...)
 	}, pgx.StrictNamedArgs{"slot": slot, "pipeline": nil})
 	if err != nil {
-		return nil, fmt.Errorf("read the catalogue: %w", err)
+		return nil, nil, fmt.Errorf("read the catalogue: %w", err)
 	}
-	marks := make(map[int32]string, len(rows))
+	marks, changed = make(map[int32]string, len(rows)), map[int32]bool{}
 	for _, r := range rows {
 		marks[r.id] = r.mark
+		changed[r.id] = r.known != "" && r.known != r.current
 	}
-	return marks, nil
+	return marks, changed, nil
 }
 
 // recall returns a pipeline that is as it was.

@@ -45,6 +45,8 @@ const FewFailures = 5
 type Memory struct {
 	Counts report.Counts
 	Loader resolve.Loader
+
+	changed resolve.Loader
 }
 
 // Read asks the tables how things stand; memory may be nil. Of each pipeline it names as many rows that failed as are
@@ -52,13 +54,13 @@ type Memory struct {
 func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, failed int,
 	redact func(string) string,
 ) (Database, error) {
-	var counts *report.Counts
-	var loader *resolve.Loader
-	if memory != nil {
-		counts, loader = &memory.Counts, &memory.Loader
+	if memory == nil {
+		memory = &Memory{}
 	}
-	loaded, _ := lookup.AllBy(ctx, loader, pool) // what cannot be looked at now is told as it was stored
-	state, err := report.Options{Loaded: loaded, Counts: counts}.Read(ctx, pool)
+	memory.changed.Changed = true
+	state, err := report.Options{Counts: &memory.Counts, Load: func(ctx context.Context) ([]pipeline.Pipeline, error) {
+		return lookup.AllBy(ctx, &memory.changed, pool)
+	}}.Read(ctx, pool)
 	if err != nil {
 		return Database{}, err
 	}
@@ -76,7 +78,7 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, failed int,
 	if state.Sidecars == nil {
 		state.Sidecars = []report.Sidecar{}
 	}
-	list := withIndexes(ctx, pool, state.Pipelines, loaded)
+	list := withIndexes(ctx, pool, state.Pipelines)
 	for i := range list {
 		p := &list[i]
 		p.FailedRows, p.Errors = []report.FailedRow{}, []report.ErrorGroup{}
@@ -100,17 +102,35 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, failed int,
 
 // withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline
 // stands is told all the same.
-func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, loaded []pipeline.Pipeline,
-) []Pipeline {
-	list := make([]Pipeline, len(pipelines))
+func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline) []Pipeline {
+	list, at := make([]Pipeline, len(pipelines)), map[int32]int{}
 	for i := range pipelines {
 		list[i].Pipeline = pipelines[i]
-		at := slices.IndexFunc(loaded, func(p pipeline.Pipeline) bool { return p.ID == pipelines[i].ID })
-		if at < 0 || loaded[at].Status != pipeline.Active {
+		if pipelines[i].Status == string(pipeline.Active) {
+			at[pipelines[i].ID] = i
+		}
+	}
+	stored, err := resolve.ReadStored(ctx, pool)
+	if err != nil {
+		return list
+	}
+	var looked []*pipeline.Pipeline
+	for i := range stored {
+		n, works := at[stored[i].PipelineID]
+		if !works {
 			continue
 		}
-		if found, err := indexes.Of(ctx, pool, &loaded[at]); err == nil {
-			list[i].Indexes = found
+		p := resolve.Off(stored[i].Current())
+		if p.IntoSchema == "" {
+			p.IntoSchema = p.Schema // the embedding table did not move with the source
+		}
+		p.Schema, p.Table = pipelines[n].Schema, pipelines[n].Table
+		looked = append(looked, &p)
+	}
+	found, err := indexes.OfAll(ctx, pool, looked)
+	for i, p := range looked {
+		if err == nil {
+			list[at[p.ID]].Indexes = found[i]
 		}
 	}
 	return list

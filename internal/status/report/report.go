@@ -3,6 +3,7 @@
 package report
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
@@ -166,7 +167,10 @@ type Options struct {
 	Uncovered bool
 	// Loaded are pipelines as the catalogue has them now. While no sidecar runs what was stored of them may be old.
 	Loaded []pipeline.Pipeline
-	Only   int32 // the number of the one pipeline that is asked for; 0: all
+	// Load finds them in the place of Loaded, where it matters: a sidecar that runs looks at them itself. What cannot be
+	// looked at now is told as it was stored.
+	Load func(ctx context.Context) ([]pipeline.Pipeline, error)
+	Only int32 // the number of the one pipeline that is asked for; 0: all
 	// AtOnce: who asks again and again does not wait for a slot to be taken over.
 	AtOnce bool
 }
@@ -200,7 +204,7 @@ func Read(ctx context.Context, db database.DB) (Status, error) { return Options{
 
 // Read returns the state of the installation in a database.
 func (o Options) Read(ctx context.Context, db database.DB) (Status, error) {
-	return o.read(ctx, server{db})
+	return o.read(ctx, &together{server: server{db}, upTo: cmp.Or(o.CountUpTo, exactRows)})
 }
 
 func (o Options) read(ctx context.Context, db tables) (st Status, err error) {
@@ -212,6 +216,9 @@ func (o Options) read(ctx context.Context, db tables) (st Status, err error) {
 	}
 	if st.Sidecars, err = db.sidecars(ctx); err != nil {
 		return st, err
+	}
+	if o.Load != nil && slices.ContainsFunc(st.Slots, func(s Slot) bool { return !st.runs(&s) }) {
+		o.Loaded, _ = o.Load(ctx)
 	}
 	if st.Pipelines, err = db.pipelines(ctx, o.found(), o.Only); err != nil {
 		return st, err
@@ -255,6 +262,11 @@ func (o Options) settled(ctx context.Context, look func(context.Context) ([]Slot
 			return slots, ctx.Err()
 		}
 	}
+}
+
+// runs reports whether a sidecar runs for a slot.
+func (st *Status) runs(slot *Slot) bool {
+	return slices.ContainsFunc(st.Sidecars, func(s Sidecar) bool { return s.Slot == slot.Name || s.Slot == "" })
 }
 
 // pace says how fast a pipeline is worked, and how long that takes.

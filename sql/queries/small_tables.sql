@@ -1,0 +1,13 @@
+-- small_tables: the source tables that can be counted in a moment, many in one statement: plain ones of a few megabytes
+-- that inherit from none, as the last VACUUM saw them, that this role may read, and that run nobody's code but whom it
+-- trusts.
+-- @most: rows beyond which none is counted.
+-- Rows: a schema and a name each. Locks: none.
+SELECT DISTINCT n.nspname::text, c.relname::text
+FROM   embedsidecar.pipeline AS p JOIN pg_class AS c ON c.oid = p.table_oid
+       JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_roles AS o ON o.oid = c.relowner
+WHERE  p.status = 'active' AND c.relkind = 'r' AND c.relpages <= 1000 AND c.reltuples <= @most
+       AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'SELECT')
+       AND NOT EXISTS (SELECT FROM pg_inherits AS h WHERE h.inhrelid = c.oid)
+       AND (o.rolsuper OR NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.rolsuper
+           AND r.rolname IN (session_user, current_user)));
