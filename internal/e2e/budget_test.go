@@ -131,7 +131,7 @@ func TestBudget_PaysForWhoAsksModels(t *testing.T) {
 			c.mustLive()
 			return r.count(`SELECT count(*) FROM public.docs_embedding`) == 1, c.tail()
 		})
-		ask := func(path string, body map[string]any) (*http.Response, string) {
+		ask := func(path string, body map[string]any) (status int, again bool, said string) {
 			t.Helper()
 			data, err := json.Marshal(body)
 			if err != nil {
@@ -148,11 +148,11 @@ func TestBudget_PaysForWhoAsksModels(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = resp.Body.Close() }()
-			said, err := io.ReadAll(resp.Body)
+			answer, err := io.ReadAll(resp.Body)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return resp, string(said)
+			return resp.StatusCode, resp.Header.Get("Retry-After") != "", string(answer)
 		}
 		for _, model := range []struct {
 			name, path string
@@ -168,14 +168,14 @@ func TestBudget_PaysForWhoAsksModels(t *testing.T) {
 			}, false},
 		} {
 			good := 0
-			resp, said := ask(model.path, model.body(0))
-			for ; resp.StatusCode == http.StatusOK && good < 40; good++ {
-				resp, said = ask(model.path, model.body(good+1))
+			status, again, said := ask(model.path, model.body(0))
+			for ; status == http.StatusOK && good < 40; good++ {
+				status, again, said = ask(model.path, model.body(good+1))
 			}
 			calls := len(model.server.Calls())
-			if good == 0 || resp.StatusCode != http.StatusTooManyRequests || !strings.Contains(said, "budget_spent") ||
-				model.again != (resp.Header.Get("Retry-After") != "") {
-				t.Errorf("%s after %d: %d %v %s\n%s", model.name, good, resp.StatusCode, resp.Header, said, c.tail())
+			if good == 0 || status != http.StatusTooManyRequests || !strings.Contains(said, "budget_spent") ||
+				again != model.again {
+				t.Errorf("%s after %d: %d, Retry-After %t, %s\n%s", model.name, good, status, again, said, c.tail())
 			}
 			spent := r.count(`SELECT tokens FROM embedsidecar.spending WHERE kind = 'model' AND name = $1`, model.name)
 			if spent < 40 || spent > 80 {
@@ -188,9 +188,10 @@ func TestBudget_PaysForWhoAsksModels(t *testing.T) {
 		}
 		const spending = `SELECT sum(tokens)::bigint FROM embedsidecar.spending WHERE name = $1`
 		before := [2]int{r.count(spending, "far"), r.count(spending, "cross")}
-		resp, said := ask("/v1/pipelines/docs/search", map[string]any{"text": "harbours in the evening", "k": 1, "rerank": 1})
-		if resp.StatusCode != http.StatusOK || !strings.Contains(said, `"1"`) {
-			t.Errorf("a search: %d %s\n%s", resp.StatusCode, said, c.tail())
+		status, _, said := ask("/v1/pipelines/docs/search",
+			map[string]any{"text": "harbours in the evening", "k": 1, "rerank": 1})
+		if status != http.StatusOK || !strings.Contains(said, `"1"`) {
+			t.Errorf("a search: %d %s\n%s", status, said, c.tail())
 		}
 		if now := [2]int{r.count(spending, "far"), r.count(spending, "cross")}; now[0] <= before[0] || now[1] <= before[1] {
 			t.Errorf("a search is not counted: %v, then %v", before, now)
