@@ -33,7 +33,7 @@ type sockets struct {
 type socket struct {
 	net.Conn
 	of     *sockets
-	asked  atomic.Int64 // when it was asked what has no answer, in Unix nanoseconds; 0: nothing was
+	asked  atomic.Int64 // since when it waits for more of an answer, in Unix nanoseconds; 0: it does not
 	pid    uint32       // of the server's process, 0 while the connection is being made
 	server string       // when the server was started; both guarded by of.mu
 }
@@ -66,17 +66,10 @@ func (s *sockets) know(conn *pgconn.PgConn, server string) {
 	}
 }
 
-func (c *socket) Write(p []byte) (int, error) {
-	c.asked.CompareAndSwap(0, time.Now().UnixNano())
-	return c.Conn.Write(p)
-}
-
 func (c *socket) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if n > 0 {
-		c.asked.Store(0)
-	}
-	return n, err
+	c.asked.Store(time.Now().UnixNano())
+	defer c.asked.Store(0)
+	return c.Conn.Read(p)
 }
 
 func (c *socket) Close() error {

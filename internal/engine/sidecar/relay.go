@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 )
 
@@ -62,9 +64,23 @@ func (s *Sidecar) listen(ctx context.Context) (err error) {
 		}
 		s.mu.Unlock()
 		s.queue.Wake(ids...)
-		if err := conn.PgConn().WaitForNotification(ctx); err != nil {
+		if err := s.notified(ctx, conn.PgConn()); err != nil {
 			return err
 		}
 		sleep.For(ctx, relayPause)
+	}
+}
+
+// notified waits until the connection is told something. It reads for a heartbeat at a time: who waits for longer is taken
+// for one whose answer is lost.
+func (s *Sidecar) notified(ctx context.Context, conn *pgconn.PgConn) error {
+	for {
+		reading, cancel := context.WithTimeout(ctx, s.o.Heartbeat)
+		err := conn.WaitForNotification(reading)
+		over := reading.Err() != nil && ctx.Err() == nil && !conn.IsClosed()
+		cancel()
+		if err == nil || !over {
+			return err
+		}
 	}
 }

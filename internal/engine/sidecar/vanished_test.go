@@ -23,7 +23,7 @@ func TestP1_AServerThatVanishes(t *testing.T) {
 			db.MustExec(docs)
 			r := newRig(t, db, intoTable("docs", "body"))
 			proxy := testenv.StartProxy(t, db.Server.Addr())
-			r.url, r.options, r.patience = db.URLVia(proxy.Addr(), r.role), lossy, time.Second
+			r.url, r.options, r.patience = db.URLVia(proxy.Addr(), r.role), lossy, 2*time.Second
 			r.start()
 			r.settle()
 			var once sync.Once

@@ -1,0 +1,47 @@
+package database_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/testenv"
+)
+
+// TestP1_AnAnswerThatBreaksOff loses the rest of an answer whose beginning has come: the connection stays open, and no
+// one says that nothing will follow. A statement that takes much longer than an answer may is waited for.
+func TestP1_AnAnswerThatBreaksOff(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t, testenv.Empty())
+	proxy := testenv.StartProxy(t, db.Server.Addr())
+	const patience = 500 * time.Millisecond
+	pool, err := database.Connect(t.Context(), db.URLVia(proxy.Addr(), testenv.Superuser)+slowly,
+		database.Options{ApplicationName: "test", MaxConns: 2, Patience: patience, IdleInTransaction: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(t.Context(), "SELECT pg_sleep($1)", (4 * patience).Seconds()); err != nil {
+		t.Fatalf("a statement that takes its time: %v", err)
+	}
+	asking, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	// So large rows leave the server as they are made.
+	rows, err := pool.Query(asking, "SELECT repeat('x', 20000), pg_sleep(0.2) FROM generate_series(1, 5)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	for n := range 6 {
+		if !rows.Next() {
+			break
+		}
+		if n == 0 {
+			proxy.Vanish()
+		}
+	}
+	if rows.Err() == nil || asking.Err() != nil {
+		t.Errorf("the answer ends with %v", rows.Err())
+	}
+}
