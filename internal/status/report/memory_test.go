@@ -18,6 +18,7 @@ type memory struct {
 	plans     map[string]string // by table; none: the role may not look
 	size      int64             // of a table
 	ledger    int64             // of a pipeline
+	small     []string          // tables that can be counted with others
 
 	progress CaughtUp
 	news     int64 // pipelines that were altered
@@ -28,7 +29,7 @@ type memory struct {
 }
 
 var (
-	_ tables   = (*memory)(nil)
+	_ several  = (*memory)(nil)
 	_ progress = (*memory)(nil)
 )
 
@@ -59,6 +60,22 @@ func (m *memory) rows(_ context.Context, _ string, most int64) (int64, error) {
 }
 
 func (m *memory) known(context.Context, *Pipeline) (int64, error) { return m.ledger, m.note("ledger") }
+
+func (m *memory) smallTables(context.Context, int64) ([]string, error) {
+	return m.small, m.note("small")
+}
+
+func (m *memory) countAll(_ context.Context, names []string, most int64) ([]int64, error) {
+	return slices.Repeat([]int64{min(m.size, most)}, len(names)), m.note("all")
+}
+
+func (m *memory) countKnown(_ context.Context, list []Pipeline) (map[int32]int64, error) {
+	known := map[int32]int64{}
+	for i := range list {
+		known[list[i].ID] = m.ledger
+	}
+	return known, m.note("ledgers")
+}
 
 func (m *memory) caughtUp(context.Context, string, pglogrepl.LSN) (CaughtUp, bool, error) {
 	if err := m.note("queue"); err != nil {

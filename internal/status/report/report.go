@@ -204,7 +204,7 @@ func Read(ctx context.Context, db database.DB) (Status, error) { return Options{
 
 // Read returns the state of the installation in a database.
 func (o Options) Read(ctx context.Context, db database.DB) (Status, error) {
-	return o.read(ctx, &together{server: server{db}, upTo: cmp.Or(o.CountUpTo, exactRows)})
+	return o.read(ctx, &together{several: server{db}, upTo: cmp.Or(o.CountUpTo, exactRows)})
 }
 
 func (o Options) read(ctx context.Context, db tables) (st Status, err error) {
