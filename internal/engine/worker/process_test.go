@@ -330,6 +330,33 @@ func TestP9_LargeTextsComeLast(t *testing.T) {
 	wantEnds(t, "too large", process(t, w, m, "a"), map[string]string{"a": "retried"})
 }
 
+// A batch job gets the texts that only the embedder knows a vector for, of as many rows as have room.
+func TestP8_ABatchJobGetsWhatIsNew(t *testing.T) {
+	t.Parallel()
+	for form, p := range forms() {
+		w, m, e := inMemory(t, p, nil)
+		m.source = map[string]string{"a": textA, "b": textB, "c": "third"}
+		m.source["large"] = strings.Repeat("This is a sentence of a text. ", firstText/30+1)
+		process(t, w, m, "a")
+		paid := e.calls()
+		want := map[string]string{"a": "", "b": textB, "gone": ""}
+		for _, keys := range [][]string{{"a", "b", "gone", "large", "c"}, {"large", "c"}} {
+			wants, err := w.Wants(t.Context(), keys)
+			got := map[string]string{}
+			for _, one := range wants {
+				got[one.Key] = strings.Join(one.Texts, "|")
+			}
+			if err != nil || !maps.Equal(got, want) {
+				t.Errorf("%s: of %v a job gets %v, want %v; %v", form, keys, got, want, err)
+			}
+			want = map[string]string{"large": ""}
+		}
+		if e.calls() != paid {
+			t.Errorf("%s: the embedder was asked", form)
+		}
+	}
+}
+
 // The vector of a text that another pipeline with the same embedder has is used again, if it is what was written.
 func TestP8_ASiblingsVectorIsUsedAgain(t *testing.T) {
 	t.Parallel()
