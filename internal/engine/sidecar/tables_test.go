@@ -307,6 +307,9 @@ func TestPipelines_SwitchedAddedAndShared(t *testing.T) {
 	}
 	// All rest.
 	db.MustExec(`UPDATE embedsidecar.installation SET enabled = false`)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // what was begun is worked to its end
+		return r.count(`SELECT count(*) FROM embedsidecar.lease`) == 0, "a batch is in work"
+	})
 	sent := r.embedder.seen()
 	db.MustExec(`UPDATE docs SET body = 'at rest ' || id`)
 	db.MustExec(`DELETE FROM docs WHERE id = 1`)
