@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
@@ -23,7 +24,14 @@ const (
 	// reached to be gone. Most take a moment; but a busy machine may let it wait, and what is killed for that is called
 	// dead though it is not.
 	healthTimeout = 10 * time.Second
+	// nextProcess is for how long a query whose process died waits for the next one.
+	nextProcess = 3 * time.Second
 )
+
+// death is how a process ended by itself.
+type death string
+
+func (d death) Error() string { return string(d) }
 
 // Embed implements embed.Embedder. A call that is larger than the plugin's limits (or 32 MiB of text, or 16 MiB of
 // vectors) becomes several, one after the other; when one of them fails, so does the whole. Callers that want to keep
@@ -45,11 +53,28 @@ const (
 // "too_long", "refused" and "invalid"; Transient "retry_later". When every text of a call is to be retried later, the
 // call fails as a whole with Transient "unavailable" and the longest delay as RetryAfter.
 //
+// A query whose process dies is asked once more, of the next process: somebody waits for the answer.
+//
 // The vectors of one call share their memory: keeping one of them keeps them all.
 func (h *Host) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
 	if len(texts) == 0 {
 		return nil, nil
 	}
+	results, err := h.embed(ctx, kind, texts)
+	if _, died := errors.AsType[death](err); !died || kind != embed.Query {
+		return results, err
+	}
+	for began := time.Now(); ; {
+		results, err = h.embed(ctx, kind, texts)
+		e, down := errors.AsType[*embed.Error](err) // the next process starts after a pause
+		if !down || e.Code != "unavailable" || time.Since(began)+e.RetryAfter > nextProcess ||
+			!sleep.For(ctx, max(e.RetryAfter, 10*time.Millisecond)) {
+			return results, err
+		}
+	}
+}
+
+func (h *Host) embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
 	p, err := h.acquire(ctx)
 	if err != nil {
 		return nil, err
@@ -360,8 +385,8 @@ func explainEnd(inst *instance, texts int, call sent) error {
 	case reason != "":
 		return unavailable(0, fmt.Errorf("plugin %q was ended during the call: %s", name, reason))
 	case died.Before(call.at):
-		return unavailable(0, fmt.Errorf("plugin %q had just ended: %s", name, state))
+		return unavailable(0, fmt.Errorf("plugin %q had just ended: %w", name, death(state.String())))
 	}
-	return &embed.Error{Class: embed.Crash, Code: "crashed", Err: fmt.Errorf("plugin %q died while it held %d texts: %s",
-		name, texts, state)}
+	return &embed.Error{Class: embed.Crash, Code: "crashed", Err: fmt.Errorf("plugin %q died while it held %d texts: %w",
+		name, texts, death(state.String()))}
 }

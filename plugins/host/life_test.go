@@ -44,6 +44,42 @@ func TestLife_CrashIsHeldAgainstTheTextsAndMended(t *testing.T) {
 	}
 }
 
+// Somebody waits for the answer to a query: whose process is killed under it is asked again of the next one, once.
+func TestP5_AQueryOutlivesItsProcess(t *testing.T) {
+	t.Parallel()
+	o := options(map[string]string{"EMBEDSIDECAR_PLUGIN_FAULTS": "crash-on=CRASH"})
+	o.CallTimeout = func(int, int) time.Duration { return time.Hour }
+	h := open(t, o)
+	mustEmbed(t, h, "a")
+	first := h.Pid()
+	query := func(text string) error {
+		_, err := h.Embed(t.Context(), embed.Query, []string{text})
+		return err
+	}
+	kill(t, first, syscall.SIGSTOP)
+	answer := make(chan error, 1)
+	go func() { answer <- query("b") }()
+	eventually(t, "the process has the query", func() error {
+		if list := h.Stats().Processes; len(list) != 1 || list[0].Calls != 1 {
+			return fmt.Errorf("%+v", list)
+		}
+		return nil
+	})
+	kill(t, first, syscall.SIGKILL)
+	if err := <-answer; err != nil {
+		t.Errorf("the query whose process was killed: %v", err)
+	}
+	if h.Pid() == first {
+		t.Error("the process was not killed")
+	}
+	before := h.Stats().Ends
+	wantError(t, query("CRASH"), embed.Crash, "crashed")
+	mustEmbed(t, h, "a")
+	if ends := h.Stats().Ends - before; ends != 2 {
+		t.Errorf("%d processes died of a query, want 2", ends)
+	}
+}
+
 func TestLife_IsUnavailableWhileItWaitsToRestart(t *testing.T) {
 	t.Parallel()
 	o := options(nil)
