@@ -19,7 +19,7 @@ import (
 // indexCheckCommand measures the index of a pipeline.
 type indexCheckCommand struct {
 	queries int
-	filter  string
+	filter  cli.StringSlice
 }
 
 func newIndexCheck() *command {
@@ -34,7 +34,7 @@ func newIndexCheck() *command {
 			"ef_search by measurement.",
 		flags: []cli.Flag{
 			own.number("sample", &c.queries, "`N` vectors are searched for", fmt.Sprint(indexes.Queries)),
-			own.text("filter", &c.filter, "`JSON` searches are for rows with these values alone, as with search --filter"),
+			own.list("filter", &c.filter, "`COLUMN=VALUE|JSON` searches are for such rows alone, as with search --filter"),
 		},
 		settings: databaseGroups, run: c.run,
 	}
@@ -48,11 +48,9 @@ func (c *indexCheckCommand) run(ctx context.Context, env *environment) error {
 		c.queries = indexes.Queries
 	}
 	var filtered indexes.Filtered
-	if c.filter != "" {
-		filter, err := search.ParseFilter(c.filter)
-		if err != nil {
-			return misuse("--filter: %v", err)
-		}
+	if filter, err := filterFlags(c.filter.Value()); err != nil {
+		return err
+	} else if len(filter) > 0 {
 		filtered = func(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (string, []any, error) {
 			return search.Distances(ctx, tx, p, filter)
 		}

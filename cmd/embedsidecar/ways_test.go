@@ -125,6 +125,9 @@ func (c *damage) isTold(s *stage) {
 	}
 	switch c.state {
 	case health.Missing, health.Misconfigured: // waiting would not help
+		if c.older {
+			break // but here it may: the sidecar takes over before long what its configuration names
+		}
 		_, stderr := s.run(exitFailed, "wait", "--caught-up")
 		s.has(stderr, now.Reason)
 	case health.Replaced: // the pipeline's own table has its vectors

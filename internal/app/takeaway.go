@@ -111,8 +111,9 @@ func jobsOf(ctx context.Context, server *pgxpool.Pool, o TakeAwayOptions) ([]job
 		}
 		return err
 	})
-	if e, is := errors.AsType[*pgconn.PgError](err); is && e.Code == pgerrcode.UndefinedTable {
-		return nil, nil // it is not set up, or by a version without batch jobs
+	// It is not set up, or by a version without batch jobs; or the role has no rights, which the removal tells.
+	if e, is := errors.AsType[*pgconn.PgError](err); is && e.Code == pgerrcode.UndefinedTable || database.Denied(err) {
+		return nil, nil
 	}
 	return slices.DeleteFunc(list, func(j jobs.Orphan) bool {
 		return !j.UnderWay() || !o.All && j.Pipeline != o.Pipeline
