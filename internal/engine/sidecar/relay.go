@@ -71,8 +71,8 @@ func (s *Sidecar) listen(ctx context.Context) (err error) {
 	}
 }
 
-// notified waits until the connection is told something. It reads for a heartbeat at a time: who waits for longer is taken
-// for one whose answer is lost.
+// notified waits until the connection is told something. It reads for a heartbeat at a time: who waits for longer is
+// taken for one whose answer is lost.
 func (s *Sidecar) notified(ctx context.Context, conn *pgconn.PgConn) error {
 	for {
 		reading, cancel := context.WithTimeout(ctx, s.o.Heartbeat)

@@ -25,20 +25,24 @@ func TestP10_ManyPipelinesAreAskedTogether(t *testing.T) {
 		},
 		"one of them is large": {
 			func(m *memory) { m.small = m.small[1:] }, 100,
-			map[string]int{"small": 1, "all": 2, "plan": 1, "rows": 1, "ledgers": 1}, 8,
+			map[string]int{"small": 1, "all": 2, "plan": 1, "rows": 1, "ledgers": 1},
+			8,
 		},
 		"they cannot be counted together": {
 			func(m *memory) { m.refuse = map[string]error{"all": errors.New("locked")} }, 100,
-			map[string]int{"small": 1, "all": 2, "plan": pipelines, "rows": pipelines, "ledgers": 1}, 8,
+			map[string]int{"small": 1, "all": 2, "plan": pipelines, "rows": pipelines, "ledgers": 1},
+			8,
 		},
 		"nobody knows which are small": {
 			func(m *memory) { m.refuse = map[string]error{"small": errors.New("no")} }, 100,
-			map[string]int{"small": 1, "plan": pipelines, "rows": pipelines, "ledgers": 1}, 8,
+			map[string]int{"small": 1, "plan": pipelines, "rows": pipelines, "ledgers": 1},
+			8,
 		},
 		"nobody asks for rows": {func(*memory) {}, -1, map[string]int{}, 90},
 		"few pipelines": {
 			func(m *memory) { m.installed = m.installed[:many-1] }, 100,
-			map[string]int{"plan": many - 1, "rows": many - 1, "ledger": many - 1}, 8,
+			map[string]int{"plan": many - 1, "rows": many - 1, "ledger": many - 1},
+			8,
 		},
 	} {
 		m := installation()
