@@ -215,7 +215,7 @@ func TestTokenFile_WhatIsWrongIsToldOnceUntilItIsMended(t *testing.T) {
 	if err := os.Mkdir(path, 0o700); err != nil { // nobody can read that, not even root
 		t.Fatal(err)
 	}
-	tells("is a directory", 1)
+	tells("is no file", 1)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
