@@ -125,7 +125,9 @@ func TestJobs_AreToldOnce(t *testing.T) {
 	got, last := s.audited(0)
 	expects("backfill", got, []string{fmt.Sprintf("scan done %d false", rows)})
 
+	s.run(0, "pause", "docs") // a command that takes its time may be overtaken by the scan, which then is two
 	s.run(0, "reembed", "docs")
+	s.run(0, "resume", "docs")
 	expects("reembed", j.until("scan done"),
 		[]string{"reembed reembed_requested", "scan rows", "scan orphans", "scan done"})
 	s.run(0, "wait", "--caught-up")
