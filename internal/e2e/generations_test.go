@@ -167,7 +167,7 @@ func (g *generationRig) searches(ctx context.Context, by string, ask func(contex
 		if ctx.Err() == nil {
 			g.judge(by, g.far[i%fixedRows], distance, err)
 		}
-		pause(ctx, 20*time.Millisecond)
+		pause(ctx, 50*time.Millisecond) // a role may ask for 100 texts a second
 	}
 }
 

@@ -101,7 +101,7 @@ func (n needs) missing(ctx context.Context, q database.Querier, role string) ([]
 	if n.name == "" {
 		return statements, nil
 	}
-	var ok bool
+	var ok *bool // NULL: the table was dropped in this moment, and needs nothing any more
 	var err error
 	if n.whole {
 		err = q.QueryRow(ctx, sqlfiles.Query("may_write_table"), pgx.StrictNamedArgs{
@@ -115,7 +115,7 @@ func (n needs) missing(ctx context.Context, q database.Querier, role string) ([]
 	if err != nil {
 		return nil, fmt.Errorf("look up privileges on %s: %w", n.name, err)
 	}
-	if !ok {
+	if ok != nil && !*ok {
 		statements = append(statements, n.grants(role)...)
 	}
 	return statements, nil
