@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -129,11 +130,8 @@ func (w *watcher) listen(ctx context.Context, span time.Duration, once bool) err
 	listening, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
 	for !once || !w.told {
-		if err := w.conn.Conn().PgConn().WaitForNotification(listening); err != nil {
-			if listening.Err() != nil && !w.conn.Conn().IsClosed() {
-				return nil
-			}
-			return fmt.Errorf("heartbeat: %w", err)
+		if heard, err := database.Hear(listening, w.conn.Conn().PgConn()); !heard {
+			return wrap.Errorf(err, "heartbeat")
 		}
 	}
 	return nil

@@ -14,8 +14,6 @@ const (
 	mostBehind = 64 << 20
 	// passingAtOnce is how many databases are looked at at a time, because it is time.
 	passingAtOnce = 4
-	// askTimeout is for a question about databases that rest.
-	askTimeout = 10 * time.Second
 )
 
 // The tenant is where a Database rests.
@@ -59,7 +57,7 @@ func (s *several) look(ctx context.Context) bool {
 	}
 	s.mu.Unlock()
 	for server, g := range servers {
-		asking, cancel := context.WithTimeout(ctx, askTimeout)
+		asking, cancel := context.WithTimeout(ctx, lookTimeout)
 		list, err := s.finder.Activity(asking, server, g.databases, g.slots)
 		cancel()
 		if err != nil && ctx.Err() == nil { // Find tells of it

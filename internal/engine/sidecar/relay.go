@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 )
 
 // Where the streamer and the workers are one process, a word in memory wakes a worker. Where they are two, the one that
@@ -74,13 +75,13 @@ func (s *Sidecar) listen(ctx context.Context) (err error) {
 // notified waits until the connection is told something. It reads for a heartbeat at a time: who waits for longer is
 // taken for one whose answer is lost.
 func (s *Sidecar) notified(ctx context.Context, conn *pgconn.PgConn) error {
-	for {
+	for ctx.Err() == nil {
 		reading, cancel := context.WithTimeout(ctx, s.o.Heartbeat)
-		err := conn.WaitForNotification(reading)
-		over := reading.Err() != nil && ctx.Err() == nil && !conn.IsClosed()
+		heard, err := database.Hear(reading, conn)
 		cancel()
-		if err == nil || !over {
+		if heard || err != nil {
 			return err
 		}
 	}
+	return ctx.Err()
 }
