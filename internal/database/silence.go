@@ -3,8 +3,8 @@ package database
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -84,27 +84,18 @@ func (c *socket) Close() error {
 
 // look closes connections whose answer will never come.
 func (s *sockets) look() {
-	waiting, pids := map[*socket]int64{}, []uint32{}
+	waiting := map[*socket]int64{}
 	s.mu.Lock()
 	for c := range s.open {
 		if since := c.asked.Load(); since != 0 && c.pid != 0 && time.Since(time.Unix(0, since)) >= s.patience {
-			waiting[c], pids = since, append(pids, c.pid)
+			waiting[c] = since
 		}
 	}
 	s.mu.Unlock()
-	var dead []*socket
-	if server, busy, err := s.ask(pids); err == nil && len(pids) > 0 {
-		s.mu.Lock()
-		for c := range s.open {
-			since := waiting[c]
-			if c.pid != 0 && (c.server != server || since != 0 && since == c.asked.Load() && !busy[c.pid]) {
-				dead = append(dead, c)
-			}
+	if len(waiting) > 0 && direct(s.config) {
+		for _, c := range s.dead(waiting) {
+			_ = c.Close()
 		}
-		s.mu.Unlock()
-	}
-	for _, c := range dead {
-		_ = c.Close()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,12 +104,26 @@ func (s *sockets) look() {
 	}
 }
 
+// dead returns those of a server that is no more, and of those that wait the ones whose answer no server works at.
+func (s *sockets) dead(waiting map[*socket]int64) (list []*socket) {
+	server, busy, err := s.ask()
+	if err != nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.open {
+		since := waiting[c]
+		if c.pid != 0 && (c.server != server || since != 0 && since == c.asked.Load() && !slices.Contains(busy, c.pid)) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
 // ask asks the server that is there now when it was started, and which of its processes have work and wait for no
 // client.
-func (s *sockets) ask(pids []uint32) (server string, busy map[uint32]bool, err error) {
-	if len(pids) == 0 || !direct(s.config) {
-		return "", nil, fmt.Errorf("nobody to ask")
-	}
+func (s *sockets) ask() (server string, busy []uint32, err error) {
 	//nolint:forbidigo // a timer calls it with none
 	ctx, cancel := context.WithTimeout(context.Background(), defaultConnectTimeout)
 	defer cancel()
@@ -129,13 +134,8 @@ func (s *sockets) ask(pids []uint32) (server string, busy map[uint32]bool, err e
 		return "", nil, err
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	var working []uint32
 	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_postmaster_start_time()::text, ARRAY(SELECT a.pid::oid
 		FROM pg_catalog.pg_stat_get_activity(NULL) AS a WHERE a.wait_event_type IS DISTINCT FROM 'Client')`).
-		Scan(&server, &working)
-	busy = map[uint32]bool{}
-	for _, pid := range working {
-		busy[pid] = true
-	}
+		Scan(&server, &busy)
 	return server, busy, err
 }
