@@ -233,8 +233,8 @@ func (p *place) sidecarEnviron(pool *pgxpool.Pool) []string {
 	return append(slices.Clip(p.environ), "EMBEDSIDECAR_DATABASE_URL="+p.pg.URL(named(pool), ""))
 }
 
-// streams waits until the sidecar reads its slot. Until then it sets up its schema, and whoever looked into that would
-// be in its way.
+// streams waits until the sidecar reads its slot. Until then it sets up its schema, and a reader of it would be in
+// its way.
 func streams(ctx context.Context, c *child, pool *pgxpool.Pool) (time.Time, error) {
 	return c.until(ctx, pool, 5*time.Millisecond, slotActive, slotOf(pool))
 }
@@ -259,7 +259,7 @@ func settle(ctx context.Context, c *child, pool *pgxpool.Pool) error {
 }
 
 // decoded waits until everything that is committed now is in the queue, or was nothing. An idle streamer saves itself
-// the write of its position, unless somebody asks for it.
+// the write of its position, unless it is asked for.
 func decoded(ctx context.Context, c *child, pool *pgxpool.Pool) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

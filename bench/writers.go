@@ -319,8 +319,8 @@ func (w *writer) turn(rate int) (time.Time, int) {
 	return at, w.version
 }
 
-// measureInserts tells how long a thousand rows take that are inserted one by one, with default settings and an
-// embedder of 50 ms a call, and how long the inserts take beside that and beside nothing.
+// measureInserts measures how long a thousand single inserts take, with default settings and an embedder of
+// 50 ms a call, and how long the inserts take beside that and beside nothing.
 func measureInserts(ctx context.Context, p *place) ([]section, error) {
 	const rate, length, alone = 200, 5 * time.Second, "insert p95, no sidecar"
 	f := newFigures("Rows inserted one by one, %d a second for %s, embedder of 50 ms a call", rate, length)

@@ -60,7 +60,7 @@ func newDashboard() *command {
 	}
 }
 
-// dashboardCommand shows pages to whoever has their address.
+// dashboardCommand serves the dashboard to anyone who has its address.
 type dashboardCommand struct{ readOnly, rowText bool }
 
 func (c *dashboardCommand) run(ctx context.Context, env *environment) error {

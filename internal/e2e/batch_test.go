@@ -312,8 +312,8 @@ func TestBatch_EndsWithItsPipeline(t *testing.T) {
 	})
 }
 
-// TestBatch_EndsWithUninstall: uninstall has the provider give up the jobs of what it takes away, or tells which it
-// cannot; a dry run only tells.
+// TestBatch_EndsWithUninstall: uninstall has the provider give up the jobs of what it takes away, or names those
+// that it cannot; a dry run only tells.
 func TestBatch_EndsWithUninstall(t *testing.T) {
 	t.Parallel()
 	testenv.InTurn(t, 0, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {

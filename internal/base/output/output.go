@@ -128,7 +128,7 @@ func (p *Printer) Table(t Table) error {
 	if p.Form == CSV {
 		rendered = w.RenderCSV
 	}
-	// Spaces that fill up the last column only get in the way of whoever copies the table.
+	// Spaces that fill up the last column are only in the way when the table is copied.
 	var b strings.Builder
 	for line := range strings.SplitSeq(rendered(), "\n") {
 		b.WriteString(strings.TrimRight(line, " "))
