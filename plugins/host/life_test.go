@@ -58,8 +58,15 @@ func TestP5_AQueryOutlivesItsProcess(t *testing.T) {
 	}
 	kill(t, first, syscall.SIGSTOP)
 	answer := make(chan error, 1)
-	go func() { answer <- query("b") }()
+	ask := func() { answer <- query("b") }
+	go ask()
 	eventually(t, "the process has the query", func() error {
+		select {
+		case err := <-answer: // before the signal had reached each of its threads
+			go ask()
+			return errors.Join(errors.New("it was answered"), err)
+		default:
+		}
 		if list := h.Stats().Processes; len(list) != 1 || list[0].Calls != 1 {
 			return fmt.Errorf("%+v", list)
 		}
