@@ -104,7 +104,7 @@ func TestAsk_AMessageIsHandedOn(t *testing.T) {
 	} {
 		var handed []byte
 		ses := &session{
-			s:      New(Options{Log: slog.New(slog.DiscardHandler), Asked: func(content []byte) { handed = content }}),
+			s:      New(Options{Log: slog.New(slog.DiscardHandler), Asked: func(content []byte, _ bool) { handed = content }}),
 			buffer: newBuffer(), tx: c.tx,
 		}
 		ses.logicalMessage(t.Context(), &pglogrepl.LogicalDecodingMessage{

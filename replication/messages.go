@@ -80,7 +80,7 @@ func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDeco
 		ses.waitedFor(m.LSN)
 		ses.gather(ctx)
 	case m.Prefix == walmsg.Ask && ses.s.o.Asked != nil:
-		ses.s.o.Asked(m.Content)
+		ses.s.o.Asked(m.Content, m.LSN < ses.began)
 	}
 }
 

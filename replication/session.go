@@ -25,6 +25,7 @@ type session struct {
 	store     func(ctx context.Context, b queue.Batch) (queue.Enqueued, error)
 	epoch     int64
 	start     pglogrepl.LSN
+	began     pglogrepl.LSN // the end of the WAL when the session began
 	buffer    *buffer
 	durable   chan pglogrepl.LSN // the enqueuer tells the reader
 	relations map[uint32]*relation
@@ -75,7 +76,7 @@ func (s *Stream) session(ctx context.Context) error {
 		}
 	}
 	ses := &session{
-		s: s, wire: connWire{conn}, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1),
+		s: s, wire: connWire{conn}, began: system.XLogPos, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1),
 		relations: map[uint32]*relation{},
 		pace:      pace.Pace{Share: pace.Stream},
 		store: func(ctx context.Context, b queue.Batch) (queue.Enqueued, error) {

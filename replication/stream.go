@@ -52,9 +52,9 @@ type Options struct {
 	// Enqueued is told of changes that are durable in the queue, and of when they were taken from the stream; nil: nobody
 	// wants to know.
 	Enqueued func(ctx context.Context, changes []queue.Change, taken time.Time)
-	// Asked is given the content of each message by which somebody asks for a vector. It returns at once, and keeps
-	// nothing of what it is given. nil: nobody answers.
-	Asked   func(content []byte)
+	// Asked is given the content of each message by which somebody asks for a vector, and whether it was sent before this
+	// session of the stream began. It returns at once, and keeps nothing of what it is given. nil: nobody answers.
+	Asked   func(content []byte, before bool)
 	HintKey []byte                          // that hints of transactions are signed with; nil: none is heeded
 	Repair  func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
 	// called before each session: hands in the pipelines as they are now; may be nil

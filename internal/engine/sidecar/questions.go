@@ -85,8 +85,9 @@ func newQuestions(secret []byte) *questions {
 	}
 }
 
-// hand takes the content of a message.
-func (qs *questions) hand(content []byte) {
+// hand takes the content of a message. One of before this session of the stream was mostly answered long ago, and comes
+// again with many others: it takes nothing of what its role may ask now. Whoever still waits for it asks again.
+func (qs *questions) hand(content []byte, before bool) {
 	q, err := walmsg.ReadQuestion(qs.key, content)
 	if err != nil {
 		qs.stats.Forged.Add(1)
@@ -98,9 +99,15 @@ func (qs *questions) hand(content []byte) {
 	if _, twice := qs.known[q.ID]; twice {
 		return
 	}
-	a, bytes := qs.allowedLocked(q.Role, time.Now()), q.Bytes()
-	if a.left < 1 || a.waiting >= mostOfARole || len(qs.known) >= mostQuestions ||
+	a, bytes, most := qs.allowedLocked(q.Role, time.Now()), q.Bytes(), mostOfARole
+	if before {
+		most /= 2
+	}
+	if a.left < 1 || a.waiting >= most || len(qs.known) >= mostQuestions ||
 		len(q.Texts) > 0 && (a.bytes+bytes > mostOfARoleBytes || qs.bytes+bytes > mostBytes) {
+		if before {
+			return
+		}
 		qs.stats.Refused.Add(1)
 		if len(qs.refused) < mostRefused {
 			qs.refused = append(qs.refused, q.ID)
@@ -108,7 +115,9 @@ func (qs *questions) hand(content []byte) {
 		}
 		return
 	}
-	a.left -= 1 + float64(len(q.Texts))/textsOfOne
+	if !before {
+		a.left -= 1 + float64(len(q.Texts))/textsOfOne
+	}
 	a.waiting++
 	a.bytes += bytes
 	qs.bytes += bytes

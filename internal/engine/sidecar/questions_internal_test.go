@@ -21,17 +21,38 @@ func message(pipeline, role uint32, text string) []byte {
 	return append(mac.Sum([]byte{1}), body...)
 }
 
+// A stream that begins anew reads what was asked and answered before it: who asks now is not refused for that.
+func TestQuestions_OfBeforeCostWhoAsksNowNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		qs := newQuestions([]byte("secret"))
+		for i := range 10_000 {
+			qs.hand(message(1, 10, fmt.Sprint("before ", i)), true)
+		}
+		const now = 20
+		for i := range now {
+			qs.hand(message(1, 10, fmt.Sprint("now ", i)), false)
+		}
+		if n := len(qs.known); n != mostOfARole/2+now || qs.stats.Refused.Load() != 0 || len(qs.refused) != 0 {
+			t.Errorf("%d wait, %d are refused, %d are told so", n, qs.stats.Refused.Load(), len(qs.refused))
+		}
+		if left := qs.roles[10].left; left != askBurst-now {
+			t.Errorf("the role may ask %v more", left)
+		}
+	})
+}
+
 // Whoever asks too much waits for himself: others are answered as if he were not there.
 func TestQuestions_AFloodCostsWhoeverMakesIt(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		qs := newQuestions([]byte("secret"))
 		for i := range 10_000 {
-			qs.hand(message(1, 10, fmt.Sprint("flood ", i)))
-			qs.hand(message(1, 10, "flood 0"))
+			qs.hand(message(1, 10, fmt.Sprint("flood ", i)), false)
+			qs.hand(message(1, 10, "flood 0"), false)
 		}
-		qs.hand([]byte("a stranger's"))
-		qs.hand(message(1, 11, "one question"))
+		qs.hand([]byte("a stranger's"), false)
+		qs.hand(message(1, 11, "one question"), false)
 		if n := len(qs.known); n != mostOfARole+1 {
 			t.Errorf("%d wait, want %d", n, mostOfARole+1)
 		}
@@ -49,7 +70,7 @@ func TestQuestions_AFloodCostsWhoeverMakesIt(t *testing.T) {
 		if more, ok := qs.take(); ok {
 			t.Errorf("of a pipeline that is being answered more is taken: %+v", more)
 		}
-		qs.hand(message(2, 11, "of another pipeline"))
+		qs.hand(message(2, 11, "of another pipeline"), false)
 		if other, ok := qs.take(); !ok || other.pipeline != 2 {
 			t.Error("a pipeline waits for another")
 		}
@@ -73,7 +94,7 @@ func TestQuestions_AFloodCostsWhoeverMakesIt(t *testing.T) {
 		asks := func(role uint32, n int) (allowed int64) {
 			before := qs.stats.Refused.Load()
 			for i := range n {
-				qs.hand(message(3, role, fmt.Sprint(time.Now(), i)))
+				qs.hand(message(3, role, fmt.Sprint(time.Now(), i)), false)
 				if a, ok := qs.take(); ok {
 					qs.done(a)
 				}
