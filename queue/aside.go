@@ -41,19 +41,19 @@ func setAside(ctx context.Context, tx pgx.Tx, changes []Change, b Batch) error {
 	return wrap.Errorf(err, "set %d changes aside", n)
 }
 
-// noteAside has moveAside look.
+// noteAside has RunAside look.
 func (q *Queue) noteAside() {
 	sleep.Wake(q.aside)
 }
 
-// moveAside makes tasks of what was set aside, until ctx ends: when it is told that there is something, and then again
+// RunAside makes tasks of what was set aside, until ctx ends: when it is told that there is something, and then again
 // and again as long as there is.
-func (q *Queue) moveAside(ctx context.Context, failed func(error)) {
+func (q *Queue) RunAside(ctx context.Context, failed func(error)) error {
 	const again = 500 * time.Millisecond
 	for from := int64(0); ; {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-q.aside:
 		}
 		left, err := q.moveAll(ctx, &from)
@@ -62,7 +62,7 @@ func (q *Queue) moveAside(ctx context.Context, failed func(error)) {
 		}
 		if err != nil || left {
 			if !sleep.For(ctx, again) {
-				return
+				return nil
 			}
 			q.noteAside()
 		}
