@@ -19,14 +19,6 @@ import (
 
 // setAside keeps changes and requests for scans for later.
 func setAside(ctx context.Context, tx pgx.Tx, changes []Change, b Batch) error {
-	n := len(changes)
-	ids, keys, lanes, xids := make([]int32, n), make([]string, n), make([]int16, n), make([]int64, n)
-	firsts, lasts, times := make([]string, n), make([]string, n), make([]time.Time, n)
-	for i := range changes {
-		c := &changes[i]
-		ids[i], keys[i], lanes[i], xids[i] = c.PipelineID, c.RowKey, int16(c.Lane), int64(c.XID)
-		firsts[i], lasts[i], times[i] = c.first().String(), c.LSN.String(), c.CommittedAt
-	}
 	scans := maps.Clone(b.Scans)
 	for id := range b.Owners { // of these it is not kept which rows are meant: all are compared
 		if scans == nil {
@@ -34,11 +26,10 @@ func setAside(ctx context.Context, tx pgx.Tx, changes []Change, b Batch) error {
 		}
 		scans[id] = nil
 	}
-	_, err := tx.Exec(ctx, sqlfiles.Query("set_aside"), pgx.StrictNamedArgs{
-		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "first_lsns": firsts, "last_lsns": lasts,
-		"committed_ats": times, "scans": slices.Collect(maps.Keys(scans)), "reason": b.ScanReason,
-	})
-	return wrap.Errorf(err, "set %d changes aside", n)
+	args := argsOf(changes)
+	args["scans"], args["reason"] = slices.Collect(maps.Keys(scans)), b.ScanReason
+	_, err := tx.Exec(ctx, sqlfiles.Query("set_aside"), args)
+	return wrap.Errorf(err, "set %d changes aside", len(changes))
 }
 
 // noteAside has RunAside look.
