@@ -102,6 +102,40 @@ func TestRun_OneSickPipelineKeepsNoneFromStarting(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
+// TestP5_AnEventTriggerStopsNothingThatIsSetUp: it refuses what the set-up asks of the server at each start. What is
+// set up as it is configured works on, says why it is not looked at, and is when the trigger is gone.
+func TestP5_AnEventTriggerStopsNothingThatIsSetUp(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	s.db.MustExec("CREATE TABLE notes (id int PRIMARY KEY, body text)")
+	const (
+		docs  = "name: docs\ntable: public.docs\ncolumns: [title]\ninto: {table: docs_embedding}"
+		notes = "name: notes\ntable: public.notes\ntext: lower(body)\ninto: {table: notes_embedding}"
+	)
+	file := s.configured(docs, notes)
+	s.run(0, "run", "--once", "--config", file)
+	s.db.MustExecSuper(`CREATE FUNCTION public.refuse() RETURNS event_trigger LANGUAGE plpgsql AS
+		$$BEGIN RAISE 'no % now', tg_tag; END$$`)
+	s.db.MustExecSuper("CREATE EVENT TRIGGER refuse ON ddl_command_start EXECUTE FUNCTION public.refuse()")
+	s.db.MustExec("UPDATE docs SET title = 'new'; INSERT INTO notes VALUES (1, 'one')")
+
+	d := s.start("--config", file)
+	for _, name := range []string{"docs", "notes"} {
+		s.has(s.stands(name, health.Otherwise).Health().String(), "P0001")
+	}
+	s.run(0, "wait", "--caught-up")
+	s.run(0, "verify", "--deep", "10")
+	s.db.MustExecSuper("DROP EVENT TRIGGER refuse")
+	s.stands("docs", health.UpToDate)
+	s.stands("notes", health.UpToDate)
+	d.end(syscall.SIGTERM, 0)
+
+	s.db.MustExecSuper("CREATE EVENT TRIGGER refuse ON ddl_command_start EXECUTE FUNCTION public.refuse()")
+	s.rewrite(file, strings.Replace(docs, "title", "body", 1)) // a change cannot be set up, and is no reason to go on
+	_, stderr := s.run(1, "init", "--config", file)
+	s.has(stderr, "docs", "P0001")
+}
+
 // With nothing that could run the program ends, and says why.
 func TestRun_EndsWhereNoPipelineCanRun(t *testing.T) {
 	t.Parallel()

@@ -221,7 +221,7 @@ func (n *Database) initialize(ctx context.Context, so setup.Options, specs []pip
 		sick := refusal.Culprits(err)
 		rest := slices.DeleteFunc(slices.Clone(so.Specs), func(s pipeline.Spec) bool { return sick[s.Name] != nil })
 		failed = cmp.Or(failed, err) // the first names all that stands in the way
-		if ctx.Err() != nil || len(rest) == len(so.Specs) || !n.othersWork(rest, ours, sick) {
+		if ctx.Err() != nil || len(rest) == len(so.Specs) || !n.othersWork(rest, specs, ours, sick) {
 			return nil, failed
 		}
 		for _, spec := range so.Specs {
@@ -242,10 +242,12 @@ func (n *Database) tellWaits(ctx context.Context, err error) {
 		problem.Hints(err))
 }
 
-// othersWork reports whether some pipeline may work beside those that are sick: one that can be set up, or one that is.
-func (n *Database) othersWork(rest []pipeline.Spec, ours []pipeline.Pipeline, sick map[string]error) bool {
+// othersWork reports whether some pipeline may work beside those that are sick: one that can be set up, or one that is,
+// even a sick one that is set up as it is configured.
+func (n *Database) othersWork(rest, specs []pipeline.Spec, ours []pipeline.Pipeline, sick map[string]error) bool {
 	return len(rest) > 0 || slices.ContainsFunc(ours, func(p pipeline.Pipeline) bool {
-		return p.Status == pipeline.Active && sick[p.Name] == nil
+		return p.Status == pipeline.Active && (sick[p.Name] == nil || slices.ContainsFunc(specs,
+			func(s pipeline.Spec) bool { return s.Name == p.Name && kept(s, p.Spec) == "" }))
 	})
 }
 

@@ -226,6 +226,9 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	if err == nil {
 		err = resolve.KnownZone(ctx, tx, spec)
 	}
+	if len(refusal.Culprits(err)) == 0 && database.OfStatement(err) { // as of an event trigger, or a function
+		err = &refusal.PipelineError{Pipelines: []string{spec.Name}, Err: err}
+	}
 	if err != nil {
 		return nil, nil, err
 	}
