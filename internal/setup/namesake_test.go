@@ -36,7 +36,8 @@ func TestTrust_ATextLeavesNoRoomForANamesake(t *testing.T) {
 		"tools.clean(lower(title))": false, "tools.cut(body, n::bigint)": false, "safe.clean(title)": false,
 		"body OPERATOR(tools.+) 3::bigint || title": false, "concat_ws(' ', title, n)": false,
 		"tools.clean(title)": true, "lower(tools.clean(title) || body)": true, "tools.cut(body)": true,
-		"tools.cut(body, n)": true, "tools.cut(body, 3)": true, "tools.day('2026-01-01')": true, "tools.glue(body, body)": true, "tools.any(body)": true,
+		"tools.cut(body, n)": true, "tools.cut(body, 3)": true, "tools.day('2026-01-01')": true,
+		"tools.glue(body, body)": true, "tools.any(body)": true,
 		"body OPERATOR(tools.+) n": true, "safe.clean(tools.clean(title))": true,
 	} {
 		if err := tryTo(text, ""); refused {
