@@ -137,6 +137,7 @@ func (*Chunks) holds(r *Row) bool {
 	return bytes.Equal(r.StoredHash[:pipeline.VectorHashSize], r.LedgerVector)
 }
 
+// VectorHash is over the hashes of all chunks.
 func (*Chunks) VectorHash(w *Write) (hash [pipeline.VectorHashSize]byte) {
 	h := sha256.New()
 	for i := range w.Chunks {
@@ -146,6 +147,7 @@ func (*Chunks) VectorHash(w *Write) (hash [pipeline.VectorHashSize]byte) {
 	return hash
 }
 
+// Chunks are these.
 func (c *Chunks) Chunks() *Chunks { return c }
 
 func (*Chunks) atOnce() statement { return statement{} }
