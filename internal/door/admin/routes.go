@@ -137,7 +137,7 @@ type statusParams struct {
 	OfPipelines
 
 	Cursor string `query:"cursor" doc:"next of the page before"`
-	Limit  int    `query:"limit" default:"15" minimum:"1" maximum:"1000"`
+	Limit  int    `query:"limit" default:"10" minimum:"1" maximum:"1000"`
 }
 
 // TaskParams are those of lists of tasks.

@@ -441,7 +441,7 @@ type TaskPage struct {
 // Limits of pages.
 const (
 	usualPage   = 100
-	usualStatus = 15
+	usualStatus = 10
 	mostPage    = 1000
 )
 

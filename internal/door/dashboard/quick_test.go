@@ -83,7 +83,8 @@ func TestPages_AreQuick(t *testing.T) {
 	const name = "tenant_150.knowledge_base_articles"
 	for _, path := range []string{
 		"/", "/?window=7d&by=pipeline", "/pipelines", "/pipelines?page=7", "/pipelines/" + name, "/queue",
-		"/queue?state=failed", "/queue?state=retrying", "/queue?state=finished", "/queue?pipeline=" + name, "/queue?class=data&code=reason_7",
+		"/queue?state=failed", "/queue?state=retrying", "/queue?state=finished", "/queue?pipeline=" + name,
+		"/queue?class=data&code=reason_7",
 		"/errors", "/errors?pipeline=" + name, "/dead-letters", "/dead-letters?pipeline=" + name, "/search",
 		"/row?pipeline=" + name + "&key=100149", "/system", "/checks", "/audit", "/models", "/help",
 		"/api/v1/status", "/api/v1/pipelines",
