@@ -1,6 +1,6 @@
 -- find_table: what the catalogue says of a table. triggers: some of the user's fire on an UPDATE of it, or of a
--- partition. unsent: its replica identity is FULL, and it has a generated column, which we do not publish: then PostgreSQL
--- 18 refuses its UPDATEs and DELETEs.
+-- partition. unsent: its replica identity is FULL, and it has a generated column, which we do not publish: then
+-- PostgreSQL 18 refuses its UPDATEs and DELETEs.
 -- @table: its number; NULL: it is found by @schema and @name.
 -- Rows: at most one. Locks: none.
 SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,

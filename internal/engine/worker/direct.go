@@ -279,9 +279,7 @@ func (w *Worker) writeAtOnce(ctx context.Context, d *queue.Direct, items []item,
 	mine, outcomes := w.judge(items, nil, passed)
 	w.traceWritten(ctx, mine, began)
 	done := d.End(outcomes)
-	w.told(ctx, outcomes, done)
-	w.count(mine, done)
-	w.noteFate(ctx, items)
+	w.ended(ctx, items, mine, outcomes, done)
 	return nil
 }
 

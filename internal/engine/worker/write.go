@@ -174,9 +174,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 		w.tasks.Note(w.o.Pipeline.ID, outcomes, done)
 	}
 	w.restless.note(c.Write, *moved)
-	w.told(ctx, outcomes, done)
-	w.count(mine, done)
-	w.noteFate(ctx, items)
+	w.ended(ctx, items, mine, outcomes, done)
 	return nil
 }
 
@@ -190,10 +188,15 @@ func (w *Worker) finishOnly(ctx context.Context, items []item) error {
 	if done == (queue.Finished{}) {
 		return w.overdue(len(items))
 	}
+	w.ended(ctx, items, mine, outcomes, done)
+	return nil
+}
+
+// ended notes how items have ended; mine are those that were written.
+func (w *Worker) ended(ctx context.Context, items, mine []item, outcomes []queue.Outcome, done queue.Finished) {
 	w.told(ctx, outcomes, done)
 	w.count(mine, done)
 	w.noteFate(ctx, items)
-	return nil
 }
 
 // overdue says that a lease was over before some of its rows were done, which ends the batch: queue.ErrLeaseLost.
