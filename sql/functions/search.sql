@@ -211,10 +211,10 @@ BEGIN
                 'begins';
     END IF;
     IF current_setting('server_version_num')::integer < 170000 THEN
-        RAISE EXCEPTION '%: from within a statement the sidecar can be asked from PostgreSQL 17 on', caller
+        RAISE EXCEPTION '%: before PostgreSQL 17 a statement cannot ask the sidecar', caller
             USING ERRCODE = 'feature_not_supported',
-                HINT = 'CALL embedsidecar.ask(pipeline, content) first, outside of a transaction: then this finds the '
-                'answer, for a minute; a search that reranks wants rerank and its filter there, too';
+                HINT = 'CALL embedsidecar.ask(pipeline, content) first, outside of a transaction; for a minute this '
+                'statement then finds the answer. A search that reranks needs rerank and its filter in ask, too';
     END IF;
     PERFORM embedsidecar.nobody_answers(caller, slot_name, NULL);
     LOOP
