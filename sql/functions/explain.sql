@@ -305,7 +305,7 @@ BEGIN
           CASE task ->> 'state'
               WHEN 'failed' THEN 'is a dead letter: ' || concat_ws(' ', task ->> 'class', (task ->> 'code') || ':',
                   task ->> 'message')
-              WHEN 'cancelled' THEN 'was cancelled by somebody'
+              WHEN 'cancelled' THEN 'was cancelled'
               WHEN 'retrying' THEN format('failed and is tried again %s: %s%s',
                   coalesce('in ' || embedsidecar.age_words((task ->> 'next_try_seconds')::double precision), 'soon'),
                   concat_ws(' ', task ->> 'class', (task ->> 'code') || ':', task ->> 'message'),
