@@ -228,7 +228,7 @@ func unfinished(err error, role string, spec *pipeline.Spec, sql string, all []s
 	case database.HasCode(err, pgerrcode.DependentObjectsStillExist) && errors.As(err, &server):
 		return &refusal.ConflictError{
 			Problem: "the import of " + spec.Name + " cannot be finished: " + server.Detail,
-			Hint:    []string{"drop that, import again, and make it anew"}, Err: err,
+			Hint:    []string{"drop that, import again, and create it again"}, Err: err,
 		}
 	}
 	return fmt.Errorf("finish the import of %q: %s: %w", spec.Name, strings.TrimSpace(sql), err)

@@ -196,7 +196,7 @@ BEGIN
             ELSE 'the row is gone, and its entry in the ledger is still there' END
         WHEN NOT wanted THEN 'the row is to have no vector any more, and one is still there'
         WHEN ledger IS NULL THEN 'the row has not been embedded yet'
-        WHEN (ledger ->> 'anew')::boolean THEN 'the row is to be embedded anew'
+        WHEN (ledger ->> 'anew')::boolean THEN 'the row is to be embedded again'
         WHEN ledger ->> 'text_hash' = '' AND NOT (ledger ->> 'source_agrees')::boolean
             THEN 'the row had nothing to embed when it was last looked at, and has changed since'
         WHEN NOT (ledger ->> 'text_agrees')::boolean THEN 'the row''s text has changed since its vector was made'
@@ -342,7 +342,7 @@ BEGIN
                 || left(ledger ->> 'text_hash', 12) ELSE 'no text' END, ledger ->> 'generation',
             CASE WHEN ledger -> 'generation' <> vector -> 'pipeline_generation' THEN format(' (the pipeline''s is %s)',
                 vector ->> 'pipeline_generation') ELSE '' END,
-            CASE WHEN (ledger ->> 'anew')::boolean THEN ', to be embedded anew'
+            CASE WHEN (ledger ->> 'anew')::boolean THEN ', to be embedded again'
                  WHEN "row" IS NULL THEN CASE WHEN (ledger ->> 'vector')::boolean THEN '' ELSE ', no vector' END
                  WHEN NOT ("row" ->> 'exists')::boolean OR NOT ("row" ->> 'read')::boolean THEN ''
                  WHEN NOT (ledger ->> 'text_agrees')::boolean THEN ', and the row''s text is another now'

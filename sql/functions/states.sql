@@ -255,8 +255,8 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
            WHEN 'unpublished' THEN 'embedsidecar init makes it again'
            WHEN 'slot_waiting' THEN 'let them end, or end them; until then changes are not queued'
            WHEN 'slot_lost' THEN
-               'embedsidecar run creates it again and compares every row; where on_lost is stop: embedsidecar run --set '
-               'slot.on_lost=reconcile, once'
+               'embedsidecar run creates it again and compares every row; where on_lost is stop: embedsidecar run '
+               '--set slot.on_lost=reconcile, once'
            WHEN 'standby_only' THEN CASE WHEN j.streams = '{}' THEN 'embedsidecar run' ELSE 'end it' END
            WHEN 'no_sidecar' THEN 'embedsidecar run'
            WHEN 'stream_stuck' THEN 'the log of the sidecar says why' END,
