@@ -1,6 +1,6 @@
 -- What became of a row, and how its vector is found. Docs: docs/sql.md.
 
--- The hash of a short text is guessed by whoever tries texts: it is for those who may read the text themselves, each of
+-- The hash of a short text can be guessed by trying texts: it is for those who may read the text themselves, each of
 -- its columns, whatever row it is.
 CREATE OR REPLACE FUNCTION embedsidecar.may_see_text(id integer) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -436,8 +436,8 @@ $$;
 COMMENT ON FUNCTION embedsidecar.row_key(text[]) IS
     'The row_key of a key of several columns: embedsidecar.row_key(a::text, b). That of a single column is its text.';
 
--- A view of rows with their vectors is for whoever asks to have: it depends on the columns of a table, whose owner may
--- not drop one or give it another type while the view is there. So nothing makes it by itself.
+-- A view of rows with their vectors is made by the user who wants it: it depends on the columns of a table, whose owner
+-- may not drop one or give it another type while the view is there. So nothing makes it by itself.
 CREATE OR REPLACE FUNCTION embedsidecar.view_sql(pipeline text, name text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -502,4 +502,4 @@ COMMENT ON FUNCTION embedsidecar.view_sql(text,
     text) IS
     'The statement that makes a view of the rows of a pipeline with their vectors, and with their chunks where it has '
     'any, beside its embedding table; nobody runs it for you: in psql, \gexec does. Since PostgreSQL 15 the view asks '
-    'for the rights of whoever reads it, row-level security included.';
+    'for the rights of the reader, row-level security included.';

@@ -146,7 +146,7 @@ $$;
 COMMENT ON FUNCTION embedsidecar.vector_index(oid, smallint) IS 'Indexes by which vectors are searched.';
 
 -- Dependents follow the object and not its name. Views and functions with an SQL body of the schema's owner are made
--- anew by the switch (remake): after it their text means the new one. Everything else is for the owner.
+-- again by the switch (remake): after it their text means the new one. Everything else is for the owner.
 CREATE OR REPLACE FUNCTION embedsidecar.generation_ties(live integer, other integer)
 RETURNS TABLE (what text, remake text, sql text, view oid)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -575,7 +575,7 @@ BEGIN
     END IF;
     SELECT p.* INTO o FROM embedsidecar.pipeline AS p WHERE p.beside = id;
     IF o.pipeline_id IS NULL OR o.served = take_place.next THEN
-        IF o.pipeline_id IS NOT NULL AND o.switches > 0 THEN -- done already, by whoever asked before
+        IF o.pipeline_id IS NOT NULL AND o.switches > 0 THEN -- done already, by an earlier caller
             RETURN CASE WHEN take_place.next THEN 'already_switched' ELSE 'already_rolled_back' END;
         END IF;
         RAISE EXCEPTION '%: pipeline "%" has no %', take_place.action, l.name,
@@ -647,7 +647,7 @@ BEGIN
             PERFORM set_config('lock_timeout', '50ms', true);
             PERFORM FROM embedsidecar.pipeline AS p WHERE p.pipeline_id IN (id, o.pipeline_id)
             ORDER BY p.pipeline_id FOR UPDATE;
-            -- Whoever was faster has done it.
+            -- Another caller was faster.
             IF NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = o.pipeline_id
                            AND p.beside = id AND p.switches = o.switches AND p.served = o.served) THEN
                 done := 'already_' || done;
