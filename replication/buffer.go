@@ -44,10 +44,6 @@ func newBuffer() *buffer {
 	return &buffer{changed: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-func signal(c chan struct{}) {
-	sleep.Wake(c)
-}
-
 // What is kept open of a transaction. A larger one is bulk work: it goes to the low lane, and edits overtake it.
 const (
 	largeTransaction = 10_000
@@ -112,7 +108,7 @@ func (b *buffer) pour() (full bool) {
 			b.changes, b.ready = append(b.changes, b.ready[:n]...), b.ready[n:]
 		}
 		if len(b.changes) >= maxBatch {
-			signal(b.changed)
+			sleep.Wake(b.changed)
 		}
 	}
 	if len(b.ready) == 0 && b.end != 0 {
@@ -147,7 +143,7 @@ func (b *buffer) want(lsn pglogrepl.LSN) {
 	defer b.mu.Unlock()
 	if lsn <= b.upTo {
 		b.hurry = true
-		signal(b.changed)
+		sleep.Wake(b.changed)
 		return
 	}
 	if at, found := slices.BinarySearch(b.wanted, lsn); !found {
@@ -188,7 +184,7 @@ func (b *buffer) committedLocked(end pglogrepl.LSN, hurry bool) {
 	b.inside = false
 	b.hurry = b.hurry || hurry
 	if left || hurry || b.upTo >= b.took+farBytes {
-		signal(b.changed)
+		sleep.Wake(b.changed)
 	}
 }
 
@@ -211,7 +207,7 @@ func (b *buffer) take() taken {
 	}
 	b.changes, b.scans, b.hurry, b.tooLong = nil, nil, false, 0
 	b.took = max(b.took, b.upTo)
-	signal(b.room)
+	sleep.Wake(b.room)
 	return t
 }
 

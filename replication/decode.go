@@ -101,12 +101,7 @@ func parseKeepalive(data []byte) (k pglogrepl.PrimaryKeepaliveMessage, err error
 	return k, nil
 }
 
-func typeOf(data []byte) string {
-	if len(data) == 0 {
-		return ""
-	}
-	return string(data[:1])
-}
+func typeOf(data []byte) string { return string(data[:min(1, len(data))]) }
 
 // tuple checks that a decoded tuple has the columns its relation promised.
 func tuple(t *pglogrepl.TupleData, columns int) ([]*pglogrepl.TupleDataColumn, error) {

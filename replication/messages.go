@@ -139,10 +139,11 @@ func (ses *session) stub(ctx context.Context, data []byte) error {
 }
 
 // gather lets messages gather when those that mean nothing, or the same, come one by one and fast: the server and we
-// would wake each other for each of them. Where they are few nothing waits.
+// would wake each other for each of them. Where they are few nothing waits; nor where more have come already, since
+// anybody could put as many pauses before a change of somebody else's.
 func (ses *session) gather(ctx context.Context) {
 	const fast, pause = 2 * time.Millisecond, time.Millisecond
-	if time.Since(ses.pestered) < fast {
+	if ses.waited && time.Since(ses.pestered) < fast {
 		sleep.For(ctx, pause)
 	}
 	ses.pestered = time.Now()

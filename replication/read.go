@@ -90,7 +90,7 @@ func (ses *session) read(ctx context.Context) error {
 			ses.s.stats.Trouble.CompareAndSwap(unheard, nil)
 			unheard = nil
 		}
-		waited := silent.Sub(asked) > atOnce
+		ses.waited = silent.Sub(asked) > atOnce
 		ses.s.stats.LastMessageAt.Store(silent.UnixNano())
 		switch m := message.(type) {
 		case *pgproto3.CopyData:
@@ -106,7 +106,7 @@ func (ses *session) read(ctx context.Context) error {
 		case *pgproto3.CopyDone:
 			return errors.New("the server ended the stream")
 		}
-		if waited {
+		if ses.waited {
 			ses.nap(ctx)
 		}
 		for ses.buffer.pour() {

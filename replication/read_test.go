@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
@@ -78,7 +79,7 @@ func (m *memory) until(deadline time.Time) {
 	m.mu.Lock()
 	m.deadline = deadline
 	m.mu.Unlock()
-	signal(m.moved)
+	sleep.Wake(m.moved)
 }
 
 func (m *memory) status(_ context.Context, update pglogrepl.StandbyStatusUpdate) error {

@@ -82,6 +82,7 @@ GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsi
     embedsidecar.minute_of_week, embedsidecar.texts_cut, embedsidecar.search_costs, embedsidecar.note_reload,
     embedsidecar.note_setup,
     embedsidecar.prune_audit, embedsidecar.prune_history, embedsidecar.tell_audit, embedsidecar.generation_states,
+    embedsidecar.finished,
     embedsidecar.note_complete, embedsidecar.note_wish, embedsidecar.note_comparison,
     embedsidecar.lives, embedsidecar.plan, embedsidecar.waits_for, embedsidecar.joined_tables TO embedsidecar_run;
 
@@ -99,7 +100,7 @@ GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsid
     embedsidecar.lives, embedsidecar.plan, embedsidecar.texts_cut,
     embedsidecar.search_costs, embedsidecar.waits_for
     TO embedsidecar_reader, embedsidecar_operator;
-GRANT EXECUTE ON FUNCTION embedsidecar.drain_state, embedsidecar.explain, embedsidecar.row_key,
+GRANT EXECUTE ON FUNCTION embedsidecar.finished, embedsidecar.drain_state, embedsidecar.explain, embedsidecar.row_key,
     embedsidecar.view_sql, embedsidecar.generation_states, embedsidecar.current_model, embedsidecar.check_model
     TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON PROCEDURE embedsidecar.wait_until, embedsidecar.drain TO embedsidecar_reader, embedsidecar_operator;

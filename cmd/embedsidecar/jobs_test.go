@@ -237,6 +237,33 @@ func TestTasks_TimesAndHistory(t *testing.T) { //nolint:funlen // one story
 	if count() != "6" {
 		t.Fatalf("%s tasks are told as finished", count())
 	}
+	for after, pages := "", 1; pages > 0; pages++ { // page by page, by command and by SQL, each entry once
+		page := []string{"tasks", "list", "--state", "finished", "--limit", "2", "-o", "json"}
+		if after != "" {
+			page = append(page, "--after", after)
+		}
+		stdout, _ = s.run(0, page...)
+		list := decoded[map[string][]report.Task](t, stdout)["tasks"]
+		var told string
+		for i := range list {
+			told += list[i].Key + " " + list[i].Cursor + "\n"
+		}
+		if sql := testenv.Value[string](s.db, `SELECT coalesce(string_agg(row_key || ' ' || cursor || E'\n', ''), '')
+			FROM embedsidecar.finished(after => nullif($1, ''), max_rows => 2)`, after); sql != told {
+			t.Errorf("page %d: by command %q, by SQL %q", pages, told, sql)
+		}
+		if len(list) == 0 {
+			if pages != 4 {
+				t.Errorf("six finished tasks are %d pages of two", pages-1)
+			}
+			break
+		}
+		after = list[len(list)-1].Cursor
+	}
+	for _, state := range []string{"finished", "failed"} {
+		_, stderr := s.run(exitUsage, "tasks", "list", "--state", state, "--after", "nonsense")
+		s.has(stderr, "--after", "-o json")
+	}
 	s.db.MustExecSuper("UPDATE embedsidecar.history SET finished_at = finished_at - interval '2 hours' WHERE row_key IN ('3', '4')")
 	s.db.MustExecSuper(`INSERT INTO embedsidecar.history (bucket, pipeline_id, row_key, outcome, attempt, committed_at, lsn)
 		VALUES (7, 999, 'of one that is gone', 'embedded', 1, now(), '0/1')`)

@@ -31,7 +31,7 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=refuse-on=POISON")
 	_, stderr := s.run(exitFailed, "run", "--once", "--table", "docs", "--columns", "title,body", "--into", "embedding",
 		"--set", "retry.max_attempts=1")
-	s.has(stderr, "2 rows could not be embedded", "row 3: data refused", "row 5: data write_refused: ",
+	s.has(stderr, "2 rows could not be embedded", "data refused, row 3: ", "data write_refused, row 5: ",
 		"SQLSTATE P0001: raised by monday, line 2")
 	stdout, _ := s.run(0, "tasks", "list", "docs", "--state", "failed", "-o", "json") // the table's name will do
 	rows := decoded[map[string][]report.Task](t, stdout)["tasks"]
@@ -52,7 +52,7 @@ func TestP10_RowsThatFailedAreNamed(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	_, stderr = s.run(exitFailed, "wait", "--lsn", "0/1")
-	s.has(stderr, "row 3: data refused", "embedsidecar tasks list --state failed lists all of them")
+	s.has(stderr, "data refused, row 3: ", "embedsidecar tasks list --state failed lists all of them")
 
 	// One of them again, alone.
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")

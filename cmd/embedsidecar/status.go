@@ -89,7 +89,7 @@ func (e *environment) lookAt(ctx context.Context) (*pgxpool.Pool, error) {
 }
 
 func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
-	state, err := observe.Read(ctx, pool, c.memory, observe.FewFailures, env.redact.Text)
+	state, err := observe.Read(ctx, pool, c.memory, env.redact.Text)
 	if err != nil {
 		return err
 	}
@@ -212,7 +212,7 @@ func (e *environment) watch(ctx context.Context, pool *pgxpool.Pool, every time.
 	var view top.View
 	memory := &observe.Memory{}
 	frame := func() ([]byte, error) {
-		d, err := observe.Read(ctx, pool, memory, observe.FewFailures, e.redact.Text)
+		d, err := observe.Read(ctx, pool, memory, e.redact.Text)
 		if err != nil {
 			return nil, err
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -60,6 +61,7 @@ type tasksCommand struct {
 	taskFilter
 
 	limit int
+	after string
 }
 
 func newTasksList() *command {
@@ -70,7 +72,8 @@ func newTasksList() *command {
 		description: "The oldest tasks come first, with state, error, age and next try; of finished ones the newest, with " +
 			"their outcome. Shows no text of a row. " +
 			"embedsidecar explain shows everything about one row. For finding rows that failed.",
-		flags:    append(c.flags(true), own.number("limit", &c.limit, "`N` tasks at most")),
+		flags: append(c.flags(true), own.number("limit", &c.limit, "`N` tasks at most"),
+			own.text("after", &c.after, "`CURSOR` of the last task of the page before, which -o json shows")),
 		settings: databaseGroups, run: c.list, reach: eachDatabase,
 	}
 }
@@ -80,7 +83,10 @@ func (c *tasksCommand) list(ctx context.Context, env *environment) error {
 		return misuse("--limit: expected a number above 0")
 	}
 	return c.read(ctx, env, func(a *verbs.Actor, f report.TaskFilter) error {
-		list, err := a.Tasks(ctx, env.args, f, 0, c.limit, env.redact.Text)
+		list, err := a.Tasks(ctx, env.args, f, c.after, c.limit, env.redact.Text)
+		if errors.Is(err, report.ErrCursor) {
+			return misuse("--after: %v; embedsidecar tasks list -o json shows cursors", err)
+		}
 		if err != nil {
 			return err
 		}
@@ -125,7 +131,7 @@ func (c *tasksCommand) export(ctx context.Context, env *environment) error {
 	const page = 1000
 	return c.read(ctx, env, func(a *verbs.Actor, f report.TaskFilter) error {
 		encoder := output.Encoder(env.stdout)
-		for after := int64(0); ; {
+		for after := ""; ; {
 			list, err := a.Tasks(ctx, env.args, f, after, page, env.redact.Text)
 			if err != nil {
 				return err
@@ -134,7 +140,7 @@ func (c *tasksCommand) export(ctx context.Context, env *environment) error {
 				if err := encoder.Encode(&list[i]); err != nil {
 					return err
 				}
-				after = list[i].ID
+				after = list[i].Cursor
 			}
 			if len(list) < page {
 				return nil

@@ -158,3 +158,23 @@ DROP TABLE docs; --" (id bigint PRIMARY KEY, title text)`)
 func outsideQuotes(script string) string {
 	return regexp.MustCompile(`(?s)--[^\n]*|"(?:[^"]|"")*"|'(?:[^']|'')*'`).ReplaceAllString(script, "")
 }
+
+// TestTrust_WhatAStrangerHangsOnVectorsIsNamed: who may read vectors makes a view of them, which an uninstall does not
+// take along. It says what is in the way, and goes on where it stopped when that is gone.
+func TestTrust_WhatAStrangerHangsOnVectorsIsNamed(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	tenant := s.db.Role("")
+	s.db.MustExecSuper(`CREATE SCHEMA lair AUTHORIZATION ` + tenant + `; GRANT SELECT ON docs_embedding TO ` + tenant + `;
+		SET ROLE ` + tenant + `; CREATE VIEW lair.mine AS SELECT * FROM docs_embedding; RESET ROLE`)
+	uninstall := []string{"uninstall", "--yes", "--drop-embeddings", "--config", file}
+	_, said := s.run(1, uninstall...)
+	s.has(said, "docs_embedding", "view lair.mine depends on")
+	s.db.MustExecSuper(`DROP VIEW lair.mine`)
+	s.run(0, uninstall...)
+	if testenv.Value[bool](s.db, "SELECT to_regclass('docs_embedding') IS NOT NULL OR to_regnamespace('embedsidecar') IS NOT NULL") {
+		t.Error("something is left")
+	}
+}

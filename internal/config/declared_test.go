@@ -1,6 +1,8 @@
 package config
 
 import (
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -78,5 +80,43 @@ func TestDeclaring(t *testing.T) {
 	}
 	if again, _ := next.Declaring(nil); again != base {
 		t.Error("without any it is another configuration")
+	}
+}
+
+// TestP9_AConfigurationIsNoBomb: what is nested deeply, or says much by aliases of aliases, is refused before it takes
+// the memory of everybody.
+func TestP9_AConfigurationIsNoBomb(t *testing.T) {
+	base := declaring(t, declaredFile)
+	lists := strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)
+	bomb := "x-0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
+	for i := range 9 {
+		bomb += fmt.Sprintf("x-%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
+	}
+	for what, load := range map[string]func() error{
+		"lists in lists": func() error {
+			_, _, err := Load(Source{Flags: map[string][]string{"config": {write(t, "pipelines: "+lists)}}})
+			return err
+		},
+		"aliases of aliases": func() error {
+			_, _, err := Load(Source{Flags: map[string][]string{
+				"config": {write(t, bomb+"models: [{name: small, plugin: remote, document_fields: {a: *a9}}]")},
+			}})
+			return err
+		},
+		"a definition": func() error {
+			_, failed := base.Declaring([]Declared{{"a", []byte(`{"name": "a", "table": ` + lists + `}`)}})
+			return failed["a"]
+		},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		err := load()
+		runtime.ReadMemStats(&after)
+		if err == nil {
+			t.Errorf("%s is taken", what)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 300<<20 {
+			t.Errorf("%s takes %d MiB", what, took>>20)
+		}
 	}
 }

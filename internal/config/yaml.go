@@ -20,8 +20,13 @@ import (
 // maxFile keeps a wrong path, to a dump or a device, from filling the memory.
 const maxFile = 4 << 20
 
-// maxDepth is deeper than any file we understand; it ends aliases that contain themselves.
-const maxDepth = 16
+// maxDepth is deeper than any file we understand; it ends aliases that contain themselves. maxNested is what the parser
+// is given, which takes the square of it in memory; maxNodes ends aliases that contain others many times.
+const (
+	maxDepth  = 16
+	maxNested = 500
+	maxNodes  = 1_000_000
+)
 
 // reader walks over a YAML file along the places that it may have. It goes on after a mistake, so that one run finds
 // them all.
@@ -31,6 +36,7 @@ type reader struct {
 	lookup   func(string) (string, bool) // of variables; nil: there are none, and a $ is a $
 	put      func(s *Setting, path string, values []string, list bool) error
 	anchors  map[string]ast.Node
+	nodes    int // that were read so far
 	problems []Problem
 	origins  map[string]origin
 }
@@ -91,7 +97,25 @@ func parse(data []byte) (file *ast.File, err error) {
 			err = fmt.Errorf("the file cannot be read as YAML (%v)", p)
 		}
 	}()
+	if nested(data) > maxNested {
+		return nil, errors.New("the file is nested too deeply")
+	}
 	return parser.ParseBytes(data, 0)
+}
+
+// nested is how deep lists and mappings are at most, brackets in texts counted too.
+func nested(data []byte) (most int) {
+	depth := 0
+	for _, b := range data {
+		switch b {
+		case '[', '{':
+			depth++
+			most = max(most, depth)
+		case ']', '}':
+			depth = max(depth-1, 0)
+		}
+	}
+	return most
 }
 
 var flowVariable = regexp.MustCompile(`[{\[,:]\s*[^"'\s]*\$\{`)
@@ -290,6 +314,10 @@ func (r *reader) sequence(n *ast.SequenceNode, path string, p *place, depth int)
 
 // unwrap follows anchors, aliases and tags to the node that holds the content.
 func (r *reader) unwrap(node ast.Node, path string) (ast.Node, bool) {
+	if r.nodes++; r.nodes > maxNodes {
+		r.fail(path, nil, "the file says too much, with its aliases")
+		return nil, false
+	}
 	for range maxDepth {
 		switch n := node.(type) {
 		case *ast.AnchorNode:

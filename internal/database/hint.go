@@ -26,6 +26,9 @@ func Hint(err error) []string {
 			"our sessions have the search_path pg_catalog: let it name tables with their schema, or ALTER FUNCTION ... SET search_path = ...",
 		}
 	}
+	if pg.Code == pgerrcode.DependentObjectsStillExist {
+		return []string{"its owner, or you, drop first what is in the way: " + strings.ReplaceAll(pg.Detail, "\n", "; ")}
+	}
 	if hint, ok := hints[pg.Code]; ok {
 		return hint
 	}

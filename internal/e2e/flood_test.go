@@ -36,9 +36,13 @@ func TestP9_ManyMessagesOfStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(t.Context()) }()
-	for i, message := range []string{`false, 'outbox', 'x'`, `true, 'embedsidecar', 'mark'`, `false, 'embedsidecar.wait', ''`} {
+	for i, message := range []string{
+		`false, 'outbox', 'x'`, `true, 'embedsidecar', 'mark'`, `false, 'embedsidecar.wait', ''`,
+		// in turns, so that none stands for those before it
+		`false, 'embedsidecar.' || CASE n % 2 WHEN 0 THEN 'wait' ELSE 'ask' END, repeat('x', 60 * (n % 2))`,
+	} {
 		peak, cpu := c.peak(), cpuTime(t, c.pid())
-		if _, err := conn.Exec(t.Context(), `SELECT count(pg_logical_emit_message(`+message+`)) FROM generate_series(1, 500000)`); err != nil {
+		if _, err := conn.Exec(t.Context(), `SELECT count(pg_logical_emit_message(`+message+`)) FROM generate_series(1, 500000) AS n`); err != nil {
 			t.Fatal(err)
 		}
 		begin := time.Now()

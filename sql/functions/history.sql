@@ -114,3 +114,54 @@ COMMENT ON FUNCTION embedsidecar.clear_history(text, interval, integer, boolean,
     'Takes away the history of finished tasks: of a pipeline, or of all, those that were removed included; of what is '
     'older than so long, or all of it. Does max_rows at most and says how many remain; with dry_run it only counts '
     'these.';
+
+-- Entries are ordered by partition, end and key: behind a cursor, newer partitions are not read. If the partition of a
+-- cursor was emptied since, so was all that is older. What older partitions hold then is newer than the cursor, and is
+-- left out; ten minutes are more than a write-back takes.
+CREATE OR REPLACE FUNCTION embedsidecar.finished(pipelines text[] DEFAULT NULL, row_keys text[] DEFAULT NULL,
+    code text DEFAULT NULL, older_than interval DEFAULT NULL, after text DEFAULT NULL, max_rows integer DEFAULT 100)
+RETURNS TABLE (pipeline text, row_key text, outcome text, attempt integer, error_code text, committed_at timestamptz,
+    created_at timestamptz, scheduled_at timestamptz, started_at timestamptz, finished_at timestamptz, worked_by text,
+    cursor text)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    newest integer := (SELECT t.bucket FROM embedsidecar.history_turn AS t);
+    ids    integer[] := ARRAY(SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
+                              WHERE finished.pipelines IS NULL OR p.name = ANY (finished.pipelines));
+    c      text[] := regexp_match(finished.after, '^([0-7])\.(\d{1,17})\.(\d{1,9})\.(.*)$');
+    ended  timestamptz := 'epoch'::timestamptz + c[2]::bigint * interval '1 microsecond';
+    age    integer := coalesce((newest - c[1]::integer + 8) % 8, 0);
+    rest   integer := finished.max_rows;
+    n      integer;
+BEGIN
+    IF finished.after IS NOT NULL AND c IS NULL THEN
+        RAISE EXCEPTION 'finished: after: % is not the cursor of a finished task', quote_literal(finished.after)
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'give the cursor of the last task of the page before';
+    END IF;
+    WHILE age < 8 AND rest > 0 LOOP
+        RETURN QUERY
+        SELECT p.name, h.row_key, h.outcome, h.attempt::integer, h.error_code, h.committed_at, h.created_at,
+               h.scheduled_at, h.finished_at - make_interval(secs => h.took_ms / 1000.0), h.finished_at, w.instance,
+               concat_ws('.', h.bucket, (extract(epoch FROM h.finished_at) * 1000000)::bigint, h.pipeline_id, h.row_key)
+        FROM  (SELECT h.* FROM embedsidecar.history AS h
+               WHERE  h.bucket = ((newest - age + 8) % 8)::smallint AND h.pipeline_id = ANY (ids)
+                      AND (finished.row_keys IS NULL OR h.row_key = ANY (finished.row_keys))
+                      AND (finished.code IS NULL OR h.error_code = finished.code)
+                      AND (finished.older_than IS NULL OR h.finished_at < now() - finished.older_than)
+                      AND (c IS NULL OR CASE WHEN h.bucket = c[1]::smallint THEN h.finished_at < ended
+                               OR h.finished_at = ended
+                                  AND (h.pipeline_id, h.row_key) > (c[3]::integer, c[4] COLLATE "C")
+                           ELSE h.finished_at < ended + interval '10 min' END)
+               ORDER  BY h.finished_at DESC, h.pipeline_id, h.row_key LIMIT rest) AS h
+               JOIN embedsidecar.pipeline AS p ON p.pipeline_id = h.pipeline_id
+               LEFT JOIN embedsidecar.worker AS w ON w.worker_id = h.worker_id
+        ORDER  BY h.finished_at DESC, h.pipeline_id, h.row_key;
+        GET DIAGNOSTICS n = ROW_COUNT;
+        rest := rest - n;
+        age := age + 1;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION embedsidecar.finished(text[], text[], text, interval, text, integer) IS
+    'A page of the history: finished tasks of pipelines, or of all, the newest first, behind the one with the cursor '
+    'after. A later page costs no more than the first.';

@@ -514,11 +514,11 @@ WITH slot AS MATERIALIZED (
                JOIN LATERAL (
                (SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.state = 'todo'
                    AND t.pipeline_id = p.pipeline_id AND t.lane = n.lane
-                ORDER BY t.seq LIMIT 1000)
+                ORDER BY t.seq LIMIT few.rows)
                UNION ALL
                (SELECT t.committed_at FROM embedsidecar.task AS t WHERE t.state = 'retrying'
                    AND t.pipeline_id = p.pipeline_id AND t.lane = n.lane
-                ORDER BY t.due_at LIMIT 1000)) AS t))::double precision AS oldest_seconds,
+                ORDER BY t.due_at LIMIT few.rows)) AS t))::double precision AS oldest_seconds,
            coalesce(s.phase, 'done') AS scan_phase, coalesce(s.reason, '') AS scan_reason,
                s.finished_at IS NULL AS scan_first,
            coalesce(s.gap AND s.finished_at IS NOT NULL, false) AS scan_gap, CASE WHEN s.phase = 'waiting' THEN 0
@@ -544,6 +544,9 @@ WITH slot AS MATERIALIZED (
     FROM   embedsidecar.pipeline AS p
            CROSS JOIN embedsidecar.installation AS i
            CROSS JOIN paused AS u
+           -- Of each lane the first few are looked at, which are the oldest but for what was put back: fewer of many.
+           CROSS JOIN (SELECT CASE WHEN states.one IS NOT NULL THEN 1000
+               ELSE least(greatest(4000 / count(*), 10), 1000) END AS rows FROM embedsidecar.pipeline) AS few
            CROSS JOIN LATERAL (SELECT count(DISTINCT t.task_id) AS held FROM embedsidecar.lease AS l
                CROSS JOIN LATERAL unnest(l.task_ids) AS u (task_id) JOIN embedsidecar.task AS t ON t.task_id = u.task_id
                WHERE l.pipeline_id = p.pipeline_id AND l.epoch = p.lease_epoch AND l.leased_until >= now()

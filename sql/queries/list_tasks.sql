@@ -1,7 +1,7 @@
 -- list_tasks: tasks of pipelines as embedsidecar.tasks shows them: those of @states, @class, @code and @row_keys whose
 -- change is @older_than old; NULL: all. The oldest first, behind number @after_task, for who reads page by page.
--- Rows: at most @max. Locks: none. Index: primary key of task, or with keys its unique key; for a state alone none
--- fits.
+-- Rows: at most @max. Locks: none. Index: primary key of task, or with keys its unique key, or for dead letters
+-- alone task_failed_idx.
 SELECT p.name AS pipeline, t.row_key AS key, s.state,
     (ARRAY['low', 'normal', 'high', 'urgent'])[t.lane + 1] AS priority, t.attempt::integer AS attempt,
        coalesce(t.error_class, '') AS class, coalesce(t.error_code, '') AS code,
@@ -11,7 +11,7 @@ SELECT p.name AS pipeline, t.row_key AS key, s.state,
        CASE WHEN t.state = 'todo' AND h.leased_until IS NOT NULL THEN h.started_at ELSE t.started_at END AS started_at,
        CASE WHEN t.state <> 'todo' OR h.leased_until IS NULL THEN t.finished_at END AS finished_at, CASE
            WHEN t.state = 'todo' THEN coalesce(h.instance, '') ELSE '' END AS leased_by,
-       t.task_id, '' AS outcome
+       t.task_id, '' AS outcome, t.task_id::text AS cursor
 FROM   embedsidecar.task AS t
        JOIN embedsidecar.pipeline AS p ON p.pipeline_id = t.pipeline_id
        LEFT JOIN (SELECT DISTINCT ON (u.task_id) u.task_id, l.leased_until, l.started_at,
@@ -26,6 +26,7 @@ FROM   embedsidecar.task AS t
 WHERE  p.name = ANY (@pipelines::text[]) AND t.task_id > @after_task
        AND (@row_keys::text[] IS NULL OR t.row_key = ANY (@row_keys::text[]))
            AND (@states::text[] IS NULL OR s.state = ANY (@states::text[]))
+       AND (@states::text[] IS DISTINCT FROM '{failed}' OR t.state = 'failed')
        AND (@class::text IS NULL OR t.error_class = @class::text)
            AND (@code::text IS NULL OR t.error_code = @code::text)
        AND (@older_than::interval IS NULL OR t.committed_at < now() - @older_than::interval)

@@ -98,7 +98,7 @@ func (s *Service) Watch(ctx context.Context, tell func(Status, error) error) err
 			return gate.Unknown("the session is over, or the token was revoked")
 		}
 		if is := fingerprint(now, err); is != told {
-			if err := tell(now, err); err != nil {
+			if err := tell(now.page(func(string) bool { return true }, 0), err); err != nil {
 				return err
 			}
 			told = is

@@ -29,14 +29,11 @@ func (s *Service) Defined(ctx context.Context, name string) (*pipeline.Pipeline,
 	if err != nil {
 		return nil, err
 	}
-	all, err := lookup.AllBy(ctx, &s.memory.Loader, pool)
-	if err != nil {
+	found, err := lookup.Named(ctx, pool, names)
+	if len(found) == 0 || lookup.Find(found, names[0]) < 0 {
 		return nil, err
 	}
-	if at := lookup.Find(all, names[0]); at >= 0 {
-		return &all[at], nil
-	}
-	return nil, nil
+	return &found[0], nil
 }
 
 // Named returns the plugins and models that can be named on this machine.

@@ -92,7 +92,9 @@ type named struct {
 func (a *api) looks() {
 	s := a.service
 	get(a, "/status", "status", "Tell how things stand",
-		func(ctx context.Context, in *OfPipelines) (Status, error) { return s.StatusOf(ctx, in.Pipelines) })
+		func(ctx context.Context, in *statusParams) (Status, error) {
+			return s.StatusPage(ctx, in.Pipelines, in.Cursor, in.Limit)
+		})
 	get(a, "/checks", "checks", "Look at everything that running depends on",
 		func(ctx context.Context, _ *none) (checkList, error) {
 			list, err := s.Checks(ctx)
@@ -128,6 +130,14 @@ func (a *api) looks() {
 // OfPipelines are the parameters of what may be about some pipelines.
 type OfPipelines struct {
 	Pipelines []string `query:"pipeline,explode" doc:"A name, a pattern such as tenant_*.docs, or label:NAME=VALUE; again for more; absent: all"`
+}
+
+// statusParams are those of pages of pipelines, by their names.
+type statusParams struct {
+	OfPipelines
+
+	Cursor string `query:"cursor" doc:"next of the page before"`
+	Limit  int    `query:"limit" default:"10" minimum:"1" maximum:"1000"`
 }
 
 // TaskParams are those of lists of tasks.
@@ -173,6 +183,7 @@ type (
 	}
 	pipelineList struct {
 		Pipelines []observe.Pipeline `json:"pipelines"`
+		Next      string             `json:"next,omitempty" doc:"The cursor of the next page; absent: there is none"`
 	}
 	slotList struct {
 		Slots []report.Slot `json:"slots"`
@@ -192,9 +203,9 @@ type (
 func (a *api) lists() {
 	s := a.service
 	get(a, "/pipelines", "pipelines", "List pipelines with where each stands",
-		func(ctx context.Context, in *OfPipelines) (pipelineList, error) {
-			now, err := s.StatusOf(ctx, in.Pipelines)
-			return pipelineList{now.Pipelines}, err
+		func(ctx context.Context, in *statusParams) (pipelineList, error) {
+			now, err := s.StatusPage(ctx, in.Pipelines, in.Cursor, in.Limit)
+			return pipelineList{now.Pipelines, now.Next}, err
 		})
 	get(a, "/slots", "slots", "List replication slots", func(ctx context.Context, _ *none) (slotList, error) {
 		now, err := s.Status(ctx)

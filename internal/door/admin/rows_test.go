@@ -52,6 +52,12 @@ func TestLook_Finished(t *testing.T) {
 			t.Errorf("%s: finished: %q, the view has %q", token, finished, shown)
 		}
 	}
+	for _, cursor := range []string{"nonsense", "8.1.1.x", "0.1", "-1"} {
+		a := f.ask("viewer", http.MethodGet, "/api/v1/tasks?state=finished&cursor="+cursor, "")
+		if a.status != http.StatusBadRequest {
+			t.Errorf("cursor %s: %d %s", cursor, a.status, a.body)
+		}
+	}
 	const some = "/api/v1/tasks?state=finished&code=too_long&key=3&older_than=90m"
 	if page := gets[admin.TaskPage](f, "viewer", some); len(page.Tasks) == 0 || page.Tasks[0].Key != "3" {
 		t.Errorf("chosen: %+v", page)

@@ -1,13 +1,16 @@
 package admin
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math"
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -165,6 +168,7 @@ type Status struct {
 	Databases []DatabaseState `json:"databases,omitempty" doc:"All of several, where none was chosen"`
 
 	observe.Database
+	Next string `json:"next,omitempty" doc:"The cursor of the next page of pipelines; absent: there is none"`
 }
 
 // Status tells how all pipelines stand that the caller sees.
@@ -199,7 +203,7 @@ func (s *Service) look(ctx context.Context, pool *pgxpool.Pool) (observe.Databas
 		return s.read, s.readAt, nil
 	}
 	at := time.Now()
-	found, err := observe.Read(ctx, pool, &s.memory, observe.FewFailures, s.o.Redact)
+	found, err := observe.Read(ctx, pool, &s.memory, s.o.Redact)
 	if err != nil {
 		return found, at, err
 	}
@@ -248,17 +252,40 @@ func (s *Service) program(who gate.Caller) Program {
 	return p
 }
 
-// StatusOf is Status with these pipelines alone.
-func (s *Service) StatusOf(ctx context.Context, pipelines []string) (Status, error) {
+// StatusPage is Status with a page of these pipelines, or of all: the limit first ones by their names behind cursor.
+func (s *Service) StatusPage(ctx context.Context, pipelines []string, cursor string, limit int) (Status, error) {
 	now, err := s.Status(ctx)
-	if err != nil || len(pipelines) == 0 {
+	if err != nil {
 		return now, err
 	}
-	_, _, names, err := s.chosen(ctx, pipelines)
-	now.Pipelines = slices.DeleteFunc(slices.Clone(now.Pipelines), func(p observe.Pipeline) bool {
-		return !slices.Contains(names, p.Name)
-	})
-	return now, err
+	if strings.ContainsRune(cursor, 0) {
+		return now, badCursor()
+	}
+	names := map[string]bool{}
+	if len(pipelines) > 0 {
+		_, _, chosen, err := s.chosen(ctx, pipelines)
+		if err != nil {
+			return now, err
+		}
+		for _, name := range chosen {
+			names[name] = true
+		}
+	}
+	return now.page(func(name string) bool {
+		return name > cursor && (len(pipelines) == 0 || names[name])
+	}, limit), nil
+}
+
+// page is the status with the first of its pipelines by their names that are meant, usualStatus of them if limit is 0.
+func (now Status) page(meant func(name string) bool, limit int) Status {
+	limit = cmp.Or(limit, usualStatus)
+	list := slices.DeleteFunc(slices.Clone(now.Pipelines), func(p observe.Pipeline) bool { return !meant(p.Name) })
+	slices.SortFunc(list, func(a, b observe.Pipeline) int { return cmp.Compare(a.Name, b.Name) })
+	if len(list) > limit {
+		list, now.Next = list[:limit], list[limit-1].Name
+	}
+	now.Pipelines = list
+	return now
 }
 
 // Pipeline tells how one pipeline stands.
@@ -363,9 +390,9 @@ func noText(detail string) *gate.Problem {
 // barred returns why the text of a pipeline's rows is not read through the connections of the program: policies of its
 // table would be passed by. Of a table that is gone there is no text.
 func (s *Service) barred(ctx context.Context, pool *pgxpool.Pool, name string) error {
-	all, err := lookup.All(ctx, pool)
-	if at := lookup.Find(all, name); err == nil && at >= 0 {
-		err = search.Barred(ctx, pool, &all[at], s.access(name))
+	found, err := lookup.Named(ctx, pool, []string{name})
+	if at := lookup.Find(found, name); err == nil && at >= 0 {
+		err = search.Barred(ctx, pool, &found[at], s.access(name))
 	}
 	return err
 }
@@ -413,8 +440,9 @@ type TaskPage struct {
 
 // Limits of pages.
 const (
-	usualPage = 100
-	mostPage  = 1000
+	usualPage   = 100
+	usualStatus = 10
+	mostPage    = 1000
 )
 
 // Tasks returns a page of the tasks of pipelines that the caller sees.
@@ -433,41 +461,30 @@ func (s *Service) Tasks(ctx context.Context, q TaskQuery) (TaskPage, error) {
 			return page, gate.Wrong("query.state", fmt.Sprintf("there is no state %q", state))
 		}
 	}
-	after, err := position(q.Cursor, 0)
-	if err != nil {
-		return page, err
-	}
 	if len(names) == 0 {
 		return page, nil
 	}
-	if slices.Contains(q.States, report.Finished) { // there may be millions
+	if slices.Contains(q.States, report.Finished) { // a partition of the history is read
 		if err := s.counting.take(ctx); err != nil {
 			return page, err
 		}
 		defer s.counting.giveBack()
 	}
-	list, err := verbs.New(pool, who.SaidBy()).Tasks(ctx, names, q.TaskFilter, after, limit+1, s.o.Redact)
+	list, err := verbs.New(pool, who.SaidBy()).Tasks(ctx, names, q.TaskFilter, q.Cursor, limit+1, s.o.Redact)
+	if errors.Is(err, report.ErrCursor) {
+		return page, badCursor()
+	}
 	if err != nil {
 		return page, err
 	}
 	page.Tasks = list[:min(limit, len(list))]
 	if len(list) > limit {
-		page.Next = strconv.FormatInt(list[limit-1].ID, 10)
+		page.Next = list[limit-1].Cursor
 	}
 	return page, nil
 }
 
-// position is where a page begins: what next of the page before said, or first where there is none.
-func position(cursor string, first int64) (int64, error) {
-	if cursor == "" {
-		return first, nil
-	}
-	n, err := strconv.ParseInt(cursor, 10, 64)
-	if err != nil || n < 0 {
-		return 0, gate.Wrong("query.cursor", "it is not what next of a page said")
-	}
-	return n, nil
-}
+func badCursor() error { return gate.Wrong("query.cursor", "it is not what next of a page said") }
 
 func pageSize(limit int) (int, error) {
 	switch {
@@ -481,15 +498,19 @@ func pageSize(limit int) (int, error) {
 
 // Errors returns what goes wrong in pipelines that the caller sees, grouped, the most rows first.
 func (s *Service) Errors(ctx context.Context, pipelines []string) ([]report.ErrorGroup, error) {
-	_, pool, names, err := s.chosen(ctx, pipelines)
+	_, _, names, err := s.chosen(ctx, pipelines)
 	if err != nil {
 		return nil, err
 	}
-	list, err := report.Errors(ctx, pool, names)
-	for i := range list {
-		list[i].Message = s.o.Redact(list[i].Message)
+	now, err := s.Status(ctx)
+	list := []report.ErrorGroup{}
+	for i := range now.Pipelines {
+		if slices.Contains(names, now.Pipelines[i].Name) {
+			list = append(list, now.Pipelines[i].Errors...)
+		}
 	}
-	return append([]report.ErrorGroup{}, list...), err
+	slices.SortStableFunc(list, func(a, b report.ErrorGroup) int { return cmp.Compare(b.Rows, a.Rows) })
+	return list, err
 }
 
 // AuditPage is a page of what was done, the newest first.
@@ -509,9 +530,9 @@ func (s *Service) Audit(ctx context.Context, pipelines []string, cursor string, 
 	if limit, err = pageSize(limit); err != nil {
 		return page, err
 	}
-	before, err := position(cursor, math.MaxInt64)
-	if err != nil {
-		return page, err
+	before, err := strconv.ParseInt(cmp.Or(cursor, strconv.Itoa(math.MaxInt64)), 10, 64)
+	if err != nil || before < 0 {
+		return page, badCursor()
 	}
 	if len(pipelines) == 0 && len(who.Pipelines) == 0 {
 		names = nil // also what was done to all, and to pipelines that are gone

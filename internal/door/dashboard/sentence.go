@@ -128,10 +128,10 @@ func uneasy(p *observe.Pipeline) *sentence {
 			Detail: wording.Count(p.Retrying, "row") + " failed and will be tried again.",
 			Next:   "embedsidecar tasks list --state failed " + name + " shows the errors; fix the cause, and the rows continue",
 		}
-		at := slices.IndexFunc(p.FailedRows, func(f report.FailedRow) bool { return f.State == "retrying" })
+		at := slices.IndexFunc(p.Errors, func(g report.ErrorGroup) bool { return g.State == "retrying" })
 		if at >= 0 {
-			f := &p.FailedRows[at]
-			s.Detail += fmt.Sprintf(" One of them, %s: %s %s: %s", f.Key, f.Class, f.Code, f.Message)
+			g := &p.Errors[at]
+			s.Detail += fmt.Sprintf(" One of them, %s: %s %s: %s", g.Key, g.Class, g.Code, g.Message)
 		}
 		return &s
 	case p.OldestSeconds != nil && *p.OldestSeconds > mostWaited.Seconds():

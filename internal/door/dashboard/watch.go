@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
@@ -127,6 +128,11 @@ func (d *Dashboard) overview(r *http.Request) (view, error) {
 	}
 	o := overview{Status: state, Health: sentenceOf(&state.Database), Remarks: state.Remarks()}
 	o.Remarks = slices.DeleteFunc(o.Remarks, func(r string) bool { return o.Health.Next != "" && strings.Contains(r, o.Health.Next) })
+	const fewRemarks = 20
+	if more := len(o.Remarks) - fewRemarks; more > 0 {
+		o.Remarks = append(o.Remarks[:fewRemarks],
+			wording.Count(int64(more), "more remark")+": embedsidecar status shows all of them")
+	}
 	const fewUnwell = 5
 	o.Unwell = unwell(state.Pipelines)
 	o.Unwell = o.Unwell[:min(fewUnwell, len(o.Unwell))]

@@ -137,7 +137,8 @@ func (*Chunks) holds(r *Row) bool {
 	return bytes.Equal(r.StoredHash[:pipeline.VectorHashSize], r.LedgerVector)
 }
 
-func (*Chunks) hash(w *Write) (hash [pipeline.VectorHashSize]byte) {
+// VectorHash is over the hashes of all chunks.
+func (*Chunks) VectorHash(w *Write) (hash [pipeline.VectorHashSize]byte) {
 	h := sha256.New()
 	for i := range w.Chunks {
 		_, _ = h.Write(w.Chunks[i].Hash[:])
@@ -146,7 +147,8 @@ func (*Chunks) hash(w *Write) (hash [pipeline.VectorHashSize]byte) {
 	return hash
 }
 
-func (c *Chunks) list() *Chunks { return c }
+// Chunks are these.
+func (c *Chunks) Chunks() *Chunks { return c }
 
 func (*Chunks) atOnce() statement { return statement{} }
 
@@ -285,7 +287,7 @@ func (c *Chunks) fill(chunks []DeepChunk, vectors [][]float32) error {
 // chunkWindow is how many chunks go into one statement.
 const chunkWindow = 500
 
-func (c *Chunks) write(ctx context.Context, tx pgx.Tx, change *Change, locks *Locks) error {
+func (c *Chunks) Write(ctx context.Context, tx pgx.Tx, change *Change, locks *Locks) error {
 	if len(change.Write) > 0 {
 		if err := c.writeChunks(ctx, tx, change.Write); err != nil {
 			return err
@@ -293,7 +295,7 @@ func (c *Chunks) write(ctx context.Context, tx pgx.Tx, change *Change, locks *Lo
 	}
 	rest := *change
 	rest.Write = nil
-	return c.embeddingTable.write(ctx, tx, &rest, locks)
+	return c.embeddingTable.Write(ctx, tx, &rest, locks)
 }
 
 // writeChunks brings the chunks of rows up to date.

@@ -80,9 +80,9 @@ func (*column) holds(r *Row) bool { return bytes.Equal(r.StoredHash, r.LedgerVec
 
 func (*column) current(*Row) bool { return true } // a column does not say, and the ledger does
 
-func (c *column) hash(w *Write) [pipeline.VectorHashSize]byte { return c.p.Stored.Hash(w.Vector) }
+func (c *column) VectorHash(w *Write) [pipeline.VectorHashSize]byte { return c.p.Stored.Hash(w.Vector) }
 
-func (*column) guard(*pgx.Batch) {}
+func (*column) QueueGuard(*pgx.Batch) {}
 
 func (*column) atOnce() statement { return statement{} }
 
@@ -90,13 +90,13 @@ func (c *column) stored() statement { return c.sql.reuse }
 
 func (*column) pages() pageStatements { return pageStatements{} }
 
-func (*column) list() *Chunks { return nil }
+func (*column) Chunks() *Chunks { return nil }
 
 // beginsToHold stands before the statement that locks rows of users. A sidecar that stops in between, with its whole
 // machine maybe, holds them until the server ends the transaction.
 const beginsToHold = "SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', '2s', true)"
 
-func (c *column) lock(batch *pgx.Batch, keys []string) (*Locks, error) {
+func (c *column) QueueLock(batch *pgx.Batch, keys []string) (*Locks, error) {
 	locks := &Locks{Sources: map[string]pipeline.SourceHash{}}
 	batch.Queue(beginsToHold)
 	if len(keys) == 0 {
@@ -141,7 +141,7 @@ func (c *column) same(batch *pgx.Batch) {
 		})
 }
 
-func (c *column) write(ctx context.Context, tx pgx.Tx, change *Change, locks *Locks) error {
+func (c *column) Write(ctx context.Context, tx pgx.Tx, change *Change, locks *Locks) error {
 	batch := &pgx.Batch{}
 	if err := c.queue(batch, change, locks); err != nil || batch.Len() == 0 {
 		return err

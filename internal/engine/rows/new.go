@@ -10,8 +10,8 @@ func New(p *pipeline.Pipeline, db database.DB, o Options) *Table {
 	if o.UserPath == "" {
 		o.UserPath = `"$user", public`
 	}
-	t := &Table{p: p, db: db, into: newDestination(p, db, o)}
-	t.sql, t.pager = newSource(p, t.into), newPager(t)
+	t := &Table{p: p, db: db, destination: newDestination(p, db, o)}
+	t.sql, t.pager = newSource(p, t.destination), newPager(t)
 	return t
 }
 

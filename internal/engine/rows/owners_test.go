@@ -44,14 +44,14 @@ func TestTable_WhatEachDestinationIs(t *testing.T) {
 		"table": true, "column_vector": false, "column_bit": false, "chunks": false,
 	} {
 		table := New(shapes()[shape], nil, Options{})
-		if (table.into.list() != nil) != (shape == "chunks") {
+		if (table.Chunks() != nil) != (shape == "chunks") {
 			t.Errorf("%s: its chunks are listed: %v", shape, shape != "chunks")
 		}
 		if got := table.CanWriteAtOnce(); got != atOnce {
 			t.Errorf("%s: what is ready is written in one statement: %v", shape, got)
 		}
 		w := Write{Vector: []float32{1, 0, 0}}
-		if got, want := table.into.hash(&w), shapes()[shape].Stored.Hash(w.Vector); got != want && shape != "chunks" {
+		if got, want := table.VectorHash(&w), shapes()[shape].Stored.Hash(w.Vector); got != want && shape != "chunks" {
 			t.Errorf("%s: hash %x, want %x", shape, got, want)
 		}
 	}

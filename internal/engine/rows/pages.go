@@ -165,7 +165,7 @@ func (p *Pages) Rows(ctx context.Context, which string, after *string) (keys []s
 // Vectors returns the keys of the destination that come next after one, with whether they have no source row. There
 // are none after the last, and none where vectors go with their rows. It returns ErrSplit.
 func (p *Pages) Vectors(ctx context.Context, after *string) (keys []string, gone []bool, err error) {
-	s := p.t.into.pages()
+	s := p.t.pages()
 	if !s.first.there() {
 		return nil, nil, nil
 	}

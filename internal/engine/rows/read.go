@@ -256,7 +256,7 @@ func (t *Table) scan(raw [][]byte, keys []string, found []Row) error {
 		}
 	}
 	if r.Stored = raw[readStored] != nil; r.Stored {
-		return t.into.found(raw[readStored], raw[readStoredGeneration], r)
+		return t.found(raw[readStored], raw[readStoredGeneration], r)
 	}
 	return nil
 }
@@ -332,7 +332,7 @@ func (t *Table) OfSomeRow(ctx context.Context, err error) bool {
 // Vectors returns the vectors that rows have now, as they are stored, by the place of their key; with chunks those of
 // the first of each row. It returns ErrSplit.
 func (t *Table) Vectors(ctx context.Context, keys []string) (map[int][]float32, error) {
-	s := t.into.stored()
+	s := t.stored()
 	args, err := s.args(t.p, keys, nil)
 	if err != nil {
 		return nil, err

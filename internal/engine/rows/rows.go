@@ -22,9 +22,10 @@ type Options struct {
 
 // Table is the source rows of a pipeline with their destination. It may be shared by goroutines.
 type Table struct {
+	destination
+
 	p     *pipeline.Pipeline
 	db    database.DB
-	into  destination
 	sql   sourceStatements
 	pager *pager // of Read
 }
@@ -40,17 +41,18 @@ type destination interface {
 	holds(r *Row) bool
 	// current reports whether what is stored of the row is of the pipeline's generation.
 	current(r *Row) bool
-	// hash is the vector hash of what a write-back writes, for the ledger.
-	hash(w *Write) [pipeline.VectorHashSize]byte
+	// VectorHash is that of what a write-back writes, for the ledger.
+	VectorHash(w *Write) [pipeline.VectorHashSize]byte
 
-	// guard adds to the batch that begins a write-back what makes sure that the destination is the one that was looked at.
-	guard(batch *pgx.Batch)
-	// lock adds what locks those rows of users' that a write-back changes, but for those that are locked by somebody. It
-	// returns nil where nobody else writes the rows.
-	lock(batch *pgx.Batch, keys []string) (*Locks, error)
-	// write brings the destination up to date.
-	write(ctx context.Context, tx pgx.Tx, c *Change, locks *Locks) error
-	// none is what write does, with no row in hand.
+	// QueueGuard adds to the batch that begins a write-back what makes sure that the destination is the one that was
+	// looked at, and stays so until the transaction ends. The batch fails with ErrOtherTable otherwise.
+	QueueGuard(batch *pgx.Batch)
+	// QueueLock adds what locks those rows of users' that a write-back changes, but for those that are locked by
+	// somebody. It returns nil where nobody else writes the rows.
+	QueueLock(batch *pgx.Batch, keys []string) (*Locks, error)
+	// Write brings the destination up to date, in a transaction that has the locks.
+	Write(ctx context.Context, tx pgx.Tx, c *Change, locks *Locks) error
+	// none is what Write does, with no row in hand.
 	none() ([]step, error)
 
 	// atOnce is the statement that writes vectors together with the ledger; none where it takes more than one.
@@ -60,42 +62,21 @@ type destination interface {
 	// pages are the statements for the keys that the destination itself has, with whether they have no source row; none
 	// where vectors go with their rows.
 	pages() pageStatements
-	// list is the destination's way with chunks; nil: a row has one vector.
-	list() *Chunks
+	// Chunks is the destination's way with chunks; nil: a row has one vector.
+	Chunks() *Chunks
 	// statements are all of them, by name.
 	statements() map[string]statement
 }
 
-// VectorHash returns what the ledger says of the vector of a write-back.
-func (t *Table) VectorHash(w *Write) [pipeline.VectorHashSize]byte { return t.into.hash(w) }
-
-// Chunks returns the table's way with chunks; nil: a row has one vector.
-func (t *Table) Chunks() *Chunks { return t.into.list() }
-
 // OfUsers reports whether vectors go into rows of users': who changes one waits for a write-back, and his triggers run
 // in it.
 func (t *Table) OfUsers() bool { return t.p.InSource() }
-
-// QueueGuard makes sure, before a transaction writes, that it writes what was looked at, and that it stays so until
-// the transaction ends. The batch fails with ErrOtherTable otherwise.
-func (t *Table) QueueGuard(batch *pgx.Batch) { t.into.guard(batch) }
-
-// QueueLock adds to the batch that begins a write-back what locks the rows of users' that it changes, and leaves out
-// those that somebody has locked. It returns nil where nobody else writes the rows.
-func (t *Table) QueueLock(batch *pgx.Batch, keys []string) (*Locks, error) {
-	return t.into.lock(batch, keys)
-}
 
 // Began is called with the transaction of a write-back once it has begun.
 func (t *Table) Began(tx pgx.Tx) {
 	if t.OfUsers() && t.p.Triggers {
 		database.Used(tx)
 	}
-}
-
-// Write brings the destination up to date, in a transaction that has the locks.
-func (t *Table) Write(ctx context.Context, tx pgx.Tx, c *Change, locks *Locks) error {
-	return t.into.write(ctx, tx, c, locks)
 }
 
 // TryWrite guards and writes as a write-back does, with no row in hand: it finds out whether anything can be written at
@@ -108,12 +89,12 @@ func (t *Table) TryWrite(ctx context.Context) error {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only asks
 	t.Began(tx)
 	batch := &pgx.Batch{}
-	if t.into.guard(batch); batch.Len() > 0 {
+	if t.QueueGuard(batch); batch.Len() > 0 {
 		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
 			return err
 		}
 	}
-	steps, err := t.into.none()
+	steps, err := t.none()
 	if err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ type Entry struct {
 
 // CanWriteAtOnce reports whether vectors can be written in one statement with the ledger: those of users' rows
 // cannot, which are locked first.
-func (t *Table) CanWriteAtOnce() bool { return t.into.atOnce().there() }
+func (t *Table) CanWriteAtOnce() bool { return t.atOnce().there() }
 
 // WriteAtOnce writes vectors and the ledger, under the epoch of a slot. It returns false if that is over, and which
 // rows were written: of the others somebody has written since they were read.
@@ -141,7 +141,7 @@ func (t *Table) WriteAtOnce(ctx context.Context, line database.Reader, slot stri
 		writes[i], version[i], lsns[i] = e.Write, e.Version, e.LSN
 		source[i], vector[i], norm[i] = e.SourceHash, e.VectorHash, e.Norm
 	}
-	atOnce := t.into.atOnce()
+	atOnce := t.atOnce()
 	args, err := atOnce.args(t.p, keysOf(writes), values{
 		"slot": slot, "epoch": epoch, versions.name: version, sourceHashes.name: source, textHashes.name: hashesOf(writes),
 		vectorHashes.name: vector, normHashes.name: norm, positions.name: lsns, "vector": vectorsOf(t.p, writes),

@@ -108,7 +108,7 @@ var inOrder = []string{
 
 // statements are all of a table's, by name.
 func (t *Table) statements() map[string]statement {
-	all := t.into.statements()
+	all := t.destination.statements()
 	maps.Copy(all, map[string]statement{
 		"read": t.sql.read, "screen": t.sql.screen, "gone": t.sql.gone, "spell": t.sql.spell,
 		"lanes": t.sql.lanes, "rows.first": t.sql.rows.first,

@@ -122,7 +122,7 @@ func (*embeddingTable) holds(r *Row) bool { return bytes.Equal(r.StoredHash, r.L
 
 func (t *embeddingTable) current(r *Row) bool { return r.StoredGeneration == t.p.Generation }
 
-func (t *embeddingTable) hash(w *Write) [pipeline.VectorHashSize]byte {
+func (t *embeddingTable) VectorHash(w *Write) [pipeline.VectorHashSize]byte {
 	return t.p.Stored.Hash(w.Vector)
 }
 
@@ -132,14 +132,14 @@ func (t *embeddingTable) stored() statement { return t.sql.reuse }
 
 func (t *embeddingTable) pages() pageStatements { return t.sql.pages }
 
-func (*embeddingTable) list() *Chunks { return nil }
+func (*embeddingTable) Chunks() *Chunks { return nil }
 
 // hasTrigger is whether the table of this OID has a trigger, of users or of a foreign key to it..
 const hasTrigger = "EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = %v)"
 
 // guard makes sure that the table's name means the one that was looked at, and that no trigger is on it: whoever owns
 // the schema, or may make triggers, can change that at any moment but while the lock is held.
-func (t *embeddingTable) guard(batch *pgx.Batch) {
+func (t *embeddingTable) QueueGuard(batch *pgx.Batch) {
 	if t.p.IntoOID == 0 {
 		return
 	}
@@ -160,9 +160,9 @@ func (t *embeddingTable) guard(batch *pgx.Batch) {
 	})
 }
 
-func (*embeddingTable) lock(*pgx.Batch, []string) (*Locks, error) { return nil, nil }
+func (*embeddingTable) QueueLock(*pgx.Batch, []string) (*Locks, error) { return nil, nil }
 
-func (t *embeddingTable) write(ctx context.Context, tx pgx.Tx, c *Change, _ *Locks) error {
+func (t *embeddingTable) Write(ctx context.Context, tx pgx.Tx, c *Change, _ *Locks) error {
 	batch := &pgx.Batch{}
 	if err := t.queue(batch, c); err != nil || batch.Len() == 0 {
 		return err

@@ -307,12 +307,12 @@ func TestNone_WritesNothing(t *testing.T) {
 	t.Parallel()
 	for shape, p := range shapes() {
 		table := New(p, nil, Options{})
-		steps, err := table.into.none()
+		steps, err := table.none()
 		if err != nil || len(steps) != 2 {
 			t.Errorf("%s: %d steps, %v", shape, len(steps), err)
 			continue
 		}
-		all := table.into.statements()
+		all := table.statements()
 		for i, name := range []string{"empty", "write"} {
 			if s := all[name]; steps[i].sql != s.sql || len(steps[i].args) != len(s.params) || steps[i].rows != 0 {
 				t.Errorf("%s: step %d is %q with %d parameters", shape, i, steps[i].sql, len(steps[i].args))
@@ -371,14 +371,14 @@ func TestFound_KnowsItsOwnVectors(t *testing.T) {
 	vector := []byte{0, 1, 0, 0, 0x3f, 0x80, 0, 0} // one number, 1
 	want := pipeline.VectorHash([]float32{1})
 	var r Row
-	if err := table.into.found(vector, nil, &r); err != nil || !bytes.Equal(r.StoredHash, want[:]) {
+	if err := table.found(vector, nil, &r); err != nil || !bytes.Equal(r.StoredHash, want[:]) {
 		t.Errorf("%v, %x, want %x", err, r.StoredHash, want)
 	}
-	if err := table.into.found([]byte{1}, nil, &r); err == nil {
+	if err := table.found([]byte{1}, nil, &r); err == nil {
 		t.Error("a vector that is none is read")
 	}
 	r.LedgerVector = want[:]
-	if !table.into.holds(&r) || !table.into.current(&r) {
+	if !table.holds(&r) || !table.current(&r) {
 		t.Error("it does not know its own vector")
 	}
 }

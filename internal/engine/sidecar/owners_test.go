@@ -99,6 +99,47 @@ func TestTrust_SeveralOwnersBehindOneRunRole(t *testing.T) {
 	}
 }
 
+// TestTrust_ANamesakeOfAFunctionThatATextCalls: whoever may make functions in the schema of one that a text calls makes
+// another. It does not run as the role that works: a text that leaves room for one is refused, as
+// TestTrust_ATextLeavesNoRoomForANamesake shows.
+func TestTrust_ANamesakeOfAFunctionThatATextCalls(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title varchar(100), body text)`)
+	db.MustExec(`CREATE FUNCTION clean(text, integer DEFAULT 1) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT lower($1)'`)
+	hostile := db.Role("")
+	db.MustExecSuper(`GRANT CREATE ON SCHEMA public TO ` + hostile)
+	spec := intoTable("docs")
+	spec.Text = `public.clean(title::text, 1)`
+	r := newRig(t, db, spec)
+	db.MustExec(`INSERT INTO docs VALUES (1, 'One', 'a secret')`)
+	r.start()
+	r.settle()
+	his, err := pgxpool.New(t.Context(), db.URL(hostile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(his.Close)
+	for _, sql := range []string{
+		`CREATE TABLE loot (who text, what text)`, `GRANT INSERT, SELECT ON loot TO public`,
+		`CREATE FUNCTION steal(text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN
+			INSERT INTO public.loot SELECT current_user, title FROM public.docs; RETURN $1; END $$`,
+		`CREATE FUNCTION clean(varchar) RETURNS text LANGUAGE sql AS 'SELECT public.steal($1)'`,
+		`CREATE FUNCTION clean(varchar, integer) RETURNS text LANGUAGE sql AS 'SELECT public.steal($1)'`,
+		`CREATE FUNCTION clean(text, bigint) RETURNS text LANGUAGE sql AS 'SELECT public.steal($1)'`,
+	} {
+		if _, err := his.Exec(t.Context(), sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	db.MustExec(`INSERT INTO docs VALUES (2, 'Two', 'another')`)
+	r.settle()
+	r.has(2, `SELECT count(*) FROM docs_embedding`)
+	if loot := testenv.Values[string](db, `SELECT who || ' ' || what FROM loot`); len(loot) > 0 {
+		t.Errorf("he has got %q", loot)
+	}
+}
+
 // TestTrust_WhatAnOwnerPutsIntoAnIndexRunsAsItsReaders: PostgreSQL runs functions that are said to be immutable when it
 // plans a statement over a table, with the rights of whoever reads. No statement of ours can keep it from that, so
 // docs/security.md says it: owners behind one role that reads must trust each other.

@@ -33,8 +33,9 @@ func (w *Worker) Verify(ctx context.Context, deep int) (Report, error) {
 	)
 	sample.limit = deep
 	p := w.pages()
+	every := func(ctx context.Context, after *string) ([]string, []bool, error) { return p.Rows(ctx, "", after) }
 	for {
-		keys, _, err := verifying(ctx, everyRow(p), after)
+		keys, _, err := verifying(ctx, every, after)
 		if err != nil {
 			return report, w.unverified(err)
 		}
@@ -88,19 +89,11 @@ func (r *Report) refuse(key string, err error) {
 	r.example(key, "its text or filter fails: "+sqlState(err))
 }
 
-// found notes what another look at a row would mend.
-func (w *Worker) found(report *Report, key, what string) {
+// found notes what another look at a row would mend or, if anew, only another vector.
+func (w *Worker) found(report *Report, key, what string, anew bool) {
 	report.example(key, what)
 	if w.o.Found != nil {
-		w.o.Found(key, false)
-	}
-}
-
-// differs notes what only another vector would mend.
-func (w *Worker) differs(report *Report, key, what string) {
-	report.example(key, what)
-	if w.o.Found != nil {
-		w.o.Found(key, true)
+		w.o.Found(key, anew)
 	}
 }
 
@@ -121,7 +114,7 @@ func (w *Worker) verifyRow(report *Report, r *rows.Row) bool {
 	case !r.Wanted() || tokenless:
 		if r.Stored {
 			report.Orphans++
-			w.found(report, r.Key, "a vector though there is no text")
+			w.found(report, r.Key, "a vector though there is no text", false)
 		}
 		return false
 	case !r.Stored:
@@ -133,21 +126,21 @@ func (w *Worker) verifyRow(report *Report, r *rows.Row) bool {
 				fmt.Sprintf("no vector: its key has %d bytes, and %d is the most", n, pipeline.MaxKey))
 			return false
 		}
-		w.found(report, r.Key, "no vector")
+		w.found(report, r.Key, "no vector", false)
 		return false
 	}
 	report.Wanted++
 	switch {
 	case !w.table.Intact(r):
 		report.Stale++
-		w.found(report, r.Key, "a vector we did not write, or one of another generation")
+		w.found(report, r.Key, "a vector we did not write, or one of another generation", false)
 	case r.Ignored():
 		report.Covered++
 		report.Ignored++
 		return false // its vector is not what the model gives of the text as it is now
 	case !r.ExactText():
 		report.Stale++
-		w.found(report, r.Key, "a vector of another text")
+		w.found(report, r.Key, "a vector of another text", false)
 	default:
 		report.Covered++
 	}
@@ -166,7 +159,7 @@ func (w *Worker) countOrphans(ctx context.Context, p pages, report *Report) erro
 		for i, key := range keys {
 			if gone[i] {
 				report.Orphans++
-				w.found(report, key, "a vector though the row is gone")
+				w.found(report, key, "a vector though the row is gone", false)
 			}
 		}
 	}
@@ -214,7 +207,7 @@ func (w *Worker) embedSample(ctx context.Context, report *Report, keys []string)
 			report.Sampled++
 			if result.Vector == nil || !w.same(stored, result.Vector) {
 				report.Differ++
-				w.differs(report, found[i].Key, "another vector than the model gives now")
+				w.found(report, found[i].Key, "another vector than the model gives now", true)
 			}
 		}
 		keys = keys[n:]
@@ -260,8 +253,4 @@ func (w *Worker) same(stored, given []float32) bool {
 		}
 	}
 	return true
-}
-
-func everyRow(p pages) func(context.Context, *string) ([]string, []bool, error) {
-	return func(ctx context.Context, after *string) ([]string, []bool, error) { return p.Rows(ctx, "", after) }
 }

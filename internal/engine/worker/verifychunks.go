@@ -40,7 +40,7 @@ func (w *Worker) embedChunkSample(ctx context.Context, report *Report, keys []st
 		for no, c := range stored {
 			if problem := problemOf(&c, r.Text); problem != "" {
 				report.Stale++
-				w.differs(report, key, fmt.Sprintf("chunk %d %s", no, problem))
+				w.found(report, key, fmt.Sprintf("chunk %d %s", no, problem), true)
 				texts = nil
 				break
 			}
@@ -55,7 +55,7 @@ func (w *Worker) embedChunkSample(ctx context.Context, report *Report, keys []st
 			for i, result := range results {
 				if result.Vector == nil || !w.same(stored[at+i].Vector, result.Vector) {
 					report.Differ++
-					w.differs(report, key, fmt.Sprintf("chunk %d has another vector than the model gives now", at+i))
+					w.found(report, key, fmt.Sprintf("chunk %d has another vector than the model gives now", at+i), true)
 				}
 			}
 		}

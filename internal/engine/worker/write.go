@@ -174,9 +174,7 @@ func (w *Worker) writeBack(ctx context.Context, items []item) error {
 		w.tasks.Note(w.o.Pipeline.ID, outcomes, done)
 	}
 	w.restless.note(c.Write, *moved)
-	w.told(ctx, outcomes, done)
-	w.count(mine, done)
-	w.noteFate(ctx, items)
+	w.ended(ctx, items, mine, outcomes, done)
 	return nil
 }
 
@@ -190,10 +188,15 @@ func (w *Worker) finishOnly(ctx context.Context, items []item) error {
 	if done == (queue.Finished{}) {
 		return w.overdue(len(items))
 	}
+	w.ended(ctx, items, mine, outcomes, done)
+	return nil
+}
+
+// ended notes how items have ended; mine are those that were written.
+func (w *Worker) ended(ctx context.Context, items, mine []item, outcomes []queue.Outcome, done queue.Finished) {
 	w.told(ctx, outcomes, done)
 	w.count(mine, done)
 	w.noteFate(ctx, items)
-	return nil
 }
 
 // overdue says that a lease was over before some of its rows were done, which ends the batch: queue.ErrLeaseLost.
@@ -209,30 +212,24 @@ func (w *Worker) judge(items []item, locked *rows.Locks, passed map[string]bool)
 ) {
 	for i := range items {
 		it := items[i]
+		o := queue.Outcome{Task: it.task, Attempt: it.task.Attempt, Losses: it.task.Losses}
 		switch barred := w.barred(&it, locked); {
 		case it.action == broken:
-			outcomes = append(outcomes, w.failure(&it))
+			o = w.failure(&it)
 		case barred == byLock:
 			// Somebody is changing the row, or it is gone since we read it. Whatever it is will be true in a moment.
 			w.stats.Locked.Add(1)
-			outcomes = append(outcomes, queue.Outcome{
-				Task: it.task, Action: queue.Later, What: "locked", Attempt: it.task.Attempt,
-				Losses: it.task.Losses, Class: string(embed.Transient), Code: "locked", Delay: lockedDelay(it.task, time.Now()),
-			})
+			o.Action, o.What, o.Class, o.Code = queue.Later, "locked", string(embed.Transient), "locked"
+			o.Delay = lockedDelay(it.task, time.Now())
 		case barred == byChange, it.action != nothing && !passed[it.task.RowKey]:
 			// Somebody has written of the row since it was read, perhaps of a newer text; or its text is a newer one now.
 			w.stats.Fenced.Add(1)
-			outcomes = append(outcomes, queue.Outcome{
-				Task: it.task, Action: queue.Again, What: "overtaken",
-				Attempt: it.task.Attempt, Losses: it.task.Losses,
-			})
+			o.Action, o.What = queue.Again, "overtaken"
 		default:
 			mine = append(mine, it)
-			outcomes = append(outcomes, queue.Outcome{
-				Task: it.task, Action: queue.Done, What: it.word(),
-				Attempt: it.task.Attempt + 1,
-			})
+			o.Action, o.What, o.Attempt, o.Losses = queue.Done, it.word(), it.task.Attempt+1, 0
 		}
+		outcomes = append(outcomes, o)
 	}
 	return mine, outcomes
 }

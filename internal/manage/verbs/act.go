@@ -234,7 +234,7 @@ func (a *Actor) NoteReloads(ctx context.Context, list []control.Reloaded) error 
 
 // Tasks returns tasks of pipelines, the oldest first, behind the one with the number after, at most so many; redact
 // takes what is secret out of their messages.
-func (a *Actor) Tasks(ctx context.Context, words []string, f report.TaskFilter, after int64, limit int,
+func (a *Actor) Tasks(ctx context.Context, words []string, f report.TaskFilter, after string, limit int,
 	redact func(string) string,
 ) ([]report.Task, error) {
 	if slices.Contains(f.States, report.Finished) && (len(f.States) > 1 || f.Class != "") {

@@ -282,7 +282,7 @@ func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 	return problem.New(problem.Failed, errors.New(what+strings.Join(left, "; ")), hints...)
 }
 
-// details names the first rows that failed, and says of each pipeline that rests why.
+// details says why rows failed, and says of each pipeline that rests why.
 func (w Wait) details(ctx context.Context, state report.CaughtUp) (failed, resting []string, err error) {
 	status, err := report.Options{CountUpTo: -1, Load: w.load}.Read(ctx, w.Pool) // nobody asks for the coverage
 	if err != nil {
@@ -296,10 +296,10 @@ func (w Wait) details(ctx context.Context, state report.CaughtUp) (failed, resti
 	if state.Failed == 0 {
 		return nil, resting, nil
 	}
-	rows, err := observe.Failures(ctx, w.Pool, status.Pipelines, observe.FewFailures, w.Redact)
-	for i := range rows {
-		if rows[i].State == "failed" {
-			failed = append(failed, rows[i].Line())
+	causes, err := observe.Causes(ctx, w.Pool, status.Pipelines, w.Redact)
+	for i := range causes {
+		if causes[i].State == "failed" {
+			failed = append(failed, causes[i].Line())
 		}
 	}
 	return failed, resting, err

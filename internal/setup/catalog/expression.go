@@ -192,6 +192,9 @@ func analyse(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) 
 	if problem := forbidden(tree, word); problem != "" {
 		return r, problem, nil
 	}
+	if err := trusted(ctx, tx, t, word, tree); err != nil {
+		return r, "", err
+	}
 	called := functionsIn(tree)
 	if word == IgnoreWord {
 		if problem, err = volatile(ctx, tx, tree, called); err != nil || problem != "" {

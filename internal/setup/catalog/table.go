@@ -29,6 +29,7 @@ type Table struct {
 	Kind        string // pg_class.relkind
 	Persistence string // pg_class.relpersistence
 	Identity    string // pg_class.relreplident
+	Unsent      bool   // once it is published, the server refuses its UPDATEs and DELETEs
 	Children    bool   // other tables inherit from it
 	Triggers    bool   // triggers of the user's fire on an UPDATE of it, or of a partition
 	RowSecurity bool   // policies hide rows from the current role
@@ -133,10 +134,19 @@ func (t *Table) Embeddable() error {
 			"ALTER TABLE "+t.Quoted()+" SET LOGGED;")
 	case t.Persistence == "t":
 		return refusal.Coded(code.Table, t.Quoted()+" is a temporary table")
+	case t.Unsent:
+		return unsent(t.Quoted())
 	case t.RowSecurity:
 		return refusal.Coded(code.RLS, t.Quoted()+" has row-level security that hides rows from this role: hidden rows would appear to be deleted", t.bypass()...)
 	}
 	return nil
+}
+
+// unsent is the refusal of a table or partition whose replica identity has what the WAL does not send.
+func unsent(name string) error {
+	return refusal.Coded(code.Key, name+" has REPLICA IDENTITY FULL and a generated column: from PostgreSQL 18 on, once "+
+		"published, its UPDATEs and DELETEs would fail", "ALTER TABLE "+name+
+		" REPLICA IDENTITY DEFAULT; (or USING INDEX ...)")
 }
 
 // bypass is the way out of row-level security.
@@ -299,6 +309,7 @@ func (t *Table) CheckLeaves(ctx context.Context, q database.Querier) error {
 	type leaf struct {
 		Schema, Name, Kind, Persistence, Identity string
 		Key                                       []string
+		Unsent                                    bool
 	}
 	leaves, err := pgx.CollectRows(rows, pgx.RowToStructByName[leaf])
 	if err != nil {
@@ -313,6 +324,8 @@ func (t *Table) CheckLeaves(ctx context.Context, q database.Querier) error {
 		case l.Persistence != "p":
 			return refusal.Coded(code.Key, fmt.Sprintf("partition %s is unlogged: its changes are not in the WAL", name),
 				"ALTER TABLE "+name+" SET LOGGED;")
+		case l.Unsent:
+			return unsent(name)
 		case l.Identity == "f":
 		default:
 			for _, k := range t.Key {

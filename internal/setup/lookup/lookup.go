@@ -38,7 +38,13 @@ func StoredBy(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool, slot s
 
 // Named returns the pipelines of these names, or all when there are none, whatever their slot.
 func Named(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
-	all, err := All(ctx, pool)
+	var l *resolve.Loader
+	if known, err := brief(ctx, pool); err == nil && len(names) > 0 {
+		if meant, err := named(known, names); err == nil { // else a table of that name may have been called otherwise
+			l = &resolve.Loader{Only: lists.Map(meant, func(p pipeline.Pipeline) int32 { return p.ID })}
+		}
+	}
+	all, err := AllBy(ctx, l, pool)
 	if err != nil {
 		return nil, err
 	}

@@ -194,11 +194,14 @@ func namesOld(ctx context.Context, tx pgx.Tx, t *catalog.Table, j *pipeline.Join
 	}
 	for _, on := range j.On {
 		if !slices.Contains(named, on.Column) {
+			hints := []string{"ALTER TABLE " + t.Quoted() + " REPLICA IDENTITY FULL;"}
+			if t.AnyGenerated(t.ColumnNames()) { // with it, UPDATEs would fail on PostgreSQL 18
+				hints = nil
+			}
 			return refusal.Coded(code.Join, fmt.Sprintf("the WAL does not have the old value of column %q when a row of %s "+
 				"is changed or deleted", on.Column, t.Quoted()),
-				"ALTER TABLE "+t.Quoted()+" REPLICA IDENTITY FULL;",
-				"or, with a unique index over NOT NULL columns with "+database.QuoteAll(onColumns(j))+" among them: ALTER TABLE "+
-					t.Quoted()+" REPLICA IDENTITY USING INDEX ...;")
+				append(hints, "with a unique index over NOT NULL columns with "+database.QuoteAll(onColumns(j))+" among them: ALTER TABLE "+
+					t.Quoted()+" REPLICA IDENTITY USING INDEX ...;")...)
 		}
 	}
 	return nil

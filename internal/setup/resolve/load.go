@@ -132,6 +132,9 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 			return s.Status == string(pipeline.Active) && !changed[s.PipelineID]
 		})
 	}
+	if l != nil && l.Only != nil {
+		stored = slices.DeleteFunc(stored, func(s Stored) bool { return !slices.Contains(l.Only, s.PipelineID) })
+	}
 	pipelines = make([]pipeline.Pipeline, len(stored))
 	var looked []int
 	for i := range stored {

@@ -20,6 +20,8 @@ type Loader struct {
 	// Changed leaves out of many pipelines those that could work and whose tables are as they were then: for who asks
 	// what is not as it is stored. What has no version, such as a privilege, is not seen.
 	Changed bool
+	// Only are the numbers of those that are looked at, once; nil: all.
+	Only []int32
 
 	mu    sync.Mutex
 	known map[int32]looked
@@ -48,7 +50,7 @@ func (l *Loader) Forget() {
 func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (marks map[int32]string,
 	changed map[int32]bool, err error,
 ) {
-	if l == nil {
+	if l == nil || l.Only != nil {
 		return nil, nil, nil // nobody asks for them
 	}
 	type row struct {

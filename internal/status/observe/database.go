@@ -32,28 +32,20 @@ type Database struct {
 type Pipeline struct {
 	report.Pipeline
 
-	Indexes    []indexes.Index    `json:"indexes"`     // null: they cannot be looked at now
-	FailedRows []report.FailedRow `json:"failed_rows"` // the first few; embedsidecar tasks list --state failed lists all
+	Indexes []indexes.Index `json:"indexes"` // null: they cannot be looked at now
 	// rows that failed by class and code, the most frequent first, with one of each
 	Errors []report.ErrorGroup `json:"errors"`
 }
 
-// FewFailures is how many rows that failed are named for each pipeline where they are not what was asked for.
-const FewFailures = 5
-
 // Memory is what somebody who asks again and again need not ask anew. Its zero value remembers nothing yet.
 type Memory struct {
 	Counts report.Counts
-	Loader resolve.Loader
 
 	changed resolve.Loader
 }
 
-// Read asks the tables how things stand; memory may be nil. Of each pipeline it names as many rows that failed as are
-// wanted; redact takes what is secret out of their messages.
-func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, failed int,
-	redact func(string) string,
-) (Database, error) {
+// Read asks the tables how things stand; memory may be nil. redact takes what is secret out of messages.
+func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, redact func(string) string) (Database, error) {
 	if memory == nil {
 		memory = &Memory{}
 	}
@@ -64,11 +56,7 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, failed int,
 	if err != nil {
 		return Database{}, err
 	}
-	rows, err := Failures(ctx, pool, state.Pipelines, failed, redact)
-	if err != nil {
-		return Database{}, err
-	}
-	groups, err := causes(ctx, pool, state.Pipelines, redact)
+	groups, err := Causes(ctx, pool, state.Pipelines, redact)
 	if err != nil {
 		return Database{}, err
 	}
@@ -78,19 +66,15 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, failed int,
 	if state.Sidecars == nil {
 		state.Sidecars = []report.Sidecar{}
 	}
-	list := withIndexes(ctx, pool, state.Pipelines)
+	list, at := withIndexes(ctx, pool, state.Pipelines), map[string]*Pipeline{}
 	for i := range list {
 		p := &list[i]
-		p.FailedRows, p.Errors = []report.FailedRow{}, []report.ErrorGroup{}
-		for _, f := range rows {
-			if f.Pipeline == p.Name {
-				p.FailedRows = append(p.FailedRows, f)
-			}
-		}
-		for _, g := range groups {
-			if g.Pipeline == p.Name {
-				p.Errors = append(p.Errors, g)
-			}
+		p.Errors = []report.ErrorGroup{}
+		at[p.Name] = p
+	}
+	for _, g := range groups {
+		if p := at[g.Pipeline]; p != nil {
+			p.Errors = append(p.Errors, g)
 		}
 	}
 	configured, err := report.Configurations(ctx, pool)
@@ -147,27 +131,14 @@ func worstOf(list []indexes.Index) indexes.Index {
 	return worst
 }
 
-// Failures returns the first rows that failed of the pipelines that have some.
-func Failures(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, limit int,
-	redact func(string) string,
-) ([]report.FailedRow, error) {
-	names := unlucky(pipelines)
-	if len(names) == 0 {
-		return nil, nil
-	}
-	list, err := report.Failed(ctx, pool, names, limit)
-	HideSecrets(list, redact)
-	return list, err
-}
-
-// causes returns why rows failed of the pipelines that have some, by class and code.
-func causes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, redact func(string) string,
+// Causes returns why rows failed of the pipelines that have some, by class and code.
+func Causes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, redact func(string) string,
 ) ([]report.ErrorGroup, error) {
 	names := unlucky(pipelines)
 	if len(names) == 0 {
 		return nil, nil
 	}
-	list, err := report.FewErrors(ctx, pool, names)
+	list, err := report.Errors(ctx, pool, names)
 	for i := range list {
 		list[i].Message = redact(list[i].Message)
 	}
@@ -183,13 +154,6 @@ func unlucky(pipelines []report.Pipeline) []string {
 		}
 	}
 	return names
-}
-
-// HideSecrets takes passwords out of messages.
-func HideSecrets(list []report.FailedRow, redact func(string) string) {
-	for i := range list {
-		list[i].Message = redact(list[i].Message)
-	}
 }
 
 // Remarks are what somebody should know, or do something about: of each pipeline in one sentence, and once of what
@@ -213,7 +177,9 @@ func (d *Database) Remarks() []string {
 		}
 	}
 	for i := range d.Pipelines {
-		list = append(list, d.Pipelines[i].causes()...)
+		for k := range d.Pipelines[i].Errors {
+			list = append(list, d.Pipelines[i].Errors[k].Line())
+		}
 	}
 	for i := range d.Pipelines {
 		list = append(list, d.Pipelines[i].indexRemarks()...)
@@ -250,21 +216,6 @@ func (d *Database) unwell() []string {
 	}
 	for i, sentence := range list {
 		list[i] = strings.Join(said[sentence], ", ") + ": " + sentence
-	}
-	return list
-}
-
-// causes tells each cause of rows that failed once, with one of them, and when that is tried again.
-func (p *Pipeline) causes() []string {
-	list := make([]string, len(p.Errors))
-	for i := range p.Errors {
-		g := &p.Errors[i]
-		list[i] = g.Line()
-		for k := range p.FailedRows {
-			if f := &p.FailedRows[k]; f.Key == g.Key && f.NextTrySeconds != nil {
-				list[i] += " (next try " + f.NextTry() + ")"
-			}
-		}
 	}
 	return list
 }

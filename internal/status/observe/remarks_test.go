@@ -13,11 +13,13 @@ func TestRemarks_TellACauseOnce(t *testing.T) {
 	t.Parallel()
 	soon := 3.0
 	p := Pipeline{Pipeline: report.Pipeline{Name: "docs", State: health.UpToDate}}
-	p.FailedRows = []report.FailedRow{{Pipeline: "docs", Key: "9", State: "retrying", NextTrySeconds: &soon}}
 	p.Errors = []report.ErrorGroup{
 		{Pipeline: "docs", State: "failed", Class: "data", Code: "refused", Rows: 12, Key: "1", Message: "no"},
 		{Pipeline: "docs", State: "failed", Class: "data", Code: "too_long", Rows: 1, Key: "2", Message: "never"},
-		{Pipeline: "docs", State: "retrying", Class: "transient", Code: "locked", Rows: 100_000, Key: "9", Message: "later"},
+		{
+			Pipeline: "docs", State: "retrying", Class: "transient", Code: "locked", Rows: 100_000, AtLeast: true, Key: "9",
+			Message: "later", NextTrySeconds: &soon,
+		},
 	}
 	d := Database{Pipelines: []Pipeline{p}}
 	want := []string{

@@ -333,25 +333,6 @@ func Pipelines(ctx context.Context, db database.DB) ([]Pipeline, error) {
 // Slots returns the state of every slot that is set up in a database.
 func Slots(ctx context.Context, db database.DB) ([]Slot, error) { return server{db}.slots(ctx) }
 
-// FailedRow is a row that could not be embedded, or that failed and will be tried again. It holds no text.
-type FailedRow struct {
-	Pipeline       string   `json:"pipeline"`
-	Key            string   `json:"key"`
-	State          string   `json:"state"` // failed, retrying
-	Class          string   `json:"class"`
-	Code           string   `json:"code"`
-	Message        string   `json:"message"`
-	Attempt        int32    `json:"attempt"` // tries that failed because of the row itself
-	AgeSeconds     float64  `json:"age_seconds"`
-	NextTrySeconds *float64 `json:"next_try_seconds"` // null: it is not tried again by itself
-}
-
-// Failed returns rows of pipelines that could not be embedded, at most so many of each.
-func Failed(ctx context.Context, db database.DB, pipelines []string, limit int) ([]FailedRow, error) {
-	return collect(ctx, db, "list rows that failed", pgx.RowToStructByPos[FailedRow], "failed_rows",
-		pgx.StrictNamedArgs{"pipelines": pipelines, "max": limit})
-}
-
 // Worker is a sidecar that runs, or ended a short while ago.
 type Worker struct {
 	Sidecar
@@ -412,22 +393,17 @@ type ErrorGroup struct {
 	Last     time.Time `json:"last_committed_at"`
 	Key      string    `json:"sample_key"` // of one of them
 	Message  string    `json:"sample_message"`
+	// there are rows at least: no more were read
+	AtLeast bool `json:"at_least,omitempty"`
+	// until the first of them is tried again; null: they are not by themselves
+	NextTrySeconds *float64 `json:"next_try_seconds"`
 }
 
-// Errors returns what goes wrong with rows of pipelines, or of all, the most frequent first.
+// Errors returns what goes wrong with rows of pipelines, the most frequent first. Of a pipeline and state 100,000 rows
+// are read at most, as status counts them.
 func Errors(ctx context.Context, db database.DB, pipelines []string) ([]ErrorGroup, error) {
-	return errorGroups(ctx, db, pipelines, nil)
-}
-
-// FewErrors does so of 100,000 rows of each pipeline at most: as far as status counts.
-func FewErrors(ctx context.Context, db database.DB, pipelines []string) ([]ErrorGroup, error) {
-	most := int64(taskCap)
-	return errorGroups(ctx, db, pipelines, &most)
-}
-
-func errorGroups(ctx context.Context, db database.DB, pipelines []string, most *int64) ([]ErrorGroup, error) {
 	return collect(ctx, db, "group errors", pgx.RowToStructByPos[ErrorGroup], "error_groups",
-		pgx.StrictNamedArgs{"pipelines": pipelines, "cap": most})
+		pgx.StrictNamedArgs{"pipelines": pipelines, "cap": taskCap})
 }
 
 // Line is the group in one line, with one of its rows.
@@ -441,11 +417,15 @@ func (g *ErrorGroup) Line() string {
 		such = ", row " + g.Key
 	}
 	more := ""
-	if g.Rows >= taskCap {
+	if g.AtLeast {
 		more = " or more"
 	}
+	next := ""
+	if g.NextTrySeconds != nil {
+		next = " (next try in " + wording.Age(*g.NextTrySeconds) + ")"
+	}
 	return g.Pipeline + ": " + wording.Count(g.Rows, "row") + more + what + ", " + g.Class + " " + g.Code + such + ": " +
-		g.Message
+		g.Message + next
 }
 
 // Configuration is a part of the configuration of a sidecar that is not in force: a file that was refused, or a setting

@@ -1,11 +1,16 @@
 package report
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 )
@@ -33,8 +38,9 @@ type Task struct {
 	StartedAt   *time.Time `json:"started_at"`          // of the try that runs, or else of the last one
 	FinishedAt  *time.Time `json:"finished_at"`         // of the last try; null: one runs, or none has ended
 	LeasedBy    string     `json:"leased_by,omitempty"` // or by whom it was finished
-	ID          int64      `json:"task_id"`             // of a finished one: its place in the list
+	ID          int64      `json:"task_id,omitempty"`   // absent: it is finished
 	Outcome     string     `json:"outcome,omitempty"`   // of a finished one: embedded, reused, unchanged, failed and the like
+	Cursor      string     `json:"cursor"`              // for the page that begins behind it
 }
 
 // TaskFilter says which tasks are meant; what is zero does not matter.
@@ -45,12 +51,15 @@ type TaskFilter struct {
 	OlderThan   time.Duration
 }
 
+// ErrCursor says that a cursor is not that of a task of the list.
+var ErrCursor = errors.New("that is not the cursor of a task of this list")
+
 // Tasks returns tasks of pipelines, the oldest first, or finished ones, the newest first: behind the one with the
-// number after, at most so many.
-func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter, after int64, limit int,
+// cursor after, or from the first on, at most so many.
+func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter, after string, limit int,
 ) ([]Task, error) {
 	args := pgx.StrictNamedArgs{
-		"pipelines": pipelines, "row_keys": f.Keys, "code": nil, "older_than": nil, "after_task": after, "max": limit,
+		"pipelines": pipelines, "row_keys": f.Keys, "code": nil, "older_than": nil, "max": limit,
 	}
 	if f.Code != "" {
 		args["code"] = f.Code
@@ -59,9 +68,20 @@ func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter
 		args["older_than"] = f.OlderThan
 	}
 	if slices.Contains(f.States, Finished) {
-		return collect(ctx, db, "list finished tasks", pgx.RowToStructByPos[Task], "list_finished", args)
+		if args["after"] = nil; after != "" {
+			args["after"] = after
+		}
+		list, err := collect(ctx, db, "list finished tasks", pgx.RowToStructByPos[Task], "list_finished", args)
+		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.InvalidParameterValue {
+			err = ErrCursor
+		}
+		return list, err
 	}
-	args["states"], args["class"] = f.States, nil
+	number, err := strconv.ParseUint(cmp.Or(after, "0"), 10, 63)
+	if err != nil {
+		return nil, ErrCursor
+	}
+	args["states"], args["class"], args["after_task"] = f.States, nil, number
 	if f.Class != "" {
 		args["class"] = f.Class
 	}

@@ -45,7 +45,7 @@ func TestErrorGroup_IsOneLine(t *testing.T) {
 		Pipeline: "docs", State: "retrying", Class: "data", Code: "bad", Rows: 1, Key: "7", Message: "it is bad",
 	}
 	one := g.Line()
-	g.State, g.Rows = "failed", taskCap
+	g.State, g.Rows, g.AtLeast = "failed", taskCap, true
 	many := g.Line()
 	for _, line := range []string{one, many} {
 		for _, part := range []string{"docs", "data bad", "row 7", "it is bad"} {

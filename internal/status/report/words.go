@@ -61,24 +61,6 @@ func (p *Pipeline) AtWork() bool {
 	return p.State == health.UpToDate || p.State == health.Working && p.Open() > p.Retrying
 }
 
-// Line is the row that failed in one line.
-func (f *FailedRow) Line() string {
-	line := fmt.Sprintf("%s: row %s: %s %s: %s (%s ago", f.Pipeline, f.Key, f.Class, f.Code, f.Message,
-		wording.Age(f.AgeSeconds))
-	if f.NextTrySeconds != nil {
-		return line + ", next try " + f.NextTry() + ")"
-	}
-	return line + ")"
-}
-
-// NextTry is when the row is tried again by itself.
-func (f *FailedRow) NextTry() string {
-	if f.NextTrySeconds == nil {
-		return "never"
-	}
-	return "in " + wording.Age(*f.NextTrySeconds)
-}
-
 // BatchJob is a batch job of a pipeline's provider that is not done.
 type BatchJob struct {
 	State   string  `json:"state"` // gathering, closed, submitting, running, ended

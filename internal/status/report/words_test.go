@@ -66,18 +66,3 @@ func TestPipeline_AtWork(t *testing.T) {
 		}
 	}
 }
-
-// A row that failed is named with why, since when, and whether it is tried again by itself.
-func TestFailedRow_InOneLine(t *testing.T) {
-	t.Parallel()
-	f, soon := FailedRow{
-		Pipeline: "docs", Key: "7", Class: "data", Code: "too_long", Message: "no", AgeSeconds: 90,
-	}, 5.0
-	if got, want := f.Line(), "docs: row 7: data too_long: no (1m30s ago)"; got != want || f.NextTry() != "never" {
-		t.Errorf("%q, next try %q, want %q", got, f.NextTry(), want)
-	}
-	f.NextTrySeconds = &soon
-	if got, want := f.Line(), "docs: row 7: data too_long: no (1m30s ago, next try in 5s)"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-}

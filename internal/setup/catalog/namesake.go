@@ -1,0 +1,121 @@
+package catalog
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+)
+
+// aCall is a function or operator that a rule's tree calls by its name.
+type aCall struct {
+	function uint32
+	args     int
+	loose    bool // not each argument is of the type that was written, so that another of the name may fit better
+}
+
+var (
+	named    = regexp.MustCompile(`^\{(?:FUNCEXPR|OPEXPR|DISTINCTEXPR|NULLIFEXPR|SCALARARRAYOPEXPR) .*?:(?:funcid|opfuncid) (\d+)`)
+	isCast   = regexp.MustCompile(`:funcformat [12]\b`)
+	implicit = regexp.MustCompile(`:\w+format 2\b`)
+	// a literal without a type, which is a text where it may; others are numbers, true and false, nearly always
+	plain = regexp.MustCompile(`:consttype (?:16|20|23|25|1700)\b`)
+)
+
+// callsIn returns what a rule's tree calls by name.
+func callsIn(tree string) (calls []aCall) {
+	for at := range len(tree) {
+		if tree[at] != '{' || at > 0 && tree[at-1] == '\\' {
+			continue
+		}
+		name := named.FindStringSubmatch(tree[at:min(len(tree), at+200)])
+		if name == nil {
+			continue
+		}
+		own, inner := parts(tree[at:])
+		oid, err := strconv.ParseUint(name[1], 10, 32)
+		if err != nil || isCast.MatchString(own) { // a cast is found by its types
+			continue
+		}
+		calls = append(calls, aCall{uint32(oid), len(inner), slices.ContainsFunc(inner, func(arg string) bool {
+			own, _ := parts(arg)
+			return implicit.MatchString(own) || strings.HasPrefix(own, "{CONST ") && !plain.MatchString(own)
+		})})
+	}
+	return calls
+}
+
+// parts returns a node's own text and the nodes right in it.
+func parts(node string) (own string, inner []string) {
+	var text strings.Builder
+	depth, begin := 0, 0
+	for at := 0; at < len(node); at++ {
+		switch node[at] {
+		case '\\':
+			at++ // what comes after it is part of a name
+			continue
+		case '{':
+			if depth++; depth == 2 { //nolint:mnd // the node itself is the first
+				begin = at
+			}
+		case '}':
+			if depth--; depth == 1 {
+				inner = append(inner, node[begin:at+1])
+			}
+			if depth == 0 {
+				return text.String(), inner
+			}
+			continue
+		}
+		if depth == 1 {
+			text.WriteByte(node[at])
+		}
+	}
+	return text.String(), inner
+}
+
+// trusted returns *ConfigError when a function of an expression is code of somebody who is not trusted, or when
+// somebody like that may make one of its name that would be called in its place from then on: names are looked up with
+// each statement.
+func trusted(ctx context.Context, tx pgx.Tx, t *Table, word, tree string) error {
+	args := pgx.StrictNamedArgs{"table": t.OID, "trusted": database.Trusted(tx.Conn())}
+	var functions []uint32
+	var counts []int
+	var loose []bool
+	for _, c := range callsIn(tree) {
+		functions, counts, loose = append(functions, c.function), append(counts, c.args), append(loose, c.loose)
+	}
+	for _, f := range functionsIn(tree) { // casts, too
+		functions, counts, loose = append(functions, f), append(counts, -1), append(loose, false)
+	}
+	args["functions"], args["counts"], args["loose"] = functions, counts, loose
+	type untrusted struct{ Function, Problem, Owner, Hint string }
+	found, err := database.Collect(ctx, tx, "functions_of_strangers", pgx.RowToStructByName[untrusted], args)
+	if err != nil {
+		return fmt.Errorf("look up the owners of functions: %w", err)
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	f, role := found[0], tx.Conn().Config().User
+	var hints []string
+	if f.Hint != "" {
+		hints = strings.Split(f.Hint, "\n")
+	}
+	if f.Owner != "PUBLIC" {
+		hints = append(hints, database.TrustOwners(role, f.Owner))
+	}
+	return &refusal.ConfigError{
+		Problem: fmt.Sprintf("it is not safe for role %q to evaluate the %s: it calls %s, %s %s", role, word, f.Function,
+			f.Problem, f.Owner),
+		Hint: hints, Code: code.Untrusted,
+	}
+}

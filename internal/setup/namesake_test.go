@@ -1,0 +1,54 @@
+package setup_test
+
+import (
+	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/setup"
+)
+
+// TestTrust_ATextLeavesNoRoomForANamesake: where somebody else may make functions, what a text calls gets arguments of
+// the very types that it takes, or another of its name could be called in its place. A function of somebody else's is
+// refused in any case.
+func TestTrust_ATextLeavesNoRoomForANamesake(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, "CREATE TABLE docs (id bigint PRIMARY KEY, title varchar(100), body text, n int)",
+		"CREATE SCHEMA tools", "CREATE SCHEMA safe",
+		"CREATE FUNCTION tools.clean(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1'",
+		"CREATE FUNCTION safe.clean(text) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1'",
+		"CREATE FUNCTION tools.cut(text, bigint DEFAULT 9) RETURNS text LANGUAGE sql IMMUTABLE AS 'SELECT $1'",
+		"CREATE FUNCTION tools.day(date) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT '' $$",
+		"CREATE FUNCTION tools.glue(VARIADIC text[]) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT $1[1] $$",
+		"CREATE FUNCTION tools.any(anyelement) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT '' $$",
+		"CREATE OPERATOR tools.+ (FUNCTION = tools.cut, LEFTARG = text, RIGHTARG = bigint)")
+	name, _ := b.tenant()
+	b.MustExecSuper("GRANT CREATE ON SCHEMA tools TO " + name)
+	tryTo := func(text, filter string) error {
+		spec := side()
+		spec.Columns, spec.Text, spec.Filter = nil, text, filter
+		o := b.options(b.SlotName(), spec)
+		o.DryRun = true
+		_, err := setup.Init(t.Context(), o)
+		return err
+	}
+	for text, refused := range map[string]bool{
+		"tools.clean(body)": false, "tools.clean(title::text)": false, "tools.clean('a {b} \\\\ text')": false,
+		"tools.clean(lower(title))": false, "tools.cut(body, n::bigint)": false, "safe.clean(title)": false,
+		"body OPERATOR(tools.+) 3::bigint || title": false, "concat_ws(' ', title, n)": false,
+		"tools.clean(title)": true, "lower(tools.clean(title) || body)": true, "tools.cut(body)": true,
+		"tools.cut(body, n)": true, "tools.cut(body, 3)": true, "tools.day('2026-01-01')": true,
+		"tools.glue(body, body)": true, "tools.any(body)": true,
+		"body OPERATOR(tools.+) n": true, "safe.clean(tools.clean(title))": true,
+	} {
+		if err := tryTo(text, ""); refused {
+			wantError[*refusal.ConfigError](t, err, "tools", name, "title::text", "REVOKE CREATE ON SCHEMA tools",
+				"--trust-owner")
+		} else if err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	b.MustExecSuper("GRANT CREATE ON SCHEMA safe TO PUBLIC")
+	wantError[*refusal.ConfigError](t, tryTo("body", "safe.clean(title) = 'x'"), "filter", "REVOKE CREATE ON SCHEMA safe FROM PUBLIC")
+	b.MustExecSuper("ALTER FUNCTION tools.clean OWNER TO " + name)
+	wantError[*refusal.ConfigError](t, tryTo("tools.clean(body)", ""), "belongs to role "+name, "--trust-owner")
+}

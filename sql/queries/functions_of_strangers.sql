@@ -1,0 +1,39 @@
+-- functions_of_strangers: of functions that an expression calls, those that belong to someone whom this session has no
+-- reason to trust, as strangers has it, and who does not own the table; and those in whose place another would be
+-- called that someone like that may make: where an argument is not of the very type that the function takes.
+-- @functions, @counts, @loose: each function, how many arguments it is given (-1: it is no call by name), and whether
+-- one of them is converted.
+-- Rows: one at most: the function, what is wrong, the role, ways out, a line each. Reads only pg_catalog. Locks: none.
+WITH friend AS (
+    SELECT r.oid FROM pg_roles AS r
+    WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
+        OR pg_has_role(r.oid, session_user, 'MEMBER')
+        OR r.oid = (SELECT c.relowner FROM pg_class AS c WHERE c.oid = @table)),
+known AS (
+    SELECT f.oid FROM friend AS f
+    UNION SELECT r.oid FROM pg_roles AS r, pg_database AS d
+    WHERE  r.rolname = 'pg_database_owner' AND d.datname = current_database()
+        AND d.datdba IN (SELECT f.oid FROM friend AS f)),
+called AS (
+    SELECT p.oid, p.proname, p.proowner, n.oid AS schema, n.nspname, n.nspowner, n.nspacl,
+           c.args >= 0 AND (c.loose OR c.args <> p.pronargs OR p.provariadic <> 0 OR EXISTS (
+               SELECT FROM unnest(p.proargtypes) AS a (typ) JOIN pg_type AS t ON t.oid = a.typ WHERE t.typtype = 'p'))
+           AS loose
+    FROM   unnest(@functions::oid[], @counts::integer[], @loose::boolean[]) AS c (oid, args, loose)
+           JOIN pg_proc AS p ON p.oid = c.oid JOIN pg_namespace AS n ON n.oid = p.pronamespace
+    WHERE  p.oid >= 16384)
+SELECT c.oid::regprocedure::text AS function, 'which belongs to role' AS problem,
+       pg_get_userbyid(c.proowner)::text AS owner, '' AS hint
+FROM   called AS c WHERE c.proowner NOT IN (SELECT k.oid FROM known AS k)
+UNION ALL
+SELECT c.oid::regprocedure::text, format('though not with arguments of its very types, and another of the name in '
+       'schema %I would be called in its place, which may be made by role', c.nspname),
+       CASE m.role WHEN 0 THEN 'PUBLIC' ELSE pg_get_userbyid(m.role) END,
+       format(E'cast its arguments to the types that it takes, as in title::text\nor let nobody else make functions '
+           'there: REVOKE CREATE ON SCHEMA %I FROM %s;', c.nspname, CASE m.role WHEN 0 THEN 'PUBLIC'
+           ELSE quote_ident(pg_get_userbyid(m.role)) END)
+FROM   called AS c CROSS JOIN LATERAL (
+       SELECT c.nspowner
+       UNION SELECT a.grantee FROM aclexplode(c.nspacl) AS a WHERE a.privilege_type = 'CREATE') AS m (role)
+WHERE  c.loose AND m.role NOT IN (SELECT k.oid FROM known AS k)
+LIMIT 1;
