@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # secrets.sh: makes the passwords that docker-compose.yml reads, in deploy/secrets. What is there already stays.
 #
-# The folder can be entered by you alone. The files in it can be read by whoever can reach them, because in a container that is another
+# The folder can be entered by you alone. The files in it can be read by anyone who can reach them, because in a container that is another
 # user: compose mounts single files, each into the services that name it.
 set -euo pipefail
 umask 077

@@ -318,7 +318,7 @@ func (s *Stream) recover(ctx context.Context, gap *gapError) error {
 	s.o.Log.WarnContext(ctx, "gap found: creating a new slot and comparing all rows", "slot", s.o.Slot, "reason",
 		gap.reason)
 	if err := s.renew(ctx, gap.reason); err != nil {
-		return fmt.Errorf("make the slot anew: %w", err)
+		return fmt.Errorf("recreate the slot: %w", err)
 	}
 	s.stats.Gaps.Add(1)
 	if s.o.OnCatalogue != nil {

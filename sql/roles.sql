@@ -29,7 +29,7 @@ DO $embedsidecar$ BEGIN
 EXCEPTION WHEN duplicate_object THEN NULL;
 END $embedsidecar$;
 
--- Whoever owns the schema may act as the role that works for it: so that role may trust what its owner put there.
+-- The owner of the schema may act as the role that works for it: so that role may trust what its owner put there.
 DO $embedsidecar$
 DECLARE
     owner name := (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace AS n WHERE n.nspname = 'embedsidecar');

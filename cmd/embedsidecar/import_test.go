@@ -153,7 +153,16 @@ func TestImport_LangChainsTableIsTakenOver(t *testing.T) {
 	save := filepath.Join(t.TempDir(), "langchain.yaml")
 	_, stderr := s.run(exitUsage, "import", "langchain", "--save", save)
 	s.has(stderr, "--model")
-	s.run(0, "import", "langchain", "--model", "fake", "--save", save)
+	run := []string{"import", "langchain", "--model", "fake", "--save", save}
+	// A dry run finds that the slot is not ours; the name of the slot goes into the file.
+	s.db.MustExec("SELECT pg_create_logical_replication_slot($1, 'test_decoding')", s.slot)
+	_, stderr = s.run(exitConflict, append(run, "--dry-run")...)
+	s.has(stderr, "was not imported")
+	s.db.MustExec("SELECT pg_drop_replication_slot($1)", s.slot)
+	s.run(0, run...)
+	s.set("EMBEDSIDECAR_SLOT=none_of_this_name")
+	s.run(exitUsage, run...)
+	s.environ = s.environ[:len(s.environ)-1]
 	s.run(0, "run", "--once", "--config", save)
 	if n := s.embedded(); n != 0 {
 		t.Errorf("%d documents were embedded", n)

@@ -267,7 +267,7 @@ func (c *importFromCommand) run(ctx context.Context, env *environment) error {
 			})
 	})
 	if env.out.ForPeople() {
-		c.tell(env, &done)
+		c.tell(env, &done, failed != nil)
 	}
 	if failed != nil {
 		return failed
@@ -289,11 +289,11 @@ func importedWord(i *app.ImportedItem, dry bool) string {
 }
 
 // tell tells a person what the table has no room for.
-func (c *importFromCommand) tell(env *environment, done *app.Imported) {
+func (c *importFromCommand) tell(env *environment, done *app.Imported, failed bool) {
 	for n := range done.Items {
 		i := &done.Items[n]
 		if i.Problem != "" {
-			env.say("%s is not carried over: %s", i.Name, i.Problem)
+			env.say("%s was not imported: %s", i.Name, i.Problem)
 		}
 		for _, why := range i.Not {
 			env.say("%s is not carried over: %s", i.Name, why)
@@ -323,7 +323,10 @@ func (c *importFromCommand) tell(env *environment, done *app.Imported) {
 		env.say("nothing was changed; the configuration would be:\n%s", done.Config)
 		return
 	}
-	if done.Config != "" {
+	switch {
+	case failed:
+		env.say("repeat the command when that is mended: what is imported stays")
+	case done.Config != "":
 		env.say("the configuration is in %s: embedsidecar run --config %[1]s", c.o.Save)
 	}
 }

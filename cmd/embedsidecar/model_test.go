@@ -134,8 +134,8 @@ func TestP10_WhatASwitchMeets(t *testing.T) {
 	_, stderr = s.run(exitUsage, "model", "change", "docs", "--to", "/tmp/folder")
 	s.has(stderr, "is a path", "folder of models")
 	stdout, _ := s.run(0, "model", "plan", "docs", "--to-plugin", "fake-dims12", "-o", "json")
-	s.has(stdout, `"rows": 20`, `"dims": 12`, "view public.docs_ids: made anew by the switch",
-		"function public.docs_count(): made anew by the switch")
+	s.has(stdout, `"rows": 20`, `"dims": 12`, "view public.docs_ids: recreated by the switch",
+		"function public.docs_count(): recreated by the switch")
 
 	// By SQL: the sidecar makes it.
 	if got := testenv.Value[string](s.db, `SELECT embedsidecar.model_change('docs', '', 'fake-dims12')`); got != "requested" {

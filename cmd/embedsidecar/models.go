@@ -61,11 +61,9 @@ func yesNo(b bool) string {
 func newModelsShow() *command {
 	return &command{
 		name: "show", group: groupModels, usage: "describe a model", arguments: "[MODEL]", maxArgs: 1,
-		description: "Opens the model with the plugin " +
-			folders.Plugin() +
-			" and the settings of the configuration, and prints its description. For a model with int8 weights, " +
-			"it also prints how near their vectors are to those in 32 bits: the mean and the smallest cosine of " +
-			"some texts (for a sparse model, the inner product divided by the square of the longer one's " +
+		description: "Opens the model with its plugin and the settings of the configuration, and prints its " +
+			"description. For a model with int8 weights, it also prints how near their vectors are to those in 32 " +
+			"bits: the mean and the smallest cosine of some texts (for a sparse model, the inner product divided by the square of the longer one's " +
 			"length). For checking pooling, prefixes and limits before a backfill.",
 		settings: []string{config.GroupEmbedding},
 		run:      showModel,
@@ -130,9 +128,8 @@ func newModelsImport() *command {
 		minArgs: 1, maxArgs: 1,
 		description: "Takes a folder as models are published (config.json, tokenizer.json, model.safetensors or " +
 			"model.onnx, and their settings), makes model.onnx from the weights if there is none (with Python " +
-			"3.8 or newer and nothing else), writes SHA256SUMS, tries the model with the plugin " +
-			folders.Plugin() +
-			", and moves it into place. For models on disk.",
+			"3.8 or newer and nothing else), writes SHA256SUMS, tries the model with its plugin, and moves it into " +
+			"place. For models on disk.",
 		flags:    c.flags(),
 		settings: []string{config.GroupEmbedding},
 		run:      c.run,
@@ -156,7 +153,7 @@ func (c *importCommand) flags() []cli.Flag {
 		own.text("file", &c.file, "`FILE` with the weights, where there are several: onnx/model_quantized.onnx",
 			"the most exact"),
 		own.text("python", &c.python, "`PROGRAM` Python, which makes ONNX from weights"),
-		own.toggle("untried", &c.untried, "do not open the model with the plugin "+folders.Plugin()),
+		own.toggle("untried", &c.untried, "do not open the model with its plugin"),
 		own.text("pooling", &c.stated.Pooling,
 			"`WAY` in which tokens become one vector, if no file states it: mean, cls, last, max, weightedmean, mean_sqrt_len, splade"),
 		own.text("document-prefix", &c.prefixes[0], "`TEXT` put before each document, if no file states it"),
@@ -221,9 +218,8 @@ func newModelsBench() *command {
 	return &command{
 		name: "bench", group: groupModels, usage: "measure how fast a model is on this machine",
 		arguments: "[MODEL]", maxArgs: 1,
-		description: "Embeds sample texts of one to twenty sentences through the plugin " +
-			folders.Plugin() +
-			": in large calls for half of the time, then one by one. Other load on this machine affects the " +
+		description: "Embeds sample texts of one to twenty sentences through its plugin: in large calls for half of the time, then " +
+			"one by one. Other load on this machine affects the " +
 			"figures. For sizing.",
 		flags: []cli.Flag{
 			own.duration("for", &c.limit, "`DURATION` of the measurement"),
@@ -243,8 +239,8 @@ func (c *benchCommand) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	columns := []string{"model", "precision", ">texts/s", ">tokens/s", ">one text, p50 ms", ">p99 ms", ">start s"}
-	return output.One(env.out, b, columns, b.Model, b.Precision, b.TextsPerSecond, b.TokensPerSecond, b.SingleP50,
-		b.SingleP99, b.StartSeconds)
+	return output.One(env.out, b, columns, b.Model, b.Precision, int64(b.TextsPerSecond), int64(b.TokensPerSecond),
+		b.SingleP50, b.SingleP99, b.StartSeconds)
 }
 
 func newModelsDistill() *command {

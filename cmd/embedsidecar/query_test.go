@@ -43,6 +43,8 @@ func TestSearch_OverAnIndexThatIsBuiltAfterTheBackfill(t *testing.T) {
 	s.has(stderr, `no column "nope"`)
 	_, stderr = s.run(2, "search", "public.docs", "--like", "7", "--filter", "titel=1")
 	s.has(stderr, `no column "titel"`, "hint: did you mean title?")
+	_, stderr = s.run(0, "search", "public.docs", "x", "--filter", "id=999")
+	s.has(stderr, "no row was found", "embedsidecar status")
 	_, stderr = s.run(2, "search", "public.docs", "x", "--filter", "nope")
 	s.has(stderr, "COLUMN=VALUE")
 	_, stderr = s.run(2, "serve", "--http", "127.0.0.1:0")

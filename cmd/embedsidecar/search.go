@@ -280,6 +280,9 @@ func (*searchCommand) pipelines(ctx context.Context, env *environment) (*pgxpool
 
 // showHits shows what a search of a pipeline has found, or of several (nil).
 func (e *environment) showHits(p *pipeline.Pipeline, hits []search.Hit, r *search.Request) error {
+	if len(hits) == 0 && e.out.ForPeople() {
+		e.say("no row was found; embedsidecar status shows how many rows have a vector")
+	}
 	return e.out.Show(hits, func() output.Table {
 		columns := []string{"key"}
 		if p == nil {

@@ -75,10 +75,23 @@ func Adopt(ctx context.Context, n Options, o AdoptOptions) (done Adopted, err er
 		return done, err
 	}
 	done = Adopted{Pipeline: a.spec.Name, From: o.From, Model: a.spec.Model, DryRun: o.DryRun}
-	if err := a.prove(ctx, &done); err != nil || o.DryRun {
+	if err := a.prove(ctx, &done); err != nil {
+		return done, err
+	}
+	if o.DryRun { // what the set-up refuses, such as the slot of another database, is said here too
+		_, err = a.setUp(ctx)
 		return done, err
 	}
 	return done, a.take(ctx, &done)
+}
+
+// setUp sets the pipeline up, paused; in a dry run it only says what would be refused.
+func (a *adoption) setUp(ctx context.Context) (setup.Report, error) {
+	held := a.spec
+	held.Enabled, held.Overwrite = false, true // what is there was looked at
+	return Initialize(ctx, a.n.Config, a.n.Log, setup.Options{
+		Pool: a.owner, Specs: []pipeline.Spec{held}, Descriptions: a.about, DryRun: a.o.DryRun,
+	})
 }
 
 // choose finds the pipeline that is meant, and asks its model what it is.
@@ -210,12 +223,7 @@ func expected(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (n int64, er
 
 // take sets the pipeline up, paused, takes the vectors over and lets it work.
 func (a *adoption) take(ctx context.Context, done *Adopted) (err error) {
-	held := a.spec
-	held.Enabled, held.Overwrite = false, true // what is there was looked at
-	done.Report, err = Initialize(ctx, a.n.Config, a.n.Log, setup.Options{
-		Pool: a.owner, Specs: []pipeline.Spec{held}, Descriptions: a.about,
-	})
-	if err != nil {
+	if done.Report, err = a.setUp(ctx); err != nil {
 		return err
 	}
 	done.Others = nil // they are not asked for here

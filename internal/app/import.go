@@ -94,6 +94,9 @@ func (d *Imported) take(ctx context.Context, n Options, o ImportOptions) (err er
 	}
 	items := lists.Map(d.Items, func(v ImportedItem) imports.Item { return v.Item })
 	d.Config = imports.YAML(items)
+	if slot := n.Config.Slot.Name; n.Config.Origin("slot.name") != "default" {
+		d.Config = strings.Replace(d.Config, "\n", fmt.Sprintf("\nslot: {name: %s}\n", slot), 1)
+	}
 	if n.Config, err = imported(n.Config, d.Config, o); err != nil {
 		return err
 	}
@@ -166,9 +169,12 @@ func save(path, text string) error {
 	return write(file, text)
 }
 
-// says reports whether a configuration has each model and pipeline of another.
+// says reports whether a configuration has the slot, and each model and pipeline of another.
 func says(whole, part string) bool {
 	const entry = "\n  - name: "
+	if second := strings.SplitN(part, "\n", 3)[1]; strings.HasPrefix(second, "slot:") && !strings.Contains(whole, second) {
+		return false
+	}
 	for _, e := range strings.Split(part, entry)[1:] {
 		if !strings.Contains(whole, entry+strings.TrimSuffix(e, "\npipelines:")) {
 			return false
@@ -222,7 +228,7 @@ func unfinished(err error, role string, spec *pipeline.Spec, sql string, all []s
 	case database.HasCode(err, pgerrcode.DependentObjectsStillExist) && errors.As(err, &server):
 		return &refusal.ConflictError{
 			Problem: "the import of " + spec.Name + " cannot be finished: " + server.Detail,
-			Hint:    []string{"drop that, import again, and make it anew"}, Err: err,
+			Hint:    []string{"drop that, import again, and create it again"}, Err: err,
 		}
 	}
 	return fmt.Errorf("finish the import of %q: %s: %w", spec.Name, strings.TrimSpace(sql), err)

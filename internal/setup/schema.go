@@ -198,7 +198,10 @@ func (in *initializer) occupied(f *resolve.Findings) error {
 	name := catalog.DestinationName(f.Pipeline.Spec)
 	e := &refusal.ConfigError{
 		Pipeline: f.Pipeline.Name, Problem: "the destination " + name + " holds vectors that this pipeline did not write",
-		Hint: []string{"name another destination, or take it over with --overwrite: every vector in it is then replaced"},
+		Hint: []string{
+			"keep these vectors: embedsidecar adopt " + f.Pipeline.Name + " --from COLUMN|TABLE",
+			"or name another destination, or replace every vector in this one: --overwrite",
+		},
 		Code: code.Taken,
 	}
 	source, fingerprint, ours := strings.Cut(strings.TrimPrefix(f.Destination.Mark, catalog.VectorsOf), " by ")

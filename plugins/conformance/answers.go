@@ -111,7 +111,7 @@ func checkDeterminism(ctx context.Context, t *tester) finding {
 	t.stop()
 	third := must(t.together(ctx, embed.Document, usualTexts))
 	return t.judge("the same call after a restart", first, third,
-		"nothing that a start makes anew (weights, seeds, hash seeds of the language) may reach a vector")
+		"nothing that changes with each start (weights, seeds, hash seeds of the language) may reach a vector")
 }
 
 func checkBatchInvariance(ctx context.Context, t *tester) finding {

@@ -17,7 +17,7 @@ BEGIN
         SELECT array_agg(p.pipeline_id) INTO found FROM embedsidecar.pipeline AS p
         WHERE  pipeline_meant.pipeline IN (p.table_name, p.table_schema || '.' || p.table_name);
     END IF;
-    IF cardinality(found) > 1 THEN -- a table without its schema is that of public, whoever makes another of its name
+    IF cardinality(found) > 1 THEN -- a table without its schema is that of public
         found := ARRAY(SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
                        WHERE p.pipeline_id = ANY (found) AND p.table_schema = 'public');
     END IF;

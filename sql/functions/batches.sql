@@ -1,6 +1,6 @@
 -- The batch jobs of pipelines. Docs: docs/batches.md.
 
--- Called for each pipeline: its plan is kept, though sessions of the program have each statement planned anew.
+-- Called for each pipeline: its plan is kept, though sessions of the program plan each statement again.
 CREATE OR REPLACE FUNCTION embedsidecar.batch_jobs(pipeline_id integer)
 RETURNS TABLE (state text, job text, rows bigint, texts bigint, tokens bigint, price double precision,
     seconds double precision, message text)

@@ -131,7 +131,7 @@ BEGIN
         INSERT INTO embedsidecar.spending AS s (kind, name, zone, day)
         VALUES (each.kind, each.name, each.zone, (now() AT TIME ZONE embedsidecar.zone_or_utc(each.zone))::date)
         ON CONFLICT DO NOTHING;
-        -- Whoever holds beside waits here, so that the next statements see what he holds.
+        -- Another holder waits here, so that the next statements see what it holds.
         UPDATE embedsidecar.spending AS s SET zone = each.zone WHERE s.kind = each.kind AND s.name = each.name
             AND s.zone <> each.zone;
         PERFORM FROM embedsidecar.spending AS s WHERE s.kind = each.kind AND s.name = each.name FOR UPDATE;

@@ -1,6 +1,6 @@
 -- What became of a row, and how its vector is found. Docs: docs/sql.md.
 
--- The hash of a short text is guessed by whoever tries texts: it is for those who may read the text themselves, each of
+-- The hash of a short text can be guessed by trying texts: it is for those who may read the text themselves, each of
 -- its columns, whatever row it is.
 CREATE OR REPLACE FUNCTION embedsidecar.may_see_text(id integer) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -196,7 +196,7 @@ BEGIN
             ELSE 'the row is gone, and its entry in the ledger is still there' END
         WHEN NOT wanted THEN 'the row is to have no vector any more, and one is still there'
         WHEN ledger IS NULL THEN 'the row has not been embedded yet'
-        WHEN (ledger ->> 'anew')::boolean THEN 'the row is to be embedded anew'
+        WHEN (ledger ->> 'anew')::boolean THEN 'the row is to be embedded again'
         WHEN ledger ->> 'text_hash' = '' AND NOT (ledger ->> 'source_agrees')::boolean
             THEN 'the row had nothing to embed when it was last looked at, and has changed since'
         WHEN NOT (ledger ->> 'text_agrees')::boolean THEN 'the row''s text has changed since its vector was made'
@@ -305,7 +305,7 @@ BEGIN
           CASE task ->> 'state'
               WHEN 'failed' THEN 'is a dead letter: ' || concat_ws(' ', task ->> 'class', (task ->> 'code') || ':',
                   task ->> 'message')
-              WHEN 'cancelled' THEN 'was cancelled by somebody'
+              WHEN 'cancelled' THEN 'was cancelled'
               WHEN 'retrying' THEN format('failed and is tried again %s: %s%s',
                   coalesce('in ' || embedsidecar.age_words((task ->> 'next_try_seconds')::double precision), 'soon'),
                   concat_ws(' ', task ->> 'class', (task ->> 'code') || ':', task ->> 'message'),
@@ -342,7 +342,7 @@ BEGIN
                 || left(ledger ->> 'text_hash', 12) ELSE 'no text' END, ledger ->> 'generation',
             CASE WHEN ledger -> 'generation' <> vector -> 'pipeline_generation' THEN format(' (the pipeline''s is %s)',
                 vector ->> 'pipeline_generation') ELSE '' END,
-            CASE WHEN (ledger ->> 'anew')::boolean THEN ', to be embedded anew'
+            CASE WHEN (ledger ->> 'anew')::boolean THEN ', to be embedded again'
                  WHEN "row" IS NULL THEN CASE WHEN (ledger ->> 'vector')::boolean THEN '' ELSE ', no vector' END
                  WHEN NOT ("row" ->> 'exists')::boolean OR NOT ("row" ->> 'read')::boolean THEN ''
                  WHEN NOT (ledger ->> 'text_agrees')::boolean THEN ', and the row''s text is another now'
@@ -436,8 +436,8 @@ $$;
 COMMENT ON FUNCTION embedsidecar.row_key(text[]) IS
     'The row_key of a key of several columns: embedsidecar.row_key(a::text, b). That of a single column is its text.';
 
--- A view of rows with their vectors is for whoever asks to have: it depends on the columns of a table, whose owner may
--- not drop one or give it another type while the view is there. So nothing makes it by itself.
+-- A view of rows with their vectors is made by the user who wants it: it depends on the columns of a table, whose owner
+-- may not drop one or give it another type while the view is there. So nothing makes it by itself.
 CREATE OR REPLACE FUNCTION embedsidecar.view_sql(pipeline text, name text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -502,4 +502,4 @@ COMMENT ON FUNCTION embedsidecar.view_sql(text,
     text) IS
     'The statement that makes a view of the rows of a pipeline with their vectors, and with their chunks where it has '
     'any, beside its embedding table; nobody runs it for you: in psql, \gexec does. Since PostgreSQL 15 the view asks '
-    'for the rights of whoever reads it, row-level security included.';
+    'for the rights of the reader, row-level security included.';

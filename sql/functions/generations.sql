@@ -146,7 +146,7 @@ $$;
 COMMENT ON FUNCTION embedsidecar.vector_index(oid, smallint) IS 'Indexes by which vectors are searched.';
 
 -- Dependents follow the object and not its name. Views and functions with an SQL body of the schema's owner are made
--- anew by the switch (remake): after it their text means the new one. Everything else is for the owner.
+-- again by the switch (remake): after it their text means the new one. Everything else is for the owner.
 CREATE OR REPLACE FUNCTION embedsidecar.generation_ties(live integer, other integer)
 RETURNS TABLE (what text, remake text, sql text, view oid)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -183,16 +183,16 @@ BEGIN
                    || btrim(regexp_replace(pg_get_viewdef(v.oid), '\s+', ' ', 'g'), '; ')
                WHEN 'm' THEN 'DROP MATERIALIZED VIEW ' || v.name || '; -- after the switch: CREATE MATERIALIZED VIEW '
                    || v.name || ' AS ' || btrim(regexp_replace(pg_get_viewdef(v.oid), '\s+', ' ', 'g'), '; ')
-               ELSE '-- drop the rule of ' || v.name || ', and make it anew after the switch' END, v.oid
+               ELSE '-- drop the rule of ' || v.name || ', and create it again after the switch' END, v.oid
     FROM   views AS v
     UNION ALL
     SELECT 'function ' || p.oid::regprocedure::text,
            CASE WHEN pg_has_role(current_user, p.proowner, 'USAGE') THEN pg_get_functiondef(p.oid) END,
-           'DROP FUNCTION ' || p.oid::regprocedure::text || '; -- and make it anew after the switch', NULL
+           'DROP FUNCTION ' || p.oid::regprocedure::text || '; -- and create it again after the switch', NULL
     FROM   ties AS t JOIN pg_proc AS p ON t.classid = 'pg_proc'::regclass AND p.oid = t.objid
     UNION ALL
     SELECT 'generated column or default ' || format('%I', g.attname), NULL,
-           format('ALTER TABLE %s DROP COLUMN %I; -- and make it anew after the switch', a.quoted, g.attname), NULL
+           format('ALTER TABLE %s DROP COLUMN %I; -- and create it again after the switch', a.quoted, g.attname), NULL
     FROM   ties AS t LEFT JOIN pg_attrdef AS f ON t.classid = 'pg_attrdef'::regclass AND f.oid = t.objid
            JOIN pg_attribute AS g ON g.attrelid = a.relation AND g.attnum = f.adnum
     WHERE  NOT whole
@@ -225,7 +225,7 @@ BEGIN
                 FROM unnest(y.polroles) AS r (role)),
                ' USING (' || pg_get_expr(y.polqual, y.polrelid) || ')',
                ' WITH CHECK (' || pg_get_expr(y.polwithcheck, y.polrelid) || ')')
-           ELSE format('DROP POLICY %I ON %s; -- and make it anew after the switch', y.polname, a.quoted) END, NULL
+           ELSE format('DROP POLICY %I ON %s; -- and create it again after the switch', y.polname, a.quoted) END, NULL
     FROM   pg_policy AS y
     WHERE  whole AND y.polrelid = a.relation AND NOT EXISTS (SELECT FROM pg_policy AS same
                WHERE same.polrelid = b.relation AND (same.polcmd, same.polpermissive, same.polroles)
@@ -468,7 +468,7 @@ BEGIN
         || ARRAY(SELECT t.remake FROM embedsidecar.generation_ties(live, other) AS t WHERE t.remake IS NOT NULL);
 END $$;
 COMMENT ON FUNCTION embedsidecar.swap_sql(integer, integer) IS
-    'The statements that exchange the names of two destinations, and make anew what depends on the one.';
+    'The statements that exchange the names of two destinations, and recreate what depends on the one.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.swap_seen(relations oid[]) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -575,7 +575,7 @@ BEGIN
     END IF;
     SELECT p.* INTO o FROM embedsidecar.pipeline AS p WHERE p.beside = id;
     IF o.pipeline_id IS NULL OR o.served = take_place.next THEN
-        IF o.pipeline_id IS NOT NULL AND o.switches > 0 THEN -- done already, by whoever asked before
+        IF o.pipeline_id IS NOT NULL AND o.switches > 0 THEN -- done already, by an earlier caller
             RETURN CASE WHEN take_place.next THEN 'already_switched' ELSE 'already_rolled_back' END;
         END IF;
         RAISE EXCEPTION '%: pipeline "%" has no %', take_place.action, l.name,
@@ -595,7 +595,7 @@ BEGIN
         RAISE EXCEPTION '%: the % is gone', take_place.action, CASE WHEN a.relation IS NULL
             THEN 'destination that serves' ELSE 'destination of the other generation' END
             USING ERRCODE = 'object_not_in_prerequisite_state',
-                  HINT = CASE WHEN a.relation IS NULL THEN 'embedsidecar init makes it anew'
+                  HINT = CASE WHEN a.relation IS NULL THEN 'embedsidecar init creates it again'
                       ELSE 'embedsidecar model drop-old ' || embedsidecar.shell_word(l.name) || ' forgets it' END;
     END IF;
     lacks := embedsidecar.generation_lacks(id, o.pipeline_id, take_place.force);
@@ -647,7 +647,7 @@ BEGIN
             PERFORM set_config('lock_timeout', '50ms', true);
             PERFORM FROM embedsidecar.pipeline AS p WHERE p.pipeline_id IN (id, o.pipeline_id)
             ORDER BY p.pipeline_id FOR UPDATE;
-            -- Whoever was faster has done it.
+            -- Another caller was faster.
             IF NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = o.pipeline_id
                            AND p.beside = id AND p.switches = o.switches AND p.served = o.served) THEN
                 done := 'already_' || done;

@@ -1,5 +1,5 @@
 -- Jobs: what goes on after it was asked for. Each has one entry of the audit, which says at which stage it is. It is
--- written in the transaction of the stage, so each is told once, whoever is killed. Docs: docs/sql.md.
+-- written in the transaction of the stage, so each is told once, whatever is killed. Docs: docs/sql.md.
 
 CREATE OR REPLACE FUNCTION embedsidecar.begin_job(action text, pipeline_id integer, arguments jsonb, stage text,
     asked bigint DEFAULT NULL, said_by text DEFAULT NULL) RETURNS bigint
@@ -15,7 +15,7 @@ FROM  (SELECT) AS one LEFT JOIN embedsidecar.audit_log AS w ON w.audit_id = begi
 RETURNING a.audit_id
 $$;
 COMMENT ON FUNCTION embedsidecar.begin_job(text, integer, jsonb, text, bigint, text) IS
-    'Writes into the audit that a job has begun, for whoever asked for it.';
+    'Writes into the audit that a job has begun, and who asked for it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.move_job(action text, pipeline_id integer, stage text, rows bigint,
     ends boolean, more jsonb DEFAULT '{}') RETURNS bigint
@@ -58,7 +58,7 @@ EXECUTE FUNCTION embedsidecar.tell_scan();
 CREATE OR REPLACE TRIGGER job_breaks_off BEFORE DELETE ON embedsidecar.scan FOR EACH ROW
 EXECUTE FUNCTION embedsidecar.tell_scan(); -- the pipeline is removed, or has other keys: so all of its jobs
 
--- A pause by a bulk load. Whoever resumes ends the job: the load, or someone after a kill.
+-- A pause by a bulk load. A resume ends the job: that of the load, or one by someone after a kill.
 CREATE OR REPLACE FUNCTION embedsidecar.note_bulk(pipeline text DEFAULT NULL, said_by text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

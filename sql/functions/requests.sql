@@ -1,5 +1,5 @@
 -- Pipelines by SQL: a request waits in a table until a sidecar, or embedsidecar apply, carries it out in the way of a
--- changed file. Whoever has EXECUTE may ask; what is allowed is judged by the rights of the role that asked, when the
+-- changed file. A role with EXECUTE may ask; what is allowed is judged by the rights of the role that asked, when the
 -- request is carried out. Docs: docs/sql.md, section "Pipelines".
 
 CREATE OR REPLACE FUNCTION embedsidecar.waits_for(r embedsidecar.request) RETURNS text
@@ -46,7 +46,7 @@ DECLARE
     most_open  constant integer := 100;
     most       constant integer := 1000;
 BEGIN
-    -- A foreign key has triggers of its table's owner run in the session of whoever changes the other table.
+    -- A foreign key has triggers of its table's owner run in the session that changes the other table.
     IF pg_trigger_depth() > 0 THEN
         RAISE EXCEPTION '%: a trigger may not ask, as it runs for others than its owner', verb
             USING ERRCODE = 'insufficient_privilege', HINT = 'call it from a statement of your own';

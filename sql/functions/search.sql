@@ -175,7 +175,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.nobody_answers(text, name,
-    interval) IS 'An error where no sidecar runs; and when the time is over, whoever runs.';
+    interval) IS 'An error where no sidecar runs, and when the time is over.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.on_primary(caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -211,10 +211,10 @@ BEGIN
                 'begins';
     END IF;
     IF current_setting('server_version_num')::integer < 170000 THEN
-        RAISE EXCEPTION '%: from within a statement the sidecar can be asked from PostgreSQL 17 on', caller
+        RAISE EXCEPTION '%: before PostgreSQL 17 a statement cannot ask the sidecar', caller
             USING ERRCODE = 'feature_not_supported',
-                HINT = 'CALL embedsidecar.ask(pipeline, content) first, outside of a transaction: then this finds the '
-                'answer, for a minute; a search that reranks wants rerank and its filter there, too';
+                HINT = 'CALL embedsidecar.ask(pipeline, content) first, outside of a transaction; for a minute this '
+                'statement then finds the answer. A search that reranks needs rerank and its filter in ask, too';
     END IF;
     PERFORM embedsidecar.nobody_answers(caller, slot_name, NULL);
     LOOP
@@ -369,7 +369,7 @@ COMMENT ON FUNCTION embedsidecar.base_of(oid) IS 'The type that a domain is made
 
 -- The conditions of a filter, over a source row s. Nothing that was given becomes part of the statement: columns come
 -- from the catalog, and values are read from $4. A type that is not the server's own is compared as it is printed: its
--- casts and operators may be code of whoever made it.
+-- casts and operators may be code of its owner.
 CREATE OR REPLACE FUNCTION embedsidecar.search_conditions(table_oid oid, filter jsonb, OUT conditions text,
     OUT given jsonb, OUT columns text[])
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -493,7 +493,7 @@ COMMENT ON FUNCTION embedsidecar.search_conditions(oid, jsonb) IS
     'For search_statement: the conditions of a filter, their values, and their columns.';
 
 -- Names come from the catalogue by the number of the source table, which the role that works cannot set: the statement
--- runs with the rights of whoever searches, and must lead nowhere else.
+-- runs with the rights of the searching role, and must lead nowhere else.
 CREATE OR REPLACE FUNCTION embedsidecar.search_statement(pipeline text, filter jsonb, OUT near text, OUT exact text,
     OUT iterative boolean, OUT pipeline_id integer, OUT given jsonb, OUT tables oid[], OUT columns text[],
     OUT relation oid, OUT attnum smallint, OUT called text, OUT name text)
@@ -549,7 +549,7 @@ BEGIN
                 ELSE string_agg(format($q$replace(replace(format('%%s', b.embedsidecar_key_%s), '\', '\\'), '|',
                     '\|')$q$, x.n), $q$ || '|' || $q$ ORDER BY x.n) END,
            -- jsonb_build_object looks for a cast to JSON: of a type that is not the server's own that is code of
-           -- whoever made it.
+           -- its owner.
            string_agg(format(CASE WHEN t.base >= 16384 THEN $q$%L, format('%%s', b.embedsidecar_key_%s)$q$
                ELSE '%L, b.embedsidecar_key_%s' END, a.attname, x.n), ', ' ORDER BY x.n)
     INTO   named, keys, own, same, here, row_key, pairs
@@ -581,7 +581,7 @@ BEGIN
     pipeline_id := p.pipeline_id;
     name := p.name;
     given := asked.given;
-    -- What whoever searches must be able to read.
+    -- What the searching role must be able to read.
     columns := named::text[] || asked.columns
         || CASE WHEN into_ IS NULL THEN ARRAY[at::text]
             ELSE named::text[] || at::text || CASE WHEN chunks THEN '{chunk_no,chunk_text}'::text[] ELSE '{}' END END;
@@ -704,7 +704,7 @@ DECLARE
     lacks      text;
     stale      text[];
 BEGIN
-    -- What an owner puts into an index, say, runs with the rights of whoever reads his table; SET ROLE is no wall.
+    -- What an owner puts into an index, say, runs with the rights of the reader of his table; SET ROLE is no wall.
     IF (SELECT bool_or(r.rolsuper) FROM pg_roles AS r WHERE r.rolname IN (current_user, session_user)) THEN
         owner := embedsidecar.search_owner(pipeline);
         IF owner IS NOT NULL THEN
@@ -764,7 +764,7 @@ BEGIN
         WHERE f.place > "offset" ORDER BY f.place LIMIT k;
 END $$;
 COMMENT ON FUNCTION embedsidecar.neighbours(text, text, integer, jsonb, integer, double precision, boolean) IS
-    'Rows of a pipeline whose vectors are nearest to one, with the rights and the policies of whoever asks: he needs '
+    'Rows of a pipeline whose vectors are nearest to one, with the rights and the policies of the caller: he needs '
     'SELECT on the key, on the vectors, and on chunks where texts are cut. The vector is given as pgvector prints it: '
     'embedsidecar.neighbours(''public.docs'', (SELECT embedding::text FROM docs WHERE id = 1)). The other parameters '
     'are those of search.';
@@ -820,7 +820,7 @@ BEGIN
         WHERE q.pipeline_id = embedsidecar.pipeline_meant(text_statement.pipeline);
     SELECT CASE WHEN c.relkind = 'p' THEN '' ELSE 'ONLY ' END || format('%I.%I', n.nspname, c.relname) INTO source
     FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = p.table_oid;
-    -- A type that is not the server's own is read as it is printed: its casts and operators may be code of whoever
+    -- A type that is not the server's own is read as it is printed: its casts and operators may be code of the one who
     -- made it.
     WITH types AS (
         SELECT a.attname, t.base, format_type(t.base, -1) AS type
@@ -916,7 +916,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.candidates(text, text, integer, interval, jsonb, double precision, boolean) IS
     'For search with rerank: the rows that are nearest to a text, and the text of each: of the nearest chunk where '
-    'chunks are stored. With the rights and the policies of whoever asks.';
+    'chunks are stored. With the rights and the policies of the caller.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.search(pipeline text, content text, k integer DEFAULT 10,
     timeout interval DEFAULT '5 s', filter jsonb DEFAULT NULL, "offset" integer DEFAULT 0,

@@ -46,7 +46,7 @@ SELECT CASE WHEN NOT (p.enabled AND (SELECT i.enabled FROM embedsidecar.installa
             WHEN NOT embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id) THEN 'budget_spent' END
 $$;
 COMMENT ON FUNCTION embedsidecar.rests(embedsidecar.pipeline) IS
-    'Why a pipeline shall not or cannot work, whoever runs: its state; NULL: nothing of the kind.';
+    'The state of a pipeline that must not or cannot work, with or without a sidecar; NULL if it may.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.age_words(seconds double precision) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
@@ -206,7 +206,7 @@ WITH fact AS (
            WHEN w.reader IS NOT NULL THEN 'streaming' -- about to
            WHEN w.active THEN 'standby_only' ELSE 'no_sidecar' END AS state,
            coalesce(w.wal_status = 'unreserved' OR 3 * w.safe_wal_bytes < w.retained_bytes, false) AS ends_soon,
-           coalesce(nullif(w.held_by, ''), 'somebody else') AS holder
+           coalesce(nullif(w.held_by, ''), 'another session') AS holder
     FROM   whom AS w
 )
 SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.active, j.active_pid, j.held_by,
@@ -255,8 +255,8 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
            WHEN 'unpublished' THEN 'embedsidecar init makes it again'
            WHEN 'slot_waiting' THEN 'let them end, or end them; until then changes are not queued'
            WHEN 'slot_lost' THEN
-               'embedsidecar run makes it anew and compares every row; where on_lost is stop: embedsidecar run --set '
-               'slot.on_lost=reconcile, once'
+               'embedsidecar run creates it again and compares every row; where on_lost is stop: embedsidecar run '
+               '--set slot.on_lost=reconcile, once'
            WHEN 'standby_only' THEN CASE WHEN j.streams = '{}' THEN 'embedsidecar run' ELSE 'end it' END
            WHEN 'no_sidecar' THEN 'embedsidecar run'
            WHEN 'stream_stuck' THEN 'the log of the sidecar says why' END,
@@ -352,7 +352,7 @@ BEGIN
     END IF;
     IF NOT r.is_open THEN
         state := 'outside_hours';
-        reason := CASE WHEN r.active_hours = 'manual' THEN 'works only when somebody asks (active: manual)'
+        reason := CASE WHEN r.active_hours = 'manual' THEN 'works only on request (active: manual)'
             ELSE 'outside of its hours (' || r.active_hours || ')' END || ': changes are queued, nothing is embedded'
                 || waiting;
         hints := ARRAY['embedsidecar resume ' || name || ' --for 1h has it work now',
@@ -445,7 +445,7 @@ BEGIN
                 'embedsidecar.retry_failed(%1$L);', r.pipeline)];
     ELSIF r.cancelled > 0 THEN
         state := 'rows_cancelled';
-        reason := embedsidecar.rows_words(r.cancelled) || ' cancelled by somebody';
+        reason := embedsidecar.rows_words(r.cancelled) || ' cancelled';
         hints := ARRAY['embedsidecar tasks list ' || name
             || ' --state cancelled names them, embedsidecar tasks requeue ' || name || ' takes them back',
             format('SELECT * FROM embedsidecar.requeue(%L);', r.pipeline)];
@@ -624,7 +624,7 @@ COMMENT ON FUNCTION embedsidecar.states(bigint, jsonb, integer) IS
     'Where each pipeline stands: its state, why, what to do about it, and the figures. No table of yours is counted.';
 
 -- The next two are called for each pipeline: their plans are kept, though sessions of the program have each statement
--- planned anew.
+-- planned again.
 CREATE OR REPLACE FUNCTION embedsidecar.search_costs(pipeline_id integer, OUT tokens bigint,
     OUT price double precision)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$

@@ -14,7 +14,7 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.minute_of_week(text) IS
     'The minute of the week in a time zone, from Monday 00:00 on; NULL: the server does not know the zone.';
 
--- Its names are bound now, and whoever calls it has it as part of his own statement: a pipeline that always works costs
+-- Its names are bound now, and it becomes part of the caller's statement: a pipeline that always works costs
 -- a comparison with NULL.
 CREATE OR REPLACE FUNCTION embedsidecar.is_open(active_minutes int4multirange, active_zone text,
     open_until timestamptz) RETURNS boolean

@@ -1,5 +1,5 @@
 -- count_known: how many rows of some pipelines have a vector that is, for all that is known, that of their text now: a
--- ledger entry of this generation and no task. It reads the pipelines' ledger from end to end: not for whoever
+-- ledger entry of this generation and no task. It reads the pipelines' ledger from end to end: not for one who
 -- asks again and again.
 -- Rows: one for each pipeline that has any. Locks: none. Index: none for the tasks, of which there are few or the
 -- ledger is still small; primary key of ledger.

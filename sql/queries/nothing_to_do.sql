@@ -1,5 +1,5 @@
 -- nothing_to_do: whether a sidecar of @slot has nothing to do until something changes, and what its publication is
--- called. Tasks of paused pipelines wait for whoever resumes them.
+-- called. Tasks of paused pipelines wait for a resume.
 -- Rows: one; none without a checkpoint. Locks: none. Index: those of tasks by state, and primary keys.
 SELECT NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p
                    WHERE  p.slot_name = c.slot_name

@@ -89,13 +89,13 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                || coalesce((SELECT string_agg(i.indexrelid::text, ',' ORDER BY i.indexrelid) FROM pg_index AS i
                        WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)), ''),
            'security', c.relrowsecurity::text || c.relforcerowsecurity::text,
-           -- An embedding table is not published, so that one that was emptied or made anew is known by this alone.
+           -- An embedding table is not published, so that one that was emptied or recreated is known by this alone.
            'destination', (SELECT concat_ws(':', d.oid, d.relfilenode, d.relrowsecurity, d.relforcerowsecurity)
                            FROM pg_class AS d WHERE d.relname = p.destination_table AND d.relnamespace =
                                (SELECT dn.oid FROM pg_namespace AS dn WHERE dn.nspname = p.destination_schema)),
            -- By its version, not by what it says: a publication that is altered, and altered back before anybody looks,
            -- was another one meanwhile. The same with the entries of this table, of what it is part of and of its
-           -- parts; an entry is never altered, it is made anew. All that depends on a publication beside its tables is
+           -- parts; an entry is never altered, it is recreated. All that depends on a publication beside its tables is
            -- its schemas, from PostgreSQL 15 on.
            'published', (SELECT concat_ws(' ', b.oid, b.version,
                              (WITH RECURSIVE below AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid
@@ -140,7 +140,7 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                WHERE NOT EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid = j.oid
                    AND to_jsonb(r) ->> 'prqual' IS NULL)))
            AS published,
-       -- What a running sidecar must load anew when it changes. By versions here, too: what is loaded may be newer than
+       -- What a running sidecar must load again when it changes. By versions, too: what is loaded may be newer than
        -- the look that had it loaded, and be put back before the next one.
        encode(sha256(convert_to(ROW(i.xmin, p.xmin, embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until),
            embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id),

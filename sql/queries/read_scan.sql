@@ -1,5 +1,5 @@
 -- read_scan: what a pipeline's scan has to do next, if anything. routed says whether the streamer knows the pipeline as
--- it is now. Until then changes may pass unseen, and whoever acknowledges it asks for another scan: so it is worth
+-- it is now. Until then changes may pass unseen, and the acknowledgement asks for another scan: so it is worth
 -- a moment of waiting. Where no one can stream the rows that are there are not kept waiting for that. A sidecar that
 -- knows only an older generation of the pipeline would compare with the wrong text: it sees no scan. which: the
 -- condition that a row is in one of the partitions that are compared, NULL where none of them is one any more, or all

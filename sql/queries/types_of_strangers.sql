@@ -1,6 +1,6 @@
 -- types_of_strangers: the types in columns of a table that belong to someone whom this session has no reason to trust,
 -- as strangers has it: casts of such a type, and the constraints of a domain, are code that runs with the rights of
--- whoever's statement needs them. A domain as the type of a column is none of them: its values are read and
+-- the role whose statement needs them. A domain as the type of a column is none of them: its values are read and
 -- compared as those of its base type, whose owner counts.
 -- Rows: one for each column and type. kind: pg_type.typtype; whole: it is the column's own type, or the base of it, and
 -- not a part of that. casts: a function of someone like that is a cast from it or to it. Reads only pg_catalog. Locks:

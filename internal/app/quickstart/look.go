@@ -66,7 +66,7 @@ func (q *quickstart) look(ctx context.Context) error {
 	for i := range q.lacks {
 		q.Say("not ready: %s", q.lacks[i].what)
 	}
-	q.Say("this is the plan once that is mended; how to mend it is listed at the end:")
+	q.Say("this is the plan for when that is fixed; how to fix it stands at the end:")
 	return nil
 }
 

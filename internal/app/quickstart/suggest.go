@@ -330,6 +330,7 @@ func faster(plugin string, found []models.Info) string {
 	if m == nil || m.Model.Kind != manifest.Folder || len(m.Model.Encoders) > 0 || at < 0 {
 		return ""
 	}
-	return fmt.Sprintf("faster: --model %s, a static model, embeds hundreds of times as many texts a second, but finds less; model change upgrades later",
+	return fmt.Sprintf("faster: --model %s, a static model: hundreds of times as many texts a second, but it finds less; "+
+		"embedsidecar model change goes to a better one later",
 		health.Quoted(found[at].Name))
 }

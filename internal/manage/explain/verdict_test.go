@@ -198,7 +198,7 @@ var verdicts = []struct {
 		"to be made anew",
 		[]func(*Story){func(s *Story) { s.Ledger.Anew, s.Vector.Current = true, false }, task("todo")},
 		Waiting,
-		[]string{"embedded anew"},
+		[]string{"embedded again"},
 	},
 	{
 		"of an older definition",

@@ -105,7 +105,7 @@ type Plan struct {
 	Bytes    int64    `json:"disk_bytes"`
 	Makes    []string `json:"makes"`
 	Locks    []string `json:"locks"`
-	Depends  []string `json:"depends" doc:"On the present vectors: what the switch makes anew, and what the owner must see to"`
+	Depends  []string `json:"depends" doc:"On the present vectors: what the switch recreates, and what the owner must see to"`
 	Warnings []string `json:"warnings"`
 	Words    string   `json:"words" doc:"The estimate in a line"`
 }
@@ -113,7 +113,7 @@ type Plan struct {
 // Dependents tells what depends on the present vectors of a pipeline, and what becomes of it at a switch. Where there
 // is no other generation yet it is compared with itself: what lacks there is known when there is one.
 func Dependents(ctx context.Context, pool *pgxpool.Pool, live, other int32) ([]string, error) {
-	rows, _ := pool.Query(ctx, "SELECT t.what || CASE WHEN t.remake IS NOT NULL THEN ': made anew by the switch' "+
+	rows, _ := pool.Query(ctx, "SELECT t.what || CASE WHEN t.remake IS NOT NULL THEN ': recreated by the switch' "+
 		"ELSE ': before the switch: ' || t.sql END FROM embedsidecar.generation_ties($1, $2) AS t", live, other)
 	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	return append([]string{}, list...), Told(err)

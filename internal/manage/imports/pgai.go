@@ -368,7 +368,7 @@ func (v *vectorizer) replace(ctx context.Context, tx pgx.Tx, i *Item, keys []str
 	var its, viewed bool
 	if _, err = pgx.ForEachRow(rows, []any{&name, &its}, func() error {
 		if viewed = viewed || its; !its {
-			i.Not = append(i.Not, "the view "+name+" reads its table "+store+": drop it, and make it anew afterwards")
+			i.Not = append(i.Not, "the view "+name+" reads its table "+store+": drop it, and create it again afterwards")
 		}
 		return nil
 	}); err != nil {

@@ -94,15 +94,15 @@ var table = []Entry{
 	},
 	{
 		SlotLost, "the replication slot is gone or lost: changes are not seen",
-		"`embedsidecar run` makes it anew and compares every row; where `on_lost` is `stop`: `embedsidecar run --set slot.on_lost=reconcile`, once",
+		"`embedsidecar run` creates it again and compares every row; where `on_lost` is `stop`: `embedsidecar run --set slot.on_lost=reconcile`, once",
 	},
 	{
-		Paused, "somebody said `embedsidecar pause`: changes are queued, nothing is embedded",
+		Paused, "someone paused it (`embedsidecar audit` shows who): changes are queued, nothing is embedded",
 		"`embedsidecar resume NAME...`, or `embedsidecar resume` where all are paused by one switch",
 	},
 	{
 		OutsideHours, "it is outside of the pipeline's hours (`active`), by the server's clock: changes are queued, nothing is embedded",
-		"wait until they begin; or `embedsidecar resume NAME --for 1h` has it work now",
+		"wait until they begin; or `embedsidecar resume NAME --for 1h`",
 	},
 	{
 		BudgetSpent, "a `budget` of the pipeline or of its model is spent: changes are queued, nothing is embedded; searches go on",
@@ -137,11 +137,11 @@ var table = []Entry{
 		"`embedsidecar tasks list --state failed NAME` shows the errors; mend the cause; it goes on by itself",
 	},
 	{
-		Unacknowledged, "the pipeline or its definition is new, and the sidecar that streams has not taken it up yet",
-		"wait; within about 10 s it has",
+		Unacknowledged, "the pipeline or its definition is new, and the sidecar that streams has not loaded it yet",
+		"wait about 10 s",
 	},
 	{
-		Otherwise, "a sidecar that runs is configured otherwise than the pipeline is set up; it works as it is set up",
+		Otherwise, "the configuration of a running sidecar differs from how the pipeline is set up; it works as it is set up",
 		"wait while sidecars are replaced: an older configuration is followed when none with the newer one has run for 30 s; otherwise do what the reason says",
 	},
 	{
@@ -156,17 +156,17 @@ var table = []Entry{
 		Comparing, "every row is being compared with what was written for it; only those that differ are embedded", "wait",
 	},
 	{
-		QueueHeld, "changes cannot be queued, because somebody's open transaction holds their rows in the queue, or all of it; the others go on",
+		QueueHeld, "changes cannot be queued, because an open transaction has locked their rows in the queue, or the whole queue; other changes are queued",
 		"let the named transactions end, or end them",
 	},
 	{Working, "rows are waiting or being embedded", "wait"},
 	{
-		RowsFailed, "all is done but for rows that could not be embedded",
+		RowsFailed, "all rows are done, except some that could not be embedded",
 		"`embedsidecar tasks list --state failed NAME` names them; mend the row, then `embedsidecar tasks retry NAME`, or `embedsidecar tasks discard NAME`",
 	},
 	{
-		RowsCancelled, "all is done but for rows that somebody took out of the queue",
-		"nothing; `embedsidecar tasks requeue NAME` takes them back",
+		RowsCancelled, "all rows are done, except some that were cancelled",
+		"nothing; `embedsidecar tasks requeue NAME` queues them again",
 	},
 	{UpToDate, "every row that is known has its vector", "nothing"},
 }

@@ -58,7 +58,7 @@ func (r *Recall) Way() string {
 		return fmt.Sprintf("no value of %s reaches a recall of %.2f: build the index with larger m and ef_construction", r.Setting,
 			Enough)
 	case r.Enough == nil:
-		return fmt.Sprintf("no value of %s reaches a recall of %.2f: build the index anew (REINDEX INDEX CONCURRENTLY)", r.Setting,
+		return fmt.Sprintf("no value of %s reaches a recall of %.2f: rebuild the index (REINDEX INDEX CONCURRENTLY)", r.Setting,
 			Enough)
 	case r.Now >= r.Enough.Value:
 		return fmt.Sprintf("%s = %d reaches a recall of %.2f; it is %d", r.Setting, r.Enough.Value, Enough, r.Now)

@@ -289,7 +289,7 @@ func (c *checker) describe(p *pipeline.Pipeline) string {
 var holes = []struct{ since, mended, name, what string }{
 	{
 		"0.6.0", "0.8.2", "CVE-2026-3172",
-		"whoever may build an HNSW index with parallel workers can read other tables or crash the server",
+		"a role that may build an HNSW index with parallel workers can read other tables or crash the server",
 	},
 }
 
@@ -300,7 +300,7 @@ func (c *checker) checkVector(version string) {
 		if older(version, h.mended) && !older(version, h.since) {
 			c.add(name, Warn, fmt.Sprintf("%s has the vulnerability %s: %s; %s mends it", version, h.name, h.what, h.mended),
 				"install the newest package of pgvector on the server, then ALTER EXTENSION vector UPDATE; in each database",
-				"until then: SET max_parallel_maintenance_workers = 0 for whoever builds indexes")
+				"until then: SET max_parallel_maintenance_workers = 0 for roles that build indexes")
 			return
 		}
 	}
