@@ -22,20 +22,10 @@ var openAI = Dialect{
 	Limits:   Limits{Texts: 2048, Tokens: 300_000, Bytes: 8 << 20},
 	AsksDims: true,
 	body: func(r Request) any {
-		b := openAIRequest{Model: r.Model, Input: r.Texts, Dimensions: r.Dims, Format: "base64"}
-		if r.Float {
-			b.Format = "float"
-		}
-		return b
+		b := request{"model": r.Model, "input": r.Texts, "encoding_format": either(r.Float, "float", "base64")}
+		return b.wide("dimensions", r.Dims)
 	},
 	decode: decodeList,
-}
-
-type openAIRequest struct {
-	Model      string   `json:"model"`
-	Input      []string `json:"input"`
-	Format     string   `json:"encoding_format"`
-	Dimensions int      `json:"dimensions,omitempty"`
 }
 
 // decodeList reads the answer of OpenAI, which is Voyage's, too.
@@ -60,28 +50,16 @@ var voyage = Dialect{
 	Limits: Limits{Texts: 1000, Tokens: 120_000, Bytes: 8 << 20}, // the least of its models' limits
 	Kinds:  true, AsksDims: true, Keyed: true, Cuts: []Truncate{CutEnd},
 	body: func(r Request) any {
-		b := voyageRequest{
-			Model: r.Model, Input: r.Texts, InputType: "document", Truncation: r.Truncate != CutNever,
-			Dimension: r.Dims, Format: "base64",
+		b := request{
+			"model": r.Model, "input": r.Texts, "input_type": either(r.Query, "query", "document"),
+			"truncation": r.Truncate != CutNever,
 		}
-		if r.Query {
-			b.InputType = "query"
+		if !r.Float {
+			b["encoding_format"] = "base64"
 		}
-		if r.Float {
-			b.Format = ""
-		}
-		return b
+		return b.wide("output_dimension", r.Dims)
 	},
 	decode: decodeList,
-}
-
-type voyageRequest struct {
-	Model      string   `json:"model"`
-	Input      []string `json:"input"`
-	InputType  string   `json:"input_type"`
-	Truncation bool     `json:"truncation"`
-	Dimension  int      `json:"output_dimension,omitempty"`
-	Format     string   `json:"encoding_format,omitempty"`
 }
 
 // cohere is Cohere's POST /v2/embed.
@@ -90,21 +68,11 @@ var cohere = Dialect{
 	Limits: Limits{Texts: 96, Tokens: 128_000, Bytes: 8 << 20},
 	Kinds:  true, AsksDims: true, Keyed: true, Cuts: []Truncate{CutEnd, CutStart},
 	body: func(r Request) any {
-		b := cohereRequest{
-			Model: r.Model, Texts: r.Texts, InputType: "search_document", Types: []string{"float"},
-			Truncate: "END", Dimension: r.Dims,
-		}
-		if r.Query {
-			b.InputType = "search_query"
-		}
-		switch r.Truncate {
-		case CutStart:
-			b.Truncate = "START"
-		case CutNever:
-			b.Truncate = "NONE"
-		case CutEnd:
-		}
-		return b
+		cut := map[Truncate]string{CutEnd: "END", CutStart: "START", CutNever: "NONE"}
+		return request{
+			"model": r.Model, "texts": r.Texts, "input_type": either(r.Query, "search_query", "search_document"),
+			"embedding_types": []string{"float"}, "truncate": cut[r.Truncate],
+		}.wide("output_dimension", r.Dims)
 	},
 	decode: func(body []byte) (Answer, error) {
 		var a struct {
@@ -122,32 +90,20 @@ var cohere = Dialect{
 	},
 }
 
-type cohereRequest struct {
-	Model     string   `json:"model"`
-	Texts     []string `json:"texts"`
-	InputType string   `json:"input_type"`
-	Types     []string `json:"embedding_types"`
-	Truncate  string   `json:"truncate"`
-	Dimension int      `json:"output_dimension,omitempty"`
-}
-
 // gemini is POST :batchEmbedContents of the Gemini API.
 var gemini = Dialect{
 	Name: "gemini", URL: "https://generativelanguage.googleapis.com/v1beta", Path: "/models/{model}:batchEmbedContents",
 	KeyHeader: "x-goog-api-key", Limits: Limits{Texts: 100, Tokens: 100_000, Bytes: 8 << 20},
 	Kinds: true, AsksDims: true, Keyed: true, Cuts: []Truncate{CutEnd},
 	body: func(r Request) any {
-		task := "RETRIEVAL_DOCUMENT"
-		if r.Query {
-			task = "RETRIEVAL_QUERY"
-		}
-		b := geminiRequest{}
+		var all []request
 		for _, text := range r.Texts {
-			one := geminiText{Model: "models/" + r.Model, Task: task, Dimension: r.Dims}
-			one.Content.Parts = []geminiPart{{text}}
-			b.Requests = append(b.Requests, one)
+			all = append(all, request{
+				"model": "models/" + r.Model, "taskType": either(r.Query, "RETRIEVAL_QUERY", "RETRIEVAL_DOCUMENT"),
+				"content": request{"parts": []request{{"text": text}}},
+			}.wide("outputDimensionality", r.Dims))
 		}
-		return b
+		return request{"requests": all}
 	},
 	decode: func(body []byte) (Answer, error) {
 		var a struct {
@@ -164,30 +120,13 @@ var gemini = Dialect{
 	},
 }
 
-type geminiRequest struct {
-	Requests []geminiText `json:"requests"`
-}
-
-type geminiText struct {
-	Model   string `json:"model"`
-	Content struct {
-		Parts []geminiPart `json:"parts"`
-	} `json:"content"`
-	Task      string `json:"taskType"`
-	Dimension int    `json:"outputDimensionality,omitempty"`
-}
-
-type geminiPart struct {
-	Text string `json:"text"`
-}
-
 // ollama is Ollama's POST /api/embed.
 var ollama = Dialect{
 	Name: "ollama", URL: "http://127.0.0.1:11434", Path: "/api/embed",
 	Limits:   Limits{Texts: 64, Tokens: 100_000, Bytes: 4 << 20},
 	AsksDims: true, Cuts: []Truncate{CutEnd},
 	body: func(r Request) any {
-		return ollamaRequest{Model: r.Model, Input: r.Texts, Truncate: r.Truncate == CutEnd, Dimensions: r.Dims}
+		return request{"model": r.Model, "input": r.Texts, "truncate": r.Truncate == CutEnd}.wide("dimensions", r.Dims)
 	},
 	decode: func(body []byte) (Answer, error) {
 		var a struct {
@@ -199,41 +138,19 @@ var ollama = Dialect{
 	},
 }
 
-type ollamaRequest struct {
-	Model      string   `json:"model"`
-	Input      []string `json:"input"`
-	Truncate   bool     `json:"truncate"`
-	Dimensions int      `json:"dimensions,omitempty"`
-}
-
 // tei is POST /embed of Hugging Face's Text Embeddings Inference.
 var tei = Dialect{
 	Name: "tei", Path: "/embed", InfoPath: "/info",
 	Limits:   Limits{Texts: 32, Tokens: 100_000, Bytes: 1 << 20},
 	AsksDims: true, Cuts: []Truncate{CutEnd, CutStart},
 	body: func(r Request) any {
-		b := teiRequest{
-			Inputs: r.Texts, Normalize: r.Normalize, Truncate: r.Truncate != CutNever, Direction: "Right",
-			Dimensions: r.Dims,
-		}
-		if r.Truncate == CutStart {
-			b.Direction = "Left"
-		}
-		return b
+		return r.cutTEI(request{"inputs": r.Texts, "normalize": r.Normalize}).wide("dimensions", r.Dims)
 	},
 	decode: func(body []byte) (Answer, error) {
 		var vectors []Vector
 		err := read(body, &vectors)
 		return Answer{Vectors: vectors}, err
 	},
-}
-
-type teiRequest struct {
-	Inputs     []string `json:"inputs"`
-	Normalize  bool     `json:"normalize"`
-	Truncate   bool     `json:"truncate"`
-	Direction  string   `json:"truncation_direction"`
-	Dimensions int      `json:"dimensions,omitempty"`
 }
 
 // Info is what a server tells of itself at InfoPath.

@@ -14,29 +14,20 @@ var cohereRerank = Dialect{
 	Name: "cohere-rerank", URL: "https://api.cohere.com", Path: "/v2/rerank",
 	Limits:  Limits{Texts: 1000, Tokens: 1 << 22, Bytes: 8 << 20},
 	Reranks: true, Keyed: true, Cuts: []Truncate{CutEnd},
-	body:   func(r Request) any { return cohereRerankRequest{Model: r.Model, Query: r.Asked, Documents: r.Texts} },
+	body:   func(r Request) any { return r.rerank() },
 	decode: rankedResults,
 }
 
-type cohereRerankRequest struct {
-	Model     string   `json:"model"`
-	Query     string   `json:"query"`
-	Documents []string `json:"documents"`
-}
+// rerank is what all but TEI take.
+func (r Request) rerank() request { return request{"model": r.Model, "query": r.Asked, "documents": r.Texts} }
 
 // jinaRerank is POST /v1/rerank as Jina, vLLM, llama.cpp, LocalAI and others serve it.
 var jinaRerank = Dialect{
 	Name: "jina-rerank", URL: "https://api.jina.ai/v1", Path: "/rerank",
 	Limits:  Limits{Texts: 1000, Tokens: 1 << 22, Bytes: 8 << 20},
 	Reranks: true, Cuts: []Truncate{CutEnd},
-	body:   func(r Request) any { return jinaRerankRequest{cohereRerankRequest{r.Model, r.Asked, r.Texts}, false} },
+	body:   func(r Request) any { return r.rerank().with("return_documents", false) },
 	decode: rankedResults,
-}
-
-type jinaRerankRequest struct {
-	cohereRerankRequest
-
-	Return bool `json:"return_documents"`
 }
 
 // voyageRerank is Voyage AI's POST /v1/rerank.
@@ -45,7 +36,7 @@ var voyageRerank = Dialect{
 	Limits:  Limits{Texts: 1000, Tokens: 100_000, Bytes: 8 << 20}, // the least of its models' limits
 	Reranks: true, Keyed: true, Cuts: []Truncate{CutEnd},
 	body: func(r Request) any {
-		return voyageRerankRequest{cohereRerankRequest{r.Model, r.Asked, r.Texts}, false, r.Truncate != CutNever}
+		return r.rerank().with("return_documents", false).with("truncation", r.Truncate != CutNever)
 	},
 	decode: func(body []byte) (Answer, error) {
 		var a struct {
@@ -59,39 +50,19 @@ var voyageRerank = Dialect{
 	},
 }
 
-type voyageRerankRequest struct {
-	cohereRerankRequest
-
-	Return     bool `json:"return_documents"`
-	Truncation bool `json:"truncation"`
-}
-
 // teiRerank is POST /rerank of Hugging Face's Text Embeddings Inference.
 var teiRerank = Dialect{
 	Name: "tei-rerank", Path: "/rerank", InfoPath: "/info",
 	Limits:  Limits{Texts: 32, Tokens: 100_000, Bytes: 1 << 20},
 	Reranks: true, Cuts: []Truncate{CutEnd, CutStart},
 	body: func(r Request) any {
-		b := teiRerankRequest{Query: r.Asked, Texts: r.Texts, Truncate: r.Truncate != CutNever, Direction: "Right"}
-		if r.Truncate == CutStart {
-			b.Direction = "Left"
-		}
-		return b
+		return r.cutTEI(request{"query": r.Asked, "texts": r.Texts, "raw_scores": false, "return_text": false})
 	},
 	decode: func(body []byte) (Answer, error) {
 		var a []scored
 		err := read(body, &a)
 		return ranked(a, 0, err)
 	},
-}
-
-type teiRerankRequest struct {
-	Query     string   `json:"query"`
-	Texts     []string `json:"texts"`
-	Raw       bool     `json:"raw_scores"`
-	Return    bool     `json:"return_text"`
-	Truncate  bool     `json:"truncate"`
-	Direction string   `json:"truncation_direction"`
 }
 
 // scored is a score with the place of its text in the request.

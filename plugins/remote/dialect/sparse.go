@@ -14,13 +14,7 @@ var teiSparse = Dialect{
 	Name: "tei-sparse", Path: "/embed_sparse", InfoPath: "/info",
 	Limits: Limits{Texts: 32, Tokens: 100_000, Bytes: 1 << 20},
 	Cuts:   []Truncate{CutEnd, CutStart}, Sparse: true,
-	body: func(r Request) any {
-		b := teiSparseRequest{Inputs: r.Texts, Truncate: r.Truncate != CutNever, Direction: "Right"}
-		if r.Truncate == CutStart {
-			b.Direction = "Left"
-		}
-		return b
-	},
+	body: func(r Request) any { return r.cutTEI(request{"inputs": r.Texts}) },
 	decode: func(body []byte) (Answer, error) {
 		var lists [][]sparseNumber
 		if err := read(body, &lists); err != nil {
@@ -36,12 +30,6 @@ var teiSparse = Dialect{
 		}
 		return a, nil
 	},
-}
-
-type teiSparseRequest struct {
-	Inputs    []string `json:"inputs"`
-	Truncate  bool     `json:"truncate"`
-	Direction string   `json:"truncation_direction"`
 }
 
 type sparseNumber struct {
