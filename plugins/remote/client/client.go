@@ -122,9 +122,7 @@ func (c *Client) Describe(ctx context.Context) (Model, error) {
 		identity = info.Identity
 		m.MaxTokens = cmp.Or(m.MaxTokens, info.MaxTokens)
 		if info.MaxTexts > 0 {
-			c.sizes.mu.Lock()
-			c.sizes.limits.Texts = min(c.sizes.limits.Texts, info.MaxTexts)
-			c.sizes.mu.Unlock()
+			c.sizes.learn(info.MaxTexts)
 		}
 	}
 	if m.Dims == 0 || c.o.Remembered != "" {
@@ -198,13 +196,7 @@ func (c *Client) answer(ctx context.Context, j *job, prefix string, texts []stri
 		places = append(places, i)
 	}
 	all := batches(j.texts, places, tokens(j.asked), c.sizes.get())
-	faults := make([]*fault, len(all))
-	var wg sync.WaitGroup
-	for n, batch := range all {
-		wg.Go(func() { faults[n] = j.solve(ctx, batch) })
-	}
-	wg.Wait()
-	return c.gather(j, all, faults)
+	return c.gather(j, all, j.solveAll(ctx, all))
 }
 
 // gather makes one answer of what became of the requests. A fault of all is an error of the call; of some, only their

@@ -103,13 +103,21 @@ func (j *job) blame(i int, class sdk.ErrorClass, f *fault) {
 // divide solves as many texts at a time as the server has said that it takes, now and from now on.
 func (j *job) divide(ctx context.Context, batch []int, most int) *fault {
 	j.client.sizes.learn(most)
+	return firstOf(j.solveAll(ctx, slices.Collect(slices.Chunk(batch, most))))
+}
+
+// solveAll solves batches at the same time, and returns the fault of each.
+func (j *job) solveAll(ctx context.Context, batches [][]int) []*fault {
+	faults := make([]*fault, len(batches))
 	var wg sync.WaitGroup
-	parts := slices.Collect(slices.Chunk(batch, most))
-	faults := make([]*fault, len(parts))
-	for n, part := range parts {
-		wg.Go(func() { faults[n] = j.solve(ctx, part) })
+	for n, batch := range batches {
+		wg.Go(func() { faults[n] = j.solve(ctx, batch) })
 	}
 	wg.Wait()
+	return faults
+}
+
+func firstOf(faults []*fault) *fault {
 	for _, f := range faults {
 		if f != nil {
 			return f
@@ -121,15 +129,8 @@ func (j *job) divide(ctx context.Context, batch []int, most int) *fault {
 // split solves the halves of a batch.
 func (j *job) split(ctx context.Context, batch []int, f *fault) *fault {
 	half := len(batch) / 2
-	faults := [2]*fault{}
-	var wg sync.WaitGroup
-	wg.Go(func() { faults[0] = j.solve(ctx, batch[:half]) })
-	wg.Go(func() { faults[1] = j.solve(ctx, batch[half:]) })
-	wg.Wait()
-	for _, of := range faults {
-		if of != nil {
-			return of
-		}
+	if of := firstOf(j.solveAll(ctx, [][]int{batch[:half], batch[half:]})); of != nil {
+		return of
 	}
 	if f.class == dialect.TooLarge {
 		bytes := 0
@@ -213,10 +214,14 @@ func (j *job) try(ctx context.Context, batch []int) *fault {
 		}
 		l, err := j.client.pool.acquire(ctx, j.query, avoid)
 		if err != nil {
-			return j.noPlace(err, f)
+			return j.client.noPlace(err, f)
 		}
 		avoid = l.endpoint
-		if f = j.client.proved(ctx, l); f == nil {
+		f = nil
+		if !l.proven { // released where the probe fails
+			f = j.client.probe(ctx, l)
+		}
+		if f == nil {
 			f = j.once(ctx, l, batch, texts)
 		}
 		if f == nil || ctx.Err() != nil {
@@ -236,11 +241,11 @@ func (j *job) try(ctx context.Context, batch []int) *fault {
 }
 
 // noPlace says why no URL could be had; earlier is what had happened before, if anything.
-func (j *job) noPlace(err error, earlier *fault) *fault {
+func (c *Client) noPlace(err error, earlier *fault) *fault {
 	var paused *pausedError
 	after := time.Duration(0)
 	if errors.As(err, &paused) {
-		after = max(paused.after, j.client.o.Pause)
+		after = max(paused.after, c.o.Pause)
 	}
 	if earlier != nil {
 		return &fault{class: earlier.class, err: earlier.err, after: max(after, earlier.after)}
