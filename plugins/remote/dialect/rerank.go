@@ -19,7 +19,9 @@ var cohereRerank = Dialect{
 }
 
 // rerank is what all but TEI take.
-func (r Request) rerank() request { return request{"model": r.Model, "query": r.Asked, "documents": r.Texts} }
+func (r Request) rerank() request {
+	return request{"model": r.Model, "query": r.Asked, "documents": r.Texts}
+}
 
 // jinaRerank is POST /v1/rerank as Jina, vLLM, llama.cpp, LocalAI and others serve it.
 var jinaRerank = Dialect{
