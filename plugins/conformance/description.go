@@ -22,21 +22,6 @@ const (
 	healthTimeout = 2 * time.Second
 )
 
-func descriptionChecks() []check {
-	return []check{
-		{id: "describe", reranks: true, run: checkDescribe, title: "its description is valid for every model, and the same each time"},
-		{
-			id: "health", run: checkHealth, title: "it says that it is ready, at once, also while it embeds",
-			advice: "serve Health beside Embed, on a thread of its own",
-		},
-		{id: "unknown", run: checkUnknown, title: "it refuses models and kinds that it does not know, by the right status"},
-		{
-			id: "future", run: checkFuture, title: "it lives with fields and methods of a later version of the contract",
-			advice: "ignore fields that you do not know; do not validate for their absence",
-		},
-	}
-}
-
 func checkDescribe(ctx context.Context, t *tester) finding {
 	first := t.describe(ctx, must(t.plugin(ctx)), "Describe")
 	second := t.describe(ctx, t.run, "the second Describe")

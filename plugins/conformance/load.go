@@ -26,25 +26,6 @@ const (
 	comeBack    = 5 * time.Second        // the next call is answered by then
 )
 
-func loadChecks() []check {
-	return []check{
-		{id: "concurrency", run: checkConcurrency, title: "calls at the same time do not mix up"},
-		{
-			id: "cancellation", run: checkCancellation,
-			title: "a call that was cancelled leaves nothing behind that keeps the next from its answer",
-		},
-		{
-			id: "deadline", run: checkDeadline,
-			title: "a call whose deadline is over leaves nothing behind that keeps the next from its answer",
-		},
-		{
-			id: "throughput", run: checkThroughput,
-			title: "a full call is answered well within the time that the sidecar allows",
-		},
-		{id: "memory", run: checkMemory, title: "memory does not grow with the number of texts"},
-	}
-}
-
 func checkConcurrency(ctx context.Context, t *tester) finding {
 	type job struct {
 		kind  embed.Kind

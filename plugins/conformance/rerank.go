@@ -13,14 +13,6 @@ import (
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
-func rerankChecks() []check {
-	return []check{{
-		id: "rerank", run: checkRerank, reranks: true,
-		title:  "a reranker scores each text by itself, in order; any other model refuses to",
-		advice: "no valid text may fail this call; a plugin without a reranker leaves the method out (UNIMPLEMENTED)",
-	}}
-}
-
 // query is what the texts are to answer.
 const query = canary + " what stands where " + canary
 
@@ -63,10 +55,7 @@ func checkRerank(ctx context.Context, t *tester) finding {
 	if !t.about.Reranks {
 		return refusesToRerank(ctx, t)
 	}
-	texts := slices.Concat(usualTexts, nothing)
-	for _, s := range strange {
-		texts = append(texts, canary+" "+s.text+" "+canary)
-	}
+	texts := slices.Concat(usualTexts, nothing, strangeTexts)
 	scores := must(t.scores(ctx, texts))
 	backwards := slices.Clone(texts)
 	slices.Reverse(backwards)
@@ -131,14 +120,6 @@ func refusesToRerank(ctx context.Context, t *tester) finding {
 func sameScore(a, b float32) bool {
 	const near = 1e-3
 	return max(a-b, b-a) <= near*max(1, max(a, -a))
-}
-
-func batchChecks() []check {
-	return []check{{
-		id: "batches", run: checkBatches,
-		title:  "a model with batch jobs knows none that nobody made; any other model refuses to be asked",
-		advice: "a plugin without batch jobs leaves the methods out (UNIMPLEMENTED)",
-	}}
 }
 
 // checkBatches makes no job: it would be paid for, and take hours.

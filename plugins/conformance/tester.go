@@ -143,13 +143,22 @@ func fail(advice, measured string, args ...any) finding {
 
 // check is one thing that must hold.
 type check struct {
-	id, title string
-	bare      bool // starts the program by itself
-	reranks   bool // also of a reranker, which makes no vectors
-	run       func(context.Context, *tester) finding
+	id    string
+	scope scope
+	run   func(context.Context, *tester) finding
+	title string
 	// advice is for when a call fails in the middle of it.
 	advice string
 }
+
+// scope is of which plugins something must hold.
+type scope int
+
+const (
+	ofVectors scope = iota // whose model makes vectors
+	ofAny                  // of rerankers, too
+	bare                   // of any, and the check starts the program by itself
+)
 
 // Options say what to test and how long.
 type Options struct {

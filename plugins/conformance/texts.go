@@ -64,5 +64,23 @@ var strange = []struct{ what, text string }{
 	{"special tokens as text", "[CLS] [SEP] [PAD] [UNK] [MASK] <s> </s> <pad> <|endoftext|> <unk>"},
 }
 
+// strangeTexts are those, between the canaries.
+var strangeTexts = func() (texts []string) {
+	for _, s := range strange {
+		texts = append(texts, canary+" "+s.text+" "+canary)
+	}
+	return texts
+}()
+
+// suspect finds the one strange text that fails a call.
+func suspect(whole error, call func(texts []string) error) error {
+	for i, text := range strangeTexts {
+		if err := call([]string{text}); err != nil {
+			return fmt.Errorf("a text with %s: %w", strange[i].what, err)
+		}
+	}
+	return whole
+}
+
 // nothing are texts without anything to embed; models differ in which of them they call empty.
 var nothing = []string{"", " ", "\n\t \r\n", "\u00a0\u2003", "\u200b"}
