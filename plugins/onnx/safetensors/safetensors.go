@@ -178,7 +178,7 @@ func numbers(kind string, raw []byte, into []float32) int {
 		case "BF16":
 			x = math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw[i*2:])) << 16)
 		case "F16":
-			x = half(binary.LittleEndian.Uint16(raw[i*2:]))
+			x = Half(binary.LittleEndian.Uint16(raw[i*2:]))
 		default:
 			x = float32(int8(raw[i]))
 		}
@@ -190,19 +190,23 @@ func numbers(kind string, raw []byte, into []float32) int {
 	return -1
 }
 
-// half is a 16-bit floating point number as a 32-bit one.
-func half(bits uint16) float32 {
-	sign, exponent, fraction := 1.0, int(bits>>10&31), float64(bits&1023)
-	if bits>>15 == 1 {
-		sign = -1
-	}
+// Half is a number of half precision.
+func Half(bits uint16) float32 {
+	const (
+		exponentBits, fraction = 5, 10
+		allOnes                = 1<<exponentBits - 1
+		least                  = 1.0 / (1 << 24) // the smallest number
+	)
+	sign := uint32(bits>>15) << 31
+	exponent, digits := uint32(bits>>fraction)&allOnes, uint32(bits)&(1<<fraction-1)
 	switch exponent {
 	case 0:
-		return float32(sign * math.Ldexp(fraction, -24))
-	case 31:
-		return float32(math.NaN()) // infinite, or no number: neither is a weight
+		small := float32(digits) * least
+		return math.Float32frombits(math.Float32bits(small) | sign)
+	case allOnes: // infinite, or no number
+		return math.Float32frombits(sign | 0xFF<<23 | digits<<13)
 	}
-	return float32(sign * math.Ldexp(1024+fraction, exponent-25))
+	return math.Float32frombits(sign | (exponent+127-15)<<23 | digits<<13)
 }
 
 // Write writes tensors of 32-bit numbers.
