@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -42,42 +43,33 @@ type actBody struct {
 func (a *api) acts() {
 	for _, v := range verbs.All {
 		if v.Group == "" && v.Scope != verbs.Program {
-			on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/"+v.Name, v.Name, v.Usage,
-				func(ctx context.Context, in *struct {
-					Name string   `path:"name"`
-					Body *actBody `required:"false"`
-				},
-				) (*body[Acted], error) {
+			post(a, gate.RoleOperator, "/pipelines/{name}/"+v.Name, v.Name, v.Usage,
+				func(ctx context.Context, in *of[actBody]) (Acted, error) {
 					return a.act(ctx, v, []string{in.Name}, in.Body)
 				}, a.takes(v, false))
 		}
 		if v.Group != "" || v.OfAll() {
-			path := strings.TrimSuffix(base+"/"+v.Group, "/") + "/" + v.Name
-			on(a, gate.RoleOperator, http.MethodPost, path, v.Name+"-all", v.Usage,
-				func(ctx context.Context, in *struct {
-					Body *actBody `required:"false"`
-				},
-				) (*body[Acted], error) {
-					return a.act(ctx, v, nil, in.Body)
-				}, a.takes(v, v.Group != ""))
+			post(a, gate.RoleOperator, strings.TrimSuffix("/"+v.Group, "/")+"/"+v.Name, v.Name+"-all", v.Usage,
+				func(ctx context.Context, in *all[actBody]) (Acted, error) { return a.act(ctx, v, nil, in.Body) },
+				a.takes(v, v.Group != ""))
 		}
 	}
 	a.loads()
 	a.configures()
 	a.declares()
 	s := a.service
-	on(a, gate.RoleAdmin, http.MethodPost, base+"/plugins/reload", "reload-plugins", "Replace the processes of every plugin, as SIGHUP does",
-		func(ctx context.Context, _ *struct{}) (*body[reloadList], error) {
+	post(a, gate.RoleAdmin, "/plugins/reload", "reload-plugins", "Replace the processes of every plugin, as SIGHUP does",
+		func(ctx context.Context, _ *none) (reloadList, error) {
 			list, err := s.Reload(ctx, "")
-			return answers(reloadList{list}, err)
+			return reloadList{list}, err
 		})
-	on(a, gate.RoleAdmin, http.MethodPost, base+"/plugins/{plugin}/reload", "reload-plugin",
-		"Replace the processes of a plugin", func(ctx context.Context, in *struct {
-			Plugin string `path:"plugin"`
-		},
-		) (*body[reloadList], error) {
+	type plugin struct {
+		Plugin string `path:"plugin"`
+	}
+	post(a, gate.RoleAdmin, "/plugins/{plugin}/reload", "reload-plugin", "Replace the processes of a plugin",
+		func(ctx context.Context, in *plugin) (reloadList, error) {
 			list, err := s.Reload(ctx, in.Plugin)
-			return answers(reloadList{list}, err)
+			return reloadList{list}, err
 		})
 }
 
@@ -85,18 +77,16 @@ func (a *api) acts() {
 func (a *api) configures() {
 	s := a.service
 	for method, id := range map[string]string{http.MethodGet: "plan", http.MethodPost: "plan-now"} {
-		on(a, gate.RoleAdmin, method, base+"/plan", id,
+		gate.Get(a.API, gate.RoleAdmin, method, base+"/plan", id,
 			"Tell what the configuration would change as it is written down now, what that costs, and what is lost",
-			func(ctx context.Context, _ *struct{}) (*body[control.Configured], error) { return answers(s.Plan(ctx)) })
+			func(ctx context.Context, _ *none) (control.Configured, error) { return s.Plan(ctx) })
 	}
 	for action, summary := range map[string]string{
 		"reload": "Take over the configuration as it is written down now, as SIGHUP does",
 		"apply":  "Take over the configuration as it is written down now, as it was planned",
 	} {
-		on(a, gate.RoleAdmin, http.MethodPost, base+"/"+action, action, summary,
-			func(ctx context.Context, _ *struct{}) (*body[control.Configured], error) {
-				return answers(s.Configure(ctx, action))
-			})
+		post(a, gate.RoleAdmin, "/"+action, action, summary,
+			func(ctx context.Context, _ *none) (control.Configured, error) { return s.Configure(ctx, action) })
 	}
 }
 
@@ -129,13 +119,11 @@ func (a *api) takes(v *verbs.Verb, named bool) func(*huma.Operation) {
 }
 
 // act does what a request asks for.
-func (a *api) act(ctx context.Context, v *verbs.Verb, pipelines []string, in *actBody) (*body[Acted], error) {
-	if in == nil {
-		in = &actBody{}
-	}
+func (a *api) act(ctx context.Context, v *verbs.Verb, pipelines []string, in *actBody) (Acted, error) {
+	in = cmp.Or(in, &actBody{})
 	older, err := duration("body.older_than", in.OlderThan)
 	if err != nil {
-		return nil, err
+		return Acted{}, err
 	}
 	r := verbs.Request{
 		Keys: in.Keys, Class: in.Class, Code: in.Code, OlderThan: older, Priority: in.Priority, On: in.On, At: in.At,
@@ -144,9 +132,9 @@ func (a *api) act(ctx context.Context, v *verbs.Verb, pipelines []string, in *ac
 	if in.For != "" {
 		d, err := duration("body.for", in.For)
 		if err != nil {
-			return nil, err
+			return Acted{}, err
 		}
 		r.For = &d
 	}
-	return answers(a.service.Act(ctx, v, append(pipelines, in.Pipelines...), r))
+	return a.service.Act(ctx, v, append(pipelines, in.Pipelines...), r)
 }

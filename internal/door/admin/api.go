@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -15,14 +16,25 @@ type api struct {
 	service *Service
 }
 
-// on adds a route that takes a role.
-func on[I, O any](a *api, role, method, path, id, summary string, answer func(ctx context.Context, in *I) (*O, error),
-	more ...func(*huma.Operation),
-) {
-	gate.On(a.API, role, method, path, id, summary, answer, more...)
+// get adds a route for whoever may look.
+func get[I, O any](a *api, path, id, summary string, answer func(ctx context.Context, in *I) (O, error)) {
+	gate.Get(a.API, gate.RoleViewer, http.MethodGet, base+path, id, summary, answer)
 }
 
-type body[T any] = gate.Answer[T]
+// post adds a route that has something done, for a role.
+func post[I, O any](a *api, role, path, id, summary string, answer func(ctx context.Context, in *I) (O, error),
+	more ...func(*huma.Operation),
+) {
+	gate.Get(a.API, role, http.MethodPost, base+path, id, summary, answer, more...)
+}
 
-// answers makes the answer of a route of what a method of the Service returned.
-func answers[T any](value T, err error) (*body[T], error) { return &body[T]{Body: value}, err }
+// of is what is asked of one pipeline with a body, which may be missing, and all what is asked without a pipeline.
+type (
+	of[T any] struct {
+		Name string `path:"name"`
+		Body *T     `required:"false"`
+	}
+	all[T any] struct {
+		Body *T `required:"false"`
+	}
+)

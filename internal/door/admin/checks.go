@@ -20,10 +20,7 @@ type Check struct {
 
 // Checks tells what running depends on, and whether it is so.
 func (s *Service) Checks(ctx context.Context) ([]Check, error) {
-	if _, err := gate.Wholly(ctx, gate.RoleViewer); err != nil {
-		return nil, err
-	}
-	pool, err := s.database()
+	_, pool, err := s.whole(ctx, gate.RoleViewer)
 	if err != nil {
 		return nil, err
 	}

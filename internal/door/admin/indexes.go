@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
@@ -46,9 +45,7 @@ func (a *api) indexes() {
 	s := a.service
 	get(a, "/pipelines/{name}/index", "index", "List the indexes over the vectors of a pipeline",
 		func(ctx context.Context, in *named) (IndexList, error) { return s.Indexes(ctx, in.Name) })
-	on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/index", "measure-index",
+	post(a, gate.RoleOperator, "/pipelines/{name}/index", "measure-index",
 		"Measure what searches by the index of a pipeline find, and how fast, for some seconds",
-		func(ctx context.Context, in *named) (*body[indexes.Recall], error) {
-			return answers(s.MeasureIndex(ctx, in.Name))
-		})
+		func(ctx context.Context, in *named) (indexes.Recall, error) { return s.MeasureIndex(ctx, in.Name) })
 }

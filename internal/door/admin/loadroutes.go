@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"context"
-	"net/http"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
@@ -26,22 +25,17 @@ type loadedBody struct {
 // loads are what goes before and behind a bulk load.
 func (a *api) loads() {
 	s := a.service
-	on(a, gate.RoleOperator, http.MethodPost, base+"/bulk/begin", "begin-bulk", "Drain pipelines and pause them, for a bulk load",
-		func(ctx context.Context, in *struct {
-			Body *loadBody `required:"false"`
-		},
-		) (*body[Load], error) {
-			if in.Body == nil {
-				in.Body = &loadBody{}
-			}
-			drain, err := duration("body.drain", cmp.Or(in.Body.Drain, "30s"))
+	post(a, gate.RoleOperator, "/bulk/begin", "begin-bulk", "Drain pipelines and pause them, for a bulk load",
+		func(ctx context.Context, in *all[loadBody]) (Load, error) {
+			b := cmp.Or(in.Body, &loadBody{})
+			drain, err := duration("body.drain", cmp.Or(b.Drain, "30s"))
 			if err != nil {
-				return nil, err
+				return Load{}, err
 			}
-			return answers(s.BeginLoad(ctx, in.Body.Pipelines, drain, in.Body.DryRun))
+			return s.BeginLoad(ctx, b.Pipelines, drain, b.DryRun)
 		})
-	on(a, gate.RoleOperator, http.MethodPost, base+"/bulk/end", "end-bulk", "Resume what was paused for a bulk load",
-		func(ctx context.Context, in *struct{ Body loadedBody }) (*body[Acted], error) {
-			return answers(s.EndLoad(ctx, in.Body.Load, in.Body.DryRun))
+	post(a, gate.RoleOperator, "/bulk/end", "end-bulk", "Resume what was paused for a bulk load",
+		func(ctx context.Context, in *struct{ Body loadedBody }) (Acted, error) {
+			return s.EndLoad(ctx, in.Body.Load, in.Body.DryRun)
 		})
 }

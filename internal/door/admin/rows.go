@@ -22,10 +22,7 @@ type (
 
 // Workers tells of the sidecars that work here and those that ended a short while ago: to who sees all pipelines.
 func (s *Service) Workers(ctx context.Context) ([]report.Worker, error) {
-	if _, err := gate.Wholly(ctx, gate.RoleViewer); err != nil {
-		return nil, err
-	}
-	pool, err := s.database()
+	_, pool, err := s.whole(ctx, gate.RoleViewer)
 	if err != nil {
 		return nil, err
 	}
