@@ -7,11 +7,11 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/x448/float16"
 	ort "github.com/yalue/onnxruntime_go"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxfile"
-	"github.com/embedsidecar/embedsidecar/plugins/onnx/safetensors"
 )
 
 // An input is what a run gives the graph under a name: numbers for each token, a number that says what the texts are
@@ -174,7 +174,7 @@ func (r *results) widen(count int) {
 		if r.half == nil {
 			return
 		}
-		r.numbers[i] = safetensors.Half(binary.LittleEndian.Uint16(r.half[2*i:]))
+		r.numbers[i] = float16.Frombits(binary.LittleEndian.Uint16(r.half[2*i:])).Float32()
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"io"
 	"math"
 	"slices"
+
+	"github.com/x448/float16"
 )
 
 const (
@@ -178,7 +180,7 @@ func numbers(kind string, raw []byte, into []float32) int {
 		case "BF16":
 			x = math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw[i*2:])) << 16)
 		case "F16":
-			x = Half(binary.LittleEndian.Uint16(raw[i*2:]))
+			x = float16.Frombits(binary.LittleEndian.Uint16(raw[i*2:])).Float32()
 		default:
 			x = float32(int8(raw[i]))
 		}
@@ -188,25 +190,6 @@ func numbers(kind string, raw []byte, into []float32) int {
 		into[i] = x
 	}
 	return -1
-}
-
-// Half is a number of half precision.
-func Half(bits uint16) float32 {
-	const (
-		exponentBits, fraction = 5, 10
-		allOnes                = 1<<exponentBits - 1
-		least                  = 1.0 / (1 << 24) // the smallest number
-	)
-	sign := uint32(bits>>15) << 31
-	exponent, digits := uint32(bits>>fraction)&allOnes, uint32(bits)&(1<<fraction-1)
-	switch exponent {
-	case 0:
-		small := float32(digits) * least
-		return math.Float32frombits(math.Float32bits(small) | sign)
-	case allOnes: // infinite, or no number
-		return math.Float32frombits(sign | 0xFF<<23 | digits<<13)
-	}
-	return math.Float32frombits(sign | (exponent+127-15)<<23 | digits<<13)
 }
 
 // Write writes tensors of 32-bit numbers.

@@ -1,6 +1,10 @@
 package client
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
+)
 
 // The shortest pieces that give something away: of a text, of a key.
 const (
@@ -25,10 +29,7 @@ func quiet(message, key string, texts []string) string {
 	if repeats(message, texts, textPiece) {
 		return "(message withheld: it repeats a part of a text)"
 	}
-	if len(message) > mostKept {
-		message = strings.ToValidUTF8(message[:mostKept], "") + "..."
-	}
-	return message
+	return wording.Cut(message, mostKept)
 }
 
 // repeats reports whether a message holds any n bytes in a row of one of the texts, white space aside; of a shorter
