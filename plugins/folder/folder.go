@@ -113,17 +113,29 @@ func (f *Folder) readSums() error {
 	if err != nil {
 		return err
 	}
-	f.Sums = map[string]string{}
+	f.Sums, err = ParseSums(data)
+	return wrap.Errorf(err, "read %s", SumsFile)
+}
+
+// ParseSums reads the content of a SHA256SUMS file: the sums of files, 64 hexadecimal digits, by name with slashes.
+func ParseSums(data []byte) (map[string]string, error) {
+	sums := map[string]string{}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for number := 1; lines.Scan(); number++ {
 		sum, name, ok := strings.Cut(lines.Text(), " ")
 		name = strings.TrimPrefix(strings.TrimLeft(name, " *"), "./")
-		if raw, err := hex.DecodeString(sum); !ok || err != nil || len(raw) != sha256.Size || !filepath.IsLocal(name) {
-			return fmt.Errorf("%s line %d is not a sha256 and a file name", SumsFile, number)
+		if !ok || !IsSum(sum) || !filepath.IsLocal(name) {
+			return nil, fmt.Errorf("line %d is not a sha256 and the name of a file", number)
 		}
-		f.Sums[name] = strings.ToLower(sum)
+		sums[name] = strings.ToLower(sum)
 	}
-	return wrap.Errorf(lines.Err(), "read %s", SumsFile)
+	return sums, lines.Err()
+}
+
+// IsSum reports whether a text is a sha256.
+func IsSum(text string) bool {
+	raw, err := hex.DecodeString(text)
+	return err == nil && len(raw) == sha256.Size
 }
 
 // VerifyRest compares every listed file with its sum but those named, which were compared while they were read.
