@@ -77,10 +77,7 @@ func checkHealth(ctx context.Context, t *tester) finding {
 	go func() {
 		defer close(done)
 		// What becomes of it does not matter here.
-		_, _ = p.Client().Embed(working, &pluginpb.EmbedRequest{
-			Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT,
-			Texts: sentences(2, t.batch(256)),
-		})
+		_, _ = p.Client().Embed(working, t.request(embed.Document, sentences(2, t.batch(256))))
 	}()
 	defer func() { cancel(); <-done }()
 	var longest time.Duration
@@ -142,7 +139,7 @@ func checkUnknown(ctx context.Context, t *tester) finding {
 
 func checkFuture(ctx context.Context, t *tester) finding {
 	p := must(t.plugin(ctx))
-	req := &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: usualTexts[:1]}
+	req := t.request(embed.Document, usualTexts[:1])
 	extra := protowire.AppendTag(nil, 1000, protowire.BytesType)
 	req.ProtoReflect().SetUnknown(protowire.AppendString(extra, "of a later version"))
 	resp, err := p.Client().Embed(ctx, req)

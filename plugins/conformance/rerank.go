@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
@@ -91,9 +92,7 @@ func (t *tester) refusesOthers(ctx context.Context, scored int) finding {
 	if code := status.Code(err); code != codes.NotFound && code != codes.FailedPrecondition {
 		return fail("refuse a model that Describe does not name with NOT_FOUND", "a model that does not exist: %s", code)
 	}
-	_, err = t.run.Client().Embed(ctx, &pluginpb.EmbedRequest{
-		Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: usualTexts[:1],
-	})
+	_, err = t.run.Client().Embed(ctx, t.request(embed.Document, usualTexts[:1]))
 	if code := status.Code(err); code != codes.Unimplemented && code != codes.FailedPrecondition {
 		return fail("a reranker makes no vectors: answer Embed with UNIMPLEMENTED", "asked for a vector, it answers %s", code)
 	}

@@ -46,11 +46,7 @@ func (t *tester) askTokens(ctx context.Context, texts []string) (embed.Tokens, e
 	if err != nil {
 		return embed.Tokens{}, err
 	}
-	bytes := 0
-	for _, text := range texts {
-		bytes += len(text)
-	}
-	limit := t.opts.CallTimeout(len(texts), bytes)
+	bytes, limit := t.allowed(texts)
 	callCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	resp, err := p.Client().Tokenize(callCtx, &pluginpb.TokenizeRequest{Model: t.about.Model, Texts: texts},
