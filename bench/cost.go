@@ -213,11 +213,11 @@ func (p *place) within(ctx context.Context, s *subject, u *use, do func(*process
 		return errors.Join(err, stop())
 	}
 	err = do(watch)
-	cpu, stopped := watch.stop()
+	cpu, waits, stopped := watch.stop()
 	if err = errors.Join(err, stopped); err != nil {
 		return errors.Join(err, stop())
 	}
-	u.cpu = cpu
+	u.cpu, u.waits = cpu, waits
 	if p.counts {
 		u.statements, err = statements(ctx, s.pool)
 	}
@@ -238,6 +238,7 @@ type use struct {
 	kept       float64       // rows a second
 	behind     time.Duration // until it had caught up after the end
 	cpu        map[string]time.Duration
+	waits      map[string]int64
 	wal        walUse
 	fsyncs     int64
 	statements statementUse
@@ -249,6 +250,9 @@ type use struct {
 func (u *use) beside() time.Duration {
 	return u.cpu[ofBackends] + u.cpu[ofWalsender] + u.cpu[ofProgram] + u.cpu[ofPlugin]
 }
+
+// waiting are the kinds of processes whose switches of context are shown.
+var waiting = []string{ofBackends, ofWalsender, ofProgram, ofPlugin}
 
 // Columns of the tables.
 const (
@@ -285,6 +289,9 @@ func (c *costs) add(load, name string, u *use, counted bool) {
 	c.cpu.add(own, "us/row", micros(u.beside(), u.rows))
 	for _, kind := range []string{ofWriter, ofBackends, ofWalsender, ofProgram, ofPlugin, ofServer} {
 		c.cpu.note(own, kind, micros(u.cpu[kind], u.rows))
+	}
+	for _, kind := range waiting {
+		c.cpu.note(own, kind+" waits", float64(u.waits[kind])/n)
 	}
 	c.cpu.note(own, "rows/s", u.kept)
 	if load != backfill {
@@ -342,6 +349,9 @@ func (c *costs) sections(p *place) (found []section) {
 	c.cpu.Columns = []string{
 		overWriter, withWriter, ofWriter, ofBackends, ofWalsender, ofProgram, ofPlugin, ofServer, "rows/s", behindEnd,
 		writerP95, overFloor, "fresh p50 ms", "fresh p99 ms",
+	}
+	for _, kind := range waiting {
+		c.cpu.Columns = append(c.cpu.Columns, kind+" waits")
 	}
 	c.written.Columns = []string{
 		"without images", "tuples", "index entries", "commits", "fsyncs", "statements", "us in planner", "us in executor",

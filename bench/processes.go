@@ -44,6 +44,7 @@ type processes struct {
 type seenProc struct {
 	kind        string
 	first, last time.Duration
+	switches    int64 // at first
 	gone        bool
 }
 
@@ -87,12 +88,12 @@ func (w *processes) add(program int, sinceBirth bool) {
 		if !ok {
 			continue
 		}
-		s := &seenProc{kind: ofPlugin, first: now, last: now}
+		s := &seenProc{kind: ofPlugin, first: now, last: now, switches: switches(pid)}
 		if pid == program {
 			s.kind = ofProgram
 		}
 		if sinceBirth {
-			s.first = 0
+			s.first, s.switches = 0, 0
 		}
 		w.seen[pid] = s
 	}
@@ -155,6 +156,7 @@ func (w *processes) look(ctx context.Context, first bool) error {
 		seen := &seenProc{kind: kindOf(s.Type, s.Name)}
 		if first {
 			seen.first, _ = cpuClock(s.PID)
+			seen.switches = switches(s.PID)
 		}
 		seen.last = seen.first
 		w.seen[s.PID] = seen
@@ -179,13 +181,19 @@ func kindOf(backendType, application string) string {
 	}
 }
 
-// stop ends it and returns what was used by each kind.
-func (w *processes) stop() (map[string]time.Duration, error) {
+// stop ends it and returns what was used by each kind, and how often those that are there have waited for something.
+func (w *processes) stop() (_ map[string]time.Duration, waits map[string]int64, _ error) {
 	close(w.enough)
 	err := <-w.done
 	w.conn.Release()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	waits = map[string]int64{}
+	for pid, s := range w.seen {
+		if n := switches(pid); n > 0 {
+			waits[s.kind] += n - s.switches
+		}
 	}
 	ended := endedChildren(w.server) - w.ended
 	used := map[string]time.Duration{}
@@ -209,7 +217,21 @@ func (w *processes) stop() (map[string]time.Duration, error) {
 	} else if rest > 0 {
 		used[ofServer] += rest
 	}
-	return used, nil
+	return used, waits, nil
+}
+
+// switches is how often the threads of a process have given up their core to wait for something.
+func switches(pid int) (sum int64) {
+	const line = "\nvoluntary_ctxt_switches:"
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid)) // the pattern is a good one
+	for _, thread := range threads {
+		b, _ := os.ReadFile(thread) // it may have ended
+		var n int64
+		_, rest, _ := strings.Cut(string(b), line)
+		_, _ = fmt.Sscan(rest, &n)
+		sum += n
+	}
+	return sum
 }
 
 // times reads a process's parent, its CPU time, and that of its children that have ended, from Linux's /proc.

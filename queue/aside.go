@@ -19,14 +19,6 @@ import (
 
 // setAside keeps changes and requests for scans for later.
 func setAside(ctx context.Context, tx pgx.Tx, changes []Change, b Batch) error {
-	n := len(changes)
-	ids, keys, lanes, xids := make([]int32, n), make([]string, n), make([]int16, n), make([]int64, n)
-	firsts, lasts, times := make([]string, n), make([]string, n), make([]time.Time, n)
-	for i := range changes {
-		c := &changes[i]
-		ids[i], keys[i], lanes[i], xids[i] = c.PipelineID, c.RowKey, int16(c.Lane), int64(c.XID)
-		firsts[i], lasts[i], times[i] = c.first().String(), c.LSN.String(), c.CommittedAt
-	}
 	scans := maps.Clone(b.Scans)
 	for id := range b.Owners { // of these it is not kept which rows are meant: all are compared
 		if scans == nil {
@@ -34,26 +26,25 @@ func setAside(ctx context.Context, tx pgx.Tx, changes []Change, b Batch) error {
 		}
 		scans[id] = nil
 	}
-	_, err := tx.Exec(ctx, sqlfiles.Query("set_aside"), pgx.StrictNamedArgs{
-		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "first_lsns": firsts, "last_lsns": lasts,
-		"committed_ats": times, "scans": slices.Collect(maps.Keys(scans)), "reason": b.ScanReason,
-	})
-	return wrap.Errorf(err, "set %d changes aside", n)
+	args := argsOf(changes)
+	args["scans"], args["reason"] = slices.Collect(maps.Keys(scans)), b.ScanReason
+	_, err := tx.Exec(ctx, sqlfiles.Query("set_aside"), args)
+	return wrap.Errorf(err, "set %d changes aside", len(changes))
 }
 
-// noteAside has moveAside look.
+// noteAside has RunAside look.
 func (q *Queue) noteAside() {
 	sleep.Wake(q.aside)
 }
 
-// moveAside makes tasks of what was set aside, until ctx ends: when it is told that there is something, and then again
+// RunAside makes tasks of what was set aside, until ctx ends: when it is told that there is something, and then again
 // and again as long as there is.
-func (q *Queue) moveAside(ctx context.Context, failed func(error)) {
+func (q *Queue) RunAside(ctx context.Context, failed func(error)) error {
 	const again = 500 * time.Millisecond
 	for from := int64(0); ; {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-q.aside:
 		}
 		left, err := q.moveAll(ctx, &from)
@@ -62,7 +53,7 @@ func (q *Queue) moveAside(ctx context.Context, failed func(error)) {
 		}
 		if err != nil || left {
 			if !sleep.For(ctx, again) {
-				return
+				return nil
 			}
 			q.noteAside()
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -210,33 +211,31 @@ func (q *Queue) awaitVisible(ctx context.Context, tx pgx.Tx, xids []int64, visib
 
 // upsert makes tasks of changes and returns the lanes they wait in: each a pipeline, a lane and their lowest place.
 func upsert(ctx context.Context, tx pgx.Tx, changes []Change) (done Enqueued, touched [][]int64, err error) {
-	n := len(changes)
-	if n == 0 {
+	if len(changes) == 0 {
 		return Enqueued{}, nil, nil
 	}
-	var (
-		ids      = make([]int32, n)
-		keys     = make([]string, n)
-		lanes    = make([]int16, n)
-		xids     = make([]int64, n)
-		firsts   = make([]string, n)
-		lasts    = make([]string, n)
-		times    = make([]time.Time, n)
-		patterns = make([][]byte, n)
-		seens    = make([][]byte, n)
-	)
-	for i, c := range changes {
-		ids[i], keys[i], lanes[i], xids[i], firsts[i], lasts[i], times[i], patterns[i], seens[i] = c.PipelineID, c.RowKey,
-			int16(c.Lane), int64(c.XID), c.first().String(), c.LSN.String(), c.CommittedAt, c.Unchanged, c.Seen
+	args := argsOf(changes)
+	args["patterns"] = lists.Map(changes, func(c Change) []byte { return c.Unchanged })
+	args["seens"] = lists.Map(changes, func(c Change) []byte { return c.Seen })
+	err = tx.QueryRow(ctx, sqlfiles.Query("enqueue_tasks"), args).
+		Scan(&done.Made, &done.Joined, &done.Own, &done.Dropped, &touched)
+	return done, touched, wrap.Errorf(err, "enqueue %d changes", len(changes))
+}
+
+// argsOf are the arguments that say what tasks are made of.
+func argsOf(changes []Change) pgx.StrictNamedArgs {
+	n := len(changes)
+	ids, keys, lanes, xids := make([]int32, n), make([]string, n), make([]int16, n), make([]int64, n)
+	firsts, lasts, times := make([]string, n), make([]string, n), make([]time.Time, n)
+	for i := range changes {
+		c := &changes[i]
+		ids[i], keys[i], lanes[i], xids[i] = c.PipelineID, c.RowKey, int16(c.Lane), int64(c.XID)
+		firsts[i], lasts[i], times[i] = c.first().String(), c.LSN.String(), c.CommittedAt
 	}
-	err = tx.QueryRow(ctx, sqlfiles.Query("enqueue_tasks"), pgx.StrictNamedArgs{
+	return pgx.StrictNamedArgs{
 		"pipeline_ids": ids, "row_keys": keys, "lanes": lanes, "xids": xids, "first_lsns": firsts, "last_lsns": lasts,
-		"committed_ats": times, "patterns": patterns, "seens": seens,
-	}).Scan(&done.Made, &done.Joined, &done.Own, &done.Dropped, &touched)
-	if err != nil {
-		return Enqueued{}, nil, fmt.Errorf("enqueue %d changes: %w", n, err)
+		"committed_ats": times,
 	}
-	return done, touched, nil
 }
 
 // Merge leaves one change per row, sorted so that two enqueues never lock tasks in opposite orders. The last

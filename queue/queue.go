@@ -284,13 +284,8 @@ func (q *Queue) Note(pipelineID int32, outcomes []Outcome, done Finished) {
 
 // RunSweeps opens again what becomes due, until ctx ends: retries whose pause is over and leases that ran out. When
 // nothing is known to become due it asks the database once per heartbeat. lost is called with the number of leases
-// found lost; it may be nil. Meanwhile it makes tasks of what was set aside.
+// found lost; it may be nil.
 func (q *Queue) RunSweeps(ctx context.Context, heartbeat time.Duration, lost func(n int), failed func(error)) error {
-	moving, cancel := context.WithCancel(ctx)
-	var moves sync.WaitGroup
-	defer moves.Wait()
-	defer cancel()
-	moves.Go(func() { q.moveAside(moving, failed) })
 	mended := time.Time{}
 	for {
 		mend := time.Since(mended) > time.Minute

@@ -48,12 +48,13 @@ func (ses *session) enqueue(ctx context.Context) error {
 	saved := checkpoint{lsn: ses.start, at: time.Now()}
 	idle := time.NewTimer(time.Minute)
 	defer idle.Stop()
-	for {
+	for set := idleTime; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-ses.buffer.changed:
 		case <-idle.C:
+			set = 0
 		}
 		t := ses.buffer.take()
 		if t.tooLong > 0 {
@@ -66,7 +67,10 @@ func (ses *session) enqueue(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		idle.Reset(min(time.Minute, saved.longest()))
+		if most := saved.longest(); most != set { // to set it each time would wake the thread that waits for timers
+			idle.Reset(min(time.Minute, most))
+			set = most
+		}
 		if n > 0 && !ses.rest(ctx, n, time.Since(began)-embedding) {
 			return ctx.Err()
 		}

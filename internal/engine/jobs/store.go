@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -33,10 +34,7 @@ func (j *Jobs) Gather(batch *pgx.Batch, keys []string) {
 func (j *Jobs) Open(ctx context.Context) (jobs, under int, gathered int64, err error) {
 	err = j.o.DB.QueryRow(ctx, sqlfiles.Query("gathered"), pgx.StrictNamedArgs{"pipeline_id": j.o.Pipeline.ID}).
 		Scan(&jobs, &under, &gathered)
-	if err != nil {
-		err = fmt.Errorf("count batch jobs: %w", err)
-	}
-	return jobs, under, gathered, err
+	return jobs, under, gathered, wrap.Errorf(err, "count batch jobs")
 }
 
 // Close implements worker.Jobs.
@@ -241,10 +239,7 @@ func (j *Jobs) write(ctx context.Context, b *job, t *texts, plain []string, last
 		}
 		_, err = tx.Exec(ctx, `INSERT INTO embedsidecar.batch_text (job_id, text_hash) SELECT $1, unnest($2::bytea[])`, b.id,
 			t.hashes)
-		if err != nil {
-			return fmt.Errorf("write down a batch job: %w", err)
-		}
-		return nil
+		return wrap.Errorf(err, "write down a batch job")
 	})
 	if err != nil || waits {
 		return nil, err
@@ -304,19 +299,13 @@ func (j *Jobs) releaseSome(ctx context.Context, b *job) (n int, err error) {
 		batch.Queue("COMMIT AND CHAIN") // the stream waits for who holds tasks
 		return tx.SendBatch(ctx, batch).Close()
 	})
-	if err != nil {
-		return 0, fmt.Errorf("make tasks of a batch job: %w", err)
-	}
-	return n, nil
+	return n, wrap.Errorf(err, "make tasks of a batch job")
 }
 
 // drop lets a job go if its rows are done.
 func (j *Jobs) drop(ctx context.Context, b *job) (gone bool, err error) {
 	err = j.o.DB.QueryRow(ctx, sqlfiles.Query("drop_job"), pgx.StrictNamedArgs{"job_id": b.id}).Scan(&gone)
-	if err != nil {
-		err = fmt.Errorf("let a batch job go: %w", err)
-	}
-	return gone, err
+	return gone, wrap.Errorf(err, "let a batch job go")
 }
 
 // split moves rows into a job of their own: some, or those after one.
@@ -324,10 +313,7 @@ func split(ctx context.Context, tx pgx.Tx, b *job, state string, keys []string, 
 	_, err := tx.Exec(ctx, sqlfiles.Query("split_job"), pgx.StrictNamedArgs{
 		"job_id": b.id, "state": state, "row_keys": keys, "after": after, "nonce": nonce(),
 	})
-	if err != nil {
-		return fmt.Errorf("divide a batch job: %w", err)
-	}
-	return nil
+	return wrap.Errorf(err, "divide a batch job")
 }
 
 // setAside has a row that budgets leave no room for wait as others do, and so does its job.

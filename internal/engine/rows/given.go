@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
@@ -193,8 +194,5 @@ func (g *Given) count(p *pipeline.Pipeline) string {
 // older than their text.
 func (g *Given) Count(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (all, given, stale int64, err error) {
 	err = tx.QueryRow(ctx, g.count(p)).Scan(&all, &given, &stale)
-	if err != nil {
-		err = fmt.Errorf("count vectors in %s: %w", g.Table, err)
-	}
-	return all, given, stale, err
+	return all, given, stale, wrap.Errorf(err, "count vectors in %s", g.Table)
 }

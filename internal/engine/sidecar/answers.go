@@ -13,6 +13,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -56,7 +57,8 @@ func (s *Sidecar) answers(ctx context.Context, qs *questions) error {
 			left.Store(true)
 			work.Go(func() {
 				defer qs.done(a)
-				if err := s.answer(ctx, qs, a); err != nil && ctx.Err() == nil {
+				err := s.keeper.Guard(ctx, restart.Answers, func() error { return s.answer(ctx, qs, a) })
+				if err != nil && ctx.Err() == nil {
 					s.o.Log.WarnContext(ctx, "questions asked by SQL not answered", "questions", len(a.questions), "error", err)
 				}
 			})

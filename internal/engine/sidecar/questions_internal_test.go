@@ -1,14 +1,17 @@
 package sidecar
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
 )
 
@@ -114,6 +117,32 @@ func TestQuestions_AFloodCostsWhoeverMakesIt(t *testing.T) {
 		<-time.After(time.Minute)
 		if asks(13, 1); len(qs.roles) != 2 { // and 11, whose question is not answered yet
 			t.Errorf("%d roles are remembered", len(qs.roles))
+		}
+	})
+}
+
+// A mistake of ours in one answer is its end and nothing else: who asked asks again.
+func TestP5_APanicInAnAnswerIsItsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := New(Options{Log: slog.New(slog.DiscardHandler)}) // without a pool to ask
+		qs := newQuestions([]byte("secret"))
+		ended := make(chan error, 1)
+		go func() { ended <- s.answers(ctx, qs) }()
+		qs.hand(message(1, 10, "a text"), false)
+		synctest.Wait()
+		if n := s.Panics(restart.Answers); n != 1 || len(qs.known) != 0 {
+			t.Errorf("%d panics, %d questions are under way", n, len(qs.known))
+		}
+		qs.hand(message(1, 10, "a text"), false)
+		synctest.Wait()
+		if n := s.Panics(restart.Answers); n != 2 {
+			t.Errorf("asked again: %d panics", n)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
 		}
 	})
 }

@@ -291,6 +291,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		keep(restart.Relay, s.hearWork)
 	}
 	keep(restart.Sweeps, s.sweeps)
+	keep(restart.Sweeps, func(ctx context.Context) error { return s.queue.RunAside(ctx, s.sweepFailed(ctx)) })
 	keep(restart.Housekeeping, s.housekeeping)
 	keep(restart.Leftovers, s.dropLeftovers)
 	keep(restart.Notices, s.notices)
@@ -384,7 +385,11 @@ func (s *Sidecar) farewell(ctx context.Context) {
 func (s *Sidecar) sweeps(ctx context.Context) error {
 	return s.queue.RunSweeps(ctx, s.o.Heartbeat,
 		func(n int) { s.o.Log.WarnContext(ctx, "leases lost", "tasks", n) },
-		func(err error) { s.o.Log.WarnContext(ctx, "sweep failed", "error", err) })
+		s.sweepFailed(ctx))
+}
+
+func (s *Sidecar) sweepFailed(ctx context.Context) func(error) {
+	return func(err error) { s.o.Log.WarnContext(ctx, "sweep failed", "error", err) }
 }
 
 // dropLeftovers takes away what removed pipelines have left, should whoever removed them not have come to it.

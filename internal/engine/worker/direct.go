@@ -33,14 +33,13 @@ func (w *Worker) embedBriefly(ctx context.Context, texts []string) ([]embed.Resu
 		err     error
 	}
 	answered := make(chan answer, 1)
+	asking, cancel := context.WithCancel(ctx)
 	go func() {
-		ctx, cancel := context.WithCancel(ctx)
-		timer := time.AfterFunc(worthIt*w.o.Quick, cancel)
-		defer func() { timer.Stop(); cancel() }()
+		defer cancel()
 		var a answer
-		a.err = w.o.Keeper.Guard(ctx, restart.Direct, func() (err error) {
-			a.results, err = w.spend(ctx, texts, func() ([]embed.Result, error) {
-				return w.o.Service.Embed(ctx, embed.Document, texts, false)
+		a.err = w.o.Keeper.Guard(asking, restart.Direct, func() (err error) {
+			a.results, err = w.spend(asking, texts, func() ([]embed.Result, error) {
+				return w.o.Service.Embed(asking, embed.Document, texts, false)
 			})
 			w.countTokens(texts, a.results, false)
 			return err
@@ -49,16 +48,17 @@ func (w *Worker) embedBriefly(ctx context.Context, texts []string) ([]embed.Resu
 	}()
 	timer := time.NewTimer(2 * w.o.Quick)
 	defer timer.Stop()
+	err := errTooSlow
 	select {
 	case a := <-answered:
 		return a.results, a.err
 	case <-timer.C:
-		staysInWork(w.o.InWork, len(texts), answered)
-		return nil, errTooSlow
+		time.AfterFunc(worthIt*w.o.Quick, cancel)
 	case <-ctx.Done():
-		staysInWork(w.o.InWork, len(texts), answered)
-		return nil, ctx.Err()
+		err = ctx.Err()
 	}
+	staysInWork(w.o.InWork, len(texts), answered)
+	return nil, err
 }
 
 // staysInWork counts rows that were given up until the embedder is done with them.
@@ -167,17 +167,15 @@ func (w *Worker) Direct(ctx context.Context, d *queue.Direct, changes []queue.Ch
 		return s, 0
 	}
 	defer w.o.InWork.Leave(len(changes))
+	room, there := w.roomNow(w.way.most)
+	if !there {
+		return s, 0
+	}
+	defer room.release()
 	began, before := time.Now(), w.embedding.Load()
 	d.Timeout, d.Work = 5*w.o.Quick, &queue.Work{Began: began}
 	w.stats.Batches.Add(1)
 	d.Err = w.o.Keeper.Guard(ctx, restart.Direct, func() error {
-		waiting, cancel := context.WithTimeout(ctx, 2*w.o.Quick)
-		room, err := w.room(waiting, w.way.most)
-		cancel()
-		if err != nil {
-			return err
-		}
-		defer room.release()
 		screened, tasks, items, err := w.screen(ctx, d, changes)
 		if err != nil {
 			return err

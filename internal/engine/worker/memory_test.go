@@ -27,6 +27,7 @@ type memory struct {
 	ledger map[string]rows.Row // of which only the entry counts
 	writes int
 
+	refuseLease func()
 	refuseRead  func(keys []string) error
 	refuseWrite func(c *rows.Change) error
 	beforeBegin func() // somebody is faster
@@ -374,6 +375,9 @@ func (m *memory) Deep(_ context.Context, key string) ([]rows.DeepChunk, error) {
 func (m *memory) Lease(_ context.Context, claim queue.Claim) ([]queue.Task, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.refuseLease != nil {
+		m.refuseLease()
+	}
 	var leased, left []queue.Task
 	for _, task := range m.todo {
 		if len(leased) == claim.Max || claim.Who == queue.Express && task.Lane == pipeline.Low {

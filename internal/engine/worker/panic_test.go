@@ -2,6 +2,7 @@ package worker
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -70,5 +71,30 @@ func TestP5_APanicInABatchIsTheBatchsEnd(t *testing.T) {
 	w.Direct(t.Context(), right, []queue.Change{{RowKey: "a"}})
 	if right.Done("a") || keeper.Panics(restart.Direct) != 1 {
 		t.Errorf("at once: done %t, %d panics", right.Done("a"), keeper.Panics(restart.Direct))
+	}
+}
+
+// What panics while it asks for tasks begins again: meanwhile it keeps no place from others, and no probe.
+func TestP5_APanicBeforeABatchKeepsNothing(t *testing.T) {
+	t.Parallel()
+	inWork := limit.NewInWork(1)
+	w, m, _ := inMemory(t, forms()["table"], func(o *Options) { o.InWork = inWork })
+	m.refuseLease = func() { panic("of " + textA) }
+	w.nap.resting = true
+	if wait, probe := w.nap.enter(time.Now()); wait != 0 || !probe || !inWork.TryEnter(1) {
+		t.Fatalf("no probe: %s", wait)
+	}
+	err := w.o.Keeper.Guard(t.Context(), restart.Worker, func() error {
+		_, err := w.once(t.Context(), t.Context(), queue.Anyone, true, &limit.Grant{Rows: 1})
+		return err
+	})
+	if _, panicked := errors.AsType[*restart.Error](err); !panicked {
+		t.Fatal(err)
+	}
+	if !inWork.Free(1) {
+		t.Error("its place is still taken")
+	}
+	if wait, probe := w.nap.enter(time.Now()); !probe {
+		t.Errorf("nobody probes any more: wait %s", wait)
 	}
 }

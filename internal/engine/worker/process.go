@@ -280,35 +280,31 @@ func (w *Worker) embedderFailed(ctx context.Context, tasks []queue.Task, err err
 		return w.postpone(ctx, tasks, class, code, "the embedder did not answer: "+oneLine(err.Error(), longestMessage),
 			max(w.o.Service.Rest(), w.o.Retry.Initial/4))
 	}
-	outcomes := make([]queue.Outcome, len(tasks))
-	for i, t := range tasks {
-		o := queue.Outcome{
-			Task: t, Action: queue.Later, What: "lost", Attempt: t.Attempt, Losses: t.Losses + 1,
-			Class: string(class), Code: code, Message: "the embedder died while it held this row", Delay: w.o.Service.Rest(),
-		}
-		if o.Losses >= queue.DeadAfter {
-			o.Action, o.What, o.Message = queue.Fail, "failed", "the embedder died each time it held this row, also alone"
-		}
-		outcomes[i] = o
-	}
 	w.stats.Crashed.Add(int64(len(tasks)))
-	return w.end(ctx, tasks[0].Lease, outcomes)
+	return w.lost(ctx, tasks, code, w.o.Service.Rest(), "the embedder died while it held this row",
+		"the embedder died each time it held this row, also alone")
 }
 
 // panicked ends a batch in which a mistake of ours made the worker panic. Some row may have led to it, so they are
 // tried alone then, and one that does it each time is a dead letter.
 func (w *Worker) panicked(ctx context.Context, tasks []queue.Task) error {
-	outcomes := make([]queue.Outcome, len(tasks))
-	for i, t := range tasks {
-		outcomes[i] = queue.Outcome{
-			Task: t, Action: queue.Later, What: "lost", Attempt: t.Attempt, Losses: t.Losses + 1, Delay: w.o.Retry.Initial,
-			Class: string(embed.Crash), Code: "panic", Message: "embedsidecar itself failed while it held this row: its log tells more",
+	const message = "embedsidecar itself failed while it held this row: its log tells more"
+	return w.lost(ctx, tasks, "panic", w.o.Retry.Initial, message, message)
+}
+
+// lost ends a batch that took down who held it; again is the message for a row that has been there each time.
+func (w *Worker) lost(ctx context.Context, tasks []queue.Task, code string, delay time.Duration, message, again string,
+) error {
+	return w.end(ctx, tasks[0].Lease, lists.Map(tasks, func(t queue.Task) queue.Outcome {
+		o := queue.Outcome{
+			Task: t, Action: queue.Later, What: "lost", Attempt: t.Attempt, Losses: t.Losses + 1, Delay: delay,
+			Class: string(embed.Crash), Code: code, Message: message,
 		}
-		if outcomes[i].Losses >= queue.DeadAfter {
-			outcomes[i].Action, outcomes[i].What = queue.Fail, "failed"
+		if o.Losses >= queue.DeadAfter {
+			o.Action, o.What, o.Message = queue.Fail, "failed", again
 		}
-	}
-	return w.end(ctx, tasks[0].Lease, outcomes)
+		return o
+	}))
 }
 
 // told notes how rows have ended, and says so of those that are given up.
@@ -329,15 +325,13 @@ func (w *Worker) told(ctx context.Context, outcomes []queue.Outcome, done queue.
 func (w *Worker) postpone(ctx context.Context, tasks []queue.Task, class embed.Class, code, message string,
 	delay time.Duration,
 ) error {
-	outcomes := make([]queue.Outcome, len(tasks))
-	for i, t := range tasks {
-		outcomes[i] = queue.Outcome{
+	w.stats.Retried.Add(int64(len(tasks)))
+	return w.end(ctx, tasks[0].Lease, lists.Map(tasks, func(t queue.Task) queue.Outcome {
+		return queue.Outcome{
 			Task: t, Action: queue.Later, What: "postponed", Attempt: t.Attempt, Losses: t.Losses,
 			Class: string(class), Code: code, Message: message, Delay: delay,
 		}
-	}
-	w.stats.Retried.Add(int64(len(tasks)))
-	return w.end(ctx, tasks[0].Lease, outcomes)
+	}))
 }
 
 func (w *Worker) end(ctx context.Context, lease queue.Lease, outcomes []queue.Outcome) error {
@@ -399,10 +393,19 @@ func (w *Worker) park(ctx context.Context, tasks []queue.Task, err error) error 
 
 // room waits until there is room for so many bytes of text. Whoever holds some must not ask for more.
 func (w *Worker) room(ctx context.Context, size int) (*room, error) {
-	if w.outside.CompareAndSwap(false, true) {
-		return &room{budget: w.o.Budget, outside: &w.outside}, nil
+	r, there := w.roomNow(size)
+	if there {
+		return r, nil
 	}
-	r := &room{budget: w.o.Budget, size: min(int64(size), w.o.Budget.size)}
 	err := w.o.Budget.free.Acquire(ctx, r.size)
 	return r, wrap.Errorf(err, "wait for room for %d bytes of text", size)
+}
+
+// roomNow is room without a wait: it may not be there.
+func (w *Worker) roomNow(size int) (r *room, there bool) {
+	if w.outside.CompareAndSwap(false, true) {
+		return &room{budget: w.o.Budget, outside: &w.outside}, true
+	}
+	r = &room{budget: w.o.Budget, size: min(int64(size), w.o.Budget.size)}
+	return r, w.o.Budget.free.TryAcquire(r.size)
 }

@@ -127,9 +127,6 @@ func (w *Worker) loop(ctx, hard context.Context, who queue.Who) {
 			continue
 		}
 		n, err := w.once(ctx, hard, as, probe, &grant)
-		if probe {
-			w.nap.leave()
-		}
 		switch {
 		case err != nil && ctx.Err() != nil:
 			return
@@ -197,6 +194,12 @@ func (w *Worker) spent(err error) bool {
 // granted, and returns the number of tasks it held.
 func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, grant *limit.Grant) (int, error) {
 	rows := grant.Rows
+	held := rows
+	defer func() { w.o.InWork.Leave(held) }() // also of what panics, and begins again
+	defer grant.Done()
+	if probe {
+		defer w.nap.leave()
+	}
 	// Whoever stops this worker does not break off the statement: it may have leased tasks, and nobody would know of it.
 	tasks, err := w.tasks.Lease(hard, queue.Claim{
 		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Who: who, Worker: w.o.ID, Max: rows,
@@ -204,9 +207,8 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, gran
 		Anywhere: probe, Strict: w.o.InWork.Sequential(),
 	})
 	w.o.InWork.Leave(rows - len(tasks))
-	defer w.o.InWork.Leave(len(tasks))
+	held = len(tasks)
 	w.leased(grant, tasks, who == queue.Anyone && !probe)
-	defer grant.Done()
 	if err != nil || len(tasks) == 0 {
 		return 0, err
 	}

@@ -209,30 +209,24 @@ func (w *Worker) judge(items []item, locked *rows.Locks, passed map[string]bool)
 ) {
 	for i := range items {
 		it := items[i]
+		o := queue.Outcome{Task: it.task, Attempt: it.task.Attempt, Losses: it.task.Losses}
 		switch barred := w.barred(&it, locked); {
 		case it.action == broken:
-			outcomes = append(outcomes, w.failure(&it))
+			o = w.failure(&it)
 		case barred == byLock:
 			// Somebody is changing the row, or it is gone since we read it. Whatever it is will be true in a moment.
 			w.stats.Locked.Add(1)
-			outcomes = append(outcomes, queue.Outcome{
-				Task: it.task, Action: queue.Later, What: "locked", Attempt: it.task.Attempt,
-				Losses: it.task.Losses, Class: string(embed.Transient), Code: "locked", Delay: lockedDelay(it.task, time.Now()),
-			})
+			o.Action, o.What, o.Class, o.Code = queue.Later, "locked", string(embed.Transient), "locked"
+			o.Delay = lockedDelay(it.task, time.Now())
 		case barred == byChange, it.action != nothing && !passed[it.task.RowKey]:
 			// Somebody has written of the row since it was read, perhaps of a newer text; or its text is a newer one now.
 			w.stats.Fenced.Add(1)
-			outcomes = append(outcomes, queue.Outcome{
-				Task: it.task, Action: queue.Again, What: "overtaken",
-				Attempt: it.task.Attempt, Losses: it.task.Losses,
-			})
+			o.Action, o.What = queue.Again, "overtaken"
 		default:
 			mine = append(mine, it)
-			outcomes = append(outcomes, queue.Outcome{
-				Task: it.task, Action: queue.Done, What: it.word(),
-				Attempt: it.task.Attempt + 1,
-			})
+			o.Action, o.What, o.Attempt, o.Losses = queue.Done, it.word(), it.task.Attempt+1, 0
 		}
+		outcomes = append(outcomes, o)
 	}
 	return mine, outcomes
 }
