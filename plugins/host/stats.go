@@ -47,6 +47,9 @@ type Stats struct {
 	Starts      uint64        // times one was started with success
 }
 
+// CircuitOpen reports whether calls are kept away from the plugin.
+func (s *Stats) CircuitOpen() bool { return s.Circuit == Open || s.Circuit == HalfOpen }
+
 // Restarts is how often a process was started again after it had ended by itself.
 func (s Stats) Restarts() uint64 { return min(s.Ends, max(s.Starts, 1)-1) }
 
@@ -70,7 +73,7 @@ func (h *Host) Stats() Stats {
 	}
 	now := time.Now()
 	s.Wanted, s.Circuit, s.Reason = len(h.slots), h.breaker.state(now), h.breaker.reason
-	if s.Circuit != Closed {
+	if s.CircuitOpen() {
 		s.RetryIn = max(0, h.breaker.until.Sub(now))
 	}
 	return s
