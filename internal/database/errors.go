@@ -10,14 +10,9 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"unicode/utf8"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Kind tells why there is no connection.
@@ -266,61 +261,4 @@ func address(cfg pgconn.Config) string {
 		return fmt.Sprintf("%s/.s.PGSQL.%d", cfg.Host, cfg.Port)
 	}
 	return net.JoinHostPort(cfg.Host, fmt.Sprint(cfg.Port))
-}
-
-// Words are an error's, but for a server's message that may hold text of a row: of that only its SQLSTATE and its
-// length are told. A user's expression, trigger or type raises what it likes, under any SQLSTATE, to whoever runs the
-// program.
-func Words(err error) string {
-	text := err.Error()
-	for _, pg := range serverErrors(err) {
-		if mayHoldText(pg) {
-			text = strings.ReplaceAll(text, pg.Error(), fmt.Sprintf("the server refused it with SQLSTATE %s and a message of %d characters",
-				pg.Code, utf8.RuneCountInString(pg.Message)))
-		}
-	}
-	return text
-}
-
-// serverErrors are all answers of a server within an error.
-func serverErrors(err error) (list []*pgconn.PgError) {
-	switch e := err.(type) { //nolint:errorlint // one step at a time
-	case *pgconn.PgError:
-		return []*pgconn.PgError{e}
-	case interface{ Unwrap() error }:
-		return serverErrors(e.Unwrap())
-	case interface{ Unwrap() []error }:
-		for _, one := range e.Unwrap() {
-			list = append(list, serverErrors(one)...)
-		}
-	}
-	return list
-}
-
-// mayHoldText reports whether a message may be made of values: those of functions other than ours, of which the server
-// gives a context, and those of the classes that speak of values.
-func mayHoldText(pg *pgconn.PgError) bool {
-	if pg.Where != "" {
-		return !strings.HasPrefix(pg.Where, "PL/pgSQL function embedsidecar.")
-	}
-	return pgerrcode.IsDataException(pg.Code) || pgerrcode.IsPLpgSQLError(pg.Code) ||
-		pgerrcode.IsExternalRoutineException(pg.Code) || pgerrcode.IsExternalRoutineInvocationException(pg.Code)
-}
-
-// HasCode reports whether err is an answer of the server with one of the SQLSTATEs.
-func HasCode(err error, codes ...string) bool {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return false
-	}
-	return slices.Contains(codes, pg.Code)
-}
-
-// Denied reports whether err says that the role may not.
-func Denied(err error) bool { return HasCode(err, pgerrcode.InsufficientPrivilege) }
-
-// Which tells a database from all others, whatever address leads to it. It is the same after a failover.
-func Which(ctx context.Context, pool *pgxpool.Pool) (which string, err error) {
-	err = pool.QueryRow(ctx, sqlfiles.Query("which_database")).Scan(&which)
-	return which, wrap.Errorf(err, "ask which database it is")
 }
