@@ -301,12 +301,7 @@ func afterConnect(ctx context.Context, conn *pgx.Conn) (server string, err error
 	if err := verifySession(got, ascii, conn.Config().User); err != nil {
 		return "", err
 	}
-	if vector != 0 {
-		registerVector(conn.TypeMap(), vector, array)
-	}
-	if sparse != 0 && sparseArray != 0 {
-		registerSparse(conn.TypeMap(), sparse, sparseArray)
-	}
+	registerVectors(conn.TypeMap(), vector, array, sparse, sparseArray)
 	return server, tablesOnly(ctx, conn)
 }
 

@@ -10,15 +10,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// registerSparse makes a connection send pipeline.Sparse, alone and in arrays.
-func registerSparse(m *pgtype.Map, sparse, array uint32) {
-	t := &pgtype.Type{Name: "sparsevec", OID: sparse, Codec: sparseCodec{}}
-	m.RegisterType(t)
-	m.RegisterType(&pgtype.Type{Name: "_sparsevec", OID: array, Codec: &pgtype.ArrayCodec{ElementType: t}})
-	m.RegisterDefaultPgType(pipeline.Sparse{}, "sparsevec")
-	m.RegisterDefaultPgType([]pipeline.Sparse{}, "_sparsevec")
-}
-
 // sparseCodec sends pgvector's type sparsevec. What is stored is read from the raw bytes of an answer
 // (pipeline.Stored).
 type sparseCodec struct{}

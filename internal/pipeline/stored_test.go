@@ -6,17 +6,18 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/x448/float16"
 	"pgregory.net/rapid"
 )
 
 func TestHalf_EveryNumberIsItself(t *testing.T) {
 	for h := range uint32(1 << 16) {
-		x := fromHalf(uint16(h))
+		x := float16.Frombits(uint16(h)).Float32()
 		if math.IsNaN(float64(x)) {
 			continue
 		}
-		if got := toHalf(x); got != uint16(h) {
-			t.Fatalf("toHalf(fromHalf(%#04x) = %g) = %#04x", h, x, got)
+		if got := float16.Fromfloat32(x).Bits(); got != uint16(h) {
+			t.Fatalf("half of %#04x = %g is %#04x", h, x, got)
 		}
 	}
 }
@@ -24,16 +25,16 @@ func TestHalf_EveryNumberIsItself(t *testing.T) {
 func TestHalf_RoundsToTheNearest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := float32(rapid.Float64Range(-65504, 65504).Draw(t, "x"))
-		h := toHalf(x)
-		got := math.Abs(float64(fromHalf(h)) - float64(x))
+		h := float16.Fromfloat32(x).Bits()
+		got := math.Abs(float64(float16.Frombits(h).Float32()) - float64(x))
 		for _, other := range []uint16{h - 1, h + 1} {
-			y := float64(fromHalf(other))
+			y := float64(float16.Frombits(other).Float32())
 			if math.IsNaN(y) || math.IsInf(y, 0) || h&0x7fff == 0 && other&0x8000 != h&0x8000 {
 				continue
 			}
 			d := math.Abs(y - float64(x))
 			if d < got || d == got && h&1 == 1 {
-				t.Fatalf("toHalf(%g) = %g, but %g is as near or nearer", x, fromHalf(h), y)
+				t.Fatalf("half of %g = %g, but %g is as near or nearer", x, float16.Frombits(h).Float32(), y)
 			}
 		}
 	})

@@ -24,6 +24,14 @@ const endLimit = time.Second
 // row.
 type rowError struct{ err error }
 
+// byRow makes a *rowError of an error that may be the fault of a row.
+func byRow(err error) error {
+	if database.RowsFault(err) {
+		return &rowError{err}
+	}
+	return err
+}
+
 func (e *rowError) Error() string { return e.err.Error() }
 func (e *rowError) Unwrap() error { return e.err }
 
@@ -164,15 +172,6 @@ func showArgs(p *pipeline.Pipeline, rows []candidate) ([]any, error) {
 	return append(args, chunks), nil
 }
 
-// showFast shows rows none of which fails, or returns a *rowError.
-func (s *statement) showFast(ctx context.Context, tx pgx.Tx, rows []candidate) ([]Hit, error) {
-	hits, err := s.show(ctx, tx, rows, true)
-	if database.RowsFault(err) {
-		return nil, &rowError{err}
-	}
-	return hits, err
-}
-
 // showCarefully shows rows of which some may fail: without their text, or not at all if it is the filter that fails.
 func (s *statement) showCarefully(ctx context.Context, tx pgx.Tx, rows []candidate) ([]Hit, error) {
 	hits, err := s.shown(ctx, tx, rows, true)
@@ -234,15 +233,6 @@ var everywhere = part{}
 // mostParts bounds how many statements a search for words may take. A table in which more rows fail than that is one
 // whose configuration is wrong.
 const mostParts = 2000
-
-// wordsFast searches the table in one statement.
-func (s *statement) wordsFast(ctx context.Context, tx pgx.Tx) ([]candidate, error) {
-	found, err := s.worded(ctx, tx, everywhere)
-	if database.RowsFault(err) {
-		return nil, &rowError{err}
-	}
-	return found, err
-}
 
 // wordsCarefully searches the table in parts and halves those that fail until the rows at fault are alone, and left
 // out.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -110,7 +111,7 @@ func (f *Filter) UnmarshalJSON(b []byte) error {
 func (f *Filter) operator(name string, decoder *json.Decoder) error {
 	than, bounds := bounding[name]
 	if !bounds && !slices.Contains(operators, name) {
-		return fmt.Errorf("a filter has no operator %q: there are %s", shortened(name), strings.Join(operators, ", "))
+		return fmt.Errorf("a filter has no operator %q: there are %s", wording.Cut(name, 40), strings.Join(operators, ", "))
 	}
 	first, err := decoder.Token()
 	if err != nil {
@@ -194,15 +195,6 @@ func ParseFilter(text string) (map[string]Filter, error) {
 		return nil, bad("filter: %v", err)
 	}
 	return f, nil
-}
-
-// shortened keeps what was given from filling an answer.
-func shortened(s string) string {
-	const most = 40
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
 }
 
 // filterable is a column of the source table as a condition needs it.

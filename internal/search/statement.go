@@ -233,7 +233,14 @@ func find(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, rows 
 	if err != nil {
 		return nil, err
 	}
-	show, words := s.showFast, s.wordsFast
+	show := func(ctx context.Context, tx pgx.Tx, rows []candidate) ([]Hit, error) {
+		hits, err := s.show(ctx, tx, rows, true)
+		return hits, byRow(err)
+	}
+	words := func(ctx context.Context, tx pgx.Tx) ([]candidate, error) {
+		found, err := s.worded(ctx, tx, everywhere)
+		return found, byRow(err)
+	}
 	if careful {
 		show, words = s.showCarefully, s.wordsCarefully
 	}

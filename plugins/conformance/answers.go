@@ -7,24 +7,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-func answerChecks() []check {
-	return []check{
-		{
-			id: "order", run: checkOrder,
-			title: "answers come in the order of the texts, and different texts have different vectors",
-		},
-		{
-			id: "determinism", run: checkDeterminism,
-			title: "the same text has the same vector each time, also after a restart",
-		},
-		{
-			id: "batch-invariance", run: checkBatchInvariance,
-			title: "a text has the same vector whatever else is in the batch",
-		},
-		{id: "kinds", run: checkKinds, title: "documents and queries are told apart as described"},
-	}
-}
-
 // together embeds texts in calls as large as the plugin takes.
 func (t *tester) together(ctx context.Context, kind embed.Kind, texts []string) ([][]float32, error) {
 	var list [][]float32

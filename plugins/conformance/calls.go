@@ -31,18 +31,10 @@ func (t *tester) ask(ctx context.Context, kind embed.Kind, texts []string) ([]em
 	if err != nil {
 		return nil, err
 	}
-	bytes := 0
-	for _, text := range texts {
-		bytes += len(text)
-	}
-	limit := t.opts.CallTimeout(len(texts), bytes)
+	bytes, limit := t.allowed(texts)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	req := &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: texts}
-	if kind == embed.Query {
-		req.Kind = pluginpb.Kind_KIND_QUERY
-	}
-	resp, err := p.Client().Embed(ctx, req, grpc.MaxCallRecvMsgSize(pluginpb.MaxMessageBytes))
+	resp, err := p.Client().Embed(ctx, t.request(kind, texts), grpc.MaxCallRecvMsgSize(pluginpb.MaxMessageBytes))
 	if err != nil {
 		return nil, t.explain(ctx, err, fmt.Sprintf("a call with %s", size(len(texts), bytes)), limit)
 	}
@@ -57,6 +49,23 @@ func (t *tester) ask(ctx context.Context, kind embed.Kind, texts []string) ([]em
 		}
 	}
 	return results, nil
+}
+
+// request is one for vectors.
+func (t *tester) request(kind embed.Kind, texts []string) *pluginpb.EmbedRequest {
+	req := &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: texts}
+	if kind == embed.Query {
+		req.Kind = pluginpb.Kind_KIND_QUERY
+	}
+	return req
+}
+
+// allowed is how many bytes texts have, and how long a call with them may take.
+func (t *tester) allowed(texts []string) (bytes int, limit time.Duration) {
+	for _, text := range texts {
+		bytes += len(text)
+	}
+	return bytes, t.opts.CallTimeout(len(texts), bytes)
 }
 
 // patience is what a plugin gets for something that usually takes at most so long.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
@@ -29,17 +30,80 @@ type Report struct {
 
 // IDs returns the ids of all checks, in the order in which they run.
 func IDs() []string {
-	var ids []string
-	for _, c := range all() {
-		ids = append(ids, c.id)
-	}
-	return ids
+	return lists.Map(all, func(c check) string { return c.id })
 }
 
-func all() []check {
-	return slices.Concat(startChecks(), descriptionChecks(), answerChecks(), textChecks(), tokenChecks(), rerankChecks(),
-		batchChecks(),
-		loadChecks(), endChecks())
+// all are the checks, in the order in which they run.
+var all = []check{
+	{"start", bare, checkStart, "it starts, shakes hands and describes itself", ""},
+	{"cookie", bare, checkCookie, "it refuses to be started by hand, and says why", ""},
+	{"version", bare, checkVersion, "it does not go along with a version of the protocol that it does not know", ""},
+	{"strangers", ofAny, checkStrangers, "it talks to its host only (TLS on both sides)", ""},
+	{"describe", ofAny, checkDescribe, "its description is valid for every model, and the same each time", ""},
+	{
+		"health", ofVectors, checkHealth, "it says that it is ready, at once, also while it embeds",
+		"serve Health beside Embed, on a thread of its own",
+	},
+	{"unknown", ofVectors, checkUnknown, "it refuses models and kinds that it does not know, by the right status", ""},
+	{
+		"future", ofVectors, checkFuture, "it lives with fields and methods of a later version of the contract",
+		"ignore fields that you do not know; do not validate for their absence",
+	},
+	{
+		"order", ofVectors, checkOrder, "answers come in the order of the texts, and different texts have different vectors",
+		"",
+	},
+	{
+		"determinism", ofVectors, checkDeterminism, "the same text has the same vector each time, also after a restart",
+		"",
+	},
+	{
+		"batch-invariance", ofVectors, checkBatchInvariance, "a text has the same vector whatever else is in the batch",
+		"",
+	},
+	{"kinds", ofVectors, checkKinds, "documents and queries are told apart as described", ""},
+	{
+		"unicode", ofVectors, checkUnicode, "no valid UTF-8 breaks a call",
+		"one strange text must not fail the call: give it a vector, call it empty, or give it an error of its own",
+	},
+	{
+		"empty", ofVectors, checkEmpty, "texts without content are empty or have a vector, and their neighbours do not suffer",
+		"mark such a text as empty in its outcome; never fail the call",
+	},
+	{
+		"huge", ofVectors, checkHuge, "the largest text and the largest batch that it described are taken",
+		"take what you described (max_batch, max_batch_bytes), or describe less; cut a text at max_tokens before you work on it",
+	},
+	{"truncation", ofVectors, checkTruncation, "a text above max_tokens is cut and reported as truncated", ""},
+	{
+		"tokens", ofVectors, checkTokens, "where it tells that tokens end agrees with what the model reads, or it does not tell",
+		"no valid text may fail this call; a plugin that cannot tell leaves the method out (UNIMPLEMENTED), and the sidecar estimates",
+	},
+	{
+		"rerank", ofAny, checkRerank, "a reranker scores each text by itself, in order; any other model refuses to",
+		"no valid text may fail this call; a plugin without a reranker leaves the method out (UNIMPLEMENTED)",
+	},
+	{
+		"batches", ofVectors, checkBatches, "a model with batch jobs knows none that nobody made; any other model refuses to be asked",
+		"a plugin without batch jobs leaves the methods out (UNIMPLEMENTED)",
+	},
+	{"concurrency", ofVectors, checkConcurrency, "calls at the same time do not mix up", ""},
+	{
+		"cancellation", ofVectors, checkCancellation, "a call that was cancelled leaves nothing behind that keeps the next from its answer",
+		"",
+	},
+	{
+		"deadline", ofVectors, checkDeadline, "a call whose deadline is over leaves nothing behind that keeps the next from its answer",
+		"",
+	},
+	{
+		"throughput", ofVectors, checkThroughput, "a full call is answered well within the time that the sidecar allows",
+		"",
+	},
+	{"memory", ofVectors, checkMemory, "memory does not grow with the number of texts", ""},
+	{"shutdown", ofAny, checkShutdown, "it ends when it is asked to", ""},
+	{"lifeline", ofAny, checkLifeline, "it ends when its host is gone", ""},
+	{"secrecy", ofVectors, checkSecrecy, "neither its output nor its errors hold a text", ""},
 }
 
 // Run runs the checks. What is wrong with the plugin is in the report; an error is a mistake in the options or the
@@ -63,14 +127,14 @@ func Run(ctx context.Context, opts Options) (*Report, error) {
 	t := &tester{opts: opts, said: &recorder{}}
 	defer t.stop()
 	report := &Report{Path: opts.Path, Verdict: Pass}
-	for _, c := range all() {
+	for _, c := range all {
 		if len(opts.Only) > 0 && c.id != "start" && !slices.Contains(opts.Only, c.id) {
 			continue
 		}
-		if t.started && t.about.Reranks && !c.reranks {
+		if t.started && t.about.Reranks && c.scope == ofVectors {
 			continue
 		}
-		if !c.bare && !t.started {
+		if c.scope != bare && !t.started {
 			report.LeftOut = append(report.LeftOut, c.id)
 			continue
 		}

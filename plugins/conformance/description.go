@@ -22,21 +22,6 @@ const (
 	healthTimeout = 2 * time.Second
 )
 
-func descriptionChecks() []check {
-	return []check{
-		{id: "describe", reranks: true, run: checkDescribe, title: "its description is valid for every model, and the same each time"},
-		{
-			id: "health", run: checkHealth, title: "it says that it is ready, at once, also while it embeds",
-			advice: "serve Health beside Embed, on a thread of its own",
-		},
-		{id: "unknown", run: checkUnknown, title: "it refuses models and kinds that it does not know, by the right status"},
-		{
-			id: "future", run: checkFuture, title: "it lives with fields and methods of a later version of the contract",
-			advice: "ignore fields that you do not know; do not validate for their absence",
-		},
-	}
-}
-
 func checkDescribe(ctx context.Context, t *tester) finding {
 	first := t.describe(ctx, must(t.plugin(ctx)), "Describe")
 	second := t.describe(ctx, t.run, "the second Describe")
@@ -92,10 +77,7 @@ func checkHealth(ctx context.Context, t *tester) finding {
 	go func() {
 		defer close(done)
 		// What becomes of it does not matter here.
-		_, _ = p.Client().Embed(working, &pluginpb.EmbedRequest{
-			Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT,
-			Texts: sentences(2, t.batch(256)),
-		})
+		_, _ = p.Client().Embed(working, t.request(embed.Document, sentences(2, t.batch(256))))
 	}()
 	defer func() { cancel(); <-done }()
 	var longest time.Duration
@@ -157,7 +139,7 @@ func checkUnknown(ctx context.Context, t *tester) finding {
 
 func checkFuture(ctx context.Context, t *tester) finding {
 	p := must(t.plugin(ctx))
-	req := &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: usualTexts[:1]}
+	req := t.request(embed.Document, usualTexts[:1])
 	extra := protowire.AppendTag(nil, 1000, protowire.BytesType)
 	req.ProtoReflect().SetUnknown(protowire.AppendString(extra, "of a later version"))
 	resp, err := p.Client().Embed(ctx, req)

@@ -13,14 +13,6 @@ import (
 // endGracePeriod is how long a plugin may take to end; the sidecar gives it three seconds when it is asked.
 const endGracePeriod = 3 * time.Second
 
-func endChecks() []check {
-	return []check{
-		{id: "shutdown", reranks: true, run: checkShutdown, title: "it ends when it is asked to"},
-		{id: "lifeline", reranks: true, run: checkLifeline, title: "it ends when its host is gone"},
-		{id: "secrecy", run: checkSecrecy, title: "neither its output nor its errors hold a text"},
-	}
-}
-
 func checkShutdown(ctx context.Context, t *tester) finding {
 	p := must(t.plugin(ctx))
 	began := time.Now()

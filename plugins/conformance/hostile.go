@@ -9,35 +9,15 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 )
 
-func textChecks() []check {
-	return []check{
-		{
-			id: "unicode", run: checkUnicode, title: "no valid UTF-8 breaks a call",
-			advice: "one strange text must not fail the call: give it a vector, call it empty, or give it an error of its own",
-		},
-		{
-			id: "empty", run: checkEmpty,
-			title:  "texts without content are empty or have a vector, and their neighbours do not suffer",
-			advice: "mark such a text as empty in its outcome; never fail the call",
-		},
-		{
-			id: "huge", run: checkHuge, title: "the largest text and the largest batch that it described are taken",
-			advice: "take what you described (max_batch, max_batch_bytes), or describe less; cut a text at max_tokens before you work on it",
-		},
-		{id: "truncation", run: checkTruncation, title: "a text above max_tokens is cut and reported as truncated"},
-	}
-}
-
 func checkUnicode(ctx context.Context, t *tester) finding {
-	var texts []string
-	for _, s := range strange {
-		texts = append(texts, canary+" "+s.text+" "+canary)
-	}
 	var results []embed.Result
-	for _, call := range t.split(texts) {
+	for _, call := range t.split(strangeTexts) {
 		r, err := t.ask(ctx, embed.Document, call)
 		if err != nil {
-			abandon(t.suspect(ctx, err))
+			abandon(suspect(err, func(texts []string) error {
+				_, err := t.ask(ctx, embed.Document, texts)
+				return err
+			}))
 		}
 		results = append(results, r...)
 	}
@@ -52,16 +32,6 @@ func checkUnicode(ctx context.Context, t *tester) finding {
 			strings.Join(without, ", "))
 	}
 	return pass("%d kinds of strange text", len(strange))
-}
-
-// suspect finds the one strange text that fails a call.
-func (t *tester) suspect(ctx context.Context, whole error) error {
-	for _, s := range strange {
-		if _, err := t.ask(ctx, embed.Document, []string{canary + " " + s.text + " " + canary}); err != nil {
-			return fmt.Errorf("a text with %s: %w", s.what, err)
-		}
-	}
-	return whole
 }
 
 func checkEmpty(ctx context.Context, t *tester) finding {

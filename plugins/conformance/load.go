@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
 const (
@@ -25,25 +24,6 @@ const (
 	interruptAt = 200 * time.Millisecond // after that, or in the middle of a call that takes less than twice as long
 	comeBack    = 5 * time.Second        // the next call is answered by then
 )
-
-func loadChecks() []check {
-	return []check{
-		{id: "concurrency", run: checkConcurrency, title: "calls at the same time do not mix up"},
-		{
-			id: "cancellation", run: checkCancellation,
-			title: "a call that was cancelled leaves nothing behind that keeps the next from its answer",
-		},
-		{
-			id: "deadline", run: checkDeadline,
-			title: "a call whose deadline is over leaves nothing behind that keeps the next from its answer",
-		},
-		{
-			id: "throughput", run: checkThroughput,
-			title: "a full call is answered well within the time that the sidecar allows",
-		},
-		{id: "memory", run: checkMemory, title: "memory does not grow with the number of texts"},
-	}
-}
 
 func checkConcurrency(ctx context.Context, t *tester) finding {
 	type job struct {
@@ -107,11 +87,7 @@ func checkConcurrency(ctx context.Context, t *tester) finding {
 func (t *tester) parallelVectors(ctx context.Context, kind embed.Kind, texts []string) ([][]float32, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(len(texts)*parallel, 64<<10))
 	defer cancel()
-	req := &pluginpb.EmbedRequest{Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: texts}
-	if kind == embed.Query {
-		req.Kind = pluginpb.Kind_KIND_QUERY
-	}
-	resp, err := t.run.Client().Embed(ctx, req)
+	resp, err := t.run.Client().Embed(ctx, t.request(kind, texts))
 	if err != nil {
 		st := status.Convert(err)
 		t.said.heard("the message of status "+st.Code().String(), st.Message())
@@ -160,10 +136,7 @@ func (t *tester) interrupted(ctx context.Context, how string, giveUp func(contex
 		wg.Go(func() {
 			ctx, cancel := giveUp(ctx, after)
 			defer cancel()
-			_, err := p.Client().Embed(ctx, &pluginpb.EmbedRequest{
-				Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT,
-				Texts: texts,
-			})
+			_, err := p.Client().Embed(ctx, t.request(embed.Document, texts))
 			code := status.Code(err)
 			cut[i] = code == codes.Canceled || code == codes.DeadlineExceeded
 		})
@@ -197,11 +170,7 @@ func (t *tester) interrupted(ctx context.Context, how string, giveUp func(contex
 
 func checkThroughput(ctx context.Context, t *tester) finding {
 	texts := t.split(sentences(8, t.batch(64)))[0]
-	bytes := 0
-	for _, text := range texts {
-		bytes += len(text)
-	}
-	limit := t.opts.CallTimeout(len(texts), bytes)
+	_, limit := t.allowed(texts)
 	done := 0
 	var longest time.Duration
 	began := time.Now()

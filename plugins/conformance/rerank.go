@@ -10,16 +10,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
-
-func rerankChecks() []check {
-	return []check{{
-		id: "rerank", run: checkRerank, reranks: true,
-		title:  "a reranker scores each text by itself, in order; any other model refuses to",
-		advice: "no valid text may fail this call; a plugin without a reranker leaves the method out (UNIMPLEMENTED)",
-	}}
-}
 
 // query is what the texts are to answer.
 const query = canary + " what stands where " + canary
@@ -63,10 +56,7 @@ func checkRerank(ctx context.Context, t *tester) finding {
 	if !t.about.Reranks {
 		return refusesToRerank(ctx, t)
 	}
-	texts := slices.Concat(usualTexts, nothing)
-	for _, s := range strange {
-		texts = append(texts, canary+" "+s.text+" "+canary)
-	}
+	texts := slices.Concat(usualTexts, nothing, strangeTexts)
 	scores := must(t.scores(ctx, texts))
 	backwards := slices.Clone(texts)
 	slices.Reverse(backwards)
@@ -102,9 +92,7 @@ func (t *tester) refusesOthers(ctx context.Context, scored int) finding {
 	if code := status.Code(err); code != codes.NotFound && code != codes.FailedPrecondition {
 		return fail("refuse a model that Describe does not name with NOT_FOUND", "a model that does not exist: %s", code)
 	}
-	_, err = t.run.Client().Embed(ctx, &pluginpb.EmbedRequest{
-		Model: t.about.Model, Kind: pluginpb.Kind_KIND_DOCUMENT, Texts: usualTexts[:1],
-	})
+	_, err = t.run.Client().Embed(ctx, t.request(embed.Document, usualTexts[:1]))
 	if code := status.Code(err); code != codes.Unimplemented && code != codes.FailedPrecondition {
 		return fail("a reranker makes no vectors: answer Embed with UNIMPLEMENTED", "asked for a vector, it answers %s", code)
 	}
@@ -131,14 +119,6 @@ func refusesToRerank(ctx context.Context, t *tester) finding {
 func sameScore(a, b float32) bool {
 	const near = 1e-3
 	return max(a-b, b-a) <= near*max(1, max(a, -a))
-}
-
-func batchChecks() []check {
-	return []check{{
-		id: "batches", run: checkBatches,
-		title:  "a model with batch jobs knows none that nobody made; any other model refuses to be asked",
-		advice: "a plugin without batch jobs leaves the methods out (UNIMPLEMENTED)",
-	}}
 }
 
 // checkBatches makes no job: it would be paid for, and take hours.

@@ -34,18 +34,6 @@ const (
 	unknownVersion = "1000"
 )
 
-func startChecks() []check {
-	return []check{
-		{id: "start", bare: true, reranks: true, run: checkStart, title: "it starts, shakes hands and describes itself"},
-		{id: "cookie", bare: true, reranks: true, run: checkCookie, title: "it refuses to be started by hand, and says why"},
-		{
-			id: "version", bare: true, reranks: true, run: checkVersion,
-			title: "it does not go along with a version of the protocol that it does not know",
-		},
-		{id: "strangers", reranks: true, run: checkStrangers, title: "it talks to its host only (TLS on both sides)"},
-	}
-}
-
 func checkStart(ctx context.Context, t *tester) finding {
 	began := time.Now()
 	p, err := t.plugin(ctx)

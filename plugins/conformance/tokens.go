@@ -21,14 +21,6 @@ const segment = 32 << 10
 
 var errNotOffered = errors.New("the plugin does not tell where tokens end")
 
-func tokenChecks() []check {
-	return []check{{
-		id: "tokens", run: checkTokens,
-		title:  "where it tells that tokens end agrees with what the model reads, or it does not tell",
-		advice: "no valid text may fail this call; a plugin that cannot tell leaves the method out (UNIMPLEMENTED), and the sidecar estimates",
-	}}
-}
-
 // tokens asks where the tokens of texts end, in calls that the plugin takes, and checks what is checked of every
 // answer.
 func (t *tester) tokens(ctx context.Context, texts []string) (embed.Tokens, error) {
@@ -54,11 +46,7 @@ func (t *tester) askTokens(ctx context.Context, texts []string) (embed.Tokens, e
 	if err != nil {
 		return embed.Tokens{}, err
 	}
-	bytes := 0
-	for _, text := range texts {
-		bytes += len(text)
-	}
-	limit := t.opts.CallTimeout(len(texts), bytes)
+	bytes, limit := t.allowed(texts)
 	callCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	resp, err := p.Client().Tokenize(callCtx, &pluginpb.TokenizeRequest{Model: t.about.Model, Texts: texts},
@@ -90,16 +78,16 @@ func (t *tester) askTokens(ctx context.Context, texts []string) (embed.Tokens, e
 }
 
 func checkTokens(ctx context.Context, t *tester) finding {
-	texts := slices.Concat(usualTexts, nothing)
-	for _, s := range strange {
-		texts = append(texts, canary+" "+s.text+" "+canary)
-	}
+	texts := slices.Concat(usualTexts, nothing, strangeTexts)
 	told, err := t.tokens(ctx, texts)
 	if errors.Is(err, errNotOffered) {
 		return pass("not offered: chunks of long texts are cut by an estimate")
 	}
 	if err != nil {
-		abandon(t.suspectTokens(ctx, err))
+		abandon(suspect(err, func(texts []string) error {
+			_, err := t.tokens(ctx, texts)
+			return err
+		}))
 	}
 	for _, test := range []func(context.Context, *tester, []string, embed.Tokens) finding{
 		tokensAgain, tokensOfAll, tokensOfModel, tokensAsEmbedded, tokensUpToLimit,
@@ -113,16 +101,6 @@ func checkTokens(ctx context.Context, t *tester) finding {
 		total += len(ends)
 	}
 	return pass("%d tokens in %d texts, %d around each", total, len(texts), told.Around)
-}
-
-// suspectTokens finds the one strange text that fails a call.
-func (t *tester) suspectTokens(ctx context.Context, whole error) error {
-	for _, s := range strange {
-		if _, err := t.tokens(ctx, []string{canary + " " + s.text + " " + canary}); err != nil {
-			return fmt.Errorf("a text with %s: %w", s.what, err)
-		}
-	}
-	return whole
 }
 
 // tokensAgain: a second time, backwards and alone, they are the same.

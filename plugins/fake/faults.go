@@ -65,39 +65,32 @@ import (
 // breaches.go.
 type faults struct {
 	perCall, perText time.Duration
-	crash, panics, hang, freeze,
-	nan, inf, zero,
-	refuse, tooLong, invalid, retry, swell string
-	wrongCount, wrongDims, garbage, huge, unavailable, permute  uint64
-	leak, flood                                                 int
-	fork, burn, otherVectors                                    bool
-	exitAtStart, crashAtStart, hangAtStart, garbageAtStart      bool
-	newFingerprint, describeFails, describeExits, describeHangs bool
-	noTokens                                                    bool
-	breaches                                                    map[string]bool // see breaches.go
+	on               map[string]string // the TOKEN of an item
+	every            map[string]uint64 // its N
+	does             map[string]bool   // items without a value, those of breaches.go among them
+	leak, flood      int
 }
+
+// The items with a TOKEN, with a number of calls, and without a value.
+var (
+	onTexts = []string{
+		"crash-on", "panic-on", "hang-on", "freeze-on", "nan-on", "inf-on", "zero-on", "refuse-on", "too-long-on",
+		"invalid-on", "retry-on", "swell-on",
+	}
+	everies = []string{
+		"wrong-count-every", "wrong-dims-every", "garbage-every", "huge-every", "unavailable-every", "permute-every",
+	}
+	flags = []string{
+		"exit-at-start", "crash-at-start", "hang-at-start", "garbage-at-start", "new-fingerprint", "describe-fails",
+		"describe-exits", "describe-hangs", "no-tokens", "fork", "burn", "other-vectors",
+	}
+)
 
 // parseFaults reads the list; what it does not know is an error.
 func parseFaults(list string) (faults, error) {
-	var f faults
+	f := faults{on: map[string]string{}, every: map[string]uint64{}, does: map[string]bool{}}
 	if strings.TrimSpace(list) == "" {
 		return f, nil
-	}
-	tokens := map[string]*string{
-		"crash-on": &f.crash, "panic-on": &f.panics, "hang-on": &f.hang, "freeze-on": &f.freeze, "nan-on": &f.nan,
-		"inf-on": &f.inf, "zero-on": &f.zero, "refuse-on": &f.refuse, "too-long-on": &f.tooLong,
-		"invalid-on": &f.invalid, "retry-on": &f.retry, "swell-on": &f.swell,
-	}
-	everies := map[string]*uint64{
-		"wrong-count-every": &f.wrongCount, "wrong-dims-every": &f.wrongDims, "garbage-every": &f.garbage,
-		"huge-every": &f.huge, "unavailable-every": &f.unavailable, "permute-every": &f.permute,
-	}
-	flags := map[string]*bool{
-		"exit-at-start": &f.exitAtStart, "crash-at-start": &f.crashAtStart, "hang-at-start": &f.hangAtStart,
-		"garbage-at-start": &f.garbageAtStart, "new-fingerprint": &f.newFingerprint,
-		"describe-fails": &f.describeFails, "describe-exits": &f.describeExits, "describe-hangs": &f.describeHangs,
-		"no-tokens": &f.noTokens,
-		"fork":      &f.fork, "burn": &f.burn, "other-vectors": &f.otherVectors,
 	}
 	seen := map[string]bool{}
 	for item := range strings.SplitSeq(list, ";") {
@@ -106,15 +99,12 @@ func parseFaults(list string) (faults, error) {
 		once, err := name, error(nil)
 		switch {
 		case slices.Contains(breaches, name) && !hasValue:
-			if f.breaches == nil {
-				f.breaches = map[string]bool{}
-			}
-			f.breaches[name] = true
-		case flags[name] != nil:
+			f.does[name] = true
+		case slices.Contains(flags, name):
 			if hasValue {
 				err = errors.New("takes no value")
 			}
-			*flags[name] = true
+			f.does[name] = true
 		case value == "":
 			err = errors.New("unknown, or without a value")
 		case name == "cost":
@@ -123,11 +113,11 @@ func parseFaults(list string) (faults, error) {
 			f.leak, err = parseLeak(value)
 		case name == "flood":
 			f.flood, err = parseFlood(value)
-		case tokens[name] != nil:
-			*tokens[name] = value
-		case everies[name] != nil:
-			*everies[name], err = strconv.ParseUint(value, 10, 32)
-			if err == nil && *everies[name] == 0 {
+		case slices.Contains(onTexts, name):
+			f.on[name] = value
+		case slices.Contains(everies, name):
+			f.every[name], err = strconv.ParseUint(value, 10, 32)
+			if err == nil && f.every[name] == 0 {
 				err = errors.New("want a number from 1")
 			}
 		default:
@@ -191,23 +181,23 @@ func key() string {
 // atStart does what must happen before the handshake.
 func (f *faults) atStart() {
 	switch {
-	case f.exitAtStart:
+	case f.does["exit-at-start"]:
 		for i := range 30 {
 			fmt.Fprintf(os.Stderr, "told to exit at start, line %d%s\n", i+1, key())
 		}
 		os.Exit(3)
-	case f.crashAtStart:
+	case f.does["crash-at-start"]:
 		die(syscall.SIGKILL)
-	case f.hangAtStart:
+	case f.does["hang-at-start"]:
 		select {} // a signal, or the host's timeout, ends it
-	case f.garbageAtStart:
+	case f.does["garbage-at-start"]:
 		fmt.Println("Segmentation fault (not really)" + key())
-	case f.fork:
+	case f.does["fork"]:
 		if err := fork(os.Getenv("EMBEDSIDECAR_PLUGIN_FORKS")); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-	case f.breaches["outlives-host"]:
+	case f.does["outlives-host"]:
 		_ = os.Unsetenv(pluginpb.LifelineKey) // it then watches its parent, which lives
 	}
 }
@@ -237,12 +227,12 @@ func fork(list string) error {
 // beforeDescribe does what keeps the plugin from describing itself.
 func (f *faults) beforeDescribe() error {
 	switch {
-	case f.describeFails:
+	case f.does["describe-fails"]:
 		return sdk.Misconfigured(errors.New("told to find no model" + key()))
-	case f.describeExits:
+	case f.does["describe-exits"]:
 		fmt.Fprintln(os.Stderr, "told to exit")
 		os.Exit(4)
-	case f.describeHangs:
+	case f.does["describe-hangs"]:
 		select {}
 	}
 	return nil
@@ -250,7 +240,7 @@ func (f *faults) beforeDescribe() error {
 
 // beforeTokens is beforeCall for a call of Tokenize, which costs nothing.
 func (f *faults) beforeTokens() error {
-	if f.noTokens {
+	if f.does["no-tokens"] {
 		return status.Error(codes.Unimplemented, "told not to know tokens")
 	}
 	return nil
@@ -260,22 +250,22 @@ func (f *faults) beforeTokens() error {
 func (f *faults) beforeCall(ctx context.Context, texts []string) error {
 	for _, text := range texts {
 		switch {
-		case has(text, f.crash):
+		case f.has(text, "crash-on"):
 			die(syscall.SIGKILL)
-		case has(text, f.freeze):
+		case f.has(text, "freeze-on"):
 			die(syscall.SIGSTOP)
-		case has(text, f.hang):
+		case f.has(text, "hang-on"):
 			select {}
-		case has(text, f.swell):
+		case f.has(text, "swell-on"):
 			swell(ctx)
-		case has(text, f.panics):
+		case f.has(text, "panic-on"):
 			panic("told to panic on " + text) // the SDK must keep the text out of what it says
 		}
 	}
 	for i := range f.flood {
 		fmt.Fprintln(os.Stderr, "told to say much, line", strconv.Itoa(i+1)+key())
 	}
-	if f.burn {
+	if f.does["burn"] {
 		burning.Do(burn)
 	}
 	cost := f.perCall + time.Duration(len(texts))*f.perText
@@ -327,13 +317,13 @@ func swell(ctx context.Context) {
 // textError is the failure of one text, or nil.
 func (f *faults) textError(text string) *sdk.TextError {
 	switch {
-	case has(text, f.refuse):
+	case f.has(text, "refuse-on"):
 		return &sdk.TextError{Class: sdk.Refused, Message: "told to refuse it" + key()}
-	case has(text, f.tooLong):
+	case f.has(text, "too-long-on"):
 		return &sdk.TextError{Class: sdk.TooLong, Message: "told to find it too long"}
-	case has(text, f.invalid):
+	case f.has(text, "invalid-on"):
 		return &sdk.TextError{Class: sdk.Invalid, Message: "told to find it invalid: " + text} // a leak, on purpose
-	case has(text, f.retry):
+	case f.has(text, "retry-on"):
 		return &sdk.TextError{Class: sdk.RetryLater, Delay: 20 * time.Millisecond, Message: "told to have it tried again"}
 	}
 	return nil
@@ -343,19 +333,21 @@ func (f *faults) textError(text string) *sdk.TextError {
 func (f *faults) spoil(a *sdk.Answer, text string) {
 	v := a.Vector
 	switch {
-	case has(text, f.nan):
+	case f.has(text, "nan-on"):
 		v[len(v)/2] = float32(math.NaN())
-	case has(text, f.inf):
+	case f.has(text, "inf-on"):
 		v[len(v)-1] = float32(math.Inf(-1))
-	case has(text, f.zero):
+	case f.has(text, "zero-on"):
 		if clear(v); a.Indices != nil {
 			a.Indices, a.Vector = nil, nil
 		}
 	}
 }
 
-// has reports whether a fault with this token concerns the text.
-func has(text, token string) bool { return token != "" && strings.Contains(text, token) }
+// has reports whether a fault concerns the text.
+func (f *faults) has(text, item string) bool {
+	return f.on[item] != "" && strings.Contains(text, f.on[item])
+}
 
 // die sends a signal to this process and does not go on.
 func die(sig syscall.Signal) {

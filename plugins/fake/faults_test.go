@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func TestParseFaults(t *testing.T) {
@@ -15,16 +16,17 @@ func TestParseFaults(t *testing.T) {
 		" ":                             {},
 		"cost=2ms/call;cost=100us/text": {perCall: 2 * time.Millisecond, perText: 100 * time.Microsecond},
 		"crash-on=A=B; hang-on= c ;wrong-count-every=7;leak=3MiB/call;exit-at-start": {
-			crash: "A=B", hang: " c", wrongCount: 7, leak: 3 << 20, exitAtStart: true,
+			on: map[string]string{"crash-on": "A=B", "hang-on": " c"}, every: map[string]uint64{"wrong-count-every": 7},
+			leak: 3 << 20, does: map[string]bool{"exit-at-start": true},
 		},
-		"new-fingerprint;nan-on=x": {newFingerprint: true, nan: "x"},
+		"new-fingerprint;nan-on=x": {does: map[string]bool{"new-fingerprint": true}, on: map[string]string{"nan-on": "x"}},
 	} {
 		got, err := parseFaults(list)
 		if err != nil {
 			t.Errorf("parseFaults(%q): %v", list, err)
 			continue
 		}
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(faults{})); diff != "" {
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(faults{}), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("parseFaults(%q) (-want +got):\n%s", list, diff)
 		}
 	}

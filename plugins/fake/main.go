@@ -52,7 +52,7 @@ func main() {
 	e.faults.atStart()
 	sdk.ServeServer(&breaker{
 		EmbedderServer: &liar{EmbedderServer: sdk.NewServer(e, os.Stderr), embedder: e},
-		does:           e.faults.breaches, calls: map[context.Context]bool{},
+		does:           e.faults.does, calls: map[context.Context]bool{},
 	})
 }
 
@@ -134,7 +134,7 @@ func (e *embedder) Describe(context.Context) (sdk.Info, error) {
 	if e.reranks {
 		fingerprint = "fake-1-scores-sha256"
 	}
-	if e.faults.newFingerprint {
+	if e.faults.does["new-fingerprint"] {
 		fingerprint += fmt.Sprintf("-pid%d", os.Getpid())
 	}
 	return sdk.Info{Name: "fake", Version: version, Models: []sdk.Model{{
@@ -169,7 +169,7 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 			continue
 		}
 		given := text
-		if e.faults.otherVectors {
+		if e.faults.does["other-vectors"] {
 			given += " (another model)"
 		}
 		if e.sparse {
@@ -348,28 +348,28 @@ func (l *liar) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (*pluginpb
 	if err != nil {
 		return nil, err
 	}
-	due := func(every uint64) bool { return every > 0 && n%every == 0 }
+	due := func(item string) bool { return f.every[item] > 0 && n%f.every[item] == 0 }
 	switch row := int(resp.Dims) * 4; {
-	case due(f.permute) && len(req.GetTexts()) > 1 && resp.Sparse != nil:
+	case due("permute-every") && len(req.GetTexts()) > 1 && resp.Sparse != nil:
 		s := resp.Sparse
 		row = int(s.Counts[0]) * 4
 		s.Counts, s.Indices, s.Values = append(s.Counts[1:], s.Counts[0]), append(s.Indices[row:], s.Indices[:row]...),
 			append(s.Values[row:], s.Values[:row]...)
-	case due(f.permute) && len(req.GetTexts()) > 1:
+	case due("permute-every") && len(req.GetTexts()) > 1:
 		resp.Vectors = append(resp.Vectors[row:], resp.Vectors[:row]...)
-	case due(f.unavailable):
+	case due("unavailable-every"):
 		return nil, sdk.Status(sdk.Again(errors.New("told to be unavailable"+key()), 20*time.Millisecond))
-	case due(f.wrongCount) && resp.Sparse != nil:
+	case due("wrong-count-every") && resp.Sparse != nil:
 		resp.Sparse.Counts = resp.Sparse.Counts[1:]
-	case due(f.wrongCount):
+	case due("wrong-count-every"):
 		resp.Vectors = resp.Vectors[int(resp.Dims)*4:]
-	case due(f.wrongDims):
+	case due("wrong-dims-every"):
 		resp.Dims++
 		resp.Vectors = make([]byte, len(req.GetTexts())*int(resp.Dims)*4)
-	case due(f.garbage):
+	case due("garbage-every"):
 		resp.Vectors = append(resp.Vectors, 1, 2, 3)
 		resp.Outcomes = append(resp.Outcomes, &pluginpb.Outcome{Index: 1 << 31, Empty: true})
-	case due(f.huge):
+	case due("huge-every"):
 		resp.Vectors = make([]byte, 32<<20)
 	}
 	return resp, nil
@@ -378,7 +378,7 @@ func (l *liar) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (*pluginpb
 // Rerank implements pluginpb.EmbedderServer.
 func (l *liar) Rerank(ctx context.Context, req *pluginpb.RerankRequest) (*pluginpb.RerankResponse, error) {
 	resp, err := l.EmbedderServer.Rerank(ctx, req)
-	if every := l.embedder.faults.permute; err == nil && every > 0 && l.embedder.number.Add(1)%every == 0 {
+	if every := l.embedder.faults.every["permute-every"]; err == nil && every > 0 && l.embedder.number.Add(1)%every == 0 {
 		const one = 4 // bytes of a score
 		resp.Scores = append(resp.Scores[one:], resp.Scores[:one]...)
 	}

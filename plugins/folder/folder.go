@@ -11,12 +11,14 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
@@ -113,17 +115,29 @@ func (f *Folder) readSums() error {
 	if err != nil {
 		return err
 	}
-	f.Sums = map[string]string{}
+	f.Sums, err = ParseSums(data)
+	return wrap.Errorf(err, "read %s", SumsFile)
+}
+
+// ParseSums reads the content of a SHA256SUMS file: the sums of files, 64 hexadecimal digits, by name with slashes.
+func ParseSums(data []byte) (map[string]string, error) {
+	sums := map[string]string{}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for number := 1; lines.Scan(); number++ {
 		sum, name, ok := strings.Cut(lines.Text(), " ")
 		name = strings.TrimPrefix(strings.TrimLeft(name, " *"), "./")
-		if raw, err := hex.DecodeString(sum); !ok || err != nil || len(raw) != sha256.Size || !filepath.IsLocal(name) {
-			return fmt.Errorf("%s line %d is not a sha256 and a file name", SumsFile, number)
+		if !ok || !IsSum(sum) || !filepath.IsLocal(name) {
+			return nil, fmt.Errorf("line %d is not a sha256 and the name of a file", number)
 		}
-		f.Sums[name] = strings.ToLower(sum)
+		sums[name] = strings.ToLower(sum)
 	}
-	return wrap.Errorf(lines.Err(), "read %s", SumsFile)
+	return sums, lines.Err()
+}
+
+// IsSum reports whether a text is a sha256.
+func IsSum(text string) bool {
+	raw, err := hex.DecodeString(text)
+	return err == nil && len(raw) == sha256.Size
 }
 
 // VerifyRest compares every listed file with its sum but those named, which were compared while they were read.
@@ -241,4 +255,42 @@ func (f *Folder) ReadJSON(name string, v any) (found bool, err error) {
 		return false, fmt.Errorf("parse %s: %w", name, err)
 	}
 	return true, nil
+}
+
+// The names under which models keep the prefix of a document and of a query, the usual ones first.
+var promptNames = map[embed.Kind][]string{
+	embed.Document: {"document", "passage", "corpus", "search_document", "retrieval.passage"},
+	embed.Query:    {"query", "search_query", "web_search_query", "retrieval.query", "s2p_query"},
+}
+
+// Prompts returns what to put before a document and before a query, and where each is stated; what nobody states is
+// missing. Where none of the names is one of those, they come back as unused.
+func (f *Folder) Prompts() (prefixes, from map[embed.Kind]string, unused []string, err error) {
+	const name = "config_sentence_transformers.json"
+	var config struct {
+		Prompts map[string]string `json:"prompts"`
+		Default *string           `json:"default_prompt_name"`
+	}
+	if _, err := f.ReadJSON(name, &config); err != nil {
+		return nil, nil, nil, err
+	}
+	prefixes, from = map[embed.Kind]string{}, map[embed.Kind]string{}
+	for kind, names := range promptNames {
+		if config.Default != nil {
+			names = append(slices.Clip(names), *config.Default)
+			if _, ok := config.Prompts[*config.Default]; !ok {
+				prefixes[kind], from[kind] = "", name+", "+*config.Default
+			}
+		}
+		for _, prompt := range names {
+			if prefix, ok := config.Prompts[prompt]; ok {
+				prefixes[kind], from[kind] = prefix, name+", "+prompt
+				break
+			}
+		}
+	}
+	if len(from) == 0 && len(config.Prompts) > 0 {
+		unused = slices.Sorted(maps.Keys(config.Prompts))
+	}
+	return prefixes, from, unused, nil
 }

@@ -196,7 +196,7 @@ func TestEmbed_DoesNotBelieveAnswers(t *testing.T) {
 			_, err := h.Embed(t.Context(), embed.Document, []string{"a", "b"})
 			wantError(t, err, embed.Data, code)
 			mustEmbed(t, h, "a", "b")
-			if s := h.Stats(); s.BadAnswers != 1 || s.FailedCalls != 1 || s.Pid != pid {
+			if s := h.Stats(); s.BadAnswers != 1 || s.FailedCalls != 1 || s.Processes[0].Pid != pid {
 				t.Errorf("stats %+v, want one bad answer and the same process", s)
 			}
 		})
@@ -219,7 +219,7 @@ func TestEmbed_RestartsAfterManyBadAnswers(t *testing.T) {
 	waitGone(t, pid)
 	eventually(t, "the circuit opens", func() error {
 		_, err := h.Embed(t.Context(), embed.Document, []string{"a"})
-		if s := h.Stats(); !s.CircuitOpen {
+		if s := h.Stats(); s.Circuit == host.Closed {
 			return fmt.Errorf("%+v, %w", s, err)
 		}
 		return nil

@@ -17,6 +17,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
 func TestLife_CrashIsHeldAgainstTheTextsAndMended(t *testing.T) {
@@ -39,7 +40,7 @@ func TestLife_CrashIsHeldAgainstTheTextsAndMended(t *testing.T) {
 	}
 	mustEmbed(t, h, "a")
 	waitGone(t, first)
-	if s := h.Stats(); s.Restarts() != 3 || s.Ends != 3 || !s.Up || s.CircuitOpen {
+	if s := h.Stats(); s.Restarts() != 3 || s.Ends != 3 || !s.Up || s.Circuit != host.Closed {
 		t.Errorf("stats: %+v", s)
 	}
 }

@@ -125,7 +125,7 @@ func TestProcesses_ADeathFailsItsOwnCallsOnly(t *testing.T) {
 	if failed != 1 {
 		t.Errorf("%d calls failed, want the one of the dead process", failed)
 	}
-	if s := h.Stats(); s.CircuitOpen || s.Pid != list[0].Pid {
+	if s := h.Stats(); s.Circuit != host.Closed || s.Processes[0].Pid != list[0].Pid {
 		t.Errorf("stats: %+v", s)
 	}
 }
@@ -193,7 +193,7 @@ func TestCircuit_OpensFailsFastAndCloses(t *testing.T) {
 		if errors.As(err, &whole); whole.RetryAfter <= 0 || !strings.Contains(err.Error(), "signal: killed") {
 			t.Errorf("the error says neither when to come again (%s) nor why: %v", whole.RetryAfter, err)
 		}
-		if !s.CircuitOpen || s.RetryIn < 0 || s.Reason == "" || s.Up {
+		if s.Circuit == host.Closed || s.RetryIn < 0 || s.Reason == "" || s.Up {
 			t.Errorf("stats: %+v", s)
 		}
 		return nil
@@ -225,7 +225,7 @@ func TestCircuit_OneCallTriesAPluginThatHangs(t *testing.T) {
 	h := open(t, o)
 	eventually(t, "the circuit opens", func() error {
 		_, _ = h.Embed(t.Context(), embed.Document, []string{"HANG"})
-		if !h.Stats().CircuitOpen {
+		if h.Stats().Circuit == host.Closed {
 			return errors.New("it is closed")
 		}
 		return nil
@@ -282,7 +282,7 @@ func TestMemory_ALeakCostsNoCall(t *testing.T) {
 		}
 		return nil
 	})
-	if s := h.Stats(); s.Ends != 0 || s.CircuitOpen || s.Restarts() != 0 {
+	if s := h.Stats(); s.Ends != 0 || s.Circuit != host.Closed || s.Restarts() != 0 {
 		t.Errorf("stats: %+v", s)
 	}
 }

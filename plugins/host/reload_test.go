@@ -123,7 +123,7 @@ func TestReload_MovesToAnotherBinaryUnderLoad(t *testing.T) {
 		after(t, calls, 20)
 	}
 	stop()
-	if s := h.Stats(); s.FailedCalls != 0 || s.Ends != 0 || s.CircuitOpen {
+	if s := h.Stats(); s.FailedCalls != 0 || s.Ends != 0 || s.Circuit != host.Closed {
 		t.Errorf("stats: %+v", s)
 	}
 }
@@ -156,7 +156,7 @@ func TestReload_RefusesWhatIsNotTheSame(t *testing.T) {
 			}
 			after(t, calls, 10)
 			stop()
-			if s := h.Stats(); len(s.Processes) != 1 || s.Pid != pid || s.Ends != 0 || s.CircuitOpen {
+			if s := h.Stats(); len(s.Processes) != 1 || s.Processes[0].Pid != pid || s.Ends != 0 || s.Circuit != host.Closed {
 				t.Errorf("stats %+v, want process %d as before", s, pid)
 			}
 		})
@@ -236,7 +236,7 @@ func TestCanary_FindsOneThatBeginsToPermute(t *testing.T) {
 	pid := h.Pid()
 	eventually(t, "it is caught", func() error {
 		_, _ = h.Embed(t.Context(), embed.Document, []string{"a", "b"})
-		if s := h.Stats(); s.Circuit == host.Closed && s.Pid == pid {
+		if s := h.Stats(); s.Circuit == host.Closed && s.Processes[0].Pid == pid {
 			return fmt.Errorf("%+v", s)
 		}
 		return nil

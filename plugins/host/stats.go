@@ -33,12 +33,10 @@ func Measured(list []Process) []Process {
 type Stats struct {
 	Up          bool          // a process runs and has described itself
 	Circuit     Circuit       // whether calls go through
-	CircuitOpen bool          // Circuit is not Closed
 	Reason      string        // of the last failure, while there has been no good answer since
 	RetryIn     time.Duration // until the circuit is tried again
 	Processes   []Process     // those that run
 	Wanted      int           // how many there may be
-	Pid         int           // of the first of them; 0 while none runs
 	Version     string        // as the plugin last described itself; "" before the first start
 	Calls       uint64        // calls sent to the plugin
 	Texts       uint64        // texts in them
@@ -48,6 +46,9 @@ type Stats struct {
 	Ends        uint64        // times one ended though nobody had asked for it, the hangs included
 	Starts      uint64        // times one was started with success
 }
+
+// CircuitOpen reports whether calls are kept away from the plugin.
+func (s *Stats) CircuitOpen() bool { return s.Circuit == Open || s.Circuit == HalfOpen }
 
 // Restarts is how often a process was started again after it had ended by itself.
 func (s Stats) Restarts() uint64 { return min(s.Ends, max(s.Starts, 1)-1) }
@@ -66,20 +67,22 @@ func (h *Host) Stats() Stats {
 			s.Processes = append(s.Processes, Process{Pid: inst.process.pid, Calls: inst.calls, Texts: inst.texts.Load()})
 		}
 	}
-	if len(s.Processes) > 0 {
-		s.Up, s.Pid = true, s.Processes[0].Pid
-	}
+	s.Up = len(s.Processes) > 0
 	if h.first != nil {
 		s.Version = h.first.Version
 	}
 	now := time.Now()
 	s.Wanted, s.Circuit, s.Reason = len(h.slots), h.breaker.state(now), h.breaker.reason
-	s.CircuitOpen = s.Circuit != Closed
-	if s.CircuitOpen {
+	if s.CircuitOpen() {
 		s.RetryIn = max(0, h.breaker.until.Sub(now))
 	}
 	return s
 }
 
 // Pid returns the process id of one of the plugin's processes, 0 while none runs.
-func (h *Host) Pid() int { return h.Stats().Pid }
+func (h *Host) Pid() int {
+	if list := h.Stats().Processes; len(list) > 0 {
+		return list[0].Pid
+	}
+	return 0
+}

@@ -15,6 +15,14 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/onnx/onnxtest"
 )
 
+// The variables that tests set.
+const (
+	modelKey   = "EMBEDSIDECAR_PLUGIN_MODEL"
+	libraryKey = "EMBEDSIDECAR_PLUGIN_ONNXRUNTIME"
+	threadsKey = "EMBEDSIDECAR_PLUGIN_THREADS"
+	poolingKey = "EMBEDSIDECAR_PLUGIN_POOLING"
+)
+
 // program is this plugin, built once for all tests.
 var program string
 

@@ -256,3 +256,93 @@ func settings(list []embed.Setting) []*pluginpb.Setting {
 	}
 	return sent
 }
+
+// Reranker is what an Embedder implements besides that offers models with Reranks.
+type Reranker interface {
+	// Rerank returns one score for each text, in the order given: how well it answers the query, the larger the better.
+	// Only scores for one query compare. Texts and errors are those of Embed; the query is not empty.
+	Rerank(ctx context.Context, model, query string, texts []string) ([]float32, error)
+}
+
+// Rerank answers for an Embedder that is a Reranker.
+func (s *server) Rerank(ctx context.Context, req *pluginpb.RerankRequest) (resp *pluginpb.RerankResponse, err error) {
+	defer s.recovered("Rerank", &err)
+	m, err := s.model(ctx, req.GetModel())
+	if err != nil {
+		return nil, Status(err)
+	}
+	impl, ok := s.impl.(Reranker)
+	if !ok || !m.Reranks {
+		return nil, status.Error(codes.Unimplemented, "the model is no reranker: it gives no scores")
+	}
+	if req.GetQuery() == "" || len(req.GetTexts()) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "no query, or no texts")
+	}
+	scores, err := impl.Rerank(ctx, m.Name, req.GetQuery(), req.GetTexts())
+	if err != nil {
+		return nil, Status(err)
+	}
+	if len(scores) != len(req.GetTexts()) {
+		return nil, status.Errorf(codes.Internal, "the reranker gave %d scores for %d texts", len(scores), len(req.GetTexts()))
+	}
+	resp = &pluginpb.RerankResponse{Scores: make([]byte, 0, 4*len(scores))}
+	for _, score := range scores {
+		resp.Scores = binary.LittleEndian.AppendUint32(resp.Scores, math.Float32bits(score))
+	}
+	return resp, nil
+}
+
+// Tokens are where the tokens of some texts end.
+type Tokens struct {
+	Ends   [][]int // for each text, the offset in bytes after each of its tokens: not decreasing, none beyond the text
+	Around int     // tokens that the model puts around every document by itself: special ones, and those of a prefix
+}
+
+// Tokenizer is what an Embedder may implement besides: long texts are then cut into chunks by the model's own tokens,
+// which is otherwise estimated.
+type Tokenizer interface {
+	// Tokenize tells where all tokens of the texts end, however long these are. Texts and errors are those of Embed.
+	Tokenize(ctx context.Context, model string, texts []string) (Tokens, error)
+}
+
+// Tokenize answers for an Embedder that is a Tokenizer.
+func (s *server) Tokenize(ctx context.Context, req *pluginpb.TokenizeRequest) (resp *pluginpb.TokenizeResponse,
+	err error,
+) {
+	defer s.recovered("Tokenize", &err)
+	impl, ok := s.impl.(Tokenizer)
+	if !ok {
+		return nil, status.Error(codes.Unimplemented, "this plugin does not tell where tokens end")
+	}
+	m, err := s.model(ctx, req.GetModel())
+	if err != nil {
+		return nil, Status(err)
+	}
+	if len(req.GetTexts()) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "no texts")
+	}
+	tokens, err := impl.Tokenize(ctx, m.Name, req.GetTexts())
+	if err != nil {
+		return nil, Status(err)
+	}
+	if len(tokens.Ends) != len(req.GetTexts()) {
+		return nil, status.Errorf(codes.Internal, "the embedder told the tokens of %d texts, want %d", len(tokens.Ends),
+			len(req.GetTexts()))
+	}
+	resp = &pluginpb.TokenizeResponse{
+		Tokens: make([]*pluginpb.Tokens, len(tokens.Ends)),
+		Around: uint32(max(tokens.Around, 0)),
+	}
+	for i, ends := range tokens.Ends {
+		packed := make([]uint32, len(ends))
+		for k, end := range ends {
+			if end < 0 || end > len(req.GetTexts()[i]) || k > 0 && end < ends[k-1] {
+				return nil, status.Errorf(codes.Internal, "the embedder told of a token that ends at byte %d of a text of %d bytes",
+					end, len(req.GetTexts()[i]))
+			}
+			packed[k] = uint32(end)
+		}
+		resp.Tokens[i] = &pluginpb.Tokens{Ends: packed}
+	}
+	return resp, nil
+}

@@ -75,6 +75,14 @@ func Joined(hints []string) string {
 	return strings.ReplaceAll(strings.Join(hints, between), ";"+between, between)
 }
 
+// Cut is a text, or its first bytes with dots behind them where it has more than so many.
+func Cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "..."
+}
+
 // OneLine keeps names and messages that come from a database from breaking out of their line, be it of a table, of a
 // terminal or of a script.
 func OneLine(s string) string { return breaks.Replace(Printable(s)) }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 
@@ -121,48 +122,34 @@ type compareBody struct {
 // model are the routes about a change of a pipeline's model.
 func (a *api) model() {
 	s := a.service
-	get(a, "/pipelines/{name}/model", "model", "Tell which model serves, and how far a change of it is",
-		func(ctx context.Context, in *named) (modelStates, error) {
-			list, err := s.Model(ctx, in.Name)
-			return modelStates{list}, err
-		})
-	get(a, "/pipelines/{name}/model/status", "model-status", "Tell which model serves, and how far a change of it is",
-		func(ctx context.Context, in *named) (modelStates, error) {
-			list, err := s.Model(ctx, in.Name)
-			return modelStates{list}, err
-		})
-	on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/model/plan", "model-plan",
-		"Tell what a change of a pipeline's model would take", func(ctx context.Context, in *struct {
-			Name string      `path:"name"`
-			Body *modelNamed `required:"false"`
-		},
-		) (*body[generations.Plan], error) {
-			if in.Body == nil {
-				in.Body = &modelNamed{}
-			}
-			return answers(s.PlanModel(ctx, in.Name, pipeline.ModelName{Plugin: in.Body.Plugin, Model: in.Body.To}))
-		})
-	on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/model/compare", "model-compare",
-		"Ask both generations of a pipeline the same questions", func(ctx context.Context, in *struct {
-			Name string       `path:"name"`
-			Body *compareBody `required:"false"`
-		},
-		) (*body[compare.Result], error) {
-			if in.Body == nil {
-				in.Body = &compareBody{}
-			}
-			return answers(s.CompareModel(ctx, in.Name, in.Body.Queries))
-		})
-	act := func(ctx context.Context, r generations.Request) (*body[ModelActed], error) {
-		result, err := s.ActOnModel(ctx, r)
-		return answers(ModelActed{r.Pipeline, result, r.DryRun}, err)
+	for path, id := range map[string]string{"model": "model", "model/status": "model-status"} {
+		get(a, "/pipelines/{name}/"+path, id, "Tell which model serves, and how far a change of it is",
+			func(ctx context.Context, in *named) (modelStates, error) {
+				list, err := s.Model(ctx, in.Name)
+				return modelStates{list}, err
+			})
 	}
-	on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/model/change", "model-change",
+	post(a, gate.RoleOperator, "/pipelines/{name}/model/plan", "model-plan",
+		"Tell what a change of a pipeline's model would take",
+		func(ctx context.Context, in *of[modelNamed]) (generations.Plan, error) {
+			to := cmp.Or(in.Body, &modelNamed{})
+			return s.PlanModel(ctx, in.Name, pipeline.ModelName{Plugin: to.Plugin, Model: to.To})
+		})
+	post(a, gate.RoleOperator, "/pipelines/{name}/model/compare", "model-compare",
+		"Ask both generations of a pipeline the same questions",
+		func(ctx context.Context, in *of[compareBody]) (compare.Result, error) {
+			return s.CompareModel(ctx, in.Name, cmp.Or(in.Body, &compareBody{}).Queries)
+		})
+	act := func(ctx context.Context, r generations.Request) (ModelActed, error) {
+		result, err := s.ActOnModel(ctx, r)
+		return ModelActed{r.Pipeline, result, r.DryRun}, err
+	}
+	post(a, gate.RoleOperator, "/pipelines/{name}/model/change", "model-change",
 		"Have the sidecar make the next generation of a pipeline, by another model", func(ctx context.Context, in *struct {
 			Name string `path:"name"`
 			Body changeBody
 		},
-		) (*body[ModelActed], error) {
+		) (ModelActed, error) {
 			return act(ctx, generations.Request{
 				Do: generations.Change, Pipeline: in.Name, Model: in.Body.To, Plugin: in.Body.Plugin, DryRun: in.Body.DryRun,
 			})
@@ -171,27 +158,16 @@ func (a *api) model() {
 		generations.Switch:   "Have the next generation of a pipeline serve",
 		generations.Rollback: "Have the previous generation of a pipeline serve again",
 	} {
-		on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/model/"+do, "model-"+do, summary,
-			func(ctx context.Context, in *struct {
-				Name string     `path:"name"`
-				Body *modelBody `required:"false"`
-			},
-			) (*body[ModelActed], error) {
-				if in.Body == nil {
-					in.Body = &modelBody{}
-				}
-				return act(ctx, generations.Request{Do: do, Pipeline: in.Name, Force: in.Body.Force, DryRun: in.Body.DryRun})
+		post(a, gate.RoleOperator, "/pipelines/{name}/model/"+do, "model-"+do, summary,
+			func(ctx context.Context, in *of[modelBody]) (ModelActed, error) {
+				b := cmp.Or(in.Body, &modelBody{})
+				return act(ctx, generations.Request{Do: do, Pipeline: in.Name, Force: b.Force, DryRun: b.DryRun})
 			})
 	}
-	on(a, gate.RoleOperator, http.MethodPost, base+"/pipelines/{name}/model/drop-old", "model-drop-old",
-		"Take away the generation of a pipeline that does not serve", func(ctx context.Context, in *struct {
-			Name string `path:"name"`
-			Body *Trial `required:"false"`
-		},
-		) (*body[ModelActed], error) {
-			if in.Body == nil {
-				in.Body = &Trial{}
-			}
-			return act(ctx, generations.Request{Do: generations.DropOld, Pipeline: in.Name, DryRun: in.Body.DryRun})
+	post(a, gate.RoleOperator, "/pipelines/{name}/model/drop-old", "model-drop-old",
+		"Take away the generation of a pipeline that does not serve",
+		func(ctx context.Context, in *of[Trial]) (ModelActed, error) {
+			dry := cmp.Or(in.Body, &Trial{}).DryRun
+			return act(ctx, generations.Request{Do: generations.DropOld, Pipeline: in.Name, DryRun: dry})
 		})
 }

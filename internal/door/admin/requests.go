@@ -13,14 +13,10 @@ import (
 // Declare asks for a pipeline to be created, changed or dropped, and waits for a while for what becomes of it.
 func (s *Service) Declare(ctx context.Context, action, pipeline string, definition map[string]any, wait time.Duration,
 ) (requests.Request, error) {
-	who, err := gate.Wholly(ctx, gate.RoleAdmin)
+	who, pool, err := s.whole(ctx, gate.RoleAdmin)
 	if err == nil {
 		err = s.mayChange(false)
 	}
-	if err != nil {
-		return requests.Request{}, err
-	}
-	pool, err := s.database()
 	if err != nil {
 		return requests.Request{}, err
 	}
@@ -35,10 +31,7 @@ func (s *Service) Declare(ctx context.Context, action, pipeline string, definiti
 
 // Requests returns the newest requests for pipelines.
 func (s *Service) Requests(ctx context.Context) ([]requests.Request, error) {
-	if _, err := gate.Wholly(ctx, gate.RoleAdmin); err != nil {
-		return nil, err
-	}
-	pool, err := s.database()
+	_, pool, err := s.whole(ctx, gate.RoleAdmin)
 	if err != nil {
 		return nil, err
 	}
@@ -48,10 +41,7 @@ func (s *Service) Requests(ctx context.Context) ([]requests.Request, error) {
 
 // Request returns a request for a pipeline.
 func (s *Service) Request(ctx context.Context, id int64) (requests.Request, error) {
-	if _, err := gate.Wholly(ctx, gate.RoleAdmin); err != nil {
-		return requests.Request{}, err
-	}
-	pool, err := s.database()
+	_, pool, err := s.whole(ctx, gate.RoleAdmin)
 	if err != nil {
 		return requests.Request{}, err
 	}
@@ -96,7 +86,7 @@ func (a *api) declares() {
 		}
 		return answer, nil
 	}
-	on(a, gate.RoleAdmin, http.MethodPost, base+"/pipelines", "create-pipeline",
+	gate.On(a.API, gate.RoleAdmin, http.MethodPost, base+"/pipelines", "create-pipeline",
 		"Have a pipeline set up, with the keys that one has in the file", func(ctx context.Context, in *struct {
 			Waits
 
@@ -105,7 +95,7 @@ func (a *api) declares() {
 		) (*declared, error) {
 			return declare(ctx, "create", "", in.Body, in.Waits)
 		})
-	on(a, gate.RoleAdmin, http.MethodPatch, base+"/pipelines/{name}", "change-pipeline",
+	gate.On(a.API, gate.RoleAdmin, http.MethodPatch, base+"/pipelines/{name}", "change-pipeline",
 		"Have keys of a pipeline changed that was created by SQL or HTTP; null takes one away", func(ctx context.Context, in *struct {
 			Waits
 
@@ -115,7 +105,7 @@ func (a *api) declares() {
 		) (*declared, error) {
 			return declare(ctx, "change", in.Name, in.Body, in.Waits)
 		})
-	on(a, gate.RoleAdmin, http.MethodDelete, base+"/pipelines/{name}", "drop-pipeline",
+	gate.On(a.API, gate.RoleAdmin, http.MethodDelete, base+"/pipelines/{name}", "drop-pipeline",
 		"Have a pipeline taken away that was created by SQL or HTTP; its vectors stay", func(ctx context.Context, in *struct {
 			Waits
 

@@ -38,11 +38,6 @@ func (a *api) routes() {
 	a.model()
 }
 
-// get adds a route for whoever may look.
-func get[I, O any](a *api, path, id, summary string, answer func(ctx context.Context, in *I) (O, error)) {
-	gate.Get(a.API, gate.RoleViewer, http.MethodGet, base+path, id, summary, answer)
-}
-
 // none is what a route takes that takes nothing.
 type none = struct{}
 
@@ -67,7 +62,7 @@ func (a *api) self(ctx context.Context) (Self, error) {
 
 func (a *api) sessions() {
 	get(a, "/session", "whoami", "Tell who one is", func(ctx context.Context, _ *none) (Self, error) { return a.self(ctx) })
-	on(a, gate.RoleViewer, http.MethodPost, sessionPath, "open-session", "Begin a session: a cookie instead of the token",
+	gate.On(a.API, gate.RoleViewer, http.MethodPost, sessionPath, "open-session", "Begin a session: a cookie instead of the token",
 		func(ctx context.Context, _ *none) (*withCookie, error) {
 			cookie, err := gate.SignIn(ctx, "")
 			if err != nil {
@@ -76,7 +71,7 @@ func (a *api) sessions() {
 			who, err := a.self(ctx)
 			return &withCookie{*cookie, who}, err
 		})
-	on(a, gate.RoleViewer, http.MethodDelete, sessionPath, "end-session", "End the session",
+	gate.On(a.API, gate.RoleViewer, http.MethodDelete, sessionPath, "end-session", "End the session",
 		func(ctx context.Context, _ *none) (*withCookie, error) {
 			who, err := a.self(ctx)
 			return &withCookie{*gate.SignOut(ctx), who}, err
@@ -260,7 +255,7 @@ func (a *api) lists() {
 
 // watches tell what happens as it happens.
 func (a *api) watches() {
-	on(a, gate.RoleViewer, http.MethodGet, eventsPath, "events", "Tell how things stand, at once and whenever that changes",
+	gate.On(a.API, gate.RoleViewer, http.MethodGet, eventsPath, "events", "Tell how things stand, at once and whenever that changes",
 		func(context.Context, *none) (*huma.StreamResponse, error) {
 			return &huma.StreamResponse{Body: a.stream}, nil
 		}, func(op *huma.Operation) {
@@ -313,3 +308,33 @@ func (a *api) databases() {
 			return databaseList{list}, err
 		})
 }
+
+// api is the API being put together.
+type api struct {
+	*gate.API
+
+	service *Service
+}
+
+// get adds a route for whoever may look.
+func get[I, O any](a *api, path, id, summary string, answer func(ctx context.Context, in *I) (O, error)) {
+	gate.Get(a.API, gate.RoleViewer, http.MethodGet, base+path, id, summary, answer)
+}
+
+// post adds a route that has something done, for a role.
+func post[I, O any](a *api, role, path, id, summary string, answer func(ctx context.Context, in *I) (O, error),
+	more ...func(*huma.Operation),
+) {
+	gate.Get(a.API, role, http.MethodPost, base+path, id, summary, answer, more...)
+}
+
+// of is what is asked of one pipeline with a body, which may be missing, and all what is asked without a pipeline.
+type (
+	of[T any] struct {
+		Name string `path:"name"`
+		Body *T     `required:"false"`
+	}
+	all[T any] struct {
+		Body *T `required:"false"`
+	}
+)

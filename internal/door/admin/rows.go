@@ -2,8 +2,14 @@ package admin
 
 import (
 	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
+	"github.com/embedsidecar/embedsidecar/internal/setup/indexes"
+	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
@@ -22,10 +28,7 @@ type (
 
 // Workers tells of the sidecars that work here and those that ended a short while ago: to who sees all pipelines.
 func (s *Service) Workers(ctx context.Context) ([]report.Worker, error) {
-	if _, err := gate.Wholly(ctx, gate.RoleViewer); err != nil {
-		return nil, err
-	}
-	pool, err := s.database()
+	_, pool, err := s.whole(ctx, gate.RoleViewer)
 	if err != nil {
 		return nil, err
 	}
@@ -90,4 +93,86 @@ func (a *api) rows() {
 			list, err := s.RowStates(ctx, in.Name, in.Keys)
 			return rowList{list}, err
 		})
+}
+
+// IndexList are the indexes over the vectors of a pipeline.
+type IndexList struct {
+	Indexes []indexes.Index `json:"indexes"`
+}
+
+// Indexes looks at the indexes of a pipeline.
+func (s *Service) Indexes(ctx context.Context, name string) (IndexList, error) {
+	p, err := s.Pipeline(ctx, name)
+	return IndexList{append([]indexes.Index{}, p.Indexes...)}, err
+}
+
+// measuring is how long the searches without the index may take that an index is measured by.
+const measuring = 20 * time.Second
+
+// MeasureIndex measures the index of a pipeline, one at a time, since it reads every vector many times.
+func (s *Service) MeasureIndex(ctx context.Context, name string) (indexes.Recall, error) {
+	_, pool, names, err := s.meant(ctx, gate.RoleOperator, []string{name})
+	if err != nil {
+		return indexes.Recall{}, err
+	}
+	if err := s.counting.take(ctx); err != nil {
+		return indexes.Recall{}, err
+	}
+	defer s.counting.giveBack()
+	found, err := lookup.Named(ctx, pool, names)
+	if err != nil {
+		return indexes.Recall{}, err
+	}
+	return indexes.Measure(ctx, pool, &found[0], indexes.Queries, measuring, nil)
+}
+
+// indexes are the routes about them.
+func (a *api) indexes() {
+	s := a.service
+	get(a, "/pipelines/{name}/index", "index", "List the indexes over the vectors of a pipeline",
+		func(ctx context.Context, in *named) (IndexList, error) { return s.Indexes(ctx, in.Name) })
+	post(a, gate.RoleOperator, "/pipelines/{name}/index", "measure-index",
+		"Measure what searches by the index of a pipeline find, and how fast, for some seconds",
+		func(ctx context.Context, in *named) (indexes.Recall, error) { return s.MeasureIndex(ctx, in.Name) })
+}
+
+// Check is the outcome of one check.
+type Check struct {
+	Check  string       `json:"check"`
+	Status check.Status `json:"status" enum:"ok,warn,error"`
+	Detail string       `json:"detail"`
+	Hints  []string     `json:"hints,omitempty"`
+}
+
+// Checks tells what running depends on, and whether it is so.
+func (s *Service) Checks(ctx context.Context) ([]Check, error) {
+	_, pool, err := s.whole(ctx, gate.RoleViewer)
+	if err != nil {
+		return nil, err
+	}
+	return s.check(ctx, pool)
+}
+
+// check looks at everything. Those who ask within ten seconds get the same answer.
+func (s *Service) check(ctx context.Context, pool *pgxpool.Pool) ([]Check, error) {
+	if err := s.checking.take(ctx); err != nil {
+		return nil, err
+	}
+	defer s.checking.giveBack()
+	if time.Since(s.checkedAt) < checksAge {
+		return s.checked, nil
+	}
+	list := []Check{}
+	for _, f := range s.o.Check(ctx, pool) {
+		c := Check{Check: f.Name, Status: f.Status, Detail: s.o.Redact(f.Detail)}
+		for _, hint := range f.Hint {
+			c.Hints = append(c.Hints, s.o.Redact(hint))
+		}
+		list = append(list, c)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s.checked, s.checkedAt = list, time.Now()
+	return list, nil
 }

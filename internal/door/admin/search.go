@@ -207,18 +207,18 @@ type Answer struct {
 
 // searches find rows.
 func (a *api) searches() {
-	on(a, gate.RoleOperator, http.MethodPost, base+"/search", "search", "Find the rows of a pipeline that are nearest to a text",
-		func(ctx context.Context, in *struct{ Body searchBody }) (*body[Answer], error) {
+	post(a, gate.RoleOperator, "/search", "search", "Find the rows of a pipeline that are nearest to a text",
+		func(ctx context.Context, in *struct{ Body searchBody }) (Answer, error) {
 			b := &in.Body
 			request, err := b.request()
 			if err != nil {
-				return nil, err
+				return Answer{}, err
 			}
 			found, err := a.service.Search(ctx, []string{b.Pipeline}, b.Text, request, b.ShowText)
-			return answers(Answer{
+			return Answer{
 				append([]search.Hit{}, found.Hits...), found.Dims, found.Embedded.Milliseconds(), found.Took.Milliseconds(),
 				found.Explanation.Statement,
-			}, err)
+			}, err
 		})
 }
 

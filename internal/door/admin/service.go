@@ -326,6 +326,14 @@ func (s *Service) History(ctx context.Context, window string, pipelines []string
 	return past, err
 }
 
+// whole returns who asks, if he has a role for all pipelines, and the database.
+func (s *Service) whole(ctx context.Context, role string) (who gate.Caller, pool *pgxpool.Pool, err error) {
+	if who, err = gate.Wholly(ctx, role); err == nil {
+		pool, err = s.database()
+	}
+	return who, pool, err
+}
+
 // meant returns who asks, and the whole names of the pipelines that he means and sees: without names all of these.
 func (s *Service) meant(ctx context.Context, role string, names []string) (gate.Caller, *pgxpool.Pool, []string,
 	error,

@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 )
 
@@ -225,9 +226,6 @@ with psycopg.connect("postgresql://app@localhost/mydb") as db:
     ).fetchall()`, columns, function, python, strconv.Quote(text), k)},
 		{"by-http", "HTTP", fmt.Sprintf(`curl -H "Authorization: Bearer $TOKEN" -H 'Content-Type: application/json' \
   -d %s \
-  http://127.0.0.1:7470/v1/%s`, shellWord(strings.TrimSpace(body.String())), path)},
+  http://127.0.0.1:7470/v1/%s`, health.Quoted(strings.TrimSpace(body.String())), path)},
 	}
 }
-
-// shellWord is a text as one word of a shell.
-func shellWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

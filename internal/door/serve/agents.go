@@ -7,11 +7,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
+	"slices"
 	"strings"
+	"sync"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
-	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 )
 
@@ -75,8 +78,8 @@ type agentTool struct {
 
 // agentRequest is what tools take.
 type agentRequest struct {
-	Pipeline  string   `json:"pipeline"`
-	Pipelines []string `json:"pipelines"`
+	Pipeline  string   `json:"pipeline" doc:"Name of the pipeline, or of its table"`
+	Pipelines []string `json:"pipelines" maxItems:"16" nullable:"false" doc:"Several pipelines in place of one; what they find is merged by rank"`
 	rowsRequest
 }
 
@@ -119,42 +122,14 @@ var agentTools = []agentTool{ //nolint:gochecknoglobals // constant
 }
 
 // agentFields are the schemas of what tools take.
-var agentFields = map[string]map[string]any{ //nolint:gochecknoglobals // constant
-	"pipeline": {"type": "string", "description": "Name of the pipeline, or of its table"},
-	"pipelines": {
-		"type": "array", "items": map[string]any{"type": "string"}, "maxItems": search.MaxPipelines,
-		"description": "Several pipelines in place of one; what they find is merged by rank",
-	},
-	"text":      {"type": "string", "description": "What to search for"},
-	"highlight": {"type": "boolean", "description": "Return passages as HTML with the words of the text in <mark>"},
-	"key": {
-		"type": []string{"string", "number"}, "description": "Key of the row, as searches return it",
-	},
-	"k": {
-		"type": "integer", "minimum": 1, "maximum": mostRows, "default": usualRows, "description": "Rows at most",
-	},
-	"offset":   {"type": "integer", "minimum": 0, "description": "Rows before them to leave out"},
-	"hybrid":   {"type": "boolean", "description": "Also rank by the words of the text"},
-	"language": {"type": "string", "description": "Text search configuration for the words, such as english"},
-	"filter": {
-		"type": "object", "description": `Conditions on columns, all of which must hold: {"status": "published", ` +
-			`"price": {"$gte": 10}}. Operators: $eq, $ne, $in, $nin, $gt, $gte, $lt, $lte`,
-	},
-	"max_distance": {"type": "number", "description": "Leave out rows that are farther away"},
-	"fresh_only":   {"type": "boolean", "description": "Leave out rows that wait to be embedded again"},
-	"rerank": {
-		"type": "integer", "minimum": 1, "maximum": search.MaxReranked,
-		"description": "Find so many candidates, at least k + offset, and put them in the order of a reranker, if there is one",
-	},
-	"columns": {
-		"type": "array", "items": map[string]any{"type": "string"}, "description": "Columns to return beside the key",
-	},
-}
+var agentFields = sync.OnceValue(func() map[string]*huma.Schema {
+	return huma.SchemaFromType(huma.NewMapRegistry("", huma.DefaultSchemaNamer), reflect.TypeFor[agentRequest]()).Properties
+})
 
 func (t *agentTool) schema() map[string]any {
-	properties := map[string]any{}
+	properties := map[string]*huma.Schema{}
 	for _, name := range t.fields {
-		properties[name] = agentFields[name]
+		properties[name] = agentFields()[name]
 	}
 	schema := map[string]any{"type": "object", "properties": properties, "additionalProperties": false}
 	if len(t.required) > 0 {
@@ -204,7 +179,7 @@ func (a *api) agentRequest(t *agentTool, arguments []byte) (*agentRequest, error
 		}
 	}
 	for name := range given {
-		if _, known := t.schema()["properties"].(map[string]any)[name]; !known { //nolint:errcheck // it is one
+		if !slices.Contains(t.fields, name) {
 			return nil, refuse(cut(name), "unknown_parameter", "%s is no parameter of this tool", cut(name))
 		}
 	}

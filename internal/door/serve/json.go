@@ -11,6 +11,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 )
 
@@ -101,10 +102,4 @@ func jsonName(t string) string {
 }
 
 // cut keeps what a client sent short in what it gets back.
-func cut(s string) string {
-	const most = 100
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "..."
-	}
-	return s
-}
+func cut(s string) string { return wording.Cut(s, 100) } //nolint:mnd // bytes

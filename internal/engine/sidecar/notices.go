@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
@@ -40,10 +41,7 @@ func (s *Sidecar) shown(err error) string {
 	if s.o.Redact != nil {
 		text = s.o.Redact(text)
 	}
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "..."
-	}
-	return text
+	return wording.Cut(text, most)
 }
 
 // troubleOf words why a pipeline is worked to no effect: its embedder has failed too often for that to be a hiccup,

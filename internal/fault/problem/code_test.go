@@ -31,7 +31,7 @@ func TestCode(t *testing.T) {
 		{&Error{Class: Failed, Code: code.SlotLost, Err: io.EOF}, code.SlotLost},
 		{New(Usage, refusal.UnknownPipeline("x", nil)), code.NoPipeline},
 		{refusal.About("docs", refusal.Coded(code.Key, "no key")), code.Key},
-		{errors.Join(io.EOF, refusal.Config("x")), code.Pipeline},
+		{errors.Join(io.EOF, &refusal.ConfigError{Problem: "x"}), code.Pipeline},
 		{&refusal.MissingError{}, code.NoTable},
 		{&refusal.ConflictError{}, code.Conflict},
 		{&refusal.ConflictError{Code: code.SlotHeld}, code.SlotHeld},

@@ -32,8 +32,11 @@ func (e *ConfigError) Error() string {
 // Hints returns the ways out.
 func (e *ConfigError) Hints() []string { return e.Hint }
 
-// Config returns a *ConfigError that does not know its pipeline.
-func Config(problem string, hint ...string) error { return &ConfigError{Problem: problem, Hint: hint} }
+// With adds ways out.
+func (e *ConfigError) With(hints ...string) *ConfigError {
+	e.Hint = append(e.Hint, hints...)
+	return e
+}
 
 // Coded returns a *ConfigError of a certain kind that does not know its pipeline.
 func Coded(kind code.Code, problem string, hint ...string) error {

@@ -136,15 +136,11 @@ func (d *finder) findColumn(ctx context.Context) error {
 	}
 	switch {
 	case len(found) == 0 && column != "":
-		e := refuse("%s has no column %q", d.t.Quoted(), column)
-		e.Hint = spelling.DidYouMean(column, d.t.ColumnNames())
-		return e
+		return refuse("%s has no column %q", d.t.Quoted(), column).With(spelling.DidYouMean(column, d.t.ColumnNames())...)
 	case len(found) == 0:
 		return refuse("%s has no column with vectors", d.t.Quoted())
 	case len(found) > 1:
-		e := refuse("%s has several columns with vectors: %s", d.t.Quoted(), strings.Join(found, ", "))
-		e.Hint = []string{"name one: --from " + d.at.From + "." + found[0]}
-		return e
+		return refuse("%s has several columns with vectors: %s", d.t.Quoted(), strings.Join(found, ", ")).With("name one: --from " + d.at.From + "." + found[0])
 	}
 	return d.usable(ctx)
 }
@@ -187,24 +183,18 @@ func (d *finder) key(ctx context.Context) ([]string, error) {
 	}
 	hint := "name them: --from-key " + strings.Join(want, ",") + ", in the order of the key of " + d.f.Table.Quoted()
 	if len(names) != len(want) {
-		e := refuse("the key of %s has %d columns, and %d are named", d.f.Table.Quoted(), len(want), len(names))
-		e.Hint = []string{hint}
-		return nil, e
+		return nil, refuse("the key of %s has %d columns, and %d are named", d.f.Table.Quoted(), len(want), len(names)).With(hint)
 	}
 	for i, name := range names {
 		own, _ := d.f.Table.Column(want[i])
 		c, ok := d.t.Column(name)
 		if !ok {
-			e := refuse("nothing tells which columns of %s hold the key of %s: it has no foreign key to it, and no column %q",
-				d.t.Quoted(), d.f.Table.Quoted(), name)
-			e.Hint = []string{hint}
-			return nil, e
+			return nil, refuse("nothing tells which columns of %s hold the key of %s: it has no foreign key to it, and no column %q",
+				d.t.Quoted(), d.f.Table.Quoted(), name).With(hint)
 		}
 		if c.Base != own.Base && c.Category != own.Category {
-			e := refuse("column %q of %s is of type %s, and the key column %q of %s of type %s", name, d.t.Quoted(), c.TypeName,
-				want[i], d.f.Table.Quoted(), own.TypeName)
-			e.Hint = []string{hint}
-			return nil, e
+			return nil, refuse("column %q of %s is of type %s, and the key column %q of %s of type %s", name, d.t.Quoted(), c.TypeName,
+				want[i], d.f.Table.Quoted(), own.TypeName).With(hint)
 		}
 	}
 	return names, nil
@@ -246,9 +236,7 @@ func (d *finder) times(g *rows.Given) error {
 	time := func(t *catalog.Table, name string) error {
 		c, ok := t.Column(name)
 		if !ok {
-			e := refuse("%s has no column %q", t.Quoted(), name)
-			e.Hint = spelling.DidYouMean(name, t.ColumnNames())
-			return e
+			return refuse("%s has no column %q", t.Quoted(), name).With(spelling.DidYouMean(name, t.ColumnNames())...)
 		}
 		if c.Category != "D" {
 			return refuse("column %q of %s is of type %s, no time", name, t.Quoted(), c.TypeName)
@@ -267,9 +255,7 @@ func (d *finder) times(g *rows.Given) error {
 		made = first(d.t, names)
 	}
 	if made == "" {
-		e := refuse("nothing in %s tells when a vector was made", d.t.Quoted())
-		e.Hint = []string{"name the column: --embedded-at COLUMN"}
-		return e
+		return refuse("nothing in %s tells when a vector was made", d.t.Quoted()).With("name the column: --embedded-at COLUMN")
 	}
 	g.Changed, g.Made = d.at.UpdatedAt, made
 	return time(d.t, made)

@@ -16,11 +16,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/httpserver"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
@@ -300,7 +300,7 @@ func (c Configured) Filled() Configured {
 func (c Configured) Short(bytes int) Configured {
 	for entries, letters := 100, 1000; ; entries, letters = entries/2, letters/2 {
 		s := c
-		s.Reason = cut(c.Reason, letters)
+		s.Reason = wording.Cut(c.Reason, letters)
 		for _, list := range []*[]string{&s.Changed, &s.NeedsRestart, &s.Steps, &s.Removed, &s.Lost, &s.Warnings, &s.Hints} {
 			*list = first(*list, entries, letters)
 		}
@@ -313,19 +313,12 @@ func (c Configured) Short(bytes int) Configured {
 // first are the first entries of a list, each cut.
 func first(list []string, entries, letters int) (kept []string) {
 	for _, text := range list[:min(len(list), entries)] {
-		kept = append(kept, cut(text, letters))
+		kept = append(kept, wording.Cut(text, letters))
 	}
 	if more := len(list) - entries; more > 0 {
 		kept = append(kept, fmt.Sprintf("and %d more", more))
 	}
 	return kept
-}
-
-func cut(text string, letters int) string {
-	if len(text) <= letters {
-		return text
-	}
-	return strings.ToValidUTF8(text[:letters], "") + "..."
 }
 
 // Configure has a sidecar take over its configuration as it is written down now. It returns when that is done.

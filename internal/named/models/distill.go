@@ -307,7 +307,9 @@ func Agree(a, b [][]float32) Agreement {
 			}
 		}
 	}
-	found.Rank = correlation(ranks(pairsA), ranks(pairsB))
+	if len(pairsA) > 1 { // of one pair there is no order
+		found.Rank = stat.Correlation(ranks(pairsA), ranks(pairsB), nil)
+	}
 	return found
 }
 
@@ -345,22 +347,6 @@ func ranks(numbers []float64) []float64 {
 		places[i] = float64(place)
 	}
 	return places
-}
-
-func correlation(a, b []float64) float64 {
-	var meanA, meanB, both, squareA, squareB float64
-	for i := range a {
-		meanA += a[i] / float64(len(a))
-		meanB += b[i] / float64(len(b))
-	}
-	for i := range a {
-		x, y := a[i]-meanA, b[i]-meanB
-		both, squareA, squareB = both+x*y, squareA+x*x, squareB+y*y
-	}
-	if squareA == 0 || squareB == 0 {
-		return 0
-	}
-	return both / math.Sqrt(squareA*squareB)
 }
 
 // principal moves vectors so that their mean is zero, and keeps of each the dims in which they differ most: their

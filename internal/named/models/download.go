@@ -4,8 +4,6 @@
 package models
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -26,6 +24,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
+	"github.com/embedsidecar/embedsidecar/plugins/folder"
 )
 
 // A download is one file on its way: NAME.part grows until it is whole, across connections and across processes.
@@ -170,7 +169,7 @@ func (d *download) accept(response *http.Response, have int64) (from int64, err 
 	}
 	d.sum = ""
 	for _, header := range []string{"X-Linked-Etag", "Etag"} {
-		if tag := strings.Trim(response.Header.Get(header), `"`); d.sum == "" && isSum(tag) {
+		if tag := strings.Trim(response.Header.Get(header), `"`); d.sum == "" && folder.IsSum(tag) {
 			d.sum = tag
 		}
 	}
@@ -285,7 +284,7 @@ func fileSum(file *os.File, err error) (string, error) {
 }
 
 // SumsFile lists the sha256 of every file of a model folder, as sha256sum writes it.
-const SumsFile = "SHA256SUMS"
+const SumsFile = folder.SumsFile
 
 // Sums are the sha256 of files, 64 hexadecimal digits, by name with slashes.
 type Sums map[string]string
@@ -294,17 +293,8 @@ const maxSumsBytes = 1 << 20
 
 // ParseSums reads the content of a SHA256SUMS file.
 func ParseSums(data []byte) (Sums, error) {
-	sums := Sums{}
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for number := 1; lines.Scan(); number++ {
-		sum, name, ok := strings.Cut(lines.Text(), " ")
-		name = strings.TrimPrefix(strings.TrimLeft(name, " *"), "./")
-		if raw, err := hex.DecodeString(sum); !ok || err != nil || len(raw) != sha256.Size || !filepath.IsLocal(name) {
-			return nil, fmt.Errorf("line %d is not a sha256 and the name of a file", number)
-		}
-		sums[name] = strings.ToLower(sum)
-	}
-	if err := lines.Err(); err != nil {
+	sums, err := folder.ParseSums(data)
+	if err != nil {
 		return nil, err
 	}
 	if len(sums) == 0 {

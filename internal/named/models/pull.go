@@ -3,8 +3,6 @@ package models
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -365,10 +363,4 @@ func (p *puller) file(ctx context.Context, name string) error {
 	}
 	p.got[name] = sum
 	return nil
-}
-
-// isSum reports whether an entity tag is the sha256 of the content, as hubs give it for large files.
-func isSum(tag string) bool {
-	raw, err := hex.DecodeString(tag)
-	return err == nil && len(raw) == sha256.Size
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -204,37 +205,24 @@ func (i *Info) Properties() [][]any {
 		{"model", i.Model},
 		{"fingerprint", i.Fingerprint},
 		{"dims", i.Dims},
-		{"max tokens", unlimited(i.MaxTokens)},
-		{"max batch", unlimited(i.MaxBatch)},
-		{"max batch bytes", unlimited(i.MaxBatchBytes)},
+		{"max tokens", or(i.MaxTokens, "no limit", strconv.Itoa)},
+		{"max batch", or(i.MaxBatch, "no limit", strconv.Itoa)},
+		{"max batch bytes", or(i.MaxBatchBytes, "no limit", strconv.Itoa)},
 		{"deterministic", i.Deterministic},
 		{"sparse", i.Sparse},
 		{"processes", i.Processes},
-		{"memory limit", limitText(i.MemoryLimit)},
-		{"call timeout", timeoutText(i.CallTimeout)},
+		{"memory limit", or(i.MemoryLimit, "none", wording.Size)},
+		{"call timeout", or(i.CallTimeout, "as usual", func(s float64) string { return fmt.Sprintf("%gs", s) })},
 		{"environment", strings.Join(i.Env, " ")},
 	}
 }
 
-func unlimited(n int) string {
-	if n == 0 {
-		return "no limit"
+// or is a value, or a word in its place where it is zero.
+func or[T comparable](value T, word string, write func(T) string) string {
+	if value == *new(T) {
+		return word
 	}
-	return fmt.Sprint(n)
-}
-
-func limitText(bytes int64) string {
-	if bytes == 0 {
-		return "none"
-	}
-	return wording.Size(bytes)
-}
-
-func timeoutText(seconds float64) string {
-	if seconds == 0 {
-		return "as usual"
-	}
-	return fmt.Sprintf("%gs", seconds)
+	return write(value)
 }
 
 // Trial is a plugin that is tried by itself, as its author would, with the environment that it is given here.

@@ -201,7 +201,7 @@ func (o *Observer) plugged() {
 	for _, h := range o.o.Plugins.All() {
 		stats, m := h.Stats(), o.metrics.Plugin(h.Plugin)
 		m.Up(stats.Up, stats.Version)
-		m.CircuitOpen.Set(metrics.Bool(stats.CircuitOpen))
+		m.CircuitOpen.Set(metrics.Bool(stats.CircuitOpen()))
 		h.Count(stats, m)
 	}
 }

@@ -263,7 +263,7 @@ func (s *Snapshot) Ready() []ops.Check {
 	for i := range s.Plugins {
 		check, stats := ops.Check{Name: "plugin " + s.Plugins[i].Plugin}, &s.Plugins[i].Stats
 		switch {
-		case stats.CircuitOpen:
+		case stats.CircuitOpen():
 			check.Err = fmt.Errorf("its circuit is %s: it fails again and again; last: %s", stats.Circuit, stats.Reason)
 		case stats.Starts == 0:
 			check.Err = errors.New("not started yet")

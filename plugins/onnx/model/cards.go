@@ -27,83 +27,48 @@ const fromUser = "the configuration"
 
 // A family is what the cards of well-known models say of pooling and prefixes, which no file of theirs may say.
 type family struct {
-	name            *regexp.Regexp
-	types           []string // model_type in config.json
+	name            string // a regular expression
+	types           string // model_type in config.json, any of these words; "": any
 	pooling         string
 	document, query string
 }
 
+// What several cards say.
+const (
+	passages   = "Represent this sentence for searching relevant passages: "
+	webQueries = "Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:"
+)
+
 // families come from the cards of the models as of 2026-11; the first that matches counts.
 var families = []family{
-	{
-		regexp.MustCompile(`\be5-mistral.*-instruct`), nil, poolLast, "",
-		"Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ",
-	},
-	{
-		regexp.MustCompile(`multilingual-e5-large-instruct`), nil, poolMean, "",
-		"Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery: ",
-	},
-	{regexp.MustCompile(`\be5-(small|base|large)`), []string{"bert", "xlm-roberta"}, poolMean, "passage: ", "query: "},
-	{regexp.MustCompile(`\bbge-m3`), []string{"xlm-roberta"}, poolFirst, "", ""},
-	{
-		regexp.MustCompile(`\bbge-(small|base|large)-en`),
-		[]string{"bert"},
-		poolFirst, "",
-		"Represent this sentence for searching relevant passages: ",
-	},
-	{
-		regexp.MustCompile(`\bbge-(small|base|large)-zh`),
-		[]string{"bert"},
-		poolFirst, "",
-		"为这个句子生成表示以用于检索相关文章：",
-	},
-	{
-		regexp.MustCompile(`mxbai-embed-(large|2d)`),
-		[]string{"bert"},
-		poolFirst, "",
-		"Represent this sentence for searching relevant passages: ",
-	},
-	{regexp.MustCompile(`snowflake-arctic-embed-(m|l)-v2`), nil, poolFirst, "", "query: "},
-	{
-		regexp.MustCompile(`snowflake-arctic-embed-(xs|s|m|l)\b`), nil, poolFirst, "",
-		"Represent this sentence for searching relevant passages: ",
-	},
-	{
-		regexp.MustCompile(`nomic-embed-text|modernbert-embed`),
-		[]string{"nomic_bert", "modernbert"},
-		poolMean, "search_document: ", "search_query: ",
-	},
-	{
-		regexp.MustCompile(`UAE-Large`),
-		[]string{"bert"},
-		poolFirst, "",
-		"Represent this sentence for searching relevant passages: ",
-	},
-	{
-		regexp.MustCompile(`embeddinggemma`),
-		[]string{"gemma3_text"},
-		poolMean, "title: none | text: ", "task: search result | query: ",
-	},
-	{
-		regexp.MustCompile(`Qwen3-Embedding`),
-		[]string{"qwen3"},
-		poolLast, "",
-		"Instruct: Given a web search query, retrieve relevant passages that answer the query\nQuery:",
-	},
-	{regexp.MustCompile(`gte-multilingual-base`), nil, poolFirst, "", ""},
-	{regexp.MustCompile(`granite-embedding`), nil, poolFirst, "", ""},
-	{regexp.MustCompile(`\bgte-(small|base|large)$`), []string{"bert"}, poolMean, "", ""},
-	{regexp.MustCompile(`\bgte-(base|large)-en-v1\.5`), nil, poolFirst, "", ""},
-	{regexp.MustCompile(`multi-qa-.*-dot-`), nil, poolFirst, "", ""},
-	{regexp.MustCompile(`all-MiniLM|all-mpnet|multi-qa|paraphrase-`), nil, poolMean, "", ""},
+	{`\be5-mistral.*-instruct`, "", poolLast, "", webQueries + " "},
+	{`multilingual-e5-large-instruct`, "", poolMean, "", webQueries + " "},
+	{`\be5-(small|base|large)`, "bert xlm-roberta", poolMean, "passage: ", "query: "},
+	{`\bbge-m3`, "xlm-roberta", poolFirst, "", ""},
+	{`\bbge-(small|base|large)-en`, "bert", poolFirst, "", passages},
+	{`\bbge-(small|base|large)-zh`, "bert", poolFirst, "", "为这个句子生成表示以用于检索相关文章："},
+	{`mxbai-embed-(large|2d)`, "bert", poolFirst, "", passages},
+	{`snowflake-arctic-embed-(m|l)-v2`, "", poolFirst, "", "query: "},
+	{`snowflake-arctic-embed-(xs|s|m|l)\b`, "", poolFirst, "", passages},
+	{`nomic-embed-text|modernbert-embed`, "nomic_bert modernbert", poolMean, "search_document: ", "search_query: "},
+	{`UAE-Large`, "bert", poolFirst, "", passages},
+	{`embeddinggemma`, "gemma3_text", poolMean, "title: none | text: ", "task: search result | query: "},
+	{`Qwen3-Embedding`, "qwen3", poolLast, "", webQueries},
+	{`gte-multilingual-base`, "", poolFirst, "", ""},
+	{`granite-embedding`, "", poolFirst, "", ""},
+	{`\bgte-(small|base|large)$`, "bert", poolMean, "", ""},
+	{`\bgte-(base|large)-en-v1\.5`, "", poolFirst, "", ""},
+	{`multi-qa-.*-dot-`, "", poolFirst, "", ""},
+	{`all-MiniLM|all-mpnet|multi-qa|paraphrase-`, "", poolMean, "", ""},
 }
 
 // cardOf returns the settings that a card states, as a line for the configuration: "" where the model is not known. It
 // goes by the name that the model was published under, or its folder's, if config.json is of that kind of model.
 func cardOf(published, folder, kind string) string {
 	for _, f := range families {
-		named := f.name.MatchString(published) || f.name.MatchString(filepath.Base(folder))
-		if !named || f.types != nil && !slices.Contains(f.types, kind) {
+		name := regexp.MustCompile(f.name)
+		named := name.MatchString(published) || name.MatchString(filepath.Base(folder))
+		if !named || f.types != "" && !slices.Contains(strings.Fields(f.types), kind) {
 			continue
 		}
 		line := []string{"pooling: " + f.pooling}

@@ -30,13 +30,9 @@ type encoded struct{ begin, end int } // in batch.tokens
 // marked. A text that the tokenizer cannot read gets an error of its own. It stops between two runs of the network
 // when the context ends. On error there are no partial results; the error is the context's, or an *embed.Error.
 func (m *Model) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
-	b, ok := m.scratch.Get().(*batch)
-	if !ok {
-		b = &batch{}
-	}
+	b := m.batch(kind)
 	defer m.scratch.Put(b)
 	results := make([]embed.Result, len(texts))
-	b.kind = kind
 	if err := m.encode(ctx, b, m.settings.prefixes[kind], texts, results); err != nil {
 		return nil, err
 	}
@@ -60,7 +56,6 @@ func classed(ctx context.Context, err error) error {
 
 // encode fills the batch with the tokens of all texts and sorts those that have any.
 func (m *Model) encode(ctx context.Context, b *batch, prefix string, texts []string, results []embed.Result) error {
-	b.clear()
 	for i, text := range texts {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -102,9 +97,14 @@ func (b *batch) sort(results []embed.Result) {
 	}
 }
 
-// clear makes room for another call.
-func (b *batch) clear() {
-	b.tokens, b.texts, b.order, b.lengths, b.sorted = b.tokens[:0], b.texts[:0], b.order[:0], b.lengths[:0], b.sorted[:0]
+// batch is an empty one, for the memory of which Put is to be called.
+func (m *Model) batch(kind embed.Kind) *batch {
+	b, ok := m.scratch.Get().(*batch)
+	if !ok {
+		b = &batch{}
+	}
+	*b = batch{kind, b.tokens[:0], b.texts[:0], b.order[:0], b.lengths[:0], b.sorted[:0]}
+	return b
 }
 
 // embed runs the pieces of a batch, several at once if there are lanes for it.
@@ -139,7 +139,7 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 						place := p.first + i
 						if m.about.Sparse {
 							if m.settings.normalize {
-								normalizePairs(v)
+								normalize(v, true)
 							}
 							results[b.order[place]].Vector = v
 							return
@@ -153,7 +153,7 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 						vector := vectors[place*dims : (place+1)*dims : (place+1)*dims]
 						copy(vector, v) // the first of them
 						if m.settings.normalize {
-							normalize(vector)
+							normalize(vector, false)
 						}
 						results[b.order[place]].Vector = vector
 					})
@@ -161,7 +161,6 @@ func (m *Model) embed(ctx context.Context, b *batch, results []embed.Result) err
 					return fmt.Errorf("embed %d texts: %w", p.end-p.first, err)
 				}
 				left.Add(int64(-p.cost()))
-				m.work.add(p, b.lengths)
 			}
 		})
 	}

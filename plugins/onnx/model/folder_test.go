@@ -72,7 +72,7 @@ func TestOpen_NeedsSums(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := openFolder(t, folder)
-		wantError(t, err, "SHA256SUMS line 1 is not")
+		wantError(t, err, "SHA256SUMS: line 1 is not")
 	}
 
 	files := tiny.Files()

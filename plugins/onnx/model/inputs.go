@@ -4,10 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"strings"
 
+	"github.com/x448/float16"
 	ort "github.com/yalue/onnxruntime_go"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -174,27 +174,8 @@ func (r *results) widen(count int) {
 		if r.half == nil {
 			return
 		}
-		r.numbers[i] = float32Of(binary.LittleEndian.Uint16(r.half[2*i:]))
+		r.numbers[i] = float16.Frombits(binary.LittleEndian.Uint16(r.half[2*i:])).Float32()
 	}
-}
-
-// float32Of is a number of half precision.
-func float32Of(half uint16) float32 {
-	const (
-		exponentBits, fraction = 5, 10
-		allOnes                = 1<<exponentBits - 1
-		least                  = 1.0 / (1 << 24) // the smallest number
-	)
-	sign := uint32(half>>15) << 31
-	exponent, digits := uint32(half>>fraction)&allOnes, uint32(half)&(1<<fraction-1)
-	switch exponent {
-	case 0:
-		small := float32(digits) * least
-		return math.Float32frombits(math.Float32bits(small) | sign)
-	case allOnes: // infinite, or no number
-		return math.Float32frombits(sign | 0xFF<<23 | digits<<13)
-	}
-	return math.Float32frombits(sign | (exponent+127-15)<<23 | digits<<13)
 }
 
 // What jina's models call the tasks that documents and queries are.

@@ -57,7 +57,6 @@ type Model struct {
 	lanes     *lanes
 	calls     atomic.Int64
 	scratch   sync.Pool // of *batch
-	work      work
 }
 
 // Open loads a model. It fails when a file of the folder is not what SHA256SUMS says, and when a setting is one that

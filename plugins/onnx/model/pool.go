@@ -68,17 +68,21 @@ func layerNorm(v []float32) {
 	}
 }
 
-// normalize gives a vector the length 1; one of zeros stays as it is.
-func normalize(v []float32) {
+// normalize gives a vector, or the numbers of one of pairs, the length 1; one of zeros stays as it is.
+func normalize(v []float32, pairs bool) {
+	first, step := 0, 1
+	if pairs {
+		first, step = 1, 2
+	}
 	square := 0.0
-	for _, x := range v {
-		square += float64(x) * float64(x)
+	for i := first; i < len(v); i += step {
+		square += float64(v[i]) * float64(v[i])
 	}
 	if square == 0 {
 		return
 	}
 	length := math.Sqrt(square)
-	for i, x := range v {
-		v[i] = float32(float64(x) / length)
+	for i := first; i < len(v); i += step {
+		v[i] = float32(float64(v[i]) / length)
 	}
 }

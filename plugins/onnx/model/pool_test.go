@@ -26,7 +26,7 @@ func TestNormalize(t *testing.T) {
 		{[]float32{3 << 100, 4 << 100}, []float32{0.6, 0.8}},               // its square is infinite in 32 bits
 	} {
 		got := slices.Clone(test.v)
-		if normalize(got); !slices.Equal(got, test.want) {
+		if normalize(got, false); !slices.Equal(got, test.want) {
 			t.Errorf("normalize(%v) = %v, want %v", test.v, got, test.want)
 		}
 	}

@@ -1,50 +1,10 @@
 package model
 
-/*
-#cgo linux LDFLAGS: -ldl
-#include <dlfcn.h>
-#include <stdint.h>
-#include <stdlib.h>
-
-typedef struct {
-	const void *(*get_api)(uint32_t version);
-	const char *(*get_version)(void);
-} api_base;
-
-// The interface is a table of functions that only grows at its end: these have had their places since version 1.6.
-enum { GET_PROVIDERS = 125, RELEASE_PROVIDERS = 126 };
-typedef void *(*get_providers_function)(char ***names, int *count);
-typedef void *(*release_providers_function)(char **names, int count);
-
-// library_providers returns the names of the processors that a loaded library was built for, or NULL.
-static char **library_providers(const char *path, uint32_t version, int *count) {
-	void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-	if (library == NULL) return NULL;
-	const api_base *(*get_base)(void) = (const api_base *(*)(void))dlsym(library, "OrtGetApiBase");
-	void *const *api = get_base == NULL ? NULL : get_base()->get_api(version);
-	char **names = NULL;
-	if (api != NULL && ((get_providers_function)api[GET_PROVIDERS])(&names, count) != NULL) names = NULL;
-	dlclose(library);
-	return names;
-}
-
-static void release_providers(const char *path, uint32_t version, char **names, int count) {
-	void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-	if (library == NULL) return;
-	const api_base *(*get_base)(void) = (const api_base *(*)(void))dlsym(library, "OrtGetApiBase");
-	void *const *api = get_base == NULL ? NULL : get_base()->get_api(version);
-	if (api != NULL) ((release_providers_function)api[RELEASE_PROVIDERS])(names, count);
-	dlclose(library);
-}
-*/
-import "C"
-
 import (
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"unsafe"
 
 	ort "github.com/yalue/onnxruntime_go"
 )
@@ -63,29 +23,6 @@ const (
 	providerCPU  = "cpu"
 	providerAuto = "auto" // CUDA where the library and the machine have it, or else the CPU
 )
-
-// providersOf returns what a loaded library was built for, by our names.
-func providersOf(path string) []string {
-	name := C.CString(path)
-	defer C.free(unsafe.Pointer(name))
-	var count C.int
-	list := C.library_providers(name, minimumMinor, &count)
-	if list == nil {
-		return []string{providerCPU}
-	}
-	defer C.release_providers(name, minimumMinor, list, count)
-	var found []string
-	for _, c := range unsafe.Slice(list, int(count)) {
-		theirs := C.GoString(c)
-		for ours, known := range providers {
-			if known == theirs {
-				found = append(found, ours)
-			}
-		}
-	}
-	slices.Sort(found)
-	return found
-}
 
 // useProvider makes a session run on the processor that the user chose, and returns which that is.
 func useProvider(options *ort.SessionOptions, library, chosen string) (string, error) {

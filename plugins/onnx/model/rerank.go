@@ -12,12 +12,8 @@ import (
 // the model reads, tokens of the longer one are cut, as the reference does it: a query of up to half of the limit stays
 // whole. Errors are those of Embed.
 func (m *Model) Rerank(ctx context.Context, query string, texts []string) ([]float32, error) {
-	b, ok := m.scratch.Get().(*batch)
-	if !ok {
-		b = &batch{}
-	}
+	b := m.batch(embed.Document)
 	defer m.scratch.Put(b)
-	b.kind = embed.Document
 	results := make([]embed.Result, len(texts))
 	if err := m.encodePairs(ctx, b, query, texts, results); err != nil {
 		return nil, err
@@ -40,7 +36,6 @@ const maxQueryTokens, maxTextTokens = 2 * MaxTokensLimit, 1 << 30
 
 // encodePairs fills the batch with the tokens of all pairs.
 func (m *Model) encodePairs(ctx context.Context, b *batch, query string, texts []string, results []embed.Result) error {
-	b.clear()
 	wrong := func(err error) error { return &embed.Error{Class: embed.Data, Code: "tokenize", Err: err} }
 	asked, err := m.tokenizer.bare(query, maxQueryTokens)
 	if err != nil {

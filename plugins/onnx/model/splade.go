@@ -103,15 +103,3 @@ func (s *settings) readSplade(f *folder.Folder, name string) error {
 	}
 	return nil
 }
-
-// normalizePairs gives a vector of pairs the length 1.
-func normalizePairs(pairs []float32) {
-	square := 0.0
-	for i := 1; i < len(pairs); i += 2 {
-		square += float64(pairs[i]) * float64(pairs[i])
-	}
-	length := math.Sqrt(square)
-	for i := 1; i < len(pairs); i += 2 {
-		pairs[i] = float32(float64(pairs[i]) / length)
-	}
-}

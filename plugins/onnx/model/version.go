@@ -12,6 +12,34 @@ typedef struct {
 	const char *(*get_version)(void);
 } api_base;
 
+// The interface is a table of functions that only grows at its end: these have had their places since version 1.6.
+enum { GET_PROVIDERS = 125, RELEASE_PROVIDERS = 126 };
+typedef void *(*get_providers_function)(char ***names, int *count);
+typedef void *(*release_providers_function)(char **names, int count);
+
+// functions returns the interface of a version of a library that is loaded, or NULL.
+static void *const *functions(const char *path, uint32_t version) {
+	void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+	if (library == NULL) return NULL;
+	const api_base *(*get_base)(void) = (const api_base *(*)(void))dlsym(library, "OrtGetApiBase");
+	void *const *api = get_base == NULL ? NULL : get_base()->get_api(version);
+	dlclose(library); // it stays loaded
+	return api;
+}
+
+// library_providers returns the names of the processors that a loaded library was built for, or NULL.
+static char **library_providers(const char *path, uint32_t version, int *count) {
+	void *const *api = functions(path, version);
+	char **names = NULL;
+	if (api != NULL && ((get_providers_function)api[GET_PROVIDERS])(&names, count) != NULL) names = NULL;
+	return names;
+}
+
+static void release_providers(const char *path, uint32_t version, char **names, int count) {
+	void *const *api = functions(path, version);
+	if (api != NULL) ((release_providers_function)api[RELEASE_PROVIDERS])(names, count);
+}
+
 // library_version returns the version of the library, or NULL and what is wrong with it. The library stays loaded.
 static const char *library_version(const char *path, const char **problem) {
 	void *library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
@@ -32,6 +60,7 @@ import "C"
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -65,4 +94,27 @@ func atLeast(version string, major, minor int) bool {
 	first, err1 := strconv.Atoi(parts[0])
 	second, err2 := strconv.Atoi(parts[1])
 	return err1 == nil && err2 == nil && (first > major || first == major && second >= minor)
+}
+
+// providersOf returns what a loaded library was built for, by our names.
+func providersOf(path string) []string {
+	name := C.CString(path)
+	defer C.free(unsafe.Pointer(name))
+	var count C.int
+	list := C.library_providers(name, minimumMinor, &count)
+	if list == nil {
+		return []string{providerCPU}
+	}
+	defer C.release_providers(name, minimumMinor, list, count)
+	var found []string
+	for _, c := range unsafe.Slice(list, int(count)) {
+		theirs := C.GoString(c)
+		for ours, known := range providers {
+			if known == theirs {
+				found = append(found, ours)
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
 }

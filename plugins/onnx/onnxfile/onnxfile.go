@@ -186,14 +186,11 @@ func (p *graphParser) inner(data []byte, depth int) error {
 			}
 			return p.node(bytes, depth)
 		case 5: // initializer
-			name, m, err := parseMatrix(bytes)
-			if m != nil {
-				p.constants[name] = *m
+			t, err := p.tensor(bytes)
+			if m := t.matrix(); m != nil {
+				p.constants[t.name] = *m
 			}
-			if err != nil {
-				return err
-			}
-			return p.tensor(bytes)
+			return err
 		case 15: // sparse_initializer
 			return p.sparse(bytes)
 		case 11, 12: // input, output
@@ -221,7 +218,8 @@ func (p *graphParser) node(data []byte, depth int) error {
 		return visit(attribute, func(field protowire.Number, bytes []byte, _ uint64) error {
 			switch field {
 			case 5, 10: // t, tensors
-				return p.tensor(bytes)
+				_, err := p.tensor(bytes)
+				return err
 			case 6, 11: // g, graphs
 				return p.inner(bytes, depth+1)
 			case 22, 23: // sparse_tensor, sparse_tensors
@@ -236,70 +234,95 @@ func (p *graphParser) node(data []byte, depth int) error {
 func (p *graphParser) sparse(data []byte) error {
 	return visit(data, func(field protowire.Number, bytes []byte, _ uint64) error {
 		if field == 1 || field == 2 { // values, indices
-			return p.tensor(bytes)
+			_, err := p.tensor(bytes)
+			return err
 		}
 		return nil
 	})
 }
 
-// tensor reads a TensorProto: its type, its size and where its content is, not the content.
-func (p *graphParser) tensor(data []byte) error {
-	elements, size, isExternal, location := int32(0), int64(1), false, ""
-	multiply := func(dim uint64) {
-		if dim > math.MaxInt32 || size > math.MaxInt32 {
-			size = math.MaxInt64 / 2
-			return
-		}
-		size *= int64(dim)
-	}
-	err := visit(data, func(field protowire.Number, bytes []byte, number uint64) error {
+// A tensor is what a TensorProto says of itself: its type, its size and where its content is, not the content.
+type tensor struct {
+	name     string
+	dims     []uint64
+	elements int32
+	external bool
+	location string // the file of its content
+}
+
+func parseTensor(data []byte) (t tensor, err error) {
+	err = visit(data, func(field protowire.Number, bytes []byte, number uint64) error {
 		switch field {
 		case 1: // dims, one by one or packed
 			if bytes == nil {
-				multiply(number)
+				t.dims = append(t.dims, number)
 			}
 			for len(bytes) > 0 {
 				dim, n := protowire.ConsumeVarint(bytes)
 				if n < 0 {
 					return protowire.ParseError(n)
 				}
-				multiply(dim)
-				bytes = bytes[n:]
+				t.dims, bytes = append(t.dims, dim), bytes[n:]
 			}
 		case 2: // data_type
-			elements = int32(number)
+			t.elements = int32(number)
+		case 8:
+			t.name = string(bytes)
 		case 13: // external_data
+			t.external = true
 			key, value, err := entry(bytes)
-			if err != nil {
+			switch {
+			case err != nil || key != "location":
 				return err
+			case t.location != "":
+				return errors.New("a tensor names two files for its content")
+			// ONNX Runtime's own sign for content in memory, with an address in the place of an offset: it reads whatever is
+			// there.
+			case strings.Contains(value, "_ORT_MEM_ADDR_"):
+				return fmt.Errorf("a tensor's content is said to be in memory (%.64q): refused", value)
 			}
-			if key == "location" {
-				if location != "" {
-					return errors.New("a tensor names two files for its content")
-				}
-				location = value
-				// ONNX Runtime's own sign for content in memory, with an address in the place of an offset: it reads whatever is
-				// there.
-				if strings.Contains(value, "_ORT_MEM_ADDR_") {
-					return fmt.Errorf("a tensor's content is said to be in memory (%.64q): refused", value)
-				}
-			}
-			isExternal = true
+			t.location = value
 		case 14: // data_location: 1 is EXTERNAL
-			isExternal = isExternal || number == 1
+			t.external = t.external || number == 1
 		}
 		return nil
 	})
+	return t, err
+}
+
+// size is how many elements it has, or very many.
+func (t *tensor) size() int64 {
+	size := int64(1)
+	for _, dim := range t.dims {
+		if dim > math.MaxInt32 || size > math.MaxInt32 {
+			return math.MaxInt64 / 2
+		}
+		size *= int64(dim)
+	}
+	return size
+}
+
+// matrix is the tensor as one; nil when it has not two dims.
+func (t *tensor) matrix() *matrix {
+	if len(t.dims) != 2 {
+		return nil
+	}
+	return &matrix{rows: int64(t.dims[0]), columns: int64(t.dims[1]), elements: t.elements}
+}
+
+// tensor reads a tensor and notes what weights it holds, and in which file.
+func (p *graphParser) tensor(data []byte) (tensor, error) {
+	t, err := parseTensor(data)
 	if err != nil {
-		return err
+		return t, err
 	}
-	if size >= smallTensor {
-		p.weights[elements] += size
+	if size := t.size(); size >= smallTensor {
+		p.weights[t.elements] += size
 	}
-	if isExternal {
-		p.graph.External = append(p.graph.External, location)
+	if t.external {
+		p.graph.External = append(p.graph.External, t.location)
 	}
-	return nil
+	return t, nil
 }
 
 // entry reads a StringStringEntryProto.

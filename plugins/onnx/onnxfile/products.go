@@ -114,8 +114,8 @@ func (p *graphParser) operation(data []byte) error {
 				case 3:
 					value = number
 				case 5:
-					_, m, err := parseMatrix(bytes)
-					constant = m
+					t, err := parseTensor(bytes)
+					constant = t.matrix()
 					return err
 				}
 				return nil
@@ -133,34 +133,4 @@ func (p *graphParser) operation(data []byte) error {
 	}
 	p.operations = append(p.operations, o)
 	return err
-}
-
-// parseMatrix reads name, shape and type of a TensorProto; there is no matrix when it has not two dims.
-func parseMatrix(data []byte) (name string, m *matrix, err error) {
-	var dims []int64
-	var elements int32
-	err = visit(data, func(field protowire.Number, bytes []byte, number uint64) error {
-		switch field {
-		case 1: // one by one or packed
-			if bytes == nil {
-				dims = append(dims, int64(number))
-			}
-			for len(bytes) > 0 {
-				dim, n := protowire.ConsumeVarint(bytes)
-				if n < 0 {
-					return protowire.ParseError(n)
-				}
-				dims, bytes = append(dims, int64(dim)), bytes[n:]
-			}
-		case 2:
-			elements = int32(number)
-		case 8:
-			name = string(bytes)
-		}
-		return nil
-	})
-	if len(dims) == 2 {
-		m = &matrix{rows: dims[0], columns: dims[1], elements: elements}
-	}
-	return name, m, err
 }

@@ -122,26 +122,9 @@ func (m Pairs) Score(query, text []int32) float64 {
 // Graph is its ONNX file.
 func (m Pairs) Graph() []byte {
 	dims := len(m.Head)
-	floats := func(name string, values []float32, shape ...int) []byte {
-		var data []byte
-		for _, x := range values {
-			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
-		}
-		return message(5, join(sizes(shape), number(2, 1), text(8, name), text(9, string(data))))
-	}
 	whole := func(name string, value uint64, shape ...int) []byte {
 		return message(5, join(sizes(shape), number(2, 7), text(8, name),
 			text(9, string(binary.LittleEndian.AppendUint64(nil, value)))))
-	}
-	node := func(kind, out string, in []string, attributes ...[]byte) []byte {
-		var parts [][]byte
-		for _, name := range in {
-			parts = append(parts, text(1, name))
-		}
-		return message(1, join(append(parts, text(2, out), text(4, kind), join(attributes...))...))
-	}
-	attribute := func(name string, value int) []byte {
-		return message(5, text(1, name), number(3, value), number(20, 2))
 	}
 	inputs := join(port(11, "input_ids", 7, dim("batch"), dim("seq")),
 		port(11, "attention_mask", 7, dim("batch"), dim("seq")))
@@ -182,4 +165,30 @@ func sizes(shape []int) []byte {
 		parts = append(parts, number(1, n))
 	}
 	return join(parts...)
+}
+
+// floats is a constant of a graph.
+func floats(name string, values []float32, shape ...int) []byte {
+	return message(5, sizes(shape), number(2, 1), text(8, name), message(9, packed(values)))
+}
+
+func packed(values []float32) (data []byte) {
+	for _, x := range values {
+		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
+	}
+	return data
+}
+
+// node is a node of a graph.
+func node(kind, out string, in []string, attributes ...[]byte) []byte {
+	var parts [][]byte
+	for _, name := range in {
+		parts = append(parts, text(1, name))
+	}
+	return message(1, join(append(parts, text(2, out), text(4, kind), join(attributes...))...))
+}
+
+// attribute is a number of a node.
+func attribute(name string, value int) []byte {
+	return message(5, text(1, name), number(3, value), number(20, 2))
 }

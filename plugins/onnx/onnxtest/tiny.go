@@ -167,17 +167,16 @@ func (m Tiny) Graph() []byte {
 		dims = len(m.Times[0])
 	}
 	shape := [][]byte{texts, tokens, message(1, number(1, dims))}
-	nodes := message(1, text(1, "table"), text(1, input), text(2, output), text(4, "Gather"))
+	nodes := node("Gather", output, []string{"table", input})
 	if m.Times != nil || m.WrongFrom > 0 {
 		nodes = m.layer(input, output, dims)
 	}
 	if m.Pooled {
 		shape = slices.Delete(shape, 1, 2)
 		nodes = join(
-			message(1, text(1, "table"), text(1, input), text(2, "tokens"), text(4, "Gather")),
-			message(1, text(1, "tokens"), text(2, output), text(4, "ReduceMax"),
-				message(5, text(1, "axes"), number(8, 1), number(20, 7)),
-				message(5, text(1, "keepdims"), number(3, 0), number(20, 2))),
+			node("Gather", "tokens", []string{"table", input}),
+			node("ReduceMax", output, []string{"tokens"}, message(5, text(1, "axes"), number(8, 1), number(20, 7)),
+				attribute("keepdims", 0)),
 		)
 	}
 	weights := message(5, table)
@@ -211,45 +210,22 @@ func (m Tiny) Graph() []byte {
 
 // behind is the table, with the number of a task added, in 16 bits.
 func (m Tiny) behind(input, output string) []byte {
-	to := func(elements int) []byte { return message(5, text(1, "to"), number(3, elements), number(20, 2)) }
-	node := func(kind, in, more, out string, attributes ...[]byte) []byte {
-		parts := [][]byte{text(1, in)}
-		if more != "" {
-			parts = append(parts, text(1, more))
-		}
-		return message(1, join(append(parts, text(2, out), text(4, kind), join(attributes...))...))
-	}
-	nodes, rows := node("Gather", "table", input, "rows"), "rows"
+	nodes, rows, last := node("Gather", "rows", []string{"table", input}), "rows", 1
 	if m.Task {
-		nodes = join(nodes, node("Cast", "task_id", "", "task", to(1)), node("Add", rows, "task", "added"))
+		nodes = join(nodes, node("Cast", "task", []string{"task_id"}, attribute("to", 1)),
+			node("Add", "added", []string{rows, "task"}))
 		rows = "added"
 	}
-	last := 1
 	if m.Half {
 		last = 10
 	}
-	return join(nodes, node("Cast", rows, "", output, to(last)))
+	return join(nodes, node("Cast", output, []string{rows}, attribute("to", last)))
 }
 
 // layer is what comes behind the table: a product, and a fault.
 func (m Tiny) layer(input, output string, dims int) []byte {
-	node := func(kind string, names ...string) []byte { // the last name is that of the output
-		var parts [][]byte
-		for _, name := range names[:len(names)-1] {
-			parts = append(parts, text(1, name))
-		}
-		return join(append(parts, text(2, names[len(names)-1]), text(4, kind))...)
-	}
-	floats := func(name string, values []float32) []byte {
-		var data []byte
-		for _, x := range values {
-			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
-		}
-		return message(5, number(1, len(values)), number(2, 1), text(8, name), text(9, string(data)))
-	}
-	toFloat := message(5, text(1, "to"), number(3, 1), number(20, 2))
-	rows, fault := "rows", "right"
-	parts := [][]byte{message(1, node("Gather", "table", input, rows))}
+	rows := "rows"
+	parts := [][]byte{node("Gather", rows, []string{"table", input})}
 	if m.Times != nil {
 		var data []byte
 		for _, row := range m.Times {
@@ -259,11 +235,11 @@ func (m Tiny) layer(input, output string, dims int) []byte {
 		}
 		parts = append(parts,
 			message(5, number(1, len(m.Times)), number(1, dims), number(2, 3), text(8, "times"), text(9, string(data))),
-			floats("factors", slices.Repeat([]float32{1. / 64}, dims)),
+			floats("factors", slices.Repeat([]float32{1. / 64}, dims), dims),
 			message(1, text(1, rows), text(2, "quantized"), text(2, "scale"), text(2, "zero"), text(4, "DynamicQuantizeLinear")),
-			message(1, node("MatMulInteger", "quantized", "times", "zero", "sum")),
-			message(1, node("Cast", "sum", "float"), toFloat), message(1, node("Mul", "scale", "factors", "scales")),
-			message(1, node("Mul", "float", "scales", "product")))
+			node("MatMulInteger", "sum", []string{"quantized", "times", "zero"}),
+			node("Cast", "float", []string{"sum"}, attribute("to", 1)), node("Mul", "scales", []string{"scale", "factors"}),
+			node("Mul", "product", []string{"float", "scales"}))
 		rows = "product"
 	}
 	wrong := make([]float32, dims)
@@ -275,22 +251,16 @@ func (m Tiny) layer(input, output string, dims int) []byte {
 		from = math.MaxInt32
 	}
 	limit := binary.LittleEndian.AppendUint64(nil, uint64(from-1))
-	return join(append(parts, floats("wrong", wrong),
+	return join(append(parts, floats("wrong", wrong, dims),
 		message(5, number(2, 7), text(8, "limit"), text(9, string(limit))),
-		message(1, node("Size", input, "size")), message(1, node("Less", "limit", "size", "many")),
-		message(1, node("Cast", "many", "factor"), toFloat), message(1, node("Mul", "wrong", "factor", fault)),
-		message(1, node("Add", rows, fault, output)))...)
+		node("Size", "size", []string{input}), node("Less", "many", []string{"limit", "size"}),
+		node("Cast", "factor", []string{"many"}, attribute("to", 1)), node("Mul", "right", []string{"wrong", "factor"}),
+		node("Add", output, []string{rows, "right"}))...)
 }
 
 // Weights is the table as an ONNX file holds it.
 func (m Tiny) Weights() []byte {
-	var data []byte
-	for _, row := range m.Table {
-		for _, x := range row {
-			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
-		}
-	}
-	return data
+	return packed(slices.Concat(m.Table...))
 }
 
 func port(field protowire.Number, name string, elements int, dims ...[]byte) []byte {

@@ -12,6 +12,8 @@ import (
 	"io"
 	"math"
 	"slices"
+
+	"github.com/x448/float16"
 )
 
 const (
@@ -178,7 +180,7 @@ func numbers(kind string, raw []byte, into []float32) int {
 		case "BF16":
 			x = math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw[i*2:])) << 16)
 		case "F16":
-			x = half(binary.LittleEndian.Uint16(raw[i*2:]))
+			x = float16.Frombits(binary.LittleEndian.Uint16(raw[i*2:])).Float32()
 		default:
 			x = float32(int8(raw[i]))
 		}
@@ -188,21 +190,6 @@ func numbers(kind string, raw []byte, into []float32) int {
 		into[i] = x
 	}
 	return -1
-}
-
-// half is a 16-bit floating point number as a 32-bit one.
-func half(bits uint16) float32 {
-	sign, exponent, fraction := 1.0, int(bits>>10&31), float64(bits&1023)
-	if bits>>15 == 1 {
-		sign = -1
-	}
-	switch exponent {
-	case 0:
-		return float32(sign * math.Ldexp(fraction, -24))
-	case 31:
-		return float32(math.NaN()) // infinite, or no number: neither is a weight
-	}
-	return float32(sign * math.Ldexp(1024+fraction, exponent-25))
 }
 
 // Write writes tensors of 32-bit numbers.

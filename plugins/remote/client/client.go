@@ -24,6 +24,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
@@ -122,9 +125,7 @@ func (c *Client) Describe(ctx context.Context) (Model, error) {
 		identity = info.Identity
 		m.MaxTokens = cmp.Or(m.MaxTokens, info.MaxTokens)
 		if info.MaxTexts > 0 {
-			c.sizes.mu.Lock()
-			c.sizes.limits.Texts = min(c.sizes.limits.Texts, info.MaxTexts)
-			c.sizes.mu.Unlock()
+			c.sizes.learn(info.MaxTexts)
 		}
 	}
 	if m.Dims == 0 || c.o.Remembered != "" {
@@ -198,13 +199,7 @@ func (c *Client) answer(ctx context.Context, j *job, prefix string, texts []stri
 		places = append(places, i)
 	}
 	all := batches(j.texts, places, tokens(j.asked), c.sizes.get())
-	faults := make([]*fault, len(all))
-	var wg sync.WaitGroup
-	for n, batch := range all {
-		wg.Go(func() { faults[n] = j.solve(ctx, batch) })
-	}
-	wg.Wait()
-	return c.gather(j, all, faults)
+	return c.gather(j, all, j.solveAll(ctx, all))
 }
 
 // gather makes one answer of what became of the requests. A fault of all is an error of the call; of some, only their
@@ -292,4 +287,35 @@ type widthError struct{ got, want int }
 
 func (e *widthError) Error() string {
 	return fmt.Sprintf("the server gives %d dims, want %d", e.got, e.want)
+}
+
+// Rerank scores texts by how well they answer a query. Scores are numbers of a width of one: requests, retries and the
+// search for a text that breaks them are those of Embed. Texts without anything in them are not sent, as providers
+// refuse these; they have the score of the worst that was.
+func (c *Client) Rerank(ctx context.Context, query string, texts []string) ([]float32, error) {
+	ctx, cancel := early(ctx)
+	defer cancel()
+	answers, err := c.answer(ctx, &job{client: c, query: true, asked: query}, "", texts)
+	if err != nil {
+		return nil, err
+	}
+	worst := float32(math.MaxFloat32)
+	for i := range answers {
+		if failed := answers[i].Err; failed != nil {
+			return nil, status.Errorf(codes.InvalidArgument, "text %d: %s", i, failed.Message)
+		}
+		if !answers[i].Empty {
+			worst = min(worst, answers[i].Vector[0])
+		}
+	}
+	scores := make([]float32, len(answers))
+	for i, a := range answers {
+		switch {
+		case !a.Empty:
+			scores[i] = a.Vector[0]
+		case worst < math.MaxFloat32:
+			scores[i] = worst
+		}
+	}
+	return scores, nil
 }

@@ -103,13 +103,21 @@ func (j *job) blame(i int, class sdk.ErrorClass, f *fault) {
 // divide solves as many texts at a time as the server has said that it takes, now and from now on.
 func (j *job) divide(ctx context.Context, batch []int, most int) *fault {
 	j.client.sizes.learn(most)
+	return firstOf(j.solveAll(ctx, slices.Collect(slices.Chunk(batch, most))))
+}
+
+// solveAll solves batches at the same time, and returns the fault of each.
+func (j *job) solveAll(ctx context.Context, batches [][]int) []*fault {
+	faults := make([]*fault, len(batches))
 	var wg sync.WaitGroup
-	parts := slices.Collect(slices.Chunk(batch, most))
-	faults := make([]*fault, len(parts))
-	for n, part := range parts {
-		wg.Go(func() { faults[n] = j.solve(ctx, part) })
+	for n, batch := range batches {
+		wg.Go(func() { faults[n] = j.solve(ctx, batch) })
 	}
 	wg.Wait()
+	return faults
+}
+
+func firstOf(faults []*fault) *fault {
 	for _, f := range faults {
 		if f != nil {
 			return f
@@ -121,15 +129,8 @@ func (j *job) divide(ctx context.Context, batch []int, most int) *fault {
 // split solves the halves of a batch.
 func (j *job) split(ctx context.Context, batch []int, f *fault) *fault {
 	half := len(batch) / 2
-	faults := [2]*fault{}
-	var wg sync.WaitGroup
-	wg.Go(func() { faults[0] = j.solve(ctx, batch[:half]) })
-	wg.Go(func() { faults[1] = j.solve(ctx, batch[half:]) })
-	wg.Wait()
-	for _, of := range faults {
-		if of != nil {
-			return of
-		}
+	if of := firstOf(j.solveAll(ctx, [][]int{batch[:half], batch[half:]})); of != nil {
+		return of
 	}
 	if f.class == dialect.TooLarge {
 		bytes := 0
@@ -213,10 +214,14 @@ func (j *job) try(ctx context.Context, batch []int) *fault {
 		}
 		l, err := j.client.pool.acquire(ctx, j.query, avoid)
 		if err != nil {
-			return j.noPlace(err, f)
+			return j.client.noPlace(err, f)
 		}
 		avoid = l.endpoint
-		if f = j.client.proved(ctx, l); f == nil {
+		f = nil
+		if !l.proven { // released where the probe fails
+			f = j.client.probe(ctx, l)
+		}
+		if f == nil {
 			f = j.once(ctx, l, batch, texts)
 		}
 		if f == nil || ctx.Err() != nil {
@@ -236,11 +241,11 @@ func (j *job) try(ctx context.Context, batch []int) *fault {
 }
 
 // noPlace says why no URL could be had; earlier is what had happened before, if anything.
-func (j *job) noPlace(err error, earlier *fault) *fault {
+func (c *Client) noPlace(err error, earlier *fault) *fault {
 	var paused *pausedError
 	after := time.Duration(0)
 	if errors.As(err, &paused) {
-		after = max(paused.after, j.client.o.Pause)
+		after = max(paused.after, c.o.Pause)
 	}
 	if earlier != nil {
 		return &fault{class: earlier.class, err: earlier.err, after: max(after, earlier.after)}
@@ -333,4 +338,71 @@ func outcomeOf(ctx context.Context, f *fault) outcome {
 	case dialect.Rejected, dialect.TooLarge, dialect.Refused:
 	}
 	return neutral
+}
+
+// tokens is an upper guess of how many tokens a text has: three and a half bytes to a token in ASCII, a token for
+// each other sign, as with most tokenizers and languages. What a guess gets wrong the server says, and the request is
+// halved.
+func tokens(text string) int {
+	ascii, other := 0, 0
+	for i := range len(text) {
+		switch b := text[i]; {
+		case b < 0x80:
+			ascii++
+		case b >= 0xC0:
+			other++
+		}
+	}
+	return ascii*2/7 + other + 2
+}
+
+// sizes are the limits of one request. They sink when a server proves to take less.
+type sizes struct {
+	mu     sync.Mutex
+	limits dialect.Limits
+}
+
+func (s *sizes) get() dialect.Limits {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.limits
+}
+
+// learn notes how many texts a server takes, as it has said itself.
+func (s *sizes) learn(most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limits.Texts = min(s.limits.Texts, most)
+}
+
+// tooMuch notes that a request of so many texts and bytes was too much though its halves were not.
+func (s *sizes) tooMuch(texts, bytes int, byCount bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if byCount {
+		s.limits.Texts = min(s.limits.Texts, max(1, (texts+1)/2))
+		return
+	}
+	s.limits.Bytes = min(s.limits.Bytes, max(1, (bytes+1)/2))
+}
+
+// batches groups the places of texts into requests. A text that is too big for any stands alone, and the server
+// decides. beside are tokens that are read with each text.
+func batches(texts []string, places []int, beside int, limits dialect.Limits) [][]int {
+	var (
+		all        [][]int
+		now        []int
+		sum, bytes int
+	)
+	for _, i := range places {
+		t, b := tokens(texts[i])+beside, len(texts[i])
+		if len(now) > 0 && (len(now) >= limits.Texts || sum+t > limits.Tokens || bytes+b > limits.Bytes) {
+			all, now, sum, bytes = append(all, now), nil, 0, 0
+		}
+		now, sum, bytes = append(now, i), sum+t, bytes+b
+	}
+	if len(now) > 0 {
+		all = append(all, now)
+	}
+	return all
 }

@@ -41,29 +41,28 @@ func (c *Client) works(ctx context.Context, since time.Time) *fault {
 	if recent {
 		return nil
 	}
-	var f *fault
+	return c.tries(ctx, func(l *lease) *fault {
+		f := c.probe(ctx, l)
+		if f == nil {
+			c.pool.release(l, answered, 0)
+		}
+		return f
+	})
+}
+
+// tries asks any URL something, several times if need be. ask gives the lease back.
+func (c *Client) tries(ctx context.Context, ask func(l *lease) *fault) (f *fault) {
 	for range maxTries {
 		l, err := c.pool.acquire(ctx, true, nil)
 		if err != nil {
-			return (&job{client: c}).noPlace(err, f)
+			return c.noPlace(err, f)
 		}
-		if f = c.probe(ctx, l); f == nil {
-			c.pool.release(l, answered, 0)
-			return nil
-		}
-		if ctx.Err() != nil || f.class != dialect.Overloaded && f.class != dialect.Down && f.class != dialect.Broken {
+		if f = ask(l); f == nil || ctx.Err() != nil ||
+			f.class != dialect.Overloaded && f.class != dialect.Down && f.class != dialect.Broken {
 			return f
 		}
 	}
 	return f
-}
-
-// proved makes sure that a URL has answered the probe. The lease is released when it has not.
-func (c *Client) proved(ctx context.Context, l *lease) *fault {
-	if l.proven {
-		return nil
-	}
-	return c.probe(ctx, l)
 }
 
 // probe asks one URL for the vector of the probe text and compares it with what it should be. The lease is released
@@ -160,29 +159,19 @@ func remember(path string, v []float32) error {
 }
 
 // info asks what the servers run.
-func (c *Client) info(ctx context.Context) (dialect.Info, *fault) {
-	var f *fault
-	for range maxTries {
-		l, err := c.pool.acquire(ctx, true, nil)
-		if err != nil {
-			return dialect.Info{}, (&job{client: c}).noPlace(err, f)
-		}
-		var (
-			body  []byte
-			asked time.Duration
-		)
-		if body, asked, f = c.exchange(ctx, l, http.MethodGet, c.o.Dialect.InfoPath, nil, maxErrorBody, nil); f == nil {
-			info, err := dialect.ReadInfo(body)
-			if err == nil {
+func (c *Client) info(ctx context.Context) (info dialect.Info, f *fault) {
+	f = c.tries(ctx, func(l *lease) *fault {
+		body, asked, f := c.exchange(ctx, l, http.MethodGet, c.o.Dialect.InfoPath, nil, maxErrorBody, nil)
+		if f == nil {
+			var err error
+			if info, err = dialect.ReadInfo(body); err == nil {
 				c.pool.release(l, neutral, 0)
-				return info, nil
+				return nil
 			}
 			f = &fault{class: dialect.Broken, err: fmt.Errorf("%s%s: %w", l.name, c.o.Dialect.InfoPath, err)}
 		}
 		c.pool.release(l, outcomeOf(ctx, f), asked)
-		if ctx.Err() != nil || f.class != dialect.Overloaded && f.class != dialect.Down && f.class != dialect.Broken {
-			return dialect.Info{}, f
-		}
-	}
-	return dialect.Info{}, f
+		return f
+	})
+	return info, f
 }

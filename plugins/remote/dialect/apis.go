@@ -1,8 +1,14 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/embedsidecar/embedsidecar/embed"
 )
 
 // errJSON says as much as may be said: the decoder's own messages quote the answer.
@@ -22,20 +28,10 @@ var openAI = Dialect{
 	Limits:   Limits{Texts: 2048, Tokens: 300_000, Bytes: 8 << 20},
 	AsksDims: true,
 	body: func(r Request) any {
-		b := openAIRequest{Model: r.Model, Input: r.Texts, Dimensions: r.Dims, Format: "base64"}
-		if r.Float {
-			b.Format = "float"
-		}
-		return b
+		b := request{"model": r.Model, "input": r.Texts, "encoding_format": either(r.Float, "float", "base64")}
+		return b.wide("dimensions", r.Dims)
 	},
 	decode: decodeList,
-}
-
-type openAIRequest struct {
-	Model      string   `json:"model"`
-	Input      []string `json:"input"`
-	Format     string   `json:"encoding_format"`
-	Dimensions int      `json:"dimensions,omitempty"`
 }
 
 // decodeList reads the answer of OpenAI, which is Voyage's, too.
@@ -60,28 +56,16 @@ var voyage = Dialect{
 	Limits: Limits{Texts: 1000, Tokens: 120_000, Bytes: 8 << 20}, // the least of its models' limits
 	Kinds:  true, AsksDims: true, Keyed: true, Cuts: []Truncate{CutEnd},
 	body: func(r Request) any {
-		b := voyageRequest{
-			Model: r.Model, Input: r.Texts, InputType: "document", Truncation: r.Truncate != CutNever,
-			Dimension: r.Dims, Format: "base64",
+		b := request{
+			"model": r.Model, "input": r.Texts, "input_type": either(r.Query, "query", "document"),
+			"truncation": r.Truncate != CutNever,
 		}
-		if r.Query {
-			b.InputType = "query"
+		if !r.Float {
+			b["encoding_format"] = "base64"
 		}
-		if r.Float {
-			b.Format = ""
-		}
-		return b
+		return b.wide("output_dimension", r.Dims)
 	},
 	decode: decodeList,
-}
-
-type voyageRequest struct {
-	Model      string   `json:"model"`
-	Input      []string `json:"input"`
-	InputType  string   `json:"input_type"`
-	Truncation bool     `json:"truncation"`
-	Dimension  int      `json:"output_dimension,omitempty"`
-	Format     string   `json:"encoding_format,omitempty"`
 }
 
 // cohere is Cohere's POST /v2/embed.
@@ -90,21 +74,11 @@ var cohere = Dialect{
 	Limits: Limits{Texts: 96, Tokens: 128_000, Bytes: 8 << 20},
 	Kinds:  true, AsksDims: true, Keyed: true, Cuts: []Truncate{CutEnd, CutStart},
 	body: func(r Request) any {
-		b := cohereRequest{
-			Model: r.Model, Texts: r.Texts, InputType: "search_document", Types: []string{"float"},
-			Truncate: "END", Dimension: r.Dims,
-		}
-		if r.Query {
-			b.InputType = "search_query"
-		}
-		switch r.Truncate {
-		case CutStart:
-			b.Truncate = "START"
-		case CutNever:
-			b.Truncate = "NONE"
-		case CutEnd:
-		}
-		return b
+		cut := map[Truncate]string{CutEnd: "END", CutStart: "START", CutNever: "NONE"}
+		return request{
+			"model": r.Model, "texts": r.Texts, "input_type": either(r.Query, "search_query", "search_document"),
+			"embedding_types": []string{"float"}, "truncate": cut[r.Truncate],
+		}.wide("output_dimension", r.Dims)
 	},
 	decode: func(body []byte) (Answer, error) {
 		var a struct {
@@ -122,32 +96,20 @@ var cohere = Dialect{
 	},
 }
 
-type cohereRequest struct {
-	Model     string   `json:"model"`
-	Texts     []string `json:"texts"`
-	InputType string   `json:"input_type"`
-	Types     []string `json:"embedding_types"`
-	Truncate  string   `json:"truncate"`
-	Dimension int      `json:"output_dimension,omitempty"`
-}
-
 // gemini is POST :batchEmbedContents of the Gemini API.
 var gemini = Dialect{
 	Name: "gemini", URL: "https://generativelanguage.googleapis.com/v1beta", Path: "/models/{model}:batchEmbedContents",
 	KeyHeader: "x-goog-api-key", Limits: Limits{Texts: 100, Tokens: 100_000, Bytes: 8 << 20},
 	Kinds: true, AsksDims: true, Keyed: true, Cuts: []Truncate{CutEnd},
 	body: func(r Request) any {
-		task := "RETRIEVAL_DOCUMENT"
-		if r.Query {
-			task = "RETRIEVAL_QUERY"
-		}
-		b := geminiRequest{}
+		var all []request
 		for _, text := range r.Texts {
-			one := geminiText{Model: "models/" + r.Model, Task: task, Dimension: r.Dims}
-			one.Content.Parts = []geminiPart{{text}}
-			b.Requests = append(b.Requests, one)
+			all = append(all, request{
+				"model": "models/" + r.Model, "taskType": either(r.Query, "RETRIEVAL_QUERY", "RETRIEVAL_DOCUMENT"),
+				"content": request{"parts": []request{{"text": text}}},
+			}.wide("outputDimensionality", r.Dims))
 		}
-		return b
+		return request{"requests": all}
 	},
 	decode: func(body []byte) (Answer, error) {
 		var a struct {
@@ -164,30 +126,13 @@ var gemini = Dialect{
 	},
 }
 
-type geminiRequest struct {
-	Requests []geminiText `json:"requests"`
-}
-
-type geminiText struct {
-	Model   string `json:"model"`
-	Content struct {
-		Parts []geminiPart `json:"parts"`
-	} `json:"content"`
-	Task      string `json:"taskType"`
-	Dimension int    `json:"outputDimensionality,omitempty"`
-}
-
-type geminiPart struct {
-	Text string `json:"text"`
-}
-
 // ollama is Ollama's POST /api/embed.
 var ollama = Dialect{
 	Name: "ollama", URL: "http://127.0.0.1:11434", Path: "/api/embed",
 	Limits:   Limits{Texts: 64, Tokens: 100_000, Bytes: 4 << 20},
 	AsksDims: true, Cuts: []Truncate{CutEnd},
 	body: func(r Request) any {
-		return ollamaRequest{Model: r.Model, Input: r.Texts, Truncate: r.Truncate == CutEnd, Dimensions: r.Dims}
+		return request{"model": r.Model, "input": r.Texts, "truncate": r.Truncate == CutEnd}.wide("dimensions", r.Dims)
 	},
 	decode: func(body []byte) (Answer, error) {
 		var a struct {
@@ -199,41 +144,19 @@ var ollama = Dialect{
 	},
 }
 
-type ollamaRequest struct {
-	Model      string   `json:"model"`
-	Input      []string `json:"input"`
-	Truncate   bool     `json:"truncate"`
-	Dimensions int      `json:"dimensions,omitempty"`
-}
-
 // tei is POST /embed of Hugging Face's Text Embeddings Inference.
 var tei = Dialect{
 	Name: "tei", Path: "/embed", InfoPath: "/info",
 	Limits:   Limits{Texts: 32, Tokens: 100_000, Bytes: 1 << 20},
 	AsksDims: true, Cuts: []Truncate{CutEnd, CutStart},
 	body: func(r Request) any {
-		b := teiRequest{
-			Inputs: r.Texts, Normalize: r.Normalize, Truncate: r.Truncate != CutNever, Direction: "Right",
-			Dimensions: r.Dims,
-		}
-		if r.Truncate == CutStart {
-			b.Direction = "Left"
-		}
-		return b
+		return r.cutTEI(request{"inputs": r.Texts, "normalize": r.Normalize}).wide("dimensions", r.Dims)
 	},
 	decode: func(body []byte) (Answer, error) {
 		var vectors []Vector
 		err := read(body, &vectors)
 		return Answer{Vectors: vectors}, err
 	},
-}
-
-type teiRequest struct {
-	Inputs     []string `json:"inputs"`
-	Normalize  bool     `json:"normalize"`
-	Truncate   bool     `json:"truncate"`
-	Direction  string   `json:"truncation_direction"`
-	Dimensions int      `json:"dimensions,omitempty"`
 }
 
 // Info is what a server tells of itself at InfoPath.
@@ -258,4 +181,157 @@ func ReadInfo(body []byte) (Info, error) {
 	}
 	identity, err := json.Marshal([]string{a.ID, a.SHA, a.DType, string(a.Type)})
 	return Info{Identity: string(identity), MaxTokens: max(a.MaxTokens, 0), MaxTexts: max(a.MaxTexts, 0)}, err
+}
+
+// The dialects that rerank: a query and texts in, scores out. Answers come best first, so each score has the index of
+// its text, and nothing is believed of one without.
+
+// cohereRerank is Cohere's POST /v2/rerank.
+var cohereRerank = Dialect{
+	Name: "cohere-rerank", URL: "https://api.cohere.com", Path: "/v2/rerank",
+	Limits:  Limits{Texts: 1000, Tokens: 1 << 22, Bytes: 8 << 20},
+	Reranks: true, Keyed: true, Cuts: []Truncate{CutEnd},
+	body:   func(r Request) any { return r.rerank() },
+	decode: rankedResults,
+}
+
+// rerank is what all but TEI take.
+func (r Request) rerank() request {
+	return request{"model": r.Model, "query": r.Asked, "documents": r.Texts}
+}
+
+// jinaRerank is POST /v1/rerank as Jina, vLLM, llama.cpp, LocalAI and others serve it.
+var jinaRerank = Dialect{
+	Name: "jina-rerank", URL: "https://api.jina.ai/v1", Path: "/rerank",
+	Limits:  Limits{Texts: 1000, Tokens: 1 << 22, Bytes: 8 << 20},
+	Reranks: true, Cuts: []Truncate{CutEnd},
+	body:   func(r Request) any { return r.rerank().with("return_documents", false) },
+	decode: rankedResults,
+}
+
+// voyageRerank is Voyage AI's POST /v1/rerank.
+var voyageRerank = Dialect{
+	Name: "voyage-rerank", URL: "https://api.voyageai.com/v1", Path: "/rerank",
+	Limits:  Limits{Texts: 1000, Tokens: 100_000, Bytes: 8 << 20}, // the least of its models' limits
+	Reranks: true, Keyed: true, Cuts: []Truncate{CutEnd},
+	body: func(r Request) any {
+		return r.rerank().with("return_documents", false).with("truncation", r.Truncate != CutNever)
+	},
+	decode: func(body []byte) (Answer, error) {
+		var a struct {
+			Data  []scored `json:"data"`
+			Usage struct {
+				Total count `json:"total_tokens"`
+			} `json:"usage"`
+		}
+		err := read(body, &a)
+		return ranked(a.Data, a.Usage.Total, err)
+	},
+}
+
+// teiRerank is POST /rerank of Hugging Face's Text Embeddings Inference.
+var teiRerank = Dialect{
+	Name: "tei-rerank", Path: "/rerank", InfoPath: "/info",
+	Limits:  Limits{Texts: 32, Tokens: 100_000, Bytes: 1 << 20},
+	Reranks: true, Cuts: []Truncate{CutEnd, CutStart},
+	body: func(r Request) any {
+		return r.cutTEI(request{"query": r.Asked, "texts": r.Texts, "raw_scores": false, "return_text": false})
+	},
+	decode: func(body []byte) (Answer, error) {
+		var a []scored
+		err := read(body, &a)
+		return ranked(a, 0, err)
+	},
+}
+
+// scored is a score with the place of its text in the request.
+type scored struct {
+	Index     *place   `json:"index"`
+	Relevance *float64 `json:"relevance_score"`
+	Score     *float64 `json:"score"` // what TEI calls it
+}
+
+// rankedResults reads the answer of Cohere, and of those that took it over and count tokens.
+func rankedResults(body []byte) (Answer, error) {
+	var a struct {
+		Results []scored `json:"results"`
+		Usage   struct {
+			Total count `json:"total_tokens"`
+		} `json:"usage"`
+	}
+	err := read(body, &a)
+	return ranked(a.Results, a.Usage.Total, err)
+}
+
+// ranked puts scores in the order of the texts.
+func ranked(list []scored, tokens count, err error) (Answer, error) {
+	if err != nil {
+		return Answer{}, err
+	}
+	scores := make([]Vector, len(list))
+	for _, one := range list {
+		score := one.Relevance
+		if score == nil {
+			score = one.Score
+		}
+		switch {
+		case one.Index == nil:
+			return Answer{}, errors.New("a score has no index")
+		case score == nil || math.IsInf(*score, 0):
+			return Answer{}, errors.New("an index has no score")
+		case *one.Index < 0 || int(*one.Index) >= len(list) || scores[*one.Index] != nil:
+			return Answer{}, fmt.Errorf("the indexes are not those of %d texts, each once", len(list))
+		}
+		scores[*one.Index] = Vector{float32(*score)}
+	}
+	return Answer{Vectors: scores, Tokens: int(tokens)}, nil
+}
+
+// teiSparse is POST /embed_sparse of Text Embeddings Inference, for models that it runs with the pooling splade.
+var teiSparse = Dialect{
+	Name: "tei-sparse", Path: "/embed_sparse", InfoPath: "/info",
+	Limits: Limits{Texts: 32, Tokens: 100_000, Bytes: 1 << 20},
+	Cuts:   []Truncate{CutEnd, CutStart}, Sparse: true,
+	body: func(r Request) any { return r.cutTEI(request{"inputs": r.Texts}) },
+	decode: func(body []byte) (Answer, error) {
+		var lists [][]sparseNumber
+		if err := read(body, &lists); err != nil {
+			return Answer{}, err
+		}
+		var a Answer
+		for _, list := range lists {
+			v, err := pairsOf(list)
+			if err != nil {
+				return Answer{}, err
+			}
+			a.Vectors = append(a.Vectors, v)
+		}
+		return a, nil
+	},
+}
+
+type sparseNumber struct {
+	Index *uint32  `json:"index"`
+	Value *float32 `json:"value"`
+}
+
+// pairsOf sorts numbers by their places and leaves out zeros.
+func pairsOf(list []sparseNumber) (Vector, error) {
+	for i := range list {
+		switch {
+		case list[i].Index == nil || *list[i].Index >= embed.MaxSparseDims:
+			return nil, errors.New("a number of a sparse vector has no index, or one beyond any vocabulary")
+		case list[i].Value == nil:
+			nan := float32(math.NaN())
+			list[i].Value = &nan
+		}
+	}
+	slices.SortFunc(list, func(a, b sparseNumber) int { return cmp.Compare(*a.Index, *b.Index) })
+	pairs := make(Vector, 0, 2*len(list))
+	for _, n := range list {
+		if *n.Value != 0 {
+			pairs = append(pairs, float32(*n.Index), *n.Value)
+		}
+	}
+	return pairs, nil
 }

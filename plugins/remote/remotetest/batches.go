@@ -178,8 +178,7 @@ func (s *Server) makeJob(w http.ResponseWriter, r *http.Request) {
 	}
 	for line := range bytes.Lines(data) {
 		var l batchLine
-		var body openAIBody
-		var texts []string
+		var body requestBody
 		if voyage && strictly(line, &struct {
 			ID   string `json:"custom_id"`
 			Body struct {
@@ -190,12 +189,12 @@ func (s *Server) makeJob(w http.ResponseWriter, r *http.Request) {
 			break
 		}
 		if json.Unmarshal(line, &l) != nil || json.Unmarshal(l.Body, &body) != nil ||
-			json.Unmarshal(body.Input, &texts) != nil || len(texts) != 1 || l.ID == "" || len(l.ID) > 64 ||
+			len(body.Input) != 1 || l.ID == "" || len(l.ID) > 64 ||
 			!b.Mistral && !voyage && (l.Method == nil || *l.Method != "POST" || l.URL == nil || *l.URL != asked.Endpoint) {
 			known = false
 			break
 		}
-		l.text = texts[0]
+		l.text = body.Input[0]
 		j.lines = append(j.lines, l)
 	}
 	if err != nil || !known || len(j.lines) == 0 || asked.Endpoint != "/v1/embeddings" ||

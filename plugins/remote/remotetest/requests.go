@@ -1,7 +1,6 @@
 package remotetest
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,101 +10,72 @@ import (
 	"strings"
 )
 
-// The requests as the public descriptions of the APIs give them: these fields and no others. Written by hand from
+// fields are those of requests as the public descriptions of the APIs give them, and no others. Written by hand from
 // them, not from the client.
-type (
-	openAIBody struct {
-		Input          json.RawMessage `json:"input"`
-		Model          string          `json:"model"`
-		Dimensions     *int            `json:"dimensions"`
-		EncodingFormat *string         `json:"encoding_format"`
-		User           *string         `json:"user"`
+var fields = map[string][]string{
+	"openai":        {"input", "model", "dimensions", "encoding_format", "user"},
+	"voyage":        {"input", "model", "input_type", "truncation", "output_dimension", "output_dtype", "encoding_format"},
+	"cohere":        {"texts", "model", "input_type", "max_tokens", "output_dimension", "embedding_types", "truncate"},
+	"gemini":        {"requests"},
+	"ollama":        {"model", "input", "truncate", "dimensions", "keep_alive", "options"},
+	"tei":           {"inputs", "normalize", "prompt_name", "truncate", "truncation_direction", "dimensions"},
+	"tei-sparse":    {"inputs", "prompt_name", "truncate", "truncation_direction"},
+	"cohere-rerank": {"model", "query", "documents", "top_n", "max_tokens_per_doc", "priority"},
+	"jina-rerank":   {"model", "query", "documents", "top_n", "return_documents"},
+	"voyage-rerank": {"model", "query", "documents", "top_k", "return_documents", "truncation"},
+	"tei-rerank":    {"query", "texts", "raw_scores", "return_text", "truncate", "truncation_direction"},
+}
+
+// requestBody is a request with the fields of any of them.
+type requestBody struct {
+	Input           texts    `json:"input"`
+	Inputs          texts    `json:"inputs"`
+	Texts           texts    `json:"texts"`
+	Documents       texts    `json:"documents"`
+	Model           string   `json:"model"`
+	Query           string   `json:"query"`
+	InputType       *string  `json:"input_type"`
+	Dimensions      int      `json:"dimensions"`
+	OutputDimension int      `json:"output_dimension"`
+	EncodingFormat  *string  `json:"encoding_format"`
+	EmbeddingTypes  []string `json:"embedding_types"`
+	Direction       *string  `json:"truncation_direction"`
+	Truncate        any      `json:"truncate"` // Cohere's is a word, those of others true or false
+	Requests        []any    `json:"requests"`
+
+	Truncation      *bool `json:"truncation"`
+	Normalize       *bool `json:"normalize"`
+	RawScores       *bool `json:"raw_scores"`
+	ReturnText      *bool `json:"return_text"`
+	ReturnDocuments *bool `json:"return_documents"`
+}
+
+type geminiBody struct {
+	Requests []struct {
+		Model   string `json:"model"`
+		Content struct {
+			Parts []struct {
+				Text string `json:"text"`
+			} `json:"parts"`
+		} `json:"content"`
+		TaskType             *string `json:"taskType"`
+		Title                *string `json:"title"`
+		OutputDimensionality int     `json:"outputDimensionality"`
+	} `json:"requests"`
+}
+
+// texts are a list, or one.
+type texts []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *texts) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*t = texts{one}
+		return nil
 	}
-	voyageBody struct {
-		Input           json.RawMessage `json:"input"`
-		Model           string          `json:"model"`
-		InputType       *string         `json:"input_type"`
-		Truncation      *bool           `json:"truncation"`
-		OutputDimension *int            `json:"output_dimension"`
-		OutputDtype     *string         `json:"output_dtype"`
-		EncodingFormat  *string         `json:"encoding_format"`
-	}
-	cohereBody struct {
-		Texts           []string `json:"texts"`
-		Model           string   `json:"model"`
-		InputType       string   `json:"input_type"`
-		MaxTokens       *int     `json:"max_tokens"`
-		OutputDimension *int     `json:"output_dimension"`
-		EmbeddingTypes  []string `json:"embedding_types"`
-		Truncate        *string  `json:"truncate"`
-	}
-	geminiBody struct {
-		Requests []struct {
-			Model   string `json:"model"`
-			Content struct {
-				Parts []struct {
-					Text string `json:"text"`
-				} `json:"parts"`
-			} `json:"content"`
-			TaskType             *string `json:"taskType"`
-			Title                *string `json:"title"`
-			OutputDimensionality *int    `json:"outputDimensionality"`
-		} `json:"requests"`
-	}
-	ollamaBody struct {
-		Model      string          `json:"model"`
-		Input      json.RawMessage `json:"input"`
-		Truncate   *bool           `json:"truncate"`
-		Dimensions *int            `json:"dimensions"`
-		KeepAlive  json.RawMessage `json:"keep_alive"`
-		Options    json.RawMessage `json:"options"`
-	}
-	cohereRerankBody struct {
-		Model           string   `json:"model"`
-		Query           string   `json:"query"`
-		Documents       []string `json:"documents"`
-		TopN            *int     `json:"top_n"`
-		MaxTokensPerDoc *int     `json:"max_tokens_per_doc"`
-		Priority        *int     `json:"priority"`
-	}
-	jinaRerankBody struct {
-		Model           string   `json:"model"`
-		Query           string   `json:"query"`
-		Documents       []string `json:"documents"`
-		TopN            *int     `json:"top_n"`
-		ReturnDocuments *bool    `json:"return_documents"`
-	}
-	voyageRerankBody struct {
-		Model           string   `json:"model"`
-		Query           string   `json:"query"`
-		Documents       []string `json:"documents"`
-		TopK            *int     `json:"top_k"`
-		ReturnDocuments *bool    `json:"return_documents"`
-		Truncation      *bool    `json:"truncation"`
-	}
-	teiRerankBody struct {
-		Query               string   `json:"query"`
-		Texts               []string `json:"texts"`
-		RawScores           *bool    `json:"raw_scores"`
-		ReturnText          *bool    `json:"return_text"`
-		Truncate            *bool    `json:"truncate"`
-		TruncationDirection *string  `json:"truncation_direction"`
-	}
-	teiSparseBody struct {
-		Inputs              json.RawMessage `json:"inputs"`
-		PromptName          *string         `json:"prompt_name"`
-		Truncate            *bool           `json:"truncate"`
-		TruncationDirection *string         `json:"truncation_direction"`
-	}
-	teiBody struct {
-		Inputs              json.RawMessage `json:"inputs"`
-		Normalize           *bool           `json:"normalize"`
-		PromptName          *string         `json:"prompt_name"`
-		Truncate            *bool           `json:"truncate"`
-		TruncationDirection *string         `json:"truncation_direction"`
-		Dimensions          *int            `json:"dimensions"`
-	}
-)
+	return json.Unmarshal(data, (*[]string)(t))
+}
 
 // read takes a request apart, or says what the provider would have against it.
 func (s *Server) read(r *http.Request) (*Call, error) {
@@ -124,114 +94,68 @@ func (s *Server) read(r *http.Request) (*Call, error) {
 	if got := r.Header.Get("Content-Type"); got != "application/json" {
 		return nil, fmt.Errorf("content type %q", got)
 	}
+	var given map[string]json.RawMessage
+	var b requestBody
+	if err := errors.Join(json.Unmarshal(body, &given), json.Unmarshal(body, &b)); err != nil {
+		return c, err
+	}
+	for name := range given {
+		err = errors.Join(err, need(slices.Contains(fields[s.Dialect], name), "no field "+name))
+	}
+	c.Texts, c.Asked = slices.Concat(b.Input, b.Inputs, b.Texts, b.Documents), b.Query
+	c.Dims = max(b.Dimensions, b.OutputDimension)
+	c.Base64 = b.EncodingFormat != nil && *b.EncodingFormat == "base64"
+	c.Query = b.InputType != nil && (*b.InputType == "query" || *b.InputType == "search_query")
+	tei, most := strings.HasPrefix(s.Dialect, "tei"), 1<<16
 	switch s.Dialect {
 	case "openai":
-		var b openAIBody
-		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Input, b.Dimensions })
-		c.Base64 = b.EncodingFormat != nil && *b.EncodingFormat == "base64"
-		err = errors.Join(err, need(b.Model != "", "model"), oneOf(b.EncodingFormat, "float", "base64"))
+		err = errors.Join(err, oneOf(b.EncodingFormat, "float", "base64"))
 	case "voyage":
-		var b voyageBody
-		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Input, b.OutputDimension })
-		c.Base64 = b.EncodingFormat != nil
-		c.Query = b.InputType != nil && *b.InputType == "query"
-		err = errors.Join(err, need(b.Model != "", "model"), oneOf(b.EncodingFormat, "base64"), oneOf(b.InputType, "query",
-			"document"))
+		err = errors.Join(err, oneOf(b.EncodingFormat, "base64"), oneOf(b.InputType, "query", "document"))
 	case "cohere":
-		var b cohereBody
-		err = c.fill(body, &b, func() (json.RawMessage, *int) { return nil, b.OutputDimension })
-		c.Texts, c.Query = b.Texts, b.InputType == "search_query"
-		err = errors.Join(err, need(b.Model != "", "model"), need(len(b.Texts) > 0 && len(b.Texts) <= 96, "1 to 96 texts"),
-			oneOf(&b.InputType, "search_document", "search_query", "classification", "clustering"), oneOf(b.Truncate, "NONE",
-				"START", "END"),
-			need(len(b.EmbeddingTypes) == 1 && b.EmbeddingTypes[0] == "float", "embedding_types"))
+		most = 96
+		cut, word := b.Truncate.(string)
+		err = errors.Join(err, need(b.Truncate == nil || word, "a word"), oneOf(&cut, "", "NONE", "START", "END"),
+			need(b.InputType != nil, "input_type"),
+			oneOf(b.InputType, "search_document", "search_query", "classification", "clustering"),
+			need(slices.Equal(b.EmbeddingTypes, []string{"float"}), "embedding_types"))
 	case "gemini":
-		var b geminiBody
-		err = c.fill(body, &b, func() (json.RawMessage, *int) { return nil, nil })
-		err = errors.Join(err, need(len(b.Requests) <= 100, "at most 100 requests"))
-		for _, one := range b.Requests {
-			err = errors.Join(err, need(strings.Contains(r.URL.Path, one.Model+":"), "the model of the path"),
-				need(len(one.Content.Parts) == 1, "a part"), oneOf(one.TaskType, "RETRIEVAL_DOCUMENT", "RETRIEVAL_QUERY"))
-			for _, part := range one.Content.Parts {
-				c.Texts = append(c.Texts, part.Text)
-			}
-			c.Query = one.TaskType != nil && *one.TaskType == "RETRIEVAL_QUERY"
-			if one.OutputDimensionality != nil {
-				c.Dims = *one.OutputDimensionality
-			}
-		}
-	case "ollama":
-		var b ollamaBody
-		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Input, b.Dimensions })
-		err = errors.Join(err, need(b.Model != "", "model"))
-	case "tei":
-		var b teiBody
-		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Inputs, b.Dimensions })
-		err = errors.Join(err, oneOf(b.TruncationDirection, "Left", "Right"),
-			need(len(c.Texts) <= 32, "batch size of at most 32"))
-	case "cohere-rerank", "jina-rerank", "voyage-rerank", "tei-rerank":
-		err = s.readRerank(c)
-	case "tei-sparse":
-		var b teiSparseBody
-		err = c.fill(body, &b, func() (json.RawMessage, *int) { return b.Inputs, nil })
-		err = errors.Join(err, oneOf(b.TruncationDirection, "Left", "Right"),
-			need(len(c.Texts) <= 32, "batch size of at most 32"))
-	default:
-		err = fmt.Errorf("no dialect %q", s.Dialect)
+		return c, errors.Join(err, c.gemini(r.URL.Path))
+	}
+	if s.Dialect != "cohere" {
+		_, is := b.Truncate.(bool)
+		err = errors.Join(err, need(b.Truncate == nil || is, "true or false"))
+	}
+	if strings.HasSuffix(s.Dialect, "-rerank") {
+		most = 1000
+		err = errors.Join(err, need(c.Asked != "", "query"), need(len(c.Texts) > 0, "documents"))
+	}
+	if tei {
+		most = 32
 	}
 	for _, text := range c.Texts {
 		err = errors.Join(err, need(text != "", "texts that are not empty"))
 	}
-	return c, err
+	return c, errors.Join(err, need(b.Model != "" || tei, "model"), oneOf(b.Direction, "Left", "Right"),
+		need(len(c.Texts) <= most, fmt.Sprintf("batch size of at most %d", most)))
 }
 
-// readRerank reads a request to rerank.
-func (s *Server) readRerank(c *Call) (err error) {
-	model, none := "m", func() (json.RawMessage, *int) { return nil, nil }
-	switch s.Dialect {
-	case "cohere-rerank":
-		var b cohereRerankBody
-		err = c.fill(c.Body, &b, none)
-		model, c.Asked, c.Texts = b.Model, b.Query, b.Documents
-	case "jina-rerank":
-		var b jinaRerankBody
-		err = c.fill(c.Body, &b, none)
-		model, c.Asked, c.Texts = b.Model, b.Query, b.Documents
-	case "voyage-rerank":
-		var b voyageRerankBody
-		err = c.fill(c.Body, &b, none)
-		model, c.Asked, c.Texts = b.Model, b.Query, b.Documents
-	default:
-		var b teiRerankBody
-		err = c.fill(c.Body, &b, none)
-		c.Asked, c.Texts = b.Query, b.Texts
-		err = errors.Join(err, oneOf(b.TruncationDirection, "Left", "Right"),
-			need(len(c.Texts) <= 32, "batch size of at most 32"))
+// gemini takes a request of the Gemini API apart.
+func (c *Call) gemini(path string) error {
+	var b geminiBody
+	err := strictly(c.Body, &b)
+	err = errors.Join(err, need(len(b.Requests) <= 100, "at most 100 requests"))
+	for _, one := range b.Requests {
+		err = errors.Join(err, need(strings.Contains(path, one.Model+":"), "the model of the path"),
+			need(len(one.Content.Parts) == 1, "a part"), oneOf(one.TaskType, "RETRIEVAL_DOCUMENT", "RETRIEVAL_QUERY"))
+		for _, part := range one.Content.Parts {
+			c.Texts = append(c.Texts, part.Text)
+			err = errors.Join(err, need(part.Text != "", "texts that are not empty"))
+		}
+		c.Query = one.TaskType != nil && *one.TaskType == "RETRIEVAL_QUERY"
+		c.Dims = one.OutputDimensionality
 	}
-	return errors.Join(err, need(model != "", "model"), need(c.Asked != "", "query"),
-		need(len(c.Texts) > 0 && len(c.Texts) <= 1000, "1 to 1000 documents"))
-}
-
-// fill reads a body strictly.
-func (c *Call) fill(body []byte, into any, parts func() (json.RawMessage, *int)) error {
-	d := json.NewDecoder(bytes.NewReader(body))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return err
-	}
-	input, dims := parts()
-	if dims != nil {
-		c.Dims = *dims
-	}
-	if input == nil {
-		return nil
-	}
-	var one string
-	if json.Unmarshal(input, &one) == nil {
-		c.Texts = []string{one}
-		return nil
-	}
-	return json.Unmarshal(input, &c.Texts)
+	return err
 }
 
 func need(ok bool, what string) error {
