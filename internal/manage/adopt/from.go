@@ -140,7 +140,8 @@ func (d *finder) findColumn(ctx context.Context) error {
 	case len(found) == 0:
 		return refuse("%s has no column with vectors", d.t.Quoted())
 	case len(found) > 1:
-		return refuse("%s has several columns with vectors: %s", d.t.Quoted(), strings.Join(found, ", ")).With("name one: --from " + d.at.From + "." + found[0])
+		return refuse("%s has several columns with vectors: %s", d.t.Quoted(), strings.Join(found, ", ")).
+			With("name one: --from " + d.at.From + "." + found[0])
 	}
 	return d.usable(ctx)
 }
