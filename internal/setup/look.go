@@ -167,14 +167,9 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	taken map[string]bool,
 ) (*resolve.Findings, *resolve.Stored, error) {
 	description := in.o.Descriptions[spec.Name]
-	fail := func(problem string, hint ...string) error {
-		return &refusal.ConfigError{Pipeline: spec.Name, Problem: problem, Hint: hint}
-	}
 	var stored *resolve.Stored
-	for i := range all {
-		if all[i].Name == spec.Name {
-			stored = &all[i]
-		}
+	if i := slices.IndexFunc(all, func(s resolve.Stored) bool { return s.Name == spec.Name }); i >= 0 {
+		stored = &all[i]
 	}
 	// One that nobody configures any more, and that leads to the same place, is this one under its old name.
 	other := resolve.Sharing(spec, all)
@@ -234,7 +229,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	}
 	f.Digest, f.Warnings = resolve.Digest(configured), append(f.Warnings, followed...)
 	if in.server.Version < publish.Version15 && spec.ColumnLists {
-		return nil, nil, fail("column lists need PostgreSQL 15 or newer")
+		return nil, nil, &refusal.ConfigError{Pipeline: spec.Name, Problem: "column lists need PostgreSQL 15 or newer"}
 	}
 	if other != nil && !kept && (!renamed || !in.renames(f, other)) {
 		return nil, nil, in.shared(f, other)
