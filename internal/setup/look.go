@@ -258,7 +258,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		return f, stored, nil
 	}
 	if f.Destination.Exists && !spec.Overwrite {
-		if err := resolve.Permitted(ctx, tx, f); err != nil {
+		if err := f.Permitted(); err != nil {
 			return nil, nil, err
 		}
 		f.Unproven = true
