@@ -4,7 +4,10 @@
 -- hold for what is there.
 -- type_usable: the current role may name what is in the schema of the column's type, as statements do.
 -- Rows: a column each, in the order of the key. Locks: none.
-SELECT a.attrelid AS "table", tn.nspname::text AS type_schema, has_schema_privilege(tn.oid, 'USAGE') AS type_usable,
+SELECT a.attrelid AS "table",
+    (SELECT tn.nspname::text FROM pg_type AS ty JOIN pg_namespace AS tn ON tn.oid = ty.typnamespace
+        WHERE ty.oid = a.atttypid) AS type_schema,
+    (SELECT has_schema_privilege(ty.typnamespace, 'USAGE') FROM pg_type AS ty WHERE ty.oid = a.atttypid) AS type_usable,
     a.attname::text AS name,
     (WITH RECURSIVE base AS (SELECT a.atttypid AS oid UNION ALL SELECT d.typbasetype FROM base
        JOIN pg_type d ON d.oid = base.oid WHERE d.typtype = 'd')
@@ -21,13 +24,12 @@ SELECT a.attrelid AS "table", tn.nspname::text AS type_schema, has_schema_privil
         FROM pg_amop ga JOIN pg_operator g ON g.oid = ga.amopopr JOIN pg_namespace gn ON gn.oid = g.oprnamespace
         WHERE ga.amopfamily = o.opcfamily AND ga.amoplefttype = o.opcintype AND ga.amoprighttype = o.opcintype
             AND ga.amopstrategy = 5), '') AS greater
-FROM   (SELECT i.* FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
-        WHERE i.indrelid = ANY (@tables::oid[]) AND i.indisunique AND i.indisvalid
+FROM   (SELECT i.* FROM pg_class c JOIN pg_index i ON i.indrelid = c.oid
+        WHERE c.oid = ANY (@tables::oid[]) AND i.indisunique AND i.indisvalid
         AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END
-        AND (i.indimmediate OR c.relreplident = 'f')) AS i
+        AND (i.indimmediate OR c.relreplident = 'f') OFFSET 0) AS i
        CROSS JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS n
        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n]
-       JOIN pg_type ty ON ty.oid = a.atttypid JOIN pg_namespace tn ON tn.oid = ty.typnamespace
        JOIN pg_opclass used ON used.oid = i.indclass[n]
        LEFT JOIN pg_opclass o ON o.opcintype = used.opcintype AND o.opcdefault
            AND o.opcmethod = (SELECT m.oid FROM pg_am m
