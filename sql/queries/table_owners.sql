@@ -1,4 +1,4 @@
--- table_owners: an owner of each of some tables, or of its partitions, heirs and parents, who is no superuser and is not
+-- table_owners: an owner of each of some tables, or of its partitions, heirs and parents, who is no superuser and not
 -- trusted, where the session is a superuser's. Parents count: their owner makes indexes on partitions of others.
 -- @tables: their numbers. @trusted: whom the configuration names.
 -- Rows: at most one for each: the session's role, the table and its owner. Locks: none.

@@ -13,15 +13,15 @@ used AS (
     SELECT a.attrelid, a.attname, a.atttypid AS typ, true AS whole FROM pg_attribute AS a
     WHERE  a.attrelid = ANY (@tables::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384
     UNION
-    SELECT u.attrelid, u.attname, m.typ, u.whole AND t.typtype = 'd' FROM used AS u JOIN pg_type AS t ON t.oid = u.typ CROSS
-        JOIN LATERAL (
+    SELECT u.attrelid, u.attname, m.typ, u.whole AND t.typtype = 'd' FROM used AS u JOIN pg_type AS t ON t.oid = u.typ
+        CROSS JOIN LATERAL (
         SELECT t.typelem UNION ALL SELECT t.typbasetype
         UNION ALL SELECT f.atttypid FROM pg_attribute AS f WHERE t.typtype = 'c' AND f.attrelid = t.typrelid
             AND f.attnum > 0 AND NOT f.attisdropped
         UNION ALL SELECT g.rngsubtype FROM pg_range AS g WHERE g.rngtypid = t.oid) AS m (typ)
     WHERE m.typ >= 16384)
-SELECT u.attrelid AS "table", u.attname::text AS "column", format_type(t.oid, -1) AS type, t.typtype::text AS kind, u.whole,
-    pg_get_userbyid(t.typowner)::text AS owner,
+SELECT u.attrelid AS "table", u.attname::text AS "column", format_type(t.oid, -1) AS type, t.typtype::text AS kind,
+    u.whole, pg_get_userbyid(t.typowner)::text AS owner,
        EXISTS (SELECT FROM pg_cast AS c JOIN pg_proc AS f ON f.oid = c.castfunc
                WHERE  t.oid IN (c.castsource, c.casttarget)
                    AND f.proowner NOT IN (SELECT r.oid FROM friend AS r)) AS casts

@@ -107,8 +107,8 @@ func (t *Table) ColumnNames() []string {
 	return lists.Map(t.Columns, func(c Column) string { return c.Name })
 }
 
-// Known are tables that were looked at together: what is asked of a thousand takes as many statements as of one. What is
-// not among them is looked up by itself. A nil Known knows none.
+// Known are tables that were looked at together: what is asked of a thousand takes as many statements as of one. What
+// is not among them is looked up by itself. A nil Known knows none.
 type Known struct {
 	tables  []*Table
 	oids    map[uint32]*Table

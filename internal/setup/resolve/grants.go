@@ -100,7 +100,8 @@ func (n needs) missing(role string) (statements []string) {
 
 // withheld reports whether the role lacks a privilege on a column.
 func (n needs) withheld(c catalog.Column) bool {
-	return !c.Readable && (n.read == nil || slices.Contains(n.read, c.Name)) || !c.Updatable && slices.Contains(n.write, c.Name)
+	return !c.Readable && (n.read == nil || slices.Contains(n.read, c.Name)) ||
+		!c.Updatable && slices.Contains(n.write, c.Name)
 }
 
 // Grants returns the statements that let a role run a confirmed pipeline, for an owner of its tables to run. What the

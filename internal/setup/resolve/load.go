@@ -260,8 +260,8 @@ func sick(s *Stored, err error) pipeline.Pipeline {
 	return p
 }
 
-// load confirms one stored pipeline. Only a failure to find out is an error. Without run its expressions are not parsed,
-// which locks its table: it is known that they could be.
+// load confirms one stored pipeline. Only a failure to find out is an error. Without run its expressions are not
+// parsed, which locks its table: it is known that they could be.
 func load(ctx context.Context, tx pgx.Tx, s *Stored, known *catalog.Known, run bool) (pipeline.Pipeline, error) {
 	off := Off(s)
 	f, err := Inspect(ctx, tx, s.Spec(), catalog.Vectors{Dims: s.Dims, Either: true, Known: known}, s)

@@ -3,6 +3,7 @@
 package resolve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -161,9 +162,9 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if problem := catalog.Malformed(spec); problem != "" {
 		return nil, fail(problem)
 	}
-	known := model.Known
 	var t *catalog.Table
 	var err error
+	known := model.Known
 	if known == nil {
 		if known, err = catalog.Look(ctx, tx, wants(spec, stored)...); err != nil {
 			return nil, refusal.About(spec.Name, err)
@@ -242,10 +243,7 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 		spec.IntoColumn)) {
 		return nil, fail(fmt.Sprintf("the text reads the destination %q: every vector would trigger another one", spec.IntoColumn))
 	}
-	f.Pipeline.Dims = model.Dims
-	if model.Dims == 0 {
-		f.Pipeline.Dims = f.Destination.Dims
-	}
+	f.Pipeline.Dims = cmp.Or(model.Dims, f.Destination.Dims)
 	if f.Pipeline.Dims == 0 {
 		return nil, fail(fmt.Sprintf("the width of the vectors is unknown: neither the model nor the destination %s defines it", catalog.DestinationName(spec)))
 	}
