@@ -1,6 +1,6 @@
--- table_columns: the columns of tables, and what the current role may do with them. base: the type of which its own is a
--- domain, or itself, base_name as it is written in a definition, without collation, the clause for that; empty when it is
--- the base type's own.
+-- table_columns: the columns of tables, and what the current role may do with them. base: the type of which its own is
+-- a domain, or itself, base_name as it is written in a definition, without collation, the clause for that; empty when
+-- it is the base type's own.
 -- Rows: one for each, in their order. Locks: none.
 SELECT a.attrelid AS "table", a.attnum AS number, a.attname::text AS name, a.atttypid AS type,
     a.atttypmod AS modifier,
