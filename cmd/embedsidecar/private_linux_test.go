@@ -33,6 +33,7 @@ func TestTrust_APluginReadsNoSecretsOfTheSidecar(t *testing.T) {
 	spy := `#!/bin/sh
 {
 	/bin/sleep 30 &
+	while kill -0 $! && ! /bin/grep -qa EMBEDSIDECAR_PLUGIN_OUT= /proc/$!/environ; do :; done # it may be a shell yet
 	/bin/cat /proc/$!/environ /proc/$PPID/environ
 	kill $!
 	/bin/ls -l /proc/$PPID/fd

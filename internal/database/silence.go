@@ -104,26 +104,9 @@ func (s *sockets) look() {
 	}
 }
 
-// dead returns those of a server that is no more, and of those that wait the ones whose answer no server works at.
+// dead returns those of a server that is no more, and of those that wait the ones whose answer no server works at. The
+// server's side of these ends, too: in the middle of what it was told it keeps its locks for as long as TCP waits.
 func (s *sockets) dead(waiting map[*socket]int64) (list []*socket) {
-	server, busy, err := s.ask()
-	if err != nil {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.open {
-		since := waiting[c]
-		if c.pid != 0 && (c.server != server || since != 0 && since == c.asked.Load() && !slices.Contains(busy, c.pid)) {
-			list = append(list, c)
-		}
-	}
-	return list
-}
-
-// ask asks the server that is there now when it was started, and which of its processes have work and wait for no
-// client.
-func (s *sockets) ask() (server string, busy []uint32, err error) {
 	//nolint:forbidigo // a timer calls it with none
 	ctx, cancel := context.WithTimeout(context.Background(), defaultConnectTimeout)
 	defer cancel()
@@ -131,11 +114,31 @@ func (s *sockets) ask() (server string, busy []uint32, err error) {
 	config.DialFunc = dial
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return "", nil, err
+		return nil
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	err = conn.QueryRow(ctx, `SELECT pg_catalog.pg_postmaster_start_time()::text, ARRAY(SELECT a.pid::oid
+	var server string
+	var busy, left []uint32 // processes that have work and wait for no client
+	if err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_postmaster_start_time()::text, ARRAY(SELECT a.pid::oid
 		FROM pg_catalog.pg_stat_get_activity(NULL) AS a WHERE a.wait_event_type IS DISTINCT FROM 'Client')`).
-		Scan(&server, &busy)
-	return server, busy, err
+		Scan(&server, &busy); err != nil {
+		return nil
+	}
+	s.mu.Lock()
+	for c := range s.open {
+		since := waiting[c]
+		switch {
+		case c.pid == 0:
+		case c.server != server:
+			list = append(list, c)
+		case since != 0 && since == c.asked.Load() && !slices.Contains(busy, c.pid):
+			list, left = append(list, c), append(left, c.pid)
+		}
+	}
+	s.mu.Unlock()
+	_, _ = conn.Exec(ctx, `SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_catalog.pg_stat_get_activity(NULL) AS a
+		WHERE a.pid::oid = ANY ($1) AND a.wait_event_type = 'Client' AND a.state <> 'idle' AND a.usesysid =
+			(SELECT r.oid FROM pg_catalog.pg_roles AS r WHERE r.rolname = session_user)
+			AND a.application_name = pg_catalog.current_setting('application_name')`, left)
+	return list
 }

@@ -2,8 +2,11 @@ package database_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -44,4 +47,40 @@ func TestP1_AnAnswerThatBreaksOff(t *testing.T) {
 	if rows.Err() == nil || asking.Err() != nil {
 		t.Errorf("the answer ends with %v", rows.Err())
 	}
+}
+
+// TestP1_WhatAVanishedConnectionHeldIsFree loses a connection in the middle of what it tells: the server waits for the
+// rest, with locks, and no timeout of the server's counts for that.
+func TestP1_WhatAVanishedConnectionHeldIsFree(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t, testenv.Empty())
+	db.MustExec("CREATE TABLE public.held (id int)")
+	proxy := testenv.StartProxy(t, db.Server.Addr())
+	pool, err := database.Connect(t.Context(), db.URLVia(proxy.Addr(), testenv.Superuser)+slowly,
+		database.Options{ApplicationName: "test", MaxConns: 2, Patience: 500 * time.Millisecond, IdleInTransaction: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	working, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	tx, err := pool.Begin(working)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(working) }()
+	if _, err := tx.Exec(working, "LOCK TABLE public.held IN ACCESS EXCLUSIVE MODE"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = tx.CopyFrom(working, pgx.Identifier{"public", "held"}, []string{"id"}, pgx.CopyFromFunc(func() ([]any, error) {
+		proxy.Vanish()
+		return nil, nil
+	}))
+	if err == nil || working.Err() != nil {
+		t.Errorf("the copy ends with %v", err)
+	}
+	testenv.Eventually(t, time.Minute, func() (bool, string) {
+		_, err := db.Super().Exec(t.Context(), "SET lock_timeout = '500ms'; SELECT count(*) FROM public.held")
+		return err == nil, fmt.Sprint(err)
+	})
 }
