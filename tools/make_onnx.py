@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Turn the weights of a BERT-like sentence encoder into one ONNX file.
 
-    make_onnx.py MODEL_DIR OUT.onnx [--name NAME] [--int8]
+    make_onnx.py MODEL_DIR OUT.onnx [--name NAME] [--int8] [--words]
 
 MODEL_DIR holds config.json and model.safetensors of a BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT or MPNet. The graph
 takes int64 input_ids, attention_mask and (where the model knows them) token_type_ids of shape [batch, seq] and answers with
 float32 last_hidden_state of shape [batch, seq, hidden]. Attention, GELU and layer norms are written as the fused operators
 of ONNX Runtime (domain com.microsoft), so no optimizer has to find them again at every start. With --int8 the weights of the
-layers have 8 bits, with a scale for each output channel; embeddings stay as they are. Pooling is left to the caller: the library's operators for it add in an order that depends
+layers have 8 bits, with a scale for each output channel; embeddings stay as they are. With --words the graph has the head for
+masked words behind its last layer, as sparse models need it, and answers with logits of shape [batch, seq, vocab]. Pooling is left to the caller: the library's operators for it add in an order that depends
 on the batch, and so round a text's vector differently next to other texts.
 
 Needs Python 3.8 and nothing else. The same input gives the same bytes on every machine: the sha256 of the output is
@@ -27,7 +28,7 @@ FLOAT, INT8, INT64, INT32 = 1, 3, 7, 6  # TensorProto.DataType
 ONNX_OPSET, MICROSOFT_OPSET, IR_VERSION = 17, 1, 8
 MICROSOFT = "com.microsoft"
 LARGEST_FILE = 2**31 - 1  # of the format
-OUTPUT = "last_hidden_state"
+OUTPUT, WORDS = "last_hidden_state", "logits"
 
 
 class Refused(Exception):
@@ -84,8 +85,8 @@ class Weights:
         self._prefix = found[0]
 
     def get(self, name, *shape):
-        """Returns the tensor's numbers, row by row; its shape must be the one given."""
-        entry = self._header.get(self._prefix + name)
+        """Returns the tensor's numbers, row by row; its shape must be the one given. Those of a head have no prefix."""
+        entry = self._header.get(self._prefix + name, self._header.get(name))
         if entry is None:
             raise Refused(f"tensor {self._prefix + name} is missing")
         if entry["dtype"] not in DECODERS or tuple(entry["shape"]) != shape:
@@ -388,6 +389,18 @@ class Encoder:
             layer = f"{self.shape.names['layers']}.{index}."
             state = self.layer(state, layer, layer + "output" if index + 1 < self.shape.layers else OUTPUT)
 
+    def words(self):
+        """Adds the head for masked words: for each token, how well each word of the vocabulary would stand in its place."""
+        shape, hidden, (dense, norm, bias, decoder) = self.shape, self.shape.hidden, self.shape.head
+        matrix = self.graph.constant(dense + ".weight", transposed(self.weights.get(dense + ".weight", hidden, hidden), hidden), hidden, hidden)
+        state = self.graph.node("MatMul", [OUTPUT, matrix], "words.dense")
+        state = self.graph.node("BiasGelu", [state, self.vector(dense + ".bias", hidden)], "words.gelu", MICROSOFT)
+        scale = [self.vector(norm + key, hidden) for key in (".weight", ".bias")]
+        state = self.graph.node("LayerNormalization", [state, *scale], "words.norm", axis=-1, epsilon=shape.epsilon)
+        table = "embeddings.word_embeddings.weight" if shape.tied else self.table(decoder, shape.vocab)
+        state = self.graph.node("MatMul", [state, self.graph.node("Transpose", [table], "words.table", perm=[1, 0])], "words.product")
+        self.graph.node("Add", [state, self.vector(bias, shape.vocab)], WORDS)
+
 
 # --- The model folder
 
@@ -417,6 +430,12 @@ DISTILBERT_NAMES = {
     "last_norm": "output_layer_norm",
 }
 
+# The head for masked words: its layer, its norm, the bias of each word, and what the words' table is where it is not that of
+# the embeddings.
+BERT_HEAD = ("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias", "cls.predictions.decoder.weight")
+ROBERTA_HEAD = ("lm_head.dense", "lm_head.layer_norm", "lm_head.bias", "lm_head.decoder.weight")
+DISTILBERT_HEAD = ("vocab_transform", "vocab_layer_norm", "vocab_projector.bias", "vocab_projector.weight")
+
 
 class Shape:
     """What config.json says, in one form for all models."""
@@ -445,22 +464,27 @@ class Shape:
         # The first positions of some are those up to the padding's, which no token has.
         self.skipped = 0 if self.kind in ("bert", "distilbert") else config.get("pad_token_id", 1) + 1
         self.buckets = config.get("relative_attention_num_buckets", 32) if self.kind == "mpnet" else 0
+        self.head = {"bert": BERT_HEAD, "distilbert": DISTILBERT_HEAD}.get(self.kind, ROBERTA_HEAD)
+        self.tied = config.get("tie_word_embeddings", True)
         self.inputs = ["input_ids", "attention_mask"] + (["token_type_ids"] if self.types else [])
 
 
-def model(folder, name, int8=False):
+def model(folder, name, int8=False, words=False):
     """Returns the encoded ModelProto as a list of byte strings."""
     with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
         shape = Shape(json.load(file))
     if int8 and shape.buckets:
         raise Refused(f"int8 is not supported for {shape.kind}: its attention has no form in 8 bits")
     graph = Graph()
-    Encoder(graph, Weights(os.path.join(folder, "model.safetensors")), shape, int8).all()
+    encoder = Encoder(graph, Weights(os.path.join(folder, "model.safetensors")), shape, int8)
+    encoder.all()
+    if words:
+        encoder.words()
 
     body = graph.parts + text(2, "sentence_encoder")
     for input_name in shape.inputs:
         body += message(11, tensor_type(input_name, INT64, ["batch", "seq"]))
-    body += message(12, tensor_type(OUTPUT, FLOAT, ["batch", "seq", shape.hidden]))
+    body += message(12, tensor_type(*((WORDS, FLOAT, ["batch", "seq", shape.vocab]) if words else (OUTPUT, FLOAT, ["batch", "seq", shape.hidden]))))
 
     parts = number(1, IR_VERSION) + text(2, "embedsidecar") + message(7, body)
     parts += message(8, text(1, "") + number(2, ONNX_OPSET))
@@ -477,11 +501,12 @@ def main():
     parser.add_argument("out", help="ONNX file to write")
     parser.add_argument("--name", help="name of the model, kept in the file (default: the folder's name)")
     parser.add_argument("--int8", action="store_true", help="weights of 8 bits, with a scale for each output channel")
+    parser.add_argument("--words", action="store_true", help="with the head for masked words, as sparse models need it")
     args = parser.parse_args()
     name = args.name or os.path.basename(os.path.abspath(args.model_dir))
     unfinished = args.out + ".tmp"
     try:
-        parts = model(args.model_dir, name, args.int8)
+        parts = model(args.model_dir, name, args.int8, args.words)
         with open(unfinished, "wb") as file:
             file.writelines(parts)
         os.replace(unfinished, args.out)

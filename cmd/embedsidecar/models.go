@@ -38,12 +38,12 @@ func newModelsList() *command {
 		settings: []string{config.GroupEmbedding},
 		run: func(_ context.Context, env *environment) error {
 			list := env.models().List()
-			columns := []string{"name", "type", "tokenizer", ">dims", "int8", ">size", "path", "problem"}
+			columns := []string{"name", "type", "tokenizer", ">dims", "int8", "reranker", ">size", "path", "problem"}
 			return env.out.Show(list, func() output.Table {
 				return output.Rows(list, columns, func(m *models.Info) []any {
 					return []any{
-						m.Name, m.Type, m.Tokenizer, m.Dims, yesNo(m.Int8), humanize.IBytes(uint64(max(m.Bytes, 0))), m.Path,
-						m.Problem,
+						m.Name, m.Type, m.Tokenizer, m.Dims, yesNo(m.Int8), yesNo(m.Reranks), humanize.IBytes(uint64(max(m.Bytes, 0))),
+						m.Path, m.Problem,
 					}
 				})
 			})

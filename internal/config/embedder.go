@@ -147,10 +147,27 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	if m != nil {
 		m.Settings.into(e.Env, c.env.vars) // of this model: nearer than what is set for all
 	}
+	c.showSeen(e)
 	if e.CallTimeout == 0 {
 		e.CallTimeout = requestTimeout(e.Env)
 	}
 	return e, nil
+}
+
+// showSeen gives the plugin variables of ours that are for a plugin with its settings.
+func (c *Config) showSeen(e Embedder) {
+	of := manifest.For(e.Plugin)
+	for _, seen := range of.Sees {
+		meant := true
+		for variable, value := range seen.Where {
+			meant = meant && e.Env[pluginEnvPrefix+of.Prefix+variable] == value
+		}
+		for _, name := range seen.Variables {
+			if value, ok := c.env.vars[name]; ok && meant {
+				e.Env[name] = value
+			}
+		}
+	}
 }
 
 // folderOf returns the folder of a model, or its name.

@@ -192,6 +192,28 @@ func TestRemoteModels_CallsMayTakeAsLongAsRequests(t *testing.T) {
 	}
 }
 
+// Credentials of AWS reach the plugin for the dialects that sign with them, and for no other.
+func TestRemoteModels_SeeAWS(t *testing.T) {
+	t.Parallel()
+	find, dir := remoteFinder(t)
+	for dialect, want := range map[string]bool{"openai": false, "bedrock-titan": true, "bedrock-cohere": true} {
+		cfg, err := loadFile(t, "plugins: {dir: "+dir+"}\nmodels: [{name: m, dialect: "+dialect+"}]\n", "AWS_ACCESS_KEY_ID=id",
+			"HOME=/home/u", "AWS_OTHER=x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := cfg.Embedder(find, "remote", "m")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, id := e.Env["AWS_ACCESS_KEY_ID"]
+		_, home := e.Env["HOME"]
+		if _, other := e.Env["AWS_OTHER"]; id != want || home != want || other {
+			t.Errorf("%s: the plugin sees %v", dialect, e.Env)
+		}
+	}
+}
+
 // What a server wants besides is keys and values of its own, which the plugin gets as JSON.
 func TestRemoteModels_Fields(t *testing.T) {
 	t.Parallel()

@@ -36,6 +36,8 @@ type Manifest struct {
 	Model Model `yaml:"model"`
 	// Library is one that the plugin loads; nil: none.
 	Library *Library `yaml:"library"`
+	// Sees are variables of ours that it gets as they are.
+	Sees []Sees `yaml:"sees"`
 	// Settings are what a model of the file may say for the plugin.
 	Settings []Setting `yaml:"settings"`
 	// ChosenBy names the setting by which a model without a plugin is one of this plugin; "": none does.
@@ -80,6 +82,12 @@ type Model struct {
 type Weights struct {
 	File  string            `yaml:"file"`
 	Where map[string]string `yaml:"where"`
+}
+
+// Sees are variables that are for the plugin where variables of its own, without their prefix, have these values.
+type Sees struct {
+	Where     map[string]string `yaml:"where"`
+	Variables []string          `yaml:"variables"`
 }
 
 // Library is what a plugin loads. Its path is a setting of the sidecar.

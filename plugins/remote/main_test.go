@@ -161,7 +161,8 @@ func TestDialects(t *testing.T) {
 						t.Fatalf("%s %d: not the vector of its text (error %v)", kind, i, r.Err)
 					}
 				}
-				if told := !strings.HasPrefix(d.Name, "tei") && d.Name != "gemini"; (tokens > 0) != told {
+				told := !strings.HasPrefix(d.Name, "tei") && d.Name != "gemini" && d.Name != "bedrock-cohere"
+				if (tokens > 0) != told {
 					t.Errorf("%d tokens counted", tokens)
 				}
 			}

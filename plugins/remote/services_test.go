@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,31 +35,33 @@ type service struct {
 const bearer = "Authorization"
 
 var services = map[string]service{
-	"openai":      {"/v1/embeddings", bearer, "encoding_format user", `{"dimensions":512}`, ""},
-	"azure":       {"/openai/v1/embeddings", "Api-Key", "encoding_format dimensions user", "", ""},
-	"mistral":     {"/v1/embeddings", bearer, "output_dtype metadata", `{"output_dimension":512,"encoding_format":"float"}`, ""},
-	"voyage":      {"/v1/embeddings", bearer, "truncation output_dtype encoding_format", `{"input_type":"document","output_dimension":512}`, `{"input_type":"query"}`},
-	"cohere":      {"/v2/embed", bearer, "truncate max_tokens", `{"input_type":"search_document","embedding_types":["float"],"output_dimension":512}`, `{"input_type":"search_query"}`},
-	"gemini":      {"/v1beta/models/gemini-embedding-001:batchEmbedContents", "X-Goog-Api-Key", "", "", ""},
-	"jina":        {"/v1/embeddings", bearer, "normalized late_chunking truncate embedding_type", `{"task":"retrieval.passage","dimensions":512}`, `{"task":"retrieval.query"}`},
-	"nvidia":      {"/v1/embeddings", bearer, "user dimensions modality", `{"input_type":"passage","truncate":"END","encoding_format":"float"}`, `{"input_type":"query"}`},
-	"cloudflare":  {"/client/v4/accounts/ACCOUNT/ai/v1/embeddings", bearer, "", "", ""},
-	"together":    {"/v1/embeddings", bearer, "", "", ""},
-	"fireworks":   {"/inference/v1/embeddings", bearer, "prompt_template return_logits normalize", `{"dimensions":256}`, ""},
-	"deepinfra":   {"/v1/openai/embeddings", bearer, "dimensions service_tier", `{"encoding_format":"float"}`, ""},
-	"nebius":      {"/v1/embeddings", bearer, "dimensions user service_tier", `{"encoding_format":"float"}`, ""},
-	"openrouter":  {"/api/v1/embeddings", bearer, "dimensions user provider input_type", `{"encoding_format":"float"}`, ""},
-	"dashscope":   {"/compatible-mode/v1/embeddings", bearer, "", `{"encoding_format":"float","dimensions":512}`, ""},
-	"siliconflow": {"/v1/embeddings", bearer, "dimensions", `{"encoding_format":"float"}`, ""},
-	"scaleway":    {"/v1/embeddings", bearer, "", "", ""},
-	"databricks":  {"/serving-endpoints/embeddings", bearer, "instruction", "", ""},
-	"endpoint":    {"/embed", bearer, "truncate truncation_direction normalize prompt_name dimensions", "", ""},
-	"tei":         {"/embed", "", "truncate truncation_direction normalize prompt_name dimensions", "", ""},
-	"ollama":      {"/api/embed", "", "truncate keep_alive dimensions", `{"options":{"num_ctx":8192}}`, ""},
-	"vllm":        {"/v1/embeddings", "", "encoding_format user truncate_prompt_tokens additional_data priority", "", ""},
-	"llamacpp":    {"/v1/embeddings", "", "", `{"encoding_format":"float"}`, ""},
-	"lmstudio":    {"/v1/embeddings", "", "", "", ""},
-	"litellm":     {"/embeddings", "", "dimensions user timeout", `{"encoding_format":"float"}`, ""},
+	"openai":         {"/v1/embeddings", bearer, "encoding_format user", `{"dimensions":512}`, ""},
+	"azure":          {"/openai/v1/embeddings", "Api-Key", "encoding_format dimensions user", "", ""},
+	"mistral":        {"/v1/embeddings", bearer, "output_dtype metadata", `{"output_dimension":512,"encoding_format":"float"}`, ""},
+	"voyage":         {"/v1/embeddings", bearer, "truncation output_dtype encoding_format", `{"input_type":"document","output_dimension":512}`, `{"input_type":"query"}`},
+	"cohere":         {"/v2/embed", bearer, "truncate max_tokens", `{"input_type":"search_document","embedding_types":["float"],"output_dimension":512}`, `{"input_type":"search_query"}`},
+	"bedrock":        {"/model/amazon.titan-embed-text-v2%3A0/invoke", bearer, "normalize embeddingTypes", `{"dimensions":512}`, ""},
+	"bedrock-cohere": {"/model/cohere.embed-v4%3A0/invoke", bearer, "max_tokens", `{"input_type":"search_document","embedding_types":["float"],"truncate":"RIGHT","output_dimension":512}`, `{"input_type":"search_query"}`},
+	"gemini":         {"/v1beta/models/gemini-embedding-001:batchEmbedContents", "X-Goog-Api-Key", "", "", ""},
+	"jina":           {"/v1/embeddings", bearer, "normalized late_chunking truncate embedding_type", `{"task":"retrieval.passage","dimensions":512}`, `{"task":"retrieval.query"}`},
+	"nvidia":         {"/v1/embeddings", bearer, "user dimensions modality", `{"input_type":"passage","truncate":"END","encoding_format":"float"}`, `{"input_type":"query"}`},
+	"cloudflare":     {"/client/v4/accounts/ACCOUNT/ai/v1/embeddings", bearer, "", "", ""},
+	"together":       {"/v1/embeddings", bearer, "", "", ""},
+	"fireworks":      {"/inference/v1/embeddings", bearer, "prompt_template return_logits normalize", `{"dimensions":256}`, ""},
+	"deepinfra":      {"/v1/openai/embeddings", bearer, "dimensions service_tier", `{"encoding_format":"float"}`, ""},
+	"nebius":         {"/v1/embeddings", bearer, "dimensions user service_tier", `{"encoding_format":"float"}`, ""},
+	"openrouter":     {"/api/v1/embeddings", bearer, "dimensions user provider input_type", `{"encoding_format":"float"}`, ""},
+	"dashscope":      {"/compatible-mode/v1/embeddings", bearer, "", `{"encoding_format":"float","dimensions":512}`, ""},
+	"siliconflow":    {"/v1/embeddings", bearer, "dimensions", `{"encoding_format":"float"}`, ""},
+	"scaleway":       {"/v1/embeddings", bearer, "", "", ""},
+	"databricks":     {"/serving-endpoints/embeddings", bearer, "instruction", "", ""},
+	"endpoint":       {"/embed", bearer, "truncate truncation_direction normalize prompt_name dimensions", "", ""},
+	"tei":            {"/embed", "", "truncate truncation_direction normalize prompt_name dimensions", "", ""},
+	"ollama":         {"/api/embed", "", "truncate keep_alive dimensions", `{"options":{"num_ctx":8192}}`, ""},
+	"vllm":           {"/v1/embeddings", "", "encoding_format user truncate_prompt_tokens additional_data priority", "", ""},
+	"llamacpp":       {"/v1/embeddings", "", "", `{"encoding_format":"float"}`, ""},
+	"lmstudio":       {"/v1/embeddings", "", "", "", ""},
+	"litellm":        {"/embeddings", "", "dimensions user timeout", `{"encoding_format":"float"}`, ""},
 }
 
 // rerankers are the same, of services that score texts.
@@ -95,6 +99,9 @@ func (s *service) texts(body map[string]any) (texts []any) {
 			return list
 		}
 	}
+	if text, is := body["inputText"]; is {
+		return []any{text}
+	}
 	list, _ := body["requests"].([]any)
 	return list
 }
@@ -108,8 +115,14 @@ func (s *service) wrong(r *http.Request, query bool) (body map[string]any, err e
 	if err != nil {
 		return nil, err
 	}
-	if r.URL.Path != s.path {
-		return nil, fmt.Errorf("the path is %s", r.URL.Path)
+	if r.URL.EscapedPath() != s.path {
+		return nil, fmt.Errorf("the path is %s", r.URL.EscapedPath())
+	}
+	if strings.Contains(s.path, "/invoke") {
+		if got, want := r.Header.Get(bearer), signature(r, data); got != want {
+			return nil, fmt.Errorf("the signature is %s, want %s", got, want)
+		}
+		r.Header.Set(bearer, "sk-key")
 	}
 	key := strings.TrimPrefix(r.Header.Get(s.header), "Bearer ")
 	if s.header != "" && key != "sk-key" || s.header == "" && r.Header.Get(bearer) != "" {
@@ -130,7 +143,7 @@ func (s *service) wrong(r *http.Request, query bool) (body map[string]any, err e
 		}
 	}
 	known := slices.Concat(
-		[]string{"model", "input", "inputs", "texts", "requests", "documents", "query"}, strings.Fields(s.may),
+		[]string{"model", "input", "inputs", "texts", "requests", "documents", "query", "inputText"}, strings.Fields(s.may),
 		slices.Collect(maps.Keys(want)))
 	for name := range body {
 		if !slices.Contains(known, name) {
@@ -161,7 +174,9 @@ func (s *service) answer(body map[string]any) any {
 		return rows
 	case s.path == "/api/embed":
 		return map[string]any{"embeddings": rows}
-	case s.path == "/v2/embed":
+	case strings.HasPrefix(s.path, "/model/amazon"):
+		return map[string]any{"embedding": rows[0], "inputTextTokenCount": 3}
+	case s.path == "/v2/embed", strings.HasPrefix(s.path, "/model/cohere"):
 		return map[string]any{"embeddings": map[string]any{"float": rows}}
 	case strings.HasPrefix(s.path, "/v1beta"):
 		for i, row := range rows {
@@ -175,9 +190,51 @@ func (s *service) answer(body map[string]any) any {
 	return map[string]any{"object": "list", "data": rows}
 }
 
+// signature is what a request signed with the keys of tryService must show, by the words of AWS's page (linked in
+// docs/services.md).
+func signature(r *http.Request, body []byte) string {
+	signed := strings.Split(regexp.MustCompile(`SignedHeaders=([^,]+)`).FindString(r.Header.Get(bearer)), "=")
+	at, headers := r.Header.Get("X-Amz-Date"), ""
+	for _, name := range strings.Split(signed[len(signed)-1], ";") {
+		value := r.Header.Get(name)
+		switch name {
+		case "host":
+			value = r.Host
+		case "content-length":
+			value = fmt.Sprint(r.ContentLength)
+		}
+		headers += name + ":" + value + "\n"
+	}
+	path := strings.ReplaceAll(r.URL.EscapedPath(), "%", "%25")
+	canonical := strings.Join([]string{
+		r.Method, path, "", headers, signed[len(signed)-1], fmt.Sprintf("%x", sha256.Sum256(body)),
+	}, "\n")
+	scope := at[:8] + "/eu-west-3/bedrock/aws4_request"
+	key := []byte("AWS4wJalrXUtnFEMI/K7MDENG")
+	for _, part := range append(strings.Split(scope, "/"), fmt.Sprintf("AWS4-HMAC-SHA256\n%s\n%s\n%x", at, scope,
+		sha256.Sum256([]byte(canonical)))) {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(part))
+		key = mac.Sum(nil)
+	}
+	return fmt.Sprintf("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/%s, SignedHeaders=%s, Signature=%x", scope,
+		signed[len(signed)-1], key)
+}
+
 // TestServices: each entry of docs/services.md loads, and a strict server in place of the service answers.
 func TestServices(t *testing.T) {
-	t.Parallel()
+	// What the signer of Bedrock takes its credentials from.
+	t.Setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "wJalrXUtnFEMI/K7MDENG")
+	t.Setenv("AWS_REGION", "eu-west-3")
+	for host, region := range map[string]string{
+		"bedrock-runtime.eu-west-3.amazonaws.com": "eu-west-3", "bedrock-runtime-fips.us-east-1.amazonaws.com": "us-east-1",
+		"vpce-1.bedrock-runtime.us-west-2.vpce.amazonaws.com": "us-west-2",
+	} {
+		if found := regional.FindStringSubmatch(host); len(found) != 2 || found[1] != region {
+			t.Errorf("%s: %q, want %s", host, found, region)
+		}
+	}
 	page, err := os.ReadFile("../../docs/services.md")
 	if err != nil {
 		t.Fatal(err)
@@ -205,8 +262,8 @@ func TestServices(t *testing.T) {
 		seen[name] = true
 		t.Run(name, func(t *testing.T) { tryService(t, name, found.Env) })
 	}
-	if len(seen) != 25+len(rerankers) || len(services) != 25 {
-		t.Errorf("%d services are documented and %d tried, want 25 and %d rerankers", len(seen), len(services), len(rerankers))
+	if len(seen) != 27+len(rerankers) || len(services) != 27 {
+		t.Errorf("%d services are documented and %d tried, want 27 and %d rerankers", len(seen), len(services), len(rerankers))
 	}
 }
 

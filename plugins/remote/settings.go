@@ -126,7 +126,7 @@ func (r *reader) dialect(s *settings) {
 			r.fail("MODEL", errors.New("it is missing: the provider's name of the model"))
 		}
 	}
-	if d.PathOf(o.Model) != d.Path && strings.ContainsFunc(o.Model, func(c rune) bool {
+	if d.PathOf(o.Model) != d.Path && !d.Signed && strings.ContainsFunc(o.Model, func(c rune) bool {
 		return c <= ' ' || c > '~' || strings.ContainsRune("/\\?#%:", c)
 	}) {
 		r.fail("MODEL", errors.New("it stands in the path of requests: want letters, digits, points, dashes and underscores"))
@@ -228,6 +228,9 @@ func (r *reader) key(s *settings) {
 			r.fail("API_KEY", err)
 		}
 		s.options.Key = func() (string, error) { return value, nil }
+		if d := s.options.Dialect; d != nil && d.Signed && value == "" {
+			s.options.Sign = (&signer{}).sign
+		}
 	}
 }
 

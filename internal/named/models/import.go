@@ -135,7 +135,7 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 		return err
 	}
 	for _, module := range modules {
-		for _, name := range moduleFiles(module.Path) {
+		for _, name := range module.files() {
 			if !slices.Contains(names, name) {
 				names = append(names, name)
 			}
@@ -179,20 +179,25 @@ func fill(ctx context.Context, o ImportOptions, made string) error {
 var (
 	required = []string{configFile, tokenizerFile}
 	optional = []string{
-		"tokenizer_config.json", "special_tokens_map.json", modulesFile, limitsFile, "sentence_roberta_config.json",
+		"tokenizer_config.json", "special_tokens_map.json", modulesFile, routerFile, limitsFile, "sentence_roberta_config.json",
 		"sentence_distilbert_config.json", "sentence_camembert_config.json", "sentence_albert_config.json",
 		"sentence_xlm-roberta_config.json", "sentence_xlnet_config.json", promptsFile, "vocab.txt",
 		"README.md", "LICENSE", "LICENSE.txt", "NOTICE",
 	}
 )
 
-// moduleFiles are the files that a module may have: its settings, and the weights of a dense layer.
-func moduleFiles(path string) []string {
-	if path == "" || path == "." || !filepath.IsLocal(path) {
+// files are those that a module may have: its settings, the weights of a dense layer or of a query's tokens, and what
+// makes these tokens.
+func (m module) files() []string {
+	if m.Path == "" || m.Path == "." || !filepath.IsLocal(m.Path) {
 		return nil
 	}
-	folder := filepath.ToSlash(path) + "/"
-	return []string{folder + configFile, folder + weightsFile}
+	folder := filepath.ToSlash(m.Path) + "/"
+	files := []string{folder + configFile, folder + weightsFile}
+	if m.kind() == "SparseStaticEmbedding" {
+		files = append(files, folder+tokenizerFile)
+	}
+	return files
 }
 
 // fillGraph copies model.onnx, with weights that lie beside it, or makes it.
@@ -302,6 +307,9 @@ func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string)
 		return err
 	}
 	args := append([]string{"-I", "-", o.From, out, "--name", o.Name}, flags...)
+	if modules, _ := readModules(o.From); o.Pooling == splade || sparse(modules) {
+		args = append(args, "--words")
+	}
 	command := exec.CommandContext(ctx, python, args...)
 	command.Stdin = bytes.NewReader(o.Script)
 	var complaint bytes.Buffer

@@ -39,6 +39,7 @@ type Info struct {
 	SHA256    string   `json:"sha256"`    // of model.onnx, or of the table of a static model, as listed
 	Int8      bool     `json:"int8"`      // has model_int8.onnx besides
 	Static    bool     `json:"static"`    // a table of vectors, which the plugin static reads
+	Reranks   bool     `json:"reranks"`   // scores texts for a query, and makes no vectors
 	Problem   string   `json:"problem,omitempty"`
 }
 
@@ -90,6 +91,7 @@ func Describe(folder string) Info {
 	slices.Sort(info.Files)
 	config, tokenizerPath := readConfig(folder), filepath.Join(folder, tokenizerFile)
 	info.Type, info.Dims = config.Type, max(config.Hidden, config.Dim, config.Static)
+	info.Reranks = config.reranks()
 	if in, static := staticIn(folder); static {
 		tokenizerPath = filepath.Join(folder, in, tokenizerFile)
 		info.Type, info.Static = cmp.Or(info.Type, "static"), true
@@ -119,6 +121,13 @@ type encoderConfig struct {
 	Code       json.RawMessage `json:"auto_map"`   // of its own: its encoder is another than its type says
 }
 
+// reranks reports whether the model is a reranker, or another classifier of whole texts, which no plugin reads.
+func (c encoderConfig) reranks() bool {
+	return slices.ContainsFunc(c.Architectures, func(name string) bool {
+		return strings.HasSuffix(name, "ForSequenceClassification")
+	})
+}
+
 // unmakeable says which field of config.json has tools/make_onnx.py make no ONNX of such a model's weights; "": it
 // makes it.
 func (c encoderConfig) unmakeable() string {
@@ -141,14 +150,13 @@ func notMade(folder string) error {
 	config := readConfig(folder)
 	modules, _ := readModules(folder) // whoever reads all of it says what is wrong
 	switch {
-	case slices.ContainsFunc(config.Architectures, func(name string) bool {
-		return strings.HasSuffix(name, "ForSequenceClassification")
-	}):
+	case config.reranks():
 		why, task = configFile+": architectures names a reranker or a classifier", "--task text-classification "
-	case slices.ContainsFunc(modules, func(m module) bool { return m.kind() == "SpladePooling" }):
-		why, task = modulesFile+": SpladePooling wants a head for masked words", "--task fill-mask "
 	case config.unmakeable() != "":
 		why = configFile + ": " + config.unmakeable()
+		if sparse(modules) {
+			task = "--task fill-mask "
+		}
 	default:
 		return nil
 	}
@@ -185,10 +193,30 @@ func (e *UnfitError) Unwrap() error { return e.err }
 
 func (m module) kind() string { return m.Type[strings.LastIndexByte(m.Type, '.')+1:] }
 
-// readModules returns none where there is no such file.
+// sparse reports whether sparse vectors are made of what a head for masked words gives.
+func sparse(modules []module) bool {
+	return slices.ContainsFunc(modules, func(m module) bool { return m.kind() == "SpladePooling" })
+}
+
+// readModules returns none where there is no such file. In place of a router it returns what that has for documents and
+// for queries.
 func readModules(folder string) (modules []module, err error) {
 	if err = readJSON(filepath.Join(folder, modulesFile), &modules); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w", modulesFile, err)
+	}
+	if len(modules) != 1 || modules[0].kind() != "Router" {
+		return modules, nil
+	}
+	var router struct {
+		Types     map[string]string   `json:"types"`
+		Structure map[string][]string `json:"structure"`
+	}
+	if err := readJSON(filepath.Join(folder, routerFile), &router); err != nil {
+		return nil, fmt.Errorf("%s: %w", routerFile, err)
+	}
+	modules = nil
+	for _, path := range slices.Concat(router.Structure["document"], router.Structure["query"]) {
+		modules = append(modules, module{path, router.Types[path]})
 	}
 	return modules, nil
 }
@@ -248,6 +276,7 @@ func filesOf(folder string) []string {
 // Files in which sentence-transformers keeps what a model goes by.
 const (
 	modulesFile = "modules.json"
+	routerFile  = "router_config.json"
 	limitsFile  = "sentence_bert_config.json"
 	promptsFile = "config_sentence_transformers.json"
 )

@@ -221,7 +221,7 @@ func (p *puller) all(ctx context.Context) error {
 		}
 		return nil
 	}
-	for _, name := range []string{configFile, modulesFile} { // these tell what else it takes
+	for _, name := range []string{configFile, modulesFile, routerFile} { // these tell what else it takes
 		if err := p.optional(ctx, name); err != nil {
 			return err
 		}
@@ -244,7 +244,7 @@ func (p *puller) all(ctx context.Context) error {
 		}
 	}
 	for _, module := range modules {
-		for _, name := range moduleFiles(module.Path) {
+		for _, name := range module.files() {
 			if err := p.optional(ctx, name); err != nil {
 				return err
 			}

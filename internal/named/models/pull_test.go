@@ -463,13 +463,9 @@ func TestPull_DecidesBeforeItFetches(t *testing.T) {
 		"other positions": `{"model_type": "bert", "position_embedding_type": "alibi"}`,
 		"too large":       `{"model_type": "bert"}`,
 		"a reranker":      `{"model_type": "xlm-roberta", "architectures": ["XLMRobertaForSequenceClassification"]}`,
-		"a sparse model":  `{"model_type": "bert", "architectures": ["BertForMaskedLM"]}`,
 	} {
 		h := newHub(t)
 		h.files["config.json"], h.files["onnx/model_quantized.onnx"] = config, "graph"
-		if name == "a sparse model" {
-			h.files["modules.json"] = `[{"path": "", "type": "x.MLMTransformer"}, {"path": "1", "type": "x.SpladePooling"}]`
-		}
 		h.weights = func(w http.ResponseWriter, _ *http.Request, _ int) bool {
 			w.Header().Set("Content-Length", strconv.Itoa(3<<30))
 			return true
@@ -481,6 +477,26 @@ func TestPull_DecidesBeforeItFetches(t *testing.T) {
 		if asked := len(h.asked[weights]); asked > 0 && name != "too large" {
 			t.Errorf("%s: the weights were asked for %d times", name, asked)
 		}
+	}
+}
+
+// What weighs the tokens of queries is fetched with the model, from the folders that its router names.
+func TestPull_ARouterAndItsFolders(t *testing.T) {
+	t.Parallel()
+	h := newHub(t)
+	delete(h.files, "1_Pooling/config.json")
+	h.files["modules.json"] = `[{"path": "", "type": "sentence_transformers.models.Router"}]`
+	h.files["router_config.json"] = `{"types": {"": "x.MLMTransformer", "1": "x.SpladePooling", "2": "x.SparseStaticEmbedding"},
+		"structure": {"query": ["2"], "document": ["", "1"]}}`
+	for _, name := range []string{"1/config.json", "2/config.json", "2/model.safetensors", "2/tokenizer.json"} {
+		h.files[name] = "{}"
+	}
+	o := h.options(t)
+	got, err := models.Pull(t.Context(), o)
+	wantPulled(t, h, o, got, err)
+	delete(h.files, "router_config.json")
+	if _, err := models.Pull(t.Context(), h.options(t)); err == nil || !strings.Contains(err.Error(), "router_config.json") {
+		t.Errorf("without what the router does: %v", err)
 	}
 }
 

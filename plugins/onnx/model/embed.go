@@ -30,6 +30,9 @@ type encoded struct{ begin, end int } // in batch.tokens
 // marked. A text that the tokenizer cannot read gets an error of its own. It stops between two runs of the network
 // when the context ends. On error there are no partial results; the error is the context's, or an *embed.Error.
 func (m *Model) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]embed.Result, error) {
+	if kind == embed.Query && m.settings.weights != nil {
+		return m.weigh(ctx, texts)
+	}
 	b := m.batch(kind)
 	defer m.scratch.Put(b)
 	results := make([]embed.Result, len(texts))

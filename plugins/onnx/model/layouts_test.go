@@ -358,7 +358,7 @@ func sizeOf(l *onnxtest.Layout) string {
 	if strings.Contains(l.State.File, "fp16") {
 		size /= 2
 	}
-	if l.Static == "" && len(l.Refused) == 0 && size <= twice {
+	if l.Static == "" && l.Kind != "sparse" && len(l.Refused) == 0 && size <= twice {
 		return fmt.Sprintf("2 × %.0f MB", size)
 	}
 	if size >= 1000 {

@@ -114,6 +114,10 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 	if m.network.pooling == poolSplade {
 		m.budget = max(1, min(m.budget, spladeNumbers/m.network.dims))
 	}
+	if n := len(m.settings.weights); n > 0 && n != m.network.dims {
+		return nil, errors.Join(fmt.Errorf("%s has %d weights, and vectors of documents have %d dims", m.settings.weightsFile, n,
+			m.network.dims), m.network.close())
+	}
 	if g.Precision == onnxfile.Int8 || m.network.alone {
 		// The scale of activations is that of everything in a run, so a text's vector would depend on its neighbours.
 		m.budget = 1
@@ -128,8 +132,9 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 		Provider: m.network.provider, Sparse: m.network.pooling == poolSplade,
 		Reranks:   m.network.pooling == poolRerank,
 		MaxTokens: m.settings.maxTokens, Precision: g.Precision, Library: ort.GetVersion(), Threads: threads(options),
-		Symmetric: m.settings.prefixes[embed.Document] == m.settings.prefixes[embed.Query] && !m.settings.tasked,
-		Settings:  m.settings.said(),
+		Symmetric: m.settings.prefixes[embed.Document] == m.settings.prefixes[embed.Query] && !m.settings.tasked &&
+			m.settings.weights == nil,
+		Settings: m.settings.said(),
 	}
 	m.turns = newTurns(m.network.runs(m.about.Threads))
 	m.about.Runs = m.turns.places

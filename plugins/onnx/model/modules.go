@@ -43,9 +43,11 @@ func (s *settings) readModules(f *folder.Folder) error {
 	if s.normalize = len(layers) > 0 && layers[len(layers)-1] == "Normalize"; s.normalize {
 		layers = layers[:len(layers)-1]
 	}
+	if slices.Equal(kinds, []string{"Router"}) {
+		return s.readRouter(f)
+	}
 	if slices.Contains(kinds, "Router") || slices.Contains(kinds, "Asym") {
-		return fmt.Errorf("modules.json: %s gives queries another network than documents, which is not supported: take a model "+
-			"with one for both", kinds[0])
+		return fmt.Errorf("modules.json: %s %s", strings.Join(kinds, ", "), otherNetwork)
 	}
 	if len(kinds) < 2 || kinds[0] != "Transformer" || kinds[1] != "Pooling" ||
 		slices.ContainsFunc(layers, func(kind string) bool { return kind != "Dense" }) {
@@ -67,6 +69,41 @@ func (s *settings) readModules(f *folder.Folder) error {
 		s.dense = append(s.dense, layer)
 	}
 	return nil
+}
+
+const otherNetwork = "gives queries another network than documents, which is not supported: take a model with one for both, " +
+	"or one whose queries are weighed by a table (SparseStaticEmbedding)"
+
+// readRouter finds what becomes of documents and of queries where that is not the same: documents go through the
+// network, and the tokens of queries are looked up in a table.
+func (s *settings) readRouter(f *folder.Folder) error {
+	const name = "router_config.json"
+	var router struct {
+		Types     map[string]string   `json:"types"`
+		Structure map[string][]string `json:"structure"`
+	}
+	if found, err := f.ReadJSON(name, &router); err != nil || !found {
+		return errors.Join(err, fmt.Errorf("read what becomes of queries: %s", name))
+	}
+	kinds := func(paths []string) (names []string) {
+		for _, in := range paths {
+			kind := router.Types[in]
+			names = append(names, kind[strings.LastIndexByte(kind, '.')+1:])
+		}
+		return names
+	}
+	documents, queries := router.Structure["document"], router.Structure["query"]
+	made := strings.TrimPrefix(strings.Join(kinds(documents), " "), "MLM")
+	if made != "Transformer SpladePooling" || !slices.Equal(kinds(queries), []string{"SparseStaticEmbedding"}) {
+		return fmt.Errorf("%s: Router %s", name, otherNetwork)
+	}
+	if path.Clean(documents[0]) != "." {
+		return fmt.Errorf("%s: the network of documents is in %q, and the files of the folder's top are read", name, documents[0])
+	}
+	if err := s.readSplade(f, path.Join(documents[1], "config.json")); err != nil {
+		return err
+	}
+	return s.readQueryWeights(f, queries[0])
 }
 
 // readPooling reads the settings of the pooling module, in the form with a switch for each way and in the one with a

@@ -22,6 +22,9 @@ func (s *settings) override(by Settings) error {
 	case "":
 	case poolMean, poolFirst, poolLast, poolMax, poolWeighted, poolRoot, poolSplade:
 		s.pooling, s.poolingSet, s.from[settingPooling] = by.Pooling, true, fromUser
+		if s.pooling != poolSplade {
+			s.weights = nil
+		}
 	default:
 		return fmt.Errorf("pooling %q is not known: want %s, %s, %s, %s, %s, %s or %s", by.Pooling, poolMean, poolFirst,
 			poolLast, poolMax, poolWeighted, poolRoot, poolSplade)
@@ -95,6 +98,9 @@ func fingerprint(f *folder.Folder, g *graph, s settings, dims int) string {
 	}
 	if s.tasked {
 		line("tasks", s.tasks)
+	}
+	if s.weights != nil {
+		line("query weights", f.Sums[s.weightsFile])
 	}
 	if s.keep > 0 && s.keep < dims {
 		line("dims kept", s.keep)

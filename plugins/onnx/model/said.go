@@ -44,6 +44,9 @@ func (s *settings) said() []embed.Setting {
 			Source: "config.json, lora_adaptations",
 		})
 	}
+	if s.weights != nil {
+		list = append(list, embed.Setting{Name: "queries", Value: "a weight for each token, without the network", Source: s.weightsFile})
+	}
 	list = s.saidOfMemory(list)
 	for i := range list {
 		list[i].Source = cmp.Or(list[i].Source, "not stated by any file")

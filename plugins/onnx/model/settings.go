@@ -38,10 +38,12 @@ type settings struct {
 	pooling      string
 	poolingSet   bool // said by the folder or the user, and not a guess
 	normalize    bool
-	dense        []*dense // layers behind the pooling
-	layerNorm    *bool    // of the vector, before dims of it are kept; nil: nobody states it, and it is not made
-	wantsNorm    bool     // the model's card makes one, and no file of the folder says so
-	loggedTwice  bool     // poolSplade: log(1 + log(1 + x)) in place of log(1 + x)
+	dense        []*dense  // layers behind the pooling
+	layerNorm    *bool     // of the vector, before dims of it are kept; nil: nobody states it, and it is not made
+	wantsNorm    bool      // the model's card makes one, and no file of the folder says so
+	loggedTwice  bool      // poolSplade: log(1 + log(1 + x)) in place of log(1 + x)
+	weights      []float32 // of a query's tokens, which no network reads then; nil: queries are read as documents are
+	weightsFile  string    // in the folder
 	tasks        map[embed.Kind]int64
 	tasked       bool // the graph takes the number of a task
 	heads        int  // of attention; 0: not known

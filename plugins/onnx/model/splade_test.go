@@ -2,6 +2,7 @@ package model_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -188,6 +189,57 @@ func TestSplade_FollowsTheSettings(t *testing.T) {
 	} {
 		if _, err := openTiny(t, with(test.file, test.content)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s = %.60q: %v, want %q", test.file, test.content, err, test.want)
+		}
+	}
+}
+
+// weighedFiles make a sparse model whose queries are weighed by a table.
+func weighedFiles(weights ...float32) map[string]string {
+	files := sparseFiles()
+	files["modules.json"] = `[{"path": "", "type": "sentence_transformers.models.Router"}]`
+	files["router_config.json"] = `{"types": {"": "x.MLMTransformer", "1_SpladePooling": "x.SpladePooling", "q": "x.SparseStaticEmbedding"},
+		"structure": {"query": ["q"], "document": ["", "1_SpladePooling"]}}`
+	files["q/model.safetensors"] = tensors(map[string][]int{"weight": {len(weights)}}, map[string][]float32{"weight": weights})
+	files["q/tokenizer.json"] = tiny.Files()["tokenizer.json"]
+	return files
+}
+
+func TestSplade_QueriesAreWeighedByATable(t *testing.T) {
+	t.Parallel()
+	files := weighedFiles(9, 9, 9, 9, 0.5, 2, 0, 3)
+	m := mustOpenTiny(t, files)
+	if about := m.Describe(); about.Symmetric || !about.Sparse || settingsOf(m)["queries"].Source != "q/model.safetensors" {
+		t.Errorf("described as %+v", about)
+	}
+	wantVector(t, m, embed.Document, "a b a", logs(2, 0.5, 4, 3, 5, 7)...)
+	wantVector(t, m, embed.Query, "b a b query", 4, 0.5, 5, 2) // each token once, and none that weighs nothing
+	results, err := m.Embed(t.Context(), embed.Query, []string{" ", strings.Repeat("a ", 500)})
+	if err != nil || !results[0].Empty || !results[1].Truncated || len(results[1].Vector) != 2 {
+		t.Errorf("%+v, %v", results, err)
+	}
+	if other := mustOpenTiny(t, weighedFiles(9, 9, 9, 9, 0.5, 2, 0, 4)); other.Describe().Fingerprint == m.Describe().Fingerprint {
+		t.Error("other weights have the same fingerprint")
+	}
+	nan := float32(math.NaN())
+	for _, test := range []struct {
+		change func(files map[string]string)
+		want   string
+	}{
+		{func(f map[string]string) { f["q/model.safetensors"] = "" }, "q/model.safetensors"},
+		{func(f map[string]string) { maps.Copy(f, weighedFiles(1, 2, 3)) }, "q/model.safetensors has 3 weights"},
+		{func(f map[string]string) { maps.Copy(f, weighedFiles(1, 2, 3, 4, 5, 6, 7, nan)) }, "number 7 of tensor weight is not finite"},
+		{func(f map[string]string) { f["q/config.json"] = `{"path": "idf.json"}` }, `weights in "idf.json" are not read`},
+		{func(f map[string]string) { f["q/tokenizer.json"] = "<html>" }, "q/tokenizer.json: it is no JSON"},
+		{func(f map[string]string) { f["q/tokenizer.json"] = `{"model": {}}` }, "q/tokenizer.json makes other tokens"},
+		{func(f map[string]string) { f["router_config.json"] = "" }, "router_config.json"},
+		{func(f map[string]string) {
+			f["router_config.json"] = strings.Replace(f["router_config.json"], "SparseStaticEmbedding", "MLMTransformer", 1)
+		}, "router_config.json: Router gives queries another network"},
+	} {
+		changed := maps.Clone(files)
+		test.change(changed)
+		if _, err := openTiny(t, changed); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("got %v, want %q", err, test.want)
 		}
 	}
 }

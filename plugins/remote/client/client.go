@@ -45,25 +45,27 @@ const (
 
 // Options say what to ask whom. All fields are set but those that say otherwise.
 type Options struct {
-	Dialect    *dialect.Dialect
-	URLs       []*url.URL // checked by Network.CheckURL
-	Model      string     // as the provider calls it; "" where the server has only one
-	Dims       int        // 0: what the probe gives; a sparse dialect needs it
-	DimsBy     DimsBy
-	Prefixes   [2]string         // put before documents and queries; may be empty
-	Fields     [2]map[string]any // merged into the requests of documents and queries; nil: none
-	Truncate   dialect.Truncate
-	MaxTokens  int // of one text; 0: not known
-	Normalize  bool
-	Float      bool
-	Limits     dialect.Limits
-	Batches    *dialect.Batches // nil: the provider has no batch jobs
-	Most       int              // requests to a URL at a time
-	Timeout    time.Duration    // of one request
-	Pause      time.Duration    // after a failure; doubles with each further one
-	Patience   time.Duration    // for how long a request waits inside for a URL that pauses
-	Key        func() (string, error)
-	KeyHeader  string // "": Authorization: Bearer
+	Dialect   *dialect.Dialect
+	URLs      []*url.URL // checked by Network.CheckURL
+	Model     string     // as the provider calls it; "" where the server has only one
+	Dims      int        // 0: what the probe gives; a sparse dialect needs it
+	DimsBy    DimsBy
+	Prefixes  [2]string         // put before documents and queries; may be empty
+	Fields    [2]map[string]any // merged into the requests of documents and queries; nil: none
+	Truncate  dialect.Truncate
+	MaxTokens int // of one text; 0: not known
+	Normalize bool
+	Float     bool
+	Limits    dialect.Limits
+	Batches   *dialect.Batches // nil: the provider has no batch jobs
+	Most      int              // requests to a URL at a time
+	Timeout   time.Duration    // of one request
+	Pause     time.Duration    // after a failure; doubles with each further one
+	Patience  time.Duration    // for how long a request waits inside for a URL that pauses
+	Key       func() (string, error)
+	KeyHeader string // "": Authorization: Bearer
+	// Sign signs a request with this body where there is no key; nil: it is sent as it is.
+	Sign       func(req *http.Request, body []byte) error
 	Remembered string // file that holds the probe's vector of earlier runs; "": none
 	UserAgent  string
 	HTTP       *http.Client

@@ -132,6 +132,9 @@ func (c *Client) send(ctx context.Context, l *lease, what call, texts []string) 
 	target := *l.url
 	target.Path = what.before + strings.TrimSuffix(target.Path, "/") + what.path
 	target.RawPath = ""
+	if c.o.Dialect.Signed { // what is signed is the path as it is sent, and all that is no letter is escaped in a model's name
+		target.RawPath = strings.Replace(target.Path, "/"+c.o.Model+"/", "/"+escaped(c.o.Model)+"/", 1)
+	}
 	if what.query != "" {
 		target.RawQuery = what.query
 	}
@@ -150,6 +153,10 @@ func (c *Client) send(ctx context.Context, l *lease, what call, texts []string) 
 		} else {
 			req.Header.Set(c.o.KeyHeader, key)
 		}
+	} else if c.o.Sign != nil {
+		if err := c.o.Sign(req, what.body); err != nil {
+			return nil, 0, &fault{class: dialect.Misconfigured, err: fmt.Errorf("%s: sign the request: %w", l.name, err)}
+		}
 	}
 	resp, err := c.o.HTTP.Do(req)
 	if err != nil {
@@ -165,6 +172,8 @@ func (c *Client) send(ctx context.Context, l *lease, what call, texts []string) 
 	}
 	return resp, 0, nil
 }
+
+func escaped(model string) string { return strings.ReplaceAll(url.PathEscape(model), ":", "%3A") }
 
 // unreached classes an error of the connection. The library's errors hold the URL, whose query may hold a secret, and
 // quote what a server says that speaks no HTTP.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 )
@@ -124,6 +125,45 @@ var gemini = Dialect{
 		}
 		return answer, err
 	},
+}
+
+// bedrockTitan is InvokeModel of Amazon Bedrock with Amazon's own models, which take one text.
+var bedrockTitan = Dialect{
+	Name: "bedrock-titan", Path: "/model/{model}/invoke", Signed: true,
+	Limits:   Limits{Texts: 1, Tokens: 100_000, Bytes: 8 << 20},
+	AsksDims: true,
+	body: func(r Request) any {
+		b := request{"inputText": strings.Join(r.Texts, "")}.wide("dimensions", r.Dims)
+		if !r.Normalize { // only newer models know it, and their vectors have the length 1 without it
+			b["normalize"] = false
+		}
+		return b
+	},
+	decode: func(body []byte) (Answer, error) {
+		var a struct {
+			Embedding Vector `json:"embedding"`
+			Tokens    count  `json:"inputTextTokenCount"`
+		}
+		err := read(body, &a)
+		return Answer{Vectors: []Vector{a.Embedding}, Tokens: int(a.Tokens)}, err
+	},
+}
+
+// bedrockCohere is InvokeModel of Amazon Bedrock with Cohere's models.
+var bedrockCohere = Dialect{
+	Name: "bedrock-cohere", Path: "/model/{model}/invoke", Signed: true, Limits: cohere.Limits,
+	Kinds: true, AsksDims: true, Cuts: cohere.Cuts,
+	body: func(r Request) any {
+		cut := map[Truncate]string{CutEnd: "END", CutStart: "START", CutNever: "NONE"}
+		if strings.Contains(r.Model, "embed-v4") {
+			cut = map[Truncate]string{CutEnd: "RIGHT", CutStart: "LEFT", CutNever: "NONE"}
+		}
+		return request{
+			"texts": r.Texts, "input_type": either(r.Query, "search_query", "search_document"),
+			"embedding_types": []string{"float"}, "truncate": cut[r.Truncate],
+		}.wide("output_dimension", r.Dims)
+	},
+	decode: cohere.decode,
 }
 
 // ollama is Ollama's POST /api/embed.

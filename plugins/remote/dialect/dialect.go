@@ -63,6 +63,8 @@ type Dialect struct {
 	Cuts []Truncate
 	// Keyed: the provider answers nobody without a key.
 	Keyed bool
+	// Signed: requests are signed with credentials of AWS where there is no key.
+	Signed bool
 	// Sparse: vectors are pairs (embed.Pairs), and how wide they are is not to be seen from them.
 	Sparse bool
 	// Reranks: it gives scores for a query and texts, and no vectors.
@@ -77,7 +79,8 @@ type Dialect struct {
 // All are the dialects, by name.
 func All() []*Dialect {
 	return []*Dialect{
-		&cohere, &cohereRerank, &gemini, &jinaRerank, &ollama, &openAI, &tei, &teiRerank, &teiSparse, &voyage, &voyageRerank,
+		&bedrockCohere, &bedrockTitan, &cohere, &cohereRerank, &gemini, &jinaRerank, &ollama, &openAI, &tei, &teiRerank,
+		&teiSparse, &voyage, &voyageRerank,
 	}
 }
 
@@ -147,7 +150,7 @@ func inOrder(data []indexed) ([]Vector, error) {
 }
 
 // Texts are the fields that hold the texts, in any of the dialects.
-var Texts = []string{"input", "inputs", "texts", "requests", "query", "documents", "instances"}
+var Texts = []string{"input", "inputs", "texts", "requests", "query", "documents", "instances", "inputText"}
 
 // request is what is sent, by the names of its fields.
 type request map[string]any

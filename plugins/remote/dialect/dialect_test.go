@@ -29,6 +29,14 @@ func TestRequests(t *testing.T) {
 			`{"model":"m","texts":["one","two"],"input_type":"search_document","embedding_types":["float"],"truncate":"END","output_dimension":256}`,
 			`{"model":"m","texts":["one","two"],"input_type":"search_query","embedding_types":["float"],"truncate":"NONE"}`,
 		},
+		"bedrock-titan": {
+			`{"inputText":"onetwo","dimensions":256}`,
+			`{"inputText":"onetwo","normalize":false}`, // one text in a request
+		},
+		"bedrock-cohere": {
+			`{"texts":["one","two"],"input_type":"search_document","embedding_types":["float"],"truncate":"END","output_dimension":256}`,
+			`{"texts":["one","two"],"input_type":"search_query","embedding_types":["float"],"truncate":"NONE"}`,
+		},
 		"gemini": {
 			`{"requests":[{"model":"models/m","content":{"parts":[{"text":"one"}]},"taskType":"RETRIEVAL_DOCUMENT","outputDimensionality":256},{"model":"models/m","content":{"parts":[{"text":"two"}]},"taskType":"RETRIEVAL_DOCUMENT","outputDimensionality":256}]}`,
 			`{"requests":[{"model":"models/m","content":{"parts":[{"text":"one"}]},"taskType":"RETRIEVAL_QUERY"},{"model":"models/m","content":{"parts":[{"text":"two"}]},"taskType":"RETRIEVAL_QUERY"}]}`,
@@ -91,6 +99,7 @@ func TestAnswers(t *testing.T) {
 		{"openai", `{"object":"list","data":[{"index":1,"embedding":"AACAPwAAAEA="},{"index":0,"embedding":"AAAAPwAAgL4="}],"usage":{"total_tokens":8}}`, 8},
 		{"voyage", `{"object":"list","data":[{"object":"embedding","embedding":[0.5,-0.25],"index":0},{"object":"embedding","embedding":[1.0,2.0e0],"index":1}],"model":"voyage-3.5","usage":{"total_tokens":10}}`, 10},
 		{"cohere", `{"id":"da6e","texts":["hello","goodbye"],"embeddings":{"float":[[0.5,-0.25],[1,2]]},"meta":{"api_version":{"version":"2","is_experimental":true},"billed_units":{"input_tokens":2.0},"warnings":["x"]},"response_type":"embeddings_by_type"}`, 2},
+		{"bedrock-cohere", `{"embeddings":{"float":[[0.5,-0.25],[1,2]]},"id":"da6e","response_type":"embeddings_by_type","texts":["hello","goodbye"]}`, 0},
 		{"gemini", `{"embeddings":[{"values":[0.5,-0.25]},{"values":[1,2]}]}`, 0},
 		{"ollama", `{"model":"all-minilm","embeddings":[[0.5,-0.25],[1,2]],"total_duration":14143917,"load_duration":1019500,"prompt_eval_count":8}`, 8},
 		{"openai", "\xef\xbb\xbf" + `{"data":[{"index":1.0,"embedding":[1e0,0.2e+1]},{"index":0.0,"embedding":[5E-1,-0.25]}],"usage":{"prompt_tokens":8.0,"total_tokens":"8"}}`, 8},
@@ -173,6 +182,10 @@ func TestExplain(t *testing.T) {
 		},
 		{422, `{"detail":[{"loc":["body","input"],"msg":"field required","type":"value_error.missing"}]}`, Rejected, ""},
 		{400, `{"error":{"message":"filtered","code":"content_filter"}}`, Refused, "content_filter"},
+		{400, `{"message":"400 Bad Request: Too many input tokens. Max input tokens: 8192, request input token count: 9301"}`, TooLarge, ""},
+		{400, `{"message":"Malformed input request: #/texts/0: expected maxLength: 2048, actual: 3000, please reformat your input and try again."}`, TooLarge, ""},
+		{429, `{"message":"Too many requests, please wait before trying again."}`, Overloaded, ""},
+		{403, `{"message":"The security token included in the request is expired"}`, Misconfigured, ""},
 		{424, `{"error":"inference failed","error_type":"Backend"}`, Broken, "Backend"},
 		{500, ``, Broken, ""},
 		{502, `<html>`, Down, ""},

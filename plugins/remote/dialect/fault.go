@@ -34,7 +34,7 @@ type Fault struct {
 
 var (
 	tooLong = regexp.MustCompile(`(?i)context.length|too (long|large|many)|must have less than \d+ tokens|exceed\w* .*(length|limit|tokens|batch|size)|` +
-		`max\w* .*(tokens|batch size|input size)|batch size`)
+		`max\w* .*(tokens|batch size|input size)|maxlength|batch size`)
 	// longer is what servers say of one text that is too long in an answer that blames themselves.
 	longer = regexp.MustCompile(`(?i)context.(length|size)|too (long|large) to process`)
 	policy = regexp.MustCompile(`(?i)content (management )?policy|flagged|moderation`)

@@ -15,6 +15,10 @@ import (
 var fields = map[string][]string{
 	"openai":        {"input", "model", "dimensions", "encoding_format", "user"},
 	"voyage":        {"input", "model", "input_type", "truncation", "output_dimension", "output_dtype", "encoding_format"},
+	"bedrock-titan": {"inputText", "dimensions", "normalize", "embeddingTypes"},
+	"bedrock-cohere": {
+		"texts", "images", "inputs", "input_type", "max_tokens", "output_dimension", "embedding_types", "truncate",
+	},
 	"cohere":        {"texts", "model", "input_type", "max_tokens", "output_dimension", "embedding_types", "truncate"},
 	"gemini":        {"requests"},
 	"ollama":        {"model", "input", "truncate", "dimensions", "keep_alive", "options"},
@@ -31,6 +35,7 @@ type requestBody struct {
 	Input           texts    `json:"input"`
 	Inputs          texts    `json:"inputs"`
 	Texts           texts    `json:"texts"`
+	InputText       texts    `json:"inputText"`
 	Documents       texts    `json:"documents"`
 	Model           string   `json:"model"`
 	Query           string   `json:"query"`
@@ -102,7 +107,7 @@ func (s *Server) read(r *http.Request) (*Call, error) {
 	for name := range given {
 		err = errors.Join(err, need(slices.Contains(fields[s.Dialect], name), "no field "+name))
 	}
-	c.Texts, c.Asked = slices.Concat(b.Input, b.Inputs, b.Texts, b.Documents), b.Query
+	c.Texts, c.Asked = slices.Concat(b.Input, b.Inputs, b.Texts, b.InputText, b.Documents), b.Query
 	c.Dims = max(b.Dimensions, b.OutputDimension)
 	c.Base64 = b.EncodingFormat != nil && *b.EncodingFormat == "base64"
 	c.Query = b.InputType != nil && (*b.InputType == "query" || *b.InputType == "search_query")
@@ -112,7 +117,9 @@ func (s *Server) read(r *http.Request) (*Call, error) {
 		err = errors.Join(err, oneOf(b.EncodingFormat, "float", "base64"))
 	case "voyage":
 		err = errors.Join(err, oneOf(b.EncodingFormat, "base64"), oneOf(b.InputType, "query", "document"))
-	case "cohere":
+	case "bedrock-titan":
+		most = 1
+	case "cohere", "bedrock-cohere":
 		most = 96
 		cut, word := b.Truncate.(string)
 		err = errors.Join(err, need(b.Truncate == nil || word, "a word"), oneOf(&cut, "", "NONE", "START", "END"),
@@ -122,7 +129,7 @@ func (s *Server) read(r *http.Request) (*Call, error) {
 	case "gemini":
 		return c, errors.Join(err, c.gemini(r.URL.Path))
 	}
-	if s.Dialect != "cohere" {
+	if !strings.HasSuffix(s.Dialect, "cohere") {
 		_, is := b.Truncate.(bool)
 		err = errors.Join(err, need(b.Truncate == nil || is, "true or false"))
 	}
@@ -136,7 +143,7 @@ func (s *Server) read(r *http.Request) (*Call, error) {
 	for _, text := range c.Texts {
 		err = errors.Join(err, need(text != "", "texts that are not empty"))
 	}
-	return c, errors.Join(err, need(b.Model != "" || tei, "model"), oneOf(b.Direction, "Left", "Right"),
+	return c, errors.Join(err, need(b.Model != "" || tei || strings.HasPrefix(s.Dialect, "bedrock"), "model"), oneOf(b.Direction, "Left", "Right"),
 		need(len(c.Texts) <= most, fmt.Sprintf("batch size of at most %d", most)))
 }
 

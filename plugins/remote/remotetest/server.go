@@ -159,6 +159,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			path = ""
 		}
 	}
+	if strings.HasPrefix(s.Dialect, "bedrock") && strings.HasPrefix(r.URL.Path, "/model/") &&
+		strings.HasSuffix(r.URL.Path, "/invoke") {
+		path = r.URL.Path
+	}
 	if r.URL.Path != path || r.Method != http.MethodPost {
 		s.Fail(w, http.StatusNotFound, "not_found", "there is nothing at this path")
 		return
@@ -262,6 +266,15 @@ func (s *Server) answer(c *Call) any {
 			usage["prompt_tokens"] = tokens
 		}
 		return map[string]any{"object": "list", "data": data, "model": "m", "usage": usage}
+	case "bedrock-titan":
+		return map[string]any{
+			"embedding": rows[0], "embeddingsByType": map[string]any{"float": rows[0]}, "inputTextTokenCount": tokens,
+		}
+	case "bedrock-cohere":
+		return map[string]any{
+			"id": "5807ee2e-0cda-445a-9ec8-864c60a06606", "texts": c.Texts, "embeddings": map[string]any{"float": rows},
+			"response_type": "embeddings_by_type",
+		}
 	case "cohere":
 		return map[string]any{
 			"id": "5807ee2e-0cda-445a-9ec8-864c60a06606", "texts": c.Texts, "embeddings": map[string]any{"float": rows},
@@ -360,6 +373,9 @@ func (s *Server) Fail(w http.ResponseWriter, status int, code, message string) {
 		body = map[string]any{"error": map[string]any{"code": status, "message": message, "status": code}}
 	case "voyage", "voyage-rerank", "jina-rerank":
 		body = map[string]any{"detail": message}
+	case "bedrock-titan", "bedrock-cohere":
+		w.Header().Set("X-Amzn-Errortype", code)
+		body = map[string]any{"message": message}
 	case "cohere", "cohere-rerank":
 		body = map[string]any{"id": "0", "message": message}
 	case "ollama":

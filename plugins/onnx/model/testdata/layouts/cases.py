@@ -152,8 +152,9 @@ def cases(m):
               {"idx": 1, "name": "1", "path": "1_SpladePooling", "type": "sentence_transformers.sparse_encoder.models.SpladePooling"}]
     pooling = {"1_SpladePooling/config.json": {"pooling_strategy": "max", "activation_function": "relu", "word_embedding_dimension": None}}
     masked = {"architectures": ["BertForMaskedLM"]}
-    case("naver/splade-cocondenser-ensembledistil", "CC-BY-NC-SA-4.0", 110, bert | pooling | {"modules.json": splade, "config.json": m.Encoder("bert").config | masked},
-         weights="bert", refused=["modules.json: SpladePooling", "model.safetensors", EXPORT + " --task fill-mask"], kind="sparse", also="naver/splade-v3")
+    limit = {"sentence_bert_config.json": {"max_seq_length": SHORT}}
+    case("naver/splade-cocondenser-ensembledistil", "CC-BY-NC-SA-4.0", 110, bert | pooling | limit | {"modules.json": splade}, words, m.Masked("bert"), pool="splade",
+         normalize=False, limit=SHORT, kind="sparse", also="naver/splade-v3")
     for new in (False, True):
         net = Net(words, [("logits", "words")], typed)
         modules = [dict(splade[0], type="sentence_transformers.base.modules.transformer.Transformer"), splade[1]]
@@ -161,11 +162,18 @@ def cases(m):
         hub = ("naver/splade-v3", "CC-BY-NC-SA-4.0") if new else ("prithivida/Splade_PP_en_v1", "Apache-2.0")
         case(*hub, 110, files | (pooling | {"modules.json": modules} if new else {}), words, net, pool="splade", normalize=False, kind="sparse",
              note="your export" if new else "", state={} if new else {"pooling": "splade"})
-    router = {"types": {"query_0_SparseStaticEmbedding": "sentence_transformers.sparse_encoder.models.SparseStaticEmbedding", "document_0_MLMTransformer":
-              "sentence_transformers.sparse_encoder.models.MLMTransformer"}, "structure": {"query": ["query_0_SparseStaticEmbedding"], "document": ["document_0_MLMTransformer"]}}
-    case("opensearch-project/opensearch-neural-sparse-encoding-doc-v3-distill", "Apache-2.0", 67, bert | {"modules.json": [{"idx": 0, "name": "0", "path": "", "type":
-         "sentence_transformers.models.Router"}], "router_config.json": router, "config.json": m.Encoder("distilbert").config | {"architectures": ["DistilBertForMaskedLM"]}},
-         weights="distilbert", reason="queries have another network than documents", refused=["modules.json: Router", "queries", "take a model with one"], kind="sparse")
+    paths = {"": splade[0]["type"], "document_1_SpladePooling": splade[1]["type"],
+             "query_0_SparseStaticEmbedding": "sentence_transformers.sparse_encoder.models.SparseStaticEmbedding"}
+    router = {"types": paths, "structure": {"query": ["query_0_SparseStaticEmbedding"], "document": ["", "document_1_SpladePooling"]}, "parameters": {"default_route": "document"}}
+    idf = m.exact(words.get_vocab_size(), scale=3)
+    idf[:8] = 0  # special tokens, and letters of no weight
+    table = {"query_0_SparseStaticEmbedding/config.json": {"frozen": True}, "query_0_SparseStaticEmbedding/model.safetensors": m.safetensors({"weight": idf}),
+             "query_0_SparseStaticEmbedding/tokenizer.json": m.json.loads(words.to_str())}
+    pooling = {"document_1_SpladePooling/config.json": {"pooling_strategy": "max", "activation_function": "log1p_relu", "word_embedding_dimension": None}}
+    case("opensearch-project/opensearch-neural-sparse-encoding-doc-v3-distill", "Apache-2.0", 67, bert | limit | table | pooling | {"router_config.json": router,
+         "modules.json": [{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Router"}]}, words, m.Masked("distilbert"), pool="splade",
+         normalize=False, limit=SHORT, kind="sparse", twice=True, idf=idf, note="queries are weighed by its table",
+         also="opensearch-neural-sparse-encoding-doc-v2-distill, -doc-v2-mini")
 
     # --- Rerankers
     score = [("logits", "score")]

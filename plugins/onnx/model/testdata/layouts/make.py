@@ -206,6 +206,30 @@ def exact(*shape, scale=0.6):
     return np.round(random.normal(size=shape) * scale * 64) / 64  # little to store
 
 
+class Masked(Encoder):
+    """An encoder with a head for masked words, whose weights are rounded: little to store, too."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.config = self.config | {"architectures": [{"bert": "BertForMaskedLM", "distilbert": "DistilBertForMaskedLM"}.get(name, "RobertaForMaskedLM")]}
+        size, (dense, norm, bias, _) = self.shape.hidden, self.shape.head
+        self.head = {dense + ".weight": exact(size, size), norm + ".weight": 1 + exact(size, scale=0.1), bias: exact(self.shape.vocab, scale=0.2)}
+        self.head |= {at + ".bias": exact(size, scale=0.2) for at in (dense, norm)}
+
+    def get(self, name, *shape):
+        return self.head[name] if name in self.head else np.round(super().get(name, *shape) * 256) / 256
+
+    def words(self, x):
+        size, (dense, norm, bias, _) = self.shape.hidden, self.shape.head
+        x = self.linear(x, dense, size)
+        x = self.norm(x * (1 + ERF(x / np.sqrt(2))) / 2, norm)
+        return x @ self.get("embeddings.word_embeddings.weight", self.shape.vocab, size).T + self.head[bias]
+
+    def published(self):
+        tensors = {self.shape.kind + "." + n: self.get(n, *e["shape"]) for n, e in self.weights._header.items() if "pooler" not in n}
+        return {"config.json": self.config, "model.safetensors": safetensors(tensors | self.head)}
+
+
 class Net:
     """A graph with the inputs and outputs of a published one: one layer of attention over tokens, types, places and task.
 
@@ -228,6 +252,9 @@ class Net:
             x = x + self.tasks[self.task[kind]]
         x = softmax(x @ x.T) @ x
         return x.astype(np.float16).astype(np.float64) if self.half else x
+
+    def words(self, x):
+        return x @ self.table.T
 
     def score(self, ids, types):
         return np.tanh(self.tokens(ids, types, 0)[0]) @ self.head
@@ -381,10 +408,14 @@ def made(case, text, kind):
     t = Tokenizer.from_str(case["t"].to_str())
     t.no_padding()
     t.enable_truncation(case["limit"], direction="right")
+    if kind and case["idf"] is not None:
+        ids = sorted(set(t.encode(text, add_special_tokens=False).ids))
+        return {str(i): float(case["idf"][i]) for i in ids if case["idf"][i]}
     found = t.encode(case["prefix"][kind] + text)
     x = case["net"].tokens(found.ids, found.type_ids, kind)
     if case["pool"] == "splade":
-        largest = np.log1p(np.maximum((x @ case["net"].table.T).max(0), 0))
+        largest = np.log1p(np.maximum(case["net"].words(x).max(0), 0))
+        largest = np.log1p(largest) if case["twice"] else largest
         return {str(i): round(float(v), 7) for i, v in enumerate(largest) if v > 0}
     v = np.tanh(x[0]) if case["pool"] == "pooler" else pooled(x, case["pool"])
     for _, dense, tanh in case["dense"]:
@@ -409,12 +440,14 @@ CASES = []
 
 
 def case(hub, licence, params, files, t=None, net=None, weights="", pool="mean", normalize=True, limit=LIMIT, prefix=("", ""), dense=(), state=None,
-         refused=(), reason="its files hold no ONNX", rerank=False, raw=False, card=False, graph="onnx/model.onnx", also="", note="", kind="text"):
+         refused=(), reason="its files hold no ONNX", rerank=False, raw=False, card=False, twice=False, idf=None, graph="onnx/model.onnx", also="", note="", kind="text"):
     c = dict(hub=hub, licence=licence, params=params, also=also, note=note, state=state or {}, refused=list(refused), limit=limit, card=card, kind=kind,
              reason=reason if refused else "")
-    c |= dict(t=t, net=net or (Encoder(weights) if weights else None), pool=pool, normalize=normalize, prefix=prefix, dense=dense, raw=raw)
+    c |= dict(t=t, net=net or (Encoder(weights) if weights else None), pool=pool, normalize=normalize, prefix=prefix, dense=dense, raw=raw, twice=twice, idf=idf)
     if isinstance(net, Net):
         files = files | net.files(graph)
+    elif isinstance(net, Masked):
+        files = net.published() | files
     elif weights:
         files = {"config.json": Encoder(weights).config} | files
     if not refused:
@@ -425,7 +458,7 @@ def case(hub, licence, params, files, t=None, net=None, weights="", pool="mean",
     c["weights"] = weights
     c["files"] = {k: v if isinstance(v, str) else json.dumps(v) for k, v in files.items() if not isinstance(v, bytes)}
     c["binary"] = {k: base64.b64encode(v).decode() for k, v in files.items() if isinstance(v, bytes)}
-    for key in ("t", "net", "dense", "raw"):
+    for key in ("t", "net", "dense", "raw", "twice", "idf"):
         c.pop(key)
     CASES.append(c)
 
