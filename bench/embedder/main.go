@@ -62,6 +62,7 @@ type contender struct {
 	name string
 	run  func() (time.Duration, error)
 	cpu  func() time.Duration
+	pid  func() int // of its process, where its memory is shown
 	rate []float64 // texts/s by round
 	cost []float64 // CPU us by text
 }
@@ -208,14 +209,14 @@ func startStatic(ctx context.Context, o options, texts []string) (list []*conten
 		used += (cpu() - before) / times
 		return time.Since(began) / times, nil
 	}
-	one := &contender{name: "plugin static, over gRPC", cpu: func() time.Duration { return used }, run: run}
+	one := &contender{name: "plugin static, over gRPC", cpu: func() time.Duration { return used }, run: run, pid: static.Pid}
 	return []*contender{one}, end, nil
 }
 
 func showStatic(list []*contender, onnx *contender) {
 	for _, c := range list {
-		fmt.Printf("%-30s %7.0f texts/s   %6.1f us CPU/text   %.0f times the plugin onnx over gRPC\n", c.name, median(c.rate),
-			median(c.cost), median(ratios(c.rate, onnx.rate)))
+		fmt.Printf("%-30s %7.0f texts/s   %6.1f us CPU/text   %.0f times the plugin onnx over gRPC   %s at most\n", c.name,
+			median(c.rate), median(c.cost), median(ratios(c.rate, onnx.rate)), peak(c.pid()))
 	}
 }
 

@@ -93,3 +93,11 @@ func processCPU(pid int) time.Duration {
 	s, _ := strconv.Atoi(fields[system])
 	return time.Duration(u+s) * time.Second / ticks
 }
+
+// peak is the most memory that a process has had: "59012 kB".
+func peak(pid int) string {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)) // "": it has gone
+	_, rest, _ := strings.Cut(string(data), "VmHWM:")
+	most, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(most)
+}

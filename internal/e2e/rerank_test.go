@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -47,10 +48,10 @@ func (r *rig) reranking(m onnxtest.Pairs) (path string) {
 }
 
 // TestSearch_RerankedByEveryDoor: the order of a search by SQL, HTTP and the command line is that of the same
-// cross-encoder by plain sums, for either destination.
+// cross-encoder by plain sums, among 1,000 rows and for either destination. It prints how long searches take.
 func TestSearch_RerankedByEveryDoor(t *testing.T) {
 	t.Parallel()
-	const rows, k, candidates, question = 20, 4, 15, "small boat 7"
+	const rows, k, candidates, question = 1000, 4, 50, "small boat 7"
 	testenv.InTurn(t, 0, "", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
@@ -110,6 +111,16 @@ func TestSearch_RerankedByEveryDoor(t *testing.T) {
 			if got := keysOf(hits); !slices.Equal(got, byScore(m, question, all)[:k]) {
 				t.Errorf("%s by the command line: %v", name, got)
 			}
+		}
+		for _, n := range []int{0, 20, candidates} {
+			var took []time.Duration
+			for range 21 {
+				began := time.Now()
+				query(t, url+"/v1/pipelines/notes/search", token, map[string]any{"text": question, "k": k, "rerank": n})
+				took = append(took, time.Since(began))
+			}
+			slices.Sort(took)
+			t.Logf("PostgreSQL %d, a search with %d candidates to rerank: p50 %s", major, n, took[len(took)/2])
 		}
 		status, body := query(t, url+"/rerank", token, map[string]any{"query": question, "texts": []string{"note 1", "x"}})
 		if status != http.StatusOK || !strings.Contains(string(body), `"score":`) {

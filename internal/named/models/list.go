@@ -90,7 +90,7 @@ func Describe(folder string) Info {
 	}
 	slices.Sort(info.Files)
 	config, tokenizerPath := readConfig(folder), filepath.Join(folder, tokenizerFile)
-	info.Type, info.Dims = config.Type, max(config.Hidden, config.Dim, config.Static)
+	info.Type, info.Dims = config.Type, cmp.Or(max(config.Hidden, config.Dim), config.Static)
 	info.Reranks = config.reranks()
 	if in, static := staticIn(folder); static {
 		tokenizerPath = filepath.Join(folder, in, tokenizerFile)
