@@ -72,8 +72,8 @@ func TestImport_AKilledImportIsEndedByTheNext(t *testing.T) {
 	}
 }
 
-// TestImport_NothingOfAnotherProgramEndsBeforeItsPipelineWorks: killed between the two, an import is repeated from before
-// both; no pipeline stays paused whose vectorizer is gone.
+// TestImport_NothingOfAnotherProgramEndsBeforeItsPipelineWorks: killed between the two, an import begins again before
+// both, and no pipeline stays paused whose vectorizer is gone.
 func TestImport_NothingOfAnotherProgramEndsBeforeItsPipelineWorks(t *testing.T) {
 	t.Parallel()
 	s := importing(t)
