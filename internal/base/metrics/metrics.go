@@ -164,12 +164,12 @@ type vector interface {
 
 // vectorOf returns the metric of a name, which is made at the first use. A mistake in a name or a label is one of this
 // package and shows in its tests.
-func vectorOf[V vector](l labelled, name string, make func() V) V {
+func vectorOf[V vector](l labelled, name string, fresh func() V) V {
 	l.of.mu.Lock()
 	defer l.of.mu.Unlock()
 	known, ok := l.of.vectors[name].(V)
 	if !ok {
-		known = make()
+		known = fresh()
 		l.of.Registry.MustRegister(known)
 		l.of.vectors[name] = known
 	}

@@ -22,7 +22,9 @@ func (m *Metrics) counterOf(name string) *prometheus.CounterVec {
 	return m.vectors[name].(*prometheus.CounterVec)
 }
 
-func (m *Metrics) gaugeOf(name string) *prometheus.GaugeVec { return m.vectors[name].(*prometheus.GaugeVec) }
+func (m *Metrics) gaugeOf(name string) *prometheus.GaugeVec {
+	return m.vectors[name].(*prometheus.GaugeVec)
+}
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
