@@ -63,8 +63,8 @@ type contender struct {
 	run  func() (time.Duration, error)
 	cpu  func() time.Duration
 	pid  func() int // of its process, where its memory is shown
-	rate []float64 // texts/s by round
-	cost []float64 // CPU us by text
+	rate []float64  // texts/s by round
+	cost []float64  // CPU us by text
 }
 
 func measure(ctx context.Context, o options) error {
@@ -209,7 +209,9 @@ func startStatic(ctx context.Context, o options, texts []string) (list []*conten
 		used += (cpu() - before) / times
 		return time.Since(began) / times, nil
 	}
-	one := &contender{name: "plugin static, over gRPC", cpu: func() time.Duration { return used }, run: run, pid: static.Pid}
+	one := &contender{
+		name: "plugin static, over gRPC", cpu: func() time.Duration { return used }, run: run, pid: static.Pid,
+	}
 	return []*contender{one}, end, nil
 }
 

@@ -486,7 +486,8 @@ func TestPull_ARouterAndItsFolders(t *testing.T) {
 	h := newHub(t)
 	delete(h.files, "1_Pooling/config.json")
 	h.files["modules.json"] = `[{"path": "", "type": "sentence_transformers.models.Router"}]`
-	h.files["router_config.json"] = `{"types": {"": "x.MLMTransformer", "1": "x.SpladePooling", "2": "x.SparseStaticEmbedding"},
+	h.files["router_config.json"] = `{
+		"types": {"": "x.MLMTransformer", "1": "x.SpladePooling", "2": "x.SparseStaticEmbedding"},
 		"structure": {"query": ["2"], "document": ["", "1"]}}`
 	for _, name := range []string{"1/config.json", "2/config.json", "2/model.safetensors", "2/tokenizer.json"} {
 		h.files[name] = "{}"
@@ -495,7 +496,8 @@ func TestPull_ARouterAndItsFolders(t *testing.T) {
 	got, err := models.Pull(t.Context(), o)
 	wantPulled(t, h, o, got, err)
 	delete(h.files, "router_config.json")
-	if _, err := models.Pull(t.Context(), h.options(t)); err == nil || !strings.Contains(err.Error(), "router_config.json") {
+	_, err = models.Pull(t.Context(), h.options(t))
+	if err == nil || !strings.Contains(err.Error(), "router_config.json") {
 		t.Errorf("without what the router does: %v", err)
 	}
 }

@@ -115,8 +115,8 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 		m.budget = max(1, min(m.budget, spladeNumbers/m.network.dims))
 	}
 	if n := len(m.settings.weights); n > 0 && n != m.network.dims {
-		return nil, errors.Join(fmt.Errorf("%s has %d weights, and vectors of documents have %d dims", m.settings.weightsFile, n,
-			m.network.dims), m.network.close())
+		return nil, errors.Join(fmt.Errorf("%s has %d weights, and vectors of documents have %d dims",
+			m.settings.weightsFile, n, m.network.dims), m.network.close())
 	}
 	if g.Precision == onnxfile.Int8 || m.network.alone {
 		// The scale of activations is that of everything in a run, so a text's vector would depend on its neighbours.

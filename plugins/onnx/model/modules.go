@@ -71,8 +71,8 @@ func (s *settings) readModules(f *folder.Folder) error {
 	return nil
 }
 
-const otherNetwork = "gives queries another network than documents, which is not supported: take a model with one for both, " +
-	"or one whose queries are weighed by a table (SparseStaticEmbedding)"
+const otherNetwork = "gives queries another network than documents, which is not supported: take a model with one for " +
+	"both, or one whose queries are weighed by a table (SparseStaticEmbedding)"
 
 // readRouter finds what becomes of documents and of queries where that is not the same: documents go through the
 // network, and the tokens of queries are looked up in a table.

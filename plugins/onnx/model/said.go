@@ -45,7 +45,9 @@ func (s *settings) said() []embed.Setting {
 		})
 	}
 	if s.weights != nil {
-		list = append(list, embed.Setting{Name: "queries", Value: "a weight for each token, without the network", Source: s.weightsFile})
+		list = append(list, embed.Setting{
+			Name: "queries", Value: "a weight for each token, without the network", Source: s.weightsFile,
+		})
 	}
 	list = s.saidOfMemory(list)
 	for i := range list {

@@ -197,9 +197,11 @@ func TestSplade_FollowsTheSettings(t *testing.T) {
 func weighedFiles(weights ...float32) map[string]string {
 	files := sparseFiles()
 	files["modules.json"] = `[{"path": "", "type": "sentence_transformers.models.Router"}]`
-	files["router_config.json"] = `{"types": {"": "x.MLMTransformer", "1_SpladePooling": "x.SpladePooling", "q": "x.SparseStaticEmbedding"},
+	files["router_config.json"] = `{
+		"types": {"": "x.MLMTransformer", "1_SpladePooling": "x.SpladePooling", "q": "x.SparseStaticEmbedding"},
 		"structure": {"query": ["q"], "document": ["", "1_SpladePooling"]}}`
-	files["q/model.safetensors"] = tensors(map[string][]int{"weight": {len(weights)}}, map[string][]float32{"weight": weights})
+	shape := map[string][]int{"weight": {len(weights)}}
+	files["q/model.safetensors"] = tensors(shape, map[string][]float32{"weight": weights})
 	files["q/tokenizer.json"] = tiny.Files()["tokenizer.json"]
 	return files
 }
@@ -208,7 +210,8 @@ func TestSplade_QueriesAreWeighedByATable(t *testing.T) {
 	t.Parallel()
 	files := weighedFiles(9, 9, 9, 9, 0.5, 2, 0, 3)
 	m := mustOpenTiny(t, files)
-	if about := m.Describe(); about.Symmetric || !about.Sparse || settingsOf(m)["queries"].Source != "q/model.safetensors" {
+	about := m.Describe()
+	if about.Symmetric || !about.Sparse || settingsOf(m)["queries"].Source != "q/model.safetensors" {
 		t.Errorf("described as %+v", about)
 	}
 	wantVector(t, m, embed.Document, "a b a", logs(2, 0.5, 4, 3, 5, 7)...)
@@ -217,7 +220,8 @@ func TestSplade_QueriesAreWeighedByATable(t *testing.T) {
 	if err != nil || !results[0].Empty || !results[1].Truncated || len(results[1].Vector) != 2 {
 		t.Errorf("%+v, %v", results, err)
 	}
-	if other := mustOpenTiny(t, weighedFiles(9, 9, 9, 9, 0.5, 2, 0, 4)); other.Describe().Fingerprint == m.Describe().Fingerprint {
+	other := mustOpenTiny(t, weighedFiles(9, 9, 9, 9, 0.5, 2, 0, 4))
+	if other.Describe().Fingerprint == about.Fingerprint {
 		t.Error("other weights have the same fingerprint")
 	}
 	nan := float32(math.NaN())

@@ -132,7 +132,7 @@ func (c *Client) send(ctx context.Context, l *lease, what call, texts []string) 
 	target := *l.url
 	target.Path = what.before + strings.TrimSuffix(target.Path, "/") + what.path
 	target.RawPath = ""
-	if c.o.Dialect.Signed { // what is signed is the path as it is sent, and all that is no letter is escaped in a model's name
+	if c.o.Dialect.Signed { // the path is signed as it is sent: colons and slashes of a model's name are escaped
 		target.RawPath = strings.Replace(target.Path, "/"+c.o.Model+"/", "/"+escaped(c.o.Model)+"/", 1)
 	}
 	if what.query != "" {

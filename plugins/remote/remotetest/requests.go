@@ -143,7 +143,8 @@ func (s *Server) read(r *http.Request) (*Call, error) {
 	for _, text := range c.Texts {
 		err = errors.Join(err, need(text != "", "texts that are not empty"))
 	}
-	return c, errors.Join(err, need(b.Model != "" || tei || strings.HasPrefix(s.Dialect, "bedrock"), "model"), oneOf(b.Direction, "Left", "Right"),
+	named := b.Model != "" || tei || strings.HasPrefix(s.Dialect, "bedrock") // whose name stands in the path
+	return c, errors.Join(err, need(named, "model"), oneOf(b.Direction, "Left", "Right"),
 		need(len(c.Texts) <= most, fmt.Sprintf("batch size of at most %d", most)))
 }
 
