@@ -56,5 +56,6 @@ func (s *signer) sign(req *http.Request, body []byte) error {
 		return fmt.Errorf("find credentials of AWS: %w", err)
 	}
 	sum := sha256.Sum256(body)
-	return v4.NewSigner().SignHTTP(req.Context(), credentials, req, hex.EncodeToString(sum[:]), "bedrock", region, time.Now())
+	hash := hex.EncodeToString(sum[:])
+	return v4.NewSigner().SignHTTP(req.Context(), credentials, req, hash, "bedrock", region, time.Now())
 }

@@ -180,7 +180,8 @@ var (
 	required = []string{configFile, tokenizerFile}
 	optional = []string{
 		"tokenizer_config.json", "special_tokens_map.json", modulesFile, routerFile, limitsFile,
-		"sentence_roberta_config.json", "sentence_distilbert_config.json", "sentence_camembert_config.json", "sentence_albert_config.json",
+		"sentence_roberta_config.json", "sentence_distilbert_config.json", "sentence_camembert_config.json",
+		"sentence_albert_config.json",
 		"sentence_xlm-roberta_config.json", "sentence_xlnet_config.json", promptsFile, "vocab.txt",
 		"README.md", "LICENSE", "LICENSE.txt", "NOTICE",
 	}

@@ -231,7 +231,7 @@ func TestSplade_QueriesAreWeighedByATable(t *testing.T) {
 	}{
 		{func(f map[string]string) { f["q/model.safetensors"] = "" }, "q/model.safetensors"},
 		{func(f map[string]string) { maps.Copy(f, weighedFiles(1, 2, 3)) }, "q/model.safetensors has 3 weights"},
-		{func(f map[string]string) { maps.Copy(f, weighedFiles(1, 2, 3, 4, 5, 6, 7, nan)) }, "number 7 of tensor weight is not finite"},
+		{func(f map[string]string) { maps.Copy(f, weighedFiles(1, 2, nan)) }, "number 2 of tensor weight is not finite"},
 		{func(f map[string]string) { f["q/config.json"] = `{"path": "idf.json"}` }, `weights in "idf.json" are not read`},
 		{func(f map[string]string) { f["q/tokenizer.json"] = "<html>" }, "q/tokenizer.json: it is no JSON"},
 		{func(f map[string]string) { f["q/tokenizer.json"] = `{"model": {}}` }, "q/tokenizer.json makes other tokens"},
