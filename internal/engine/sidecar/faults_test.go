@@ -315,8 +315,8 @@ func TestP2_ADetachedPartitionLeavesNoOrphans(t *testing.T) {
 	r.verify()
 }
 
-// TestP1_APartitionThatComesAndGoesUnseen: it is attached, its rows are embedded as they change, and it is detached, all
-// between two looks at the catalogue, which is the same before and after.
+// TestP1_APartitionThatComesAndGoesUnseen: it is attached, its rows are embedded as they change, and it is detached,
+// all between two looks at the catalogue, which is the same before and after.
 func TestP1_APartitionThatComesAndGoesUnseen(t *testing.T) {
 	t.Parallel()
 	for name, others := range map[string]int{"beside others": 1, "the only one": 0} {
