@@ -463,7 +463,11 @@ func (g *generationRig) tells() {
 	killer.Go(func() {
 		// More and more rarely: on a busy machine a sidecar has not even begun to work after seconds.
 		for i := 0; killing.Err() == nil; i++ {
-			pause(killing, time.Duration(300+rand.IntN(1500))*time.Millisecond*time.Duration(10+i%20)/10)
+			rest := time.Duration(300+rand.IntN(1500)) * time.Millisecond * time.Duration(10+i%20) / 10
+			if g.real { // it takes its time to load
+				rest *= 2
+			}
+			pause(killing, rest)
 			if killing.Err() != nil {
 				return
 			}
