@@ -39,7 +39,7 @@ type generationRig struct {
 
 	specs  []pipeline.Spec // into a table, into a column
 	byText bool
-	real   bool // the models are all-MiniLM-L6-v2, pooled in two ways; into a table alone, and a sample of vectors is computed again
+	real   bool // the models are all-MiniLM-L6-v2, pooled in two ways, and there is the table alone
 	kills  int  // that there are at least; where somebody asks for more than usual, there are more rows, too
 	rows   int
 	far    [fixedRows]float64 // of a fixed row by its second text from the question, which is its first
