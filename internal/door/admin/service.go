@@ -261,6 +261,13 @@ func (s *Service) forget() {
 	s.reading.Forget("")
 }
 
+// LookedAt is when the tables were read last, as the latest answers tell how they stood.
+func (s *Service) LookedAt() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last.at
+}
+
 // seen is what somebody sees of how things stand.
 func seen(who gate.Caller, all observe.Database) observe.Database {
 	if len(who.Pipelines) == 0 {
