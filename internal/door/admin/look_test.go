@@ -342,8 +342,8 @@ func TestAct_TwoOperatorsOnOneRow(t *testing.T) {
 	}
 }
 
-// TestStatus_NobodyWaitsForASlowRead: while the tables cannot be read, how they stood a moment ago is told at once, with
-// that time; but not after something was changed here.
+// TestStatus_NobodyWaitsForASlowRead: while the tables cannot be read, how they stood a moment ago is told at once,
+// with that time; but not after something was changed here.
 func TestStatus_NobodyWaitsForASlowRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
