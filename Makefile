@@ -182,8 +182,8 @@ test-kills: ## 200 random kills of the sidecar on each server, under load, and 2
 test-long: ## 1,000,000 random transactions over all shapes of tables, one of 10,000,000 rows, one of 100,000 subtransactions; hours, 20 GB of disk
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
-	$(test_env) EMBEDSIDECAR_STEPS=$(STEPS) EMBEDSIDECAR_SUBTRANSACTIONS=100000 EMBEDSIDECAR_WRITE_BACKS=100000 \
-	$(go_test) -count=1 -timeout 600m -v -run '^(TestP1_RandomHistories|TestP1_Savepoints|TestP6_WriteBacks)' ./internal/engine/sidecar
+	$(test_env) EMBEDSIDECAR_STEPS=$(STEPS) EMBEDSIDECAR_SUBTRANSACTIONS=100000 EMBEDSIDECAR_WRITE_BACKS=100000 EMBEDSIDECAR_CHANGES=100000 \
+	$(go_test) -count=1 -timeout 600m -v -run '^(TestP1_RandomHistories|TestP1_Savepoints|TestP6_WriteBacks|TestProperty_Measures)' ./internal/engine/sidecar
 	$(last_env) TMPDIR=$${TMPDIR:-/var/tmp} EMBEDSIDECAR_BIG_ROWS=$(BIG_ROWS) \
 	$(go_test) -count=1 -timeout 600m -v -run '^TestP9_BigTransaction$$' ./internal/e2e
 
