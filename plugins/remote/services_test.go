@@ -195,7 +195,7 @@ func (s *service) answer(body map[string]any) any {
 func signature(r *http.Request, body []byte) string {
 	signed := strings.Split(regexp.MustCompile(`SignedHeaders=([^,]+)`).FindString(r.Header.Get(bearer)), "=")
 	at, headers := r.Header.Get("X-Amz-Date"), ""
-	for _, name := range strings.SplitSeq(signed[len(signed)-1], ";") {
+	for name := range strings.SplitSeq(signed[len(signed)-1], ";") {
 		value := r.Header.Get(name)
 		switch name {
 		case "host":

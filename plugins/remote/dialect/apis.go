@@ -144,8 +144,10 @@ var bedrockTitan = Dialect{
 			Embedding Vector `json:"embedding"`
 			Tokens    count  `json:"inputTextTokenCount"`
 		}
-		err := read(body, &a)
-		return Answer{Vectors: []Vector{a.Embedding}, Tokens: int(a.Tokens)}, err
+		if err := read(body, &a); err != nil || a.Embedding == nil { // of what else there is the count tells
+			return Answer{}, err
+		}
+		return Answer{Vectors: []Vector{a.Embedding}, Tokens: int(a.Tokens)}, nil
 	},
 }
 

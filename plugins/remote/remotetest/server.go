@@ -267,6 +267,9 @@ func (s *Server) answer(c *Call) any {
 		}
 		return map[string]any{"object": "list", "data": data, "model": "m", "usage": usage}
 	case "bedrock-titan":
+		if len(rows) != 1 {
+			return map[string]any{"embedding": nil}
+		}
 		return map[string]any{
 			"embedding": rows[0], "embeddingsByType": map[string]any{"float": rows[0]}, "inputTextTokenCount": tokens,
 		}
