@@ -198,7 +198,7 @@ func TestRemoteModels_SeeAWS(t *testing.T) {
 	find, dir := remoteFinder(t)
 	for dialect, want := range map[string]bool{"openai": false, "bedrock-titan": true, "bedrock-cohere": true} {
 		cfg, err := loadFile(t, "plugins: {dir: "+dir+"}\nmodels: [{name: m, dialect: "+dialect+"}]\n",
-			"AWS_ACCESS_KEY_ID=id", "HOME=/home/u", "AWS_OTHER=x")
+			"AWS_ACCESS_KEY_ID=id", "HOME=/u", "AWS_OTHER=x")
 		if err != nil {
 			t.Fatal(err)
 		}

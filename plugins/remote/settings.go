@@ -137,8 +137,12 @@ func (r *reader) dialect(s *settings) {
 		by[0], by[1] = by[1], by[0]
 	}
 	o.DimsBy = client.DimsBy(r.choice("DIMS_BY", by...))
+	most := 1 << 16
+	if d.Limits.Texts == 1 { // its requests have no place for a second one
+		most = 1
+	}
 	o.Limits = dialect.Limits{
-		Texts:  r.number("BATCH_TEXTS", d.Limits.Texts, 1, 1<<16),
+		Texts:  r.number("BATCH_TEXTS", d.Limits.Texts, 1, most),
 		Tokens: r.number("BATCH_TOKENS", d.Limits.Tokens, 1, 1<<30),
 		Bytes:  r.number("BATCH_BYTES", d.Limits.Bytes, 1, 1<<30),
 	}

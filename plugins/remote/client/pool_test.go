@@ -115,8 +115,8 @@ func TestAStormOfRefusals(t *testing.T) {
 			}
 			return true
 		}}
-		c := open(t, name, func(o *Options) { o.Limits.Texts = 5 }, listen(t, s))
-		embedUntil(t, c, s, corpus(200))
+		c := open(t, name, func(o *Options) { o.Limits.Texts = min(o.Limits.Texts, 5) }, listen(t, s))
+		embedUntil(t, c, s, corpus(40*c.o.Limits.Texts))
 	})
 }
 
