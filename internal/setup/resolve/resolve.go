@@ -292,7 +292,10 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 		if e.expression == "" && e.word != catalog.TextWord {
 			continue
 		}
-		r, err := catalog.ReadExpression(ctx, tx, t, e.word, e.expression)
+		r, err := catalog.Reading{Columns: p.Columns}, error(nil)
+		if e.word != catalog.TextWord || p.Text != "" || !t.Plain(p.Columns) {
+			r, err = catalog.ReadExpression(ctx, tx, t, e.word, e.expression)
+		}
 		if err != nil {
 			return refusal.Of(p.Name, err)
 		}
