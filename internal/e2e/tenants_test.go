@@ -17,6 +17,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
+	"github.com/embedsidecar/embedsidecar/plugins/host"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -247,6 +249,41 @@ func TestP1_EachDatabaseIsWorkedOnce(t *testing.T) {
 		t.Errorf("%d slots, want 2", n)
 	}
 	w.says(0, "verify")
+}
+
+// TestTenants_RowsInWorkAreOfAll: the limit of rows in work is that of the process, whatever the number of databases.
+func TestTenants_RowsInWorkAreOfAll(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, nil)
+	const each, cost = 30, 20 * time.Millisecond
+	w.settle("tenant_a", each)
+	w.settle("tenant_b", each)
+	w.write("databases: [{match: 'tenant_*'}]\nlimits: {rows_in_work: 1}\n" +
+		"pipelines: [{table: public.docs, columns: [body], into: {table: docs_embedding}}]\n")
+	c := w.startPlain(append(w.environ(), "EMBEDSIDECAR_PLUGIN_FAULTS=cost="+cost.String()+"/text"), "run", "--once")
+	if s := c.wait(waitTimeout); s.ExitStatus() != 0 {
+		t.Fatalf("it ended with %d: %s", s.ExitStatus(), c.tail())
+	}
+	var written []int
+	for _, name := range []string{"tenant_a", "tenant_b"} {
+		for _, of := range []string{"min", "max"} {
+			written = append(written, w.number(name,
+				"SELECT mod((1000 * extract(epoch FROM "+of+"(embedded_at)))::bigint, 1000000000)::int FROM docs_embedding"))
+		}
+	}
+	took := time.Duration(max(written[1], written[3])-min(written[0], written[2])) * time.Millisecond
+	if least := (2*each - 1) * cost; took < least {
+		t.Errorf("%d rows were written within %s, want one at a time: %s at least", 2*each, took, least)
+	}
+	calls, err := vector.ReadCalls(w.calls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range calls {
+		if len(call.Hashes) > 1 && !slices.Contains(call.Hashes, vector.Hash(host.CanaryTexts()[0])) {
+			t.Errorf("a call has %d texts", len(call.Hashes))
+		}
+	}
 }
 
 // TestP5_EachDatabaseFollowsTheFileByItself: a changed file is taken over while it runs, by each database for itself,
