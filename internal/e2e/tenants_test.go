@@ -312,7 +312,7 @@ func TestTenants_ABacklogDelaysNoOther(t *testing.T) {
 		lone := func(from int) (median, p99 int) {
 			t.Helper()
 			for id := from; id < from+changes; id++ {
-				if _, err := conn.Exec(t.Context(), "INSERT INTO "+other+".docs VALUES ($1, 'a lone change')", id); err != nil {
+				if _, err := conn.Exec(t.Context(), "INSERT INTO "+other+".docs VALUES ($1, 'a lone change ' || $1::bigint)", id); err != nil {
 					t.Fatal(err)
 				}
 				testenv.Eventually(t, waitTimeout, func() (bool, string) {
@@ -360,12 +360,12 @@ func TestTenants_ABacklogDelaysNoOther(t *testing.T) {
 	t.Run("schemas", func(t *testing.T) {
 		t.Parallel()
 		w := newTown(t, nil)
-		w.exec("postgres", "CREATE DATABASE both")
-		w.exec("both", "CREATE EXTENSION vector", "CREATE SCHEMA tenant_a CREATE TABLE "+table,
+		w.exec("postgres", "CREATE DATABASE the_two")
+		w.exec("the_two", "CREATE EXTENSION vector", "CREATE SCHEMA tenant_a CREATE TABLE "+table,
 			"CREATE SCHEMA tenant_b CREATE TABLE "+table)
-		w.write("database: {url: '" + w.server.URL("both", "") + "'}\npipelines: [{schemas: {match: 'tenant_*'}, table: docs, " +
+		w.write("database: {url: '" + w.server.URL("the_two", "") + "'}\npipelines: [{schemas: {match: 'tenant_*'}, table: docs, " +
 			pipelines)
-		measure(t, w, "both", "tenant_a", "both", "tenant_b")
+		measure(t, w, "the_two", "tenant_a", "the_two", "tenant_b")
 	})
 }
 
