@@ -23,7 +23,7 @@ import (
 // waitTimeout is how long something may take that takes a moment.
 const waitTimeout = 5 * time.Minute
 
-// reader is somebody who follows a paper: a table as it describes, the program in the path, and a folder to work in.
+// reader follows a page of the docs: with a table as it describes, the program in the path, and a folder to work in.
 type reader struct {
 	t    *testing.T
 	db   *testenv.Database

@@ -7,9 +7,9 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -33,9 +33,8 @@ type AdoptOptions struct {
 	Model    string // that made them, if somebody says so; "": that of the pipeline
 	Trust    bool   // nothing is embedded to compare
 	DryRun   bool
-	By       string // whose name goes into the audit
-	// Finish is called when all is taken over, before the pipeline works; nil: there is nothing to do then
-	Finish func(ctx context.Context, server *pgxpool.Pool) error
+	By       string   // whose name goes into the audit
+	Finish   []string // statements for when all is taken over; they, and that the pipeline works, are one transaction
 }
 
 // Adopted is what became of a pipeline, or would.
@@ -234,12 +233,23 @@ func (a *adoption) take(ctx context.Context, done *Adopted) (err error) {
 	taker := adopt.Taker{DB: a.pool, Pipeline: &done.Pipelines[at], Given: a.given, Log: a.n.Log}
 	done.Taken, err = taker.Take(ctx)
 	done.Left = done.Taken.Left()
-	if err == nil && a.o.Finish != nil {
-		err = a.o.Finish(ctx, a.owner)
-	}
-	if err != nil || !a.spec.Enabled {
+	if err != nil {
 		return err
 	}
-	_, err = verbs.New(a.pool, a.o.By).Do(ctx, verbs.Resume, []string{a.spec.Name}, verbs.Request{})
-	return err
+	return database.UntilUnlocked(ctx, func() error { return database.Transact(ctx, a.owner, a.finish(ctx)) })
+}
+
+// finish runs the statements of the end, and has the pipeline work.
+func (a *adoption) finish(ctx context.Context) func(tx pgx.Tx) error {
+	return func(tx pgx.Tx) error {
+		for _, sql := range a.o.Finish {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return unfinished(err, tx.Conn().Config().User, &a.spec, sql, a.o.Finish)
+			}
+		}
+		if err := failpoint.Hit("adopt/before-resume"); err != nil || !a.spec.Enabled {
+			return err
+		}
+		return verbs.ResumeWithin(ctx, tx, a.spec.Name, a.o.By)
+	}
 }

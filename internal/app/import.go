@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
@@ -195,7 +194,7 @@ func (i *ImportedItem) take(ctx context.Context, n Options, o ImportOptions) err
 	}
 	done, err := Adopt(ctx, n, AdoptOptions{
 		Place: i.Place, Pipeline: i.Name, Trust: o.Trust, DryRun: o.DryRun, By: o.By,
-		Finish: func(ctx context.Context, server *pgxpool.Pool) error { return finish(ctx, server, &i.Spec, i.Finish) },
+		Finish: i.Finish,
 	})
 	if err != nil {
 		i.Problem = err.Error()
@@ -203,20 +202,6 @@ func (i *ImportedItem) take(ctx context.Context, n Options, o ImportOptions) err
 	}
 	i.Adopted = &done
 	return nil
-}
-
-// finish runs the statements that end another program, all or none.
-func finish(ctx context.Context, server *pgxpool.Pool, spec *pipeline.Spec, statements []string) error {
-	return database.UntilUnlocked(ctx, func() error {
-		return database.Transact(ctx, server, func(tx pgx.Tx) error {
-			for _, sql := range statements {
-				if _, err := tx.Exec(ctx, sql); err != nil {
-					return unfinished(err, tx.Conn().Config().User, spec, sql, statements)
-				}
-			}
-			return nil
-		})
-	})
 }
 
 // unfinished says why a statement that ends another program failed.

@@ -118,7 +118,8 @@ func (s *sockets) dead(waiting map[*socket]int64) (list []*socket) {
 	}
 	defer func() { _ = conn.Close(ctx) }()
 	var server string
-	var busy, left []uint32 // processes that have work and wait for no client
+	var busy []uint32 // processes that have work and wait for no client
+	var left []uint32 // those of connections that are given up
 	if err := conn.QueryRow(ctx, `SELECT pg_catalog.pg_postmaster_start_time()::text, ARRAY(SELECT a.pid::oid
 		FROM pg_catalog.pg_stat_get_activity(NULL) AS a WHERE a.wait_event_type IS DISTINCT FROM 'Client')`).
 		Scan(&server, &busy); err != nil {
@@ -136,6 +137,9 @@ func (s *sockets) dead(waiting map[*socket]int64) (list []*socket) {
 		}
 	}
 	s.mu.Unlock()
+	if len(left) == 0 {
+		return list
+	}
 	_, _ = conn.Exec(ctx, `SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_catalog.pg_stat_get_activity(NULL) AS a
 		WHERE a.pid::oid = ANY ($1) AND a.wait_event_type = 'Client' AND a.state <> 'idle' AND a.usesysid =
 			(SELECT r.oid FROM pg_catalog.pg_roles AS r WHERE r.rolname = session_user)

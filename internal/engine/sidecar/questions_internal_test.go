@@ -24,7 +24,7 @@ func message(pipeline, role uint32, text string) []byte {
 	return append(mac.Sum([]byte{1}), body...)
 }
 
-// A stream that begins anew reads what was asked and answered before it: who asks now is not refused for that.
+// A stream that starts again reads questions that were answered before: who asks now is not refused for them.
 func TestQuestions_OfBeforeCostWhoAsksNowNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -89,7 +89,7 @@ func (r *Report) refuse(key string, err error) {
 	r.example(key, "its text or filter fails: "+sqlState(err))
 }
 
-// found notes what another look at a row would mend or, if anew, only another vector.
+// found notes what is wrong with a row. Another look at it would mend that; with anew, only a new vector would.
 func (w *Worker) found(report *Report, key, what string, anew bool) {
 	report.example(key, what)
 	if w.o.Found != nil {

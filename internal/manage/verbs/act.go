@@ -156,6 +156,15 @@ func null[T comparable](value T) any {
 	return value
 }
 
+// ResumeWithin resumes a pipeline in a transaction of its caller.
+func ResumeWithin(ctx context.Context, tx pgx.Tx, name, by string) error {
+	r := Request{}
+	args := r.arguments(Resume)
+	args["said_by"], args["pipeline"] = by, name
+	_, err := tx.Exec(ctx, Resume.query(), args)
+	return refused(err)
+}
+
 // portion is how many rows one transaction of an action changes: the stream waits for who holds tasks.
 const portion = 2000
 
