@@ -220,7 +220,7 @@ func (q *Queue) cursor(ctx context.Context, pipelineID int32) (c cursor, fresh b
 	return c, true, err
 }
 
-// idle reports whether a pipeline that begins to be worked had no task when all were looked at together, and nobody has
+// idle reports whether no task of a pipeline that begins to be worked waited when all were looked at together, and nobody has
 // said since that there is one: a thousand begin at the same time, and most of them have none.
 func (q *Queue) idle(ctx context.Context, pipelineID int32) (c cursor, idle bool, err error) {
 	q.looking.Lock()
@@ -231,7 +231,13 @@ func (q *Queue) idle(ctx context.Context, pipelineID int32) (c cursor, idle bool
 		now := &seen{at: time.Now()}
 		q.seen = now
 		q.mu.Unlock()
-		now.busy, err = database.Collect(ctx, q.db, "busy_pipelines", pgx.RowTo[int32])
+		batch := &pgx.Batch{}
+		database.PlanOnce(q.db, batch, 1)
+		batch.Queue(sqlfiles.Query("busy_pipelines")).Query(func(rows pgx.Rows) (err error) {
+			now.busy, err = pgx.CollectRows(rows, pgx.RowTo[int32])
+			return err
+		})
+		err = q.db.SendBatch(ctx, batch).Close()
 		q.mu.Lock()
 		if err != nil || q.seen != now {
 			q.seen = nil

@@ -1,5 +1,6 @@
--- busy_pipelines: the pipelines that have tasks, in whatever state.
--- Rows: a number each, in ascending order. Locks: none. Index: the first task of each by its unique index.
+-- busy_pipelines: the pipelines that have a task which waits to be leased, or is.
+-- Rows: a number each, in ascending order. Locks: none. Index: task_todo_idx, its first entry of each.
 SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
-WHERE  (SELECT t.task_id FROM embedsidecar.task AS t WHERE t.pipeline_id = p.pipeline_id LIMIT 1) IS NOT NULL
-ORDER  BY p.pipeline_id;
+WHERE  (SELECT t.seq FROM embedsidecar.task AS t WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id
+        ORDER BY t.lane, t.seq LIMIT 1) IS NOT NULL
+ORDER BY p.pipeline_id;
