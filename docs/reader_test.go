@@ -18,6 +18,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/testenv"
 	"github.com/embedsidecar/embedsidecar/testenv/canary"
+	"github.com/embedsidecar/embedsidecar/testenv/logs"
 )
 
 // waitTimeout is how long something may take that takes a moment.
@@ -84,27 +85,14 @@ func (r *reader) has(text string, words ...string) {
 	}
 }
 
-// daemon is a command that answers until the test ends.
-type daemon struct {
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
-// Write implements io.Writer for the process's output.
-func (d *daemon) Write(b []byte) (int, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.log.Write(b)
-}
-
 // start runs a command until it is told to stop, or the test ends, and waits for a message of its log, of which it
 // returns an attribute.
 func (r *reader) start(script, message, attribute string, vars ...string) (value string, stop func()) {
 	r.t.Helper()
-	d := &daemon{}
+	log := &logs.Buffer{}
 	// told to end before the database goes
 	c := exec.CommandContext(context.WithoutCancel(r.t.Context()), "sh", "-eu", "-c", "exec "+script)
-	c.Dir, c.Env, c.Stdout, c.Stderr = r.dir, append(slices.Clone(r.vars), vars...), d, d
+	c.Dir, c.Env, c.Stdout, c.Stderr = r.dir, append(slices.Clone(r.vars), vars...), log, log
 	if err := c.Start(); err != nil {
 		r.t.Fatal(err)
 	}
@@ -113,20 +101,18 @@ func (r *reader) start(script, message, attribute string, vars ...string) (value
 		kill := time.AfterFunc(waitTimeout, func() { _ = c.Process.Kill() })
 		defer kill.Stop()
 		_ = c.Wait() // how it ends is not what is tested here
-		r.clean(script, nil, d.log.Bytes())
+		r.clean(script, nil, []byte(log.String()))
 	})
 	r.t.Cleanup(stop)
 	testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		for line := range strings.SplitSeq(d.log.String(), "\n") {
+		for line := range strings.SplitSeq(log.String(), "\n") {
 			var entry map[string]any
 			if json.Unmarshal([]byte(line), &entry) == nil && entry["msg"] == message {
 				value = fmt.Sprint(entry[attribute])
 				return true, ""
 			}
 		}
-		return false, script + ": " + message + " is not in the log:\n" + d.log.String()
+		return false, script + ": " + message + " is not in the log:\n" + log.String()
 	})
 	return value, stop
 }

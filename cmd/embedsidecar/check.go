@@ -17,7 +17,7 @@ import (
 
 func newCheck() *command {
 	return &command{
-		name: "check", aliases: []string{"doctor"}, group: groupStart,
+		name: "check", group: groupStart,
 		usage: "report what works, what does not, and how to fix it",
 		description: "Changes nothing. Ends with status 4 if something would not work. For a first look before run, and " +
 			"after every change of the server or the configuration.",

@@ -30,7 +30,6 @@ const (
 // command is one command, or a family of them. Its run gets all settings merged and checked.
 type command struct {
 	name, usage, description string
-	aliases                  []string
 	family                   string     // the word before its name: "plugins" of plugins list
 	members                  []*command // of a family, which only chooses among them
 	group                    string
@@ -95,7 +94,7 @@ func leaves(commands []*command) []*command {
 func (c *command) choose(words []string) error {
 	var names []string
 	for _, m := range c.members {
-		names = append(append(names, m.name), m.aliases...)
+		names = append(names, m.name)
 	}
 	all, missing, known := names, fmt.Errorf("%s wants a further word: %s", c.name, strings.Join(names, ", ")),
 		c.name+" takes "+strings.Join(names, ", ")
@@ -128,7 +127,7 @@ func (c *command) allFlags() []cli.Flag {
 // cli turns the command into one of the library, which finds it by its name and keeps its flags.
 func (c *command) cli(p *program) *cli.Command {
 	l := &cli.Command{
-		Name: c.name, Aliases: c.aliases, SkipFlagParsing: true, HideHelp: true,
+		Name: c.name, SkipFlagParsing: true, HideHelp: true,
 		Action: func(cc *cli.Context) error { return p.chosen(cc, c) },
 	}
 	for _, m := range c.members {

@@ -56,7 +56,7 @@ func (p *program) complete(words []string) error {
 	l, missing := apart(words, flags)
 	c := &command{members: p.commands}
 	for _, word := range l.words {
-		at := slices.IndexFunc(c.members, func(m *command) bool { return m.name == word || slices.Contains(m.aliases, word) })
+		at := slices.IndexFunc(c.members, func(m *command) bool { return m.name == word })
 		if word != "help" && at < 0 {
 			break // an argument
 		} else if at >= 0 {

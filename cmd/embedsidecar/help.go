@@ -32,7 +32,7 @@ func programHelp(commands []*command) string {
 		var entries strings.Builder
 		for _, c := range commands {
 			if c.group == group {
-				entry(&entries, strings.Join(append([]string{c.path()}, c.aliases...), ", "), c.usage)
+				entry(&entries, c.path(), c.usage)
 			}
 		}
 		if entries.Len() > 0 {
@@ -78,9 +78,6 @@ func (c *command) help() string {
 		b.WriteString(" " + c.arguments)
 	}
 	b.WriteByte('\n')
-	if len(c.aliases) > 0 {
-		fmt.Fprintf(&b, "  also called %s\n", strings.Join(c.aliases, ", "))
-	}
 	if c.description != "" {
 		fmt.Fprintf(&b, "\n%s\n", output.Fill(c.description, 0))
 	}

@@ -78,7 +78,7 @@ func (p *puller) pull(args ...string) (status int, stdout, stderr string) {
 	run := &program{commands: commands(), stdin: strings.NewReader(""), stdout: &out, stderr: &errOut}
 	line := slices.Concat([]string{
 		"embedsidecar", "models", "pull", "author/model", "--revision", "v1", "--hub", p.url, "--model-dir", p.home,
-		"--plugin-dir", filepath.Dir(p.plugin), "--onnxruntime", p.library,
+		"--plugin-dir", filepath.Dir(p.plugin), "--set", "onnxruntime=" + p.library,
 	}, args)
 	return run.run(p.t.Context(), line), out.String(), errOut.String()
 }

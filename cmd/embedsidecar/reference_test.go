@@ -94,9 +94,6 @@ func quoted(text string) string {
 // about is what a command does, with its own flags.
 func about(c *command) string {
 	text := c.usage
-	if len(c.aliases) > 0 {
-		text += "; also called `" + strings.Join(c.aliases, "`, `") + "`"
-	}
 	if c.description != "" {
 		text += ". " + c.description
 	}

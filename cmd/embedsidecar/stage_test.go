@@ -12,12 +12,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/testenv"
 	"github.com/embedsidecar/embedsidecar/testenv/canary"
+	"github.com/embedsidecar/embedsidecar/testenv/logs"
 )
 
 // waitTimeout is how long the tests wait for what takes a moment.
@@ -165,23 +165,10 @@ type daemon struct {
 	s    *stage
 	cmd  *exec.Cmd
 	done chan struct{} // closed at its end
-
-	mu  sync.Mutex
-	log bytes.Buffer
+	log  logs.Buffer
 }
 
-// Write implements io.Writer for the process's output.
-func (d *daemon) Write(b []byte) (int, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.log.Write(b)
-}
-
-func (d *daemon) text() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.log.String()
-}
+func (d *daemon) text() string { return d.log.String() }
 
 // start runs a sidecar; the test's end kills it if it still runs then.
 func (s *stage) start(args ...string) *daemon {
@@ -200,7 +187,7 @@ func (s *stage) prepared(prepare func(c *exec.Cmd), args ...string) *daemon {
 	s.t.Helper()
 	d := &daemon{s: s, cmd: s.command(args...), done: make(chan struct{})}
 	prepare(d.cmd)
-	d.cmd.Stdout, d.cmd.Stderr = d, d
+	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	if err := d.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ type NotFoundError struct {
 	Kind     string   // "plugin", "model", or what the library is
 	Name     string   // as the user gave it
 	Searched []string // paths in the order they were tried
-	Setting  string   // the flag that names it directly
+	Setting  string   // the flag that names it directly, or the key of a setting
 	Near     string   // what was probably meant; "": nothing is near
 	More     string   // how a configuration file may name it; "": nobody looked there
 }
@@ -76,7 +76,11 @@ func (e *NotFoundError) Error() string {
 
 // Hints returns the way out.
 func (e *NotFoundError) Hints() []string {
-	hint := fmt.Sprintf("name it with --%s or %s, or put it into one of these places", e.Setting, EnvName(e.Setting))
+	flag := e.Setting
+	if s := settingAt(flag); s != nil && s.Flag == "" {
+		flag = "set " + flag + "=FILE"
+	}
+	hint := fmt.Sprintf("name it with --%s or %s, or put it into one of these places", flag, EnvName(e.Setting))
 	hints := []string{hint}
 	if e.Near != "" {
 		hints = []string{spelling.Question(e.Near), hint}

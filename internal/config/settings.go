@@ -95,8 +95,7 @@ func librarySettings() (list []Setting) {
 	for _, of := range manifest.All() {
 		if of.Library != nil {
 			list = append(list, Setting{
-				Path: of.Library.Setting, Flag: of.Library.Setting, Fields: "Libraries", Type: "text",
-				Group: GroupEmbedding, Placeholder: "FILE",
+				Path: of.Library.Setting, Fields: "Libraries", Type: "text",
 				Usage: of.Library.Is + " for the plugin " + of.Name + ". For a library outside of the usual folders",
 			})
 		}

@@ -1,35 +1,16 @@
 package host_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
+	"github.com/embedsidecar/embedsidecar/testenv/logs"
 )
-
-// lockedBuffer is a buffer that several goroutines may write to.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // A plugin that lets out its key wherever it has something to say: no log, error or result of the host holds it.
 func TestHost_TakesSecretsOutOfWhatPluginsSay(t *testing.T) {
@@ -42,7 +23,7 @@ func TestHost_TakesSecretsOutOfWhatPluginsSay(t *testing.T) {
 	} {
 		t.Run(faults, func(t *testing.T) {
 			t.Parallel()
-			var logged lockedBuffer
+			var logged logs.Buffer
 			o := options(map[string]string{
 				"EMBEDSIDECAR_PLUGIN_FAULTS": faults, "EMBEDSIDECAR_PLUGIN_API_KEY": canary + known,
 			})

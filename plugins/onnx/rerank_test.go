@@ -33,7 +33,7 @@ func TestPlugin_Reranker(t *testing.T) {
 	if class, code := embed.Classify(err); class != embed.Configuration || code != "reranker" {
 		t.Errorf("asked for a vector: %v", err)
 	}
-	h = start(t, map[string]string{modelKey: onnxtest.SparseFolder(t), libraryKey: onnxtest.Library(t), threadsKey: "1"})
+	h = start(t, map[string]string{modelKey: sparseFolder(t), libraryKey: onnxtest.Library(t), threadsKey: "1"})
 	if _, err := h.Rerank(t.Context(), "q", []string{"one"}); !errors.Is(err, embed.ErrNoReranker) {
 		t.Errorf("a model that makes vectors: %v", err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -11,10 +12,10 @@ import (
 )
 
 func TestPlugin_SparseModel(t *testing.T) {
-	env := map[string]string{modelKey: onnxtest.SparseFolder(t), libraryKey: onnxtest.Library(t), threadsKey: "1"}
+	env := map[string]string{modelKey: sparseFolder(t), libraryKey: onnxtest.Library(t), threadsKey: "1"}
 	h := start(t, env)
 	about, err := h.Describe(t.Context())
-	if err != nil || !about.Sparse || about.Dims != len(onnxtest.SparseWords) || about.Model != "tiny" {
+	if err != nil || !about.Sparse || about.Dims != len(sparseWords) || about.Model != "tiny" {
 		t.Fatalf("described as %+v, %v", about, err)
 	}
 	results, err := h.Embed(t.Context(), embed.Document, []string{"red car", "", strings.Repeat("ship ", 200)})
@@ -42,7 +43,7 @@ func TestPlugin_SparseModelKeepsTheContract(t *testing.T) {
 			"start", "describe", "health", "unknown",
 			"empty", "shutdown", "lifeline",
 		},
-		Env: map[string]string{modelKey: onnxtest.SparseFolder(t), libraryKey: onnxtest.Library(t), threadsKey: "1"},
+		Env: map[string]string{modelKey: sparseFolder(t), libraryKey: onnxtest.Library(t), threadsKey: "1"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -52,4 +53,36 @@ func TestPlugin_SparseModelKeepsTheContract(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
+}
+
+// sparseWords are the vocabulary of the model of sparseFolder, each at its place.
+var sparseWords = []string{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "car", "auto", "boat", "ship", "red", "blue"}
+
+// sparseFolder writes the folder of a sparse model: each word stands for itself with e^2-1, and the words at 4 and 5,
+// and at 6 and 7, for each other with e-1; so a vector has 2 at the place of each word of its text, and 1 at that of
+// its synonym. All other words are the one at 1.
+func sparseFolder(t *testing.T) string {
+	t.Helper()
+	m := onnxtest.Tiny{Words: sparseWords, Output: "logits"}
+	for i := range sparseWords {
+		row := make([]float32, len(sparseWords))
+		for j := range row {
+			switch {
+			case i == j && i >= 4:
+				row[j] = float32(math.Expm1(2))
+			case i == j && i == 1, i >= 4 && i < 8 && i^1 == j:
+				row[j] = float32(math.Expm1(1))
+			default:
+				row[j] = -1
+			}
+		}
+		m.Table = append(m.Table, row)
+	}
+	files := m.Files()
+	delete(files, "1_Pooling/config.json")
+	files["modules.json"] = `[{"path": "", "type": "sentence_transformers.sparse_encoder.models.MLMTransformer"}, {"path": "1_SpladePooling", "type": "sentence_transformers.sparse_encoder.models.SpladePooling"}]`
+	files["1_SpladePooling/config.json"] = `{"pooling_strategy": "max", "activation_function": "relu", "word_embedding_dimension": null}`
+	folder := t.TempDir()
+	onnxtest.WriteFolder(t, folder, files)
+	return folder
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 	"github.com/embedsidecar/embedsidecar/testenv/leak"
+	"github.com/embedsidecar/embedsidecar/testenv/logs"
 )
 
 // program is the plugin, built once for all tests.
@@ -61,7 +62,7 @@ func open(t *testing.T, env ...string) (*host.Host, func() string) {
 	for i := 0; i+1 < len(env); i += 2 {
 		vars[prefix+env[i]] = env[i+1]
 	}
-	log := &lines{}
+	log := &logs.Buffer{}
 	h, err := host.New(host.Options{
 		Path: program, Env: vars, Model: "docs-model",
 		Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
@@ -73,11 +74,11 @@ func open(t *testing.T, env ...string) (*host.Host, func() string) {
 		if err := h.Close(); err != nil {
 			t.Error(err)
 		}
-		if strings.Contains(log.text(), key) {
+		if strings.Contains(log.String(), key) {
 			t.Error("the key is in the log")
 		}
 	})
-	return h, log.text
+	return h, log.String
 }
 
 // TestRerankers runs the real plugin against a server of each dialect that reranks.

@@ -39,9 +39,8 @@ type Build struct {
 type Metrics struct {
 	Registry *prometheus.Registry
 
-	v vectors
-
 	mu        sync.Mutex
+	vectors   map[string]vector // by name
 	pipelines map[[2]string]bool
 	sources   map[string]bool
 	several   bool
@@ -52,12 +51,12 @@ type Metrics struct {
 // New returns a registry that also tells about the Go runtime, the process and the build.
 func New(build Build) *Metrics {
 	m := &Metrics{
-		Registry: prometheus.NewRegistry(), pipelines: map[[2]string]bool{}, sources: map[string]bool{},
-		before: map[int]func(){},
+		Registry: prometheus.NewRegistry(), vectors: map[string]vector{}, pipelines: map[[2]string]bool{},
+		sources: map[string]bool{}, before: map[int]func(){},
 	}
 	m.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	m.v = newVectors(m.Registry)
-	m.v.build.WithLabelValues(build.Version, build.Revision, runtime.Version()).Set(1)
+	labelled{of: m}.with("version", build.Version).with("revision", build.Revision).with("goversion", runtime.Version()).
+		gauge("build_info", "Always 1; the labels tell what is running.").Set(1)
 	return m
 }
 
@@ -146,36 +145,83 @@ func (m *Metrics) pipelineLabel(source, name string) string {
 	return name
 }
 
-// register makes a metric known; a mistake in its name or labels is one of this package and shows in its tests.
-func register[C prometheus.Collector](r *prometheus.Registry, c C) C {
-	r.MustRegister(c)
-	return c
+// labelled are the labels that metrics of one thing share, with its values of them.
+type labelled struct {
+	of            *Metrics
+	names, values []string
 }
 
-type factory struct {
-	r         *prometheus.Registry
-	ofSources []vec // those with the label source
+// with adds a label.
+func (l labelled) with(name, value string) labelled {
+	return labelled{l.of, append(slices.Clip(l.names), name), append(slices.Clip(l.values), value)}
 }
 
-// labelled registers a metric with its labels open, and keeps it where it is of a source.
-func labelled[V interface {
+// vector is a metric with its labels open, of any kind.
+type vector interface {
 	prometheus.Collector
-	vec
-}](f *factory, v V, labels []string) V {
-	if slices.Contains(labels, "source") {
-		f.ofSources = append(f.ofSources, v)
+	DeletePartialMatch(labels prometheus.Labels) int
+}
+
+// vectorOf returns the metric of a name, which is made at the first use. A mistake in a name or a label is one of this
+// package and shows in its tests.
+func vectorOf[V vector](l labelled, name string, fresh func() V) V {
+	l.of.mu.Lock()
+	defer l.of.mu.Unlock()
+	known, ok := l.of.vectors[name].(V)
+	if !ok {
+		known = fresh()
+		l.of.Registry.MustRegister(known)
+		l.of.vectors[name] = known
 	}
-	return register(f.r, v)
+	return known
 }
 
-func (f *factory) counter(name, help string, labels ...string) *prometheus.CounterVec {
-	opts := prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}
-	return labelled(f, prometheus.NewCounterVec(opts, labels), labels)
+// remove takes away all metrics with these labels.
+func (l labelled) remove() {
+	labels := prometheus.Labels{}
+	for i, name := range l.names {
+		labels[name] = l.values[i]
+	}
+	l.of.mu.Lock()
+	defer l.of.mu.Unlock()
+	for _, v := range l.of.vectors {
+		v.DeletePartialMatch(labels)
+	}
 }
 
-func (f *factory) gauge(name, help string, labels ...string) *prometheus.GaugeVec {
-	opts := prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}
-	return labelled(f, prometheus.NewGaugeVec(opts, labels), labels)
+func (l labelled) gauge(name, help string, more ...string) Gauge {
+	return Gauge{vectorOf(l, name, func() *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help},
+			slices.Concat(l.names, more))
+	}), l.values}
+}
+
+// gauges differ in a last label.
+func (l labelled) gauges(name, help, label string, values []string) Gauges {
+	return Gauges{l.gauge(name, help, label), values}
+}
+
+func (l labelled) counterVec(name, help string, more ...string) *prometheus.CounterVec {
+	return vectorOf(l, name, func() *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help},
+			slices.Concat(l.names, more))
+	})
+}
+
+func (l labelled) counter(name, help string) prometheus.Counter {
+	return l.counterVec(name, help).WithLabelValues(l.values...)
+}
+
+// counters differ in a last label. They are there from now on, at 0.
+func (l labelled) counters(name, help, label string, values []string) Counters {
+	v, c := l.counterVec(name, help, label), Counters{planned: map[string]prometheus.Counter{}}
+	c.with = func(value string) prometheus.Counter {
+		return v.WithLabelValues(append(slices.Clip(l.values), value)...)
+	}
+	for _, value := range values {
+		c.planned[value] = c.with(value)
+	}
+	return c
 }
 
 // Scrapers that know native histograms get a resolution of about 10 %, at most this many buckets; others get the
@@ -185,11 +231,20 @@ const (
 	nativeBuckets = 100
 )
 
-func (f *factory) histogram(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return labelled(f, prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: namespace, Name: name, Help: help,
-		Buckets: buckets, NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeBuckets,
-	}, labels), labels)
+// Buckets of times: from a millisecond, where an idle sidecar is, to the minutes and hours of a backlog.
+var (
+	shortTimes = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
+	longTimes  = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15, 60, 300, 900, 3600, 14400}
+	batchSizes = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}
+)
+
+func (l labelled) histogram(name, help string, buckets []float64) prometheus.Observer {
+	return vectorOf(l, name, func() *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Name: name, Help: help,
+			Buckets: buckets, NativeHistogramBucketFactor: nativeFactor, NativeHistogramMaxBucketNumber: nativeBuckets,
+		}, l.names)
+	}).WithLabelValues(l.values...)
 }
 
 // Embedder holds the metrics of one model in one plugin.
@@ -205,18 +260,17 @@ type Embedder struct {
 
 // Embedder returns the metrics of a model and the plugin that runs it.
 func (m *Metrics) Embedder(model, plugin string) *Embedder {
-	v := m.v
+	of := labelled{of: m}.with("model", model)
+	both := of.with("plugin", plugin)
 	return &Embedder{
-		Embeddings: counters(EmbedOutcomes, func(o string) prometheus.Counter {
-			return v.embeddings.WithLabelValues(model,
-				plugin, o)
-		}),
-		Duration:    v.embedDuration.WithLabelValues(model, plugin),
-		BatchRows:   v.batchRows.WithLabelValues(model),
-		Tokens:      v.tokens.WithLabelValues(model),
-		Truncated:   v.truncated.WithLabelValues(model),
-		CacheHits:   v.cacheHits.WithLabelValues(model),
-		CacheMisses: v.cacheMisses.WithLabelValues(model),
+		Embeddings: both.counters("embeddings_total", "Texts sent to an embedder or a reranker.", "outcome", EmbedOutcomes),
+		Duration:   both.histogram("embedding_duration_seconds", "Time of a call to an embedder or a reranker.", shortTimes),
+		BatchRows:  of.histogram("embedding_batch_rows", "Texts in a call to an embedder or a reranker.", batchSizes),
+		Tokens:     of.counter("embedding_tokens_total", "Tokens seen by the model."),
+		Truncated:  of.counter("embedding_truncated_total", "Texts longer than the model takes, cut at the end."),
+		CacheHits: of.counter("embedding_cache_hits_total",
+			"Vectors reused because the same model had embedded the same text before."),
+		CacheMisses: of.counter("embedding_cache_misses_total", "Texts for which no vector could be reused."),
 	}
 }
 
@@ -226,39 +280,46 @@ type Plugin struct {
 	BadAnswers  prometheus.Counter
 	CircuitOpen Gauge // 1 or 0
 
-	up   *prometheus.GaugeVec
-	name string
+	of labelled
+	up *prometheus.GaugeVec
 }
 
 // Plugin returns the metrics of a plugin.
 func (m *Metrics) Plugin(name string) *Plugin {
+	of := labelled{of: m}.with("plugin", name)
 	return &Plugin{
-		Restarts:    m.v.pluginRestarts.WithLabelValues(name),
-		BadAnswers:  m.v.pluginBad.WithLabelValues(name),
-		CircuitOpen: Gauge{m.v.circuitOpen, []string{name}},
-		up:          m.v.pluginUp,
-		name:        name,
+		Restarts:    of.counter("plugin_restarts_total", "Times the plugin's process was started again."),
+		BadAnswers:  of.counter("plugin_bad_answers_total", "Answers of the plugin that could not be believed."),
+		CircuitOpen: of.gauge("circuit_open", "1 while the plugin fails so often that nothing is sent to it, else 0."),
+		of:          of,
+		up:          of.gauge("plugin_up", "1 while the plugin's process runs and has described itself, else 0.", "version").vec,
 	}
 }
 
 // Up reports whether the plugin runs, and in which version ("" before its first start). Another version's line goes
 // away.
 func (p *Plugin) Up(up bool, version string) {
-	p.up.DeletePartialMatch(prometheus.Labels{"plugin": p.name})
-	p.up.WithLabelValues(p.name, version).Set(Bool(up))
+	p.up.DeletePartialMatch(prometheus.Labels{"plugin": p.of.values[0]})
+	p.up.WithLabelValues(p.of.values[0], version).Set(Bool(up))
 }
 
 // Pool returns the gauges of a connection pool, by PoolStates.
 func (m *Metrics) Pool(name string) Gauges {
-	return Gauges{Gauge{m.v.pool, []string{name}}, PoolStates}
+	return labelled{of: m}.with("pool", name).gauges("db_pool_connections", "Connections of a pool by state.", "state",
+		PoolStates)
 }
 
 // Databases returns the gauges of how many databases are in a state, by DatabaseStates.
-func (m *Metrics) Databases() Gauges { return Gauges{Gauge{m.v.databases, nil}, DatabaseStates} }
+func (m *Metrics) Databases() Gauges {
+	return labelled{of: m}.gauges("databases", "Databases of this sidecar by state, where several are configured.", "state",
+		DatabaseStates)
+}
 
 // Request notes a query that was answered. The handler and the method come from small fixed sets.
 func (m *Metrics) Request(handler, method string, status int, took time.Duration) {
-	m.v.http.WithLabelValues(handler, method, strconv.Itoa(status)).Observe(took.Seconds())
+	labelled{of: m}.with("handler", handler).with("method", method).with("code", strconv.Itoa(status)).
+		histogram("http_request_duration_seconds", "Time of a query, from its header to its answer.", shortTimes).
+		Observe(took.Seconds())
 }
 
 // Bool is 1 for true and 0 for false.

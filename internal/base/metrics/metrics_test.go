@@ -17,6 +17,15 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
+// counterOf and gaugeOf are the metric of a name.
+func (m *Metrics) counterOf(name string) *prometheus.CounterVec {
+	return m.vectors[name].(*prometheus.CounterVec)
+}
+
+func (m *Metrics) gaugeOf(name string) *prometheus.GaugeVec {
+	return m.vectors[name].(*prometheus.GaugeVec)
+}
+
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // all makes everything there is once.
@@ -121,18 +130,24 @@ func TestPipeline_LabelsAreCapped(t *testing.T) {
 		s.Pipeline(fmt.Sprint("p", i)).Retries.Inc()
 	}
 	s.Pipeline("p0").Retries.Inc() // known: keeps its own
-	if got := testutil.CollectAndCount(m.v.retries); got != MaxPipelines+1 {
+	if got := testutil.CollectAndCount(m.counterOf("task_retries_total")); got != MaxPipelines+1 {
 		t.Errorf("%d lines", got)
 	}
-	if got := testutil.ToFloat64(m.v.retries.WithLabelValues("main", Other)); got != 3 {
+	if got := testutil.ToFloat64(m.counterOf("task_retries_total").WithLabelValues("main", Other)); got != 3 {
 		t.Errorf("other = %v", got)
 	}
-	if got := testutil.ToFloat64(m.v.retries.WithLabelValues("main", "p0")); got != 2 {
+	if got := testutil.ToFloat64(m.counterOf("task_retries_total").WithLabelValues("main", "p0")); got != 2 {
 		t.Errorf("p0 = %v", got)
 	}
+	s.Pipeline("p0").Crashes.Inc()
 	s.Forget("p0")
+	for name, v := range m.vectors {
+		if n := v.DeletePartialMatch(prometheus.Labels{"pipeline": "p0"}); n > 0 {
+			t.Errorf("%s: %d lines of the pipeline that is gone", name, n)
+		}
+	}
 	s.Pipeline("new").Retries.Inc()
-	if got := testutil.ToFloat64(m.v.retries.WithLabelValues("main", "new")); got != 1 {
+	if got := testutil.ToFloat64(m.counterOf("task_retries_total").WithLabelValues("main", "new")); got != 1 {
 		t.Errorf("new = %v", got)
 	}
 }
@@ -149,11 +164,12 @@ func TestCounters_UnplannedValuesCountAsOther(t *testing.T) {
 }
 
 func TestGauges_Only(t *testing.T) {
-	s := New(Build{}).Source("main", "slot")
+	m := New(Build{})
+	s := m.Source("main", "slot")
 	s.SlotStatus.Only("extended")
 	s.SlotStatus.Only("lost")
 	for status, want := range map[string]float64{"lost": 1, "extended": 0, "reserved": 0} {
-		if got := testutil.ToFloat64(s.metrics.v.slotStatus.WithLabelValues("main", "slot", status)); got != want {
+		if got := testutil.ToFloat64(m.gaugeOf("slot_wal_status").WithLabelValues("main", "slot", status)); got != want {
 			t.Errorf("%s = %v", status, got)
 		}
 	}
@@ -163,23 +179,23 @@ func TestGauges_Only(t *testing.T) {
 func TestGauge_IsUnknownUntilSet(t *testing.T) {
 	m := New(Build{})
 	p := m.Source("main", "slot").Pipeline("p")
-	if n := testutil.CollectAndCount(m.v.coverage); n != 0 {
+	if n := testutil.CollectAndCount(m.gaugeOf("coverage_ratio")); n != 0 {
 		t.Errorf("%d lines before", n)
 	}
 	p.Coverage.Set(0.5)
-	if n := testutil.CollectAndCount(m.v.coverage); n != 1 {
+	if n := testutil.CollectAndCount(m.gaugeOf("coverage_ratio")); n != 1 {
 		t.Errorf("%d lines after", n)
 	}
 	p.Coverage.Unset()
-	if n := testutil.CollectAndCount(m.v.coverage); n != 0 {
+	if n := testutil.CollectAndCount(m.gaugeOf("coverage_ratio")); n != 0 {
 		t.Errorf("%d lines when unset", n)
 	}
 	p.Index.Only("building")
-	if n := testutil.CollectAndCount(m.v.index); n != len(IndexStates) {
+	if n := testutil.CollectAndCount(m.gaugeOf("vector_index_state")); n != len(IndexStates) {
 		t.Errorf("%d lines of an index", n)
 	}
 	p.Index.Unset()
-	if n := testutil.CollectAndCount(m.v.index); n != 0 {
+	if n := testutil.CollectAndCount(m.gaugeOf("vector_index_state")); n != 0 {
 		t.Errorf("%d lines of an index that nobody knows", n)
 	}
 }
@@ -206,10 +222,10 @@ func TestPlugin_Up(t *testing.T) {
 	p.Up(false, "")
 	p.Up(true, "1.0.0")
 	p.Up(true, "1.1.0")
-	if n := testutil.CollectAndCount(m.v.pluginUp); n != 1 {
+	if n := testutil.CollectAndCount(m.gaugeOf("plugin_up")); n != 1 {
 		t.Errorf("%d lines", n)
 	}
-	if got := testutil.ToFloat64(m.v.pluginUp.WithLabelValues("onnx", "1.1.0")); got != 1 {
+	if got := testutil.ToFloat64(m.gaugeOf("plugin_up").WithLabelValues("onnx", "1.1.0")); got != 1 {
 		t.Errorf("up = %v", got)
 	}
 }
@@ -250,7 +266,7 @@ func TestSeveral_NamesTheDatabaseAndForgetsIt(t *testing.T) {
 	for i := range MaxSources + 2 {
 		m.Source(fmt.Sprint("db", i), "slot")
 	}
-	if got := testutil.CollectAndCount(m.v.up); got != MaxSources {
+	if got := testutil.CollectAndCount(m.gaugeOf("up")); got != MaxSources {
 		t.Errorf("%d databases are shown, want %d", got, MaxSources)
 	}
 }

@@ -43,14 +43,6 @@ func (c Counters) At(value string) prometheus.Counter {
 	return c.with("other")
 }
 
-func counters(values []string, with func(value string) prometheus.Counter) Counters {
-	c := Counters{planned: map[string]prometheus.Counter{}, with: with}
-	for _, value := range values {
-		c.planned[value] = with(value) // there from now on, at 0
-	}
-	return c
-}
-
 // Gauge is a measured value. It does not show before it was set for the first time: a 0 that nobody measured would be
 // a lie.
 type Gauge struct {
@@ -73,7 +65,7 @@ type Gauges struct {
 // Set sets the gauge of a label's value; a value nobody planned for is left out.
 func (g Gauges) Set(value string, to float64) {
 	for _, planned := range g.values {
-		gauge := g.gauge.vec.WithLabelValues(append(slices.Clone(g.gauge.labels), planned)...)
+		gauge := g.gauge.vec.WithLabelValues(append(slices.Clip(g.gauge.labels), planned)...)
 		if planned == value {
 			gauge.Set(to)
 		}
@@ -83,14 +75,14 @@ func (g Gauges) Set(value string, to float64) {
 // Only sets one gauge to 1 and all others to 0.
 func (g Gauges) Only(value string) {
 	for _, planned := range g.values {
-		g.gauge.vec.WithLabelValues(append(slices.Clone(g.gauge.labels), planned)...).Set(Bool(planned == value))
+		g.gauge.vec.WithLabelValues(append(slices.Clip(g.gauge.labels), planned)...).Set(Bool(planned == value))
 	}
 }
 
 // Unset makes them unknown again.
 func (g Gauges) Unset() {
 	for _, planned := range g.values {
-		g.gauge.vec.DeleteLabelValues(append(slices.Clone(g.gauge.labels), planned)...)
+		g.gauge.vec.DeleteLabelValues(append(slices.Clip(g.gauge.labels), planned)...)
 	}
 }
 
@@ -123,8 +115,9 @@ type Source struct {
 	Workers         Gauges             // by WorkerStates
 	WorkerBusyRatio Gauge
 
-	metrics *Metrics
-	name    string
+	of    labelled
+	state *prometheus.GaugeVec // of pipelines
+	label *prometheus.GaugeVec
 }
 
 // Source returns the metrics of a database and its slot. Those of one beyond the first MaxSources go nowhere.
@@ -138,63 +131,74 @@ func (m *Metrics) Source(name, slot string) *Source {
 	if full {
 		return New(Build{}).Source(name, slot)
 	}
-	v := m.v
+	of := labelled{of: m}.with("source", name)
+	its := of.with("slot", slot)
 	s := &Source{
-		Up:              Gauge{v.up, []string{name}},
-		Connected:       Gauge{v.connected, []string{name}},
-		ConfigRefused:   Gauge{v.refused, []string{name}},
-		ConfigWaits:     Gauge{v.waits, []string{name}},
-		CheckpointSaved: Gauge{v.checkpointSaved, []string{name}},
-		LastMessage:     Gauge{v.lastMessage, []string{name}},
-		SlotLag:         Gauge{v.slotLag, []string{name, slot}},
-		SlotRetained:    Gauge{v.slotRetained, []string{name, slot}},
-		SlotSafe:        Gauge{v.slotSafe, []string{name, slot}},
-		SlotStatus:      Gauges{Gauge{v.slotStatus, []string{name, slot}}, WALStatuses},
-		Changes:         v.changes.WithLabelValues(name),
-		Transactions:    v.transactions.WithLabelValues(name),
-		Replayed:        v.replayed.WithLabelValues(name),
-		Bytes:           v.bytes.WithLabelValues(name),
-		Reconnects:      v.reconnects.WithLabelValues(name),
-		Gaps:            v.gaps.WithLabelValues(name),
-		TableChanges:    v.tableChanges.WithLabelValues(name),
-		Skipped: counters(SkipReasons, func(r string) prometheus.Counter {
-			return v.skipped.WithLabelValues(name,
-				r)
-		}),
-		Panics: counters(Parts, func(part string) prometheus.Counter {
-			return v.panics.WithLabelValues(name, part)
-		}),
-		Enqueued:     v.made.WithLabelValues(name),
-		Deduplicated: v.joined.WithLabelValues(name),
-		Direct:       v.direct.WithLabelValues(name),
-		Questions: counters(AskOutcomes, func(o string) prometheus.Counter {
-			return v.questions.WithLabelValues(name, o)
-		}),
-		Hints: counters(HintWords, func(word string) prometheus.Counter {
-			return v.hints.WithLabelValues(name, word)
-		}),
-		Workers:         Gauges{Gauge{v.workers, []string{name}}, WorkerStates},
-		WorkerBusyRatio: Gauge{v.busy, []string{name}},
-		metrics:         m,
-		name:            name,
+		Up: of.gauge("up", "1 while the database of this source can be worked with, else 0."),
+		Connected: of.gauge("replication_connected",
+			"1 while this sidecar streams from the slot, else 0; a sidecar that stands by has 0."),
+		ConfigRefused: of.gauge("configuration_refused",
+			"1 while the configuration, as it is written down now, has mistakes and the one before is in force, else 0."),
+		ConfigWaits: of.gauge("configuration_needs_restart",
+			"Settings that were changed in the file and take effect at the next start."),
+		CheckpointSaved: of.gauge("checkpoint_last_saved_timestamp_seconds",
+			"When the LSN checkpoint was last stored, as Unix time."),
+		LastMessage: of.gauge("replication_last_message_timestamp_seconds",
+			"When the server last sent anything, as Unix time."),
+		SlotLag:      its.gauge("slot_lag_bytes", "WAL between the server's end and what is decoded and durable."),
+		SlotRetained: its.gauge("slot_retained_wal_bytes", "WAL the server keeps for the slot."),
+		SlotSafe: its.gauge("slot_safe_wal_bytes",
+			"WAL that can still be written before the slot is in danger of being lost; +Inf without a limit."),
+		SlotStatus: its.gauges("slot_wal_status", "1 for the wal_status the slot has, 0 for the others.", "status",
+			WALStatuses),
+		Changes:      of.counter("replication_changes_total", "Row changes decoded."),
+		Transactions: of.counter("replication_transactions_total", "Transactions decoded."),
+		Replayed: of.counter("replication_replayed_transactions_total",
+			"Transactions that came again after a restart; they are among those decoded."),
+		Bytes: of.counter("replication_bytes_total", "Bytes of changes received."),
+		Reconnects: of.counter("replication_reconnects_total",
+			"Times the stream was opened again after an interruption."),
+		Gaps: of.counter("replication_gaps_total",
+			"Times changes may have been missed, answered by a new slot and a comparison of every row."),
+		TableChanges: of.counter("replication_table_changes_total",
+			"Times a table was found changed in a way the WAL does not tell, answered by comparing its rows."),
+		Skipped: of.counters("changes_skipped_total", "Row changes that made no task: own writes, updates that changed "+
+			"nothing that is embedded, and rows whose key is too long.", "reason", SkipReasons),
+		Panics: of.counters("panics_total",
+			"Times a loop of this sidecar panicked, which is a mistake of embedsidecar's, and began again.", "part", Parts),
+		Enqueued:     of.counter("tasks_enqueued_total", "Tasks made of changes."),
+		Deduplicated: of.counter("tasks_deduplicated_total", "Changes that joined a task which was open already."),
+		Direct:       of.counter("changes_direct_total", "Row changes that were worked at once and needed no task."),
+		Questions: of.counters("sql_questions_total", "Texts whose vectors were requested by SQL.", "outcome",
+			AskOutcomes),
+		Hints:           of.counters("hints_total", "Hints of transactions about their changes.", "hint", HintWords),
+		Workers:         of.gauges("workers", "Workers of this sidecar by state.", "state", WorkerStates),
+		WorkerBusyRatio: of.gauge("worker_busy_ratio", "Part of the workers that have a batch, 0 to 1."),
+
+		of:    of,
+		state: of.gauge("pipeline_state", stateHelp, "pipeline", "state").vec,
+		label: of.gauge("pipeline_label", "1 for each label that the pipeline is configured with.", "pipeline", "key",
+			"value").vec,
 	}
-	s.Up.Set(0)
-	s.Connected.Set(0)
-	s.ConfigRefused.Set(0)
-	s.ConfigWaits.Set(0)
+	for _, g := range []Gauge{s.Up, s.Connected, s.ConfigRefused, s.ConfigWaits} {
+		g.Set(0)
+	}
 	return s
 }
 
+const stateHelp = "1 for the state of the pipeline, 0 for the others."
+
+// name is that of the database.
+func (s *Source) name() string { return s.of.values[0] }
+
 // Close removes all metrics of a database that is gone.
 func (s *Source) Close() {
-	of := prometheus.Labels{"source": s.name}
-	for _, vec := range s.metrics.v.ofSources {
-		vec.DeletePartialMatch(of)
-	}
-	s.metrics.mu.Lock()
-	defer s.metrics.mu.Unlock()
-	delete(s.metrics.sources, s.name)
-	maps.DeleteFunc(s.metrics.pipelines, func(key [2]string, _ bool) bool { return key[0] == s.name })
+	s.of.remove()
+	m := s.of.of
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.sources, s.name())
+	maps.DeleteFunc(m.pipelines, func(key [2]string, _ bool) bool { return key[0] == s.name() })
 }
 
 // Pipeline holds the metrics of one pipeline.
@@ -222,41 +226,47 @@ type Pipeline struct {
 
 // Pipeline returns the metrics of a pipeline. Pipelines beyond the first MaxPipelines share theirs.
 func (s *Source) Pipeline(name string) *Pipeline {
-	v, source := s.metrics.v, s.name
-	label := s.metrics.pipelineLabel(source, name)
-	by := func(vec *prometheus.CounterVec, values []string) Counters {
-		return counters(values, func(value string) prometheus.Counter { return vec.WithLabelValues(source, label, value) })
-	}
+	label := s.of.of.pipelineLabel(s.name(), name)
+	of := s.of.with("pipeline", label)
 	return &Pipeline{
-		Label:        label,
-		Tasks:        Gauges{Gauge{v.tasks, []string{source, label}}, TaskStates},
-		Oldest:       Gauge{v.oldest, []string{source, label}},
-		Paused:       Gauge{v.paused, []string{source, label}},
-		Finished:     by(v.finished, FinishOutcomes),
-		Retries:      v.retries.WithLabelValues(source, label),
-		LeasesLost:   v.lost.WithLabelValues(source, label),
-		Crashes:      v.crashes.WithLabelValues(source, label),
-		Freshness:    v.freshness.WithLabelValues(source, label),
-		Writes:       by(v.writes, WriteOutcomes),
-		Sanitised:    v.sanitised.WithLabelValues(source, label),
-		Tokens:       v.spent.WithLabelValues(source, label),
-		Coverage:     Gauge{v.coverage, []string{source, label}},
-		Budget:       Gauge{v.budget, []string{source, label}},
-		ScanRunning:  Gauge{v.scanRunning, []string{source, label}},
-		ScanExpected: Gauge{v.scanExpected, []string{source, label}},
-		ScanSeen:     Gauge{v.scanSeen, []string{source, label}},
-		Index:        Gauges{Gauge{v.index, []string{source, label}}, IndexStates},
-		State:        Gauges{Gauge{v.state, []string{source, label}}, PipelineStates},
+		Label: label,
+		Tasks: of.gauges("queue_tasks", "Open tasks by state, and dead letters (failed).", "state", TaskStates),
+		Oldest: of.gauge("queue_oldest_pending_age_seconds",
+			"For how long the oldest open task has waited; 0 when there is none."),
+		Paused: of.gauge("queue_paused",
+			"1 while the pipeline is paused, outside of its hours or without a budget left, else 0."),
+		Finished: of.counters("tasks_finished_total", "Tasks that left the queue or became dead letters.", "outcome",
+			FinishOutcomes),
+		Retries: of.counter("task_retries_total", "Tasks put back to be tried later."),
+		LeasesLost: of.counter("task_leases_lost_total",
+			"Leases that ran out or were taken over before their work was written."),
+		Crashes:   of.counter("task_embedder_crashes_total", "Tasks that were with an embedder when it died."),
+		Freshness: of.histogram("freshness_seconds", "Time from the commit of a row to its vector being visible.", longTimes),
+		Writes: of.counters("writes_total", "Rows of a write-back: written, postponed because they were locked, or "+
+			"discarded because the lease had expired or the row had changed.", "outcome", WriteOutcomes),
+		Sanitised: of.counter("texts_sanitised_total", "Texts with bytes that are no UTF-8, which were replaced."),
+		Tokens:    of.counter("embedded_tokens_total", "Tokens that the embedder saw for a pipeline."),
+		Coverage: of.gauge("coverage_ratio", "Rows whose vector is known to be of their text now, divided by rows of the "+
+			"source table, 0 to 1; the latter may be an estimate."),
+		Budget: of.gauge("budget_spent_ratio",
+			"What is spent of the budget of the pipeline or of its model that ends first, 0 to 1 and a little more."),
+		ScanRunning:  of.gauge("backfill_running", "1 while every row is compared with what is known of it, else 0."),
+		ScanExpected: of.gauge("backfill_rows_expected", "Rows the last comparison of every row expected to look at."),
+		ScanSeen:     of.gauge("backfill_rows_seen", "Rows it has looked at so far."),
+		Index: of.gauges("vector_index_state",
+			"1 for the state of the index over the vectors, the worst where there are several, 0 for the others.", "state",
+			IndexStates),
+		State: of.gauges("pipeline_state", stateHelp, "state", PipelineStates),
 	}
 }
 
 // Stopped names the state of a pipeline that shares its other metrics; "" takes the one of before away.
 func (s *Source) Stopped(name, before, state string) {
 	if before != "" && before != state {
-		s.metrics.v.state.DeleteLabelValues(s.name, name, before)
+		s.state.DeleteLabelValues(s.name(), name, before)
 	}
 	if state != "" {
-		s.metrics.v.state.WithLabelValues(s.name, name, state).Set(1)
+		s.state.WithLabelValues(s.name(), name, state).Set(1)
 	}
 }
 
@@ -264,29 +274,19 @@ func (s *Source) Stopped(name, before, state string) {
 func (s *Source) Labelled(name string, before, labels map[string]string) {
 	for key, value := range before {
 		if labels[key] != value {
-			s.metrics.v.label.DeleteLabelValues(s.name, name, key, value)
+			s.label.DeleteLabelValues(s.name(), name, key, value)
 		}
 	}
 	for key, value := range labels {
-		s.metrics.v.label.WithLabelValues(s.name, name, key, value).Set(1)
+		s.label.WithLabelValues(s.name(), name, key, value).Set(1)
 	}
 }
 
 // Forget removes the metrics of a pipeline that is gone.
 func (s *Source) Forget(name string) {
-	labels := prometheus.Labels{"source": s.name, "pipeline": name}
-	v := s.metrics.v
-	for _, vec := range []*prometheus.GaugeVec{
-		v.tasks, v.oldest, v.paused, v.coverage, v.budget, v.scanRunning, v.scanExpected,
-		v.scanSeen, v.index, v.state, v.label,
-	} {
-		vec.DeletePartialMatch(labels)
-	}
-	for _, vec := range []*prometheus.CounterVec{v.finished, v.retries, v.lost, v.writes, v.sanitised, v.spent} {
-		vec.DeletePartialMatch(labels)
-	}
-	v.freshness.DeletePartialMatch(labels)
-	s.metrics.mu.Lock()
-	defer s.metrics.mu.Unlock()
-	delete(s.metrics.pipelines, [2]string{s.name, name})
+	s.of.with("pipeline", name).remove()
+	m := s.of.of
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.pipelines, [2]string{s.name(), name})
 }

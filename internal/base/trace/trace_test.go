@@ -24,6 +24,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
 	"github.com/embedsidecar/embedsidecar/testenv"
 	"github.com/embedsidecar/embedsidecar/testenv/leak"
+	"github.com/embedsidecar/embedsidecar/testenv/logs"
 )
 
 func TestMain(m *testing.M) { os.Exit(leak.Main(m)) }
@@ -207,7 +208,7 @@ func TestTrace_ADeadCollectorHoldsNothingUp(t *testing.T) {
 	defer close(hang)
 	for name, endpoint := range map[string]string{"refuses": "http://127.0.0.1:1", "hangs": server.URL} {
 		t.Run(name, func(t *testing.T) {
-			log := &logged{}
+			log := &logs.Buffer{}
 			p := open(t, log, "OTEL_EXPORTER_OTLP_ENDPOINT="+endpoint, "OTEL_BSP_SCHEDULE_DELAY=10",
 				"OTEL_EXPORTER_OTLP_TIMEOUT=50", "OTEL_BSP_EXPORT_TIMEOUT=200",
 				"OTEL_BSP_MAX_QUEUE_SIZE=64", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE=16")
@@ -218,7 +219,7 @@ func TestTrace_ADeadCollectorHoldsNothingUp(t *testing.T) {
 				work(t, p, "1", time.Now())
 				most = max(most, time.Since(began))
 			}
-			testenv.Eventually(t, time.Minute, func() (bool, string) { work1(); return log.times(said) > 0, "nothing is said" })
+			testenv.Eventually(t, time.Minute, func() (bool, string) { work1(); return strings.Count(log.String(), said) > 0, "nothing is said" })
 			for range 2000 { // far more than the queue holds
 				work1()
 			}
@@ -230,8 +231,8 @@ func TestTrace_ADeadCollectorHoldsNothingUp(t *testing.T) {
 			if took := time.Since(began); took > 10*time.Second {
 				t.Errorf("the end took %s", took)
 			}
-			if n := log.times(said); n != 1 {
-				t.Errorf("said %d times:\n%s", n, log.text())
+			if n := strings.Count(log.String(), said); n != 1 {
+				t.Errorf("said %d times:\n%s", n, log.String())
 			}
 		})
 	}
@@ -252,12 +253,12 @@ func TestTrace_IsOffUnlessItIsAskedFor(t *testing.T) {
 		}},
 		{"expected otlp or none", []string{"OTEL_TRACES_EXPORTER=console"}},
 	} {
-		log := &logged{}
+		log := &logs.Buffer{}
 		p := open(t, log, c.environ...)
 		if p != nil {
 			t.Errorf("%v: it is on", c.environ)
 		}
-		if text := log.text(); !strings.Contains(text, c.says) || c.says == "" && text != "" {
+		if text := log.String(); !strings.Contains(text, c.says) || c.says == "" && text != "" {
 			t.Errorf("%v: the log says %q, want %q", c.environ, text, c.says)
 		}
 		p.Close(t.Context())
@@ -312,23 +313,3 @@ func BenchmarkTrace(b *testing.B) {
 		})
 	}
 }
-
-// logged keeps a log.
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *logged) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-func (l *logged) times(what string) int { return strings.Count(l.text(), what) }

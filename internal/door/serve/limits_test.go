@@ -27,6 +27,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
 	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/logs"
 )
 
 func TestServer_AClientThatGoesGivesItsPlaceBack(t *testing.T) {
@@ -276,9 +277,9 @@ func TestTokens_DoNoMoreThanTheyAreFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := make(chan struct{}, 10)
-	var log logged
+	var log logs.Buffer
 	s := start(t, func(o *serve.Options) {
-		o.Tokens, o.Log = tokens, log.logger()
+		o.Tokens, o.Log = tokens, logger(&log)
 		o.Backend = &searchable{backend: o.Backend.(*backend), asked: asked, ruled: make(chan string, 10)} //nolint:forcetypeassert // it is
 	})
 	find := "/v1/pipelines/public.docs/search"

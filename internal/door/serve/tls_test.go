@@ -19,13 +19,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/logs"
 )
 
 // pairOf makes a certificate for a host, signed by itself, with its key, both in PEM.
@@ -58,32 +58,15 @@ func pairOf(t *testing.T, serial int64, host string, until time.Time) (cert, key
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: bare})
 }
 
-// logged is a log that a test reads.
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+// logger writes a log that a test reads.
+func logger(to *logs.Buffer) *slog.Logger { return slog.New(slog.NewTextHandler(to, nil)) }
 
 // secure is a server over TLS.
 type secure struct {
 	*server
 
 	cert, key string
-	log       logged
+	log       logs.Buffer
 }
 
 func startTLS(t *testing.T, cert, key []byte) *secure {
@@ -93,7 +76,7 @@ func startTLS(t *testing.T, cert, key []byte) *secure {
 	write(t, s.cert, string(cert))
 	write(t, s.key, string(key))
 	s.server = start(t, func(o *serve.Options) {
-		o.Cert, o.Key, o.Log = s.cert, s.key, s.log.logger()
+		o.Cert, o.Key, o.Log = s.cert, s.key, logger(&s.log)
 	})
 	return s
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/testenv"
+	"github.com/embedsidecar/embedsidecar/testenv/logs"
 )
 
 // query is what most tokens may do.
@@ -25,13 +26,13 @@ type asker struct {
 	*server
 	t    *testing.T
 	path string
-	log  logged
+	log  logs.Buffer
 }
 
 func newAsker(t *testing.T, path string) *asker {
 	t.Helper()
 	g := &asker{t: t, path: path}
-	tokens, err := gate.ReadTokens(path, g.log.logger())
+	tokens, err := gate.ReadTokens(path, logger(&g.log))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +96,8 @@ func (g *asker) gainsAnother(first, content string) (secret string) {
 // goes on.
 func (g *asker) startsForNobody(revoked string) {
 	g.t.Helper()
-	var restarted logged
-	if later, err := gate.ReadTokens(g.path, restarted.logger()); err != nil || !strings.Contains(restarted.String(),
+	var restarted logs.Buffer
+	if later, err := gate.ReadTokens(g.path, logger(&restarted)); err != nil || !strings.Contains(restarted.String(),
 		"no one may query") {
 		g.t.Errorf("a start without a token: %v; %s", err, restarted.String())
 	} else if who, known := later.Who(revoked); known {
@@ -191,8 +192,8 @@ func TestTokenFile_WhatIsWrongIsToldOnceUntilItIsMended(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens")
 	write(t, path, line("app", "first"))
-	var log logged
-	tokens, err := gate.ReadTokens(path, log.logger())
+	var log logs.Buffer
+	tokens, err := gate.ReadTokens(path, logger(&log))
 	if err != nil {
 		t.Fatal(err)
 	}

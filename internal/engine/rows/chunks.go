@@ -105,17 +105,6 @@ func newChunks(p *pipeline.Pipeline, db database.DB) *Chunks {
 	return c
 }
 
-func (c *Chunks) statements() map[string]statement {
-	all := c.embeddingTable.statements()
-	for name, s := range map[string]statement{
-		"stored": c.chunks.stored, "vectors": c.chunks.vectors, "known": c.chunks.known, "shift": c.chunks.shift,
-		"put": c.chunks.put, "end": c.chunks.end, "deep": c.chunks.deep, "all": c.chunks.all,
-	} {
-		all["chunks."+name] = s
-	}
-	return all
-}
-
 // look reads texts up to a number of bytes of each row: those beyond are read one at a time. What is stored of a row
 // is one hash over all of its chunks.
 func (c *Chunks) look(b *builder) looking {

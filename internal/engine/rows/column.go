@@ -54,12 +54,6 @@ func newColumn(p *pipeline.Pipeline, o Options) *column {
 	}}
 }
 
-func (c *column) statements() map[string]statement {
-	return map[string]statement{
-		"write": c.sql.write, "empty": c.sql.empty, "lock": c.sql.lock, "after": c.sql.after, "reuse": c.sql.reuse,
-	}
-}
-
 func (c *column) look(b *builder) looking {
 	l := wholeTexts(b)
 	l.column, l.stored = "r."+database.Quote(c.p.IntoColumn), "f.stored, NULL::integer"

@@ -64,8 +64,6 @@ type destination interface {
 	pages() pageStatements
 	// Chunks is the destination's way with chunks; nil: a row has one vector.
 	Chunks() *Chunks
-	// statements are all of them, by name.
-	statements() map[string]statement
 }
 
 // OfUsers reports whether vectors go into rows of users': who changes one waits for a write-back, and his triggers run

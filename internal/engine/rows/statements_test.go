@@ -108,7 +108,7 @@ var inOrder = []string{
 
 // statements are all of a table's, by name.
 func (t *Table) statements() map[string]statement {
-	all := t.destination.statements()
+	all := t.destination.(interface{ statements() map[string]statement }).statements()
 	maps.Copy(all, map[string]statement{
 		"read": t.sql.read, "screen": t.sql.screen, "gone": t.sql.gone, "spell": t.sql.spell,
 		"lanes": t.sql.lanes, "rows.first": t.sql.rows.first,
@@ -209,4 +209,29 @@ func TestGiven_TakesWhatTheServerSays(t *testing.T) {
 	if diff := cmp.Diff(want, found); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+}
+
+func (c *column) statements() map[string]statement {
+	return map[string]statement{
+		"write": c.sql.write, "empty": c.sql.empty, "lock": c.sql.lock, "after": c.sql.after, "reuse": c.sql.reuse,
+	}
+}
+
+func (t *embeddingTable) statements() map[string]statement {
+	return map[string]statement{
+		"write": t.sql.write, "empty": t.sql.empty, "adopt": t.sql.adopt, "remove": t.sql.remove, "reuse": t.sql.reuse,
+		"at_once":       t.sql.atOnce,
+		"vectors.first": t.sql.pages.first, "vectors.next": t.sql.pages.next,
+	}
+}
+
+func (c *Chunks) statements() map[string]statement {
+	all := c.embeddingTable.statements()
+	for name, s := range map[string]statement{
+		"stored": c.chunks.stored, "vectors": c.chunks.vectors, "known": c.chunks.known, "shift": c.chunks.shift,
+		"put": c.chunks.put, "end": c.chunks.end, "deep": c.chunks.deep, "all": c.chunks.all,
+	} {
+		all["chunks."+name] = s
+	}
+	return all
 }

@@ -92,14 +92,6 @@ func insert(p *pipeline.Pipeline, columns, values, list, over string) string {
 		" FROM " + list + " ON CONFLICT (" + keys + ", chunk_no) DO UPDATE SET " + strings.Join(respell, ", ") + ", " + over
 }
 
-func (t *embeddingTable) statements() map[string]statement {
-	return map[string]statement{
-		"write": t.sql.write, "empty": t.sql.empty, "adopt": t.sql.adopt, "remove": t.sql.remove, "reuse": t.sql.reuse,
-		"at_once":       t.sql.atOnce,
-		"vectors.first": t.sql.pages.first, "vectors.next": t.sql.pages.next,
-	}
-}
-
 func (t *embeddingTable) look(b *builder) looking {
 	l := wholeTexts(b)
 	l.stored, l.join = t.joined("e.text_hash, e.generation", " AND e.chunk_no = 0 OFFSET 0")

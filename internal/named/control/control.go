@@ -80,7 +80,6 @@ type Server struct {
 	listener net.Listener
 	http     *http.Server
 	log      *slog.Logger
-	path     string
 }
 
 const (
@@ -123,7 +122,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 			write(w, o.Configure(r.Context()))
 		})
 	}
-	return &Server{listener: listener, log: o.Log, path: path, http: &http.Server{
+	return &Server{listener: listener, log: o.Log, http: &http.Server{
 		Handler: mux, ReadHeaderTimeout: headerTimeout, ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}}, nil
 }
@@ -132,9 +131,6 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 func (s *Server) Run(ctx context.Context) error {
 	return wrap.Errorf(httpserver.Run(ctx, s.http, s.listener, stopTimeout, s.log), "serve the control socket")
 }
-
-// Path is where the socket is.
-func (s *Server) Path() string { return s.path }
 
 func write(w http.ResponseWriter, value any) {
 	w.Header().Set("Content-Type", "application/json")

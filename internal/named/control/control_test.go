@@ -2,6 +2,7 @@ package control_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -52,7 +53,7 @@ func listen(t *testing.T, dir string) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if _, err := os.Stat(server.Path()); !os.IsNotExist(err) {
+		if _, err := os.Stat(filepath.Join(dir, fmt.Sprint(os.Getpid(), ".sock"))); !os.IsNotExist(err) {
 			t.Errorf("the socket is still there: %v", err)
 		}
 	})

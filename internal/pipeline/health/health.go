@@ -3,7 +3,6 @@
 package health
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -177,16 +176,6 @@ func Table() []Entry { return slices.Clone(table) }
 // Codes returns all states.
 func Codes() []string {
 	return lists.Map(table, func(e Entry) string { return string(e.Code) })
-}
-
-// Markdown writes the table of docs/states.md.
-func Markdown() string {
-	var b strings.Builder
-	b.WriteString("| state | means | do |\n| --- | --- | --- |\n")
-	for _, e := range table {
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", e.Code.Word(), e.Means, e.Do)
-	}
-	return b.String()
 }
 
 // State is where a pipeline stands.

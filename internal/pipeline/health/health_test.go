@@ -2,6 +2,7 @@ package health_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -41,7 +42,10 @@ func TestStates_ArePapered(t *testing.T) {
 	if !found {
 		t.Fatalf("%s lacks %q", path, mark)
 	}
-	want := "\n" + health.Markdown()
+	want := "\n| state | means | do |\n| --- | --- | --- |\n"
+	for _, e := range health.Table() {
+		want += fmt.Sprintf("| `%s` | %s | %s |\n", e.Code.Word(), e.Means, e.Do)
+	}
 	if *update {
 		if err := os.WriteFile(path, []byte(before+mark+want), 0o600); err != nil {
 			t.Fatal(err)

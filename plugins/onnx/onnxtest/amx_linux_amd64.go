@@ -24,12 +24,6 @@ func AMX() bool {
 	return errno == 0
 }
 
-// VNNI reports whether this CPU multiplies numbers of 8 bits in 32 bits, with no overflow in between.
-func VNNI() bool {
-	cpu, err := os.ReadFile("/proc/cpuinfo")
-	return err == nil && regexp.MustCompile(`\bavx(512)?_vnni\b`).Match(cpu)
-}
-
 // HideAMX makes the kernel refuse the permission to use AMX, for this process and those that it starts: ONNX Runtime
 // asks for it, and does without where it gets none.
 func HideAMX() error {
