@@ -220,8 +220,8 @@ func (q *Queue) cursor(ctx context.Context, pipelineID int32) (c cursor, fresh b
 	return c, true, err
 }
 
-// idle reports whether no task of a pipeline that begins to be worked waited when all were looked at together, and nobody has
-// said since that there is one: a thousand begin at the same time, and most of them have none.
+// idle reports whether a pipeline that begins to be worked had no waiting task when all were looked at together, and
+// none was reported since: a thousand begin at the same time, and most of them have none.
 func (q *Queue) idle(ctx context.Context, pipelineID int32) (c cursor, idle bool, err error) {
 	q.looking.Lock()
 	defer q.looking.Unlock()

@@ -26,8 +26,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )
 
-// TestKills_LiveConfiguration changes the configuration of a running sidecar again and again, by its file, by SQL and by
-// HTTP, under writes and searches: pipelines are added, changed and removed, files are broken, and the sidecar is
+// TestKills_LiveConfiguration changes the configuration of a running sidecar again and again, by its file, by SQL and
+// by HTTP, under writes and searches: pipelines are added, changed and removed, files are broken, and the sidecar is
 // killed, mostly while it takes a change over. Afterwards every vector of what is configured is that of its row's text,
 // no search failed but for a kill, and no more texts were embedded than rows and configuration changed, or kills lost.
 func TestKills_LiveConfiguration(t *testing.T) {

@@ -520,7 +520,7 @@ func TestP5_AServerWithoutLogicalWALSaysSo(t *testing.T) {
 // TestTenants_IdleOnesCostLittle measures what tenants cost that have nothing to do, and how soon a lone change of an
 // active one is embedded: EMBEDSIDECAR_TENANTS of them, as databases and as schemas, a tenth of which is active. The
 // figures in docs/databases.md are from it.
-func TestTenants_IdleOnesCostLittle(t *testing.T) {
+func TestTenants_IdleOnesCostLittle(t *testing.T) { //nolint:funlen // both forms are measured alike
 	t.Parallel()
 	n, each, idle, look := 4, 10, 10*time.Second, "10s"
 	if set := os.Getenv("EMBEDSIDECAR_TENANTS"); set != "" {
