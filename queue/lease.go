@@ -202,26 +202,59 @@ func (c *cursor) from(lane pipeline.Lane, anywhere bool) int64 {
 // cursor returns where to claim from, looked up anew when the last look is too old; fresh reports whether it was.
 func (q *Queue) cursor(ctx context.Context, pipelineID int32) (c cursor, fresh bool, err error) {
 	q.mu.Lock()
-	known, ok := q.cursors[pipelineID]
-	if ok && time.Since(known.reset) < q.cursorReset {
+	known := q.cursorLocked(pipelineID)
+	if time.Since(known.reset) < q.cursorReset {
 		known.claims++
 		c = *known
 		q.mu.Unlock()
 		return c, false, nil
 	}
+	begins := known.resets == 0 && known.opens == 0
 	q.mu.Unlock()
+	if begins {
+		if c, fresh, err = q.idle(ctx, pipelineID); fresh || err != nil {
+			return c, fresh, err
+		}
+	}
 	c, err = q.resetCursor(ctx, pipelineID)
 	return c, true, err
 }
 
+// idle reports whether a pipeline that begins to be worked had no waiting task when all were looked at together, and
+// none was reported since: a thousand begin at the same time, and most of them have none.
+func (q *Queue) idle(ctx context.Context, pipelineID int32) (c cursor, idle bool, err error) {
+	q.looking.Lock()
+	defer q.looking.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if known := q.cursorLocked(pipelineID); !known.idle && (q.seen == nil || time.Since(q.seen.at) > seenFor) {
+		now := &seen{at: time.Now()}
+		q.seen = now
+		q.mu.Unlock()
+		batch := &pgx.Batch{}
+		database.PlanOnce(q.db, batch, 1)
+		batch.Queue(sqlfiles.Query("busy_pipelines")).Query(func(rows pgx.Rows) (err error) {
+			now.busy, err = pgx.CollectRows(rows, pgx.RowTo[int32])
+			return err
+		})
+		err = q.db.SendBatch(ctx, batch).Close()
+		q.mu.Lock()
+		if err != nil || q.seen != now {
+			q.seen = nil
+			return c, false, wrap.Errorf(err, "look for tasks")
+		}
+	}
+	known := q.cursorLocked(pipelineID)
+	if q.seen != nil && !known.idle {
+		_, busy := slices.BinarySearch(q.seen.busy, pipelineID)
+		known.idle = !busy
+	}
+	return *known, known.idle && known.opens == 0 && known.resets == 0, nil
+}
+
 func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, error) {
 	q.mu.Lock()
-	known, ok := q.cursors[pipelineID]
-	if !ok {
-		known = &cursor{place: [4]int64{-1, -1, -1, -1}}
-		q.cursors[pipelineID] = known
-	}
-	before := *known
+	before := *q.cursorLocked(pipelineID)
 	q.mu.Unlock()
 	// Now and then all of it is looked at: somebody may have written to the table who knows nothing of places.
 	whole := time.Since(before.whole) > q.wholeLook
@@ -253,11 +286,7 @@ func (q *Queue) resetCursor(ctx context.Context, pipelineID int32) (cursor, erro
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	c, ok := q.cursors[pipelineID]
-	if !ok { // forgotten meanwhile
-		c = &cursor{}
-		q.cursors[pipelineID] = c
-	}
+	c := q.cursorLocked(pipelineID) // another one, if it was forgotten meanwhile
 	if c.resets != before.resets {
 		// Another look has ended meanwhile, and this one may be older: what it has not seen may be there all the same.
 		late := *c

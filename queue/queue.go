@@ -86,12 +86,14 @@ func (t Task) Now() bool { return t.Lease.Direct != nil }
 type Queue struct {
 	db database.DB
 
+	looking sync.Mutex // held while all pipelines are looked at together
 	mu      sync.Mutex
 	cursors map[int32]*cursor
 	wakers  map[int32]waker
 	told    chan struct{} // that there is work, whoever works it; nil: nobody asked
 	// leases that should be given back, or may be there though the server was not heard: then without a place
 	lost    []Lease
+	seen    *seen     // nil: somebody has said since that there is work
 	due     time.Time // when the next retry known here is due; zero: none
 	dueSet  chan struct{}
 	dueFrom time.Time     // by the server's clock: before it nothing is due
@@ -124,7 +126,17 @@ type cursor struct {
 	resets int         // how often it was looked up anew
 	opens  int         // how often somebody said that there may be work
 	again  *time.Timer // that ends in a look at what is before the places; nil: none
+	idle   bool        // the pipeline had no task when it began to be worked: until somebody says that there is one
 }
+
+// seen are the pipelines that have tasks, as one statement has found them for many that begin to be worked.
+type seen struct {
+	at   time.Time
+	busy []int32 // sorted
+}
+
+// seenFor is for how long it holds for a pipeline that begins to be worked.
+const seenFor = time.Second
 
 // New returns the queue of a database.
 func New(db database.DB) *Queue {
@@ -182,17 +194,18 @@ func (q *Queue) Forget() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	clear(q.cursors)
+	q.seen = nil
 }
 
 // Wake tells the workers of pipelines that there may be work, in whatever lane and at whatever place.
 func (q *Queue) Wake(pipelineIDs ...int32) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.seen = nil
 	for _, id := range pipelineIDs {
-		if c, ok := q.cursors[id]; ok {
-			c.reset = time.Time{}
-			c.opens++
-		}
+		c := q.cursorLocked(id)
+		c.reset = time.Time{}
+		c.opens++
 		q.tellLocked(id, true)
 		q.tellLocked(id, false)
 	}
@@ -213,9 +226,7 @@ func (q *Queue) wakeLanes(lanes [][]int64) {
 	defer q.mu.Unlock()
 	for _, l := range lanes {
 		id, lane, place := int32(l[0]), pipeline.Lane(l[1]), l[2] //nolint:gosec // they went there as such
-		if c, ok := q.cursors[id]; ok {
-			c.openLocked(lane, place)
-		}
+		q.cursorLocked(id).openLocked(lane, place)
 		q.tellLocked(id, lane != pipeline.Low)
 	}
 }
@@ -229,6 +240,17 @@ func (q *Queue) passOn(pipelineID int32) {
 	if ok && slices.ContainsFunc(c.place[pipeline.Low+1:], func(place int64) bool { return place >= 0 }) {
 		q.tellLocked(pipelineID, true)
 	}
+}
+
+// cursorLocked is that of a pipeline, also of one that nobody works yet: it remembers that somebody said that there is
+// work.
+func (q *Queue) cursorLocked(pipelineID int32) *cursor {
+	c, ok := q.cursors[pipelineID]
+	if !ok {
+		c = &cursor{place: [4]int64{-1, -1, -1, -1}}
+		q.cursors[pipelineID] = c
+	}
+	return c
 }
 
 // openLocked has the next claim ask a lane that looked empty, or looks empty to somebody who is asking right now, and

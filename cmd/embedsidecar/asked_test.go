@@ -533,6 +533,26 @@ func TestAsked_ByHTTP(t *testing.T) {
 	s.vectorsOf("bodies_embedding", 2)
 	ask(admin, http.MethodPatch, "/api/v1/pipelines/docs", `{"where": "id > 1"}`, http.StatusConflict, file)
 	ask(admin, http.MethodDelete, "/api/v1/pipelines/docs", "", http.StatusConflict, file)
+	// Its labels choose it in the lists.
+	ask(admin, http.MethodPatch, "/api/v1/pipelines/bodies?wait=60s", `{"labels": {"project": "helpdesk"}}`, http.StatusOK)
+	s.does(create(strings.Replace(askTitles, "{", `{"labels": {"project": "shop"}, `, 1)))
+	s.stands("titles", health.UpToDate)
+	for project, want := range map[string]string{"helpdesk": "bodies", "shop": "titles"} {
+		status, _, text := s.call(admin, http.MethodGet, base+"/api/v1/pipelines?pipeline=label:project="+project, "")
+		var list struct {
+			Pipelines []struct {
+				Name   string            `json:"name"`
+				Labels map[string]string `json:"labels"`
+			} `json:"pipelines"`
+		}
+		if err := json.Unmarshal([]byte(text), &list); err != nil || len(list.Pipelines) != 1 ||
+			list.Pipelines[0].Name != want || list.Pipelines[0].Labels["project"] != project {
+			t.Errorf("of project %s: %d %s, want %s alone", project, status, text, want)
+		}
+		ask(admin, http.MethodGet, "/api/v1/tasks?state=finished&pipeline=label:project="+project, "", http.StatusOK, want)
+		ask(admin, http.MethodGet, "/api/v1/audit?pipeline=label:project="+project, "", http.StatusOK, want)
+	}
+	s.does("drop_pipeline('titles')")
 	r, location := ask(admin, http.MethodDelete, "/api/v1/pipelines/bodies?wait=0s", "", http.StatusAccepted)
 	if want := fmt.Sprintf("/api/v1/requests/%d", r.ID); location != want {
 		t.Errorf("look at %s, want %s", location, want)

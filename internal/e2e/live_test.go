@@ -3,9 +3,14 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,9 +26,10 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv/workload"
 )
 
-// TestKills_LiveConfiguration changes the file of a running sidecar again and again, under writes and searches:
-// pipelines are added, changed and removed, files are broken, and the sidecar is killed, mostly while it takes a change
-// over. Afterwards every vector of what is configured is that of its row's text, and no search failed but for a kill.
+// TestKills_LiveConfiguration changes the configuration of a running sidecar again and again, by its file, by SQL and
+// by HTTP, under writes and searches: pipelines are added, changed and removed, files are broken, and the sidecar is
+// killed, mostly while it takes a change over. Afterwards every vector of what is configured is that of its row's text,
+// no search failed but for a kill, and no more texts were embedded than rows and configuration changed, or kills lost.
 func TestKills_LiveConfiguration(t *testing.T) {
 	t.Parallel()
 	changes := fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills)
@@ -31,8 +37,14 @@ func TestKills_LiveConfiguration(t *testing.T) {
 	testenv.InTurn(t, 1, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
 		t.Helper()
 		t.Parallel()
-		r, shapes := newShapes(t, major, "integers", "texts", "times", "composite", "filtered", "tokens")
+		r, shapes := newShapes(t, major, "integers", "texts", "times", "composite", "filtered", "tokens",
+			"citexts", "half_table")
 		r.url, r.stream = r.login(testenv.Owner), ""
+		for _, name := range askedFor {
+			r.do(0, "uninstall", name, "--yes") // it comes by SQL or HTTP
+		}
+		r.countVersions(shapes)
+		r.countLost()
 		run, err := workload.Start(t.Context(), r.db.URL(testenv.Owner), shapes,
 			workload.Options{Seed: uint64(major + 100*seed), Writers: 2, Pause: 10 * time.Millisecond})
 		if err != nil {
@@ -41,10 +53,13 @@ func TestKills_LiveConfiguration(t *testing.T) {
 		l := &liveDeployer{
 			deployer: deployer{
 				changed: map[string]int{}, killer: killer{rig: r, r: rand.New(rand.NewPCG(uint64(seed), uint64(major)))},
-				all: shapes, now: slices.Clone(shapes),
+				all: shapes, now: slices.Clone(shapes[:len(shapes)-len(askedFor)]),
 			},
-			file: filepath.Join(r.dir, "live.yaml"),
+			file: filepath.Join(r.dir, "live.yaml"), admin: testenv.Nowhere(t), tokens: filepath.Join(r.dir, "tokens"),
+			doors: map[string]int{},
 		}
+		told := strings.Fields(r.do(0, "token", "create", "ops", "--role", "admin", "--tokens-file", l.tokens))
+		l.token = told[len(told)-1]
 		searching, stop := context.WithCancel(t.Context())
 		searched := make(chan struct{})
 		l.write()
@@ -64,11 +79,17 @@ func TestKills_LiveConfiguration(t *testing.T) {
 		l.inForce()
 		stop()
 		<-searched
-		t.Logf("%d kills, %d broken files; added %d, changed %v, removed %d; %d searches; %s; %s", l.kills, l.broken,
-			l.added, l.changed, l.removed, l.asked.Load(), l.prove(c, l.now), done)
-		if l.added == 0 || l.removed == 0 || l.broken == 0 || l.kills == 0 || len(l.changed) != len(alterations) ||
-			l.asked.Load() == 0 {
+		found := l.prove(c, slices.Concat(l.now, l.declared))
+		versions, sent, lost := r.count(`SELECT count(*) FROM public.versions`), r.sent(), r.lost()+l.kills*mostDirect
+		t.Logf("%d changes: %d kills, %d broken files; added %d, changed %v, removed %d, requests %v; %d searches; texts "+
+			"embedded %d of %d versions and %d by changes, %d lost at most; %s; %s", changes, l.kills, l.broken, l.added, l.changed,
+			l.removed, l.doors, l.asked.Load(), sent, versions, l.again, lost, found, done)
+		if l.added == 0 || l.removed == 0 || l.broken == 0 || l.kills == 0 || len(l.changed) != len(alterations)+1 ||
+			len(l.doors) < 5 || l.asked.Load() == 0 {
 			t.Error("the history lacks some of it")
+		}
+		if most := versions + l.again + lost; sent > most {
+			t.Errorf("%d texts were embedded, want at most %d", sent, most)
 		}
 	})
 }
@@ -77,7 +98,12 @@ func TestKills_LiveConfiguration(t *testing.T) {
 type liveDeployer struct {
 	deployer
 
-	file   string
+	file, admin, tokens, token string
+
+	declared []workload.Shape // what is asked for by SQL or HTTP
+	doors    map[string]int   // requests, by door and action
+	again    int              // rows whose text a change of configuration changed
+
 	broken int
 	killed atomic.Int64 // how often the sidecar was killed, or was not there
 	asked  atomic.Int64
@@ -87,7 +113,7 @@ type liveDeployer struct {
 func (l *liveDeployer) begin() *child {
 	l.t.Helper()
 	return l.start(nil, "run", "--config", l.file, "--set", "lease="+short.String(), "--workers", "2",
-		"--set", "retry.initial=100ms", "--set", "retry.max=1s")
+		"--set", "retry.initial=100ms", "--set", "retry.max=1s", "--admin-listen", l.admin, "--tokens-file", l.tokens)
 }
 
 // write puts what is to be configured into the place of the file, as editors do.
@@ -105,9 +131,10 @@ func (l *liveDeployer) write() {
 // change makes the next change of the file; the sidecar is killed in the middle of some.
 func (l *liveDeployer) change(c *child) *child {
 	l.t.Helper()
-	const broken, moved = "broken", "moved"
+	const broken, moved, ask = "broken", "moved", "ask"
 	if len(l.moves) == 0 {
-		l.moves = append(slices.Sorted(maps.Keys(alterations)), broken, moved, moved, moved, moved)
+		l.moves = append(slices.Sorted(maps.Keys(alterations)), broken, moved, moved, moved, moved,
+			ask, ask, ask, ask, ask, ask, ask, ask)
 		l.r.Shuffle(len(l.moves), func(i, j int) { l.moves[i], l.moves[j] = l.moves[j], l.moves[i] })
 	}
 	move := l.moves[0]
@@ -118,8 +145,11 @@ func (l *liveDeployer) change(c *child) *child {
 		s := &l.now[l.at(a.shape)]
 		a.alter(s, workload.Named(l.all, a.shape)[0])
 		l.changed[move]++
+		l.again += l.rows(*s)
 	case move == moved:
 		l.moveInFile()
+	case move == ask:
+		l.ask()
 	default:
 		text, err := os.ReadFile(l.file)
 		if err == nil {
@@ -162,16 +192,89 @@ func (l *liveDeployer) moveInFile() {
 	l.added++
 }
 
-// inForce waits until what is set up is what the file says.
+// askedFor are the pipelines that are asked for by SQL and HTTP.
+var askedFor = []string{"citexts", "half_table"}
+
+// ask has one of them created, changed or dropped, by SQL or by HTTP. It does not wait for the outcome.
+func (l *liveDeployer) ask() {
+	l.t.Helper()
+	const shouted = `upper(body)`
+	name := askedFor[l.r.IntN(len(askedFor))]
+	at := slices.IndexFunc(l.declared, func(s workload.Shape) bool { return s.Name == name })
+	var action, method, path string
+	var definition map[string]any
+	switch {
+	case at < 0:
+		action, method, path = "create", http.MethodPost, ""
+		l.declared = append(l.declared, workload.Named(l.all, name)...)
+		definition = inFile(l.declared[len(l.declared)-1].Spec())
+		l.again += l.rows(l.declared[len(l.declared)-1]) // another text may be there from before
+	case l.r.IntN(2) == 0:
+		action, method, path = "change", http.MethodPatch, "/"+name
+		s := &l.declared[at]
+		definition = map[string]any{"text": shouted, "columns": nil}
+		if s.Text != "" {
+			definition = map[string]any{"text": nil, "columns": s.Columns}
+		}
+		s.Text = other(s.Text, "", shouted)
+		l.again += l.rows(*s)
+		l.changed["asked"]++
+	default:
+		action, method, path = "drop", http.MethodDelete, "/"+name
+		l.declared = slices.Delete(l.declared, at, at+1)
+	}
+	if l.r.IntN(2) == 0 {
+		l.doors["SQL "+action]++
+		args := map[string][]any{"create": {definition}, "change": {name, definition}, "drop": {name}}[action]
+		l.db.MustExec("SELECT embedsidecar."+action+"_pipeline("+[]string{"", "$1", "$1, $2"}[len(args)]+")", args...)
+		return
+	}
+	l.doors["HTTP "+action]++
+	body, err := json.Marshal(definition)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	testenv.Eventually(l.t, waitTimeout, func() (bool, string) { // it may be starting
+		req, err := http.NewRequestWithContext(l.t.Context(), method, "http://"+l.admin+"/api/v1/pipelines"+path+"?wait=0s",
+			bytes.NewReader(body))
+		if err != nil {
+			l.t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+l.token)
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false, err.Error()
+		}
+		defer func() { _ = resp.Body.Close() }()
+		said, _ := io.ReadAll(resp.Body)
+		return resp.StatusCode < http.StatusMultipleChoices, fmt.Sprintf("%s %s: %s %s", method, path, resp.Status, said)
+	})
+}
+
+// rows is how many rows a table has.
+func (l *liveDeployer) rows(s workload.Shape) int {
+	return l.count("SELECT count(*) FROM " + s.Source())
+}
+
+// inForce waits until what is set up is what the file and the requests say.
 func (l *liveDeployer) inForce() {
 	l.t.Helper()
+	testenv.Eventually(l.t, waitTimeout, func() (bool, string) {
+		open := l.count(`SELECT count(*) FROM embedsidecar.requests WHERE state IN ('waiting', 'in_work')`)
+		return open == 0, fmt.Sprintf("%d requests are open", open)
+	})
+	for _, why := range testenv.Values[string](l.db,
+		`SELECT concat_ws(' ', action, pipeline, reason) FROM embedsidecar.requests WHERE state = 'refused'`) {
+		l.t.Errorf("a request was refused: %s", why)
+	}
 	testenv.Eventually(l.t, waitTimeout, func() (bool, string) {
 		said := l.do(0, "plan", "--config", l.file)
 		return strings.Contains(said, "nothing to change"), said
 	})
 }
 
-// search asks again and again in a pipeline that is always configured, until ctx ends.
+// search asks again and again in the pipelines that are always configured, until ctx ends.
 func (l *liveDeployer) search(ctx context.Context) {
 	conn, err := pgx.Connect(ctx, l.db.URL(testenv.Owner))
 	if err != nil {
@@ -179,14 +282,15 @@ func (l *liveDeployer) search(ctx context.Context) {
 		return
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	always := []string{"integers", "composite", "filtered", "tokens"}
 	for ctx.Err() == nil {
-		calm, found := l.killed.Load(), 0
-		_, err := conn.Exec(ctx, `CALL embedsidecar.ask('integers', 'a question')`)
+		calm, found, name := l.killed.Load(), 0, always[l.asked.Load()%int64(len(always))]
+		_, err := conn.Exec(ctx, `CALL embedsidecar.ask($1, 'a question')`, name)
 		if err == nil {
-			err = conn.QueryRow(ctx, `SELECT count(*) FROM embedsidecar.search('integers', 'a question', 3)`).Scan(&found)
+			err = conn.QueryRow(ctx, `SELECT count(*) FROM embedsidecar.search($1, 'a question', 3)`, name).Scan(&found)
 		}
 		if l.asked.Add(1); ctx.Err() == nil && l.killed.Load() == calm && calm%2 == 0 && err != nil {
-			l.t.Errorf("a search with nothing killed: %v", err)
+			l.t.Errorf("a search in %s with nothing killed: %v", name, err)
 			return
 		}
 		pause(ctx, 50*time.Millisecond)

@@ -118,44 +118,9 @@ func newShapesOn(t *testing.T, server *testenv.Server, names ...string) (*rig, [
 // config writes pipelines as a file for --config; JSON is YAML, too.
 func (r *rig) config(specs []pipeline.Spec) string {
 	r.t.Helper()
-	quote := func(names ...string) string { return pgx.Identifier(names).Sanitize() }
-	var list []map[string]any
-	for _, s := range specs {
-		entry := map[string]any{"name": s.Name, "table": quote(s.Schema, s.Table)}
-		if s.Plugin != "" {
-			entry["plugin"] = s.Plugin
-		}
-		columns := make([]string, len(s.Columns))
-		for i, c := range s.Columns {
-			columns[i] = quote(c)
-		}
-		if s.Text != "" {
-			entry["text"] = s.Text
-		} else {
-			entry["columns"] = columns
-		}
-		if s.Filter != "" {
-			entry["where"] = s.Filter
-		}
-		if len(s.Joins) > 0 {
-			entry["joins"] = written(s.Joins)
-		}
-		if s.IntoColumn != "" {
-			entry["into"] = map[string]string{"column": quote(s.IntoColumn), "type": s.IntoType.Name()}
-		} else {
-			entry["into"] = map[string]string{"table": quote(s.IntoTable), "type": s.IntoType.Name()}
-		}
-		if c := s.Chunking; c.On() {
-			chunking := map[string]any{"strategy": c.Strategy, "tokens": c.Tokens, "overlap": c.Overlap, "store_text": !c.NoText}
-			if c.Context != "" {
-				chunking["context"] = c.Context
-			}
-			entry["chunking"] = chunking
-		}
-		if !s.Budget.None() {
-			entry["budget"] = s.Budget
-		}
-		list = append(list, entry)
+	list := make([]map[string]any, len(specs))
+	for i, s := range specs {
+		list[i] = inFile(s)
 	}
 	body, err := json.Marshal(map[string]any{"pipelines": list})
 	if err != nil {
@@ -166,6 +131,46 @@ func (r *rig) config(specs []pipeline.Spec) string {
 		r.t.Fatal(err)
 	}
 	return path
+}
+
+// inFile is a pipeline as files and requests have it.
+func inFile(s pipeline.Spec) map[string]any {
+	quote := func(names ...string) string { return pgx.Identifier(names).Sanitize() }
+	entry := map[string]any{"name": s.Name, "table": quote(s.Schema, s.Table)}
+	if s.Plugin != "" {
+		entry["plugin"] = s.Plugin
+	}
+	columns := make([]string, len(s.Columns))
+	for i, c := range s.Columns {
+		columns[i] = quote(c)
+	}
+	if s.Text != "" {
+		entry["text"] = s.Text
+	} else {
+		entry["columns"] = columns
+	}
+	if s.Filter != "" {
+		entry["where"] = s.Filter
+	}
+	if len(s.Joins) > 0 {
+		entry["joins"] = written(s.Joins)
+	}
+	if s.IntoColumn != "" {
+		entry["into"] = map[string]string{"column": quote(s.IntoColumn), "type": s.IntoType.Name()}
+	} else {
+		entry["into"] = map[string]string{"table": quote(s.IntoTable), "type": s.IntoType.Name()}
+	}
+	if c := s.Chunking; c.On() {
+		chunking := map[string]any{"strategy": c.Strategy, "tokens": c.Tokens, "overlap": c.Overlap, "store_text": !c.NoText}
+		if c.Context != "" {
+			chunking["context"] = c.Context
+		}
+		entry["chunking"] = chunking
+	}
+	if !s.Budget.None() {
+		entry["budget"] = s.Budget
+	}
+	return entry
 }
 
 // written are joins as a file has them.

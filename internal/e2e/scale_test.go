@@ -112,8 +112,8 @@ func TestScale_PipelinesCostTheSameEach(t *testing.T) {
 	calls, blocks := w.counted("")
 	t.Logf("%d pipelines: started after %s, %s of CPU, %d statements, %d blocks", n,
 		time.Since(began).Round(time.Millisecond), c.cpu(), calls, blocks)
-	if calls > 80*n+500 {
-		t.Errorf("a start takes %d statements for each pipeline, want 80 at most", calls/n)
+	if calls > 30*n+500 {
+		t.Errorf("a start takes %d statements for each pipeline, want 30 at most", calls/n)
 	}
 
 	// The heartbeat.

@@ -213,6 +213,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	}
 	f, err := resolve.Inspect(ctx, tx, spec, catalog.Vectors{
 		Dims: description.Dims, Sparse: description.Sparse, Either: either, Promised: in.promised, Known: in.known,
+		Stored: stored != nil,
 	}, nil)
 	if missing, ok := errors.AsType[*refusal.MissingError](err); ok && stored != nil {
 		if t, lookErr := catalog.TableByOID(ctx, tx, stored.TableOID); lookErr == nil {

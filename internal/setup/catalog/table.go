@@ -303,6 +303,16 @@ func (t *Table) bypass() []string {
 	return []string{"as superuser: ALTER ROLE " + database.Quote(t.Reader) + " BYPASSRLS;"}
 }
 
+// Plain reports whether columns are of the server's own types for texts, and made of nothing else: what a text of them
+// reads and calls needs no question.
+func (t *Table) Plain(names []string) bool {
+	const own = 10_000 // numbers of what was in the server before initdb are below
+	return !slices.ContainsFunc(names, func(name string) bool {
+		c, ok := t.Column(name)
+		return !ok || c.Generated || c.Category != "S" || c.Type >= own
+	})
+}
+
 // AnyGenerated reports whether one of the columns is made of others.
 func (t *Table) AnyGenerated(names []string) bool {
 	for _, name := range names {

@@ -31,6 +31,9 @@ type Vectors struct {
 	Promised string
 
 	Known *Known // tables that were looked at already
+
+	// Stored says that the pipeline is set up: a text of plain columns takes no question, and no lock
+	Stored bool
 }
 
 // VectorType is what this database has to keep vectors in: the types that a destination may have, and the schema of

@@ -228,7 +228,7 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if stored != nil {
 		err = f.recall(ctx, tx, stored)
 	} else {
-		err = f.readColumns(ctx, tx)
+		err = f.readColumns(ctx, tx, model.Stored)
 	}
 	if err != nil {
 		return nil, err
@@ -256,8 +256,8 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	return f, nil
 }
 
-// readColumns finds out which columns text and filter read.
-func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
+// readColumns finds out which columns text and filter read. Of a pipeline that is stored plain columns are known.
+func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx, stored bool) error {
 	p, t := &f.Pipeline, f.Table
 	fail := func(problem string, hint ...string) error {
 		return &refusal.ConfigError{Pipeline: p.Name, Problem: problem, Hint: hint}
@@ -292,7 +292,10 @@ func (f *Findings) readColumns(ctx context.Context, tx pgx.Tx) error {
 		if e.expression == "" && e.word != catalog.TextWord {
 			continue
 		}
-		r, err := catalog.ReadExpression(ctx, tx, t, e.word, e.expression)
+		r, err := catalog.Reading{Columns: p.Columns}, error(nil)
+		if !stored || e.word != catalog.TextWord || p.Text != "" || !t.Plain(p.Columns) {
+			r, err = catalog.ReadExpression(ctx, tx, t, e.word, e.expression)
+		}
 		if err != nil {
 			return refusal.Of(p.Name, err)
 		}
