@@ -46,9 +46,11 @@ func TestP10_WhatIsTakenOutOfTheQueueIsTold(t *testing.T) {
 func TestTasks_RequeueAtATime(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 3)
-	s.once(0)
-	d := s.start("--no-init")
-	s.run(0, "wait", "docs") // the stream has read what was written back, which makes a waiting row due
+	// The stream reads what was written back after the rows are put off.
+	<-s.dying("queue/before-enqueue-commit", "--table", "docs", "--columns", "title,body", "--into", "embedding").done
+	if n := s.embedded(); n != 3 {
+		t.Fatalf("%d of 3 rows were embedded before anything was read", n)
+	}
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
 	if got := s.outcome("tasks", "requeue", "docs", "1", "2", "--at", in(time.Hour)); got != "requeued 2" {
 		t.Errorf("%s", got)
@@ -56,6 +58,7 @@ func TestTasks_RequeueAtATime(t *testing.T) {
 	s.run(exitUsage, "tasks", "requeue", "docs", "1", "--at", "tomorrow")
 	s.run(exitUsage, "tasks", "requeue", "docs", "1", "--at", in(11*365*24*time.Hour))
 	s.run(exitUsage, "tasks", "requeue", "docs", "1", "--older-than", "1m")
+	d := s.start("--no-init")
 	s.db.MustExec("SELECT embedsidecar.requeue('docs', ARRAY['3'], at => now() - interval '1 day')")
 	s.db.MustExec("UPDATE docs SET title = 'new' WHERE id = 1") // a change does not wait
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {

@@ -120,3 +120,20 @@ func TestP9_AConfigurationIsNoBomb(t *testing.T) {
 		}
 	}
 }
+
+// Brackets of texts and comments are no lists.
+func TestLoad_BracketsOfTextsNestNothing(t *testing.T) {
+	t.Parallel()
+	many := strings.Repeat("[{", 400)
+	content := "# " + many + strings.Replace(declaredFile, "columns: [title]", "text: \"title || '"+many+"'\"", 1) +
+		"\n  - name: second\n    table: second\n    into: {table: second_embedding}\n    text: |\n      title || '" + many + "'\n"
+	loaded, _, err := Load(Source{Flags: map[string][]string{"config": {write(t, content)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range loaded.Pipelines {
+		if !strings.Contains(p.Text, many) {
+			t.Errorf("the text of %s is %q", p.Name, p.Text)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
@@ -97,25 +98,29 @@ func parse(data []byte) (file *ast.File, err error) {
 			err = fmt.Errorf("the file cannot be read as YAML (%v)", p)
 		}
 	}()
-	if nested(data) > maxNested {
+	if nested(data) {
 		return nil, errors.New("the file is nested too deeply")
 	}
 	return parser.ParseBytes(data, 0)
 }
 
-// nested is how deep lists and mappings are at most, brackets in texts counted too.
-func nested(data []byte) (most int) {
+// nested reports whether lists and mappings are too deep for the parser. Brackets in texts and comments do not count.
+func nested(data []byte) bool {
+	if bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) <= maxNested {
+		return false
+	}
 	depth := 0
-	for _, b := range data {
-		switch b {
-		case '[', '{':
-			depth++
-			most = max(most, depth)
-		case ']', '}':
-			depth = max(depth-1, 0)
+	for _, t := range lexer.Tokenize(string(data)) {
+		switch t.Type {
+		case token.SequenceStartType, token.MappingStartType:
+			if depth++; depth > maxNested {
+				return true
+			}
+		case token.SequenceEndType, token.MappingEndType:
+			depth--
 		}
 	}
-	return most
+	return false
 }
 
 var flowVariable = regexp.MustCompile(`[{\[,:]\s*[^"'\s]*\$\{`)

@@ -93,6 +93,40 @@ func TestConnect_PrintsAlikeWhateverTheDefaults(t *testing.T) {
 	}
 }
 
+// TestP5_AHostThatVanishesHoldsItsLocksForSeconds: the server itself asks whether who connected is still there, whatever
+// its defaults are, in an ordinary session, after it was tidied, and in one for replication.
+func TestP5_AHostThatVanishesHoldsItsLocksForSeconds(t *testing.T) {
+	t.Parallel()
+	dsn := newDB(t)
+	const settings = `SELECT concat_ws(' ', current_setting('tcp_keepalives_idle'), current_setting('tcp_keepalives_interval'),
+		current_setting('tcp_keepalives_count'))`
+	const want = "10 5 3"
+	pool := connect(t, dsn)
+	for range 2 {
+		var got string
+		if err := pool.QueryRow(t.Context(), settings).Scan(&got); err != nil || got != want {
+			t.Errorf("pool: %q, %v, want %q", got, err, want)
+		}
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		database.Used(tx) // the next one gets the session as it was made
+		if err := tx.Rollback(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	conn, err := database.ConnectReplication(t.Context(), dsn, database.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	results, err := conn.Exec(t.Context(), settings).ReadAll()
+	if err != nil || string(results[0].Rows[0][0]) != want {
+		t.Errorf("replication: %v, %v, want %q", results, err, want)
+	}
+}
+
 func TestConnect_TransactionsMayLast(t *testing.T) {
 	t.Parallel()
 	dsn := newDB(t)

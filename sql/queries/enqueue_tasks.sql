@@ -3,8 +3,10 @@
 -- are NULL where the change must be looked at, otherwise what the ledger entry must be LIKE for it to be dropped; seens
 -- where its writer says that the row needs no new vector, as he saw it: that holds as long as all changes say so. A
 -- change is dropped only if no open task exists for its key and the ledger says so, both seen in this statement's one
--- snapshot, and only if its transaction is visible in it: the WAL runs ahead of visibility, and so may the ledger. A
--- transaction that is long visible is 0: what was set aside comes when later changes of its row may have come.
+-- snapshot, and only if its transaction is visible in it: the WAL runs ahead of visibility, and so may the ledger. With
+-- one of a write-back that wrote the ledger entry as it is, an open task stays as it is: what is in hand since before
+-- the write-back is not written over that entry. A transaction that is long visible is 0: what was set aside comes when
+-- later changes of its row may have come.
 -- Rows: one: how many tasks were made, how many changes joined a waiting task, how many were dropped (those of our own
 -- write-backs, which wrote the ledger in the same transaction, and others), and which lanes of which pipelines have
 -- work, from which place on. A pipeline that is gone gets no tasks. Locks: the tasks, by pipeline and key. Index:
@@ -23,10 +25,11 @@ WITH input AS (
            CASE
                WHEN i.pattern IS NULL THEN 'enqueue'
                WHEN NOT pg_visible_in_snapshot(x.xid, e.snapshot) THEN 'enqueue'
-               WHEN EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.pipeline_id = i.pipeline_id
-                   AND t.row_key = i.row_key
-                            OFFSET 0) THEN 'enqueue'
-               ELSE coalesce((SELECT CASE WHEN l.xmin::text::bigint = i.xid32 THEN 'own' ELSE 'drop' END
+               ELSE coalesce((SELECT CASE
+                                  WHEN l.xmin::text::bigint = i.xid32 THEN 'own'
+                                  WHEN EXISTS (SELECT FROM embedsidecar.task AS t WHERE t.pipeline_id = i.pipeline_id
+                                      AND t.row_key = i.row_key OFFSET 0) THEN 'enqueue'
+                                  ELSE 'drop' END
                               FROM embedsidecar.ledger AS l WHERE l.pipeline_id = i.pipeline_id
                                   AND l.row_key = i.row_key
                               AND l.source_hash || l.vector_hash LIKE i.pattern

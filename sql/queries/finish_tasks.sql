@@ -1,7 +1,7 @@
 -- finish_tasks: end the lease of some tasks, if it is still ours: done tasks leave for history, the others wait for
 -- another try or become dead letters. A task whose row changed since the lease (gen) stays open instead, whatever came
 -- of it, and so does one that someone has locked, or had when this statement began: a change is being added to it. So
--- it waits for no one. The stream waits for it, so nothing but the commit may come after. What was satisfied is older
+-- it waits for no one. One that was cancelled or put off since then, and did not change after that, stays so. The stream waits for it, so nothing but the commit may come after. What was satisfied is older
 -- than next_lsn, which is no later than the oldest change that was not. history_turn names the partition
 -- of history that is written.
 -- Parameters: arrays of one length, one element per task; actions are done, todo, retrying or failed; lanes NULL: as it
@@ -39,7 +39,7 @@ WITH held AS MATERIALIZED (
         t.enqueued_at, t.due_at
 ), kept AS (
     UPDATE embedsidecar.task AS t SET
-        state         = CASE WHEN t.gen <> i.gen THEN 'todo' WHEN t.state = 'cancelled' THEN t.state
+        state         = CASE WHEN t.state IN ('cancelled', 'retrying') THEN t.state WHEN t.gen <> i.gen THEN 'todo'
             ELSE i.action::embedsidecar.task_state END,
         lane          = CASE WHEN t.gen = i.gen THEN coalesce(i.lane, t.lane) ELSE t.lane END,
         seq           = nextval('embedsidecar.task_seq'),
@@ -52,9 +52,9 @@ WITH held AS MATERIALIZED (
         attempt       = CASE WHEN t.gen <> i.gen THEN 0 ELSE i.attempt END,
         losses        = CASE WHEN t.gen <> i.gen THEN 0 ELSE i.losses END,
         lost_leases   = 0,
-        waits_since   = CASE WHEN t.gen = i.gen AND i.action = 'retrying'
-            AND t.state <> 'cancelled' THEN clock_timestamp() END,
-        due_at        = CASE WHEN t.gen = i.gen AND i.action = 'retrying'
+        waits_since   = CASE WHEN t.state = 'retrying' THEN t.waits_since
+            WHEN t.gen = i.gen AND i.action = 'retrying' AND t.state <> 'cancelled' THEN clock_timestamp() END,
+        due_at        = CASE WHEN t.state = 'retrying' THEN t.due_at WHEN t.gen = i.gen AND i.action = 'retrying'
             AND t.state <> 'cancelled' THEN clock_timestamp() + make_interval(secs => i.delay)
             WHEN t.gen = i.gen THEN t.due_at END,
         started_at    = (SELECT h.started_at FROM held AS h),
