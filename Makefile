@@ -34,6 +34,7 @@ PG_DEMO   ?= 18
 own_pg    := $(PGBIN)$(EMBEDSIDECAR_TEST_DSN)
 get_pg     = $(if $(own_pg),:,tools/postgres.sh $(1))
 test_env   = $(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(PG_TEST)')
+last_env   = $(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))')
 
 # Packages at a time, and how long one may take. Two cores: more at a time only makes the timings of each less true.
 # CI has vetted them by then.
@@ -85,7 +86,7 @@ PGAI_VENV   := $(CACHE)/pgai/venv-$(shell echo $(PGAI) | cksum | cut -d' ' -f1)
 PSYCOPG      := psycopg==3.3.9 psycopg-binary==3.3.9
 PSYCOPG_VENV := $(CACHE)/psycopg/venv-$(shell echo $(PSYCOPG) | cksum | cut -d' ' -f1)
 
-.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python browser pg demo test test-torch test-alerts test-clients test-without-amx test-kills test-long test-memory soak nightly test-race cover unit-coverage lint lint-light lint-files docs-site vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-embedder generate verify clean install-deps
+.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python browser pg demo test test-torch test-alerts test-clients test-without-amx test-kills test-long test-life test-memory soak nightly test-race cover unit-coverage lint lint-light lint-files docs-site vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -181,12 +182,18 @@ test-kills: ## 200 random kills of the sidecar on each server, under load, and 2
 test-long: ## 1,000,000 random transactions over all shapes of tables, one of 10,000,000 rows, one of 100,000 subtransactions; hours, 20 GB of disk
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
-	$(test_env) EMBEDSIDECAR_STEPS=$(STEPS) EMBEDSIDECAR_SUBTRANSACTIONS=100000 EMBEDSIDECAR_WRITE_BACKS=100000 \
-	$(go_test) -count=1 -timeout 600m -v -run '^(TestP1_RandomHistories|TestP1_Savepoints|TestP6_WriteBacks)' ./internal/engine/sidecar
-	$(if $(own_pg),,EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))') TMPDIR=$${TMPDIR:-/var/tmp} EMBEDSIDECAR_BIG_ROWS=$(BIG_ROWS) \
+	$(test_env) EMBEDSIDECAR_STEPS=$(STEPS) EMBEDSIDECAR_SUBTRANSACTIONS=100000 EMBEDSIDECAR_WRITE_BACKS=100000 EMBEDSIDECAR_CHANGES=100000 \
+	$(go_test) -count=1 -timeout 600m -v -run '^(TestP1_RandomHistories|TestP1_Savepoints|TestP6_WriteBacks|TestProperty_Measures)' ./internal/engine/sidecar
+	$(last_env) TMPDIR=$${TMPDIR:-/var/tmp} EMBEDSIDECAR_BIG_ROWS=$(BIG_ROWS) \
 	$(go_test) -count=1 -timeout 600m -v -run '^TestP9_BigTransaction$$' ./internal/e2e
 
-nightly: ## all of it in its long form: race, fuzz, vuln, cover, PostgreSQL 14, 16 and 17, kills, test-long; then docs/faults.md tells how it ended. NIGHTLY='race kills' for some
+test-life: build runtime model ## the life of a model at size: 20,000 rows changed to another and back under 100 kills, 100,000 vectors adopted and their index measured, a parent of 1,000,000 rows; half an hour
+	@$(call get_pg,$(lastword $(PG_TEST)))
+	$(last_env) EMBEDSIDECAR_KILLS=100 EMBEDSIDECAR_REAL_MODEL=1 $(go_test) -count=1 -timeout 120m -v -run '^TestP3_NoAnswerIsOf' ./internal/e2e
+	$(last_env) EMBEDSIDECAR_BIG_ROWS=1000000 $(go_test) -count=1 -timeout 60m -v -run '^TestP9_AParentOfManyRows$$' ./internal/e2e
+	$(last_env) EMBEDSIDECAR_BIG_ROWS=100000 $(go_test) -count=1 -timeout 60m -v -run '^(TestAdopt_VectorsInAColumn|TestIndex_IsBuilt)' ./cmd/embedsidecar
+
+nightly: ## all of it in its long form: race, fuzz, vuln, cover, PostgreSQL 14, 16 and 17, kills, test-long, test-life; then docs/faults.md tells how it ended. NIGHTLY='race kills' for some
 	@tools/nightly.sh
 
 test-memory: build runtime model ## 200,000 texts through the plugin onnx, whose memory must stay flat (about ten minutes)

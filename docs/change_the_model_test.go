@@ -2,8 +2,10 @@ package docs
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -34,8 +36,9 @@ pipelines:
 		t.Fatal(err)
 	}
 	r.vars = append(r.vars, "EMBEDSIDECAR_PLUGIN_DIR="+plugins, "EMBEDSIDECAR_CONFIG=embedsidecar.yaml")
-	r.sh("embedsidecar init")
-	r.start("embedsidecar run", "streaming", "slot")
+	r.sh("embedsidecar init && embedsidecar token create oncall --role operator --tokens-file tokens > token")
+	listens, _ := r.start("embedsidecar run --admin-listen 127.0.0.1:0 --tokens-file tokens", "administrators are answered",
+		"address")
 	complete := func(role string) {
 		t.Helper()
 		testenv.Eventually(t, waitTimeout, func() (bool, string) {
@@ -89,4 +92,23 @@ pipelines:
 			r.db.MustExec(statement)
 		}
 	}
+
+	// Over HTTP, from where SQL has come back to.
+	shown := regexp.MustCompile("`POST (/api/v1/pipelines/docs/model)(/change)` with\\s`([^`]+)`, then\\s`(/switch)`, `(/rollback)` and `(/drop-old)`; `GET\\s([^`]+)`").
+		FindStringSubmatch(paper)
+	if shown == nil {
+		t.Fatal("the page shows no requests")
+	}
+	token := strings.TrimSpace(r.sh("cat token"))
+	base := "http://" + listens + shown[1]
+	for _, step := range []struct{ at, body, role string }{
+		{shown[2], shown[3], "next"}, {shown[4], "", "previous"}, {shown[5], "", "next"}, {shown[4], "", "previous"},
+	} {
+		if status, said := r.ask(http.MethodPost, base+step.at, token, step.body); status != http.StatusOK {
+			t.Fatalf("%s: %d %s", step.at, status, said)
+		}
+		complete(step.role)
+	}
+	r.has(r.answers(http.StatusOK, http.MethodGet, "http://"+listens+shown[7], token, ""), "previous")
+	r.answers(http.StatusOK, http.MethodPost, base+shown[6], token, "")
 }

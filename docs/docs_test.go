@@ -113,7 +113,7 @@ func TestConfigurations(t *testing.T) {
 	t.Parallel()
 	for _, paper := range []string{
 		"configuration.md", "plugins.md", "running-plugins.md", "search.md", "chunking.md", "bring-your-vectors.md",
-		"remote.md", "scaling.md",
+		"change-the-model.md", "remote.md", "scaling.md",
 	} {
 		files := blocks(read(t, paper), "yaml")
 		if len(files) == 0 {
@@ -177,6 +177,7 @@ func TestCommands(t *testing.T) {
 		"running-plugins.md", "search.md", "metrics.md", "architecture.md", "models.md", "chunking.md",
 		"remote.md", "scaling.md", "containers.md", "systemd.md", "sql.md", "errors.md", "states.md",
 		"dashboard.md", "tracing.md", "bring-your-vectors.md", "from-pgai.md",
+		"change-the-model.md", "joins.md",
 	} {
 		content := strings.ReplaceAll(read(t, paper), "\\\n", " ")
 		code := strings.Join(append(blocks(content, "sh"), inline(content)...), "\n")

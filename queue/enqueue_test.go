@@ -155,8 +155,8 @@ func TestP6_OurOwnWriteReadLateMovesNoTask(t *testing.T) {
 const tasksAsTheyAre = `SELECT string_agg(to_json(t)::text, E'\n' ORDER BY row_key) FROM embedsidecar.task AS t
 	WHERE row_key IN ('later', 'cancelled', 'failed', 'todo')`
 
-// A row that is put off or taken out of the queue while a worker has it in hand stays so, also if it had changed before,
-// and is due with its next change.
+// A row that is put off or taken out of the queue while a worker has it in hand stays so, also if it had changed
+// before, and is due with its next change.
 func TestFinish_LeavesWhatWasPutOffMeanwhile(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

@@ -253,8 +253,8 @@ func (c *catalogueRow) parts() (changed []uint32, noneGone bool) {
 	}
 	changed, noneGone = []uint32{}, true
 	for relation, mark := range now {
-		if was, there := before[relation]; !there || was != mark {
-			changed, noneGone = append(changed, relation), noneGone && !there
+		if was := before[relation]; was != mark { // "" where it is new, though its rows have been streamed: note_partition
+			changed, noneGone = append(changed, relation), noneGone && was == ""
 		}
 		delete(before, relation)
 	}
@@ -272,6 +272,15 @@ func (s *Stream) noteCatalogue(ctx context.Context, db database.DB, c catalogueR
 		return false, fmt.Errorf("note a changed table: %w", err)
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	var same bool // not if a partition was announced since the look
+	err = tx.QueryRow(ctx, "SELECT catalogue IS NOT DISTINCT FROM $2 FROM embedsidecar.pipeline WHERE pipeline_id = $1"+
+		" FOR UPDATE", c.PipelineID, c.Known).Scan(&same)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && !same {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("note a changed table: %w", err)
+	}
 	_, err = tx.Exec(ctx, sqlfiles.Query("note_catalogue"), pgx.StrictNamedArgs{
 		"pipeline_id": c.PipelineID, "lack": lack, "detail": detail, "catalogue": c.Current,
 		"table_schema": c.TableSchema, "table_name": c.TableName,

@@ -13,6 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/walmsg"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // relation is a published table as the stream announced it.
@@ -169,10 +170,7 @@ func (ses *session) scanAll(rel *relation, partition ...uint32) {
 
 // relation notes a table that the stream announces, and what it may be a partition of.
 func (ses *session) relation(ctx context.Context, m *pglogrepl.RelationMessage) error {
-	// pg_partition_ancestors gives nothing for a plain table, and an error for none at all: hence the look into pg_class.
-	rows, _ := ses.s.o.DB.Query(ctx,
-		`SELECT a.relid::oid FROM pg_class AS c CROSS JOIN LATERAL pg_partition_ancestors(c.oid) AS a (relid)
-		WHERE c.oid = $1`, m.RelationID)
+	rows, _ := ses.s.o.DB.Query(ctx, sqlfiles.Query("note_partition"), pgx.StrictNamedArgs{"table": m.RelationID})
 	oids, err := pgx.CollectRows(rows, pgx.RowTo[uint32])
 	if err != nil {
 		return fmt.Errorf("find the partitioned table of %s.%s: %w", m.Namespace, m.RelationName, err)

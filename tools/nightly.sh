@@ -43,8 +43,9 @@ step cover make cover EVENTS=
 EMBEDSIDECAR_EACH=1 step majors make test PG_TEST='14 16 17'
 step kills make test-kills
 step long make test-long
+step life make test-life
 
-step faults go run ./tools/faults "$logs"/{race,majors,kills,long}.out
+step faults go run ./tools/faults "$logs"/{race,majors,kills,long,life}.out
 
 printf 'nightly: %s\n' "${told[@]}"
 if [ "${#failed[@]}" -gt 0 ]; then

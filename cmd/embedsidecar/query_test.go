@@ -62,15 +62,27 @@ func TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone(t *testing.T) {
 	s := newStage(t, 20)
 	s.once(0)
 	const ours = "docs_embedding_hnsw"
-	writer, err := s.db.Pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
+	hold := func() (release func()) {
+		t.Helper()
+		writer, err := s.db.Pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = writer.Rollback(context.Background()) })
+		if _, err := writer.Exec(t.Context(), "UPDATE docs SET title = title WHERE id = 1"); err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			t.Helper()
+			if err := writer.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	defer func() { _ = writer.Rollback(context.Background()) }()
-	if _, err := writer.Exec(t.Context(), "UPDATE docs SET title = title WHERE id = 1"); err != nil {
-		t.Fatal(err)
-	}
-	d := s.start("--index", "hnsw", "--table", "docs", "--columns", "title,body", "--into", "embedding")
+	const breakOff = "SELECT pg_terminate_backend(pid) FROM pg_stat_progress_create_index WHERE datname = current_database()"
+	release := hold()
+	build := []string{"--index", "hnsw", "--table", "docs", "--columns", "title,body", "--into", "embedding"}
+	d := s.start(build...)
 	index := func() string {
 		t.Helper()
 		stdout, _ := s.run(0, "status", "-o", "json")
@@ -93,16 +105,14 @@ func TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone(t *testing.T) {
 	if got := index(); got != "building "+ours { // the server goes on
 		t.Errorf("after the sidecar was killed: %q", got)
 	}
-	s.db.MustExecSuper("SELECT pg_terminate_backend(pid) FROM pg_stat_progress_create_index WHERE datname = current_database()")
+	s.db.MustExecSuper(breakOff)
 	becomes("invalid " + ours)
 	stdout, _ := s.run(0, "status")
 	s.has(stdout, "INDEX", "invalid", "! public.docs: the build of index "+ours+
 		" was broken off: REINDEX INDEX CONCURRENTLY")
 	stdout, _ = s.run(0, "status", "-o", "yaml")
 	s.has(stdout, "state: invalid")
-	if err := writer.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	release()
 	s.once(0, "--index", "hnsw")
 	if got := index(); got != "ready "+ours {
 		t.Errorf("after the next start: %q", got)
@@ -112,4 +122,14 @@ func TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone(t *testing.T) {
 	}
 	stdout, _ = s.run(0, "check")
 	s.has(stdout, `index of "public.docs": `+ours, "hnsw, vector_cosine_ops")
+
+	// Under a sidecar that goes on it is begun anew.
+	s.db.MustExec("DROP INDEX " + ours)
+	release = hold()
+	d = s.start(build...)
+	becomes("building " + ours)
+	s.db.MustExecSuper(breakOff)
+	d.logged("index not built yet", "error")
+	release()
+	becomes("ready " + ours)
 }

@@ -118,6 +118,7 @@ func nested(data []byte) bool {
 			}
 		case token.SequenceEndType, token.MappingEndType:
 			depth--
+		default:
 		}
 	}
 	return false

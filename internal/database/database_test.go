@@ -93,8 +93,8 @@ func TestConnect_PrintsAlikeWhateverTheDefaults(t *testing.T) {
 	}
 }
 
-// TestP5_AHostThatVanishesHoldsItsLocksForSeconds: the server itself asks whether who connected is still there, whatever
-// its defaults are, in an ordinary session, after it was tidied, and in one for replication.
+// TestP5_AHostThatVanishesHoldsItsLocksForSeconds: the server asks whether who connected is still there, whatever its
+// defaults are, in an ordinary session, after it was tidied, and in one for replication.
 func TestP5_AHostThatVanishesHoldsItsLocksForSeconds(t *testing.T) {
 	t.Parallel()
 	dsn := newDB(t)

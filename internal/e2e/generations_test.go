@@ -9,10 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,9 +37,10 @@ import (
 type generationRig struct {
 	*rig
 
-	specs  [2]pipeline.Spec // into a table, into a column
+	specs  []pipeline.Spec // into a table, into a column
 	byText bool
-	kills  int // that there are at least; where somebody asks for more than usual, there are more rows, too
+	real   bool // the models are all-MiniLM-L6-v2, pooled in two ways, and there is the table alone
+	kills  int  // that there are at least; where somebody asks for more than usual, there are more rows, too
 	rows   int
 	far    [fixedRows]float64 // of a fixed row by its second text from the question, which is its first
 
@@ -78,11 +82,20 @@ func fixedText(i int) string { return fmt.Sprintf("q%dx%d", i, 7*i+3) }
 func newGenerationRig(t *testing.T, byText bool) *generationRig {
 	t.Helper()
 	folder := shortFolder(t)
-	g := &generationRig{byText: byText, kills: fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills), rows: 2000}
+	g := &generationRig{
+		byText: byText, kills: fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills), rows: 2000,
+		real: !byText && os.Getenv("EMBEDSIDECAR_REAL_MODEL") != "",
+	}
 	if g.kills > usualKills {
 		g.rows = 20_000
 	}
+	width := dims
 	for i := range g.models {
+		if g.real {
+			width, g.models[i] = 384, fmt.Sprint("minilm", i+1)
+			realModel(t, filepath.Join(folder, g.models[i]), i == 1)
+			continue
+		}
 		m := onnxtest.Letters(dims, uint64(i+1))
 		f := modelFolder{t: t, path: filepath.Join(folder, fmt.Sprintf("letters%d", i+1))}
 		f.replace(m, "a model")
@@ -98,7 +111,7 @@ func newGenerationRig(t *testing.T, byText bool) *generationRig {
 		}
 	}
 	db := testenv.DB(t, testenv.Empty())
-	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, embedding vector(8))`)
+	db.MustExec(fmt.Sprintf(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, embedding vector(%d))`, width))
 	for i := range fixedRows {
 		db.MustExec(`INSERT INTO docs VALUES ($1, $2)`, i, fixedText(i))
 	}
@@ -117,10 +130,58 @@ func newGenerationRig(t *testing.T, byText bool) *generationRig {
 	table, column := spec, spec
 	table.Name, table.IntoTable = "tab", "docs_embedding"
 	column.Name, column.IntoColumn = "col", "embedding"
-	g.specs = [2]pipeline.Spec{table, column}
-	g.do(0, "init", "--config", g.config(g.specs[:]))
+	g.specs = []pipeline.Spec{table, column}
+	if g.real {
+		g.specs = g.specs[:1]
+	}
+	g.do(0, "init", "--config", g.config(g.specs))
 	g.becomeRunRole()
 	return g
+}
+
+// realModel copies the default model, or makes another one of it: with vectors of the first token alone.
+func realModel(t *testing.T, folder string, other bool) {
+	t.Helper()
+	files, from := map[string]string{}, os.DirFS(onnxtest.Model(t))
+	err := fs.WalkDir(from, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == "SHA256SUMS" {
+			return err
+		}
+		content, err := fs.ReadFile(from, path)
+		files[path] = string(content)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pooling = "1_Pooling/config.json"
+	if other {
+		files[pooling] = strings.NewReplacer(`cls_token": false`, `cls_token": true`, `mean_tokens": true`,
+			`mean_tokens": false`).Replace(files[pooling])
+	}
+	onnxtest.WriteFolder(t, folder, files)
+}
+
+// really embeds texts with a real model, in a process of its own, whose plugin may be killed like others.
+func (g *generationRig) really(model int, texts []string) (vectors [][]float32) {
+	g.t.Helper()
+	testenv.Eventually(g.t, waitTimeout, func() (bool, string) {
+		c := g.start([]string{"EMBEDSIDECAR_MODEL=" + g.models[model]}, append([]string{"embed", "--quiet"}, texts...)...)
+		c.wait(waitTimeout)
+		printed, err := os.ReadFile(c.log)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		vectors = nil
+		for line := range strings.Lines(string(printed)) {
+			var vector []float32
+			if json.Unmarshal([]byte(line), &vector) == nil {
+				vectors = append(vectors, vector)
+			}
+		}
+		return len(vectors) == len(texts), fmt.Sprintf("%d vectors of %d texts", len(vectors), len(texts))
+	})
+	return vectors
 }
 
 // start is the rig's, for several goroutines.
@@ -279,7 +340,10 @@ func (g *generationRig) settle(places map[string]int) {
 	defer g.writing.Unlock()
 	testenv.Eventually(g.t, waitTimeout, func() (bool, string) {
 		for place, model := range places {
-			if wrong := g.wrongIn(place, g.embeds[model]); wrong != "" {
+			if g.real && strings.HasPrefix(place, "docs.") {
+				continue
+			}
+			if wrong := g.wrongIn(place, model); wrong != "" {
 				return false, fmt.Sprintf("%s by model %d: %s", place, model+1, wrong)
 			}
 		}
@@ -287,26 +351,48 @@ func (g *generationRig) settle(places map[string]int) {
 	})
 }
 
-// wrongIn looks for a row that has not the vector of its text.
-func (g *generationRig) wrongIn(place string, embed workload.Embed) string {
+// wrongIn looks for a row that has not the vector of its text. A real model is slow: all rows are looked at by the hash
+// of the text that their vector was made of, and 100 by the vector.
+func (g *generationRig) wrongIn(place string, model int) string {
+	g.t.Helper()
 	table, column, _ := strings.Cut(place, ".")
-	join, of := "", "d."
+	join, of, some := "", "d.", ""
 	if table != "docs" {
 		join, of = " FULL JOIN "+table+" AS v USING (id)", "v."
+	}
+	if g.real {
+		if n := g.count(`SELECT count(*) FROM docs AS d` + join + ` WHERE (v.text_hash = sha256(convert_to(title, 'UTF8')))
+			IS NOT TRUE`); n > 0 {
+			return fmt.Sprintf("%d rows have no vector, or one of another text, or are gone", n)
+		}
+		some = " ORDER BY random() LIMIT 100"
 	}
 	type row struct {
 		ID            int64
 		Title, Vector *string
 	}
-	for _, r := range testenv.Rows[row](g.db, `SELECT id, title, `+of+column+`::text AS vector FROM docs AS d`+join) {
+	rows := testenv.Rows[row](g.db, `SELECT id, title, `+of+column+`::text AS vector FROM docs AS d`+join+some)
+	texts := make([]string, len(rows))
+	for i, r := range rows {
 		switch {
 		case r.Title == nil:
 			return fmt.Sprintf("row %d is gone and has a vector", r.ID)
 		case r.Vector == nil:
 			return fmt.Sprintf("row %d has no vector", r.ID)
 		}
-		want, _ := embed(*r.Title)
-		var got []float32
+		texts[i] = *r.Title
+	}
+	var wanted [][]float32
+	if g.real {
+		wanted = g.really(model, texts)
+	}
+	for n, r := range rows {
+		var got, want []float32
+		if g.real {
+			want = wanted[n]
+		} else {
+			want, _ = g.embeds[model](texts[n])
+		}
 		if err := json.Unmarshal([]byte(*r.Vector), &got); err != nil || len(got) != len(want) {
 			return fmt.Sprintf("row %d: %s", r.ID, *r.Vector)
 		}
@@ -358,7 +444,9 @@ func (g *generationRig) tells() {
 			FROM docs ORDER BY 1 LIMIT 1`),
 		"HTTP(tab)": g.byHTTP("tab", at), "HTTP(col)": g.byHTTP("col", at),
 	} {
-		all.Go(func() { g.searches(ctx, by, ask) })
+		if !g.real || !strings.Contains(by, "col") {
+			all.Go(func() { g.searches(ctx, by, ask) })
+		}
 	}
 	all.Go(func() { g.writes(ctx) })
 	g.story("calm")
@@ -375,7 +463,11 @@ func (g *generationRig) tells() {
 	killer.Go(func() {
 		// More and more rarely: on a busy machine a sidecar has not even begun to work after seconds.
 		for i := 0; killing.Err() == nil; i++ {
-			pause(killing, time.Duration(300+rand.IntN(1500))*time.Millisecond*time.Duration(10+i%20)/10)
+			rest := time.Duration(300+rand.IntN(1500)) * time.Millisecond * time.Duration(10+i%20) / 10
+			if g.real { // it takes its time to load
+				rest *= 2
+			}
+			pause(killing, rest)
 			if killing.Err() != nil {
 				return
 			}
@@ -415,7 +507,8 @@ func (g *generationRig) tells() {
 func (g *generationRig) story(kind string) {
 	g.t.Helper()
 	before := g.written.Load()
-	for _, name := range []string{"tab", "col"} {
+	for _, spec := range g.specs {
+		name := spec.Name
 		args := []string{"model", "change", name, "--to", g.models[1]}
 		if g.byText {
 			args = []string{"model", "change", name, "--beside", "--config", g.changed()}
@@ -428,8 +521,8 @@ func (g *generationRig) story(kind string) {
 	serve := func(verb, word string) {
 		g.switching.Store(true)
 		defer g.switching.Store(false)
-		for _, name := range []string{"tab", "col"} {
-			g.acts(kind, word, "model", verb, name)
+		for _, spec := range g.specs {
+			g.acts(kind, word, "model", verb, spec.Name)
 		}
 	}
 	serve("switch", "switched")
@@ -472,13 +565,13 @@ func (g *generationRig) embeddedOnce(written int64) {
 
 // changed is a configuration with the text that does not serve.
 func (g *generationRig) changed() string {
-	specs := g.specs
+	specs := slices.Clone(g.specs)
 	for i := range specs {
 		if !g.turned {
 			specs[i].Columns, specs[i].Text = nil, "'"+otherText+"' || title"
 		}
 	}
-	return g.config(specs[:])
+	return g.config(specs)
 }
 
 // acts has the owner run a command until it ends well.

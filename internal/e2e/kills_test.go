@@ -110,7 +110,8 @@ func TestKills_Joins(t *testing.T) {
 	killsBeside(t, 1, 3, "listed", "owned", "placed")
 }
 
-// killsBeside kills sidecars while tables of these shapes change, a quarter as often as TestKills does.
+// killsBeside kills sidecars while tables of these shapes change, as often as TestKills does; a quarter as often where
+// nobody asks for more.
 func killsBeside(t *testing.T, turn int, seed uint64, names ...string) {
 	t.Helper()
 	testenv.InTurn(t, turn, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
@@ -125,7 +126,7 @@ func killsBeside(t *testing.T, turn int, seed uint64, names ...string) {
 			t.Fatal(err)
 		}
 		k := &killer{rig: r, r: rand.New(rand.NewPCG(seed, uint64(major)))}
-		for range fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills)/4 + 1 {
+		for range fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills/4+1) {
 			k.fault()
 		}
 		last := r.run()

@@ -173,7 +173,7 @@ WITH fact AS (
            LEFT JOIN pg_replication_slots AS s ON s.slot_name = c.slot_name
            LEFT JOIN pg_stat_activity AS a ON a.pid = s.active_pid
 ), seen AS (
-    SELECT f.*, w.sidecars, w.streams, w.stuck, w.stuck_detail, w.reader, w.quiet,
+    SELECT f.*, w.sidecars, w.streams, w.stuck, w.stuck_detail, w.reader, w.starts, w.quiet,
            f.making OR NOT f."exists" AND f.elsewhere = '' AND 'making' = ANY (w.streams) AS being_made
     FROM   fact AS f CROSS JOIN LATERAL (
                SELECT coalesce(jsonb_agg(w.problems ORDER BY w.worker_id), '[]') AS sidecars,
@@ -183,6 +183,8 @@ WITH fact AS (
                           ORDER BY w.worker_id) FILTER (WHERE w.stream = 'stuck'))[1] AS stuck_detail,
                       (array_agg(w.instance
                           ORDER BY w.stream DESC) FILTER (WHERE w.stream IN ('streaming', 'starting')))[1] AS reader,
+                      (array_agg(w.instance) FILTER (WHERE w.stream = 'starting'
+                          AND w.started_at > now() - interval '5 s'))[1] AS starts,
                       (array_agg(w.instance || ' ' || w.stream_detail)
                           FILTER (WHERE w.stream = 'quiet'))[1] AS quiet
                FROM   embedsidecar.worker AS w
@@ -202,6 +204,7 @@ WITH fact AS (
            WHEN w.streams = '{}' THEN 'no_sidecar'
            WHEN w.active AND 'streaming' = ANY (w.streams) THEN 'streaming'
            WHEN w.quiet IS NOT NULL AND NOT w.active THEN 'streaming' -- as soon as there is something to read
+           WHEN w.starts IS NOT NULL AND w.stuck IS NULL AND NOT w.active THEN 'streaming' -- about to
            WHEN w.stuck IS NOT NULL OR w.reader IS NOT NULL AND NOT w.active THEN 'stream_stuck'
            WHEN w.reader IS NOT NULL THEN 'streaming' -- about to
            WHEN w.active THEN 'standby_only' ELSE 'no_sidecar' END AS state,
@@ -242,7 +245,8 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
                ELSE 'no sidecar streams from slot %s, and the server keeps WAL for it' END, j.slot_name)
            WHEN 'stream_stuck' THEN CASE WHEN j.stuck IS NOT NULL THEN j.stuck || ' cannot stream ' || j.stuck_detail
                ELSE format('%s runs, and nobody reads slot %s', j.reader, j.slot_name) END
-           ELSE coalesce(CASE WHEN NOT j.active THEN j.quiet END, 'streamed by ' || j.holder) END
+           ELSE coalesce(CASE WHEN NOT j.active THEN coalesce(j.quiet, j.starts || ' is about to stream it') END,
+               'streamed by ' || j.holder) END
        || CASE WHEN j.ends_soon AND j.state IN ('streaming', 'no_sidecar', 'stream_stuck', 'standby_only')
                THEN format('; it is lost after %s more', pg_size_pretty(greatest(j.safe_wal_bytes, 0))) ELSE '' END,
        array_remove(ARRAY[CASE j.state

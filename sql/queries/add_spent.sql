@@ -1,6 +1,7 @@
 -- add_spent: note what pipelines have cost since the last time, what of their rows cost nothing, and how they did: in
 -- all, in the minute that was @ago, and in its ten minutes. Sidecars add to what others have noted. Parameters: arrays
--- of one length, one element per pipeline.
+-- of one length, one element per pipeline. Before the places that a turn has passed nothing waits: there are the index
+-- entries of tasks done a moment ago, a quarter of a million in a minute of a scan.
 -- Rows: none. Locks: the rows of the pipelines' costs and of these minutes. Index: primary keys, task_todo_idx,
 -- task_retry_idx.
 WITH given AS MATERIALIZED (
@@ -26,8 +27,12 @@ WITH given AS MATERIALIZED (
 ), waits AS MATERIALIZED (
     SELECT p.pipeline_id, t.n + r.n + a.n AS backlog
     FROM   embedsidecar.pipeline AS p
-           CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM embedsidecar.task AS t
-               WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id LIMIT 1000000) AS c) AS t
+           CROSS JOIN LATERAL (SELECT sum(c.n) AS n
+               FROM unnest(coalesce((SELECT f.passed FROM embedsidecar.turn AS f WHERE f.pipeline_id = p.pipeline_id),
+                   '{0,0,0,0}')) WITH ORDINALITY AS l (after, number)
+                   CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM embedsidecar.task AS t
+                       WHERE t.state = 'todo' AND t.pipeline_id = p.pipeline_id AND t.lane = l.number - 1
+                           AND t.seq > l.after LIMIT 1000000) AS m) AS c) AS t
            CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM embedsidecar.task AS t
                WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id LIMIT 1000000) AS c) AS r
            CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM embedsidecar.aside AS s

@@ -66,6 +66,7 @@ type Load struct {
 // BeginLoad drains pipelines for a while, and pauses them for a bulk load: without names all, by the switch. A dry run
 // does neither.
 func (s *Service) BeginLoad(ctx context.Context, pipelines []string, drain time.Duration, dry bool) (Load, error) {
+	defer s.forget()
 	begun := Load{Acted: Acted{DryRun: dry, Outcomes: []verbs.Outcome{}}}
 	who, pool, names, err := s.mayAct(ctx, pipelines, false, dry)
 	switch {
@@ -104,6 +105,7 @@ func (s *Service) BeginLoad(ctx context.Context, pipelines []string, drain time.
 
 // EndLoad lets go on what was paused for a bulk load.
 func (s *Service) EndLoad(ctx context.Context, load verbs.Load, dry bool) (Acted, error) {
+	defer s.forget()
 	ended := Acted{DryRun: dry, Outcomes: []verbs.Outcome{}}
 	who, pool, names, err := s.mayAct(ctx, load.Pipelines, false, dry)
 	if err == nil && load.All == (len(load.Pipelines) > 0) {

@@ -3,6 +3,7 @@ package admin_test
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,10 +12,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -336,5 +339,42 @@ func TestAct_TwoOperatorsOnOneRow(t *testing.T) {
 	if state := testenv.Value[string](f.Database, `SELECT string_agg(state::text, ' ') FROM embedsidecar.task WHERE row_key = '1'
 		AND pipeline_id = (SELECT min(pipeline_id) FROM embedsidecar.task)`); state != "cancelled" && state != "todo" {
 		t.Errorf("the row is %q", state)
+	}
+}
+
+// TestStatus_NobodyWaitsForASlowRead: while the tables cannot be read, how they stood a moment ago is told at once,
+// with that time; but not after something was changed here.
+func TestStatus_NobodyWaitsForASlowRead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.reset()
+	before := gets[admin.Status](f, "viewer", "/api/v1/status")
+	tx, err := f.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	if _, err := tx.Exec(t.Context(), `LOCK TABLE embedsidecar.scan`); err != nil {
+		t.Fatal(err)
+	}
+	for time.Since(before.At) < 2*time.Second { // the first of them are answered by what is known
+		now := gets[admin.Status](f, "viewer", "/api/v1/status")
+		if now.At != before.At || len(now.Pipelines) != len(before.Pipelines) {
+			t.Fatalf("at %s: %+v, want what was known at %s", now.At, now, before.At)
+		}
+	}
+	f.ask("operator", http.MethodPost, "/api/v1/pipelines/docs/pause", `{}`)
+	after := make(chan answer)
+	go func() { after <- f.ask("viewer", http.MethodGet, "/api/v1/status", "") }()
+	testenv.Eventually(t, waitFor, func() (bool, string) { // the read of before, and that of now
+		n := testenv.Value[int](f.Database, `SELECT count(*) FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+			WHERE NOT l.granted AND l.relation = 'embedsidecar.scan'::regclass AND d.datname = current_database()`)
+		return n == 2, fmt.Sprintf("%d wait for the table", n)
+	})
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now := decoded[admin.Status](f, "status", <-after); now.Pipelines[0].State != health.Paused {
+		t.Errorf("after it was paused: %+v", now.Pipelines[0])
 	}
 }

@@ -26,6 +26,7 @@ func (s *Service) Model(ctx context.Context, name string) ([]generations.Generat
 
 // ActOnModel has something done with the generations of a pipeline, and returns the word for what became of it.
 func (s *Service) ActOnModel(ctx context.Context, r generations.Request) (string, error) {
+	defer s.forget()
 	who, pool, names, err := s.mayAct(ctx, []string{r.Pipeline}, false, r.DryRun)
 	if err != nil {
 		return "", err
@@ -105,11 +106,11 @@ type modelBody struct {
 type changeBody struct {
 	Trial
 
-	modelNamed
+	ModelNamed
 }
 
-// modelNamed is a model as the configuration names it.
-type modelNamed struct {
+// ModelNamed is a model as the configuration names it.
+type ModelNamed struct {
 	To     string `json:"to,omitempty" maxLength:"500" pattern:"^[A-Za-z0-9][A-Za-z0-9 ._:/@+=-]*$" doc:"The model; absent: that of the configuration"`
 	Plugin string `json:"plugin,omitempty" maxLength:"200" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]*$" doc:"That runs it; absent: the usual one"`
 }
@@ -131,8 +132,8 @@ func (a *api) model() {
 	}
 	post(a, gate.RoleOperator, "/pipelines/{name}/model/plan", "model-plan",
 		"Tell what a change of a pipeline's model would take",
-		func(ctx context.Context, in *of[modelNamed]) (generations.Plan, error) {
-			to := cmp.Or(in.Body, &modelNamed{})
+		func(ctx context.Context, in *of[ModelNamed]) (generations.Plan, error) {
+			to := cmp.Or(in.Body, &ModelNamed{})
 			return s.PlanModel(ctx, in.Name, pipeline.ModelName{Plugin: to.Plugin, Model: to.To})
 		})
 	post(a, gate.RoleOperator, "/pipelines/{name}/model/compare", "model-compare",

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
@@ -80,26 +81,38 @@ type Service struct {
 	mu   sync.Mutex
 	pool *pgxpool.Pool // nil while the program starts
 
-	reading   turn // one looks at the tables; the others take what he found
-	read      observe.Database
-	readAt    time.Time
+	reading singleflight.Group // the tables; those that ask meanwhile take what is found
+	last    looked             // under mu, as the next
+	changed time.Time          // when somebody changed something here last
+
 	checking  turn
 	checked   []Check
 	checkedAt time.Time
 }
 
-// How old what several ask for at once may be.
+// How old what several ask for at once may be. Where the tables take longer to read than patience, what was read before
+// is told until it is lastAge old, unless somebody has just changed something here.
 const (
 	statusAge = time.Second
+	patience  = 100 * time.Millisecond
+	lastAge   = 10 * time.Second
 	checksAge = 10 * time.Second
+	readLimit = time.Minute
 )
+
+// looked is how the tables stood at a time.
+type looked struct {
+	observe.Database
+
+	at time.Time
+}
 
 // NewService makes a Service. Before Follow it knows no database.
 func NewService(o ServiceOptions) *Service {
 	s := &Service{
 		o: o, judge: gate.Judge{Inside: true, Redact: o.Redact, Log: o.Log}, events: newHub(),
-		memory:  observe.Memory{Counts: report.Counts{Age: statusAge}},
-		reading: make(turn, 1), checking: make(turn, 1), counting: make(turn, 1), waits: make(turn, maxWaits),
+		memory:   observe.Memory{Counts: report.Counts{Age: statusAge}},
+		checking: make(turn, 1), counting: make(turn, 1), waits: make(turn, maxWaits),
 	}
 	s.cfg.Store(o.Config)
 	return s
@@ -133,7 +146,7 @@ func (t turn) giveBack() { <-t }
 func (s *Service) Follow(pool *pgxpool.Pool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.pool = pool
+	s.pool, s.last = pool, looked{}
 }
 
 func (s *Service) database() (*pgxpool.Pool, error) {
@@ -184,31 +197,75 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	found, at, err := s.look(ctx, pool)
+	found, err := s.look(ctx, pool)
 	if err != nil {
 		return Status{}, err
 	}
 	return Status{
-		At: at.UTC(), ReadOnly: s.config().Admin.ReadOnly, Program: s.program(who), Database: seen(who, found),
+		At: found.at.UTC(), ReadOnly: s.config().Admin.ReadOnly, Program: s.program(who), Database: seen(who, found.Database),
 	}, nil
 }
 
-// look asks the tables, unless somebody has just done so.
-func (s *Service) look(ctx context.Context, pool *pgxpool.Pool) (observe.Database, time.Time, error) {
-	if err := s.reading.take(ctx); err != nil {
-		return observe.Database{}, time.Time{}, err
+// look tells how the tables stand, or, where to read them takes long, how they stood a few seconds ago.
+func (s *Service) look(ctx context.Context, pool *pgxpool.Pool) (looked, error) {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	age := time.Since(last.at)
+	if age < statusAge {
+		return last, nil
 	}
-	defer s.reading.giveBack()
-	if time.Since(s.readAt) < statusAge {
-		return s.read, s.readAt, nil
+	answer := s.reading.DoChan("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readLimit) // others wait for it, too
+		defer cancel()
+		return s.read(ctx, pool)
+	})
+	var late <-chan time.Time
+	if age < lastAge {
+		late = time.After(patience)
 	}
-	at := time.Now()
-	found, err := observe.Read(ctx, pool, &s.memory, s.o.Redact)
-	if err != nil {
-		return found, at, err
+	select {
+	case got := <-answer:
+		now, _ := got.Val.(looked)
+		return now, got.Err
+	case <-late:
+		return last, nil
+	case <-ctx.Done():
+		return looked{}, context.Cause(ctx)
 	}
-	s.read, s.readAt = found, at
-	return found, at, nil
+}
+
+// read asks the tables.
+func (s *Service) read(ctx context.Context, pool *pgxpool.Pool) (now looked, err error) {
+	defer func() {
+		if panicked := recover(); panicked != nil { // nobody else stands between it and the end of the program
+			err = fmt.Errorf("read how things stand: %v", panicked)
+		}
+	}()
+	now.at = time.Now()
+	if now.Database, err = observe.Read(ctx, pool, &s.memory, s.o.Redact); err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if now.at.After(s.changed) {
+			s.last = now
+		}
+	}
+	return now, err
+}
+
+// forget has the tables read anew: something was changed.
+func (s *Service) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last, s.changed = looked{}, time.Now()
+	s.reading.Forget("")
+}
+
+// LookedAt is when the tables were read last, as the latest answers tell how they stood.
+func (s *Service) LookedAt() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last.at
 }
 
 // seen is what somebody sees of how things stand.

@@ -50,7 +50,7 @@ type shown struct {
 	MayAct, ReadOnly        bool
 	Caller                  gate.Caller
 	Told                    []notice
-	At                      time.Time
+	AsOf                    *time.Time // how things stand, where that is not now
 	Nav                     []entry
 	Tabs                    []link
 	Database                string // of several
@@ -378,6 +378,9 @@ func (d *Dashboard) failed(ctx context.Context, err error) view {
 	return v
 }
 
+// old is how long ago things stood as a page shows them, if it says so.
+const old = 2 * time.Second
+
 // render writes a page, whole or not at all.
 func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v view) {
 	c, _ := gate.CallerOf(r.Context())
@@ -388,8 +391,11 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v view) {
 	s := shown{
 		Title: v.title, Page: v.page, Path: r.URL.Path, Here: here(r), Theme: theme, Version: d.o.Version,
 		Live: v.live, Bare: v.bare, MayAct: d.o.Service.MayChange(r.Context()) == nil,
-		ReadOnly: d.o.Service.ReadOnly(), Caller: c, At: time.Now(),
+		ReadOnly: d.o.Service.ReadOnly(), Caller: c,
 		Data: v.data, Database: d.database,
+	}
+	if at := d.o.Service.LookedAt(); v.live && !at.IsZero() && time.Since(at) > old {
+		s.AsOf = &at
 	}
 	s.Nav, s.Tabs = navFor(r.URL.Path)
 	if !v.bare {

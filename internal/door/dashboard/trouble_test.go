@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -90,4 +92,29 @@ func TestPages_Discard(t *testing.T) {
 	b.becomes(t, "/errors", ">Retry…<", ">Discard…<", "Fix the row or the cause")
 	b.becomes(t, "/dead-letters", ">Retry all…<", ">Discard those of public.tickets…<", "Fix the row or the cause")
 	b.becomes(t, "/", "once that is mended, embedsidecar tasks retry public.tickets tries again, or embedsidecar tasks discard")
+}
+
+// A sidecar that has just begun needs a moment for its slot: who asks again and again does not wait for it, and it is
+// no trouble yet.
+func TestPages_ASidecarBegins(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.work()()
+	slot := func() report.Slot {
+		t.Helper()
+		state, err := observe.Read(t.Context(), r.pool(r.db.URL(r.run), 2), &observe.Memory{}, strings.ToLower)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return state.Slots[0]
+	}
+	r.db.MustExec(`INSERT INTO embedsidecar.worker (instance, version, slot_name, started_at)
+		VALUES ('docs-2', '1.0.0', $1, now() + interval '1 h')`, r.slot)
+	if s := slot(); s.Status != "ok" || s.Reason != "docs-2 is about to stream it" {
+		t.Errorf("at first: %s, %s", s.Status, s.Reason)
+	}
+	r.db.MustExec(`UPDATE embedsidecar.worker SET started_at = now() - interval '6 s'`)
+	if s := slot(); s.Status != "error" || !strings.HasPrefix(s.Reason, "docs-2 runs, and nobody reads slot") {
+		t.Errorf("later: %s, %s", s.Status, s.Reason)
+	}
 }

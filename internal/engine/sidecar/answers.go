@@ -121,7 +121,12 @@ func (s *Sidecar) answer(ctx context.Context, qs *questions, a asked) error {
 // there is none.
 func (s *Sidecar) vectorsOf(ctx context.Context, id int32, texts []string) (vectors, problems []string) {
 	vectors, problems = make([]string, len(texts)), make([]string, len(texts))
-	p, results, err := s.embedQueries(ctx, id, texts)
+	var p pipeline.Pipeline
+	var results []embed.Result
+	err := patiently(ctx, func() (err error) {
+		p, results, err = s.embedQueries(ctx, id, texts)
+		return err
+	})
 	for i := range texts {
 		switch {
 		case err != nil:
@@ -138,6 +143,7 @@ func (s *Sidecar) vectorsOf(ctx context.Context, id int32, texts []string) (vect
 }
 
 // newLimit is for how long questions about a pipeline wait that is not known yet: who has just set it up asks at once.
+// As long they wait for an embedder that has ended.
 const newLimit = 4 * time.Second
 
 // answerable returns the pipeline of a number, if questions about it can be answered here.
@@ -165,6 +171,22 @@ func (s *Sidecar) known(id int32) (p pipeline.Pipeline, is bool) {
 		}
 	}
 	return p, false
+}
+
+// patiently calls f again while an embedder is being started anew: the session that waits cannot.
+func patiently(ctx context.Context, f func() error) error {
+	left := newLimit
+	for pause := 50 * time.Millisecond; ; pause *= 2 {
+		err := f()
+		down, _ := errors.AsType[*embed.Error](err)
+		if down == nil || down.Code != "unavailable" {
+			return err
+		}
+		wait := max(pause, down.RetryAfter)
+		if left -= wait; left < 0 || !sleep.For(ctx, wait) {
+			return err
+		}
+	}
 }
 
 func (s *Sidecar) embedQueries(ctx context.Context, id int32, texts []string) (p pipeline.Pipeline,
@@ -199,7 +221,11 @@ func (s *Sidecar) score(ctx context.Context, qs *questions, id int32, questions 
 		q := &questions[i]
 		began := time.Now()
 		scores, problem := "", ""
-		given, err := s.scoresOf(ctx, id, q.Text, q.Texts)
+		var given []float32
+		err := patiently(ctx, func() (err error) {
+			given, err = s.scoresOf(ctx, id, q.Text, q.Texts)
+			return err
+		})
 		if err != nil {
 			problem = s.shown(err)
 			qs.stats.Failed.Add(1)

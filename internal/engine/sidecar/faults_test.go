@@ -315,6 +315,41 @@ func TestP2_ADetachedPartitionLeavesNoOrphans(t *testing.T) {
 	r.verify()
 }
 
+// TestP1_APartitionThatComesAndGoesUnseen: it is attached, its rows are embedded as they change, and it is detached,
+// all between two looks at the catalogue, which is the same before and after.
+func TestP1_APartitionThatComesAndGoesUnseen(t *testing.T) {
+	t.Parallel()
+	for name, others := range map[string]int{"beside others": 1, "the only one": 0} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			db := testenv.DB(t)
+			db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text) PARTITION BY RANGE (id)`)
+			if others > 0 {
+				db.MustExec(`CREATE TABLE docs_a PARTITION OF docs FOR VALUES FROM (0) TO (100)`)
+			}
+			r := newRig(t, db, intoTable("docs", "body"))
+			r.options = func(o *sidecar.Options) { o.Heartbeat = time.Hour } // who waits has the tables looked at
+			s, _ := r.start()
+			r.settle()
+			db.MustExec(`CREATE TABLE docs_b PARTITION OF docs FOR VALUES FROM (100) TO (200)`)
+			db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(100, 109) AS i`)
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
+				return r.count(`SELECT count(*) FROM docs_embedding`) == 10, "they are not embedded"
+			})
+			scans := s.Stream().CatalogueScans.Load()
+			db.MustExec(`ALTER TABLE docs DETACH PARTITION docs_b`)
+			r.settle()
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
+				return r.count(`SELECT count(*) FROM docs_embedding`) == 0, "vectors of rows that are gone stay"
+			})
+			if n := s.Stream().CatalogueScans.Load() - scans; n != 1 {
+				t.Errorf("%d scans", n)
+			}
+			r.verify()
+		})
+	}
+}
+
 func TestP2_TheNetworkBreaks(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)

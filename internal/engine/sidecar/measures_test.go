@@ -46,7 +46,7 @@ func (w words) Embed(ctx context.Context, kind embed.Kind, texts []string) ([]em
 }
 
 // TestProperty_MeasuresSumUpToTheCounters: whatever was done, by way of the queue and at once, by one sidecar and by
-// several, is measured once: of each pipeline and in all, by the minute and by ten.
+// several, is measured once: of each pipeline and in all, by the minute and by ten. make test-long has 100,000 changes.
 func TestProperty_MeasuresSumUpToTheCounters(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t)
@@ -60,18 +60,21 @@ func TestProperty_MeasuresSumUpToTheCounters(t *testing.T) {
 		o.Price = func(*pipeline.Pipeline) pipeline.Price { return pipeline.Price{Million: 2} }
 		o.Embedder = func(context.Context, *pipeline.Pipeline) (embed.Embedder, error) { return words{r.embedder}, nil }
 	}
+	changes := testenv.FromEnvironment(t, "EMBEDSIDECAR_CHANGES", 3000)
+	bulk := changes / 3
 	first, stopFirst := r.start()
 	second, stopSecond := r.start()
-	db.MustExec(`INSERT INTO docs (id, body) SELECT i, 'text ' || i % 700 FROM generate_series(1, 1000) AS i`)
-	db.MustExec(`INSERT INTO notes SELECT i, 'note ' || i FROM generate_series(1, 1000) AS i`)
-	db.MustExec(`INSERT INTO notes VALUES (2000, 'bad')`)
+	db.MustExec(`INSERT INTO docs (id, body) SELECT i, 'text ' || i % 700 FROM generate_series(1, $1::int) AS i`, bulk)
+	db.MustExec(`INSERT INTO notes SELECT i, 'note ' || i FROM generate_series(1, $1::int) AS i`, bulk)
+	db.MustExec(`INSERT INTO notes VALUES (-1, 'bad')`)
 	r.settle()
-	const alone, writers = 500, 4
+	const writers = 4
+	alone := changes / 6
 	var all sync.WaitGroup
 	for w := range writers {
 		all.Go(func() {
 			for i := range alone / writers {
-				db.MustExec(`UPDATE docs SET body = $2 WHERE id = $1`, w*alone+i+1, fmt.Sprint("alone ", w, i))
+				db.MustExec(`UPDATE docs SET body = $2 WHERE id = $1`, w*(alone/writers)+i+1, fmt.Sprint("alone ", w, i))
 				db.MustExec(`UPDATE notes SET body = $2 WHERE id = $1`, i+1, fmt.Sprint("alone ", w, i))
 			}
 		})
@@ -91,7 +94,7 @@ func TestProperty_MeasuresSumUpToTheCounters(t *testing.T) {
 		want[0].add(states[i].Worker)
 		want[id].add(states[i].Worker)
 	}
-	if made := r.count(`SELECT count(*) FROM embedsidecar.history`); made < 2000 || direct < 50 {
+	if made := r.count(`SELECT count(*) FROM embedsidecar.history`); made < 2*int64(bulk)*9/10 || direct < 50 {
 		t.Fatalf("%d looks by way of the queue, %d changes at once: too few to tell anything", made, direct)
 	}
 	for id, counted := range want {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -320,6 +321,18 @@ func TestSQL_QuestionsAreAnsweredTogetherAndOnce(t *testing.T) {
 	forge(t, db)
 	r.answersTogether(running)
 
+	// An embedder that has ended is asked again.
+	var down atomic.Int32
+	r.embedder.hook(func(context.Context, []string) error {
+		if down.Add(1) > 2 {
+			return nil
+		}
+		return &embed.Error{Class: embed.Transient, Code: "unavailable", RetryAfter: 70 * time.Millisecond, Err: errors.New("it has ended")}
+	})
+	if _, err := s.conn.Exec(t.Context(), `SELECT embedsidecar.embed('meanwhile', 'docs', '1 min')`); err != nil {
+		t.Errorf("while the embedder starts again: %v", err)
+	}
+
 	// What fails is told at once; what takes too long, when the time is over.
 	r.embedder.hook(func(context.Context, []string) error {
 		return &embed.Error{Class: embed.Transient, Code: "down", Err: errors.New("it is broken")}
@@ -352,7 +365,7 @@ func TestSQL_QuestionsAreAnsweredTogetherAndOnce(t *testing.T) {
 	if got := s.finds("docs", "after a restart", 1); len(got) != 1 {
 		t.Errorf("after a restart: %v", got)
 	}
-	told := map[string]bool{"hangs": true, "fails": true, "   ": true} // errors, which nobody keeps
+	told := map[string]bool{"meanwhile": true, "hangs": true, "fails": true, "   ": true} // errors, which nobody keeps
 	for text, n := range r.embedder.counts() {
 		if n != counts[text] && text != "after a restart" && !told[text] {
 			t.Errorf("%q was embedded %d times, then %d", text, counts[text], n)

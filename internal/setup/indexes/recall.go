@@ -40,7 +40,7 @@ type Recall struct {
 	Setting  string    `json:"setting"` // hnsw.ef_search or ivfflat.probes
 	Now      int       `json:"now"`     // what it is for this role
 	Measured []Setting `json:"measured"`
-	Enough   *Setting  `json:"enough"` // the first with a recall of 0.95; null: none has it
+	Enough   *Setting  `json:"enough"` // the first with a recall of 0.95, sure of other vectors too; null: none has it
 }
 
 // Setting is what was measured with a value of the setting.
@@ -165,12 +165,12 @@ func (m *meter) measure(ctx context.Context, queries int, most time.Duration, fi
 		if m.found.Enough != nil && value > m.found.Now {
 			break
 		}
-		s, err := m.with(ctx, value)
+		s, sure, err := m.with(ctx, value)
 		if err != nil {
 			return err
 		}
 		m.found.Measured = append(m.found.Measured, s)
-		if m.found.Enough == nil && s.Recall >= Enough {
+		if m.found.Enough == nil && sure >= Enough {
 			m.found.Enough = &s
 		}
 	}
@@ -222,25 +222,31 @@ func (m *meter) exact(ctx context.Context, most time.Duration) error {
 	return err
 }
 
-// with searches by the index, with a value of its setting.
-func (m *meter) with(ctx context.Context, value int) (s Setting, err error) {
+// with searches by the index, with a value of its setting. sure is the recall less two standard errors: that of other
+// vectors is not below it.
+func (m *meter) with(ctx context.Context, value int) (s Setting, sure float64, err error) {
 	if _, err := m.tx.Exec(ctx, "SELECT set_config($1, $2, true)", m.found.Setting, strconv.Itoa(value)); err != nil {
-		return s, err
+		return s, 0, err
 	}
 	var took []time.Duration
-	hits, wanted := 0, 0
+	var sum, squares, n float64
 	for i, vector := range m.asked {
 		distances, d, err := m.search(ctx, vector)
 		if err != nil {
-			return s, err
+			return s, 0, err
 		}
 		took = append(took, d)
-		wanted += len(m.far[i])
-		hits += found(distances, m.far[i])
+		if wanted := len(m.far[i]); wanted > 0 {
+			recall := float64(found(distances, m.far[i])) / float64(wanted)
+			sum, squares, n = sum+recall, squares+recall*recall, n+1
+		}
 	}
 	s = settingOf(value, took)
-	s.Recall = float64(hits) / float64(max(wanted, 1))
-	return s, nil
+	if n > 0 {
+		s.Recall = sum / n
+		sure = s.Recall - 2*math.Sqrt(max(squares/n-s.Recall*s.Recall, 0)/n)
+	}
+	return s, sure, nil
 }
 
 // found counts the rows that are as near as one of the nearest: of rows that are equally near any will do.

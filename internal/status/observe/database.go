@@ -44,15 +44,18 @@ type Memory struct {
 	changed resolve.Loader
 }
 
-// Read asks the tables how things stand; memory may be nil. redact takes what is secret out of messages.
+// Read asks the tables how things stand; memory may be nil. Who has one asks again and again. redact takes what is
+// secret out of messages.
 func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, redact func(string) string) (Database, error) {
-	if memory == nil {
+	again := memory != nil
+	if !again {
 		memory = &Memory{}
 	}
 	memory.changed.Changed = true
-	state, err := report.Options{Counts: &memory.Counts, Load: func(ctx context.Context) ([]pipeline.Pipeline, error) {
+	load := func(ctx context.Context) ([]pipeline.Pipeline, error) {
 		return lookup.AllBy(ctx, &memory.changed, pool)
-	}}.Read(ctx, pool)
+	}
+	state, err := report.Options{Counts: &memory.Counts, AtOnce: again, Load: load}.Read(ctx, pool)
 	if err != nil {
 		return Database{}, err
 	}
