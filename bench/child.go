@@ -80,7 +80,7 @@ func (c *child) failed(format string, args ...any) error {
 }
 
 // until asks until a query says yes, and returns when it did. It asks every few milliseconds, or as seldom as told: of
-// whoever works, CPU time must be left. That there is no such table means that there is none yet.
+// those who work, CPU time must be left. That there is no such table means that there is none yet.
 func (c *child) until(
 	ctx context.Context, pool *pgxpool.Pool, every time.Duration, sql string, args ...any,
 ) (time.Time, error) {

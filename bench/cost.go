@@ -82,7 +82,7 @@ func (p *place) costRound(ctx context.Context, c *costs, beside []string, round 
 	return nil
 }
 
-// costSubject makes a subject's database, with what counts WAL and statements, and has whoever writes vectors write
+// costSubject makes a subject's database, with what counts WAL and statements, and has anyone who writes vectors write
 // one for every row: a backfill. From then on each change replaces a vector.
 func (p *place) costSubject(ctx context.Context, c *costs, name, database string) (*subject, error) {
 	pool, err := p.docs(ctx, database, p.costRows)
@@ -194,7 +194,7 @@ func freshness(ctx context.Context, pool *pgxpool.Pool, vectors string, since ti
 }
 
 // within counts what is used while something is done. A backend reports its fsyncs at most once a second and at its
-// end, so these are asked for before and when whoever worked has gone.
+// end, so these are asked for before and when the one who worked has gone.
 func (p *place) within(ctx context.Context, s *subject, u *use, do func(*processes) error, stop func() error) error {
 	syncs, err := p.fsyncs(ctx, s.pool)
 	if err == nil && p.counts {

@@ -18,7 +18,7 @@ import (
 // Kinds of processes.
 const (
 	ofWriter    = "writer"         // the user's backends
-	ofBackends  = "backends"       // those of whoever works for the vectors
+	ofBackends  = "backends"       // those of those who work for the vectors
 	ofWalsender = "walsender"      // the backend that decodes the WAL
 	ofProgram   = "program"        // the sidecar, or what stands in its place
 	ofPlugin    = "plugin"         // what the program has started

@@ -167,7 +167,7 @@ func simpleVector(text string) []float32 {
 
 var errNotTrue = errors.New("a benchmark of vectors that are not true would be worth nothing")
 
-// oracle checks that every row has the vector of its text, and that no vector is left of a row that is gone. Whoever
+// oracle checks that every row has the vector of its text, and that no vector is left of a row that is gone. Anyone who
 // wrote them must have caught up.
 func (s *subject) oracle(ctx context.Context) error {
 	if s.vectors == "" {

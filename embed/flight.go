@@ -6,12 +6,12 @@ import (
 	"fmt"
 )
 
-// flight is a text on its way through the embedder. Whoever wants the same text meanwhile waits for it.
+// flight is a text on its way through the embedder. Anyone who wants the same text meanwhile waits for it.
 type flight struct {
 	key    Key
 	text   string
 	answer Result        // valid once landed and done
-	landed bool          // false: the call failed as a whole, and whoever waited has to see for himself
+	landed bool          // false: the call failed as a whole, and the one who waited has to see for himself
 	urgent bool          // somebody waits for the answer: it is no bulk work
 	of     *caller       // who sends it
 	done   chan struct{} // closed at its end; nil: nobody can wait for it

@@ -24,7 +24,7 @@ func WithShare(ctx context.Context, s Share) context.Context {
 }
 
 // turns lets shares take turns. It is start-time fair queueing: a share that has had much comes behind one that has had
-// little, and one that comes anew waits for the calls under way and not for the backlog of others.
+// little, and one that is new waits for the calls under way and not for the backlog of others.
 type turns struct {
 	mu    sync.Mutex
 	free  int // calls that may begin
@@ -146,8 +146,8 @@ func (s *Service) ShareOut(calls int) *Service {
 	return s
 }
 
-// turn waits until it is the turn of whoever a context names, for at most so many texts. It returns how many they are
-// now, and what ends the turn.
+// turn waits until it is the turn of the one whom a context names, for at most so many texts. It returns how many they
+// are now, and what ends the turn.
 func (s *Service) turn(ctx context.Context, texts int) (n int, leave func(), err error) {
 	share, named := ctx.Value(shareKey{}).(Share)
 	if s.turns == nil || !named {

@@ -25,7 +25,7 @@ type ranking struct {
 	lent  time.Time        // when a lower rank last had a turn
 }
 
-// ranking returns that of whoever a context names.
+// ranking returns that of the one whom a context names.
 func (s *Service) ranking(ctx context.Context) *ranking {
 	share, _ := ctx.Value(shareKey{}).(Share)
 	s.mu.Lock()

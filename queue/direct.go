@@ -81,8 +81,8 @@ const (
 type Ask func(ctx context.Context, changes []Change) (verdicts []string, hidden bool, err error)
 
 // Screen says which changes need no task: those that change nothing, and those of rows that no task names, in
-// transactions that everybody sees. Whoever reads such a row from now on reads it as the change left it, or newer; who
-// has read it before holds a lease of a task.
+// transactions that everybody sees. Anyone who reads such a row from now on reads it as the change left it, or newer;
+// who has read it before holds a lease of a task.
 func (q *Queue) Screen(ctx context.Context, changes []Change, ask Ask) (s Screened, err error) {
 	changes, s.Merged = Merge(changes)
 	var verdicts []string

@@ -78,7 +78,7 @@ func definition(p *pipeline.Pipeline) []byte {
 // Acknowledge tells everybody which definition of each pipeline changes are matched with, and asks for a scan of
 // those whose definition nobody had acknowledged: what happened to their tables until now went unseen, or was judged
 // by what no longer holds. What is to be scanned is found by comparing with what is stored, under the epoch, so it
-// outlives whoever finds it. Without the slot it does nothing: whoever takes the slot acknowledges.
+// outlives anyone who finds it. Without the slot it does nothing: anyone who takes the slot acknowledges.
 func (s *Stream) Acknowledge(ctx context.Context) error {
 	epoch := s.epoch.Load()
 	a := s.acknowledgement(epoch)
@@ -96,7 +96,7 @@ func (s *Stream) Acknowledge(ctx context.Context) error {
 		"lsn": nil,
 	}).Scan(&lsn)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return nil // the session learns that it was cut off, and whoever cut it off acknowledges
+		return nil // the session learns that it was cut off, and anyone who cut it off acknowledges
 	}
 	if err != nil {
 		return fmt.Errorf("acknowledge pipelines: %w", err)

@@ -299,7 +299,7 @@ func (s *Stream) noteCatalogue(ctx context.Context, db database.DB, c catalogueR
 		return false, fmt.Errorf("note a changed table: %w", err)
 	}
 	if c.TableExists {
-		s.stats.CatalogueScans.Add(1) // not before: whoever sees it may rely on the scan being asked for
+		s.stats.CatalogueScans.Add(1) // not before: anyone who sees it may rely on the scan being asked for
 	}
 	s.o.Log.InfoContext(ctx, "table changed", "table", c.TableSchema+"."+c.TableName, "pipeline_id", c.PipelineID, "lack",
 		lack)

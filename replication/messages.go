@@ -184,7 +184,7 @@ func (ses *session) announced(m *pglogrepl.RelationMessage, above []uint32) {
 	ses.relations[m.RelationID] = &relation{message: m, oids: append(above, m.RelationID)}
 }
 
-// routesOf returns the routes of a relation, made anew when the pipelines changed.
+// routesOf returns the routes of a relation, recreated when the pipelines changed.
 func (ses *session) routesOf(id uint32) (*relation, error) {
 	rel, ok := ses.relations[id]
 	if !ok {

@@ -34,7 +34,7 @@ func (s *Stream) state(ctx context.Context) (slot.State, error) {
 	return st, err
 }
 
-// standby returns errStandby if somebody else holds the slot: whoever streams from it looks after it. It takes no
+// standby returns errStandby if somebody else holds the slot: anyone who streams from it looks after it. It takes no
 // connection that streams.
 func (s *Stream) standby(ctx context.Context, st *slot.State) error {
 	if !st.Active || !st.Ours() {
@@ -74,7 +74,7 @@ func (s *Stream) check(ctx context.Context, st *slot.State, system pglogrepl.Ide
 	switch {
 	case v.Condition == slot.Good && st.Timeline != system.Timeline:
 		// A standby was promoted that had a copy of the slot: PostgreSQL drops such a copy itself when it could not decode
-		// all that comes. Whoever takes the slot now ends what was under way on the old timeline.
+		// all that comes. Anyone who takes the slot now ends what was under way on the old timeline.
 		s.o.Log.InfoContext(ctx, "server changed its timeline, and the slot came along", "slot", s.o.Slot, "from",
 			st.Timeline, "to", system.Timeline)
 		return nil
@@ -112,7 +112,7 @@ func (s *Stream) republish(ctx context.Context, st *slot.State) error {
 	return &gapError{fmt.Sprintf("publication %q was missing", st.Publication)}
 }
 
-// remake drops what is left of the slot, makes it anew and asks for a scan of every pipeline.
+// remake drops what is left of the slot, recreates it and asks for a scan of every pipeline.
 func (s *Stream) remake(ctx context.Context, reason string) error {
 	conn, err := s.o.Dial(ctx)
 	if err != nil {

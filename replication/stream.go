@@ -3,7 +3,7 @@
 // its position, before it lets the server forget anything.
 //
 // Its promise: the slot's confirmed position never passes the LSN checkpoint, and the checkpoint never passes what is
-// in the queue or done. Whatever breaks that (a slot made anew, a publication that was missing, a server restored to an
+// in the queue or done. Whatever breaks that (a recreated slot, a publication that was missing, a server restored to an
 // earlier moment) is found before streaming goes on and answered by a new slot and a scan of every pipeline, or by a
 // refusal. It never goes on as if nothing had happened.
 package replication
@@ -40,8 +40,8 @@ type Options struct {
 	Dial func(ctx context.Context) (*pgconn.PgConn, error) // opens a replication connection with the same settings
 	Log  *slog.Logger
 
-	StopOnLost bool // refuse instead of making a lost slot anew
-	// a slot made anew is one that standbys keep a copy of, from PostgreSQL 17 on
+	StopOnLost bool // refuse instead of making a lost slot again
+	// a recreated slot is one that standbys keep a copy of, from PostgreSQL 17 on
 	Failover bool
 	// Direct works changes at once that need no task; nil: all are enqueued.
 	Direct func(ctx context.Context, epoch int64, changes []queue.Change) (Directed, error)
@@ -71,7 +71,7 @@ type Stats struct {
 	Connected atomic.Bool
 	Streaming atomic.Bool // this sidecar holds the slot
 	Standby   atomic.Bool // another one holds it, and the last look at that was a moment ago
-	Making    atomic.Bool // the slot is being made anew, by this sidecar
+	Making    atomic.Bool // the slot is being recreated, by this sidecar
 	// since when it tries to stream and does not, or not for long; nil: all is well, or another one streams
 	Trouble atomic.Pointer[Trouble]
 	// whom the making of the slot waits for, by whomever; nil: nobody is known
@@ -120,7 +120,7 @@ type Stream struct {
 	stats  Stats
 	routes atomic.Pointer[routing]
 
-	// attempt streams until something ends it, and renew makes the slot anew.
+	// attempt streams until something ends it, and renew recreates the slot.
 	attempt func(ctx context.Context) error
 	renew   func(ctx context.Context, reason string) error
 
@@ -153,7 +153,7 @@ type Kind int
 const (
 	NotSetUp    Kind = iota // the slot has no checkpoint
 	Conflict                // the slot is somebody else's
-	Lost                    // there is a gap, and making the slot anew was not allowed
+	Lost                    // there is a gap, and recreating the slot was not allowed
 	Standby                 // the server cannot write
 	OtherServer             // the data came from another server
 )
@@ -210,7 +210,7 @@ func (s *Stream) Run(ctx context.Context) error {
 		switch {
 		case errors.As(err, &panicked):
 			s.trouble(err)
-			return panicked // whoever keeps this going begins it again
+			return panicked // anyone who keeps this going begins it again
 		case errors.As(err, &fatal):
 			return fatal
 		case errors.Is(err, errStandby), errors.Is(err, queue.ErrEpochLost):

@@ -113,7 +113,8 @@ func begin(ctx context.Context, tx pgx.Tx) (version int, err error) {
 	if err != nil || version < FirstVersion || version >= Version {
 		return version, err
 	}
-	// Whoever writes a table that is altered would wait for us and we for him: all of them, before the first is altered.
+	// Anyone who writes a table that is altered would wait for us and we for him: all of them, before the first is
+	// altered.
 	_, err = tx.Exec(ctx, `DO $$ BEGIN
 		EXECUTE (SELECT format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', string_agg(c.oid::regclass::text, ', '))
 			FROM pg_class AS c WHERE c.relnamespace = 'embedsidecar'::regnamespace AND c.relkind IN ('r', 'p')

@@ -66,7 +66,7 @@ func Main(m *testing.M, options ...goleak.Option) int {
 }
 
 // plain takes the variables out of the environment that clients of Postgres read: they are about the servers of
-// whoever runs the tests, and not about those of the tests.
+// anyone who runs the tests, and not about those of the tests.
 func plain() {
 	for _, variable := range os.Environ() {
 		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, "PG") && name != "PGBIN" {

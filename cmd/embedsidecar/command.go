@@ -115,7 +115,7 @@ func (c *command) choose(words []string) error {
 
 const listHint = "embedsidecar help lists the commands"
 
-// allFlags returns the command's own flags, then those that every command has. Every call makes the shared ones anew.
+// allFlags returns the command's own flags, then those that every command has. Every call makes the shared ones again.
 func (c *command) allFlags() []cli.Flag {
 	all := slices.Concat(c.flags, pipelineFlags(c.pipelines), settingFlags(c.settings, c.unused), generalFlags(c.acts))
 	if c.asksDatabase() {

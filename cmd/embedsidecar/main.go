@@ -41,7 +41,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return p.run(ctx, args)
 }
 
-// commands returns every command, in the order of the help text, each made anew: flags keep state.
+// commands returns every command, in the order of the help text, each made for this call: flags keep state.
 func commands() []*command {
 	return []*command{
 		newQuickstart(), newRun(), newServe(), newInit(), newPlan(), newApply(), newReload(), newAdopt(), newImportFrom(),

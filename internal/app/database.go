@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,7 +51,11 @@ type resting struct {
 	wake chan struct{} // something changes, or it is time to look whether it does
 }
 
-func (*resting) Error() string { return "nothing changes" }
+// Error says since when it rests, and until when.
+func (r *resting) Error() string {
+	return fmt.Sprintf("nothing changes since %s; looked at again when something does, and at %s at the latest",
+		r.since.UTC().Format(time.TimeOnly), r.until.UTC().Format(time.TimeOnly+" MST"))
+}
 
 // Database is what a Node has for one database: connections, the sidecar, what is served of it, and indexes that are
 // built. Plugins and listeners are the Node's.

@@ -229,8 +229,8 @@ func (d *deployed) digests() map[string]string {
 	return list
 }
 
-// declare writes down what is configured here, for others and for whoever asks how it stands. That it cannot be written
-// is no reason not to work.
+// declare writes down what is configured here, for others and for those who ask how it stands. That it cannot be
+// written is no reason not to work.
 func (n *Database) declare(ctx context.Context, pool *pgxpool.Pool) {
 	d, c := &n.deployed, n.config()
 	settings := []map[string]string{}

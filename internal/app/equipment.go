@@ -20,7 +20,7 @@ type equipment struct {
 	left    config.Spread // of schemas
 }
 
-// equip connects, and finds the schemas that pipelines are worked in. Whoever called it closes what it returns.
+// equip connects, and finds the schemas that pipelines are worked in. The caller closes what it returns.
 func (n *Options) equip(ctx context.Context) (e equipment, err error) {
 	open := connection.Opener{Config: n.Config, Log: n.Log}
 	if e.pool, err = open.Pool(ctx, connection.Few); err != nil {

@@ -77,14 +77,14 @@ func (n *Node) databases() []*Database {
 	return list
 }
 
-// Plugins are the embedders in use. Run closes them at its end; whoever does not run does it.
+// Plugins are the embedders in use. Run closes them at its end; a program that does not run it does.
 func (n *Node) Plugins() *embedders.Pool { return n.plugins }
 
-// Reload has plugins start anew beside themselves and take over, for somebody, whose name goes into the audit where
+// Reload has plugins start again beside themselves and take over, for somebody, whose name goes into the audit where
 // there is a database. No names mean all that are in use.
 func (n *Node) Reload(ctx context.Context, by string, plugins []string) []control.Reloaded {
 	list := n.plugins.Reload(ctx, plugins)
-	// Whoever asked may have gone; it is done all the same.
+	// The caller may have gone; it is done all the same.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), auditTimeout)
 	defer cancel()
 	for _, db := range n.databases() {

@@ -101,7 +101,7 @@ func (n *Database) workOnce(ctx context.Context, s *sidecar.Sidecar, r *run) (bo
 		cancel()
 		return ctx.Err() == nil, <-ended
 	case rest := <-r.quiet:
-		s.LeaveQuiet(time.Until(rest.until))
+		s.LeaveQuiet(time.Until(rest.until), rest)
 		r.follows(nil)
 		cancel()
 		if err := <-ended; err != nil || ctx.Err() != nil {
@@ -170,7 +170,7 @@ func (n *Database) Configure(ctx context.Context, action, by string) control.Con
 	return told
 }
 
-// tellConfigured tells the log, the audit and whoever looks what became of a configuration.
+// tellConfigured tells the log, the audit and anyone who looks what became of a configuration.
 func (n *Database) tellConfigured(ctx context.Context, r *run, action, by string, told control.Configured, err error) {
 	dep := &n.deployed
 	dep.mu.Lock()

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -139,8 +138,7 @@ func (n *Database) nothingToDo(ctx context.Context, r *run, rest *resting) (noth
 
 // rest waits, without a connection, until something changes or it is time to look.
 func (n *Database) rest(ctx context.Context, r *run, rest *resting) {
-	n.source.Leave(observe.Quiet, fmt.Errorf("nothing changes since %s; looked at again when something does, and at %s "+
-		"at the latest", rest.since.UTC().Format(time.TimeOnly), rest.until.UTC().Format(time.TimeOnly+" MST")))
+	n.source.Leave(observe.Quiet, rest)
 	if err := r.leave(); err != nil {
 		n.o.Log.WarnContext(ctx, "a plugin did not end in order", "error", err)
 	}

@@ -23,7 +23,7 @@ func (n *Node) Serve(ctx context.Context, address string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, end()) }()
-	// First, because it fails at once: whoever asks before the model is open waits for it.
+	// First, because it fails at once: anyone who asks before the model is open waits for it.
 	finish, err := n.queries(ctx, address)
 	if err != nil {
 		return err

@@ -18,7 +18,7 @@ import (
 // catalogueName is the file of registered plugins in a folder of plugins.
 const catalogueName = "catalog.yaml"
 
-// catalogueHead begins the file, for whoever opens it.
+// catalogueHead begins the file, for anyone who opens it.
 const catalogueHead = "# Plugins that `embedsidecar plugins register` has pinned. An entry of the same name in the configuration file wins.\n"
 
 // Catalogue returns the path of the file of registered plugins: what plugins.catalog_file names, else catalog.yaml in

@@ -204,7 +204,7 @@ type History struct {
 // Ops is the listener for probes and metrics. It changes nothing.
 type Ops struct{ Listen string }
 
-// Queries is the listener that embeds and searches for whoever may ask. It changes nothing.
+// Queries is the listener that embeds and searches for anyone who may ask. It changes nothing.
 type Queries struct {
 	Listen        string // "": no listener (serve: 127.0.0.1:7470)
 	TokensFile    string

@@ -52,7 +52,7 @@ func Named(list []Blocker) []string {
 }
 
 // WatchBlockers looks who blocks, after a few seconds and then again and again, until ctx ends, and tells if somebody
-// does: whoever waits says for whom.
+// does: anyone who waits says for whom.
 func WatchBlockers(ctx context.Context, look func(ctx context.Context) ([]Blocker, error), tell func(list []Blocker)) {
 	const first, again, longest = 3 * time.Second, 10 * time.Second, time.Minute
 	for pause := first; ; pause = min(max(2*pause, again), longest) {

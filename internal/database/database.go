@@ -64,7 +64,7 @@ var formatting = map[string]string{
 	"intervalstyle":      "postgres",
 	"extra_float_digits": "3",
 	"bytea_output":       "hex",
-	// Unqualified names in a user's text expression mean what they mean in pg_catalog, whoever runs it. Left out,
+	// Unqualified names in a user's text expression mean what they mean in pg_catalog, no matter who runs it. Left out,
 	// pg_temp would be searched before it for tables and types, and a trigger may have made some.
 	"search_path": OwnPath,
 }
@@ -85,8 +85,8 @@ var conduct = map[string]string{
 	"default_transaction_read_only": "off",
 	"idle_session_timeout":          "0", // a pool's connection and a held advisory lock are idle by nature
 	"standard_conforming_strings":   "on",
-	// Names of types as the server writes them are compared, and texts and filters must mean the same whoever evaluates
-	// them.
+	// Names of types as the server writes them are compared, and texts and filters must mean the same no matter who
+	// evaluates them.
 	"quote_all_identifiers": "off",
 	"transform_null_equals": "off",
 	"array_nulls":           "on",
@@ -118,7 +118,7 @@ var tracked = map[string]bool{
 //
 // Every connection has the settings of this package and knows pgvector's types vector (as pgvector.Vector, also in
 // arrays and in binary) and sparsevec (as pipeline.Sparse, to send), if the extension is installed. After CREATE
-// EXTENSION, pool.Reset makes the connections anew.
+// EXTENSION, pool.Reset makes the connections again.
 //
 // Before anything of ours is touched, each connection looks whether the schema embedsidecar and what is in it belong
 // to somebody who is trusted: a superuser, the role itself, a role that may act as it anyway, or one of
@@ -179,7 +179,7 @@ func direct(c *pgx.ConnConfig) bool {
 	return carried
 }
 
-// Wrap returns err as *Error if it is a failure to get a connection, so that errors of a pool that connects anew
+// Wrap returns err as *Error if it is a failure to get a connection, so that errors of a pool that reconnects
 // later read like those of Connect. Any other error is returned as it is.
 func Wrap(err error) error {
 	var connect *pgconn.ConnectError

@@ -22,7 +22,7 @@ func LockedOut(err error) bool {
 }
 
 // Vanished reports whether a statement met something in the catalogs that another session was just dropping ("cache
-// lookup failed", "could not open relation"): the same statement, begun anew, sees what is there now.
+// lookup failed", "could not open relation"): the same statement, begun again, sees what is there now.
 func Vanished(err error) bool { return HasCode(err, pgerrcode.InternalError) }
 
 // UntilUnlocked does something again while it loses against somebody's lock, for about half a minute, and a few times

@@ -9,7 +9,7 @@ import (
 // heedKey is where a connection keeps who heeds what it is told.
 const heedKey = "embedsidecar.heed"
 
-// Heed has the payload of each notification that a connection gets handed to heed, by whoever reads from the
+// Heed has the payload of each notification that a connection gets handed to heed, by anyone who reads from the
 // connection at that moment. Nothing is kept: anybody may notify, as often as he likes.
 func Heed(conn *pgconn.PgConn, heed func(payload string)) { conn.CustomData()[heedKey] = heed }
 

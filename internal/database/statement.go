@@ -97,7 +97,7 @@ func Transact(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
 	return UntilUnlocked(ctx, func() error { return pgx.BeginFunc(ctx, db, f) })
 }
 
-// RetryReadOnly is ReadOnly, again while it loses against somebody's lock; each time f begins anew.
+// RetryReadOnly is ReadOnly, again while it loses against somebody's lock; each time f begins again.
 func RetryReadOnly(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
 	return UntilUnlocked(ctx, func() error { return ReadOnly(ctx, db, f) })
 }

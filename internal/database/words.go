@@ -10,8 +10,8 @@ import (
 )
 
 // Words are an error's, but for a server's message that may hold text of a row: of that only its SQLSTATE and its
-// length are told. A user's expression, trigger or type raises what it likes, under any SQLSTATE, to whoever runs the
-// program.
+// length are told. A user's expression, trigger or type raises what it likes, under any SQLSTATE, to anyone who runs
+// the program.
 func Words(err error) string {
 	text := err.Error()
 	for _, pg := range serverErrors(err) {

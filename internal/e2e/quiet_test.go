@@ -53,7 +53,7 @@ func TestP5_AQuietDatabaseRests(t *testing.T) {
 	if status, body := w.answer("/readyz"); status != http.StatusOK || strings.Contains(body, "[-]") {
 		t.Errorf("readyz: %d %s", status, body)
 	}
-	if said := w.says(0, "status", "--database", "tenant_c"); !strings.Contains(said, "looks again") ||
+	if said := w.says(0, "status", "--database", "tenant_c"); !strings.Contains(said, "looked at again") ||
 		!strings.Contains(said, "up to date") {
 		t.Errorf("status: %s", said)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // Join is a table whose rows have a part in the texts of a pipeline: the rows that hang on a row, or the row that it
-// hangs on. It becomes a subquery of the text, so that whoever reads the text reads it.
+// hangs on. It becomes a subquery of the text, so that anyone who reads the text reads it.
 type Join struct {
 	Schema string `json:"schema"`
 	Table  string `json:"table"`

@@ -108,7 +108,7 @@ func (k KeyColumn) Param(param string) string {
 }
 
 // JSON returns the SQL of a value of the key column as jsonb_build_object takes it. That looks for a cast to JSON,
-// which of a type that is not the server's own would be code of whoever made it.
+// which of a type that is not the server's own would be code of the one who made it.
 func (k KeyColumn) JSON(value string) string {
 	if strings.Contains(k.Type, ".") {
 		return "pg_catalog.format('%s', " + value + ")"

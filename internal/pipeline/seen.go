@@ -3,7 +3,7 @@ package pipeline
 import "bytes"
 
 // Seen is a row as somebody saw it who said that it needs no new vector: the hashes of its watched columns, as far as
-// the WAL tells them. Whoever looks at the row compares: somebody else may have changed it since.
+// the WAL tells them. Anyone who looks at the row compares: somebody else may have changed it since.
 type Seen []byte
 
 // The first byte says whether the row was a new one; then each column has a byte that says whether its hash is known,

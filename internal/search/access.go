@@ -25,7 +25,7 @@ type Access struct {
 	PastRowSecurity bool
 }
 
-// RowSecurityError means that policies of the table would be passed by. Its text is for whoever runs the program.
+// RowSecurityError means that policies of the table would be passed by. Its text is for anyone who runs the program.
 type RowSecurityError struct {
 	Pipeline, Table string
 }
@@ -126,7 +126,7 @@ func (a *Access) leave(ctx context.Context, tx pgx.Tx, f func() error) error {
 	return a.become(ctx, tx)
 }
 
-// DeniedError means that the role that searches may not read what a pipeline is searched by. Its text is for whoever
+// DeniedError means that the role that searches may not read what a pipeline is searched by. Its text is for anyone who
 // runs the program.
 type DeniedError struct {
 	Pipeline, Role string

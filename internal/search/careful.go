@@ -72,7 +72,7 @@ func reading(ctx context.Context, db DB, p *pipeline.Pipeline, access *Access, f
 }
 
 // ErrSwitched means that another generation of the pipeline serves by now: its vectors have the name that those of this
-// one had. Whoever loads the pipeline anew finds it.
+// one had. Anyone who loads the pipeline again finds it.
 var ErrSwitched = errors.New("the model of the pipeline was switched meanwhile")
 
 // serves makes sure that the names by which the vectors are called mean those of the question's model. To name them

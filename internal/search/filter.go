@@ -209,7 +209,7 @@ func (c filterable) comparable() bool { return len(c.Operators) == int(Above) }
 
 // conditionsOf turns filters into SQL over a row, to be put behind an alias and a dot, and adds their parameters.
 // Columns are those of the catalogue; nothing of what was asked for becomes part of the statement. Values that do not
-// fit their columns are refused here: what fails afterwards is nothing that whoever asks has given.
+// fit their columns are refused here: what fails afterwards is nothing that the caller has given.
 func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter map[string]Filter,
 	access *Access,
 ) ([]string, error) {
@@ -227,7 +227,7 @@ func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pip
 		return nil, err
 	}
 	conditions, err := s.compare(ctx, tx, p, columns, access.Fixed)
-	if wrong, ok := errors.AsType[*BadRequestError](err); ok { // not that of whoever asks
+	if wrong, ok := errors.AsType[*BadRequestError](err); ok { // not that of the caller
 		return nil, fmt.Errorf("the fixed filter of a token, pipeline %q: %s", p.Name, wrong.Problem)
 	}
 	if err != nil {

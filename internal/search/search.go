@@ -1,6 +1,6 @@
 // Package search finds rows by meaning: those whose vectors are nearest to that of a text or of another row, alone or
 // together with PostgreSQL's full text search. It runs read-only statements over the tables of a pipeline; all names
-// come from the catalogue and all values are parameters, so that whoever asks can say what to look for and nothing
+// come from the catalogue and all values are parameters, so that the caller can say what to look for and nothing
 // else.
 package search
 
@@ -45,7 +45,7 @@ type Request struct {
 	Rerank    int
 	FreshOnly bool    // only rows without a task, whose vectors are of their present texts
 	Highlight bool    // with passages of the texts in which the words of Text are marked
-	Access    *Access // what whoever asks may see; nil: whatever the connection may
+	Access    *Access // what the caller may see; nil: whatever the connection may
 }
 
 // Check refuses what makes no sense for any pipeline.
@@ -150,7 +150,7 @@ type DB interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// BadRequestError is a request that cannot be answered as it is. Its text is for whoever made it.
+// BadRequestError is a request that cannot be answered as it is. Its text is for the one who made it.
 type BadRequestError struct {
 	Problem string
 	Hint    []string // ways out
@@ -161,7 +161,7 @@ func (e *BadRequestError) Error() string { return e.Problem }
 // Hints returns the ways out.
 func (e *BadRequestError) Hints() []string { return e.Hint }
 
-// UnavailableError says why something that exists cannot be used now. Its text is for whoever asked.
+// UnavailableError says why something that exists cannot be used now. Its text is for the caller.
 type UnavailableError struct{ Problem string }
 
 func (e *UnavailableError) Error() string { return e.Problem }

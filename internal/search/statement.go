@@ -129,7 +129,7 @@ func indexed(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (there bool, 
 }
 
 // tune makes an HNSW index find as many rows as are wanted: left alone it finds no more than 40, before any filter,
-// and among them what rows that were written anew have left. Where pgvector can, it goes on until there are enough.
+// and among them what rows that were rewritten have left. Where pgvector can, it goes on until there are enough.
 func (s *statement) tune(ctx context.Context, tx pgx.Tx) error {
 	const usual, most = 40, 1000 // what is beyond the range of the setting is refused
 	var scan bool

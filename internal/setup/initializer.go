@@ -81,7 +81,7 @@ type Options struct {
 	Starting bool
 	// reports whether another sidecar is configured with the definition that a pipeline has, by its digest; nil: it is
 	Held func(pipeline, digest string) bool
-	// a slot of ours that has a gap is not made anew: that takes a word
+	// a slot of ours that has a gap is not recreated: that takes a word
 	StopOnLost bool
 	Loader     *resolve.Loader // of the role of Pool, whatever it has looked at; nil: nothing
 	Failover   bool            // standbys keep a copy of the slot; from PostgreSQL 17 on
@@ -92,7 +92,7 @@ type Options struct {
 	Beside  *resolve.Stored
 	Chunked bool // and the embedding table of that one has columns of chunks, which its views may show
 	// how long to wait for running transactions; 0: 60 s, and as long as it takes when a sidecar starts: it says for whom
-	// it waits, and whoever starts it again would only wait anew
+	// it waits, and anyone who starts it again would only wait again
 	SlotTimeout time.Duration
 	LockTimeout time.Duration // how long a user's statement may have to wait behind ours; 0: 2 s
 	Log         *slog.Logger

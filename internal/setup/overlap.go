@@ -198,7 +198,7 @@ func inherit(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, id int32) err
 	return wrap.Errorf(err, "take over the vectors of %s", catalog.DestinationName(p.Spec))
 }
 
-// vectorBlocks is how much of a table is read by a statement: whoever alters or truncates it waits for that, and
+// vectorBlocks is how much of a table is read by a statement: anyone who alters or truncates it waits for that, and
 // everybody else behind him.
 const vectorBlocks = 2048
 

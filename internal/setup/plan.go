@@ -255,7 +255,7 @@ func (in *initializer) columnList(t *catalog.Table) []string {
 	return list
 }
 
-// mayRenew refuses to make a slot anew that changes were lost with, where a person wants to be asked. One whose making
+// mayRenew refuses to make a slot again that changes were lost with, where a person wants to be asked. One whose making
 // was broken off has delivered nothing yet.
 func (in *initializer) mayRenew() error {
 	v := in.slot.Judge(in.system)

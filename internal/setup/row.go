@@ -54,7 +54,7 @@ type drifted struct {
 	keys    bool // old entries of the ledger name no row any more
 }
 
-// drift compares a pipeline's row with what is configured and there. A table that was made anew, by a migration or a
+// drift compares a pipeline's row with what is configured and there. A table that was recreated, by a migration or a
 // restored dump, may have the rows of the old one: their keys are what they were, so the ledger stays, and tells
 // which texts are.
 func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {

@@ -71,7 +71,7 @@ func must[T any](value T, err error) T {
 	return value
 }
 
-// plugin returns the running plugin, started anew when it is gone.
+// plugin returns the running plugin, restarted when it is gone.
 func (t *tester) plugin(ctx context.Context) (*host.Inspection, error) {
 	if t.run != nil {
 		select {

@@ -35,7 +35,7 @@ type Host struct {
 	work    sync.WaitGroup // calls, starts and watches; grows under mu while not closed
 	slots   []*processSlot
 	aside   map[*processSlot]bool // replaced, with calls under way, or about to replace one
-	moved   chan struct{}         // closed and made anew when a start has ended
+	moved   chan struct{}         // closed and recreated when a start has ended
 	unmade  int                   // starts that came to nothing, ever
 	breaker breaker
 	first   *embed.Description

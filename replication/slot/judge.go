@@ -13,7 +13,7 @@ import (
 // Condition is what the state of a slot means.
 type Condition int
 
-// The conditions. Those from Temporary on are gaps: changes may be missing, and only a slot that is made anew and a
+// The conditions. Those from Temporary on are gaps: changes may be missing, and only a slot that is recreated and a
 // comparison of every row answer them.
 const (
 	Good          Condition = iota
@@ -151,7 +151,7 @@ func (v Verdict) Err() error {
 	}
 }
 
-// Renewal says why init makes the slot (anew), or "" if the one there is good. Making it anew means comparing every
+// Renewal says why init makes the slot (again), or "" if the one there is good. Recreating it means comparing every
 // row. What only the stream may answer, as it is told what to do about gaps, is left to it.
 func (s *State) Renewal(server pglogrepl.IdentifySystemResult, adopt bool) (reason string, err error) {
 	v := s.Judge(server)

@@ -33,8 +33,8 @@ func Find(ctx context.Context, q database.Reader, name string, installed bool) (
 	return s, wrap.Errorf(err, "look at slot %q", name)
 }
 
-// Begin writes a checkpoint without a position, unless there is one: whoever is stopped while he makes the slot leaves
-// one that the next knows to be ours.
+// Begin writes a checkpoint without a position, unless there is one: anyone who is stopped while he makes the slot
+// leaves one that the next knows to be ours.
 func Begin(ctx context.Context, q database.Querier, name, publication string,
 	server pglogrepl.IdentifySystemResult,
 ) error {

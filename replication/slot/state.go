@@ -97,7 +97,7 @@ func (s *State) Holder() string {
 	return strings.Join(words, " ")
 }
 
-// inUse is the error of a slot that must be made anew while somebody holds it.
+// inUse is the error of a slot that must be recreated while somebody holds it.
 func (s *State) inUse() error {
 	return &refusal.ConflictError{
 		Problem: fmt.Sprintf("slot %q is in use by %s", s.Name, s.Holder()),

@@ -108,7 +108,7 @@ type storedChunk struct {
 	Vector         []float32
 }
 
-// compareChunks cuts the text of every row anew and compares with what is stored.
+// compareChunks cuts the text of every row again and compares with what is stored.
 func (r *Report) compareChunks(ctx context.Context, tx pgx.Tx, s Shape, embed Embed) error {
 	sources, _ := tx.Query(ctx, s.chunkSourcesSQL())
 	type row struct {

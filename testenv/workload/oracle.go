@@ -72,7 +72,7 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// Check computes the text and the vector of every row anew and compares, all shapes in one snapshot. The pool must be
+// Check computes the text and the vector of every row again and compares, all shapes in one snapshot. The pool must be
 // able to read everything; Database.Pool is.
 func Check(ctx context.Context, pool *pgxpool.Pool, shapes []Shape, embed Embed) (Report, error) {
 	r := Report{Tasks: map[string]int{}}

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// quiet is for how long nothing may happen before the file is read: whoever writes it may not be done.
+	// quiet is for how long nothing may happen before the file is read: anyone who writes it may not be done.
 	quiet = 500 * time.Millisecond
 	// atMost is how long that is waited for.
 	atMost = 5 * time.Second

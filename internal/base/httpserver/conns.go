@@ -93,8 +93,8 @@ func (c *conn) Close() error {
 
 type connKey struct{}
 
-// attach makes a server tell the listener what its connections do. Without known, whoever asks anything has shown who
-// it is; otherwise the server calls Known.
+// attach makes a server tell the listener what its connections do. Without known, a client that asks anything has shown
+// who it is; otherwise the server calls Known.
 func (l *conns) attach(s *http.Server, everybodyIsKnown bool) {
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		if secure, ok := c.(*tls.Conn); ok {

@@ -29,7 +29,7 @@ type Options struct {
 	ClientCA string // file of certificates, in PEM, one of which must have signed a client's; "": clients need none
 	// Handler makes what answers, of the address that it listens on.
 	Handler func(at net.Addr) http.Handler
-	// Everybody is known: whoever asks anything has shown who it is. Otherwise the handler calls Known.
+	// Everybody is known: a client that asks anything has shown who it is. Otherwise the handler calls Known.
 	Everybody bool
 	Conns     int           // open at a time; one more takes the place of one that does nothing
 	Header    time.Duration // for a request's header

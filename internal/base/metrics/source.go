@@ -35,7 +35,7 @@ type Counters struct {
 }
 
 // At returns the counter of a label's value. Values nobody planned for are counted together, as "other", so that a new
-// class of errors cannot fill the memory of whoever scrapes.
+// class of errors cannot fill the memory of anyone who scrapes.
 func (c Counters) At(value string) prometheus.Counter {
 	if counter, ok := c.planned[value]; ok {
 		return counter

@@ -1,6 +1,6 @@
 // Package restart keeps the loops of a running sidecar going when a mistake of ours makes one of them panic: the panic
 // is logged and counted, and the loop begins again from what the database says. What panics again and again is given
-// up, so that whoever supervises the process starts it anew. It does not hide what leaves the process in an unknown
+// up, so that anyone who supervises the process restarts it. It does not hide what leaves the process in an unknown
 // state: a fatal error of the runtime (maps written by two, no memory) and a panic in anything that is not under a
 // Keeper end it at once.
 package restart

@@ -10,7 +10,7 @@
 // server-sent events by GET /api/v1/events, and to pages by Service.Watch.
 //
 // A role includes those before it: viewer looks, operator also has things done to pipelines and rows, admin also sees
-// the configuration and reloads plugins. A token may be for some pipelines: whoever holds it sees and changes these
+// the configuration and reloads plugins. A token may be for some pipelines: anyone who holds it sees and changes these
 // alone. The text of a row is shown to operators and admins, and only if the configuration lets it be shown.
 package admin
 

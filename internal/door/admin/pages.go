@@ -12,7 +12,7 @@ import (
 
 // What pages show beside what the API answers.
 
-// ReadOnly reports whether nothing can be changed here, whoever asks.
+// ReadOnly reports whether nothing can be changed here, no matter who asks.
 func (s *Service) ReadOnly() bool { return s.config().Admin.ReadOnly }
 
 // MayChange returns why who asks may change nothing here, or nil.

@@ -316,7 +316,7 @@ type api struct {
 	service *Service
 }
 
-// get adds a route for whoever may look.
+// get adds a route for anyone who may look.
 func get[I, O any](a *api, path, id, summary string, answer func(ctx context.Context, in *I) (O, error)) {
 	gate.Get(a.API, gate.RoleViewer, http.MethodGet, base+path, id, summary, answer)
 }

@@ -205,7 +205,7 @@ func Raw(a *API, role, path string, h http.Handler) {
 	})
 }
 
-// Problem turns an error into what whoever asked may see of it.
+// Problem turns an error into what the caller may see of it.
 func (a *API) Problem(ctx context.Context, err error) *Problem { return a.judge.Problem(ctx, err) }
 
 // Write answers a request with an error, where huma cannot.

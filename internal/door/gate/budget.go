@@ -38,7 +38,7 @@ type share struct {
 	held int64
 }
 
-// of returns nothing yet of what a token may have; "": whoever asks where no tokens are wanted.
+// of returns nothing yet of what a token may have; "": the caller where no tokens are wanted.
 func (b *budget) of(token string) *share {
 	if token == "" {
 		return &share{of: b, own: b.sem, most: b.size}

@@ -340,7 +340,7 @@ func (v *visit) choice(named string) (string, *Problem) {
 	return "", NoDatabase(named)
 }
 
-// NoDatabase is the answer for a database that is not there, or not for whoever asks.
+// NoDatabase is the answer for a database that is not there, or not for the caller.
 func NoDatabase(name string) *Problem {
 	return Refuse(http.StatusNotFound, "database_not_found", fmt.Sprintf("there is no database %q here", name),
 		"GET /api/v1/databases on the administration's address lists them")
@@ -356,8 +356,8 @@ func ChooseDatabase(names []string) *Problem {
 	return Refuse(http.StatusBadRequest, "database", "several databases are served: choose one with ?database=NAME", hint)
 }
 
-// crossOrigin refuses what a page of another site asks in the name of whoever reads it; of the API also by GET: a model
-// must not be started or a database asked by an image in a page.
+// crossOrigin refuses what a page of another site asks in the name of the one who reads it; of the API also by GET: a
+// model must not be started or a database asked by an image in a page.
 func crossOrigin(r *http.Request, ofAPI bool) *Problem {
 	judged := *r
 	if ofAPI {

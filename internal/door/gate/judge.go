@@ -44,7 +44,7 @@ func (j *Judge) Problem(ctx context.Context, err error) *Problem {
 	return p
 }
 
-// overBudget is the answer where the budget of a model is spent. Whoever asks is not told how large it is.
+// overBudget is the answer where the budget of a model is spent. The caller is not told how large it is.
 func overBudget(spent *spend.SpentError) *Problem {
 	p := Refuse(http.StatusTooManyRequests, "budget_spent",
 		"the budget of this model is spent; it goes on when it is raised")

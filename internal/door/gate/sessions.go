@@ -102,7 +102,7 @@ func SignIn(ctx context.Context, secret string) (*http.Cookie, error) {
 			return nil, refused
 		}
 	}
-	if who.session != "" { // whoever has got hold of a cookie would have it for ever
+	if who.session != "" { // the one who has got hold of a cookie would have it for ever
 		return nil, Refuse(http.StatusForbidden, "session", "a session is begun with the token, not with another session")
 	}
 	return v.gate.cookie(v.gate.sessions.open(who.Token), SessionTime, v.secure), nil
@@ -120,7 +120,7 @@ func SignOut(ctx context.Context) *http.Cookie {
 func (v *visit) enter(r *http.Request) *Problem {
 	o := &v.gate.o
 	v.from = address(r)
-	v.secure = v.gate.secure || r.Header.Get("X-Forwarded-Proto") == "https" // whoever lies makes his own session narrower
+	v.secure = v.gate.secure || r.Header.Get("X-Forwarded-Proto") == "https" // anyone who lies makes his own session narrower
 	if cookie, err := r.Cookie(sessionCookie); err == nil && o.Administers {
 		v.cookie = cookie.Value
 	}

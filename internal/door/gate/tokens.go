@@ -39,7 +39,7 @@ type token struct {
 // maxTokens bounds the file: each question is compared with every token.
 const maxTokens = 1000
 
-// ReadTokens reads a file of tokens. Whoever can read it learns no token.
+// ReadTokens reads a file of tokens. Anyone who can read it learns no token.
 func ReadTokens(path string, log *slog.Logger) (*Tokens, error) {
 	t := &Tokens{}
 	t.file.Paths, t.file.Log = []string{path}, log
@@ -155,7 +155,7 @@ const (
 // Roles are what a token may do.
 var Roles = []string{RoleQuery, RoleEmbed, RoleViewer, RoleOperator, RoleAdmin}
 
-// Grant is what a token lets its holder do. The zero Grant is that of whoever asks where no tokens are wanted:
+// Grant is what a token lets its holder do. The zero Grant is that of the caller where no tokens are wanted:
 // everything.
 type Grant struct {
 	Role string `json:"role"`

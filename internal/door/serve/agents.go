@@ -21,8 +21,8 @@ import (
 // agentPath is where agents ask by the Model Context Protocol.
 const agentPath = "/mcp"
 
-// Talk answers an agent over a pair of streams until the input or ctx ends. It sees what whoever asks without a token
-// would.
+// Talk answers an agent over a pair of streams until the input or ctx ends. It sees what a caller who asks without a
+// token would.
 func Talk(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) error {
 	o.fill()
 	server := newAPI(&o).agent(ctx) //nolint:contextcheck // requests bring their own

@@ -169,7 +169,7 @@ func (a *api) checkRows(req rowsRequest) (rowsRequest, error) {
 	return req, nil
 }
 
-// searched returns the pipeline of the URL, its model, and what whoever asks may see of it. What is judged is the
+// searched returns the pipeline of the URL, its model, and what the caller may see of it. What is judged is the
 // pipeline that the name means, by its whole name.
 func (a *api) searched(ctx context.Context, name string, fresh bool) (*pipeline.Pipeline, query.Model,
 	*search.Access, error,
@@ -185,7 +185,7 @@ func (a *api) searched(ctx context.Context, name string, fresh bool) (*pipeline.
 	return p, model, access, nil
 }
 
-// seen returns the pipeline of a name, and what whoever asks may see of it; fresh asks the database for it.
+// seen returns the pipeline of a name, and what the caller may see of it; fresh asks the database for it.
 func (a *api) seen(ctx context.Context, name string, fresh bool) (*pipeline.Pipeline, *search.Access, error) {
 	who, _ := gate.CallerOf(ctx)
 	list := a.Backend.Pipelines
@@ -277,7 +277,7 @@ func (a *api) across(ctx context.Context, _ *struct{}) (none acrossResponse, err
 	return a.nearTextAcross(ctx, req.Pipelines, req.rowsRequest)
 }
 
-// nearTextAcross finds the rows of several pipelines that are nearest to a text. Whoever may not search one of them
+// nearTextAcross finds the rows of several pipelines that are nearest to a text. Anyone who may not search one of them
 // gets no answer.
 func (a *api) nearTextAcross(ctx context.Context, names []string, req rowsRequest) (none acrossResponse, err error) {
 	if len(names) > search.MaxPipelines {
@@ -362,7 +362,7 @@ func (a *api) nearRow(ctx context.Context, name string, req rowsRequest) (none r
 	})
 }
 
-// found has the database look for rows, and gives up when it takes too long: whoever waits for an answer is told so,
+// found has the database look for rows, and gives up when it takes too long: anyone who waits for an answer is told so,
 // and a database that hangs must not hold the places of others.
 func (a *api) found(ctx context.Context, p *pipeline.Pipeline, access *search.Access,
 	look func(ctx context.Context) ([]search.Hit, error),

@@ -1,5 +1,5 @@
 // Package serve is the query side over HTTP: embeddings by the models that rows are embedded with, in the form of
-// OpenAI's API, and searches of pipelines. It changes nothing. Whoever asks proves by a token that they may; without
+// OpenAI's API, and searches of pipelines. It changes nothing. The caller proves by a token that they may; without
 // tokens it listens on loopback addresses only.
 package serve
 

@@ -286,7 +286,7 @@ func (j *Jobs) end(ctx context.Context, b *job, tokens *int64, message string) e
 	return failpoint.Hit("jobs/ended")
 }
 
-// back has a job be submitted anew: the provider has none.
+// back has a job be submitted again: the provider has none.
 func (j *Jobs) back(ctx context.Context, b *job) error {
 	return j.settle(ctx, b, change{to: "closed", pause: min(time.Second<<min(b.tries, 10), longest), tries: b.tries + 1},
 		new(int64))

@@ -14,7 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
-// A statement that reads a table reads a page of it. Whoever truncates or alters the table waits for that, and
+// A statement that reads a table reads a page of it. Anyone who truncates or alters the table waits for that, and
 // everybody else behind him: so it ends after this time, and a smaller page is tried.
 const (
 	PageRows = 1000

@@ -20,7 +20,7 @@ type asking struct {
 }
 
 // startingError means that a pipeline cannot be started yet: its embedder has not said what it is, or still has a batch
-// that the pipeline gave it before it was stopped. Whoever waits for it is woken.
+// that the pipeline gave it before it was stopped. Anyone who waits for it is woken.
 type startingError struct {
 	since time.Time
 	what  string
@@ -60,7 +60,7 @@ func (d *descriptions) get(ctx context.Context, service *embed.Service) (embed.D
 	}
 }
 
-// forget has embedders that have answered asked anew.
+// forget has embedders that have answered asked again.
 func (d *descriptions) forget() {
 	maps.DeleteFunc(d.open, func(_ *embed.Service, a *asking) bool {
 		select {

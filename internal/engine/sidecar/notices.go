@@ -149,7 +149,7 @@ func (s *Sidecar) notice() *notice {
 }
 
 // notices stores what only this process knows, when it changes: why it does not work a pipeline, and what it does
-// about the slot; and how fast it works. Whoever asks the database is told, and an idle sidecar writes nothing. New
+// about the slot; and how fast it works. Anyone who asks the database is told, and an idle sidecar writes nothing. New
 // words for the same state, such as another error of the embedder, wait for a heartbeat.
 func (s *Sidecar) notices(ctx context.Context) error {
 	look := time.NewTicker(min(time.Second, s.o.Heartbeat))

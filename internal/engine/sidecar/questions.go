@@ -86,7 +86,7 @@ func newQuestions(secret []byte) *questions {
 }
 
 // hand takes the content of a message. One of before this session of the stream was mostly answered long ago, and comes
-// again with many others: it takes nothing of what its role may ask now. Whoever still waits for it asks again.
+// again with many others: it takes nothing of what its role may ask now. Anyone who still waits for it asks again.
 func (qs *questions) hand(content []byte, before bool) {
 	q, err := walmsg.ReadQuestion(qs.key, content)
 	if err != nil {

@@ -3,7 +3,6 @@ package sidecar
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -45,16 +44,14 @@ func (s *Sidecar) register(ctx context.Context) error {
 }
 
 // noteQuiet says in place of a farewell that this sidecar is back after a time at the latest.
-func (s *Sidecar) noteQuiet(ctx context.Context, d time.Duration) error {
+func (s *Sidecar) noteQuiet(ctx context.Context, l *leave) error {
 	_, err := s.o.Pool.Exec(ctx, `UPDATE embedsidecar.worker SET last_seen_at = now(), quiet_until = now() + $2::interval,
-		stream = $3, problems = '{}', stream_detail = format('finds nothing to do since %s: it looks again when something '
-		'changes, and at %s at the latest', to_char(now() AT TIME ZONE 'UTC', 'HH24:MI:SS'),
-		to_char((now() + $2::interval) AT TIME ZONE 'UTC', 'HH24:MI:SS "UTC"')) WHERE worker_id = $1`,
-		s.me().id, d, string(health.Quiet))
+		stream = $3, problems = '{}', stream_detail = $4 WHERE worker_id = $1`,
+		s.me().id, l.of, string(health.Quiet), l.why.Error())
 	return err
 }
 
-// stillKnown begins anew where the tables of ours are not those in which this sidecar has registered: a dump was
+// stillKnown begins again where the tables of ours are not those in which this sidecar has registered: a dump was
 // restored over the database. Its places of tasks and leases are smaller than those that we remember, so that we
 // would see none. A restore makes primary keys when all rows are there: before that nothing is done.
 func (s *Sidecar) stillKnown(ctx context.Context) error {

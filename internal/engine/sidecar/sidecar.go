@@ -65,8 +65,8 @@ type Options struct {
 	Disabled     bool          // the master switch of this sidecar: changes are queued, nothing is embedded
 	NoStream     bool          // work the queue only
 	NoWork       bool          // fill the queue only
-	StopOnLost   bool          // refuse instead of making a lost slot anew
-	Failover     bool          // a slot made anew is one that standbys keep a copy of, from PostgreSQL 17 on
+	StopOnLost   bool          // refuse instead of making a lost slot again
+	Failover     bool          // a recreated slot is one that standbys keep a copy of, from PostgreSQL 17 on
 	Loops        int           // batches in work per pipeline
 	BatchRows    int           // rows per batch
 	HeldRows     int           // rows of a column that one write-back holds at most; 0: 64; below 0: the whole batch
@@ -103,7 +103,7 @@ type Sidecar struct {
 	broken    chan error // a loop of a worker was given up
 
 	registered atomic.Pointer[registration]
-	quiet      atomic.Int64                        // for how long it leaves; 0: for good
+	quiet      atomic.Pointer[leave]               // nil: it leaves for good
 	loaded     atomic.Pointer[[]pipeline.Pipeline] // as they were loaded last; nil: not yet
 	secret     []byte
 	urgencies  map[int32]*worker.Urgency // of pipelines whose rows say how urgent they are
@@ -359,9 +359,15 @@ func (s *Sidecar) Reload() {
 	sleep.Wake(s.reload)
 }
 
-// LeaveQuiet has the registry tell, when Run ends, that nothing changes and that the next sidecar begins after a time
-// at the latest.
-func (s *Sidecar) LeaveQuiet(d time.Duration) { s.quiet.Store(int64(d)) }
+// leave is for how long a sidecar leaves, and why.
+type leave struct {
+	of  time.Duration
+	why error
+}
+
+// LeaveQuiet has the registry tell, when Run ends, why the sidecar leaves, and that the next one begins after a time at
+// the latest.
+func (s *Sidecar) LeaveQuiet(d time.Duration, why error) { s.quiet.Store(&leave{d, why}) }
 
 // farewell gives back leases and leaves the registry.
 func (s *Sidecar) farewell(ctx context.Context) {
@@ -372,7 +378,7 @@ func (s *Sidecar) farewell(ctx context.Context) {
 		s.o.Log.WarnContext(ctx, "leases left to run out", "error", err)
 		return
 	}
-	if quiet := time.Duration(s.quiet.Load()); quiet > 0 {
+	if quiet := s.quiet.Load(); quiet != nil {
 		if err := s.noteQuiet(ctx, quiet); err == nil {
 			return
 		}
@@ -392,7 +398,7 @@ func (s *Sidecar) sweepFailed(ctx context.Context) func(error) {
 	return func(err error) { s.o.Log.WarnContext(ctx, "sweep failed", "error", err) }
 }
 
-// dropLeftovers takes away what removed pipelines have left, should whoever removed them not have come to it.
+// dropLeftovers takes away what removed pipelines have left, should the one who removed them not have come to it.
 func (s *Sidecar) dropLeftovers(ctx context.Context) error {
 	hourly := time.NewTicker(time.Hour)
 	defer hourly.Stop()
@@ -414,7 +420,7 @@ func (s *Sidecar) dropLeftovers(ctx context.Context) error {
 }
 
 // housekeeping shows a sign of life and prunes history and the registry. While we do not stream nobody tells us of
-// changes to the pipelines, so it also has them loaded anew.
+// changes to the pipelines, so it also has them reloaded.
 func (s *Sidecar) housekeeping(ctx context.Context) error {
 	pruned, bounded, counted := time.Time{}, time.Time{}, done{}
 	for {
@@ -452,7 +458,7 @@ func (s *Sidecar) housekeeping(ctx context.Context) error {
 	}
 }
 
-// tellAudit writes to the log what was done of late: whoever acts by SQL does not reach it. Should the log have an
+// tellAudit writes to the log what was done of late: anyone who acts by SQL does not reach it. Should the log have an
 // entry twice, the server did not hear of the first time.
 func (s *Sidecar) tellAudit(ctx context.Context) error {
 	type entry struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/speed"
 )
 
-// speeds are how fast this sidecar works its pipelines of late, for whoever asks the database. They are for one
+// speeds are how fast this sidecar works its pipelines of late, for anyone who asks the database. They are for one
 // goroutine.
 type speeds struct {
 	meters map[int32]*speed.Meter

@@ -130,7 +130,7 @@ func (w *Worker) groupFailed(ctx context.Context, group, rest []item, err error)
 	return w.embedderFailed(ctx, tasksOf(group), err)
 }
 
-// readLarge reads the row of one item again, with all of its text, and decides anew.
+// readLarge reads the row of one item again, with all of its text, and decides again.
 func (w *Worker) readLarge(ctx context.Context, one []item) error {
 	found, err := w.look(ctx, []queue.Task{one[0].task}, maxChunked)
 	if err != nil {

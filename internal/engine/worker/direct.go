@@ -24,7 +24,7 @@ const QuickEnough = 50 * time.Millisecond
 // worthIt is for how many times QuickEnough the answer to what was given up is waited for all the same.
 const worthIt = 100
 
-// embedBriefly asks the embedder for texts that are worked at once. Whoever asks gives it up soon, which is not a
+// embedBriefly asks the embedder for texts that are worked at once. The caller gives it up soon, which is not a
 // deadline of the embedder's, and says nothing against it. The answer is remembered when it comes: it may be paid for,
 // and the queue asks for it next.
 func (w *Worker) embedBriefly(ctx context.Context, texts []string) ([]embed.Result, error) {

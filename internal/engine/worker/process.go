@@ -382,7 +382,7 @@ func (w *Worker) backoff(attempt int) time.Duration {
 	return sleep.Between(d/2, d)
 }
 
-// park lets tasks wait until the pipeline fits its table again, and says so to whoever can look.
+// park lets tasks wait until the pipeline fits its table again, and says so to anyone who can look.
 func (w *Worker) park(ctx context.Context, tasks []queue.Task, err error) error {
 	w.o.Log.WarnContext(ctx, "pipeline parked", "pipeline", w.o.Pipeline.Name, "sqlstate", sqlState(err))
 	if w.o.Broken != nil {
@@ -391,7 +391,7 @@ func (w *Worker) park(ctx context.Context, tasks []queue.Task, err error) error 
 	return w.postpone(ctx, tasks, embed.Configuration, "table", errParked.Error(), min(parkedPause, w.o.Retry.Max))
 }
 
-// room waits until there is room for so many bytes of text. Whoever holds some must not ask for more.
+// room waits until there is room for so many bytes of text. Anyone who holds some must not ask for more.
 func (w *Worker) room(ctx context.Context, size int) (*room, error) {
 	r, there := w.roomNow(size)
 	if there {

@@ -10,7 +10,7 @@ import (
 )
 
 // restAfter is how many texts in a row must fail, each by itself, before the whole pipeline rests: they are hardly
-// all bad, and whoever is paid for texts is paid for those, too. While it rests one row is tried at a time, from
+// all bad, and anyone who is paid for texts is paid for those, too. While it rests one row is tried at a time, from
 // anywhere in the queue, so that rows that are bad together do not keep it resting.
 const (
 	restAfter   = 32

@@ -8,7 +8,7 @@ import (
 )
 
 // strays returns keys of an embedding table that neither the source table nor the ledger knows: of a source table
-// that was dropped and made anew, or of whoever filled an embedding table that was taken over. They are given in
+// that was dropped and recreated, or of the one who filled an embedding table that was taken over. They are given in
 // portions, without those that have a task already. The table is read by pages; when none was found up to its end,
 // there are none.
 func (s *Scan) strays(ctx context.Context) (found []string, err error) {
@@ -19,7 +19,7 @@ func (s *Scan) strays(ctx context.Context) (found []string, err error) {
 			return nil, err
 		}
 		if len(keys) == 0 {
-			s.stray = nil // whoever comes again begins anew
+			s.stray = nil // the next call begins again
 			break
 		}
 		s.stray = &keys[len(keys)-1]

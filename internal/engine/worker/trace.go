@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// What of a batch is told to whoever traces. Where nothing is traced all of it ends at once, and allocates nothing.
+// What of a batch is told to anyone who traces. Where nothing is traced all of it ends at once, and allocates nothing.
 
 // trace begins the traces of a batch; who calls it closes them.
 func (w *Worker) trace(ctx context.Context, tasks []queue.Task) (context.Context, *trace.Batch) {

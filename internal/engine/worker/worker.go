@@ -56,8 +56,8 @@ type Worker struct {
 // Stats returns the live counters.
 func (w *Worker) Stats() *Stats { return &w.stats }
 
-// Run works until ctx ends. Batches in work are finished first: whoever wants to wait no longer ends hard. Its error is
-// that it was given up.
+// Run works until ctx ends. Batches in work are finished first: anyone who wants to wait no longer ends hard. Its error
+// is that it was given up.
 func (w *Worker) Run(ctx, hard context.Context) error {
 	defer w.door.close()
 	var g errgroup.Group
@@ -181,7 +181,7 @@ func (w *Worker) urgency(who queue.Who) int {
 	return rank
 }
 
-// spent reports whether a budget ended a batch, and says so to whoever stops the worker.
+// spent reports whether a budget ended a batch, and says so to the one who stops the worker.
 func (w *Worker) spent(err error) bool {
 	spent, is := errors.AsType[*spend.SpentError](err)
 	if is && spent.Ended && w.o.Spent != nil {
@@ -200,7 +200,8 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, gran
 	if probe {
 		defer w.nap.leave()
 	}
-	// Whoever stops this worker does not break off the statement: it may have leased tasks, and nobody would know of it.
+	// Anyone who stops this worker does not break off the statement: it may have leased tasks, and nobody would know of
+	// it.
 	tasks, err := w.tasks.Lease(hard, queue.Claim{
 		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Who: who, Worker: w.o.ID, Max: rows,
 		Lease:    w.o.Lease,
@@ -285,7 +286,7 @@ func (w *Worker) leased(grant *limit.Grant, tasks []queue.Task, anything bool) {
 	}
 }
 
-// batchEnded says how a batch ended, one line for each, to whoever wants to know it that well.
+// batchEnded says how a batch ended, one line for each, to anyone who wants to know it that well.
 func (w *Worker) batchEnded(ctx context.Context, work *queue.Work, rows int, err error) {
 	w.stats.LastBatch.Store(time.Now().UnixNano())
 	if work == nil || !w.o.Log.Enabled(ctx, slog.LevelDebug) {

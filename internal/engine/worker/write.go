@@ -243,8 +243,8 @@ const (
 	byChange      // its text is another one than was read
 )
 
-// barred says what keeps an item from writing to its row. A vector of an older text is not written: whoever changed the
-// row has it looked at again. A row that changes faster than it is embedded gets one all the same, now and then.
+// barred says what keeps an item from writing to its row. A vector of an older text is not written: the one who changed
+// the row has it looked at again. A row that changes faster than it is embedded gets one all the same, now and then.
 func (w *Worker) barred(it *item, locked *rows.Locks) bar {
 	switch {
 	case !it.touches() || locked == nil:

@@ -99,7 +99,7 @@ func (e *ConflictError) Unwrap() error { return e.Err }
 // Hints returns the ways out.
 func (e *ConflictError) Hints() []string { return e.Hint }
 
-// LostError says that the slot has a gap, and that whoever configured it (on_lost: stop) wants to decide himself.
+// LostError says that the slot has a gap, and that the one who configured it (on_lost: stop) wants to decide himself.
 type LostError struct{ Slot, Reason string }
 
 func (e *LostError) Error() string {

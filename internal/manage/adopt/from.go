@@ -146,7 +146,7 @@ func (d *finder) findColumn(ctx context.Context) error {
 	return d.usable(ctx)
 }
 
-// usable makes sure that the table may be read: whoever owns it could have code of his own run.
+// usable makes sure that the table may be read: the one who owns it could have code of his own run.
 func (d *finder) usable(ctx context.Context) error {
 	if d.own {
 		return nil

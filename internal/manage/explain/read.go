@@ -28,7 +28,7 @@ const (
 // Options say what is told.
 type Options struct {
 	Text bool // the text of the row, too
-	// HideHashes leaves out what tells a short text to whoever tries texts.
+	// HideHashes leaves out what tells a short text to anyone who tries texts.
 	HideHashes bool
 	Redact     func(string) string // takes what is secret out of messages
 	// Count tells how many tokens a pipeline's model sees in a text, and how many it takes; nil: nobody wants to know.

@@ -95,7 +95,7 @@ func (s *Story) Known() bool {
 	return s.Row.Exists || !s.Row.Read || s.Task != nil || s.Ledger != nil || s.Vector.Stored || len(s.History) > 0
 }
 
-// HideHashes takes away what tells a short text to whoever tries texts: for those who may not see it.
+// HideHashes takes away what tells a short text to anyone who tries texts: for those who may not see it.
 func (s *Story) HideHashes() {
 	s.Row.TextHash = ""
 	if s.Ledger != nil && s.Ledger.TextHash != "" {
@@ -182,7 +182,7 @@ type Vector struct {
 	// all is as it should be: the vector is that of the text as it is now, or there is none and none is wanted
 	Current bool `json:"current"`
 	Skipped bool `json:"skipped"` // the text needs no new vector, as its writer said
-	// null: none of ours is stored. A row whose text did not change keeps its vector when its entry is written anew, so
+	// null: none of ours is stored. A row whose text did not change keeps its vector when its entry is rewritten, so
 	// the vector may be older.
 	AtLeastSeconds *float64 `json:"age_at_least_seconds"`
 }

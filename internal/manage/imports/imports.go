@@ -99,7 +99,7 @@ func there(ctx context.Context, tx pgx.Tx, names ...string) (bool, error) {
 		}
 		all = all && found
 	}
-	return all, catalog.UntrustedOwners(ctx, tx, names, nil) // whoever asks is about to read them
+	return all, catalog.UntrustedOwners(ctx, tx, names, nil) // the caller is about to read them
 }
 
 // working is the error of a program that still works.

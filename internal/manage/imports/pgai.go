@@ -431,7 +431,7 @@ func (v *vectorizer) drop() []string {
 	return list
 }
 
-// readers makes the grants of a table anew.
+// readers recreates the grants of a table.
 func readers(ctx context.Context, tx pgx.Tx, table string) ([]string, error) {
 	rows, err := tx.Query(ctx, `SELECT format('GRANT SELECT ON %s TO %s', $1::text, CASE a.grantee WHEN 0 THEN 'PUBLIC'
 		ELSE a.grantee::regrole::text END) FROM pg_class AS c CROSS JOIN aclexplode(c.relacl) AS a

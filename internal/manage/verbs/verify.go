@@ -74,7 +74,7 @@ func (v *Verified) Good() bool {
 // Repairs are what was asked for to mend what a verification found.
 type Repairs struct {
 	Looks int64 `json:"looks"` // rows, or vectors without one, that are looked at again
-	Anew  int64 `json:"anew"`  // rows that are embedded anew
+	Anew  int64 `json:"anew"`  // rows that are embedded again
 	Scan  bool  `json:"scan"`  // there are too many to be named: every row is compared
 
 	looks, anew []string
@@ -152,7 +152,7 @@ func (a *Actor) verify(ctx context.Context, p *pipeline.Pipeline, o VerifyOption
 	return v, nil
 }
 
-// repair has the rows looked at by whoever works the queue.
+// repair has the rows looked at by those who work the queue.
 func (a *Actor) repair(ctx context.Context, r *Repairs, p *pipeline.Pipeline) error {
 	if len(r.anew) > 0 {
 		if _, err := a.Do(ctx, Reembed, []string{p.Name}, Request{Keys: r.anew}); err != nil {

@@ -101,7 +101,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		}
 	}
 	path := filepath.Join(o.Dir, strconv.Itoa(os.Getpid())+suffix)
-	_ = os.Remove(path) // whoever had this number before is gone
+	_ = os.Remove(path) // the one who had this number before is gone
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "unix", path)
 	if err != nil {

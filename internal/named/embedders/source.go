@@ -217,7 +217,7 @@ func (e *Measured) name(ctx context.Context) string {
 	return e.Model()
 }
 
-// Reload has plugins start anew beside themselves and take over, with what catalogue and files hold now. No names
+// Reload has plugins start again beside themselves and take over, with what catalogue and files hold now. No names
 // mean all that are in use. A plugin that cannot goes on as it was.
 func (e *Pool) Reload(ctx context.Context, names []string) []control.Reloaded {
 	results := []control.Reloaded{}

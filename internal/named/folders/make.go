@@ -99,7 +99,7 @@ func importFailure(err error) error {
 	return problem.New(problem.Failed, err)
 }
 
-// Names are what whoever asks calls the pins of a Source: --sums. The way out of a mistake is told in these words.
+// Names are what the caller calls the pins of a Source: --sums. The way out of a mistake is told in these words.
 type Names struct{ Sums, SHA256, Unpinned string }
 
 // Source is what to fetch from a hub, and what it must be.

@@ -1,6 +1,6 @@
 // Package models keeps model folders: it finds and verifies them, makes new ones of what somebody published, and
 // fetches that from a hub. A folder is in place whole or not at all; what is in it is what its SHA256SUMS says. It
-// runs no model: whoever imports one says how to try it.
+// runs no model: anyone who imports one says how to try it.
 package models
 
 import (
@@ -85,7 +85,7 @@ func (d *download) size() int64 {
 
 // attempt makes one request and takes what comes. Without an error the part is the whole file.
 func (d *download) attempt(ctx context.Context) (sum string, err error) {
-	// Whoever sends nothing for too long is left.
+	// Anyone who sends nothing for too long is left.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stalled := fmt.Errorf("the server sent nothing for %s", d.Stall)

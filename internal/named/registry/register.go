@@ -17,7 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
-// Registration is a plugin to pin, with what is said anew of it. What is left empty stays as it was.
+// Registration is a plugin to pin, with what is said of it now. What is left empty stays as it was.
 type Registration struct {
 	File        string
 	Name        string // "": the file's without embedsidecar- and an ending such as .py
@@ -29,7 +29,7 @@ type Registration struct {
 	Names       Names
 }
 
-// Names are what whoever asks calls the parts of a Registration: --processes. A mistake is told in these words.
+// Names are what the caller calls the parts of a Registration: --processes. A mistake is told in these words.
 type Names struct{ Processes, MemoryLimit, CallTimeout, Env string }
 
 // Registered is what became of a registration.
@@ -60,7 +60,7 @@ var errDryRun = errors.New("dry run")
 // ending is the end of a file's name that says what it is written in; that of a version, -1.2, is none.
 var ending = regexp.MustCompile(`\.[A-Za-z][A-Za-z0-9]*$`)
 
-// Register pins a plugin: it writes the SHA-256 of its file down, with what is said anew of it. An error may come
+// Register pins a plugin: it writes the SHA-256 of its file down, with what is said of it now. An error may come
 // beside a Registered.NotNoted.
 func (c Registry) Register(ctx context.Context, r Registration) (done Registered, err error) {
 	path, err := filepath.Abs(r.File)
@@ -139,7 +139,7 @@ func same(a, b config.Plugin) bool {
 		a.CallTimeout == b.CallTimeout && slices.Equal(a.Env, b.Env)
 }
 
-// amend changes what is said anew.
+// amend changes what is said now.
 func (r *Registration) amend(p *config.Plugin) error {
 	wrong := func(format string, args ...any) error { return problem.New(problem.Usage, fmt.Errorf(format, args...)) }
 	if r.Processes != 0 {

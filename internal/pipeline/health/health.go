@@ -1,5 +1,5 @@
-// Package health names the states of a pipeline, as whoever shows one calls them, and what the papers say of each. In
-// which a pipeline is is judged in the database: sql/functions/states.sql.
+// Package health names the states of a pipeline, as anyone who shows one calls them, and what the papers say of each.
+// In which a pipeline is is judged in the database: sql/functions/states.sql.
 package health
 
 import (

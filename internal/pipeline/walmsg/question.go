@@ -59,7 +59,7 @@ func (q *Question) Bytes() int {
 var ErrNoQuestion = errors.New("not a question of this installation")
 
 // QuestionKey returns the key that questions are signed with. It is made of the installation's secret, and is not the
-// secret itself: whoever may ask has texts of his own signed, and traces are named with the secret.
+// secret itself: anyone who may ask has texts of his own signed, and traces are named with the secret.
 func QuestionKey(secret []byte) []byte { return keyOf(Ask, secret) }
 
 // keyOf returns the key for messages with a prefix: what is signed as one kind of message is none of another.

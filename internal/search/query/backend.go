@@ -188,7 +188,7 @@ const (
 	embedLimit = 1500 * time.Millisecond
 )
 
-// What the database said is believed for so long: in general, and by whoever knows that something has changed.
+// What the database said is believed for so long: in general, and by anyone who knows that something has changed.
 const (
 	fresh  = 5 * time.Second
 	moment = 100 * time.Millisecond

@@ -68,7 +68,7 @@ func Texts(args []string, input io.Reader) ([]string, error) {
 	return texts, nil
 }
 
-// Embed embeds texts with the model that is configured for whoever names none.
+// Embed embeds texts with the model that is configured for anyone who names none.
 func Embed(ctx context.Context, source embedders.Source, kind embed.Kind, texts []string) (v *Vectors, err error) {
 	embedder, _, err := source.Runner("", "")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
 
-// again is how often a search begins anew because the model was switched meanwhile.
+// again is how often a search begins again because the model was switched meanwhile.
 const again = 10
 
 // Settled runs a search from its beginning, and once more where another generation of the pipeline began to serve

@@ -51,7 +51,7 @@ func (b *Backend) score(ctx context.Context, model, query string, texts []string
 	return service.Rerank(ctx, query, texts)
 }
 
-// Scorer returns what scores the candidates of a pipeline for whoever asks once: a sidecar that runs, or else the
+// Scorer returns what scores the candidates of a pipeline for a caller who asks once: a sidecar that runs, or else the
 // reranker, loaded here. It is an error where the configuration names none and no sidecar has one.
 func Scorer(pool *pgxpool.Pool, plugins *embedders.Pool, c *config.Config, p *pipeline.Pipeline) search.Scorer {
 	return func(ctx context.Context, query string, texts []string) ([]float32, error) {

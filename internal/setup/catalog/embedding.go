@@ -40,7 +40,7 @@ var ChunkColumns = []ownColumn{
 }
 
 // readersOnly takes from others what default privileges give them on a new table, but SELECT: code of who may make
-// triggers or foreign keys runs as whoever writes, which is us.
+// triggers or foreign keys runs with the rights of the one who writes, which is us.
 func readersOnly(table string) string {
 	name := database.Literal(table)
 	return "DO " + database.Literal(fmt.Sprintf(`DECLARE other record; BEGIN

@@ -257,7 +257,7 @@ func functionsIn(tree string) []uint32 {
 }
 
 // namesOf returns the names of those functions that somebody may replace. By name and not by number, because one that
-// is dropped and made anew, or that gets a namesake which is called in its place, is what the expression means from
+// is dropped and recreated, or that gets a namesake which is called in its place, is what the expression means from
 // then on.
 func namesOf(ctx context.Context, q database.Querier, oids []uint32) ([]string, error) {
 	args := pgx.StrictNamedArgs{"functions": oids}

@@ -19,7 +19,7 @@ import (
 )
 
 // Whose objects may be used. What hangs on a table (a trigger, a default, a rule, the expression of an index) runs
-// with the rights of whoever uses the table, so that its owner can do all that our role can. Connections look at the
+// with the rights of anyone who uses the table, so that its owner can do all that our role can. Connections look at the
 // schema embedsidecar when they are made (package database); here it is looked at again, as it may have been made
 // since, with the tables that vectors go to.
 

@@ -22,7 +22,7 @@ import (
 
 // How many connections a pool has, where it is not for work.
 const (
-	Few     = 4 // enough for whoever asks one thing after the other
+	Few     = 4 // enough for a caller who asks one thing after the other
 	Stream  = 3 // the streamer's own, the heartbeat's, and one for init
 	Queries = 8 // how many searches may run at a time
 )
@@ -56,7 +56,7 @@ func (o Opener) Pool(ctx context.Context, conns int32) (*pgxpool.Pool, error) {
 	return pool, err
 }
 
-// Server opens a pool that leads straight to the server, for what a pooler cannot do. Whoever gives --stream-url
+// Server opens a pool that leads straight to the server, for what a pooler cannot do. Anyone who gives --stream-url
 // another role than --database-url wants that role for the stream only: then its address is taken and nothing else.
 func (o Opener) Server(ctx context.Context, pool *pgxpool.Pool, conns int32) (*pgxpool.Pool, error) {
 	dsn, options := o.Config.Database.URL, o.options(conns)

@@ -36,7 +36,7 @@ const (
 
 // Build builds the index of a pipeline's destination, concurrently, once its backfill is done, unless there
 // is one that fits. With IndexRefused come the statements for the owner. The pool must lead straight to the server; a
-// build that is broken off is begun anew the next time.
+// build that is broken off is begun again the next time.
 func Build(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (state State, statements []string,
 	err error,
 ) {

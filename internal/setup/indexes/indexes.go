@@ -249,7 +249,7 @@ func Refresh(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline) (Sta
 	})
 }
 
-// drifted reports whether the index of a table is to be built anew. One that says nothing of when it was made is taken
+// drifted reports whether the index of a table is to be rebuilt. One that says nothing of when it was made is taken
 // to be made now.
 func (t *indexedTable) drifted(ctx context.Context, conn *pgxpool.Conn, p *pipeline.Pipeline) (drifted bool,
 	err error,

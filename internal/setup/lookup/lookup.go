@@ -264,7 +264,7 @@ func only(pipelines []pipeline.Pipeline, ways []func(p *pipeline.Pipeline) bool)
 				found = append(found, i)
 			}
 		}
-		if len(found) > 1 { // a table without its schema is that of public, whoever makes another of its name
+		if len(found) > 1 { // a table without its schema is that of public, no matter who makes another of its name
 			found = slices.DeleteFunc(found, func(i int) bool { return pipelines[i].Schema != "public" })
 			if len(found) != 1 {
 				return -1

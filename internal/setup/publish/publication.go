@@ -235,7 +235,7 @@ func Sources(ctx context.Context, q database.Querier, stored []resolve.Stored) (
 }
 
 // Republish makes a missing publication of a slot again, for a role that may, unless another process does. Changes made
-// while it was missing are lost to the slot: the caller must make the slot anew and compare every row.
+// while it was missing are lost to the slot: the caller must recreate the slot and compare every row.
 func Republish(ctx context.Context, db database.Beginner, slot string) error {
 	tx, err := db.Begin(ctx)
 	if err != nil {

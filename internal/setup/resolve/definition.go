@@ -138,7 +138,7 @@ func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 	return spec
 }
 
-// NextDefinitions returns the versions of the definitions of a pipeline that is written down anew, and the number of
+// NextDefinitions returns the versions of the definitions of a pipeline that is written down again, and the number of
 // the one it has then.
 func (s *Stored) NextDefinitions(f *Findings) (versions map[string]int32, now int32) {
 	const most = 50

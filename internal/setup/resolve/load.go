@@ -183,7 +183,7 @@ func look(ctx context.Context, db database.Beginner, s *Stored, known *catalog.K
 	})
 	if database.LockedOut(err) {
 		// Somebody alters that table. The others can go on, and this one is looked at again. It does not count as one that
-		// cannot work: whoever waits for it waits on.
+		// cannot work: anyone who waits for it waits on.
 		return locked(s), nil
 	}
 	return p, err
@@ -350,9 +350,9 @@ func detail(problem string, hint []string) string {
 	return problem
 }
 
-// runnable makes sure that what is stored as text, filter, context and priority is one expression each, whoever wrote
-// it there, and runs them over no row at all. The server then looks up names and privileges as it will when it matters.
-// All of it goes by the extended protocol, in which the server refuses several statements.
+// runnable makes sure that what is stored as text, filter, context and priority is one expression each, no matter who
+// wrote it there, and runs them over no row at all. The server then looks up names and privileges as it will when it
+// matters. All of it goes by the extended protocol, in which the server refuses several statements.
 func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
 	sql := "SELECT " + f.Pipeline.TextExpression() + ", " + f.Pipeline.ContextExpression() + ", " +
 		f.Pipeline.FilterExpression() + ", " + f.Pipeline.LaneExpression() + ", " + f.Pipeline.Normalised(f.Pipeline.TextExpression()) +

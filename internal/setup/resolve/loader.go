@@ -34,8 +34,8 @@ type looked struct {
 	p    pipeline.Pipeline
 }
 
-// remembered is for how long: what has no version, such as a privilege, is seen by then. Whoever meets it before says
-// so by Forget.
+// remembered is for how long: what has no version, such as a privilege, is seen by then. Anyone who meets it before
+// says so by Forget.
 const remembered = 10 * time.Minute
 
 // Forget has everything looked at again.

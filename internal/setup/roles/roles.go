@@ -1,5 +1,5 @@
 // Package roles writes and runs the SQL for the two roles that a sidecar needs, one works, one streams, and for
-// those of whoever looks, acts and searches by SQL.
+// those of anyone who looks, acts and searches by SQL.
 package roles
 
 import (
@@ -43,7 +43,7 @@ func (r Roles) Script() string {
 	return sqlfiles.Roles(r.Run, r.Stream, r.Reader, r.Operator, r.Searcher)
 }
 
-// Running returns as whom a sidecar works: who does it now, else the usual role, if it is there, else whoever asks.
+// Running returns as whom a sidecar works: who does it now, else the usual role, if it is there, else the caller.
 func Running(ctx context.Context, pool *pgxpool.Pool) (role string, err error) {
 	err = pool.QueryRow(ctx, sqlfiles.Query("running_role"), pgx.StrictNamedArgs{"usual": sqlfiles.RunRole}).Scan(&role)
 	if err != nil {

@@ -79,7 +79,7 @@ func (l *left) spare(ctx context.Context, q database.Querier, stored []resolve.S
 	return err
 }
 
-// columns are the destinations of pipelines that are columns, whoever made them.
+// columns are the destinations of pipelines that are columns, no matter who made them.
 func columns(stored []resolve.Stored) []left {
 	var list []left
 	for _, s := range stored {

@@ -27,7 +27,7 @@ import (
 // Check is one thing that must be so before work may be sent here.
 type Check struct {
 	Name string // short and fixed: "database", "stream", "plugin onnx"
-	Err  error  // nil: it is so. Its text is shown to whoever asks, so it holds no password and no row's text
+	Err  error  // nil: it is so. Its text is shown to the caller, so it holds no password and no row's text
 	// Aside: it is told, and work may be sent here all the same, since it is about one pipeline of several.
 	Aside bool
 }

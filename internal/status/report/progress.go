@@ -49,7 +49,7 @@ type Countdown struct {
 	steps           int // batches that ended, or as many as were seen to
 }
 
-// Look says how far it is when so many rows are left. When they become more than ever before, it begins anew.
+// Look says how far it is when so many rows are left. When they become more than ever before, it begins again.
 //
 // Rows end a batch at a time, so the rate is that from the end of one batch to the end of another: a part of a batch,
 // as there is one at the beginning, would be taken for a whole. It is cumulative, and falls when batches stay away.
@@ -146,7 +146,7 @@ func (c *Countdown) Of(p *Pipeline, now time.Time) Progress {
 	case p.Open() > 0:
 		bar := c.Look(p.Open(), now)
 		bar.AtLeast = p.Capped()
-		if p.Speed.Rows > 0 { // told by whoever does it
+		if p.Speed.Rows > 0 { // told by anyone who does it
 			bar.Rate, bar.Left = p.Speed.Rows, time.Duration(p.SecondsLeft*float64(time.Second))
 		}
 		return bar

@@ -121,7 +121,7 @@ func Wait(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (
 	return waitFor(ctx, server{db}, slot, lsn)
 }
 
-// Moment is how long whoever looks once waits for the streamer to say where it is: while nothing happens it says so
+// Moment is how long anyone who looks once waits for the streamer to say where it is: while nothing happens it says so
 // when it is asked.
 const Moment = 500 * time.Millisecond
 

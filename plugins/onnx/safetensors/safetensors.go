@@ -59,7 +59,7 @@ func Read(file io.Reader, size int64, names ...string) (map[string]*Tensor, erro
 		}
 		at = t.Offsets[1]
 	}
-	_, err = io.Copy(io.Discard, in) // whoever counts the bytes wants all of them
+	_, err = io.Copy(io.Discard, in) // anyone who counts the bytes wants all of them
 	return found, err
 }
 

@@ -30,7 +30,7 @@ type Network struct {
 	HTTP    bool           // http:// to other machines is allowed
 }
 
-// Addresses that nobody embeds at: metadata services of clouds give out credentials there to whoever asks.
+// Addresses that nobody embeds at: metadata services of clouds give out credentials there to anyone who asks.
 var refused = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
 	netip.MustParsePrefix("100.100.100.200/32"),
