@@ -104,8 +104,8 @@ func TestHosts(t *testing.T) {
 		"prometheus.io", "protobuf.dev", "semver.org", "unicode.org", "voyageai.com", "wikipedia.org", "yaml.org", "grpc.io",
 		"arxiv.org", "w3.org", "json-schema.org",
 		// of docs/services.md
-		"alibabacloud.com", "aliyuncs.com", "amazon.com", "amazonaws.com", "azure.com", "cloudflare.com", "databricks.com", "deepinfra.com",
-		"fireworks.ai", "google.dev", "googleapis.com", "huggingface.cloud", "jina.ai",
+		"alibabacloud.com", "aliyuncs.com", "amazon.com", "amazonaws.com", "azure.com", "cloudflare.com", "databricks.com",
+		"deepinfra.com", "fireworks.ai", "google.dev", "googleapis.com", "huggingface.cloud", "jina.ai",
 		"litellm.ai", "lmstudio.ai", "microsoft.com", "mistral.ai", "nebius.com", "nvidia.com", "openrouter.ai",
 		"scaleway.ai", "scaleway.com", "siliconflow.com", "together.ai", "together.xyz", "vllm.ai",
 	}
