@@ -37,6 +37,7 @@ type initializer struct {
 	system      pglogrepl.IdentifySystemResult
 	release     func() // lets other inits in; nil: not kept out yet
 	report      Report
+	known       *catalog.Known // tables of the specs
 	server      serverFacts
 	found       []*resolve.Findings // by spec
 	stored      []*resolve.Stored   // by spec; nil: new

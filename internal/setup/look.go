@@ -47,6 +47,7 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 		taken[spec.Name] = true
 	}
 	var mistakes []error
+	in.known = resolve.Known(ctx, tx, in.o.Specs)
 	for _, spec := range in.o.Specs {
 		f, s, err := in.lookAtPipeline(ctx, tx, spec, stored, taken)
 		for f != nil && err == nil {
@@ -181,7 +182,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	configured, kept, changed := spec, false, ""
 	either := stored != nil && stored.Beside != 0 // it follows the one that serves, and nobody configures it
 	if stored != nil && !either {
-		t, err := catalog.TableByName(ctx, tx, spec.Schema, spec.Table)
+		t, err := in.known.TableByName(ctx, tx, spec.Schema, spec.Table)
 		if err == nil && t.OID == stored.TableOID {
 			spec, followed = stored.Follow(spec, t)
 			stored = stored.Current()
@@ -211,7 +212,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		}
 	}
 	f, err := resolve.Inspect(ctx, tx, spec, catalog.Vectors{
-		Dims: description.Dims, Sparse: description.Sparse, Either: either, Promised: in.promised,
+		Dims: description.Dims, Sparse: description.Sparse, Either: either, Promised: in.promised, Known: in.known,
 	}, nil)
 	if missing, ok := errors.AsType[*refusal.MissingError](err); ok && stored != nil {
 		if t, lookErr := catalog.TableByOID(ctx, tx, stored.TableOID); lookErr == nil {
@@ -256,7 +257,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		return f, stored, nil
 	}
 	if f.Destination.Exists && !spec.Overwrite {
-		if err := resolve.Permitted(ctx, tx, f); err != nil {
+		if err := f.Permitted(); err != nil {
 			return nil, nil, err
 		}
 		f.Unproven = true

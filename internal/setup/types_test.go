@@ -35,7 +35,7 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			err = table.FindKey(t.Context(), tx)
+			err = table.CheckKey()
 			made = catalog.EmbeddingTable(side(), table, v, pipeline.Form{Stored: pipeline.StoredVector}, 3)
 			return err
 		})

@@ -1,7 +1,8 @@
--- table_columns: the columns of a table. base: the type of which its own is a domain, or itself, base_name as it is
--- written in a definition, without collation, the clause for that; empty when it is the base type's own.
+-- table_columns: the columns of tables, and what the current role may do with them. base: the type of which its own is
+-- a domain, or itself, base_name as it is written in a definition, without collation, the clause for that; empty when
+-- it is the base type's own.
 -- Rows: one for each, in their order. Locks: none.
-SELECT a.attnum AS number, a.attname::text AS name, a.atttypid AS type,
+SELECT a.attrelid AS "table", a.attnum AS number, a.attname::text AS name, a.atttypid AS type,
     a.atttypmod AS modifier,
     format_type(a.atttypid, a.atttypmod) AS type_name, t.typcategory::text AS category, a.attnotnull AS not_null,
     a.attgenerated <> '' AS generated,
@@ -9,7 +10,9 @@ SELECT a.attnum AS number, a.attname::text AS name, a.atttypid AS type,
     b.oid AS base, format_type(b.oid, CASE WHEN b.oid = a.atttypid THEN a.atttypmod
         ELSE base.modifier END) AS base_name,
     CASE WHEN a.attcollation <> 0 AND a.attcollation <> b.typcollation
-    THEN quote_ident(cn.nspname) || '.' || quote_ident(co.collname) ELSE '' END AS collation
+    THEN quote_ident(cn.nspname) || '.' || quote_ident(co.collname) ELSE '' END AS collation,
+    coalesce(has_column_privilege(a.attrelid, a.attnum, 'SELECT'), true) AS readable,
+    coalesce(has_column_privilege(a.attrelid, a.attnum, 'UPDATE'), true) AS updatable
 FROM   pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
        CROSS JOIN LATERAL (
            WITH RECURSIVE base AS (
@@ -19,4 +22,5 @@ FROM   pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
            SELECT base.* FROM base JOIN pg_type d ON d.oid = base.oid WHERE d.typtype <> 'd') AS base
        JOIN pg_type b ON b.oid = base.oid
        LEFT JOIN pg_collation co ON co.oid = a.attcollation LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace
-WHERE  a.attrelid = @table AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum;
+WHERE  a.attrelid = ANY (@tables::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attrelid, a.attnum;

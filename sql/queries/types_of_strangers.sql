@@ -1,4 +1,4 @@
--- types_of_strangers: the types in columns of a table that belong to someone whom this session has no reason to trust,
+-- types_of_strangers: the types in columns of tables that belong to someone whom this session has no reason to trust,
 -- as strangers has it: casts of such a type, and the constraints of a domain, are code that runs with the rights of
 -- the role whose statement needs them. A domain as the type of a column is none of them: its values are read and
 -- compared as those of its base type, whose owner counts.
@@ -10,21 +10,21 @@ WITH RECURSIVE friend AS (
     WHERE  r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
         OR pg_has_role(r.oid, session_user, 'MEMBER')),
 used AS (
-    SELECT a.attname, a.atttypid AS typ, true AS whole FROM pg_attribute AS a
-    WHERE  a.attrelid = @table AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384
+    SELECT a.attrelid, a.attname, a.atttypid AS typ, true AS whole FROM pg_attribute AS a
+    WHERE  a.attrelid = ANY (@tables::oid[]) AND a.attnum > 0 AND NOT a.attisdropped AND a.atttypid >= 16384
     UNION
-    SELECT u.attname, m.typ, u.whole AND t.typtype = 'd' FROM used AS u JOIN pg_type AS t ON t.oid = u.typ CROSS
-        JOIN LATERAL (
+    SELECT u.attrelid, u.attname, m.typ, u.whole AND t.typtype = 'd' FROM used AS u JOIN pg_type AS t ON t.oid = u.typ
+        CROSS JOIN LATERAL (
         SELECT t.typelem UNION ALL SELECT t.typbasetype
         UNION ALL SELECT f.atttypid FROM pg_attribute AS f WHERE t.typtype = 'c' AND f.attrelid = t.typrelid
             AND f.attnum > 0 AND NOT f.attisdropped
         UNION ALL SELECT g.rngsubtype FROM pg_range AS g WHERE g.rngtypid = t.oid) AS m (typ)
     WHERE m.typ >= 16384)
-SELECT u.attname::text AS "column", format_type(t.oid, -1) AS type, t.typtype::text AS kind, u.whole,
-    pg_get_userbyid(t.typowner)::text AS owner,
+SELECT u.attrelid AS "table", u.attname::text AS "column", format_type(t.oid, -1) AS type, t.typtype::text AS kind,
+    u.whole, pg_get_userbyid(t.typowner)::text AS owner,
        EXISTS (SELECT FROM pg_cast AS c JOIN pg_proc AS f ON f.oid = c.castfunc
                WHERE  t.oid IN (c.castsource, c.casttarget)
                    AND f.proowner NOT IN (SELECT r.oid FROM friend AS r)) AS casts
 FROM   used AS u JOIN pg_type AS t ON t.oid = u.typ
 WHERE  t.typowner NOT IN (SELECT r.oid FROM friend AS r) AND NOT (u.whole AND t.typtype = 'd')
-ORDER  BY 1, 2;
+ORDER  BY 1, 2, 3;

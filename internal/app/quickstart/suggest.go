@@ -88,7 +88,7 @@ func named(ctx context.Context, tx pgx.Tx, name string) (*catalog.Table, error) 
 	if err := t.Embeddable(); err != nil {
 		return nil, err
 	}
-	return t, catalog.Usable(ctx, tx, t)
+	return t, t.Named()
 }
 
 // sampled reads a few rows of each table, and keeps what has text in it. What keeps the others out is the error where
@@ -144,10 +144,10 @@ func (t *table) trusted(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
-	if err := catalog.Unruly(ctx, tx, full.Quoted()); err != nil {
+	if err := full.Unruly(ctx, tx); err != nil {
 		return err
 	}
-	foreign, err := full.StrangersTypes(ctx, tx)
+	foreign, err := full.StrangersTypes(ctx, tx, nil)
 	t.Columns = slices.DeleteFunc(t.Columns, func(column string) bool { return slices.Contains(foreign, column) })
 	return err
 }

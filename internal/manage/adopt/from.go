@@ -154,7 +154,7 @@ func (d *finder) usable(ctx context.Context) error {
 	if d.t.Kind != "r" && d.t.Kind != "p" {
 		return refuse("%s is no table", d.t.Quoted())
 	}
-	if err := catalog.Usable(ctx, d.tx, d.t); err != nil {
+	if err := d.t.Named(); err != nil {
 		return err
 	}
 	if d.t.RowSecurity {

@@ -15,7 +15,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // ownColumn is a column of an embedding table besides the key.
@@ -92,7 +91,7 @@ func EmbeddingTable(spec pipeline.Spec, t *Table, v VectorType, form pipeline.Fo
 
 // findEmbeddingTable looks at the embedding table. One that is there must have our shape; columns of the user's
 // beside ours are fine as long as we need not fill them.
-func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table, v VectorType, trusted uint32,
+func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table, v VectorType, known *Known,
 ) (d Destination, err error) {
 	for _, c := range append(ownColumns(v, "", 1), ChunkColumns...) {
 		if slices.Contains(KeyNames(t.Key), c.Name) && (spec.Chunking.On() || !slices.Contains(ChunkColumns, c)) {
@@ -102,12 +101,12 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 		}
 	}
 	schema := spec.Destination().Schema
-	into, err := loadTable(ctx, q, pgx.StrictNamedArgs{"table": nil, "schema": schema, "name": spec.IntoTable})
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = d.room(ctx, q, schema)
+	into, err := known.table(ctx, q, Want{Schema: schema, Name: spec.IntoTable})
+	if err != nil {
 		return d, err
 	}
-	if err != nil {
+	if into == nil {
+		err = d.room(ctx, q, schema)
 		return d, err
 	}
 	name := into.Quoted()
@@ -119,25 +118,19 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 		return d, refusal.Coded(code.Destination,
 			fmt.Sprintf("%s is %s, not an embedding table", name, kinds[into.Kind]), other...)
 	}
-	if into.OID != trusted {
+	if known == nil || !known.trusted[into.OID] {
 		if err := Untrusted(ctx, q, into.OID); err != nil {
 			return d, refusal.About(spec.Name, err)
 		}
 	}
-	if err := into.durable(ctx, q); err != nil {
-		return d, err
-	}
-	var key []string
-	var comment string
-	args := pgx.StrictNamedArgs{"table": into.OID}
-	err = q.QueryRow(ctx, sqlfiles.Query("embedding_key"), args).Scan(&key, &comment)
-	if err != nil {
-		return d, fmt.Errorf("look up key of %s: %w", name, err)
+	if into.Unlogged != "" {
+		return d, refusal.Coded(code.Destination, fmt.Sprintf("the embedding table %s is unlogged: a crash of the server empties it",
+			into.Unlogged), "ALTER TABLE "+into.Unlogged+" SET LOGGED;")
 	}
 	widening := into.widening(t)
 	switch {
 	case widening == nil:
-	case markIn(comment) != "":
+	case markIn(into.Comment) != "":
 		d.Retype = widening
 	case into.lacks(t, v, true) == "": // else it is some table of the user's, which nobody should alter
 		other = append([]string{widening[0] + ";"}, other...)
@@ -146,36 +139,19 @@ func findEmbeddingTable(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Ta
 		return d, refusal.Coded(code.Destination,
 			fmt.Sprintf("%s is not an embedding table for %s: %s", name, t.Quoted(), problem), other...)
 	}
-	if want := append(KeyNames(t.Key), "chunk_no"); !slices.Equal(key, want) {
+	if want := append(KeyNames(t.Key), "chunk_no"); !slices.Equal(into.Primary, want) {
 		return d, refusal.Coded(code.Destination, fmt.Sprintf("%s is not an embedding table for %s: its primary key is (%s), want (%s)",
-			name, t.Quoted(), database.QuoteAll(key), database.QuoteAll(want)), other...)
+			name, t.Quoted(), database.QuoteAll(into.Primary), database.QuoteAll(want)), other...)
 	}
 	if into.RowSecurity {
 		return d, refusal.Coded(code.RLS, fmt.Sprintf("the embedding table %s has row-level security that hides rows from this role",
 			name), into.bypass()...)
 	}
-	if err := q.QueryRow(ctx, sqlfiles.Query("hash_indexed"), args).Scan(&d.HashIndexed); err != nil {
-		return d, fmt.Errorf("look up indexes of %s: %w", name, err)
-	}
-	d.Chunked = into.hasColumns(ChunkColumns)
+	d.Table, d.HashIndexed, d.Chunked = into, into.HashIndexed, into.hasColumns(ChunkColumns)
 	embedding, _ := into.Column("embedding")
-	d.Mark, d.Owned = markIn(comment), into.OwnedByUs
+	d.Mark, d.Owned = markIn(into.Comment), into.OwnedByUs
 	d.Exists, d.IntoOID, d.Dims, d.Stored = true, into.OID, max(int(embedding.Modifier), 0), v.stored(embedding.Type)
 	return d, nil
-}
-
-// durable returns *ConfigError when the server may empty an embedding table.
-func (t *Table) durable(ctx context.Context, q database.Querier) error {
-	var name *string
-	err := q.QueryRow(ctx, sqlfiles.Query("unlogged_part"), pgx.StrictNamedArgs{"table": t.OID}).Scan(&name)
-	if err != nil {
-		return fmt.Errorf("look up embedding table %s: %w", t.Quoted(), err)
-	}
-	if name == nil {
-		return nil
-	}
-	return refusal.Coded(code.Destination, fmt.Sprintf("the embedding table %s is unlogged: a crash of the server empties it",
-		*name), "ALTER TABLE "+*name+" SET LOGGED;")
 }
 
 // room looks at the schema in which an embedding table is to be made.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -36,10 +38,27 @@ type Table struct {
 	Reader      string // the role that looked
 	OwnedByUs   bool   // the current role has the rights of the owner
 	Owner       string
+	Usable      bool     // the role may name what is in its schema
+	Writable    bool     // the role may read and write all of it
+	Unlogged    string   // it or a partition of it that a crash empties, quoted; "": none
+	Primary     []string // the columns of its primary key
+	Comment     string
+	HashIndexed bool                 // an index finds every text by its hash
 	Columns     []Column             `db:"-"`
-	Key         []pipeline.KeyColumn `db:"-"`
+	Key         []pipeline.KeyColumn `db:"-"` // that of the replica identity
+	KeyTypes    []TypeSchema         `db:"-"` // where the types of the key's columns are, other than the server's own
 	As          string               `db:"-"` // what expressions call it; "": r
 	Joined      []string             `db:"-"` // names that texts have beside the columns: those of joins
+
+	examined bool            // the rest is known
+	unruly   error           // why a superuser should not work on it; nil: nothing
+	foreign  []strangersType // types in it of those who are not trusted
+}
+
+// TypeSchema is a schema with types that statements name.
+type TypeSchema struct {
+	Name   string
+	Usable bool // the role may name them
 }
 
 // Column is what the catalogue says of a column.
@@ -56,6 +75,8 @@ type Column struct {
 	Base      uint32 // the type of which its own is a domain, or its own
 	BaseName  string // with modifier, ready for a definition
 	Collation string // as a clause for a definition with BaseName; "" when it is that type's own
+	Readable  bool   // by the role that looked
+	Updatable bool
 }
 
 // Quoted is the name with its schema, for use in SQL.
@@ -71,15 +92,151 @@ func (t *Table) Column(name string) (Column, bool) {
 	return Column{}, false
 }
 
+// Unreadable are the columns that the role may not read.
+func (t *Table) Unreadable() (names []string) {
+	for _, c := range t.Columns {
+		if !c.Readable {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
 // ColumnNames are the names of the columns, in their order.
 func (t *Table) ColumnNames() []string {
 	return lists.Map(t.Columns, func(c Column) string { return c.Name })
 }
 
+// Known are tables that were looked at together: what is asked of a thousand takes as many statements as of one. What
+// is not among them is looked up by itself. A nil Known knows none.
+type Known struct {
+	tables  []*Table
+	oids    map[uint32]*Table
+	names   map[[2]string]*Table
+	trusted map[uint32]bool // embedding tables that are no stranger's
+	vector  *VectorType     // nil: there is none
+}
+
+// Want names a table to look at.
+type Want struct {
+	OID          uint32 // 0: it is found by its name
+	Schema, Name string
+	Into         bool // it is an embedding table
+}
+
+// Look looks at tables together. Those that are not there are left out.
+func Look(ctx context.Context, tx pgx.Tx, wants ...Want) (*Known, error) {
+	k, err := find(ctx, tx, wants)
+	if err != nil {
+		return nil, err
+	}
+	if err := examine(ctx, tx, k.tables...); err != nil {
+		return nil, err
+	}
+	var into []uint32
+	for _, w := range wants {
+		if t := k.find(w); w.Into && t != nil {
+			into = append(into, t.OID)
+		}
+	}
+	if found, err := database.Strangers(ctx, tx.Conn(), into...); err != nil {
+		return nil, err
+	} else if len(found) == 0 { // else each is looked at by itself
+		for _, oid := range into {
+			k.trusted[oid] = true
+		}
+	}
+	vector, err := FindVector(ctx, tx, "")
+	if _, missing := errors.AsType[*refusal.ConfigError](err); missing {
+		return k, nil
+	}
+	k.vector = &vector
+	return k, err
+}
+
+// find is Look at what the tables are alone, whoever they are of.
+func find(ctx context.Context, q database.Querier, wants []Want) (*Known, error) {
+	k := &Known{oids: map[uint32]*Table{}, names: map[[2]string]*Table{}, trusted: map[uint32]bool{}}
+	oids, schemas, names := []uint32{}, []string{}, []string{}
+	for _, w := range wants {
+		if w.OID != 0 {
+			oids = append(oids, w.OID)
+		} else {
+			schemas, names = append(schemas, w.Schema), append(names, w.Name)
+		}
+	}
+	var err error
+	if k.tables, err = database.Collect(ctx, q, "find_tables", pgx.RowToAddrOfStructByName[Table],
+		pgx.StrictNamedArgs{"tables": oids, "schemas": schemas, "names": names}); err != nil || len(k.tables) == 0 {
+		return k, wrap.Errorf(err, "look up tables")
+	}
+	for _, t := range k.tables {
+		k.oids[t.OID], k.names[[2]string{t.Schema, t.Name}] = t, t
+	}
+	args := pgx.StrictNamedArgs{"tables": slices.Collect(maps.Keys(k.oids))}
+	columns, err := database.Collect(ctx, q, "table_columns", pgx.RowToStructByName[struct {
+		Table uint32
+		Column
+	}], args)
+	if err != nil {
+		return nil, fmt.Errorf("look up columns: %w", err)
+	}
+	for _, c := range columns {
+		k.oids[c.Table].Columns = append(k.oids[c.Table].Columns, c.Column)
+	}
+	keys, err := database.Collect(ctx, q, "table_keys", pgx.RowToStructByName[struct {
+		Table      uint32
+		TypeSchema string
+		TypeUsable bool
+		pipeline.KeyColumn
+	}], args)
+	if err != nil {
+		return nil, fmt.Errorf("look up keys: %w", err)
+	}
+	for _, c := range keys {
+		t := k.oids[c.Table]
+		t.Key = append(t.Key, c.KeyColumn)
+		if c.TypeSchema != "pg_catalog" {
+			t.KeyTypes = append(t.KeyTypes, TypeSchema{c.TypeSchema, c.TypeUsable})
+		}
+	}
+	return k, nil
+}
+
+func (k *Known) find(w Want) *Table {
+	switch {
+	case k == nil:
+		return nil
+	case w.OID != 0:
+		return k.oids[w.OID]
+	}
+	return k.names[[2]string{w.Schema, w.Name}]
+}
+
+// table returns a table for one pipeline, or nil: there is none.
+func (k *Known) table(ctx context.Context, q database.Querier, w Want) (*Table, error) {
+	t := k.find(w)
+	if t == nil {
+		alone, err := find(ctx, q, []Want{w})
+		if err != nil || len(alone.tables) == 0 {
+			return nil, err
+		}
+		return alone.tables[0], nil
+	}
+	own := *t
+	own.Key = slices.Clone(t.Key)
+	return &own, nil
+}
+
 // TableByName finds a table and its columns. It returns *MissingError when there is none.
 func TableByName(ctx context.Context, q database.Querier, schema, name string) (*Table, error) {
-	t, err := loadTable(ctx, q, pgx.StrictNamedArgs{"table": nil, "schema": schema, "name": name})
-	if !errors.Is(err, pgx.ErrNoRows) {
+	return (*Known)(nil).TableByName(ctx, q, schema, name)
+}
+
+// TableByName is the function of that name, which looks among those that are known first.
+func (k *Known) TableByName(ctx context.Context, q database.Querier, schema, name string) (*Table, error) {
+	t, err := k.table(ctx, q, Want{Schema: schema, Name: name})
+	if err != nil || t != nil {
 		return t, err
 	}
 	names, err := database.Collect(ctx, q, "table_names", pgx.RowTo[string])
@@ -94,24 +251,16 @@ func TableByName(ctx context.Context, q database.Querier, schema, name string) (
 
 // TableByOID finds a table that may have been renamed. It returns *MissingError when it is gone.
 func TableByOID(ctx context.Context, q database.Querier, oid uint32) (*Table, error) {
-	t, err := loadTable(ctx, q, pgx.StrictNamedArgs{"table": oid, "schema": nil, "name": nil})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, &refusal.MissingError{ConfigError: refusal.ConfigError{Problem: "the source table was dropped"}}
-	}
-	return t, err
+	return (*Known)(nil).TableByOID(ctx, q, oid)
 }
 
-func loadTable(ctx context.Context, q database.Querier, args pgx.StrictNamedArgs) (*Table, error) {
-	rows, _ := q.Query(ctx, sqlfiles.Query("find_table"), args)
-	t, err := pgx.CollectExactlyOneRow(rows, pgx.RowToAddrOfStructByName[Table])
-	if err != nil {
-		return nil, fmt.Errorf("look up table: %w", err)
+// TableByOID is the function of that name, which looks among those that are known first.
+func (k *Known) TableByOID(ctx context.Context, q database.Querier, oid uint32) (*Table, error) {
+	t, err := k.table(ctx, q, Want{OID: oid})
+	if err == nil && t == nil {
+		err = &refusal.MissingError{ConfigError: refusal.ConfigError{Problem: "the source table was dropped"}}
 	}
-	if t.Columns, err = database.Collect(ctx, q, "table_columns", pgx.RowToStructByName[Column],
-		pgx.StrictNamedArgs{"table": t.OID}); err != nil {
-		return nil, fmt.Errorf("look up columns of %s: %w", t.Quoted(), err)
-	}
-	return t, nil
+	return t, err
 }
 
 // kinds tells people what a relation that cannot be a source is.
@@ -164,21 +313,15 @@ func (t *Table) AnyGenerated(names []string) bool {
 	return false
 }
 
-// Usable returns *PermissionError when the role may not even name the table: then nothing else about it can be asked.
-func Usable(ctx context.Context, q database.Querier, t *Table) error {
-	var role string
-	var usage bool
-	if err := q.QueryRow(ctx, "SELECT current_user::text, has_schema_privilege($1, 'USAGE')", t.Schema).Scan(&role,
-		&usage); err != nil {
-		return fmt.Errorf("look up privileges on schema %s: %w", database.Quote(t.Schema), err)
+// Named returns *PermissionError when the role may not even name the table: then nothing else about it can be asked.
+func (t *Table) Named() error {
+	if t.Usable {
+		return nil
 	}
-	if !usage {
-		return &refusal.PermissionError{
-			What: "look at table " + t.Quoted(), Role: role,
-			SQL: []string{"GRANT USAGE ON SCHEMA " + database.Quote(t.Schema) + " TO " + database.Quote(role) + ";"},
-		}
+	return &refusal.PermissionError{
+		What: "look at table " + t.Quoted(), Role: t.Reader,
+		SQL: []string{"GRANT USAGE ON SCHEMA " + database.Quote(t.Schema) + " TO " + database.Quote(t.Reader) + ";"},
 	}
-	return nil
 }
 
 // maxName is how long a name may be; Postgres would cut a longer one without an error.
@@ -234,25 +377,8 @@ func BadName(name string) string {
 	return ""
 }
 
-// FindKey fills in the columns that name a row, in the replication stream as in queries: those of the replica identity.
-//
-// Operators are those of the default btree operator class of what the index compares, so that sorting and comparing
-// agree.
-//
-// It returns *ConfigError when rows cannot be named.
-func (t *Table) FindKey(ctx context.Context, q database.Querier) error {
-	// A domain's values are compared as those of its base type: a constraint that was added later need not hold for what
-	// is there.
-	rows, err := q.Query(ctx, sqlfiles.Query("table_key"), pgx.StrictNamedArgs{
-		"table":    t.OID,
-		"identity": t.Identity,
-	})
-	if err != nil {
-		return fmt.Errorf("look up key of %s: %w", t.Quoted(), err)
-	}
-	if t.Key, err = pgx.CollectRows(rows, pgx.RowToStructByName[pipeline.KeyColumn]); err != nil {
-		return fmt.Errorf("look up key of %s: %w", t.Quoted(), err)
-	}
+// CheckKey returns *ConfigError when rows cannot be named, in the replication stream as in queries.
+func (t *Table) CheckKey() error {
 	for _, k := range t.Key {
 		if k.Equal == "" || k.Greater == "" {
 			return refusal.Coded(code.Key, fmt.Sprintf("key column %q of %s is of type %s, which has no order of its own", k.Name,

@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -67,32 +68,70 @@ func TrustHint(role, owner string) []string {
 
 // strangersType is a type in a column of a table that belongs to somebody who is not trusted.
 type strangersType struct {
+	Table                     uint32
 	Column, Type, Kind, Owner string
 	Whole                     bool // it is that of the column, and not a part of it
 	Casts                     bool // it has casts that are code of somebody who is not trusted
 }
 
+// examine finds out whose tables these are, and whose the types in them.
+func examine(ctx context.Context, tx pgx.Tx, tables ...*Table) error {
+	const ofUsers = 16384
+	var all, typed []uint32
+	for _, t := range tables {
+		all = append(all, t.OID)
+		if slices.ContainsFunc(t.Columns, func(c Column) bool { return c.Type >= ofUsers }) {
+			typed = append(typed, t.OID)
+		}
+	}
+	unruly, err := ownedByOthers(ctx, tx, all)
+	if err != nil {
+		return err
+	}
+	foreign := map[uint32][]strangersType{}
+	if len(typed) > 0 {
+		found, err := database.Collect(ctx, tx, "types_of_strangers", pgx.RowToStructByName[strangersType],
+			pgx.StrictNamedArgs{"tables": typed, "trusted": database.Trusted(tx.Conn())})
+		if err != nil {
+			return fmt.Errorf("look up types of tables: %w", err)
+		}
+		for _, s := range found {
+			foreign[s.Table] = append(foreign[s.Table], s)
+		}
+	}
+	for _, t := range tables {
+		t.examined, t.unruly, t.foreign = true, unruly[t.OID], foreign[t.OID]
+	}
+	return nil
+}
+
+// Unruly returns why a superuser should not work on the table, or nil, as the function of that name does.
+func (t *Table) Unruly(ctx context.Context, tx pgx.Tx) error {
+	if !t.examined {
+		if err := examine(ctx, tx, t); err != nil {
+			return err
+		}
+	}
+	return t.unruly
+}
+
 // StrangersTypes returns those columns of the table whose types belong to somebody who is not trusted, and notes it of
 // those of the key. It returns *ConfigError when code of that somebody would run in statements over the table: types of
 // a key are read by their input functions, which of an enum is the server's own, and of what is made of other types
-// runs the constraints of domains; expressions of users look for casts.
-func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx) (columns []string, err error) {
-	const ofUsers = 16384
-	if !slices.ContainsFunc(t.Columns, func(c Column) bool { return c.Type >= ofUsers }) {
-		return nil, nil
+// runs the constraints of domains; expressions of users look for casts. key is what statements read of the table's key.
+func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx, key []pipeline.KeyColumn) (columns []string, err error) {
+	if !t.examined {
+		if err := examine(ctx, tx, t); err != nil {
+			return nil, err
+		}
 	}
-	found, err := database.Collect(ctx, tx, "types_of_strangers", pgx.RowToStructByName[strangersType],
-		pgx.StrictNamedArgs{"table": t.OID, "trusted": database.Trusted(tx.Conn())})
-	if err != nil {
-		return nil, fmt.Errorf("look up types of %s: %w", t.Quoted(), err)
-	}
-	key := KeyNames(t.Key)
-	for _, s := range found {
+	names := KeyNames(key)
+	for _, s := range t.foreign {
 		problem := ""
 		switch {
 		case s.Casts:
 			problem = "has casts that run functions"
-		case slices.Contains(key, s.Column) && (!s.Whole || s.Kind != "e"):
+		case slices.Contains(names, s.Column) && (!s.Whole || s.Kind != "e"):
 			problem = "is part of the key, and reading it may run functions"
 		}
 		if problem != "" {
@@ -104,8 +143,8 @@ func (t *Table) StrangersTypes(ctx context.Context, tx pgx.Tx) (columns []string
 			}
 		}
 		columns = append(columns, s.Column)
-		if at := slices.Index(key, s.Column); at >= 0 {
-			t.Key[at].ByInput = true
+		if at := slices.Index(names, s.Column); at >= 0 {
+			key[at].ByInput = true
 		}
 	}
 	return columns, nil
@@ -138,22 +177,31 @@ func (t *Table) MeantByStrangers(tx pgx.Tx, columns []string, expressions ...str
 // Unruly returns why a superuser should not work on a table, or nil: the table, a partition of it or what it is a
 // partition of belongs to somebody else. Triggers, the expressions of indexes and a view that its owner puts in its
 // place would run with the rights of a superuser. A role with fewer rights lends only those.
-func Unruly(ctx context.Context, tx pgx.Tx, table string) error {
-	var role, part, owner string
-	err := tx.QueryRow(ctx, sqlfiles.Query("table_owner"), pgx.StrictNamedArgs{
-		"table": table, "trusted": database.Trusted(tx.Conn()),
-	}).Scan(&role, &part, &owner)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil
-	}
+func Unruly(ctx context.Context, tx pgx.Tx, table uint32) error {
+	all, err := ownedByOthers(ctx, tx, []uint32{table})
 	if err != nil {
-		return fmt.Errorf("look up owners of %s: %w", table, err)
+		return err
 	}
-	return &refusal.ConfigError{
-		Problem: fmt.Sprintf("%q is a superuser and %s belongs to %q, whose triggers and functions would run with all rights",
-			role, part, owner),
-		Hint: TrustHint(role, owner), Code: code.Untrusted,
-	}
+	return all[table]
+}
+
+// ownedByOthers is Unruly of some tables.
+func ownedByOthers(ctx context.Context, tx pgx.Tx, tables []uint32) (map[uint32]error, error) {
+	rows, _ := tx.Query(ctx, sqlfiles.Query("table_owners"), pgx.StrictNamedArgs{
+		"tables": tables, "trusted": database.Trusted(tx.Conn()),
+	})
+	unruly := map[uint32]error{}
+	var table uint32
+	var role, part, owner string
+	_, err := pgx.ForEachRow(rows, []any{&table, &role, &part, &owner}, func() error {
+		unruly[table] = &refusal.ConfigError{
+			Problem: fmt.Sprintf("%q is a superuser and %s belongs to %q, whose triggers and functions would run with all rights",
+				role, part, owner),
+			Hint: TrustHint(role, owner), Code: code.Untrusted,
+		}
+		return nil
+	})
+	return unruly, wrap.Errorf(err, "look up owners of tables")
 }
 
 // Harmless returns *ConfigError for an expression that somebody who may not act as this session's role may not have run

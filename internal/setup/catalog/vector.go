@@ -30,13 +30,14 @@ type Vectors struct {
 	// not there is missing
 	Promised string
 
-	Trusted uint32 // an embedding table that was looked at for strangers already; 0: none
+	Known *Known // tables that were looked at already
 }
 
 // VectorType is what this database has to keep vectors in: the types that a destination may have, and the schema of
 // pgvector, where it is installed.
 type VectorType struct {
 	Schema  string
+	Usable  bool // the current role may name what is in it
 	Version string
 	OIDs    map[pipeline.Stored]uint32 // of those that can be had
 }
@@ -54,12 +55,20 @@ func (v VectorType) stored(oid uint32) pipeline.Stored {
 	return ""
 }
 
+// Vector is FindVector, which is asked once where that is known.
+func (k *Known) Vector(ctx context.Context, q database.Querier, promised string) (VectorType, error) {
+	if k == nil || k.vector == nil {
+		return FindVector(ctx, q, promised)
+	}
+	return *k.vector, nil
+}
+
 // FindVector looks up the types. It returns *ConfigError when there are none, because the extension is neither
 // installed nor promised.
 func FindVector(ctx context.Context, q database.Querier, promised string) (v VectorType, err error) {
 	var ofPgvector map[string]uint32
 	err = q.QueryRow(ctx, sqlfiles.Query("vector_types"), pgx.StrictNamedArgs{"types": pipeline.StoredTypes()}).
-		Scan(&v.Schema, &v.Version, &ofPgvector)
+		Scan(&v.Schema, &v.Usable, &v.Version, &ofPgvector)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return v, fmt.Errorf("look up types of vectors: %w", err)
 	}
@@ -134,6 +143,7 @@ type Destination struct {
 	Schema  string // where an embedding table is to be made
 	MayMake bool   // the current role may make it
 
+	Table *Table // the embedding table; nil: there is none
 	Mark  string // its comment, if init made it
 	Owned bool   // the current role may comment on it
 
@@ -153,7 +163,7 @@ func FindDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table
 	if spec.InSource() {
 		d, err = findColumn(ctx, q, spec, t, v)
 	} else {
-		d, err = findEmbeddingTable(ctx, q, spec, t, v, model.Trusted)
+		d, err = findEmbeddingTable(ctx, q, spec, t, v, model.Known)
 	}
 	if err != nil {
 		return d, err

@@ -2,7 +2,6 @@ package resolve
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -10,73 +9,73 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // needs is what running a pipeline asks for.
 type needs struct {
-	oid    uint32
-	name   string   // of the table, quoted; "": the schema is all that is needed
-	schema string   // of the table
-	read   []string // columns to read; nil: all
-	write  []string // columns to update
-	whole  bool     // an embedding table: rows are inserted and deleted too
+	table              *catalog.Table // nil: the schema is all that is needed
+	catalog.TypeSchema                // of the table, or of a type
+	read               []string       // columns to read; nil: all
+	write              []string       // columns to update
+	whole              bool           // an embedding table: rows are inserted and deleted too
 }
 
-// required lists what a role needs to run a pipeline. reads are the columns that its expressions name, nil for all.
-func required(spec pipeline.Spec, t *catalog.Table, reads []string, d catalog.Destination) []needs {
-	source := needs{oid: t.OID, name: t.Quoted(), schema: t.Schema}
-	if reads != nil {
-		source.read = slices.Clone(catalog.KeyNames(t.Key))
-		for _, c := range reads {
+func needsOf(t *catalog.Table) needs {
+	return needs{table: t, TypeSchema: catalog.TypeSchema{Name: t.Schema, Usable: t.Usable}}
+}
+
+// needs lists what a role needs to run the pipeline: its tables, and the schemas of the types that statements name.
+// f.Looks are the columns that its expressions name, nil for all.
+func (f *Findings) needs() []needs {
+	source := needsOf(f.Table)
+	if f.Looks != nil {
+		source.read = slices.Clone(catalog.KeyNames(f.Table.Key))
+		for _, c := range f.Looks {
 			if !slices.Contains(source.read, c) {
 				source.read = append(source.read, c)
 			}
 		}
 	}
-	if spec.InSource() {
-		if d.Exists {
-			source.write = []string{spec.IntoColumn}
-			if source.read != nil {
-				source.read = append(source.read, spec.IntoColumn)
-			}
+	if f.Pipeline.InSource() && f.Destination.Exists {
+		source.write = []string{f.Pipeline.IntoColumn}
+		if source.read != nil {
+			source.read = append(source.read, f.Pipeline.IntoColumn)
 		}
-		return []needs{source}
 	}
 	all := []needs{source}
-	if d.Exists {
-		schema := spec.Destination().Schema
-		all = append(all, needs{oid: d.IntoOID, name: spec.Into(), schema: schema, whole: true})
+	if f.Destination.Table != nil {
+		into := needsOf(f.Destination.Table)
+		into.whole = true
+		all = append(all, into)
+	}
+	for _, j := range f.Joined {
+		joined := needsOf(j.Table)
+		joined.read = j.Uses
+		all = append(all, joined)
+	}
+	types := f.Table.KeyTypes
+	if f.Vector.OIDs[pipeline.StoredVector] != 0 && f.Vector.Schema != "pg_catalog" {
+		types = append(slices.Clone(types), catalog.TypeSchema{Name: f.Vector.Schema, Usable: f.Vector.Usable})
+	}
+	for _, t := range types {
+		all = append(all, needs{TypeSchema: t})
 	}
 	return all
 }
 
-// needs lists what a role needs to run the pipeline: its tables, and the schemas of the types that statements name.
-func (f *Findings) needs(ctx context.Context, q database.Querier) ([]needs, error) {
-	all := required(f.Pipeline.Spec, f.Table, f.Looks, f.Destination)
-	for _, j := range f.Joined {
-		all = append(all, needs{oid: j.Table.OID, name: j.Table.Quoted(), schema: j.Table.Schema, read: j.Uses})
-	}
-	schemas, err := database.Collect(ctx, q, "type_schemas", pgx.RowTo[string], pgx.StrictNamedArgs{
-		"type": f.Vector.OIDs[pipeline.StoredVector], "table": f.Table.OID, "key": catalog.KeyNames(f.Table.Key),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look up schemas of types: %w", err)
-	}
-	for _, schema := range schemas {
-		all = append(all, needs{schema: schema})
-	}
-	return all, nil
+// use is the statement that lets a role name what is in the schema.
+func (n needs) use(role string) string {
+	return "GRANT USAGE ON SCHEMA " + database.Quote(n.Name) + " TO " + database.Quote(role) + ";"
 }
 
 // grants returns the statements that give a role what it needs, whether or not it has it.
 func (n needs) grants(role string) []string {
 	to := " TO " + database.Quote(role) + ";"
-	if n.name == "" {
+	if n.table == nil {
 		return nil
 	}
 	if n.whole {
-		return []string{"GRANT SELECT, INSERT, UPDATE, DELETE ON " + n.name + to}
+		return []string{"GRANT SELECT, INSERT, UPDATE, DELETE ON " + n.table.Quoted() + to}
 	}
 	what := "SELECT"
 	if n.read != nil {
@@ -85,40 +84,24 @@ func (n needs) grants(role string) []string {
 	if len(n.write) > 0 {
 		what += ", UPDATE (" + database.QuoteAll(n.write) + ")"
 	}
-	return []string{"GRANT " + what + " ON " + n.name + to}
+	return []string{"GRANT " + what + " ON " + n.table.Quoted() + to}
 }
 
-// missing returns those statements of grants that the role still needs.
-func (n needs) missing(ctx context.Context, q database.Querier, role string) ([]string, error) {
-	var statements []string
-	var usage bool
-	if err := q.QueryRow(ctx, "SELECT has_schema_privilege($1, $2, 'USAGE')", role, n.schema).Scan(&usage); err != nil {
-		return nil, fmt.Errorf("look up privileges on schema %s: %w", database.Quote(n.schema), err)
+// missing returns those statements of grants that the role that looked still needs.
+func (n needs) missing(role string) (statements []string) {
+	if !n.Usable {
+		statements = append(statements, n.use(role))
 	}
-	if !usage {
-		statements = append(statements, "GRANT USAGE ON SCHEMA "+database.Quote(n.schema)+" TO "+database.Quote(role)+";")
+	if n.table == nil || n.whole && n.table.Writable || !n.whole && !slices.ContainsFunc(n.table.Columns, n.withheld) {
+		return statements
 	}
-	if n.name == "" {
-		return statements, nil
-	}
-	var ok *bool // NULL: the table was dropped in this moment, and needs nothing any more
-	var err error
-	if n.whole {
-		err = q.QueryRow(ctx, sqlfiles.Query("may_write_table"), pgx.StrictNamedArgs{
-			"role": role, "table": n.oid,
-		}).Scan(&ok)
-	} else {
-		err = q.QueryRow(ctx, sqlfiles.Query("may_use_columns"), pgx.StrictNamedArgs{
-			"role": role, "table": n.oid, "read": n.read, "write": n.write,
-		}).Scan(&ok)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look up privileges on %s: %w", n.name, err)
-	}
-	if ok != nil && !*ok {
-		statements = append(statements, n.grants(role)...)
-	}
-	return statements, nil
+	return append(statements, n.grants(role)...)
+}
+
+// withheld reports whether the role lacks a privilege on a column.
+func (n needs) withheld(c catalog.Column) bool {
+	return !c.Readable && (n.read == nil || slices.Contains(n.read, c.Name)) ||
+		!c.Updatable && slices.Contains(n.write, c.Name)
 }
 
 // Grants returns the statements that let a role run a confirmed pipeline, for an owner of its tables to run. What the
@@ -131,15 +114,11 @@ func Grants(ctx context.Context, db database.Beginner, p *pipeline.Pipeline, rol
 		if err != nil {
 			return err
 		}
-		all, err := f.needs(ctx, tx)
-		if err != nil {
-			return err
-		}
 		schemas := map[string]bool{}
-		for _, n := range all {
-			if !schemas[n.schema] {
-				schemas[n.schema] = true
-				statements = append(statements, "GRANT USAGE ON SCHEMA "+database.Quote(n.schema)+" TO "+database.Quote(role)+";")
+		for _, n := range f.needs() {
+			if !schemas[n.Name] {
+				schemas[n.Name] = true
+				statements = append(statements, n.use(role))
 			}
 			statements = append(statements, n.grants(role)...)
 		}
@@ -149,21 +128,10 @@ func Grants(ctx context.Context, db database.Beginner, p *pipeline.Pipeline, rol
 }
 
 // missingGrants returns what the current role lacks for a pipeline.
-func missingGrants(ctx context.Context, q database.Querier, f *Findings) (role string, statements []string, err error) {
-	if err := q.QueryRow(ctx, "SELECT current_user::text").Scan(&role); err != nil {
-		return "", nil, fmt.Errorf("look up role: %w", err)
-	}
-	all, err := f.needs(ctx, q)
-	if err != nil {
-		return "", nil, err
-	}
-	for _, n := range all {
-		more, err := n.missing(ctx, q, role)
-		if err != nil {
-			return "", nil, err
-		}
-		statements = append(statements, more...)
+func (f *Findings) missingGrants() (statements []string) {
+	for _, n := range f.needs() {
+		statements = append(statements, n.missing(f.Table.Reader)...)
 	}
 	slices.Sort(statements)
-	return role, slices.Compact(statements), nil
+	return slices.Compact(statements)
 }

@@ -77,7 +77,7 @@ func (f *Findings) confirmJoin(ctx context.Context, tx pgx.Tx, path string, of *
 	if err := joinColumns(ctx, tx, of, t, j); err != nil {
 		return err
 	}
-	if err := namesOld(ctx, tx, t, j); err != nil {
+	if err := namesOld(t, j); err != nil {
 		return err
 	}
 	if err := f.confirmJoins(ctx, tx, path+".joins", t, j.Joins, known); err != nil {
@@ -98,13 +98,13 @@ func (f *Findings) joinedTable(ctx context.Context, tx pgx.Tx, j *pipeline.Join,
 	err error,
 ) {
 	if known && j.OID != 0 {
-		if t, err = catalog.TableByOID(ctx, tx, j.OID); err != nil {
+		if t, err = f.known.TableByOID(ctx, tx, j.OID); err != nil {
 			if _, gone := errors.AsType[*refusal.MissingError](err); gone {
 				return nil, refusal.Coded(code.Join, "the table "+database.Quote(j.Schema, j.Table)+" was dropped")
 			}
 			return nil, err
 		}
-	} else if t, err = catalog.TableByName(ctx, tx, j.Schema, j.Table); err != nil {
+	} else if t, err = f.known.TableByName(ctx, tx, j.Schema, j.Table); err != nil {
 		return nil, err
 	}
 	p := &f.Pipeline
@@ -122,13 +122,13 @@ func (f *Findings) joinedTable(ctx context.Context, tx pgx.Tx, j *pipeline.Join,
 	case !p.InSource() && t.Quoted() == p.Into():
 		return nil, refusal.Coded(code.Join, t.Quoted()+" is the embedding table of the pipeline itself")
 	}
-	if err := catalog.Usable(ctx, tx, t); err != nil {
+	if err := t.Named(); err != nil {
 		return nil, err
 	}
-	if err := catalog.Unruly(ctx, tx, t.Quoted()); err != nil {
+	if err := t.Unruly(ctx, tx); err != nil {
 		return nil, err
 	}
-	foreign, err := t.StrangersTypes(ctx, tx)
+	foreign, err := t.StrangersTypes(ctx, tx, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -178,19 +178,13 @@ func joinColumns(ctx context.Context, tx pgx.Tx, of, t *catalog.Table, j *pipeli
 }
 
 // namesOld makes sure that the WAL of an UPDATE or DELETE names the rows that the old row had a part in.
-func namesOld(ctx context.Context, tx pgx.Tx, t *catalog.Table, j *pipeline.Join) error {
+func namesOld(t *catalog.Table, j *pipeline.Join) error {
 	if t.Identity == "f" {
 		return nil
 	}
 	var named []string
 	if t.Identity != "n" {
-		key, err := database.Collect(ctx, tx, "table_key", pgx.RowToStructByName[pipeline.KeyColumn], pgx.StrictNamedArgs{
-			"table": t.OID, "identity": t.Identity,
-		})
-		if err != nil {
-			return fmt.Errorf("look up key of %s: %w", t.Quoted(), err)
-		}
-		t.Key, named = key, catalog.KeyNames(key) // a column list must have them
+		named = catalog.KeyNames(t.Key) // a column list must have them
 	}
 	for _, on := range j.On {
 		if !slices.Contains(named, on.Column) {

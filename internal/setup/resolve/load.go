@@ -1,7 +1,6 @@
 package resolve
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,9 +81,6 @@ func watchedOf(ctx context.Context, q database.Querier, t *catalog.Table, column
 	return watched, wrap.Errorf(err, "look up what columns are made of")
 }
 
-// many is from how many pipelines on they are looked at together where that can be.
-const many = 50
-
 // Load returns the pipelines of a slot as the database has them, for a role that may do no more than run. A pipeline
 // that cannot work is returned with a status other than active and a detail that says why; then only its spec, ID,
 // OID, generation, fingerprint, width and watched columns are certain, and of one whose table is locked the names of
@@ -122,27 +118,47 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 		if stored, err = ReadStoredOf(ctx, tx, slot); err != nil {
 			return refusal.NotSetUp(err)
 		}
-		return trustTogether(ctx, tx, stored)
+		return nil
 	})
 	if err != nil {
 		return nil, false, err
-	}
-	if l != nil && l.Changed && len(stored) >= many {
-		stored = slices.DeleteFunc(stored, func(s Stored) bool {
-			return s.Status == string(pipeline.Active) && !changed[s.PipelineID]
-		})
 	}
 	if l != nil && l.Only != nil {
 		stored = slices.DeleteFunc(stored, func(s Stored) bool { return !slices.Contains(l.Only, s.PipelineID) })
 	}
 	pipelines = make([]pipeline.Pipeline, len(stored))
-	var looked []int
+	var looked, rest []int
+	var list []catalog.Want
 	for i := range stored {
 		if l.recall(stored[i].PipelineID, marks[stored[i].PipelineID], &pipelines[i]) {
 			continue
 		}
 		looked = append(looked, i)
-		if pipelines[i], err = look(ctx, db, &stored[i]); err != nil {
+		list = append(list, wants(stored[i].Spec(), &stored[i])...)
+	}
+	if len(looked) == 0 {
+		return pipelines, true, nil
+	}
+	var known *catalog.Known
+	if err = database.ReadOnly(ctx, db, func(tx pgx.Tx) error {
+		known = together(ctx, tx, list)
+		whole := known != nil // nothing has failed in this transaction
+		for _, i := range looked {
+			s := &stored[i]
+			if whole && l != nil && l.Changed && s.Status == string(pipeline.Active) && !changed[s.PipelineID] {
+				pipelines[i], err = load(ctx, tx, s.Current(), known, false)
+				whole = err == nil
+			}
+			if pipelines[i].ID == 0 || !whole {
+				rest = append(rest, i)
+			}
+		}
+		return nil
+	}); err != nil {
+		return nil, false, err
+	}
+	for _, i := range rest {
+		if pipelines[i], err = look(ctx, db, &stored[i], known); err != nil {
 			return nil, false, err
 		}
 	}
@@ -155,40 +171,11 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 	return pipelines, true, nil
 }
 
-// trustTogether looks at the embedding tables of many pipelines at once. If one is not to be touched, each is looked at
-// by itself.
-func trustTogether(ctx context.Context, tx pgx.Tx, stored []Stored) error {
-	if len(stored) < many {
-		return nil
-	}
-	schemas, names := make([]string, len(stored)), make([]string, len(stored))
-	for i := range stored {
-		schemas[i], names[i] = cmp.Or(stored[i].DestinationSchema, stored[i].TableSchema), stored[i].DestinationTable
-	}
-	rows, _ := tx.Query(ctx, `SELECT w.i::integer - 1, c.oid
-		FROM unnest($1::text[]::name[], $2::text[]::name[]) WITH ORDINALITY AS w (schema, name, i)
-			JOIN pg_namespace AS n ON n.nspname = w.schema
-			JOIN pg_class AS c ON c.relname = w.name AND c.relnamespace = n.oid`, schemas, names)
-	tables := make([]uint32, len(stored))
-	var i int
-	var oid uint32
-	if _, err := pgx.ForEachRow(rows, []any{&i, &oid}, func() error { tables[i] = oid; return nil }); err != nil {
-		return fmt.Errorf("look up embedding tables: %w", err)
-	}
-	found, err := database.Strangers(ctx, tx.Conn(), tables...)
-	for i := range stored {
-		if len(found) == 0 {
-			stored[i].trusted = tables[i]
-		}
-	}
-	return err
-}
-
 // look confirms one stored pipeline, in a transaction of its own: one that held the locks of several tables, however
 // weak, could deadlock with a user who truncates them.
-func look(ctx context.Context, db database.Beginner, s *Stored) (p pipeline.Pipeline, err error) {
+func look(ctx context.Context, db database.Beginner, s *Stored, known *catalog.Known) (p pipeline.Pipeline, err error) {
 	err = database.ReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
-		p, err = load(ctx, tx, s.Current())
+		p, err = load(ctx, tx, s.Current(), known, true)
 		if ctx.Err() == nil && !tx.Conn().IsClosed() && database.OfStatement(err) {
 			p, err = sick(s, err), nil
 		}
@@ -204,9 +191,6 @@ func look(ctx context.Context, db database.Beginner, s *Stored) (p pipeline.Pipe
 
 // stillSo reports whether none of the pipelines that were looked at was switched since its row was read.
 func stillSo(ctx context.Context, db database.Beginner, stored []Stored, looked []int) (same bool, err error) {
-	if len(looked) == 0 {
-		return true, nil
-	}
 	ids, switches := make([]int32, len(looked)), make([]int64, len(looked))
 	for n, i := range looked {
 		ids[n], switches[n] = stored[i].PipelineID, stored[i].Switches
@@ -276,10 +260,11 @@ func sick(s *Stored, err error) pipeline.Pipeline {
 	return p
 }
 
-// load confirms one stored pipeline. Only a failure to find out is an error.
-func load(ctx context.Context, tx pgx.Tx, s *Stored) (pipeline.Pipeline, error) {
+// load confirms one stored pipeline. Only a failure to find out is an error. Without run its expressions are not
+// parsed, which locks its table: it is known that they could be.
+func load(ctx context.Context, tx pgx.Tx, s *Stored, known *catalog.Known, run bool) (pipeline.Pipeline, error) {
 	off := Off(s)
-	f, err := Inspect(ctx, tx, s.Spec(), catalog.Vectors{Dims: s.Dims, Either: true, Trusted: s.trusted}, s)
+	f, err := Inspect(ctx, tx, s.Spec(), catalog.Vectors{Dims: s.Dims, Either: true, Known: known}, s)
 	var (
 		missing *refusal.MissingError
 		config  *refusal.ConfigError
@@ -300,8 +285,11 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored) (pipeline.Pipeline, error) 
 	if err == nil {
 		err = knownStill(ctx, tx, s)
 	}
-	if err == nil {
+	switch {
+	case err == nil && run:
 		err = runnable(ctx, tx, f)
+	case err == nil:
+		err = f.Permitted()
 	}
 	switch {
 	case errors.As(err, &missing):
@@ -369,17 +357,15 @@ func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
 	sql := "SELECT " + f.Pipeline.TextExpression() + ", " + f.Pipeline.ContextExpression() + ", " +
 		f.Pipeline.FilterExpression() + ", " + f.Pipeline.LaneExpression() + ", " + f.Pipeline.Normalised(f.Pipeline.TextExpression()) +
 		" FROM " + f.Pipeline.Source() + " AS r LIMIT 0"
-	err := database.RolledBack(ctx, tx, func(tx pgx.Tx) error {
-		if err := errors.Join(f.parseJoins(ctx, tx), parseStored(ctx, tx, f)); err != nil {
-			return err
-		}
-		return database.Extended(ctx, tx, sql)
-	})
+	err := errors.Join(f.parseJoins(ctx, tx), parseStored(ctx, tx, f))
+	if err == nil {
+		err = database.Extended(ctx, tx, sql)
+	}
 	if database.Denied(err) {
-		if missing := Permitted(ctx, tx, f); missing != nil {
+		if missing := f.Permitted(); missing != nil {
 			return missing
 		}
-		if missing := unreadable(ctx, tx, f); missing != nil {
+		if missing := unreadable(f); missing != nil {
 			return missing
 		}
 		return &refusal.ConfigError{
@@ -392,29 +378,23 @@ func runnable(ctx context.Context, tx pgx.Tx, f *Findings) error {
 	if err != nil {
 		return refusal.Of(f.Pipeline.Name, err)
 	}
-	return Permitted(ctx, tx, f)
+	return f.Permitted()
 }
 
 // unreadable returns *PermissionError for columns that the expressions of the user's seem to name and that the role
 // may not read, or nil.
-func unreadable(ctx context.Context, q database.Querier, f *Findings) error {
+func unreadable(f *Findings) error {
 	p := &f.Pipeline
-	hidden, err := database.Collect(ctx, q, "unreadable_columns", pgx.RowTo[string],
-		pgx.StrictNamedArgs{"table": f.Table.OID})
-	if err != nil {
-		return nil //nolint:nilerr // the server's own words are told instead
-	}
 	said := p.Text + "\n" + p.Filter + "\n" + p.Chunking.Context + "\n" + p.PriorityBy
-	hidden = slices.DeleteFunc(hidden, func(name string) bool { return !strings.Contains(said, name) })
-	var role string
-	if len(hidden) == 0 || q.QueryRow(ctx, "SELECT current_user::text").Scan(&role) != nil {
+	hidden := slices.DeleteFunc(f.Table.Unreadable(), func(name string) bool { return !strings.Contains(said, name) })
+	if len(hidden) == 0 {
 		return nil
 	}
 	return &refusal.PermissionError{
 		What: fmt.Sprintf("run pipeline %q: read column %s of %s", p.Name, database.QuoteAll(hidden), f.Table.Quoted()),
-		Role: role,
+		Role: f.Table.Reader,
 		SQL: []string{"GRANT SELECT (" + database.QuoteAll(hidden) + ") ON " + f.Table.Quoted() + " TO " +
-			database.Quote(role) + ";"},
+			database.Quote(f.Table.Reader) + ";"},
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 // looked at again while its row, its table and its publication are of the versions that they were, as the heartbeat
 // tells it; for remembered at most. A nil Loader remembers nothing. It is safe for concurrent use.
 type Loader struct {
-	// Changed leaves out of many pipelines those that could work and whose tables are as they were then: for who asks
-	// what is not as it is stored. What has no version, such as a privilege, is not seen.
+	// Changed has only those pipelines parsed that could not work, or whose tables are not as they were then: for who
+	// asks what is not as it is stored.
 	Changed bool
 	// Only are the numbers of those that are looked at, once; nil: all.
 	Only []int32

@@ -3,6 +3,7 @@
 package resolve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
-	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -52,7 +52,7 @@ func ResolveWarned(ctx context.Context, db database.Beginner, spec pipeline.Spec
 			missing := &refusal.ConfigError{Pipeline: spec.Name, Problem: "the destination " +
 				catalog.DestinationName(f.Pipeline.Spec) +
 				" does not exist", Hint: f.toMake(), Code: code.Destination}
-			return errors.Join(missing, Permitted(ctx, tx, f)) // whoever makes it needs the rest as well
+			return errors.Join(missing, f.Permitted()) // whoever makes it needs the rest as well
 		}
 		if err := f.chunkable(); err != nil {
 			return err
@@ -60,30 +60,23 @@ func ResolveWarned(ctx context.Context, db database.Beginner, spec pipeline.Spec
 		if err := f.retyped(); err != nil {
 			return err
 		}
-		return Permitted(ctx, tx, f)
+		return f.Permitted()
 	})
 	return p, warnings, err
 }
 
 // Permitted returns *PermissionError when the current role lacks a privilege that running the pipeline needs.
-func Permitted(ctx context.Context, q database.Querier, f *Findings) error {
-	role, statements, err := missingGrants(ctx, q, f)
-	if err != nil {
-		return err
-	}
+func (f *Findings) Permitted() error {
+	statements := f.missingGrants()
 	if len(statements) == 0 {
 		return nil
 	}
 	what := fmt.Sprintf("run pipeline %q", f.Pipeline.Name)
-	some, err := f.hidden(ctx, q)
-	if err != nil {
-		return err
-	}
-	if len(some) > 0 {
+	if some := f.hidden(); len(some) > 0 {
 		what += fmt.Sprintf(": read column %s of %s", database.QuoteAll(some), f.Table.Quoted())
 	}
 	return &refusal.PermissionError{
-		What: what, Role: role, SQL: statements, Pipelines: []string{f.Pipeline.Name},
+		What: what, Role: f.Table.Reader, SQL: statements, Pipelines: []string{f.Pipeline.Name},
 	}
 }
 
@@ -116,10 +109,48 @@ func unknownZone(name, setting, zone string) error {
 
 // hidden returns the columns that its expressions read and that the role may not, though it may read others of the
 // table: which they are is not seen from the grants, which name all columns.
-func (f *Findings) hidden(ctx context.Context, q database.Querier) ([]string, error) {
-	args := pgx.StrictNamedArgs{"table": f.Table.OID, "columns": f.Looks}
-	names, err := database.Collect(ctx, q, "hidden_columns", pgx.RowTo[string], args)
-	return names, wrap.Errorf(err, "look up privileges on %s", f.Table.Quoted())
+func (f *Findings) hidden() []string {
+	names := f.Table.Unreadable()
+	if len(names) == len(f.Table.Columns) {
+		return nil
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(f.Looks, name) })
+}
+
+// wants are the tables of a pipeline, by its row if it has one.
+func wants(spec pipeline.Spec, stored *Stored) (list []catalog.Want) {
+	source := catalog.Want{Schema: spec.Schema, Name: spec.Table}
+	if stored != nil {
+		source.OID = stored.TableOID
+	}
+	list = append(list, source)
+	if !spec.InSource() {
+		into := spec.Destination()
+		list = append(list, catalog.Want{Schema: into.Schema, Name: into.Table, Into: true})
+	}
+	p := pipeline.Pipeline{Spec: spec}
+	for _, link := range p.Links() {
+		j := link.Table()
+		list = append(list, catalog.Want{OID: j.OID, Schema: j.Schema, Name: j.Table})
+	}
+	return list
+}
+
+// Known looks at the tables of configured pipelines together. It is nil where that fails: each is looked at by itself.
+func Known(ctx context.Context, tx pgx.Tx, specs []pipeline.Spec) *catalog.Known {
+	var list []catalog.Want
+	for _, spec := range specs {
+		list = append(list, wants(spec, nil)...)
+	}
+	return together(ctx, tx, list)
+}
+
+func together(ctx context.Context, tx pgx.Tx, list []catalog.Want) (known *catalog.Known) {
+	_ = database.RolledBack(ctx, tx, func(tx pgx.Tx) (err error) {
+		known, err = catalog.Look(ctx, tx, list...)
+		return err
+	})
+	return known
 }
 
 // Inspect looks at everything but privileges. stored is the pipeline's row if it has one: then the table is found by
@@ -133,10 +164,16 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	}
 	var t *catalog.Table
 	var err error
+	known := model.Known
+	if known == nil {
+		if known, err = catalog.Look(ctx, tx, wants(spec, stored)...); err != nil {
+			return nil, refusal.About(spec.Name, err)
+		}
+	}
 	if stored != nil {
-		t, err = catalog.TableByOID(ctx, tx, stored.TableOID)
+		t, err = known.TableByOID(ctx, tx, stored.TableOID)
 	} else {
-		t, err = catalog.TableByName(ctx, tx, spec.Schema, spec.Table)
+		t, err = known.TableByName(ctx, tx, spec.Schema, spec.Table)
 	}
 	if err != nil {
 		return nil, refusal.About(spec.Name, err)
@@ -148,13 +185,13 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if err := t.Embeddable(); err != nil {
 		return nil, refusal.Of(spec.Name, err)
 	}
-	if err := catalog.Usable(ctx, tx, t); err != nil {
+	if err := t.Named(); err != nil {
 		return nil, err
 	}
-	if err := catalog.Unruly(ctx, tx, t.Quoted()); err != nil {
+	if err := t.Unruly(ctx, tx); err != nil {
 		return nil, refusal.About(spec.Name, err)
 	}
-	if err := t.FindKey(ctx, tx); err != nil {
+	if err := t.CheckKey(); err != nil {
 		return nil, refusal.Of(spec.Name, err)
 	}
 	if t.Kind == "p" {
@@ -165,7 +202,7 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 			return nil, err
 		}
 	}
-	byOutput, err := t.StrangersTypes(ctx, tx)
+	byOutput, err := t.StrangersTypes(ctx, tx, t.Key)
 	if err != nil {
 		return nil, refusal.About(spec.Name, err)
 	}
@@ -173,7 +210,7 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if err != nil {
 		return nil, refusal.About(spec.Name, err)
 	}
-	f := &Findings{Table: t, Pipeline: pipeline.Pipeline{
+	f := &Findings{Table: t, known: known, Pipeline: pipeline.Pipeline{
 		Spec: spec, OID: t.OID, Key: t.Key, Partitioned: t.Kind == "p",
 		ByOutput: byOutput, Triggers: t.Triggers, Status: pipeline.Active,
 	}}
@@ -184,7 +221,7 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if err := f.readJoins(ctx, tx, stored != nil); err != nil {
 		return nil, err
 	}
-	if f.Vector, err = catalog.FindVector(ctx, tx, model.Promised); err != nil {
+	if f.Vector, err = known.Vector(ctx, tx, model.Promised); err != nil {
 		return nil, refusal.About(spec.Name, err)
 	}
 	f.Pipeline.Extension = f.Vector.Extension()
@@ -196,6 +233,7 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if err != nil {
 		return nil, err
 	}
+	model.Known = known
 	d, err := catalog.FindDestination(ctx, tx, spec, t, f.Vector, model)
 	f.Destination, f.Pipeline.Form = d, d.Form
 	if err != nil {
@@ -205,10 +243,7 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 		spec.IntoColumn)) {
 		return nil, fail(fmt.Sprintf("the text reads the destination %q: every vector would trigger another one", spec.IntoColumn))
 	}
-	f.Pipeline.Dims = model.Dims
-	if model.Dims == 0 {
-		f.Pipeline.Dims = f.Destination.Dims
-	}
+	f.Pipeline.Dims = cmp.Or(model.Dims, f.Destination.Dims)
 	if f.Pipeline.Dims == 0 {
 		return nil, fail(fmt.Sprintf("the width of the vectors is unknown: neither the model nor the destination %s defines it", catalog.DestinationName(spec)))
 	}
@@ -347,6 +382,7 @@ func (f *Findings) readPriority(ctx context.Context, tx pgx.Tx) error {
 type Findings struct {
 	Pipeline    pipeline.Pipeline
 	Table       *catalog.Table
+	known       *catalog.Known
 	Destination catalog.Destination
 	Vector      catalog.VectorType
 	Reads       []string // columns that text and filter name, generated ones too, by attribute number; nil: not known

@@ -67,8 +67,6 @@ type Stored struct {
 
 	Written pipeline.Spec `db:"-"` // as it is written down
 	Moved   bool          `db:"-"` // some of its names are not those that are written down
-
-	trusted uint32 // the embedding table that was looked at with those of others, and is none of a stranger's
 }
 
 // ReadStored returns the pipelines that are set up, of all slots.

@@ -114,6 +114,7 @@ type checker struct {
 	system    pglogrepl.IdentifySystemResult // zero if it was not to be had
 	installed bool
 	stored    []resolve.Stored // the pipelines of the slot
+	known     *catalog.Known   // tables of the configured ones
 	slot      report.Slot
 	stands    []report.Pipeline // where they stand
 	copied    bool              // the data came from another server: what is said of it here is of that one

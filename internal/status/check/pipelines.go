@@ -39,6 +39,12 @@ func (c *checker) checkPipelines(ctx context.Context) {
 			set[p.Name] = p
 		}
 	}
+	if err := database.RetryReadOnly(ctx, c.o.Pool, func(tx pgx.Tx) error {
+		c.known = resolve.Known(ctx, tx, c.o.Specs)
+		return nil
+	}); err != nil {
+		c.failed("pipelines", err)
+	}
 	seen := map[string]bool{}
 	for _, spec := range c.o.Specs {
 		seen[spec.Name] = true
@@ -78,10 +84,10 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 		return configured.Name
 	}
 	stored, ok := set[spec.Name]
-	vectors := catalog.Vectors{Dims: d.Dims, Sparse: d.Sparse}
+	vectors := catalog.Vectors{Dims: d.Dims, Sparse: d.Sparse, Known: c.known}
 	otherModel := ok && d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint
 	if otherModel && !resolve.SameModel(spec, stored.Spec) { // a change, which leaves the destination as it is
-		vectors = catalog.Vectors{Dims: stored.Dims, Either: true}
+		vectors = catalog.Vectors{Dims: stored.Dims, Either: true, Known: c.known}
 	}
 	p, warnings, err := resolve.ResolveWarned(ctx, c.o.Pool, spec, vectors)
 	if ok && stored.Status != pipeline.Active && stored.Status != pipeline.Locked && !c.copied &&
@@ -193,7 +199,7 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 			return nil
 		}
 		var missing *refusal.MissingError
-		t, err := catalog.TableByName(ctx, tx, spec.Schema, spec.Table)
+		t, err := c.known.TableByName(ctx, tx, spec.Schema, spec.Table)
 		switch {
 		case errors.As(err, &missing), err == nil && t.OID != stored.TableOID: // who looks at the table tells of it
 			return nil

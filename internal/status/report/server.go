@@ -86,12 +86,13 @@ func (s server) rows(ctx context.Context, table string, most int64) (n int64, er
 // rights.
 func (s server) read(ctx context.Context, table, query string, into any, args ...any) error {
 	return database.ReadOnly(ctx, s.db, func(tx pgx.Tx) error {
-		if err := catalog.Unruly(ctx, tx, table); err != nil {
+		var oid uint32
+		var rows string // a plain table that others inherit from is only itself
+		if err := tx.QueryRow(ctx, `SELECT oid, CASE WHEN relkind <> 'p' THEN 'ONLY ' ELSE '' END || $1 FROM pg_class
+			WHERE oid = $1::regclass`, table).Scan(&oid, &rows); err != nil {
 			return err
 		}
-		var rows string // a plain table that others inherit from is only itself
-		if err := tx.QueryRow(ctx, `SELECT CASE WHEN relkind <> 'p' THEN 'ONLY ' ELSE '' END || $1 FROM pg_class
-			WHERE oid = $1::regclass`, table).Scan(&rows); err != nil {
+		if err := catalog.Unruly(ctx, tx, oid); err != nil {
 			return err
 		}
 		return tx.QueryRow(ctx, fmt.Sprintf(query, rows), args...).Scan(into)

@@ -1,10 +1,14 @@
--- table_key: the columns that name a row of a table, in the replication stream as in queries: those of its replica
+-- table_keys: the columns that name a row of tables, in the replication stream as in queries: those of its replica
 -- identity. Operators are those of the default btree operator class of what the index compares, so that sorting and
 -- comparing agree. A domain's values are compared as those of its base type: a constraint that was added later need not
 -- hold for what is there.
--- @identity: pg_class.relreplident.
+-- type_usable: the current role may name what is in the schema of the column's type, as statements do.
 -- Rows: a column each, in the order of the key. Locks: none.
-SELECT a.attname::text AS name,
+SELECT a.attrelid AS "table",
+    (SELECT tn.nspname::text FROM pg_type AS ty JOIN pg_namespace AS tn ON tn.oid = ty.typnamespace
+        WHERE ty.oid = a.atttypid) AS type_schema,
+    (SELECT has_schema_privilege(ty.typnamespace, 'USAGE') FROM pg_type AS ty WHERE ty.oid = a.atttypid) AS type_usable,
+    a.attname::text AS name,
     (WITH RECURSIVE base AS (SELECT a.atttypid AS oid UNION ALL SELECT d.typbasetype FROM base
        JOIN pg_type d ON d.oid = base.oid WHERE d.typtype = 'd')
         SELECT format_type(base.oid, -1) FROM base JOIN pg_type b ON b.oid = base.oid WHERE b.typtype <> 'd') AS type,
@@ -20,13 +24,14 @@ SELECT a.attname::text AS name,
         FROM pg_amop ga JOIN pg_operator g ON g.oid = ga.amopopr JOIN pg_namespace gn ON gn.oid = g.oprnamespace
         WHERE ga.amopfamily = o.opcfamily AND ga.amoplefttype = o.opcintype AND ga.amoprighttype = o.opcintype
             AND ga.amopstrategy = 5), '') AS greater
-FROM   (SELECT i.* FROM pg_index i WHERE i.indrelid = @table AND i.indisunique AND i.indisvalid
-        AND CASE WHEN @identity = 'i' THEN i.indisreplident ELSE i.indisprimary END
-        AND (i.indimmediate OR @identity = 'f')) AS i
+FROM   (SELECT i.* FROM pg_class c JOIN pg_index i ON i.indrelid = c.oid
+        WHERE c.oid = ANY (@tables::oid[]) AND i.indisunique AND i.indisvalid
+        AND CASE WHEN c.relreplident = 'i' THEN i.indisreplident ELSE i.indisprimary END
+        AND (i.indimmediate OR c.relreplident = 'f') OFFSET 0) AS i
        CROSS JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS n
        JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[n]
        JOIN pg_opclass used ON used.oid = i.indclass[n]
        LEFT JOIN pg_opclass o ON o.opcintype = used.opcintype AND o.opcdefault
            AND o.opcmethod = (SELECT m.oid FROM pg_am m
 WHERE  m.amname = 'btree')
-ORDER BY n;
+ORDER BY a.attrelid, n;
