@@ -2,6 +2,14 @@
 -- a domain, or itself, base_name as it is written in a definition, without collation, the clause for that; empty when
 -- it is the base type's own.
 -- Rows: one for each, in their order. Locks: none.
+WITH RECURSIVE wanted AS MATERIALIZED (
+    SELECT a.* FROM pg_attribute AS a WHERE a.attrelid = ANY (@tables::oid[]) AND a.attnum > 0 AND NOT a.attisdropped),
+base AS ( -- of each type once
+    SELECT DISTINCT w.atttypid AS type, w.atttypid AS oid, -1 AS modifier FROM wanted AS w
+    UNION ALL
+    SELECT base.type, d.typbasetype, d.typtypmod
+        FROM base CROSS JOIN LATERAL (SELECT d.* FROM pg_type AS d WHERE d.oid = base.oid OFFSET 0) AS d
+        WHERE d.typtype = 'd')
 SELECT a.attrelid AS "table", a.attnum AS number, a.attname::text AS name, a.atttypid AS type,
     a.atttypmod AS modifier,
     format_type(a.atttypid, a.atttypmod) AS type_name, t.typcategory::text AS category, a.attnotnull AS not_null,
@@ -13,14 +21,7 @@ SELECT a.attrelid AS "table", a.attnum AS number, a.attname::text AS name, a.att
     THEN quote_ident(cn.nspname) || '.' || quote_ident(co.collname) ELSE '' END AS collation,
     coalesce(has_column_privilege(a.attrelid, a.attnum, 'SELECT'), true) AS readable,
     coalesce(has_column_privilege(a.attrelid, a.attnum, 'UPDATE'), true) AS updatable
-FROM   pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
-       CROSS JOIN LATERAL (
-           WITH RECURSIVE base AS (
-               SELECT a.atttypid AS oid, -1 AS modifier
-               UNION ALL SELECT d.typbasetype, d.typtypmod FROM base JOIN pg_type d ON d.oid = base.oid
-                   WHERE d.typtype = 'd')
-           SELECT base.* FROM base JOIN pg_type d ON d.oid = base.oid WHERE d.typtype <> 'd') AS base
-       JOIN pg_type b ON b.oid = base.oid
+FROM   wanted AS a JOIN pg_type AS t ON t.oid = a.atttypid
+       JOIN base ON base.type = a.atttypid JOIN pg_type AS b ON b.oid = base.oid AND b.typtype <> 'd'
        LEFT JOIN pg_collation co ON co.oid = a.attcollation LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace
-WHERE  a.attrelid = ANY (@tables::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY a.attrelid, a.attnum;

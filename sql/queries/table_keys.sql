@@ -10,8 +10,9 @@ SELECT a.attrelid AS "table",
     (SELECT has_schema_privilege(ty.typnamespace, 'USAGE') FROM pg_type AS ty WHERE ty.oid = a.atttypid) AS type_usable,
     a.attname::text AS name,
     (WITH RECURSIVE base AS (SELECT a.atttypid AS oid UNION ALL SELECT d.typbasetype FROM base
-       JOIN pg_type d ON d.oid = base.oid WHERE d.typtype = 'd')
-        SELECT format_type(base.oid, -1) FROM base JOIN pg_type b ON b.oid = base.oid WHERE b.typtype <> 'd') AS type,
+       CROSS JOIN LATERAL (SELECT d.* FROM pg_type AS d WHERE d.oid = base.oid OFFSET 0) AS d WHERE d.typtype = 'd')
+        SELECT format_type(base.oid, -1) FROM base
+            CROSS JOIN LATERAL (SELECT b.* FROM pg_type AS b WHERE b.oid = base.oid OFFSET 0) AS b WHERE b.typtype <> 'd') AS type,
     coalesce((SELECT format('"%s"."%s"', replace(cn.nspname, '"', '""'), replace(co.collname, '"', '""'))
         FROM pg_collation co LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace WHERE co.oid = i.indcollation[n]),
             '') AS collation,
