@@ -12,7 +12,8 @@ SELECT a.attrelid AS "table",
     (WITH RECURSIVE base AS (SELECT a.atttypid AS oid UNION ALL SELECT d.typbasetype FROM base
        CROSS JOIN LATERAL (SELECT d.* FROM pg_type AS d WHERE d.oid = base.oid OFFSET 0) AS d WHERE d.typtype = 'd')
         SELECT format_type(base.oid, -1) FROM base
-            CROSS JOIN LATERAL (SELECT b.* FROM pg_type AS b WHERE b.oid = base.oid OFFSET 0) AS b WHERE b.typtype <> 'd') AS type,
+            CROSS JOIN LATERAL (SELECT b.* FROM pg_type AS b WHERE b.oid = base.oid OFFSET 0) AS b
+        WHERE b.typtype <> 'd') AS type,
     coalesce((SELECT format('"%s"."%s"', replace(cn.nspname, '"', '""'), replace(co.collname, '"', '""'))
         FROM pg_collation co LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace WHERE co.oid = i.indcollation[n]),
             '') AS collation,
