@@ -187,11 +187,12 @@ func TestFailpoints_AreAllUsed(t *testing.T) {
 	t.Parallel()
 	hit, either := regexp.MustCompile(`failpoint\.Hit\("([^"]+)"\)`), regexp.MustCompile(`reached\([^"]+, "([^"]+)"\)`)
 	known, used := map[string]bool{
-		atOnce:              true,
-		"adopt/after-page":  true, // TestP1_AnAdoptionThatIsKilledGoesOn
-		"app/request-taken": true, // TestAsked_AKilledSidecarLeavesItsRequest
-		"app/request-done":  true,
-		"jobs/cancelled":    true, // TestBatch_EndsWithItsPipeline
+		atOnce:                true,
+		"adopt/after-page":    true, // TestP1_AnAdoptionThatIsKilledGoesOn
+		"adopt/before-resume": true, // TestImport_NothingOfAnotherProgramEndsBeforeItsPipelineWorks
+		"app/request-taken":   true, // TestAsked_AKilledSidecarLeavesItsRequest
+		"app/request-done":    true,
+		"jobs/cancelled":      true, // TestBatch_EndsWithItsPipeline
 
 		"jobs/patience-is-over": true, // nobody dies there
 	}, map[string]bool{}
