@@ -236,20 +236,18 @@ func (a *adoption) take(ctx context.Context, done *Adopted) (err error) {
 	if err != nil {
 		return err
 	}
-	return database.UntilUnlocked(ctx, func() error { return database.Transact(ctx, a.owner, a.finish(ctx)) })
+	return database.Transact(ctx, a.owner, func(tx pgx.Tx) error { return a.finish(ctx, tx) })
 }
 
 // finish runs the statements of the end, and has the pipeline work.
-func (a *adoption) finish(ctx context.Context) func(tx pgx.Tx) error {
-	return func(tx pgx.Tx) error {
-		for _, sql := range a.o.Finish {
-			if _, err := tx.Exec(ctx, sql); err != nil {
-				return unfinished(err, tx.Conn().Config().User, &a.spec, sql, a.o.Finish)
-			}
+func (a *adoption) finish(ctx context.Context, tx pgx.Tx) error {
+	for _, sql := range a.o.Finish {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return unfinished(err, tx.Conn().Config().User, &a.spec, sql, a.o.Finish)
 		}
-		if err := failpoint.Hit("adopt/before-resume"); err != nil || !a.spec.Enabled {
-			return err
-		}
-		return verbs.ResumeWithin(ctx, tx, a.spec.Name, a.o.By)
 	}
+	if err := failpoint.Hit("adopt/before-resume"); err != nil || !a.spec.Enabled {
+		return err
+	}
+	return verbs.ResumeWithin(ctx, tx, a.spec.Name, a.o.By)
 }

@@ -72,7 +72,8 @@ func TestP1_WhatAVanishedConnectionHeldIsFree(t *testing.T) {
 	if _, err := tx.Exec(working, "LOCK TABLE public.held IN ACCESS EXCLUSIVE MODE"); err != nil {
 		t.Fatal(err)
 	}
-	_, err = tx.CopyFrom(working, pgx.Identifier{"public", "held"}, []string{"id"}, pgx.CopyFromFunc(func() ([]any, error) {
+	held := pgx.Identifier{"public", "held"}
+	_, err = tx.CopyFrom(working, held, []string{"id"}, pgx.CopyFromFunc(func() ([]any, error) {
 		proxy.Vanish()
 		return nil, nil
 	}))

@@ -89,11 +89,11 @@ func (r *Report) refuse(key string, err error) {
 	r.example(key, "its text or filter fails: "+sqlState(err))
 }
 
-// found notes what is wrong with a row. Another look at it would mend that; with anew, only a new vector would.
-func (w *Worker) found(report *Report, key, what string, anew bool) {
+// found notes what is wrong with a row: another look at it would mend that, or only a new vector.
+func (w *Worker) found(report *Report, key, what string, newVector bool) {
 	report.example(key, what)
 	if w.o.Found != nil {
-		w.o.Found(key, anew)
+		w.o.Found(key, newVector)
 	}
 }
 
