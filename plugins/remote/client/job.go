@@ -251,7 +251,11 @@ func (c *Client) noPlace(err error, earlier *fault) *fault {
 		return &fault{class: earlier.class, err: earlier.err, after: max(after, earlier.after)}
 	}
 	if paused != nil {
-		return &fault{class: dialect.Overloaded, err: paused, after: after}
+		class := dialect.Overloaded
+		if paused.why != nil {
+			class = paused.why.class
+		}
+		return &fault{class: class, err: paused, after: after}
 	}
 	return &fault{class: dialect.Down, err: fmt.Errorf("no request could be made in time: %w", err)}
 }

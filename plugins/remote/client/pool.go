@@ -44,7 +44,7 @@ type endpoint struct {
 	failures int       // in a row
 	broken   int       // nonsense in a row
 	open     time.Time // not before
-	why      error     // it was left alone last; nil: it never was
+	why      *fault    // it was left alone last; nil: it never was
 	halved   time.Time
 	proven   bool // it has answered the probe since it was last down
 }
@@ -59,8 +59,8 @@ type waiter struct {
 type lease struct {
 	*endpoint
 	began  time.Time
-	proven bool  // the URL had answered the probe when the lease was given; the holder must ask it otherwise
-	fault  error // of its request; nil: none
+	proven bool   // the URL had answered the probe when the lease was given; the holder must ask it otherwise
+	fault  *fault // of its request; nil: none
 }
 
 // outcome is what became of a request.
@@ -86,7 +86,7 @@ func newPool(urls []*url.URL, most int, pause, patience time.Duration, log *slog
 // pausedError says that no URL takes requests for so long, and why.
 type pausedError struct {
 	after time.Duration
-	why   error
+	why   *fault
 }
 
 func (e *pausedError) Error() string {

@@ -37,7 +37,7 @@ func (c *Client) request(ctx context.Context, l *lease, query bool, asked string
 ) {
 	defer func() {
 		if f != nil {
-			l.fault = f.err
+			l.fault = f
 		}
 	}()
 	body, err := c.body(query, asked, texts)
