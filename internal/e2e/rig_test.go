@@ -265,6 +265,23 @@ func (r *rig) sent() int {
 	return n
 }
 
+// sentAgain returns how many texts were embedded that had been before.
+func (r *rig) sentAgain() (n int) {
+	r.t.Helper()
+	calls, err := vector.ReadCalls(r.calls)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	counts := vector.Counts(calls)
+	for _, text := range append(host.CanaryTexts(), "a question") {
+		delete(counts, vector.Hash(text))
+	}
+	for _, times := range counts {
+		n += times - 1
+	}
+	return n
+}
+
 // prove waits until every vector is that of its text, and lets the program prove the same for itself. Then it ends
 // the sidecar and looks at what it leaves behind: nothing.
 func (r *rig) prove(c *child, shapes []workload.Shape) workload.Report {

@@ -42,6 +42,8 @@ type Manifest struct {
 	Settings []Setting `yaml:"settings"`
 	// ChosenBy names the setting by which a model without a plugin is one of this plugin; "": none does.
 	ChosenBy string `yaml:"chosen_by"`
+	// Rerankers are values of that setting whose models score texts for a query, and make no vectors.
+	Rerankers []string `yaml:"rerankers"`
 	// Governs names settings by each of which all settings of a model are meant as this plugin's, though its plugin is
 	// another without a manifest: one that stands in for it.
 	Governs []string `yaml:"governs"`
@@ -194,6 +196,13 @@ func For(plugin string) *Manifest {
 	}
 	usual := Default()
 	return &Manifest{Name: plugin, Settings: usual.Settings, Model: Model{Weights: usual.Model.Weights}}
+}
+
+// Reranks reports whether settings of a model, by their variables, say that it scores texts and makes no vectors.
+func (m *Manifest) Reranks(settings map[string]string) bool {
+	return slices.ContainsFunc(m.Settings, func(s Setting) bool {
+		return s.Name == m.ChosenBy && slices.Contains(m.Rerankers, settings[s.Variable])
+	})
 }
 
 // Default returns the manifest of the plugin of who names none.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
+	"github.com/embedsidecar/embedsidecar/plugins/remote/dialect"
 	"github.com/embedsidecar/embedsidecar/plugins/remote/remotetest"
 )
 
@@ -33,6 +34,16 @@ func TestManifest_NamesWhatIsRead(t *testing.T) {
 	for _, s := range manifest.Of("remote").Settings {
 		if !asked["EMBEDSIDECAR_PLUGIN_"+s.Variable] {
 			t.Errorf("the plugin does not read %s", s.Variable)
+		}
+	}
+}
+
+func TestManifest_KnowsTheRerankers(t *testing.T) {
+	t.Parallel()
+	for _, d := range dialect.All() {
+		settings := map[string]string{strings.TrimPrefix(prefix, "EMBEDSIDECAR_PLUGIN_") + "DIALECT": d.Name}
+		if got := manifest.Of("remote").Reranks(settings); got != d.Reranks {
+			t.Errorf("%s: %t, want %t", d.Name, got, d.Reranks)
 		}
 	}
 }

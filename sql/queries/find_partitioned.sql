@@ -1,5 +1,5 @@
--- find_partitioned: the partitioned tables above a table that the stream announces, and the pipelines of each whose last
--- look at the catalogue did not find it among their partitions (note_partition).
+-- find_partitioned: the partitioned tables above a table that the stream announces, and the pipelines of each whose
+-- last look at the catalogue did not find it among their partitions (note_partition).
 -- Rows: those above it, and the table itself; none if it is no partition. Locks: none. Index: pg_class.
 SELECT a.relid::oid, ARRAY(
            SELECT p.pipeline_id FROM embedsidecar.pipeline AS p

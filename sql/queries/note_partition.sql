@@ -7,5 +7,6 @@ SET    catalogue = p.catalogue || jsonb_build_object('storage', coalesce(nullif(
            || jsonb_build_object(@table::oid::text, ''))
 WHERE  p.pipeline_id = ANY (ARRAY(
            SELECT q.pipeline_id FROM embedsidecar.pipeline AS q
-           WHERE  q.pipeline_id = ANY (@pipeline_ids) AND NOT coalesce(q.catalogue -> 'storage' ? @table::oid::text, false)
+           WHERE  q.pipeline_id = ANY (@pipeline_ids)
+                  AND NOT coalesce(q.catalogue -> 'storage' ? @table::oid::text, false)
            FOR UPDATE SKIP LOCKED));

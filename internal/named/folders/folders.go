@@ -101,7 +101,7 @@ func (f Folders) List() []models.Info {
 			info = models.Describe(found.ModelPath)
 		}
 		info.Name = m.Name
-		info.Reranks = info.Reranks || strings.HasSuffix(m.Settings.Values["REMOTE_DIALECT"], "-rerank")
+		info.Reranks = info.Reranks || manifest.For(plugin).Reranks(m.Settings.Values)
 		if dims := m.Settings.Dims(); dims > 0 {
 			info.Dims = dims
 		}
