@@ -140,7 +140,6 @@ func (a *api) acts() {
 				a.takes(v, v.Group != ""))
 		}
 	}
-	a.loads()
 	a.configures()
 	a.declares()
 	s := a.service
