@@ -545,7 +545,8 @@ func (g *generationRig) embeddedOnce(written int64) {
 		all := int64(0)
 		for _, m := range testenv.Rows[made](g.db, `SELECT name, coalesce(s.texts_embedded, 0) AS embedded
 			FROM embedsidecar.pipeline LEFT JOIN embedsidecar.spent AS s USING (pipeline_id)`) {
-			if most := int64(g.rows) + written; m.Embedded > most {
+			// Two sidecars may embed a change at the same moment: one by its scan, and one that streams.
+			if most := int64(g.rows) + written + written/10; m.Embedded > most {
 				g.t.Errorf("%s: %d texts embedded of %d rows and %d changes", m.Name, m.Embedded, g.rows, written)
 			}
 			all += m.Embedded
