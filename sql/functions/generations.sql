@@ -634,9 +634,9 @@ BEGIN
     IF take_place.dry_run THEN
         RETURN 'would_be_' || done;
     END IF;
-    -- Locks are tried for a fiftieth of a second, later for a twentieth, and given up: nobody waits behind us for longer.
-    -- Views come first, as for those who read them, then what nobody searches, last what applications use. What can be
-    -- made before is.
+    -- Locks are tried for 20 ms, after ten tries for 50, and given up: nobody waits behind us for longer. Views come
+    -- first, as for those who read them, then what nobody searches, last what applications use. What can be made before
+    -- is.
     PERFORM embedsidecar.end_action(entry.audit_id, done, 1);
     until := clock_timestamp() + take_place.patience;
     LOOP
