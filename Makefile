@@ -187,9 +187,9 @@ test-long: ## 1,000,000 random transactions over all shapes of tables, one of 10
 	$(last_env) TMPDIR=$${TMPDIR:-/var/tmp} EMBEDSIDECAR_BIG_ROWS=$(BIG_ROWS) \
 	$(go_test) -count=1 -timeout 600m -v -run '^TestP9_BigTransaction$$' ./internal/e2e
 
-test-life: build runtime model ## the life of a model at size: 20,000 rows changed to another and back under 100 kills, 100,000 vectors adopted and their index measured, a parent of 1,000,000 rows; half an hour
+test-life: build runtime model ## the life of a model at size: 20,000 rows changed to another and back under 100 kills, 100,000 vectors adopted and their index measured, a parent of 1,000,000 rows, searches reranked by a model of real size; half an hour
 	@$(call get_pg,$(lastword $(PG_TEST)))
-	$(last_env) EMBEDSIDECAR_KILLS=100 EMBEDSIDECAR_REAL_MODEL=1 $(go_test) -count=1 -timeout 120m -v -run '^TestP3_NoAnswerIsOf' ./internal/e2e
+	$(last_env) EMBEDSIDECAR_KILLS=100 EMBEDSIDECAR_REAL_MODEL=1 $(go_test) -count=1 -timeout 120m -v -run '^(TestP3_NoAnswerIsOf|TestSearch_RerankTakes)' ./internal/e2e
 	$(last_env) EMBEDSIDECAR_BIG_ROWS=1000000 $(go_test) -count=1 -timeout 60m -v -run '^TestP9_AParentOfManyRows$$' ./internal/e2e
 	$(last_env) EMBEDSIDECAR_BIG_ROWS=100000 $(go_test) -count=1 -timeout 60m -v -run '^(TestAdopt_VectorsInAColumn|TestIndex_IsBuilt)' ./cmd/embedsidecar
 
