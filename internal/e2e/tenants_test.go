@@ -359,7 +359,7 @@ func TestTenants_EveryVerbIsOfOneTenant(t *testing.T) {
 		w.says(0, append(args, "--database", "tenant_b")...)
 		send("tenant_b", path, body)
 		action := strings.ReplaceAll(v.Name, "-", "_")
-		if v == verbs.SetPriority {
+		if v == verbs.SetPriority || v == verbs.Notify {
 			action = v.SQL
 		}
 		if n := audited("tenant_b", action, pipeline); n != 2 {
@@ -629,7 +629,7 @@ func TestTenants_IdleOnesCostLittle(t *testing.T) {
 	for asked := range strings.FieldsSeq(bench) {
 		form, numbers, _ := strings.Cut(asked, "=")
 		for number := range strings.SplitSeq(numbers, ",") {
-			m := tenants{form: form, changes: 50, idle: 20 * time.Second, look: "2m"}
+			m := tenants{form: form, changes: 50, idle: 45 * time.Second, look: "2m"}
 			var err error
 			if m.n, err = strconv.Atoi(number); err != nil || forms[form] == nil {
 				t.Fatalf("EMBEDSIDECAR_TENANTS: %q: %v", asked, err)
