@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
@@ -109,6 +110,15 @@ func TestTrust_WhoMayWriteLogicalMessages(t *testing.T) {
 		}
 		b.MustExecSuper(script)
 		tells(check.OK, testenv.Owner+" may write them")
+		reader, _ := b.SQLRoles()
+		for role, sql := range map[string]string{
+			reader:           `SELECT embedsidecar.wait_for(timeout => '0')`,
+			b.SearcherRole(): `CALL embedsidecar.ask('docs', 'a text', '1 s')`,
+		} {
+			if _, err := b.connect(role).Exec(t.Context(), sql); database.Denied(err) {
+				t.Errorf("%s: %v", sql, err)
+			}
+		}
 	})
 }
 
