@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -115,9 +116,14 @@ func TestTrust_WhoMayWriteLogicalMessages(t *testing.T) {
 			reader:           `SELECT embedsidecar.wait_for(timeout => '0')`,
 			b.SearcherRole(): `CALL embedsidecar.ask('docs', 'a text', '1 s')`,
 		} {
-			if _, err := b.connect(role).Exec(t.Context(), sql); database.Denied(err) {
+			conn, err := pgx.Connect(t.Context(), b.URL(role))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Exec(t.Context(), sql); database.Denied(err) {
 				t.Errorf("%s: %v", sql, err)
 			}
+			_ = conn.Close(t.Context())
 		}
 	})
 }

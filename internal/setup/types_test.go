@@ -87,7 +87,7 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 			t.Errorf("priority %s: %v", expression, err)
 		}
 		spec = side()
-		spec.Chunking = pipeline.Chunking{Strategy: pipeline.ChunkSentences, Context: expression}
+		spec.Chunking = pipeline.Chunking{Strategy: pipeline.ChunkSentences, Tokens: 64, Context: expression}
 		if _, err = resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); refused &&
 			(err == nil || !strings.Contains(err.Error(), "make a cast")) {
 			t.Errorf("context %s: %v", expression, err)
