@@ -32,8 +32,10 @@ func TestP5_AFullQueueOfNotifications(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = sleeper.Close(t.Context()) }()
-	if _, err := sleeper.Exec(t.Context(), `LISTEN flood; BEGIN; SELECT 1`); err != nil {
-		t.Fatal(err)
+	for _, sql := range []string{`LISTEN flood`, `BEGIN`, `SELECT 1`} {
+		if _, err := sleeper.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
 	}
 	flood, err := pgx.Connect(t.Context(), stranger)
 	if err != nil {
