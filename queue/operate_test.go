@@ -138,13 +138,17 @@ func (f *fixture) mayNot(t *testing.T, reader, operator *person, run string) {
 		`SELECT embedsidecar.backfill('docs')`,
 		`SELECT embedsidecar.set_priority('docs', 'low')`, `SELECT embedsidecar.cancel('docs', '{1}')`,
 		`SELECT embedsidecar.discard_dead('docs')`, `SELECT embedsidecar.requeue('docs')`,
+		`SELECT embedsidecar.clear_history()`, `SELECT embedsidecar.notify_changes(true)`, `SELECT embedsidecar.prioritise('docs', 'low')`,
+		`SELECT embedsidecar.model_change('docs', 'x')`, `SELECT embedsidecar.model_switch('docs')`,
+		`SELECT embedsidecar.model_rollback('docs')`, `SELECT embedsidecar.model_drop_old('docs')`,
 	} {
 		reader.refused(sql, "42501")
 	}
 	for _, sql := range []string{
 		`SELECT * FROM embedsidecar.task`, `UPDATE embedsidecar.pipeline SET enabled = false`, `DELETE FROM embedsidecar.audit_log`,
 		`SELECT embedsidecar.switch('docs', true, NULL, false, '')`, `SELECT embedsidecar.add_looks(1, '{1}')`,
-		`SELECT embedsidecar.begin_action('x', 1, '{}', '', false)`,
+		`SELECT embedsidecar.begin_action('x', 1, '{}', '', false)`, `SELECT embedsidecar.create_pipeline('{}')`,
+		`SELECT * FROM docs`,
 	} {
 		operator.refused(sql, "42501")
 	}

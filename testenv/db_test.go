@@ -157,6 +157,8 @@ func TestRunRole_MayDoWhatItsPipelinesNeedAndNoMore(t *testing.T) {
 		`DELETE FROM embedsidecar.pipeline`,
 		`UPDATE embedsidecar.lsn_checkpoint SET publication = 'another'`,
 		`UPDATE embedsidecar.lsn_checkpoint SET lsn = lsn`,
+		`SELECT secret FROM embedsidecar.installation`,
+		`UPDATE embedsidecar.pipeline SET text_expression = 'secret'`,
 		`SELECT pg_create_logical_replication_slot('mine', 'pgoutput')`,
 	} {
 		_, err := conn.Exec(t.Context(), sql)
@@ -175,11 +177,16 @@ func TestRunRole_MayDoWhatItsPipelinesNeedAndNoMore(t *testing.T) {
 		`DELETE FROM embedsidecar.pipeline`:                         false,
 		// By the names that stand there an uninstall of the owner's finds what to drop.
 		`UPDATE embedsidecar.lsn_checkpoint SET publication = 'another'`: false,
-		`UPDATE embedsidecar.lsn_checkpoint SET lsn = lsn`:               true,
+		`UPDATE embedsidecar.lsn_checkpoint SET lsn = lsn`:               true, // of any slot
+		`SELECT secret FROM embedsidecar.installation`:                   true,
+		`UPDATE embedsidecar.pipeline SET text_expression = 'secret'`:    false,
 		`SELECT pg_create_logical_replication_slot('mine', 'pgoutput')`:  false, // BASE_BACKUP takes the same right
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("what the role may do (-want +got):\n%s", diff)
+	}
+	if !testenv.Value[bool](db, `SELECT pg_has_role(nspowner, '`+role+`', 'MEMBER') FROM pg_namespace WHERE nspname = 'embedsidecar'`) {
+		t.Error("the schema's owner may not act as it")
 	}
 	streaming, err := pgx.Connect(t.Context(), db.URL(db.StreamRole()))
 	if err != nil {

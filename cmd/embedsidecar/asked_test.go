@@ -394,11 +394,22 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	// What computes only passes: who sets up is another matter. As the role that owns all, anything does.
 	good := asked(mine("text", `"concat_ws(' ', lower(body), left(body, 3))"`))
 	s.has(s.comesTo(good, "refused"), "mine") // the sidecar does not own the table
-	// A role that is gone, and a pipeline of another's.
+	// A pipeline of another's.
 	s.does(create(askBodies))
 	s.has(s.comesTo(asked("drop_pipeline('bodies')"), "refused"), "has not the rights of the owner of")
 	s.has(s.comesTo(asked(`change_pipeline('bodies', '{"where": "true"}')`), "refused"), "has not the rights of the owner of")
 	s.stands("bodies", health.UpToDate)
+	d.end(syscall.SIGTERM, 0)
+
+	// Who is gone has no rights left, though another role has his name by then.
+	gone := tenant + "_gone"
+	s.db.MustExecSuper(fmt.Sprintf(`CREATE ROLE %[1]s; GRANT USAGE ON SCHEMA embedsidecar TO %[1]s;
+		GRANT EXECUTE ON FUNCTION embedsidecar.drop_pipeline TO %[1]s; SET SESSION AUTHORIZATION %[1]s;
+		SELECT embedsidecar.drop_pipeline('bodies'); RESET SESSION AUTHORIZATION;
+		DROP OWNED BY %[1]s; DROP ROLE %[1]s; CREATE ROLE %[1]s SUPERUSER`, gone))
+	t.Cleanup(func() { s.db.MustExecSuper("DROP ROLE " + gone) })
+	d = s.start("--config", file)
+	s.has(s.comesTo(testenv.Value[int64](s.db, "SELECT max(request_id) FROM embedsidecar.request"), "refused"), "is not there any more")
 	d.end(syscall.SIGTERM, 0)
 
 	// Bounds of what waits.
@@ -487,6 +498,16 @@ func TestTrust_WhoAsksForAPipelineAsksHimself(t *testing.T) {
 	}
 	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.request"); n != 0 {
 		t.Errorf("there are %d requests", n)
+	}
+	// What is part of their own statements is theirs.
+	if _, err := pool.Exec(t.Context(), `
+		CREATE FUNCTION checked() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN PERFORM public.asks(); RETURN true; END $$;
+		CREATE TABLE checks (body text CHECK (public.checked()))`); err != nil {
+		t.Fatal(err)
+	}
+	s.db.MustExecSuper("INSERT INTO checks VALUES ('one')")
+	if n := told("create_pipeline("); n != 1 {
+		t.Errorf("a CHECK has asked %d times: docs/security.md says that it can", n)
 	}
 }
 

@@ -14,6 +14,49 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
+// TestP5_AFullQueueOfNotifications: a role that may do nothing but log in listens, goes to sleep in a transaction, and
+// notifies until the server takes no more. Rows are embedded, waited for and acted on all the same.
+func TestP5_AFullQueueOfNotifications(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t, testenv.On(ownServer(t, 18, map[string]string{"max_notify_queue_pages": "64"})), testenv.Empty())
+	db.MustExec(`CREATE TABLE public.docs (id bigint PRIMARY KEY, body text)`)
+	r := newRig(t, db, pipeline.Spec{
+		Name: "docs", Schema: "public", Table: "docs", Columns: []string{"body"},
+		IntoTable: "docs_embedding",
+	})
+	c := r.runPlain()
+	r.streaming(c)
+	stranger := db.URL(db.Role(""))
+	sleeper, err := pgx.Connect(t.Context(), stranger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sleeper.Close(t.Context()) }()
+	for _, sql := range []string{`LISTEN flood`, `BEGIN`, `SELECT 1`} {
+		if _, err := sleeper.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	flood, err := pgx.Connect(t.Context(), stranger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = flood.Close(t.Context()) }()
+	for err == nil {
+		_, err = flood.Exec(t.Context(), `SELECT pg_notify('flood', repeat('x', 7000))`)
+	}
+	db.MustExec(`INSERT INTO public.docs VALUES (1, 'a text')`)
+	r.caughtUp()
+	if n := r.count(`SELECT count(*) FROM public.docs_embedding`); n != 1 {
+		t.Errorf("%d rows have a vector", n)
+	}
+	db.MustExec(`CALL embedsidecar.wait_until(timeout => '1 min')`)
+	db.MustExec(`SELECT embedsidecar.create_pipeline('{"name": "more", "table": "public.docs", "columns": ["body"],
+		"into": {"table": "more_embedding"}}')`)
+	db.MustExec(`SELECT embedsidecar.model_change('docs', 'fake-dims12')`)
+	c.terminate()
+}
+
 // TestP9_ManyMessagesOfStrangers: a role that may do nothing but log in writes logical messages as fast as it can. What
 // the server takes to send them is no matter of ours: so what the sidecar takes is compared with pg_recvlogical, which
 // throws away all that it reads.

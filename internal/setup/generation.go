@@ -202,7 +202,8 @@ func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec p
 	}
 	// Who streams looks at once.
 	_, err := tx.Exec(ctx, "SELECT embedsidecar.carry_grants($1, $2), embedsidecar.carry_storage($1, $2), "+
-		"embedsidecar.note_made($1, $2), pg_notify($3, '')", live.PipelineID, id, queue.Waiting)
+		"embedsidecar.note_made($1, $2), CASE WHEN pg_notification_queue_usage() < 0.5 THEN pg_notify($3, '') END",
+		live.PipelineID, id, queue.Waiting)
 	return wrap.Errorf(err, "give %s the grants that the present destination has", catalog.DestinationName(spec))
 }
 

@@ -6,7 +6,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
@@ -109,6 +111,20 @@ func TestTrust_WhoMayWriteLogicalMessages(t *testing.T) {
 		}
 		b.MustExecSuper(script)
 		tells(check.OK, testenv.Owner+" may write them")
+		reader, _ := b.SQLRoles()
+		for role, sql := range map[string]string{
+			reader:           `SELECT embedsidecar.wait_for(timeout => '0')`,
+			b.SearcherRole(): `CALL embedsidecar.ask('docs', 'a text', '1 s')`,
+		} {
+			conn, err := pgx.Connect(t.Context(), b.URL(role))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Exec(t.Context(), sql); database.Denied(err) {
+				t.Errorf("%s: %v", sql, err)
+			}
+			_ = conn.Close(t.Context())
+		}
 	})
 }
 

@@ -1,10 +1,12 @@
 package setup_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 // TestTrust_ATextLeavesNoRoomForANamesake: where somebody else may make functions, what a text calls gets arguments of
@@ -47,6 +49,12 @@ func TestTrust_ATextLeavesNoRoomForANamesake(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
+	may := fmt.Sprintf("TEMPORARY ON DATABASE %q ", b.Name)
+	b.MustExecSuper("REVOKE " + may + "FROM PUBLIC, " + testenv.Owner)
+	if err := tryTo("tools.clean(title)", ""); err != nil {
+		t.Errorf("without the privilege TEMPORARY it is judged: %v", err)
+	}
+	b.MustExecSuper("GRANT " + may + "TO " + testenv.Owner)
 	b.MustExecSuper("GRANT CREATE ON SCHEMA safe TO PUBLIC")
 	wantError[*refusal.ConfigError](t, tryTo("body", "safe.clean(title) = 'x'"), "filter", "REVOKE CREATE ON SCHEMA safe FROM PUBLIC")
 	b.MustExecSuper("ALTER FUNCTION tools.clean OWNER TO " + name)

@@ -1,6 +1,7 @@
 package setup_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -79,6 +80,17 @@ func TestTrust_TypesOfStrangers(t *testing.T) {
 		spec.Filter = "(" + expression + ") <> ''"
 		if _, err = resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); (err != nil) != refused {
 			t.Errorf("filter %s: %v", expression, err)
+		}
+		spec = side()
+		spec.PriorityBy = "CASE WHEN (" + expression + ") = '' THEN 'low' END"
+		if _, err = resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); (err != nil) != refused {
+			t.Errorf("priority %s: %v", expression, err)
+		}
+		spec = side()
+		spec.Chunking = pipeline.Chunking{Strategy: pipeline.ChunkSentences, Tokens: 64, Context: expression}
+		if _, err = resolve.Resolve(t.Context(), b.pool, spec, catalog.Vectors{Dims: 3}); refused &&
+			(err == nil || !strings.Contains(err.Error(), "make a cast")) {
+			t.Errorf("context %s: %v", expression, err)
 		}
 	}
 	b.as(pool, `CREATE CAST (lair.mood AS text) WITH FUNCTION lair.cast(lair.mood) AS IMPLICIT`)

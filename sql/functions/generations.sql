@@ -537,7 +537,8 @@ BEGIN
     SET    column_numbers = coalesce((SELECT jsonb_object_agg(t.attname, t.attnum) FROM pg_attribute AS t
                WHERE t.attrelid = p.table_oid AND t.attnum > 0 AND NOT t.attisdropped), '{}')
     WHERE  p.pipeline_id IN (l.pipeline_id, o.pipeline_id);
-    PERFORM pg_notify('embedsidecar_waiting', ''); -- who streams looks at once
+    -- who streams looks at once
+    PERFORM pg_notify('embedsidecar_waiting', '') WHERE pg_notification_queue_usage() < 0.5;
 END $$;
 COMMENT ON FUNCTION embedsidecar.exchange_rows(integer, integer) IS
     'Has the other generation serve under the name of the pipeline: the names of its destination are exchanged.';
@@ -762,7 +763,7 @@ BEGIN
             END IF;
             -- Tasks and ledger follow in portions, by a sidecar.
             DELETE FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = o.pipeline_id;
-            PERFORM pg_notify('embedsidecar_waiting', '');
+            PERFORM pg_notify('embedsidecar_waiting', '') WHERE pg_notification_queue_usage() < 0.5;
             PERFORM set_config('lock_timeout', before, true);
             EXIT;
         EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
@@ -840,7 +841,7 @@ BEGIN
     UPDATE embedsidecar.pipeline AS p
     SET    wish = jsonb_strip_nulls(jsonb_build_object('model', model_change.model, 'plugin', model_change.plugin))
     WHERE  p.pipeline_id = id;
-    PERFORM pg_notify('embedsidecar_waiting', '');
+    PERFORM pg_notify('embedsidecar_waiting', '') WHERE pg_notification_queue_usage() < 0.5;
     PERFORM embedsidecar.move_job('model_change', id, 'replaced', NULL, true);
     UPDATE embedsidecar.audit_log AS a SET open = true WHERE a.audit_id = entry.audit_id;
     RETURN embedsidecar.end_action(entry.audit_id, 'requested', 1);

@@ -128,7 +128,7 @@ BEGIN
     VALUES (slot_, request_pipeline.action, request_pipeline.pipeline, coalesce(request_pipeline.definition, '{}'),
         as_, quote_ident(as_)::regrole, entry.said_by, entry.audit_id)
     RETURNING n.* INTO r;
-    PERFORM pg_notify('embedsidecar_waiting', 'requests');
+    PERFORM pg_notify('embedsidecar_waiting', 'requests') WHERE pg_notification_queue_usage() < 0.5;
     RETURN QUERY SELECT r.request_id, r.state, embedsidecar.waits_for(r);
 END $$;
 COMMENT ON FUNCTION embedsidecar.request_pipeline(text, text, jsonb, name, text) IS
@@ -221,7 +221,7 @@ BEGIN
         SELECT n.request_id FROM (SELECT i.request_id, row_number() OVER (ORDER BY i.request_id DESC) AS number
             FROM embedsidecar.request AS i WHERE i.role_name = r.role_name AND i.state <> 'waiting') AS n
         WHERE n.number > most);
-    PERFORM pg_notify('embedsidecar_waiting', 'requests');
+    PERFORM pg_notify('embedsidecar_waiting', 'requests') WHERE pg_notification_queue_usage() < 0.5;
     RETURN true;
 END $$;
 COMMENT ON FUNCTION embedsidecar.finish_request(bigint, text, text[]) IS

@@ -492,6 +492,15 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.search_conditions(oid, jsonb) IS
     'For search_statement: the conditions of a filter, their values, and their columns.';
 
+-- What an expression says is for those who may read something of the table that it reads.
+CREATE OR REPLACE FUNCTION embedsidecar.reads(relation oid) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pg_roles AS r WHERE pg_has_role(session_user, r.oid, 'MEMBER')
+                   AND has_any_column_privilege(r.oid, relation, 'SELECT'))
+$$;
+COMMENT ON FUNCTION embedsidecar.reads(oid) IS
+    'Whether the role of the session, or one that it may act as, may read anything of a table.';
+
 -- Names come from the catalogue by the number of the source table, which the role that works cannot set: the statement
 -- runs with the rights of the searching role, and must lead nowhere else.
 CREATE OR REPLACE FUNCTION embedsidecar.search_statement(pipeline text, filter jsonb, OUT near text, OUT exact text,
@@ -630,6 +639,10 @@ BEGIN
     SELECT vectors, a.attnum, format('%I.%I.%I', n.nspname, c.relname, a.attname) INTO relation, attnum, called
     FROM   pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace JOIN pg_attribute AS a ON a.attrelid = c.oid
     WHERE  c.oid = vectors AND a.attname = at AND NOT a.attisdropped;
+    IF NOT embedsidecar.reads(p.table_oid) THEN
+        near := NULL;
+        exact := NULL;
+    END IF;
 END $$;
 COMMENT ON FUNCTION embedsidecar.search_statement(text, jsonb) IS
     'For neighbours: the statement that finds the nearest rows of a pipeline. $1 is the vector, $2 how many vectors '
@@ -641,9 +654,8 @@ CREATE OR REPLACE FUNCTION embedsidecar.rows_with_tasks(pipeline_id integer, key
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(array_agg(t.row_key), '{}') FROM embedsidecar.task AS t
     WHERE  t.pipeline_id = rows_with_tasks.pipeline_id AND t.row_key = ANY (rows_with_tasks.keys)
-           AND EXISTS (SELECT FROM embedsidecar.pipeline AS p, pg_roles AS r
-                       WHERE  p.pipeline_id = t.pipeline_id AND pg_has_role(session_user, r.oid, 'MEMBER')
-                              AND has_any_column_privilege(r.oid, p.table_oid, 'SELECT'))
+           AND embedsidecar.reads((SELECT p.table_oid FROM embedsidecar.pipeline AS p
+                                   WHERE p.pipeline_id = t.pipeline_id))
 $$;
 COMMENT ON FUNCTION embedsidecar.rows_with_tasks(integer, text[]) IS
     'For neighbours: which of some rows have a task, so that their vectors may be of older texts; none of a table '
@@ -840,6 +852,7 @@ BEGIN
                 WHEN p.text_expression <> '' THEN E'((\n' || p.text_expression || E'\n))::text'
                 ELSE $q$concat_ws(E'\n\n', $q$ || parts || ')' END
         || ', $2) FROM ' || source || ' AS r WHERE ' || same;
+    statement := CASE WHEN embedsidecar.reads(p.table_oid) THEN statement END;
     columns := p.key_columns::text[]
         || coalesce(CASE WHEN p.text_expression <> '' THEN p.watched_columns ELSE p.source_columns END, '{}')::text[];
     tables := array_fill(p.table_oid, ARRAY[cardinality(columns)]);

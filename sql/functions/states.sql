@@ -13,9 +13,29 @@ COMMENT ON FUNCTION embedsidecar.runs(embedsidecar.worker) IS
         'quiet database: one that was killed leaves its row.';
 
 -- 1701013875 is the number of these locks.
+-- An idle streamer stores its position late. This message comes to it through the slot, outside of any transaction: who
+-- has called may hold one open, so that a NOTIFY would not be sent. Before 17 the message waits in memory until anybody
+-- commits, or until its page is full: that is flushed within a moment, so another one fills it.
+CREATE OR REPLACE FUNCTION embedsidecar.hurry() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('server_version_num')::integer >= 170000 THEN
+        EXECUTE $q$SELECT pg_logical_emit_message(false, 'embedsidecar.wait', '', true)$q$;
+    ELSE
+        PERFORM pg_logical_emit_message(false, 'embedsidecar.wait', '');
+        PERFORM pg_logical_emit_message(false, 'embedsidecar.fill',
+            repeat(' ', current_setting('wal_block_size')::integer));
+    END IF;
+END $$;
+COMMENT ON FUNCTION embedsidecar.hurry() IS 'Has the streamers store their positions as soon as they read this.';
+
 CREATE OR REPLACE FUNCTION embedsidecar.call() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    -- Nobody notifies where a sleeping listener could keep the queue full, which fails the transaction.
+    IF pg_notification_queue_usage() >= 0.5 AND NOT pg_is_in_recovery() THEN
+        PERFORM embedsidecar.hurry();
+    END IF;
     IF EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.quiet_until IS NOT NULL AND embedsidecar.runs(w))
        AND NOT EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.quiet_until IS NULL AND embedsidecar.runs(w)) THEN
         PERFORM pg_advisory_xact_lock_shared(1701013875, 1);

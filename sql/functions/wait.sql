@@ -161,21 +161,10 @@ BEGIN
             RAISE NOTICE 'not caught up with % in time: %', target, state.left_over;
             RETURN false;
         END IF;
-        -- An idle streamer stores its position late. This message comes to it through the slot, outside of any
-        -- transaction: who has called may hold one open, so that a NOTIFY would not be sent. Before 17 the message
-        -- waits in memory until anybody commits, or until its page is full: that is flushed within a moment, so another
-        -- one fills it.
         IF NOT state.decoded AND looked >= asked + again THEN
             asked := looked;
             again := least(2 * again, '1 s');
-            PERFORM embedsidecar.call();
-            IF current_setting('server_version_num')::integer >= 170000 THEN
-                EXECUTE $q$SELECT pg_logical_emit_message(false, 'embedsidecar.wait', '', true)$q$;
-            ELSE
-                PERFORM pg_logical_emit_message(false, 'embedsidecar.wait', '');
-                PERFORM pg_logical_emit_message(false, 'embedsidecar.fill',
-                    repeat(' ', current_setting('wal_block_size')::integer));
-            END IF;
+            PERFORM embedsidecar.call(), embedsidecar.hurry();
         END IF;
         PERFORM pg_sleep(least(greatest(pause, 2 * extract(epoch FROM clock_timestamp() - looked)), extract(epoch
             FROM began + wait_for.timeout - clock_timestamp())));
@@ -229,7 +218,7 @@ BEGIN
         IF clock_timestamp() >= asked + again THEN
             asked := clock_timestamp();
             again := least(2 * again, '1 s');
-            PERFORM pg_notify('embedsidecar_waiting', target::text);
+            PERFORM pg_notify('embedsidecar_waiting', target::text) WHERE pg_notification_queue_usage() < 0.5;
         END IF;
         COMMIT;
         PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
@@ -338,7 +327,7 @@ BEGIN
         IF NOT state.decoded AND clock_timestamp() >= asked + again THEN
             asked := clock_timestamp();
             again := least(2 * again, '1 s');
-            PERFORM pg_notify('embedsidecar_waiting', target::text);
+            PERFORM pg_notify('embedsidecar_waiting', target::text) WHERE pg_notification_queue_usage() < 0.5;
         END IF;
         COMMIT;
         PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);

@@ -151,14 +151,21 @@ func TestTrust_WhatAnOwnerPutsIntoAnIndexRunsAsItsReaders(t *testing.T) {
 	db.MustExec(`CREATE FUNCTION tells(integer) RETURNS text IMMUTABLE LANGUAGE plpgsql AS $$ BEGIN
 		IF current_user = '` + reader + `' THEN RAISE EXCEPTION 'it runs as %', current_user; END IF; RETURN ''; END $$`)
 	db.MustExec(`CREATE INDEX ON docs ((body || tells(1)))`)
-	db.MustExec(`GRANT SELECT ON docs TO ` + reader)
+	db.MustExec(`CREATE TABLE notes (id bigint, body text)`)
+	db.MustExec(`CREATE STATISTICS of_notes ON (body || tells(1)), id FROM notes`)
+	db.MustExec(`CREATE TABLE parts (id bigint, body text) PARTITION BY RANGE (id)`)
+	db.MustExec(`CREATE TABLE part PARTITION OF parts (CHECK (body <> tells(1))) FOR VALUES FROM (0) TO (9)`)
+	db.MustExec(`GRANT SELECT ON docs, notes, parts TO ` + reader)
 	pool, err := pgxpool.New(t.Context(), db.URL(reader))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	if _, err := pool.Exec(t.Context(), `SELECT body FROM docs WHERE id = 1`); err == nil || !strings.Contains(err.Error(), "it runs as") {
-		t.Errorf("%v: docs/security.md says something else", err)
+	for _, table := range []string{"docs", "notes", "parts"} {
+		_, err := pool.Exec(t.Context(), `SELECT body FROM `+table+` WHERE id = 1`)
+		if err == nil || !strings.Contains(err.Error(), "it runs as") {
+			t.Errorf("%s: %v: docs/security.md says something else", table, err)
+		}
 	}
 }
 

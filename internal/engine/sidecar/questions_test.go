@@ -166,6 +166,11 @@ func TestSQL_SearchShowsWhatTheCallerMaySee(t *testing.T) {
 		role := db.SearcherRole()
 		s.ask("docs", "text 107")
 		s.refused(`SELECT * FROM embedsidecar.search('docs', 'text 107')`, "42501", "GRANT SELECT (id) ON public.docs TO "+role)
+		// Nor does it learn what a text or a filter says.
+		if got, err := s.query(`SELECT (embedsidecar.search_statement('docs', '{}')).near,
+			(embedsidecar.text_statement('docs')).statement`); err != nil || !slices.Equal(got, []string{" "}) {
+			t.Errorf("the statements of a table that it may not read: %q, %v", got, err)
+		}
 		for _, table := range []string{"docs", "docs_embedding", `"we ""ird"`, "parts", "parts_embedding", "bits", "pieces", "pieces_embedding"} {
 			db.MustExec(`GRANT SELECT ON ` + table + ` TO ` + role)
 		}

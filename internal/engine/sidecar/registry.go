@@ -72,6 +72,7 @@ func (s *Sidecar) stillKnown(ctx context.Context) error {
 	s.o.Log.WarnContext(ctx, "this sidecar is no longer registered, as after a restore: registering again", "was",
 		before.id, "now", s.me().id)
 	// A position that the streamer stores proves whether the slot is further than the queue.
-	_, err = s.o.Pool.Exec(ctx, "SELECT pg_notify($1, pg_current_wal_lsn()::text)", queue.Waiting)
+	_, err = s.o.Pool.Exec(ctx, `SELECT pg_notify($1, pg_current_wal_lsn()::text)
+		WHERE pg_notification_queue_usage() < 0.5`, queue.Waiting)
 	return err
 }

@@ -153,6 +153,35 @@ func TestTrust_AViewInThePlaceOfATable(t *testing.T) {
 	}
 }
 
+// TestTrust_AFunctionOfATextReadsNoView: for the same reason; a trigger of the table does.
+func TestTrust_AFunctionOfATextReadsNoView(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	if !testenv.Value[bool](db, `SELECT current_setting('restrict_nonsystem_relation_kind', true) IS NOT NULL`) {
+		t.Logf("this server cannot be told to refuse views") // check says so
+		return
+	}
+	db.MustExec(docs)
+	db.MustExec(`ALTER TABLE docs ADD embedding vector(8); CREATE TABLE seen (word text); CREATE VIEW words AS SELECT 'a word' AS word;
+		GRANT SELECT ON words TO public; GRANT INSERT ON seen TO public;
+		CREATE FUNCTION word(body text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN (SELECT word FROM public.words); END $$;
+		CREATE FUNCTION sees() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.seen SELECT word FROM public.words; RETURN NULL; END $$;
+		CREATE TRIGGER sees AFTER UPDATE ON docs FOR EACH ROW WHEN (OLD.embedding IS DISTINCT FROM NEW.embedding) EXECUTE FUNCTION sees()`)
+	calls := intoTable("docs")
+	calls.Name, calls.Text = "calls", "public.word(body)"
+	r := newRig(t, db, calls, column("docs", "body"))
+	r.start()
+	db.MustExec(`INSERT INTO docs (id, body) VALUES (1, 'a text')`)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		n := r.count(`SELECT count(*) FROM seen`)
+		return n == 1, fmt.Sprintf("the trigger has read the view %d times", n)
+	})
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		n := r.count(`SELECT count(*) FROM embedsidecar.task WHERE state IN ('retrying', 'failed')`)
+		return n == 1 && r.count(`SELECT count(*) FROM docs_embedding`) == 0, "the function has read the view"
+	})
+}
+
 // TestTrust_SetRoleIsNoWall shows why write-backs are not run as the table's owner: a trigger can go back to the role
 // of the session.
 func TestTrust_SetRoleIsNoWall(t *testing.T) {

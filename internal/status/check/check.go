@@ -166,6 +166,14 @@ type Server struct {
 	Emitters        []string // who may, of those that are no superusers: "" for everybody
 }
 
+func (c *checker) checkViews(s *Server) {
+	if !s.TablesOnly {
+		c.add("views in the place of tables", Warn,
+			"this minor release of PostgreSQL cannot be told to refuse them: who owns a source table could have functions run with the rights of this role",
+			"update to the last minor release of the server (14.13, 15.8, 16.4 or newer)")
+	}
+}
+
 // ReadServer asks the server what it says of itself, and of a slot.
 func ReadServer(ctx context.Context, pool *pgxpool.Pool, slot string) (Server, error) {
 	rows, _ := pool.Query(ctx, sqlfiles.Query("check_server"), pgx.StrictNamedArgs{"slot": slot})
@@ -204,11 +212,7 @@ func (c *checker) checkServer(ctx context.Context) {
 		c.add("connection pooler", Warn, "queries go through a pooler",
 			"that works; init and the stream need the server itself: --stream-url")
 	}
-	if !s.TablesOnly {
-		c.add("views in the place of tables", Warn,
-			"this minor release of PostgreSQL cannot be told to refuse them: who owns a source table could have functions run with the rights of this role",
-			"update to the last minor release of the server (14.13, 15.8, 16.4 or newer)")
-	}
+	c.checkViews(&s)
 	c.checkMessages(&s)
 	switch {
 	case s.Superuser:

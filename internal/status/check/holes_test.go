@@ -20,3 +20,15 @@ func TestTrust_VersionsOfPgvectorWithHolesAreTold(t *testing.T) {
 		}
 	}
 }
+
+// TestTrust_ServersThatCannotRefuseViewsAreTold: those of the last minor releases can.
+func TestTrust_ServersThatCannotRefuseViewsAreTold(t *testing.T) {
+	t.Parallel()
+	for _, can := range []bool{true, false} {
+		var c checker
+		c.checkViews(&Server{TablesOnly: can})
+		if told := len(c.findings) == 1 && c.findings[0].Status == Warn && len(c.findings[0].Hint) > 0; told == can {
+			t.Errorf("a server that can, %t: %+v", can, c.findings)
+		}
+	}
+}
