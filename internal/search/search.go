@@ -31,14 +31,14 @@ const MaxReranked = 1000
 
 // Request is what to look for.
 type Request struct {
-	Vector   []float32         // rows near this one; of the pipeline's width, or pairs where it stores sparse vectors
-	Text     string            // hybrid: rows that hold its words, too
-	Hybrid   bool              // both, by reciprocal rank fusion
-	Language string            // text search configuration of a hybrid search; "": the database's own
-	Rows     int               // at most; 1 to MaxRows
-	Offset   int               // rows before them that are left out; with Rows at most MaxRows
-	Filter   map[string]Filter // conditions on columns of the source table, all of which must hold
-	Columns  []string          // of the source table that are returned beside the key
+	Vector   []float32 // rows near this one; of the pipeline's width, or pairs where it stores sparse vectors
+	Text     string    // hybrid: rows that hold its words, too
+	Hybrid   bool      // both, by reciprocal rank fusion
+	Language string    // text search configuration of a hybrid search; "": the database's own
+	Rows     int       // at most; 1 to MaxRows
+	Offset   int       // rows before them that are left out; with Rows at most MaxRows
+	Filter   Filters   // conditions on columns of the source table, all of which must hold
+	Columns  []string  // of the source table that are returned beside the key
 	// vectors farther away are not found; nil: any distance. A hybrid search still finds rows by their words
 	MaxDistance *float64
 	// so many candidates are looked for, to be put in the order of a reranker (Ranked); 0: none are

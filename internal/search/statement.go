@@ -73,7 +73,7 @@ func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, ro
 
 // Distances returns the statement for the distances of the $2 rows nearest to $1 that a filter takes, and its
 // parameters from $3 on, and has the index go on until enough rows fit: for who measures searches.
-func Distances(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter map[string]Filter) (sql string, args []any,
+func Distances(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter Filters) (sql string, args []any,
 	err error,
 ) {
 	s := &statement{p: p, args: make([]any, 2)} //nolint:mnd // $1 and $2
