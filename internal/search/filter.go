@@ -358,10 +358,8 @@ func language(ctx context.Context, tx pgx.Tx, name string) (string, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", bad("there is no text search configuration %q: SELECT cfgname FROM pg_ts_config lists them", name)
 	}
-	if err != nil {
-		return "", fmt.Errorf("look up text search configuration: %w", err)
-	}
-	return literal(quote(schema)+"."+quote(config)) + "::pg_catalog.regconfig", nil
+	return literal(quote(schema)+"."+quote(config)) + "::pg_catalog.regconfig",
+		wrap.Errorf(err, "look up text search configuration")
 }
 
 // lexemes returns the words of a text as a tsquery of any of them; "" if it has none.

@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
@@ -299,23 +300,19 @@ func storedVector(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values [
 		return "", nil, err
 	}
 	formats := pgx.QueryResultFormats{pgx.TextFormatCode, pgx.BinaryFormatCode}
-	rows, err := tx.Query(ctx, vectorOf(p, params, conditions), append([]any{formats}, s.args...)...)
-	if err != nil {
-		return "", nil, fmt.Errorf("read the vector of a row: %w", err)
-	}
-	defer rows.Close()
-	if !rows.Next() {
-		if err := rows.Err(); err != nil {
-			return "", nil, fmt.Errorf("read the vector of a row: %w", err)
+	rows, _ := tx.Query(ctx, vectorOf(p, params, conditions), append([]any{formats}, s.args...)...)
+	vector, err = pgx.CollectOneRow(rows, func(row pgx.CollectableRow) ([]float32, error) {
+		raw := row.RawValues()
+		if raw[1] == nil {
+			return nil, pgx.ErrNoRows
 		}
+		key = string(raw[0])
+		return p.Stored.ParseBinary(raw[1])
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
 		return "", nil, ErrNoRow
 	}
-	raw := rows.RawValues()
-	if raw[1] == nil {
-		return "", nil, ErrNoRow
-	}
-	vector, err = p.Stored.ParseBinary(raw[1])
-	return string(raw[0]), vector, err
+	return key, vector, wrap.Errorf(err, "read the vector of a row")
 }
 
 // Explanation is how a search is done.
