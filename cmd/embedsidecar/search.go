@@ -105,8 +105,8 @@ func (c *searchCommand) check(env *environment) (r search.Request, err error) {
 }
 
 // filterFlags reads conditions of the form COLUMN=VALUE, or in JSON.
-func filterFlags(conditions []string) (map[string]search.Filter, error) {
-	filter := map[string]search.Filter{}
+func filterFlags(conditions []string) (search.Filters, error) {
+	filter := search.Filters{}
 	for _, condition := range conditions {
 		if strings.HasPrefix(strings.TrimSpace(condition), "{") {
 			more, err := search.ParseFilter(condition)
@@ -125,10 +125,11 @@ func filterFlags(conditions []string) (map[string]search.Filter, error) {
 		if !ok || column == "" {
 			return nil, misuse("--filter: expected COLUMN=VALUE or a JSON object, not %q", condition)
 		}
-		if f, twice := filter[column]; twice && !reflect.DeepEqual(f, search.Filter{Values: f.Values}) {
+		values := filter[column].Texts()
+		if f, twice := filter[column]; twice && !reflect.DeepEqual(f, search.Filter{{Values: values}}) {
 			return nil, misuse("--filter: column %q is there twice: put its operators into one object", column)
 		}
-		filter[column] = search.Filter{Values: append(filter[column].Values, value)}
+		filter[column] = search.Filter{{Values: append(values, value)}}
 	}
 	return filter, nil
 }

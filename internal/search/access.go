@@ -18,9 +18,9 @@ import (
 
 // Access is what somebody may see who asks through a connection of another's.
 type Access struct {
-	Columns []string          // that a filter of theirs may be about; nil: any
-	Fixed   map[string]Filter // conditions that hold beside theirs, on any column
-	Role    string            // the database role to search as; "": that of the connection
+	Columns []string // that a filter of theirs may be about; nil: any
+	Fixed   Filters  // conditions that hold beside theirs, on any column
+	Role    string   // the database role to search as; "": that of the connection
 	// tables with row level security are searched though the role is not subject to its policies
 	PastRowSecurity bool
 }

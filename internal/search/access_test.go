@@ -97,11 +97,11 @@ func TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder(t *testing.T) {
 	r := newRig(t, 0, 20)
 	access := &search.Access{
 		Columns: []string{"id", "mood"},
-		Fixed:   map[string]search.Filter{"tenant": {Values: []string{"1", "2"}}, "deleted_at": {Null: true}},
+		Fixed:   search.Filters{"tenant": {{Values: []string{"1", "2"}}}, "deleted_at": {{Null: true}}},
 	}
 	for _, name := range []string{"table", "column"} {
 		p := r.pipelines[name]
-		find := func(filter map[string]search.Filter, hybrid bool) ([]string, error) {
+		find := func(filter search.Filters, hybrid bool) ([]string, error) {
 			hits, err := search.Find(t.Context(), r.pool, p, search.Request{
 				Vector: vector.Of("row 7", dims), Text: "row",
 				Hybrid: hybrid, Rows: 100, Filter: filter, Access: access,
@@ -109,10 +109,10 @@ func TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder(t *testing.T) {
 			return keys(hits), err
 		}
 		for _, hybrid := range []bool{false, true} {
-			for where, filter := range map[string]map[string]search.Filter{
+			for where, filter := range map[string]search.Filters{
 				"true":          nil,
-				"mood = 'good'": {"mood": {Values: []string{"good"}}},
-				"id IN (1, 2)":  {"id": {Values: []string{"1", "2"}}},
+				"mood = 'good'": {"mood": {{Values: []string{"good"}}}},
+				"id IN (1, 2)":  {"id": {{Values: []string{"1", "2"}}}},
 			} {
 				got, err := find(filter, hybrid)
 				want := testenv.Values[string](r.db, "SELECT id::text FROM docs WHERE tenant IN (1, 2) AND deleted_at IS NULL AND "+
@@ -126,7 +126,7 @@ func TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder(t *testing.T) {
 		}
 		for _, column := range []string{"tenant", "author", "nonsense"} {
 			if wrong, ok := errors.AsType[*search.BadRequestError](
-				second(find(map[string]search.Filter{column: {Values: []string{"2"}}}, false))); !ok {
+				second(find(search.Filters{column: {{Values: []string{"2"}}}}, false))); !ok {
 				t.Errorf("%s: a filter on %s: %v", name, column, wrong)
 			}
 		}
@@ -134,7 +134,7 @@ func TestAccess_FiltersOfATokenHoldBesideThoseOfItsHolder(t *testing.T) {
 			search.ErrNoRow) {
 			t.Errorf("%s: similar to a row that the filter hides: %v", name, err)
 		}
-		broken := &search.Access{Fixed: map[string]search.Filter{"no such": {Values: []string{"1"}}}}
+		broken := &search.Access{Fixed: search.Filters{"no such": {{Values: []string{"1"}}}}}
 		_, err := search.Find(t.Context(), r.pool, p, search.Request{
 			Vector: vector.Of("row 7", dims), Rows: 1,
 			Access: broken,

@@ -104,21 +104,6 @@ func serves(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) error {
 	return nil
 }
 
-// attempt runs f so that the transaction goes on when it fails.
-func attempt(ctx context.Context, tx pgx.Tx, f func(tx pgx.Tx) error) error {
-	inner, err := tx.Begin(ctx)
-	if err != nil {
-		return fmt.Errorf("set a savepoint: %w", err)
-	}
-	if err := f(inner); err != nil {
-		if failed := inner.Rollback(ctx); failed != nil {
-			return errors.Join(err, failed)
-		}
-		return err
-	}
-	return inner.Commit(ctx)
-}
-
 // show reads what is shown of rows, in their order. A row that is gone, or that the pipeline's filter excludes by now,
 // is left out.
 func (s *statement) show(ctx context.Context, tx pgx.Tx, rows []candidate, withText bool) ([]Hit, error) {
@@ -201,7 +186,7 @@ func (s *statement) showCarefully(ctx context.Context, tx pgx.Tx, rows []candida
 }
 
 func (s *statement) shown(ctx context.Context, tx pgx.Tx, rows []candidate, withText bool) (hits []Hit, err error) {
-	err = attempt(ctx, tx, func(tx pgx.Tx) (err error) {
+	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
 		hits, err = s.show(ctx, tx, rows, withText)
 		return err
 	})
@@ -238,7 +223,7 @@ const mostParts = 2000
 // out.
 func (s *statement) wordsCarefully(ctx context.Context, tx pgx.Tx) (found []candidate, err error) {
 	search := func(in part) (some []candidate, err error) {
-		err = attempt(ctx, tx, func(tx pgx.Tx) (err error) {
+		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) (err error) {
 			some, err = s.worded(ctx, tx, in)
 			return err
 		})

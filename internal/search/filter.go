@@ -24,32 +24,18 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// Filter is a condition on a column. All that is set must hold; values are read as Postgres reads them.
-type Filter struct {
-	Values  []string // it has one of these; given: Values is not nil
-	Null    bool     // it is NULL
-	Except  []string // it has a value, and none of these
-	Present bool     // it is not NULL
-	Bounds  []Bound  // it is beyond each of these
+// Filters are conditions on columns, all of which must hold.
+type Filters map[string]Filter
+
+// Filter is what must hold of one column.
+type Filter []Condition
+
+// Condition compares a column with values. They are read as Postgres reads them.
+type Condition struct {
+	Operator string   // "": it has one of the values, which $eq and $in mean, too
+	Values   []string // without null
+	Null     bool     // null is among them
 }
-
-// Bound is a value with which one of a column is compared.
-type Bound struct {
-	Than  Strategy
-	Value string
-}
-
-// Strategy is a comparison, by its number among those of a B-tree.
-type Strategy int
-
-// The comparisons.
-const (
-	Below   Strategy = 1
-	AtMost  Strategy = 2
-	Equal   Strategy = 3
-	AtLeast Strategy = 4
-	Above   Strategy = 5
-)
 
 // Bounds of a filter. They keep a statement from growing without end.
 const (
@@ -57,19 +43,45 @@ const (
 	MaxValues     = 1000
 )
 
-// Names of operators in a filter.
+// operators are those of a filter, each with the number of its comparison among those of a B-tree.
+var operators = map[string]int{
+	"": equals, "$eq": equals, "$in": equals, opNot: equals, opNotIn: equals, "$lt": 1, "$lte": 2, "$gte": 4, "$gt": 5,
+}
+
 const (
-	opEqual = "$eq"
-	opNot   = "$ne"
-	opIn    = "$in"
-	opNotIn = "$nin"
+	equals         = 3
+	comparisons    = 5 // as many are there
+	opNot, opNotIn = "$ne", "$nin"
+	operatorNames  = "$eq, $ne, $in, $nin, $gt, $gte, $lt, $lte"
 )
 
-// bounding are the operators that compare.
-var bounding = map[string]Strategy{"$lt": Below, "$lte": AtMost, "$gte": AtLeast, "$gt": Above}
-
-// operators lists the names of all.
-var operators = []string{opEqual, opNot, opIn, opNotIn, "$gt", "$gte", "$lt", "$lte"}
+// UnmarshalJSON reads an object of conditions. It keeps no more of them than a search takes.
+func (f *Filters) UnmarshalJSON(b []byte) error {
+	*f = Filters{}
+	decoder := json.NewDecoder(bytes.NewReader(b))
+	begin, err := decoder.Token()
+	if err != nil || begin == nil {
+		return err
+	}
+	if begin != json.Delim('{') {
+		return errors.New("filter: expected an object of columns and values")
+	}
+	for decoder.More() {
+		name, err := decoder.Token()
+		if err != nil {
+			return err
+		}
+		if len(*f) == MaxConditions {
+			return fmt.Errorf("a filter may name %d columns", MaxConditions)
+		}
+		var one Filter
+		if err := decoder.Decode(&one); err != nil {
+			return err
+		}
+		(*f)[fmt.Sprint(name)] = one
+	}
+	return nil
+}
 
 // UnmarshalJSON reads a value, a list of values any of which will do, or an object of operators: {"$gte": 3, "$lt": 9}.
 // Values are strings, numbers, true, false and null. It keeps no more of them than a search takes.
@@ -82,115 +94,88 @@ func (f *Filter) UnmarshalJSON(b []byte) error {
 		return err
 	}
 	if first != json.Delim('{') {
-		values, null, err := operands(decoder, first)
-		f.Values, f.Null = values, null
-		return err
+		return f.read("", first, decoder)
 	}
-	seen := map[string]bool{}
 	for decoder.More() {
 		name, err := decoder.Token()
 		if err != nil {
 			return err
 		}
-		operator := fmt.Sprint(name)
-		if seen[operator] {
-			return fmt.Errorf("a filter has the operator %s twice for a column", operator)
+		if first, err = decoder.Token(); err != nil {
+			return err
 		}
-		seen[operator] = true
-		if err := f.operator(operator, decoder); err != nil {
+		if err := f.read(fmt.Sprint(name), first, decoder); err != nil {
 			return err
 		}
 	}
-	if len(seen) == 0 {
-		return errors.New("a filter has no operator for a column: " + strings.Join(operators, ", "))
+	if len(*f) == 0 {
+		return errors.New("a filter has no operator for a column: " + operatorNames)
 	}
 	return nil
 }
 
-// operator reads what stands behind the name of one.
-func (f *Filter) operator(name string, decoder *json.Decoder) error {
-	than, bounds := bounding[name]
-	if !bounds && !slices.Contains(operators, name) {
-		return fmt.Errorf("a filter has no operator %q: there are %s", wording.Cut(name, 40), strings.Join(operators, ", "))
-	}
-	first, err := decoder.Token()
-	if err != nil {
-		return err
-	}
-	values, null, err := operands(decoder, first)
-	if err != nil {
-		return err
-	}
-	list := first == json.Delim('[')
+// read reads what stands behind an operator: a value, or a list of them, whose first token has been read.
+func (f *Filter) read(operator string, first json.Token, decoder *json.Decoder) (err error) {
+	than, known := operators[operator]
+	list, c := first == json.Delim('['), Condition{Operator: operator}
 	switch {
-	case list != (name == opIn || name == opNotIn):
-		return fmt.Errorf("a filter: %s and %s take a list, other operators one value", opIn, opNotIn)
-	case bounds && null:
-		return fmt.Errorf("a filter: nothing is more or less than null, so %s takes a value", name)
-	case (name == opEqual || name == opIn) && (f.Values != nil || f.Null):
-		return fmt.Errorf("a filter: %s and %s do not go together", opEqual, opIn)
-	case bounds:
-		f.Bounds = append(f.Bounds, Bound{than, values[0]})
-	case name == opEqual || name == opIn:
-		f.Values, f.Null = values, null
-	default:
-		f.Except, f.Present = append(f.Except, values...), f.Present || null
+	case !known:
+		return fmt.Errorf("a filter has no operator %q: there are %s", wording.Cut(operator, 40), operatorNames)
+	case operator != "" && list != (operator == "$in" || operator == opNotIn):
+		return errors.New("a filter: $in and $nin take a list, other operators one value")
+	case operator == "$eq" || operator == "$in":
+		c.Operator = ""
 	}
-	return nil
+	if slices.ContainsFunc(*f, func(o Condition) bool { return o.Operator == c.Operator }) {
+		return fmt.Errorf("a filter has the operator %s twice for a column ($eq and $in are one)", operator)
+	}
+	if !list {
+		err = c.take(first)
+	}
+	for list && err == nil && decoder.More() {
+		var value json.Token
+		if value, err = decoder.Token(); err == nil {
+			err = c.take(value)
+		}
+	}
+	if list && err == nil {
+		_, err = decoder.Token() // its end
+	}
+	if err == nil && c.Null && than != equals {
+		err = fmt.Errorf("a filter: nothing is more or less than null, so %s takes a value", operator)
+	}
+	*f = append(*f, c)
+	return err
 }
 
-// operands reads a value or a list of values, of which the first token has been read. A list is not nil.
-func operands(decoder *json.Decoder, first json.Token) (values []string, null bool, err error) {
-	if first != json.Delim('[') {
-		return operand(nil, first)
+// take adds a value.
+func (c *Condition) take(value json.Token) error {
+	if len(c.Values) == MaxValues {
+		return fmt.Errorf("a filter has more than %d values for a column", MaxValues)
 	}
-	values = []string{}
-	for decoder.More() {
-		value, err := decoder.Token()
-		if err != nil {
-			return nil, false, err
-		}
-		if len(values) == MaxValues {
-			return nil, false, fmt.Errorf("a filter has more than %d values for a column", MaxValues)
-		}
-		var none bool
-		if values, none, err = operand(values, value); err != nil {
-			return nil, false, err
-		}
-		null = null || none
-	}
-	_, err = decoder.Token() // the end of the list
-	return values, null, err
-}
-
-// operand adds a value, unless it is null.
-func operand(values []string, value json.Token) (all []string, null bool, err error) {
 	switch v := value.(type) {
 	case nil:
-		return values, true, nil
-	case string:
-		return append(values, v), false, nil
-	case json.Number:
-		return append(values, v.String()), false, nil
-	case bool:
-		return append(values, fmt.Sprint(v)), false, nil
+		c.Null = true
+	case string, json.Number, bool:
+		c.Values = append(c.Values, fmt.Sprint(v))
+	default:
+		return errors.New("a filter holds strings, numbers, true, false and null, lists of these, " +
+			`or operators: {"$gte": 3}`)
 	}
-	return nil, false, errors.New("a filter holds strings, numbers, true, false and null, lists of these, " +
-		`or operators: {"$gte": 3}`)
+	return nil
 }
 
 // Texts returns all values of a filter.
-func (f Filter) Texts() []string {
-	texts := slices.Concat(f.Values, f.Except)
-	for _, b := range f.Bounds {
-		texts = append(texts, b.Value)
+func (f Filter) Texts() (texts []string) {
+	for _, c := range f {
+		texts = append(texts, c.Values...)
 	}
 	return texts
 }
 
 // ParseFilter reads the conditions of a filter in JSON.
-func ParseFilter(text string) (map[string]Filter, error) {
-	var f map[string]Filter
+func ParseFilter(text string) (Filters, error) {
+	var f Filters
 	if err := json.Unmarshal([]byte(text), &f); err != nil {
 		return nil, bad("filter: %v", err)
 	}
@@ -201,16 +186,14 @@ func ParseFilter(text string) (map[string]Filter, error) {
 type filterable struct {
 	Name string
 	Type string // schema-qualified, without width: ready for a cast
-	// by Strategy, from 1; empty: its values cannot be compared
+	// <, <=, =, >= and >; empty: its values cannot be compared
 	Operators []string
 }
-
-func (c filterable) comparable() bool { return len(c.Operators) == int(Above) }
 
 // conditionsOf turns filters into SQL over a row, to be put behind an alias and a dot, and adds their parameters.
 // Columns are those of the catalogue; nothing of what was asked for becomes part of the statement. Values that do not
 // fit their columns are refused here: what fails afterwards is nothing that the caller has given.
-func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter map[string]Filter,
+func (s *statement) conditionsOf(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter Filters,
 	access *Access,
 ) ([]string, error) {
 	if access == nil {
@@ -271,19 +254,19 @@ func column(p *pipeline.Pipeline, columns []filterable, what, name string) (filt
 	return columns[at], nil
 }
 
-// check refuses a condition that makes no sense for the column.
+// check refuses a filter that makes no sense for the column.
 func (f Filter) check(c filterable) error {
-	values := len(f.Values) + len(f.Except) + len(f.Bounds)
+	texts := f.Texts()
 	switch {
-	case !c.comparable():
+	case len(c.Operators) != comparisons:
 		return bad("filter: column %q is of type %s, whose values cannot be compared", c.Name, c.Type)
-	case values > MaxValues:
-		return bad("filter: column %q has %d values, %d are possible", c.Name, values, MaxValues)
-	case values == 0 && !f.Null && !f.Present, f.Values != nil && len(f.Values) == 0 && !f.Null:
+	case len(texts) > MaxValues:
+		return bad("filter: column %q has %d values, %d are possible", c.Name, len(texts), MaxValues)
+	case len(f) == 0, slices.ContainsFunc(f, func(c Condition) bool { return len(c.Values) == 0 && !c.Null }):
 		return bad("filter: column %q has no value to compare with", c.Name)
-	case slices.ContainsFunc(f.Texts(), func(v string) bool { return strings.ContainsRune(v, 0) || !utf8.ValidString(v) }):
+	case slices.ContainsFunc(texts, func(v string) bool { return strings.ContainsRune(v, 0) || !utf8.ValidString(v) }):
 		return bad("filter: column %q: a value cannot hold a NUL character, nor anything but UTF-8", c.Name)
-	case f.Null && values > 0:
+	case len(texts) > 0 && slices.ContainsFunc(f, func(c Condition) bool { return c.Operator == "" && c.Null }):
 		return bad("filter: column %q: null goes without other values", c.Name)
 	}
 	return nil
@@ -291,7 +274,7 @@ func (f Filter) check(c filterable) error {
 
 // compare adds the conditions of a filter.
 func (s *statement) compare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, columns []filterable,
-	filter map[string]Filter,
+	filter Filters,
 ) ([]string, error) {
 	var (
 		conditions []string
@@ -308,28 +291,24 @@ func (s *statement) compare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline
 			return nil, err
 		}
 		k := pipeline.KeyColumn{Type: c.Type, ByInput: slices.Contains(p.ByOutput, name) && !strings.HasSuffix(c.Type, "[]")}
-		// The alias comes before each condition, so a column comes first in it.
-		add := func(than Strategy, values []string, is string) {
-			if len(values) == 0 {
-				return
+		for _, o := range f {
+			// The alias comes before each condition, so a column comes first in it.
+			not, is := "", ""
+			if o.Operator == opNot || o.Operator == opNotIn {
+				not, is = "NOT ", " IS FALSE"
 			}
-			list := k.ListOf(values)
+			if o.Null {
+				conditions = append(conditions, quote(name)+" IS "+not+"NULL")
+			}
+			if len(o.Values) == 0 {
+				continue
+			}
+			list := k.ListOf(o.Values)
 			fitting.Queue("SELECT CAST("+k.TypedList("$1")+" AS "+c.Type+"[]) IS NULL", list)
 			checked = append(checked, c)
 			s.args = append(s.args, list)
-			conditions = append(conditions, quote(name)+" "+c.Operators[than-1]+fmt.Sprintf(" ANY (CAST(%s AS %s[]))",
-				k.TypedList(fmt.Sprintf("$%d", len(s.args))), c.Type)+is)
-		}
-		add(Equal, f.Values, "")
-		add(Equal, f.Except, " IS FALSE")
-		for _, b := range f.Bounds {
-			add(b.Than, []string{b.Value}, "")
-		}
-		if f.Null {
-			conditions = append(conditions, quote(name)+" IS NULL")
-		}
-		if f.Present {
-			conditions = append(conditions, quote(name)+" IS NOT NULL")
+			conditions = append(conditions, quote(name)+" "+c.Operators[operators[o.Operator]-1]+
+				fmt.Sprintf(" ANY (CAST(%s AS %s[]))", k.TypedList(fmt.Sprintf("$%d", len(s.args))), c.Type)+is)
 		}
 	}
 	at, err := fits(ctx, tx, &fitting)
@@ -379,10 +358,8 @@ func language(ctx context.Context, tx pgx.Tx, name string) (string, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return "", bad("there is no text search configuration %q: SELECT cfgname FROM pg_ts_config lists them", name)
 	}
-	if err != nil {
-		return "", fmt.Errorf("look up text search configuration: %w", err)
-	}
-	return literal(quote(schema)+"."+quote(config)) + "::pg_catalog.regconfig", nil
+	return literal(quote(schema)+"."+quote(config)) + "::pg_catalog.regconfig",
+		wrap.Errorf(err, "look up text search configuration")
 }
 
 // lexemes returns the words of a text as a tsquery of any of them; "" if it has none.

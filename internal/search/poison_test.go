@@ -119,8 +119,8 @@ func TestFind_BlamesNobodyForWhatHeDidNotGive(t *testing.T) {
 		"filter": func() error {
 			_, err := search.Find(t.Context(), r.pool, p, search.Request{
 				Vector: vector.Of("x", dims), Rows: 1,
-				Filter: map[string]search.Filter{
-					"mood": {Values: []string{"good"}}, "tenant": {Values: []string{"canary"}},
+				Filter: search.Filters{
+					"mood": {{Values: []string{"good"}}}, "tenant": {{Values: []string{"canary"}}},
 				},
 			})
 			return err

@@ -26,7 +26,7 @@ func TestFind_FewRowsFitTheFilterOfAnIndexedSearch(t *testing.T) {
 			t.Helper()
 			return keys(r.find(r.pipelines[name], search.Request{
 				Vector: vector.Of(fmt.Sprint("question ", question), dims), Rows: wanted,
-				Filter: map[string]search.Filter{"tenant": {Values: []string{fmt.Sprint(tenant)}}},
+				Filter: search.Filters{"tenant": {{Values: []string{fmt.Sprint(tenant)}}}},
 			}))
 		}
 		names, tenants := []string{"table", "column"}, map[int]int{100: wanted, 101: 1, 999: 0}

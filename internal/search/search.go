@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
@@ -31,14 +32,14 @@ const MaxReranked = 1000
 
 // Request is what to look for.
 type Request struct {
-	Vector   []float32         // rows near this one; of the pipeline's width, or pairs where it stores sparse vectors
-	Text     string            // hybrid: rows that hold its words, too
-	Hybrid   bool              // both, by reciprocal rank fusion
-	Language string            // text search configuration of a hybrid search; "": the database's own
-	Rows     int               // at most; 1 to MaxRows
-	Offset   int               // rows before them that are left out; with Rows at most MaxRows
-	Filter   map[string]Filter // conditions on columns of the source table, all of which must hold
-	Columns  []string          // of the source table that are returned beside the key
+	Vector   []float32 // rows near this one; of the pipeline's width, or pairs where it stores sparse vectors
+	Text     string    // hybrid: rows that hold its words, too
+	Hybrid   bool      // both, by reciprocal rank fusion
+	Language string    // text search configuration of a hybrid search; "": the database's own
+	Rows     int       // at most; 1 to MaxRows
+	Offset   int       // rows before them that are left out; with Rows at most MaxRows
+	Filter   Filters   // conditions on columns of the source table, all of which must hold
+	Columns  []string  // of the source table that are returned beside the key
 	// vectors farther away are not found; nil: any distance. A hybrid search still finds rows by their words
 	MaxDistance *float64
 	// so many candidates are looked for, to be put in the order of a reranker (Ranked); 0: none are
@@ -299,23 +300,19 @@ func storedVector(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, values [
 		return "", nil, err
 	}
 	formats := pgx.QueryResultFormats{pgx.TextFormatCode, pgx.BinaryFormatCode}
-	rows, err := tx.Query(ctx, vectorOf(p, params, conditions), append([]any{formats}, s.args...)...)
-	if err != nil {
-		return "", nil, fmt.Errorf("read the vector of a row: %w", err)
-	}
-	defer rows.Close()
-	if !rows.Next() {
-		if err := rows.Err(); err != nil {
-			return "", nil, fmt.Errorf("read the vector of a row: %w", err)
+	rows, _ := tx.Query(ctx, vectorOf(p, params, conditions), append([]any{formats}, s.args...)...)
+	vector, err = pgx.CollectOneRow(rows, func(row pgx.CollectableRow) ([]float32, error) {
+		raw := row.RawValues()
+		if raw[1] == nil {
+			return nil, pgx.ErrNoRows
 		}
+		key = string(raw[0])
+		return p.Stored.ParseBinary(raw[1])
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
 		return "", nil, ErrNoRow
 	}
-	raw := rows.RawValues()
-	if raw[1] == nil {
-		return "", nil, ErrNoRow
-	}
-	vector, err = p.Stored.ParseBinary(raw[1])
-	return string(raw[0]), vector, err
+	return key, vector, wrap.Errorf(err, "read the vector of a row")
 }
 
 // Explanation is how a search is done.

@@ -251,7 +251,7 @@ func TestFind_Filters(t *testing.T) {
 			`{"deleted_at": {"$ne": "2026-01-05"}}`:                        `deleted_at <> '2026-01-05'`,
 			`{"tenant": {"$nin": [1, null]}, "id": {"$gt": 5, "$ne": 17}}`: `tenant <> 1 AND id > 5 AND id <> 17`,
 		} {
-			var f map[string]search.Filter
+			var f search.Filters
 			if err := json.Unmarshal([]byte(filter), &f); err != nil {
 				t.Fatal(err)
 			}
@@ -270,7 +270,7 @@ func TestFind_Filters(t *testing.T) {
 			`{"tenant": {"$gt": "1 OR true"}}`, `{"tenant": {"$in": []}}`, `{"place": {"$gt": "(1,2)"}}`,
 			`{"tenant": {"$in": [1, null]}}`, `{"tags": {"$ne": "no JSON"}}`,
 		} {
-			var f map[string]search.Filter
+			var f search.Filters
 			if err := json.Unmarshal([]byte(filter), &f); err != nil {
 				t.Fatal(err)
 			}

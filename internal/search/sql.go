@@ -23,28 +23,6 @@ const (
 // source returns the FROM item of the source table.
 func source(p *pipeline.Pipeline, alias string) string { return p.Rows() + " AS " + alias }
 
-// Inside a statement the key's columns have names that no user's table has: text expressions name columns without an
-// alias.
-func own(i int) string { return fmt.Sprintf("embedsidecar_key_%d", i+1) }
-
-// ownKeys lists them.
-func ownKeys(p *pipeline.Pipeline) string {
-	names := make([]string, len(p.Key))
-	for i := range p.Key {
-		names[i] = own(i)
-	}
-	return strings.Join(names, ", ")
-}
-
-// selectKeys lists the key's columns of alias under those names.
-func selectKeys(p *pipeline.Pipeline, alias string) string {
-	columns := make([]string, len(p.Key))
-	for i, k := range p.Key {
-		columns[i] = alias + "." + quote(k.Name) + " AS " + own(i)
-	}
-	return strings.Join(columns, ", ")
-}
-
 // sameKey compares the key of two aliases of tables.
 func sameKey(p *pipeline.Pipeline, a, b string) string {
 	parts := make([]string, len(p.Key))
@@ -72,12 +50,13 @@ func (s *statement) near(exact bool) string {
 	if exact { // an expression that no index is over
 		order = "(" + distance + ") OPERATOR(pg_catalog.+) 0::float8"
 	}
-	return "WITH embedsidecar_nearest AS MATERIALIZED (\n  SELECT " + selectKeys(p, "s") + ", " + distance +
+	keys := keysOf(p, "n")
+	return "WITH embedsidecar_nearest AS MATERIALIZED (\n  SELECT " + keysOf(p, "s") + ", " + distance +
 		" AS embedsidecar_distance" + chunk + "\n  FROM " + from +
 		"\n  WHERE " + where + "\n  ORDER BY " + order + " FETCH FIRST ($2) ROWS WITH TIES)\n" +
-		"SELECT " + keyText(p) + ", pg_catalog.min(embedsidecar_distance), " + best +
+		"SELECT " + p.KeyExpression("n") + ", pg_catalog.min(embedsidecar_distance), " + best +
 		", (SELECT pg_catalog.count(*) FROM embedsidecar_nearest)\n" +
-		"FROM embedsidecar_nearest GROUP BY " + ownKeys(p) + "\nORDER BY pg_catalog.min(embedsidecar_distance), " + ownKeys(p) +
+		"FROM embedsidecar_nearest AS n GROUP BY " + keys + "\nORDER BY pg_catalog.min(embedsidecar_distance), " + keys +
 		" LIMIT $2"
 }
 
@@ -98,18 +77,6 @@ func and(alias string, conditions []string) string {
 	return b.String()
 }
 
-// keyText writes the key as pipeline.KeyExpression does, of columns that selectKeys has named.
-func keyText(p *pipeline.Pipeline) string {
-	if len(p.Key) == 1 {
-		return "pg_catalog.format('%s', " + own(0) + ")"
-	}
-	parts := make([]string, len(p.Key))
-	for i := range p.Key {
-		parts[i] = `pg_catalog.replace(pg_catalog.replace(pg_catalog.format('%s', ` + own(i) + `), '\', '\\'), '|', '\|')`
-	}
-	return strings.Join(parts, " || '|' || ")
-}
-
 // shownSQL returns the statement that reads what is shown of rows, by their keys ($1 and on, an array for each column)
 // and the numbers of their nearest chunks (the last parameter). Only for these rows text and filter are evaluated. A
 // row that the filter excludes by now is not shown, though its vector may still be there.
@@ -119,7 +86,9 @@ func (s *statement) shownSQL(withText bool) string {
 	var columns []string
 	for i, k := range p.Key {
 		arrays[i] = "pg_catalog.unnest(" + k.TypedList(fmt.Sprintf("$%d", i+1)) + ")"
-		names[i], keys[i] = own(i), "k."+own(i)
+		// Beside the table are only names that no user's has: text expressions name columns without an alias.
+		names[i] = fmt.Sprintf("embedsidecar_key_%d", i+1)
+		keys[i] = "k." + names[i]
 		columns = append(columns, literal(k.Name)+", "+k.JSON("r."+quote(k.Name)))
 	}
 	for _, c := range s.wanted {

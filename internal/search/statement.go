@@ -73,7 +73,7 @@ func prepare(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, r Request, ro
 
 // Distances returns the statement for the distances of the $2 rows nearest to $1 that a filter takes, and its
 // parameters from $3 on, and has the index go on until enough rows fit: for who measures searches.
-func Distances(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter map[string]Filter) (sql string, args []any,
+func Distances(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, filter Filters) (sql string, args []any,
 	err error,
 ) {
 	s := &statement{p: p, args: make([]any, 2)} //nolint:mnd // $1 and $2
@@ -122,24 +122,18 @@ func (s *statement) argsOf(words bool) []any {
 func indexed(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) (there bool, err error) {
 	err = tx.QueryRow(ctx, sqlfiles.Query("vectors_indexed"), pgx.StrictNamedArgs{"table": p.VectorTable()}).
 		Scan(&there)
-	if err != nil {
-		return false, fmt.Errorf("look for an index of pipeline %q: %w", p.Name, err)
-	}
-	return there, nil
+	return there, wrap.Errorf(err, "look for an index of pipeline %q", p.Name)
 }
 
 // tune makes an HNSW index find as many rows as are wanted: left alone it finds no more than 40, before any filter,
 // and among them what rows that were rewritten have left. Where pgvector can, it goes on until there are enough.
 func (s *statement) tune(ctx context.Context, tx pgx.Tx) error {
 	const usual, most = 40, 1000 // what is beyond the range of the setting is refused
-	var scan bool
-	err := tx.QueryRow(ctx, "SELECT set_config('hnsw.ef_search', $1, true) IS NOT NULL, EXISTS (SELECT FROM pg_extension WHERE extname = 'vector' AND "+
-		"string_to_array(regexp_replace(extversion, '[^0-9.].*', ''), '.')::int[] >= '{0,8}')",
-		strconv.Itoa(min(max(s.candidates, usual), most))).Scan(nil, &scan)
-	if err != nil || !scan {
-		return err
-	}
-	_, err = tx.Exec(ctx, "SELECT set_config('hnsw.iterative_scan', 'strict_order', true)")
+	_, err := tx.Exec(ctx, `SELECT set_config('hnsw.ef_search', $1, true),
+		CASE WHEN EXISTS (SELECT FROM pg_extension WHERE extname = 'vector'
+			AND string_to_array(regexp_replace(extversion, '[^0-9.].*', ''), '.')::int[] >= '{0,8}')
+		THEN set_config('hnsw.iterative_scan', 'strict_order', true) END`,
+		strconv.Itoa(min(max(s.candidates, usual), most)))
 	return err
 }
 
@@ -163,26 +157,20 @@ type candidate struct {
 // the columns of conditions alone, so no row's text can make it fail.
 func (s *statement) nearest(ctx context.Context, tx pgx.Tx, exact bool) (found []candidate, vectors int, err error) {
 	rows, _ := tx.Query(ctx, s.near(exact), s.argsOf(false)...)
-	var c candidate
-	_, err = pgx.ForEachRow(rows, []any{&c.key, &c.distance, &c.chunk, &vectors}, func() error {
-		found = append(found, c)
-		c = candidate{}
-		return nil
+	found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c candidate, err error) {
+		err = row.Scan(&c.key, &c.distance, &c.chunk, &vectors)
+		return c, err
 	})
-	if err != nil {
-		return nil, 0, fmt.Errorf("search vectors: %w", err)
-	}
-	return found, vectors, nil
+	return found, vectors, wrap.Errorf(err, "search vectors")
 }
 
 // worded returns the rows of a part of the table that have any of the words, best first. The text of a row may make it
 // fail.
 func (s *statement) worded(ctx context.Context, tx pgx.Tx, in part) (found []candidate, err error) {
 	rows, _ := tx.Query(ctx, s.wording(in), s.argsOf(true)...)
-	var c candidate
-	_, err = pgx.ForEachRow(rows, []any{&c.key, &c.rank}, func() error {
-		found = append(found, c)
-		return nil
+	found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c candidate, err error) {
+		err = row.Scan(&c.key, &c.rank)
+		return c, err
 	})
 	return found, wrap.Errorf(err, "search words")
 }

@@ -174,7 +174,7 @@ type searchBody struct {
 }
 
 // filters are conditions on columns.
-type filters map[string]search.Filter
+type filters struct{ search.Filters }
 
 // Schema implements huma.SchemaProvider.
 func (filters) Schema(huma.Registry) *huma.Schema {
@@ -190,7 +190,7 @@ func (b *searchBody) request() (r search.Request, err error) {
 		return r, gate.Wrong("body.limit", "limit is another name of k: give one of them")
 	}
 	return search.Request{
-		Rows: cmp.Or(b.K, b.Limit, usualHits), Offset: b.Offset, Hybrid: b.Hybrid, Filter: b.Filter, Columns: b.Columns,
+		Rows: cmp.Or(b.K, b.Limit, usualHits), Offset: b.Offset, Hybrid: b.Hybrid, Filter: b.Filter.Filters, Columns: b.Columns,
 		MaxDistance: b.MaxDistance, FreshOnly: b.FreshOnly, Rerank: b.Rerank,
 		Highlight: b.Highlight && b.ShowText,
 	}, nil

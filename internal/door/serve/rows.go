@@ -1,11 +1,8 @@
 package serve
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -52,7 +49,7 @@ type acrossRequest struct {
 // request is what the database is asked for.
 func (r *rowsRequest) request(access *search.Access) search.Request {
 	return search.Request{
-		Text: r.Text, Hybrid: r.Hybrid, Language: r.Language, Rows: r.K, Offset: r.Offset, Filter: r.Filter,
+		Text: r.Text, Hybrid: r.Hybrid, Language: r.Language, Rows: r.K, Offset: r.Offset, Filter: r.Filter.Filters,
 		Columns: r.Columns, MaxDistance: r.MaxDistance, FreshOnly: r.FreshOnly, Rerank: r.Rerank,
 		Highlight: r.Highlight, Access: access,
 	}
@@ -82,42 +79,14 @@ func (k *rowKey) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// filters are the conditions of a request, of which no more is kept than a search takes.
-type filters map[string]search.Filter
+// filters are the conditions of a request.
+type filters struct{ search.Filters }
 
 // Schema implements huma.SchemaProvider.
 func (filters) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Description: "Columns with what " +
 		`they must be: a value, a list of values, or operators ({"$gte": 3, "$ne": 5}): $eq, $ne, $in, $nin, $gt, $gte, ` +
 		"$lt, $lte"}
-}
-
-// UnmarshalJSON reads an object of conditions.
-func (f *filters) UnmarshalJSON(b []byte) error {
-	*f = filters{}
-	decoder := json.NewDecoder(bytes.NewReader(b))
-	begin, err := decoder.Token()
-	if err != nil || begin == nil {
-		return err
-	}
-	if begin != json.Delim('{') {
-		return errors.New("filter: expected an object of columns and values")
-	}
-	for decoder.More() {
-		name, err := decoder.Token()
-		if err != nil {
-			return err
-		}
-		if len(*f) == search.MaxConditions {
-			return fmt.Errorf("a filter may name %d columns", search.MaxConditions)
-		}
-		var condition search.Filter
-		if err := decoder.Decode(&condition); err != nil {
-			return err
-		}
-		(*f)[fmt.Sprint(name)] = condition
-	}
-	return nil
 }
 
 // rowsResponse is their answer.
@@ -158,7 +127,7 @@ func (a *api) checkRows(req rowsRequest) (rowsRequest, error) {
 		return req, refuse("text", "too_long", "text has %d bytes, %d are possible", len(req.Text), a.TextBytes)
 	}
 	given := append([]string{req.Text, string(req.Key), req.Language}, req.Columns...)
-	for name, filter := range req.Filter {
+	for name, filter := range req.Filter.Filters {
 		given = append(append(given, name), filter.Texts()...)
 	}
 	for _, text := range given { // Postgres has neither
@@ -226,14 +195,14 @@ func (a *api) explained(ctx context.Context, p *pipeline.Pipeline, access *searc
 func accessOf(g *gate.Grant, p *pipeline.Pipeline, rules query.Rules) *search.Access {
 	a := &search.Access{
 		Role: g.DatabaseRole, PastRowSecurity: rules.PastRowSecurity, Columns: []string{},
-		Fixed: map[string]search.Filter{},
+		Fixed: search.Filters{},
 	}
 	for _, k := range p.Key {
 		a.Columns = append(a.Columns, k.Name)
 	}
 	a.Columns = slices.Concat(a.Columns, p.Columns, p.Watched, rules.Filterable)
 	for column, values := range g.Filter {
-		a.Fixed[column] = search.Filter{Values: values}
+		a.Fixed[column] = search.Filter{{Values: values}}
 	}
 	return a
 }
