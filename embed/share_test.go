@@ -132,7 +132,7 @@ func TestShares_ALoneChangeWaitsForNobody(t *testing.T) {
 		if begun["large"] != 2 || begun["lone"] != 1 || begun["other"] != 1 { // it has had less
 			t.Errorf("begun then: %v", begun)
 		}
-		for n := 0; n < 8; n++ {
+		for n := range 8 {
 			if n != 2 {
 				leave[n]()
 				synctest.Wait()
