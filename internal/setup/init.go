@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -21,6 +22,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/step"
 	"github.com/embedsidecar/embedsidecar/replication/slot"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Init makes what the pipelines need and the database lacks: extension, schema, destinations, publication, slot,
@@ -266,6 +268,7 @@ func (in *initializer) perform(ctx context.Context, plan []step.Action) error {
 }
 
 func (in *initializer) do(ctx context.Context, a step.Action) error {
+	defer in.tellSlow(ctx, a.What)()
 	var err error
 	if a.Run != nil {
 		err = a.Run(ctx)
@@ -290,6 +293,24 @@ func (in *initializer) do(ctx context.Context, a step.Action) error {
 		return &refusal.PipelineError{Pipelines: a.Pipelines, Err: err}
 	}
 	return err
+}
+
+// tellSlow says after a few seconds, and then each minute until stop is called, what keeps a step.
+func (in *initializer) tellSlow(ctx context.Context, what string) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for pause := 3 * time.Second; sleep.For(ctx, pause); pause = time.Minute {
+			var why string
+			if err := in.o.Pool.QueryRow(ctx, sqlfiles.Query("slow_step")).Scan(&why); ctx.Err() == nil {
+				in.log.WarnContext(ctx, "still working on a step", "step", what, "waits_for", why, "error", err)
+			}
+		}
+	})
+	return func() {
+		cancel()
+		all.Wait()
+	}
 }
 
 // confirmed resolves every pipeline as it now is.
