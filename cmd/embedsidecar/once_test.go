@@ -71,10 +71,14 @@ func TestP10_RowsPutOffAreNotWaitedFor(t *testing.T) {
 	s.start("--no-init")
 	_, stderr = s.run(exitFailed, "wait", "--caught-up")
 	s.has(stderr, "1 row put off", "embedsidecar tasks requeue")
-	_, stderr = s.run(exitFailed, "drain", "docs")
+	_, stderr = s.run(exitFailed, "wait", "docs")
 	s.has(stderr, "1 row of docs put off", "embedsidecar tasks requeue")
 	if !testenv.Value[bool](s.db, `SELECT embedsidecar.caught_up('0/1')`) {
 		t.Error("by SQL it is not caught up")
+	}
+	stdout, _ := s.run(0, "status")
+	if strings.Contains(stdout, "failed,") {
+		t.Errorf("nothing has failed:\n%s", stdout)
 	}
 	if got := s.state("public.docs"); strings.Contains(got.Reason, "failed") {
 		t.Errorf("nothing has failed: %s", got.Reason)

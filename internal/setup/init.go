@@ -65,6 +65,7 @@ func initialize(ctx context.Context, o Options) (Report, error) {
 		return in.report, err
 	}
 	defer in.letOthersIn()
+	defer in.tellSlow(ctx)()
 	var err error
 	if in.repl, err = database.ConnectReplication(ctx, o.ReplicationDSN,
 		database.Options{ApplicationName: "embedsidecar init"}); err != nil {
@@ -103,6 +104,7 @@ func Upgrade(ctx context.Context, o Options) (Report, error) {
 	in := &initializer{o: o.withDefaults()}
 	in.log = in.o.Log
 	defer in.letOthersIn()
+	defer in.tellSlow(ctx)()
 	if err := in.lookAround(ctx); err != nil {
 		return in.report, err
 	}
@@ -268,7 +270,6 @@ func (in *initializer) perform(ctx context.Context, plan []step.Action) error {
 }
 
 func (in *initializer) do(ctx context.Context, a step.Action) error {
-	defer in.tellSlow(ctx, a.What)()
 	var err error
 	if a.Run != nil {
 		err = a.Run(ctx)
@@ -295,15 +296,15 @@ func (in *initializer) do(ctx context.Context, a step.Action) error {
 	return err
 }
 
-// tellSlow says after a few seconds, and then each minute until stop is called, what keeps a step.
-func (in *initializer) tellSlow(ctx context.Context, what string) (stop func()) {
+// tellSlow says after a few seconds, and then each minute until stop is called, what keeps a set-up.
+func (in *initializer) tellSlow(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	all.Go(func() {
 		for pause := 3 * time.Second; sleep.For(ctx, pause); pause = time.Minute {
 			var why string
-			if err := in.o.Pool.QueryRow(ctx, sqlfiles.Query("slow_step")).Scan(&why); ctx.Err() == nil {
-				in.log.WarnContext(ctx, "still working on a step", "step", what, "waits_for", why, "error", err)
+			if err := in.o.Pool.QueryRow(ctx, sqlfiles.Query("slow_setup")).Scan(&why); err == nil && why != "" {
+				in.log.WarnContext(ctx, "the set-up takes long", "waits_for", why)
 			}
 		}
 	})
