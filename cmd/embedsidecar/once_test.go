@@ -72,7 +72,7 @@ func TestP10_RowsPutOffAreNotWaitedFor(t *testing.T) {
 	_, stderr = s.run(exitFailed, "wait", "--caught-up")
 	s.has(stderr, "1 row put off", "embedsidecar tasks requeue")
 	_, stderr = s.run(exitFailed, "wait", "docs")
-	s.has(stderr, "1 row of docs put off", "embedsidecar tasks requeue")
+	s.has(stderr, "1 row of public.docs put off", "embedsidecar tasks requeue")
 	if !testenv.Value[bool](s.db, `SELECT embedsidecar.caught_up('0/1')`) {
 		t.Error("by SQL it is not caught up")
 	}
