@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -56,4 +57,30 @@ func TestP10_AWaitSaysTheSameEachWay(t *testing.T) {
 	stdout, stderr = s.run(exitFailed, "wait", "--lsn", "0/1", "--timeout", "3s", "-o", "json")
 	s.has(stdout, `"caught_up": false`)
 	s.has(stderr, why)
+}
+
+// TestP10_RowsPutOffAreNotWaitedFor: a row that is to be embedded at a later hour keeps nobody waiting, and each who
+// asks is told of it.
+func TestP10_RowsPutOffAreNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	s.once(0)
+	s.db.MustExec(`SELECT embedsidecar.requeue('docs', ARRAY['2'], at => now() + interval '1 hour')`)
+	_, stderr := s.run(exitFailed, "run", "--once", "--no-init")
+	s.has(stderr, "1 row put off", "embedsidecar tasks requeue")
+	s.start("--no-init")
+	_, stderr = s.run(exitFailed, "wait", "--caught-up")
+	s.has(stderr, "1 row put off", "embedsidecar tasks requeue")
+	_, stderr = s.run(exitFailed, "wait", "docs")
+	s.has(stderr, "1 row of public.docs put off", "embedsidecar tasks requeue")
+	if !testenv.Value[bool](s.db, `SELECT embedsidecar.caught_up('0/1')`) {
+		t.Error("by SQL it is not caught up")
+	}
+	stdout, _ := s.run(0, "status")
+	if strings.Contains(stdout, "failed,") {
+		t.Errorf("nothing has failed:\n%s", stdout)
+	}
+	if got := s.state("public.docs"); strings.Contains(got.Reason, "failed") {
+		t.Errorf("nothing has failed: %s", got.Reason)
+	}
 }

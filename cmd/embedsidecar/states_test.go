@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
@@ -182,4 +184,44 @@ func TestStatus_WatchShowsHowFarABackfillIs(t *testing.T) {
 	}
 	w.end(os.Interrupt, 0)
 	d.end(syscall.SIGKILL, -1)
+}
+
+// TestP10_ASidecarThatCannotRegisterIsSeen: where the server's disk is full nobody can store that he is there. His
+// sessions tell of him.
+func TestP10_ASidecarThatCannotRegisterIsSeen(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	s.run(0, "init", "--pipeline", "docs: title, body -> embedding")
+	s.db.MustExecSuper(`CREATE FUNCTION no_space() RETURNS boolean LANGUAGE plpgsql AS $$BEGIN
+		RAISE 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END$$;
+		ALTER TABLE embedsidecar.worker ADD CONSTRAINT no_space CHECK (no_space()) NOT VALID`)
+	d := s.start("--no-init")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		return strings.Contains(d.text(), "register as a worker"), d.text()
+	})
+	s.becomes("public.docs", health.NoSidecar, "embedsidecar/", "why it could not register")
+}
+
+// TestP10_ASlowSetUpSaysWhatItWaitsFor: an event trigger runs in each statement of a set-up, which says so before long.
+func TestP10_ASlowSetUpSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	s.db.MustExecSuper(`CREATE FUNCTION hold() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN
+		WHILE NOT pg_try_advisory_xact_lock_shared(7) LOOP PERFORM pg_sleep(0.02); END LOOP; END$$;
+		CREATE EVENT TRIGGER "slow one" ON ddl_command_end EXECUTE FUNCTION hold()`)
+	conn, err := pgx.Connect(t.Context(), s.db.URL(testenv.Owner))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	if _, err := conn.Exec(t.Context(), `BEGIN; SELECT pg_advisory_xact_lock(7)`); err != nil {
+		t.Fatal(err)
+	}
+	d := s.background("init", "--pipeline", "docs: title, body -> embedding", "--log-format", "json")
+	s.has(d.logged("the set-up takes long", "waits_for"), "slow one")
+	if _, err := conn.Exec(t.Context(), `COMMIT`); err != nil {
+		t.Fatal(err)
+	}
+	<-d.done
+	s.once(0)
 }

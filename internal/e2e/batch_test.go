@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -136,7 +137,12 @@ func TestBatch_BadJobs(t *testing.T) {
 			spoil atomic.Pointer[func([]string) []string]
 		)
 		jobs := &remotetest.Batches{
-			State: func(*remotetest.BatchJob) string { return *state.Load() },
+			State: func(*remotetest.BatchJob) string {
+				if *state.Load() == "broken" {
+					panic(http.ErrAbortHandler)
+				}
+				return *state.Load()
+			},
 			Spoil: func(_ *remotetest.BatchJob, lines []string) []string {
 				if f := spoil.Load(); f != nil {
 					return (*f)(lines)
@@ -211,6 +217,14 @@ func TestBatch_BadJobs(t *testing.T) {
 		if !status.said("batch job") || !status.said("700 texts") {
 			t.Errorf("status does not tell of the job:\n%s", status.tail())
 		}
+		broken := "broken"
+		state.Store(&broken)
+		testenv.Eventually(t, waitTimeout, func() (bool, string) { // and why it waits
+			run.mustLive()
+			return r.count(`SELECT count(*) FROM embedsidecar.status, embedsidecar.batch_jobs(pipeline_id) AS j
+				WHERE j.message <> ''`) > 0, run.tail()
+		})
+		state.Store(&running)
 		for _, j := range jobs.Jobs() {
 			j.Lost = true
 		}

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgerrcode"
@@ -21,6 +22,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/step"
 	"github.com/embedsidecar/embedsidecar/replication/slot"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Init makes what the pipelines need and the database lacks: extension, schema, destinations, publication, slot,
@@ -63,6 +65,7 @@ func initialize(ctx context.Context, o Options) (Report, error) {
 		return in.report, err
 	}
 	defer in.letOthersIn()
+	defer in.tellSlow(ctx)()
 	var err error
 	if in.repl, err = database.ConnectReplication(ctx, o.ReplicationDSN,
 		database.Options{ApplicationName: "embedsidecar init"}); err != nil {
@@ -101,6 +104,7 @@ func Upgrade(ctx context.Context, o Options) (Report, error) {
 	in := &initializer{o: o.withDefaults()}
 	in.log = in.o.Log
 	defer in.letOthersIn()
+	defer in.tellSlow(ctx)()
 	if err := in.lookAround(ctx); err != nil {
 		return in.report, err
 	}
@@ -290,6 +294,24 @@ func (in *initializer) do(ctx context.Context, a step.Action) error {
 		return &refusal.PipelineError{Pipelines: a.Pipelines, Err: err}
 	}
 	return err
+}
+
+// tellSlow says after a few seconds, and then each minute until stop is called, what keeps a set-up.
+func (in *initializer) tellSlow(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	all.Go(func() {
+		for pause := 3 * time.Second; sleep.For(ctx, pause); pause = time.Minute {
+			var why string
+			if err := in.o.Pool.QueryRow(ctx, sqlfiles.Query("slow_setup")).Scan(&why); err == nil && why != "" {
+				in.log.WarnContext(ctx, "the set-up takes long", "waits_for", why)
+			}
+		}
+	})
+	return func() {
+		cancel()
+		all.Wait()
+	}
 }
 
 // confirmed resolves every pipeline as it now is.

@@ -263,6 +263,15 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
            WHEN 'no_sidecar' THEN format(CASE
                WHEN j.streams = '{}' THEN 'no sidecar runs for slot %s, and the server keeps WAL for it'
                ELSE 'no sidecar streams from slot %s, and the server keeps WAL for it' END, j.slot_name)
+               || CASE WHEN j.streams = '{}' THEN coalesce((
+                   SELECT format('; %s is connected: if it is a sidecar, its log says why it could not register',
+                       min(a.application_name))
+                   FROM   pg_stat_activity AS a
+                   WHERE  a.datname = current_database() AND a.application_name LIKE 'embedsidecar/%'
+                          AND a.application_name <> current_setting('application_name')
+                          AND NOT EXISTS (SELECT FROM embedsidecar.worker AS w
+                              WHERE w.session_name = a.application_name AND embedsidecar.runs(w))
+                   HAVING count(*) > 0), '') ELSE '' END
            WHEN 'stream_stuck' THEN CASE WHEN j.stuck IS NOT NULL THEN j.stuck || ' cannot stream ' || j.stuck_detail
                ELSE format('%s runs, and nobody reads slot %s', j.reader, j.slot_name) END
            ELSE coalesce(CASE WHEN NOT j.active THEN coalesce(j.quiet, j.starts || ' is about to stream it') END,
@@ -453,7 +462,8 @@ BEGIN
         hints := ARRAY['let them end, or end them'];
     ELSIF r.retrying > 0 AND r.pending + r.running = 0 THEN
         state := 'working';
-        reason := embedsidecar.rows_words(r.retrying) || ' failed and will be tried again';
+        reason := embedsidecar.rows_words(r.retrying)
+            || ' wait for another try, or for the time that they were put off to';
         hints := ARRAY['embedsidecar tasks list --state failed ' || name || ' shows the errors',
             format('SELECT * FROM embedsidecar.errors WHERE pipeline = %L;', r.pipeline)];
     ELSIF waiting <> '' THEN

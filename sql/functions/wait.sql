@@ -85,7 +85,7 @@ BEGIN
     -- what was set aside becomes a task or a scan.
     SELECT EXISTS (SELECT FROM embedsidecar.task AS t
                WHERE t.state IN ('todo', 'retrying') AND t.pipeline_id = ANY (how_far.ids)
-                   AND t.first_lsn <= how_far.lsn),
+                   AND t.first_lsn <= how_far.lsn AND NOT coalesce(t.error_class IS NULL AND t.due_at > now(), false)),
            EXISTS (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = ANY (how_far.ids)
                AND a.first_lsn <= how_far.lsn),
            EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = ANY (how_far.ids) AND s.phase <> 'done')
@@ -109,8 +109,9 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.caught_up(pg_lsn,
     text) IS
     'Whether every row that was committed before an LSN (without one: until now) has its vector, of a pipeline or of '
-    'all. Dead letters and cancelled rows are not waited for: embedsidecar.tasks has them. A pipeline that is paused '
-    'or cannot work is never caught up. An idle streamer says late how far it is: embedsidecar.wait_for asks it.';
+    'all. Dead letters, cancelled rows and rows put off to a later time are not waited for: embedsidecar.tasks has '
+    'them. A pipeline that is paused or cannot work is never caught up. An idle streamer says late how far it is: '
+    'embedsidecar.wait_for asks it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.wait_for(lsn pg_lsn DEFAULT NULL, timeout interval DEFAULT '5s',
     pipeline text DEFAULT NULL) RETURNS boolean
@@ -175,9 +176,9 @@ COMMENT ON FUNCTION embedsidecar.wait_for(pg_lsn, interval,
     text) IS
     'Read your own write: wait until every row that was committed before an LSN (without one: until now) has its '
     'vector, of a pipeline or of all. Returns false when the time is over, or at once where a pipeline is paused or '
-    'cannot work; a notice says why. Dead letters and cancelled rows are not waited for. Called after the commit, in '
-    'READ COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers after up to five seconds; CALL '
-    'embedsidecar.wait_until does not.';
+    'cannot work; a notice says why. Dead letters, cancelled rows and rows put off to a later time are not waited '
+    'for. Called after the commit, in READ COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers '
+    'after up to five seconds; CALL embedsidecar.wait_until does not.';
 
 -- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
 -- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
@@ -237,7 +238,7 @@ COMMENT ON PROCEDURE embedsidecar.wait_until(pg_lsn, interval, text,
 -- when running is 0.
 CREATE OR REPLACE FUNCTION embedsidecar.drain_state(ids integer[], lsn pg_lsn)
 RETURNS TABLE (pipeline text, decoded boolean, remaining bigint, running bigint, failed bigint, cancelled bigint,
-    scanning boolean, resting text, sidecar boolean)
+    put_off bigint, scanning boolean, resting text, sidecar boolean)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -255,7 +256,8 @@ BEGIN
            (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'todo'
                AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c)
            + (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying'
-               AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c)
+               AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn
+               AND NOT (t.error_class IS NULL AND t.due_at > now()) LIMIT 100000) AS c)
            + (SELECT count(*) FROM (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = p.pipeline_id
                AND a.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
            (SELECT coalesce(sum(cardinality(l.task_ids)), 0) FROM embedsidecar.lease AS l
@@ -264,6 +266,9 @@ BEGIN
                AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
            (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'cancelled'
                AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn LIMIT 100000) AS c),
+           (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t WHERE t.state = 'retrying'
+               AND t.pipeline_id = p.pipeline_id AND t.first_lsn <= drain_state.lsn
+               AND t.error_class IS NULL AND t.due_at > now() LIMIT 100000) AS c),
            EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id AND s.phase <> 'done'),
            embedsidecar.rests(p),
            EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.slot_name = p.slot_name AND embedsidecar.runs(w))
@@ -341,5 +346,5 @@ COMMENT ON PROCEDURE embedsidecar.drain(text, interval, boolean, bigint,
     interval) IS
     'Wait until nothing that was committed before is left to embed, of a pipeline or of all: drained, or how many '
     'rows are left after so long. Of a pipeline that is paused, what is in work is waited for and no more, and a '
-    'notice says so. Dead letters and cancelled rows are not waited for. It commits, so it is called outside of a '
-    'transaction.';
+    'notice says so. Dead letters, cancelled rows and rows put off to a later time are not waited for. It commits, so '
+    'it is called outside of a transaction.';

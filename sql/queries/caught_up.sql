@@ -1,12 +1,14 @@
 -- caught_up: whether everything committed before @lsn is decoded, durable and worked, for the pipelines of a slot. A
 -- checkpoint of another server, which came along with a dump, says nothing of this one. A pipeline that the streamer
 -- does not know as it is now is not caught up with anything: its changes may pass unseen. A row of a dead letter, one
--- that was cancelled, or one of a pipeline that cannot work is told as such, not waited for. Without a pipeline there
+-- that was cancelled or put off to a later time, or one of a pipeline that cannot work is told as such, not waited
+-- for. Without a pipeline there
 -- is nothing to be caught up with: a set-up under way makes the checkpoint first, then the pipelines.
 -- Rows: one. Locks: none. Index: none fits open tasks by LSN; their number is what is waited to become small.
 SELECT c.lsn >= @lsn::pg_lsn AND c.system_id = (SELECT system_identifier::text FROM pg_control_system()) AS decoded,
        (SELECT count(*) FROM (SELECT FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
             WHERE p.slot_name = c.slot_name AND t.state IN ('todo', 'retrying') AND t.first_lsn <= @lsn::pg_lsn
+              AND NOT coalesce(t.error_class IS NULL AND t.due_at > now(), false)
               AND embedsidecar.rests(p) IS NULL LIMIT 100000) AS o)
        + (SELECT count(*) FROM (SELECT FROM embedsidecar.aside AS a JOIN embedsidecar.pipeline AS p USING (pipeline_id)
             WHERE p.slot_name = c.slot_name AND a.first_lsn <= @lsn::pg_lsn
@@ -17,6 +19,9 @@ SELECT c.lsn >= @lsn::pg_lsn AND c.system_id = (SELECT system_identifier::text F
             WHERE p.slot_name = c.slot_name AND t.state = 'failed' AND t.first_lsn <= @lsn::pg_lsn) AS failed,
        (SELECT count(*) FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
             WHERE p.slot_name = c.slot_name AND t.state = 'cancelled' AND t.first_lsn <= @lsn::pg_lsn) AS cancelled,
+       (SELECT count(*) FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
+            WHERE p.slot_name = c.slot_name AND t.state = 'retrying' AND t.first_lsn <= @lsn::pg_lsn
+              AND t.error_class IS NULL AND t.due_at > now()) AS put_off,
        coalesce((SELECT array_agg(p.name ORDER BY p.name) FROM embedsidecar.pipeline AS p
             WHERE p.slot_name = c.slot_name AND embedsidecar.rests(p) IS NOT NULL), '{}') AS resting,
        coalesce((SELECT array_agg(p.name ORDER BY p.name) FROM embedsidecar.pipeline AS p

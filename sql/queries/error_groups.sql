@@ -19,6 +19,7 @@ FROM   embedsidecar.pipeline AS p
            SELECT 'retrying', t.error_class, t.error_code, count(*), min(t.committed_at), max(t.committed_at),
                min(t.row_key), min(t.due_at)
            FROM   (SELECT t.* FROM embedsidecar.task AS t WHERE t.pipeline_id = p.pipeline_id AND t.state = 'retrying'
+               AND t.error_class IS NOT NULL -- no row that was put off
                LIMIT @cap::bigint) AS t GROUP BY 2, 3) AS g
 WHERE  p.name = ANY (@pipelines::text[])
 ORDER BY g.rows DESC, p.name, g.state, g.error_class, g.error_code;

@@ -10,7 +10,7 @@ FROM  (SELECT t.pipeline_id, t.state::text AS state, t.error_class, t.error_code
        UNION ALL
        SELECT t.pipeline_id, t.state::text, t.error_class, t.error_code, count(*), min(t.committed_at),
            max(t.committed_at), min(t.row_key)
-       FROM   embedsidecar.task AS t WHERE t.state = 'retrying' GROUP BY 1, 2, 3, 4) AS g
+       FROM   embedsidecar.task AS t WHERE t.state = 'retrying' AND t.error_class IS NOT NULL GROUP BY 1, 2, 3, 4) AS g
        JOIN embedsidecar.pipeline AS p ON p.pipeline_id = g.pipeline_id;
 COMMENT ON VIEW embedsidecar.errors IS
     'What goes wrong, grouped: dead letters (failed) and rows that are tried again (retrying) by pipeline, class and '

@@ -25,7 +25,8 @@ COMMENT ON COLUMN embedsidecar.status.status IS
 COMMENT ON COLUMN embedsidecar.status.status_detail IS 'Why it is not active, and what to do.';
 COMMENT ON COLUMN embedsidecar.status.pending IS 'Rows that wait to be embedded.';
 COMMENT ON COLUMN embedsidecar.status.running IS 'Rows that are being embedded.';
-COMMENT ON COLUMN embedsidecar.status.retrying IS 'Rows that failed and are tried again by themselves.';
+COMMENT ON COLUMN embedsidecar.status.retrying IS
+    'Rows that failed and are tried again by themselves, or were put off.';
 COMMENT ON COLUMN embedsidecar.status.failed IS 'Dead letters: rows that could not be embedded.';
 COMMENT ON COLUMN embedsidecar.status.cancelled IS 'Rows that somebody has taken out of the queue.';
 COMMENT ON COLUMN embedsidecar.status.oldest_seconds IS 'Age of the oldest change that waits; NULL: none does.';

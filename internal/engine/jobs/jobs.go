@@ -78,7 +78,7 @@ func (j *Jobs) Run(ctx context.Context, w *worker.Worker) error {
 			if err = j.step(ctx, job); err == nil {
 				pause = 0
 			} else if ctx.Err() == nil {
-				err = errors.Join(err, j.later(ctx, job))
+				err = errors.Join(err, j.later(ctx, job, shortened(err)))
 			}
 		}
 		if err != nil && ctx.Err() == nil {
@@ -119,13 +119,13 @@ func (j *Jobs) step(ctx context.Context, b *job) error {
 
 // later has a job be looked at again after a pause that grows. What a person would have to change, or what is wrong
 // with the job itself, ends it after a while.
-func (j *Jobs) later(ctx context.Context, b *job) error {
+func (j *Jobs) later(ctx context.Context, b *job, message string) error {
 	pause := min(time.Second<<min(b.tries, 10), longest)
 	tries := b.tries + 1
 	if b.state == "submitting" { // they are of those that the provider has answered
 		tries = b.tries
 	}
-	return j.move(ctx, b, change{to: b.state, pause: pause, tries: tries})
+	return j.move(ctx, b, change{to: b.state, pause: pause, tries: tries, message: message})
 }
 
 // lasting reports whether a step fails again as long as nobody changes something.

@@ -89,8 +89,8 @@ type change struct {
 	to       string
 	pause    time.Duration
 	tries    int
-	provider string // "": as it is; likewise message
-	message  string
+	provider string // "": as it is
+	message  string // why it waits; "": it does not, or as it was where it has ended
 	texts    *texts
 	price    *float64
 	hold     *int64

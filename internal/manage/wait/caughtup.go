@@ -252,7 +252,7 @@ func Left(state report.CaughtUp) string {
 // LeftOver is an error if something was not waited for because waiting would not help: it names the pipelines, why each
 // rests, and the first rows that failed. If they cannot be read now, what is left is told without.
 func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
-	if state.Failed == 0 && state.Cancelled == 0 && len(state.Resting) == 0 {
+	if state.Failed == 0 && state.Cancelled == 0 && state.PutOff == 0 && len(state.Resting) == 0 {
 		return nil
 	}
 	ctx, cancel := lastLook(ctx)
@@ -271,6 +271,10 @@ func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 		left = append(left, wording.Count(state.Cancelled, "row")+" cancelled")
 		hints = append(hints, "embedsidecar tasks list --state cancelled names them; embedsidecar tasks requeue takes them back")
 	}
+	if state.PutOff > 0 {
+		left = append(left, wording.Count(state.PutOff, "row")+" put off")
+		hints = append(hints, putOff)
+	}
 	if len(state.Resting) > 0 {
 		what = "not caught up, and waiting does not help: "
 		left = append(left, "inactive: "+strings.Join(state.Resting, ", "))
@@ -281,6 +285,9 @@ func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 	}
 	return problem.New(problem.Failed, errors.New(what+strings.Join(left, "; ")), hints...)
 }
+
+const putOff = "embedsidecar tasks list --state retrying names the rows that were put off, and until when; " +
+	"embedsidecar tasks requeue with their keys has them embedded now"
 
 // details says why rows failed, and says of each pipeline that rests why.
 func (w Wait) details(ctx context.Context, state report.CaughtUp) (failed, resting []string, err error) {

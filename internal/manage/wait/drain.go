@@ -35,6 +35,7 @@ type Drained struct {
 	Rows      int64   `json:"rows_left"`
 	Failed    int64   `json:"failed"`
 	Cancelled int64   `json:"cancelled"`
+	PutOff    int64   `json:"put_off"`
 	Seconds   float64 `json:"elapsed_seconds"`
 	Note      string  `json:"note,omitempty"` // what else is to be known of it
 
@@ -128,8 +129,8 @@ func (d Drain) progress() func([]report.Left) {
 // drained words how far a pipeline is.
 func drained(l *report.Left, seconds float64) Drained {
 	one := Drained{
-		Pipeline: l.Pipeline, Result: "drained", Rows: l.Rows, Failed: l.Failed, Cancelled: l.Cancelled, Seconds: seconds,
-		left: *l,
+		Pipeline: l.Pipeline, Result: "drained", Rows: l.Rows, Failed: l.Failed, Cancelled: l.Cancelled, PutOff: l.PutOff,
+		Seconds: seconds, left: *l,
 	}
 	switch {
 	case l.Drained() && l.Resting != "":
@@ -212,6 +213,10 @@ func standing(list []Drained) error {
 			parts = append(parts, wording.Count(one.Cancelled, "row")+" of "+one.Pipeline+" cancelled")
 			hints = append(hints,
 				"embedsidecar tasks list --state cancelled names them; embedsidecar tasks requeue takes them back")
+		}
+		if one.PutOff > 0 {
+			parts = append(parts, wording.Count(one.PutOff, "row")+" of "+one.Pipeline+" put off")
+			hints = append(hints, putOff)
 		}
 	}
 	if len(parts) == 0 {

@@ -124,7 +124,7 @@ func (s server) countKnown(ctx context.Context, list []Pipeline) (map[int32]int6
 
 func (s server) caughtUp(ctx context.Context, slot string, lsn pglogrepl.LSN) (c CaughtUp, pipelines bool, err error) {
 	err = s.db.QueryRow(ctx, sqlfiles.Query("caught_up"), pgx.StrictNamedArgs{"slot": slot, "lsn": lsn.String()}).
-		Scan(&c.Decoded, &c.Open, &c.Scans, &c.Failed, &c.Cancelled, &c.Resting, &c.Unrouted, &pipelines)
+		Scan(&c.Decoded, &c.Open, &c.Scans, &c.Failed, &c.Cancelled, &c.PutOff, &c.Resting, &c.Unrouted, &pipelines)
 	return c, pipelines, err
 }
 

@@ -26,8 +26,10 @@ type CaughtUp struct {
 	Altered int64 `json:"altered"`
 	Failed  int64 `json:"failed"` // dead letters for it: not waited for
 	// rows that somebody took out of the queue: not waited for
-	Cancelled int64    `json:"cancelled"`
-	Resting   []string `json:"resting"` // pipelines that cannot or shall not work now: not waited for
+	Cancelled int64 `json:"cancelled"`
+	// rows that somebody put off to a later time: not waited for before that
+	PutOff  int64    `json:"put_off"`
+	Resting []string `json:"resting"` // pipelines that cannot or shall not work now: not waited for
 	// Unrouted are pipelines that the streamer does not know yet as they are now: their changes may pass unseen, and a
 	// scan will find them.
 	Unrouted []string `json:"unrouted"`
@@ -195,6 +197,7 @@ type Left struct {
 	Running   int64 // in work at this moment
 	Failed    int64 // dead letters: not waited for
 	Cancelled int64 // rows that somebody took out of the queue: not waited for
+	PutOff    int64 // rows that somebody put off to a later time: not waited for before that
 	Scanning  bool  // a scan is not over
 	Resting   string
 	Sidecar   bool // one runs
