@@ -106,7 +106,7 @@ type bulk struct {
 // pause pauses pipelines, and tells of those that were paused before.
 func (b *bulk) pause(ctx context.Context, names []string) (err error) {
 	var list []verbs.Outcome
-	b.load, list, err = b.actor.BeginLoad(ctx, names, false)
+	b.load, list, err = b.actor.BeginLoad(ctx, names)
 	for _, o := range list {
 		switch {
 		case o.Result == "paused":
@@ -124,7 +124,7 @@ func (b *bulk) resume(ctx context.Context) error {
 	if b.load.Nothing() {
 		return nil
 	}
-	err := b.actor.EndLoadAtLast(ctx, b.load)
+	err := b.actor.EndLoad(ctx, b.load)
 	if err == nil {
 		b.env.say("resumed: embedsidecar wait --caught-up waits for what was loaded")
 	}

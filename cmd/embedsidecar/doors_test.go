@@ -211,19 +211,15 @@ func TestP10_AnActionIsTheSameByEveryDoor(t *testing.T) {
 				}
 			})
 		}
-		for _, names := range [][2]string{{"'docs'", `"pipelines": ["docs"]`}, {"", ""}} {
-			body := "{" + strings.TrimPrefix(names[1]+`, "drain": "0s"}`, ", ")
-			d.same("", "bulk --drain 0s "+strings.Trim(names[0], "'")+" -- true",
-				fmt.Sprintf("SELECT embedsidecar.pause(%[1]s); SELECT embedsidecar.resume(%[1]s)", names[0]), func() {
-					begun := decoded[struct{ End map[string]any }](t, d.post("/bulk/begin", body))
+		for _, name := range []string{"docs", ""} {
+			of, quoted := strings.TrimSuffix("/pipelines/"+name, "/pipelines/"), strings.ReplaceAll("'"+name+"'", "''", "")
+			d.same("", "bulk --drain 0s "+name+" -- true",
+				fmt.Sprintf("SELECT embedsidecar.pause(%[1]s); SELECT embedsidecar.resume(%[1]s)", quoted), func() {
+					d.post(of+"/pause", "")
 					if n := testenv.Value[int](d.db, `SELECT count(*) FROM embedsidecar.pipeline AS p, embedsidecar.installation AS i WHERE p.enabled AND i.enabled`); n != 0 {
 						t.Error("it is at work during the load")
 					}
-					if names[0] == "" {
-						d.post("/bulk/end", `{"all": true}`)
-					} else {
-						d.post("/bulk/end", fmt.Sprintf(`{"pipelines": [%q]}`, begun.End["pipelines"].([]any)[0])) //nolint:forcetypeassert // or the test fails
-					}
+					d.post(of+"/resume", "")
 				})
 		}
 	})

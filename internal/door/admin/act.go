@@ -140,7 +140,6 @@ func (a *api) acts() {
 				a.takes(v, v.Group != ""))
 		}
 	}
-	a.loads()
 	a.configures()
 	a.declares()
 	s := a.service
@@ -162,11 +161,9 @@ func (a *api) acts() {
 // configures are about the configuration of the process itself.
 func (a *api) configures() {
 	s := a.service
-	for method, id := range map[string]string{http.MethodGet: "plan", http.MethodPost: "plan-now"} {
-		gate.Get(a.API, gate.RoleAdmin, method, base+"/plan", id,
-			"Tell what the configuration would change as it is written down now, what that costs, and what is lost",
-			func(ctx context.Context, _ *none) (control.Configured, error) { return s.Plan(ctx) })
-	}
+	gate.Get(a.API, gate.RoleAdmin, http.MethodGet, base+"/plan", "plan",
+		"Tell what the configuration would change as it is written down now, what that costs, and what is lost",
+		func(ctx context.Context, _ *none) (control.Configured, error) { return s.Plan(ctx) })
 	for action, summary := range map[string]string{
 		"reload": "Take over the configuration as it is written down now, as SIGHUP does",
 		"apply":  "Take over the configuration as it is written down now, as it was planned",

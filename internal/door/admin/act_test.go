@@ -24,8 +24,6 @@ var acts = [][2]string{
 	{"/tasks/cancel", `{"pipelines": ["docs"], "keys": ["1", "3"]}`},
 	{"/tasks/prioritise", `{"pipelines": ["docs"], "priority": "high"}`},
 	{"/notify", `{"on": true}`},
-	{"/bulk/begin", `{"pipelines": ["docs"], "drain": "0s"}`},
-	{"/bulk/end", `{"all": true}`},
 }
 
 // acted is what an action leaves: the queue, the switches, and its entry of the audit but for who, when and which
@@ -120,15 +118,12 @@ func TestAct_NotWhereNothingMayBeChanged(t *testing.T) {
 	before := f.state()
 	for path, body := range map[string]string{
 		"/pipelines/public.notes/pause": "", "/tasks/retry": `{"pipelines": ["docs", "notes"]}`,
-		"/tasks/cancel": `{"pipelines": ["notes"], "keys": ["1"]}`, "/bulk/begin": `{"pipelines": ["docs", "notes"]}`,
-		"/bulk/end": `{"pipelines": ["notes"]}`, "/search": `{"pipeline": "notes", "text": "a"}`,
+		"/tasks/cancel": `{"pipelines": ["notes"], "keys": ["1"]}`, "/search": `{"pipeline": "notes", "text": "a"}`,
 		"/tasks/prioritise": `{"pipelines": ["notes"], "priority": "high"}`, "/pipelines/notes/resume": `{"for": "1h"}`,
 	} {
 		f.refused(http.StatusNotFound, "pipeline_not_found", "scoped", http.MethodPost, "/api/v1"+path, body)
 	}
-	for path, body := range map[string]string{"/pause": "", "/bulk/begin": "", "/bulk/end": `{"all": true}`} {
-		f.refused(http.StatusForbidden, "scope", "scoped", http.MethodPost, "/api/v1"+path, body)
-	}
+	f.refused(http.StatusForbidden, "scope", "scoped", http.MethodPost, "/api/v1/pause", "")
 	f.refused(http.StatusForbidden, "scope", "scoped", http.MethodPost, "/api/v1/notify", `{"on": true}`)
 	f.refused(http.StatusForbidden, "scope", "scoped", http.MethodGet, "/api/v1/workers", "")
 	f.config.Admin.ReadOnly = true

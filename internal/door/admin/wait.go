@@ -2,6 +2,7 @@ package admin
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -88,6 +89,46 @@ func (s *Service) Wait(ctx context.Context, text string, pipelines []string, tim
 		}
 	}
 	return w, nil
+}
+
+// drained waits until nothing that was committed before is left to embed of pipelines. That something is left is an
+// answer, and no error.
+func (s *Service) drained(ctx context.Context, drain caughtup.Drain, timeout time.Duration) (d Waited, err error) {
+	waiting, cancel := within(ctx, timeout)
+	defer cancel()
+	drain.Once = timeout == 0
+	list, err := drain.Run(waiting)
+	d.Pipelines, d.Yes = append([]caughtup.Drained{}, list...), err == nil
+	switch {
+	case err == nil:
+	case ctx.Err() == nil && (problem.Of(err) == problem.Timeout || problem.Of(err) == problem.Failed):
+		d.Why, d.Hints = s.why(err)
+		d.Yes = len(list) > 0
+		for i := range list {
+			d.Yes = d.Yes && list[i].Result == "drained"
+		}
+	default:
+		return d, err
+	}
+	return d, nil
+}
+
+// mayWait takes a place among those who wait. The function that it returns gives it back.
+func (s *Service) mayWait() (end func(), err error) {
+	select {
+	case s.waits <- struct{}{}:
+		return s.waits.giveBack, nil
+	default:
+		return nil, gate.Refuse(http.StatusServiceUnavailable, "overloaded", "too many wait already").After(time.Second)
+	}
+}
+
+// why words what was not waited for, or not long enough, with the ways out.
+func (s *Service) why(err error) (why string, hints []string) {
+	for _, hint := range problem.Hints(err) {
+		hints = append(hints, s.o.Redact(hint))
+	}
+	return s.o.Redact(err.Error()), hints
 }
 
 // within bounds a wait; one of no time at all looks once, for as long as that takes.

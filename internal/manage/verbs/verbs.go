@@ -266,8 +266,8 @@ func misuse(what string, hints ...string) error {
 
 // Load is a bulk load under way: what was paused for it, and is resumed when it is over.
 type Load struct {
-	All       bool     `json:"all,omitempty" doc:"The switch over all pipelines"`
-	Pipelines []string `json:"pipelines,omitempty" doc:"These, by their names"`
+	All       bool     // the switch over all pipelines
+	Pipelines []string // these, by their names
 }
 
 // Nothing reports whether nothing was paused for it: it was paused before.
@@ -275,40 +275,32 @@ func (l *Load) Nothing() bool { return !l.All && len(l.Pipelines) == 0 }
 
 // BeginLoad pauses pipelines, or without names all of them by the switch. What was paused before is not part of the
 // load. What it has paused it returns beside an error, too: that is to be ended.
-func (a *Actor) BeginLoad(ctx context.Context, names []string, dry bool) (l Load, list []Outcome, err error) {
-	list, err = a.Do(ctx, Pause, names, Request{DryRun: dry})
+func (a *Actor) BeginLoad(ctx context.Context, names []string) (l Load, list []Outcome, err error) {
+	list, err = a.Do(ctx, Pause, names, Request{})
 	for _, o := range list {
-		if o.Result == "paused" {
-			_, noted := a.pool.Exec(ctx, "SELECT embedsidecar.note_bulk(nullif($1, ''), $2)", o.Pipeline, a.by)
-			err = errors.Join(err, refused(noted))
+		if o.Result != "paused" {
+			continue
 		}
-		switch {
-		case o.Result != "paused" && o.Result != "would_be_paused":
-		case o.Pipeline == "":
-			l.All = true
-		default:
+		_, noted := a.pool.Exec(ctx, "SELECT embedsidecar.note_bulk(nullif($1, ''), $2)", o.Pipeline, a.by)
+		err = errors.Join(err, refused(noted))
+		if l.All = o.Pipeline == ""; !l.All {
 			l.Pipelines = append(l.Pipelines, o.Pipeline)
 		}
 	}
 	return l, list, err
 }
 
-// EndLoad resumes what was paused for a load.
-func (a *Actor) EndLoad(ctx context.Context, l Load, dry bool) ([]Outcome, error) {
+// EndLoad resumes what was paused for a load, though ctx is over. It tries again for a while where the database does
+// not answer: a load may have ended with it.
+func (a *Actor) EndLoad(ctx context.Context, l Load) error {
 	if l.Nothing() {
-		return []Outcome{}, nil
+		return nil
 	}
-	return a.Do(ctx, Resume, l.Pipelines, Request{DryRun: dry})
-}
-
-// EndLoadAtLast is EndLoad though ctx is over. It tries again for a while where the database does not answer: a load
-// may have ended with it.
-func (a *Actor) EndLoadAtLast(ctx context.Context, l Load) error {
 	const limit = time.Minute
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
-		_, err := a.EndLoad(ctx, l, false)
+		_, err := a.Do(ctx, Resume, l.Pipelines, Request{})
 		if err == nil {
 			return nil
 		}
