@@ -86,7 +86,7 @@ PGAI_VENV   := $(CACHE)/pgai/venv-$(shell echo $(PGAI) | cksum | cut -d' ' -f1)
 PSYCOPG      := psycopg==3.3.9 psycopg-binary==3.3.9
 PSYCOPG_VENV := $(CACHE)/psycopg/venv-$(shell echo $(PSYCOPG) | cksum | cut -d' ' -f1)
 
-.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python browser pg demo test test-torch test-alerts api-clients test-clients test-without-amx test-kills test-long test-life test-memory soak nightly test-race cover unit-coverage lint lint-light lint-files docs-site vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-embedder generate verify clean install-deps
+.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python browser pg demo test test-torch test-alerts api-clients test-clients test-without-amx test-kills test-long test-life test-memory soak nightly test-race cover unit-coverage lint lint-light lint-files docs-site vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-tenants bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -191,9 +191,9 @@ test-long: ## 1,000,000 random transactions over all shapes of tables, one of 10
 	$(last_env) TMPDIR=$${TMPDIR:-/var/tmp} EMBEDSIDECAR_BIG_ROWS=$(BIG_ROWS) \
 	$(go_test) -count=1 -timeout 600m -v -run '^TestP9_BigTransaction$$' ./internal/e2e
 
-test-life: build runtime model ## the life of a model at size: 20,000 rows changed to another and back under 100 kills, 100,000 vectors adopted and their index measured, a parent of 1,000,000 rows; half an hour
+test-life: build runtime model ## the life of a model at size: 20,000 rows changed to another and back under 100 kills, 100,000 vectors adopted and their index measured, a parent of 1,000,000 rows, searches reranked by a model of real size; half an hour
 	@$(call get_pg,$(lastword $(PG_TEST)))
-	$(last_env) EMBEDSIDECAR_KILLS=100 EMBEDSIDECAR_REAL_MODEL=1 $(go_test) -count=1 -timeout 120m -v -run '^TestP3_NoAnswerIsOf' ./internal/e2e
+	$(last_env) EMBEDSIDECAR_KILLS=100 EMBEDSIDECAR_REAL_MODEL=1 $(go_test) -count=1 -timeout 120m -v -run '^(TestP3_NoAnswerIsOf|TestSearch_RerankTakes)' ./internal/e2e
 	$(last_env) EMBEDSIDECAR_BIG_ROWS=1000000 $(go_test) -count=1 -timeout 60m -v -run '^TestP9_AParentOfManyRows$$' ./internal/e2e
 	$(last_env) EMBEDSIDECAR_BIG_ROWS=100000 $(go_test) -count=1 -timeout 60m -v -run '^(TestAdopt_VectorsInAColumn|TestIndex_IsBuilt)' ./cmd/embedsidecar
 
@@ -307,6 +307,14 @@ bench-scaling: ## measure how the remote embedder shares work out to 1, 2 and 4 
 	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-remote ./plugins/remote
 	@CGO_ENABLED=0 $(GO) build -C bench -trimpath -o $(CURDIR)/bin/bench-scaling ./scaling
 	@bin/bench-scaling $(SCALING_FLAGS)
+
+TENANTS ?= databases=1,10,50 schemas=1,10,50,200
+
+bench-tenants: ## measure what idle tenants cost and how soon active ones are embedded; figures, and docs/tenants.svg; half an hour. TENANTS=schemas=100 for others
+	@tools/need.sh go
+	@$(call get_pg,$(lastword $(PG_TEST)))
+	$(last_env) EMBEDSIDECAR_TENANTS='$(TENANTS)' EMBEDSIDECAR_PICTURE=$(CURDIR)/docs/tenants.svg \
+	$(GO) test -count=1 -timeout 90m -v -run '^TestTenants_Idle' ./internal/e2e
 
 bench-embedder: build runtime model ## the plugin onnx beside a bare loop over ONNX Runtime, and beside sentence-transformers: BENCH_FLAGS='--texts FILE --python FILE --weights FOLDER'
 	@CGO_ENABLED=1 $(GO) build -C bench -trimpath -o $(CURDIR)/bin/bench-embedder ./embedder

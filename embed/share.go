@@ -23,20 +23,28 @@ func WithShare(ctx context.Context, s Share) context.Context {
 	return context.WithValue(ctx, shareKey{}, s)
 }
 
+// lone is how many texts a call of a lone change may have.
+const lone = 4
+
 // turns lets shares take turns. It is start-time fair queueing: a share that has had much comes behind one that has had
-// little, and one that is new waits for the calls under way and not for the backlog of others.
+// little, and one that is new waits for the calls under way and not for the backlog of others. When all calls are under
+// way, one more may begin that is small, of a share that has none: a lone change waits for nobody, unless another one
+// goes before it.
 type turns struct {
-	mu    sync.Mutex
-	free  int // calls that may begin
-	now   float64
-	ends  map[string]float64 // by share: when what it has asked for so far would be done
-	last  map[string]time.Time
-	queue waiters
-	seq   int
+	mu      sync.Mutex
+	free    int // calls that may begin; -1: the one more has, too
+	now     float64
+	ends    map[string]float64 // by share: when what it has asked for so far would be done
+	last    map[string]time.Time
+	running map[string]int // calls under way, by share
+	queue   waiters
+	seq     int
 }
 
 // waiter waits for its turn.
 type waiter struct {
+	share string
+	texts int
 	start float64
 	seq   int
 	begun chan struct{} // closed when it is its turn
@@ -44,7 +52,7 @@ type waiter struct {
 }
 
 func newTurns(calls int) *turns {
-	return &turns{free: max(calls, 1), ends: map[string]float64{}, last: map[string]time.Time{}}
+	return &turns{free: max(calls, 1), ends: map[string]float64{}, last: map[string]time.Time{}, running: map[string]int{}}
 }
 
 // contended reports whether a share has others beside it: then its calls are small, so that nobody waits long.
@@ -68,7 +76,9 @@ func (t *turns) contended(s Share) bool {
 // take waits for the turn of a share, for a call of so many texts. The function it returns ends the call.
 func (t *turns) take(ctx context.Context, s Share, texts int) (leave func(), err error) {
 	t.mu.Lock()
-	w := &waiter{start: max(t.now, t.ends[s.Name]), seq: t.seq, begun: make(chan struct{}), at: -1}
+	w := &waiter{
+		share: s.Name, texts: texts, start: max(t.now, t.ends[s.Name]), seq: t.seq, begun: make(chan struct{}), at: -1,
+	}
 	t.seq++
 	t.ends[s.Name] = w.start + float64(texts)/float64(max(s.Weight, 1))
 	t.last[s.Name] = time.Now()
@@ -77,7 +87,7 @@ func (t *turns) take(ctx context.Context, s Share, texts int) (leave func(), err
 	t.mu.Unlock()
 	select {
 	case <-w.begun:
-		return t.leave, nil
+		return func() { t.leave(s.Name) }, nil
 	case <-ctx.Done():
 	}
 	t.mu.Lock()
@@ -87,26 +97,46 @@ func (t *turns) take(ctx context.Context, s Share, texts int) (leave func(), err
 	}
 	t.mu.Unlock()
 	if !waits { // it had begun meanwhile
-		t.leave()
+		t.leave(s.Name)
 	}
 	return nil, &Error{Class: Transient, Code: canceled, Err: fmt.Errorf("wait for a turn: %w", context.Cause(ctx))}
 }
 
-func (t *turns) leave() {
+func (t *turns) leave(share string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.free++
+	if t.running[share]--; t.running[share] == 0 {
+		delete(t.running, share)
+	}
 	t.nextLocked()
 }
 
 // nextLocked begins what may begin.
 func (t *turns) nextLocked() {
 	for t.free > 0 && len(t.queue) > 0 {
-		w, _ := heap.Pop(&t.queue).(*waiter)
-		t.now = max(t.now, w.start)
-		t.free--
-		close(w.begun)
+		t.beginLocked(t.queue[0])
 	}
+	if t.free != 0 {
+		return
+	}
+	var beside *waiter
+	for i, w := range t.queue {
+		if w.texts <= lone && t.running[w.share] == 0 && (beside == nil || t.queue.Less(i, beside.at)) {
+			beside = w
+		}
+	}
+	if beside != nil {
+		t.beginLocked(beside)
+	}
+}
+
+func (t *turns) beginLocked(w *waiter) {
+	heap.Remove(&t.queue, w.at)
+	t.now = max(t.now, w.start)
+	t.free--
+	t.running[w.share]++
+	close(w.begun)
 }
 
 // waiters are those who wait, the next first. It implements heap.Interface.

@@ -85,7 +85,7 @@ func TestShares_WhoGivesUpTakesNoTurn(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := q.take(gone, Share{Name: "b"}, 1); err == nil {
+	if _, err := q.take(gone, Share{Name: "b"}, portion); err == nil {
 		t.Error("it had a turn")
 	}
 	leave()
@@ -94,7 +94,52 @@ func TestShares_WhoGivesUpTakesNoTurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	leave()
-	if q.free != 1 || len(q.queue) != 0 {
-		t.Errorf("%d free, %d wait", q.free, len(q.queue))
+	if q.free != 1 || len(q.queue) != 0 || len(q.running) != 0 {
+		t.Errorf("%d free, %d wait, %d run", q.free, len(q.queue), len(q.running))
 	}
+}
+
+// A lone change of a share that has no call under way begins beside those of others, which may be large. Further ones
+// wait: of the same share, and of others.
+func TestShares_ALoneChangeWaitsForNobody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newTurns(2)
+		begun := map[string]int{}
+		var leave []func()
+		takes := func(share string, texts int) {
+			go func() {
+				l, err := q.take(t.Context(), Share{Name: share}, texts)
+				if err != nil {
+					t.Error(err)
+				}
+				begun[share]++
+				leave = append(leave, l)
+			}()
+			synctest.Wait()
+		}
+		for range 5 {
+			takes("large", 8*portion)
+		}
+		takes("lone", 1)
+		takes("lone", 1)
+		takes("other", 1)
+		if begun["large"] != 2 || begun["lone"] != 1 || begun["other"] != 0 {
+			t.Fatalf("begun: %v", begun)
+		}
+		leave[2]() // that of the lone change
+		synctest.Wait()
+		if begun["large"] != 2 || begun["lone"] != 1 || begun["other"] != 1 { // it has had less
+			t.Errorf("begun then: %v", begun)
+		}
+		for n := 0; n < 8; n++ {
+			if n != 2 {
+				leave[n]()
+				synctest.Wait()
+			}
+		}
+		if q.free != 2 || len(q.running) != 0 {
+			t.Errorf("%d free, %v run", q.free, q.running)
+		}
+	})
 }

@@ -123,11 +123,7 @@ func (c *pluginsTestCommand) show(env *environment, r *conformance.Report) error
 
 // pluginUnderTest finds the plugin of the first argument, by its file or its name, and its environment.
 func (e *environment) pluginUnderTest(variables []string) (registry.Trial, error) {
-	model := ""
-	if len(e.args) > 1 {
-		model = e.args[1]
-	}
-	found, err := e.plugins().Trial(e.args[0], model)
+	found, err := e.plugins().Trial(e.args[0])
 	if err != nil {
 		return found, err
 	}
@@ -195,12 +191,11 @@ type pluginsBenchCommand struct {
 func newPluginsBench() *command {
 	c := &pluginsBenchCommand{each: 2 * time.Second}
 	return &command{
-		name: "bench", group: groupPlugins, usage: "measure how fast a plugin is with a model",
-		arguments: "PLUGIN [MODEL]", minArgs: 1, maxArgs: 2,
+		name: "bench", group: groupPlugins, usage: "measure how fast a plugin is", arguments: "PLUGIN", minArgs: 1,
+		maxArgs: 1,
 		description: "Sends sample texts (20 to 280 bytes, mixed) through the host, one call after the other. Shows texts " +
-			"per second and the time of a call, by texts per call. The first calls are not counted. Without MODEL it is " +
-			"the model that a pipeline would get. Needs no database. For sizing, and for finding out whether an embedder " +
-			"became slower.",
+			"per second and the time of a call, by texts per call. The first calls are not counted. Needs no " +
+			"database. For sizing, and for finding out whether an embedder became slower.",
 		flags: []cli.Flag{
 			pluginVariables(&c.env),
 			own.duration("each", &c.each, "`DURATION` how long each size is measured"),

@@ -56,7 +56,7 @@ func commands() []*command {
 		newSearch(), newEmbed(), newMCP(), newFamily("index", newIndexCheck()),
 		newFamily("plugins", newPluginsList(), newPluginsInfo(), newPluginsVerify(), newPluginsRegister(),
 			newPluginsRemove(), newPluginsReload(), newPluginsNew(), newPluginsTest(), newPluginsBench()),
-		newFamily("models", newModelsList(), newModelsShow(), newModelsVerify(), newModelsImport(),
+		newFamily("models", newModelsList(), newModelsShow(), newModelsVerify(), newModelsBench(), newModelsImport(),
 			newModelsPull(), newModelsDistill()),
 		newFamily("config", newConfigInit(), newConfigValidate(), newConfigShow(), newConfigSchema()),
 		newFamily("token", newTokenCreate(), newTokenList(), newTokenRevoke()), newRoles(),

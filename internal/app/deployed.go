@@ -265,6 +265,7 @@ type changes struct {
 	Told     bool // what is configured here
 	Asked    bool // requests for pipelines wait
 	Declared string
+	Others   []string // pipelines that others with this file have, or had, and this one has not
 }
 
 // look asks what has changed. It is declare where that failed, or where the row is gone: this sidecar was away for a
@@ -279,6 +280,11 @@ func (n *Database) look(ctx context.Context, pool *pgxpool.Pool) (c changes, err
 	if !told || !c.Told {
 		n.declare(ctx, pool)
 	}
+	n.deployed.mu.Lock()
+	for _, name := range c.Others {
+		n.deployed.leaves(name)
+	}
+	n.deployed.mu.Unlock()
 	c.Asked = c.Asked && takes
 	return c, nil
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -62,6 +61,9 @@ type generationRig struct {
 	atSwitch  atomic.Int64 // wait of a writer meanwhile
 }
 
+// realEnv has tests use real models, as make test-life does.
+const realEnv = "EMBEDSIDECAR_REAL_MODEL"
+
 // otherText begins the second text of the one model.
 const otherText = "zz "
 
@@ -84,7 +86,7 @@ func newGenerationRig(t *testing.T, byText bool) *generationRig {
 	folder := shortFolder(t)
 	g := &generationRig{
 		byText: byText, kills: fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills), rows: 2000,
-		real: !byText && os.Getenv("EMBEDSIDECAR_REAL_MODEL") != "",
+		real: !byText && os.Getenv(realEnv) != "",
 	}
 	if g.kills > usualKills {
 		g.rows = 20_000
@@ -142,18 +144,7 @@ func newGenerationRig(t *testing.T, byText bool) *generationRig {
 // realModel copies the default model, or makes another one of it: with vectors of the first token alone.
 func realModel(t *testing.T, folder string, other bool) {
 	t.Helper()
-	files, from := map[string]string{}, os.DirFS(onnxtest.Model(t))
-	err := fs.WalkDir(from, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || d.Name() == "SHA256SUMS" {
-			return err
-		}
-		content, err := fs.ReadFile(from, path)
-		files[path] = string(content)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	files := onnxtest.ModelFiles(t)
 	const pooling = "1_Pooling/config.json"
 	if other {
 		files[pooling] = strings.NewReplacer(`cls_token": false`, `cls_token": true`, `mean_tokens": true`,
@@ -554,7 +545,8 @@ func (g *generationRig) embeddedOnce(written int64) {
 		all := int64(0)
 		for _, m := range testenv.Rows[made](g.db, `SELECT name, coalesce(s.texts_embedded, 0) AS embedded
 			FROM embedsidecar.pipeline LEFT JOIN embedsidecar.spent AS s USING (pipeline_id)`) {
-			if most := int64(g.rows) + written; m.Embedded > most {
+			// Two sidecars may embed a change at the same moment: one by its scan, and one that streams.
+			if most := int64(g.rows) + written + written/10; m.Embedded > most {
 				g.t.Errorf("%s: %d texts embedded of %d rows and %d changes", m.Name, m.Embedded, g.rows, written)
 			}
 			all += m.Embedded

@@ -268,6 +268,15 @@ func (r *rig) sent() int {
 // sentAgain returns how many texts were embedded that had been before.
 func (r *rig) sentAgain() (n int) {
 	r.t.Helper()
+	for _, times := range r.counts() {
+		n += times - 1
+	}
+	return n
+}
+
+// counts returns how often each text of a row was embedded, by its hash.
+func (r *rig) counts() map[string]int {
+	r.t.Helper()
 	calls, err := vector.ReadCalls(r.calls)
 	if err != nil {
 		r.t.Fatal(err)
@@ -276,10 +285,7 @@ func (r *rig) sentAgain() (n int) {
 	for _, text := range append(host.CanaryTexts(), "a question") {
 		delete(counts, vector.Hash(text))
 	}
-	for _, times := range counts {
-		n += times - 1
-	}
-	return n
+	return counts
 }
 
 // prove waits until every vector is that of its text, and lets the program prove the same for itself. Then it ends

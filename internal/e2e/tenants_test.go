@@ -18,6 +18,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -287,6 +288,95 @@ func TestTenants_RowsInWorkAreOfAll(t *testing.T) {
 	}
 }
 
+// TestTenants_EveryVerbIsOfOneTenant: by the command line and over HTTP each verb is done in the database and on the
+// schema that is named, and in no other.
+func TestTenants_EveryVerbIsOfOneTenant(t *testing.T) {
+	t.Parallel()
+	w := newTown(t, nil)
+	names := []string{"tenant_a", "tenant_b"} // of databases, and of schemas in each
+	for _, database := range names {
+		w.exec("postgres", "CREATE DATABASE "+database)
+		w.exec(database, append(append(oneRow(names[0]), oneRow(names[1])...), "CREATE EXTENSION vector")...)
+	}
+	w.write("databases: [{match: 'tenant_*'}]\npipelines: [{schemas: {match: 'tenant_*'}, table: docs, columns: [body], " +
+		"into: {table: docs_embedding}}]\n")
+	tokens, at := filepath.Join(w.dir, "tokens"), testenv.Nowhere(t)
+	told := strings.Fields(w.says(0, "token", "create", "ops", "--role", "admin", "--tokens-file", tokens))
+	c := w.up("--admin-listen", at, "--tokens-file", tokens)
+	for _, database := range names {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			c.mustLive()
+			n := w.number(database, "SELECT count(*) FROM tenant_a.docs_embedding, tenant_b.docs_embedding")
+			return n == 1, database + ": " + c.tail()
+		})
+	}
+	send := func(database, path string, body map[string]any) {
+		t.Helper()
+		text, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+at+"/api/v1"+path+"?database="+database,
+			strings.NewReader(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+told[len(told)-1])
+		r.Header.Set("Content-Type", "application/json")
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = answer.Body.Close() }()
+		if said, _ := io.ReadAll(answer.Body); answer.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s %s", path, answer.Status, said)
+		}
+	}
+	audited := func(database, action, pipeline string) int {
+		return w.number(database, fmt.Sprintf("SELECT count(*) FROM embedsidecar.audit WHERE action = '%s' AND "+
+			"coalesce(pipeline, '') = '%s'", action, pipeline))
+	}
+	for _, v := range verbs.All {
+		pipeline, args, body := "tenant_b.docs", []string{v.Name}, map[string]any{}
+		path := "/pipelines/" + pipeline + "/" + v.Name
+		switch {
+		case v == verbs.SetPriority: // by the command line it is prioritise without keys
+			args, body["priority"] = []string{"tasks", "prioritise", pipeline, "high"}, "high"
+		case v.Scope == verbs.Program:
+			pipeline, path, args, body["on"] = "", "/"+v.Name, append(args, "on"), true
+		default:
+			args = append(args, pipeline)
+		}
+		if v.Group != "" {
+			args, path, body["pipelines"] = append([]string{v.Group}, args...), "/"+v.Group+"/"+v.Name, []string{pipeline}
+		}
+		switch v {
+		case verbs.Prioritise:
+			args, body["priority"] = append(args, "low", "--waiting"), "low"
+		case verbs.Cancel:
+			args, body["keys"] = append(args, "0"), []string{"0"}
+		}
+		w.says(0, append(args, "--database", "tenant_b")...)
+		send("tenant_b", path, body)
+		action := strings.ReplaceAll(v.Name, "-", "_")
+		if v == verbs.SetPriority || v == verbs.Notify {
+			action = v.SQL
+		}
+		if n := audited("tenant_b", action, pipeline); n != 2 {
+			t.Errorf("%s: the audit of the tenant has %d entries, want 2", v.Name, n)
+		}
+	}
+	for _, elsewhere := range []string{
+		"tenant_a.embedsidecar.audit WHERE said_by <> ''", "tenant_b.embedsidecar.audit WHERE pipeline = 'tenant_a.docs' AND said_by <> ''",
+	} {
+		database, of, _ := strings.Cut(elsewhere, ".")
+		if n := w.number(database, "SELECT count(*) FROM "+of); n != 0 {
+			t.Errorf("%d entries in %s", n, elsewhere)
+		}
+	}
+	c.terminate()
+}
+
 // TestTenants_ABacklogDelaysNoOther: a lone change of a tenant is embedded about as soon while another one has
 // EMBEDSIDECAR_BACKLOG rows waiting as it is without, be they schemas or databases.
 func TestTenants_ABacklogDelaysNoOther(t *testing.T) {
@@ -518,110 +608,163 @@ func TestP5_AServerWithoutLogicalWALSaysSo(t *testing.T) {
 }
 
 // TestTenants_IdleOnesCostLittle measures what tenants cost that have nothing to do, and how soon a lone change of an
-// active one is embedded: EMBEDSIDECAR_TENANTS of them, as databases and as schemas, a tenth of which is active. The
-// figures in docs/databases.md are from it.
-func TestTenants_IdleOnesCostLittle(t *testing.T) { //nolint:funlen // both forms are measured alike
+// active one is embedded: as databases and as schemas, a tenth of which is active. make bench-tenants runs it with more
+// of them, one number after another, and draws a picture of it.
+func TestTenants_IdleOnesCostLittle(t *testing.T) {
 	t.Parallel()
-	n, each, idle, look := 4, 10, 10*time.Second, "10s"
-	if set := os.Getenv("EMBEDSIDECAR_TENANTS"); set != "" {
-		var err error
-		if n, err = strconv.Atoi(set); err != nil {
-			t.Fatal(err)
-		}
-		each, idle, look = 30, 30*time.Second, "5m"
-	}
-	table := func(schema string) []string {
-		return []string{
-			"CREATE SCHEMA IF NOT EXISTS " + schema,
-			"CREATE TABLE " + schema + ".docs (id bigint PRIMARY KEY, body text, at timestamptz DEFAULT clock_timestamp())",
-			"INSERT INTO " + schema + ".docs VALUES (0, 'the first')",
-		}
-	}
-	measure := func(t *testing.T, w *town, c *child, place func(i int) (database, schema string)) {
-		t.Helper()
-		ready := time.Now()
-		for i := range n {
-			database, schema := place(i)
-			testenv.Eventually(t, waitTimeout, func() (bool, string) {
-				c.mustLive()
-				return w.number(database, "SELECT count(*) FROM "+schema+".docs_embedding") == 1, schema + ": " + c.tail()
+	few := tenants{n: 4, changes: 10, idle: 10 * time.Second, look: "10s"}
+	forms := map[string]func(*tenants, *testing.T){databases: (*tenants).asDatabases, schemas: (*tenants).asSchemas}
+	bench := os.Getenv("EMBEDSIDECAR_TENANTS") // such as databases=1,10,50 schemas=1,10,50,200
+	if bench == "" {
+		for form, measure := range forms {
+			t.Run(form, func(t *testing.T) {
+				t.Parallel()
+				m := few
+				measure(&m, t)
 			})
 		}
-		t.Logf("%d tenants: all set up and embedded after %s", n, time.Since(ready).Round(time.Second))
-		if database, _ := place(0); database == "tenant_0" {
-			testenv.Eventually(t, waitTimeout, func() (bool, string) {
-				c.mustLive()
-				there := w.number("postgres", "SELECT count(*) FROM pg_stat_activity WHERE datname LIKE 'tenant_%'")
-				return there == 0, fmt.Sprintf("%d sessions: %s", there, c.tail())
-			})
-			t.Logf("all rest after %s", time.Since(ready).Round(time.Second))
-		}
-		before, began := c.cpu(), time.Now()
-		pause(t.Context(), idle)
-		busy := (c.cpu() - before).Seconds() / time.Since(began).Seconds()
-		connections := w.number("postgres", "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'embedsidecar%'")
-		active := max(n/10, 1)
-		lone := func(k int) (late []int) {
-			t.Helper()
-			for i := range active {
-				database, schema := place(i)
-				w.exec(database, fmt.Sprintf("INSERT INTO %s.docs VALUES (%d, 'a lone change')", schema, k))
-			}
-			for i := range active {
-				database, schema := place(i)
-				testenv.Eventually(t, waitTimeout, func() (bool, string) {
-					c.mustLive()
-					return w.number(database, "SELECT count(*) FROM "+schema+".docs_embedding") == k+1, schema
-				})
-				late = append(late, w.number(database, "SELECT (1000 * max(extract(epoch FROM e.embedded_at - d.at)))::int FROM "+
-					schema+".docs AS d JOIN "+schema+".docs_embedding AS e USING (id) WHERE d.id = "+strconv.Itoa(k)))
-			}
-			slices.Sort(late)
-			return late
-		}
-		first, late := lone(1), []int{}
-		for k := range each {
-			late = append(late, lone(k+2)...)
-		}
-		slices.Sort(late)
-		pause(t.Context(), idle/3) // what they keep while they are active
-		working := w.number("postgres", "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'embedsidecar%'")
-		t.Logf("idle: %.1f %% of a core, %d connections; with %d active: %d connections; the first lone change: %d ms at most, "+
-			"then %d ms (median), %d ms (p99), %d ms at most; %d MiB at most", 100*busy, connections, active, working,
-			slices.Max(first), late[len(late)/2], late[len(late)*99/100], slices.Max(late), c.peak()>>10)
-		if c.peak() > 400<<10 {
-			t.Errorf("%d MiB of memory", c.peak()>>10)
-		}
-		c.terminate()
+		return
 	}
-	t.Run("databases", func(t *testing.T) {
-		t.Parallel()
-		w := newTown(t, map[string]string{
-			"max_replication_slots": "1000", "max_wal_senders": "1000", "max_connections": "2000",
+	var all []tenants
+	for asked := range strings.FieldsSeq(bench) {
+		form, numbers, _ := strings.Cut(asked, "=")
+		for number := range strings.SplitSeq(numbers, ",") {
+			m := tenants{form: form, changes: 50, idle: 45 * time.Second, look: "2m"}
+			var err error
+			if m.n, err = strconv.Atoi(number); err != nil || forms[form] == nil {
+				t.Fatalf("EMBEDSIDECAR_TENANTS: %q: %v", asked, err)
+			}
+			t.Run(form+" "+number, func(t *testing.T) { forms[form](&m, t) })
+			all = append(all, m)
+		}
+	}
+	drawTenants(t, all, os.Getenv("EMBEDSIDECAR_PICTURE"))
+}
+
+const databases, schemas = "databases", "schemas"
+
+// tenants are so many of them, a tenth of which is active, and what they cost.
+type tenants struct {
+	form        string
+	n           int
+	changes     int           // lone ones, at least
+	idle        time.Duration // for so long it is looked what those cost that have nothing to do
+	look        string        // how often one at rest is looked at
+	cpu         float64       // of a core, when all are idle
+	connections int           // then
+	working     int           // with some active
+	mib         int           // of memory at most
+	first       int           // ms until the first lone change of one is embedded, at most
+	median, p99 int           // ms of the others
+	place       func(i int) (database, schema string)
+}
+
+func (m *tenants) active() int { return max(m.n/10, 1) }
+
+func (m *tenants) asDatabases(t *testing.T) {
+	t.Helper()
+	w := newTown(t, map[string]string{
+		"max_replication_slots": "1000", "max_wal_senders": "1000", "max_connections": "2000",
+	})
+	w.write(fmt.Sprintf("databases: [{match: 'tenant_*'}]\ntenants: {awake: %d, look: %s}\nlease: 1s\n"+
+		"pipelines: [{table: public.docs, columns: [body], into: {table: docs_embedding}}]\n", max(min(m.n-1, 20), 1), m.look))
+	for i := range m.n {
+		w.exec("postgres", fmt.Sprintf("CREATE DATABASE tenant_%d", i))
+		w.exec(fmt.Sprintf("tenant_%d", i), append(oneRow("public"), "CREATE EXTENSION vector")...)
+	}
+	m.place = func(i int) (string, string) { return fmt.Sprintf("tenant_%d", i), "public" }
+	m.measure(t, w, w.up())
+}
+
+func (m *tenants) asSchemas(t *testing.T) {
+	t.Helper()
+	w := newTown(t, nil)
+	w.exec("postgres", "CREATE DATABASE all_of_them")
+	w.exec("all_of_them", "CREATE EXTENSION vector")
+	for i := range m.n {
+		w.exec("all_of_them", oneRow(fmt.Sprintf("tenant_%d", i))...)
+	}
+	w.write("database: {url: '" + w.server.URL("all_of_them", "") + "'}\npipelines: [{schemas: {match: 'tenant_*'}, " +
+		"table: docs, columns: [body], into: {table: docs_embedding}}]\nlease: 1s\n")
+	m.place = func(i int) (string, string) { return "all_of_them", fmt.Sprintf("tenant_%d", i) }
+	m.measure(t, w, w.startPlain(slices.DeleteFunc(w.environ(), func(v string) bool {
+		return strings.HasPrefix(v, "EMBEDSIDECAR_DATABASE_URL=")
+	}), "run"))
+}
+
+// oneRow makes a tenant's table.
+func oneRow(schema string) []string {
+	return []string{
+		"CREATE SCHEMA IF NOT EXISTS " + schema,
+		"CREATE TABLE " + schema + ".docs (id bigint PRIMARY KEY, body text, at timestamptz DEFAULT clock_timestamp())",
+		"INSERT INTO " + schema + ".docs VALUES (0, 'the first')",
+	}
+}
+
+// measure has all set up, and looks what they cost: with nothing to do, and with some active.
+func (m *tenants) measure(t *testing.T, w *town, c *child) {
+	t.Helper()
+	began := time.Now()
+	for i := range m.n {
+		database, schema := m.place(i)
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			c.mustLive()
+			return w.number(database, "SELECT count(*) FROM "+schema+".docs_embedding") == 1, schema + ": " + c.tail()
 		})
-		w.write(fmt.Sprintf("databases: [{match: 'tenant_*'}]\ntenants: {awake: %d, look: %s}\nlease: 1s\n"+
-			"pipelines: [{table: public.docs, columns: [body], into: {table: docs_embedding}}]\n", min(n-1, 20), look))
-		for i := range n {
-			w.exec("postgres", fmt.Sprintf("CREATE DATABASE tenant_%d", i))
-			w.exec(fmt.Sprintf("tenant_%d", i), append(table("public"), "CREATE EXTENSION vector")...)
+	}
+	t.Logf("%d tenants: all set up and embedded after %s", m.n, time.Since(began).Round(time.Second))
+	if database, _ := m.place(0); database == "tenant_0" && m.n > 1 {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			c.mustLive()
+			there := w.number("postgres", "SELECT count(*) FROM pg_stat_activity WHERE datname LIKE 'tenant_%'")
+			return there == 0, fmt.Sprintf("%d sessions: %s", there, c.tail())
+		})
+		t.Logf("all rest after %s", time.Since(began).Round(time.Second))
+	}
+	const ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'embedsidecar%'"
+	before, from := c.cpu(), time.Now()
+	pause(t.Context(), m.idle)
+	m.cpu = (c.cpu() - before).Seconds() / time.Since(from).Seconds()
+	m.connections = w.number("postgres", ours)
+	late := []int{}
+	for k := range m.changes/m.active() + 1 {
+		some := m.lone(t, w, c, k+1)
+		if k == 0 {
+			m.first = slices.Max(some)
+			continue
 		}
-		measure(t, w, w.up(), func(i int) (string, string) { return fmt.Sprintf("tenant_%d", i), "public" })
-	})
-	t.Run("schemas", func(t *testing.T) {
-		t.Parallel()
-		w := newTown(t, nil)
-		w.exec("postgres", "CREATE DATABASE all_of_them")
-		w.exec("all_of_them", "CREATE EXTENSION vector")
-		for i := range n {
-			w.exec("all_of_them", table(fmt.Sprintf("tenant_%d", i))...)
-		}
-		w.write("database: {url: '" + w.server.URL("all_of_them", "") + "'}\npipelines: [{schemas: {match: 'tenant_*'}, " +
-			"table: docs, columns: [body], into: {table: docs_embedding}}]\nlease: 1s\n")
-		c := w.startPlain(slices.DeleteFunc(w.environ(), func(v string) bool {
-			return strings.HasPrefix(v, "EMBEDSIDECAR_DATABASE_URL=")
-		}), "run")
-		measure(t, w, c, func(i int) (string, string) { return "all_of_them", fmt.Sprintf("tenant_%d", i) })
-	})
+		late = append(late, some...)
+	}
+	slices.Sort(late)
+	pause(t.Context(), m.idle/3) // what they keep while they are active
+	m.working, m.mib = w.number("postgres", ours), c.peak()>>10
+	m.median, m.p99 = late[len(late)/2], late[len(late)*99/100]
+	t.Logf("idle: %.1f %% of a core, %d connections; with %d active: %d connections; the first lone change: %d ms at most, "+
+		"then %d ms (median), %d ms (p99), %d ms at most; %d MiB at most", 100*m.cpu, m.connections, m.active(), m.working,
+		m.first, m.median, m.p99, slices.Max(late), m.mib)
+	if m.mib > 400 {
+		t.Errorf("%d MiB of memory", m.mib)
+	}
+	c.terminate()
+}
+
+// lone makes a change in each active tenant, and returns after how many ms each is embedded.
+func (m *tenants) lone(t *testing.T, w *town, c *child, id int) (late []int) {
+	t.Helper()
+	for i := range m.active() {
+		database, schema := m.place(i)
+		w.exec(database, fmt.Sprintf("INSERT INTO %s.docs VALUES (%d, 'a lone change')", schema, id))
+	}
+	for i := range m.active() {
+		database, schema := m.place(i)
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			c.mustLive()
+			return w.number(database, "SELECT count(*) FROM "+schema+".docs_embedding") == id+1, schema
+		})
+		late = append(late, w.number(database, "SELECT (1000 * max(extract(epoch FROM e.embedded_at - d.at)))::int FROM "+
+			schema+".docs AS d JOIN "+schema+".docs_embedding AS e USING (id) WHERE d.id = "+strconv.Itoa(id)))
+	}
+	return late
 }
 
 // cpu is how long the process has worked so far.

@@ -563,6 +563,7 @@ DECLARE
     relations  oid[];
     statements text[];
     seen       text;
+    tries      integer := 0;
 BEGIN
     SELECT p.* INTO STRICT l FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = id;
     IF l.beside IS NOT NULL THEN
@@ -633,8 +634,9 @@ BEGIN
     IF take_place.dry_run THEN
         RETURN 'would_be_' || done;
     END IF;
-    -- Locks are tried for a twentieth of a second and given up: nobody waits behind us for longer. Views come first, as
-    -- for those who read them, then what nobody searches, last what applications use. What can be made before is.
+    -- Locks are tried for 20 ms, after ten tries for 50, and given up: nobody waits behind us for longer. Views come
+    -- first, as for those who read them, then what nobody searches, last what applications use. What can be made before
+    -- is.
     PERFORM embedsidecar.end_action(entry.audit_id, done, 1);
     until := clock_timestamp() + take_place.patience;
     LOOP
@@ -644,7 +646,7 @@ BEGIN
         statements := CASE WHEN embedsidecar.swapped_already(id, o.pipeline_id) THEN '{}'
             ELSE embedsidecar.swap_sql(id, o.pipeline_id) END;
         BEGIN
-            PERFORM set_config('lock_timeout', '50ms', true);
+            PERFORM set_config('lock_timeout', CASE WHEN tries < 10 THEN '20ms' ELSE '50ms' END, true);
             PERFORM FROM embedsidecar.pipeline AS p WHERE p.pipeline_id IN (id, o.pipeline_id)
             ORDER BY p.pipeline_id FOR UPDATE;
             -- Another caller was faster.
@@ -653,6 +655,13 @@ BEGIN
                 done := 'already_' || done;
                 EXIT;
             END IF;
+            PERFORM embedsidecar.move_job('model_change', id, done, NULL, true); -- by force, before it was complete
+            BEGIN -- a rehearsal: a new session plans these statements now, and not while it holds the tables
+                PERFORM embedsidecar.exchange_rows(id, o.pipeline_id);
+                RAISE SQLSTATE 'ES000';
+            EXCEPTION WHEN SQLSTATE 'ES000' THEN
+                NULL;
+            END;
             EXECUTE (SELECT string_agg(format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', r.oid::regclass), '; '
                 ORDER BY r.n) FROM unnest(relations) WITH ORDINALITY AS r (oid, n));
             IF seen IS DISTINCT FROM embedsidecar.swap_seen(relations) THEN
@@ -660,12 +669,12 @@ BEGIN
             END IF;
             PERFORM embedsidecar.run_all(statements);
             PERFORM embedsidecar.exchange_rows(id, o.pipeline_id);
-            PERFORM embedsidecar.move_job('model_change', id, done, NULL, true); -- by force, before it was complete
             PERFORM set_config('lock_timeout', before, true);
             RETURN done;
         EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
             PERFORM embedsidecar.no_moment(take_place.action, relations, until);
         END;
+        tries := tries + 1;
         PERFORM pg_sleep(0.1 + 0.3 * random());
     END LOOP;
     PERFORM set_config('lock_timeout', before, true);

@@ -21,7 +21,9 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
            -- of a partition is part of its mark: one that was detached, changed and attached again has a new one. Of a
            -- partitioned table there is the mark of each with its own replica identity, so that only those are compared
            -- that have another one.
-           'storage', (WITH RECURSIVE tree AS (
+           'storage', CASE WHEN NOT c.relhassubclass THEN to_jsonb(CASE WHEN c.relkind <> 'p' THEN
+                           c.oid::text || ':' || c.relfilenode::text || ':' END)
+                      ELSE (WITH RECURSIVE tree AS (
                            SELECT c.oid AS relid, '' AS entry
                            UNION ALL
                            SELECT h.inhrelid, h.xmin::text FROM tree AS t
@@ -35,7 +37,7 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                               ELSE to_jsonb(string_agg(t.relid::text || ':' || f.relfilenode::text || ':' || t.entry,
                                   ',' ORDER BY t.relid)) END
                        FROM tree AS t CROSS JOIN LATERAL (SELECT f.* FROM pg_class AS f WHERE f.oid = t.relid
-                           OFFSET 0) AS f),
+                           OFFSET 0) AS f) END,
            -- By their versions, too: columns that change names and change them back were others meanwhile, and so were
            -- their changes. How a generated column is made, as the server keeps it: pg_get_expr locks the table.
            'columns',
@@ -98,12 +100,8 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
            -- parts; an entry is never altered, it is recreated. All that depends on a publication beside its tables is
            -- its schemas, from PostgreSQL 15 on.
            'published', (SELECT concat_ws(' ', b.oid, b.version,
-                             (WITH RECURSIVE below AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid
-                                     FROM below AS t JOIN pg_inherits AS h ON h.inhparent = t.relid),
-                                     above AS (SELECT c.oid AS relid UNION ALL SELECT h.inhparent FROM above AS t
-                                         JOIN pg_inherits AS h ON h.inhrelid = t.relid)
-                                 SELECT string_agg(r.oid::text, ',' ORDER BY r.oid)
-                                 FROM (SELECT relid FROM below UNION SELECT relid FROM above) AS t CROSS JOIN LATERAL
+                             (SELECT string_agg(r.oid::text, ',' ORDER BY r.oid)
+                                 FROM unnest(family.below || family.above[2:]) AS t (relid) CROSS JOIN LATERAL
                                      (SELECT r.oid FROM pg_publication_rel AS r WHERE r.prrelid = t.relid
                                          AND r.prpubid = b.oid OFFSET 0) AS r),
                              b.schemas)))
@@ -123,16 +121,12 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
        coalesce(b.oid = b.publication_oid, false) AS same_publication,
        coalesce(b.whole, false)
            -- The filter of a partition's own entry holds for it whatever its partitioned table's says.
-           AND NOT EXISTS (WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree AS t
-               JOIN pg_inherits AS h ON h.inhparent = t.relid)
-                           SELECT FROM pg_publication_rel AS r JOIN tree AS t ON t.relid = r.prrelid
-                           WHERE c.relkind = 'p' AND r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NOT NULL)
+           AND NOT (c.relkind = 'p' AND EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prrelid = ANY (family.below)
+               AND r.prpubid = b.oid AND to_jsonb(r) ->> 'prqual' IS NOT NULL))
            AND (b.puballtables
-                OR EXISTS (WITH RECURSIVE above AS (SELECT c.oid AS relid UNION ALL
-                               SELECT h.inhparent FROM above AS a JOIN pg_inherits AS h ON h.inhrelid = a.relid)
-                           SELECT FROM above AS t CROSS JOIN LATERAL (SELECT to_jsonb(r) ->> 'prqual' AS filter
-                               FROM pg_publication_rel AS r WHERE r.prrelid = t.relid AND r.prpubid = b.oid
-                               OFFSET 0) AS r WHERE r.filter IS NULL)
+                OR EXISTS (SELECT FROM unnest(family.above) AS t (relid) CROSS JOIN LATERAL
+                               (SELECT to_jsonb(r) ->> 'prqual' AS filter FROM pg_publication_rel AS r
+                               WHERE r.prrelid = t.relid AND r.prpubid = b.oid OFFSET 0) AS r WHERE r.filter IS NULL)
                 OR EXISTS (SELECT FROM pg_publication_tables AS v WHERE v.pubname = b.pubname
                     AND v.schemaname = n.nspname AND v.tablename = c.relname))
            AND (b.puballtables OR NOT EXISTS (SELECT FROM embedsidecar.joined_tables(p.joins) AS j
@@ -145,15 +139,10 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
        encode(sha256(convert_to(ROW(i.xmin, p.xmin, embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until),
            embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id),
                (SELECT string_agg(concat_ws(':', t.oid, t.xmin), ',' ORDER BY t.oid) FROM pg_trigger AS t
-                WHERE NOT t.tgisinternal AND t.tgrelid IN (
-                    WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree
-                        JOIN pg_inherits AS h ON h.inhparent = tree.relid)
-                    SELECT relid FROM tree)),
-               (WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree
-                   JOIN pg_inherits AS h ON h.inhparent = tree.relid)
-                SELECT string_agg(DISTINCT f.relowner::text, ',') FROM tree CROSS JOIN LATERAL
-                    (SELECT f.relowner FROM pg_class AS f WHERE f.oid = tree.relid OFFSET 0) AS f))::text,
-                        getdatabaseencoding())), 'hex') AS version,
+                WHERE NOT t.tgisinternal AND t.tgrelid = ANY (family.below)),
+               (SELECT string_agg(DISTINCT f.relowner::text, ',') FROM unnest(family.below) AS t (relid)
+                    CROSS JOIN LATERAL (SELECT f.relowner FROM pg_class AS f WHERE f.oid = t.relid
+                        OFFSET 0) AS f))::text, getdatabaseencoding())), 'hex') AS version,
        EXISTS (SELECT FROM embedsidecar.scan AS s WHERE s.pipeline_id = p.pipeline_id
            AND s.phase = 'waiting') AS scan_asked
 FROM   embedsidecar.pipeline AS p
@@ -161,5 +150,13 @@ FROM   embedsidecar.pipeline AS p
        CROSS JOIN embedsidecar.installation AS i
        LEFT JOIN pg_class AS c ON c.oid = p.table_oid
        LEFT JOIN pg_namespace AS n ON n.oid = c.relnamespace
+       -- The table with what is below it, and with what it is part of: walked once: a walk costs more than looks.
+       CROSS JOIN LATERAL (SELECT
+           CASE WHEN c.relhassubclass THEN ARRAY(WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION
+               SELECT h.inhrelid FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
+               SELECT relid FROM tree) ELSE ARRAY[c.oid] END AS below,
+           ARRAY(WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION
+               SELECT h.inhparent FROM tree AS t JOIN pg_inherits AS h ON h.inhrelid = t.relid)
+               SELECT relid FROM tree) AS above OFFSET 0) AS family
 WHERE  @pipeline::integer IS NULL OR p.pipeline_id = @pipeline
 ORDER BY p.pipeline_id;

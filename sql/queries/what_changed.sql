@@ -1,5 +1,6 @@
 -- what_changed: whether the row @me tells what a sidecar is configured with, whether requests for pipelines of @slot
--- wait, and the numbers of those that declared_pipelines were last changed by, in the order of their names.
+-- wait, the numbers of those that declared_pipelines were last changed by, in the order of their names, and the
+-- pipelines that another sidecar of the same file has, or had when it ended, and this one has not.
 -- Rows: one. Locks: none. Index: primary key of configured; requests that wait.
 SELECT EXISTS (SELECT FROM embedsidecar.configured AS c WHERE c.configured_id = @me) AS told,
        EXISTS (SELECT FROM embedsidecar.request AS r WHERE r.state = 'waiting' AND r.slot_name = @slot::text::name)
@@ -7,4 +8,8 @@ SELECT EXISTS (SELECT FROM embedsidecar.configured AS c WHERE c.configured_id = 
        coalesce((SELECT string_agg(d.request_id::text, ' ' ORDER BY d.name) FROM embedsidecar.declared AS d
            WHERE d.slot_name = @slot::text::name AND NOT EXISTS (SELECT FROM embedsidecar.request AS r
                WHERE r.state = 'waiting' AND r.action = 'drop' AND r.pipeline = d.name AND r.taken_by <> '')), '')
-           AS declared;
+           AS declared,
+       ARRAY(SELECT k.name FROM embedsidecar.configured AS c JOIN embedsidecar.configured AS o
+                 ON o.configured_id <> c.configured_id AND o.slot_name = c.slot_name AND o.file = c.file
+                 CROSS JOIN LATERAL jsonb_object_keys(o.digests) AS k (name)
+             WHERE c.configured_id = @me AND c.file <> '' AND NOT c.digests ? k.name) AS others;

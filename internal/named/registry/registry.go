@@ -232,13 +232,13 @@ type Trial struct {
 	source embedders.Source
 }
 
-// Trial finds a plugin by its file or its name, with a model, or "" for the one that a pipeline would get.
-func (c Registry) Trial(plugin, model string) (Trial, error) {
+// Trial finds a plugin by its file or its name.
+func (c Registry) Trial(plugin string) (Trial, error) {
 	if info, err := os.Stat(plugin); err == nil && info.Mode().IsRegular() && !strings.ContainsRune(plugin,
 		os.PathSeparator) {
 		plugin = "." + string(os.PathSeparator) + plugin
 	}
-	found, err := c.source.Config.Embedder(c.source.Find, plugin, model)
+	found, err := c.source.Config.Embedder(c.source.Find, plugin, "")
 	return Trial{found, c.source}, err
 }
 

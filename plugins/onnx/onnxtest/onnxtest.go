@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,6 +21,24 @@ func Model(t testing.TB) string {
 	t.Helper()
 	return need(t, "EMBEDSIDECAR_PLUGIN_MODEL", filepath.Join("models", ModelName, "model.onnx"), true,
 		"tools/fetch-model.sh")
+}
+
+// ModelFiles returns the files of the default model but the sums.
+func ModelFiles(t testing.TB) map[string]string {
+	t.Helper()
+	files, from := map[string]string{}, os.DirFS(Model(t))
+	err := fs.WalkDir(from, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || d.Name() == "SHA256SUMS" {
+			return err
+		}
+		content, err := fs.ReadFile(from, path)
+		files[path] = string(content)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
 }
 
 // Library returns the shared library of ONNX Runtime: EMBEDSIDECAR_PLUGIN_ONNXRUNTIME, or where

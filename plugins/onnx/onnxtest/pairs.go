@@ -7,6 +7,9 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // Pairs is a tiny cross-encoder: one layer of attention over the tokens of a query and a text, of which the first
@@ -54,6 +57,45 @@ func (m Pairs) Files() map[string]string {
 			`{"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]}`, robertaPairs, 1)
 	}
 	return files
+}
+
+// RealPairs are the files of a cross-encoder as large as those that people use: the layers of the default model, and a
+// head of random numbers.
+func RealPairs(t testing.TB) map[string]string {
+	t.Helper()
+	const dims = 384
+	files := ModelFiles(t)
+	for _, name := range []string{
+		"modules.json", "1_Pooling/config.json", "sentence_bert_config.json", "config_sentence_transformers.json",
+	} {
+		delete(files, name)
+	}
+	files["config.json"] = strings.Replace(files["config.json"], `"BertModel"
+  ],`, `"BertForSequenceClassification"], "id2label": {"0": "LABEL_0"},`, 1)
+	model, graph := without([]byte(files["model.onnx"]), 7)
+	graph, _ = without(graph, 12) // its output
+	graph = join(graph, floats("head", CrossEncoder(dims, 1).Head, dims, 1),
+		message(5, join(number(2, 7), text(8, "first"), text(9, string(make([]byte, 8))))),
+		node("Gather", "begin", []string{"last_hidden_state", "first"}, attribute("axis", 1)),
+		node("MatMul", "logits", []string{"begin", "head"}),
+		port(12, "logits", 1, dim("batch"), message(1, number(1, 1))))
+	files["model.onnx"] = string(join(model, message(7, graph)))
+	return files
+}
+
+// without takes a field out of a message, and returns what it held.
+func without(data []byte, field protowire.Number) (rest, taken []byte) {
+	for len(data) > 0 {
+		number, kind, n := protowire.ConsumeTag(data)
+		end := n + protowire.ConsumeFieldValue(number, kind, data[n:])
+		if number == field {
+			taken, _ = protowire.ConsumeBytes(data[n:])
+		} else {
+			rest = append(rest, data[:end]...)
+		}
+		data = data[end:]
+	}
+	return rest, taken
 }
 
 // robertaPairs is how XLM-RoBERTa's tokenizer puts texts together.
