@@ -86,7 +86,7 @@ PGAI_VENV   := $(CACHE)/pgai/venv-$(shell echo $(PGAI) | cksum | cut -d' ' -f1)
 PSYCOPG      := psycopg==3.3.9 psycopg-binary==3.3.9
 PSYCOPG_VENV := $(CACHE)/psycopg/venv-$(shell echo $(PSYCOPG) | cksum | cut -d' ' -f1)
 
-.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python browser pg demo test test-torch test-alerts test-clients test-without-amx test-kills test-long test-life test-memory soak nightly test-race cover unit-coverage lint lint-light lint-files docs-site vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-tenants bench-embedder generate verify clean install-deps
+.PHONY: help build build-core build-onnx image test-image test-image-smoke packages model runtime old-runtime python browser pg demo test test-torch test-alerts api-clients test-clients test-without-amx test-kills test-long test-life test-memory soak nightly test-race cover unit-coverage lint lint-light lint-files docs-site vuln fmt fix fuzz bench-programs bench-smoke bench-cost bench-isolation bench-scaling bench-tenants bench-embedder generate verify clean install-deps
 
 help: ## show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -159,10 +159,14 @@ test-torch: build ## the sentence-transformers example in Python against the plu
 	@tools/need.sh python
 	@tools/test-torch.sh
 
-test-clients: build ## applications as they are, through the real Django, SQLAlchemy, node-postgres and PgBouncer, beside a sidecar
+api-clients: build-core ## clients for TypeScript and Python in dist/clients, generated from the OpenAPI document
+	@tools/need.sh go python
+	@folder=$$(tools/clients.sh) && tools/api-clients.sh "$$folder"
+
+test-clients: build api-clients ## applications as they are, with the real Django, Alembic, Prisma, Drizzle, LlamaIndex and others, beside a sidecar
 	@tools/need.sh go python
 	@$(call get_pg,$(lastword $(PG_TEST)))
-	@folder=$$(tools/clients.sh) && EMBEDSIDECAR_CLIENTS=$$folder EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))' $(GO) test -tags clients -count=1 -timeout 30m -v -run '^TestClients' ./internal/e2e
+	@folder=$$(tools/clients.sh) && EMBEDSIDECAR_CLIENTS=$$folder EMBEDSIDECAR_TEST_MAJORS='$(lastword $(PG_TEST))' $(GO) test -tags clients -count=1 -timeout 30m -v -run '^TestClients' ./internal/e2e ./docs
 
 test-alerts: ## Prometheus' alerts of deploy/prometheus against series that must and must not fire them
 	@tools/need.sh promtool

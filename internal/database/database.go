@@ -44,7 +44,9 @@ type Options struct {
 	Thrifty bool
 	// Patience is how long an answer may take until a pool asks the server whether it works at it; 0 means 20 s.
 	Patience time.Duration
-	Log      *slog.Logger // nil: silent
+	// CatalogOnly has nothing looked at before: the caller reads the catalog, and nothing in the schema embedsidecar.
+	CatalogOnly bool
+	Log         *slog.Logger // nil: silent
 }
 
 const (
@@ -229,7 +231,9 @@ func parse(dsn string, o Options) (*pgxpool.Config, error) {
 		if err != nil {
 			return err
 		}
-		open.know(conn.PgConn(), server)
+		if open.know(conn.PgConn(), server); o.CatalogOnly {
+			return nil
+		}
 		return looks.trust(ctx, conn)
 	}
 	return cfg, nil

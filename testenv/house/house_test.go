@@ -102,7 +102,7 @@ func TestHosts(t *testing.T) {
 		"golang.org", "huggingface.co", "keepachangelog.com", "onnxruntime.ai", "openai.com", "opencontainers.org",
 		"pkg.go.dev", "postgresql.org",
 		"prometheus.io", "protobuf.dev", "semver.org", "unicode.org", "voyageai.com", "wikipedia.org", "yaml.org", "grpc.io",
-		"arxiv.org", "w3.org", "json-schema.org",
+		"arxiv.org", "w3.org", "json-schema.org", "openapi-ts.dev",
 		// of docs/services.md
 		"alibabacloud.com", "aliyuncs.com", "amazon.com", "amazonaws.com", "azure.com", "cloudflare.com", "databricks.com",
 		"deepinfra.com", "fireworks.ai", "google.dev", "googleapis.com", "huggingface.cloud", "jina.ai",

@@ -10,6 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/app"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -25,7 +26,7 @@ import (
 func (q *quickstart) connect(ctx context.Context) (end func(), err error) {
 	open := connection.Opener{Config: q.Config, Log: q.Log}
 	if q.pool, err = open.Pool(ctx, connection.Few); err != nil {
-		return nil, err
+		return nil, q.unsafe(ctx, open, err)
 	}
 	if q.server, err = open.Server(ctx, q.pool, connection.Few); err != nil {
 		q.pool.Close()
@@ -37,8 +38,24 @@ func (q *quickstart) connect(ctx context.Context) (end func(), err error) {
 	}, nil
 }
 
+// unsafe tells what else a database lacks whose schema embedsidecar is not safe to use. Any other failure it returns.
+func (q *quickstart) unsafe(ctx context.Context, open connection.Opener, failed error) (err error) {
+	if problem.Code(failed) != code.Untrusted {
+		return failed
+	}
+	open.CatalogOnly = true
+	if q.pool, err = open.Pool(ctx, connection.Few); err != nil {
+		return err
+	}
+	defer q.pool.Close()
+	if err := q.look(ctx, true); err != nil {
+		return err
+	}
+	return q.inTheWay(failed)
+}
+
 // look tells what the database has, and remembers what it lacks.
-func (q *quickstart) look(ctx context.Context) error {
+func (q *quickstart) look(ctx context.Context, catalogOnly bool) error {
 	s, err := check.ReadServer(ctx, q.pool, q.Config.Slot.Name)
 	if err != nil {
 		return fmt.Errorf("look at the server: %w", database.Wrap(err))
@@ -48,7 +65,7 @@ func (q *quickstart) look(ctx context.Context) error {
 	var right []string
 	for _, f := range check.Ready(ctx, check.Options{
 		Pool: q.pool, ReplicationDSN: q.Config.Database.Stream(), Slot: q.Config.Slot.Name,
-		Publication: q.Config.Publication.Name,
+		Publication: q.Config.Publication.Name, CatalogOnly: catalogOnly,
 	}) {
 		switch {
 		case f.Status == check.Wrong:
@@ -58,10 +75,15 @@ func (q *quickstart) look(ctx context.Context) error {
 		}
 	}
 	q.Say("ready: %s", strings.Join(right, "; "))
-	if len(q.lacks) == 0 {
+	switch {
+	case catalogOnly:
+		return nil
+	case len(q.lacks) == 0:
 		// What a set-up refuses it knows best: it is tried without a pipeline.
-		_, err = q.plan(ctx, nil, nil)
-		return err
+		if _, err = q.plan(ctx, nil, nil); err == nil || problem.Code(err) != code.Pooler {
+			return err
+		}
+		q.lacks = append(q.lacks, lack{database.Words(err), problem.Hints(err), err})
 	}
 	for i := range q.lacks {
 		q.Say("not ready: %s", q.lacks[i].what)

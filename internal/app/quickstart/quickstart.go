@@ -110,7 +110,7 @@ func Run(ctx context.Context, o Options) (err error) {
 
 // prepare leads up to a database in which the pipeline is set up. It reports whether there is something to go on with.
 func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
-	if err := q.look(ctx); err != nil {
+	if err := q.look(ctx, false); err != nil {
 		return false, err
 	}
 	specs, about, plan, err := q.draft(ctx)

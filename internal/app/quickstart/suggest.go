@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -132,9 +133,19 @@ func sampled(ctx context.Context, tx pgx.Tx, all []table) (found []table, unsafe
 	case len(found) > 0:
 		return found, unsafe, nil
 	case len(unsafe) > 0:
-		return nil, nil, unsafe[0]
+		return nil, nil, errors.Join(eachOwner(unsafe)...)
 	}
 	return nil, nil, nothing(empty, silent, nameless)
+}
+
+// eachOwner keeps one error for each way out: that is the same for all tables of an owner.
+func eachOwner(unsafe []error) (list []error) {
+	for _, err := range unsafe {
+		if !slices.ContainsFunc(list, func(other error) bool { return slices.Equal(problem.Hints(other), problem.Hints(err)) }) {
+			list = append(list, err)
+		}
+	}
+	return list
 }
 
 // trusted returns *ConfigError when reading the table may run code of somebody who is not trusted, and leaves it with

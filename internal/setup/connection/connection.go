@@ -33,13 +33,15 @@ type Opener struct {
 	Log    *slog.Logger
 	// Thrifty has connections closed that are idle for seconds: there are many databases.
 	Thrifty bool
+	// CatalogOnly opens pools for what is read beside a schema embedsidecar that is not safe to use.
+	CatalogOnly bool
 }
 
 // options says how this program connects.
 func (o Opener) options(conns int32) database.Options {
 	return database.Options{
 		Thrifty: o.Thrifty, ApplicationName: o.Config.ApplicationName(), MaxConns: conns,
-		TrustedOwners: o.Config.Database.TrustedOwners(), Log: o.Log,
+		TrustedOwners: o.Config.Database.TrustedOwners(), CatalogOnly: o.CatalogOnly, Log: o.Log,
 	}
 }
 

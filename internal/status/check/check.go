@@ -53,6 +53,7 @@ type Options struct {
 	ReplicationDSN string
 	Slot           string
 	Publication    string
+	CatalogOnly    bool            // of Ready: the schema embedsidecar is not safe to use
 	Specs          []pipeline.Spec // configured pipelines; those that are set up are looked at anyway
 	// Descriptions are those of the embedders, by the pipeline's name; a pipeline without one is looked at without its
 	// width.
@@ -86,6 +87,9 @@ func Ready(ctx context.Context, o Options) []Finding {
 	c := &checker{o: o, before: true}
 	c.checkServer(ctx)
 	c.checkReplication(ctx)
+	if o.CatalogOnly {
+		return c.findings
+	}
 	err := catalog.CheckVersion(ctx, o.Pool)
 	missing, is := errors.AsType[*refusal.NotSetUpError](err)
 	c.installed = err == nil || is && missing.Of != ""
