@@ -180,12 +180,12 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	s.as(testenv.Superuser)
 	s.db.MustExecSuper("CREATE TABLE letters (id int PRIMARY KEY, body text); ALTER TABLE letters OWNER TO " + stranger)
 	_, stderr = s.typing(2, "", "quickstart", "--yes")
-	s.has(stderr, "ready: server PostgreSQL", "3 things are not ready", "ALTER SYSTEM SET wal_level", "pg_replication_slots",
-		"--trust-owner "+testenv.Owner+" ", "--trust-owner "+stranger+" ")
+	s.has(stderr, "ready: server PostgreSQL", "3 things are not ready", "ALTER SYSTEM SET wal_level",
+		"pg_replication_slots", "--trust-owner "+testenv.Owner+" ", "--trust-owner "+stranger+" ")
 	s.db.MustExecSuper("CREATE SCHEMA embedsidecar AUTHORIZATION " + stranger)
 	_, stderr = s.typing(2, "", "quickstart", "--yes")
-	s.has(stderr, "ready: server PostgreSQL", "3 things are not ready", "ALTER SYSTEM SET wal_level", "pg_replication_slots",
-		"schema embedsidecar belongs to", "--trust-owner "+stranger+" ")
+	s.has(stderr, "ready: server PostgreSQL", "3 things are not ready", "ALTER SYSTEM SET wal_level",
+		"pg_replication_slots", "schema embedsidecar belongs to", "--trust-owner "+stranger+" ")
 	s.db.MustExecSuper("DROP SCHEMA embedsidecar; DROP TABLE letters")
 	s.untouched()
 

@@ -136,20 +136,7 @@ func TestBatch_BadJobs(t *testing.T) {
 			state atomic.Pointer[string]
 			spoil atomic.Pointer[func([]string) []string]
 		)
-		jobs := &remotetest.Batches{
-			State: func(*remotetest.BatchJob) string {
-				if *state.Load() == "broken" {
-					panic(http.ErrAbortHandler)
-				}
-				return *state.Load()
-			},
-			Spoil: func(_ *remotetest.BatchJob, lines []string) []string {
-				if f := spoil.Load(); f != nil {
-					return (*f)(lines)
-				}
-				return lines
-			},
-		}
+		jobs := spoiled(&state, &spoil)
 		none := ""
 		state.Store(&none)
 		r := newBatchRig(t, major, jobs, "")
@@ -235,6 +222,24 @@ func TestBatch_BadJobs(t *testing.T) {
 			t.Errorf("its log does not say so:\n%s", run.tail())
 		}
 	})
+}
+
+// spoiled are jobs in a state, with results that somebody spoils. In the state "broken" nobody answers.
+func spoiled(state *atomic.Pointer[string], spoil *atomic.Pointer[func([]string) []string]) *remotetest.Batches {
+	return &remotetest.Batches{
+		State: func(*remotetest.BatchJob) string {
+			if *state.Load() == "broken" {
+				panic(http.ErrAbortHandler)
+			}
+			return *state.Load()
+		},
+		Spoil: func(_ *remotetest.BatchJob, lines []string) []string {
+			if f := spoil.Load(); f != nil {
+				return (*f)(lines)
+			}
+			return lines
+		},
+	}
 }
 
 // crane ends each text of a row.

@@ -141,7 +141,8 @@ func sampled(ctx context.Context, tx pgx.Tx, all []table) (found []table, unsafe
 // eachOwner keeps one error for each way out: that is the same for all tables of an owner.
 func eachOwner(unsafe []error) (list []error) {
 	for _, err := range unsafe {
-		if !slices.ContainsFunc(list, func(other error) bool { return slices.Equal(problem.Hints(other), problem.Hints(err)) }) {
+		hints := problem.Hints(err)
+		if !slices.ContainsFunc(list, func(other error) bool { return slices.Equal(problem.Hints(other), hints) }) {
 			list = append(list, err)
 		}
 	}

@@ -165,7 +165,7 @@ type searchBody struct {
 	Hybrid   bool   `json:"hybrid,omitempty" doc:"By vector and by words, for whom may see texts of rows"`
 	ShowText bool   `json:"show_text,omitempty" doc:"With texts of rows, which not everybody may see"`
 
-	Filter      filters  `json:"filter,omitempty"`
+	Filter      filters  `json:"filter,omitzero"`
 	MaxDistance *float64 `json:"max_distance,omitempty" doc:"Leave out rows whose vectors are farther away"`
 	FreshOnly   bool     `json:"fresh_only,omitempty" doc:"Leave out rows that wait to be embedded again"`
 	Rerank      int      `json:"rerank,omitempty" minimum:"1" maximum:"1000" doc:"Find so many, and put them in the order of a reranker"`
@@ -190,8 +190,8 @@ func (b *searchBody) request() (r search.Request, err error) {
 		return r, gate.Wrong("body.limit", "limit is another name of k: give one of them")
 	}
 	return search.Request{
-		Rows: cmp.Or(b.K, b.Limit, usualHits), Offset: b.Offset, Hybrid: b.Hybrid, Filter: b.Filter.Filters, Columns: b.Columns,
-		MaxDistance: b.MaxDistance, FreshOnly: b.FreshOnly, Rerank: b.Rerank,
+		Rows: cmp.Or(b.K, b.Limit, usualHits), Offset: b.Offset, Hybrid: b.Hybrid, Filter: b.Filter.Filters,
+		Columns: b.Columns, MaxDistance: b.MaxDistance, FreshOnly: b.FreshOnly, Rerank: b.Rerank,
 		Highlight: b.Highlight && b.ShowText,
 	}, nil
 }

@@ -31,7 +31,7 @@ type rowsRequest struct {
 	Offset   int     `json:"offset,omitempty" minimum:"0" maximum:"9999" doc:"Rows before them to leave out"`
 	Hybrid   bool    `json:"hybrid,omitempty" doc:"By vector and by words"`
 	Language string  `json:"language,omitempty" doc:"Of the words"`
-	Filter   filters `json:"filter,omitempty"`
+	Filter   filters `json:"filter,omitzero"`
 	// a pointer: 0 is a distance
 	MaxDistance *float64 `json:"max_distance,omitempty" doc:"Leave out rows whose vectors are farther away"`
 	FreshOnly   bool     `json:"fresh_only,omitempty" doc:"Leave out rows that wait to be embedded again"`

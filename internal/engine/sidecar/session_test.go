@@ -164,8 +164,10 @@ func TestTrust_AFunctionOfATextReadsNoView(t *testing.T) {
 	db.MustExec(docs)
 	db.MustExec(`ALTER TABLE docs ADD embedding vector(8); CREATE TABLE seen (word text); CREATE VIEW words AS SELECT 'a word' AS word;
 		GRANT SELECT ON words TO public; GRANT INSERT ON seen TO public;
-		CREATE FUNCTION word(body text) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN (SELECT word FROM public.words); END $$;
-		CREATE FUNCTION sees() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.seen SELECT word FROM public.words; RETURN NULL; END $$;
+		CREATE FUNCTION word(body text) RETURNS text LANGUAGE plpgsql AS
+			$$ BEGIN RETURN (SELECT word FROM public.words); END $$;
+		CREATE FUNCTION sees() RETURNS trigger LANGUAGE plpgsql AS
+			$$ BEGIN INSERT INTO public.seen SELECT word FROM public.words; RETURN NULL; END $$;
 		CREATE TRIGGER sees AFTER UPDATE ON docs FOR EACH ROW WHEN (OLD.embedding IS DISTINCT FROM NEW.embedding) EXECUTE FUNCTION sees()`)
 	calls := intoTable("docs")
 	calls.Name, calls.Text = "calls", "public.word(body)"
