@@ -12,7 +12,6 @@ COMMENT ON FUNCTION embedsidecar.runs(embedsidecar.worker) IS
     'Whether a sidecar was seen recently and a session of its name is there, or on the server where it has left a '
         'quiet database: one that was killed leaves its row.';
 
--- 1701013875 is the number of these locks.
 -- An idle streamer stores its position late. This message comes to it through the slot, outside of any transaction: who
 -- has called may hold one open, so that a NOTIFY would not be sent. Before 17 the message waits in memory until anybody
 -- commits, or until its page is full: that is flushed within a moment, so another one fills it.
@@ -29,6 +28,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION embedsidecar.hurry() IS 'Has the streamers store their positions as soon as they read this.';
 
+-- 1701013875 is the number of these locks.
 CREATE OR REPLACE FUNCTION embedsidecar.call() RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -416,8 +416,12 @@ func (j *Jobs) gatherTexts(ctx context.Context, b *job) (*texts, error) {
 	return j.write(ctx, b, t, plain, last)
 }
 
-// shortened is what is kept of an error.
+// shortened is what is kept of an error. Of a provider's it is the kind alone: its own words, which may repeat texts of
+// rows, are for the log.
 func shortened(err error) string {
+	if whole, is := errors.AsType[*embed.Error](err); is {
+		return string(whole.Class) + " error " + whole.Code + ": the sidecar's log says more"
+	}
 	message := []rune(err.Error())
 	const most = 300
 	return string(message[:min(len(message), most)])
