@@ -5,7 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 pages=dist/site-pages
 rm -rf "$pages"
 mkdir -p "$pages"
-cp -r docs/*.md docs/adr docs/screenshots "$pages"
+cp -r docs/*.md docs/*.svg docs/adr docs/screenshots "$pages"
 cp README.md "$pages/index.md"
 cp CHANGELOG.md "$pages/changelog.md"
 # Links of pages that lie elsewhere here, and into the rest of the tree.
