@@ -1,6 +1,20 @@
--- count_lanes: embedsidecar.lanes of @pipelines.
+-- count_lanes: how many rows of @pipelines there are in each lane and state, and for how long, as embedsidecar.lanes
+-- shows them.
 -- Rows: one for each pipeline, lane and state that has any. Locks: none. Index: none, it counts all.
-SELECT l.pipeline, l.priority, l.state, l.rows, l.oldest_seconds, l.newest_seconds, l.average_ms
-FROM   embedsidecar.lanes AS l
-WHERE  l.pipeline = ANY (@pipelines::text[])
-ORDER  BY l.pipeline, array_position('{low,normal,high,urgent}'::text[], l.priority) DESC, l.state;
+SELECT p.name AS pipeline, (ARRAY['low', 'normal', 'high', 'urgent'])[g.lane + 1] AS priority,
+       CASE WHEN g.live THEN 'in_progress' WHEN NOT g.live THEN 'stale' ELSE g.state::text END AS state, g.rows,
+       extract(epoch FROM now() - g.oldest)::double precision AS oldest_seconds,
+       extract(epoch FROM now() - g.newest)::double precision AS newest_seconds, g.average_ms
+FROM  (SELECT t.pipeline_id, t.lane, t.state, h.live, count(*) AS rows, min(t.committed_at) AS oldest,
+              max(t.committed_at) AS newest,
+              avg(extract(epoch FROM now() - t.committed_at)::double precision) * 1000 AS average_ms
+       FROM   embedsidecar.task AS t
+              LEFT JOIN (SELECT u.task_id, max(l.leased_until) >= now() AS live
+                         FROM   embedsidecar.lease AS l
+                                JOIN embedsidecar.pipeline AS q ON q.pipeline_id = l.pipeline_id
+                                    AND q.lease_epoch = l.epoch
+                                CROSS JOIN LATERAL unnest(l.task_ids) AS u (task_id)
+                         GROUP  BY u.task_id) AS h ON h.task_id = t.task_id AND t.state = 'todo'
+       GROUP  BY t.pipeline_id, t.lane, t.state, h.live) AS g JOIN embedsidecar.pipeline AS p USING (pipeline_id)
+WHERE  p.name = ANY (@pipelines::text[])
+ORDER  BY p.name, g.lane DESC, 3;
