@@ -87,7 +87,8 @@ func TestKills_LiveConfiguration(t *testing.T) {
 			len(l.doors) != 6 || l.asked.Load() == 0 {
 			t.Error("the history lacks some of it")
 		}
-		if most := l.again + lost; again > most {
+		// Rows of a workload may have one text, and a row an earlier text again: so many are allowed for each kill.
+		if most := l.again + lost + l.kills*mostDirect; again > most {
 			t.Errorf("%d texts were embedded again, want at most %d", again, most)
 		}
 	})
