@@ -81,8 +81,8 @@ func TestKills_LiveConfiguration(t *testing.T) {
 		found := l.prove(c, slices.Concat(l.now, l.declared))
 		sent, again, lost := r.sent(), r.sentAgain(), r.lost()+l.kills*mostDirect
 		t.Logf("%d changes: %d kills, %d broken files; added %d, changed %v, removed %d, requests %v; %d searches; texts "+
-			"embedded %d, of which %d again, %d by changes, %d lost at most; %s; %s", changes, l.kills, l.broken, l.added, l.changed,
-			l.removed, l.doors, l.asked.Load(), sent, again, l.again, lost, found, done)
+			"embedded %d, of which %d again, %d by changes, %d lost at most; %s; %s", changes, l.kills, l.broken, l.added,
+			l.changed, l.removed, l.doors, l.asked.Load(), sent, again, l.again, lost, found, done)
 		if l.added == 0 || l.removed == 0 || l.broken == 0 || l.kills == 0 || len(l.changed) != len(alterations)+1 ||
 			len(l.doors) != 6 || l.asked.Load() == 0 {
 			t.Error("the history lacks some of it")
@@ -100,9 +100,9 @@ type liveDeployer struct {
 	file, admin, tokens, token string
 
 	declared []workload.Shape // what is asked for by SQL or HTTP
-	requests int
-	doors    map[string]int // them, by door and action
-	again    int            // rows whose text a change of configuration changed
+	requests int              // made so far
+	doors    map[string]int   // how many of them, by door and action
+	again    int              // rows whose text a change of configuration changed
 
 	broken int
 	killed atomic.Int64 // how often the sidecar was killed, or was not there
