@@ -30,7 +30,7 @@ import (
 // by HTTP, under writes and searches: pipelines are added, changed and removed, files are broken, and the sidecar is
 // killed, mostly while it takes a change over. Afterwards every vector of what is configured is that of its row's text,
 // no search failed but for a kill, and no more texts were embedded again than a configuration changed, but for those
-// whose vectors were nowhere when the sidecar was killed.
+// whose vectors were nowhere when the sidecar was killed, and for as many at each kill as rows share a text.
 func TestKills_LiveConfiguration(t *testing.T) {
 	t.Parallel()
 	changes := fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills)
@@ -81,8 +81,8 @@ func TestKills_LiveConfiguration(t *testing.T) {
 		found := l.prove(c, slices.Concat(l.now, l.declared))
 		sent, again, lost := r.sent(), r.sentAgain(), l.lost()
 		t.Logf("%d changes: %d kills, %d broken files; added %d, changed %v, removed %d, requests %v; %d searches; texts "+
-			"embedded %d, of which %d again, %d by kills, %d by changes at most; %s; %s", changes, l.kills, l.broken, l.added, l.changed,
-			l.removed, l.doors, l.asked.Load(), sent, again, lost, l.again, found, done)
+			"embedded %d, of which %d again, %d by changes, %d lost at most; %s; %s", changes, l.kills, l.broken, l.added,
+			l.changed, l.removed, l.doors, l.asked.Load(), sent, again, l.again, lost, found, done)
 		if l.added == 0 || l.removed == 0 || l.broken == 0 || l.kills == 0 || len(l.changed) != len(alterations)+1 ||
 			len(l.doors) != 6 || l.asked.Load() == 0 {
 			t.Error("the history lacks some of it")
@@ -101,10 +101,10 @@ type liveDeployer struct {
 	file, admin, tokens, token string
 
 	declared []workload.Shape // what is asked for by SQL or HTTP
-	requests int
-	doors    map[string]int // them, by door and action
-	nowhere  map[string]int // at how many kills a text that was embedded had no vector, by its hash
-	again    int            // rows whose text a change of configuration changed
+	requests int              // made so far
+	doors    map[string]int   // how many of them, by door and action
+	nowhere  map[string]int   // at how many kills a text that was embedded had no vector, by its hash
+	again    int              // rows whose text a change of configuration changed
 
 	broken int
 	killed atomic.Int64 // how often the sidecar was killed, or was not there

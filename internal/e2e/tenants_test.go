@@ -421,13 +421,15 @@ func TestTenants_ABacklogDelaysNoOther(t *testing.T) {
 		}
 		lone(0)
 		median, alone := lone(changes)
-		w.exec(busyIn, fmt.Sprintf("INSERT INTO %s.docs SELECT i, 'text ' || i FROM generate_series(1, %d) AS i", busy, rows))
+		w.exec(busyIn, "SELECT embedsidecar.pause('"+busy+".docs')",
+			fmt.Sprintf("INSERT INTO %s.docs SELECT i, 'text ' || i FROM generate_series(1, %d) AS i", busy, rows))
 		waiting := func() int { return w.number(busyIn, "SELECT count(*) FROM embedsidecar.task") }
 		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			n := waiting()
 			return n > rows*9/10, fmt.Sprintf("%d rows wait", n)
 		})
 		before := waiting()
+		w.exec(busyIn, "SELECT embedsidecar.resume('"+busy+".docs')")
 		besideMedian, beside := lone(2 * changes)
 		t.Logf("a lone change after %d ms (median), %d (p99); beside %d to %d waiting rows of another tenant %d, %d", median,
 			alone, before, waiting(), besideMedian, beside)

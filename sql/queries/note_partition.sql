@@ -1,6 +1,6 @@
 -- note_partition: an empty mark for a partition of pipelines' table that the last look at the catalogue did not find:
 -- its rows are streamed from now on, and if it is gone again before the next look, nothing else would tell that they
--- are. A row that somebody has locked is not waited for.
+-- are. Locked rows are skipped.
 -- Rows: none. Locks: pipelines, SKIP LOCKED. Index: pipeline_pkey.
 UPDATE embedsidecar.pipeline AS p
 SET    catalogue = p.catalogue || jsonb_build_object('storage', coalesce(nullif(p.catalogue -> 'storage', 'null'), '{}')

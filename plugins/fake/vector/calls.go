@@ -88,16 +88,22 @@ func Counts(calls []Call) map[string]int {
 // Sent returns how many texts the calls in a file had, but for some texts, such as those that a host asks on its own
 // account.
 func Sent(path string, except []string) (n int, err error) {
+	counts, err := SentEach(path, except)
+	for _, times := range counts {
+		n += times
+	}
+	return n, err
+}
+
+// SentEach is Sent, by the hash of each text.
+func SentEach(path string, except []string) (map[string]int, error) {
 	calls, err := ReadCalls(path)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	counts := Counts(calls)
 	for _, text := range except {
 		delete(counts, Hash(text))
 	}
-	for _, times := range counts {
-		n += times
-	}
-	return n, nil
+	return counts, nil
 }
