@@ -437,7 +437,7 @@ func TestRun_OneBrokenPipelineDoesNotKeepOthersFromWork(t *testing.T) {
 	s.run(0, both...)
 	s.db.MustExec("DROP TABLE other; UPDATE docs SET title = 'new ' || id")
 	_, stderr := s.run(exitFailed, both...)
-	s.has(stderr, "a pipeline cannot work now", "public.other", "inactive: public.other")
+	s.has(stderr, "a pipeline cannot be set up now", "public.other", "inactive: public.other")
 	s.run(0, "verify", "public.docs", "--deep", "5")
 	stdout, _ := s.run(exitFailed, "verify")
 	s.has(stdout, "missing")

@@ -73,7 +73,7 @@ func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
 	s.db.MustExec("CREATE SCHEMA tenant_odd; CREATE TABLE tenant_odd.docs (id bigint PRIMARY KEY, words text)")
 	s.stands(`"tenant_B".docs`, health.UpToDate)
 	s.embeds(`"tenant_B"`, 2)
-	d.logged("a pipeline cannot work now: it waits, and the others go on", "error")
+	d.logged("a pipeline cannot be set up now: it is tried again, and the others go on", "error")
 	s.has(testenv.Value[string](s.db, "SELECT string_agg(name || ' ' || reason, '; ') FROM embedsidecar.configuration"+
 		" WHERE subject = 'pipeline'"), `tenant_odd.docs`, "body")
 	s.db.MustExec("INSERT INTO tenant_a.docs VALUES (100, 'more')")

@@ -238,7 +238,7 @@ func (n *Database) tellWaits(ctx context.Context, err error) {
 	if err == nil || before != nil && before.Error() == err.Error() {
 		return
 	}
-	n.o.Log.ErrorContext(ctx, "a pipeline cannot work now: it waits, and the others go on", "error", err, "hints",
+	n.o.Log.ErrorContext(ctx, "a pipeline cannot be set up now: it is tried again, and the others go on", "error", err, "hints",
 		problem.Hints(err))
 }
 

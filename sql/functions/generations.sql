@@ -120,7 +120,8 @@ BEGIN
     SELECT * INTO to_ FROM embedsidecar.destination_of(generation_lacks.other);
     IF EXISTS (SELECT FROM embedsidecar.vector_index(from_.relation, from_.attnum) AS i WHERE i.valid)
        AND NOT EXISTS (SELECT FROM embedsidecar.vector_index(to_.relation, to_.attnum) AS i WHERE i.valid) THEN
-        found := found || (SELECT format('it has no valid index as the present one has: %s',
+        found := found || (SELECT format('it has no valid index as the present one has; a sidecar builds it where '
+                'its configuration says index, otherwise: %s',
                 regexp_replace(format('CREATE INDEX CONCURRENTLY ON %s USING %s (%I %s)', to_.quoted, i.method,
                     to_.column_name, CASE WHEN to_.type ~ ('^' || split_part(from_.type, '(', 1)) THEN i.operators
                         ELSE split_part(to_.type, '(', 1) || '_cosine_ops' END) || coalesce(' WITH (' || i.options

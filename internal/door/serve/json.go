@@ -58,7 +58,8 @@ func wrong(err error) error {
 	if t, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && t.Field == "" {
 		return refuse("", "type", "the body must be a JSON object, not %s", t.Value)
 	} else if ok {
-		return refuse(t.Field, "type", "%s: expected %s, not %s", t.Field, jsonName(t.Type.String()), t.Value)
+		field := strings.TrimPrefix(t.Field, "rowsRequest.") // the struct that others embed
+		return refuse(field, "type", "%s: expected %s, not %s", field, jsonName(t.Type.String()), t.Value)
 	}
 	if field, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
 		field = strings.Trim(field, `"`)
