@@ -193,7 +193,7 @@ func workCases() map[string]stateCase {
 			health.QueueHeld, "2 of its changes cannot be queued, because of pid 9",
 		},
 		"working":                   {facts{"pending": 1, "running": 1}, health.Working, "2 rows left"},
-		"all are to be tried again": {facts{"retrying": 2}, health.Working, "will be tried again"},
+		"all are to be tried again": {facts{"retrying": 2}, health.Working, "2 rows wait for another try"},
 		"dead letters": {
 			facts{"failed": 1, "pipeline": "it's"},
 			health.RowsFailed, `tasks retry 'it'\''s' tries`,
