@@ -179,7 +179,7 @@ func (l *liveDeployer) change(c *child) *child {
 		l.rest(400)
 	}
 	l.streaming(c)
-	testenv.Eventually(l.t, waitTimeout, func() (bool, string) { // who asks before waits a few seconds for it, and no longer
+	testenv.Eventually(l.t, waitTimeout, func() (bool, string) { // who asks before waits for it a few seconds only
 		c.mustLive()
 		return c.said("pipeline started"), c.tail()
 	})
