@@ -202,7 +202,7 @@ func (d *Database) TakeBack() {
 		d.t.Fatal(err)
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(d.t.Context())) }()
-	Eventually(d.t, time.Minute, func() (bool, string) {
+	Eventually(d.t, startTimeout, func() (bool, string) {
 		_, err := conn.PgConn().Exec(d.t.Context(), back).ReadAll()
 		if err != nil && !isState(err, pgerrcode.ObjectInUse, pgerrcode.DeadlockDetected) {
 			d.t.Fatalf("take the schema back: %v", err)

@@ -140,6 +140,7 @@ func TestBatch_BadJobs(t *testing.T) {
 		none := ""
 		state.Store(&none)
 		r := newBatchRig(t, major, jobs, "")
+		r.leisurely()
 		half := func(lines []string) []string { return lines[:len(lines)/2] }
 		for i, c := range []struct {
 			name, state string
@@ -263,6 +264,7 @@ func TestBatch_SmallBackfillsAndChunks(t *testing.T) {
 		t.Helper()
 		r := newBatchRig(t, major, &remotetest.Batches{Mistral: true},
 			", chunking: {strategy: sentences, tokens: 16}, budget: {money: 1000}")
+		r.leisurely()
 		c := r.run(r.remote()...)
 		r.caughtUp(c)
 		if jobs, sent := len(r.jobs.Jobs()), sum(r.provider.Texts()); jobs != 1 || sent != 0 {
@@ -319,9 +321,7 @@ func TestBatch_EndsWithItsPipeline(t *testing.T) {
 		if err := os.WriteFile(file, []byte(other), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if s := r.start(r.remote(), "init").wait(waitTimeout); s.ExitStatus() != 0 {
-			t.Fatalf("init ended with status %d", s.ExitStatus())
-		}
+		r.setUp(r.remote())
 		c = r.run(r.remote()...)
 		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			c.mustLive()
@@ -356,9 +356,7 @@ func TestBatch_EndsWithUninstall(t *testing.T) {
 			run, owner := r.url, r.login(testenv.Owner)
 			if i != 1 { // the job of the step before it is still there
 				r.url, r.stream = owner, owner
-				if s := r.start(r.remote(), "init").wait(waitTimeout); s.ExitStatus() != 0 {
-					t.Fatalf("init ended with status %d", s.ExitStatus())
-				}
+				r.setUp(r.remote())
 				c := r.run(r.remote()...)
 				testenv.Eventually(t, waitTimeout, func() (bool, string) {
 					c.mustLive()
@@ -428,6 +426,7 @@ func TestBatch_MoreThanAJobHolds(t *testing.T) {
 	testenv.InTurn(t, 0, "EMBEDSIDECAR_KILLS", func(t *testing.T, major int) {
 		t.Helper()
 		r := newBatchRig(t, major, &remotetest.Batches{}, "")
+		r.leisurely()
 		const rows, kilobytes = 300, 60 // 18 MB in all
 		r.db.MustExec(`UPDATE public.docs SET body = body || repeat(' pier', $2::int * 200) WHERE id <= $1::int`, rows, kilobytes)
 		c := r.run(r.remote()...)

@@ -221,7 +221,8 @@ func TestP9_AParentOfManyRows(t *testing.T) {
 	peak := c.peak()
 	t.Logf("a parent of %d rows: done in %s, a row beside it in %s, at most %d tasks open, the longest transaction took %d ms, memory at most %d MiB: %s",
 		rows, all.Round(time.Millisecond), beside.Round(time.Millisecond), open, took, peak>>10, slowest)
-	if took > longest.Milliseconds() {
+	// On a machine on which all of it takes for ever, a part of it takes its time, too.
+	if longest = max(longest, all/8); took > longest.Milliseconds() {
 		t.Errorf("the longest transaction took %d ms, want at most %s: %s", took, longest, slowest)
 	}
 	if peak > bound {

@@ -179,6 +179,10 @@ func (l *liveDeployer) change(c *child) *child {
 		l.rest(400)
 	}
 	l.streaming(c)
+	testenv.Eventually(l.t, waitTimeout, func() (bool, string) { // who asks before waits for it a few seconds only
+		c.mustLive()
+		return c.said("pipeline started"), c.tail()
+	})
 	l.killed.Add(1)
 	return c
 }
@@ -319,9 +323,9 @@ func (l *liveDeployer) search(ctx context.Context) {
 	always := []string{"integers", "composite", "filtered", "tokens"}
 	for ctx.Err() == nil {
 		calm, found, name := l.killed.Load(), 0, always[l.asked.Load()%int64(len(always))]
-		_, err := conn.Exec(ctx, `CALL embedsidecar.ask($1, 'a question')`, name)
+		_, err := conn.Exec(ctx, `CALL embedsidecar.ask($1, 'a question', '1 min')`, name)
 		if err == nil {
-			err = conn.QueryRow(ctx, `SELECT count(*) FROM embedsidecar.search($1, 'a question', 3)`, name).Scan(&found)
+			err = conn.QueryRow(ctx, `SELECT count(*) FROM embedsidecar.search($1, 'a question', 3, '1 min')`, name).Scan(&found)
 		}
 		if l.asked.Add(1); ctx.Err() == nil && l.killed.Load() == calm && calm%2 == 0 && err != nil {
 			l.t.Errorf("a search in %s with nothing killed: %v", name, err)

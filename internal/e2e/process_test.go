@@ -209,6 +209,12 @@ func (c *child) peak() int {
 	return 0
 }
 
+// stopped reports whether the process stands still, as after a SIGSTOP.
+func (c *child) stopped() bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.pid()))
+	return err == nil && bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T"))
+}
+
 // gone reports whether the process has ended, reaped or not.
 func (c *child) gone() bool { return c.ended() || !testenv.Running(c.pid()) }
 

@@ -173,14 +173,8 @@ pipelines:
 `), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		// A slot waits for the transactions of all tests on this server, and init gives up after a minute.
-		testenv.Eventually(t, waitTimeout, func() (bool, string) {
-			i := r.start(onnx(t), "init", "--yes", "--config", settings)
-			return i.wait(waitTimeout).ExitStatus() == 0, i.tail()
-		})
-		c := r.start(onnx(t), "run", "--config", settings, "--set", "http.queries.search_timeout=1m", "--http",
-			"127.0.0.1:0", "--tokens-file",
-			r.tokens())
+		r.setUp(onnx(t), "--yes", "--config", settings)
+		c := r.start(onnx(t), "run", "--config", settings, "--http", "127.0.0.1:0", "--tokens-file", r.tokens())
 		notes := c.address() + "/v1/pipelines/public.notes/"
 		type found struct {
 			Metric string

@@ -5,7 +5,6 @@ package e2e
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/pgvector/pgvector-go"
 
@@ -39,7 +38,7 @@ func TestReference_VectorsInPostgres(t *testing.T) {
 		}
 		c := r.start(onnx(t), "run", "--once", "--pipeline", "public.texts: body -> embedding", "--pipeline",
 			"public.texts: body -> table texts_embedding")
-		if s := c.wait(2 * time.Minute); s.ExitStatus() != 0 {
+		if s := c.wait(waitTimeout); s.ExitStatus() != 0 {
 			t.Fatalf("run --once ended with %v:\n%s", c.cmd.ProcessState, c.tail())
 		}
 		for into, query := range map[string]string{

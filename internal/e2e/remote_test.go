@@ -164,9 +164,7 @@ pipelines:
 `, url, dims, model, of), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if s := r.start(r.remote(), "init").wait(waitTimeout); s.ExitStatus() != 0 {
-		t.Fatalf("init ended with status %d", s.ExitStatus())
-	}
+	r.setUp(r.remote())
 	r.becomeRunRole()
 	return r
 }

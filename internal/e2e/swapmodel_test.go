@@ -79,7 +79,7 @@ func newModelRig(t *testing.T, folder *modelFolder) (*rig, []workload.Shape) {
 		specs[i] = shape.Spec()
 		specs[i].Plugin = "onnx"
 	}
-	r.do(0, "init", "--config", r.config(specs))
+	r.setUp(nil, "--config", r.config(specs))
 	r.becomeRunRole()
 	return r, shapes
 }

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,9 +17,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -55,9 +59,14 @@ lease: 1s
 	return w
 }
 
+// write puts the configuration into its place, as editors do: nobody reads half of it.
 func (w *town) write(text string) {
 	w.t.Helper()
-	if err := os.WriteFile(w.file, []byte(text), 0o600); err != nil {
+	err := os.WriteFile(w.file+".new", []byte(text), 0o600)
+	if err == nil {
+		err = os.Rename(w.file+".new", w.file)
+	}
+	if err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -104,6 +113,24 @@ func (w *town) exec(database string, statements ...string) {
 			w.t.Fatalf("%s: %v", sql, err)
 		}
 	}
+}
+
+// alone executes a statement about a database, or its slot, that nobody may use meanwhile, as soon as nobody does: the
+// program looks at those that rest, and sessions of a process that has ended are there for another moment.
+func (w *town) alone(sql string) {
+	w.t.Helper()
+	conn, err := pgx.Connect(w.t.Context(), w.server.URL("postgres", ""))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(w.t.Context()) }()
+	testenv.Eventually(w.t, waitTimeout, func() (bool, string) {
+		_, err := conn.Exec(w.t.Context(), sql)
+		if pg, is := errors.AsType[*pgconn.PgError](err); err != nil && (!is || pg.Code != pgerrcode.ObjectInUse) {
+			w.t.Fatalf("%s: %v", sql, err)
+		}
+		return err == nil, fmt.Sprint(err)
+	})
 }
 
 // number is what a query says, or -1 where it cannot be asked now.
@@ -202,10 +229,11 @@ func TestP5_OneTenantsTroubleIsItsAlone(t *testing.T) {
 		n := w.number("postgres", `SELECT count(*) FROM pg_stat_activity WHERE datname = 'tenant_a'`)
 		return n == 0, fmt.Sprintf("%d connections: %s", n, c.tail())
 	})
-	w.exec("postgres", "DROP DATABASE tenant_a")
-	if n := w.number("postgres", "SELECT count(*) FROM pg_replication_slots WHERE NOT active"); n != 0 {
-		t.Errorf("%d slots are left", n)
-	}
+	w.alone("DROP DATABASE tenant_a")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // a stream of the others may be about to begin
+		n := w.number("postgres", "SELECT count(*) FROM pg_replication_slots WHERE NOT active")
+		return n == 0, fmt.Sprintf("%d slots are left", n)
+	})
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		_, body := w.answer("/metrics")
 		return strings.Contains(body, `database="tenant_b"`) && !strings.Contains(body, `database="tenant_a"`), "of it is told"
@@ -239,7 +267,7 @@ func TestP1_EachDatabaseIsWorkedOnce(t *testing.T) {
 			t.Errorf("%s has %d vectors, want %d", database, n, rows)
 		}
 	}
-	w.exec("postgres", "ALTER DATABASE tenant_a RENAME TO tenant_z")
+	w.alone("ALTER DATABASE tenant_a RENAME TO tenant_z")
 	w.exec("tenant_z", "INSERT INTO docs VALUES (1000, 'more')")
 	if s := w.up("--once").wait(waitTimeout); s.ExitStatus() != 0 {
 		t.Fatalf("it ended with %d", s.ExitStatus())
@@ -378,7 +406,8 @@ func TestTenants_EveryVerbIsOfOneTenant(t *testing.T) {
 }
 
 // TestTenants_ABacklogDelaysNoOther: a lone change of a tenant is embedded about as soon while another one has
-// EMBEDSIDECAR_BACKLOG rows waiting as it is without, be they schemas or databases.
+// EMBEDSIDECAR_BACKLOG rows waiting as it is without, be they schemas or databases. How many of these go before it is
+// counted: that is the same on any machine.
 func TestTenants_ABacklogDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	const changes, table = 100, "docs (id bigint PRIMARY KEY, body text, at timestamptz DEFAULT clock_timestamp())"
@@ -387,7 +416,7 @@ func TestTenants_ABacklogDelaysNoOther(t *testing.T) {
 		t.Helper()
 		c := w.startPlain(append(slices.DeleteFunc(w.environ(), func(v string) bool {
 			return busyIn == otherIn && strings.HasPrefix(v, "EMBEDSIDECAR_DATABASE_URL=")
-		}), "EMBEDSIDECAR_PLUGIN_FAULTS=cost=1ms/text"), "run")
+		}), "EMBEDSIDECAR_PLUGIN_FAULTS=cost=10ms/text"), "run")
 		for _, tenant := range [][2]string{{busyIn, busy}, {otherIn, other}} {
 			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				c.mustLive()
@@ -433,8 +462,14 @@ func TestTenants_ABacklogDelaysNoOther(t *testing.T) {
 		besideMedian, beside := lone(2 * changes)
 		t.Logf("a lone change after %d ms (median), %d (p99); beside %d to %d waiting rows of another tenant %d, %d", median,
 			alone, before, waiting(), besideMedian, beside)
-		if beside > 2*alone+250 {
-			t.Errorf("%d ms (p99) beside a backlog, want twice %d at most", beside, alone)
+		passed := passing(moments(w, busyIn, "SELECT embedded_at, embedded_at FROM "+busy+".docs_embedding"),
+			moments(w, otherIn, fmt.Sprintf("SELECT d.at, e.embedded_at FROM %[1]s.docs AS d JOIN %[1]s.docs_embedding AS e "+
+				"USING (id) WHERE id >= %[2]d", other, 2*changes)))
+		usual, most := passed[len(passed)/2], passed[len(passed)-1]
+		t.Logf("%d rows of the backlog (median) were embedded before a lone change, %d at most", usual, most)
+		if usual > pipeline.DefaultBatchRows || most > rows/2 {
+			t.Errorf("%d rows (median) of a backlog of %d went before a lone change, %d at most: want a batch, and half of it",
+				usual, rows, most)
 		}
 		c.terminate()
 	}
@@ -459,6 +494,39 @@ func TestTenants_ABacklogDelaysNoOther(t *testing.T) {
 			pipelines)
 		measure(t, w, "the_two", "tenant_a", "the_two", "tenant_b")
 	})
+}
+
+// moment is when a row changed, and when it was embedded.
+type moment struct{ Changed, Embedded time.Time }
+
+func moments(w *town, database, sql string) []moment {
+	w.t.Helper()
+	conn, err := pgx.Connect(w.t.Context(), w.server.URL(database, ""))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(w.t.Context()) }()
+	found, _ := conn.Query(w.t.Context(), sql)
+	list, err := pgx.CollectRows(found, pgx.RowToStructByPos[moment])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return list
+}
+
+// passing counts the rows that were embedded while each of some others waited, and returns the fewest first.
+func passing(rows, others []moment) (passed []int) {
+	for _, o := range others {
+		n := 0
+		for _, r := range rows {
+			if r.Embedded.After(o.Changed) && r.Embedded.Before(o.Embedded) {
+				n++
+			}
+		}
+		passed = append(passed, n)
+	}
+	slices.Sort(passed)
+	return passed
 }
 
 // TestP5_EachDatabaseFollowsTheFileByItself: a changed file is taken over while it runs, by each database for itself,
@@ -486,12 +554,14 @@ func TestP5_EachDatabaseFollowsTheFileByItself(t *testing.T) {
 			return n == want, fmt.Sprintf("%s: %s says %d, want %d: %s", database, sql, n, want, c.tail())
 		})
 	}
+	// One that is busy for long refuses at first, for that reason.
+	const reloaded = "SELECT least(count(*), 1) FROM embedsidecar.audit WHERE action = 'reload' AND result = "
 	w.write("databases: [{match: 'tenant_*'}]\nlease: 1s\npipelines:\n- " + docs + "\n- " + titles + "\n")
 	for _, name := range []string{"tenant_a", "tenant_b"} {
 		has(name, "SELECT count(*) FROM titles_embedding", 5)
-		has(name, "SELECT count(*) FROM embedsidecar.audit WHERE action = 'reload' AND result = 'done'", 1)
+		has(name, reloaded+"'done'", 1)
 	}
-	has("tenant_odd", "SELECT count(*) FROM embedsidecar.audit WHERE action = 'reload' AND result = 'refused'", 1)
+	has("tenant_odd", reloaded+"'refused'", 1)
 	has("tenant_odd", "SELECT count(*) FROM embedsidecar.configuration WHERE subject = 'file' AND state = 'refused'", 1)
 	w.exec("tenant_odd", "INSERT INTO docs VALUES (100, 'goes on')")
 	w.embedded(c, "tenant_odd", 6)
@@ -529,9 +599,10 @@ func TestP5_EachDatabaseFollowsTheFileByItself(t *testing.T) {
 	}
 	has("postgres", "SELECT count(*) FROM pg_stat_activity WHERE datname = 'tenant_odd'", 0)
 	c.terminate()
-	if n := w.number("postgres", "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'embedsidecar%'"); n != 0 {
-		t.Errorf("%d connections are left", n)
-	}
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		n := w.number("postgres", "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'embedsidecar%'")
+		return n == 0, fmt.Sprintf("%d connections are left", n)
+	})
 	w.says(0, "verify")
 }
 
@@ -544,7 +615,7 @@ func TestP5_ADatabaseThatCannotBeWorkedSaysWhy(t *testing.T) {
 	if s := w.up("--once").wait(waitTimeout); s.ExitStatus() != 0 {
 		t.Fatalf("it ended with %d", s.ExitStatus())
 	}
-	w.exec("postgres", "CREATE DATABASE tenant_copy TEMPLATE tenant_a")
+	w.alone("CREATE DATABASE tenant_copy TEMPLATE tenant_a")
 	w.settle("tenant_template", 5)
 	w.exec("postgres", "ALTER DATABASE tenant_template IS_TEMPLATE true")
 	w.settle("tenant_closed", 5)

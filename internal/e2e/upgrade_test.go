@@ -27,7 +27,7 @@ func (r *rig) asOwner(f func()) {
 // upgrades brings the schema to its version while others work.
 func (r *rig) upgrades(by, pipelines string) {
 	r.t.Helper()
-	init := func() { r.asOwner(func() { r.do(0, "init", "--config", pipelines) }) }
+	init := func() { r.asOwner(func() { r.setUp(nil, "--config", pipelines) }) }
 	works := func(c *child) {
 		r.t.Helper()
 		testenv.Eventually(r.t, waitTimeout, func() (bool, string) {
