@@ -19,10 +19,11 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// usual is a pipeline with nothing to do and a sidecar that streams; undone is what some stories have done.
+// usual is a pipeline with nothing to do and a sidecar that streams; undone is what some stories have done. Tables are
+// emptied one by one: a dashboard that reads them at this moment, in another order, would be in a deadlock with both.
 const (
 	undone = `ALTER TABLE IF EXISTS docs_moved RENAME TO docs`
-	usual  = `TRUNCATE embedsidecar.task, embedsidecar.aside, embedsidecar.ledger;
+	usual  = `TRUNCATE embedsidecar.task; TRUNCATE embedsidecar.aside; TRUNCATE embedsidecar.ledger;
 		INSERT INTO embedsidecar.ledger TABLE kept;
 		UPDATE embedsidecar.installation SET enabled = true;
 		UPDATE embedsidecar.pipeline SET enabled = true, status = 'active', status_detail = '', active_minutes = NULL,
