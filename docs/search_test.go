@@ -95,7 +95,8 @@ func (r *reader) agents(url, token string) {
 	// The listener reads the file of tokens again when it has changed, a moment later.
 	r.sh(`until curl -sf -m 5 -o /dev/null -H "Authorization: Bearer $NARROW" `+url+`/v1/models; do sleep 0.05; done`,
 		"NARROW="+narrow)
-	r.sh(write("tools.py", strings.Replace(agentScript, "AsyncClient(", patient, 1)), "TOKEN="+token, "NARROW="+narrow, "MCP="+url+"/mcp")
+	r.sh(write("tools.py", strings.Replace(agentScript, "AsyncClient(", patient, 1)),
+		"TOKEN="+token, "NARROW="+narrow, "MCP="+url+"/mcp")
 	if n := testenv.Value[int64](r.db, "SELECT count(*) FROM public.docs"); n != 60 {
 		r.t.Errorf("hostile arguments left %d rows", n)
 	}

@@ -270,7 +270,8 @@ func TestP10_ADrainIsTheSameByEveryDoor(t *testing.T) {
 		if stdout == "" && limit < waitTimeout/3 {
 			continue
 		}
-		if got := decoded[map[string][]caughtup.Drained](t, stdout)["pipelines"][0]; got.Result != "not_in_time" || got.Rows != 5 {
+		got := decoded[map[string][]caughtup.Drained](t, stdout)["pipelines"][0]
+		if got.Result != "not_in_time" || got.Rows != 5 {
 			t.Errorf("by the command line: %+v", got)
 		}
 		break

@@ -64,7 +64,8 @@ func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
 	s.db.MustExec("CREATE SCHEMA tenant_empty")
 	s.stands("tenant_a.docs", health.UpToDate)
 	s.embeds("tenant_a", 3)
-	testenv.Eventually(t, waitTimeout, func() (bool, string) { // before it may be another one, whose table comes a moment later
+	// An earlier line may name another schema, whose table comes a moment later.
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		for line := range strings.SplitSeq(d.text(), "\n") {
 			if strings.Contains(line, "schemas that match are passed over") && strings.Contains(line, "tenant_empty.docs") {
 				return true, ""

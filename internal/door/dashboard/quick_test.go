@@ -68,9 +68,9 @@ func (r *rig) crowd(tasks int) {
 	r.db.MustExecSuper("VACUUM ANALYZE embedsidecar.task, embedsidecar.ledger, embedsidecar.history, embedsidecar.pipeline")
 }
 
-// TestPages_AreQuick: no page or answer takes 100 kB or 10 s, or, where the machine is so busy, a thousand times what a
-// page takes that reads nothing, with 300 pipelines and 30,000 tasks, or as many as EMBEDSIDECAR_TASKS says. It logs how
-// long each takes.
+// TestPages_AreQuick: no page or answer takes 100 kB or 10 s, or, where the machine is so busy, a thousand times what
+// a page takes that reads nothing, with 300 pipelines and 30,000 tasks, or as many as EMBEDSIDECAR_TASKS says. It logs
+// how long each takes.
 func TestPages_AreQuick(t *testing.T) {
 	t.Parallel()
 	tasks := testenv.FromEnvironment(t, "EMBEDSIDECAR_TASKS", 30_000)
