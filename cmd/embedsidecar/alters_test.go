@@ -44,7 +44,7 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 	}
 	d.logged("streaming", "slot")
 	s.run(0, "wait", "--caught-up")
-	counted := s.figure(base, "embedsidecar_tasks_finished_total", `outcome="embedded"`, `"public.notes"`)
+	s.counts(base, 31)
 
 	// A column gets another name: no row is written, and whoever searches is answered all the while.
 	versions := func() string {
@@ -85,16 +85,23 @@ func TestStory_AnApplicationAltersItsTables(t *testing.T) {
 	if p := s.state("public.notes"); p.ScanReason != "asked for" || p.ScanSeen != 50 || p.ScanExpected <= 0 {
 		t.Errorf("%+v", p)
 	}
-	testenv.Eventually(t, waitTimeout, func() (bool, string) {
-		now := s.figure(base, "embedsidecar_tasks_finished_total", `outcome="embedded"`, `"public.notes"`)
-		return now == counted+50, fmt.Sprintf("%v rows embedded, %v before 50 more", now, counted)
-	})
+	s.counts(base, 81)
 	if n := s.figure(base, "embedsidecar_backfill_rows_seen", `"public.notes"`); n > 50 {
 		t.Errorf("%v of 50 rows were looked at", n)
 	}
 
 	d = s.getsAPlugin(d)
 	d.end(syscall.SIGTERM, 0)
+}
+
+// counts waits until the metrics of a sidecar have counted so many rows of notes, which they do a moment after the
+// database has their vectors.
+func (s *stage) counts(base string, want float64) {
+	s.t.Helper()
+	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
+		now := s.figure(base, "embedsidecar_tasks_finished_total", `outcome="embedded"`, `"public.notes"`)
+		return now == want, fmt.Sprintf("%v rows embedded, want %v", now, want)
+	})
 }
 
 // getsAPlugin gives the configuration a new plugin. The sidecar that runs does not know it, and says what to do.

@@ -115,8 +115,7 @@ pipelines:
 	const junk = `'[9,9,9,9,9,9,9,9]'`
 
 	// Nobody works yet.
-	_, stderr := s.run(exitTimeout, "wait", "docs", "--timeout", "1s")
-	s.has(stderr, "no sidecar runs", "embedsidecar run")
+	s.inTime(exitTimeout, "--timeout", []string{"wait", "docs"}, "no sidecar runs", "embedsidecar run")
 	stdout, stderr := s.loads(0, "", "docs", "--", "loader", "0")
 	s.has(stdout, "at work: false")
 	s.has(stderr, "no sidecar runs", "resumed", "so it ends")

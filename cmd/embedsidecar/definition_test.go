@@ -51,6 +51,13 @@ func TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther(t *testing.T) {
 	stdout, _ = s.run(0, append([]string{"check"}, before...)...)
 	s.has(stdout, `warn   pipeline "public.docs": it is configured here as in version 1 of its definition, and is set up as in version 2, which is newer: run leaves it as it is set up: columns (it was: title, body)`,
 		"deploy the newer configuration")
+	// A second one with the newer configuration stays: when none has it for a while, the older one is followed.
+	third := s.start(append([]string{"--role", "work"}, after...)...)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		states := testenv.Value[string](s.db,
+			"SELECT string_agg(state, ' ' ORDER BY state) FROM embedsidecar.configuration WHERE subject = 'pipeline'")
+		return states == "configured_otherwise in_force in_force", states
+	})
 	young.end(syscall.SIGTERM, 0) // now the older one streams
 	is("title,body")
 
@@ -67,6 +74,7 @@ func TestP8_ReplicasOfDifferentAgesDoNotUndoEachOther(t *testing.T) {
 		"SELECT count(*)::int FROM embedsidecar.pipeline WHERE definition_version = 3"); n != 1 {
 		t.Error("the definition has another version than 3")
 	}
-	old.end(syscall.SIGTERM, 0)
-	young.end(syscall.SIGTERM, 0)
+	for _, d := range []*daemon{old, young, third} {
+		d.end(syscall.SIGTERM, 0)
+	}
 }

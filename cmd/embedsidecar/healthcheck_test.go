@@ -22,7 +22,7 @@ func TestHealthcheck(t *testing.T) {
 	d := s.start("--pipeline", "docs: title, body -> embedding", "--ops-listen", "127.0.0.1:0")
 	address := d.logged("probes and metrics listen", "address")
 	s.set("EMBEDSIDECAR_OPS_LISTEN=" + address)
-	s.run(0, "healthcheck")
+	s.run(0, "healthcheck", "--timeout", "1m")
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		out, err := s.command("healthcheck", "--ready", "--timeout", "1m").CombinedOutput()
 		return err == nil && string(out) == "ok\n", string(out)
@@ -32,7 +32,7 @@ func TestHealthcheck(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("pipelines: [{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.run(0, "healthcheck", "--config", broken)
+	s.run(0, "healthcheck", "--config", broken, "--timeout", "1m")
 
 	d.end(syscall.SIGTERM, 0)
 	_, stderr := s.run(exitConnect, "healthcheck")

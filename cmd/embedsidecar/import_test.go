@@ -73,7 +73,7 @@ func TestImport_PgaiGoesOnUnderItsNames(t *testing.T) {
 	save := filepath.Join(t.TempDir(), "pgai.yaml")
 	run := []string{"import", "pgai", "--model", "fake", "--save", save}
 	s.db.MustExec(`INSERT INTO ai.vectorizer_worker_process (version, expected_heartbeat_interval)
-		VALUES ('0.12.1', '1 min')`)
+		VALUES ('0.12.1', '1 hour')`)
 	_, stderr := s.run(exitConflict, run...)
 	s.has(stderr, "still works", "stop it")
 	s.db.MustExec("DELETE FROM ai.vectorizer_worker_process")

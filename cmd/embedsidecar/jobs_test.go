@@ -110,7 +110,7 @@ func TestJobs_AreToldOnce(t *testing.T) {
 		d.end(syscall.SIGKILL, -1)
 	}
 	slow := func() *daemon {
-		s.set("EMBEDSIDECAR_PLUGIN_FAULTS=cost=2ms/text")
+		s.set("EMBEDSIDECAR_PLUGIN_FAULTS=hang-on=title 7999") // so it compares rows until it is killed
 		return s.start("--pipeline", docs)
 	}
 	quick := func() *daemon {

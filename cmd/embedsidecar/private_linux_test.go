@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/testenv"
 	"github.com/embedsidecar/embedsidecar/testenv/canary"
+	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // TestTrust_APluginReadsNoSecretsOfTheSidecar: it runs as the same user, who is not root, and may look into its other
@@ -41,7 +43,8 @@ func TestTrust_APluginReadsNoSecretsOfTheSidecar(t *testing.T) {
 } >"$EMBEDSIDECAR_PLUGIN_OUT/seen" 2>&1 # standard output stays open: its end is taken for that of the plugin
 `
 	for name, content := range map[string][]byte{"embedsidecar": code, "embedsidecar-spy": []byte(spy)} {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o755); err != nil {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(programs.Write(path, content), os.Chmod(path, 0o755)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/testenv/canary"
+	programs "github.com/embedsidecar/embedsidecar/testenv/program"
 )
 
 // TestEmbed_APythonPluginsFailureIsOneRecord: with where it was raised and by which calls, and without the text that
@@ -40,7 +41,7 @@ def embed(texts):
 
 serve_function(embed, name="broken", version="1.0.0", dims=8, fingerprint="broken:1")
 `
-	if err := os.WriteFile(plugin, []byte(source), 0o700); err != nil {
+	if err := programs.Write(plugin, []byte(source)); err != nil {
 		t.Fatal(err)
 	}
 	dir, err := plugins()

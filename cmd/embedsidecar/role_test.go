@@ -1,11 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"syscall"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
 // TestRun_RolesStandBesideEachOther: one process reads the slot and has no plugin, another embeds and never reads it.
@@ -27,9 +29,10 @@ func TestRun_RolesStandBesideEachOther(t *testing.T) {
 	stream := streams()
 	s.becomes("public.docs", health.Disabled, "streams only")
 	ready := "http://" + stream.logged("probes and metrics listen", "address") + "/readyz"
-	if status, body := get(t, ready); status != http.StatusOK {
-		t.Errorf("one that does its half is not ready: %d %s", status, body)
-	}
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // also one that does its half
+		status, body := get(t, ready)
+		return status == http.StatusOK, fmt.Sprintf("not ready: %d %s", status, body)
+	})
 	work := s.start("--role", "work", "--no-init")
 	caughtUp := func() {
 		t.Helper()

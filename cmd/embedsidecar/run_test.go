@@ -248,28 +248,16 @@ func TestRun_WaitsForTheServer(t *testing.T) {
 func TestRun_SetUpWaitsForOthers(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 2)
-	conn, err := s.db.Pool.Acquire(t.Context())
-	if err != nil {
+	if err := testenv.Migrate(t.Context(), s.db.Pool); err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Release()
-	do := func(sql string) {
-		t.Helper()
-		if _, err := conn.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := testenv.Migrate(t.Context(), conn); err != nil {
-		t.Fatal(err)
-	}
-	do("BEGIN; LOCK TABLE embedsidecar.init_lock IN EXCLUSIVE MODE") // as another init does
+	init := s.open(asInit)
 	d := s.start("--table", "docs", "--columns", "title,body", "--into", "embedding")
 	d.logged("set-up waits for another", "reason")
-	do("COMMIT")
-	do("BEGIN")
-	do("SELECT pg_current_xact_id()")
+	writer := s.open("SELECT pg_current_xact_id()") // before the set-up goes on, which is quick
+	init()
 	d.logged("slot creation waits for open transactions", "transactions")
-	do("COMMIT")
+	writer()
 	d.logged("streaming", "slot")
 	s.run(0, "wait", "--caught-up")
 	d.end(syscall.SIGTERM, 0)

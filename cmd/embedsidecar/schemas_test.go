@@ -64,9 +64,15 @@ func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
 	s.db.MustExec("CREATE SCHEMA tenant_empty")
 	s.stands("tenant_a.docs", health.UpToDate)
 	s.embeds("tenant_a", 3)
-	if said := d.logged("schemas that match are passed over", "reason"); !strings.Contains(said, "tenant_empty.docs") {
-		t.Errorf("passed over: %s", said)
-	}
+	// An earlier line may name another schema, whose table comes a moment later.
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		for line := range strings.SplitSeq(d.text(), "\n") {
+			if strings.Contains(line, "schemas that match are passed over") && strings.Contains(line, "tenant_empty.docs") {
+				return true, ""
+			}
+		}
+		return false, d.text()
+	})
 
 	// New ones, one whose table does not fit, and one whose name needs quotes.
 	s.tenant(`"tenant_B"`, 2)
@@ -74,8 +80,11 @@ func TestP5_EachSchemaHasItsPipeline(t *testing.T) {
 	s.stands(`"tenant_B".docs`, health.UpToDate)
 	s.embeds(`"tenant_B"`, 2)
 	d.logged("a pipeline cannot be set up now: it is tried again, and the others go on", "error")
-	s.has(testenv.Value[string](s.db, "SELECT string_agg(name || ' ' || reason, '; ') FROM embedsidecar.configuration"+
-		" WHERE subject = 'pipeline'"), `tenant_odd.docs`, "body")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		said := testenv.Value[string](s.db, "SELECT string_agg(name || ' ' || reason, '; ') FROM embedsidecar.configuration"+
+			" WHERE subject = 'pipeline'")
+		return strings.Contains(said, "tenant_odd.docs") && strings.Contains(said, "body"), said
+	})
 	s.db.MustExec("INSERT INTO tenant_a.docs VALUES (100, 'more')")
 	s.embeds("tenant_a", 4)
 	s.db.MustExec("ALTER TABLE tenant_odd.docs RENAME words TO body; INSERT INTO tenant_odd.docs VALUES (1, 'mended')")

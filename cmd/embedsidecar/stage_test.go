@@ -151,6 +151,28 @@ func (s *stage) has(text string, words ...string) {
 	}
 }
 
+// asInit locks what an init locks, so that another one waits.
+const asInit = "LOCK TABLE embedsidecar.init_lock IN EXCLUSIVE MODE"
+
+// open runs a statement in a transaction that stays open until the function that it returns is called.
+func (s *stage) open(sql string) (commit func()) {
+	s.t.Helper()
+	tx, err := s.db.Pool.Begin(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	if _, err := tx.Exec(s.t.Context(), sql); err != nil {
+		s.t.Fatal(err)
+	}
+	return func() {
+		s.t.Helper()
+		if err := tx.Commit(s.t.Context()); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
 // once catches up, with the pipeline from docs into a column, and more flags.
 func (s *stage) once(status int, args ...string) (stdout, stderr string) {
 	s.t.Helper()

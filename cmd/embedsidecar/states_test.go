@@ -170,7 +170,8 @@ func TestStatus_WatchShowsHowFarABackfillIs(t *testing.T) {
 	const rows = 6000
 	s := newStage(t, rows)
 	s.set(failpoint.Env + "=worker/before-embed=sleep(2s)")
-	d := s.start("--table", "docs", "--columns", "body", "--into-table", "docs_embedding", "--workers", "1")
+	d := s.start("--table", "docs", "--columns", "body", "--into-table", "docs_embedding", "--workers", "1", "--set",
+		"workers.batch_rows=64") // it takes minutes, if nobody ends it
 	d.logged("streaming", "slot")
 	s.becomes("public.docs", health.Backfill)
 	w := s.background("status", "--watch", "--every", "50ms")

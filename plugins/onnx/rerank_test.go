@@ -42,7 +42,8 @@ func TestPlugin_Reranker(t *testing.T) {
 func TestPlugin_RerankerKeepsTheContract(t *testing.T) {
 	report, err := conformance.Run(t.Context(), conformance.Options{
 		Path: program, Soak: 500 * time.Millisecond, Patience: 100,
-		Env: map[string]string{modelKey: rerankerFolder(t), libraryKey: onnxtest.Library(t), threadsKey: "1"},
+		CallTimeout: func(int, int) time.Duration { return time.Hour },
+		Env:         map[string]string{modelKey: rerankerFolder(t), libraryKey: onnxtest.Library(t), threadsKey: "1"},
 	})
 	if err != nil {
 		t.Fatal(err)

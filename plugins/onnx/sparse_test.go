@@ -39,7 +39,9 @@ func TestPlugin_SparseModel(t *testing.T) {
 // The model knows ten words only, so the checks of the texts' vectors are left to those of other models.
 func TestPlugin_SparseModelKeepsTheContract(t *testing.T) {
 	report, err := conformance.Run(t.Context(), conformance.Options{
-		Path: program, Soak: 500 * time.Millisecond, Patience: 100, Only: []string{
+		Path: program, Soak: 500 * time.Millisecond, Patience: 100,
+		CallTimeout: func(int, int) time.Duration { return time.Hour },
+		Only: []string{
 			"start", "describe", "health", "unknown",
 			"empty", "shutdown", "lifeline",
 		},

@@ -103,7 +103,7 @@ func TestExample_KeepsTheContract(t *testing.T) {
 	path, env := program(t, string(source))
 	report, err := conformance.Run(t.Context(), conformance.Options{
 		Path: path, Env: env, Soak: time.Second,
-		Patience: 100,
+		Patience: 100, CallTimeout: func(int, int) time.Duration { return time.Hour },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -139,6 +139,7 @@ func TestByHand_KeepsTheContract(t *testing.T) {
 	report, err := conformance.Run(t.Context(), conformance.Options{
 		Path: path,
 		Env:  map[string]string{"PYTHONPATH": messages}, Soak: time.Second, Patience: 100,
+		CallTimeout: func(int, int) time.Duration { return time.Hour },
 	})
 	if err != nil {
 		t.Fatal(err)

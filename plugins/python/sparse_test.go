@@ -43,7 +43,7 @@ func TestSparse_KeepsTheContract(t *testing.T) {
 	path, env := program(t, sparseWords)
 	report, err := conformance.Run(t.Context(), conformance.Options{
 		Path: path, Env: env, Soak: time.Second,
-		Patience: 100,
+		Patience: 100, CallTimeout: func(int, int) time.Duration { return time.Hour },
 	})
 	if err != nil {
 		t.Fatal(err)

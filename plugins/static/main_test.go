@@ -129,7 +129,8 @@ func TestPlugin_KeepsTheContract(t *testing.T) {
 	t.Parallel()
 	report, err := conformance.Run(t.Context(), conformance.Options{
 		Path: program, Soak: 500 * time.Millisecond, Patience: 100,
-		Env: map[string]string{variables + "MODEL": whole(t, 32)},
+		CallTimeout: func(int, int) time.Duration { return time.Hour },
+		Env:         map[string]string{variables + "MODEL": whole(t, 32)},
 	})
 	if err != nil {
 		t.Fatal(err)

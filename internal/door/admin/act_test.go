@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
@@ -146,13 +148,22 @@ func TestAct_NotWhereNothingMayBeChanged(t *testing.T) {
 func TestAct_TooOften(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(_ *fixture, o *admin.Options) { o.Rate = 1 })
-	var refused bool
-	for range 5 {
-		a := f.ask("viewer", http.MethodGet, "/api/v1/session", "")
-		refused = refused || a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") == "1"
-	}
-	if a := f.ask("operator", http.MethodGet, "/api/v1/session", ""); !refused || a.status != http.StatusOK {
-		t.Errorf("refused %t, another one: %d %s", refused, a.status, a.body)
+	testenv.Eventually(t, waitFor, func() (bool, string) { // however slow the machine, several come in a second
+		var all sync.WaitGroup
+		var refused atomic.Int32
+		for range 10 {
+			all.Go(func() {
+				a := f.ask("viewer", http.MethodGet, "/api/v1/session", "")
+				if a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") == "1" {
+					refused.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		return refused.Load() > 0, "none is refused"
+	})
+	if a := f.ask("operator", http.MethodGet, "/api/v1/session", ""); a.status != http.StatusOK {
+		t.Errorf("another one: %d %s", a.status, a.body)
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -29,7 +28,7 @@ var update = flag.Bool("update", false, "photograph the pages anew, into docs/sc
 const screenshots = "../../../docs/screenshots"
 
 // browserTimeout bounds what a browser is waited for.
-const browserTimeout = 2 * time.Minute
+const browserTimeout = waitTimeout
 
 // axeVersion is what tools/axe.sh fetches.
 const axeVersion = "4.14.1"
@@ -86,13 +85,18 @@ type step = chromedp.Action[chromedp.Void]
 // eval runs a script and returns what it says; a promise is waited for.
 func eval[T any](c *chrome, script string) T {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.ctx, browserTimeout)
-	defer cancel()
-	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
+	value, err := tried[T](c, script)
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	return value
+}
+
+// tried is eval on a page that may be left while the script runs, which is an error.
+func tried[T any](c *chrome, script string) (T, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, browserTimeout)
+	defer cancel()
+	return chromedp.Run(ctx, chromedp.Evaluate[T](script, chromedp.EvalAwaitPromise))
 }
 
 // open goes to a page, and waits until it is there with its script.
@@ -112,7 +116,11 @@ const here = "location.href + ' ' + document.querySelector('#pulse')?.dataset.st
 func (c *chrome) until(what, script string) {
 	c.t.Helper()
 	testenv.Eventually(c.t, browserTimeout, func() (bool, string) {
-		return eval[bool](c, "Boolean("+script+")"), what + ", on " + eval[string](c, here)
+		if is, err := tried[bool](c, "Boolean("+script+")"); err != nil || is {
+			return err == nil, fmt.Sprint(what, ": ", err)
+		}
+		at, err := tried[string](c, here)
+		return false, fmt.Sprint(what, ", on ", at, " ", err)
 	})
 }
 

@@ -68,11 +68,11 @@ func (r *rig) crowd(tasks int) {
 	r.db.MustExecSuper("VACUUM ANALYZE embedsidecar.task, embedsidecar.ledger, embedsidecar.history, embedsidecar.pipeline")
 }
 
-// TestPages_AreQuick: no page or answer takes 100 kB or, however busy the machine, 10 s, with 300 pipelines and 30,000
-// tasks, or as many as EMBEDSIDECAR_TASKS says. It logs how long each takes.
+// TestPages_AreQuick: no page or answer takes 100 kB or 10 s, or, where the machine is so busy, a thousand times what
+// a page takes that reads nothing, with 300 pipelines and 30,000 tasks, or as many as EMBEDSIDECAR_TASKS says. It logs
+// how long each takes.
 func TestPages_AreQuick(t *testing.T) {
 	t.Parallel()
-	const limit = 10 * time.Second
 	tasks := testenv.FromEnvironment(t, "EMBEDSIDECAR_TASKS", 30_000)
 	r := newRig(t)
 	stop := r.work()
@@ -81,12 +81,13 @@ func TestPages_AreQuick(t *testing.T) {
 	at, _ := r.serve(r.run, options{})
 	b := r.signIn(at, "vera")
 	const name = "tenant_150.knowledge_base_articles"
+	limit := 10 * time.Second
 	for _, path := range []string{
-		"/", "/?window=7d&by=pipeline", "/pipelines", "/pipelines?page=7", "/pipelines/" + name, "/queue",
+		"/help", "/", "/?window=7d&by=pipeline", "/pipelines", "/pipelines?page=7", "/pipelines/" + name, "/queue",
 		"/queue?state=failed", "/queue?state=retrying", "/queue?state=finished", "/queue?pipeline=" + name,
 		"/queue?class=data&code=reason_7",
 		"/errors", "/errors?pipeline=" + name, "/dead-letters", "/dead-letters?pipeline=" + name, "/search",
-		"/row?pipeline=" + name + "&key=100149", "/system", "/checks", "/audit", "/models", "/help",
+		"/row?pipeline=" + name + "&key=100149", "/system", "/checks", "/audit", "/models",
 		"/api/v1/status", "/api/v1/pipelines",
 	} {
 		var took []time.Duration
@@ -97,6 +98,9 @@ func TestPages_AreQuick(t *testing.T) {
 			took, size = append(took, time.Since(began)), len(page)
 		}
 		least := slices.Min(took)
+		if path == "/help" {
+			limit = max(limit, 1000*least)
+		}
 		t.Logf("%-50s %7d bytes %4d ms (%v)", path, size, least.Milliseconds(), took)
 		if size > 100_000 || least > limit {
 			t.Errorf("%s: %d bytes in %s, want 100,000 in %s at most", path, size, least, limit)

@@ -114,6 +114,7 @@ type rig struct {
 	retry     time.Duration
 	down      atomic.Bool   // the embedder answers nobody
 	slow      time.Duration // that it takes for each call
+	batch     int           // rows of a call at most; 0: as many as usual
 	asked     atomic.Int32  // questions that were embedded
 }
 
@@ -267,7 +268,7 @@ func (r *rig) begin() (stop func()) {
 			return failing{down: &r.down, slow: r.slow}, nil
 		},
 		Heartbeat: time.Second, Retry: worker.Retry{Initial: retry, Max: retry, MaxAttempts: 2},
-		Lease: time.Hour,
+		Lease: time.Hour, BatchRows: r.batch,
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.t.Context()))
 	done := make(chan error, 1)

@@ -17,7 +17,7 @@ import (
 // and not waited for.
 func TestImport_TakesRegularFilesAlone(t *testing.T) {
 	t.Parallel()
-	const patience = 30 * time.Second
+	const patience = 5 * time.Minute
 	for _, name := range []string{"config.json", "modules.json", "vocab.txt", "1_Pooling/config.json", weights} {
 		o := importing(t, published())
 		path := filepath.Join(o.From, name)

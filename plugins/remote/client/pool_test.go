@@ -132,12 +132,13 @@ func replicas(t *testing.T, n int, service time.Duration) (list []*remotetest.Se
 
 func TestReplicasShareTheWork(t *testing.T) {
 	t.Parallel()
-	servers, urls := replicas(t, 3, 2*time.Millisecond)
+	servers, urls := replicas(t, 3, 10*time.Millisecond)
 	c := open(t, "tei", func(o *Options) { o.Limits.Texts = 4 }, urls...)
-	wantVectors(t, servers[0], corpus(600), mustEmbed(t, c, corpus(600)))
+	// Enough that it does not matter when a busy machine leaves one of them waiting for a moment.
+	wantVectors(t, servers[0], corpus(2400), mustEmbed(t, c, corpus(2400)))
 	for i, s := range servers {
-		if n := len(s.Calls()); n < 25 || n > 100 {
-			t.Errorf("replica %d had %d of 150 requests", i, n)
+		if n := len(s.Calls()); n < 100 || n > 400 {
+			t.Errorf("replica %d had %d of 600 requests", i, n)
 		}
 	}
 }

@@ -26,7 +26,10 @@ func TestContract(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", plugin, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	report, err := conformance.Run(t.Context(), conformance.Options{Path: plugin, Soak: 2 * time.Second, Patience: 100})
+	report, err := conformance.Run(t.Context(), conformance.Options{
+		Path: plugin, Soak: 2 * time.Second, Patience: 100,
+		CallTimeout: func(int, int) time.Duration { return time.Hour },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
