@@ -106,8 +106,8 @@ func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 			t.Fatal(err)
 		}
 		p, slot := status.Pipelines[0], status.Slots[0]
-		return p.State == health.SlotWaiting && named(p.Reason) && len(slot.WaitsFor) > 0 && slot.WaitsFor[0].AgeSeconds != nil,
-			fmt.Sprintf("status: %s: %s; %+v", p.State, p.Reason, slot)
+		return p.State == health.SlotWaiting && named(p.Reason) && len(slot.WaitsFor) > 0 &&
+			slot.WaitsFor[0].AgeSeconds != nil, fmt.Sprintf("status: %s: %s; %+v", p.State, p.Reason, slot)
 	})
 	found := check.Run(t.Context(), check.Options{
 		Pool: connect(t, r.url, 2), ReplicationDSN: r.url, Slot: r.slot,
