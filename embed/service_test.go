@@ -82,19 +82,21 @@ func TestService_FindsTheTextThatBreaksABatch(t *testing.T) {
 }
 
 func TestService_RestsAnEmbedderThatIsDown(t *testing.T) {
-	s := NewService(&script{}, 0)
-	if _, err := s.Embed(t.Context(), Document, []string{"down"}, false); err == nil {
-		t.Fatal("no error")
-	}
-	if s.Rest() == 0 {
-		t.Error("no rest after a failure of the whole embedder")
-	}
-	if _, err := s.Embed(t.Context(), Document, []string{"up"}, false); err != nil {
-		t.Fatal(err)
-	}
-	if s.Rest() != 0 {
-		t.Error("still resting after a success")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := NewService(&script{}, 0)
+		if _, err := s.Embed(t.Context(), Document, []string{"down"}, false); err == nil {
+			t.Fatal("no error")
+		}
+		if s.Rest() == 0 {
+			t.Error("no rest after a failure of the whole embedder")
+		}
+		if _, err := s.Embed(t.Context(), Document, []string{"up"}, false); err != nil {
+			t.Fatal(err)
+		}
+		if s.Rest() != 0 {
+			t.Error("still resting after a success")
+		}
+	})
 }
 
 func TestService_ForgetsNoAnswerThatWasPaidFor(t *testing.T) {

@@ -85,7 +85,7 @@ func TestP3_WhatIsWorkedAtOnceIsFencedByEpoch(t *testing.T) {
 		_, err := f.db.Pool.Exec(t.Context(), `UPDATE embedsidecar.lsn_checkpoint SET epoch = epoch + 1`)
 		taken <- err
 	}()
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, 5*time.Minute, func() (bool, string) {
 		return testenv.Value[bool](f.db, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 			OR NOT granted AND locktype = 'transactionid')`), "nobody waits"
 	})

@@ -73,7 +73,7 @@ func TestFinish_TellsOfATaskThatChangesMeanwhile(t *testing.T) {
 	}
 	ended := make(chan queue.Finished, 1)
 	go func() { ended <- f.finish(t, tasks, queue.Done) }()
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, 5*time.Minute, func() (bool, string) {
 		n := testenv.Value[int64](f.db,
 			"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
 		return n == 1, "nobody waits for the lease"

@@ -144,11 +144,11 @@ func TestSQL_LanesAndPrioritise(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f.db.MustExec(`UPDATE embedsidecar.task SET committed_at = now() - make_interval(mins => row_key::integer)`)
+	f.db.MustExec(`UPDATE embedsidecar.task SET committed_at = now() - make_interval(days => row_key::integer)`)
 	f.db.MustExec(`UPDATE embedsidecar.task SET state = 'retrying', due_at = now() + interval '1 h' WHERE row_key = '8'`)
 	for _, p := range []*person{reader, operator} {
-		p.sees(`SELECT pipeline, priority, state, rows, round(oldest_seconds / 60), round(newest_seconds / 60), round(average_ms / 1000) FROM embedsidecar.lanes ORDER BY 2, 3`,
-			"docs low todo 6 5 0 150", "docs normal retrying 1 8 8 480", "docs normal todo 2 7 6 390")
+		p.sees(`SELECT pipeline, priority, state, rows, round(oldest_seconds / 86400), round(newest_seconds / 86400), round(average_ms / 3600000) FROM embedsidecar.lanes ORDER BY 2, 3`,
+			"docs low todo 6 5 0 60", "docs normal retrying 1 8 8 192", "docs normal todo 2 7 6 156")
 	}
 	reader.refused(`SELECT embedsidecar.prioritise('docs', 'high')`, "42501")
 	reader.refused(`SELECT embedsidecar.resume('docs', '1 h')`, "42501")

@@ -49,7 +49,7 @@ func TestWait_MissesNoChange(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		testenv.Eventually(t, time.Minute, func() (bool, string) {
+		testenv.Eventually(t, 5*time.Minute, func() (bool, string) {
 			open := testenv.Value[int64](f.db, `SELECT count(*) FROM embedsidecar.task`)
 			return open == 0, fmt.Sprintf("round %d: %d tasks open", i, open)
 		})
@@ -86,7 +86,7 @@ func TestWait_MissesNoLatePlace(t *testing.T) {
 	}
 	var late errgroup.Group
 	late.Go(func() error { return add("late") })
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, 5*time.Minute, func() (bool, string) {
 		return testenv.Value[int64](f.db,
 				"SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") == 1,
 			"the change does not wait for the one that was worked"

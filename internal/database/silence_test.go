@@ -80,7 +80,7 @@ func TestP1_WhatAVanishedConnectionHeldIsFree(t *testing.T) {
 	if err == nil || working.Err() != nil {
 		t.Errorf("the copy ends with %v", err)
 	}
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, 5*time.Minute, func() (bool, string) {
 		_, err := db.Super().Exec(t.Context(), "SET lock_timeout = '500ms'; SELECT count(*) FROM public.held")
 		return err == nil, fmt.Sprint(err)
 	})

@@ -100,14 +100,15 @@ func TestP10_ASlotThatIsMadeWaitsAloud(t *testing.T) {
 	if n := another.Stream().Reconnects.Load(); n != 0 {
 		t.Errorf("it was interrupted %d times", n)
 	}
-	status, err := report.Options{}.Read(t.Context(), db.Pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p := status.Pipelines[0]; p.State != health.SlotWaiting || !named(p.Reason) || len(status.Slots[0].WaitsFor) == 0 ||
-		status.Slots[0].WaitsFor[0].AgeSeconds == nil {
-		t.Errorf("status: %s: %s; %+v", p.State, p.Reason, status.Slots[0])
-	}
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // they are written down a moment after they are logged
+		status, err := report.Options{}.Read(t.Context(), db.Pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, slot := status.Pipelines[0], status.Slots[0]
+		return p.State == health.SlotWaiting && named(p.Reason) && len(slot.WaitsFor) > 0 &&
+			slot.WaitsFor[0].AgeSeconds != nil, fmt.Sprintf("status: %s: %s; %+v", p.State, p.Reason, slot)
+	})
 	found := check.Run(t.Context(), check.Options{
 		Pool: connect(t, r.url, 2), ReplicationDSN: r.url, Slot: r.slot,
 		Publication: db.Name + "_pub",
@@ -143,14 +144,15 @@ func TestP10_AScanThatWaitsSaysForWhom(t *testing.T) {
 		return strings.Contains(said, "scan waits for open transactions") && strings.Contains(said, "in database "+db.Name) &&
 			strings.Contains(said, "scan goes on"), said
 	})
-	status, err := report.Options{}.Read(t.Context(), db.Pool)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if p := status.Pipelines[0]; p.State != health.ScanWaiting || len(p.WaitsFor) == 0 || !strings.Contains(p.Reason,
-		p.WaitsFor[0].String()) {
-		t.Errorf("status: %s: %s; %+v", p.State, p.Reason, p.WaitsFor)
-	}
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // they are written down a moment after they are logged
+		status, err := report.Options{}.Read(t.Context(), db.Pool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := status.Pipelines[0]
+		return p.State == health.ScanWaiting && len(p.WaitsFor) > 0 && strings.Contains(p.Reason, p.WaitsFor[0].String()),
+			fmt.Sprintf("status: %s: %s; %+v", p.State, p.Reason, p.WaitsFor)
+	})
 	r.rollback(open)
 	r.settle()
 	r.verify()

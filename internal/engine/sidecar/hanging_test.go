@@ -23,27 +23,48 @@ func TestP5_AnEmbedderThatHangsKeepsNoOtherPipelineWaiting(t *testing.T) {
 	r := newRig(t, db, intoTable("docs", "body"), intoTable("notes", "body"), intoTable("third", "body"))
 	db.MustExec(`UPDATE embedsidecar.pipeline SET plugin = CASE name WHEN 'docs' THEN 'mute' WHEN 'notes' THEN 'stuck' ELSE plugin END`)
 	db.MustExec(`SELECT embedsidecar.pause('third')`)
-	silent, stuck := mute{counter: r.embedder, speak: make(chan struct{})}, newCounter()
+	silent, stuck, speaks := mute{counter: r.embedder, speak: make(chan struct{})}, newCounter(), false
 	r.options = func(o *sidecar.Options) {
+		speaks := speaks
 		o.Embedder = func(_ context.Context, p *pipeline.Pipeline) (embed.Embedder, error) {
-			switch p.Plugin {
-			case "mute":
+			switch {
+			case p.Plugin == "mute" && !speaks:
 				return silent, nil
-			case "stuck":
+			case p.Plugin == "stuck":
 				return stuck, nil
 			}
 			return r.embedder, nil
 		}
 	}
-	began := time.Now()
-	s, _ := r.start()
-	db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
-	db.MustExec(`INSERT INTO notes VALUES (1, 'one')`)
-	r.has(1, `SELECT count(*) FROM notes_embedding`)
-	// The time that a silent embedder is given before its pipelines are said to wait is 5 s.
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("a pipeline was started after %s", took)
+	rows := int64(0)
+	starts := func() (s *sidecar.Sidecar, stop func(), took time.Duration) {
+		began := time.Now()
+		s, stop = r.start()
+		rows++
+		db.MustExec(`INSERT INTO notes VALUES ($1, 'one')`, rows)
+		r.has(rows, `SELECT count(*) FROM notes_embedding`)
+		return s, stop, time.Since(began)
 	}
+	// The time that a silent embedder is given before its pipelines are said to wait is 5 s. A machine may stand still
+	// for as long, yet hardly each time.
+	var s *sidecar.Sidecar
+	for try := 1; ; try++ {
+		speaks = true
+		_, stop, alone := starts()
+		stop()
+		r.released()
+		speaks = false
+		now, stop, took := starts()
+		if took < alone+4*time.Second || try == 3 {
+			if s = now; took >= alone+4*time.Second {
+				t.Errorf("a pipeline was started after %s, and after %s where nobody hangs", took, alone)
+			}
+			break
+		}
+		stop()
+		r.released()
+	}
+	db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
 
 	held, release := make(chan struct{}), make(chan struct{})
 	stuck.hook(func(context.Context, []string) error {
@@ -52,12 +73,12 @@ func TestP5_AnEmbedderThatHangsKeepsNoOtherPipelineWaiting(t *testing.T) {
 		<-release // whatever the context says
 		return nil
 	})
-	db.MustExec(`INSERT INTO notes VALUES (2, 'two')`)
+	db.MustExec(`INSERT INTO notes VALUES (100, 'two')`)
 	<-held
 	db.MustExec(`SELECT embedsidecar.pause('notes')`)
 	works := func(table string, want bool) {
 		t.Helper()
-		testenv.Eventually(t, time.Minute, func() (bool, string) {
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			said := ""
 			for _, state := range s.States() {
 				if state.Pipeline.Table == table && (state.Worker != nil) == want {
@@ -82,5 +103,5 @@ func TestP5_AnEmbedderThatHangsKeepsNoOtherPipelineWaiting(t *testing.T) {
 	db.MustExec(`SELECT embedsidecar.resume('third')`)
 	r.settle()
 	r.has(1, `SELECT count(*) FROM docs_embedding`)
-	r.has(2, `SELECT count(*) FROM notes_embedding`)
+	r.has(rows+1, `SELECT count(*) FROM notes_embedding`)
 }

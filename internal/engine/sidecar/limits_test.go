@@ -59,13 +59,10 @@ func TestLimit_OfABackfillHoldsBackNoLiveChange(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		live := r.embedder.sent("live 1", "live 10", "live 20")
-		return live == 3, fmt.Sprintf("%d live texts, %d others", live, bulk)
+		return live == 3 && bulk > 0, fmt.Sprintf("%d live texts, %d others", live, bulk)
 	})
 	mu.Lock()
 	defer mu.Unlock()
-	if bulk == 0 {
-		t.Error("no row of a backfill was embedded")
-	}
 	if early != "" {
 		t.Error(early)
 	}

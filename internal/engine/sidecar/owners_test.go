@@ -259,8 +259,8 @@ func TestTrust_NothingInACallersPathStandsForOurs(t *testing.T) {
 		for _, sql := range []string{
 			`SET search_path = ` + path,
 			`INSERT INTO public.docs SELECT i, 'a text' FROM generate_series(1, 500) AS i ON CONFLICT (id) DO UPDATE SET body = docs.body || 'x'`,
-			`CALL embedsidecar.wait_until(timeout => '30 s')`, `CALL embedsidecar.drain(timeout => '30 s')`,
-			`CALL embedsidecar.ask('docs', 'a question ` + path + `', '30 s', 3)`,
+			`CALL embedsidecar.wait_until(timeout => '5 min')`, `CALL embedsidecar.drain(timeout => '5 min')`,
+			`CALL embedsidecar.ask('docs', 'a question ` + path + `', '1 min', 3)`,
 			`BEGIN`, `CALL embedsidecar.wait_until()`,
 		} {
 			_, err := conn.Exec(t.Context(), sql)

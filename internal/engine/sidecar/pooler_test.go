@@ -82,7 +82,8 @@ func TestP4_ThroughAPooler(t *testing.T) {
 		o.Pool, o.DrainTimeout = pool, time.Hour
 		o.Load = func(ctx context.Context) ([]pipeline.Pipeline, error) { return resolve.Load(ctx, pool, r.slot) }
 	}
-	user := r.locking(`UPDATE counters SET n = 0`)
+	// The user is not the one who gives way, even if ours is slow to.
+	user := r.locking(`SET LOCAL deadlock_timeout = '1 min'`, `UPDATE counters SET n = 0`)
 	db.MustExec(`INSERT INTO docs VALUES (1, 'one')`)
 	s, _ := r.start()
 	// However long the user holds his row: the write-back waits for him, gives way, and comes again.

@@ -359,12 +359,17 @@ func TestSQL_QuestionsAreAnsweredTogetherAndOnce(t *testing.T) {
 	if n := running.Asked().Forged.Load(); n < 2 {
 		t.Errorf("%d messages were found to be no questions of ours", n)
 	}
+	recent := func() {
+		t.Helper()
+		if _, err := s.conn.Exec(t.Context(), `SELECT embedsidecar.embed('a recent text', 'docs', '1 min')`); err != nil {
+			t.Errorf("what was answered a moment ago: %v", err)
+		}
+	}
+	recent()
 	counts := r.embedder.counts()
 	stop()
+	recent()
 	s.refused(`SELECT embedsidecar.embed('nobody', 'docs')`, "55000", "no sidecar runs")
-	if _, err := s.conn.Exec(t.Context(), `SELECT embedsidecar.embed('a text', 'docs')`); err != nil {
-		t.Errorf("what was answered a moment ago: %v", err)
-	}
 	again, _ := r.start()
 	r.settle()
 	if got := s.finds("docs", "after a restart", 1); len(got) != 1 {

@@ -3,7 +3,6 @@ package sidecar_test
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -158,7 +157,7 @@ func TestP1_WhatATextReadsChanges(t *testing.T) {
 			noticed := s.Stream().CatalogueScans.Load()
 			db.MustExec(test.change)
 			if name != "constraint of a domain" { // what a constraint says of new rows is nothing to us
-				testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+				testenv.Eventually(t, waitTimeout, func() (bool, string) {
 					return s.Stream().CatalogueScans.Load() > noticed,
 						"the change was not noticed"
 				})

@@ -42,7 +42,8 @@ func TestTrust_WhatATriggerLeavesInASession(t *testing.T) {
 	r.verify()
 	stop()
 	testenv.Eventually(t, waitTimeout, func() (bool, string) { // sessions are tidied when they are given back
-		n := r.count(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711`)
+		n := r.count(`SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 		return n == 0, fmt.Sprintf("%d advisory locks are left", n)
 	})
 	var sessions []*pgxpool.Conn

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
@@ -58,7 +57,7 @@ func TestP5_AServerThatRefusesOnePipelineStopsNoOther(t *testing.T) {
 					r := newRig(t, db, spec, intoTable("notes", "body"))
 					state := func(of string, want health.Code, says string) {
 						t.Helper()
-						testenv.Eventually(t, time.Minute, func() (bool, string) {
+						testenv.Eventually(t, waitTimeout, func() (bool, string) {
 							st, err := report.Read(t.Context(), db.Super())
 							if err != nil {
 								return false, err.Error()

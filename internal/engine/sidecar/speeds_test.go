@@ -15,7 +15,7 @@ import (
 // is done any more, nothing is said, and nothing written.
 func TestP10_StatusTellsSpeedAndEndToWhoLooksOnce(t *testing.T) {
 	t.Parallel()
-	const rows, batch, call = 4000, 10, 50 * time.Millisecond
+	const rows, batch, call = 4000, 10, 250 * time.Millisecond
 	db := testenv.DB(t)
 	db.MustExec(docs)
 	db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, $1::int) AS i`, rows)

@@ -98,9 +98,11 @@ func TestP9_AFloodOfNotifications(t *testing.T) {
 	}
 	r.settle()
 	r.verify()
-	testenv.Eventually(t, waitTimeout, func() (bool, string) { // nothing of it stays in the server's queue either
+	// Nothing of it stays in the server's queue either. Whoever listens in other databases may leave a few pages there.
+	const fewPages, queuePages = 10., 1 << 20
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		usage := testenv.Value[float64](db, `SELECT pg_notification_queue_usage()`)
-		return usage == 0, fmt.Sprintf("%v of the queue is full", usage)
+		return usage < fewPages/queuePages, fmt.Sprintf("%v of the queue is full", usage)
 	})
 	if n := s.Stream().Reconnects.Load(); n != reconnects {
 		t.Errorf("the stream was interrupted %d times", n-reconnects)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -42,7 +41,7 @@ func TestP6_TriggersThatUndoEveryWriteBack(t *testing.T) {
 			r := newRig(t, db, column("docs", "body"))
 			r.options = quick
 			r.start()
-			testenv.Eventually(t, 2*time.Minute, func() (bool, string) {
+			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				got := testenv.Values[string](db,
 					`SELECT row_key || ' ' || state || ' ' || coalesce(error_message, '') FROM embedsidecar.task WHERE state = 'failed' ORDER BY row_key`)
 				return len(got) == 3, fmt.Sprintf("dead letters: %q", got)

@@ -401,7 +401,7 @@ func TestRun_FinishesBatchesAndGivesBack(t *testing.T) {
 	go func() { done <- w.Run(ctx, t.Context()) }()
 	select {
 	case <-m.finished:
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		t.Error("the tasks are not finished")
 	}
 	stop()

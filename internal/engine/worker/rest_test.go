@@ -32,7 +32,7 @@ func TestNap_OneProbeAtATime(t *testing.T) {
 		if n.pause != pause {
 			t.Errorf("it rests for %s, want %s", n.pause, pause)
 		}
-		if wait, probe := n.enter(time.Now()); wait <= 0 || probe {
+		if wait, probe := n.enter(n.until.Add(-time.Millisecond)); wait <= 0 || probe {
 			t.Error("a batch passes while it rests")
 		}
 		later := n.until.Add(time.Millisecond)

@@ -135,7 +135,7 @@ func TestCollector_ALedgerThatTakesLongHidesNothingElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.ask(pool, func() []sidecar.State { return nil })
-	testenv.Eventually(t, time.Minute, func() (bool, string) {
+	testenv.Eventually(t, 5*time.Minute, func() (bool, string) {
 		up, expected := gathered(t, c, "embedsidecar_up"), gathered(t, c, "embedsidecar_backfill_rows_expected")
 		return len(up) == 1 && up[0] == 1 && len(expected) == 1, fmt.Sprintf("up %v, rows expected %v", up, expected)
 	})
