@@ -31,7 +31,7 @@ type catalogueRow struct {
 	PublicationExists bool
 	SamePublication   bool
 	Published         bool
-	Version           string // of the pipeline's own row
+	Version           string // of all that a running sidecar must load again, such as a pause
 	ScanAsked         bool   // a scan waits to begin
 }
 

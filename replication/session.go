@@ -31,7 +31,7 @@ type session struct {
 	relations map[uint32]*relation
 	tx        *transaction
 	warned    time.Time // when hints were told of last that are ignored
-	hurried   time.Time // when the last of them was heeded that asks for a position
+	hurried   time.Time // when a message that asks for a position was heeded last
 	pestered  time.Time // when messages of strangers, or one by which somebody waits, came last
 	waited    bool      // the message being handled was not there when it was asked for
 	skip      bool      // the transaction being decoded was handled before a restart

@@ -59,7 +59,7 @@ type Options struct {
 	Repair  func(ctx context.Context) error // makes a missing publication again, if the role may; nil: never
 	// called before each session: hands in the pipelines as they are now; may be nil
 	Prepare      func(ctx context.Context) error
-	OnCatalogue  func()          // called when a pipeline's table or status changed
+	OnCatalogue  func()          // called when what sidecars must load again changed: a pause, too
 	OnRequest    func()          // called when somebody says that a pipeline is asked for
 	Heartbeat    time.Duration   // between two looks at the catalogue; 0: 10 s
 	Keeper       *restart.Keeper // of the session's loops; nil: one of its own

@@ -251,7 +251,8 @@ BEGIN
     END IF;
     RETURN embedsidecar.end_action(entry.audit_id, CASE WHEN n > 0 THEN done ELSE result END, n);
 END $$;
-COMMENT ON FUNCTION embedsidecar.switch(text, boolean, interval, boolean, text) IS 'What pause and resume do.';
+COMMENT ON FUNCTION embedsidecar.switch(text, boolean, interval, boolean, text) IS
+    'What pause and resume do. No task is leased from then on; the streamer sees it by version in pipeline_catalogue.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.pause(pipeline text DEFAULT NULL, dry_run boolean DEFAULT false,
     said_by text DEFAULT NULL) RETURNS text

@@ -4,7 +4,8 @@
 -- OFFSET 0 has each table looked up by its number: with a thousand pipelines the server would else read all of pg_class
 -- and of the publication for each.
 -- @pipeline: that one alone; NULL: all.
--- Rows: one per pipeline of the slot; exists is false when the table is gone.
+-- Rows: one per pipeline of the slot; exists is false when the table is gone, version changes with all that a running
+-- sidecar must load again, such as a pause.
 WITH publication AS MATERIALIZED ( -- once for all pipelines
     SELECT k.slot_name, k.publication_oid, b.oid, b.xmin AS version, b.pubname, b.puballtables,
            b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AND NOT b.pubviaroot AS whole,

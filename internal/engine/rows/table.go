@@ -126,11 +126,11 @@ func (t *embeddingTable) pages() pageStatements { return t.sql.pages }
 
 func (*embeddingTable) Chunks() *Chunks { return nil }
 
-// hasTrigger is whether the table of this OID has a trigger, of users or of a foreign key to it..
+// hasTrigger is whether the table of this OID has a trigger, of users or of a foreign key to it.
 const hasTrigger = "EXISTS (SELECT FROM pg_catalog.pg_trigger WHERE tgrelid = %v)"
 
-// guard makes sure that the table's name means the one that was looked at, and that no trigger is on it: the one who
-// owns the schema, or may make triggers, can change that at any moment but while the lock is held.
+// QueueGuard makes sure that the table's name means the one that was looked at, and that no trigger is on it: the one
+// who owns the schema, or may make triggers, can change that at any moment but while the lock is held.
 func (t *embeddingTable) QueueGuard(batch *pgx.Batch) {
 	if t.p.IntoOID == 0 {
 		return

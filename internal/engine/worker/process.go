@@ -347,7 +347,7 @@ func (w *Worker) end(ctx context.Context, lease queue.Lease, outcomes []queue.Ou
 	return nil
 }
 
-// outcomeOf says how an item that could not be written ends.
+// failure says how an item that could not be written ends.
 func (w *Worker) failure(it *item) queue.Outcome {
 	class, code := embed.Classify(it.err)
 	o := queue.Outcome{

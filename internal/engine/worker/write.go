@@ -125,7 +125,7 @@ func (it *item) write() rows.Write {
 	}
 }
 
-// writeBack does one transaction: hold the lease, lock the rows of a column but those that are locked, pass the
+// writeBack does one transaction: hold the lease, lock the rows of a column except those that others lock, pass the
 // fence, write vectors; then finish the tasks, on the way with the commit. Until then it holds nothing that the
 // stream could wait for, however long a trigger of the user's takes and whenever this process is stopped.
 func (w *Worker) writeBack(ctx context.Context, items []item) error {
