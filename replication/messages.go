@@ -38,7 +38,7 @@ func (ses *session) decode(ctx context.Context, data []byte) error {
 	switch m := parsed.(type) {
 	case *pglogrepl.BeginMessage:
 		ses.tx = &transaction{begin: m}
-		ses.skip = m.FinalLSN < ses.start
+		ses.replayed = m.FinalLSN < ses.start
 	case *pglogrepl.CommitMessage:
 		return ses.commit(m)
 	case *pglogrepl.RelationMessage:
@@ -61,10 +61,10 @@ func (ses *session) commit(m *pglogrepl.CommitMessage) error {
 	if ses.tx == nil {
 		return fmt.Errorf("%w: a commit without a begin", ErrMalformed)
 	}
-	if ses.skip {
+	if ses.replayed {
 		ses.s.stats.Replayed.Add(1)
 	}
-	ses.tx, ses.skip = nil, false
+	ses.tx, ses.replayed = nil, false
 	ses.s.stats.Transactions.Add(1)
 	ses.pos.received = max(ses.pos.received, m.TransactionEndLSN)
 	ses.s.stats.ReceivedLSN.Store(uint64(ses.pos.received))
@@ -74,7 +74,7 @@ func (ses *session) commit(m *pglogrepl.CommitMessage) error {
 
 func (ses *session) logicalMessage(ctx context.Context, m *pglogrepl.LogicalDecodingMessage) {
 	switch {
-	case m.Transactional && m.Prefix == walmsg.HintPrefix && ses.tx != nil && !ses.skip:
+	case m.Transactional && m.Prefix == walmsg.HintPrefix && ses.tx != nil && !ses.replayed:
 		ses.hinted(ctx, m.Content)
 	case m.Transactional || ses.tx != nil:
 	case m.Prefix == walmsg.Wait:
@@ -229,7 +229,7 @@ func (ses *session) routesOf(id uint32) (*relation, error) {
 }
 
 func (ses *session) change(relationID uint32, newTuple, oldTuple *pglogrepl.TupleData, insert bool) error {
-	if ses.skip {
+	if ses.replayed {
 		return nil
 	}
 	if ses.tx == nil {
@@ -266,7 +266,7 @@ func (ses *session) change(relationID uint32, newTuple, oldTuple *pglogrepl.Tupl
 
 // truncate asks for a scan: which rows are gone is not in the WAL, and there may be millions.
 func (ses *session) truncate(m *pglogrepl.TruncateMessage) error {
-	if ses.skip {
+	if ses.replayed {
 		return nil
 	}
 	for _, id := range m.RelationIDs {

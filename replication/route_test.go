@@ -322,7 +322,7 @@ func TestSession_WhatItReadsOfATransaction(t *testing.T) {
 func TestSession_SkipsWhatWasHandled(t *testing.T) {
 	t.Parallel()
 	ses := opened(docs(func(*pipeline.Pipeline) {}))
-	ses.skip = true
+	ses.replayed = true
 	if err := errors.Join(
 		ses.change(1, tupleOf(values("1", "t", "b", "NULL")), nil, true),
 		ses.truncate(&pglogrepl.TruncateMessage{RelationIDs: []uint32{1}}),
@@ -330,7 +330,7 @@ func TestSession_SkipsWhatWasHandled(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	if got := all(ses.buffer); len(got.changes)+len(got.scans) != 0 || ses.s.stats.Replayed.Load() != 1 || ses.skip {
+	if got := all(ses.buffer); len(got.changes)+len(got.scans) != 0 || ses.s.stats.Replayed.Load() != 1 || ses.replayed {
 		t.Errorf("%+v was taken, %d transactions are told to be replayed", got, ses.s.stats.Replayed.Load())
 	}
 }

@@ -34,7 +34,7 @@ type session struct {
 	hurried   time.Time // when a message that asks for a position was heeded last
 	pestered  time.Time // when messages of strangers, or one by which somebody waits, came last
 	waited    bool      // the message being handled was not there when it was asked for
-	skip      bool      // the transaction being decoded was handled before a restart
+	replayed  bool      // the transaction being decoded was handled before a restart
 	pos       position
 	feedback  time.Duration
 	pace      pace.Pace // of enqueues

@@ -60,7 +60,7 @@ func (s *Service) mayAct(ctx context.Context, pipelines []string, some, dry bool
 ) {
 	who, pool, names, err = s.meant(ctx, gate.RoleOperator, pipelines)
 	if err == nil {
-		err = s.mayChange(dry)
+		err = s.writable(dry)
 	}
 	if err == nil && len(pipelines) == 0 && !some {
 		_, err = gate.Wholly(ctx, gate.RoleOperator)
@@ -68,8 +68,8 @@ func (s *Service) mayAct(ctx context.Context, pipelines []string, some, dry bool
 	return who, pool, names, err
 }
 
-// mayChange refuses changes where the configuration does.
-func (s *Service) mayChange(dry bool) error {
+// writable refuses changes where the configuration does.
+func (s *Service) writable(dry bool) error {
 	if !s.config().Admin.ReadOnly || dry {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (s *Service) mayChange(dry bool) error {
 func (s *Service) Reload(ctx context.Context, plugin string) ([]control.Reloaded, error) {
 	who, err := gate.Wholly(ctx, gate.RoleAdmin)
 	if err == nil {
-		err = s.mayChange(false)
+		err = s.writable(false)
 	}
 	if err != nil {
 		return nil, err
@@ -237,7 +237,7 @@ func (s *Service) Plan(ctx context.Context) (control.Configured, error) {
 func (s *Service) Configure(ctx context.Context, action string) (control.Configured, error) {
 	who, err := gate.Wholly(ctx, gate.RoleAdmin)
 	if err == nil {
-		err = s.mayChange(false)
+		err = s.writable(false)
 	}
 	if err != nil {
 		return control.Configured{}, err

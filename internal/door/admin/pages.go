@@ -20,7 +20,7 @@ func (s *Service) MayChange(ctx context.Context) error {
 	if _, err := gate.Asked(ctx, gate.RoleOperator); err != nil {
 		return err
 	}
-	return s.mayChange(false)
+	return s.writable(false)
 }
 
 // Defined returns how a pipeline is defined, as far as its table can be looked at now; nil: it cannot.

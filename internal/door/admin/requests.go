@@ -15,7 +15,7 @@ func (s *Service) Declare(ctx context.Context, action, pipeline string, definiti
 ) (requests.Request, error) {
 	who, pool, err := s.whole(ctx, gate.RoleAdmin)
 	if err == nil {
-		err = s.mayChange(false)
+		err = s.writable(false)
 	}
 	if err != nil {
 		return requests.Request{}, err
