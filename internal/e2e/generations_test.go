@@ -418,10 +418,10 @@ func (g *generationRig) tells() {
 	var all sync.WaitGroup
 	defer all.Wait()
 	defer stop()
-	run := func() *child {
-		return g.start(nil, "run", "--no-init", "--set", "lease=1s", "--http", "127.0.0.1:0", "--tokens-file", g.tokens())
+	run := func(lease string) *child {
+		return g.start(nil, "run", "--no-init", "--set", "lease="+lease, "--http", "127.0.0.1:0", "--tokens-file", g.tokens())
 	}
-	first, second := run(), run()
+	first, second := run("10s"), run("10s") // nobody is killed at first: a scan loses no page by a machine that is busy
 	addresses := [2]atomic.Value{}
 	addresses[0].Store(first.address())
 	addresses[1].Store(second.address())
@@ -474,7 +474,7 @@ func (g *generationRig) tells() {
 			c := children[i%2]
 			_ = c.cmd.Process.Kill()
 			<-c.done
-			children[i%2] = run()
+			children[i%2] = run("1s")
 			addresses[i%2].Store(children[i%2].address())
 		}
 	})
