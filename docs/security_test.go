@@ -11,7 +11,7 @@ import (
 
 // unproven is what needs no test: advice, and what PostgreSQL and operating systems do.
 var unproven = []string{
-	"Who must trust whom, and what each may do. The tests in brackets prove the sentences before them",
+	"Who must trust whom, and what each may do. The tests in brackets check the sentences before them",
 	`A trigger, a default, a constraint or an index expression runs with the privileges of the writer; a view with those
 		of the reader`,
 	"Owners who do not trust each other need separate databases",
@@ -19,7 +19,8 @@ var unproven = []string{
 	`A plugin is a program that runs as the sidecar's user. Its author, and everyone who may write its file, may do what
 		that user may: read models, key files and the folder of plugins, look into other plugins, and see every text of its
 		pipelines. Pin it (` + "`plugins register`" + `), and run the sidecar as a user that owns nothing else.
-		Plugins that must not see each other need separate sidecars, each with a user or a container. A plugin does not get:`,
+		Plugins that must not see each other need separate sidecars, each with a user or a container. These limits hold
+		for every plugin. It does not get:`,
 	"This does not hold for a sidecar that runs as root",
 	"This does not hold for scripts, whose interpreter opens the path again: protect the file and its folder",
 	"A malicious plugin can still leak them: it has the network",
