@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestTurns: while a higher rank is at work, lower ones wait, and have a turn now and then; else nobody waits.
-func TestTurns(t *testing.T) {
+// TestRanking: while a higher rank is at work, lower ones wait, and have a turn now and then; else nobody waits.
+func TestRanking(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := NewService(nil, 0)

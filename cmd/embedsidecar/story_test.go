@@ -158,7 +158,8 @@ func steady(reason string) string {
 	return left.ReplaceAllString(before, "")
 }
 
-var left = regexp.MustCompile(`; embedsidecar/\S+ is connected: if it is a sidecar, its log says why it could not register`)
+var left = regexp.MustCompile(
+	`; embedsidecar/\S+ is connected: if it is a sidecar, its log says why it could not register`)
 
 // tells fails the test unless every door tells the same.
 func (d *doors) tells(happens string, want health.Code, ofSlot bool) {

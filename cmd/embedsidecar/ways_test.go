@@ -94,7 +94,7 @@ var damages = map[string]damage{
 // table that has the name of its own now. What it returns lets it go on.
 func (c *damage) waits(s *stage) (goOn func()) {
 	s.t.Helper()
-	if c.older || c.state != health.Missing && c.state != health.Replaced { // a restore makes the lock anew
+	if c.older || c.state != health.Missing && c.state != health.Replaced { // a restore creates the lock again
 		return func() {}
 	}
 	return s.open(asInit)

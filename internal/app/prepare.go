@@ -238,8 +238,8 @@ func (n *Database) tellWaits(ctx context.Context, err error) {
 	if err == nil || before != nil && before.Error() == err.Error() {
 		return
 	}
-	n.o.Log.ErrorContext(ctx, "a pipeline cannot be set up now: it is tried again, and the others go on", "error", err, "hints",
-		problem.Hints(err))
+	n.o.Log.ErrorContext(ctx, "a pipeline cannot be set up now: it is tried again, and the others go on",
+		"error", err, "hints", problem.Hints(err))
 }
 
 // othersWork reports whether some pipeline may work beside those that are sick: one that can be set up, or one that is,

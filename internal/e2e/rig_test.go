@@ -353,7 +353,8 @@ func (r *rig) explain(c *child) {
 // a statement reads the slot later than its snapshot is of, and a sidecar that lives may have gone on in between.
 func (r *rig) neverAhead() {
 	r.t.Helper()
-	told := testenv.Value[string](r.db, `SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
+	told := testenv.Value[string](r.db,
+		`SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
 	if !testenv.Value[bool](r.db, `SELECT $2::text::pg_lsn <= lsn AND lsn <= pg_current_wal_flush_lsn()
 		FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1`, r.slot, told) {
 		r.t.Error("the slot is ahead of the checkpoint, or that of the server")

@@ -269,7 +269,7 @@ SELECT j.slot_name, j.publication, j.checkpoint, j.saved_at, j."exists", j.activ
                    FROM   pg_stat_activity AS a
                    WHERE  a.datname = current_database() AND a.application_name LIKE 'embedsidecar/%'
                           AND a.application_name <> current_setting('application_name')
-                          AND a.backend_start < clock_timestamp() - interval '2 s' -- not somebody's command
+                          AND a.backend_start < clock_timestamp() - interval '2 s' -- commands come and go
                           AND NOT EXISTS (SELECT FROM embedsidecar.worker AS w
                               WHERE w.session_name = a.application_name AND embedsidecar.runs(w))
                    HAVING count(*) > 0), '') ELSE '' END
