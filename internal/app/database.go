@@ -95,7 +95,7 @@ func newDatabase(o Options, c common, name string, phase observe.Phase) *Databas
 	}
 	db.cfg.Store(o.Config)
 	db.backend = query.New(query.Options{
-		Config: o.Config, Log: o.Log, Plugins: c.plugins, Embedder: c.observer.Embedder, Database: c.database,
+		Config: o.Config, Plugins: c.plugins, Embedder: c.observer.Embedder, Database: c.database,
 		Service: c.shared.service(),
 	})
 	return db

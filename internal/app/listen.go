@@ -25,7 +25,7 @@ func (n *Node) queries(ctx context.Context, address string) (finish func() error
 		}
 	} else {
 		o.Backend = query.New(query.Options{
-			Config: n.o.Config, Log: n.o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Service: n.shared.service(),
+			Config: n.o.Config, Plugins: n.plugins, Embedder: n.observer.Embedder, Service: n.shared.service(),
 		})
 		o.Of = n.several.queried(o)
 	}
