@@ -36,8 +36,7 @@ type among interface {
 	mayRest() bool        // there are so many that quiet ones rest
 	looks() time.Duration // how often it is looked at when it rests
 	rests(r *resting)     // from now on; nil: no more
-	isPassing() bool      // it is worked for a moment only, because it is time to look
-	passed()              // no more
+	passed()              // it is not worked only because it is time to look, or no more
 }
 
 // resting is a database that no sidecar of this process works because nothing changes there. It is an error, as what
@@ -74,6 +73,8 @@ type Database struct {
 	among   among          // others; nil: it is the only one
 
 	building atomic.Bool // an index is not built yet, or a next generation not complete
+	rested   bool
+	passing  time.Duration // how long it is worked at least after it has rested: longer where it is woken soon again
 
 	cfg      atomic.Pointer[config.Config] // what is in force
 	deployed deployed

@@ -22,7 +22,6 @@ var _ among = (*tenant)(nil)
 func (t *tenant) watched() bool        { return t.Server != "" }
 func (t *tenant) looks() time.Duration { return t.in.cfg.Load().Tenants.Look }
 func (t *tenant) rests(r *resting)     { t.resting.Store(r) }
-func (t *tenant) isPassing() bool      { return t.passing.Load() }
 func (t *tenant) passed()              { t.passing.Store(false) }
 
 // mayRest reports whether quiet databases rest.
