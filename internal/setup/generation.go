@@ -14,7 +14,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -51,7 +50,7 @@ func NextGeneration(ctx context.Context, db database.Beginner, live *pipeline.Pi
 			return err
 		}
 		for i := range all {
-			if all[i].PipelineID == live.ID {
+			if all[i].ID == live.ID {
 				g.Live = *all[i].Current()
 			}
 		}
@@ -74,11 +73,11 @@ func NextGeneration(ctx context.Context, db database.Beginner, live *pipeline.Pi
 			"give new weights a new name to keep both", to.Model))
 	}
 	if other != nil {
-		g.Spec, g.Existing, g.ID = other.Spec(), true, other.PipelineID
+		g.Spec, g.Existing, g.ID = other.Spec, true, other.ID
 		return g, nil
 	}
 	g.Chunked = live.Chunked
-	g.Spec = beside(g.Live.Spec(), live.Stored, to, d, recipe)
+	g.Spec = beside(g.Live.Spec, live.Stored, to, d, recipe)
 	return g, nil
 }
 
@@ -119,7 +118,7 @@ func changeable(live, other *resolve.Stored, wanted made) error {
 		return fail("its vectors were made so before the switch, and are kept",
 			"embedsidecar model rollback "+live.Name+" has them serve again")
 	case other.Served:
-		return fail(fmt.Sprintf("its previous generation, of model %q, is kept", resolve.ModelOf(other.Spec())),
+		return fail(fmt.Sprintf("its previous generation, of model %q, is kept", resolve.ModelOf(other.Spec)),
 			"take it away first: embedsidecar model drop-old "+live.Name)
 	}
 	return fail(fmt.Sprintf("a change to %s is under way", whatOf(other, live)),
@@ -128,10 +127,10 @@ func changeable(live, other *resolve.Stored, wanted made) error {
 
 // whatOf says what sets a generation apart from the one that serves.
 func whatOf(other, live *resolve.Stored) string {
-	if resolve.SameModel(other.Spec(), live.Spec()) {
+	if resolve.SameModel(other.Spec, live.Spec) {
 		return "another text, chunking or type"
 	}
-	return fmt.Sprintf("model %q", resolve.ModelOf(other.Spec()))
+	return fmt.Sprintf("model %q", resolve.ModelOf(other.Spec))
 }
 
 // beside is a pipeline that leads from the same rows to a destination beside the one that serves, of the same type
@@ -196,15 +195,15 @@ func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec p
 	configured.Plugin, configured.Model, configured.ModelBudget = spec.Plugin, spec.Model, spec.ModelBudget
 	next := map[string]int32{resolve.Digest(configured): live.DefinitionVersion + 1}
 	if _, err := tx.Exec(ctx, `UPDATE embedsidecar.pipeline SET beside = $2, served = false, definitions = $3::jsonb || $4,
-		definition_version = $5 WHERE pipeline_id = $1`, id, live.PipelineID, live.Definitions, next,
+		definition_version = $5 WHERE pipeline_id = $1`, id, live.ID, live.Definitions, next,
 		live.DefinitionVersion+1); err != nil {
 		return fmt.Errorf("write the next generation: %w", err)
 	}
 	// Who streams looks at once.
 	_, err := tx.Exec(ctx, "SELECT embedsidecar.carry_grants($1, $2), embedsidecar.carry_storage($1, $2), "+
 		"embedsidecar.note_made($1, $2), CASE WHEN pg_notification_queue_usage() < 0.5 THEN pg_notify($3, '') END",
-		live.PipelineID, id, queue.Waiting)
-	return wrap.Errorf(err, "give %s the grants that the present destination has", catalog.DestinationName(spec))
+		live.ID, id, queue.Waiting)
+	return wrap.Errorf(err, "give %s the grants that the present destination has", spec.DestinationName())
 }
 
 // alongside looks at the other generation of a pipeline, where that has to follow the one that serves: in which rows
@@ -216,11 +215,11 @@ func (in *initializer) alongside(ctx context.Context, tx pgx.Tx, f *resolve.Find
 		return nil, nil, nil
 	}
 	o, p := s.BesideOf(all), &f.Pipeline
-	if o == nil || p.Filter == o.FilterExpression && p.Ignore == o.IgnoreExpression && p.OID == o.TableOID &&
+	if o == nil || p.Filter == o.Filter && p.Ignore == o.Ignore && p.OID == o.OID &&
 		p.Name == s.Name {
 		return nil, nil, nil
 	}
-	next := o.Spec()
+	next := o.Spec
 	next.Schema, next.Table, next.Filter, next.Ignore = p.Schema, p.Table, p.Filter, p.Ignore
 	next.ColumnLists = p.ColumnLists
 	in.o.Descriptions = maps.Clone(in.o.Descriptions)
@@ -274,7 +273,7 @@ func (in *initializer) besides(ctx context.Context, tx pgx.Tx, configured, spec 
 		}
 		d.recipe = !has
 	}
-	what, serves := fmt.Sprintf("model %q", resolve.ModelOf(configured)), fmt.Sprintf("model %q", resolve.ModelOf(s.Spec()))
+	what, serves := fmt.Sprintf("model %q", resolve.ModelOf(configured)), fmt.Sprintf("model %q", resolve.ModelOf(s.Spec))
 	if d.recipe {
 		what, serves = "another text, chunking or type", "what is set up"
 	}
@@ -287,7 +286,7 @@ func (in *initializer) besides(ctx context.Context, tx pgx.Tx, configured, spec 
 		d.warning = fmt.Sprintf("it is configured here with %s, its next generation; %s serves until embedsidecar "+
 			"model switch %s", what, serves, s.Name)
 		return d, nil
-	case d.model && resolve.SameModel(configured, s.Spec()) && !d.recipe:
+	case d.model && resolve.SameModel(configured, s.Spec) && !d.recipe:
 		return detour{}, nil
 	case d.model && before && version < s.DefinitionVersion:
 		d.warning = fmt.Sprintf("it is configured here with %s, and was changed to %s: name that in the "+

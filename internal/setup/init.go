@@ -139,14 +139,14 @@ func (in *initializer) validate() error {
 			continue
 		}
 		names[spec.Name] = true
-		if other, taken := destinations[catalog.DestinationName(spec)]; taken {
+		if other, taken := destinations[spec.DestinationName()]; taken {
 			mistakes = append(mistakes, &refusal.ConfigError{
 				Pipeline: spec.Name,
-				Problem:  fmt.Sprintf("its destination %s is also that of pipeline %q", catalog.DestinationName(spec), other),
+				Problem:  fmt.Sprintf("its destination %s is also that of pipeline %q", spec.DestinationName(), other),
 				Code:     code.Taken,
 			})
 		}
-		destinations[catalog.DestinationName(spec)] = spec.Name
+		destinations[spec.DestinationName()] = spec.Name
 		if d, ok := in.o.Descriptions[spec.Name]; !ok || d.Dims <= 0 || d.Fingerprint == "" {
 			mistakes = append(mistakes, &refusal.ConfigError{
 				Pipeline: spec.Name,

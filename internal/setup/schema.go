@@ -180,7 +180,7 @@ func (in *initializer) markAnew(f *resolve.Findings) (a step.Action, needed bool
 		return a, false
 	}
 	return step.Action{
-		Step:    step.Step{What: "comment on " + catalog.DestinationName(f.Pipeline.Spec), SQL: []string{in.comment(f)}},
+		Step:    step.Step{What: "comment on " + f.Pipeline.DestinationName(), SQL: []string{in.comment(f)}},
 		Allowed: true,
 	}, true
 }
@@ -195,7 +195,7 @@ func (in *initializer) takesUp(f *resolve.Findings) bool {
 
 // occupied is the error of a destination that holds vectors and is not taken up.
 func (in *initializer) occupied(f *resolve.Findings) error {
-	name := catalog.DestinationName(f.Pipeline.Spec)
+	name := f.Pipeline.DestinationName()
 	e := &refusal.ConfigError{
 		Pipeline: f.Pipeline.Name, Problem: "the destination " + name + " holds vectors that this pipeline did not write",
 		Hint: []string{

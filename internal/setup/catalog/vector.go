@@ -183,7 +183,7 @@ func FindDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table
 	}
 	if spec.IntoType != "" && spec.IntoType != d.Stored {
 		return d, refusal.Coded(code.Width, fmt.Sprintf("the destination %s is of type %s, not %s as configured",
-			DestinationName(spec), d.Stored, spec.IntoType),
+			spec.DestinationName(), d.Stored, spec.IntoType),
 			"leave the type out to take the destination as it is, or name another destination: a missing one is created")
 	}
 	return d, d.unfit(spec, model)
@@ -197,26 +197,21 @@ func (d Destination) unfit(spec pipeline.Spec, model Vectors) error {
 	case model.Dims == 0:
 	case sparse && !d.Stored.Takes(true):
 		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are sparse, and the destination %s is of type %s",
-			DestinationName(spec), d.Stored),
+			spec.DestinationName(), d.Stored),
 			"sparse vectors are stored as sparsevec: leave the type out, and name a destination that is not there yet: it is made so",
 			"or choose a model of dense vectors")
 	case !model.Either && !d.Stored.Takes(model.Sparse):
 		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are dense, and the destination %s is of type sparsevec, as which they would only be larger",
-			DestinationName(spec)),
+			spec.DestinationName()),
 			"use vector, halfvec or bit", "or choose a sparse model")
 	case model.Dims > widest:
 		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are %d wide; pgvector stores up to %d", model.Dims, widest))
 	case d.Dims != 0 && d.Dims != model.Dims:
 		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are %d wide, those of the destination %s %d", model.Dims,
-			DestinationName(spec), d.Dims),
+			spec.DestinationName(), d.Dims),
 			"choose a model of that width, or another destination")
 	}
 	return nil
-}
-
-// DestinationName is a destination for people, quoted.
-func DestinationName(spec pipeline.Spec) string {
-	return spec.DestinationName()
 }
 
 func findColumn(ctx context.Context, q database.Querier, spec pipeline.Spec, t *Table, v VectorType) (d Destination,
@@ -226,7 +221,7 @@ func findColumn(ctx context.Context, q database.Querier, spec pipeline.Spec, t *
 	if !ok {
 		return d, nil
 	}
-	name := DestinationName(spec)
+	name := spec.DestinationName()
 	switch {
 	case slices.Contains(KeyNames(t.Key), c.Name):
 		return d, refusal.Coded(code.Destination, fmt.Sprintf("the destination %s is a column of the key", name))

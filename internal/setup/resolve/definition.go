@@ -103,7 +103,7 @@ type Difference struct {
 // Differs compares: configured is the definition as it was written, spec the same with the names that columns have now.
 func (s *Stored) Differs(configured, spec pipeline.Spec) Difference {
 	version, known := s.Definitions[Digest(configured)]
-	d := Difference{Was: strings.Join(Differences(spec, s.Spec()), ", "), Configured: version, Now: s.DefinitionVersion}
+	d := Difference{Was: strings.Join(Differences(spec, s.Spec), ", "), Configured: version, Now: s.DefinitionVersion}
 	d.Older = d.Was != "" && known && version < d.Now
 	return d
 }
@@ -129,10 +129,10 @@ const WayToNewer = "deploy the newer configuration here, or go back to this one 
 // AsSetUp is a configured pipeline with the definition that is set up.
 func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 	spec := configured
-	spec.Name, spec.Columns, spec.Text, spec.Filter, spec.Chunking = s.Name, s.SourceColumns, s.TextExpression,
-		s.FilterExpression, s.Chunking
-	spec.Priority, spec.Active, spec.Plugin, spec.Model = s.Lane, s.ActiveHours, s.Plugin, s.Model
-	spec.PriorityBy, spec.Ignore, spec.Joins = s.PriorityBy, s.IgnoreExpression, s.Joins
+	spec.Name, spec.Columns, spec.Text, spec.Filter, spec.Chunking = s.Name, s.Columns, s.Text,
+		s.Filter, s.Chunking
+	spec.Priority, spec.Active, spec.Plugin, spec.Model = s.Priority, s.Active, s.Plugin, s.Model
+	spec.PriorityBy, spec.Ignore, spec.Joins = s.PriorityBy, s.Ignore, s.Joins
 	spec.Budget, spec.ModelBudget, spec.Batch = s.Budget, s.ModelBudget, s.Batch
 	spec.MaxAttempts, spec.Labels = s.MaxAttempts, s.Labels
 	return spec
@@ -146,7 +146,7 @@ func (s *Stored) NextDefinitions(f *Findings) (versions map[string]int32, now in
 	if versions == nil {
 		versions = map[string]int32{}
 	}
-	if len(Differences(f.Pipeline.Spec, s.Spec())) > 0 {
+	if len(Differences(f.Pipeline.Spec, s.Spec)) > 0 {
 		versions[Digest(s.Written)] = now // what was set up before digests were kept, or under other names of columns
 		now++
 	}
@@ -201,7 +201,7 @@ func WithRecipe(spec, of pipeline.Spec) pipeline.Spec {
 // HasRecipe reports whether the pipeline is set up with the recipe of a configured one. Where that names no type any
 // will do.
 func (s *Stored) HasRecipe(ctx context.Context, q database.Querier, configured pipeline.Spec) (bool, error) {
-	set := s.Spec()
+	set := s.Spec
 	if !SameRecipe(configured, set) || configured.IntoType == "" {
 		return SameRecipe(configured, set), nil
 	}
@@ -222,7 +222,7 @@ func (s *Stored) HasRecipe(ctx context.Context, q database.Querier, configured p
 // BesideOf returns the other generation of a pipeline, with the names that columns have now, or nil.
 func (s *Stored) BesideOf(all []Stored) *Stored {
 	for i := range all {
-		if all[i].Beside == s.PipelineID {
+		if all[i].Beside == s.ID {
 			return all[i].Current()
 		}
 	}

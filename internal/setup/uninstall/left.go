@@ -83,8 +83,8 @@ func (l *left) spare(ctx context.Context, q database.Querier, stored []resolve.S
 func columns(stored []resolve.Stored) []left {
 	var list []left
 	for _, s := range stored {
-		if s.DestinationColumn != "" {
-			list = append(list, left{Column: s.DestinationColumn, OID: s.TableOID})
+		if s.IntoColumn != "" {
+			list = append(list, left{Column: s.IntoColumn, OID: s.OID})
 		}
 	}
 	return list

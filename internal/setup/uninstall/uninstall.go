@@ -174,7 +174,7 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 		}
 		s := stored[at].Current()
 		var gone bool // with its table: then its other generation goes along
-		if err := tx.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = $1)", s.TableOID).
+		if err := tx.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = $1)", s.OID).
 			Scan(&gone); err != nil {
 			return fmt.Errorf("look for the table of pipeline %q: %w", s.Name, err)
 		}
@@ -195,7 +195,7 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 		}
 		shared := func(table uint32) bool {
 			return slices.ContainsFunc(stored, func(other resolve.Stored) bool {
-				return other.PipelineID != s.PipelineID && slices.Contains(other.Tables(), table) && other.SlotName == s.SlotName
+				return other.ID != s.ID && slices.Contains(other.Tables(), table) && other.SlotName == s.SlotName
 			})
 		}
 		own, err := ownDestination(ctx, tx, s)
@@ -231,12 +231,12 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 
 // alone returns *ConfigError when another generation stands beside a pipeline: its vectors would be left behind.
 func alone(s *resolve.Stored, all []resolve.Stored) error {
-	if s.Beside == 0 && !slices.ContainsFunc(all, func(o resolve.Stored) bool { return o.Beside == s.PipelineID }) {
+	if s.Beside == 0 && !slices.ContainsFunc(all, func(o resolve.Stored) bool { return o.Beside == s.ID }) {
 		return nil
 	}
 	name := s.Name
 	for i := range all {
-		if all[i].PipelineID == s.Beside {
+		if all[i].ID == s.Beside {
 			name = all[i].Name
 		}
 	}
@@ -261,7 +261,7 @@ func unknownPipeline(ctx context.Context, q database.Querier, o PipelineOptions,
 	var drop []string
 	for _, l := range marked {
 		if !slices.ContainsFunc(stored,
-			func(s resolve.Stored) bool { return catalog.DestinationName(s.Spec()) == l.name() }) {
+			func(s resolve.Stored) bool { return s.DestinationName() == l.name() }) {
 			if err := l.spare(ctx, q, stored); err != nil {
 				return err
 			}
@@ -357,16 +357,16 @@ func removeSlots(ctx context.Context, q database.Querier) ([]removal, error) {
 
 // ownDestination returns what holds a pipeline's vectors if init made it, or nil.
 func ownDestination(ctx context.Context, q database.Querier, s *resolve.Stored) (*left, error) {
-	l := left{Schema: s.DestinationSchema, Table: s.DestinationTable, Column: s.DestinationColumn}
+	l := left{Schema: s.IntoSchema, Table: s.IntoTable, Column: s.IntoColumn}
 	var ours bool
 	var err error
-	if s.DestinationColumn != "" {
+	if s.IntoColumn != "" {
 		err = q.QueryRow(ctx, sqlfiles.Query("marked_column"), pgx.StrictNamedArgs{
-			"table": s.TableOID, "column": s.DestinationColumn, "mark": catalog.OurMark,
+			"table": s.OID, "column": s.IntoColumn, "mark": catalog.OurMark,
 		}).Scan(&l.Schema, &l.Table, &l.OID, &ours)
 	} else {
 		err = q.QueryRow(ctx, sqlfiles.Query("marked_table"), pgx.StrictNamedArgs{
-			"schema": s.DestinationSchema, "table": s.DestinationTable, "mark": catalog.OurMark,
+			"schema": s.IntoSchema, "table": s.IntoTable, "mark": catalog.OurMark,
 		}).Scan(&l.OID, &ours)
 	}
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && !ours {
@@ -406,10 +406,10 @@ func unpublish(ctx context.Context, q database.Querier, s *resolve.Stored, table
 	if !shared {
 		return []removal{take}, nil
 	}
-	if table != s.TableOID {
+	if table != s.OID {
 		return nil, nil
 	}
-	destination, _ := t.Column(s.DestinationColumn)
+	destination, _ := t.Column(s.IntoColumn)
 	if !dropped || !slices.Contains(entry.Columns, destination.Number) {
 		return nil, nil
 	}

@@ -159,11 +159,10 @@ func (c *checker) wayToRecipe(ctx context.Context, tx pgx.Tx, s *resolve.Stored,
 			return "", false, err
 		}
 	}
-	p := pipeline.Pipeline{Spec: pipeline.Spec{Name: s.Name}, ID: s.PipelineID}
 	if besides {
-		return c.wayToModel(&p, other.Fingerprint), true, nil
+		return c.wayToModel(&s.Pipeline, other.Fingerprint), true, nil
 	}
-	return c.wayToModel(&p, ""), spec.Beside, nil
+	return c.wayToModel(&s.Pipeline, ""), spec.Beside, nil
 }
 
 // tellPipeline tells where a pipeline that is set up stands, as every door does, and reports whether there was
@@ -201,7 +200,7 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 		var missing *refusal.MissingError
 		t, err := c.known.TableByName(ctx, tx, spec.Schema, spec.Table)
 		switch {
-		case errors.As(err, &missing), err == nil && t.OID != stored.TableOID: // who looks at the table tells of it
+		case errors.As(err, &missing), err == nil && t.OID != stored.OID:
 			return nil
 		case err != nil:
 			return err
@@ -222,7 +221,7 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 		}
 		if !has && besides {
 			c.add(name, Warn, "it is configured with another text, chunking or type than serves", way)
-			spec = resolve.WithRecipe(spec, stored.Spec())
+			spec = resolve.WithRecipe(spec, stored.Spec)
 		}
 		d := stored.Differs(configured, spec)
 		if !d.Older {
@@ -270,7 +269,7 @@ func (c *checker) toSetUp(p *pipeline.Pipeline, set map[string]pipeline.Pipeline
 	for _, other := range set {
 		configured := slices.ContainsFunc(c.o.Specs, func(spec pipeline.Spec) bool { return spec.Name == other.Name })
 		switch {
-		case other.OID != p.OID || catalog.DestinationName(other.Spec) != catalog.DestinationName(p.Spec):
+		case other.OID != p.OID || other.DestinationName() != p.DestinationName():
 		case !configured && resolve.OnlyRenamed(p, cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint), &other):
 			return fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name, and embeds nothing again",
 				other.Name)
@@ -288,7 +287,7 @@ func (c *checker) describe(p *pipeline.Pipeline) string {
 	if !p.WatchAll {
 		watched = strings.Join(append(catalog.KeyNames(p.Key), p.Watched...), ", ")
 	}
-	return fmt.Sprintf("%s into %s, %d wide; reads %s", p.Source(), catalog.DestinationName(p.Spec), p.Dims, watched)
+	return fmt.Sprintf("%s into %s, %d wide; reads %s", p.Source(), p.DestinationName(), p.Dims, watched)
 }
 
 // holes are versions of pgvector that should not be used: those from one on that came before the one that mends them.
