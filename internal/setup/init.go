@@ -194,7 +194,7 @@ func (in *initializer) all(ctx context.Context) error {
 	if err := in.lookAround(ctx); err != nil {
 		return err
 	}
-	if !in.server.Vector && pipeline.NeedPgvector(in.o.Specs) {
+	if in.server.Vector == "" && pipeline.NeedPgvector(in.o.Specs) {
 		extension, schema := in.extension()
 		if err := in.perform(ctx, []step.Action{extension}); err != nil {
 			return err

@@ -49,20 +49,11 @@ type initializer struct {
 	promised    string   // of a dry run: the schema in which the extension vector would be by now
 }
 
-// serverFacts is what the server says of itself and of the role.
+// serverFacts is what the server says of itself and of the role, and what there is of ours.
 type serverFacts struct {
-	Version   int
-	WALLevel  string
-	Standby   bool
-	Database  string
-	Role      string
-	Superuser bool
-	MayCreate bool // CREATE on the database
+	catalog.Server
+
 	Schema    int  // version of our schema; 0: none
-	Owns      bool // the schema is there and ours to change
-	Vector    bool // the extension is installed
-	HasPublic bool
-	HasSchema bool // embedsidecar
 	Installed bool // the installation's row is there
 }
 

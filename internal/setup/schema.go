@@ -25,10 +25,8 @@ const secretSize = 32
 // lookAtServer reads what the rest depends on and refuses servers that cannot work.
 func (in *initializer) lookAtServer(ctx context.Context) error {
 	s := &in.server
-	err := in.o.Pool.QueryRow(ctx, sqlfiles.Query("server_to_set_up")).
-		Scan(&s.Version, &s.WALLevel, &s.Standby, &s.Database, &s.Role, &s.Superuser, &s.MayCreate, &s.Owns, &s.Vector,
-			&s.HasPublic, &s.HasSchema)
-	if err != nil {
+	var err error
+	if s.Server, err = catalog.ReadServer(ctx, in.o.Pool, in.o.Slot); err != nil {
 		return fmt.Errorf("look at the server: %w", err)
 	}
 	if s.Schema, err = catalog.SchemaVersion(ctx, in.o.Pool); err != nil {
