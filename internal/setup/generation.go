@@ -55,11 +55,7 @@ func NextGeneration(ctx context.Context, db database.Beginner, live *pipeline.Pi
 			}
 		}
 		other = g.Live.BesideOf(all)
-		wanted, err := madeSo(ctx, tx, &g.Live, other, d, recipe)
-		if err != nil {
-			return err
-		}
-		return changeable(&g.Live, other, wanted)
+		return changeable(&g.Live, other, madeSo(&g.Live, other, d, recipe))
 	})
 	if err != nil {
 		return g, err
@@ -84,22 +80,11 @@ func NextGeneration(ctx context.Context, db database.Beginner, live *pipeline.Pi
 // made tells which generations have the model and the recipe that are asked for.
 type made struct{ live, other bool }
 
-func madeSo(ctx context.Context, q database.Querier, live, other *resolve.Stored, d embed.Description,
-	recipe *pipeline.Spec,
-) (m made, err error) {
+func madeSo(live, other *resolve.Stored, d embed.Description, recipe *pipeline.Spec) made {
 	same := func(s *resolve.Stored) bool {
-		if err != nil || s == nil || s.Fingerprint != d.Fingerprint {
-			return false
-		}
-		if recipe == nil {
-			return true
-		}
-		var has bool
-		has, err = s.HasRecipe(ctx, q, *recipe)
-		return has
+		return s != nil && s.Fingerprint == d.Fingerprint && (recipe == nil || s.HasRecipe(*recipe))
 	}
-	m.live, m.other = same(live), same(other)
-	return m, err
+	return made{live: same(live), other: same(other)}
 }
 
 // changeable refuses a change that makes no sense.
@@ -249,29 +234,19 @@ type detour struct {
 // for, with another recipe. It goes on with what serves where the other is known: it is that of a generation beside it,
 // or one of before. What is new to it is a change: the report has it, and who set up makes the next generation then.
 // Other weights under the same name are no change that anybody has asked for.
-func (in *initializer) besides(ctx context.Context, tx pgx.Tx, configured, spec pipeline.Spec, s *resolve.Stored,
-	all []resolve.Stored,
-) (d detour, err error) {
+func (in *initializer) besides(configured, spec pipeline.Spec, s *resolve.Stored, all []resolve.Stored) (d detour,
+	err error,
+) {
 	description, other := in.o.Descriptions[configured.Name], s.BesideOf(all)
-	of := func(recipe *pipeline.Spec) (m made) {
-		if err == nil {
-			m, err = madeSo(ctx, tx, s, other, description, recipe)
-		}
-		return m
-	}
-	model, wanted := of(nil), of(&spec)
-	if err != nil || wanted.live || model.live && !wanted.other && !spec.Beside {
-		return d, err
+	model, wanted := madeSo(s, other, description, nil), madeSo(s, other, description, &spec)
+	if wanted.live || model.live && !wanted.other && !spec.Beside {
+		return d, nil
 	}
 	d.model = !model.live
 	if !wanted.other && !spec.Beside { // another recipe is none of a generation's
 		wanted = model
 	} else {
-		has, err := s.HasRecipe(ctx, tx, spec)
-		if err != nil {
-			return d, err
-		}
-		d.recipe = !has
+		d.recipe = !s.HasRecipe(spec)
 	}
 	what, serves := fmt.Sprintf("model %q", resolve.ModelOf(configured)), fmt.Sprintf("model %q", resolve.ModelOf(s.Spec))
 	if d.recipe {

@@ -187,7 +187,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			spec, followed = stored.Follow(spec, t)
 			stored = stored.Current()
 		}
-		way, err := in.besides(ctx, tx, configured, spec, stored, all)
+		way, err := in.besides(configured, spec, stored, all)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -2,20 +2,15 @@ package resolve
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
@@ -199,24 +194,10 @@ func WithRecipe(spec, of pipeline.Spec) pipeline.Spec {
 }
 
 // HasRecipe reports whether the pipeline is set up with the recipe of a configured one. Where that names no type any
-// will do.
-func (s *Stored) HasRecipe(ctx context.Context, q database.Querier, configured pipeline.Spec) (bool, error) {
-	set := s.Spec
-	if !SameRecipe(configured, set) || configured.IntoType == "" {
-		return SameRecipe(configured, set), nil
-	}
-	var name string
-	err := q.QueryRow(ctx, `SELECT t.typname FROM pg_catalog.pg_attribute AS a
-			JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
-		WHERE a.attrelid = pg_catalog.to_regclass($1) AND a.attname = $2 AND NOT a.attisdropped`,
-		set.VectorTable(), set.VectorColumn()).Scan(&name)
-	if errors.Is(err, pgx.ErrNoRows) { // who looks at the destination tells of it
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("look up the type of the vectors of pipeline %q: %w", s.Name, err)
-	}
-	return name == string(configured.IntoType), nil
+// will do; and where the vectors are gone who looks at the destination tells of it.
+func (s *Stored) HasRecipe(configured pipeline.Spec) bool {
+	return SameRecipe(configured, s.Spec) &&
+		(configured.IntoType == "" || s.Stored == "" || s.Stored == configured.IntoType)
 }
 
 // BesideOf returns the other generation of a pipeline, with the names that columns have now, or nil.

@@ -150,19 +150,11 @@ func (c *checker) wayToModel(p *pipeline.Pipeline, fingerprint string) string {
 
 // wayToRecipe says how a pipeline comes to the text, chunking and type that are configured, where these are, or become,
 // those of another generation.
-func (c *checker) wayToRecipe(ctx context.Context, tx pgx.Tx, s *resolve.Stored, spec pipeline.Spec) (way string,
-	besides bool, err error,
-) {
-	other := s.BesideOf(c.stored)
-	if other != nil {
-		if besides, err = other.HasRecipe(ctx, tx, spec); err != nil {
-			return "", false, err
-		}
+func (c *checker) wayToRecipe(s *resolve.Stored, spec pipeline.Spec) (way string, besides bool) {
+	if other := s.BesideOf(c.stored); other != nil && other.HasRecipe(spec) {
+		return c.wayToModel(&s.Pipeline, other.Fingerprint), true
 	}
-	if besides {
-		return c.wayToModel(&s.Pipeline, other.Fingerprint), true, nil
-	}
-	return c.wayToModel(&s.Pipeline, ""), spec.Beside, nil
+	return c.wayToModel(&s.Pipeline, ""), spec.Beside
 }
 
 // tellPipeline tells where a pipeline that is set up stands, as every door does, and reports whether there was
@@ -211,15 +203,7 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 			c.add(name, Warn, w)
 		}
 		stored = stored.Current()
-		has, err := stored.HasRecipe(ctx, tx, spec)
-		if err != nil {
-			return err
-		}
-		way, besides, err := c.wayToRecipe(ctx, tx, stored, spec)
-		if err != nil {
-			return err
-		}
-		if !has && besides {
+		if way, besides := c.wayToRecipe(stored, spec); besides && !stored.HasRecipe(spec) {
 			c.add(name, Warn, "it is configured with another text, chunking or type than serves", way)
 			spec = resolve.WithRecipe(spec, stored.Spec)
 		}
