@@ -54,10 +54,10 @@ func All(ctx context.Context, o Options) (Removed, error) {
 			return err
 		}
 		if !o.Embeddings {
-			done.Kept = names(marked)
+			done.Kept = names(made(marked))
 		}
 		version, err := catalog.SchemaVersion(ctx, tx)
-		if err == nil && version == 0 && (!o.Embeddings || len(marked) == 0) {
+		if err == nil && version == 0 && (!o.Embeddings || len(made(marked)) == 0) {
 			err = &refusal.NotSetUpError{}
 		}
 		if err != nil {
@@ -103,15 +103,11 @@ func removeVectors(ctx context.Context, q database.Querier, installed bool, mark
 	}
 	var all []left
 	for i := range stored {
-		l, err := ownDestination(ctx, q, stored[i].Current())
-		if err != nil {
-			return nil, err
-		}
-		if l != nil {
+		if l := ownDestination(marked, stored[i].Current()); l != nil {
 			all = append(all, *l)
 		}
 	}
-	for _, l := range marked {
+	for _, l := range made(marked) {
 		if !slices.ContainsFunc(all, func(other left) bool { return other.name() == l.name() }) {
 			all = append(all, l)
 		}
@@ -198,12 +194,15 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 				return other.ID != s.ID && slices.Contains(other.Tables(), table) && other.SlotName == s.SlotName
 			})
 		}
-		own, err := ownDestination(ctx, tx, s)
-		if err == nil && own != nil {
-			err = own.spare(ctx, tx, stored)
-		}
+		marked, err := markedDestinations(ctx, tx)
 		if err != nil {
 			return err
+		}
+		own := ownDestination(marked, s)
+		if own != nil {
+			if err := own.spare(ctx, tx, stored); err != nil {
+				return err
+			}
 		}
 		tables := s.Tables()
 		slices.Sort(tables)
@@ -259,7 +258,7 @@ func unknownPipeline(ctx context.Context, q database.Querier, o PipelineOptions,
 		return err
 	}
 	var drop []string
-	for _, l := range marked {
+	for _, l := range made(marked) {
 		if !slices.ContainsFunc(stored,
 			func(s resolve.Stored) bool { return s.DestinationName() == l.name() }) {
 			if err := l.spare(ctx, q, stored); err != nil {
@@ -353,29 +352,6 @@ func removeSlots(ctx context.Context, q database.Querier) ([]removal, error) {
 		return nil, err
 	}
 	return append(slots, publications...), nil
-}
-
-// ownDestination returns what holds a pipeline's vectors if init made it, or nil.
-func ownDestination(ctx context.Context, q database.Querier, s *resolve.Stored) (*left, error) {
-	l := left{Schema: s.IntoSchema, Table: s.IntoTable, Column: s.IntoColumn}
-	var ours bool
-	var err error
-	if s.IntoColumn != "" {
-		err = q.QueryRow(ctx, sqlfiles.Query("marked_column"), pgx.StrictNamedArgs{
-			"table": s.OID, "column": s.IntoColumn, "mark": catalog.OurMark,
-		}).Scan(&l.Schema, &l.Table, &l.OID, &ours)
-	} else {
-		err = q.QueryRow(ctx, sqlfiles.Query("marked_table"), pgx.StrictNamedArgs{
-			"schema": s.IntoSchema, "table": s.IntoTable, "mark": catalog.OurMark,
-		}).Scan(&l.OID, &ours)
-	}
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && !ours {
-		return nil, nil //nolint:nilnil // there is none, and that is no error
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look up destination of pipeline %q: %w", s.Name, err)
-	}
-	return &l, nil
 }
 
 // unpublish plans to take a table of a pipeline out of its slot's publication, or, while another pipeline reads that,
