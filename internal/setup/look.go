@@ -36,7 +36,7 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 	}
-	if in.pub, err = publish.Find(ctx, tx, in.o.Publication, in.server.Version); err != nil {
+	if in.pub, err = publish.Find(ctx, tx, in.o.Publication); err != nil {
 		return err
 	}
 	if in.slot, err = slot.Find(ctx, tx, in.o.Slot, installed); err != nil {
@@ -69,7 +69,7 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 	}
-	if err := in.foreignPublication(ctx, tx); err != nil {
+	if err := in.foreignPublication(tx); err != nil {
 		mistakes = append(mistakes, err)
 	}
 	for _, s := range stored {

@@ -356,16 +356,15 @@ func removeSlots(ctx context.Context, q database.Querier) ([]removal, error) {
 
 // unpublish plans to take a table of a pipeline out of its slot's publication, or, while another pipeline reads that,
 // the destination column from the table's column list, which would otherwise keep the column from being dropped.
-func unpublish(ctx context.Context, q database.Querier, s *resolve.Stored, table uint32, shared, dropped bool,
+func unpublish(ctx context.Context, tx pgx.Tx, s *resolve.Stored, table uint32, shared, dropped bool,
 ) ([]removal, error) {
 	var name string
-	var version int
-	err := q.QueryRow(ctx, sqlfiles.Query("slot_publication"), pgx.StrictNamedArgs{"slot": s.SlotName}).
-		Scan(&name, &version)
+	err := tx.QueryRow(ctx, sqlfiles.Query("slot_publication"), pgx.StrictNamedArgs{"slot": s.SlotName}).
+		Scan(&name)
 	if err != nil {
 		return nil, fmt.Errorf("look up publication of pipeline %q: %w", s.Name, err)
 	}
-	now, err := publish.Find(ctx, q, name, version)
+	now, err := publish.Find(ctx, tx, name)
 	if err != nil || now == nil {
 		return nil, err
 	}
@@ -373,7 +372,7 @@ func unpublish(ctx context.Context, q database.Querier, s *resolve.Stored, table
 	if !ok {
 		return nil, nil
 	}
-	t, err := catalog.TableByOID(ctx, q, table)
+	t, err := catalog.TableByOID(ctx, tx, table)
 	if err != nil {
 		return nil, err
 	}

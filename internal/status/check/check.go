@@ -329,7 +329,7 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	if s.Recorded { // the slot was set up with one, and that is what the stream asks for
 		publication = s.Publication
 	}
-	pub, err := publish.Find(ctx, tx, publication, c.server.Version)
+	pub, err := publish.Find(ctx, tx, publication)
 	if err != nil {
 		return err
 	}
