@@ -1,6 +1,6 @@
 -- find_publication: a publication by its name: whose it is, and what it sends. trusted: its owner is no stranger: a
--- superuser, the current role or one that it may act as, or someone who is trusted. all_kinds: inserts, updates, deletes
--- and TRUNCATE.
+-- superuser, the current role or one that it may act as, or someone who is trusted. all_kinds: inserts, updates,
+-- deletes and TRUNCATE.
 -- @trusted: whom the configuration names.
 -- Rows: at most one. Locks: none.
 SELECT b.oid, o.rolname::text AS owner, pg_has_role(b.pubowner, 'USAGE') AS owned_by_us,

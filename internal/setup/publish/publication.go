@@ -29,7 +29,7 @@ type Publication struct {
 	Trusted   bool // its owner
 	AllTables bool
 	ViaRoot   bool
-	AllKinds  bool // insert, update, delete and truncate are published
+	AllKinds  bool             // insert, update, delete and truncate are published
 	Entries   map[uint32]Entry `db:"-"`
 }
 

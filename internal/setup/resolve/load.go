@@ -270,10 +270,7 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored, known *catalog.Known, run b
 		}
 	}
 	if err == nil {
-		err = f.chunkable()
-	}
-	if err == nil {
-		err = f.retyped()
+		err = f.behind()
 	}
 	if err == nil {
 		err = knownStill(ctx, tx, s)

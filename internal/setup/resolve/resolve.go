@@ -54,10 +54,7 @@ func ResolveWarned(ctx context.Context, db database.Beginner, spec pipeline.Spec
 				" does not exist", Hint: f.toMake(), Code: code.Destination}
 			return errors.Join(missing, f.Permitted()) // whoever makes it needs the rest as well
 		}
-		if err := f.chunkable(); err != nil {
-			return err
-		}
-		if err := f.retyped(); err != nil {
+		if err := f.behind(); err != nil {
 			return err
 		}
 		return f.Permitted()

@@ -148,10 +148,7 @@ func RenamedTo(now string) []string {
 
 // OnlyRenamed compares all but the name of two pipelines, and their keys, which are those of one table.
 func OnlyRenamed(p *pipeline.Pipeline, fingerprint string, old *pipeline.Pipeline) bool {
-	return p.OID == old.OID && p.DestinationName() == old.DestinationName() &&
-		fingerprint == old.Fingerprint &&
-		p.Text == old.Text && p.Filter == old.Filter && p.Ignore == old.Ignore && slices.Equal(p.Columns, old.Columns) &&
-		p.Joins.String() == old.Joins.String() &&
-		p.Chunking == old.Chunking &&
-		p.WatchAll == old.WatchAll && slices.Equal(p.Watched, old.Watched)
+	return p.OID == old.OID && p.DestinationName() == old.DestinationName() && fingerprint == old.Fingerprint &&
+		SameRecipe(p.Spec, old.Spec) && p.Filter == old.Filter && p.Ignore == old.Ignore && p.WatchAll == old.WatchAll &&
+		slices.Equal(p.Watched, old.Watched)
 }

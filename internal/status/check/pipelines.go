@@ -91,7 +91,7 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	}
 	p, warnings, err := resolve.ResolveWarned(ctx, c.o.Pool, spec, vectors)
 	if ok && stored.Status != pipeline.Active && stored.Status != pipeline.Locked && !c.copied &&
-		sameDefinition(&spec, &stored.Spec) {
+		resolve.SameRecipe(spec, stored.Spec) && spec.Filter == stored.Filter {
 		if !c.tellPipeline(name, &stored) {
 			c.add(name, Wrong, stored.Detail)
 		}
@@ -232,11 +232,6 @@ func (c *checker) setUpFor(spec pipeline.Spec, all []resolve.Stored) *resolve.St
 		return nil
 	}
 	return other
-}
-
-// sameDefinition reports whether two pipelines make the same texts of a row.
-func sameDefinition(a, b *pipeline.Spec) bool {
-	return a.Text == b.Text && a.Filter == b.Filter && slices.Equal(a.Columns, b.Columns) && a.Chunking == b.Chunking
 }
 
 // nowCalled adds to the error of a table that is not there what the pipeline's table is called now.
