@@ -123,7 +123,8 @@ func (in *initializer) renames(f *resolve.Findings, s *resolve.Stored) bool {
 	if !in.o.Starting {
 		return f.Table.OID == s.OID && fingerprint == s.Fingerprint
 	}
-	return slices.Equal(catalog.KeyNames(f.Table.Key), s.KeyColumns) && resolve.OnlyRenamed(&f.Pipeline, fingerprint, &s.Pipeline)
+	return slices.Equal(catalog.KeyNames(f.Table.Key), s.KeyColumns) &&
+		resolve.OnlyRenamed(&f.Pipeline, fingerprint, &s.Pipeline)
 }
 
 // shared is the error of a destination that another pipeline writes to.

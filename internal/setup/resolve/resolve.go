@@ -239,8 +239,7 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if err != nil {
 		return nil, refusal.Of(spec.Name, err)
 	}
-	if spec.InSource() && (slices.Contains(f.Reads, spec.IntoColumn) || slices.Contains(f.Pipeline.Watched,
-		spec.IntoColumn)) {
+	if spec.InSource() && slices.Contains(slices.Concat(f.Reads, p.Watched), spec.IntoColumn) {
 		return nil, fail(fmt.Sprintf("the text reads the destination %q: every vector would trigger another one", spec.IntoColumn))
 	}
 	f.Pipeline.Dims = cmp.Or(model.Dims, f.Destination.Dims)
