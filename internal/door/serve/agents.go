@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -34,15 +35,32 @@ func Talk(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) 
 }
 
 // agents answers requests of agents over HTTP. Each is answered by itself and in one piece: nothing is kept between
-// two, so a token that is revoked ends at once, and no answer stays open.
+// two, so a token that is revoked ends at once, and no answer stays open. Several messages in one are refused: they
+// would be answered at the same time, in the place of one.
 func (a *api) agents() http.Handler {
-	return mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server { return a.agent(r.Context()) },
+	one := mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server { return a.agent(r.Context()) },
 		&mcp.StreamableHTTPOptions{
 			Stateless: true, JSONResponse: true,
 			// Without tokens a page must not reach us by a name of its own. With them it does not have one, and a proxy has
 			// other names.
 			DisableLocalhostProtection: a.Tokens != nil,
 		})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := bufio.NewReader(r.Body)
+		first, err := body.ReadByte()
+		for err == nil && strings.IndexByte(" \t\r\n", first) >= 0 {
+			first, err = body.ReadByte()
+		}
+		if err == nil && first == '[' {
+			a.Write(r.Context(), w, refuse("", "batch", "send one message in a request: a list of them is not taken"))
+			return
+		}
+		if err == nil {
+			_ = body.UnreadByte() // it was just read
+		}
+		r.Body = io.NopCloser(body)
+		one.ServeHTTP(w, r)
+	})
 }
 
 // agent makes what answers one who asks: what he may see is that of the context.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -163,6 +164,29 @@ func TestAgents_ShowAToken(t *testing.T) {
 			if hidden := strings.Contains(text, "no pipeline"); !failed || hidden != (name == "elsewhere") {
 				t.Errorf("%s: %s: %s", name, tool, text)
 			}
+		}
+	}
+}
+
+// TestTrust_AnAgentsRequestIsOneMessage: a list of calls would be answered at once in the place of a single request,
+// past the bound of one token.
+func TestTrust_AnAgentsRequestIsOneMessage(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil)
+	call := func(id int) string {
+		return fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "method": "tools/call", "params": {"name": "list_pipelines"}}`, id)
+	}
+	for body, want := range map[string]int{
+		call(1): http.StatusOK, " \r\n\t" + call(1): http.StatusOK,
+		"[" + call(1) + "]":                                    http.StatusBadRequest,
+		" \r\n\t[" + call(1) + ", " + call(2) + "]":            http.StatusBadRequest,
+		"[" + strings.Repeat(call(1)+",", 500) + call(2) + "]": http.StatusBadRequest,
+		"": http.StatusBadRequest, " ": http.StatusBadRequest,
+	} {
+		a := s.do(http.MethodPost, "/mcp", body, "Accept", "application/json, text/event-stream", "Content-Type",
+			"application/json")
+		if a.status != want || strings.Contains(string(a.body), "public.docs") != (want == http.StatusOK) {
+			t.Errorf("%.60q: %d %.300s, want %d", body, a.status, a.body, want)
 		}
 	}
 }
