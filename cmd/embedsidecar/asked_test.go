@@ -467,6 +467,38 @@ func TestTrust_ANameGoesOnMeaningWhatItMeant(t *testing.T) {
 	d.end(syscall.SIGTERM, 0)
 }
 
+// TestTrust_WhoAskedForAPipelineStopsNobody: one whose table its owner has dropped, or made of another form, stands in
+// the way of no set-up of others: neither of the file's, nor of those that are asked for.
+func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	d := s.start("--config", file)
+	for _, name := range []string{"gone", "other"} {
+		s.db.MustExec("CREATE TABLE " + name + " (id int PRIMARY KEY, body text)")
+		s.does(create(`{"name": "` + name + `", "table": "public.` + name + `", "columns": ["body"], "into": {"table": "` + name + `_embedding"}}`))
+	}
+	s.db.MustExec(`DROP TABLE gone; ALTER TABLE other DROP COLUMN body`)
+	s.does(create(askBodies))
+	s.vectorsOf("bodies_embedding", 2)
+	s.does("drop_pipeline('bodies')")
+	d.end(syscall.SIGTERM, 0)
+
+	_, stderr := s.run(0, "init", "--config", file)
+	s.has(stderr, "gone", "other")
+	s.rewrite(file, liveDocs, liveBodies)
+	id, _, _ := s.asks(create(askTitles))
+	s.run(0, "apply", "--yes", "--config", file)
+	s.comesTo(id, "done")
+	d = s.start("--config", file)
+	s.vectorsOf("bodies_embedding", 2)
+	s.vectorsOf("titles_embedding", 2)
+	s.does("drop_pipeline('gone')")
+	s.does("drop_pipeline('other')")
+	d.end(syscall.SIGTERM, 0)
+}
+
 // TestTrust_WhoAsksForAPipelineAsksHimself: maintenance of a table, and a foreign key, run the code of its owner in the
 // sessions of others. What it asks for there is not asked by them.
 func TestTrust_WhoAsksForAPipelineAsksHimself(t *testing.T) {
