@@ -43,8 +43,8 @@ BEGIN
                              ELSE 'none is set up in this database: embedsidecar init sets them up' END);
 END $$;
 COMMENT ON FUNCTION embedsidecar.pipeline_meant(text) IS
-    'The number of the pipeline of this name, or of the one of a table of this name: in public, if several schemas have '
-    'one, and of several pipelines the one that is called after the table. An error when there is none.';
+    'The number of the pipeline of this name, or of the one of a table of this name: in public, if several schemas '
+    'have one, and of several pipelines the one that is called after the table. An error when there is none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.lane_meant(priority text) RETURNS integer
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
