@@ -478,7 +478,7 @@ func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
 		s.rewrite(file, pipelines...)
 		text, err := os.ReadFile(file)
 		if err == nil {
-			err = os.WriteFile(file, append([]byte("models: [{name: second, plugin: "+plugin+"}]\n"), text...), 0o600)
+			err = os.WriteFile(file, append([]byte("models: [{name: fake, plugin: "+plugin+"}]\n"), text...), 0o600)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -487,7 +487,7 @@ func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
 	written("fake", liveDocs)
 	s.run(0, "init", "--config", file)
 	d := s.start("--config", file)
-	s.does(create(strings.Replace(strings.ReplaceAll(askTitles, "titles", "dumb"), "{", `{"model": "second", `, 1)))
+	s.does(create(strings.Replace(strings.ReplaceAll(askTitles, "titles", "dumb"), "{", `{"model": "fake", `, 1)))
 	for _, name := range []string{"gone", "other"} {
 		s.db.MustExec("CREATE TABLE " + name + " (id int PRIMARY KEY, body text)")
 		s.does(create(`{"name": "` + name + `", "table": "public.` + name + `", "columns": ["body"], "into": {"table": "` + name + `_embedding"}}`))
