@@ -29,7 +29,7 @@ func TestScale_Pages(t *testing.T) {
 	told := strings.Fields(w.says(0, "token", "create", "ops", "--role", "admin", "--tokens-file", tokens))
 	c := w.startPlain(w.environ(), "run", "--admin-listen", at, "--tokens-file", tokens)
 	w.settled(c)
-	w.says(0, "pause")
+	w.exec("village", "SELECT embedsidecar.pause()")
 	w.fill(tasks)
 
 	http1 := &http.Client{Timeout: waitTimeout}
@@ -38,7 +38,7 @@ func TestScale_Pages(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set("Authorization", "Bearer "+told[0])
+		req.Header.Set("Authorization", "Bearer "+told[len(told)-1])
 		req.Header.Set("Accept", "text/html")
 		resp, err := http1.Do(req)
 		if err != nil {
