@@ -185,7 +185,8 @@ func (c *chrome) photograph(name string, l look) {
 	// What is higher ends below something, not within.
 	high := max(eval[int64](c, fmt.Sprintf(`(() => {
 		const whole = document.documentElement.scrollHeight;
-		const ends = [...document.querySelectorAll(".card, .hero, .charts figure, main tr, main li, .stack.close")]
+		const ends = [...document.querySelectorAll(".card, .hero, .charts figure, tbody tr, main li")]
+			.filter((e) => e.checkVisibility({contentVisibilityAuto: true}))
 			.map((e) => Math.ceil(e.getBoundingClientRect().bottom + scrollY) + 1);
 		return whole <= %[1]d ? whole : Math.max(0, ...ends.filter((end) => end <= %[1]d));
 	})()`, most)), l.height)
@@ -285,7 +286,7 @@ func TestBrowser(t *testing.T) {
 	testenv.Eventually(t, browserTimeout, func() (bool, string) { // what a page shows is a second old at most
 		c.open("/pipelines")
 		page := eval[string](c, "document.querySelector('#live-pipelines').innerText")
-		return strings.Contains(page, "paused"), page
+		return strings.Contains(page, "paused") && (!*update || strings.Contains(page, "60.0%")), page
 	})
 	for _, p := range photographs {
 		c.open(p.path)
