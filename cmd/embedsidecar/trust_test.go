@@ -68,7 +68,7 @@ func TestTrust_ARowOfTheDatabaseRunsNoProgram(t *testing.T) {
 	s.db.MustExec("UPDATE embedsidecar.pipeline SET plugin = $1", evil)
 	s.db.MustExec("INSERT INTO docs VALUES (4, 'four', 'four')")
 	_, stderr := s.run(exitUsage, "search", "public.docs", "x")
-	s.has(stderr, evil, "comes from the database and is a path", "--plugin")
+	s.has(stderr, evil, "is a path that this configuration does not have", "--plugin")
 	for _, command := range [][]string{
 		{"check"},
 		{"search", "public.docs", "x"},

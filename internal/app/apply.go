@@ -28,10 +28,7 @@ func Apply(ctx context.Context, n Options, dry bool) (told control.Configured, e
 		return told, err
 	}
 	told = control.Configured{Instance: n.Config.Instance, File: fileOf(n.Config), State: control.Taken}
-	for i := range done.Steps {
-		told.Steps = append(told.Steps, done.Steps[i].What)
-	}
-	told.Warnings = done.Warnings
+	told.Steps, told.Warnings = whatsOf(done.Steps), done.Warnings
 	for i := range done.Estimates {
 		told.Costs = append(told.Costs, costOf(&done.Estimates[i]))
 	}

@@ -24,7 +24,7 @@ import (
 // One session per server looks each second whether rows were changed there, by the counters of the server. They are
 // not all: what the slot and the queue have is looked at when all sessions have left, and after tenants.look.
 const (
-	// passingFor is how long a database is worked at least that is looked at because it is time.
+	// passingFor is how long a database is worked at least that rested for long.
 	passingFor = 2 * time.Second
 	// lookTimeout is for a question about databases that rest.
 	lookTimeout = 10 * time.Second
@@ -32,7 +32,7 @@ const (
 
 // mayRest reports whether a database may rest at all: its server tells of it, and no pooler keeps its sessions.
 func (n *Database) mayRest(r *run) bool {
-	return n.among != nil && n.among.watched() && r.o.Role == All && !database.Pooled(r.p.work)
+	return n.among != nil && n.among.Server != "" && r.o.Role == All && !database.Pooled(r.p.work)
 }
 
 // quietAfter is how long nothing changes before the database rests.
@@ -41,21 +41,22 @@ func (n *Database) quietAfter() time.Duration {
 	return n.among.looks() / share
 }
 
-// keepQuiet has the database rest when nothing has changed for a while.
+// keepQuiet has the database rest when nothing has changed for a while; for a short one where it rested before, since
+// what woke it may be no change of a pipeline's rows.
 func (n *Database) keepQuiet(ctx context.Context, r *run) {
 	moved, since := int64(0), time.Now()
-	if n.among.isPassing() {
-		since = since.Add(passingFor - n.quietAfter())
+	if n.rested {
+		since = since.Add(n.passing - n.quietAfter())
 	}
-	defer n.among.passed()
+	defer n.among.passing.Store(false)
 	for first := true; sleep.For(ctx, time.Second); first = false {
 		now, streams := r.moves()
 		if moved != now && !first {
 			since = time.Now()
-			n.among.passed()
+			n.among.passing.Store(false)
 		}
 		moved = now
-		if !streams || !n.among.mayRest() || time.Since(since) < n.quietAfter() {
+		if !streams || !n.among.in.rest() || time.Since(since) < n.quietAfter() {
 			continue
 		}
 		rest, err := n.quiet(ctx, r)
@@ -69,11 +70,12 @@ func (n *Database) keepQuiet(ctx context.Context, r *run) {
 			}
 		}
 		since = time.Now()
-		n.among.passed()
+		n.among.passing.Store(false)
 	}
 }
 
-// moves is a number that is another one when something has changed, and whether the stream goes.
+// moves is a number that is another one when rows of pipelines have changed or somebody has asked, and whether the
+// stream goes. Transactions do not count: those before a restart come again, and before PostgreSQL 15 all come.
 func (r *run) moves() (n int64, streams bool) {
 	r.mu.Lock()
 	s := r.sidecar
@@ -82,7 +84,7 @@ func (r *run) moves() (n int64, streams bool) {
 		return 0, false
 	}
 	stats := s.Stream()
-	n = stats.Changes.Load() + stats.Transactions.Load()
+	n = stats.Changes.Load()
 	if asked := s.Asked(); asked != nil {
 		n += asked.Answered.Load() + asked.Failed.Load()
 	}
@@ -143,8 +145,14 @@ func (n *Database) rest(ctx context.Context, r *run, rest *resting) {
 		n.o.Log.WarnContext(ctx, "a plugin did not end in order", "error", err)
 	}
 	n.o.Log.DebugContext(ctx, "nothing changes: the database rests", "until", rest.until)
-	n.among.rests(rest)
-	defer n.among.rests(nil)
+	n.among.resting.Store(rest)
+	defer func() {
+		n.among.resting.Store(nil)
+		n.rested, n.passing = true, min(max(2*n.passing, passingFor), n.quietAfter())
+		if time.Since(rest.since) > n.quietAfter() {
+			n.passing = min(passingFor, n.quietAfter())
+		}
+	}()
 	for {
 		for _, pool := range []*pgxpool.Pool{r.p.work, r.p.stream, r.p.queries, r.p.admin} {
 			pool.Reset()
