@@ -23,7 +23,7 @@ func TestScale_Pages(t *testing.T) {
 	t.Parallel()
 	n := fromEnvironment(t, "EMBEDSIDECAR_SCALE", 40)
 	tasks := fromEnvironment(t, "EMBEDSIDECAR_TASKS", 100*n)
-	times := fromEnvironment(t, "EMBEDSIDECAR_TIMES", 2)
+	times := fromEnvironment(t, "EMBEDSIDECAR_TIMES", 1)
 	w := newVillage(t, n)
 	at, tokens := testenv.Nowhere(t), filepath.Join(w.dir, "tokens")
 	told := strings.Fields(w.says(0, "token", "create", "ops", "--role", "admin", "--tokens-file", tokens))
