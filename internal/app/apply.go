@@ -27,17 +27,7 @@ func Apply(ctx context.Context, n Options, dry bool) (told control.Configured, e
 	if !done.Begun {
 		return told, err
 	}
-	told = control.Configured{Instance: n.Config.Instance, File: fileOf(n.Config), State: control.Taken}
-	for i := range done.Steps {
-		told.Steps = append(told.Steps, done.Steps[i].What)
-	}
-	told.Warnings = done.Warnings
-	for i := range done.Estimates {
-		told.Costs = append(told.Costs, costOf(&done.Estimates[i]))
-	}
-	for _, why := range done.Unestimated {
-		told.Warnings = append(told.Warnings, n.Redact(database.Words(why)))
-	}
+	told = done.told(n)
 	if err == nil {
 		err = applyRest(ctx, n, done.Others, dry, &told)
 	}
@@ -52,6 +42,22 @@ func Apply(ctx context.Context, n Options, dry bool) (told control.Configured, e
 		told.State = control.Planned
 	}
 	return told.Filled(), err
+}
+
+// told tells of a set-up that was made, or would be.
+func (done *SetUpDone) told(n Options) control.Configured {
+	told := control.Configured{Instance: n.Config.Instance, File: fileOf(n.Config), State: control.Taken}
+	for i := range done.Steps {
+		told.Steps = append(told.Steps, done.Steps[i].What)
+	}
+	told.Warnings = done.Warnings
+	for i := range done.Estimates {
+		told.Costs = append(told.Costs, costOf(&done.Estimates[i]))
+	}
+	for _, why := range done.Unestimated {
+		told.Warnings = append(told.Warnings, n.Redact(database.Words(why)))
+	}
+	return told
 }
 
 // applyRest does what comes after the set-up: others are the pipelines that are set up and not configured.
@@ -92,8 +98,7 @@ func takeAwayOld(ctx context.Context, n Options, pool *pgxpool.Pool, others []st
 		if err != nil {
 			return err
 		}
-		told.Removed, told.Steps = append(told.Removed, name), append(told.Steps, done.SQL...)
-		told.Lost = append(told.Lost, lost(name, done))
+		tellRemoved(told, name, done)
 	}
 	return nil
 }
@@ -169,14 +174,17 @@ func answerRequests(ctx context.Context, n Options, pool *pgxpool.Pool, dry bool
 		if a == nil || err != nil {
 			return err
 		}
-		why := a.setUp(ctx, n, pool)
+		plan, why := a.setUp(ctx, n, pool)
 		if ctx.Err() != nil || problem.Of(why) == problem.Connect {
 			return why
 		}
-		if err := a.finish(ctx, n, pool, why); err != nil {
+		if err := a.finish(ctx, n, pool, plan, why); err != nil {
 			return err
 		}
 		step := fmt.Sprintf("request %d: %s pipeline %q", a.RequestID, a.Action, a.Pipeline)
+		if a.DryRun {
+			step += ", a dry run"
+		}
 		if why != nil {
 			told.Warnings = append(told.Warnings, step+": refused: "+n.Redact(database.Words(why)))
 			continue
@@ -185,31 +193,42 @@ func answerRequests(ctx context.Context, n Options, pool *pgxpool.Pool, dry bool
 	}
 }
 
-func (a *asked) setUp(ctx context.Context, n Options, pool *pgxpool.Pool) error {
+// setUp carries out a request where nothing runs, and tells of it; of a dry run it only tells.
+func (a *asked) setUp(ctx context.Context, n Options, pool *pgxpool.Pool) (told control.Configured, err error) {
 	list, err := readDeclared(ctx, pool, n.Config.Slot.Name)
 	if err == nil {
 		list, err = a.in(list)
 	}
 	if err != nil {
-		return err
+		return told, err
 	}
 	next, failed := declaring(n.Config.Base(), list)
 	if why := failed[a.Pipeline]; why != nil {
-		return why
+		return told, why
 	}
 	ours, err := lookup.Stored(ctx, pool, n.Config.Slot.Name)
 	if err != nil {
-		return err
+		return told, err
 	}
 	if err := a.allowed(ctx, pool, specOf(next, a.Pipeline), ours); err != nil {
-		return err
+		return told, err
 	}
+	defer func() {
+		if told.State = control.Planned; len(told.Steps) == 0 {
+			told.State = control.Unchanged
+		}
+	}()
 	if a.Action == "drop" {
-		return dropNow(ctx, pool, n, a.Pipeline, false)
+		told = (&SetUpDone{}).told(n)
+		err = dropNow(ctx, pool, n, a.Pipeline, a.DryRun, &told)
+		return told, err
 	}
 	if n.Config, _, err = lookup.InSchemas(ctx, pool, next); err != nil {
-		return err
+		return told, err
 	}
-	_, err = SetUp(ctx, n, SetUpOptions{Applies: true, Asked: true})
-	return err
+	done, err := SetUp(ctx, n, SetUpOptions{Applies: true, Asked: true, DryRun: a.DryRun, Estimate: a.DryRun})
+	if err == nil && a.DryRun && done.Refused != nil {
+		err = done.Refused
+	}
+	return done.told(n), err
 }
