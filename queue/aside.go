@@ -151,7 +151,7 @@ func (q *Queue) moveSome(ctx context.Context, after int64, most int) (m moved, e
 			return m, err
 		}
 	}
-	changes, _ = Merge(changes)
+	changes = Merge(changes)
 	_, touched, err := upsert(ctx, tx, changes)
 	if err != nil {
 		return m, err

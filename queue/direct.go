@@ -66,7 +66,6 @@ type Screened struct {
 	Later   []Change // to be enqueued
 	Own     int      // of write-backs of ours
 	Dropped int      // changed nothing
-	Merged  int      // came again in the same batch, which stands for them
 }
 
 // Screen waits a moment for transactions that are in the WAL and not visible yet, a part of what Enqueue waits: usually
@@ -84,7 +83,7 @@ type Ask func(ctx context.Context, changes []Change) (verdicts []string, hidden 
 // transactions that everybody sees. Anyone who reads such a row from now on reads it as the change left it, or newer;
 // who has read it before holds a lease of a task.
 func (q *Queue) Screen(ctx context.Context, changes []Change, ask Ask) (s Screened, err error) {
-	changes, s.Merged = Merge(changes)
+	changes = Merge(changes)
 	var verdicts []string
 	deadline := time.Now().Add(q.visibilityTimeout / screenPart)
 	for pause := screenPause; ; pause = min(2*pause, visibilityPauseMax) {

@@ -75,7 +75,6 @@ type Enqueued struct {
 	Joined  int // changes of rows that had a task already
 	Own     int // changes of write-backs of ours
 	Dropped int // changes that changed nothing
-	Merged  int // changes of a row that came again in the same batch, which stands for them
 }
 
 // How long a change whose transaction is not visible yet may hold up its batch before it simply becomes a task,
@@ -93,7 +92,7 @@ const (
 // several times, in commit order. It returns ErrEpochLost if another streamer holds the slot, or if the queue went back
 // in time; then nothing was written.
 func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued, error) {
-	changes, merged := Merge(b.Changes)
+	changes := Merge(b.Changes)
 	var lsn *string
 	if b.Checkpoint != 0 {
 		s := b.Checkpoint.String()
@@ -144,7 +143,7 @@ func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued,
 			return Enqueued{}, fmt.Errorf("commit %d changes: %w", len(b.Changes), err)
 		}
 		q.noteAside()
-		return Enqueued{Made: len(changes), Merged: merged}, nil
+		return Enqueued{Made: len(changes)}, nil
 	}
 	// Scan rows before task rows, as a scan's own steps lock them.
 	if len(b.Scans)+len(b.Owners) > 0 {
@@ -159,7 +158,6 @@ func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued,
 	if err != nil {
 		return Enqueued{}, err
 	}
-	done.Merged = merged
 	if err := failpoint.Hit("queue/before-enqueue-commit"); err != nil {
 		return Enqueued{}, err
 	}
@@ -241,8 +239,8 @@ func argsOf(changes []Change) pgx.StrictNamedArgs {
 // Merge leaves one change per row, sorted so that two enqueues never lock tasks in opposite orders. The last
 // change of a row stands for all, from the LSN of the first on; it may be dropped only if each of them could be
 // dropped for the same reason.
-func Merge(changes []Change) (merged []Change, dropped int) {
-	merged = slices.Clone(changes)
+func Merge(changes []Change) []Change {
+	merged := slices.Clone(changes)
 	slices.SortStableFunc(merged, func(a, b Change) int {
 		return cmp.Or(cmp.Compare(a.PipelineID, b.PipelineID), cmp.Compare(a.RowKey, b.RowKey))
 	})
@@ -260,12 +258,11 @@ func Merge(changes []Change) (merged []Change, dropped int) {
 				c.XID = before.XID
 			}
 			kept[n-1] = c
-			dropped++
 			continue
 		}
 		kept = append(kept, c)
 	}
-	return kept, dropped
+	return kept
 }
 
 // requestScans asks for the scans of a batch, in the order of their pipelines.

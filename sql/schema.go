@@ -110,6 +110,9 @@ func begin(ctx context.Context, tx pgx.Tx) (version int, err error) {
 		}
 	}
 	err = tx.QueryRow(ctx, "SELECT coalesce(max(version), 0) FROM embedsidecar.schema_version").Scan(&version)
+	if err == nil && version < Version {
+		err = identify(ctx, tx, "schema_version")
+	}
 	if err != nil || version < FirstVersion || version >= Version {
 		return version, err
 	}
@@ -121,6 +124,21 @@ func begin(ctx context.Context, tx pgx.Tx) (version int, err error) {
 				AND c.relname NOT IN ('schema_version', 'init_lock', 'index_lock'));
 	END $$`)
 	return version, wrap.Errorf(err, "lock the tables of the schema")
+}
+
+// identify lets rows of logged tables be updated and deleted that have no primary key, where somebody publishes all
+// tables, as programs that replicate a database do. Of those that are named, or of all but those that are locked alone.
+func identify(ctx context.Context, tx pgx.Tx, names ...string) error {
+	_, err := tx.Exec(ctx, fmt.Sprintf(`DO $$ DECLARE name text; BEGIN
+		FOR name IN SELECT c.oid::regclass FROM pg_class AS c WHERE c.relnamespace = 'embedsidecar'::regnamespace
+			AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.relreplident = 'd'
+			AND c.relname NOT IN ('init_lock', 'index_lock') AND ('{%[1]s}' = '{}' OR c.relname = ANY ('{%[1]s}'))
+			AND NOT EXISTS (SELECT FROM pg_index AS i WHERE i.indrelid = c.oid AND i.indisprimary)
+		LOOP
+			EXECUTE format('ALTER TABLE %%s REPLICA IDENTITY FULL', name);
+		END LOOP;
+	END $$`, strings.Join(names, ",")))
+	return wrap.Errorf(err, "give tables a replica identity")
 }
 
 // finish takes away what default privileges gave on new objects, gives rights to the roles that had them, and writes
@@ -150,6 +168,9 @@ func finish(ctx context.Context, tx pgx.Tx, before []uint32) error {
 				return fmt.Errorf("give %s its rights: %w", h.Holder, err)
 			}
 		}
+	}
+	if err := identify(ctx, tx); err != nil {
+		return err
 	}
 	if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.schema_version"); err != nil {
 		return fmt.Errorf("write the version: %w", err)

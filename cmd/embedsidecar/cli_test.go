@@ -147,7 +147,7 @@ func sample(f cli.Flag) (value string, arrived func(env *environment) error) {
 		"output": "json", "color": "never", "pipeline": `docs: "a, b" -> v`, "set": "publication.name=Other, with comma",
 		"lsn": "0/1", "kind": "query", "database": "from-file", "env": "A=b,c", "only": "order", "lang": "go",
 		"table": "t", "columns": `"a, b"`, "into": "v", "into-table": "w", "index": "hnsw",
-		"memory-limit": "1GiB", "call-timeout": "2m", "allow-env": "A",
+		"memory-limit": "1GiB", "call-timeout": "2m", "processes": "2", "allow-env": "A",
 	}[name]
 	if !known {
 		value = "x"

@@ -122,7 +122,7 @@ func verifyModels(ctx context.Context, env *environment) error {
 }
 
 func newModelsImport() *command {
-	c := &importCommand{python: "python3"}
+	c := newImport()
 	return &command{
 		name: "import", group: groupModels, usage: "make a model folder from published files", arguments: "DIR",
 		minArgs: 1, maxArgs: 1,
@@ -138,27 +138,28 @@ func newModelsImport() *command {
 
 // importCommand makes a model folder.
 type importCommand struct {
-	name, python  string
-	file          string
-	int8, untried bool
-	stated        models.Stated
-	prefixes      [2]string // of a document and of a query
+	model    folders.New
+	prefixes [2]string // of a document and of a query
+}
+
+func newImport() importCommand {
+	return importCommand{model: folders.New{ImportOptions: models.ImportOptions{Python: "python3"}}}
 }
 
 func (c *importCommand) flags() []cli.Flag {
 	return []cli.Flag{
-		own.text("name", &c.name, "`NAME` of the new model (default: that of the folder)"),
-		own.toggle("int8", &c.int8,
+		own.text("name", &c.model.Name, "`NAME` of the new model (default: that of the folder)"),
+		own.toggle("int8", &c.model.Int8,
 			"make model_int8.onnx too: about twice as fast, for vectors that differ; how much is measured and printed"),
-		own.text("file", &c.file, "`FILE` with the weights, where there are several: onnx/model_quantized.onnx",
+		own.text("file", &c.model.File, "`FILE` with the weights, where there are several: onnx/model_quantized.onnx",
 			"the most exact"),
-		own.text("python", &c.python, "`PROGRAM` Python, which makes ONNX from weights"),
-		own.toggle("untried", &c.untried, "do not open the model with its plugin"),
-		own.text("pooling", &c.stated.Pooling,
+		own.text("python", &c.model.Python, "`PROGRAM` Python, which makes ONNX from weights"),
+		own.toggle("untried", &c.model.Untried, "do not open the model with its plugin"),
+		own.text("pooling", &c.model.Pooling,
 			"`WAY` in which tokens become one vector, if no file states it: mean, cls, last, max, weightedmean, mean_sqrt_len, splade"),
 		own.text("document-prefix", &c.prefixes[0], "`TEXT` put before each document, if no file states it"),
 		own.text("query-prefix", &c.prefixes[1], "`TEXT` put before each query, if no file states it"),
-		own.number("max-tokens", &c.stated.MaxTokens, "most `TOKENS` that are read of a text: fewer take less memory",
+		own.number("max-tokens", &c.model.MaxTokens, "most `TOKENS` that are read of a text: fewer take less memory",
 			"what the model was made for, at most 2048"),
 	}
 }
@@ -173,16 +174,13 @@ func (c *importCommand) run(ctx context.Context, env *environment) error {
 
 func (c *importCommand) options(env *environment) folders.New {
 	if c.prefixes[0] != "" {
-		c.stated.DocumentPrefix = &c.prefixes[0]
+		c.model.DocumentPrefix = &c.prefixes[0]
 	}
 	if c.prefixes[1] != "" {
-		c.stated.QueryPrefix = &c.prefixes[1]
+		c.model.QueryPrefix = &c.prefixes[1]
 	}
-	return folders.New{
-		Stated: c.stated, File: c.file,
-		Name: c.name, Python: c.python, Int8: c.int8, Untried: c.untried,
-		Say: func(what string) { env.say("%s", what) },
-	}
+	c.model.Say = func(what string) { env.say("%s", what) }
+	return c.model
 }
 
 // settingWords quotes a value, so that a blank at its end is seen; what a card says is quoted already.
@@ -288,12 +286,14 @@ func distill(ctx context.Context, env *environment, out string, dims int) error 
 type pullCommand struct {
 	importCommand
 
-	hub, revision, sums, sha256, tokenFile string
-	unpinned                               bool
+	source    folders.Source
+	tokenFile string
 }
 
 func newModelsPull() *command {
-	c := &pullCommand{importCommand: importCommand{python: "python3"}, hub: "https://huggingface.co"}
+	c := &pullCommand{
+		importCommand: newImport(), source: folders.Source{PullOptions: models.PullOptions{Hub: "https://huggingface.co"}},
+	}
 	return &command{
 		name: "pull", group: groupModels, usage: "download a model from a hub and import it", arguments: "NAME",
 		minArgs: 1, maxArgs: 1,
@@ -302,13 +302,13 @@ func newModelsPull() *command {
 			"program has for its default model, and those of the first pull. An interrupted download is resumed " +
 			"by the next pull; the folder is in place only when it is complete. For models that are not on disk.",
 		flags: append(c.flags(),
-			own.text("hub", &c.hub, "`URL` of the hub"),
-			own.text("revision", &c.revision,
+			own.text("hub", &c.source.Hub, "`URL` of the hub"),
+			own.text("revision", &c.source.Revision,
 				"`REVISION` of the model (main, or of a model that this program knows the one it knows)"),
-			own.text("sha256", &c.sha256, "`HEX` SHA-256 of the weights: model.safetensors, or onnx/model.onnx"),
-			own.text("sums", &c.sums, "`FILE` in the form of SHA256SUMS with the files to download and their sums"),
+			own.text("sha256", &c.source.SHA256, "`HEX` SHA-256 of the weights: model.safetensors, or onnx/model.onnx"),
+			own.text("sums", &c.source.Sums, "`FILE` in the form of SHA256SUMS with the files to download and their sums"),
 			own.text("token-file", &c.tokenFile, "`FILE` with a token of the hub, for models that not everybody may read"),
-			own.toggle("unpinned", &c.unpinned, "accept the first download without a pin, and print the sums"),
+			own.toggle("unpinned", &c.source.Unpinned, "accept the first download without a pin, and print the sums"),
 		),
 		settings: []string{config.GroupEmbedding},
 		run:      c.pull,
@@ -316,14 +316,12 @@ func newModelsPull() *command {
 }
 
 func (c *pullCommand) pull(ctx context.Context, env *environment) error {
-	token, err := readToken(c.tokenFile)
-	if err != nil {
+	var err error
+	if c.source.Token, err = readToken(c.tokenFile); err != nil {
 		return err
 	}
-	download, err := env.models().Download(folders.Source{
-		Hub: c.hub, File: c.file, Token: token, Name: env.args[0], Revision: c.revision, Sums: c.sums, SHA256: c.sha256,
-		Unpinned: c.unpinned, Names: folders.Names{Sums: "--sums", SHA256: "--sha256", Unpinned: "--unpinned"}, Log: env.log,
-	})
+	c.source.Name, c.source.File, c.source.Log = env.args[0], c.model.File, env.log
+	download, err := env.models().Download(c.source)
 	if err != nil {
 		return err
 	}
@@ -339,7 +337,7 @@ func (c *pullCommand) pull(ctx context.Context, env *environment) error {
 	if !shown {
 		env.say("fetched %d files of %s", len(sums), download.Name)
 	}
-	if c.unpinned {
+	if c.source.Unpinned {
 		env.say("%s", strings.TrimSpace(sums.String()))
 	}
 	done, err := download.Import(ctx, c.options(env))

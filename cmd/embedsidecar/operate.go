@@ -37,7 +37,7 @@ func newVerb(v *verbs.Verb) *command {
 	}
 	switch {
 	case v == verbs.ClearHistory:
-		one.flags = []cli.Flag{own.duration("older-than", &c.olderThan, "`DURATION` since the end", "any age")}
+		one.flags = []cli.Flag{own.duration("older-than", &c.OlderThan, "`DURATION` since the end", "any age")}
 	case v.Has(verbs.Class):
 		one.flags = c.flags(false)
 	case v.Has(verbs.For):
@@ -46,7 +46,7 @@ func newVerb(v *verbs.Verb) *command {
 	case v == verbs.Requeue:
 		one.flags = []cli.Flag{
 			own.text("at", &c.at, "`TIME` from which on the rows are looked at, such as 2026-12-24T18:00:00Z"),
-			own.duration("older-than", &c.olderThan, "`DURATION` since the change", "any age"),
+			own.duration("older-than", &c.OlderThan, "`DURATION` since the change", "any age"),
 		}
 	case v == verbs.Prioritise:
 		one.flags = []cli.Flag{own.toggle("waiting", &c.waiting, "all rows of the pipeline that wait")}

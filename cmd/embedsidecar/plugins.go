@@ -61,17 +61,9 @@ func pluginInfo(ctx context.Context, env *environment) error {
 	})
 }
 
-// registerCommand pins a plugin.
-type registerCommand struct {
-	name        string
-	processes   int
-	memoryLimit string
-	callTimeout string
-	env         cli.StringSlice
-}
-
 func newPluginsRegister() *command {
-	c := &registerCommand{}
+	var name, processes, memoryLimit, callTimeout string
+	var allowed cli.StringSlice
 	return &command{
 		name: "register", group: groupPlugins, usage: "pin a plugin: write its SHA-256 into the catalog",
 		arguments: "FILE", minArgs: 1, maxArgs: 1,
@@ -80,27 +72,30 @@ func newPluginsRegister() *command {
 			"The catalog is a file (plugins.catalog_file); entries of the configuration file win over it. For " +
 			"production.",
 		flags: []cli.Flag{
-			own.text("as", &c.name,
+			own.text("as", &name,
 				"`NAME` of the plugin (default: the file's without embedsidecar- and an ending such as .py)"),
-			own.number("processes", &c.processes, "`N` processes for each model, 1 to 64", "1"),
-			own.text("memory-limit", &c.memoryLimit,
+			own.text("processes", &processes, "`N` processes for each model, 1 to 64", "1"),
+			own.text("memory-limit", &memoryLimit,
 				"`SIZE` of memory above which a process is replaced, such as 2GiB; 0 takes the limit away", "none"),
-			own.text("call-timeout", &c.callTimeout,
+			own.text("call-timeout", &callTimeout,
 				"`DURATION` after which a call without an answer is given up and the plugin killed, beside what its texts add, 1s to 1h; 0 for what is usual", "30s, or what a remote model's timeout asks for"),
-			own.list("allow-env", &c.env,
+			own.list("allow-env", &allowed,
 				"`NAME` of a variable that it may see, beside EMBEDSIDECAR_PLUGIN_...; again for more"),
 		},
-		settings: []string{config.GroupEmbedding}, acts: true, run: c.run,
+		settings: []string{config.GroupEmbedding}, acts: true,
+		run: func(ctx context.Context, env *environment) error {
+			return register(ctx, env, registry.Registration{File: env.args[0], Name: name, Said: []registry.Said{
+				{As: "--processes", Key: "processes", Values: []string{processes}},
+				{As: "--memory-limit", Key: "memory_limit", Values: []string{memoryLimit}},
+				{As: "--call-timeout", Key: "call_timeout", Values: []string{callTimeout}},
+				{As: "--allow-env", Key: "env", Values: allowed.Value()},
+			}, DryRun: env.dryRun})
+		},
 	}
 }
 
-func (r *registerCommand) run(ctx context.Context, env *environment) error {
-	done, err := env.plugins().Register(ctx, registry.Registration{
-		File: env.args[0], Name: r.name, Processes: r.processes, MemoryLimit: r.memoryLimit, CallTimeout: r.callTimeout,
-		Env: r.env.Value(), DryRun: env.dryRun, Names: registry.Names{
-			Processes: "--processes", MemoryLimit: "--memory-limit", CallTimeout: "--call-timeout", Env: "--allow-env",
-		},
-	})
+func register(ctx context.Context, env *environment, r registry.Registration) error {
+	done, err := env.plugins().Register(ctx, r)
 	if done.NotNoted != "" {
 		env.say("%s", done.NotNoted)
 	}

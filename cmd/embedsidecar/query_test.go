@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os/exec"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -53,6 +56,39 @@ func TestSearch_OverAnIndexThatIsBuiltAfterTheBackfill(t *testing.T) {
 	s.has(stderr, "anybody who reaches that address")
 	_, stderr = s.once(2, "--set", "pipelines[0].into.type=circle")
 	s.has(stderr, "sparsevec")
+}
+
+// TestSearch_AsksTheSidecarThatRuns: beside a sidecar the command embeds nothing itself. Its own plugin cannot start.
+func TestSearch_AsksTheSidecarThatRuns(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 5)
+	s.run(0, "init", "--table", "docs", "--columns", "title,body", "--into", "embedding")
+	d := s.start("--no-init")
+	s.run(0, "wait", "--caught-up")
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=exit-at-start") // of what is started from now on
+	found := func(text string) ([]search.Hit, error) {
+		out, err := s.command("search", "public.docs", text, "-k", "1", "-o", "json").Output()
+		if err != nil {
+			if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+				err = fmt.Errorf("%w: %s", err, exit.Stderr)
+			}
+			return nil, err
+		}
+		return decoded[[]search.Hit](t, string(out)), nil
+	}
+	var hits []search.Hit
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // one on a busy machine may answer too late
+		var err error
+		hits, err = found("title 4\n\nbody 4")
+		return err == nil, fmt.Sprint(err)
+	})
+	if len(hits) != 1 || hits[0].Key != "4" || *hits[0].Distance > 1e-6 {
+		t.Errorf("found %+v", hits)
+	}
+	d.end(syscall.SIGTERM, 0)
+	if hits, err := found("a text that nobody asked for"); err == nil || !strings.Contains(err.Error(), "fake") {
+		t.Errorf("without a sidecar, and with a plugin that cannot start: %+v, %v", hits, err)
+	}
 }
 
 // TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone kills the sidecar, and then the session that goes on building

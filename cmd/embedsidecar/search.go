@@ -21,22 +21,16 @@ import (
 
 // searchCommand finds the rows nearest to a text, or to a row.
 type searchCommand struct {
-	limit    int
-	hybrid   bool
+	request  search.Request
 	explain  bool
-	language string
 	key      string // of a row: those similar to it
 	where    cli.StringSlice
-	offset   int
 	distance string // beyond which nothing is found
-	fresh    bool
-	rerank   int
 	columns  cli.StringSlice
-	marks    bool
 }
 
 func newSearch() *command {
-	c := &searchCommand{limit: 10}
+	c := &searchCommand{request: search.Request{Rows: 10}}
 	return &command{
 		name: "search", group: groupSearch, usage: "find the rows of a pipeline that are nearest to a text, or to a row",
 		arguments: "PIPELINE[,PIPELINE...] [TEXT]", minArgs: 1, maxArgs: 2,
@@ -45,18 +39,18 @@ func newSearch() *command {
 			"rows most similar to that one, and embeds nothing; a key is written as search prints it: the values of " +
 			"its columns, joined by | if there are several. For trying a search; applications search by SQL or HTTP.",
 		flags: []cli.Flag{
-			own.number("limit,k", &c.limit, "`N` rows at most"),
-			own.number("offset", &c.offset, "`N` rows before them to leave out, for further pages"),
+			own.number("limit,k", &c.request.Rows, "`N` rows at most"),
+			own.number("offset", &c.request.Offset, "`N` rows before them to leave out, for further pages"),
 			own.list("filter", &c.where, "`COLUMN=VALUE|JSON` only such rows; repeat for more. JSON has lists and ranges: "+
 				`{"price": {"$gte": 10, "$lt": 20}}; operators are $eq, $ne, $in, $nin, $gt, $gte, $lt, $lte`),
 			own.text("max-distance", &c.distance, "`X` leave out rows whose vectors are farther away", "any"),
-			own.toggle("fresh-only", &c.fresh, "leave out rows that wait to be embedded again"),
-			own.number("rerank", &c.rerank, "`N` find so many, and put them in the order of the reranker that the configuration names"),
+			own.toggle("fresh-only", &c.request.FreshOnly, "leave out rows that wait to be embedded again"),
+			own.number("rerank", &c.request.Rerank, "`N` find so many, and put them in the order of the reranker that the configuration names"),
 			own.list("return", &c.columns, "`COLUMN,...` to print beside the key"),
 			own.text("like", &c.key, "`KEY` of the row to which others are similar"),
-			own.toggle("hybrid", &c.hybrid, "by vector and by full text search"),
-			own.toggle("highlight", &c.marks, "print passages of the texts with the words of TEXT marked"),
-			own.text("language", &c.language, "`NAME` text search configuration of --hybrid and --highlight", "the database's own"),
+			own.toggle("hybrid", &c.request.Hybrid, "by vector and by full text search"),
+			own.toggle("highlight", &c.request.Highlight, "print passages of the texts with the words of TEXT marked"),
+			own.text("language", &c.request.Language, "`NAME` text search configuration of --hybrid and --highlight", "the database's own"),
 			own.toggle("explain", &c.explain, "print the statement and its plan instead"),
 		},
 		settings: []string{config.GroupDatabase, config.GroupEmbedding},
@@ -66,24 +60,21 @@ func newSearch() *command {
 
 // check refuses what makes no sense before anything is asked.
 func (c *searchCommand) check(env *environment) (r search.Request, err error) {
-	if c.limit < 1 || c.limit > search.MaxRows {
-		return r, misuse("-k: expected a number from 1 to %d, not %d", search.MaxRows, c.limit)
+	r = c.request
+	if r.Rows < 1 || r.Rows > search.MaxRows {
+		return r, misuse("-k: expected a number from 1 to %d, not %d", search.MaxRows, r.Rows)
 	}
 	if (c.key == "") != (len(env.args) == 2) {
 		return r, misuse("search for a TEXT, or with --like for what is similar to a row")
 	}
-	if c.key != "" && (c.hybrid || c.explain || c.marks) {
+	if c.key != "" && (r.Hybrid || c.explain || r.Highlight) {
 		return r, misuse("--like finds rows by their vectors alone, and goes without --hybrid, --highlight and --explain")
 	}
-	if c.rerank != 0 && (c.key != "" || c.explain) {
+	if r.Rerank != 0 && (c.key != "" || c.explain) {
 		return r, misuse("--rerank goes with a TEXT, and without --explain, which shows how candidates are found")
 	}
-	if c.language != "" && !c.hybrid && !c.marks {
+	if r.Language != "" && !r.Hybrid && !r.Highlight {
 		return r, misuse("--language says how --hybrid and --highlight read words, and goes with one of them")
-	}
-	r = search.Request{
-		Hybrid: c.hybrid, Language: c.language, Rows: c.limit, Offset: c.offset, FreshOnly: c.fresh,
-		Rerank: c.rerank, Highlight: c.marks,
 	}
 	for _, list := range c.columns.Value() {
 		for name := range strings.SplitSeq(list, ",") {

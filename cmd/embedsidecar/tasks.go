@@ -20,18 +20,18 @@ import (
 
 // taskFilter chooses tasks.
 type taskFilter struct {
+	report.TaskFilter
+
 	states, keys cli.StringSlice
-	class, code  string
-	olderThan    time.Duration
 }
 
 // flags are those that choose; states says that tasks of any state may be chosen.
 func (f *taskFilter) flags(states bool) []cli.Flag {
 	flags := []cli.Flag{
-		own.text("class", &f.class, "`CLASS` of the error"),
-		own.text("code", &f.code, "`CODE` of the error"),
+		own.text("class", &f.Class, "`CLASS` of the error"),
+		own.text("code", &f.Code, "`CODE` of the error"),
 		own.list("key", &f.keys, "`KEY` of a row; may be given more than once"),
-		own.duration("older-than", &f.olderThan, "`DURATION` since the change", "any age"),
+		own.duration("older-than", &f.OlderThan, "`DURATION` since the change", "any age"),
 	}
 	if states {
 		flags = append(flags, own.list("state", &f.states,
@@ -41,19 +41,17 @@ func (f *taskFilter) flags(states bool) []cli.Flag {
 }
 
 func (f *taskFilter) checked() (report.TaskFilter, error) {
-	filter := report.TaskFilter{
-		States: f.states.Value(), Class: f.class, Code: f.code, Keys: f.keys.Value(), OlderThan: f.olderThan,
-	}
-	for _, state := range filter.States {
+	f.States, f.Keys = f.states.Value(), f.keys.Value()
+	for _, state := range f.States {
 		if !slices.Contains(report.TaskStates, state) {
-			return filter, fail(exitUsage, fmt.Errorf("--state: there is no state %q", state),
+			return f.TaskFilter, fail(exitUsage, fmt.Errorf("--state: there is no state %q", state),
 				spelling.DidYouMean(state, report.TaskStates)...)
 		}
 	}
-	if f.olderThan < 0 {
-		return filter, misuse("--older-than: expected a duration that is not negative")
+	if f.OlderThan < 0 {
+		return f.TaskFilter, misuse("--older-than: expected a duration that is not negative")
 	}
-	return filter, nil
+	return f.TaskFilter, nil
 }
 
 // tasksCommand shows tasks.

@@ -47,10 +47,7 @@ func Apply(ctx context.Context, n Options, dry bool) (told control.Configured, e
 // told tells of a set-up that was made, or would be.
 func (done *SetUpDone) told(n Options) control.Configured {
 	told := control.Configured{Instance: n.Config.Instance, File: fileOf(n.Config), State: control.Taken}
-	for i := range done.Steps {
-		told.Steps = append(told.Steps, done.Steps[i].What)
-	}
-	told.Warnings = done.Warnings
+	told.Steps, told.Warnings = whatsOf(done.Steps), done.Warnings
 	for i := range done.Estimates {
 		told.Costs = append(told.Costs, costOf(&done.Estimates[i]))
 	}

@@ -49,8 +49,8 @@ func (n *Node) Dashboard(ctx context.Context, address, person string, told func(
 		return err
 	}
 	secret := rand.Text()
-	server, err := admin.Listen(ctx, admin.Options{
-		Listen: address, Tokens: gate.OneToken(person, gate.RoleAdmin, secret), Service: service, Pages: pages,
+	server, err := admin.Listen(ctx, service, gate.Options{
+		Listen: address, Tokens: gate.OneToken(person, gate.RoleAdmin, secret), Pages: pages,
 		Observe: n.observer.Request, Log: n.o.Log,
 	})
 	if err != nil {

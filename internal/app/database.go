@@ -30,16 +30,6 @@ type common struct {
 	database bool           // there is one, or will be
 }
 
-// among is one of several databases, as the Database sees itself.
-type among interface {
-	watched() bool        // its server is asked whether something changes in it
-	mayRest() bool        // there are so many that quiet ones rest
-	looks() time.Duration // how often it is looked at when it rests
-	rests(r *resting)     // from now on; nil: no more
-	isPassing() bool      // it is worked for a moment only, because it is time to look
-	passed()              // no more
-}
-
 // resting is a database that no sidecar of this process works because nothing changes there. It is an error, as what
 // ends the work.
 type resting struct {
@@ -71,7 +61,7 @@ type Database struct {
 	wished  chan struct{}  // there may be wishes for other models
 	besides chan struct{}  // there may be indexes to build
 	called  chan struct{}  // there may be requests for pipelines
-	among   among          // others; nil: it is the only one
+	among   *tenant        // others; nil: it is the only one
 
 	building atomic.Bool // an index is not built yet, or a next generation not complete
 
@@ -95,7 +85,7 @@ func newDatabase(o Options, c common, name string, phase observe.Phase) *Databas
 	}
 	db.cfg.Store(o.Config)
 	db.backend = query.New(query.Options{
-		Config: o.Config, Log: o.Log, Plugins: c.plugins, Embedder: c.observer.Embedder, Database: c.database,
+		Config: o.Config, Plugins: c.plugins, Embedder: c.observer.Embedder, Database: c.database,
 		Service: c.shared.service(),
 	})
 	return db

@@ -303,18 +303,24 @@ func (n *Database) changed(ctx context.Context, pool *pgxpool.Pool) (c changes, 
 
 // own writes down which file the pipelines are of.
 func (n *Database) own(ctx context.Context, pool *pgxpool.Pool) {
-	file, c := fileOf(n.config()), n.config()
-	if file == "" {
+	c := n.config()
+	if fileOf(c) == "" {
 		return
 	}
 	n.deployed.mu.Lock()
-	names := slices.DeleteFunc(slices.Collect(maps.Keys(n.deployed.specs)), c.IsDeclared)
+	names := slices.Collect(maps.Keys(n.deployed.specs))
 	n.deployed.mu.Unlock()
-	_, err := pool.Exec(ctx, `UPDATE embedsidecar.pipeline SET origin = $1
-		WHERE name = ANY ($2) AND slot_name = $3 AND origin <> $1`, file, names, n.config().Slot.Name)
-	if err != nil && ctx.Err() == nil {
+	if err := noteOrigin(ctx, pool, c, names); err != nil && ctx.Err() == nil {
 		n.o.Log.DebugContext(ctx, "the file of pipelines is not written down", "error", err)
 	}
+}
+
+// noteOrigin writes down that pipelines are of the file of a configuration, but for those that are declared.
+func noteOrigin(ctx context.Context, pool *pgxpool.Pool, c *config.Config, names []string) error {
+	_, err := pool.Exec(ctx, `UPDATE embedsidecar.pipeline SET origin = $1
+		WHERE name = ANY ($2) AND slot_name = $3 AND origin <> $1`, fileOf(c), slices.DeleteFunc(names, c.IsDeclared),
+		c.Slot.Name)
+	return err
 }
 
 // theirs are the definitions of the other sidecars.

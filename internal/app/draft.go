@@ -199,9 +199,7 @@ func (n *Database) rehearse(ctx context.Context, r *run, d *draft, able []pipeli
 			continue
 		}
 		d.told.Warnings = append(d.told.Warnings, done.Warnings...)
-		for i := range done.Steps {
-			d.told.Steps = append(d.told.Steps, done.Steps[i].What)
-		}
+		d.told.Steps = append(d.told.Steps, whatsOf(done.Steps)...)
 		return n.rehearseChanges(ctx, r, d, done.Changes)
 	}
 }
@@ -222,9 +220,7 @@ func (n *Database) rehearseChanges(ctx context.Context, r *run, d *draft, change
 		}
 		d.next[c.Pipeline] = would.Next.Spec
 		d.told.Warnings = append(d.told.Warnings, would.Warnings...)
-		for i := range would.Steps {
-			d.told.Steps = append(d.told.Steps, would.Steps[i].What)
-		}
+		d.told.Steps = append(d.told.Steps, whatsOf(would.Steps)...)
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/config"
@@ -131,16 +133,12 @@ func (s *several) following() (list []*following) {
 
 // each calls do for some databases at a time.
 func each(list []*following, do func(f *following)) {
-	var all sync.WaitGroup
-	room := make(chan struct{}, startingAtOnce)
+	var all errgroup.Group
+	all.SetLimit(startingAtOnce)
 	for _, f := range list {
-		room <- struct{}{}
-		all.Go(func() {
-			defer func() { <-room }()
-			do(f)
-		})
+		all.Go(func() error { do(f); return nil })
 	}
-	all.Wait()
+	_ = all.Wait()
 }
 
 // take has a configuration take the place of the one in force. Embedders that nothing names any more end when the last

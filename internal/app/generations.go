@@ -30,11 +30,6 @@ func (n *Database) noticed(pipelines []pipeline.Pipeline) {
 	}
 }
 
-// call has it looked for requests for pipelines.
-func (n *Database) call() {
-	sleep.Wake(n.called)
-}
-
 // keepWishes makes the next generations that are asked for, while the sidecar works.
 func (n *Database) keepWishes(ctx context.Context, p *pools) {
 	for {

@@ -14,10 +14,10 @@ import (
 // queries answers queries from now on, on an address.
 func (n *Node) queries(ctx context.Context, address string) (finish func() error, err error) {
 	q := n.o.Config.Queries
-	o := serve.Options{
+	o := serve.Options{Search: q.SearchTimeout, Version: n.o.Build.Version, Options: gate.Options{
 		Listen: address, Cert: q.Cert, Key: q.Key, Observe: n.observer.Request, Log: n.o.Log,
-		Limits: gate.Limits{Stop: n.o.Config.Workers.DrainTimeout}, Search: q.SearchTimeout, Version: n.o.Build.Version,
-	}
+		Limits: gate.Limits{Stop: n.o.Config.Workers.DrainTimeout},
+	}}
 	if n.one != nil {
 		o.Backend = n.one.backend
 		if n.database {
@@ -25,7 +25,7 @@ func (n *Node) queries(ctx context.Context, address string) (finish func() error
 		}
 	} else {
 		o.Backend = query.New(query.Options{
-			Config: n.o.Config, Log: n.o.Log, Plugins: n.plugins, Embedder: n.observer.Embedder, Service: n.shared.service(),
+			Config: n.o.Config, Plugins: n.plugins, Embedder: n.observer.Embedder, Service: n.shared.service(),
 		})
 		o.Of = n.several.queried(o)
 	}
@@ -75,9 +75,9 @@ func (n *Node) administer(ctx context.Context) (service *admin.Service, finish f
 	if err != nil {
 		return nil, nil, err
 	}
-	server, err := admin.Listen(ctx, admin.Options{
+	server, err := admin.Listen(ctx, service, gate.Options{
 		Listen: c.Admin.Listen, Tokens: tokens, Cert: c.Admin.Cert, Key: c.Admin.Key, ClientCA: c.Admin.ClientCA,
-		Service: service, Of: of, Database: only, Pages: pages, Observe: n.observer.Request, Log: n.o.Log,
+		Of: of, Database: only, Pages: pages, Observe: n.observer.Request, Log: n.o.Log,
 	})
 	if err != nil {
 		return nil, nil, problem.New(problem.Usage, err)

@@ -16,18 +16,10 @@ const (
 	passingAtOnce = 4
 )
 
-// The tenant is where a Database rests.
-var _ among = (*tenant)(nil)
-
-func (t *tenant) watched() bool        { return t.Server != "" }
+// looks is how often a database is looked at when it rests.
 func (t *tenant) looks() time.Duration { return t.in.cfg.Load().Tenants.Look }
-func (t *tenant) rests(r *resting)     { t.resting.Store(r) }
-func (t *tenant) isPassing() bool      { return t.passing.Load() }
-func (t *tenant) passed()              { t.passing.Store(false) }
 
-// mayRest reports whether quiet databases rest.
-func (t *tenant) mayRest() bool { return t.in.rest() }
-
+// rest reports whether there are so many databases that quiet ones rest.
 func (s *several) rest() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

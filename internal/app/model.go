@@ -49,7 +49,7 @@ type ModelChanged struct {
 func (m *ModelChanged) Plan() generations.Plan {
 	p := generations.Plan{
 		Pipeline: m.Pipeline, From: cmp.Or(m.Next.Live.Model, m.Next.Live.Plugin),
-		To: cmp.Or(m.Next.Spec.Model, m.Next.Spec.Plugin), Dims: m.About.Dims, Makes: []string{},
+		To: cmp.Or(m.Next.Spec.Model, m.Next.Spec.Plugin), Dims: m.About.Dims, Makes: whatsOf(m.Steps),
 		Locks: locksOf(&m.Next.Spec), Depends: append([]string{}, m.Depends...),
 		Warnings: append([]string{}, m.Warnings...),
 	}
@@ -57,9 +57,6 @@ func (m *ModelChanged) Plan() generations.Plan {
 		p.Rows, p.Texts, p.Tokens, p.Seconds, p.Price, p.Bytes, p.Words = e.Rows, e.Texts, e.Tokens, e.Seconds, e.Price,
 			e.DiskBytes, e.Line()
 		p.Currency = e.Currency
-	}
-	for i := range m.Steps {
-		p.Makes = append(p.Makes, m.Steps[i].What)
 	}
 	return p
 }

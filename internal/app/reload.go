@@ -194,7 +194,7 @@ func (n *Database) tellConfigured(ctx context.Context, r *run, action, by string
 		n.o.Log.InfoContext(ctx, "configuration taken over", "by", by, "file", told.File, "changed", told.Changed,
 			"needs_restart", told.NeedsRestart, "removed", told.Removed, "warnings", told.Warnings)
 	}
-	if err := note(ctx, r.p.work, action, by, told, err); err != nil && ctx.Err() == nil {
+	if err := note(ctx, r.p.work, action, "", by, told, err); err != nil && ctx.Err() == nil {
 		n.o.Log.WarnContext(ctx, "the audit does not tell of the configuration", "error", err)
 	}
 }

@@ -32,7 +32,7 @@ const (
 
 // mayRest reports whether a database may rest at all: its server tells of it, and no pooler keeps its sessions.
 func (n *Database) mayRest(r *run) bool {
-	return n.among != nil && n.among.watched() && r.o.Role == All && !database.Pooled(r.p.work)
+	return n.among != nil && n.among.Server != "" && r.o.Role == All && !database.Pooled(r.p.work)
 }
 
 // quietAfter is how long nothing changes before the database rests.
@@ -44,18 +44,18 @@ func (n *Database) quietAfter() time.Duration {
 // keepQuiet has the database rest when nothing has changed for a while.
 func (n *Database) keepQuiet(ctx context.Context, r *run) {
 	moved, since := int64(0), time.Now()
-	if n.among.isPassing() {
+	if n.among.passing.Load() {
 		since = since.Add(passingFor - n.quietAfter())
 	}
-	defer n.among.passed()
+	defer n.among.passing.Store(false)
 	for first := true; sleep.For(ctx, time.Second); first = false {
 		now, streams := r.moves()
 		if moved != now && !first {
 			since = time.Now()
-			n.among.passed()
+			n.among.passing.Store(false)
 		}
 		moved = now
-		if !streams || !n.among.mayRest() || time.Since(since) < n.quietAfter() {
+		if !streams || !n.among.in.rest() || time.Since(since) < n.quietAfter() {
 			continue
 		}
 		rest, err := n.quiet(ctx, r)
@@ -69,7 +69,7 @@ func (n *Database) keepQuiet(ctx context.Context, r *run) {
 			}
 		}
 		since = time.Now()
-		n.among.passed()
+		n.among.passing.Store(false)
 	}
 }
 
@@ -143,8 +143,8 @@ func (n *Database) rest(ctx context.Context, r *run, rest *resting) {
 		n.o.Log.WarnContext(ctx, "a plugin did not end in order", "error", err)
 	}
 	n.o.Log.DebugContext(ctx, "nothing changes: the database rests", "until", rest.until)
-	n.among.rests(rest)
-	defer n.among.rests(nil)
+	n.among.resting.Store(rest)
+	defer n.among.resting.Store(nil)
 	for {
 		for _, pool := range []*pgxpool.Pool{r.p.work, r.p.stream, r.p.queries, r.p.admin} {
 			pool.Reset()

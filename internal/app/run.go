@@ -12,6 +12,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/filewatch"
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
@@ -239,7 +240,7 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 			return loaded, err
 		},
 		Forget:     n.loader.Forget,
-		OnRequest:  n.call,
+		OnRequest:  func() { sleep.Wake(n.called) },
 		Repair:     func(ctx context.Context) error { return publish.Republish(ctx, p.stream, c.Slot.Name) },
 		Embedder:   n.observer.Embedder,
 		Service:    n.shared.service(),

@@ -220,7 +220,7 @@ func (n *Database) takeAwayLeaving(ctx context.Context, r *run) (acted bool, err
 	d.mu.Unlock()
 	if len(told.Removed) > 0 {
 		n.o.Log.InfoContext(ctx, "pipelines taken away that are not configured any more", "removed", told.Removed)
-		if err := note(ctx, r.p.work, "reload", "the sidecar "+c.Instance, told, nil); err != nil && ctx.Err() == nil {
+		if err := note(ctx, r.p.work, "reload", "", "the sidecar "+c.Instance, told, nil); err != nil && ctx.Err() == nil {
 			n.o.Log.WarnContext(ctx, "the audit does not tell of the configuration", "error", err)
 		}
 	}

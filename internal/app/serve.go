@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/door/serve"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
@@ -65,6 +66,6 @@ func (n *Node) Talk(ctx context.Context, only []string, in io.ReadCloser, out io
 	n.one.backend.Follow(nil, pool)
 	return serve.Talk(ctx, serve.Options{
 		Backend: n.one.backend, Only: only, Search: n.o.Config.Queries.SearchTimeout, Version: n.o.Build.Version,
-		Log: n.o.Log,
+		Options: gate.Options{Log: n.o.Log},
 	}, in, out)
 }

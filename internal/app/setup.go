@@ -161,9 +161,7 @@ func (o *SetUpOptions) record(ctx context.Context, n Options, pool *pgxpool.Pool
 	done *SetUpDone, failed error,
 ) {
 	told := control.Configured{File: fileOf(n.Config)}
-	for i := range done.Steps {
-		told.Steps = append(told.Steps, done.Steps[i].What)
-	}
+	told.Steps = whatsOf(done.Steps)
 	if failed != nil {
 		told.Reason = n.Redact(database.Words(failed))
 	}
@@ -174,7 +172,7 @@ func (o *SetUpOptions) record(ctx context.Context, n Options, pool *pgxpool.Pool
 	if o.Applies {
 		action = "apply"
 	}
-	err := note(ctx, pool, action, verbs.Person(), told.Filled(), failed)
+	err := note(ctx, pool, action, "", verbs.Person(), told.Filled(), failed)
 	if _, missing := errors.AsType[*refusal.NotSetUpError](refusal.NotSetUp(err)); err != nil && !missing {
 		n.Log.WarnContext(ctx, "the audit does not tell of the set-up", "error", err)
 	}
@@ -182,9 +180,7 @@ func (o *SetUpOptions) record(ctx context.Context, n Options, pool *pgxpool.Pool
 		return
 	}
 	names := lists.Map(specs, func(v pipeline.Spec) string { return v.Name })
-	names = slices.DeleteFunc(names, n.Config.IsDeclared)
-	if _, err := pool.Exec(ctx, `UPDATE embedsidecar.pipeline SET origin = $1
-		WHERE name = ANY ($2) AND slot_name = $3 AND origin <> $1`, told.File, names, n.Config.Slot.Name); err != nil {
+	if err := noteOrigin(ctx, pool, n.Config, names); err != nil {
 		n.Log.WarnContext(ctx, "the file of pipelines is not written down", "error", err)
 	}
 }

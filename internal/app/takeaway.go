@@ -85,7 +85,7 @@ func TakeAway(ctx context.Context, n Options, o TakeAwayOptions, tell func(what 
 		if err != nil {
 			told.Reason = n.Redact(database.Words(err))
 		}
-		if failed := noteOf(ctx, server, "uninstall", o.Pipeline, verbs.Person(), told.Filled(), err); failed != nil {
+		if failed := note(ctx, server, "uninstall", o.Pipeline, verbs.Person(), told.Filled(), err); failed != nil {
 			n.Log.DebugContext(ctx, "the audit does not tell of the removal", "error", failed)
 		}
 	}

@@ -9,22 +9,19 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
+	"github.com/embedsidecar/embedsidecar/internal/setup/step"
 	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// note writes into the audit what became of a configuration.
-func note(ctx context.Context, pool *pgxpool.Pool, action, by string, told control.Configured, failed error) error {
-	return noteOf(ctx, pool, action, "", by, told, failed)
-}
-
-// noteOf is note for one pipeline, or for all.
-func noteOf(ctx context.Context, pool *pgxpool.Pool, action, pipeline, by string, told control.Configured, failed error,
+// note writes into the audit what became of a configuration, or with a pipeline's name of that alone.
+func note(ctx context.Context, pool *pgxpool.Pool, action, pipeline, by string, told control.Configured, failed error,
 ) error {
 	var one *string
 	if pipeline != "" {
@@ -43,6 +40,11 @@ func noteOf(ctx context.Context, pool *pgxpool.Pool, action, pipeline, by string
 		},
 	})
 	return err
+}
+
+// whatsOf says what steps make or change.
+func whatsOf(steps []step.Step) []string {
+	return lists.Map(steps, func(s step.Step) string { return s.What })
 }
 
 // costOf is an estimate as doors tell it.

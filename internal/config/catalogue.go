@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
 // catalogueName is the file of registered plugins in a folder of plugins.
@@ -74,24 +77,9 @@ func ReadCatalogue(path string) ([]Plugin, error) {
 	return list, nil
 }
 
-// catalogueEntry is a Plugin as the file has it.
-type catalogueEntry struct {
-	Name        string   `yaml:"name"`
-	Path        string   `yaml:"path"`
-	Version     string   `yaml:"version,omitempty"`
-	SHA256      string   `yaml:"sha256"`
-	Env         []string `yaml:"env,omitempty,flow"`
-	Processes   int      `yaml:"processes,omitempty"`
-	MemoryLimit string   `yaml:"memory_limit,omitempty"`
-	CallTimeout string   `yaml:"call_timeout,omitempty"`
-}
-
-// OtherCatalogue is the way out for a user who may not write the file of registered plugins.
-const OtherCatalogue = "name a catalogue that this user may write, the same for run: --set plugins.catalog_file=FILE"
-
 // ChangeCatalogue changes the file of registered plugins, one writer at a time; the file is replaced as a whole, and
-// not at all when change returns an error.
-func ChangeCatalogue(path string, change func([]Plugin) ([]Plugin, error)) error {
+// not at all in a dry run or when change returns an error.
+func ChangeCatalogue(path string, dryRun bool, change func([]Plugin) ([]Plugin, error)) error {
 	lock, err := lockFile(path + ".lock")
 	if err != nil {
 		return fmt.Errorf("change the catalogue of plugins: %w", err)
@@ -101,36 +89,34 @@ func ChangeCatalogue(path string, change func([]Plugin) ([]Plugin, error)) error
 	if err != nil {
 		return err
 	}
-	if list, err = change(slices.Clone(list)); err != nil {
+	if list, err = change(slices.Clone(list)); err != nil || dryRun {
 		return err
 	}
 	slices.SortFunc(list, func(a, b Plugin) int { return strings.Compare(a.Name, b.Name) })
-	file := struct {
-		Version int              `yaml:"version"`
-		Plugins []catalogueEntry `yaml:"plugins"`
-	}{Version: 1, Plugins: []catalogueEntry{}}
-	for _, p := range list {
-		e := catalogueEntry{
-			Name: p.Name, Path: p.Path, Version: p.Version, SHA256: p.SHA256, Env: p.Env,
-			Processes: p.Processes,
-		}
-		if p.MemoryLimit > 0 {
-			e.MemoryLimit = formatSize(p.MemoryLimit)
-		}
-		if p.CallTimeout > 0 {
-			e.CallTimeout = formatDuration(p.CallTimeout)
-		}
-		file.Plugins = append(file.Plugins, e)
+	entries := lists.Map(list, func(p Plugin) yaml.MapSlice { return p.entry() })
+	body, err := yaml.MarshalWithOptions(yaml.MapSlice{{Key: "version", Value: 1}, {Key: "plugins", Value: entries}},
+		yaml.IndentSequence(true))
+	if err == nil {
+		err = replaceFile(path, append([]byte(catalogueHead), body...))
 	}
-	body, err := yaml.MarshalWithOptions(file, yaml.IndentSequence(true))
-	if err != nil {
-		return fmt.Errorf("write the catalogue of plugins: %w", err)
+	return wrap.Errorf(err, "write the catalogue of plugins")
+}
+
+// entry is the plugin as a file has it, by the keys of plugins.catalog.
+func (p Plugin) entry() (entry yaml.MapSlice) {
+	owner := reflect.ValueOf(p)
+	for _, s := range partsOf("plugins.catalog") {
+		field := s.fields(owner)[0]
+		if field.IsZero() {
+			continue
+		}
+		value := field.Interface()
+		if s.Type == "size" || s.Type == "duration" {
+			value = s.text(owner)
+		}
+		entry = append(entry, yaml.MapItem{Key: strings.TrimPrefix(s.Path, "plugins.catalog[]."), Value: value})
 	}
-	// What is written must be read again, whatever is in a name.
-	if err := replaceFile(path, append([]byte(catalogueHead), body...)); err != nil {
-		return fmt.Errorf("write the catalogue of plugins: %w", err)
-	}
-	return nil
+	return entry
 }
 
 // replaceFile puts a new file into the place of another: a reader sees the one or the other.
@@ -168,28 +154,29 @@ func lockFile(path string) (*os.File, error) {
 	return nil, fmt.Errorf("lock %s: %w", path, err)
 }
 
-// Plugin returns the catalogue's entry for a plugin, by its name or by the path of its program, and whether it stands
-// in the configuration file; nil when there is none.
-func (c *Config) Plugin(name string) (entry *Plugin, inFile bool) {
-	for i, list := range [][]Plugin{c.Plugins.Catalog, c.Plugins.Registered} {
-		for j := range list {
-			p := &list[j]
-			if p.Name == name || isPath(name) && p.Path != "" && absolute(p.Path) == absolute(name) {
-				return p, i == 0
-			}
+// Plugin returns the catalogue's entry for a plugin, by its name or by the path of its program; nil when there is none.
+func (c *Config) Plugin(name string) *Plugin {
+	for i := range c.Plugins.Catalog {
+		p := &c.Plugins.Catalog[i]
+		if p.Name == name || isPath(name) && p.Path != "" && absolute(p.Path) == absolute(name) {
+			return p
 		}
 	}
-	return nil, false
+	return nil
 }
 
-// WithRegistered returns the configuration with other registered plugins.
+// WithRegistered returns the configuration with registered plugins behind its own.
 func (c *Config) WithRegistered(list []Plugin) *Config {
 	other := *c
-	other.Plugins.Registered = list
+	other.Plugins.Catalog = slices.Clip(c.Plugins.Catalog)
+	for _, p := range list {
+		p.Registered = true
+		other.Plugins.Catalog = append(other.Plugins.Catalog, p)
+	}
 	return &other
 }
 
-// Set sets what the catalogue has of a plugin by its key: memory_limit, call_timeout or env. 0 takes it away.
+// Set sets what the catalogue has of a plugin by its key, such as memory_limit. 0 takes it away.
 func (p *Plugin) Set(key string, values ...string) error {
 	s, owner := settingAt("plugins.catalog[]."+key), reflect.ValueOf(p).Elem()
 	switch {

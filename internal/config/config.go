@@ -136,10 +136,8 @@ type Publication struct {
 type Plugins struct {
 	Dir         string   // "": the usual folders
 	Default     string   // a name or a path
-	Catalog     []Plugin // tells more about some plugins
-	CatalogFile string   // of Registered; "": catalog.yaml in the folder of plugins
-	// Registered are the plugins of that file. Load does not read it: its place depends on a Finder.
-	Registered []Plugin
+	Catalog     []Plugin // tells more about some plugins; the first of a name counts
+	CatalogFile string   // of registered ones; "": catalog.yaml in the folder of plugins
 }
 
 // Plugin is one entry of the catalog.
@@ -155,6 +153,8 @@ type Plugin struct {
 	// CallTimeout is how long one of its calls may be without an answer before it is taken to hang, beside what texts
 	// and bytes add. 0: 30 s, or what a timeout of the plugin's own requests asks for.
 	CallTimeout time.Duration
+	// Registered tells that it is of the catalogue's file. Load does not read it: its place depends on a Finder.
+	Registered bool
 }
 
 // Model is a named model.

@@ -119,8 +119,7 @@ func (c *Config) declare(d Declared, pipelines *place) (problems []Problem) {
 
 // plugs and models report whether the configuration itself names a plugin or a model.
 func (c *Config) plugs(name string) bool {
-	entry, _ := c.Plugin(name)
-	return entry != nil || name == c.Plugins.Default ||
+	return c.Plugin(name) != nil || name == c.Plugins.Default ||
 		slices.ContainsFunc(c.Models, func(m Model) bool { return m.Plugin == name }) ||
 		slices.ContainsFunc(c.Base().Pipelines, func(p pipeline.Spec) bool { return p.Plugin == name })
 }

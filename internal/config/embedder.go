@@ -72,7 +72,7 @@ func (c *Config) Known(plugin, model string) error {
 	configured := func(path string, of func(spec pipeline.Spec) string) bool {
 		return slices.ContainsFunc(c.Pipelines, func(spec pipeline.Spec) bool { return of(spec) == path })
 	}
-	if entry, _ := c.Plugin(plugin); isPath(plugin) && entry == nil && plugin != c.Plugins.Default &&
+	if isPath(plugin) && c.Plugin(plugin) == nil && plugin != c.Plugins.Default &&
 		!configured(plugin, func(spec pipeline.Spec) string { return spec.Plugin }) &&
 		!slices.ContainsFunc(c.Models, func(m Model) bool { return m.Plugin == plugin }) {
 		return mistake(fmt.Sprintf("the plugin %q comes from the database and is a path: only paths of this configuration are run (--plugin, plugins.catalog, or embedsidecar plugins register)", plugin))
@@ -92,8 +92,7 @@ func (c *Config) ModelNames() []string {
 
 // samePlugin reports whether two names, or a name and the path of the catalogue's entry, mean one plugin.
 func (c *Config) samePlugin(a, b string) bool {
-	x, _ := c.Plugin(a)
-	y, _ := c.Plugin(b)
+	x, y := c.Plugin(a), c.Plugin(b)
 	return a == b || x != nil && y != nil && x.Name == y.Name && x.Path == y.Path
 }
 
@@ -119,7 +118,7 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 	e.Plugin = cmp.Or(e.Plugin, c.Plugins.Default)
 	e.Plugin = c.byContent(find.Model, e.Plugin, folder)
 	program := e.Plugin
-	if p, _ := c.Plugin(e.Plugin); p != nil {
+	if p := c.Plugin(e.Plugin); p != nil {
 		e.PluginSHA256, e.Processes, e.MemoryLimit, e.CallTimeout = p.SHA256, p.Processes, p.MemoryLimit, p.CallTimeout
 		if p.Path != "" {
 			program = absolute(p.Path)
@@ -336,10 +335,8 @@ func (c *Config) knownPlugins(find Finder, plugin string) []string {
 			names = append(names, of.Name)
 		}
 	}
-	for _, list := range [][]Plugin{c.Plugins.Catalog, c.Plugins.Registered} {
-		for _, p := range list {
-			names = append(names, p.Name)
-		}
+	for _, p := range c.Plugins.Catalog {
+		names = append(names, p.Name)
 	}
 	for _, m := range c.Models {
 		names = append(names, m.Plugin)

@@ -127,6 +127,21 @@ func TestP5_AHostThatVanishesHoldsItsLocksForSeconds(t *testing.T) {
 	}
 }
 
+// TestP9_AProcessThatStandsStillHoldsNoCheckpointForEver: the server gives a stream up that reads nothing, though its
+// machine answers. Until then a checkpoint waits that is to take the WAL from its slot.
+func TestP9_AProcessThatStandsStillHoldsNoCheckpointForEver(t *testing.T) {
+	t.Parallel()
+	conn, err := database.ConnectReplication(t.Context(), newDB(t), database.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(t.Context()) }()
+	results, err := conn.Exec(t.Context(), "SHOW tcp_user_timeout").ReadAll()
+	if err != nil || string(results[0].Rows[0][0]) != "300000" {
+		t.Errorf("%v, %v, want 300000 ms", results, err)
+	}
+}
+
 func TestConnect_TransactionsMayLast(t *testing.T) {
 	t.Parallel()
 	dsn := newDB(t)

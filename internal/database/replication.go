@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -22,6 +24,9 @@ func ConnectReplication(ctx context.Context, dsn string, o Options) (*pgconn.PgC
 	}
 	cfg := &parsed.ConnConfig.Config
 	cfg.RuntimeParams["replication"] = "database"
+	// A process that stands still answers probes all the same. A server that has something to send it, or is about to end
+	// the session because the slot keeps too much WAL, would wait for it for ever, and a checkpoint for that.
+	cfg.RuntimeParams["tcp_user_timeout"] = strconv.Itoa(int(unreadFor.Milliseconds()))
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend { return pgproto3.NewFrontend(newFrames(r), w) }
 	conn, err := pgconn.ConnectConfig(ctx, cfg)
 	if err != nil {
@@ -33,6 +38,9 @@ func ConnectReplication(ctx context.Context, dsn string, o Options) (*pgconn.PgC
 	}
 	return conn, nil
 }
+
+// unreadFor is for how long the stream may leave unread what the server sends, as while nothing can be queued.
+const unreadFor = 5 * time.Minute
 
 // OwnSlot is a name for a slot of one database's own: all databases of a server share the names of slots.
 func OwnSlot(database string) string {

@@ -123,11 +123,20 @@ func TestRemote_TheCauseIsThatOfNow(t *testing.T) {
 	r.db.MustExec(`INSERT INTO public.docs VALUES (1, 'boats and harbours')`)
 	says("429 rate_limit_exceeded", "500")
 	fail(remotetest.Send(http.StatusInternalServerError, `{"error":{"message":"oops","code":"internal"}}`))
-	if took := says("500", "429"); took > 50*time.Second { // the longest pause, and a heartbeat; many times as much
+	const soon = 50 * time.Second // many times the longest pause and a heartbeat
+	if took := says("500", "429"); took > soon {
 		t.Errorf("the new cause was told after %s", took)
 	}
+	fail(remotetest.Send(http.StatusTooManyRequests, `{"error":{"message":"pay","code":"insufficient_quota"}}`))
+	says("429 insufficient_quota", "500")
+	fail(remotetest.Send(http.StatusInternalServerError, `{"error":{"message":"oops","code":"internal"}}`))
+	if took := says("500", "insufficient_quota"); took > soon {
+		t.Errorf("after a quota the new cause was told after %s", took)
+	}
 	answers.Store(nil)
-	says("", "plugin_down")
+	if took := says("", "plugin_down"); took > soon {
+		t.Errorf("that it works was told after %s", took)
+	}
 
 	fail(remotetest.Send(http.StatusTooManyRequests, `{"error":{"message":"slow down","code":"rate_limit_exceeded"}}`,
 		"Retry-After", "60"))

@@ -59,6 +59,42 @@ func TestUpgrade_KeepsRowsAndRights(t *testing.T) {
 	})
 }
 
+// Where somebody publishes all tables, as programs do that replicate a database, the server refuses to update or delete
+// rows of a table without a replica identity: ours have one, made anew or by an upgrade.
+func TestUpgrade_BesideAPublicationOfAllTables(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		db := testenv.DB(t, testenv.Major(major), testenv.Empty())
+		db.MustExecSuper(`CREATE PUBLICATION everything FOR ALL TABLES`)
+		if err := testenv.Migrate(t.Context(), db.Pool); err != nil {
+			t.Fatal(err)
+		}
+		work := func() {
+			db.MustExec(`INSERT INTO embedsidecar.history (bucket, pipeline_id, row_key, outcome, attempt, committed_at, lsn)
+				SELECT 0, 1, i::text, 'done', 1, now(), '0/0' FROM generate_series(1, 20) AS i`)
+			db.MustExec(`SELECT embedsidecar.prune_history('1 day', 10, 1000000000)`)
+			db.MustExec(`SELECT embedsidecar.clear_history()`)
+			for _, table := range testenv.Values[string](db, `SELECT oid::regclass::text FROM pg_class
+				WHERE relnamespace = 'embedsidecar'::regnamespace AND relkind = 'r' AND relname !~ '^(init|index)_lock$'`) {
+				db.MustExec(`DELETE FROM ` + table + ` WHERE false`)
+			}
+		}
+		work()
+		db.MustExecSuper(`DROP PUBLICATION everything`)
+		db.TakeBack()
+		for _, table := range testenv.Values[string](db, `SELECT oid::regclass::text FROM pg_class
+			WHERE relnamespace = 'embedsidecar'::regnamespace AND relreplident = 'f'`) {
+			db.MustExec(`ALTER TABLE ` + table + ` REPLICA IDENTITY DEFAULT`)
+		}
+		db.MustExecSuper(`CREATE PUBLICATION everything FOR ALL TABLES`)
+		if err := testenv.Migrate(t.Context(), db.Pool); err != nil {
+			t.Fatal(err)
+		}
+		work()
+	})
+}
+
 // A schema of before the first release is left as it is, and said to be one.
 func TestUpgrade_RefusesWhatIsBeforeTheFirstRelease(t *testing.T) {
 	t.Parallel()
@@ -161,4 +197,16 @@ func TestP2_AnUpgradeKeepsEverybodyElseOut(t *testing.T) {
 			t.Errorf("%d of 2 statements took effect", n)
 		}
 	})
+}
+
+// A database is brought to the newest file of tables: one that came without its version would never reach those that
+// are there.
+func TestVersion_IsThatOfTheLastFileOfTables(t *testing.T) {
+	t.Parallel()
+	if left := sqlfiles.Tables(sqlfiles.Version); len(left) > 0 {
+		t.Errorf("version %d, and there is %q", sqlfiles.Version, left)
+	}
+	if last := sqlfiles.Tables(sqlfiles.Version - 1); len(last) == 0 {
+		t.Errorf("version %d has no file of tables", sqlfiles.Version)
+	}
 }

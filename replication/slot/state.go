@@ -34,23 +34,17 @@ type State struct {
 	Address           string
 	ConfirmedFlushLSN *pglogrepl.LSN
 	WALStatus         string
-	SafeWALBytes      *int64 // nil: no limit is set
-	RetainedBytes     *int64 // nil: it keeps none
-	Failover          bool   // standbys keep a copy of the slot
+	Failover          bool // standbys keep a copy of the slot
 
-	Recorded        bool // it has a checkpoint
-	Begun           bool // that was written before the slot was made, and never completed
-	Checkpoint      pglogrepl.LSN
-	SystemID        string // of the server on which the slot was made
-	Timeline        int32  // on which somebody streamed from it last
-	Epoch           int64
-	Publication     string
-	PublicationOID  uint32 // when the slot was made
-	PublicationNow  uint32 // 0: there is none
-	LagBytes        int64  // from the checkpoint to the end of the server's WAL
-	SavedSecondsAgo float64
-	// changes that needed no look of their own, up to about a minute ago
-	ChangesUnchanged, ChangesJoined int64
+	Recorded       bool // it has a checkpoint
+	Begun          bool // that was written before the slot was made, and never completed
+	Checkpoint     pglogrepl.LSN
+	SystemID       string // of the server on which the slot was made
+	Timeline       int32  // on which somebody streamed from it last
+	Epoch          int64
+	Publication    string
+	PublicationOID uint32 // when the slot was made
+	PublicationNow uint32 // 0: there is none
 
 	WALEnd   pglogrepl.LSN // what the server has flushed
 	Standby  bool          // the server is one

@@ -1,5 +1,5 @@
--- slot_state: all that a slot is: the server's word for it, our checkpoint, the publication, and how far behind both
--- are. A slot that is being made is held and has no position yet.
+-- slot_state: all that a slot is: the server's word for it, our checkpoint, and the publication. A slot that is being
+-- made is held and has no position yet.
 -- @slot: its name.
 -- Rows: one, whatever is there; columns of what is not there are NULL or empty. Locks: none.
 SELECT n.slot_name::text AS name, current_database()::text AS here,
@@ -7,9 +7,8 @@ SELECT n.slot_name::text AS name, current_database()::text AS here,
            coalesce(s.plugin::text, '') AS plugin,
        coalesce(s.database::text, '') AS database, coalesce(s.active, false) AS active,
            coalesce(s.active_pid, 0) AS pid, s.confirmed_flush_lsn,
-       coalesce(s.wal_status, '') AS wal_status, s.safe_wal_size AS safe_wal_bytes,
+       coalesce(s.wal_status, '') AS wal_status,
        coalesce((to_jsonb(s) ->> 'failover')::boolean, false) AS failover, -- a column from PostgreSQL 17 on
-       pg_wal_lsn_diff(e.wal_end, s.restart_lsn)::bigint AS retained_bytes,
        coalesce(a.application_name, '') AS application, coalesce(a.usename::text, '') AS role,
            coalesce(host(a.client_addr), '') AS address,
        c.slot_name IS NOT NULL AS recorded, coalesce(c.consistent_point = '0/0', false) AS begun,
@@ -17,11 +16,6 @@ SELECT n.slot_name::text AS name, current_database()::text AS here,
        coalesce(c.system_id, '') AS system_id, coalesce(c.timeline, 0) AS timeline, coalesce(c.epoch, 0) AS epoch,
        coalesce(c.publication::text, '') AS publication, coalesce(c.publication_oid, 0) AS publication_oid,
            coalesce(p.oid, 0) AS publication_now,
-       coalesce(pg_wal_lsn_diff(e.wal_end, c.lsn), 0)::bigint AS lag_bytes,
-       coalesce(extract(epoch FROM now() - c.saved_at), 0)::double precision AS saved_seconds_ago,
-       -- columns of the seventh migration
-       coalesce((to_jsonb(c) ->> 'changes_unchanged')::bigint, 0) AS changes_unchanged,
-       coalesce((to_jsonb(c) ->> 'changes_joined')::bigint, 0) AS changes_joined,
        CASE WHEN e.standby THEN e.wal_end ELSE pg_current_wal_flush_lsn() END AS wal_end, e.standby, e.server_id,
        current_setting('server_version_num')::int AS version
 FROM   (SELECT @slot::text::name AS slot_name) AS n

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -147,7 +148,7 @@ func TestAct_NotWhereNothingMayBeChanged(t *testing.T) {
 // TestAct_TooOften: one token that asks too often keeps no other out.
 func TestAct_TooOften(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(_ *fixture, o *admin.Options) { o.Rate = 1 })
+	f := newFixture(t, func(_ *fixture, o *gate.Options) { o.Limits.Rate = 1 })
 	testenv.Eventually(t, waitFor, func() (bool, string) { // however slow the machine, several come in a second
 		var all sync.WaitGroup
 		var refused atomic.Int32

@@ -18,7 +18,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 	"time"
 
@@ -26,27 +25,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
 )
-
-// Options say where to listen, who may come in, and what is behind.
-type Options struct {
-	Listen   string       // host:port; port 0 takes a free one
-	Tokens   *gate.Tokens // those of the roles that administer come in
-	Cert     string       // files of a certificate and its key, in PEM; "": plain HTTP
-	Key      string
-	ClientCA string // file of certificates, in PEM, one of which must have signed a client's; "": clients need none
-
-	Service *Service
-	// Of is that of gate.Options, for several databases. nil: there is one.
-	Of func(r *http.Request, database string) (*gate.API, http.Handler, *gate.Problem)
-	// Database is that of gate.Options.
-	Database string
-	// Pages answers what is not the API's. nil: there are no pages.
-	Pages http.Handler
-	// Observe notes a request that was answered. May be nil.
-	Observe func(handler, method string, status int, took time.Duration)
-	Rate    int // requests a second of one token, and twice as many at once; 0: 50
-	Log     *slog.Logger
-}
 
 // Bounds of what those who come in may ask for.
 const (
@@ -59,26 +37,25 @@ const (
 	stopTimeout = 5 * time.Second
 )
 
-// Listen opens the port. Run the server, or Close it if it never comes to that.
-func Listen(ctx context.Context, o Options) (*httpserver.Server, error) {
+// Listen opens the port for administrators, whose tokens o has, to a Service and to pages beside it. Run the server, or
+// Close it if it never comes to that.
+func Listen(ctx context.Context, s *Service, o gate.Options) (*httpserver.Server, error) {
 	if o.Tokens == nil {
 		return nil, errors.New("listen for administrators: there is no token")
 	}
 	if o.Pages == nil {
 		o.Pages = http.NotFoundHandler()
 	}
-	c := &o.Service.config().Admin
-	return gate.Listen(ctx, gate.Options{
-		What: "administrators", Setting: "http.admin.listen", Begun: "administrators are answered",
-		Listen: o.Listen, Cert: o.Cert, Key: o.Key, ClientCA: o.ClientCA, Tokens: o.Tokens, Administers: true,
-		Base: c.BasePath, RowText: c.ShowRowText, Exact: true,
-		API: NewAPI(o.Service), Pages: o.Pages, Of: o.Of, Database: o.Database, //nolint:contextcheck // requests bring their own
-		Endless: eventsPath, End: o.Service.events.end, Observe: o.Observe, Log: o.Log,
-		Limits: gate.Limits{
-			Body: maxBody, Rate: cmp.Or(o.Rate, usualRate), Conns: maxConns, Read: readTimeout, Time: requestTime,
-			Stop: stopTimeout,
-		},
-	})
+	c := &s.config().Admin
+	o.What, o.Setting, o.Begun = "administrators", "http.admin.listen", "administrators are answered"
+	o.Administers, o.Exact, o.Base, o.RowText = true, true, c.BasePath, c.ShowRowText
+	o.API = NewAPI(s) //nolint:contextcheck // requests bring their own
+	o.Endless, o.End = eventsPath, s.events.end
+	o.Limits = gate.Limits{
+		Body: maxBody, Rate: cmp.Or(o.Limits.Rate, usualRate), Conns: maxConns, Read: readTimeout, Time: requestTime,
+		Stop: stopTimeout,
+	}
+	return gate.Listen(ctx, o)
 }
 
 // NewAPI returns the API of a Service.

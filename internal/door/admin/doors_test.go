@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -31,7 +32,7 @@ func (f *fixture) from(address string) net.Conn {
 // those who have one, and of other strangers none either; and he does not wait for long.
 func TestTrust_BodiesOfStrangersCloseNothing(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(_ *fixture, o *admin.Options) {
+	f := newFixture(t, func(_ *fixture, o *gate.Options) {
 		o.Pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprintf(w, "page for %s", r.PostFormValue("token"))
 		})
@@ -84,7 +85,7 @@ func TestTrust_BodiesOfStrangersCloseNothing(t *testing.T) {
 // and who may not see texts learns of none that it is the one he guessed.
 func TestTrust_ASearchTellsNoMoreThanTheCallerMaySee(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(f *fixture, _ *admin.Options) {
+	f := newFixture(t, func(f *fixture, _ *gate.Options) {
 		f.embed = func(context.Context, *pipeline.Pipeline, string) ([]float32, error) { return []float32{2, 1, 0}, nil }
 	})
 	f.embedded()

@@ -51,7 +51,7 @@ type fixture struct {
 }
 
 // newFixture sets up docs and notes, each with four rows. change changes what the listener is made of.
-func newFixture(t *testing.T, change ...func(f *fixture, o *admin.Options)) *fixture {
+func newFixture(t *testing.T, change ...func(f *fixture, o *gate.Options)) *fixture {
 	t.Helper()
 	f := &fixture{Database: testenv.DB(t), t: t, tokens: map[string]string{}, config: config.Default()}
 	f.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, body text); CREATE TABLE notes (LIKE docs INCLUDING ALL)`)
@@ -109,17 +109,19 @@ func (f *fixture) connectTo(url string) *pgxpool.Pool {
 }
 
 // listen answers requests until the test ends.
-func (f *fixture) listen(change ...func(f *fixture, o *admin.Options)) {
+func (f *fixture) listen(change ...func(f *fixture, o *gate.Options)) {
 	f.t.Helper()
 	tokens, err := gate.ReadTokens(f.file, nil)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	o := admin.Options{Listen: "127.0.0.1:0", Tokens: tokens, Rate: 10_000, Log: slog.New(slog.DiscardHandler)}
+	o := gate.Options{
+		Listen: "127.0.0.1:0", Tokens: tokens, Limits: gate.Limits{Rate: 10_000}, Log: slog.New(slog.DiscardHandler),
+	}
 	for _, c := range change {
 		c(f, &o)
 	}
-	o.Service = admin.NewService(admin.ServiceOptions{
+	service := admin.NewService(admin.ServiceOptions{
 		Config: f.config, Redact: strings.NewReplacer("hunter2", "***").Replace, Log: o.Log,
 		Snapshot: func() observe.Snapshot {
 			return observe.Snapshot{
@@ -136,7 +138,7 @@ func (f *fixture) listen(change ...func(f *fixture, o *admin.Options)) {
 		},
 		Embed: f.embed,
 	})
-	server, err := admin.Listen(f.t.Context(), o)
+	server, err := admin.Listen(f.t.Context(), service, o)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -150,7 +152,7 @@ func (f *fixture) listen(change ...func(f *fixture, o *admin.Options)) {
 		}
 	})
 	f.base = "http://" + server.Addr().String()
-	o.Service.Follow(f.pool)
+	service.Follow(f.pool)
 	f.promised = f.promises()
 }
 

@@ -51,19 +51,19 @@ func TestListen_AsksForCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := admin.Options{
+	o := gate.Options{
 		Listen: "127.0.0.1:0", Tokens: tokens, Log: slog.New(slog.DiscardHandler), Cert: write("cert", cert),
 		Key: write("key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})), ClientCA: write("none", nil),
-		Service: admin.NewService(admin.ServiceOptions{
-			Config: config.Default(), Log: slog.New(slog.DiscardHandler), Redact: strings.Clone,
-			Snapshot: func() observe.Snapshot { return observe.Snapshot{} },
-		}),
 	}
-	if _, err := admin.Listen(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no certificate") {
+	service := admin.NewService(admin.ServiceOptions{
+		Config: config.Default(), Log: slog.New(slog.DiscardHandler), Redact: strings.Clone,
+		Snapshot: func() observe.Snapshot { return observe.Snapshot{} },
+	})
+	if _, err := admin.Listen(t.Context(), service, o); err == nil || !strings.Contains(err.Error(), "no certificate") {
 		t.Errorf("an empty file of authorities: %v", err)
 	}
 	o.ClientCA = o.Cert
-	server, err := admin.Listen(t.Context(), o)
+	server, err := admin.Listen(t.Context(), service, o)
 	if err != nil {
 		t.Fatal(err)
 	}

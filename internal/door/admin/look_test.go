@@ -159,7 +159,7 @@ func TestLook_TextOfARow(t *testing.T) {
 // TestSession_OfABrowser: a cookie stands for the token until it is ended, or the token is revoked.
 func TestSession_OfABrowser(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(_ *fixture, o *admin.Options) {
+	f := newFixture(t, func(_ *fixture, o *gate.Options) {
 		o.Pages = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			who, known := gate.CallerOf(r.Context())
 			_, _ = fmt.Fprintln(w, who.Name, known)

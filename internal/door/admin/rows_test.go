@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
@@ -154,7 +155,7 @@ func (f *fixture) embedded() {
 // not see them, and what is no question is refused.
 func TestSearch_ByText(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, func(f *fixture, _ *admin.Options) {
+	f := newFixture(t, func(f *fixture, _ *gate.Options) {
 		f.embed = func(_ context.Context, _ *pipeline.Pipeline, text string) ([]float32, error) {
 			return []float32{float32(len(text)), 1, 0}, nil
 		}

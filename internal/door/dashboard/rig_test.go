@@ -326,8 +326,8 @@ func (r *rig) serve(role string, o options) (address string, end func()) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	server, err := admin.Listen(r.t.Context(), admin.Options{
-		Listen: "127.0.0.1:0", Tokens: tokens, Service: service, Pages: pages, Log: log,
+	server, err := admin.Listen(r.t.Context(), service, gate.Options{
+		Listen: "127.0.0.1:0", Tokens: tokens, Pages: pages, Log: log,
 	})
 	if err != nil {
 		r.t.Fatal(err)

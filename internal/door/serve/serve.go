@@ -36,25 +36,16 @@ type Backend interface {
 	Explain(ctx context.Context, p *pipeline.Pipeline, key string) (query.Explained, error)
 }
 
-// Options say where to listen and who may ask. Zero bounds are the defaults.
+// Options say where to listen, who may ask, and what is served. Zero bounds are the defaults.
 type Options struct {
-	Listen  string       // host:port; port 0 takes a free one
-	Tokens  *gate.Tokens // nil: anybody who reaches the address, which must be a loopback one
-	Cert    string       // files of a certificate and its key, in PEM. "": plain HTTP
-	Key     string
-	Backend Backend
-	// Of is that of gate.Options, for several databases. nil: there is one.
-	Of        func(r *http.Request, database string) (*gate.API, http.Handler, *gate.Problem)
-	Database  string // that of gate.Options
-	Limits    gate.Limits
+	gate.Options
+
+	Backend   Backend
 	Inputs    int           // texts of a request; default 2,048, which is also OpenAI's
 	TextBytes int           // of one text; default 1 MiB
 	Search    time.Duration // of the database's part of a search. Default 10 s
 	Only      []string      // pipelines that are there at all; none: all
 	Version   string        // of this program, for agents
-	// Observe notes a request that was answered; the handler is the name of its route. May be nil.
-	Observe func(handler, method string, status int, took time.Duration)
-	Log     *slog.Logger // nil: silent
 }
 
 // Listen opens the port. Run the server, or Close it if it never comes to that.
@@ -73,14 +64,12 @@ func (o *Options) fill() {
 
 func (o Options) gate() gate.Options {
 	o.fill()
-	return gate.Options{
-		What: "queries", Setting: "http.queries.listen", Begun: "queries are answered",
-		Listen: o.Listen, Cert: o.Cert, Key: o.Key, Tokens: o.Tokens,
-		API: newAPI(&o).API, Of: o.Of, Database: o.Database, Limits: o.Limits, Observe: o.Observe, Log: o.Log,
-		Open: map[string]http.Handler{"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, "ok\n")
-		})},
-	}
+	o.What, o.Setting, o.Begun = "queries", "http.queries.listen", "queries are answered"
+	o.Open = map[string]http.Handler{"/healthz": http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "ok\n")
+	})}
+	o.API = newAPI(&o).API
+	return o.Options
 }
 
 // NewAPI returns the API of a Backend, for one of several databases.

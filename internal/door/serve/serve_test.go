@@ -165,7 +165,7 @@ type server struct {
 func start(t *testing.T, edit func(o *serve.Options)) *server {
 	t.Helper()
 	model := &toy{hold: make(chan struct{}), held: make(chan struct{}, 100)}
-	o := serve.Options{Listen: "127.0.0.1:0", Backend: &backend{model}}
+	o := serve.Options{Options: gate.Options{Listen: "127.0.0.1:0"}, Backend: &backend{model}}
 	if edit != nil {
 		edit(&o)
 	}
@@ -340,12 +340,9 @@ func TestServer_TimesOutAndStopsInOrder(t *testing.T) {
 
 	// A request under way when the server is told to stop gets its answer.
 	model := &toy{hold: make(chan struct{}), held: make(chan struct{}, 1)}
-	stopping, err := serve.Listen(t.Context(), serve.Options{
-		Listen: "127.0.0.1:0", Backend: &backend{model}, Limits: gate.Limits{
-			Time: timeout, Header: timeout,
-			Stop: timeout,
-		},
-	})
+	stopping, err := serve.Listen(t.Context(), serve.Options{Backend: &backend{model}, Options: gate.Options{
+		Listen: "127.0.0.1:0", Limits: gate.Limits{Time: timeout, Header: timeout, Stop: timeout},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -229,10 +229,9 @@ func TestTLS_FilesThatAreOfNoUse(t *testing.T) {
 		"only one of them is told": {cert, []byte("untold"), "belong together"},
 	} {
 		dir := t.TempDir()
-		o := serve.Options{
-			Listen: "127.0.0.1:0", Backend: &backend{}, Cert: filepath.Join(dir, "cert.pem"),
-			Key: filepath.Join(dir, "key.pem"),
-		}
+		o := serve.Options{Backend: &backend{}, Options: gate.Options{
+			Listen: "127.0.0.1:0", Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"),
+		}}
 		write(t, o.Cert, string(c.cert))
 		write(t, o.Key, string(c.key))
 		switch string(c.key) {
@@ -254,10 +253,9 @@ func TestTLS_FilesThatAreOfNoUse(t *testing.T) {
 
 	// A certificate proves who answers, and not who asks.
 	dir := t.TempDir()
-	o := serve.Options{
-		Listen: "0.0.0.0:0", Backend: &backend{}, Cert: filepath.Join(dir, "cert.pem"),
-		Key: filepath.Join(dir, "key.pem"),
-	}
+	o := serve.Options{Backend: &backend{}, Options: gate.Options{
+		Listen: "0.0.0.0:0", Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"),
+	}}
 	write(t, o.Cert, string(cert))
 	write(t, o.Key, string(key))
 	var open *gate.OpenError

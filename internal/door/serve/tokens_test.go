@@ -101,7 +101,7 @@ func TestReadTokens_NamesTheLineAndNotTheToken(t *testing.T) {
 func TestListen_WithoutTokensOnlyOnLoopback(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{":0", "0.0.0.0:0", "[::]:0", "192.0.2.1:7470"} {
-		s, err := serve.Listen(t.Context(), serve.Options{Listen: address, Backend: &backend{}})
+		s, err := serve.Listen(t.Context(), serve.Options{Options: gate.Options{Listen: address}, Backend: &backend{}})
 		var open *gate.OpenError
 		if !errors.As(err, &open) || len(open.Hints()) == 0 {
 			t.Errorf("%s: %v", address, err)

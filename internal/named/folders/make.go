@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -23,15 +22,11 @@ import (
 // folderHint says what can be imported.
 const folderHint = "a folder to import holds config.json, tokenizer.json, and the weights: model.onnx, onnx/model.onnx or model.safetensors"
 
-// New is how a new model is made.
+// New is how a new model is made: what its options leave out, Folders know.
 type New struct {
-	Name    string // "": that of the folder
-	Python  string // program that makes ONNX of weights
-	Int8    bool   // with int8 weights besides
-	Untried bool   // it is not opened with the plugin
-	File    string // with the weights; "": the best
-	Stated  models.Stated
-	Say     func(what string)
+	models.ImportOptions
+
+	Untried bool // it is not opened with the plugin
 }
 
 // Imported is a model that was imported.
@@ -43,25 +38,21 @@ type Imported struct {
 
 // Import makes a model folder of published files, and tries the model before it is in its place.
 func (f Folders) Import(ctx context.Context, from string, n New) (Imported, error) {
-	return f.make(ctx, from, nil, n)
+	n.From = from
+	return f.make(ctx, n)
 }
 
-// make imports a folder. sums are what its files must be; nil: what they are.
-func (f Folders) make(ctx context.Context, from string, sums models.Sums, n New) (done Imported, err error) {
-	if info, err := os.Stat(from); err != nil || !info.IsDir() {
-		return done, problem.New(problem.Usage, fmt.Errorf("import model: there is no folder %s", from), folderHint,
+func (f Folders) make(ctx context.Context, n New) (done Imported, err error) {
+	if info, err := os.Stat(n.From); err != nil || !info.IsDir() {
+		return done, problem.New(problem.Usage, fmt.Errorf("import model: there is no folder %s", n.From), folderHint,
 			"embedsidecar models pull fetches one from a hub")
 	}
-	home, err := f.home()
-	if err != nil {
+	if n.Into, err = f.home(); err != nil {
 		return done, err
 	}
-	options := models.ImportOptions{
-		From: from, Sums: sums, Name: n.Name, Into: home, Int8: n.Int8, Python: n.Python, Script: tools.MakeONNX,
-		Say: n.Say, Stated: n.Stated, File: n.File,
-	}
+	n.Script = tools.MakeONNX
 	if !n.Untried {
-		options.Try = func(ctx context.Context, folder string) error {
+		n.Try = func(ctx context.Context, folder string) error {
 			about, _, err := f.vectors(ctx, folder, "", triedTexts)
 			if err != nil {
 				return err
@@ -75,7 +66,7 @@ func (f Folders) make(ctx context.Context, from string, sums models.Sums, n New)
 			return nil
 		}
 	}
-	if done.Imported, err = models.Import(ctx, options); err != nil {
+	if done.Imported, err = models.Import(ctx, n.ImportOptions); err != nil {
 		return Imported{}, importFailure(err)
 	}
 	return done, nil
@@ -99,21 +90,13 @@ func importFailure(err error) error {
 	return problem.New(problem.Failed, err)
 }
 
-// Names are what the caller calls the pins of a Source: --sums. The way out of a mistake is told in these words.
-type Names struct{ Sums, SHA256, Unpinned string }
-
 // Source is what to fetch from a hub, and what it must be.
 type Source struct {
-	Hub      string
-	Name     string // AUTHOR/MODEL
-	Revision string // "": main, or of a model that this program knows the one it knows
-	File     string // of the weights; "": the best
-	Token    string // shown to the hub; "": none
+	models.PullOptions // without a Revision it is main, or of a model that this program knows the one it knows
+
 	Sums     string // file in the form of SHA256SUMS with what exactly to fetch; "": none
 	SHA256   string // what the weights must be; "": not said
 	Unpinned bool   // the first time what comes is taken
-	Names    Names
-	Log      *slog.Logger
 }
 
 // Download is a model that is fetched, and then imported.
@@ -132,12 +115,7 @@ func (f Folders) Download(s Source) (*Download, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Download{
-		PullOptions: models.PullOptions{
-			Hub: s.Hub, Name: s.Name, Revision: s.Revision, File: s.File, Token: s.Token, Log: s.Log,
-		},
-		folders: f, home: home,
-	}
+	d := &Download{PullOptions: s.PullOptions, folders: f, home: home}
 	if err := d.pin(s); err != nil {
 		return nil, err
 	}
@@ -174,8 +152,8 @@ func (d *Download) Fetch(ctx context.Context) (models.Sums, error) {
 // Import imports what was fetched, and keeps its sums for the next pull. Where only that fails, the model comes beside
 // the error.
 func (d *Download) Import(ctx context.Context, n New) (done Imported, err error) {
-	n.Name = cmp.Or(n.Name, filepath.Base(d.Name))
-	if done, err = d.folders.make(ctx, d.Into, d.fetched, n); err != nil {
+	n.Name, n.From, n.Sums = cmp.Or(n.Name, filepath.Base(d.Name)), d.Into, d.fetched
+	if done, err = d.folders.make(ctx, n); err != nil {
 		return done, err
 	}
 	recorded, _, err := models.Recorded(d.home, d.Name, d.Revision)
@@ -204,15 +182,15 @@ func (d *Download) pin(s Source) error {
 	}
 	if s.Sums != "" {
 		if s.SHA256 != "" {
-			return wrong("%s and %s exclude each other: a list has the sum of the weights, too", s.Names.Sums, s.Names.SHA256)
+			return wrong("--sums and --sha256 exclude each other: a list has the sum of the weights, too")
 		}
 		data, err := os.ReadFile(s.Sums)
 		if err != nil {
-			return wrong("%s: %w", s.Names.Sums, err)
+			return wrong("--sums: %w", err)
 		}
 		d.Only = true
 		if d.Pins, err = models.ParseSums(data); err != nil {
-			return wrong("%s: %s: %w", s.Names.Sums, s.Sums, err)
+			return wrong("--sums: %s: %w", s.Sums, err)
 		}
 		return nil
 	}
@@ -229,7 +207,7 @@ func (d *Download) pin(s Source) error {
 	if s.SHA256 != "" {
 		pin := strings.ToLower(s.SHA256)
 		if _, err := models.ParseSums([]byte(pin + "  x\n")); err != nil {
-			return wrong("%s: expected 64 hexadecimal digits, not %q", s.Names.SHA256, s.SHA256)
+			return wrong("--sha256: expected 64 hexadecimal digits, not %q", s.SHA256)
 		}
 		if d.Pins == nil {
 			d.Pins = models.Sums{}
@@ -246,8 +224,8 @@ func (d *Download) pin(s Source) error {
 	}
 	if (len(d.Pins) == 0 || fresh) && !s.Unpinned {
 		return problem.New(problem.Usage, fmt.Errorf("nothing says what the weights of %s must be", d.Name),
-			s.Names.SHA256+" HEX pins them: the hub shows the sum of each large file",
-			s.Names.Unpinned+" takes them as they come, and prints the sums")
+			"--sha256 HEX pins them: the hub shows the sum of each large file",
+			"--unpinned takes them as they come, and prints the sums")
 	}
 	return nil
 }

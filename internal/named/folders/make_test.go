@@ -26,7 +26,7 @@ func TestDownload_ComesWithAPin(t *testing.T) {
 	if err := os.WriteFile(list, []byte(sum+"  config.json\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	source := folders.Source{Hub: "https://hub.example", Name: "author/model"}
+	source := folders.Source{PullOptions: models.PullOptions{Hub: "https://hub.example", Name: "author/model"}}
 	for name, change := range map[string]func(*folders.Source){
 		"nothing":             func(*folders.Source) {},
 		"two":                 func(s *folders.Source) { s.SHA256, s.Sums = sum, list },
@@ -86,7 +86,9 @@ func TestImport_FailsInAWayOfItsOwn(t *testing.T) {
 	}
 	c := config.Default()
 	c.ModelDir = t.TempDir()
-	_, err := folders.Of(embedders.Source{Config: c}).Import(t.Context(), from, folders.New{Name: "new", Python: python})
+	_, err := folders.Of(embedders.Source{Config: c}).Import(t.Context(), from, folders.New{
+		ImportOptions: models.ImportOptions{Name: "new", Python: python},
+	})
 	if problem.Of(err) != problem.Failed || !strings.Contains(err.Error(), "exit status 9") {
 		t.Errorf("%v: %v", problem.Of(err), err)
 	}

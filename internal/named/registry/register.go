@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,18 +20,18 @@ import (
 
 // Registration is a plugin to pin, with what is said of it now. What is left empty stays as it was.
 type Registration struct {
-	File        string
-	Name        string // "": the file's without embedsidecar- and an ending such as .py
-	Processes   int
-	MemoryLimit string   // as the file of the catalogue has it; "0" takes it away
-	CallTimeout string   // likewise; "0" is what is usual
-	Env         []string // names of variables that it may see
-	DryRun      bool
-	Names       Names
+	File   string
+	Name   string // "": the file's without embedsidecar- and an ending such as .py
+	Said   []Said
+	DryRun bool
 }
 
-// Names are what the caller calls the parts of a Registration: --processes. A mistake is told in these words.
-type Names struct{ Processes, MemoryLimit, CallTimeout, Env string }
+// Said is what the caller says for a key of the plugin's entry, and the caller's name for it, as --processes: a mistake
+// is told in that word. Without a value nothing is said; "0" takes away what was.
+type Said struct {
+	As, Key string
+	Values  []string
+}
 
 // Registered is what became of a registration.
 type Registered struct {
@@ -54,9 +55,6 @@ const (
 	wouldBe    = "would_be_"
 )
 
-// errDryRun ends a change that was only to tell what it would do.
-var errDryRun = errors.New("dry run")
-
 // ending is the end of a file's name that says what it is written in; that of a version, -1.2, is none.
 var ending = regexp.MustCompile(`\.[A-Za-z][A-Za-z0-9]*$`)
 
@@ -78,7 +76,7 @@ func (c Registry) Register(ctx context.Context, r Registration) (done Registered
 		}
 	}
 	settings := c.source.Config
-	if entry, inFile := settings.Plugin(name); inFile {
+	if entry := settings.Plugin(name); entry != nil {
 		return done, problem.New(problem.Conflict,
 			fmt.Errorf("plugin %q has an entry in the configuration file %s, which would win", entry.Name, settings.File()),
 			"change its sha256 there, or take the entry out")
@@ -91,13 +89,14 @@ func (c Registry) Register(ctx context.Context, r Registration) (done Registered
 		Plugin: name, Result: registered, Path: path, SHA256: sum,
 		Catalogue: c.source.Find.Catalogue(settings),
 	}
-	err = config.ChangeCatalogue(done.Catalogue, func(list []config.Plugin) ([]config.Plugin, error) {
+	err = config.ChangeCatalogue(done.Catalogue, r.DryRun, func(list []config.Plugin) ([]config.Plugin, error) {
 		return c.enter(ctx, r, list, &done)
 	})
 	switch {
 	case errors.Is(err, os.ErrPermission), errors.Is(err, os.ErrNotExist):
-		return done, problem.New(problem.Permission, err, config.OtherCatalogue)
-	case err != nil && !errors.Is(err, errDryRun):
+		return done, problem.New(problem.Permission, err,
+			"name a catalogue that this user may write, the same for run: --set plugins.catalog_file=FILE")
+	case err != nil:
 		return done, err
 	case r.DryRun && done.Result != already:
 		done.Result = wouldBe + done.Result
@@ -123,44 +122,21 @@ func (c Registry) enter(ctx context.Context, r Registration, list []config.Plugi
 	if before.SHA256 != done.SHA256 || before.Path != done.Path {
 		list[at].Version, done.NotNoted = c.version(ctx, list[at])
 	}
-	if same(before, list[at]) {
+	if reflect.DeepEqual(before, list[at]) {
 		done.Result = already
 	}
 	done.Version = list[at].Version
-	if r.DryRun {
-		return nil, errDryRun
-	}
 	return list, nil
-}
-
-func same(a, b config.Plugin) bool {
-	return a.Path == b.Path && a.SHA256 == b.SHA256 && a.Version == b.Version && a.Processes == b.Processes &&
-		a.MemoryLimit == b.MemoryLimit &&
-		a.CallTimeout == b.CallTimeout && slices.Equal(a.Env, b.Env)
 }
 
 // amend changes what is said now.
 func (r *Registration) amend(p *config.Plugin) error {
-	wrong := func(format string, args ...any) error { return problem.New(problem.Usage, fmt.Errorf(format, args...)) }
-	if r.Processes != 0 {
-		if r.Processes < 1 || r.Processes > host.MaxProcesses {
-			return wrong("%s: expected 1 to %d, not %d", r.Names.Processes, host.MaxProcesses, r.Processes)
-		}
-		p.Processes = r.Processes
-	}
-	for _, said := range []struct {
-		flag, key string
-		values    []string
-	}{
-		{r.Names.MemoryLimit, "memory_limit", []string{r.MemoryLimit}},
-		{r.Names.CallTimeout, "call_timeout", []string{r.CallTimeout}},
-		{r.Names.Env, "env", r.Env},
-	} {
-		if len(said.values) == 0 || said.values[0] == "" {
+	for _, said := range r.Said {
+		if len(said.Values) == 0 || said.Values[0] == "" {
 			continue
 		}
-		if err := p.Set(said.key, said.values...); err != nil {
-			return wrong("%s: %s", said.flag, err)
+		if err := p.Set(said.Key, said.Values...); err != nil {
+			return problem.New(problem.Usage, fmt.Errorf("%s: %w", said.As, err))
 		}
 	}
 	return nil
@@ -221,15 +197,12 @@ func (c Registry) Remove(names []string, dryRun bool) (list []Removed, err error
 			}
 			entries = slices.Delete(entries, at, at+1)
 		}
-		if dryRun {
-			return nil, errDryRun
-		}
 		return entries, nil
 	}
 	path := c.source.Find.Catalogue(c.source.Config)
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		_, _ = change(nil) // nothing to take out, and no file to make for that
-	} else if err := config.ChangeCatalogue(path, change); err != nil && !errors.Is(err, errDryRun) {
+	} else if err := config.ChangeCatalogue(path, dryRun, change); err != nil {
 		return nil, err
 	}
 	if len(missing) == 0 {
@@ -271,7 +244,7 @@ func (c Registry) Verify(ctx context.Context, names []string) ([]Verdict, error)
 		return nil, err
 	}
 	if len(names) == 0 {
-		for _, p := range slices.Concat(settings.Plugins.Catalog, settings.Plugins.Registered) {
+		for _, p := range settings.Plugins.Catalog {
 			if p.SHA256 != "" && !slices.Contains(names, p.Name) {
 				names = append(names, p.Name)
 			}

@@ -77,7 +77,7 @@ func (c Registry) List(ctx context.Context) ([]Known, error) {
 		c.source.Log.WarnContext(ctx, "running sidecars not asked", "error", err)
 	}
 	names := c.source.Find.Plugins(settings.Plugins.Dir)
-	for _, p := range slices.Concat(settings.Plugins.Catalog, settings.Plugins.Registered) {
+	for _, p := range settings.Plugins.Catalog {
 		names = append(names, p.Name)
 	}
 	if !strings.ContainsRune(settings.Plugins.Default, filepath.Separator) {
@@ -113,14 +113,14 @@ func (k *Known) count(running []control.Plugin) {
 func (c Registry) known(settings *config.Config, name string) Known {
 	k := Known{Plugin: name, Pinned: notPinned, State: fileOK, Processes: 1}
 	program := name
-	if entry, inFile := settings.Plugin(name); entry != nil {
+	if entry := settings.Plugin(name); entry != nil {
 		k.Version, k.SHA256, k.Env, k.MemoryLimit, k.Processes = entry.Version, entry.SHA256, entry.Env, entry.MemoryLimit,
 			max(entry.Processes, 1)
 		k.CallTimeout = entry.CallTimeout.Seconds()
 		if k.SHA256 != "" {
-			k.Pinned = pinnedInCatalog
-			if inFile {
-				k.Pinned = pinnedInFile
+			k.Pinned = pinnedInFile
+			if entry.Registered {
+				k.Pinned = pinnedInCatalog
 			}
 		}
 		if entry.Path != "" {

@@ -43,6 +43,10 @@ func register(t *testing.T, c registry.Registry, r registry.Registration) regist
 	return done
 }
 
+func limit(memory string) []registry.Said {
+	return []registry.Said{{As: "--memory-limit", Key: "memory_limit", Values: []string{memory}}}
+}
+
 // TestRegistry_TellsWhatBecameOfAPin: a file that was put into the place of the pinned one is told and not started.
 func TestRegistry_TellsWhatBecameOfAPin(t *testing.T) {
 	t.Parallel()
@@ -51,7 +55,7 @@ func TestRegistry_TellsWhatBecameOfAPin(t *testing.T) {
 	if done := register(t, c, registry.Registration{File: pinned, DryRun: true}); done.Result != "would_be_registered" {
 		t.Errorf("a dry run: %+v", done)
 	}
-	done := register(t, c, registry.Registration{File: pinned, MemoryLimit: "1GiB"})
+	done := register(t, c, registry.Registration{File: pinned, Said: limit("1GiB")})
 	if done.Result != "registered" || done.Plugin != "b" ||
 		!strings.Contains(done.NotNoted, "does not start without arguments") {
 		t.Errorf("%+v", done)
@@ -72,7 +76,7 @@ func TestRegistry_TellsWhatBecameOfAPin(t *testing.T) {
 		!slices.Equal(problem.Hints(err), verdicts[0].Hints) || len(verdicts[0].Hints) == 0 {
 		t.Errorf("%+v, %v", verdicts, err)
 	}
-	if _, err := c.Register(t.Context(), registry.Registration{File: pinned, MemoryLimit: "much"}); problem.Of(err) !=
+	if _, err := c.Register(t.Context(), registry.Registration{File: pinned, Said: limit("much")}); problem.Of(err) !=
 		problem.Usage {
 		t.Errorf("a limit that is none: %v", err)
 	}

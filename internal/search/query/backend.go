@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,7 +31,6 @@ import (
 // Options say what a Backend serves.
 type Options struct {
 	Config   *config.Config
-	Log      *slog.Logger
 	Plugins  *embedders.Pool
 	Embedder func(ctx context.Context, p *pipeline.Pipeline) (embed.Embedder, error)
 	// Service returns the service of an embedder that sidecars of the process have, too. nil: there are none.

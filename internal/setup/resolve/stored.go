@@ -55,7 +55,6 @@ type Stored struct {
 	Batch             pipeline.Batch
 	Jobs              bool // it has batch jobs
 	Status            string
-	StatusDetail      string
 	SlotName          string
 	Beside            int32 // the pipeline whose other generation this is; 0: it serves
 	Served            bool  // it serves, or was the last to do so

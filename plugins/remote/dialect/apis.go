@@ -26,8 +26,7 @@ func read(body []byte, into any) error {
 // openAI is POST /v1/embeddings as OpenAI, vLLM, llama.cpp, LM Studio and many others serve it.
 var openAI = Dialect{
 	Name: "openai", URL: "https://api.openai.com/v1", Path: "/embeddings",
-	Limits:   Limits{Texts: 2048, Tokens: 300_000, Bytes: 8 << 20},
-	AsksDims: true,
+	Limits: Limits{Texts: 2048, Tokens: 300_000, Bytes: 8 << 20},
 	body: func(r Request) any {
 		b := request{"model": r.Model, "input": r.Texts, "encoding_format": either(r.Float, "float", "base64")}
 		return b.wide("dimensions", r.Dims)
@@ -55,7 +54,7 @@ func decodeList(body []byte) (Answer, error) {
 var voyage = Dialect{
 	Name: "voyage", URL: "https://api.voyageai.com/v1", Path: "/embeddings",
 	Limits: Limits{Texts: 1000, Tokens: 120_000, Bytes: 8 << 20}, // the least of its models' limits
-	Kinds:  true, AsksDims: true, Keyed: true, Cuts: []Truncate{CutEnd},
+	Kinds:  true, Keyed: true, Cuts: []Truncate{CutEnd},
 	body: func(r Request) any {
 		b := request{
 			"model": r.Model, "input": r.Texts, "input_type": either(r.Query, "query", "document"),
@@ -73,7 +72,7 @@ var voyage = Dialect{
 var cohere = Dialect{
 	Name: "cohere", URL: "https://api.cohere.com", Path: "/v2/embed",
 	Limits: Limits{Texts: 96, Tokens: 128_000, Bytes: 8 << 20},
-	Kinds:  true, AsksDims: true, Keyed: true, Cuts: []Truncate{CutEnd, CutStart},
+	Kinds:  true, Keyed: true, Cuts: []Truncate{CutEnd, CutStart},
 	body: func(r Request) any {
 		cut := map[Truncate]string{CutEnd: "END", CutStart: "START", CutNever: "NONE"}
 		return request{
@@ -101,7 +100,7 @@ var cohere = Dialect{
 var gemini = Dialect{
 	Name: "gemini", URL: "https://generativelanguage.googleapis.com/v1beta", Path: "/models/{model}:batchEmbedContents",
 	KeyHeader: "x-goog-api-key", Limits: Limits{Texts: 100, Tokens: 100_000, Bytes: 8 << 20},
-	Kinds: true, AsksDims: true, Keyed: true, Cuts: []Truncate{CutEnd},
+	Kinds: true, Keyed: true, Cuts: []Truncate{CutEnd},
 	body: func(r Request) any {
 		var all []request
 		for _, text := range r.Texts {
@@ -130,8 +129,7 @@ var gemini = Dialect{
 // bedrockTitan is InvokeModel of Amazon Bedrock with Amazon's own models, which take one text.
 var bedrockTitan = Dialect{
 	Name: "bedrock-titan", Path: "/model/{model}/invoke", Signed: true,
-	Limits:   Limits{Texts: 1, Tokens: 100_000, Bytes: 8 << 20},
-	AsksDims: true,
+	Limits: Limits{Texts: 1, Tokens: 100_000, Bytes: 8 << 20},
 	body: func(r Request) any {
 		b := request{"inputText": strings.Join(r.Texts, "")}.wide("dimensions", r.Dims)
 		if !r.Normalize { // only newer models know it, and their vectors have the length 1 without it
@@ -154,7 +152,7 @@ var bedrockTitan = Dialect{
 // bedrockCohere is InvokeModel of Amazon Bedrock with Cohere's models.
 var bedrockCohere = Dialect{
 	Name: "bedrock-cohere", Path: "/model/{model}/invoke", Signed: true, Limits: cohere.Limits,
-	Kinds: true, AsksDims: true, Cuts: cohere.Cuts,
+	Kinds: true, Cuts: cohere.Cuts,
 	body: func(r Request) any {
 		cut := map[Truncate]string{CutEnd: "END", CutStart: "START", CutNever: "NONE"}
 		if strings.Contains(r.Model, "embed-v4") {
@@ -171,8 +169,8 @@ var bedrockCohere = Dialect{
 // ollama is Ollama's POST /api/embed.
 var ollama = Dialect{
 	Name: "ollama", URL: "http://127.0.0.1:11434", Path: "/api/embed",
-	Limits:   Limits{Texts: 64, Tokens: 100_000, Bytes: 4 << 20},
-	AsksDims: true, Cuts: []Truncate{CutEnd},
+	Limits: Limits{Texts: 64, Tokens: 100_000, Bytes: 4 << 20},
+	Cuts:   []Truncate{CutEnd},
 	body: func(r Request) any {
 		return request{"model": r.Model, "input": r.Texts, "truncate": r.Truncate == CutEnd}.wide("dimensions", r.Dims)
 	},
@@ -189,8 +187,8 @@ var ollama = Dialect{
 // tei is POST /embed of Hugging Face's Text Embeddings Inference.
 var tei = Dialect{
 	Name: "tei", Path: "/embed", InfoPath: "/info",
-	Limits:   Limits{Texts: 32, Tokens: 100_000, Bytes: 1 << 20},
-	AsksDims: true, Cuts: []Truncate{CutEnd, CutStart},
+	Limits: Limits{Texts: 32, Tokens: 100_000, Bytes: 1 << 20},
+	Cuts:   []Truncate{CutEnd, CutStart},
 	body: func(r Request) any {
 		return r.cutTEI(request{"inputs": r.Texts, "normalize": r.Normalize}).wide("dimensions", r.Dims)
 	},

@@ -57,8 +57,6 @@ type Dialect struct {
 	Limits Limits
 	// Kinds: the API itself tells documents from queries.
 	Kinds bool
-	// AsksDims: the width can be asked for.
-	AsksDims bool
 	// Cuts are the ways of shortening a text that the server knows itself.
 	Cuts []Truncate
 	// Keyed: the provider answers nobody without a key.
