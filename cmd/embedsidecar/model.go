@@ -17,6 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/search/compare"
 )
 
@@ -76,7 +77,15 @@ func (c *modelChange) run(ctx context.Context, env *environment) error {
 		if env.dryRun {
 			verb = "would make"
 		}
+		for i := range done.Steps {
+			done.Steps[i].Undo = nil // a command takes all of them back
+		}
 		env.tellSteps(done.Steps, verb)
+		name := health.Quoted(done.Pipeline)
+		env.say("  undo: embedsidecar model drop-old %s", name)
+		if !env.dryRun {
+			env.say("next: embedsidecar model status %s says when it can serve, embedsidecar model switch %s has it serve", name, name)
+		}
 	}
 	result := "made"
 	switch {

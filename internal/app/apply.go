@@ -223,7 +223,9 @@ func (a *asked) setUp(ctx context.Context, n Options, pool *pgxpool.Pool) (told 
 	if n.Config, _, err = lookup.InSchemas(ctx, pool, next); err != nil {
 		return told, err
 	}
-	done, err := SetUp(ctx, n, SetUpOptions{Applies: true, Asked: true, DryRun: a.DryRun, Estimate: a.DryRun})
+	done, err := SetUp(ctx, n, SetUpOptions{
+		Applies: true, Asked: a.Pipeline, DryRun: a.DryRun, Estimate: a.DryRun,
+	})
 	if err == nil && a.DryRun && done.Refused != nil {
 		err = done.Refused
 	}

@@ -24,7 +24,7 @@ import (
 // One session per server looks each second whether rows were changed there, by the counters of the server. They are
 // not all: what the slot and the queue have is looked at when all sessions have left, and after tenants.look.
 const (
-	// passingFor is how long a database is worked at least that is looked at because it is time.
+	// passingFor is how long a database is worked at least that rested for long.
 	passingFor = 2 * time.Second
 	// lookTimeout is for a question about databases that rest.
 	lookTimeout = 10 * time.Second
@@ -41,11 +41,12 @@ func (n *Database) quietAfter() time.Duration {
 	return n.among.looks() / share
 }
 
-// keepQuiet has the database rest when nothing has changed for a while.
+// keepQuiet has the database rest when nothing has changed for a while; for a short one where it rested before, since
+// what woke it may be no change of a pipeline's rows.
 func (n *Database) keepQuiet(ctx context.Context, r *run) {
 	moved, since := int64(0), time.Now()
-	if n.among.passing.Load() {
-		since = since.Add(passingFor - n.quietAfter())
+	if n.rested {
+		since = since.Add(n.passing - n.quietAfter())
 	}
 	defer n.among.passing.Store(false)
 	for first := true; sleep.For(ctx, time.Second); first = false {
@@ -73,7 +74,8 @@ func (n *Database) keepQuiet(ctx context.Context, r *run) {
 	}
 }
 
-// moves is a number that is another one when something has changed, and whether the stream goes.
+// moves is a number that is another one when rows of pipelines have changed or somebody has asked, and whether the
+// stream goes. Transactions do not count: those before a restart come again, and before PostgreSQL 15 all come.
 func (r *run) moves() (n int64, streams bool) {
 	r.mu.Lock()
 	s := r.sidecar
@@ -82,7 +84,7 @@ func (r *run) moves() (n int64, streams bool) {
 		return 0, false
 	}
 	stats := s.Stream()
-	n = stats.Changes.Load() + stats.Transactions.Load()
+	n = stats.Changes.Load()
 	if asked := s.Asked(); asked != nil {
 		n += asked.Answered.Load() + asked.Failed.Load()
 	}
@@ -144,7 +146,13 @@ func (n *Database) rest(ctx context.Context, r *run, rest *resting) {
 	}
 	n.o.Log.DebugContext(ctx, "nothing changes: the database rests", "until", rest.until)
 	n.among.resting.Store(rest)
-	defer n.among.resting.Store(nil)
+	defer func() {
+		n.among.resting.Store(nil)
+		n.rested, n.passing = true, min(max(2*n.passing, passingFor), n.quietAfter())
+		if time.Since(rest.since) > n.quietAfter() {
+			n.passing = min(passingFor, n.quietAfter())
+		}
+	}()
 	for {
 		for _, pool := range []*pgxpool.Pool{r.p.work, r.p.stream, r.p.queries, r.p.admin} {
 			pool.Reset()

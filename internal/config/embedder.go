@@ -75,12 +75,12 @@ func (c *Config) Known(plugin, model string) error {
 	if isPath(plugin) && c.Plugin(plugin) == nil && plugin != c.Plugins.Default &&
 		!configured(plugin, func(spec pipeline.Spec) string { return spec.Plugin }) &&
 		!slices.ContainsFunc(c.Models, func(m Model) bool { return m.Plugin == plugin }) {
-		return mistake(fmt.Sprintf("the plugin %q comes from the database and is a path: only paths of this configuration are run (--plugin, plugins.catalog, or embedsidecar plugins register)", plugin))
+		return mistake(fmt.Sprintf("the plugin %q is a path that this configuration does not have: no other is run (--plugin, plugins.catalog, or embedsidecar plugins register)", plugin))
 	}
 	if isPath(model) && manifest.For(plugin).Model.Kind != manifest.Name && c.model(model) == nil &&
 		model != c.DefaultModel &&
 		!configured(model, func(spec pipeline.Spec) string { return spec.Model }) {
-		return mistake(fmt.Sprintf("the model %q comes from the database and is a path: only paths of this configuration are read (--model, or models with a path)", model))
+		return mistake(fmt.Sprintf("the model %q is a path that this configuration does not have: no other is read (--model, or models with a path)", model))
 	}
 	return nil
 }

@@ -66,10 +66,13 @@ func TestTenants_ABacklogDelaysNoOther(t *testing.T) {
 		waiting := func() int { return w.number(busyIn, "SELECT count(*) FROM embedsidecar.task") }
 		testenv.Eventually(t, waitTimeout, func() (bool, string) {
 			n := waiting()
-			return n > rows*9/10, fmt.Sprintf("%d rows wait", n)
+			return n == rows, fmt.Sprintf("%d rows wait", n)
+		})
+		w.exec(busyIn, "SELECT embedsidecar.resume('"+busy+".docs')")
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			return w.number(busyIn, "SELECT count(*) FROM "+busy+".docs_embedding") > 0, "none is embedded: " + c.tail()
 		})
 		before := waiting()
-		w.exec(busyIn, "SELECT embedsidecar.resume('"+busy+".docs')")
 		besideMedian, beside := lone(2 * changes)
 		t.Logf("a lone change after %d ms (median), %d (p99); beside %d to %d waiting rows of another tenant %d, %d", median,
 			alone, before, waiting(), besideMedian, beside)

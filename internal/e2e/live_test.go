@@ -234,7 +234,11 @@ var askedFor = []string{"citexts", "half_table"}
 // not wait for the outcome.
 func (l *liveDeployer) ask() {
 	l.t.Helper()
-	const shouted = `upper(body)`
+	const shouted, mostOpen = `upper(body)`, 50
+	testenv.Eventually(l.t, waitTimeout, func() (bool, string) { // a role may have 100
+		open := l.open()
+		return open < mostOpen, fmt.Sprintf("%d requests are open", open)
+	})
 	turn, which := l.requests/len(askedFor), l.requests%len(askedFor)
 	l.requests++
 	name := askedFor[which]
@@ -290,6 +294,12 @@ func (l *liveDeployer) ask() {
 	})
 }
 
+// open is how many requests have no outcome yet.
+func (l *liveDeployer) open() int {
+	l.t.Helper()
+	return l.count(`SELECT count(*) FROM embedsidecar.requests WHERE state IN ('waiting', 'in_work')`)
+}
+
 // rows is how many rows a table has.
 func (l *liveDeployer) rows(s workload.Shape) int {
 	return l.count("SELECT count(*) FROM " + s.Source())
@@ -299,7 +309,7 @@ func (l *liveDeployer) rows(s workload.Shape) int {
 func (l *liveDeployer) inForce() {
 	l.t.Helper()
 	testenv.Eventually(l.t, waitTimeout, func() (bool, string) {
-		open := l.count(`SELECT count(*) FROM embedsidecar.requests WHERE state IN ('waiting', 'in_work')`)
+		open := l.open()
 		return open == 0, fmt.Sprintf("%d requests are open", open)
 	})
 	for _, why := range testenv.Values[string](l.db,

@@ -69,6 +69,17 @@ func TestP5_AQuietDatabaseRests(t *testing.T) {
 	w.rests(c, "tenant_b")
 	w.says(0, "wait", "--database", "tenant_b", "--caught-up", "--timeout", "1m")
 	w.rests(c, "tenant_b")
+
+	// What wakes a database and is no change of a pipeline's rows has it worked for seconds, not for a fifth of an hour.
+	w.exec("tenant_a", "CREATE TABLE others (id int)")
+	w.write(strings.Replace(quietTown, "look: 20s", "look: 1h", 1))
+	w.rests(c, "tenant_a")
+	w.exec("tenant_a", "INSERT INTO others SELECT generate_series(1, 100)")
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		c.mustLive()
+		return w.sessions("tenant_a") > 0, "changes of another table do not wake it: " + c.tail()
+	})
+	w.rests(c, "tenant_a", "tenant_b")
 	w.exec("tenant_b", "TRUNCATE docs")
 	w.embedded(c, "tenant_b", 0)
 	c.terminate()

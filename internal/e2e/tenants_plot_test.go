@@ -16,7 +16,7 @@ func drawTenants(t *testing.T, all []tenants, file string) {
 	table := "| | active | CPU, all idle | connections, all idle; some active | memory | first lone change | p50 | p99 |\n" +
 		"| --- | --- | --- | --- | --- | --- | --- | --- |\n"
 	for _, m := range all {
-		table += fmt.Sprintf("| %d %s | %d | %.1f %% | %d; %d | %d MiB | %d ms | %d ms | %d ms |\n", m.n, m.form, m.active(),
+		table += fmt.Sprintf("| %d %s | %d | %.1f %% | %.1f; %.1f | %d MiB | %d ms | %d ms | %d ms |\n", m.n, m.form, m.active(),
 			100*m.cpu, m.connections, m.working, m.mib, m.first, m.median, m.p99)
 	}
 	t.Logf("\n%s", table)
@@ -31,7 +31,7 @@ func drawTenants(t *testing.T, all []tenants, file string) {
 		{"ms until a lone change is embedded, p99", func(m tenants) float64 { return float64(m.p99) }},
 		{"memory at most, MiB", func(m tenants) float64 { return float64(m.mib) }},
 		{"% of a core, all idle", func(m tenants) float64 { return 100 * m.cpu }},
-		{"connections, a tenth active", func(m tenants) float64 { return float64(m.working) }},
+		{"connections, a tenth active", func(m tenants) float64 { return m.working }},
 	} {
 		panels += fmt.Sprintf("<g transform=\"translate(%d %d)\">%s</g>\n", 20+i%2*360, 20+i/2*220, panel(p.title, all, p.of))
 	}

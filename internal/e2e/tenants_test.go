@@ -598,8 +598,8 @@ type tenants struct {
 	idle        time.Duration // for so long it is looked what those cost that have nothing to do
 	look        string        // how often one at rest is looked at
 	cpu         float64       // of a core, when all are idle
-	connections int           // then
-	working     int           // with some active
+	connections float64       // then, on average
+	working     float64       // with some active, on average
 	mib         int           // of memory at most
 	first       int           // ms until the first lone change of one is embedded, at most
 	median, p99 int           // ms of the others
@@ -668,25 +668,33 @@ func (m *tenants) measure(t *testing.T, w *town, c *child) {
 		})
 		t.Logf("all rest after %s", time.Since(began).Round(time.Second))
 	}
-	const ours = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'embedsidecar%'"
-	before, from := c.cpu(), time.Now()
-	pause(t.Context(), m.idle)
-	m.cpu = (c.cpu() - before).Seconds() / time.Since(from).Seconds()
-	m.connections = w.number("postgres", ours)
-	late := []int{}
-	for k := range m.changes/m.active() + 1 {
-		some := m.lone(t, w, c, k+1)
-		if k == 0 {
-			m.first = slices.Max(some)
-			continue
+	// held is how many connections there are on average in so long, while each second something is done.
+	held := func(d time.Duration, each func()) float64 {
+		sum, n := 0, 0
+		for until := time.Now().Add(d); time.Now().Before(until); n++ {
+			each()
+			pause(t.Context(), time.Second)
+			sum += w.number("postgres", "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'embedsidecar%'")
 		}
-		late = append(late, some...)
+		return float64(sum) / float64(n)
 	}
+	before, from := c.cpu(), time.Now()
+	m.connections = held(m.idle, func() {})
+	m.cpu = (c.cpu() - before).Seconds() / time.Since(from).Seconds()
+	late, id := []int{}, 0
+	change := func() {
+		id++
+		late = append(late, m.lone(t, w, c, id)...)
+	}
+	change()
+	m.first, late = slices.Max(late), nil
+	for range m.changes / m.active() {
+		change()
+	}
+	m.working, m.mib = held(m.idle/3, change), c.peak()>>10
 	slices.Sort(late)
-	pause(t.Context(), m.idle/3) // what they keep while they are active
-	m.working, m.mib = w.number("postgres", ours), c.peak()>>10
 	m.median, m.p99 = late[len(late)/2], late[len(late)*99/100]
-	t.Logf("idle: %.1f %% of a core, %d connections; with %d active: %d connections; the first lone change: %d ms at most, "+
+	t.Logf("idle: %.1f %% of a core, %.1f connections; with %d active: %.1f; the first lone change: %d ms at most, "+
 		"then %d ms (median), %d ms (p99), %d ms at most; %d MiB at most", 100*m.cpu, m.connections, m.active(), m.working,
 		m.first, m.median, m.p99, slices.Max(late), m.mib)
 	if m.mib > 400 {

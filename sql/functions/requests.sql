@@ -198,7 +198,8 @@ WHERE  r.request_id = (SELECT o.request_id FROM embedsidecar.request AS o
            WHERE o.state IN ('waiting', 'to_plan') AND o.slot_name = next_request.slot ORDER BY o.request_id LIMIT 1)
        AND r.state IN ('waiting', 'to_plan') AND (r.taken_by IN ('', current_setting('application_name'))
            OR NOT EXISTS (SELECT FROM pg_stat_activity AS a
-               WHERE a.datname = current_database() AND a.application_name = r.taken_by))
+               WHERE a.datname = current_database() AND a.application_name = r.taken_by
+                     AND embedsidecar.may_work(a.usesysid)))
 RETURNING r.request_id, r.action, r.pipeline, embedsidecar.defined(r), r.role_name, r.role_oid, r.said_by, r.tries,
     r.dry_run
 $$;
