@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -35,7 +37,7 @@ func (s *stage) asks(call string) (id int64, state, detail string) {
 	return id, state, detail
 }
 
-// comesTo waits until a request is done or refused, and returns its state and why.
+// comesTo waits until a request is done, planned or refused, and returns its state and why.
 func (s *stage) comesTo(id int64, want string) (reason string) {
 	s.t.Helper()
 	testenv.Eventually(s.t, waitTimeout, func() (bool, string) {
@@ -45,7 +47,7 @@ func (s *stage) comesTo(id int64, want string) (reason string) {
 		if err != nil {
 			return false, err.Error()
 		}
-		if state != want && (state == "done" || state == "refused") {
+		if state != want && (state == "done" || state == "planned" || state == "refused") {
 			s.t.Fatalf("request %d is %s: %s", id, state, why)
 		}
 		reason = why
@@ -59,6 +61,23 @@ func (s *stage) does(call string) {
 	s.t.Helper()
 	id, _, _ := s.asks(call)
 	s.comesTo(id, "done")
+}
+
+// plans requests by SQL what something would do, and returns that.
+func (s *stage) plans(call string) (plan control.Configured) {
+	s.t.Helper()
+	id, _, _ := s.asks(call)
+	s.comesTo(id, "planned")
+	return s.planOf(id)
+}
+
+func (s *stage) planOf(id int64) (plan control.Configured) {
+	s.t.Helper()
+	text := testenv.Value[string](s.db, "SELECT coalesce(plan::text, '') FROM embedsidecar.requests WHERE request_id = $1", id)
+	if err := json.Unmarshal([]byte(text), &plan); err != nil {
+		s.t.Fatalf("the plan of request %d: %v: %s", id, err, text)
+	}
+	return plan
 }
 
 func (s *stage) isRefused(call string, words ...string) {
@@ -193,6 +212,95 @@ func TestAsked_BySQL(t *testing.T) {
 	}
 	audit := testenv.Value[string](s.db, `SELECT string_agg(DISTINCT action || ' ' || result, ', ') FROM embedsidecar.audit`)
 	s.has(audit, "create_pipeline done", "create_pipeline refused", "change_pipeline done", "drop_pipeline done")
+}
+
+// Of a dry run is told what it would do, with its costs and what is lost, or why it would be refused, by a sidecar and
+// by embedsidecar apply. It changes nothing, and counts as nothing that is configured, asked for or done.
+func TestAsked_ADryRunOnlyTells(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	dry := func(call string) string { return strings.TrimSuffix(call, ")") + ", dry_run => true)" }
+	all := func() string {
+		return testenv.Value[string](s.db, `SELECT concat_ws(' ', (SELECT string_agg(p::text, ' ' ORDER BY name)
+			FROM (SELECT name, generation, status, origin FROM embedsidecar.pipeline) AS p),
+			(SELECT string_agg(d::text, ' ') FROM embedsidecar.declared AS d),
+			(SELECT count(*) FROM embedsidecar.audit_log WHERE action LIKE '%\_pipeline'),
+			(SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace))`)
+	}
+	before := all()
+	id, state, detail := s.asks(dry(create(askBodies)))
+	if again, _, _ := s.asks(dry(create(askBodies))); again != id || state != "waiting" {
+		t.Errorf("asked again it is request %d, want %d, which is %s", again, id, state)
+	}
+	s.has(detail, "none runs now")
+	s.fails(s.db.Pool, "change_pipeline('bodies', '{}')", `there is no pipeline "bodies"`)
+	if n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.plan() WHERE subject = 'request'"); n != 0 {
+		t.Errorf("the plan has %d requests", n)
+	}
+	stdout, _ := s.run(0, "plan", "--config", file, "-o", "json")
+	s.has(stdout, `"unchanged"`)
+	creates := func(plan control.Configured) {
+		t.Helper()
+		if len(plan.Costs) != 1 || plan.Costs[0].Pipeline != "bodies" || plan.Costs[0].Rows != 3 || plan.Costs[0].Tokens == 0 ||
+			plan.State != control.Planned || !strings.Contains(strings.Join(plan.Steps, "\n"), "bodies_embedding") {
+			t.Errorf("%+v", plan)
+		}
+	}
+	stdout, _ = s.run(0, "apply", "--yes", "--config", file)
+	s.has(stdout, fmt.Sprintf(`request %d: create pipeline "bodies", a dry run`, id))
+	s.comesTo(id, "planned")
+	creates(s.planOf(id))
+
+	d := s.start("--config", file)
+	creates(s.plans(dry(create(askBodies))))
+	s.isRefused(dry(create(`{"name": "bad", "tabel": "docs", "columns": "title,", "into": {"table": "x"}}`)), `unknown key "tabel"`, "columns")
+	s.isRefused(dry(create(strings.ReplaceAll(askBodies, "bodies_", "docs_"))), "same destination")
+	s.fails(s.db.Pool, dry("drop_pipeline('docs')"), "it comes from the file "+file)
+	s.fails(s.db.Pool, dry("drop_pipeline('bodies')"), `there is no pipeline "bodies"`)
+	s.fails(s.db.Pool, "drop_pipeline('bodies', dry_run => NULL)", "there is no pipeline")
+	s.fails(s.db.Pool, "create_pipeline('"+askBodies+"', dry_run => NULL)", "expected true or false")
+	if after := all(); after != before {
+		t.Errorf("there is %s, want %s", after, before)
+	}
+
+	s.does(create(askBodies))
+	s.vectorsOf("bodies_embedding", 3)
+	before = all()
+	change := s.plans(dry(`change_pipeline('bodies', '{"columns": null, "text": "upper(body)"}')`))
+	if len(change.Costs) != 1 || change.Costs[0].Rows != 3 {
+		t.Errorf("a change of the text: %+v", change)
+	}
+	for _, call := range []string{`change_pipeline('bodies', '{"columns": ["body"]}')`, create(askBodies)} {
+		if same := s.plans(dry(call)); same.State != control.Unchanged {
+			t.Errorf("%s: %+v", call, same)
+		}
+	}
+	s.fails(s.db.Pool, dry(create(strings.Replace(askBodies, "[\"body", "[\"title", 1))), "is there already, with another definition")
+	drop := s.plans(dry("drop_pipeline('bodies')"))
+	if len(drop.Removed) != 1 || !strings.Contains(strings.Join(drop.Lost, "\n"), "bodies_embedding") {
+		t.Errorf("a drop: %+v", drop)
+	}
+	if after := all(); after != before {
+		t.Errorf("there is %s, want %s", after, before)
+	}
+	d.end(syscall.SIGTERM, 0)
+	drops, _, _ := s.asks(dry("drop_pipeline('bodies')"))
+	bad, _, _ := s.asks(dry(create(strings.ReplaceAll(askTitles, "public.docs", "public.gone"))))
+	s.run(0, "apply", "--yes", "--config", file)
+	s.comesTo(drops, "planned")
+	s.has(s.comesTo(bad, "refused"), "gone")
+	if got := s.planOf(drops); !slices.Equal(got.Lost, drop.Lost) {
+		t.Errorf("apply says %+v, want %+v", got, drop)
+	}
+	d = s.start("--config", file)
+	s.db.MustExec("INSERT INTO docs VALUES (4, 'four', 'four')")
+	s.vectorsOf("bodies_embedding", 4)
+	if after := all(); after != before {
+		t.Errorf("there is %s, want %s", after, before)
+	}
+	d.end(syscall.SIGTERM, 0)
 }
 
 // A file that names a declared pipeline while nothing runs goes before it. Dropping what is declared leaves the file
@@ -403,6 +511,7 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	// A pipeline of another's.
 	s.does(create(askBodies))
 	s.has(s.comesTo(asked("drop_pipeline('bodies')"), "refused"), "has not the rights of the owner of")
+	s.has(s.comesTo(asked("drop_pipeline('bodies', dry_run => true)"), "refused"), "has not the rights of the owner of")
 	s.has(s.comesTo(asked(`change_pipeline('bodies', '{"where": "true"}')`), "refused"), "has not the rights of the owner of")
 	s.stands("bodies", health.UpToDate)
 	d.end(syscall.SIGTERM, 0)
@@ -423,9 +532,9 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "100 requests") {
 		t.Errorf("200 at once: %v", err)
 	}
-	s.fails(pool, "take_request('x')", "permission denied")
-	s.fails(pool, "finish_request(1, NULL, '{}')", "permission denied")
-	s.fails(pool, "request_pipeline('create', 'x', '{}', NULL, NULL)", "permission denied")
+	s.fails(pool, "next_request('x')", "permission denied")
+	s.fails(pool, "finish_request(1, NULL, '{}', NULL)", "permission denied")
+	s.fails(pool, "request_pipeline('create', 'x', '{}', NULL, NULL, false)", "permission denied")
 }
 
 // TestTrust_ANameGoesOnMeaningWhatItMeant: a table of the same name in another schema, and a pipeline over it, do not
@@ -611,6 +720,10 @@ func TestAsked_ByHTTP(t *testing.T) {
 	}
 	admin := strings.TrimSpace(secret)
 	ask(strings.TrimSpace(operator), http.MethodPost, "/api/v1/pipelines", askBodies, http.StatusForbidden)
+	_, location := ask(admin, http.MethodPost, "/api/v1/pipelines?wait=60s&dry_run=true", askBodies, http.StatusOK, `"planned"`)
+	ask(admin, http.MethodGet, location, "", http.StatusOK, `"planned"`, `"rows":3`, "bodies_embedding")
+	ask(admin, http.MethodDelete, "/api/v1/pipelines/bodies?dry_run=true", "", http.StatusBadRequest,
+		"there is no pipeline")
 	r, _ := ask(admin, http.MethodPost, "/api/v1/pipelines?wait=60s", askBodies, http.StatusOK)
 	if r.State != "done" {
 		t.Errorf("%+v", r)
@@ -648,7 +761,9 @@ func TestAsked_ByHTTP(t *testing.T) {
 		ask(admin, http.MethodGet, "/api/v1/audit?pipeline=label:project="+project, "", http.StatusOK, want)
 	}
 	s.does("drop_pipeline('titles')")
-	r, location := ask(admin, http.MethodDelete, "/api/v1/pipelines/bodies?wait=0s", "", http.StatusAccepted)
+	ask(admin, http.MethodDelete, "/api/v1/pipelines/bodies?wait=60s&dry_run=true", "", http.StatusOK, "vectors stay")
+	ask(admin, http.MethodPatch, "/api/v1/pipelines/bodies?wait=60s&dry_run=true", `{"tabel": "x"}`, http.StatusUnprocessableEntity, "tabel")
+	r, location = ask(admin, http.MethodDelete, "/api/v1/pipelines/bodies?wait=0s", "", http.StatusAccepted)
 	if want := fmt.Sprintf("/api/v1/requests/%d", r.ID); location != want {
 		t.Errorf("look at %s, want %s", location, want)
 	}

@@ -27,14 +27,7 @@ func Apply(ctx context.Context, n Options, dry bool) (told control.Configured, e
 	if !done.Begun {
 		return told, err
 	}
-	told = control.Configured{Instance: n.Config.Instance, File: fileOf(n.Config), State: control.Taken}
-	told.Steps, told.Warnings = whatsOf(done.Steps), done.Warnings
-	for i := range done.Estimates {
-		told.Costs = append(told.Costs, costOf(&done.Estimates[i]))
-	}
-	for _, why := range done.Unestimated {
-		told.Warnings = append(told.Warnings, n.Redact(database.Words(why)))
-	}
+	told = done.told(n)
 	if err == nil {
 		err = applyRest(ctx, n, done.Others, dry, &told)
 	}
@@ -49,6 +42,19 @@ func Apply(ctx context.Context, n Options, dry bool) (told control.Configured, e
 		told.State = control.Planned
 	}
 	return told.Filled(), err
+}
+
+// told tells of a set-up that was made, or would be.
+func (done *SetUpDone) told(n Options) control.Configured {
+	told := control.Configured{Instance: n.Config.Instance, File: fileOf(n.Config), State: control.Taken}
+	told.Steps, told.Warnings = whatsOf(done.Steps), done.Warnings
+	for i := range done.Estimates {
+		told.Costs = append(told.Costs, costOf(&done.Estimates[i]))
+	}
+	for _, why := range done.Unestimated {
+		told.Warnings = append(told.Warnings, n.Redact(database.Words(why)))
+	}
+	return told
 }
 
 // applyRest does what comes after the set-up: others are the pipelines that are set up and not configured.
@@ -89,8 +95,7 @@ func takeAwayOld(ctx context.Context, n Options, pool *pgxpool.Pool, others []st
 		if err != nil {
 			return err
 		}
-		told.Removed, told.Steps = append(told.Removed, name), append(told.Steps, done.SQL...)
-		told.Lost = append(told.Lost, lost(name, done))
+		tellRemoved(told, name, done)
 	}
 	return nil
 }
@@ -166,14 +171,17 @@ func answerRequests(ctx context.Context, n Options, pool *pgxpool.Pool, dry bool
 		if a == nil || err != nil {
 			return err
 		}
-		why := a.setUp(ctx, n, pool)
+		plan, why := a.setUp(ctx, n, pool)
 		if ctx.Err() != nil || problem.Of(why) == problem.Connect {
 			return why
 		}
-		if err := a.finish(ctx, n, pool, why); err != nil {
+		if err := a.finish(ctx, n, pool, plan, why); err != nil {
 			return err
 		}
 		step := fmt.Sprintf("request %d: %s pipeline %q", a.RequestID, a.Action, a.Pipeline)
+		if a.DryRun {
+			step += ", a dry run"
+		}
 		if why != nil {
 			told.Warnings = append(told.Warnings, step+": refused: "+n.Redact(database.Words(why)))
 			continue
@@ -182,31 +190,44 @@ func answerRequests(ctx context.Context, n Options, pool *pgxpool.Pool, dry bool
 	}
 }
 
-func (a *asked) setUp(ctx context.Context, n Options, pool *pgxpool.Pool) error {
+// setUp carries out a request where nothing runs, and tells of it; of a dry run it only tells.
+func (a *asked) setUp(ctx context.Context, n Options, pool *pgxpool.Pool) (told control.Configured, err error) {
 	list, err := readDeclared(ctx, pool, n.Config.Slot.Name)
 	if err == nil {
 		list, err = a.in(list)
 	}
 	if err != nil {
-		return err
+		return told, err
 	}
 	next, failed := declaring(n.Config.Base(), list)
 	if why := failed[a.Pipeline]; why != nil {
-		return why
+		return told, why
 	}
 	ours, err := lookup.Stored(ctx, pool, n.Config.Slot.Name)
 	if err != nil {
-		return err
+		return told, err
 	}
 	if err := a.allowed(ctx, pool, specOf(next, a.Pipeline), ours); err != nil {
-		return err
+		return told, err
 	}
+	defer func() {
+		if told.State = control.Planned; len(told.Steps) == 0 {
+			told.State = control.Unchanged
+		}
+	}()
 	if a.Action == "drop" {
-		return dropNow(ctx, pool, n, a.Pipeline, false)
+		told = (&SetUpDone{}).told(n)
+		err = dropNow(ctx, pool, n, a.Pipeline, a.DryRun, &told)
+		return told, err
 	}
 	if n.Config, _, err = lookup.InSchemas(ctx, pool, next); err != nil {
-		return err
+		return told, err
 	}
-	_, err = SetUp(ctx, n, SetUpOptions{Applies: true, Asked: a.Pipeline})
-	return err
+	done, err := SetUp(ctx, n, SetUpOptions{
+		Applies: true, Asked: a.Pipeline, DryRun: a.DryRun, Estimate: a.DryRun,
+	})
+	if err == nil && a.DryRun && done.Refused != nil {
+		err = done.Refused
+	}
+	return done.told(n), err
 }

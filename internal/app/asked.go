@@ -18,6 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
@@ -25,7 +26,8 @@ import (
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
-// asked is a request for a pipeline, which this program carries out: it is declared, and set up as one of a file.
+// asked is a request for a pipeline, which this program carries out: it is declared, and set up as one of a file. Of a
+// dry run it only tells what that would do.
 type asked struct {
 	RequestID  int64
 	Action     string // create, change or drop
@@ -35,6 +37,7 @@ type asked struct {
 	RoleOID    uint32
 	SaidBy     string // by whom the role was asked; "": by nobody else
 	Tries      int
+	DryRun     bool
 }
 
 // mostTries is how often a request is begun: one that ends the program each time must not do so for ever.
@@ -53,16 +56,22 @@ func takeRequest(ctx context.Context, pool *pgxpool.Pool, slot string) (*asked, 
 	return &list[0], failpoint.Hit("app/request-taken")
 }
 
-// finish writes down what became of a request.
-func (a *asked) finish(ctx context.Context, n Options, pool *pgxpool.Pool, failed error) error {
+// finish writes down what became of a request, and of a dry run what it would do.
+func (a *asked) finish(ctx context.Context, n Options, pool *pgxpool.Pool, plan control.Configured, failed error,
+) error {
+	const most = 65536 // bytes
 	var reason *string
 	hints := []string{}
-	if failed != nil {
+	switch {
+	case failed != nil:
 		words := n.Redact(database.Words(failed))
 		reason, hints = &words, append(hints, problem.Hints(failed)...)
 		n.Log.WarnContext(ctx, "request for a pipeline refused", "request", a.RequestID, "action", a.Action,
-			"pipeline", a.Pipeline, "role", a.RoleName, "error", failed, "hints", hints)
-	} else {
+			"pipeline", a.Pipeline, "role", a.RoleName, "dry_run", a.DryRun, "error", failed, "hints", hints)
+	case a.DryRun:
+		n.Log.InfoContext(ctx, "request for a pipeline planned", "request", a.RequestID, "action", a.Action,
+			"pipeline", a.Pipeline, "role", a.RoleName)
+	default:
 		n.Log.InfoContext(ctx, "request for a pipeline carried out", "request", a.RequestID, "action", a.Action,
 			"pipeline", a.Pipeline, "role", a.RoleName)
 	}
@@ -70,7 +79,7 @@ func (a *asked) finish(ctx context.Context, n Options, pool *pgxpool.Pool, faile
 		return err
 	}
 	_, err := pool.Exec(ctx, sqlfiles.Query("finish_request"), pgx.StrictNamedArgs{
-		"request_id": a.RequestID, "reason": reason, "hints": hints,
+		"request_id": a.RequestID, "reason": reason, "hints": hints, "plan": plan.Short(most).Filled(),
 	})
 	return wrap.Errorf(err, "write down what became of request %d", a.RequestID)
 }
@@ -206,8 +215,10 @@ func harmless(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec) error {
 	return errors.Join(problems...)
 }
 
-// dropNow takes away a pipeline that is declared no more; its vectors stay. One that the file has stays, too.
-func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dry bool) error {
+// dropNow takes away a pipeline that is declared no more, and tells of it; its vectors stay. One that the file has
+// stays, too.
+func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dry bool, told *control.Configured,
+) error {
 	if file := n.Config.Base(); specOf(file, name) != nil || file.InSchema(name) >= 0 {
 		return nil
 	}
@@ -216,7 +227,10 @@ func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dr
 	if err != nil || !there {
 		return err
 	}
-	_, err = remove(ctx, n.Log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry})
+	done, err := remove(ctx, n.Log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry})
+	if err == nil {
+		tellRemoved(told, name, done)
+	}
 	return err
 }
 

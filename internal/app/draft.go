@@ -119,7 +119,11 @@ func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plu
 		d.told.Warnings = append(d.told.Warnings, words)
 	}
 	if a != nil && a.Action == "drop" {
-		return d, dropNow(ctx, r.p.owner(), n.options(), a.Pipeline, true)
+		would := &d.told
+		if !a.DryRun { // it is taken away when what is declared is in force without it
+			would = &control.Configured{}
+		}
+		return d, dropNow(ctx, r.p.owner(), n.options(), a.Pipeline, true, would)
 	}
 	return d, n.removals(ctx, r, d)
 }
@@ -263,9 +267,7 @@ func (n *Database) removals(ctx context.Context, r *run, d *draft) error {
 		if err != nil {
 			return err
 		}
-		d.told.Removed = append(d.told.Removed, spec.Name)
-		d.told.Steps = append(d.told.Steps, would.SQL...)
-		d.told.Lost = append(d.told.Lost, lost(spec.Name, would))
+		tellRemoved(&d.told, spec.Name, would)
 	}
 	return nil
 }

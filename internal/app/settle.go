@@ -12,6 +12,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 )
@@ -72,12 +73,20 @@ func (n *Database) settled(ctx context.Context, r *run, due bool) (acted bool, e
 		if a == nil || err != nil {
 			return true, err
 		}
-		err = n.carryOut(ctx, r, a)
+		var plan control.Configured
+		if a.DryRun {
+			plan, err = n.planned(ctx, r, a)
+		} else {
+			err = n.carryOut(ctx, r, a)
+		}
 		if ctx.Err() != nil || problem.Of(err) == problem.Connect {
 			return true, err // it is taken, and begun again
 		}
-		if err := a.finish(ctx, n.options(), r.p.owner(), err); err != nil {
+		if err := a.finish(ctx, n.options(), r.p.owner(), plan, err); err != nil {
 			return true, err
+		}
+		if a.DryRun {
+			continue
 		}
 		if err != nil {
 			if err := n.carryOut(ctx, r, nil); err != nil {
@@ -108,7 +117,7 @@ func (n *Database) carryOut(ctx context.Context, r *run, a *asked) error {
 	switch {
 	case err != nil:
 	case a.Action == "drop":
-		err = dropNow(ctx, r.p.owner(), n.options(), a.Pipeline, false)
+		err = dropNow(ctx, r.p.owner(), n.options(), a.Pipeline, false, &d.told)
 	default:
 		n.deployed.mu.Lock()
 		if why, sick := n.deployed.problems[a.Pipeline]; sick {
@@ -122,6 +131,16 @@ func (n *Database) carryOut(ctx context.Context, r *run, a *asked) error {
 		n.deployed.mu.Unlock()
 	}
 	return err
+}
+
+// planned tells what a request for a pipeline would change.
+func (n *Database) planned(ctx context.Context, r *run, a *asked) (control.Configured, error) {
+	d, err := n.draftOf(ctx, r, n.config().Base(), n.plugins, a, false)
+	if err == nil && !d.unchanged() {
+		d.told.Costs, d.told.Warnings = n.costs(ctx, r, d)
+	}
+	d.told.State = control.Planned
+	return n.answer(d, err), err
 }
 
 // unknownMark is that of no list of declared pipelines.
@@ -153,7 +172,7 @@ func (n *Database) mayTake(ctx context.Context, r *run) {
 	}
 	var may bool
 	err := r.p.owner().QueryRow(ctx,
-		"SELECT has_function_privilege('embedsidecar.take_request(name)', 'EXECUTE')").Scan(&may)
+		"SELECT has_function_privilege('embedsidecar.next_request(name)', 'EXECUTE')").Scan(&may)
 	if err != nil && ctx.Err() == nil {
 		n.o.Log.WarnContext(ctx, "requests for pipelines are not carried out here", "error", err)
 	}

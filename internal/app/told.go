@@ -55,6 +55,12 @@ func costOf(e *estimate.Estimate) control.Cost {
 	}
 }
 
+// tellRemoved tells of a pipeline that is taken away.
+func tellRemoved(told *control.Configured, name string, done uninstall.Removed) {
+	told.Removed, told.Steps = append(told.Removed, name), append(told.Steps, done.SQL...)
+	told.Lost = append(told.Lost, lost(name, done))
+}
+
 // lost says what goes with a pipeline.
 func lost(name string, would uninstall.Removed) string {
 	if len(would.Kept) == 0 {

@@ -1,10 +1,12 @@
 -- Pipelines by SQL: a request waits in a table until a sidecar, or embedsidecar apply, carries it out in the way of a
 -- changed file. A role with EXECUTE may ask; what is allowed is judged by the rights of the role that asked, when the
--- request is carried out. Docs: docs/sql.md, section "Pipelines".
+-- request is carried out. Of a dry run is only told what it would do. Docs: docs/sql.md, section "Pipelines".
 
 CREATE OR REPLACE FUNCTION embedsidecar.waits_for(r embedsidecar.request) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-SELECT coalesce((SELECT format('sidecar %s carries it out', c.instance) FROM embedsidecar.configured AS c
+SELECT coalesce((SELECT format('sidecar %s %s', c.instance, CASE WHEN r.dry_run THEN 'looks what it would do'
+                     ELSE 'carries it out' END)
+                 FROM embedsidecar.configured AS c
                  WHERE c.slot_name = r.slot_name AND c.takes_requests AND embedsidecar.lives(c) LIMIT 1),
     'it waits for a sidecar that may set up pipelines, or for embedsidecar apply: none runs now')
 $$;
@@ -18,7 +20,8 @@ SELECT coalesce(
      FROM   embedsidecar.configured AS c
      WHERE  c.digests ? not_declared.pipeline AND embedsidecar.lives(c)
             AND NOT EXISTS (SELECT FROM embedsidecar.request AS r -- it has not heard of it yet
-                WHERE r.pipeline = not_declared.pipeline AND r.action = 'drop' AND r.finished_at > c.loaded_at)
+                WHERE r.pipeline = not_declared.pipeline AND r.action = 'drop' AND r.state = 'done'
+                      AND r.finished_at > c.loaded_at)
      LIMIT 1),
     (SELECT CASE WHEN p.origin = '' THEN 'it was set up by embedsidecar init; embedsidecar uninstall takes it away'
                  ELSE format('it comes from the file %s: change it there', p.origin) END
@@ -29,7 +32,7 @@ COMMENT ON FUNCTION embedsidecar.not_declared(text) IS
     'Where a pipeline comes from that is not declared in the database; NULL: it is, or there is none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.request_pipeline(action text, pipeline text, definition jsonb, slot name,
-    said_by text)
+    said_by text, dry_run boolean)
 RETURNS TABLE (request_id bigint, state text, detail text)
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -73,11 +76,16 @@ BEGIN
     END IF;
     SELECT d.* INTO known FROM embedsidecar.declared AS d WHERE d.name = request_pipeline.pipeline;
     SELECT o.* INTO r FROM embedsidecar.request AS o
-    WHERE  o.state = 'waiting' AND o.pipeline = request_pipeline.pipeline ORDER BY o.request_id DESC LIMIT 1;
+    WHERE  o.state IN ('waiting', 'to_plan') AND o.dry_run = request_pipeline.dry_run
+           AND o.pipeline = request_pipeline.pipeline ORDER BY o.request_id DESC LIMIT 1;
     IF r.action = request_pipeline.action AND r.definition = coalesce(request_pipeline.definition, '{}')
        AND r.role_name = as_ THEN -- it was asked for already
-        RETURN QUERY SELECT r.request_id, r.state, embedsidecar.waits_for(r);
+        RETURN QUERY SELECT r.request_id, 'waiting', embedsidecar.waits_for(r);
         RETURN;
+    END IF;
+    IF request_pipeline.dry_run THEN -- what others only look at makes no pipeline
+        SELECT o.* INTO r FROM embedsidecar.request AS o
+        WHERE  o.state = 'waiting' AND o.pipeline = request_pipeline.pipeline ORDER BY o.request_id DESC LIMIT 1;
     END IF;
     foreign_ := embedsidecar.not_declared(request_pipeline.pipeline);
     IF foreign_ IS NOT NULL AND r.request_id IS NULL THEN
@@ -85,7 +93,8 @@ BEGIN
             USING ERRCODE = CASE request_pipeline.action WHEN 'create' THEN 'duplicate_object'
                 ELSE 'object_not_in_prerequisite_state' END;
     END IF;
-    IF request_pipeline.action = 'create' AND known.name IS NOT NULL AND r.request_id IS NULL THEN
+    IF request_pipeline.action = 'create' AND known.name IS NOT NULL AND r.request_id IS NULL
+       AND NOT (request_pipeline.dry_run AND known.definition = request_pipeline.definition) THEN
         IF known.definition = request_pipeline.definition THEN
             RETURN QUERY SELECT known.request_id, 'done', 'it is there already';
             RETURN;
@@ -107,8 +116,8 @@ BEGIN
         END IF;
         slot_ := slots[1];
     END IF;
-    IF (SELECT count(*) FROM embedsidecar.request AS o WHERE o.state = 'waiting' AND o.role_name = as_)
-       >= most_open THEN
+    IF (SELECT count(*) FROM embedsidecar.request AS o WHERE o.state IN ('waiting', 'to_plan')
+        AND o.role_name = as_) >= most_open THEN
         RAISE EXCEPTION '%: % requests of % wait already', verb, most_open, as_
             USING ERRCODE = 'program_limit_exceeded', HINT = 'embedsidecar.requests lists them, and what they wait for';
     END IF;
@@ -120,22 +129,23 @@ BEGIN
         THEN jsonb_build_object('sha256',
             encode(sha256(convert_to(request_pipeline.definition::text, 'UTF8')), 'hex'))
         ELSE jsonb_strip_nulls(jsonb_build_object('definition', request_pipeline.definition)) END,
-        request_pipeline.said_by, false);
+        request_pipeline.said_by, request_pipeline.dry_run); -- without an entry
     UPDATE embedsidecar.audit_log AS a SET pipeline = request_pipeline.pipeline WHERE a.audit_id = entry.audit_id;
     PERFORM embedsidecar.end_action(entry.audit_id, 'requested', 0);
     INSERT INTO embedsidecar.request AS n (slot_name, action, pipeline, definition, role_name, role_oid, said_by,
-        audit_id)
+        audit_id, dry_run, state)
     VALUES (slot_, request_pipeline.action, request_pipeline.pipeline, coalesce(request_pipeline.definition, '{}'),
-        as_, quote_ident(as_)::regrole, entry.said_by, entry.audit_id)
+        as_, quote_ident(as_)::regrole, coalesce(left(request_pipeline.said_by, 200), ''), entry.audit_id,
+        request_pipeline.dry_run, CASE WHEN request_pipeline.dry_run THEN 'to_plan' ELSE 'waiting' END)
     RETURNING n.* INTO r;
     PERFORM pg_notify('embedsidecar_waiting', 'requests') WHERE pg_notification_queue_usage() < 0.5;
-    RETURN QUERY SELECT r.request_id, r.state, embedsidecar.waits_for(r);
+    RETURN QUERY SELECT r.request_id, 'waiting', embedsidecar.waits_for(r);
 END $$;
-COMMENT ON FUNCTION embedsidecar.request_pipeline(text, text, jsonb, name, text) IS
+COMMENT ON FUNCTION embedsidecar.request_pipeline(text, text, jsonb, name, text, boolean) IS
     'For create_pipeline, change_pipeline and drop_pipeline: writes the request down.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.create_pipeline(definition jsonb, slot name DEFAULT NULL,
-    said_by text DEFAULT NULL)
+    said_by text DEFAULT NULL, dry_run boolean DEFAULT false)
 RETURNS TABLE (request_id bigint, state text, detail text)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT r.request_id, r.state, r.detail
@@ -144,26 +154,30 @@ FROM   (SELECT CASE WHEN jsonb_typeof(definition) = 'object' AND NOT definition 
                        THEN definition ->> 'table' ELSE 'public.' || (definition ->> 'table') END)) || definition
                ELSE definition END AS named) AS d
        CROSS JOIN LATERAL embedsidecar.request_pipeline('create',
-           CASE jsonb_typeof(d.named) WHEN 'object' THEN d.named ->> 'name' END, d.named, slot, said_by) AS r
+           CASE jsonb_typeof(d.named) WHEN 'object' THEN d.named ->> 'name' END, d.named, slot, said_by,
+           dry_run) AS r
 $$;
-COMMENT ON FUNCTION embedsidecar.create_pipeline(jsonb, name, text) IS
+COMMENT ON FUNCTION embedsidecar.create_pipeline(jsonb, name, text, boolean) IS
     'Requests a pipeline, with the keys that one has in the file. A running sidecar, or embedsidecar apply, sets it '
-    'up; the view requests tells what became of it.';
+    'up, or with dry_run tells what that would do; the view requests tells what became of it.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.change_pipeline(pipeline text, changes jsonb, said_by text DEFAULT NULL)
+CREATE OR REPLACE FUNCTION embedsidecar.change_pipeline(pipeline text, changes jsonb, said_by text DEFAULT NULL,
+    dry_run boolean DEFAULT false)
 RETURNS TABLE (request_id bigint, state text, detail text)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-SELECT request_id, state, detail FROM embedsidecar.request_pipeline('change', pipeline, changes, NULL, said_by)
+SELECT request_id, state, detail
+FROM   embedsidecar.request_pipeline('change', pipeline, changes, NULL, said_by, dry_run)
 $$;
-COMMENT ON FUNCTION embedsidecar.change_pipeline(text, jsonb, text) IS
+COMMENT ON FUNCTION embedsidecar.change_pipeline(text, jsonb, text, boolean) IS
     'Requests that these keys of a pipeline, which create_pipeline made, get these values; null takes a key away.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.drop_pipeline(pipeline text, said_by text DEFAULT NULL)
+CREATE OR REPLACE FUNCTION embedsidecar.drop_pipeline(pipeline text, said_by text DEFAULT NULL,
+    dry_run boolean DEFAULT false)
 RETURNS TABLE (request_id bigint, state text, detail text)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-SELECT request_id, state, detail FROM embedsidecar.request_pipeline('drop', pipeline, NULL, NULL, said_by)
+SELECT request_id, state, detail FROM embedsidecar.request_pipeline('drop', pipeline, NULL, NULL, said_by, dry_run)
 $$;
-COMMENT ON FUNCTION embedsidecar.drop_pipeline(text, text) IS
+COMMENT ON FUNCTION embedsidecar.drop_pipeline(text, text, boolean) IS
     'Requests that a pipeline, which create_pipeline made, is taken away. Its vectors stay.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.defined(r embedsidecar.request) RETURNS jsonb
@@ -175,56 +189,60 @@ $$;
 COMMENT ON FUNCTION embedsidecar.defined(embedsidecar.request) IS 'The whole definition that a request leads to.';
 
 -- A sidecar that is killed leaves its request to the next one, which begins again: what was made is found.
-CREATE OR REPLACE FUNCTION embedsidecar.take_request(slot name)
+CREATE OR REPLACE FUNCTION embedsidecar.next_request(slot name)
 RETURNS TABLE (request_id bigint, action text, pipeline text, definition jsonb, role_name name, role_oid oid,
-    said_by text, tries integer)
+    said_by text, tries integer, dry_run boolean)
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 UPDATE embedsidecar.request AS r SET taken_by = current_setting('application_name'), tries = r.tries + 1
 WHERE  r.request_id = (SELECT o.request_id FROM embedsidecar.request AS o
-           WHERE o.state = 'waiting' AND o.slot_name = take_request.slot ORDER BY o.request_id LIMIT 1)
-       AND r.state = 'waiting' AND (r.taken_by IN ('', current_setting('application_name'))
+           WHERE o.state IN ('waiting', 'to_plan') AND o.slot_name = next_request.slot ORDER BY o.request_id LIMIT 1)
+       AND r.state IN ('waiting', 'to_plan') AND (r.taken_by IN ('', current_setting('application_name'))
            OR NOT EXISTS (SELECT FROM pg_stat_activity AS a
                WHERE a.datname = current_database() AND a.application_name = r.taken_by
                      AND embedsidecar.may_work(a.usesysid)))
-RETURNING r.request_id, r.action, r.pipeline, embedsidecar.defined(r), r.role_name, r.role_oid, r.said_by, r.tries
+RETURNING r.request_id, r.action, r.pipeline, embedsidecar.defined(r), r.role_name, r.role_oid, r.said_by, r.tries,
+    r.dry_run
 $$;
-COMMENT ON FUNCTION embedsidecar.take_request(name) IS
+COMMENT ON FUNCTION embedsidecar.next_request(name) IS
     'For who sets up pipelines: the first request of a slot, with the whole definition that it leads to; none, while '
     'another carries it out.';
 
-CREATE OR REPLACE FUNCTION embedsidecar.finish_request(request_id bigint, reason text, hints text[]) RETURNS boolean
+CREATE OR REPLACE FUNCTION embedsidecar.finish_request(request_id bigint, reason text, hints text[], plan jsonb)
+RETURNS boolean
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    r       embedsidecar.request;
-    outcome text := CASE WHEN finish_request.reason IS NULL THEN 'done' ELSE 'refused' END;
-    most    constant integer := 1000;
+    r    embedsidecar.request;
+    most constant integer := 1000;
 BEGIN
     UPDATE embedsidecar.request AS n
-    SET    state = outcome, reason = left(coalesce(finish_request.reason, ''), 8000), hints = finish_request.hints,
+    SET    state = CASE WHEN finish_request.reason IS NOT NULL THEN 'refused' WHEN n.dry_run THEN 'planned'
+               ELSE 'done' END,
+           plan = CASE WHEN n.dry_run AND finish_request.reason IS NULL THEN finish_request.plan END,
+           reason = left(coalesce(finish_request.reason, ''), 8000), hints = finish_request.hints,
            finished_at = clock_timestamp()
-    WHERE  n.request_id = finish_request.request_id AND n.state = 'waiting'
+    WHERE  n.request_id = finish_request.request_id AND n.state IN ('waiting', 'to_plan')
            AND n.taken_by = current_setting('application_name')
     RETURNING n.* INTO r;
     IF r.request_id IS NULL THEN
         RETURN false;
     END IF;
-    IF outcome = 'done' AND r.action = 'drop' THEN
+    IF r.state = 'done' AND r.action = 'drop' THEN
         DELETE FROM embedsidecar.declared AS d WHERE d.name = r.pipeline;
-    ELSIF outcome = 'done' THEN
+    ELSIF r.state = 'done' THEN
         INSERT INTO embedsidecar.declared AS d (name, slot_name, definition, request_id)
         VALUES (r.pipeline, r.slot_name, embedsidecar.defined(r), r.request_id)
         ON CONFLICT (name) DO UPDATE SET definition = excluded.definition, request_id = excluded.request_id;
         UPDATE embedsidecar.pipeline AS p SET origin = 'sql' WHERE p.name = r.pipeline;
     END IF;
-    PERFORM embedsidecar.end_action(r.audit_id, outcome, CASE outcome WHEN 'done' THEN 1 ELSE 0 END);
+    PERFORM embedsidecar.end_action(r.audit_id, r.state, CASE r.state WHEN 'done' THEN 1 ELSE 0 END);
     DELETE FROM embedsidecar.request AS o WHERE o.request_id IN (
         SELECT n.request_id FROM (SELECT i.request_id, row_number() OVER (ORDER BY i.request_id DESC) AS number
-            FROM embedsidecar.request AS i WHERE i.role_name = r.role_name AND i.state <> 'waiting') AS n
+            FROM embedsidecar.request AS i WHERE i.role_name = r.role_name AND i.finished_at IS NOT NULL) AS n
         WHERE n.number > most);
     PERFORM pg_notify('embedsidecar_waiting', 'requests') WHERE pg_notification_queue_usage() < 0.5;
     RETURN true;
 END $$;
-COMMENT ON FUNCTION embedsidecar.finish_request(bigint, text, text[]) IS
-    'For who sets up pipelines: what became of a request that it took; without a reason it is done. The newest 1,000 '
-    'of each role are kept.';
+COMMENT ON FUNCTION embedsidecar.finish_request(bigint, text, text[], jsonb) IS
+    'For who sets up pipelines: what became of a request that it took; without a reason it is done, or planned. The '
+    'newest 1,000 of each role are kept.';

@@ -18,7 +18,8 @@ SELECT NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p
                                            WHERE t.state = 'retrying' AND t.pipeline_id = p.pipeline_id LIMIT 1),
                                           false)))
        AND NOT EXISTS (SELECT FROM embedsidecar.aside)
-       AND NOT EXISTS (SELECT FROM embedsidecar.request AS r WHERE r.state = 'waiting' AND r.slot_name = c.slot_name)
+       AND NOT EXISTS (SELECT FROM embedsidecar.request AS r WHERE r.state IN ('waiting', 'to_plan')
+                       AND r.slot_name = c.slot_name)
            AS nothing,
        c.publication::text AS publication
 FROM   embedsidecar.lsn_checkpoint AS c CROSS JOIN embedsidecar.installation AS i

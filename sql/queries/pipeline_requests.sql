@@ -1,9 +1,10 @@
 -- pipeline_requests: the newest requests for pipelines, or the one of number @id, and how far each is.
 -- Rows: up to @most, the newest first. Locks: none. Index: primary key.
 SELECT r.request_id, r.action, r.pipeline, r.definition,
-       CASE WHEN r.state = 'waiting' AND r.taken_by <> '' THEN 'in_work' ELSE r.state END AS state,
-       CASE r.state WHEN 'waiting' THEN embedsidecar.waits_for(r) ELSE r.reason END AS reason, r.hints,
-       r.role_name::text AS role, r.said_by, r.requested_at, r.finished_at
+       CASE WHEN r.finished_at IS NOT NULL THEN r.state WHEN r.taken_by <> '' THEN 'in_work' ELSE 'waiting' END
+           AS state,
+       CASE WHEN r.finished_at IS NULL THEN embedsidecar.waits_for(r) ELSE r.reason END AS reason, r.hints,
+       r.role_name::text AS role, r.said_by, r.requested_at, r.finished_at, r.dry_run, r.plan
 FROM   embedsidecar.request AS r
 WHERE  @id::bigint IS NULL OR r.request_id = @id
 ORDER BY r.request_id DESC LIMIT @most::integer;

@@ -1,4 +1,5 @@
--- take_request: the first request for a pipeline of @slot, which nobody else carries out.
+-- take_request: the first request for a pipeline of @slot, which nobody else carries out; of a dry run is only told
+-- what it would do.
 -- Rows: one or none. Locks: the row. Index: requests that wait.
-SELECT request_id, action, pipeline, definition::text AS definition, role_name::text, role_oid, said_by, tries
-FROM   embedsidecar.take_request(@slot::text::name);
+SELECT request_id, action, pipeline, definition::text AS definition, role_name::text, role_oid, said_by, tries, dry_run
+FROM   embedsidecar.next_request(@slot::text::name);

@@ -3,8 +3,8 @@
 -- pipelines that another sidecar of the same file has, or had when it ended, and this one has not.
 -- Rows: one. Locks: none. Index: primary key of configured; requests that wait.
 SELECT EXISTS (SELECT FROM embedsidecar.configured AS c WHERE c.configured_id = @me) AS told,
-       EXISTS (SELECT FROM embedsidecar.request AS r WHERE r.state = 'waiting' AND r.slot_name = @slot::text::name)
-           AS asked,
+       EXISTS (SELECT FROM embedsidecar.request AS r WHERE r.state IN ('waiting', 'to_plan')
+           AND r.slot_name = @slot::text::name) AS asked,
        coalesce((SELECT string_agg(d.request_id::text, ' ' ORDER BY d.name) FROM embedsidecar.declared AS d
            WHERE d.slot_name = @slot::text::name AND NOT EXISTS (SELECT FROM embedsidecar.request AS r
                WHERE r.state = 'waiting' AND r.action = 'drop' AND r.pipeline = d.name AND r.taken_by <> '')), '')

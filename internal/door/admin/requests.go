@@ -10,19 +10,21 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/manage/requests"
 )
 
-// Declare asks for a pipeline to be created, changed or dropped, and waits for a while for what becomes of it.
-func (s *Service) Declare(ctx context.Context, action, pipeline string, definition map[string]any, wait time.Duration,
+// Declare asks for a pipeline to be created, changed or dropped, or for what that would do, and waits for a while for
+// what becomes of it.
+func (s *Service) Declare(ctx context.Context, action, pipeline string, definition map[string]any, dry bool,
+	wait time.Duration,
 ) (requests.Request, error) {
 	who, pool, err := s.whole(ctx, gate.RoleAdmin)
 	if err == nil {
-		err = s.writable(false)
+		err = s.writable(dry)
 	}
 	if err != nil {
 		return requests.Request{}, err
 	}
-	id, err := requests.Ask(ctx, pool, action, pipeline, definition, who.SaidBy())
+	id, err := requests.Ask(ctx, pool, action, pipeline, definition, who.SaidBy(), dry)
 	s.o.Log.InfoContext(ctx, "administrator acted", "by", who.SaidBy(), "action", action+" pipeline", "pipeline", pipeline,
-		"refused", err != nil)
+		"dry_run", dry, "refused", err != nil)
 	if err != nil {
 		return requests.Request{}, err
 	}
@@ -59,9 +61,10 @@ type requestList struct {
 	Requests []requests.Request `json:"requests" doc:"The newest hundred"`
 }
 
-// Waits is how long a request is waited for.
+// Waits is how long a request is waited for, and what for.
 type Waits struct {
-	Wait string `query:"wait" default:"10s" doc:"For what becomes of it, up to 60s"`
+	Wait   string `query:"wait" default:"10s" doc:"For what becomes of it, up to 60s"`
+	DryRun bool   `query:"dry_run" doc:"Change nothing, and tell what would be done"`
 }
 
 // declares are the routes about pipelines that are no file's.
@@ -73,7 +76,7 @@ func (a *api) declares() {
 		if err != nil {
 			return nil, err
 		}
-		r, err := s.Declare(ctx, action, name, definition, min(wait, longest))
+		r, err := s.Declare(ctx, action, name, definition, in.DryRun, min(wait, longest))
 		if err != nil {
 			return nil, err
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
+	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
@@ -23,6 +24,7 @@ const (
 	Waiting = "waiting"
 	InWork  = "in_work"
 	Done    = "done"
+	Planned = "planned" // a dry run
 	Refused = "refused"
 )
 
@@ -32,35 +34,39 @@ type Request struct {
 	Action     string         `json:"action" enum:"create,change,drop"`
 	Pipeline   string         `json:"pipeline"`
 	Definition map[string]any `json:"definition" doc:"Of create all of it; of change the keys that change"`
-	State      string         `json:"state" enum:"waiting,in_work,done,refused"`
+	State      string         `json:"state" enum:"waiting,in_work,done,planned,refused"`
 	Reason     string         `json:"reason,omitempty" doc:"Why it is refused, or what it waits for"`
 	Hints      []string       `json:"hints,omitempty"`
 	Role       string         `json:"role"`
 	SaidBy     string         `json:"said_by,omitempty"`
 	At         time.Time      `json:"requested_at"`
 	Finished   *time.Time     `json:"finished_at,omitempty"`
+	DryRun     bool           `json:"dry_run" doc:"Nothing is done: plan tells what would be"`
+
+	Plan *control.Configured `json:"plan,omitempty" doc:"What a dry run would change, as /plan tells it of the file"`
 }
 
-// Ended reports whether it is done or refused.
-func (r *Request) Ended() bool { return r.State == Done || r.State == Refused }
+// Ended reports whether it is done, planned or refused.
+func (r *Request) Ended() bool { return r.Finished != nil }
 
 // Ask asks for a pipeline to be created by a definition, changed in some keys, or dropped. by is who asks, where that
-// is another than the role. It returns the number of the request.
+// is another than the role. A dry run only tells what that would do. It returns the number of the request.
 func Ask(ctx context.Context, pool *pgxpool.Pool, action, pipeline string, definition map[string]any, by string,
+	dry bool,
 ) (id int64, err error) {
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return 0, err
 	}
-	args := pgx.StrictNamedArgs{"by": by}
+	args := pgx.StrictNamedArgs{"by": by, "dry": dry}
 	var call string
 	switch action {
 	case "create":
-		call, args["definition"] = "create_pipeline(@definition::jsonb, said_by => @by)", definition
+		call, args["definition"] = "create_pipeline(@definition::jsonb, said_by => @by, dry_run => @dry)", definition
 	case "change":
-		call, args["definition"] = "change_pipeline(@pipeline, @definition::jsonb, said_by => @by)", definition
+		call, args["definition"] = "change_pipeline(@pipeline, @definition::jsonb, said_by => @by, dry_run => @dry)", definition
 		args["pipeline"] = pipeline
 	default:
-		call, args["pipeline"] = "drop_pipeline(@pipeline, said_by => @by)", pipeline
+		call, args["pipeline"] = "drop_pipeline(@pipeline, said_by => @by, dry_run => @dry)", pipeline
 	}
 	err = pool.QueryRow(ctx, "SELECT request_id FROM embedsidecar."+call, args).Scan(&id)
 	return id, generations.Told(err)
@@ -86,7 +92,7 @@ func read(ctx context.Context, pool *pgxpool.Pool, id *int64, most int) ([]Reque
 	return list, wrap.Errorf(err, "read requests for pipelines")
 }
 
-// Wait returns a request when it is done or refused, or as it is after a while.
+// Wait returns a request when it is done, planned or refused, or as it is after a while.
 func Wait(ctx context.Context, pool *pgxpool.Pool, id int64, longest time.Duration) (Request, error) {
 	const pause = 100 * time.Millisecond
 	for end := time.Now().Add(longest); ; {

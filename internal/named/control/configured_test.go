@@ -16,6 +16,7 @@ func TestConfigured_Short(t *testing.T) {
 	for i := range 1000 {
 		long.Steps = append(long.Steps, strings.Repeat("é", 500))
 		long.Removed = append(long.Removed, "pipeline "+strconv.Itoa(i))
+		long.Costs = append(long.Costs, control.Cost{Line: "cost " + strconv.Itoa(i)})
 	}
 	short := long.Short(3000)
 	text, err := json.Marshal(short)
@@ -26,7 +27,10 @@ func TestConfigured_Short(t *testing.T) {
 	if !strings.HasPrefix(list, "pipeline 0, ") || !strings.Contains(list, ", and ") || !strings.HasSuffix(list, " more") {
 		t.Error(list)
 	}
-	if len(long.Steps[0]) != 1000 || len(long.Removed) != 1000 {
+	if n := len(short.Costs); !strings.HasSuffix(short.Costs[n-1].Line, " more") {
+		t.Errorf("%d costs end with %q", n, short.Costs[n-1].Line)
+	}
+	if len(long.Steps[0]) != 1000 || len(long.Removed) != 1000 || long.Costs[999].Line != "cost 999" {
 		t.Error("what was cut has changed itself")
 	}
 	same := control.Configured{Reason: "why", Steps: []string{"one", "two"}}

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -299,6 +300,10 @@ func (c Configured) Short(bytes int) Configured {
 		s.Reason = wording.Cut(c.Reason, letters)
 		for _, list := range []*[]string{&s.Changed, &s.NeedsRestart, &s.Steps, &s.Removed, &s.Lost, &s.Warnings, &s.Hints} {
 			*list = first(*list, entries, letters)
+		}
+		s.Costs = c.Costs[:min(len(c.Costs), entries)]
+		if more := len(c.Costs) - entries; more > 0 {
+			s.Costs = append(slices.Clip(s.Costs), Cost{Line: fmt.Sprintf("and %d more", more)})
 		}
 		if text, err := json.Marshal(s); err != nil || len(text) <= bytes || letters == 0 {
 			return s
