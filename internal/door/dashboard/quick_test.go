@@ -59,8 +59,8 @@ func (r *rig) crowd() {
 	}
 }
 
-// wait has tasks from a number to another wait in them: one in ten is a dead letter, and one in a hundred is to be tried
-// again, each for one of a dozen reasons.
+// wait has tasks from a number to another wait in them: one in ten is a dead letter, and one in a hundred is to be
+// tried again, each for one of a dozen reasons.
 func (r *rig) wait(from, to int) {
 	r.t.Helper()
 	r.db.MustExec(`INSERT INTO embedsidecar.task (pipeline_id, row_key, state, lane, xid, first_lsn, last_lsn,
