@@ -32,11 +32,13 @@ const (
 // Claim says what a worker asks for.
 type Claim struct {
 	PipelineID int32
-	Generation int32 // of the pipeline as the worker knows it; it gets nothing of another one
-	Who        Who
-	Worker     int64
-	Max        int
-	Lease      time.Duration
+	// of the pipeline as the worker knows it; it gets nothing of another one
+	Generation  int32
+	Fingerprint string
+	Who         Who
+	Worker      int64
+	Max         int
+	Lease       time.Duration
 	// Anywhere begins at a place by chance, not at the oldest one.
 	Anywhere bool
 	Strict   bool // no lane has its turn while a more urgent one has a task
@@ -164,6 +166,7 @@ func (q *Queue) claim(ctx context.Context, args pgx.StrictNamedArgs, l Claim) (t
 	//nolint:gosec // nobody guesses at it: it need only be another one than those of the leases there are
 	lease := Lease{PipelineID: l.PipelineID, Token: rand.Int64(), Work: &Work{Began: time.Now()}}
 	args["token"], args["pipeline_id"], args["generation"], args["worker"], args["lease"] = lease.Token, l.PipelineID, l.Generation, l.Worker, l.Lease
+	args["fingerprint"] = l.Fingerprint
 	defer func() {
 		if err != nil {
 			q.lose(lease)

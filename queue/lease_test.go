@@ -43,7 +43,7 @@ func TestLease_WaitsUntilTheChangeIsVisible(t *testing.T) {
 	}
 }
 
-func TestLease_GivesNothingToAnOlderGenerationNorWhileSwitchedOff(t *testing.T) {
+func TestLease_GivesNothingToAnOlderGenerationOrAnotherModelNorWhileSwitchedOff(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	if _, err := f.enqueue(t.Context(), change("1", 10)); err != nil {
@@ -51,7 +51,8 @@ func TestLease_GivesNothingToAnOlderGenerationNorWhileSwitchedOff(t *testing.T) 
 	}
 	for _, sql := range []string{
 		`UPDATE embedsidecar.pipeline SET generation = 2`,
-		`UPDATE embedsidecar.pipeline SET generation = 1, enabled = false`,
+		`UPDATE embedsidecar.pipeline SET generation = 1, fingerprint = 'of another model'`,
+		`UPDATE embedsidecar.pipeline SET fingerprint = 'f', enabled = false`,
 	} {
 		f.db.MustExec(sql)
 		if got := f.lease(t, 10); len(got) != 0 {
@@ -169,7 +170,7 @@ func TestLease_ManyWaitingTasksCostNoMore(t *testing.T) {
 		}
 		sql, args, err := pgx.StrictNamedArgs{
 			"worker": 1, "token": 1, "lease": time.Minute, "pipeline_id": f.id,
-			"generation": 1, "alone": alone, "lane": 0, "cursor": 1000, "max": 256,
+			"generation": 1, "fingerprint": "f", "alone": alone, "lane": 0, "cursor": 1000, "max": 256,
 		}.
 			RewriteQuery(t.Context(), nil, "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) "+sqlfiles.Query("lease_tasks"), nil)
 		if err != nil {

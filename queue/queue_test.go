@@ -61,7 +61,7 @@ func (f *fixture) enqueue(ctx context.Context, changes ...queue.Change) (queue.E
 }
 
 func (f *fixture) claim(who queue.Who, n int) queue.Claim {
-	return queue.Claim{PipelineID: f.id, Generation: 1, Who: who, Worker: 1, Max: n, Lease: time.Hour}
+	return queue.Claim{PipelineID: f.id, Generation: 1, Fingerprint: "f", Who: who, Worker: 1, Max: n, Lease: time.Hour}
 }
 
 func change(key string, lsn uint64) queue.Change {

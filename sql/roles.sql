@@ -84,7 +84,8 @@ GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsi
     embedsidecar.prune_audit, embedsidecar.prune_history, embedsidecar.tell_audit, embedsidecar.generation_states,
     embedsidecar.finished,
     embedsidecar.note_complete, embedsidecar.note_wish, embedsidecar.note_comparison,
-    embedsidecar.lives, embedsidecar.plan, embedsidecar.waits_for, embedsidecar.joined_tables TO embedsidecar_run;
+    embedsidecar.lives, embedsidecar.may_work, embedsidecar.plan, embedsidecar.waits_for, embedsidecar.joined_tables
+    TO embedsidecar_run;
 
 GRANT USAGE ON SCHEMA embedsidecar TO embedsidecar_reader, embedsidecar_operator;
 GRANT SELECT ON embedsidecar.status, embedsidecar.progress, embedsidecar.tasks, embedsidecar.dead_letters,
@@ -97,7 +98,7 @@ GRANT EXECUTE ON FUNCTION embedsidecar.backlog, embedsidecar.caught_up, embedsid
     embedsidecar.affords,
     embedsidecar.minute_of_week, embedsidecar.states,
     embedsidecar.slot_states, embedsidecar.runs, embedsidecar.call,
-    embedsidecar.lives, embedsidecar.plan, embedsidecar.texts_cut,
+    embedsidecar.lives, embedsidecar.may_work, embedsidecar.plan, embedsidecar.texts_cut,
     embedsidecar.search_costs, embedsidecar.waits_for
     TO embedsidecar_reader, embedsidecar_operator;
 GRANT EXECUTE ON FUNCTION embedsidecar.finished, embedsidecar.drain_state, embedsidecar.explain, embedsidecar.row_key,

@@ -391,6 +391,12 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	if strings.Contains(text, "the trap has run") {
 		t.Error("the trap has run")
 	}
+	// Nor does a table in public take a name over from one elsewhere.
+	s.db.MustExec(`CREATE SCHEMA far; CREATE TABLE far.mine (id int PRIMARY KEY, body text)`)
+	s.does(create(`{"table": "far.mine", "columns": ["body"], "into": {"table": "far.mine_embedding"}}`))
+	s.has(s.comesTo(asked(create(`{"name": "own", "table": "public.mine", "columns": ["body"], "into": {"table": "mine_embedding"}}`)), "refused"),
+		`the name "mine" means pipeline "far.mine"`)
+	s.does("drop_pipeline('far.mine')")
 	// What computes only passes: who sets up is another matter. As the role that owns all, anything does.
 	good := asked(mine("text", `"concat_ws(' ', lower(body), left(body, 3))"`))
 	s.has(s.comesTo(good, "refused"), "mine") // the sidecar does not own the table
@@ -441,6 +447,55 @@ func TestTrust_ANameGoesOnMeaningWhatItMeant(t *testing.T) {
 	}
 	stdout, _ := s.run(0, "pause", "notes", "-o", "json")
 	s.has(stdout, "public.notes")
+
+	// One that is called otherwise than its table is meant by the table's name, too. Whoever names a table after it, or
+	// after it with its schema, does not take its place.
+	s.db.MustExec(`CREATE TABLE news (id int PRIMARY KEY, body text)`)
+	for _, other := range []string{"lair.news", `lair."public.news"`} {
+		s.db.MustExec(`CREATE TABLE ` + other + ` (id int PRIMARY KEY, body text)`)
+	}
+	s.does(create(`{"name": "articles", "table": "public.news", "columns": ["body"], "into": {"table": "news_embedding"}}`))
+	s.does(create(`{"table": "lair.news", "columns": ["body"], "into": {"table": "lair.news_embedding"}}`))
+	s.does(create(`{"name": "x", "table": "lair.\"public.news\"", "columns": ["body"], "into": {"table": "lair.x_embedding"}}`))
+	for _, name := range []string{"news", "public.news"} {
+		if got := testenv.Value[string](s.db, `SELECT name FROM embedsidecar.pipeline WHERE pipeline_id = embedsidecar.pipeline_meant($1)`, name); got != "articles" {
+			t.Errorf("by SQL %s is %q", name, got)
+		}
+		stdout, _ := s.run(0, "pause", name, "-o", "json")
+		s.has(stdout, `"articles"`)
+	}
+	d.end(syscall.SIGTERM, 0)
+}
+
+// TestTrust_WhoAskedForAPipelineStopsNobody: one whose table its owner has dropped, or made of another form, stands in
+// the way of no set-up of others: neither of the file's, nor of those that are asked for.
+func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	d := s.start("--config", file)
+	for _, name := range []string{"gone", "other"} {
+		s.db.MustExec("CREATE TABLE " + name + " (id int PRIMARY KEY, body text)")
+		s.does(create(`{"name": "` + name + `", "table": "public.` + name + `", "columns": ["body"], "into": {"table": "` + name + `_embedding"}}`))
+	}
+	s.db.MustExec(`DROP TABLE gone; ALTER TABLE other DROP COLUMN body`)
+	s.does(create(askBodies))
+	s.vectorsOf("bodies_embedding", 2)
+	s.does("drop_pipeline('bodies')")
+	d.end(syscall.SIGTERM, 0)
+
+	_, stderr := s.run(0, "init", "--config", file)
+	s.has(stderr, "gone", "other")
+	s.rewrite(file, liveDocs, liveBodies)
+	id, _, _ := s.asks(create(askTitles))
+	s.run(0, "apply", "--yes", "--config", file)
+	s.comesTo(id, "done")
+	d = s.start("--config", file)
+	s.vectorsOf("bodies_embedding", 2)
+	s.vectorsOf("titles_embedding", 2)
+	s.does("drop_pipeline('gone')")
+	s.does("drop_pipeline('other')")
 	d.end(syscall.SIGTERM, 0)
 }
 

@@ -1,13 +1,19 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -177,4 +183,41 @@ func TestTrust_WhatAStrangerHangsOnVectorsIsNamed(t *testing.T) {
 	if testenv.Value[bool](s.db, "SELECT to_regclass('docs_embedding') IS NOT NULL OR to_regnamespace('embedsidecar') IS NOT NULL") {
 		t.Error("something is left")
 	}
+}
+
+// TestTrust_WhoTakesTheNameOfASidecarIsNone: any login may give its session the name of a sidecar. It gets no grant
+// for that, and what a sidecar has left that ended does not stay with it.
+func TestTrust_WhoTakesTheNameOfASidecarIsNone(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 2)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	d := s.start("--config", file)
+	s.becomes("docs", health.UpToDate)
+	stranger := s.db.Role("")
+	called := func(name string) {
+		t.Helper()
+		conn, err := pgx.Connect(t.Context(), s.db.URL(stranger)+"&application_name="+url.QueryEscape(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	}
+	called(testenv.Value[string](s.db, "SELECT session_name FROM embedsidecar.worker"))
+	grants, _ := s.run(0, "roles", "--grants", "--config", file)
+	if s.has(grants, "GRANT SELECT"); strings.Contains(grants, stranger) {
+		t.Errorf("grants for a stranger:\n%s", grants)
+	}
+	d.end(syscall.SIGTERM, 0)
+
+	// One that was killed with a request in its hands, and with a pipeline in its file.
+	called("embedsidecar/gone")
+	id, _, _ := s.asks(create(askBodies))
+	s.db.MustExecSuper("UPDATE embedsidecar.request SET taken_by = 'embedsidecar/gone' WHERE request_id = $1", id)
+	s.db.MustExecSuper(`INSERT INTO embedsidecar.configured (slot_name, instance, session_name, file, digests)
+		VALUES ($1, 'gone', 'embedsidecar/gone', 'gone.yaml', '{"titles": ""}')`, s.slot)
+	d = s.start("--config", file)
+	s.comesTo(id, "done")
+	s.does(create(askTitles))
+	d.end(syscall.SIGTERM, 0)
 }

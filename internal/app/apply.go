@@ -207,6 +207,6 @@ func (a *asked) setUp(ctx context.Context, n Options, pool *pgxpool.Pool) error 
 	if n.Config, _, err = lookup.InSchemas(ctx, pool, next); err != nil {
 		return err
 	}
-	_, err = SetUp(ctx, n, SetUpOptions{Applies: true, Asked: true})
+	_, err = SetUp(ctx, n, SetUpOptions{Applies: true, Asked: a.Pipeline})
 	return err
 }

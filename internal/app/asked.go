@@ -106,6 +106,7 @@ func (a *asked) allowed(ctx context.Context, pool *pgxpool.Pool, spec *pipeline.
 	if a.Tries > mostTries {
 		return problem.New(problem.Failed, fmt.Errorf("it was begun %d times, and the program ended each time", a.Tries-1))
 	}
+	var takesOver error
 	if spec != nil {
 		for i := range ours { // who says that name means the other one until now
 			if o := &ours[i]; o.Name != spec.Name && (o.Schema != spec.Schema || o.Table != spec.Table) &&
@@ -114,6 +115,7 @@ func (a *asked) allowed(ctx context.Context, pool *pgxpool.Pool, spec *pipeline.
 					"choose another name")
 			}
 		}
+		takesOver = overtaken(spec, ours)
 	}
 	schemas, tables := []string{}, []string{}
 	touched := []*pipeline.Spec{}
@@ -145,6 +147,8 @@ func (a *asked) allowed(ctx context.Context, pool *pgxpool.Pool, spec *pipeline.
 				a.RoleName, strings.Join(others, ", ")), "ask as the owner of the table and of the destination")
 		case trusted && a.SaidBy == "" || spec == nil:
 			return nil
+		case takesOver != nil:
+			return takesOver
 		}
 		if len(spec.Joins) > 0 { // each is another's table and another expression
 			return refusal.Coded(code.Untrusted, "joins: who asks may not act as the role that reads the tables",
@@ -152,6 +156,21 @@ func (a *asked) allowed(ctx context.Context, pool *pgxpool.Pool, spec *pipeline.
 		}
 		return harmless(ctx, tx, spec)
 	})
+}
+
+// overtaken refuses a pipeline of a table in public, where the name of the table without a schema means a pipeline of
+// another one until now.
+func overtaken(spec *pipeline.Spec, ours []pipeline.Pipeline) error {
+	before := lookup.Meant(ours, spec.Table)
+	if before < 0 || ours[before].Schema == spec.Schema && ours[before].Table == spec.Table {
+		return nil
+	}
+	after := lookup.Meant(append(slices.Clone(ours), pipeline.Pipeline{Spec: *spec}), spec.Table)
+	if after < 0 || after == before {
+		return nil
+	}
+	return refusal.Coded(code.Taken, fmt.Sprintf("the name %q means pipeline %q, of another table, and would come to mean this one",
+		spec.Table, ours[before].Name), "have the owner declare it in the file")
 }
 
 // harmless judges the expressions of a pipeline.

@@ -23,10 +23,10 @@ import (
 type SetUpOptions struct {
 	Adopt    bool // the database is a copy of another
 	DryRun   bool
-	NoChange bool // what is set up otherwise stays so
-	Applies  bool // a file is applied: its pipelines are its own, and the word of the audit is apply
-	Asked    bool // the configuration has the declared pipelines, and one that is asked for
-	Estimate bool // say of pipelines that are new, or embed other texts than before, what their backfill will take
+	NoChange bool   // what is set up otherwise stays so
+	Applies  bool   // a file is applied: its pipelines are its own, and the word of the audit is apply
+	Asked    string // the pipeline that is asked for, which the configuration has with the declared ones; "": none is
+	Estimate bool   // say of pipelines that are new, or embed other texts than before, what their backfill will take
 }
 
 // SetUpDone is what a set-up made, or would make.
@@ -57,7 +57,7 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 		return done, err
 	}
 	o.Estimate = o.Estimate && older(err) == nil // what is new is not known
-	if err == nil && !o.Adopt && !o.Asked {
+	if err == nil && !o.Adopt && o.Asked == "" {
 		if n.Config, err = withDeclared(ctx, n, by.pool); err != nil {
 			return done, err
 		}
@@ -117,13 +117,13 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 }
 
 // initialize sets pipelines up, without those in schemas that stand in the way of others of the same pipeline of the
-// file: why that is are warnings.
+// file, and without declared ones that do, since who has declared one stops nobody else: why that is are warnings.
 func (o *SetUpOptions) initialize(ctx context.Context, n Options, specs []pipeline.Spec, so setup.Options,
 	done *setup.Report,
 ) (able []pipeline.Spec, sick []string, err error) {
 	for so.Specs = specs; ; {
 		*done, err = Initialize(ctx, n.Config, n.Log, so)
-		rest, left := withoutSick(n.Config, so.Specs, err)
+		rest, left := withoutSick(n.Config, so.Specs, o.Asked, err)
 		if len(left) == 0 {
 			return so.Specs, sick, err
 		}
@@ -134,9 +134,9 @@ func (o *SetUpOptions) initialize(ctx context.Context, n Options, specs []pipeli
 	}
 }
 
-// withoutSick leaves out the pipelines in schemas that an error is about; none where it is about others, too, or of a
-// pipeline of the file no other would be left.
-func withoutSick(c *config.Config, specs []pipeline.Spec, err error) (rest []pipeline.Spec, left []error) {
+// withoutSick leaves out the pipelines in schemas and the declared ones that an error is about; none where it is about
+// others, too, or about the one that is asked for, or of a pipeline of the file no other would be left.
+func withoutSick(c *config.Config, specs []pipeline.Spec, asked string, err error) (rest []pipeline.Spec, left []error) {
 	culprits, well := refusal.Culprits(err), map[int]bool{}
 	for _, spec := range specs {
 		if culprits[spec.Name] == nil {
@@ -146,7 +146,8 @@ func withoutSick(c *config.Config, specs []pipeline.Spec, err error) (rest []pip
 	}
 	for _, spec := range specs {
 		if why := culprits[spec.Name]; why != nil {
-			if at := c.InSchema(spec.Name); at < 0 || !well[at] {
+			declared := spec.Name != asked && c.IsDeclared(spec.Name)
+			if at := c.InSchema(spec.Name); !declared && (at < 0 || !well[at]) {
 				return specs, nil
 			}
 			left = append(left, why)

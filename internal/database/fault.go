@@ -31,6 +31,7 @@ var schemaStates = []string{
 	pgerrcode.UndefinedColumn, pgerrcode.UndefinedTable, pgerrcode.UndefinedFunction, pgerrcode.UndefinedObject,
 	pgerrcode.InvalidSchemaName,
 	pgerrcode.DatatypeMismatch,
+	pgerrcode.InvalidColumnReference,       // an embedding table has lost its key
 	pgerrcode.ObjectNotInPrerequisiteState, // a view stands in the place of a table
 }
 

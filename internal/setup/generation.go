@@ -14,7 +14,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/queue"
 )
@@ -51,16 +50,12 @@ func NextGeneration(ctx context.Context, db database.Beginner, live *pipeline.Pi
 			return err
 		}
 		for i := range all {
-			if all[i].PipelineID == live.ID {
+			if all[i].ID == live.ID {
 				g.Live = *all[i].Current()
 			}
 		}
 		other = g.Live.BesideOf(all)
-		wanted, err := madeSo(ctx, tx, &g.Live, other, d, recipe)
-		if err != nil {
-			return err
-		}
-		return changeable(&g.Live, other, wanted)
+		return changeable(&g.Live, other, madeSo(&g.Live, other, d, recipe))
 	})
 	if err != nil {
 		return g, err
@@ -74,33 +69,22 @@ func NextGeneration(ctx context.Context, db database.Beginner, live *pipeline.Pi
 			"give new weights a new name to keep both", to.Model))
 	}
 	if other != nil {
-		g.Spec, g.Existing, g.ID = other.Spec(), true, other.PipelineID
+		g.Spec, g.Existing, g.ID = other.Spec, true, other.ID
 		return g, nil
 	}
 	g.Chunked = live.Chunked
-	g.Spec = beside(g.Live.Spec(), live.Stored, to, d, recipe)
+	g.Spec = beside(g.Live.Spec, live.Stored, to, d, recipe)
 	return g, nil
 }
 
 // made tells which generations have the model and the recipe that are asked for.
 type made struct{ live, other bool }
 
-func madeSo(ctx context.Context, q database.Querier, live, other *resolve.Stored, d embed.Description,
-	recipe *pipeline.Spec,
-) (m made, err error) {
+func madeSo(live, other *resolve.Stored, d embed.Description, recipe *pipeline.Spec) made {
 	same := func(s *resolve.Stored) bool {
-		if err != nil || s == nil || s.Fingerprint != d.Fingerprint {
-			return false
-		}
-		if recipe == nil {
-			return true
-		}
-		var has bool
-		has, err = s.HasRecipe(ctx, q, *recipe)
-		return has
+		return s != nil && s.Fingerprint == d.Fingerprint && (recipe == nil || s.HasRecipe(*recipe))
 	}
-	m.live, m.other = same(live), same(other)
-	return m, err
+	return made{live: same(live), other: same(other)}
 }
 
 // changeable refuses a change that makes no sense.
@@ -119,7 +103,7 @@ func changeable(live, other *resolve.Stored, wanted made) error {
 		return fail("its vectors were made so before the switch, and are kept",
 			"embedsidecar model rollback "+live.Name+" has them serve again")
 	case other.Served:
-		return fail(fmt.Sprintf("its previous generation, of model %q, is kept", resolve.ModelOf(other.Spec())),
+		return fail(fmt.Sprintf("its previous generation, of model %q, is kept", resolve.ModelOf(other.Spec)),
 			"take it away first: embedsidecar model drop-old "+live.Name)
 	}
 	return fail(fmt.Sprintf("a change to %s is under way", whatOf(other, live)),
@@ -128,10 +112,10 @@ func changeable(live, other *resolve.Stored, wanted made) error {
 
 // whatOf says what sets a generation apart from the one that serves.
 func whatOf(other, live *resolve.Stored) string {
-	if resolve.SameModel(other.Spec(), live.Spec()) {
+	if resolve.SameModel(other.Spec, live.Spec) {
 		return "another text, chunking or type"
 	}
-	return fmt.Sprintf("model %q", resolve.ModelOf(other.Spec()))
+	return fmt.Sprintf("model %q", resolve.ModelOf(other.Spec))
 }
 
 // beside is a pipeline that leads from the same rows to a destination beside the one that serves, of the same type
@@ -196,15 +180,15 @@ func joinGeneration(ctx context.Context, tx pgx.Tx, live *resolve.Stored, spec p
 	configured.Plugin, configured.Model, configured.ModelBudget = spec.Plugin, spec.Model, spec.ModelBudget
 	next := map[string]int32{resolve.Digest(configured): live.DefinitionVersion + 1}
 	if _, err := tx.Exec(ctx, `UPDATE embedsidecar.pipeline SET beside = $2, served = false, definitions = $3::jsonb || $4,
-		definition_version = $5 WHERE pipeline_id = $1`, id, live.PipelineID, live.Definitions, next,
+		definition_version = $5 WHERE pipeline_id = $1`, id, live.ID, live.Definitions, next,
 		live.DefinitionVersion+1); err != nil {
 		return fmt.Errorf("write the next generation: %w", err)
 	}
 	// Who streams looks at once.
 	_, err := tx.Exec(ctx, "SELECT embedsidecar.carry_grants($1, $2), embedsidecar.carry_storage($1, $2), "+
 		"embedsidecar.note_made($1, $2), CASE WHEN pg_notification_queue_usage() < 0.5 THEN pg_notify($3, '') END",
-		live.PipelineID, id, queue.Waiting)
-	return wrap.Errorf(err, "give %s the grants that the present destination has", catalog.DestinationName(spec))
+		live.ID, id, queue.Waiting)
+	return wrap.Errorf(err, "give %s the grants that the present destination has", spec.DestinationName())
 }
 
 // alongside looks at the other generation of a pipeline, where that has to follow the one that serves: in which rows
@@ -216,11 +200,11 @@ func (in *initializer) alongside(ctx context.Context, tx pgx.Tx, f *resolve.Find
 		return nil, nil, nil
 	}
 	o, p := s.BesideOf(all), &f.Pipeline
-	if o == nil || p.Filter == o.FilterExpression && p.Ignore == o.IgnoreExpression && p.OID == o.TableOID &&
+	if o == nil || p.Filter == o.Filter && p.Ignore == o.Ignore && p.OID == o.OID &&
 		p.Name == s.Name {
 		return nil, nil, nil
 	}
-	next := o.Spec()
+	next := o.Spec
 	next.Schema, next.Table, next.Filter, next.Ignore = p.Schema, p.Table, p.Filter, p.Ignore
 	next.ColumnLists = p.ColumnLists
 	in.o.Descriptions = maps.Clone(in.o.Descriptions)
@@ -250,31 +234,21 @@ type detour struct {
 // for, with another recipe. It goes on with what serves where the other is known: it is that of a generation beside it,
 // or one of before. What is new to it is a change: the report has it, and who set up makes the next generation then.
 // Other weights under the same name are no change that anybody has asked for.
-func (in *initializer) besides(ctx context.Context, tx pgx.Tx, configured, spec pipeline.Spec, s *resolve.Stored,
-	all []resolve.Stored,
-) (d detour, err error) {
+func (in *initializer) besides(configured, spec pipeline.Spec, s *resolve.Stored, all []resolve.Stored) (d detour,
+	err error,
+) {
 	description, other := in.o.Descriptions[configured.Name], s.BesideOf(all)
-	of := func(recipe *pipeline.Spec) (m made) {
-		if err == nil {
-			m, err = madeSo(ctx, tx, s, other, description, recipe)
-		}
-		return m
-	}
-	model, wanted := of(nil), of(&spec)
-	if err != nil || wanted.live || model.live && !wanted.other && !spec.Beside {
-		return d, err
+	model, wanted := madeSo(s, other, description, nil), madeSo(s, other, description, &spec)
+	if wanted.live || model.live && !wanted.other && !spec.Beside {
+		return d, nil
 	}
 	d.model = !model.live
 	if !wanted.other && !spec.Beside { // another recipe is none of a generation's
 		wanted = model
 	} else {
-		has, err := s.HasRecipe(ctx, tx, spec)
-		if err != nil {
-			return d, err
-		}
-		d.recipe = !has
+		d.recipe = !s.HasRecipe(spec)
 	}
-	what, serves := fmt.Sprintf("model %q", resolve.ModelOf(configured)), fmt.Sprintf("model %q", resolve.ModelOf(s.Spec()))
+	what, serves := fmt.Sprintf("model %q", resolve.ModelOf(configured)), fmt.Sprintf("model %q", resolve.ModelOf(s.Spec))
 	if d.recipe {
 		what, serves = "another text, chunking or type", "what is set up"
 	}
@@ -287,7 +261,7 @@ func (in *initializer) besides(ctx context.Context, tx pgx.Tx, configured, spec 
 		d.warning = fmt.Sprintf("it is configured here with %s, its next generation; %s serves until embedsidecar "+
 			"model switch %s", what, serves, s.Name)
 		return d, nil
-	case d.model && resolve.SameModel(configured, s.Spec()) && !d.recipe:
+	case d.model && resolve.SameModel(configured, s.Spec) && !d.recipe:
 		return detour{}, nil
 	case d.model && before && version < s.DefinitionVersion:
 		d.warning = fmt.Sprintf("it is configured here with %s, and was changed to %s: name that in the "+

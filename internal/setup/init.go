@@ -139,14 +139,14 @@ func (in *initializer) validate() error {
 			continue
 		}
 		names[spec.Name] = true
-		if other, taken := destinations[catalog.DestinationName(spec)]; taken {
+		if other, taken := destinations[spec.DestinationName()]; taken {
 			mistakes = append(mistakes, &refusal.ConfigError{
 				Pipeline: spec.Name,
-				Problem:  fmt.Sprintf("its destination %s is also that of pipeline %q", catalog.DestinationName(spec), other),
+				Problem:  fmt.Sprintf("its destination %s is also that of pipeline %q", spec.DestinationName(), other),
 				Code:     code.Taken,
 			})
 		}
-		destinations[catalog.DestinationName(spec)] = spec.Name
+		destinations[spec.DestinationName()] = spec.Name
 		if d, ok := in.o.Descriptions[spec.Name]; !ok || d.Dims <= 0 || d.Fingerprint == "" {
 			mistakes = append(mistakes, &refusal.ConfigError{
 				Pipeline: spec.Name,
@@ -194,7 +194,7 @@ func (in *initializer) all(ctx context.Context) error {
 	if err := in.lookAround(ctx); err != nil {
 		return err
 	}
-	if !in.server.Vector && pipeline.NeedPgvector(in.o.Specs) {
+	if in.server.Vector == "" && pipeline.NeedPgvector(in.o.Specs) {
 		extension, schema := in.extension()
 		if err := in.perform(ctx, []step.Action{extension}); err != nil {
 			return err

@@ -5,10 +5,9 @@ package setup
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -17,7 +16,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
-	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -26,7 +24,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup/step"
 	"github.com/embedsidecar/embedsidecar/replication/slot"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // initializer is one run of Init.
@@ -49,20 +46,11 @@ type initializer struct {
 	promised    string   // of a dry run: the schema in which the extension vector would be by now
 }
 
-// serverFacts is what the server says of itself and of the role.
+// serverFacts is what the server says of itself and of the role, and what there is of ours.
 type serverFacts struct {
-	Version   int
-	WALLevel  string
-	Standby   bool
-	Database  string
-	Role      string
-	Superuser bool
-	MayCreate bool // CREATE on the database
+	catalog.Server
+
 	Schema    int  // version of our schema; 0: none
-	Owns      bool // the schema is there and ours to change
-	Vector    bool // the extension is installed
-	HasPublic bool
-	HasSchema bool // embedsidecar
 	Installed bool // the installation's row is there
 }
 
@@ -134,26 +122,16 @@ func (in *initializer) runner() *step.Runner {
 
 // foreignPublication returns *ConfigError when the publication belongs to somebody who is not trusted and owns none of
 // its tables: he could take changes out of it.
-func (in *initializer) foreignPublication(ctx context.Context, tx pgx.Tx) error {
-	sources := []uint32{}
-	for _, f := range in.found {
-		sources = append(sources, f.Table.OID)
-	}
-	name, owner, trusted := in.o.Publication, "", false
-	err := tx.QueryRow(ctx, sqlfiles.Query("publication_owner"), pgx.StrictNamedArgs{
-		"name": name, "trusted": database.Trusted(tx.Conn()), "tables": sources,
-	}).Scan(&owner, &trusted)
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && trusted {
+func (in *initializer) foreignPublication(tx pgx.Tx) error {
+	if in.pub == nil || in.pub.Trusted ||
+		slices.ContainsFunc(in.found, func(f *resolve.Findings) bool { return f.Table.Owner == in.pub.Owner }) {
 		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("look up owner of publication %q: %w", name, err)
 	}
 	return &refusal.ConfigError{
 		Code: code.Untrusted,
 		Problem: fmt.Sprintf("the publication %q belongs to %q, who owns none of its tables and could take changes out of it",
-			name, owner),
+			in.o.Publication, in.pub.Owner),
 		Hint: append([]string{"name another publication: a missing one is created"},
-			catalog.TrustHint(tx.Conn().Config().User, owner)...),
+			catalog.TrustHint(tx.Conn().Config().User, in.pub.Owner)...),
 	}
 }

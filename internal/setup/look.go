@@ -36,7 +36,7 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 	}
-	if in.pub, err = publish.Find(ctx, tx, in.o.Publication, in.server.Version); err != nil {
+	if in.pub, err = publish.Find(ctx, tx, in.o.Publication); err != nil {
 		return err
 	}
 	if in.slot, err = slot.Find(ctx, tx, in.o.Slot, installed); err != nil {
@@ -69,7 +69,7 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 			return err
 		}
 	}
-	if err := in.foreignPublication(ctx, tx); err != nil {
+	if err := in.foreignPublication(tx); err != nil {
 		mistakes = append(mistakes, err)
 	}
 	for _, s := range stored {
@@ -106,12 +106,12 @@ func (in *initializer) look(ctx context.Context, tx pgx.Tx) error {
 // priceIgnore tells what another rule of what counts of a text costs: the vectors of rows that were edited in nothing
 // that counted until now. Every other row has the vector of its very text.
 func (in *initializer) priceIgnore(ctx context.Context, tx pgx.Tx, f *resolve.Findings, s *resolve.Stored) error {
-	if s == nil || s.IgnoreExpression == "" || s.IgnoreExpression == f.Pipeline.Ignore {
+	if s == nil || s.Ignore == "" || s.Ignore == f.Pipeline.Ignore {
 		return nil
 	}
 	var rows int64
 	err := tx.QueryRow(ctx, "SELECT count(*) FROM embedsidecar.ledger WHERE pipeline_id = $1 AND ignored",
-		s.PipelineID).Scan(&rows)
+		s.ID).Scan(&rows)
 	if err != nil {
 		return fmt.Errorf("count rows whose edits did not count: %w", err)
 	}
@@ -128,7 +128,7 @@ func (in *initializer) priceIgnore(ctx context.Context, tx pgx.Tx, f *resolve.Fi
 func sameTable(ctx context.Context, q database.Querier, s *resolve.Stored) error {
 	var other string
 	err := q.QueryRow(ctx, sqlfiles.Query("other_table"), pgx.StrictNamedArgs{
-		"oid": s.TableOID, "schema": s.TableSchema, "table": s.TableName,
+		"oid": s.OID, "schema": s.Schema, "table": s.Table,
 	}).Scan(&other)
 	if err != nil {
 		return fmt.Errorf("look up the table of pipeline %q: %w", s.Name, err)
@@ -139,7 +139,7 @@ func sameTable(ctx context.Context, q database.Querier, s *resolve.Stored) error
 	return &refusal.ConfigError{
 		Code: code.Copied, Pipeline: s.Name, Problem: fmt.Sprintf(
 			"its table was %s, and the number by which that was known is that of %s here: the database was dumped and restored",
-			database.Quote(s.TableSchema, s.TableName), other),
+			database.Quote(s.Schema, s.Table), other),
 		Hint: []string{
 			"configure this pipeline, too: its table is then found by its name",
 			"or remove it first: embedsidecar uninstall " + s.Name,
@@ -183,11 +183,11 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	either := stored != nil && stored.Beside != 0 // it follows the one that serves, and nobody configures it
 	if stored != nil && !either {
 		t, err := in.known.TableByName(ctx, tx, spec.Schema, spec.Table)
-		if err == nil && t.OID == stored.TableOID {
+		if err == nil && t.OID == stored.OID {
 			spec, followed = stored.Follow(spec, t)
 			stored = stored.Current()
 		}
-		way, err := in.besides(ctx, tx, configured, spec, stored, all)
+		way, err := in.besides(configured, spec, stored, all)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -195,7 +195,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			followed = append(followed, way.warning)
 		}
 		if way.recipe {
-			configured, spec = resolve.WithRecipe(configured, stored.Written), resolve.WithRecipe(spec, stored.Spec())
+			configured, spec = resolve.WithRecipe(configured, stored.Written), resolve.WithRecipe(spec, stored.Spec)
 		}
 		if way.model && way.warning != "" {
 			configured.Plugin, configured.Model = stored.Plugin, stored.Model
@@ -216,7 +216,7 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		Stored: stored != nil,
 	}, nil)
 	if missing, ok := errors.AsType[*refusal.MissingError](err); ok && stored != nil {
-		if t, lookErr := catalog.TableByOID(ctx, tx, stored.TableOID); lookErr == nil {
+		if t, lookErr := catalog.TableByOID(ctx, tx, stored.OID); lookErr == nil {
 			missing.Hint = resolve.RenamedTo(t.Quoted())
 		}
 	}
@@ -276,11 +276,9 @@ func (in *initializer) goesOn(f *resolve.Findings, stored *resolve.Stored, descr
 		return fail(fmt.Sprintf("a pipeline of this name is set up with slot %q", stored.SlotName),
 			"choose another name, or the same --slot",
 			"or, if this database is a copy and that slot is the original's: embedsidecar init --adopt, with this --slot")
-	case catalog.DestinationName(stored.Spec()) != catalog.DestinationName(f.Pipeline.Spec) &&
-		stored.TableOID == f.Table.OID:
-		return fail(fmt.Sprintf("its destination is %s and cannot become %s",
-			catalog.DestinationName(stored.Spec()),
-			catalog.DestinationName(f.Pipeline.Spec)),
+	case stored.DestinationName() != f.Pipeline.DestinationName() && stored.OID == f.Table.OID:
+		return fail(fmt.Sprintf("its destination is %s and cannot become %s", stored.DestinationName(),
+			f.Pipeline.DestinationName()),
 			"set up a second pipeline with another name for the new destination, and remove the old one when it is no longer read")
 	case stored.Fingerprint != description.Fingerprint:
 		return fail(fmt.Sprintf(

@@ -36,12 +36,12 @@ func (in *initializer) oneColumn(ctx context.Context, tx pgx.Tx, f *resolve.Find
 		return &refusal.ConfigError{
 			Code: code.Taken, Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf(
 				"its destination %s is in part also that of pipeline %q: one table is a partition of the other",
-				catalog.DestinationName(f.Pipeline.Spec), name),
+				f.Pipeline.DestinationName(), name),
 			Hint: []string{"name another destination, or remove that pipeline first: embedsidecar uninstall " + name},
 		}
 	}
 	for _, s := range all {
-		if err := same(s.Name, s.DestinationColumn, s.TableOID); err != nil {
+		if err := same(s.Name, s.IntoColumn, s.OID); err != nil {
 			return err
 		}
 	}
@@ -71,8 +71,8 @@ func (in *initializer) noCircle(f *resolve.Findings, all []resolve.Stored, taken
 		}
 	}
 	for i := range all {
-		if s := all[i].Current(); s.TableOID == f.Table.OID && s.DestinationColumn != "" && !taken[s.Name] {
-			others = append(others, reader{s.Name, s.DestinationColumn, s.WatchedColumns})
+		if s := all[i].Current(); s.OID == f.Table.OID && s.IntoColumn != "" && !taken[s.Name] {
+			others = append(others, reader{s.Name, s.IntoColumn, s.Watched})
 		}
 	}
 	changed := []string{f.Pipeline.IntoColumn} // by a vector of this one, sooner or later
@@ -98,10 +98,10 @@ func (in *initializer) noCircle(f *resolve.Findings, all []resolve.Stored, taken
 func (in *initializer) notEmbeddings(f *resolve.Findings, all []resolve.Stored) error {
 	into := map[string]string{}
 	for i := range all {
-		into[catalog.DestinationName(all[i].Spec())] = all[i].Name
+		into[all[i].DestinationName()] = all[i].Name
 	}
 	for _, spec := range in.o.Specs {
-		into[catalog.DestinationName(spec)] = spec.Name
+		into[spec.DestinationName()] = spec.Name
 	}
 	for _, j := range f.Joined {
 		if name, is := into[j.Table.Quoted()]; is {
@@ -119,22 +119,23 @@ func (in *initializer) notEmbeddings(f *resolve.Findings, all []resolve.Stored) 
 // differ that vectors depend on: another configuration for the same database would otherwise take a pipeline over
 // that is still at work. Somebody who asks for it may change all but the model at once.
 func (in *initializer) renames(f *resolve.Findings, s *resolve.Stored) bool {
-	old, fingerprint := resolve.Off(s), in.o.Descriptions[f.Pipeline.Name].Fingerprint
+	fingerprint := in.o.Descriptions[f.Pipeline.Name].Fingerprint
 	if !in.o.Starting {
-		return f.Table.OID == s.TableOID && fingerprint == s.Fingerprint
+		return f.Table.OID == s.OID && fingerprint == s.Fingerprint
 	}
-	return slices.Equal(catalog.KeyNames(f.Table.Key), s.KeyColumns) && resolve.OnlyRenamed(&f.Pipeline, fingerprint, &old)
+	return slices.Equal(catalog.KeyNames(f.Table.Key), s.KeyColumns) &&
+		resolve.OnlyRenamed(&f.Pipeline, fingerprint, &s.Pipeline)
 }
 
 // shared is the error of a destination that another pipeline writes to.
 func (in *initializer) shared(f *resolve.Findings, other *resolve.Stored) error {
 	e := &refusal.ConfigError{
 		Code: code.Taken, Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf("its destination %s is also that of pipeline %q",
-			catalog.DestinationName(f.Pipeline.Spec), other.Name),
+			f.Pipeline.DestinationName(), other.Name),
 		Hint: []string{"name another destination, or remove that pipeline first: embedsidecar uninstall " + other.Name},
 	}
 	switch {
-	case other.SlotName != in.o.Slot || other.TableOID != f.Table.OID:
+	case other.SlotName != in.o.Slot || other.OID != f.Table.OID:
 	case in.o.Starting && other.Fingerprint == in.o.Descriptions[f.Pipeline.Name].Fingerprint:
 		e.Hint = append(e.Hint, "if it is that pipeline under a new name: embedsidecar init renames it and applies the other changes")
 	case other.Fingerprint != in.o.Descriptions[f.Pipeline.Name].Fingerprint:
@@ -177,7 +178,7 @@ func (in *initializer) proveEmpty(ctx context.Context) error {
 			}
 			in.report.Warnings = append(in.report.Warnings,
 				fmt.Sprintf("pipeline %q: the embedding table %s is taken up again as an earlier set-up left it: %s",
-					f.Pipeline.Name, catalog.DestinationName(f.Pipeline.Spec), becomes))
+					f.Pipeline.Name, f.Pipeline.DestinationName(), becomes))
 		}
 	}
 	return errors.Join(mistakes...)
@@ -195,7 +196,7 @@ func inherit(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, id int32) err
 		(pipeline_id, row_key, source_hash, text_hash, vector_hash, generation, lsn)
 		SELECT %d, %s, '', %s, substr(sha256(string_agg(e.text_hash, '' ORDER BY e.chunk_no)), 1, 8), 0, '0/0'
 		FROM %s AS e WHERE e.text_hash IS NOT NULL GROUP BY 2%s`, id, p.KeyExpression("e"), text, p.Into(), whole))
-	return wrap.Errorf(err, "take over the vectors of %s", catalog.DestinationName(p.Spec))
+	return wrap.Errorf(err, "take over the vectors of %s", p.DestinationName())
 }
 
 // vectorBlocks is how much of a table is read by a statement: anyone who alters or truncates it waits for that, and
@@ -217,7 +218,7 @@ func holdsVectors(ctx context.Context, db database.Beginner, p *pipeline.Pipelin
 		Blocks int64
 	}
 	fail := func(err error) (bool, error) {
-		return false, fmt.Errorf("look for vectors in %s: %w", catalog.DestinationName(p.Spec), err)
+		return false, fmt.Errorf("look for vectors in %s: %w", p.DestinationName(), err)
 	}
 	var leaves []leaf
 	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {

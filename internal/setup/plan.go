@@ -151,7 +151,7 @@ func (in *initializer) makeDestination(f *resolve.Findings) step.Action {
 			f.Destination.Stored.Column(f.Vector.Extension(), f.Pipeline.Dims)
 		return step.Action{
 			Step: step.Step{
-				What: "column " + catalog.DestinationName(spec),
+				What: "column " + spec.DestinationName(),
 				SQL:  []string{column, comment},
 				Undo: []string{alter + " DROP COLUMN " + database.Quote(spec.IntoColumn) + ";"},
 			},
@@ -231,13 +231,13 @@ func (in *initializer) columnList(t *catalog.Table) []string {
 		if slices.Contains(s.Tables()[1:], t.OID) {
 			return nil // which of its columns matter is not confirmed here
 		}
-		if s.TableOID != t.OID {
+		if s.OID != t.OID {
 			continue
 		}
 		if s.WatchAll {
 			return nil
 		}
-		for _, c := range append(slices.Clone(s.WatchedColumns), s.DestinationColumn) {
+		for _, c := range append(slices.Clone(s.Watched), s.IntoColumn) {
 			need[c] = true
 		}
 	}

@@ -65,31 +65,31 @@ func drift(f *resolve.Findings, s *resolve.Stored) (d drifted) {
 		}
 	}
 	note(p.Name != s.Name, fmt.Sprintf("name (it was %q)", s.Name), false)
-	note(p.OID != s.TableOID, "table recreated", true)
+	note(p.OID != s.OID, "table recreated", true)
 	note(s.Moved, "names of columns", false)
 	d.keys = !slices.Equal(catalog.KeyNames(p.Key), s.KeyColumns)
 	note(d.keys, "key", true)
-	note(p.Text != s.TextExpression, catalog.TextWord, true)
-	note(p.Filter != s.FilterExpression, catalog.FilterWord, true)
+	note(p.Text != s.Text, catalog.TextWord, true)
+	note(p.Filter != s.Filter, catalog.FilterWord, true)
 	note(!p.Joins.Same(s.Joins), catalog.JoinsWord, true)
-	note(!slices.Equal(p.Columns, s.SourceColumns), "columns", p.Text == "")
+	note(!slices.Equal(p.Columns, s.Columns), "columns", p.Text == "")
 	note(p.Chunking != s.Chunking, "chunking", true)
-	note(p.Ignore != s.IgnoreExpression, catalog.IgnoreWord, true)
-	note(p.WatchAll != s.WatchAll || !slices.Equal(p.Watched, s.WatchedColumns), "watched columns", true)
+	note(p.Ignore != s.Ignore, catalog.IgnoreWord, true)
+	note(p.WatchAll != s.WatchAll || !slices.Equal(p.Watched, s.Watched), "watched columns", true)
 	note(!s.AsMade, "generated columns", true)
 	note(!slices.Equal(f.Calls, s.Functions), "functions", false) // if texts differ for it, the mark of the table does
-	note(p.Priority != s.Lane || p.PriorityBy != s.PriorityBy, catalog.PriorityWord, false)
+	note(p.Priority != s.Priority || p.PriorityBy != s.PriorityBy, catalog.PriorityWord, false)
 	note(p.Enabled != s.Enabled, "enabled", false)
-	note(p.Active != s.ActiveHours, "active", false)
+	note(p.Active != s.Active, "active", false)
 	note(p.Budget != s.Budget || p.ModelBudget != s.ModelBudget, "budget", false)
 	note(p.MaxAttempts != s.MaxAttempts, "max_attempts", false)
 	note(!maps.Equal(p.Labels, s.Labels), "labels", false)
 	note(p.Batch.String() != s.Batch.String(), "batch", false)
 	note(resolve.PluginOf(p.Spec) != s.Plugin || p.Model != s.Model, "model's place", false)
-	note((p.Schema != s.TableSchema || p.Table != s.TableName) && p.OID == s.TableOID, "table's name", false)
+	note((p.Schema != s.Schema || p.Table != s.Table) && p.OID == s.OID, "table's name", false)
 	note(!f.Destination.Exists, "destination recreated", true)
 	note(s.DestinationMoved, "name of the destination", false)
-	note(s.Status != string(pipeline.Active), "status", false)
+	note(s.Status != pipeline.Active, "status", false)
 	return d
 }
 
@@ -185,9 +185,9 @@ func (in *initializer) updatePipeline(ctx context.Context, f *resolve.Findings, 
 		args["generations"] = 1
 	}
 	return database.Transact(ctx, in.o.Pool, func(tx pgx.Tx) error {
-		id := s.PipelineID
+		id := s.ID
 		if changed.keys {
-			old := pgx.StrictNamedArgs{"pipeline_id": s.PipelineID}
+			old := pgx.StrictNamedArgs{"pipeline_id": s.ID}
 			if err := tx.QueryRow(ctx, sqlfiles.Query("renew_pipeline"), old).Scan(&id); err != nil {
 				return fmt.Errorf("forget old keys: %w", err)
 			}

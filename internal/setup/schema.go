@@ -25,10 +25,8 @@ const secretSize = 32
 // lookAtServer reads what the rest depends on and refuses servers that cannot work.
 func (in *initializer) lookAtServer(ctx context.Context) error {
 	s := &in.server
-	err := in.o.Pool.QueryRow(ctx, sqlfiles.Query("server_to_set_up")).
-		Scan(&s.Version, &s.WALLevel, &s.Standby, &s.Database, &s.Role, &s.Superuser, &s.MayCreate, &s.Owns, &s.Vector,
-			&s.HasPublic, &s.HasSchema)
-	if err != nil {
+	var err error
+	if s.Server, err = catalog.ReadServer(ctx, in.o.Pool, in.o.Slot); err != nil {
 		return fmt.Errorf("look at the server: %w", err)
 	}
 	if s.Schema, err = catalog.SchemaVersion(ctx, in.o.Pool); err != nil {
@@ -180,7 +178,7 @@ func (in *initializer) markAnew(f *resolve.Findings) (a step.Action, needed bool
 		return a, false
 	}
 	return step.Action{
-		Step:    step.Step{What: "comment on " + catalog.DestinationName(f.Pipeline.Spec), SQL: []string{in.comment(f)}},
+		Step:    step.Step{What: "comment on " + f.Pipeline.DestinationName(), SQL: []string{in.comment(f)}},
 		Allowed: true,
 	}, true
 }
@@ -195,7 +193,7 @@ func (in *initializer) takesUp(f *resolve.Findings) bool {
 
 // occupied is the error of a destination that holds vectors and is not taken up.
 func (in *initializer) occupied(f *resolve.Findings) error {
-	name := catalog.DestinationName(f.Pipeline.Spec)
+	name := f.Pipeline.DestinationName()
 	e := &refusal.ConfigError{
 		Pipeline: f.Pipeline.Name, Problem: "the destination " + name + " holds vectors that this pipeline did not write",
 		Hint: []string{

@@ -9,17 +9,20 @@ DECLARE
     found integer[];
 BEGIN
     SELECT array_agg(p.pipeline_id) INTO found FROM embedsidecar.pipeline AS p WHERE p.name = pipeline_meant.pipeline;
-    IF found IS NULL THEN -- named after its table, whose schema nobody types
+    IF found IS NULL THEN -- of its table
         SELECT array_agg(p.pipeline_id) INTO found FROM embedsidecar.pipeline AS p
-        WHERE  p.name = p.table_schema || '.' || p.table_name AND p.table_name = pipeline_meant.pipeline;
+        WHERE  p.table_schema || '.' || p.table_name = pipeline_meant.pipeline;
     END IF;
-    IF found IS NULL THEN -- of its table, and called otherwise
-        SELECT array_agg(p.pipeline_id) INTO found FROM embedsidecar.pipeline AS p
-        WHERE  pipeline_meant.pipeline IN (p.table_name, p.table_schema || '.' || p.table_name);
+    IF found IS NULL THEN -- whose schema nobody types: public, if several have a table of this name
+        SELECT array_agg(p.pipeline_id) INTO found FROM (
+            SELECT p.pipeline_id, p.table_schema,
+                   count(*) OVER () > count(*) OVER (PARTITION BY p.table_schema) AS several
+            FROM   embedsidecar.pipeline AS p WHERE p.table_name = pipeline_meant.pipeline) AS p
+        WHERE  NOT p.several OR p.table_schema = 'public';
     END IF;
-    IF cardinality(found) > 1 THEN -- a table without its schema is that of public
+    IF cardinality(found) > 1 THEN -- the one that is called after the table
         found := ARRAY(SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
-                       WHERE p.pipeline_id = ANY (found) AND p.table_schema = 'public');
+                       WHERE p.pipeline_id = ANY (found) AND p.name = p.table_schema || '.' || p.table_name);
     END IF;
     IF cardinality(found) = 1 THEN
         RETURN found[1];
@@ -40,8 +43,8 @@ BEGIN
                              ELSE 'none is set up in this database: embedsidecar init sets them up' END);
 END $$;
 COMMENT ON FUNCTION embedsidecar.pipeline_meant(text) IS
-    'The number of the pipeline of this name, or of the only one that is named after a table of this name, or of the '
-    'only one of such a table; an error when there is none.';
+    'The number of the pipeline of this name, or of the one of a table of this name: in public, if several schemas '
+    'have one, and of several pipelines the one that is called after the table. An error when there is none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.lane_meant(priority text) RETURNS integer
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

@@ -184,7 +184,8 @@ WHERE  r.request_id = (SELECT o.request_id FROM embedsidecar.request AS o
            WHERE o.state = 'waiting' AND o.slot_name = take_request.slot ORDER BY o.request_id LIMIT 1)
        AND r.state = 'waiting' AND (r.taken_by IN ('', current_setting('application_name'))
            OR NOT EXISTS (SELECT FROM pg_stat_activity AS a
-               WHERE a.datname = current_database() AND a.application_name = r.taken_by))
+               WHERE a.datname = current_database() AND a.application_name = r.taken_by
+                     AND embedsidecar.may_work(a.usesysid)))
 RETURNING r.request_id, r.action, r.pipeline, embedsidecar.defined(r), r.role_name, r.role_oid, r.said_by, r.tries
 $$;
 COMMENT ON FUNCTION embedsidecar.take_request(name) IS

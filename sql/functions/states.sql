@@ -1,12 +1,25 @@
 -- Where slots, pipelines and rows stand is judged here and nowhere else: command line, views, HTTP, pages, metrics and
 -- probes show what these functions say. They read tables and no views: sessions of the program refuse views.
 
+-- Any session may call itself what a sidecar is called.
+CREATE OR REPLACE FUNCTION embedsidecar.may_work(role oid) RETURNS boolean
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT EXISTS (SELECT FROM pg_class AS c
+               CROSS JOIN LATERAL aclexplode(coalesce(c.relacl, acldefault('r', c.relowner))) AS g
+               WHERE c.oid = 'embedsidecar.worker'::regclass AND g.privilege_type = 'INSERT'
+                     AND pg_has_role(may_work.role, g.grantee, 'MEMBER'))
+$$;
+COMMENT ON FUNCTION embedsidecar.may_work(oid) IS
+    'Whether a role may work as a sidecar here, or act as one that may: a session of another is none, whatever its '
+    'name.';
+
 CREATE OR REPLACE FUNCTION embedsidecar.runs(w embedsidecar.worker) RETURNS boolean
 LANGUAGE sql STABLE AS $$
 SELECT coalesce(w.quiet_until, w.last_seen_at) > now() - interval '5 minutes'
        AND (w.session_name = '' OR EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a
-           WHERE (a.datname = current_database() OR w.quiet_until IS NOT NULL)
-            AND a.application_name = w.session_name AND a.pid <> pg_backend_pid()))
+           WHERE a.application_name = w.session_name AND a.pid <> pg_backend_pid()
+                 AND (a.datname = current_database() AND embedsidecar.may_work(a.usesysid)
+                      OR w.quiet_until IS NOT NULL)))
 $$;
 COMMENT ON FUNCTION embedsidecar.runs(embedsidecar.worker) IS
     'Whether a sidecar was seen recently and a session of its name is there, or on the server where it has left a '
@@ -50,7 +63,8 @@ COMMENT ON FUNCTION embedsidecar.call() IS
 CREATE OR REPLACE FUNCTION embedsidecar.lives(c embedsidecar.configured) RETURNS boolean
 LANGUAGE sql STABLE AS $$
 SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_activity AS a
-    WHERE a.datname = current_database() AND a.application_name = c.session_name AND a.pid <> pg_backend_pid())
+    WHERE a.datname = current_database() AND a.application_name = c.session_name AND a.pid <> pg_backend_pid()
+        AND embedsidecar.may_work(a.usesysid))
     OR EXISTS (SELECT FROM embedsidecar.worker AS w WHERE w.quiet_until IS NOT NULL
         AND w.session_name = c.session_name AND embedsidecar.runs(w))
 $$;

@@ -1,8 +1,12 @@
--- find_publication: a publication by its name: whose it is, and what it sends. all_kinds: inserts, updates, deletes and
--- TRUNCATE.
+-- find_publication: a publication by its name: whose it is, and what it sends. trusted: its owner is no stranger: a
+-- superuser, the current role or one that it may act as, or someone who is trusted. all_kinds: inserts, updates,
+-- deletes and TRUNCATE.
+-- @trusted: whom the configuration names.
 -- Rows: at most one. Locks: none.
-SELECT oid, pg_get_userbyid(pubowner)::text AS owner, pg_has_role(pubowner, 'USAGE') AS owned_by_us, puballtables,
-    pubviaroot,
-       pubinsert AND pubupdate AND pubdelete AND pubtruncate AS all_kinds
-FROM   pg_publication
-WHERE  pubname = @name;
+SELECT b.oid, o.rolname::text AS owner, pg_has_role(b.pubowner, 'USAGE') AS owned_by_us,
+       o.rolsuper OR o.rolname = current_user OR o.rolname = ANY (@trusted::text[])
+           OR pg_has_role(o.oid, session_user, 'MEMBER') AS trusted,
+       b.puballtables AS all_tables, b.pubviaroot AS via_root,
+       b.pubinsert AND b.pubupdate AND b.pubdelete AND b.pubtruncate AS all_kinds
+FROM   pg_publication AS b JOIN pg_roles AS o ON o.oid = b.pubowner
+WHERE  b.pubname = @name;

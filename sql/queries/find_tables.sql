@@ -13,8 +13,8 @@ WITH wanted AS MATERIALIZED (
         JOIN pg_class AS k ON k.relnamespace = m.oid AND k.relname = w.name)
 SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::text AS kind,
     c.relpersistence::text AS persistence,
-    c.relreplident::text AS identity, pg_has_role(c.relowner,
-    'USAGE') AS owned_by_us,
+    c.relreplident::text AS identity, pg_get_userbyid(c.relowner)::text AS owner,
+    pg_has_role(c.relowner, 'USAGE') AS owned_by_us,
     EXISTS (SELECT FROM pg_inherits i JOIN pg_class child ON child.oid = i.inhrelid WHERE i.inhparent = c.oid
     AND NOT child.relispartition) AS children,
     EXISTS (WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree

@@ -2,7 +2,7 @@
 -- @mark: how it begins.
 -- Rows: one each; column: '' for a table. Locks: none.
 SELECT n.nspname::text AS schema, c.relname::text AS table, coalesce(a.attname::text, '') AS column, c.oid,
-    d.description
+    d.description AS mark
 FROM   pg_description AS d JOIN pg_class AS c ON c.oid = d.objoid JOIN pg_namespace AS n ON n.oid = c.relnamespace
        LEFT JOIN pg_attribute AS a ON d.objsubid > 0 AND a.attrelid = c.oid AND a.attnum = d.objsubid
 WHERE  d.classoid = 'pg_class'::regclass AND c.relkind IN ('r', 'p') AND starts_with(d.description, @mark)

@@ -7,7 +7,7 @@ SELECT coalesce(
             JOIN pg_stat_activity AS a ON a.application_name = w.session_name
             JOIN pg_roles AS r ON r.oid = a.usesysid
      WHERE  w.session_name <> '' AND w.last_seen_at > now() - interval '5 minutes'
-            AND a.datname = current_database() AND a.pid <> pg_backend_pid()
+            AND a.datname = current_database() AND a.pid <> pg_backend_pid() AND embedsidecar.may_work(a.usesysid)
      ORDER  BY r.rolreplication, 1
      LIMIT  1),
     (SELECT rolname::text FROM pg_roles WHERE rolname = @usual::text),

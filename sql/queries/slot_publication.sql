@@ -1,5 +1,5 @@
--- slot_publication: the publication that a slot was made with, and the server's version.
+-- slot_publication: the publication that a slot was made with.
 -- Rows: at most one. Locks: none.
-SELECT publication::text, current_setting('server_version_num')::int AS version
+SELECT publication::text
 FROM   embedsidecar.lsn_checkpoint
 WHERE  slot_name = @slot;

@@ -2,14 +2,13 @@
 -- own entry, by that of a partitioned table above it, or because the publication takes all tables. An embedding table
 -- is known by its name, or by its number where no table has that name any more, or where it lies in the schema of its
 -- source, which has another name now: that name may be another schema's already. as_made: the generated columns are
--- made of what they were made of.
+-- made of what they were made of. stored: the type of the vectors; '': they are not where they were.
 -- @slot: those of that slot; NULL: all.
 -- Rows: one for each. Locks: none.
-SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::text,
-    p.source_columns::text[],
-    coalesce(p.text_expression, '') AS text_expression, coalesce(p.filter_expression, '') AS filter_expression,
-    p.key_columns::text[],
-    coalesce(p.watched_columns, '{}')::text[] AS watched_columns, p.watched_columns IS NULL AS watch_all, p.functions,
+SELECT p.pipeline_id AS id, p.name, p.table_oid AS oid, p.table_schema::text AS schema, p.table_name::text AS table,
+    p.source_columns::text[] AS columns, coalesce(p.text_expression, '') AS text,
+    coalesce(p.filter_expression, '') AS filter, p.key_columns::text[],
+    coalesce(p.watched_columns, '{}')::text[] AS watched, p.watched_columns IS NULL AS watch_all, p.functions,
     coalesce((SELECT jsonb_object_agg(n.key, a.attname) FROM jsonb_each_text(p.column_numbers) AS n
         JOIN pg_attribute AS a
         ON a.attrelid = p.table_oid AND a.attnum = n.value::int AND NOT a.attisdropped WHERE a.attname <> n.key),
@@ -23,14 +22,23 @@ SELECT p.pipeline_id, p.name, p.table_oid, p.table_schema::text, p.table_name::t
                     AND d.objid = a.attrelid
                 AND d.objsubid = a.attnum))))
         FROM pg_attribute AS a WHERE a.attrelid = p.table_oid AND a.attgenerated <> ''), '{}') AS as_made,
-    coalesce(p.destination_column::text, '') AS destination_column, coalesce(d.nspname, p.destination_schema,
-    '')::text AS destination_schema,
-    coalesce(d.relname, p.destination_table, '')::text AS destination_table, d.relname IS NOT NULL AS destination_moved,
-    p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane,
+    coalesce(p.destination_column::text, '') AS into_column,
+    coalesce(d.nspname, p.destination_schema, '')::text AS into_schema,
+    coalesce(d.relname, p.destination_table, '')::text AS into_table, d.relname IS NOT NULL AS destination_moved,
+    coalesce((SELECT y.typname::text FROM pg_attribute AS a JOIN pg_type AS y ON y.oid = a.atttypid
+        WHERE a.attrelid = CASE WHEN p.destination_column IS NOT NULL THEN p.table_oid
+                ELSE (SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+                      WHERE n.nspname = coalesce(d.nspname, p.destination_schema)
+                          AND c.relname = coalesce(d.relname, p.destination_table)) END
+            AND NOT a.attisdropped AND a.attname = CASE WHEN p.destination_column IS NULL THEN 'embedding'
+                ELSE coalesce((SELECT b.attname FROM pg_attribute AS b WHERE b.attrelid = p.table_oid
+                        AND b.attnum = (p.column_numbers ->> p.destination_column::text)::smallint
+                        AND NOT b.attisdropped), p.destination_column) END), '') AS stored,
+    p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane AS priority,
     coalesce(p.priority_expression, '') AS priority_by,
-    coalesce(p.ignore_expression, '') AS ignore_expression, coalesce(p.joins, '[]') AS joins, p.enabled,
-    p.active_hours, embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS open,
-    embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id) AS afforded,
+    coalesce(p.ignore_expression, '') AS ignore, coalesce(p.joins, '[]') AS joins, p.enabled,
+    p.active_hours AS active, NOT embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS closed,
+    NOT embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id) AS spent,
     coalesce(p.batch, '{}') AS batch, EXISTS (SELECT FROM embedsidecar.batch_job AS j
         WHERE j.pipeline_id = p.pipeline_id) AS jobs,
     coalesce(p.budget, '{}') AS budget, coalesce(p.model_budget, '{}') AS model_budget,

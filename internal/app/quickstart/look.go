@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
@@ -56,7 +57,7 @@ func (q *quickstart) unsafe(ctx context.Context, open connection.Opener, failed 
 
 // look tells what the database has, and remembers what it lacks.
 func (q *quickstart) look(ctx context.Context, catalogOnly bool) error {
-	s, err := check.ReadServer(ctx, q.pool, q.Config.Slot.Name)
+	s, err := catalog.ReadServer(ctx, q.pool, q.Config.Slot.Name)
 	if err != nil {
 		return fmt.Errorf("look at the server: %w", database.Wrap(err))
 	}

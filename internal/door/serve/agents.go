@@ -1,18 +1,23 @@
 package serve
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
@@ -26,23 +31,114 @@ const agentPath = "/mcp"
 func Talk(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) error {
 	o.fill()
 	server := newAPI(&o).agent(ctx) //nolint:contextcheck // requests bring their own
-	err := server.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out})
+	answers := &oneByOne{WriteCloser: out}
+	err := server.Run(ctx, &mcp.IOTransport{Reader: &messages{ReadCloser: in, from: bufio.NewReader(in), refused: answers},
+		Writer: answers})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
+// oneByOne is written to by several.
+type oneByOne struct {
+	io.WriteCloser
+
+	mu sync.Mutex
+}
+
+// Write implements io.Writer.
+func (o *oneByOne) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.WriteCloser.Write(b)
+}
+
+// longestMessage is how many bytes a line of an agent may have.
+const longestMessage = 8 << 20
+
+// messages is a stream with a message in each line. The library ends at a line that is none; here the agent is told.
+type messages struct {
+	io.ReadCloser
+
+	from    *bufio.Reader
+	refused io.Writer
+	left    []byte // of the present line
+}
+
+// Read implements io.Reader.
+func (m *messages) Read(b []byte) (int, error) {
+	for len(m.left) == 0 {
+		line, tooLong, err := m.line()
+		if err != nil && len(line) == 0 && !tooLong {
+			return 0, err
+		}
+		switch _, failed := jsonrpc.DecodeMessage(line); {
+		case tooLong:
+			err = m.refuse("a message has at most " + strconv.Itoa(longestMessage) + " bytes")
+		case len(bytes.TrimSpace(line)) == 0:
+		case failed != nil || !json.Valid(line):
+			err = m.refuse("expected one message of JSON-RPC in each line")
+		default:
+			m.left = append(line, '\n')
+		}
+		if err != nil && len(m.left) == 0 {
+			return 0, err
+		}
+	}
+	n := copy(b, m.left)
+	m.left = m.left[n:]
+	return n, nil
+}
+
+// line is the next one, without its end; of one that is too long, nothing.
+func (m *messages) line() (line []byte, tooLong bool, err error) {
+	for {
+		part, err := m.from.ReadSlice('\n')
+		if tooLong = tooLong || len(line)+len(part) > longestMessage; tooLong {
+			line = nil
+		} else {
+			line = append(line, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return bytes.TrimRight(line, "\r\n"), tooLong, err
+		}
+	}
+}
+
+func (m *messages) refuse(why string) error {
+	const parseError = -32700
+	_, err := fmt.Fprintf(m.refused, `{"jsonrpc":"2.0","id":null,"error":{"code":%d,"message":%q}}`+"\n", parseError, why)
+	return err
+}
+
 // agents answers requests of agents over HTTP. Each is answered by itself and in one piece: nothing is kept between
-// two, so a token that is revoked ends at once, and no answer stays open.
+// two, so a token that is revoked ends at once, and no answer stays open. Several messages in one are refused: they
+// would be answered at the same time, in the place of one.
 func (a *api) agents() http.Handler {
-	return mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server { return a.agent(r.Context()) },
+	one := mcp.NewStreamableHTTPHandler(func(r *http.Request) *mcp.Server { return a.agent(r.Context()) },
 		&mcp.StreamableHTTPOptions{
 			Stateless: true, JSONResponse: true,
 			// Without tokens a page must not reach us by a name of its own. With them it does not have one, and a proxy has
 			// other names.
 			DisableLocalhostProtection: a.Tokens != nil,
 		})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body := bufio.NewReader(r.Body)
+		first, err := body.ReadByte()
+		for err == nil && strings.IndexByte(" \t\r\n", first) >= 0 {
+			first, err = body.ReadByte()
+		}
+		if err == nil && first == '[' {
+			a.Write(r.Context(), w, refuse("", "batch", "send one message in a request: a list of them is not taken"))
+			return
+		}
+		if err == nil {
+			_ = body.UnreadByte() // it was just read
+		}
+		r.Body = io.NopCloser(body)
+		one.ServeHTTP(w, r)
+	})
 }
 
 // agent makes what answers one who asks: what he may see is that of the context.

@@ -1,9 +1,11 @@
 package serve_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -167,6 +169,29 @@ func TestAgents_ShowAToken(t *testing.T) {
 	}
 }
 
+// TestTrust_AnAgentsRequestIsOneMessage: a list of calls would be answered at once in the place of a single request,
+// past the bound of one token.
+func TestTrust_AnAgentsRequestIsOneMessage(t *testing.T) {
+	t.Parallel()
+	s := start(t, nil)
+	call := func(id int) string {
+		return fmt.Sprintf(`{"jsonrpc": "2.0", "id": %d, "method": "tools/call", "params": {"name": "list_pipelines"}}`, id)
+	}
+	for body, want := range map[string]int{
+		call(1): http.StatusOK, " \r\n\t" + call(1): http.StatusOK,
+		"[" + call(1) + "]":                                    http.StatusBadRequest,
+		" \r\n\t[" + call(1) + ", " + call(2) + "]":            http.StatusBadRequest,
+		"[" + strings.Repeat(call(1)+",", 500) + call(2) + "]": http.StatusBadRequest,
+		"": http.StatusBadRequest, " ": http.StatusBadRequest,
+	} {
+		a := s.do(http.MethodPost, "/mcp", body, "Accept", "application/json, text/event-stream", "Content-Type",
+			"application/json")
+		if a.status != want || strings.Contains(string(a.body), "public.docs") != (want == http.StatusOK) {
+			t.Errorf("%.60q: %d %.300s, want %d", body, a.status, a.body, want)
+		}
+	}
+}
+
 // TestAgents_OverAStream: the same tools over standard input and output, until it ends.
 func TestAgents_OverAStream(t *testing.T) {
 	t.Parallel()
@@ -188,6 +213,44 @@ func TestAgents_OverAStream(t *testing.T) {
 		t.Error(err)
 	}
 	if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("the end: %v", err)
+	}
+}
+
+// TestAgents_ALineThatIsNoMessageEndsNothing: who writes one is told so, and goes on.
+func TestAgents_ALineThatIsNoMessageEndsNothing(t *testing.T) {
+	t.Parallel()
+	hisIn, ours := io.Pipe()
+	mine, hisOut := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		done <- serve.Talk(t.Context(), serve.Options{Backend: &backend{&toy{}}}, hisIn, hisOut)
+	}()
+	answers := bufio.NewScanner(mine)
+	const begin = `{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18",
+		"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}`
+	for _, c := range []struct{ line, answer string }{
+		{"nonsense", "-32700"},
+		{strings.Join(strings.Fields(begin), " "), `"id":1`},
+		{`{"jsonrpc": "2.0", "method": "notifications/initialized"}`, ""},
+		{"\x00\xff", "-32700"},
+		{"", ""},
+		{`{"jsonrpc": "1.0", "id": 2, "method": "ping"}`, "-32700"},
+		{`[{"jsonrpc": "2.0", "id": 3, "method": "ping"}]`, "-32700"},
+		{`{"jsonrpc": "2.0", "id": 4, "method": "ping"} {}`, "-32700"},
+		{strings.Repeat("[", 1<<20), "-32700"},
+		{`"` + strings.Repeat("x", 9<<20) + `"`, "at most"},
+		{`{"jsonrpc": "2.0", "id": 5, "method": "ping"}` + "\r", `"id":5`},
+	} {
+		if _, err := io.WriteString(ours, c.line+"\n"); err != nil {
+			t.Fatalf("%.60q: %v", c.line, err)
+		}
+		if c.answer != "" && (!answers.Scan() || !strings.Contains(answers.Text(), c.answer)) {
+			t.Fatalf("%.60q: %s, %v, want %s", c.line, answers.Text(), answers.Err(), c.answer)
+		}
+	}
+	_ = ours.Close()
+	if err := <-done; err != nil {
 		t.Errorf("the end: %v", err)
 	}
 }

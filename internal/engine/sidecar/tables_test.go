@@ -99,6 +99,14 @@ var tableChanges = map[string]tableChange{
 			r.db.MustExec(`ALTER TABLE docs ALTER embedding TYPE vector(8) USING NULL`)
 		},
 	},
+	"embedding table without its key": {
+		spec:   intoTable("docs", "title", "body"),
+		change: `ALTER TABLE docs_embedding DROP CONSTRAINT docs_embedding_pkey; UPDATE docs SET body = 'without' WHERE id < 9`,
+		status: pipeline.Misconfigured, words: []string{"primary key is ()", "chunk_no"},
+		mend: func(r *rig, _ pipeline.Spec) {
+			r.db.MustExec(`ALTER TABLE docs_embedding ADD PRIMARY KEY (id, chunk_no)`)
+		},
+	},
 	"embedding table dropped": {
 		spec: intoTable("docs", "title", "body"), change: `DROP TABLE docs_embedding`,
 		status: pipeline.Misconfigured, words: []string{"docs_embedding", "is gone", "init"},

@@ -203,7 +203,8 @@ func (w *Worker) once(ctx, hard context.Context, who queue.Who, probe bool, gran
 	// Anyone who stops this worker does not break off the statement: it may have leased tasks, and nobody would know of
 	// it.
 	tasks, err := w.tasks.Lease(hard, queue.Claim{
-		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Who: who, Worker: w.o.ID, Max: rows,
+		PipelineID: w.o.Pipeline.ID, Generation: w.o.Pipeline.Generation, Fingerprint: w.o.Pipeline.Fingerprint,
+		Who: who, Worker: w.o.ID, Max: rows,
 		Lease:    w.o.Lease,
 		Anywhere: probe, Strict: w.o.InWork.Sequential(),
 	})

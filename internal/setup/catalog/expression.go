@@ -173,20 +173,24 @@ func overWhat(word string) string {
 	return "a row of the table"
 }
 
-// analyse asks Postgres itself what the expression reads: it makes a temporary view, looks at what the view depends
-// on, and the caller rolls it back. A view that stayed would stand in the way of the user's DROP COLUMN.
-func analyse(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (r Reading, problem string, err error) {
+// ruleOf makes a temporary view of the expression, and returns what the server has for it: the number and the tree of
+// a rule. The caller rolls it back: a view that stayed would stand in the way of the user's DROP COLUMN.
+func ruleOf(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (rule uint32, tree string, err error) {
 	const name = "embedsidecar_probe"
 	if err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e"+
 		over(word, t)); err != nil {
-		return r, "", fmt.Errorf("make temporary view: %w", err)
+		return 0, "", fmt.Errorf("make temporary view: %w", err)
 	}
-	var rule uint32
-	var tree string
 	err = tx.QueryRow(ctx, "SELECT oid, ev_action::text FROM pg_rewrite WHERE ev_class = ('pg_temp."+name+
 		"')::regclass").Scan(&rule, &tree)
+	return rule, tree, wrap.Errorf(err, "read temporary view")
+}
+
+// analyse asks Postgres itself what the expression reads: what a view of it depends on.
+func analyse(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) (r Reading, problem string, err error) {
+	rule, tree, err := ruleOf(ctx, tx, t, word, expression)
 	if err != nil {
-		return r, "", fmt.Errorf("read temporary view: %w", err)
+		return r, "", err
 	}
 	r.Grouped = strings.Contains(tree, ":hasAggs true")
 	if problem := forbidden(tree, word); problem != "" {

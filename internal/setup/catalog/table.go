@@ -28,15 +28,16 @@ type Table struct {
 	OID         uint32
 	Schema      string
 	Name        string
-	Kind        string   // pg_class.relkind
-	Persistence string   // pg_class.relpersistence
-	Identity    string   // pg_class.relreplident
-	Unsent      bool     // once it is published, the server refuses its UPDATEs and DELETEs
-	Children    bool     // other tables inherit from it
-	Triggers    bool     // triggers of the user's fire on an UPDATE of it, or of a partition
-	RowSecurity bool     // policies hide rows from the current role
-	Reader      string   // the role that looked
-	OwnedByUs   bool     // the current role has the rights of the owner
+	Kind        string // pg_class.relkind
+	Persistence string // pg_class.relpersistence
+	Identity    string // pg_class.relreplident
+	Unsent      bool   // once it is published, the server refuses its UPDATEs and DELETEs
+	Children    bool   // other tables inherit from it
+	Triggers    bool   // triggers of the user's fire on an UPDATE of it, or of a partition
+	RowSecurity bool   // policies hide rows from the current role
+	Reader      string // the role that looked
+	OwnedByUs   bool   // the current role has the rights of the owner
+	Owner       string
 	Usable      bool     // the role may name what is in its schema
 	Writable    bool     // the role may read and write all of it
 	Unlogged    string   // it or a partition of it that a crash empties, quoted; "": none

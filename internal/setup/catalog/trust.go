@@ -217,21 +217,12 @@ func Harmless(ctx context.Context, tx pgx.Tx, t *Table, word, expression string)
 		if err := ParseExpression(ctx, tx, t, word, expression); err != nil {
 			return err
 		}
-		const name = "embedsidecar_probe"
-		err := database.Extended(ctx, tx, "CREATE TEMPORARY VIEW "+name+" AS SELECT "+enclose(expression)+" AS e"+
-			over(word, t))
+		rule, tree, err := ruleOf(ctx, tx, t, word, expression)
 		if database.Denied(err) {
 			return errors.Join(refuse("cannot be looked at: the role has no privilege TEMPORARY on the database"), err)
 		}
 		if err != nil {
-			return fmt.Errorf("make temporary view: %w", err)
-		}
-		var rule uint32
-		var tree string
-		err = tx.QueryRow(ctx, "SELECT oid, ev_action::text FROM pg_rewrite WHERE ev_class = ('pg_temp."+name+
-			"')::regclass").Scan(&rule, &tree)
-		if err != nil {
-			return fmt.Errorf("read temporary view: %w", err)
+			return err
 		}
 		if problem := forbidden(tree, word); problem != "" {
 			return refusal.Coded(code.Expression, word+" "+problem)

@@ -9,9 +9,7 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -183,7 +181,7 @@ func FindDestination(ctx context.Context, q pgx.Tx, spec pipeline.Spec, t *Table
 	}
 	if spec.IntoType != "" && spec.IntoType != d.Stored {
 		return d, refusal.Coded(code.Width, fmt.Sprintf("the destination %s is of type %s, not %s as configured",
-			DestinationName(spec), d.Stored, spec.IntoType),
+			spec.DestinationName(), d.Stored, spec.IntoType),
 			"leave the type out to take the destination as it is, or name another destination: a missing one is created")
 	}
 	return d, d.unfit(spec, model)
@@ -197,26 +195,21 @@ func (d Destination) unfit(spec pipeline.Spec, model Vectors) error {
 	case model.Dims == 0:
 	case sparse && !d.Stored.Takes(true):
 		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are sparse, and the destination %s is of type %s",
-			DestinationName(spec), d.Stored),
+			spec.DestinationName(), d.Stored),
 			"sparse vectors are stored as sparsevec: leave the type out, and name a destination that is not there yet: it is made so",
 			"or choose a model of dense vectors")
 	case !model.Either && !d.Stored.Takes(model.Sparse):
 		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are dense, and the destination %s is of type sparsevec, as which they would only be larger",
-			DestinationName(spec)),
+			spec.DestinationName()),
 			"use vector, halfvec or bit", "or choose a sparse model")
 	case model.Dims > widest:
 		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are %d wide; pgvector stores up to %d", model.Dims, widest))
 	case d.Dims != 0 && d.Dims != model.Dims:
 		return refusal.Coded(code.Width, fmt.Sprintf("the model's vectors are %d wide, those of the destination %s %d", model.Dims,
-			DestinationName(spec), d.Dims),
+			spec.DestinationName(), d.Dims),
 			"choose a model of that width, or another destination")
 	}
 	return nil
-}
-
-// DestinationName is a destination for people, quoted.
-func DestinationName(spec pipeline.Spec) string {
-	return spec.DestinationName()
 }
 
 func findColumn(ctx context.Context, q database.Querier, spec pipeline.Spec, t *Table, v VectorType) (d Destination,
@@ -226,7 +219,7 @@ func findColumn(ctx context.Context, q database.Querier, spec pipeline.Spec, t *
 	if !ok {
 		return d, nil
 	}
-	name := DestinationName(spec)
+	name := spec.DestinationName()
 	switch {
 	case slices.Contains(KeyNames(t.Key), c.Name):
 		return d, refusal.Coded(code.Destination, fmt.Sprintf("the destination %s is a column of the key", name))
@@ -248,95 +241,3 @@ func findColumn(ctx context.Context, q database.Querier, spec pipeline.Spec, t *
 	d.Mark = markIn(comment)
 	return d, nil
 }
-
-// WALLevelHint is how a server gets the wal_level that the stream needs.
-var WALLevelHint = []string{
-	"ALTER SYSTEM SET wal_level = 'logical'; and restart the server",
-	"managed servers: rds.logical_replication = 1 (RDS), cloudsql.logical_decoding = on (Cloud SQL), wal_level = LOGICAL (Azure)",
-}
-
-// SchemaVersion returns the version of our schema; 0 when there is none.
-func SchemaVersion(ctx context.Context, q database.Querier) (int, error) {
-	var there bool
-	var role string
-	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = 'embedsidecar' AND c.relname = 'schema_version'), current_user::text`).Scan(&there, &role)
-	if err != nil {
-		return 0, fmt.Errorf("look up version of the schema: %w", err)
-	}
-	if !there {
-		return 0, nil
-	}
-	var version int
-	err = q.QueryRow(ctx, "SELECT version FROM embedsidecar.schema_version").Scan(&version)
-	if database.Denied(err) {
-		return 0, &refusal.PermissionError{What: "look at the schema embedsidecar", Role: role, Err: err, SQL: []string{
-			"GRANT embedsidecar_reader TO " + database.Quote(role) + ";",
-			"-- that reads how everything stands; embedsidecar_searcher searches, embedsidecar_operator repairs, embedsidecar_run works",
-			"-- if there is no such group: `embedsidecar roles` prints what makes it",
-		}}
-	}
-	return version, wrap.Errorf(err, "look up version of the schema")
-}
-
-// CheckVersion returns *NotSetUpError when the schema of ours is missing or older than this program needs. A newer
-// one is fine: upgrades only add.
-func CheckVersion(ctx context.Context, db database.Beginner) error {
-	return database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
-		if err := Untrusted(ctx, tx); err != nil {
-			return err
-		}
-		version, err := SchemaVersion(ctx, tx)
-		switch {
-		case err != nil:
-			return err
-		case version == 0:
-			return &refusal.NotSetUpError{}
-		case version < sqlfiles.FirstVersion:
-			return BeforeFirst(version)
-		case version < sqlfiles.Version:
-			older := &refusal.NotSetUpError{Err: fmt.Errorf("the schema embedsidecar has version %d, and this program needs version %d",
-				version, sqlfiles.Version)}
-			err = tx.QueryRow(ctx, "SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'embedsidecar'").Scan(&older.Of)
-			if err != nil {
-				return fmt.Errorf("look up the owner of the schema: %w", err)
-			}
-			return older
-		}
-		return nil
-	})
-}
-
-// BeforeFirst is the error of a schema that no upgrade begins with.
-func BeforeFirst(version int) error {
-	return refusal.Coded(code.NotSetUp, fmt.Sprintf("the schema embedsidecar has version %d, of a program before the first release: "+
-		"it is not upgraded", version),
-		"remove it with that program's `embedsidecar uninstall --yes`, which keeps the vectors, then run `embedsidecar init --adopt`: it keeps those in embedding tables",
-		"a column with vectors takes `--overwrite`, too, which embeds its rows again")
-}
-
-// SameServer makes sure that both connections lead to one database of one server: the second may be given a URL of
-// its own.
-func SameServer(ctx context.Context, q database.Querier, repl *pgconn.PgConn) error {
-	const sql = "SELECT current_database() || ' of the server started at ' || pg_postmaster_start_time()"
-	var want string
-	if err := q.QueryRow(ctx, sql).Scan(&want); err != nil {
-		return fmt.Errorf("compare servers: %w", err)
-	}
-	results, err := repl.Exec(ctx, sql).ReadAll()
-	if err != nil || len(results) != 1 || len(results[0].Rows) != 1 {
-		return errors.Join(errors.New("compare servers"), err)
-	}
-	if got := string(results[0].Rows[0][0]); got != want {
-		return &refusal.ConfigError{Problem: fmt.Sprintf("the URLs name different databases: %s, and for the stream %s",
-			want,
-			got), Code: code.TwoDatabases, Hint: []string{"use the same server and database in --stream-url and --database-url"}}
-	}
-	return nil
-}
-
-// The servers that are tested.
-const (
-	MinVersion = 140000
-	MaxVersion = 190000
-)

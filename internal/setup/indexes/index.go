@@ -19,7 +19,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -185,7 +184,7 @@ func (t *indexedTable) build(ctx context.Context, conn *pgxpool.Conn, p *pipelin
 		return &refusal.ConfigError{
 			Code: code.Width, Pipeline: p.Name, Problem: fmt.Sprintf(
 				"an HNSW index takes sparse vectors with up to %d numbers that are not zero, and %s has some with more",
-				pipeline.MaxSparseIndexed, catalog.DestinationName(p.Spec)),
+				pipeline.MaxSparseIndexed, p.DestinationName()),
 			Hint: []string{"leave index out: searches then read every vector", "or have the model keep fewer numbers"},
 		}
 	}

@@ -239,48 +239,50 @@ func Find(pipelines []pipeline.Pipeline, name string) int {
 	return slices.IndexFunc(pipelines, func(p pipeline.Pipeline) bool { return p.Name == name })
 }
 
-// Meant returns the place of the pipeline that somebody means, or -1: one by this name; or else the only one that was
-// named after a table of this name, whose schema nobody types; or else the only one of a table of this name.
+// Meant returns the place of the pipeline that somebody means, or -1: one by this name; or else the one of a table of
+// this name, whose schema nobody types: that of public, no matter who makes another of its name in another schema. Of
+// several of one table it is the one that is called after it. As embedsidecar.pipeline_meant.
 func Meant(pipelines []pipeline.Pipeline, name string) int {
-	return only(pipelines, append(byName(name), func(p *pipeline.Pipeline) bool {
-		return p.Table == name || p.Schema+"."+p.Table == name
-	}))
-}
-
-// byName are the first two ways of Meant.
-func byName(name string) []func(p *pipeline.Pipeline) bool {
-	return []func(p *pipeline.Pipeline) bool{
-		func(p *pipeline.Pipeline) bool { return p.Name == name },
-		func(p *pipeline.Pipeline) bool { return p.Table == name && p.Name == p.Schema+"."+p.Table },
+	if at := Find(pipelines, name); at >= 0 {
+		return at
 	}
-}
-
-// only returns the place of the only pipeline that is meant in the first of some ways in which one is, or -1.
-func only(pipelines []pipeline.Pipeline, ways []func(p *pipeline.Pipeline) bool) int {
-	for _, means := range ways {
-		var found []int
+	all := func(means func(p *pipeline.Pipeline) bool) (found []int) {
 		for i := range pipelines {
 			if means(&pipelines[i]) {
 				found = append(found, i)
 			}
 		}
-		if len(found) > 1 { // a table without its schema is that of public, no matter who makes another of its name
-			found = slices.DeleteFunc(found, func(i int) bool { return pipelines[i].Schema != "public" })
-			if len(found) != 1 {
-				return -1
-			}
-		}
-		if len(found) == 1 {
-			return found[0]
-		}
+		return found
 	}
-	return -1
+	found := all(func(p *pipeline.Pipeline) bool { return p.Schema+"."+p.Table == name })
+	if len(found) == 0 {
+		found = all(func(p *pipeline.Pipeline) bool { return p.Table == name })
+	}
+	if slices.ContainsFunc(found, func(i int) bool { return pipelines[i].Schema != pipelines[found[0]].Schema }) {
+		found = slices.DeleteFunc(found, func(i int) bool { return pipelines[i].Schema != "public" })
+	}
+	if len(found) > 1 {
+		found = slices.DeleteFunc(found, func(i int) bool { return !afterTable(&pipelines[i]) })
+	}
+	if len(found) != 1 {
+		return -1
+	}
+	return found[0]
 }
+
+// afterTable reports whether nobody has given a pipeline a name.
+func afterTable(p *pipeline.Pipeline) bool { return p.Name == p.Schema+"."+p.Table }
 
 // Of returns the pipelines that a list of names means, as that of a token: all where it names none. A name that is no
 // pipeline's any more does not come to mean another of a table of that name.
 func Of(all []pipeline.Pipeline, names []string) (of []pipeline.Pipeline) {
-	meant := lists.Map(names, func(name string) int { return only(all, byName(name)) })
+	meant := lists.Map(names, func(name string) int {
+		at := Meant(all, name)
+		if at < 0 || all[at].Name != name && !afterTable(&all[at]) {
+			return -1
+		}
+		return at
+	})
 	for i := range all {
 		if len(names) == 0 || slices.Contains(meant, i) {
 			of = append(of, all[i])

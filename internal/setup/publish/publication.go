@@ -26,10 +26,11 @@ type Publication struct {
 	OID       uint32
 	Owner     string
 	OwnedByUs bool
+	Trusted   bool // its owner
 	AllTables bool
 	ViaRoot   bool
-	AllKinds  bool // insert, update, delete and truncate are published
-	Entries   map[uint32]Entry
+	AllKinds  bool             // insert, update, delete and truncate are published
+	Entries   map[uint32]Entry `db:"-"`
 }
 
 // Entry is a table's entry in a publication.
@@ -62,39 +63,25 @@ func (p Wanted) SQL() string {
 const Version15 = 150000
 
 // Find looks a publication up; nil: there is none.
-func Find(ctx context.Context, q database.Querier, name string, version int) (*Publication, error) {
-	var p Publication
-	err := q.QueryRow(ctx, sqlfiles.Query("find_publication"), pgx.StrictNamedArgs{"name": name}).
-		Scan(&p.OID, &p.Owner, &p.OwnedByUs, &p.AllTables, &p.ViaRoot, &p.AllKinds)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return nil, nil //nolint:nilnil // nil says that there is none
+func Find(ctx context.Context, tx pgx.Tx, name string) (*Publication, error) {
+	found, err := database.Collect(ctx, tx, "find_publication", pgx.RowToAddrOfStructByName[Publication],
+		pgx.StrictNamedArgs{"name": name, "trusted": database.Trusted(tx.Conn())})
+	if err != nil || len(found) == 0 {
+		return nil, wrap.Errorf(err, "look up publication %q", name)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("look up publication %q: %w", name, err)
-	}
-	details := "prattrs::int2[], prqual IS NOT NULL"
-	if version < Version15 {
-		details = "NULL::int2[], false"
-	}
-	rows, err := q.Query(ctx, "SELECT prrelid, "+details+`, format('%I.%I', n.nspname, c.relname),
-		ARRAY(SELECT relid::oid FROM pg_partition_ancestors(prrelid) WHERE relid <> prrelid)
-		FROM pg_publication_rel JOIN pg_class c ON c.oid = prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE prpubid = $1`, p.OID)
+	p := found[0]
+	tables, err := database.Collect(ctx, tx, "publication_tables", pgx.RowToStructByName[struct {
+		OID uint32
+		Entry
+	}], pgx.StrictNamedArgs{"publication": p.OID})
 	if err != nil {
 		return nil, fmt.Errorf("look up tables of publication %q: %w", name, err)
 	}
 	p.Entries = map[uint32]Entry{}
-	var oid uint32
-	var entry Entry
-	_, err = pgx.ForEachRow(rows, []any{&oid, &entry.Columns, &entry.Filtered, &entry.Name, &entry.Above}, func() error {
-		p.Entries[oid] = entry
-		entry.Columns, entry.Above = nil, nil
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("look up tables of publication %q: %w", name, err)
+	for _, t := range tables {
+		p.Entries[t.OID] = t.Entry
 	}
-	return &p, nil
+	return p, nil
 }
 
 // Unfit returns what is wrong with a publication that is there and cannot be ours, or nil.
@@ -243,12 +230,11 @@ func Republish(ctx context.Context, db database.Beginner, slot string) error {
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
 	var name string
-	var version int
-	err = tx.QueryRow(ctx, sqlfiles.Query("slot_publication"), pgx.StrictNamedArgs{"slot": slot}).Scan(&name, &version)
+	err = tx.QueryRow(ctx, sqlfiles.Query("slot_publication"), pgx.StrictNamedArgs{"slot": slot}).Scan(&name)
 	if err != nil {
 		return fmt.Errorf("look up publication of slot %q: %w", slot, err)
 	}
-	now, err := Find(ctx, tx, name, version)
+	now, err := Find(ctx, tx, name)
 	if err != nil || now != nil {
 		return err
 	}

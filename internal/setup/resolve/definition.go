@@ -2,20 +2,15 @@ package resolve
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
@@ -103,7 +98,7 @@ type Difference struct {
 // Differs compares: configured is the definition as it was written, spec the same with the names that columns have now.
 func (s *Stored) Differs(configured, spec pipeline.Spec) Difference {
 	version, known := s.Definitions[Digest(configured)]
-	d := Difference{Was: strings.Join(Differences(spec, s.Spec()), ", "), Configured: version, Now: s.DefinitionVersion}
+	d := Difference{Was: strings.Join(Differences(spec, s.Spec), ", "), Configured: version, Now: s.DefinitionVersion}
 	d.Older = d.Was != "" && known && version < d.Now
 	return d
 }
@@ -129,10 +124,10 @@ const WayToNewer = "deploy the newer configuration here, or go back to this one 
 // AsSetUp is a configured pipeline with the definition that is set up.
 func (s *Stored) AsSetUp(configured pipeline.Spec) pipeline.Spec {
 	spec := configured
-	spec.Name, spec.Columns, spec.Text, spec.Filter, spec.Chunking = s.Name, s.SourceColumns, s.TextExpression,
-		s.FilterExpression, s.Chunking
-	spec.Priority, spec.Active, spec.Plugin, spec.Model = s.Lane, s.ActiveHours, s.Plugin, s.Model
-	spec.PriorityBy, spec.Ignore, spec.Joins = s.PriorityBy, s.IgnoreExpression, s.Joins
+	spec.Name, spec.Columns, spec.Text, spec.Filter, spec.Chunking = s.Name, s.Columns, s.Text,
+		s.Filter, s.Chunking
+	spec.Priority, spec.Active, spec.Plugin, spec.Model = s.Priority, s.Active, s.Plugin, s.Model
+	spec.PriorityBy, spec.Ignore, spec.Joins = s.PriorityBy, s.Ignore, s.Joins
 	spec.Budget, spec.ModelBudget, spec.Batch = s.Budget, s.ModelBudget, s.Batch
 	spec.MaxAttempts, spec.Labels = s.MaxAttempts, s.Labels
 	return spec
@@ -146,7 +141,7 @@ func (s *Stored) NextDefinitions(f *Findings) (versions map[string]int32, now in
 	if versions == nil {
 		versions = map[string]int32{}
 	}
-	if len(Differences(f.Pipeline.Spec, s.Spec())) > 0 {
+	if len(Differences(f.Pipeline.Spec, s.Spec)) > 0 {
 		versions[Digest(s.Written)] = now // what was set up before digests were kept, or under other names of columns
 		now++
 	}
@@ -199,30 +194,16 @@ func WithRecipe(spec, of pipeline.Spec) pipeline.Spec {
 }
 
 // HasRecipe reports whether the pipeline is set up with the recipe of a configured one. Where that names no type any
-// will do.
-func (s *Stored) HasRecipe(ctx context.Context, q database.Querier, configured pipeline.Spec) (bool, error) {
-	set := s.Spec()
-	if !SameRecipe(configured, set) || configured.IntoType == "" {
-		return SameRecipe(configured, set), nil
-	}
-	var name string
-	err := q.QueryRow(ctx, `SELECT t.typname FROM pg_catalog.pg_attribute AS a
-			JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid
-		WHERE a.attrelid = pg_catalog.to_regclass($1) AND a.attname = $2 AND NOT a.attisdropped`,
-		set.VectorTable(), set.VectorColumn()).Scan(&name)
-	if errors.Is(err, pgx.ErrNoRows) { // who looks at the destination tells of it
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("look up the type of the vectors of pipeline %q: %w", s.Name, err)
-	}
-	return name == string(configured.IntoType), nil
+// will do; and where the vectors are gone who looks at the destination tells of it.
+func (s *Stored) HasRecipe(configured pipeline.Spec) bool {
+	return SameRecipe(configured, s.Spec) &&
+		(configured.IntoType == "" || s.Stored == "" || s.Stored == configured.IntoType)
 }
 
 // BesideOf returns the other generation of a pipeline, with the names that columns have now, or nil.
 func (s *Stored) BesideOf(all []Stored) *Stored {
 	for i := range all {
-		if all[i].Beside == s.PipelineID {
+		if all[i].Beside == s.ID {
 			return all[i].Current()
 		}
 	}

@@ -48,29 +48,21 @@ func (f *Findings) Foreign() error {
 	}
 }
 
-// chunkable returns *ConfigError when texts shall be cut and the embedding table has no place for chunks.
-func (f *Findings) chunkable() error {
-	if !f.Pipeline.Chunking.On() || f.Pipeline.Chunked {
-		return nil
+// behind returns *ConfigError when the embedding table lacks what init gives it: columns of chunks where texts shall be
+// cut, or the wider types that the key of the source was given.
+func (f *Findings) behind() error {
+	e := &refusal.ConfigError{Pipeline: f.Pipeline.Name}
+	switch {
+	case f.Pipeline.Chunking.On() && !f.Pipeline.Chunked:
+		e.Problem, e.Code = "the embedding table "+f.Pipeline.Into()+" has no columns for chunks", code.Destination
+		return e.With("run embedsidecar init: it adds them")
+	case f.Destination.Retype != nil:
+		e.Problem = fmt.Sprintf("the key of %s was given another type, which its embedding table %s does not have",
+			f.Table.Quoted(), f.Pipeline.Into())
+		return e.With("run embedsidecar init as the owner of the embedding table: it alters the key there, and embeds "+
+			"nothing again", "or alter it yourself: "+f.Destination.Retype[0]+";")
 	}
-	return &refusal.ConfigError{
-		Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf("the embedding table %s has no columns for chunks",
-			f.Pipeline.Into()),
-		Hint: []string{"run embedsidecar init: it adds them"}, Code: code.Destination,
-	}
-}
-
-// retyped returns *ConfigError when the key of the source has wider types than that of the embedding table.
-func (f *Findings) retyped() error {
-	if f.Destination.Retype == nil {
-		return nil
-	}
-	return &refusal.ConfigError{
-		Pipeline: f.Pipeline.Name, Problem: fmt.Sprintf(
-			"the key of %s was given another type, which its embedding table %s does not have", f.Table.Quoted(),
-			f.Pipeline.Into()),
-		Hint: []string{"run embedsidecar init as the owner of the embedding table: it alters the key there, and embeds nothing again", "or alter it yourself: " + f.Destination.Retype[0] + ";"},
-	}
+	return nil
 }
 
 // unindexable returns *ConfigError when no index can be built over vectors of this width.

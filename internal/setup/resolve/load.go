@@ -30,24 +30,20 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 			database.QuoteAll(s.KeyColumns)),
 			again)
 	}
-	for _, name := range slices.Concat(s.WatchedColumns, columnsOfText(s)) {
+	for _, name := range slices.Concat(s.Watched, columnsOfText(s)) {
 		if _, ok := t.Column(name); !ok {
 			return fail(fmt.Sprintf("table %s has no column %q any more", t.Quoted(), name),
 				append(spelling.DidYouMean(name, t.ColumnNames()), again)...)
 		}
 	}
-	p.ID, p.Generation, p.Fingerprint, p.Closed = s.PipelineID, s.Generation, s.Fingerprint, !s.Open
-	p.Spent, p.Jobs = !s.Afforded, s.Jobs || s.Batch.On()
-	p.Beside, p.Served, p.Switches, p.Wished = s.Beside, s.Served, s.Switches, s.Wished
-	p.Watched, p.WatchAll = s.WatchedColumns, s.WatchAll
 	switch columns := columnsOfText(s); {
 	case s.AsMade, s.WatchAll:
-	case columns != nil && s.FilterExpression == "" && s.Chunking.Context == "" && len(s.Joins) == 0:
+	case columns != nil && s.Filter == "" && s.Chunking.Context == "" && len(s.Joins) == 0:
 		var err error
 		if p.Watched, err = watchedOf(ctx, tx, t, columns); err != nil {
 			return err
 		}
-		s.WatchedColumns = p.Watched
+		s.Watched = p.Watched
 	default:
 		// What a generated column is made of was found out by init, for expressions that may read any.
 		if p.InSource() {
@@ -59,7 +55,7 @@ func (f *Findings) recall(ctx context.Context, tx pgx.Tx, s *Stored) error {
 	if !p.WatchAll {
 		// Generated columns that a text of the user's names are missing here, and what the priority reads; running them over
 		// no row tells what these lack.
-		f.Reads = append([]string{}, s.WatchedColumns...)
+		f.Reads = append([]string{}, s.Watched...)
 		for _, c := range columnsOfText(s) {
 			if !slices.Contains(f.Reads, c) {
 				f.Reads = append(f.Reads, c)
@@ -124,17 +120,17 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 		return nil, false, err
 	}
 	if l != nil && l.Only != nil {
-		stored = slices.DeleteFunc(stored, func(s Stored) bool { return !slices.Contains(l.Only, s.PipelineID) })
+		stored = slices.DeleteFunc(stored, func(s Stored) bool { return !slices.Contains(l.Only, s.ID) })
 	}
 	pipelines = make([]pipeline.Pipeline, len(stored))
 	var looked, rest []int
 	var list []catalog.Want
 	for i := range stored {
-		if l.recall(stored[i].PipelineID, marks[stored[i].PipelineID], &pipelines[i]) {
+		if l.recall(stored[i].ID, marks[stored[i].ID], &pipelines[i]) {
 			continue
 		}
 		looked = append(looked, i)
-		list = append(list, wants(stored[i].Spec(), &stored[i])...)
+		list = append(list, wants(stored[i].Spec, &stored[i])...)
 	}
 	if len(looked) == 0 {
 		return pipelines, true, nil
@@ -145,7 +141,7 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 		whole := known != nil // nothing has failed in this transaction
 		for _, i := range looked {
 			s := &stored[i]
-			if whole && l != nil && l.Changed && s.Status == string(pipeline.Active) && !changed[s.PipelineID] {
+			if whole && l != nil && l.Changed && s.Status == pipeline.Active && !changed[s.ID] {
 				pipelines[i], err = load(ctx, tx, s.Current(), known, false)
 				whole = err == nil
 			}
@@ -166,7 +162,7 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 		return pipelines, settled, err
 	}
 	for _, i := range looked {
-		l.remember(stored[i].PipelineID, marks[stored[i].PipelineID], &pipelines[i])
+		l.remember(stored[i].ID, marks[stored[i].ID], &pipelines[i])
 	}
 	return pipelines, true, nil
 }
@@ -193,7 +189,7 @@ func look(ctx context.Context, db database.Beginner, s *Stored, known *catalog.K
 func stillSo(ctx context.Context, db database.Beginner, stored []Stored, looked []int) (same bool, err error) {
 	ids, switches := make([]int32, len(looked)), make([]int64, len(looked))
 	for n, i := range looked {
-		ids[n], switches[n] = stored[i].PipelineID, stored[i].Switches
+		ids[n], switches[n] = stored[i].ID, stored[i].Switches
 	}
 	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM unnest($1::integer[], $2::bigint[]) AS l (id, switches)
@@ -230,12 +226,9 @@ func (l *Loader) Settled(ctx context.Context, db database.Beginner, slot string)
 
 // Off is a stored pipeline that cannot work, with what is certain of it.
 func Off(s *Stored) pipeline.Pipeline {
-	return pipeline.Pipeline{
-		Spec: s.Spec(), ID: s.PipelineID, OID: s.TableOID, Watched: s.WatchedColumns, WatchAll: s.WatchAll, Dims: s.Dims,
-		Generation: s.Generation, Fingerprint: s.Fingerprint, Beside: s.Beside, Served: s.Served, Switches: s.Switches,
-		Wished: s.Wished,
-		Closed: !s.Open, Spent: !s.Afforded, Status: pipeline.Misconfigured,
-	}
+	p := s.Pipeline
+	p.Status = pipeline.Misconfigured
+	return p
 }
 
 // locked is a stored pipeline whose table nobody can look at now. It was whole when it was set up, so its changes are
@@ -264,7 +257,7 @@ func sick(s *Stored, err error) pipeline.Pipeline {
 // parsed, which locks its table: it is known that they could be.
 func load(ctx context.Context, tx pgx.Tx, s *Stored, known *catalog.Known, run bool) (pipeline.Pipeline, error) {
 	off := Off(s)
-	f, err := Inspect(ctx, tx, s.Spec(), catalog.Vectors{Dims: s.Dims, Either: true, Known: known}, s)
+	f, err := Inspect(ctx, tx, s.Spec, catalog.Vectors{Dims: s.Dims, Either: true, Known: known}, s)
 	var (
 		missing *refusal.MissingError
 		config  *refusal.ConfigError
@@ -272,15 +265,12 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored, known *catalog.Known, run b
 	)
 	if err == nil && !f.Destination.Exists {
 		err = &refusal.ConfigError{
-			Problem: "the destination " + catalog.DestinationName(f.Pipeline.Spec) + " is gone",
+			Problem: "the destination " + f.Pipeline.DestinationName() + " is gone",
 			Hint:    []string{"run embedsidecar init: it recreates it"}, Code: code.Destination,
 		}
 	}
 	if err == nil {
-		err = f.chunkable()
-	}
-	if err == nil {
-		err = f.retyped()
+		err = f.behind()
 	}
 	if err == nil {
 		err = knownStill(ctx, tx, s)
@@ -294,7 +284,7 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored, known *catalog.Known, run b
 	switch {
 	case errors.As(err, &missing):
 		off.Status = pipeline.Missing
-		off.Detail = "the source table " + database.Quote(s.TableSchema, s.TableName) + " was dropped"
+		off.Detail = "the source table " + database.Quote(s.Schema, s.Table) + " was dropped"
 	case errors.As(err, &config):
 		off.Detail = detail(config.Problem, config.Hint)
 	case errors.As(err, &denied):
@@ -319,7 +309,7 @@ func load(ctx context.Context, tx pgx.Tx, s *Stored, known *catalog.Known, run b
 // knownStill returns *ConfigError when the server knows the time zone of a stored pipeline's hours no more. It asks
 // what its hours are judged by, which takes no list of all zones.
 func knownStill(ctx context.Context, q database.Querier, s *Stored) error {
-	zone := s.ActiveHours.Zone()
+	zone := s.Active.Zone()
 	if zone == "UTC" {
 		return nil
 	}

@@ -50,14 +50,11 @@ func ResolveWarned(ctx context.Context, db database.Beginner, spec pipeline.Spec
 		p, warnings = f.Pipeline, f.Warnings
 		if !f.Destination.Exists {
 			missing := &refusal.ConfigError{Pipeline: spec.Name, Problem: "the destination " +
-				catalog.DestinationName(f.Pipeline.Spec) +
+				f.Pipeline.DestinationName() +
 				" does not exist", Hint: f.toMake(), Code: code.Destination}
 			return errors.Join(missing, f.Permitted()) // whoever makes it needs the rest as well
 		}
-		if err := f.chunkable(); err != nil {
-			return err
-		}
-		if err := f.retyped(); err != nil {
+		if err := f.behind(); err != nil {
 			return err
 		}
 		return f.Permitted()
@@ -121,7 +118,7 @@ func (f *Findings) hidden() []string {
 func wants(spec pipeline.Spec, stored *Stored) (list []catalog.Want) {
 	source := catalog.Want{Schema: spec.Schema, Name: spec.Table}
 	if stored != nil {
-		source.OID = stored.TableOID
+		source.OID = stored.OID
 	}
 	list = append(list, source)
 	if !spec.InSource() {
@@ -171,7 +168,7 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 		}
 	}
 	if stored != nil {
-		t, err = known.TableByOID(ctx, tx, stored.TableOID)
+		t, err = known.TableByOID(ctx, tx, stored.OID)
 	} else {
 		t, err = known.TableByName(ctx, tx, spec.Schema, spec.Table)
 	}
@@ -210,10 +207,13 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if err != nil {
 		return nil, refusal.About(spec.Name, err)
 	}
-	f := &Findings{Table: t, known: known, Pipeline: pipeline.Pipeline{
-		Spec: spec, OID: t.OID, Key: t.Key, Partitioned: t.Kind == "p",
-		ByOutput: byOutput, Triggers: t.Triggers, Status: pipeline.Active,
-	}}
+	f := &Findings{Table: t, known: known}
+	p := &f.Pipeline
+	if stored != nil {
+		*p = stored.Pipeline
+	}
+	p.Spec, p.OID, p.Key, p.Partitioned, p.ByOutput, p.Triggers = spec, t.OID, t.Key, t.Kind == "p", byOutput, t.Triggers
+	p.Status = pipeline.Active
 	if t.Children {
 		f.Warnings = append(f.Warnings, "tables that inherit from "+t.Quoted()+
 			" are left out: only its own rows get a vector")
@@ -239,13 +239,12 @@ func Inspect(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, model catalog.V
 	if err != nil {
 		return nil, refusal.Of(spec.Name, err)
 	}
-	if spec.InSource() && (slices.Contains(f.Reads, spec.IntoColumn) || slices.Contains(f.Pipeline.Watched,
-		spec.IntoColumn)) {
+	if spec.InSource() && slices.Contains(slices.Concat(f.Reads, p.Watched), spec.IntoColumn) {
 		return nil, fail(fmt.Sprintf("the text reads the destination %q: every vector would trigger another one", spec.IntoColumn))
 	}
 	f.Pipeline.Dims = cmp.Or(model.Dims, f.Destination.Dims)
 	if f.Pipeline.Dims == 0 {
-		return nil, fail(fmt.Sprintf("the width of the vectors is unknown: neither the model nor the destination %s defines it", catalog.DestinationName(spec)))
+		return nil, fail(fmt.Sprintf("the width of the vectors is unknown: neither the model nor the destination %s defines it", spec.DestinationName()))
 	}
 	if err := unindexable(spec, f.Destination.Stored, f.Pipeline.Dims); err != nil {
 		return nil, refusal.Of(spec.Name, err)

@@ -12,54 +12,19 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
-// Stored is a row of embedsidecar.pipeline.
+// Stored is a row of embedsidecar.pipeline: the pipeline as it was set up, with no more of its table, key and
+// destination than is written down.
 type Stored struct {
-	PipelineID       int32
-	Name             string
-	TableOID         uint32
-	TableSchema      string
-	TableName        string
-	SourceColumns    []string
-	TextExpression   string
-	FilterExpression string
-	KeyColumns       []string
-	WatchedColumns   []string
-	WatchAll         bool
-	Functions        []string          // that text and filter call, as far as somebody may replace them
-	Renamed          map[string]string // columns of its table that were renamed since: the new name by the old one
+	pipeline.Pipeline
+
+	KeyColumns []string
+	Functions  []string          // that text and filter call, as far as somebody may replace them
+	Renamed    map[string]string // columns of its table that were renamed since: the new name by the old one
 	// the generated columns are made of the columns that they were made of when it was found out what text and filter
 	// read
 	AsMade            bool
-	DestinationColumn string
-	DestinationSchema string
-	DestinationTable  string
 	DestinationMoved  bool // the embedding table is called otherwise than it is written down
-	Dims              int
-	Plugin            string
-	Model             string
-	Chunking          pipeline.Chunking
-	Generation        int32
-	Fingerprint       string
-	Lane              pipeline.Lane
-	IgnoreExpression  string
-	Joins             pipeline.Joins
-	PriorityBy        string // what a row says of its lane: in place of Lane
-	Enabled           bool
-	ActiveHours       pipeline.Hours
-	Open              bool // it is within its hours, or somebody has it work all the same
-	Afforded          bool // no budget of it is spent
-	Budget            pipeline.Budget
-	ModelBudget       pipeline.Budget
-	MaxAttempts       int
-	Labels            pipeline.Labels
-	Batch             pipeline.Batch
-	Jobs              bool // it has batch jobs
-	Status            string
 	SlotName          string
-	Beside            int32 // the pipeline whose other generation this is; 0: it serves
-	Served            bool  // it serves, or was the last to do so
-	Switches          int64 // how often it has begun or ended to serve
-	Wished            bool  // somebody asked for another model, and it is not made yet
 	Published         bool
 	DefinitionVersion int32
 	Definitions       map[string]int32 // the version at which each was applied last, by its digest
@@ -79,35 +44,23 @@ func ReadStoredOf(ctx context.Context, q database.Querier, slot string) ([]Store
 }
 
 func readStored(ctx context.Context, q database.Querier, slot *string) ([]Stored, error) {
-	stored, err := database.Collect(ctx, q, "stored_pipelines", pgx.RowToStructByName[Stored],
+	stored, err := database.Collect(ctx, q, "stored_pipelines", pgx.RowToStructByNameLax[Stored],
 		pgx.StrictNamedArgs{"slot": slot})
 	if err != nil {
 		return nil, fmt.Errorf("read pipelines: %w", err)
 	}
 	for i := range stored {
-		stored[i].Written = stored[i].Spec()
+		stored[i].Written = stored[i].Spec
+		stored[i].Jobs = stored[i].Jobs || stored[i].Batch.On()
 	}
 	return stored, nil
-}
-
-// Spec is the pipeline as it would be configured.
-func (s *Stored) Spec() pipeline.Spec {
-	return pipeline.Spec{
-		Name: s.Name, Schema: s.TableSchema, Table: s.TableName, Columns: s.SourceColumns, Text: s.TextExpression,
-		Joins: s.Joins, Filter: s.FilterExpression, Ignore: s.IgnoreExpression,
-		IntoColumn: s.DestinationColumn, IntoSchema: s.DestinationSchema, IntoTable: s.DestinationTable,
-		Plugin: s.Plugin, Model: s.Model, Priority: s.Lane, PriorityBy: s.PriorityBy, Enabled: s.Enabled,
-		Active: s.ActiveHours, Chunking: s.Chunking, Budget: s.Budget, ModelBudget: s.ModelBudget,
-		MaxAttempts: s.MaxAttempts, Labels: s.Labels,
-		Batch: s.Batch,
-	}
 }
 
 // Current returns the pipeline's row with the names that the columns of its table have now. What an expression of the
 // user's names stays: it is for him to change.
 func (s *Stored) Current() *Stored {
 	now := *s
-	for _, list := range []*[]string{&now.SourceColumns, &now.KeyColumns, &now.WatchedColumns} {
+	for _, list := range []*[]string{&now.Columns, &now.KeyColumns, &now.Watched} {
 		*list = slices.Clone(*list)
 		for i, name := range *list {
 			(*list)[i] = s.nameNow(name)
@@ -122,8 +75,8 @@ func (s *Stored) Current() *Stored {
 			*of = s.nameNow(*of)
 		}
 	}
-	now.DestinationColumn = s.nameNow(s.DestinationColumn)
-	now.Moved = now.Moved || now.DestinationColumn != s.DestinationColumn
+	now.IntoColumn = s.nameNow(s.IntoColumn)
+	now.Moved = now.Moved || now.IntoColumn != s.IntoColumn
 	return &now
 }
 
@@ -137,8 +90,8 @@ func (s *Stored) nameNow(name string) string {
 
 // Tables are those whose changes are the pipeline's: its source, and what is joined to it.
 func (s *Stored) Tables() []uint32 {
-	tables, p := []uint32{s.TableOID}, Off(s)
-	for _, link := range p.Links() {
+	tables := []uint32{s.OID}
+	for _, link := range s.Links() {
 		tables = append(tables, link.Table().OID)
 	}
 	return tables
@@ -146,10 +99,10 @@ func (s *Stored) Tables() []uint32 {
 
 // columnsOfText returns the columns of the default text; a text of the user's has none.
 func columnsOfText(s *Stored) []string {
-	if s.TextExpression != "" {
+	if s.Text != "" {
 		return nil
 	}
-	return s.SourceColumns
+	return s.Columns
 }
 
 // Follow gives columns that a configuration names as they were called before the name that they have now.
@@ -181,7 +134,7 @@ func (s *Stored) Follow(spec pipeline.Spec, t *catalog.Table) (now pipeline.Spec
 // Sharing returns the stored pipeline of another name that has the same destination, or nil.
 func Sharing(spec pipeline.Spec, all []Stored) *Stored {
 	for i := range all {
-		if all[i].Name != spec.Name && catalog.DestinationName(all[i].Spec()) == catalog.DestinationName(spec) {
+		if all[i].Name != spec.Name && all[i].DestinationName() == spec.DestinationName() {
 			return &all[i]
 		}
 	}
@@ -195,10 +148,7 @@ func RenamedTo(now string) []string {
 
 // OnlyRenamed compares all but the name of two pipelines, and their keys, which are those of one table.
 func OnlyRenamed(p *pipeline.Pipeline, fingerprint string, old *pipeline.Pipeline) bool {
-	return p.OID == old.OID && catalog.DestinationName(p.Spec) == catalog.DestinationName(old.Spec) &&
-		fingerprint == old.Fingerprint &&
-		p.Text == old.Text && p.Filter == old.Filter && p.Ignore == old.Ignore && slices.Equal(p.Columns, old.Columns) &&
-		p.Joins.String() == old.Joins.String() &&
-		p.Chunking == old.Chunking &&
-		p.WatchAll == old.WatchAll && slices.Equal(p.Watched, old.Watched)
+	return p.OID == old.OID && p.DestinationName() == old.DestinationName() && fingerprint == old.Fingerprint &&
+		SameRecipe(p.Spec, old.Spec) && p.Filter == old.Filter && p.Ignore == old.Ignore && p.WatchAll == old.WatchAll &&
+		slices.Equal(p.Watched, old.Watched)
 }

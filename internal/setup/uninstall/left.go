@@ -3,6 +3,7 @@ package uninstall
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -18,7 +19,8 @@ import (
 type left struct {
 	Schema, Table, Column string // Column is "" for an embedding table
 	OID                   uint32
-	Only                  bool // not the columns that inherit from it
+	Mark                  string
+	Only                  bool `db:"-"` // not the columns that inherit from it
 }
 
 func (l left) name() string {
@@ -83,28 +85,38 @@ func (l *left) spare(ctx context.Context, q database.Querier, stored []resolve.S
 func columns(stored []resolve.Stored) []left {
 	var list []left
 	for _, s := range stored {
-		if s.DestinationColumn != "" {
-			list = append(list, left{Column: s.DestinationColumn, OID: s.TableOID})
+		if s.IntoColumn != "" {
+			list = append(list, left{Column: s.IntoColumn, OID: s.OID})
 		}
 	}
 	return list
 }
 
-// markedDestinations returns the destinations that init made, whether or not a pipeline still writes to them. The
-// comment on a column counts if it names the column's own table: CREATE TABLE ... (LIKE ... INCLUDING COMMENTS)
-// copies it to tables that are not ours.
+// markedDestinations returns the destinations with the mark of init, whether or not a pipeline still writes to them.
 func markedDestinations(ctx context.Context, q database.Querier) ([]left, error) {
-	rows, _ := q.Query(ctx, sqlfiles.Query("marked_destinations"), pgx.StrictNamedArgs{"mark": catalog.VectorsOf})
-	var (
-		found   []left
-		l       left
-		comment string
-	)
-	_, err := pgx.ForEachRow(rows, []any{&l.Schema, &l.Table, &l.Column, &l.OID, &comment}, func() error {
-		if l.Column == "" || strings.HasPrefix(comment, catalog.MarkOf(&catalog.Table{Schema: l.Schema, Name: l.Table}, "")) {
-			found = append(found, l)
-		}
-		return nil
-	})
+	found, err := database.Collect(ctx, q, "marked_destinations", pgx.RowToStructByName[left],
+		pgx.StrictNamedArgs{"mark": catalog.VectorsOf})
 	return found, wrap.Errorf(err, "look for destinations that init made")
+}
+
+// made are those of marked destinations that init made, though no pipeline may write to them any more. The mark of a
+// column counts if it names the column's own table: CREATE TABLE ... (LIKE ... INCLUDING COMMENTS) copies it to tables
+// that are not ours.
+func made(marked []left) []left {
+	return slices.DeleteFunc(slices.Clone(marked), func(l left) bool {
+		t := catalog.Table{Schema: l.Schema, Name: l.Table}
+		return l.Column != "" && !strings.HasPrefix(l.Mark, catalog.MarkOf(&t, ""))
+	})
+}
+
+// ownDestination returns what holds a pipeline's vectors if it is marked, or nil.
+func ownDestination(marked []left, s *resolve.Stored) *left {
+	at := slices.IndexFunc(marked, func(l left) bool {
+		return l.Column == s.IntoColumn && (s.InSource() && l.OID == s.OID ||
+			!s.InSource() && l.Schema == s.IntoSchema && l.Table == s.IntoTable)
+	})
+	if at < 0 {
+		return nil
+	}
+	return &marked[at]
 }

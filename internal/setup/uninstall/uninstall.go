@@ -54,10 +54,10 @@ func All(ctx context.Context, o Options) (Removed, error) {
 			return err
 		}
 		if !o.Embeddings {
-			done.Kept = names(marked)
+			done.Kept = names(made(marked))
 		}
 		version, err := catalog.SchemaVersion(ctx, tx)
-		if err == nil && version == 0 && (!o.Embeddings || len(marked) == 0) {
+		if err == nil && version == 0 && (!o.Embeddings || len(made(marked)) == 0) {
 			err = &refusal.NotSetUpError{}
 		}
 		if err != nil {
@@ -103,15 +103,11 @@ func removeVectors(ctx context.Context, q database.Querier, installed bool, mark
 	}
 	var all []left
 	for i := range stored {
-		l, err := ownDestination(ctx, q, stored[i].Current())
-		if err != nil {
-			return nil, err
-		}
-		if l != nil {
+		if l := ownDestination(marked, stored[i].Current()); l != nil {
 			all = append(all, *l)
 		}
 	}
-	for _, l := range marked {
+	for _, l := range made(marked) {
 		if !slices.ContainsFunc(all, func(other left) bool { return other.name() == l.name() }) {
 			all = append(all, l)
 		}
@@ -174,7 +170,7 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 		}
 		s := stored[at].Current()
 		var gone bool // with its table: then its other generation goes along
-		if err := tx.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = $1)", s.TableOID).
+		if err := tx.QueryRow(ctx, "SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = $1)", s.OID).
 			Scan(&gone); err != nil {
 			return fmt.Errorf("look for the table of pipeline %q: %w", s.Name, err)
 		}
@@ -195,15 +191,18 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 		}
 		shared := func(table uint32) bool {
 			return slices.ContainsFunc(stored, func(other resolve.Stored) bool {
-				return other.PipelineID != s.PipelineID && slices.Contains(other.Tables(), table) && other.SlotName == s.SlotName
+				return other.ID != s.ID && slices.Contains(other.Tables(), table) && other.SlotName == s.SlotName
 			})
 		}
-		own, err := ownDestination(ctx, tx, s)
-		if err == nil && own != nil {
-			err = own.spare(ctx, tx, stored)
-		}
+		marked, err := markedDestinations(ctx, tx)
 		if err != nil {
 			return err
+		}
+		own := ownDestination(marked, s)
+		if own != nil {
+			if err := own.spare(ctx, tx, stored); err != nil {
+				return err
+			}
 		}
 		tables := s.Tables()
 		slices.Sort(tables)
@@ -231,12 +230,12 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 
 // alone returns *ConfigError when another generation stands beside a pipeline: its vectors would be left behind.
 func alone(s *resolve.Stored, all []resolve.Stored) error {
-	if s.Beside == 0 && !slices.ContainsFunc(all, func(o resolve.Stored) bool { return o.Beside == s.PipelineID }) {
+	if s.Beside == 0 && !slices.ContainsFunc(all, func(o resolve.Stored) bool { return o.Beside == s.ID }) {
 		return nil
 	}
 	name := s.Name
 	for i := range all {
-		if all[i].PipelineID == s.Beside {
+		if all[i].ID == s.Beside {
 			name = all[i].Name
 		}
 	}
@@ -259,9 +258,9 @@ func unknownPipeline(ctx context.Context, q database.Querier, o PipelineOptions,
 		return err
 	}
 	var drop []string
-	for _, l := range marked {
+	for _, l := range made(marked) {
 		if !slices.ContainsFunc(stored,
-			func(s resolve.Stored) bool { return catalog.DestinationName(s.Spec()) == l.name() }) {
+			func(s resolve.Stored) bool { return s.DestinationName() == l.name() }) {
 			if err := l.spare(ctx, q, stored); err != nil {
 				return err
 			}
@@ -355,41 +354,17 @@ func removeSlots(ctx context.Context, q database.Querier) ([]removal, error) {
 	return append(slots, publications...), nil
 }
 
-// ownDestination returns what holds a pipeline's vectors if init made it, or nil.
-func ownDestination(ctx context.Context, q database.Querier, s *resolve.Stored) (*left, error) {
-	l := left{Schema: s.DestinationSchema, Table: s.DestinationTable, Column: s.DestinationColumn}
-	var ours bool
-	var err error
-	if s.DestinationColumn != "" {
-		err = q.QueryRow(ctx, sqlfiles.Query("marked_column"), pgx.StrictNamedArgs{
-			"table": s.TableOID, "column": s.DestinationColumn, "mark": catalog.OurMark,
-		}).Scan(&l.Schema, &l.Table, &l.OID, &ours)
-	} else {
-		err = q.QueryRow(ctx, sqlfiles.Query("marked_table"), pgx.StrictNamedArgs{
-			"schema": s.DestinationSchema, "table": s.DestinationTable, "mark": catalog.OurMark,
-		}).Scan(&l.OID, &ours)
-	}
-	if errors.Is(err, pgx.ErrNoRows) || err == nil && !ours {
-		return nil, nil //nolint:nilnil // there is none, and that is no error
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look up destination of pipeline %q: %w", s.Name, err)
-	}
-	return &l, nil
-}
-
 // unpublish plans to take a table of a pipeline out of its slot's publication, or, while another pipeline reads that,
 // the destination column from the table's column list, which would otherwise keep the column from being dropped.
-func unpublish(ctx context.Context, q database.Querier, s *resolve.Stored, table uint32, shared, dropped bool,
+func unpublish(ctx context.Context, tx pgx.Tx, s *resolve.Stored, table uint32, shared, dropped bool,
 ) ([]removal, error) {
 	var name string
-	var version int
-	err := q.QueryRow(ctx, sqlfiles.Query("slot_publication"), pgx.StrictNamedArgs{"slot": s.SlotName}).
-		Scan(&name, &version)
+	err := tx.QueryRow(ctx, sqlfiles.Query("slot_publication"), pgx.StrictNamedArgs{"slot": s.SlotName}).
+		Scan(&name)
 	if err != nil {
 		return nil, fmt.Errorf("look up publication of pipeline %q: %w", s.Name, err)
 	}
-	now, err := publish.Find(ctx, q, name, version)
+	now, err := publish.Find(ctx, tx, name)
 	if err != nil || now == nil {
 		return nil, err
 	}
@@ -397,7 +372,7 @@ func unpublish(ctx context.Context, q database.Querier, s *resolve.Stored, table
 	if !ok {
 		return nil, nil
 	}
-	t, err := catalog.TableByOID(ctx, q, table)
+	t, err := catalog.TableByOID(ctx, tx, table)
 	if err != nil {
 		return nil, err
 	}
@@ -406,10 +381,10 @@ func unpublish(ctx context.Context, q database.Querier, s *resolve.Stored, table
 	if !shared {
 		return []removal{take}, nil
 	}
-	if table != s.TableOID {
+	if table != s.OID {
 		return nil, nil
 	}
-	destination, _ := t.Column(s.DestinationColumn)
+	destination, _ := t.Column(s.IntoColumn)
 	if !dropped || !slices.Contains(entry.Columns, destination.Number) {
 		return nil, nil
 	}

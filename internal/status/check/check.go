@@ -99,32 +99,29 @@ func Ready(ctx context.Context, o Options) []Finding {
 
 // checkCreate tells of a role that cannot make what is not there: the schema and the publication are init's to make.
 func (c *checker) checkCreate() {
-	if c.installed || c.hidden || c.database == "" || c.create {
+	if c.installed || c.hidden || c.server.Database == "" || c.server.MayCreate {
 		return
 	}
-	grant := "GRANT CREATE ON DATABASE " + database.Quote(c.database) + " TO " + database.Quote(c.role) + ";"
+	grant := "GRANT CREATE ON DATABASE " + database.Quote(c.server.Database) + " TO " + database.Quote(c.server.Role) + ";"
 	c.findings = append(c.findings, Finding{
-		"role", Wrong, fmt.Sprintf("%q may not create in the database, as init must", c.role),
+		"role", Wrong, fmt.Sprintf("%q may not create in the database, as init must", c.server.Role),
 		[]string{grant, "or run init as the owner of the database"},
-		&refusal.PermissionError{What: "set up", Role: c.role, SQL: []string{grant}},
+		&refusal.PermissionError{What: "set up", Role: c.server.Role, SQL: []string{grant}},
 	})
 }
 
 type checker struct {
 	o         Options
 	before    bool // nothing is set up yet, and that is no mistake
-	version   int
-	database  string
+	server    catalog.Server
 	system    pglogrepl.IdentifySystemResult // zero if it was not to be had
 	installed bool
 	stored    []resolve.Stored // the pipelines of the slot
 	known     *catalog.Known   // tables of the configured ones
 	slot      report.Slot
-	stands    []report.Pipeline // where they stand
-	copied    bool              // the data came from another server: what is said of it here is of that one
-	hidden    bool              // the role may not look into the schema
-	create    bool              // the role may create in the database
-	role      string
+	stands    []report.Pipeline   // where they stand
+	copied    bool                // the data came from another server: what is said of it here is of that one
+	hidden    bool                // the role may not look into the schema
 	streamer  string              // the role that streams
 	readers   map[string][]string // roles that read tables by way of the slot alone, and which
 	findings  []Finding
@@ -146,31 +143,7 @@ func (c *checker) failed(name string, err error) {
 	c.findings = append(c.findings, Finding{name, Wrong, detail, database.Hint(err), err})
 }
 
-// Server is what the server says of itself and of the role.
-type Server struct {
-	Version         int
-	WALLevel        string
-	Standby         bool
-	Keep            string // max_slot_wal_keep_size, as it is written
-	KeepMB          int64  // -1: no limit
-	Slots           int
-	MaxSlots        int
-	Senders         int
-	MaxSenders      int
-	Exists          bool   // the slot
-	Streamed        bool   // by somebody
-	Vector          string // version of the extension; "": it is not installed
-	VectorAvailable string // which version the server has; "": none
-	VectorMay       bool   // the role may install it in this database
-	Database        string
-	Role            string
-	Superuser       bool
-	MayCreate       bool     // in the database
-	TablesOnly      bool     // the server can be told to refuse views in the place of tables
-	Emitters        []string // who may, of those that are no superusers: "" for everybody
-}
-
-func (c *checker) checkViews(s *Server) {
+func (c *checker) checkViews(s *catalog.Server) {
 	if !s.TablesOnly {
 		c.add("views in the place of tables", Warn,
 			"this minor release of PostgreSQL cannot be told to refuse them: who owns a source table could have functions run with the rights of this role",
@@ -178,20 +151,14 @@ func (c *checker) checkViews(s *Server) {
 	}
 }
 
-// ReadServer asks the server what it says of itself, and of a slot.
-func ReadServer(ctx context.Context, pool *pgxpool.Pool, slot string) (Server, error) {
-	rows, _ := pool.Query(ctx, sqlfiles.Query("check_server"), pgx.StrictNamedArgs{"slot": slot})
-	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Server])
-}
-
 func (c *checker) checkServer(ctx context.Context) {
 	const name = "server"
-	s, err := ReadServer(ctx, c.o.Pool, c.o.Slot)
+	s, err := catalog.ReadServer(ctx, c.o.Pool, c.o.Slot)
 	if err != nil {
 		c.failed(name, err)
 		return
 	}
-	c.version, c.database, c.role, c.create = s.Version, s.Database, s.Role, s.MayCreate
+	c.server = s
 	major := s.Version / release
 	switch {
 	case s.Version < catalog.MinVersion:
@@ -228,7 +195,7 @@ func (c *checker) checkServer(ctx context.Context) {
 }
 
 // checkExtension tells whether pgvector is there, or can be.
-func (c *checker) checkExtension(s *Server) {
+func (c *checker) checkExtension(s *catalog.Server) {
 	const name = "extension vector"
 	switch {
 	case s.Vector != "":
@@ -250,7 +217,7 @@ func (c *checker) checkExtension(s *Server) {
 const release = 10000
 
 // checkMessages tells who may put logical messages into the WAL, which the stream reads past.
-func (c *checker) checkMessages(s *Server) {
+func (c *checker) checkMessages(s *catalog.Server) {
 	const name = "logical messages"
 	if slices.Contains(s.Emitters, "") {
 		c.add(name, OK, "every role that logs in may write them: docs/security.md tells how to change that")
@@ -268,7 +235,7 @@ func taken(most int, hint ...string) error {
 func more(limit int) int { return max(10, 2*limit) } //nolint:mnd // as the server has by itself
 
 // checkLimits tells of slots, streams and WAL, of which a server has so much and no more.
-func (c *checker) checkLimits(s *Server) {
+func (c *checker) checkLimits(s *catalog.Server) {
 	if !s.Exists && s.Slots >= s.MaxSlots {
 		c.failed("max_replication_slots", taken(s.MaxSlots, "raise it and restart the server: ALTER SYSTEM SET "+
 			fmt.Sprintf("max_replication_slots = %d;", more(s.MaxSlots)),
@@ -362,7 +329,7 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	if s.Recorded { // the slot was set up with one, and that is what the stream asks for
 		publication = s.Publication
 	}
-	pub, err := publish.Find(ctx, tx, publication, c.version)
+	pub, err := publish.Find(ctx, tx, publication)
 	if err != nil {
 		return err
 	}

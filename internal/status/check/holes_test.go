@@ -3,6 +3,8 @@ package check
 import (
 	"strings"
 	"testing"
+
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 )
 
 // TestTrust_VersionsOfPgvectorWithHolesAreTold: those that are affected, and no others.
@@ -26,7 +28,7 @@ func TestTrust_ServersThatCannotRefuseViewsAreTold(t *testing.T) {
 	t.Parallel()
 	for _, can := range []bool{true, false} {
 		var c checker
-		c.checkViews(&Server{TablesOnly: can})
+		c.checkViews(&catalog.Server{TablesOnly: can})
 		if told := len(c.findings) == 1 && c.findings[0].Status == Warn && len(c.findings[0].Hint) > 0; told == can {
 			t.Errorf("a server that can, %t: %+v", can, c.findings)
 		}

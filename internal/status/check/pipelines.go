@@ -91,7 +91,7 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 	}
 	p, warnings, err := resolve.ResolveWarned(ctx, c.o.Pool, spec, vectors)
 	if ok && stored.Status != pipeline.Active && stored.Status != pipeline.Locked && !c.copied &&
-		sameDefinition(&spec, &stored.Spec) {
+		resolve.SameRecipe(spec, stored.Spec) && spec.Filter == stored.Filter {
 		if !c.tellPipeline(name, &stored) {
 			c.add(name, Wrong, stored.Detail)
 		}
@@ -150,20 +150,11 @@ func (c *checker) wayToModel(p *pipeline.Pipeline, fingerprint string) string {
 
 // wayToRecipe says how a pipeline comes to the text, chunking and type that are configured, where these are, or become,
 // those of another generation.
-func (c *checker) wayToRecipe(ctx context.Context, tx pgx.Tx, s *resolve.Stored, spec pipeline.Spec) (way string,
-	besides bool, err error,
-) {
-	other := s.BesideOf(c.stored)
-	if other != nil {
-		if besides, err = other.HasRecipe(ctx, tx, spec); err != nil {
-			return "", false, err
-		}
+func (c *checker) wayToRecipe(s *resolve.Stored, spec pipeline.Spec) (way string, besides bool) {
+	if other := s.BesideOf(c.stored); other != nil && other.HasRecipe(spec) {
+		return c.wayToModel(&s.Pipeline, other.Fingerprint), true
 	}
-	p := pipeline.Pipeline{Spec: pipeline.Spec{Name: s.Name}, ID: s.PipelineID}
-	if besides {
-		return c.wayToModel(&p, other.Fingerprint), true, nil
-	}
-	return c.wayToModel(&p, ""), spec.Beside, nil
+	return c.wayToModel(&s.Pipeline, ""), spec.Beside
 }
 
 // tellPipeline tells where a pipeline that is set up stands, as every door does, and reports whether there was
@@ -201,7 +192,7 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 		var missing *refusal.MissingError
 		t, err := c.known.TableByName(ctx, tx, spec.Schema, spec.Table)
 		switch {
-		case errors.As(err, &missing), err == nil && t.OID != stored.TableOID: // who looks at the table tells of it
+		case errors.As(err, &missing), err == nil && t.OID != stored.OID:
 			return nil
 		case err != nil:
 			return err
@@ -212,17 +203,9 @@ func (c *checker) compare(ctx context.Context, configured pipeline.Spec) (spec p
 			c.add(name, Warn, w)
 		}
 		stored = stored.Current()
-		has, err := stored.HasRecipe(ctx, tx, spec)
-		if err != nil {
-			return err
-		}
-		way, besides, err := c.wayToRecipe(ctx, tx, stored, spec)
-		if err != nil {
-			return err
-		}
-		if !has && besides {
+		if way, besides := c.wayToRecipe(stored, spec); besides && !stored.HasRecipe(spec) {
 			c.add(name, Warn, "it is configured with another text, chunking or type than serves", way)
-			spec = resolve.WithRecipe(spec, stored.Spec())
+			spec = resolve.WithRecipe(spec, stored.Spec)
 		}
 		d := stored.Differs(configured, spec)
 		if !d.Older {
@@ -251,11 +234,6 @@ func (c *checker) setUpFor(spec pipeline.Spec, all []resolve.Stored) *resolve.St
 	return other
 }
 
-// sameDefinition reports whether two pipelines make the same texts of a row.
-func sameDefinition(a, b *pipeline.Spec) bool {
-	return a.Text == b.Text && a.Filter == b.Filter && slices.Equal(a.Columns, b.Columns) && a.Chunking == b.Chunking
-}
-
 // nowCalled adds to the error of a table that is not there what the pipeline's table is called now.
 func nowCalled(err error, name string, set map[string]pipeline.Pipeline) error {
 	missing, is := errors.AsType[*refusal.MissingError](err)
@@ -270,7 +248,7 @@ func (c *checker) toSetUp(p *pipeline.Pipeline, set map[string]pipeline.Pipeline
 	for _, other := range set {
 		configured := slices.ContainsFunc(c.o.Specs, func(spec pipeline.Spec) bool { return spec.Name == other.Name })
 		switch {
-		case other.OID != p.OID || catalog.DestinationName(other.Spec) != catalog.DestinationName(p.Spec):
+		case other.OID != p.OID || other.DestinationName() != p.DestinationName():
 		case !configured && resolve.OnlyRenamed(p, cmp.Or(c.o.Descriptions[p.Name].Fingerprint, other.Fingerprint), &other):
 			return fmt.Sprintf("it is set up as %q: embedsidecar init gives it the new name, and embeds nothing again",
 				other.Name)
@@ -288,7 +266,7 @@ func (c *checker) describe(p *pipeline.Pipeline) string {
 	if !p.WatchAll {
 		watched = strings.Join(append(catalog.KeyNames(p.Key), p.Watched...), ", ")
 	}
-	return fmt.Sprintf("%s into %s, %d wide; reads %s", p.Source(), catalog.DestinationName(p.Spec), p.Dims, watched)
+	return fmt.Sprintf("%s into %s, %d wide; reads %s", p.Source(), p.DestinationName(), p.Dims, watched)
 }
 
 // holes are versions of pgvector that should not be used: those from one on that came before the one that mends them.

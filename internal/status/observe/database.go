@@ -103,7 +103,7 @@ func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pip
 	}
 	var looked []*pipeline.Pipeline
 	for i := range stored {
-		n, works := at[stored[i].PipelineID]
+		n, works := at[stored[i].ID]
 		if !works {
 			continue
 		}

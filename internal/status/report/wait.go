@@ -129,11 +129,7 @@ const Moment = 500 * time.Millisecond
 
 // Look tells how far a slot's pipelines are with an LSN. It waits for no row, and for the streamer a Moment.
 func Look(ctx context.Context, db database.DB, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
-	s, wanted := server{db}, lsn.String()
-	return look(ctx, func() (CaughtUp, error) { return at(ctx, s, slot, lsn) }, func() error {
-		_, err := s.ask(ctx, &wanted)
-		return err
-	})
+	return look(ctx, func() (CaughtUp, error) { return At(ctx, db, slot, lsn) }, hurry(ctx, server{db}, lsn))
 }
 
 func look(ctx context.Context, at func() (CaughtUp, error), hurry func() error) (CaughtUp, error) {
@@ -154,37 +150,50 @@ func look(ctx context.Context, at func() (CaughtUp, error), hurry func() error) 
 }
 
 func waitFor(ctx context.Context, db progress, slot string, lsn pglogrepl.LSN) (CaughtUp, error) {
-	wanted := lsn.String()
-	return wait(ctx,
-		func() (CaughtUp, error) { return at(ctx, db, slot, lsn) },
-		func() error {
-			_, err := db.ask(ctx, &wanted)
-			return err
-		})
+	return wait(ctx, func() (CaughtUp, error) { return at(ctx, db, slot, lsn) }, hurry(ctx, db, lsn))
 }
 
-// wait asks how far it is until nothing is left, and has the streamer hurry where that helps.
-func wait(ctx context.Context, at func() (CaughtUp, error), hurry func() error) (CaughtUp, error) {
+// hurry has the streamer persist its position as soon as it reaches an LSN.
+func hurry(ctx context.Context, db progress, lsn pglogrepl.LSN) func() error {
+	wanted := lsn.String()
+	return func() error {
+		_, err := db.ask(ctx, &wanted)
+		return err
+	}
+}
+
+// wait asks how far it is until nothing is left.
+func wait(ctx context.Context, at func() (CaughtUp, error), hurry func() error) (c CaughtUp, err error) {
+	err = poll(ctx, func() (ends, streamersTurn bool, err error) {
+		c, err = at()
+		return c.Yes(), c.streamersTurn(), err
+	}, hurry)
+	return c, err
+}
+
+// poll looks until that ends, and has the streamer hurry where it is its turn.
+func poll(ctx context.Context, look func() (ends, streamersTurn bool, err error), hurry func() error) error {
 	const (
 		shortest, longest = 5 * time.Millisecond, 500 * time.Millisecond
 		first, again      = 100 * time.Millisecond, time.Second // who has just asked is mostly answered before
 	)
 	next := time.Now().Add(first)
 	for pause := shortest; ; pause = min(2*pause, longest) {
-		c, err := at()
-		if err != nil && ctx.Err() == nil || err == nil && c.Yes() {
-			return c, err
+		began := time.Now()
+		ends, turn, err := look()
+		if err != nil && ctx.Err() == nil || err == nil && ends {
+			return err
 		}
 		// Without it the streamer looks at its next heartbeat, and stores an idle position after ten minutes. One that has
 		// just begun has not heard what was asked before.
-		if now := time.Now(); now.After(next) && c.streamersTurn() {
+		if now := time.Now(); now.After(next) && turn {
 			next = now.Add(again)
 			if err := hurry(); err != nil && ctx.Err() == nil {
-				return c, err
+				return err
 			}
 		}
-		if !sleep.For(ctx, pause) {
-			return c, context.Cause(ctx)
+		if !sleep.For(ctx, max(pause, 2*time.Since(began))) { // what waits in a million is dear to count
+			return context.Cause(ctx)
 		}
 	}
 }
@@ -224,49 +233,25 @@ func Drain(ctx context.Context, db database.DB, ids []int32, tell func([]Left)) 
 	if err != nil {
 		return nil, err
 	}
-	return drain(ctx, func() ([]Left, error) { return DrainState(ctx, db, ids, lsn) }, func() error {
-		wanted := lsn.String()
-		_, err := server{db}.ask(ctx, &wanted)
-		return err
-	}, tell)
+	return drain(ctx, func() ([]Left, error) { return DrainState(ctx, db, ids, lsn) }, hurry(ctx, server{db}, lsn), tell)
 }
 
-// drain asks how far it is until nothing is left or moves, and has the streamer hurry where that helps.
+// drain asks how far it is until nothing is left or moves.
 func drain(ctx context.Context, at func() ([]Left, error), hurry func() error, tell func([]Left)) (list []Left,
 	err error,
 ) {
-	const (
-		shortest, longest = 5 * time.Millisecond, 500 * time.Millisecond
-		first, again      = 100 * time.Millisecond, time.Second // who has just asked is mostly answered before
-	)
-	next := time.Now().Add(first)
-	for pause := shortest; ; pause = min(2*pause, longest) {
-		began := time.Now()
+	err = poll(ctx, func() (ends, streamersTurn bool, err error) {
 		now, err := at()
-		switch {
-		case ctx.Err() != nil:
-			return list, context.Cause(ctx)
-		case err != nil:
-			return list, err
+		if err != nil {
+			return false, false, err
 		}
-		list = now
+		list, ends = now, true
 		tell(list)
-		ends, decoded := true, true
 		for i := range list {
 			ends = ends && (list[i].Drained() || list[i].Stands())
-			decoded = decoded && list[i].Decoded
+			streamersTurn = streamersTurn || !list[i].Decoded
 		}
-		if ends {
-			return list, nil
-		}
-		if now := time.Now(); now.After(next) && !decoded {
-			next = now.Add(again)
-			if err := hurry(); err != nil && ctx.Err() == nil {
-				return list, err
-			}
-		}
-		if !sleep.For(ctx, max(pause, 2*time.Since(began))) { // what waits in a million is dear to count
-			return list, context.Cause(ctx)
-		}
-	}
+		return ends, streamersTurn, nil
+	}, hurry)
+	return list, err
 }

@@ -1,6 +1,7 @@
--- check_server: the server and the current role, as far as running depends on them. streamed: someone streams from
--- @slot. tables_only: the server can be told to refuse views in the place of tables. emitters: who may write logical
--- messages: '' for everybody, or roles that can log in, the first few. vector_may: the role may install pgvector.
+-- server: the server and the current role, as far as setting up and running depend on them. streamed: someone streams
+-- from @slot. tables_only: the server can be told to refuse views in the place of tables. emitters: who may write
+-- logical messages: '' for everybody, or roles that can log in, the first few. vector_may: the role may install
+-- pgvector. owns: the schema embedsidecar is the role's.
 -- Rows: one. Locks: none.
 WITH emit AS (
     SELECT p.oid, coalesce(p.proacl, acldefault('f', p.proowner)) AS acl
@@ -25,6 +26,9 @@ SELECT current_setting('server_version_num')::int AS version, current_setting('w
                             AND pg_has_role(m.oid, 'MEMBER'))) AS vector_may,
        current_database()::text AS database, current_user::text AS role, r.rolsuper AS superuser,
        has_database_privilege(current_database(), 'CREATE') AS may_create,
+       coalesce((SELECT pg_has_role(nspowner, 'USAGE') FROM pg_namespace WHERE nspname = 'embedsidecar'),
+           false) AS owns,
+       EXISTS (SELECT FROM pg_namespace WHERE nspname = 'public') AS has_public,
        current_setting('restrict_nonsystem_relation_kind', true) IS NOT NULL AS tables_only,
        CASE WHEN EXISTS (SELECT FROM emit AS p CROSS JOIN aclexplode(p.acl) AS a WHERE a.grantee = 0) THEN ARRAY['']
             ELSE ARRAY(SELECT l.rolname::text FROM pg_roles AS l WHERE l.rolcanlogin AND NOT l.rolsuper
