@@ -473,8 +473,21 @@ func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 2)
 	file := s.configured(liveDocs)
+	written := func(plugin string, pipelines ...string) {
+		t.Helper()
+		s.rewrite(file, pipelines...)
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = os.WriteFile(file, append([]byte("models: [{name: fake, plugin: "+plugin+"}]\n"), text...), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	written("fake", liveDocs)
 	s.run(0, "init", "--config", file)
 	d := s.start("--config", file)
+	s.does(create(strings.Replace(strings.ReplaceAll(askTitles, "titles", "dumb"), "{", `{"model": "fake", `, 1)))
 	for _, name := range []string{"gone", "other"} {
 		s.db.MustExec("CREATE TABLE " + name + " (id int PRIMARY KEY, body text)")
 		s.does(create(`{"name": "` + name + `", "table": "public.` + name + `", "columns": ["body"], "into": {"table": "` + name + `_embedding"}}`))
@@ -485,17 +498,23 @@ func TestTrust_WhoAskedForAPipelineStopsNobody(t *testing.T) {
 	s.does("drop_pipeline('bodies')")
 	d.end(syscall.SIGTERM, 0)
 
+	written("nowhere", liveDocs)
 	_, stderr := s.run(0, "init", "--config", file)
-	s.has(stderr, "gone", "other")
-	s.rewrite(file, liveDocs, liveBodies)
+	s.has(stderr, "gone", "other", "nowhere")
+	if strings.Contains(stderr, "not configured") {
+		t.Errorf("they are taken for left over:\n%s", stderr)
+	}
+	written("nowhere", liveDocs, liveBodies)
 	id, _, _ := s.asks(create(askTitles))
 	s.run(0, "apply", "--yes", "--config", file)
 	s.comesTo(id, "done")
+	written("fake", liveDocs, liveBodies)
 	d = s.start("--config", file)
 	s.vectorsOf("bodies_embedding", 2)
 	s.vectorsOf("titles_embedding", 2)
-	s.does("drop_pipeline('gone')")
-	s.does("drop_pipeline('other')")
+	for _, name := range []string{"gone", "other", "dumb"} {
+		s.does("drop_pipeline('" + name + "')")
+	}
 	d.end(syscall.SIGTERM, 0)
 }
 

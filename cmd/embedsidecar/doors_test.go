@@ -264,18 +264,17 @@ func TestP10_ADrainIsTheSameByEveryDoor(t *testing.T) {
 	d := newDoors(t, testenv.Majors(t)[0])
 	d.reset("")
 	before := d.left()
-	// On a busy machine it takes longer than a second to find out how many there are.
-	for limit := time.Second; ; limit *= 3 {
+	longer(time.Second, func(limit time.Duration, last bool) bool { // to find out how many there are
 		stdout, _ := d.run(exitTimeout, "wait", "docs", "-o", "json", "--timeout", limit.String())
-		if stdout == "" && limit < waitTimeout/3 {
-			continue
+		if stdout == "" && !last {
+			return false
 		}
 		got := decoded[map[string][]caughtup.Drained](t, stdout)["pipelines"][0]
 		if got.Result != "not_in_time" || got.Rows != 5 {
 			t.Errorf("by the command line: %+v", got)
 		}
-		break
-	}
+		return true
+	})
 	reader, _ := d.db.SQLRoles()
 	conn, err := pgx.Connect(t.Context(), d.db.URL(reader))
 	if err != nil {
@@ -287,7 +286,7 @@ func TestP10_ADrainIsTheSameByEveryDoor(t *testing.T) {
 	if err := conn.QueryRow(t.Context(), `CALL embedsidecar.drain('docs', '1 s')`).Scan(&drained, &rows, nil); err != nil || drained || rows != 5 {
 		t.Errorf("by SQL: %v, drained %t, %d left", err, drained, rows)
 	}
-	for limit := time.Second; ; limit *= 3 {
+	longer(time.Second, func(limit time.Duration, last bool) bool {
 		said := d.ask(http.MethodGet, "/wait?pipeline=docs&timeout="+min(limit, time.Minute).String(), "")
 		got := decoded[struct {
 			CaughtUp  bool `json:"caught_up"`
@@ -297,16 +296,16 @@ func TestP10_ADrainIsTheSameByEveryDoor(t *testing.T) {
 				Left   int64 `json:"rows_left"`
 			}
 		}](t, said)
-		if len(got.Pipelines) == 0 && limit < time.Minute {
-			continue
+		if len(got.Pipelines) == 0 && !last {
+			return false
 		}
 		if got.CaughtUp || len(got.Pipelines) != 1 || got.Pipelines[0].Result != "not_in_time" ||
 			got.Pipelines[0].Left != 5 ||
 			!strings.Contains(got.Why, "no sidecar runs") {
 			t.Errorf("over HTTP: %s", said)
 		}
-		break
-	}
+		return true
+	})
 	if after := d.left(); after != before {
 		t.Errorf("it left\n%s\nof\n%s", after, before)
 	}

@@ -223,7 +223,7 @@ func adoptedLine(d *app.Adopted) string {
 type importFromCommand struct{ o app.ImportOptions }
 
 func newImportFrom() *command {
-	c := &importFromCommand{}
+	c := &importFromCommand{app.ImportOptions{Save: "embedsidecar.yaml"}}
 	return &command{
 		name: "import", group: groupStart, usage: "take over the pipelines and vectors of another program",
 		arguments: strings.Join(imports.Sources, "|"), minArgs: 1, maxArgs: 1,
@@ -233,7 +233,7 @@ func newImportFrom() *command {
 			"cannot be carried over is named, and stays as it is. --dry-run shows all of it, with the statements. " +
 			"It can be interrupted and repeated. For teams that move from another program.",
 		flags: []cli.Flag{
-			own.text("save", &c.o.Save, "`FILE` to write the configuration to", "embedsidecar.yaml"),
+			own.text("save", &c.o.Save, "`FILE` to write the configuration to"),
 			own.toggle("trust", &c.o.Trust, "do not compare a sample of the vectors"),
 		},
 		settings: []string{config.GroupDatabase, config.GroupEmbedding}, acts: true, run: c.run,
@@ -244,9 +244,6 @@ func (c *importFromCommand) run(ctx context.Context, env *environment) error {
 	c.o.Source = env.args[0]
 	if !slices.Contains(imports.Sources, c.o.Source) {
 		return misuse("import takes %s, not %q", strings.Join(imports.Sources, ", "), c.o.Source)
-	}
-	if c.o.Save == "" {
-		c.o.Save = "embedsidecar.yaml"
 	}
 	c.o.DryRun, c.o.By, c.o.Environ = env.dryRun, verbs.Person(), env.environ
 	if env.config.Origin("default_model") != "default" {

@@ -16,27 +16,23 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
-	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/search/compare"
 )
 
 // modelChange makes the next generation of a pipeline, or says what it would take.
-type modelChange struct {
-	to, plugin   string
-	beside, plan bool
-}
+type modelChange struct{ o app.ModelChange }
 
 func (c *modelChange) flags() []cli.Flag {
 	return []cli.Flag{
-		own.text("to", &c.to, "`MODEL` to change to", "the one of the configuration"),
-		own.text("to-plugin", &c.plugin, "`PLUGIN` that runs it", "the one of the configuration"),
-		own.toggle("beside", &c.beside, "also take the text, chunking and type that the configuration has for the pipeline"),
+		own.text("to", &c.o.To.Model, "`MODEL` to change to", "the one of the configuration"),
+		own.text("to-plugin", &c.o.To.Plugin, "`PLUGIN` that runs it", "the one of the configuration"),
+		own.toggle("beside", &c.o.Beside, "also take the text, chunking and type that the configuration has for the pipeline"),
 	}
 }
 
 func newModelPlan() *command {
-	c := &modelChange{plan: true}
+	c := &modelChange{app.ModelChange{Estimate: true}}
 	return &command{
 		name: "plan", group: groupOperate, usage: "tell what a change of the model would take",
 		arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
@@ -60,15 +56,13 @@ func newModelChange() *command {
 }
 
 func (c *modelChange) run(ctx context.Context, env *environment) error {
-	done, err := app.ChangeModel(ctx, env.node(), app.ModelChange{
-		Pipeline: env.args[0], To: pipeline.ModelName{Plugin: c.plugin, Model: c.to},
-		Beside: c.beside, DryRun: c.plan || env.dryRun, Estimate: c.plan,
-	})
+	c.o.Pipeline, c.o.DryRun = env.args[0], c.o.Estimate || env.dryRun
+	done, err := app.ChangeModel(ctx, env.node(), c.o)
 	env.tellWarnings(done.Warnings)
 	if err != nil {
 		return err
 	}
-	if c.plan {
+	if c.o.Estimate {
 		plan := done.Plan()
 		return env.showModelPlan(&plan)
 	}

@@ -58,18 +58,19 @@ func TestP10_AWaitSaysTheSameEachWay(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), `BEGIN; LOCK TABLE embedsidecar.worker`); err != nil { // only states read it
 		t.Fatal(err)
 	}
-	for limit := 3 * time.Second; ; limit *= 3 { // on a busy machine it does not come to the rest in time
+	longer(3*time.Second, func(limit time.Duration, last bool) bool {
 		c := s.command("wait", "--lsn", "0/1", "--timeout", limit.String(), "-o", "json")
 		out, _ := c.CombinedOutput() // its status tells
-		if c.ProcessState.ExitCode() == exitTimeout && limit < waitTimeout/3 {
-			continue
+		got := c.ProcessState.ExitCode()
+		if got == exitTimeout && !last {
+			return false
 		}
-		if got := c.ProcessState.ExitCode(); got != exitFailed {
+		if got != exitFailed {
 			t.Errorf("status %d, want %d: %s", got, exitFailed, out)
 		}
 		s.has(string(out), `"caught_up": false`, why)
-		break
-	}
+		return true
+	})
 }
 
 // TestP10_RowsPutOffAreNotWaitedFor: a row that is to be embedded at a later hour keeps nobody waiting, and each who

@@ -14,10 +14,7 @@ import (
 )
 
 // verifyCommand proves that vectors are those of the rows.
-type verifyCommand struct {
-	deep   int  // rows to embed again
-	repair bool // have put right what is found
-}
+type verifyCommand struct{ o verbs.VerifyOptions }
 
 func newVerify() *command {
 	c := &verifyCommand{}
@@ -30,8 +27,8 @@ func newVerify() *command {
 			"findings are queued for running sidecars, and only what they cannot repair counts; embedsidecar " +
 			"wait --caught-up waits for them. For proof after an incident or a roll-out.",
 		flags: []cli.Flag{
-			own.number("deep", &c.deep, "`N` rows of each pipeline are embedded again and their vectors compared", "0"),
-			own.toggle("repair", &c.repair,
+			own.number("deep", &c.o.Deep, "`N` rows of each pipeline are embedded again and their vectors compared", "0"),
+			own.toggle("repair", &c.o.Repair,
 				"queue the findings: rows to re-check, orphaned vectors to remove, and vectors that differ to compute again"),
 		},
 		reach:    eachDatabase,
@@ -41,19 +38,17 @@ func newVerify() *command {
 }
 
 func (c *verifyCommand) run(ctx context.Context, env *environment) (err error) {
-	if c.deep < 0 {
-		return misuse("--deep: expected a number that is not negative, not %d", c.deep)
+	if c.o.Deep < 0 {
+		return misuse("--deep: expected a number that is not negative, not %d", c.o.Deep)
 	}
 	a, done, err := env.actor(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	plugins := embedders.New(env.embedders())
-	defer func() { err = errors.Join(err, plugins.Close()) }()
-	list, err := a.Verify(ctx, env.args, verbs.VerifyOptions{
-		Deep: c.deep, Repair: c.repair, Plugins: plugins, Log: env.log,
-	})
+	c.o.Plugins, c.o.Log = embedders.New(env.embedders()), env.log
+	defer func() { err = errors.Join(err, c.o.Plugins.Close()) }()
+	list, err := a.Verify(ctx, env.args, c.o)
 	if err != nil {
 		return err
 	}

@@ -169,8 +169,9 @@ func overtaken(spec *pipeline.Spec, ours []pipeline.Pipeline) error {
 	if after < 0 || after == before {
 		return nil
 	}
-	return refusal.Coded(code.Taken, fmt.Sprintf("the name %q means pipeline %q, of another table, and would come to mean this one",
-		spec.Table, ours[before].Name), "have the owner declare it in the file")
+	return refusal.Coded(code.Taken, fmt.Sprintf(
+		"the name %q means pipeline %q, of another table, and would come to mean this one", spec.Table, ours[before].Name),
+		"have the owner declare it in the file")
 }
 
 // harmless judges the expressions of a pipeline.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -72,7 +73,7 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 		}
 	}
 	specs := lookup.Configured(n.Config, already)
-	described, err := by.plugins.Describe(ctx, specs)
+	specs, described, dumb, err := o.describe(ctx, n, by, specs)
 	if err != nil {
 		return done, err
 	}
@@ -83,7 +84,8 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 	if words := leftWords(by.left); words != "" {
 		done.Warnings = append(done.Warnings, words)
 	}
-	done.Warnings = append(done.Warnings, sick...)
+	done.Warnings = append(append(done.Warnings, dumb...), sick...)
+	done.Others = slices.DeleteFunc(done.Others, n.Config.IsDeclared) // those that were left out
 	done.Steps = append(upgraded.Steps, done.Steps...)
 	changes := map[string]bool{}
 	for _, c := range done.Changes {
@@ -116,6 +118,33 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 	return done, nil
 }
 
+// describe asks the embedders of pipelines what they are. Declared pipelines whose embedder cannot be had are left out:
+// why that is are warnings.
+func (o *SetUpOptions) describe(ctx context.Context, n Options, by equipment, specs []pipeline.Spec,
+) (able []pipeline.Spec, described map[string]embed.Description, left []string, err error) {
+	described, failed := by.plugins.DescribeEach(ctx, specs)
+	var problems []error
+	told := map[pipeline.ModelName]bool{}
+	for _, spec := range specs {
+		why := failed[spec.Name]
+		switch {
+		case why == nil:
+			able = append(able, spec)
+		case o.stopsNobody(n.Config, spec.Name):
+			left = append(left, n.Redact(database.Words(why)))
+		case !told[spec.ModelName()]: // one plugin is one complaint
+			problems = append(problems, why)
+			told[spec.ModelName()] = true
+		}
+	}
+	return able, described, left, errors.Join(problems...)
+}
+
+// stopsNobody reports whether a pipeline is a declared one, and not the one that is asked for.
+func (o *SetUpOptions) stopsNobody(c *config.Config, name string) bool {
+	return name != o.Asked && c.IsDeclared(name)
+}
+
 // initialize sets pipelines up, without those in schemas that stand in the way of others of the same pipeline of the
 // file, and without declared ones that do, since who has declared one stops nobody else: why that is are warnings.
 func (o *SetUpOptions) initialize(ctx context.Context, n Options, specs []pipeline.Spec, so setup.Options,
@@ -123,7 +152,7 @@ func (o *SetUpOptions) initialize(ctx context.Context, n Options, specs []pipeli
 ) (able []pipeline.Spec, sick []string, err error) {
 	for so.Specs = specs; ; {
 		*done, err = Initialize(ctx, n.Config, n.Log, so)
-		rest, left := withoutSick(n.Config, so.Specs, o.Asked, err)
+		rest, left := o.withoutSick(n.Config, so.Specs, err)
 		if len(left) == 0 {
 			return so.Specs, sick, err
 		}
@@ -136,7 +165,9 @@ func (o *SetUpOptions) initialize(ctx context.Context, n Options, specs []pipeli
 
 // withoutSick leaves out the pipelines in schemas and the declared ones that an error is about; none where it is about
 // others, too, or about the one that is asked for, or of a pipeline of the file no other would be left.
-func withoutSick(c *config.Config, specs []pipeline.Spec, asked string, err error) (rest []pipeline.Spec, left []error) {
+func (o *SetUpOptions) withoutSick(c *config.Config, specs []pipeline.Spec, err error) (rest []pipeline.Spec,
+	left []error,
+) {
 	culprits, well := refusal.Culprits(err), map[int]bool{}
 	for _, spec := range specs {
 		if culprits[spec.Name] == nil {
@@ -146,8 +177,7 @@ func withoutSick(c *config.Config, specs []pipeline.Spec, asked string, err erro
 	}
 	for _, spec := range specs {
 		if why := culprits[spec.Name]; why != nil {
-			declared := spec.Name != asked && c.IsDeclared(spec.Name)
-			if at := c.InSchema(spec.Name); !declared && (at < 0 || !well[at]) {
+			if at := c.InSchema(spec.Name); !o.stopsNobody(c, spec.Name) && (at < 0 || !well[at]) {
 				return specs, nil
 			}
 			left = append(left, why)

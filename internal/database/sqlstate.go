@@ -19,3 +19,12 @@ func HasCode(err error, codes ...string) bool {
 
 // Denied reports whether err says that the role may not.
 func Denied(err error) bool { return HasCode(err, pgerrcode.InsufficientPrivilege) }
+
+// SQLState describes a server's error without its message, which may hold values of a row: a trigger may put in what it
+// likes.
+func SQLState(err error) string {
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return "SQLSTATE " + pg.Code
+	}
+	return "unknown"
+}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -174,7 +173,7 @@ func (s *statement) showCarefully(ctx context.Context, tx pgx.Tx, rows []candida
 	if _, unfit := s.shown(ctx, tx, nil, true); unfit != nil {
 		return nil, unfit // without any row it fails as well
 	}
-	problem := fmt.Sprintf("the pipeline's text cannot be computed for this row (%s)", sqlState(err))
+	problem := fmt.Sprintf("the pipeline's text cannot be computed for this row (%s)", database.SQLState(err))
 	hits, err = s.shown(ctx, tx, rows, false)
 	if database.RowsFault(err) {
 		return nil, nil // nobody can tell whether the filter lets it through, so it does not
@@ -191,14 +190,6 @@ func (s *statement) shown(ctx context.Context, tx pgx.Tx, rows []candidate, with
 		return err
 	})
 	return hits, err
-}
-
-// sqlState describes a server's error without its message, which may hold a row's text.
-func sqlState(err error) string {
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return "SQLSTATE " + pg.Code
-	}
-	return "unknown"
 }
 
 // mostReturned is how many bytes the columns may have that a search returns.

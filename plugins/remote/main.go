@@ -61,10 +61,8 @@ func (e *embedder) Describe(ctx context.Context) (sdk.Info, error) {
 	if err != nil {
 		return sdk.Info{}, err
 	}
-	return sdk.Info{Name: "remote", Version: version, Models: []sdk.Model{{
-		Name: e.name, Fingerprint: m.Fingerprint, Dims: m.Dims, MaxTokens: m.MaxTokens, Symmetric: m.Symmetric,
-		Sparse: m.Sparse, Reranks: m.Reranks, Batches: m.Batches,
-	}}}, nil
+	m.Name = e.name
+	return sdk.Info{Name: "remote", Version: version, Models: []sdk.Model{m}}, nil
 }
 
 // Embed implements sdk.Embedder.

@@ -1,6 +1,7 @@
 -- count_lanes: how many rows of @pipelines there are in each lane and state, and for how long, as embedsidecar.lanes
 -- shows them.
--- Rows: one for each pipeline, lane and state that has any. Locks: none. Index: none, it counts all.
+-- Rows: one for each pipeline, lane and state that has any. Locks: none. Index: unique key of task, or none where all
+-- are counted.
 SELECT p.name AS pipeline, (ARRAY['low', 'normal', 'high', 'urgent'])[g.lane + 1] AS priority,
        CASE WHEN g.live THEN 'in_progress' WHEN NOT g.live THEN 'stale' ELSE g.state::text END AS state, g.rows,
        extract(epoch FROM now() - g.oldest)::double precision AS oldest_seconds,
@@ -15,6 +16,7 @@ FROM  (SELECT t.pipeline_id, t.lane, t.state, h.live, count(*) AS rows, min(t.co
                                     AND q.lease_epoch = l.epoch
                                 CROSS JOIN LATERAL unnest(l.task_ids) AS u (task_id)
                          GROUP  BY u.task_id) AS h ON h.task_id = t.task_id AND t.state = 'todo'
+       WHERE  t.pipeline_id = ANY (ARRAY(SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
+                  WHERE p.name = ANY (@pipelines::text[])))
        GROUP  BY t.pipeline_id, t.lane, t.state, h.live) AS g JOIN embedsidecar.pipeline AS p USING (pipeline_id)
-WHERE  p.name = ANY (@pipelines::text[])
 ORDER  BY p.name, g.lane DESC, 3;

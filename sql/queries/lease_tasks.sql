@@ -8,9 +8,9 @@
 -- With @alone it hands out one task of any lane that took part in two lost leases or embedder deaths: it is tried
 -- alone, so that a row that kills the embedder is found and its neighbours go free. Each way has an index of its own. A
 -- pipeline that is switched off, outside of its hours or without a budget left gets no lease, nor does a worker that
--- knows only an older generation of it, or one by another model, from that moment on: running sidecars hear of it later.
--- A server that went back gives out numbers of pipelines once more. Where it leases nothing it tells whether the lane
--- holds a task that is neither leased nor visible: that one is due in a moment.
+-- knows only an older generation of it, or one by another model, from that moment on: running sidecars hear of it
+-- later. A server that went back gives out numbers of pipelines once more. Where it leases nothing it tells whether the
+-- lane holds a task that is neither leased nor visible: that one is due in a moment.
 -- Rows: the leased tasks and the place of the lease; or one with task 0, and whether one is hidden. Locks: the new
 -- lease.
 -- Index: task_todo_idx, with @alone task_alone_idx; primary key of lease.

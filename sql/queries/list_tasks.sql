@@ -25,7 +25,8 @@ FROM   embedsidecar.task AS t
            WHEN h.leased_until >= now() THEN 'in_progress' ELSE 'stale' END AS state) AS s
 WHERE  p.name = ANY (@pipelines::text[]) AND t.task_id > @after_task
        AND (@row_keys::text[] IS NULL OR t.row_key = ANY (@row_keys::text[]))
-           AND (@states::text[] IS NULL OR s.state = ANY (@states::text[]))
+       AND (@states::text[] IS NULL OR s.state = ANY (@states::text[]) -- one alone: below, where that can be estimated
+           OR @states::text[] = '{failed}' OR @states::text[] = '{retrying}' OR @states::text[] = '{cancelled}')
        AND (@states::text[] IS DISTINCT FROM '{failed}' OR t.state = 'failed')
        AND (@states::text[] IS DISTINCT FROM '{retrying}' OR t.state = 'retrying')
        AND (@states::text[] IS DISTINCT FROM '{cancelled}' OR t.state = 'cancelled')

@@ -26,6 +26,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
@@ -171,6 +172,7 @@ func (d *Dashboard) functions() template.FuncMap {
 		"stamp":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"bar":      bar,
 		"tonefor":  func(p observe.Pipeline) string { return toneFor(&p) },
+		"codetone": toneOfCode,
 		"word":     func(c health.Code) string { return c.Word() },
 		"percent":  wording.Percent,
 		"deref":    func(f *float64) float64 { return *f },
@@ -297,6 +299,15 @@ func toneOf(p *observe.Pipeline) string {
 		return "bad"
 	}
 	return "busy"
+}
+
+// toneOfCode is how well a pipeline is whose state this is, as far as the state alone tells.
+func toneOfCode(c health.Code) string {
+	order := health.Codes()
+	p := observe.Pipeline{Pipeline: report.Pipeline{State: c}}
+	p.NeedsAct = slices.Index(order, string(c)) < slices.Index(order, string(health.Unacknowledged)) &&
+		c != health.SlotWaiting && c != health.OutsideHours && c != health.BudgetSpent
+	return toneOf(&p)
 }
 
 // databaseTone is how well a database is, by its state.

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -116,6 +117,7 @@ type rig struct {
 	slow      time.Duration // that it takes for each call
 	batch     int           // rows of a call at most; 0: as many as usual
 	asked     atomic.Int32  // questions that were embedded
+	tracer    pgx.QueryTracer
 }
 
 const tables = `CREATE TABLE articles (id bigint PRIMARY KEY, title text NOT NULL, body text);
@@ -220,6 +222,12 @@ func (r *rig) pool(url string, conns int32) *pgxpool.Pool {
 	pool, err := database.Connect(r.t.Context(), url+"&connect_timeout=120", database.Options{
 		MaxConns: conns, IdleInTransaction: -1, Log: slog.New(slog.DiscardHandler), TrustedOwners: []string{testenv.Owner},
 	})
+	if err == nil && r.tracer != nil {
+		config := pool.Config()
+		config.ConnConfig.Tracer = r.tracer
+		pool.Close()
+		pool, err = pgxpool.NewWithConfig(r.t.Context(), config)
+	}
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func (d *Dashboard) models(r *http.Request) (view, error) {
 			down = append(down, state.Pipelines[i])
 		}
 	}
-	return view{page: "models", title: "Models & plugins", data: map[string]any{
+	return view{page: "models", title: "Models and plugins", data: map[string]any{
 		"Plugins": plugins, "Models": folders, "Running": running, "Down": down,
 	}}, err
 }
@@ -87,5 +87,5 @@ func (d *Dashboard) config(r *http.Request) (view, error) {
 		}
 		list[at].Settings = append(list[at].Settings, s)
 	}
-	return view{page: "config", title: "Config", data: list}, err
+	return view{page: "config", title: "Settings", data: list}, err
 }

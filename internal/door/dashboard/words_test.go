@@ -120,6 +120,25 @@ func TestSentence(t *testing.T) {
 	}
 }
 
+// A state has the colour, where the manual tells what it means, that a pipeline has which is in it.
+func TestToneOfCode(t *testing.T) {
+	for tone, codes := range map[string][]health.Code{
+		"good": {health.UpToDate},
+		"warn": {health.Paused, health.Disabled, health.RowsFailed, health.RowsCancelled},
+		"busy": {
+			health.SlotWaiting, health.OutsideHours, health.BudgetSpent, health.Unacknowledged, health.ScanWaiting,
+			health.Backfill, health.Working,
+		},
+		"bad": {health.Copied, health.Missing, health.SlotLost, health.NoSidecar, health.PluginDown, health.Failing},
+	} {
+		for _, c := range codes {
+			if got := toneOfCode(c); got != tone {
+				t.Errorf("%s is %s, want %s", c, got, tone)
+			}
+		}
+	}
+}
+
 // What ends by itself, or never does, is not well for as long as somebody should look.
 func TestSentence_NotWell(t *testing.T) {
 	seconds := func(f float64) *float64 { return &f }

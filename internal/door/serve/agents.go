@@ -32,8 +32,9 @@ func Talk(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) 
 	o.fill()
 	server := newAPI(&o).agent(ctx) //nolint:contextcheck // requests bring their own
 	answers := &oneByOne{WriteCloser: out}
-	err := server.Run(ctx, &mcp.IOTransport{Reader: &messages{ReadCloser: in, from: bufio.NewReader(in), refused: answers},
-		Writer: answers})
+	err := server.Run(ctx, &mcp.IOTransport{
+		Reader: &messages{ReadCloser: in, from: bufio.NewReader(in), refused: answers}, Writer: answers,
+	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

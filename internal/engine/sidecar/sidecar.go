@@ -24,6 +24,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/restart"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/trace"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
@@ -258,7 +259,7 @@ func (s *Sidecar) Run(ctx context.Context) error {
 
 	g, gctx := errgroup.WithContext(ctx)
 	keep := func(part restart.Part, loop func(context.Context) error) {
-		g.Go(func() error { return named(string(part), s.keeper.Keep(gctx, part, loop)) })
+		g.Go(func() error { return wrap.Errorf(s.keeper.Keep(gctx, part, loop), "%s", part) })
 	}
 	if !s.o.NoStream {
 		qs := newQuestions(s.secret)
@@ -345,13 +346,6 @@ func (s *Sidecar) beginOnce(ctx context.Context) ([]pipeline.Pipeline, error) {
 	}
 	s.o.Log = s.o.Log.With("worker_id", s.me().id)
 	return pipelines, nil
-}
-
-func named(part string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("%s: %w", part, err)
 }
 
 // Reload asks for a look at the pipelines: something about them changed.

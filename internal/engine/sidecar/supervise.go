@@ -180,10 +180,7 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 		s.stop(id)
 	}
 	if len(left) > 0 {
-		select {
-		case s.left <- struct{}{}:
-		default:
-		}
+		sleep.Wake(s.left)
 	}
 	return again, starting
 }

@@ -19,22 +19,13 @@ func unfits(err error) bool {
 		errors.Is(err, rows.ErrOtherColumn) || errors.Is(err, rows.ErrTrigger)
 }
 
-// sqlState describes a server's error without its message, which may hold row values: a trigger may put in what it
-// likes.
-func sqlState(err error) string {
-	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return "SQLSTATE " + pg.Code
-	}
-	return "unknown"
-}
-
 // errParked means that the pipeline does not fit its table any more: its tasks wait.
 var errParked = errors.New("the pipeline does not fit its table")
 
 // quiet keeps what a server says out of the log: a user's trigger may have put a row's text into it.
 func quiet(err error) any {
 	if _, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return sqlState(err)
+		return database.SQLState(err)
 	}
 	return err
 }
@@ -49,7 +40,7 @@ func codeOf(err error) string {
 	if err == nil {
 		return ""
 	}
-	return sqlState(err)
+	return database.SQLState(err)
 }
 
 // longestMessage is how many characters of somebody else's message are kept.

@@ -29,7 +29,7 @@ func (w *Worker) process(ctx context.Context, tasks []queue.Task) error {
 		w.o.Log.WarnContext(ctx, "row refused", "pipeline", w.o.Pipeline.Name, "error", quiet(err))
 		it := item{task: tasks[0], action: broken, err: &embed.TextError{
 			Class: embed.Data, Code: "refused",
-			Message: sqlState(err),
+			Message: database.SQLState(err),
 		}}
 		return w.end(ctx, tasks[0].Lease, []queue.Outcome{w.failure(&it)})
 	}
@@ -100,7 +100,7 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]ite
 		if !w.table.IsKey(ctx, keys[0]) {
 			return []item{{task: tasks[0], row: rows.Row{Key: keys[0]}, nobody: true}}, nil
 		}
-		return []item{{task: tasks[0], action: broken, err: w.rowError(tasks[0], err, "unreadable", sqlState(err))}}, nil
+		return []item{{task: tasks[0], action: broken, err: w.rowError(tasks[0], err, "unreadable", database.SQLState(err))}}, nil
 	}
 	half := len(tasks) / 2
 	first, err := w.look(ctx, tasks[:half], texts)
@@ -384,7 +384,7 @@ func (w *Worker) backoff(attempt int) time.Duration {
 
 // park lets tasks wait until the pipeline fits its table again, and says so to anyone who can look.
 func (w *Worker) park(ctx context.Context, tasks []queue.Task, err error) error {
-	w.o.Log.WarnContext(ctx, "pipeline parked", "pipeline", w.o.Pipeline.Name, "sqlstate", sqlState(err))
+	w.o.Log.WarnContext(ctx, "pipeline parked", "pipeline", w.o.Pipeline.Name, "sqlstate", database.SQLState(err))
 	if w.o.Broken != nil {
 		w.o.Broken(w.o.Pipeline)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
@@ -17,7 +18,7 @@ var raisedBy = regexp.MustCompile(`^PL/pgSQL function ([^()\n]+)\([^\n]*\) line 
 
 // refusal describes why the database refused the row of an item.
 func (w *Worker) refusal(it *item, err error) string {
-	what := sqlState(err)
+	what := database.SQLState(err)
 	if refusal, ok := errors.AsType[rows.RefusalError](err); ok {
 		return refusal.Error()
 	}

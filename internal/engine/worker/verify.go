@@ -86,7 +86,7 @@ func (w *Worker) unverified(err error) error {
 // refuse counts a row that cannot be read. What the server says of it may hold its values.
 func (r *Report) refuse(key string, err error) {
 	r.Refused++
-	r.example(key, "its text or filter fails: "+sqlState(err))
+	r.example(key, "its text or filter fails: "+database.SQLState(err))
 }
 
 // found notes what is wrong with a row: another look at it would mend that, or only a new vector.

@@ -1,6 +1,7 @@
 package imports
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,13 +43,18 @@ type pgaiKey struct {
 }
 
 type vectorizerConfig struct {
-	Loading     struct{ Implementation, ColumnName string }
+	Loading     pgaiLoading
 	Parsing     struct{ Implementation string }
 	Embedding   pgaiEmbedding
 	Chunking    pgaiChunking
 	Indexing    pgaiIndexing
 	Formatting  struct{ Implementation, Template string }
 	Destination pgaiDestination
+}
+
+type pgaiLoading struct {
+	Implementation string
+	Column         string `json:"column_name"`
 }
 
 type pgaiEmbedding struct {
@@ -81,24 +87,6 @@ type pgaiDestination struct {
 	ViewSchema     string `json:"view_schema"`
 	ViewName       string `json:"view_name"`
 	Column         string `json:"embedding_column"`
-}
-
-// UnmarshalJSON takes the names of pgai for the one key that is written with an underscore.
-func (c *vectorizerConfig) UnmarshalJSON(b []byte) error {
-	type plain vectorizerConfig
-	if err := json.Unmarshal(b, (*plain)(c)); err != nil {
-		return err
-	}
-	var more struct {
-		Loading struct {
-			ColumnName string `json:"column_name"`
-		}
-	}
-	if err := json.Unmarshal(b, &more); err != nil {
-		return err
-	}
-	c.Loading.ColumnName = more.Loading.ColumnName
-	return nil
 }
 
 // pgai reads ai.vectorizer.
@@ -176,7 +164,7 @@ func (v *vectorizer) item(ctx context.Context, tx pgx.Tx, o Options) (Item, erro
 	}
 	i.Spec.Schema, i.Spec.Table = v.SourceSchema, v.SourceTable
 	v.model(&i, o.Model)
-	column := v.Config.Loading.ColumnName
+	column := v.Config.Loading.Column
 	switch l := v.Config.Loading.Implementation; l {
 	case "", "row":
 		column = v.Config.Chunking.Column
@@ -247,21 +235,15 @@ func (v *vectorizer) model(i *Item, named string) {
 			i.Remote = append(i.Remote, Setting{"api_key_env", text(key)})
 		}
 	}
-	key := func(usual string) string {
-		if e.APIKeyName != "" {
-			return e.APIKeyName
-		}
-		return usual
-	}
 	switch provider {
 	case "openai":
-		remote("openai", key("OPENAI_API_KEY"))
+		remote("openai", cmp.Or(e.APIKeyName, "OPENAI_API_KEY"))
 	case "ollama":
 		remote("ollama", "")
 	case "voyageai", "voyage":
-		remote("voyage", key("VOYAGE_API_KEY"))
+		remote("voyage", cmp.Or(e.APIKeyName, "VOYAGE_API_KEY"))
 	case "cohere":
-		remote("cohere", key("COHERE_API_KEY"))
+		remote("cohere", cmp.Or(e.APIKeyName, "COHERE_API_KEY"))
 	default:
 		i.Not = append(i.Not, fmt.Sprintf("its model %s is called through %s: configure it, and name it with --model",
 			e.Model, e.Implementation))

@@ -262,19 +262,8 @@ func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 		return ctx.Err()
 	}
 	what := "caught up, but for what waiting does not help: "
-	var left, hints []string
-	if state.Failed > 0 {
-		left = append(left, wording.Count(state.Failed, "row")+" could not be embedded")
-		hints = append(failed, "embedsidecar tasks list --state failed lists all of them and why; once that is mended, embedsidecar tasks retry tries them again")
-	}
-	if state.Cancelled > 0 {
-		left = append(left, wording.Count(state.Cancelled, "row")+" cancelled")
-		hints = append(hints, "embedsidecar tasks list --state cancelled names them; embedsidecar tasks requeue takes them back")
-	}
-	if state.PutOff > 0 {
-		left = append(left, wording.Count(state.PutOff, "row")+" put off")
-		hints = append(hints, putOff)
-	}
+	left, ways := passed("", state.Failed, state.Cancelled, state.PutOff)
+	hints := append(failed, ways...)
 	if len(state.Resting) > 0 {
 		what = "not caught up, and waiting does not help: "
 		left = append(left, "inactive: "+strings.Join(state.Resting, ", "))
@@ -286,8 +275,25 @@ func (w Wait) LeftOver(ctx context.Context, state report.CaughtUp) error {
 	return problem.New(problem.Failed, errors.New(what+strings.Join(left, "; ")), hints...)
 }
 
-const putOff = "embedsidecar tasks list --state retrying names the rows that were put off, and until when; " +
-	"embedsidecar tasks requeue with their keys has them embedded now"
+// passed words the rows that are not waited for, of a pipeline or of all, and what can be done about them.
+func passed(of string, failed, cancelled, putOff int64) (words, hints []string) {
+	for _, one := range []struct {
+		rows       int64
+		what, hint string
+	}{
+		{failed, " could not be embedded", "embedsidecar tasks list --state failed lists all of them and why; once that is " +
+			"mended, embedsidecar tasks retry tries them again"},
+		{cancelled, " cancelled", "embedsidecar tasks list --state cancelled names them; embedsidecar tasks requeue takes " +
+			"them back"},
+		{putOff, " put off", "embedsidecar tasks list --state retrying names the rows that were put off, and until when; " +
+			"embedsidecar tasks requeue with their keys has them embedded now"},
+	} {
+		if one.rows > 0 {
+			words, hints = append(words, wording.Count(one.rows, "row")+of+one.what), append(hints, one.hint)
+		}
+	}
+	return words, hints
+}
 
 // details says why rows failed, and says of each pipeline that rests why.
 func (w Wait) details(ctx context.Context, state report.CaughtUp) (failed, resting []string, err error) {

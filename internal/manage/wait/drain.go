@@ -205,19 +205,8 @@ func standing(list []Drained) error {
 			}
 			hints = append(hints, hint)
 		}
-		if one.Failed > 0 {
-			parts = append(parts, wording.Count(one.Failed, "row")+" of "+one.Pipeline+" could not be embedded")
-			hints = append(hints, "embedsidecar tasks list --state failed lists them and why; once that is mended, embedsidecar tasks retry tries them again")
-		}
-		if one.Cancelled > 0 {
-			parts = append(parts, wording.Count(one.Cancelled, "row")+" of "+one.Pipeline+" cancelled")
-			hints = append(hints,
-				"embedsidecar tasks list --state cancelled names them; embedsidecar tasks requeue takes them back")
-		}
-		if one.PutOff > 0 {
-			parts = append(parts, wording.Count(one.PutOff, "row")+" of "+one.Pipeline+" put off")
-			hints = append(hints, putOff)
-		}
+		words, ways := passed(" of "+one.Pipeline, one.Failed, one.Cancelled, one.PutOff)
+		parts, hints = append(parts, words...), append(hints, ways...)
 	}
 	if len(parts) == 0 {
 		return nil

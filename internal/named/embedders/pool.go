@@ -11,6 +11,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/metrics"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -290,10 +291,7 @@ func (e *Pool) tokenizes(ctx context.Context, spec pipeline.Spec) error {
 
 // ofPipeline says of a problem with an embedder whose it is.
 func ofPipeline(spec pipeline.Spec, err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("the embedder of pipeline %q: %w", spec.Name, err)
+	return wrap.Errorf(err, "the embedder of pipeline %q", spec.Name)
 }
 
 // Matching returns the embedder of a pipeline that is set up, if its vectors were made with it.

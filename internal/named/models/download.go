@@ -4,6 +4,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -107,7 +108,7 @@ func (d *download) attempt(ctx context.Context) (sum string, err error) {
 	}
 	response, err := d.Client.Do(request)
 	if err != nil {
-		return "", firstOf(context.Cause(ctx), err)
+		return "", cmp.Or(context.Cause(ctx), err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	from, err := d.accept(response, have)
@@ -115,16 +116,9 @@ func (d *download) attempt(ctx context.Context) (sum string, err error) {
 		return "", err
 	}
 	if err := d.take(response.Body, from, watch); err != nil {
-		return "", firstOf(context.Cause(ctx), err)
+		return "", cmp.Or(context.Cause(ctx), err)
 	}
 	return d.check()
-}
-
-func firstOf(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
 }
 
 // accept reads the head of an answer and returns from which byte on its body is.

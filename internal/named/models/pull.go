@@ -159,8 +159,8 @@ func Pull(ctx context.Context, o PullOptions) (Sums, error) {
 	if o.Progress == nil {
 		o.Progress = func(string, int64, int64) {}
 	}
-	o.Stall, o.Pause = orDefault(o.Stall, defaultStall), orDefault(o.Pause, defaultPause)
-	o.Retries = orDefault(o.Retries, defaultRetries)
+	o.Stall, o.Pause = cmp.Or(o.Stall, defaultStall), cmp.Or(o.Pause, defaultPause)
+	o.Retries = cmp.Or(o.Retries, defaultRetries)
 	if err := makeFolder(o.Into); err != nil {
 		return nil, fmt.Errorf("pull model: %w", err)
 	}
@@ -191,13 +191,6 @@ func stayEncrypted(request *http.Request, via []*http.Request) error {
 		return fmt.Errorf("the hub leads to %s, which is not encrypted", request.URL.Host)
 	}
 	return nil
-}
-
-func orDefault[T int | time.Duration](value, fallback T) T {
-	if value > 0 {
-		return value
-	}
-	return fallback
 }
 
 type puller struct {

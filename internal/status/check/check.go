@@ -287,13 +287,6 @@ func (c *checker) checkReplication(ctx context.Context) {
 	}
 	c.add(name, OK, "the role may replicate, and nothing is in between")
 	c.system = system
-	var stored string
-	err = c.o.Pool.QueryRow(ctx, "SELECT system_id FROM embedsidecar.lsn_checkpoint WHERE slot_name = $1",
-		c.o.Slot).Scan(&stored)
-	if c.copied = err == nil && stored != system.SystemID; c.copied {
-		c.add("system id", Wrong, fmt.Sprintf("it is %s, it was %s: the data was restored or copied", system.SystemID, stored),
-			"if this copy shall live on its own, embedsidecar init --adopt, with its pipelines configured, makes a new slot and compares every row")
-	}
 }
 
 func (c *checker) checkSchema(ctx context.Context) {
@@ -324,6 +317,11 @@ func (c *checker) checkSlot(ctx context.Context, tx pgx.Tx) error {
 	s, err := slot.Find(ctx, tx, c.o.Slot, c.installed)
 	if err != nil {
 		return err
+	}
+	if c.copied = c.system.SystemID != "" && s.OtherServer(c.system.SystemID); c.copied {
+		c.add("system id", Wrong, fmt.Sprintf("it is %s, it was %s: the data was restored or copied", c.system.SystemID,
+			s.SystemID),
+			"if this copy shall live on its own, embedsidecar init --adopt, with its pipelines configured, makes a new slot and compares every row")
 	}
 	publication := c.o.Publication
 	if s.Recorded { // the slot was set up with one, and that is what the stream asks for

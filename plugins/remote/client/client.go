@@ -79,20 +79,9 @@ type Client struct {
 	sizes sizes
 
 	mu     sync.Mutex
-	model  *Model    // nil before Describe
-	canary []float32 // what the probe gives
-	worked time.Time // the last good answer
-}
-
-// Model is what the servers were found to offer.
-type Model struct {
-	Fingerprint string
-	Dims        int
-	MaxTokens   int
-	Symmetric   bool
-	Sparse      bool
-	Reranks     bool // Dims are 1
-	Batches     bool
+	model  *sdk.Model // nil before Describe
+	canary []float32  // what the probe gives
+	worked time.Time  // the last good answer
 }
 
 // New returns a Client. Nothing is asked yet.
@@ -103,16 +92,16 @@ func New(o Options) *Client {
 	return c
 }
 
-// Describe finds out what is not configured. With dims given, it asks nobody, unless the server tells by itself what
+// Describe returns what the servers offer, without a name, and finds out what is not configured. With dims given, it asks nobody, unless the server tells by itself what
 // it runs.
-func (c *Client) Describe(ctx context.Context) (Model, error) {
+func (c *Client) Describe(ctx context.Context) (sdk.Model, error) {
 	c.mu.Lock()
 	known := c.model
 	c.mu.Unlock()
 	if known != nil {
 		return *known, nil
 	}
-	m := Model{
+	m := sdk.Model{
 		Dims: c.o.Dims, MaxTokens: c.o.MaxTokens, Sparse: c.o.Dialect.Sparse, Reranks: c.o.Dialect.Reranks,
 		Batches: c.o.Batches != nil,
 		Symmetric: !c.o.Dialect.Kinds && c.o.Prefixes[0] == c.o.Prefixes[1] &&
@@ -122,7 +111,7 @@ func (c *Client) Describe(ctx context.Context) (Model, error) {
 	if c.o.Dialect.InfoPath != "" {
 		info, f := c.info(ctx)
 		if f != nil {
-			return Model{}, f.call()
+			return sdk.Model{}, f.call()
 		}
 		identity = info.Identity
 		m.MaxTokens = cmp.Or(m.MaxTokens, info.MaxTokens)
@@ -132,7 +121,7 @@ func (c *Client) Describe(ctx context.Context) (Model, error) {
 	}
 	if m.Dims == 0 || c.o.Remembered != "" {
 		if f := c.works(ctx, time.Now()); f != nil {
-			return Model{}, f.call()
+			return sdk.Model{}, f.call()
 		}
 		if !m.Sparse {
 			c.mu.Lock()
@@ -149,7 +138,7 @@ func (c *Client) Describe(ctx context.Context) (Model, error) {
 
 // fingerprint names everything that can change a vector, as far as it can be known from here. Where the servers are
 // does not.
-func (c *Client) fingerprint(identity string, m Model) string {
+func (c *Client) fingerprint(identity string, m sdk.Model) string {
 	truncate := c.o.Truncate
 	own := 0 // how far a text is cut here
 	if !c.o.Dialect.CutsItself(truncate) && truncate != dialect.CutNever {
