@@ -70,7 +70,7 @@ func (n *Database) keepQuiet(ctx context.Context, r *run) {
 			case <-ctx.Done():
 			}
 		}
-		since, passing = time.Now(), 0
+		since, passing = time.Now(), 2*passing
 		n.among.passing.Store(false)
 	}
 }
