@@ -18,7 +18,7 @@ func newQuickstart() *command {
 	save, chunks := "", ""
 	return &command{
 		name: "quickstart", group: groupStart,
-		usage:     "go from the URL of a database to a search in its rows, with one question",
+		usage:     "go from the URL of a database to a search in its rows, asking before it changes anything",
 		arguments: "[URL] [TABLE]", maxArgs: 2, url: func(args []string) string { url, _ := urlAndTable(args); return url },
 		description: "Lists everything that is missing on the server at once, each with what mends it. Suggests a table " +
 			"with its text columns (TABLE, or the one with the most text), prints the number of rows, the expected " +

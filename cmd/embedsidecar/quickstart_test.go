@@ -79,8 +79,12 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 	s.at(url)
 	s.run(0, "run", "--once", "--config", file)
 	s.run(0, "search", "public.docs", "title 7")
+	_, stderr = s.typing(0, "", "quickstart", url, "--yes")
+	s.has(stderr, `pipeline "public.docs" is set up already: this goes on with it`)
+	s.run(0, "init", "--pipeline", "notes: note -> table notes_embedding")
 	_, stderr = s.typing(8, "", "quickstart", url, "--yes")
 	s.has(stderr, `set up already: pipeline "public.docs"`, "quickstart URL public.docs")
+	s.run(0, "uninstall", "public.notes", "--yes", "--drop-embeddings")
 	_, stderr = s.typing(8, "", "quickstart", url, "docs", "--yes", "--save", file)
 	s.has(stderr, "name another file")
 	stdout, stderr = s.typing(0, "title 3\n", "quickstart", "docs") // there is nothing to ask

@@ -63,9 +63,8 @@ type Database struct {
 	called  chan struct{}  // there may be requests for pipelines
 	among   *tenant        // others; nil: it is the only one
 
-	building atomic.Bool // an index is not built yet, or a next generation not complete
-	rested   bool
-	passing  time.Duration // how long it is worked at least after it has rested: longer where it is woken soon again
+	building atomic.Bool   // an index is not built yet, or a next generation not complete
+	passing  time.Duration // how long it is worked at least after a rest: longer if it is soon woken again
 
 	cfg      atomic.Pointer[config.Config] // what is in force
 	deployed deployed

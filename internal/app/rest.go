@@ -44,19 +44,20 @@ func (n *Database) quietAfter() time.Duration {
 // keepQuiet has the database rest when nothing has changed for a while; for a short one where it rested before, since
 // what woke it may be no change of a pipeline's rows.
 func (n *Database) keepQuiet(ctx context.Context, r *run) {
-	moved, since := int64(0), time.Now()
-	if n.rested {
-		since = since.Add(n.passing - n.quietAfter())
-	}
+	moved, since, passing := int64(0), time.Now(), n.passing
 	defer n.among.passing.Store(false)
-	for first := true; sleep.For(ctx, time.Second); first = false {
+	for sleep.For(ctx, time.Second) {
 		now, streams := r.moves()
-		if moved != now && !first {
-			since = time.Now()
+		if moved != now {
+			since, passing = time.Now(), 0
 			n.among.passing.Store(false)
 		}
 		moved = now
-		if !streams || !n.among.in.rest() || time.Since(since) < n.quietAfter() {
+		after := n.quietAfter()
+		if passing > 0 {
+			after = min(passing, after)
+		}
+		if !streams || !n.among.in.rest() || time.Since(since) < after {
 			continue
 		}
 		rest, err := n.quiet(ctx, r)
@@ -69,13 +70,14 @@ func (n *Database) keepQuiet(ctx context.Context, r *run) {
 			case <-ctx.Done():
 			}
 		}
-		since = time.Now()
+		since, passing = time.Now(), 2*passing
 		n.among.passing.Store(false)
 	}
 }
 
 // moves is a number that is another one when rows of pipelines have changed or somebody has asked, and whether the
-// stream goes. Transactions do not count: those before a restart come again, and before PostgreSQL 15 all come.
+// stream goes; 0 at the start. Transactions do not count: those before a restart come again, and before PostgreSQL 15
+// all come.
 func (r *run) moves() (n int64, streams bool) {
 	r.mu.Lock()
 	s := r.sidecar
@@ -148,9 +150,9 @@ func (n *Database) rest(ctx context.Context, r *run, rest *resting) {
 	n.among.resting.Store(rest)
 	defer func() {
 		n.among.resting.Store(nil)
-		n.rested, n.passing = true, min(max(2*n.passing, passingFor), n.quietAfter())
+		n.passing = min(max(2*n.passing, passingFor), n.quietAfter())
 		if time.Since(rest.since) > n.quietAfter() {
-			n.passing = min(passingFor, n.quietAfter())
+			n.passing = passingFor
 		}
 	}()
 	for {

@@ -19,7 +19,8 @@ import (
 func TestClients_ASearchPageInDjango(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t, testenv.Empty())
-	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, status text, tenant int);
+	db.MustExec(`CREATE TABLE docs (id bigint PRIMARY KEY, title text, body text, status text, tenant int,
+		made timestamptz DEFAULT now());
 		INSERT INTO docs SELECT i, 'Password ' || i, 'reset it <b>' || i || '</b>', CASE WHEN i % 2 = 0 THEN 'published'
 			ELSE 'draft' END, i % 4 FROM generate_series(1, 60) AS i`)
 	r := newRig(t, db, pipeline.Spec{
@@ -49,6 +50,7 @@ class Doc(models.Model):
     body = models.TextField()
     status = models.TextField()
     tenant = models.IntegerField()
+    made = models.DateTimeField()
 
     class Meta:
         managed = False
@@ -60,15 +62,23 @@ settings.configure(INSTALLED_APPS=["pages"], DATABASES={"default": {"ENGINE": "d
     "PASSWORD": os.environ["PASSWORD"]}})
 django.setup()
 from pages.search import search
-from django.db import transaction
+from django.db import DatabaseError, transaction
+import datetime
 first, more = search("reset", status="published", tenant={"$gte": 2})
 second, end = search("reset", page=1, status="published", tenant={"$gte": 2})
 assert len(first) == 10 and more and len(second) == 5 and not end, (len(first), more, len(second), end)
 found = first + second
 assert len({d.id for d in found}) == 15 and all(d.status == "published" and d.tenant == 2 for d in found), found
 assert [d.distance for d in found] == sorted(d.distance for d in found)
+assert search("reset", status=["published", "other"], made={"$gt": datetime.date(2020, 1, 1)}, fresh_only=True)[1]
+assert search("reset", max_distance=-1) == ([], False)
 assert "<mark>reset</mark>" in found[0].passages and "<b>" not in found[0].passages, found[0].passages
 with transaction.atomic():
+    try:
+        search("")
+        raise SystemExit("an empty text is no error")
+    except DatabaseError as err:
+        assert err.__cause__.diag.message_primary.startswith("embed:"), err
     assert len(search("reset")[0]) == 10
 `,
 	} {

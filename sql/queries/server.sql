@@ -12,7 +12,7 @@ SELECT current_setting('server_version_num')::int AS version, current_setting('w
            WHERE name = 'max_slot_wal_keep_size') AS keep_mb,
        (SELECT count(*)::int FROM pg_replication_slots) AS slots,
            current_setting('max_replication_slots')::int AS max_slots,
-       (SELECT count(*)::int FROM pg_stat_activity WHERE backend_type = 'walsender') AS senders,
+       (SELECT count(*)::int FROM pg_stat_replication) AS senders,
        current_setting('max_wal_senders')::int AS max_senders,
        EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = @slot) AS exists,
        coalesce((SELECT active FROM pg_replication_slots WHERE slot_name = @slot), false) AS streamed,

@@ -144,7 +144,11 @@ func (q *quickstart) choose(ctx context.Context) error {
 	if len(q.Config.Pipelines) > 0 {
 		return nil
 	}
-	if at := lookup.Meant(stored, q.Table); q.Table != "" && at >= 0 {
+	at := lookup.Meant(stored, q.Table)
+	if q.Table == "" && len(stored) == 1 {
+		at = 0
+	}
+	if at >= 0 && (q.Table != "" || len(stored) == 1) {
 		q.Say("pipeline %q is set up already: this goes on with it", stored[at].Name)
 		q.Config.UsePipelines(stored[at].Spec)
 		return nil
@@ -175,6 +179,7 @@ func (q *quickstart) choose(ctx context.Context) error {
 	if len(found) > 1 {
 		q.Say("  another one: embedsidecar quickstart URL TABLE")
 	}
+	q.Say("loading the model, and reading a sample of the rows")
 	q.Config.UsePipelines(spec)
 	return nil
 }
@@ -217,7 +222,7 @@ func (q *quickstart) estimated(ctx context.Context, specs []pipeline.Spec, about
 			return nil, err
 		}
 	}
-	q.Say("%s", e.Line())
+	q.takes = e.Line()
 	return specs, nil
 }
 

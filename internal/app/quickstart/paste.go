@@ -25,7 +25,7 @@ func (q *quickstart) paste(ctx context.Context, flags string) {
 		listen: q.Config.Queries.Listen, flags: flags,
 	}
 	s.hidden = q.Redact(s.url) != s.url
-	q.Say("From an application, while it runs:")
+	q.Say("From an application, while embedsidecar run works:")
 	for _, part := range []struct{ title, text string }{
 		{"SQL", s.sql()},
 		{"Python, psycopg", s.psycopg()},
@@ -95,6 +95,14 @@ func (s *program) dsn() string {
 	return quoted(s.url)
 }
 
+// imports are the modules of Python that dsn and psycopg need.
+func (s *program) imports() string {
+	if strings.HasPrefix(s.dsn(), "os.") {
+		return "import os, psycopg"
+	}
+	return "import psycopg"
+}
+
 // execute calls a function of Python with the statements, one after the other; wrap makes an expression of each.
 func (s *program) execute(call, arguments string, wrap func(statement string) string) string {
 	calls := "    rows = " + call + "(" + wrap(s.statement(hole)) + ", " + arguments + ")\n"
@@ -130,12 +138,12 @@ func long(text string) string {
 }
 
 func (s *program) psycopg() string {
-	return "import os, psycopg\n\nwith psycopg.connect(" + s.dsn() + ", autocommit=True) as db:\n" +
+	return s.imports() + "\n\nwith psycopg.connect(" + s.dsn() + ", autocommit=True) as db:\n" +
 		s.execute("db.execute", "["+quoted(s.text)+"]", percents) + printed
 }
 
 func (s *program) alchemy() string {
-	return "import os, psycopg\nfrom sqlalchemy import create_engine, text\n\n" +
+	return s.imports() + "\nfrom sqlalchemy import create_engine, text\n\n" +
 		"engine = create_engine(\"postgresql+psycopg://\", isolation_level=\"AUTOCOMMIT\",\n" +
 		"    creator=lambda: psycopg.connect(" + s.dsn() + "))\nwith engine.connect() as db:\n" +
 		s.execute("db.execute", "{\"text\": "+quoted(s.text)+"}", colons) + printed

@@ -69,6 +69,7 @@ type quickstart struct {
 	known        bool   // the pipeline is set up already
 	changed      bool   // something of ours may be in the database
 	asked        string // the last question
+	takes        string // how much there is to do
 }
 
 // Run does all of it. An interruption is its error until the rows can be searched; from then on it is the end.
@@ -165,14 +166,16 @@ func (q *quickstart) draft(ctx context.Context) (specs []pipeline.Spec, about de
 		}
 		q.Say("warning: %s", warning)
 	}
-	if words := faster(specs[0].Plugin, models.List(q.Node.Find.Models(q.Config.ModelDir))); words != "" {
-		q.Say("%s", words)
-	}
 	verb := "will make"
 	if q.DryRun || len(q.lacks) > 0 || plan.Refused != nil {
 		verb = "would make"
 	}
 	q.Steps(plan.Steps, verb)
+	q.Say("%s", q.takes) // last, where it is seen
+	words := faster(specs[0].Plugin, models.List(q.Node.Find.Models(q.Config.ModelDir)))
+	if words != "" && !q.known {
+		q.Say("%s", words)
+	}
 	return specs, about, plan, nil
 }
 

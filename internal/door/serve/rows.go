@@ -16,6 +16,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
@@ -338,9 +339,11 @@ func (a *api) found(ctx context.Context, p *pipeline.Pipeline, access *search.Ac
 ) (rowsResponse, error) {
 	hits, err := search.Within(ctx, a.Search, look)
 	if database.HasCode(err, pgerrcode.InsufficientPrivilege) && access.Role != "" {
+		a.Log.WarnContext(ctx, "a search with the database role of a token was refused", "role", access.Role,
+			"pipeline", p.Name, "error", database.Words(err), "hints", problem.Hints(err))
 		err = gate.Refuse(http.StatusForbidden, "database_role",
-			"the database role of this token may not read what this pipeline is made of: the log of the server has the "+
-				"GRANT")
+			"the database role of this token may not read what this pipeline is made of: the log of the sidecar says what "+
+				"it lacks")
 	}
 	return rowsResponse{p.Name, p.Stored.Metric(), hits}, err
 }
