@@ -100,7 +100,8 @@ func (w *Worker) look(ctx context.Context, tasks []queue.Task, texts int) ([]ite
 		if !w.table.IsKey(ctx, keys[0]) {
 			return []item{{task: tasks[0], row: rows.Row{Key: keys[0]}, nobody: true}}, nil
 		}
-		return []item{{task: tasks[0], action: broken, err: w.rowError(tasks[0], err, "unreadable", database.SQLState(err))}}, nil
+		unreadable := w.rowError(tasks[0], err, "unreadable", database.SQLState(err))
+		return []item{{task: tasks[0], action: broken, err: unreadable}}, nil
 	}
 	half := len(tasks) / 2
 	first, err := w.look(ctx, tasks[:half], texts)

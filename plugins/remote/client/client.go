@@ -92,8 +92,8 @@ func New(o Options) *Client {
 	return c
 }
 
-// Describe returns what the servers offer, without a name, and finds out what is not configured. With dims given, it asks nobody, unless the server tells by itself what
-// it runs.
+// Describe returns what the servers offer, without a name, and finds out what is not configured. With dims given, it
+// asks nobody, unless the server tells by itself what it runs.
 func (c *Client) Describe(ctx context.Context) (sdk.Model, error) {
 	c.mu.Lock()
 	known := c.model
