@@ -34,7 +34,8 @@ func (d *Dashboard) models(r *http.Request) (view, error) {
 
 // checksPage is what keeps pipelines from working, now or later.
 type checksPage struct {
-	Checks            []admin.Check
+	Checks            []admin.Check // those that are not well first
+	More              int           // that are not shown
 	OK, Warned, Wrong int
 }
 
@@ -52,6 +53,13 @@ func (d *Dashboard) checks(r *http.Request) (view, error) {
 			o.Wrong++
 		}
 	}
+	o.Checks = slices.Clone(o.Checks)
+	slices.SortStableFunc(o.Checks, func(a, b admin.Check) int {
+		return slices.Index(worst, checkTone(a.Status)) - slices.Index(worst, checkTone(b.Status))
+	})
+	const most = 80 // as many as somebody reads
+	o.More = max(len(o.Checks)-most, 0)
+	o.Checks = o.Checks[:min(most, len(o.Checks))]
 	return view{page: "checks", title: "Checks", data: &o}, err
 }
 

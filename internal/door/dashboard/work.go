@@ -151,6 +151,8 @@ func (d *Dashboard) tasks(r *http.Request, page, title string, c choice) (view, 
 		{"cancelled", cancelled},
 		{report.Finished, -1}, // these are not counted
 	}
+	const buttons = 12
+	t.Dead = t.Dead[:min(buttons, len(t.Dead))] // of the others, when they are chosen
 	t.Finished = c.State == report.Finished
 	found, err := d.o.Service.Tasks(ctx, admin.TaskQuery{
 		Pipelines: c.pipelines(), TaskFilter: f, Cursor: c.After, Limit: onePage,
