@@ -160,6 +160,21 @@ func TestScale_PipelinesCostTheSameEach(t *testing.T) {
 	if c.peak() > 256<<10 {
 		t.Errorf("%d MiB of memory, want 256 at most", c.peak()>>10)
 	}
+	// While all is paused nobody asks again and again for what waits.
+	w.exec("village", "SELECT embedsidecar.pause()")
+	for i := range n {
+		w.exec("village", fmt.Sprintf("INSERT INTO tenant_%d.docs VALUES (200, 'it waits')", i))
+	}
+	testenv.Eventually(t, waitTimeout, func() (bool, string) {
+		w.forget()
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			calls, _ = w.counted(heartbeat)
+			return calls > 0, c.tail()
+		})
+		calls, _ = w.counted("WITH fence AS MATERIALIZED")
+		waiting := w.number("village", "SELECT count(*) FROM embedsidecar.task")
+		return calls == 0 && waiting == n, fmt.Sprintf("%d leases were asked for, %d rows wait", calls, waiting)
+	})
 	c.terminate()
 	calls, blocks = w.costs("status without a sidecar", func() { w.status(4) })
 	bound("status without a sidecar", calls, blocks)

@@ -99,6 +99,7 @@ type Pipeline struct {
 	Served      bool   // it serves, or was the last to do so
 	Switches    int64  // how often it has begun or ended to serve
 	Wished      bool   // somebody asked for another model, and it is not made yet
+	Halted      bool   // all pipelines are paused
 	Closed      bool   // it is outside of its hours, by the server's clock
 	Spent       bool   // a budget of it is spent
 	Jobs        bool   // it makes batch jobs, or has some of before

@@ -27,8 +27,9 @@ SELECT p.pipeline_id AS id, p.name, p.table_oid AS oid, p.table_schema::text AS 
     coalesce(d.relname, p.destination_table, '')::text AS into_table, d.relname IS NOT NULL AS destination_moved,
     coalesce((SELECT y.typname::text FROM pg_attribute AS a JOIN pg_type AS y ON y.oid = a.atttypid
         WHERE a.attrelid = CASE WHEN p.destination_column IS NOT NULL THEN p.table_oid
-                ELSE (SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-                      WHERE n.nspname = coalesce(d.nspname, p.destination_schema)
+                ELSE (SELECT c.oid FROM (SELECT n.oid FROM pg_namespace AS n -- first, since many schemas have the name
+                          WHERE n.nspname = coalesce(d.nspname, p.destination_schema) OFFSET 0) AS n
+                      JOIN pg_class AS c ON c.relnamespace = n.oid
                           AND c.relname = coalesce(d.relname, p.destination_table)) END
             AND NOT a.attisdropped AND a.attname = CASE WHEN p.destination_column IS NULL THEN 'embedding'
                 ELSE coalesce((SELECT b.attname FROM pg_attribute AS b WHERE b.attrelid = p.table_oid
@@ -37,6 +38,7 @@ SELECT p.pipeline_id AS id, p.name, p.table_oid AS oid, p.table_schema::text AS 
     p.dims, p.plugin, p.model, p.chunking, p.generation, p.fingerprint, p.lane AS priority,
     coalesce(p.priority_expression, '') AS priority_by,
     coalesce(p.ignore_expression, '') AS ignore, coalesce(p.joins, '[]') AS joins, p.enabled,
+    coalesce((SELECT NOT i.enabled FROM embedsidecar.installation AS i), false) AS halted,
     p.active_hours AS active, NOT embedsidecar.is_open(p.active_minutes, p.active_zone, p.open_until) AS closed,
     NOT embedsidecar.has_budget(p.budget, p.model_budget, p.pipeline_id) AS spent,
     coalesce(p.batch, '{}') AS batch, EXISTS (SELECT FROM embedsidecar.batch_job AS j

@@ -140,8 +140,9 @@ func (s *Sidecar) notice() *notice {
 	n.stream, n.detail = s.streaming()
 	for _, state := range s.States() {
 		// What the tables know already is not told twice.
-		if state.Problem != nil && state.Pipeline.Enabled && !state.Pipeline.Closed && !state.Pipeline.Spent &&
-			(state.Pipeline.Status == pipeline.Active || s.idle()) {
+		p := state.Pipeline
+		known := !p.Enabled || p.Halted || p.Closed || p.Spent || p.Status != pipeline.Active && !s.idle()
+		if state.Problem != nil && !known {
 			n.problems[state.Pipeline.ID] = *state.Problem
 		}
 	}

@@ -147,7 +147,7 @@ func (s *Sidecar) apply(ctx, hard context.Context, pipelines []pipeline.Pipeline
 		}
 		if state.Problem = s.barred(p); state.Problem != nil {
 			s.stop(p.ID)
-			again = again || p.Enabled && (p.Status != pipeline.Active || !p.Closed) && !s.idle()
+			again = again || p.Enabled && !p.Halted && (p.Status != pipeline.Active || !p.Closed) && !s.idle()
 		} else if err := s.start(ctx, hard, p); err != nil {
 			state.Problem = s.problem(err)
 			if wait, is := errors.AsType[*startingError](err); !is {
@@ -210,6 +210,8 @@ func (s *Sidecar) barred(p pipeline.Pipeline) *health.Problem {
 		return &health.Problem{Code: health.Disabled, Detail: "the sidecar streams only (run --role stream), and no other one works"}
 	case !p.Enabled:
 		return &health.Problem{Code: health.Paused, Detail: "paused"}
+	case p.Halted: // else its workers would ask again and again for what they are not given
+		return &health.Problem{Code: health.Paused, Detail: "all is paused"}
 	case p.Status != pipeline.Active:
 		return &health.Problem{Code: health.Code(p.Status), Detail: p.Detail}
 	case p.Closed:
