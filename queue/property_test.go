@@ -169,6 +169,7 @@ func (m *model) finish(t *testing.T, rt *rapid.T, f *fixture) {
 		outcomes[j] = queue.Outcome{Task: task, Action: action, What: "x", Delay: time.Hour}
 		switch state := m.state[task.RowKey]; {
 		case l.gone:
+		case l.changed[task.RowKey] && state == "cancelled": // since it has changed
 		case l.changed[task.RowKey]:
 			m.state[task.RowKey] = "todo"
 		case action == queue.Done:

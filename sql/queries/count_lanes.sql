@@ -1,7 +1,7 @@
 -- count_lanes: how many rows of @pipelines there are in each lane and state, and for how long, as embedsidecar.lanes
 -- shows them.
--- Rows: one for each pipeline, lane and state that has any. Locks: none. Index: unique key of task, or none where all
--- are counted.
+-- Rows: one for each pipeline, lane and state that has any. Locks: none. Index: none where all are counted, else the
+-- unique key of task.
 SELECT p.name AS pipeline, (ARRAY['low', 'normal', 'high', 'urgent'])[g.lane + 1] AS priority,
        CASE WHEN g.live THEN 'in_progress' WHEN NOT g.live THEN 'stale' ELSE g.state::text END AS state, g.rows,
        extract(epoch FROM now() - g.oldest)::double precision AS oldest_seconds,
