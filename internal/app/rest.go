@@ -70,14 +70,13 @@ func (n *Database) keepQuiet(ctx context.Context, r *run) {
 			case <-ctx.Done():
 			}
 		}
-		since, passing = time.Now(), 2*passing
+		since, passing = time.Now(), min(2*passing, n.quietAfter())
 		n.among.passing.Store(false)
 	}
 }
 
-// moves is a number that is another one when rows of pipelines have changed or somebody has asked, and whether the
-// stream goes; 0 at the start. Transactions do not count: those before a restart come again, and before PostgreSQL 15
-// all come.
+// moves returns a counter, 0 at the start, that grows when rows of pipelines change or someone asks, and whether the
+// stream runs. Transactions do not count: those before a restart come again, and before PostgreSQL 15 all come.
 func (r *run) moves() (n int64, streams bool) {
 	r.mu.Lock()
 	s := r.sidecar

@@ -144,11 +144,14 @@ func (q *quickstart) choose(ctx context.Context) error {
 	if len(q.Config.Pipelines) > 0 {
 		return nil
 	}
-	at := lookup.Meant(stored, q.Table)
-	if q.Table == "" && len(stored) == 1 {
+	at := -1
+	switch {
+	case q.Table != "":
+		at = lookup.Meant(stored, q.Table)
+	case len(stored) == 1:
 		at = 0
 	}
-	if at >= 0 && (q.Table != "" || len(stored) == 1) {
+	if at >= 0 {
 		q.Say("pipeline %q is set up already: this goes on with it", stored[at].Name)
 		q.Config.UsePipelines(stored[at].Spec)
 		return nil

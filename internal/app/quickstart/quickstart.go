@@ -172,8 +172,10 @@ func (q *quickstart) draft(ctx context.Context) (specs []pipeline.Spec, about de
 	}
 	q.Steps(plan.Steps, verb)
 	q.Say("%s", q.takes) // last, where it is seen
-	words := faster(specs[0].Plugin, models.List(q.Node.Find.Models(q.Config.ModelDir)))
-	if words != "" && !q.known {
+	if q.known {
+		return specs, about, plan, nil
+	}
+	if words := faster(specs[0].Plugin, models.List(q.Node.Find.Models(q.Config.ModelDir))); words != "" {
 		q.Say("%s", words)
 	}
 	return specs, about, plan, nil

@@ -33,7 +33,7 @@ type Server struct {
 	Senders         int
 	MaxSenders      int
 	Exists          bool   // the slot
-	Streamed        bool   // by somebody
+	Streamed        bool   // someone reads the slot
 	Vector          string // version of the extension; "": it is not installed
 	VectorAvailable string // which version the server has; "": none
 	VectorMay       bool   // the role may install it in this database
