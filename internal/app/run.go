@@ -235,7 +235,13 @@ func (n *Database) sidecar(p *pools, role Role) *sidecar.Sidecar {
 		Slot: c.Slot.Name, Instance: c.Instance, Host: n.o.Host, Version: n.o.Build.Version,
 		Pool: p.work, Direct: p.stream, Dial: n.open.Dial,
 		Load: func(ctx context.Context) ([]pipeline.Pipeline, error) {
-			loaded, err := n.loader.Load(ctx, p.work, c.Slot.Name)
+			// Over one connection: each transaction of its own would wait behind all workers that wait for the pool.
+			conn, err := p.work.Acquire(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer conn.Release()
+			loaded, err := n.loader.Load(ctx, conn, c.Slot.Name)
 			n.noticed(loaded)
 			return loaded, err
 		},
