@@ -51,6 +51,10 @@ type Claim struct {
 // A statement that is broken off may have leased tasks all the same. So ctx should not end because somebody stops
 // working; and what a lost connection has left is given back by the next Lease, of whatever pipeline.
 func (q *Queue) Lease(ctx context.Context, l Claim) ([]Task, error) {
+	if err := q.leasing.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer q.leasing.Release(1)
 	if err := q.giveBackLost(ctx); err != nil {
 		return nil, err
 	}

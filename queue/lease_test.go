@@ -2,10 +2,12 @@ package queue_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/queue"
@@ -40,6 +42,52 @@ func TestLease_WaitsUntilTheChangeIsVisible(t *testing.T) {
 	}
 	if got := f.lease(t, 10); len(got) != 1 || got[0].RowKey != "1" {
 		t.Errorf("leased %v, want the rest", got)
+	}
+}
+
+// TestP5_ThoseWhoAskForTasksLeaveConnectionsToOthers: workers of many pipelines share a pool with who loads pipelines,
+// answers questions and reports that the sidecar lives.
+func TestP5_ThoseWhoAskForTasksLeaveConnectionsToOthers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	config := f.db.Pool.Config()
+	config.MaxConns = 4
+	config.ConnConfig.RuntimeParams["lock_timeout"] = "200ms"
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	f.q = queue.New(pool)
+	if _, err := f.enqueue(t.Context(), change("1", 10)); err != nil {
+		t.Fatal(err)
+	}
+	f.db.MustExec("INSERT INTO embedsidecar.turn (pipeline_id) VALUES ($1) ON CONFLICT DO NOTHING", f.id)
+	held, err := f.db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Rollback(t.Context()) }()
+	if _, err := held.Exec(t.Context(), "SELECT FROM embedsidecar.turn FOR UPDATE"); err != nil {
+		t.Fatal(err)
+	}
+	var asking sync.WaitGroup
+	for range 3 * config.MaxConns {
+		asking.Go(func() { _, _ = f.q.Lease(t.Context(), f.claim(queue.Anyone, 1)) }) // they give up: the turn is held
+	}
+	done := make(chan struct{})
+	go func() { asking.Wait(); close(done) }()
+	most := int32(0)
+	for waiting := true; waiting; {
+		select {
+		case <-done:
+			waiting = false
+		case <-time.After(time.Millisecond):
+			most = max(most, pool.Stat().AcquiredConns())
+		}
+	}
+	if most != config.MaxConns-1 {
+		t.Errorf("they took up to %d of %d connections, want one left", most, config.MaxConns)
 	}
 }
 

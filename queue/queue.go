@@ -17,6 +17,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -84,7 +86,8 @@ func (t Task) Now() bool { return t.Lease.Direct != nil }
 
 // Queue hands out tasks. It is safe for concurrent use.
 type Queue struct {
-	db database.DB
+	db      database.DB
+	leasing *semaphore.Weighted // those that ask for tasks
 
 	looking sync.Mutex // held while all pipelines are looked at together
 	mu      sync.Mutex
@@ -141,10 +144,20 @@ const seenFor = time.Second
 // New returns the queue of a database.
 func New(db database.DB) *Queue {
 	return &Queue{
-		db: db, cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1),
+		db: db, leasing: semaphore.NewWeighted(leasers(db)), cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1),
 		aside:             make(chan struct{}, 1),
 		visibilityTimeout: visibilityTimeout, cursorReset: cursorReset, wholeLook: wholeLook,
 	}
+}
+
+// leasers returns how many may ask for tasks at a time: a thousand pipelines have thousands of workers, and who needs a
+// connection of their pool for something else would wait behind all of them.
+func leasers(db database.DB) int64 {
+	conns := int32(16)
+	if pool, is := db.(*pgxpool.Pool); is {
+		conns = pool.Config().MaxConns
+	}
+	return max(int64(conns)*3/4, 1) //nolint:mnd // the rest is for others
 }
 
 // SetVisibilityTimeout says how long Enqueue waits for a transaction that is in the WAL and not visible yet, before
