@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/embed/chunk"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -84,8 +85,6 @@ const (
 	// the server's estimate is not believed for tables below
 	countedRows = 100_000
 	writtenRows = 4000 // a second: about what a server on the same machine takes of ready vectors
-	// a ledger entry, and a row of an embedding table beside its vector, with their index entries
-	ledgerBytes, rowBytes = 200, 150
 )
 
 // Make estimates the backfill of one pipeline.
@@ -147,28 +146,26 @@ func Rest(ctx context.Context, o Options, due Due) (Estimate, error) {
 func (e *Estimate) reckon(ctx context.Context, o Options, stored pipeline.Stored, texts []string, longer []float64,
 ) error {
 	e.MaxTokens = o.About.MaxTokens
-	tokens, called, cut, err := e.count(ctx, o, texts, longer)
+	c, err := e.count(ctx, o, texts, longer)
 	if err != nil {
 		return err
 	}
-	if len(texts) > 0 {
-		e.Cut = int64(float64(cut) / float64(len(texts)) * float64(e.Texts))
-		e.Tokens = int64(tokens / float64(len(texts)) * float64(e.Texts))
+	n := float64(len(texts))
+	if n > 0 {
+		e.Cut = int64(float64(c.cut) / n * float64(e.Texts))
+		e.Tokens = int64(c.tokens / n * float64(e.Texts))
 	}
 	e.Price, e.Currency = o.Spec.Batch.PriceOf(o.Price, e.Texts).Of(e.Tokens), o.Price.Currency
-	if e.Price == nil && len(texts) > 0 {
-		if err := e.measure(ctx, o.By, texts, called); err != nil {
+	if e.Price == nil && n > 0 {
+		if err := e.measure(ctx, o.By, texts, c.called); err != nil {
 			return err
 		}
 	}
-	vectors := e.Texts
-	if c := o.Spec.Chunking; c.On() && c.Tokens > 0 {
-		vectors = max(vectors, e.Tokens/int64(c.Tokens))
+	vectors, text := 1.0, 0.0 // of a text, and the bytes that are stored of it with each
+	if c.chunks > 0 {
+		vectors, text = c.chunks/n, c.bytes/c.chunks
 	}
-	e.DiskBytes = e.Texts*ledgerBytes + vectors*vectorBytes(stored, o.About)
-	if !o.Spec.InSource() {
-		e.DiskBytes += vectors * rowBytes
-	}
+	e.DiskBytes = int64(float64(e.Texts) * (ledgerBytes + vectors*diskBytes(o.Spec, vectorBytes(stored, o.About), text)))
 	return nil
 }
 
@@ -229,20 +226,31 @@ func (e *Estimate) sample(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline) 
 	return texts, longer, rows.Err()
 }
 
-// count returns how many tokens are embedded of some texts, how many the model sees in each as measure sends it, and
-// how many texts it cuts.
-func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer []float64) (tokens float64,
-	called []float64, cut int, err error,
-) {
+// counted is what a sample of texts has.
+type counted struct {
+	tokens float64   // that are embedded
+	called []float64 // that the model sees of each, as measure sends it
+	cut    int       // texts that it cuts
+	// with chunking: how many, and bytes of text that are stored with them
+	chunks, bytes float64
+}
+
+// count counts tokens and chunks of some texts.
+func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer []float64) (c counted, err error) {
 	const bytesPerToken = 4
 	if len(texts) == 0 {
-		return 0, nil, 0, nil
+		return c, nil
 	}
 	found, err := o.By.Tokenize(ctx, texts)
 	if errors.Is(err, embed.ErrNoTokens) {
 		e.TokensGuessed = true
 	} else if err != nil {
-		return 0, nil, 0, err
+		return c, err
+	}
+	cutting := o.Spec.Chunking.Settings()
+	if o.About.MaxTokens > 0 {
+		const least = 8
+		cutting.Tokens = max(least, min(cutting.Tokens, o.About.MaxTokens-found.Around))
 	}
 	for i, text := range texts {
 		n := float64(len(text)/bytesPerToken + 1)
@@ -254,12 +262,32 @@ func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer 
 		if most := float64(o.About.MaxTokens); most > 0 {
 			seen = min(seen, most)
 			if n > most && !o.Spec.Chunking.On() { // what is longer is cut, and not paid for
-				cut, n = cut+1, most
+				c.cut, n = c.cut+1, most
 			}
 		}
-		tokens, called = tokens+n, append(called, seen)
+		c.tokens, c.called = c.tokens+n, append(c.called, seen)
+		if !o.Spec.Chunking.On() {
+			continue
+		}
+		whole := chunk.Text{Text: text}
+		if e.TokensGuessed {
+			whole.Ends = chunk.Estimate(text)
+		} else {
+			whole.Ends = found.Ends[i]
+		}
+		for _, piece := range pieces(cutting, whole) {
+			if c.chunks += longer[i]; !o.Spec.Chunking.NoText {
+				c.bytes += longer[i] * float64(len(piece.Of(text)))
+			}
+		}
 	}
-	return tokens, called, cut, nil
+	return c, nil
+}
+
+// pieces cuts a text. One that a parser panics of makes no vector later, either.
+func pieces(s chunk.Settings, text chunk.Text) (found []chunk.Chunk) {
+	defer func() { _ = recover() }()
+	return chunk.Cut(s, text, chunk.Text{})
 }
 
 // measure embeds a few texts, the first of them to warm up, and takes the time of a token from them.
@@ -279,13 +307,4 @@ func (e *Estimate) measure(ctx context.Context, by embed.Embedder, texts []strin
 	seconds := took/max(1, tokens)*float64(e.Tokens) + float64(e.Texts)/writtenRows
 	e.Seconds = &seconds
 	return nil
-}
-
-// vectorBytes is the size of one vector as it is stored.
-func vectorBytes(stored pipeline.Stored, about embed.Description) int64 {
-	const header, words = 8, 128 // words that a sparse one usually has
-	if about.Sparse {
-		return header + stored.Bytes(words)
-	}
-	return header + stored.Bytes(about.Dims)
 }

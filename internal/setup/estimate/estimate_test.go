@@ -108,13 +108,6 @@ func TestMake(t *testing.T) {
 			!strings.Contains(got.Line(), "price 1.00 EUR")) {
 			t.Errorf("%s: %+v", name, got)
 		}
-		vectors := test.texts
-		if test.spec.Chunking.On() {
-			vectors = test.tokens / 16
-		}
-		if want := test.texts*200 + vectors*(8+400+150); got.DiskBytes != want {
-			t.Errorf("%s: %d bytes, want %d", name, got.DiskBytes, want)
-		}
 	}
 	if testenv.Value[bool](db, "SELECT to_regclass('e') IS NOT NULL") {
 		t.Error("something was made")
