@@ -70,7 +70,12 @@ func TestSQL_Searcher(t *testing.T) {
 			t.Fatal(err)
 		}
 		// A wrong name is answered with those of tables that he may read, and no others.
+		// To wait for his own write, too, he must be able to read the table.
+		searcher.refused(`SELECT embedsidecar.wait_for(pipeline => 'docs')`, "42501", `may not read the table of pipeline "docs"`)
+		searcher.refused(`SELECT embedsidecar.wait_for()`, "42501", "may not read the table of any pipeline")
+		searcher.refused(`CALL embedsidecar.wait_until()`, "42501")
 		f.db.MustExec("GRANT SELECT (body) ON docs TO " + f.db.SearcherRole())
+		searcher.sees(`SELECT embedsidecar.wait_for(timeout => '0'), embedsidecar.wait_for(timeout => '0', pipeline => 'docs')`, "f f")
 		searcher.refused(`SELECT embedsidecar.embed('x', 'dosc')`, "42704", "there are: docs")
 		f.db.MustExec("REVOKE SELECT (body) ON docs FROM " + f.db.SearcherRole())
 		f.db.MustExec(`UPDATE embedsidecar.pipeline SET status = 'misconfigured', status_detail = 'a column is gone'`)

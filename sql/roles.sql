@@ -123,8 +123,8 @@ GRANT EXECUTE ON FUNCTION embedsidecar.search, embedsidecar.neighbours, embedsid
     embedsidecar.check_search, embedsidecar.embed, embedsidecar.begin_ask, embedsidecar.asked,
     embedsidecar.check_rerank, embedsidecar.text_statement, embedsidecar.nearest_to, embedsidecar.candidates,
     embedsidecar.rerank, embedsidecar.search_across, embedsidecar.highlight,
-    embedsidecar.current_model, embedsidecar.check_model, embedsidecar.served_by, embedsidecar.still_named
-    TO embedsidecar_searcher;
+    embedsidecar.current_model, embedsidecar.check_model, embedsidecar.served_by, embedsidecar.still_named,
+    embedsidecar.wait_for TO embedsidecar_searcher;
 GRANT EXECUTE ON PROCEDURE embedsidecar.ask TO embedsidecar_searcher;
 
 -- A pipeline into a column of the source table:

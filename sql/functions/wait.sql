@@ -144,6 +144,22 @@ BEGIN
                 HINT = 'call it in a transaction that is READ COMMITTED';
     END IF;
     ids := embedsidecar.waited_for(wait_for.pipeline);
+    -- Who may search, and not see how everything stands, waits for tables that he may read, and learns of no others.
+    IF NOT EXISTS (SELECT FROM pg_roles AS r WHERE pg_has_role(session_user, r.oid, 'MEMBER')
+                   AND has_function_privilege(r.oid, 'embedsidecar.how_far(integer[], pg_lsn)', 'EXECUTE')) THEN
+        ids := ARRAY(SELECT p.pipeline_id FROM embedsidecar.pipeline AS p
+                     WHERE p.pipeline_id = ANY (ids) AND embedsidecar.reads(p.table_oid));
+        IF cardinality(ids) = 0 THEN
+            RAISE EXCEPTION 'wait_for: role "%" may not read the table of %', session_user,
+                coalesce('pipeline "' || wait_for.pipeline || '"', 'any pipeline')
+                USING ERRCODE = 'insufficient_privilege', HINT = coalesce((
+                    SELECT format('GRANT SELECT (%s) ON %I.%I TO %I', (SELECT string_agg(quote_ident(k), ', ')
+                               FROM unnest(p.key_columns) AS k), p.table_schema, p.table_name, session_user)
+                    FROM   embedsidecar.pipeline AS p WHERE wait_for.pipeline IS NOT NULL
+                           AND p.pipeline_id = embedsidecar.pipeline_meant(wait_for.pipeline)),
+                    'name a pipeline whose table the role may read');
+        END IF;
+    END IF;
     -- A commit that did not wait for it may not be flushed yet (synchronous_commit = off).
     target := coalesce(wait_for.lsn, pg_current_wal_insert_lsn());
     LOOP
@@ -177,7 +193,8 @@ COMMENT ON FUNCTION embedsidecar.wait_for(pg_lsn, interval,
     'Read your own write: wait until every row that was committed before an LSN (without one: until now) has its '
     'vector, of a pipeline or of all. Returns false when the time is over, or at once where a pipeline is paused or '
     'cannot work; a notice says why. Dead letters, cancelled rows and rows put off to a later time are not waited '
-    'for. Called after the commit, in READ COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers '
+    'for. Without a name, who may only search waits for the pipelines of tables that he may read. Called after the '
+    'commit, in READ COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers '
     'after up to five seconds; CALL embedsidecar.wait_until does not.';
 
 -- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
