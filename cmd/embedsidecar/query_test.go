@@ -91,6 +91,76 @@ func TestSearch_AsksTheSidecarThatRuns(t *testing.T) {
 	}
 }
 
+// TestSearch_WithTheRightsOfAnApplication: who may search by SQL may do so here, and is told what is missing as the
+// statement that gives it.
+func TestSearch_WithTheRightsOfAnApplication(t *testing.T) {
+	t.Parallel()
+	testenv.EachMajor(t, func(t *testing.T, major int) {
+		t.Helper()
+		s := newStage(t, 20, testenv.Major(major))
+		s.db.MustExec("CREATE TABLE notes (id bigint PRIMARY KEY, note text); INSERT INTO notes VALUES (1, 'title 4')")
+		s.run(0, "init", "--pipeline", "docs: title,body -> table docs_embedding", "--pipeline", "notes: note -> table notes_embedding")
+		s.db.RunRole()
+		d := s.start("--no-init")
+		s.run(0, "wait", "--caught-up")
+		s.as(s.db.Role(""))
+		granted := func(args ...string) {
+			t.Helper()
+			_, stderr := s.run(7, append([]string{"search"}, args...)...)
+			for line := range strings.Lines(stderr) {
+				if strings.HasPrefix(line, "GRANT ") {
+					s.db.MustExecSuper(line)
+				}
+			}
+		}
+		granted("docs", "title 4") // the group
+		_, stderr := s.run(7, "search", "docs", "title 4")
+		s.has(stderr, "ES0502", "--trust-owner "+testenv.Owner)
+		s.set("EMBEDSIDECAR_TRUST_OWNER=" + testenv.Owner)
+		granted("docs", "title 4") // the tables
+		key := func(args ...string) string {
+			t.Helper()
+			var hits []search.Hit
+			testenv.Eventually(t, waitTimeout, func() (bool, string) { // one on a busy machine may answer too late
+				out, err := s.command(append([]string{"search", "-o", "json", "-k", "1"}, args...)...).CombinedOutput()
+				if err == nil {
+					hits = decoded[[]search.Hit](t, string(out))
+				}
+				return err == nil, string(out)
+			})
+			if len(hits) != 1 {
+				t.Fatalf("%q found %+v", args, hits)
+			}
+			return hits[0].Key
+		}
+		if got := key("docs", "title 4\n\nbody 4"); got != "4" {
+			t.Errorf("found %s", got)
+		}
+		granted("docs", "title 4", "--filter", "title=title 9")
+		for want, args := range map[string][]string{
+			"9":  {"--filter", "title=title 9"},
+			"12": {"--filter", `{"id": {"$gte": 12, "$lt": 14, "$ne": 13}}`, "--max-distance", "2", "--fresh-only"},
+		} {
+			if got := key(append([]string{"docs", "title 4"}, args...)...); got != want {
+				t.Errorf("%q found %s", args, got)
+			}
+		}
+		granted("docs,notes", "title 4")
+		if got := key("docs,notes", "title 4"); got == "" {
+			t.Errorf("two pipelines: %s", got)
+		}
+		stdout, _ := s.run(0, "search", "docs", "title 4")
+		s.has(stdout, "KEY", "DISTANCE")
+		_, stderr = s.run(7, "search", "docs", "title 4", "--hybrid")
+		s.has(stderr, "without --like, --hybrid")
+		_, stderr = s.run(2, "search", "dosc", "title 4")
+		s.has(stderr, "there are: ")
+		d.end(syscall.SIGTERM, 0)
+		_, stderr = s.run(4, "search", "docs", "a text that nobody has asked for")
+		s.has(stderr, "no sidecar runs")
+	})
+}
+
 // TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone kills the sidecar, and then the session that goes on building
 // without it.
 func TestRun_AKillWhileAnIndexIsBuiltLeavesNothingHalfDone(t *testing.T) {

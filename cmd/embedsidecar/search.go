@@ -6,17 +6,24 @@ import (
 	"reflect"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/search/query"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
 // searchCommand finds the rows nearest to a text, or to a row.
@@ -138,7 +145,33 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 		look = c.near
 	}
 	_, err = query.Settled(ctx, func(bool) (struct{}, error) { return struct{}{}, look(ctx, env, request) })
+	if _, refused := errors.AsType[*refusal.PermissionError](err); refused || database.Denied(err) {
+		return c.bySQL(ctx, env, request, err)
+	}
 	return err
+}
+
+// bySQL searches with the rights of an application, where the role may not read what a search by this program does.
+func (c *searchCommand) bySQL(ctx context.Context, env *environment, request search.Request, refused error) error {
+	if c.key != "" || c.explain || request.Hybrid || request.Highlight || len(request.Columns) > 0 {
+		return fail(exitPermission, refused, append(problem.Hints(refused), "as a member of embedsidecar_searcher, search "+
+			"without --like, --hybrid, --highlight, --return and --explain: these read what the role of run may")...)
+	}
+	return env.connected(ctx, func(pool *pgxpool.Pool) error {
+		names := []string{env.args[0]}
+		hits, err := query.BySQL(ctx, pool, names, request)
+		if database.HasCode(err, pgerrcode.UndefinedObject) && strings.Contains(names[0], ",") {
+			names = lists.Map(strings.Split(names[0], ","), strings.TrimSpace)
+			hits, err = query.BySQL(ctx, pool, names, request)
+		}
+		if err != nil {
+			return err
+		}
+		if len(names) > 1 {
+			return env.showHits(nil, hits, &request)
+		}
+		return env.showHits(&pipeline.Pipeline{}, hits, &request)
+	})
 }
 
 // near embeds the text and shows what is near to it.
@@ -159,6 +192,7 @@ func (c *searchCommand) near(ctx context.Context, env *environment, request sear
 		if err != nil {
 			return err
 		}
+		env.tellCoverage(ctx, pool, p)
 		return env.showHits(p, hits, &request)
 	}
 	if c.explain {
@@ -174,7 +208,28 @@ func (c *searchCommand) near(ctx context.Context, env *environment, request sear
 	if err != nil {
 		return err
 	}
+	env.tellCoverage(ctx, pool, pipelines...)
 	return env.showHits(nil, hits, &request)
+}
+
+// tellCoverage tells a person of pipelines that are not embedded as a whole. Where it takes long to find out, or the
+// role may not, nothing is told.
+func (e *environment) tellCoverage(ctx context.Context, pool *pgxpool.Pool, pipelines ...*pipeline.Pipeline) {
+	if !e.out.ForPeople() {
+		return
+	}
+	const limit = 2 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for _, p := range pipelines {
+		st, err := report.Options{Only: p.ID, AtOnce: true}.Read(ctx, pool)
+		if err != nil || len(st.Pipelines) == 0 {
+			continue
+		}
+		if among := st.Pipelines[0].Among(); among != "" {
+			e.say("%s: %s", p.Name, among)
+		}
+	}
 }
 
 // find embeds the text for a pipeline and finds what is near to it.
@@ -243,6 +298,7 @@ func (c *searchCommand) similar(ctx context.Context, env *environment, r search.
 	if err != nil {
 		return err
 	}
+	env.tellCoverage(ctx, pool, p)
 	return env.showHits(p, hits, &r)
 }
 

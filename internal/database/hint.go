@@ -26,6 +26,16 @@ func Hint(err error) []string {
 			"our sessions have the search_path pg_catalog: let it name tables with their schema, or ALTER FUNCTION ... SET search_path = ...",
 		}
 	}
+	if pg.Hint != "" && strings.HasPrefix(pg.Where, "PL/pgSQL function embedsidecar.") { // one of ours knows better
+		if !strings.HasPrefix(pg.Hint, "GRANT ") {
+			return []string{pg.Hint}
+		}
+		sql := strings.Split(pg.Hint, "; ")
+		for i := range sql {
+			sql[i] += ";"
+		}
+		return sql
+	}
 	if pg.Code == pgerrcode.DependentObjectsStillExist {
 		return []string{"its owner, or you, drop first what is in the way: " + strings.ReplaceAll(pg.Detail, "\n", "; ")}
 	}

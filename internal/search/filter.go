@@ -55,6 +55,34 @@ const (
 	operatorNames  = "$eq, $ne, $in, $nin, $gt, $gte, $lt, $lte"
 )
 
+// JSON writes conditions as ParseFilter and the functions of SQL read them; nil: there are none.
+func (f Filters) JSON() *string {
+	if len(f) == 0 {
+		return nil
+	}
+	all := map[string]map[string]any{}
+	for column, conditions := range f {
+		all[column] = map[string]any{}
+		for _, c := range conditions {
+			values := lists.Map(c.Values, func(v string) any { return v })
+			if c.Null {
+				values = append(values, nil)
+			}
+			switch c.Operator {
+			case "", "$in":
+				all[column]["$in"] = values
+			case opNotIn:
+				all[column][opNotIn] = values
+			default:
+				all[column][c.Operator] = values[0]
+			}
+		}
+	}
+	b, _ := json.Marshal(all) //nolint:errchkjson // of texts alone
+	text := string(b)
+	return &text
+}
+
 // UnmarshalJSON reads an object of conditions. It keeps no more of them than a search takes.
 func (f *Filters) UnmarshalJSON(b []byte) error {
 	*f = Filters{}

@@ -157,8 +157,8 @@ DECLARE
 BEGIN
     IF NOT streamed THEN
         others := (SELECT string_agg(concat_ws(' ', w.instance, w.stream, nullif(w.stream_detail, '')), '; ')
-            FROM embedsidecar.workers AS w
-                   WHERE w.slot_name = nobody_answers.slot_name AND w.runs);
+            FROM embedsidecar.worker AS w
+                   WHERE w.slot_name = nobody_answers.slot_name AND embedsidecar.runs(w));
     END IF;
     IF NOT streamed AND others IS NULL THEN
         RAISE EXCEPTION '%: no sidecar runs, so nobody embeds the text', nobody_answers.caller

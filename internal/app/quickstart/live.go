@@ -23,6 +23,7 @@ const nearest = 5
 
 // live runs the sidecar, and answers from the first rows on that it has embedded.
 func (q *quickstart) live(ctx context.Context) error {
+	q.doing("embedding the first rows")
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() {
@@ -65,6 +66,7 @@ func (q *quickstart) answer(ctx context.Context) error {
 	if err := f.first(ctx); err != nil {
 		return err
 	}
+	f.found.Store(true)
 	p, err := query.Searchable(ctx, q.pool, q.Config.Pipelines[0].Name)
 	if err != nil {
 		return err
@@ -78,33 +80,37 @@ type following struct {
 	pipeline int32
 	began    time.Time
 	clock    report.Countdown // of the wait
+	found    atomic.Bool      // the first rows can be found
 	asking   atomic.Bool      // someone types: no line of a terminal is drawn again
 	done     chan error       // of the wait, once; nil: it was received
 }
 
-// embedded is how many rows have their vectors, and how many there are.
-func (f *following) embedded(ctx context.Context) (known, rows int64, err error) {
+// embedded is how far the pipeline is.
+func (f *following) embedded(ctx context.Context) (p report.Pipeline, err error) {
 	st, err := report.Options{Only: f.pipeline, AtOnce: true}.Read(ctx, f.q.pool)
 	if err != nil || len(st.Pipelines) == 0 {
-		return 0, 0, err
+		return p, err
 	}
-	return st.Pipelines[0].Known, st.Pipelines[0].Rows, nil
+	return st.Pipelines[0], nil
 }
 
 // progress draws how many of the rows have their vectors.
 func (f *following) progress(ctx context.Context) string {
-	known, rows, err := f.embedded(ctx)
-	if err != nil || rows == 0 {
+	p, err := f.embedded(ctx)
+	if err != nil || p.Rows == 0 {
 		return ""
 	}
-	now := f.clock.Look(max(0, rows-known), time.Now())
-	now.Done, now.Of = min(known, rows), rows
+	now := f.clock.Look(max(0, p.Rows-p.Known), time.Now())
+	now.Done, now.Of = min(p.Known, p.Rows), p.Rows
 	return "embedded " + now.String()
 }
 
 // tell is what is told of the wait: progress, or else what is waited for.
 func (f *following) tell(what string) {
-	if what != "" && !strings.HasPrefix(what, "embedded ") {
+	switch bar := strings.HasPrefix(what, "embedded "); {
+	case bar && !f.found.Load(): // that is told already
+		return
+	case what != "" && !bar:
 		what = "waiting: " + what
 	}
 	if !f.asking.Load() || f.q.Every == 0 {
@@ -126,12 +132,13 @@ func (f *following) first(ctx context.Context) error {
 			return f.over(ctx, err)
 		case <-next.C:
 		}
-		known, rows, err := f.embedded(ctx)
-		if err != nil || known == 0 || known >= rows {
+		p, err := f.embedded(ctx)
+		if err != nil || p.Known == 0 || p.Known >= p.Rows {
 			continue // the wait itself meets the error as well, and tells of the end
 		}
+		f.q.idle()
 		f.q.Say("the first rows can be found after %s: %d of %d. Ask something; Ctrl-D ends. Answers become better until all "+
-			"rows are embedded.", wording.Age(time.Since(f.began).Seconds()), known, rows)
+			"rows are embedded.", wording.Age(time.Since(f.began).Seconds()), p.Known, p.Rows)
 		return nil
 	}
 }
@@ -139,6 +146,7 @@ func (f *following) first(ctx context.Context) error {
 // over tells that the wait has ended. The others can be searched even if some rows cannot be embedded.
 func (f *following) over(ctx context.Context, err error) error {
 	f.done = nil
+	f.q.idle()
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -201,9 +209,8 @@ func (f *following) answer(ctx context.Context, p *pipeline.Pipeline, line strin
 	}
 	q.asked = line
 	if f.done != nil {
-		if known, rows, err := f.embedded(ctx); err == nil && known < rows {
-			q.Say("among the %d of %d rows that are embedded so far (%s):", known, rows,
-				wording.Percent(float64(known)/float64(rows)))
+		if now, err := f.embedded(ctx); err == nil && now.Among() != "" {
+			q.Say("%s", now.Among())
 		}
 	}
 	if err := q.search(ctx, p, line); err != nil && ctx.Err() == nil {

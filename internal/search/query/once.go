@@ -80,12 +80,11 @@ func Asked(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, text s
 		return nil, err
 	}
 	defer conn.Release()
-	var major int
-	if err := conn.QueryRow(ctx, "SELECT current_setting('server_version_num')::int / 10000").Scan(&major); err != nil {
+	first, err := asksFirst(ctx, conn.Conn())
+	if err != nil {
 		return nil, err
 	}
-	const asksByItself = 17 // from there on a function can ask
-	if major < asksByItself {
+	if first {
 		_, err := conn.Exec(ctx, "CALL embedsidecar.ask($1, $2, $3::text::interval)", p.Name, text, answerLimit)
 		if err != nil {
 			return nil, fmt.Errorf("ask the sidecar: %w", err)

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -79,6 +80,15 @@ func (p *Pipeline) CoverageWord() string {
 		return wording.Percent(*p.Coverage) + " (est.)"
 	}
 	return wording.Percent(*p.Coverage)
+}
+
+// Among tells over how much of its table a pipeline is searched; "": over all of it.
+func (p *Pipeline) Among() string {
+	if p.Known >= p.Rows {
+		return ""
+	}
+	return fmt.Sprintf("among the %d of %s that are embedded so far (%s):", p.Known, wording.Count(p.Rows, "row"),
+		wording.Percent(float64(p.Known)/float64(p.Rows)))
 }
 
 // known returns how many rows of a pipeline have the vector of their text now, for all that is known. A nil Counts has
