@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/app/child"
 	"github.com/embedsidecar/embedsidecar/internal/app/quickstart"
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/config"
@@ -65,5 +66,9 @@ func (e *environment) quickstart(ctx context.Context, o quickstart.Options) erro
 	o.Agree, o.Ask, o.Whole = person.Agree, person.Ask, !person.Answers
 	o.Show = func(p *pipeline.Pipeline, hits []search.Hit) error { return e.showHits(p, hits, &search.Request{}) }
 	o.Waiting, o.Every = e.tellLine()
-	return quickstart.Run(ctx, o)
+	err := quickstart.Run(ctx, o)
+	if exitCode(ctx, err) == exitInterrupted { // it has told what there is now
+		return &child.EndedError{Status: exitInterrupted, What: "interrupted"}
+	}
+	return err
 }

@@ -180,11 +180,26 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 		"CREATE EXTENSION vector", "REPLICATION", `GRANT CREATE ON DATABASE`, "ES0202")
 	s.untouched()
 
+	// What an administrator runs comes once, as one block.
+	_, end, _ := strings.Cut(stderr, "error ES0202")
+	_, block, _ := strings.Cut(end, `as a superuser, or the administrator of a managed server, run this in database "`+s.db.Name+"\":\n")
+	block, _, _ = strings.Cut(block, "embedsidecar: hint: then restart the server, and run this command again")
+	for _, statement := range []string{"ALTER SYSTEM SET wal_level", "ALTER SYSTEM SET max_replication_slots", "CREATE EXTENSION vector", `ALTER ROLE "`, "GRANT CREATE ON DATABASE"} {
+		if strings.Count(block, statement) != 1 || strings.Count(end, statement) != 1 {
+			t.Errorf("%s is not there once, in the block:\n%s", statement, end)
+		}
+	}
+	for line := range strings.Lines(block) {
+		if !strings.HasSuffix(strings.TrimSpace(line), ";") {
+			t.Errorf("%q is no statement", line)
+		}
+	}
+
 	// Of what a superuser must not use, he is told beside the rest: of each owner, and of a schema that was there before.
 	s.as(testenv.Superuser)
 	s.db.MustExecSuper("CREATE TABLE letters (id int PRIMARY KEY, body text); ALTER TABLE letters OWNER TO " + stranger)
 	_, stderr = s.typing(2, "", "quickstart", "--yes")
-	s.has(stderr, "ready: server PostgreSQL", "3 things are not ready", "ALTER SYSTEM SET wal_level",
+	s.has(stderr, "ready: server PostgreSQL", "4 things are not ready", "ALTER SYSTEM SET wal_level",
 		"pg_replication_slots", "--trust-owner "+testenv.Owner+" ", "--trust-owner "+stranger+" ")
 	s.db.MustExecSuper("CREATE SCHEMA embedsidecar AUTHORIZATION " + stranger)
 	_, stderr = s.typing(2, "", "quickstart", "--yes")
@@ -204,6 +219,23 @@ func TestQuickstart_AServerThatIsNotReady(t *testing.T) {
 	_, stderr = s.typing(8, "", "quickstart", "--yes")
 	s.has(stderr, "all 1 are in use", "error ES0303", "pg_replication_slots")
 	s.untouched()
+}
+
+// TestQuickstart_ASlotOfAnotherDatabase keeps nothing else that is lacking from being told with it.
+func TestQuickstart_ASlotOfAnotherDatabase(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 3)
+	other := testenv.DB(t)
+	other.MustExec("SELECT pg_create_logical_replication_slot($1, 'pgoutput')", s.slot)
+	t.Cleanup(func() { other.MustExec("SELECT pg_drop_replication_slot($1)", s.slot) })
+	_, stderr := s.typing(8, "", "quickstart", "--yes")
+	s.has(stderr, "slot names are unique per server", "would make", "3 rows, about 3 texts to embed", "--slot")
+	stranger := s.db.Role("REPLICATION")
+	s.db.MustExec("GRANT SELECT ON docs TO " + stranger)
+	s.as(stranger)
+	_, stderr = s.typing(8, "", "quickstart", "--yes")
+	s.has(stderr, "2 things are not ready", "slot names are unique per server", "would make", "--slot",
+		"GRANT CREATE ON DATABASE", "GRANT CREATE ON SCHEMA", "CREATE PUBLICATION")
 }
 
 // TestQuickstart_SuggestsWhereMostTextIs, not where most rows are, and not where the first rows are longest.
@@ -273,6 +305,16 @@ func TestQuickstart_AnswersFromTheFirstRowsOn(t *testing.T) {
 	}
 	d.end(os.Interrupt, 130)
 	s.has(d.text(), "interrupted: what is set up stays", " of 300 rows embedded", "go on", "remove")
+	if strings.Contains(d.text(), "ES0003") {
+		t.Errorf("an orderly end is told as an error:\n%s", d.text())
+	}
+	// The next one tells how much is left, and a search over how much of the table it goes.
+	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
+	known := testenv.Value[int](s.db, "SELECT count(*) FROM docs_embedding")
+	_, stderr := s.typing(0, "", "quickstart", "docs", "--dry-run")
+	s.has(stderr, fmt.Sprintf("300 rows, about %d texts to embed", 300-known))
+	_, stderr = s.run(0, "search", "public.docs", "title 7")
+	s.has(stderr, fmt.Sprintf("among the %d of 300 rows that are embedded so far (", known))
 }
 
 // TestQuickstart_WhatItPrintsSearchesThisTable: the statement and the request, as they are pasted.
@@ -333,9 +375,13 @@ func TestQuickstart_Interrupted(t *testing.T) {
 	d := s.background("quickstart", "docs", "--yes")
 	testenv.Eventually(t, waitTimeout, func() (bool, string) {
 		made := testenv.Value[bool](s.db, "SELECT to_regclass('embedsidecar.lease') IS NOT NULL")
-		return made && testenv.Value[bool](s.db, "SELECT EXISTS (SELECT FROM embedsidecar.lease)"), d.text()
+		return made && testenv.Value[bool](s.db, "SELECT EXISTS (SELECT FROM embedsidecar.lease)") &&
+			strings.Contains(d.text(), "embedding the first rows: "), d.text()
 	})
 	d.end(os.Interrupt, 130)
+	if strings.Contains(d.text(), "ES0003") {
+		t.Errorf("an orderly end is told as an error:\n%s", d.text())
+	}
 	s.has(d.text(), "interrupted: what is set up stays", " of 30 rows embedded", "go on", "remove")
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
 	stdout, _ := s.typing(0, "title 5\n", "quickstart", "docs")

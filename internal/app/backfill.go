@@ -65,7 +65,11 @@ func Backfill(ctx context.Context, n Options, v *verbs.Verb, by string, names []
 	plugins := embedders.New(n.source())
 	defer func() { err = errors.Join(err, plugins.Close()) }()
 	for i := range found {
-		e, err := n.rest(ctx, pool, plugins, &found[i], v == verbs.Reembed)
+		estimated := n.Rest
+		if v == verbs.Reembed {
+			estimated = n.whole
+		}
+		e, err := estimated(ctx, pool, plugins, &found[i])
 		if err != nil {
 			without = append(without, err)
 			continue
@@ -78,32 +82,44 @@ func Backfill(ctx context.Context, n Options, v *verbs.Verb, by string, names []
 	return list, without, ctx.Err()
 }
 
-// rest estimates what is to be embedded of a pipeline, or all of it.
-func (n *Options) rest(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, p *pipeline.Pipeline, all bool,
+// whole estimates what embedding all of a pipeline takes.
+func (n *Options) whole(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, p *pipeline.Pipeline,
 ) (estimate.Estimate, error) {
-	var none estimate.Estimate
-	if p.Status != pipeline.Active {
-		return none, fmt.Errorf("pipeline %q is %s: %s", p.Name, p.Status, p.Detail)
-	}
-	by, err := plugins.Matching(ctx, p)
+	o, err := n.costs(ctx, pool, plugins, p)
 	if err != nil {
-		return none, err
+		return estimate.Estimate{}, err
 	}
-	about, err := by.Describe(ctx)
+	return estimate.Make(ctx, o)
+}
+
+// Rest estimates what is to be embedded of a pipeline that is set up.
+func (n *Options) Rest(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, p *pipeline.Pipeline,
+) (estimate.Estimate, error) {
+	o, err := n.costs(ctx, pool, plugins, p)
 	if err != nil {
-		return none, err
-	}
-	o := estimate.Options{DB: pool, Spec: p.Spec, About: about, By: by, Price: n.Config.PriceOf(p.Model)}
-	if all {
-		return estimate.Make(ctx, o)
+		return estimate.Estimate{}, err
 	}
 	due, err := worker.FindDue(ctx, worker.Options{
 		Pipeline: p, DB: pool, Queue: queue.New(pool), Service: embed.NewService(nil, 0), Log: n.Log,
 	}, estimate.SampleRows, estimate.SampleBytes)
 	if err != nil {
-		return none, err
+		return estimate.Estimate{}, err
 	}
 	return estimate.Rest(ctx, o, estimate.Due{
 		Rows: due.Rows, Texts: due.Missing + due.Stale, Sample: due.Texts, Longer: due.Longer, Stored: p.Stored,
 	})
+}
+
+// costs is what an estimate of a pipeline that is set up is made of.
+func (n *Options) costs(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Pool, p *pipeline.Pipeline,
+) (o estimate.Options, err error) {
+	if p.Status != pipeline.Active {
+		return o, fmt.Errorf("pipeline %q is %s: %s", p.Name, p.Status, p.Detail)
+	}
+	by, err := plugins.Matching(ctx, p)
+	if err != nil {
+		return o, err
+	}
+	about, err := by.Describe(ctx)
+	return estimate.Options{DB: pool, Spec: p.Spec, About: about, By: by, Price: n.Config.PriceOf(p.Model)}, err
 }

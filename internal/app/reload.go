@@ -281,7 +281,7 @@ func (n *Database) costs(ctx context.Context, r *run, d *draft) (costs []control
 		about, described := d.described[spec.Name]
 		name := spec.Name
 		next, changes := d.next[name]
-		if !described || at >= 0 && !changes && sameTexts(spec, d.ours[at].Spec) {
+		if !described || at >= 0 && !changes && SameTexts(spec, d.ours[at].Spec) {
 			continue // what another rule of what counts costs, a warning says
 		}
 		if changes {

@@ -105,7 +105,7 @@ func SetUp(ctx context.Context, n Options, o SetUpOptions) (done SetUpDone, err 
 		return done, err
 	}
 	for _, spec := range specs {
-		if at := lookup.Find(already, spec.Name); changes[spec.Name] || at >= 0 && sameTexts(spec, already[at].Spec) {
+		if at := lookup.Find(already, spec.Name); changes[spec.Name] || at >= 0 && SameTexts(spec, already[at].Spec) {
 			continue
 		}
 		e, err := estimated(ctx, by.pool, by.plugins, spec, described[spec.Name], n.Config.PriceOf(spec.Model))
@@ -216,8 +216,8 @@ func (o *SetUpOptions) record(ctx context.Context, n Options, pool *pgxpool.Pool
 	}
 }
 
-// sameTexts reports whether a pipeline embeds the texts that it embeds already, as far as its definition goes.
-func sameTexts(configured, set pipeline.Spec) bool {
+// SameTexts reports whether a pipeline embeds the texts that it embeds already, as far as its definition goes.
+func SameTexts(configured, set pipeline.Spec) bool {
 	return configured.Text == set.Text && configured.Filter == set.Filter && configured.Chunking == set.Chunking &&
 		slices.Equal(configured.Columns, set.Columns)
 }

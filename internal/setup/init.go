@@ -218,11 +218,11 @@ func (in *initializer) all(ctx context.Context) error {
 		return err
 	}
 	plan, err := in.makePlan()
-	if err != nil {
+	if err != nil && !in.o.DryRun {
 		return err
 	}
-	if err := in.perform(ctx, plan); err != nil || in.o.DryRun {
-		return err
+	if failed := in.perform(ctx, plan); failed != nil || in.o.DryRun {
+		return errors.Join(failed, err) // of a dry run all that stands in the way, and what would be made
 	}
 	in.report.Pipelines, err = in.confirmed(ctx)
 	return err

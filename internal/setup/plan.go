@@ -2,10 +2,12 @@ package setup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -20,39 +22,36 @@ import (
 	"github.com/embedsidecar/embedsidecar/replication/slot"
 )
 
-// makePlan lists what is missing, in the order in which it must be made.
-func (in *initializer) makePlan() ([]step.Action, error) {
-	plan := in.schema()
+// makePlan lists what is missing, in the order in which it must be made. Beside an error, which joins all that stands
+// in the way, it lists what would be made but for that.
+func (in *initializer) makePlan() (plan []step.Action, err error) {
+	if in.system.SystemID == "" { // of a sketch: the connection of the stream was refused, which is told elsewhere
+		in.system = pglogrepl.IdentifySystemResult{SystemID: in.slot.ServerID, Timeline: in.slot.Timeline}
+	}
+	plan = in.schema()
 	for _, f := range in.found {
 		plan = append(plan, forOne(f, in.destinationSteps(f)...)...)
 	}
 	want := in.wanted()
 	published, err := publish.Plan(in.o.Publication, in.pub, want, in.server.MayCreate, in.grantCreate())
-	if err != nil {
-		return nil, err
-	}
 	for i := range published {
 		published[i].Pipelines = in.readersOf(&published[i])
 	}
 	plan = append(plan, published...)
 	if in.slot.Recorded && in.slot.Publication != in.o.Publication {
-		return nil, &refusal.ConfigError{
+		err = errors.Join(err, &refusal.ConfigError{
 			Problem: fmt.Sprintf("slot %q was set up with publication %q, not %q", in.o.Slot, in.slot.Publication,
 				in.o.Publication),
 			Hint: []string{"use that publication, or another slot"}, Code: code.Publication,
-		}
+		})
 	}
-	reason, err := in.slot.Renewal(in.system, in.o.Adopt)
-	if err != nil {
-		return nil, err
-	}
+	reason, taken := in.slot.Renewal(in.system, in.o.Adopt)
+	err = errors.Join(err, taken)
 	if len(in.found) == 0 && !in.slot.Recorded && len(in.moved) == 0 || len(want) == 0 && in.pub == nil {
-		return plan, nil // nothing to stream yet: a slot would only keep WAL
+		return plan, err // nothing to stream yet: a slot would only keep WAL
 	}
 	if reason != "" {
-		if err := in.mayRenew(); err != nil {
-			return nil, err
-		}
+		err = errors.Join(err, in.mayRenew())
 		plan = append(plan, in.makeSlot(reason))
 	}
 	if len(in.moved) > 0 {
@@ -63,7 +62,7 @@ func (in *initializer) makePlan() ([]step.Action, error) {
 			plan = append(plan, forOne(f, a)...)
 		}
 	}
-	return append(plan, in.notJoined()...), nil
+	return append(plan, in.notJoined()...), err
 }
 
 // notJoined plans to take tables out of the publication that were joined until now and are no pipeline's any more,

@@ -64,12 +64,7 @@ func (in *initializer) lookAtServer(ctx context.Context) error {
 
 // extension plans CREATE EXTENSION vector.
 func (in *initializer) extension() (a step.Action, schema string) {
-	schema = "public"
-	sql := []string{"CREATE EXTENSION vector SCHEMA public"}
-	if !in.server.HasPublic {
-		schema = "vector"
-		sql = []string{"CREATE SCHEMA vector", "CREATE EXTENSION vector SCHEMA vector"}
-	}
+	sql, schema := in.server.CreateVector()
 	return step.Action{
 		Step: step.Step{
 			What: "extension vector in schema " + database.Quote(schema), SQL: sql,

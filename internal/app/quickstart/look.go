@@ -52,7 +52,8 @@ func (q *quickstart) unsafe(ctx context.Context, open connection.Opener, failed 
 	if err := q.look(ctx, true); err != nil {
 		return err
 	}
-	return q.inTheWay(failed)
+	q.also(failed)
+	return q.inTheWay()
 }
 
 // look tells what the database has, and remembers what it lacks.
@@ -62,7 +63,7 @@ func (q *quickstart) look(ctx context.Context, catalogOnly bool) error {
 		return fmt.Errorf("look at the server: %w", database.Wrap(err))
 	}
 	const release = 10000
-	q.release = s.Version / release
+	q.release, q.database = s.Version/release, s.Database
 	var right []string
 	for _, f := range check.Ready(ctx, check.Options{
 		Pool: q.pool, ReplicationDSN: q.Config.Database.Stream(), Slot: q.Config.Slot.Name,
@@ -76,54 +77,26 @@ func (q *quickstart) look(ctx context.Context, catalogOnly bool) error {
 		}
 	}
 	q.Say("ready: %s", strings.Join(right, "; "))
-	switch {
-	case catalogOnly:
+	if catalogOnly {
 		return nil
-	case len(q.lacks) == 0:
-		// What a set-up refuses it knows best: it is tried without a pipeline.
-		if _, err = q.plan(ctx, nil, nil); err == nil || problem.Code(err) != code.Pooler {
-			return err
-		}
-		q.lacks = append(q.lacks, lack{database.Words(err), problem.Hints(err), err})
+	}
+	// What a set-up refuses it knows best: it is tried without a pipeline.
+	_, err = q.plan(ctx, nil, nil)
+	refused := []problem.Class{problem.Usage, problem.Conflict, problem.Permission}
+	switch {
+	case problem.Code(err) == code.Pooler, slices.Contains(refused, problem.Of(err)):
+		q.also(err)
+	case err != nil && len(q.lacks) == 0:
+		return err
+	}
+	if len(q.lacks) == 0 {
+		return nil
 	}
 	for i := range q.lacks {
 		q.Say("not ready: %s", q.lacks[i].what)
 	}
 	q.Say("this is the plan for when that is fixed; how to fix it stands at the end:")
 	return nil
-}
-
-// lack is something that keeps a set-up from being made.
-type lack struct {
-	what string
-	hint []string
-	err  error // its kind
-}
-
-// inTheWay is the error of everything that keeps a set-up from being made, each with what mends it. last is what keeps
-// it from being planned; nil: nothing does.
-func (q *quickstart) inTheWay(last error) error {
-	if _, rights := errors.AsType[*refusal.PermissionError](last); rights { // with all the grants, not one of them
-		q.lacks = slices.DeleteFunc(q.lacks, func(l lack) bool { return strings.HasPrefix(l.what, "role: ") })
-	}
-	if last != nil {
-		q.lacks = append(q.lacks, lack{database.Words(last), problem.Hints(last), last})
-	}
-	first := q.lacks[0]
-	if len(q.lacks) == 1 {
-		return &problem.Error{
-			Class: problem.Of(first.err), Code: problem.Code(first.err),
-			Err: errors.New(first.what), Hint: first.hint,
-		}
-	}
-	var hints []string
-	for i, l := range q.lacks {
-		hints = append(append(hints, fmt.Sprintf("%d. %s", i+1, l.what)), l.hint...)
-	}
-	return &problem.Error{
-		Class: problem.Of(first.err), Code: problem.Code(first.err),
-		Err: fmt.Errorf("%d things are not ready, and nothing was done", len(q.lacks)), Hint: hints,
-	}
 }
 
 // plan says what a set-up of some pipelines would do.
@@ -182,7 +155,6 @@ func (q *quickstart) choose(ctx context.Context) error {
 	if len(found) > 1 {
 		q.Say("  another one: embedsidecar quickstart URL TABLE")
 	}
-	q.Say("loading the model, and reading a sample of the rows")
 	q.Config.UsePipelines(spec)
 	return nil
 }
@@ -229,8 +201,11 @@ func (q *quickstart) estimated(ctx context.Context, specs []pipeline.Spec, about
 	return specs, nil
 }
 
-// estimate says how much there is to do.
+// estimate says how much there is to do: of a pipeline that is set up, what is left of it.
 func (q *quickstart) estimate(ctx context.Context, spec pipeline.Spec, about described) (estimate.Estimate, error) {
+	if p := q.known; p != nil && p.Status == pipeline.Active && app.SameTexts(spec, p.Spec) {
+		return q.Node.Rest(ctx, q.pool, q.node.Plugins(), p)
+	}
 	by, err := q.node.Plugins().Get(spec.Plugin, spec.Model)
 	if err != nil {
 		return estimate.Estimate{}, err
@@ -243,13 +218,14 @@ func (q *quickstart) estimate(ctx context.Context, spec pipeline.Spec, about des
 // wantsChunks asks whether texts that are longer than the model reads become chunks, each with a vector of its own.
 // What is set up already stays as it is, and a column of the row has no place for chunks.
 func (q *quickstart) wantsChunks(ctx context.Context, spec *pipeline.Spec, e *estimate.Estimate) (bool, error) {
-	if e.Cut == 0 || spec.InSource() || q.known {
+	if e.Cut == 0 || spec.InSource() || q.known != nil {
 		return false, nil
 	}
 	q.Say("%d of %s are longer than the model reads (%d tokens): the rest of each would not be found", e.Cut,
 		wording.Count(e.Texts, "text"), e.MaxTokens)
 	wanted := q.Chunks != "no"
 	if q.Chunks == "" && len(q.lacks) == 0 && !q.DryRun {
+		q.idle()
 		var err error
 		if wanted, err = q.Ask(ctx, "Use chunks, each with a vector of its own?"); err != nil {
 			return false, err

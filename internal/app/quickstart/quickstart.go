@@ -4,17 +4,20 @@
 package quickstart
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/app"
+	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/models"
@@ -65,40 +68,52 @@ type quickstart struct {
 	node         *app.Node
 	file         *file
 	lacks        []lack
-	release      int    // of the server: 18
-	known        bool   // the pipeline is set up already
-	changed      bool   // something of ours may be in the database
-	asked        string // the last question
-	takes        string // how much there is to do
+	known        *pipeline.Pipeline // as it is set up already; nil: it is not
+	idle         func()             // ends what doing began
+	release      int                // of the server: 18
+	database     string             // its name
+	changed      bool               // something of ours may be in the database
+	asked        string             // the last question
+	takes        string             // how much there is to do
 }
 
 // Run does all of it. An interruption is its error until the rows can be searched; from then on it is the end.
 func Run(ctx context.Context, o Options) (err error) {
-	q := &quickstart{Options: o}
+	if o.Every > 0 { // a line of doing may stand there
+		say, steps := o.Say, o.Steps
+		o.Say = func(format string, args ...any) { o.Waiting(""); say(format, args...) }
+		o.Steps = func(list []step.Step, verb string) { o.Waiting(""); steps(list, verb) }
+	}
+	q := &quickstart{Options: o, idle: func() {}}
 	if q.file, err = create(o.Save, o.DryRun); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, q.file.end()) }()
+	defer func() { q.idle() }()
+	q.doing("connecting to the server")
 	const smallBatch = 32 // so that the first rows are found after a moment, and the progress is smooth
 	if o.Config.Origin("workers.batch_rows") == "default" {
 		o.Config.Workers.BatchRows = smallBatch
 	}
 	end, err := q.connect(ctx)
 	if err != nil {
+		if ctx.Err() != nil {
+			q.stands(ctx)
+		}
 		return err
 	}
 	defer end()
+	defer func() {
+		if err != nil && ctx.Err() != nil {
+			q.stands(ctx)
+		}
+	}()
 	o.Node.Config = o.Config
 	q.node = app.New(o.Node)
 	running := false
 	defer func() {
 		if !running {
 			err = errors.Join(err, q.node.Plugins().Close())
-		}
-	}()
-	defer func() {
-		if err != nil && ctx.Err() != nil {
-			q.stands(ctx)
 		}
 	}()
 	ready, err := q.prepare(ctx)
@@ -111,20 +126,24 @@ func Run(ctx context.Context, o Options) (err error) {
 
 // prepare leads up to a database in which the pipeline is set up. It reports whether there is something to go on with.
 func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
+	q.doing("looking at what the server has")
 	if err := q.look(ctx, false); err != nil {
 		return false, err
 	}
 	specs, about, plan, err := q.draft(ctx)
-	if err == nil && plan.Refused != nil {
-		err = plan.Refused
-	}
 	switch {
-	case len(q.lacks) > 0:
-		return false, q.inTheWay(err)
+	case ctx.Err() != nil:
+		return false, cmp.Or(err, context.Cause(ctx))
+	case len(q.lacks) > 0, plan.Refused != nil:
+		if q.also(err); plan.Refused != nil {
+			q.also(plan.Refused)
+		}
+		return false, q.inTheWay()
 	case err != nil, q.DryRun:
 		return false, err
 	}
 	if len(plan.Steps) > 0 {
+		q.idle()
 		yes, err := q.Agree(ctx, "Make this, and embed?")
 		if err != nil {
 			return false, err
@@ -135,6 +154,7 @@ func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
 		}
 	}
 	q.changed = true
+	q.doing("setting up")
 	done, err := app.Initialize(ctx, q.Config, q.Log, setup.Options{Pool: q.server, Specs: specs, Descriptions: about})
 	if err != nil || len(done.Steps) != len(plan.Steps) { // else they were told a moment ago
 		q.Steps(done.Steps, "made")
@@ -145,19 +165,23 @@ func (q *quickstart) prepare(ctx context.Context) (ready bool, err error) {
 // draft chooses what to embed, and tells what that takes and what would be made for it. Of a server that is not ready
 // it tells the same.
 func (q *quickstart) draft(ctx context.Context) (specs []pipeline.Spec, about described, plan setup.Report, err error) {
+	q.doing("reading samples of tables with text")
 	if err = q.choose(ctx); err != nil {
 		return specs, about, plan, err
 	}
 	if specs, err = q.specs(ctx); err != nil {
 		return specs, about, plan, err
 	}
+	q.doing("loading the model")
 	if about, err = q.node.Plugins().Describe(ctx, specs); err != nil {
 		return specs, about, plan, err
 	}
+	q.doing("embedding a sample of the texts, to tell how long all of them take")
 	if specs, err = q.estimated(ctx, specs, about); err != nil {
 		return specs, about, plan, err
 	}
-	if plan, err = q.plan(ctx, specs, about); err != nil {
+	q.doing("planning the set-up")
+	if plan, err = q.plan(ctx, specs, about); err != nil && len(plan.Steps) == 0 {
 		return specs, about, plan, err
 	}
 	for _, warning := range plan.Warnings {
@@ -167,18 +191,18 @@ func (q *quickstart) draft(ctx context.Context) (specs []pipeline.Spec, about de
 		q.Say("warning: %s", warning)
 	}
 	verb := "will make"
-	if q.DryRun || len(q.lacks) > 0 || plan.Refused != nil {
+	if q.DryRun || len(q.lacks) > 0 || plan.Refused != nil || err != nil {
 		verb = "would make"
 	}
 	q.Steps(plan.Steps, verb)
 	q.Say("%s", q.takes) // last, where it is seen
-	if q.known {
-		return specs, about, plan, nil
+	if q.known != nil {
+		return specs, about, plan, err
 	}
 	if words := faster(specs[0].Plugin, models.List(q.Node.Find.Models(q.Config.ModelDir))); words != "" {
 		q.Say("%s", words)
 	}
-	return specs, about, plan, nil
+	return specs, about, plan, err
 }
 
 // specs are the pipelines of the configuration, as the database knows them.
@@ -192,8 +216,38 @@ func (q *quickstart) specs(ctx context.Context) ([]pipeline.Spec, error) {
 		return nil, problem.New(problem.Usage, fmt.Errorf("%d pipelines are configured: this begins with one", len(specs)),
 			"several are set up and worked by embedsidecar run")
 	}
-	q.known = lookup.Find(stored, specs[0].Name) >= 0
+	if at := lookup.Find(stored, specs[0].Name); at >= 0 {
+		q.known = &stored[at]
+	}
 	return specs, nil
+}
+
+// doing tells what is done, where that takes long: after a moment, and then from time to time with how long it has
+// taken. It ends what was done before.
+func (q *quickstart) doing(what string) {
+	const moment, often = 2 * time.Second, 5 * time.Second
+	q.idle()
+	began, done := time.Now(), make(chan struct{})
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		told := false
+		for next := moment; ; next = cmp.Or(q.Every, often) {
+			select {
+			case <-time.After(next):
+				told = true
+				q.Waiting(what + ": " + wording.Age(time.Since(began).Seconds()))
+			case <-done:
+				if told && q.Every > 0 {
+					q.Waiting("")
+				}
+				return
+			}
+		}
+	})
+	q.idle = sync.OnceFunc(func() {
+		close(done)
+		ended.Wait()
+	})
 }
 
 // stands tells somebody who has interrupted what is there now.

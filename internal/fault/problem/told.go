@@ -38,7 +38,7 @@ func (t *Told) String() string {
 	line := func(parts ...string) { b.WriteString(wording.Printable(strings.Join(parts, "")) + "\n") }
 	line("embedsidecar: error ", string(t.Code), ": ", t.Message)
 	for _, hint := range t.Hints {
-		if isSQL(hint) { // on lines of its own, to be copied
+		if IsStatement(hint) { // on lines of its own, to be copied
 			line(hint)
 			continue
 		}
@@ -50,8 +50,8 @@ func (t *Told) String() string {
 	return b.String()
 }
 
-// isSQL reports whether a way out is a statement to run, or a comment between statements.
-func isSQL(hint string) bool {
+// IsStatement reports whether a way out is a statement to run, or a comment between statements.
+func IsStatement(hint string) bool {
 	first, _, _ := strings.Cut(hint, " ")
 	return strings.HasPrefix(hint, "-- ") || strings.HasSuffix(hint, ";") && first == strings.ToUpper(first)
 }

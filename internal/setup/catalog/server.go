@@ -53,6 +53,14 @@ func ReadServer(ctx context.Context, db database.Reader, slot string) (Server, e
 	return pgx.CollectExactlyOneRow(rows, pgx.RowToStructByName[Server])
 }
 
+// CreateVector returns the statements that install pgvector in the database.
+func (s *Server) CreateVector() (sql []string, schema string) {
+	if s.HasPublic {
+		return []string{"CREATE EXTENSION vector SCHEMA public;"}, "public"
+	}
+	return []string{"CREATE SCHEMA vector;", "CREATE EXTENSION vector SCHEMA vector;"}, "vector"
+}
+
 // WALLevelHint is how a server gets the wal_level that the stream needs.
 var WALLevelHint = []string{
 	"ALTER SYSTEM SET wal_level = 'logical'; and restart the server",

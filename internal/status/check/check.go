@@ -205,8 +205,9 @@ func (c *checker) checkExtension(s *catalog.Server) {
 	case s.VectorAvailable != "" && c.before && s.VectorMay:
 		c.add(name, OK, s.VectorAvailable+" is on the server, and the set-up installs it in this database")
 	case s.VectorAvailable != "":
+		sql, _ := s.CreateVector()
 		c.failed(name, refusal.Coded(code.Pgvector, "not installed in this database; the server has "+s.VectorAvailable,
-			"run as a superuser, or as the administrator of a managed server: CREATE EXTENSION vector;"))
+			"run as a superuser, or as the administrator of a managed server: "+strings.Join(sql, " ")))
 	default:
 		c.failed(name, refusal.Coded(code.Pgvector, "the server does not have it",
 			fmt.Sprintf("install the server's package pgvector, such as postgresql-%d-pgvector", s.Version/release)))
