@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
@@ -68,12 +69,12 @@ func (c *Config) Missing(find Finder) error {
 		_, err := c.Embedder(find, spec.Plugin, spec.Model)
 		missing, is := errors.AsType[*NotFoundError](err)
 		switch {
-		case is && missing.Near != "":
-			problems = append(problems, c.problem(index("pipelines", i)+"."+missing.Kind,
-				fmt.Sprintf("%s %q not found; %s", missing.Kind, missing.Name, spelling.Question(missing.Near))))
 		case is:
-			problems = append(problems, c.problem(index("pipelines", i)+"."+missing.Kind,
-				fmt.Sprintf("%s %q not found", missing.Kind, missing.Name)))
+			message := fmt.Sprintf("%s %q not found", missing.Kind, missing.Name)
+			if missing.Near != "" {
+				message += "; " + spelling.Question(missing.Near)
+			}
+			problems = append(problems, c.problem(index("pipelines", i)+"."+missing.Kind, message))
 		case err != nil:
 			problems = append(problems, c.problem(index("pipelines", i), redactText(shown(err))))
 		}
@@ -103,15 +104,10 @@ func (c *Config) problem(path, message string) Problem {
 }
 
 func (c *Config) checkModels(fail func(path, format string, args ...any)) {
+	checkNames("models", lists.Map(c.Models, func(m Model) string { return m.Name }), "pipelines name a model by it", fail)
 	for i, m := range c.Models {
-		path := index("models", i)
-		if m.Name == "" {
-			fail(path+".name", "it is missing: pipelines name a model by it")
-		} else if slices.ContainsFunc(c.Models[:i], func(other Model) bool { return other.Name == m.Name }) {
-			fail(path+".name", "the name %q is there twice", m.Name)
-		}
 		if problem := m.Budget.Mistake(m.Price); problem != "" {
-			fail(path+".budget", "%s", problem)
+			fail(index("models", i)+".budget", "%s", problem)
 		}
 	}
 	checkCatalog("plugins.catalog", c.Plugins.Catalog, fail)
@@ -119,12 +115,17 @@ func (c *Config) checkModels(fail func(path, format string, args ...any)) {
 
 // checkCatalog checks entries for plugins, whose list stands at a path.
 func checkCatalog(at string, list []Plugin, fail func(path, format string, args ...any)) {
-	for i, p := range list {
-		path := index(at, i)
-		if p.Name == "" {
-			fail(path+".name", "it is missing: models and pipelines name a plugin by it")
-		} else if slices.ContainsFunc(list[:i], func(other Plugin) bool { return other.Name == p.Name }) {
-			fail(path+".name", "the name %q is there twice", p.Name)
+	names := lists.Map(list, func(p Plugin) string { return p.Name })
+	checkNames(at, names, "models and pipelines name a plugin by it", fail)
+}
+
+// checkNames checks the names of the elements of a list.
+func checkNames(at string, names []string, use string, fail func(path, format string, args ...any)) {
+	for i, name := range names {
+		if path := index(at, i) + ".name"; name == "" {
+			fail(path, "it is missing: "+use)
+		} else if slices.Contains(names[:i], name) {
+			fail(path, "the name %q is there twice", name)
 		}
 	}
 }

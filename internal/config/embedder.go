@@ -147,9 +147,7 @@ func (c *Config) Embedder(find Finder, plugin, model string) (Embedder, error) {
 		m.Settings.into(e.Env, c.env.vars) // of this model: nearer than what is set for all
 	}
 	c.showSeen(e)
-	if e.CallTimeout == 0 {
-		e.CallTimeout = requestTimeout(e.Env)
-	}
+	e.CallTimeout = cmp.Or(e.CallTimeout, requestTimeout(e.Env))
 	return e, nil
 }
 
@@ -260,10 +258,7 @@ func (c *Config) fillEnv(e *Embedder, find Finder, m *Model, folder string) erro
 		e.Env[pluginEnvPrefix+"MODEL_SHA256"] = e.ModelSHA256
 	}
 	if of.Library != nil {
-		library := c.Libraries[of.Library.Setting]
-		if library == "" {
-			library = e.Env[pluginEnvPrefix+of.Library.Variable]
-		}
+		library := cmp.Or(c.Libraries[of.Library.Setting], e.Env[pluginEnvPrefix+of.Library.Variable])
 		path, err := find.Library(of.Library, library)
 		if err != nil {
 			return err
@@ -335,16 +330,9 @@ func (c *Config) knownPlugins(find Finder, plugin string) []string {
 			names = append(names, of.Name)
 		}
 	}
-	for _, p := range c.Plugins.Catalog {
-		names = append(names, p.Name)
-	}
-	for _, m := range c.Models {
-		names = append(names, m.Plugin)
-	}
-	for _, p := range c.Pipelines {
-		names = append(names, p.Plugin)
-	}
-	return names
+	return slices.Concat(names, lists.Map(c.Plugins.Catalog, func(p Plugin) string { return p.Name }),
+		lists.Map(c.Models, func(m Model) string { return m.Plugin }),
+		lists.Map(c.Pipelines, func(p pipeline.Spec) string { return p.Plugin }))
 }
 
 // variablesOf is how the variables of one plugin begin.

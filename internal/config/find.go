@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
 )
@@ -94,6 +95,18 @@ func (e *NotFoundError) Hints() []string {
 	return hints
 }
 
+// places are where a file of what is looked for may be: where its name says, or in a folder, or in the usual ones.
+func (e *NotFoundError) places(dir, file string, usual []string) []string {
+	switch {
+	case isPath(e.Name):
+		e.Setting = e.Kind
+		return []string{e.Name}
+	case dir != "":
+		usual = []string{dir}
+	}
+	return lists.Map(usual, func(d string) string { return filepath.Join(d, file) })
+}
+
 // beside returns folders next to the program, then the system's.
 func (f Finder) beside(names ...string) []string {
 	var dirs []string
@@ -139,19 +152,7 @@ func (f Finder) libraryDirs(library *manifest.Library) []string {
 // run.
 func (f Finder) Plugin(name, dir string) (string, error) {
 	missing := &NotFoundError{Kind: "plugin", Name: name, Setting: "plugin-dir"}
-	var paths []string
-	switch {
-	case isPath(name):
-		missing.Setting = "plugin"
-		paths = []string{name}
-	case dir != "":
-		paths = []string{filepath.Join(dir, pluginPrefix+name)}
-	default:
-		for _, d := range f.pluginDirs() {
-			paths = append(paths, filepath.Join(d, pluginPrefix+name))
-		}
-	}
-	for _, path := range paths {
+	for _, path := range missing.places(dir, pluginPrefix+name, f.pluginDirs()) {
 		missing.Searched = append(missing.Searched, path)
 		info, err := os.Stat(path)
 		switch {
@@ -204,19 +205,7 @@ func (f Finder) Plugins(dir string) []string {
 // there, or one of the names that others may have.
 func (f Finder) Model(name, dir string, others ...string) (string, error) {
 	missing := &NotFoundError{Kind: "model", Name: name, Setting: "model-dir"}
-	var paths []string
-	switch {
-	case isPath(name):
-		missing.Setting = "model"
-		paths = []string{name}
-	case dir != "":
-		paths = []string{filepath.Join(dir, name)}
-	default:
-		for _, d := range f.modelDirs() {
-			paths = append(paths, filepath.Join(d, name))
-		}
-	}
-	for _, path := range paths {
+	for _, path := range missing.places(dir, name, f.modelDirs()) {
 		missing.Searched = append(missing.Searched, path)
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
 			return filepath.Abs(path)

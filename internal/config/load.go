@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/plugins/manifest"
@@ -87,12 +88,7 @@ func Load(src Source) (cfg *Config, warnings []string, err error) {
 }
 
 // related reports whether one path is the other or lies below it.
-func related(a, b string) bool {
-	if len(a) > len(b) {
-		a, b = b, a
-	}
-	return a != "" && strings.HasPrefix(b, a) && (len(a) == len(b) || b[len(a)] == '.' || b[len(a)] == '[')
-}
+func related(a, b string) bool { return a != "" && b != "" && (within(a, b) || within(b, a)) }
 
 type loader struct {
 	cfg      *Config
@@ -253,10 +249,7 @@ func (l *loader) set(place, pair string) (path string) {
 	case !ok:
 		l.fail(place, "", fmt.Errorf("expected KEY=VALUE, as in lease=1m"))
 	case s == nil || strings.HasSuffix(path, "[]") || strings.Contains(path, "[].") || types[s.Type] == nil:
-		names := []string{}
-		for _, s := range Settings() {
-			names = append(names, s.Path)
-		}
+		names := lists.Map(Settings(), func(s Setting) string { return s.Path })
 		message := fmt.Sprintf("unknown key %q", path)
 		if near := spelling.One(path, names); near != "" {
 			message += ": " + spelling.Question(near)
@@ -338,7 +331,7 @@ func (l *loader) secret(path, file string, field *string) {
 		return
 	}
 	const limit = 64 << 10
-	data, err := readLimited(file, limit)
+	data, _, err := readOurs(file, limit)
 	if err == nil && strings.TrimSpace(string(data)) == "" {
 		err = fmt.Errorf("the file %s is empty", file)
 	}
@@ -347,15 +340,6 @@ func (l *loader) secret(path, file string, field *string) {
 		return
 	}
 	*field = strings.TrimSpace(string(data))
-}
-
-func readLimited(name string, limit int64) (data []byte, err error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return io.ReadAll(io.LimitReader(f, limit))
 }
 
 // readOurs reads a file that may name programs to run, and returns who may write it: nobody where it is no file, such

@@ -22,39 +22,33 @@ var shownKeys = []string{
 // RedactDSN returns a connection string, in its URL or its keyword form, without any password: fit for logs and errors.
 // Where it cannot tell for sure where a password ends, nothing but the scheme is left.
 func RedactDSN(dsn string) string {
-	trimmed := strings.TrimSpace(dsn)
-	if trimmed == "" {
-		return ""
-	}
-	for _, scheme := range []string{"postgres://", "postgresql://"} {
-		if rest, ok := strings.CutPrefix(trimmed, scheme); ok {
-			if redacted, _, ok := redactURL(rest); ok {
-				return scheme + redacted
-			}
-			return scheme + secret.Mask
-		}
-	}
-	if redacted, _, ok := redactKeywords(trimmed); ok {
-		return redacted
-	}
-	return secret.Mask
+	redacted, _ := redactDSN(dsn)
+	return redacted
 }
 
 // HasPassword reports whether a connection string holds a password, or may hold one because its parts cannot be told
 // apart.
 func HasPassword(dsn string) bool {
-	trimmed := strings.TrimSpace(dsn)
+	_, password := redactDSN(dsn)
+	return password
+}
+
+func redactDSN(dsn string) (redacted string, password bool) {
+	trimmed, read, scheme := strings.TrimSpace(dsn), redactKeywords, ""
 	if trimmed == "" {
-		return false
+		return "", false
 	}
-	for _, scheme := range []string{"postgres://", "postgresql://"} {
-		if rest, ok := strings.CutPrefix(trimmed, scheme); ok {
-			_, password, ok := redactURL(rest)
-			return password || !ok
+	for _, url := range []string{"postgres://", "postgresql://"} {
+		if rest, ok := strings.CutPrefix(trimmed, url); ok {
+			trimmed, read, scheme = rest, redactURL, url
+			break
 		}
 	}
-	_, password, ok := redactKeywords(trimmed)
-	return password || !ok
+	redacted, password, ok := read(trimmed)
+	if !ok {
+		return scheme + secret.Mask, true
+	}
+	return scheme + redacted, password
 }
 
 // passwordKeys hold secrets.

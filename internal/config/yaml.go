@@ -140,9 +140,16 @@ func (r *reader) syntax(err error) {
 	r.fail("", located.GetToken(), message)
 }
 
-func (r *reader) walk(node ast.Node, path string, p *place, depth int) {
+// tooDeep reports whether a node lies too deep, which is a mistake.
+func (r *reader) tooDeep(node ast.Node, path string, depth int) bool {
 	if depth > maxDepth {
 		r.fail(path, node.GetToken(), "the file is nested too deeply, or an alias contains itself")
+	}
+	return depth > maxDepth
+}
+
+func (r *reader) walk(node ast.Node, path string, p *place, depth int) {
+	if r.tooDeep(node, path, depth) {
 		return
 	}
 	node, ok := r.unwrap(node, path)
@@ -200,8 +207,7 @@ func (r *reader) json(node ast.Node, path string, p *place, depth int) {
 
 // plain is a node as JSON has it: null stays null.
 func (r *reader) plain(node ast.Node, path string, depth int) (value any, ok bool) {
-	if depth > maxDepth {
-		r.fail(path, node.GetToken(), "the file is nested too deeply, or an alias contains itself")
+	if r.tooDeep(node, path, depth) {
 		return nil, false
 	}
 	if node, ok = r.unwrap(node, path); !ok {
@@ -258,8 +264,7 @@ func unquotedHint(path string) string {
 
 // mapping reads keys and values; seen keeps the keys that were there already. (The parser refuses a key twice.)
 func (r *reader) mapping(node ast.Node, path string, p *place, depth int, seen map[string]bool) {
-	if depth > maxDepth {
-		r.fail(path, node.GetToken(), "the file is nested too deeply, or an alias contains itself")
+	if r.tooDeep(node, path, depth) {
 		return
 	}
 	var merges []ast.Node
