@@ -21,6 +21,7 @@ DROP TABLE IF EXISTS embedsidecar.init_lock, embedsidecar.index_lock;
 ALTER TABLE embedsidecar.scan DROP COLUMN IF EXISTS gap;
 ALTER TABLE embedsidecar.scan DROP partitions, DROP lost, DROP owners;
 ALTER TABLE embedsidecar.pipeline DROP COLUMN joins CASCADE, DROP COLUMN joined_text CASCADE;
+DROP INDEX embedsidecar.task_code_idx;
 ALTER TABLE embedsidecar.task DROP COLUMN IF EXISTS seen;
 ALTER TABLE embedsidecar.ledger DROP COLUMN IF EXISTS skipped CASCADE;
 ALTER TABLE embedsidecar.ledger DROP COLUMN IF EXISTS norm_hash CASCADE, DROP COLUMN IF EXISTS ignored CASCADE;

@@ -1,7 +1,7 @@
 -- list_tasks: tasks of pipelines as embedsidecar.tasks shows them: those of @states, @class, @code and @row_keys whose
 -- change is @older_than old; NULL: all. The oldest first, behind number @after_task, for who reads page by page.
--- Rows: at most @max. Locks: none. Index: primary key of task, or with keys its unique key, or for one of the states
--- failed, retrying and cancelled alone that of the state.
+-- Rows: at most @max. Locks: none. Index: primary key of task, or with keys its unique key, or with a code or class
+-- task_code_idx, or for one of the states failed, retrying and cancelled alone that of the state.
 SELECT p.name AS pipeline, t.row_key AS key, s.state,
     (ARRAY['low', 'normal', 'high', 'urgent'])[t.lane + 1] AS priority, t.attempt::integer AS attempt,
        coalesce(t.error_class, '') AS class, coalesce(t.error_code, '') AS code,
@@ -31,6 +31,6 @@ WHERE  p.name = ANY (@pipelines::text[]) AND t.task_id > @after_task
        AND (@states::text[] IS DISTINCT FROM '{retrying}' OR t.state = 'retrying')
        AND (@states::text[] IS DISTINCT FROM '{cancelled}' OR t.state = 'cancelled')
        AND (@class::text IS NULL OR t.error_class = @class::text)
-           AND (@code::text IS NULL OR t.error_code = @code::text)
+           AND (@code::text IS NULL OR t.error_code = @code::text AND t.error_class IS NOT NULL)
        AND (@older_than::interval IS NULL OR t.committed_at < now() - @older_than::interval)
 ORDER BY t.task_id LIMIT @max;

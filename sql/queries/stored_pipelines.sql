@@ -3,7 +3,7 @@
 -- is known by its name, or by its number where no table has that name any more, or where it lies in the schema of its
 -- source, which has another name now: that name may be another schema's already. as_made: the generated columns are
 -- made of what they were made of. stored: the type of the vectors; '': they are not where they were.
--- @slot: those of that slot; NULL: all.
+-- @slot: those of that slot; @only: those of these numbers; NULL: all.
 -- Rows: one for each. Locks: none.
 SELECT p.pipeline_id AS id, p.name, p.table_oid AS oid, p.table_schema::text AS schema, p.table_name::text AS table,
     p.source_columns::text[] AS columns, coalesce(p.text_expression, '') AS text,
@@ -70,5 +70,6 @@ FROM   embedsidecar.pipeline p JOIN embedsidecar.lsn_checkpoint k ON k.slot_name
             WHERE m.nspname = p.destination_schema AND o.relname = p.destination_table)
             OR n.nspname <> p.destination_schema AND EXISTS (SELECT FROM pg_class s
             WHERE s.oid = p.table_oid AND s.relnamespace = c.relnamespace))) AS d ON true
-WHERE  @slot::text IS NULL OR p.slot_name = @slot::text::name
+WHERE  (@slot::text IS NULL OR p.slot_name = @slot::text::name)
+       AND (@only::integer[] IS NULL OR p.pipeline_id = ANY (@only::integer[]))
 ORDER BY p.pipeline_id;

@@ -83,6 +83,7 @@ type Service struct {
 
 	reading singleflight.Group // the tables; those that ask meanwhile take what is found
 	last    looked             // under mu, as the next
+	began   time.Time          // when the tables are read: since when; else zero
 	changed time.Time          // when somebody changed something here last
 
 	checking  turn
@@ -209,7 +210,10 @@ func (s *Service) Status(ctx context.Context) (Status, error) {
 // look tells how the tables stand, or, where to read them takes long, how they stood a few seconds ago.
 func (s *Service) look(ctx context.Context, pool *pgxpool.Pool) (looked, error) {
 	s.mu.Lock()
-	last := s.last
+	last, wait := s.last, patience
+	if !s.began.IsZero() { // who asks several times while it is read waits once
+		wait -= time.Since(s.began)
+	}
 	s.mu.Unlock()
 	age := time.Since(last.at)
 	if age < statusAge {
@@ -222,7 +226,7 @@ func (s *Service) look(ctx context.Context, pool *pgxpool.Pool) (looked, error) 
 	})
 	var late <-chan time.Time
 	if age < lastAge {
-		late = time.After(patience)
+		late = time.After(wait)
 	}
 	select {
 	case got := <-answer:
@@ -243,6 +247,8 @@ func (s *Service) read(ctx context.Context, pool *pgxpool.Pool) (now looked, err
 		}
 	}()
 	now.at = time.Now()
+	s.mark(now.at)
+	defer s.mark(time.Time{})
 	if now.Database, err = observe.Read(ctx, pool, &s.memory, s.o.Redact); err == nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -251,6 +257,13 @@ func (s *Service) read(ctx context.Context, pool *pgxpool.Pool) (now looked, err
 		}
 	}
 	return now, err
+}
+
+// mark notes since when the tables are read.
+func (s *Service) mark(began time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.began = began
 }
 
 // forget has the tables read anew: something was changed.
@@ -403,6 +416,19 @@ func (s *Service) chosen(ctx context.Context, names []string) (gate.Caller, *pgx
 	return s.among(ctx, gate.RoleViewer, names, lookup.Matching)
 }
 
+type onceKey struct{}
+
+// Once is the context of a page, which asks several things: the pipelines that there are are listed once for it.
+func (s *Service) Once(ctx context.Context) context.Context {
+	return context.WithValue(ctx, onceKey{}, sync.OnceValues(func() ([]pipeline.Pipeline, error) {
+		pool, err := s.database()
+		if err != nil {
+			return nil, err
+		}
+		return lookup.Brief(ctx, pool, nil)
+	}))
+}
+
 func (s *Service) among(ctx context.Context, role string, names []string,
 	expand func(his []pipeline.Pipeline, names []string) []string,
 ) (gate.Caller, *pgxpool.Pool, []string, error) {
@@ -414,7 +440,11 @@ func (s *Service) among(ctx context.Context, role string, names []string,
 	if err != nil {
 		return who, nil, nil, err
 	}
-	all, err := lookup.Brief(ctx, pool, nil)
+	ask, asked := ctx.Value(onceKey{}).(func() ([]pipeline.Pipeline, error))
+	if !asked {
+		ask = func() ([]pipeline.Pipeline, error) { return lookup.Brief(ctx, pool, nil) }
+	}
+	all, err := ask()
 	if err != nil {
 		return who, nil, nil, err
 	}

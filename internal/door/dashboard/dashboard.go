@@ -100,7 +100,7 @@ func (d *Dashboard) page(show func(*http.Request) (view, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeoutCause(r.Context(), patience, fmt.Errorf("the database took over %s", patience))
 		defer cancel()
-		v, err := show(r.WithContext(ctx))
+		v, err := show(r.WithContext(d.o.Service.Once(ctx)))
 		if err != nil {
 			v = d.failed(ctx, err)
 		}

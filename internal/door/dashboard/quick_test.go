@@ -159,7 +159,7 @@ func TestPages_AreQuick(t *testing.T) {
 		"/help", "/", "/?window=7d&by=pipeline", "/pipelines", "/pipelines?page=7", "/pipelines/" + name, "/queue",
 		"/queue?state=failed", "/queue?state=retrying", "/queue?state=cancelled", "/queue?state=finished",
 		"/queue?pipeline=" + name, "/queue?pipeline=public.articles", "/queue?class=data&code=reason_1",
-		"/queue?lanes=1", "/queue?lanes=1&pipeline=" + name,
+		"/queue?code=none", "/queue?lanes=1", "/queue?lanes=1&pipeline=" + name,
 		"/errors", "/errors?pipeline=" + name, "/dead-letters", "/dead-letters?pipeline=" + name, "/search",
 		"/row?pipeline=" + name + "&key=100149", "/system", "/checks", "/audit", "/models",
 		"/api/v1/status", "/api/v1/pipelines",
@@ -195,6 +195,14 @@ func TestPages_AreQuick(t *testing.T) {
 			if few := few[path][statement]; blocks > 2*few+200 {
 				t.Errorf("%s: %s reads %d blocks with %d tasks, and %d with %d", path, statement, few, tasks/4, blocks, tasks)
 			}
+		}
+	}
+	whole := testenv.Value[int](r.db, "SELECT (pg_relation_size('embedsidecar.task') / 8192)::int")
+	for path, statement := range map[string]string{
+		"/queue?code=none": "list_tasks", "/queue?lanes=1&pipeline=" + name: "count_lanes",
+	} {
+		if blocks := many[path][statement]; blocks == 0 || blocks > whole/2 {
+			t.Errorf("%s: %s reads %d blocks, want less than half of the %d of the queue", path, statement, blocks, whole)
 		}
 	}
 	limit := 10 * time.Second

@@ -39,12 +39,16 @@ func StoredBy(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool, slot s
 // Named returns the pipelines of these names, or all when there are none, whatever their slot.
 func Named(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
 	var l *resolve.Loader
-	if known, err := brief(ctx, pool); err == nil && len(names) > 0 {
+	known, err := brief(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) > 0 {
 		if meant, err := named(known, names); err == nil { // else a table of that name may have been called otherwise
 			l = &resolve.Loader{Only: lists.Map(meant, func(p pipeline.Pipeline) int32 { return p.ID })}
 		}
 	}
-	all, err := AllBy(ctx, l, pool)
+	all, err := ofSlots(ctx, l, pool)
 	if err != nil {
 		return nil, err
 	}
@@ -164,6 +168,10 @@ func AllBy(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool) ([]pipeli
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return nil, err
 	}
+	return ofSlots(ctx, l, pool)
+}
+
+func ofSlots(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool) ([]pipeline.Pipeline, error) {
 	rows, _ := pool.Query(ctx, "SELECT slot_name::text FROM embedsidecar.lsn_checkpoint ORDER BY slot_name")
 	slots, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {

@@ -111,16 +111,13 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 		if marks, changed, err = l.marks(ctx, tx, slot); err != nil {
 			return refusal.NotSetUp(err)
 		}
-		if stored, err = ReadStoredOf(ctx, tx, slot); err != nil {
+		if stored, err = readStored(ctx, tx, &slot, l.only()); err != nil {
 			return refusal.NotSetUp(err)
 		}
 		return nil
 	})
 	if err != nil {
 		return nil, false, err
-	}
-	if l != nil && l.Only != nil {
-		stored = slices.DeleteFunc(stored, func(s Stored) bool { return !slices.Contains(l.Only, s.ID) })
 	}
 	pipelines = make([]pipeline.Pipeline, len(stored))
 	var looked, rest []int

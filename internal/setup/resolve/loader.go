@@ -45,6 +45,14 @@ func (l *Loader) Forget() {
 	l.known = nil
 }
 
+// only are the numbers of those that are looked at; nil: all.
+func (l *Loader) only() []int32 {
+	if l == nil {
+		return nil
+	}
+	return l.Only
+}
+
 // marks returns the versions of what pipelines depend on, and which of them have another than when they were stored.
 // They are read before the pipelines are looked at: what changes in between has another version the next time.
 func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (marks map[int32]string,

@@ -35,17 +35,17 @@ type Stored struct {
 
 // ReadStored returns the pipelines that are set up, of all slots.
 func ReadStored(ctx context.Context, q database.Querier) ([]Stored, error) {
-	return readStored(ctx, q, nil)
+	return readStored(ctx, q, nil, nil)
 }
 
 // ReadStoredOf returns the pipelines that are set up for a slot.
 func ReadStoredOf(ctx context.Context, q database.Querier, slot string) ([]Stored, error) {
-	return readStored(ctx, q, &slot)
+	return readStored(ctx, q, &slot, nil)
 }
 
-func readStored(ctx context.Context, q database.Querier, slot *string) ([]Stored, error) {
+func readStored(ctx context.Context, q database.Querier, slot *string, only []int32) ([]Stored, error) {
 	stored, err := database.Collect(ctx, q, "stored_pipelines", pgx.RowToStructByNameLax[Stored],
-		pgx.StrictNamedArgs{"slot": slot})
+		pgx.StrictNamedArgs{"slot": slot, "only": only})
 	if err != nil {
 		return nil, fmt.Errorf("read pipelines: %w", err)
 	}

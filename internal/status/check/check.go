@@ -25,7 +25,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/replication/slot"
-	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
 // Status is how a check went.
@@ -55,6 +54,7 @@ type Options struct {
 	Publication    string
 	CatalogOnly    bool            // of Ready: the schema embedsidecar is not safe to use
 	Specs          []pipeline.Spec // configured pipelines; those that are set up are looked at anyway
+	Loader         *resolve.Loader // what it has looked at just now is not looked at again; nil: nothing
 	// Descriptions are those of the embedders, by the pipeline's name; a pipeline without one is looked at without its
 	// width.
 	Descriptions map[string]embed.Description
@@ -63,7 +63,7 @@ type Options struct {
 // Run looks at everything that running depends on, as the role of the pool, and changes nothing. It always returns
 // findings: what cannot be found out is one, too.
 func Run(ctx context.Context, o Options) []Finding {
-	c := &checker{o: o, readers: map[string][]string{}}
+	c := &checker{o: o, readers: map[string][]string{}, tables: map[tableKey]table{}, indexes: map[int32][]indexes.Index{}}
 	c.checkServer(ctx)
 	c.checkReplication(ctx)
 	c.checkSchema(ctx)
@@ -116,8 +116,10 @@ type checker struct {
 	server    catalog.Server
 	system    pglogrepl.IdentifySystemResult // zero if it was not to be had
 	installed bool
-	stored    []resolve.Stored // the pipelines of the slot
-	known     *catalog.Known   // tables of the configured ones
+	stored    []resolve.Stored   // the pipelines of the slot
+	known     *catalog.Known     // tables of the configured ones
+	tables    map[tableKey]table // of those that are set up
+	indexes   map[int32][]indexes.Index
 	slot      report.Slot
 	stands    []report.Pipeline   // where they stand
 	copied    bool                // the data came from another server: what is said of it here is of that one
@@ -400,10 +402,13 @@ func (c *checker) tellSlot() {
 // checkIndexes tells by what searches find the nearest vectors.
 func (c *checker) checkIndexes(ctx context.Context, p *pipeline.Pipeline) {
 	name := fmt.Sprintf("index of %q", p.Name)
-	found, err := indexes.Of(ctx, c.o.Pool, p)
-	if err != nil {
-		c.failed(name, err)
-		return
+	found, looked := c.indexes[p.ID]
+	if !looked { // all together could not be looked at
+		var err error
+		if found, err = indexes.Of(ctx, c.o.Pool, p); err != nil {
+			c.failed(name, err)
+			return
+		}
 	}
 	for _, i := range found {
 		switch i.State {
@@ -433,43 +438,68 @@ func (c *checker) checkIndexes(ctx context.Context, p *pipeline.Pipeline) {
 	}
 }
 
-// checkTable tells what users of the source table may notice.
-func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipeline) {
-	before := c.findings
-	err := database.RetryReadOnly(ctx, c.o.Pool, func(tx pgx.Tx) error {
-		c.findings = before
-		var identity string
-		var triggers, readers []string
-		err := tx.QueryRow(ctx, sqlfiles.Query("check_table"), pgx.StrictNamedArgs{
-			"table":    p.OID,
-			"column":   p.IntoColumn,
-			"streamer": c.streamer,
-		}).Scan(&identity, &triggers, &readers)
+// tableKey is a source table, and the column of it that vectors go to, or "".
+type tableKey struct {
+	OID    uint32
+	Column string
+}
+
+// table is what users of a source table may notice.
+type table struct {
+	tableKey
+
+	Identity string
+	Triggers []string
+	Readers  []string
+}
+
+// readTables looks at the tables of pipelines together: a thousand take as many statements as one.
+func (c *checker) readTables(ctx context.Context, list ...*pipeline.Pipeline) error {
+	oids, columns := make([]uint32, len(list)), make([]string, len(list))
+	for i, p := range list {
+		oids[i], columns[i] = p.OID, p.IntoColumn
+	}
+	return database.RetryReadOnly(ctx, c.o.Pool, func(tx pgx.Tx) error {
+		found, err := database.Collect(ctx, tx, "check_tables", pgx.RowToStructByName[table], pgx.StrictNamedArgs{
+			"tables": oids, "columns": columns, "streamer": c.streamer,
+		})
 		if err != nil {
-			return fmt.Errorf("look at table: %w", err)
+			return fmt.Errorf("look at tables: %w", err)
 		}
-		if p.InSource() {
-			c.add(name, Warn, "vectors are written into rows of the source table: REPEATABLE READ and SERIALIZABLE writers, and optimistic locking by xmin, can meet a conflict with a write-back; "+
-				"while it holds rows, at most 64 at a time, FOR UPDATE NOWAIT of one of them fails and SKIP LOCKED leaves it out",
-				"writers in READ COMMITTED wait at most one short write-back; an embedding table (into: {table: ...}) never touches the row")
-			if len(triggers) > 0 {
-				c.add(name, Warn, "these triggers fire on a write-back: "+strings.Join(triggers, ", "),
-					"let them name their columns (UPDATE OF ...), or use an embedding table")
-			}
-		}
-		if identity == "f" {
-			c.add(name, Warn, "REPLICA IDENTITY FULL writes every old row to the WAL", "ALTER TABLE "+p.Source()+
-				" REPLICA IDENTITY DEFAULT; unless somebody else needs it")
-		}
-		for _, reader := range readers {
-			if !slices.Contains(c.readers[reader], p.Source()) {
-				c.readers[reader] = append(c.readers[reader], p.Source())
-			}
+		for _, t := range found {
+			c.tables[t.tableKey] = t
 		}
 		return nil
 	})
-	if err != nil {
-		c.failed(name, err)
+}
+
+// checkTable tells what users of the source table may notice.
+func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipeline) {
+	key := tableKey{p.OID, p.IntoColumn}
+	if _, read := c.tables[key]; !read {
+		if err := c.readTables(ctx, p); err != nil {
+			c.failed(name, err)
+			return
+		}
+	}
+	t := c.tables[key]
+	if p.InSource() {
+		c.add(name, Warn, "vectors are written into rows of the source table: REPEATABLE READ and SERIALIZABLE writers, and optimistic locking by xmin, can meet a conflict with a write-back; "+
+			"while it holds rows, at most 64 at a time, FOR UPDATE NOWAIT of one of them fails and SKIP LOCKED leaves it out",
+			"writers in READ COMMITTED wait at most one short write-back; an embedding table (into: {table: ...}) never touches the row")
+		if len(t.Triggers) > 0 {
+			c.add(name, Warn, "these triggers fire on a write-back: "+strings.Join(t.Triggers, ", "),
+				"let them name their columns (UPDATE OF ...), or use an embedding table")
+		}
+	}
+	if t.Identity == "f" {
+		c.add(name, Warn, "REPLICA IDENTITY FULL writes every old row to the WAL", "ALTER TABLE "+p.Source()+
+			" REPLICA IDENTITY DEFAULT; unless somebody else needs it")
+	}
+	for _, reader := range t.Readers {
+		if !slices.Contains(c.readers[reader], p.Source()) {
+			c.readers[reader] = append(c.readers[reader], p.Source())
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
@@ -23,7 +24,7 @@ import (
 func (c *checker) checkPipelines(ctx context.Context) {
 	set := map[string]pipeline.Pipeline{}
 	if c.installed {
-		all, err := resolve.Settled(ctx, c.o.Pool, c.o.Slot)
+		all, err := c.o.Loader.Settled(ctx, c.o.Pool, c.o.Slot)
 		if err == nil {
 			c.stored, err = resolve.ReadStoredOf(ctx, c.o.Pool, c.o.Slot)
 		}
@@ -45,6 +46,7 @@ func (c *checker) checkPipelines(ctx context.Context) {
 	}); err != nil {
 		c.failed("pipelines", err)
 	}
+	c.readTogether(ctx, set)
 	seen := map[string]bool{}
 	for _, spec := range c.o.Specs {
 		seen[spec.Name] = true
@@ -72,6 +74,23 @@ func (c *checker) checkPipelines(ctx context.Context) {
 	}
 }
 
+// readTogether looks at the tables and indexes of the pipelines that work. What cannot be looked at together is looked
+// at one by one.
+func (c *checker) readTogether(ctx context.Context, set map[string]pipeline.Pipeline) {
+	var list []*pipeline.Pipeline
+	for _, p := range set {
+		if p.Status == pipeline.Active {
+			list = append(list, &p)
+		}
+	}
+	_ = c.readTables(ctx, list...)
+	if found, err := indexes.OfAll(ctx, c.o.Pool, list); err == nil {
+		for i, p := range list {
+			c.indexes[p.ID] = found[i]
+		}
+	}
+}
+
 // checkConfigured looks at a configured pipeline as a sidecar that starts would take it, and returns the name by
 // which that is set up.
 func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
@@ -84,10 +103,10 @@ func (c *checker) checkConfigured(ctx context.Context, configured pipeline.Spec,
 		return configured.Name
 	}
 	stored, ok := set[spec.Name]
-	vectors := catalog.Vectors{Dims: d.Dims, Sparse: d.Sparse, Known: c.known}
+	vectors := catalog.Vectors{Dims: d.Dims, Sparse: d.Sparse, Known: c.known, Stored: ok}
 	otherModel := ok && d.Fingerprint != "" && d.Fingerprint != stored.Fingerprint
 	if otherModel && !resolve.SameModel(spec, stored.Spec) { // a change, which leaves the destination as it is
-		vectors = catalog.Vectors{Dims: stored.Dims, Either: true, Known: c.known}
+		vectors = catalog.Vectors{Dims: stored.Dims, Either: true, Known: c.known, Stored: true}
 	}
 	p, warnings, err := resolve.ResolveWarned(ctx, c.o.Pool, spec, vectors)
 	if ok && stored.Status != pipeline.Active && stored.Status != pipeline.Locked && !c.copied &&

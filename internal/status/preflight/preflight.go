@@ -18,6 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 )
 
@@ -35,7 +36,8 @@ func Check(ctx context.Context, pool *pgxpool.Pool, source embedders.Source) (li
 // With does so with embedders that somebody has already.
 func With(ctx context.Context, pool *pgxpool.Pool, c *config.Config, plugins Describer) []check.Finding {
 	// What is set up is worked on too. Whether anything is, is a finding of setup's.
-	loaded, err := lookup.Stored(ctx, pool, c.Slot.Name)
+	loader := &resolve.Loader{}
+	loaded, err := lookup.StoredBy(ctx, loader, pool, c.Slot.Name)
 	if err != nil {
 		loaded = nil
 	}
@@ -46,7 +48,7 @@ func With(ctx context.Context, pool *pgxpool.Pool, c *config.Config, plugins Des
 	described, list := ofEmbedders(ctx, plugins, needed(specs, loaded))
 	return append(list, check.Run(ctx, check.Options{
 		Pool: pool, ReplicationDSN: c.Database.Stream(), Slot: c.Slot.Name, Publication: c.Publication.Name,
-		Specs: specs, Descriptions: described,
+		Specs: specs, Descriptions: described, Loader: loader,
 	})...)
 }
 
