@@ -143,6 +143,11 @@ func (in *initializer) migrate(ctx context.Context) error {
 			if err := sqlfiles.Upgrade(ctx, tx); err != nil {
 				return err
 			}
+			if in.server.Schema == 0 {
+				if err := notHidden(ctx, tx, "", "c.relnamespace = $1::regnamespace", "embedsidecar"); err != nil {
+					return err
+				}
+			}
 			return ensureInstallation(ctx, tx)
 		})
 	})
