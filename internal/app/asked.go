@@ -261,7 +261,7 @@ func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dr
 	if err != nil || !there {
 		return err
 	}
-	done, err := remove(ctx, n.Log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry})
+	done, err := remove(ctx, n.Log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry, Keep: true})
 	if err == nil {
 		tellRemoved(told, name, done)
 	}

@@ -265,6 +265,15 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			return nil, nil, err
 		}
 		f.Unproven = true
+		if spec.InSource() && in.server.Schema > 0 {
+			err := tx.QueryRow(ctx, sqlfiles.Query("kept_ledger"), pgx.StrictNamedArgs{
+				"table": f.Table.OID, "column": f.Destination.IntoNumber, "keys": catalog.KeyNames(f.Table.Key),
+				"fingerprint": description.Fingerprint,
+			}).Scan(&f.Kept)
+			if err != nil {
+				return nil, nil, fmt.Errorf("look for a ledger of %s: %w", spec.DestinationName(), err)
+			}
+		}
 	}
 	return f, nil, nil
 }
