@@ -7,6 +7,7 @@ DO $$ BEGIN
         RAISE 'changes are set aside' USING ERRCODE = 'object_in_use';
     END IF;
 END $$;
+DROP TABLE IF EXISTS embedsidecar.kept_ledger;
 DROP TABLE IF EXISTS embedsidecar.spent, embedsidecar.measure;
 ALTER TABLE embedsidecar.turn DROP COLUMN passed, DROP COLUMN passable, DROP COLUMN top, DROP COLUMN writers,
     DROP COLUMN live;

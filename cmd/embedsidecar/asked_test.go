@@ -537,6 +537,63 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	s.fails(pool, "request_pipeline('create', 'x', '{}', NULL, NULL, false)", "permission denied")
 }
 
+// TestTrust_ANameThatBecameAnothersIsJudgedAgain: what a role asked for over its own table does not go over to the table
+// of another owner that has the name by then, neither in a sidecar that runs, nor at a start, nor by init. It does where
+// the new table is the role's own again.
+func TestTrust_ANameThatBecameAnothersIsJudgedAgain(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 1)
+	file := s.configured(liveDocs)
+	s.run(0, "init", "--config", file)
+	asker, other := s.db.Role(""), s.db.Role("")
+	s.db.MustExecSuper(fmt.Sprintf(`GRANT CREATE, USAGE ON SCHEMA public TO %[1]s, %[2]s; GRANT %[1]s, %[2]s TO %[3]s;
+		GRANT USAGE ON SCHEMA embedsidecar TO %[1]s; GRANT EXECUTE ON FUNCTION embedsidecar.create_pipeline TO %[1]s`,
+		asker, other, testenv.Owner))
+	as := func(role, sql string) {
+		t.Helper()
+		s.db.MustExecSuper("SET SESSION AUTHORIZATION " + role + "; " + sql + "; RESET SESSION AUTHORIZATION")
+	}
+	table := func(name, body string) string {
+		return "CREATE TABLE " + name + " (id int PRIMARY KEY, body text); INSERT INTO " + name + " VALUES (1, '" + body + "')"
+	}
+	d := s.start("--config", file)
+	for _, name := range []string{"gone", "renamed"} {
+		as(asker, table(name, "own")+`; SELECT embedsidecar.create_pipeline('{"name": "`+name+`", "table": "public.`+name+
+			`", "columns": ["body"], "into": {"table": "`+name+`_embedding"}}')`)
+		s.stands(name, health.UpToDate)
+	}
+	as(asker, "DROP TABLE gone; ALTER TABLE renamed RENAME TO renamed_old")
+	before := testenv.Value[string](s.db, "SELECT string_agg(e::text, ' ') FROM renamed_embedding AS e")
+	as(other, table("gone", "secret")+"; "+table("renamed", "secret"))
+	words := []string{"role \"" + asker + "\", who asked for it, has not the rights of the owner of public."}
+	stay := func() {
+		t.Helper()
+		if n := testenv.Value[int](s.db, `SELECT count(*)::int FROM embedsidecar.pipeline AS p JOIN pg_class AS c
+			ON c.oid = p.table_oid WHERE c.relowner = $1::regrole`, other); n != 0 {
+			t.Errorf("%d pipelines read the tables of another", n)
+		}
+		if now := testenv.Value[string](s.db, "SELECT string_agg(e::text, ' ') FROM renamed_embedding AS e"); now != before {
+			t.Errorf("the vectors are %s, and were %s", now, before)
+		}
+	}
+	refused := func() {
+		t.Helper()
+		s.becomes("gone", health.Missing, words...)
+		s.becomes("renamed", health.Otherwise, words...)
+		stay()
+	}
+	refused()
+	d.end(syscall.SIGTERM, 0)
+	_, stderr := s.run(0, "init", "--config", file)
+	s.has(stderr, words...)
+	d = s.start("--config", file)
+	refused()
+	as(other, "DROP TABLE gone")
+	as(asker, table("gone", "own again"))
+	s.stands("gone", health.UpToDate)
+	d.end(syscall.SIGTERM, 0)
+}
+
 // TestTrust_ANameGoesOnMeaningWhatItMeant: a table of the same name in another schema, and a pipeline over it, do not
 // come to be meant by who does not name a schema.
 func TestTrust_ANameGoesOnMeaningWhatItMeant(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -132,6 +133,71 @@ func TestP5_AnEventTriggerStopsNothingThatIsSetUp(t *testing.T) {
 	s.rewrite(file, docs, strings.Replace(notes, "lower", "upper", 1)) // a change cannot be set up, and is no reason to go on
 	_, stderr := s.run(1, "init", "--config", file)
 	s.has(stderr, "notes", "P0001")
+}
+
+// TestP8_AColumnThatADeploymentGaveUpIsTakenUpAgain: a configuration without a pipeline into a column takes it away, and
+// the one with it brings it back: what was embedded is embedded no more, but for rows that have changed. An uninstall
+// forgets what is known of them.
+func TestP8_AColumnThatADeploymentGaveUpIsTakenUpAgain(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, 20)
+	s.db.MustExec("ALTER TABLE docs ADD told vector(8)") // of the user's own, as well as one that init makes
+	const (
+		docs   = "name: docs\ntable: public.docs\ncolumns: [body]\ninto: {table: docs_embedding}"
+		titles = "name: titles\ntable: public.docs\ncolumns: [title]\ninto: {column: embedding}"
+		told   = "name: told\ntable: public.docs\ncolumns: [title]\ninto: {column: told}"
+	)
+	file := s.configured(docs, titles, told)
+	known := func(want int) {
+		t.Helper()
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			n := testenv.Value[int](s.db, `SELECT count(*)::int FROM embedsidecar.ledger AS l WHERE NOT EXISTS
+				(SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = l.pipeline_id)`)
+			return n == want, fmt.Sprintf("%d entries of what is gone, want %d", n, want)
+		})
+	}
+	d := s.start("--config", file)
+	for range 2 { // by a sidecar that runs, and by a command while none does
+		if d != nil {
+			s.stands("titles", health.UpToDate)
+			s.stands("told", health.UpToDate)
+		}
+		s.rewrite(file, docs)
+		testenv.Eventually(t, waitTimeout, func() (bool, string) {
+			if d == nil {
+				s.run(0, "apply", "--yes", "--config", file)
+			}
+			n := testenv.Value[int](s.db, "SELECT count(*)::int FROM embedsidecar.pipeline")
+			return n == 1, fmt.Sprintf("%d pipelines", n)
+		})
+		known(40)
+		if d != nil {
+			d.end(syscall.SIGTERM, 0)
+		}
+		s.db.MustExec("UPDATE docs SET title = title || '!' WHERE id = 7; UPDATE docs SET embedding = NULL WHERE id = 8")
+		s.rewrite(file, docs, titles, told)
+		s.run(0, "run", "--once", "--config", file)
+		s.run(0, "verify", "--deep", "20")
+		for name, want := range map[string]int64{"titles": 1, "told": 1} {
+			got := testenv.Value[int64](s.db, "SELECT texts_embedded FROM embedsidecar.pipeline WHERE name = $1", name)
+			if got > want {
+				t.Errorf("pipeline %s: %d texts were embedded again, want %d", name, got, want)
+			}
+		}
+		d = nil
+	}
+	s.rewrite(file, docs)
+	s.run(0, "apply", "--yes", "--config", file)
+	known(40)
+	for _, name := range []string{"titles", "told"} {
+		s.run(0, "uninstall", name, "--yes")
+		s.run(exitUsage, "uninstall", name, "--yes")
+	}
+	s.run(0, "run", "--once", "--config", file)
+	known(0)
+	s.rewrite(file, docs, titles)
+	_, stderr := s.run(exitUsage, "init", "--config", file)
+	s.has(stderr, "titles", "adopt")
 }
 
 // With nothing that could run the program ends, and says why.

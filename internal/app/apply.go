@@ -91,7 +91,7 @@ func takeAwayOld(ctx context.Context, n Options, pool *pgxpool.Pool, others []st
 			told.Warnings = append(told.Warnings, Unconfigured(name))
 			continue
 		}
-		done, err := remove(ctx, n.Log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry})
+		done, err := remove(ctx, n.Log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry, Keep: true})
 		if err != nil {
 			return err
 		}

@@ -141,30 +141,60 @@ func (a *asked) allowed(ctx context.Context, pool *pgxpool.Pool, spec *pipeline.
 		}
 	}
 	return database.Transact(ctx, pool, func(tx pgx.Tx) error {
-		var trusted bool
-		var others []string
-		err := tx.QueryRow(ctx, sqlfiles.Query("may_declare"), pgx.StrictNamedArgs{
-			"oid": a.RoleOID, "role": a.RoleName, "trusted": database.Trusted(tx.Conn()), "schemas": schemas, "tables": tables,
-		}).Scan(&trusted, &others)
+		trusted, err := a.owns(ctx, tx, schemas, tables, make([]uint32, len(tables)))
 		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			return refusal.Coded(code.Untrusted, fmt.Sprintf("role %q, who asked for it, is not there any more", a.RoleName))
-		case err != nil:
-			return fmt.Errorf("look up what role %q may: %w", a.RoleName, err)
-		case !trusted && len(others) > 0:
-			return refusal.Coded(code.Untrusted, fmt.Sprintf("role %q, who asked for it, has not the rights of the owner of %s",
-				a.RoleName, strings.Join(others, ", ")), "ask as the owner of the table and of the destination")
-		case trusted && a.SaidBy == "" || spec == nil:
-			return nil
+		case err != nil || trusted || spec == nil:
+			return err
 		case takesOver != nil:
 			return takesOver
 		}
-		if len(spec.Joins) > 0 { // each is another's table and another expression
-			return refusal.Coded(code.Untrusted, "joins: who asks may not act as the role that reads the tables",
-				"declare the pipeline as a role that may, or in the file")
-		}
 		return harmless(ctx, tx, spec)
 	})
+}
+
+// owns returns why the role that asked has not the rights of the owners of tables: those of numbers that are not 0, or
+// those that have the names now. trusted: it may act as this session's role, and asked for nobody else.
+func (a *asked) owns(ctx context.Context, tx pgx.Tx, schemas, tables []string, oids []uint32) (trusted bool, err error) {
+	var others []string
+	err = tx.QueryRow(ctx, sqlfiles.Query("may_declare"), pgx.StrictNamedArgs{
+		"oid": a.RoleOID, "role": a.RoleName, "trusted": database.Trusted(tx.Conn()), "schemas": schemas, "tables": tables,
+		"oids": oids,
+	}).Scan(&trusted, &others)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, refusal.Coded(code.Untrusted, fmt.Sprintf("role %q, who asked for it, is not there any more", a.RoleName))
+	case err != nil:
+		return false, fmt.Errorf("look up what role %q may: %w", a.RoleName, err)
+	case !trusted && len(others) > 0:
+		return false, refusal.Coded(code.Untrusted, fmt.Sprintf("role %q, who asked for it, has not the rights of the owner of %s",
+			a.RoleName, strings.Join(others, ", ")), "ask as the owner of the table and of the destination")
+	}
+	return trusted && a.SaidBy == "", nil
+}
+
+// judge returns what judges who asked for a declared pipeline where a set-up finds another table by its name than the
+// one that it is set up with: the name may have come to mean somebody else's. Its destination was judged before.
+func judge(c *config.Config) func(context.Context, pgx.Tx, *pipeline.Spec, uint32) error {
+	return func(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec, table uint32) error {
+		if !c.IsDeclared(spec.Name) {
+			return nil
+		}
+		var a asked
+		err := tx.QueryRow(ctx, sqlfiles.Query("who_asked"), pgx.StrictNamedArgs{
+			"pipeline": spec.Name, "request": c.RequestOf(spec.Name),
+		}).Scan(&a.RoleName, &a.RoleOID, &a.SaidBy)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return refusal.Coded(code.Untrusted, "its table is another one now, and who asked for it is not known any more",
+				"ask again: SELECT embedsidecar.change_pipeline("+database.Literal(spec.Name)+", '{}');")
+		}
+		if err != nil {
+			return fmt.Errorf("look up who asked for pipeline %q: %w", spec.Name, err)
+		}
+		if trusted, err := a.owns(ctx, tx, []string{spec.Schema}, []string{spec.Table}, []uint32{table}); err != nil || trusted {
+			return err
+		}
+		return harmless(ctx, tx, spec)
+	}
 }
 
 // overtaken refuses a pipeline of a table in public, where the name of the table without a schema means a pipeline of
@@ -183,8 +213,12 @@ func overtaken(spec *pipeline.Spec, ours []pipeline.Pipeline) error {
 		"have the owner declare it in the file")
 }
 
-// harmless judges the expressions of a pipeline.
+// harmless judges the expressions of a pipeline, and its joins: each is another's table and another expression.
 func harmless(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec) error {
+	if len(spec.Joins) > 0 {
+		return refusal.Coded(code.Untrusted, "joins: who asks may not act as the role that reads the tables",
+			"declare the pipeline as a role that may, or in the file")
+	}
 	expressions := []struct{ word, text string }{
 		{catalog.TextWord, spec.Text},
 		{catalog.FilterWord, spec.Filter},
@@ -227,7 +261,7 @@ func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dr
 	if err != nil || !there {
 		return err
 	}
-	done, err := remove(ctx, n.Log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry})
+	done, err := remove(ctx, n.Log, uninstall.PipelineOptions{Pool: pool, Pipeline: name, DryRun: dry, Keep: true})
 	if err == nil {
 		tellRemoved(told, name, done)
 	}
@@ -263,7 +297,7 @@ func markOf(list []declared) string {
 func declaring(c *config.Config, list []declared) (*config.Config, map[string]error) {
 	given := make([]config.Declared, len(list))
 	for i, d := range list {
-		given[i] = config.Declared{Name: d.Name, Definition: []byte(d.Definition)}
+		given[i] = config.Declared{Name: d.Name, Definition: []byte(d.Definition), RequestID: d.RequestID}
 	}
 	return c.Declaring(given)
 }

@@ -135,10 +135,14 @@ func (d *deployed) replaced(c *config.Config, list []otherwise, alone func() boo
 		}
 		d.mu.Lock()
 		spec, known := d.specs[other.Name], d.pairs[tablePair{other.Name, other.Table, other.ReplacedBy}]
+		_, told := d.problems[other.Name] // why it could not take it over
 		d.pairs[tablePair{other.Name, other.Table, other.ReplacedBy}] = true
 		d.mu.Unlock()
 		if !known || c.InSchema(other.Name) >= 0 || alone() {
 			due = append(due, spec)
+		}
+		if told {
+			continue
 		}
 		d.says(spec, "its table, or one that it joins, has another name now, and the one that has the configured name is "+
 			"another, whose rows count for nothing", []string{"embedsidecar apply takes over the table that has the name"}, true)

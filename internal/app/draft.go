@@ -262,7 +262,7 @@ func (n *Database) removals(ctx context.Context, r *run, d *draft) error {
 			continue
 		}
 		would, err := uninstall.Pipeline(ctx, uninstall.PipelineOptions{
-			Pool: r.p.owner(), Pipeline: spec.Name, DryRun: true, Log: n.o.Log,
+			Pool: r.p.owner(), Pipeline: spec.Name, DryRun: true, Keep: true, Log: n.o.Log,
 		})
 		if err != nil {
 			return err

@@ -21,6 +21,7 @@ import (
 func Initialize(ctx context.Context, c *config.Config, log *slog.Logger, o setup.Options) (setup.Report, error) {
 	o.ReplicationDSN = c.Database.Stream()
 	o.Slot, o.Publication = c.Slot.Name, c.Publication.Name
+	o.Judge = judge(c)
 	o.Failover, o.StopOnLost = !c.Slot.NoFailover, c.Slot.StopOnLost
 	return alone(ctx, log, o, setup.Init)
 }

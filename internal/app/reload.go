@@ -261,7 +261,7 @@ func (n *Database) restore(ctx context.Context, r *run, before *config.Config, s
 func (n *Database) removeAll(ctx context.Context, r *run, told *control.Configured) {
 	var removed []string
 	for _, name := range told.Removed {
-		_, err := remove(ctx, n.o.Log, uninstall.PipelineOptions{Pool: r.p.owner(), Pipeline: name})
+		_, err := remove(ctx, n.o.Log, uninstall.PipelineOptions{Pool: r.p.owner(), Pipeline: name, Keep: true})
 		if err == nil {
 			removed = append(removed, name)
 			continue

@@ -60,6 +60,7 @@ type Config struct {
 	folder  findFolder        // of models; nil: none is looked for
 	env     *environ          // for plugins that are allowed to see parts of it
 	base    *Config           // what it is without declared pipelines; nil: it has none
+	asked   map[string]int64  // the requests by which declared pipelines were changed last, by their names
 	written *Config           // as the file has it, where this is what In made of it
 }
 

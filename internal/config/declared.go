@@ -14,6 +14,7 @@ import (
 type Declared struct {
 	Name       string
 	Definition []byte // JSON, with the keys that a pipeline has in the file
+	RequestID  int64  // of the request that it was last changed by
 }
 
 // declaredOrigin is the origin of all that a declared pipeline says.
@@ -33,6 +34,9 @@ func (c *Config) IsDeclared(name string) bool {
 		func(p pipeline.Spec) bool { return p.Name == name })
 }
 
+// RequestOf returns the number of the request that a declared pipeline was last changed by.
+func (c *Config) RequestOf(name string) int64 { return c.Written().asked[name] }
+
 // Declaring is the configuration with these declared pipelines, and no others, behind its own. Those that have a
 // mistake are left out: failed has an *Error of each by its name. They name only what is configured, and read no
 // environment: the role that declares one may not choose programs, files and addresses.
@@ -46,10 +50,11 @@ func (c *Config) Declaring(list []Declared) (next *Config, failed map[string]err
 	next.base = base
 	next.Pipelines, next.searches, next.origins = slices.Clone(base.Pipelines), slices.Clone(base.searches),
 		maps.Clone(base.origins)
-	next.schemas = slices.Clone(base.schemas)
+	next.schemas, next.asked = slices.Clone(base.schemas), map[string]int64{}
 	pipelines := filePlaces().fields["pipelines"].item
 	for _, d := range list {
 		at := len(next.Pipelines)
+		next.asked[d.Name] = d.RequestID
 		if problems := next.declare(d, pipelines); len(problems) > 0 {
 			failed[d.Name] = &Error{Problems: problems}
 			next.Pipelines, next.searches = next.Pipelines[:at], next.searches[:min(at, len(next.searches))]

@@ -85,7 +85,7 @@ func initialize(ctx context.Context, o Options) (Report, error) {
 	if err := catalog.SameServer(ctx, o.Pool, in.repl); err != nil {
 		return in.report, err
 	}
-	err = in.all(ctx)
+	err = in.byTriggers(ctx, in.all(ctx))
 	return in.told(), err
 }
 
@@ -109,7 +109,7 @@ func Upgrade(ctx context.Context, o Options) (Report, error) {
 		return in.report, err
 	}
 	_, err := in.upgrade(ctx)
-	return in.report, err
+	return in.report, in.byTriggers(ctx, err)
 }
 
 // slotName is what Postgres allows.

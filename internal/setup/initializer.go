@@ -5,6 +5,7 @@ package setup
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -77,7 +78,9 @@ type Options struct {
 	// of a dry run: plan for a server that is not ready, too; what it lacks is told by who asks
 	Sketch bool
 	// the one spec is the next generation of this pipeline; nil: it is a pipeline of its own
-	Beside  *resolve.Stored
+	Beside *resolve.Stored
+	// returns why a pipeline may not take over this table, which is another one than it is set up with, or new; nil: any may
+	Judge   func(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec, table uint32) error
 	Chunked bool // and the embedding table of that one has columns of chunks, which its views may show
 	// how long to wait for running transactions; 0: 60 s, and as long as it takes when a sidecar starts: it says for whom
 	// it waits, and anyone who starts it again would only wait again

@@ -211,6 +211,9 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			in.o.Descriptions[spec.Name] = description
 		}
 	}
+	if err := in.judge(ctx, tx, &spec, stored); err != nil {
+		return nil, nil, refusal.About(spec.Name, err)
+	}
 	f, err := resolve.Inspect(ctx, tx, spec, catalog.Vectors{
 		Dims: description.Dims, Sparse: description.Sparse, Either: either, Promised: in.promised, Known: in.known,
 		Stored: stored != nil,
@@ -262,8 +265,33 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			return nil, nil, err
 		}
 		f.Unproven = true
+		if spec.InSource() && in.server.Schema > 0 {
+			err := tx.QueryRow(ctx, sqlfiles.Query("kept_ledger"), pgx.StrictNamedArgs{
+				"table": f.Table.OID, "column": f.Destination.IntoNumber, "keys": catalog.KeyNames(f.Table.Key),
+				"fingerprint": description.Fingerprint,
+			}).Scan(&f.Kept)
+			if err != nil {
+				return nil, nil, fmt.Errorf("look for a ledger of %s: %w", spec.DestinationName(), err)
+			}
+		}
 	}
 	return f, nil, nil
+}
+
+// judge has the one who sets up judge a pipeline that is new, or whose table is another one than before. A table that
+// is not there is told later.
+func (in *initializer) judge(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec, stored *resolve.Stored) error {
+	if in.o.Judge == nil {
+		return nil
+	}
+	t, err := in.known.TableByName(ctx, tx, spec.Schema, spec.Table)
+	if _, missing := errors.AsType[*refusal.MissingError](err); missing || err == nil && stored != nil && t.OID == stored.OID {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return in.o.Judge(ctx, tx, spec, t.OID)
 }
 
 // goesOn refuses what a stored pipeline cannot become.

@@ -173,29 +173,36 @@ func (in *initializer) proveEmpty(ctx context.Context) error {
 			mistakes = append(mistakes, in.occupied(f))
 		case holds:
 			becomes := "every vector in it is replaced, unless this is init --adopt"
-			if f.Inherits = in.o.Adopt; f.Inherits {
+			if f.Inherits = in.o.Adopt || f.Kept != 0; f.Inherits {
 				becomes = "its vectors are kept, but those of texts that have changed since"
 			}
 			in.report.Warnings = append(in.report.Warnings,
-				fmt.Sprintf("pipeline %q: the embedding table %s is taken up again as an earlier set-up left it: %s",
+				fmt.Sprintf("pipeline %q: the destination %s is taken up again as an earlier set-up left it: %s",
 					f.Pipeline.Name, f.Pipeline.DestinationName(), becomes))
 		}
 	}
 	return errors.Join(mistakes...)
 }
 
-// inherit writes the ledger of an embedding table that an earlier set-up left: the table says of which text each vector
-// is. The entries are of no generation of the pipeline's, so that its backfill looks at every row, and finds the texts
-// that are what they were. What the vectors are made of is not looked at: verify --deep does that.
-func inherit(ctx context.Context, tx pgx.Tx, p *pipeline.Pipeline, id int32) error {
+// inherit writes the ledger of a destination that an earlier set-up left. An embedding table says of which text each
+// vector is; of a column that says the ledger that was kept. The entries are of no generation of the pipeline's, so that
+// its backfill looks at every row, and finds the texts that are what they were. What the vectors are made of is not
+// looked at: verify --deep does that.
+func inherit(ctx context.Context, tx pgx.Tx, f *resolve.Findings, id int32) error {
+	p := &f.Pipeline
+	const into = "INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, text_hash, vector_hash, generation, lsn"
 	text, whole := "(array_agg(e.text_hash))[1]", " HAVING count(*) = 1 AND min(e.chunk_no) = 0"
 	if p.Chunking.On() { // that of the whole text is not known; the chunks are
 		text, whole = "sha256('')", ""
 	}
-	_, err := tx.Exec(ctx, fmt.Sprintf(`INSERT INTO embedsidecar.ledger
-		(pipeline_id, row_key, source_hash, text_hash, vector_hash, generation, lsn)
+	sql := fmt.Sprintf(into+`)
 		SELECT %d, %s, '', %s, substr(sha256(string_agg(e.text_hash, '' ORDER BY e.chunk_no)), 1, 8), 0, '0/0'
-		FROM %s AS e WHERE e.text_hash IS NOT NULL GROUP BY 2%s`, id, p.KeyExpression("e"), text, p.Into(), whole))
+		FROM %s AS e WHERE e.text_hash IS NOT NULL GROUP BY 2%s`, id, p.KeyExpression("e"), text, p.Into(), whole)
+	if f.Kept != 0 {
+		sql = fmt.Sprintf(into+`, norm_hash, ignored) SELECT %d, l.row_key, '', l.text_hash, l.vector_hash, 0, '0/0', l.norm_hash,
+			l.ignored FROM embedsidecar.ledger AS l WHERE l.pipeline_id = %d AND l.text_hash IS NOT NULL`, id, f.Kept)
+	}
+	_, err := tx.Exec(ctx, sql)
 	return wrap.Errorf(err, "take over the vectors of %s", p.DestinationName())
 }
 

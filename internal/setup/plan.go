@@ -162,7 +162,7 @@ func (in *initializer) makeDestination(f *resolve.Findings) step.Action {
 	return step.Action{
 		Step: step.Step{What: "embedding table " + spec.Into(), SQL: append(catalog.EmbeddingTable(spec, f.Table, f.Vector,
 			form, f.Pipeline.Dims), comment), Undo: []string{"DROP TABLE " + spec.Into() + ";"}},
-		Allowed: f.Destination.MayMake, Grant: "GRANT CREATE ON SCHEMA " + database.Quote(f.Destination.Schema) + " TO " +
+		Check: asMade(f), Allowed: f.Destination.MayMake, Grant: "GRANT CREATE ON SCHEMA " + database.Quote(f.Destination.Schema) + " TO " +
 			database.Quote(in.server.Role),
 	}
 }

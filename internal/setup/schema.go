@@ -138,6 +138,11 @@ func (in *initializer) migrate(ctx context.Context) error {
 			if err := sqlfiles.Upgrade(ctx, tx); err != nil {
 				return err
 			}
+			if in.server.Schema == 0 {
+				if err := notHidden(ctx, tx, "", "c.relnamespace = $1::regnamespace", "embedsidecar"); err != nil {
+					return err
+				}
+			}
 			return ensureInstallation(ctx, tx)
 		})
 	})
@@ -179,10 +184,10 @@ func (in *initializer) markAnew(f *resolve.Findings) (a step.Action, needed bool
 }
 
 // takesUp reports whether a destination that holds vectors may be taken over without --overwrite: an embedding table
-// that init made for this very source and embedder, and that an earlier set-up left. A column that was left may have
-// been filled by somebody since.
+// that init made for this very source and embedder, and that an earlier set-up left; or a column whose ledger was kept.
+// Any other column that was left may have been filled by somebody since.
 func (in *initializer) takesUp(f *resolve.Findings) bool {
-	return !f.Pipeline.InSource() && f.Destination.Mark == catalog.MarkOf(f.Table,
+	return f.Kept != 0 || !f.Pipeline.InSource() && f.Destination.Mark == catalog.MarkOf(f.Table,
 		in.o.Descriptions[f.Pipeline.Name].Fingerprint)
 }
 

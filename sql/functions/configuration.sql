@@ -50,3 +50,22 @@ END $$;
 COMMENT ON FUNCTION embedsidecar.note_setup(text, text, jsonb, text, text) IS
     'For this program: writes into the audit that it has set up, changed or removed pipelines, or taken over a '
     'configuration, or that this was refused.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.keeps_ledger(pipeline_id integer) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT EXISTS (SELECT FROM embedsidecar.kept_ledger AS k JOIN pg_attribute AS a ON a.attrelid = k.table_oid
+    AND a.attnum = k.column_number AND NOT a.attisdropped WHERE k.pipeline_id = keeps_ledger.pipeline_id)
+$$;
+COMMENT ON FUNCTION embedsidecar.keeps_ledger(integer) IS 'Whether the ledger of a pipeline that is gone stays.';
+
+CREATE OR REPLACE FUNCTION embedsidecar.keep_ledger(pipeline text) RETURNS void
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+DELETE FROM embedsidecar.kept_ledger AS k WHERE NOT embedsidecar.keeps_ledger(k.pipeline_id);
+INSERT INTO embedsidecar.kept_ledger (pipeline_id, name, table_oid, column_number, key_columns, fingerprint)
+SELECT p.pipeline_id, p.name, p.table_oid, (p.column_numbers ->> p.destination_column::text)::smallint, p.key_columns,
+    p.fingerprint
+FROM   embedsidecar.pipeline AS p
+WHERE  p.name = keep_ledger.pipeline AND p.column_numbers ? p.destination_column::text
+$$;
+COMMENT ON FUNCTION embedsidecar.keep_ledger(text) IS
+    'For who takes a pipeline into a column away: what is known of its rows stays.';

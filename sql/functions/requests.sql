@@ -239,10 +239,11 @@ BEGIN
     DELETE FROM embedsidecar.request AS o WHERE o.request_id IN (
         SELECT n.request_id FROM (SELECT i.request_id, row_number() OVER (ORDER BY i.request_id DESC) AS number
             FROM embedsidecar.request AS i WHERE i.role_name = r.role_name AND i.finished_at IS NOT NULL) AS n
-        WHERE n.number > most);
+        WHERE n.number > most AND NOT EXISTS (SELECT FROM embedsidecar.declared AS d
+            WHERE d.request_id = n.request_id)); -- who asked for a pipeline is judged by it
     PERFORM pg_notify('embedsidecar_waiting', 'requests') WHERE pg_notification_queue_usage() < 0.5;
     RETURN true;
 END $$;
 COMMENT ON FUNCTION embedsidecar.finish_request(bigint, text, text[], jsonb) IS
     'For who sets up pipelines: what became of a request that it took; without a reason it is done, or planned. The '
-    'newest 1,000 of each role are kept.';
+    'newest 1,000 of each role are kept, and those of pipelines that are declared.';

@@ -650,16 +650,27 @@ COMMENT ON FUNCTION embedsidecar.search_statement(text, jsonb) IS
     'shortens, NULL where none could. tables and columns are what it reads; relation and attnum are the column of the '
     'vectors that is called so.';
 
+-- It cannot tell which rows the caller sees: whoever sees not all may ask for keys that he only guesses.
 CREATE OR REPLACE FUNCTION embedsidecar.rows_with_tasks(pipeline_id integer, keys text[]) RETURNS text[]
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(array_agg(t.row_key), '{}') FROM embedsidecar.task AS t
-    WHERE  t.pipeline_id = rows_with_tasks.pipeline_id AND t.row_key = ANY (rows_with_tasks.keys)
-           AND embedsidecar.reads((SELECT p.table_oid FROM embedsidecar.pipeline AS p
-                                   WHERE p.pipeline_id = t.pipeline_id))
-$$;
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    who name := CASE current_setting('role') WHEN 'none' THEN session_user ELSE current_setting('role') END;
+BEGIN
+    IF NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p JOIN pg_class AS c ON c.oid = p.table_oid
+            JOIN pg_roles AS w ON w.rolname = who
+        WHERE  p.pipeline_id = rows_with_tasks.pipeline_id AND (has_table_privilege(who, 'embedsidecar.tasks', 'SELECT')
+            OR embedsidecar.reads(c.oid) AND (NOT c.relrowsecurity OR w.rolsuper OR w.rolbypassrls
+                OR NOT c.relforcerowsecurity AND pg_has_role(w.oid, c.relowner, 'USAGE')))) THEN
+        RAISE EXCEPTION 'fresh_only: policies hide rows of the table from role "%", which may not know their tasks', who
+            USING ERRCODE = 'insufficient_privilege', HINT = 'GRANT embedsidecar_reader TO ' || quote_ident(who)
+                || ' lets it see the keys of all rows with a task; or search without fresh_only';
+    END IF;
+    RETURN ARRAY(SELECT t.row_key FROM embedsidecar.task AS t
+                 WHERE t.pipeline_id = rows_with_tasks.pipeline_id AND t.row_key = ANY (rows_with_tasks.keys));
+END $$;
 COMMENT ON FUNCTION embedsidecar.rows_with_tasks(integer, text[]) IS
-    'For neighbours: which of some rows have a task, so that their vectors may be of older texts; none of a table '
-    'that the session may not read.';
+    'For neighbours: which of some rows have a task, so that their vectors may be of older texts; for roles that see '
+    'every row of the table, or every task.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.missing_grants(tables oid[], columns text[]) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

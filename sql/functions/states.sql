@@ -387,6 +387,10 @@ BEGIN
                 ARRAY['rename them back, or embedsidecar init with the pipeline configured, or the next run, moves it '
                 'to the new one'];
         END IF;
+        IF r.replaced_by <> '' AND r.otherwise IS NOT NULL THEN -- why it was not taken over
+            reason := reason || '; ' || (r.otherwise ->> 'reason');
+            hints := ARRAY(SELECT jsonb_array_elements_text(r.otherwise -> 'hints'));
+        END IF;
         RETURN;
     END IF;
     IF state IN ('unpublished', 'slot_waiting', 'slot_lost') THEN RETURN; END IF;

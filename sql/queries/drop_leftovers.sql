@@ -1,5 +1,5 @@
 -- drop_leftovers: take away a portion of what a pipeline that is gone has left: entries of its ledger behind @after,
--- tasks, leases, measures. No one wants any of them, so no one waits.
+-- unless it is kept, tasks, leases, measures. No one wants any of them, so no one waits.
 -- Rows: one: how many rows went, and the last key of the ledger among them (NULL: none is left behind @after). Locks:
 -- the rows.
 -- Index: primary keys of ledger, lease and measure, task_todo_idx, task_retry_idx, task_failed_idx, task_cancelled_idx.
@@ -7,7 +7,8 @@ WITH gone AS MATERIALIZED (
     SELECT WHERE NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = @pipeline_id)
 ), entries AS (
     DELETE FROM embedsidecar.ledger AS l
-    WHERE  EXISTS (SELECT FROM gone) AND l.pipeline_id = @pipeline_id AND l.row_key = ANY (ARRAY(
+    WHERE  EXISTS (SELECT FROM gone WHERE NOT embedsidecar.keeps_ledger(@pipeline_id))
+           AND l.pipeline_id = @pipeline_id AND l.row_key = ANY (ARRAY(
                SELECT f.row_key FROM embedsidecar.ledger AS f
                WHERE  f.pipeline_id = @pipeline_id AND (@after::text IS NULL OR f.row_key > @after::text COLLATE "C")
                ORDER BY f.row_key LIMIT @max))

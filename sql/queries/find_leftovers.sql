@@ -1,5 +1,5 @@
--- find_leftovers: pipelines that are gone and have left something: a ledger, tasks, leases, measures. They are found by
--- hopping from one pipeline to the next.
+-- find_leftovers: pipelines that are gone and have left something: a ledger, tasks, leases, measures; a
+-- ledger that is kept is none. They are found by hopping from one pipeline to the next.
 -- Rows: their numbers. Locks: none. Index: primary keys of ledger, lease and measure, task_todo_idx, task_retry_idx,
 -- task_failed_idx, task_cancelled_idx.
 WITH RECURSIVE in_ledger AS (
@@ -27,7 +27,8 @@ WITH RECURSIVE in_ledger AS (
     UNION ALL SELECT (SELECT min(t.pipeline_id) FROM embedsidecar.task AS t WHERE t.state = 'cancelled'
         AND t.pipeline_id > b.id) FROM cancelled AS b WHERE b.id IS NOT NULL
 )
-SELECT a.id FROM (SELECT id FROM in_ledger UNION SELECT id FROM waiting UNION SELECT id FROM retrying UNION SELECT id
+SELECT a.id FROM (SELECT id FROM in_ledger WHERE NOT embedsidecar.keeps_ledger(id)
+    UNION SELECT id FROM waiting UNION SELECT id FROM retrying UNION SELECT id
     FROM failed UNION SELECT id FROM cancelled UNION SELECT id FROM measured
                   UNION SELECT l.pipeline_id FROM embedsidecar.lease AS l) AS a
 WHERE  a.id IS NOT NULL AND NOT EXISTS (SELECT FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = a.id)

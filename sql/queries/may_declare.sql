@@ -1,14 +1,15 @@
 -- may_declare: what a role may that requested a pipeline: whether it may act as this session's role anyway (or
--- @trusted names it), and which of @tables, written as schema and table, it has not the rights of the owner over. One
--- that is not there yet is its own where it may make one.
+-- @trusted names it), and which of @tables, written as schema and table, it has not the rights of the owner over: those
+-- of @oids, where these are not 0. One that is not there yet is its own where it may make one.
 -- Rows: one; none: there is no such role any more. Reads pg_catalog alone. Locks: none.
 SELECT r.rolsuper OR r.rolname = current_user OR r.rolname = ANY (@trusted::text[])
            OR pg_has_role(r.oid, session_user, 'MEMBER') AS trusted,
        ARRAY(SELECT format('%I.%I', t.schema, t.name)
-             FROM   unnest(@schemas::text[], @tables::text[]) AS t (schema, name)
+             FROM   unnest(@schemas::text[], @tables::text[], @oids::oid[]) AS t (schema, name, oid)
                     LEFT JOIN pg_namespace AS n ON n.nspname = t.schema
-                    LEFT JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = t.name
-             WHERE  NOT coalesce(pg_has_role(r.oid, c.relowner, 'USAGE'), has_schema_privilege(r.oid, n.oid, 'CREATE'),
-                        false)
+                    LEFT JOIN pg_class AS c ON c.oid = coalesce(nullif(t.oid, 0), (SELECT o.oid FROM pg_class AS o
+                        WHERE o.relnamespace = n.oid AND o.relname = t.name))
+             WHERE  NOT coalesce(pg_has_role(r.oid, c.relowner, 'USAGE'), t.oid = 0
+                        AND has_schema_privilege(r.oid, n.oid, 'CREATE'), false)
              ORDER BY 1) AS others
 FROM   pg_roles AS r WHERE r.oid = @oid AND r.rolname = @role;

@@ -107,6 +107,13 @@ var tableChanges = map[string]tableChange{
 			r.db.MustExec(`ALTER TABLE docs_embedding ADD PRIMARY KEY (id, chunk_no)`)
 		},
 	},
+	"embedding table with a column that takes no NULL": {
+		spec: intoTable("docs", "title", "body"),
+		change: `DELETE FROM docs WHERE id = 50; ALTER TABLE docs_embedding ADD tenant int NOT NULL DEFAULT 1; ` +
+			`ALTER TABLE docs_embedding ALTER tenant DROP DEFAULT; UPDATE docs SET body = 'without' WHERE id < 9`,
+		status: pipeline.Misconfigured, words: []string{`"tenant" is NOT NULL without a default`},
+		mend: func(r *rig, _ pipeline.Spec) { r.db.MustExec(`ALTER TABLE docs_embedding ALTER tenant DROP NOT NULL`) },
+	},
 	"embedding table dropped": {
 		spec: intoTable("docs", "title", "body"), change: `DROP TABLE docs_embedding`,
 		status: pipeline.Misconfigured, words: []string{"docs_embedding", "is gone", "init"},

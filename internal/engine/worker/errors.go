@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -17,6 +18,13 @@ func unfits(err error) bool {
 	fault := rows.Fault(err)
 	return fault == database.Schema || fault == database.Forbidden || errors.Is(err, rows.ErrOtherTable) ||
 		errors.Is(err, rows.ErrOtherColumn) || errors.Is(err, rows.ErrTrigger)
+}
+
+// unfilled reports whether an embedding table has got a column of somebody else's that must not be NULL, and that the
+// write left out: no row is at fault.
+func (w *Worker) unfilled(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == pgerrcode.NotNullViolation && pg.ColumnName != "" && !w.table.OfUsers()
 }
 
 // errParked means that the pipeline does not fit its table any more: its tasks wait.

@@ -211,6 +211,10 @@ func TestP5_WhatFailsForAllIsNobodysFault(t *testing.T) {
 		{"a column is missing", refused(pgerrcode.UndefinedColumn), nil, "configuration", "table", true},
 		{"a privilege is missing", nil, refused(pgerrcode.InsufficientPrivilege), "configuration", "table", true},
 		{"another table has the name", nil, rows.ErrOtherTable, "configuration", "table", true},
+		{
+			"a column of somebody's takes no NULL", nil,
+			&pgconn.PgError{Code: pgerrcode.NotNullViolation, ColumnName: "tenant"}, "configuration", "table", true,
+		},
 		{"somebody made a trigger", nil, rows.ErrTrigger, "configuration", "table", true},
 	} {
 		parked := false

@@ -45,8 +45,8 @@ func (w *Worker) finishParts(ctx context.Context, items []item, locked *int) err
 			delay := lockedDelay(items[0].task, time.Now())
 			return w.postpone(ctx, tasksOf(items), embed.Transient, "locked",
 				"the table, or what a trigger of it waits for, is locked by another session", delay)
-		case unfits(all):
-			return w.park(ctx, tasksOf(items), all)
+		case unfits(all), w.unfilled(err):
+			return w.park(ctx, tasksOf(items), err)
 		case all != nil:
 			return all
 		case n == 1:

@@ -195,7 +195,7 @@ func (t *Table) lacks(source *Table, v VectorType, widening bool) string {
 	}
 	for _, c := range t.Columns {
 		if !known[c.Name] && c.NotNull && !c.Generated && !c.Default {
-			return fmt.Sprintf("its column %q is NOT NULL without a default", c.Name)
+			return fmt.Sprintf("its column %q is NOT NULL without a default: give it one, or let it be NULL", c.Name)
 		}
 	}
 	return ""

@@ -395,4 +395,5 @@ type Findings struct {
 	Digest      string // of its definition as it is configured
 	Unproven    bool   // nobody knows yet whether the destination holds vectors of somebody else
 	Inherits    bool   // the vectors that are there become the pipeline's
+	Kept        int32  // the pipeline that was taken away from the same column, whose ledger is kept; 0: none
 }

@@ -38,6 +38,8 @@ type Action struct {
 	Grant   string // lets the role do it itself, where that is better than an owner's doing it; "" when it is not
 
 	Pipelines []string // those that it is for; nil: all
+
+	Check func(ctx context.Context, tx pgx.Tx) error // of what was made, before it is committed; nil: none
 }
 
 // lockHolders describes the sessions that hold a lock on one of the tables, at most ten.
@@ -70,6 +72,9 @@ func (r *Runner) Execute(ctx context.Context, a Action) error {
 				if _, err := tx.Exec(ctx, sql); err != nil {
 					return err
 				}
+			}
+			if a.Check != nil {
+				return a.Check(ctx, tx)
 			}
 			return nil
 		})

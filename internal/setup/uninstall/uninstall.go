@@ -35,7 +35,7 @@ type Options struct {
 // Removed says what Uninstall or Remove did, or after a dry run would do.
 type Removed struct {
 	SQL  []string // the statements, in their order
-	Kept []string // columns and tables with vectors that init made, and that stay
+	Kept []string // columns and tables with vectors that init made, or that are taken up again, and that stay
 }
 
 // All takes everything of ours out of the database: slots, publications, the schema, and if told so the
@@ -144,6 +144,7 @@ type PipelineOptions struct {
 	Pool      *pgxpool.Pool // as the owner of its tables
 	Pipeline  string        // its name
 	Embedding bool          // its vectors too, if init made the column or table
+	Keep      bool          // what is known of its rows stays, where its vectors do, in a column
 	DryRun    bool
 	Log       *slog.Logger // nil: silent
 }
@@ -164,7 +165,20 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 		if err != nil {
 			return refusal.NotSetUp(err)
 		}
+		var kept bool // of one of this name that was taken away before
+		if err := tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM embedsidecar.kept_ledger WHERE name = $1)", o.Pipeline).
+			Scan(&kept); err != nil {
+			return refusal.NotSetUp(err)
+		}
+		if kept && !o.Keep {
+			plan = append(plan, removal{
+				sql: "DELETE FROM embedsidecar.kept_ledger WHERE name = " + database.Literal(o.Pipeline),
+			})
+		}
 		at := slices.IndexFunc(stored, func(s resolve.Stored) bool { return s.Name == o.Pipeline })
+		if at < 0 && kept && !o.Keep && !o.Embedding {
+			return nil
+		}
 		if at < 0 {
 			return unknownPipeline(ctx, tx, o, stored)
 		}
@@ -176,6 +190,10 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 		}
 		if err := alone(s, stored); err != nil && !gone {
 			return err
+		}
+		keep := o.Keep && s.InSource() && !gone
+		if keep {
+			plan = append(plan, removal{sql: "SELECT embedsidecar.keep_ledger(" + database.Literal(s.Name) + ")"})
 		}
 		// The row first: a running sidecar then stops before the table leaves the publication.
 		plan = append(plan, removal{sql: "DELETE FROM embedsidecar.pipeline WHERE name = " + database.Literal(s.Name)})
@@ -211,6 +229,8 @@ func Pipeline(ctx context.Context, o PipelineOptions) (Removed, error) {
 			plan, err = append(plan, published...), errors.Join(err, failed)
 		}
 		switch {
+		case own == nil && keep:
+			done.Kept = []string{s.DestinationName()}
 		case own == nil:
 		case o.Embedding:
 			steps, failed := own.removals(ctx, tx)

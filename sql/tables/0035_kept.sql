@@ -1,0 +1,14 @@
+-- What is known of the rows of a pipeline outlives it, where a deployment takes it away and its vectors stay in a
+-- column of users' rows: a column says nothing of the texts that its vectors are of.
+
+CREATE TABLE embedsidecar.kept_ledger (
+    pipeline_id   integer  PRIMARY KEY,
+    name          text     NOT NULL,
+    table_oid     oid      NOT NULL,
+    column_number smallint NOT NULL,
+    key_columns   name[]   NOT NULL,
+    fingerprint   text     NOT NULL
+);
+COMMENT ON TABLE embedsidecar.kept_ledger IS
+    'Pipelines that were taken away, and whose ledger stays for the next one into the same column, as long as there is '
+    'that column.';
