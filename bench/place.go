@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	pgxvector "github.com/pgvector/pgvector-go/pgx"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -203,10 +204,7 @@ func copyTexts(ctx context.Context, pool *pgxpool.Pool, rows int, row func(i int
 			id, text := row(i)
 			return []any{id, text}, nil
 		}))
-	if err != nil {
-		return fmt.Errorf("fill the table: %w", err)
-	}
-	return nil
+	return wrap.Errorf(err, "fill the table")
 }
 
 // libpq is an environment in which PostgreSQL's own programs find the server and a database.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
 // walinspectSince is the first server with pg_walinspect.
@@ -93,10 +95,7 @@ func statements(ctx context.Context, pool *pgxpool.Pool) (u statementUse, err er
 	err = pool.QueryRow(ctx, `SELECT coalesce(sum(calls), 0)::bigint, coalesce(sum(total_plan_time), 0),
 		coalesce(sum(total_exec_time), 0) FROM bench.pg_stat_statements(false) AS s JOIN pg_database AS d ON d.oid = s.dbid
 		WHERE d.datname = current_database()`).Scan(&u.Calls, &u.Planner, &u.Executor)
-	if err != nil {
-		return u, fmt.Errorf("ask for the statements: %w", err)
-	}
-	return u, nil
+	return u, wrap.Errorf(err, "ask for the statements")
 }
 
 // fsyncs is how often the server has flushed its WAL to the disk.

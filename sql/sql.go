@@ -4,7 +4,10 @@ package sqlfiles
 
 import (
 	"embed"
+	"io/fs"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 //go:embed tables/*.sql functions/*.sql views/*.sql queries/*.sql roles.sql
@@ -24,11 +27,7 @@ func Queries() []string {
 	if err != nil {
 		panic(err) // the folder is compiled in
 	}
-	names := make([]string, 0, len(entries))
-	for _, e := range entries {
-		names = append(names, e.Name()[:len(e.Name())-len(".sql")])
-	}
-	return names
+	return lists.Map(entries, func(e fs.DirEntry) string { return e.Name()[:len(e.Name())-len(".sql")] })
 }
 
 // What the script of Roles calls the roles: the one that works, the one that streams, and the groups of those who read

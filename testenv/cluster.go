@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -107,10 +108,7 @@ func (s *Server) leave() error {
 
 func (s *Server) connect(ctx context.Context, database string) (*pgx.Conn, error) {
 	conn, err := pgx.Connect(ctx, s.URL(database, ""))
-	if err != nil {
-		return nil, fmt.Errorf("connect to the test server: %w", err)
-	}
-	return conn, nil
+	return conn, wrap.Errorf(err, "connect to the test server")
 }
 
 // Template returns the name of the database that DB clones, and makes it first if need be: extension vector, schema

@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -326,10 +327,7 @@ func (d *Database) StreamRole() string {
 // Grant gives a role what sql/roles.sql says a pipeline needs.
 func (d *Database) Grant(role string, p pipeline.Pipeline) {
 	d.t.Helper()
-	into := p.IntoSchema
-	if into == "" {
-		into = p.Schema
-	}
+	into := cmp.Or(p.IntoSchema, p.Schema)
 	d.MustExecSuper(fmt.Sprintf("GRANT USAGE ON SCHEMA %s, %s TO %s", pgx.Identifier{p.Schema}.Sanitize(),
 		pgx.Identifier{into}.Sanitize(), role))
 	columns := map[string]bool{}

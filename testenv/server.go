@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -315,9 +316,7 @@ func (s *Server) URL(database, user string) string { return s.URLVia(s.Addr(), d
 
 // URLVia is URL for a proxy in front of the server, at host:port.
 func (s *Server) URLVia(addr, database, user string) string {
-	if database == "" {
-		database = s.database
-	}
+	database = cmp.Or(database, s.database)
 	password := s.roleWord
 	if user == "" || user == s.admin {
 		user, password = s.admin, s.password

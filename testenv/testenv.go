@@ -18,6 +18,7 @@
 package testenv
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -244,10 +245,8 @@ func Pgai(tb testing.TB) string {
 // installed returns the path of what a package for Python has installed.
 func installed(tb testing.TB, environment, name string) string {
 	tb.Helper()
-	cache := os.Getenv("XDG_CACHE_HOME")
-	if cache == "" {
-		cache = os.Getenv("HOME") + "/.cache" // as the Makefile has it
-	}
+	// as the Makefile has it
+	cache := cmp.Or(os.Getenv("XDG_CACHE_HOME"), os.Getenv("HOME")+"/.cache")
 	all := filepath.Join(cache, "embedsidecar", environment, "venv-*", "lib", "*", "site-packages", name)
 	found, err := filepath.Glob(all)
 	if err != nil || len(found) == 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -165,10 +166,7 @@ func (c *pluginsNewCommand) run(_ context.Context, env *environment) error {
 	if err := project.From(c.sdk, version); err != nil {
 		return fail(exitUsage, err)
 	}
-	dir := c.dir
-	if dir == "" {
-		dir = "embedsidecar-" + name
-	}
+	dir := cmp.Or(c.dir, "embedsidecar-"+name)
 	files, err := scaffold.Write(dir, project)
 	if err != nil {
 		return fail(exitUsage, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 )
@@ -92,10 +93,7 @@ func leaves(commands []*command) []*command {
 
 // choose is the error of a family, or of the program, that was called with these words, none of which is a member.
 func (c *command) choose(words []string) error {
-	var names []string
-	for _, m := range c.members {
-		names = append(names, m.name)
-	}
+	names := lists.Map(c.members, func(m *command) string { return m.name })
 	all, missing, known := names, fmt.Errorf("%s wants a further word: %s", c.name, strings.Join(names, ", ")),
 		c.name+" takes "+strings.Join(names, ", ")
 	help := "embedsidecar help " + c.name + " tells what they do"

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/logging"
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
@@ -245,10 +246,7 @@ func (a *answer) text() string {
 func showAll(out *output.Printer, answers []*answer, redact func(string) string) error {
 	switch out.Form {
 	case output.JSON, output.YAML:
-		list := []map[string]any{}
-		for _, a := range answers {
-			list = append(list, a.document(redact))
-		}
+		list := lists.Map(answers, func(a *answer) map[string]any { return a.document(redact) })
 		return out.Show(map[string]any{"databases": list}, nil)
 	case output.CSV:
 		return showCSV(out.To, answers)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -92,9 +93,7 @@ func (c *command) help() string {
 		if section.Len() == 0 {
 			continue
 		}
-		if group == "" {
-			group = "Flags"
-		}
+		group = cmp.Or(group, "Flags")
 		fmt.Fprintf(&b, "\n%s:\n%s", group, section.String())
 	}
 	return b.String()

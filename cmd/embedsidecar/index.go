@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,9 +45,7 @@ func (c *indexCheckCommand) run(ctx context.Context, env *environment) error {
 	if c.queries < 0 {
 		return misuse("--sample: expected a positive number, not %d", c.queries)
 	}
-	if c.queries == 0 {
-		c.queries = indexes.Queries
-	}
+	c.queries = cmp.Or(c.queries, indexes.Queries)
 	var filtered indexes.Filtered
 	if filter, err := filterFlags(c.filter.Value()); err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -112,10 +113,7 @@ func ofFile(ctx context.Context, n Options, pool *pgxpool.Pool, name string) (ou
 	if errors.Is(err, pgx.ErrNoRows) {
 		return false, nil
 	}
-	if err != nil {
-		return false, fmt.Errorf("look up pipeline %q: %w", name, err)
-	}
-	return ours, nil
+	return ours, wrap.Errorf(err, "look up pipeline %q", name)
 }
 
 // needRestart returns the settings of this file that sidecars with it have otherwise, and take over at a start only.

@@ -96,7 +96,7 @@ func (a *asked) in(list []declared) ([]declared, error) {
 		return nil, refusal.Coded(code.Taken, fmt.Sprintf("pipeline %q is there already, with another definition", a.Pipeline),
 			"change_pipeline changes it")
 	case a.Action == "change" && at < 0:
-		return nil, refusal.UnknownPipeline(a.Pipeline, namesOf(list))
+		return nil, refusal.UnknownPipeline(a.Pipeline, lists.Map(list, func(d declared) string { return d.Name }))
 	}
 	as := declared{a.Pipeline, a.Definition, a.RequestID}
 	if at >= 0 {
@@ -272,13 +272,6 @@ func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dr
 type declared struct {
 	Name, Definition string
 	RequestID        int64
-}
-
-func namesOf(list []declared) (names []string) {
-	for _, d := range list {
-		names = append(names, d.Name)
-	}
-	return names
 }
 
 // readDeclared returns the pipelines that are declared for a slot.

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -176,6 +177,20 @@ func (d *deployed) tables() map[string][]string {
 	return list
 }
 
+// marks notes which declared pipelines are in force.
+func (d *deployed) marks(mark string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mark = mark
+}
+
+// me is where the database has what is configured here; 0: nowhere yet.
+func (d *deployed) me() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.row
+}
+
 // lacks reports whether a pipeline was taken away that is configured here.
 func (d *deployed) lacks() bool {
 	d.mu.Lock()
@@ -217,11 +232,7 @@ func (d *deployed) keeps(specs []pipeline.Spec, kept map[string]string) {
 func (d *deployed) sick() []pipeline.Spec {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var list []pipeline.Spec
-	for _, name := range slices.Sorted(maps.Keys(d.problems)) {
-		list = append(list, d.specs[name])
-	}
-	return list
+	return lists.Map(slices.Sorted(maps.Keys(d.problems)), func(name string) pipeline.Spec { return d.specs[name] })
 }
 
 // digests are the definitions that are configured, by the names of their pipelines.
@@ -237,10 +248,9 @@ func (d *deployed) digests() map[string]string {
 // written is no reason not to work.
 func (n *Database) declare(ctx context.Context, pool *pgxpool.Pool) {
 	d, c := &n.deployed, n.config()
-	settings := []map[string]string{}
-	for _, s := range c.Show(false) {
-		settings = append(settings, map[string]string{"setting": s.Path, "value": n.o.Redact(s.Value), "origin": s.Origin})
-	}
+	settings := lists.Map(c.Show(false), func(s config.Shown) map[string]string {
+		return map[string]string{"setting": s.Path, "value": n.o.Redact(s.Value), "origin": s.Origin}
+	})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	refused, hints := "", []string{}
@@ -294,11 +304,8 @@ func (n *Database) look(ctx context.Context, pool *pgxpool.Pool) (c changes, err
 }
 
 func (n *Database) changed(ctx context.Context, pool *pgxpool.Pool) (c changes, err error) {
-	n.deployed.mu.Lock()
-	row := n.deployed.row
-	n.deployed.mu.Unlock()
 	list, err := database.Collect(ctx, pool, "what_changed", pgx.RowToStructByPos[changes],
-		pgx.StrictNamedArgs{"me": row, "slot": n.config().Slot.Name})
+		pgx.StrictNamedArgs{"me": n.deployed.me(), "slot": n.config().Slot.Name})
 	if err != nil {
 		return c, err
 	}
@@ -335,15 +342,12 @@ type theirs struct {
 
 // others asks which definitions the other sidecars have, or had when they ended.
 func (n *Database) others(ctx context.Context, pool *pgxpool.Pool) (t theirs, err error) {
-	n.deployed.mu.Lock()
-	me := n.deployed.row
-	n.deployed.mu.Unlock()
 	type row struct {
 		Digests map[string]string
 		Lives   bool
 	}
 	list, err := database.Collect(ctx, pool, "held_definitions", pgx.RowToStructByName[row],
-		pgx.StrictNamedArgs{"slot": n.config().Slot.Name, "me": me})
+		pgx.StrictNamedArgs{"slot": n.config().Slot.Name, "me": n.deployed.me()})
 	t.running, t.ended = map[held]bool{}, map[held]bool{}
 	for _, r := range list {
 		t.unknown = t.unknown || r.Digests == nil

@@ -242,9 +242,7 @@ func compareModel(ctx context.Context, pool *pgxpool.Pool, plugins *embedders.Po
 // target is the model to change to: what is asked for, or else what the configuration has for the pipeline.
 func target(c *config.Config, live *pipeline.Pipeline, to pipeline.ModelName) (pipeline.ModelName, error) {
 	if to != (pipeline.ModelName{}) {
-		if to.Plugin == "" {
-			to.Plugin = c.PluginOf(to.Model)
-		}
+		to.Plugin = cmp.Or(to.Plugin, c.PluginOf(to.Model))
 		if err := c.Known(to.Plugin, to.Model); err != nil { // no other sidecar could tell it from the work of a stranger
 			return to, problem.New(problem.Usage, err, "put the folder into the folder of models (--model-dir), and give its name",
 				"or name it under models in the file of every sidecar")

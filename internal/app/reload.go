@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -62,11 +63,7 @@ func (r *run) leave() error {
 	list := r.leaving
 	r.leaving = nil
 	r.mu.Unlock()
-	var problems []error
-	for _, end := range list {
-		problems = append(problems, end())
-	}
-	return errors.Join(problems...)
+	return errors.Join(lists.Map(list, func(end func() error) error { return end() })...)
 }
 
 // work runs sidecars, one after the other: a new one when what they are started with is configured otherwise.

@@ -126,9 +126,7 @@ func (n *Database) carryOut(ctx context.Context, r *run, a *asked) error {
 		n.deployed.mu.Unlock()
 	}
 	if err != nil { // back to what is declared
-		n.deployed.mu.Lock()
-		n.deployed.mark = unknownMark
-		n.deployed.mu.Unlock()
+		n.deployed.marks(unknownMark)
 	}
 	return err
 }
@@ -152,9 +150,7 @@ func (n *Database) tellDeclared(ctx context.Context, d *draft, err error) {
 		return
 	}
 	if err == nil {
-		n.deployed.mu.Lock()
-		n.deployed.mark = d.mark
-		n.deployed.mu.Unlock()
+		n.deployed.marks(d.mark)
 		n.deployed.untaken = ""
 		n.o.Log.InfoContext(ctx, "pipelines that are declared by SQL and HTTP taken over", "changed", d.told.Changed,
 			"warnings", d.told.Warnings)
@@ -204,9 +200,7 @@ func (n *Database) declared(ctx context.Context, pool *pgxpool.Pool) (asked bool
 		n.o.Log.ErrorContext(ctx, "a pipeline that is declared by SQL or HTTP does not fit the configuration, which goes "+
 			"before it", "pipeline", name, "error", why)
 	}
-	n.deployed.mu.Lock()
-	n.deployed.mark = markOf(list)
-	n.deployed.mu.Unlock()
+	n.deployed.marks(markOf(list))
 	n.cfg.Store(next)
 	n.backend.Use(next)
 	return now.Asked, nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/filewatch"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
@@ -331,10 +332,7 @@ func (s *several) names() []string { return slices.Sorted(maps.Keys(s.list)) }
 // states tells how the databases stand.
 func (s *several) states() []admin.DatabaseState {
 	s.mu.Lock()
-	var list []*tenant
-	for _, name := range s.names() {
-		list = append(list, s.list[name])
-	}
+	list := lists.Map(s.names(), func(name string) *tenant { return s.list[name] })
 	beyond, failed := s.beyond, s.failed
 	s.mu.Unlock()
 	states := []admin.DatabaseState{}

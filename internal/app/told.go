@@ -11,6 +11,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/config"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -23,10 +24,6 @@ import (
 // note writes into the audit what became of a configuration, or with a pipeline's name of that alone.
 func note(ctx context.Context, pool *pgxpool.Pool, action, pipeline, by string, told control.Configured, failed error,
 ) error {
-	var one *string
-	if pipeline != "" {
-		one = &pipeline
-	}
 	result := "done"
 	if failed != nil {
 		result = "refused"
@@ -34,7 +31,7 @@ func note(ctx context.Context, pool *pgxpool.Pool, action, pipeline, by string, 
 	const most = 3000 // bytes: what the audit takes, with a rest for names
 	told = told.Short(most).Filled()
 	_, err := pool.Exec(ctx, sqlfiles.Query("note_setup"), pgx.StrictNamedArgs{
-		"action": action, "pipeline": one, "result": result, "said_by": by, "arguments": map[string]any{
+		"action": action, "pipeline": database.Given(pipeline), "result": result, "said_by": by, "arguments": map[string]any{
 			"file": told.File, "changed": told.Changed, "needs_restart": told.NeedsRestart, "removed": told.Removed,
 			"steps": told.Steps, "reason": told.Reason,
 		},

@@ -31,10 +31,7 @@ func (b Blocker) String() string { return b.Words }
 // slot waits for, or with the id of a scan's barrier those that the scan waits for.
 func Blockers(ctx context.Context, db Reader, before string) ([]Blocker, error) {
 	const most = 10
-	args := pgx.StrictNamedArgs{"before": nil, "most": most}
-	if before != "" {
-		args["before"] = before
-	}
+	args := pgx.StrictNamedArgs{"before": Given(before), "most": most}
 	list, err := Collect(ctx, db, "blockers", pgx.RowToStructByPos[Blocker], args)
 	return list, wrap.Errorf(err, "list open transactions")
 }

@@ -42,6 +42,14 @@ func Collect[T any](ctx context.Context, db Reader, query string, scan pgx.RowTo
 	return pgx.CollectRows(rows, scan)
 }
 
+// Given is a parameter that is NULL in place of what is zero.
+func Given[T comparable](v T) *T {
+	if v == *new(T) {
+		return nil
+	}
+	return &v
+}
+
 // Quote writes a name, or a name and its schema, for use in SQL.
 func Quote(names ...string) string { return pgx.Identifier(names).Sanitize() }
 

@@ -1,6 +1,10 @@
 package pipeline
 
-import "github.com/jackc/pgx/v5"
+import (
+	"cmp"
+
+	"github.com/jackc/pgx/v5"
+)
 
 // Destination is where a pipeline's vectors go, beside the source table itself. Two of one source table are the same
 // if they are equal.
@@ -23,11 +27,7 @@ func (s Spec) Destination() Destination {
 	if s.InSource() {
 		return Destination{Column: s.IntoColumn}
 	}
-	d := Destination{Schema: s.IntoSchema, Table: s.IntoTable}
-	if d.Schema == "" {
-		d.Schema = s.Schema
-	}
-	return d
+	return Destination{Schema: cmp.Or(s.IntoSchema, s.Schema), Table: s.IntoTable}
 }
 
 // InSource reports whether vectors stand in the source row itself. Then a write-back changes a row of users': it is

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // Labels are what somebody calls a pipeline by, to find it among others: project, team, customer.
@@ -41,10 +43,7 @@ func (l Labels) Mistake() string {
 
 // String is the labels as configurations spell them; "": there are none.
 func (l Labels) String() string {
-	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(l)) {
-		parts = append(parts, name+": "+l[name])
-	}
+	parts := lists.Map(slices.Sorted(maps.Keys(l)), func(name string) string { return name + ": " + l[name] })
 	return strings.Join(parts, ", ")
 }
 

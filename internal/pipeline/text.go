@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // TextExpression returns the SQL that makes the text of the row called r: an expression of type text, NULL or empty
@@ -18,13 +20,8 @@ func (p *Pipeline) TextExpression() string {
 		}
 		return text
 	}
-	parts := make([]string, 0, len(p.Columns)+len(p.Joins))
-	for _, c := range p.Columns {
-		parts = append(parts, "nullif("+p.ColumnText("r."+quote(c), c)+", '')")
-	}
-	for _, text := range p.JoinedTexts() {
-		parts = append(parts, "nullif("+text+", '')")
-	}
+	texts := lists.Map(p.Columns, func(c string) string { return p.ColumnText("r."+quote(c), c) })
+	parts := lists.Map(append(texts, p.JoinedTexts()...), func(text string) string { return "nullif(" + text + ", '')" })
 	return `pg_catalog.concat_ws(E'\n\n', ` + strings.Join(parts, ", ") + ")"
 }
 

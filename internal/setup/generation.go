@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -60,9 +61,7 @@ func NextGeneration(ctx context.Context, db database.Beginner, live *pipeline.Pi
 	if err != nil {
 		return g, err
 	}
-	if to.Plugin == "" {
-		to.Plugin = resolve.PluginOf(pipeline.Spec{})
-	}
+	to.Plugin = cmp.Or(to.Plugin, resolve.PluginOf(pipeline.Spec{}))
 	if g.Live.Plugin == to.Plugin && g.Live.Model == to.Model && g.Live.Fingerprint != d.Fingerprint {
 		g.Warnings = append(g.Warnings, fmt.Sprintf("the model %q has other weights than before under the same name: "+
 			"the present vectors cannot follow changes any more, nor be searched by text, until the switch; "+

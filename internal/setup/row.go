@@ -99,16 +99,14 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 	args := pgx.StrictNamedArgs{
 		"name": p.Name, "slot": in.o.Slot, "oid": p.OID, "schema": p.Schema, "table": p.Table, "columns": append([]string{},
 			p.Columns...),
-		"text": nullable(p.Text), "filter": nullable(p.Filter), "keys": catalog.KeyNames(p.Key), "watched": append([]string{},
-			p.Watched...),
-		"into_column": nullable(p.IntoColumn), "into_schema": nullable(p.Destination().Schema),
-		"into_table": nullable(p.IntoTable), "dims": p.Dims,
+		"text": database.Given(p.Text), "filter": database.Given(p.Filter), "keys": catalog.KeyNames(p.Key),
+		"watched": append([]string{}, p.Watched...), "into_column": database.Given(p.IntoColumn),
+		"into_schema": database.Given(p.Destination().Schema), "into_table": database.Given(p.IntoTable), "dims": p.Dims,
 		"plugin": resolve.PluginOf(p.Spec), "model": p.Model, "chunking": p.Chunking, "fingerprint": d.Fingerprint,
-		"lane": p.Priority, "priority": nullable(p.PriorityBy), "ignore": nullable(p.Ignore), "enabled": p.Enabled,
-		"hours": p.Active, "minutes": p.Active.Minutes(), "zone": p.Active.Zone(),
+		"lane": p.Priority, "priority": database.Given(p.PriorityBy), "ignore": database.Given(p.Ignore),
+		"enabled": p.Enabled, "hours": p.Active, "minutes": p.Active.Minutes(), "zone": p.Active.Zone(),
 		"budget": p.Budget.Row(), "model_budget": p.ModelBudget.Row(), "max_attempts": p.MaxAttempts,
-		"labels": p.Labels,
-		"batch":  p.Batch.Row(),
+		"labels": p.Labels, "batch": p.Batch.Row(),
 	}
 	args["joins"], args["joined_text"] = nil, nil
 	if len(p.Joins) > 0 {
@@ -119,13 +117,6 @@ func (in *initializer) rowOf(f *resolve.Findings, d embed.Description) pgx.Stric
 	}
 	args["functions"] = append([]string{}, f.Calls...)
 	return args
-}
-
-func nullable(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
 }
 
 func (in *initializer) insertPipeline(ctx context.Context, f *resolve.Findings, d embed.Description) error {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/plugins/host"
 )
 
@@ -284,12 +285,9 @@ var strange = []struct{ what, text string }{
 }
 
 // strangeTexts are those, between the canaries.
-var strangeTexts = func() (texts []string) {
-	for _, s := range strange {
-		texts = append(texts, canary+" "+s.text+" "+canary)
-	}
-	return texts
-}()
+var strangeTexts = lists.Map(strange, func(s struct{ what, text string }) string {
+	return canary + " " + s.text + " " + canary
+})
 
 // suspect finds the one strange text that fails a call.
 func suspect(whole error, call func(texts []string) error) error {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -87,9 +88,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Path == "" {
 		errs = append(errs, errors.New("the path is empty"))
 	}
-	if o.Name == "" {
-		o.Name = strings.TrimPrefix(filepath.Base(o.Path), "embedsidecar-")
-	}
+	o.Name = cmp.Or(o.Name, strings.TrimPrefix(filepath.Base(o.Path), "embedsidecar-"))
 	if abs, err := filepath.Abs(o.Path); err == nil {
 		o.Path = abs
 	}

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -281,9 +282,7 @@ func (p *process) blame(reason string) {
 }
 
 func (p *process) blameLocked(reason string) {
-	if p.reason == "" {
-		p.reason = reason
-	}
+	p.reason = cmp.Or(p.reason, reason)
 }
 
 // killedFor returns why the host ended the program; "" when it did not.

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,9 +28,7 @@ type sockets struct {
 
 // makeSockets makes and locks a folder inside temp, and removes what killed hosts have left there.
 func makeSockets(temp string) (*sockets, error) {
-	if temp == "" {
-		temp = os.TempDir()
-	}
+	temp = cmp.Or(temp, os.TempDir())
 	sweepSockets(temp)
 	dir, err := os.MkdirTemp(temp, socketsPrefix)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 )
 
@@ -250,11 +251,9 @@ func Status(err error) error {
 }
 
 func settings(list []embed.Setting) []*pluginpb.Setting {
-	var sent []*pluginpb.Setting
-	for _, s := range list {
-		sent = append(sent, &pluginpb.Setting{Name: s.Name, Value: s.Value, Source: s.Source})
-	}
-	return sent
+	return lists.Map(list, func(s embed.Setting) *pluginpb.Setting {
+		return &pluginpb.Setting{Name: s.Name, Value: s.Value, Source: s.Source}
+	})
 }
 
 // Reranker is what an Embedder implements besides that offers models with Reranks.

@@ -14,6 +14,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,10 +136,7 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 		return nil, sdk.Misconfigured(err)
 	}
 	answers := make([]sdk.Answer, len(texts))
-	threads := e.threads
-	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
+	threads := cmp.Or(e.threads, runtime.GOMAXPROCS(0))
 	var next atomic.Int64
 	var wait sync.WaitGroup
 	for range min(threads, len(texts)) {

@@ -11,7 +11,7 @@ SELECT p.name AS pipeline, t.row_key AS key, s.state,
        CASE WHEN t.state = 'todo' AND h.leased_until IS NOT NULL THEN h.started_at ELSE t.started_at END AS started_at,
        CASE WHEN t.state <> 'todo' OR h.leased_until IS NULL THEN t.finished_at END AS finished_at, CASE
            WHEN t.state = 'todo' THEN coalesce(h.instance, '') ELSE '' END AS leased_by,
-       t.task_id, '' AS outcome, t.task_id::text AS cursor
+       t.task_id, t.task_id::text AS cursor
 FROM   embedsidecar.task AS t
        JOIN embedsidecar.pipeline AS p ON p.pipeline_id = t.pipeline_id
        LEFT JOIN (SELECT DISTINCT ON (u.task_id) u.task_id, l.leased_until, l.started_at,

@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -190,10 +191,7 @@ func (r *Report) judgeChunks(s Shape, key, text, title string, stored []storedCh
 
 func (s Shape) chunkSourcesSQL() string {
 	text, wanted := s.textSQL()
-	context := s.Chunking.Context
-	if context == "" {
-		context = "NULL"
-	}
+	context := cmp.Or(s.Chunking.Context, "NULL")
 	return fmt.Sprintf("SELECT %s, (%s)::text, (%s)::text, %s FROM %s", s.shownKey(""), text, context, wanted, s.Source())
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -210,10 +211,7 @@ func (s Shape) compareSQL() string {
 func (s Shape) textSQL() (text, wanted string) {
 	text, wanted = s.Text, "true"
 	if text == "" {
-		var parts []string
-		for _, c := range s.Columns {
-			parts = append(parts, fmt.Sprintf("nullif(%s::text, '')", quote(c)))
-		}
+		parts := lists.Map(s.Columns, func(c string) string { return fmt.Sprintf("nullif(%s::text, '')", quote(c)) })
 		if s.joined != "" {
 			parts = append(parts, "nullif("+s.joined+", '')")
 		}

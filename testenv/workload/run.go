@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,12 +61,8 @@ type Run struct {
 // Start lets writers work on the shapes' tables until Steps are done, Stop is called or ctx ends. The URL's role must
 // own the tables. Writers stand broken connections, restarts of the server and conflicts; any other error ends them.
 func Start(ctx context.Context, url string, shapes []Shape, o Options) (*Run, error) {
-	if o.Writers == 0 {
-		o.Writers = 2
-	}
-	if o.Rows == 0 {
-		o.Rows = 150
-	}
+	o.Writers = cmp.Or(o.Writers, 2)
+	o.Rows = cmp.Or(o.Rows, 150)
 	config, err := pgx.ParseConfig(url)
 	if err != nil {
 		return nil, fmt.Errorf("start workload: %w", err)

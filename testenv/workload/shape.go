@@ -6,6 +6,7 @@
 package workload
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -72,9 +73,7 @@ func Shapes(dims int) []Shape {
 	for i := range shapes {
 		s := &shapes[i]
 		s.Dims, s.Counter = dims, "hits"
-		if s.Schema == "" {
-			s.Schema = "public"
-		}
+		s.Schema = cmp.Or(s.Schema, "public")
 	}
 	return shapes
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 const namespace = "embedsidecar"
@@ -71,10 +73,7 @@ func (m *Metrics) Several() {
 func (m *Metrics) Gather() ([]*dto.MetricFamily, error) {
 	m.mu.Lock()
 	several := m.several
-	var before []func()
-	for _, at := range slices.Sorted(maps.Keys(m.before)) {
-		before = append(before, m.before[at])
-	}
+	before := lists.Map(slices.Sorted(maps.Keys(m.before)), func(at int) func() { return m.before[at] })
 	m.mu.Unlock()
 	for _, f := range before {
 		f()

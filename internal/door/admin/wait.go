@@ -75,11 +75,7 @@ func (s *Service) Wait(ctx context.Context, text string, pipelines []string, tim
 	// Of what rests only that counts which the caller sees.
 	resting := slices.DeleteFunc(slices.Clone(answer.Resting), func(name string) bool { return !who.Sees(name) })
 	w := Waited{LSN: answer.LSN, Yes: answer.CaughtUp.Yes() && len(resting) == 0, Left: &answer.CaughtUp}
-	switch {
-	case err == nil:
-	case ctx.Err() == nil && (problem.Of(err) == problem.Timeout || problem.Of(err) == problem.Failed):
-		w.Why, w.Hints = s.why(err)
-	default:
+	if w.Why, w.Hints, err = s.why(ctx, err); err != nil {
 		return w, err
 	}
 	if len(who.Pipelines) > 0 { // the rest is about pipelines of others, too
@@ -99,18 +95,11 @@ func (s *Service) drained(ctx context.Context, drain caughtup.Drain, timeout tim
 	drain.Once = timeout == 0
 	list, err := drain.Run(waiting)
 	d.Pipelines, d.Yes = append([]caughtup.Drained{}, list...), err == nil
-	switch {
-	case err == nil:
-	case ctx.Err() == nil && (problem.Of(err) == problem.Timeout || problem.Of(err) == problem.Failed):
-		d.Why, d.Hints = s.why(err)
-		d.Yes = len(list) > 0
-		for i := range list {
-			d.Yes = d.Yes && list[i].Result == "drained"
-		}
-	default:
-		return d, err
+	if err != nil {
+		d.Yes = len(list) > 0 && !slices.ContainsFunc(list, func(l caughtup.Drained) bool { return l.Result != "drained" })
 	}
-	return d, nil
+	d.Why, d.Hints, err = s.why(ctx, err)
+	return d, err
 }
 
 // mayWait takes a place among those who wait. The function that it returns gives it back.
@@ -123,12 +112,15 @@ func (s *Service) mayWait() (end func(), err error) {
 	}
 }
 
-// why words what was not waited for, or not long enough, with the ways out.
-func (s *Service) why(err error) (why string, hints []string) {
+// why words what was not waited for, or not long enough, with the ways out. Another error it returns.
+func (s *Service) why(ctx context.Context, err error) (why string, hints []string, other error) {
+	if err == nil || ctx.Err() != nil || problem.Of(err) != problem.Timeout && problem.Of(err) != problem.Failed {
+		return "", nil, err
+	}
 	for _, hint := range problem.Hints(err) {
 		hints = append(hints, s.o.Redact(hint))
 	}
-	return s.o.Redact(err.Error()), hints
+	return s.o.Redact(err.Error()), hints, nil
 }
 
 // within bounds a wait; one of no time at all looks once, for as long as that takes.

@@ -17,6 +17,7 @@ import (
 	"github.com/yuin/goldmark/text"
 
 	"github.com/embedsidecar/embedsidecar/docs"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 )
 
@@ -121,10 +122,7 @@ func (d *Dashboard) lead(root ast.Node, folder string) error {
 		}
 		p.Parent().ReplaceChild(p.Parent(), p, words)
 	}
-	if err != nil {
-		return fmt.Errorf("read the manual: %w", err)
-	}
-	return nil
+	return wrap.Errorf(err, "read the manual")
 }
 
 // helpFor is where the manual tells about a page; "": nowhere.

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -85,20 +86,14 @@ func (p *Problem) After(d time.Duration) *Problem {
 
 // Unknown is the answer for somebody without a token.
 func Unknown(detail string) *Problem {
-	if detail == "" {
-		detail = "a token is missing: send it as Authorization: Bearer TOKEN"
-	}
+	detail = cmp.Or(detail, "a token is missing: send it as Authorization: Bearer TOKEN")
 	return Refuse(http.StatusUnauthorized, "token", detail, "embedsidecar token create NAME --role ROLE makes one")
 }
 
 // entitle fills in what follows from the rest.
 func (p *Problem) entitle() {
-	if p.Title == "" {
-		p.Title = http.StatusText(p.Status)
-	}
-	if p.Code == "" {
-		p.Code = codes[p.Status]
-	}
+	p.Title = cmp.Or(p.Title, http.StatusText(p.Status))
+	p.Code = cmp.Or(p.Code, codes[p.Status])
 }
 
 // codes are those of problems that are found here.

@@ -192,15 +192,20 @@ func TestTrust_AnAgentsRequestIsOneMessage(t *testing.T) {
 	}
 }
 
+// talk answers an agent over a pair of streams; done gets its end.
+func talk(t *testing.T, o serve.Options) (answers *io.PipeReader, ours *io.PipeWriter, done chan error) {
+	t.Helper()
+	in, ours := io.Pipe()
+	answers, out := io.Pipe()
+	done = make(chan error, 1)
+	go func() { done <- serve.Talk(t.Context(), o, in, out) }()
+	return answers, ours, done
+}
+
 // TestAgents_OverAStream: the same tools over standard input and output, until it ends.
 func TestAgents_OverAStream(t *testing.T) {
 	t.Parallel()
-	hisIn, ours := io.Pipe()
-	mine, hisOut := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		done <- serve.Talk(t.Context(), serve.Options{Backend: &backend{&toy{}}, Only: []string{"other"}}, hisIn, hisOut)
-	}()
+	mine, ours, done := talk(t, serve.Options{Backend: &backend{&toy{}}, Only: []string{"other"}})
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	session, err := c.Connect(t.Context(), &mcp.IOTransport{Reader: mine, Writer: ours}, nil)
 	if err != nil {
@@ -220,12 +225,7 @@ func TestAgents_OverAStream(t *testing.T) {
 // TestAgents_ALineThatIsNoMessageEndsNothing: who writes one is told so, and goes on.
 func TestAgents_ALineThatIsNoMessageEndsNothing(t *testing.T) {
 	t.Parallel()
-	hisIn, ours := io.Pipe()
-	mine, hisOut := io.Pipe()
-	done := make(chan error, 1)
-	go func() {
-		done <- serve.Talk(t.Context(), serve.Options{Backend: &backend{&toy{}}}, hisIn, hisOut)
-	}()
+	mine, ours, done := talk(t, serve.Options{Backend: &backend{&toy{}}})
 	answers := bufio.NewScanner(mine)
 	const begin = `{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18",
 		"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}}`

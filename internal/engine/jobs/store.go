@@ -100,20 +100,13 @@ type change struct {
 func (j *Jobs) args(b *job, c change) pgx.StrictNamedArgs {
 	args := pgx.StrictNamedArgs{
 		"job_id": b.id, "worker_id": j.o.ID, "from": b.state, "to": c.to, "pause": c.pause.Seconds(), "tries": c.tries,
-		"provider_id": given(c.provider), "message": given(c.message), "price": c.price, "hold": c.hold,
+		"provider_id": database.Given(c.provider), "message": database.Given(c.message), "price": c.price, "hold": c.hold,
 		"texts": nil, "tokens": c.tokens,
 	}
 	if c.texts != nil {
 		args["texts"], args["tokens"] = len(c.texts.list), c.texts.tokens
 	}
 	return args
-}
-
-func given(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
 }
 
 // move is one change of a job.

@@ -136,11 +136,7 @@ func (c *column) same(batch *pgx.Batch) {
 }
 
 func (c *column) Write(ctx context.Context, tx pgx.Tx, change *Change, locks *Locks) error {
-	batch := &pgx.Batch{}
-	if err := c.queue(batch, change, locks); err != nil || batch.Len() == 0 {
-		return err
-	}
-	return tx.SendBatch(ctx, batch).Close()
+	return send(ctx, tx, func(batch *pgx.Batch) error { return c.queue(batch, change, locks) })
 }
 
 // queue adds what brings the rows up to date.
@@ -233,14 +229,4 @@ func (c *Change) left(i int, locks *Locks, kept bool, source []byte) error {
 	return c.Moved(i)
 }
 
-func (c *column) none() ([]step, error) {
-	empty, err := c.sql.empty.args(c.p, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	write, err := c.sql.write.args(c.p, nil, values{"vector": c.p.Parameter(nil)})
-	if err != nil {
-		return nil, err
-	}
-	return []step{{sql: c.sql.empty.sql, args: empty}, {sql: c.sql.write.sql, args: write}}, nil
-}
+func (c *column) none() ([]step, error) { return idle(c.p, c.sql.empty, c.sql.write) }

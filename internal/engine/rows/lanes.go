@@ -2,11 +2,11 @@ package rows
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -24,10 +24,7 @@ func (t *Table) Lanes(ctx context.Context, keys []string, xids []int64, limit ti
 		}
 		return tx.SendBatch(ctx, batch).Close()
 	})
-	if err != nil {
-		return nil, false, fmt.Errorf("find how urgent %d rows of %s are: %w", len(keys), t.p.Source(), err)
-	}
-	return lanes, visible, nil
+	return lanes, visible, wrap.Errorf(err, "find how urgent %d rows of %s are", len(keys), t.p.Source())
 }
 
 // queueLanes queues what Lanes asks. What it returns is filled when the batch is sent.

@@ -86,11 +86,8 @@ func (t *Table) TryWrite(ctx context.Context) error {
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // it only asks
 	t.Began(tx)
-	batch := &pgx.Batch{}
-	if t.QueueGuard(batch); batch.Len() > 0 {
-		if err := tx.SendBatch(ctx, batch).Close(); err != nil {
-			return err
-		}
+	if err := send(ctx, tx, func(batch *pgx.Batch) error { t.QueueGuard(batch); return nil }); err != nil {
+		return err
 	}
 	steps, err := t.none()
 	if err != nil {

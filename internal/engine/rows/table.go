@@ -155,8 +155,13 @@ func (t *embeddingTable) QueueGuard(batch *pgx.Batch) {
 func (*embeddingTable) QueueLock(*pgx.Batch, []string) (*Locks, error) { return nil, nil }
 
 func (t *embeddingTable) Write(ctx context.Context, tx pgx.Tx, c *Change, _ *Locks) error {
+	return send(ctx, tx, func(batch *pgx.Batch) error { return t.queue(batch, c) })
+}
+
+// send sends what is queued, if anything is.
+func send(ctx context.Context, tx pgx.Tx, queue func(batch *pgx.Batch) error) error {
 	batch := &pgx.Batch{}
-	if err := t.queue(batch, c); err != nil || batch.Len() == 0 {
+	if err := queue(batch); err != nil || batch.Len() == 0 {
 		return err
 	}
 	return tx.SendBatch(ctx, batch).Close()
@@ -188,14 +193,14 @@ func (t *embeddingTable) queue(batch *pgx.Batch, c *Change) error {
 	return nil
 }
 
-func (t *embeddingTable) none() ([]step, error) {
-	empty, err := t.sql.empty.args(t.p, nil, nil)
+func (t *embeddingTable) none() ([]step, error) { return idle(t.p, t.sql.empty, t.sql.write) }
+
+// idle are statements that take vectors away and write them, with no row in hand.
+func idle(p *pipeline.Pipeline, empty, write statement) ([]step, error) {
+	none, err := empty.args(p, nil, nil)
 	if err != nil {
 		return nil, err
 	}
-	write, err := t.sql.write.args(t.p, nil, values{textHashes.name: [][]byte{}, "vector": t.p.Parameter(nil)})
-	if err != nil {
-		return nil, err
-	}
-	return []step{{sql: t.sql.empty.sql, args: empty}, {sql: t.sql.write.sql, args: write}}, nil
+	args, err := write.args(p, nil, values{textHashes.name: [][]byte{}, "vector": p.Parameter(nil)})
+	return []step{{sql: empty.sql, args: none}, {sql: write.sql, args: args}}, err
 }

@@ -273,7 +273,8 @@ func arrayText[T int32 | float32](numbers []T) string {
 // tell stores answers where those who asked look for them.
 func (s *Sidecar) tell(ctx context.Context, ids []questionID, vectors, problems []string) error {
 	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("write_answers"), pgx.StrictNamedArgs{
-		"questions": bytesOf(ids), "vectors": orNull(vectors), "problems": orNull(problems),
+		"questions": bytesOf(ids), "vectors": lists.Map(vectors, database.Given),
+		"problems": lists.Map(problems, database.Given),
 	})
 	return wrap.Errorf(err, "store answers")
 }
@@ -289,15 +290,4 @@ func (s *Sidecar) sweepAnswers(ctx context.Context, left *atomic.Bool) {
 
 func bytesOf(ids []questionID) [][]byte {
 	return lists.Map(ids, func(v questionID) []byte { return v[:] })
-}
-
-// orNull has NULL in place of "".
-func orNull(texts []string) []*string {
-	list := make([]*string, len(texts))
-	for i := range texts {
-		if texts[i] != "" {
-			list[i] = &texts[i]
-		}
-	}
-	return list
 }

@@ -1,6 +1,7 @@
 package imports
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,9 +48,7 @@ func langchain(ctx context.Context, tx pgx.Tx, o Options) ([]Item, error) {
 		other []string
 	)
 	if _, err := pgx.ForEachRow(rows, []any{&name, &dims}, func() error {
-		if width == 0 {
-			width = dims
-		}
+		width = cmp.Or(width, dims)
 		if other = append(other, fmt.Sprintf("%s (%d)", name, dims)); dims != width {
 			width = -1
 		}

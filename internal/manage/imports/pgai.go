@@ -159,9 +159,7 @@ func (v *vectorizer) item(ctx context.Context, tx pgx.Tx, o Options) (Item, erro
 	}
 	slices.SortFunc(v.SourcePK, func(a, b pgaiKey) int { return a.No - b.No })
 	i := Item{Name: v.Name, From: fmt.Sprintf("vectorizer %d", v.ID)}
-	if i.Name == "" {
-		i.Name = v.SourceSchema + "_" + v.SourceTable + "_embedding"
-	}
+	i.Name = cmp.Or(i.Name, v.SourceSchema+"_"+v.SourceTable+"_embedding")
 	i.Spec.Schema, i.Spec.Table = v.SourceSchema, v.SourceTable
 	v.model(&i, o.Model)
 	column := v.Config.Loading.Column

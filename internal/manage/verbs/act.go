@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -81,10 +82,7 @@ func (a *Actor) Do(ctx context.Context, v *Verb, pipelines []string, r Request) 
 	if v.Scope == Program || v.Whole() && len(pipelines) == 0 {
 		pipelines = []string{""}
 	}
-	left := r.Limit
-	if left == 0 {
-		left = math.MaxInt64
-	}
+	left := cmp.Or(r.Limit, math.MaxInt64)
 	for _, name := range pipelines {
 		o, err := a.one(ctx, v, name, &r, left)
 		if err != nil {

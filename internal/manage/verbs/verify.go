@@ -146,9 +146,7 @@ func (a *Actor) verify(ctx context.Context, p *pipeline.Pipeline, o VerifyOption
 			return v, err
 		}
 	}
-	if v.Examples == nil {
-		v.Examples = []string{}
-	}
+	v.Examples = append([]string{}, v.Examples...)
 	return v, nil
 }
 

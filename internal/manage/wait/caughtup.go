@@ -68,12 +68,7 @@ func (w Wait) Run(ctx context.Context) (Answer, error) {
 	}
 	// What rests gets no vectors: as by SQL, nobody is told that it has them.
 	a := Answer{w.LSN.String(), state.Yes() && len(state.Resting) == 0, state}
-	if a.Resting == nil {
-		a.Resting = []string{}
-	}
-	if a.Unrouted == nil {
-		a.Unrouted = []string{}
-	}
+	a.Resting, a.Unrouted = append([]string{}, a.Resting...), append([]string{}, a.Unrouted...)
 	return a, err
 }
 

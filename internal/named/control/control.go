@@ -283,13 +283,9 @@ type Configured struct {
 // Filled has lists in place of those that are missing.
 func (c Configured) Filled() Configured {
 	for _, list := range []*[]string{&c.Changed, &c.NeedsRestart, &c.Steps, &c.Removed, &c.Lost, &c.Warnings} {
-		if *list == nil {
-			*list = []string{}
-		}
+		*list = append([]string{}, *list...)
 	}
-	if c.Costs == nil {
-		c.Costs = []Cost{}
-	}
+	c.Costs = append([]Cost{}, c.Costs...)
 	return c
 }
 

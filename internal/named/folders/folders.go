@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
@@ -46,10 +47,7 @@ type known struct {
 // named returns the model of a name or a path; "" is the default one.
 func (f Folders) named(name string) (known, error) {
 	settings := f.source.Config
-	name = cmp.Or(name, settings.DefaultModel)
-	if name == "" {
-		name = manifest.OfFolders().Model.Default
-	}
+	name = cmp.Or(name, settings.DefaultModel, manifest.OfFolders().Model.Default)
 	listed := slices.ContainsFunc(settings.Models, func(m config.Model) bool { return m.Name == name })
 	if listed {
 		found, err := settings.Embedder(f.source.Find, f.plugin(name), name)
@@ -128,9 +126,7 @@ func (f Folders) Verify(ctx context.Context, names []string) ([]Verified, error)
 		}
 		folders = append(folders, m.folder)
 	} else {
-		for _, m := range f.found() {
-			folders = append(folders, m.Path)
-		}
+		folders = lists.Map(f.found(), func(m models.Info) string { return m.Path })
 	}
 	list, bad := []Verified{}, 0
 	for _, folder := range folders {

@@ -361,9 +361,7 @@ func (f Folders) Bench(ctx context.Context, name, precision string, limit time.D
 		return b, err
 	}
 	b = models.Speed{Model: m.name, Precision: precision, StartSeconds: time.Since(began).Seconds()}
-	if b.Precision == "" {
-		b.Precision = "as configured"
-	}
+	b.Precision = cmp.Or(b.Precision, "as configured")
 	err = b.Measure(ctx, h, about, limit)
 	return b, err
 }

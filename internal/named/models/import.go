@@ -2,6 +2,7 @@ package models
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -292,9 +293,7 @@ func checkPointer(in io.ReaderAt, name string) error {
 
 // makeONNX runs the script, which reads itself from standard input.
 func makeONNX(ctx context.Context, o ImportOptions, out string, flags ...string) error {
-	if o.Python == "" {
-		o.Python = "python3"
-	}
+	o.Python = cmp.Or(o.Python, "python3")
 	python, err := exec.LookPath(o.Python)
 	if err != nil {
 		return fmt.Errorf("making ONNX of %s needs Python 3.8 or newer: %w", weightsFile, err)

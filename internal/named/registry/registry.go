@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
@@ -77,9 +78,7 @@ func (c Registry) List(ctx context.Context) ([]Known, error) {
 		c.source.Log.WarnContext(ctx, "running sidecars not asked", "error", err)
 	}
 	names := c.source.Find.Plugins(settings.Plugins.Dir)
-	for _, p := range settings.Plugins.Catalog {
-		names = append(names, p.Name)
-	}
+	names = append(names, lists.Map(settings.Plugins.Catalog, func(p config.Plugin) string { return p.Name })...)
 	if !strings.ContainsRune(settings.Plugins.Default, filepath.Separator) {
 		names = append(names, settings.Plugins.Default)
 	}

@@ -2,6 +2,7 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -413,20 +414,9 @@ func (b *Backend) modelKeys(pipelines []pipeline.Pipeline, only []string) (keys 
 // naming finds the names of a model without starting it: as it describes itself if it runs, and as it is configured.
 func (b *Backend) naming(key pipeline.ModelName) namedModel {
 	m := namedModel{ModelName: key, keys: []pipeline.ModelName{key}}
-	configured := key.Model
-	if configured == "" {
-		configured = b.config().DefaultModel
-	}
-	plugin := key.Plugin
-	if plugin == "" {
-		plugin = b.config().Plugins.Default
-	}
-	if configured == "" {
-		configured = manifest.For(plugin).Model.Default
-	}
-	if configured == "" {
-		configured = strings.TrimPrefix(filepath.Base(plugin), "embedsidecar-") // the one model of a plugin goes by its name
-	}
+	plugin := cmp.Or(key.Plugin, b.config().Plugins.Default)
+	configured := cmp.Or(key.Model, b.config().DefaultModel, manifest.For(plugin).Model.Default,
+		strings.TrimPrefix(filepath.Base(plugin), "embedsidecar-")) // the one model of a plugin goes by its name
 	m.name = configured
 	if strings.ContainsRune(configured, filepath.Separator) {
 		m.name = filepath.Base(configured) // where it lies is nobody's business

@@ -214,10 +214,7 @@ func analyse(ctx context.Context, tx pgx.Tx, t *Table, word, expression string) 
 	// A generated column is not in the WAL of every version: what it is made of is.
 	r.Columns, err = database.Collect(ctx, tx, "expression_columns", pgx.RowTo[string],
 		pgx.StrictNamedArgs{"rule": rule, "table": t.OID})
-	if err != nil {
-		return r, "", fmt.Errorf("look up what the expression reads: %w", err)
-	}
-	return r, "", nil
+	return r, "", wrap.Errorf(err, "look up what the expression reads")
 }
 
 // A node's text in pg_rewrite escapes spaces and braces in names and writes constants as bytes, so that none of these
@@ -277,10 +274,7 @@ func unsteady(ctx context.Context, q database.Querier, tree string, oids []uint3
 	}
 	more, err := database.Collect(ctx, q, "unsteady_functions", pgx.RowTo[string],
 		pgx.StrictNamedArgs{"functions": oids})
-	if err != nil {
-		return nil, fmt.Errorf("look up functions: %w", err)
-	}
-	return append(warnings, more...), nil
+	return append(warnings, more...), wrap.Errorf(err, "look up functions")
 }
 
 // volatile returns why a rule's tree may give another value for the same text each time, or "". Such an expression

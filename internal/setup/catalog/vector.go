@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,10 +84,7 @@ func FindVector(ctx context.Context, q database.Querier, promised string) (v Vec
 	}
 	for _, name := range pipeline.StoredTypes() {
 		stored := pipeline.Stored(name)
-		oid := stored.OID()
-		if oid == 0 {
-			oid = ofPgvector[name]
-		}
+		oid := cmp.Or(stored.OID(), ofPgvector[name])
 		if oid != 0 && slices.Compare(numbers(v.Version), numbers(stored.Pgvector())) >= 0 {
 			v.OIDs[stored] = oid
 		}

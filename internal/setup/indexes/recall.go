@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -129,10 +130,7 @@ func Measure(ctx context.Context, pool *pgxpool.Pool, p *pipeline.Pipeline, quer
 		m.tx = tx
 		return m.measure(ctx, queries, most, filtered)
 	})
-	if err != nil {
-		return Recall{}, fmt.Errorf("measure the index of pipeline %q: %w", p.Name, err)
-	}
-	return m.found, nil
+	return m.found, wrap.Errorf(err, "measure the index of pipeline %q", p.Name)
 }
 
 func (m *meter) measure(ctx context.Context, queries int, most time.Duration, filtered Filtered) (err error) {

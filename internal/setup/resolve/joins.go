@@ -201,11 +201,8 @@ func namesOld(t *catalog.Table, j *pipeline.Join) error {
 	return nil
 }
 
-func onColumns(j *pipeline.Join) (names []string) {
-	for _, on := range j.On {
-		names = append(names, on.Column)
-	}
-	return names
+func onColumns(j *pipeline.Join) []string {
+	return lists.Map(j.On, func(on pipeline.On) string { return on.Column })
 }
 
 // inOrder finds aggregates whose value depends on the order of the rows, and an order of them.

@@ -192,10 +192,7 @@ func stillSo(ctx context.Context, db database.Beginner, stored []Stored, looked 
 		return tx.QueryRow(ctx, `SELECT NOT EXISTS (SELECT FROM unnest($1::integer[], $2::bigint[]) AS l (id, switches)
 			JOIN embedsidecar.pipeline AS p ON p.pipeline_id = l.id WHERE p.switches <> l.switches)`, ids, switches).Scan(&same)
 	})
-	if err != nil {
-		return false, fmt.Errorf("read pipelines: %w", err)
-	}
-	return same, nil
+	return same && err == nil, wrap.Errorf(err, "read pipelines")
 }
 
 // Settled is Load for somebody who looks once: it looks again while a table is locked.

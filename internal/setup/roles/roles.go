@@ -46,10 +46,7 @@ func (r Roles) Script() string {
 // Running returns as whom a sidecar works: who does it now, else the usual role, if it is there, else the caller.
 func Running(ctx context.Context, pool *pgxpool.Pool) (role string, err error) {
 	err = pool.QueryRow(ctx, sqlfiles.Query("running_role"), pgx.StrictNamedArgs{"usual": sqlfiles.RunRole}).Scan(&role)
-	if err != nil {
-		return "", fmt.Errorf("look up the role that runs: %w", refusal.NotSetUp(err))
-	}
-	return role, nil
+	return role, wrap.Errorf(refusal.NotSetUp(err), "look up the role that runs")
 }
 
 // Grants is the script of what the role that works needs for each pipeline that is set up.

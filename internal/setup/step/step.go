@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
@@ -114,14 +116,9 @@ func Script(steps []Step) string {
 
 // Lines tell a person what was made, or would be, and how to undo it.
 func (s *Step) Lines(verb string) []string {
-	lines := []string{verb + " " + s.What}
-	for _, sql := range s.SQL {
-		lines = append(lines, "    "+indented(sql))
-	}
-	for _, sql := range s.Undo {
-		lines = append(lines, "  undo: "+indented(sql))
-	}
-	return lines
+	return slices.Concat([]string{verb + " " + s.What},
+		lists.Map(s.SQL, func(sql string) string { return "    " + indented(sql) }),
+		lists.Map(s.Undo, func(sql string) string { return "  undo: " + indented(sql) }))
 }
 
 // terminated ends a statement with a semicolon; a comment stays as it is, in one line: names in it may hold line

@@ -131,13 +131,7 @@ func removeVectors(ctx context.Context, q database.Querier, installed bool, mark
 	return plan, nil
 }
 
-func names(list []left) []string {
-	var all []string
-	for _, l := range list {
-		all = append(all, l.name())
-	}
-	return all
-}
+func names(list []left) []string { return lists.Map(list, left.name) }
 
 // PipelineOptions says which pipeline Remove takes away.
 type PipelineOptions struct {

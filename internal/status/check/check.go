@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -506,10 +507,9 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 // tellReaders warns, once, of roles beside the one that streams that read what is published though they may not read
 // the tables.
 func (c *checker) tellReaders() {
-	var told []string
-	for _, role := range slices.Sorted(maps.Keys(c.readers)) {
-		told = append(told, fmt.Sprintf("%s (%s)", role, strings.Join(c.readers[role], ", ")))
-	}
+	told := lists.Map(slices.Sorted(maps.Keys(c.readers)), func(role string) string {
+		return fmt.Sprintf("%s (%s)", role, strings.Join(c.readers[role], ", "))
+	})
 	if len(told) > 0 {
 		c.add("roles that may replicate", Warn,
 			"these may not read all of these tables, yet they may replicate, and so read what is published of them: "+

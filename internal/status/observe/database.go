@@ -63,12 +63,6 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, redact func(s
 	if err != nil {
 		return Database{}, err
 	}
-	if state.Slots == nil {
-		state.Slots = []report.Slot{}
-	}
-	if state.Sidecars == nil {
-		state.Sidecars = []report.Sidecar{}
-	}
 	list, at := withIndexes(ctx, pool, state.Pipelines), map[string]*Pipeline{}
 	for i := range list {
 		p := &list[i]
@@ -84,7 +78,8 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, redact func(s
 	if err != nil {
 		return Database{}, err
 	}
-	return Database{state.Slots, state.Sidecars, list, append([]report.Configuration{}, configured...), nil}, nil
+	return Database{append([]report.Slot{}, state.Slots...), append([]report.Sidecar{}, state.Sidecars...), list,
+		append([]report.Configuration{}, configured...), nil}, nil
 }
 
 // withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline

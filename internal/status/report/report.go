@@ -208,9 +208,7 @@ func (o Options) Read(ctx context.Context, db database.DB) (Status, error) {
 }
 
 func (o Options) read(ctx context.Context, db tables) (st Status, err error) {
-	if o.CountUpTo == 0 {
-		o.CountUpTo = exactRows
-	}
+	o.CountUpTo = cmp.Or(o.CountUpTo, exactRows)
 	if st.Slots, err = o.settled(ctx, db.slots); err != nil {
 		return st, err
 	}

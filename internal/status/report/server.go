@@ -23,10 +23,8 @@ type server struct{ db database.DB }
 func collect[T any](ctx context.Context, db database.Reader, what string, scan pgx.RowToFunc[T], query string,
 	args ...any,
 ) (list []T, err error) {
-	if list, err = database.Collect(ctx, db, query, scan, args...); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	return list, nil
+	list, err = database.Collect(ctx, db, query, scan, args...)
+	return list, wrap.Errorf(err, "%s", what)
 }
 
 func (s server) slots(ctx context.Context) ([]Slot, error) {
@@ -41,10 +39,7 @@ func Sidecars(ctx context.Context, db database.DB) ([]Sidecar, error) {
 }
 
 func (s server) pipelines(ctx context.Context, found map[int32]Found, only int32) ([]Pipeline, error) {
-	args := pgx.StrictNamedArgs{"cap": taskCap, "found": found, "only": nil}
-	if only != 0 {
-		args["only"] = only
-	}
+	args := pgx.StrictNamedArgs{"cap": taskCap, "found": found, "only": database.Given(only)}
 	return collect(ctx, s.db, "read the pipelines", scanPipeline, "status_pipelines", args)
 }
 

@@ -33,14 +33,14 @@ type Task struct {
 	Message     string     `json:"message,omitempty"`
 	CommittedAt time.Time  `json:"committed_at"` // of the oldest change that is not satisfied, or when a look was asked for
 	AgeSeconds  float64    `json:"age_seconds"`
-	CreatedAt   *time.Time `json:"created_at"`          // of the task; null: there was none
-	ScheduledAt *time.Time `json:"scheduled_at"`        // when it is due, or was, if it waits or has waited for a time
-	StartedAt   *time.Time `json:"started_at"`          // of the try that runs, or else of the last one
-	FinishedAt  *time.Time `json:"finished_at"`         // of the last try; null: one runs, or none has ended
-	LeasedBy    string     `json:"leased_by,omitempty"` // or by whom it was finished
-	ID          int64      `json:"task_id,omitempty"`   // absent: it is finished
-	Outcome     string     `json:"outcome,omitempty"`   // of a finished one: embedded, reused, unchanged, failed and the like
-	Cursor      string     `json:"cursor"`              // for the page that begins behind it
+	CreatedAt   *time.Time `json:"created_at"`                     // of the task; null: there was none
+	ScheduledAt *time.Time `json:"scheduled_at"`                   // when it is due, or was, if it waits or has waited for a time
+	StartedAt   *time.Time `json:"started_at"`                     // of the try that runs, or else of the last one
+	FinishedAt  *time.Time `json:"finished_at"`                    // of the last try; null: one runs, or none has ended
+	LeasedBy    string     `json:"leased_by,omitempty"`            // or by whom it was finished
+	ID          int64      `json:"task_id,omitempty" db:"task_id"` // absent: it is finished
+	Outcome     string     `json:"outcome,omitempty"`              // of a finished one: embedded, reused, unchanged, failed and the like
+	Cursor      string     `json:"cursor"`                         // for the page that begins behind it
 }
 
 // TaskFilter says which tasks are meant; what is zero does not matter.
@@ -59,19 +59,12 @@ var ErrCursor = errors.New("that is not the cursor of a task of this list")
 func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter, after string, limit int,
 ) ([]Task, error) {
 	args := pgx.StrictNamedArgs{
-		"pipelines": pipelines, "row_keys": f.Keys, "code": nil, "older_than": nil, "max": limit,
-	}
-	if f.Code != "" {
-		args["code"] = f.Code
-	}
-	if f.OlderThan > 0 {
-		args["older_than"] = f.OlderThan
+		"pipelines": pipelines, "row_keys": f.Keys, "code": database.Given(f.Code),
+		"older_than": database.Given(max(f.OlderThan, 0)), "max": limit,
 	}
 	if slices.Contains(f.States, Finished) {
-		if args["after"] = nil; after != "" {
-			args["after"] = after
-		}
-		list, err := collect(ctx, db, "list finished tasks", pgx.RowToStructByPos[Task], "list_finished", args)
+		args["after"] = database.Given(after)
+		list, err := collect(ctx, db, "list finished tasks", pgx.RowToStructByNameLax[Task], "list_finished", args)
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.InvalidParameterValue {
 			err = ErrCursor
 		}
@@ -81,11 +74,8 @@ func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter
 	if err != nil {
 		return nil, ErrCursor
 	}
-	args["states"], args["class"], args["after_task"] = f.States, nil, number
-	if f.Class != "" {
-		args["class"] = f.Class
-	}
-	return collect(ctx, db, "list tasks", pgx.RowToStructByPos[Task], "list_tasks", args)
+	args["states"], args["class"], args["after_task"] = f.States, database.Given(f.Class), number
+	return collect(ctx, db, "list tasks", pgx.RowToStructByNameLax[Task], "list_tasks", args)
 }
 
 // Action is an entry of the audit.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
@@ -99,13 +100,10 @@ func (j BatchJob) String() string {
 
 // BatchLine says how far the batch jobs of a pipeline are; "" where there are none.
 func BatchLine(pipeline string, list []BatchJob) string {
-	var lines []string
-	for _, j := range list {
-		lines = append(lines, "batch job "+j.String())
-	}
-	if len(lines) == 0 {
+	if len(list) == 0 {
 		return ""
 	}
+	lines := lists.Map(list, func(j BatchJob) string { return "batch job " + j.String() })
 	return pipeline + ": " + strings.Join(lines, "; ")
 }
 
@@ -155,13 +153,10 @@ func (b Budget) In(currency string) string {
 
 // BudgetLine says what was spent of the budgets; "" where there are none.
 func (p *Pipeline) BudgetLine() string {
-	var lines []string
-	for _, b := range p.Budgets {
-		lines = append(lines, b.In(p.Saved.Currency))
-	}
-	if len(lines) == 0 {
+	if len(p.Budgets) == 0 {
 		return ""
 	}
+	lines := lists.Map(p.Budgets, func(b Budget) string { return b.In(p.Saved.Currency) })
 	return p.Name + ": budget of " + strings.Join(lines, "; of ")
 }
 

@@ -6,6 +6,7 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,10 +123,7 @@ func open(ctx context.Context, f *folder.Folder, options Options) (*Model, error
 		// The scale of activations is that of everything in a run, so a text's vector would depend on its neighbours.
 		m.budget = 1
 	}
-	name := g.Metadata["name"]
-	if name == "" {
-		name = filepath.Base(f.Path)
-	}
+	name := cmp.Or(g.Metadata["name"], filepath.Base(f.Path))
 	m.about = Description{
 		Name: name, Fingerprint: fingerprint(f, g, m.settings, m.network.dims),
 		Dims:     m.settings.kept(m.settings.width(m.network.dims)),

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // A Graph is what an ONNX file says of itself. It is read without ONNX Runtime, before that library sees the file: an
@@ -82,11 +84,7 @@ func (p Port) String() string {
 // List tells of the first few ports.
 func List(ports []Port) string {
 	const few = 8
-	var words []string
-	for _, p := range ports[:min(few, len(ports))] {
-		words = append(words, p.String())
-	}
-	return strings.Join(words, ", ")
+	return strings.Join(lists.Map(ports[:min(few, len(ports))], Port.String), ", ")
 }
 
 // smallTensor is the number of elements from which on a tensor counts as weights rather than as a constant of the

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // Number is a field of an ONNX file, which is a message of protocol buffers, that holds a number.
@@ -25,14 +27,9 @@ func Join(parts ...[]byte) []byte { return slices.Concat(parts...) }
 
 // node is a node of a graph, with attributes that are numbers.
 func node(kind string, inputs []string, outputs []string, attributes ...[]byte) []byte {
-	parts := slices.Clone(attributes)
-	for _, name := range inputs {
-		parts = append(parts, Text(1, name))
-	}
-	for _, name := range outputs {
-		parts = append(parts, Text(2, name))
-	}
-	return Message(1, append(parts, Text(4, kind))...)
+	from := lists.Map(inputs, func(name string) []byte { return Text(1, name) })
+	to := lists.Map(outputs, func(name string) []byte { return Text(2, name) })
+	return Message(1, append(slices.Concat(attributes, from, to), Text(4, kind))...)
 }
 
 // Factors are the names of the input and the output of a product in the graph of WriteProducts.

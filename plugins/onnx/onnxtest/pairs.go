@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // Pairs is a tiny cross-encoder: one layer of attention over the tokens of a query and a text, of which the first
@@ -202,11 +204,7 @@ func (m Pairs) Graph() []byte {
 
 // sizes are the dims of a tensor.
 func sizes(shape []int) []byte {
-	var parts [][]byte
-	for _, n := range shape {
-		parts = append(parts, number(1, n))
-	}
-	return join(parts...)
+	return join(lists.Map(shape, func(n int) []byte { return number(1, n) })...)
 }
 
 // floats is a constant of a graph.
@@ -223,10 +221,7 @@ func packed(values []float32) (data []byte) {
 
 // node is a node of a graph.
 func node(kind, out string, in []string, attributes ...[]byte) []byte {
-	var parts [][]byte
-	for _, name := range in {
-		parts = append(parts, text(1, name))
-	}
+	parts := lists.Map(in, func(name string) []byte { return text(1, name) })
 	return message(1, join(append(parts, text(2, out), text(4, kind), join(attributes...))...))
 }
 

@@ -1,6 +1,7 @@
 package wordpiece
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -77,9 +78,7 @@ func parse(data []byte) (*file, error) {
 }
 
 func unsupported(part, got, want string) error {
-	if got == "" {
-		got = "none"
-	}
+	got = cmp.Or(got, "none")
 	return fmt.Errorf("%s type %q is not supported, only %q is", part, got, want)
 }
 

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -156,10 +157,7 @@ func (n *Network) Client(conns int) (*http.Client, error) {
 		if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return nil, errors.New("the proxy is no URL of the form http://HOST:PORT")
 		}
-		port := u.Port()
-		if port == "" {
-			port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-		}
+		port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 		d.proxy = net.JoinHostPort(u.Hostname(), port)
 		decide := (&httpproxy.Config{HTTPProxy: n.Proxy, HTTPSProxy: n.Proxy, NoProxy: n.NoProxy}).ProxyFunc()
 		t.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 )
 
 // Batches are the batch jobs of a server: those of OpenAI's POST /v1/batches, of Mistral's POST /v1/batch/jobs, and
@@ -274,10 +276,7 @@ func (s *Server) lines(w http.ResponseWriter, j *BatchJob) {
 
 // lineOf is the answer to one request of a job.
 func (s *Server) lineOf(l *batchLine) string {
-	var numbers []any
-	for _, x := range s.Vector(l.text, false, s.Dims) {
-		numbers = append(numbers, x)
-	}
+	numbers := lists.Map(s.Vector(l.text, false, s.Dims), func(x float32) any { return x })
 	if s.Dialect == "gemini" {
 		data, err := json.Marshal(map[string]any{
 			"key": l.ID, "response": map[string]any{"embedding": map[string]any{"values": numbers}},
