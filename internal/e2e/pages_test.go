@@ -70,6 +70,7 @@ func TestScale_Pages(t *testing.T) {
 	} {
 		var took []time.Duration
 		size := 0
+		w.forget()
 		for range times {
 			began := time.Now()
 			status, page := get(path)
@@ -83,6 +84,9 @@ func TestScale_Pages(t *testing.T) {
 			took[len(took)-1].Milliseconds())
 		if size > 100_000 {
 			t.Errorf("%s has %d bytes, want 100,000 at most", path, size)
+		}
+		if views, _ := w.counted("CREATE TEMPORARY VIEW"); views > 0 {
+			t.Errorf("%s asks by %d views what texts of plain columns read", path, views)
 		}
 	}
 	c.terminate()
