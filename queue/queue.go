@@ -144,8 +144,8 @@ const seenFor = time.Second
 // New returns the queue of a database.
 func New(db database.DB) *Queue {
 	return &Queue{
-		db: db, leasing: semaphore.NewWeighted(leasers(db)), cursors: map[int32]*cursor{}, wakers: map[int32]waker{}, dueSet: make(chan struct{}, 1),
-		aside:             make(chan struct{}, 1),
+		db: db, leasing: semaphore.NewWeighted(leasers(db)), cursors: map[int32]*cursor{}, wakers: map[int32]waker{},
+		dueSet: make(chan struct{}, 1), aside: make(chan struct{}, 1),
 		visibilityTimeout: visibilityTimeout, cursorReset: cursorReset, wholeLook: wholeLook,
 	}
 }

@@ -537,9 +537,9 @@ func TestTrust_WhoAsksForAPipelineHasTheRightsOfItsOwner(t *testing.T) {
 	s.fails(pool, "request_pipeline('create', 'x', '{}', NULL, NULL, false)", "permission denied")
 }
 
-// TestTrust_ANameThatBecameAnothersIsJudgedAgain: what a role asked for over its own table does not go over to the table
-// of another owner that has the name by then, neither in a sidecar that runs, nor at a start, nor by init. It does where
-// the new table is the role's own again.
+// TestTrust_ANameThatBecameAnothersIsJudgedAgain: what a role asked for over its own table does not go over to the
+// table of another owner that has the name by then, neither in a sidecar that runs, nor at a start, nor by init. It
+// does where the new table is the role's own again.
 func TestTrust_ANameThatBecameAnothersIsJudgedAgain(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 1)

@@ -135,9 +135,9 @@ func TestP5_AnEventTriggerStopsNothingThatIsSetUp(t *testing.T) {
 	s.has(stderr, "notes", "P0001")
 }
 
-// TestP8_AColumnThatADeploymentGaveUpIsTakenUpAgain: a configuration without a pipeline into a column takes it away, and
-// the one with it brings it back: what was embedded is embedded no more, but for rows that have changed. An uninstall
-// forgets what is known of them.
+// TestP8_AColumnThatADeploymentGaveUpIsTakenUpAgain: a configuration without a pipeline into a column takes it away,
+// and the one with it brings it back: what was embedded is embedded no more, but for rows that have changed. An
+// uninstall forgets what is known of them.
 func TestP8_AColumnThatADeploymentGaveUpIsTakenUpAgain(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, 20)

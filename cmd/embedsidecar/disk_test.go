@@ -11,14 +11,17 @@ import (
 // TestInit_TellsTheSizeOnDisk before anything is made, as it is once all is embedded and indexed.
 func TestInit_TellsTheSizeOnDisk(t *testing.T) {
 	t.Parallel()
+	const chunks = "--set=pipelines[0].chunking."
 	for name, test := range map[string]struct {
 		dims, rows, sentences int
 		flags                 []string
 	}{
-		"whole texts":            {384, 500, 3, []string{"--index", "hnsw"}},
-		"ten chunks":             {384, 150, 80, []string{"--index", "hnsw", "--set", "pipelines[0].chunking.strategy=sentences", "--set", "pipelines[0].chunking.tokens=128"}},
-		"large chunks, no index": {384, 150, 80, []string{"--set", "pipelines[0].chunking.strategy=tokens", "--set", "pipelines[0].chunking.tokens=250", "--set", "pipelines[0].chunking.overlap=40"}},
-		"wide chunks":            {768, 100, 80, []string{"--index", "hnsw", "--set", "pipelines[0].chunking.strategy=sentences", "--set", "pipelines[0].chunking.tokens=128"}},
+		"whole texts": {384, 500, 3, []string{"--index", "hnsw"}},
+		"ten chunks":  {384, 150, 80, []string{"--index", "hnsw", chunks + "strategy=sentences", chunks + "tokens=128"}},
+		"large chunks, no index": {384, 150, 80, []string{
+			chunks + "strategy=tokens", chunks + "tokens=250", chunks + "overlap=40",
+		}},
+		"wide chunks": {768, 100, 80, []string{"--index", "hnsw", chunks + "strategy=sentences", chunks + "tokens=128"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

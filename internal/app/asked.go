@@ -152,8 +152,8 @@ func (a *asked) allowed(ctx context.Context, pool *pgxpool.Pool, spec *pipeline.
 	})
 }
 
-// owns returns why the role that asked has not the rights of the owners of tables: those of numbers that are not 0, or
-// those that have the names now. trusted: it may act as this session's role, and asked for nobody else.
+// owns returns why the role that asked has not the rights of the owners of tables: those of numbers that are not 0,
+// or those that have the names now. trusted: it may act as this session's role, and asked for nobody else.
 func (a *asked) owns(ctx context.Context, tx pgx.Tx, schemas, tables []string, oids []uint32) (trusted bool, err error) {
 	var others []string
 	err = tx.QueryRow(ctx, sqlfiles.Query("may_declare"), pgx.StrictNamedArgs{
@@ -190,7 +190,8 @@ func judge(c *config.Config) func(context.Context, pgx.Tx, *pipeline.Spec, uint3
 		if err != nil {
 			return fmt.Errorf("look up who asked for pipeline %q: %w", spec.Name, err)
 		}
-		if trusted, err := a.owns(ctx, tx, []string{spec.Schema}, []string{spec.Table}, []uint32{table}); err != nil || trusted {
+		trusted, err := a.owns(ctx, tx, []string{spec.Schema}, []string{spec.Table}, []uint32{table})
+		if err != nil || trusted {
 			return err
 		}
 		return harmless(ctx, tx, spec)

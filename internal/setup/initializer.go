@@ -79,7 +79,7 @@ type Options struct {
 	Sketch bool
 	// the one spec is the next generation of this pipeline; nil: it is a pipeline of its own
 	Beside *resolve.Stored
-	// returns why a pipeline may not take over this table, which is another one than it is set up with, or new; nil: any may
+	// returns why a pipeline may not take over this table, which is new, or another than it is set up with; nil: any may
 	Judge   func(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec, table uint32) error
 	Chunked bool // and the embedding table of that one has columns of chunks, which its views may show
 	// how long to wait for running transactions; 0: 60 s, and as long as it takes when a sidecar starts: it says for whom

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -265,17 +266,23 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 			return nil, nil, err
 		}
 		f.Unproven = true
-		if spec.InSource() && in.server.Schema > 0 {
-			err := tx.QueryRow(ctx, sqlfiles.Query("kept_ledger"), pgx.StrictNamedArgs{
-				"table": f.Table.OID, "column": f.Destination.IntoNumber, "keys": catalog.KeyNames(f.Table.Key),
-				"fingerprint": description.Fingerprint,
-			}).Scan(&f.Kept)
-			if err != nil {
-				return nil, nil, fmt.Errorf("look for a ledger of %s: %w", spec.DestinationName(), err)
-			}
+		if err := in.findKept(ctx, tx, f, description); err != nil {
+			return nil, nil, err
 		}
 	}
 	return f, nil, nil
+}
+
+// findKept looks for what is known of the rows of a column that a pipeline led to before.
+func (in *initializer) findKept(ctx context.Context, tx pgx.Tx, f *resolve.Findings, d embed.Description) error {
+	if !f.Pipeline.InSource() || in.server.Schema == 0 {
+		return nil
+	}
+	err := tx.QueryRow(ctx, sqlfiles.Query("kept_ledger"), pgx.StrictNamedArgs{
+		"table": f.Table.OID, "column": f.Destination.IntoNumber, "keys": catalog.KeyNames(f.Table.Key),
+		"fingerprint": d.Fingerprint,
+	}).Scan(&f.Kept)
+	return wrap.Errorf(err, "look for a ledger of %s", f.Pipeline.DestinationName())
 }
 
 // judge has the one who sets up judge a pipeline that is new, or whose table is another one than before. A table that
@@ -285,7 +292,8 @@ func (in *initializer) judge(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec
 		return nil
 	}
 	t, err := in.known.TableByName(ctx, tx, spec.Schema, spec.Table)
-	if _, missing := errors.AsType[*refusal.MissingError](err); missing || err == nil && stored != nil && t.OID == stored.OID {
+	_, missing := errors.AsType[*refusal.MissingError](err)
+	if missing || err == nil && stored != nil && t.OID == stored.OID {
 		return nil
 	}
 	if err != nil {

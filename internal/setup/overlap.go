@@ -185,9 +185,9 @@ func (in *initializer) proveEmpty(ctx context.Context) error {
 }
 
 // inherit writes the ledger of a destination that an earlier set-up left. An embedding table says of which text each
-// vector is; of a column that says the ledger that was kept. The entries are of no generation of the pipeline's, so that
-// its backfill looks at every row, and finds the texts that are what they were. What the vectors are made of is not
-// looked at: verify --deep does that.
+// vector is; of a column that says the ledger that was kept. The entries are of no generation of the pipeline's, so
+// that its backfill looks at every row, and finds the texts that are what they were. What the vectors are made of is
+// not looked at: verify --deep does that.
 func inherit(ctx context.Context, tx pgx.Tx, f *resolve.Findings, id int32) error {
 	p := &f.Pipeline
 	const into = "INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, text_hash, vector_hash, generation, lsn"

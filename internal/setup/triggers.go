@@ -26,7 +26,8 @@ var errAltered = errors.New("an event trigger of the database alters it")
 func asMade(f *resolve.Findings) func(ctx context.Context, tx pgx.Tx) error {
 	return func(ctx context.Context, tx pgx.Tx) error {
 		spec := f.Pipeline.Spec
-		_, err := catalog.FindDestination(ctx, tx, spec, f.Table, f.Vector, catalog.Vectors{Dims: f.Pipeline.Dims, Either: true})
+		vectors := catalog.Vectors{Dims: f.Pipeline.Dims, Either: true}
+		_, err := catalog.FindDestination(ctx, tx, spec, f.Table, f.Vector, vectors)
 		if _, altered := errors.AsType[*refusal.ConfigError](err); altered {
 			return fmt.Errorf("%w: %w", errAltered, refusal.About(spec.Name, err))
 		}

@@ -16,14 +16,18 @@ func TestP10_InitNamesTheEventTriggerThatStopsIt(t *testing.T) {
 	t.Parallel()
 	const made = `FOR o IN SELECT * FROM pg_event_trigger_ddl_commands() WHERE command_tag = 'CREATE TABLE' LOOP `
 	for name, test := range map[string]struct{ does, says string }{
-		"row-level security": {made + `EXECUTE 'ALTER TABLE ' || o.object_identity || ' ENABLE ROW LEVEL SECURITY'; END LOOP;`,
-			"row-level security is on in the new table"},
+		"row-level security": {
+			made + `EXECUTE 'ALTER TABLE ' || o.object_identity || ' ENABLE ROW LEVEL SECURITY'; END LOOP;`,
+			"row-level security is on in the new table",
+		},
 		"for the owner, too": {made + `EXECUTE 'ALTER TABLE ' || o.object_identity ||
 			' ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY'; END LOOP;`, "row-level security"},
 		"a column": {made + `IF o.schema_name = 'public' THEN EXECUTE 'ALTER TABLE ' || o.object_identity ||
 			' ADD tenant int NOT NULL'; END IF; END LOOP;`, `"tenant" is NOT NULL without a default`},
-		"a name": {made + `IF o.object_identity LIKE 'public.docs\_%' THEN RAISE 'tables are called t_*'; END IF; END LOOP;`,
-			"tables are called"},
+		"a name": {
+			made + `IF o.object_identity LIKE 'public.docs\_%' THEN RAISE 'tables are called t_*'; END IF; END LOOP;`,
+			"tables are called",
+		},
 	} {
 		for _, installed := range []bool{false, true} {
 			t.Run(name+map[bool]string{true: ", later"}[installed], func(t *testing.T) {

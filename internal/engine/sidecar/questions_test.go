@@ -218,20 +218,7 @@ func TestSQL_SearchShowsWhatTheCallerMaySee(t *testing.T) {
 		if !slices.Equal(got, []string{"150", "151", "152"}) {
 			t.Errorf("with a policy: %v", got)
 		}
-		// Whether a row that it does not see has a task it learns neither by a search nor by the key.
-		db.MustExecSuper(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at, state)
-			SELECT pipeline_id, '107', 1, pg_current_xact_id(), '0/1', '0/1', now(), 'cancelled' FROM embedsidecar.pipeline WHERE name = 'docs'`)
-		hidden := fmt.Sprintf(`SELECT embedsidecar.rows_with_tasks(%d, '{107}')::text`, r.pipelines[0].ID)
-		fresh := `SELECT row_key FROM embedsidecar.neighbours('docs', (SELECT embedding::text FROM docs_embedding WHERE id = 150), 1, fresh_only => true)`
-		for _, sql := range []string{hidden, fresh} {
-			s.refused(sql, "42501", "GRANT embedsidecar_reader TO "+role)
-		}
-		db.MustExecSuper(`GRANT SELECT ON embedsidecar.tasks TO ` + role)
-		for sql, want := range map[string]string{hidden: "{107}", fresh: "150"} {
-			if got, err := s.query(sql); err != nil || !slices.Equal(got, []string{want}) {
-				t.Errorf("%s: %v, %v", sql, got, err)
-			}
-		}
+		s.hidesTasks(role, r.pipelines[0].ID)
 		s.ask("docs", "text 150")
 		if got, err := s.query(`WITH s AS MATERIALIZED (SELECT count(*) FROM embedsidecar.search('docs', 'text 150', 500, '1 min')) SELECT count, current_setting('hnsw.ef_search') FROM s`); err != nil ||
 			!slices.Equal(got, []string{"3 40"}) {
@@ -246,6 +233,24 @@ func TestSQL_SearchShowsWhatTheCallerMaySee(t *testing.T) {
 		db.MustExec(`DROP TABLE bits`)
 		s.refused(`SELECT * FROM embedsidecar.search('bits', 'text 107')`, "55000", "cannot be searched now")
 	})
+}
+
+// hidesTasks: whether a row that it does not see has a task a role learns neither by a search nor by the key.
+func (s *searcher) hidesTasks(role string, pipelineID int32) {
+	s.t.Helper()
+	s.db.MustExecSuper(`INSERT INTO embedsidecar.task (pipeline_id, row_key, lane, xid, first_lsn, last_lsn, committed_at, state)
+		SELECT pipeline_id, '107', 1, pg_current_xact_id(), '0/1', '0/1', now(), 'cancelled' FROM embedsidecar.pipeline WHERE name = 'docs'`)
+	hidden := fmt.Sprintf(`SELECT embedsidecar.rows_with_tasks(%d, '{107}')::text`, pipelineID)
+	fresh := `SELECT row_key FROM embedsidecar.neighbours('docs', (SELECT embedding::text FROM docs_embedding WHERE id = 150), 1, fresh_only => true)`
+	for _, sql := range []string{hidden, fresh} {
+		s.refused(sql, "42501", "GRANT embedsidecar_reader TO "+role)
+	}
+	s.db.MustExecSuper(`GRANT SELECT ON embedsidecar.tasks TO ` + role)
+	for sql, want := range map[string]string{hidden: "{107}", fresh: "150"} {
+		if got, err := s.query(sql); err != nil || !slices.Equal(got, []string{want}) {
+			s.t.Errorf("%s: %v, %v", sql, got, err)
+		}
+	}
 }
 
 // searchesFiltered has conditions, pages and bounds of a search by SQL of docs, which has rows 101 to 160.

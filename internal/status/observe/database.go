@@ -78,8 +78,10 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, redact func(s
 	if err != nil {
 		return Database{}, err
 	}
-	return Database{append([]report.Slot{}, state.Slots...), append([]report.Sidecar{}, state.Sidecars...), list,
-		append([]report.Configuration{}, configured...), nil}, nil
+	return Database{
+		append([]report.Slot{}, state.Slots...), append([]report.Sidecar{}, state.Sidecars...), list,
+		append([]report.Configuration{}, configured...), nil,
+	}, nil
 }
 
 // withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline
