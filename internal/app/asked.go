@@ -154,7 +154,8 @@ func (a *asked) allowed(ctx context.Context, pool *pgxpool.Pool, spec *pipeline.
 
 // owns returns why the role that asked has not the rights of the owners of tables: those of numbers that are not 0,
 // or those that have the names now. trusted: it may act as this session's role, and asked for nobody else.
-func (a *asked) owns(ctx context.Context, tx pgx.Tx, schemas, tables []string, oids []uint32) (trusted bool, err error) {
+func (a *asked) owns(ctx context.Context, tx pgx.Tx, schemas, tables []string, oids []uint32,
+) (trusted bool, err error) {
 	var others []string
 	err = tx.QueryRow(ctx, sqlfiles.Query("may_declare"), pgx.StrictNamedArgs{
 		"oid": a.RoleOID, "role": a.RoleName, "trusted": database.Trusted(tx.Conn()), "schemas": schemas, "tables": tables,

@@ -219,19 +219,11 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		Dims: description.Dims, Sparse: description.Sparse, Either: either, Promised: in.promised, Known: in.known,
 		Stored: stored != nil,
 	}, nil)
-	if missing, ok := errors.AsType[*refusal.MissingError](err); ok && stored != nil {
-		if t, lookErr := catalog.TableByOID(ctx, tx, stored.OID); lookErr == nil {
-			missing.Hint = resolve.RenamedTo(t.Quoted())
-		}
-	}
 	if err == nil {
 		err = resolve.KnownZone(ctx, tx, spec)
 	}
-	if len(refusal.Culprits(err)) == 0 && database.OfStatement(err) { // as of an event trigger, or a function
-		err = &refusal.PipelineError{Pipelines: []string{spec.Name}, Err: err}
-	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, about(ctx, tx, spec, stored, err)
 	}
 	f.Digest, f.Warnings = resolve.Digest(configured), append(f.Warnings, followed...)
 	if in.server.Version < publish.Version15 && spec.ColumnLists {
@@ -271,6 +263,19 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		}
 	}
 	return f, nil, nil
+}
+
+// about tells of a pipeline that cannot be inspected: where its table is now, and whose fault it is.
+func about(ctx context.Context, tx pgx.Tx, spec pipeline.Spec, stored *resolve.Stored, err error) error {
+	if missing, ok := errors.AsType[*refusal.MissingError](err); ok && stored != nil {
+		if t, lookErr := catalog.TableByOID(ctx, tx, stored.OID); lookErr == nil {
+			missing.Hint = resolve.RenamedTo(t.Quoted())
+		}
+	}
+	if len(refusal.Culprits(err)) == 0 && database.OfStatement(err) { // as of an event trigger, or a function
+		err = &refusal.PipelineError{Pipelines: []string{spec.Name}, Err: err}
+	}
+	return err
 }
 
 // findKept looks for what is known of the rows of a column that a pipeline led to before.
