@@ -154,7 +154,7 @@ func New(db database.DB) *Queue {
 // connection of their pool for something else would wait behind all of them.
 func leasers(db database.DB) int64 {
 	conns := int32(16)
-	if pool, is := db.(*pgxpool.Pool); is {
+	if pool, is := db.(*pgxpool.Pool); is && pool != nil {
 		conns = pool.Config().MaxConns
 	}
 	return max(int64(conns)*3/4, 1) //nolint:mnd // the rest is for others

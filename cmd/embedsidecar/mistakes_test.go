@@ -263,10 +263,11 @@ func TestMistakes_OfRolesAndDatabases(t *testing.T) {
 		"status", "verify", "wait|--caught-up", "search|public.docs|x", "pause", "tasks|retry",
 		"uninstall|--yes", "run|--no-init",
 	} {
-		list = append(list, mistake{exitPermission, command, []string{
-			"GRANT embedsidecar_reader TO",
-			"embedsidecar roles",
-		}})
+		group := "embedsidecar_reader"
+		if strings.HasPrefix(command, "search") {
+			group = "embedsidecar_searcher"
+		}
+		list = append(list, mistake{exitPermission, command, []string{"GRANT " + group + " TO", "embedsidecar roles"}})
 	}
 	s.mistakes(append(list, mistake{exitFailed, "check", []string{
 		"error  replication connection", "REPLICATION",
