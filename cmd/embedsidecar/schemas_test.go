@@ -181,6 +181,11 @@ func TestP1_SchemasAndTablesThatExchangeNames(t *testing.T) {
 	s.db.MustExec("INSERT INTO tenant_blue.docs VALUES (200, 'into that which was green')")
 	s.embeds("tenant_green", 31)
 	s.embeds("tenant_blue", 21)
+	testenv.Eventually(t, waitTimeout, func() (bool, string) { // the destinations are known by their new names, too
+		n := testenv.Value[int](s.db, `SELECT count(*)::int FROM embedsidecar.pipeline
+			WHERE name IN ('tenant_blue.docs', 'tenant_green.docs') AND destination_schema <> table_schema`)
+		return n == 0, tables()
+	})
 	s.db.MustExec("BEGIN; ALTER SCHEMA tenant_blue RENAME TO away; ALTER SCHEMA tenant_green RENAME TO tenant_blue; COMMIT")
 	testenv.Eventually(t, waitTimeout, func() (bool, string) { // one has a name that no pattern matches: it is let go
 		got := tables()
