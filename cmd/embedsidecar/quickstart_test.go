@@ -308,7 +308,7 @@ func TestQuickstart_AnswersFromTheFirstRowsOn(t *testing.T) {
 	if strings.Contains(d.text(), "ES0003") {
 		t.Errorf("an orderly end is told as an error:\n%s", d.text())
 	}
-	// The next one tells how much is left, and a search over how much of the table it goes.
+	// The next run tells how many rows are left, and a search tells how many of all rows it covers.
 	s.set("EMBEDSIDECAR_PLUGIN_FAULTS=")
 	known := testenv.Value[int](s.db, "SELECT count(*) FROM docs_embedding")
 	_, stderr := s.typing(0, "", "quickstart", "docs", "--dry-run")

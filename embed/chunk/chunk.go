@@ -10,6 +10,7 @@ package chunk
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -37,6 +38,16 @@ type Settings struct {
 	Characters int
 	Separators []string // in the order in which they are tried; Character has one
 	Between    string   // what stands between a context and its chunk; "": an empty line
+}
+
+// Within returns the settings for a model that reads so many tokens (0: any number) and has some of its own around a
+// text.
+func (s Settings) Within(maxTokens, around int) Settings {
+	const least = 8 // whatever the model describes
+	if maxTokens > 0 {
+		s.Tokens = max(least, min(s.Tokens, maxTokens-around))
+	}
+	return s
 }
 
 // Text is a text, or a title, and where its tokens end.
@@ -75,6 +86,16 @@ const (
 	contextShare = 4 // a context line has at most a quarter
 	smallShare   = 4 // a part with less than a quarter is joined to its neighbours
 )
+
+// Try is Cut, and keeps a panic of a parser to the text that caused it: what was panicked with may hold the text.
+func Try(s Settings, text, title Text) (chunks []Chunk, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("cutting it into chunks failed (%T)", p)
+		}
+	}()
+	return Cut(s, text, title), nil
+}
 
 // Cut cuts a text. Chunks come in order and hold all of the text but white space around them; they overlap only as
 // the settings say. None is empty or nothing but white space. A chunk has more tokens than the limit only if a single

@@ -173,8 +173,9 @@ func (a *asked) owns(ctx context.Context, tx pgx.Tx, schemas, tables []string, o
 	return trusted && a.SaidBy == "", nil
 }
 
-// judge returns what judges who asked for a declared pipeline where a set-up finds another table by its name than the
-// one that it is set up with: the name may have come to mean somebody else's. Its destination was judged before.
+// judge returns a function for set-ups. Where a declared pipeline is new, or its name means another table than before,
+// the role that asked must have the rights of the owner of that table: it may belong to another role. The destination
+// was judged before.
 func judge(c *config.Config) func(context.Context, pgx.Tx, *pipeline.Spec, uint32) error {
 	return func(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec, table uint32) error {
 		if !c.IsDeclared(spec.Name) {

@@ -141,9 +141,8 @@ func (in *initializer) insertPipeline(ctx context.Context, f *resolve.Findings, 
 			}
 		}
 		if f.Pipeline.InSource() { // what else was kept of the column is of no vectors any more
-			if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.kept_ledger WHERE table_oid = $1 AND column_number = "+
-				"(SELECT attnum FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attname = $2)", f.Table.OID,
-				f.Pipeline.IntoColumn); err != nil {
+			if _, err := tx.Exec(ctx, "DELETE FROM embedsidecar.kept_ledger WHERE table_oid = $1 AND column_number = $2",
+				f.Table.OID, f.Destination.IntoNumber); err != nil {
 				return fmt.Errorf("forget the ledger of before: %w", err)
 			}
 		}

@@ -185,7 +185,7 @@ func (in *initializer) markAnew(f *resolve.Findings) (a step.Action, needed bool
 
 // takesUp reports whether a destination that holds vectors may be taken over without --overwrite: an embedding table
 // that init made for this very source and embedder, and that an earlier set-up left; or a column whose ledger was kept.
-// Any other column that was left may have been filled by somebody since.
+// Any other column that was left may have been written by another program since.
 func (in *initializer) takesUp(f *resolve.Findings) bool {
 	return f.Kept != 0 || !f.Pipeline.InSource() && f.Destination.Mark == catalog.MarkOf(f.Table,
 		in.o.Descriptions[f.Pipeline.Name].Fingerprint)

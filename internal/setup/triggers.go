@@ -59,7 +59,8 @@ func (in *initializer) byTriggers(ctx context.Context, err error) error {
 		return err
 	}
 	type trigger struct{ Name, Function string }
-	list, failed := database.Collect(ctx, in.o.Pool, "event_triggers", pgx.RowToStructByPos[trigger], pgx.StrictNamedArgs{})
+	list, failed := database.Collect(ctx, in.o.Pool, "event_triggers", pgx.RowToStructByPos[trigger],
+		pgx.StrictNamedArgs{})
 	if failed != nil {
 		return err
 	}

@@ -650,7 +650,7 @@ COMMENT ON FUNCTION embedsidecar.search_statement(text, jsonb) IS
     'shortens, NULL where none could. tables and columns are what it reads; relation and attnum are the column of the '
     'vectors that is called so.';
 
--- It cannot tell which rows the caller sees: whoever sees not all may ask for keys that he only guesses.
+-- It cannot tell which rows the caller sees: a caller who does not see all rows could guess keys.
 CREATE OR REPLACE FUNCTION embedsidecar.rows_with_tasks(pipeline_id integer, keys text[]) RETURNS text[]
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

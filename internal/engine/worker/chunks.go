@@ -27,8 +27,6 @@ const (
 	maxChunks = 8192
 	// estimatedAround is how many tokens a model is taken to put around a text when it does not say.
 	estimatedAround = 8
-	// leastTokens is the smallest limit for a chunk, whatever the model describes.
-	leastTokens = 8
 )
 
 // embedChunks does with chunks what embedTexts does with whole texts. The rows are written a few at a time, so that
@@ -193,10 +191,10 @@ func (w *Worker) cutItems(ctx context.Context, items []*item, alone bool) error 
 		return err
 	}
 	for i, it := range items {
-		chunks, err := cutOne(settings, texts[2*i], texts[2*i+1])
+		chunks, err := chunk.Try(settings, texts[2*i], texts[2*i+1])
 		switch {
 		case err != nil:
-			it.action, it.err = broken, err
+			it.action, it.err = broken, &embed.TextError{Class: embed.Data, Code: "not_cut", Message: err.Error()}
 		case len(chunks) == 0:
 			it.action = empty
 		case len(chunks) > maxChunks:
@@ -248,24 +246,11 @@ func (w *Worker) tokens(ctx context.Context, items []*item, alone bool) (chunk.S
 		}
 		return settings, nil, err
 	}
-	if about.MaxTokens > 0 {
-		settings.Tokens = max(leastTokens, min(settings.Tokens, about.MaxTokens-tokens.Around))
-	}
+	settings = settings.Within(about.MaxTokens, tokens.Around)
 	for i, text := range texts {
 		cut[i] = chunk.Text{Text: text, Ends: tokens.Ends[i]}
 	}
 	return settings, cut, nil
-}
-
-// cutOne keeps a panic of a parser to the text that caused it.
-func cutOne(s chunk.Settings, text, title chunk.Text) (chunks []chunk.Chunk, err error) {
-	defer func() {
-		if p := recover(); p != nil { // what was panicked with may hold the text
-			err = &embed.TextError{Class: embed.Data, Code: "not_cut", Message: fmt.Sprintf("cutting it into chunks failed (%T)",
-				p)}
-		}
-	}()
-	return chunk.Cut(s, text, title), nil
 }
 
 // embedUnknown asks for the vectors of chunks that have none, numbers the chunks, and fetches those vectors that stay

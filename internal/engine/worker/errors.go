@@ -20,8 +20,7 @@ func unfits(err error) bool {
 		errors.Is(err, rows.ErrOtherColumn) || errors.Is(err, rows.ErrTrigger)
 }
 
-// unfilled reports whether an embedding table has got a column of somebody else's that must not be NULL, and that the
-// write left out: no row is at fault.
+// unfilled reports whether an embedding table has a NOT NULL column that we do not write: no row is at fault.
 func (w *Worker) unfilled(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == pgerrcode.NotNullViolation && pg.ColumnName != "" && !w.table.OfUsers()

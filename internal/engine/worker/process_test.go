@@ -212,7 +212,7 @@ func TestP5_WhatFailsForAllIsNobodysFault(t *testing.T) {
 		{"a privilege is missing", nil, refused(pgerrcode.InsufficientPrivilege), "configuration", "table", true},
 		{"another table has the name", nil, rows.ErrOtherTable, "configuration", "table", true},
 		{
-			"a column of somebody's takes no NULL", nil,
+			"a column that we do not write is NOT NULL", nil,
 			&pgconn.PgError{Code: pgerrcode.NotNullViolation, ColumnName: "tenant"}, "configuration", "table", true,
 		},
 		{"somebody made a trigger", nil, rows.ErrTrigger, "configuration", "table", true},

@@ -247,11 +247,7 @@ func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer 
 	} else if err != nil {
 		return c, err
 	}
-	cutting := o.Spec.Chunking.Settings()
-	if o.About.MaxTokens > 0 {
-		const least = 8
-		cutting.Tokens = max(least, min(cutting.Tokens, o.About.MaxTokens-found.Around))
-	}
+	cutting := o.Spec.Chunking.Settings().Within(o.About.MaxTokens, found.Around)
 	for i, text := range texts {
 		n := float64(len(text)/bytesPerToken + 1)
 		if !e.TokensGuessed {
@@ -275,19 +271,14 @@ func (e *Estimate) count(ctx context.Context, o Options, texts []string, longer 
 		} else {
 			whole.Ends = found.Ends[i]
 		}
-		for _, piece := range pieces(cutting, whole) {
+		pieces, _ := chunk.Try(cutting, whole, chunk.Text{}) // what cannot be cut makes no vector later, either
+		for _, piece := range pieces {
 			if c.chunks += longer[i]; !o.Spec.Chunking.NoText {
 				c.bytes += longer[i] * float64(len(piece.Of(text)))
 			}
 		}
 	}
 	return c, nil
-}
-
-// pieces cuts a text. One that a parser panics of makes no vector later, either.
-func pieces(s chunk.Settings, text chunk.Text) (found []chunk.Chunk) {
-	defer func() { _ = recover() }()
-	return chunk.Cut(s, text, chunk.Text{})
 }
 
 // measure embeds a few texts, the first of them to warm up, and takes the time of a token from them.

@@ -495,7 +495,7 @@ func (c *checker) checkTable(ctx context.Context, name string, p *pipeline.Pipel
 	}
 	if t.Identity == "f" {
 		c.add(name, Warn, "REPLICA IDENTITY FULL writes every old row to the WAL", "ALTER TABLE "+p.Source()+
-			" REPLICA IDENTITY DEFAULT; unless somebody else needs it")
+			" REPLICA IDENTITY DEFAULT; unless another program needs it")
 	}
 	for _, reader := range t.Readers {
 		if !slices.Contains(c.readers[reader], p.Source()) {
