@@ -289,9 +289,8 @@ fuzz: ## run every fuzz test for FUZZTIME (20s each)
 
 bench-programs: build runtime model ## build what the benchmarks run, without running it
 	@$(call get_pg,$(PG_DEMO))
-	@CGO_ENABLED=0 $(GO) build -C bench -trimpath -o $(CURDIR)/bin/bench .
+	@CGO_ENABLED=1 $(GO) build -C bench -trimpath -o $(CURDIR)/bin/bench .
 	@CGO_ENABLED=0 $(GO) build -C bench -trimpath -o $(CURDIR)/bin/bench-notify ./notify
-	@CGO_ENABLED=1 $(GO) build -C bench -trimpath -o $(CURDIR)/bin/bench-bare ./bare
 
 bench-smoke: bench-programs ## measure the main figures in under three minutes; nothing is judged
 	@bin/bench --smoke $(BENCH_FLAGS)
@@ -302,11 +301,8 @@ bench-cost: bench-programs $(PSYCOPG_VENV)/.complete ## count what a row costs: 
 bench-isolation: bench-programs ## measure a pipeline beside others whose plugins misbehave, against sound ones; seven minutes
 	@bin/bench --smoke --only isolation $(BENCH_FLAGS)
 
-bench-scaling: ## measure how the remote embedder shares work out to 1, 2 and 4 stub replicas; SCALING_FLAGS=--help lists more
-	@tools/need.sh go
-	@CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/plugins/embedsidecar-remote ./plugins/remote
-	@CGO_ENABLED=0 $(GO) build -C bench -trimpath -o $(CURDIR)/bin/bench-scaling ./scaling
-	@bin/bench-scaling $(SCALING_FLAGS)
+bench-scaling: bench-programs ## measure how the remote embedder shares work out to 1, 2 and 4 stub replicas; two minutes
+	@bin/bench --smoke --only scaling $(BENCH_FLAGS)
 
 TENANTS ?= databases=1,10,50 schemas=1,10,50,200
 
@@ -316,9 +312,8 @@ bench-tenants: ## measure what idle tenants cost and how soon active ones are em
 	$(last_env) EMBEDSIDECAR_TENANTS='$(TENANTS)' EMBEDSIDECAR_PICTURE=$(CURDIR)/docs/tenants.svg \
 	$(GO) test -count=1 -timeout 90m -v -run '^TestTenants_Idle' ./internal/e2e
 
-bench-embedder: build runtime model ## the plugin onnx beside a bare loop over ONNX Runtime, and beside sentence-transformers: BENCH_FLAGS='--texts FILE --python FILE --weights FOLDER'
-	@CGO_ENABLED=1 $(GO) build -C bench -trimpath -o $(CURDIR)/bin/bench-embedder ./embedder
-	@bin/bench-embedder $(BENCH_FLAGS)
+bench-embedder: bench-programs ## the plugin onnx beside a bare loop over ONNX Runtime, and beside sentence-transformers: BENCH_FLAGS='--python FILE --weights FOLDER'
+	@bin/bench --smoke --only embedder $(BENCH_FLAGS)
 
 generate: ## make the generated files again (the Go side of the plugin contract, the tokenizer's tables)
 	@tools/need.sh go python

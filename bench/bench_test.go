@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"path/filepath"
 	"slices"
@@ -32,7 +33,13 @@ func TestRatiosWithinRounds(t *testing.T) {
 		f.add("p50", "ms", 1/speed)
 		f.note("ours", "us/thing", 7)
 	}
-	s := f.done("base")
+	p := &place{}
+	p.show(newFigures("Nothing"))
+	p.show(f, "base")
+	if len(p.sections) != 1 {
+		t.Fatalf("%d tables: one without lines is none", len(p.sections))
+	}
+	s := p.sections[0]
 	if got := s.Rows[1].To["base"]; got != 0.5 {
 		t.Errorf("ratio %v, want 0.5", got)
 	}
@@ -63,11 +70,7 @@ func TestFlags(t *testing.T) {
 
 func TestTexts(t *testing.T) {
 	t.Parallel()
-	summary, err := readTexts(filepath.Join("..", "examples", "debian-packages.csv"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &place{summary: summary}
+	p := &place{summary: readTexts(filepath.Join("..", "examples", "debian-packages.csv"))}
 	texts := p.mixed(1000)
 	seen := map[string]bool{}
 	var words int
@@ -92,4 +95,30 @@ func TestPlainEnviron(t *testing.T) {
 	if want := []string{"PATH=/bin", "EMBEDSIDECAR_MODEL_DIR=/m"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+}
+
+// TestTry: what fails in the middle of a part is its error, with what was being done; a panic of another kind is none.
+func TestTry(t *testing.T) {
+	t.Parallel()
+	err := try(func() {
+		defer during("count to %d", 3)
+		must(3, error(nil))
+		check(io.ErrUnexpectedEOF)
+		t.Error("it went on")
+	})
+	if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.HasPrefix(err.Error(), "count to 3: ") {
+		t.Errorf("%v", err)
+	}
+	if err := try(func() { defer during("nothing") }); err != nil {
+		t.Error(err)
+	}
+	defer func() {
+		if recover() != "a bug" {
+			t.Error("a bug was taken for a failure")
+		}
+	}()
+	_ = try(func() {
+		defer during("count")
+		panic("a bug")
+	})
 }

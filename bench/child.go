@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -28,44 +29,31 @@ type child struct {
 }
 
 // start starts a program whose output goes to a log file.
-func (p *place) start(environ []string, program string, args ...string) (*child, error) {
-	return p.startPiped(environ, nil, nil, program, args...)
-}
-
-// startPiped starts one that reads a pipe and answers in another.
-func (p *place) startPiped(environ []string, in, out *os.File, program string, args ...string) (*child, error) {
-	p.logs++
+func (p *place) start(environ []string, program string, args ...string) *child {
 	c := &child{name: filepath.Base(program)}
-	c.log = filepath.Join(p.dir, fmt.Sprintf("%02d-%s.log", p.logs, c.name))
-	f, err := os.Create(c.log)
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", c.name, err)
-	}
+	defer during("start %s", c.name)
+	c.log = filepath.Join(p.dir, fmt.Sprintf("%02d-%s.log", len(p.children)+1, c.name))
+	f := must(os.Create(c.log))
 	defer func() { _ = f.Close() }()      // the child has its own
 	cmd := exec.Command(program, args...) //nolint:noctx // it is ended in order, by stop
 	cmd.Env, cmd.Stderr, cmd.Stdout = environ, f, f
-	if out != nil {
-		cmd.Stdin, cmd.Stdout = in, out
-	}
-	if c.Process, err = testenv.StartProcess(cmd); err != nil {
-		return nil, fmt.Errorf("start %s: %w", c.name, err)
-	}
-	return c, nil
+	c.Process = must(testenv.StartProcess(cmd))
+	p.children = append(p.children, c)
+	return c
 }
 
 // stop ends it with a signal, and insists after a while.
-func (c *child) stop(sig syscall.Signal) error {
+func (c *child) stop(sig syscall.Signal) {
 	const gracePeriod = 30 * time.Second
-	if err := c.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("stop %s: %w", c.name, err)
+	if err := c.Signal(sig); !errors.Is(err, os.ErrProcessDone) {
+		check(wrap.Errorf(err, "stop %s", c.name))
 	}
 	select {
 	case <-c.Done:
-		return nil
 	case <-time.After(gracePeriod):
 		_ = c.Signal(syscall.SIGKILL)
 		<-c.Done
-		return c.failed("it did not end within %s of being told to and was killed", gracePeriod)
+		check(c.failed("it did not end within %s of being told to and was killed", gracePeriod))
 	}
 }
 
@@ -81,9 +69,7 @@ func (c *child) failed(format string, args ...any) error {
 
 // until asks until a query says yes, and returns when it did. It asks every few milliseconds, or as seldom as told: of
 // those who work, CPU time must be left. That there is no such table means that there is none yet.
-func (c *child) until(
-	ctx context.Context, pool *pgxpool.Pool, every time.Duration, sql string, args ...any,
-) (time.Time, error) {
+func (c *child) until(ctx context.Context, pool *pgxpool.Pool, every time.Duration, sql string, args ...any) time.Time {
 	if _, told := ctx.Deadline(); !told {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
@@ -98,33 +84,31 @@ func (c *child) until(
 			err = nil
 		}
 		if yes && err == nil {
-			return now, nil
+			return now
 		}
 		select {
 		case <-c.Done:
-			return now, c.failed("it ended by itself")
+			check(c.failed("it ended by itself"))
 		default:
 		}
 		if err == nil {
 			err = pause(ctx, every)
 		}
 		if err != nil {
-			return now, c.failed("wait until %s: %w", sql, err)
+			check(c.failed("wait until %s: %w", sql, err))
 		}
 	}
 }
 
 // output runs a program to its end and returns what it printed.
-func output(ctx context.Context, environ []string, program string, args ...string) (string, error) {
+func output(ctx context.Context, environ []string, program string, args ...string) string {
+	defer during("%s", filepath.Base(program))
 	cmd := exec.CommandContext(ctx, program, args...)
 	var out, errs strings.Builder
 	cmd.Env, cmd.Stdout, cmd.Stderr = environ, &out, &errs
-	p, err := testenv.StartProcess(cmd)
-	if err != nil {
-		return "", err
-	}
+	p := must(testenv.StartProcess(cmd))
 	if <-p.Done; p.ExitCode() != 0 {
-		return "", fmt.Errorf("%s: status %d: %s", filepath.Base(program), p.ExitCode(), strings.TrimSpace(errs.String()))
+		check(fmt.Errorf("status %d: %s", p.ExitCode(), strings.TrimSpace(errs.String())))
 	}
-	return out.String(), nil
+	return out.String()
 }

@@ -15,56 +15,45 @@ import (
 
 // measureCost measures what a row costs: CPU by kind of process, WAL, tuples, statements and time, for single-row
 // commits at several rates and for a backfill, beside what else could have been put beside the writer.
-func measureCost(ctx context.Context, p *place) (_ []section, err error) {
+func measureCost(ctx context.Context, p *place) {
 	if runtime.GOOS != "linux" {
-		return nil, errors.New("the CPU time of single processes is known on Linux only: leave cost out of --only")
+		check(errors.New("the CPU time of single processes is known on Linux only: leave cost out of --only"))
 	}
 	if p.counts {
-		if err := p.countStatements(ctx); err != nil {
-			return nil, err
-		}
-		defer func() {
-			err = errors.Join(err, p.admin(ctx, "", "ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()"))
-		}()
+		p.countStatements(ctx)
 	}
 	beside := slices.Clone(p.costBeside)
 	if p.python == "" {
 		beside = slices.DeleteFunc(beside, func(s string) bool { return s == notifyPython })
 	}
 	c := newCosts()
+	defer c.show(p)
 	for round := range max(p.again, 1) {
-		if err := p.costRound(ctx, c, beside, round); err != nil {
-			return c.sections(p), err
-		}
+		p.costRound(ctx, c, beside, round)
 	}
-	return c.sections(p), nil
+	if p.counts {
+		p.admin(ctx, "", "ALTER SYSTEM RESET ALL", "SELECT pg_reload_conf()")
+	}
 }
 
 // countStatements switches pg_stat_statements on.
-func (p *place) countStatements(ctx context.Context) error {
-	return p.admin(ctx, "", "ALTER SYSTEM SET compute_query_id = on", "ALTER SYSTEM SET pg_stat_statements.track = 'top'",
+func (p *place) countStatements(ctx context.Context) {
+	p.admin(ctx, "", "ALTER SYSTEM SET compute_query_id = on", "ALTER SYSTEM SET pg_stat_statements.track = 'top'",
 		"ALTER SYSTEM SET pg_stat_statements.track_planning = on", "SELECT pg_reload_conf()")
 }
 
 // costRound measures everything once. Subjects take turns at each rate, so that a busy moment of the machine hits
 // neighbours alike, and one that does not run leaves nothing behind for the next: its slot waits.
-func (p *place) costRound(ctx context.Context, c *costs, beside []string, round int) error {
+func (p *place) costRound(ctx context.Context, c *costs, beside []string, round int) {
 	var subjects []*subject
 	for i, name := range beside {
-		s, err := p.costSubject(ctx, c, name, fmt.Sprintf("cost_%d_%d", round, i))
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		subjects = append(subjects, s)
+		subjects = append(subjects, p.costSubject(ctx, c, name, fmt.Sprintf("cost_%d_%d", round, i)))
 	}
 	for i, rate := range p.cost {
 		load := atRate(rate)
 		for j := range subjects {
 			s := subjects[(i+j+round)%len(subjects)]
-			u, err := p.costAt(ctx, s, rate)
-			if err != nil {
-				return fmt.Errorf("%s at %s: %w", s.name, load, err)
-			}
+			u := p.costAt(ctx, s, rate)
 			c.add(load, s.name, u, p.counts)
 			p.say("cost: %s, %s: %s us/row beside the writer's %s", load, s.name, number(micros(u.beside(), u.rows)),
 				number(micros(u.cpu[ofWriter], u.rows)))
@@ -72,35 +61,24 @@ func (p *place) costRound(ctx context.Context, c *costs, beside []string, round 
 		c.ratios(load, beside)
 	}
 	for _, s := range subjects {
-		if err := s.oracle(ctx); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
-		}
-		if err := p.drop(ctx, s.pool); err != nil {
-			return err
-		}
+		s.oracle(ctx)
+		p.drop(ctx, s.pool)
 	}
-	return nil
 }
 
 // costSubject makes a subject's database, with what counts WAL and statements, and has anyone who writes vectors write
 // one for every row: a backfill. From then on each change replaces a vector.
-func (p *place) costSubject(ctx context.Context, c *costs, name, database string) (*subject, error) {
-	pool, err := p.docs(ctx, database, p.costRows)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.countIn(ctx, pool); err != nil {
-		return nil, err
-	}
-	s, err := p.newSubject(ctx, name, pool)
-	if err != nil || name != usTable && name != usColumn {
-		return s, err
+func (p *place) costSubject(ctx context.Context, c *costs, name, database string) *subject {
+	defer during("%s", name)
+	pool := p.docs(ctx, database, p.costRows)
+	p.countIn(ctx, pool)
+	s := p.newSubject(ctx, name, pool)
+	if name != usTable && name != usColumn {
+		return s
 	}
 	if name == usTable { // the bulk write of the part rows
 		f := newFigures("")
-		if err := p.bulk(ctx, pool, f, p.costRows); err != nil {
-			return nil, err
-		}
+		p.bulk(ctx, pool, f, p.costRows)
 		for _, l := range f.done().Rows {
 			c.cpu.add(backfill+", "+l.Name, "us/row", l.More[serverCPU])
 			c.cpu.note(backfill+", "+l.Name, "rows/s", l.Median)
@@ -108,128 +86,84 @@ func (p *place) costSubject(ctx context.Context, c *costs, name, database string
 	}
 	u := &use{rows: p.costRows}
 	var running *child
-	err = p.within(ctx, s, u, func(watch *processes) (err error) {
-		if running, err = s.begin(ctx); err != nil {
-			return err
-		}
+	p.within(ctx, s, u, func(watch *processes) {
+		running = s.begin(ctx)
 		watch.add(running.PID(), true)
-		return nil
-	}, func() error {
-		if running == nil {
-			return nil
-		}
-		return running.stop(s.end)
-	})
-	if err != nil {
-		return nil, err
-	}
-	var took float64
-	err = pool.QueryRow(ctx, "SELECT extract(epoch FROM max(written_at) - min(written_at)) FROM embedsidecar.ledger").
-		Scan(&took)
-	u.kept = float64(u.rows) / took
+	}, func() { running.stop(s.end) })
+	u.kept = float64(u.rows) / value[float64](ctx, pool,
+		"SELECT extract(epoch FROM max(written_at) - min(written_at))::float8 FROM embedsidecar.ledger")
 	c.add(backfill, name, u, p.counts)
 	p.say("cost: backfill, %s: %s us/row", name, number(micros(u.beside(), u.rows)))
-	return s, err
+	return s
 }
 
 // countIn prepares a database for counting.
-func (p *place) countIn(ctx context.Context, pool *pgxpool.Pool) error {
-	statements := []string{"CREATE SCHEMA bench"}
+func (p *place) countIn(ctx context.Context, pool *pgxpool.Pool) {
+	execute(ctx, pool, "CREATE SCHEMA bench")
 	if p.pg.Major() >= walinspectSince {
-		statements = append(statements, "CREATE EXTENSION pg_walinspect SCHEMA bench")
+		execute(ctx, pool, "CREATE EXTENSION pg_walinspect SCHEMA bench")
 	}
 	if p.counts {
-		statements = append(statements, "CREATE EXTENSION pg_stat_statements SCHEMA bench")
+		execute(ctx, pool, "CREATE EXTENSION pg_stat_statements SCHEMA bench")
 	}
-	return execute(ctx, pool, statements...)
 }
 
 // costAt runs the writer at a rate beside a subject, until the subject has caught up.
-func (p *place) costAt(ctx context.Context, s *subject, rate int) (*use, error) {
-	stop, caughtUp, pid := func() error { return nil }, func() error { return nil }, 0
+func (p *place) costAt(ctx context.Context, s *subject, rate int) *use {
+	defer during("%s at %s", s.name, atRate(rate))
+	stop, caughtUp, pid := func() {}, func() {}, 0
 	if s.start != nil {
-		c, err := s.begin(ctx)
-		if err != nil {
-			return nil, err
-		}
-		pid, caughtUp = c.PID(), func() error { return s.caughtUp(ctx, c) }
-		stop = func() error { return c.stop(s.end) }
+		c := s.begin(ctx)
+		pid, caughtUp, stop = c.PID(), func() { s.caughtUp(ctx, c) }, func() { c.stop(s.end) }
 	}
-	w, err := p.newWriter(ctx, s.pool, changeRow)
-	if err != nil {
-		return nil, errors.Join(err, stop())
-	}
+	w := p.newWriter(ctx, s.pool, changeRow)
 	defer w.pool.Close()
 	u := &use{}
-	return u, p.within(ctx, s, u, func(watch *processes) error {
+	p.within(ctx, s, u, func(watch *processes) {
 		watch.add(pid, false)
 		since := time.Now()
-		if err := w.run(ctx, rate, p.costLength); err != nil {
-			return err
-		}
+		w.run(ctx, rate, p.costLength)
 		stopped := time.Now()
 		u.rows, u.times = len(w.times), w.times
 		u.kept = float64(u.rows) / stopped.Sub(since).Seconds()
-		err := caughtUp()
+		caughtUp()
 		u.behind = time.Since(stopped)
-		return err
-	}, func() (err error) {
+	}, func() {
 		if s.vectors != "" && u.rows > 0 {
-			u.fresh, err = freshness(ctx, s.pool, s.fresh, w.began)
+			u.fresh = freshness(ctx, s.pool, s.fresh, w.began)
 		}
-		return errors.Join(err, stop())
+		stop()
 	})
+	return u
 }
 
 // freshness is how long it took from each row's last change to its vector, in ms. Both moments are the server's, and
 // both are taken just before the commit is flushed, so what the disk takes is in it once. Nobody has to look while the
 // load runs.
-func freshness(ctx context.Context, pool *pgxpool.Pool, vectors string, since time.Time) ([]float64, error) {
-	rows, err := pool.Query(ctx, `SELECT 1000 * extract(epoch FROM pg_xact_commit_timestamp(v.xmin) - v.changed_at)::float8
+func freshness(ctx context.Context, pool *pgxpool.Pool, vectors string, since time.Time) []float64 {
+	defer during("ask how fresh the vectors are")
+	rows, _ := pool.Query(ctx, `SELECT 1000 * extract(epoch FROM pg_xact_commit_timestamp(v.xmin) - v.changed_at)::float8
 		FROM (`+vectors+`) AS v WHERE v.changed_at > $1`, since)
-	if err != nil {
-		return nil, fmt.Errorf("ask how fresh the vectors are: %w", err)
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[float64])
+	return must(pgx.CollectRows(rows, pgx.RowTo[float64]))
 }
 
 // within counts what is used while something is done. A backend reports its fsyncs at most once a second and at its
 // end, so these are asked for before and when the one who worked has gone.
-func (p *place) within(ctx context.Context, s *subject, u *use, do func(*processes) error, stop func() error) error {
-	syncs, err := p.fsyncs(ctx, s.pool)
-	if err == nil && p.counts {
-		err = execute(ctx, s.pool, "SELECT bench.pg_stat_statements_reset()")
-	}
-	if err != nil {
-		return errors.Join(err, stop())
-	}
-	var from string
-	err = s.pool.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text").Scan(&from)
-	if err != nil {
-		return errors.Join(err, stop())
-	}
-	watch, err := watchProcesses(ctx, s.pool, p.pg.PID())
-	if err != nil {
-		return errors.Join(err, stop())
-	}
-	err = do(watch)
-	cpu, waits, stopped := watch.stop()
-	if err = errors.Join(err, stopped); err != nil {
-		return errors.Join(err, stop())
-	}
-	u.cpu, u.waits = cpu, waits
+func (p *place) within(ctx context.Context, s *subject, u *use, do func(*processes), stop func()) {
+	syncs := p.fsyncs(ctx, s.pool)
 	if p.counts {
-		u.statements, err = statements(ctx, s.pool)
+		execute(ctx, s.pool, "SELECT bench.pg_stat_statements_reset()")
 	}
-	if err == nil {
-		u.wal, err = p.walSince(ctx, s.pool, from)
+	from := value[string](ctx, s.pool, "SELECT pg_current_wal_insert_lsn()::text")
+	watch := watchProcesses(ctx, s.pool, p.pg.PID())
+	do(watch)
+	u.cpu, u.waits = watch.stop()
+	if p.counts {
+		u.statements = statements(ctx, s.pool)
 	}
-	if err = errors.Join(err, stop()); err != nil {
-		return err
-	}
-	after, err := p.fsyncs(ctx, s.pool)
-	u.fsyncs = after - syncs
-	return err
+	u.wal = p.walSince(ctx, s.pool, from)
+	stop()
+	u.fsyncs = p.fsyncs(ctx, s.pool) - syncs
 }
 
 // use is what one load used, of one subject and the writer beside it.
@@ -344,8 +278,8 @@ func (c *costs) ratios(load string, beside []string) {
 	}
 }
 
-// sections are the tables.
-func (c *costs) sections(p *place) (found []section) {
+// show has the tables printed.
+func (c *costs) show(p *place) {
 	c.cpu.Columns = []string{
 		overWriter, withWriter, ofWriter, ofBackends, ofWalsender, ofProgram, ofPlugin, ofServer, "rows/s", behindEnd,
 		writerP95, overFloor, "fresh p50 ms", "fresh p99 ms",
@@ -360,23 +294,25 @@ func (c *costs) sections(p *place) (found []section) {
 	for _, rate := range p.cost {
 		loads = append(loads, atRate(rate))
 	}
+	p.show(c.cpu)
+	p.show(c.written)
 	for _, f := range c.wal {
 		f.Columns = loads
-		const least = 0.02 // what is nothing beside the largest is left out
-		for _, l := range f.Rows {
-			sum := 0.0
-			for _, values := range l.more {
-				sum += quantile(values, 0.5)
-			}
-			f.add(l.Name, "sum", sum)
-		}
-		slices.SortStableFunc(f.Rows, func(a, b *line) int { return cmp.Compare(b.Values[0], a.Values[0]) })
-		f.Rows = slices.DeleteFunc(f.Rows, func(l *line) bool { return l.Values[0] < least*f.Rows[0].Values[0] })
+		f.largestFirst()
+		p.show(f)
 	}
-	for _, f := range append([]*figures{c.cpu, c.written}, c.wal...) {
-		if len(f.Rows) > 0 {
-			found = append(found, f.done())
+}
+
+// largestFirst orders lines by the sum of what was noted of them, and leaves out what is nothing beside the largest.
+func (f *figures) largestFirst() {
+	const least = 0.02
+	for _, l := range f.Rows {
+		sum := 0.0
+		for _, values := range l.more {
+			sum += quantile(values, 0.5)
 		}
+		f.add(l.Name, "sum", sum)
 	}
-	return found
+	slices.SortStableFunc(f.Rows, func(a, b *line) int { return cmp.Compare(b.Values[0], a.Values[0]) })
+	f.Rows = slices.DeleteFunc(f.Rows, func(l *line) bool { return l.Values[0] < least*f.Rows[0].Values[0] })
 }

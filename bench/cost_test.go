@@ -21,7 +21,9 @@ func TestCosts(t *testing.T) {
 		}, false)
 		c.ratios(atRate(rate), []string{nobody, usTable})
 	}
-	sections := c.sections(&place{sizes: sizes{cost: []int{30, 300}}})
+	p := &place{sizes: sizes{cost: []int{30, 300}}}
+	c.show(p)
+	sections := p.sections
 	rows := sections[0].Rows
 	last := rows[len(rows)-1]
 	if last.Name != "300/s, "+usTable || last.Median != 300 || last.More[overWriter] != 3 || last.More[withWriter] != 4 {

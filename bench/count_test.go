@@ -1,7 +1,7 @@
 package main
 
 import (
-	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -20,16 +20,12 @@ func TestCounts(t *testing.T) {
 		p := countingPlace(t, major)
 		ctx := t.Context()
 		const rows, changed = 100, 10
-		pool, err := p.docs(ctx, "counts", rows)
-		if err == nil {
-			err = p.countIn(ctx, pool)
+		if !p.counts {
+			t.Fatal("statements are not counted")
 		}
-		if err == nil {
-			err = p.countStatements(ctx)
-		}
-		if err != nil || !p.counts {
-			t.Fatalf("statements are counted: %t, %v", p.counts, err)
-		}
+		pool := p.docs(ctx, "counts", rows)
+		p.countIn(ctx, pool)
+		p.countStatements(ctx)
 		conn, err := pgx.Connect(ctx, p.pg.URL("counts", "")+"&application_name=somebody")
 		if err != nil {
 			t.Fatal(err)
@@ -39,26 +35,19 @@ func TestCounts(t *testing.T) {
 		}
 		var burnt time.Duration
 		u := &use{rows: changed}
-		err = p.within(ctx, &subject{pool: pool}, u, func(*processes) error {
+		p.within(ctx, &subject{pool: pool}, u, func(*processes) {
 			for i := range changed {
-				if _, err := conn.Exec(ctx, changeRow, i+1, "another text"); err != nil {
-					return err
-				}
+				must(conn.Exec(ctx, changeRow, i+1, "another text"))
 			}
 			before, _ := cpuClock(int(conn.PgConn().PID()))
 			deadline := time.Now().Add(5 * time.Minute)
 			for burnt < 100*time.Millisecond && time.Now().Before(deadline) {
-				if _, err := conn.Exec(ctx, "SELECT count(*) FROM generate_series(1, 100000)"); err != nil {
-					return err
-				}
+				execute(ctx, conn, "SELECT count(*) FROM generate_series(1, 100000)")
 				now, _ := cpuClock(int(conn.PgConn().PID()))
 				burnt = now - before
 			}
-			return conn.Close(ctx)
-		}, func() error { return nil })
-		if err != nil {
-			t.Fatal(err)
-		}
+			check(conn.Close(ctx))
+		}, func() {})
 		// The server's sum over those that ended comes in hundredths of a second.
 		if used := u.cpu[ofBackends]; burnt == 0 || used < burnt-20*time.Millisecond {
 			t.Errorf("%s of a backend that burnt %s and ended", used, burnt)
@@ -69,9 +58,9 @@ func TestCounts(t *testing.T) {
 		if u.statements.Calls < changed+1 {
 			t.Errorf("%d statements", u.statements.Calls)
 		}
-		times, err := freshness(ctx, pool, columnFresh, time.Unix(0, 0))
-		if err != nil || len(times) != changed {
-			t.Fatalf("%d moments of commits, %v", len(times), err)
+		times := freshness(ctx, pool, columnFresh, time.Unix(0, 0))
+		if len(times) != changed {
+			t.Errorf("%d moments of commits", len(times))
 		}
 		for _, ms := range times {
 			if ms < 0 || ms > float64(5*time.Minute.Milliseconds()) {
@@ -85,14 +74,9 @@ func TestCounts(t *testing.T) {
 func countingPlace(t *testing.T, major int) *place {
 	t.Helper()
 	p := &place{options: options{only: []string{costPart}, major: major}, summary: []string{"one", "two"}}
-	if err := p.startServer(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	p.startServer(t.Context())
 	t.Cleanup(func() {
-		for _, pool := range p.pools {
-			pool.Close()
-		}
-		if err := p.pg.Close(); err != nil {
+		if err := p.close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -103,23 +87,13 @@ func countingPlace(t *testing.T, major int) *place {
 func TestOracle(t *testing.T) {
 	t.Parallel()
 	p := countingPlace(t, 0)
-	pool, err := p.docs(t.Context(), "oracle", 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := pool.Exec(t.Context(), `CREATE TABLE public.docs_embedding (id bigint PRIMARY KEY,
-		embedding public.vector(384) NOT NULL)`); err != nil {
-		t.Fatal(err)
-	}
-	exec := func(sql string, args ...any) {
-		t.Helper()
-		if _, err := pool.Exec(context.WithoutCancel(t.Context()), sql, args...); err != nil {
-			t.Fatal(err)
-		}
-	}
+	pool := p.docs(t.Context(), "oracle", 1)
+	execute(t.Context(), pool, `CREATE TABLE public.docs_embedding (id bigint PRIMARY KEY,
+		embedding public.vector(384) NOT NULL)`)
 	s := &subject{pool: pool, vectors: tableVectors, of: simpleVector}
 	write := func(id int, text string) {
-		exec("INSERT INTO public.docs_embedding VALUES ($1, $2)", id, pgvector.NewVector(simpleVector(text)))
+		must(pool.Exec(t.Context(), "INSERT INTO public.docs_embedding VALUES ($1, $2)", id,
+			pgvector.NewVector(simpleVector(text))))
 	}
 	for _, wrong := range []struct {
 		what string
@@ -129,14 +103,12 @@ func TestOracle(t *testing.T) {
 		{"a vector of another text", func() { write(1, "another") }},
 		{"a vector without a row", func() { write(1, p.text(1, 0)); write(2, "gone") }},
 	} {
-		exec("TRUNCATE public.docs_embedding")
+		execute(t.Context(), pool, "TRUNCATE public.docs_embedding")
 		wrong.make()
-		if err := s.oracle(t.Context()); err == nil {
+		if err := try(func() { s.oracle(t.Context()) }); !errors.Is(err, errNotTrue) {
 			t.Errorf("%s was not seen", wrong.what)
 		}
 	}
-	exec("DELETE FROM public.docs_embedding WHERE id = 2")
-	if err := s.oracle(t.Context()); err != nil {
-		t.Error(err)
-	}
+	execute(t.Context(), pool, "DELETE FROM public.docs_embedding WHERE id = 2")
+	s.oracle(t.Context())
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -49,33 +48,21 @@ type isolation struct {
 // misbehaves. All of them are there all the time, and only one has work: so what is compared was measured seconds
 // apart, in one process. Beside each misbehaving neighbour, before and after it in turns, the pipeline is measured
 // beside one that works as it should (which costs CPU time, too), and beside none.
-func measureIsolation(ctx context.Context, p *place) (_ []section, err error) {
-	dir, err := os.MkdirTemp("", "bench") // names of sockets are short
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	s, err := p.startNeighbours(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.stop(syscall.SIGTERM)) }()
+func measureIsolation(ctx context.Context, p *place) {
+	dir := must(os.MkdirTemp("", "bench")) // names of sockets are short
+	defer func() { _ = os.RemoveAll(dir) }()
+	s := p.startNeighbours(ctx, dir)
 	f := newFigures("A pipeline beside another whose plugin ..., rows/s")
-	if _, err := s.mine(ctx, time.Time{}); err != nil {
-		return nil, err
-	}
-	if _, err := s.beside(ctx, 0); err != nil { // a first time for everything
-		return nil, err
-	}
+	defer p.show(f)
+	s.mine(ctx, time.Time{})
+	s.beside(ctx, 0) // a first time for everything
 	last := len(neighbours) - 1
 	for round := range p.rounds {
 		for i := 1; i < last; i++ {
 			rates := map[int]float64{}
 			for turn := range 3 {
 				number := []int{0, i, noNeighbour}[(round+i+turn)%3]
-				if rates[number], err = s.beside(ctx, number); err != nil {
-					return nil, fmt.Errorf("beside a neighbour: %s: %w", neighbours[max(number, 0)].name, err)
-				}
+				rates[number] = s.beside(ctx, number)
 			}
 			f.add(neighbours[i].name, "rows/s", rates[i])
 			f.note(neighbours[i].name, "of as it should", rates[i]/rates[0])
@@ -84,131 +71,89 @@ func measureIsolation(ctx context.Context, p *place) (_ []section, err error) {
 		p.say("isolation: round %d of %d", round+1, p.rounds)
 	}
 	// The last one burns beside everything. It has no work while it is measured; the sidecar has had time to notice that.
-	before, err := s.beside(ctx, noNeighbour)
-	if err == nil {
-		_, err = s.beside(ctx, last)
-	}
-	if err == nil {
-		err = pause(ctx, 20*time.Second)
-	}
+	before := s.beside(ctx, noNeighbour)
+	s.beside(ctx, last)
+	check(pause(ctx, 20*time.Second))
 	for range p.rounds {
-		rate := 0.0
-		if err == nil {
-			rate, err = s.beside(ctx, noNeighbour)
-		}
+		rate := s.beside(ctx, noNeighbour)
 		f.add(neighbours[last].name, "rows/s", rate)
 		f.note(neighbours[last].name, "of no work", rate/before)
 	}
 	docs := &subject{pool: s.pool, vectors: tableVectors, of: fakeVector} // a neighbour's work is taken away from it
-	return []section{f.done()}, errors.Join(err, docs.oracle(ctx))
+	docs.oracle(ctx)
+	s.stop(syscall.SIGTERM)
 }
 
 func neighbourTable(number int) string { return fmt.Sprintf("public.neighbour_%d", number) }
 
 // beside measures the pipeline of docs while one neighbour has a backlog.
-func (s *isolation) beside(ctx context.Context, number int) (float64, error) {
+func (s *isolation) beside(ctx context.Context, number int) float64 {
 	if number != noNeighbour {
-		if err := execute(ctx, s.pool, "UPDATE "+neighbourTable(number)+" SET body = body || '.'"); err != nil {
-			return 0, err
-		}
-		if err := decoded(ctx, s.child, s.pool); err != nil {
-			return 0, err
-		}
+		defer during("beside a neighbour: %s", neighbours[number].name)
+		execute(ctx, s.pool, "UPDATE "+neighbourTable(number)+" SET body = body || '.'")
+		decoded(ctx, s.child, s.pool)
 	}
-	since, err := serverTime(ctx, s.pool)
-	if err != nil {
-		return 0, err
-	}
+	since := serverTime(ctx, s.pool)
 	began := time.Now()
-	if _, err := s.pool.Exec(ctx, "UPDATE public.docs SET body = md5(id::text || $1) || right(body, 80)",
-		since.String()); err != nil {
-		return 0, fmt.Errorf("update: %w", err)
+	execute(ctx, s.pool, fmt.Sprintf("UPDATE public.docs SET body = md5(id::text || '%s') || right(body, 80)", since))
+	end := s.mine(ctx, since)
+	if number != noNeighbour {
+		s.clear(ctx)
+		check(pause(ctx, 500*time.Millisecond)) // what it has begun may end
 	}
-	end, err := s.mine(ctx, since)
-	if err == nil && number != noNeighbour {
-		if err = s.clear(ctx); err == nil {
-			err = pause(ctx, 500*time.Millisecond) // what it has begun may end
-		}
-	}
-	return isolatedRows / end.Sub(began).Seconds(), err
+	return isolatedRows / end.Sub(began).Seconds()
 }
 
 // mine waits until every row of docs has been worked since a moment, and returns when that was.
-func (s *isolation) mine(ctx context.Context, since time.Time) (time.Time, error) {
+func (s *isolation) mine(ctx context.Context, since time.Time) time.Time {
 	return s.until(ctx, s.pool, 20*time.Millisecond, `SELECT count(*) >= $2 FROM embedsidecar.ledger AS l
 		JOIN embedsidecar.pipeline AS p USING (pipeline_id) WHERE p.plugin = 'mine' AND l.written_at > $1`, since, isolatedRows)
 }
 
 // clear takes all work of neighbours away, but for the rows that somebody is writing at this moment, until there is
 // none.
-func (s *isolation) clear(ctx context.Context) error {
-	_, err := s.until(ctx, s.pool, 5*time.Millisecond, `WITH gone AS (DELETE FROM embedsidecar.task WHERE task_id IN (
+func (s *isolation) clear(ctx context.Context) {
+	s.until(ctx, s.pool, 5*time.Millisecond, `WITH gone AS (DELETE FROM embedsidecar.task WHERE task_id IN (
 			SELECT t.task_id FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
 			WHERE p.plugin <> 'mine' FOR UPDATE OF t SKIP LOCKED))
 		SELECT NOT EXISTS (SELECT FROM embedsidecar.task AS t JOIN embedsidecar.pipeline AS p USING (pipeline_id)
 			WHERE p.plugin <> 'mine')`)
-	return err
 }
 
 // startNeighbours sets the pipelines up and starts the sidecar. They are set up while all plugins are sound: one that
 // does not describe itself cannot be.
-func (p *place) startNeighbours(ctx context.Context, dir string) (*isolation, error) {
-	pool, err := p.docs(ctx, "isolation", isolatedRows)
-	if err != nil {
-		return nil, err
-	}
+func (p *place) startNeighbours(ctx context.Context, dir string) *isolation {
+	pool := p.docs(ctx, "isolation", isolatedRows)
 	for number := range neighbours {
-		if err := execute(ctx, pool, "CREATE TABLE "+neighbourTable(number)+" (id bigint PRIMARY KEY, body text NOT NULL)"); err != nil {
-			return nil, err
-		}
+		execute(ctx, pool, "CREATE TABLE "+neighbourTable(number)+" (id bigint PRIMARY KEY, body text NOT NULL)")
 	}
-	file, err := p.writeNeighbours(dir, false)
-	if err == nil {
-		_, err = output(ctx, p.sidecarEnviron(pool), filepath.Join(p.bin, "embedsidecar"), "init", "--slot", slotOf(pool),
-			"--set", "publication.name=sidecar", "--config", file)
-	}
-	if err == nil {
-		_, err = p.writeNeighbours(dir, true)
-	}
-	if err != nil {
-		return nil, err
-	}
-	c, err := p.sidecar(pool, "--no-init", "--config", file, "--set", "workers.batch_rows=64")
-	if err != nil {
-		return nil, err
-	}
-	s := &isolation{child: c, pool: pool}
-	_, err = streams(ctx, c, pool)
+	file := writeNeighbours(p.bin, dir, false)
+	output(ctx, p.sidecarEnviron(pool), filepath.Join(p.bin, "embedsidecar"), "init", "--slot", slotOf(pool),
+		"--set", "publication.name=sidecar", "--config", file)
+	writeNeighbours(p.bin, dir, true)
+	s := &isolation{child: p.sidecar(pool, "--no-init", "--config", file, "--set", "workers.batch_rows=64"), pool: pool}
+	streams(ctx, s.child, pool)
 	// Rows that are there from now on and have their vectors, or not, are no work unless they change.
 	for number := range neighbours {
-		if err == nil {
-			_, err = pool.Exec(ctx, "INSERT INTO "+neighbourTable(number)+" SELECT i, 'the text of row ' || i || ' of ' || $2::int"+
-				" FROM generate_series(1, $1::int) AS i", backlogRows, number)
-		}
+		execute(ctx, pool, fmt.Sprintf("INSERT INTO %s SELECT i, 'the text of row ' || i || ' of %d'"+
+			" FROM generate_series(1, %d) AS i", neighbourTable(number), number, backlogRows))
 	}
-	if err == nil {
-		err = decoded(ctx, c, pool)
-	}
-	if err == nil {
-		err = s.clear(ctx)
-	}
-	if err != nil {
-		return nil, errors.Join(err, s.stop(syscall.SIGTERM))
-	}
-	return s, nil
+	decoded(ctx, s.child, pool)
+	s.clear(ctx)
+	return s
 }
 
 // writeNeighbours writes the configuration of all pipelines. Their plugins are the fake one with other manners, once
 // they misbehave.
-func (p *place) writeNeighbours(dir string, misbehave bool) (file string, err error) {
+func writeNeighbours(bin, dir string, misbehave bool) (file string) {
 	var catalog, pipelines strings.Builder
 	add := func(name, table, into, faults string) {
 		if !misbehave {
 			faults = ""
 		}
 		script := fmt.Sprintf("#!/bin/sh\nexport EMBEDSIDECAR_PLUGIN_FAULTS='%s' EMBEDSIDECAR_PLUGIN_FORKS='%s'\nexec '%s'\n",
-			faults, filepath.Join(dir, "forks-"+name), filepath.Join(p.bin, "plugins", "embedsidecar-fake"))
-		err = errors.Join(err, os.WriteFile(filepath.Join(dir, "embedsidecar-"+name), []byte(script), 0o700))
+			faults, filepath.Join(dir, "forks-"+name), filepath.Join(bin, "plugins", "embedsidecar-fake"))
+		check(os.WriteFile(filepath.Join(dir, "embedsidecar-"+name), []byte(script), 0o700))
 		fmt.Fprintf(&catalog, "    - {name: %s, memory_limit: 256MiB}\n", name)
 		fmt.Fprintf(&pipelines, "  - {table: %s, columns: [body], plugin: %s, into: {table: %s}}\n", table, name, into)
 	}
@@ -217,6 +162,7 @@ func (p *place) writeNeighbours(dir string, misbehave bool) (file string, err er
 		add(fmt.Sprintf("neighbour-%d", number), neighbourTable(number), fmt.Sprintf("neighbour_%d_embedding", number), n.faults)
 	}
 	file = filepath.Join(dir, "embedsidecar.yaml")
-	return file, errors.Join(err, os.WriteFile(file, fmt.Appendf(nil, "plugins:\n  dir: %q\n  catalog:\n%spipelines:\n%s", dir,
+	check(os.WriteFile(file, fmt.Appendf(nil, "plugins:\n  dir: %q\n  catalog:\n%spipelines:\n%s", dir,
 		catalog.String(), pipelines.String()), 0o600))
+	return file
 }

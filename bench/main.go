@@ -25,20 +25,23 @@ import (
 // A part measures some sections of figures.
 type part struct {
 	name  string
-	run   func(ctx context.Context, p *place) ([]section, error)
+	run   func(ctx context.Context, p *place)
 	asked bool // measured only when --only names it
+	alone bool // it needs no server
 }
 
 var parts = []part{
-	{"onnx", measureONNX, false},
-	{"rows", measureRows, false},
-	{"writers", measureWriters, false},
-	{"catchup", measureCatchUp, false},
-	{costPart, measureCost, false},
-	{"queries", measureQueries, false},
-	{"isolation", measureIsolation, true},
-	{"inserts", measureInserts, true},
-	{"memory", measureMemory, true},
+	{name: "onnx", run: measureONNX},
+	{name: "rows", run: measureRows},
+	{name: "writers", run: measureWriters},
+	{name: "catchup", run: measureCatchUp},
+	{name: costPart, run: measureCost},
+	{name: "queries", run: measureQueries},
+	{name: "isolation", run: measureIsolation, asked: true},
+	{name: "inserts", run: measureInserts, asked: true},
+	{name: "memory", run: measureMemory, asked: true},
+	{name: "embedder", run: measureEmbedder, asked: true, alone: true},
+	{name: "scaling", run: measureScaling, asked: true, alone: true},
 }
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -82,9 +85,12 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.BoolVar(&o.smoke, "smoke", false, "short runs: two minutes in place of half an hour")
 	flags.BoolVar(&o.keep, "keep-logs", false, "leave the logs of what was started where they are, and say where")
 	flags.StringVar(&o.json, "json", "", "write the figures to this file, too")
-	flags.StringVar(&o.bin, "bin", filepath.Dir(program), "folder with embedsidecar, bench-bare and plugins/")
-	flags.StringVar(&o.python, "python", "",
-		"a Python that has psycopg: the part cost then measures a NOTIFY worker in Python, too")
+	flags.StringVar(&o.bin, "bin", filepath.Dir(program), "folder with embedsidecar, bench-notify and plugins/")
+	flags.StringVar(&o.python, "python", "", "a Python that has psycopg: the part cost then measures a NOTIFY worker in "+
+		"Python, too; or that has sentence-transformers: the part embedder measures it")
+	flags.StringVar(&o.weights, "weights", "", "folder of the default model with model.safetensors, for "+
+		"sentence-transformers in the part embedder")
+	flags.StringVar(&o.static, "static", "", "folder of a static model, which the part embedder measures, too")
 	flags.IntVar(&o.major, "pg", 0, "major version of PostgreSQL (default: the newest that tools/postgres.sh has fetched)")
 	flags.IntVar(&o.again, "rounds", 0,
 		"how often everything that is a ratio is measured (default: 3 with --smoke, else 5; 1 of the part cost)")
@@ -118,38 +124,73 @@ func (p *place) machine() machine {
 }
 
 func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
-	for _, name := range []string{
-		"embedsidecar", "bench-bare", "bench-notify", "plugins/embedsidecar-fake", "plugins/embedsidecar-onnx",
-	} {
-		if _, err := os.Stat(filepath.Join(o.bin, name)); err != nil {
-			return fmt.Errorf("a program is missing: %w; make bench-smoke builds all of them", err)
-		}
-	}
 	began := time.Now()
+	ctx, cancel := context.WithCancel(ctx)
 	p, err := newPlace(ctx, o, stderr)
+	//nolint:contextcheck // it ends the server also after ctx has ended
+	defer func() {
+		cancel() // what a part that failed has left at work ends
+		err = errors.Join(err, p.close())
+	}()
 	if err != nil {
 		return err
 	}
-	//nolint:contextcheck // it ends the server also after ctx has ended
-	defer func() { err = errors.Join(err, p.close()) }()
 	r := result{Began: began.UTC().Truncate(time.Second), Machine: p.machine(), Smoke: o.smoke}
-	for _, part := range parts {
-		if !slices.Contains(o.only, part.name) {
-			continue
-		}
+	for _, part := range p.chosen() {
 		start := time.Now()
-		sections, failed := part.run(ctx, p)
-		r.Sections = append(r.Sections, sections...)
-		if failed != nil {
-			err = fmt.Errorf("measure %s: %w", part.name, failed)
+		if err = try(func() { part.run(ctx, p) }); err != nil {
+			err = fmt.Errorf("measure %s: %w", part.name, err)
 			break // what was measured before is printed all the same
 		}
 		p.say("%s: %.0f s", part.name, time.Since(start).Seconds())
 	}
-	r.Seconds = time.Since(began).Seconds()
+	r.Sections, r.Seconds = p.sections, time.Since(began).Seconds()
 	r.print(stdout)
 	if o.json == "" || err != nil {
 		return err
 	}
 	return r.write(o.json)
+}
+
+// A part is like a test: what fails in its middle ends it, by a panic that try turns into its error. What it has begun
+// by then is ended by place.close.
+type abandoned struct{ error }
+
+// check ends the part where something has failed. Only the goroutine of the part may call it.
+func check(err error) {
+	if err != nil {
+		panic(abandoned{err})
+	}
+}
+
+// must is check for a call that returns something.
+func must[T any](value T, err error) T {
+	check(err)
+	return value
+}
+
+// during says what was being done when a part was ended in its middle. It is deferred.
+func during(format string, args ...any) {
+	switch why := recover().(type) {
+	case nil:
+	case abandoned:
+		panic(abandoned{fmt.Errorf(format+": %w", append(args, why.error)...)})
+	default:
+		panic(why)
+	}
+}
+
+// try runs what may be ended in its middle, and returns why it was.
+func try(f func()) (err error) {
+	defer func() {
+		switch why := recover().(type) {
+		case nil:
+		case abandoned:
+			err = why.error
+		default:
+			panic(why)
+		}
+	}()
+	f()
+	return nil
 }

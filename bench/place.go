@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -19,7 +21,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	pgxvector "github.com/pgvector/pgvector-go/pgx"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
+	"github.com/embedsidecar/embedsidecar/plugins/onnx/model"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -28,15 +32,17 @@ type place struct {
 	options
 
 	sizes
-	pg      *testenv.Server
-	counts  bool // statements can be counted
-	version string
-	dir     string
-	summary []string // texts of the CSV
-	out     io.Writer
-	environ []string
-	pools   []*pgxpool.Pool
-	logs    int
+	pg       *testenv.Server // nil: no part that was chosen needs one
+	counts   bool            // statements can be counted
+	version  string
+	dir      string
+	summary  []string // texts of the CSV
+	out      io.Writer
+	environ  []string
+	pools    []*pgxpool.Pool
+	children []*child
+	bare     *model.Model // open once a part has asked for it
+	sections []section    // what was measured
 }
 
 // serverConfig is that of a small server of somebody who read one page on tuning. It keeps checkpoints out of the
@@ -45,44 +51,47 @@ var serverConfig = map[string]string{
 	"shared_buffers": "256MB", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "shared_preload_libraries": "",
 }
 
-func newPlace(ctx context.Context, o options, out io.Writer) (_ *place, err error) {
-	p := &place{options: o, sizes: full, out: out, environ: plainEnviron(os.Environ())}
+// newPlace makes a place. With an error it is to be closed all the same.
+func newPlace(ctx context.Context, o options, out io.Writer) (p *place, err error) {
+	p = &place{options: o, sizes: full, out: out, environ: plainEnviron(os.Environ())}
 	if o.smoke {
 		p.sizes = short
 	}
-	if o.again > 0 {
-		p.rounds = o.again
-	}
+	p.rounds = cmp.Or(o.again, p.rounds)
 	if len(o.rates) > 0 {
 		p.cost = o.rates
 	}
-	if p.summary, err = readTexts(filepath.Join(o.bin, "..", "examples", "debian-packages.csv")); err != nil {
-		return nil, err
-	}
-	if p.dir, err = os.MkdirTemp("", "bench-"); err != nil {
-		return nil, fmt.Errorf("make a folder for logs: %w", err)
-	}
-	p.say("starting a server")
-	err = p.startServer(ctx)
-	if err == nil {
-		err = p.onServer(ctx, "", func(conn *pgx.Conn) error {
-			return conn.QueryRow(ctx, "SELECT current_setting('server_version')").Scan(&p.version)
+	return p, try(func() {
+		p.summary = readTexts(filepath.Join(o.bin, "..", "examples", "debian-packages.csv"))
+		p.dir = must(os.MkdirTemp("", "bench-"))
+		if !slices.ContainsFunc(p.chosen(), func(one part) bool { return !one.alone }) {
+			return
+		}
+		for _, name := range []string{
+			"embedsidecar", "bench-notify", "plugins/embedsidecar-fake", "plugins/embedsidecar-onnx",
+		} {
+			_, err := os.Stat(filepath.Join(o.bin, name))
+			check(wrap.Errorf(err, "a program is missing; make bench-smoke builds all of them"))
+		}
+		p.say("starting a server")
+		p.startServer(ctx)
+		p.onServer(ctx, "", func(conn *pgx.Conn) {
+			p.version = value[string](ctx, conn, "SELECT current_setting('server_version')")
 		})
-	}
-	if err != nil {
-		return nil, errors.Join(err, p.close()) //nolint:contextcheck // it ends the server also after ctx has ended
-	}
-	return p, nil
+	})
+}
+
+// chosen are the parts that are to be measured.
+func (p *place) chosen() []part {
+	return slices.DeleteFunc(slices.Clone(parts), func(one part) bool { return !slices.Contains(p.only, one.name) })
 }
 
 // startServer starts the server. The part cost needs pg_stat_statements, which is silent until it is asked for, and
 // the moment of each commit.
-func (p *place) startServer(ctx context.Context) error {
+func (p *place) startServer(ctx context.Context) {
 	config := maps.Clone(serverConfig)
 	bin, _, err := testenv.FindServer(ctx, p.major)
-	if err != nil {
-		return err
-	}
+	check(err)
 	for _, folder := range []string{"lib", "lib/postgresql"} {
 		_, err := os.Stat(filepath.Join(bin, "..", folder, "pg_stat_statements.so"))
 		p.counts = p.counts || err == nil && slices.Contains(p.only, costPart)
@@ -95,127 +104,118 @@ func (p *place) startServer(ctx context.Context) error {
 			"shared_preload_libraries": "pg_stat_statements", "pg_stat_statements.track": "none", "compute_query_id": "off",
 		})
 	}
-	p.pg, err = testenv.Start(ctx, testenv.Options{Major: p.major, Fsync: true, Config: config})
-	return err
+	p.pg = must(testenv.Start(ctx, testenv.Options{Major: p.major, Fsync: true, Config: config}))
 }
 
-func (p *place) close() error {
+// close ends all that was begun and is still there.
+func (p *place) close() (err error) {
+	for _, c := range p.children {
+		_ = c.Signal(syscall.SIGKILL) // most have ended
+		<-c.Done
+	}
 	for _, pool := range p.pools {
 		pool.Close()
 	}
-	var err error
+	if p.bare != nil {
+		_ = p.bare.Close()
+	}
 	if p.keep {
 		p.say("logs are in %s", p.dir)
-		if log, failed := os.ReadFile(p.pg.Log()); failed == nil {
-			err = os.WriteFile(filepath.Join(p.dir, "server.log"), log, 0o600)
-		}
 	} else {
 		err = os.RemoveAll(p.dir)
 	}
-	if p.pg != nil {
-		err = errors.Join(err, p.pg.Close())
+	if p.pg == nil {
+		return err
 	}
-	return err
+	if log, failed := os.ReadFile(p.pg.Log()); p.keep && failed == nil {
+		err = os.WriteFile(filepath.Join(p.dir, "server.log"), log, 0o600)
+	}
+	return errors.Join(err, p.pg.Close())
 }
 
 // say tells what is going on.
 func (p *place) say(format string, args ...any) { fmt.Fprintf(p.out, "bench: "+format+"\n", args...) }
 
 // onServer does something on a connection of its own.
-func (p *place) onServer(ctx context.Context, database string, do func(*pgx.Conn) error) error {
-	conn, err := pgx.Connect(ctx, p.pg.URL(database, ""))
-	if err != nil {
-		return fmt.Errorf("connect to the server: %w", err)
-	}
-	return errors.Join(do(conn), conn.Close(ctx))
+func (p *place) onServer(ctx context.Context, database string, do func(*pgx.Conn)) {
+	conn := must(pgx.Connect(ctx, p.pg.URL(database, "")))
+	defer func() { _ = conn.Close(ctx) }()
+	do(conn)
 }
 
-// execute sends statements, one after the other, and says which one failed.
-func execute(ctx context.Context, db interface {
+// querier is a pool or a connection.
+type querier interface {
 	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}, statements ...string,
-) error {
-	for _, sql := range statements {
-		if _, err := db.Exec(ctx, sql); err != nil {
-			return fmt.Errorf("%s: %w", sql, err)
-		}
-	}
-	return nil
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-func (p *place) admin(ctx context.Context, database string, statements ...string) error {
-	return p.onServer(ctx, database, func(conn *pgx.Conn) error { return execute(ctx, conn, statements...) })
+// execute sends statements, one after the other.
+func execute(ctx context.Context, db querier, statements ...string) {
+	for _, sql := range statements {
+		_, err := db.Exec(ctx, sql)
+		check(wrap.Errorf(err, "%s", sql))
+	}
+}
+
+// value returns the one value that a query gives.
+func value[T any](ctx context.Context, db querier, sql string, args ...any) (v T) {
+	check(wrap.Errorf(db.QueryRow(ctx, sql, args...).Scan(&v), "%s", sql))
+	return v
+}
+
+func (p *place) admin(ctx context.Context, database string, statements ...string) {
+	p.onServer(ctx, database, func(conn *pgx.Conn) { execute(ctx, conn, statements...) })
 }
 
 // database makes an empty database with pgvector. Our sessions stay out of pg_stat_statements.
-func (p *place) database(ctx context.Context, name string) (*pgxpool.Pool, error) {
-	err := p.admin(ctx, "", "CREATE DATABASE "+name)
-	if err == nil {
-		err = p.admin(ctx, name, "CREATE EXTENSION vector")
-	}
-	if err != nil {
-		return nil, err
-	}
-	config, err := pgxpool.ParseConfig(p.pg.URL(name, "") + "&application_name=bench&pg_stat_statements.track=none")
-	if err != nil {
-		return nil, err
-	}
+func (p *place) database(ctx context.Context, name string) *pgxpool.Pool {
+	p.admin(ctx, "", "CREATE DATABASE "+name)
+	p.admin(ctx, name, "CREATE EXTENSION vector")
+	config := must(pgxpool.ParseConfig(p.pg.URL(name, "") + "&application_name=bench&pg_stat_statements.track=none"))
 	config.MaxConns, config.AfterConnect = clients, pgxvector.RegisterTypes
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", name, err)
-	}
+	pool := must(pgxpool.NewWithConfig(ctx, config))
 	p.pools = append(p.pools, pool)
-	return pool, nil
+	return pool
 }
 
 // drop removes a database that nothing uses any more.
-func (p *place) drop(ctx context.Context, pool *pgxpool.Pool) error {
-	err := execute(ctx, pool, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+func (p *place) drop(ctx context.Context, pool *pgxpool.Pool) {
+	execute(ctx, pool, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
 		WHERE database = current_database()`)
 	pool.Close()
-	return errors.Join(err, p.admin(ctx, "", "DROP DATABASE "+named(pool)+" WITH (FORCE)"))
+	p.admin(ctx, "", "DROP DATABASE "+named(pool)+" WITH (FORCE)")
 }
 
 // named is a pool's database.
 func named(pool *pgxpool.Pool) string { return pool.Config().ConnConfig.Database }
 
 // docs makes a database with a table docs of so many rows.
-func (p *place) docs(ctx context.Context, name string, rows int) (*pgxpool.Pool, error) {
-	pool, err := p.database(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	err = execute(ctx, pool, `CREATE TABLE public.docs (id bigint PRIMARY KEY, body text NOT NULL,
+func (p *place) docs(ctx context.Context, name string, rows int) *pgxpool.Pool {
+	pool := p.database(ctx, name)
+	execute(ctx, pool, `CREATE TABLE public.docs (id bigint PRIMARY KEY, body text NOT NULL,
 		views int NOT NULL DEFAULT 0, changed_at timestamptz)`, "CREATE SEQUENCE public.docs_ids START 1000000")
-	if err == nil {
-		err = copyTexts(ctx, pool, rows, func(i int) (int, string) { return i + 1, p.text(i+1, 0) })
-	}
-	if err == nil {
-		err = execute(ctx, pool, "VACUUM ANALYZE public.docs")
-	}
-	return pool, err
+	copyTexts(ctx, pool, rows, func(i int) (int, string) { return i + 1, p.text(i+1, 0) })
+	execute(ctx, pool, "VACUUM ANALYZE public.docs")
+	return pool
 }
 
 // copyTexts fills the table docs, in one transaction.
-func copyTexts(ctx context.Context, pool *pgxpool.Pool, rows int, row func(i int) (id int, text string)) error {
+func copyTexts(ctx context.Context, pool *pgxpool.Pool, rows int, row func(i int) (id int, text string)) {
 	_, err := pool.CopyFrom(ctx, pgx.Identifier{"public", "docs"}, []string{"id", "body"},
 		pgx.CopyFromSlice(rows, func(i int) ([]any, error) {
 			id, text := row(i)
 			return []any{id, text}, nil
 		}))
-	return wrap.Errorf(err, "fill the table")
+	check(wrap.Errorf(err, "fill the table"))
 }
 
 // libpq is an environment in which PostgreSQL's own programs find the server and a database.
-func (p *place) libpq(name string) ([]string, error) {
-	config, err := pgx.ParseConfig(p.pg.URL(name, ""))
-	if err != nil {
-		return nil, err
-	}
+func (p *place) libpq(name string) []string {
+	config := must(pgx.ParseConfig(p.pg.URL(name, "")))
 	host, port, err := net.SplitHostPort(p.pg.Addr())
+	check(err)
 	return append(slices.Clip(p.environ), "PGHOST="+host, "PGPORT="+port, "PGUSER="+config.User,
-		"PGPASSWORD="+config.Password, "PGDATABASE="+name, "PGSSLMODE=disable"), err
+		"PGPASSWORD="+config.Password, "PGDATABASE="+name, "PGSSLMODE=disable")
 }
 
 // plainEnviron leaves out what would configure a program otherwise than this one means.
@@ -228,21 +228,15 @@ func plainEnviron(environ []string) []string {
 }
 
 // readTexts returns the last column of a CSV with a heading.
-func readTexts(path string) ([]string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("read texts: %w", err)
-	}
+func readTexts(path string) []string {
+	defer during("read texts of %s", path)
+	f := must(os.Open(path))
 	defer func() { _ = f.Close() }()
-	records, err := csv.NewReader(f).ReadAll()
-	if err != nil || len(records) < 2 {
-		return nil, fmt.Errorf("read texts of %s (%d lines): %w", path, len(records), err)
+	records := must(csv.NewReader(f).ReadAll())
+	if len(records) < 2 {
+		check(fmt.Errorf("%d lines", len(records)))
 	}
-	texts := make([]string, 0, len(records))
-	for _, r := range records[1:] {
-		texts = append(texts, r[len(r)-1])
-	}
-	return texts, nil
+	return lists.Map(records[1:], func(r []string) string { return r[len(r)-1] })
 }
 
 // text returns a text of about a hundred bytes that no other number and version has.
@@ -323,12 +317,13 @@ const costPart = "cost"
 
 // options are the flags.
 type options struct {
-	smoke, keep  bool
-	json, python string
-	bin          string // folder with embedsidecar, bench-bare and plugins/
-	major, again int    // again: rounds; 0: as many as usual
-	only         []string
-	rates        []int // of the part cost; none: its own
+	smoke, keep             bool
+	json                    string
+	bin                     string // folder with embedsidecar, bench-notify and plugins/
+	python, weights, static string
+	major, again            int // again: rounds; 0: as many as usual
+	only                    []string
+	rates                   []int // of the part cost; none: its own
 }
 
 // sizes say how much is measured.

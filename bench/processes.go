@@ -3,15 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 )
 
@@ -53,22 +51,23 @@ const (
 	lookAtSessions = 10 // times as seldom: it is a query
 )
 
-// watchProcesses begins. What is there already counts from now on, and what comes later counts as a whole.
-func watchProcesses(ctx context.Context, pool *pgxpool.Pool, server int) (*processes, error) {
-	conn, err := pool.Acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
+// watchProcesses begins. What is there already counts from now on, and what comes later counts as a whole. It ends with
+// stop, or with ctx.
+func watchProcesses(ctx context.Context, pool *pgxpool.Pool, server int) *processes {
 	w := &processes{
-		conn: conn, server: server, enough: make(chan struct{}), done: make(chan error, 1), seen: map[int]*seenProc{},
+		conn: must(pool.Acquire(ctx)), server: server, enough: make(chan struct{}), done: make(chan error, 1),
+		seen: map[int]*seenProc{},
 	}
 	if err := w.look(ctx, true); err != nil {
-		conn.Release()
-		return nil, err
+		w.conn.Release()
+		check(err)
 	}
 	w.ended = endedChildren(server)
-	go func() { w.done <- w.run(ctx) }()
-	return w, nil
+	go func() {
+		defer w.conn.Release()
+		w.done <- w.run(ctx)
+	}()
+	return w
 }
 
 // add says which program is meant; 0: none. What it used before the beginning is left out if it was there then, unless
@@ -134,16 +133,13 @@ func (w *processes) clocksLocked() {
 
 // look asks the server which processes there are.
 func (w *processes) look(ctx context.Context, first bool) error {
-	rows, err := w.conn.Query(ctx, `SELECT pid, coalesce(backend_type, ''), coalesce(application_name, '')
-		FROM pg_stat_activity WHERE pid IS NOT NULL UNION ALL SELECT $1::int, 'postmaster', ''`, w.server)
-	if err != nil {
-		return fmt.Errorf("ask for the sessions: %w", err)
-	}
 	type session struct {
 		PID        int
 		Type, Name string
 	}
-	sessions, err := pgx.CollectRows(rows, pgx.RowToStructByPos[session])
+	rows, _ := w.conn.Query(ctx, `SELECT pid, coalesce(backend_type, ''), coalesce(application_name, '')
+		FROM pg_stat_activity WHERE pid IS NOT NULL UNION ALL SELECT $1::int, 'postmaster', ''`, w.server)
+	sessions, err := pgx.CollectRows(rows, pgx.RowToStructByPos[session]) // and what Query has failed with
 	if err != nil {
 		return fmt.Errorf("ask for the sessions: %w", err)
 	}
@@ -182,21 +178,16 @@ func kindOf(backendType, application string) string {
 }
 
 // stop ends it and returns what was used by each kind, and how often those that are there have waited for something.
-func (w *processes) stop() (_ map[string]time.Duration, waits map[string]int64, _ error) {
+func (w *processes) stop() (used map[string]time.Duration, waits map[string]int64) {
 	close(w.enough)
-	err := <-w.done
-	w.conn.Release()
-	if err != nil {
-		return nil, nil, err
-	}
-	waits = map[string]int64{}
+	check(<-w.done)
+	used, waits = map[string]time.Duration{}, map[string]int64{}
 	for pid, s := range w.seen {
 		if n := switches(pid); n > 0 {
 			waits[s.kind] += n - s.switches
 		}
 	}
 	ended := endedChildren(w.server) - w.ended
-	used := map[string]time.Duration{}
 	gone := map[string]time.Duration{}
 	var whole, goneUsed time.Duration
 	for _, s := range w.seen {
@@ -217,55 +208,44 @@ func (w *processes) stop() (_ map[string]time.Duration, waits map[string]int64, 
 	} else if rest > 0 {
 		used[ofServer] += rest
 	}
-	return used, waits, nil
+	return used, waits
 }
 
 // switches is how often the threads of a process have given up their core to wait for something.
 func switches(pid int) (sum int64) {
-	const line = "\nvoluntary_ctxt_switches:"
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid)) // the pattern is a good one
+	threads, _ := procfs.AllThreads(pid) // it may have ended, and a thread, too
 	for _, thread := range threads {
-		b, _ := os.ReadFile(thread) // it may have ended
-		var n int64
-		_, rest, _ := strings.Cut(string(b), line)
-		_, _ = fmt.Sscan(rest, &n)
-		sum += n
+		status, _ := thread.NewStatus()
+		sum += int64(status.VoluntaryCtxtSwitches)
 	}
 	return sum
 }
 
-// times reads a process's parent, its CPU time, and that of its children that have ended, from Linux's /proc.
-func times(pid int) (parent int, own, ended time.Duration, ok bool) {
-	const ticks = 100 // per second, on every Linux there is
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, 0, 0, false
+// stat is what Linux says of a process; nothing of one that has gone.
+func stat(pid int) (s procfs.ProcStat) {
+	if proc, err := procfs.NewProc(pid); err == nil {
+		s, _ = proc.Stat()
 	}
-	// The name stands in parentheses and may hold anything, parentheses included.
-	var state string
-	var of [14]int64
-	values := []any{&state}
-	for i := range of {
-		values = append(values, &of[i])
-	}
-	if _, err := fmt.Sscan(string(b[strings.LastIndexByte(string(b), ')')+1:]), values...); err != nil {
-		return 0, 0, 0, false
-	}
-	in := func(n int64) time.Duration { return time.Duration(n) * time.Second / ticks }
-	return int(of[0]), in(of[10] + of[11]), in(of[12] + of[13]), true
+	return s
+}
+
+// ticks turns what /proc counts into a time.
+func ticks(n int) time.Duration {
+	const perSecond = 100 // on every Linux there is
+	return time.Duration(n) * time.Second / perSecond
 }
 
 // endedChildren is the CPU time of a process's children that have ended, and of theirs.
 func endedChildren(pid int) time.Duration {
-	_, _, ended, _ := times(pid)
-	return ended
+	s := stat(pid)
+	return ticks(s.CUTime + s.CSTime)
 }
 
 // cpuTime is the CPU time that a process and all that it started have used, those that ended included.
 func cpuTime(pid int) (sum time.Duration) {
 	for _, id := range descendants(pid) {
-		_, own, ended, _ := times(id)
-		sum += own + ended
+		s := stat(id)
+		sum += ticks(int(s.UTime+s.STime) + s.CUTime + s.CSTime)
 	}
 	return sum
 }
@@ -283,13 +263,11 @@ func cpuClock(pid int) (time.Duration, bool) {
 
 // descendants are a process and all that it started and that is still there.
 func descendants(pid int) []int {
-	folders, _ := filepath.Glob("/proc/[0-9]*") // the pattern is a good one
+	all, _ := procfs.AllProcs()
 	children := map[int][]int{}
-	for _, folder := range folders {
-		if id, err := strconv.Atoi(filepath.Base(folder)); err == nil {
-			if parent, _, _, ok := times(id); ok {
-				children[parent] = append(children[parent], id)
-			}
+	for _, proc := range all {
+		if s, err := proc.Stat(); err == nil {
+			children[s.PPID] = append(children[s.PPID], proc.PID)
 		}
 	}
 	found := []int{pid}
@@ -300,17 +278,8 @@ func descendants(pid int) []int {
 }
 
 // resident reads how much memory of a process is resident, and the most that ever was, in MB of a million bytes.
-func resident(pid int) (now, most float64, err error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, 0, err
-	}
-	for name, into := range map[string]*float64{"VmRSS:": &now, "VmHWM:": &most} {
-		_, rest, _ := strings.Cut(string(b), name)
-		if _, err := fmt.Sscan(rest, into); err != nil {
-			return 0, 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
-		}
-		*into *= 1024.0 / 1e6
-	}
-	return now, most, nil
+func resident(pid int) (now, most float64) {
+	defer during("read the memory of process %d", pid)
+	status := must(must(procfs.NewProc(pid)).NewStatus())
+	return float64(status.VmRSS) / 1e6, float64(status.VmHWM) / 1e6
 }

@@ -11,64 +11,41 @@ import (
 	"net/http"
 	"os"
 	"regexp"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/embedsidecar/embedsidecar/embed"
 )
 
 // backfilled is more rows than a backfill gets through while it is asked; those that are left over are deleted.
 const backfilled = 20_000
 
 // measureQueries measures how long somebody who asks waits: while a backfill runs, and when nothing else is to do.
-func measureQueries(ctx context.Context, p *place) (_ []section, err error) {
+func measureQueries(ctx context.Context, p *place) {
 	f := newFigures("One query at a time over HTTP, real model")
-	pool, err := p.docs(ctx, "queries", 0)
-	if err != nil {
-		return nil, err
-	}
+	defer p.show(f)
+	pool := p.docs(ctx, "queries", 0)
 	texts := p.mixed(backfilled)
-	err = copyTexts(ctx, pool, backfilled, func(i int) (int, string) { return i + 1, fmt.Sprintf("%s (%d)", texts[i], i) })
-	if err != nil {
-		return nil, err
+	copyTexts(ctx, pool, backfilled, func(i int) (int, string) { return i + 1, fmt.Sprintf("%s (%d)", texts[i], i) })
+	s := p.sidecar(pool, append([]string{"--http", "127.0.0.1:0", "--no-auth"}, onnx...)...)
+	c := &client{place: p, base: answersAt(ctx, s, pool)}
+	busy := c.ask(ctx, func() {})
+	left := must(pool.Exec(ctx, `DELETE FROM public.docs AS d
+		WHERE NOT EXISTS (SELECT FROM public.docs_embedding AS e WHERE e.id = d.id)`))
+	if left.RowsAffected() == 0 {
+		check(errors.New("the backfill ended while it was asked: these figures would say nothing"))
 	}
-	s, err := p.sidecar(pool, append([]string{"--http", "127.0.0.1:0", "--no-auth"}, onnx...)...)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.stop(syscall.SIGTERM)) }()
-	c := &client{place: p}
-	if c.base, err = answersAt(ctx, s, pool); err != nil {
-		return nil, err
-	}
-	busy, err := c.ask(ctx, nil)
-	if err != nil {
-		return nil, err
-	}
-	left, err := pool.Exec(ctx, `DELETE FROM public.docs AS d
-		WHERE NOT EXISTS (SELECT FROM public.docs_embedding AS e WHERE e.id = d.id)`)
-	if err == nil && left.RowsAffected() == 0 {
-		err = errors.New("the backfill ended while it was asked: these figures would say nothing")
-	}
-	if err = errors.Join(err, settle(ctx, s, pool)); err != nil {
-		return nil, err
-	}
-	bare, err := p.startBare()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, bare.end()) }()
+	settle(ctx, s, pool)
+	bare := p.bareModel(ctx)
 	// What the model gets at a time, which a query may have to wait for.
 	longest := texts[len(lengths)-1]
 	var runs []float64
-	idle, err := c.ask(ctx, func() error {
-		took, err := bare.batch(longest, longest) // about 250 tokens each
-		runs = append(runs, millis(took))
-		return err
+	idle := c.ask(ctx, func() {
+		began := time.Now()
+		must(bare.Embed(ctx, embed.Document, []string{longest, longest})) // about 250 tokens each
+		runs = append(runs, millis(time.Since(began)))
 	})
-	if err != nil {
-		return nil, err
-	}
 	run := quantile(runs, 0.5)
 	f.add("one run of the bare model, 512 tokens", "ms", run)
 	for i, what := range asked {
@@ -81,7 +58,7 @@ func measureQueries(ctx context.Context, p *place) (_ []section, err error) {
 		}
 	}
 	p.say("queries: %d of each kind, idle and during a backfill", p.questions)
-	return []section{f.done()}, p.verified(ctx, s, pool)
+	p.verified(ctx, s, pool)
 }
 
 // asked are the kinds of queries.
@@ -90,19 +67,13 @@ var asked = []string{"POST /v1/embeddings", "POST .../search"}
 var addressPattern = regexp.MustCompile(`queries are answered"?.*address"?[=:]"?([0-9.:]+)`)
 
 // answersAt waits until the backfill runs at its full speed, and returns where queries are answered.
-func answersAt(ctx context.Context, s *child, pool *pgxpool.Pool) (string, error) {
-	if _, err := s.until(ctx, pool, 20*time.Millisecond, "SELECT count(*) >= 500 FROM embedsidecar.ledger"); err != nil {
-		return "", err
-	}
-	log, err := os.ReadFile(s.log)
-	if err != nil {
-		return "", err
-	}
-	match := addressPattern.FindSubmatch(log)
+func answersAt(ctx context.Context, s *child, pool *pgxpool.Pool) string {
+	s.until(ctx, pool, 20*time.Millisecond, "SELECT count(*) >= 500 FROM embedsidecar.ledger")
+	match := addressPattern.FindSubmatch(must(os.ReadFile(s.log)))
 	if match == nil {
-		return "", s.failed("its log does not say where queries are answered")
+		check(s.failed("its log does not say where queries are answered"))
 	}
-	return "http://" + string(match[1]), nil
+	return "http://" + string(match[1])
 }
 
 // client asks a sidecar.
@@ -113,59 +84,41 @@ type client struct {
 }
 
 // ask asks questions of each kind, in turns with something beside, and returns how long each took in ms.
-func (c *client) ask(ctx context.Context, beside func() error) (times [2][]float64, err error) {
+func (c *client) ask(ctx context.Context, beside func()) (times [2][]float64) {
 	const (
 		warmUp       = 5
 		longestPause = 20 * time.Millisecond
 	)
 	for i := range warmUp + c.place.questions {
 		for kind := range asked {
-			if err := pause(ctx, rand.N(longestPause)); err != nil {
-				return times, err
-			}
-			took, err := c.once(ctx, kind)
-			if err != nil {
-				return times, err
-			}
+			check(pause(ctx, rand.N(longestPause)))
+			took := c.once(ctx, kind)
 			if i >= warmUp {
 				times[kind] = append(times[kind], millis(took))
 			}
 		}
-		if beside == nil {
-			continue
-		}
-		if err := beside(); err != nil {
-			return times, err
-		}
+		beside()
 	}
-	return times, nil
+	return times
 }
 
-func (c *client) once(ctx context.Context, kind int) (time.Duration, error) {
+func (c *client) once(ctx context.Context, kind int) time.Duration {
 	c.n++
 	text := fmt.Sprintf("what is %s (%d)", c.place.summary[c.n*11%len(c.place.summary)], c.n)
 	path, body := "/v1/embeddings", map[string]any{"input": text, "input_type": "query", "encoding_format": "base64"}
 	if kind == 1 {
 		path, body = "/v1/pipelines/public.docs/search", map[string]any{"text": text, "k": 10}
 	}
-	encoded, err := json.Marshal(body)
-	if err != nil {
-		return 0, err
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(encoded))
-	if err != nil {
-		return 0, err
-	}
+	r := must(http.NewRequestWithContext(ctx, http.MethodPost, c.base+path, bytes.NewReader(must(json.Marshal(body)))))
 	r.Header.Set("Content-Type", "application/json")
 	began := time.Now()
 	response, err := http.DefaultClient.Do(r)
-	if err != nil {
-		return 0, err
-	}
-	answer, err := io.ReadAll(response.Body)
+	check(err)
+	defer func() { _ = response.Body.Close() }()
+	answer := must(io.ReadAll(response.Body))
 	took := time.Since(began)
-	if err = errors.Join(err, response.Body.Close()); err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("POST %s: %s: %.300s", path, response.Status, answer)
+	if response.StatusCode != http.StatusOK {
+		check(fmt.Errorf("POST %s: %s: %.300s", path, response.Status, answer))
 	}
-	return took, err
+	return took
 }

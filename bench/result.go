@@ -108,6 +108,14 @@ func (f *figures) done(to ...string) section {
 	return f.section
 }
 
+// show has a table printed, with what it holds by then. It is deferred, so that what was measured before a failure is
+// seen, too.
+func (p *place) show(f *figures, to ...string) {
+	if len(f.Rows) > 0 {
+		p.sections = append(p.sections, f.done(to...))
+	}
+}
+
 // quantile interpolates between the two nearest values.
 func quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {

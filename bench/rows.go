@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/pgvector/pgvector-go"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 )
 
@@ -28,42 +28,32 @@ const (
 
 // measureRows measures how many rows a second get their vector when the embedder costs nothing, beside a bulk write
 // of the same vectors.
-func measureRows(ctx context.Context, p *place) ([]section, error) {
+func measureRows(ctx context.Context, p *place) {
 	f := newFigures("Rows/s with an embedder that costs nothing (%d rows, %d dimensions)", p.rows, vector.DefaultDims)
+	defer p.show(f, bulkInsert)
 	names := []string{usTable}
 	if p.columns {
 		names = append(names, usColumn)
 	}
 	for round := range p.rounds {
 		for i, name := range names {
-			pool, err := p.docs(ctx, fmt.Sprintf("rows_%d_%d", round, i), p.rows)
-			if err == nil && name == usTable {
-				err = p.bulk(ctx, pool, f, p.rows)
+			pool := p.docs(ctx, fmt.Sprintf("rows_%d_%d", round, i), p.rows)
+			if name == usTable {
+				p.bulk(ctx, pool, f, p.rows)
 			}
-			if err == nil {
-				err = p.ourRows(ctx, f, name, pool)
-			}
-			if err == nil {
-				err = p.drop(ctx, pool)
-			}
-			if err != nil {
-				return nil, err
-			}
+			p.ourRows(ctx, f, name, pool)
+			p.drop(ctx, pool)
 		}
 		p.say("rows: round %d of %d", round+1, p.rounds)
 	}
-	return []section{f.done(bulkInsert)}, nil
 }
 
 // bulk writes ready vectors into a table like ours: in binary by INSERT from arrays, which is what a careful program
 // would do, and by COPY.
-func (p *place) bulk(ctx context.Context, pool *pgxpool.Pool, f *figures, rows int) error {
-	err := execute(ctx, pool, `CREATE TABLE public.bulk (id bigint NOT NULL, chunk_no int NOT NULL DEFAULT 0,
+func (p *place) bulk(ctx context.Context, pool *pgxpool.Pool, f *figures, rows int) {
+	execute(ctx, pool, `CREATE TABLE public.bulk (id bigint NOT NULL, chunk_no int NOT NULL DEFAULT 0,
 		generation int NOT NULL, text_hash bytea NOT NULL, embedded_at timestamptz NOT NULL DEFAULT now(),
 		embedding public.vector(384) NOT NULL, PRIMARY KEY (id, chunk_no))`)
-	if err != nil {
-		return err
-	}
 	var (
 		ids     = make([]int64, rows)
 		hashes  = make([][]byte, rows)
@@ -95,127 +85,75 @@ func (p *place) bulk(ctx context.Context, pool *pgxpool.Pool, f *figures, rows i
 		server, began := p.serverCPU(), time.Now()
 		for from := 0; from < rows; from += perTransaction {
 			write := func(tx pgx.Tx) error { return way.write(tx, from, min(from+perTransaction, rows)) }
-			if err := pgx.BeginFunc(ctx, pool, write); err != nil {
-				return fmt.Errorf("%s: %w", way.name, err)
-			}
+			check(wrap.Errorf(pgx.BeginFunc(ctx, pool, write), "%s", way.name))
 		}
 		f.add(way.name, "rows/s", float64(rows)/time.Since(began).Seconds())
 		f.note(way.name, serverCPU, micros(p.serverCPU()-server, rows))
-		if err := execute(ctx, pool, "TRUNCATE public.bulk"); err != nil {
-			return err
-		}
+		execute(ctx, pool, "TRUNCATE public.bulk")
 	}
-	return nil
 }
 
 // ourRows measures a backfill and then live updates.
-func (p *place) ourRows(ctx context.Context, f *figures, name string, pool *pgxpool.Pool) (err error) {
-	s, err := p.newSubject(ctx, name, pool)
-	if err != nil {
-		return err
-	}
-	server := p.serverCPU()
-	c, err := s.start(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.stop(s.end)) }()
-	end, err := worked(ctx, c, pool, time.Time{}, p.rows)
-	if err != nil {
-		return err
-	}
-	var first time.Time
-	if err := pool.QueryRow(ctx, "SELECT min(written_at) FROM embedsidecar.ledger").Scan(&first); err != nil {
-		return fmt.Errorf("ask when the backfill began: %w", err)
-	}
-	own := time.Duration(0)
+func (p *place) ourRows(ctx context.Context, f *figures, name string, pool *pgxpool.Pool) {
+	s := p.newSubject(ctx, name, pool)
+	server, own := p.serverCPU(), time.Duration(0)
+	c := s.start(ctx)
 	add := func(load string, took time.Duration) {
 		f.add(load+", "+name, "rows/s", float64(p.rows)/took.Seconds())
 		f.note(load+", "+name, serverCPU, micros(p.serverCPU()-server, p.rows))
 		f.note(load+", "+name, sidecarCPU, micros(cpuTime(c.PID())-own, p.rows))
 	}
-	add(backfill, end.Sub(first))
-	if err := settle(ctx, c, pool); err != nil {
-		return err
-	}
+	end := worked(ctx, c, pool, time.Time{}, p.rows)
+	add(backfill, end.Sub(value[time.Time](ctx, pool, "SELECT min(written_at) FROM embedsidecar.ledger")))
+	settle(ctx, c, pool)
 
-	since, err := serverTime(ctx, pool)
-	if err != nil {
-		return err
-	}
+	since := serverTime(ctx, pool)
 	server, own = p.serverCPU(), cpuTime(c.PID())
 	began := time.Now()
 	for from := 1; from <= p.rows; from += perTransaction {
-		if _, err := pool.Exec(ctx, "UPDATE public.docs SET body = body || ' again' WHERE id >= $1 AND id < $2", from,
-			from+perTransaction); err != nil {
-			return fmt.Errorf("update: %w", err)
-		}
+		execute(ctx, pool, fmt.Sprintf("UPDATE public.docs SET body = body || ' again' WHERE id >= %d AND id < %d", from,
+			from+perTransaction))
 	}
-	if end, err = worked(ctx, c, pool, since, p.rows); err != nil {
-		return err
-	}
-	add("live updates", end.Sub(began))
-	return s.oracle(ctx)
+	add("live updates", worked(ctx, c, pool, since, p.rows).Sub(began))
+	s.oracle(ctx)
+	c.stop(s.end)
 }
 
 // measureMemory measures the resident memory of the sidecar's process, without its plugins: while it embeds a table
 // that was full before its start, idle, and while it reads and embeds one large transaction; in a process each.
-func measureMemory(ctx context.Context, p *place) ([]section, error) {
+func measureMemory(ctx context.Context, p *place) {
 	// Some heartbeats, and as long as Go's runtime takes to give back what the start needed.
 	const idleFor = 30 * time.Second
 	// A million rows take a while on a machine that does something else as well.
 	ctx, cancel := context.WithTimeout(ctx, 6*time.Hour)
 	defer cancel()
 	f := newFigures("Resident memory of the sidecar (backfill of %d rows, a transaction of %d)", p.table, p.atOnce)
+	defer p.show(f)
 	for round := range p.rounds {
-		pool, err := p.docs(ctx, fmt.Sprintf("memory_%d", round), p.table)
-		if err != nil {
-			return nil, err
-		}
-		s, err := p.newSubject(ctx, usTable, pool)
-		if err != nil {
-			return nil, err
-		}
-		for _, l := range []struct {
-			name string
-			run  func() error
-		}{
-			{backfill, func() error { return nil }},
-			{"idle", func() error { return pause(ctx, idleFor) }},
-			{"one transaction", func() error {
-				return execute(ctx, pool, fmt.Sprintf(`INSERT INTO public.docs (id, body) SELECT %d + n, 'Row ' || n ||
-					' of a large transaction, with as much text as others have: ' || md5(n::text)
-					FROM generate_series(1, %d) AS n`, p.table, p.atOnce))
-			}},
-		} {
-			if err := s.residentDuring(ctx, f, l.name, l.run); err != nil {
-				return []section{f.done()}, fmt.Errorf("%s: %w", l.name, err)
-			}
-		}
-		if err := errors.Join(s.oracle(ctx), p.drop(ctx, pool)); err != nil {
-			return []section{f.done()}, err
-		}
+		pool := p.docs(ctx, fmt.Sprintf("memory_%d", round), p.table)
+		s := p.newSubject(ctx, usTable, pool)
+		s.residentDuring(ctx, f, backfill, func() {})
+		s.residentDuring(ctx, f, "idle", func() { check(pause(ctx, idleFor)) })
+		s.residentDuring(ctx, f, "one transaction", func() {
+			execute(ctx, pool, fmt.Sprintf(`INSERT INTO public.docs (id, body) SELECT %d + n, 'Row ' || n ||
+				' of a large transaction, with as much text as others have: ' || md5(n::text)
+				FROM generate_series(1, %d) AS n`, p.table, p.atOnce))
+		})
+		s.oracle(ctx)
+		p.drop(ctx, pool)
 		p.say("memory: round %d of %d", round+1, p.rounds)
 	}
-	return []section{f.done()}, nil
 }
 
 // residentDuring starts a sidecar, has it catch up with what is there and with a load, and notes what its process had
 // at the end, and the most it had.
-func (s *subject) residentDuring(ctx context.Context, f *figures, name string, load func() error) (err error) {
-	c, err := s.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.stop(s.end)) }()
-	if err := load(); err != nil {
-		return err
-	}
-	if err := s.caughtUp(ctx, c); err != nil {
-		return err
-	}
-	now, most, err := resident(c.PID())
+func (s *subject) residentDuring(ctx context.Context, f *figures, name string, load func()) {
+	defer during("%s", name)
+	c := s.begin(ctx)
+	load()
+	s.caughtUp(ctx, c)
+	now, most := resident(c.PID())
 	f.add(name+", at most", "MB", most)
 	f.add(name+", at the end", "MB", now)
-	return err
+	c.stop(s.end)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/pgvector/pgvector-go"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 )
 
@@ -23,8 +24,8 @@ import (
 type subject struct {
 	name     string
 	pool     *pgxpool.Pool
-	start    func(ctx context.Context) (*child, error) // nil: nobody
-	caughtUp func(ctx context.Context, c *child) error // with what is committed now
+	start    func(ctx context.Context) *child    // nil: nobody
+	caughtUp func(ctx context.Context, c *child) // with what is committed now
 	end      syscall.Signal
 	vectors  string                      // SQL: rows with their vectors; "": it writes none
 	of       func(text string) []float32 // the vector of a text
@@ -41,70 +42,57 @@ const (
 )
 
 // newSubject makes a subject on a database with a table docs.
-func (p *place) newSubject(ctx context.Context, name string, pool *pgxpool.Pool) (*subject, error) {
+func (p *place) newSubject(ctx context.Context, name string, pool *pgxpool.Pool) *subject {
 	s := &subject{name: name, pool: pool, end: syscall.SIGTERM, vectors: tableVectors, fresh: tableFresh, of: fakeVector}
 	switch name {
 	case nobody:
 		s.vectors = ""
 	case recvlogical:
 		s.vectors = ""
-		return s, p.makeReceiver(ctx, s)
+		p.makeReceiver(ctx, s)
 	case notifyGo, notifyPython:
-		return s, p.makeNotified(ctx, s)
+		p.makeNotified(ctx, s)
 	case usTable:
-		s.start = func(context.Context) (*child, error) { return p.sidecar(pool, fake...) }
-		s.caughtUp = func(ctx context.Context, c *child) error { return settle(ctx, c, pool) }
+		p.makeOurs(s, fake...)
 	case usColumn:
 		s.vectors, s.fresh = columnVectors, columnFresh
-		s.start = func(context.Context) (*child, error) { return p.sidecar(pool, append(fake, "--into", "embedding")...) }
-		s.caughtUp = func(ctx context.Context, c *child) error { return settle(ctx, c, pool) }
+		p.makeOurs(s, append(fake, "--into", "embedding")...)
 	}
-	return s, nil
+	return s
 }
 
 // begin starts it, and returns when it has nothing to do.
-func (s *subject) begin(ctx context.Context) (*child, error) {
-	c, err := s.start(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.caughtUp(ctx, c); err != nil {
-		return nil, errors.Join(err, c.stop(s.end))
-	}
-	return c, nil
+func (s *subject) begin(ctx context.Context) *child {
+	c := s.start(ctx)
+	s.caughtUp(ctx, c)
+	return c
+}
+
+func (p *place) makeOurs(s *subject, flags ...string) {
+	s.start = func(context.Context) *child { return p.sidecar(s.pool, flags...) }
+	s.caughtUp = func(ctx context.Context, c *child) { settle(ctx, c, s.pool) }
 }
 
 // makeReceiver makes pg_recvlogical with the same output plugin and a publication like ours: the floor for every
 // reader of the WAL.
-func (p *place) makeReceiver(ctx context.Context, s *subject) error {
+func (p *place) makeReceiver(ctx context.Context, s *subject) {
 	database := named(s.pool)
 	slot := "floor_" + database
-	environ, err := p.libpq(database)
-	if err != nil {
-		return err
-	}
 	s.end = syscall.SIGINT // as its manual says
-	s.start = func(ctx context.Context) (*child, error) {
-		c, err := p.start(environ, filepath.Join(p.pg.Bin(), "pg_recvlogical"), "--start", "--dbname="+database,
+	s.start = func(ctx context.Context) *child {
+		c := p.start(p.libpq(database), filepath.Join(p.pg.Bin(), "pg_recvlogical"), "--start", "--dbname="+database,
 			"--slot="+slot, "--no-loop", "--option=proto_version=1", "--option=publication_names=sidecar",
 			"--file="+os.DevNull, "--fsync-interval=0", "--status-interval=1")
-		if err != nil {
-			return nil, err
-		}
-		_, err = c.until(ctx, s.pool, 5*time.Millisecond, slotActive, slot)
-		return c, err
+		c.until(ctx, s.pool, 5*time.Millisecond, slotActive, slot)
+		return c
 	}
-	s.caughtUp = func(ctx context.Context, c *child) error {
-		var lsn string
-		if err := s.pool.QueryRow(ctx, "SELECT pg_current_wal_flush_lsn()::text").Scan(&lsn); err != nil {
-			return fmt.Errorf("ask for the end of the WAL: %w", err)
-		}
-		_, err := c.until(ctx, s.pool, 10*time.Millisecond, `SELECT EXISTS (SELECT FROM pg_stat_replication AS r
+	s.caughtUp = func(ctx context.Context, c *child) {
+		lsn := value[string](ctx, s.pool, "SELECT pg_current_wal_flush_lsn()::text")
+		c.until(ctx, s.pool, 10*time.Millisecond, `SELECT EXISTS (SELECT FROM pg_stat_replication AS r
 			JOIN pg_replication_slots AS s ON s.active_pid = r.pid
 			WHERE s.slot_name = $1 AND r.sent_lsn >= $2::text::pg_lsn)`, slot, lsn)
-		return err
 	}
-	return execute(ctx, s.pool, `DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_publication) THEN
+	execute(ctx, s.pool, `DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_publication) THEN
 			CREATE PUBLICATION sidecar FOR TABLE public.docs; END IF; END $$`,
 		"SELECT pg_create_logical_replication_slot('"+slot+"', 'pgoutput')")
 }
@@ -113,44 +101,33 @@ func (p *place) makeReceiver(ctx context.Context, s *subject) error {
 // listens, reads the row and writes the vector, a program of its own as ours is. It forgets what it was told while
 // it does not run, and slows the user's commits down. It does not know rows from before: they are changed while it
 // listens.
-func (p *place) makeNotified(ctx context.Context, s *subject) error {
+func (p *place) makeNotified(ctx context.Context, s *subject) {
 	program := []string{filepath.Join(p.bin, "bench-notify")}
 	if s.name == notifyPython {
 		program, s.of = []string{p.python, filepath.Join(p.bin, "..", "bench", "notify", "worker.py")}, simpleVector
 	}
 	environ := append(slices.Clip(p.environ), "DATABASE_URL="+p.pg.URL(named(s.pool), "")+"&application_name=toy")
-	s.start = func(ctx context.Context) (*child, error) {
-		c, err := p.start(environ, program[0], program[1:]...)
-		if err != nil {
-			return nil, err
-		}
-		_, err = c.until(ctx, s.pool, 50*time.Millisecond, `SELECT EXISTS (SELECT FROM pg_stat_activity
+	s.start = func(ctx context.Context) *child {
+		c := p.start(environ, program[0], program[1:]...)
+		c.until(ctx, s.pool, 50*time.Millisecond, `SELECT EXISTS (SELECT FROM pg_stat_activity
 			WHERE datname = current_database() AND application_name = 'toy' AND state = 'idle' AND query ILIKE 'LISTEN%')`)
-		return c, err
+		return c
 	}
-	s.caughtUp = func(ctx context.Context, c *child) error {
-		_, err := c.until(ctx, s.pool, 50*time.Millisecond, `SELECT NOT EXISTS (SELECT FROM public.docs AS d
+	s.caughtUp = func(ctx context.Context, c *child) {
+		c.until(ctx, s.pool, 50*time.Millisecond, `SELECT NOT EXISTS (SELECT FROM public.docs AS d
 			LEFT JOIN public.docs_embedding AS e USING (id)
 			WHERE e.text_hash IS DISTINCT FROM sha256(convert_to(d.body, 'UTF8')))`)
-		return err
 	}
-	if err := execute(ctx, s.pool,
+	execute(ctx, s.pool,
 		`CREATE TABLE public.docs_embedding (id bigint PRIMARY KEY, text_hash bytea NOT NULL,
 			embedding public.vector(384) NOT NULL)`,
 		`CREATE FUNCTION public.tell() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_notify('toy', NEW.id::text);
 			RETURN NULL; END $$`,
-		`CREATE TRIGGER tell AFTER INSERT OR UPDATE OF body ON public.docs FOR EACH ROW EXECUTE FUNCTION public.tell()`,
-	); err != nil {
-		return err
-	}
-	c, err := s.start(ctx)
-	if err != nil {
-		return err
-	}
-	if err = execute(ctx, s.pool, "UPDATE public.docs SET body = body || '.'"); err == nil {
-		err = s.caughtUp(ctx, c)
-	}
-	return errors.Join(err, c.stop(s.end))
+		`CREATE TRIGGER tell AFTER INSERT OR UPDATE OF body ON public.docs FOR EACH ROW EXECUTE FUNCTION public.tell()`)
+	c := s.start(ctx)
+	execute(ctx, s.pool, "UPDATE public.docs SET body = body || '.'")
+	s.caughtUp(ctx, c)
+	c.stop(s.end)
 }
 
 func fakeVector(text string) []float32 { return vector.Of(text, vector.DefaultDims) }
@@ -169,13 +146,9 @@ var errNotTrue = errors.New("a benchmark of vectors that are not true would be w
 
 // oracle checks that every row has the vector of its text, and that no vector is left of a row that is gone. Anyone who
 // wrote them must have caught up.
-func (s *subject) oracle(ctx context.Context) error {
+func (s *subject) oracle(ctx context.Context) {
 	if s.vectors == "" {
-		return nil
-	}
-	rows, err := s.pool.Query(ctx, s.vectors)
-	if err != nil {
-		return fmt.Errorf("read the vectors: %w", err)
+		return
 	}
 	var (
 		id                             *int64
@@ -183,7 +156,8 @@ func (s *subject) oracle(ctx context.Context) error {
 		embedding                      *pgvector.Vector
 		seen, missing, orphans, differ int
 	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &body, &embedding}, func() error {
+	rows, _ := s.pool.Query(ctx, s.vectors)
+	_, err := pgx.ForEachRow(rows, []any{&id, &body, &embedding}, func() error {
 		seen++
 		switch {
 		case body == nil:
@@ -195,14 +169,11 @@ func (s *subject) oracle(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("read the vectors: %w", err)
-	}
+	check(wrap.Errorf(err, "read the vectors"))
 	if seen == 0 || missing+orphans+differ > 0 {
-		return fmt.Errorf("%w: of %d rows %d have no vector and %d that of another text; %d vectors have no row",
-			errNotTrue, seen, missing, differ, orphans)
+		check(fmt.Errorf("%w: of %d rows %d have no vector and %d that of another text; %d vectors have no row",
+			errNotTrue, seen, missing, differ, orphans))
 	}
-	return nil
 }
 
 // Flags of `embedsidecar run` that say which embedder to use.
@@ -218,7 +189,7 @@ func slotOf(pool *pgxpool.Pool) string { return "slot_" + named(pool) }
 
 // sidecar runs `embedsidecar run` with a pipeline that embeds public.docs (body) into the table docs_embedding, unless
 // flags say otherwise.
-func (p *place) sidecar(pool *pgxpool.Pool, flags ...string) (*child, error) {
+func (p *place) sidecar(pool *pgxpool.Pool, flags ...string) *child {
 	if !slices.Contains(flags, "--config") {
 		flags = append([]string{"--table", "public.docs", "--columns", "body"}, flags...)
 		if !slices.Contains(flags, "--into") {
@@ -235,86 +206,70 @@ func (p *place) sidecarEnviron(pool *pgxpool.Pool) []string {
 
 // streams waits until the sidecar reads its slot. Until then it sets up its schema, and a reader of it would be in
 // its way.
-func streams(ctx context.Context, c *child, pool *pgxpool.Pool) (time.Time, error) {
-	return c.until(ctx, pool, 5*time.Millisecond, slotActive, slotOf(pool))
+func streams(ctx context.Context, c *child, pool *pgxpool.Pool) {
+	c.until(ctx, pool, 5*time.Millisecond, slotActive, slotOf(pool))
 }
 
 // settle waits until everything that is committed now is worked.
-func settle(ctx context.Context, c *child, pool *pgxpool.Pool) error {
-	if _, err := streams(ctx, c, pool); err != nil {
-		return err
+func settle(ctx context.Context, c *child, pool *pgxpool.Pool) {
+	streams(ctx, c, pool)
+	c.until(ctx, pool, 5*time.Millisecond, "SELECT EXISTS (SELECT FROM embedsidecar.pipeline)")
+	c.until(ctx, pool, 0, "CALL embedsidecar.wait_until(timeout => '5 s')")
+	if n := value[int](ctx, pool, "SELECT count(*) FROM embedsidecar.task WHERE state = 'failed'"); n > 0 {
+		check(c.failed("%d rows were not embedded", n))
 	}
-	if _, err := c.until(ctx, pool, 5*time.Millisecond, "SELECT EXISTS (SELECT FROM embedsidecar.pipeline)"); err != nil {
-		return err
-	}
-	if _, err := c.until(ctx, pool, 0, "CALL embedsidecar.wait_until(timeout => '5 s')"); err != nil {
-		return err
-	}
-	var failed int
-	err := pool.QueryRow(ctx, "SELECT count(*) FROM embedsidecar.task WHERE state = 'failed'").Scan(&failed)
-	if err == nil && failed > 0 {
-		err = c.failed("%d rows were not embedded", failed)
-	}
-	return err
 }
 
 // decoded waits until everything that is committed now is in the queue, or was nothing. An idle streamer saves itself
 // the write of its position, unless it is asked for.
-func decoded(ctx context.Context, c *child, pool *pgxpool.Pool) error {
+func decoded(ctx context.Context, c *child, pool *pgxpool.Pool) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	var lsn string
-	err := pool.QueryRow(ctx, "SELECT pg_current_wal_insert_lsn()::text").Scan(&lsn)
-	for err == nil {
-		if err = execute(ctx, pool, "NOTIFY embedsidecar_waiting, '"+lsn+"'"); err != nil {
-			break
-		}
+	lsn := value[string](ctx, pool, "SELECT pg_current_wal_insert_lsn()::text")
+	for {
+		execute(ctx, pool, "NOTIFY embedsidecar_waiting, '"+lsn+"'")
 		second, end := context.WithTimeout(ctx, time.Second)
-		_, err = c.until(second, pool, 5*time.Millisecond,
-			"SELECT coalesce(bool_and(lsn >= $1::text::pg_lsn), false) FROM embedsidecar.lsn_checkpoint", lsn)
+		err := try(func() {
+			c.until(second, pool, 5*time.Millisecond,
+				"SELECT coalesce(bool_and(lsn >= $1::text::pg_lsn), false) FROM embedsidecar.lsn_checkpoint", lsn)
+		})
+		waited := second.Err() != nil
 		end()
 		if err == nil {
-			return nil
+			return
 		}
-		if ctx.Err() == nil && second.Err() != nil {
-			err = nil
+		if ctx.Err() != nil || !waited {
+			check(err)
 		}
 	}
-	return err
 }
 
 // worked waits until no task is left and so many rows have been worked since a moment, and returns when that was. It
 // looks seldom enough to cost nothing: the dead tasks of a busy queue are many to walk over.
-func worked(ctx context.Context, c *child, pool *pgxpool.Pool, since time.Time, rows int) (time.Time, error) {
-	if _, err := streams(ctx, c, pool); err != nil {
-		return time.Time{}, err
-	}
+func worked(ctx context.Context, c *child, pool *pgxpool.Pool, since time.Time, rows int) time.Time {
 	const shortest, longest, perRow = 5 * time.Millisecond, 50 * time.Millisecond, 5 * time.Microsecond
+	streams(ctx, c, pool)
 	return c.until(ctx, pool, min(max(time.Duration(rows)*perRow, shortest), longest),
 		`SELECT CASE WHEN EXISTS (SELECT FROM embedsidecar.task) THEN false
 			ELSE (SELECT count(*) FROM embedsidecar.ledger WHERE written_at > $1) >= $2 END`, since, rows)
 }
 
 // serverTime is what the server's clock says.
-func serverTime(ctx context.Context, pool *pgxpool.Pool) (now time.Time, err error) {
-	if err := pool.QueryRow(ctx, "SELECT clock_timestamp()").Scan(&now); err != nil {
-		return now, fmt.Errorf("ask for the time: %w", err)
-	}
-	return now, nil
+func serverTime(ctx context.Context, pool *pgxpool.Pool) time.Time {
+	return value[time.Time](ctx, pool, "SELECT clock_timestamp()")
 }
 
 // verified has the program itself look whether each row has a vector of its text, and embed some of them again: nobody
 // here knows what the real model makes of a text. Then it ends the sidecar.
-func (p *place) verified(ctx context.Context, c *child, pool *pgxpool.Pool) error {
-	if err := settle(ctx, c, pool); err != nil {
-		return err
-	}
+func (p *place) verified(ctx context.Context, c *child, pool *pgxpool.Pool) {
+	settle(ctx, c, pool)
 	args := append([]string{"verify", "--slot", slotOf(pool), "--set", "publication.name=sidecar", "--deep", "50"},
 		onnx...)
-	if _, err := output(ctx, p.sidecarEnviron(pool), filepath.Join(p.bin, "embedsidecar"), args...); err != nil {
-		return fmt.Errorf("%w: %w", errNotTrue, err)
+	err := try(func() { output(ctx, p.sidecarEnviron(pool), filepath.Join(p.bin, "embedsidecar"), args...) })
+	if err != nil {
+		check(fmt.Errorf("%w: %w", errNotTrue, err))
 	}
-	return c.stop(syscall.SIGTERM)
+	c.stop(syscall.SIGTERM)
 }
 
 func (p *place) serverCPU() time.Duration { return cpuTime(p.pg.PID()) }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -47,22 +46,17 @@ const walRecords = `
 	GROUP BY 1, 2, 3`
 
 // walSince counts what was written since an LSN. Before PostgreSQL 15 only the bytes are known.
-func (p *place) walSince(ctx context.Context, pool *pgxpool.Pool, from string) (walUse, error) {
+func (p *place) walSince(ctx context.Context, pool *pgxpool.Pool, from string) walUse {
 	u := walUse{by: [2]map[string]int64{{}, {}}}
 	var to string
 	// flushed, because records that are not cannot be read
 	err := pool.QueryRow(ctx, `SELECT lsn::text, lsn - $1::text::pg_lsn FROM (SELECT greatest(pg_current_wal_flush_lsn(),
 		$1::text::pg_lsn) AS lsn) AS w`, from).Scan(&to, &u.bytes)
-	if err != nil {
-		return u, fmt.Errorf("ask for the end of the WAL: %w", err)
-	}
+	check(wrap.Errorf(err, "ask for the end of the WAL"))
 	if p.pg.Major() < walinspectSince || u.bytes == 0 {
-		return u, nil
+		return u
 	}
-	rows, err := pool.Query(ctx, walRecords, from, to)
-	if err != nil {
-		return u, fmt.Errorf("read the WAL: %w", err)
-	}
+	rows, _ := pool.Query(ctx, walRecords, from, to)
 	var (
 		manager, kind, relation string
 		records, bytes, images  int64
@@ -81,7 +75,8 @@ func (p *place) walSince(ctx context.Context, pool *pgxpool.Pool, from string) (
 		}
 		return nil
 	})
-	return u, err
+	check(wrap.Errorf(err, "read the WAL"))
+	return u
 }
 
 // statementUse is what statements were sent, and the ms they took, their waiting included.
@@ -91,22 +86,20 @@ type statementUse struct {
 }
 
 // statements adds up those since the reset, but for the writer's and ours.
-func statements(ctx context.Context, pool *pgxpool.Pool) (u statementUse, err error) {
-	err = pool.QueryRow(ctx, `SELECT coalesce(sum(calls), 0)::bigint, coalesce(sum(total_plan_time), 0),
+func statements(ctx context.Context, pool *pgxpool.Pool) (u statementUse) {
+	err := pool.QueryRow(ctx, `SELECT coalesce(sum(calls), 0)::bigint, coalesce(sum(total_plan_time), 0),
 		coalesce(sum(total_exec_time), 0) FROM bench.pg_stat_statements(false) AS s JOIN pg_database AS d ON d.oid = s.dbid
 		WHERE d.datname = current_database()`).Scan(&u.Calls, &u.Planner, &u.Executor)
-	return u, wrap.Errorf(err, "ask for the statements")
+	check(wrap.Errorf(err, "ask for the statements"))
+	return u
 }
 
 // fsyncs is how often the server has flushed its WAL to the disk.
-func (p *place) fsyncs(ctx context.Context, pool *pgxpool.Pool) (n int64, err error) {
+func (p *place) fsyncs(ctx context.Context, pool *pgxpool.Pool) int64 {
 	const ioSince = 18 // pg_stat_io has the WAL, and pg_stat_wal has not any more
 	sql := "SELECT wal_sync FROM pg_stat_wal"
 	if p.pg.Major() >= ioSince {
 		sql = "SELECT coalesce(sum(fsyncs), 0)::bigint FROM pg_stat_io WHERE object = 'wal'"
 	}
-	if err := pool.QueryRow(ctx, sql).Scan(&n); err != nil {
-		return 0, fmt.Errorf("ask for the fsyncs: %w", err)
-	}
-	return n, nil
+	return value[int64](ctx, pool, sql)
 }

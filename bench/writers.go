@@ -16,6 +16,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
 var (
@@ -24,198 +26,124 @@ var (
 )
 
 // pgbench runs a script and returns transactions a second, and how many there were.
-func (p *place) pgbench(ctx context.Context, pool *pgxpool.Pool, sc script, args ...string) (tps, count float64,
-	err error,
-) {
+func (p *place) pgbench(ctx context.Context, pool *pgxpool.Pool, sc script, args ...string) (tps, count float64) {
 	path := filepath.Join(p.dir, "script.sql")
-	if err := os.WriteFile(path, []byte(sc.sql), 0o600); err != nil {
-		return 0, 0, fmt.Errorf("write pgbench's script: %w", err)
-	}
-	environ, err := p.libpq(named(pool))
-	if err != nil {
-		return 0, 0, err
-	}
-	out, err := output(ctx, append(environ, args[1:]...), filepath.Join(p.pg.Bin(), "pgbench"), "--no-vacuum",
+	check(os.WriteFile(path, []byte(sc.sql), 0o600))
+	out := output(ctx, append(p.libpq(named(pool)), args[1:]...), filepath.Join(p.pg.Bin(), "pgbench"), "--no-vacuum",
 		"--protocol=prepared", "--client="+strconv.Itoa(clients), "--jobs=1", "--file="+path, args[0])
-	if err != nil {
-		return 0, 0, err
-	}
 	for pattern, into := range map[*regexp.Regexp]*float64{tpsPattern: &tps, countPattern: &count} {
 		found := pattern.FindStringSubmatch(out)
 		if found == nil {
-			return 0, 0, fmt.Errorf("pgbench printed no result: %s", out)
+			check(fmt.Errorf("pgbench printed no result: %s", out))
 		}
-		if *into, err = strconv.ParseFloat(found[1], 64); err != nil {
-			return 0, 0, fmt.Errorf("pgbench printed %q: %w", found[0], err)
-		}
+		*into = must(strconv.ParseFloat(found[1], 64))
 	}
-	return tps, count, nil
-}
-
-// readers makes those that read the WAL, each on a database of its own with so many rows.
-func (p *place) readers(ctx context.Context, prefix string, rows int, names ...string) ([]*subject, error) {
-	var subjects []*subject
-	for i, name := range names {
-		pool, err := p.docs(ctx, fmt.Sprintf("%s_%d", prefix, i), rows)
-		if err != nil {
-			return nil, err
-		}
-		s, err := p.newSubject(ctx, name, pool)
-		if err != nil {
-			return nil, err
-		}
-		subjects = append(subjects, s)
-	}
-	return subjects, nil
+	return tps, count
 }
 
 // measureWriters measures how many transactions a second the user's writers make beside nothing, us, and
 // pg_recvlogical, which does nothing with what it reads: the floor for every reader of the WAL.
-func measureWriters(ctx context.Context, p *place) (sections []section, err error) {
+func measureWriters(ctx context.Context, p *place) {
 	for i, sc := range p.scripts {
-		f := newFigures("pgbench, %s, %d clients: transactions/s while somebody reads the WAL", sc.name, clients)
-		subjects, err := p.readers(ctx, fmt.Sprintf("writers_%d", i), docsRows, nobody, recvlogical, usTable)
-		if err != nil {
-			return sections, err
-		}
-		for round := range p.rounds {
-			for i := range subjects {
-				s := subjects[(i+round)%len(subjects)]
-				if err := p.besideOne(ctx, f, s, sc); err != nil {
-					return sections, fmt.Errorf("%s: %w", s.name, err)
-				}
-			}
-			p.say("writers, %s: round %d of %d", sc.name, round+1, p.rounds)
-		}
-		for _, s := range subjects {
-			if err := p.drop(ctx, s.pool); err != nil {
-				return sections, err
-			}
-		}
-		sections = append(sections, f.done(nobody, recvlogical))
+		p.measureWriter(ctx, fmt.Sprintf("writers_%d", i), sc)
 	}
-	return sections, nil
 }
 
-func (p *place) besideOne(ctx context.Context, f *figures, s *subject, sc script) (err error) {
-	ended, own, pid := func() error { return nil }, time.Duration(0), 0
+func (p *place) measureWriter(ctx context.Context, prefix string, sc script) {
+	f := newFigures("pgbench, %s, %d clients: transactions/s while somebody reads the WAL", sc.name, clients)
+	defer p.show(f, nobody, recvlogical)
+	var subjects []*subject // each on a database of its own
+	for i, name := range []string{nobody, recvlogical, usTable} {
+		subjects = append(subjects, p.newSubject(ctx, name, p.docs(ctx, fmt.Sprintf("%s_%d", prefix, i), docsRows)))
+	}
+	for round := range p.rounds {
+		for i := range subjects {
+			p.besideOne(ctx, f, subjects[(i+round)%len(subjects)], sc)
+		}
+		p.say("writers, %s: round %d of %d", sc.name, round+1, p.rounds)
+	}
+	for _, s := range subjects {
+		p.drop(ctx, s.pool)
+	}
+}
+
+func (p *place) besideOne(ctx context.Context, f *figures, s *subject, sc script) {
+	defer during("%s", s.name)
+	var c *child
+	own := func() time.Duration { return 0 }
 	if s.start != nil {
-		c, err := s.begin(ctx)
-		if err != nil {
-			return err
-		}
-		pid = c.PID()
-		ended = func() error {
-			began := time.Now()
-			err := s.caughtUp(ctx, c)
-			f.note(s.name, "s behind at the end", time.Since(began).Seconds())
-			if err == nil {
-				err = s.oracle(ctx)
-			}
-			return errors.Join(err, c.stop(s.end))
-		}
-		own = cpuTime(pid)
+		c = s.begin(ctx)
+		own = func() time.Duration { return cpuTime(c.PID()) }
 	}
-	server := p.serverCPU()
-	tps, count, err := p.pgbench(ctx, s.pool, sc, fmt.Sprintf("--time=%d", int(p.sizes.pgbench.Seconds())))
-	if err == nil {
-		f.add(s.name, "TPS", tps)
-		f.note(s.name, "server CPU us/transaction", micros(p.serverCPU()-server, int(count)))
-		if pid != 0 {
-			f.note(s.name, "own CPU us/transaction", micros(cpuTime(pid)-own, int(count)))
-		}
+	server, before := p.serverCPU(), own()
+	tps, count := p.pgbench(ctx, s.pool, sc, fmt.Sprintf("--time=%d", int(p.sizes.pgbench.Seconds())))
+	f.add(s.name, "TPS", tps)
+	f.note(s.name, "server CPU us/transaction", micros(p.serverCPU()-server, int(count)))
+	if c == nil {
+		return
 	}
-	return errors.Join(err, ended())
+	f.note(s.name, "own CPU us/transaction", micros(own()-before, int(count)))
+	began := time.Now()
+	s.caughtUp(ctx, c)
+	f.note(s.name, "s behind at the end", time.Since(began).Seconds())
+	s.oracle(ctx)
+	c.stop(s.end)
 }
 
 // measureCatchUp measures how fast transactions are read that have waited in the slot, by us and by pg_recvlogical, of
 // the same WAL: such that must be queued, and such that change nothing.
-func measureCatchUp(ctx context.Context, p *place) (sections []section, err error) {
+func measureCatchUp(ctx context.Context, p *place) {
 	for i, sc := range []script{
 		{"read and queued", sourceOf(p.waiting)},
 		{"updates of another column", otherOf(p.waiting)},
 	} {
-		f := newFigures("Catch-up of %d single-row transactions that waited in the slot, %s", p.waiting, sc.name)
-		subjects, err := p.readers(ctx, fmt.Sprintf("catchup_%d", i), p.waiting, usTable)
-		if err != nil {
-			return sections, err
-		}
-		pool := subjects[0].pool
-		c, err := subjects[0].begin(ctx) // sets everything up, and embeds what is there
-		if err == nil {
-			err = c.stop(subjects[0].end)
-		}
-		if err != nil {
-			return sections, err
-		}
-		floor, err := p.newSubject(ctx, recvlogical, pool)
-		subjects = append(subjects, floor)
-		for round := 0; round < p.rounds && err == nil; round++ {
-			slices.Reverse(subjects)
-			err = p.catchUp(ctx, f, subjects, sc)
-			p.say("catchup, %s: round %d of %d", sc.name, round+1, p.rounds)
-		}
-		if err = errors.Join(err, p.drop(ctx, pool)); err != nil {
-			return sections, err
-		}
-		sections = append(sections, f.done(recvlogical))
+		p.catchUp(ctx, p.docs(ctx, fmt.Sprintf("catchup_%d", i), p.waiting), sc)
 	}
-	return sections, nil
 }
 
 // catchUp lets transactions gather while nobody reads, and has both read them, one after the other. What is read is
 // queued; what an embedder does is another matter.
-func (p *place) catchUp(ctx context.Context, f *figures, subjects []*subject, sc script) error {
-	pool := subjects[0].pool
-	if err := execute(ctx, pool, "SELECT embedsidecar.pause()"); err != nil {
-		return err
-	}
-	// That each waits for the disk would only take time.
-	if _, _, err := p.pgbench(ctx, pool, sc, "--transactions="+strconv.Itoa(p.waiting/clients),
-		"PGOPTIONS=-c synchronous_commit=off"); err != nil {
-		return err
-	}
-	for _, s := range subjects {
-		if err := p.reads(ctx, f, s); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+func (p *place) catchUp(ctx context.Context, pool *pgxpool.Pool, sc script) {
+	f := newFigures("Catch-up of %d single-row transactions that waited in the slot, %s", p.waiting, sc.name)
+	defer p.show(f, recvlogical)
+	ours := p.newSubject(ctx, usTable, pool)
+	ours.begin(ctx).stop(ours.end) // sets everything up, and embeds what is there
+	subjects := []*subject{ours, p.newSubject(ctx, recvlogical, pool)}
+	for round := range p.rounds {
+		slices.Reverse(subjects)
+		execute(ctx, pool, "SELECT embedsidecar.pause()")
+		// That each waits for the disk would only take time.
+		p.pgbench(ctx, pool, sc, "--transactions="+strconv.Itoa(p.waiting/clients), "PGOPTIONS=-c synchronous_commit=off")
+		for _, s := range subjects {
+			p.reads(ctx, f, s)
 		}
+		p.say("catchup, %s: round %d of %d", sc.name, round+1, p.rounds)
 	}
-	return nil
+	p.drop(ctx, pool)
 }
 
 // reads measures one from the moment on at which it has its slot. We are done when all is durable on our side. What we
 // have queued is embedded then, which is not measured, and the vectors must be true.
-func (p *place) reads(ctx context.Context, f *figures, s *subject) (err error) {
+func (p *place) reads(ctx context.Context, f *figures, s *subject) {
+	defer during("%s", s.name)
 	server := p.serverCPU()
-	c, err := s.start(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.stop(s.end)) }()
+	c := s.start(ctx)
 	read := s.caughtUp
 	if s.name == usTable {
-		read = func(ctx context.Context, c *child) error { return decoded(ctx, c, s.pool) }
-		if _, err := streams(ctx, c, s.pool); err != nil {
-			return err
-		}
+		read = func(ctx context.Context, c *child) { decoded(ctx, c, s.pool) }
+		streams(ctx, c, s.pool)
 	}
 	began := time.Now()
-	if err := read(ctx, c); err != nil {
-		return err
-	}
+	read(ctx, c)
 	f.add(s.name, "transactions/s", float64(p.waiting)/time.Since(began).Seconds())
 	f.note(s.name, "own CPU us/transaction", micros(cpuTime(c.PID()), p.waiting))
 	f.note(s.name, "server CPU us/transaction", micros(p.serverCPU()-server, p.waiting))
-	if s.name != usTable {
-		return nil
+	if s.name == usTable {
+		execute(ctx, s.pool, "SELECT embedsidecar.resume()")
+		s.caughtUp(ctx, c)
+		s.oracle(ctx)
 	}
-	if err := execute(ctx, s.pool, "SELECT embedsidecar.resume()"); err != nil {
-		return err
-	}
-	if err := s.caughtUp(ctx, c); err != nil {
-		return err
-	}
-	return s.oracle(ctx)
+	c.stop(s.end)
 }
 
 const (
@@ -239,7 +167,8 @@ type writer struct {
 }
 
 // newWriter connects. The connections stay, so that to make and end them is no part of what is measured.
-func (p *place) newWriter(ctx context.Context, pool *pgxpool.Pool, sql string) (*writer, error) {
+func (p *place) newWriter(ctx context.Context, pool *pgxpool.Pool, sql string) *writer {
+	defer during("connect as the writer")
 	config := pool.Config().Copy()
 	config.ConnConfig.RuntimeParams["application_name"] = writerApplication
 	config.MaxConns, config.MinConns = clients, clients
@@ -252,35 +181,19 @@ func (p *place) newWriter(ctx context.Context, pool *pgxpool.Pool, sql string) (
 		}
 		return err
 	}
-	own, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("connect as the writer: %w", err)
+	own := must(pgxpool.NewWithConfig(ctx, config))
+	p.pools = append(p.pools, own)
+	for range clients {
+		defer must(own.Acquire(ctx)).Release() // so that there are as many as that
 	}
 	// No text comes twice, in no run: one that is known costs less.
 	w := &writer{pool: own, place: p, sql: sql, version: int(time.Now().UnixMicro())}
-	var conns []*pgxpool.Conn
-	for range clients {
-		var conn *pgxpool.Conn
-		if conn, err = own.Acquire(ctx); err != nil {
-			break
-		}
-		conns = append(conns, conn)
-	}
-	for _, conn := range conns {
-		conn.Release()
-	}
-	if err == nil {
-		err = own.QueryRow(ctx, "SELECT clock_timestamp(), count(*) FROM public.docs").Scan(&w.began, &w.rows)
-	}
-	if err != nil {
-		own.Close()
-		return nil, fmt.Errorf("connect as the writer: %w", err)
-	}
-	return w, nil
+	w.rows, w.began = value[int](ctx, pool, "SELECT count(*) FROM public.docs"), serverTime(ctx, pool)
+	return w
 }
 
 // run commits at a rate for a while.
-func (w *writer) run(ctx context.Context, rate int, length time.Duration) error {
+func (w *writer) run(ctx context.Context, rate int, length time.Duration) {
 	w.next = time.Now()
 	end := w.next.Add(length)
 	work, ctx := errgroup.WithContext(ctx)
@@ -294,19 +207,25 @@ func (w *writer) run(ctx context.Context, rate int, length time.Duration) error 
 				if err := pause(ctx, time.Until(at)); err != nil {
 					return err
 				}
-				id := rand.IntN(w.rows) + 1
-				began := time.Now()
-				if _, err := w.pool.Exec(ctx, w.sql, id, w.place.text(id, version)); err != nil {
-					return fmt.Errorf("write a row: %w", err)
+				if err := w.write(ctx, version); err != nil {
+					return err
 				}
-				took := time.Since(began)
-				w.mu.Lock()
-				w.times = append(w.times, millis(took))
-				w.mu.Unlock()
 			}
 		})
 	}
-	return work.Wait()
+	check(wrap.Errorf(work.Wait(), "write rows"))
+}
+
+// write commits a text.
+func (w *writer) write(ctx context.Context, version int) error {
+	id := rand.IntN(w.rows) + 1
+	began := time.Now()
+	_, err := w.pool.Exec(ctx, w.sql, id, w.place.text(id, version))
+	took := time.Since(began)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.times = append(w.times, millis(took))
+	return err
 }
 
 // turn is when the next commit is due, and the version of its text.
@@ -319,63 +238,52 @@ func (w *writer) turn(rate int) (time.Time, int) {
 	return at, w.version
 }
 
+// Inserts: so many a second, for so long, and what they are called.
+const (
+	insertRate   = 200
+	insertLength = 5 * time.Second
+	insertAlone  = "insert p95, no sidecar"
+	insertBeside = "insert p95, beside the sidecar"
+)
+
 // measureInserts measures how long a thousand single inserts take, with default settings and an embedder of
 // 50 ms a call, and how long the inserts take beside that and beside nothing.
-func measureInserts(ctx context.Context, p *place) ([]section, error) {
-	const rate, length, alone = 200, 5 * time.Second, "insert p95, no sidecar"
-	f := newFigures("Rows inserted one by one, %d a second for %s, embedder of 50 ms a call", rate, length)
+func measureInserts(ctx context.Context, p *place) {
+	f := newFigures("Rows inserted one by one, %d a second for %s, embedder of 50 ms a call", insertRate, insertLength)
+	defer p.show(f, insertAlone)
 	before := p.environ
 	defer func() { p.environ = before }()
 	p.environ = append(slices.Clip(p.environ), "EMBEDSIDECAR_PLUGIN_FAULTS=cost=50ms/call")
 	for round := range p.rounds {
-		order := []string{alone, "insert p95, beside the sidecar"}
+		order := []string{insertAlone, insertBeside}
 		if round%2 != 0 {
 			slices.Reverse(order)
 		}
 		for i, name := range order {
-			if err := p.insertsRound(ctx, f, fmt.Sprintf("inserts_%d_%d", round, i), name, name != alone, rate, length); err != nil {
-				return nil, err
-			}
+			p.insertsRound(ctx, f, fmt.Sprintf("inserts_%d_%d", round, i), name)
 		}
 		p.say("inserts: round %d of %d", round+1, p.rounds)
 	}
-	return []section{f.done(alone)}, nil
 }
 
-func (p *place) insertsRound(ctx context.Context, f *figures, database, name string, beside bool, rate int,
-	length time.Duration,
-) error {
-	pool, err := p.docs(ctx, database, 100)
-	if err != nil {
-		return err
+func (p *place) insertsRound(ctx context.Context, f *figures, database, name string) {
+	pool := p.docs(ctx, database, 100)
+	s := p.newSubject(ctx, usTable, pool)
+	var c *child
+	if name == insertBeside {
+		c = s.begin(ctx)
 	}
-	s, err := p.newSubject(ctx, usTable, pool)
-	if err != nil {
-		return err
-	}
-	end := func() error { return nil }
-	if beside {
-		c, err := s.begin(ctx)
-		if err != nil {
-			return err
-		}
-		began := time.Now()
-		end = func() error {
-			err := s.caughtUp(ctx, c)
-			f.add("from the first insert to the last vector", "s", time.Since(began).Seconds())
-			if err == nil {
-				err = s.oracle(ctx)
-			}
-			return errors.Join(err, c.stop(s.end))
-		}
-	}
-	w, err := p.newWriter(ctx, pool, "INSERT INTO public.docs (id, body) VALUES (nextval('public.docs_ids') + 0 * $1::int, $2)")
-	if err != nil {
-		return errors.Join(err, end())
-	}
-	defer w.pool.Close()
-	err = w.run(ctx, rate, length)
+	began := time.Now()
+	w := p.newWriter(ctx, pool, "INSERT INTO public.docs (id, body) VALUES (nextval('public.docs_ids') + 0 * $1::int, $2)")
+	w.run(ctx, insertRate, insertLength)
 	f.add(name, "ms", quantile(w.times, 0.95))
 	f.note(name, "p50 ms", quantile(w.times, 0.5))
-	return errors.Join(err, end(), p.drop(ctx, pool))
+	if c != nil {
+		s.caughtUp(ctx, c)
+		f.add("from the first insert to the last vector", "s", time.Since(began).Seconds())
+		s.oracle(ctx)
+		c.stop(s.end)
+	}
+	w.pool.Close()
+	p.drop(ctx, pool)
 }
