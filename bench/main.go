@@ -126,7 +126,8 @@ func (p *place) machine() machine {
 func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
 	began := time.Now()
 	ctx, cancel := context.WithCancel(ctx)
-	p, err := newPlace(ctx, o, stderr)
+	chosen := slices.DeleteFunc(slices.Clone(parts), func(one part) bool { return !slices.Contains(o.only, one.name) })
+	p, err := newPlace(ctx, o, slices.ContainsFunc(chosen, func(one part) bool { return !one.alone }), stderr)
 	//nolint:contextcheck // it ends the server also after ctx has ended
 	defer func() {
 		cancel() // what a part that failed has left at work ends
@@ -136,7 +137,7 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	r := result{Began: began.UTC().Truncate(time.Second), Machine: p.machine(), Smoke: o.smoke}
-	for _, part := range p.chosen() {
+	for _, part := range chosen {
 		start := time.Now()
 		if err = try(func() { part.run(ctx, p) }); err != nil {
 			err = fmt.Errorf("measure %s: %w", part.name, err)
@@ -150,47 +151,4 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (err erro
 		return err
 	}
 	return r.write(o.json)
-}
-
-// A part is like a test: what fails in its middle ends it, by a panic that try turns into its error. What it has begun
-// by then is ended by place.close.
-type abandoned struct{ error }
-
-// check ends the part where something has failed. Only the goroutine of the part may call it.
-func check(err error) {
-	if err != nil {
-		panic(abandoned{err})
-	}
-}
-
-// must is check for a call that returns something.
-func must[T any](value T, err error) T {
-	check(err)
-	return value
-}
-
-// during says what was being done when a part was ended in its middle. It is deferred.
-func during(format string, args ...any) {
-	switch why := recover().(type) {
-	case nil:
-	case abandoned:
-		panic(abandoned{fmt.Errorf(format+": %w", append(args, why.error)...)})
-	default:
-		panic(why)
-	}
-}
-
-// try runs what may be ended in its middle, and returns why it was.
-func try(f func()) (err error) {
-	defer func() {
-		switch why := recover().(type) {
-		case nil:
-		case abandoned:
-			err = why.error
-		default:
-			panic(why)
-		}
-	}()
-	f()
-	return nil
 }

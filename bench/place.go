@@ -51,8 +51,8 @@ var serverConfig = map[string]string{
 	"shared_buffers": "256MB", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "shared_preload_libraries": "",
 }
 
-// newPlace makes a place. With an error it is to be closed all the same.
-func newPlace(ctx context.Context, o options, out io.Writer) (p *place, err error) {
+// newPlace makes a place, with a server or without. With an error it is to be closed all the same.
+func newPlace(ctx context.Context, o options, server bool, out io.Writer) (p *place, err error) {
 	p = &place{options: o, sizes: full, out: out, environ: plainEnviron(os.Environ())}
 	if o.smoke {
 		p.sizes = short
@@ -64,7 +64,7 @@ func newPlace(ctx context.Context, o options, out io.Writer) (p *place, err erro
 	return p, try(func() {
 		p.summary = readTexts(filepath.Join(o.bin, "..", "examples", "debian-packages.csv"))
 		p.dir = must(os.MkdirTemp("", "bench-"))
-		if !slices.ContainsFunc(p.chosen(), func(one part) bool { return !one.alone }) {
+		if !server {
 			return
 		}
 		for _, name := range []string{
@@ -79,11 +79,6 @@ func newPlace(ctx context.Context, o options, out io.Writer) (p *place, err erro
 			p.version = value[string](ctx, conn, "SELECT current_setting('server_version')")
 		})
 	})
-}
-
-// chosen are the parts that are to be measured.
-func (p *place) chosen() []part {
-	return slices.DeleteFunc(slices.Clone(parts), func(one part) bool { return !slices.Contains(p.only, one.name) })
 }
 
 // startServer starts the server. The part cost needs pg_stat_statements, which is silent until it is asked for, and

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -121,15 +122,22 @@ func (t *tester) vectors(ctx context.Context, kind embed.Kind, texts []string) (
 	if err != nil {
 		return nil, err
 	}
+	return ordinary(results)
+}
+
+// ordinary are the vectors of texts that every model must embed.
+func ordinary(results []embed.Result) ([][]float32, error) {
 	vectors := make([][]float32, len(results))
 	for i, r := range results {
 		switch {
 		case r.Err != nil:
-			return nil, &callError{what: fmt.Sprintf("text %d of %d, an ordinary one, has no vector: %s", i+1, len(texts),
-				r.Err), advice: "vectors must be finite and not all zero; ordinary words must have one"}
+			return nil, &callError{
+				what:   fmt.Sprintf("text %d of %d, an ordinary one, has no vector: %s", i+1, len(results), r.Err),
+				advice: "vectors must be finite and not all zero; ordinary words must have one",
+			}
 		case r.Empty:
 			return nil, &callError{
-				what:   fmt.Sprintf("text %d of %d, an ordinary one, is called empty", i+1, len(texts)),
+				what:   fmt.Sprintf("text %d of %d, an ordinary one, is called empty", i+1, len(results)),
 				advice: "empty is for texts without any token",
 			}
 		}
@@ -137,6 +145,30 @@ func (t *tester) vectors(ctx context.Context, kind embed.Kind, texts []string) (
 	}
 	return vectors, nil
 }
+
+// refusal judges how a call was refused that must not be served: by one of the good codes, the first of which is what
+// an author should take. The finding is empty then.
+func (t *tester) refusal(of string, err error, good ...codes.Code) finding {
+	t.said.heard("the refusal of "+of, status.Convert(err).Message())
+	switch code := status.Code(err); {
+	case slices.Contains(good, code):
+		return finding{}
+	case code == codes.OK:
+		return fail(fmt.Sprintf("refuse %s with %s: an answer that was not asked for is worse than none", of, good[0]),
+			"%s was served", of)
+	default:
+		return fail(fmt.Sprintf("use %s: other codes mean \"again\" or \"these texts are the matter\"", good[0]),
+			"%s was refused with %s", of, code)
+	}
+}
+
+// strangeModel is refused by one of modelCodes, a method that the model does not have by one of otherCodes.
+const strangeModel = "a model that does not exist"
+
+var (
+	modelCodes = []codes.Code{codes.NotFound, codes.FailedPrecondition, codes.Unimplemented}
+	otherCodes = []codes.Code{codes.Unimplemented, codes.FailedPrecondition}
+)
 
 // batch is how many texts one call may hold, at most n.
 func (t *tester) batch(n int) int {

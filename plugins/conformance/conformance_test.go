@@ -152,7 +152,7 @@ func condemnedPlugins(t *testing.T) []condemned {
 		{"order", "sparse and in no order", sparse(faults("unsorted")), conformance.Fail, "must refuse"},
 		{"order", "sparse and backwards", sparse(faults("permute-every=1")), conformance.Fail, "belong to other texts"},
 		{"rerank", "in another order", reranking(faults("permute-every=1")), conformance.Fail, "in the opposite order"},
-		{"batches", "makes some up", faults("any-job"), conformance.Fail, "a model without batch jobs answers OK"},
+		{"batches", "makes some up", faults("any-job"), conformance.Fail, "a model without batch jobs was served"},
 		{"batches", "knows any", batching(faults("any-job")), conformance.Fail, "by a nonce of nobody"},
 		{"batches", "has some", batching(faults("next-version")), conformance.Pass, "knows no job of nobody"},
 		{"determinism", "noise", faults("noise"), conformance.Fail, "described as deterministic"},

@@ -114,27 +114,15 @@ func checkUnknown(ctx context.Context, t *tester) finding {
 		Model: "no-such-" + t.about.Model,
 		Kind:  pluginpb.Kind_KIND_DOCUMENT, Texts: texts,
 	})
-	t.said.heard("the refusal of a model", status.Convert(err).Message())
-	modelCode := status.Code(err)
-	switch modelCode {
-	case codes.NotFound, codes.FailedPrecondition, codes.Unimplemented:
-	case codes.OK:
-		return fail("refuse a model that Describe does not name with NOT_FOUND: vectors of another model than asked for are worse than none", "a model that does not exist was served")
-	default:
-		return fail("use NOT_FOUND: other codes mean \"again\" or \"these texts are the matter\"",
-			"a model that does not exist was refused with %s", modelCode)
+	if f := t.refusal(strangeModel, err, modelCodes...); f.verdict != "" {
+		return f
 	}
 	_, err = p.Client().Embed(ctx, &pluginpb.EmbedRequest{Model: t.about.Model, Kind: 99, Texts: texts})
-	t.said.heard("the refusal of a kind", status.Convert(err).Message())
-	switch code := status.Code(err); code {
-	case codes.InvalidArgument, codes.Unimplemented:
-		return pass("model: %s, kind: %s", modelCode, code)
-	case codes.OK:
-		return warn("refuse kinds that are neither document nor query with INVALID_ARGUMENT",
-			"a kind that does not exist was served")
-	default:
-		return warn("use INVALID_ARGUMENT", "a kind that does not exist was refused with %s", code)
+	if f := t.refusal("a kind that does not exist", err, codes.InvalidArgument, codes.Unimplemented); f.verdict != "" {
+		f.verdict = Warn
+		return f
 	}
+	return pass("a model and a kind that do not exist are refused")
 }
 
 func checkFuture(ctx context.Context, t *tester) finding {

@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -97,14 +94,7 @@ func (t *tester) parallelVectors(ctx context.Context, kind embed.Kind, texts []s
 	if err != nil {
 		return nil, err
 	}
-	vectors := make([][]float32, len(results))
-	for i, r := range results {
-		if r.Vector == nil {
-			return nil, errors.New("an ordinary text has no vector")
-		}
-		vectors[i] = r.Vector
-	}
-	return vectors, nil
+	return ordinary(results)
 }
 
 func checkCancellation(ctx context.Context, t *tester) finding {
@@ -131,23 +121,19 @@ func (t *tester) interrupted(ctx context.Context, how string, giveUp func(contex
 	must(t.vectors(ctx, embed.Document, texts))
 	after := min(interruptAt, time.Since(whole)/2) //nolint:mnd // the middle
 	var wg sync.WaitGroup
-	cut := make([]bool, interrupts)
-	for i := range interrupts {
+	var cut atomic.Int32
+	for range interrupts {
 		wg.Go(func() {
 			ctx, cancel := giveUp(ctx, after)
 			defer cancel()
 			_, err := p.Client().Embed(ctx, t.request(embed.Document, texts))
-			code := status.Code(err)
-			cut[i] = code == codes.Canceled || code == codes.DeadlineExceeded
+			if code := status.Code(err); code == codes.Canceled || code == codes.DeadlineExceeded {
+				cut.Add(1)
+			}
 		})
 	}
 	wg.Wait()
-	n := 0
-	for _, c := range cut {
-		if c {
-			n++
-		}
-	}
+	n := int(cut.Load())
 	began := time.Now()
 	if _, err := t.vectors(ctx, embed.Document, usualTexts[:1]); err != nil {
 		if call, ok := errors.AsType[*callError](err); ok {
@@ -208,7 +194,7 @@ func checkMemory(ctx context.Context, t *tester) finding {
 	texts := t.split(sentences(9, t.batch(64)))[0]
 	began := time.Now()
 	must(t.vectors(ctx, embed.Document, texts))
-	if _, ok := resident(t.run.Pid()); !ok {
+	if t.run.Memory() == 0 {
 		return warn("run this on Linux", "the memory of a process cannot be read on this system")
 	}
 	// Enough rounds to see a slope, also of a slow model.
@@ -221,8 +207,7 @@ func checkMemory(ctx context.Context, t *tester) finding {
 	for seed := uint64(1000); time.Since(began) < t.opts.Soak || len(samples) < rounds; seed++ {
 		round := sentences(seed, len(texts))
 		must(t.together(ctx, embed.Document, round))
-		bytes, _ := resident(t.run.Pid())
-		samples = append(samples, bytes)
+		samples = append(samples, t.run.Memory())
 		done += len(round)
 	}
 	quarter := len(samples) / 4
@@ -246,32 +231,4 @@ func checkMemory(ctx context.Context, t *tester) finding {
 func median(values []int64) int64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]
-}
-
-// resident adds up the resident memory of a process group, in bytes. False: this system does not tell.
-func resident(group int) (int64, bool) {
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil || len(stats) == 0 {
-		return 0, false
-	}
-	var pages int64
-	found := false
-	for _, path := range stats {
-		content, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has just ended
-		}
-		// The name may hold anything, but no later field a bracket.
-		fields := strings.Fields(string(content[strings.LastIndexByte(string(content), ')')+1:]))
-		const pgrp, rss = 2, 21 // proc(5), counted from the state
-		if len(fields) <= rss || fields[pgrp] != strconv.Itoa(group) {
-			continue
-		}
-		n, err := strconv.ParseInt(fields[rss], 10, 64)
-		if err != nil {
-			continue
-		}
-		pages, found = pages+n, true
-	}
-	return pages * int64(os.Getpagesize()), found
 }

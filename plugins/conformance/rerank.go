@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -89,12 +88,12 @@ func (t *tester) refusesOthers(ctx context.Context, scored int) finding {
 	_, err := t.run.Client().Rerank(ctx, &pluginpb.RerankRequest{
 		Model: "no-such-" + t.about.Model, Query: "q", Texts: usualTexts[:1],
 	})
-	if code := status.Code(err); code != codes.NotFound && code != codes.FailedPrecondition {
-		return fail("refuse a model that Describe does not name with NOT_FOUND", "a model that does not exist: %s", code)
+	if f := t.refusal(strangeModel, err, modelCodes...); f.verdict != "" {
+		return f
 	}
 	_, err = t.run.Client().Embed(ctx, t.request(embed.Document, usualTexts[:1]))
-	if code := status.Code(err); code != codes.Unimplemented && code != codes.FailedPrecondition {
-		return fail("a reranker makes no vectors: answer Embed with UNIMPLEMENTED", "asked for a vector, it answers %s", code)
+	if f := t.refusal("a call for vectors", err, otherCodes...); f.verdict != "" {
+		return f
 	}
 	return pass("%d texts, the same in the opposite order and alone", scored)
 }
@@ -105,14 +104,10 @@ func refusesToRerank(ctx context.Context, t *tester) finding {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(1, len(usualTexts[0]))+time.Second)
 	defer cancel()
 	_, err := p.Client().Rerank(ctx, &pluginpb.RerankRequest{Model: t.about.Model, Query: "q", Texts: usualTexts[:1]})
-	t.said.heard("the refusal to rerank", status.Convert(err).Message())
-	switch code := status.Code(err); code {
-	case codes.Unimplemented, codes.FailedPrecondition:
-		return pass("no reranker: it is refused with %s", code)
-	default:
-		return fail("answer Rerank of a model that is no reranker with UNIMPLEMENTED", "a model that is no reranker answers %s",
-			code)
+	if f := t.refusal("Rerank of a model that is no reranker", err, otherCodes...); f.verdict != "" {
+		return f
 	}
+	return pass("no reranker: it is refused with %s", status.Code(err))
 }
 
 // sameScore: texts beside one may move the last digits.
@@ -128,26 +123,21 @@ func checkBatches(ctx context.Context, t *tester) finding {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	const nobodys = "conformance-made-none"
-	by, err := p.Client().PollBatch(ctx, &pluginpb.PollBatchRequest{Model: t.about.Model, Nonce: nobodys})
-	t.said.heard("the question for a batch job", status.Convert(err).Message())
-	code := status.Code(err)
-	if !t.about.Batches {
-		if code == codes.Unimplemented || code == codes.FailedPrecondition {
-			return pass("no batch jobs: it is refused with %s", code)
+	for _, by := range []struct{ what, job string }{{"nonce", ""}, {"name", nobodys}} {
+		job, err := p.Client().PollBatch(ctx, &pluginpb.PollBatchRequest{Model: t.about.Model, Nonce: nobodys, Job: by.job})
+		if !t.about.Batches {
+			if f := t.refusal("PollBatch of a model without batch jobs", err, otherCodes...); f.verdict != "" {
+				return f
+			}
+			return pass("no batch jobs: it is refused with %s", status.Code(err))
 		}
-		return fail("answer PollBatch of a model without batch jobs with UNIMPLEMENTED",
-			"a model without batch jobs answers %s", code)
+		t.said.heard("the question for a batch job", status.Convert(err).Message())
+		if err != nil || job.GetState() != pluginpb.BatchState_BATCH_STATE_UNKNOWN {
+			return fail("a job that the provider does not know is no error: answer with the state UNKNOWN",
+				"asked for a job by a %s of nobody, it answers %s, %s", by.what, status.Code(err), job.GetState())
+		}
 	}
-	if err != nil || by.GetState() != pluginpb.BatchState_BATCH_STATE_UNKNOWN {
-		return fail("a job that the provider does not know is no error: answer with the state UNKNOWN",
-			"asked for a job by a nonce of nobody, it answers %s, %s", code, by.GetState())
-	}
-	named, err := p.Client().PollBatch(ctx, &pluginpb.PollBatchRequest{Model: t.about.Model, Nonce: nobodys, Job: nobodys})
-	if err != nil || named.GetState() != pluginpb.BatchState_BATCH_STATE_UNKNOWN {
-		return fail("a job that the provider does not know is no error: answer with the state UNKNOWN",
-			"asked for a job by a name of nobody, it answers %s, %s", status.Code(err), named.GetState())
-	}
-	_, err = p.Client().CancelBatch(ctx, &pluginpb.CancelBatchRequest{Model: t.about.Model, Job: nobodys})
+	_, err := p.Client().CancelBatch(ctx, &pluginpb.CancelBatchRequest{Model: t.about.Model, Job: nobodys})
 	if err != nil {
 		return fail("to cancel a job that the provider does not know is no error",
 			"asked to cancel a job of nobody, it answers %s", status.Code(err))

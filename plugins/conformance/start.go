@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -74,7 +72,7 @@ func (t *tester) bare(ctx context.Context, environ ...string) (bareRun, error) {
 	}
 	cmd.Env = append(cmd.Env, environ...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var stderr lockedBuffer
+	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	cmd.WaitDelay = t.patience(time.Second)
 	lifeline, err := cmd.StdinPipe()
@@ -112,26 +110,8 @@ func (t *tester) bare(ctx context.Context, environ ...string) (bareRun, error) {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		run.status = exit.ExitCode()
 	}
-	run.stderr = stderr.String()
+	run.stderr = strings.TrimSpace(stderr.String())
 	return run, nil
-}
-
-// lockedBuffer is a buffer that may be read while it is written.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.TrimSpace(l.b.String())
 }
 
 func checkCookie(ctx context.Context, t *tester) finding {
@@ -158,12 +138,9 @@ func checkVersion(ctx context.Context, t *tester) finding {
 	}
 	dir := must(os.MkdirTemp(t.opts.TempDir, "conformance-"))
 	defer func() { _ = os.RemoveAll(dir) }()
-	run, err := t.bare(ctx, pluginpb.MagicCookieKey+"="+pluginpb.MagicCookieValue, pluginpb.LifelineKey+"="+
+	run := must(t.bare(ctx, pluginpb.MagicCookieKey+"="+pluginpb.MagicCookieValue, pluginpb.LifelineKey+"="+
 		pluginpb.LifelineStdin,
-		"PLUGIN_PROTOCOL_VERSIONS="+unknownVersion, "PLUGIN_CLIENT_CERT="+string(cert), "PLUGIN_UNIX_SOCKET_DIR="+dir)
-	if err != nil {
-		abandon(err)
-	}
+		"PLUGIN_PROTOCOL_VERSIONS="+unknownVersion, "PLUGIN_CLIENT_CERT="+string(cert), "PLUGIN_UNIX_SOCKET_DIR="+dir))
 	advice := fmt.Sprintf("PLUGIN_PROTOCOL_VERSIONS lists the versions that the host speaks, by commas: unless %d is among them, say so on standard error and end with status 1",
 		pluginpb.ProtocolVersion)
 	parts := strings.Split(run.line, "|")

@@ -153,21 +153,8 @@ func tokensOfAll(ctx context.Context, t *tester, texts []string, told embed.Toke
 func tokensOfModel(ctx context.Context, t *tester, _ []string, _ embed.Tokens) finding {
 	ctx, cancel := context.WithTimeout(ctx, t.opts.CallTimeout(1, len(usualTexts[0])))
 	defer cancel()
-	_, err := t.run.Client().Tokenize(ctx, &pluginpb.TokenizeRequest{
-		Model: "no-such-" + t.about.Model,
-		Texts: usualTexts[:1],
-	})
-	t.said.heard("the refusal of a model", status.Convert(err).Message())
-	switch code := status.Code(err); code {
-	case codes.NotFound, codes.FailedPrecondition, codes.Unimplemented:
-		return finding{}
-	case codes.OK:
-		return fail("refuse a model that Describe does not name with NOT_FOUND",
-			"tokens of a model that does not exist were told")
-	default:
-		return fail("use NOT_FOUND: other codes mean \"again\" or \"these texts are the matter\"",
-			"a model that does not exist was refused with %s", code)
-	}
+	_, err := t.run.Client().Tokenize(ctx, &pluginpb.TokenizeRequest{Model: "no-such-" + t.about.Model, Texts: usualTexts[:1]})
+	return t.refusal(strangeModel, err, modelCodes...)
 }
 
 // tokensAsEmbedded: Embed counts as many, if it counts.

@@ -4,14 +4,18 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -20,51 +24,46 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/plugins/fake/vector"
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
+	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
 
 // breaches are further items of EMBEDSIDECAR_PLUGIN_FAULTS, without a value: answers that look well and are not. What
 // a host cannot see by itself, the conformance tester must.
-//
-//	any-model            serves models that do not exist
-//	refuses-unknown      fails calls with fields of a later version
-//	query-differs        queries get other vectors than documents, though described as symmetric
-//	same-vector          every text gets the same vector
-//	reversed             vectors of a batch come backwards
-//	reversed-when-busy   ... when another call is under way
-//	noise                vectors differ a little each time
-//	batch-noise          vectors depend on the size of the batch
-//	unsorted             indices of sparse vectors come in no order
-//	zero-for-empty       texts without content get a vector of zeros
-//	never-truncates      describes 8 tokens and reads all
-//	long-kills           a text above 1 MiB kills the process
-//	stuck-after-cancel   after a cancelled call none is answered any more
-//	stuck-after-deadline after a call whose deadline passed ...
-//	health-hangs         Health is never answered
-//	not-ready            Health says no
-//	prints-texts         texts go to standard error
-//	outlives-host        stays when its host goes
-//	tokens-in-characters tells where tokens end in characters, not in bytes
-//	tokens-vary          leaves the last token out of each second call
-//	tokens-cut           tells the first 50 tokens of a text only
-//	tokens-die           a text with a byte order mark kills the process, but only there
-//	tokens-around        tells of two tokens around a text that no text has
-//	any-job              knows every batch job
-//	next-version         speaks version 1 with fields of a later one in every message; no fault
 var breaches = []string{
-	"any-model", "refuses-unknown", "query-differs", "same-vector", "reversed", "reversed-when-busy", "noise",
-	"batch-noise", "unsorted",
-	"zero-for-empty", "never-truncates", "long-kills", "stuck-after-cancel", "stuck-after-deadline", "health-hangs",
-	"not-ready",
-	"prints-texts", "outlives-host", "tokens-in-characters", "tokens-vary", "tokens-cut", "tokens-die", "tokens-around",
-	"any-job", "next-version",
+	"any-model",            // serves models that do not exist
+	"refuses-unknown",      // fails calls with fields of a later version
+	"query-differs",        // queries get other vectors than documents, though described as symmetric
+	"same-vector",          // every text gets the same vector
+	"reversed",             // vectors of a batch come backwards
+	"reversed-when-busy",   // ... when another call is under way
+	"noise",                // vectors differ a little each time
+	"batch-noise",          // vectors depend on the size of the batch
+	"unsorted",             // indices of sparse vectors come in no order
+	"zero-for-empty",       // texts without content get a vector of zeros
+	"never-truncates",      // describes 8 tokens and reads all
+	"long-kills",           // a text above 1 MiB kills the process
+	"stuck-after-cancel",   // after a cancelled call none is answered any more
+	"stuck-after-deadline", // after a call whose deadline passed ...
+	"health-hangs",         // Health is never answered
+	"not-ready",            // Health says no
+	"prints-texts",         // texts go to standard error
+	"outlives-host",        // stays when its host goes
+	"tokens-in-characters", // tells where tokens end in characters, not in bytes
+	"tokens-vary",          // leaves the last token out of each second call
+	"tokens-cut",           // tells the first 50 tokens of a text only
+	"tokens-die",           // a text with a byte order mark kills the process, but only there
+	"tokens-around",        // tells of two tokens around a text that no text has
+	"any-job",              // knows every batch job
+	"next-version",         // speaks version 1 with fields of a later one in every message; no fault
 }
 
-// breaker stands between the host and everything else, and breaks what it is told to.
+// breaker stands between the host and the honest embedder, and gives the answers that the SDK would never let through.
 type breaker struct {
 	pluginpb.EmbedderServer
-	does map[string]bool
-	busy atomic.Int32
-	told atomic.Int32 // calls of Tokenize
+	faults
+	number atomic.Uint64 // calls so far
+	busy   atomic.Int32
+	told   atomic.Int32 // calls of Tokenize
 
 	mu    sync.Mutex
 	calls map[context.Context]bool // under way
@@ -96,7 +95,11 @@ func (b *breaker) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (*plugi
 	if err := b.before(req); err != nil {
 		return nil, err
 	}
+	due := b.due()
 	resp, err := b.EmbedderServer.Embed(ctx, req)
+	if err == nil {
+		err = lie(due, req, resp)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -204,6 +207,42 @@ func (b *breaker) after(req *pluginpb.EmbedRequest, resp *pluginpb.EmbedResponse
 	b.age(resp)
 }
 
+// due tells which of the items that concern each Nth call concern this one.
+func (b *breaker) due() func(item string) bool {
+	n := b.number.Add(1)
+	return func(item string) bool { return b.every[item] > 0 && n%b.every[item] == 0 }
+}
+
+// lie makes an answer one that no host may take, or fails the call.
+func lie(due func(item string) bool, req *pluginpb.EmbedRequest, resp *pluginpb.EmbedResponse) error {
+	row, several, s := int(resp.Dims)*4, len(req.GetTexts()) > 1, resp.Sparse
+	switch {
+	case due("permute-every") && several && s != nil:
+		row = int(s.Counts[0]) * 4
+		s.Counts, s.Indices, s.Values = turn(s.Counts, 1), turn(s.Indices, row), turn(s.Values, row)
+	case due("permute-every") && several:
+		resp.Vectors = turn(resp.Vectors, row)
+	case due("unavailable-every"):
+		return sdk.Status(sdk.Again(errors.New("told to be unavailable"+key()), 20*time.Millisecond))
+	case due("wrong-count-every") && s != nil:
+		s.Counts = s.Counts[1:]
+	case due("wrong-count-every"):
+		resp.Vectors = resp.Vectors[row:]
+	case due("wrong-dims-every"):
+		resp.Dims++
+		resp.Vectors = make([]byte, len(req.GetTexts())*int(resp.Dims)*4)
+	case due("garbage-every"):
+		resp.Vectors = append(resp.Vectors, 1, 2, 3)
+		resp.Outcomes = append(resp.Outcomes, &pluginpb.Outcome{Index: 1 << 31, Empty: true})
+	case due("huge-every"):
+		resp.Vectors = make([]byte, 32<<20)
+	}
+	return nil
+}
+
+// turn puts the first of a list behind the others.
+func turn[T any](list []T, first int) []T { return append(list[first:], list[:first]...) }
+
 // push adds to the first number of a packed vector.
 func push(row []byte, by float32) {
 	x := math.Float32frombits(binary.LittleEndian.Uint32(row))
@@ -224,6 +263,59 @@ func (b *breaker) Health(ctx context.Context, req *pluginpb.HealthRequest) (*plu
 		b.age(resp)
 	}
 	return resp, err
+}
+
+// Rerank implements pluginpb.EmbedderServer.
+func (b *breaker) Rerank(ctx context.Context, req *pluginpb.RerankRequest) (*pluginpb.RerankResponse, error) {
+	resp, err := b.EmbedderServer.Rerank(ctx, req)
+	if err == nil && b.due()("permute-every") {
+		const one = 4 // bytes of a score
+		resp.Scores = turn(resp.Scores, one)
+	}
+	return resp, err
+}
+
+// PollBatch implements pluginpb.EmbedderServer.
+func (b *breaker) PollBatch(ctx context.Context, req *pluginpb.PollBatchRequest) (*pluginpb.BatchStatus, error) {
+	if b.does["any-job"] {
+		return &pluginpb.BatchStatus{Job: "any", State: pluginpb.BatchState_BATCH_STATE_RUNNING}, nil
+	}
+	return b.EmbedderServer.PollBatch(ctx, req)
+}
+
+// Tokenize implements pluginpb.EmbedderServer.
+func (b *breaker) Tokenize(ctx context.Context, req *pluginpb.TokenizeRequest) (*pluginpb.TokenizeResponse, error) {
+	if b.does["any-model"] {
+		req.Model = "fake"
+	}
+	if b.does["tokens-die"] && slices.ContainsFunc(req.GetTexts(),
+		func(text string) bool { return strings.ContainsRune(text, '\ufeff') }) {
+		die(syscall.SIGKILL)
+	}
+	resp, err := b.EmbedderServer.Tokenize(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	shorter := b.told.Add(1)%2 == 0 && b.does["tokens-vary"]
+	for i, told := range resp.GetTokens() {
+		if b.does["tokens-in-characters"] {
+			for k, end := range told.GetEnds() {
+				told.Ends[k] = uint32(utf8.RuneCountInString(req.GetTexts()[i][:end]))
+			}
+		}
+		if n := len(told.GetEnds()); shorter && n > 0 {
+			told.Ends = told.GetEnds()[:n-1]
+		}
+		if most := 50; b.does["tokens-cut"] && len(told.GetEnds()) > most {
+			told.Ends = told.GetEnds()[:most]
+		}
+		b.age(told)
+	}
+	if b.does["tokens-around"] {
+		resp.Around = 2
+	}
+	b.age(resp)
+	return resp, nil
 }
 
 // age gives a message fields that this version of the contract does not know: a number, and bytes.

@@ -15,9 +15,6 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-
 	pluginpb "github.com/embedsidecar/embedsidecar/plugins/proto"
 	"github.com/embedsidecar/embedsidecar/plugins/sdk"
 )
@@ -25,41 +22,12 @@ import (
 // faults are what EMBEDSIDECAR_PLUGIN_FAULTS asks for: items separated by semicolons, each at most once but for cost,
 // which may occur once in each of its two forms.
 //
-//	cost=2ms/call        each call waits this long; given up when the host gives up
-//	cost=100us/text      ... and this long for each text
-//	crash-on=TOKEN       a text that contains TOKEN kills the process (SIGKILL)
-//	panic-on=TOKEN       ... makes the call panic
-//	hang-on=TOKEN        ... makes the call never answer, though the host gives up
-//	freeze-on=TOKEN      ... stops the whole process (SIGSTOP)
-//	nan-on=TOKEN         its vector has a NaN
-//	inf-on=TOKEN         its vector has an infinity
-//	zero-on=TOKEN        its vector is all zero
-//	refuse-on=TOKEN      it fails with the class refused
-//	too-long-on=TOKEN    ... too_long
-//	invalid-on=TOKEN     ... invalid
-//	retry-on=TOKEN       ... retry_later, after 20 ms
-//	wrong-count-every=N  each Nth call answers with one vector too few
-//	wrong-dims-every=N   each Nth call answers with vectors one number too wide
-//	garbage-every=N      each Nth call answers about texts that were not asked, with bytes that are no numbers
-//	huge-every=N         each Nth call answers with 32 MiB
-//	unavailable-every=N  each Nth call fails, to be tried again after 20 ms
-//	permute-every=N      each Nth call with several texts answers with every vector one place further
-//	other-vectors        its vectors are not those of its fingerprint
-//	leak=64MiB/call      each call keeps so much memory
-//	swell-on=TOKEN       a text that contains TOKEN takes memory, 64 MiB at a time up to 768, and never answers
-//	flood=N/call         each call writes N lines to standard error
-//	burn                 keeps all CPUs busy from its first call on
-//	fork                 starts two processes before the handshake that never end, one of them in a session of its own; their
-//	                     numbers are in the file that EMBEDSIDECAR_PLUGIN_FORKS names
-//	exit-at-start        ends before the handshake, with status 3
-//	crash-at-start       is killed before the handshake (SIGKILL)
-//	hang-at-start        never says anything
-//	garbage-at-start     prints something else than a handshake
-//	describe-fails       cannot describe itself, which a person must mend
-//	describe-exits       ends with status 4 when asked to describe itself
-//	describe-hangs       never describes itself
-//	new-fingerprint      describes another fingerprint after each start
-//	no-tokens            does not tell where tokens end, as a plugin without that method
+//	cost=2ms/call    each call waits this long; given up when the host gives up
+//	cost=100us/text  ... and this long for each text
+//	leak=64MiB/call  each call keeps so much memory
+//	flood=N/call     each call writes N lines to standard error
+//
+// and those below, as in crash-on=TOKEN, huge-every=N and burn.
 //
 // TOKEN is any text without a semicolon, compared as bytes. Costs are waited for, not burned. Further items are in
 // breaches.go.
@@ -73,16 +41,46 @@ type faults struct {
 
 // The items with a TOKEN, with a number of calls, and without a value.
 var (
+	// A text that contains TOKEN:
 	onTexts = []string{
-		"crash-on", "panic-on", "hang-on", "freeze-on", "nan-on", "inf-on", "zero-on", "refuse-on", "too-long-on",
-		"invalid-on", "retry-on", "swell-on",
+		"crash-on",    // it kills the process (SIGKILL)
+		"panic-on",    // it makes the call panic
+		"hang-on",     // it makes the call never answer, though the host gives up
+		"freeze-on",   // it stops the whole process (SIGSTOP)
+		"nan-on",      // its vector has a NaN
+		"inf-on",      // its vector has an infinity
+		"zero-on",     // its vector is all zero
+		"refuse-on",   // it fails with the class refused
+		"too-long-on", // ... too_long
+		"invalid-on",  // ... invalid
+		"retry-on",    // ... retry_later, after 20 ms
+		"swell-on",    // it takes memory, 64 MiB at a time up to 768, and the call never answers
 	}
+	// Each Nth call:
 	everies = []string{
-		"wrong-count-every", "wrong-dims-every", "garbage-every", "huge-every", "unavailable-every", "permute-every",
+		"wrong-count-every", // answers with one vector too few
+		"wrong-dims-every",  // answers with vectors one number too wide
+		"garbage-every",     // answers about texts that were not asked, with bytes that are no numbers
+		"huge-every",        // answers with 32 MiB
+		"unavailable-every", // fails, to be tried again after 20 ms
+		"permute-every",     // answers, if it has several texts, with every vector one place further
 	}
+	// The plugin, by an item without a value:
 	flags = []string{
-		"exit-at-start", "crash-at-start", "hang-at-start", "garbage-at-start", "new-fingerprint", "describe-fails",
-		"describe-exits", "describe-hangs", "no-tokens", "fork", "burn", "other-vectors",
+		// starts two processes before the handshake that never end, one of them in a session of its own; their numbers are
+		// in the file that EMBEDSIDECAR_PLUGIN_FORKS names
+		"fork",
+		"other-vectors",    // its vectors are not those of its fingerprint
+		"burn",             // keeps all CPUs busy from its first call on
+		"exit-at-start",    // ends before the handshake, with status 3
+		"crash-at-start",   // is killed before the handshake (SIGKILL)
+		"hang-at-start",    // never says anything
+		"garbage-at-start", // prints something else than a handshake
+		"describe-fails",   // cannot describe itself, which a person must mend
+		"describe-exits",   // ends with status 4 when asked to describe itself
+		"describe-hangs",   // never describes itself
+		"new-fingerprint",  // describes another fingerprint after each start
+		"no-tokens",        // does not tell where tokens end, as a plugin without that method
 	}
 )
 
@@ -98,9 +96,7 @@ func parseFaults(list string) (faults, error) {
 		name, value, hasValue := strings.Cut(item, "=")
 		once, err := name, error(nil)
 		switch {
-		case slices.Contains(breaches, name) && !hasValue:
-			f.does[name] = true
-		case slices.Contains(flags, name):
+		case slices.Contains(breaches, name), slices.Contains(flags, name):
 			if hasValue {
 				err = errors.New("takes no value")
 			}
@@ -234,14 +230,6 @@ func (f *faults) beforeDescribe() error {
 		os.Exit(4)
 	case f.does["describe-hangs"]:
 		select {}
-	}
-	return nil
-}
-
-// beforeTokens is beforeCall for a call of Tokenize, which costs nothing.
-func (f *faults) beforeTokens() error {
-	if f.does["no-tokens"] {
-		return status.Error(codes.Unimplemented, "told not to know tokens")
 	}
 	return nil
 }

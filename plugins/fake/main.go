@@ -17,18 +17,15 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
-	"syscall"
-	"time"
-	"unicode/utf8"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
@@ -51,8 +48,7 @@ func main() {
 	}
 	e.faults.atStart()
 	sdk.ServeServer(&breaker{
-		EmbedderServer: &liar{EmbedderServer: sdk.NewServer(e, os.Stderr), embedder: e},
-		does:           e.faults.does, calls: map[context.Context]bool{},
+		EmbedderServer: sdk.NewServer(e, os.Stderr), faults: e.faults, calls: map[context.Context]bool{},
 	})
 }
 
@@ -62,15 +58,15 @@ type embedder struct {
 	sparse, reranks, batches      bool
 	faults                        faults
 	calls                         *os.File // nil: calls are not recorded
-	number                        atomic.Uint64
 
 	mu     sync.Mutex
 	leaked [][]byte
-	jobs   []job
+	jobs   map[string]job // by nonce
 }
 
 func newEmbedder(getenv func(string) string) (*embedder, error) {
-	e, widest, wanted := &embedder{dims: vector.DefaultDims}, pluginpb.MaxDims, getenv("EMBEDSIDECAR_PLUGIN_FAULTS")
+	e := &embedder{dims: vector.DefaultDims, jobs: map[string]job{}}
+	widest, wanted := pluginpb.MaxDims, getenv("EMBEDSIDECAR_PLUGIN_FAULTS")
 	switch sparse := getenv("EMBEDSIDECAR_PLUGIN_SPARSE"); sparse {
 	case "", "false":
 	case "true":
@@ -160,7 +156,7 @@ func (e *embedder) Embed(ctx context.Context, _ string, kind sdk.Kind, texts []s
 	}
 	for i, text := range texts {
 		a := &answers[i]
-		a.Tokens = words(text)
+		a.Tokens = len(vector.TokenEnds(text))
 		if a.Err = e.faults.textError(text); a.Err != nil {
 			continue
 		}
@@ -221,97 +217,42 @@ func (e *embedder) leak() {
 
 // Tokenize implements sdk.Tokenizer: a token is a run of what is not white space.
 func (e *embedder) Tokenize(_ context.Context, _ string, texts []string) (sdk.Tokens, error) {
-	if err := e.faults.beforeTokens(); err != nil {
-		return sdk.Tokens{}, err
+	if e.faults.does["no-tokens"] {
+		return sdk.Tokens{}, status.Error(codes.Unimplemented, "told not to know tokens")
 	}
-	tokens := sdk.Tokens{Ends: make([][]int, len(texts))}
-	for i, text := range texts {
-		tokens.Ends[i] = vector.TokenEnds(text)
-	}
-	return tokens, nil
-}
-
-// words counts the runs of what is not white space, the fake's tokens.
-func words(text string) int {
-	n := 0
-	for range strings.FieldsSeq(text) {
-		n++
-	}
-	return n
-}
-
-// Tokenize implements pluginpb.EmbedderServer.
-func (b *breaker) Tokenize(ctx context.Context, req *pluginpb.TokenizeRequest) (*pluginpb.TokenizeResponse, error) {
-	if b.does["any-model"] {
-		req.Model = "fake"
-	}
-	if b.does["tokens-die"] && slices.ContainsFunc(req.GetTexts(),
-		func(text string) bool { return strings.ContainsRune(text, '\ufeff') }) {
-		die(syscall.SIGKILL)
-	}
-	resp, err := b.EmbedderServer.Tokenize(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	shorter := b.told.Add(1)%2 == 0 && b.does["tokens-vary"]
-	for i, told := range resp.GetTokens() {
-		if b.does["tokens-in-characters"] {
-			for k, end := range told.GetEnds() {
-				told.Ends[k] = uint32(utf8.RuneCountInString(req.GetTexts()[i][:end]))
-			}
-		}
-		if n := len(told.GetEnds()); shorter && n > 0 {
-			told.Ends = told.GetEnds()[:n-1]
-		}
-		if most := 50; b.does["tokens-cut"] && len(told.GetEnds()) > most {
-			told.Ends = told.GetEnds()[:most]
-		}
-		b.age(told)
-	}
-	if b.does["tokens-around"] {
-		resp.Around = 2
-	}
-	b.age(resp)
-	return resp, nil
+	return sdk.Tokens{Ends: lists.Map(texts, vector.TokenEnds)}, nil
 }
 
 // job is a batch job, which has ended as soon as it is made.
-type job struct {
-	nonce      string
-	ids, texts []string
-}
+type job struct{ ids, texts []string }
 
 // SubmitBatch implements sdk.Batcher.
 func (e *embedder) SubmitBatch(_ context.Context, _, nonce string, ids, texts []string) (sdk.Job, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.jobs = append(e.jobs, job{nonce, ids, texts})
+	e.jobs[nonce] = job{ids, texts}
 	return sdk.Job{ID: nonce, State: embed.JobRunning}, nil
 }
 
 // PollBatch implements sdk.Batcher.
 func (e *embedder) PollBatch(_ context.Context, _, nonce, _ string) (sdk.Job, error) { //nolint:unparam // a contract
-	if e.find(nonce) == nil {
+	if _, known := e.find(nonce); !known {
 		return sdk.Job{State: embed.JobUnknown}, nil
 	}
 	return sdk.Job{ID: nonce, State: embed.JobEnded}, nil
 }
 
-func (e *embedder) find(nonce string) *job {
+func (e *embedder) find(nonce string) (j job, known bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for i := range e.jobs {
-		if e.jobs[i].nonce == nonce {
-			return &e.jobs[i]
-		}
-	}
-	return nil
+	j, known = e.jobs[nonce]
+	return j, known
 }
 
 // FetchBatch implements sdk.Batcher.
 func (e *embedder) FetchBatch(ctx context.Context, model, name string, give func(string, sdk.Answer) error) error {
-	j := e.find(name)
-	if j == nil {
+	j, known := e.find(name)
+	if !known {
 		return sdk.Misconfigured(embed.ErrNoBatches)
 	}
 	answers, err := e.Embed(ctx, model, sdk.Document, j.texts)
@@ -325,62 +266,3 @@ func (e *embedder) FetchBatch(ctx context.Context, model, name string, give func
 
 // CancelBatch implements sdk.Batcher.
 func (e *embedder) CancelBatch(context.Context, string, string) error { return nil }
-
-// PollBatch implements pluginpb.EmbedderServer.
-func (b *breaker) PollBatch(ctx context.Context, req *pluginpb.PollBatchRequest) (*pluginpb.BatchStatus, error) {
-	if b.does["any-job"] {
-		return &pluginpb.BatchStatus{Job: "any", State: pluginpb.BatchState_BATCH_STATE_RUNNING}, nil
-	}
-	return b.EmbedderServer.PollBatch(ctx, req)
-}
-
-// liar stands between the host and the honest embedder and gives the answers that the SDK would never let through.
-type liar struct {
-	pluginpb.EmbedderServer
-	embedder *embedder
-}
-
-// Embed implements pluginpb.EmbedderServer.
-func (l *liar) Embed(ctx context.Context, req *pluginpb.EmbedRequest) (*pluginpb.EmbedResponse, error) {
-	n := l.embedder.number.Add(1)
-	f := &l.embedder.faults
-	resp, err := l.EmbedderServer.Embed(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	due := func(item string) bool { return f.every[item] > 0 && n%f.every[item] == 0 }
-	switch row := int(resp.Dims) * 4; {
-	case due("permute-every") && len(req.GetTexts()) > 1 && resp.Sparse != nil:
-		s := resp.Sparse
-		row = int(s.Counts[0]) * 4
-		s.Counts, s.Indices, s.Values = append(s.Counts[1:], s.Counts[0]), append(s.Indices[row:], s.Indices[:row]...),
-			append(s.Values[row:], s.Values[:row]...)
-	case due("permute-every") && len(req.GetTexts()) > 1:
-		resp.Vectors = append(resp.Vectors[row:], resp.Vectors[:row]...)
-	case due("unavailable-every"):
-		return nil, sdk.Status(sdk.Again(errors.New("told to be unavailable"+key()), 20*time.Millisecond))
-	case due("wrong-count-every") && resp.Sparse != nil:
-		resp.Sparse.Counts = resp.Sparse.Counts[1:]
-	case due("wrong-count-every"):
-		resp.Vectors = resp.Vectors[int(resp.Dims)*4:]
-	case due("wrong-dims-every"):
-		resp.Dims++
-		resp.Vectors = make([]byte, len(req.GetTexts())*int(resp.Dims)*4)
-	case due("garbage-every"):
-		resp.Vectors = append(resp.Vectors, 1, 2, 3)
-		resp.Outcomes = append(resp.Outcomes, &pluginpb.Outcome{Index: 1 << 31, Empty: true})
-	case due("huge-every"):
-		resp.Vectors = make([]byte, 32<<20)
-	}
-	return resp, nil
-}
-
-// Rerank implements pluginpb.EmbedderServer.
-func (l *liar) Rerank(ctx context.Context, req *pluginpb.RerankRequest) (*pluginpb.RerankResponse, error) {
-	resp, err := l.EmbedderServer.Rerank(ctx, req)
-	if every := l.embedder.faults.every["permute-every"]; err == nil && every > 0 && l.embedder.number.Add(1)%every == 0 {
-		const one = 4 // bytes of a score
-		resp.Scores = append(resp.Scores[one:], resp.Scores[:one]...)
-	}
-	return resp, err
-}

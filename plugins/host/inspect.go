@@ -60,6 +60,9 @@ func (i *Inspection) Description() embed.Description { return i.inst.desc }
 // Pid is the plugin's process id, which leads its process group.
 func (i *Inspection) Pid() int { return i.inst.process.pid }
 
+// Memory is how many bytes the plugin's processes hold; 0 where the system does not tell.
+func (i *Inspection) Memory() int64 { return groupMemory(i.Pid()) }
+
 // Socket is the path of the plugin's socket.
 func (i *Inspection) Socket() string {
 	hello, _ := i.inst.process.Hello()
