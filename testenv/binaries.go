@@ -165,14 +165,9 @@ func hasVector(ctx context.Context, bin string) error {
 func majorOfServer(ctx context.Context, dsn string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	conn, err := pgx.Connect(ctx, dsn)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = conn.Close(ctx) }()
 	var version int
-	if err := conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version); err != nil {
-		return 0, err
-	}
-	return version / 10000, nil
+	err := onURL(ctx, dsn, func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int`).Scan(&version)
+	})
+	return version / 10000, err
 }

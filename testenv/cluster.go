@@ -35,11 +35,19 @@ func execWithRetry(ctx context.Context, conn *pgx.Conn, statement string, args .
 			!strings.Contains(err.Error(), "concurrently") {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, 20*time.Millisecond) {
 			return err
-		case <-time.After(20 * time.Millisecond):
 		}
+	}
+}
+
+// pause waits, unless ctx ends first: false.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 
@@ -95,20 +103,26 @@ func (s *Server) leave() error {
 	}
 	ctx, cancel := contextFor(startTimeout)
 	defer cancel()
-	conn, err := s.connect(ctx, "")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	err = errors.Join(execWithRetry(ctx, conn, "DROP DATABASE IF EXISTS "+s.template),
-		execWithRetry(ctx, conn, "DROP DATABASE IF EXISTS "+bare(s.template)))
+	err := s.on(ctx, "", func(conn *pgx.Conn) error {
+		return errors.Join(execWithRetry(ctx, conn, "DROP DATABASE IF EXISTS "+s.template),
+			execWithRetry(ctx, conn, "DROP DATABASE IF EXISTS "+bare(s.template)))
+	})
 	s.template = ""
 	return err
 }
 
-func (s *Server) connect(ctx context.Context, database string) (*pgx.Conn, error) {
-	conn, err := pgx.Connect(ctx, s.URL(database, ""))
-	return conn, wrap.Errorf(err, "connect to the test server")
+// on does something on a connection of the superuser.
+func (s *Server) on(ctx context.Context, database string, do func(conn *pgx.Conn) error) error {
+	return onURL(ctx, s.URL(database, ""), do)
+}
+
+func onURL(ctx context.Context, url string, do func(conn *pgx.Conn) error) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return fmt.Errorf("connect to the test server: %w", err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	return do(conn)
 }
 
 // Template returns the name of the database that DB clones, and makes it first if need be: extension vector, schema
@@ -119,33 +133,32 @@ func (s *Server) Template(ctx context.Context) (string, error) {
 	if s.template != "" {
 		return s.template, nil
 	}
-	conn, err := s.connect(ctx, "")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	if err := s.makeOwner(ctx, conn); err != nil {
-		return "", fmt.Errorf("make role %s: %w", Owner, err)
-	}
 	name := fmt.Sprintf("embedsidecar_template_%s_%x", here, sqlfiles.Digest())
-	for _, one := range []struct {
-		name, from string
-		fill       func(ctx context.Context, database string) error
-	}{{bare(name), "template0", s.extend}, {name, bare(name), s.migrate}} {
-		for _, statement := range []string{
-			"DROP DATABASE IF EXISTS " + one.name,
-			fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE %s", one.name, Owner, one.from),
-		} {
-			if err := execWithRetry(ctx, conn, statement); err != nil {
-				return "", fmt.Errorf("make the template database: %w", err)
+	err := s.on(ctx, "", func(conn *pgx.Conn) error {
+		if err := s.makeOwner(ctx, conn); err != nil {
+			return fmt.Errorf("make role %s: %w", Owner, err)
+		}
+		for _, one := range []struct {
+			name, from string
+			fill       func(ctx context.Context, database string) error
+		}{{bare(name), "template0", s.extend}, {name, bare(name), s.migrate}} {
+			err := execWithRetry(ctx, conn, "DROP DATABASE IF EXISTS "+one.name)
+			if err == nil {
+				err = execWithRetry(ctx, conn, fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE %s", one.name, Owner, one.from))
+			}
+			if err == nil {
+				err = one.fill(ctx, one.name)
+			}
+			if err != nil {
+				return fmt.Errorf("make the template database: %w", err)
 			}
 		}
-		if err := one.fill(ctx, one.name); err != nil {
-			return "", fmt.Errorf("make the template database: %w", err)
-		}
+		return nil
+	})
+	if err == nil {
+		s.template = name
 	}
-	s.template = name
-	return name, nil
+	return s.template, err
 }
 
 // bare is the template of empty databases beside a template.
@@ -162,23 +175,15 @@ ALTER ROLE %[1]s LOGIN REPLICATION PASSWORD '%[2]s'`, Owner, s.roleWord))
 
 // extend gives a database the extension vector.
 func (s *Server) extend(ctx context.Context, name string) error {
-	admin, err := s.connect(ctx, name)
-	if err != nil {
+	return s.on(ctx, name, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, "CREATE EXTENSION vector")
 		return err
-	}
-	defer func() { _ = admin.Close(ctx) }()
-	_, err = admin.Exec(ctx, "CREATE EXTENSION vector")
-	return err
+	})
 }
 
 // migrate gives a database our schema.
 func (s *Server) migrate(ctx context.Context, name string) error {
-	owner, err := pgx.Connect(ctx, s.URL(name, Owner))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = owner.Close(ctx) }()
-	return Migrate(ctx, owner)
+	return onURL(ctx, s.URL(name, Owner), func(conn *pgx.Conn) error { return Migrate(ctx, conn) })
 }
 
 // Migrate makes the schema embedsidecar and brings it to the newest version.
@@ -216,11 +221,6 @@ func (s *Server) NewDatabase(ctx context.Context, empty bool, encoding string) (
 	if err != nil {
 		return "", err
 	}
-	conn, err := s.connect(ctx, "")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = conn.Close(ctx) }()
 	name := s.databases.next()
 	switch {
 	case encoding != "":
@@ -231,14 +231,14 @@ func (s *Server) NewDatabase(ctx context.Context, empty bool, encoding string) (
 	if s.copies {
 		template += " STRATEGY file_copy"
 	}
-	if err := execWithRetry(ctx, conn, fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE %s", name, Owner,
-		template)); err != nil {
-		return "", fmt.Errorf("make a test database: %w", err)
+	err = s.on(ctx, "", func(conn *pgx.Conn) error {
+		return execWithRetry(ctx, conn, fmt.Sprintf("CREATE DATABASE %s OWNER %s TEMPLATE %s", name, Owner, template))
+	})
+	if err == nil && encoding != "" {
+		err = s.extend(ctx, name)
 	}
-	if encoding != "" {
-		if err := s.extend(ctx, name); err != nil {
-			return "", fmt.Errorf("make a test database: %w", err)
-		}
+	if err != nil {
+		return "", fmt.Errorf("make a test database: %w", err)
 	}
 	return name, nil
 }
@@ -246,36 +246,29 @@ func (s *Server) NewDatabase(ctx context.Context, empty bool, encoding string) (
 // DropDatabase drops a database with its slots. A slot that streams would keep it alive, even against FORCE, so
 // nobody is let in any more, the walsenders are ended and the slots dropped first.
 func (s *Server) DropDatabase(ctx context.Context, name string) error {
-	conn, err := s.connect(ctx, "")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(ctx) }()
 	quoted := pgx.Identifier{name}.Sanitize()
-	if err := execWithRetry(ctx, conn, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS false", quoted)); err != nil {
-		return fmt.Errorf("drop database %s: %w", name, err)
-	}
-	for {
-		left, err := dropSlots(ctx, conn, name)
-		if err != nil {
-			return fmt.Errorf("drop database %s: %w", name, err)
+	err := s.on(ctx, "", func(conn *pgx.Conn) error {
+		if err := execWithRetry(ctx, conn, fmt.Sprintf("ALTER DATABASE %s ALLOW_CONNECTIONS false", quoted)); err != nil {
+			return err
 		}
-		if left == 0 {
-			break
+		for {
+			left, err := dropSlots(ctx, conn, name)
+			if err != nil {
+				return err
+			}
+			if left == 0 {
+				break
+			}
+			if !pause(ctx, 5*time.Millisecond) {
+				return fmt.Errorf("%d slots are still active: %w", left, ctx.Err())
+			}
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("drop database %s: %d slots are still active: %w", name, left, ctx.Err())
-		case <-time.After(5 * time.Millisecond):
+		if err := s.endPrepared(ctx, conn, name); err != nil {
+			return err
 		}
-	}
-	if err := s.endPrepared(ctx, conn, name); err != nil {
-		return fmt.Errorf("drop database %s: %w", name, err)
-	}
-	if err := execWithRetry(ctx, conn, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", quoted)); err != nil {
-		return fmt.Errorf("drop database %s: %w", name, err)
-	}
-	return nil
+		return execWithRetry(ctx, conn, fmt.Sprintf("DROP DATABASE %s WITH (FORCE)", quoted))
+	})
+	return wrap.Errorf(err, "drop database %s", name)
 }
 
 // dropSlots drops the slots of a database that are idle, ends the walsenders of the others and tells how many those
@@ -318,15 +311,12 @@ func (s *Server) endPrepared(ctx context.Context, admin *pgx.Conn, database stri
 		pgx.Identifier{database}.Sanitize())); err != nil {
 		return err
 	}
-	inside, err := s.connect(ctx, database)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = inside.Close(ctx) }()
-	for _, gid := range gids {
-		if _, err := inside.Exec(ctx, "ROLLBACK PREPARED '"+strings.ReplaceAll(gid, "'", "''")+"'"); err != nil {
-			return err
+	return s.on(ctx, database, func(inside *pgx.Conn) error {
+		for _, gid := range gids {
+			if _, err := inside.Exec(ctx, "ROLLBACK PREPARED '"+strings.ReplaceAll(gid, "'", "''")+"'"); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"github.com/jackc/pgx/v5"
 )
 
 // Copy makes a second server from the data of this one, which must be stopped: a backup to be restored, or a standby.
@@ -58,11 +60,13 @@ func (s *Server) Follow(primary *Server, name, slot string) error {
 			return fmt.Errorf("follow: %w", err)
 		}
 	}
-	file := filepath.Join(s.data(), "standby.signal")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		return fmt.Errorf("follow: %w", err)
-	}
-	return GiveAway(file)
+	return s.signal("standby.signal")
+}
+
+// signal leaves a file that tells the server in which way to start.
+func (s *Server) signal(name string) error {
+	file := filepath.Join(s.data(), name)
+	return errors.Join(os.WriteFile(file, nil, 0o600), GiveAway(file))
 }
 
 // Recover has a copy that has not been started begin as a backup that is restored does: on a new timeline.
@@ -70,22 +74,16 @@ func (s *Server) Recover() error {
 	if err := s.Configure(map[string]string{"restore_command": "/bin/false"}); err != nil {
 		return err
 	}
-	file := filepath.Join(s.data(), "recovery.signal")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		return fmt.Errorf("recover: %w", err)
-	}
-	return GiveAway(file)
+	return s.signal("recovery.signal")
 }
 
 // Promote makes a standby a server of its own, on a new timeline, and waits until it is.
 func (s *Server) Promote(ctx context.Context) error {
-	conn, err := s.connect(ctx, "")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(ctx) }()
 	var done bool
-	if err := conn.QueryRow(ctx, "SELECT pg_promote(true, 300)").Scan(&done); err != nil {
+	err := s.on(ctx, "", func(conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, "SELECT pg_promote(true, 300)").Scan(&done)
+	})
+	if err != nil {
 		return fmt.Errorf("promote: %w", err)
 	}
 	if !done {

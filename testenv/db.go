@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
@@ -33,11 +34,11 @@ type Database struct {
 	super *pgxpool.Pool
 	roles int
 	slots int
-
-	streamRole               string
-	readerRole, operatorRole string
-	searcherRole             string
+	run   runRoles // of the last RunRole
 }
+
+// runRoles are the roles of sql/roles.sql.
+type runRoles struct{ work, stream, reader, operator, searcher string }
 
 // Option changes what DB makes.
 type Option func(*settings)
@@ -123,16 +124,14 @@ func (d *Database) drop() {
 	if roles == 0 {
 		return
 	}
-	conn, err := d.Server.connect(ctx, "")
-	if err != nil {
-		d.t.Error(err)
-		return
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	for i := range roles {
-		if err := execWithRetry(ctx, conn, "DROP ROLE IF EXISTS "+d.roleName(i+1)); err != nil {
-			d.t.Errorf("drop role %s: %v", d.roleName(i+1), err)
+	err := d.Server.on(ctx, "", func(conn *pgx.Conn) (err error) {
+		for i := range roles {
+			err = errors.Join(err, execWithRetry(ctx, conn, "DROP ROLE IF EXISTS "+d.roleName(i+1)))
 		}
+		return err
+	})
+	if err != nil {
+		d.t.Errorf("drop roles: %v", err)
 	}
 }
 
@@ -184,8 +183,7 @@ func (d *Database) Twin(s *Server) *Database {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	twin := &Database{
-		Name: d.Name, Server: s, t: d.t, roles: d.roles, slots: d.slots, streamRole: d.streamRole,
-		readerRole: d.readerRole, operatorRole: d.operatorRole, searcherRole: d.searcherRole,
+		Name: d.Name, Server: s, t: d.t, roles: d.roles, slots: d.slots, run: d.run,
 	}
 	twin.Pool = twin.pool(Owner)
 	d.t.Cleanup(func() {
@@ -288,41 +286,38 @@ func (d *Database) Role(attributes string) string {
 // pipelines need, and the one that streams, which StreamRole tells. It returns the name of the first.
 func (d *Database) RunRole(pipelines ...pipeline.Pipeline) string {
 	d.t.Helper()
-	name, stream, reader, operator, searcher := d.nextRole(), d.nextRole(), d.nextRole(), d.nextRole(), d.nextRole()
-	d.MustExecSuper(sqlfiles.Roles(name, stream, reader, operator, searcher))
-	for _, role := range []string{name, stream, reader, operator, searcher} {
+	r := runRoles{d.nextRole(), d.nextRole(), d.nextRole(), d.nextRole(), d.nextRole()}
+	d.MustExecSuper(sqlfiles.Roles(r.work, r.stream, r.reader, r.operator, r.searcher))
+	for _, role := range []string{r.work, r.stream, r.reader, r.operator, r.searcher} {
 		d.MustExecSuper(fmt.Sprintf("ALTER ROLE %s LOGIN PASSWORD '%s'", role, d.Server.roleWord))
 	}
 	d.mu.Lock()
-	d.streamRole, d.readerRole, d.operatorRole, d.searcherRole = stream, reader, operator, searcher
+	d.run = r
 	d.mu.Unlock()
 	for _, p := range pipelines {
-		d.Grant(name, p)
+		d.Grant(r.work, p)
 	}
-	return name
+	return r.work
+}
+
+func (d *Database) lastRoles() runRoles {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.run
 }
 
 // SQLRoles are the one that reads the views and the one that may act, as the last RunRole made them. They may log in.
 func (d *Database) SQLRoles() (reader, operator string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.readerRole, d.operatorRole
+	r := d.lastRoles()
+	return r.reader, r.operator
 }
 
 // SearcherRole is the role that may search by SQL and nothing else of ours, as the last RunRole made it. It may log in,
 // and read no table.
-func (d *Database) SearcherRole() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.searcherRole
-}
+func (d *Database) SearcherRole() string { return d.lastRoles().searcher }
 
 // StreamRole is the role that may replicate and nothing else, as the last RunRole made it.
-func (d *Database) StreamRole() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.streamRole
-}
+func (d *Database) StreamRole() string { return d.lastRoles().stream }
 
 // Grant gives a role what sql/roles.sql says a pipeline needs.
 func (d *Database) Grant(role string, p pipeline.Pipeline) {
@@ -330,37 +325,28 @@ func (d *Database) Grant(role string, p pipeline.Pipeline) {
 	into := cmp.Or(p.IntoSchema, p.Schema)
 	d.MustExecSuper(fmt.Sprintf("GRANT USAGE ON SCHEMA %s, %s TO %s", pgx.Identifier{p.Schema}.Sanitize(),
 		pgx.Identifier{into}.Sanitize(), role))
-	columns := map[string]bool{}
-	var quoted []string
-	add := func(names ...string) {
-		for _, name := range names {
-			if !columns[name] {
-				columns[name] = true
-				quoted = append(quoted, pgx.Identifier{name}.Sanitize())
-			}
-		}
-	}
 	for _, link := range p.Links() {
 		j := link.Table()
-		add(j.Uses...)
 		d.MustExecSuper(fmt.Sprintf("GRANT USAGE ON SCHEMA %s TO %s; GRANT SELECT (%s) ON %s TO %[2]s",
-			pgx.Identifier{j.Schema}.Sanitize(), role, strings.Join(quoted, ", "), pgx.Identifier{j.Schema, j.Table}.Sanitize()))
-		clear(columns)
-		quoted = nil
+			pgx.Identifier{j.Schema}.Sanitize(), role, columnList(j.Uses), pgx.Identifier{j.Schema, j.Table}.Sanitize()))
 	}
+	columns := slices.Concat(p.Watched, p.Columns)
 	for _, key := range p.Key {
-		add(key.Name)
+		columns = append(columns, key.Name)
 	}
-	add(p.Watched...)
-	add(p.Columns...)
 	if !p.InSource() {
-		d.MustExecSuper(fmt.Sprintf("GRANT SELECT (%s) ON %s TO %s", strings.Join(quoted, ", "), p.Source(), role))
+		d.MustExecSuper(fmt.Sprintf("GRANT SELECT (%s) ON %s TO %s", columnList(columns), p.Source(), role))
 		d.MustExecSuper(fmt.Sprintf("GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s", p.Into(), role))
 		return
 	}
-	add(p.IntoColumn)
-	d.MustExecSuper(fmt.Sprintf("GRANT SELECT (%s), UPDATE (%s) ON %s TO %s", strings.Join(quoted, ", "),
+	d.MustExecSuper(fmt.Sprintf("GRANT SELECT (%s), UPDATE (%s) ON %s TO %s", columnList(append(columns, p.IntoColumn)),
 		pgx.Identifier{p.IntoColumn}.Sanitize(), p.Source(), role))
+}
+
+// columnList names columns, each once: GRANT takes none twice.
+func columnList(names []string) string {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	return strings.Join(lists.Map(names, func(name string) string { return pgx.Identifier{name}.Sanitize() }), ", ")
 }
 
 func (d *Database) nextRole() string {

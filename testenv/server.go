@@ -190,10 +190,7 @@ func (s *Server) Resume(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil || !mayPass(err, first) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(50 * time.Millisecond):
-		}
+		pause(ctx, 50*time.Millisecond)
 	}
 }
 

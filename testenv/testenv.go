@@ -19,7 +19,7 @@ package testenv
 
 import (
 	"cmp"
-	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -90,16 +90,10 @@ func atATime() error {
 }
 
 // shared are the servers that all tests of this binary use, by major.
-var shared struct {
+var shared = struct {
 	mu      sync.Mutex
-	servers map[int]*sharedServer
-}
-
-type sharedServer struct {
-	once   sync.Once
-	server *Server
-	err    error
-}
+	servers map[int]func() (*Server, error)
+}{servers: map[int]func() (*Server, error){}}
 
 // Shared returns the server of this major that all tests of the binary share; 0 means the newest of Majors. The first
 // call starts it, Main stops it. Tests that restart a server, fill its disk, hold transactions open or change its
@@ -114,28 +108,26 @@ func Shared(t testing.TB, major int) *Server {
 		major = majors[len(majors)-1]
 	}
 	shared.mu.Lock()
-	if shared.servers == nil {
-		shared.servers = map[int]*sharedServer{}
-	}
 	one := shared.servers[major]
 	if one == nil {
-		one = &sharedServer{}
+		one = sync.OnceValues(func() (*Server, error) { return startShared(major) })
 		shared.servers[major] = one
 	}
 	shared.mu.Unlock()
-	one.once.Do(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-		defer cancel()
-		if dsn := os.Getenv(dsnEnv); dsn != "" {
-			one.server, one.err = Connect(ctx, dsn)
-			return
-		}
-		one.server, one.err = Start(ctx, Options{Major: major, Config: unfriendly})
-	})
-	if one.err != nil {
-		t.Fatalf("PostgreSQL %d for tests: %v", major, one.err)
+	server, err := one()
+	if err != nil {
+		t.Fatalf("PostgreSQL %d for tests: %v", major, err)
 	}
-	return one.server
+	return server
+}
+
+func startShared(major int) (*Server, error) {
+	ctx, cancel := contextFor(startTimeout)
+	defer cancel()
+	if dsn := os.Getenv(dsnEnv); dsn != "" {
+		return Connect(ctx, dsn)
+	}
+	return Start(ctx, Options{Major: major, Config: unfriendly})
 }
 
 // unfriendly are legal defaults that few expect.
@@ -147,20 +139,16 @@ var unfriendly = map[string]string{
 	"extra_float_digits": "0",
 }
 
-func stopShared() error {
+func stopShared() (err error) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	var first error
 	for _, one := range shared.servers {
-		if one.server == nil {
-			continue
-		}
-		if err := one.server.Close(); err != nil && first == nil {
-			first = err
+		if server, failed := one(); failed == nil {
+			err = errors.Join(err, server.Close())
 		}
 	}
-	shared.servers = nil
-	return first
+	clear(shared.servers)
+	return err
 }
 
 // EachMajor runs a test once per major of Majors, for what differs between them: replication and write-back.
