@@ -57,6 +57,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once, and what it started with it
 	if err := measure(ctx, o, stdout, stderr); err != nil {
 		fmt.Fprintf(stderr, "bench: error: %s\n", strings.TrimSpace(err.Error()))
 		return 1
