@@ -19,9 +19,9 @@ import (
 // embedder.
 func Chunked(dims int) []Shape {
 	number := func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(rows))} }
-	shapes := []Shape{
+	return usual([]Shape{
 		{
-			Name: "markdowns", Table: "markdowns", Key: []Column{{"tenant", "integer"}, {"email", "citext"}},
+			Name: "markdowns", Key: []Column{{"tenant", "integer"}, {"email", "citext"}},
 			Columns: []string{"title", "body"}, Text: "body",
 			IntoTable: "markdowns_chunk", requires: "citext",
 			Chunking: pipeline.Chunking{Strategy: pipeline.ChunkMarkdown, Tokens: 32, Overlap: 4, Context: "title"},
@@ -36,22 +36,17 @@ func Chunked(dims int) []Shape {
 			},
 		},
 		{
-			Name: "sentences", Table: "sentences", Key: []Column{{"id", "bigint"}}, Columns: []string{"title", "body"},
+			Name: "sentences", Columns: []string{"title", "body"},
 			IntoTable: "sentences_chunk", Long: true,
 			Chunking: pipeline.Chunking{Strategy: pipeline.ChunkSentences, Tokens: 24, NoText: true}, newKey: number,
 		},
 		{
-			Name: "tokens", Table: "tokens", Key: []Column{{"id", "bigint"}}, Columns: []string{"title", "body"},
+			Name: "tokens", Columns: []string{"title", "body"},
 			Text:   "coalesce(title, '') || coalesce(body, '')",
 			Filter: "published", Flag: "published", IntoTable: "tokens_chunk", Stored: pipeline.StoredHalfvec,
 			Chunking: pipeline.Chunking{Strategy: pipeline.ChunkTokens, Tokens: 16, Overlap: 3}, newKey: number,
 		},
-	}
-	for i := range shapes {
-		s := &shapes[i]
-		s.Schema, s.Dims, s.Counter = "public", dims, "hits"
-	}
-	return shapes
+	}, dims)
 }
 
 // article makes a text of several paragraphs, with some markup.
@@ -196,22 +191,14 @@ func (s Shape) chunkSourcesSQL() string {
 }
 
 func (s Shape) chunksSQL() string {
-	on := make([]string, len(s.Key))
-	for i, c := range s.Key {
-		on[i] = fmt.Sprintf("s.%s = e.%s", quote(c.Name), quote(c.Name))
-	}
+	on := s.eachKey(" AND ", func(name string) string { return fmt.Sprintf("s.%s = e.%s", name, name) })
 	return fmt.Sprintf(`SELECT CASE WHEN s.%s IS NOT NULL THEN %s END, %s, e.chunk_no, coalesce(e.start_byte, -1),
 		coalesce(e.end_byte, -1), coalesce(e.context, ''), e.chunk_text, %s
 		FROM %s AS e LEFT JOIN %s AS s ON %s ORDER BY 1, e.chunk_no`,
-		quote(s.Counter), s.shownKey("s."), s.shownKey("e."), s.numbers("e.embedding"), s.Into(), s.Source(),
-		strings.Join(on, " AND "))
+		quote(s.Counter), s.shownKey("s."), s.shownKey("e."), s.numbers("e.embedding"), s.Into(), s.Source(), on)
 }
 
 // shownKey writes a key for people.
 func (s Shape) shownKey(alias string) string {
-	parts := make([]string, len(s.Key))
-	for i, c := range s.Key {
-		parts[i] = alias + quote(c.Name) + "::text"
-	}
-	return "concat_ws(' | ', " + strings.Join(parts, ", ") + ")"
+	return "concat_ws(' | ', " + s.eachKey(", ", func(name string) string { return alias + name + "::text" }) + ")"
 }

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -44,18 +43,12 @@ var operations = []operation{
 
 // Operations returns the names of all operations.
 func Operations() []string {
-	names := make([]string, len(operations))
-	for i, op := range operations {
-		names[i] = op.name
-	}
-	return names
+	return lists.Map(operations, func(op operation) string { return op.name })
 }
 
 func chosen(without []string) []operation {
-	return slices.DeleteFunc(slices.Clone(operations), func(op operation) bool {
-		return slices.Contains(without,
-			op.name)
-	})
+	return slices.DeleteFunc(slices.Clone(operations),
+		func(op operation) bool { return slices.Contains(without, op.name) })
 }
 
 // step is an operation at work: a table inside a transaction.
@@ -96,14 +89,11 @@ func (s *step) newKey() []string { return s.shape.newKey(s.r, s.o.Rows) }
 
 // anyKey returns the key of a row, as this session prints it, or nil if the table is empty.
 func (s *step) anyKey(ctx context.Context) ([]string, error) {
-	columns := make([]string, len(s.shape.Key))
-	for i, c := range s.shape.Key {
-		columns[i] = quote(c.Name) + "::text"
-	}
+	columns := s.shape.eachKey(", ", func(name string) string { return name + "::text" })
 	var key []string
 	err := s.tx.QueryRow(ctx, fmt.Sprintf(
 		"SELECT ARRAY[%s] FROM %s ORDER BY %s OFFSET (SELECT $1::bigint %% greatest(count(*), 1) FROM %s) LIMIT 1",
-		strings.Join(columns, ", "), s.shape.Source(), s.shape.keyList(), s.shape.Source()), s.r.Int64N(1<<40)).Scan(&key)
+		columns, s.shape.Source(), s.shape.keyList(), s.shape.Source()), s.r.Int64N(1<<40)).Scan(&key)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}
@@ -412,12 +402,9 @@ func Joined(dims int) []Shape {
 		},
 	}
 	for i := range shapes {
-		s := &shapes[i]
-		s.Schema, s.Table, s.Dims, s.Counter = "public", s.Name, dims, "hits"
-		s.Key, s.Columns, s.IntoTable = []Column{{"id", "bigint"}}, []string{"title"}, s.Name+"_embedding"
-		s.newKey = func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} }
+		shapes[i].Columns, shapes[i].IntoTable = []string{"title"}, shapes[i].Name+"_embedding"
 	}
-	return shapes
+	return usual(shapes, dims)
 }
 
 // ownedBy gives a shape the column by which its rows hang on people.

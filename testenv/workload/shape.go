@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 	"github.com/embedsidecar/embedsidecar/testenv/canary"
@@ -26,9 +27,9 @@ type Column struct{ Name, Type string }
 
 // Shape is a table to work on and where its vectors belong.
 type Shape struct {
-	Name          string // one word
-	Schema, Table string
-	Key           []Column
+	Name          string          // one word
+	Schema, Table string          // "": public, and the name
+	Key           []Column        // none: id, a bigint
 	Columns       []string        // of type text; the default text is made of them
 	Text, Filter  string          // as in pipeline.Spec; Filter reads Flag
 	Counter       string          // an integer column that nothing depends on
@@ -41,12 +42,12 @@ type Shape struct {
 	Joins         pipeline.Joins
 	Long          bool // texts are long enough to be stored out of line
 
-	partition string   // PARTITION BY ...
-	after     []string // statements after CREATE TABLE, with {table} and {schema}
-	requires  string   // an extension
-	joined    string   // what the text has behind the columns, as SQL over the table
-	newKey    func(r *rand.Rand, rows int) []string
-	respell   func(key []string) []string // the same key, printed differently; nil if there is no such thing
+	partition string                                // PARTITION BY ...
+	after     []string                              // statements after CREATE TABLE, with {table} and {schema}
+	requires  string                                // an extension
+	joined    string                                // what the text has behind the columns, as SQL over the table
+	newKey    func(r *rand.Rand, rows int) []string // nil: numbers from 0
+	respell   func(key []string) []string           // the same key, printed differently; nil if there is no such thing
 }
 
 // Source returns the table's name, quoted.
@@ -69,11 +70,20 @@ func (s Shape) Spec() pipeline.Spec {
 // Shapes returns all shapes, with vectors of this width: keys of each kind that users have, both destinations and
 // each type of them, odd names, partitions, long texts, each replica identity, a text expression with a filter.
 func Shapes(dims int) []Shape {
-	shapes := append(keyShapes(), tableShapes()...)
+	return usual(append(keyShapes(), tableShapes()...), dims)
+}
+
+// usual fills in what most shapes have in common.
+func usual(shapes []Shape, dims int) []Shape {
 	for i := range shapes {
 		s := &shapes[i]
-		s.Dims, s.Counter = dims, "hits"
-		s.Schema = cmp.Or(s.Schema, "public")
+		s.Schema, s.Table, s.Counter, s.Dims = cmp.Or(s.Schema, "public"), cmp.Or(s.Table, s.Name), "hits", dims
+		if s.Key == nil {
+			s.Key = []Column{{"id", "bigint"}}
+		}
+		if s.newKey == nil {
+			s.newKey = func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} }
+		}
 	}
 	return shapes
 }
@@ -82,23 +92,23 @@ func Shapes(dims int) []Shape {
 func keyShapes() []Shape {
 	return []Shape{
 		{
-			Name: "integers", Table: "integers", Key: []Column{{"id", "bigint"}}, Columns: []string{"title", "body"},
+			Name: "integers", Columns: []string{"title", "body"},
 			IntoColumn: "embedding",
 			newKey:     func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2*rows) - rows/2)} },
 		},
 		{
-			Name: "texts", Table: "texts", Key: []Column{{"code", "text"}}, Columns: []string{"body"},
+			Name: "texts", Key: []Column{{"code", "text"}}, Columns: []string{"body"},
 			IntoTable: "texts_embedding",
 			newKey: func(r *rand.Rand, rows int) []string {
 				return []string{hostile[r.IntN(len(hostile))] + strconv.Itoa(r.IntN(rows))}
 			},
 		},
 		{
-			Name: "uuids", Table: "uuids", Key: []Column{{"id", "uuid"}}, Columns: []string{"body"}, IntoColumn: "embedding",
+			Name: "uuids", Key: []Column{{"id", "uuid"}}, Columns: []string{"body"}, IntoColumn: "embedding",
 			newKey: func(r *rand.Rand, _ int) []string { return []string{fmt.Sprintf("%016x%016x", r.Uint64(), r.Uint64())} },
 		},
 		{
-			Name: "times", Table: "times", Key: []Column{{"at", "timestamptz"}}, Columns: []string{"body"},
+			Name: "times", Key: []Column{{"at", "timestamptz"}}, Columns: []string{"body"},
 			IntoTable: "times_embedding",
 			newKey: func(r *rand.Rand, rows int) []string {
 				if r.IntN(50) == 0 {
@@ -108,7 +118,7 @@ func keyShapes() []Shape {
 			},
 		},
 		{
-			Name: "numerics", Table: "numerics", Key: []Column{{"amount", "numeric"}}, Columns: []string{"body"},
+			Name: "numerics", Key: []Column{{"amount", "numeric"}}, Columns: []string{"body"},
 			IntoColumn: "embedding",
 			newKey: func(r *rand.Rand, rows int) []string {
 				return []string{strconv.FormatFloat(float64(r.IntN(2*rows))/4, 'f', -1, 64)}
@@ -125,7 +135,7 @@ func keyShapes() []Shape {
 			},
 		},
 		{
-			Name: "citexts", Table: "citexts", Key: []Column{{"email", "citext"}}, Columns: []string{"body"},
+			Name: "citexts", Key: []Column{{"email", "citext"}}, Columns: []string{"body"},
 			IntoTable: "citexts_embedding", requires: "citext",
 			newKey: func(r *rand.Rand, rows int) []string {
 				return []string{fmt.Sprintf("User%d@Example.org", r.IntN(2*rows))}
@@ -138,7 +148,7 @@ func keyShapes() []Shape {
 			},
 		},
 		{
-			Name: "composite", Table: "composite", Key: []Column{
+			Name: "composite", Key: []Column{
 				{"tenant", "integer"},
 				{"code", "character varying(40)"},
 				{"day", "date"},
@@ -154,7 +164,6 @@ func keyShapes() []Shape {
 		{
 			Name: "quoted", Schema: `Mixed "Case"`, Table: `Döcs; DROP`, Key: []Column{{`Id"`, "bigint"}},
 			Columns: []string{`select`, `Tïtle $1`}, IntoColumn: `The Vector`,
-			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
 	}
 }
@@ -163,7 +172,7 @@ func keyShapes() []Shape {
 func tableShapes() []Shape {
 	return []Shape{
 		{
-			Name: "partitioned", Table: "partitioned", Key: []Column{{"region", "text"}, {"id", "bigint"}},
+			Name: "partitioned", Key: []Column{{"region", "text"}, {"id", "bigint"}},
 			Columns: []string{"body"}, IntoColumn: "embedding",
 			partition: "PARTITION BY LIST (region)",
 			after: []string{
@@ -178,10 +187,9 @@ func tableShapes() []Shape {
 			},
 		},
 		{
-			Name: "toasted", Table: "toasted", Key: []Column{{"id", "integer"}}, Columns: []string{"title", "body"},
+			Name: "toasted", Key: []Column{{"id", "integer"}}, Columns: []string{"title", "body"},
 			IntoTable: "toasted_embedding", Long: true,
-			after:  []string{"ALTER TABLE {table} ALTER COLUMN body SET STORAGE EXTERNAL"},
-			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
+			after: []string{"ALTER TABLE {table} ALTER COLUMN body SET STORAGE EXTERNAL"},
 		},
 		{
 			Name: "full", Table: "full_identity", Key: []Column{{"id", "smallint"}}, Columns: []string{"title", "body"},
@@ -190,35 +198,30 @@ func tableShapes() []Shape {
 			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(min(2*rows, 30000)))} },
 		},
 		{
-			Name: "indexed", Table: "indexed", Key: []Column{{"id", "integer"}}, Columns: []string{"title", "body"},
+			Name: "indexed", Key: []Column{{"id", "integer"}}, Columns: []string{"title", "body"},
 			IntoColumn: "embedding", Long: true,
 			after: []string{ // no primary key at all
 				"CREATE UNIQUE INDEX indexed_identity ON {table} (id)",
 				"ALTER TABLE {table} REPLICA IDENTITY USING INDEX indexed_identity",
 				"ALTER TABLE {table} DROP CONSTRAINT indexed_pkey, ALTER id SET NOT NULL",
 			},
-			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
 		{
-			Name: "filtered", Table: "filtered", Key: []Column{{"id", "bigint"}}, Columns: []string{"title", "body"},
+			Name: "filtered", Columns: []string{"title", "body"},
 			IntoTable: "filtered_embedding",
 			Text:      `title || ': ' || coalesce(body, '')`, Filter: `published`, Flag: "published",
-			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
 		{
-			Name: "halves", Table: "halves", Key: []Column{{"id", "bigint"}}, Columns: []string{"body"}, IntoColumn: "embedding",
+			Name: "halves", Columns: []string{"body"}, IntoColumn: "embedding",
 			Stored: pipeline.StoredHalfvec,
-			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
 		{
-			Name: "bits", Table: "bits", Key: []Column{{"id", "bigint"}}, Columns: []string{"body"}, IntoColumn: "embedding",
+			Name: "bits", Columns: []string{"body"}, IntoColumn: "embedding",
 			Stored: pipeline.StoredBit,
-			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
 		{
-			Name: "half_table", Table: "half_table", Key: []Column{{"id", "bigint"}}, Columns: []string{"body"},
+			Name: "half_table", Columns: []string{"body"},
 			IntoTable: "half_table_embedding", Stored: pipeline.StoredHalfvec,
-			newKey: func(r *rand.Rand, rows int) []string { return []string{strconv.Itoa(r.IntN(2 * rows))} },
 		},
 	}
 }
@@ -297,11 +300,12 @@ func (s Shape) ddl() []string {
 }
 
 func (s Shape) keyList() string {
-	names := make([]string, len(s.Key))
-	for i, c := range s.Key {
-		names[i] = quote(c.Name)
-	}
-	return strings.Join(names, ", ")
+	return s.eachKey(", ", func(name string) string { return name })
+}
+
+// eachKey makes a list of an expression for each column of the key, by its quoted name.
+func (s Shape) eachKey(between string, expression func(name string) string) string {
+	return strings.Join(lists.Map(s.Key, func(c Column) string { return expression(quote(c.Name)) }), between)
 }
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
