@@ -187,7 +187,8 @@ test-long: ## 1,000,000 random transactions over all shapes of tables, one of 10
 	@tools/need.sh go
 	@$(call get_pg,$(PG_TEST))
 	$(test_env) EMBEDSIDECAR_STEPS=$(STEPS) EMBEDSIDECAR_SUBTRANSACTIONS=100000 EMBEDSIDECAR_WRITE_BACKS=100000 EMBEDSIDECAR_CHANGES=100000 \
-	$(go_test) -count=1 -timeout 600m -v -run '^(TestP1_RandomHistories|TestP1_Savepoints|TestP6_WriteBacks|TestProperty_Measures)' ./internal/engine/sidecar
+	EMBEDSIDECAR_CHECKS=100 \
+	$(go_test) -count=1 -timeout 600m -v -run '^(TestP1_RandomHistories|TestP1_Savepoints|TestP6_WriteBacks|TestProperty_)' ./internal/engine/sidecar ./queue
 	$(last_env) TMPDIR=$${TMPDIR:-/var/tmp} EMBEDSIDECAR_BIG_ROWS=$(BIG_ROWS) \
 	$(go_test) -count=1 -timeout 600m -v -run '^TestP9_BigTransaction$$' ./internal/e2e
 

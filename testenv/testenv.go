@@ -41,7 +41,7 @@ import (
 // exit status. Goroutines that options ignore may stay.
 func Main(m *testing.M, options ...goleak.Option) int {
 	plain()
-	if err := atATime(); err != nil {
+	if err := cmp.Or(fewerCases(), atATime()); err != nil {
 		fmt.Fprintln(os.Stderr, "testenv:", err)
 		return 1
 	}
@@ -130,6 +130,16 @@ func startShared(major int) (*Server, error) {
 	return Start(ctx, Options{Major: major, Config: unfriendly})
 }
 
+// fewerCases has a property of package rapid that asks a server tried with fewer cases than one in memory, unless
+// -rapid.checks or EMBEDSIDECAR_CHECKS says otherwise.
+func fewerCases() error {
+	f := flag.Lookup("rapid.checks")
+	if f == nil {
+		return nil
+	}
+	return f.Value.Set(cmp.Or(os.Getenv(checks), "30"))
+}
+
 // unfriendly are legal defaults that few expect.
 var unfriendly = map[string]string{
 	"datestyle":          "SQL, DMY",
@@ -158,6 +168,9 @@ func EachMajor(t *testing.T, test func(t *testing.T, major int)) {
 		t.Run(fmt.Sprintf("pg%d", major), func(t *testing.T) { test(t, major) })
 	}
 }
+
+// checks is the variable that says how many cases of a property are tried.
+const checks = "EMBEDSIDECAR_CHECKS"
 
 // each is the variable that has every test of InTurn run on each of Majors.
 const each = "EMBEDSIDECAR_EACH"

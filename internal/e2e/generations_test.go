@@ -85,7 +85,7 @@ func newGenerationRig(t *testing.T, byText bool) *generationRig {
 	t.Helper()
 	folder := shortFolder(t)
 	g := &generationRig{
-		byText: byText, kills: fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills), rows: 2000,
+		byText: byText, kills: fromEnvironment(t, "EMBEDSIDECAR_KILLS", usualKills), rows: 800,
 		real: !byText && os.Getenv(realEnv) != "",
 	}
 	if g.kills > usualKills {
