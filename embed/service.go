@@ -36,6 +36,7 @@ type Service struct {
 	embedder Embedder
 	cache    *Cache
 	stats    Stats
+	usual    Usual
 
 	claiming sync.Mutex
 	flights  map[Key]*flight // texts that are with the embedder
@@ -67,6 +68,9 @@ func (s *Service) Describe(ctx context.Context) (Description, error) { return s.
 
 // Stats returns the live counters.
 func (s *Service) Stats() *Stats { return &s.stats }
+
+// Usual returns how long batches take that have it embed their texts.
+func (s *Service) Usual() *Usual { return &s.usual }
 
 // Rest returns how long the embedder should be left alone: 0 unless it failed as a whole of late.
 func (s *Service) Rest() time.Duration {

@@ -102,8 +102,8 @@ func (q *Queue) Enqueue(ctx context.Context, db database.DB, b Batch) (Enqueued,
 	first := &pgx.Batch{}
 	first.BeginTx(pgx.TxOptions{})
 	// A role or database may default to asynchronous commit: then a crash could lose tasks that the slot was told are
-	// safe.
-	first.Queue("SET LOCAL synchronous_commit = on")
+	// safe. What is enqueued over a line may be more than its statements have time for.
+	first.Queue("SELECT set_config('synchronous_commit', 'on', true), set_config('statement_timeout', '0', true)")
 	if b.LockTimeout > 0 {
 		first.Queue(fmt.Sprintf("SET LOCAL lock_timeout = %d", b.LockTimeout.Milliseconds()))
 	}

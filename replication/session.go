@@ -80,9 +80,7 @@ func (s *Stream) session(ctx context.Context) error {
 		s: s, wire: connWire{conn}, began: system.XLogPos, buffer: newBuffer(), durable: make(chan pglogrepl.LSN, 1),
 		relations: map[uint32]*relation{},
 		pace:      pace.Pace{Share: pace.Stream},
-		store: func(ctx context.Context, b queue.Batch) (queue.Enqueued, error) {
-			return s.o.Queue.Enqueue(ctx, s.o.DB, b)
-		},
+		store:     s.store,
 	}
 	if ses.feedback, err = s.feedbackInterval(ctx); err != nil {
 		return err
@@ -129,6 +127,19 @@ func (s *Stream) session(ctx context.Context) error {
 		})
 	}
 	return g.Wait()
+}
+
+// store enqueues a batch.
+func (s *Stream) store(ctx context.Context, b queue.Batch) (done queue.Enqueued, err error) {
+	if s.o.Line == nil {
+		return s.o.Queue.Enqueue(ctx, s.o.DB, b)
+	}
+	conn, err := s.o.Line.Conn(ctx)
+	if err != nil {
+		return done, err
+	}
+	defer func() { s.o.Line.Failed(ctx, err) }()
+	return s.o.Queue.Enqueue(ctx, conn, b)
 }
 
 // takeEpoch makes this streamer the only one whose enqueues count, and says what it matches changes with. On a

@@ -37,6 +37,7 @@ type Options struct {
 	Queue *queue.Queue
 	// straight to the server, with the session settings of package database
 	DB   *pgxpool.Pool
+	Line *database.Line                                    // over which changes are enqueued; nil: over DB
 	Dial func(ctx context.Context) (*pgconn.PgConn, error) // opens a replication connection with the same settings
 	Log  *slog.Logger
 

@@ -14,9 +14,10 @@ import (
 )
 
 // Line is a connection beside those of a pool, for pieces of work that come one after the other and are so small that
-// what surrounds them would cost more than they do. All go to the same server process, which is warm; its session says
-// once what else each transaction is told: that statements are planned once and find every row by an index, as
-// PlanOnce has it, and that a commit waits for no replica. Code of users must not run so: see Anew.
+// what surrounds them would cost more than they do; what is larger says so by PlanOnce. All go to the same server
+// process, which is warm; its session says once what else each transaction is told: that statements are planned once
+// and find every row by an index, as PlanOnce has it, and that a commit waits for no replica. Code of users must not
+// run so: see Anew.
 //
 // It is for one goroutine at a time. Where connections of its pool are not kept for long, it is not either.
 type Line struct {
@@ -47,7 +48,7 @@ func (l *Line) Conn(ctx context.Context) (DB, error) {
 		l.using.Unlock()
 		return nil, err
 	}
-	return conn, nil
+	return lined{conn}, nil
 }
 
 func (l *Line) connected(ctx context.Context) (*pgx.Conn, error) {

@@ -97,7 +97,17 @@ var (
 // then, or such a plan, made while a table was empty, would read all of it when it holds millions. It is for statements
 // on our own tables: code of users (expressions, triggers) must not run under it, see PlanAnew. A pooler keeps no
 // plans.
-func PlanOnce(db any, batch *pgx.Batch, rows int) { plan(db, batch, rows, planOnce) }
+func PlanOnce(db any, batch *pgx.Batch, rows int) {
+	switch _, is := db.(lined); {
+	case !is:
+		plan(db, batch, rows, planOnce)
+	case rows > fewRows: // its session does so for any number
+		batch.Queue(planAnew)
+	}
+}
+
+// lined is the connection of a Line.
+type lined struct{ *pgx.Conn }
 
 // PlanAnew takes PlanOnce for as many rows back.
 func PlanAnew(db any, batch *pgx.Batch, rows int) { plan(db, batch, rows, planAnew) }

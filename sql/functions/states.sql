@@ -330,7 +330,7 @@ COMMENT ON FUNCTION embedsidecar.state_codes() IS
 
 -- state_of: f is what states() reads of a pipeline, and of its slot.
 CREATE OR REPLACE FUNCTION embedsidecar.state_of(f jsonb, OUT state text, OUT reason text, OUT hints text[])
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$
 #variable_conflict use_column
 DECLARE
     r       record;
@@ -544,10 +544,12 @@ WITH slot AS MATERIALIZED (
 ), fact AS (
     SELECT p.pipeline_id, p.name AS pipeline, p.slot_name, coalesce(tn.nspname, p.table_schema)::text AS table_schema,
            coalesce(tc.relname, p.table_name)::text AS table_name, coalesce(
-               (SELECT format('%I.%I', p.table_schema, p.table_name) FROM pg_class AS c
-                   JOIN pg_namespace AS n ON n.oid = c.relnamespace
-                WHERE  n.nspname = p.table_schema AND c.relname = p.table_name AND c.oid <> p.table_oid),
-                    '') AS replaced_by,
+               -- The schema first: a table of each tenant has the name.
+               (SELECT format('%I.%I', p.table_schema, p.table_name)
+                FROM  (SELECT n.oid FROM pg_namespace AS n WHERE n.nspname = p.table_schema OFFSET 0) AS n
+                      CROSS JOIN LATERAL (SELECT c.oid FROM pg_class AS c
+                          WHERE c.relname = p.table_name AND c.relnamespace = n.oid OFFSET 0) AS c
+                WHERE c.oid <> p.table_oid), '') AS replaced_by,
            tc.oid IS NULL AS dropped, p.model, p.plugin, p.generation, i.enabled AS switched_on,
                p.enabled AS itself_enabled, o.now AS found,
            coalesce(o.now ->> 'status', p.status) AS status, CASE WHEN o.now IS NULL THEN p.status_detail
@@ -676,8 +678,8 @@ $$;
 COMMENT ON FUNCTION embedsidecar.states(bigint, jsonb, integer) IS
     'Where each pipeline stands: its state, why, what to do about it, and the figures. No table of yours is counted.';
 
--- The next two are called for each pipeline: their plans are kept, though sessions of the program have each statement
--- planned again.
+-- The next two are called for each pipeline, as state_of is: their plans are kept, though sessions of the program have
+-- each statement planned again.
 CREATE OR REPLACE FUNCTION embedsidecar.search_costs(pipeline_id integer, OUT tokens bigint,
     OUT price double precision)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = auto AS $$

@@ -29,8 +29,8 @@ SELECT p.pipeline_id AS id, p.name, p.table_oid AS oid, p.table_schema::text AS 
         WHERE a.attrelid = CASE WHEN p.destination_column IS NOT NULL THEN p.table_oid
                 ELSE (SELECT c.oid FROM (SELECT n.oid FROM pg_namespace AS n -- first, since many schemas have the name
                           WHERE n.nspname = coalesce(d.nspname, p.destination_schema) OFFSET 0) AS n
-                      JOIN pg_class AS c ON c.relnamespace = n.oid
-                          AND c.relname = coalesce(d.relname, p.destination_table)) END
+                      CROSS JOIN LATERAL (SELECT c.oid FROM pg_class AS c WHERE c.relnamespace = n.oid
+                          AND c.relname = coalesce(d.relname, p.destination_table) OFFSET 0) AS c) END
             AND NOT a.attisdropped AND a.attname = CASE WHEN p.destination_column IS NULL THEN 'embedding'
                 ELSE coalesce((SELECT b.attname FROM pg_attribute AS b WHERE b.attrelid = p.table_oid
                         AND b.attnum = (p.column_numbers ->> p.destination_column::text)::smallint
@@ -65,9 +65,10 @@ SELECT p.pipeline_id AS id, p.name, p.table_oid AS oid, p.table_schema::text AS 
 FROM   embedsidecar.pipeline p JOIN embedsidecar.lsn_checkpoint k ON k.slot_name = p.slot_name
        LEFT JOIN pg_publication b ON b.pubname = k.publication
        LEFT JOIN LATERAL (SELECT n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE c.oid = p.destination_oid AND c.relkind = 'r' AND (NOT EXISTS (SELECT FROM pg_class o
-        JOIN pg_namespace m ON m.oid = o.relnamespace
-            WHERE m.nspname = p.destination_schema AND o.relname = p.destination_table)
+        WHERE c.oid = p.destination_oid AND c.relkind = 'r' AND (NOT EXISTS (
+            SELECT FROM (SELECT m.oid FROM pg_namespace AS m WHERE m.nspname = p.destination_schema OFFSET 0) AS m
+                CROSS JOIN LATERAL (SELECT FROM pg_class AS o WHERE o.relnamespace = m.oid
+                    AND o.relname = p.destination_table OFFSET 0) AS o)
             OR n.nspname <> p.destination_schema AND EXISTS (SELECT FROM pg_class s
             WHERE s.oid = p.table_oid AND s.relnamespace = c.relnamespace))) AS d ON true
 WHERE  (@slot::text IS NULL OR p.slot_name = @slot::text::name)

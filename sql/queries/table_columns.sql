@@ -19,8 +19,11 @@ SELECT a.attrelid AS "table", a.attnum AS number, a.attname::text AS name, a.att
         ELSE base.modifier END) AS base_name,
     CASE WHEN a.attcollation <> 0 AND a.attcollation <> b.typcollation
     THEN quote_ident(cn.nspname) || '.' || quote_ident(co.collname) ELSE '' END AS collation,
-    coalesce(has_column_privilege(a.attrelid, a.attnum, 'SELECT'), true) AS readable,
-    coalesce(has_column_privilege(a.attrelid, a.attnum, 'UPDATE'), true) AS updatable
+    -- A right on the table is one on each column, and takes one look.
+    coalesce(has_table_privilege(a.attrelid, 'SELECT') OR has_column_privilege(a.attrelid, a.attnum, 'SELECT'),
+        true) AS readable,
+    coalesce(has_table_privilege(a.attrelid, 'UPDATE') OR has_column_privilege(a.attrelid, a.attnum, 'UPDATE'),
+        true) AS updatable
 FROM   wanted AS a JOIN pg_type AS t ON t.oid = a.atttypid
        JOIN base ON base.type = a.atttypid JOIN pg_type AS b ON b.oid = base.oid AND b.typtype <> 'd'
        LEFT JOIN pg_collation co ON co.oid = a.attcollation LEFT JOIN pg_namespace cn ON cn.oid = co.collnamespace

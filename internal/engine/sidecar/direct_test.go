@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -38,12 +39,18 @@ func TestDirect_ALoneChangeNeedsNoTask(t *testing.T) {
 		db.MustExec(docs)
 		db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 5) AS i`)
 		r := newRig(t, db, spec("docs", "body"))
-		r.options = unhurried
+		var pool *pgxpool.Pool
+		r.options = func(o *sidecar.Options) { unhurried(o); pool = o.Direct }
 		s, _ := r.start()
 		r.settle()
 		made, direct := s.Stream().Made.Load(), s.Stream().Direct.Load()
 		const changes = 12
+		r.alone(1, `UPDATE docs SET body = $2 WHERE id = $1`)
+		taken := pool.Stat().AcquireCount()
 		r.alone(changes, `UPDATE docs SET body = $2 WHERE id = $1`)
+		if taken := pool.Stat().AcquireCount() - taken; taken >= changes {
+			t.Errorf("%d connections were taken beside that of the lone changes: their position goes over it, too", taken)
+		}
 		r.alone(3, `DELETE FROM docs WHERE id = $1 AND $2 <> ''`)
 		r.alone(3, `INSERT INTO docs (id, body) VALUES (10 + $1, $2)`)
 		r.db.MustExec(`UPDATE docs SET id = id + 100`) // a key of before and one of after, for each row

@@ -44,6 +44,14 @@ func (s *Sidecar) shown(err error) string {
 	return wording.Cut(text, most)
 }
 
+// problemOf is why a pipeline is not being worked, or to no effect; nil: it is worked.
+func (s *Sidecar) problemOf(state *State) *health.Problem {
+	if state.Problem != nil {
+		return state.Problem
+	}
+	return s.troubleOf(state)
+}
+
 // troubleOf words why a pipeline is worked to no effect: its embedder has failed too often for that to be a hiccup,
 // or its texts all fail.
 func (s *Sidecar) troubleOf(state *State) *health.Problem {
@@ -138,12 +146,13 @@ func (n *notice) same(o *notice) (states, words bool) {
 func (s *Sidecar) notice() *notice {
 	n := &notice{problems: map[int32]health.Problem{}}
 	n.stream, n.detail = s.streaming()
-	for _, state := range s.States() {
+	states := s.applied()
+	for i := range states {
 		// What the tables know already is not told twice.
-		p := state.Pipeline
+		p := &states[i].Pipeline
 		known := !p.Enabled || p.Halted || p.Closed || p.Spent || p.Status != pipeline.Active && !s.idle()
-		if state.Problem != nil && !known {
-			n.problems[state.Pipeline.ID] = *state.Problem
+		if problem := s.problemOf(&states[i]); problem != nil && !known {
+			n.problems[p.ID] = *problem
 		}
 	}
 	return n

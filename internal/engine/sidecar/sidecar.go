@@ -96,7 +96,7 @@ type Sidecar struct {
 	budget    *worker.Budget // of texts in memory
 	book      *spend.Book    // of what budgets pay for
 	stream    *replication.Stream
-	line      *database.Line // for changes that are worked at once; nil: each step takes a connection of a pool
+	line      *database.Line // of the stream's changes; nil: each step takes a connection of a pool
 	questions *questions     // texts that sessions ask for; nil before Run
 	reload    chan struct{}
 	told      <-chan struct{} // of work for other processes
@@ -210,15 +210,18 @@ func (s *Sidecar) Stream() *replication.Stats {
 
 // States returns the pipelines as they are now.
 func (s *Sidecar) States() []State {
-	s.mu.Lock()
-	states := append([]State(nil), s.states...)
-	s.mu.Unlock()
+	states := slices.Clone(s.applied())
 	for i := range states {
-		if states[i].Problem == nil {
-			states[i].Problem = s.troubleOf(&states[i])
-		}
+		states[i].Problem = s.problemOf(&states[i])
 	}
 	return states
+}
+
+// applied are the pipelines as they were started last, which nobody changes: a thousand are not copied each second.
+func (s *Sidecar) applied() []State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.states
 }
 
 // Pipelines returns the pipelines as they were loaded last, whether they are at work or not; known is false before
@@ -263,8 +266,11 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	}
 	if !s.o.NoStream {
 		qs := newQuestions(s.secret)
+		if !database.Pooled(s.o.Direct) {
+			s.line = database.NewLine(s.o.Direct, 5*cmp.Or(s.o.Quick, worker.QuickEnough))
+		}
 		stream := replication.New(replication.Options{
-			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Dial: s.o.Dial, Log: s.o.Log,
+			Slot: s.o.Slot, Queue: s.queue, DB: s.o.Direct, Line: s.line, Dial: s.o.Dial, Log: s.o.Log,
 			StopOnLost: s.o.StopOnLost, Failover: s.o.Failover, Repair: s.o.Repair, OnCatalogue: s.Reload,
 			OnRequest: s.o.OnRequest,
 			Prepare:   s.prepare(), Heartbeat: s.o.Heartbeat,
@@ -273,9 +279,6 @@ func (s *Sidecar) Run(ctx context.Context) error {
 		})
 		s.setUrgencies(pipelines)
 		stream.SetPipelines(pipelines)
-		if !database.Pooled(s.o.Direct) {
-			s.line = database.NewLine(s.o.Direct, 5*cmp.Or(s.o.Quick, worker.QuickEnough))
-		}
 		s.mu.Lock()
 		s.stream, s.questions = stream, qs
 		s.mu.Unlock()

@@ -47,7 +47,7 @@ func (v *speeds) look(states []State, at time.Time) map[int32]speed.Speed {
 // noteSpeeds measures, and stores the speeds once per heartbeat while they change: an idle sidecar writes nothing.
 func (s *Sidecar) noteSpeeds(ctx context.Context, v *speeds) {
 	at := time.Now()
-	now, me := v.look(s.States(), at), s.me()
+	now, me := v.look(s.applied(), at), s.me()
 	if me != v.as { // another row, which has told nothing
 		v.as, v.stored = me, nil
 	}

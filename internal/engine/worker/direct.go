@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -78,8 +77,8 @@ const ofRow = 100 * time.Microsecond
 
 // quick is how long a pipeline's batches take.
 type quick struct {
-	usual atomic.Int64 // nanoseconds, of the last few, without what their rows take; 0: none is known
-	text  atomic.Int64 // nanoseconds, of what they waited for the embedder: the share of each row
+	usual  embed.Usual  // of its own batches
+	others *embed.Usual // of all that have the embedder in common: of one without a batch; nil: nobody knows
 
 	mu    sync.Mutex
 	until time.Time     // the stream does not wait for the pipeline before
@@ -112,20 +111,21 @@ func (q *quick) setAside() bool {
 
 // note has half of it be the last batch.
 func (q *quick) note(took, embedding time.Duration, rows int) {
-	last := max(took-time.Duration(rows)*ofRow, 1)
-	text := embedding / time.Duration(max(rows, 1))
-	if before := q.usual.Load(); before != 0 {
-		last, text = (time.Duration(before)+last)/2, (time.Duration(q.text.Load())+text)/2
+	for _, u := range []*embed.Usual{&q.usual, q.others} {
+		if u != nil {
+			u.Note(max(took-time.Duration(rows)*ofRow, 1), embedding/time.Duration(max(rows, 1)))
+		}
 	}
-	q.usual.Store(int64(last))
-	q.text.Store(int64(text))
 }
 
 // enough reports whether a batch of so many rows is expected to take so little time that the stream may wait for it.
 // The embedder must not be asked for what it cannot do in that time: it may be paid for each text.
 func (q *quick) enough(most time.Duration, rows int) bool {
-	usual := time.Duration(q.usual.Load())
-	return usual != 0 && usual < most && time.Duration(rows)*time.Duration(q.text.Load()) < most
+	batch, text := q.usual.Get()
+	if batch == 0 && q.others != nil {
+		batch, text = q.others.Get()
+	}
+	return batch != 0 && batch < most && time.Duration(rows)*text < most
 }
 
 // doorway lets some in until it is closed, and closes when the last of them has left.

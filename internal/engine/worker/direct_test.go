@@ -126,6 +126,9 @@ func TestP5_OnlyWhatIsQuickIsWorkedAtOnce(t *testing.T) {
 			if !w.Ready(1) {
 				t.Errorf("%s: it is quick, and not ready", form)
 			}
+			if next, _, _ := inMemory(t, p, func(o *Options) { o.Service = w.o.Service }); !next.Ready(1) {
+				t.Errorf("%s: its embedder is quick for another pipeline, and its first change is left to the queue", form)
+			}
 			e.hang = true
 			m.source["a"] = textB
 			began := time.Now()
@@ -135,6 +138,9 @@ func TestP5_OnlyWhatIsQuickIsWorkedAtOnce(t *testing.T) {
 			}
 			if w.Ready(1) || w.o.Service.Rest() != 0 {
 				t.Errorf("%s: it hangs: ready %t, and the embedder rests for %s", form, w.Ready(1), w.o.Service.Rest())
+			}
+			if next, _, _ := inMemory(t, p, func(o *Options) { o.Service = w.o.Service }); next.Ready(1) {
+				t.Errorf("%s: its embedder hangs for another pipeline, and the stream waits for it", form)
 			}
 			e.hang = false
 			for range 20 {

@@ -35,6 +35,9 @@ func New(o Options) *Worker {
 	if chunks := of.Chunks(); chunks != nil {
 		w.chunks = chunks
 	}
+	if o.Service != nil {
+		w.quick.others = o.Service.Usual()
+	}
 	w.way = w.wayOf()
 	w.traced = Traced(o.Pipeline)
 	return w

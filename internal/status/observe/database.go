@@ -52,8 +52,10 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, redact func(s
 		memory = &Memory{}
 	}
 	memory.changed.Changed = true
-	load := func(ctx context.Context) ([]pipeline.Pipeline, error) {
-		return lookup.AllBy(ctx, &memory.changed, pool)
+	var loaded []pipeline.Pipeline
+	load := func(ctx context.Context) (_ []pipeline.Pipeline, err error) {
+		loaded, err = lookup.AllBy(ctx, &memory.changed, pool)
+		return loaded, err
 	}
 	state, err := report.Options{Counts: &memory.Counts, AtOnce: again, Load: load}.Read(ctx, pool)
 	if err != nil {
@@ -63,7 +65,7 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, redact func(s
 	if err != nil {
 		return Database{}, err
 	}
-	list, at := withIndexes(ctx, pool, state.Pipelines), map[string]*Pipeline{}
+	list, at := withIndexes(ctx, pool, state.Pipelines, loaded), map[string]*Pipeline{}
 	for i := range list {
 		p := &list[i]
 		p.Errors = []report.ErrorGroup{}
@@ -85,8 +87,9 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, redact func(s
 }
 
 // withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline
-// stands is told all the same.
-func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline) []Pipeline {
+// stands is told all the same. loaded are the pipelines as they were loaded; nil: they were not.
+func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, loaded []pipeline.Pipeline,
+) []Pipeline {
 	list, at := make([]Pipeline, len(pipelines)), map[int32]int{}
 	for i := range pipelines {
 		list[i].Pipeline = pipelines[i]
@@ -94,17 +97,21 @@ func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pip
 			at[pipelines[i].ID] = i
 		}
 	}
-	stored, err := resolve.ReadStored(ctx, pool)
-	if err != nil {
-		return list
+	if loaded == nil {
+		stored, err := resolve.ReadStored(ctx, pool)
+		if err != nil {
+			return list
+		}
+		for i := range stored {
+			loaded = append(loaded, resolve.Off(stored[i].Current()))
+		}
 	}
 	var looked []*pipeline.Pipeline
-	for i := range stored {
-		n, works := at[stored[i].ID]
+	for _, p := range loaded {
+		n, works := at[p.ID]
 		if !works {
 			continue
 		}
-		p := resolve.Off(stored[i].Current())
 		if p.IntoSchema == "" {
 			p.IntoSchema = p.Schema // the embedding table did not move with the source
 		}
