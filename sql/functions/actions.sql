@@ -42,7 +42,7 @@ BEGIN
                              THEN 'none of the pipelines is of a table that you may read'
                              ELSE 'none is set up in this database: embedsidecar init sets them up' END);
 END $$;
-COMMENT ON FUNCTION embedsidecar.pipeline_meant(text) IS
+COMMENT ON FUNCTION embedsidecar.pipeline_meant IS
     'The number of the pipeline of this name, or of the one of a table of this name: in public, if several schemas '
     'have one, and of several pipelines the one that is called after the table. An error when there is none.';
 
@@ -57,7 +57,7 @@ BEGIN
     END IF;
     RETURN lane;
 END $$;
-COMMENT ON FUNCTION embedsidecar.lane_meant(text) IS 'The lane of this priority; an error when there is none.';
+COMMENT ON FUNCTION embedsidecar.lane_meant IS 'The lane of this priority; an error when there is none.';
 
 -- Who asks is the role that the session has set: current_user is the owner of the function that calls this. But
 -- ANALYZE, autovacuum, REINDEX and the like run the code of a table's owner in sessions of others, with his own rights.
@@ -71,7 +71,7 @@ EXCEPTION WHEN insufficient_privilege THEN
     RAISE EXCEPTION 'code of a table asks, in a session of role "%"', session_user
         USING ERRCODE = 'insufficient_privilege', HINT = 'call it from a statement of your own';
 END $$;
-COMMENT ON FUNCTION embedsidecar.asker() IS
+COMMENT ON FUNCTION embedsidecar.asker IS
     'The role that the session has set; an error in code that maintenance of a table runs for its owner.';
 
 -- A further portion has the arguments of the first, or the entry of the audit would not tell what was done: the same
@@ -161,8 +161,7 @@ BEGIN
     RETURNING a.* INTO entry;
     RETURN entry;
 END $$;
-COMMENT ON FUNCTION embedsidecar.begin_action(text, integer, jsonb, text, boolean, bigint, integer,
-    text[]) IS 'For the verbs: checks arguments, and writes the entry of the audit.';
+COMMENT ON FUNCTION embedsidecar.begin_action IS 'For the verbs: checks arguments, and writes the entry of the audit.';
 
 -- A role that acts a hundred thousand times pushes out its own entries, and nobody else's; a portion that is rolled
 -- back pushes out none.
@@ -174,7 +173,7 @@ WHERE  a.acted_at < now() - interval '400 days'
               SELECT o.audit_id, row_number() OVER (PARTITION BY o.role_name ORDER BY o.audit_id DESC) AS number
               FROM   embedsidecar.audit_log AS o) AS n WHERE n.number > 100000)
 $$;
-COMMENT ON FUNCTION embedsidecar.prune_audit() IS
+COMMENT ON FUNCTION embedsidecar.prune_audit IS
     'For sidecars: takes away entries of the audit that are too old, or of a role that has so many newer ones.';
 
 -- The log of a sidecar is out of reach of those who act by SQL. It has no keys of rows.
@@ -193,7 +192,7 @@ WHERE  a.audit_id IN (
 RETURNING a.audit_id, a.acted_at, a.role_name::text, a.said_by, coalesce(host(a.client_addr), ''), a.application,
           a.action, coalesce(a.pipeline, ''), (a.arguments - 'keys')::text, a.result, a.changed
 $$;
-COMMENT ON FUNCTION embedsidecar.tell_audit() IS
+COMMENT ON FUNCTION embedsidecar.tell_audit IS
     'For sidecars: entries of the audit that are new, or have changed, for their logs.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.end_action(entry bigint, result text, changed bigint,
@@ -210,8 +209,8 @@ SET    result = CASE WHEN a.changed + end_action.changed = 0
 WHERE  a.audit_id = entry
 RETURNING a.result
 $$;
-COMMENT ON FUNCTION embedsidecar.end_action(bigint, text, bigint,
-    text) IS 'For the verbs: adds to the entry of the audit what was done, and returns the word for it.';
+COMMENT ON FUNCTION embedsidecar.end_action IS
+    'For the verbs: adds to the entry of the audit what was done, and returns the word for it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.switch(pipeline text, "on" boolean, period interval, dry_run boolean,
     said_by text) RETURNS text
@@ -254,15 +253,14 @@ BEGIN
     END IF;
     RETURN embedsidecar.end_action(entry.audit_id, CASE WHEN n > 0 THEN done ELSE result END, n);
 END $$;
-COMMENT ON FUNCTION embedsidecar.switch(text, boolean, interval, boolean, text) IS
+COMMENT ON FUNCTION embedsidecar.switch IS
     'What pause and resume do. No task is leased from then on; the streamer sees it by version in pipeline_catalogue.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.pause(pipeline text DEFAULT NULL, dry_run boolean DEFAULT false,
     said_by text DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$ SELECT embedsidecar.switch(pipeline, false, NULL, dry_run, said_by) $$;
-COMMENT ON FUNCTION embedsidecar.pause(text, boolean,
-    text) IS
+COMMENT ON FUNCTION embedsidecar.pause IS
     'Embed nothing of a pipeline until resume; changes are queued meanwhile. Without a name: of all, by the switch '
     'that is over them. Returns paused, already_paused or, with dry_run, would_be_paused.';
 
@@ -270,8 +268,7 @@ CREATE OR REPLACE FUNCTION embedsidecar.resume(pipeline text DEFAULT NULL, perio
     dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$ SELECT embedsidecar.switch(pipeline, true, period, dry_run, said_by) $$;
-COMMENT ON FUNCTION embedsidecar.resume(text, interval, boolean,
-    text) IS
+COMMENT ON FUNCTION embedsidecar.resume IS
     'Take back pause. Without a name it turns the switch over all pipelines on; one that was paused by its name stays '
     'so. With a period the pipeline works for so long from now on, whatever its hours are; 0 ends that. Returns '
     'resumed, already_on, back_to_its_hours or, with dry_run, would_be_ and that.';
@@ -295,8 +292,7 @@ BEGIN
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN embedsidecar.end_action(entry.audit_id, CASE WHEN n > 0 THEN 'set' ELSE 'already_so' END, n);
 END $$;
-COMMENT ON FUNCTION embedsidecar.set_priority(text, text, boolean,
-    text) IS
+COMMENT ON FUNCTION embedsidecar.set_priority IS
     'The priority of a pipeline''s live changes from now on: low, normal, high or urgent. Rows that wait keep theirs. '
     'A configuration with another one takes it back at the next run. Returns set, already_so or, with dry_run, '
     'would_be_set.';
@@ -384,8 +380,7 @@ BEGIN
         END LOOP;
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.change_tasks(text, text, text, text, text, text[], interval, integer, boolean, text,
-    bigint) IS 'What retry_failed, cancel, discard_dead and prioritise do.';
+COMMENT ON FUNCTION embedsidecar.change_tasks IS 'What retry_failed, cancel, discard_dead and prioritise do.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.retry_failed(pipeline text DEFAULT NULL, class text DEFAULT NULL,
     code text DEFAULT NULL, keys text[] DEFAULT NULL, older_than interval DEFAULT NULL, max_rows integer DEFAULT 10000,
@@ -395,8 +390,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT c.changed, c.remaining, c.audit_id FROM embedsidecar.change_tasks('retry', pipeline, NULL, class, code, keys,
     older_than, max_rows, dry_run, said_by, continues) AS c
 $$;
-COMMENT ON FUNCTION embedsidecar.retry_failed(text, text, text, text[], interval, integer, boolean, text,
-    bigint) IS
+COMMENT ON FUNCTION embedsidecar.retry_failed IS
     'Try dead letters again at once, and rows that wait for another try: those of a pipeline or of all, of an error '
     'class and code, of these keys, whose change is older than so long. Does max_rows at most and says how many '
     'remain; with dry_run it only counts these.';
@@ -408,8 +402,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT c.changed, c.remaining, c.audit_id FROM embedsidecar.change_tasks('cancel', pipeline, NULL, NULL, NULL, keys,
     NULL, max_rows, dry_run, said_by, continues) AS c
 $$;
-COMMENT ON FUNCTION embedsidecar.cancel(text, text[], integer, boolean, text,
-    bigint) IS
+COMMENT ON FUNCTION embedsidecar.cancel IS
     'Take rows out of the queue: they are reported as cancelled until they change, a scan finds that they differ, or '
     'requeue takes them back. What is being embedded at this moment is finished.';
 
@@ -421,8 +414,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT c.changed, c.remaining, c.audit_id FROM embedsidecar.change_tasks('discard', pipeline, NULL, class, code, keys,
     older_than, max_rows, dry_run, said_by, continues) AS c
 $$;
-COMMENT ON FUNCTION embedsidecar.discard_dead(text, text, text, text[], interval, integer, boolean, text,
-    bigint) IS
+COMMENT ON FUNCTION embedsidecar.discard_dead IS
     'Put dead letters away: they become cancelled, with their error, and count as that instead of as failed. They '
     'still have no vector of their text, and are reported as such until they change or requeue takes them back.';
 
@@ -433,8 +425,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT c.changed, c.remaining, c.audit_id FROM embedsidecar.change_tasks('prioritise', pipeline, priority, NULL, NULL,
     keys, NULL, max_rows, dry_run, said_by, continues) AS c
 $$;
-COMMENT ON FUNCTION embedsidecar.prioritise(text, text, text[], integer, boolean, text,
-    bigint) IS
+COMMENT ON FUNCTION embedsidecar.prioritise IS
     'Give rows of a pipeline that wait another priority: these, or all; in portions. They keep their order, behind '
     'what waits there. What comes later has the priority that set_priority gives.';
 
@@ -477,8 +468,7 @@ BEGIN
     GET DIAGNOSTICS n = ROW_COUNT;
     RETURN n;
 END $$;
-COMMENT ON FUNCTION embedsidecar.add_looks(integer, text[], timestamptz) IS
-    'What requeue and reembed do, at once or at a time.';
+COMMENT ON FUNCTION embedsidecar.add_looks IS 'What requeue and reembed do, at once or at a time.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.requeue(pipeline text, keys text[] DEFAULT NULL, max_rows integer DEFAULT 10000,
     dry_run boolean DEFAULT false, said_by text DEFAULT NULL, continues bigint DEFAULT NULL,
@@ -518,8 +508,7 @@ BEGIN
                              AND w.committed_at <= since);
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.requeue(text, text[], integer, boolean, text,
-    bigint, timestamptz, interval) IS
+COMMENT ON FUNCTION embedsidecar.requeue IS
     'Re-queue rows, whatever became of them; without keys those that are cancelled, or whose change is older than so '
     'long. With at they wait until then, unless they change before. A row that needs nothing costs no call of the '
     'model: reembed does.';
@@ -534,8 +523,8 @@ ON CONFLICT (pipeline_id) DO UPDATE SET
     lost = true, asked = excluded.asked,
     requested_at = now(), phase = CASE WHEN s.phase = 'done' THEN 'waiting' ELSE s.phase END
 $$;
-COMMENT ON FUNCTION embedsidecar.ask_for_scan(integer, text,
-    bigint) IS 'What backfill and reembed do: every row is compared with what was written for it.';
+COMMENT ON FUNCTION embedsidecar.ask_for_scan IS
+    'What backfill and reembed do: every row is compared with what was written for it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.backfill(pipeline text, dry_run boolean DEFAULT false,
     said_by text DEFAULT NULL) RETURNS text
@@ -550,8 +539,7 @@ BEGIN
     PERFORM embedsidecar.ask_for_scan(id, 'asked for', entry.audit_id);
     RETURN embedsidecar.end_action(entry.audit_id, 'scan_requested', 0);
 END $$;
-COMMENT ON FUNCTION embedsidecar.backfill(text, boolean,
-    text) IS
+COMMENT ON FUNCTION embedsidecar.backfill IS
     'Compare every row of a pipeline now; those that have no vector of their text as it is are embedded, and no '
     'others. Returns scan_requested or, with dry_run, scan_would_be_requested.';
 
@@ -601,8 +589,7 @@ BEGIN
                       WHERE  l.pipeline_id = id AND l.text_hash IS NOT NULL AND l.row_key > last);
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.reembed(text, text[], integer, boolean, text,
-    bigint) IS
+COMMENT ON FUNCTION embedsidecar.reembed IS
     'Embed rows again though their texts are what they were: these, or every row of the pipeline, in portions; each '
     'portion requests the scan that finds them. The vectors stay until the new ones come.';
 
@@ -622,5 +609,5 @@ BEGIN
     PERFORM embedsidecar.end_action(entry.audit_id, note_reload.result, 0);
     RETURN entry.audit_id;
 END $$;
-COMMENT ON FUNCTION embedsidecar.note_reload(text, text, text, text,
-    text) IS 'For sidecars: writes into the audit that a plugin was reloaded, or that this was refused.';
+COMMENT ON FUNCTION embedsidecar.note_reload IS
+    'For sidecars: writes into the audit that a plugin was reloaded, or that this was refused.';

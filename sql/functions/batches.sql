@@ -11,5 +11,5 @@ FROM   embedsidecar.batch_job AS j
 WHERE  j.pipeline_id = batch_jobs.pipeline_id
 ORDER BY j.job_id
 $$;
-COMMENT ON FUNCTION embedsidecar.batch_jobs(integer) IS
+COMMENT ON FUNCTION embedsidecar.batch_jobs IS
     'The batch jobs of a pipeline that are not done: their state and since when, texts, tokens and price, about.';

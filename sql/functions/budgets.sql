@@ -8,8 +8,7 @@ BEGIN
 EXCEPTION WHEN invalid_parameter_value THEN
     RETURN 'UTC';
 END $$;
-COMMENT ON FUNCTION embedsidecar.zone_or_utc(text) IS
-    'The time zone, or UTC where the server does not know it any more.';
+COMMENT ON FUNCTION embedsidecar.zone_or_utc IS 'The time zone, or UTC where the server does not know it any more.';
 
 -- A call that is not counted yet may be of now: the caller says whether its likely tokens count.
 CREATE OR REPLACE FUNCTION embedsidecar.judge_budgets(given jsonb, held boolean)
@@ -52,8 +51,7 @@ SELECT j.kind, j.name, j.tokens_per_day, j.tokens, j.money_per_day, j.money, j.t
                ELSE 'work goes on when the budget is raised' END)
 FROM   judged AS j
 $$;
-COMMENT ON FUNCTION embedsidecar.judge_budgets(jsonb, boolean) IS
-    'What is left of some budgets: kind, name and budget of each.';
+COMMENT ON FUNCTION embedsidecar.judge_budgets IS 'What is left of some budgets: kind, name and budget of each.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.budgets_given(pipeline_id integer) RETURNS jsonb
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -64,7 +62,7 @@ FROM   embedsidecar.pipeline AS p
            AS b (kind, name, budget)
 WHERE  p.pipeline_id = budgets_given.pipeline_id AND b.budget IS NOT NULL
 $$;
-COMMENT ON FUNCTION embedsidecar.budgets_given(integer) IS 'The budgets of a pipeline, as they are configured.';
+COMMENT ON FUNCTION embedsidecar.budgets_given IS 'The budgets of a pipeline, as they are configured.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.budgets(pipeline_id integer, held boolean DEFAULT false)
 RETURNS TABLE (kind text, name text, tokens_per_day bigint, tokens bigint, money_per_day double precision,
@@ -73,21 +71,20 @@ RETURNS TABLE (kind text, name text, tokens_per_day bigint, tokens bigint, money
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT * FROM embedsidecar.judge_budgets(embedsidecar.budgets_given(budgets.pipeline_id), budgets.held)
 $$;
-COMMENT ON FUNCTION embedsidecar.budgets(integer, boolean) IS
+COMMENT ON FUNCTION embedsidecar.budgets IS
     'The budgets of a pipeline: its own and that of its model. spent names the limit that is reached; empty: none is.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.affords(pipeline_id integer) RETURNS boolean
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT NOT EXISTS (SELECT FROM embedsidecar.budgets(affords.pipeline_id) AS b WHERE b.spent <> '')
 $$;
-COMMENT ON FUNCTION embedsidecar.affords(integer) IS 'Whether no budget of a pipeline is spent.';
+COMMENT ON FUNCTION embedsidecar.affords IS 'Whether no budget of a pipeline is spent.';
 
 -- As is_open: a pipeline without a budget costs two comparisons with NULL.
 CREATE OR REPLACE FUNCTION embedsidecar.has_budget(budget jsonb, model_budget jsonb, pipeline_id integer)
 RETURNS boolean LANGUAGE sql STABLE
 RETURN budget IS NULL AND model_budget IS NULL OR embedsidecar.affords(pipeline_id);
-COMMENT ON FUNCTION embedsidecar.has_budget(jsonb, jsonb, integer) IS
-    'Whether a pipeline has no budget, or something is left of it.';
+COMMENT ON FUNCTION embedsidecar.has_budget IS 'Whether a pipeline has no budget, or something is left of it.';
 
 -- Who spends locks the row of the model first, and then that of the pipeline.
 CREATE OR REPLACE FUNCTION embedsidecar.spend(model text, pipeline text, tokens bigint, price double precision)
@@ -109,8 +106,7 @@ BEGIN
         WHERE  s.kind = each.kind AND s.name = each.name;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.spend(text, text, bigint, double precision) IS
-    'Counts tokens that the budgets of a model and of a pipeline pay for.';
+COMMENT ON FUNCTION embedsidecar.spend IS 'Counts tokens that the budgets of a model and of a pipeline pay for.';
 
 -- A call is allowed while something is left when those that are not counted yet are taken for what they likely are. So
 -- a budget is passed by no more than the calls under way. With must the call is allowed whatever is left.
@@ -162,8 +158,7 @@ BEGIN
         hold_budgets.price)
     RETURNING h.hold_id INTO hold;
 END $$;
-COMMENT ON FUNCTION embedsidecar.hold_budgets(jsonb, bigint, bigint, bigint, double precision, boolean,
-    timestamptz) IS
+COMMENT ON FUNCTION embedsidecar.hold_budgets IS
     'Before a call of an embedder: takes its tokens from some budgets, or says why that is not allowed.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.hold_budget(pipeline_id integer, worker_id bigint, likely bigint, most bigint,
@@ -173,8 +168,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT * FROM embedsidecar.hold_budgets(embedsidecar.budgets_given(hold_budget.pipeline_id), hold_budget.worker_id,
     hold_budget.likely, hold_budget.most, hold_budget.price, hold_budget.must, hold_budget.until)
 $$;
-COMMENT ON FUNCTION embedsidecar.hold_budget(integer, bigint, bigint, bigint, double precision, boolean,
-    timestamptz) IS
+COMMENT ON FUNCTION embedsidecar.hold_budget IS
     'Before a call of an embedder: takes its tokens from the budgets of a pipeline, or says why that is not allowed.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.settle_budget(hold bigint, tokens bigint) RETURNS void
@@ -188,6 +182,6 @@ BEGIN
             paid.price);
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.settle_budget(bigint, bigint) IS
+COMMENT ON FUNCTION embedsidecar.settle_budget IS
     'After the call: counts what it took; NULL: that is not known, and about as much as was expected. A call that was '
     'counted as one of a killed sidecar stays so.';

@@ -20,7 +20,7 @@ SELECT '', 'request', r.pipeline, 'waiting', format('%s, request %s: %s', r.acti
 FROM   embedsidecar.request AS r WHERE r.state = 'waiting'
 ORDER BY 1, 2, 3
 $$;
-COMMENT ON FUNCTION embedsidecar.plan() IS
+COMMENT ON FUNCTION embedsidecar.plan IS
     'What differs between the configurations of the sidecars that run and what is set up, and what happens next; '
     'nothing: all of it is in force. What a changed file would do, embedsidecar plan says.';
 
@@ -47,7 +47,7 @@ BEGIN
         coalesce(jsonb_array_length(note_setup.arguments -> 'steps'), 1));
     RETURN entry.audit_id;
 END $$;
-COMMENT ON FUNCTION embedsidecar.note_setup(text, text, jsonb, text, text) IS
+COMMENT ON FUNCTION embedsidecar.note_setup IS
     'For this program: writes into the audit that it has set up, changed or removed pipelines, or taken over a '
     'configuration, or that this was refused.';
 
@@ -56,7 +56,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 SELECT EXISTS (SELECT FROM embedsidecar.kept_ledger AS k JOIN pg_attribute AS a ON a.attrelid = k.table_oid
     AND a.attnum = k.column_number AND NOT a.attisdropped WHERE k.pipeline_id = keeps_ledger.pipeline_id)
 $$;
-COMMENT ON FUNCTION embedsidecar.keeps_ledger(integer) IS 'Whether the ledger of a pipeline that is gone stays.';
+COMMENT ON FUNCTION embedsidecar.keeps_ledger IS 'Whether the ledger of a pipeline that is gone stays.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.keep_ledger(pipeline text) RETURNS void
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
@@ -67,5 +67,5 @@ SELECT p.pipeline_id, p.name, p.table_oid, (p.column_numbers ->> p.destination_c
 FROM   embedsidecar.pipeline AS p
 WHERE  p.name = keep_ledger.pipeline AND p.column_numbers ? p.destination_column::text
 $$;
-COMMENT ON FUNCTION embedsidecar.keep_ledger(text) IS
+COMMENT ON FUNCTION embedsidecar.keep_ledger IS
     'For who takes a pipeline into a column away: what is known of its rows stays.';

@@ -19,7 +19,7 @@ SELECT coalesce((
            JOIN pg_roles AS w ON w.rolname = embedsidecar.asker()
     WHERE  p.pipeline_id = id), false)
 $$;
-COMMENT ON FUNCTION embedsidecar.may_see_text(integer) IS
+COMMENT ON FUNCTION embedsidecar.may_see_text IS
     'Whether who asks may read all that the texts of a pipeline are made of.';
 
 -- row_facts: what queue, ledger and history know of a row; embedsidecar explain and the function explain tell their
@@ -85,8 +85,8 @@ SELECT jsonb_build_object('task', (
                JOIN embedsidecar.pipeline AS p ON p.pipeline_id = h.pipeline_id
            WHERE h.pipeline_id = id AND h.row_key = key ORDER BY h.finished_at DESC LIMIT 5) AS o), '[]'))
 $$;
-COMMENT ON FUNCTION embedsidecar.row_facts(integer,
-    text) IS 'What queue, ledger and history know of a row, as JSON: what explain tells of. Never a text.';
+COMMENT ON FUNCTION embedsidecar.row_facts IS
+    'What queue, ledger and history know of a row, as JSON: what explain tells of. Never a text.';
 
 -- row_verdict: s is a story as the command explain has it in JSON. Its row is null where nobody looked at the row
 -- itself.
@@ -233,7 +233,7 @@ BEGIN
                 || name END];
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.row_verdict(jsonb) IS 'What follows from a row''s story, and what to do about it.';
+COMMENT ON FUNCTION embedsidecar.row_verdict IS 'What follows from a row''s story, and what to do about it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.place_words(task jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE AS $$
@@ -242,7 +242,7 @@ SELECT CASE WHEN (task ->> 'ahead')::bigint = 0 THEN 'with none before it' ELSE 
            WHEN (task ->> 'ahead')::bigint = 1 THEN ' other' ELSE ' others' END END
        || ' in lane ' || (task ->> 'lane')
 $$;
-COMMENT ON FUNCTION embedsidecar.place_words(jsonb) IS 'Where a task waits.';
+COMMENT ON FUNCTION embedsidecar.place_words IS 'Where a task waits.';
 
 -- tell: s is as row_verdict has it.
 CREATE OR REPLACE FUNCTION embedsidecar.tell(s jsonb) RETURNS TABLE (topic text, sentence text, facts jsonb)
@@ -395,7 +395,7 @@ BEGIN
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.tell(jsonb) IS 'A row''s story in sentences.';
+COMMENT ON FUNCTION embedsidecar.tell IS 'A row''s story in sentences.';
 
 -- The row itself is not looked at: text and filter are expressions of its table's owner, which nobody runs with the
 -- rights of another.
@@ -421,8 +421,7 @@ BEGIN
             'state', p.state, 'reason', p.reason, 'hints', p.hints, 'works', p.works, 'checkpoint', p.checkpoint,
                 'scanning', p.scan_phase <> 'done'))) AS t;
 END $$;
-COMMENT ON FUNCTION embedsidecar.explain(text,
-    text) IS
+COMMENT ON FUNCTION embedsidecar.explain IS
     'A row''s story in sentences, each with its facts: what waits for it, what was last written, what became of it of '
     'late, what follows from that and what to do next. The row itself is not looked at; the command embedsidecar '
     'explain does that. Keys are written as embedsidecar.tasks shows them.';
@@ -433,7 +432,7 @@ SELECT CASE WHEN cardinality(parts) = 1 THEN parts[1]
        ELSE (SELECT string_agg(replace(replace(u.part, '\', '\\'), '|', '\|'), '|' ORDER BY u.n)
            FROM unnest(parts) WITH ORDINALITY AS u (part, n)) END
 $$;
-COMMENT ON FUNCTION embedsidecar.row_key(text[]) IS
+COMMENT ON FUNCTION embedsidecar.row_key IS
     'The row_key of a key of several columns: embedsidecar.row_key(a::text, b). That of a single column is its text.';
 
 -- A view of rows with their vectors is made by the user who wants it: it depends on the columns of a table, whose owner
@@ -498,8 +497,7 @@ BEGIN
             || '. To drop a column of the table or give it another type: drop the view first, and make it again by '
             'embedsidecar.view_sql.');
 END $$;
-COMMENT ON FUNCTION embedsidecar.view_sql(text,
-    text) IS
+COMMENT ON FUNCTION embedsidecar.view_sql IS
     'The statement that makes a view of the rows of a pipeline with their vectors, and with their chunks where it has '
     'any, beside its embedding table; nobody runs it for you: in psql, \gexec does. Since PostgreSQL 15 the view asks '
     'for the rights of the reader, row-level security included.';

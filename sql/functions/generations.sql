@@ -15,7 +15,7 @@ FROM   embedsidecar.pipeline AS p
                     ELSE a.attnum = (p.column_numbers ->> p.destination_column::text)::smallint END
 WHERE  p.pipeline_id = destination_of.id
 $$;
-COMMENT ON FUNCTION embedsidecar.destination_of(integer) IS
+COMMENT ON FUNCTION embedsidecar.destination_of IS
     'Where the vectors of a generation are now, by the numbers of table and column.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.current_model(pipeline text) RETURNS text
@@ -23,7 +23,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce(nullif(p.model, ''), p.plugin) FROM embedsidecar.pipeline AS p
 WHERE  p.pipeline_id = embedsidecar.pipeline_meant(current_model.pipeline)
 $$;
-COMMENT ON FUNCTION embedsidecar.current_model(text) IS
+COMMENT ON FUNCTION embedsidecar.current_model IS
     'The model whose vectors are searched now: for applications that embed questions by themselves.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.check_model(pipeline text, model text) RETURNS boolean
@@ -38,7 +38,7 @@ BEGIN
     END IF;
     RETURN true;
 END $$;
-COMMENT ON FUNCTION embedsidecar.check_model(text, text) IS
+COMMENT ON FUNCTION embedsidecar.check_model IS
     'True where the vectors that are searched now are of this model, an error where they are of another: SELECT id '
     'FROM docs WHERE embedsidecar.check_model(''docs'', ''my-model'') ORDER BY embedding <=> $1 LIMIT 5.';
 
@@ -47,7 +47,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
 SELECT p.pipeline_id || ':' || p.switches FROM embedsidecar.pipeline AS p
 WHERE  p.pipeline_id = embedsidecar.pipeline_meant(served_by.pipeline)
 $$;
-COMMENT ON FUNCTION embedsidecar.served_by(text) IS
+COMMENT ON FUNCTION embedsidecar.served_by IS
     'For search: another word whenever another generation has begun to serve.';
 
 -- What pg_identify_object says is of this moment, whatever the snapshot of the statement is.
@@ -56,7 +56,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 SELECT coalesce((SELECT i.identity = still_named.name
                  FROM   pg_identify_object('pg_class'::regclass, still_named.relation, still_named.attnum) AS i), false)
 $$;
-COMMENT ON FUNCTION embedsidecar.still_named(oid, integer, text) IS
+COMMENT ON FUNCTION embedsidecar.still_named IS
     'For neighbours: whether a column has this name at this moment. Who has read it keeps it from changing.';
 
 -- Rows that are missing or stale in the other generation and are not in the one that serves. Changes of the last
@@ -130,7 +130,7 @@ BEGIN
     END IF;
     RETURN found;
 END $$;
-COMMENT ON FUNCTION embedsidecar.generation_lacks(integer, integer, boolean) IS
+COMMENT ON FUNCTION embedsidecar.generation_lacks IS
     'Why the other generation cannot take the place of the one that serves; empty: it can.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.vector_index(relation oid, attnum smallint)
@@ -144,7 +144,7 @@ WHERE  (i.indrelid = vector_index.relation)
        AND i.indkey[0] = vector_index.attnum AND m.amname NOT IN ('btree', 'hash', 'gin', 'gist', 'brin', 'spgist')
        AND i.indpred IS NULL
 $$;
-COMMENT ON FUNCTION embedsidecar.vector_index(oid, smallint) IS 'Indexes by which vectors are searched.';
+COMMENT ON FUNCTION embedsidecar.vector_index IS 'Indexes by which vectors are searched.';
 
 -- Dependents follow the object and not its name. Views and functions with an SQL body of the schema's owner are made
 -- again by the switch (remake): after it their text means the new one. Everything else is for the owner.
@@ -267,7 +267,7 @@ BEGIN
                     AND d.classid IN ('pg_rewrite'::regclass, 'pg_proc'::regclass)))
     ORDER BY 1;
 END $$;
-COMMENT ON FUNCTION embedsidecar.generation_ties(integer, integer) IS
+COMMENT ON FUNCTION embedsidecar.generation_ties IS
     'What depends on the vectors that are served, and would go on to mean them after a switch: remake is what the '
     'switch does about it, sql what the owner can do where that is NULL.';
 
@@ -320,7 +320,7 @@ BEGIN
     END LOOP;
     RETURN list;
 END $$;
-COMMENT ON FUNCTION embedsidecar.grants_sql(integer, integer) IS
+COMMENT ON FUNCTION embedsidecar.grants_sql IS
     'What gives the destination of another generation the grants that the one which serves has, and takes away others.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.run_all(statements text[]) RETURNS void
@@ -332,13 +332,13 @@ BEGIN
         EXECUTE statement;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.run_all(text[]) IS 'For model_switch and model_change: runs statements of ours.';
+COMMENT ON FUNCTION embedsidecar.run_all IS 'For model_switch and model_change: runs statements of ours.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.carry_grants(live integer, other integer) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT embedsidecar.run_all(embedsidecar.grants_sql(live, other))
 $$;
-COMMENT ON FUNCTION embedsidecar.carry_grants(integer, integer) IS
+COMMENT ON FUNCTION embedsidecar.carry_grants IS
     'Gives the destination of another generation the grants that the one which serves has, and takes away others.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.carry_storage(live integer, other integer) RETURNS void
@@ -370,7 +370,7 @@ BEGIN
         END LOOP;
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.carry_storage(integer, integer) IS
+COMMENT ON FUNCTION embedsidecar.carry_storage IS
     'Gives the destination of a next generation, while it is empty, the storage and the comments of the other.';
 
 -- Who uses tables that were to be locked.
@@ -383,7 +383,7 @@ WHERE  s.pid <> pg_backend_pid() AND s.datname = current_database()
        AND s.pid IN (SELECT l.pid FROM pg_locks AS l WHERE l.relation = ANY (users_of.relations) AND l.granted
            AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
 $$;
-COMMENT ON FUNCTION embedsidecar.users_of(oid[]) IS 'The sessions that hold locks of tables.';
+COMMENT ON FUNCTION embedsidecar.users_of IS 'The sessions that hold locks of tables.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.no_moment(action text, relations oid[], until timestamptz) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -395,8 +395,7 @@ BEGIN
                   HINT = 'nothing was changed: try again when these sessions have ended';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.no_moment(text, oid[], timestamptz) IS
-    'An error where tables could not be locked until a time.';
+COMMENT ON FUNCTION embedsidecar.no_moment IS 'An error where tables could not be locked until a time.';
 
 -- A name that is free, made of another: docs_embedding__previous.
 CREATE OR REPLACE FUNCTION embedsidecar.beside_name(base text, suffix text, relation oid, whole boolean) RETURNS name
@@ -416,8 +415,7 @@ BEGIN
     END LOOP;
     RAISE EXCEPTION 'no name like "%" is free', base || suffix USING ERRCODE = 'duplicate_table';
 END $$;
-COMMENT ON FUNCTION embedsidecar.beside_name(text, text, oid, boolean) IS
-    'A free name for a destination that does not serve.';
+COMMENT ON FUNCTION embedsidecar.beside_name IS 'A free name for a destination that does not serve.';
 
 -- The statements of a switch: they are made before anything is locked, and the owner gets them where the role may not
 -- rename. Indexes are called after the table that they are of, as far as their names are of ours or of the server's
@@ -468,7 +466,7 @@ BEGIN
         ORDER  BY f.n, f.oid)
         || ARRAY(SELECT t.remake FROM embedsidecar.generation_ties(live, other) AS t WHERE t.remake IS NOT NULL);
 END $$;
-COMMENT ON FUNCTION embedsidecar.swap_sql(integer, integer) IS
+COMMENT ON FUNCTION embedsidecar.swap_sql IS
     'The statements that exchange the names of two destinations, and recreate what depends on the one.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.swap_seen(relations oid[]) RETURNS text
@@ -484,7 +482,7 @@ SELECT string_agg(f.fact, ' ' ORDER BY f.fact) FROM (
            LEFT JOIN pg_proc AS f ON d.classid = 'pg_proc'::regclass AND f.oid = d.objid
     WHERE  d.refclassid = 'pg_class'::regclass AND d.refobjid = ANY (relations)) AS f (fact)
 $$;
-COMMENT ON FUNCTION embedsidecar.swap_seen(oid[]) IS
+COMMENT ON FUNCTION embedsidecar.swap_seen IS
     'For a switch: another word whenever the statements of swap_sql may be others.';
 
 -- Whether the owner of the tables has exchanged the names already, as he was asked to: then the destination that is to
@@ -497,7 +495,7 @@ FROM   embedsidecar.pipeline AS p, embedsidecar.destination_of(swapped_already.l
        embedsidecar.destination_of(swapped_already.other) AS b
 WHERE  p.pipeline_id = swapped_already.live
 $$;
-COMMENT ON FUNCTION embedsidecar.swapped_already(integer, integer) IS
+COMMENT ON FUNCTION embedsidecar.swapped_already IS
     'Whether somebody has exchanged the names of two destinations by hand.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.exchange_rows(live integer, other integer) RETURNS void
@@ -541,7 +539,7 @@ BEGIN
     -- who streams looks at once
     PERFORM pg_notify('embedsidecar_waiting', '') WHERE pg_notification_queue_usage() < 0.5;
 END $$;
-COMMENT ON FUNCTION embedsidecar.exchange_rows(integer, integer) IS
+COMMENT ON FUNCTION embedsidecar.exchange_rows IS
     'Has the other generation serve under the name of the pipeline: the names of its destination are exchanged.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.take_place(action text, pipeline text, next boolean, force boolean,
@@ -683,15 +681,14 @@ BEGIN
     UPDATE embedsidecar.audit_log AS u SET changed = 0 WHERE u.audit_id = entry.audit_id;
     RETURN embedsidecar.end_action(entry.audit_id, done, 0);
 END $$;
-COMMENT ON FUNCTION embedsidecar.take_place(text, text, boolean, boolean, interval, boolean, text) IS
-    'What model_switch and model_rollback do.';
+COMMENT ON FUNCTION embedsidecar.take_place IS 'What model_switch and model_rollback do.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.model_switch(pipeline text, force boolean DEFAULT false,
     patience interval DEFAULT '30 s', dry_run boolean DEFAULT false, said_by text DEFAULT NULL) RETURNS text
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT embedsidecar.take_place('model_switch', pipeline, true, force, patience, dry_run, said_by)
 $$;
-COMMENT ON FUNCTION embedsidecar.model_switch(text, boolean, interval, boolean, text) IS
+COMMENT ON FUNCTION embedsidecar.model_switch IS
     'Has the next generation of a pipeline serve, in this transaction, once it is complete: its vectors get the name '
     'of those that served, and questions are embedded by its model. The other is kept true until model_drop_old. '
     'force: though rows are stale or failed, or an index is missing. Returns switched, already_switched or, with '
@@ -702,7 +699,7 @@ CREATE OR REPLACE FUNCTION embedsidecar.model_rollback(pipeline text, force bool
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT embedsidecar.take_place('model_rollback', pipeline, false, force, patience, dry_run, said_by)
 $$;
-COMMENT ON FUNCTION embedsidecar.model_rollback(text, boolean, interval, boolean, text) IS
+COMMENT ON FUNCTION embedsidecar.model_rollback IS
     'Has the previous generation of a pipeline serve again: model_switch the other way. Returns rolled_back, '
     'already_rolled_back or, with dry_run, would_be_rolled_back.';
 
@@ -775,7 +772,7 @@ BEGIN
     PERFORM embedsidecar.move_job('model_change', id, done, NULL, true); -- before it was complete
     RETURN embedsidecar.end_action(entry.audit_id, done, 1);
 END $$;
-COMMENT ON FUNCTION embedsidecar.model_drop_old(text, interval, boolean, text) IS
+COMMENT ON FUNCTION embedsidecar.model_drop_old IS
     'Takes away the generation of a pipeline that does not serve, with its vectors: there is no way back to it. '
     'Returns dropped_previous, dropped_next, nothing_to_drop or, with dry_run, would_be_ and that.';
 
@@ -796,7 +793,7 @@ BEGIN
         EXECUTE format('ALTER PUBLICATION %I ADD TABLE ONLY %s (%s)', p.pubname, p.name, p.rest);
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.unpublish_column(oid, smallint) IS
+COMMENT ON FUNCTION embedsidecar.unpublish_column IS
     'Takes a column out of the lists of publications, which would keep it from being dropped.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.model_change(pipeline text, model text, plugin text DEFAULT NULL,
@@ -847,10 +844,10 @@ BEGIN
     UPDATE embedsidecar.audit_log AS a SET open = true WHERE a.audit_id = entry.audit_id;
     RETURN embedsidecar.end_action(entry.audit_id, 'requested', 1);
 END $$;
-COMMENT ON FUNCTION embedsidecar.model_change(text, text, text, boolean, text) IS
-    'Has a running sidecar make the next generation of a pipeline, by another model, as embedsidecar model change '
-    'does at once. The view generations tells what became of it. Returns requested, already_under_way or, with '
-    'dry_run, would_be_requested.';
+COMMENT ON FUNCTION embedsidecar.model_change IS
+    'Has a running sidecar make the next generation of a pipeline, by another model, as embedsidecar model change does '
+    'at once. The view generations tells what became of it. Returns requested, already_under_way or, with dry_run, '
+    'would_be_requested.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.generation_states(one text DEFAULT NULL)
 RETURNS TABLE (pipeline text, role text, pipeline_id integer, model text, plugin text, dims integer,
@@ -883,7 +880,7 @@ WHERE  generation_states.one IS NULL
        OR coalesce(p.beside, p.pipeline_id) = embedsidecar.pipeline_meant(generation_states.one)
 ORDER  BY 1, p.beside NULLS FIRST
 $$;
-COMMENT ON FUNCTION embedsidecar.generation_states(text) IS 'What the view generations shows.';
+COMMENT ON FUNCTION embedsidecar.generation_states IS 'What the view generations shows.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.note_wish(pipeline_id integer, model text, problem text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -894,8 +891,7 @@ WHERE  p.pipeline_id = note_wish.pipeline_id AND coalesce(p.wish ->> 'model', ''
 SELECT embedsidecar.move_job('model_change', note_wish.pipeline_id, 'refused', NULL, true)
 WHERE  note_wish.problem IS NOT NULL
 $$;
-COMMENT ON FUNCTION embedsidecar.note_wish(integer, text, text) IS
-    'For sidecars: what became of a change of a model that was asked for.';
+COMMENT ON FUNCTION embedsidecar.note_wish IS 'For sidecars: what became of a change of a model that was asked for.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.note_comparison(pipeline_id integer, overlap double precision,
     bound double precision, questions integer) RETURNS void
@@ -905,5 +901,5 @@ SET    compared = jsonb_build_object('overlap', note_comparison.overlap, 'least'
            note_comparison.questions, 'at', now())
 WHERE  p.pipeline_id = note_comparison.pipeline_id AND p.beside IS NOT NULL
 $$;
-COMMENT ON FUNCTION embedsidecar.note_comparison(integer, double precision, double precision, integer) IS
+COMMENT ON FUNCTION embedsidecar.note_comparison IS
     'For sidecars: how much the answers of a next generation are those of the one that serves.';

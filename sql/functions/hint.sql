@@ -28,7 +28,7 @@ BEGIN
         PERFORM set_config('embedsidecar.hinted', told, true);
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.hint(text) IS
+COMMENT ON FUNCTION embedsidecar.hint IS
     'Says of this transaction how its changes are embedded: urgent or low, all of them; skip, those that come after it '
     'keep the vectors that they have until the row changes again or somebody requeues it. Nobody may call it who was '
     'not granted EXECUTE.';

@@ -55,7 +55,7 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.prune_history(interval, bigint, bigint) IS
+COMMENT ON FUNCTION embedsidecar.prune_history IS
     'For sidecars: takes away the oldest of the history: what is older than keep, by a sixth of it at most, and what '
     'is beyond so many rows or bytes.';
 
@@ -69,7 +69,7 @@ BEGIN
     EXECUTE format('SELECT count(*) FROM %s TABLESAMPLE SYSTEM (%s)', part, share) INTO n;
     RETURN n * 100 / share;
 END $$;
-COMMENT ON FUNCTION embedsidecar.history_rows(regclass) IS
+COMMENT ON FUNCTION embedsidecar.history_rows IS
     'How many rows a partition of history has; beyond 200 blocks about, by a sample of as many.';
 
 -- The oldest partitions come first: a further portion does not read again what stays.
@@ -110,7 +110,7 @@ BEGIN
                       WHERE (id IS NULL OR h.pipeline_id = id) AND h.finished_at <= until);
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.clear_history(text, interval, integer, boolean, text, bigint) IS
+COMMENT ON FUNCTION embedsidecar.clear_history IS
     'Takes away the history of finished tasks: of a pipeline, or of all, those that were removed included; of what is '
     'older than so long, or all of it. Does max_rows at most and says how many remain; with dry_run it only counts '
     'these.';
@@ -162,6 +162,6 @@ BEGIN
         age := age + 1;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.finished(text[], text[], text, interval, text, integer) IS
+COMMENT ON FUNCTION embedsidecar.finished IS
     'A page of the history: finished tasks of pipelines, or of all, the newest first, behind the one with the cursor '
     'after. A later page costs no more than the first.';

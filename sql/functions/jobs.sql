@@ -14,8 +14,7 @@ SELECT begin_job.action,
 FROM  (SELECT) AS one LEFT JOIN embedsidecar.audit_log AS w ON w.audit_id = begin_job.asked
 RETURNING a.audit_id
 $$;
-COMMENT ON FUNCTION embedsidecar.begin_job(text, integer, jsonb, text, bigint, text) IS
-    'Writes into the audit that a job has begun, and who asked for it.';
+COMMENT ON FUNCTION embedsidecar.begin_job IS 'Writes into the audit that a job has begun, and who asked for it.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.move_job(action text, pipeline_id integer, stage text, rows bigint,
     ends boolean, more jsonb DEFAULT '{}') RETURNS bigint
@@ -27,7 +26,7 @@ WHERE  a.open AND a.action = move_job.action
        AND a.arguments ->> 'pipeline_id' IS NOT DISTINCT FROM move_job.pipeline_id::text
 RETURNING a.audit_id
 $$;
-COMMENT ON FUNCTION embedsidecar.move_job(text, integer, text, bigint, boolean, jsonb) IS
+COMMENT ON FUNCTION embedsidecar.move_job IS
     'Writes to the open job of a pipeline at which stage it is, and whether it has ended; NULL: there is none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.tell_scan() RETURNS trigger
@@ -52,7 +51,7 @@ BEGIN
     END IF;
     RETURN NEW;
 END $$;
-COMMENT ON FUNCTION embedsidecar.tell_scan() IS 'For the trigger of scan: writes its stages into the audit.';
+COMMENT ON FUNCTION embedsidecar.tell_scan IS 'For the trigger of scan: writes its stages into the audit.';
 CREATE OR REPLACE TRIGGER job_moves BEFORE UPDATE ON embedsidecar.scan FOR EACH ROW WHEN (OLD.phase <> NEW.phase)
 EXECUTE FUNCTION embedsidecar.tell_scan();
 CREATE OR REPLACE TRIGGER job_breaks_off BEFORE DELETE ON embedsidecar.scan FOR EACH ROW
@@ -65,7 +64,7 @@ BEGIN
     RETURN embedsidecar.begin_job('bulk', CASE WHEN note_bulk.pipeline IS NOT NULL
         THEN embedsidecar.pipeline_meant(note_bulk.pipeline) END, '{}', 'begun', NULL, note_bulk.said_by);
 END $$;
-COMMENT ON FUNCTION embedsidecar.note_bulk(text, text) IS
+COMMENT ON FUNCTION embedsidecar.note_bulk IS
     'For embedsidecar bulk: writes into the audit that a load has begun, for which a pipeline, or all, were paused.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.end_bulk(id integer) RETURNS void
@@ -75,7 +74,7 @@ SELECT embedsidecar.move_job('bulk', end_bulk.id, 'ended', (SELECT count(*) FROM
 FROM   embedsidecar.audit_log AS a
 WHERE  a.open AND a.action = 'bulk' AND a.arguments ->> 'pipeline_id' IS NOT DISTINCT FROM end_bulk.id::text
 $$;
-COMMENT ON FUNCTION embedsidecar.end_bulk(integer) IS
+COMMENT ON FUNCTION embedsidecar.end_bulk IS
     'For resume: writes into the audit that a load has ended, and how many rows were queued since it began.';
 
 -- The change of a model is one job: requested (by SQL or HTTP), made, complete; or refused, dropped.
@@ -87,8 +86,7 @@ BEGIN
             'model', (SELECT p.model FROM embedsidecar.pipeline AS p WHERE p.pipeline_id = next)), 'made');
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.note_made(integer, integer) IS
-    'For the set-up: writes into the audit that a next generation was made.';
+COMMENT ON FUNCTION embedsidecar.note_made IS 'For the set-up: writes into the audit that a next generation was made.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.note_complete(next integer) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -105,5 +103,5 @@ BEGIN
         (SELECT s.rows_seen FROM embedsidecar.scan AS s WHERE s.pipeline_id = next), true);
     RETURN true;
 END $$;
-COMMENT ON FUNCTION embedsidecar.note_complete(integer) IS
+COMMENT ON FUNCTION embedsidecar.note_complete IS
     'For sidecars: writes into the audit that a next generation is complete, if it is; false: it is not yet.';

@@ -9,8 +9,7 @@ BEGIN
             jsonb_strip_nulls(jsonb_build_object('event', event, 'pipeline', left(pipeline, 1000)) || more)::text);
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.tell_event(text, text,
-    jsonb) IS 'For the triggers of notify_changes: one notification.';
+COMMENT ON FUNCTION embedsidecar.tell_event IS 'For the triggers of notify_changes: one notification.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.tell_row() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -45,7 +44,7 @@ BEGIN
     END IF;
     RETURN NULL;
 END $$;
-COMMENT ON FUNCTION embedsidecar.tell_row() IS
+COMMENT ON FUNCTION embedsidecar.tell_row IS
     'For the triggers of notify_changes: tells of a pipeline, a job or a sidecar.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.tell_dead_letters() RETURNS trigger
@@ -58,7 +57,7 @@ BEGIN
           JOIN embedsidecar.pipeline AS p ON p.pipeline_id = d.pipeline_id;
     RETURN NULL;
 END $$;
-COMMENT ON FUNCTION embedsidecar.tell_dead_letters() IS
+COMMENT ON FUNCTION embedsidecar.tell_dead_letters IS
     'For the triggers of notify_changes: tells how many rows were given up by a statement.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.notify_changes("on" boolean, dry_run boolean DEFAULT false,
@@ -108,8 +107,7 @@ BEGIN
     END IF;
     RETURN embedsidecar.end_action(entry.audit_id, result, (was <> notify_changes."on")::integer);
 END $$;
-COMMENT ON FUNCTION embedsidecar.notify_changes(boolean, boolean,
-    text) IS
+COMMENT ON FUNCTION embedsidecar.notify_changes IS
     'Turn notifications on, or off as they are at first: LISTEN embedsidecar_changes then tells of a pipeline that is '
     'paused, resumed or does not fit its table, of dead letters, of the stages of jobs, and of streams and embedders '
     'that fail or work again, each as JSON, without keys or texts. Anybody in the database may listen. Returns on, '

@@ -10,7 +10,7 @@ SELECT coalesce((SELECT format('sidecar %s %s', c.instance, CASE WHEN r.dry_run 
                  WHERE c.slot_name = r.slot_name AND c.takes_requests AND embedsidecar.lives(c) LIMIT 1),
     'it waits for a sidecar that may set up pipelines, or for embedsidecar apply: none runs now')
 $$;
-COMMENT ON FUNCTION embedsidecar.waits_for(embedsidecar.request) IS 'What a request waits for.';
+COMMENT ON FUNCTION embedsidecar.waits_for IS 'What a request waits for.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.not_declared(pipeline text) RETURNS text
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -28,7 +28,7 @@ SELECT coalesce(
      FROM   embedsidecar.pipeline AS p WHERE p.name = not_declared.pipeline AND p.origin <> 'sql'))
 WHERE NOT EXISTS (SELECT FROM embedsidecar.declared AS d WHERE d.name = not_declared.pipeline)
 $$;
-COMMENT ON FUNCTION embedsidecar.not_declared(text) IS
+COMMENT ON FUNCTION embedsidecar.not_declared IS
     'Where a pipeline comes from that is not declared in the database; NULL: it is, or there is none.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.request_pipeline(action text, pipeline text, definition jsonb, slot name,
@@ -141,7 +141,7 @@ BEGIN
     PERFORM pg_notify('embedsidecar_waiting', 'requests') WHERE pg_notification_queue_usage() < 0.5;
     RETURN QUERY SELECT r.request_id, 'waiting', embedsidecar.waits_for(r);
 END $$;
-COMMENT ON FUNCTION embedsidecar.request_pipeline(text, text, jsonb, name, text, boolean) IS
+COMMENT ON FUNCTION embedsidecar.request_pipeline IS
     'For create_pipeline, change_pipeline and drop_pipeline: writes the request down.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.create_pipeline(definition jsonb, slot name DEFAULT NULL,
@@ -157,7 +157,7 @@ FROM   (SELECT CASE WHEN jsonb_typeof(definition) = 'object' AND NOT definition 
            CASE jsonb_typeof(d.named) WHEN 'object' THEN d.named ->> 'name' END, d.named, slot, said_by,
            dry_run) AS r
 $$;
-COMMENT ON FUNCTION embedsidecar.create_pipeline(jsonb, name, text, boolean) IS
+COMMENT ON FUNCTION embedsidecar.create_pipeline IS
     'Requests a pipeline, with the keys that one has in the file. A running sidecar, or embedsidecar apply, sets it '
     'up, or with dry_run tells what that would do; the view requests tells what became of it.';
 
@@ -168,7 +168,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT request_id, state, detail
 FROM   embedsidecar.request_pipeline('change', pipeline, changes, NULL, said_by, dry_run)
 $$;
-COMMENT ON FUNCTION embedsidecar.change_pipeline(text, jsonb, text, boolean) IS
+COMMENT ON FUNCTION embedsidecar.change_pipeline IS
     'Requests that these keys of a pipeline, which create_pipeline made, get these values; null takes a key away.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.drop_pipeline(pipeline text, said_by text DEFAULT NULL,
@@ -177,7 +177,7 @@ RETURNS TABLE (request_id bigint, state text, detail text)
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 SELECT request_id, state, detail FROM embedsidecar.request_pipeline('drop', pipeline, NULL, NULL, said_by, dry_run)
 $$;
-COMMENT ON FUNCTION embedsidecar.drop_pipeline(text, text, boolean) IS
+COMMENT ON FUNCTION embedsidecar.drop_pipeline IS
     'Requests that a pipeline, which create_pipeline made, is taken away. Its vectors stay.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.defined(r embedsidecar.request) RETURNS jsonb
@@ -186,7 +186,7 @@ SELECT coalesce(jsonb_object_agg(e.key, e.value) FILTER (WHERE e.value <> 'null'
 FROM   jsonb_each(CASE r.action WHEN 'change' THEN coalesce((SELECT d.definition FROM embedsidecar.declared AS d
            WHERE d.name = r.pipeline), '{}') ELSE '{}' END || r.definition) AS e
 $$;
-COMMENT ON FUNCTION embedsidecar.defined(embedsidecar.request) IS 'The whole definition that a request leads to.';
+COMMENT ON FUNCTION embedsidecar.defined IS 'The whole definition that a request leads to.';
 
 -- A sidecar that is killed leaves its request to the next one, which begins again: what was made is found.
 CREATE OR REPLACE FUNCTION embedsidecar.next_request(slot name)
@@ -203,7 +203,7 @@ WHERE  r.request_id = (SELECT o.request_id FROM embedsidecar.request AS o
 RETURNING r.request_id, r.action, r.pipeline, embedsidecar.defined(r), r.role_name, r.role_oid, r.said_by, r.tries,
     r.dry_run
 $$;
-COMMENT ON FUNCTION embedsidecar.next_request(name) IS
+COMMENT ON FUNCTION embedsidecar.next_request IS
     'For who sets up pipelines: the first request of a slot, with the whole definition that it leads to; none, while '
     'another carries it out.';
 
@@ -244,6 +244,6 @@ BEGIN
     PERFORM pg_notify('embedsidecar_waiting', 'requests') WHERE pg_notification_queue_usage() < 0.5;
     RETURN true;
 END $$;
-COMMENT ON FUNCTION embedsidecar.finish_request(bigint, text, text[], jsonb) IS
+COMMENT ON FUNCTION embedsidecar.finish_request IS
     'For who sets up pipelines: what became of a request that it took; without a reason it is done, or planned. The '
     'newest 1,000 of each role are kept, and those of pipelines that are declared.';

@@ -19,7 +19,7 @@ BEGIN
     END LOOP;
     RETURN sha256(outer_key || sha256(inner_key || content));
 END $$;
-COMMENT ON FUNCTION embedsidecar.sign(text, bytea) IS
+COMMENT ON FUNCTION embedsidecar.sign IS
     'Signs a question or a hint, so that a sidecar heeds none that a stranger has put into the WAL.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.question(caller text, pipeline text, content text, timeout interval,
@@ -64,8 +64,8 @@ BEGIN
         || convert_to(question.content, 'UTF8');
     question.question := sha256(question.body);
 END $$;
-COMMENT ON FUNCTION embedsidecar.question(text, text, text,
-    interval) IS 'Checks what embed, search and ask were given, and words it for the sidecar.';
+COMMENT ON FUNCTION embedsidecar.question IS
+    'Checks what embed, search and ask were given, and words it for the sidecar.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.texts_question(caller text, pipeline text, content text, texts text[],
     timeout interval, OUT slot_name name, OUT body bytea, OUT question bytea)
@@ -106,7 +106,7 @@ BEGIN
            FROM unnest(texts_question.content || texts_question.texts) WITH ORDINALITY AS x (content, n)) AS t;
     question := sha256(body);
 END $$;
-COMMENT ON FUNCTION embedsidecar.texts_question(text, text, text, text[], interval) IS
+COMMENT ON FUNCTION embedsidecar.texts_question IS
     'As question, with texts that are to be scored by how well they answer it; NULL: its vector is wanted.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.put(body bytea, timeout interval, scores boolean) RETURNS void
@@ -124,9 +124,8 @@ BEGIN
         PERFORM pg_logical_emit_message(false, 'embedsidecar.ask', content);
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.put(bytea, interval,
-    boolean) IS 'Sends a question, for a vector or for scores. Before PostgreSQL 17 it is on its way when somebody '
-    'commits.';
+COMMENT ON FUNCTION embedsidecar.put IS
+    'Sends a question, for a vector or for scores. Before PostgreSQL 17 it is on its way when somebody commits.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.answer_of(caller text, question bytea, since timestamptz) RETURNS text
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -143,8 +142,7 @@ BEGIN
     END IF;
     RETURN found.vector;
 END $$;
-COMMENT ON FUNCTION embedsidecar.answer_of(text, bytea,
-    timestamptz) IS
+COMMENT ON FUNCTION embedsidecar.answer_of IS
     'The answer to a question: a vector of at most a minute ago, an error that is not from before, or NULL.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.nobody_answers(caller text, slot_name name, timeout interval) RETURNS void
@@ -174,8 +172,7 @@ BEGIN
                       'tells how many; a model that starts takes a while; timeout can be up to 1 minute';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.nobody_answers(text, name,
-    interval) IS 'An error where no sidecar runs, and when the time is over.';
+COMMENT ON FUNCTION embedsidecar.nobody_answers IS 'An error where no sidecar runs, and when the time is over.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.on_primary(caller text) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -187,7 +184,7 @@ BEGIN
                       'embedsidecar.neighbours(pipeline, vector, rows)';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.on_primary(text) IS 'An error on a standby.';
+COMMENT ON FUNCTION embedsidecar.on_primary IS 'An error on a standby.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.answered(caller text, slot_name name, body bytea, question bytea,
     timeout interval, scores boolean) RETURNS text
@@ -235,7 +232,7 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.answered(text, name, bytea, bytea, interval, boolean) IS
+COMMENT ON FUNCTION embedsidecar.answered IS
     'The answer to a question: one that is there, or what the sidecar answers when it is asked.';
 
 -- What people call.
@@ -249,8 +246,7 @@ BEGIN
     SELECT * INTO q FROM embedsidecar.question('embed', embed.pipeline, embed.content, embed.timeout);
     RETURN embedsidecar.answered('embed', q.slot_name, q.body, q.question, embed.timeout, false);
 END $$;
-COMMENT ON FUNCTION embedsidecar.embed(text, text,
-    interval) IS
+COMMENT ON FUNCTION embedsidecar.embed IS
     'The vector of a text to search for, made by a pipeline''s model, as pgvector reads it: SELECT id FROM docs ORDER '
     'BY embedding <=> (SELECT embedsidecar.embed(''a text'')::vector) LIMIT 5. In a select of its own, or it is asked '
     'for each row. From PostgreSQL 17 on, in READ COMMITTED, on the primary; CALL embedsidecar.ask before has it '
@@ -270,7 +266,7 @@ BEGIN
         rerank.timeout);
     RETURN embedsidecar.answered('rerank', q.slot_name, q.body, q.question, rerank.timeout, true)::real[];
 END $$;
-COMMENT ON FUNCTION embedsidecar.rerank(text, text, text[], interval) IS
+COMMENT ON FUNCTION embedsidecar.rerank IS
     'How well each of some texts answers another, by the reranker that the configuration names for a pipeline: one '
     'score for each, in order, the larger the better. Only scores of one call compare. As embed, it asks the sidecar.';
 
@@ -288,8 +284,7 @@ BEGIN
     -- With a transaction number the commit is flushed, and the message with it. No standby is waited for.
     PERFORM pg_current_xact_id(), set_config('synchronous_commit', 'local', true);
 END $$;
-COMMENT ON FUNCTION embedsidecar.begin_ask(text, text, interval,
-    text[]) IS 'For ask: sends the question with the commit of this transaction.';
+COMMENT ON FUNCTION embedsidecar.begin_ask IS 'For ask: sends the question with the commit of this transaction.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.asked(pipeline text, content text, since timestamptz, late interval,
     texts text[]) RETURNS boolean
@@ -308,8 +303,8 @@ BEGIN
     END IF;
     RETURN done;
 END $$;
-COMMENT ON FUNCTION embedsidecar.asked(text, text, timestamptz, interval,
-    text[]) IS 'For ask: whether the answer is there; an error if it is not, and it was waited for until now.';
+COMMENT ON FUNCTION embedsidecar.asked IS
+    'For ask: whether the answer is there; an error if it is not, and it was waited for until now.';
 
 -- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
 -- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
@@ -353,7 +348,7 @@ BEGIN
     END LOOP;
     PERFORM pg_catalog.set_config('search_path', path, true);
 END $$;
-COMMENT ON PROCEDURE embedsidecar.ask(text, text, interval, integer, jsonb, double precision, boolean) IS
+COMMENT ON PROCEDURE embedsidecar.ask IS
     'Has a text embedded, on every version of PostgreSQL: for a minute embed and search answer the same role at once, '
     'in any transaction. With rerank, and the filter, max_distance and fresh_only of the search, what it finds is '
     'scored, too. It commits, so it is called outside of a transaction.';
@@ -365,7 +360,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
             JOIN pg_type AS y ON y.oid = base.oid WHERE y.typtype = 'd')
     SELECT b.oid FROM base AS b JOIN pg_type AS y ON y.oid = b.oid WHERE y.typtype <> 'd'
 $$;
-COMMENT ON FUNCTION embedsidecar.base_of(oid) IS 'The type that a domain is made of; of any other type itself.';
+COMMENT ON FUNCTION embedsidecar.base_of IS 'The type that a domain is made of; of any other type itself.';
 
 -- The conditions of a filter, over a source row s. Nothing that was given becomes part of the statement: columns come
 -- from the catalog, and values are read from $4. A type that is not the server's own is compared as it is printed: its
@@ -489,7 +484,7 @@ BEGIN
         END LOOP;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.search_conditions(oid, jsonb) IS
+COMMENT ON FUNCTION embedsidecar.search_conditions IS
     'For search_statement: the conditions of a filter, their values, and their columns.';
 
 -- What an expression says is for those who may read something of the table that it reads.
@@ -498,7 +493,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT EXISTS (SELECT FROM pg_roles AS r WHERE pg_has_role(session_user, r.oid, 'MEMBER')
                    AND has_any_column_privilege(r.oid, relation, 'SELECT'))
 $$;
-COMMENT ON FUNCTION embedsidecar.reads(oid) IS
+COMMENT ON FUNCTION embedsidecar.reads IS
     'Whether the role of the session, or one that it may act as, may read anything of a table.';
 
 -- Names come from the catalogue by the number of the source table, which the role that works cannot set: the statement
@@ -644,7 +639,7 @@ BEGIN
         exact := NULL;
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.search_statement(text, jsonb) IS
+COMMENT ON FUNCTION embedsidecar.search_statement IS
     'For neighbours: the statement that finds the nearest rows of a pipeline. $1 is the vector, $2 how many vectors '
     'are looked at, $3 how many rows are wanted, $4 the values of the filter (given). exact is one that no index '
     'shortens, NULL where none could. tables and columns are what it reads; relation and attnum are the column of the '
@@ -668,7 +663,7 @@ BEGIN
     RETURN ARRAY(SELECT t.row_key FROM embedsidecar.task AS t
                  WHERE t.pipeline_id = rows_with_tasks.pipeline_id AND t.row_key = ANY (rows_with_tasks.keys));
 END $$;
-COMMENT ON FUNCTION embedsidecar.rows_with_tasks(integer, text[]) IS
+COMMENT ON FUNCTION embedsidecar.rows_with_tasks IS
     'For neighbours: which of some rows have a task, so that their vectors may be of older texts; for roles that see '
     'every row of the table, or every task.';
 
@@ -687,7 +682,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         WHERE  NOT has_column_privilege(x.oid, x.name, 'SELECT')
         GROUP BY n.nspname, c.relname) AS g
 $$;
-COMMENT ON FUNCTION embedsidecar.missing_grants(oid[], text[]) IS
+COMMENT ON FUNCTION embedsidecar.missing_grants IS
     'For neighbours: the statements that let the current role read these columns; NULL: it may.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.search_owner(pipeline text) RETURNS name
@@ -705,7 +700,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT r.rolname FROM pg_class AS c JOIN pg_roles AS r ON r.oid = c.relowner
     WHERE  c.oid IN (SELECT b.oid FROM below AS b UNION SELECT a.oid FROM above AS a) AND NOT r.rolsuper LIMIT 1
 $$;
-COMMENT ON FUNCTION embedsidecar.search_owner(text) IS
+COMMENT ON FUNCTION embedsidecar.search_owner IS
     'For neighbours: an owner of the tables of a pipeline who is no superuser, or NULL.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.neighbours(pipeline text, vector text, k integer DEFAULT 10,
@@ -786,7 +781,7 @@ BEGIN
         FROM unnest(found) WITH ORDINALITY AS f (row_key, key, distance, chunk_no, chunk_text, place)
         WHERE f.place > "offset" ORDER BY f.place LIMIT k;
 END $$;
-COMMENT ON FUNCTION embedsidecar.neighbours(text, text, integer, jsonb, integer, double precision, boolean) IS
+COMMENT ON FUNCTION embedsidecar.neighbours IS
     'Rows of a pipeline whose vectors are nearest to one, with the rights and the policies of the caller: he needs '
     'SELECT on the key, on the vectors, and on chunks where texts are cut. The vector is given as pgvector prints it: '
     'embedsidecar.neighbours(''public.docs'', (SELECT embedding::text FROM docs WHERE id = 1)). The other parameters '
@@ -812,8 +807,7 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.check_search(text, integer, integer, double precision, boolean) IS
-    'An error for parameters of search and neighbours that make no sense.';
+COMMENT ON FUNCTION embedsidecar.check_search IS 'An error for parameters of search and neighbours that make no sense.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.check_rerank(caller text, rerank integer, wanted integer) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -825,8 +819,7 @@ BEGIN
             caller, wanted, most, rerank USING ERRCODE = 'invalid_parameter_value';
     END IF;
 END $$;
-COMMENT ON FUNCTION embedsidecar.check_rerank(text, integer, integer) IS
-    'An error for a number of candidates that makes no sense; NULL does.';
+COMMENT ON FUNCTION embedsidecar.check_rerank IS 'An error for a number of candidates that makes no sense; NULL does.';
 
 -- As in internal/pipeline/text.go. What the catalogue cannot say is said by the schema's owner: the expression.
 CREATE OR REPLACE FUNCTION embedsidecar.text_statement(pipeline text, OUT statement text, OUT tables oid[],
@@ -870,7 +863,7 @@ BEGIN
     SELECT columns || coalesce(array_agg(u.name), '{}'), tables || coalesce(array_agg(j.oid), '{}') INTO columns, tables
     FROM   embedsidecar.joined_tables(p.joins) AS j CROSS JOIN unnest(j.uses) AS u (name);
 END $$;
-COMMENT ON FUNCTION embedsidecar.text_statement(text) IS
+COMMENT ON FUNCTION embedsidecar.text_statement IS
     'For candidates: the statement that gives the beginning ($2 characters) of the pipeline''s text of the row with a '
     'key ($1), and what it reads.';
 
@@ -903,8 +896,7 @@ BEGIN
     END LOOP;
     RETURN found;
 END $$;
-COMMENT ON FUNCTION embedsidecar.nearest_to(text, text, integer, interval, jsonb, integer, double precision, boolean) IS
-    'For search: the rows that are nearest to a text.';
+COMMENT ON FUNCTION embedsidecar.nearest_to IS 'For search: the rows that are nearest to a text.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.candidates(pipeline text, content text, rerank integer, timeout interval,
     filter jsonb, max_distance double precision, fresh_only boolean, OUT hits embedsidecar.found_row[],
@@ -938,7 +930,7 @@ BEGIN
         texts := texts || coalesce(one, '');
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.candidates(text, text, integer, interval, jsonb, double precision, boolean) IS
+COMMENT ON FUNCTION embedsidecar.candidates IS
     'For search with rerank: the rows that are nearest to a text, and the text of each: of the nearest chunk where '
     'chunks are stored. With the rights and the policies of the caller.';
 
@@ -978,8 +970,7 @@ BEGIN
                FROM unnest(c.hits) WITH ORDINALITY AS u (row_key, key, distance, chunk_no, chunk_text, n)) AS f
         WHERE  f.place > "offset" ORDER BY f.place LIMIT k;
 END $$;
-COMMENT ON FUNCTION embedsidecar.search(text, text, integer, interval, jsonb, integer, double precision, boolean,
-    integer) IS
+COMMENT ON FUNCTION embedsidecar.search IS
     'Rows of a pipeline by meaning: those nearest to a text, nearest first, with the rights and the policies of '
     'whoever asks. filter has conditions on columns: {"status": "published", "price": {"$lt": 20}}; "offset" leaves '
     'out the nearest; max_distance what is farther away; fresh_only rows that wait to be embedded again. With rerank, '
@@ -1045,8 +1036,7 @@ BEGIN
                WINDOW same AS (PARTITION BY tables[u.n], u.row_key)) AS x
         WHERE  x.nth = 1 ORDER BY x.score DESC, x.n, x.place OFFSET "offset" LIMIT k;
 END $$;
-COMMENT ON FUNCTION embedsidecar.search_across(text[], text, integer, interval, jsonb, integer, double precision,
-    boolean, integer) IS
+COMMENT ON FUNCTION embedsidecar.search_across IS
     'Rows of several pipelines by meaning, as search finds those of each; joined by rank (reciprocal rank fusion), so '
     'their models need not be the same. pipeline is that of the row, score what it is ordered by. A row that several '
     'pipelines of one table find is one row. An error of one pipeline is that of the search.';
@@ -1067,7 +1057,7 @@ BEGIN
         '&', '&amp;'), '<', '&lt;'), '>', '&gt;'), '"', '&#34;'), '''', '&#39;'), E'\x02', '<mark>'), E'\x03',
         '</mark>');
 END $$;
-COMMENT ON FUNCTION embedsidecar.highlight(text, text, regconfig) IS
-    'Passages of a text as HTML, escaped, with the words of a question in <mark>: '
-    'embedsidecar.highlight(d.body, ''reset my password'', ''english''). Words are read by default_text_search_config, '
-    'or by a text search configuration. Of a text, 65,536 characters are read.';
+COMMENT ON FUNCTION embedsidecar.highlight IS
+    'Passages of a text as HTML, escaped, with the words of a question in <mark>: embedsidecar.highlight(d.body, '
+    '''reset my password'', ''english''). Words are read by default_text_search_config, or by a text search '
+    'configuration. Of a text, 65,536 characters are read.';

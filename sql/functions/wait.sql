@@ -11,7 +11,7 @@ BEGIN
 EXCEPTION WHEN invalid_parameter_value THEN
     RETURN NULL;
 END $$;
-COMMENT ON FUNCTION embedsidecar.minute_of_week(text) IS
+COMMENT ON FUNCTION embedsidecar.minute_of_week IS
     'The minute of the week in a time zone, from Monday 00:00 on; NULL: the server does not know the zone.';
 
 -- Its names are bound now, and it becomes part of the caller's statement: a pipeline that always works costs
@@ -21,8 +21,8 @@ CREATE OR REPLACE FUNCTION embedsidecar.is_open(active_minutes int4multirange, a
 LANGUAGE sql STABLE PARALLEL SAFE
 RETURN active_minutes IS NULL OR coalesce(open_until > now(), false)
        OR coalesce(active_minutes @> embedsidecar.minute_of_week(active_zone), false);
-COMMENT ON FUNCTION embedsidecar.is_open(int4multirange, text,
-    timestamptz) IS 'Whether it is within a pipeline''s hours, or somebody has it work all the same.';
+COMMENT ON FUNCTION embedsidecar.is_open IS
+    'Whether it is within a pipeline''s hours, or somebody has it work all the same.';
 
 -- How far everything is.
 CREATE OR REPLACE FUNCTION embedsidecar.backlog(pipeline text DEFAULT NULL) RETURNS bigint
@@ -39,7 +39,7 @@ BEGIN
          + (SELECT count(*) FROM (SELECT FROM embedsidecar.aside AS a WHERE a.pipeline_id = ANY (ids)
              LIMIT 1000000) AS c);
 END $$;
-COMMENT ON FUNCTION embedsidecar.backlog(text) IS
+COMMENT ON FUNCTION embedsidecar.backlog IS
     'How many rows wait, are being embedded or wait for another try, of a pipeline or of all; each kind is counted up '
     'to a million. For autoscalers.';
 
@@ -57,7 +57,7 @@ BEGIN
     END IF;
     RETURN ids;
 END $$;
-COMMENT ON FUNCTION embedsidecar.waited_for(text) IS 'The pipelines that caught_up, wait_for and wait_until are about.';
+COMMENT ON FUNCTION embedsidecar.waited_for IS 'The pipelines that caught_up, wait_for and wait_until are about.';
 
 -- how_far: of these pipelines, with everything before an LSN. A checkpoint of another server, which came along with a
 -- dump, says nothing of this one. A pipeline that the streamer does not know as it is now may have changes that pass
@@ -97,7 +97,7 @@ BEGIN
         CASE WHEN aside THEN 'changes wait, because an open transaction holds the queue: embedsidecar.health names it'
             END, resting);
 END $$;
-COMMENT ON FUNCTION embedsidecar.how_far(integer[], pg_lsn) IS 'What caught_up, wait_for and wait_until ask.';
+COMMENT ON FUNCTION embedsidecar.how_far IS 'What caught_up, wait_for and wait_until ask.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.caught_up(lsn pg_lsn DEFAULT NULL, pipeline text DEFAULT NULL) RETURNS boolean
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -106,8 +106,7 @@ BEGIN
         coalesce(caught_up.lsn, CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
             ELSE pg_current_wal_insert_lsn() END)) AS h);
 END $$;
-COMMENT ON FUNCTION embedsidecar.caught_up(pg_lsn,
-    text) IS
+COMMENT ON FUNCTION embedsidecar.caught_up IS
     'Whether every row that was committed before an LSN (without one: until now) has its vector, of a pipeline or of '
     'all. Dead letters, cancelled rows and rows put off to a later time are not waited for: embedsidecar.tasks has '
     'them. A pipeline that is paused or cannot work is never caught up. An idle streamer says late how far it is: '
@@ -188,14 +187,13 @@ BEGIN
         pause := least(1.5 * pause, 0.25);
     END LOOP;
 END $$;
-COMMENT ON FUNCTION embedsidecar.wait_for(pg_lsn, interval,
-    text) IS
+COMMENT ON FUNCTION embedsidecar.wait_for IS
     'Read your own write: wait until every row that was committed before an LSN (without one: until now) has its '
     'vector, of a pipeline or of all. Returns false when the time is over, or at once where a pipeline is paused or '
-    'cannot work; a notice says why. Dead letters, cancelled rows and rows put off to a later time are not waited '
-    'for. Without a name, who may only search waits for the pipelines of tables that he may read. Called after the '
-    'commit, in READ COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers '
-    'after up to five seconds; CALL embedsidecar.wait_until does not.';
+    'cannot work; a notice says why. Dead letters, cancelled rows and rows put off to a later time are not waited for. '
+    'Without a name, who may only search waits for the pipelines of tables that he may read. Called after the commit, '
+    'in READ COMMITTED, on the primary. Before PostgreSQL 17 an idle server answers after up to five seconds; CALL '
+    'embedsidecar.wait_until does not.';
 
 -- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
 -- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
@@ -246,10 +244,9 @@ BEGIN
     END LOOP;
     PERFORM pg_catalog.set_config('search_path', path, true);
 END $$;
-COMMENT ON PROCEDURE embedsidecar.wait_until(pg_lsn, interval, text,
-    boolean) IS
-    'As wait_for, on every version of PostgreSQL: it commits, so it is called outside of a transaction, and keeps '
-    'none open while it waits.';
+COMMENT ON PROCEDURE embedsidecar.wait_until IS
+    'As wait_for, on every version of PostgreSQL: it commits, so it is called outside of a transaction, and keeps none '
+    'open while it waits.';
 
 -- drain_state: how far pipelines are with what was committed before an LSN. Where one rests, nothing more becomes of it
 -- when running is 0.
@@ -293,7 +290,7 @@ BEGIN
     WHERE  p.pipeline_id = ANY (drain_state.ids)
     ORDER BY p.name;
 END $$;
-COMMENT ON FUNCTION embedsidecar.drain_state(integer[], pg_lsn) IS 'What drain asks.';
+COMMENT ON FUNCTION embedsidecar.drain_state IS 'What drain asks.';
 
 -- With the invoker's rights: a procedure with those of its owner may not commit. Nor may one with a search_path of its
 -- own, so it sets one after each commit: nothing in the caller's stands for an operator or a function here.
@@ -359,9 +356,8 @@ BEGIN
     END LOOP;
     PERFORM pg_catalog.set_config('search_path', path, true);
 END $$;
-COMMENT ON PROCEDURE embedsidecar.drain(text, interval, boolean, bigint,
-    interval) IS
-    'Wait until nothing that was committed before is left to embed, of a pipeline or of all: drained, or how many '
-    'rows are left after so long. Of a pipeline that is paused, what is in work is waited for and no more, and a '
-    'notice says so. Dead letters, cancelled rows and rows put off to a later time are not waited for. It commits, so '
-    'it is called outside of a transaction.';
+COMMENT ON PROCEDURE embedsidecar.drain IS
+    'Wait until nothing that was committed before is left to embed, of a pipeline or of all: drained, or how many rows '
+    'are left after so long. Of a pipeline that is paused, what is in work is waited for and no more, and a notice '
+    'says so. Dead letters, cancelled rows and rows put off to a later time are not waited for. It commits, so it is '
+    'called outside of a transaction.';
