@@ -197,7 +197,7 @@ func (a *asked) setUp(ctx context.Context, n Options, pool *pgxpool.Pool) (told 
 	if err != nil {
 		return told, err
 	}
-	next, failed := declaring(n.Config.Base(), list)
+	next, failed := n.Config.Base().Declaring(list)
 	if why := failed[a.Pipeline]; why != nil {
 		return told, why
 	}
@@ -205,7 +205,7 @@ func (a *asked) setUp(ctx context.Context, n Options, pool *pgxpool.Pool) (told 
 	if err != nil {
 		return told, err
 	}
-	if err := a.allowed(ctx, pool, specOf(next, a.Pipeline), ours); err != nil {
+	if err := a.allowed(ctx, pool, next.Pipeline(a.Pipeline), ours); err != nil {
 		return told, err
 	}
 	defer func() {

@@ -85,8 +85,8 @@ func (a *asked) finish(ctx context.Context, n Options, pool *pgxpool.Pool, plan 
 }
 
 // in is a list of declared pipelines as it is with the request.
-func (a *asked) in(list []declared) ([]declared, error) {
-	at := slices.IndexFunc(list, func(d declared) bool { return d.Name == a.Pipeline })
+func (a *asked) in(list []config.Declared) ([]config.Declared, error) {
+	at := slices.IndexFunc(list, func(d config.Declared) bool { return d.Name == a.Pipeline })
 	switch {
 	case a.Action == "drop" && at >= 0:
 		return slices.Delete(list, at, at+1), nil
@@ -96,15 +96,15 @@ func (a *asked) in(list []declared) ([]declared, error) {
 		return nil, refusal.Coded(code.Taken, fmt.Sprintf("pipeline %q is there already, with another definition", a.Pipeline),
 			"change_pipeline changes it")
 	case a.Action == "change" && at < 0:
-		return nil, refusal.UnknownPipeline(a.Pipeline, lists.Map(list, func(d declared) string { return d.Name }))
+		return nil, refusal.UnknownPipeline(a.Pipeline, lists.Map(list, func(d config.Declared) string { return d.Name }))
 	}
-	as := declared{a.Pipeline, a.Definition, a.RequestID}
+	as := config.Declared{Name: a.Pipeline, Definition: a.Definition, RequestID: a.RequestID}
 	if at >= 0 {
 		list[at] = as
 		return list, nil
 	}
 	list = append(list, as)
-	slices.SortFunc(list, func(a, b declared) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b config.Declared) int { return strings.Compare(a.Name, b.Name) })
 	return list, nil
 }
 
@@ -256,7 +256,7 @@ func harmless(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec) error {
 // stays, too.
 func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dry bool, told *control.Configured,
 ) error {
-	if file := n.Config.Base(); specOf(file, name) != nil || file.InSchema(name) >= 0 {
+	if file := n.Config.Base(); file.Pipeline(name) != nil || file.InSchema(name) >= 0 {
 		return nil
 	}
 	var there bool
@@ -271,41 +271,16 @@ func dropNow(ctx context.Context, pool *pgxpool.Pool, n Options, name string, dr
 	return err
 }
 
-// declared is a pipeline that is configured in the database.
-type declared struct {
-	Name, Definition string
-	RequestID        int64
-}
-
 // readDeclared returns the pipelines that are declared for a slot.
-func readDeclared(ctx context.Context, pool *pgxpool.Pool, slot string) ([]declared, error) {
-	list, err := database.Collect(ctx, pool, "declared_pipelines", pgx.RowToStructByPos[declared],
+func readDeclared(ctx context.Context, pool *pgxpool.Pool, slot string) ([]config.Declared, error) {
+	list, err := database.Collect(ctx, pool, "declared_pipelines", pgx.RowToStructByPos[config.Declared],
 		pgx.StrictNamedArgs{"slot": slot})
 	return list, wrap.Errorf(err, "list declared pipelines")
 }
 
 // markOf tells one list of declared pipelines from another, as what_changed does.
-func markOf(list []declared) string {
-	return strings.Join(lists.Map(list, func(d declared) string { return fmt.Sprint(d.RequestID) }), " ")
-}
-
-// declaring is a configuration with declared pipelines.
-func declaring(c *config.Config, list []declared) (*config.Config, map[string]error) {
-	given := make([]config.Declared, len(list))
-	for i, d := range list {
-		given[i] = config.Declared{Name: d.Name, Definition: []byte(d.Definition), RequestID: d.RequestID}
-	}
-	return c.Declaring(given)
-}
-
-// specOf is a pipeline of a configuration by its name; nil: there is none.
-func specOf(c *config.Config, name string) *pipeline.Spec {
-	for i := range c.Pipelines {
-		if c.Pipelines[i].Name == name {
-			return &c.Pipelines[i]
-		}
-	}
-	return nil
+func markOf(list []config.Declared) string {
+	return strings.Join(lists.Map(list, func(d config.Declared) string { return fmt.Sprint(d.RequestID) }), " ")
 }
 
 // withDeclared is the configuration with what is declared in the database, but for what does not fit it.
@@ -314,7 +289,7 @@ func withDeclared(ctx context.Context, n Options, pool *pgxpool.Pool) (*config.C
 	if err != nil {
 		return nil, err
 	}
-	next, failed := declaring(n.Config.Base(), list)
+	next, failed := n.Config.Base().Declaring(list)
 	for name, why := range failed {
 		n.Warn(fmt.Sprintf("pipeline %q, which is declared by SQL or HTTP, does not fit the configuration, which goes "+
 			"before it: %s", name, why))

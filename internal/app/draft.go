@@ -75,7 +75,7 @@ func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plu
 		return d, err
 	}
 	d.mark = markOf(list)
-	next, failed := declaring(next, list)
+	next, failed := next.Declaring(list)
 	if d.told.Warnings, err = n.undeclarable(failed, a); err != nil {
 		return d, err
 	}
@@ -83,7 +83,7 @@ func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plu
 		if d.ours, err = lookup.StoredBy(ctx, &n.loader, r.p.work, n.config().Slot.Name); err != nil {
 			return d, err
 		}
-		if err := a.allowed(ctx, r.p.owner(), specOf(next, a.Pipeline), d.ours); err != nil {
+		if err := a.allowed(ctx, r.p.owner(), next.Pipeline(a.Pipeline), d.ours); err != nil {
 			return d, err
 		}
 	}

@@ -132,7 +132,7 @@ func exchangeNames(ctx context.Context, c *config.Config, pool *pgxpool.Pool, ou
 		if c.InSchema(spec.Name) < 0 || at < 0 || ours[at].Name == spec.Name {
 			continue
 		}
-		if lookup.Find(ours, spec.Name) >= 0 || specOf(c, ours[at].Name) != nil {
+		if lookup.Find(ours, spec.Name) >= 0 || c.Pipeline(ours[at].Name) != nil {
 			names[ours[at].Name] = spec.Name
 		}
 	}

@@ -192,7 +192,7 @@ func (n *Database) declared(ctx context.Context, pool *pgxpool.Pool) (asked bool
 	if err != nil {
 		return false, err
 	}
-	next, failed := declaring(n.config().Base(), list)
+	next, failed := n.config().Base().Declaring(list)
 	if next, _, err = lookup.InSchemas(ctx, pool, next); err != nil {
 		return false, err
 	}

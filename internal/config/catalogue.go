@@ -12,9 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/goccy/go-yaml"
-
-	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 )
 
@@ -93,30 +90,11 @@ func ChangeCatalogue(path string, dryRun bool, change func([]Plugin) ([]Plugin, 
 		return err
 	}
 	slices.SortFunc(list, func(a, b Plugin) int { return strings.Compare(a.Name, b.Name) })
-	entries := lists.Map(list, func(p Plugin) yaml.MapSlice { return p.entry() })
-	body, err := yaml.MarshalWithOptions(yaml.MapSlice{{Key: "version", Value: 1}, {Key: "plugins", Value: entries}},
-		yaml.IndentSequence(true))
-	if err == nil {
-		err = replaceFile(path, append([]byte(catalogueHead), body...))
+	text := catalogueHead + "version: 1\nplugins:\n"
+	for _, p := range list {
+		text += elementText("plugins.catalog", reflect.ValueOf(p), reflect.ValueOf(Plugin{}))
 	}
-	return wrap.Errorf(err, "write the catalogue of plugins")
-}
-
-// entry is the plugin as a file has it, by the keys of plugins.catalog.
-func (p Plugin) entry() (entry yaml.MapSlice) {
-	owner := reflect.ValueOf(p)
-	for _, s := range partsOf("plugins.catalog") {
-		field := s.fields(owner)[0]
-		if field.IsZero() {
-			continue
-		}
-		value := field.Interface()
-		if s.Type == "size" || s.Type == "duration" {
-			value = s.text(owner)
-		}
-		entry = append(entry, yaml.MapItem{Key: strings.TrimPrefix(s.Path, "plugins.catalog[]."), Value: value})
-	}
-	return entry
+	return wrap.Errorf(replaceFile(path, []byte(text)), "write the catalogue of plugins")
 }
 
 // replaceFile puts a new file into the place of another: a reader sees the one or the other.

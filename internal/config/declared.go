@@ -13,7 +13,7 @@ import (
 // Declared is a pipeline that is configured in the database instead of in a file.
 type Declared struct {
 	Name       string
-	Definition []byte // JSON, with the keys that a pipeline has in the file
+	Definition string // JSON, with the keys that a pipeline has in the file
 	RequestID  int64  // of the request that it was last changed by
 }
 
@@ -32,6 +32,16 @@ func (c *Config) Base() *Config {
 func (c *Config) IsDeclared(name string) bool {
 	return c.base != nil && slices.ContainsFunc(c.Written().Pipelines[len(c.base.Pipelines):],
 		func(p pipeline.Spec) bool { return p.Name == name })
+}
+
+// Pipeline is the configured pipeline of a name; nil: there is none.
+func (c *Config) Pipeline(name string) *pipeline.Spec {
+	for i := range c.Pipelines {
+		if c.Pipelines[i].Name == name {
+			return &c.Pipelines[i]
+		}
+	}
+	return nil
 }
 
 // RequestOf returns the number of the request that a declared pipeline was last changed by.
@@ -81,7 +91,7 @@ func (c *Config) declare(d Declared, pipelines *place) (problems []Problem) {
 		})
 	}
 	r := &reader{name: declaredOrigin, put: c.put, origins: map[string]origin{}}
-	file, err := parse(d.Definition)
+	file, err := parse([]byte(d.Definition))
 	if err != nil || len(file.Docs) != 1 || file.Docs[0].Body == nil {
 		fail(path, "expected keys and values as JSON")
 		return problems

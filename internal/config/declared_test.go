@@ -32,15 +32,15 @@ func TestDeclaring(t *testing.T) {
 	t.Parallel()
 	base := declaring(t, declaredFile)
 	next, failed := base.Declaring([]Declared{
-		{"a", []byte(`{"name": "a", "table": "public.notes", "text": "'${SECRET}' || body || '$$'", "model": "small", "into": {"table": "a_embedding"}, "enabled": false, "search": {"filterable": ["id"]}}`), 1},
-		{"b", []byte(`{"name": "b", "tabel": "notes", "columns": "title", "model": "/etc/model", "plugin": "/bin/sh", "into": {"column": "v", "table": "x"}, "index": {"m": 1}, "schemas": {"match": "t_*"}}`), 1},
-		{"c", []byte(`{"name": "c", "table": "notes", "columns": ["body"], "into": {"table": "c_embedding"}}`), 1},
-		{"docs", []byte(`{"name": "docs", "table": "notes", "columns": ["body"], "into": {"table": "d_embedding"}}`), 1},
-		{"e", []byte(`{"name": "e", "table": "docs", "columns": ["body"], "into": {"table": "docs_embedding"}}`), 1},
-		{"f", []byte(`{"name": "f"}`), 1},
-		{"g", []byte(`["name"]`), 1},
-		{"h", []byte(`{`), 1},
-		{"i", []byte(``), 1},
+		{"a", `{"name": "a", "table": "public.notes", "text": "'${SECRET}' || body || '$$'", "model": "small", "into": {"table": "a_embedding"}, "enabled": false, "search": {"filterable": ["id"]}}`, 1},
+		{"b", `{"name": "b", "tabel": "notes", "columns": "title", "model": "/etc/model", "plugin": "/bin/sh", "into": {"column": "v", "table": "x"}, "index": {"m": 1}, "schemas": {"match": "t_*"}}`, 1},
+		{"c", `{"name": "c", "table": "notes", "columns": ["body"], "into": {"table": "c_embedding"}}`, 1},
+		{"docs", `{"name": "docs", "table": "notes", "columns": ["body"], "into": {"table": "d_embedding"}}`, 1},
+		{"e", `{"name": "e", "table": "docs", "columns": ["body"], "into": {"table": "docs_embedding"}}`, 1},
+		{"f", `{"name": "f"}`, 1},
+		{"g", `["name"]`, 1},
+		{"h", `{`, 1},
+		{"i", ``, 1},
 	})
 	names := []string{}
 	for _, p := range next.Pipelines {
@@ -104,7 +104,7 @@ func TestP9_AConfigurationIsNoBomb(t *testing.T) {
 			return err
 		},
 		"a definition": func() error {
-			_, failed := base.Declaring([]Declared{{"a", []byte(`{"name": "a", "table": ` + lists + `}`), 1}})
+			_, failed := base.Declaring([]Declared{{"a", `{"name": "a", "table": ` + lists + `}`, 1}})
 			return failed["a"]
 		},
 	} {

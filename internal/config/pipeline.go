@@ -3,7 +3,6 @@ package config
 import (
 	"bytes"
 	"cmp"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
 
@@ -174,6 +172,23 @@ func ParseTable(name string) (schema, table string, err error) {
 	return schema, table, err
 }
 
+// ParseNames reads names with dots between them, three at most, as those of a schema, a table and a column. Errors are
+// of type *ParseError.
+func ParseNames(what, s string) (names []string, err error) {
+	const most = 3
+	sc := &scanner{what: what, input: s}
+	for {
+		name, err := sc.ident("the name of a column or table")
+		if err != nil {
+			return nil, err
+		}
+		if names = append(names, name); sc.skipSpace() == len(s) || s[sc.pos] != '.' || len(names) == most {
+			return names, sc.end("the end of the name")
+		}
+		sc.pos++
+	}
+}
+
 func parseTable(what, s string) (schema, table string, err error) {
 	sc := &scanner{what: what, input: s}
 	if schema, table, err = sc.table("the name of a table"); err != nil {
@@ -288,42 +303,4 @@ func joinsSchema(levels int) map[string]any {
 	return map[string]any{"type": []string{"array", "null"}, "items": map[string]any{
 		"type": "object", "properties": keys, "required": []string{"table", "on", "text"}, "additionalProperties": false,
 	}}
-}
-
-//go:embed starter.yaml
-var starter string
-
-// Starter is a file to begin with: these pipelines, or an example, and in comments what else there is.
-func Starter(specs []pipeline.Spec) string {
-	if len(specs) == 0 {
-		specs = []pipeline.Spec{{
-			Schema: "public", Table: "docs", Columns: []string{"title", "body"}, IntoTable: "docs_embedding",
-		}}
-	}
-	var b strings.Builder
-	for _, p := range specs {
-		into := "column: " + quoted(quoteIdent(p.IntoColumn))
-		if !p.InSource() {
-			into = "table: " + quoted(tableName(p.IntoSchema, p.IntoTable))
-		}
-		columns := lists.Map(p.Columns, func(c string) string { return quoted(quoteIdent(c)) })
-		fmt.Fprintf(&b, "  - table: %s\n    columns: [%s]\n    into: {%s}\n", quoted(tableName(p.Schema, p.Table)),
-			strings.Join(columns, ", "), into)
-		if p.Chunking.On() {
-			fmt.Fprintf(&b, "    chunking: {strategy: %s, tokens: %d}\n", p.Chunking.Strategy, p.Chunking.Tokens)
-		}
-	}
-	return strings.Replace(starter, "  # PIPELINES\n", b.String(), 1)
-}
-
-// quoted writes a text so that YAML takes none of its signs for one of its own.
-func quoted(s string) string {
-	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyz_.") == "" && s != "null" && s != "true" && s != "false" {
-		return s
-	}
-	b, err := json.Marshal(s)
-	if err != nil {
-		panic(err) // a text
-	}
-	return strings.ReplaceAll(string(b), "$", "$$") // of a variable it would be the beginning
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/rows"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
@@ -97,7 +98,7 @@ func (d *finder) named() string { return d.t.Quoted() + "." + database.Quote(d.v
 
 // findColumn finds the table and the column with the vectors.
 func (d *finder) findColumn(ctx context.Context) error {
-	words, err := split(d.at.From)
+	words, err := config.ParseNames("--from", d.at.From)
 	if err != nil {
 		return err
 	}
@@ -290,45 +291,4 @@ func first(t *catalog.Table, names []string) string {
 		}
 	}
 	return ""
-}
-
-// split takes a name apart at its dots, as SQL does.
-func split(name string) (words []string, err error) {
-	rest := name
-	for {
-		word := ""
-		if inner, ok := strings.CutPrefix(rest, `"`); ok {
-			at := 0
-			for at < len(inner) && inner[at] != '"' || strings.HasPrefix(inner[min(at, len(inner)):], `""`) {
-				if inner[at] == '"' {
-					at++
-				}
-				word += inner[at : at+1]
-				at++
-			}
-			if at == len(inner) {
-				return nil, refuse("--from: %q has a quote that does not end", name)
-			}
-			rest = inner[at+1:]
-		} else {
-			at := strings.IndexByte(rest, '.')
-			if at < 0 {
-				at = len(rest)
-			}
-			word, rest = strings.ToLower(rest[:at]), rest[at:]
-		}
-		if word == "" || rest != "" && rest[0] != '.' {
-			return nil, refuse("--from: %q is no name of a column or table", name)
-		}
-		words = append(words, word)
-		if rest == "" {
-			break
-		}
-		rest = rest[1:]
-	}
-	const most = 3 // schema, table, column
-	if len(words) > most {
-		return nil, refuse("--from: %q is no name of a column or table", name)
-	}
-	return words, nil
 }

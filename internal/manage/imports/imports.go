@@ -5,7 +5,6 @@ package imports
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/lists"
+	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -41,7 +41,7 @@ type Item struct {
 	Filter []string      `json:"-"` // columns that searches over HTTP may filter by
 }
 
-// Setting is a key of a configuration with its value as YAML writes it.
+// Setting is a key of a configuration with its value.
 type Setting struct{ Key, Value string }
 
 // Carried reports whether the pipeline is taken over.
@@ -109,109 +109,30 @@ func working(who, detail string, hint ...string) error {
 
 // YAML is the configuration of what is carried over.
 func YAML(items []Item) string {
-	var b strings.Builder
-	b.WriteString("version: 1\n")
-	var models []string
+	var models, pipelines strings.Builder
+	var named []string
 	for i := range items {
 		n := &items[i]
-		if !n.Carried() || len(n.Remote) == 0 || slices.Contains(models, n.Spec.Model) {
+		if !n.Carried() {
 			continue
 		}
-		if models = append(models, n.Spec.Model); len(models) == 1 {
-			b.WriteString("models:\n")
+		pipelines.WriteString(config.Written(n.Spec))
+		if len(n.Filter) > 0 {
+			columns := lists.Map(n.Filter, func(name string) string { return config.Quoted(identifier(name)) })
+			fmt.Fprintf(&pipelines, "    search: {filterable: [%s]}\n", strings.Join(columns, ", "))
 		}
-		fmt.Fprintf(&b, "  - name: %s\n", text(n.Spec.Model))
+		if len(n.Remote) == 0 || slices.Contains(named, n.Spec.Model) {
+			continue
+		}
+		if named = append(named, n.Spec.Model); len(named) == 1 {
+			models.WriteString("models:\n")
+		}
+		fmt.Fprintf(&models, "  - name: %s\n", config.Quoted(n.Spec.Model))
 		for _, s := range n.Remote {
-			fmt.Fprintf(&b, "    %s: %s\n", s.Key, s.Value)
+			fmt.Fprintf(&models, "    %s: %s\n", s.Key, config.Quoted(s.Value))
 		}
 	}
-	b.WriteString("pipelines:\n")
-	for i := range items {
-		if items[i].Carried() {
-			items[i].yaml(&b)
-		}
-	}
-	return b.String()
-}
-
-func (i *Item) yaml(b *strings.Builder) {
-	line := func(key, value string) {
-		if value != "" {
-			fmt.Fprintf(b, "    %s: %s\n", key, value)
-		}
-	}
-	s := &i.Spec
-	fmt.Fprintf(b, "  - name: %s\n", text(s.Name))
-	line("table", text(tableName(s.Schema, s.Table)))
-	if s.Text != "" {
-		line("text", text(s.Text))
-	} else {
-		line("columns", list(s.Columns, identifier))
-	}
-	line("model", text(s.Model))
-	if s.InSource() {
-		line("into", "{column: "+text(identifier(s.IntoColumn))+"}")
-	} else {
-		line("into", "{table: "+text(tableName(s.IntoSchema, s.IntoTable))+"}")
-	}
-	if s.Index != "" {
-		index := []string{"kind: " + s.Index}
-		if s.IndexBuild.M > 0 {
-			index = append(index, fmt.Sprintf("m: %d", s.IndexBuild.M))
-		}
-		if s.IndexBuild.EfConstruction > 0 {
-			index = append(index, fmt.Sprintf("ef_construction: %d", s.IndexBuild.EfConstruction))
-		}
-		line("index", "{"+strings.Join(index, ", ")+"}")
-	}
-	if c := s.Chunking; c.On() {
-		chunking := []string{"strategy: " + c.Strategy}
-		if c.Characters > 0 {
-			chunking = append(chunking, fmt.Sprintf("characters: %d", c.Characters))
-		}
-		if c.Overlap > 0 {
-			chunking = append(chunking, fmt.Sprintf("overlap: %d", c.Overlap))
-		}
-		if c.Separators != "" {
-			chunking = append(chunking, "separators: "+c.Separators)
-		}
-		if c.Context != "" {
-			chunking = append(chunking, "context: "+text(c.Context))
-		}
-		if c.Between != "" {
-			chunking = append(chunking, "context_separator: "+text(c.Between))
-		}
-		line("chunking", "{"+strings.Join(chunking, ", ")+"}")
-	}
-	if len(i.Filter) > 0 {
-		line("search", "{filterable: "+list(i.Filter, identifier)+"}")
-	}
-}
-
-// plain is what YAML reads as a text without quotes.
-var plain = regexp.MustCompile(`^[a-z][a-z0-9_./-]*$`)
-
-// text writes a text as YAML reads it.
-func text(s string) string {
-	if plain.MatchString(s) && !slices.Contains([]string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}, s) {
-		return s
-	}
-	return quoted(s)
-}
-
-// quoted writes a text as JSON does, which is YAML, too.
-func quoted(s string) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil {
-		panic(err) // a text always can be
-	}
-	return strings.TrimSpace(b.String())
-}
-
-func list(names []string, write func(string) string) string {
-	return "[" + strings.Join(lists.Map(names, func(name string) string { return text(write(name)) }), ", ") + "]"
+	return "version: 1\n" + models.String() + "pipelines:\n" + pipelines.String()
 }
 
 // identifier writes a name as SQL reads it, quoted only where needed.
@@ -221,8 +142,6 @@ func identifier(name string) string {
 	}
 	return database.Quote(name)
 }
-
-func tableName(schema, table string) string { return identifier(schema) + "." + identifier(table) }
 
 // split parses the name of a table as the server prints it.
 func split(ctx context.Context, tx pgx.Tx, name string) (schema, table string, err error) {

@@ -222,15 +222,15 @@ func (v *vectorizer) model(i *Item, named string) {
 	}
 	i.Spec.Model = model
 	remote := func(dialect, key string) {
-		i.Remote = []Setting{{"dialect", dialect}, {"model", text(model)}}
+		i.Remote = []Setting{{"dialect", dialect}, {"model", model}}
 		if e.Dimensions > 0 && dialect == "openai" {
 			i.Remote = append(i.Remote, Setting{"dims", fmt.Sprint(e.Dimensions)})
 		}
 		if e.BaseURL != "" {
-			i.Remote = append(i.Remote, Setting{"url", text(e.BaseURL)})
+			i.Remote = append(i.Remote, Setting{"url", e.BaseURL})
 		}
 		if key != "" {
-			i.Remote = append(i.Remote, Setting{"api_key_env", text(key)})
+			i.Remote = append(i.Remote, Setting{"api_key_env", key})
 		}
 	}
 	switch provider {
@@ -437,7 +437,11 @@ func columnsOf(alias string, names []string) string {
 
 // array writes texts as JSON does.
 func array(texts []string) string {
-	return "[" + strings.Join(lists.Map(texts, quoted), ", ") + "]"
+	text, err := json.Marshal(texts)
+	if err != nil {
+		panic(err) // texts
+	}
+	return string(text)
 }
 
 // placeholders are those of Python's string.Template.
