@@ -48,16 +48,15 @@ type ModelChanged struct {
 // Plan is what a dry run with an estimate has found, for people and programs.
 func (m *ModelChanged) Plan() generations.Plan {
 	p := generations.Plan{
-		Pipeline: m.Pipeline, From: cmp.Or(m.Next.Live.Model, m.Next.Live.Plugin),
-		To: cmp.Or(m.Next.Spec.Model, m.Next.Spec.Plugin), Dims: m.About.Dims, Makes: whatsOf(m.Steps),
+		From: cmp.Or(m.Next.Live.Model, m.Next.Live.Plugin),
+		To:   cmp.Or(m.Next.Spec.Model, m.Next.Spec.Plugin), Dims: m.About.Dims, Makes: whatsOf(m.Steps),
 		Locks: locksOf(&m.Next.Spec), Depends: append([]string{}, m.Depends...),
 		Warnings: append([]string{}, m.Warnings...),
 	}
-	if e := m.Estimate; e != nil {
-		p.Rows, p.Texts, p.Tokens, p.Seconds, p.Price, p.Bytes, p.Words = e.Rows, e.Texts, e.Tokens, e.Seconds, e.Price,
-			e.DiskBytes, e.Line()
-		p.Currency = e.Currency
+	if m.Estimate != nil {
+		p.Estimate, p.Words = *m.Estimate, m.Estimate.Line()
 	}
+	p.Pipeline = m.Pipeline
 	return p
 }
 

@@ -48,8 +48,8 @@ func TestLook_WhatIsThere(t *testing.T) {
 	f := newFixture(t)
 	f.reset()
 	for _, path := range []string{
-		"/status", "/checks", "/pipelines", "/pipelines/docs", "/pipelines/docs/rows/1", "/tasks", "/dead-letters", "/errors",
-		"/audit", "/slots", "/workers", "/backfills", "/plugins", "/config", "/session", "/wait?timeout=1ms",
+		"/status", "/checks", "/pipelines", "/pipelines/docs", "/pipelines/docs/rows/1", "/tasks", "/errors",
+		"/audit", "/workers", "/plugins", "/config", "/session", "/wait?timeout=1ms",
 		"/history?window=7d",
 	} {
 		a := f.ask("admin", http.MethodGet, "/api/v1"+path, "")
@@ -72,7 +72,7 @@ func TestLook_WhatIsThere(t *testing.T) {
 		"/tasks?pipeline=docs&state=cancelled": "public.docs:4",
 		"/tasks?pipeline=notes&key=2&key=4":    "public.notes:2 public.notes:4",
 		"/tasks?older_than=2h":                 "",
-		"/dead-letters?code=c1&limit=2":        "public.docs:1 public.docs:3 +",
+		"/tasks?state=failed&code=c1&limit=2":  "public.docs:1 public.docs:3 +",
 		"/tasks?class=x%27y":                   "",
 	} {
 		page := gets[admin.TaskPage](f, "viewer", "/api/v1"+strings.ReplaceAll(path, "CURSOR",

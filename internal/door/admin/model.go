@@ -123,13 +123,11 @@ type compareBody struct {
 // model are the routes about a change of a pipeline's model.
 func (a *api) model() {
 	s := a.service
-	for path, id := range map[string]string{"model": "model", "model/status": "model-status"} {
-		get(a, "/pipelines/{name}/"+path, id, "Tell which model serves, and how far a change of it is",
-			func(ctx context.Context, in *named) (modelStates, error) {
-				list, err := s.Model(ctx, in.Name)
-				return modelStates{list}, err
-			})
-	}
+	get(a, "/pipelines/{name}/model", "model", "Tell which model serves, and how far a change of it is",
+		func(ctx context.Context, in *named) (modelStates, error) {
+			list, err := s.Model(ctx, in.Name)
+			return modelStates{list}, err
+		})
 	post(a, gate.RoleOperator, "/pipelines/{name}/model/plan", "model-plan",
 		"Tell what a change of a pipeline's model would take",
 		func(ctx context.Context, in *of[ModelNamed]) (generations.Plan, error) {

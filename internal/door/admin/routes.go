@@ -14,6 +14,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/manage/explain"
 	"github.com/embedsidecar/embedsidecar/internal/named/control"
+	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
@@ -135,10 +136,11 @@ type statusParams struct {
 	Limit  int    `query:"limit" default:"10" minimum:"1" maximum:"1000"`
 }
 
-// TaskParams are those of lists of tasks.
-type TaskParams struct {
+// taskParams are those of lists of tasks.
+type taskParams struct {
 	OfPipelines
 
+	States    []string `query:"state,explode" enum:"todo,in_progress,stale,retrying,failed,cancelled,finished" doc:"Again for more; finished stands alone"`
 	Class     string   `query:"class" maxLength:"200" doc:"Of the error"`
 	Code      string   `query:"code" maxLength:"200" doc:"Of the error"`
 	Keys      []string `query:"key,explode" doc:"Of rows; again for more" maxItems:"100"`
@@ -147,15 +149,14 @@ type TaskParams struct {
 	Limit     int      `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 }
 
-// page is that of tasks in some states.
-func (p *TaskParams) page(ctx context.Context, s *Service, states []string) (TaskPage, error) {
+func (p *taskParams) page(ctx context.Context, s *Service) (TaskPage, error) {
 	older, err := duration("query.older_than", p.OlderThan)
 	if err != nil {
 		return TaskPage{}, err
 	}
 	return s.Tasks(ctx, TaskQuery{
 		Pipelines: p.Pipelines, Cursor: p.Cursor, Limit: p.Limit,
-		TaskFilter: report.TaskFilter{States: states, Class: p.Class, Code: p.Code, Keys: p.Keys, OlderThan: older},
+		TaskFilter: report.TaskFilter{States: p.States, Class: p.Class, Code: p.Code, Keys: p.Keys, OlderThan: older},
 	})
 }
 
@@ -174,23 +175,17 @@ func duration(location, text string) (time.Duration, error) {
 // Lists are objects, so that more can be told beside them.
 type (
 	checkList struct {
-		Checks []Check `json:"checks"`
+		Checks []check.Finding `json:"checks"`
 	}
 	pipelineList struct {
 		Pipelines []observe.Pipeline `json:"pipelines"`
 		Next      string             `json:"next,omitempty" doc:"The cursor of the next page; absent: there is none"`
-	}
-	slotList struct {
-		Slots []report.Slot `json:"slots"`
 	}
 	errorList struct {
 		Errors []report.ErrorGroup `json:"errors"`
 	}
 	settingList struct {
 		Values []config.Shown `json:"values"`
-	}
-	backfillList struct {
-		Backfills []Backfill `json:"backfills"`
 	}
 )
 
@@ -202,25 +197,8 @@ func (a *api) lists() {
 			now, err := s.StatusPage(ctx, in.Pipelines, in.Cursor, in.Limit)
 			return pipelineList{now.Pipelines, now.Next}, err
 		})
-	get(a, "/slots", "slots", "List replication slots", func(ctx context.Context, _ *none) (slotList, error) {
-		now, err := s.Status(ctx)
-		return slotList{now.Slots}, err
-	})
-	get(a, "/backfills", "backfills", "Tell how far comparisons of all rows are",
-		func(ctx context.Context, _ *none) (backfillList, error) {
-			list, err := s.Backfills(ctx)
-			return backfillList{list}, err
-		})
-	type tasks struct {
-		TaskParams
-		States []string `query:"state,explode" enum:"todo,in_progress,stale,retrying,failed,cancelled,finished" doc:"Again for more; finished stands alone"`
-	}
 	get(a, "/tasks", "tasks", "List rows that wait, are in work, failed or were cancelled, the oldest first; or finished tasks, the newest first",
-		func(ctx context.Context, in *tasks) (TaskPage, error) { return in.page(ctx, s, in.States) })
-	get(a, "/dead-letters", "dead-letters", "List rows that could not be embedded, the oldest first",
-		func(ctx context.Context, in *TaskParams) (TaskPage, error) {
-			return in.page(ctx, s, []string{"failed"})
-		})
+		func(ctx context.Context, in *taskParams) (TaskPage, error) { return in.page(ctx, s) })
 	get(a, "/errors", "errors", "Tell what goes wrong, grouped",
 		func(ctx context.Context, in *OfPipelines) (errorList, error) {
 			list, err := s.Errors(ctx, in.Pipelines)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/setup/indexes"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
@@ -136,16 +137,8 @@ func (a *api) indexes() {
 		func(ctx context.Context, in *named) (indexes.Recall, error) { return s.MeasureIndex(ctx, in.Name) })
 }
 
-// Check is the outcome of one check.
-type Check struct {
-	Check  string       `json:"check"`
-	Status check.Status `json:"status" enum:"ok,warn,error"`
-	Detail string       `json:"detail"`
-	Hints  []string     `json:"hints,omitempty"`
-}
-
 // Checks tells what running depends on, and whether it is so.
-func (s *Service) Checks(ctx context.Context) ([]Check, error) {
+func (s *Service) Checks(ctx context.Context) ([]check.Finding, error) {
 	_, pool, err := s.whole(ctx, gate.RoleViewer)
 	if err != nil {
 		return nil, err
@@ -154,7 +147,7 @@ func (s *Service) Checks(ctx context.Context) ([]Check, error) {
 }
 
 // check looks at everything. Those who ask within ten seconds get the same answer.
-func (s *Service) check(ctx context.Context, pool *pgxpool.Pool) ([]Check, error) {
+func (s *Service) check(ctx context.Context, pool *pgxpool.Pool) ([]check.Finding, error) {
 	if err := s.checking.take(ctx); err != nil {
 		return nil, err
 	}
@@ -162,13 +155,10 @@ func (s *Service) check(ctx context.Context, pool *pgxpool.Pool) ([]Check, error
 	if time.Since(s.checkedAt) < checksAge {
 		return s.checked, nil
 	}
-	list := []Check{}
+	list := []check.Finding{}
 	for _, f := range s.o.Check(ctx, pool) {
-		c := Check{Check: f.Name, Status: f.Status, Detail: s.o.Redact(f.Detail)}
-		for _, hint := range f.Hint {
-			c.Hints = append(c.Hints, s.o.Redact(hint))
-		}
-		list = append(list, c)
+		f.Detail, f.Hint = s.o.Redact(f.Detail), lists.Map(f.Hint, s.o.Redact)
+		list = append(list, f)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err

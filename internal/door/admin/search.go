@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/danielgtaylor/huma/v2"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
@@ -157,43 +156,22 @@ func hide(hits []search.Hit, who gate.Caller, texts bool) {
 
 // searchBody asks for the rows that are nearest to a text.
 type searchBody struct {
+	gate.Wish
+
 	Pipeline string `json:"pipeline"`
 	Text     string `json:"text" doc:"Up to 8 kB"`
 	K        int    `json:"k,omitempty" minimum:"1" maximum:"1000" doc:"Rows at most; 10 by default"`
 	Limit    int    `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"Another name of k"`
-	Offset   int    `json:"offset,omitempty" minimum:"0" maximum:"9000" doc:"Rows before them to leave out"`
-	Hybrid   bool   `json:"hybrid,omitempty" doc:"By vector and by words, for whom may see texts of rows"`
 	ShowText bool   `json:"show_text,omitempty" doc:"With texts of rows, which not everybody may see"`
-
-	Filter      filters  `json:"filter,omitzero"`
-	MaxDistance *float64 `json:"max_distance,omitempty" doc:"Leave out rows whose vectors are farther away"`
-	FreshOnly   bool     `json:"fresh_only,omitempty" doc:"Leave out rows that wait to be embedded again"`
-	Rerank      int      `json:"rerank,omitempty" minimum:"1" maximum:"1000" doc:"Find so many, and put them in the order of a reranker"`
-	Columns     []string `json:"columns,omitempty" doc:"To return beside the key"`
-	Highlight   bool     `json:"highlight,omitempty" doc:"With passages as HTML in which the words of the text are marked; goes with show_text"`
 }
 
-// filters are conditions on columns.
-type filters struct{ search.Filters }
-
-// Schema implements huma.SchemaProvider.
-func (filters) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{
-		Type: huma.TypeObject, AdditionalProperties: true,
-		Description: "Columns with what they must be, as queries have it; for whom may see texts of rows",
-	}
-}
-
-// request is what the database is asked for.
+// request is what the database is asked for. The text is embedded, so it is none of it yet.
 func (b *searchBody) request() (r search.Request, err error) {
 	if b.K != 0 && b.Limit != 0 && b.K != b.Limit {
 		return r, gate.Wrong("body.limit", "limit is another name of k: give one of them")
 	}
-	return search.Request{
-		Rows: cmp.Or(b.K, b.Limit, usualHits), Offset: b.Offset, Hybrid: b.Hybrid, Filter: b.Filter.Filters,
-		Columns: b.Columns, MaxDistance: b.MaxDistance, FreshOnly: b.FreshOnly, Rerank: b.Rerank,
-		Highlight: b.Highlight && b.ShowText,
-	}, nil
+	b.Highlight = b.Highlight && b.ShowText
+	return b.Request("", cmp.Or(b.K, b.Limit, usualHits)), nil
 }
 
 // Answer is what a search found, for programs.

@@ -87,7 +87,7 @@ type Service struct {
 	changed time.Time          // when somebody changed something here last
 
 	checking  turn
-	checked   []Check
+	checked   []check.Finding
 	checkedAt time.Time
 }
 

@@ -130,25 +130,3 @@ func within(ctx context.Context, timeout time.Duration) (context.Context, contex
 	}
 	return context.WithTimeout(ctx, timeout)
 }
-
-// Backfill is how far the comparison of all rows of a pipeline is.
-type Backfill struct {
-	Pipeline    string  `json:"pipeline"`
-	Phase       string  `json:"phase"`
-	Reason      string  `json:"reason,omitempty"`
-	Seen        int64   `json:"rows_seen"`
-	Expected    int64   `json:"rows_expected"`
-	Rate        float64 `json:"rows_per_second"`
-	SecondsLeft float64 `json:"seconds_left,omitempty" doc:"About; absent: not known"`
-}
-
-// Backfills tells how far the comparisons of all rows are.
-func (s *Service) Backfills(ctx context.Context) ([]Backfill, error) {
-	now, err := s.Status(ctx)
-	list := []Backfill{}
-	for i := range now.Pipelines {
-		p := &now.Pipelines[i]
-		list = append(list, Backfill{p.Name, p.ScanPhase, p.ScanReason, p.ScanSeen, p.ScanExpected, p.ScanRate, p.ScanLeft})
-	}
-	return list, err
-}

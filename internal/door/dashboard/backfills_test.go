@@ -30,7 +30,7 @@ func TestPages_BackfillThatWaits(t *testing.T) {
 	r.db.MustExec("SELECT embedsidecar.backfill('public.articles')")
 	page := b.becomes(t, "/pipelines", "not begun", "none yet", "waits for")
 	lacks(t, page, "24 compared")
-	if api := b.get(http.StatusOK, "/api/v1/backfills"); !strings.Contains(api, `"rows_seen":0`) {
+	if api := b.get(http.StatusOK, "/api/v1/pipelines/public.articles"); !strings.Contains(api, `"scan_rows_seen":0`) {
 		t.Errorf("the API says %s", api)
 	}
 	if err := open.Rollback(t.Context()); err != nil {

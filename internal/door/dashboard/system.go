@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
-	"github.com/embedsidecar/embedsidecar/internal/door/admin"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 )
@@ -34,8 +33,8 @@ func (d *Dashboard) models(r *http.Request) (view, error) {
 
 // checksPage is what keeps pipelines from working, now or later.
 type checksPage struct {
-	Checks            []admin.Check // those that are not well first
-	More              int           // that are not shown
+	Checks            []check.Finding // those that are not well first
+	More              int             // that are not shown
 	OK, Warned, Wrong int
 }
 
@@ -54,7 +53,7 @@ func (d *Dashboard) checks(r *http.Request) (view, error) {
 		}
 	}
 	o.Checks = slices.Clone(o.Checks)
-	slices.SortStableFunc(o.Checks, func(a, b admin.Check) int {
+	slices.SortStableFunc(o.Checks, func(a, b check.Finding) int {
 		return slices.Index(worst, checkTone(a.Status)) - slices.Index(worst, checkTone(b.Status))
 	})
 	const most = 80 // as many as somebody reads

@@ -25,20 +25,13 @@ import (
 
 // rowsRequest is what /search and /similar take.
 type rowsRequest struct {
-	Text     string  `json:"text,omitempty" doc:"To search for"`
-	Key      rowKey  `json:"key,omitempty" doc:"Of a row, for similar ones"`
-	K        int     `json:"k,omitempty" default:"10" minimum:"1" maximum:"1000" doc:"Rows at most"`
-	Limit    int     `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"Another name of k"`
-	Offset   int     `json:"offset,omitempty" minimum:"0" maximum:"9999" doc:"Rows before them to leave out"`
-	Hybrid   bool    `json:"hybrid,omitempty" doc:"By vector and by words"`
-	Language string  `json:"language,omitempty" doc:"Of the words"`
-	Filter   filters `json:"filter,omitzero"`
-	// a pointer: 0 is a distance
-	MaxDistance *float64 `json:"max_distance,omitempty" doc:"Leave out rows whose vectors are farther away"`
-	FreshOnly   bool     `json:"fresh_only,omitempty" doc:"Leave out rows that wait to be embedded again"`
-	Rerank      int      `json:"rerank,omitempty" minimum:"1" maximum:"1000" doc:"Find so many, and put them in the order of a reranker"`
-	Columns     []string `json:"columns,omitempty" doc:"To return beside the key"`
-	Highlight   bool     `json:"highlight,omitempty" doc:"With passages as HTML in which the words of the text are marked"`
+	gate.Wish
+
+	Text     string `json:"text,omitempty" doc:"To search for"`
+	Key      rowKey `json:"key,omitempty" doc:"Of a row, for similar ones"`
+	K        int    `json:"k,omitempty" default:"10" minimum:"1" maximum:"1000" doc:"Rows at most"`
+	Limit    int    `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"Another name of k"`
+	Language string `json:"language,omitempty" doc:"Of the words"`
 }
 
 // acrossRequest is what /v1/search takes.
@@ -49,11 +42,9 @@ type acrossRequest struct {
 
 // request is what the database is asked for.
 func (r *rowsRequest) request(access *search.Access) search.Request {
-	return search.Request{
-		Text: r.Text, Hybrid: r.Hybrid, Language: r.Language, Rows: r.K, Offset: r.Offset, Filter: r.Filter.Filters,
-		Columns: r.Columns, MaxDistance: r.MaxDistance, FreshOnly: r.FreshOnly, Rerank: r.Rerank,
-		Highlight: r.Highlight, Access: access,
-	}
+	request := r.Request(r.Text, r.K)
+	request.Language, request.Access = r.Language, access
+	return request
 }
 
 // rowKey is the key of a row as text. A number is taken as it is written, so that none loses digits.
@@ -78,16 +69,6 @@ func (k *rowKey) UnmarshalJSON(b []byte) error {
 	}
 	*k = rowKey(text)
 	return nil
-}
-
-// filters are the conditions of a request.
-type filters struct{ search.Filters }
-
-// Schema implements huma.SchemaProvider.
-func (filters) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Description: "Columns with what " +
-		`they must be: a value, a list of values, or operators ({"$gte": 3, "$ne": 5}): $eq, $ne, $in, $nin, $gt, $gte, ` +
-		"$lt, $lte"}
 }
 
 // rowsResponse is their answer.

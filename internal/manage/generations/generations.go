@@ -17,6 +17,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
+	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 )
 
 // Generation is one of a pipeline's, as the view generations has it.
@@ -92,17 +93,11 @@ func States(ctx context.Context, pool *pgxpool.Pool, pipeline string) ([]Generat
 
 // Plan is what a change of a model would take, and make.
 type Plan struct {
-	Pipeline string   `json:"pipeline"`
+	estimate.Estimate
+
 	From     string   `json:"from"`
 	To       string   `json:"to"`
 	Dims     int      `json:"dims"`
-	Rows     int64    `json:"rows"`
-	Texts    int64    `json:"texts"`
-	Tokens   int64    `json:"tokens" doc:"By the new model's tokenizer"`
-	Seconds  *float64 `json:"seconds" doc:"At the speed of one call here; null: no text was embedded to measure it"`
-	Price    *float64 `json:"price" doc:"null: the model has none in the configuration"`
-	Currency string   `json:"currency,omitempty" doc:"Of the price, as the configuration names it"`
-	Bytes    int64    `json:"disk_bytes"`
 	Makes    []string `json:"makes"`
 	Locks    []string `json:"locks"`
 	Depends  []string `json:"depends" doc:"On the present vectors: what the switch recreates, and what the owner must see to"`

@@ -27,15 +27,15 @@ type Estimate struct {
 	Rows     int64  `json:"rows"`    // of the table
 	Texts    int64  `json:"texts"`   // rows to embed: of a new pipeline all that have a text and pass the filter
 	Sampled  int    `json:"sampled"` // rows that were looked at
-	Tokens   int64  `json:"tokens"`
+	Tokens   int64  `json:"tokens" doc:"By the model's own tokenizer"`
 	// texts that are longer than the model takes, so that the rest of each is left out; chunking embeds all of it
 	Cut       int64 `json:"texts_cut"`
 	MaxTokens int   `json:"max_tokens"` // that the model takes of a text; 0: not known
 	// the plugin cannot count tokens: a token was taken for four bytes
 	TokensGuessed bool     `json:"tokens_guessed"`
-	Seconds       *float64 `json:"seconds"` // of embedding and writing; null: no text was embedded to measure it
-	Price         *float64 `json:"price"`   // null: the model has none in the configuration
-	Currency      string   `json:"currency,omitempty"`
+	Seconds       *float64 `json:"seconds" doc:"Of embedding and writing; null: no text was embedded to measure it"`
+	Price         *float64 `json:"price" doc:"null: the model has none in the configuration"`
+	Currency      string   `json:"currency,omitempty" doc:"Of the price, as the configuration names it"`
 	DiskBytes     int64    `json:"disk_bytes"`
 }
 

@@ -41,7 +41,7 @@ const (
 // Finding is the outcome of one check.
 type Finding struct {
 	Name   string   `json:"check"` // what was looked at: wal_level, slot, pipeline "docs"
-	Status Status   `json:"status"`
+	Status Status   `json:"status" enum:"ok,warn,error"`
 	Detail string   `json:"detail"`
 	Hint   []string `json:"hints,omitempty"` // each a sentence or a statement to run
 	Err    error    `json:"-"`               // what is wrong, as an error of its kind; nil: it is of no kind

@@ -1,0 +1,38 @@
+package gate
+
+import (
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/embedsidecar/embedsidecar/internal/search"
+)
+
+// Wish is what searches take beside what is searched for and how many rows are wanted.
+type Wish struct {
+	Offset int     `json:"offset,omitempty" minimum:"0" maximum:"9999" doc:"Rows before them to leave out"`
+	Hybrid bool    `json:"hybrid,omitempty" doc:"By vector and by words"`
+	Filter filters `json:"filter,omitzero"`
+	// a pointer: 0 is a distance
+	MaxDistance *float64 `json:"max_distance,omitempty" doc:"Leave out rows whose vectors are farther away"`
+	FreshOnly   bool     `json:"fresh_only,omitempty" doc:"Leave out rows that wait to be embedded again"`
+	Rerank      int      `json:"rerank,omitempty" minimum:"1" maximum:"1000" doc:"Find so many, and put them in the order of a reranker"`
+	Columns     []string `json:"columns,omitempty" doc:"To return beside the key"`
+	Highlight   bool     `json:"highlight,omitempty" doc:"With passages as HTML in which the words of the text are marked"`
+}
+
+// Request is what the database is asked for.
+func (w *Wish) Request(text string, rows int) search.Request {
+	return search.Request{
+		Text: text, Rows: rows, Offset: w.Offset, Hybrid: w.Hybrid, Filter: w.Filter.Filters, Columns: w.Columns,
+		MaxDistance: w.MaxDistance, FreshOnly: w.FreshOnly, Rerank: w.Rerank, Highlight: w.Highlight,
+	}
+}
+
+// filters are the conditions of a request.
+type filters struct{ search.Filters }
+
+// Schema implements huma.SchemaProvider.
+func (filters) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: true, Description: "Columns with what " +
+		`they must be: a value, a list of values, or operators ({"$gte": 3, "$ne": 5}): $eq, $ne, $in, $nin, $gt, $gte, ` +
+		"$lt, $lte"}
+}
