@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
@@ -24,16 +25,11 @@ func newCheck() *command {
 		reach:     eachDatabase,
 		settings:  []string{config.GroupDatabase, config.GroupEmbedding},
 		pipelines: true,
-		run:       checkAll,
+		run:       withPool(checkAll),
 	}
 }
 
-func checkAll(ctx context.Context, env *environment) error {
-	pool, err := env.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
+func checkAll(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
 	list, err := preflight.Check(ctx, pool, env.embedders())
 	if list == nil {
 		return err

@@ -166,6 +166,14 @@ func (e *environment) of(ctx context.Context, t tenants.Tenant) (*environment, e
 	return &one, nil
 }
 
+// onto is what a command sees of the world that answers elsewhere than on standard output.
+func (e *environment) onto(to io.Writer) *environment {
+	other, out := *e, *e.out
+	out.To = to
+	other.out, other.stdout = &out, to
+	return &other
+}
+
 // eachOf does something for one database after the other. One that fails keeps it from no other.
 func (e *environment) eachOf(ctx context.Context, list []tenants.Tenant,
 	run func(context.Context, *environment) error,
@@ -176,10 +184,7 @@ func (e *environment) eachOf(ctx context.Context, list []tenants.Tenant,
 		a := &answer{database: t.Name}
 		one, err := e.of(ctx, t)
 		if err == nil {
-			out := *e.out
-			out.To = &a.data
-			one.out, one.stdout = &out, &a.data
-			err = run(ctx, one)
+			err = run(ctx, one.onto(&a.data))
 		}
 		if a.err = err; err != nil {
 			failed = append(failed, fmt.Errorf("database %s: %w", t.Name, err))
@@ -215,6 +220,14 @@ func (e *environment) connected(ctx context.Context, do func(pool *pgxpool.Pool)
 	}
 	defer pool.Close()
 	return do(pool)
+}
+
+// withPool is what a command does with a connection, which ends with it.
+func withPool(run func(ctx context.Context, env *environment, pool *pgxpool.Pool) error,
+) func(context.Context, *environment) error {
+	return func(ctx context.Context, env *environment) error {
+		return env.connected(ctx, func(pool *pgxpool.Pool) error { return run(ctx, env, pool) })
+	}
 }
 
 // actor connects, and acts on the pipelines of the database until done is called.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
@@ -30,16 +31,11 @@ func newExplain() *command {
 			own.toggle("tokens", &c.tokens,
 				"start the pipeline's model, and tell how many tokens it sees in the text and whether some are cut off"),
 		},
-		settings: []string{config.GroupDatabase, config.GroupEmbedding}, run: c.run,
+		settings: []string{config.GroupDatabase, config.GroupEmbedding}, run: withPool(c.run),
 	}
 }
 
-func (c *explainCommand) run(ctx context.Context, env *environment) (err error) {
-	pool, err := env.connect(ctx)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
+func (c *explainCommand) run(ctx context.Context, env *environment, pool *pgxpool.Pool) (err error) {
 	o := explain.Options{Text: c.text, Redact: env.redact.Text}
 	if c.tokens {
 		plugins := embedders.New(env.embedders())

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"net/http"
 	"os"
@@ -8,11 +9,14 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/failpoint"
+	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
+	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -185,6 +189,52 @@ func TestStatus_WatchShowsHowFarABackfillIs(t *testing.T) {
 	}
 	w.end(os.Interrupt, 0)
 	d.end(syscall.SIGKILL, -1)
+}
+
+// TestStatus_PaintedOnATerminal: each picture says in its first line whether somebody is needed, and measures the rate
+// from one look to the next.
+func TestStatus_PaintedOnATerminal(t *testing.T) {
+	t.Parallel()
+	c := &statusCommand{watch: true, paints: true, clocks: map[string]*report.Countdown{}}
+	now, age := time.Date(2026, 11, 23, 1, 2, 3, 0, time.UTC), 12.0
+	var d observe.Database
+	painted := func(open int64, state health.Code, oldest *float64, after time.Duration, words ...string) {
+		t.Helper()
+		if len(d.Slots) > 0 {
+			d.Pipelines = []observe.Pipeline{{Pipeline: report.Pipeline{
+				Name: "docs", Plugin: "onnx", Model: "m", State: state, Works: state == health.Working,
+				NeedsAct: state != health.Working, Pending: open, OldestSeconds: oldest, Coverage: new(0.5), Enabled: true,
+				RowsEstimated: true, Failed: 2,
+			}}}
+		}
+		var b bytes.Buffer
+		env := (&environment{out: &output.Printer{Form: output.Text}}).onto(&b)
+		if err := c.tell(env, &d, now.Add(after)); err != nil {
+			t.Fatal(err)
+		}
+		for _, word := range words {
+			if !regexp.MustCompile("(?m)" + word).MatchString(b.String()) {
+				t.Errorf("after %s there is no %q in:\n%s", after, word, b.String())
+			}
+		}
+		if bar := strings.Contains(b.String(), "["); bar != (open > 0) {
+			t.Errorf("after %s, a bar is %t:\n%s", after, bar, b.String())
+		}
+	}
+	painted(0, "", nil, 0, "^embedsidecar 2026-11-23 01:02:03  .* 0 pipelines, 0 rows to embed, 0 failed, 0 sidecars$",
+		"embedsidecar init")
+	d.Slots = []report.Slot{
+		{Name: "s", State: report.Streamed, Reason: "streamed by one", LagBytes: 2048, RetainedBytes: 1 << 20},
+	}
+	d.Sidecars = []report.Sidecar{{Instance: "one", Stream: health.Streaming, Succeeded: 7, Version: "1.0.0"}}
+	painted(100, health.Working, &age, 0)
+	painted(80, health.Working, &age, time.Second)
+	painted(60, health.Working, &age, 2*time.Second,
+		"^embedsidecar .* all is well; 1 pipeline, 60 rows to embed, 2 failed, 1 sidecar$",
+		`^docs +m +50\.0% \(est\.\) +0 +60 +0 +0 +2 +0 +12s .* working$`,
+		`^docs  \[########------------\] 40\.0%  40 of 100 rows, 20/s`,
+		"^slot s: streamed by one, 2.0 kB behind, WAL kept 1.0 MB$", "^one +streaming +0s ago +7 +0 +1.0.0$")
+	painted(0, health.NoSidecar, nil, 3*time.Second, "attention: 1 pipeline; 1 pipeline, 0 rows", "^docs .* no sidecar$")
 }
 
 // TestP10_ASidecarThatCannotRegisterIsSeen: where the server's disk is full nobody can store that he is there. His

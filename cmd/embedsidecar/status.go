@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -13,7 +15,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
-	"github.com/embedsidecar/embedsidecar/internal/door/top"
+	"github.com/embedsidecar/embedsidecar/internal/pipeline/health"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
@@ -25,6 +27,7 @@ type statusCommand struct {
 	watch  bool
 	lanes  bool
 	every  time.Duration
+	paints bool            // onto a terminal, each time in the place of the time before
 	memory *observe.Memory // with watch: what is known is not counted each time
 	clocks map[string]*report.Countdown
 }
@@ -61,12 +64,32 @@ func (c *statusCommand) run(ctx context.Context, env *environment) error {
 		return misuse("--lanes counts all rows that wait: not again and again, with --watch")
 	case !c.watch:
 		return c.once(ctx, env, pool)
-	case output.IsTerminal(env.stdout) && env.out.ForPeople():
-		return env.watch(ctx, pool, c.every)
 	}
 	c.memory, c.clocks = &observe.Memory{}, map[string]*report.Countdown{}
+	c.paints = output.IsTerminal(env.stdout) && env.out.ForPeople()
+	return c.follow(ctx, env, pool)
+}
+
+// follow shows again and again how it stands, until it is interrupted.
+func (c *statusCommand) follow(ctx context.Context, env *environment, pool *pgxpool.Pool) (err error) {
+	show := func() error { return c.once(ctx, env, pool) }
+	if c.paints {
+		screen := output.Screen{Keys: env.stdin, To: env.stdout}
+		var leave func()
+		if ctx, leave, err = screen.Enter(ctx); err != nil {
+			return err
+		}
+		defer leave()
+		show = func() error {
+			var frame bytes.Buffer
+			if err := c.once(ctx, env.onto(&frame), pool); err != nil {
+				return err
+			}
+			return screen.Paint(frame.Bytes())
+		}
+	}
 	for {
-		if err := c.once(ctx, env, pool); err != nil && ctx.Err() == nil {
+		if err := show(); err != nil && ctx.Err() == nil {
 			return err
 		}
 		if !sleep.For(ctx, c.every) {
@@ -111,37 +134,51 @@ func (c *statusCommand) once(ctx context.Context, env *environment, pool *pgxpoo
 	if !env.out.ForPeople() {
 		return env.out.Show(state, func() output.Table { return pipelineTable(state.Pipelines) })
 	}
-	for _, s := range state.Slots {
-		if err := env.printf("%s\n", wording.OneLine(s.Line())); err != nil {
-			return err
-		}
+	return c.tell(env, &state, time.Now())
+}
+
+// tell shows people how it stands.
+func (c *statusCommand) tell(env *environment, state *observe.Database, now time.Time) error {
+	var lines []string
+	if c.paints {
+		lines = append(lines, headOf(state, now))
+	}
+	for i := range state.Slots {
+		lines = append(lines, state.Slots[i].Line())
 	}
 	if len(state.Slots) == 0 {
-		return env.printf("no pipeline is set up yet: embedsidecar init\n")
+		lines = append(lines, "no pipeline is set up yet: embedsidecar init")
 	}
-	if err := env.out.Table(pipelineTable(state.Pipelines)); err != nil {
+	if err := env.tellLines("", lines); err != nil || len(state.Slots) == 0 {
 		return err
 	}
+	tables := []output.Table{pipelineTable(state.Pipelines)}
 	if c.lanes {
-		if err := env.out.Table(laneTable(state.Lanes)); err != nil {
+		tables = append(tables, laneTable(state.Lanes))
+	}
+	if c.paints && len(state.Sidecars) > 0 {
+		tables = append(tables, sidecarTable(state.Sidecars))
+	}
+	for _, t := range tables {
+		if err := env.out.Table(t); err != nil {
 			return err
 		}
 	}
-	var lines []string
+	lines = nil
 	for i := range state.Pipelines {
-		lines = append(lines, c.progress(&state.Pipelines[i].Pipeline), state.Pipelines[i].SpeedLine(),
+		lines = append(lines, c.progress(&state.Pipelines[i].Pipeline, now), state.Pipelines[i].SpeedLine(),
 			state.Pipelines[i].BudgetLine(), report.BatchLine(state.Pipelines[i].Name, state.Pipelines[i].BatchJobs))
 	}
-	for _, line := range append(lines, state.SavedLines()...) {
+	return errors.Join(env.tellLines("", append(lines, state.SavedLines()...)), env.tellLines("! ", state.Remarks()))
+}
+
+// tellLines prints lines behind a mark, without those that say nothing.
+func (e *environment) tellLines(mark string, lines []string) error {
+	for _, line := range lines {
 		if line == "" {
 			continue
 		}
-		if err := env.printf("%s\n", wording.OneLine(line)); err != nil {
-			return err
-		}
-	}
-	for _, line := range state.Remarks() {
-		if err := env.printf("! %s\n", wording.OneLine(line)); err != nil {
+		if err := e.printf("%s%s\n", mark, wording.OneLine(line)); err != nil {
 			return err
 		}
 	}
@@ -162,10 +199,10 @@ func (c *statusCommand) choose(ctx context.Context, env *environment, pool *pgxp
 }
 
 // progress is how far a pipeline is that works. Who looks once is told of a scan: where others began nobody knows.
-func (c *statusCommand) progress(p *report.Pipeline) string {
+func (c *statusCommand) progress(p *report.Pipeline, now time.Time) string {
 	if c.clocks == nil {
 		var once report.Countdown
-		if bar := once.Of(p, time.Now()); bar.Rate > 0 && bar.Done > 0 {
+		if bar := once.Of(p, now); bar.Rate > 0 && bar.Done > 0 {
 			return p.Name + "  " + bar.String()
 		}
 		return ""
@@ -173,7 +210,7 @@ func (c *statusCommand) progress(p *report.Pipeline) string {
 	if c.clocks[p.Name] == nil {
 		c.clocks[p.Name] = &report.Countdown{}
 	}
-	bar := c.clocks[p.Name].Of(p, time.Now()).String()
+	bar := c.clocks[p.Name].Of(p, now).String()
 	if bar == "" {
 		return ""
 	}
@@ -207,40 +244,35 @@ func pipelineTable(pipelines []observe.Pipeline) output.Table {
 	})
 }
 
-// watch shows frames on a terminal until it is interrupted.
-func (e *environment) watch(ctx context.Context, pool *pgxpool.Pool, every time.Duration) (err error) {
-	var view top.View
-	memory := &observe.Memory{}
-	frame := func() ([]byte, error) {
-		d, err := observe.Read(ctx, pool, memory, e.redact.Text)
-		if err != nil {
-			return nil, err
+func sidecarTable(sidecars []report.Sidecar) output.Table {
+	columns := []string{"sidecar", "stream", ">seen", ">done 24h", ">failed 24h", "version"}
+	return output.Rows(sidecars, columns, func(s *report.Sidecar) []any {
+		stream := string(s.Stream)
+		if s.Stream == health.NoStream {
+			stream = "works only"
 		}
-		var b bytes.Buffer
-		to := *e.out
-		to.To = &b
-		err = view.Frame(&d, time.Now()).Print(&b, func(t top.Table) error { return to.Table(output.Table(t)) })
-		return b.Bytes(), err
-	}
-	screen := output.Screen{Keys: e.stdin, To: e.stdout}
-	ctx, leave, err := screen.Enter(ctx)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	for {
-		b, err := frame()
-		switch {
-		case ctx.Err() != nil:
-			return nil // that is how it is told to stop
-		case err != nil:
-			return err
+		if s.StreamDetail != "" {
+			stream += ": " + s.StreamDetail
 		}
-		if err := screen.Paint(b); err != nil {
-			return err
-		}
-		if !sleep.For(ctx, every) {
-			return nil
+		return []any{s.Instance, stream, wording.Age(s.SeenSecondsAgo) + " ago", s.Succeeded, s.GivenUp, s.Version}
+	})
+}
+
+// headOf says in one line how it stands.
+func headOf(d *observe.Database, now time.Time) string {
+	var open, failed, act int64
+	for i := range d.Pipelines {
+		p := &d.Pipelines[i]
+		open, failed = open+p.Open(), failed+p.Failed
+		if p.NeedsAct {
+			act++
 		}
 	}
+	what := "all is well"
+	if act > 0 {
+		what = "attention: " + wording.Count(act, "pipeline")
+	}
+	return fmt.Sprintf("embedsidecar %s  %s; %s, %s to embed, %d failed, %s", now.UTC().Format(time.DateTime), what,
+		wording.Count(int64(len(d.Pipelines)), "pipeline"), wording.Count(open, "row"), failed,
+		wording.Count(int64(len(d.Sidecars)), "sidecar"))
 }
