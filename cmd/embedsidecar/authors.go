@@ -193,7 +193,8 @@ func newPluginsBench() *command {
 		maxArgs: 1,
 		description: "Sends sample texts (20 to 280 bytes, mixed) through the host, one call after the other. Shows texts " +
 			"per second and the time of a call, by texts per call. The first calls are not counted. Needs no " +
-			"database. For sizing, and for finding out whether an embedder became slower.",
+			"database. --model names the model, --env EMBEDSIDECAR_PLUGIN_PRECISION=int8 its weights in 8 bits. Other " +
+			"load on this machine affects the figures. For sizing, and for finding out whether an embedder became slower.",
 		flags: []cli.Flag{
 			pluginVariables(&c.env),
 			own.duration("each", &c.each, "`DURATION` how long each size is measured"),
@@ -215,11 +216,12 @@ func (c *pluginsBenchCommand) run(ctx context.Context, env *environment) error {
 	if err != nil {
 		return err
 	}
-	columns := []string{">texts a call", ">texts/s", ">us/text", ">p50 ms", ">p99 ms", ">calls"}
+	columns := []string{">texts a call", ">texts/s", ">tokens/s", ">us/text", ">p50 ms", ">p99 ms", ">calls"}
 	return env.out.Show(done, func() output.Table {
 		return output.Rows(done.Speeds, columns, func(s *conformance.Speed) []any {
 			return []any{
-				s.Batch, fmt.Sprintf("%.0f", s.TextsPerSecond), fmt.Sprintf("%.1f", 1e6/s.TextsPerSecond),
+				s.Batch, fmt.Sprintf("%.0f", s.TextsPerSecond), fmt.Sprintf("%.0f", s.TokensPerSecond),
+				fmt.Sprintf("%.1f", 1e6/s.TextsPerSecond),
 				fmt.Sprintf("%.2f", s.P50Milliseconds), fmt.Sprintf("%.2f", s.P99Milliseconds), s.Calls,
 			}
 		})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/embedsidecar/embedsidecar/internal/base/private"
 	"github.com/embedsidecar/embedsidecar/internal/base/signals"
+	"github.com/embedsidecar/embedsidecar/internal/manage/generations"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 )
 
@@ -49,14 +50,22 @@ func commands() []*command {
 		newStatus(), newDashboard(), newExplain(), newHealthcheck(), newWait(), newVerify(),
 		newVerb(verbs.Pause), newVerb(verbs.Resume), newBulk(),
 		newEstimated(verbs.Backfill), newEstimated(verbs.Reembed), newVerb(verbs.Notify),
-		newFamily("model", newModelPlan(), newModelChange(), newModelStatus(), newModelCompare(), newModelSwitch(),
-			newModelRollback(), newModelDropOld()),
+		newFamily("model", newModelChange(), newModelStatus(), newModelCompare(),
+			newModelAct(generations.Switch, "have the next generation of a pipeline serve", "One short transaction: the "+
+				"vectors get the name of those that served, and questions are embedded by their model from that instant on. "+
+				"Refused until the next generation is complete. The old one is kept true until model drop-old. For the moment "+
+				"when model status says that it can serve."),
+			newModelAct(generations.Rollback, "have the previous generation of a pipeline serve again", "model switch the "+
+				"other way, as fast, as long as the previous generation is kept. For a model that turned out worse."),
+			newModelAct(generations.DropOld, "take away the generation of a pipeline that does not serve", "Drops its vectors "+
+				"and forgets it: the previous generation after a switch, or a next one that is given up. There is no way back "+
+				"to it. For the end of a change.")),
 		newFamily("tasks", newTasksList(), newTasksExport(), newVerb(verbs.Retry), newVerb(verbs.Requeue),
 			newVerb(verbs.Cancel), newVerb(verbs.Discard), newVerb(verbs.Prioritise), newVerb(verbs.ClearHistory)), newAudit(),
 		newSearch(), newEmbed(), newMCP(), newFamily("index", newIndexCheck()),
 		newFamily("plugins", newPluginsList(), newPluginsInfo(), newPluginsVerify(), newPluginsRegister(),
 			newPluginsRemove(), newPluginsReload(), newPluginsNew(), newPluginsTest(), newPluginsBench()),
-		newFamily("models", newModelsList(), newModelsShow(), newModelsVerify(), newModelsBench(), newModelsImport(),
+		newFamily("models", newModelsList(), newModelsShow(), newModelsVerify(), newModelsImport(),
 			newModelsPull(), newModelsDistill()),
 		newFamily("config", newConfigInit(), newConfigValidate(), newConfigShow(), newConfigSchema()),
 		newFamily("token", newTokenCreate(), newTokenList(), newTokenRevoke()), newRoles(),

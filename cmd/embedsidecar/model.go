@@ -23,26 +23,6 @@ import (
 // modelChange makes the next generation of a pipeline, or says what it would take.
 type modelChange struct{ o app.ModelChange }
 
-func (c *modelChange) flags() []cli.Flag {
-	return []cli.Flag{
-		own.text("to", &c.o.To.Model, "`MODEL` to change to", "the one of the configuration"),
-		own.text("to-plugin", &c.o.To.Plugin, "`PLUGIN` that runs it", "the one of the configuration"),
-		own.toggle("beside", &c.o.Beside, "also take the text, chunking and type that the configuration has for the pipeline"),
-	}
-}
-
-func newModelPlan() *command {
-	c := &modelChange{app.ModelChange{Estimate: true}}
-	return &command{
-		name: "plan", group: groupOperate, usage: "tell what a change of the model would take",
-		arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
-		description: "Prints rows, tokens (by the new model's tokenizer), time, price (if the model has one in the file) " +
-			"and room, what would be made, and what depends on the present vectors. It reads a sample of the rows and " +
-			"embeds a few, unless that costs money. Changes nothing. For deciding whether to change.",
-		flags: c.flags(), settings: []string{config.GroupDatabase, config.GroupEmbedding}, run: c.run,
-	}
-}
-
 func newModelChange() *command {
 	c := &modelChange{}
 	return &command{
@@ -50,43 +30,43 @@ func newModelChange() *command {
 		arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
 		description: "Makes a second destination beside the present one, and a running sidecar fills it after live " +
 			"changes. Searches go on with the present vectors; both are kept true. model switch has the next one serve. " +
-			"Needs the owner of the source table. For a better model, without a pause of searches.",
-		flags: c.flags(), settings: []string{config.GroupDatabase, config.GroupEmbedding}, acts: true, run: c.run,
+			"Needs the owner of the source table. --dry-run prints rows, tokens (by the new model's tokenizer), time, " +
+			"price (if the model has one in the file) and room, what would be made, and what depends on the present " +
+			"vectors. For that it reads a sample of the rows and embeds a few, unless that costs money. For a better " +
+			"model, without a pause of searches.",
+		flags: []cli.Flag{
+			own.text("to", &c.o.To.Model, "`MODEL` to change to", "the one of the configuration"),
+			own.text("to-plugin", &c.o.To.Plugin, "`PLUGIN` that runs it", "the one of the configuration"),
+			own.toggle("beside", &c.o.Beside,
+				"also take the text, chunking and type that the configuration has for the pipeline"),
+		},
+		settings: []string{config.GroupDatabase, config.GroupEmbedding}, acts: true, run: c.run,
 	}
 }
 
 func (c *modelChange) run(ctx context.Context, env *environment) error {
-	c.o.Pipeline, c.o.DryRun = env.args[0], c.o.Estimate || env.dryRun
+	c.o.Pipeline, c.o.DryRun, c.o.Estimate = env.args[0], env.dryRun, env.dryRun
 	done, err := app.ChangeModel(ctx, env.node(), c.o)
 	env.tellWarnings(done.Warnings)
 	if err != nil {
 		return err
 	}
-	if c.o.Estimate {
+	if env.dryRun {
 		plan := done.Plan()
 		return env.showModelPlan(&plan)
 	}
 	if env.out.ForPeople() {
-		verb := "made"
-		if env.dryRun {
-			verb = "would make"
-		}
 		for i := range done.Steps {
 			done.Steps[i].Undo = nil // a command takes all of them back
 		}
-		env.tellSteps(done.Steps, verb)
+		env.tellSteps(done.Steps, "made")
 		name := health.Quoted(done.Pipeline)
 		env.say("  undo: embedsidecar model drop-old %s", name)
-		if !env.dryRun {
-			env.say("next: embedsidecar model status %s says when it can serve, embedsidecar model switch %s has it serve", name, name)
-		}
+		env.say("next: embedsidecar model status %s says when it can serve, embedsidecar model switch %s has it serve", name, name)
 	}
 	result := "made"
-	switch {
-	case done.Next.Existing:
+	if done.Next.Existing {
 		result = "already_under_way"
-	case env.dryRun:
-		result = "would_be_made"
 	}
 	return env.showModelResult(done.Pipeline, result)
 }
@@ -206,30 +186,11 @@ type modelAct struct {
 	force bool
 }
 
-func newModelSwitch() *command {
-	return newModelAct(generations.Switch, "have the next generation of a pipeline serve",
-		"One short transaction: the vectors get the name of those that served, and questions are embedded by their model "+
-			"from that instant on. Refused until the next generation is complete. The old one is kept true until model "+
-			"drop-old. For the moment when model status says that it can serve.")
-}
-
-func newModelRollback() *command {
-	return newModelAct(generations.Rollback, "have the previous generation of a pipeline serve again",
-		"model switch the other way, as fast, as long as the previous generation is kept. For a model that turned out "+
-			"worse.")
-}
-
-func newModelDropOld() *command {
-	return newModelAct(generations.DropOld, "take away the generation of a pipeline that does not serve",
-		"Drops its vectors and forgets it: the previous generation after a switch, or a next one that is given up. There "+
-			"is no way back to it. For the end of a change.")
-}
-
 func newModelAct(do, usage, description string) *command {
 	c := &modelAct{do: do}
 	one := &command{
 		name: c.do, group: groupOperate, usage: usage, arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
-		description: description, settings: databaseGroups, acts: true, run: c.run,
+		description: description, settings: databaseGroups, acts: true, run: withPool(c.run),
 	}
 	if c.do != generations.DropOld {
 		one.flags = []cli.Flag{own.toggle("force", &c.force,
@@ -238,16 +199,14 @@ func newModelAct(do, usage, description string) *command {
 	return one
 }
 
-func (c *modelAct) run(ctx context.Context, env *environment) error {
-	return env.connected(ctx, func(pool *pgxpool.Pool) error {
-		result, err := generations.Act(ctx, pool, generations.Request{
-			Do: c.do, Pipeline: env.args[0], Force: c.force, DryRun: env.dryRun, By: verbs.Person(),
-		})
-		if err != nil {
-			return err
-		}
-		return env.showModelResult(env.args[0], result)
+func (c *modelAct) run(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
+	result, err := generations.Act(ctx, pool, generations.Request{
+		Do: c.do, Pipeline: env.args[0], Force: c.force, DryRun: env.dryRun, By: verbs.Person(),
 	})
+	if err != nil {
+		return err
+	}
+	return env.showModelResult(env.args[0], result)
 }
 
 func newModelStatus() *command {
@@ -257,12 +216,7 @@ func newModelStatus() *command {
 		description: "Lists the generations of a pipeline, or of all: the one that serves, and the next or the previous " +
 			"one, with what it lacks to serve. For waiting for a change, and for knowing which model answers.",
 		settings: databaseGroups,
-		run: func(ctx context.Context, env *environment) error {
-			pool, err := env.connect(ctx)
-			if err != nil {
-				return err
-			}
-			defer pool.Close()
+		run: withPool(func(ctx context.Context, env *environment, pool *pgxpool.Pool) error {
 			name := strings.Join(env.args, "") // at most one
 			list, err := generations.States(ctx, pool, name)
 			if err != nil {
@@ -277,7 +231,7 @@ func newModelStatus() *command {
 					g.Words(),
 				}
 			})
-		},
+		}),
 	}
 }
 

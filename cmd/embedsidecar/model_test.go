@@ -134,7 +134,7 @@ func TestP10_WhatASwitchMeets(t *testing.T) {
 	s.has(stderr, "nothing")
 	_, stderr = s.run(exitUsage, "model", "change", "docs", "--to", "/tmp/folder")
 	s.has(stderr, "is a path", "folder of models")
-	stdout, _ := s.run(0, "model", "plan", "docs", "--to-plugin", "fake-dims12", "-o", "json")
+	stdout, _ := s.run(0, "model", "change", "docs", "--to-plugin", "fake-dims12", "--dry-run", "-o", "json")
 	s.has(stdout, `"rows": 20`, `"dims": 12`, "view public.docs_ids: recreated by the switch",
 		"function public.docs_count(): recreated by the switch")
 

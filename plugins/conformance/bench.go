@@ -14,6 +14,7 @@ type Speed struct {
 	Batch           int     `json:"batch"` // texts a call
 	Calls           int     `json:"calls"`
 	TextsPerSecond  float64 `json:"texts_per_second"`
+	TokensPerSecond float64 `json:"tokens_per_second"`
 	P50Milliseconds float64 `json:"p50_milliseconds"` // of a call
 	P99Milliseconds float64 `json:"p99_milliseconds"`
 }
@@ -42,6 +43,7 @@ func bench(ctx context.Context, e embed.Embedder, size int, each time.Duration) 
 	const least = 3
 	var took []time.Duration
 	var began time.Time
+	tokens := 0
 	for turn := 0; turn <= least || time.Since(began) < each; turn++ {
 		if turn == 1 { // the first call warms up
 			began = time.Now()
@@ -55,6 +57,9 @@ func bench(ctx context.Context, e embed.Embedder, size int, each time.Duration) 
 		for _, r := range results {
 			if r.Err != nil {
 				return Speed{}, r.Err
+			}
+			if turn > 0 {
+				tokens += r.Tokens
 			}
 		}
 		if turn > 0 {
@@ -70,7 +75,7 @@ func bench(ctx context.Context, e embed.Embedder, size int, each time.Duration) 
 		return float64(took[int(share*float64(len(took)-1))]) / float64(time.Millisecond)
 	}
 	return Speed{
-		Batch: size, Calls: len(took), TextsPerSecond: float64(size*len(took)) / total.Seconds(), P50Milliseconds: at(0.5),
-		P99Milliseconds: at(0.99),
+		Batch: size, Calls: len(took), TextsPerSecond: float64(size*len(took)) / total.Seconds(),
+		TokensPerSecond: float64(tokens) / total.Seconds(), P50Milliseconds: at(0.5), P99Milliseconds: at(0.99),
 	}, nil
 }

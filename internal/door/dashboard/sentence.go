@@ -72,7 +72,7 @@ func stepOf(p *observe.Pipeline) (s step) {
 	case health.PluginDown, health.PluginUnknown:
 		s.Link, s.Commands = "/models", []string{"embedsidecar check"}
 	case health.OtherModel:
-		s.Link, s.Commands = "/models", []string{"embedsidecar model plan " + name}
+		s.Link, s.Commands = "/models", []string{"embedsidecar model change " + name + " --dry-run"}
 	case health.SlotLost:
 		s.Link = "/system"
 		s.Commands = []string{"embedsidecar run", "embedsidecar run --set slot.on_lost=reconcile"}

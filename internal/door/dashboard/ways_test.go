@@ -29,7 +29,7 @@ func TestPages_ShowTheWayOut(t *testing.T) {
 	looks := []string{"embedsidecar check", "pg_terminate_backend(7)", "embedsidecar status --watch", "embedsidecar plan"}
 	other := map[health.Code]string{ // the papers speak of a file, or of a process, that is to be changed
 		health.BudgetSpent: "embedsidecar reload", health.StandbyOnly: "embedsidecar run",
-		health.Disabled: "embedsidecar run", health.OtherModel: "embedsidecar model plan",
+		health.Disabled: "embedsidecar run", health.OtherModel: "embedsidecar model change",
 	}
 	for _, e := range health.Table() {
 		p := observe.Pipeline{Pipeline: report.Pipeline{

@@ -344,28 +344,6 @@ func (f Folders) Show(ctx context.Context, name string) (shown Shown, err error)
 	return shown, nil
 }
 
-// Bench measures how fast a model is on this machine, by its name or as a path; "" is the default one.
-func (f Folders) Bench(ctx context.Context, name, precision string, limit time.Duration) (b models.Speed, err error) {
-	m, err := f.named(name)
-	if err != nil {
-		return b, err
-	}
-	h, err := f.open(m.ref, precision)
-	if err != nil {
-		return b, err
-	}
-	defer func() { err = errors.Join(err, h.Close()) }()
-	began := time.Now()
-	about, err := h.Describe(ctx)
-	if err != nil {
-		return b, err
-	}
-	b = models.Speed{Model: m.name, Precision: precision, StartSeconds: time.Since(began).Seconds()}
-	b.Precision = cmp.Or(b.Precision, "as configured")
-	err = b.Measure(ctx, h, about, limit)
-	return b, err
-}
-
 // compareInt8 measures how near the vectors of a model's int8 weights come to those in 32 bits.
 func (f Folders) compareInt8(ctx context.Context, ref string) (models.Likeness, error) {
 	about, whole, err := f.vectors(ctx, ref, "fp32", triedTexts)
