@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -90,11 +91,11 @@ func ChangeCatalogue(path string, dryRun bool, change func([]Plugin) ([]Plugin, 
 		return err
 	}
 	slices.SortFunc(list, func(a, b Plugin) int { return strings.Compare(a.Name, b.Name) })
-	text := catalogueHead + "version: 1\nplugins:\n"
+	text := bytes.NewBufferString(catalogueHead + "version: 1\nplugins:\n")
 	for _, p := range list {
-		text += elementText("plugins.catalog", reflect.ValueOf(p), reflect.ValueOf(Plugin{}))
+		text.WriteString(elementText("plugins.catalog", reflect.ValueOf(p), reflect.ValueOf(Plugin{})))
 	}
-	return wrap.Errorf(replaceFile(path, []byte(text)), "write the catalogue of plugins")
+	return wrap.Errorf(replaceFile(path, text.Bytes()), "write the catalogue of plugins")
 }
 
 // replaceFile puts a new file into the place of another: a reader sees the one or the other.

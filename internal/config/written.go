@@ -81,7 +81,8 @@ func (s *Setting) written(owner reflect.Value) string {
 
 // Quoted writes a text so that YAML takes none of its signs for one of its own.
 func Quoted(s string) string {
-	if strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789_.") == "" && s != "" && s != "null" && s != "true" && s != "false" {
+	plain := strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789_.") == ""
+	if plain && !slices.Contains([]string{"", "null", "true", "false"}, s) {
 		return s
 	}
 	b, err := json.Marshal(s)
