@@ -73,26 +73,23 @@ func ofEmbedders(ctx context.Context, plugins Describer, specs []pipeline.Spec,
 ) (map[string]embed.Description, []check.Finding) {
 	described := map[string]embed.Description{}
 	var list []check.Finding
-	seen := map[pipeline.ModelName]error{}
+	seen := map[pipeline.ModelName]*embed.Description{} // nil: it cannot be had
 	for _, spec := range specs {
-		key := spec.ModelName()
-		err, asked := seen[key]
-		if err != nil {
-			continue
-		}
-		d, err := plugins.DescribeOne(ctx, spec)
-		seen[key] = err
-		if err != nil {
-			list = append(list, check.Finding{
-				Name: "embedder " + spec.Plugin, Status: check.Wrong, Detail: database.Words(err), Hint: problem.Hints(err),
-			})
-			continue
-		}
-		described[spec.Name] = d
+		d, asked := seen[spec.ModelName()]
 		if !asked {
-			list = append(list, check.Finding{
-				Name: "embedder " + d.Plugin, Status: check.OK, Detail: fmt.Sprintf("%s, %d wide", d.Model, d.Dims),
-			})
+			found, err := plugins.DescribeOne(ctx, spec)
+			finding := check.Finding{
+				Name: "embedder " + found.Plugin, Status: check.OK, Detail: fmt.Sprintf("%s, %d wide", found.Model, found.Dims),
+			}
+			if d = &found; err != nil {
+				d, finding = nil, check.Finding{
+					Name: "embedder " + spec.Plugin, Status: check.Wrong, Detail: database.Words(err), Hint: problem.Hints(err),
+				}
+			}
+			seen[spec.ModelName()], list = d, append(list, finding)
+		}
+		if d != nil {
+			described[spec.Name] = *d
 		}
 	}
 	return described, list

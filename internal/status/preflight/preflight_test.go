@@ -39,7 +39,7 @@ func TestOfEmbedders_EachIsAFindingOnce(t *testing.T) {
 		{Name: "d", Plugin: "p", Model: "gone"},
 	}
 	described, list := ofEmbedders(t.Context(), m, specs)
-	if len(described) != 2 || described["c"].Dims != 3 || m.asked["gone"] != 1 {
+	if len(described) != 2 || described["c"].Dims != 3 || m.asked["gone"] != 1 || m.asked["small"] != 1 {
 		t.Errorf("%+v, asked %v", described, m.asked)
 	}
 	if len(list) != 2 || list[0].Status != check.OK || list[0].Detail != "small, 3 wide" ||
