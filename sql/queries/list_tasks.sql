@@ -1,5 +1,6 @@
 -- list_tasks: tasks of pipelines as embedsidecar.tasks shows them: those of @states, @class, @code and @row_keys whose
 -- change is @older_than old; NULL: all. The oldest first, behind number @after_task, for who reads page by page.
+-- @only: their numbers, as few_tasks tells them; NULL: there are many.
 -- Rows: at most @max. Locks: none. Index: primary key of task, or with keys its unique key, or with a code or class
 -- task_code_idx, or for one of the states failed, retrying and cancelled alone that of the state.
 SELECT p.name AS pipeline, t.row_key AS key, s.state,
@@ -24,6 +25,7 @@ FROM   embedsidecar.task AS t
        CROSS JOIN LATERAL (SELECT CASE WHEN t.state <> 'todo' OR h.leased_until IS NULL THEN t.state::text
            WHEN h.leased_until >= now() THEN 'in_progress' ELSE 'stale' END AS state) AS s
 WHERE  p.name = ANY (@pipelines::text[]) AND t.task_id > @after_task
+       AND (@only::bigint[] IS NULL OR t.task_id = ANY (@only::bigint[]))
        AND (@row_keys::text[] IS NULL OR t.row_key = ANY (@row_keys::text[]))
        AND (@states::text[] IS NULL OR s.state = ANY (@states::text[]) -- one alone: below, where that can be estimated
            OR @states::text[] = '{failed}' OR @states::text[] = '{retrying}' OR @states::text[] = '{cancelled}')

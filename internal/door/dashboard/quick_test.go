@@ -199,9 +199,10 @@ func TestPages_AreQuick(t *testing.T) {
 	}
 	whole := testenv.Value[int](r.db, "SELECT (pg_relation_size('embedsidecar.task') / 8192)::int")
 	for path, statement := range map[string]string{
-		"/queue?code=none": "list_tasks", "/queue?lanes=1&pipeline=" + name: "count_lanes",
+		"/queue?code=none": "list_tasks", "/queue?pipeline=public.articles": "list_tasks",
+		"/queue?lanes=1&pipeline=" + name: "count_lanes",
 	} {
-		if blocks := many[path][statement]; blocks == 0 || blocks > whole/2 {
+		if blocks, asked := many[path][statement]; !asked || blocks > whole/2 {
 			t.Errorf("%s: %s reads %d blocks, want less than half of the %d of the queue", path, statement, blocks, whole)
 		}
 	}

@@ -74,8 +74,28 @@ func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter
 	if err != nil {
 		return nil, ErrCursor
 	}
-	args["states"], args["class"], args["after_task"] = f.States, database.Given(f.Class), number
+	args["states"], args["class"], args["after_task"], args["only"] = f.States, database.Given(f.Class), number, nil
+	if len(f.Keys) == 0 {
+		if args["only"], err = few(ctx, db, pipelines); err != nil {
+			return nil, err
+		}
+	}
 	return collect(ctx, db, "list tasks", pgx.RowToStructByNameLax[Task], "list_tasks", args)
+}
+
+// few are the numbers of the tasks of pipelines that have few; nil: there are more. To find them by their order the
+// server would read the tasks of all others.
+func few(ctx context.Context, db database.DB, pipelines []string) ([]int64, error) {
+	const mostTasks, mostPipelines = 1000, 10
+	if len(pipelines) > mostPipelines {
+		return nil, nil
+	}
+	list, err := collect(ctx, db, "look for few tasks", pgx.RowTo[int64], "few_tasks",
+		pgx.StrictNamedArgs{"pipelines": pipelines, "max": mostTasks + 1})
+	if err != nil || len(list) > mostTasks {
+		return nil, err
+	}
+	return append([]int64{}, list...), nil
 }
 
 // Action is an entry of the audit.
