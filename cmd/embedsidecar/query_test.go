@@ -118,7 +118,7 @@ func TestSearch_WithTheRightsOfAnApplication(t *testing.T) {
 		s.has(stderr, "ES0502", "--trust-owner "+testenv.Owner)
 		s.set("EMBEDSIDECAR_TRUST_OWNER=" + testenv.Owner)
 		granted("docs", "title 4") // the tables
-		key := func(args ...string) string {
+		shown := func(args ...string) search.Hit {
 			t.Helper()
 			var hits []search.Hit
 			testenv.Eventually(t, waitTimeout, func() (bool, string) { // one on a busy machine may answer too late
@@ -131,7 +131,11 @@ func TestSearch_WithTheRightsOfAnApplication(t *testing.T) {
 			if len(hits) != 1 {
 				t.Fatalf("%q found %+v", args, hits)
 			}
-			return hits[0].Key
+			return hits[0]
+		}
+		key := func(args ...string) string {
+			t.Helper()
+			return shown(args...).Key
 		}
 		if got := key("docs", "title 4\n\nbody 4"); got != "4" {
 			t.Errorf("found %s", got)
@@ -151,6 +155,18 @@ func TestSearch_WithTheRightsOfAnApplication(t *testing.T) {
 		}
 		stdout, _ := s.run(0, "search", "docs", "title 4")
 		s.has(stdout, "KEY", "DISTANCE")
+		_, stderr = s.run(7, "search", "docs", "title 4", "--return", "title,body")
+		s.has(stderr, "GRANT SELECT (body) ON public.docs")
+		granted("docs", "title 4", "--highlight")
+		hit := shown("docs", "title 4\n\nbody 4", "--return", "body,title", "--highlight", "--language", "simple")
+		if hit.Value("body") != "body 4" || hit.Value("id") != "4" || hit.Text != "title 4\n\nbody 4" ||
+			hit.Highlight != "<mark>title</mark> <mark>4</mark>\n\n<mark>body</mark> <mark>4</mark>" {
+			t.Errorf("%+v", hit)
+		}
+		_, stderr = s.run(2, "search", "docs", "title 4", "--return", "none")
+		s.has(stderr, `column "none"`)
+		_, stderr = s.run(2, "search", "docs", "title 4", "--highlight", "--language", "none")
+		s.has(stderr, `"none"`)
 		_, stderr = s.run(7, "search", "docs", "title 4", "--hybrid")
 		s.has(stderr, "without --like, --hybrid")
 		_, stderr = s.run(2, "search", "dosc", "title 4")

@@ -153,9 +153,10 @@ func (c *searchCommand) run(ctx context.Context, env *environment) (err error) {
 
 // bySQL searches with the rights of an application, where the role may not read what a search by this program does.
 func (c *searchCommand) bySQL(ctx context.Context, env *environment, request search.Request, refused error) error {
-	if c.key != "" || c.explain || request.Hybrid || request.Highlight || len(request.Columns) > 0 {
-		return fail(exitPermission, refused, append(problem.Hints(refused), "as a member of embedsidecar_searcher, search "+
-			"without --like, --hybrid, --highlight, --return and --explain: these read what the role of run may")...)
+	if c.key != "" || c.explain || request.Hybrid {
+		return fail(exitPermission, refused, append(problem.Hints(refused), "a member of embedsidecar_searcher searches "+
+			"without --like, --hybrid and --explain: the first is embedsidecar.neighbours in SQL, and all three are there for "+
+			"the owner of the tables and, but for --explain, over HTTP")...)
 	}
 	return env.connected(ctx, func(pool *pgxpool.Pool) error {
 		names := []string{env.args[0]}

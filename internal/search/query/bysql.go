@@ -1,13 +1,19 @@
 package query
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
@@ -32,6 +38,12 @@ func BySQL(ctx context.Context, pool *pgxpool.Pool, names []string, r search.Req
 	// Policies hold for who searches by SQL. The session ends with the command.
 	if _, err := conn.Exec(ctx, "SELECT set_config('row_security', 'on', false)"); err != nil {
 		return nil, fmt.Errorf("have policies hold: %w", err)
+	}
+	views := map[string]*view{}
+	for _, name := range names {
+		if views[name], err = viewOf(ctx, conn.Conn(), name, &r); err != nil {
+			return nil, err
+		}
 	}
 	args := pgx.StrictNamedArgs{
 		"text": r.Text, "timeout": answerLimit, "rerank": r.Rerank, "filter": r.Filter.JSON(),
@@ -68,7 +80,84 @@ func BySQL(ctx context.Context, pool *pgxpool.Pool, names []string, r search.Req
 		}
 		return h, err
 	})
-	return hits, ofFunction(err)
+	if err != nil {
+		return nil, ofFunction(err)
+	}
+	for i := range hits {
+		name := cmp.Or(hits[i].Pipeline, names[0])
+		if views[name] == nil {
+			if views[name], err = viewOf(ctx, conn.Conn(), name, &r); err != nil {
+				return nil, err
+			}
+		}
+		if err := views[name].show(ctx, conn.Conn(), &hits[i], &r); err != nil {
+			return nil, err
+		}
+	}
+	return hits, nil
+}
+
+// view is how a row of a pipeline is shown.
+type view struct {
+	text    string // the statement of its text, of a key ($1) and a length ($2); empty where the role may not read it
+	table   string
+	columns []string
+}
+
+// viewOf returns how rows are shown with the rights of the role: without texts where it may not read these, unless
+// passages of them are wanted.
+func viewOf(ctx context.Context, conn *pgx.Conn, name string, r *search.Request) (*view, error) {
+	v := view{columns: append([]string{}, r.Columns...)}
+	var role, noText, noColumns string
+	err := conn.QueryRow(ctx, `SELECT coalesce(t.statement, ''), t.tables[1]::regclass::text, current_user::text,
+			coalesce(embedsidecar.missing_grants(t.tables, t.columns), ''), coalesce(embedsidecar.missing_grants(
+				array_fill(t.tables[1], ARRAY[cardinality($2::text[])]), $2::text[]), '')
+		FROM embedsidecar.text_statement($1) AS t`, name, v.columns).Scan(&v.text, &v.table, &role, &noText, &noColumns)
+	switch {
+	case err != nil:
+		return nil, ofFunction(err)
+	case noColumns != "":
+		return nil, &refusal.PermissionError{What: "return columns", Role: role, SQL: strings.Split(noColumns, "; ")}
+	case noText != "" && r.Highlight:
+		return nil, &refusal.PermissionError{What: "read the texts", Role: role, SQL: strings.Split(noText, "; ")}
+	case noText != "" || v.text == "":
+		v.text = "SELECT ''"
+	}
+	return &v, nil
+}
+
+// show reads what is shown of a row beside its key, with the rights and the policies of the role.
+func (v *view) show(ctx context.Context, conn *pgx.Conn, h *search.Hit, r *search.Request) error {
+	length, passages, values := 200, "''", "" // as a search by the program
+	if r.Highlight {
+		length, passages = 65536, "embedsidecar.highlight(shown.text, given.question, given.language::regconfig)"
+	}
+	if len(v.columns) > 0 {
+		var keys map[string]json.RawMessage
+		if err := json.Unmarshal(h.Columns, &keys); err != nil {
+			return fmt.Errorf("read the key %q: %w", h.Key, err)
+		}
+		same := lists.Map(slices.Sorted(maps.Keys(keys)), func(c string) string {
+			return "r." + database.Quote(c) + " = k." + database.Quote(c)
+		})
+		pairs := lists.Map(v.columns, func(c string) string { return database.Literal(c) + ", r." + database.Quote(c) })
+		values = " || coalesce((SELECT jsonb_build_object(" + strings.Join(pairs, ", ") + ") FROM " + v.table + " AS r, " +
+			"jsonb_populate_record(NULL::" + v.table + ", given.key) AS k WHERE " + strings.Join(same, " AND ") +
+			" ORDER BY r.tableoid <> " + database.Literal(v.table) + "::regclass LIMIT 1), '{}')" // tables may inherit from it
+	}
+	// The line break ends a comment.
+	err := conn.QueryRow(ctx, "SELECT given.key"+values+", coalesce(shown.text, ''), "+passages+
+		" FROM (SELECT $1::jsonb, $2::integer, $3::text, $4::text, $5::text) AS given (key, length, chunk, question, "+
+		"language), LATERAL (SELECT coalesce(given.chunk, ("+v.text+"\n))) AS shown (text)",
+		h.Columns, length, database.Given(h.Text), r.Text, database.Given(r.Language)).
+		Scan(&h.Columns, &h.Text, &h.Highlight)
+	switch {
+	case database.HasCode(err, pgerrcode.UndefinedObject): // the language
+		return problem.New(problem.Usage, err)
+	case database.RowsFault(err):
+		h.Problem, err = fmt.Sprintf("what is shown of this row cannot be computed (%s)", database.SQLState(err)), nil
+	}
+	return wrap.Errorf(err, "show row %q", h.Key)
 }
 
 // ofFunction classifies an error that our functions have raised.
