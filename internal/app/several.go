@@ -338,7 +338,7 @@ func (s *several) states() []admin.DatabaseState {
 	states := []admin.DatabaseState{}
 	for _, t := range list {
 		now := t.shown.Load().db.source.Snapshot()
-		state := admin.DatabaseState{Database: t.Name, State: now.State(), Slot: now.Slot, Weight: t.Weight}
+		state := admin.DatabaseState{Database: t.Name, State: now.State(), Slot: now.Slot, Terms: t.Terms}
 		if why := cmp.Or(now.Trouble(), now.Waits); why != nil {
 			state.Reason, state.Hints = why.Error(), problem.Hints(why)
 		}

@@ -111,7 +111,12 @@ type Slot struct {
 type Tenant struct {
 	Name, Match             string
 	URL, URLFile, StreamURL string // "": those of Database, with its name
-	Weight                  int
+	Terms
+}
+
+// Terms are what holds for a database among several wherever it is told of: it is worked, and shown, by them.
+type Terms struct {
+	Weight int `json:"weight,omitempty" doc:"Its share of the embedders"`
 }
 
 // String shows the database without passwords.
@@ -303,7 +308,7 @@ func (c *Config) owner(path string) reflect.Value {
 	case i < 0:
 		return reflect.ValueOf(c).Elem()
 	case list == "databases":
-		return element(&c.Databases, i, Tenant{Weight: 1})
+		return element(&c.Databases, i, Tenant{Terms: Terms{Weight: 1}})
 	case list == "models":
 		return element(&c.Models, i, Model{})
 	case list == "plugins.catalog":

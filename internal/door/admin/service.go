@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
@@ -429,15 +430,14 @@ func (s *Service) Once(ctx context.Context) context.Context {
 	}))
 }
 
-func (s *Service) among(ctx context.Context, role string, names []string,
-	expand func(his []pipeline.Pipeline, names []string) []string,
-) (gate.Caller, *pgxpool.Pool, []string, error) {
-	who, err := gate.Asked(ctx, role)
-	if err != nil {
+// his returns who asks, and the pipelines that he sees.
+func (s *Service) his(ctx context.Context, role string) (who gate.Caller, pool *pgxpool.Pool, his []pipeline.Pipeline,
+	err error,
+) {
+	if who, err = gate.Asked(ctx, role); err != nil {
 		return who, nil, nil, err
 	}
-	pool, err := s.database()
-	if err != nil {
+	if pool, err = s.database(); err != nil {
 		return who, nil, nil, err
 	}
 	ask, asked := ctx.Value(onceKey{}).(func() ([]pipeline.Pipeline, error))
@@ -445,16 +445,24 @@ func (s *Service) among(ctx context.Context, role string, names []string,
 		ask = func() ([]pipeline.Pipeline, error) { return lookup.Brief(ctx, pool, nil) }
 	}
 	all, err := ask()
+	return who, pool, slices.DeleteFunc(slices.Clone(all), func(p pipeline.Pipeline) bool { return !who.Sees(p.Name) }), err
+}
+
+// Names are those of the pipelines that serve, and that the caller sees.
+func (s *Service) Names(ctx context.Context) ([]string, error) {
+	_, _, his, err := s.his(ctx, gate.RoleViewer)
+	his = slices.DeleteFunc(his, func(p pipeline.Pipeline) bool { return p.Beside != 0 })
+	return lists.Map(his, func(p pipeline.Pipeline) string { return p.Name }), err
+}
+
+func (s *Service) among(ctx context.Context, role string, names []string,
+	expand func(his []pipeline.Pipeline, names []string) []string,
+) (gate.Caller, *pgxpool.Pool, []string, error) {
+	who, pool, his, err := s.his(ctx, role)
 	if err != nil {
 		return who, nil, nil, err
 	}
-	his := all[:0:0]
-	known := []string{}
-	for i := range all {
-		if who.Sees(all[i].Name) {
-			his, known = append(his, all[i]), append(known, all[i].Name)
-		}
-	}
+	known := lists.Map(his, func(p pipeline.Pipeline) string { return p.Name })
 	if len(names) == 0 {
 		return who, pool, known, nil
 	}
@@ -672,12 +680,12 @@ func (s *Service) Config(ctx context.Context) ([]config.Shown, error) {
 
 // DatabaseState is how one of several databases stands.
 type DatabaseState struct {
-	Database string   `json:"database"`
-	State    string   `json:"state" enum:"working,quiet,starting,failing,unserved"`
-	Slot     string   `json:"slot,omitempty"`
-	Weight   int      `json:"weight,omitempty" doc:"Its share of the embedders"`
-	Reason   string   `json:"reason,omitempty" doc:"Why it does not work, or not all of it"`
-	Hints    []string `json:"hints,omitempty"`
+	Database string `json:"database"`
+	State    string `json:"state" enum:"working,quiet,starting,failing,unserved"`
+	Slot     string `json:"slot,omitempty"`
+	config.Terms
+	Reason string   `json:"reason,omitempty" doc:"Why it does not work, or not all of it"`
+	Hints  []string `json:"hints,omitempty"`
 }
 
 type databaseList struct {

@@ -23,16 +23,6 @@ type row struct {
 	MayText       bool
 }
 
-// names are the pipelines that somebody sees.
-func (d *Dashboard) names(ctx context.Context) ([]string, error) {
-	state, err := d.status(ctx)
-	names := make([]string, len(state.Pipelines))
-	for i := range state.Pipelines {
-		names[i] = state.Pipelines[i].Name
-	}
-	return names, err
-}
-
 func (d *Dashboard) row(r *http.Request) (view, error) {
 	ctx := r.Context()
 	who, _ := gate.CallerOf(ctx)
@@ -40,7 +30,7 @@ func (d *Dashboard) row(r *http.Request) (view, error) {
 	o.Text = r.FormValue("text") == "1" && o.MayText
 	v := view{page: "row", title: "Row"}
 	var err error
-	if o.Pipelines, err = d.names(ctx); err != nil {
+	if o.Pipelines, err = d.o.Service.Names(ctx); err != nil {
 		return view{}, err
 	}
 	if o.Key == "" {

@@ -61,7 +61,7 @@ func (d *Dashboard) search(r *http.Request) (view, error) {
 	}
 	v := view{page: "search", title: "Search", data: &o}
 	var err error
-	if o.Pipelines, err = d.names(ctx); err != nil {
+	if o.Pipelines, err = d.o.Service.Names(ctx); err != nil {
 		return view{}, err
 	}
 	// A link works no model: any page of this machine could hold one.

@@ -64,7 +64,7 @@ func (d *Dashboard) checks(r *http.Request) (view, error) {
 
 func (d *Dashboard) audit(r *http.Request) (view, error) {
 	c := choiceOf(r.URL.Query())
-	names, err := d.names(r.Context())
+	names, err := d.o.Service.Names(r.Context())
 	if err != nil {
 		return view{}, err
 	}

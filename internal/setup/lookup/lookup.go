@@ -135,10 +135,10 @@ func brief(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error)
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return nil, err
 	}
-	rows, _ := pool.Query(ctx, "SELECT pipeline_id, name, table_schema::text, table_name::text, enabled, labels "+
-		"FROM embedsidecar.pipeline ORDER BY name")
+	rows, _ := pool.Query(ctx, "SELECT pipeline_id, name, table_schema::text, table_name::text, enabled, labels, "+
+		"coalesce(beside, 0) FROM embedsidecar.pipeline ORDER BY name")
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p pipeline.Pipeline, err error) {
-		err = row.Scan(&p.ID, &p.Name, &p.Schema, &p.Table, &p.Enabled, &p.Labels)
+		err = row.Scan(&p.ID, &p.Name, &p.Schema, &p.Table, &p.Enabled, &p.Labels, &p.Beside)
 		return p, err
 	})
 	return all, wrap.Errorf(err, "list pipelines")

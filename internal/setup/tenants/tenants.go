@@ -23,11 +23,11 @@ import (
 type Tenant struct {
 	Name   string // that commands, metrics and pages have
 	OID    int64  // its number on its server; 0: it is named, and not looked for
-	Weight int
 	DSN    string
 	Stream string // "": DSN
 	Server string // a connection string of it, by which it tells of its databases; "": the DSN is all that is known
 	Local  string // the name on its server, where Server is known
+	config.Terms
 }
 
 // Found are the databases that there are now.
@@ -65,7 +65,7 @@ func (f *Finder) Find(ctx context.Context) Found {
 		if t.Match != "" {
 			continue
 		}
-		one := Tenant{Name: t.Name, Weight: t.Weight, DSN: t.URL, Stream: t.StreamURL}
+		one := Tenant{Name: t.Name, Terms: t.Terms, DSN: t.URL, Stream: t.StreamURL}
 		if one.DSN == "" {
 			one.DSN = config.WithDatabase(f.Config.Database.URL, t.Name)
 			one.Stream = f.streamOf(t, t.Name)
@@ -116,7 +116,7 @@ func (f *Finder) matching(ctx context.Context, t *config.Tenant, found *Found) e
 			continue
 		}
 		one := Tenant{
-			Name: r.Name, OID: r.OID, Weight: t.Weight, DSN: config.WithDatabase(server, r.Name), Server: server, Local: r.Name,
+			Name: r.Name, OID: r.OID, Terms: t.Terms, DSN: config.WithDatabase(server, r.Name), Server: server, Local: r.Name,
 		}
 		if t.URL == "" || t.StreamURL != "" {
 			one.Stream = f.streamOf(t, r.Name)
