@@ -20,7 +20,8 @@ func Hint(err error) []string {
 		return nil
 	}
 	where, _, _ := strings.Cut(pg.Where, "\n")
-	if strings.Contains(where, " function ") && !strings.Contains(where, " function embedsidecar.") {
+	ours := strings.HasPrefix(where, `SQL function "`) // of one the schema is not told, and no trigger is one
+	if strings.Contains(where, " function ") && !strings.Contains(where, " function embedsidecar.") && !ours {
 		return []string{
 			"it was raised by a trigger of the database: " + where,
 			"our sessions have the search_path pg_catalog: let it name tables with their schema, or ALTER FUNCTION ... SET search_path = ...",

@@ -207,6 +207,7 @@ func TestHint_KnowsSQLSTATEs(t *testing.T) {
 	}
 	for where, want := range map[string]bool{
 		"PL/pgSQL function public.of_theirs() line 3 at RAISE": true, "PL/pgSQL function embedsidecar.cancel(text,text[]) line 9 at RAISE": false,
+		`SQL function "states" statement 1`: false,
 	} {
 		if got := database.Hint(&pgconn.PgError{Code: "22023", Where: where}); (got != nil) != want {
 			t.Errorf("hint for what %s raised: %q", where, got)

@@ -99,23 +99,26 @@ func BySQL(ctx context.Context, pool *pgxpool.Pool, names []string, r search.Req
 
 // view is how a row of a pipeline is shown.
 type view struct {
-	text    string // the statement of its text, of a key ($1) and a length ($2); empty where the role may not read it
+	text    string // the statement of its text, of a key ($1) and a length ($2); of nothing where the role may not read it
 	table   string
+	only    string // before the table, of which others may inherit
 	columns []string
 }
 
 // viewOf returns how rows are shown with the rights of the role: without texts where it may not read these, unless
 // passages of them are wanted.
 func viewOf(ctx context.Context, conn *pgx.Conn, name string, r *search.Request) (*view, error) {
-	v := view{columns: append([]string{}, r.Columns...)}
+	var v view
 	var role, noText, noColumns string
-	err := conn.QueryRow(ctx, `SELECT coalesce(t.statement, ''), t.tables[1]::regclass::text, current_user::text,
-			coalesce(embedsidecar.missing_grants(t.tables, t.columns), ''), coalesce(embedsidecar.missing_grants(
-				array_fill(t.tables[1], ARRAY[cardinality($2::text[])]), $2::text[]), '')
-		FROM embedsidecar.text_statement($1) AS t`, name, v.columns).Scan(&v.text, &v.table, &role, &noText, &noColumns)
+	err := conn.QueryRow(ctx, sqlfiles.Query("shown_by_sql"), pgx.StrictNamedArgs{
+		"pipeline": name, "columns": append([]string{}, r.Columns...),
+	}).Scan(&v.text, &v.table, &v.only, &role, &v.columns, &noText, &noColumns)
+	at := slices.IndexFunc(r.Columns, func(c string) bool { return !slices.Contains(v.columns, c) })
 	switch {
 	case err != nil:
 		return nil, ofFunction(err)
+	case at >= 0:
+		return nil, problem.New(problem.Usage, fmt.Errorf("columns: %s has no column %q", v.table, r.Columns[at]))
 	case noColumns != "":
 		return nil, &refusal.PermissionError{What: "return columns", Role: role, SQL: strings.Split(noColumns, "; ")}
 	case noText != "" && r.Highlight:
@@ -141,9 +144,9 @@ func (v *view) show(ctx context.Context, conn *pgx.Conn, h *search.Hit, r *searc
 			return "r." + database.Quote(c) + " = k." + database.Quote(c)
 		})
 		pairs := lists.Map(v.columns, func(c string) string { return database.Literal(c) + ", r." + database.Quote(c) })
-		values = " || coalesce((SELECT jsonb_build_object(" + strings.Join(pairs, ", ") + ") FROM " + v.table + " AS r, " +
-			"jsonb_populate_record(NULL::" + v.table + ", given.key) AS k WHERE " + strings.Join(same, " AND ") +
-			" ORDER BY r.tableoid <> " + database.Literal(v.table) + "::regclass LIMIT 1), '{}')" // tables may inherit from it
+		values = " || coalesce((SELECT jsonb_build_object(" + strings.Join(pairs, ", ") + ") FROM " + v.only + v.table +
+			" AS r, jsonb_populate_record(NULL::" + v.table + ", given.key) AS k WHERE " + strings.Join(same, " AND ") +
+			"), '{}')"
 	}
 	// The line break ends a comment.
 	err := conn.QueryRow(ctx, "SELECT given.key"+values+", coalesce(shown.text, ''), "+passages+
