@@ -29,6 +29,7 @@ type buffer struct {
 
 	mu      sync.Mutex
 	changes []queue.Change
+	late    map[uint32][]int32 // partitions that are not marked yet, with the pipelines of their tables
 	scans   map[int32][]uint32 // pipelines with changes that do not name their rows: of some partitions, or nil
 	upTo    pglogrepl.LSN      // end of the last commit that is whole in here, or an idle position
 	took    pglogrepl.LSN      // upTo when all was taken last
@@ -41,7 +42,7 @@ type buffer struct {
 }
 
 func newBuffer() *buffer {
-	return &buffer{changed: make(chan struct{}, 1), room: make(chan struct{}, 1)}
+	return &buffer{changed: make(chan struct{}, 1), room: make(chan struct{}, 1), late: map[uint32][]int32{}}
 }
 
 // What is kept open of a transaction. A larger one is bulk work: it goes to the low lane, and edits overtake it.

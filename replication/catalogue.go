@@ -170,6 +170,11 @@ func (w *watcher) look(ctx context.Context) error {
 	}
 	const known, current = 2, 6 // their places in a row
 	w.told = false
+	for partition, pipelines := range w.b.unnoted() {
+		if err := w.b.note(asking, w.conn, partition, pipelines); err != nil {
+			return fmt.Errorf("heartbeat: %w", err)
+		}
+	}
 	rows, _ := w.conn.Query(asking, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{
 		"slot": s.o.Slot, "pipeline": nil,
 	})
@@ -192,6 +197,32 @@ func (w *watcher) look(ctx context.Context) error {
 		s.o.OnCatalogue()
 	}
 	return err
+}
+
+// note marks a partition that the last look did not find, for pipelines whose table it is of (note_partition), and
+// keeps those for the next look whose row is locked.
+func (b *buffer) note(ctx context.Context, db database.Reader, partition uint32, pipelines []int32) error {
+	if len(pipelines) == 0 {
+		return nil
+	}
+	locked, err := database.Collect(ctx, db, "note_partition", pgx.RowTo[int32],
+		pgx.StrictNamedArgs{"table": partition, "pipeline_ids": pipelines})
+	if err != nil {
+		locked = pipelines
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.late[partition] = locked; len(locked) == 0 {
+		delete(b.late, partition)
+	}
+	return err
+}
+
+// unnoted returns the partitions that are to be marked, with the pipelines.
+func (b *buffer) unnoted() map[uint32][]int32 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.late)
 }
 
 // compare reports whether anything is not as it was at the last look; note stores what changed about a table. The

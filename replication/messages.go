@@ -173,15 +173,14 @@ func (ses *session) relation(ctx context.Context, m *pglogrepl.RelationMessage) 
 	rows, _ := ses.s.o.DB.Query(ctx, sqlfiles.Query("find_partitioned"), pgx.StrictNamedArgs{"table": m.RelationID})
 	var (
 		oid, above = uint32(0), []uint32(nil)
-		of, unseen = []int64(nil), []int64(nil)
+		of, unseen = []int32(nil), []int32(nil)
 	)
 	_, err := pgx.ForEachRow(rows, []any{&oid, &of}, func() error {
 		above, unseen = append(above, oid), append(unseen, of...)
 		return nil
 	})
-	if err == nil && len(unseen) > 0 {
-		_, err = ses.s.o.DB.Exec(ctx, sqlfiles.Query("note_partition"),
-			pgx.StrictNamedArgs{"table": m.RelationID, "pipeline_ids": unseen})
+	if err == nil {
+		err = ses.buffer.note(ctx, ses.s.o.DB, m.RelationID, unseen)
 	}
 	if err != nil {
 		return fmt.Errorf("find the partitioned table of %s.%s: %w", m.Namespace, m.RelationName, err)

@@ -22,6 +22,7 @@ func Initialize(ctx context.Context, c *config.Config, log *slog.Logger, o setup
 	o.ReplicationDSN = c.Database.Stream()
 	o.Slot, o.Publication = c.Slot.Name, c.Publication.Name
 	o.Judge = judge(c)
+	o.InSchema = func(name string) bool { return c.InSchema(name) >= 0 }
 	o.Failover, o.StopOnLost = !c.Slot.NoFailover, c.Slot.StopOnLost
 	return alone(ctx, log, o, setup.Init)
 }

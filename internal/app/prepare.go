@@ -167,6 +167,22 @@ func (n *Database) notSetUp(specs []pipeline.Spec, ours []pipeline.Pipeline) (fi
 func (n *Database) setUp(ctx context.Context, p *pools, o RunOptions, specs []pipeline.Spec, ours []pipeline.Pipeline,
 	fresh bool,
 ) error {
+	const tries = 5
+	for i := 1; ; i++ {
+		err := n.setUpNamed(ctx, p, o, specs, ours, fresh)
+		if i == tries || !errors.Is(err, setup.ErrExchanged) {
+			return err
+		}
+		if ours, err = lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name); err != nil {
+			return err
+		}
+	}
+}
+
+// setUpNamed is setUp, which fails if schemas exchange their names meanwhile.
+func (n *Database) setUpNamed(ctx context.Context, p *pools, o RunOptions, specs []pipeline.Spec,
+	ours []pipeline.Pipeline, fresh bool,
+) error {
 	exchanged, err := exchangeNames(ctx, n.config(), p.owner(), ours)
 	if err != nil {
 		return err

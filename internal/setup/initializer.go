@@ -80,8 +80,10 @@ type Options struct {
 	// the one spec is the next generation of this pipeline; nil: it is a pipeline of its own
 	Beside *resolve.Stored
 	// returns why a pipeline may not take over this table, which is new, or another than it is set up with; nil: any may
-	Judge   func(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec, table uint32) error
-	Chunked bool // and the embedding table of that one has columns of chunks, which its views may show
+	Judge func(ctx context.Context, tx pgx.Tx, spec *pipeline.Spec, table uint32) error
+	// reports whether a pipeline is that of one of several schemas, and so has its name from the schema
+	InSchema func(pipeline string) bool
+	Chunked  bool // and the embedding table of that one has columns of chunks, which its views may show
 	// how long to wait for running transactions; 0: 60 s, and as long as it takes when a sidecar starts: it says for whom
 	// it waits, and anyone who starts it again would only wait again
 	SlotTimeout time.Duration

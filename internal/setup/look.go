@@ -184,6 +184,9 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 	either := stored != nil && stored.Beside != 0 // it follows the one that serves, and nobody configures it
 	if stored != nil && !either {
 		t, err := in.known.TableByName(ctx, tx, spec.Schema, spec.Table)
+		if err == nil && in.exchanged(spec, stored, t, all) {
+			return nil, nil, ErrExchanged
+		}
 		if err == nil && t.OID == stored.OID {
 			spec, followed = stored.Follow(spec, t)
 			stored = stored.Current()
@@ -263,6 +266,24 @@ func (in *initializer) lookAtPipeline(ctx context.Context, tx pgx.Tx, spec pipel
 		}
 	}
 	return f, nil, nil
+}
+
+// ErrExchanged is that of schemas which exchange their names while a set-up looks at them.
+var ErrExchanged error = &refusal.ConflictError{
+	Problem: "set up pipelines in schemas", Err: errors.New("schemas have exchanged their names since"),
+	Hint: []string{"run it again"},
+}
+
+// exchanged reports whether the table that has a pipeline's name now is that of another pipeline, with its destination.
+// Then their schemas have exchanged names, and the pipelines are to do so too.
+func (in *initializer) exchanged(spec pipeline.Spec, stored *resolve.Stored, t *catalog.Table,
+	all []resolve.Stored,
+) bool {
+	return t.OID != stored.OID && !in.o.DryRun && in.o.InSchema != nil && in.o.InSchema(spec.Name) &&
+		slices.ContainsFunc(all, func(s resolve.Stored) bool {
+			return s.OID == t.OID && s.Name != spec.Name && s.Beside == 0 && s.SlotName == in.o.Slot &&
+				s.Current().Destination() == spec.Destination()
+		})
 }
 
 // about tells of a pipeline that cannot be inspected: where its table is now, and whose fault it is.

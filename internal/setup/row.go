@@ -2,6 +2,7 @@ package setup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -124,7 +125,9 @@ func (in *initializer) insertPipeline(ctx context.Context, f *resolve.Findings, 
 	args["definitions"] = map[string]int32{f.Digest: 1}
 	return database.Transact(ctx, in.o.Pool, func(tx pgx.Tx) error {
 		var id int32
-		if err := tx.QueryRow(ctx, sqlfiles.Query("insert_pipeline"), args).Scan(&id); err != nil {
+		if err := tx.QueryRow(ctx, sqlfiles.Query("insert_pipeline"), args).Scan(&id); errors.Is(err, pgx.ErrNoRows) {
+			return errRenamed
+		} else if err != nil {
 			return fmt.Errorf("write pipeline: %w", err)
 		}
 		if err := markCatalogue(ctx, tx, in.o.Slot, id); err != nil {
@@ -190,8 +193,12 @@ func (in *initializer) updatePipeline(ctx context.Context, f *resolve.Findings, 
 			}
 		}
 		args["pipeline_id"] = id
-		if _, err := tx.Exec(ctx, sqlfiles.Query("update_pipeline"), args); err != nil {
+		done, err := tx.Exec(ctx, sqlfiles.Query("update_pipeline"), args)
+		if err != nil {
 			return fmt.Errorf("write pipeline: %w", err)
+		}
+		if done.RowsAffected() == 0 {
+			return errRenamed
 		}
 		if !changed.texts {
 			return nil

@@ -135,13 +135,17 @@ func (in *initializer) grantCreate() string {
 func (in *initializer) migrate(ctx context.Context) error {
 	err := database.UntilUnlocked(ctx, func() error {
 		return pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
+			var hidden []uint32 // by somebody, and for long
+			if err := tx.QueryRow(ctx, "SELECT coalesce(array_agg(c.oid), '{}') FROM pg_catalog.pg_class AS c WHERE "+
+				"c.relrowsecurity AND c.relnamespace = to_regnamespace('embedsidecar')").Scan(&hidden); err != nil {
+				return fmt.Errorf("look for row-level security: %w", err)
+			}
 			if err := sqlfiles.Upgrade(ctx, tx); err != nil {
 				return err
 			}
-			if in.server.Schema == 0 {
-				if err := notHidden(ctx, tx, "", "c.relnamespace = $1::regnamespace", "embedsidecar"); err != nil {
-					return err
-				}
+			if err := notHidden(ctx, tx, "", "c.relnamespace = 'embedsidecar'::regnamespace AND c.oid <> ALL ($1)",
+				hidden); err != nil {
+				return err
 			}
 			return ensureInstallation(ctx, tx)
 		})

@@ -2,7 +2,9 @@ package setup_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +13,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
+	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -93,6 +96,29 @@ func TestUpgrade_BesideAPublicationOfAllTables(t *testing.T) {
 		}
 		work()
 	})
+}
+
+// TestP10_AnUpgradeNamesTheEventTriggerThatHidesRows: one that switches row-level security on in the tables that an
+// upgrade makes keeps it from being done.
+func TestP10_AnUpgradeNamesTheEventTriggerThatHidesRows(t *testing.T) {
+	t.Parallel()
+	b := newBase(t, plainDocs)
+	o := b.options(b.SlotName(), side())
+	b.init(o)
+	b.TakeBack()
+	b.MustExecSuper(`CREATE FUNCTION public.strict() RETURNS event_trigger LANGUAGE plpgsql AS $$DECLARE o record; BEGIN
+		FOR o IN SELECT * FROM pg_event_trigger_ddl_commands() WHERE command_tag = 'CREATE TABLE' LOOP
+			EXECUTE 'ALTER TABLE ' || o.object_identity || ' ENABLE ROW LEVEL SECURITY'; END LOOP; END$$;
+		CREATE EVENT TRIGGER "all tables" ON ddl_command_end EXECUTE FUNCTION public.strict()`)
+	_, err := setup.Init(t.Context(), o)
+	said := fmt.Sprint(err, problem.Hints(err))
+	for _, word := range []string{"row-level security is on in the new table", `ALTER EVENT TRIGGER "all tables" DISABLE;`} {
+		if !strings.Contains(said, word) {
+			t.Errorf("the error lacks %q: %s", word, said)
+		}
+	}
+	b.MustExecSuper(`DROP EVENT TRIGGER "all tables"`)
+	b.init(o)
 }
 
 // A schema of before the first release is left as it is, and said to be one.

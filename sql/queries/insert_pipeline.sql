@@ -1,12 +1,12 @@
--- insert_pipeline: write down a pipeline that the catalogue has confirmed.
--- Rows: its number. Locks: the new row. Index: unique name.
+-- insert_pipeline: write down a pipeline that the catalogue has confirmed, if its table is still called so.
+-- Rows: its number, or none. Locks: the new row. Index: unique name.
 INSERT INTO embedsidecar.pipeline (name, slot_name, table_oid, table_schema, table_name, source_columns,
     text_expression, filter_expression,
     key_columns, watched_columns, functions, generated_columns, column_numbers, destination_column, destination_schema,
         destination_table, destination_oid, dims, plugin, model, chunking, fingerprint, lane, enabled, active_hours,
         active_minutes, active_zone, definitions, priority_expression, ignore_expression, joins,
         joined_text, budget, model_budget, max_attempts, labels, batch)
-VALUES (@name, @slot, @oid, @schema, @table, @columns::text[]::name[], @text, @filter,
+SELECT @name, @slot, @oid, @schema, @table, @columns::text[]::name[], @text, @filter,
     @keys::text[]::name[], @watched::text[]::name[], @functions::text[],
     coalesce((SELECT jsonb_object_agg(a.attname,
         (SELECT coalesce(string_agg(quote_ident(b.attname), ',' ORDER BY b.attname), '') FROM pg_attribute AS b
@@ -22,5 +22,7 @@ VALUES (@name, @slot, @oid, @schema, @table, @columns::text[]::name[], @text, @f
     (SELECT c.oid FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = @into_schema
         AND c.relname = @into_table), @dims, @plugin, @model, @chunking, @fingerprint, @lane, @enabled, @hours,
         @minutes::text::int4multirange, @zone, @definitions, @priority, @ignore, @joins, @joined_text, @budget,
-        @model_budget, nullif(@max_attempts::integer, 0), coalesce(@labels::jsonb, '{}'), @batch)
+        @model_budget, nullif(@max_attempts::integer, 0), coalesce(@labels::jsonb, '{}'), @batch
+WHERE  EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+       WHERE c.oid = @oid AND c.relname = @table AND n.nspname = @schema)
 RETURNING pipeline_id;

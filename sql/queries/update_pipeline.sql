@@ -1,6 +1,6 @@
 -- update_pipeline: take over what was changed in the configuration. @generations is added to the generation: 1 when
 -- texts may differ from what the ledger was written for. The catalogue's marks stay: what happened to the table since
--- then is still to be found.
+-- then is still to be found. Names must mean what was looked at: a table that is called otherwise by now is refused.
 -- Rows: none. Locks: the pipeline row. Index: primary key.
 UPDATE embedsidecar.pipeline AS p
 SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @table,
@@ -29,4 +29,6 @@ SET    name = @name, table_oid = @oid, table_schema = @schema, table_name = @tab
        budget = @budget, model_budget = @model_budget, max_attempts = nullif(@max_attempts::integer, 0),
        labels = coalesce(@labels::jsonb, '{}'), batch = @batch,
        generation = p.generation + @generations, definition_version = @version, definitions = @definitions
-WHERE  p.pipeline_id = @pipeline_id;
+WHERE  p.pipeline_id = @pipeline_id
+       AND EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+           WHERE c.oid = @oid AND c.relname = @table AND n.nspname = @schema);

@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -88,6 +89,7 @@ func newPageStatements(p *pipeline.Pipeline, table, which, question string) page
 
 // newRowPages makes those for keys of the source table, of all rows or of those for which a condition holds.
 func newRowPages(p *pipeline.Pipeline, which string) pageStatements {
+	which = "(" + cmp.Or(which, "true") + ")" + sameTables(p)
 	return newPageStatements(p, source(p), which, fmt.Sprintf("EXISTS (SELECT FROM embedsidecar.ledger AS l"+
 		" WHERE l.pipeline_id = %d AND l.row_key = %s OFFSET 0)", p.ID, p.KeyExpression("f")))
 }

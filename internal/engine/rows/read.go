@@ -125,7 +125,7 @@ func newSource(p *pipeline.Pipeline, into destination) sourceStatements {
 		read: build(p, func(b *builder) string { return readSQL(b, into) }),
 		gone: build(p, func(b *builder) string {
 			return "SELECT k.row_key FROM " + b.list(keysAsTheyAre) + " WHERE NOT EXISTS (SELECT FROM " + source(p) +
-				" WHERE " + b.matchSource() + " AND " + p.KeyExpression("r") + " = k.row_key OFFSET 0)"
+				" WHERE " + b.matchSource() + " AND " + p.KeyExpression("r") + " = k.row_key" + sameTables(p) + " OFFSET 0)"
 		}),
 		spell: build(p, func(b *builder) string { return "SELECT " + keyValues(p) + " FROM " + b.list() }),
 		rows:  newRowPages(p, ""),
@@ -171,7 +171,7 @@ func lookSQL(b *builder, into destination, list, which, more string) string {
 		l.stored + more +
 		"\nFROM " + list +
 		"\nLEFT JOIN LATERAL (SELECT " + strings.Join(inner, ", ") + " FROM " + source(p) + " WHERE " + b.matchSource() +
-		which + " LIMIT 1) AS f ON true" +
+		sameTables(p) + which + " LIMIT 1) AS f ON true" +
 		fmt.Sprintf("\nLEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation,"+
 			" g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at"+
 			" FROM embedsidecar.ledger AS g"+

@@ -174,6 +174,25 @@ func keyValues(p *pipeline.Pipeline) string {
 // source returns the FROM item of the source table.
 func source(p *pipeline.Pipeline) string { return p.Rows() + " AS r" }
 
+// sameTables is a condition that fails, as if a table were not there, where a name means another table than the one
+// that the pipeline was loaded with: names may be exchanged, and exchanged back before anybody notices. Where it holds
+// the server's planner takes it away.
+func sameTables(p *pipeline.Pipeline) string {
+	same := func(schema, table string, oid uint32) string {
+		if oid == 0 {
+			return ""
+		}
+		return fmt.Sprintf(" AND CASE WHEN %s::pg_catalog.regclass::oid = %d THEN true"+
+			" ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END",
+			database.Literal(database.Quote(schema, table)), oid)
+	}
+	conditions := []string{same(p.Schema, p.Table, p.OID)}
+	for _, link := range p.Links() {
+		conditions = append(conditions, same(link.Table().Schema, link.Table().Table, link.Table().OID))
+	}
+	return strings.Join(conditions, "")
+}
+
 // sourceHash returns the SQL expression of a row's pipeline.SourceHash.
 func sourceHash(p *pipeline.Pipeline) string {
 	parts := []string{"''::bytea"}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/embedsidecar/embedsidecar/embed"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
@@ -316,10 +318,11 @@ func TestP2_ADetachedPartitionLeavesNoOrphans(t *testing.T) {
 }
 
 // TestP1_APartitionThatComesAndGoesUnseen: it is attached, its rows are embedded as they change, and it is detached,
-// all between two looks at the catalogue, which is the same before and after.
+// all between two looks at the catalogue, which is the same before and after. Nobody can note it while somebody else
+// has changed the row of its pipeline.
 func TestP1_APartitionThatComesAndGoesUnseen(t *testing.T) {
 	t.Parallel()
-	for name, others := range map[string]int{"beside others": 1, "the only one": 0} {
+	for name, others := range map[string]int{"beside others": 1, "the only one": 0, "while its pipeline is locked": 1} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := testenv.DB(t)
@@ -331,11 +334,18 @@ func TestP1_APartitionThatComesAndGoesUnseen(t *testing.T) {
 			r.options = func(o *sidecar.Options) { o.Heartbeat = time.Hour } // who waits has the tables looked at
 			s, _ := r.start()
 			r.settle()
+			var lock pgx.Tx
+			if name == "while its pipeline is locked" {
+				lock = r.locking("SELECT FROM embedsidecar.pipeline FOR NO KEY UPDATE")
+			}
 			db.MustExec(`CREATE TABLE docs_b PARTITION OF docs FOR VALUES FROM (100) TO (200)`)
 			db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(100, 109) AS i`)
 			testenv.Eventually(t, waitTimeout, func() (bool, string) {
 				return r.count(`SELECT count(*) FROM docs_embedding`) == 10, "they are not embedded"
 			})
+			if lock != nil {
+				r.rollback(lock)
+			}
 			scans := s.Stream().CatalogueScans.Load()
 			db.MustExec(`ALTER TABLE docs DETACH PARTITION docs_b`)
 			r.settle()

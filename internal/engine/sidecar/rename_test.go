@@ -4,9 +4,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/queue"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
@@ -76,4 +80,57 @@ func TestP8_ARenamedColumnCostsNothing(t *testing.T) {
 		}
 		r.verify()
 	})
+}
+
+// TestP1_ATableWhoseNameAnotherHasForAMoment: tables exchange their names, rows change or are compared, and the names
+// are exchanged back before anybody has noticed: no row of the other table is taken for one of the pipeline's.
+func TestP1_ATableWhoseNameAnotherHasForAMoment(t *testing.T) {
+	t.Parallel()
+	const exchange = `BEGIN; ALTER TABLE docs RENAME TO third; ALTER TABLE other RENAME TO docs; ALTER TABLE third RENAME TO other; COMMIT`
+	for name, direct := range map[string]bool{"by the queue": false, "at once": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bothDestinations(t, func(t *testing.T, into func(string, ...string) pipeline.Spec) {
+				t.Helper()
+				db := testenv.DB(t)
+				db.MustExec(docs)
+				db.MustExec(`INSERT INTO docs SELECT i, 'body ' || i FROM generate_series(1, 10) AS i`)
+				spec := into("docs", "body")
+				r := newRig(t, db, spec)
+				if db.MustExec(`CREATE TABLE other (LIKE docs INCLUDING ALL)`); spec.InSource() {
+					db.MustExec(`GRANT SELECT, UPDATE ON other TO ` + r.role)
+				}
+				db.MustExec(`GRANT SELECT ON other TO ` + r.role)
+				db.MustExec(`INSERT INTO other (id, body) VALUES (1, 'of another table')`)
+				r.options = func(o *sidecar.Options) { o.Heartbeat, o.NoDirect = time.Hour, !direct }
+				r.start()
+				r.settle()
+				db.MustExec(exchange)
+				db.MustExec(`UPDATE other SET body = 'new ' || id WHERE id IN (1, 2)`)
+				testenv.Eventually(t, waitTimeout, func() (bool, string) {
+					return r.embedder.sent("new 1") > 0 && r.embedder.sent("new 2") > 0, "they are not embedded"
+				})
+				r.settle()
+				db.MustExec(exchange)
+				r.settle()
+
+				db.MustExec(`DELETE FROM other`)
+				db.MustExec(exchange)
+				db.MustExecSuper(`TRUNCATE embedsidecar.ledger`)
+				db.MustExec(`UPDATE ` + map[bool]string{true: "other SET embedding = NULL", false: "docs_embedding SET text_hash = ''"}[spec.InSource()])
+				if err := pgx.BeginFunc(t.Context(), db.Super(), func(tx pgx.Tx) error {
+					return queue.RequestScan(t.Context(), tx, "they are compared", []int32{r.pipelines[0].ID})
+				}); err != nil {
+					t.Fatal(err)
+				}
+				r.settle()
+				db.MustExec(exchange)
+				r.settle()
+				r.verify()
+				if n := r.embedder.sent("of another table"); n > 0 {
+					t.Errorf("a row of another table was embedded %d times", n)
+				}
+			})
+		})
+	}
 }

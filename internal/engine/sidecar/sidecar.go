@@ -130,6 +130,7 @@ type Sidecar struct {
 	left      chan struct{}             // pipelines are gone
 	progress  chan struct{}             // a pipeline may be started that had to wait
 	streamed  streamed                  // what was stored of it; of housekeeping, and then of the farewell
+	storing   *storing                  // what may be stored; of the same
 }
 
 // running is a pipeline that is being worked.

@@ -2,15 +2,18 @@ package sidecar
 
 import (
 	"context"
+	"errors"
 	"hash/fnv"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/spread"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/spend"
 	"github.com/embedsidecar/embedsidecar/internal/engine/worker"
-	"github.com/embedsidecar/embedsidecar/replication"
 	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
 )
 
@@ -74,6 +77,10 @@ func (s *Sidecar) noteSpent(ctx context.Context) {
 	const limit = 5 * time.Second
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
+	if err := s.settleStoring(ctx); err != nil {
+		s.o.Log.DebugContext(ctx, "it is not known yet whether what was spent is stored", "error", err)
+		return
+	}
 	s.mu.Lock()
 	for id, r := range s.running {
 		s.settleSpentLocked(id, r)
@@ -81,23 +88,80 @@ func (s *Sidecar) noteSpent(ctx context.Context) {
 	for id, n := range s.book.Searches() {
 		s.spent[id] = s.spent[id].add(spent{searched: n})
 	}
-	todo := s.spent
+	g := &storing{spent: s.spent, streamed: s.streamed}
 	s.spent = map[int32]spent{}
 	s.mu.Unlock()
-	if err := s.storeSpent(ctx, todo); err != nil {
+	if stats := s.Stream(); stats != nil {
+		g.streamed = streamed{stats.Dropped.Load(), stats.Joined.Load(), stats.Forged.Load()}
+	}
+	if err := s.store(ctx, g); err != nil {
 		s.o.Log.DebugContext(ctx, "what was spent is not stored yet", "error", err)
-		s.mu.Lock()
-		for id, n := range todo {
-			s.spent[id] = s.spent[id].add(n)
-		}
-		s.mu.Unlock()
+		s.storing = g
+		return
 	}
-	if err := s.noteStreamed(ctx, s.Stream()); err != nil {
-		s.o.Log.DebugContext(ctx, "what was saved is not stored yet", "error", err)
-	}
+	s.streamed = g.streamed
 }
 
-func (s *Sidecar) storeSpent(ctx context.Context, todo map[int32]spent) error {
+// storing is what a transaction was to store whose end is not known here.
+type storing struct {
+	xid      string // ""; it has not begun
+	spent    map[int32]spent
+	streamed streamed
+}
+
+// settleStoring finds out whether what was given to the server is stored, where no answer came. What is not stored is
+// given to it again. Only housekeeping calls it, and at the end the farewell.
+func (s *Sidecar) settleStoring(ctx context.Context) error {
+	g := s.storing
+	if g == nil {
+		return nil
+	}
+	stored := false
+	if g.xid != "" {
+		var status *string // NULL: it is too long ago
+		err := s.o.Pool.QueryRow(ctx, "SELECT pg_xact_status($1::text::xid8)", g.xid).Scan(&status)
+		if err != nil && !database.HasCode(err, pgerrcode.InvalidParameterValue) { // of a server that went back in time
+			return err
+		}
+		if status != nil && *status == "in progress" {
+			return errors.New("the transaction that stores it goes on")
+		}
+		stored = err == nil && (status == nil || *status == "committed")
+	}
+	if s.storing = nil; stored {
+		s.streamed = g.streamed
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, n := range g.spent {
+		s.spent[id] = s.spent[id].add(n)
+	}
+	return nil
+}
+
+func (s *Sidecar) store(ctx context.Context, g *storing) error {
+	if len(g.spent) == 0 && g.streamed == s.streamed {
+		_, err := s.storeSpent(ctx, s.o.Pool, nil) // how much waits
+		return err
+	}
+	return database.Transact(ctx, s.o.Pool, func(tx pgx.Tx) error {
+		if err := tx.QueryRow(ctx, "SELECT pg_current_xact_id()::text").Scan(&g.xid); err != nil {
+			return err
+		}
+		if _, err := s.storeSpent(ctx, tx, g.spent); err != nil || g.streamed == s.streamed {
+			return err
+		}
+		_, err := tx.Exec(ctx, sqlfiles.Query("add_streamed"), pgx.StrictNamedArgs{
+			"slot": s.o.Slot, "unchanged": g.streamed.unchanged - s.streamed.unchanged,
+			"joined": g.streamed.joined - s.streamed.joined, "hints_ignored": g.streamed.ignored - s.streamed.ignored,
+		})
+		return err
+	})
+}
+
+func (s *Sidecar) storeSpent(ctx context.Context, db database.Querier, todo map[int32]spent,
+) (pgconn.CommandTag, error) {
 	var ids []int32
 	var tokens, texts, reused, unchanged, cut, rowsEmbedded, rowsReused, rowsFailed []int64
 	var prices, searchPrices []float64
@@ -111,32 +175,11 @@ func (s *Sidecar) storeSpent(ctx context.Context, todo map[int32]spent) error {
 		searchTokens, searchPrices = append(searchTokens, n.searched.Tokens), append(searchPrices, n.searched.Price)
 		fresh = append(fresh, arrayText(n.fresh.List()))
 	}
-	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("add_spent"), pgx.StrictNamedArgs{
+	return db.Exec(ctx, sqlfiles.Query("add_spent"), pgx.StrictNamedArgs{
 		"pipeline_ids": ids, "tokens": tokens, "embedded": texts, "reused": reused, "unchanged": unchanged, "cut": cut,
 		"rows_embedded": rowsEmbedded, "rows_reused": rowsReused, "rows_failed": rowsFailed, "prices": prices,
 		"search_tokens": searchTokens, "search_prices": searchPrices, "freshness": fresh, "ago": s.measured() / 2, //nolint:mnd // in the midst of the time it was done in
 	})
-	return err
-}
-
-// noteStreamed stores what the stream has saved since the last time. Only housekeeping calls it, and at the
-// end the farewell.
-func (s *Sidecar) noteStreamed(ctx context.Context, stats *replication.Stats) error {
-	if stats == nil {
-		return nil
-	}
-	now := streamed{stats.Dropped.Load(), stats.Joined.Load(), stats.Forged.Load()}
-	if now == s.streamed {
-		return nil
-	}
-	_, err := s.o.Pool.Exec(ctx, sqlfiles.Query("add_streamed"), pgx.StrictNamedArgs{
-		"slot": s.o.Slot, "unchanged": now.unchanged - s.streamed.unchanged, "joined": now.joined - s.streamed.joined,
-		"hints_ignored": now.ignored - s.streamed.ignored,
-	})
-	if err == nil {
-		s.streamed = now
-	}
-	return err
 }
 
 // settleSpentLocked moves what a worker has spent to what is to be stored.
