@@ -86,7 +86,7 @@ func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter
 // few are the numbers of the tasks of pipelines that have few; nil: there are more. To find them by their order the
 // server would read the tasks of all others.
 func few(ctx context.Context, db database.DB, pipelines []string) ([]int64, error) {
-	const mostTasks, mostPipelines = 1000, 10
+	const mostTasks, mostPipelines = 200, 10
 	if len(pipelines) > mostPipelines {
 		return nil, nil
 	}
