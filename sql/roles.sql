@@ -71,7 +71,7 @@ GRANT UPDATE (status, status_detail, catalogue, table_schema, table_name, genera
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA embedsidecar TO embedsidecar_run;
 -- What this role could do by the tables it may have done and audited.
 GRANT EXECUTE ON FUNCTION embedsidecar.retry_failed, embedsidecar.requeue, embedsidecar.backfill,
-    embedsidecar.reembed TO embedsidecar_run;
+    embedsidecar.reembed, embedsidecar.keeps_ledger TO embedsidecar_run;
 GRANT EXECUTE ON FUNCTION embedsidecar.states, embedsidecar.slot_states, embedsidecar.call, embedsidecar.runs,
     embedsidecar.rests,
     embedsidecar.blockers, embedsidecar.queue_holders,

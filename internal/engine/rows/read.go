@@ -171,12 +171,12 @@ func lookSQL(b *builder, into destination, list, which, more string) string {
 		l.stored + more +
 		"\nFROM " + list +
 		"\nLEFT JOIN LATERAL (SELECT " + strings.Join(inner, ", ") + " FROM " + source(p) + " WHERE " + b.matchSource() +
-		sameTables(p) + which + " LIMIT 1) AS f ON true" +
+		which + " LIMIT 1) AS f ON true" +
 		fmt.Sprintf("\nLEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation,"+
 			" g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at"+
 			" FROM embedsidecar.ledger AS g"+
 			" WHERE g.pipeline_id = %d AND g.row_key = k.row_key%s OFFSET 0) AS l ON true", p.ID, which) + l.join +
-		"\nORDER BY k.place"
+		"\nWHERE true" + sameTables(p) + "\nORDER BY k.place"
 }
 
 // Read looks at the rows of keys, each with its ledger entry in one snapshot, and as many in one statement as can be

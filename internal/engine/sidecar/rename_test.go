@@ -127,10 +127,26 @@ func TestP1_ATableWhoseNameAnotherHasForAMoment(t *testing.T) {
 				db.MustExec(exchange)
 				r.settle()
 				r.verify()
+				if n := r.count(`SELECT count(*) FROM embedsidecar.history WHERE outcome = 'failed' OR attempt > 1`); n > 0 {
+					t.Errorf("%d rows were tried in vain: none is at fault", n)
+				}
 				if n := r.embedder.sent("of another table"); n > 0 {
 					t.Errorf("a row of another table was embedded %d times", n)
 				}
 			})
 		})
+	}
+}
+
+// TestP9_WhatARemovedPipelineLeftIsTakenAway: by the role that runs, which may no more than that.
+func TestP9_WhatARemovedPipelineLeftIsTakenAway(t *testing.T) {
+	t.Parallel()
+	db := testenv.DB(t)
+	db.MustExec(docs)
+	r := newRig(t, db, intoTable("docs", "body"))
+	db.MustExec(`INSERT INTO embedsidecar.ledger (pipeline_id, row_key, source_hash, vector_hash, generation, lsn)
+		VALUES (1000, '1', '', '', 1, '0/0')`)
+	if n, err := queue.DropLeftovers(t.Context(), connect(t, r.url, 1)); n != 1 || err != nil {
+		t.Errorf("%d rows taken away: %v; want 1", n, err)
 	}
 }

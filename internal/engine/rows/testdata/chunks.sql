@@ -5,7 +5,7 @@ LEFT JOIN LATERAL (SELECT format('%s', r."id") AS row_key, true AS keep, ''::byt
 title
 ))::text, 2000) END AS title
   FROM ONLY "public"."docs" AS r
-  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)
   LIMIT 1) AS f ON true
 LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation, g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
   FROM embedsidecar.ledger AS g
@@ -14,6 +14,7 @@ LEFT JOIN LATERAL (SELECT sha256(string_agg(e.text_hash, ''::bytea
       ORDER BY e.chunk_no)) AS text_hash, CASE WHEN min(e.generation) = max(e.generation) THEN min(e.generation) ELSE -1 END AS generation
   FROM "public"."docs_embedding" AS e
   WHERE e."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)) AS d ON true
+WHERE true AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END
 ORDER BY k.place;
 
 -- gone

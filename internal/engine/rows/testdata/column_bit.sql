@@ -3,11 +3,12 @@ SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (OR
 FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) WITH ORDINALITY AS k (k1, row_key, place)
 LEFT JOIN LATERAL (SELECT format('%s', r."id") AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body, r."embedding" AS stored
   FROM ONLY "public"."docs" AS r
-  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)
   LIMIT 1) AS f ON true
 LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation, g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
   FROM embedsidecar.ledger AS g
   WHERE g.pipeline_id = 7 AND g.row_key = k.row_key OFFSET 0) AS l ON true
+WHERE true AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END
 ORDER BY k.place;
 
 -- screen
@@ -27,11 +28,12 @@ SELECT k.place, f.row_key, f.keep, CASE WHEN (sum(octet_length(f.body)) OVER (OR
 FROM judged AS k
 LEFT JOIN LATERAL (SELECT format('%s', r."id") AS row_key, true AS keep, ''::bytea || CASE WHEN num_nulls(r."title") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."title"), pg_client_encoding()::name)), 1, 16) END || CASE WHEN num_nulls(r."body") = 1 THEN decode(repeat('00', 16), 'hex') ELSE substr(sha256(convert_to(format('%s', r."body"), pg_client_encoding()::name)), 1, 16) END AS source, CASE WHEN true THEN left(pg_catalog.concat_ws(E'\n\n', nullif(r."title"::text, ''), nullif(r."body"::text, '')), 1048576) END AS body, r."embedding" AS stored
   FROM ONLY "public"."docs" AS r
-  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END AND k.verdict = 'now'
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND k.verdict = 'now'
   LIMIT 1) AS f ON true
 LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation, g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
   FROM embedsidecar.ledger AS g
   WHERE g.pipeline_id = 7 AND g.row_key = k.row_key AND k.verdict = 'now' OFFSET 0) AS l ON true
+WHERE true AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END
 ORDER BY k.place;
 
 -- gone

@@ -9,7 +9,7 @@ published
 title || body
 ))::text, 1048576) END AS body
   FROM "public"."docs" AS r
-  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint)
   LIMIT 1) AS f ON true
 LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation, g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
   FROM embedsidecar.ledger AS g
@@ -17,6 +17,7 @@ LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash
 LEFT JOIN LATERAL (SELECT e.text_hash, e.generation
   FROM "public"."docs_embedding" AS e
   WHERE e."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND e.chunk_no = 0 OFFSET 0) AS d ON true
+WHERE true AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END
 ORDER BY k.place;
 
 -- screen
@@ -42,7 +43,7 @@ published
 title || body
 ))::text, 1048576) END AS body
   FROM "public"."docs" AS r
-  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END AND k.verdict = 'now' AND (SELECT (row(pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true), pg_catalog.set_config('enable_seqscan', 'on', true), pg_catalog.set_config('enable_bitmapscan', 'on', true), pg_catalog.set_config('enable_hashjoin', 'on', true), pg_catalog.set_config('enable_mergejoin', 'on', true))) IS NOT NULL)
+  WHERE r."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND k.verdict = 'now' AND (SELECT (row(pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true), pg_catalog.set_config('enable_seqscan', 'on', true), pg_catalog.set_config('enable_bitmapscan', 'on', true), pg_catalog.set_config('enable_hashjoin', 'on', true), pg_catalog.set_config('enable_mergejoin', 'on', true))) IS NOT NULL)
   LIMIT 1) AS f ON true
 LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash, g.generation, g.xmin::text AS version, g.skipped, CASE WHEN g.skipped IS NOT NULL THEN g.lsn END AS skipped_at
   FROM embedsidecar.ledger AS g
@@ -50,6 +51,7 @@ LEFT JOIN LATERAL (SELECT g.source_hash, g.text_hash, g.norm_hash, g.vector_hash
 LEFT JOIN LATERAL (SELECT e.text_hash, e.generation
   FROM "public"."docs_embedding" AS e
   WHERE e."id" OPERATOR("pg_catalog".=) CAST(k.k1 AS bigint) AND e.chunk_no = 0 OFFSET 0) AS d ON true
+WHERE true AND CASE WHEN '"public"."docs"'::pg_catalog.regclass::oid = 16401 THEN true ELSE (text 'embedsidecar.table_of_another_name')::pg_catalog.regclass IS NULL END
 ORDER BY k.place;
 
 -- gone
