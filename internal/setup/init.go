@@ -59,7 +59,8 @@ var errRenamed = errors.New("its table has another name by now")
 // overtaken reports whether a step failed because another process made or removed the same thing since it was planned.
 func overtaken(err error) bool {
 	return errors.Is(err, slot.ErrBusy) || errors.Is(err, errRenamed) || database.HasCode(err,
-		pgerrcode.DuplicateObject, pgerrcode.DuplicateTable, pgerrcode.DuplicateColumn, pgerrcode.DuplicateSchema, pgerrcode.UniqueViolation)
+		pgerrcode.DuplicateObject, pgerrcode.DuplicateTable, pgerrcode.DuplicateColumn, pgerrcode.DuplicateSchema,
+		pgerrcode.UniqueViolation)
 }
 
 func initialize(ctx context.Context, o Options) (Report, error) {

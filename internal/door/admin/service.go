@@ -445,7 +445,8 @@ func (s *Service) his(ctx context.Context, role string) (who gate.Caller, pool *
 		ask = func() ([]pipeline.Pipeline, error) { return lookup.Brief(ctx, pool, nil) }
 	}
 	all, err := ask()
-	return who, pool, slices.DeleteFunc(slices.Clone(all), func(p pipeline.Pipeline) bool { return !who.Sees(p.Name) }), err
+	hidden := func(p pipeline.Pipeline) bool { return !who.Sees(p.Name) }
+	return who, pool, slices.DeleteFunc(slices.Clone(all), hidden), err
 }
 
 // Names are those of the pipelines that serve, and that the caller sees.

@@ -131,9 +131,9 @@ func viewOf(ctx context.Context, conn *pgx.Conn, name string, r *search.Request)
 
 // show reads what is shown of a row beside its key, with the rights and the policies of the role.
 func (v *view) show(ctx context.Context, conn *pgx.Conn, h *search.Hit, r *search.Request) error {
-	length, passages, values := 200, "''", "" // as a search by the program
+	length, marked, values := 200, "''", "" // as a search by the program
 	if r.Highlight {
-		length, passages = 65536, "embedsidecar.highlight(shown.text, given.question, given.language::regconfig)"
+		length, marked = 65536, "embedsidecar.highlight(shown.text, given.question, given.language::regconfig)"
 	}
 	if len(v.columns) > 0 {
 		var keys map[string]json.RawMessage
@@ -149,7 +149,7 @@ func (v *view) show(ctx context.Context, conn *pgx.Conn, h *search.Hit, r *searc
 			"), '{}')"
 	}
 	// The line break ends a comment.
-	err := conn.QueryRow(ctx, "SELECT given.key"+values+", coalesce(shown.text, ''), "+passages+
+	err := conn.QueryRow(ctx, "SELECT given.key"+values+", coalesce(shown.text, ''), "+marked+
 		" FROM (SELECT $1::jsonb, $2::integer, $3::text, $4::text, $5::text) AS given (key, length, chunk, question, "+
 		"language), LATERAL (SELECT coalesce(given.chunk, ("+v.text+"\n))) AS shown (text)",
 		h.Columns, length, database.Given(h.Text), r.Text, database.Given(r.Language)).
