@@ -112,7 +112,7 @@ GRANT EXECUTE ON FUNCTION embedsidecar.pause, embedsidecar.resume, embedsidecar.
     embedsidecar.model_switch, embedsidecar.model_rollback, embedsidecar.model_drop_old TO embedsidecar_operator;
 -- For the command line, which looks for the pipelines by their names.
 GRANT SELECT ON embedsidecar.schema_version TO embedsidecar_operator;
-GRANT SELECT (pipeline_id, name, table_schema, table_name, enabled, labels, beside) ON embedsidecar.pipeline
+GRANT SELECT (pipeline_id, name, table_schema, table_name, enabled, labels) ON embedsidecar.pipeline
     TO embedsidecar_operator;
 
 -- Those who search also need SELECT on the key and the vectors of the tables that they search, and on chunks where

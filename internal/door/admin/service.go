@@ -451,9 +451,13 @@ func (s *Service) his(ctx context.Context, role string) (who gate.Caller, pool *
 
 // Names are those of the pipelines that serve, and that the caller sees.
 func (s *Service) Names(ctx context.Context) ([]string, error) {
-	_, _, his, err := s.his(ctx, gate.RoleViewer)
-	his = slices.DeleteFunc(his, func(p pipeline.Pipeline) bool { return p.Beside != 0 })
-	return lists.Map(his, func(p pipeline.Pipeline) string { return p.Name }), err
+	_, pool, his, err := s.his(ctx, gate.RoleViewer)
+	if err != nil {
+		return nil, err
+	}
+	next, err := lookup.NextGenerations(ctx, pool)
+	names := lists.Map(his, func(p pipeline.Pipeline) string { return p.Name })
+	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(next, name) }), err
 }
 
 func (s *Service) among(ctx context.Context, role string, names []string,

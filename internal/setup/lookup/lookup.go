@@ -135,13 +135,20 @@ func brief(ctx context.Context, pool *pgxpool.Pool) ([]pipeline.Pipeline, error)
 	if err := catalog.CheckVersion(ctx, pool); err != nil {
 		return nil, err
 	}
-	rows, _ := pool.Query(ctx, "SELECT pipeline_id, name, table_schema::text, table_name::text, enabled, labels, "+
-		"coalesce(beside, 0) FROM embedsidecar.pipeline ORDER BY name")
+	rows, _ := pool.Query(ctx, "SELECT pipeline_id, name, table_schema::text, table_name::text, enabled, labels "+
+		"FROM embedsidecar.pipeline ORDER BY name") // what an operator may read
 	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (p pipeline.Pipeline, err error) {
-		err = row.Scan(&p.ID, &p.Name, &p.Schema, &p.Table, &p.Enabled, &p.Labels, &p.Beside)
+		err = row.Scan(&p.ID, &p.Name, &p.Schema, &p.Table, &p.Enabled, &p.Labels)
 		return p, err
 	})
 	return all, wrap.Errorf(err, "list pipelines")
+}
+
+// NextGenerations are the names of the pipelines that are the next generation of another one.
+func NextGenerations(ctx context.Context, pool *pgxpool.Pool) ([]string, error) {
+	rows, _ := pool.Query(ctx, "SELECT name FROM embedsidecar.pipeline WHERE beside IS NOT NULL")
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	return names, wrap.Errorf(err, "list next generations")
 }
 
 // OtherSlots tells how to name a slot that is set up.
