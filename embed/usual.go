@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Usual is how long batches have taken of late, as those measure who have them embedded. It is safe for concurrent use.
+// Usual is how long recent batches took, as their callers measured it. It is safe for concurrent use.
 type Usual struct {
 	batch atomic.Int64 // nanoseconds, without what its rows take
 	text  atomic.Int64 // nanoseconds, of what it waited for the embedder: the share of each text

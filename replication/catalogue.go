@@ -168,13 +168,13 @@ func (w *watcher) look(ctx context.Context) error {
 			return fmt.Errorf("heartbeat: %w", err)
 		}
 	}
-	const known, current = 2, 6 // their places in a row
 	w.told = false
 	for partition, pipelines := range w.b.unnoted() {
 		if err := w.b.note(asking, w.conn, partition, pipelines); err != nil {
 			return fmt.Errorf("heartbeat: %w", err)
 		}
 	}
+	const known, current = 2, 6 // their places in a row
 	rows, _ := w.conn.Query(asking, sqlfiles.Query("pipeline_catalogue"), pgx.StrictNamedArgs{
 		"slot": s.o.Slot, "pipeline": nil,
 	})

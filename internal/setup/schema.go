@@ -135,7 +135,7 @@ func (in *initializer) grantCreate() string {
 func (in *initializer) migrate(ctx context.Context) error {
 	err := database.UntilUnlocked(ctx, func() error {
 		return pgx.BeginFunc(ctx, in.o.Pool, func(tx pgx.Tx) error {
-			var hidden []uint32 // by somebody, and for long
+			var hidden []uint32 // tables that had row-level security before the upgrade
 			if err := tx.QueryRow(ctx, "SELECT coalesce(array_agg(c.oid), '{}') FROM pg_catalog.pg_class AS c WHERE "+
 				"c.relrowsecurity AND c.relnamespace = to_regnamespace('embedsidecar')").Scan(&hidden); err != nil {
 				return fmt.Errorf("look for row-level security: %w", err)

@@ -207,7 +207,7 @@ func (b *breaker) after(req *pluginpb.EmbedRequest, resp *pluginpb.EmbedResponse
 	b.age(resp)
 }
 
-// due tells which of the items that concern each Nth call concern this one.
+// due counts a call, and returns whether this call is the Nth one of an item.
 func (b *breaker) due() func(item string) bool {
 	n := b.number.Add(1)
 	return func(item string) bool { return b.every[item] > 0 && n%b.every[item] == 0 }

@@ -318,8 +318,8 @@ func TestP2_ADetachedPartitionLeavesNoOrphans(t *testing.T) {
 }
 
 // TestP1_APartitionThatComesAndGoesUnseen: it is attached, its rows are embedded as they change, and it is detached,
-// all between two looks at the catalogue, which is the same before and after. Nobody can note it while somebody else
-// has changed the row of its pipeline.
+// all between two looks at the catalogue, which is the same before and after. Its mark is
+// written later if the row of its pipeline is locked meanwhile.
 func TestP1_APartitionThatComesAndGoesUnseen(t *testing.T) {
 	t.Parallel()
 	for name, others := range map[string]int{"beside others": 1, "the only one": 0, "while its pipeline is locked": 1} {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/spread"
 	"github.com/embedsidecar/embedsidecar/internal/database"
@@ -142,14 +141,13 @@ func (s *Sidecar) settleStoring(ctx context.Context) error {
 
 func (s *Sidecar) store(ctx context.Context, g *storing) error {
 	if len(g.spent) == 0 && g.streamed == s.streamed {
-		_, err := s.storeSpent(ctx, s.o.Pool, nil) // how much waits
-		return err
+		return s.storeSpent(ctx, s.o.Pool, nil) // how much waits
 	}
 	return database.Transact(ctx, s.o.Pool, func(tx pgx.Tx) error {
 		if err := tx.QueryRow(ctx, "SELECT pg_current_xact_id()::text").Scan(&g.xid); err != nil {
 			return err
 		}
-		if _, err := s.storeSpent(ctx, tx, g.spent); err != nil || g.streamed == s.streamed {
+		if err := s.storeSpent(ctx, tx, g.spent); err != nil || g.streamed == s.streamed {
 			return err
 		}
 		_, err := tx.Exec(ctx, sqlfiles.Query("add_streamed"), pgx.StrictNamedArgs{
@@ -160,8 +158,7 @@ func (s *Sidecar) store(ctx context.Context, g *storing) error {
 	})
 }
 
-func (s *Sidecar) storeSpent(ctx context.Context, db database.Querier, todo map[int32]spent,
-) (pgconn.CommandTag, error) {
+func (s *Sidecar) storeSpent(ctx context.Context, db database.Querier, todo map[int32]spent) error {
 	var ids []int32
 	var tokens, texts, reused, unchanged, cut, rowsEmbedded, rowsReused, rowsFailed []int64
 	var prices, searchPrices []float64
@@ -175,11 +172,12 @@ func (s *Sidecar) storeSpent(ctx context.Context, db database.Querier, todo map[
 		searchTokens, searchPrices = append(searchTokens, n.searched.Tokens), append(searchPrices, n.searched.Price)
 		fresh = append(fresh, arrayText(n.fresh.List()))
 	}
-	return db.Exec(ctx, sqlfiles.Query("add_spent"), pgx.StrictNamedArgs{
+	_, err := db.Exec(ctx, sqlfiles.Query("add_spent"), pgx.StrictNamedArgs{
 		"pipeline_ids": ids, "tokens": tokens, "embedded": texts, "reused": reused, "unchanged": unchanged, "cut": cut,
 		"rows_embedded": rowsEmbedded, "rows_reused": rowsReused, "rows_failed": rowsFailed, "prices": prices,
 		"search_tokens": searchTokens, "search_prices": searchPrices, "freshness": fresh, "ago": s.measured() / 2, //nolint:mnd // in the midst of the time it was done in
 	})
+	return err
 }
 
 // settleSpentLocked moves what a worker has spent to what is to be stored.
