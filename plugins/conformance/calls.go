@@ -162,7 +162,8 @@ func (t *tester) refusal(of string, err error, good ...codes.Code) finding {
 	}
 }
 
-// strangeModel is refused by one of modelCodes, a method that the model does not have by one of otherCodes.
+// strangeModel is refused by one of modelCodes, by a reranker without the last; a method that the model does not have
+// by one of otherCodes.
 const strangeModel = "a model that does not exist"
 
 var (

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/embedsidecar/embedsidecar/embed"
@@ -88,7 +89,7 @@ func (t *tester) refusesOthers(ctx context.Context, scored int) finding {
 	_, err := t.run.Client().Rerank(ctx, &pluginpb.RerankRequest{
 		Model: "no-such-" + t.about.Model, Query: "q", Texts: usualTexts[:1],
 	})
-	if f := t.refusal(strangeModel, err, modelCodes...); f.verdict != "" {
+	if f := t.refusal(strangeModel, err, codes.NotFound, codes.FailedPrecondition); f.verdict != "" {
 		return f
 	}
 	_, err = t.run.Client().Embed(ctx, t.request(embed.Document, usualTexts[:1]))
