@@ -124,7 +124,7 @@ var tracked = map[string]bool{
 //
 // Before anything of ours is touched, each connection looks whether the schema embedsidecar and what is in it belong
 // to somebody who is trusted: a superuser, the role itself, a role that may act as it anyway, or one of
-// TrustedOwners. Connections that a pool opens within a second of a look share it. Whatever else it finds there, or a
+// TrustedOwners. Connections that a pool opens within 10 s of a look share it. Whatever else it finds there, or a
 // trigger, rule or view in the place of a table, ends the connection with an error of kind Untrusted.
 //
 // A PgBouncer in between is recognised by what it refuses. Then the settings it cannot carry must be defaults of the

@@ -123,10 +123,20 @@ func plan(db any, batch *pgx.Batch, rows int, sql string) {
 // their plans cost more than they do. The session must end with its use, and run no code of users. A pooler keeps no
 // plans.
 func KeepPlans(ctx context.Context, conn *pgx.Conn) error {
+	return keepPlans(ctx, conn, "SET")
+}
+
+// KeepPlansHere is KeepPlans for a transaction that runs no code of users: where its connection is used again, what it
+// asks of the catalogue is planned already.
+func KeepPlansHere(ctx context.Context, tx pgx.Tx) error {
+	return keepPlans(ctx, tx.Conn(), "SET LOCAL")
+}
+
+func keepPlans(ctx context.Context, conn *pgx.Conn, set string) error {
 	if !direct(conn.Config()) {
 		return nil
 	}
-	_, err := conn.Exec(ctx, "SET plan_cache_mode = force_generic_plan")
+	_, err := conn.Exec(ctx, set+" plan_cache_mode = force_generic_plan")
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -71,15 +72,22 @@ func trust(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// looks has the connections of a pool share a look: a pool opens many at once, and planning the look costs each more
-// than the rest of its beginning.
+// looks has the connections of a pool share a look: a pool opens many, and planning the look costs each more than the
+// rest of its beginning.
 type looks struct {
-	turn chan struct{} // holds one element while nobody looks
-	last time.Time     // of the last look that found nothing
+	turn  chan struct{} // holds one element while nobody looks
+	until atomic.Int64  // until when the last look that found nothing stands for others, in ns
 }
 
-// shareable is for how long a look that found nothing stands for those of other connections.
-const shareable = time.Second
+// For how long a look that found nothing stands for others. A schema that is not there yet, anybody may make who can
+// make one in this database; into one that is there, nobody brings a thing who could not have done so before.
+const (
+	shareable      = 10 * time.Second
+	shareableEmpty = time.Second
+)
+
+// looksKey is where a connection keeps the looks of its pool.
+const looksKey = "embedsidecar.looks"
 
 func newLooks() *looks {
 	l := &looks{turn: make(chan struct{}, 1)}
@@ -87,23 +95,39 @@ func newLooks() *looks {
 	return l
 }
 
+func (l *looks) stand() bool { return time.Now().UnixNano() < l.until.Load() }
+
 // trust is the function of that name, for one connection of many.
 func (l *looks) trust(ctx context.Context, conn *pgx.Conn) error {
+	conn.PgConn().CustomData()[looksKey] = l
 	select {
 	case <-l.turn:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	defer func() { l.turn <- struct{}{} }()
-	begun := time.Now()
-	if begun.Sub(l.last) < shareable {
+	if l.stand() {
 		return nil
+	}
+	begun, share := time.Now(), shareableEmpty
+	const query = "SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'embedsidecar'"
+	if there, err := conn.Exec(ctx, query); err != nil { // before the look, which then includes it
+		return err
+	} else if there.RowsAffected() > 0 {
+		share = shareable
 	}
 	if err := trust(ctx, conn); err != nil {
 		return err
 	}
-	l.last = begun
+	l.until.Store(begun.Add(share).UnixNano())
 	return nil
+}
+
+// LookedAt reports whether the schema embedsidecar was looked at just now over the pool of a connection, and nothing
+// of strangers was found.
+func LookedAt(conn *pgx.Conn) bool {
+	l, _ := conn.PgConn().CustomData()[looksKey].(*looks)
+	return l != nil && l.stand()
 }
 
 // TrustOwners tells how to say that a role may be used by the owners of what it meets.

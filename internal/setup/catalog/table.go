@@ -139,11 +139,13 @@ func Look(ctx context.Context, tx pgx.Tx, wants ...Want) (*Known, error) {
 			into = append(into, t.OID)
 		}
 	}
-	if found, err := database.Strangers(ctx, tx.Conn(), into...); err != nil {
-		return nil, err
-	} else if len(found) == 0 { // else each is looked at by itself
+	if len(into) > 0 {
+		found, err := database.Strangers(ctx, tx.Conn(), into...)
+		if err != nil {
+			return nil, err
+		}
 		for _, oid := range into {
-			k.trusted[oid] = true
+			k.trusted[oid] = len(found) == 0 // else each is looked at by itself
 		}
 	}
 	vector, err := FindVector(ctx, tx, "")

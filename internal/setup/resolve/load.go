@@ -108,6 +108,9 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 		if err := catalog.Untrusted(ctx, tx); err != nil {
 			return err
 		}
+		if err := database.KeepPlansHere(ctx, tx); err != nil {
+			return err
+		}
 		if marks, changed, err = l.marks(ctx, tx, slot); err != nil {
 			return refusal.NotSetUp(err)
 		}
