@@ -129,7 +129,7 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                                (SELECT to_jsonb(r) ->> 'prqual' AS filter FROM pg_publication_rel AS r
                                WHERE r.prrelid = t.relid AND r.prpubid = b.oid OFFSET 0) AS r WHERE r.filter IS NULL)
                 OR EXISTS (SELECT FROM pg_publication_tables AS v WHERE v.pubname = b.pubname
-                    AND v.schemaname = n.nspname AND v.tablename = c.relname))
+                    AND v.schemaname = n.nspname AND v.tablename = c.relname AND to_jsonb(v) ->> 'rowfilter' IS NULL))
            AND (b.puballtables OR NOT EXISTS (SELECT FROM embedsidecar.joined_tables(p.joins) AS j
                JOIN pg_class AS jc ON jc.oid = j.oid
                WHERE NOT EXISTS (SELECT FROM pg_publication_rel AS r WHERE r.prpubid = b.oid AND r.prrelid = j.oid
