@@ -27,6 +27,7 @@ const (
 	Interrupted             // making it was begun and never completed
 	Gone                    // it was dropped
 	Lost                    // the server removed WAL that it needed
+	Altered                 // it sends prepared transactions, as messages that we do not read
 	Unpublished             // its publication is missing
 	Republished             // its publication was dropped and recreated
 	Moved                   // somebody moved it past the checkpoint
@@ -44,6 +45,7 @@ func (c Condition) String() string {
 		Elsewhere: "it is another database's", Unrecorded: "it is not ours", OtherPlugin: "it has another plugin",
 		OtherServer: "the data came from another server", Temporary: "a temporary one has its name",
 		Interrupted: "making it was interrupted", Gone: "it is gone", Lost: "the server removed WAL it still needed",
+		Altered:     "it was altered to send prepared transactions",
 		Unpublished: "its publication was missing", Republished: "its publication was dropped and recreated",
 		Moved: "it was moved past the checkpoint", Ahead: "the server went back in time",
 		OtherTimeline: "the server was promoted",
@@ -122,6 +124,8 @@ func (s *State) gap(server pglogrepl.IdentifySystemResult) Verdict {
 		return gap(Gone, "the slot does not exist")
 	case s.Lost():
 		return gap(Lost, "the slot is lost: the server removed WAL it still needed (wal_status=lost)")
+	case s.TwoPhase:
+		return gap(Altered, "the slot was made or altered with two_phase: it sends prepared transactions before their end")
 	case s.PublicationNow == 0:
 		return gap(Unpublished, "publication %q was missing", s.Publication)
 	case s.PublicationNow != s.PublicationOID:

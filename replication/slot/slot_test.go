@@ -69,6 +69,9 @@ func TestJudge(t *testing.T) {
 		"lost": {func(s *State) {
 			s.WALStatus, s.PublicationNow = "lost", 6
 		}, Lost, "wal_status=lost", true},
+		"with two_phase": {func(s *State) {
+			s.TwoPhase = true
+		}, Altered, "two_phase", true},
 		"without its publication": {func(s *State) {
 			s.PublicationNow = 0
 		}, Unpublished, `publication "pub" was missing`, true},

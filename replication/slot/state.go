@@ -35,6 +35,7 @@ type State struct {
 	ConfirmedFlushLSN *pglogrepl.LSN
 	WALStatus         string
 	Failover          bool // standbys keep a copy of the slot
+	TwoPhase          bool // prepared transactions are sent before their end, in messages that no stream of ours asks for
 
 	Recorded       bool // it has a checkpoint
 	Begun          bool // that was written before the slot was made, and never completed

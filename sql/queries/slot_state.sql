@@ -7,7 +7,7 @@ SELECT n.slot_name::text AS name, current_database()::text AS here,
            coalesce(s.plugin::text, '') AS plugin,
        coalesce(s.database::text, '') AS database, coalesce(s.active, false) AS active,
            coalesce(s.active_pid, 0) AS pid, s.confirmed_flush_lsn,
-       coalesce(s.wal_status, '') AS wal_status,
+       coalesce(s.wal_status, '') AS wal_status, coalesce(s.two_phase, false) AS two_phase,
        coalesce((to_jsonb(s) ->> 'failover')::boolean, false) AS failover, -- a column from PostgreSQL 17 on
        coalesce(a.application_name, '') AS application, coalesce(a.usename::text, '') AS role,
            coalesce(host(a.client_addr), '') AS address,

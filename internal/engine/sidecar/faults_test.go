@@ -3,6 +3,7 @@ package sidecar_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/embedsidecar/embedsidecar/embed"
+	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/engine/sidecar"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
@@ -212,6 +214,24 @@ func TestP2_GapsAreFoundAndClosed(t *testing.T) {
 	}
 	testenv.EachMajor(t, func(t *testing.T, major int) {
 		t.Helper()
+		while := maps.Clone(while)
+		if major >= 18 { // no earlier one can alter that
+			while["slot altered to send prepared transactions"] = func(r *rig) {
+				conn, err := database.ConnectReplication(r.t.Context(), r.db.URL(testenv.Superuser), database.Options{})
+				if err != nil {
+					r.t.Fatal(err)
+				}
+				defer func() { _ = conn.Close(r.t.Context()) }()
+				if _, err := conn.Exec(r.t.Context(), "ALTER_REPLICATION_SLOT "+r.slot+" (TWO_PHASE true)").ReadAll(); err != nil {
+					r.t.Fatal(err)
+				}
+				if _, err := r.db.Pool.Exec(r.t.Context(), `BEGIN; UPDATE docs SET body = 'prepared ' || id; PREPARE TRANSACTION '`+
+					r.slot+`'`, pgx.QueryExecModeSimpleProtocol); err != nil {
+					r.t.Fatal(err)
+				}
+				r.db.MustExec(`COMMIT PREPARED '` + r.slot + `'`)
+			}
+		}
 		for name, fault := range while {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

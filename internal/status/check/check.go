@@ -377,7 +377,7 @@ func (c *checker) unfit(s *slot.State) bool {
 			return false
 		}
 		c.add(name, Wrong, fmt.Sprintf("%q is not ours", c.o.Slot), "choose another name with --slot")
-	case slot.Absent, slot.Republished, slot.Temporary, slot.Interrupted:
+	case slot.Absent, slot.Altered, slot.Republished, slot.Temporary, slot.Interrupted:
 		c.add(name, Wrong, v.Reason, v.Hint...)
 	case slot.Moved, slot.Ahead, slot.OtherTimeline: // who streams may have stored a new position at this moment
 		if s.Active {
