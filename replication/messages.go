@@ -185,6 +185,10 @@ func (ses *session) relation(ctx context.Context, m *pglogrepl.RelationMessage) 
 	if err != nil {
 		return fmt.Errorf("find the partitioned table of %s.%s: %w", m.Namespace, m.RelationName, err)
 	}
+	// A mark that waits for a lock is known to this process alone. A scan waits for the same lock, and outlives it.
+	for _, id := range ses.buffer.unnoted()[m.RelationID] {
+		ses.buffer.scan(id, m.RelationID)
+	}
 	ses.announced(m, above)
 	return nil
 }
