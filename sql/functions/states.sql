@@ -411,13 +411,15 @@ BEGIN
             format('SELECT embedsidecar.resume(%L, ''1 hour'');', r.pipeline)];
         RETURN;
     END IF;
-    SELECT string_agg(b ->> 'words', '; ' ORDER BY b ->> 'goes_on' DESC), array_agg(format('raise %s under budget of '
-               '%s %s in the configuration', b ->> 'spent', b ->> 'kind', b ->> 'name')) INTO reason, hints
-    FROM   jsonb_array_elements(r.budgets) AS b WHERE b ->> 'spent' <> '';
-    IF reason IS NOT NULL THEN
-        state := 'budget_spent';
-        reason := reason || '; until then changes are queued, nothing is embedded' || waiting;
-        RETURN;
+    IF r.budgets IS NOT NULL THEN -- a question costs more than all the rest: none where there is nothing to find
+        SELECT string_agg(b ->> 'words', '; ' ORDER BY b ->> 'goes_on' DESC), array_agg(format('raise %s under budget '
+                   'of %s %s in the configuration', b ->> 'spent', b ->> 'kind', b ->> 'name')) INTO reason, hints
+        FROM   jsonb_array_elements(r.budgets) AS b WHERE b ->> 'spent' <> '';
+        IF reason IS NOT NULL THEN
+            state := 'budget_spent';
+            reason := reason || '; until then changes are queued, nothing is embedded' || waiting;
+            RETURN;
+        END IF;
     END IF;
     reason := r.slot_reason;
     hints := r.slot_hints;
@@ -426,10 +428,12 @@ BEGIN
         RETURN;
     END IF;
     -- What keeps every sidecar that runs from it; one that can work it is enough.
-    SELECT p.problem INTO problem FROM jsonb_array_elements(r.sidecars) AS s CROSS
-        JOIN LATERAL (SELECT s -> r.pipeline_id::text) AS p (problem)
-    ORDER BY p.problem IS NOT NULL, array_position(embedsidecar.state_codes(), p.problem ->> 'code') NULLS FIRST
-        LIMIT 1;
+    IF NOT r.sidecars <@ '[{}]' THEN
+        SELECT p.problem INTO problem FROM jsonb_array_elements(r.sidecars) AS s CROSS
+            JOIN LATERAL (SELECT s -> r.pipeline_id::text) AS p (problem)
+        ORDER BY p.problem IS NOT NULL, array_position(embedsidecar.state_codes(), p.problem ->> 'code') NULLS FIRST
+            LIMIT 1;
+    END IF;
     hints := '{}';
     IF problem ->> 'code' <> 'held' THEN -- what is held back goes on all the same
         state := CASE WHEN problem ->> 'code' = ANY (embedsidecar.state_codes()) THEN problem ->> 'code'
@@ -608,11 +612,6 @@ WITH slot AS MATERIALIZED (
                    AND t.state = 'todo' AND t.pipeline_id = p.pipeline_id) AS h
            CROSS JOIN LATERAL (SELECT count(*) AS aside FROM (SELECT FROM embedsidecar.aside AS a
                WHERE a.pipeline_id = p.pipeline_id LIMIT states.cap) AS c) AS a
-           -- By their numbers, one at a time: the server would read all of pg_class for each pipeline.
-           CROSS JOIN LATERAL (SELECT greatest(sum(c.reltuples), 0)::bigint AS rows_estimate
-                FROM (SELECT t.relid FROM pg_partition_tree(p.table_oid) AS t UNION SELECT p.table_oid) AS t
-                    CROSS JOIN LATERAL (SELECT c.reltuples FROM pg_class AS c WHERE c.oid = t.relid
-                        AND c.relkind = 'r' OFFSET 0) AS c) AS e
            LEFT JOIN slot AS z ON z.slot_name = p.slot_name
            LEFT JOIN otherwise AS w ON w.slot_name = p.slot_name AND w.pipeline = p.name
            CROSS JOIN LATERAL (SELECT CASE WHEN z.sidecars IS NULL
@@ -621,6 +620,11 @@ WITH slot AS MATERIALIZED (
            LEFT JOIN embedsidecar.spent AS c ON c.pipeline_id = p.pipeline_id
            LEFT JOIN pg_class AS tc ON tc.oid = p.table_oid
            LEFT JOIN pg_namespace AS tn ON tn.oid = tc.relnamespace
+           -- By their numbers, one at a time: the server would read all of pg_class for each pipeline.
+           CROSS JOIN LATERAL (SELECT CASE tc.relkind WHEN 'r' THEN greatest(tc.reltuples, 0)::bigint WHEN 'p' THEN
+               (SELECT greatest(sum(c.reltuples), 0)::bigint FROM pg_partition_tree(p.table_oid) AS t
+                CROSS JOIN LATERAL (SELECT c.reltuples FROM pg_class AS c WHERE c.oid = t.relid
+                    AND c.relkind = 'r' OFFSET 0) AS c) ELSE 0 END AS rows_estimate) AS e
     WHERE  states.one IS NULL OR p.pipeline_id = states.one
 ), far AS (
     -- A row that waits to be embedded is not done, though it was compared.

@@ -15,10 +15,10 @@ SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::tex
     c.relpersistence::text AS persistence,
     c.relreplident::text AS identity, pg_get_userbyid(c.relowner)::text AS owner,
     pg_has_role(c.relowner, 'USAGE') AS owned_by_us,
-    EXISTS (SELECT FROM pg_inherits i JOIN pg_class child ON child.oid = i.inhrelid WHERE i.inhparent = c.oid
-    AND NOT child.relispartition) AS children,
-    EXISTS (WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL SELECT h.inhrelid FROM tree
-            JOIN pg_inherits h ON h.inhparent = tree.relid)
+    c.relhassubclass AND EXISTS (SELECT FROM pg_inherits i JOIN pg_class child ON child.oid = i.inhrelid
+        WHERE i.inhparent = c.oid AND NOT child.relispartition) AS children,
+    (c.relhastriggers OR c.relhassubclass) AND EXISTS (WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION ALL
+            SELECT h.inhrelid FROM tree JOIN pg_inherits h ON h.inhparent = tree.relid)
         SELECT FROM tree CROSS JOIN LATERAL (SELECT FROM pg_trigger AS t WHERE t.tgrelid = tree.relid
             AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 16 <> 0 OFFSET 0) AS t) AS triggers,
     current_setting('server_version_num')::integer >= 180000 AND c.relkind = 'r' AND c.relreplident = 'f'
@@ -40,7 +40,8 @@ SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name, c.relkind::tex
               FROM pg_index AS i CROSS JOIN LATERAL generate_series(0, i.indnkeyatts - 1) AS k
                   JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[k]
               WHERE i.indrelid = c.oid AND i.indisprimary), '{}') AS "primary",
-    coalesce(obj_description(c.oid, 'pg_class'), '') AS comment,
+    coalesce((SELECT d.description FROM pg_description AS d -- obj_description looks for pg_class by its name, each time
+              WHERE d.objoid = c.oid AND d.classoid = 'pg_class'::regclass AND d.objsubid = 0), '') AS comment,
     EXISTS (SELECT FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
             WHERE i.indrelid = c.oid AND a.attname = 'text_hash' AND i.indisvalid AND i.indpred IS NULL) AS hash_indexed
 FROM   wanted AS w CROSS JOIN LATERAL (SELECT c.* FROM pg_class AS c WHERE c.oid = w.oid OFFSET 0) AS c

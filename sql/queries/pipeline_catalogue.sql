@@ -53,7 +53,8 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                        FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0),
            -- Types of the user's: a label of an enum that is renamed, or an attribute that a composite type gets,
            -- changes what rows say.
-           'types', (WITH RECURSIVE used AS (
+           'types', CASE WHEN EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0
+               AND NOT a.attisdropped AND a.atttypid >= 16384) THEN (WITH RECURSIVE used AS (
                          SELECT a.atttypid AS typ FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0
                              AND NOT a.attisdropped AND a.atttypid >= 16384
                          UNION
@@ -73,10 +74,10 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                          UNION ALL SELECT string_agg(concat_ws(':', f.attnum, f.xmin, f.atttypid, f.atttypmod,
                              f.attisdropped), ',' ORDER BY f.attnum)
                          FROM pg_attribute AS f WHERE t.typtype = 'c' AND f.attrelid = t.typrelid
-                             AND f.attnum > 0) AS d (what)),
+                             AND f.attnum > 0) AS d (what)) END,
            -- Functions of the user's that text and filter call, whatever is called so now, and what the server knows of
            -- what these call in turn.
-           'functions', (WITH RECURSIVE called AS (
+           'functions', CASE WHEN cardinality(p.functions) > 0 THEN (WITH RECURSIVE called AS (
                              SELECT f.oid FROM unnest(p.functions) AS u (name) CROSS
                                  JOIN LATERAL parse_ident(u.name) AS part
                                  JOIN pg_namespace AS fn ON fn.nspname = part[1]
@@ -87,7 +88,7 @@ SELECT p.pipeline_id, p.status, p.catalogue AS known, c.oid IS NOT NULL AS table
                              WHERE d.refclassid = 'pg_proc'::regclass)
                          SELECT coalesce(encode(sha256(convert_to(string_agg(f.oid::text || ':' || f.xmin::text, ','
                              ORDER BY f.oid), getdatabaseencoding())), 'hex'), '')
-                         FROM called AS h JOIN pg_proc AS f ON f.oid = h.oid),
+                         FROM called AS h JOIN pg_proc AS f ON f.oid = h.oid) ELSE '' END,
            'identity', c.relreplident::text
                || coalesce((SELECT string_agg(i.indexrelid::text, ',' ORDER BY i.indexrelid) FROM pg_index AS i
                        WHERE i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)), ''),
@@ -156,8 +157,9 @@ FROM   embedsidecar.pipeline AS p
            CASE WHEN c.relhassubclass THEN ARRAY(WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION
                SELECT h.inhrelid FROM tree AS t JOIN pg_inherits AS h ON h.inhparent = t.relid)
                SELECT relid FROM tree) ELSE ARRAY[c.oid] END AS below,
-           ARRAY(WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION
+           CASE WHEN EXISTS (SELECT FROM pg_inherits AS h WHERE h.inhrelid = c.oid) THEN
+               ARRAY(WITH RECURSIVE tree AS (SELECT c.oid AS relid UNION
                SELECT h.inhparent FROM tree AS t JOIN pg_inherits AS h ON h.inhrelid = t.relid)
-               SELECT relid FROM tree) AS above OFFSET 0) AS family
+               SELECT relid FROM tree) ELSE ARRAY[c.oid] END AS above OFFSET 0) AS family
 WHERE  @pipeline::integer IS NULL OR p.pipeline_id = @pipeline
 ORDER BY p.pipeline_id;

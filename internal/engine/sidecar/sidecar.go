@@ -136,6 +136,7 @@ type Sidecar struct {
 // running is a pipeline that is being worked.
 type running struct {
 	pipeline pipeline.Pipeline
+	service  *embed.Service
 	worker   *worker.Worker
 	cancel   context.CancelFunc
 	done     chan struct{}

@@ -283,7 +283,7 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 			short(p.Fingerprint), p.Dims, short(d.Fingerprint), d.Dims)}
 	}
 	rctx, cancel := context.WithCancel(ctx)
-	r := &running{pipeline: p, cancel: cancel, done: make(chan struct{}), scan: make(chan struct{}, 1)}
+	r := &running{pipeline: p, service: service, cancel: cancel, done: make(chan struct{}), scan: make(chan struct{}, 1)}
 	kept := p
 	var fresh func(time.Duration)
 	if s.o.Fresh != nil {
@@ -296,7 +296,7 @@ func (s *Sidecar) start(ctx, hard context.Context, p pipeline.Pipeline) error {
 		Quick:    s.o.Quick,
 		UserPath: s.userPath,
 		Fresh:    fresh, Broken: func(*pipeline.Pipeline) { s.forget(); s.Reload() },
-		Siblings: func() []pipeline.Pipeline { return s.siblings(&kept, service) }, Budget: s.budget, Keeper: s.keeper,
+		Siblings: func() map[int32]*pipeline.Pipeline { return s.siblings(r) }, Budget: s.budget, Keeper: s.keeper,
 		Limit:  s.o.Limit,
 		InWork: s.o.InWork,
 		Tracer: s.tracer,
@@ -339,18 +339,18 @@ func (s *Sidecar) giveUp(err error) {
 	}
 }
 
-// siblings returns the other pipelines at work whose vectors are made by the same embedder.
-func (s *Sidecar) siblings(p *pipeline.Pipeline, service *embed.Service) []pipeline.Pipeline {
+// siblings returns the other pipelines at work whose vectors are made by the same embedder. They are asked for by each
+// new text: of a thousand pipelines none is copied.
+func (s *Sidecar) siblings(of *running) map[int32]*pipeline.Pipeline {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var list []pipeline.Pipeline
+	all := make(map[int32]*pipeline.Pipeline, len(s.running))
 	for id, r := range s.running {
-		if id != p.ID && r.pipeline.Fingerprint == p.Fingerprint &&
-			s.services[r.pipeline.ModelName()] == service {
-			list = append(list, r.pipeline)
+		if r != of && r.service == of.service && r.pipeline.Fingerprint == of.pipeline.Fingerprint {
+			all[id] = &r.pipeline
 		}
 	}
-	return list
+	return all
 }
 
 func short(fingerprint string) string { return fingerprint[:min(12, len(fingerprint))] }

@@ -48,8 +48,9 @@ type Options struct {
 	Broken   func(p *pipeline.Pipeline) // called when the pipeline no longer fits its table; may be nil
 	// Found is called by Verify for each row that another look, or, if anew, another vector would mend; may be nil.
 	Found func(key string, anew bool)
-	// Siblings returns other pipelines whose vectors the same embedder made, so that theirs can be used again; may be nil.
-	Siblings func() []pipeline.Pipeline
+	// Siblings returns other pipelines, by number, whose vectors the same embedder made, so that theirs can be used again;
+	// may be nil.
+	Siblings func() map[int32]*pipeline.Pipeline
 	Keeper   *restart.Keeper // of the loops; nil: one of its own
 	Budget   *Budget         // of texts in memory, shared by all workers of the process; nil: one of its own
 	Limit    *limit.Limit    // of rows and tokens a second, shared by all workers of the process; nil: there is none

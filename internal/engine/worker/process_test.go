@@ -369,7 +369,7 @@ func TestP8_ASiblingsVectorIsUsedAgain(t *testing.T) {
 	sibling := *forms()["table"]
 	sibling.ID = 8
 	w, m, e := inMemory(t, forms()["table"], func(o *Options) {
-		o.Siblings = func() []pipeline.Pipeline { return []pipeline.Pipeline{sibling} }
+		o.Siblings = func() map[int32]*pipeline.Pipeline { return map[int32]*pipeline.Pipeline{sibling.ID: &sibling} }
 	})
 	m.source = map[string]string{"a": textA, "b": textB}
 	m.others[8] = map[string][]float32{"x": vectorOf(textA), "y": {0, 0, 1}}

@@ -89,22 +89,25 @@ func (w *Worker) known(ctx context.Context, wanted map[[32]byte]bool) (vectors, 
 	if err := take(p, found, w.table.Vectors); err != nil {
 		return nil, err
 	}
-	var siblings []pipeline.Pipeline
+	var siblings map[int32]*pipeline.Pipeline
 	if w.o.Siblings != nil && len(missing) > 0 {
 		siblings = w.o.Siblings()
 	}
-	siblings = slices.DeleteFunc(siblings, func(p pipeline.Pipeline) bool { return p.Stored.Lossy() })
+	maps.DeleteFunc(siblings, func(_ int32, p *pipeline.Pipeline) bool { return p.Stored.Lossy() })
 	if len(siblings) == 0 {
 		return known, nil
 	}
-	ids := lists.Map(siblings, func(v pipeline.Pipeline) int32 { return v.ID })
+	ids := slices.Collect(maps.Keys(siblings))
 	found, err := w.store.elsewhere(ctx, ids, hashesOf(missing, func(bool) bool { return true }))
 	if err != nil {
 		return nil, err
 	}
-	for i := range siblings {
-		from := &siblings[i]
-		its := slices.DeleteFunc(slices.Clone(found), func(at place) bool { return at.Pipeline != from.ID })
+	of := map[int32][]place{}
+	for _, at := range found {
+		of[at.Pipeline] = append(of[at.Pipeline], at)
+	}
+	for id, its := range of {
+		from := siblings[id]
 		err := take(from, its, func(ctx context.Context, keys []string) (map[int][]float32, error) {
 			return w.store.vectorsOf(ctx, from, keys)
 		})

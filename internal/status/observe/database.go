@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -52,12 +53,15 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, redact func(s
 		memory = &Memory{}
 	}
 	memory.changed.Changed = true
-	var loaded []pipeline.Pipeline
-	load := func(ctx context.Context) (_ []pipeline.Pipeline, err error) {
-		loaded, err = lookup.AllBy(ctx, &memory.changed, pool)
-		return loaded, err
+	// What tells where the vectors are is read meanwhile: of many pipelines that takes long.
+	var stored []resolve.Stored
+	var beside sync.WaitGroup
+	beside.Go(func() { stored, _ = resolve.ReadStored(ctx, pool) })
+	load := func(ctx context.Context) ([]pipeline.Pipeline, error) {
+		return lookup.AllBy(ctx, &memory.changed, pool)
 	}
 	state, err := report.Options{Counts: &memory.Counts, AtOnce: again, Load: load}.Read(ctx, pool)
+	beside.Wait()
 	if err != nil {
 		return Database{}, err
 	}
@@ -65,7 +69,7 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, redact func(s
 	if err != nil {
 		return Database{}, err
 	}
-	list, at := withIndexes(ctx, pool, state.Pipelines, loaded), map[string]*Pipeline{}
+	list, at := withIndexes(ctx, pool, state.Pipelines, stored), map[string]*Pipeline{}
 	for i := range list {
 		p := &list[i]
 		p.Errors = []report.ErrorGroup{}
@@ -87,8 +91,8 @@ func Read(ctx context.Context, pool *pgxpool.Pool, memory *Memory, redact func(s
 }
 
 // withIndexes looks at the indexes of the pipelines that work. What cannot be looked at is left out: where a pipeline
-// stands is told all the same. loaded are the pipelines as they were loaded; nil: they were not.
-func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, loaded []pipeline.Pipeline,
+// stands is told all the same.
+func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pipeline, stored []resolve.Stored,
 ) []Pipeline {
 	list, at := make([]Pipeline, len(pipelines)), map[int32]int{}
 	for i := range pipelines {
@@ -97,17 +101,9 @@ func withIndexes(ctx context.Context, pool *pgxpool.Pool, pipelines []report.Pip
 			at[pipelines[i].ID] = i
 		}
 	}
-	if loaded == nil {
-		stored, err := resolve.ReadStored(ctx, pool)
-		if err != nil {
-			return list
-		}
-		for i := range stored {
-			loaded = append(loaded, resolve.Off(stored[i].Current()))
-		}
-	}
 	var looked []*pipeline.Pipeline
-	for _, p := range loaded {
+	for i := range stored {
+		p := resolve.Off(stored[i].Current())
 		n, works := at[p.ID]
 		if !works {
 			continue

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 	"github.com/embedsidecar/embedsidecar/internal/base/speed"
@@ -204,7 +205,11 @@ func Read(ctx context.Context, db database.DB) (Status, error) { return Options{
 
 // Read returns the state of the installation in a database.
 func (o Options) Read(ctx context.Context, db database.DB) (Status, error) {
-	return o.read(ctx, &together{several: server{db}, upTo: cmp.Or(o.CountUpTo, exactRows)})
+	atOnce := 1
+	if _, several := db.(*pgxpool.Pool); several { // connections
+		atOnce = 2
+	}
+	return o.read(ctx, &together{several: server{db}, upTo: cmp.Or(o.CountUpTo, exactRows), atOnce: atOnce})
 }
 
 func (o Options) read(ctx context.Context, db tables) (st Status, err error) {

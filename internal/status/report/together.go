@@ -3,8 +3,10 @@ package report
 import (
 	"context"
 	"slices"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
 )
 
 // several are tables of which many can be asked at once.
@@ -24,6 +26,7 @@ type together struct {
 	several
 
 	upTo      int64 // rows up to which a table is counted
+	atOnce    int   // statements that count
 	pipelined []Pipeline
 
 	few    map[string]int64 // rows of small tables, by their quoted names; nil: not asked yet
@@ -75,15 +78,24 @@ func (t *together) countFew(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	var mu sync.Mutex
+	var all errgroup.Group
+	all.SetLimit(max(t.atOnce, 1))
 	for part := range slices.Chunk(names, oneStatement) {
-		counts, err := t.countAll(ctx, part, t.upTo+1)
-		if err != nil {
-			continue
-		}
-		for i, name := range part {
-			t.few[name] = counts[i]
-		}
+		all.Go(func() error {
+			counts, err := t.countAll(ctx, part, t.upTo+1)
+			if err != nil {
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for i, name := range part {
+				t.few[name] = counts[i]
+			}
+			return nil
+		})
 	}
+	_ = all.Wait()
 }
 
 func (t *together) known(ctx context.Context, p *Pipeline) (int64, error) {
