@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -76,7 +75,7 @@ func trust(ctx context.Context, conn *pgx.Conn) error {
 // rest of its beginning.
 type looks struct {
 	turn  chan struct{} // holds one element while nobody looks
-	until atomic.Int64  // until when the last look that found nothing stands for others, in ns
+	until time.Time     // the last look that found nothing stands for others until then
 }
 
 // For how long a look that found nothing stands for others. A schema that is not there yet, anybody may make who can
@@ -86,30 +85,24 @@ const (
 	shareableEmpty = time.Second
 )
 
-// looksKey is where a connection keeps the looks of its pool.
-const looksKey = "embedsidecar.looks"
-
 func newLooks() *looks {
 	l := &looks{turn: make(chan struct{}, 1)}
 	l.turn <- struct{}{}
 	return l
 }
 
-func (l *looks) stand() bool { return time.Now().UnixNano() < l.until.Load() }
-
 // trust is the function of that name, for one connection of many.
 func (l *looks) trust(ctx context.Context, conn *pgx.Conn) error {
-	conn.PgConn().CustomData()[looksKey] = l
 	select {
 	case <-l.turn:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	defer func() { l.turn <- struct{}{} }()
-	if l.stand() {
+	begun, share := time.Now(), shareableEmpty
+	if begun.Before(l.until) {
 		return nil
 	}
-	begun, share := time.Now(), shareableEmpty
 	const query = "SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'embedsidecar'"
 	if there, err := conn.Exec(ctx, query); err != nil { // before the look, which then includes it
 		return err
@@ -119,15 +112,8 @@ func (l *looks) trust(ctx context.Context, conn *pgx.Conn) error {
 	if err := trust(ctx, conn); err != nil {
 		return err
 	}
-	l.until.Store(begun.Add(share).UnixNano())
+	l.until = begun.Add(share)
 	return nil
-}
-
-// LookedAt reports whether the schema embedsidecar was looked at just now over the pool of a connection, and nothing
-// of strangers was found.
-func LookedAt(conn *pgx.Conn) bool {
-	l, _ := conn.PgConn().CustomData()[looksKey].(*looks)
-	return l != nil && l.stand()
 }
 
 // TrustOwners tells how to say that a role may be used by the owners of what it meets.

@@ -23,12 +23,8 @@ import (
 // schema embedsidecar when they are made (package database); here it is looked at again, as it may have been made
 // since, with the tables that vectors go to.
 
-// Untrusted returns *ConfigError when the schema embedsidecar, or one of some tables, is not to be touched. The schema
-// alone is not looked at again where a connection of the same pool has just done so.
+// Untrusted returns *ConfigError when the schema embedsidecar, or one of some tables, is not to be touched.
 func Untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
-	if len(tables) == 0 && database.LookedAt(tx.Conn()) {
-		return nil
-	}
 	found, err := database.Strangers(ctx, tx.Conn(), tables...)
 	return strange(tx, found, err)
 }

@@ -105,10 +105,10 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 	var marks map[int32]string
 	var changed map[int32]bool
 	err = database.RetryReadOnly(ctx, db, func(tx pgx.Tx) (err error) {
-		if err := catalog.Untrusted(ctx, tx); err != nil {
+		if err := database.KeepPlansHere(ctx, tx); err != nil {
 			return err
 		}
-		if err := database.KeepPlansHere(ctx, tx); err != nil {
+		if err := catalog.Untrusted(ctx, tx); err != nil {
 			return err
 		}
 		if marks, changed, err = l.marks(ctx, tx, slot); err != nil {
