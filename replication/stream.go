@@ -31,7 +31,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// Options are what a Stream needs. All fields but the last group are required.
+// Options are what a Stream needs. What may be nil says so; the rest of the first group is required.
 type Options struct {
 	Slot  string
 	Queue *queue.Queue
@@ -115,7 +115,7 @@ type Trouble struct {
 	Err   error // the last; nil: nothing has failed yet, it only takes its time
 }
 
-// Stream reads one slot. Only its Run method does anything; it may be called once.
+// Stream reads one slot while its Run method runs.
 type Stream struct {
 	o      Options
 	stats  Stats

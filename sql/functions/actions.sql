@@ -254,7 +254,7 @@ BEGIN
     RETURN embedsidecar.end_action(entry.audit_id, CASE WHEN n > 0 THEN done ELSE result END, n);
 END $$;
 COMMENT ON FUNCTION embedsidecar.switch IS
-    'What pause and resume do. No task is leased from then on; the streamer sees it by version in pipeline_catalogue.';
+    'What pause and resume do. Leases heed it at once; the streamer sees it at its next heartbeat.';
 
 CREATE OR REPLACE FUNCTION embedsidecar.pause(pipeline text DEFAULT NULL, dry_run boolean DEFAULT false,
     said_by text DEFAULT NULL) RETURNS text

@@ -28,7 +28,6 @@ WITH held AS MATERIALIZED (
 ), free AS MATERIALIZED (
     SELECT t.task_id FROM embedsidecar.task AS t
     WHERE  t.task_id = ANY (ARRAY(SELECT i.task_id FROM input AS i))
-    ORDER BY t.row_key -- as enqueue_tasks does: two orders would be a deadlock
     FOR UPDATE SKIP LOCKED
 ), mine AS MATERIALIZED (
     SELECT i.* FROM input AS i JOIN free AS f ON f.task_id = i.task_id

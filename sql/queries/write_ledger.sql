@@ -43,7 +43,7 @@ WITH input AS MATERIALIZED (
         i.norm_hash, i.ignored
     FROM   input AS i
     WHERE  i.version IS NULL AND NOT i.gone
-    ORDER BY i.row_key
+    ORDER BY i.row_key COLLATE "C" -- as changes that are worked at once are inserted: two orders could be a deadlock
     ON CONFLICT (pipeline_id, row_key) DO NOTHING
     RETURNING l.row_key
 ), forgotten AS (

@@ -29,7 +29,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/queue"
 )
 
-// Worker works one pipeline. Only its Run method does anything; it may be called once.
+// Worker works one pipeline: Run the tasks of its queue, once; Direct changes that need no task, while Run runs.
 type Worker struct {
 	o     Options
 	tasks tasks

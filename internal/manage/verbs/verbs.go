@@ -1,7 +1,7 @@
 // Package verbs has one row for each thing that a person can have done: pause, resume, retry, requeue and so on. From
 // the row come the command, the HTTP route, the form of the dashboard, the word in the audit and the help. What a verb
 // does, and its entry of the audit, are in a function of the schema. So a verb needs the database only, and works
-// whether a sidecar runs or not; sidecars that run notice within seconds.
+// whether a sidecar runs or not; those that run notice at their next heartbeat.
 package verbs
 
 import (
