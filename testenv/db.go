@@ -81,6 +81,7 @@ func DB(t testing.TB, options ...Option) *Database {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Log("database", name) // what the server logs and counts names it
 	d := &Database{Name: name, Server: o.server, t: t}
 	t.Cleanup(d.drop)
 	d.Pool = d.pool(Owner)
