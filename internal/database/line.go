@@ -23,7 +23,7 @@ import (
 type Line struct {
 	pool    *pgxpool.Pool // straight to a server
 	timeout time.Duration // of a statement; 0: none
-	kept    time.Duration // how long the pool keeps what is idle
+	thrifty bool          // its pool does not keep for long what is idle
 
 	using sync.Mutex // held from Conn to Failed
 	conn  *pgx.Conn
@@ -33,7 +33,7 @@ type Line struct {
 
 // NewLine returns a line that connects when it is first used.
 func NewLine(pool *pgxpool.Pool, timeout time.Duration) *Line {
-	return &Line{pool: pool, timeout: timeout, kept: pool.Config().MaxConnIdleTime}
+	return &Line{pool: pool, timeout: timeout, thrifty: pool.Config().MaxConnIdleTime <= thriftyIdle}
 }
 
 // Anew is a condition that has code of users run as it does elsewhere: for the rest of the transaction statements are
@@ -77,12 +77,13 @@ func (l *Line) Failed(ctx context.Context, err error) {
 	if _, refused := errors.AsType[*pgconn.PgError](err); err != nil && !refused {
 		l.end(ctx)
 	}
+	const kept = 3 * time.Second // longer than by its pool: who changes a row now and then shall find it
 	switch {
-	case l.kept > thriftyIdle:
+	case !l.thrifty:
 	case l.idle != nil:
-		l.idle.Reset(l.kept)
+		l.idle.Reset(kept)
 	default:
-		l.idle = time.AfterFunc(l.kept, func() {
+		l.idle = time.AfterFunc(kept, func() {
 			if l.using.TryLock() {
 				defer l.using.Unlock()
 				l.end(context.WithoutCancel(ctx))
