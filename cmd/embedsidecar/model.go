@@ -29,7 +29,7 @@ func newModelChange() *command {
 		name: "change", group: groupOperate, usage: "make the next generation of a pipeline, by another model",
 		arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
 		description: "Makes a second destination beside the present one, and a running sidecar fills it after live " +
-			"changes. Searches go on with the present vectors; both are kept true. model switch has the next one serve. " +
+			"changes. Searches go on with the present vectors; both are kept up to date. model switch has the next one serve. " +
 			"Needs the owner of the source table. --dry-run prints rows, tokens (by the new model's tokenizer), time, " +
 			"price (if the model has one in the file) and room, what would be made, and what depends on the present " +
 			"vectors. For that it reads a sample of the rows and embeds a few, unless that costs money. For a better " +
@@ -101,13 +101,13 @@ type modelCompare struct{ queries string }
 func newModelCompare() *command {
 	c := &modelCompare{}
 	return &command{
-		name: "compare", group: groupOperate, usage: "ask both generations of a pipeline the same questions",
+		name: "compare", group: groupOperate, usage: "send the same queries to both generations of a pipeline",
 		arguments: "PIPELINE", minArgs: 1, maxArgs: 1,
 		description: "Prints how many of the first ten rows both find, the correlation of their ranks, latencies and " +
-			"sizes, and the five questions whose answers differ most, side by side. The questions are texts of rows, or " +
+			"sizes, and the five queries whose results differ most, side by side. The queries are texts of rows, or " +
 			"those of a file: each line is a text, with keys of rows that should be found behind tabs, or a JSON object " +
 			"with text and keys. With keys it prints recall@10 and nDCG@10 of both. For deciding whether to switch.",
-		flags: []cli.Flag{own.text("queries", &c.queries, "`FILE` of questions; - reads standard input",
+		flags: []cli.Flag{own.text("queries", &c.queries, "`FILE` of queries; - reads standard input",
 			"texts of rows")},
 		settings: []string{config.GroupDatabase, config.GroupEmbedding}, run: c.run,
 	}

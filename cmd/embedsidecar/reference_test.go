@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,31 @@ func reference() string {
 			}
 		}
 	}
+	b.WriteString(sharedHead)
+	settings := map[string]bool{}
+	for _, s := range config.Settings() {
+		settings[s.Flag] = true
+	}
+	owners, shared := map[string][]string{}, []described{}
+	for _, c := range all {
+		for _, f := range visible(c.allFlags()) {
+			if f.heading == "" || settings[f.name] {
+				continue
+			}
+			if owners[f.term] == nil {
+				shared = append(shared, f)
+			}
+			owners[f.term] = append(owners[f.term], "`"+c.path()+"`")
+		}
+	}
+	slices.SortFunc(shared, func(a, b described) int { return strings.Compare(a.name, b.name) })
+	for _, f := range shared {
+		of := strings.Join(owners[f.term], ", ")
+		if len(owners[f.term]) > len(all)/2 {
+			of = "most"
+		}
+		cell(&b, "`"+f.term+"`", f.usage, of)
+	}
 	b.WriteString(settingsHead)
 	for _, s := range config.Settings() {
 		flag := ""
@@ -73,12 +99,19 @@ func reference() string {
 	return b.String()
 }
 
+const sharedHead = `
+## Flags that several commands take
+
+| flag | does | commands |
+| --- | --- | --- |
+`
+
 const settingsHead = `
 ## Settings
 
 A setting is a key of the [file](configuration.md), and of ` + "`--set KEY=VALUE`" + `. Frequently used settings are flags too.
 Each setting outside of lists has a variable: ` + "`EMBEDSIDECAR_`" + ` and the flag, or the key if it has no flag, as in
-` + "`EMBEDSIDECAR_SLOT` and `EMBEDSIDECAR_RETRY_MAX`" + `. All are read at the start.
+` + "`EMBEDSIDECAR_SLOT` and `EMBEDSIDECAR_RETRY_MAX`" + `. Variables are read at the start.
 
 | key | flag | default | what it is, and who needs it |
 | --- | --- | --- | --- |

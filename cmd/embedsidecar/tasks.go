@@ -35,7 +35,7 @@ func (f *taskFilter) flags(states bool) []cli.Flag {
 	}
 	if states {
 		flags = append(flags, own.list("state", &f.states,
-			"`STATE`: todo, in_progress, stale, retrying, failed or cancelled, or alone: finished; may be given more than once"))
+			"`STATE` todo, in_progress, stale, retrying, failed or cancelled, or finished alone; may be given more than once"))
 	}
 	return flags
 }
