@@ -2,7 +2,6 @@ package database
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -66,19 +65,6 @@ func Literal(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 }
 
-// RolledBack runs f inside a savepoint and undoes what it did.
-func RolledBack(ctx context.Context, tx pgx.Tx, f func(tx pgx.Tx) error) error {
-	savepoint, err := tx.Begin(ctx)
-	if err != nil {
-		return fmt.Errorf("begin savepoint: %w", err)
-	}
-	err = f(savepoint)
-	if rollback := savepoint.Rollback(ctx); rollback != nil && err == nil {
-		return fmt.Errorf("roll back savepoint: %w", rollback)
-	}
-	return err
-}
-
 // Extended runs one statement by the extended protocol. Exec without arguments would take the simple one, which runs
 // several.
 func Extended(ctx context.Context, tx pgx.Tx, sql string) error {
@@ -88,24 +74,4 @@ func Extended(ctx context.Context, tx pgx.Tx, sql string) error {
 	}
 	rows.Close()
 	return rows.Err()
-}
-
-// ReadOnly runs f in a transaction that is rolled back, whatever it did.
-func ReadOnly(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
-	tx, err := Begin(ctx, db)
-	if err != nil {
-		return fmt.Errorf("begin transaction: %w", err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	return f(tx)
-}
-
-// Transact runs f in a transaction, again while it loses against somebody's lock.
-func Transact(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
-	return UntilUnlocked(ctx, func() error { return pgx.BeginFunc(ctx, db, f) })
-}
-
-// RetryReadOnly is ReadOnly, again while it loses against somebody's lock; each time f begins again.
-func RetryReadOnly(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
-	return UntilUnlocked(ctx, func() error { return ReadOnly(ctx, db, f) })
 }

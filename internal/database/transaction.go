@@ -3,9 +3,11 @@ package database
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgerrcode"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
@@ -39,4 +41,37 @@ func UntilUnlocked(ctx context.Context, f func() error) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// ReadOnly runs f in a transaction that is rolled back, whatever it did.
+func ReadOnly(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
+	tx, err := Begin(ctx, db)
+	if err != nil {
+		return fmt.Errorf("begin transaction: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	return f(tx)
+}
+
+// Transact runs f in a transaction, again while it loses against somebody's lock.
+func Transact(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
+	return UntilUnlocked(ctx, func() error { return pgx.BeginFunc(ctx, db, f) })
+}
+
+// RetryReadOnly is ReadOnly, again while it loses against somebody's lock; each time f begins again.
+func RetryReadOnly(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
+	return UntilUnlocked(ctx, func() error { return ReadOnly(ctx, db, f) })
+}
+
+// RolledBack runs f inside a savepoint and undoes what it did.
+func RolledBack(ctx context.Context, tx pgx.Tx, f func(tx pgx.Tx) error) error {
+	savepoint, err := tx.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin savepoint: %w", err)
+	}
+	err = f(savepoint)
+	if rollback := savepoint.Rollback(ctx); rollback != nil && err == nil {
+		return fmt.Errorf("roll back savepoint: %w", rollback)
+	}
+	return err
 }
