@@ -1,7 +1,9 @@
 package database
 
 import (
+	"cmp"
 	"context"
+	"reflect"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -39,6 +41,34 @@ type Querier interface {
 func Collect[T any](ctx context.Context, db Reader, query string, scan pgx.RowToFunc[T], args ...any) ([]T, error) {
 	rows, _ := db.Query(ctx, sqlfiles.Query(query), args...)
 	return pgx.CollectRows(rows, scan)
+}
+
+// RowOfView reads a row of a view into a struct, by the names of its columns (or the tag db of a field). NULL is zero,
+// and a column for which there is no field is left out: a view may have more.
+func RowOfView[T any](row pgx.CollectableRow) (v T, err error) {
+	into := reflect.ValueOf(&v).Elem()
+	found := map[int]reflect.Value{} // a pointer for each field, which NULL leaves nil
+	targets := make([]any, len(row.FieldDescriptions()))
+	for i, column := range row.FieldDescriptions() {
+		f, ok := into.Type().FieldByNameFunc(func(name string) bool {
+			f, _ := into.Type().FieldByName(name)
+			return cmp.Or(f.Tag.Get("db"), strings.ToLower(name)) == column.Name ||
+				strings.EqualFold(name, strings.ReplaceAll(column.Name, "_", ""))
+		})
+		if ok {
+			found[f.Index[0]] = reflect.New(reflect.PointerTo(f.Type))
+			targets[i] = found[f.Index[0]].Interface()
+		}
+	}
+	if err = row.Scan(targets...); err != nil {
+		return v, err
+	}
+	for at, value := range found {
+		if !value.Elem().IsNil() {
+			into.Field(at).Set(value.Elem().Elem())
+		}
+	}
+	return v, nil
 }
 
 // Given is a parameter that is NULL in place of what is zero.

@@ -204,7 +204,14 @@ func (d *Dashboard) functions() template.FuncMap {
 		// vectors of texts that have nothing to do with each other are about 1 apart
 		"closeness": func(distance *float64) float64 { return 1 - min(*distance, 1) },
 		"scaled":    func(distance *float64) bool { return *distance >= 0 && *distance <= 2 }, //nolint:mnd // a cosine's
-		"digits":    func(f float64, n int) string { return strconv.FormatFloat(f, 'f', n, 64) },
+		"column":    column,
+		"taskclass": func(c report.TaskColumn) string {
+			if strings.HasPrefix(c.Name, ">") {
+				return "num"
+			}
+			return "wide"
+		},
+		"digits": func(f float64, n int) string { return strconv.FormatFloat(f, 'f', n, 64) },
 	}
 }
 
@@ -287,6 +294,21 @@ func millis(d time.Duration) string {
 }
 
 func shortTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }
+
+// column is what a task has in a column.
+func column(c report.TaskColumn, t report.Task) any {
+	switch v := c.Of(&t).(type) {
+	case report.Seconds:
+		return spoken(float64(v))
+	case *time.Time:
+		if v == nil {
+			return ""
+		}
+		return shortTime(*v)
+	default:
+		return v
+	}
+}
 
 // toneOf is how well a pipeline is: good, busy, warn or bad.
 func toneOf(p *observe.Pipeline) string {

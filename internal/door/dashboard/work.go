@@ -3,6 +3,7 @@ package dashboard
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
@@ -25,7 +26,8 @@ type tasks struct {
 	Pipelines []string
 	States    []stateCount
 	Tasks     []report.Task
-	Next      string // the cursor of the next page; "": there is none
+	Columns   []report.TaskColumn // beside those that the page has places for
+	Next      string              // the cursor of the next page; "": there is none
 	Filtered  bool
 	Finished  bool          // they have left the queue
 	Lanes     []report.Lane // nil: they were not asked for, because all rows are counted for them
@@ -62,6 +64,7 @@ func (d *Dashboard) tasks(r *http.Request, page, title string, c choice) (view, 
 		return view{}, err
 	}
 	t := tasks{Choice: c, Path: "/" + page, Filtered: c.Class+c.Code+c.Key+c.Older != "", Priorities: verbs.Priorities}
+	t.Columns = slices.DeleteFunc(slices.Clone(report.TaskColumns), func(c report.TaskColumn) bool { return c.Page == "" })
 	var pending, running, retrying, dead, cancelled int64
 	for i := range state.Pipelines {
 		p := &state.Pipelines[i]
