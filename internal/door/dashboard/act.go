@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 
@@ -260,45 +259,6 @@ func (f *wish) told(list []verbs.Outcome) string {
 		}
 	}
 	return cmp.Or(strings.Join(told, "; "), "There was no such row.")
-}
-
-const (
-	noticeAge   = time.Minute
-	mostNotices = 100
-)
-
-// notice is what became of an action.
-type notice struct {
-	Text  string
-	Wrong bool
-	until time.Time
-}
-
-// notices wait for the next page of who had something done.
-type notices struct {
-	mu   sync.Mutex
-	list map[string]notice // by name of the caller
-}
-
-func (n *notices) tell(who gate.Caller, text string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.list == nil || len(n.list) >= mostNotices {
-		n.list = map[string]notice{}
-	}
-	n.list[who.Name] = notice{Text: text, until: time.Now().Add(noticeAge)}
-}
-
-// told returns what waits, once.
-func (n *notices) told(who gate.Caller) []notice {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	found, ok := n.list[who.Name]
-	delete(n.list, who.Name)
-	if !ok || time.Now().After(found.until) {
-		return nil
-	}
-	return []notice{found}
 }
 
 // back returns the page of ours that a form was on; the first page if it names none.

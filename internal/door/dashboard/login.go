@@ -3,14 +3,8 @@ package dashboard
 import (
 	"cmp"
 	"net/http"
-	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
-)
-
-const (
-	themeCookie = "embedsidecar_theme"
-	themeAge    = 365 * 24 * time.Hour
 )
 
 func (d *Dashboard) loginPage(w http.ResponseWriter, r *http.Request) {
@@ -41,11 +35,4 @@ func (d *Dashboard) theme(w http.ResponseWriter, r *http.Request) {
 		MaxAge: int(themeAge.Seconds()), HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteLaxMode,
 	})
 	http.Redirect(w, r, d.at(back(r)), http.StatusSeeOther) //nolint:gosec // back leads to pages of ours alone
-}
-
-func themeOf(s string) string {
-	if s == "light" || s == "dark" {
-		return s
-	}
-	return "system"
 }

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
@@ -411,6 +412,18 @@ func (d *Dashboard) failed(ctx context.Context, err error) view {
 	return v
 }
 
+const (
+	themeCookie = "embedsidecar_theme"
+	themeAge    = 365 * 24 * time.Hour
+)
+
+func themeOf(s string) string {
+	if s == "light" || s == "dark" {
+		return s
+	}
+	return "system"
+}
+
 // old is how long ago things stood as a page shows them, if it says so.
 const old = 2 * time.Second
 
@@ -448,6 +461,45 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v view) {
 		w.WriteHeader(v.status)
 	}
 	_, _ = w.Write(page.Bytes())
+}
+
+const (
+	noticeAge   = time.Minute
+	mostNotices = 100
+)
+
+// notice is what became of an action.
+type notice struct {
+	Text  string
+	Wrong bool
+	until time.Time
+}
+
+// notices wait for the next page of who had something done.
+type notices struct {
+	mu   sync.Mutex
+	list map[string]notice // by name of the caller
+}
+
+func (n *notices) tell(who gate.Caller, text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.list == nil || len(n.list) >= mostNotices {
+		n.list = map[string]notice{}
+	}
+	n.list[who.Name] = notice{Text: text, until: time.Now().Add(noticeAge)}
+}
+
+// told returns what waits, once.
+func (n *notices) told(who gate.Caller) []notice {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	found, ok := n.list[who.Name]
+	delete(n.list, who.Name)
+	if !ok || time.Now().After(found.until) {
+		return nil
+	}
+	return []notice{found}
 }
 
 // here is the page that is shown, with its query: where a form leads back to.

@@ -34,15 +34,6 @@ func UntrustedOwners(ctx context.Context, tx pgx.Tx, relations, functions []stri
 	return strange(tx, found, wrap.Errorf(err, "look for owners"))
 }
 
-// TrustHint tells what to do about a table or a publication of an owner that a role does not trust; of our own objects
-// database.TrustHint does.
-func TrustHint(role, owner string) []string {
-	return []string{
-		fmt.Sprintf("run as the role that embedsidecar roles makes, or as %s", owner),
-		database.TrustOwners(role, owner),
-	}
-}
-
 // strangersType is a type in a column of a table that belongs to somebody who is not trusted.
 type strangersType struct {
 	Table                     uint32
