@@ -17,8 +17,19 @@ var files embed.FS
 const Schema = "embedsidecar"
 
 // Query returns the statement in queries/name.sql. A name that is not there is a mistake in the program and panics.
+// Sessions of ours read no view (package database), so (VIEW name) in it is what that view selects.
 func Query(name string) string {
-	return read("queries/" + name + ".sql")
+	statement := read("queries/" + name + ".sql")
+	for {
+		before, rest, found := strings.Cut(statement, "(VIEW ")
+		if !found {
+			return statement
+		}
+		view, after, _ := strings.Cut(rest, ")")
+		_, selects, _ := strings.Cut(read("views/"+view+".sql"), " AS\n")
+		selects, _, _ = strings.Cut(selects, ";")
+		statement = before + "(" + selects + ")" + after
+	}
 }
 
 // Queries returns the names of all query files.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/embedsidecar/embedsidecar/internal/base/lists"
 	"github.com/embedsidecar/embedsidecar/internal/base/output"
 	"github.com/embedsidecar/embedsidecar/internal/base/spelling"
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
@@ -94,15 +95,18 @@ func (c *tasksCommand) list(ctx context.Context, env *environment) error {
 
 // showTasks prints tasks in the form that was asked for.
 func (e *environment) showTasks(list []report.Task) error {
-	columns := []string{
-		"pipeline", "key", "state", "priority", ">tries", ">age", "created", "scheduled", "started", "finished", "class",
-		"code", "message",
-	}
-	return output.List(e.out, "tasks", list, columns, func(t *report.Task) []any {
-		return []any{
-			t.Pipeline, t.Key, cmp.Or(t.Outcome, t.State), t.Priority, t.Attempt, wording.Age(t.AgeSeconds), moment(t.CreatedAt),
-			moment(t.ScheduledAt), moment(t.StartedAt), moment(t.FinishedAt), t.Class, t.Code, t.Message,
-		}
+	names := lists.Map(report.TaskColumns, func(c report.TaskColumn) string { return c.Name })
+	return output.List(e.out, "tasks", list, names, func(t *report.Task) []any {
+		return lists.Map(report.TaskColumns, func(c report.TaskColumn) any {
+			switch v := c.Of(t).(type) {
+			case *time.Time:
+				return moment(v)
+			case report.Seconds:
+				return wording.Age(float64(v))
+			default:
+				return v
+			}
+		})
 	})
 }
 

@@ -102,7 +102,7 @@ func (a *adoption) choose(ctx context.Context) error {
 	} else if _, err := upgrade(ctx, a.n.Log, setup.Options{Pool: a.owner}); err != nil {
 		return err
 	}
-	stored, err := lookup.Stored(ctx, a.pool, a.n.Config.Slot.Name)
+	stored, err := resolve.Load(ctx, a.pool, a.n.Config.Slot.Name)
 	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup/uninstall"
 )
 
@@ -201,7 +202,7 @@ func (a *asked) setUp(ctx context.Context, n Options, pool *pgxpool.Pool) (told 
 	if why := failed[a.Pipeline]; why != nil {
 		return told, why
 	}
-	ours, err := lookup.Stored(ctx, pool, n.Config.Slot.Name)
+	ours, err := resolve.Load(ctx, pool, n.Config.Slot.Name)
 	if err != nil {
 		return told, err
 	}

@@ -80,7 +80,7 @@ func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plu
 		return d, err
 	}
 	if a != nil {
-		if d.ours, err = lookup.StoredBy(ctx, &n.loader, r.p.work, n.config().Slot.Name); err != nil {
+		if d.ours, err = n.loader.Load(ctx, r.p.work, n.config().Slot.Name); err != nil {
 			return d, err
 		}
 		if err := a.allowed(ctx, r.p.owner(), next.Pipeline(a.Pipeline), d.ours); err != nil {
@@ -102,7 +102,7 @@ func (n *Database) draftOf(ctx context.Context, r *run, next *config.Config, plu
 		return d, problem.New(problem.Usage, errors.New("the configuration has no pipeline any more"),
 			"embedsidecar uninstall PIPELINE takes one away")
 	}
-	if d.ours, err = lookup.StoredBy(ctx, &n.loader, r.p.work, d.cfg.Slot.Name); err != nil {
+	if d.ours, err = n.loader.Load(ctx, r.p.work, d.cfg.Slot.Name); err != nil {
 		return d, err
 	}
 	d.by, d.specs = plugins, lookup.Configured(d.cfg, d.ours)

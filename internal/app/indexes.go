@@ -89,7 +89,7 @@ func (n *Database) indexed(ctx context.Context, p *pools) ([]pipeline.Pipeline, 
 	if !slices.ContainsFunc(n.config().Pipelines, func(s pipeline.Spec) bool { return s.Index != "" || s.AutoSwitch }) {
 		return nil, nil
 	}
-	return lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name)
+	return n.loader.Load(ctx, p.work, n.config().Slot.Name)
 }
 
 // buildIndexes builds what can be built now. It reports whether nothing is left to wait for.
@@ -175,7 +175,7 @@ func (n *Database) switchComplete(ctx context.Context, p *pools, known []pipelin
 
 // tellComplete has the audit tell of next generations that are complete. It reports whether none is left to wait for.
 func (n *Database) tellComplete(ctx context.Context, p *pools) bool {
-	known, err := lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name)
+	known, err := n.loader.Load(ctx, p.work, n.config().Slot.Name)
 	all := err == nil
 	for i := range known {
 		if known[i].Beside == 0 || known[i].Served {

@@ -67,7 +67,7 @@ func (n *Database) upgraded(ctx context.Context, p *pools, o RunOptions) error {
 // pipeline lacks keeps no other from its work: what became of each is in n.deployed.
 func (n *Database) prepare(ctx context.Context, p *pools, o RunOptions) error {
 	slot := n.config().Slot.Name
-	ours, err := lookup.StoredBy(ctx, &n.loader, p.work, slot)
+	ours, err := n.loader.Load(ctx, p.work, slot)
 	if _, missing := errors.AsType[*refusal.NotSetUpError](err); err != nil && !missing {
 		return err
 	}
@@ -173,7 +173,7 @@ func (n *Database) setUp(ctx context.Context, p *pools, o RunOptions, specs []pi
 		if i == tries || !errors.Is(err, setup.ErrExchanged) {
 			return err
 		}
-		if ours, err = lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name); err != nil {
+		if ours, err = n.loader.Load(ctx, p.work, n.config().Slot.Name); err != nil {
 			return err
 		}
 	}
@@ -196,7 +196,7 @@ func (n *Database) setUpNamed(ctx context.Context, p *pools, o RunOptions, specs
 			}
 		}
 		n.deployed.mu.Unlock()
-		if ours, err = lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name); err != nil {
+		if ours, err = n.loader.Load(ctx, p.work, n.config().Slot.Name); err != nil {
 			return err
 		}
 	}
@@ -314,7 +314,7 @@ func (n *Database) describe(ctx context.Context, specs []pipeline.Spec, stored [
 // workable looks for a pipeline whose embedder is not the one its vectors were made with, or cannot be had. A sidecar
 // lets such a pipeline wait until somebody acts; one that is to catch up and end would wait for ever.
 func (n *Database) workable(ctx context.Context, pool *pgxpool.Pool) error {
-	pipelines, err := lookup.StoredBy(ctx, &n.loader, pool, n.config().Slot.Name)
+	pipelines, err := n.loader.Load(ctx, pool, n.config().Slot.Name)
 	if err != nil {
 		return err
 	}

@@ -246,7 +246,7 @@ func (n *Database) restore(ctx context.Context, r *run, before *config.Config, s
 	if !shared {
 		leave = n.plugins.Become(n.plugins.Next(n.embedders()))
 	}
-	ours, err := lookup.StoredBy(ctx, &n.loader, r.p.work, before.Slot.Name)
+	ours, err := n.loader.Load(ctx, r.p.work, before.Slot.Name)
 	if err == nil {
 		n.deployed.configure(lookup.Configured(before, ours))
 	}

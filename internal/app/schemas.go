@@ -95,7 +95,7 @@ func (n *Database) followSchemas(ctx context.Context, r *run) (fresh []pipeline.
 	if err := n.spreadOut(ctx, r.p, r.service); err != nil || n.config() == before {
 		return nil, err
 	}
-	ours, err := lookup.StoredBy(ctx, &n.loader, r.p.work, before.Slot.Name)
+	ours, err := n.loader.Load(ctx, r.p.work, before.Slot.Name)
 	if err != nil {
 		return nil, err
 	}

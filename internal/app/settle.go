@@ -222,7 +222,7 @@ func (n *Database) settle(ctx context.Context, r *run) (acted bool, err error) {
 	if err != nil || len(due) == 0 {
 		return false, err
 	}
-	ours, err := lookup.StoredBy(ctx, &n.loader, p.work, n.config().Slot.Name)
+	ours, err := n.loader.Load(ctx, p.work, n.config().Slot.Name)
 	if err != nil {
 		return false, err
 	}

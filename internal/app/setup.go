@@ -18,6 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
 // SetUpOptions say how far a set-up goes that nothing runs behind.
@@ -227,5 +228,5 @@ func (o *SetUpOptions) known(ctx context.Context, pool *pgxpool.Pool, slot strin
 	if o.Adopt { // pipelines may come from the slot of the original
 		return lookup.All(ctx, pool)
 	}
-	return lookup.Stored(ctx, pool, slot)
+	return resolve.Load(ctx, pool, slot)
 }

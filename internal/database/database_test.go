@@ -1,12 +1,15 @@
 package database_test
 
 import (
+	"context"
 	"errors"
 	"net"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -369,5 +372,31 @@ func TestConnect_ThroughAPooler(t *testing.T) {
 	var n int
 	if err := pool.QueryRow(t.Context(), "SELECT $1::int + 1", 1).Scan(&n); err != nil || n != 2 {
 		t.Errorf("got %d, %v", n, err)
+	}
+}
+
+// TestRowOfView: a view may have more columns than are read of it, and NULL is zero.
+func TestRowOfView(t *testing.T) {
+	t.Parallel()
+	type told struct {
+		Key       string `db:"row_key"`
+		CreatedAt *time.Time
+		Rows      int64
+		Said      string
+	}
+	conn, err := pgx.Connect(t.Context(), newDB(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	rows, _ := conn.Query(t.Context(), `SELECT 'a' AS row_key, now() AS created_at, NULL::bigint AS rows, 'more' AS more
+		UNION ALL SELECT NULL, NULL, 7, NULL`)
+	got, err := pgx.CollectRows(rows, database.RowOfView[told])
+	if err != nil || len(got) != 2 || got[0].CreatedAt == nil {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	got[0].CreatedAt = nil
+	if want := []told{{Key: "a"}, {Rows: 7}}; !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }

@@ -84,3 +84,17 @@ func OfStatement(err error) bool {
 	}
 	return false
 }
+
+// ErrLocked means that somebody holds a table at this moment; later it may work.
+var ErrLocked = errors.New("a table is locked by another session")
+
+// LockedOut reports whether a statement lost against somebody's lock: none of it happened, and the same may succeed
+// later.
+func LockedOut(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return Judge(err) == Locked || ok && pg.Code == pgerrcode.DeadlockDetected
+}
+
+// Vanished reports whether a statement met something in the catalogs that another session was just dropping ("cache
+// lookup failed", "could not open relation"): the same statement, begun again, sees what is there now.
+func Vanished(err error) bool { return HasCode(err, pgerrcode.InternalError) }

@@ -1,8 +1,9 @@
 package database
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"reflect"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -42,6 +43,34 @@ func Collect[T any](ctx context.Context, db Reader, query string, scan pgx.RowTo
 	return pgx.CollectRows(rows, scan)
 }
 
+// RowOfView reads a row of a view into a struct, by the names of its columns (or the tag db of a field). NULL is zero,
+// and a column for which there is no field is left out: a view may have more.
+func RowOfView[T any](row pgx.CollectableRow) (v T, err error) {
+	into := reflect.ValueOf(&v).Elem()
+	found := map[int]reflect.Value{} // a pointer for each field, which NULL leaves nil
+	targets := make([]any, len(row.FieldDescriptions()))
+	for i, column := range row.FieldDescriptions() {
+		f, ok := into.Type().FieldByNameFunc(func(name string) bool {
+			f, _ := into.Type().FieldByName(name)
+			return cmp.Or(f.Tag.Get("db"), strings.ToLower(name)) == column.Name ||
+				strings.EqualFold(name, strings.ReplaceAll(column.Name, "_", ""))
+		})
+		if ok {
+			found[f.Index[0]] = reflect.New(reflect.PointerTo(f.Type))
+			targets[i] = found[f.Index[0]].Interface()
+		}
+	}
+	if err = row.Scan(targets...); err != nil {
+		return v, err
+	}
+	for at, value := range found {
+		if !value.Elem().IsNil() {
+			into.Field(at).Set(value.Elem().Elem())
+		}
+	}
+	return v, nil
+}
+
 // Given is a parameter that is NULL in place of what is zero.
 func Given[T comparable](v T) *T {
 	if v == *new(T) {
@@ -66,19 +95,6 @@ func Literal(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
 }
 
-// RolledBack runs f inside a savepoint and undoes what it did.
-func RolledBack(ctx context.Context, tx pgx.Tx, f func(tx pgx.Tx) error) error {
-	savepoint, err := tx.Begin(ctx)
-	if err != nil {
-		return fmt.Errorf("begin savepoint: %w", err)
-	}
-	err = f(savepoint)
-	if rollback := savepoint.Rollback(ctx); rollback != nil && err == nil {
-		return fmt.Errorf("roll back savepoint: %w", rollback)
-	}
-	return err
-}
-
 // Extended runs one statement by the extended protocol. Exec without arguments would take the simple one, which runs
 // several.
 func Extended(ctx context.Context, tx pgx.Tx, sql string) error {
@@ -88,24 +104,4 @@ func Extended(ctx context.Context, tx pgx.Tx, sql string) error {
 	}
 	rows.Close()
 	return rows.Err()
-}
-
-// ReadOnly runs f in a transaction that is rolled back, whatever it did.
-func ReadOnly(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
-	tx, err := Begin(ctx, db)
-	if err != nil {
-		return fmt.Errorf("begin transaction: %w", err)
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	return f(tx)
-}
-
-// Transact runs f in a transaction, again while it loses against somebody's lock.
-func Transact(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
-	return UntilUnlocked(ctx, func() error { return pgx.BeginFunc(ctx, db, f) })
-}
-
-// RetryReadOnly is ReadOnly, again while it loses against somebody's lock; each time f begins again.
-func RetryReadOnly(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
-	return UntilUnlocked(ctx, func() error { return ReadOnly(ctx, db, f) })
 }

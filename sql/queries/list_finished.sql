@@ -2,7 +2,7 @@
 -- @older_than ago; NULL: all. The newest first, behind the one with the cursor @after, for who reads page by page.
 -- Rows: at most @max. Locks: none. Index: with keys that of the partitions of history; else none: it reads the
 -- partition of the page, and the ones before it until there are enough.
-SELECT f.pipeline, f.row_key AS key, 'finished' AS state, f.attempt, coalesce(f.error_code, '') AS code, f.committed_at,
+SELECT f.pipeline, f.row_key, 'finished' AS state, f.attempt, f.error_code, f.committed_at,
        extract(epoch FROM now() - f.committed_at)::double precision AS age_seconds, f.created_at, f.scheduled_at,
-       f.started_at, f.finished_at, coalesce(f.worked_by, '') AS leased_by, f.outcome, f.cursor
+       f.started_at, f.finished_at, f.worked_by AS leased_by, f.outcome, f.cursor
 FROM   embedsidecar.finished(@pipelines::text[], @row_keys::text[], @code, @older_than, @after, @max) AS f;

@@ -20,6 +20,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/connection"
 	"github.com/embedsidecar/embedsidecar/internal/setup/estimate"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
 )
 
@@ -109,7 +110,7 @@ func (q *quickstart) plan(ctx context.Context, specs []pipeline.Spec, about desc
 // choose makes the configuration hold the pipeline that is to be set up: the one that is configured, one that is set up
 // and meant, or else a suggestion.
 func (q *quickstart) choose(ctx context.Context) error {
-	stored, err := lookup.Stored(ctx, q.pool, q.Config.Slot.Name)
+	stored, err := resolve.Load(ctx, q.pool, q.Config.Slot.Name)
 	missing, is := errors.AsType[*refusal.NotSetUpError](err)
 	if err != nil && (!is || missing.Of != "") { // what is set up in a schema of an older version is not known
 		return err

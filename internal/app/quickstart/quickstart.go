@@ -25,6 +25,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/search"
 	"github.com/embedsidecar/embedsidecar/internal/setup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
+	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/setup/step"
 )
 
@@ -207,7 +208,7 @@ func (q *quickstart) draft(ctx context.Context) (specs []pipeline.Spec, about de
 
 // specs are the pipelines of the configuration, as the database knows them.
 func (q *quickstart) specs(ctx context.Context) ([]pipeline.Spec, error) {
-	stored, err := lookup.Stored(ctx, q.pool, q.Config.Slot.Name)
+	stored, err := resolve.Load(ctx, q.pool, q.Config.Slot.Name)
 	if err != nil && problem.Of(err) != problem.NotSetUp {
 		return nil, err
 	}

@@ -68,6 +68,17 @@ func (s *Service) mayAct(ctx context.Context, pipelines []string, some, dry bool
 	return who, pool, names, err
 }
 
+// ReadOnly reports whether nothing can be changed here, no matter who asks.
+func (s *Service) ReadOnly() bool { return s.config().Admin.ReadOnly }
+
+// MayChange returns why who asks may change nothing here, or nil.
+func (s *Service) MayChange(ctx context.Context) error {
+	if _, err := gate.Asked(ctx, gate.RoleOperator); err != nil {
+		return err
+	}
+	return s.writable(false)
+}
+
 // writable refuses changes where the configuration does.
 func (s *Service) writable(dry bool) error {
 	if !s.config().Admin.ReadOnly || dry {

@@ -377,6 +377,19 @@ func (s *Service) Pipeline(ctx context.Context, name string) (observe.Pipeline, 
 	return observe.Pipeline{}, noPipeline(name, nil)
 }
 
+// Defined returns how a pipeline is defined, as far as its table can be looked at now; nil: it cannot.
+func (s *Service) Defined(ctx context.Context, name string) (*pipeline.Pipeline, error) {
+	_, pool, names, err := s.meant(ctx, gate.RoleViewer, []string{name})
+	if err != nil {
+		return nil, err
+	}
+	found, err := lookup.Named(ctx, pool, names)
+	if len(found) == 0 || lookup.Find(found, names[0]) < 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
 // History tells how pipelines did in a window until now: these, or all that the caller sees.
 func (s *Service) History(ctx context.Context, window string, pipelines []string) (report.Past, error) {
 	who, pool, names, err := s.chosen(ctx, pipelines)
@@ -669,6 +682,22 @@ func (s *Service) Plugins(ctx context.Context) (control.State, error) {
 		state.Plugins[i].Reason = s.o.Redact(state.Plugins[i].Reason)
 	}
 	return state, nil
+}
+
+// Named returns the plugins and models that can be named on this machine.
+func (s *Service) Named(ctx context.Context) (plugins []registry.Known, folders []models.Info, err error) {
+	if _, err := gate.Wholly(ctx, gate.RoleViewer); err != nil {
+		return nil, nil, err
+	}
+	if s.o.Registered != nil {
+		if plugins, err = s.o.Registered(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	if s.o.Folders != nil {
+		folders = s.o.Folders()
+	}
+	return plugins, folders, nil
 }
 
 // Config tells every value of the configuration that counts, without passwords.

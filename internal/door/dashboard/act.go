@@ -5,15 +5,89 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
 	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
+	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
+
+// choice is which tasks somebody means, as the address of a page and the fields of a form have it.
+type choice struct {
+	Pipeline, State, Class, Code, Key, Older string
+	After                                    string // the cursor of the page before
+}
+
+func choiceOf(values url.Values) choice {
+	c := choice{
+		Pipeline: values.Get("pipeline"), State: values.Get("state"), Class: values.Get("class"),
+		Code: values.Get("code"), Key: values.Get("key"), Older: values.Get("older"), After: values.Get("after"),
+	}
+	return c
+}
+
+// filter is what the queue is asked for.
+func (c choice) filter() (f report.TaskFilter, err error) {
+	f = report.TaskFilter{Class: c.Class, Code: c.Code}
+	if c.State != "" {
+		f.States = []string{c.State}
+	}
+	if c.Key != "" {
+		f.Keys = []string{c.Key}
+	}
+	if c.Older != "" {
+		if f.OlderThan, err = time.ParseDuration(c.Older); err != nil || f.OlderThan < 0 {
+			return f, misuse("that is no age", "write it as 90s, 10m or 24h")
+		}
+	}
+	return f, nil
+}
+
+// pipelines are the words that name the chosen pipeline, or none.
+func (c choice) pipelines() []string {
+	if c.Pipeline == "" {
+		return nil
+	}
+	return []string{c.Pipeline}
+}
+
+// Link is the address of a page of the chosen tasks.
+func (c choice) Link(path string) string {
+	return linkTo(path, "pipeline", c.Pipeline, "state", c.State, "class", c.Class, "code", c.Code, "key", c.Key,
+		"older", c.Older, "after", c.After)
+}
+
+// With is the address of a page of the tasks of another state.
+func (c choice) With(path, state string) string {
+	c.State, c.After = state, ""
+	return c.Link(path)
+}
+
+// Of is the same choice within one pipeline.
+func (c choice) Of(pipeline string) choice {
+	c.Pipeline = pipeline
+	return c
+}
+
+// Aged is the same choice by pipeline and age alone.
+func (c choice) Aged() choice { return choice{Pipeline: c.Pipeline, Older: c.Older} }
+
+// Next is the address of the page behind this one.
+func (c choice) Next(path, after string) string {
+	c.After = after
+	return c.Link(path)
+}
+
+// misuse is a form, or an address, that makes no sense.
+func misuse(detail string, hints ...string) error {
+	return gate.Wrong("", detail, hints...)
+}
 
 // wish is what a form asks for.
 type wish struct {
@@ -185,4 +259,15 @@ func (f *wish) told(list []verbs.Outcome) string {
 		}
 	}
 	return cmp.Or(strings.Join(told, "; "), "There was no such row.")
+}
+
+// back returns the page of ours that a form was on; the first page if it names none.
+func back(r *http.Request) string {
+	to := r.PostFormValue("back")
+	u, err := url.Parse(to) // refuses tabs and the like, which browsers leave out
+	if err != nil || u.Scheme != "" || u.Host != "" || u.Opaque != "" || !strings.HasPrefix(to, "/") ||
+		strings.HasPrefix(to, "//") || strings.ContainsFunc(to, func(r rune) bool { return r == '\\' || unicode.IsControl(r) }) {
+		to = "/"
+	}
+	return to
 }

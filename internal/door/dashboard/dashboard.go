@@ -11,9 +11,11 @@ import (
 	"html/template"
 	"log/slog"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 )
 
 // Options say what is shown.
@@ -88,6 +90,21 @@ func (d *Dashboard) routes() http.Handler {
 	mux.HandleFunc("GET /assets/{name}", d.asset)
 	mux.Handle("/", d.known(d.page(func(*http.Request) (view, error) { return view{}, errNoPage })))
 	return mux
+}
+
+// known lets those in whom a token names, and leads everybody else to where one is asked for.
+func (d *Dashboard) known(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, ok := gate.CallerOf(r.Context())
+		switch {
+		case ok:
+			next.ServeHTTP(w, r)
+		case r.Method == http.MethodGet && strings.Contains(r.Header.Get("Accept"), "text/html"):
+			http.Redirect(w, r, d.at("/login"), http.StatusSeeOther)
+		default:
+			http.Error(w, "sign in first: "+d.at("/login"), http.StatusUnauthorized)
+		}
+	})
 }
 
 // errNoPage means that there is nothing at an address.

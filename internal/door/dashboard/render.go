@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/base/wording"
@@ -204,7 +205,14 @@ func (d *Dashboard) functions() template.FuncMap {
 		// vectors of texts that have nothing to do with each other are about 1 apart
 		"closeness": func(distance *float64) float64 { return 1 - min(*distance, 1) },
 		"scaled":    func(distance *float64) bool { return *distance >= 0 && *distance <= 2 }, //nolint:mnd // a cosine's
-		"digits":    func(f float64, n int) string { return strconv.FormatFloat(f, 'f', n, 64) },
+		"column":    column,
+		"taskclass": func(c report.TaskColumn) string {
+			if strings.HasPrefix(c.Name, ">") {
+				return "num"
+			}
+			return "wide"
+		},
+		"digits": func(f float64, n int) string { return strconv.FormatFloat(f, 'f', n, 64) },
 	}
 }
 
@@ -287,6 +295,21 @@ func millis(d time.Duration) string {
 }
 
 func shortTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") }
+
+// column is what a task has in a column.
+func column(c report.TaskColumn, t report.Task) any {
+	switch v := c.Of(&t).(type) {
+	case report.Seconds:
+		return spoken(float64(v))
+	case *time.Time:
+		if v == nil {
+			return ""
+		}
+		return shortTime(*v)
+	default:
+		return v
+	}
+}
 
 // toneOf is how well a pipeline is: good, busy, warn or bad.
 func toneOf(p *observe.Pipeline) string {
@@ -389,6 +412,18 @@ func (d *Dashboard) failed(ctx context.Context, err error) view {
 	return v
 }
 
+const (
+	themeCookie = "embedsidecar_theme"
+	themeAge    = 365 * 24 * time.Hour
+)
+
+func themeOf(s string) string {
+	if s == "light" || s == "dark" {
+		return s
+	}
+	return "system"
+}
+
 // old is how long ago things stood as a page shows them, if it says so.
 const old = 2 * time.Second
 
@@ -426,6 +461,45 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v view) {
 		w.WriteHeader(v.status)
 	}
 	_, _ = w.Write(page.Bytes())
+}
+
+const (
+	noticeAge   = time.Minute
+	mostNotices = 100
+)
+
+// notice is what became of an action.
+type notice struct {
+	Text  string
+	Wrong bool
+	until time.Time
+}
+
+// notices wait for the next page of who had something done.
+type notices struct {
+	mu   sync.Mutex
+	list map[string]notice // by name of the caller
+}
+
+func (n *notices) tell(who gate.Caller, text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.list == nil || len(n.list) >= mostNotices {
+		n.list = map[string]notice{}
+	}
+	n.list[who.Name] = notice{Text: text, until: time.Now().Add(noticeAge)}
+}
+
+// told returns what waits, once.
+func (n *notices) told(who gate.Caller) []notice {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	found, ok := n.list[who.Name]
+	delete(n.list, who.Name)
+	if !ok || time.Now().After(found.until) {
+		return nil
+	}
+	return []notice{found}
 }
 
 // here is the page that is shown, with its query: where a form leads back to.

@@ -3,11 +3,10 @@ package dashboard
 import (
 	"encoding/json"
 	"net/http"
-	"net/url"
+	"slices"
 	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/door/admin"
-	"github.com/embedsidecar/embedsidecar/internal/door/gate"
 	"github.com/embedsidecar/embedsidecar/internal/manage/verbs"
 	"github.com/embedsidecar/embedsidecar/internal/status/observe"
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
@@ -20,72 +19,6 @@ const (
 	mostKeySize = 4096
 )
 
-// choice is which tasks somebody means, as the address of a page and the fields of a form have it.
-type choice struct {
-	Pipeline, State, Class, Code, Key, Older string
-	After                                    string // the cursor of the page before
-}
-
-func choiceOf(values url.Values) choice {
-	c := choice{
-		Pipeline: values.Get("pipeline"), State: values.Get("state"), Class: values.Get("class"),
-		Code: values.Get("code"), Key: values.Get("key"), Older: values.Get("older"), After: values.Get("after"),
-	}
-	return c
-}
-
-// filter is what the queue is asked for.
-func (c choice) filter() (f report.TaskFilter, err error) {
-	f = report.TaskFilter{Class: c.Class, Code: c.Code}
-	if c.State != "" {
-		f.States = []string{c.State}
-	}
-	if c.Key != "" {
-		f.Keys = []string{c.Key}
-	}
-	if c.Older != "" {
-		if f.OlderThan, err = time.ParseDuration(c.Older); err != nil || f.OlderThan < 0 {
-			return f, misuse("that is no age", "write it as 90s, 10m or 24h")
-		}
-	}
-	return f, nil
-}
-
-// pipelines are the words that name the chosen pipeline, or none.
-func (c choice) pipelines() []string {
-	if c.Pipeline == "" {
-		return nil
-	}
-	return []string{c.Pipeline}
-}
-
-// Link is the address of a page of the chosen tasks.
-func (c choice) Link(path string) string {
-	return linkTo(path, "pipeline", c.Pipeline, "state", c.State, "class", c.Class, "code", c.Code, "key", c.Key,
-		"older", c.Older, "after", c.After)
-}
-
-// With is the address of a page of the tasks of another state.
-func (c choice) With(path, state string) string {
-	c.State, c.After = state, ""
-	return c.Link(path)
-}
-
-// Of is the same choice within one pipeline.
-func (c choice) Of(pipeline string) choice {
-	c.Pipeline = pipeline
-	return c
-}
-
-// Aged is the same choice by pipeline and age alone.
-func (c choice) Aged() choice { return choice{Pipeline: c.Pipeline, Older: c.Older} }
-
-// Next is the address of the page behind this one.
-func (c choice) Next(path, after string) string {
-	c.After = after
-	return c.Link(path)
-}
-
 // tasks is a page of the queue.
 type tasks struct {
 	Choice    choice
@@ -93,7 +26,8 @@ type tasks struct {
 	Pipelines []string
 	States    []stateCount
 	Tasks     []report.Task
-	Next      string // the cursor of the next page; "": there is none
+	Columns   []report.TaskColumn // beside those that the page has places for
+	Next      string              // the cursor of the next page; "": there is none
 	Filtered  bool
 	Finished  bool          // they have left the queue
 	Lanes     []report.Lane // nil: they were not asked for, because all rows are counted for them
@@ -130,6 +64,7 @@ func (d *Dashboard) tasks(r *http.Request, page, title string, c choice) (view, 
 		return view{}, err
 	}
 	t := tasks{Choice: c, Path: "/" + page, Filtered: c.Class+c.Code+c.Key+c.Older != "", Priorities: verbs.Priorities}
+	t.Columns = slices.DeleteFunc(slices.Clone(report.TaskColumns), func(c report.TaskColumn) bool { return c.Page == "" })
 	var pending, running, retrying, dead, cancelled int64
 	for i := range state.Pipelines {
 		p := &state.Pipelines[i]
@@ -227,8 +162,3 @@ func (d *Dashboard) export(w http.ResponseWriter, r *http.Request) {
 }
 
 const ndjson = "application/x-ndjson"
-
-// misuse is a form, or an address, that makes no sense.
-func misuse(detail string, hints ...string) error {
-	return gate.Wrong("", detail, hints...)
-}

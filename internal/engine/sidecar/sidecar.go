@@ -363,11 +363,6 @@ func (s *Sidecar) beginOnce(ctx context.Context) ([]pipeline.Pipeline, error) {
 	return pipelines, nil
 }
 
-// Reload asks for a look at the pipelines: something about them changed.
-func (s *Sidecar) Reload() {
-	sleep.Wake(s.reload)
-}
-
 // leave is for how long a sidecar leaves, and why.
 type leave struct {
 	of  time.Duration

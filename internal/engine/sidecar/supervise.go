@@ -75,6 +75,11 @@ func (s *Sidecar) supervise(ctx, hard context.Context, pipelines []pipeline.Pipe
 	}
 }
 
+// Reload asks for a look at the pipelines: something about them changed.
+func (s *Sidecar) Reload() {
+	sleep.Wake(s.reload)
+}
+
 // refresh loads the pipelines and hands them to the stream, which tells the others what it knows now.
 func (s *Sidecar) refresh(ctx context.Context) ([]pipeline.Pipeline, error) {
 	s.refreshing.Lock()

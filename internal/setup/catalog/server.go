@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
 	"github.com/embedsidecar/embedsidecar/internal/database"
 	"github.com/embedsidecar/embedsidecar/internal/fault/code"
 	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
@@ -65,66 +64,6 @@ func (s *Server) CreateVector() (sql []string, schema string) {
 var WALLevelHint = []string{
 	"ALTER SYSTEM SET wal_level = 'logical'; and restart the server",
 	"managed servers: rds.logical_replication = 1 (RDS), cloudsql.logical_decoding = on (Cloud SQL), wal_level = LOGICAL (Azure)",
-}
-
-// SchemaVersion returns the version of our schema; 0 when there is none.
-func SchemaVersion(ctx context.Context, q database.Querier) (int, error) {
-	var there bool
-	var role string
-	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = 'embedsidecar' AND c.relname = 'schema_version'), current_user::text`).Scan(&there, &role)
-	if err != nil {
-		return 0, fmt.Errorf("look up version of the schema: %w", err)
-	}
-	if !there {
-		return 0, nil
-	}
-	var version int
-	err = q.QueryRow(ctx, "SELECT version FROM embedsidecar.schema_version").Scan(&version)
-	if database.Denied(err) {
-		return 0, &refusal.PermissionError{What: "look at the schema embedsidecar", Role: role, Err: err, SQL: []string{
-			"GRANT embedsidecar_reader TO " + database.Quote(role) + ";",
-			"-- that reads how everything stands; embedsidecar_searcher searches, embedsidecar_operator repairs, embedsidecar_run works",
-			"-- if there is no such group: `embedsidecar roles` prints what makes it",
-		}}
-	}
-	return version, wrap.Errorf(err, "look up version of the schema")
-}
-
-// CheckVersion returns *NotSetUpError when the schema of ours is missing or older than this program needs. A newer
-// one is fine: upgrades only add.
-func CheckVersion(ctx context.Context, db database.Beginner) error {
-	return database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error {
-		if err := Untrusted(ctx, tx); err != nil {
-			return err
-		}
-		version, err := SchemaVersion(ctx, tx)
-		switch {
-		case err != nil:
-			return err
-		case version == 0:
-			return &refusal.NotSetUpError{}
-		case version < sqlfiles.FirstVersion:
-			return BeforeFirst(version)
-		case version < sqlfiles.Version:
-			older := &refusal.NotSetUpError{Err: fmt.Errorf("the schema embedsidecar has version %d, and this program needs version %d",
-				version, sqlfiles.Version)}
-			err = tx.QueryRow(ctx, "SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'embedsidecar'").Scan(&older.Of)
-			if err != nil {
-				return fmt.Errorf("look up the owner of the schema: %w", err)
-			}
-			return older
-		}
-		return nil
-	})
-}
-
-// BeforeFirst is the error of a schema that no upgrade begins with.
-func BeforeFirst(version int) error {
-	return refusal.Coded(code.NotSetUp, fmt.Sprintf("the schema embedsidecar has version %d, of a program before the first release: "+
-		"it is not upgraded", version),
-		"remove it with that program's `embedsidecar uninstall --yes`, which keeps the vectors, then run `embedsidecar init --adopt`: it keeps those in embedding tables",
-		"a column with vectors takes `--overwrite`, too, which embeds its rows again")
 }
 
 // SameServer makes sure that both connections lead to one database of one server: the second may be given a URL of

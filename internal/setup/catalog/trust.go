@@ -23,12 +23,6 @@ import (
 // schema embedsidecar when they are made (package database); here it is looked at again, as it may have been made
 // since, with the tables that vectors go to.
 
-// Untrusted returns *ConfigError when the schema embedsidecar, or one of some tables, is not to be touched.
-func Untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
-	found, err := database.Strangers(ctx, tx.Conn(), tables...)
-	return strange(tx, found, err)
-}
-
 // UntrustedOwners returns *ConfigError when one of some relations (their quoted names) and functions (SCHEMA.NAME), or
 // its schema, belongs to somebody who is not trusted: his code would run where they are read or called.
 func UntrustedOwners(ctx context.Context, tx pgx.Tx, relations, functions []string) error {
@@ -38,32 +32,6 @@ func UntrustedOwners(ctx context.Context, tx pgx.Tx, relations, functions []stri
 			"trusted": database.Trusted(tx.Conn()),
 		})
 	return strange(tx, found, wrap.Errorf(err, "look for owners"))
-}
-
-func strange(tx pgx.Tx, found []database.Stranger, err error) error {
-	if err != nil || len(found) == 0 {
-		return err
-	}
-	text, owners := database.InWords(found)
-	role := tx.Conn().Config().User
-	e := &refusal.ConfigError{
-		Problem: fmt.Sprintf("it is not safe for role %q to use: %s", role, text), Code: code.Untrusted,
-	}
-	if len(owners) == 0 {
-		e.Hint = []string{"ask its owner to remove it, or name another table: a missing one is created"}
-		return e
-	}
-	e.Hint = TrustHint(role, owners[0])
-	return e
-}
-
-// TrustHint tells what to do about a table or a publication of an owner that a role does not trust; of our own objects
-// database.TrustHint does.
-func TrustHint(role, owner string) []string {
-	return []string{
-		fmt.Sprintf("run as the role that embedsidecar roles makes, or as %s", owner),
-		database.TrustOwners(role, owner),
-	}
 }
 
 // strangersType is a type in a column of a table that belongs to somebody who is not trusted.

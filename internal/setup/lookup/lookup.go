@@ -23,19 +23,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
-// Stored returns the pipelines that are set up for a slot.
-func Stored(ctx context.Context, pool *pgxpool.Pool, slot string) ([]pipeline.Pipeline, error) {
-	return StoredBy(ctx, nil, pool, slot)
-}
-
-// StoredBy is Stored, which remembers what it has looked at.
-func StoredBy(ctx context.Context, l *resolve.Loader, pool *pgxpool.Pool, slot string) ([]pipeline.Pipeline, error) {
-	if err := catalog.CheckVersion(ctx, pool); err != nil {
-		return nil, err
-	}
-	return l.Load(ctx, pool, slot)
-}
-
 // Named returns the pipelines of these names, or all when there are none, whatever their slot.
 func Named(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
 	var l *resolve.Loader

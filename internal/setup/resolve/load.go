@@ -108,7 +108,7 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 		if err := database.KeepPlansHere(ctx, tx); err != nil {
 			return err
 		}
-		if err := catalog.Untrusted(ctx, tx); err != nil {
+		if err := catalog.Current(ctx, tx); err != nil {
 			return err
 		}
 		if marks, changed, err = l.marks(ctx, tx, slot); err != nil {

@@ -37,7 +37,7 @@ func Check(ctx context.Context, pool *pgxpool.Pool, source embedders.Source) (li
 func With(ctx context.Context, pool *pgxpool.Pool, c *config.Config, plugins Describer) []check.Finding {
 	// What is set up is worked on too. Whether anything is, is a finding of setup's.
 	loader := &resolve.Loader{}
-	loaded, err := lookup.StoredBy(ctx, loader, pool, c.Slot.Name)
+	loaded, err := loader.Load(ctx, pool, c.Slot.Name)
 	if err != nil {
 		loaded = nil
 	}

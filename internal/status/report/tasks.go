@@ -21,18 +21,19 @@ var TaskStates = []string{"todo", "in_progress", "stale", "retrying", "failed", 
 // Finished is the state of tasks that have left the queue.
 const Finished = "finished"
 
-// Task is a row that waits, is being embedded, failed, was cancelled, or has been done. It holds no text.
+// Task is a row that waits, is being embedded, failed, was cancelled, or has been done, with the columns of the view
+// tasks. It holds no text.
 type Task struct {
 	Pipeline    string     `json:"pipeline"`
-	Key         string     `json:"key"`
+	Key         string     `db:"row_key" json:"key"`
 	State       string     `json:"state"`
 	Priority    string     `json:"priority"`
 	Attempt     int32      `json:"attempt"` // tries that failed because of the row itself
-	Class       string     `json:"class,omitempty"`
-	Code        string     `json:"code,omitempty"`
-	Message     string     `json:"message,omitempty"`
+	Class       string     `db:"error_class" json:"class,omitempty"`
+	Code        string     `db:"error_code" json:"code,omitempty"`
+	Message     string     `db:"error_message" json:"message,omitempty"`
 	CommittedAt time.Time  `json:"committed_at"` // of the oldest change that is not satisfied, or when a look was asked for
-	AgeSeconds  float64    `json:"age_seconds"`
+	AgeSeconds  Seconds    `json:"age_seconds"`
 	CreatedAt   *time.Time `json:"created_at"`                     // of the task; null: there was none
 	ScheduledAt *time.Time `json:"scheduled_at"`                   // when it is due, or was, if it waits or has waited for a time
 	StartedAt   *time.Time `json:"started_at"`                     // of the try that runs, or else of the last one
@@ -41,6 +42,33 @@ type Task struct {
 	ID          int64      `json:"task_id,omitempty" db:"task_id"` // absent: it is finished
 	Outcome     string     `json:"outcome,omitempty"`              // of a finished one: embedded, reused, unchanged, failed and the like
 	Cursor      string     `json:"cursor"`                         // for the page that begins behind it
+}
+
+// Seconds are an age.
+type Seconds float64
+
+// TaskColumn is one of the lists of tasks that people read. JSON has the fields of Task.
+type TaskColumn struct {
+	Name string            // in a terminal; behind > it is of numbers
+	Page string            // its heading on the page of tasks; "": that shows it in a place of its own
+	Of   func(t *Task) any // a text, a number, *time.Time or Seconds
+}
+
+// TaskColumns are all of them.
+var TaskColumns = []TaskColumn{
+	{"pipeline", "", func(t *Task) any { return t.Pipeline }},
+	{"key", "", func(t *Task) any { return t.Key }},
+	{"state", "", func(t *Task) any { return cmp.Or(t.Outcome, t.State) }},
+	{"priority", "Priority", func(t *Task) any { return t.Priority }},
+	{">tries", "Tries", func(t *Task) any { return t.Attempt }},
+	{">age", "Age", func(t *Task) any { return t.AgeSeconds }},
+	{"created", "", func(t *Task) any { return t.CreatedAt }},
+	{"scheduled", "", func(t *Task) any { return t.ScheduledAt }},
+	{"started", "", func(t *Task) any { return t.StartedAt }},
+	{"finished", "", func(t *Task) any { return t.FinishedAt }},
+	{"class", "", func(t *Task) any { return t.Class }},
+	{"code", "", func(t *Task) any { return t.Code }},
+	{"message", "", func(t *Task) any { return t.Message }},
 }
 
 // TaskFilter says which tasks are meant; what is zero does not matter.
@@ -64,7 +92,7 @@ func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter
 	}
 	if slices.Contains(f.States, Finished) {
 		args["after"] = database.Given(after)
-		list, err := collect(ctx, db, "list finished tasks", pgx.RowToStructByNameLax[Task], "list_finished", args)
+		list, err := collect(ctx, db, "list finished tasks", database.RowOfView[Task], "list_finished", args)
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == pgerrcode.InvalidParameterValue {
 			err = ErrCursor
 		}
@@ -80,7 +108,7 @@ func Tasks(ctx context.Context, db database.DB, pipelines []string, f TaskFilter
 			return nil, err
 		}
 	}
-	return collect(ctx, db, "list tasks", pgx.RowToStructByNameLax[Task], "list_tasks", args)
+	return collect(ctx, db, "list tasks", database.RowOfView[Task], "list_tasks", args)
 }
 
 // few are the numbers of the tasks of pipelines that have few; nil: there are more. To find them by their order the

@@ -1,0 +1,60 @@
+package database
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
+)
+
+// UntilUnlocked does something again while it loses against somebody's lock, for about half a minute, and a few times
+// when what it reads vanished. Each try gives way after the session's lock_timeout: one long wait could make a user who
+// waits for us the one who must give way.
+func UntilUnlocked(ctx context.Context, f func() error) error {
+	const tries, few, pause = 50, 5, 100 * time.Millisecond
+	for try := 1; ; try++ {
+		err := f()
+		if again := LockedOut(err) && try < tries || Vanished(err) && try < few; !again {
+			return err
+		}
+		if !sleep.For(ctx, sleep.Between(pause/2, 3*pause/2)) {
+			return ctx.Err()
+		}
+	}
+}
+
+// ReadOnly runs f in a transaction that is rolled back, whatever it did.
+func ReadOnly(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
+	tx, err := Begin(ctx, db)
+	if err != nil {
+		return fmt.Errorf("begin transaction: %w", err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	return f(tx)
+}
+
+// Transact runs f in a transaction, again while it loses against somebody's lock.
+func Transact(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
+	return UntilUnlocked(ctx, func() error { return pgx.BeginFunc(ctx, db, f) })
+}
+
+// RetryReadOnly is ReadOnly, again while it loses against somebody's lock; each time f begins again.
+func RetryReadOnly(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
+	return UntilUnlocked(ctx, func() error { return ReadOnly(ctx, db, f) })
+}
+
+// RolledBack runs f inside a savepoint and undoes what it did.
+func RolledBack(ctx context.Context, tx pgx.Tx, f func(tx pgx.Tx) error) error {
+	savepoint, err := tx.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("begin savepoint: %w", err)
+	}
+	err = f(savepoint)
+	if rollback := savepoint.Rollback(ctx); rollback != nil && err == nil {
+		return fmt.Errorf("roll back savepoint: %w", rollback)
+	}
+	return err
+}

@@ -1,0 +1,38 @@
+package dashboard
+
+import (
+	"cmp"
+	"net/http"
+
+	"github.com/embedsidecar/embedsidecar/internal/door/gate"
+)
+
+func (d *Dashboard) loginPage(w http.ResponseWriter, r *http.Request) {
+	d.render(w, r, view{page: "login", title: "Sign in", bare: true})
+}
+
+// login takes a token and gives the browser a session for it.
+func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) {
+	cookie, err := gate.SignIn(r.Context(), r.PostFormValue("token"))
+	if err != nil {
+		p := d.o.Service.ProblemOf(r.Context(), err)
+		d.render(w, r, view{page: "login", title: "Sign in", bare: true, status: p.Status, data: p.Detail})
+		return
+	}
+	http.SetCookie(w, cookie)
+	http.Redirect(w, r, d.at("/"), http.StatusSeeOther)
+}
+
+func (d *Dashboard) logout(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, gate.SignOut(r.Context()))
+	http.Redirect(w, r, d.at("/login"), http.StatusSeeOther)
+}
+
+// theme keeps which colours somebody likes.
+func (d *Dashboard) theme(w http.ResponseWriter, r *http.Request) {
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // it holds no secret, and is Secure where the connection is
+		Name: themeCookie, Value: themeOf(r.PostFormValue("theme")), Path: cmp.Or(d.o.Base, "/"),
+		MaxAge: int(themeAge.Seconds()), HttpOnly: true, Secure: r.TLS != nil, SameSite: http.SameSiteLaxMode,
+	})
+	http.Redirect(w, r, d.at(back(r)), http.StatusSeeOther) //nolint:gosec // back leads to pages of ours alone
+}

@@ -1,0 +1,107 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/embedsidecar/embedsidecar/internal/base/wrap"
+	"github.com/embedsidecar/embedsidecar/internal/database"
+	"github.com/embedsidecar/embedsidecar/internal/fault/code"
+	"github.com/embedsidecar/embedsidecar/internal/fault/refusal"
+	sqlfiles "github.com/embedsidecar/embedsidecar/sql"
+)
+
+// SchemaVersion returns the version of our schema; 0 when there is none.
+func SchemaVersion(ctx context.Context, q database.Querier) (int, error) {
+	var there bool
+	var role string
+	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = 'embedsidecar' AND c.relname = 'schema_version'), current_user::text`).Scan(&there, &role)
+	if err != nil {
+		return 0, fmt.Errorf("look up version of the schema: %w", err)
+	}
+	if !there {
+		return 0, nil
+	}
+	var version int
+	err = q.QueryRow(ctx, "SELECT version FROM embedsidecar.schema_version").Scan(&version)
+	if database.Denied(err) {
+		return 0, &refusal.PermissionError{What: "look at the schema embedsidecar", Role: role, Err: err, SQL: []string{
+			"GRANT embedsidecar_reader TO " + database.Quote(role) + ";",
+			"-- that reads how everything stands; embedsidecar_searcher searches, embedsidecar_operator repairs, embedsidecar_run works",
+			"-- if there is no such group: `embedsidecar roles` prints what makes it",
+		}}
+	}
+	return version, wrap.Errorf(err, "look up version of the schema")
+}
+
+// CheckVersion is Current, in a transaction of its own.
+func CheckVersion(ctx context.Context, db database.Beginner) error {
+	return database.RetryReadOnly(ctx, db, func(tx pgx.Tx) error { return Current(ctx, tx) })
+}
+
+// Current returns *NotSetUpError when the schema of ours is missing or older than this program needs, and *ConfigError
+// when it is not to be touched. A newer one is fine: upgrades only add.
+func Current(ctx context.Context, tx pgx.Tx) error {
+	if err := Untrusted(ctx, tx); err != nil {
+		return err
+	}
+	version, err := SchemaVersion(ctx, tx)
+	switch {
+	case err != nil:
+		return err
+	case version == 0:
+		return &refusal.NotSetUpError{}
+	case version < sqlfiles.FirstVersion:
+		return BeforeFirst(version)
+	case version < sqlfiles.Version:
+		older := &refusal.NotSetUpError{Err: fmt.Errorf("the schema embedsidecar has version %d, and this program needs version %d",
+			version, sqlfiles.Version)}
+		err = tx.QueryRow(ctx, "SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'embedsidecar'").Scan(&older.Of)
+		return cmp.Or(wrap.Errorf(err, "look up the owner of the schema"), error(older))
+	}
+	return nil
+}
+
+// BeforeFirst is the error of a schema that no upgrade begins with.
+func BeforeFirst(version int) error {
+	return refusal.Coded(code.NotSetUp, fmt.Sprintf("the schema embedsidecar has version %d, of a program before the first release: "+
+		"it is not upgraded", version),
+		"remove it with that program's `embedsidecar uninstall --yes`, which keeps the vectors, then run `embedsidecar init --adopt`: it keeps those in embedding tables",
+		"a column with vectors takes `--overwrite`, too, which embeds its rows again")
+}
+
+// Untrusted returns *ConfigError when the schema embedsidecar, or one of some tables, is not to be touched.
+func Untrusted(ctx context.Context, tx pgx.Tx, tables ...uint32) error {
+	found, err := database.Strangers(ctx, tx.Conn(), tables...)
+	return strange(tx, found, err)
+}
+
+func strange(tx pgx.Tx, found []database.Stranger, err error) error {
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	text, owners := database.InWords(found)
+	role := tx.Conn().Config().User
+	e := &refusal.ConfigError{
+		Problem: fmt.Sprintf("it is not safe for role %q to use: %s", role, text), Code: code.Untrusted,
+	}
+	if len(owners) == 0 {
+		e.Hint = []string{"ask its owner to remove it, or name another table: a missing one is created"}
+		return e
+	}
+	e.Hint = TrustHint(role, owners[0])
+	return e
+}
+
+// TrustHint tells what to do about a table or a publication of an owner that a role does not trust; of our own objects
+// database.TrustHint does.
+func TrustHint(role, owner string) []string {
+	return []string{
+		fmt.Sprintf("run as the role that embedsidecar roles makes, or as %s", owner),
+		database.TrustOwners(role, owner),
+	}
+}
