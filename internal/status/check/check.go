@@ -55,7 +55,9 @@ type Options struct {
 	Publication    string
 	CatalogOnly    bool            // of Ready: the schema embedsidecar is not safe to use
 	Specs          []pipeline.Spec // configured pipelines; those that are set up are looked at anyway
-	Loader         *resolve.Loader // what it has looked at just now is not looked at again; nil: nothing
+	// Loaded are the pipelines of the slot as they are now, and Stored their rows; without any, Run loads them.
+	Loaded []pipeline.Pipeline
+	Stored []resolve.Stored
 	// Descriptions are those of the embedders, by the pipeline's name; a pipeline without one is looked at without its
 	// width.
 	Descriptions map[string]embed.Description
