@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
@@ -23,6 +25,8 @@ func TestClients_ASearchPageInDjango(t *testing.T) {
 		made timestamptz DEFAULT now());
 		INSERT INTO docs SELECT i, 'Password ' || i, 'reset it <b>' || i || '</b>', CASE WHEN i % 2 = 0 THEN 'published'
 			ELSE 'draft' END, i % 4 FROM generate_series(1, 60) AS i`)
+	// Django reads no times in another style.
+	db.MustExecSuper("ALTER DATABASE " + pgx.Identifier{db.Name}.Sanitize() + " SET datestyle = 'ISO, MDY'")
 	r := newRig(t, db, pipeline.Spec{
 		Name: "public.docs", Schema: "public", Table: "docs", Columns: []string{"title", "body"},
 		IntoTable: "docs_embedding", Enabled: true,

@@ -152,8 +152,8 @@ func (s *Service) check(ctx context.Context, pool *pgxpool.Pool) ([]check.Findin
 		return nil, err
 	}
 	defer s.checking.giveBack()
-	if time.Since(s.checkedAt) < checksAge {
-		return s.checked, nil
+	if last, at := s.lastChecks(); time.Since(at) < checksAge {
+		return last, nil
 	}
 	list := []check.Finding{}
 	for _, f := range s.o.Check(ctx, pool) {
@@ -163,6 +163,25 @@ func (s *Service) check(ctx context.Context, pool *pgxpool.Pool) ([]check.Findin
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.checked, s.checkedAt = list, time.Now()
 	return list, nil
+}
+
+func (s *Service) lastChecks() (list []check.Finding, at time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.checked, s.checkedAt
+}
+
+// LastChecks tells what Checks found last, and when, without a look; the zero time: it has not looked yet. fresh: it
+// would look no more.
+func (s *Service) LastChecks(ctx context.Context) (list []check.Finding, at time.Time, fresh bool, err error) {
+	_, _, err = s.whole(ctx, gate.RoleViewer)
+	if err != nil {
+		return nil, time.Time{}, false, err
+	}
+	list, at = s.lastChecks()
+	return list, at, time.Since(at) < checksAge, nil
 }

@@ -88,7 +88,7 @@ type Service struct {
 	changed time.Time          // when somebody changed something here last
 
 	checking  turn
-	checked   []check.Finding
+	checked   []check.Finding // under mu, as the next
 	checkedAt time.Time
 }
 
@@ -432,9 +432,10 @@ func (s *Service) chosen(ctx context.Context, names []string) (gate.Caller, *pgx
 
 type onceKey struct{}
 
-// Once is the context of a page, which asks several things: the pipelines that there are are listed once for it.
+// Once is the context of a page, which asks several things: the pipelines that there are are listed once for it, and
+// those that it names are loaded once.
 func (s *Service) Once(ctx context.Context) context.Context {
-	return context.WithValue(ctx, onceKey{}, sync.OnceValues(func() ([]pipeline.Pipeline, error) {
+	return context.WithValue(lookup.Once(ctx), onceKey{}, sync.OnceValues(func() ([]pipeline.Pipeline, error) {
 		pool, err := s.database()
 		if err != nil {
 			return nil, err

@@ -187,6 +187,18 @@ func TestPages_AreQuick(t *testing.T) {
 	if page := b.get(http.StatusOK, "/queue?lanes=1"); !strings.Contains(page, "choose one to count its rows") {
 		t.Errorf("of which pipeline rows are to be counted is not asked:\n%s", page)
 	}
+	// Checks shows what was found last, and what is found now to who waits.
+	for _, c := range []struct {
+		path         string
+		again, found bool
+	}{{"/checks", true, false}, {"/checks?now=1", false, true}, {"/checks", false, true}} {
+		page := b.get(http.StatusOK, c.path)
+		// on a slow machine it is old again
+		if again := strings.Contains(page, "data-again"); again != c.again && !strings.Contains(page, "As of") ||
+			strings.Contains(page, "max_slot_wal_keep_size") != c.found {
+			t.Errorf("%s: want more to come %t, findings %t:\n%s", c.path, c.again, c.found, page)
+		}
+	}
 	few := read()
 	r.wait(tasks/4+1, tasks)
 	many := read()

@@ -424,6 +424,9 @@ func themeOf(s string) string {
 	return "system"
 }
 
+// live is the header of a page that is fetched again by the script.
+const live = "X-Live"
+
 // old is how long ago things stood as a page shows them, if it says so.
 const old = 2 * time.Second
 
@@ -447,7 +450,7 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, v view) {
 	if !v.bare {
 		s.Databases, _ = d.o.Service.Databases(r.Context()) // who may not look sees no page
 	}
-	if !v.bare && r.Header.Get("X-Live") == "" {
+	if !v.bare && r.Header.Get(live) == "" {
 		s.Told = d.notices.told(c)
 	}
 	var page bytes.Buffer

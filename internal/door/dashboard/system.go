@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/embedsidecar/embedsidecar/internal/config"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
@@ -36,12 +37,28 @@ type checksPage struct {
 	Checks            []check.Finding // those that are not well first
 	More              int             // that are not shown
 	OK, Warned, Wrong int
+	Looking           bool      // what is found now comes after the page, which shows what was found last
+	At                time.Time // when that was; zero: never
+	Pipelines         int
 }
+
+// quickChecks is how many pipelines are looked at in no more time than a page may take.
+const quickChecks = 20
 
 func (d *Dashboard) checks(r *http.Request) (view, error) {
 	var o checksPage
-	var err error
-	o.Checks, err = d.o.Service.Checks(r.Context())
+	names, err := d.o.Service.Names(r.Context())
+	if err != nil {
+		return view{}, err
+	}
+	o.Pipelines = len(names)
+	if o.Pipelines > quickChecks && r.Header.Get(live) == "" && r.FormValue("now") == "" {
+		var fresh bool
+		o.Checks, o.At, fresh, err = d.o.Service.LastChecks(r.Context())
+		o.Looking = !fresh
+	} else {
+		o.Checks, err = d.o.Service.Checks(r.Context())
+	}
 	for i := range o.Checks {
 		switch o.Checks[i].Status {
 		case check.OK:

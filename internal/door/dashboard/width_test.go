@@ -45,4 +45,15 @@ func TestBrowser_Narrow(t *testing.T) {
 	}
 	c.open("/nowhere")
 	c.accessible("a page that is none")
+
+	// With many pipelines what is found comes after the page.
+	r.db.MustExec(`INSERT INTO embedsidecar.pipeline OVERRIDING SYSTEM VALUE SELECT (jsonb_populate_record(p,
+		jsonb_build_object('pipeline_id', 1000 + i, 'name', 'p' || i, 'destination_table', 'e' || i, 'destination_oid', i))).*
+		FROM embedsidecar.pipeline AS p, generate_series(1, 21) AS i WHERE p.name = $1`, long)
+	c.at, _ = r.serve(r.person, options{})
+	c.open("/login#token=ada")
+	c.until("signed in", `document.querySelector("#live-pipelines")`)
+	c.open("/checks")
+	c.until("found", `!document.querySelector("[data-again]") &&
+		document.querySelector("#live-checks").innerText.includes("max_slot_wal_keep_size")`)
 }

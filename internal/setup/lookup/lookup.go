@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,8 +24,30 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 )
 
+type onceKey struct{}
+
+// Once is the context of who asks several things of the same pipelines at once: Named loads those of each names once.
+func Once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, &sync.Map{}) }
+
 // Named returns the pipelines of these names, or all when there are none, whatever their slot.
 func Named(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
+	kept, once := ctx.Value(onceKey{}).(*sync.Map)
+	if !once {
+		return load(ctx, pool, names)
+	}
+	key := strings.Join(names, "\x00")
+	if found, is := kept.Load(key); is {
+		list, _ := found.([]pipeline.Pipeline)
+		return slices.Clone(list), nil
+	}
+	found, err := load(ctx, pool, names)
+	if err == nil {
+		kept.Store(key, found)
+	}
+	return slices.Clone(found), err
+}
+
+func load(ctx context.Context, pool *pgxpool.Pool, names []string) ([]pipeline.Pipeline, error) {
 	var l *resolve.Loader
 	known, err := brief(ctx, pool)
 	if err != nil {

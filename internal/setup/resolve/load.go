@@ -122,6 +122,9 @@ func (l *Loader) load(ctx context.Context, db database.Beginner, slot string) (p
 	if err != nil {
 		return nil, false, err
 	}
+	if l != nil && l.Once {
+		l.Rows = stored
+	}
 	pipelines = make([]pipeline.Pipeline, len(stored))
 	var looked, rest []int
 	var list []catalog.Want

@@ -22,6 +22,9 @@ type Loader struct {
 	Changed bool
 	// Only are the numbers of those that are looked at, once; nil: all.
 	Only []int32
+	// Once is for who looks once, alone: nothing is remembered, and Rows are those that were read.
+	Once bool
+	Rows []Stored
 
 	mu    sync.Mutex
 	known map[int32]looked
@@ -58,7 +61,7 @@ func (l *Loader) only() []int32 {
 func (l *Loader) marks(ctx context.Context, q database.Querier, slot string) (marks map[int32]string,
 	changed map[int32]bool, err error,
 ) {
-	if l == nil || l.Only != nil {
+	if l == nil || l.Only != nil || l.Once {
 		return nil, nil, nil // nobody asks for them
 	}
 	type row struct {

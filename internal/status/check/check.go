@@ -55,7 +55,9 @@ type Options struct {
 	Publication    string
 	CatalogOnly    bool            // of Ready: the schema embedsidecar is not safe to use
 	Specs          []pipeline.Spec // configured pipelines; those that are set up are looked at anyway
-	Loader         *resolve.Loader // what it has looked at just now is not looked at again; nil: nothing
+	// Loaded are the pipelines of the slot as they are now, and Stored their rows; without any, Run loads them.
+	Loaded []pipeline.Pipeline
+	Stored []resolve.Stored
 	// Descriptions are those of the embedders, by the pipeline's name; a pipeline without one is looked at without its
 	// width.
 	Descriptions map[string]embed.Description
@@ -200,6 +202,7 @@ func (c *checker) checkServer(ctx context.Context) {
 // checkExtension tells whether pgvector is there, or can be.
 func (c *checker) checkExtension(s *catalog.Server) {
 	const name = "extension vector"
+	sql, _ := s.CreateVector()
 	switch {
 	case s.Vector != "":
 		c.checkVector(s.Vector)
@@ -208,12 +211,12 @@ func (c *checker) checkExtension(s *catalog.Server) {
 	case s.VectorAvailable != "" && c.before && s.VectorMay:
 		c.add(name, OK, s.VectorAvailable+" is on the server, and the set-up installs it in this database")
 	case s.VectorAvailable != "":
-		sql, _ := s.CreateVector()
 		c.failed(name, refusal.Coded(code.Pgvector, "not installed in this database; the server has "+s.VectorAvailable,
 			"run as a superuser, or as the administrator of a managed server: "+strings.Join(sql, " ")))
 	default:
 		c.failed(name, refusal.Coded(code.Pgvector, "the server does not have it",
-			fmt.Sprintf("install the server's package pgvector, such as postgresql-%d-pgvector", s.Version/release)))
+			fmt.Sprintf("install the server's package pgvector, such as postgresql-%d-pgvector", s.Version/release),
+			"then, as a superuser, or as the administrator of a managed server: "+strings.Join(sql, " ")))
 	}
 }
 

@@ -34,3 +34,15 @@ func TestTrust_ServersThatCannotRefuseViewsAreTold(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckExtension_AllThatAMissingPackageTakes: after its package is installed nobody is stopped by the extension.
+func TestCheckExtension_AllThatAMissingPackageTakes(t *testing.T) {
+	t.Parallel()
+	for _, available := range []string{"", "0.8.2"} {
+		var c checker
+		c.checkExtension(&catalog.Server{Version: 180000, HasPublic: true, VectorAvailable: available})
+		if f := c.findings[0]; f.Status != Wrong || !strings.Contains(strings.Join(f.Hint, " "), "CREATE EXTENSION vector") {
+			t.Errorf("the server has %q: %+v", available, f)
+		}
+	}
+}

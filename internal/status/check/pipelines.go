@@ -24,10 +24,12 @@ import (
 func (c *checker) checkPipelines(ctx context.Context) {
 	set := map[string]pipeline.Pipeline{}
 	if c.installed {
-		all, err := c.o.Loader.Settled(ctx, c.o.Pool, c.o.Slot)
-		if err == nil {
-			c.stored, err = resolve.ReadStoredOf(ctx, c.o.Pool, c.o.Slot)
+		var err error
+		all, l := c.o.Loaded, resolve.Loader{Once: true, Rows: c.o.Stored}
+		if len(all) == 0 {
+			all, err = l.Settled(ctx, c.o.Pool, c.o.Slot)
 		}
+		c.stored = l.Rows
 		if err == nil {
 			var now report.Status
 			now, err = report.Options{CountUpTo: -1, Loaded: all, AtOnce: true}.Read(ctx, c.o.Pool)

@@ -17,6 +17,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
+	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
@@ -36,8 +37,12 @@ func Check(ctx context.Context, pool *pgxpool.Pool, source embedders.Source) (li
 // With does so with embedders that somebody has already.
 func With(ctx context.Context, pool *pgxpool.Pool, c *config.Config, plugins Describer) []check.Finding {
 	// What is set up is worked on too. Whether anything is, is a finding of setup's.
-	loader := &resolve.Loader{}
-	loaded, err := loader.Load(ctx, pool, c.Slot.Name)
+	var loaded []pipeline.Pipeline
+	loader := resolve.Loader{Once: true}
+	err := catalog.CheckVersion(ctx, pool)
+	if err == nil {
+		loaded, err = loader.Settled(ctx, pool, c.Slot.Name)
+	}
 	if err != nil {
 		loaded = nil
 	}
@@ -48,7 +53,7 @@ func With(ctx context.Context, pool *pgxpool.Pool, c *config.Config, plugins Des
 	described, list := ofEmbedders(ctx, plugins, needed(specs, loaded))
 	return append(list, check.Run(ctx, check.Options{
 		Pool: pool, ReplicationDSN: c.Database.Stream(), Slot: c.Slot.Name, Publication: c.Publication.Name,
-		Specs: specs, Descriptions: described, Loader: loader,
+		Specs: specs, Descriptions: described, Loaded: loaded, Stored: loader.Rows,
 	})...)
 }
 

@@ -90,6 +90,12 @@
     watch();
   }
 
+  // What takes long to find comes after the page.
+  if ($("[data-again]")) {
+    fresh();
+    document.addEventListener("visibilitychange", fresh, { once: true });
+  }
+
   // Times are UTC, as logs have them; whoever likes sees those of his own zone.
   const zone = $("#zone");
   const times = (root) => {
