@@ -48,9 +48,9 @@ type command struct {
 	// looks at what runs: a mistake in the settings, which only the next start will meet, does not count
 	probe bool
 	reach reach // where several databases are configured
-	// the database's URL among the arguments, which stand for --database-url then; nil: it is in none
-	url func(args []string) string
-	run func(ctx context.Context, env *environment) error
+	// adds the flags that arguments stand for; nil: none does
+	stand func(args []string, given map[string][]string)
+	run   func(ctx context.Context, env *environment) error
 }
 
 // reach is how far a command goes where several databases are configured.

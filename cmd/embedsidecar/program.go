@@ -134,10 +134,8 @@ func (p *program) execute(cc *cli.Context, c *command) error {
 			return misuse("%s: %q is no valid value", config.EnvName(name), value)
 		}
 	}
-	if c.url != nil {
-		if url := c.url(cc.Args().Slice()); url != "" {
-			given["database-url"] = []string{url}
-		}
+	if c.stand != nil {
+		c.stand(cc.Args().Slice(), given)
 	}
 	others := []string{"version", "help"}
 	for name, k := range p.flags {

@@ -20,9 +20,10 @@ func newQuickstart() *command {
 	return &command{
 		name: "quickstart", group: groupStart,
 		usage:     "go from the URL of a database to a search in its rows, asking before it changes anything",
-		arguments: "[URL] [TABLE]", maxArgs: 2, url: func(args []string) string { url, _ := urlAndTable(args); return url },
+		arguments: "[URL] [TABLE]", maxArgs: 2, stand: quickstartFlags,
 		description: "Lists everything that is missing on the server at once, each with what mends it. Suggests a table " +
-			"with its text columns (TABLE, or the one with the most text), prints the number of rows, the expected " +
+			"with the columns that hold sentences (TABLE, or the one with the most text; or name your own, as in quickstart " +
+			"URL docs --columns title,body), prints the number of rows, the expected " +
 			"time and the SQL, and asks once. Then it sets up, embeds with a progress bar, and answers queries line " +
 			"by line as soon as the first rows are embedded. It keeps the vectors in sync while it runs. Without a " +
 			"terminal, --yes confirms and queries come from standard input; --dry-run only reports. The set-up " +
@@ -56,6 +57,27 @@ func urlAndTable(args []string) (url, table string) {
 		}
 	}
 	return url, table
+}
+
+// quickstartFlags has the arguments stand for flags. With columns of a person's own, a table needs no more to be a
+// pipeline: it goes where quickstart's own suggestion would go.
+func quickstartFlags(args []string, given map[string][]string) {
+	url, table := urlAndTable(args)
+	if url != "" {
+		given["database-url"] = []string{url}
+	}
+	if len(given["columns"]) == 0 {
+		return
+	}
+	if table != "" && len(given["table"]) == 0 {
+		given["table"] = []string{table}
+	}
+	if len(given["table"]) == 0 || len(given["into"])+len(given["into-table"]) > 0 {
+		return
+	}
+	if into, err := config.EmbeddingTable(given["table"][len(given["table"])-1]); err == nil { // else it is told as a table's
+		given["into-table"] = []string{into}
+	}
 }
 
 func (e *environment) quickstart(ctx context.Context, o quickstart.Options) error {

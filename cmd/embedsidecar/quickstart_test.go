@@ -54,7 +54,7 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 	s.set("EMBEDSIDECAR_DATABASE_URL=")
 	s.db.MustExec(`CREATE TABLE people (id int PRIMARY KEY, email text, state text);
 		INSERT INTO people SELECT i, i || '@example.com', 'is ' || i % 2 FROM generate_series(1, 300) AS i;
-		CREATE TABLE notes (id int PRIMARY KEY, note text); INSERT INTO notes VALUES (1, 'a note')`)
+		CREATE TABLE notes (id int PRIMARY KEY, note text, kind text); INSERT INTO notes VALUES (1, 'a note', 'short')`)
 
 	_, stderr := s.typing(0, "", "quickstart", url, "--dry-run")
 	s.has(stderr, "wal_level logical", `the most text is in "public"."docs": title, body (40 rows`,
@@ -62,6 +62,10 @@ func TestQuickstart_FromURLToSearch(t *testing.T) {
 	if strings.Contains(stderr, "people") {
 		t.Errorf("addresses and categories are taken for text:\n%s", stderr)
 	}
+	_, stderr = s.typing(0, "", "quickstart", url, "notes", "--dry-run")
+	s.has(stderr, `"public"."notes": note (1 row`, "without kind,", "--columns kind,note")
+	_, stderr = s.typing(0, "", "quickstart", url, "notes", "--columns", "kind,note", "--dry-run")
+	s.has(stderr, `CREATE TABLE "public"."notes_embedding"`)
 	_, stderr = s.typing(2, "", "quickstart", url)
 	s.has(stderr, "there is no terminal to confirm", "--yes")
 	s.untouched()

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
 )
@@ -101,6 +102,21 @@ func Shortcut(table string, columns []string, into, intoTable string) (pipeline.
 	}
 	spec.Name = tableName(spec.Schema, spec.Table)
 	return spec, nil
+}
+
+// EmbeddingTable returns the usual name of the embedding table of a source table, in its schema; both are written as
+// for Shortcut.
+func EmbeddingTable(table string) (string, error) {
+	const suffix, longest = "_embedding", 63 // bytes of a name
+	_, name, err := parseTable("--table", table)
+	if err != nil {
+		return "", err
+	}
+	for len(name)+len(suffix) > longest {
+		_, size := utf8.DecodeLastRuneInString(name)
+		name = name[:len(name)-size]
+	}
+	return quoteIdent(name + suffix), nil
 }
 
 // FormatPipeline writes the one-line form: ParsePipeline of the result gives the same table, columns and destination.

@@ -149,6 +149,10 @@ func (q *quickstart) choose(ctx context.Context) error {
 	} else {
 		q.Say("%s", found[0].line())
 	}
+	if left := found[0].Left; len(left) > 0 {
+		q.Say("  without %s, where most values are single words or the same few; or name your columns: --columns %s",
+			strings.Join(left, ", "), strings.Join(append(left[:1:1], found[0].Columns...), ","))
+	}
 	const most = 4
 	for i := range found[1:min(len(found), most)] {
 		q.Say("  also %s", found[i+1].line())

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -30,6 +29,7 @@ type table struct {
 	OID          uint32
 	Schema, Name string
 	Columns      []string // those of text; of those, once it was sampled, what holds sentences
+	Left         []string // the others
 	Rows         int64    // counted, or about so many where there are many
 	Keyed        bool     // the WAL can name its rows
 
@@ -210,6 +210,8 @@ func sample(ctx context.Context, tx pgx.Tx, t *table) (rows int, err error) {
 		if values[i].sentences() {
 			kept = append(kept, t.Columns[i])
 			t.bytes += float64(values[i].bytes) / float64(rows)
+		} else {
+			t.Left = append(t.Left, t.Columns[i])
 		}
 	}
 	t.Columns = kept
@@ -321,14 +323,13 @@ func words(text string) bool {
 
 // specOf is the pipeline that embeds a table into one of ours beside it.
 func specOf(t *table) (pipeline.Spec, error) {
-	const suffix, longest = "_embedding", 63
-	into := t.Name
-	for len(into)+len(suffix) > longest {
-		_, size := utf8.DecodeLastRuneInString(into)
-		into = into[:len(into)-size]
+	table := database.Quote(t.Schema, t.Name)
+	into, err := config.EmbeddingTable(table)
+	if err != nil {
+		return pipeline.Spec{}, errors.Join(errors.New("suggest a pipeline"), err)
 	}
 	columns := lists.Map(t.Columns, func(c string) string { return database.Quote(c) })
-	spec, err := config.Shortcut(database.Quote(t.Schema, t.Name), columns, "", database.Quote(into+suffix))
+	spec, err := config.Shortcut(table, columns, "", into)
 	if err != nil {
 		return spec, errors.Join(errors.New("suggest a pipeline"), err)
 	}
