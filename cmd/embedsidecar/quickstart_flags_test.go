@@ -19,7 +19,7 @@ func TestQuickstartFlags(t *testing.T) {
 		{[]string{"docs"}, "columns=a,b", "columns=a,b into-table=docs_embedding table=docs"},
 		{[]string{"docs"}, "columns=a into=vector", "columns=a into=vector table=docs"},
 		{nil, `columns=a table="S"."T t"`, `columns=a into-table="T t_embedding" table="S"."T t"`},
-		{[]string{long}, "columns=a", `columns=a into-table="` + long[:52] + `_embedding" table=` + long},
+		{[]string{long}, "columns=a", "columns=a into-table=" + long[:52] + "_embedding table=" + long},
 		{[]string{"a.b.c"}, "columns=a", "columns=a table=a.b.c"},
 	} {
 		given := map[string][]string{}
