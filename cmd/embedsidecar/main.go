@@ -53,8 +53,8 @@ func commands() []*command {
 		newFamily("model", newModelChange(), newModelStatus(), newModelCompare(),
 			newModelAct(generations.Switch, "have the next generation of a pipeline serve", "One short transaction: the "+
 				"vectors get the name of those that served, and questions are embedded by their model from that instant on. "+
-				"Refused until the next generation is complete. The old one is kept up to date until model drop-old. For the moment "+
-				"when model status says that it can serve."),
+				"Refused until the next generation is complete. The old one is kept up to date until model drop-old. For "+
+				"the moment when model status says that it can serve."),
 			newModelAct(generations.Rollback, "have the previous generation of a pipeline serve again", "model switch the "+
 				"other way, as fast, as long as the previous generation is kept. For a model that turned out worse."),
 			newModelAct(generations.DropOld, "take away the generation of a pipeline that does not serve", "Drops its vectors "+

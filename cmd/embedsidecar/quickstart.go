@@ -22,9 +22,8 @@ func newQuickstart() *command {
 		usage:     "go from the URL of a database to a search in its rows, asking before it changes anything",
 		arguments: "[URL] [TABLE]", maxArgs: 2, stand: quickstartFlags,
 		description: "Lists everything that is missing on the server at once, each with what mends it. Suggests a table " +
-			"with the columns that hold sentences (TABLE, or the one with the most text; or name your own, as in quickstart " +
-			"URL docs --columns title,body), prints the number of rows, the expected " +
-			"time and the SQL, and asks once. Then it sets up, embeds with a progress bar, and answers queries line " +
+			"with the columns that hold sentences (TABLE, or the one with the most text; or name your own, as in " +
+			"quickstart URL docs --columns title,body), prints the number of rows, the expected time and the SQL, and asks once. Then it sets up, embeds with a progress bar, and answers queries line " +
 			"by line as soon as the first rows are embedded. It keeps the vectors in sync while it runs. Without a " +
 			"terminal, --yes confirms and queries come from standard input; --dry-run only reports. The set-up " +
 			"stays when it ends: it prints how to continue, how to remove it, and the SQL, Python and curl that " +
@@ -75,7 +74,8 @@ func quickstartFlags(args []string, given map[string][]string) {
 	if len(given["table"]) == 0 || len(given["into"])+len(given["into-table"]) > 0 {
 		return
 	}
-	if into, err := config.EmbeddingTable(given["table"][len(given["table"])-1]); err == nil { // else it is told as a table's
+	into, err := config.EmbeddingTable(given["table"][len(given["table"])-1])
+	if err == nil { // else the table is refused
 		given["into-table"] = []string{into}
 	}
 }

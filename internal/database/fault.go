@@ -85,11 +85,11 @@ func OfStatement(err error) bool {
 	return false
 }
 
-// ErrLocked means that somebody holds a table at this moment; later it may work.
+// ErrLocked means that another session has locked a table; later the same may work.
 var ErrLocked = errors.New("a table is locked by another session")
 
-// LockedOut reports whether a statement lost against somebody's lock: none of it happened, and the same may succeed
-// later.
+// LockedOut reports whether a statement gave way to a lock of another session: none of it happened, and the same may
+// succeed later.
 func LockedOut(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return Judge(err) == Locked || ok && pg.Code == pgerrcode.DeadlockDetected

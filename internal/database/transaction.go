@@ -10,7 +10,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/base/sleep"
 )
 
-// UntilUnlocked does something again while it loses against somebody's lock, for about half a minute, and a few times
+// UntilUnlocked repeats f while it gives way to locks of other sessions, for about half a minute, and a few times
 // when what it reads vanished. Each try gives way after the session's lock_timeout: one long wait could make a user who
 // waits for us the one who must give way.
 func UntilUnlocked(ctx context.Context, f func() error) error {
@@ -36,12 +36,12 @@ func ReadOnly(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
 	return f(tx)
 }
 
-// Transact runs f in a transaction, again while it loses against somebody's lock.
+// Transact runs f in a transaction, again while it gives way to locks of other sessions.
 func Transact(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
 	return UntilUnlocked(ctx, func() error { return pgx.BeginFunc(ctx, db, f) })
 }
 
-// RetryReadOnly is ReadOnly, again while it loses against somebody's lock; each time f begins again.
+// RetryReadOnly is ReadOnly, again while it gives way to locks of other sessions; each time f begins again.
 func RetryReadOnly(ctx context.Context, db Beginner, f func(tx pgx.Tx) error) error {
 	return UntilUnlocked(ctx, func() error { return ReadOnly(ctx, db, f) })
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/embedsidecar/embedsidecar/testenv"
 )
 
-// TestClients_ASearchPageInDjango: the block of docs/search.md as it stands there, with real Django: filters, pages, also of
-// equal texts, and highlights.
+// TestClients_ASearchPageInDjango: the block of docs/search.md as it stands there, with real Django: filters, pages,
+// also of equal texts, and highlights.
 func TestClients_ASearchPageInDjango(t *testing.T) {
 	t.Parallel()
 	db := testenv.DB(t, testenv.Empty())

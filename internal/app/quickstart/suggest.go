@@ -325,11 +325,11 @@ func words(text string) bool {
 func specOf(t *table) (pipeline.Spec, error) {
 	table := database.Quote(t.Schema, t.Name)
 	into, err := config.EmbeddingTable(table)
-	if err != nil {
-		return pipeline.Spec{}, errors.Join(errors.New("suggest a pipeline"), err)
+	var spec pipeline.Spec
+	if err == nil {
+		columns := lists.Map(t.Columns, func(c string) string { return database.Quote(c) })
+		spec, err = config.Shortcut(table, columns, "", into)
 	}
-	columns := lists.Map(t.Columns, func(c string) string { return database.Quote(c) })
-	spec, err := config.Shortcut(table, columns, "", into)
 	if err != nil {
 		return spec, errors.Join(errors.New("suggest a pipeline"), err)
 	}

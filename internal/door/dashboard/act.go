@@ -18,7 +18,7 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/status/report"
 )
 
-// choice is which tasks somebody means, as the address of a page and the fields of a form have it.
+// choice is which tasks are meant, as the address of a page and the fields of a form have it.
 type choice struct {
 	Pipeline, State, Class, Code, Key, Older string
 	After                                    string // the cursor of the page before
@@ -266,7 +266,8 @@ func back(r *http.Request) string {
 	to := r.PostFormValue("back")
 	u, err := url.Parse(to) // refuses tabs and the like, which browsers leave out
 	if err != nil || u.Scheme != "" || u.Host != "" || u.Opaque != "" || !strings.HasPrefix(to, "/") ||
-		strings.HasPrefix(to, "//") || strings.ContainsFunc(to, func(r rune) bool { return r == '\\' || unicode.IsControl(r) }) {
+		strings.HasPrefix(to, "//") ||
+		strings.ContainsFunc(to, func(r rune) bool { return r == '\\' || unicode.IsControl(r) }) {
 		to = "/"
 	}
 	return to

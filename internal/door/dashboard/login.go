@@ -28,7 +28,7 @@ func (d *Dashboard) logout(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, d.at("/login"), http.StatusSeeOther)
 }
 
-// theme keeps which colours somebody likes.
+// theme stores the chosen colours in a cookie.
 func (d *Dashboard) theme(w http.ResponseWriter, r *http.Request) {
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // it holds no secret, and is Secure where the connection is
 		Name: themeCookie, Value: themeOf(r.PostFormValue("theme")), Path: cmp.Or(d.o.Base, "/"),

@@ -31,7 +31,8 @@ func SchemaVersion(ctx context.Context, q database.Querier) (int, error) {
 	if database.Denied(err) {
 		return 0, &refusal.PermissionError{What: "look at the schema embedsidecar", Role: role, Err: err, SQL: []string{
 			"GRANT embedsidecar_reader TO " + database.Quote(role) + ";",
-			"-- that reads how everything stands; embedsidecar_searcher searches, embedsidecar_operator repairs, embedsidecar_run works",
+			"-- that reads how everything stands; embedsidecar_searcher searches, embedsidecar_operator repairs, " +
+				"embedsidecar_run works",
 			"-- if there is no such group: `embedsidecar roles` prints what makes it",
 		}}
 	}
@@ -58,9 +59,11 @@ func Current(ctx context.Context, tx pgx.Tx) error {
 	case version < sqlfiles.FirstVersion:
 		return BeforeFirst(version)
 	case version < sqlfiles.Version:
-		older := &refusal.NotSetUpError{Err: fmt.Errorf("the schema embedsidecar has version %d, and this program needs version %d",
+		older := &refusal.NotSetUpError{Err: fmt.Errorf(
+			"the schema embedsidecar has version %d, and this program needs version %d",
 			version, sqlfiles.Version)}
-		err = tx.QueryRow(ctx, "SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'embedsidecar'").Scan(&older.Of)
+		const owner = "SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'embedsidecar'"
+		err = tx.QueryRow(ctx, owner).Scan(&older.Of)
 		return cmp.Or(wrap.Errorf(err, "look up the owner of the schema"), error(older))
 	}
 	return nil
@@ -68,9 +71,11 @@ func Current(ctx context.Context, tx pgx.Tx) error {
 
 // BeforeFirst is the error of a schema that no upgrade begins with.
 func BeforeFirst(version int) error {
-	return refusal.Coded(code.NotSetUp, fmt.Sprintf("the schema embedsidecar has version %d, of a program before the first release: "+
-		"it is not upgraded", version),
-		"remove it with that program's `embedsidecar uninstall --yes`, which keeps the vectors, then run `embedsidecar init --adopt`: it keeps those in embedding tables",
+	return refusal.Coded(code.NotSetUp, fmt.Sprintf(
+		"the schema embedsidecar has version %d, of a program before the first release: "+
+			"it is not upgraded", version),
+		"remove it with that program's `embedsidecar uninstall --yes`, which keeps the vectors, then run `embedsidecar init "+
+			"--adopt`: it keeps those in embedding tables",
 		"a column with vectors takes `--overwrite`, too, which embeds its rows again")
 }
 

@@ -17,7 +17,6 @@ import (
 	"github.com/embedsidecar/embedsidecar/internal/fault/problem"
 	"github.com/embedsidecar/embedsidecar/internal/named/embedders"
 	"github.com/embedsidecar/embedsidecar/internal/pipeline"
-	"github.com/embedsidecar/embedsidecar/internal/setup/catalog"
 	"github.com/embedsidecar/embedsidecar/internal/setup/lookup"
 	"github.com/embedsidecar/embedsidecar/internal/setup/resolve"
 	"github.com/embedsidecar/embedsidecar/internal/status/check"
@@ -37,12 +36,8 @@ func Check(ctx context.Context, pool *pgxpool.Pool, source embedders.Source) (li
 // With does so with embedders that somebody has already.
 func With(ctx context.Context, pool *pgxpool.Pool, c *config.Config, plugins Describer) []check.Finding {
 	// What is set up is worked on too. Whether anything is, is a finding of setup's.
-	var loaded []pipeline.Pipeline
 	loader := resolve.Loader{Once: true}
-	err := catalog.CheckVersion(ctx, pool)
-	if err == nil {
-		loaded, err = loader.Settled(ctx, pool, c.Slot.Name)
-	}
+	loaded, err := loader.Settled(ctx, pool, c.Slot.Name)
 	if err != nil {
 		loaded = nil
 	}
