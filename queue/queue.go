@@ -366,7 +366,7 @@ func (q *Queue) RunSweeps(ctx context.Context, heartbeat time.Duration, lost fun
 // beginning for what a slow commit may have added late. It returns how many rows lost their lease and how long until
 // something becomes due next (0: nothing is known).
 func (q *Queue) sweep(ctx context.Context, mend bool) (lost int, next time.Duration, err error) {
-	args := pgx.StrictNamedArgs{"mend": mend}
+	args := pgx.StrictNamedArgs{"mend": mend, "dead_after": DeadAfterLost}
 	q.mu.Lock()
 	if mend {
 		q.dueFrom = time.Time{}

@@ -92,7 +92,7 @@ func (f *fixture) finish(t testing.TB, tasks []queue.Task, action queue.Action) 
 
 // sweep does a round of sweeps.
 func (f *fixture) sweep(ctx context.Context) error {
-	args := pgx.StrictNamedArgs{"mend": true, "due_after": time.Time{}}
+	args := pgx.StrictNamedArgs{"mend": true, "due_after": time.Time{}, "dead_after": queue.DeadAfterLost}
 	_, err := f.db.Pool.Exec(ctx, sqlfiles.Query("sweep_tasks"), args)
 	return err
 }

@@ -17,7 +17,7 @@ import (
 
 // lost does a round of sweeps and returns how many rows lost their lease.
 func (f *fixture) lost(ctx context.Context) (lost int, err error) {
-	args := pgx.StrictNamedArgs{"mend": true, "due_after": time.Time{}}
+	args := pgx.StrictNamedArgs{"mend": true, "due_after": time.Time{}, "dead_after": queue.DeadAfterLost}
 	err = f.db.Pool.QueryRow(ctx, sqlfiles.Query("sweep_tasks"), args).Scan(nil, &lost, nil, nil, nil)
 	return lost, err
 }

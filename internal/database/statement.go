@@ -1,10 +1,10 @@
 package database
 
 import (
-	"cmp"
 	"context"
 	"reflect"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -43,21 +43,42 @@ func Collect[T any](ctx context.Context, db Reader, query string, scan pgx.RowTo
 	return pgx.CollectRows(rows, scan)
 }
 
+// fieldsOf remembers the fields of a struct by the columns that they stand for.
+var fieldsOf sync.Map // of map[string]int, by reflect.Type
+
+// fields finds the fields of a struct by the tag db, or by the name in small letters.
+func fields(t reflect.Type) map[string]int {
+	if known, ok := fieldsOf.Load(t); ok {
+		return known.(map[string]int)
+	}
+	found := make(map[string]int, t.NumField())
+	for i := range t.NumField() {
+		found[strings.ToLower(t.Field(i).Name)] = i
+	}
+	for i := range t.NumField() { // last: what a tag says comes before a name
+		if tag := t.Field(i).Tag.Get("db"); tag != "" {
+			found[tag] = i
+		}
+	}
+	fieldsOf.Store(t, found)
+	return found
+}
+
 // RowOfView reads a row of a view into a struct, by the names of its columns (or the tag db of a field). NULL is zero,
 // and a column for which there is no field is left out: a view may have more.
 func RowOfView[T any](row pgx.CollectableRow) (v T, err error) {
 	into := reflect.ValueOf(&v).Elem()
+	known, columns := fields(into.Type()), row.FieldDescriptions()
 	found := map[int]reflect.Value{} // a pointer for each field, which NULL leaves nil
-	targets := make([]any, len(row.FieldDescriptions()))
-	for i, column := range row.FieldDescriptions() {
-		f, ok := into.Type().FieldByNameFunc(func(name string) bool {
-			f, _ := into.Type().FieldByName(name)
-			return cmp.Or(f.Tag.Get("db"), strings.ToLower(name)) == column.Name ||
-				strings.EqualFold(name, strings.ReplaceAll(column.Name, "_", ""))
-		})
+	targets := make([]any, len(columns))
+	for i := range columns {
+		at, ok := known[columns[i].Name]
+		if !ok {
+			at, ok = known[strings.ReplaceAll(columns[i].Name, "_", "")]
+		}
 		if ok {
-			found[f.Index[0]] = reflect.New(reflect.PointerTo(f.Type))
-			targets[i] = found[f.Index[0]].Interface()
+			found[at] = reflect.New(reflect.PointerTo(into.Field(at).Type()))
+			targets[i] = found[at].Interface()
 		}
 	}
 	if err = row.Scan(targets...); err != nil {

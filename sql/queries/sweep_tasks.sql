@@ -1,6 +1,6 @@
 -- sweep_tasks: open again what has become due: retries whose pause is over, and what was held under leases that ran out
 -- (the worker died or hangs). A row that lost two is tried alone. A dead worker does not say whom it died of, and other
--- pipelines were at work beside even a row that is tried alone: so only the twentieth lease lost in a row makes it a
+-- pipelines were at work beside even a row that is tried alone: so only @dead_after leases lost in a row make it a
 -- dead letter. Leases of an older epoch or timeline only go. A clock that was set back strands no one: a lease that was
 -- extended in the future ends, and with @mend a pause that began there. Tasks named by their number have their state
 -- compared as text: a planner would else read all of an index of that state, dead entries too. Leases are named by
@@ -43,10 +43,10 @@ WITH known AS MATERIALIZED (
     UPDATE embedsidecar.task AS t
     SET    lost_leases   = t.lost_leases + 1,
            losses        = greatest(t.losses, least(t.lost_leases + 1, 2)),
-           state         = CASE WHEN t.lost_leases >= 19 THEN 'failed' ELSE 'todo' END::embedsidecar.task_state,
-           error_class   = CASE WHEN t.lost_leases >= 19 THEN 'crash' END,
-           error_code    = CASE WHEN t.lost_leases >= 19 THEN 'lease_lost' END,
-           error_message = CASE WHEN t.lost_leases >= 19 THEN 'the worker was lost each time it held this row' END,
+           state         = CASE WHEN t.lost_leases + 1 >= @dead_after THEN 'failed' ELSE 'todo' END::embedsidecar.task_state,
+           error_class   = CASE WHEN t.lost_leases + 1 >= @dead_after THEN 'crash' END,
+           error_code    = CASE WHEN t.lost_leases + 1 >= @dead_after THEN 'lease_lost' END,
+           error_message = CASE WHEN t.lost_leases + 1 >= @dead_after THEN 'the worker was lost each time it held this row' END,
            seq           = nextval('embedsidecar.task_seq')
     WHERE  t.task_id = ANY (ARRAY(SELECT w.task_id FROM embedsidecar.task AS w
                                   WHERE w.state::text = 'todo'

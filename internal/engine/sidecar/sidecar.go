@@ -296,20 +296,19 @@ func (s *Sidecar) Run(ctx context.Context) error {
 	case s.o.NoStream:
 		keep(restart.Relay, s.hearWork)
 	}
+	keep(restart.Sweeps, func(ctx context.Context) error { return s.queue.RunAside(ctx, s.sweepFailed(ctx)) })
 	// Chores begin one after the other, over a connection that is there: at once each would open one.
-	const apart = 100 * time.Millisecond
-	late := func(d time.Duration, loop func(context.Context) error) func(context.Context) error {
-		return func(ctx context.Context) error {
-			if !sleep.For(ctx, min(d, s.o.Heartbeat)) {
+	for i, chore := range []struct {
+		of   restart.Part
+		loop func(context.Context) error
+	}{{restart.Sweeps, s.sweeps}, {restart.Housekeeping, s.housekeeping}, {restart.Leftovers, s.dropLeftovers}} {
+		keep(chore.of, func(ctx context.Context) error {
+			if !sleep.For(ctx, min(time.Duration(i+1)*100*time.Millisecond, s.o.Heartbeat)) {
 				return nil
 			}
-			return loop(ctx)
-		}
+			return chore.loop(ctx)
+		})
 	}
-	keep(restart.Sweeps, late(apart, s.sweeps))
-	keep(restart.Sweeps, func(ctx context.Context) error { return s.queue.RunAside(ctx, s.sweepFailed(ctx)) })
-	keep(restart.Housekeeping, late(2*apart, s.housekeeping))
-	keep(restart.Leftovers, late(3*apart, s.dropLeftovers)) //nolint:mnd // the third
 	keep(restart.Notices, s.notices)
 	first := pipelines
 	keep(restart.Pipelines, func(ctx context.Context) error {

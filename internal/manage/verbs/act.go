@@ -215,7 +215,8 @@ func (a *Actor) unknown(ctx context.Context, name string, keys []string) ([]stri
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	rows, err := a.pool.Query(ctx, sqlfiles.Query("unknown_keys"), pgx.StrictNamedArgs{"pipeline": name, "row_keys": keys})
+	rows, err := a.pool.Query(ctx, sqlfiles.Query("unknown_keys"),
+		pgx.StrictNamedArgs{"pipeline": name, "row_keys": keys})
 	if err != nil {
 		return nil, err
 	}
