@@ -48,8 +48,9 @@ var fieldsOf sync.Map // of map[string]int, by reflect.Type
 
 // fields finds the fields of a struct by the tag db, or by the name in small letters.
 func fields(t reflect.Type) map[string]int {
-	if known, ok := fieldsOf.Load(t); ok {
-		return known.(map[string]int)
+	known, _ := fieldsOf.Load(t)
+	if found, ok := known.(map[string]int); ok {
+		return found
 	}
 	found := make(map[string]int, t.NumField())
 	for i := range t.NumField() {
