@@ -182,8 +182,10 @@ func (d *demo) follow(ctx context.Context) error {
 	for {
 		var rows, vectors, open int
 		err := withConn(ctx, d.dsn, func(conn *pgx.Conn) error {
-			return conn.QueryRow(ctx, `SELECT (SELECT count(*) FROM public.packages), (SELECT count(embedding) FROM public.packages),
-				(SELECT count(*) FROM embedsidecar.scan WHERE phase <> 'done') + (SELECT count(*) FROM embedsidecar.task WHERE lane = 0)`).
+			return conn.QueryRow(ctx, `SELECT (SELECT count(*) FROM public.packages),
+				(SELECT count(embedding) FROM public.packages),
+				(SELECT count(*) FILTER (WHERE phase <> 'done') + (count(*) = 0)::int FROM embedsidecar.scan) -- none: soon
+				+ (SELECT count(*) FROM embedsidecar.task WHERE lane = 0)`).
 				Scan(&rows, &vectors, &open)
 		})
 		switch {
